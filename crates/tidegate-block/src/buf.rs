@@ -1,0 +1,128 @@
+//! Page-aligned buffers, recycled by size class.
+//!
+//! A buffer in flight is shared by [`std::sync::Arc`]; whoever wants to change it must hold the only
+//! reference or make a copy. So a device never sees bytes move under it and no lock is held for I/O.
+
+use crate::PAGE_SIZE;
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use tidegate_rt::{LockClass, Mutex};
+
+static POOL_CLASS: LockClass = LockClass::new("buf_pool", 1000);
+
+/// The largest buffer: 2^MAX_ORDER pages (1 MiB).
+const MAX_ORDER: usize = 8;
+/// Memory kept for reuse in each size class.
+const KEEP_BYTES: usize = 8 << 20;
+
+struct Free(NonNull<u8>);
+// SAFETY: a free buffer is plain memory that nobody else points to.
+unsafe impl Send for Free {}
+
+static POOL: [Mutex<Vec<Free>>; MAX_ORDER + 1] =
+    [const { Mutex::new(&POOL_CLASS, Vec::new()) }; MAX_ORDER + 1];
+
+/// A page-aligned buffer of a whole number of pages, at most 256 (1 MiB).
+pub struct PageBuf {
+    ptr: NonNull<u8>,
+    pages: u16,
+    order: u8,
+}
+
+// SAFETY: the buffer owns its memory, as `Box<[u8]>` does.
+unsafe impl Send for PageBuf {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for PageBuf {}
+
+impl PageBuf {
+    /// The most pages one buffer holds.
+    pub const MAX_PAGES: usize = 1 << MAX_ORDER;
+
+    /// A buffer whose bytes are whatever its last user left. For callers that overwrite all of it.
+    ///
+    /// # Panics
+    /// When `pages` is 0 or above [`PageBuf::MAX_PAGES`].
+    pub fn stale(pages: usize) -> Self {
+        assert!((1..=Self::MAX_PAGES).contains(&pages), "PageBuf of {pages} pages");
+        let order = pages.next_power_of_two().trailing_zeros() as usize;
+        let free = POOL[order].lock().pop();
+        let ptr = match free {
+            Some(f) => f.0,
+            None => {
+                let layout = Self::layout(order);
+                // SAFETY: the layout's size is not zero.
+                let p = unsafe { alloc_zeroed(layout) };
+                NonNull::new(p).unwrap_or_else(|| handle_alloc_error(layout))
+            }
+        };
+        PageBuf { ptr, pages: pages as u16, order: order as u8 }
+    }
+
+    /// A buffer of zeros.
+    pub fn zeroed(pages: usize) -> Self {
+        let mut b = Self::stale(pages);
+        b.fill(0);
+        b
+    }
+
+    /// A buffer of as many pages as `bytes` needs, filled up with zeros.
+    pub fn from_slice(bytes: &[u8]) -> Self {
+        let mut b = Self::stale(bytes.len().div_ceil(PAGE_SIZE).max(1));
+        b[..bytes.len()].copy_from_slice(bytes);
+        b[bytes.len()..].fill(0);
+        b
+    }
+
+    /// Length in pages.
+    pub fn pages(&self) -> usize {
+        self.pages as usize
+    }
+
+    fn layout(order: usize) -> Layout {
+        Layout::from_size_align(PAGE_SIZE << order, PAGE_SIZE).expect("a power of two below isize::MAX")
+    }
+}
+
+impl Deref for PageBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `ptr` is valid and initialised for the whole size class, which holds `pages` pages.
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.pages as usize * PAGE_SIZE) }
+    }
+}
+
+impl DerefMut for PageBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.pages as usize * PAGE_SIZE) }
+    }
+}
+
+impl Clone for PageBuf {
+    fn clone(&self) -> Self {
+        let mut b = Self::stale(self.pages());
+        b.copy_from_slice(self);
+        b
+    }
+}
+
+impl Drop for PageBuf {
+    fn drop(&mut self) {
+        let order = self.order as usize;
+        let mut pool = POOL[order].lock();
+        if pool.len() < KEEP_BYTES / (PAGE_SIZE << order) {
+            pool.push(Free(self.ptr));
+            return;
+        }
+        drop(pool);
+        // SAFETY: allocated in `stale` with this layout; nobody else points to it.
+        unsafe { dealloc(self.ptr.as_ptr(), Self::layout(order)) }
+    }
+}
+
+impl std::fmt::Debug for PageBuf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PageBuf({} pages)", self.pages)
+    }
+}

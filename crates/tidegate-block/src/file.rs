@@ -1,0 +1,282 @@
+//! Opening an image file or block device, and synchronous I/O on it.
+
+use crate::bio::{BioData, BioFlags, Op};
+use crate::threads::ThreadDevice;
+use crate::uring::UringDevice;
+use crate::{Device, Errno, PAGE_SIZE, Request};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Which backend serves an opened image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// io_uring, or threads where it is refused.
+    #[default]
+    Auto,
+    /// io_uring or an error.
+    Uring,
+    /// pread/pwrite in worker threads.
+    Threads,
+}
+
+/// How to open an image.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    /// Refuse writes; take the shared lock.
+    pub read_only: bool,
+    /// Which backend.
+    pub backend: Backend,
+    /// Go around the host's page cache (O_DIRECT) where the host's file system can.
+    pub direct: bool,
+    /// Make the file, or cut an existing one to nothing, and give it this many bytes.
+    pub create: Option<u64>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions { read_only: false, backend: Backend::Auto, direct: true, create: None }
+    }
+}
+
+/// Why an image could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The operating system says no.
+    #[error("{0}: {1}")]
+    Os(String, std::io::Error),
+    /// Another process, or this one, has it open.
+    #[error("{0}: in use: another program has this image open{1}")]
+    Busy(String, &'static str),
+    /// Not something that holds blocks.
+    #[error("{0}: not an image: {1}")]
+    NotAnImage(String, &'static str),
+}
+
+/// Environment variable that, set to `refuse`, makes io_uring look refused by the kernel.
+pub const URING_KNOB: &str = "TIDEGATE_IO_URING";
+
+/// Opens the image at `path`, locks it (exclusive for writing, shared for reading) and picks a backend.
+///
+/// # Errors
+/// Every message begins with the path and says what is in the way.
+pub fn open(path: &Path, options: OpenOptions) -> Result<Arc<dyn Device>, OpenError> {
+    let io = FileIo::open(path, options)?;
+    if options.backend == Backend::Threads {
+        return Ok(Arc::new(ThreadDevice::new(io)));
+    }
+    let refused = std::env::var_os(URING_KNOB).is_some_and(|v| v == "refuse");
+    match if refused { Err((io, Errno::PERM)) } else { UringDevice::new(io) } {
+        Ok(d) => Ok(Arc::new(d)),
+        Err((io, _)) if options.backend == Backend::Auto => Ok(Arc::new(ThreadDevice::new(io))),
+        Err((io, e)) => Err(OpenError::Os(format!("{}: io_uring", io.name), e.into())),
+    }
+}
+
+/// An open, locked file with what synchronous I/O needs.
+pub struct FileIo {
+    pub(crate) fd: OwnedFd,
+    pub(crate) name: String,
+    pub(crate) size: u64,
+    pub(crate) read_only: bool,
+}
+
+impl FileIo {
+    fn open(path: &Path, o: OpenOptions) -> Result<Self, OpenError> {
+        let name = path.display().to_string();
+        let os = |e: Errno| OpenError::Os(name.clone(), e.into());
+        let mut flags = OFlags::CLOEXEC | if o.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        if o.create.is_some() {
+            flags |= OFlags::CREATE;
+        }
+        let open = |f| rustix::fs::open(path, f, Mode::from_raw_mode(0o666));
+        let fd = match open(flags) {
+            Err(Errno::ISDIR) => {
+                return Err(OpenError::NotAnImage(name, "is a directory"));
+            }
+            r => r.map_err(os)?,
+        };
+        let st = rustix::fs::fstat(&fd).map_err(os)?;
+        match FileType::from_raw_mode(st.st_mode) {
+            FileType::RegularFile | FileType::BlockDevice => {}
+            FileType::Directory => return Err(OpenError::NotAnImage(name, "is a directory")),
+            _ => return Err(OpenError::NotAnImage(name, "neither a file nor a block device")),
+        }
+        let op = if o.read_only {
+            FlockOperation::NonBlockingLockShared
+        } else {
+            FlockOperation::NonBlockingLockExclusive
+        };
+        match rustix::fs::flock(&fd, op) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                return Err(OpenError::Busy(name, if o.read_only { " for writing" } else { "" }));
+            }
+            Err(e) => return Err(os(e)),
+        }
+        // The lock belongs to the open file, so O_DIRECT is added to it rather than opened anew.
+        if o.direct && !o.read_only {
+            let _ = rustix::fs::fcntl_setfl(&fd, OFlags::DIRECT);
+        }
+        if let Some(size) = o.create
+            && FileType::from_raw_mode(st.st_mode) == FileType::RegularFile
+        {
+            rustix::fs::ftruncate(&fd, 0).and_then(|()| rustix::fs::ftruncate(&fd, size)).map_err(os)?;
+        }
+        let size = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).map_err(os)?;
+        Ok(FileIo { fd, name, size, read_only: o.read_only })
+    }
+
+    pub(crate) fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
+        if rq.op != Op::Read && self.read_only {
+            return Err(Errno::ROFS);
+        }
+        if rq.op != Op::Flush && rq.end().bytes() > self.size {
+            return Err(Errno::IO);
+        }
+        if rq.flags.contains(BioFlags::PREFLUSH) {
+            self.flush()?;
+        }
+        match rq.op {
+            Op::Read => self.read(rq)?,
+            Op::Write => self.write(rq)?,
+            Op::Flush => self.flush()?,
+            Op::Discard => match self.punch(rq, FallocateFlags::PUNCH_HOLE) {
+                Err(Errno::OPNOTSUPP | Errno::NODEV | Errno::INVAL) => {}
+                r => r?,
+            },
+            Op::WriteZeroes => match self.punch(rq, FallocateFlags::PUNCH_HOLE) {
+                Err(Errno::OPNOTSUPP | Errno::NODEV | Errno::INVAL) => self.write_zeros(rq)?,
+                r => r?,
+            },
+        }
+        if rq.flags.contains(BioFlags::FUA) {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), Errno> {
+        retry(|| rustix::fs::fdatasync(&self.fd))
+    }
+
+    fn punch(&self, rq: &Request, f: FallocateFlags) -> Result<(), Errno> {
+        retry(|| rustix::fs::fallocate(&self.fd, f | FallocateFlags::KEEP_SIZE, rq.sector.bytes(), rq.bytes))
+    }
+
+    fn write_zeros(&self, rq: &Request) -> Result<(), Errno> {
+        let zeros = crate::PageBuf::zeroed(crate::PageBuf::MAX_PAGES);
+        let (mut at, end) = (rq.sector.bytes(), rq.end().bytes());
+        while at < end {
+            let n = zeros.len().min((end - at) as usize);
+            at += wrote(rustix::io::pwrite(&self.fd, &zeros[..n], at))?;
+        }
+        Ok(())
+    }
+
+    fn read(&self, rq: &mut Request) -> Result<(), Errno> {
+        let mut at = rq.sector.bytes();
+        let mut iov = Vec::with_capacity(rq.segments());
+        rq.for_each_target(|t| iov.push(IoSliceMut::new(t)));
+        let mut rest = &mut iov[..];
+        while !rest.is_empty() {
+            let few = rest.len().min(1024);
+            let n = match rustix::io::preadv(&self.fd, &mut rest[..few], at) {
+                Ok(0) => return Err(Errno::IO),
+                Err(Errno::INTR) => continue,
+                r => r?,
+            };
+            at += n as u64;
+            IoSliceMut::advance_slices(&mut rest, n);
+        }
+        Ok(())
+    }
+
+    fn write(&self, rq: &Request) -> Result<(), Errno> {
+        let mut at = rq.sector.bytes();
+        let mut iov = Vec::with_capacity(rq.segments());
+        rq.for_each_source(|s| iov.push(IoSlice::new(s)));
+        let mut rest = &mut iov[..];
+        while !rest.is_empty() {
+            let n = wrote(rustix::io::pwritev(&self.fd, &rest[..rest.len().min(1024)], at))?;
+            at += n;
+            IoSlice::advance_slices(&mut rest, n as usize);
+        }
+        Ok(())
+    }
+}
+
+/// Bytes written; 0 after an interruption; an error when the device takes nothing more.
+fn wrote(r: Result<usize, Errno>) -> Result<u64, Errno> {
+    match r {
+        Ok(0) => Err(Errno::NOSPC),
+        Ok(n) => Ok(n as u64),
+        Err(Errno::INTR) => Ok(0),
+        Err(e) => Err(e),
+    }
+}
+
+fn retry(mut f: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+    loop {
+        match f() {
+            Err(Errno::INTR) => {}
+            r => return r,
+        }
+    }
+}
+
+/// Whether every piece of a request is aligned as O_DIRECT wants it. All our buffers are.
+pub(crate) fn is_aligned(rq: &Request) -> bool {
+    let page = PAGE_SIZE as u64;
+    rq.sector.bytes().is_multiple_of(page)
+        && rq.bios.iter().all(|b| match &b.data {
+            BioData::Write(v) => v.iter().all(|s| (s.len as u64 | s.offset as u64).is_multiple_of(page)),
+            _ => true,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Bio, PageBuf, QueueLimits, RequestQueue, Sector, Segment};
+
+    fn exercise(backend: Backend) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let o = OpenOptions { backend, create: Some(8 << 20), ..Default::default() };
+        let q =
+            RequestQueue::new(open(&path, o).unwrap(), QueueLimits { nr_requests: 2, ..Default::default() });
+        let mut plug = crate::Plug::new(&q);
+        for i in 0..1000u64 {
+            let mut b = PageBuf::zeroed(1);
+            b[..8].copy_from_slice(&i.to_le_bytes());
+            let seg = Segment::pages(Arc::new(b), 0, 1);
+            plug.add(Bio::write(Sector(i * 8), vec![seg], BioFlags::empty()));
+        }
+        drop(plug);
+        q.drain();
+        q.flush().unwrap();
+        assert!(q.stats().write_requests < 20, "{:?}", q.stats());
+        for i in [0u64, 1, 500, 999] {
+            let b = q.read_wait(Sector(i * 8), 1, BioFlags::empty()).unwrap();
+            assert_eq!(b[..8], i.to_le_bytes());
+        }
+        q.submit_wait(Bio::write_zeroes(Sector(8), 4096)).unwrap();
+        assert!(q.read_wait(Sector(8), 1, BioFlags::empty()).unwrap().iter().all(|&b| b == 0));
+        assert_eq!(q.read_wait(Sector(8 << 20), 1, BioFlags::empty()).unwrap_err(), Errno::IO);
+        let busy = open(&path, OpenOptions::default()).err().unwrap().to_string();
+        assert!(busy.contains("in use"), "{busy}");
+    }
+
+    #[test]
+    fn threads_backend_does_io() {
+        exercise(Backend::Threads);
+    }
+
+    #[test]
+    fn chosen_backend_does_io() {
+        exercise(Backend::Auto);
+    }
+}

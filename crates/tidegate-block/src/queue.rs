@@ -1,0 +1,279 @@
+//! The request queue: merges what a plug gathers, bounds what is in flight, counts.
+
+use crate::bio::{Bio, BioData, BioFlags, Op, Sector};
+use crate::{Device, Errno, PageBuf, Request};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use tidegate_rt::{WaitQueue, trace};
+
+/// Bounds of a queue.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueLimits {
+    /// Requests in flight before submitters wait.
+    pub nr_requests: usize,
+    /// Bytes in flight before submitters wait; one request may exceed it alone.
+    pub max_inflight_bytes: u64,
+    /// Largest merged request in bytes.
+    pub max_bytes: u64,
+    /// Most memory segments in a request.
+    pub max_segments: usize,
+}
+
+impl Default for QueueLimits {
+    fn default() -> Self {
+        QueueLimits { nr_requests: 64, max_inflight_bytes: 16 << 20, max_bytes: 1 << 20, max_segments: 256 }
+    }
+}
+
+/// What went through a queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueueStats {
+    /// Bios that read.
+    pub read_bios: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bios that wrote.
+    pub write_bios: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Requests written, after merging.
+    pub write_requests: u64,
+    /// Flushes, PREFLUSH and FUA included.
+    pub flushes: u64,
+    /// Discards.
+    pub discards: u64,
+    /// Times a submitter waited because the queue was full.
+    pub congested: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    read_bios: AtomicU64,
+    read_bytes: AtomicU64,
+    write_bios: AtomicU64,
+    write_bytes: AtomicU64,
+    write_requests: AtomicU64,
+    flushes: AtomicU64,
+    discards: AtomicU64,
+    congested: AtomicU64,
+}
+
+#[derive(Default)]
+struct InFlight {
+    requests: AtomicUsize,
+    bytes: AtomicU64,
+    room: WaitQueue,
+}
+
+/// The way to a device, shared by all who do I/O on it.
+pub struct RequestQueue {
+    device: Arc<dyn Device>,
+    limits: QueueLimits,
+    inflight: Arc<InFlight>,
+    n: Counters,
+}
+
+impl RequestQueue {
+    /// A queue in front of `device`.
+    pub fn new(device: Arc<dyn Device>, limits: QueueLimits) -> Self {
+        RequestQueue { device, limits, inflight: Arc::default(), n: Counters::default() }
+    }
+
+    /// The device behind the queue.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// The queue's bounds.
+    pub fn limits(&self) -> &QueueLimits {
+        &self.limits
+    }
+
+    /// Starts `bio`. Waits while the queue is congested.
+    pub fn submit(&self, bio: Bio) {
+        self.count(&bio);
+        self.dispatch(Request::new(bio));
+    }
+
+    /// Does `bio` and waits for it; its completion is not called, its memory is returned.
+    ///
+    /// # Errors
+    /// The device's errno.
+    pub fn submit_wait(&self, bio: Bio) -> Result<BioData, Errno> {
+        self.count(&bio);
+        if bio.op == Op::Write {
+            self.n.write_requests.fetch_add(1, Relaxed);
+        }
+        let mut rq = Request::new(bio);
+        self.device.execute(&mut rq)?;
+        Ok(rq.bios.remove(0).data)
+    }
+
+    /// Reads `pages` pages at `sector` and waits for them.
+    ///
+    /// # Errors
+    /// The device's errno; EIO past its end.
+    pub fn read_wait(&self, sector: Sector, pages: usize, flags: BioFlags) -> Result<PageBuf, Errno> {
+        let bio = Bio::read(sector, vec![PageBuf::stale(pages)], flags | BioFlags::SYNC);
+        match self.submit_wait(bio)? {
+            BioData::Read(mut v) if v.len() == 1 => Ok(v.remove(0)),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    /// Makes every write that has completed durable.
+    ///
+    /// # Errors
+    /// The device's errno.
+    pub fn flush(&self) -> Result<(), Errno> {
+        self.submit_wait(Bio::flush()).map(drop)
+    }
+
+    /// What went through so far.
+    pub fn stats(&self) -> QueueStats {
+        let n = &self.n;
+        QueueStats {
+            read_bios: n.read_bios.load(Relaxed),
+            read_bytes: n.read_bytes.load(Relaxed),
+            write_bios: n.write_bios.load(Relaxed),
+            write_bytes: n.write_bytes.load(Relaxed),
+            write_requests: n.write_requests.load(Relaxed),
+            flushes: n.flushes.load(Relaxed),
+            discards: n.discards.load(Relaxed),
+            congested: n.congested.load(Relaxed),
+        }
+    }
+
+    fn count(&self, bio: &Bio) {
+        let len = bio.data.len();
+        match bio.op {
+            Op::Read => {
+                self.n.read_bios.fetch_add(1, Relaxed);
+                self.n.read_bytes.fetch_add(len, Relaxed);
+            }
+            Op::Write | Op::WriteZeroes => {
+                self.n.write_bios.fetch_add(1, Relaxed);
+                self.n.write_bytes.fetch_add(len, Relaxed);
+            }
+            Op::Flush => {
+                self.n.flushes.fetch_add(1, Relaxed);
+            }
+            Op::Discard => {
+                self.n.discards.fetch_add(1, Relaxed);
+            }
+        }
+        if bio.flags.intersects(BioFlags::PREFLUSH | BioFlags::FUA) {
+            self.n.flushes.fetch_add(
+                bio.flags.intersection(BioFlags::PREFLUSH | BioFlags::FUA).bits().count_ones() as u64,
+                Relaxed,
+            );
+        }
+        trace::event(
+            "block_bio_queue",
+            [
+                ("sector", bio.sector.0),
+                ("bytes", len),
+                ("op", bio.op as u64),
+                ("flags", bio.flags.bits() as u64),
+            ],
+        );
+    }
+
+    /// Sends a request down once there is room for it, and books it out at its end.
+    fn dispatch(&self, mut rq: Request) {
+        if rq.op == Op::Write {
+            self.n.write_requests.fetch_add(1, Relaxed);
+        }
+        self.wait_for_room(rq.bytes);
+        let (inflight, bytes) = (self.inflight.clone(), rq.bytes);
+        // The last bio of a request is ended last: it books the request out.
+        if let Some(last) = rq.bios.last_mut() {
+            let end = last.end_io.take();
+            last.end_io = Some(Box::new(move |r, data| {
+                if let Some(f) = end {
+                    f(r, data);
+                }
+                inflight.requests.fetch_sub(1, SeqCst);
+                inflight.bytes.fetch_sub(bytes, SeqCst);
+                inflight.room.wake_all();
+            }));
+        }
+        self.device.submit(rq);
+    }
+
+    fn wait_for_room(&self, bytes: u64) {
+        let (f, l) = (&self.inflight, &self.limits);
+        let book = || {
+            let n = f.requests.fetch_add(1, SeqCst);
+            let b = f.bytes.fetch_add(bytes, SeqCst);
+            if n == 0 || (n < l.nr_requests && b + bytes <= l.max_inflight_bytes) {
+                return true;
+            }
+            f.requests.fetch_sub(1, SeqCst);
+            f.bytes.fetch_sub(bytes, SeqCst);
+            false
+        };
+        if !book() {
+            self.n.congested.fetch_add(1, Relaxed);
+            f.room.wait_until(book);
+        }
+    }
+
+    /// Waits until nothing submitted so far by anybody is in flight.
+    pub fn drain(&self) {
+        self.inflight.room.wait_until(|| self.inflight.requests.load(SeqCst) == 0);
+    }
+}
+
+impl Drop for RequestQueue {
+    fn drop(&mut self) {
+        self.drain();
+    }
+}
+
+/// Gathers bios of one thread so that adjacent ones go out as one request; sends them when dropped.
+pub struct Plug<'a> {
+    queue: &'a RequestQueue,
+    pending: Vec<Request>,
+}
+
+/// A plug this full is sent on.
+const PLUG_MAX: usize = 32;
+
+impl<'a> Plug<'a> {
+    /// An empty plug on `queue`.
+    pub fn new(queue: &'a RequestQueue) -> Self {
+        Plug { queue, pending: Vec::new() }
+    }
+
+    /// Adds `bio`: behind a gathered request that it continues, or as one of its own.
+    pub fn add(&mut self, bio: Bio) {
+        self.queue.count(&bio);
+        let l = &self.queue.limits;
+        let mut bio = bio;
+        for rq in self.pending.iter_mut().rev() {
+            match rq.merge_back(bio, l.max_bytes, l.max_segments) {
+                Ok(()) => return,
+                Err(b) => bio = b,
+            }
+        }
+        self.pending.push(Request::new(bio));
+        if self.pending.len() >= PLUG_MAX {
+            self.send();
+        }
+    }
+
+    /// Sends what was gathered, in order of address.
+    pub fn send(&mut self) {
+        self.pending.sort_by_key(|r| r.sector);
+        for rq in self.pending.drain(..) {
+            self.queue.dispatch(rq);
+        }
+    }
+}
+
+impl Drop for Plug<'_> {
+    fn drop(&mut self) {
+        self.send();
+    }
+}

@@ -1,0 +1,94 @@
+//! Asynchronous I/O by worker threads that call pread and pwrite.
+
+use crate::file::FileIo;
+use crate::{Device, Errno, Request};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tidegate_rt::{Condvar, LockClass, Mutex, thread};
+
+static CLASS: LockClass = LockClass::new("io_workers", 980);
+const WORKERS: usize = 4;
+
+struct Shared {
+    io: FileIo,
+    queue: Mutex<(VecDeque<Request>, bool)>,
+    work: Condvar,
+}
+
+/// A file served by worker threads.
+pub struct ThreadDevice {
+    shared: Arc<Shared>,
+    workers: Vec<thread::JoinHandle<()>>,
+}
+
+impl ThreadDevice {
+    /// Starts the workers. Without any (the system refuses threads), requests run in their submitter.
+    pub fn new(io: FileIo) -> Self {
+        let shared = Arc::new(Shared {
+            io,
+            queue: Mutex::new(&CLASS, (VecDeque::new(), false)),
+            work: Condvar::new(),
+        });
+        let workers = (0..WORKERS)
+            .filter_map(|i| {
+                let s = shared.clone();
+                thread::spawn(&format!("tg-io/{i}"), move || s.run()).ok()
+            })
+            .collect();
+        ThreadDevice { shared, workers }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        loop {
+            let mut q = self.queue.lock();
+            let mut rq = loop {
+                if let Some(rq) = q.0.pop_front() {
+                    break rq;
+                }
+                if q.1 {
+                    return;
+                }
+                self.work.wait(&mut q);
+            };
+            drop(q);
+            let r = self.io.execute(&mut rq);
+            rq.complete(r);
+        }
+    }
+}
+
+impl Device for ThreadDevice {
+    fn name(&self) -> &str {
+        &self.shared.io.name
+    }
+    fn size(&self) -> u64 {
+        self.shared.io.size
+    }
+    fn read_only(&self) -> bool {
+        self.shared.io.read_only
+    }
+    fn backend(&self) -> &'static str {
+        "threads"
+    }
+    fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
+        self.shared.io.execute(rq)
+    }
+    fn submit(&self, mut rq: Request) {
+        if self.workers.is_empty() {
+            let r = self.execute(&mut rq);
+            return rq.complete(r);
+        }
+        self.shared.queue.lock().0.push_back(rq);
+        self.shared.work.notify_one();
+    }
+}
+
+impl Drop for ThreadDevice {
+    fn drop(&mut self) {
+        self.shared.queue.lock().1 = true;
+        self.shared.work.notify_all();
+        self.workers.drain(..).for_each(|w| w.join());
+    }
+}

@@ -1,0 +1,59 @@
+//! Monotonic and wall-clock time.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A point on the monotonic clock, or a span of it, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// Nanoseconds from `earlier` to `self`; 0 if `earlier` is later.
+    pub fn since(self, earlier: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The span as a `Duration`.
+    pub fn duration(self) -> Duration {
+        Duration::from_nanos(self.0)
+    }
+}
+
+/// Wall-clock time: seconds since 1970 (negative before) and nanoseconds `0..1_000_000_000`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timespec {
+    /// Whole seconds since 1970-01-01 00:00 UTC.
+    pub secs: i64,
+    /// Nanoseconds past `secs`.
+    pub nanos: u32,
+}
+
+/// The monotonic clock, counted from the first call in this process.
+pub fn now() -> Nanos {
+    static START: OnceLock<Instant> = OnceLock::new();
+    Nanos(START.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1)
+}
+
+/// The wall clock.
+pub fn realtime() -> Timespec {
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(d) => Timespec { secs: d.as_secs() as i64, nanos: d.subsec_nanos() },
+        Err(e) => {
+            let d = e.duration();
+            let (secs, nanos) = (d.as_secs() as i64, d.subsec_nanos());
+            if nanos == 0 {
+                Timespec { secs: -secs, nanos: 0 }
+            } else {
+                Timespec { secs: -secs - 1, nanos: 1_000_000_000 - nanos }
+            }
+        }
+    }
+}
+
+/// Entropy for UUIDs, generations and hash seeds; not for cryptography.
+pub fn entropy() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    let mut h = std::collections::hash_map::RandomState::new().build_hasher();
+    h.write_u64(now().0);
+    h.finish()
+}

@@ -1,0 +1,34 @@
+//! The runtime below every other Tidegate crate: time, threads, locks, waiting, tracing.
+//!
+//! It does: give one API for what a program takes from the operating system to run concurrently, name
+//! every lock by a [`LockClass`], count what locks cost, and record trace events in per-thread rings.
+//! It does not: do I/O, know file systems, or keep anything for a volume. Lock statistics and trace
+//! switches are for the process, as they are for the machine in a kernel.
+//!
+//! Callers see no type of `std::thread`, `std::sync` locks or `std::time`, so another world (virtual
+//! time, one thread at a time, order by a seed) can stand behind the same names.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`clock`] | monotonic [`Nanos`], wall-clock [`Timespec`] |
+//! | [`thread`] | spawn, sleep, parallelism |
+//! | [`class`] | [`LockClass`]: name and rank; the debug check of lock order |
+//! | [`lock`] | [`Mutex`], [`RwLock`], [`Condvar`] |
+//! | [`wait`] | [`WaitQueue`]: wait for a condition, wake all |
+//! | [`lockstat`] | statistics by class, switched at run time |
+//! | [`trace`] | trace points and their rings |
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // this crate is what the rule points to
+
+pub mod class;
+pub mod clock;
+pub mod lock;
+pub mod lockstat;
+pub mod thread;
+pub mod trace;
+pub mod wait;
+
+pub use class::LockClass;
+pub use clock::{Nanos, Timespec};
+pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use wait::WaitQueue;

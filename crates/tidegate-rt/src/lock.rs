@@ -1,0 +1,302 @@
+//! Locks with a class. Guards release on drop; a panic while held does not poison.
+
+use crate::class::{self, LockClass};
+use crate::clock::{self, Nanos};
+use crate::lockstat;
+use std::ops::{Deref, DerefMut};
+use std::panic::Location;
+use std::time::Duration;
+
+/// What a guard needs to account for itself when it goes.
+struct Held {
+    class: &'static LockClass,
+    since: Option<Nanos>,
+}
+
+impl Held {
+    /// Takes a lock by `try_lock`, then by `lock`, and counts it when statistics are on.
+    #[inline]
+    fn acquire<G>(
+        class: &'static LockClass,
+        nested: bool,
+        at: &'static Location<'static>,
+        try_lock: impl FnOnce() -> Option<G>,
+        lock: impl FnOnce() -> G,
+    ) -> (G, Held) {
+        class::push(class, nested);
+        if !lockstat::enabled() {
+            return (lock(), Held { class, since: None });
+        }
+        let g = match try_lock() {
+            Some(g) => g,
+            None => {
+                let t = clock::now();
+                let g = lock();
+                class.waited(t, at);
+                g
+            }
+        };
+        (g, Held { class, since: Some(clock::now()) })
+    }
+}
+
+impl Drop for Held {
+    #[inline]
+    fn drop(&mut self) {
+        class::pop(self.class);
+        if let Some(t) = self.since {
+            self.class.held(t);
+        }
+    }
+}
+
+/// Mutual exclusion.
+pub struct Mutex<T: ?Sized> {
+    class: &'static LockClass,
+    inner: parking_lot::Mutex<T>,
+}
+
+/// Exclusive access to a [`Mutex`]'s value.
+pub struct MutexGuard<'a, T: ?Sized> {
+    inner: parking_lot::MutexGuard<'a, T>,
+    held: Held,
+}
+
+impl<T> Mutex<T> {
+    /// A lock of `class` around `value`.
+    pub const fn new(class: &'static LockClass, value: T) -> Self {
+        Mutex { class, inner: parking_lot::Mutex::new(value) }
+    }
+
+    /// The value, when nobody else can hold the lock.
+    pub fn into_inner(self) -> T {
+        self.inner.into_inner()
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Takes the lock, waiting for it.
+    #[track_caller]
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.take(false)
+    }
+
+    /// Takes the lock while another of the same rank is held; the caller orders the two.
+    #[track_caller]
+    pub fn lock_nested(&self) -> MutexGuard<'_, T> {
+        self.take(true)
+    }
+
+    #[track_caller]
+    #[inline]
+    fn take(&self, nested: bool) -> MutexGuard<'_, T> {
+        let (inner, held) = Held::acquire(
+            self.class,
+            nested,
+            Location::caller(),
+            || self.inner.try_lock(),
+            || self.inner.lock(),
+        );
+        MutexGuard { inner, held }
+    }
+
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let inner = self.inner.try_lock()?;
+        class::push(self.class, true);
+        let since = lockstat::enabled().then(clock::now);
+        Some(MutexGuard { inner, held: Held { class: self.class, since } })
+    }
+
+    /// The value, by a borrow that proves nobody else has it.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut()
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// Many readers or one writer.
+pub struct RwLock<T: ?Sized> {
+    class: &'static LockClass,
+    inner: parking_lot::RwLock<T>,
+}
+
+/// Shared access to a [`RwLock`]'s value.
+pub struct RwLockReadGuard<'a, T: ?Sized> {
+    inner: parking_lot::RwLockReadGuard<'a, T>,
+    _held: Held,
+}
+
+/// Exclusive access to a [`RwLock`]'s value.
+pub struct RwLockWriteGuard<'a, T: ?Sized> {
+    inner: parking_lot::RwLockWriteGuard<'a, T>,
+    _held: Held,
+}
+
+impl<T> RwLock<T> {
+    /// A lock of `class` around `value`.
+    pub const fn new(class: &'static LockClass, value: T) -> Self {
+        RwLock { class, inner: parking_lot::RwLock::new(value) }
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    /// Takes the lock shared, waiting for it. Not re-entrant: a waiting writer blocks a second read.
+    #[track_caller]
+    #[inline]
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        let (inner, held) = Held::acquire(
+            self.class,
+            false,
+            Location::caller(),
+            || self.inner.try_read(),
+            || self.inner.read(),
+        );
+        RwLockReadGuard { inner, _held: held }
+    }
+
+    /// Takes the lock exclusive, waiting for it.
+    #[track_caller]
+    #[inline]
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.take_write(false)
+    }
+
+    /// Takes the lock exclusive while another of the same rank is held; the caller orders the two.
+    #[track_caller]
+    pub fn write_nested(&self) -> RwLockWriteGuard<'_, T> {
+        self.take_write(true)
+    }
+
+    #[track_caller]
+    #[inline]
+    fn take_write(&self, nested: bool) -> RwLockWriteGuard<'_, T> {
+        let (inner, held) = Held::acquire(
+            self.class,
+            nested,
+            Location::caller(),
+            || self.inner.try_write(),
+            || self.inner.write(),
+        );
+        RwLockWriteGuard { inner, _held: held }
+    }
+
+    /// Takes the lock exclusive if it is free.
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        let inner = self.inner.try_write()?;
+        class::push(self.class, true);
+        let since = lockstat::enabled().then(clock::now);
+        Some(RwLockWriteGuard { inner, _held: Held { class: self.class, since } })
+    }
+}
+
+impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// Waits for a change of what a [`Mutex`] protects.
+#[derive(Default)]
+pub struct Condvar(parking_lot::Condvar);
+
+impl Condvar {
+    /// A condition variable with no waiter.
+    pub const fn new() -> Self {
+        Condvar(parking_lot::Condvar::new())
+    }
+
+    /// Gives the lock up, waits for a wake-up, takes the lock again. Time asleep is not time held.
+    pub fn wait<T: ?Sized>(&self, g: &mut MutexGuard<'_, T>) {
+        Self::asleep(g, |i| self.0.wait(i));
+    }
+
+    /// As [`Condvar::wait`], for at most `d`; false when the time ran out.
+    pub fn wait_for<T: ?Sized>(&self, g: &mut MutexGuard<'_, T>, d: Duration) -> bool {
+        Self::asleep(g, |i| !self.0.wait_for(i, d).timed_out())
+    }
+
+    fn asleep<'a, T: ?Sized, R>(
+        g: &mut MutexGuard<'a, T>,
+        f: impl FnOnce(&mut parking_lot::MutexGuard<'a, T>) -> R,
+    ) -> R {
+        if let Some(t) = g.held.since {
+            g.held.class.held(t);
+        }
+        class::pop(g.held.class);
+        let r = f(&mut g.inner);
+        class::push(g.held.class, true);
+        g.held.since = g.held.since.map(|_| clock::now());
+        r
+    }
+
+    /// Wakes one waiter.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    /// Wakes every waiter.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "lock order: taking low (rank 1) while holding high (rank 2)")]
+    fn descending_rank_panics() {
+        static LOW: LockClass = LockClass::new("low", 1);
+        static HIGH: LockClass = LockClass::new("high", 2);
+        let (a, b) = (Mutex::new(&LOW, ()), Mutex::new(&HIGH, ()));
+        let _b = b.lock();
+        let _a = a.lock();
+    }
+
+    #[test]
+    fn contention_is_counted_with_its_place() {
+        static C: LockClass = LockClass::new("test->contended", 1);
+        lockstat::enable(true);
+        let m = Arc::new(Mutex::new(&C, 0));
+        let g = m.lock();
+        let m2 = m.clone();
+        let t = crate::thread::spawn("waiter", move || *m2.lock() += 1).unwrap();
+        crate::thread::sleep(Duration::from_millis(30));
+        drop(g);
+        t.join();
+        lockstat::enable(false);
+        let s = lockstat::snapshot().into_iter().find(|s| s.class == "test->contended").unwrap();
+        assert_eq!((s.acquisitions, s.contentions), (2, 1));
+        assert!(s.wait.min > 1_000_000, "{s:?}");
+        assert!(s.hold.max >= s.wait.max / 2);
+        assert!(s.points[0].0.contains("lock.rs:"), "{s:?}");
+    }
+}

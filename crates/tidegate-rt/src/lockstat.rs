@@ -1,0 +1,171 @@
+//! Lock statistics by class, with the columns of `/proc/lock_stat`.
+//!
+//! Off by default: a lock then pays one relaxed load. On, an uncontended acquisition pays two clock
+//! readings; only contended ones touch the contention-point table.
+
+use crate::class::LockClass;
+use crate::clock::{self, Nanos};
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+static ON: AtomicBool = AtomicBool::new(false);
+static REGISTRY: parking_lot::Mutex<Vec<&'static LockClass>> = parking_lot::Mutex::new(Vec::new());
+
+const POINTS: usize = 4;
+
+/// Switches collection on or off, for every lock of the process.
+pub fn enable(on: bool) {
+    ON.store(on, Relaxed);
+}
+
+/// Whether statistics are being collected.
+#[inline]
+pub fn enabled() -> bool {
+    ON.load(Relaxed)
+}
+
+/// Clears the figures of every class seen so far.
+pub fn reset() {
+    for c in REGISTRY.lock().iter() {
+        c.stats.reset();
+    }
+}
+
+/// One class's figures; times in nanoseconds.
+#[derive(Clone, Debug, Default)]
+pub struct LockStat {
+    /// The class's name.
+    pub class: &'static str,
+    /// Acquisitions that had to wait.
+    pub contentions: u64,
+    /// Time waited in contended acquisitions.
+    pub wait: Span,
+    /// All acquisitions.
+    pub acquisitions: u64,
+    /// Time held.
+    pub hold: Span,
+    /// Source places (`file:line`) that waited most often, with their counts.
+    pub points: Vec<(String, u64)>,
+}
+
+/// Minimum, maximum and total of a time, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Span {
+    /// Shortest; 0 when nothing was counted.
+    pub min: u64,
+    /// Longest.
+    pub max: u64,
+    /// Sum.
+    pub total: u64,
+    /// Mean; 0 when nothing was counted.
+    pub avg: u64,
+}
+
+/// The figures of every class that was used since the last [`reset`], most waited first.
+pub fn snapshot() -> Vec<LockStat> {
+    let mut all: Vec<LockStat> = REGISTRY.lock().iter().map(|c| c.stats.read(c.name())).collect();
+    all.retain(|s| s.acquisitions > 0);
+    all.sort_by_key(|s| std::cmp::Reverse((s.wait.total, s.hold.total)));
+    all
+}
+
+struct Agg {
+    n: AtomicU64,
+    min: AtomicU64,
+    max: AtomicU64,
+    total: AtomicU64,
+}
+
+impl Agg {
+    const fn new() -> Self {
+        Agg {
+            n: AtomicU64::new(0),
+            min: AtomicU64::new(u64::MAX),
+            max: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+        }
+    }
+    fn add(&self, v: u64) {
+        self.n.fetch_add(1, Relaxed);
+        self.total.fetch_add(v, Relaxed);
+        self.min.fetch_min(v, Relaxed);
+        self.max.fetch_max(v, Relaxed);
+    }
+    fn reset(&self) {
+        self.n.store(0, Relaxed);
+        self.total.store(0, Relaxed);
+        self.min.store(u64::MAX, Relaxed);
+        self.max.store(0, Relaxed);
+    }
+    fn span(&self) -> (u64, Span) {
+        let (n, total) = (self.n.load(Relaxed), self.total.load(Relaxed));
+        let min = self.min.load(Relaxed);
+        let min = if min == u64::MAX { 0 } else { min };
+        (n, Span { min, max: self.max.load(Relaxed), total, avg: total.checked_div(n).unwrap_or(0) })
+    }
+}
+
+type Point = (&'static Location<'static>, u64);
+
+pub(crate) struct ClassStats {
+    registered: AtomicBool,
+    wait: Agg,
+    hold: Agg,
+    points: parking_lot::Mutex<[Option<Point>; POINTS]>,
+}
+
+impl ClassStats {
+    pub(crate) const fn new() -> Self {
+        ClassStats {
+            registered: AtomicBool::new(false),
+            wait: Agg::new(),
+            hold: Agg::new(),
+            points: parking_lot::Mutex::new([None; POINTS]),
+        }
+    }
+
+    fn reset(&self) {
+        self.wait.reset();
+        self.hold.reset();
+        *self.points.lock() = [None; POINTS];
+    }
+
+    fn read(&self, class: &'static str) -> LockStat {
+        let (contentions, wait) = self.wait.span();
+        let (acquisitions, hold) = self.hold.span();
+        let mut points: Vec<(String, u64)> = self
+            .points
+            .lock()
+            .iter()
+            .flatten()
+            .map(|(l, n)| (format!("{}:{}", l.file(), l.line()), *n))
+            .collect();
+        points.sort_by_key(|p| std::cmp::Reverse(p.1));
+        LockStat { class, contentions, wait, acquisitions, hold, points }
+    }
+}
+
+impl LockClass {
+    fn register(&'static self) {
+        if !self.stats.registered.swap(true, Relaxed) {
+            REGISTRY.lock().push(self);
+        }
+    }
+
+    /// Counts a wait that began at `since` and is over now.
+    pub(crate) fn waited(&'static self, since: Nanos, at: &'static Location<'static>) {
+        self.stats.wait.add(clock::now().since(since).0);
+        let mut points = self.stats.points.lock();
+        if let Some(p) = points.iter_mut().flatten().find(|p| std::ptr::eq(p.0, at) || p.0 == at) {
+            p.1 += 1;
+        } else if let Some(free) = points.iter_mut().find(|p| p.is_none()) {
+            *free = Some((at, 1));
+        }
+    }
+
+    /// Counts an acquisition held since `since` that ends now.
+    pub(crate) fn held(&'static self, since: Nanos) {
+        self.register();
+        self.stats.hold.add(clock::now().since(since).0);
+    }
+}
