@@ -1,0 +1,3 @@
+//! F2FS.
+pub mod raw;
+pub mod units;

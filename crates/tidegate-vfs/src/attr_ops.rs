@@ -1,0 +1,196 @@
+//! Operations on attributes.
+
+use crate::acl::{self, Acl};
+use crate::error::{ErrorKind, Result};
+use crate::inode::Inode;
+use crate::perm::{self, MAY_READ, MAY_WRITE};
+use crate::types::*;
+use crate::vfs::Vfs;
+use std::sync::Arc;
+
+/// `FS_IMMUTABLE_FL`.
+pub const IMMUTABLE: u32 = 0x10;
+/// `FS_APPEND_FL`.
+pub const APPEND_ONLY: u32 = 0x20;
+
+impl Vfs {
+    /// Changes attributes. Ownership and mode changes drop set-id bits and narrow the access ACL as
+    /// POSIX wants; a change of size cuts or extends the file. Takes `i_rwsem`.
+    ///
+    /// # Errors
+    /// `NotPermitted`, `PermissionDenied`, `ReadOnly`, `FileTooBig`, `IsADirectory`.
+    pub fn setattr(&self, cred: &Cred, inode: &Arc<Inode>, set: &SetAttr) -> Result<()> {
+        self.check_writable()?;
+        let guard = inode.rwsem.write();
+        if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.flags.is_some() {
+            perm::check_owner(cred, inode)?;
+        }
+        if !cred.is_root() {
+            let (uid, gid) = {
+                let a = inode.attr();
+                (a.uid, a.gid)
+            };
+            let gives_away =
+                set.uid.is_some_and(|u| u != uid) || set.gid.is_some_and(|g| g != gid && !cred.in_group(g));
+            if gives_away {
+                return Err(ErrorKind::NotPermitted.into());
+            }
+        }
+        if (set.atime.is_some() || set.mtime.is_some()) && perm::check_owner(cred, inode).is_err() {
+            perm::check(&*self.fs, cred, inode, MAY_WRITE)?;
+        }
+        if let Some(size) = set.size {
+            perm::check(&*self.fs, cred, inode, MAY_WRITE)?;
+            self.truncate_locked(inode, size)?;
+        }
+        self.apply(cred, inode, set);
+        self.fs.update_inode(inode)?;
+        if let Some(mode) = set.mode {
+            self.chmod_acl(inode, mode)?;
+        }
+        drop(guard);
+        self.balance()
+    }
+
+    fn apply(&self, cred: &Cred, inode: &Inode, set: &SetAttr) {
+        let now = self.now();
+        let mut a = inode.attr();
+        if (set.uid.is_some() || set.gid.is_some()) && set.mode.is_none() && a.file_type == FileType::Regular
+        {
+            a.mode &= if a.mode & 0o010 != 0 { !0o6000 } else { !0o4000 };
+        }
+        if let Some(mode) = set.mode {
+            a.mode = mode & 0o7777;
+            if !cred.is_root()
+                && !cred.in_group(set.gid.unwrap_or(a.gid))
+                && a.file_type != FileType::Directory
+            {
+                a.mode &= !0o2000;
+            }
+        }
+        a.uid = set.uid.unwrap_or(a.uid);
+        a.gid = set.gid.unwrap_or(a.gid);
+        a.flags = set.flags.unwrap_or(a.flags);
+        a.atime = set.atime.unwrap_or(a.atime);
+        a.mtime = set.mtime.unwrap_or(a.mtime);
+        a.ctime = set.ctime.unwrap_or(now);
+        if a.crtime.is_some() && set.crtime.is_some() {
+            a.crtime = set.crtime;
+        }
+    }
+
+    /// A new mode narrows or widens the access ACL's entries that mirror it.
+    fn chmod_acl(&self, inode: &Inode, mode: u32) -> Result<()> {
+        if inode.file_type == FileType::Symlink {
+            return Ok(());
+        }
+        let Ok(v) = self.fs.getxattr(inode, acl::ACCESS) else { return Ok(()) };
+        let Some(mut a) = Acl::parse(&v) else { return Ok(()) };
+        a.restrict(mode, false);
+        self.fs.setxattr(inode, acl::ACCESS, Some(&a.to_xattr()), XattrFlags::empty(), self.now())
+    }
+
+    /// The value of an attribute.
+    ///
+    /// # Errors
+    /// `NoData` when it is missing, `Unsupported` for a namespace the format does not keep.
+    pub fn getxattr(&self, cred: &Cred, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+        if name.starts_with(b"user.") {
+            perm::check(&*self.fs, cred, inode, MAY_READ)?;
+        }
+        if name.starts_with(b"trusted.") && !cred.is_root() {
+            return Err(ErrorKind::NoData.into());
+        }
+        let _guard = inode.rwsem.read();
+        self.fs.getxattr(inode, name)
+    }
+
+    /// Sets an attribute, or removes it (`None`). Setting an access ACL sets the mode it implies. Takes
+    /// `i_rwsem`.
+    ///
+    /// # Errors
+    /// `NoData`, `Exists`, `NoSpace` or `TooBig` when it does not fit, `Range` for a long name,
+    /// `NotPermitted`, `Unsupported`.
+    pub fn setxattr(
+        &self,
+        cred: &Cred,
+        inode: &Inode,
+        name: &[u8],
+        value: Option<&[u8]>,
+        flags: XattrFlags,
+    ) -> Result<()> {
+        self.check_writable()?;
+        self.check_set_xattr(cred, inode, name)?;
+        let now = self.now();
+        let _guard = inode.rwsem.write();
+        if inode.is_freed() {
+            return Err(ErrorKind::Stale.into());
+        }
+        if name == acl::ACCESS || name == acl::DEFAULT {
+            return self.set_acl(inode, name, value, now);
+        }
+        self.fs.setxattr(inode, name, value, flags, now)
+    }
+
+    fn check_set_xattr(&self, cred: &Cred, inode: &Inode, name: &[u8]) -> Result<()> {
+        let plain = inode.is_dir() || inode.file_type == FileType::Regular;
+        if name.starts_with(b"user.") {
+            if !plain {
+                return Err(ErrorKind::NotPermitted.into());
+            }
+            return perm::check(&*self.fs, cred, inode, MAY_WRITE);
+        }
+        if name.starts_with(b"system.posix_acl_") {
+            return perm::check_owner(cred, inode);
+        }
+        if !cred.is_root() {
+            return Err(ErrorKind::NotPermitted.into());
+        }
+        Ok(())
+    }
+
+    fn set_acl(
+        &self,
+        inode: &Inode,
+        name: &[u8],
+        value: Option<&[u8]>,
+        now: tidegate_rt::Timespec,
+    ) -> Result<()> {
+        if inode.file_type == FileType::Symlink {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        if name == acl::DEFAULT && !inode.is_dir() {
+            return if value.is_some() { Err(ErrorKind::PermissionDenied.into()) } else { Ok(()) };
+        }
+        let Some(v) = value else {
+            return match self.fs.setxattr(inode, name, None, XattrFlags::empty(), now) {
+                Err(e) if e.kind() == ErrorKind::NoData => Ok(()),
+                r => r,
+            };
+        };
+        let a = Acl::parse(v).ok_or(ErrorKind::InvalidArgument)?;
+        if name == acl::ACCESS {
+            let mut attr = inode.attr();
+            attr.mode = attr.mode & !0o777 | a.mode();
+            attr.ctime = now;
+            drop(attr);
+            if a.is_trivial() {
+                self.fs.update_inode(inode)?;
+                return self.set_acl(inode, name, None, now);
+            }
+        }
+        self.fs.setxattr(inode, name, Some(v), XattrFlags::empty(), now)?;
+        self.fs.update_inode(inode)
+    }
+
+    /// Names of all attributes that `cred` may see.
+    ///
+    /// # Errors
+    /// Those of reading them.
+    pub fn listxattr(&self, cred: &Cred, inode: &Inode) -> Result<Vec<Vec<u8>>> {
+        let _guard = inode.rwsem.read();
+        let mut v = self.fs.listxattr(inode)?;
+        v.retain(|n| cred.is_root() || !n.starts_with(b"trusted."));
+        Ok(v)
+    }
+}

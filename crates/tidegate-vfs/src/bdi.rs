@@ -1,0 +1,210 @@
+//! A volume's write-back state: dirty inodes, memory thresholds, throttling, reclaim.
+
+use crate::inode::Inode;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tidegate_block::PAGE_SIZE;
+use tidegate_rt::{Condvar, LockClass, Mutex, WaitQueue, clock, trace};
+
+static LIST_LOCK: LockClass = LockClass::new("wb->list_lock", 640);
+static CLOCK: LockClass = LockClass::new("bdi->clock", 635);
+
+/// How much memory a volume may use, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryLimits {
+    /// Cached pages, clean and dirty.
+    pub cache: u64,
+    /// Dirty and write-back pages at which writers wait.
+    pub dirty: u64,
+    /// Dirty pages at which the flusher starts by itself.
+    pub background: u64,
+    /// Inodes in memory (a number, not bytes).
+    pub inodes: usize,
+}
+
+impl Default for MemoryLimits {
+    fn default() -> Self {
+        MemoryLimits { cache: 96 << 20, dirty: 48 << 20, background: 8 << 20, inodes: 16_384 }
+    }
+}
+
+/// When dirty inodes are looked at, and how old they must be.
+pub(crate) const DIRTY_WRITEBACK_INTERVAL: Duration = Duration::from_secs(5);
+const DIRTY_EXPIRE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Something the flusher is asked to do.
+pub(crate) enum Work {
+    /// Write everything dirtied before now; with `wait`, as WB_SYNC_ALL.
+    Sync { wait: bool, done: Arc<Completion> },
+}
+
+/// Set once, waited for by any number of threads.
+#[derive(Default)]
+pub(crate) struct Completion {
+    done: AtomicBool,
+    queue: WaitQueue,
+}
+
+impl Completion {
+    pub(crate) fn complete(&self) {
+        self.done.store(true, SeqCst);
+        self.queue.wake_all();
+    }
+    pub(crate) fn wait(&self) {
+        self.queue.wait_until(|| self.done.load(SeqCst));
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Lists {
+    /// Dirty, oldest first.
+    pub(crate) b_dirty: VecDeque<Arc<Inode>>,
+    /// To be written in this pass.
+    pub(crate) b_io: VecDeque<Arc<Inode>>,
+    /// Not finished in this pass.
+    pub(crate) b_more_io: VecDeque<Arc<Inode>>,
+    pub(crate) work: VecDeque<Work>,
+    pub(crate) shutdown: bool,
+}
+
+/// See the module.
+pub struct Bdi {
+    limits: MemoryLimits,
+    pub(crate) nr_pages: AtomicU64,
+    pub(crate) nr_dirty: AtomicU64,
+    pub(crate) nr_writeback: AtomicU64,
+    pub(crate) lists: Mutex<Lists>,
+    pub(crate) flusher: Condvar,
+    throttled: WaitQueue,
+    /// A whole pass could write nothing: waiting for it would be for ever.
+    pub(crate) stuck: AtomicBool,
+    /// Mappings with pages, in the order the reclaim hand visits them.
+    clock: Mutex<VecDeque<Weak<Inode>>>,
+}
+
+impl Bdi {
+    /// Write-back state with nothing dirty.
+    pub fn new(limits: MemoryLimits) -> Arc<Self> {
+        Arc::new(Bdi {
+            limits,
+            nr_pages: AtomicU64::new(0),
+            nr_dirty: AtomicU64::new(0),
+            nr_writeback: AtomicU64::new(0),
+            lists: Mutex::new(&LIST_LOCK, Lists::default()),
+            flusher: Condvar::new(),
+            throttled: WaitQueue::new(),
+            stuck: AtomicBool::new(false),
+            clock: Mutex::new(&CLOCK, VecDeque::new()),
+        })
+    }
+
+    /// The memory limits.
+    pub fn limits(&self) -> &MemoryLimits {
+        &self.limits
+    }
+
+    /// Bytes that are dirty.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.nr_dirty.load(Relaxed) * PAGE_SIZE as u64
+    }
+
+    /// Bytes under write-back.
+    pub fn writeback_bytes(&self) -> u64 {
+        self.nr_writeback.load(Relaxed) * PAGE_SIZE as u64
+    }
+
+    /// Bytes cached.
+    pub fn cached_bytes(&self) -> u64 {
+        self.nr_pages.load(Relaxed) * PAGE_SIZE as u64
+    }
+
+    /// Puts an inode with dirty pages on the list, and its mapping on the reclaim clock. Takes
+    /// `wb->list_lock` only when it is not there yet.
+    pub fn mark_dirty(&self, inode: &Arc<Inode>) {
+        self.cached(inode);
+        if !inode.listed.swap(true, SeqCst) {
+            inode.dirtied_when.store(clock::now().0, Relaxed);
+            self.lists.lock().b_dirty.push_back(inode.clone());
+        }
+    }
+
+    /// Notes that a mapping has pages, so that reclaim finds it.
+    pub fn cached(&self, inode: &Arc<Inode>) {
+        if !inode.mapping.on_clock.load(Relaxed) && !inode.mapping.on_clock.swap(true, SeqCst) {
+            self.clock.lock().push_back(Arc::downgrade(inode));
+        }
+    }
+
+    fn over(&self, limit: u64) -> bool {
+        self.dirty_bytes() + self.writeback_bytes() > limit
+    }
+
+    /// Whether the flusher should write without being asked.
+    pub(crate) fn over_background(&self) -> bool {
+        self.dirty_bytes() > self.limits.background
+    }
+
+    /// Called by whoever dirtied pages, with no lock held: starts the flusher above the background
+    /// threshold, waits above the limit, reclaims clean pages above the cache limit.
+    pub fn balance_dirty_pages(&self) {
+        if self.over_background() {
+            self.flusher.notify_one();
+        }
+        if self.over(self.limits.dirty) {
+            let _span = trace::span(
+                "balance_dirty_pages",
+                [("dirty", self.dirty_bytes()), ("", 0), ("", 0), ("", 0)],
+            );
+            let free = || !self.over(self.limits.dirty) || self.stuck.load(SeqCst);
+            while !self.throttled.wait_timeout(Duration::from_millis(100), free) {
+                self.flusher.notify_one();
+            }
+        }
+        self.shrink();
+    }
+
+    pub(crate) fn writeback_ended(&self) {
+        if !self.over(self.limits.dirty) {
+            self.throttled.wake_all();
+        }
+    }
+
+    /// Drops clean pages until the cache is within its limit, or nothing clean is left.
+    pub fn shrink(&self) {
+        if self.cached_bytes() <= self.limits.cache {
+            return;
+        }
+        let goal = self.limits.cache / 10 * 9;
+        for second_chance in [true, false] {
+            let mut left = self.clock.lock().len();
+            while left > 0 && self.cached_bytes() > goal {
+                left -= 1;
+                let Some(weak) = self.clock.lock().pop_front() else { break };
+                let Some(inode) = weak.upgrade() else { continue };
+                inode.mapping.reclaim(second_chance);
+                inode.mapping.on_clock.store(false, SeqCst);
+                if inode.mapping.nr_pages() > 0 {
+                    self.cached(&inode);
+                }
+            }
+        }
+    }
+
+    /// Takes the inodes for a pass: all of them, or those dirty for longer than the expiry.
+    pub(crate) fn queue_io(&self, all: bool) {
+        let now = clock::now().0;
+        let mut l = self.lists.lock();
+        let more = std::mem::take(&mut l.b_more_io);
+        l.b_io.extend(more);
+        while let Some(i) = l.b_dirty.front() {
+            let age = now.saturating_sub(i.dirtied_when.load(Relaxed));
+            if !all && age < DIRTY_EXPIRE_INTERVAL.as_nanos() as u64 {
+                break;
+            }
+            let i = l.b_dirty.pop_front();
+            l.b_io.extend(i);
+        }
+    }
+}

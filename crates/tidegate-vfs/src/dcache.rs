@@ -1,0 +1,63 @@
+//! Names in memory: what a directory answered, positive and negative.
+
+use crate::types::Ino;
+use std::collections::HashMap;
+use tidegate_rt::{LockClass, RwLock};
+
+static D_HASH: LockClass = LockClass::new("dentry_hashtable", 625);
+
+/// Entries kept in each of two generations.
+const GENERATION: usize = 16_384;
+const SHARDS: usize = 16;
+
+type Key = (Ino, Box<[u8]>);
+
+#[derive(Default)]
+struct Shard {
+    young: HashMap<Key, Option<Ino>>,
+    old: HashMap<Key, Option<Ino>>,
+}
+
+impl Shard {
+    fn insert(&mut self, key: Key, ino: Option<Ino>) {
+        if self.young.len() >= GENERATION / SHARDS {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.old.remove(&key);
+        self.young.insert(key, ino);
+    }
+}
+
+/// Entries change under the directory's `i_rwsem` only, so an answer is current while that is held.
+pub(crate) struct DentryCache {
+    shards: Box<[RwLock<Shard>]>,
+}
+
+impl DentryCache {
+    pub(crate) fn new() -> Self {
+        DentryCache { shards: (0..SHARDS).map(|_| RwLock::new(&D_HASH, Shard::default())).collect() }
+    }
+
+    fn shard(&self, dir: Ino, name: &[u8]) -> &RwLock<Shard> {
+        let h = name.iter().fold(dir.0, |h, &b| h.wrapping_mul(0x100_0000_01b3) ^ b as u64);
+        &self.shards[(h >> 7) as usize % SHARDS]
+    }
+
+    /// What is known of a name: unknown, missing, or an inode.
+    pub(crate) fn get(&self, dir: Ino, name: &[u8]) -> Option<Option<Ino>> {
+        let key = (dir, Box::from(name));
+        let s = self.shard(dir, name);
+        let g = s.read();
+        if let Some(i) = g.young.get(&key) {
+            return Some(*i);
+        }
+        let i = *g.old.get(&key)?;
+        drop(g);
+        s.write().insert(key, i);
+        Some(i)
+    }
+
+    pub(crate) fn set(&self, dir: Ino, name: &[u8], ino: Option<Ino>) {
+        self.shard(dir, name).write().insert((dir, Box::from(name)), ino);
+    }
+}

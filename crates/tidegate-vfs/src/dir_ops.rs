@@ -1,0 +1,382 @@
+//! Operations on names.
+
+use crate::acl::{self, Acl};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fs::Rename;
+use crate::inode::Inode;
+use crate::namei::check_name;
+use crate::perm::{self, MAY_EXEC, MAY_WRITE};
+use crate::types::*;
+use crate::vfs::Vfs;
+use std::sync::Arc;
+
+const S_ISGID: u32 = 0o2000;
+
+impl Vfs {
+    /// The inode that bears `name` in `dir`. Takes `dir`'s `i_rwsem` shared unless the name is cached.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `NameTooLong`.
+    pub fn lookup(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Arc<Inode>> {
+        if !dir.is_dir() {
+            return Err(ErrorKind::NotADirectory.into());
+        }
+        if name == b"." {
+            return Ok(dir.clone());
+        }
+        if name.len() > 255 {
+            return Err(Error::new(ErrorKind::NameTooLong, format!("a name of {} bytes", name.len())));
+        }
+        let _dir = dir.rwsem.read();
+        match self.lookup_locked(dir, name)? {
+            Some(ino) => self.iget(ino),
+            None => Err(ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// Looks a name up; the directory is locked.
+    fn lookup_locked(&self, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
+        if dir.is_freed() {
+            return Err(ErrorKind::NotFound.into());
+        }
+        if let Some(known) = self.dcache.get(dir.ino, name) {
+            return Ok(known);
+        }
+        let found = self.fs.lookup(dir, name)?;
+        self.dcache.set(dir.ino, name, found);
+        Ok(found)
+    }
+
+    /// Makes a file, directory, symbolic link or device called `name` in `dir`. Set-group-id directories
+    /// and default ACLs are honoured. Takes `dir`'s `i_rwsem`.
+    ///
+    /// # Errors
+    /// `Exists`, `NoSpace`, `ReadOnly`, `PermissionDenied`, `NameTooLong`.
+    pub fn make(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8], new: &NewInode<'_>) -> Result<Arc<Inode>> {
+        self.check_writable()?;
+        check_name(name)?;
+        let guard = dir.rwsem.write();
+        if self.lookup_locked(dir, name)?.is_some() {
+            return Err(ErrorKind::Exists.into());
+        }
+        perm::check(&*self.fs, cred, dir, MAY_WRITE | MAY_EXEC)?;
+        let mut new = new.clone();
+        let (dir_mode, dir_gid) = {
+            let a = dir.attr();
+            (a.mode, a.gid)
+        };
+        if dir_mode & S_ISGID != 0 {
+            new.gid = dir_gid;
+            if new.file_type == FileType::Directory {
+                new.mode |= S_ISGID;
+            } else if new.mode & (S_ISGID | 0o010) == S_ISGID | 0o010
+                && !cred.is_root()
+                && !cred.in_group(dir_gid)
+            {
+                new.mode &= !S_ISGID;
+            }
+        }
+        let inherited = self.inherit_acl(dir, &mut new)?;
+        let parts = self.fs.create(dir, name, &new)?;
+        self.dcache.set(dir.ino, name, Some(parts.ino));
+        let inode = self.icache.insert(parts);
+        for (key, value) in inherited {
+            self.fs.setxattr(&inode, key, Some(&value), XattrFlags::empty(), new.time)?;
+        }
+        drop(guard);
+        self.fs.balance(&self.bdi)?;
+        Ok(inode)
+    }
+
+    /// The ACLs a new inode gets from its directory; narrows `new.mode` by them.
+    fn inherit_acl(&self, dir: &Inode, new: &mut NewInode<'_>) -> Result<Vec<(&'static [u8], Vec<u8>)>> {
+        if new.file_type == FileType::Symlink {
+            return Ok(Vec::new());
+        }
+        let default = match self.fs.getxattr(dir, acl::DEFAULT) {
+            Ok(v) => v,
+            Err(e) if matches!(e.kind(), ErrorKind::NoData | ErrorKind::Unsupported) => return Ok(Vec::new()),
+            Err(e) => return Err(e),
+        };
+        let Some(mut access) = Acl::parse(&default) else { return Ok(Vec::new()) };
+        access.restrict(new.mode, true);
+        new.mode = new.mode & !0o777 | access.mode();
+        let mut out = Vec::new();
+        if !access.is_trivial() {
+            out.push((acl::ACCESS, access.to_xattr()));
+        }
+        if new.file_type == FileType::Directory {
+            out.push((acl::DEFAULT, default));
+        }
+        Ok(out)
+    }
+
+    /// Makes a regular file.
+    ///
+    /// # Errors
+    /// As [`Vfs::make`].
+    pub fn create(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8], mode: u32) -> Result<Arc<Inode>> {
+        self.make(cred, dir, name, &self.new_inode(cred, FileType::Regular, mode))
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// As [`Vfs::make`].
+    pub fn mkdir(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8], mode: u32) -> Result<Arc<Inode>> {
+        self.make(cred, dir, name, &self.new_inode(cred, FileType::Directory, mode))
+    }
+
+    /// Makes a symbolic link to `target`.
+    ///
+    /// # Errors
+    /// As [`Vfs::make`]; `NameTooLong` for a target of 4096 bytes or more, `NotFound` for an empty one.
+    pub fn symlink(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8], target: &[u8]) -> Result<Arc<Inode>> {
+        match target.len() {
+            0 => return Err(ErrorKind::NotFound.into()),
+            4096.. => return Err(ErrorKind::NameTooLong.into()),
+            _ => {}
+        }
+        let new = NewInode { target, ..self.new_inode(cred, FileType::Symlink, 0o777) };
+        self.make(cred, dir, name, &new)
+    }
+
+    /// What `cred` would make now.
+    pub fn new_inode(&self, cred: &Cred, file_type: FileType, mode: u32) -> NewInode<'static> {
+        let time = self.now();
+        let mode = mode & 0o7777;
+        NewInode {
+            file_type,
+            mode,
+            uid: cred.uid,
+            gid: cred.gid,
+            rdev: DeviceNumber::default(),
+            target: b"",
+            time,
+        }
+    }
+
+    /// Gives `inode` another name. Takes both `i_rwsem`.
+    ///
+    /// # Errors
+    /// `NotPermitted` for directories, `Exists`, `TooManyLinks`, `NotFound` when its last name is gone.
+    pub fn link(&self, cred: &Cred, inode: &Arc<Inode>, dir: &Arc<Inode>, name: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        check_name(name)?;
+        if inode.is_dir() {
+            return Err(ErrorKind::NotPermitted.into());
+        }
+        let _dir = dir.rwsem.write();
+        if self.lookup_locked(dir, name)?.is_some() {
+            return Err(ErrorKind::Exists.into());
+        }
+        perm::check(&*self.fs, cred, dir, MAY_WRITE | MAY_EXEC)?;
+        let _inode = inode.rwsem.write_nested();
+        if inode.attr().nlink == 0 {
+            return Err(ErrorKind::NotFound.into());
+        }
+        self.fs.link(dir, name, inode, self.now())?;
+        self.dcache.set(dir.ino, name, Some(inode.ino));
+        Ok(())
+    }
+
+    /// Takes the name of something that is not a directory away.
+    ///
+    /// # Errors
+    /// `NotFound`, `IsADirectory`, `PermissionDenied`, `NotPermitted`.
+    pub fn unlink(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8]) -> Result<()> {
+        self.remove(cred, dir, name, false)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `NotEmpty`, `PermissionDenied`, `NotPermitted`.
+    pub fn rmdir(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8]) -> Result<()> {
+        self.remove(cred, dir, name, true)
+    }
+
+    fn remove(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8], want_dir: bool) -> Result<()> {
+        self.check_writable()?;
+        check_name(name)?;
+        let dir_guard = dir.rwsem.write();
+        let ino = self.lookup_locked(dir, name)?.ok_or(ErrorKind::NotFound)?;
+        let inode = self.iget(ino)?;
+        perm::check_delete(&*self.fs, cred, dir, &inode)?;
+        match (want_dir, inode.is_dir()) {
+            (true, false) => return Err(ErrorKind::NotADirectory.into()),
+            (false, true) => return Err(ErrorKind::IsADirectory.into()),
+            _ => {}
+        }
+        let guard = inode.rwsem.write_nested();
+        self.fs.unlink(dir, name, &inode, self.now())?;
+        self.dcache.set(dir.ino, name, None);
+        drop(guard);
+        drop(dir_guard);
+        self.evict_if_unused(&inode)?;
+        self.fs.balance(&self.bdi)
+    }
+
+    /// Moves a name. Takes the rename lock when directories differ, the directories' `i_rwsem` in order
+    /// of inode number, then those of the inodes moved and replaced.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists` (with `NOREPLACE`), `NotEmpty`, `IsADirectory`, `NotADirectory`,
+    /// `InvalidArgument` when a directory would move into itself.
+    pub fn rename(
+        &self,
+        cred: &Cred,
+        (old_dir, old_name): (&Arc<Inode>, &[u8]),
+        (new_dir, new_name): (&Arc<Inode>, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.check_writable()?;
+        check_name(old_name)?;
+        check_name(new_name)?;
+        if flags.contains(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {
+            return Err(ErrorKind::InvalidArgument.into());
+        }
+        let cross = old_dir.ino != new_dir.ino;
+        let _rename = cross.then(|| self.rename_lock.lock());
+        let (first, second) =
+            if old_dir.ino <= new_dir.ino { (old_dir, new_dir) } else { (new_dir, old_dir) };
+        let first_guard = first.rwsem.write();
+        let second_guard = cross.then(|| second.rwsem.write_nested());
+        let replaced = self.rename_locked(cred, (old_dir, old_name), (new_dir, new_name), flags)?;
+        drop((first_guard, second_guard));
+        match replaced {
+            Some(t) => self.evict_if_unused(&t),
+            None => Ok(()),
+        }
+    }
+
+    fn rename_locked(
+        &self,
+        cred: &Cred,
+        (old_dir, old_name): (&Arc<Inode>, &[u8]),
+        (new_dir, new_name): (&Arc<Inode>, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<Option<Arc<Inode>>> {
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let inode = self.iget(self.lookup_locked(old_dir, old_name)?.ok_or(ErrorKind::NotFound)?)?;
+        let target = match self.lookup_locked(new_dir, new_name)? {
+            Some(_) if flags.contains(RenameFlags::NOREPLACE) => return Err(ErrorKind::Exists.into()),
+            Some(ino) => Some(self.iget(ino)?),
+            None if exchange => return Err(ErrorKind::NotFound.into()),
+            None => None,
+        };
+        perm::check_delete(&*self.fs, cred, old_dir, &inode)?;
+        match &target {
+            Some(t) => perm::check_delete(&*self.fs, cred, new_dir, t)?,
+            None => perm::check(&*self.fs, cred, new_dir, MAY_WRITE | MAY_EXEC)?,
+        }
+        if target.as_ref().is_some_and(|t| t.ino == inode.ino) {
+            return Ok(None); // two names of one inode: POSIX wants nothing done
+        }
+        if let (Some(t), false) = (&target, exchange) {
+            match (inode.is_dir(), t.is_dir()) {
+                (true, false) => return Err(ErrorKind::NotADirectory.into()),
+                (false, true) => return Err(ErrorKind::IsADirectory.into()),
+                _ => {}
+            }
+        }
+        if old_dir.ino != new_dir.ino {
+            self.check_no_cycle(&inode, new_dir)?;
+            if let (Some(t), true) = (&target, exchange) {
+                self.check_no_cycle(t, old_dir)?;
+            }
+        }
+        // Directories that are both parent and child here are locked already.
+        let locked = |i: &Inode| i.ino == old_dir.ino || i.ino == new_dir.ino;
+        if target.as_ref().is_some_and(|t| locked(t)) {
+            return Err(if exchange { ErrorKind::InvalidArgument } else { ErrorKind::NotEmpty }.into());
+        }
+        let mut both: Vec<&Arc<Inode>> = Some(&inode).into_iter().chain(&target).collect();
+        both.sort_by_key(|i| i.ino);
+        let guards: Vec<_> = both.into_iter().map(|i| i.rwsem.write_nested()).collect();
+        let now = self.now();
+        let target_ref = target.as_deref();
+        self.fs.rename(&Rename {
+            old_dir,
+            old_name,
+            inode: &inode,
+            new_dir,
+            new_name,
+            target: target_ref,
+            exchange,
+            now,
+        })?;
+        self.dcache.set(new_dir.ino, new_name, Some(inode.ino));
+        self.dcache.set(old_dir.ino, old_name, target.as_ref().filter(|_| exchange).map(|t| t.ino));
+        drop(guards);
+        Ok(target.filter(|_| !exchange))
+    }
+
+    /// Refuses to move directory `inode` below itself. The rename lock keeps the tree's shape meanwhile.
+    fn check_no_cycle(&self, inode: &Inode, new_dir: &Arc<Inode>) -> Result<()> {
+        if !inode.is_dir() {
+            return Ok(());
+        }
+        let mut at = new_dir.ino;
+        let mut steps = 0u32;
+        loop {
+            if at == inode.ino {
+                return Err(Error::new(ErrorKind::InvalidArgument, "a directory cannot move into itself"));
+            }
+            if at == self.fs.root() {
+                return Ok(());
+            }
+            steps += 1;
+            let dir = self.iget(at)?;
+            let parent = self
+                .fs
+                .lookup(&dir, b"..")?
+                .ok_or_else(|| Error::corrupt(format!("directory {at} has no \"..\"")))?;
+            if parent == at || steps > 1 << 16 {
+                return Err(Error::corrupt(format!(
+                    "the parents of directory {} do not lead to the root",
+                    new_dir.ino
+                )));
+            }
+            at = parent;
+        }
+    }
+
+    /// Calls `emit` for each entry of `dir` from position `pos` on until it returns false.
+    ///
+    /// # Errors
+    /// `NotADirectory`, and those of reading it.
+    pub fn readdir(&self, dir: &Inode, pos: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
+        if !dir.is_dir() {
+            return Err(ErrorKind::NotADirectory.into());
+        }
+        let _dir = dir.rwsem.read();
+        self.fs.readdir(dir, pos, emit)
+    }
+
+    /// All entries of `dir` but "." and "..".
+    ///
+    /// # Errors
+    /// As [`Vfs::readdir`].
+    pub fn entries(&self, dir: &Inode) -> Result<Vec<DirEntry>> {
+        let mut v = Vec::new();
+        self.readdir(dir, 0, &mut |e| {
+            if e.name != b"." && e.name != b".." {
+                v.push(e);
+            }
+            true
+        })?;
+        Ok(v)
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when it is not one.
+    pub fn readlink(&self, inode: &Inode) -> Result<Vec<u8>> {
+        if inode.file_type != FileType::Symlink {
+            return Err(ErrorKind::InvalidArgument.into());
+        }
+        self.fs.readlink(inode)
+    }
+}

@@ -1,0 +1,292 @@
+//! Open files: opening, reading, seeking, durability.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::fs::WritebackControl;
+use crate::inode::Inode;
+use crate::mapping::chunk::PageRun;
+use crate::perm::{self, MAY_READ, MAY_WRITE};
+use crate::types::*;
+use crate::vfs::Vfs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use tidegate_block::PAGE_SIZE;
+
+/// Pages read ahead of a sequential reader: the first window, and the largest.
+const RA_MIN: u64 = 32;
+const RA_MAX: u64 = 256;
+/// Times closer than this follow each other without an access-time update (relatime).
+const RELATIME_SECS: i64 = 24 * 3600;
+
+/// An open file or directory. Closes when dropped; an inode without a name goes with its last file.
+pub struct File {
+    pub(crate) vfs: Arc<Vfs>,
+    pub(crate) inode: Arc<Inode>,
+    pub(crate) flags: OpenFlags,
+    errseq_seen: AtomicU32,
+    /// Where the last read ended, in bytes, and how many pages the next read-ahead takes.
+    ra_next: AtomicU64,
+    ra_window: AtomicU64,
+}
+
+impl Vfs {
+    /// Opens an inode.
+    ///
+    /// # Errors
+    /// `PermissionDenied`, `IsADirectory` for writing to one, `ReadOnly`, `Stale`.
+    pub fn open(self: &Arc<Self>, cred: &Cred, inode: &Arc<Inode>, flags: OpenFlags) -> Result<File> {
+        if flags.contains(OpenFlags::DIRECTORY) && !inode.is_dir() {
+            return Err(ErrorKind::NotADirectory.into());
+        }
+        let mut want = 0;
+        if flags.contains(OpenFlags::READ) {
+            want |= MAY_READ;
+        }
+        if flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNC) {
+            want |= MAY_WRITE;
+            self.check_writable()?;
+            if inode.is_dir() {
+                return Err(ErrorKind::IsADirectory.into());
+            }
+        }
+        perm::check(&*self.fs, cred, inode, want)?;
+        self.open_unchecked(inode, flags)
+    }
+
+    /// Opens an inode whose creator may do with it as the flags say, whatever its mode.
+    pub(crate) fn open_unchecked(self: &Arc<Self>, inode: &Arc<Inode>, flags: OpenFlags) -> Result<File> {
+        if self.is_unmounted() || !inode.open() {
+            return Err(ErrorKind::Stale.into());
+        }
+        let file = File {
+            vfs: self.clone(),
+            inode: inode.clone(),
+            flags,
+            errseq_seen: AtomicU32::new(inode.mapping.errseq()),
+            ra_next: AtomicU64::new(0),
+            ra_window: AtomicU64::new(RA_MIN),
+        };
+        if flags.contains(OpenFlags::TRUNC) && inode.file_type == FileType::Regular {
+            file.truncate(0)?;
+        }
+        Ok(file)
+    }
+
+    /// Opens the file at `path`, making it with `CREATE`.
+    ///
+    /// # Errors
+    /// As [`Vfs::open`] and [`Vfs::make`].
+    pub fn open_path(
+        self: &Arc<Self>,
+        cred: &Cred,
+        path: &[u8],
+        flags: OpenFlags,
+        mode: u32,
+    ) -> Result<File> {
+        if !flags.contains(OpenFlags::CREATE) {
+            let inode = self.resolve(cred, path, !flags.contains(OpenFlags::NOFOLLOW))?;
+            if inode.file_type == FileType::Symlink {
+                return Err(ErrorKind::TooManySymlinks.into());
+            }
+            return self.open(cred, &inode, flags);
+        }
+        let parent = self.resolve_parent(cred, path)?;
+        if parent.name.is_empty() || parent.must_be_dir {
+            return Err(ErrorKind::IsADirectory.into());
+        }
+        match self.create(cred, &parent.dir, parent.name, mode) {
+            Ok(inode) => self.open_unchecked(&inode, flags - OpenFlags::TRUNC),
+            Err(e) if e.kind() == ErrorKind::Exists && !flags.contains(OpenFlags::EXCL) => {
+                let inode = self.resolve(cred, path, !flags.contains(OpenFlags::NOFOLLOW))?;
+                self.open(cred, &inode, flags)
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl File {
+    /// The inode.
+    pub fn inode(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+
+    /// The size in bytes.
+    pub fn size(&self) -> u64 {
+        self.inode.size()
+    }
+
+    pub(crate) fn allow(&self, what: OpenFlags) -> Result<()> {
+        if !self.flags.contains(what) {
+            return Err(ErrorKind::BadFile.into());
+        }
+        match self.inode.file_type {
+            FileType::Regular => Ok(()),
+            FileType::Directory => Err(ErrorKind::IsADirectory.into()),
+            _ => Err(ErrorKind::InvalidArgument.into()),
+        }
+    }
+
+    /// Reads at `pos`; how many bytes, fewer only at the end of the file. Takes `i_rwsem` shared.
+    ///
+    /// # Errors
+    /// `BadFile`, `IsADirectory`, those of the device, `Corrupt`.
+    pub fn read_at(&self, pos: u64, to: &mut [u8]) -> Result<usize> {
+        self.allow(OpenFlags::READ)?;
+        let guard = self.inode.rwsem.read();
+        let size = self.inode.size();
+        if pos >= size {
+            return Ok(0);
+        }
+        let len = (size - pos).min(to.len() as u64) as usize;
+        let to = &mut to[..len];
+        let mut done = self.inode.mapping.copy_out(pos, to);
+        while done < len {
+            let at = pos + done as u64;
+            self.read_in(at, (len - done) as u64, size)?;
+            let n = self.inode.mapping.copy_out(at, &mut to[done..]);
+            // Reclaim may have taken the page at once; one page is then read past the cache.
+            done += if n > 0 { n } else { self.read_past_cache(at, &mut to[done..])? };
+        }
+        self.ra_next.store(pos + len as u64, Relaxed);
+        drop(guard);
+        self.touch_atime()?;
+        self.vfs.bdi.shrink();
+        Ok(len)
+    }
+
+    /// Reads missing pages at byte `pos` into the cache: what is wanted and, for sequential readers,
+    /// what will be.
+    fn read_in(&self, pos: u64, want: u64, size: u64) -> Result<()> {
+        let index = pos / PAGE_SIZE as u64;
+        let end = size.div_ceil(PAGE_SIZE as u64);
+        let wanted = (pos + want).div_ceil(PAGE_SIZE as u64) - index;
+        let pages = if self.ra_next.load(Relaxed) == pos || pos == 0 {
+            let w = self.ra_window.load(Relaxed);
+            self.ra_window.store((w * 2).min(RA_MAX), Relaxed);
+            wanted.max(w)
+        } else {
+            self.ra_window.store(RA_MIN, Relaxed);
+            wanted
+        };
+        let pages = pages.min(RA_MAX.max(wanted.min(RA_MAX))).min(end - index);
+        let (_, missing) = self.inode.mapping.residency(index, pages);
+        self.vfs.fill(&self.inode, index, missing)
+    }
+
+    fn read_past_cache(&self, pos: u64, to: &mut [u8]) -> Result<usize> {
+        let runs = self.vfs.fs.read_pages(&self.inode, pos / PAGE_SIZE as u64, 1)?;
+        let page = runs.first().ok_or_else(|| Error::from(ErrorKind::Io))?;
+        let from = &page.bytes()[pos as usize % PAGE_SIZE..];
+        let n = from.len().min(to.len());
+        to[..n].copy_from_slice(&from[..n]);
+        Ok(n)
+    }
+
+    /// Relatime: the access time follows when it is older than a change, or than a day.
+    fn touch_atime(&self) -> Result<()> {
+        if self.vfs.options.noatime
+            || self.flags.contains(OpenFlags::NOATIME)
+            || self.vfs.fs.read_only().is_some()
+        {
+            return Ok(());
+        }
+        let now = self.vfs.now();
+        {
+            let mut a = self.inode.attr();
+            if a.atime > a.mtime && a.atime > a.ctime && now.secs - a.atime.secs < RELATIME_SECS {
+                return Ok(());
+            }
+            a.atime = now;
+        }
+        let _guard = self.inode.rwsem.write();
+        self.vfs.fs.update_inode(&self.inode)
+    }
+
+    /// Finds data or a hole at or after `pos`.
+    ///
+    /// # Errors
+    /// `NoDeviceOrAddress` past the end, or when no data follows.
+    pub fn seek(&self, pos: u64, target: SeekTarget) -> Result<u64> {
+        let _guard = self.inode.rwsem.read();
+        let size = self.inode.size();
+        if pos >= size {
+            return Err(ErrorKind::NoDeviceOrAddress.into());
+        }
+        let page = PAGE_SIZE as u64;
+        let (index, end) = (pos / page, size.div_ceil(page));
+        let m = &self.inode.mapping;
+        let unwritten = |i: u64| m.next_unwritten(i, i + 1).is_some();
+        match self.vfs.fs.seek(&self.inode, index, end, target, &unwritten)? {
+            Some(i) => Ok((i * page).max(pos).min(size)),
+            None if target == SeekTarget::Hole => Ok(size),
+            None => Err(ErrorKind::NoDeviceOrAddress.into()),
+        }
+    }
+
+    /// Makes the file's data durable, and its metadata (with `datasync`, only what reading the data
+    /// needs). A write that failed since this file last heard of it is reported here.
+    ///
+    /// # Errors
+    /// `Io`, `NoSpace`.
+    pub fn fsync(&self, datasync: bool) -> Result<()> {
+        if self.vfs.fs.read_only().is_some() {
+            return Ok(());
+        }
+        let wrote = self.vfs.write_and_wait(&self.inode, 0, u64::MAX);
+        self.inode.mapping.check_error(&self.errseq_seen)?;
+        wrote?;
+        self.vfs.fs.fsync(&self.inode, datasync)
+    }
+}
+
+impl Vfs {
+    /// Reads `pages` pages from the volume into the cache. Bytes past the file's size are zeroed, as
+    /// other writers may have left anything there.
+    pub(crate) fn fill(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()> {
+        let page = PAGE_SIZE as u64;
+        let size = inode.size();
+        let mut at = index;
+        while at < index + pages {
+            let runs = self.fs.read_pages(inode, at, (index + pages - at) as usize)?;
+            if runs.is_empty() {
+                return Err(ErrorKind::Io.into());
+            }
+            for run in runs {
+                let end = (at + run.pages as u64) * page;
+                let run = if end > size { zero_past(run, size.saturating_sub(at * page)) } else { run };
+                inode.mapping.insert_clean(at, &run);
+                at += run.pages as u64;
+            }
+        }
+        self.bdi.cached(inode);
+        Ok(())
+    }
+
+    /// Writes the pages `start..end` of an inode and waits for them.
+    pub(crate) fn write_and_wait(&self, inode: &Arc<Inode>, start: u64, end: u64) -> Result<()> {
+        let mut wbc = WritebackControl { start, end, ..WritebackControl::sync() };
+        let r = if inode.mapping.nr_dirty() > 0 { self.fs.writepages(inode, &mut wbc) } else { Ok(()) };
+        inode.mapping.wait_writeback(start, end);
+        r
+    }
+}
+
+/// The run with zeros from byte `valid` on.
+fn zero_past(run: PageRun, valid: u64) -> PageRun {
+    let valid = (valid as usize).min(run.bytes().len());
+    if run.bytes()[valid..].iter().all(|&b| b == 0) {
+        return run;
+    }
+    let mut buf = tidegate_block::PageBuf::from_slice(run.bytes());
+    buf[valid..].fill(0);
+    PageRun { buf: Arc::new(buf), first: 0, pages: run.pages }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if self.inode.close() && !self.vfs.is_unmounted() {
+            // Nobody is left to hear of a failure; the inode stays an orphan for the next mount.
+            let _ = self.vfs.evict_if_unused(&self.inode);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Open files: writing, cutting, allocating.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::File;
+use crate::inode::Inode;
+use crate::mapping::chunk::PageRun;
+use crate::types::*;
+use crate::vfs::Vfs;
+use std::sync::Arc;
+use tidegate_block::{PAGE_SIZE, PageBuf};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+/// Bytes written between two looks at the dirty thresholds.
+const WRITE_BATCH: usize = 1 << 20;
+
+impl File {
+    /// Writes all of `data` at `pos` (with `APPEND`, at the end) into the page cache; where it went.
+    /// Takes `i_rwsem`; waits when too much is dirty.
+    ///
+    /// # Errors
+    /// `NoSpace` before anything of the failing part is taken, `FileTooBig`, `ReadOnly`, `BadFile`.
+    pub fn write_at(&self, pos: u64, data: &[u8]) -> Result<u64> {
+        self.allow(OpenFlags::WRITE)?;
+        self.vfs.check_writable()?;
+        let mut pos = pos;
+        let mut done = 0;
+        loop {
+            let part = &data[done..data.len().min(done + WRITE_BATCH)];
+            let guard = self.inode.rwsem.write();
+            if done == 0 && self.flags.contains(OpenFlags::APPEND) {
+                pos = self.inode.size();
+            }
+            self.write_locked(pos + done as u64, part)?;
+            drop(guard);
+            done += part.len();
+            self.vfs.balance()?;
+            if done == data.len() {
+                break;
+            }
+        }
+        if self.flags.contains(OpenFlags::SYNC) {
+            self.fsync(true)?;
+        }
+        Ok(pos)
+    }
+
+    fn write_locked(&self, pos: u64, data: &[u8]) -> Result<()> {
+        let inode = &self.inode;
+        self.before_write(pos, data.len() as u64)?;
+        let now = self.vfs.now();
+        if self.vfs.fs.write_inline(inode, pos, data, now)? {
+            inode.mapping.remove(0, 1);
+            return Ok(());
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        let end = pos + data.len() as u64;
+        let (first, last) = (pos / PAGE, (end - 1) / PAGE);
+        self.vfs.fs.reserve(inode, first, last - first + 1)?;
+        self.vfs.fill_edges(inode, pos, end)?;
+        inode.mapping.write(pos, data)?;
+        self.vfs.bdi.mark_dirty(inode);
+        self.after_write(end, now)
+    }
+
+    /// Writes whole pages without copying them: the file takes `buf` over. `bytes` of it count, the rest
+    /// of the last page is zeroed. `pos` is a multiple of the page size, and nothing follows the range in
+    /// its last page: for filling new files from front to back.
+    ///
+    /// # Errors
+    /// As [`File::write_at`]; `InvalidArgument` for an unaligned position.
+    pub fn write_buf(&self, pos: u64, mut buf: PageBuf, bytes: usize) -> Result<()> {
+        self.allow(OpenFlags::WRITE)?;
+        self.vfs.check_writable()?;
+        let end = pos + bytes as u64;
+        if !pos.is_multiple_of(PAGE) || bytes == 0 || bytes > buf.len() {
+            return Err(Error::new(ErrorKind::InvalidArgument, "write_buf takes whole pages"));
+        }
+        let pages = bytes.div_ceil(PAGE_SIZE);
+        let guard = self.inode.rwsem.write();
+        if !end.is_multiple_of(PAGE) && self.inode.size() > end {
+            drop(guard);
+            return self.write_at(pos, &buf[..bytes]).map(drop);
+        }
+        self.before_write(pos, bytes as u64)?;
+        let now = self.vfs.now();
+        if self.vfs.fs.write_inline(&self.inode, pos, &buf[..bytes], now)? {
+            self.inode.mapping.remove(0, 1);
+            return Ok(());
+        }
+        self.vfs.fs.reserve(&self.inode, pos / PAGE, pages as u64)?;
+        buf[bytes..pages * PAGE_SIZE].fill(0);
+        self.inode.mapping.insert_dirty(pos / PAGE, &PageRun { buf: Arc::new(buf), first: 0, pages });
+        self.vfs.bdi.mark_dirty(&self.inode);
+        self.after_write(end, now)?;
+        drop(guard);
+        self.vfs.balance()
+    }
+
+    fn before_write(&self, pos: u64, len: u64) -> Result<()> {
+        if self.inode.is_freed() {
+            return Err(ErrorKind::Stale.into());
+        }
+        let max = self.vfs.fs.max_file_size();
+        if pos.checked_add(len).is_none_or(|end| end > max) {
+            return Err(Error::new(
+                ErrorKind::FileTooBig,
+                format!("a write at {pos}; files end at {max} bytes"),
+            ));
+        }
+        // Bytes between the old end and the write must read as zeros even where they share its page.
+        let size = self.inode.size();
+        if pos > size {
+            self.vfs.zero_in_page(&self.inode, size, size.next_multiple_of(PAGE).min(pos))?;
+        }
+        Ok(())
+    }
+
+    fn after_write(&self, end: u64, now: tidegate_rt::Timespec) -> Result<()> {
+        {
+            let mut a = self.inode.attr();
+            a.size = a.size.max(end);
+            a.mtime = now;
+            a.ctime = now;
+            a.mode &= if a.mode & 0o010 != 0 { !0o6000 } else { !0o4000 };
+        }
+        self.vfs.fs.update_inode(&self.inode)
+    }
+
+    /// Sets the size. Takes `i_rwsem`.
+    ///
+    /// # Errors
+    /// `BadFile`, `FileTooBig`, `ReadOnly`.
+    pub fn truncate(&self, size: u64) -> Result<()> {
+        self.allow(OpenFlags::WRITE)?;
+        self.vfs.check_writable()?;
+        let guard = self.inode.rwsem.write();
+        self.vfs.truncate_locked(&self.inode, size)?;
+        drop(guard);
+        self.vfs.balance()
+    }
+
+    /// Allocates, frees or zeroes a range. Takes `i_rwsem`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for an empty range or flags that do not go together, `NoSpace`, `FileTooBig`.
+    pub fn fallocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<()> {
+        self.allow(OpenFlags::WRITE)?;
+        self.vfs.check_writable()?;
+        let keep = flags.contains(FallocateFlags::KEEP_SIZE);
+        let punch = flags.contains(FallocateFlags::PUNCH_HOLE);
+        let zero = flags.contains(FallocateFlags::ZERO_RANGE);
+        if len == 0 || (punch && (!keep || zero)) {
+            return Err(ErrorKind::InvalidArgument.into());
+        }
+        let max = self.vfs.fs.max_file_size();
+        let end = offset.checked_add(len).filter(|e| *e <= max).ok_or(ErrorKind::FileTooBig)?;
+        let inode = &self.inode;
+        let guard = inode.rwsem.write();
+        if inode.is_freed() {
+            return Err(ErrorKind::Stale.into());
+        }
+        if punch || zero {
+            self.vfs.zero_range(inode, offset, end)?;
+        }
+        if !punch {
+            let first = offset / PAGE;
+            self.vfs.fs.preallocate(inode, first, end.div_ceil(PAGE) - first)?;
+        }
+        let now = self.vfs.now();
+        {
+            let mut a = inode.attr();
+            if !keep && end > a.size {
+                a.size = end;
+            }
+            a.mtime = now;
+            a.ctime = now;
+        }
+        self.vfs.fs.update_inode(inode)?;
+        drop(guard);
+        self.vfs.balance()
+    }
+}
+
+impl Vfs {
+    /// Reads in the first and last page of a write where it covers them only in part.
+    fn fill_edges(&self, inode: &Arc<Inode>, pos: u64, end: u64) -> Result<()> {
+        let size = inode.size();
+        let edge = |index: u64, partial: bool| -> Result<()> {
+            if !partial || inode.mapping.has(index) {
+                return Ok(());
+            }
+            if index * PAGE >= size {
+                let run = PageRun { buf: Arc::new(PageBuf::zeroed(1)), first: 0, pages: 1 };
+                inode.mapping.insert_clean(index, &run);
+                return Ok(());
+            }
+            self.fill(inode, index, 1)
+        };
+        let (first, last) = (pos / PAGE, (end - 1) / PAGE);
+        edge(first, !pos.is_multiple_of(PAGE) || (end < (first + 1) * PAGE))?;
+        edge(last, !end.is_multiple_of(PAGE))
+    }
+
+    /// Zeroes bytes `from..to` of one page, in the cache, if the page has anything there.
+    fn zero_in_page(&self, inode: &Arc<Inode>, from: u64, to: u64) -> Result<()> {
+        if from >= to {
+            return Ok(());
+        }
+        let index = from / PAGE;
+        if !inode.mapping.has(index) {
+            let unwritten = |_: u64| false;
+            let data = self.fs.seek(inode, index, index + 1, SeekTarget::Data, &unwritten)?;
+            if data != Some(index) {
+                return Ok(()); // a hole, or kept in the inode: zero already
+            }
+            self.fill(inode, index, 1)?;
+        }
+        let range = (from % PAGE) as usize..(to - index * PAGE) as usize;
+        let run = inode.mapping.get(index, 1);
+        if run.is_some_and(|r| r.bytes()[range.clone()].iter().all(|&b| b == 0)) {
+            return Ok(());
+        }
+        self.fs.reserve(inode, index, 1)?;
+        inode.mapping.modify(index, |p| p[range].fill(0));
+        self.bdi.mark_dirty(inode);
+        Ok(())
+    }
+
+    /// Zeroes a range: whole pages lose their blocks, the pages at its ends are zeroed in part.
+    fn zero_range(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<()> {
+        let (first, last) = (offset.div_ceil(PAGE), end / PAGE);
+        if first > last {
+            return self.zero_in_page(inode, offset, end);
+        }
+        self.zero_in_page(inode, offset, first * PAGE)?;
+        self.zero_in_page(inode, last * PAGE, end)?;
+        if first < last {
+            // Blocks go only after their pages' write-back, so that nobody writes to a freed block.
+            inode.mapping.remove(first, last);
+            self.fs.punch_hole(inode, first, last - first)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the size of a locked inode.
+    pub(crate) fn truncate_locked(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
+        match inode.file_type {
+            FileType::Regular => {}
+            FileType::Directory => return Err(ErrorKind::IsADirectory.into()),
+            _ => return Err(ErrorKind::InvalidArgument.into()),
+        }
+        if inode.is_freed() {
+            return Err(ErrorKind::Stale.into());
+        }
+        if size > self.fs.max_file_size() {
+            return Err(ErrorKind::FileTooBig.into());
+        }
+        let old = inode.size();
+        if size < old {
+            self.zero_in_page(inode, size, size.next_multiple_of(PAGE).min(old.next_multiple_of(PAGE)))?;
+            inode.mapping.remove(size.div_ceil(PAGE), u64::MAX);
+        } else if size > old {
+            self.zero_in_page(inode, old, old.next_multiple_of(PAGE).min(size))?;
+        }
+        self.fs.truncate(inode, size, self.now())
+    }
+}

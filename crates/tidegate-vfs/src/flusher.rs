@@ -1,0 +1,114 @@
+//! The flusher thread: writes dirty inodes when they are old, when there are many, and when asked.
+
+use crate::bdi::{Bdi, Completion, DIRTY_WRITEBACK_INTERVAL, Work};
+use crate::fs::{FileSystem, WritebackControl};
+use crate::inode::Inode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use tidegate_rt::{thread, trace};
+
+/// Pages written of one inode before the next has its turn, in a pass nobody waits for.
+const MAX_WRITEBACK_PAGES: u64 = 4096;
+
+/// A running flusher.
+pub(crate) struct Flusher {
+    bdi: Arc<Bdi>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Flusher {
+    pub(crate) fn start(fs: Arc<dyn FileSystem>, bdi: Arc<Bdi>) -> std::io::Result<Self> {
+        let b = bdi.clone();
+        let thread = thread::spawn("tg-flusher", move || run(&*fs, &b))?;
+        Ok(Flusher { bdi, thread: Some(thread) })
+    }
+
+    /// Asks for everything dirty to be written. With `wait`, also waits for the pass; the pages' I/O is
+    /// for the caller to wait for.
+    pub(crate) fn sync(&self, wait: bool) {
+        let done = Arc::new(Completion::default());
+        self.bdi.lists.lock().work.push_back(Work::Sync { wait, done: done.clone() });
+        self.bdi.flusher.notify_one();
+        if wait {
+            done.wait();
+        }
+    }
+}
+
+impl Drop for Flusher {
+    fn drop(&mut self) {
+        self.bdi.lists.lock().shutdown = true;
+        self.bdi.flusher.notify_all();
+        if let Some(t) = self.thread.take() {
+            t.join();
+        }
+    }
+}
+
+fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>) {
+    loop {
+        let mut l = bdi.lists.lock();
+        let mut timed_out = false;
+        while l.work.is_empty() && !l.shutdown && !bdi.over_background() && !timed_out {
+            timed_out = !bdi.flusher.wait_for(&mut l, DIRTY_WRITEBACK_INTERVAL);
+        }
+        let work = l.work.pop_front();
+        let shutdown = l.shutdown;
+        drop(l);
+        match work {
+            Some(Work::Sync { wait, done }) => {
+                let _span = trace::span("wb_sync", [("wait", wait as u64), ("", 0), ("", 0), ("", 0)]);
+                pass(fs, bdi, true, wait);
+                done.complete();
+            }
+            None if shutdown => return,
+            None if bdi.over_background() => background(fs, bdi),
+            None => drop(pass(fs, bdi, false, false)),
+        }
+    }
+}
+
+/// Writes until the dirty pages are below the background threshold.
+fn background(fs: &dyn FileSystem, bdi: &Arc<Bdi>) {
+    let _span = trace::span("wb_background", [("dirty", bdi.dirty_bytes()), ("", 0), ("", 0), ("", 0)]);
+    while bdi.over_background() && bdi.lists.lock().work.is_empty() {
+        let wrote = pass(fs, bdi, true, false);
+        bdi.stuck.store(wrote == 0, SeqCst);
+        if wrote == 0 {
+            // Nothing could be written (a full or failing device): try again, but not in a tight loop.
+            thread::sleep(std::time::Duration::from_millis(20));
+            break;
+        }
+    }
+}
+
+/// One turn over the dirty inodes; pages written.
+fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, all: bool, sync_all: bool) -> u64 {
+    bdi.queue_io(all);
+    let mut written = 0;
+    loop {
+        let Some(inode) = bdi.lists.lock().b_io.pop_front() else { break };
+        written += writeback_single_inode(fs, bdi, &inode, sync_all);
+        if !sync_all && !all && bdi.lists.lock().shutdown {
+            break;
+        }
+    }
+    written
+}
+
+fn writeback_single_inode(fs: &dyn FileSystem, bdi: &Arc<Bdi>, inode: &Arc<Inode>, sync_all: bool) -> u64 {
+    // Off the list first: a page dirtied from here on puts the inode back on it.
+    inode.listed.store(false, SeqCst);
+    let mut wbc =
+        if sync_all { WritebackControl::sync() } else { WritebackControl::background(MAX_WRITEBACK_PAGES) };
+    if fs.writepages(inode, &mut wbc).is_err() {
+        // The pages are dirty again and the error stands in the mapping, for fsync.
+        inode.listed.store(true, SeqCst);
+        bdi.lists.lock().b_dirty.push_back(inode.clone());
+        return wbc.written;
+    }
+    if inode.mapping.nr_dirty() > 0 && !inode.listed.swap(true, SeqCst) {
+        bdi.lists.lock().b_more_io.push_back(inode.clone());
+    }
+    wbc.written
+}

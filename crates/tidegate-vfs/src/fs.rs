@@ -1,0 +1,184 @@
+//! What a file system implements.
+
+use crate::bdi::Bdi;
+use crate::error::Result;
+use crate::inode::Inode;
+use crate::mapping::chunk::PageRun;
+use crate::types::*;
+use std::any::Any;
+use std::sync::Arc;
+use tidegate_rt::Timespec;
+
+/// What makes an inode in memory: its attributes and the file system's own part.
+pub struct InodeParts {
+    /// Number.
+    pub ino: Ino,
+    /// Attributes.
+    pub attr: Attr,
+    /// The file system's part, seen again through [`Inode::private`].
+    pub private: Box<dyn Any + Send + Sync>,
+}
+
+/// How a write-back pass is to go; names as the kernel's `writeback_control`.
+#[derive(Clone, Debug)]
+pub struct WritebackControl {
+    /// Somebody waits for all of it (`WB_SYNC_ALL`): pages still under write-back are waited for.
+    pub sync_all: bool,
+    /// Pages left to write; a pass that is not `sync_all` ends when it is used up.
+    pub nr_to_write: u64,
+    /// First page of the range.
+    pub start: u64,
+    /// First page past the range.
+    pub end: u64,
+    /// Pages written by this pass.
+    pub written: u64,
+}
+
+impl WritebackControl {
+    /// A pass over everything that somebody waits for.
+    pub fn sync() -> Self {
+        WritebackControl { sync_all: true, nr_to_write: u64::MAX, start: 0, end: u64::MAX, written: 0 }
+    }
+
+    /// A pass of at most `pages` pages that nobody waits for.
+    pub fn background(pages: u64) -> Self {
+        WritebackControl { sync_all: false, nr_to_write: pages, ..Self::sync() }
+    }
+}
+
+/// A file system. Methods that change a directory or a file are called with its `i_rwsem` held
+/// exclusive, others with it held shared, unless they say otherwise. Attributes that a method changes
+/// are set in the inode's `attr` and made part of the same atomic change.
+pub trait FileSystem: Send + Sync {
+    /// Name of the format, e.g. `f2fs`.
+    fn name(&self) -> &'static str;
+
+    /// The root directory.
+    fn root(&self) -> Ino;
+
+    /// Whether changes are refused, and why.
+    fn read_only(&self) -> Option<String>;
+
+    /// Capacity and use. No lock held.
+    fn statfs(&self) -> StatFs;
+
+    /// Largest file in bytes.
+    fn max_file_size(&self) -> u64;
+
+    /// Inodes of the file system's own (node and meta mappings) that the flusher writes too.
+    fn internal_inodes(&self) -> Vec<Arc<Inode>>;
+
+    /// Reads an inode from the volume. No lock held.
+    fn read_inode(&self, ino: Ino) -> Result<InodeParts>;
+
+    /// Finds `name` in `dir`.
+    fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<Ino>>;
+
+    /// Calls `emit` for each entry from position `pos` on, "." and ".." too, until it returns false.
+    fn readdir(&self, dir: &Inode, pos: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()>;
+
+    /// Makes an inode under a name that is missing.
+    fn create(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> Result<InodeParts>;
+
+    /// Gives `inode` another name.
+    fn link(&self, dir: &Inode, name: &[u8], inode: &Inode, now: Timespec) -> Result<()>;
+
+    /// Takes a name away. An inode with no name left stays until [`FileSystem::evict_inode`]; a
+    /// directory must be empty.
+    fn unlink(&self, dir: &Inode, name: &[u8], inode: &Inode, now: Timespec) -> Result<()>;
+
+    /// Moves a name. `target` is what bears the new name now: it is replaced, or with `EXCHANGE` gets
+    /// the old one. Both directories and both inodes are locked; the caller has checked for cycles.
+    fn rename(&self, r: &Rename<'_>) -> Result<()>;
+
+    /// The target of a symbolic link.
+    fn readlink(&self, inode: &Inode) -> Result<Vec<u8>>;
+
+    /// Takes over attributes that were set in `inode.attr`.
+    fn update_inode(&self, inode: &Inode) -> Result<()>;
+
+    /// The value of attribute `name` (with its namespace, e.g. `user.x`), in the form user space sees.
+    fn getxattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>>;
+
+    /// Sets (`Some`) or removes (`None`) an attribute.
+    fn setxattr(
+        &self,
+        inode: &Inode,
+        name: &[u8],
+        value: Option<&[u8]>,
+        flags: XattrFlags,
+        now: Timespec,
+    ) -> Result<()>;
+
+    /// Names of all attributes.
+    fn listxattr(&self, inode: &Inode) -> Result<Vec<Vec<u8>>>;
+
+    /// Reads pages `index..index + pages` from the volume; holes as zeros. May return fewer.
+    fn read_pages(&self, inode: &Inode, index: u64, pages: usize) -> Result<Vec<PageRun>>;
+
+    /// Makes sure that the pages can be written out later: space is promised, nothing is placed.
+    fn reserve(&self, inode: &Inode, index: u64, pages: u64) -> Result<()>;
+
+    /// Writes into the inode itself if the file is kept there and stays small enough, and sets size and
+    /// times; false when the page cache must take it.
+    fn write_inline(&self, inode: &Inode, pos: u64, data: &[u8], now: Timespec) -> Result<bool>;
+
+    /// Writes dirty pages out. No lock held.
+    fn writepages(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()>;
+
+    /// Frees the blocks past `size` and sets it, or only sets it when the file grows. Pages past it are
+    /// gone from the cache and the rest of the last page is zero.
+    fn truncate(&self, inode: &Inode, size: u64, now: Timespec) -> Result<()>;
+
+    /// Frees the blocks of whole pages.
+    fn punch_hole(&self, inode: &Inode, index: u64, pages: u64) -> Result<()>;
+
+    /// Gives holes in the range blocks that read as zeros.
+    fn preallocate(&self, inode: &Inode, index: u64, pages: u64) -> Result<()>;
+
+    /// The first page at or after `index` (below `end`) that is data or a hole; `unwritten` tells where
+    /// the cache holds data that has no place yet.
+    fn seek(
+        &self,
+        inode: &Inode,
+        index: u64,
+        end: u64,
+        target: SeekTarget,
+        unwritten: &dyn Fn(u64) -> bool,
+    ) -> Result<Option<u64>>;
+
+    /// Makes the inode durable; its pages have been written and waited for. Shared lock or none.
+    fn fsync(&self, inode: &Inode, datasync: bool) -> Result<()>;
+
+    /// Makes everything durable. Pages have been written and waited for; no lock held.
+    fn sync_fs(&self) -> Result<()>;
+
+    /// Frees an inode that has no name and no user. Its pages are gone from the cache.
+    fn evict_inode(&self, inode: &Inode) -> Result<()>;
+
+    /// Called between operations, with no lock held: does what keeps memory and free space in bounds.
+    fn balance(&self, bdi: &Bdi) -> Result<()>;
+
+    /// Writes what a clean unmount leaves. Nothing is used afterwards.
+    fn unmount(&self) -> Result<()>;
+}
+
+/// The arguments of [`FileSystem::rename`].
+pub struct Rename<'a> {
+    /// Where the name is.
+    pub old_dir: &'a Inode,
+    /// The name.
+    pub old_name: &'a [u8],
+    /// What bears it.
+    pub inode: &'a Inode,
+    /// Where it goes; may be `old_dir`.
+    pub new_dir: &'a Inode,
+    /// The new name.
+    pub new_name: &'a [u8],
+    /// What bears the new name now.
+    pub target: Option<&'a Inode>,
+    /// `target` gets the old name.
+    pub exchange: bool,
+    /// The time of the change.
+    pub now: Timespec,
+}

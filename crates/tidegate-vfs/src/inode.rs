@@ -1,0 +1,120 @@
+//! An inode in memory.
+
+use crate::bdi::Bdi;
+use crate::fs::InodeParts;
+use crate::mapping::AddressSpace;
+use crate::types::{Attr, FileType, Ino};
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use tidegate_rt::{LockClass, Mutex, MutexGuard, RwLock};
+
+static I_RWSEM: LockClass = LockClass::new("inode->i_rwsem", 20);
+static I_LOCK: LockClass = LockClass::new("inode->i_lock", 650);
+
+/// See the module. Shared; whoever holds a reference keeps it from being dropped from memory.
+pub struct Inode {
+    /// Number.
+    pub ino: Ino,
+    /// Type; never changes.
+    pub file_type: FileType,
+    /// Serialises changes: of the names in a directory, of the pages and blocks of a file.
+    pub rwsem: RwLock<()>,
+    /// Cached pages.
+    pub mapping: AddressSpace,
+    attr: Mutex<Attr>,
+    private: Box<dyn Any + Send + Sync>,
+    /// Open files. Changed under `i_lock`.
+    opens: AtomicU32,
+    /// The inode is freed on the volume; changed under `i_lock`.
+    freed: AtomicBool,
+    /// On one of the bdi's lists.
+    pub(crate) listed: AtomicBool,
+    /// When it was first dirtied since last written, on the monotonic clock.
+    pub(crate) dirtied_when: AtomicU64,
+    /// Used since the inode cache's clock last came by.
+    pub(crate) referenced: AtomicBool,
+}
+
+impl Inode {
+    /// Builds an inode whose pages are accounted to `bdi`.
+    pub fn new(parts: InodeParts, bdi: Arc<Bdi>, shards: usize) -> Self {
+        Inode {
+            ino: parts.ino,
+            file_type: parts.attr.file_type,
+            rwsem: RwLock::new(&I_RWSEM, ()),
+            mapping: AddressSpace::new(bdi, shards),
+            attr: Mutex::new(&I_LOCK, parts.attr),
+            private: parts.private,
+            opens: AtomicU32::new(0),
+            freed: AtomicBool::new(false),
+            listed: AtomicBool::new(false),
+            dirtied_when: AtomicU64::new(0),
+            referenced: AtomicBool::new(true),
+        }
+    }
+
+    /// The attributes, under `i_lock`.
+    pub fn attr(&self) -> MutexGuard<'_, Attr> {
+        self.attr.lock()
+    }
+
+    /// The size in bytes.
+    pub fn size(&self) -> u64 {
+        self.attr().size
+    }
+
+    /// The file system's part.
+    ///
+    /// # Panics
+    /// When `T` is not what the file system put there; only it calls this.
+    pub fn private<T: 'static>(&self) -> &T {
+        self.private.downcast_ref().expect("an inode carries its own file system's part")
+    }
+
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.file_type == FileType::Directory
+    }
+
+    /// Counts one more open file; false when the inode is freed already.
+    pub fn open(&self) -> bool {
+        let _lock = self.attr();
+        if self.freed.load(SeqCst) {
+            return false;
+        }
+        self.opens.fetch_add(1, SeqCst);
+        true
+    }
+
+    /// Counts one open file less; whether it was the last of an inode with no name.
+    pub fn close(&self) -> bool {
+        let attr = self.attr();
+        self.opens.fetch_sub(1, SeqCst) == 1 && attr.nlink == 0
+    }
+
+    /// Claims the freeing of an inode with no name and no open file; true for one caller only.
+    pub fn claim_free(&self) -> bool {
+        let attr = self.attr();
+        attr.nlink == 0 && self.opens.load(SeqCst) == 0 && !self.freed.swap(true, SeqCst)
+    }
+
+    /// Whether the inode is freed.
+    pub fn is_freed(&self) -> bool {
+        self.freed.load(SeqCst)
+    }
+
+    /// Whether dropping it from memory loses nothing.
+    pub fn is_clean(&self) -> bool {
+        !self.listed.load(SeqCst)
+            && self.opens.load(SeqCst) == 0
+            && self.mapping.nr_dirty() == 0
+            && self.mapping.nr_writeback() == 0
+    }
+}
+
+impl std::fmt::Debug for Inode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Inode({} {:?})", self.ino, self.file_type)
+    }
+}

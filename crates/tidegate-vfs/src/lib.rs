@@ -1,0 +1,51 @@
+//! What file systems share: inodes, names, the page cache and write-back.
+//!
+//! It does: POSIX operations by handle and by path on top of a [`FileSystem`]; cache pages, inodes and
+//! names within budgets; write dirty pages back by a flusher thread, throttle those who dirty them,
+//! fsync and sync. It does not: know a disk format, or a device.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`fs`] | the [`FileSystem`] trait |
+//! | [`types`], [`error`] | values and errors that cross the interface |
+//! | [`inode`], [`icache`], [`dcache`] | inodes in memory and the names that lead to them |
+//! | [`mapping`] | the page cache of one inode |
+//! | [`bdi`], [`flusher`] | dirty inodes, thresholds, throttling; the thread that writes |
+//! | [`vfs`] | a mounted file system: mount, sync, unmount |
+//! | [`namei`] | path walk |
+//! | [`dir_ops`], [`attr_ops`] | operations on names and on attributes |
+//! | [`file`], [`file_write`] | open files: reading, writing, allocation |
+//! | [`perm`], [`acl`] | who may do what |
+//!
+//! Lock order (ranks in brackets): `i_rwsem` [20; directories before their children, two directories in
+//! order of inode number] → the file system's own [30–600] → `mapping->i_pages` [700]. `i_lock` [650],
+//! `wb->list_lock` [640], `inode_hash_lock` [630] and `bdi->clock` [635] protect memory only.
+#![forbid(unsafe_code)]
+
+pub mod acl;
+pub mod attr_ops;
+pub mod bdi;
+pub mod dcache;
+pub mod dir_ops;
+pub mod error;
+pub mod file;
+pub mod file_write;
+pub mod flusher;
+pub mod fs;
+pub mod icache;
+pub mod inode;
+pub mod mapping;
+pub mod namei;
+pub mod perm;
+pub mod types;
+pub mod vfs;
+
+pub use bdi::{Bdi, MemoryLimits};
+pub use error::{Context, Error, ErrorKind, Result};
+pub use file::File;
+pub use fs::{FileSystem, InodeParts, WritebackControl};
+pub use inode::Inode;
+pub use mapping::AddressSpace;
+pub use mapping::chunk::PageRun;
+pub use types::*;
+pub use vfs::{MountOptions, Vfs};

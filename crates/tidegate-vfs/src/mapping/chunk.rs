@@ -1,0 +1,186 @@
+//! 64 pages of a mapping: their buffers and, one bit for each page, their tags.
+
+use std::sync::Arc;
+use tidegate_block::{PAGE_SIZE, PageBuf};
+
+/// Pages in a chunk: as many as a tag has bits.
+pub const CHUNK_PAGES: u64 = 64;
+
+/// A bit for each of `len` pages from `start`.
+pub fn mask(start: usize, len: usize) -> u64 {
+    debug_assert!(start + len <= 64);
+    if len == 0 { 0 } else { (u64::MAX >> (64 - len)) << start }
+}
+
+/// Neighbouring pages in one buffer.
+struct Run {
+    /// First page in the chunk.
+    start: u8,
+    /// Pages.
+    len: u8,
+    /// First page in the buffer.
+    first: u8,
+    buf: Arc<PageBuf>,
+}
+
+impl Run {
+    fn end(&self) -> usize {
+        self.start as usize + self.len as usize
+    }
+    fn mask(&self) -> u64 {
+        mask(self.start as usize, self.len as usize)
+    }
+    /// The buffer's page for the chunk's page `slot`.
+    fn page(&self, slot: usize) -> usize {
+        self.first as usize + slot - self.start as usize
+    }
+    /// The part of this run from `from` up to `to` (pages of the chunk).
+    fn part(&self, from: usize, to: usize) -> Option<Run> {
+        let (a, b) = (from.max(self.start as usize), to.min(self.end()));
+        (a < b).then(|| Run {
+            start: a as u8,
+            len: (b - a) as u8,
+            first: self.page(a) as u8,
+            buf: self.buf.clone(),
+        })
+    }
+}
+
+/// Part of a buffer that holds cached pages.
+#[derive(Clone)]
+pub struct PageRun {
+    /// The buffer.
+    pub buf: Arc<PageBuf>,
+    /// First page in it.
+    pub first: usize,
+    /// Pages.
+    pub pages: usize,
+}
+
+impl PageRun {
+    /// The pages' bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buf[self.first * PAGE_SIZE..(self.first + self.pages) * PAGE_SIZE]
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Chunk {
+    /// Sorted by `start`, never overlapping.
+    runs: Vec<Run>,
+    /// Changed since last written.
+    pub dirty: u64,
+    /// Dirty when a sync began: to be written by it.
+    pub towrite: u64,
+    /// Being written.
+    pub writeback: u64,
+    /// Used since the reclaim clock last came by.
+    pub referenced: bool,
+}
+
+impl Chunk {
+    /// Pages that are cached.
+    pub fn present(&self) -> u64 {
+        self.runs.iter().fold(0, |m, r| m | r.mask())
+    }
+
+    fn at(&self, slot: usize) -> Result<usize, usize> {
+        let i = self.runs.partition_point(|r| r.end() <= slot);
+        match self.runs.get(i) {
+            Some(r) if r.start as usize <= slot => Ok(i),
+            _ => Err(i),
+        }
+    }
+
+    /// The cached pages from `slot` on that share a buffer, at most `max`.
+    pub fn get(&self, slot: usize, max: usize) -> Option<PageRun> {
+        let r = &self.runs[self.at(slot).ok()?];
+        Some(PageRun { buf: r.buf.clone(), first: r.page(slot), pages: (r.end() - slot).min(max) })
+    }
+
+    /// Puts `run` at `slot`, in place of whatever is there.
+    pub fn replace(&mut self, slot: usize, run: PageRun) {
+        self.remove(slot, run.pages);
+        let i = self.runs.partition_point(|r| (r.start as usize) < slot);
+        let r = Run { start: slot as u8, len: run.pages as u8, first: run.first as u8, buf: run.buf };
+        self.runs.insert(i, r);
+    }
+
+    /// Drops the buffers of `len` pages from `slot`; the tags are the caller's.
+    pub fn remove(&mut self, slot: usize, len: usize) {
+        let end = slot + len;
+        let Some(i) = self.runs.iter().position(|r| r.end() > slot && (r.start as usize) < end) else {
+            return;
+        };
+        let j =
+            self.runs[i..].iter().position(|r| r.start as usize >= end).map_or(self.runs.len(), |n| i + n);
+        let head = self.runs[i].part(0, slot);
+        let tail = self.runs[j - 1].part(end, 64);
+        self.runs.splice(i..j, head.into_iter().chain(tail));
+    }
+
+    /// Calls `f` with the bytes of the cached pages from `slot` on that share a buffer (at most `max`),
+    /// to be changed. Pages that somebody else still reads, a bio in flight say, are copied first.
+    /// Returns how many pages `f` got, with its result; `None` when `slot` is not cached.
+    pub fn modify<R>(
+        &mut self,
+        slot: usize,
+        max: usize,
+        f: impl FnOnce(&mut [u8]) -> R,
+    ) -> Option<(usize, R)> {
+        let i = self.at(slot).ok()?;
+        let r = &mut self.runs[i];
+        let (page, n) = (r.page(slot), (r.end() - slot).min(max));
+        let range = page * PAGE_SIZE..(page + n) * PAGE_SIZE;
+        if let Some(buf) = Arc::get_mut(&mut r.buf) {
+            return Some((n, f(&mut buf[range])));
+        }
+        let mut copy = PageBuf::stale(n);
+        copy.copy_from_slice(&r.buf[range]);
+        let out = f(&mut copy);
+        self.replace(slot, PageRun { buf: Arc::new(copy), first: 0, pages: n });
+        Some((n, out))
+    }
+
+    /// Whether nothing is cached.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(byte: u8, pages: usize) -> PageRun {
+        let mut b = PageBuf::stale(pages);
+        b.fill(byte);
+        PageRun { buf: Arc::new(b), first: 0, pages }
+    }
+
+    #[test]
+    fn replacing_cuts_what_was_there() {
+        let mut c = Chunk::default();
+        c.replace(0, run(1, 64));
+        c.replace(10, run(2, 3));
+        c.replace(12, run(3, 1));
+        let bytes: Vec<u8> = (0..64).map(|s| c.get(s, 1).unwrap().bytes()[0]).collect();
+        assert_eq!(bytes[8..15], [1, 1, 2, 2, 3, 1, 1]);
+        assert_eq!(c.get(13, 64).unwrap().pages, 51);
+        c.remove(11, 2);
+        assert_eq!(c.present(), !mask(11, 2));
+        c.remove(0, 64);
+        assert!(c.is_empty());
+    }
+
+    #[test]
+    fn a_shared_page_is_copied_before_it_changes() {
+        let mut c = Chunk::default();
+        c.replace(0, run(1, 4));
+        let seen = c.get(1, 1).unwrap();
+        c.modify(1, 1, |b| b.fill(9)).unwrap();
+        assert_eq!((seen.bytes()[0], c.get(1, 1).unwrap().bytes()[0]), (1, 9));
+        assert_eq!(c.get(2, 1).unwrap().bytes()[0], 1);
+    }
+}

@@ -1,0 +1,584 @@
+//! The page cache of one inode.
+//!
+//! Pages live in chunks of 64; a chunk's tags are bitmaps. Chunks hang in one or more shards, each under
+//! an `i_pages` lock that is held for memory operations only, never for I/O. Buffers are shared by
+//! reference count: a bio or a reader keeps its reference, and who changes a page somebody else holds
+//! gets a copy ([`Chunk::modify`]). So pages need no lock of their own and stay stable under I/O.
+//!
+//! Who calls what: changes of the pages of a range are serialised by the inode's `i_rwsem`; write-back
+//! runs beside them and owns the dirty → writeback → clean transitions.
+
+pub mod chunk;
+
+use crate::bdi::Bdi;
+use crate::error::{Error, ErrorKind, Result};
+use chunk::{CHUNK_PAGES, Chunk, PageRun, mask};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use tidegate_block::{PAGE_SIZE, PageBuf, Segment};
+use tidegate_rt::{LockClass, Mutex, WaitQueue};
+
+/// Rank below the device's locks and above every file system lock.
+static I_PAGES: LockClass = LockClass::new("mapping->i_pages", 700);
+
+#[derive(Default)]
+struct Shard {
+    chunks: BTreeMap<u64, Box<Chunk>>,
+    /// Chunks with a dirty page.
+    dirty: BTreeSet<u64>,
+}
+
+/// Which pages a write-back pass takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tag {
+    /// Every dirty one.
+    Dirty,
+    /// Those that [`AddressSpace::tag_towrite`] marked.
+    ToWrite,
+}
+
+/// Neighbouring pages taken for writing; now under write-back.
+pub struct DirtyRun {
+    /// First page of the file.
+    pub index: u64,
+    /// Pages.
+    pub pages: usize,
+    /// Their bytes.
+    pub segments: Vec<Segment>,
+}
+
+/// What [`AddressSpace::take_dirty`] found.
+pub enum Taken {
+    /// Pages to write.
+    Run(DirtyRun),
+    /// This page is wanted but still under write-back from before.
+    Busy(u64),
+    /// Nothing in the range.
+    None,
+}
+
+/// Pages of a file in memory. See the module.
+pub struct AddressSpace {
+    shards: Box<[Mutex<Shard>]>,
+    bdi: Arc<Bdi>,
+    pages: AtomicU64,
+    dirty: AtomicU64,
+    writeback: AtomicU64,
+    idle: WaitQueue,
+    /// Counts failed writes; a file remembers the value it has seen (errseq).
+    errseq: AtomicU32,
+    no_space: AtomicBool,
+    /// Whether the reclaim clock has this mapping on its list.
+    pub(crate) on_clock: AtomicBool,
+}
+
+fn split(index: u64) -> (u64, usize) {
+    (index / CHUNK_PAGES, (index % CHUNK_PAGES) as usize)
+}
+
+impl AddressSpace {
+    /// An empty mapping. `shards` is 1 for files, more where many threads work on unrelated pages.
+    pub fn new(bdi: Arc<Bdi>, shards: usize) -> Self {
+        AddressSpace {
+            shards: (0..shards.max(1)).map(|_| Mutex::new(&I_PAGES, Shard::default())).collect(),
+            bdi,
+            pages: AtomicU64::new(0),
+            dirty: AtomicU64::new(0),
+            writeback: AtomicU64::new(0),
+            idle: WaitQueue::new(),
+            errseq: AtomicU32::new(0),
+            no_space: AtomicBool::new(false),
+            on_clock: AtomicBool::new(false),
+        }
+    }
+
+    /// Cached pages.
+    pub fn nr_pages(&self) -> u64 {
+        self.pages.load(Relaxed)
+    }
+
+    /// Dirty pages.
+    pub fn nr_dirty(&self) -> u64 {
+        self.dirty.load(Relaxed)
+    }
+
+    /// Pages under write-back.
+    pub fn nr_writeback(&self) -> u64 {
+        self.writeback.load(SeqCst)
+    }
+
+    fn shard(&self, chunk: u64) -> &Mutex<Shard> {
+        &self.shards[(chunk % self.shards.len() as u64) as usize]
+    }
+
+    /// Runs `f` on a chunk, made if it is missing, and books the change of its tags and pages.
+    fn with_chunk<R>(&self, chunk: u64, f: impl FnOnce(&mut Chunk) -> R) -> R {
+        let mut s = self.shard(chunk).lock();
+        let s = &mut *s;
+        let c = s.chunks.entry(chunk).or_default();
+        let (p0, d0, w0) = (c.present(), c.dirty, c.writeback);
+        let r = f(c);
+        let (p1, d1, w1) = (c.present(), c.dirty, c.writeback);
+        debug_assert_eq!(d1 & !p1, 0, "a dirty page has a buffer");
+        if (d0 == 0) != (d1 == 0) {
+            if d1 == 0 {
+                s.dirty.remove(&chunk);
+            } else {
+                s.dirty.insert(chunk);
+            }
+        }
+        if p1 == 0 && w1 == 0 {
+            s.chunks.remove(&chunk);
+        }
+        self.account(&self.pages, &self.bdi.nr_pages, p0, p1);
+        self.account(&self.dirty, &self.bdi.nr_dirty, d0, d1);
+        self.account(&self.writeback, &self.bdi.nr_writeback, w0, w1);
+        r
+    }
+
+    fn account(&self, mine: &AtomicU64, all: &AtomicU64, before: u64, after: u64) {
+        let by = (after.count_ones() as u64).wrapping_sub(before.count_ones() as u64);
+        if by != 0 {
+            mine.fetch_add(by, SeqCst);
+            all.fetch_add(by, SeqCst);
+        }
+    }
+
+    /// Like [`Self::with_chunk`] for a chunk that may be missing; for looking only.
+    fn peek<R>(&self, chunk: u64, f: impl FnOnce(&mut Chunk) -> R) -> Option<R> {
+        self.shard(chunk).lock().chunks.get_mut(&chunk).map(|c| f(c))
+    }
+
+    /// The cached pages from `index` on that share a buffer, at most `max`.
+    pub fn get(&self, index: u64, max: usize) -> Option<PageRun> {
+        let (chunk, slot) = split(index);
+        self.peek(chunk, |c| {
+            c.referenced = true;
+            c.get(slot, max)
+        })?
+    }
+
+    /// How many pages from `index` on, at most `max`, are all cached (`true`) or all missing (`false`).
+    pub fn residency(&self, index: u64, max: u64) -> (bool, u64) {
+        let first = self.has(index);
+        let mut n = 1;
+        while n < max {
+            let (chunk, slot) = split(index + n);
+            let present = self.peek(chunk, |c| c.present()).unwrap_or(0);
+            let same = (if first { present } else { !present }) >> slot;
+            let run = (same.trailing_ones() as u64).min(CHUNK_PAGES - slot as u64).min(max - n);
+            n += run;
+            if run < CHUNK_PAGES - slot as u64 {
+                break;
+            }
+        }
+        (first, n)
+    }
+
+    /// Whether page `index` is cached.
+    pub fn has(&self, index: u64) -> bool {
+        let (chunk, slot) = split(index);
+        self.peek(chunk, |c| c.present() >> slot & 1 == 1).unwrap_or(false)
+    }
+
+    /// Copies cached bytes from `pos` on into `to`; how many, up to the first page that is missing.
+    pub fn copy_out(&self, pos: u64, to: &mut [u8]) -> usize {
+        let mut done = 0;
+        while done < to.len() {
+            let at = pos + done as u64;
+            let Some(run) = self.get(at / PAGE_SIZE as u64, CHUNK_PAGES as usize) else { break };
+            let from = &run.bytes()[at as usize % PAGE_SIZE..];
+            let n = from.len().min(to.len() - done);
+            to[done..done + n].copy_from_slice(&from[..n]);
+            done += n;
+        }
+        done
+    }
+
+    /// Caches pages that were read; pages already there stay, as they may be newer.
+    pub fn insert_clean(&self, index: u64, run: &PageRun) {
+        self.each_part(index, run, |c, slot, part| {
+            let mut at = 0;
+            while at < part.pages {
+                let gap = (!c.present() >> (slot + at)).trailing_ones() as usize;
+                let n = gap.min(part.pages - at);
+                if n > 0 {
+                    let piece = PageRun { buf: part.buf.clone(), first: part.first + at, pages: n };
+                    c.replace(slot + at, piece);
+                }
+                at += n.max(1);
+            }
+            c.referenced = false;
+        });
+    }
+
+    /// Caches pages in place of what is there and marks them dirty.
+    pub fn insert_dirty(&self, index: u64, run: &PageRun) {
+        self.each_part(index, run, |c, slot, part| {
+            let m = mask(slot, part.pages);
+            c.replace(slot, part);
+            c.dirty |= m;
+            c.referenced = true;
+        });
+    }
+
+    fn each_part(&self, index: u64, run: &PageRun, mut f: impl FnMut(&mut Chunk, usize, PageRun)) {
+        let mut done = 0;
+        while done < run.pages {
+            let (chunk, slot) = split(index + done as u64);
+            let n = (CHUNK_PAGES as usize - slot).min(run.pages - done);
+            let part = PageRun { buf: run.buf.clone(), first: run.first + done, pages: n };
+            self.with_chunk(chunk, |c| f(c, slot, part));
+            done += n;
+        }
+    }
+
+    /// Changes page `index` in place and marks it dirty; `None` when it is not cached.
+    pub fn modify<R>(&self, index: u64, f: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+        let (chunk, slot) = split(index);
+        self.with_chunk(chunk, |c| {
+            let (_, r) = c.modify(slot, 1, f)?;
+            c.dirty |= 1 << slot;
+            c.referenced = true;
+            Some(r)
+        })
+    }
+
+    /// Changes page `index` in memory without marking it dirty, for bytes that are set as it is written.
+    pub fn touch_up(&self, index: u64, f: impl FnOnce(&mut [u8])) -> bool {
+        let (chunk, slot) = split(index);
+        self.with_chunk(chunk, |c| c.modify(slot, 1, f).is_some())
+    }
+
+    /// Writes `from` at `pos` into the cache and marks the pages dirty.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when a page that is written only in part is not cached: the caller reads such
+    /// pages in first.
+    pub fn write(&self, pos: u64, from: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < from.len() {
+            let at = pos + done as u64;
+            let (chunk, slot) = split(at / PAGE_SIZE as u64);
+            let offset = at as usize % PAGE_SIZE;
+            let room = (CHUNK_PAGES as usize - slot) * PAGE_SIZE - offset;
+            let part = &from[done..done + room.min(from.len() - done)];
+            self.with_chunk(chunk, |c| write_chunk(c, slot, offset, part))?;
+            done += part.len();
+        }
+        Ok(())
+    }
+
+    /// Marks every dirty page of the range as to be written by the sync that begins now, so that pages
+    /// dirtied later do not hold it up.
+    pub fn tag_towrite(&self, start: u64, end: u64) {
+        self.each_dirty_chunk(start, end, |c, m| c.towrite |= c.dirty & m);
+    }
+
+    fn each_dirty_chunk(&self, start: u64, end: u64, mut f: impl FnMut(&mut Chunk, u64)) {
+        for shard in &self.shards {
+            let ids: Vec<u64> = shard
+                .lock()
+                .dirty
+                .range(start / CHUNK_PAGES..=end.saturating_sub(1) / CHUNK_PAGES)
+                .copied()
+                .collect();
+            for id in ids {
+                self.with_chunk(id, |c| f(c, range_mask(id, start, end)));
+            }
+        }
+    }
+
+    /// Takes the first run of tagged pages in `start..end`, at most `max`: dirty and to-write are
+    /// cleared, write-back is set. A run may cross chunks (with one shard) but not a missing page.
+    pub fn take_dirty(&self, start: u64, end: u64, tag: Tag, max: usize) -> Taken {
+        let mut cursor = start;
+        let mut out: Option<DirtyRun> = None;
+        while let Some(id) = self.next_dirty_chunk(cursor, end) {
+            let first = id * CHUNK_PAGES;
+            if let Some(run) = &out
+                && (run.index + run.pages as u64 != first.max(cursor) || cursor > first)
+            {
+                break;
+            }
+            let room = max - out.as_ref().map_or(0, |r| r.pages);
+            let got = self.with_chunk(id, |c| {
+                take_from(c, range_mask(id, cursor.max(first), end), tag, room, out.is_some())
+            });
+            match got {
+                Ok(None) if out.is_some() => break,
+                Ok(None) => cursor = first + CHUNK_PAGES,
+                Err(slot) if out.is_none() => return Taken::Busy(first + slot as u64),
+                Err(_) => break,
+                Ok(Some((slot, pages, segments))) => {
+                    let run = out.get_or_insert(DirtyRun {
+                        index: first + slot as u64,
+                        pages: 0,
+                        segments: Vec::new(),
+                    });
+                    run.pages += pages;
+                    run.segments.extend(segments);
+                    cursor = first + CHUNK_PAGES;
+                    if slot + pages < CHUNK_PAGES as usize || run.pages >= max {
+                        break;
+                    }
+                }
+            }
+            if cursor >= end {
+                break;
+            }
+        }
+        out.map_or(Taken::None, Taken::Run)
+    }
+
+    fn next_dirty_chunk(&self, start: u64, end: u64) -> Option<u64> {
+        if start >= end {
+            return None;
+        }
+        let (a, b) = (start / CHUNK_PAGES, (end - 1) / CHUNK_PAGES);
+        self.shards.iter().filter_map(|s| s.lock().dirty.range(a..=b).next().copied()).min()
+    }
+
+    /// Pages from `start` up to `end` that are dirty, first ones first, at most `max`; they stay dirty.
+    pub fn dirty_indices(&self, start: u64, end: u64, max: usize) -> Vec<u64> {
+        let mut v = Vec::new();
+        let mut at = start;
+        while v.len() < max {
+            let Some(id) = self.next_dirty_chunk(at, end) else { break };
+            let m = self.peek(id, |c| c.dirty).unwrap_or(0) & range_mask(id, at.max(id * CHUNK_PAGES), end);
+            v.extend((0..64).filter(|b| m >> b & 1 == 1).map(|b| id * CHUNK_PAGES + b));
+            at = (id + 1) * CHUNK_PAGES;
+        }
+        v.truncate(max);
+        v
+    }
+
+    /// Takes one page for writing if it is dirty and not under write-back.
+    pub fn take_page(&self, index: u64) -> Option<PageRun> {
+        let (chunk, slot) = split(index);
+        let bit = 1u64 << slot;
+        self.with_chunk(chunk, |c| {
+            if c.dirty & bit == 0 || c.writeback & bit != 0 {
+                return None;
+            }
+            c.dirty &= !bit;
+            c.towrite &= !bit;
+            c.writeback |= bit;
+            c.get(slot, 1)
+        })
+    }
+
+    /// Ends the write-back of `pages` pages from `index` and wakes who waits. A failed write leaves the
+    /// pages dirty and is remembered for fsync.
+    pub fn end_writeback(&self, index: u64, pages: usize, failed: Option<ErrorKind>) {
+        if let Some(kind) = failed {
+            self.record_error(kind);
+        }
+        self.each_range(index, pages as u64, |c, m| {
+            c.writeback &= !m;
+            if failed.is_some() {
+                c.dirty |= m & c.present();
+            }
+        });
+        self.idle.wake_all();
+        self.bdi.writeback_ended();
+    }
+
+    /// Remembers a failed write, to be reported once by each open file.
+    pub fn record_error(&self, kind: ErrorKind) {
+        if kind == ErrorKind::NoSpace {
+            self.no_space.store(true, SeqCst);
+        }
+        self.errseq.fetch_add(1, SeqCst);
+    }
+
+    /// The error sequence now, for a file that is being opened.
+    pub fn errseq(&self) -> u32 {
+        self.errseq.load(SeqCst)
+    }
+
+    /// Reports a write that failed since `seen`, once.
+    ///
+    /// # Errors
+    /// `Io`, or `NoSpace` if that is what failed.
+    pub fn check_error(&self, seen: &AtomicU32) -> Result<()> {
+        let now = self.errseq();
+        if seen.swap(now, SeqCst) == now {
+            return Ok(());
+        }
+        let kind = if self.no_space.load(SeqCst) { ErrorKind::NoSpace } else { ErrorKind::Io };
+        Err(Error::new(kind, "an earlier write to this file failed"))
+    }
+
+    fn each_range(&self, index: u64, pages: u64, mut f: impl FnMut(&mut Chunk, u64)) {
+        let mut at = index;
+        while at < index + pages {
+            let (chunk, slot) = split(at);
+            let n = (CHUNK_PAGES - slot as u64).min(index + pages - at);
+            self.with_chunk(chunk, |c| f(c, mask(slot, n as usize)));
+            at += n;
+        }
+    }
+
+    /// Waits until every page of the range that is under write-back now has been written.
+    pub fn wait_writeback(&self, start: u64, end: u64) {
+        if self.nr_writeback() == 0 {
+            return;
+        }
+        for id in self.chunk_ids(start, end) {
+            let m = range_mask(id, start, end);
+            self.idle.wait_until(|| self.peek(id, |c| c.writeback & m == 0).unwrap_or(true));
+        }
+    }
+
+    fn chunk_ids(&self, start: u64, end: u64) -> Vec<u64> {
+        if start >= end {
+            return Vec::new();
+        }
+        let range = start / CHUNK_PAGES..=(end - 1) / CHUNK_PAGES;
+        let mut v: Vec<u64> = self
+            .shards
+            .iter()
+            .flat_map(|s| s.lock().chunks.range(range.clone()).map(|c| *c.0).collect::<Vec<_>>())
+            .collect();
+        v.sort_unstable();
+        v
+    }
+
+    /// Drops the pages `start..end`, dirty ones too, after waiting for those under write-back.
+    pub fn remove(&self, start: u64, end: u64) {
+        if self.nr_pages() == 0 && self.nr_writeback() == 0 {
+            return;
+        }
+        self.wait_writeback(start, end);
+        for id in self.chunk_ids(start, end) {
+            let m = range_mask(id, start, end);
+            self.with_chunk(id, |c| {
+                c.dirty &= !m;
+                c.towrite &= !m;
+                c.remove(m.trailing_zeros() as usize, m.count_ones() as usize);
+            });
+        }
+    }
+
+    /// Drops clean pages; with `second_chance`, spares chunks used since the last time. How many went.
+    pub fn reclaim(&self, second_chance: bool) -> u64 {
+        let before = self.nr_pages();
+        for id in self.chunk_ids(0, u64::MAX) {
+            self.with_chunk(id, |c| {
+                if second_chance && std::mem::take(&mut c.referenced) {
+                    return;
+                }
+                let mut m = c.present() & !c.dirty & !c.writeback;
+                while m != 0 {
+                    let at = m.trailing_zeros() as usize;
+                    let n = (m >> at).trailing_ones() as usize;
+                    c.remove(at, n);
+                    m &= !mask(at, n);
+                }
+            });
+        }
+        before.saturating_sub(self.nr_pages())
+    }
+
+    /// The first cached page in `start..end` whose bytes are not on the volume yet, for SEEK_DATA.
+    pub fn next_unwritten(&self, start: u64, end: u64) -> Option<u64> {
+        self.chunk_ids(start, end).into_iter().find_map(|id| {
+            let m = self.peek(id, |c| c.dirty | c.writeback).unwrap_or(0) & range_mask(id, start, end);
+            (m != 0).then(|| id * CHUNK_PAGES + m.trailing_zeros() as u64)
+        })
+    }
+
+    /// The bdi that the pages are accounted to.
+    pub fn bdi(&self) -> &Arc<Bdi> {
+        &self.bdi
+    }
+}
+
+impl Drop for AddressSpace {
+    fn drop(&mut self) {
+        self.bdi.nr_pages.fetch_sub(self.pages.load(SeqCst), SeqCst);
+        self.bdi.nr_dirty.fetch_sub(self.dirty.load(SeqCst), SeqCst);
+        self.bdi.nr_writeback.fetch_sub(self.writeback.load(SeqCst), SeqCst);
+    }
+}
+
+/// The pages of chunk `id` that lie in `start..end`.
+fn range_mask(id: u64, start: u64, end: u64) -> u64 {
+    let first = id * CHUNK_PAGES;
+    let (a, b) = (start.max(first), end.min(first + CHUNK_PAGES));
+    if a >= b { 0 } else { mask((a - first) as usize, (b - a) as usize) }
+}
+
+type TakenPart = (usize, usize, Vec<Segment>);
+
+/// Takes the first run of tagged pages within `allowed`; `Err` names a page that is under write-back.
+/// A run that goes on from the chunk before must begin at page 0.
+fn take_from(
+    c: &mut Chunk,
+    allowed: u64,
+    tag: Tag,
+    max: usize,
+    goes_on: bool,
+) -> std::result::Result<Option<TakenPart>, usize> {
+    let wanted = allowed & if tag == Tag::Dirty { c.dirty } else { c.towrite };
+    if wanted == 0 || max == 0 {
+        return Ok(None);
+    }
+    let slot = wanted.trailing_zeros() as usize;
+    if goes_on && slot != 0 {
+        return Ok(None);
+    }
+    let free = wanted & !c.writeback;
+    let n = ((free >> slot).trailing_ones() as usize).min(max);
+    if n == 0 {
+        return Err(slot);
+    }
+    let m = mask(slot, n);
+    c.dirty &= !m;
+    c.towrite &= !m;
+    c.writeback |= m;
+    let mut segments = Vec::new();
+    let mut at = slot;
+    while at < slot + n {
+        let Some(run) = c.get(at, slot + n - at) else { break };
+        at += run.pages;
+        segments.push(Segment::pages(run.buf, run.first, run.pages));
+    }
+    Ok(Some((slot, n, segments)))
+}
+
+/// Writes `from` into a chunk at `offset` bytes past page `slot`.
+fn write_chunk(c: &mut Chunk, slot: usize, offset: usize, from: &[u8]) -> Result<()> {
+    let (mut slot, mut offset, mut from) = (slot, offset, from);
+    while !from.is_empty() {
+        let absent = c.present() >> slot & 1 == 0;
+        let whole = if offset == 0 { from.len() / PAGE_SIZE } else { 0 };
+        let n = if absent {
+            let gap = (!c.present() >> slot).trailing_ones() as usize;
+            let pages = whole.min(gap);
+            if pages == 0 {
+                return Err(Error::new(ErrorKind::InvalidArgument, "partial write to a page not in memory"));
+            }
+            let buf = PageBuf::from_slice(&from[..pages * PAGE_SIZE]);
+            c.replace(slot, PageRun { buf: Arc::new(buf), first: 0, pages });
+            pages * PAGE_SIZE
+        } else {
+            let max = (offset + from.len()).div_ceil(PAGE_SIZE);
+            let done = c.modify(slot, max, |b| {
+                let n = from.len().min(b.len() - offset);
+                b[offset..offset + n].copy_from_slice(&from[..n]);
+                n
+            });
+            done.map_or(0, |d| d.1)
+        };
+        let pages = (offset + n).div_ceil(PAGE_SIZE);
+        c.dirty |= mask(slot, pages);
+        from = &from[n..];
+        slot += (offset + n) / PAGE_SIZE;
+        offset = (offset + n) % PAGE_SIZE;
+    }
+    c.referenced = true;
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! A mounted file system.
+
+use crate::bdi::Bdi;
+use crate::dcache::DentryCache;
+use crate::error::{Error, ErrorKind, Result};
+use crate::flusher::Flusher;
+use crate::fs::{FileSystem, WritebackControl};
+use crate::icache::InodeCache;
+use crate::inode::Inode;
+use crate::types::{Ino, StatFs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use tidegate_rt::{LockClass, Mutex, Timespec, clock};
+
+static S_UMOUNT: LockClass = LockClass::new("sb->s_umount", 10);
+
+/// How a mounted file system behaves.
+#[derive(Clone, Debug, Default)]
+pub struct MountOptions {
+    /// Reading leaves access times alone; otherwise they follow the kernel's `relatime`.
+    pub noatime: bool,
+    /// Every change gets this time instead of the clock's.
+    pub fixed_time: Option<Timespec>,
+}
+
+/// A mounted file system: the way in for everybody. Shared by threads.
+pub struct Vfs {
+    pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) bdi: Arc<Bdi>,
+    pub(crate) icache: InodeCache,
+    pub(crate) dcache: DentryCache,
+    pub(crate) options: MountOptions,
+    /// Held while the volume goes away; the flusher inside goes with it.
+    flusher: Mutex<Option<Flusher>>,
+    unmounted: AtomicBool,
+    pub(crate) rename_lock: Mutex<()>,
+}
+
+static RENAME: LockClass = LockClass::new("s_vfs_rename_mutex", 15);
+
+impl Vfs {
+    /// Mounts `fs`, whose pages are accounted to `bdi`. A file system that can be changed gets a flusher.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when no thread can be started.
+    pub fn mount(fs: Arc<dyn FileSystem>, bdi: Arc<Bdi>, options: MountOptions) -> Result<Arc<Self>> {
+        let flusher = match fs.read_only() {
+            Some(_) => None,
+            None => Some(
+                Flusher::start(fs.clone(), bdi.clone())
+                    .map_err(|e| Error::new(ErrorKind::OutOfMemory, format!("flusher thread: {e}")))?,
+            ),
+        };
+        Ok(Arc::new(Vfs {
+            icache: InodeCache::new(bdi.clone()),
+            dcache: DentryCache::new(),
+            fs,
+            bdi,
+            options,
+            flusher: Mutex::new(&S_UMOUNT, flusher),
+            unmounted: AtomicBool::new(false),
+            rename_lock: Mutex::new(&RENAME, ()),
+        }))
+    }
+
+    /// The file system below.
+    pub fn fs(&self) -> &Arc<dyn FileSystem> {
+        &self.fs
+    }
+
+    /// Its write-back state.
+    pub fn bdi(&self) -> &Arc<Bdi> {
+        &self.bdi
+    }
+
+    /// The time for a change made now.
+    pub fn now(&self) -> Timespec {
+        self.options.fixed_time.unwrap_or_else(clock::realtime)
+    }
+
+    /// The root directory.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub fn root(&self) -> Result<Arc<Inode>> {
+        self.iget(self.fs.root())
+    }
+
+    /// The inode with number `ino`.
+    ///
+    /// # Errors
+    /// Those of reading it; `Stale` when it is free.
+    pub fn iget(&self, ino: Ino) -> Result<Arc<Inode>> {
+        self.icache.get_or_read(ino, || self.fs.read_inode(ino))
+    }
+
+    /// Capacity and use.
+    pub fn statfs(&self) -> StatFs {
+        self.fs.statfs()
+    }
+
+    /// Refuses a change on a read-only volume.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        match self.fs.read_only() {
+            None => Ok(()),
+            Some(why) => Err(Error::new(ErrorKind::ReadOnly, why)),
+        }
+    }
+
+    /// Writes everything and makes it durable. Takes `s_umount`.
+    ///
+    /// # Errors
+    /// The first failure; everything was tried.
+    pub fn sync(&self) -> Result<()> {
+        let flusher = self.flusher.lock();
+        match &*flusher {
+            Some(f) => self.sync_with(f),
+            None => Ok(()),
+        }
+    }
+
+    fn sync_with(&self, flusher: &Flusher) -> Result<()> {
+        flusher.sync(true);
+        let mut first = Ok(());
+        for inode in self.icache.all() {
+            inode.mapping.wait_writeback(0, u64::MAX);
+            if inode.mapping.nr_dirty() > 0 {
+                // The flusher could not write it; once more, to learn why.
+                first = first.and(self.fs.writepages(&inode, &mut WritebackControl::sync()));
+                inode.mapping.wait_writeback(0, u64::MAX);
+            }
+        }
+        first.and(self.fs.sync_fs())
+    }
+
+    /// Syncs, writes what a clean unmount leaves, and lets go of everything. Open files fail afterwards.
+    ///
+    /// # Errors
+    /// The first failure. The volume is unmounted all the same.
+    pub fn unmount(&self) -> Result<()> {
+        let mut slot = self.flusher.lock();
+        if self.unmounted.swap(true, SeqCst) {
+            return Ok(());
+        }
+        let synced = slot.as_ref().map_or(Ok(()), |f| self.sync_with(f));
+        *slot = None;
+        drop(slot);
+        self.icache.clear();
+        synced.and(self.fs.unmount())
+    }
+
+    /// Whether [`Vfs::unmount`] was called.
+    pub fn is_unmounted(&self) -> bool {
+        self.unmounted.load(SeqCst)
+    }
+
+    /// Keeps memory and free space in bounds; called by operations when they hold no lock.
+    pub(crate) fn balance(&self) -> Result<()> {
+        self.bdi.balance_dirty_pages();
+        self.fs.balance(&self.bdi)
+    }
+
+    /// Frees an inode that lost its last name or its last user. No lock held.
+    pub(crate) fn evict_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
+        if inode.attr().nlink != 0 || !inode.claim_free() {
+            return Ok(());
+        }
+        let guard = inode.rwsem.write();
+        inode.mapping.remove(0, u64::MAX);
+        let r = self.fs.evict_inode(inode);
+        drop(guard);
+        self.icache.remove(inode.ino);
+        r
+    }
+}
+
+impl Drop for Vfs {
+    fn drop(&mut self) {
+        // Who does not unmount wants no more than what was synced; only the thread must go.
+        *self.flusher.lock() = None;
+    }
+}
