@@ -1,3 +1,4 @@
 //! F2FS.
+pub mod gate;
 pub mod raw;
 pub mod units;

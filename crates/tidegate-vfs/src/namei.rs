@@ -29,7 +29,7 @@ impl Vfs {
     /// `NotFound`, `NotADirectory`, `PermissionDenied`, `TooManySymlinks`, `NameTooLong`.
     pub fn resolve(&self, cred: &Cred, path: &[u8], follow: bool) -> Result<Arc<Inode>> {
         let mut walk = Walk { vfs: self, cred, links: 0, follow };
-        walk.to_inode(vec![self.root()?], path).map(|(i, _)| i)
+        walk.follow_path(vec![self.root()?], path).map(|(i, _)| i)
     }
 
     /// The directory that holds the last component of `path`, links on the way followed.
@@ -98,7 +98,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Walks `path` from the last directory of `trail` (root first); ".." goes back along the trail, so
     /// no directory needs to know its parent.
-    fn to_inode(&mut self, mut trail: Vec<Arc<Inode>>, path: &[u8]) -> Result<(Arc<Inode>, Vec<Arc<Inode>>)> {
+    fn follow_path(&mut self, mut trail: Vec<Arc<Inode>>, path: &[u8]) -> Result<(Arc<Inode>, Vec<Arc<Inode>>)> {
         check_path(path)?;
         if path.first() == Some(&b'/') {
             trail.truncate(1);
@@ -127,7 +127,7 @@ impl Walk<'_> {
                 let target = self.vfs.readlink(&inode)?;
                 // A link on the way is followed whatever the caller wants of the last component.
                 let follow = std::mem::replace(&mut self.follow, true);
-                trail = self.to_inode(trail, &target)?.1;
+                trail = self.follow_path(trail, &target)?.1;
                 self.follow = follow;
             } else {
                 trail.push(inode);

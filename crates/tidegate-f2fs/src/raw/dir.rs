@@ -57,7 +57,11 @@ pub mod file_type {
 
 /// Buckets of a level: doubles with each level, up to 2^30.
 pub fn dir_buckets(level: u32, dir_level: u32) -> u32 {
-    if level + dir_level < MAX_DIR_HASH_DEPTH / 2 { 1 << (level + dir_level) } else { 1 << (MAX_DIR_HASH_DEPTH / 2 - 1) }
+    if level + dir_level < MAX_DIR_HASH_DEPTH / 2 {
+        1 << (level + dir_level)
+    } else {
+        1 << (MAX_DIR_HASH_DEPTH / 2 - 1)
+    }
 }
 
 /// Blocks of each bucket of a level.

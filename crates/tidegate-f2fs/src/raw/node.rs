@@ -149,7 +149,9 @@ pub mod advise {
 }
 
 /// `struct f2fs_nat_entry`.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Default, PartialEq, Eq, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 #[allow(missing_docs)]
 pub struct RawNatEntry {

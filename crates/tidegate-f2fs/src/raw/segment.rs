@@ -23,7 +23,9 @@ pub const SIT_ENTRY_PER_BLOCK: usize = 55;
 const _: () = assert!(size_of::<RawSitEntry>() * SIT_ENTRY_PER_BLOCK <= BLOCK_SIZE);
 
 /// `struct f2fs_summary`: who owns a block.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Default, PartialEq, Eq, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 #[allow(missing_docs)]
 pub struct RawSummary {
