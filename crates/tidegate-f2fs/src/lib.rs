@@ -1,4 +1,55 @@
-//! F2FS.
+//! F2FS: the on-disk format as mkfs.f2fs and the kernel write it, read and written in user space.
+//!
+//! It does: everything an F2FS volume with the features in [`gate::SUPPORTED`] holds, through
+//! [`tidegate_vfs::FileSystem`]; make volumes ([`mkfs`]); check them ([`check`]). It does not: decode
+//! compressed or encrypted files (their volumes open read-only), span devices, or recover fsynced files
+//! by roll-forward.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`raw`], [`units`], [`gate`] | the bytes, their units, and the one place that validates them |
+//! | [`sbi`], [`open`](mod@open) | the volume in memory, and how it gets there |
+//! | `meta`, `nat`, `sit`, `summary` | metadata area, node table, segment table, who owns which block |
+//! | `curseg` | the six logs: allocation of runs of blocks |
+//! | `node`, `node_write`, `dnode` | node blocks, writing them out, the tree of addresses |
+//! | `data`, `data_write`, `inline`, `extent` | file data |
+//! | `inode`, `dentry`, `dir`, `namei`, `xattr` | inodes, directories, names, attributes |
+//! | `checkpoint` | making it all durable |
+//! | `fs_impl`, [`info`], [`stats`] | the VFS's view, and what the volume tells of itself |
+//!
+//! Lock order (ranks): `cp_global_sem` 90 → `cp_rwsem` 100 → `node_write` 110 → `i_dnode` 200 →
+//! `nat_tree_lock` 400 → `ino_lock` 430, `inode_lock[DIR_INODE]` 440 → `curseg_mutex` 500 →
+//! `sentry_lock` 510 → `stat_lock` 520 → `ckpt` 560.
+#![forbid(unsafe_code)]
+
+mod checkpoint;
+mod curseg;
+mod data;
+mod data_write;
+mod dentry;
+mod dir;
+mod dnode;
+mod extent;
+mod fs_impl;
 pub mod gate;
+pub mod info;
+mod inline;
+mod inode;
+mod meta;
+mod namei;
+mod nat;
+mod node;
+mod node_write;
+pub mod open;
 pub mod raw;
+pub mod sbi;
+mod sit;
+pub mod stats;
+mod summary;
 pub mod units;
+mod xattr;
+
+pub use info::VolumeInfo;
+pub use open::is_f2fs;
+pub use sbi::{F2fs, F2fsOptions};
+pub use stats::FsStats;

@@ -295,7 +295,7 @@ impl Vfs {
         both.sort_by_key(|i| i.ino);
         let guards: Vec<_> = both.into_iter().map(|i| i.rwsem.write_nested()).collect();
         let now = self.now();
-        let target_ref = target.as_deref();
+        let target_ref = target.as_ref();
         self.fs.rename(&Rename {
             old_dir,
             old_name,

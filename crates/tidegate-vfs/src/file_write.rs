@@ -209,6 +209,11 @@ impl Vfs {
             return Ok(());
         }
         let index = from / PAGE;
+        let kept = to.min(inode.size()).saturating_sub(from) as usize;
+        if kept > 0 && self.fs.write_inline(inode, from, &[0; PAGE_SIZE][..kept], self.now())? {
+            inode.mapping.remove(0, 1);
+            return Ok(());
+        }
         if !inode.mapping.has(index) {
             let unwritten = |_: u64| false;
             let data = self.fs.seek(inode, index, index + 1, SeekTarget::Data, &unwritten)?;

@@ -65,9 +65,6 @@ pub trait FileSystem: Send + Sync {
     /// Largest file in bytes.
     fn max_file_size(&self) -> u64;
 
-    /// Inodes of the file system's own (node and meta mappings) that the flusher writes too.
-    fn internal_inodes(&self) -> Vec<Arc<Inode>>;
-
     /// Reads an inode from the volume. No lock held.
     fn read_inode(&self, ino: Ino) -> Result<InodeParts>;
 
@@ -78,14 +75,14 @@ pub trait FileSystem: Send + Sync {
     fn readdir(&self, dir: &Inode, pos: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()>;
 
     /// Makes an inode under a name that is missing.
-    fn create(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> Result<InodeParts>;
+    fn create(&self, dir: &Arc<Inode>, name: &[u8], new: &NewInode<'_>) -> Result<InodeParts>;
 
     /// Gives `inode` another name.
-    fn link(&self, dir: &Inode, name: &[u8], inode: &Inode, now: Timespec) -> Result<()>;
+    fn link(&self, dir: &Arc<Inode>, name: &[u8], inode: &Inode, now: Timespec) -> Result<()>;
 
     /// Takes a name away. An inode with no name left stays until [`FileSystem::evict_inode`]; a
     /// directory must be empty.
-    fn unlink(&self, dir: &Inode, name: &[u8], inode: &Inode, now: Timespec) -> Result<()>;
+    fn unlink(&self, dir: &Arc<Inode>, name: &[u8], inode: &Inode, now: Timespec) -> Result<()>;
 
     /// Moves a name. `target` is what bears the new name now: it is replaced, or with `EXCHANGE` gets
     /// the old one. Both directories and both inodes are locked; the caller has checked for cycles.
@@ -117,7 +114,7 @@ pub trait FileSystem: Send + Sync {
     fn read_pages(&self, inode: &Inode, index: u64, pages: usize) -> Result<Vec<PageRun>>;
 
     /// Makes sure that the pages can be written out later: space is promised, nothing is placed.
-    fn reserve(&self, inode: &Inode, index: u64, pages: u64) -> Result<()>;
+    fn reserve(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()>;
 
     /// Writes into the inode itself if the file is kept there and stays small enough, and sets size and
     /// times; false when the page cache must take it.
@@ -128,13 +125,13 @@ pub trait FileSystem: Send + Sync {
 
     /// Frees the blocks past `size` and sets it, or only sets it when the file grows. Pages past it are
     /// gone from the cache and the rest of the last page is zero.
-    fn truncate(&self, inode: &Inode, size: u64, now: Timespec) -> Result<()>;
+    fn truncate(&self, inode: &Arc<Inode>, size: u64, now: Timespec) -> Result<()>;
 
     /// Frees the blocks of whole pages.
-    fn punch_hole(&self, inode: &Inode, index: u64, pages: u64) -> Result<()>;
+    fn punch_hole(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()>;
 
     /// Gives holes in the range blocks that read as zeros.
-    fn preallocate(&self, inode: &Inode, index: u64, pages: u64) -> Result<()>;
+    fn preallocate(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()>;
 
     /// The first page at or after `index` (below `end`) that is data or a hole; `unwritten` tells where
     /// the cache holds data that has no place yet.
@@ -166,17 +163,17 @@ pub trait FileSystem: Send + Sync {
 /// The arguments of [`FileSystem::rename`].
 pub struct Rename<'a> {
     /// Where the name is.
-    pub old_dir: &'a Inode,
+    pub old_dir: &'a Arc<Inode>,
     /// The name.
     pub old_name: &'a [u8],
     /// What bears it.
-    pub inode: &'a Inode,
+    pub inode: &'a Arc<Inode>,
     /// Where it goes; may be `old_dir`.
-    pub new_dir: &'a Inode,
+    pub new_dir: &'a Arc<Inode>,
     /// The new name.
     pub new_name: &'a [u8],
     /// What bears the new name now.
-    pub target: Option<&'a Inode>,
+    pub target: Option<&'a Arc<Inode>>,
     /// `target` gets the old name.
     pub exchange: bool,
     /// The time of the change.

@@ -98,7 +98,11 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Walks `path` from the last directory of `trail` (root first); ".." goes back along the trail, so
     /// no directory needs to know its parent.
-    fn follow_path(&mut self, mut trail: Vec<Arc<Inode>>, path: &[u8]) -> Result<(Arc<Inode>, Vec<Arc<Inode>>)> {
+    fn follow_path(
+        &mut self,
+        mut trail: Vec<Arc<Inode>>,
+        path: &[u8],
+    ) -> Result<(Arc<Inode>, Vec<Arc<Inode>>)> {
         check_path(path)?;
         if path.first() == Some(&b'/') {
             trail.truncate(1);

@@ -245,12 +245,6 @@ impl AddressSpace {
         })
     }
 
-    /// Changes page `index` in memory without marking it dirty, for bytes that are set as it is written.
-    pub fn touch_up(&self, index: u64, f: impl FnOnce(&mut [u8])) -> bool {
-        let (chunk, slot) = split(index);
-        self.with_chunk(chunk, |c| c.modify(slot, 1, f).is_some())
-    }
-
     /// Writes `from` at `pos` into the cache and marks the pages dirty.
     ///
     /// # Errors
@@ -354,14 +348,16 @@ impl AddressSpace {
         v
     }
 
-    /// Takes one page for writing if it is dirty and not under write-back.
-    pub fn take_page(&self, index: u64) -> Option<PageRun> {
+    /// Takes one page for writing if it is dirty and not under write-back, after `f` set in it what
+    /// depends on where it goes.
+    pub fn take_page_with(&self, index: u64, f: impl FnOnce(&mut [u8])) -> Option<PageRun> {
         let (chunk, slot) = split(index);
         let bit = 1u64 << slot;
         self.with_chunk(chunk, |c| {
             if c.dirty & bit == 0 || c.writeback & bit != 0 {
                 return None;
             }
+            c.modify(slot, 1, f)?;
             c.dirty &= !bit;
             c.towrite &= !bit;
             c.writeback |= bit;

@@ -1,0 +1,277 @@
+//! Checkpoints: the volume as it is at one moment, made durable.
+//!
+//! Order: directories and nodes go out while operations are frozen (`cp_rwsem` exclusive); everything in
+//! flight is waited for; NAT and SIT go to their other copies; then the pack's head, payload, orphans
+//! and summaries; and when all that is on the device, flushed, the tail block that makes it count.
+
+use crate::curseg::{Curseg, Log};
+use crate::gate::Checkpoint;
+use crate::raw::*;
+use crate::sbi::{F2fs, node_version};
+use crate::summary;
+use std::sync::atomic::Ordering::SeqCst;
+use tidegate_block::{Bio, BioFlags, PageBuf, Plug, Segment};
+use tidegate_rt::{clock, trace};
+use tidegate_vfs::{Error, ErrorKind, Result, WritebackControl};
+use zerocopy::{FromZeros, IntoBytes};
+
+impl F2fs {
+    /// Writes a checkpoint if anything changed since the last one, or if `umount` is wanted and the last
+    /// was none. Takes `cp_global_sem`, then `cp_rwsem` exclusive; the caller holds no lock of the volume.
+    ///
+    /// # Errors
+    /// What failed; the volume takes no more changes then.
+    pub(crate) fn checkpoint(&self, umount: bool) -> Result<()> {
+        self.check_writable()?;
+        let _one = self.cp_mutex.lock();
+        let is_umount = self.ckpt.lock().cp.flags.contains(CpFlags::UMOUNT);
+        if !self.is_dirty() && (!umount || is_umount) {
+            return Ok(());
+        }
+        let start = clock::now();
+        let _span =
+            trace::span("f2fs_write_checkpoint", [("umount", umount as u64), ("", 0), ("", 0), ("", 0)]);
+        // Most of the work before the freeze, so that the freeze is short. What fails here fails again below.
+        let _ = self.write_dirty_dirs();
+        let _ = self.write_nodes(&mut WritebackControl::background(u64::MAX));
+        let frozen = self.cp_rwsem.write();
+        let r = self.checkpoint_frozen(umount);
+        drop(frozen);
+        self.stats.checkpoint(start);
+        if let Err(e) = &r {
+            self.stop(e);
+        }
+        r
+    }
+
+    /// Whether anything differs from the last checkpoint.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.node_inode.mapping.nr_dirty() > 0
+            || self.nat.is_dirty()
+            || self.sit.is_dirty()
+            || self.orphans_changed.load(SeqCst)
+            || !self.dirty_dirs.lock().is_empty()
+    }
+
+    fn checkpoint_frozen(&self, umount: bool) -> Result<()> {
+        self.sync_dirs()?;
+        self.sync_nodes()?;
+        // Also file data in flight: no checkpoint refers to a block that is not there yet.
+        self.queue.drain();
+        let nat_bits = umount && self.nat.with(|n| n.bits.is_some());
+        self.nat.flush(&self.meta, nat_bits)?;
+        self.sit.flush(&self.meta)?;
+        self.meta.sync(&self.stats)?;
+        let pack = self.build_pack(umount, nat_bits)?;
+        self.write_pack(&pack)?;
+        self.nat.checkpointed();
+        self.sit.checkpointed()?;
+        self.orphans_changed.store(false, SeqCst);
+        let mut state = self.ckpt.lock();
+        state.node_version = node_version(&pack.cp);
+        state.cp = pack.cp;
+        Ok(())
+    }
+
+    /// Writes directories with dirty pages; does not wait. Takes `cp_rwsem` shared for each.
+    fn write_dirty_dirs(&self) -> Result<()> {
+        let dirs: Vec<_> = self.dirty_dirs.lock().values().cloned().collect();
+        for d in dirs {
+            self.write_data(&d, &mut WritebackControl::background(u64::MAX))?;
+        }
+        Ok(())
+    }
+
+    /// Writes every dirty page of every directory and waits.
+    fn sync_dirs(&self) -> Result<()> {
+        let mut dirs: Vec<_> = self.dirty_dirs.lock().drain().map(|d| d.1).collect();
+        dirs.sort_by_key(|d| d.ino);
+        let mut plug = Plug::new(&self.queue);
+        for d in &dirs {
+            let before = d.mapping.errseq();
+            d.mapping.tag_towrite(0, u64::MAX);
+            self.write_data_locked(d, &mut WritebackControl::sync(), &mut plug)?;
+            if d.mapping.errseq() != before {
+                return Err(Error::new(ErrorKind::Io, format!("writing directory {}", d.ino)));
+            }
+        }
+        plug.send();
+        drop(plug);
+        for d in &dirs {
+            d.mapping.wait_writeback(0, u64::MAX);
+            if d.mapping.nr_dirty() > 0 {
+                return Err(Error::new(ErrorKind::Io, format!("writing directory {}", d.ino)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The next pack: every block of it, and where it goes.
+    fn build_pack(&self, umount: bool, nat_bits: bool) -> Result<Pack> {
+        let logs = Log::ALL.map(|l| self.cursegs.lock(l).snapshot());
+        let [hot, warm, cold, ..] = &logs;
+        let data = [hot, warm, cold];
+        let (nat_journal, nat_bitmap) = self.nat.with(|n| (n.journal_bytes(), n.bitmap.clone()));
+        let (sit_journal, sit_bitmap, free) =
+            self.sit.with(|s| (s.journal_bytes(), s.bitmap.clone(), s.free_segments + s.prefree));
+        let compact = summary::compact_blocks(&data) < NR_CURSEG_DATA_TYPE;
+        let mut sums = if compact {
+            summary::pack_compact(&data, &nat_journal, &sit_journal)
+        } else {
+            let journals: [&[u8]; 3] = [&nat_journal, &[0; SUM_JOURNAL_SIZE], &sit_journal];
+            data.iter().zip(journals).map(|(c, j)| summary::pack_normal(c, j)).collect()
+        };
+        if umount {
+            sums.extend(
+                logs[NR_CURSEG_DATA_TYPE..].iter().map(|c| summary::pack_normal(c, &[0; SUM_JOURNAL_SIZE])),
+            );
+        }
+        let orphans = self.pack_orphans();
+        let payload = self.sb.cp_payload as usize;
+        let total = 1 + payload + orphans.len() + sums.len() + 1;
+
+        let old = self.ckpt.lock().cp.clone();
+        let mut flags = old.flags
+            & (CpFlags::ERROR | CpFlags::FSCK | CpFlags::LARGE_NAT_BITMAP | CpFlags::QUOTA_NEED_FSCK);
+        flags |= CpFlags::CRC_RECOVERY;
+        flags.set(CpFlags::UMOUNT, umount);
+        flags.set(CpFlags::COMPACT_SUM, compact);
+        flags.set(CpFlags::ORPHAN_PRESENT, !orphans.is_empty());
+        flags.set(CpFlags::NAT_BITS, nat_bits);
+        let mut cp = old.clone();
+        cp.pack = 1 - old.pack;
+        cp.start = self.sb.cp_blkaddr + cp.pack * BLOCKS_PER_SEG;
+        cp.flags = flags;
+        (cp.sit_bitmap, cp.nat_bitmap) = (sit_bitmap, nat_bitmap);
+        let counts = *self.counts.lock();
+        let r = &mut *cp.raw;
+        r.checkpoint_ver = old.version().wrapping_add(1).into();
+        r.valid_block_count = counts.valid_blocks.into();
+        r.valid_node_count = counts.valid_nodes.into();
+        r.valid_inode_count = counts.valid_inodes.into();
+        r.free_segment_count = free.into();
+        r.ckpt_flags = flags.bits().into();
+        r.cp_pack_total_block_count = (total as u32).into();
+        r.cp_pack_start_sum = ((1 + payload + orphans.len()) as u32).into();
+        r.next_free_nid = self.nat.next_free_nid().into();
+        r.elapsed_time = self.sit.elapsed().into();
+        for (i, c) in logs.iter().enumerate() {
+            set_log(r, i, c)?;
+        }
+        let (head, payload_blocks) = self.build_head(&mut cp)?;
+        let bits = if nat_bits { self.pack_nat_bits(&cp) } else { Vec::new() };
+        let mut blocks = vec![head.clone()];
+        blocks.extend(payload_blocks);
+        blocks.extend(orphans);
+        blocks.extend(sums);
+        Ok(Pack { cp, blocks, tail: head, nat_bits: bits })
+    }
+
+    /// The head block with its bitmaps and checksum, and the payload blocks.
+    fn build_head(&self, cp: &mut Checkpoint) -> Result<(PageBuf, Vec<PageBuf>)> {
+        let mut head = PageBuf::zeroed(1);
+        head[..CP_BITMAP_OFFSET].copy_from_slice(cp.raw.as_bytes());
+        let mut payload = Vec::new();
+        let base = CP_BITMAP_OFFSET;
+        let (sit, nat) = (&cp.sit_bitmap, &cp.nat_bitmap);
+        let mut put = |at: usize, bytes: &[u8]| head[at..at + bytes.len()].copy_from_slice(bytes);
+        if cp.flags.contains(CpFlags::LARGE_NAT_BITMAP) {
+            put(base + 4, nat);
+            put(base + 4 + nat.len(), sit);
+        } else if self.sb.cp_payload == 0 {
+            put(base, sit);
+            put(base + sit.len(), nat);
+        } else {
+            put(base, nat);
+            for n in 0..self.sb.cp_payload as usize {
+                let from = (n * BLOCK_SIZE).min(sit.len());
+                payload.push(PageBuf::from_slice(&sit[from..sit.len().min(from + BLOCK_SIZE)]));
+            }
+        }
+        let offset = cp.raw.checksum_offset.get() as usize;
+        cp.crc = checkpoint_crc(&head, offset);
+        head[offset..offset + 4].copy_from_slice(&cp.crc.to_le_bytes());
+        Ok((head, payload))
+    }
+
+    fn pack_orphans(&self) -> Vec<PageBuf> {
+        let inos: Vec<u32> = self.orphans.lock().iter().copied().collect();
+        let count = inos.len().div_ceil(ORPHANS_PER_BLOCK);
+        inos.chunks(ORPHANS_PER_BLOCK)
+            .enumerate()
+            .map(|(i, part)| {
+                let mut b = RawOrphanBlock::new_zeroed();
+                b.ino.iter_mut().zip(part).for_each(|(to, n)| *to = (*n).into());
+                b.blk_addr = (i as u16 + 1).into();
+                b.blk_count = (count as u16).into();
+                b.entry_count = (part.len() as u32).into();
+                PageBuf::from_slice(b.as_bytes())
+            })
+            .collect()
+    }
+
+    /// The nat_bits blocks: a key made of the checkpoint's CRC and version, then the two bitmaps.
+    fn pack_nat_bits(&self, cp: &Checkpoint) -> Vec<PageBuf> {
+        let mut bytes = nat_bits_key(cp).to_le_bytes().to_vec();
+        self.nat.with(|n| {
+            if let Some(b) = &n.bits {
+                bytes.extend(&b.full);
+                bytes.extend(&b.empty);
+            }
+        });
+        bytes.chunks(BLOCK_SIZE).map(PageBuf::from_slice).collect()
+    }
+
+    /// Writes the pack; the tail last, when everything else is on the device.
+    fn write_pack(&self, p: &Pack) -> Result<()> {
+        let at = |n: usize| crate::units::BlockAddr(p.cp.start + n as u32).sector();
+        let fail = |e| Error::device(e, format!("writing checkpoint pack {}", p.cp.pack));
+        let bits_at = BLOCKS_PER_SEG as usize - p.nat_bits.len();
+        let write = |first: usize, blocks: &[PageBuf], flags: BioFlags| {
+            self.stats.bio(crate::stats::BlockKind::Meta, blocks.len() as u64);
+            let segs = blocks.iter().map(|b| Segment::pages(std::sync::Arc::new(b.clone()), 0, 1)).collect();
+            self.queue
+                .submit_wait(Bio::write(at(first), segs, flags | BioFlags::SYNC | BioFlags::META))
+                .map(drop)
+                .map_err(fail)
+        };
+        if !p.nat_bits.is_empty() {
+            write(bits_at, &p.nat_bits, BioFlags::empty())?;
+        }
+        write(0, &p.blocks, BioFlags::empty())?;
+        let tail = std::slice::from_ref(&p.tail);
+        write(p.blocks.len(), tail, BioFlags::PREFLUSH | BioFlags::FUA)?;
+        // The cache may hold what was there before.
+        self.meta.inode.mapping.remove(p.cp.start as u64, (p.cp.start + BLOCKS_PER_SEG) as u64);
+        Ok(())
+    }
+}
+
+/// What goes to the device for a checkpoint.
+struct Pack {
+    cp: Checkpoint,
+    /// Head, payload, orphans, summaries.
+    blocks: Vec<PageBuf>,
+    tail: PageBuf,
+    /// For the end of the pack's segment.
+    nat_bits: Vec<PageBuf>,
+}
+
+/// The value that nat_bits begin with when they belong to checkpoint `cp`.
+pub(crate) fn nat_bits_key(cp: &Checkpoint) -> u64 {
+    cp.version() | (cp.crc as u64) << 32
+}
+
+fn set_log(r: &mut RawCheckpoint, i: usize, c: &Curseg) -> Result<()> {
+    if c.next_blkoff >= BLOCKS_PER_SEG as usize {
+        return Err(Error::new(ErrorKind::NoSpace, "no segment is left for the next log block"));
+    }
+    let off = c.next_blkoff as u16;
+    if i < NR_CURSEG_DATA_TYPE {
+        (r.cur_data_segno[i], r.cur_data_blkoff[i]) = (c.segno.0.into(), off.into());
+    } else {
+        (r.cur_node_segno[i - 3], r.cur_node_blkoff[i - 3]) = (c.segno.0.into(), off.into());
+    }
+    r.alloc_type[i] = c.ssr as u8;
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! The six logs: where blocks are allocated, a run at a time.
+//!
+//! A log appends to a free segment (LFS) or, when those run short, fills the holes of one in use (SSR).
+//! Its summary says who owns each block; it goes to the SSA when the log leaves the segment and into
+//! the pack at each checkpoint.
+
+use crate::gate::Checkpoint;
+use crate::raw::*;
+use crate::sbi::F2fs;
+use crate::stats::BlockKind;
+use crate::units::{BlockAddr, SegNo};
+use std::sync::atomic::Ordering::Relaxed;
+use tidegate_block::PageBuf;
+use tidegate_rt::{LockClass, Mutex, MutexGuard, trace};
+use tidegate_vfs::{Error, ErrorKind, Result};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+static CURSEG: LockClass = LockClass::new("curseg->curseg_mutex", 500);
+
+/// Free segments that data logs leave alone.
+const NODE_RESERVE: u32 = 3;
+
+/// A log; the numbers are those of `CURSEG_*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Log {
+    HotData = 0,
+    WarmData = 1,
+    ColdData = 2,
+    HotNode = 3,
+    WarmNode = 4,
+    ColdNode = 5,
+}
+
+impl Log {
+    pub(crate) const ALL: [Log; NR_CURSEG_TYPE] =
+        [Log::HotData, Log::WarmData, Log::ColdData, Log::HotNode, Log::WarmNode, Log::ColdNode];
+
+    pub(crate) fn is_node(self) -> bool {
+        self as u8 >= 3
+    }
+
+    pub(crate) fn kind(self) -> BlockKind {
+        if self.is_node() { BlockKind::Node } else { BlockKind::Data }
+    }
+}
+
+/// A log's segment.
+pub(crate) struct Curseg {
+    pub segno: SegNo,
+    /// Next block to be written; below 512 always.
+    pub next_blkoff: usize,
+    /// Fills holes.
+    pub ssr: bool,
+    pub sum: Box<RawSummaryBlock>,
+}
+
+impl Curseg {
+    /// The log as the checkpoint left it.
+    pub(crate) fn from_checkpoint(cp: &Checkpoint, log: Log, sum: Box<RawSummaryBlock>) -> Curseg {
+        let i = log as usize;
+        let (segno, off) = if log.is_node() {
+            (cp.raw.cur_node_segno[i - 3], cp.raw.cur_node_blkoff[i - 3])
+        } else {
+            (cp.raw.cur_data_segno[i], cp.raw.cur_data_blkoff[i])
+        };
+        let ssr = cp.raw.alloc_type[i] != 0;
+        Curseg { segno: SegNo(segno.get()), next_blkoff: off.get() as usize, ssr, sum }
+    }
+
+    /// A copy, for the checkpoint pack.
+    pub(crate) fn snapshot(&self) -> Curseg {
+        Curseg { segno: self.segno, next_blkoff: self.next_blkoff, ssr: self.ssr, sum: self.sum.clone() }
+    }
+
+    /// Summaries that a checkpoint must keep: all of an SSR segment, those written of another.
+    pub(crate) fn summaries(&self) -> usize {
+        if self.ssr { ENTRIES_IN_SUM } else { self.next_blkoff }
+    }
+}
+
+/// All logs. Each has a lock of its own.
+pub(crate) struct Cursegs([Mutex<Curseg>; NR_CURSEG_TYPE]);
+
+impl Cursegs {
+    pub(crate) fn new(logs: [Curseg; NR_CURSEG_TYPE]) -> Self {
+        Cursegs(logs.map(|c| Mutex::new(&CURSEG, c)))
+    }
+
+    pub(crate) fn lock(&self, log: Log) -> MutexGuard<'_, Curseg> {
+        self.0[log as usize].lock()
+    }
+}
+
+/// Blocks allocated in one piece.
+pub(crate) struct Allocated {
+    pub start: BlockAddr,
+    pub blocks: u32,
+    /// The block the log will write next.
+    pub next: BlockAddr,
+}
+
+impl F2fs {
+    /// Allocates up to `want` neighbouring blocks from `log`; `summary` says who owns the i-th. Takes
+    /// the log's `curseg_mutex`, then `sentry_lock`, once for the run.
+    ///
+    /// # Errors
+    /// `NoSpace` when there is no segment to go to; nothing is allocated then.
+    pub(crate) fn allocate(
+        &self,
+        log: Log,
+        want: u32,
+        mut summary: impl FnMut(u32) -> RawSummary,
+    ) -> Result<Allocated> {
+        let mut c = self.cursegs.lock(log);
+        let mut room = self.room(&c)?;
+        if room == 0 {
+            // The segment could not be left when it became full.
+            self.next_segment(&mut c, log)?;
+            room = self.room(&c)?;
+        }
+        let n = want.min(room);
+        if n == 0 {
+            return Err(Error::new(ErrorKind::NoSpace, "no segment has room"));
+        }
+        let start = self.sit.segment_start(c.segno).plus(c.next_blkoff as u32);
+        self.sit.allocated(start, n, log as usize)?;
+        for i in 0..n {
+            let at = c.next_blkoff + i as usize;
+            c.sum.entries[at] = summary(i);
+        }
+        c.next_blkoff += n as usize;
+        if self.advance(&mut c)? == 0 {
+            // Without a segment to go to, the log stays at its last block until one is free.
+            match self.next_segment(&mut c, log) {
+                Err(e) if e.kind() == ErrorKind::NoSpace => {}
+                r => r?,
+            }
+        }
+        let next = self.sit.segment_start(c.segno).plus(c.next_blkoff.min(511) as u32);
+        trace::event(
+            "f2fs_allocate_run",
+            [("start", start.0 as u64), ("blocks", n as u64), ("log", log as u64), ("", 0)],
+        );
+        Ok(Allocated { start, blocks: n, next })
+    }
+
+    /// How many blocks follow `next_blkoff` in one piece.
+    fn room(&self, c: &Curseg) -> Result<u32> {
+        if c.next_blkoff >= BLOCKS_PER_SEG as usize {
+            return Ok(0);
+        }
+        if !c.ssr {
+            return Ok(BLOCKS_PER_SEG - c.next_blkoff as u32);
+        }
+        let run = self.sit.writable_run(c.segno, c.next_blkoff)?;
+        Ok(run.filter(|r| r.0 == c.next_blkoff).map_or(0, |r| r.1 as u32))
+    }
+
+    /// Moves an SSR log on to its next hole; how much room there is.
+    fn advance(&self, c: &mut Curseg) -> Result<u32> {
+        if c.ssr && c.next_blkoff < BLOCKS_PER_SEG as usize {
+            c.next_blkoff = match self.sit.writable_run(c.segno, c.next_blkoff)? {
+                Some((at, _)) => at,
+                None => BLOCKS_PER_SEG as usize,
+            };
+        }
+        self.room(c)
+    }
+
+    /// Takes the log to another segment: a free one, or while those are short, one with holes. What the
+    /// next checkpoint needs of free segments is left to it.
+    fn next_segment(&self, c: &mut Curseg, log: Log) -> Result<()> {
+        let short = self.sit.free_segments().0 <= self.ssr_threshold();
+        let victim = if short { self.sit.take_victim(log as usize)? } else { None };
+        let left = c.segno;
+        let left_sum = PageBuf::from_slice(c.sum.as_bytes());
+        match victim {
+            Some(seg) => {
+                let block = self.meta.read(self.sb.ssa_blkaddr + seg.0)?;
+                c.sum = RawSummaryBlock::read_from_bytes(block.bytes())
+                    .map(Box::new)
+                    .map_err(|_| Error::corrupt("SSA block"))?;
+                let first = self.sit.writable_run(seg, 0)?.map_or(BLOCKS_PER_SEG as usize, |r| r.0);
+                (c.segno, c.next_blkoff, c.ssr) = (seg, first, true);
+                self.stats.ssr_segments.fetch_add(1, Relaxed);
+            }
+            // The last free segments are for nodes, without which no checkpoint can be made.
+            None if !log.is_node() && self.sit.free_segments().0 <= NODE_RESERVE => {
+                return Err(Error::new(ErrorKind::NoSpace, "no free segment"));
+            }
+            None => {
+                let Some(seg) = self.sit.take_free_segment(log as usize, c.segno)? else {
+                    return Err(Error::new(ErrorKind::NoSpace, "no free segment"));
+                };
+                *c.sum = RawSummaryBlock::new_zeroed();
+                (c.segno, c.next_blkoff, c.ssr) = (seg, 0, false);
+            }
+        }
+        c.sum.entry_type = if log.is_node() { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
+        // Journals travel in the checkpoint pack only; the SSA keeps who owns what.
+        self.meta.write(self.sb.ssa_blkaddr + left.0, left_sum);
+        Ok(())
+    }
+
+    /// At this many free segments, logs begin to fill holes.
+    pub(crate) fn ssr_threshold(&self) -> u32 {
+        self.ckpt.lock().cp.raw.rsvd_segment_count.get().min(self.sb.main_segments / 10)
+            + NR_CURSEG_TYPE as u32
+    }
+}

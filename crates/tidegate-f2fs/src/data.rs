@@ -1,0 +1,215 @@
+//! File data: reading pages, promising space for them, taking it back.
+
+use crate::dnode::Found;
+use crate::inode::fi;
+use crate::raw::*;
+use crate::sbi::F2fs;
+use crate::units::BlockAddr;
+use std::sync::Arc;
+use tidegate_block::{Bio, BioData, BioFlags, PageBuf};
+use tidegate_vfs::{Error, ErrorKind, Inode, PageRun, Result, SeekTarget};
+
+/// Neighbouring pages that are alike: on neighbouring blocks, or without any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mapped {
+    /// First block; `NULL` for a hole, `NEW` for reserved pages.
+    pub blk: BlockAddr,
+    pub pages: u64,
+}
+
+impl F2fs {
+    /// Where page `index` is, and how many of the next `max` pages go on in one piece. Looks into the
+    /// extent cache, then into the nodes.
+    pub(crate) fn map_pages(&self, inode: &Inode, index: u64, max: u64) -> Result<Mapped> {
+        if let Some((blk, len)) = fi(inode).map.lock().lookup(index) {
+            return Ok(Mapped { blk, pages: (len as u64).min(max) });
+        }
+        let d = match self.find_dnode(inode, index)? {
+            Found::Hole(n) => return Ok(Mapped { blk: BlockAddr::NULL, pages: n.min(max) }),
+            Found::At(d) => d,
+        };
+        let addrs = self.addresses(inode, &d, max.min(usize::MAX as u64) as usize)?;
+        let first = addrs[0];
+        let goes_on = |i: usize| {
+            if first.is_data() {
+                Some(addrs[i].0) == first.0.checked_add(i as u32)
+            } else {
+                addrs[i] == first
+            }
+        };
+        let pages = (1..addrs.len()).take_while(|i| goes_on(*i)).count() as u64 + 1;
+        self.check_data_addr(first, inode.ino.0)?;
+        if first.is_data() {
+            self.check_data_addr(first.plus(pages as u32 - 1), inode.ino.0)?;
+        }
+        Ok(Mapped { blk: first, pages })
+    }
+
+    /// Reads pages from the volume, a device read for each piece; holes are zeros.
+    pub(crate) fn read_data(&self, inode: &Inode, index: u64, pages: usize) -> Result<Vec<PageRun>> {
+        if fi(inode).has_inline(inline::DATA) {
+            return Ok(vec![self.read_inline(inode, index)?]);
+        }
+        self.refuse_encoded(inode)?;
+        let mut out = Vec::new();
+        let mut at = index;
+        let end = index + pages as u64;
+        while at < end {
+            let m = self.map_pages(inode, at, (end - at).min(PageBuf::MAX_PAGES as u64))?;
+            let n = m.pages as usize;
+            let buf = if m.blk.is_data() {
+                let bio = Bio::read(m.blk.sector(), vec![PageBuf::stale(n)], BioFlags::SYNC);
+                match self.queue.submit_wait(bio) {
+                    Ok(BioData::Read(mut v)) if v.len() == 1 => v.remove(0),
+                    Ok(_) => return Err(ErrorKind::Io.into()),
+                    Err(e) => {
+                        return Err(Error::device(
+                            e,
+                            format!("inode {}: reading block {}", inode.ino, m.blk),
+                        ));
+                    }
+                }
+            } else {
+                PageBuf::zeroed(n)
+            };
+            out.push(PageRun { buf: Arc::new(buf), first: 0, pages: n });
+            at += m.pages;
+        }
+        Ok(out)
+    }
+
+    /// Data that is on the volume in a form Tidegate cannot decode.
+    fn refuse_encoded(&self, inode: &Inode) -> Result<()> {
+        let what = if fi(inode).compressed {
+            "compressed"
+        } else if fi(inode).has_advise(advise::ENCRYPT)
+            && inode.file_type != tidegate_vfs::FileType::Directory
+        {
+            "encrypted"
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::Unsupported, format!("inode {}: its data is {what}", inode.ino)))
+    }
+
+    /// Gives holes among the pages a reservation (`NEW`), so that writing them out cannot fail for want
+    /// of space. Takes `cp_rwsem` shared, then `i_dnode`.
+    ///
+    /// # Errors
+    /// `NoSpace`; pages reserved so far stay so.
+    pub(crate) fn reserve_pages(&self, inode: &Inode, index: u64, pages: u64) -> Result<()> {
+        let _op = self.cp_rwsem.read();
+        if fi(inode).has_inline(inline::DATA) {
+            self.convert_inline(inode)?;
+        }
+        let map = fi(inode).map.lock();
+        let mut at = index;
+        let end = index + pages;
+        let mut changed = false;
+        while at < end {
+            if let Some((_, len)) = map.lookup(at) {
+                at += (len as u64).min(end - at);
+                continue;
+            }
+            let d = self.make_dnode(inode, at)?;
+            let n = d.room.min((end - at) as usize);
+            let holes =
+                self.addresses(inode, &d, n)?.iter().filter(|a| **a == BlockAddr::NULL).count() as u64;
+            if holes > 0 {
+                self.book(holes, 0, 0)?;
+                self.update_addresses(
+                    &d,
+                    n,
+                    |_, old| if old == BlockAddr::NULL { BlockAddr::NEW } else { old },
+                )?;
+                inode.attr().blocks += holes * 8;
+                changed = true;
+            }
+            at += n as u64;
+        }
+        if changed {
+            let attr = inode.attr().clone();
+            self.store_inode_with(inode, &attr, map.largest)?;
+        }
+        Ok(())
+    }
+
+    /// Frees the blocks of pages `start..end`. The caller holds `cp_rwsem`; takes `i_dnode`.
+    pub(crate) fn free_pages(&self, inode: &Inode, start: u64, end: u64) -> Result<()> {
+        let mut map = fi(inode).map.lock();
+        map.invalidate(start, end.saturating_sub(start));
+        let mut at = start;
+        while at < end {
+            let d = match self.find_dnode(inode, at) {
+                Ok(Found::Hole(n)) => {
+                    at = at.saturating_add(n);
+                    continue;
+                }
+                Ok(Found::At(d)) => d,
+                Err(e) if e.kind() == ErrorKind::FileTooBig => break,
+                Err(e) => return Err(e),
+            };
+            let n = d.room.min((end - at).min(usize::MAX as u64) as usize);
+            let olds = self.addresses(inode, &d, n)?;
+            let used = olds.iter().filter(|a| **a != BlockAddr::NULL).count() as u64;
+            if used > 0 {
+                for a in &olds {
+                    self.check_data_addr(*a, inode.ino.0)?;
+                }
+                self.update_addresses(&d, n, |_, _| BlockAddr::NULL)?;
+                let freed: Vec<BlockAddr> = olds.into_iter().filter(|a| a.is_data()).collect();
+                self.guard(self.sit.invalidate(&freed))?;
+                self.unbook(used, 0, 0);
+                let mut a = inode.attr();
+                a.blocks = a.blocks.saturating_sub(used * 8);
+            }
+            at += n as u64;
+        }
+        let attr = inode.attr().clone();
+        self.store_inode_with(inode, &attr, map.largest)
+    }
+
+    /// Frees everything from page `from` on, nodes too. The caller holds `cp_rwsem`.
+    pub(crate) fn truncate_pages(&self, inode: &Inode, from: u64) -> Result<()> {
+        self.free_pages(inode, from, u64::MAX)?;
+        let map = fi(inode).map.lock();
+        let nodes = self.free_dnodes(inode, from)?;
+        if nodes > 0 {
+            let attr = {
+                let mut a = inode.attr();
+                a.blocks = a.blocks.saturating_sub(nodes * 8);
+                a.clone()
+            };
+            self.store_inode_with(inode, &attr, map.largest)?;
+        }
+        Ok(())
+    }
+
+    /// The next page at or after `index` that is data, or a hole.
+    pub(crate) fn seek_pages(
+        &self,
+        inode: &Inode,
+        index: u64,
+        end: u64,
+        target: SeekTarget,
+        unwritten: &dyn Fn(u64) -> bool,
+    ) -> Result<Option<u64>> {
+        if fi(inode).has_inline(inline::DATA) {
+            return Ok((target == SeekTarget::Data && index < end).then_some(index));
+        }
+        let mut at = index;
+        while at < end {
+            let m = self.map_pages(inode, at, end - at)?;
+            let is_data = |i: u64| {
+                m.blk.is_data() || m.blk == BlockAddr::COMPRESS || m.blk == BlockAddr::NEW && unwritten(i)
+            };
+            // Only reserved pages differ among themselves.
+            let looks = if m.blk == BlockAddr::NEW { m.pages } else { 1 };
+            if let Some(i) = (at..at + looks).find(|i| is_data(*i) == (target == SeekTarget::Data)) {
+                return Ok(Some(i));
+            }
+            at += m.pages;
+        }
+        Ok(None)
+    }
+}

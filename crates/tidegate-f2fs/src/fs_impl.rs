@@ -1,0 +1,214 @@
+//! F2FS as the VFS sees it.
+
+use crate::inode::fi;
+use crate::raw::*;
+use crate::sbi::F2fs;
+use crate::stats::FsStats;
+use std::sync::Arc;
+use tidegate_rt::Timespec;
+use tidegate_vfs::fs::Rename;
+use tidegate_vfs::{
+    Bdi, DirEntry, FileSystem, Ino, Inode, InodeParts, NewInode, PageRun, Result, SeekTarget, StatFs,
+    WritebackControl, XattrFlags,
+};
+
+impl F2fs {
+    /// What the volume wrote since it was opened.
+    pub fn stats(&self) -> FsStats {
+        self.stats.snapshot()
+    }
+}
+
+impl FileSystem for F2fs {
+    fn name(&self) -> &'static str {
+        "f2fs"
+    }
+
+    fn root(&self) -> Ino {
+        Ino(self.sb.root_ino as u64)
+    }
+
+    fn read_only(&self) -> Option<String> {
+        self.why_read_only()
+    }
+
+    fn statfs(&self) -> StatFs {
+        let c = *self.counts.lock();
+        let free = c.user_blocks.saturating_sub(c.valid_blocks);
+        let nodes_free = (self.sb.max_nid - 4).saturating_sub(c.valid_nodes) as u64;
+        let mut id = [0; 8];
+        id.copy_from_slice(&self.sb.raw.uuid[..8]);
+        StatFs {
+            block_size: BLOCK_SIZE as u32,
+            blocks: c.user_blocks,
+            blocks_free: free,
+            blocks_available: free,
+            files: c.valid_inodes as u64 + nodes_free.min(free),
+            files_free: nodes_free.min(free),
+            name_max: F2FS_NAME_LEN as u32,
+            fsid: u64::from_le_bytes(id),
+        }
+    }
+
+    fn max_file_size(&self) -> u64 {
+        self.max_file_bytes()
+    }
+
+    fn read_inode(&self, ino: Ino) -> Result<InodeParts> {
+        self.load_inode(ino)
+    }
+
+    fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
+        Ok(self.find_entry(dir, name)?.map(|p| Ino(p.ino as u64)))
+    }
+
+    fn readdir(&self, dir: &Inode, pos: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
+        self.list_entries(dir, pos, emit)
+    }
+
+    fn create(&self, dir: &Arc<Inode>, name: &[u8], new: &NewInode<'_>) -> Result<InodeParts> {
+        self.create_inode(dir, name, new)
+    }
+
+    fn link(&self, dir: &Arc<Inode>, name: &[u8], inode: &Inode, now: Timespec) -> Result<()> {
+        self.link_inode(dir, name, inode, now)
+    }
+
+    fn unlink(&self, dir: &Arc<Inode>, name: &[u8], inode: &Inode, now: Timespec) -> Result<()> {
+        self.unlink_inode(dir, name, inode, now)
+    }
+
+    fn rename(&self, r: &Rename<'_>) -> Result<()> {
+        self.rename_inode(r)
+    }
+
+    fn readlink(&self, inode: &Inode) -> Result<Vec<u8>> {
+        let size = inode.size().min(BLOCK_SIZE as u64) as usize;
+        let page = self.read_data(inode, 0, 1)?;
+        Ok(page.first().map_or(Vec::new(), |p| p.bytes()[..size].to_vec()))
+    }
+
+    fn update_inode(&self, inode: &Inode) -> Result<()> {
+        let _op = self.cp_rwsem.read();
+        self.store_inode(inode)
+    }
+
+    fn getxattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+        self.get_xattr(inode, name)
+    }
+
+    fn setxattr(
+        &self,
+        inode: &Inode,
+        name: &[u8],
+        value: Option<&[u8]>,
+        flags: XattrFlags,
+        now: Timespec,
+    ) -> Result<()> {
+        self.set_xattr(inode, name, value, flags, now)
+    }
+
+    fn listxattr(&self, inode: &Inode) -> Result<Vec<Vec<u8>>> {
+        self.list_xattr(inode)
+    }
+
+    fn read_pages(&self, inode: &Inode, index: u64, pages: usize) -> Result<Vec<PageRun>> {
+        self.read_data(inode, index, pages)
+    }
+
+    fn reserve(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()> {
+        self.reserve_pages(inode, index, pages)
+    }
+
+    fn write_inline(&self, inode: &Inode, pos: u64, data: &[u8], now: Timespec) -> Result<bool> {
+        self.write_inline_data(inode, pos, data, now)
+    }
+
+    fn writepages(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
+        self.check_writable()?;
+        if Arc::ptr_eq(inode, &self.node_inode) {
+            return self.write_nodes(wbc);
+        }
+        if Arc::ptr_eq(inode, &self.meta.inode) {
+            self.meta.writepages(wbc, &self.stats);
+            return Ok(());
+        }
+        self.write_data(inode, wbc)
+    }
+
+    fn truncate(&self, inode: &Arc<Inode>, size: u64, now: Timespec) -> Result<()> {
+        let _op = self.cp_rwsem.read();
+        let f = fi(inode);
+        let old = inode.size();
+        if f.has_inline(inline::DATA) {
+            if size > f.inline_area().len() as u64 {
+                self.convert_inline(inode)?;
+            } else if size < old {
+                self.truncate_inline(inode, size)?;
+            }
+        } else if size < old {
+            self.truncate_pages(inode, size.div_ceil(BLOCK_SIZE as u64))?;
+        }
+        {
+            let mut a = inode.attr();
+            a.size = size;
+            a.mtime = now;
+            a.ctime = now;
+        }
+        self.store_inode(inode)
+    }
+
+    fn punch_hole(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()> {
+        let _op = self.cp_rwsem.read();
+        if fi(inode).has_inline(inline::DATA) {
+            return if index == 0 { self.truncate_inline(inode, 0) } else { Ok(()) };
+        }
+        self.free_pages(inode, index, index.saturating_add(pages))
+    }
+
+    fn preallocate(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()> {
+        self.reserve_pages(inode, index, pages)
+    }
+
+    fn seek(
+        &self,
+        inode: &Inode,
+        index: u64,
+        end: u64,
+        target: SeekTarget,
+        unwritten: &dyn Fn(u64) -> bool,
+    ) -> Result<Option<u64>> {
+        self.seek_pages(inode, index, end, target, unwritten)
+    }
+
+    fn fsync(&self, inode: &Inode, datasync: bool) -> Result<()> {
+        // Until roll-forward writes nodes alone, the next checkpoint is what makes a file durable.
+        let _ = (inode, datasync);
+        self.checkpoint(false)
+    }
+
+    fn sync_fs(&self) -> Result<()> {
+        self.checkpoint(false)
+    }
+
+    fn evict_inode(&self, inode: &Inode) -> Result<()> {
+        self.evict(inode)
+    }
+
+    /// Checkpoints when free segments run short and a checkpoint would free some.
+    fn balance(&self, bdi: &Bdi) -> Result<()> {
+        let (free, after) = self.sit.free_segments();
+        let dirty = (bdi.dirty_bytes() >> 21) as u32 + 1;
+        if after > free && free <= self.ssr_threshold() + dirty && self.why_read_only().is_none() {
+            return self.checkpoint(false);
+        }
+        Ok(())
+    }
+
+    fn unmount(&self) -> Result<()> {
+        if self.why_read_only().is_some() {
+            return Ok(());
+        }
+        self.checkpoint(true)
+    }
+}

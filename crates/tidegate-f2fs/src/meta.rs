@@ -1,0 +1,112 @@
+//! The metadata area (checkpoint, SIT, NAT, SSA) through the page cache: pages by block address.
+//!
+//! Dirty pages here are next copies that nothing points to before a checkpoint does (SIT and NAT
+//! alternate) or that may change at any time (SSA), so the flusher may write them when it likes.
+
+use crate::raw::FOOTER_OFFSET;
+use crate::stats::{BlockKind, Counters};
+use crate::units::BlockAddr;
+use std::sync::Arc;
+use tidegate_block::{Bio, BioFlags, PageBuf, Plug, RequestQueue};
+use tidegate_vfs::mapping::{Tag, Taken};
+use tidegate_vfs::{Bdi, Error, ErrorKind, Inode, PageRun, Result, WritebackControl};
+
+/// Blocks read at once where neighbours are likely wanted too.
+const READ_AHEAD: u32 = 8;
+
+/// See the module.
+pub(crate) struct Meta {
+    pub(crate) inode: Arc<Inode>,
+    queue: Arc<RequestQueue>,
+    bdi: Arc<Bdi>,
+    /// First block past the area.
+    end: u32,
+}
+
+impl Meta {
+    pub(crate) fn new(inode: Arc<Inode>, queue: Arc<RequestQueue>, bdi: Arc<Bdi>, end: u32) -> Self {
+        Meta { inode, queue, bdi, end }
+    }
+
+    /// The block at `addr`, from the cache or the device.
+    pub(crate) fn read(&self, addr: u32) -> Result<PageRun> {
+        if addr >= self.end {
+            return Err(Error::corrupt(format!("block {addr} is not in the metadata area")));
+        }
+        loop {
+            if let Some(run) = self.inode.mapping.get(addr as u64, 1) {
+                return Ok(run);
+            }
+            let n = READ_AHEAD.min(self.end - addr) as usize;
+            let buf = self
+                .queue
+                .read_wait(BlockAddr(addr).sector(), n, BioFlags::META)
+                .map_err(|e| Error::device(e, format!("reading metadata block {addr}")))?;
+            let run = PageRun { buf: Arc::new(buf), first: 0, pages: n };
+            self.inode.mapping.insert_clean(addr as u64, &run);
+            self.bdi.cached(&self.inode);
+            self.bdi.shrink();
+        }
+    }
+
+    /// The id in the footer of the node block at `addr`, outside the area; `None` if there is none.
+    pub(crate) fn node_id_at(&self, addr: u32) -> Result<Option<u32>> {
+        let page = self
+            .queue
+            .read_wait(BlockAddr(addr).sector(), 1, BioFlags::META)
+            .map_err(|e| Error::device(e, format!("reading node block {addr}")))?;
+        let nid = page[FOOTER_OFFSET..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
+        Ok((nid != 0).then_some(nid))
+    }
+
+    /// Replaces the block at `addr`; it goes out with the next write-back.
+    pub(crate) fn write(&self, addr: u32, block: PageBuf) {
+        let run = PageRun { buf: Arc::new(block), first: 0, pages: 1 };
+        self.inode.mapping.insert_dirty(addr as u64, &run);
+        self.bdi.mark_dirty(&self.inode);
+    }
+
+    /// Writes dirty pages out, neighbours in one bio; does not wait for them.
+    pub(crate) fn writepages(&self, wbc: &mut WritebackControl, stats: &Counters) {
+        let mapping = &self.inode.mapping;
+        let max = PageBuf::MAX_PAGES;
+        let mut plug = Plug::new(&self.queue);
+        let mut at = wbc.start;
+        while wbc.nr_to_write > 0 {
+            match mapping.take_dirty(at, wbc.end, Tag::Dirty, max) {
+                Taken::None => break,
+                Taken::Busy(i) if wbc.sync_all => {
+                    plug.send(); // what we wait for may be in it
+                    mapping.wait_writeback(i, i + 1);
+                }
+                Taken::Busy(i) => at = i + 1,
+                Taken::Run(run) => {
+                    at = run.index + run.pages as u64;
+                    wbc.written += run.pages as u64;
+                    wbc.nr_to_write = wbc.nr_to_write.saturating_sub(run.pages as u64);
+                    stats.bio(BlockKind::Meta, run.pages as u64);
+                    let inode = self.inode.clone();
+                    let (index, pages) = (run.index, run.pages);
+                    let bio = Bio::write(BlockAddr(index as u32).sector(), run.segments, BioFlags::META);
+                    plug.add(bio.on_end(move |r, _| {
+                        inode.mapping.end_writeback(index, pages, r.err().map(|_| ErrorKind::Io));
+                    }));
+                }
+            }
+        }
+    }
+
+    /// Writes everything dirty and waits for it.
+    ///
+    /// # Errors
+    /// `Io` when a block could not be written; it is dirty still.
+    pub(crate) fn sync(&self, stats: &Counters) -> Result<()> {
+        let before = self.inode.mapping.errseq();
+        self.writepages(&mut WritebackControl::sync(), stats);
+        self.inode.mapping.wait_writeback(0, u64::MAX);
+        if self.inode.mapping.errseq() != before {
+            return Err(Error::new(ErrorKind::Io, "writing the metadata area"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,331 @@
+//! Changes of names: create, link, unlink, rename, and the end of an inode.
+//!
+//! Each runs with `cp_rwsem` held shared, so a checkpoint has all of it or nothing.
+
+use crate::dentry::type_to_raw;
+use crate::extent::ExtentCache;
+use crate::inode::{F2fsInode, I_DNODE, fi, write_extra, write_fields, write_rdev};
+use crate::node::set_word;
+use crate::raw::*;
+use crate::sbi::F2fs;
+use crate::units::Nid;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use tidegate_block::{Bio, BioFlags, PageBuf, Segment};
+use tidegate_rt::{Mutex, Timespec};
+use tidegate_vfs::fs::Rename;
+use tidegate_vfs::{Attr, Error, ErrorKind, FileType, Ino, Inode, InodeParts, NewInode, Result};
+
+/// Most names of an inode.
+const F2FS_LINK_MAX: u32 = u32::MAX;
+
+impl F2fs {
+    /// Makes an inode under a name that is missing.
+    pub(crate) fn create_inode(
+        &self,
+        dir: &Arc<Inode>,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<InodeParts> {
+        let _op = self.cp_rwsem.read();
+        let is_dir = new.file_type == FileType::Directory;
+        let f = self.new_private(dir, name, new);
+        let mut attr = self.new_attr(new, &f);
+        let long_target = new.file_type == FileType::Symlink && !f.has_inline(inline::DATA);
+        let nid = self.new_node(None, 0, !is_dir, |page| self.fill_inode(page, &attr, &f, name, new))?;
+        let mut target_block = None;
+        let made = (|| {
+            if is_dir {
+                self.fill_inline_dir(nid, &f, dir.ino)?;
+            }
+            if long_target {
+                let blk = self.place_first_block(nid, new.target)?;
+                target_block = Some(blk);
+                attr.blocks += 8;
+                self.modify_node(nid, |page| {
+                    set_word(page, f.addr_base(), blk.0);
+                    write_fields(page, &attr, &f, Default::default());
+                })?;
+            }
+            self.add_entry(dir, name, nid.0, type_to_raw(new.file_type))
+        })();
+        if let Err(e) = made {
+            if let Some(blk) = target_block {
+                self.sit.invalidate(&[blk])?;
+                self.unbook(1, 0, 0);
+            }
+            self.free_node(nid, true)?;
+            return Err(e);
+        }
+        {
+            let mut a = dir.attr();
+            a.mtime = new.time;
+            a.ctime = new.time;
+            a.nlink += is_dir as u32;
+        }
+        self.store_inode(dir)?;
+        Ok(InodeParts { ino: Ino(nid.0 as u64), attr, private: Box::new(f) })
+    }
+
+    fn new_private(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> F2fsInode {
+        let extra = self.has_extra_attr();
+        let mut f = F2fsInode {
+            map: Mutex::new(&I_DNODE, ExtentCache::default()),
+            inline: AtomicU8::new(inline::XATTR | if extra { inline::EXTRA_ATTR } else { 0 }),
+            advise: AtomicU8::new(0),
+            depth: AtomicU32::new(0),
+            dir_level: 0,
+            xattr_nid: AtomicU32::new(0),
+            pino: AtomicU32::new(dir.ino.0 as u32),
+            extra_words: if extra { EXTRA_ISIZE / 4 } else { 0 },
+            inline_xattr_words: DEFAULT_INLINE_XATTR_ADDRS,
+            compressed: false,
+            need_ipu: AtomicBool::new(false),
+        };
+        match new.file_type {
+            FileType::Directory => {
+                f.set_inline(inline::DENTRY, true);
+                f.depth = AtomicU32::new(1);
+            }
+            FileType::Regular => {
+                f.set_inline(inline::DATA, true);
+                f.advise = AtomicU8::new(self.temperature(name));
+            }
+            FileType::Symlink if new.target.len() < f.inline_area().len() => {
+                f.set_inline(inline::DATA | inline::DATA_EXIST, true);
+            }
+            _ => {}
+        }
+        f
+    }
+
+    fn new_attr(&self, new: &NewInode<'_>, f: &F2fsInode) -> Attr {
+        let is_dir = new.file_type == FileType::Directory;
+        Attr {
+            file_type: new.file_type,
+            mode: new.mode & 0o7777,
+            uid: new.uid,
+            gid: new.gid,
+            nlink: 1 + is_dir as u32,
+            size: if is_dir { f.inline_area().len() as u64 } else { new.target.len() as u64 },
+            blocks: 0,
+            atime: new.time,
+            mtime: new.time,
+            ctime: new.time,
+            crtime: self.sb.features.contains(Features::INODE_CRTIME).then_some(new.time),
+            rdev: new.rdev,
+            generation: self.next_generation.fetch_add(1, Relaxed),
+            flags: 0,
+        }
+    }
+
+    fn fill_inode(&self, page: &mut [u8], attr: &Attr, f: &F2fsInode, name: &[u8], new: &NewInode<'_>) {
+        if f.extra_words > 0 {
+            let words = if self.sb.features.contains(Features::FLEXIBLE_INLINE_XATTR) {
+                f.inline_xattr_words
+            } else {
+                0
+            };
+            write_extra(page, words);
+        }
+        write_fields(page, attr, f, Default::default());
+        set_name(page, name);
+        if matches!(new.file_type, FileType::CharDevice | FileType::BlockDevice) {
+            write_rdev(page, new.rdev, f.extra_words);
+        }
+        if f.has_inline(inline::DATA) {
+            page[f.inline_area()][..new.target.len()].copy_from_slice(new.target);
+        }
+    }
+
+    fn fill_inline_dir(&self, nid: Nid, f: &F2fsInode, parent: Ino) -> Result<()> {
+        let area = f.inline_area();
+        let l = crate::dentry::Layout::inline(area.len());
+        self.modify_node(nid, |page| {
+            let t = &mut page[area.clone()];
+            crate::dentry::put(t, &l, 0, 0, b".", nid.0, file_type::DIR);
+            crate::dentry::put(t, &l, 1, 0, b"..", parent.0 as u32, file_type::DIR);
+        })
+    }
+
+    /// Writes `bytes` to a block of its own and waits for it: the first block of node `nid`'s file.
+    pub(crate) fn place_first_block(&self, nid: Nid, bytes: &[u8]) -> Result<crate::units::BlockAddr> {
+        self.book(1, 0, 0)?;
+        let version = self.nat.versions(&[nid])[0];
+        let log = crate::curseg::Log::WarmData;
+        let a =
+            self.allocate(log, 1, |_| RawSummary { nid: nid.0.into(), version, ofs_in_node: 0.into() })?;
+        self.stats.bio(log.kind(), 1);
+        let seg = Segment::pages(Arc::new(PageBuf::from_slice(bytes)), 0, 1);
+        if let Err(e) = self.queue.submit_wait(Bio::write(a.start.sector(), vec![seg], BioFlags::SYNC)) {
+            self.unbook(1, 0, 0);
+            self.sit.invalidate(&[a.start])?;
+            return Err(Error::device(e, format!("node {nid}: writing its first block")));
+        }
+        Ok(a.start)
+    }
+
+    /// Gives `inode` another name.
+    pub(crate) fn link_inode(
+        &self,
+        dir: &Arc<Inode>,
+        name: &[u8],
+        inode: &Inode,
+        now: Timespec,
+    ) -> Result<()> {
+        let _op = self.cp_rwsem.read();
+        if inode.attr().nlink == F2FS_LINK_MAX {
+            return Err(ErrorKind::TooManyLinks.into());
+        }
+        self.add_entry(dir, name, inode.ino.0 as u32, type_to_raw(inode.file_type))?;
+        {
+            let mut a = inode.attr();
+            a.nlink += 1;
+            a.ctime = now;
+        }
+        // With several parents, i_pino names none for certain.
+        fi(inode).advise.fetch_or(advise::LOST_PINO, Relaxed);
+        self.store_inode(inode)?;
+        self.touch(dir, now)
+    }
+
+    fn touch(&self, dir: &Inode, now: Timespec) -> Result<()> {
+        {
+            let mut a = dir.attr();
+            a.mtime = now;
+            a.ctime = now;
+        }
+        self.store_inode(dir)
+    }
+
+    /// Takes a name away.
+    pub(crate) fn unlink_inode(
+        &self,
+        dir: &Arc<Inode>,
+        name: &[u8],
+        inode: &Inode,
+        now: Timespec,
+    ) -> Result<()> {
+        let _op = self.cp_rwsem.read();
+        if inode.is_dir() && !self.dir_is_empty(inode)? {
+            return Err(ErrorKind::NotEmpty.into());
+        }
+        let at = self.find_entry(dir, name)?.ok_or(ErrorKind::NotFound)?;
+        self.remove_entry(dir, at, name)?;
+        self.drop_link(dir, inode, now)?;
+        self.touch(dir, now)
+    }
+
+    /// An inode loses the name it had in `dir`; with its last it becomes an orphan.
+    fn drop_link(&self, dir: &Inode, inode: &Inode, now: Timespec) -> Result<()> {
+        let gone = {
+            let mut a = inode.attr();
+            a.nlink = if inode.is_dir() { 0 } else { a.nlink.saturating_sub(1) };
+            a.ctime = now;
+            a.nlink == 0
+        };
+        if inode.is_dir() {
+            let mut a = dir.attr();
+            a.nlink = a.nlink.saturating_sub(1);
+        }
+        if gone {
+            self.orphans.lock().insert(inode.ino.0 as u32);
+            self.orphans_changed.store(true, SeqCst);
+        }
+        self.store_inode(inode)
+    }
+
+    /// Moves a name.
+    pub(crate) fn rename_inode(&self, r: &Rename<'_>) -> Result<()> {
+        let _op = self.cp_rwsem.read();
+        let kind = type_to_raw(r.inode.file_type);
+        let ino = r.inode.ino.0 as u32;
+        match r.target {
+            Some(t) if r.exchange => {
+                let old = self.find_entry(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
+                let new = self.find_entry(r.new_dir, r.new_name)?.ok_or(ErrorKind::NotFound)?;
+                self.set_entry(r.new_dir, new, ino, kind)?;
+                self.set_entry(r.old_dir, old, t.ino.0 as u32, type_to_raw(t.file_type))?;
+                self.reparent(t, r.new_dir, r.old_dir, r.old_name, r.now)?;
+            }
+            Some(t) => {
+                if t.is_dir() && !self.dir_is_empty(t)? {
+                    return Err(ErrorKind::NotEmpty.into());
+                }
+                let new = self.find_entry(r.new_dir, r.new_name)?.ok_or(ErrorKind::NotFound)?;
+                self.set_entry(r.new_dir, new, ino, kind)?;
+                self.remove_old_name(r)?;
+                self.drop_link(r.new_dir, t, r.now)?;
+            }
+            None => {
+                self.add_entry(r.new_dir, r.new_name, ino, kind)?;
+                self.remove_old_name(r)?;
+            }
+        }
+        self.reparent(r.inode, r.old_dir, r.new_dir, r.new_name, r.now)?;
+        self.touch(r.old_dir, r.now)?;
+        if r.new_dir.ino != r.old_dir.ino {
+            self.touch(r.new_dir, r.now)?;
+        }
+        Ok(())
+    }
+
+    /// Looked up only now: adding the new name may have moved the old one.
+    fn remove_old_name(&self, r: &Rename<'_>) -> Result<()> {
+        let at = self.find_entry(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
+        self.remove_entry(r.old_dir, at, r.old_name)
+    }
+
+    /// Tells an inode its new parent and name; a directory's ".." and the parents' link counts follow.
+    fn reparent(
+        &self,
+        inode: &Arc<Inode>,
+        from: &Arc<Inode>,
+        to: &Arc<Inode>,
+        name: &[u8],
+        now: Timespec,
+    ) -> Result<()> {
+        if inode.is_dir() && from.ino != to.ino {
+            self.set_dotdot(inode, to.ino)?;
+            from.attr().nlink -= 1;
+            to.attr().nlink += 1;
+        }
+        fi(inode).pino.store(to.ino.0 as u32, Relaxed);
+        inode.attr().ctime = now;
+        self.modify_node(Nid(inode.ino.0 as u32), |page| set_name(page, name))?;
+        self.store_inode(inode)
+    }
+
+    fn set_dotdot(&self, dir: &Arc<Inode>, parent: Ino) -> Result<()> {
+        let at = self
+            .find_entry(dir, b"..")?
+            .ok_or_else(|| Error::corrupt(format!("directory {} has no \"..\"", dir.ino)))?;
+        self.set_entry(dir, at, parent.0 as u32, file_type::DIR)
+    }
+
+    /// Frees an inode and all it has. Its pages are gone from the cache.
+    pub(crate) fn evict(&self, inode: &Inode) -> Result<()> {
+        let _op = self.cp_rwsem.read();
+        self.dirty_dirs.lock().remove(&inode.ino.0);
+        let f = fi(inode);
+        let has_blocks =
+            matches!(inode.file_type, FileType::Regular | FileType::Directory | FileType::Symlink);
+        if has_blocks && !f.has_inline(inline::DATA | inline::DENTRY) {
+            self.truncate_pages(inode, 0)?;
+        }
+        self.free_xattr_node(inode)?;
+        self.free_node(Nid(inode.ino.0 as u32), true)?;
+        self.orphans.lock().remove(&(inode.ino.0 as u32));
+        self.orphans_changed.store(true, SeqCst);
+        Ok(())
+    }
+}
+
+/// Sets the name an inode remembers.
+fn set_name(page: &mut [u8], name: &[u8]) {
+    let at = std::mem::offset_of!(RawInode, i_namelen);
+    page[at..at + 4].copy_from_slice(&(name.len() as u32).to_le_bytes());
+    let field = &mut page[at + 4..at + 4 + F2FS_NAME_LEN];
+    field.fill(0);
+    field[..name.len()].copy_from_slice(name);
+}

@@ -1,0 +1,178 @@
+//! Node blocks in memory: reading, making, changing, freeing them.
+//!
+//! Nodes are pages of the node inode's mapping, by node id. A change of one node is atomic (under its
+//! `i_pages` shard); changes over several nodes of an inode are serialised by its `i_dnode` lock, and
+//! kept together against checkpoints by `cp_rwsem`.
+
+use crate::raw::*;
+use crate::sbi::F2fs;
+use crate::units::{BlockAddr, Nid};
+use std::sync::Arc;
+use tidegate_block::{BioFlags, PageBuf};
+use tidegate_vfs::{Error, ErrorKind, PageRun, Result};
+
+/// Little-endian word `i` of a block.
+pub(crate) fn word(block: &[u8], i: usize) -> u32 {
+    block[i * 4..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b))
+}
+
+/// Sets little-endian word `i` of a block.
+pub(crate) fn set_word(block: &mut [u8], i: usize, v: u32) {
+    block[i * 4..i * 4 + 4].copy_from_slice(&v.to_le_bytes());
+}
+
+const FOOTER_NID: usize = FOOTER_OFFSET / 4;
+const FOOTER_INO: usize = FOOTER_NID + 1;
+const FOOTER_FLAG: usize = FOOTER_NID + 2;
+
+/// A node block's own id.
+pub(crate) fn nid_of(block: &[u8]) -> Nid {
+    Nid(word(block, FOOTER_NID))
+}
+
+/// The inode a node block belongs to.
+pub(crate) fn ino_of(block: &[u8]) -> u32 {
+    word(block, FOOTER_INO)
+}
+
+/// A node block's footer flag.
+pub(crate) fn flag_of(block: &[u8]) -> u32 {
+    word(block, FOOTER_FLAG)
+}
+
+/// A node block's offset in its file.
+pub(crate) fn ofs_of(block: &[u8]) -> u32 {
+    flag_of(block) >> OFFSET_BIT_SHIFT
+}
+
+/// Whether the node at offset `ofs` holds addresses or xattrs rather than node ids.
+pub(crate) fn is_dnode(ofs: u32) -> bool {
+    let n = NIDS_PER_BLOCK as u32;
+    if ofs == XATTR_NODE_OFFSET {
+        return true;
+    }
+    if ofs == 3 || ofs == 4 + n || ofs == 5 + 2 * n {
+        return false;
+    }
+    ofs < 6 + 2 * n || !(ofs - 6 - 2 * n).is_multiple_of(n + 1)
+}
+
+impl F2fs {
+    /// The node `nid`, from memory or the volume; checked to be that node.
+    ///
+    /// # Errors
+    /// `Stale` when the id is free, `Corrupt` when something else is there, those of the device.
+    pub(crate) fn node(&self, nid: Nid) -> Result<PageRun> {
+        loop {
+            if let Some(run) = self.node_inode.mapping.get(nid.0 as u64, 1) {
+                return Ok(run);
+            }
+            let entry = self.nat.lookup(&self.meta, nid)?;
+            if entry.addr == BlockAddr::NULL {
+                return Err(Error::new(ErrorKind::Stale, format!("node {nid} is free")));
+            }
+            if entry.addr == BlockAddr::NEW {
+                continue; // made this moment; its page follows
+            }
+            if !self.sb.in_main(entry.addr) {
+                return Err(Error::corrupt(format!(
+                    "NAT: node {nid} at block {}, outside the main area",
+                    entry.addr
+                )));
+            }
+            let run = self.read_node_block(nid, entry.addr)?;
+            // Only if the node is there still: another thread may have read, changed and written it.
+            let kept =
+                self.nat.if_at(nid, entry.addr, || self.node_inode.mapping.insert_clean(nid.0 as u64, &run));
+            if kept.is_some() {
+                self.bdi.cached(&self.node_inode);
+                self.bdi.shrink();
+                if self.node_inode.mapping.get(nid.0 as u64, 1).is_none() {
+                    return Ok(run);
+                }
+            }
+        }
+    }
+
+    fn read_node_block(&self, nid: Nid, addr: BlockAddr) -> Result<PageRun> {
+        let buf = self
+            .queue
+            .read_wait(addr.sector(), 1, BioFlags::META)
+            .map_err(|e| Error::device(e, format!("reading node {nid} at block {addr}")))?;
+        if nid_of(&buf) != nid {
+            return Err(Error::corrupt(format!(
+                "block {addr} should be node {nid} but says it is {}",
+                nid_of(&buf)
+            )));
+        }
+        Ok(PageRun { buf: Arc::new(buf), first: 0, pages: 1 })
+    }
+
+    /// The node `nid`, which must belong to inode `ino`.
+    pub(crate) fn node_of(&self, nid: Nid, ino: u64) -> Result<PageRun> {
+        self.check_nid(nid, ino)?;
+        let run = self.node(nid)?;
+        if ino_of(run.bytes()) as u64 != ino {
+            return Err(Error::corrupt(format!(
+                "node {nid} belongs to inode {}, not {ino}",
+                ino_of(run.bytes())
+            )));
+        }
+        Ok(run)
+    }
+
+    /// Changes the node `nid` and marks it dirty.
+    pub(crate) fn modify_node<R>(&self, nid: Nid, mut f: impl FnMut(&mut [u8]) -> R) -> Result<R> {
+        loop {
+            if let Some(r) = self.node_inode.mapping.modify(nid.0 as u64, &mut f) {
+                self.bdi.mark_dirty(&self.node_inode);
+                return Ok(r);
+            }
+            let run = self.node(nid)?;
+            self.node_inode.mapping.insert_clean(nid.0 as u64, &run);
+        }
+    }
+
+    /// Makes a node for offset `ofs` of inode `ino` (`None`: an inode node, whose id is the inode's).
+    /// `cold` says that it is not a directory's. The block is booked.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(crate) fn new_node(
+        &self,
+        ino: Option<u32>,
+        ofs: u32,
+        cold: bool,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Nid> {
+        self.book(1, 1, ino.is_none() as u32)?;
+        let nid = match self.nat.alloc(&self.meta, ino) {
+            Ok(n) => n,
+            Err(e) => {
+                self.unbook(1, 1, ino.is_none() as u32);
+                return Err(e);
+            }
+        };
+        let mut page = PageBuf::zeroed(1);
+        fill(&mut page);
+        set_word(&mut page, FOOTER_NID, nid.0);
+        set_word(&mut page, FOOTER_INO, ino.unwrap_or(nid.0));
+        set_word(&mut page, FOOTER_FLAG, ofs << OFFSET_BIT_SHIFT | if cold { COLD_BIT_MASK } else { 0 });
+        let run = PageRun { buf: Arc::new(page), first: 0, pages: 1 };
+        self.node_inode.mapping.insert_dirty(nid.0 as u64, &run);
+        self.bdi.mark_dirty(&self.node_inode);
+        Ok(nid)
+    }
+
+    /// Frees a node: its page, its id after the next checkpoint, its block.
+    pub(crate) fn free_node(&self, nid: Nid, is_inode: bool) -> Result<()> {
+        // The id first: the node writer drops what it took of a node that has no place any more.
+        let old = self.nat.free(&self.meta, nid)?;
+        self.node_inode.mapping.remove(nid.0 as u64, nid.0 as u64 + 1);
+        if old.is_data() {
+            self.sit.invalidate(&[old])?;
+        }
+        self.unbook(1, 1, is_inode as u32);
+        Ok(())
+    }
+}

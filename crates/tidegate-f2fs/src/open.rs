@@ -1,0 +1,250 @@
+//! Opening a volume: superblock, checkpoint, summaries, orphans.
+
+use crate::checkpoint::nat_bits_key;
+use crate::curseg::{Curseg, Cursegs, Log};
+use crate::gate::{Checkpoint, Superblock};
+use crate::meta::Meta;
+use crate::nat::{Nat, NatBits};
+use crate::node::{flag_of, nid_of};
+use crate::raw::*;
+use crate::sbi::{F2fs, F2fsOptions, Parts, node_version};
+use crate::sit::Sit;
+use crate::summary;
+use crate::units::BlockAddr;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tidegate_block::{BioFlags, RequestQueue};
+use tidegate_vfs::{Attr, Bdi, DeviceNumber, Error, ErrorKind, FileType, Ino, Inode, InodeParts, Result};
+use zerocopy::FromBytes;
+
+/// Shards of the node mapping: how many threads can work on unrelated nodes at once.
+const NODE_SHARDS: usize = 16;
+
+/// Whether the device holds an F2FS superblock in either place.
+pub fn is_f2fs(queue: &RequestQueue) -> bool {
+    (0..2).any(|n| {
+        let block = queue.read_wait(BlockAddr(n).sector(), 1, BioFlags::META);
+        block.is_ok_and(|b| word_at(&b, SUPER_OFFSET) == F2FS_MAGIC)
+    })
+}
+
+fn word_at(b: &[u8], at: usize) -> u32 {
+    b[at..].first_chunk().map_or(0, |w| u32::from_le_bytes(*w))
+}
+
+/// Reads the superblock: the first copy, or the second when the first is no good.
+///
+/// # Errors
+/// What is wrong with the first copy, when both are bad.
+pub fn load_superblock(queue: &RequestQueue) -> Result<Superblock> {
+    let blocks = queue.device().size() / BLOCK_SIZE as u64;
+    let copy = |n: u32| {
+        let b = queue
+            .read_wait(BlockAddr(n).sector(), 1, BioFlags::META)
+            .map_err(|e| Error::device(e, format!("reading superblock {n}")))?;
+        Superblock::parse(&b, blocks)
+    };
+    match copy(0) {
+        Ok(sb) => Ok(sb),
+        Err(first) => match copy(1) {
+            Ok(sb) => Ok(sb),
+            // The more telling of the two errors.
+            Err(second) if first.kind() == ErrorKind::InvalidArgument => Err(second),
+            Err(_) => Err(first),
+        },
+    }
+}
+
+/// Reads the current checkpoint.
+///
+/// # Errors
+/// `Corrupt` when neither pack is whole.
+pub fn load_checkpoint(queue: &RequestQueue, sb: &Superblock) -> Result<Checkpoint> {
+    Checkpoint::load(sb, |addr| {
+        queue
+            .read_wait(BlockAddr(addr).sector(), 1, BioFlags::META)
+            .map(|b| b.to_vec())
+            .map_err(|e| Error::device(e, format!("reading checkpoint block {addr}")))
+    })
+}
+
+impl F2fs {
+    /// Opens the volume behind `queue`, its pages accounted to `bdi`. What is left of unlinked files is
+    /// freed unless the volume is read-only.
+    ///
+    /// # Errors
+    /// `Corrupt` with what is wrong, `Unsupported` with the feature, those of the device.
+    pub fn open(queue: Arc<RequestQueue>, bdi: Arc<Bdi>, options: F2fsOptions) -> Result<Arc<F2fs>> {
+        let sb = load_superblock(&queue)?;
+        let cp = load_checkpoint(&queue, &sb)?;
+        let meta_inode = internal_inode(sb.meta_ino, &bdi, 1);
+        let meta = Meta::new(meta_inode, queue.clone(), bdi.clone(), sb.main_blkaddr);
+        let sums = summary::load(&sb, &cp, &meta)?;
+        let read_only = why_read_only(&queue, &sb, &cp, &options)?;
+        let bits = load_nat_bits(&sb, &cp, &meta)?;
+        let nat = Nat::new(&sb, &cp, sums.nat_journal, bits);
+        let reader = Meta::new(meta.inode.clone(), queue.clone(), bdi.clone(), sb.main_blkaddr);
+        let sit =
+            Sit::new(&sb, &cp, sums.sit_journal, Arc::new(move |a| reader.read(a)), options.deterministic);
+        let mut left = sums.sums.into_iter();
+        let logs = Log::ALL.map(|l| left.next().map(|s| Curseg::from_checkpoint(&cp, l, s)));
+        let [Some(a), Some(b), Some(c), Some(d), Some(e), Some(f)] = logs else {
+            return Err(Error::corrupt("checkpoint: summaries are missing"));
+        };
+        let orphans = load_orphans(&sb, &cp, &meta)?;
+        let node_inode = internal_inode(sb.node_ino, &bdi, NODE_SHARDS);
+        let fs = Arc::new(F2fs::assemble(Parts {
+            sb,
+            queue,
+            bdi,
+            options,
+            read_only,
+            meta,
+            node_inode,
+            nat,
+            sit,
+            cursegs: Cursegs::new([a, b, c, d, e, f]),
+            cp,
+            orphans,
+        }));
+        if fs.why_read_only().is_none() {
+            fs.recover_orphans()?;
+        }
+        Ok(fs)
+    }
+
+    /// Frees the inodes that had lost their last name when the checkpoint was made.
+    fn recover_orphans(&self) -> Result<()> {
+        let inos: Vec<u32> = self.orphans.lock().iter().copied().collect();
+        for ino in inos {
+            let inode = match self.load_inode(Ino(ino as u64)) {
+                Ok(p) => Inode::new(p, self.bdi.clone(), 1),
+                Err(e) if crate::inode::is_gone(&e) => {
+                    self.orphans.lock().remove(&ino);
+                    continue;
+                }
+                Err(e) => return Err(e.of("freeing an orphan")),
+            };
+            inode.attr().nlink = 0;
+            self.evict(&inode)?;
+        }
+        Ok(())
+    }
+}
+
+/// The inode behind a mapping of the file system's own.
+fn internal_inode(ino: u32, bdi: &Arc<Bdi>, shards: usize) -> Arc<Inode> {
+    let attr = Attr {
+        file_type: FileType::Regular,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        nlink: 1,
+        size: u64::MAX,
+        blocks: 0,
+        atime: Default::default(),
+        mtime: Default::default(),
+        ctime: Default::default(),
+        crtime: None,
+        rdev: DeviceNumber::default(),
+        generation: 0,
+        flags: 0,
+    };
+    let parts = InodeParts { ino: Ino(ino as u64), attr, private: Box::new(()) };
+    Arc::new(Inode::new(parts, bdi.clone(), shards))
+}
+
+/// Why this volume may not be changed, if so.
+fn why_read_only(
+    queue: &RequestQueue,
+    sb: &Superblock,
+    cp: &Checkpoint,
+    o: &F2fsOptions,
+) -> Result<Option<String>> {
+    if o.read_only || queue.device().read_only() {
+        return Ok(Some("opened read-only".into()));
+    }
+    if !sb.read_only_features.is_empty() {
+        return Ok(Some(format!(
+            "f2fs feature {} is not supported: opened read-only",
+            sb.read_only_features
+        )));
+    }
+    if cp.flags.intersects(CpFlags::DISABLED | CpFlags::RESIZEFS) {
+        return Ok(Some(
+            "its checkpoint says that checkpointing is disabled or a resize is under way: opened read-only"
+                .into(),
+        ));
+    }
+    if cp.flags.contains(CpFlags::ERROR) || cp.flags.contains(CpFlags::FSCK) {
+        return Ok(Some("an earlier error is recorded in it: run fsck.f2fs; opened read-only".into()));
+    }
+    if !cp.flags.contains(CpFlags::UMOUNT) && has_fsynced_nodes(queue, sb, cp)? {
+        let why = "files were fsynced after its last checkpoint and wait for recovery: mount it once with Linux; opened read-only";
+        return Ok(Some(why.into()));
+    }
+    Ok(None)
+}
+
+/// Follows the nodes written behind the last checkpoint: whether one bears the fsync mark. The chain
+/// goes from block to block by each footer's `next_blkaddr` and ends at the first that is older.
+fn has_fsynced_nodes(queue: &RequestQueue, sb: &Superblock, cp: &Checkpoint) -> Result<bool> {
+    let warm = 1;
+    let (segno, off) = (cp.raw.cur_node_segno[warm].get(), cp.raw.cur_node_blkoff[warm].get() as u32);
+    let mut at = BlockAddr(sb.main_blkaddr + segno * BLOCKS_PER_SEG + off);
+    let version = node_version(cp);
+    let mut seen = BTreeSet::new();
+    while sb.in_main(at) && seen.insert(at) {
+        let b = queue
+            .read_wait(at.sector(), 1, BioFlags::META)
+            .map_err(|e| Error::device(e, format!("reading node block {at}")))?;
+        let stamp = b[FOOTER_OFFSET + 12..].first_chunk().map_or(0, |v| u64::from_le_bytes(*v));
+        if stamp != version || nid_of(&b).0 == 0 {
+            return Ok(false);
+        }
+        if flag_of(&b) & FSYNC_BIT_MASK != 0 {
+            return Ok(true);
+        }
+        at = BlockAddr(word_at(&b, FOOTER_OFFSET + 20));
+    }
+    Ok(false)
+}
+
+/// Reads the orphans' numbers.
+fn load_orphans(sb: &Superblock, cp: &Checkpoint, meta: &Meta) -> Result<BTreeSet<u32>> {
+    let mut out = BTreeSet::new();
+    if !cp.flags.contains(CpFlags::ORPHAN_PRESENT) {
+        return Ok(out);
+    }
+    for n in 1 + sb.cp_payload..cp.raw.cp_pack_start_sum.get() {
+        let page = meta.read(cp.start + n)?;
+        let b = RawOrphanBlock::ref_from_prefix(page.bytes()).map_err(|_| Error::corrupt("orphan block"))?.0;
+        let count = b.entry_count.get() as usize;
+        if count > ORPHANS_PER_BLOCK {
+            return Err(Error::corrupt(format!("orphan block {}: {count} entries", cp.start + n)));
+        }
+        out.extend(b.ino[..count].iter().map(|i| i.get()));
+    }
+    Ok(out)
+}
+
+/// Reads nat_bits if the pack has them and they belong to it.
+fn load_nat_bits(sb: &Superblock, cp: &Checkpoint, meta: &Meta) -> Result<Option<NatBits>> {
+    if !cp.flags.contains(CpFlags::NAT_BITS) {
+        return Ok(None);
+    }
+    let len = sb.nat_blocks as usize / 8;
+    let blocks = (8 + 2 * len).div_ceil(BLOCK_SIZE) as u32;
+    if blocks + cp.raw.cp_pack_total_block_count.get() > BLOCKS_PER_SEG {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    for n in 0..blocks {
+        bytes.extend_from_slice(meta.read(cp.start + BLOCKS_PER_SEG - blocks + n)?.bytes());
+    }
+    let key = bytes.first_chunk().map_or(0, |k| u64::from_le_bytes(*k));
+    if key != nat_bits_key(cp) {
+        return Ok(None); // stale
+    }
+    Ok(Some(NatBits { full: bytes[8..8 + len].to_vec(), empty: bytes[8 + len..8 + 2 * len].to_vec() }))
+}

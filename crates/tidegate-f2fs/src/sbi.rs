@@ -1,0 +1,219 @@
+//! The volume in memory: what every other module works on.
+
+use crate::curseg::Cursegs;
+use crate::gate::{Checkpoint, Superblock};
+use crate::meta::Meta;
+use crate::nat::Nat;
+use crate::raw::*;
+use crate::sit::Sit;
+use crate::stats::Counters;
+use crate::units::{BlockAddr, Nid};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use tidegate_block::RequestQueue;
+use tidegate_rt::{LockClass, Mutex, RwLock};
+use tidegate_vfs::{Bdi, Error, ErrorKind, Inode, Result};
+
+static CP_MUTEX: LockClass = LockClass::new("sbi->cp_global_sem", 90);
+static CP_RWSEM: LockClass = LockClass::new("sbi->cp_rwsem", 100);
+static NODE_WRITE: LockClass = LockClass::new("sbi->node_write", 110);
+static STAT_LOCK: LockClass = LockClass::new("sbi->stat_lock", 520);
+static ORPHANS: LockClass = LockClass::new("im->ino_lock", 430);
+static DIRTY_DIRS: LockClass = LockClass::new("sbi->inode_lock[DIR_INODE]", 440);
+static CP_STATE: LockClass = LockClass::new("sbi->ckpt", 560);
+static FAILURE: LockClass = LockClass::new("sbi->stop_reason", 600);
+
+/// How to open a volume.
+#[derive(Clone, Debug, Default)]
+pub struct F2fsOptions {
+    /// Change nothing, not even what recovery would.
+    pub read_only: bool,
+    /// Nothing written depends on the clock or on chance, so that the same operations give the same
+    /// bytes.
+    pub deterministic: bool,
+}
+
+/// The counters the checkpoint keeps, and the limit they stay under. In blocks, but for the inodes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counts {
+    pub valid_blocks: u64,
+    pub valid_nodes: u32,
+    pub valid_inodes: u32,
+    pub user_blocks: u64,
+}
+
+/// The checkpoint on the volume, as the next one and the nodes written meanwhile need it.
+pub(crate) struct CpState {
+    pub cp: Checkpoint,
+    /// Version of the checkpoint being made, and what node footers carry: version and CRC.
+    pub node_version: u64,
+}
+
+/// An F2FS volume. Shared by threads; see ARCHITECTURE.md for the order of its locks.
+pub struct F2fs {
+    pub(crate) sb: Superblock,
+    pub(crate) queue: Arc<RequestQueue>,
+    pub(crate) bdi: Arc<Bdi>,
+    read_only: Option<String>,
+    /// Blocks of the metadata area, by address.
+    pub(crate) meta: Meta,
+    /// Nodes, by node id.
+    pub(crate) node_inode: Arc<Inode>,
+    pub(crate) nat: Nat,
+    pub(crate) sit: Sit,
+    pub(crate) cursegs: Cursegs,
+    pub(crate) ckpt: Mutex<CpState>,
+    /// One checkpoint at a time.
+    pub(crate) cp_mutex: Mutex<()>,
+    /// Shared by operations that change the volume, exclusive for the moment of a checkpoint.
+    pub(crate) cp_rwsem: RwLock<()>,
+    /// One writer of node pages at a time.
+    pub(crate) node_write: Mutex<()>,
+    pub(crate) counts: Mutex<Counts>,
+    pub(crate) orphans: Mutex<BTreeSet<u32>>,
+    pub(crate) orphans_changed: AtomicBool,
+    /// Directories with dirty pages: a checkpoint writes them.
+    pub(crate) dirty_dirs: Mutex<HashMap<u64, Arc<Inode>>>,
+    pub(crate) stats: Counters,
+    pub(crate) next_generation: AtomicU32,
+    failed: AtomicBool,
+    failure: Mutex<String>,
+}
+
+/// What [`F2fs::assemble`] puts together.
+pub(crate) struct Parts {
+    pub sb: Superblock,
+    pub queue: Arc<RequestQueue>,
+    pub bdi: Arc<Bdi>,
+    pub options: F2fsOptions,
+    pub read_only: Option<String>,
+    pub meta: Meta,
+    pub node_inode: Arc<Inode>,
+    pub nat: Nat,
+    pub sit: Sit,
+    pub cursegs: Cursegs,
+    pub cp: Checkpoint,
+    pub orphans: BTreeSet<u32>,
+}
+
+impl F2fs {
+    pub(crate) fn assemble(p: Parts) -> F2fs {
+        let r = &p.cp.raw;
+        let counts = Counts {
+            valid_blocks: r.valid_block_count.get(),
+            valid_nodes: r.valid_node_count.get(),
+            valid_inodes: r.valid_inode_count.get(),
+            user_blocks: r.user_block_count.get(),
+        };
+        let generation = if p.options.deterministic { 1 } else { tidegate_rt::clock::entropy() as u32 };
+        let node_version = node_version(&p.cp);
+        F2fs {
+            ckpt: Mutex::new(&CP_STATE, CpState { cp: p.cp, node_version }),
+            sb: p.sb,
+            queue: p.queue,
+            bdi: p.bdi,
+            read_only: p.read_only,
+            meta: p.meta,
+            node_inode: p.node_inode,
+            nat: p.nat,
+            sit: p.sit,
+            cursegs: p.cursegs,
+            cp_mutex: Mutex::new(&CP_MUTEX, ()),
+            cp_rwsem: RwLock::new(&CP_RWSEM, ()),
+            node_write: Mutex::new(&NODE_WRITE, ()),
+            counts: Mutex::new(&STAT_LOCK, counts),
+            orphans: Mutex::new(&ORPHANS, p.orphans),
+            orphans_changed: AtomicBool::new(false),
+            dirty_dirs: Mutex::new(&DIRTY_DIRS, HashMap::new()),
+            stats: Counters::default(),
+            next_generation: AtomicU32::new(generation),
+            failed: AtomicBool::new(false),
+            failure: Mutex::new(&FAILURE, String::new()),
+        }
+    }
+
+    /// Why changes are refused, if they are.
+    pub(crate) fn why_read_only(&self) -> Option<String> {
+        if self.failed.load(SeqCst) {
+            return Some(format!("stopped after an error: {}", *self.failure.lock()));
+        }
+        self.read_only.clone()
+    }
+
+    /// Refuses changes on a volume that is read-only or has failed.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        match self.why_read_only() {
+            None => Ok(()),
+            Some(why) => Err(Error::new(ErrorKind::ReadOnly, why)),
+        }
+    }
+
+    /// Stops all further changes, since what is in memory and what is on the volume may not agree.
+    pub(crate) fn stop(&self, why: &Error) {
+        let mut f = self.failure.lock();
+        if !self.failed.swap(true, SeqCst) {
+            *f = why.to_string();
+        }
+    }
+
+    /// Passes a result on; an error that leaves metadata half changed stops the volume.
+    pub(crate) fn guard<T>(&self, r: Result<T>) -> Result<T> {
+        if let Err(e) = &r
+            && matches!(e.kind(), ErrorKind::Io | ErrorKind::Corrupt)
+        {
+            self.stop(e);
+        }
+        r
+    }
+
+    /// Books `blocks` more blocks, of which `nodes` are nodes and `inodes` inodes.
+    ///
+    /// # Errors
+    /// `NoSpace`, with nothing booked.
+    pub(crate) fn book(&self, blocks: u64, nodes: u32, inodes: u32) -> Result<()> {
+        let mut c = self.counts.lock();
+        if c.valid_blocks + blocks > c.user_blocks || c.valid_nodes + nodes > self.sb.max_nid - 4 {
+            return Err(ErrorKind::NoSpace.into());
+        }
+        c.valid_blocks += blocks;
+        c.valid_nodes += nodes;
+        c.valid_inodes += inodes;
+        Ok(())
+    }
+
+    /// Takes a booking back.
+    pub(crate) fn unbook(&self, blocks: u64, nodes: u32, inodes: u32) {
+        let mut c = self.counts.lock();
+        c.valid_blocks = c.valid_blocks.saturating_sub(blocks);
+        c.valid_nodes = c.valid_nodes.saturating_sub(nodes);
+        c.valid_inodes = c.valid_inodes.saturating_sub(inodes);
+    }
+
+    /// Checks an address read from a node before anybody goes there.
+    pub(crate) fn check_data_addr(&self, addr: BlockAddr, ino: u64) -> Result<()> {
+        if !addr.is_data() || self.sb.in_main(addr) {
+            return Ok(());
+        }
+        Err(Error::corrupt(format!("inode {ino}: data address {addr} lies outside the main area")))
+    }
+
+    /// Checks a node id read from the volume.
+    pub(crate) fn check_nid(&self, nid: Nid, ino: u64) -> Result<()> {
+        if nid.0 >= 3 && nid.0 < self.sb.max_nid {
+            return Ok(());
+        }
+        Err(Error::corrupt(format!("inode {ino}: node id {nid} is out of range")))
+    }
+
+    /// Whether inodes carry extra attributes.
+    pub(crate) fn has_extra_attr(&self) -> bool {
+        self.sb.features.contains(Features::EXTRA_ATTR)
+    }
+}
+
+/// What node footers written after checkpoint `cp` carry.
+pub(crate) fn node_version(cp: &Checkpoint) -> u64 {
+    let v = cp.version();
+    if cp.flags.contains(CpFlags::CRC_RECOVERY) { v | (cp.crc as u64) << 32 } else { v }
+}

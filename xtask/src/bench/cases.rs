@@ -1,0 +1,158 @@
+//! The commands that are measured.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::measure::{Cost, run};
+use crate::{oracle, uml};
+
+/// Paths of one benchmark run.
+pub struct Bench {
+    /// The binary under test.
+    pub tidegate: PathBuf,
+    /// The scratch directory.
+    pub dir: PathBuf,
+    /// Bytes of the large file.
+    pub large: u64,
+}
+
+/// Ample for the tree in every format.
+const VOLUME: u64 = 2 << 30;
+
+impl Bench {
+    /// A path in the scratch directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    fn tidegate(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.tidegate);
+        command.args(args).current_dir(&self.dir);
+        command
+    }
+
+    fn fresh(&self, name: &str, size: u64) -> Result<PathBuf> {
+        let path = self.path(name);
+        let _ = fs::remove_file(&path);
+        File::create_new(&path)?.set_len(size).with_context(|| format!("sizing {name}"))?;
+        Ok(path)
+    }
+
+    fn empty_dir(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        if path.exists() {
+            fs::remove_dir_all(&path).with_context(|| format!("emptying {name}"))?;
+        }
+        Ok(path)
+    }
+
+    /// A volume from the tree, by the binary under test; it is left in place.
+    pub fn populate(&self) -> Result<Cost> {
+        let _ = fs::remove_file(self.path("tidegate.img"));
+        run(&mut self.tidegate(&["mkfs", "--from", "src", "tidegate.img"]))
+    }
+
+    /// A volume from the tree, by the reference tools.
+    pub fn populate_f2fs_tools(&self) -> Result<Cost> {
+        let image = self.fresh("peer.img", VOLUME)?;
+        let made = run(Command::new(oracle::require("mkfs.f2fs")?).args(["-q", "-f"]).arg(&image))?;
+        let mut load = Command::new(oracle::require("sload.f2fs")?);
+        let cost = made.then(run(load.arg("-f").arg(self.path("src")).arg(&image))?);
+        fs::remove_file(image)?;
+        Ok(cost)
+    }
+
+    /// An ext4 volume from the tree.
+    pub fn populate_ext4(&self) -> Result<Cost> {
+        let image = self.path("peer.img");
+        let _ = fs::remove_file(&image);
+        let mut command = Command::new(oracle::require("mke2fs")?);
+        command.args(["-q", "-F", "-t", "ext4", "-d"]).arg(self.path("src")).arg(&image).arg("2G");
+        let cost = run(&mut command)?;
+        fs::remove_file(image)?;
+        Ok(cost)
+    }
+
+    /// The tree out of the volume that [`Bench::populate`] left.
+    pub fn copy_out(&self) -> Result<Cost> {
+        self.empty_dir("out")?;
+        let cost = run(&mut self.tidegate(&["cp", "-r", "tidegate.img:/", "out"]))?;
+        self.empty_dir("out")?;
+        Ok(cost)
+    }
+
+    /// The tree read from the kernel into one archive.
+    pub fn tar_archive(&self) -> Result<Cost> {
+        let archive = self.path("out.tar");
+        let _ = fs::remove_file(&archive);
+        let cost =
+            run(Command::new("tar").arg("-C").arg(self.path("src")).arg("-cf").arg(&archive).arg("."))?;
+        fs::remove_file(archive)?;
+        Ok(cost)
+    }
+
+    /// The tree copied from the kernel by two tars.
+    pub fn tar_copy(&self) -> Result<Cost> {
+        let out = self.empty_dir("out")?;
+        fs::create_dir(&out)?;
+        let script = format!("tar -C {} -cf - . | tar -C {} -xf -", uml::sh(self.path("src")), uml::sh(&out));
+        let cost = run(Command::new("sh").arg("-c").arg(script))?;
+        self.empty_dir("out")?;
+        Ok(cost)
+    }
+
+    /// The large file into a new volume.
+    pub fn large_in(&self) -> Result<Cost> {
+        let size = (self.large / 4 * 5).to_string();
+        let image = self.path("large.img");
+        let _ = fs::remove_file(&image);
+        run(&mut self.tidegate(&["mkfs", "--size", &size, "large.img"]))?;
+        let cost = run(&mut self.tidegate(&["cp", "large.dat", "large.img:/"]));
+        let _ = fs::remove_file(image);
+        cost
+    }
+
+    /// As many bytes written straight into the same backing file.
+    pub fn large_fio(&self) -> Result<Cost> {
+        let fio = oracle::require("fio")?;
+        let attempt = |direct: u32| -> Result<Cost> {
+            let image = self.fresh("large.img", self.large / 4 * 5)?;
+            let report = self.path("fio.json");
+            let mut command = Command::new(&fio);
+            command
+                .args(["--name=seq", "--rw=write", "--bs=1M", "--ioengine=psync", "--fallocate=none"])
+                .arg(format!("--size={}", self.large))
+                .arg(format!("--direct={direct}"))
+                .arg(format!("--filename={}", image.display()))
+                .args(["--output-format=json", "--output"])
+                .arg(&report);
+            let cost = run(&mut command);
+            let _ = fs::remove_file(&image);
+            // Its start-up is not what is compared.
+            Ok(Cost { wall: fio_seconds(&report)?, ..cost? })
+        };
+        attempt(1).or_else(|_| attempt(0))
+    }
+
+    /// Opening a volume of 1 TiB to see how full it is.
+    pub fn open_large(&self) -> Result<Cost> {
+        if !self.path("tera.img").exists() {
+            run(&mut self.tidegate(&["mkfs", "--size", "1T", "tera.img"]))?;
+        }
+        run(&mut self.tidegate(&["df", "tera.img"]))
+    }
+}
+
+fn fio_seconds(report: &Path) -> Result<f64> {
+    let text = fs::read_to_string(report).context("reading fio's report")?;
+    // Warnings precede the report when fio has any.
+    let json = text.find('{').and_then(|at| text.get(at..)).unwrap_or_default();
+    let value: serde_json::Value = serde_json::from_str(json).context("parsing fio's report")?;
+    match value.pointer("/jobs/0/write/runtime").and_then(serde_json::Value::as_f64) {
+        Some(ms) if ms > 0.0 => Ok(ms / 1000.0),
+        _ => bail!("fio's report has no runtime"),
+    }
+}

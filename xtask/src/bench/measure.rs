@@ -1,0 +1,114 @@
+//! What a run of a process costs.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::mem::MaybeUninit;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{MemfdFlags, memfd_create};
+use serde::Serialize;
+
+/// Cost of a process and of the children it waited for.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Cost {
+    /// Seconds from start to end.
+    pub wall: f64,
+    /// Seconds of user and system time.
+    pub cpu: f64,
+    /// Peak resident memory in MiB.
+    pub rss: f64,
+}
+
+impl Cost {
+    /// Cost of one run after the other.
+    pub fn then(self, next: Cost) -> Cost {
+        Cost { wall: self.wall + next.wall, cpu: self.cpu + next.cpu, rss: self.rss.max(next.rss) }
+    }
+}
+
+/// Runs a command to its end; one that fails is an error.
+pub fn run(command: &mut Command) -> Result<Cost> {
+    let name = format!("{command:?}");
+    let short: String = name.chars().take(200).collect();
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let mut errors = File::from(memfd_create("errors", MemfdFlags::CLOEXEC)?);
+    command.stderr(errors.try_clone()?);
+    let start = Instant::now();
+    let child = command.spawn().with_context(|| format!("running {short}"))?;
+    let (status, usage) = wait4(child.id()).with_context(|| format!("waiting for {short}"))?;
+    let wall = start.elapsed().as_secs_f64();
+    if !status.success() {
+        let mut text = Vec::new();
+        errors.rewind()?;
+        errors.read_to_end(&mut text)?;
+        let text = String::from_utf8_lossy(&text);
+        let last: String = text.trim().lines().last().unwrap_or_default().chars().take(200).collect();
+        bail!("{short}: {status}: {last}");
+    }
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    let cpu = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+    Ok(Cost { wall, cpu, rss: usage.ru_maxrss as f64 / 1024.0 })
+}
+
+/// Reaps a child; the standard library reports no resource usage.
+fn wait4(pid: u32) -> io::Result<(ExitStatus, libc::rusage)> {
+    let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
+    let mut status = 0;
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    loop {
+        // SAFETY: both pointers are valid for writes during the call.
+        let done = unsafe { libc::wait4(pid, &raw mut status, 0, usage.as_mut_ptr()) };
+        if done == pid {
+            // SAFETY: a zeroed rusage is valid, and the call filled it in.
+            return Ok((ExitStatus::from_raw(status), unsafe { usage.assume_init() }));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Median and extremes of several values.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Spread {
+    /// The middle value.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// The spread of values, none when there are none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+        let mut v: Vec<f64> = values.into_iter().collect();
+        v.sort_by(f64::total_cmp);
+        let (min, max) = (*v.first()?, *v.last()?);
+        let (low, high) = (v.get((v.len() - 1) / 2)?, v.get(v.len() / 2)?);
+        Some(Spread { median: (low + high) / 2.0, min, max })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreads() {
+        assert!(Spread::of([]).is_none());
+        let s = Spread::of([4.0, 1.0, 3.0, 2.0]).unwrap();
+        assert_eq!((s.median, s.min, s.max), (2.5, 1.0, 4.0));
+    }
+
+    #[test]
+    fn costs() {
+        let cost = run(Command::new("sh").args(["-c", "exit 0"])).unwrap();
+        assert!(cost.wall > 0.0 && cost.rss > 0.0);
+        assert!(run(Command::new("sh").args(["-c", "exit 3"])).is_err());
+    }
+}

@@ -1,0 +1,130 @@
+//! Keeps golden volumes between runs, safe for tests that run at once.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, SeekFrom, flock, seek};
+use rustix::io::Errno;
+
+use super::{SPECS, Spec, make, spec};
+use crate::manifest::Manifest;
+use crate::workspace;
+
+/// Raised when what is made changes, so that older copies are made anew.
+const VERSION: u32 = 1;
+
+/// A golden volume that exists.
+///
+/// Its files are shared: tests that write work on a [`Golden::copy_to`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Golden {
+    /// The image.
+    pub image: PathBuf,
+    /// What the kernel found in it, if it could mount it.
+    pub manifest: Option<PathBuf>,
+    /// What the kernel finds after it recovered from the power cut, if any.
+    pub recovered: Option<PathBuf>,
+}
+
+impl Golden {
+    fn at(dir: &Path, name: &str) -> Self {
+        let file = |suffix: &str| dir.join(format!("{name}.{suffix}"));
+        let there = |suffix| Some(file(suffix)).filter(|p| p.exists());
+        Golden { image: file("img"), manifest: there("jsonl"), recovered: there("recovered.jsonl") }
+    }
+
+    /// Loads the manifest.
+    pub fn load_manifest(&self) -> Result<Manifest> {
+        match &self.manifest {
+            Some(path) => Manifest::load(path),
+            None => bail!("{} has no manifest", self.image.display()),
+        }
+    }
+
+    /// Copies the image, holes kept.
+    pub fn copy_to(&self, to: &Path) -> Result<()> {
+        sparse_copy(&self.image, to)
+    }
+}
+
+/// Where golden volumes are kept unless told: `target/golden`, or
+/// `TIDEGATE_GOLDEN_DIR`.
+pub fn default_dir() -> PathBuf {
+    match std::env::var_os("TIDEGATE_GOLDEN_DIR") {
+        Some(dir) => PathBuf::from(dir),
+        None => workspace::target_dir().join("golden"),
+    }
+}
+
+/// The volume of that name, made first if need be.
+pub fn ensure(name: &str) -> Result<Golden> {
+    ensure_in(&default_dir(), name)
+}
+
+/// The volume of that name in a directory, made first if need be.
+pub fn ensure_in(dir: &Path, name: &str) -> Result<Golden> {
+    obtain(dir, spec(name)?, false).map(|(golden, _)| golden)
+}
+
+/// Makes all volumes, or those named, and prints the time of each.
+pub fn make_all(dir: &Path, only: &[String], force: bool) -> Result<()> {
+    for name in only {
+        spec(name)?;
+    }
+    for spec in SPECS.iter().filter(|s| only.is_empty() || only.iter().any(|n| n == s.name)) {
+        let start = Instant::now();
+        let (golden, made) = obtain(dir, spec, force)?;
+        let state = if made { "made" } else { "cached" };
+        let note = if golden.manifest.is_none() { ", no manifest" } else { "" };
+        println!("golden {:<24} {state} in {:.1} s{note}", spec.name, start.elapsed().as_secs_f64());
+    }
+    Ok(())
+}
+
+fn obtain(dir: &Path, spec: &Spec, force: bool) -> Result<(Golden, bool)> {
+    fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    let file = |suffix: &str| dir.join(format!("{}.{suffix}", spec.name));
+    let lock = File::create(file("lock")).context("creating the lock")?;
+    flock(&lock, FlockOperation::LockExclusive).context("locking")?;
+    let stamp = file("stamp");
+    let want = format!("{VERSION}\n");
+    let fresh = fs::read_to_string(&stamp).is_ok_and(|s| s == want) && file("img").exists();
+    if fresh && !force {
+        return Ok((Golden::at(dir, spec.name), false));
+    }
+    for suffix in ["stamp", "img", "jsonl", "recovered.jsonl"] {
+        let _ = fs::remove_file(file(suffix));
+    }
+    make::make(spec, dir).with_context(|| format!("making golden volume {}", spec.name))?;
+    fs::write(&stamp, want).context("writing the stamp")?;
+    Ok((Golden::at(dir, spec.name), true))
+}
+
+/// Copies a file's data and leaves its holes holes.
+pub fn sparse_copy(from: &Path, to: &Path) -> Result<()> {
+    let source = File::open(from).with_context(|| format!("opening {}", from.display()))?;
+    let target = File::create(to).with_context(|| format!("creating {}", to.display()))?;
+    let size = source.metadata()?.len();
+    target.set_len(size)?;
+    let mut buf = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < size {
+        let start = match seek(&source, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => break,
+            Err(e) => return Err(e).context("seeking data"),
+        };
+        let end = seek(&source, SeekFrom::Hole(start)).context("seeking a hole")?;
+        at = start;
+        while at < end {
+            let part = &mut buf[..(end - at).min(1 << 20) as usize];
+            source.read_exact_at(part, at)?;
+            target.write_all_at(part, at)?;
+            at += part.len() as u64;
+        }
+    }
+    Ok(())
+}

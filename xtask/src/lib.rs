@@ -1,0 +1,23 @@
+//! Tooling around Tidegate: nothing here is shipped, everything here judges what is.
+//!
+//! | module       | what it holds                                                        |
+//! |--------------|----------------------------------------------------------------------|
+//! | [`oracle`]   | the independent programs results are checked against                  |
+//! | [`manifest`] | a comparable description of every name, attribute and byte of a tree  |
+//! | [`uml`]      | the real kernel file system, run as an ordinary process               |
+//! | [`fill`]     | test trees with every odd corner                                      |
+//! | [`golden`]   | volumes made by the kernel and the reference tools, cached            |
+//! | [`bench`]    | black-box measurements against peers                                  |
+//! | [`suite`]    | every check in order                                                  |
+//! | [`workspace`]| where the workspace, its target directory and this helper binary are  |
+//! | [`temp`]     | scratch directories that remove themselves                            |
+
+pub mod bench;
+pub mod fill;
+pub mod golden;
+pub mod manifest;
+pub mod oracle;
+pub mod suite;
+pub mod temp;
+pub mod uml;
+pub mod workspace;

@@ -1,0 +1,211 @@
+//! `cargo xtask`: the commands that test and measure Tidegate.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+use xtask::{bench, fill, golden, manifest, oracle, suite, uml};
+
+#[derive(Parser)]
+#[command(name = "xtask", about = "Tests and measures Tidegate")]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Show the programs results are checked against.
+    Oracle {
+        /// Install what is missing (as root).
+        #[arg(long)]
+        install: bool,
+    },
+    /// Describe a tree, or compare two descriptions.
+    Manifest(ManifestArgs),
+    /// Run a shell script under a real kernel with an image as /dev/ubda.
+    Uml(UmlArgs),
+    /// Run every check: oracles, format, lints, build, golden volumes, tests.
+    Test {
+        /// Do not make the golden volumes beforehand.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Measure the release binary against its peers.
+    #[command(subcommand)]
+    Bench(BenchTask),
+    /// Make the golden volumes.
+    Golden(GoldenArgs),
+    /// Fill a directory with a test tree.
+    GuestFill {
+        /// The tree.
+        kind: fill::Kind,
+        /// An existing directory.
+        dir: PathBuf,
+    },
+    /// (In a guest) run a job as process 1.
+    #[command(hide = true)]
+    GuestInit {
+        /// Directory of the job.
+        job: PathBuf,
+    },
+    /// (In a guest) power off.
+    #[command(hide = true)]
+    GuestPoweroff,
+}
+
+#[derive(Subcommand)]
+enum BenchTask {
+    /// Volumes filled from a tree, copied out, streamed into, opened.
+    Populate {
+        /// Rounds; each case runs once in each.
+        #[arg(long, default_value_t = 5)]
+        runs: u32,
+        /// Where to make the scratch directory; best in memory.
+        #[arg(long, default_value = "/dev/shm/tidegate-bench")]
+        dir: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+        /// Share of the full size, for trying out.
+        #[arg(long, default_value_t = 1.0)]
+        scale: f64,
+    },
+}
+
+#[derive(Args)]
+struct ManifestArgs {
+    /// Directory to describe.
+    #[arg(required_unless_present = "compare")]
+    dir: Option<PathBuf>,
+    /// Where to write; standard output unless told.
+    #[arg(short, long)]
+    output: Option<PathBuf>,
+    /// Compare two manifests instead; exit 1 when they differ.
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "dir")]
+    compare: Option<Vec<PathBuf>>,
+    #[command(flatten)]
+    options: manifest::Options,
+}
+
+#[derive(Args)]
+struct GoldenArgs {
+    /// Where the volumes are kept.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Make only these.
+    #[arg(long)]
+    only: Vec<String>,
+    /// Make them anew.
+    #[arg(long)]
+    force: bool,
+    /// List the volumes and make none.
+    #[arg(long)]
+    list: bool,
+}
+
+#[derive(Args)]
+struct UmlArgs {
+    /// The image.
+    #[arg(long)]
+    image: PathBuf,
+    /// A second image, as /dev/ubdb.
+    #[arg(long)]
+    second: Option<PathBuf>,
+    /// The shell script.
+    #[arg(long)]
+    script: PathBuf,
+    /// Seconds until the guest is killed.
+    #[arg(long, default_value_t = 120)]
+    timeout: u64,
+    /// Memory of the guest.
+    #[arg(long, default_value = "512M")]
+    mem: String,
+    /// Show the kernel's messages too.
+    #[arg(long)]
+    console: bool,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("error: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<ExitCode> {
+    match task {
+        Task::Oracle { install } => {
+            if install {
+                oracle::install_missing()?;
+            }
+            Ok(verdict(oracle::print_table()))
+        }
+        Task::Manifest(args) => run_manifest(&args),
+        Task::Uml(args) => run_uml(&args),
+        Task::Test { quick } => suite::run(quick).map(|()| ExitCode::SUCCESS),
+        Task::Bench(BenchTask::Populate { runs, dir, json, scale }) => {
+            bench::populate(&bench::Plan { runs, dir, json, scale }).map(|()| ExitCode::SUCCESS)
+        }
+        Task::Golden(args) => run_golden(&args),
+        Task::GuestFill { kind, dir } => fill::fill(kind, &dir).map(|()| ExitCode::SUCCESS),
+        Task::GuestInit { job } => match uml::init(&job)? {},
+        Task::GuestPoweroff => match uml::poweroff()? {},
+    }
+}
+
+fn verdict(good: bool) -> ExitCode {
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_manifest(args: &ManifestArgs) -> Result<ExitCode> {
+    const SHOWN: usize = 40;
+    if let Some([a, b]) = args.compare.as_deref() {
+        let (a, b) = (manifest::Manifest::load(a)?, manifest::Manifest::load(b)?);
+        let found = manifest::compare(&a, &b, &args.options);
+        for line in found.iter().take(SHOWN) {
+            println!("{line}");
+        }
+        if found.len() > SHOWN {
+            println!("and {} more", found.len() - SHOWN);
+        }
+        return Ok(verdict(found.is_empty()));
+    }
+    let dir = args.dir.as_deref().context("a directory is needed")?;
+    let tree = manifest::walk(dir)?;
+    match &args.output {
+        Some(path) => tree.save(path)?,
+        None => tree.write(std::io::stdout().lock())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_uml(args: &UmlArgs) -> Result<ExitCode> {
+    let body = std::fs::read_to_string(&args.script).with_context(|| args.script.display().to_string())?;
+    let mut guest = uml::Uml::new(&args.image).memory(&args.mem).timeout(Duration::from_secs(args.timeout));
+    if let Some(second) = &args.second {
+        guest = guest.second_image(second);
+    }
+    let out = guest.run(&body)?;
+    let text = if args.console { &out.console } else { &out.stdout };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(ExitCode::from(u8::try_from(out.status).unwrap_or(u8::MAX)))
+}
+
+fn run_golden(args: &GoldenArgs) -> Result<ExitCode> {
+    if args.list {
+        for spec in golden::SPECS {
+            println!("{:<24} {}", spec.name, spec.about);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let dir = args.dir.clone().unwrap_or_else(golden::default_dir);
+    golden::make_all(&dir, &args.only, args.force)?;
+    Ok(ExitCode::SUCCESS)
+}

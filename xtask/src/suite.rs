@@ -1,0 +1,55 @@
+//! `cargo xtask test`: every check, in the order that fails soonest.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{golden, oracle, workspace};
+
+/// Runs all checks; `quick` leaves the golden volumes to the tests that ask
+/// for them.
+pub fn run(quick: bool) -> Result<()> {
+    let start = Instant::now();
+    if rustix::process::geteuid().is_root() || oracle::in_ci() {
+        step("oracles", oracle::install_missing)?;
+    } else {
+        for o in oracle::missing() {
+            println!("oracle `{}` missing (apt-get install {})", o.name, o.package);
+        }
+    }
+    cargo("format", &["fmt", "--all", "--check"])?;
+    cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
+    cargo("release build", &["build", "--release", "--workspace"])?;
+    if !quick {
+        let dir = golden::default_dir();
+        step("golden volumes", || golden::make_all(&dir, &[], false))?;
+    }
+    cargo("tests", &["test", "--workspace"])?;
+    println!("xtask test: all checks passed in {:.0} s", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let start = Instant::now();
+    println!("== {name}");
+    work().with_context(|| format!("{name} failed"))?;
+    println!("== {name}: {:.1} s", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn cargo(name: &str, args: &[&str]) -> Result<()> {
+    let helper = workspace::helper_binary()?;
+    step(name, || {
+        let status = Command::new(workspace::cargo())
+            .args(args)
+            .current_dir(workspace::root())
+            .env("XTASK_BIN", &helper)
+            .status()
+            .context("running cargo")?;
+        if !status.success() {
+            bail!("cargo {}: {status}", args.join(" "));
+        }
+        Ok(())
+    })
+}

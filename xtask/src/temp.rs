@@ -1,0 +1,47 @@
+//! Scratch directories that remove themselves.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result};
+
+/// A directory deleted, with all it holds, when dropped.
+#[derive(Debug)]
+pub struct TempDir(PathBuf);
+
+impl TempDir {
+    /// Makes a directory in the system's temporary directory.
+    ///
+    /// Paths below `/dev` are avoided: a guest mounts its own `/dev` over them.
+    pub fn new(label: &str) -> Result<Self> {
+        let base = std::env::temp_dir();
+        let base = if base.starts_with("/dev") { PathBuf::from("/var/tmp") } else { base };
+        Self::new_in(&base, label)
+    }
+
+    /// Makes a directory inside `base`.
+    pub fn new_in(base: &Path, label: &str) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let n = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = base.join(format!("tidegate-{label}-{}-{n}", std::process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(TempDir(path)),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e).with_context(|| format!("creating {}", path.display())),
+            }
+        }
+    }
+
+    /// Where the directory is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
