@@ -14,7 +14,7 @@ static POOL_CLASS: LockClass = LockClass::new("buf_pool", 1000);
 /// The largest buffer: 2^MAX_ORDER pages (1 MiB).
 const MAX_ORDER: usize = 8;
 /// Memory kept for reuse in each size class.
-const KEEP_BYTES: usize = 8 << 20;
+const KEEP_BYTES: usize = 2 << 20;
 
 struct Free(NonNull<u8>);
 // SAFETY: a free buffer is plain memory that nobody else points to.

@@ -10,7 +10,7 @@ use crate::raw::*;
 use crate::sbi::{F2fs, node_version};
 use crate::summary;
 use std::sync::atomic::Ordering::SeqCst;
-use tidegate_block::{Bio, BioFlags, PageBuf, Plug, Segment};
+use tidegate_block::{Bio, BioFlags, PageBuf, Segment};
 use tidegate_rt::{clock, trace};
 use tidegate_vfs::{Error, ErrorKind, Result, WritebackControl};
 use zerocopy::{FromZeros, IntoBytes};
@@ -56,6 +56,7 @@ impl F2fs {
     fn checkpoint_frozen(&self, umount: bool) -> Result<()> {
         self.sync_dirs()?;
         self.sync_nodes()?;
+        self.write_io.submit_all(&self.stats);
         // Also file data in flight: no checkpoint refers to a block that is not there yet.
         self.queue.drain();
         let nat_bits = umount && self.nat.with(|n| n.bits.is_some());
@@ -86,17 +87,14 @@ impl F2fs {
     fn sync_dirs(&self) -> Result<()> {
         let mut dirs: Vec<_> = self.dirty_dirs.lock().drain().map(|d| d.1).collect();
         dirs.sort_by_key(|d| d.ino);
-        let mut plug = Plug::new(&self.queue);
         for d in &dirs {
             let before = d.mapping.errseq();
             d.mapping.tag_towrite(0, u64::MAX);
-            self.write_data_locked(d, &mut WritebackControl::sync(), &mut plug)?;
+            self.write_data_locked(d, &mut WritebackControl::sync())?;
             if d.mapping.errseq() != before {
                 return Err(Error::new(ErrorKind::Io, format!("writing directory {}", d.ino)));
             }
         }
-        plug.send();
-        drop(plug);
         for d in &dirs {
             d.mapping.wait_writeback(0, u64::MAX);
             if d.mapping.nr_dirty() > 0 {

@@ -5,10 +5,10 @@ use crate::inode::fi;
 use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::units::BlockAddr;
+use crate::write_io::Pages;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tidegate_block::{Bio, BioFlags, PAGE_SIZE, PageBuf, Plug, Segment};
-use tidegate_rt::trace;
+use tidegate_block::{BioFlags, PAGE_SIZE, PageBuf, Segment};
 use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
 use tidegate_vfs::{ErrorKind, FileType, Inode, Result, WritebackControl};
 
@@ -21,17 +21,15 @@ impl F2fs {
         if wbc.sync_all {
             inode.mapping.tag_towrite(wbc.start, wbc.end);
         }
-        let mut plug = Plug::new(&self.queue);
         let mut retried = false;
         loop {
             let op = self.cp_rwsem.read();
-            let r = self.write_data_locked(inode, wbc, &mut plug);
+            let r = self.write_data_locked(inode, wbc);
             drop(op);
             match r {
                 Err(e) if e.kind() == ErrorKind::NoSpace && !retried => {
                     // Blocks freed since the last checkpoint become usable with the next.
                     retried = true;
-                    plug.send();
                     self.checkpoint(false)?;
                     if wbc.sync_all {
                         inode.mapping.tag_towrite(wbc.start, wbc.end);
@@ -43,12 +41,7 @@ impl F2fs {
     }
 
     /// The same for who holds `cp_rwsem`: an operation, or the checkpoint itself.
-    pub(crate) fn write_data_locked(
-        &self,
-        inode: &Arc<Inode>,
-        wbc: &mut WritebackControl,
-        plug: &mut Plug<'_>,
-    ) -> Result<()> {
+    pub(crate) fn write_data_locked(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
         let tag = if wbc.sync_all { Tag::ToWrite } else { Tag::Dirty };
         let max = self.queue.limits().max_segments.min(PageBuf::MAX_PAGES);
         let mut at = wbc.start;
@@ -56,7 +49,6 @@ impl F2fs {
             match inode.mapping.take_dirty(at, wbc.end, tag, max) {
                 Taken::None => break,
                 Taken::Busy(i) if wbc.sync_all => {
-                    plug.send(); // what we wait for may be in it
                     inode.mapping.wait_writeback(i, i + 1);
                 }
                 Taken::Busy(i) => at = i + 1,
@@ -64,7 +56,7 @@ impl F2fs {
                     at = run.index + run.pages as u64;
                     wbc.written += run.pages as u64;
                     wbc.nr_to_write = wbc.nr_to_write.saturating_sub(run.pages as u64);
-                    self.write_run(inode, run, wbc.sync_all, plug)?;
+                    self.write_run(inode, run, wbc.sync_all)?;
                 }
             }
         }
@@ -75,7 +67,7 @@ impl F2fs {
     }
 
     /// Places a run of pages and submits it. On an error what was not placed is dirty again.
-    fn write_run(&self, inode: &Arc<Inode>, run: DirtyRun, sync: bool, plug: &mut Plug<'_>) -> Result<()> {
+    fn write_run(&self, inode: &Arc<Inode>, run: DirtyRun, sync: bool) -> Result<()> {
         let DirtyRun { index, pages, segments } = run;
         let mut segments = Segments { list: segments.into(), bytes_used: 0 };
         let mut done = 0;
@@ -86,7 +78,8 @@ impl F2fs {
                 Ok((blk, n)) => {
                     let part = segments.take(n);
                     if let Some(blk) = blk {
-                        self.submit_data(inode, at, n, blk, part, flags, plug);
+                        let pages = Pages { inode: inode.clone(), index: at, pages: n };
+                        self.write_io.add(&self.stats, self.data_log(inode), blk, part, pages, flags);
                     } else {
                         // Cut off or punched meanwhile: nothing to write.
                         inode.mapping.end_writeback(at, n, None);
@@ -152,34 +145,6 @@ impl F2fs {
             return false;
         }
         fi(inode).need_ipu.load(Relaxed) || self.sit.free_segments().0 <= self.ssr_threshold()
-    }
-
-    #[allow(clippy::too_many_arguments)] // one run, said in full
-    fn submit_data(
-        &self,
-        inode: &Arc<Inode>,
-        index: u64,
-        pages: usize,
-        blk: BlockAddr,
-        segments: Vec<Segment>,
-        flags: BioFlags,
-        plug: &mut Plug<'_>,
-    ) {
-        let log = self.data_log(inode);
-        self.stats.bio(log.kind(), pages as u64);
-        trace::event(
-            "f2fs_submit_write_bio",
-            [
-                ("sector", blk.sector().0),
-                ("size", (pages * PAGE_SIZE) as u64),
-                ("ino", inode.ino.0),
-                ("log", log as u64),
-            ],
-        );
-        let inode = inode.clone();
-        plug.add(Bio::write(blk.sector(), segments, flags).on_end(move |r, _| {
-            inode.mapping.end_writeback(index, pages, r.err().map(|_| ErrorKind::Io));
-        }));
     }
 }
 

@@ -13,13 +13,14 @@
 //! | `curseg` | the six logs: allocation of runs of blocks |
 //! | `node`, `node_write`, `dnode` | node blocks, writing them out, the tree of addresses |
 //! | `data`, `data_write`, `inline`, `extent` | file data |
+//! | `write_io` | bios that grow while pages are placed one behind the other |
 //! | `inode`, `dentry`, `dir`, `namei`, `xattr` | inodes, directories, names, attributes |
 //! | `checkpoint` | making it all durable |
 //! | `fs_impl`, [`info`], [`stats`] | the VFS's view, and what the volume tells of itself |
 //!
 //! Lock order (ranks): `cp_global_sem` 90 → `cp_rwsem` 100 → `node_write` 110 → `i_dnode` 200 →
 //! `nat_tree_lock` 400 → `ino_lock` 430, `inode_lock[DIR_INODE]` 440 → `curseg_mutex` 500 →
-//! `sentry_lock` 510 → `stat_lock` 520 → `ckpt` 560.
+//! `sentry_lock` 510 → `stat_lock` 520 → `ckpt` 560 → `io_rwsem` 570.
 #![forbid(unsafe_code)]
 
 mod checkpoint;
@@ -47,6 +48,7 @@ mod sit;
 pub mod stats;
 mod summary;
 pub mod units;
+mod write_io;
 mod xattr;
 
 pub use info::VolumeInfo;

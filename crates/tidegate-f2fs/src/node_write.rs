@@ -6,7 +6,8 @@ use crate::node::{flag_of, is_dnode, nid_of, ofs_of};
 use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::units::{BlockAddr, Nid};
-use tidegate_block::{Bio, BioFlags, Plug, Segment};
+use crate::write_io::Pages;
+use tidegate_block::{BioFlags, Segment};
 use tidegate_vfs::{Error, ErrorKind, Result, WritebackControl};
 
 /// Nodes looked at in one round; as many as a segment holds.
@@ -38,12 +39,11 @@ impl F2fs {
                     by_log[node_log(run.bytes()) as usize - 3].push(Nid(index as u32));
                 }
             }
-            let mut plug = Plug::new(&self.queue);
             for (i, nids) in by_log.iter().enumerate() {
                 let log = [Log::HotNode, Log::WarmNode, Log::ColdNode][i];
                 let mut rest = &nids[..];
                 while !rest.is_empty() {
-                    let n = self.write_node_run(log, rest, &mut plug, wbc)?;
+                    let n = self.write_node_run(log, rest, wbc)?;
                     rest = &rest[n..];
                 }
             }
@@ -52,13 +52,7 @@ impl F2fs {
     }
 
     /// Writes the first nodes of `nids` to one run of blocks; how many.
-    fn write_node_run(
-        &self,
-        log: Log,
-        nids: &[Nid],
-        plug: &mut Plug<'_>,
-        wbc: &mut WritebackControl,
-    ) -> Result<usize> {
+    fn write_node_run(&self, log: Log, nids: &[Nid], wbc: &mut WritebackControl) -> Result<usize> {
         let versions = self.nat.versions(nids);
         let a = self.allocate(log, nids.len() as u32, |i| RawSummary {
             nid: nids[i as usize].0.into(),
@@ -83,51 +77,22 @@ impl F2fs {
         freed.extend(moves.iter().zip(&olds).filter(|(_, old)| old.is_none()).map(|(m, _)| m.1));
         freed.sort_unstable();
         self.guard(self.sit.invalidate(&freed))?;
-        self.submit_nodes(&nids[..n], a.start, taken, log, plug);
+        for (i, seg) in taken.into_iter().enumerate() {
+            if let Some(seg) = seg {
+                let pages = Pages { inode: self.node_inode.clone(), index: nids[i].0 as u64, pages: 1 };
+                self.write_io.add(
+                    &self.stats,
+                    log,
+                    a.start.plus(i as u32),
+                    vec![seg],
+                    pages,
+                    BioFlags::empty(),
+                );
+            }
+        }
         wbc.written += n as u64;
         wbc.nr_to_write = wbc.nr_to_write.saturating_sub(n as u64);
         Ok(n)
-    }
-
-    fn submit_nodes(
-        &self,
-        nids: &[Nid],
-        start: BlockAddr,
-        taken: Vec<Option<Segment>>,
-        log: Log,
-        plug: &mut Plug<'_>,
-    ) {
-        let mut run: (BlockAddr, Vec<Nid>, Vec<Segment>) = (start, Vec::new(), Vec::new());
-        let mut send = |run: (BlockAddr, Vec<Nid>, Vec<Segment>)| {
-            if run.1.is_empty() {
-                return;
-            }
-            self.stats.bio(log.kind(), run.1.len() as u64);
-            let inode = self.node_inode.clone();
-            let nids = run.1;
-            plug.add(Bio::write(run.0.sector(), run.2, BioFlags::META).on_end(move |r, _| {
-                let failed = r.err().map(|_| ErrorKind::Io);
-                nids.iter().for_each(|n| inode.mapping.end_writeback(n.0 as u64, 1, failed));
-            }));
-        };
-        let max = self.queue.limits().max_segments;
-        for (i, seg) in taken.into_iter().enumerate() {
-            let here = start.plus(i as u32);
-            match seg {
-                Some(s) => {
-                    if run.1.is_empty() {
-                        run.0 = here;
-                    }
-                    run.1.push(nids[i]);
-                    run.2.push(s);
-                }
-                None => send(std::mem::replace(&mut run, (here, Vec::new(), Vec::new()))),
-            }
-            if run.1.len() == max {
-                send(std::mem::replace(&mut run, (here, Vec::new(), Vec::new())));
-            }
-        }
-        send(run);
     }
 
     /// Sets what a node says of its place in the log, and an inode's checksum over that.

@@ -107,6 +107,12 @@ impl F2fs {
             cp,
             orphans,
         }));
+        let weak = Arc::downgrade(&fs);
+        fs.bdi.set_submit_pending(move || {
+            if let Some(fs) = weak.upgrade() {
+                fs.write_io.submit_all(&fs.stats);
+            }
+        });
         if fs.why_read_only().is_none() {
             fs.recover_orphans()?;
         }

@@ -8,6 +8,7 @@ use crate::raw::*;
 use crate::sit::Sit;
 use crate::stats::Counters;
 use crate::units::{BlockAddr, Nid};
+use crate::write_io::WriteIo;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -63,6 +64,7 @@ pub struct F2fs {
     pub(crate) nat: Nat,
     pub(crate) sit: Sit,
     pub(crate) cursegs: Cursegs,
+    pub(crate) write_io: WriteIo,
     pub(crate) ckpt: Mutex<CpState>,
     /// One checkpoint at a time.
     pub(crate) cp_mutex: Mutex<()>,
@@ -111,7 +113,6 @@ impl F2fs {
         F2fs {
             ckpt: Mutex::new(&CP_STATE, CpState { cp: p.cp, node_version }),
             sb: p.sb,
-            queue: p.queue,
             bdi: p.bdi,
             read_only: p.read_only,
             meta: p.meta,
@@ -119,6 +120,8 @@ impl F2fs {
             nat: p.nat,
             sit: p.sit,
             cursegs: p.cursegs,
+            write_io: WriteIo::new(p.queue.clone()),
+            queue: p.queue,
             cp_mutex: Mutex::new(&CP_MUTEX, ()),
             cp_rwsem: RwLock::new(&CP_RWSEM, ()),
             node_write: Mutex::new(&NODE_WRITE, ()),

@@ -3,7 +3,7 @@
 use crate::inode::Inode;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tidegate_block::PAGE_SIZE;
 use tidegate_rt::{Condvar, LockClass, Mutex, WaitQueue, clock, trace};
@@ -26,7 +26,7 @@ pub struct MemoryLimits {
 
 impl Default for MemoryLimits {
     fn default() -> Self {
-        MemoryLimits { cache: 96 << 20, dirty: 48 << 20, background: 8 << 20, inodes: 16_384 }
+        MemoryLimits { cache: 64 << 20, dirty: 32 << 20, background: 8 << 20, inodes: 8192 }
     }
 }
 
@@ -80,6 +80,8 @@ pub struct Bdi {
     throttled: WaitQueue,
     /// A whole pass could write nothing: waiting for it would be for ever.
     pub(crate) stuck: AtomicBool,
+    /// Sends what a file system has placed but not submitted yet.
+    submit_pending: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Mappings with pages, in the order the reclaim hand visits them.
     clock: Mutex<VecDeque<Weak<Inode>>>,
 }
@@ -96,8 +98,22 @@ impl Bdi {
             flusher: Condvar::new(),
             throttled: WaitQueue::new(),
             stuck: AtomicBool::new(false),
+            submit_pending: OnceLock::new(),
             clock: Mutex::new(&CLOCK, VecDeque::new()),
         })
+    }
+
+    /// A file system that gathers bios says how to send them. Called before anybody waits for write-back,
+    /// with no lock of the page cache held.
+    pub fn set_submit_pending(&self, f: impl Fn() + Send + Sync + 'static) {
+        let _ = self.submit_pending.set(Box::new(f));
+    }
+
+    /// Sends what is placed but not submitted.
+    pub fn submit_pending(&self) {
+        if let Some(f) = self.submit_pending.get() {
+            f();
+        }
     }
 
     /// The memory limits.

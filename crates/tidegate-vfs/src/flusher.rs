@@ -93,6 +93,7 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, all: bool, sync_all: bool) -> u64 {
             break;
         }
     }
+    bdi.submit_pending();
     written
 }
 

@@ -422,6 +422,7 @@ impl AddressSpace {
         if self.nr_writeback() == 0 {
             return;
         }
+        self.bdi.submit_pending();
         for id in self.chunk_ids(start, end) {
             let m = range_mask(id, start, end);
             self.idle.wait_until(|| self.peek(id, |c| c.writeback & m == 0).unwrap_or(true));
