@@ -78,7 +78,8 @@ impl F2fs {
     fn write_dirty_dirs(&self) -> Result<()> {
         let dirs: Vec<_> = self.dirty_dirs.lock().values().cloned().collect();
         for d in dirs {
-            self.write_data(&d, &mut WritebackControl::background(u64::MAX))?;
+            let _op = self.cp_rwsem.read();
+            self.write_data_locked(&d, &mut WritebackControl::background(u64::MAX))?;
         }
         Ok(())
     }

@@ -104,6 +104,11 @@ fn has_checksum(sb: &Superblock, page: &[u8]) -> bool {
         && u16::from_le_bytes([page[I_ADDR_OFFSET], page[I_ADDR_OFFSET + 1]]) as usize >= 12
 }
 
+/// Whether an inode block as it was read has no checksum, or the right one.
+pub(crate) fn checksum_holds(sb: &Superblock, page: &[u8]) -> bool {
+    !has_checksum(sb, page) || checksum(sb, page) == word(page, I_CHKSUM_OFFSET / 4)
+}
+
 /// Sets an inode block's checksum if it has one.
 pub(crate) fn set_checksum(sb: &Superblock, page: &mut [u8]) {
     if has_checksum(sb, page) {
@@ -130,13 +135,6 @@ impl F2fs {
         let page = run.bytes();
         if ino_of(page) != nid || nid_of(page).0 != nid || ofs_of(page) != 0 {
             return Err(bad("its node is not an inode"));
-        }
-        // Dirty pages get their checksum as they are written.
-        if self.node_inode.mapping.nr_dirty() == 0 && has_checksum(&self.sb, page) {
-            let stored = word(page, I_CHKSUM_OFFSET / 4);
-            if checksum(&self.sb, page) != stored {
-                return Err(bad("the checksum does not match"));
-            }
         }
         let raw = RawInode::ref_from_prefix(page).map_err(|_| bad("short"))?.0;
         let file_type =

@@ -105,6 +105,9 @@ impl F2fs {
                 nid_of(&buf)
             )));
         }
+        if ofs_of(&buf) == 0 && !crate::inode::checksum_holds(&self.sb, &buf) {
+            return Err(Error::corrupt(format!("inode {nid}: the checksum does not match")));
+        }
         Ok(PageRun { buf: Arc::new(buf), first: 0, pages: 1 })
     }
 

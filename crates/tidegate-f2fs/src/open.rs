@@ -157,7 +157,7 @@ fn internal_inode(ino: u32, bdi: &Arc<Bdi>, shards: usize) -> Arc<Inode> {
         flags: 0,
     };
     let parts = InodeParts { ino: Ino(ino as u64), attr, private: Box::new(()) };
-    Arc::new(Inode::new(parts, bdi.clone(), shards))
+    Arc::new(Inode::internal(parts, bdi.clone(), shards))
 }
 
 /// Why this volume may not be changed, if so.

@@ -222,5 +222,6 @@ impl Bdi {
             let i = l.b_dirty.pop_front();
             l.b_io.extend(i);
         }
+        l.b_io.make_contiguous().sort_by_key(|i| i.internal);
     }
 }

@@ -168,7 +168,7 @@ impl File {
             self.ra_window.store(RA_MIN, Relaxed);
             wanted
         };
-        let pages = pages.min(RA_MAX.max(wanted.min(RA_MAX))).min(end - index);
+        let pages = pages.min(RA_MAX).min(end - index);
         let (_, missing) = self.inode.mapping.residency(index, pages);
         self.vfs.fill(&self.inode, index, missing)
     }

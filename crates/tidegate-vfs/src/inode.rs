@@ -28,6 +28,8 @@ pub struct Inode {
     opens: AtomicU32,
     /// The inode is freed on the volume; changed under `i_lock`.
     freed: AtomicBool,
+    /// Belongs to the file system itself (nodes, metadata): written after what makes it dirty.
+    pub(crate) internal: bool,
     /// On one of the bdi's lists.
     pub(crate) listed: AtomicBool,
     /// When it was first dirtied since last written, on the monotonic clock.
@@ -48,10 +50,17 @@ impl Inode {
             private: parts.private,
             opens: AtomicU32::new(0),
             freed: AtomicBool::new(false),
+            internal: false,
             listed: AtomicBool::new(false),
             dirtied_when: AtomicU64::new(0),
             referenced: AtomicBool::new(true),
         }
+    }
+
+    /// The same for an inode that holds the file system's own pages. A write-back pass takes it last,
+    /// since writing files changes what is in it.
+    pub fn internal(parts: InodeParts, bdi: Arc<Bdi>, shards: usize) -> Self {
+        Inode { internal: true, ..Self::new(parts, bdi, shards) }
     }
 
     /// The attributes, under `i_lock`.
