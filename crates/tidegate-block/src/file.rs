@@ -64,13 +64,18 @@ pub const URING_KNOB: &str = "TIDEGATE_IO_URING";
 /// Every message begins with the path and says what is in the way.
 pub fn open(path: &Path, options: OpenOptions) -> Result<Arc<dyn Device>, OpenError> {
     let io = FileIo::open(path, options)?;
-    if options.backend == Backend::Threads {
+    let refused = std::env::var_os(URING_KNOB).is_some_and(|v| v == "refuse");
+    choose(io, options.backend, refused)
+}
+
+/// Puts a backend on an opened file; `refused` stands for a kernel that does not give out rings.
+fn choose(io: FileIo, backend: Backend, refused: bool) -> Result<Arc<dyn Device>, OpenError> {
+    if backend == Backend::Threads {
         return Ok(Arc::new(ThreadDevice::new(io)));
     }
-    let refused = std::env::var_os(URING_KNOB).is_some_and(|v| v == "refuse");
     match if refused { Err((io, Errno::PERM)) } else { UringDevice::new(io) } {
         Ok(d) => Ok(Arc::new(d)),
-        Err((io, _)) if options.backend == Backend::Auto => Ok(Arc::new(ThreadDevice::new(io))),
+        Err((io, _)) if backend == Backend::Auto => Ok(Arc::new(ThreadDevice::new(io))),
         Err((io, e)) => Err(OpenError::Os(format!("{}: io_uring", io.name), e.into())),
     }
 }
@@ -273,6 +278,16 @@ mod tests {
     #[test]
     fn threads_backend_does_io() {
         exercise(Backend::Threads);
+    }
+
+    #[test]
+    fn a_refused_ring_falls_back_to_threads() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |name| FileIo::open(&dir.path().join(name), OpenOptions { create: Some(4096), ..Default::default() });
+        let device = choose(open("a").unwrap(), Backend::Auto, true).unwrap();
+        assert_eq!(device.backend(), "threads");
+        let e = choose(open("b").unwrap(), Backend::Uring, true).err().unwrap().to_string();
+        assert!(e.contains("io_uring"), "{e}");
     }
 
     #[test]
