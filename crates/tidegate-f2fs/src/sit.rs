@@ -263,10 +263,7 @@ impl Sit {
         }
         if let Some(segno) = fallback {
             s.free_segments -= 1;
-            self.leave(&mut s, log)?;
-            s.current[log] = segno;
-            // From now on it is in use, even if every block in it is freed again before a checkpoint.
-            s.dirty.insert(segno);
+            self.enter(&mut s, log, segno)?;
         }
         Ok(fallback.map(SegNo))
     }
@@ -289,13 +286,16 @@ impl Sit {
         Ok(true)
     }
 
-    /// A log leaves its segment: if all in it was freed meanwhile, the next checkpoint frees the segment.
-    fn leave(&self, s: &mut SitState, log: usize) -> Result<()> {
-        let old = s.current[log];
+    /// A log goes on to `segno`, which is in use from now on whatever happens to the blocks in it. If
+    /// all in the segment it leaves was freed meanwhile, the next checkpoint frees that one.
+    fn enter(&self, s: &mut SitState, log: usize, segno: u32) -> Result<()> {
+        let old = std::mem::replace(&mut s.current[log], segno);
         if self.entry(s, old)?.valid == 0 {
             s.dirty.insert(old);
             s.prefree += 1;
         }
+        self.entry(s, segno)?.log = log as u8;
+        s.dirty.insert(segno);
         Ok(())
     }
 
@@ -319,8 +319,7 @@ impl Sit {
         }
         s.victim_hint = (s.victim_hint + VICTIM_SCAN) % n;
         if let Some((_, segno)) = best {
-            self.leave(&mut s, log)?;
-            s.current[log] = segno;
+            self.enter(&mut s, log, segno)?;
         }
         Ok(best.map(|b| SegNo(b.1)))
     }

@@ -1,45 +1,16 @@
 //! A volume made by mkfs.f2fs, filled and changed by us, judged by fsck.f2fs.
 
-use std::path::Path;
-use std::process::Command;
-use std::sync::Arc;
-use tidegate_block::{QueueLimits, RequestQueue, file};
-use tidegate_f2fs::{F2fs, F2fsOptions};
+mod util;
+
 use tidegate_vfs::*;
-
-fn mount(path: &Path) -> Arc<Vfs> {
-    let dev = file::open(path, Default::default()).unwrap();
-    let queue = Arc::new(RequestQueue::new(dev, QueueLimits::default()));
-    let bdi = Bdi::new(MemoryLimits::default());
-    let fs = F2fs::open(queue, bdi.clone(), F2fsOptions::default()).unwrap();
-    assert_eq!(FileSystem::read_only(&*fs), None);
-    Vfs::mount(fs, bdi, MountOptions::default()).unwrap()
-}
-
-fn fsck(path: &Path) {
-    let out = Command::new("fsck.f2fs").arg("--dry-run").arg(path).output().unwrap();
-    let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success() && !text.contains("[Fail]") && !text.contains("ASSERT"), "{text}");
-}
-
-fn make_image(dir: &Path, features: &str) -> std::path::PathBuf {
-    let path = dir.join("a.img");
-    std::fs::File::create(&path).unwrap().set_len(256 << 20).unwrap();
-    let mut c = Command::new("mkfs.f2fs");
-    c.arg("-q");
-    if !features.is_empty() {
-        c.args(["-O", features]);
-    }
-    assert!(c.arg(&path).status().unwrap().success());
-    path
-}
+use util::{fsck, make_image, mount};
 
 fn fill(features: &str) {
     if xtask::oracle::skip_or_fail("mkfs.f2fs") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let path = make_image(dir.path(), features);
+    let path = make_image(dir.path(), 256 << 20, features);
     let root = &Cred::ROOT;
     let v = mount(&path);
     let top = v.root().unwrap();

@@ -1,0 +1,76 @@
+//! A volume filled to the last block: errors come to who writes, nothing is lost, deleting works.
+
+mod util;
+
+use tidegate_vfs::*;
+use util::{fsck, make_image, mount};
+
+const ROOT: &Cred = &Cred::ROOT;
+
+fn read_all(v: &std::sync::Arc<Vfs>, path: &str) -> Vec<u8> {
+    let f = v.open_path(ROOT, path.as_bytes(), OpenFlags::READ, 0).unwrap();
+    let mut b = vec![0; f.size() as usize];
+    assert_eq!(f.read_at(0, &mut b).unwrap(), b.len());
+    b
+}
+
+#[test]
+fn filling_overwriting_and_emptying() {
+    if xtask::oracle::skip_or_fail("mkfs.f2fs") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = make_image(dir.path(), 100 << 20, "");
+    let v = mount(&path);
+    let mut written = 0;
+    let piece = vec![3u8; 300_000];
+    let err = loop {
+        let name = format!("/f{written}");
+        let f = match v.open_path(ROOT, name.as_bytes(), OpenFlags::WRITE | OpenFlags::CREATE, 0o644) {
+            Ok(f) => f,
+            Err(e) => break e,
+        };
+        if let Err(e) = f.write_at(0, &piece) {
+            break e;
+        }
+        f.fsync(false).unwrap();
+        written += 1;
+    };
+    assert_eq!(err.kind(), ErrorKind::NoSpace, "{err}");
+    assert!(written > 100, "{written}");
+    // Random overwrites of a full volume: no new space, so every one must succeed.
+    let mut seed = 7u64;
+    for _ in 0..3000 {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1);
+        let n = (seed >> 33) % written;
+        let at = (seed >> 20) % 70 * 4096;
+        let f = v.open_path(ROOT, format!("/f{n}").as_bytes(), OpenFlags::WRITE, 0).unwrap();
+        f.write_at(at, &[n as u8; 4096]).unwrap();
+        if seed >> 60 == 0 {
+            f.fsync(false).unwrap();
+        }
+    }
+    v.sync().unwrap();
+    for n in 0..written {
+        let b = read_all(&v, &format!("/f{n}"));
+        assert!(b.iter().all(|&x| x == 3 || x == n as u8), "f{n}");
+    }
+    v.unmount().unwrap();
+    drop(v);
+    fsck(&path);
+
+    let v = mount(&path);
+    let top = v.root().unwrap();
+    for n in 0..written {
+        v.unlink(ROOT, &top, format!("f{n}").as_bytes()).unwrap();
+    }
+    let f = v.open_path(ROOT, b"/again", OpenFlags::WRITE | OpenFlags::CREATE, 0o644).unwrap();
+    for i in 0..40 {
+        f.write_at(i << 20, &vec![9; 1 << 20]).unwrap();
+    }
+    f.fsync(false).unwrap();
+    drop(f);
+    v.unmount().unwrap();
+    drop(v);
+    fsck(&path);
+}

@@ -1,0 +1,38 @@
+//! What the tests share.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use tidegate_block::{QueueLimits, RequestQueue, file};
+use tidegate_f2fs::{F2fs, F2fsOptions};
+use tidegate_vfs::*;
+
+/// Mounts an image for writing.
+pub fn mount(path: &Path) -> Arc<Vfs> {
+    let dev = file::open(path, Default::default()).unwrap();
+    let queue = Arc::new(RequestQueue::new(dev, QueueLimits::default()));
+    let bdi = Bdi::new(MemoryLimits::default());
+    let fs = F2fs::open(queue, bdi.clone(), F2fsOptions::default()).unwrap();
+    assert_eq!(FileSystem::read_only(&*fs), None);
+    Vfs::mount(fs, bdi, MountOptions::default()).unwrap()
+}
+
+/// Panics unless stock fsck calls the image clean.
+pub fn fsck(path: &Path) {
+    let out = Command::new("fsck.f2fs").arg("--dry-run").arg(path).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success() && !text.contains("[Fail]") && !text.contains("ASSERT"), "{text}");
+}
+
+/// An image of `size` bytes made by stock mkfs with `features`.
+pub fn make_image(dir: &Path, size: u64, features: &str) -> std::path::PathBuf {
+    let path = dir.join("a.img");
+    std::fs::File::create(&path).unwrap().set_len(size).unwrap();
+    let mut c = Command::new("mkfs.f2fs");
+    c.arg("-q");
+    if !features.is_empty() {
+        c.args(["-O", features]);
+    }
+    assert!(c.arg(&path).status().unwrap().success());
+    path
+}
