@@ -65,7 +65,7 @@ fn filling_overwriting_and_emptying() {
         v.unlink(ROOT, &top, format!("f{n}").as_bytes()).unwrap();
     }
     let f = v.open_path(ROOT, b"/again", OpenFlags::WRITE | OpenFlags::CREATE, 0o644).unwrap();
-    for i in 0..40 {
+    for i in 0..30 {
         f.write_at(i << 20, &vec![9; 1 << 20]).unwrap();
     }
     f.fsync(false).unwrap();

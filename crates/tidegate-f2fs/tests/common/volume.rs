@@ -1,0 +1,134 @@
+//! Small volumes in memory, formatted by the reference tool, opened by the engine, judged by the
+//! reference checker.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use tidegate_block::{Device, MemoryDevice, QueueLimits, RequestQueue};
+use tidegate_f2fs::{F2fs, F2fsOptions};
+use tidegate_rt::Timespec;
+use tidegate_vfs::{Bdi, FileSystem, MemoryLimits, MountOptions, Result, Vfs};
+
+/// Every feature that is written.
+pub const FEATURES: &str = "extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,sb_checksum,lost_found";
+
+const PIECE: usize = 64 << 10;
+
+/// The parts of an image that are not zero, and its size.
+#[derive(Clone, Default)]
+pub struct Image {
+    pub size: u64,
+    pub parts: Vec<(u64, Vec<u8>)>,
+}
+
+impl Image {
+    /// Reads a device through `read`, which fills a buffer from a position.
+    fn gather(size: u64, mut read: impl FnMut(u64, &mut [u8])) -> Image {
+        let mut image = Image { size, parts: Vec::new() };
+        let mut buf = vec![0; PIECE];
+        for at in (0..size).step_by(PIECE) {
+            let part = &mut buf[..(size - at).min(PIECE as u64) as usize];
+            read(at, part);
+            if part.iter().any(|&b| b != 0) {
+                image.parts.push((at, part.to_vec()));
+            }
+        }
+        image
+    }
+
+    /// What a device holds.
+    pub fn of(device: &MemoryDevice) -> Image {
+        Self::gather(device.size(), |at, to| device.read_at(at, to))
+    }
+
+    /// What a file holds.
+    pub fn load(path: &Path) -> Image {
+        let file = File::open(path).unwrap();
+        let size = file.metadata().unwrap().len();
+        Self::gather(size, |at, to| file.read_exact_at(to, at).unwrap())
+    }
+
+    /// Writes it to a sparse file.
+    pub fn save(&self, path: &Path) {
+        let file = File::create(path).unwrap();
+        file.set_len(self.size).unwrap();
+        for (at, part) in &self.parts {
+            file.write_all_at(part, *at).unwrap();
+        }
+    }
+
+    /// A device of its own with this content.
+    pub fn device(&self) -> Arc<MemoryDevice> {
+        let device = MemoryDevice::new(self.size);
+        for (at, part) in &self.parts {
+            device.write_at(*at, part);
+        }
+        Arc::new(device)
+    }
+}
+
+/// Formats a file with the reference tool.
+pub fn mkfs(path: &Path, mib: u64, features: &str) {
+    File::create(path).unwrap().set_len(mib << 20).unwrap();
+    let mut command = Command::new(xtask::oracle::require("mkfs.f2fs").unwrap());
+    command.arg("-q");
+    if !features.is_empty() {
+        command.args(["-O", features]);
+    }
+    let out = command.arg(path).output().unwrap();
+    assert!(out.status.success(), "mkfs.f2fs: {}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// A fresh volume as the reference tool makes it; made once for each size and set of features.
+pub fn template(mib: u64, features: &'static str) -> Image {
+    static MADE: Mutex<Option<HashMap<(u64, &'static str), Image>>> = Mutex::new(None);
+    let mut made = MADE.lock().unwrap();
+    let known = made.get_or_insert_default();
+    known
+        .entry((mib, features))
+        .or_insert_with(|| {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("template.img");
+            mkfs(&path, mib, features);
+            Image::load(&path)
+        })
+        .clone()
+}
+
+/// Opens and mounts what a device holds.
+pub fn mount_with(
+    device: Arc<dyn Device>,
+    limits: MemoryLimits,
+    options: F2fsOptions,
+    mount: MountOptions,
+) -> Result<Arc<Vfs>> {
+    let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
+    let bdi = Bdi::new(limits);
+    let fs = F2fs::open(queue, bdi.clone(), options)?;
+    Vfs::mount(fs, bdi, mount)
+}
+
+/// Mounts a volume that must come up for writing, with every change at `time`.
+pub fn mount_rw(device: Arc<dyn Device>, limits: MemoryLimits, time: Timespec) -> Result<Arc<Vfs>> {
+    let mount = MountOptions { noatime: false, fixed_time: Some(time) };
+    let vfs = mount_with(device, limits, F2fsOptions::default(), mount)?;
+    assert_eq!(FileSystem::read_only(&**vfs.fs()), None, "a good volume came up read-only");
+    Ok(vfs)
+}
+
+/// What the reference checker has against the volume.
+pub fn fsck(device: &MemoryDevice) -> std::result::Result<(), String> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("checked.img");
+    Image::of(device).save(&path);
+    xtask::golden::fsck_f2fs(&path).map_err(|e| {
+        // A failing volume is worth keeping when somebody asks for it.
+        if let Some(keep) = std::env::var_os("TIDEGATE_KEEP") {
+            std::fs::copy(&path, keep).unwrap();
+        }
+        format!("{e:#}")
+    })
+}
