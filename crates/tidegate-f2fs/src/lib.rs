@@ -37,6 +37,7 @@ pub mod info;
 mod inline;
 mod inode;
 mod meta;
+pub mod mkfs;
 mod namei;
 mod nat;
 mod node;
