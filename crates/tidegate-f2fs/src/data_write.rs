@@ -12,6 +12,9 @@ use tidegate_block::{BioFlags, PAGE_SIZE, PageBuf, Segment};
 use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
 use tidegate_vfs::{ErrorKind, FileType, Inode, Result, WritebackControl};
 
+/// fsync of at most this many dirty pages writes them where they are (`min_fsync_blocks`).
+const MIN_FSYNC_BLOCKS: u64 = 8;
+
 impl F2fs {
     /// Writes an inode's dirty pages out; does not wait for them. No lock held by the caller.
     ///
@@ -44,6 +47,8 @@ impl F2fs {
     pub(crate) fn write_data_locked(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
         let tag = if wbc.sync_all { Tag::ToWrite } else { Tag::Dirty };
         let max = self.queue.limits().max_segments.min(PageBuf::MAX_PAGES);
+        // Few pages for fsync: where they are, no node has to be written for them.
+        let in_place = wbc.fsync.is_some_and(|d| d || inode.mapping.nr_dirty() <= MIN_FSYNC_BLOCKS);
         let mut at = wbc.start;
         while wbc.nr_to_write > 0 {
             match inode.mapping.take_dirty(at, wbc.end, tag, max) {
@@ -56,7 +61,7 @@ impl F2fs {
                     at = run.index + run.pages as u64;
                     wbc.written += run.pages as u64;
                     wbc.nr_to_write = wbc.nr_to_write.saturating_sub(run.pages as u64);
-                    self.write_run(inode, run, wbc.sync_all)?;
+                    self.write_run(inode, run, wbc.sync_all, in_place)?;
                 }
             }
         }
@@ -67,14 +72,14 @@ impl F2fs {
     }
 
     /// Places a run of pages and submits it. On an error what was not placed is dirty again.
-    fn write_run(&self, inode: &Arc<Inode>, run: DirtyRun, sync: bool) -> Result<()> {
+    fn write_run(&self, inode: &Arc<Inode>, run: DirtyRun, sync: bool, in_place: bool) -> Result<()> {
         let DirtyRun { index, pages, segments } = run;
         let mut segments = Segments { list: segments.into(), bytes_used: 0 };
         let mut done = 0;
         let flags = if sync { BioFlags::SYNC } else { BioFlags::BACKGROUND };
         while done < pages {
             let at = index + done as u64;
-            match self.place_run(inode, at, pages - done) {
+            match self.place_run(inode, at, pages - done, in_place) {
                 Ok((blk, n)) => {
                     let part = segments.take(n);
                     if let Some(blk) = blk {
@@ -97,7 +102,13 @@ impl F2fs {
 
     /// Decides where pages from `index` on go and makes the block map say so: the first block and how
     /// many pages go there in one piece. `None` for pages that have no place any more.
-    fn place_run(&self, inode: &Inode, index: u64, pages: usize) -> Result<(Option<BlockAddr>, usize)> {
+    fn place_run(
+        &self,
+        inode: &Inode,
+        index: u64,
+        pages: usize,
+        in_place: bool,
+    ) -> Result<(Option<BlockAddr>, usize)> {
         let mut map = fi(inode).map.lock();
         let d = match self.find_dnode(inode, index)? {
             Found::At(d) => d,
@@ -111,7 +122,7 @@ impl F2fs {
         for a in &olds[..n] {
             self.check_data_addr(*a, inode.ino.0)?;
         }
-        if self.in_place(inode, olds[0]) {
+        if self.stays_in_place(inode, olds[0], in_place) {
             let n = (0..n).take_while(|i| olds[*i].0 == olds[0].0 + *i as u32).count();
             self.stats.in_place.fetch_add(n as u64, Relaxed);
             return Ok((Some(olds[0]), n));
@@ -138,13 +149,12 @@ impl F2fs {
         Ok((a.start, a.blocks as usize))
     }
 
-    /// The in-place-update policy: files only, and only where a new place is hard to find or where
-    /// fdatasync then has no node to write.
-    fn in_place(&self, inode: &Inode, old: BlockAddr) -> bool {
+    /// The in-place-update policy: files only, and only for fsync or where a new place is hard to find.
+    fn stays_in_place(&self, inode: &Inode, old: BlockAddr, wanted: bool) -> bool {
         if !old.is_data() || inode.file_type != FileType::Regular {
             return false;
         }
-        fi(inode).need_ipu.load(Relaxed) || self.sit.free_segments().0 <= self.ssr_threshold()
+        wanted || self.sit.free_segments().0 <= self.ssr_threshold()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::node::{ino_of, nid_of, ofs_of, set_word, word};
 use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::units::{BlockAddr, Nid};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use tidegate_rt::{LockClass, Mutex, Timespec};
 use tidegate_vfs::{Attr, DeviceNumber, Error, ErrorKind, FileType, Ino, Inode, InodeParts, Result};
 use zerocopy::{FromBytes, IntoBytes};
@@ -35,8 +35,6 @@ pub(crate) struct F2fsInode {
     /// 4-byte words that the inline xattr area takes from its end.
     pub inline_xattr_words: usize,
     pub compressed: bool,
-    /// fdatasync wants its pages written where they are.
-    pub need_ipu: AtomicBool,
 }
 
 impl F2fsInode {
@@ -152,7 +150,6 @@ impl F2fs {
             extra_words,
             inline_xattr_words,
             compressed: raw.i_flags.get() & FS_COMPR_FL != 0,
-            need_ipu: AtomicBool::new(false),
         };
         self.check_inode(raw, file_type, &private).map_err(bad)?;
         *private.map.lock() = ExtentCache::new(self.stored_extent(raw, file_type));

@@ -10,7 +10,7 @@ use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::units::Nid;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_block::{Bio, BioFlags, PageBuf, Segment};
 use tidegate_rt::{Mutex, Timespec};
 use tidegate_vfs::fs::Rename;
@@ -80,7 +80,6 @@ impl F2fs {
             extra_words: if extra { EXTRA_ISIZE / 4 } else { 0 },
             inline_xattr_words: DEFAULT_INLINE_XATTR_ADDRS,
             compressed: false,
-            need_ipu: AtomicBool::new(false),
         };
         match new.file_type {
             FileType::Directory => {

@@ -232,7 +232,7 @@ impl File {
         if self.vfs.fs.read_only().is_some() {
             return Ok(());
         }
-        let wrote = self.vfs.write_and_wait(&self.inode, 0, u64::MAX);
+        let wrote = self.vfs.write_and_wait(&self.inode, datasync);
         self.inode.mapping.check_error(&self.errseq_seen)?;
         wrote?;
         self.vfs.fs.fsync(&self.inode, datasync)
@@ -262,11 +262,11 @@ impl Vfs {
         Ok(())
     }
 
-    /// Writes the pages `start..end` of an inode and waits for them.
-    pub(crate) fn write_and_wait(&self, inode: &Arc<Inode>, start: u64, end: u64) -> Result<()> {
-        let mut wbc = WritebackControl { start, end, ..WritebackControl::sync() };
+    /// Writes an inode's pages for fsync or fdatasync and waits for them.
+    fn write_and_wait(&self, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
+        let mut wbc = WritebackControl { fsync: Some(datasync), ..WritebackControl::sync() };
         let r = if inode.mapping.nr_dirty() > 0 { self.fs.writepages(inode, &mut wbc) } else { Ok(()) };
-        inode.mapping.wait_writeback(start, end);
+        inode.mapping.wait_writeback(0, u64::MAX);
         r
     }
 }

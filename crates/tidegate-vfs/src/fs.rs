@@ -24,6 +24,8 @@ pub struct InodeParts {
 pub struct WritebackControl {
     /// Somebody waits for all of it (`WB_SYNC_ALL`): pages still under write-back are waited for.
     pub sync_all: bool,
+    /// For fsync (`Some(false)`) or fdatasync (`Some(true)`) of this inode.
+    pub fsync: Option<bool>,
     /// Pages left to write; a pass that is not `sync_all` ends when it is used up.
     pub nr_to_write: u64,
     /// First page of the range.
@@ -37,7 +39,14 @@ pub struct WritebackControl {
 impl WritebackControl {
     /// A pass over everything that somebody waits for.
     pub fn sync() -> Self {
-        WritebackControl { sync_all: true, nr_to_write: u64::MAX, start: 0, end: u64::MAX, written: 0 }
+        WritebackControl {
+            sync_all: true,
+            fsync: None,
+            nr_to_write: u64::MAX,
+            start: 0,
+            end: u64::MAX,
+            written: 0,
+        }
     }
 
     /// A pass of at most `pages` pages that nobody waits for.
