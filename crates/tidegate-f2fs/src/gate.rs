@@ -148,8 +148,10 @@ impl Superblock {
         rule(end < BlockAddr::COMPRESS.0 as u64, "superblock: more blocks than addresses")?;
         let sits = self.sit_blocks as u64 * SIT_ENTRY_PER_BLOCK as u64;
         rule(sits >= self.main_segments as u64, "superblock: the SIT is too small for the main area")?;
+        // A volume packed to be read only keeps no record of who owns its blocks.
+        let packed = self.features.contains(Features::RO);
         rule(
-            seg(r.segment_count_ssa.get()) >= self.main_segments as u64,
+            packed || seg(r.segment_count_ssa.get()) >= self.main_segments as u64,
             "superblock: the SSA is too small",
         )?;
         rule(self.cp_payload < BLOCKS_PER_SEG - 10, "superblock: cp_payload")?;
@@ -302,7 +304,7 @@ impl Checkpoint {
         let mut segs: Vec<u32> =
             (0..3).flat_map(|i| [r.cur_node_segno[i].get(), r.cur_data_segno[i].get()]).collect();
         segs.sort_unstable();
-        if segs.windows(2).any(|w| w[0] == w[1]) {
+        if segs.windows(2).any(|w| w[0] == w[1]) && !sb.features.contains(Features::RO) {
             return fail("two logs share a segment");
         }
         let blocks = sb.main_segments as u64 * BLOCKS_PER_SEG as u64;

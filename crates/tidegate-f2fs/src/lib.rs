@@ -23,6 +23,7 @@
 //! `sentry_lock` 510 → `stat_lock` 520 → `ckpt` 560 → `io_rwsem` 570.
 #![forbid(unsafe_code)]
 
+pub mod check;
 mod checkpoint;
 mod curseg;
 mod data;

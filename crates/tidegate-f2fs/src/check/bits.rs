@@ -1,0 +1,39 @@
+//! A bitmap that takes memory only where bits are set.
+
+/// Bits in a piece: one segment's blocks, so that a piece is what a SIT entry describes.
+pub(super) const PIECE_BITS: usize = 512;
+type Piece = [u64; PIECE_BITS / 64];
+
+/// A bitmap in pieces of 512 bits.
+pub(super) struct LazyBits {
+    pieces: Vec<Option<Box<Piece>>>,
+}
+
+impl LazyBits {
+    /// `bits` clear bits.
+    pub(super) fn new(bits: u64) -> Self {
+        LazyBits { pieces: vec![None; (bits as usize).div_ceil(PIECE_BITS)] }
+    }
+
+    /// Sets bit `n`; whether it was clear before. Bits out of range count as set.
+    pub(super) fn set(&mut self, n: u32) -> bool {
+        let (piece, at) = (n as usize / PIECE_BITS, n as usize % PIECE_BITS);
+        let Some(slot) = self.pieces.get_mut(piece) else { return false };
+        let word = &mut slot.get_or_insert_default()[at / 64];
+        let bit = 1u64 << (at % 64);
+        let fresh = *word & bit == 0;
+        *word |= bit;
+        fresh
+    }
+
+    /// Whether bit `n` is set.
+    pub(super) fn get(&self, n: u32) -> bool {
+        let at = n as usize % PIECE_BITS;
+        self.piece(n as usize / PIECE_BITS).is_some_and(|p| p[at / 64] >> (at % 64) & 1 != 0)
+    }
+
+    /// Piece `n`; none when all its bits are clear.
+    pub(super) fn piece(&self, n: usize) -> Option<&Piece> {
+        self.pieces.get(n)?.as_deref()
+    }
+}
