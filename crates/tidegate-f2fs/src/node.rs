@@ -11,6 +11,9 @@ use std::sync::Arc;
 use tidegate_block::{BioFlags, PageBuf};
 use tidegate_vfs::{Error, ErrorKind, PageRun, Result};
 
+/// Blocks read when a node is.
+const READ_AHEAD: usize = 16;
+
 /// Little-endian word `i` of a block.
 pub(crate) fn word(block: &[u8], i: usize) -> u32 {
     block[i * 4..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b))
@@ -80,35 +83,56 @@ impl F2fs {
                     entry.addr
                 )));
             }
-            let run = self.read_node_block(nid, entry.addr)?;
+            let run = self.read_node_blocks(nid, entry.addr)?;
             // Only if the node is there still: another thread may have read, changed and written it.
-            let kept =
-                self.nat.if_at(nid, entry.addr, || self.node_inode.mapping.insert_clean(nid.0 as u64, &run));
-            if kept.is_some() {
-                self.bdi.cached(&self.node_inode);
-                self.bdi.shrink();
-                if self.node_inode.mapping.get(nid.0 as u64, 1).is_none() {
-                    return Ok(run);
-                }
+            let mapping = &self.node_inode.mapping;
+            let first = PageRun { pages: 1, ..run.clone() };
+            if self.nat.if_at(nid, entry.addr, || mapping.insert_clean(nid.0 as u64, &first)).is_none() {
+                continue;
+            }
+            self.keep_neighbours(&run, entry.addr)?;
+            self.bdi.cached(&self.node_inode);
+            self.bdi.shrink();
+            if mapping.get(nid.0 as u64, 1).is_none() {
+                return Ok(first);
             }
         }
     }
 
-    fn read_node_block(&self, nid: Nid, addr: BlockAddr) -> Result<PageRun> {
+    /// Reads the node `nid` and some blocks behind it: nodes made together are wanted together.
+    fn read_node_blocks(&self, nid: Nid, addr: BlockAddr) -> Result<PageRun> {
+        let (_, at) = self.sit.place(addr);
+        let n = READ_AHEAD.min(BLOCKS_PER_SEG as usize - at);
         let buf = self
             .queue
-            .read_wait(addr.sector(), 1, BioFlags::META)
+            .read_wait(addr.sector(), n, BioFlags::META)
             .map_err(|e| Error::device(e, format!("reading node {nid} at block {addr}")))?;
-        if nid_of(&buf) != nid {
+        let page = &buf[..BLOCK_SIZE];
+        if nid_of(page) != nid {
             return Err(Error::corrupt(format!(
                 "block {addr} should be node {nid} but says it is {}",
-                nid_of(&buf)
+                nid_of(page)
             )));
         }
-        if ofs_of(&buf) == 0 && !crate::inode::checksum_holds(&self.sb, &buf) {
+        if ofs_of(page) == 0 && !crate::inode::checksum_holds(&self.sb, page) {
             return Err(Error::corrupt(format!("inode {nid}: the checksum does not match")));
         }
-        Ok(PageRun { buf: Arc::new(buf), first: 0, pages: 1 })
+        Ok(PageRun { buf: Arc::new(buf), first: 0, pages: n })
+    }
+
+    /// Caches those of the blocks behind the first that are current nodes.
+    fn keep_neighbours(&self, run: &PageRun, addr: BlockAddr) -> Result<()> {
+        for i in 1..run.pages {
+            let page = &run.bytes()[i * BLOCK_SIZE..(i + 1) * BLOCK_SIZE];
+            let (nid, here) = (nid_of(page), addr.plus(i as u32));
+            let known =
+                nid.0 > 3 && nid.0 < self.sb.max_nid && self.nat.lookup(&self.meta, nid)?.addr == here;
+            if known && (ofs_of(page) != 0 || crate::inode::checksum_holds(&self.sb, page)) {
+                let one = PageRun { buf: run.buf.clone(), first: run.first + i, pages: 1 };
+                self.nat.if_at(nid, here, || self.node_inode.mapping.insert_clean(nid.0 as u64, &one));
+            }
+        }
+        Ok(())
     }
 
     /// The node `nid`, which must belong to inode `ino`.
