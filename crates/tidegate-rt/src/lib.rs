@@ -15,11 +15,13 @@
 //! | [`class`] | [`LockClass`]: name and rank; the debug check of lock order |
 //! | [`lock`] | [`Mutex`], [`RwLock`], [`Condvar`] |
 //! | [`wait`] | [`WaitQueue`]: wait for a condition, wake all |
+//! | [`channel`] | a channel bounded by weight |
 //! | [`lockstat`] | statistics by class, switched at run time |
 //! | [`trace`] | trace points and their rings |
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // this crate is what the rule points to
 
+pub mod channel;
 pub mod class;
 pub mod clock;
 pub mod lock;

@@ -1,0 +1,74 @@
+//! `tidegate df`.
+
+use crate::global::Global;
+use crate::out::Out;
+use crate::place::Place;
+use crate::units::bytes;
+use serde::Serialize;
+use std::ffi::OsString;
+use tidegate::Result;
+
+/// Arguments.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Volumes
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<OsString>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    image: String,
+    format: &'static str,
+    size: u64,
+    used: u64,
+    available: u64,
+    files: u64,
+    files_free: u64,
+}
+
+/// Shows capacity and use.
+///
+/// # Errors
+/// What is in the way.
+pub fn run(args: &Args, global: &Global) -> Result<()> {
+    let mut rows = Vec::new();
+    for place in args.images.iter().map(|p| Place::parse(p)) {
+        let volume = global.read(&place)?;
+        let s = volume.vfs().statfs();
+        let block = s.block_size as u64;
+        rows.push(Row {
+            image: volume.image().into(),
+            format: volume.format(),
+            size: s.blocks * block,
+            used: s.blocks.saturating_sub(s.blocks_free) * block,
+            available: s.blocks_available * block,
+            files: s.files.saturating_sub(s.files_free),
+            files_free: s.files_free,
+        });
+        volume.unmount()?;
+    }
+    let mut out = Out::new();
+    if global.json {
+        out.json(&rows)?;
+        return out.finish();
+    }
+    let width = rows.iter().map(|r| r.image.chars().count()).max().unwrap_or(0).max(5);
+    out.line(format_args!(
+        "{:<width$} {:<6} {:>10} {:>10} {:>10} {:>4} {:>9}",
+        "Image", "Format", "Size", "Used", "Available", "Use", "Files"
+    ))?;
+    for r in &rows {
+        let percent = (r.used * 100).div_ceil((r.used + r.available).max(1));
+        out.line(format_args!(
+            "{:<width$} {:<6} {:>10} {:>10} {:>10} {percent:>3}% {:>9}",
+            r.image,
+            r.format,
+            bytes(r.size),
+            bytes(r.used),
+            bytes(r.available),
+            r.files
+        ))?;
+    }
+    out.finish()
+}

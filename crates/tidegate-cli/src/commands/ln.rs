@@ -1,0 +1,44 @@
+//! `tidegate ln`.
+
+use crate::global::Global;
+use crate::place::{Place, Where};
+use crate::report;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use tidegate::Result;
+use tidegate::paths::join;
+
+/// Arguments.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Make a symbolic link: TARGET is its text
+    #[arg(short, long)]
+    symbolic: bool,
+    /// What the link leads to: IMAGE:/path, or a path in the volume
+    target: OsString,
+    /// The link, or a directory to put it in
+    #[arg(value_name = "IMAGE:/PATH")]
+    link: OsString,
+}
+
+/// Links.
+///
+/// # Errors
+/// What is in the way.
+pub fn run(args: &Args, global: &Global) -> Result<()> {
+    let link = Place::parse(&args.link);
+    let target = match Where::parse(&args.target) {
+        Where::Volume(p) if !args.symbolic => p,
+        _ => Place { image: link.image.clone(), path: args.target.as_bytes().to_vec() },
+    };
+    let volume = global.write_all(&[link.clone(), target.clone()])?;
+    let mut path = link.path;
+    if volume.find(&path, true)?.is_some_and(|d| d.is_dir())
+        && let Some(name) = target.name()
+    {
+        path = join(&path, name);
+    }
+    let made =
+        if args.symbolic { volume.symlink(&target.path, &path) } else { volume.link(&target.path, &path) };
+    report::after_change(global, made, volume)
+}

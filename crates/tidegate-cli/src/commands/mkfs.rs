@@ -1,0 +1,109 @@
+//! `tidegate mkfs`.
+
+use crate::bar::Bar;
+use crate::global::{Global, source_date_epoch};
+use crate::{out, report, units};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidegate::f2fs::mkfs::MkfsOptions;
+use tidegate::f2fs::raw::Features;
+use tidegate::image::{Existing, existing};
+use tidegate::mkfs::{From, Request, Size};
+use tidegate::{Error, Progress, Result};
+
+/// Arguments.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Format of the volume
+    #[arg(short = 't', long = "type", value_name = "FORMAT", default_value = "f2fs", value_parser = ["f2fs"])]
+    format: String,
+    /// Size of a new image, such as 64M or 1.5T, or `auto` to fit what --from holds
+    #[arg(long, value_parser = size, value_name = "SIZE|auto")]
+    size: Option<Size>,
+    /// Fill the volume from a directory, a tar (plain, gzip or zstd), or a tar on standard input (`-`)
+    #[arg(long, value_name = "DIR|TAR|-")]
+    from: Option<PathBuf>,
+    /// Name of the volume, up to 512 UTF-16 units
+    #[arg(long, default_value = "", hide_default_value = true)]
+    label: String,
+    /// Identity of the volume; random if left out
+    #[arg(long, value_parser = units::uuid)]
+    uuid: Option<[u8; 16]>,
+    /// Features, separated by commas: extra_attr, inode_checksum, flexible_inline_xattr, inode_crtime,
+    /// sb_checksum, lost_found
+    #[arg(long, value_delimiter = ',', value_parser = feature)]
+    features: Vec<Features>,
+    /// The image file, made if it is missing, or a block device
+    image: PathBuf,
+}
+
+fn size(text: &str) -> std::result::Result<Size, String> {
+    if text == "auto" { Ok(Size::Fit) } else { units::size(text).map(Size::Bytes) }
+}
+
+fn feature(name: &str) -> std::result::Result<Features, String> {
+    Ok(match name {
+        "extra_attr" => Features::EXTRA_ATTR,
+        "inode_checksum" => Features::INODE_CHKSUM,
+        "flexible_inline_xattr" => Features::FLEXIBLE_INLINE_XATTR,
+        "inode_crtime" => Features::INODE_CRTIME,
+        "sb_checksum" => Features::SB_CHKSUM,
+        "lost_found" => Features::LOST_FOUND,
+        _ => return Err(format!("{name}: not a feature that can be made")),
+    })
+}
+
+/// Makes a volume.
+///
+/// # Errors
+/// What is in the way.
+pub fn run(args: &Args, global: &Global) -> Result<()> {
+    let progress = Arc::new(Progress::default());
+    let reproducible = source_date_epoch()?;
+    let features = args.features.iter().fold(Features::empty(), |a, b| a | *b);
+    let options = MkfsOptions { label: args.label.clone(), uuid: args.uuid, features, ..Default::default() };
+    let request = Request {
+        image: args.image.clone(),
+        size: choose_size(args)?,
+        from: args.from.as_deref().map(from).transpose()?,
+        options,
+        open: global.open_options(false)?,
+        reproducible,
+        progress: progress.clone(),
+    };
+    let bar = Bar::new(&progress, global.quiet);
+    let made = tidegate::mkfs(request);
+    drop(bar);
+    let made = made?;
+    out::notes(&made.notes);
+    let extra = [
+        ("image", args.image.display().to_string()),
+        ("size", units::bytes(made.summary.image_bytes)),
+        ("uuid", units::uuid_text(&made.uuid)),
+    ];
+    report::print(global, &made.summary, &extra)
+}
+
+fn choose_size(args: &Args) -> Result<Size> {
+    if let Some(size) = args.size {
+        return Ok(size);
+    }
+    match existing(&args.image)? {
+        Existing::File(n, _) if n > 0 => Ok(Size::Keep),
+        Existing::Device => Ok(Size::Keep),
+        _ if args.from.is_some() => Ok(Size::Fit),
+        _ => {
+            let image = args.image.display().to_string();
+            Err(Error::other(image, "a new image needs a size: give --size, or --from to fit its content"))
+        }
+    }
+}
+
+fn from(path: &Path) -> Result<From> {
+    if path == Path::new("-") {
+        return Ok(From::Stream(Box::new(std::io::stdin()), "standard input".into()));
+    }
+    let bytes = tidegate::error::path_bytes(path);
+    let m = std::fs::metadata(path).map_err(|e| Error::os(bytes, e))?;
+    Ok(if m.is_dir() { From::Tree(path.into()) } else { From::Tar(path.into()) })
+}

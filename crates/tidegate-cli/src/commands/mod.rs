@@ -1,0 +1,85 @@
+//! The commands.
+
+mod cat;
+mod check;
+mod cp;
+mod df;
+mod info;
+mod ln;
+mod ls;
+mod mkdir;
+mod mkfs;
+mod mv;
+mod rm;
+mod stat;
+mod tar;
+mod tree;
+
+use crate::global::Global;
+use clap::Subcommand;
+use std::process::ExitCode;
+use tidegate::Result;
+
+/// What to do.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Make a volume, empty or filled from a directory or a tar
+    Mkfs(mkfs::Args),
+    /// Copy files and trees into a volume or out of one, with all their attributes
+    Cp(cp::Args),
+    /// List a directory of a volume
+    Ls(ls::Args),
+    /// Write a file's content to standard output
+    Cat(cat::Args),
+    /// Show everything known of a file
+    Stat(stat::Args),
+    /// Show a directory with all below it
+    Tree(tree::Args),
+    /// Make directories
+    Mkdir(mkdir::Args),
+    /// Remove files and trees
+    Rm(rm::Args),
+    /// Move or rename
+    Mv(mv::Args),
+    /// Make hard or symbolic links
+    Ln(ln::Args),
+    /// Write a tree as a tar to standard output
+    Tar(tar::Args),
+    /// Show capacity and use
+    Df(df::Args),
+    /// Show superblock, checkpoint and segments
+    Info(info::Args),
+    /// Check a volume without changing it; exit status 0: clean, 4: errors, 8: could not check
+    Check(check::Args),
+}
+
+impl Command {
+    /// Does it.
+    ///
+    /// # Errors
+    /// One line that begins with the image or path.
+    pub fn run(&self, global: &Global) -> Result<ExitCode> {
+        let done = match self {
+            Command::Check(a) => return check::run(a, global),
+            Command::Mkfs(a) => mkfs::run(a, global),
+            Command::Cp(a) => cp::run(a, global),
+            Command::Ls(a) => ls::run(a, global),
+            Command::Cat(a) => cat::run(a, global),
+            Command::Stat(a) => stat::run(a, global),
+            Command::Tree(a) => tree::run(a, global),
+            Command::Mkdir(a) => mkdir::run(a, global),
+            Command::Rm(a) => rm::run(a, global),
+            Command::Mv(a) => mv::run(a, global),
+            Command::Ln(a) => ln::run(a, global),
+            Command::Tar(a) => tar::run(a, global),
+            Command::Df(a) => df::run(a, global),
+            Command::Info(a) => info::run(a, global),
+        };
+        done.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// The exit status when it fails.
+    pub fn failure(&self) -> u8 {
+        if matches!(self, Command::Check(_)) { check::OPERATIONAL } else { 1 }
+    }
+}

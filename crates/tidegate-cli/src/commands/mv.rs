@@ -1,0 +1,39 @@
+//! `tidegate mv`.
+
+use crate::global::Global;
+use crate::place::{Place, Where};
+use crate::report;
+use std::ffi::OsString;
+use tidegate::{Error, Result};
+
+/// Arguments.
+#[derive(clap::Args)]
+pub struct Args {
+    /// What to move, and where to: a new name, or a directory to move into
+    #[arg(required = true, num_args = 2.., value_name = "SRC... DST")]
+    paths: Vec<OsString>,
+}
+
+/// Moves.
+///
+/// # Errors
+/// What is in the way.
+pub fn run(args: &Args, global: &Global) -> Result<()> {
+    let mut places: Vec<Place> = args.paths.iter().map(|p| Place::parse(p)).collect();
+    // The target may be a path alone: it is in the same volume.
+    let last = places.len() - 1;
+    if let Some(Where::Host(path)) = args.paths.last().map(|p| Where::parse(p))
+        && path.is_absolute()
+        && !path.exists()
+    {
+        let image = places[0].image.clone();
+        places[last] = Place { image, path: tidegate::error::path_bytes(&path).to_vec() };
+    }
+    let volume = global.write_all(&places)?;
+    let (to, from) = places.split_last().expect("clap wants two");
+    if from.len() > 1 && !volume.find(&to.path, true)?.is_some_and(|d| d.is_dir()) {
+        return Err(Error::other(to.to_string(), "not a directory"));
+    }
+    let moved = from.iter().try_for_each(|p| volume.rename(&p.path, &to.path));
+    report::after_change(global, moved, volume)
+}

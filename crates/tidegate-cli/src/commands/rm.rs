@@ -1,0 +1,35 @@
+//! `tidegate rm`.
+
+use crate::global::Global;
+use crate::place::Place;
+use crate::report;
+use std::ffi::OsString;
+use tidegate::Result;
+
+/// Arguments.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Directories, with all that is in them
+    #[arg(short, long, visible_short_alias = 'R')]
+    recursive: bool,
+    /// Do not mind what is missing
+    #[arg(short, long)]
+    force: bool,
+    /// What to remove
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    places: Vec<OsString>,
+}
+
+/// Removes.
+///
+/// # Errors
+/// What is in the way.
+pub fn run(args: &Args, global: &Global) -> Result<()> {
+    let places: Vec<Place> = args.places.iter().map(|p| Place::parse(p)).collect();
+    let volume = global.write_all(&places)?;
+    let removed = places.iter().try_for_each(|p| match volume.remove(&p.path, args.recursive) {
+        Err(e) if args.force && e.is_not_found() => Ok(()),
+        r => r,
+    });
+    report::after_change(global, removed, volume)
+}

@@ -1,0 +1,45 @@
+//! `tidegate tar`.
+
+use crate::bar::Bar;
+use crate::global::Global;
+use crate::out;
+use crate::place::Place;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::sync::Arc;
+use tidegate::{Error, Progress, Result, export};
+
+/// Arguments.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The tree
+    #[arg(value_name = "IMAGE:/PATH")]
+    place: OsString,
+}
+
+/// Writes a tree as a tar.
+///
+/// # Errors
+/// What is in the way.
+pub fn run(args: &Args, global: &Global) -> Result<()> {
+    if std::io::stdout().is_terminal() {
+        return Err(Error::other(
+            "standard output",
+            "a tar is not for a terminal; send it to a file or a pipe",
+        ));
+    }
+    let place = Place::parse(&args.place);
+    let volume = global.read(&place)?;
+    let inode = volume.resolve(&place.path, true)?;
+    let progress = Arc::new(Progress::default());
+    let bar = Bar::new(&progress, global.quiet);
+    let name = if inode.is_dir() { None } else { place.name().map(<[u8]>::to_vec) };
+    let from = export::From { inode, path: place.path };
+    // The file below `stdout()`, whose line buffer a tar has no use for.
+    let to = rustix::io::dup(std::io::stdout()).map_err(|e| out::error(e.into()))?;
+    let to = Box::new(std::fs::File::from(to));
+    let exported = export::to_tar(&volume, &from, to, "standard output", name, &progress);
+    drop((bar, from));
+    out::notes(&exported?.notes);
+    volume.unmount().map(drop)
+}

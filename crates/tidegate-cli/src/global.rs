@@ -1,0 +1,108 @@
+//! Options of every command, and how they open a volume.
+
+use crate::place::Place;
+use crate::units;
+use clap::ValueEnum;
+use std::ffi::OsStr;
+use tidegate::vfs::MemoryLimits;
+use tidegate::{Backend, Error, OpenOptions, Result, Timespec, Volume};
+
+/// Options of every command.
+#[derive(clap::Args)]
+pub struct Global {
+    /// Print results as JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Print no summary and no progress
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+    /// What does the I/O on the image
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "HOW")]
+    pub io: Io,
+    /// Memory for cached pages, such as 64M
+    #[arg(long, global = true, value_parser = units::size, value_name = "SIZE")]
+    pub cache: Option<u64>,
+}
+
+/// Backends.
+#[derive(Clone, Copy, Default, ValueEnum)]
+pub enum Io {
+    /// io_uring where the kernel allows it, else threads
+    #[default]
+    Auto,
+    /// io_uring or an error
+    Uring,
+    /// pread and pwrite
+    Threads,
+}
+
+/// The least memory that --cache can ask for.
+const MIN_CACHE: u64 = 4 << 20;
+
+impl Global {
+    /// How to open a volume.
+    ///
+    /// # Errors
+    /// A SOURCE_DATE_EPOCH that is no time.
+    pub fn open_options(&self, read_only: bool) -> Result<OpenOptions> {
+        let backend = match self.io {
+            Io::Auto => Backend::Auto,
+            Io::Uring => Backend::Uring,
+            Io::Threads => Backend::Threads,
+        };
+        let mut memory = MemoryLimits::default();
+        if let Some(cache) = self.cache {
+            // In the proportions of the defaults.
+            let d = memory;
+            let cache = cache.max(MIN_CACHE);
+            let part = |of: u64| (cache as u128 * of as u128 / d.cache as u128) as u64;
+            memory = MemoryLimits { cache, dirty: part(d.dirty), background: part(d.background), ..d };
+        }
+        let fixed_time = source_date_epoch()?;
+        Ok(OpenOptions { read_only, backend, memory, fixed_time, ..Default::default() })
+    }
+
+    /// Opens the volume of `place` for reading.
+    ///
+    /// # Errors
+    /// Those of opening.
+    pub fn read(&self, place: &Place) -> Result<Volume> {
+        Volume::open(&place.image, &self.open_options(true)?)
+    }
+
+    /// Opens the volume of `place` for writing.
+    ///
+    /// # Errors
+    /// Those of opening; it came up read-only.
+    pub fn write(&self, place: &Place) -> Result<Volume> {
+        let volume = Volume::open(&place.image, &self.open_options(false)?)?;
+        volume.check_writable()?;
+        Ok(volume)
+    }
+
+    /// Opens the one volume that all `places` are in, for writing.
+    ///
+    /// # Errors
+    /// They are in several; those of opening.
+    pub fn write_all(&self, places: &[Place]) -> Result<Volume> {
+        let first = &places[0];
+        match places.iter().find(|p| p.image != first.image) {
+            Some(other) => {
+                Err(Error::other(other.to_string(), format_args!("not in the same volume as {first}")))
+            }
+            None => self.write(first),
+        }
+    }
+}
+
+/// The time that a reproducible build wants everything to bear.
+///
+/// # Errors
+/// It is set, and no number.
+pub fn source_date_epoch() -> Result<Option<Timespec>> {
+    const NAME: &str = "SOURCE_DATE_EPOCH";
+    let Some(value) = std::env::var_os(NAME) else { return Ok(None) };
+    let secs = value.to_str().and_then(|v| v.trim().parse().ok());
+    let bad = || Error::other(NAME, format_args!("not a number of seconds: {}", OsStr::display(&value)));
+    secs.map(|secs| Some(Timespec { secs, nanos: 0 })).ok_or_else(bad)
+}

@@ -1,0 +1,62 @@
+//! The `tidegate` program: makes, fills, reads and looks into volumes without mounting them.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `commands` | the commands, one file each |
+//! | `place` | `IMAGE:/path` |
+//! | `global` | options of every command, and how they open a volume |
+//! | `units` | sizes, UUIDs, times as people write them |
+//! | `out` | standard output: text, JSON, a reader that goes away |
+//! | `bar`, `report` | progress while it runs, the summary afterwards |
+//! | `entry` | an inode as `ls`, `stat` and `tree` show it |
+#![forbid(unsafe_code)]
+
+mod bar;
+mod commands;
+mod entry;
+mod global;
+mod out;
+mod place;
+mod report;
+mod units;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Status of a process that SIGPIPE ended, as a shell shows it.
+const PIPE: u8 = 141;
+
+/// F2FS volumes in user space: make, fill, read and look into them without mounting.
+#[derive(Parser)]
+#[command(name = "tidegate", version, about, disable_help_subcommand = true)]
+struct Cli {
+    #[command(flatten)]
+    global: global::Global,
+    #[command(subcommand)]
+    command: commands::Command,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    raise_file_limit();
+    let failure = cli.command.failure();
+    match cli.command.run(&cli.global) {
+        Ok(code) => code,
+        Err(e) if e.is_broken_pipe() => ExitCode::from(PIPE),
+        Err(e) => {
+            eprintln!("tidegate: {e}");
+            ExitCode::from(failure)
+        }
+    }
+}
+
+/// A walk keeps every directory on its way down open; deep trees need more than the usual limit.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    const WANTED: u64 = 65_536;
+    let now = getrlimit(Resource::Nofile);
+    let wanted = now.maximum.map_or(WANTED, |m| m.min(WANTED));
+    if now.current.is_some_and(|c| c < wanted) {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: now.maximum });
+    }
+}

@@ -1,0 +1,117 @@
+//! `IMAGE:/path` names a place in a volume.
+//!
+//! A colon separates image and path where a slash or nothing follows it. So `img:/etc` and `img:` are
+//! places in volumes, and `a:b` and `./a:b` are files of the host.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use tidegate::error::show;
+
+/// A place in a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The image.
+    pub image: PathBuf,
+    /// The path in it; begins with a slash.
+    pub path: Vec<u8>,
+}
+
+/// A place in a volume, or on the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// In a volume.
+    Volume(Place),
+    /// On the host.
+    Host(PathBuf),
+}
+
+impl Where {
+    /// Reads an argument of a command that takes both.
+    pub fn parse(arg: &OsStr) -> Where {
+        match split(arg.as_bytes()) {
+            Some(place) => Where::Volume(place),
+            None => Where::Host(arg.into()),
+        }
+    }
+}
+
+impl Place {
+    /// Reads an argument of a command that takes places in volumes only: an image by itself is its root,
+    /// and the path's first slash may be missing.
+    pub fn parse(arg: &OsStr) -> Place {
+        let bytes = arg.as_bytes();
+        if let Some(place) = split(bytes) {
+            return place;
+        }
+        match bytes.iter().rposition(|&b| b == b':') {
+            Some(at) if !PathBuf::from(arg).exists() => {
+                let mut path = b"/".to_vec();
+                path.extend_from_slice(&bytes[at + 1..]);
+                Place { image: path_of(&bytes[..at]), path }
+            }
+            _ => Place { image: arg.into(), path: b"/".to_vec() },
+        }
+    }
+
+    /// The last component of the path; `None` for the root and for what ends in a dot.
+    pub fn name(&self) -> Option<&[u8]> {
+        let end = self.path.iter().rposition(|&b| b != b'/')? + 1;
+        let name = self.path[..end].rsplit(|&b| b == b'/').next()?;
+        (name != b"." && name != b"..").then_some(name)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.image.display(), show(&self.path))
+    }
+}
+
+fn split(arg: &[u8]) -> Option<Place> {
+    let at = (1..arg.len()).find(|&i| arg[i] == b':' && matches!(arg.get(i + 1), None | Some(b'/')))?;
+    let path = if at + 1 == arg.len() { b"/".to_vec() } else { arg[at + 1..].to_vec() };
+    Some(Place { image: path_of(&arg[..at]), path })
+}
+
+fn path_of(bytes: &[u8]) -> PathBuf {
+    OsString::from_vec(bytes.to_vec()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(image: &str, path: &str) -> Place {
+        Place { image: image.into(), path: path.into() }
+    }
+
+    #[test]
+    fn a_colon_and_a_slash_name_a_volume() {
+        let parse = |s: &str| Where::parse(OsStr::new(s));
+        assert_eq!(parse("a.img:/etc"), Where::Volume(at("a.img", "/etc")));
+        assert_eq!(parse("./a.img:/"), Where::Volume(at("./a.img", "/")));
+        assert_eq!(parse("a.img:"), Where::Volume(at("a.img", "/")));
+        assert_eq!(parse("a.img:/x:/y"), Where::Volume(at("a.img", "/x:/y")));
+        for host in ["./a:b", "a:b", "/etc/passwd", ":", ":/x", "."] {
+            assert_eq!(parse(host), Where::Host(host.into()), "{host}");
+        }
+    }
+
+    #[test]
+    fn an_image_alone_is_its_root() {
+        let parse = |s: &str| Place::parse(OsStr::new(s));
+        assert_eq!(parse("a.img"), at("a.img", "/"));
+        assert_eq!(parse("a.img:etc"), at("a.img", "/etc"));
+        assert_eq!(parse("a.img:/etc/"), at("a.img", "/etc/"));
+    }
+
+    #[test]
+    fn names_of_places() {
+        assert_eq!(at("i", "/a/b/").name(), Some(&b"b"[..]));
+        for none in ["/", "//", "/a/.", "/.."] {
+            assert_eq!(at("i", none).name(), None);
+        }
+    }
+}

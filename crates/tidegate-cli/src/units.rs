@@ -1,0 +1,144 @@
+//! Sizes, UUIDs and times as people write them.
+
+use tidegate::Timespec;
+
+/// A size such as `64M`, `1G`, `1.5T` or `4096`; units are powers of 1024.
+pub fn size(text: &str) -> Result<u64, String> {
+    let bad = || format!("{text}: not a size such as 64M, 1G or 1.5T");
+    let lower = text.trim().to_ascii_lowercase();
+    let lower = lower.strip_suffix("ib").or_else(|| lower.strip_suffix('b')).unwrap_or(&lower);
+    let at = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
+    let (number, unit) = lower.split_at(at);
+    let shift = match unit.trim() {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        "p" => 50,
+        _ => return Err(bad()),
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() || fraction.len() > 9 || fraction.contains('.') {
+        return Err(bad());
+    }
+    let digits = |s: &str| if s.is_empty() { Some(0) } else { s.parse::<u64>().ok() };
+    let unit = 1u64 << shift;
+    let whole = digits(whole).and_then(|n| n.checked_mul(unit)).ok_or_else(bad)?;
+    let scale = 10u128.pow(fraction.len() as u32);
+    let part = digits(fraction).ok_or_else(bad)? as u128 * unit as u128 / scale;
+    whole.checked_add(part as u64).filter(|n| *n > 0).ok_or_else(bad)
+}
+
+/// Bytes in the largest unit that leaves a number above 1, with at most one digit behind the point.
+pub fn bytes(n: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if n < 1024 {
+        return format!("{n} B");
+    }
+    let mut v = n as f64 / 1024.0;
+    let mut unit = 0;
+    while v >= 1023.95 {
+        v /= 1024.0;
+        unit += 1;
+    }
+    let text = format!("{v:.1}");
+    format!("{} {}", text.strip_suffix(".0").unwrap_or(&text), UNITS[unit])
+}
+
+/// A UUID in its usual form, dashes left out or not.
+pub fn uuid(text: &str) -> Result<[u8; 16], String> {
+    let bad = || format!("{text}: not a UUID such as 01234567-89ab-cdef-0123-456789abcdef");
+    let digits: Vec<u8> = text.bytes().filter(|b| *b != b'-').collect();
+    let dashes: Vec<usize> = text.match_indices('-').map(|(i, _)| i).collect();
+    if digits.len() != 32 || !(dashes.is_empty() || dashes == [8, 13, 18, 23]) {
+        return Err(bad());
+    }
+    let mut out = [0; 16];
+    for (byte, pair) in out.iter_mut().zip(digits.chunks(2)) {
+        let pair = std::str::from_utf8(pair).map_err(|_| bad())?;
+        *byte = u8::from_str_radix(pair, 16).map_err(|_| bad())?;
+    }
+    Ok(out)
+}
+
+/// A UUID as text.
+pub fn uuid_text(u: &[u8; 16]) -> String {
+    let hex: String = u.iter().map(|b| format!("{b:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// A time in UTC: `2024-02-29 12:00:00`, with nanoseconds if `full`.
+pub fn time(t: Timespec, full: bool) -> String {
+    let days = t.secs.div_euclid(86_400);
+    let second = t.secs.rem_euclid(86_400);
+    let (y, m, d) = date(days);
+    let (h, min, s) = (second / 3600, second / 60 % 60, second % 60);
+    if full {
+        format!("{y:04}-{m:02}-{d:02} {h:02}:{min:02}:{s:02}.{:09}", t.nanos)
+    } else {
+        format!("{y:04}-{m:02}-{d:02} {h:02}:{min:02}")
+    }
+}
+
+/// Year, month and day of a number of days since 1970 (Gregorian). Eras of 400 years begin on 1 March.
+fn date(days: i64) -> (i64, i64, i64) {
+    let z = days.saturating_add(719_468);
+    let era = z.div_euclid(146_097);
+    let day = z.rem_euclid(146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let of_year = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let d = of_year - (153 * month + 2) / 5 + 1;
+    let m = if month < 10 { month + 3 } else { month - 9 };
+    (year + era * 400 + (m <= 2) as i64, m, d)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (text, want) in [
+            ("4096", 4096),
+            ("64M", 64 << 20),
+            ("64MiB", 64 << 20),
+            ("1g", 1 << 30),
+            ("1.5T", 3 << 39),
+            ("0.5k", 512),
+            ("16T", 16 << 40),
+            ("100b", 100),
+        ] {
+            assert_eq!(size(text), Ok(want), "{text}");
+        }
+        for bad in ["", "M", "1X", "-1", "1.2.3M", "0", "99999999P", "1e3", "."] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+        assert_eq!(
+            [bytes(0), bytes(1023), bytes(1536), bytes(64 << 20)],
+            ["0 B", "1023 B", "1.5 KiB", "64 MiB"]
+        );
+    }
+
+    #[test]
+    fn uuids() {
+        let text = "01234567-89ab-cdef-0123-456789abcdef";
+        assert_eq!(uuid_text(&uuid(text).unwrap()), text);
+        assert_eq!(uuid(&text.replace('-', "")), uuid(text));
+        for bad in ["", "0123", &text[1..], &text.replace('a', "g"), "0-1234567-89ab-cdef-0123-456789abcdef"]
+        {
+            assert!(uuid(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn times() {
+        let t = |secs| time(Timespec { secs, nanos: 5 }, false);
+        assert_eq!(t(0), "1970-01-01 00:00");
+        assert_eq!(t(-1), "1969-12-31 23:59");
+        assert_eq!(t(951_782_400), "2000-02-29 00:00");
+        assert_eq!(t(4_102_444_799), "2099-12-31 23:59");
+        assert_eq!(time(Timespec { secs: 1, nanos: 5 }, true), "1970-01-01 00:00:01.000000005");
+    }
+}

@@ -1,0 +1,58 @@
+//! The small commands, one after the other on one volume.
+
+mod common;
+
+use common::Bench;
+use std::fs;
+
+#[test]
+fn a_volume_is_changed_and_looked_at() {
+    let b = Bench::new();
+    b.ok(&["mkfs", "--size", "64M", "--label", "grün", "a.img"]);
+    b.ok(&["mkdir", "-p", "a.img:/etc/init.d", "a.img:/usr/bin"]);
+    fs::write(b.path("hello"), "hello\n").unwrap();
+    b.ok(&["cp", "hello", "a.img:/etc/motd"]);
+    b.ok(&["ln", "-s", "../etc/motd", "a.img:/usr/motd"]);
+    b.ok(&["ln", "a.img:/etc/motd", "a.img:/usr/hard"]);
+    b.ok(&["ln", "/etc/motd", "a.img:/usr/bin"]);
+    assert_eq!(b.ok(&["cat", "a.img:/usr/motd"]), "hello\n");
+    assert_eq!(b.ok(&["ls", "a.img:/usr"]), "bin\nhard\nmotd\n");
+    assert!(b.ok(&["ls", "-l", "a.img:/usr"]).contains("motd -> ../etc/motd"));
+    assert_eq!(b.ok(&["ls", "-R", "a.img:/usr"]), "a.img:/usr:\nbin\nhard\nmotd\n\na.img:/usr/bin:\nmotd\n");
+    assert!(b.ok(&["stat", "a.img:/usr/hard"]).contains("3 links"));
+    let tree = b.ok(&["tree", "a.img"]);
+    assert!(tree.contains("├── etc\n│   ├── init.d\n│   └── motd\n└── usr\n"), "{tree}");
+    assert!(tree.ends_with("4 directories, 4 files\n"), "{tree}");
+    b.ok(&["mv", "a.img:/usr/hard", "a.img:/usr/easy"]);
+    b.ok(&["mv", "a.img:/usr/easy", "a.img:/etc", "a.img:/usr/bin"]);
+    assert_eq!(b.ok(&["ls", "a.img:/usr/bin/etc"]), "init.d\nmotd\n");
+    b.fsck("a.img");
+    let line = b.fails(&["rm", "a.img:/usr"], 1);
+    assert_eq!(line, "a.img:/usr: is a directory");
+    let line = b.fails(&["mkdir", "a.img:/no/where"], 1);
+    assert_eq!(line, "a.img:/no/where: no such file or directory");
+    b.ok(&["rm", "-rf", "a.img:/usr", "a.img:/missing"]);
+    assert_eq!(b.ok(&["ls", "-a", "a.img"]), "");
+    b.fsck("a.img");
+    let info: serde_json::Value = serde_json::from_str(&b.ok(&["info", "--json", "a.img"])).unwrap();
+    assert_eq!(info["superblock"]["label"], "grün");
+    assert_eq!(info["checkpoint"]["valid_inodes"], 1);
+    assert!(b.ok(&["info", "a.img"]).contains("Checkpoint"));
+    assert!(b.ok(&["df", "a.img"]).contains("f2fs"));
+}
+
+#[test]
+fn machines_read_json() {
+    let b = Bench::new();
+    fs::create_dir(b.path("src")).unwrap();
+    fs::write(b.path("src/f"), "12345").unwrap();
+    let made: serde_json::Value =
+        serde_json::from_str(&b.ok(&["mkfs", "--json", "--from", "src", "a.img"])).unwrap();
+    assert_eq!((&made["files"], &made["bytes"]), (&1.into(), &5.into()));
+    assert!(made["checkpoints"].as_u64().unwrap() >= 1 && made["phases"].is_array(), "{made}");
+    for args in [&["ls"][..], &["stat"], &["tree"]] {
+        let args: Vec<&str> = args.iter().copied().chain(["--json", "a.img:/"]).collect();
+        let v: serde_json::Value = serde_json::from_str(&b.ok(&args)).unwrap();
+        assert!(v.is_array(), "{v}");
+    }
+}

@@ -1,0 +1,125 @@
+//! Errors that begin with the image or the path they are about, on one line.
+
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
+use tidegate_block::{Errno, OpenError};
+
+/// What went wrong, and with what.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An operation on a volume failed.
+    #[error("{0}: {1}")]
+    Volume(String, #[source] tidegate_vfs::Error),
+    /// The operating system refused something.
+    #[error("{0}: {text}", text = plain(.1))]
+    Os(String, #[source] io::Error),
+    /// Anything else that stands in the way.
+    #[error("{0}: {1}")]
+    Other(String, String),
+}
+
+/// A result with [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// The operating system's error about `path`.
+    pub fn os(path: &[u8], e: impl Into<io::Error>) -> Self {
+        Error::Os(show(path), e.into())
+    }
+
+    /// An error in words about `what`.
+    pub fn other(what: impl Into<String>, cause: impl Display) -> Self {
+        Error::Other(what.into(), cause.to_string())
+    }
+
+    /// An error of opening `image`.
+    pub(crate) fn open(image: &str, e: OpenError) -> Self {
+        match e {
+            OpenError::Os(_, e) => Error::Os(image.to_string(), e),
+            // The message begins with the name it was opened by, which may be another.
+            OpenError::Busy(_, how) => {
+                Error::other(image, format_args!("in use: another program has this image open{how}"))
+            }
+            OpenError::NotAnImage(_, why) => Error::other(image, format_args!("not an image: {why}")),
+        }
+    }
+
+    /// Whether it is a volume that is full.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Error::Volume(_, e) if e.kind() == tidegate_vfs::ErrorKind::NoSpace)
+    }
+
+    /// Whether somebody stopped reading what we write.
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Error::Os(_, e) if e.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// Whether a name is missing in a volume.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Error::Volume(_, e) if e.kind() == tidegate_vfs::ErrorKind::NotFound)
+    }
+}
+
+/// The operating system's words, without the number it adds.
+fn plain(e: &io::Error) -> String {
+    let text = e.to_string();
+    let words = text.split(" (os error").next().unwrap_or(&text);
+    let mut c = words.chars();
+    match (e.raw_os_error(), c.next()) {
+        (Some(_), Some(first)) => first.to_lowercase().chain(c).collect(),
+        _ => words.to_string(),
+    }
+}
+
+/// A path or name as it can stand in a message: one line, no control characters.
+pub fn show(path: &[u8]) -> String {
+    let text = String::from_utf8_lossy(path);
+    if text.chars().any(char::is_control) {
+        text.chars()
+            .flat_map(|c| {
+                c.escape_default()
+                    .take(if c.is_control() { 12 } else { 0 })
+                    .chain((!c.is_control()).then_some(c))
+            })
+            .collect()
+    } else {
+        text.into_owned()
+    }
+}
+
+/// A host path as bytes.
+pub fn path_bytes(path: &Path) -> &[u8] {
+    use std::os::unix::ffi::OsStrExt;
+    path.as_os_str().as_bytes()
+}
+
+/// Names what an operating-system call was about.
+pub(crate) trait About<T> {
+    /// Puts `path` in front of the error.
+    fn about(self, path: &[u8]) -> Result<T>;
+}
+
+impl<T> About<T> for std::result::Result<T, Errno> {
+    fn about(self, path: &[u8]) -> Result<T> {
+        self.map_err(|e| Error::os(path, e))
+    }
+}
+
+impl<T> About<T> for io::Result<T> {
+    fn about(self, path: &[u8]) -> Result<T> {
+        self.map_err(|e| Error::os(path, e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_one_plain_line() {
+        let e = Error::os(b"/a\nb", Errno::NOENT);
+        assert_eq!(e.to_string(), "/a\\nb: no such file or directory");
+        assert_eq!(show("grün".as_bytes()), "grün");
+    }
+}

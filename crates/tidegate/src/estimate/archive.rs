@@ -1,0 +1,88 @@
+//! Adds up a tar.
+
+use super::blocks::{Geometry, slots};
+use super::{Content, xattr_bytes};
+use crate::error::{Error, Result, show};
+use crate::import::archive::clean;
+use crate::tar::reader::{Input, Reader};
+use std::collections::HashMap;
+use std::io;
+use tidegate_vfs::FileType;
+
+/// What a directory of the archive takes.
+#[derive(Default)]
+struct Dir {
+    slots: u64,
+    xattrs: usize,
+}
+
+/// Measures the tar called `name`. What is there twice is counted twice.
+///
+/// # Errors
+/// What cannot be read, and what is wrong with the archive.
+pub fn measure(from: impl Input, name: &str, geometry: &Geometry) -> Result<Content> {
+    let mut at = Vec::new();
+    add_up(from, geometry, &mut at).map_err(|e| {
+        let what = if at.is_empty() { name.into() } else { format!("{name}: at {}", show(&at)) };
+        Error::Os(what, e)
+    })
+}
+
+fn add_up(from: impl Input, g: &Geometry, at: &mut Vec<u8>) -> io::Result<Content> {
+    let mut reader = Reader::new(from);
+    let mut content = Content::default();
+    let mut dirs: HashMap<Vec<u8>, Dir> = HashMap::new();
+    dirs.insert(Vec::new(), Dir::default());
+    while let Some(e) = reader.next_entry()? {
+        at.clone_from(&e.path);
+        // Paths that lead up are refused when they are read.
+        let path = clean(&e.path).unwrap_or_default();
+        let xattrs = xattr_bytes(&e.meta.xattrs);
+        if !e.hard_link && e.meta.kind == FileType::Directory {
+            announce(&mut dirs, &path);
+            dirs.entry(path).or_default().xattrs = xattrs;
+            continue;
+        }
+        enter(&mut dirs, &path);
+        match e.meta.kind {
+            _ if e.hard_link => content.files += 1,
+            FileType::Regular => {
+                let whole = [(0, e.size)];
+                content.file(g, e.size, e.ranges.as_deref().unwrap_or(&whole), xattrs);
+            }
+            FileType::Symlink => {
+                let size = e.link.len() as u64;
+                content.file(g, size, &[(0, size)], xattrs);
+            }
+            _ => content.special(g, xattrs),
+        }
+    }
+    for d in dirs.values() {
+        content.dir(g, d.slots, d.xattrs);
+    }
+    Ok(content)
+}
+
+/// Adds a directory, and those above it that nobody mentioned.
+fn announce(dirs: &mut HashMap<Vec<u8>, Dir>, path: &[u8]) {
+    if !dirs.contains_key(path) {
+        enter(dirs, path);
+        dirs.insert(path.to_vec(), Dir::default());
+    }
+}
+
+/// Adds a name to the directory it is in.
+fn enter(dirs: &mut HashMap<Vec<u8>, Dir>, path: &[u8]) {
+    let mut path = path;
+    // Upwards, for as long as directories are new.
+    loop {
+        let at = path.iter().rposition(|&b| b == b'/');
+        let (parent, name) = (&path[..at.unwrap_or(0)], &path[at.map_or(0, |i| i + 1)..]);
+        let known = dirs.contains_key(parent);
+        dirs.entry(parent.to_vec()).or_default().slots += slots(name);
+        if known {
+            return;
+        }
+        path = parent;
+    }
+}

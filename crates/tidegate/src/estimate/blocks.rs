@@ -1,0 +1,182 @@
+//! Blocks of one file or directory on F2FS.
+
+use tidegate_f2fs::raw::Features;
+
+const PAGE: u64 = 4096;
+/// Addresses in an inode, and 4-byte words of it kept for attributes.
+const INODE_ADDRS: u64 = 923;
+const INLINE_XATTR_WORDS: u64 = 50;
+const EXTRA_WORDS: u64 = 9;
+/// Addresses in a direct node, nodes in an indirect one.
+const PER_NODE: u64 = 1018;
+/// Slots in a dentry block; bytes of one slot with its entry.
+const BLOCK_SLOTS: u64 = 214;
+const SLOT_BITS: u64 = (11 + 8) * 8 + 1;
+/// Bytes of a name slot.
+const SLOT_BYTES: u64 = 8;
+/// Slots of the longest name: what may stay free at the end of a block.
+const LONGEST: u64 = 32;
+/// Inline attributes: the area less its header and its end.
+const INLINE_XATTR_BYTES: usize = 200 - 24 - 4;
+/// The last level of hash buckets that has two blocks in each; deeper ones have four.
+const WIDE_LEVEL: u32 = 31;
+
+/// What of an inode is left for addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct Geometry {
+    addrs: u64,
+}
+
+/// Slots a name takes in a directory.
+pub fn slots(name: &[u8]) -> u64 {
+    (name.len() as u64).div_ceil(SLOT_BYTES)
+}
+
+impl Geometry {
+    /// That of a volume with `features`.
+    pub fn new(features: Features) -> Self {
+        let extra = if features.contains(Features::EXTRA_ATTR) { EXTRA_WORDS } else { 0 };
+        Geometry { addrs: INODE_ADDRS - INLINE_XATTR_WORDS - extra }
+    }
+
+    /// Bytes that an inode can hold itself.
+    fn inline_bytes(&self) -> u64 {
+        (self.addrs - 1) * 4
+    }
+
+    /// Blocks of a file, its inode included; data in `ranges` (offset and length in bytes, ascending).
+    pub fn file(&self, size: u64, ranges: &[(u64, u64)]) -> u64 {
+        if size <= self.inline_bytes() {
+            return 1;
+        }
+        let mut seen = Nodes::default();
+        let mut next = 0;
+        let mut blocks = 1;
+        for &(at, len) in ranges.iter().filter(|r| r.1 > 0) {
+            let (first, end) = ((at / PAGE).max(next), (at + len).div_ceil(PAGE));
+            if first < end {
+                blocks += end - first;
+                blocks += seen.add(self.addrs, first, end);
+                next = end;
+            }
+        }
+        blocks
+    }
+
+    /// Blocks for `bytes` of attributes outside the inode.
+    pub fn xattr(&self, bytes: usize) -> u64 {
+        (bytes > INLINE_XATTR_BYTES) as u64
+    }
+
+    /// Blocks of a directory, its inode included, whose names take `slots` slots.
+    pub fn dir(&self, slots: u64) -> u64 {
+        let inline = self.inline_bytes() * 8 / SLOT_BITS;
+        let slots = slots + 2;
+        if slots <= inline {
+            return 1;
+        }
+        let (mut left, mut blocks, mut pages) = (slots, 0, 0);
+        for level in 0..63 {
+            let buckets = 1u64 << level.min(WIDE_LEVEL - 1);
+            let per_bucket = if level < WIDE_LEVEL { 2 } else { 4 };
+            let room = BLOCK_SLOTS * per_bucket - LONGEST;
+            // Names gather in buckets by chance: a level takes less than all before some bucket overflows.
+            let takes = buckets * room * if level == 0 { 20 } else { 17 } / 20;
+            let touched =
+                (buckets * per_bucket).min(left.div_ceil(BLOCK_SLOTS - LONGEST) + buckets.min(left));
+            blocks += if level == 0 { left.div_ceil(BLOCK_SLOTS - LONGEST).min(2) } else { touched };
+            pages += buckets * per_bucket;
+            if left <= takes {
+                break;
+            }
+            left -= takes;
+        }
+        1 + blocks + Nodes::default().add(self.addrs, 0, pages)
+    }
+}
+
+/// Nodes of a file that are counted already.
+#[derive(Default)]
+struct Nodes {
+    direct: Option<u64>,
+    indirect: Option<u64>,
+    double: bool,
+}
+
+impl Nodes {
+    /// Nodes that pages `first..end` need beyond those counted.
+    fn add(&mut self, addrs: u64, first: u64, end: u64) -> u64 {
+        if end <= addrs {
+            return 0;
+        }
+        let from = first.saturating_sub(addrs) / PER_NODE;
+        let to = (end - addrs - 1) / PER_NODE;
+        let mut n = fresh(&mut self.direct, from, to);
+        // The first two direct nodes hang off the inode, the others off indirect ones.
+        if to >= 2 {
+            let (from, to) = (from.saturating_sub(2) / PER_NODE, (to - 2) / PER_NODE);
+            n += fresh(&mut self.indirect, from, to);
+            if to >= 2 && !self.double {
+                self.double = true;
+                n += 1;
+            }
+        }
+        n
+    }
+}
+
+/// How many of `from..=to` lie behind the last one counted.
+fn fresh(last: &mut Option<u64>, from: u64, to: u64) -> u64 {
+    let from = last.map_or(from, |l| from.max(l + 1));
+    *last = Some(last.map_or(to, |l| l.max(to)));
+    (to + 1).saturating_sub(from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const G: Geometry = Geometry { addrs: 873 };
+
+    fn dense(pages: u64) -> u64 {
+        G.file(pages * PAGE, &[(0, pages * PAGE)]) - pages
+    }
+
+    #[test]
+    fn nodes_of_dense_files() {
+        assert_eq!(G.file(0, &[]), 1);
+        assert_eq!(G.file(3488, &[(0, 3488)]), 1);
+        assert_eq!(G.file(3489, &[(0, 3489)]), 2);
+        assert_eq!(dense(873), 1);
+        assert_eq!(dense(874), 2);
+        assert_eq!(dense(873 + 2 * 1018), 3);
+        // A third direct node brings its indirect one.
+        assert_eq!(dense(873 + 2 * 1018 + 1), 5);
+        assert_eq!(dense(873 + 2 * 1018 + 1018 * 1018), 1 + 2 + 1 + 1018);
+        assert_eq!(dense(873 + 2 * 1018 + 2 * 1018 * 1018), 1 + 2 + 2 + 2 * 1018);
+        // And a third indirect node the double indirect one.
+        assert_eq!(dense(874 + 2 * 1018 + 2 * 1018 * 1018), 1 + 2 + 3 + 1 + 2 * 1018 + 1);
+    }
+
+    #[test]
+    fn holes_cost_nothing() {
+        let t = 1u64 << 40;
+        assert_eq!(G.file(3 * t, &[]), 1);
+        // Inode, direct, indirect and double indirect node, and the page.
+        assert_eq!(G.file(3 * t + 1, &[(3 * t, 1)]), 5);
+        // Two pages of one direct node.
+        assert_eq!(G.file(1 << 30, &[(4_000_000, 1), (4_100_000, 1)]), 1 + 2 + 1);
+        // Pieces in one page.
+        assert_eq!(G.file(1 << 20, &[(0, 512), (1024, 512)]), 2);
+    }
+
+    #[test]
+    fn directories_by_slots() {
+        assert_eq!(G.dir(0), 1);
+        assert_eq!(G.dir(180), 1);
+        assert_eq!(G.dir(181), 3);
+        // A large one takes hardly more than its slots.
+        let n = G.dir(200_000);
+        assert!((200_000 / 214..200_000 / 214 * 5 / 2).contains(&n), "{n}");
+    }
+}

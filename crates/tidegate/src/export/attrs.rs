@@ -1,0 +1,135 @@
+//! Attributes of what is made on the host, and what of them could not be kept.
+
+use crate::host::proc_path;
+use crate::node::Meta;
+use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::os::fd::BorrowedFd;
+use tidegate_block::Errno;
+use tidegate_vfs::FileType;
+
+/// Sets attributes, and counts what the host refused.
+pub struct Attrs {
+    uid: u32,
+    gid: u32,
+    umask: u32,
+    refused: BTreeMap<&'static str, (u64, String)>,
+}
+
+/// Bits that must not stay when the owner is another.
+const SET_ID: u32 = 0o6000;
+
+impl Attrs {
+    /// For this process.
+    pub fn of_process() -> Self {
+        Attrs {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            umask: umask().unwrap_or(0o777),
+            refused: BTreeMap::new(),
+        }
+    }
+
+    /// What was refused, a line for each kind.
+    pub fn notes(&self) -> Vec<String> {
+        let line = |(what, (n, first)): (&&str, &(u64, String))| match n {
+            1 => format!("{what} not kept: {first}"),
+            n => format!("{what} not kept for {n} files, the first: {first}"),
+        };
+        self.refused.iter().map(line).collect()
+    }
+
+    /// Counts a refusal that is no reason to stop; other errors are given back.
+    pub fn refuse(&mut self, what: &'static str, name: &[u8], e: Errno) -> Result<(), Errno> {
+        match e {
+            Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSPC | Errno::TOOBIG => {
+                if what != "extended attributes" && matches!(e, Errno::NOSPC | Errno::TOOBIG) {
+                    return Err(e);
+                }
+                let shown = crate::error::show(name);
+                self.refused.entry(what).or_insert_with(|| (0, shown)).0 += 1;
+                Ok(())
+            }
+            e => Err(e),
+        }
+    }
+
+    /// The mode to make a file with: it must be ours until it is complete.
+    pub fn create_mode(&self, meta: &Meta) -> Mode {
+        let foreign = meta.uid != self.uid || meta.gid != self.gid;
+        Mode::from_raw_mode(if foreign { meta.mode & 0o700 } else { meta.mode & 0o777 })
+    }
+
+    /// Sets all of them on an open file or directory. `made` is the mode it was made with.
+    ///
+    /// # Errors
+    /// Those that are no refusal.
+    pub fn set(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        name: &[u8],
+        meta: &Meta,
+        made: Option<Mode>,
+        inherits_group: bool,
+    ) -> Result<(), Errno> {
+        let foreign = meta.uid != self.uid || meta.gid != self.gid || inherits_group || made.is_none();
+        let mut mode = meta.mode;
+        if foreign
+            && let Err(e) =
+                rustix::fs::fchown(fd, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid)))
+        {
+            self.refuse("owners", name, e)?;
+            mode &= !SET_ID;
+        }
+        for (key, value) in &meta.xattrs {
+            if let Err(e) = rustix::fs::fsetxattr(fd, &key[..], value, XattrFlags::empty()) {
+                self.refuse("extended attributes", name, e)?;
+            }
+        }
+        // The mode is right already when nothing took bits from it since.
+        let kept = made.is_some_and(|m| m.as_raw_mode() & !self.umask == mode);
+        if !kept || foreign || !meta.xattrs.is_empty() {
+            rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
+        }
+        rustix::fs::futimens(fd, &times(meta))
+    }
+
+    /// Sets all of them on a name that cannot be opened.
+    ///
+    /// # Errors
+    /// Those that are no refusal.
+    pub fn set_at(&mut self, dir: BorrowedFd<'_>, name: &CStr, meta: &Meta) -> Result<(), Errno> {
+        let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
+        let mut mode = meta.mode;
+        if let Err(e) = rustix::fs::chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
+            self.refuse("owners", name.to_bytes(), e)?;
+            mode &= !SET_ID;
+        }
+        if !meta.xattrs.is_empty() {
+            let path = proc_path(dir, name);
+            for (key, value) in &meta.xattrs {
+                if let Err(e) = rustix::fs::lsetxattr(&path[..], &key[..], value, XattrFlags::empty()) {
+                    self.refuse("extended attributes", name.to_bytes(), e)?;
+                }
+            }
+        }
+        if meta.kind != FileType::Symlink {
+            rustix::fs::chmodat(dir, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
+        }
+        rustix::fs::utimensat(dir, name, &times(meta), AtFlags::SYMLINK_NOFOLLOW)
+    }
+}
+
+fn times(meta: &Meta) -> Timestamps {
+    let t = |t: tidegate_rt::Timespec| Timespec { tv_sec: t.secs, tv_nsec: t.nanos as _ };
+    Timestamps { last_access: t(meta.atime), last_modification: t(meta.mtime) }
+}
+
+/// The bits that the process takes from the modes it makes files with. Asking by the system call would
+/// change them for a moment, for other threads too.
+fn umask() -> Option<u32> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("Umask:"))?;
+    u32::from_str_radix(line.trim(), 8).ok()
+}

@@ -1,0 +1,327 @@
+//! Makes in the volume what the reading thread found.
+
+use super::batch::BatchReceiver;
+use super::place::{self, Dir, Places, Spot};
+use super::{ImportOptions, Item, LinkTo, Piece, Place, Target};
+use crate::error::{Result, show};
+use crate::node::Meta;
+use crate::volume::Volume;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tidegate_block::PAGE_SIZE;
+use tidegate_vfs::{
+    Cred, Error, ErrorKind, File, FileType, Ino, Inode, NewInode, OpenFlags, SetAttr, XattrFlags, acl,
+};
+
+/// Notes kept; more of them are counted only.
+const MAX_NOTES: usize = 20;
+
+/// See the module.
+pub struct Applier<'a> {
+    volume: &'a Volume,
+    options: &'a ImportOptions,
+    places: Places<'a>,
+    /// Inodes with several names, by the reader's number.
+    links: HashMap<u64, Ino>,
+    /// The file whose pieces are coming.
+    current: Option<Current>,
+    /// Directories of a tar, whose attributes are set when all is in, in order of first mention.
+    later: Vec<(Dir, Meta)>,
+    later_at: HashMap<Ino, usize>,
+    unsynced: u64,
+    notes: Vec<String>,
+    more_notes: usize,
+}
+
+struct Current {
+    inode: Arc<Inode>,
+    file: File,
+    meta: Meta,
+    size: u64,
+    path: Vec<u8>,
+}
+
+impl<'a> Applier<'a> {
+    /// An applier that begins at `target`.
+    pub fn new(volume: &'a Volume, target: Target, options: &'a ImportOptions) -> Self {
+        Applier {
+            volume,
+            options,
+            places: Places::new(volume, target),
+            links: HashMap::new(),
+            current: None,
+            later: Vec::new(),
+            later_at: HashMap::new(),
+            unsynced: 0,
+            notes: Vec::new(),
+            more_notes: 0,
+        }
+    }
+
+    /// Applies everything that comes; what could not be kept.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub fn run(&mut self, from: BatchReceiver) -> Result<Vec<String>> {
+        while let Some(batch) = from.recv() {
+            for item in batch {
+                self.apply(item)?;
+            }
+            if let Some(every) = self.options.sync_every
+                && self.unsynced >= every
+            {
+                self.unsynced = 0;
+                self.volume.sync()?;
+            }
+        }
+        for (dir, meta) in std::mem::take(&mut self.later) {
+            self.finish(&dir.inode, &meta, None, &dir.path)?;
+        }
+        if self.more_notes > 0 {
+            self.notes.push(format!("and {} more", self.more_notes));
+        }
+        Ok(std::mem::take(&mut self.notes))
+    }
+
+    fn apply(&mut self, item: Item) -> Result<()> {
+        match item {
+            Item::File { place, meta, size, piece, more, link } => {
+                self.file(place, meta, size, piece, more, link)
+            }
+            Item::Data(piece) => {
+                let c = self.current.as_ref().expect("a file was begun");
+                let r = write(&c.file, piece, self.options, &mut self.unsynced);
+                r.map_err(|e| self.volume.error_at(&c.path, e))
+            }
+            Item::End(size) => {
+                let c = self.current.take().expect("a file was begun");
+                drop(c.file);
+                self.finish(&c.inode, &c.meta, Some(size.unwrap_or(c.size)), &c.path)
+            }
+            Item::Dir { place, id, meta } => self.dir(place, id, meta),
+            Item::Leave(id) => match self.places.leave(id) {
+                Some((dir, meta)) => self.finish(&dir.inode, &meta, None, &dir.path),
+                None => Ok(()),
+            },
+            Item::Special { place, meta, target, link } => {
+                let spot = self.places.find(place)?;
+                let inode = self.make(&spot, &meta, &target)?;
+                self.remember(link, &inode);
+                self.options.progress.file();
+                self.finish(&inode, &meta, None, &spot.path())
+            }
+            Item::Link { place, to } => self.link(place, to),
+            Item::Note(text) => {
+                self.note(text);
+                Ok(())
+            }
+        }
+    }
+
+    fn file(
+        &mut self,
+        place: Place,
+        meta: Meta,
+        size: u64,
+        piece: Option<Piece>,
+        more: bool,
+        link: Option<u64>,
+    ) -> Result<()> {
+        let spot = self.places.find(place)?;
+        let inode = self.make(&spot, &meta, b"")?;
+        self.remember(link, &inode);
+        self.options.progress.file();
+        if piece.is_none() && !more {
+            return self.finish(&inode, &meta, Some(size), &spot.path());
+        }
+        let vfs = self.volume.vfs();
+        let opened = vfs.open(&Cred::ROOT, &inode, OpenFlags::WRITE);
+        let file = opened.map_err(|e| self.volume.error_at(&spot.path(), e))?;
+        if let Some(piece) = piece {
+            let r = write(&file, piece, self.options, &mut self.unsynced);
+            r.map_err(|e| self.volume.error_at(&spot.path(), e))?;
+        }
+        if more {
+            self.current = Some(Current { inode, file, meta, size, path: spot.path() });
+            return Ok(());
+        }
+        drop(file);
+        self.finish(&inode, &meta, Some(size), &spot.path())
+    }
+
+    fn dir(&mut self, place: Place, id: u32, meta: Meta) -> Result<()> {
+        let by_path = !matches!(place, Place::In(..)) && id == u32::MAX;
+        let spot = self.places.find(place)?;
+        let path = spot.path();
+        let dir = if spot.name.is_empty() {
+            spot.dir
+        } else {
+            let inode = self.make_dir(&spot, &meta)?;
+            // What is in it gets its own attributes; those of a directory that was there may not be it.
+            let has_default_acl = place::has_default_acl(self.volume, &inode);
+            Dir { inode, path, has_default_acl }
+        };
+        self.options.progress.dir();
+        if !by_path {
+            self.places.enter(id, dir, meta);
+        } else if let Some(&i) = self.later_at.get(&dir.inode.ino) {
+            self.later[i].1 = meta;
+        } else {
+            self.later_at.insert(dir.inode.ino, self.later.len());
+            self.later.push((dir, meta));
+        }
+        Ok(())
+    }
+
+    fn make_dir(&mut self, spot: &Spot, meta: &Meta) -> Result<Arc<Inode>> {
+        match self.volume.vfs().lookup(&spot.dir.inode, &spot.name) {
+            Ok(i) if i.is_dir() => Ok(i),
+            // Set-group-id and default ACLs come last: children must not inherit them.
+            _ => self.make(spot, &Meta { mode: meta.mode & 0o777, ..meta.clone() }, b""),
+        }
+    }
+
+    /// Makes an inode, in place of what has its name.
+    fn make(&mut self, spot: &Spot, meta: &Meta, target: &[u8]) -> Result<Arc<Inode>> {
+        let vfs = self.volume.vfs();
+        let new = NewInode {
+            file_type: meta.kind,
+            mode: meta.mode,
+            uid: meta.uid,
+            gid: meta.gid,
+            rdev: meta.rdev,
+            target,
+            time: vfs.now(),
+        };
+        let dir = &spot.dir.inode;
+        let mut made = vfs.make(&Cred::ROOT, dir, &spot.name, &new);
+        if made.as_ref().is_err_and(|e| e.kind() == ErrorKind::Exists) {
+            // A directory does not give way: what is in it would be lost.
+            made = vfs.unlink(&Cred::ROOT, dir, &spot.name).and_then(|()| {
+                self.places.forget();
+                vfs.make(&Cred::ROOT, dir, &spot.name, &new)
+            });
+        }
+        let inode = made.map_err(|e| self.volume.error_at(&spot.path(), e))?;
+        if spot.dir.has_default_acl {
+            for name in [acl::ACCESS, acl::DEFAULT] {
+                // Most have none.
+                let _ = vfs.setxattr(&Cred::ROOT, &inode, name, None, XattrFlags::empty());
+            }
+        }
+        Ok(inode)
+    }
+
+    fn link(&mut self, place: Place, to: LinkTo) -> Result<()> {
+        let spot = self.places.find(place)?;
+        let vfs = self.volume.vfs();
+        let path = spot.path();
+        let inode = match to {
+            LinkTo::Seen(n) => {
+                let ino = *self.links.get(&n).expect("announced before");
+                vfs.iget(ino).map_err(|e| self.volume.error_at(&path, e))?
+            }
+            LinkTo::Path(target) => match self.places.lookup(&target) {
+                Ok(i) => i,
+                Err(e) if e.is_not_found() => {
+                    let why = format_args!("a hard link to {}, which is missing", show(&target));
+                    return Err(self.volume.complain(&path, why));
+                }
+                Err(e) => return Err(e),
+            },
+        };
+        let dir = &spot.dir.inode;
+        let mut r = vfs.link(&Cred::ROOT, &inode, dir, &spot.name);
+        if r.as_ref().is_err_and(|e| e.kind() == ErrorKind::Exists) {
+            let same = vfs.lookup(dir, &spot.name).is_ok_and(|i| i.ino == inode.ino);
+            r = if same {
+                Ok(())
+            } else {
+                vfs.unlink(&Cred::ROOT, dir, &spot.name)
+                    .and_then(|()| vfs.link(&Cred::ROOT, &inode, dir, &spot.name))
+            };
+        }
+        self.options.progress.file();
+        r.map_err(|e| self.volume.error_at(&path, e))
+    }
+
+    fn remember(&mut self, link: Option<u64>, inode: &Inode) {
+        if let Some(n) = link {
+            self.links.insert(n, inode.ino);
+        }
+    }
+
+    /// Sets what making and filling an inode left different from what it is to be.
+    fn finish(&mut self, inode: &Arc<Inode>, meta: &Meta, size: Option<u64>, path: &[u8]) -> Result<()> {
+        for (name, value) in &meta.xattrs {
+            self.xattr(inode, name, value, path)?;
+        }
+        let set = {
+            let a = inode.attr();
+            // Links' modes mean nothing, and differ between systems.
+            let owner = a.uid != meta.uid || a.gid != meta.gid;
+            // A change of owner drops set-id bits unless the mode comes with it.
+            let mode = (a.mode != meta.mode || owner) && a.file_type != FileType::Symlink;
+            SetAttr {
+                mode: mode.then_some(meta.mode),
+                uid: (a.uid != meta.uid).then_some(meta.uid),
+                gid: (a.gid != meta.gid).then_some(meta.gid),
+                size: size.filter(|s| *s != a.size),
+                atime: (a.atime != meta.atime).then_some(meta.atime),
+                mtime: (a.mtime != meta.mtime || size.is_some_and(|s| s != a.size)).then_some(meta.mtime),
+                ..Default::default()
+            }
+        };
+        if set.mode.is_none()
+            && set.uid.is_none()
+            && set.gid.is_none()
+            && set.atime.is_none()
+            && set.mtime.is_none()
+        {
+            return Ok(());
+        }
+        self.volume.vfs().setattr(&Cred::ROOT, inode, &set).map_err(|e| self.volume.error_at(path, e))
+    }
+
+    fn xattr(&mut self, inode: &Arc<Inode>, name: &[u8], value: &[u8], path: &[u8]) -> Result<()> {
+        let set =
+            |v: &[u8]| self.volume.vfs().setxattr(&Cred::ROOT, inode, name, Some(v), XattrFlags::empty());
+        match set(value) {
+            Ok(()) => Ok(()),
+            Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::NotPermitted) => {
+                self.note(format!(
+                    "{}: attribute {} is not kept: {}",
+                    show(path),
+                    show(name),
+                    e.kind().message()
+                ));
+                Ok(())
+            }
+            Err(e) => Err(self.volume.error_at(path, e.of(format_args!("attribute {}", show(name))))),
+        }
+    }
+
+    fn note(&mut self, text: String) {
+        if self.notes.len() < MAX_NOTES {
+            self.notes.push(text);
+        } else {
+            self.more_notes += 1;
+        }
+    }
+}
+
+/// Writes a piece, without a copy where it begins at a page.
+fn write(
+    file: &File,
+    piece: Piece,
+    options: &ImportOptions,
+    unsynced: &mut u64,
+) -> std::result::Result<(), Error> {
+    options.progress.data(piece.len as u64);
+    *unsynced += piece.len as u64 + PAGE_SIZE as u64;
+    if piece.pos.is_multiple_of(PAGE_SIZE as u64) {
+        file.write_buf(piece.pos, piece.buf, piece.len)
+    } else {
+        file.write_at(piece.pos, &piece.buf[..piece.len]).map(drop)
+    }
+}

@@ -1,0 +1,263 @@
+//! Reads a tree of the host, in order of name: what is no directory first, then the directories.
+
+use super::batch::{BatchSender, Gone};
+use super::read_file::{self, Stop};
+use super::{DirId, ImportOptions, Item, LinkTo, Place};
+use crate::error::{Error, Result, path_bytes, show};
+use crate::host::{self, HostEntry};
+use crate::node::Meta;
+use rustix::fs::{Mode, OFlags, Stat};
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use tidegate_block::Errno;
+use tidegate_vfs::FileType;
+
+/// Ends a walk: an error, or the applying thread has one.
+enum End {
+    Error(Error),
+    Gone,
+}
+
+impl From<Gone> for End {
+    fn from(_: Gone) -> Self {
+        End::Gone
+    }
+}
+
+/// A directory on the way down.
+struct Level {
+    fd: OwnedFd,
+    id: DirId,
+    /// Directories still to be entered, last first.
+    below: Vec<CString>,
+    /// Length of the path up to and with this directory.
+    path: usize,
+}
+
+struct Walker<'a> {
+    options: &'a ImportOptions,
+    to: BatchSender,
+    /// Path of where the walk is, for errors.
+    path: Vec<u8>,
+    next_id: DirId,
+    /// Files with several names that were met, and how many names are still to come.
+    links: HashMap<(u64, u64), u64>,
+    next_link: u64,
+    names: Vec<u8>,
+}
+
+/// Reads the file or tree at `path` and sends what is there. With `named`, it becomes one thing with a
+/// name at the target; otherwise it must be a directory, and becomes the target.
+pub fn walk(path: &Path, named: bool, options: &ImportOptions, to: BatchSender) -> Result<()> {
+    let mut w = Walker {
+        options,
+        to,
+        path: path_bytes(path).to_vec(),
+        next_id: 0,
+        links: HashMap::new(),
+        next_link: 0,
+        names: Vec::new(),
+    };
+    match w.run(path, named) {
+        Ok(()) | Err(End::Gone) => Ok(()),
+        Err(End::Error(e)) => Err(e),
+    }
+}
+
+impl Walker<'_> {
+    fn run(&mut self, path: &Path, named: bool) -> std::result::Result<(), End> {
+        // What the caller names may be a link to a directory, as `dir/` and `.` are followed too.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(fd) if !named || !is_link(path) => {
+                let st = rustix::fs::fstat(&fd).map_err(|e| self.os(e))?;
+                self.tree(fd, &st, Place::Root)?;
+            }
+            Ok(_) | Err(Errno::NOTDIR | Errno::NOENT | Errno::LOOP) if named => {
+                let (parent, name) = split(path);
+                let dir = rustix::fs::open(parent, flags, Mode::empty()).map_err(|e| self.os(e))?;
+                let entry = HostEntry { name, kind: None };
+                self.leaf(dir.as_fd(), &entry, Place::Root)?;
+            }
+            Ok(_) => return Err(self.os(Errno::NOTDIR)),
+            Err(e) => return Err(self.os(e)),
+        }
+        Ok(self.to.send()?)
+    }
+
+    fn os(&self, e: Errno) -> End {
+        End::Error(Error::os(&self.path, e))
+    }
+
+    fn tree(&mut self, fd: OwnedFd, st: &Stat, place: Place) -> std::result::Result<(), End> {
+        let mut stack = Vec::new();
+        let top = self.enter(fd, st, place)?;
+        stack.push(top);
+        while let Some(level) = stack.last_mut() {
+            self.path.truncate(level.path);
+            let Some(name) = level.below.pop() else {
+                self.to.push(Item::Leave(level.id))?;
+                stack.pop();
+                continue;
+            };
+            self.descend(&name);
+            let fd = match host::open(level.fd.as_fd(), &name) {
+                Ok(fd) => fd,
+                Err(Errno::NOENT) => continue, // removed meanwhile
+                Err(e) => return Err(self.os(e)),
+            };
+            let st = rustix::fs::fstat(&fd).map_err(|e| self.os(e))?;
+            let place = Place::In(level.id, name.into_bytes());
+            let level = self.enter(fd, &st, place)?;
+            stack.push(level);
+        }
+        Ok(())
+    }
+
+    fn descend(&mut self, name: &CStr) {
+        if !self.path.ends_with(b"/") {
+            self.path.push(b'/');
+        }
+        self.path.extend_from_slice(name.to_bytes());
+    }
+
+    /// Announces a directory and sends what is in it, but for the directories.
+    fn enter(&mut self, fd: OwnedFd, st: &Stat, place: Place) -> std::result::Result<Level, End> {
+        let id = self.next_id;
+        self.next_id += 1;
+        let xattrs = host::xattrs_of(&fd).map_err(|e| self.os(e))?;
+        let mut meta = host::meta(st, xattrs).ok_or_else(|| self.os(Errno::NOTDIR))?;
+        meta.clamp(self.options.clamp);
+        self.to.push(Item::Dir { place, id, meta })?;
+        let entries = host::list(fd.as_fd(), &mut self.names).map_err(|e| self.os(e))?;
+        let path = self.path.len();
+        let mut below = Vec::new();
+        for entry in entries {
+            if entry.kind == Some(FileType::Directory) {
+                below.push(entry.name);
+                continue;
+            }
+            self.descend(&entry.name);
+            let place = Place::In(id, entry.name.to_bytes().to_vec());
+            if self.leaf(fd.as_fd(), &entry, place)? {
+                below.push(entry.name);
+            }
+            self.path.truncate(path);
+        }
+        below.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(Level { fd, id, below, path })
+    }
+
+    /// Sends what is no directory; whether it turned out to be one.
+    fn leaf(&mut self, dir: BorrowedFd<'_>, e: &HostEntry, place: Place) -> std::result::Result<bool, End> {
+        let name = e.name.as_c_str();
+        if e.kind == Some(FileType::Regular) {
+            return match host::open(dir, name) {
+                Ok(fd) => self.file(&fd, place).map(|()| false),
+                Err(Errno::NOENT) => Ok(false),
+                Err(Errno::LOOP) => self.special(dir, name, place), // replaced by a link meanwhile
+                Err(e) => Err(self.os(e)),
+            };
+        }
+        self.special(dir, name, place)
+    }
+
+    fn special(&mut self, dir: BorrowedFd<'_>, name: &CStr, place: Place) -> std::result::Result<bool, End> {
+        let st = match host::stat(dir, name) {
+            Err(Errno::NOENT) if self.next_id > 0 => return Ok(false),
+            r => r.map_err(|e| self.os(e))?,
+        };
+        match FileType::from_mode(st.st_mode) {
+            Some(FileType::Directory) => return Ok(true),
+            Some(FileType::Regular) => {
+                let fd = host::open(dir, name).map_err(|e| self.os(e))?;
+                return self.file(&fd, place).map(|()| false);
+            }
+            _ => {}
+        }
+        let Some(place) = self.known(&st, place)? else { return Ok(false) };
+        let xattrs = host::xattrs_at(dir, name).map_err(|e| self.os(e))?;
+        let meta = self.meta(&st, xattrs)?;
+        let target = match meta.kind {
+            FileType::Symlink => {
+                rustix::fs::readlinkat(dir, name, Vec::new()).map_err(|e| self.os(e))?.into_bytes()
+            }
+            _ => Vec::new(),
+        };
+        let link = self.remember(&st);
+        self.to.push(Item::Special { place, meta, target, link })?;
+        Ok(false)
+    }
+
+    fn meta(&self, st: &Stat, xattrs: Vec<crate::node::Xattr>) -> std::result::Result<Meta, End> {
+        let mut meta = host::meta(st, xattrs)
+            .ok_or_else(|| End::Error(Error::other(show(&self.path), "neither file, link nor device")))?;
+        meta.clamp(self.options.clamp);
+        Ok(meta)
+    }
+
+    fn file(&mut self, fd: &OwnedFd, place: Place) -> std::result::Result<(), End> {
+        let fd = fd.as_fd();
+        let st = rustix::fs::fstat(fd).map_err(|e| self.os(e))?;
+        if self.options.skip == Some(host::id(&st)) {
+            let note = format!("{}: left out, it is the image being written", show(&self.path));
+            return Ok(self.to.push(Item::Note(note))?);
+        }
+        let Some(place) = self.known(&st, place)? else { return Ok(()) };
+        let xattrs = host::xattrs_of(fd).map_err(|e| self.os(e))?;
+        let meta = self.meta(&st, xattrs)?;
+        let link = self.remember(&st);
+        let size = st.st_size as u64;
+        if read_file::is_small(&st) {
+            let piece = read_file::whole(fd, size).map_err(|e| self.os(e))?;
+            let size = piece.as_ref().map_or(0, |p| p.len as u64);
+            return Ok(self.to.push(Item::File { place, meta, size, piece, more: false, link })?);
+        }
+        self.to.push(Item::File { place, meta, size, piece: None, more: true, link })?;
+        let now = match read_file::pieces(fd, &st, &mut self.to) {
+            Ok(now) => now,
+            Err(Stop::Os(e)) => return Err(self.os(e)),
+            Err(Stop::Gone) => return Err(End::Gone),
+        };
+        Ok(self.to.push(Item::End((now != size).then_some(now)))?)
+    }
+
+    /// Sends another name of a file that was met before; gives the place back otherwise.
+    fn known(&mut self, st: &Stat, place: Place) -> std::result::Result<Option<Place>, End> {
+        if st.st_nlink > 1
+            && let Some(&n) = self.links.get(&host::id(st))
+        {
+            self.to.push(Item::Link { place, to: LinkTo::Seen(n) })?;
+            return Ok(None);
+        }
+        Ok(Some(place))
+    }
+
+    /// A number for a file whose other names may come.
+    fn remember(&mut self, st: &Stat) -> Option<u64> {
+        if st.st_nlink < 2 {
+            return None;
+        }
+        self.next_link += 1;
+        self.links.insert(host::id(st), self.next_link);
+        Some(self.next_link)
+    }
+}
+
+fn is_link(path: &Path) -> bool {
+    // A trailing slash or dot asks for the directory behind a link.
+    let text = path_bytes(path);
+    !text.ends_with(b"/") && !text.ends_with(b"/.") && path.is_symlink()
+}
+
+/// The directory a path lies in, and its name there.
+fn split(path: &Path) -> (&Path, CString) {
+    let parent = match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    };
+    let name = path.file_name().map(|n| n.as_encoded_bytes().to_vec()).unwrap_or_default();
+    (parent, CString::new(name).unwrap_or_default())
+}

@@ -1,0 +1,55 @@
+//! Tidegate: volumes of Linux file systems in user space.
+//!
+//! It does: open an image and say what it is ([`Volume`]), make one ([`mkfs()`]), fill it from a directory
+//! or a tar ([`import`]), and read it out into either ([`export`]), keeping owners, modes, times,
+//! extended attributes, hard links, devices and holes. It does not: know a disk format, or talk to a user.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`volume`], [`detect`] | [`Volume`]: open, sync, unmount; what format an image has |
+//! | [`paths`] | operations by path, as the superuser |
+//! | [`mkfs`](mod@mkfs), [`image`], [`spool`] | making a volume, sized to its content; the file it is made in; a source that comes once |
+//! | [`estimate`] | how many blocks a tree takes |
+//! | [`import`] | a directory or a tar into a volume |
+//! | [`export`] | a volume into a directory or a tar |
+//! | [`tar`] | the tar format: headers, pax records, sparse maps, compression |
+//! | [`node`], [`host`] | what both ways share: one inode's attributes; the host's files |
+//! | [`progress`], [`summary`] | how far it is; what it took |
+//! | [`error`] | errors that name the image or the path |
+//!
+//! ```no_run
+//! use tidegate::{OpenOptions, Volume};
+//! let volume = Volume::open("root.img".as_ref(), &OpenOptions { read_only: true, ..Default::default() })?;
+//! for entry in volume.list(b"/etc")? {
+//!     println!("{}", String::from_utf8_lossy(&entry.name));
+//! }
+//! volume.unmount()?;
+//! # Ok::<(), tidegate::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod detect;
+pub mod error;
+pub mod estimate;
+pub mod export;
+pub mod host;
+pub mod image;
+pub mod import;
+pub mod mkfs;
+pub mod node;
+pub mod paths;
+pub mod progress;
+pub mod spool;
+pub mod summary;
+pub mod tar;
+pub mod volume;
+
+pub use error::{Error, Result};
+pub use mkfs::mkfs;
+pub use progress::Progress;
+pub use summary::Summary;
+pub use tidegate_block::Backend;
+pub use tidegate_f2fs as f2fs;
+pub use tidegate_rt::Timespec;
+pub use tidegate_vfs as vfs;
+pub use volume::{OpenOptions, Volume};

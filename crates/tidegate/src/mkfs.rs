@@ -1,0 +1,248 @@
+//! Making a volume, filled and sized to fit if that is wanted.
+
+use crate::error::{About, Error, Result, path_bytes, show};
+use crate::estimate::{self, Content, blocks::Geometry};
+use crate::image::{self, Existing, NewImage};
+use crate::import::{ImportOptions, Source, Target, import};
+use crate::progress::Progress;
+use crate::spool::spool;
+use crate::summary::Summary;
+use crate::tar::compress;
+use crate::volume::{OpenOptions, Volume};
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tidegate_block::{QueueLimits, RequestQueue};
+use tidegate_f2fs::mkfs::{self as f2fs_mkfs, MkfsOptions};
+use tidegate_rt::{Timespec, clock};
+use tidegate_vfs::MemoryLimits;
+
+/// Bytes that go in between two syncs when equal input must make equal bytes.
+const SYNC_EVERY: u64 = 32 << 20;
+/// Smallest volume that is made without being asked for a size.
+const SMALLEST: u64 = 40 << 20;
+/// Unit in which a size is chosen: a segment.
+const SEGMENT: u64 = 2 << 20;
+const LARGEST: u64 = 16 << 40;
+/// How often a volume that was too small after all is made anew.
+const ATTEMPTS: usize = 5;
+
+/// How large a volume is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// So many bytes.
+    Bytes(u64),
+    /// As its content needs.
+    Fit,
+    /// As the file or device already is.
+    Keep,
+}
+
+/// What goes into a new volume.
+pub enum From {
+    /// A directory tree.
+    Tree(PathBuf),
+    /// A tar in a file.
+    Tar(PathBuf),
+    /// A tar that can be read once, and what to call it.
+    Stream(Box<dyn Read + Send>, String),
+    /// A tar in a file that is open already, and what to call it.
+    Kept(File, String),
+}
+
+/// What to make.
+pub struct Request {
+    /// Where.
+    pub image: PathBuf,
+    /// How large.
+    pub size: Size,
+    /// What goes in.
+    pub from: Option<From>,
+    /// What the volume is like.
+    pub options: MkfsOptions,
+    /// How it is opened to be filled.
+    pub open: OpenOptions,
+    /// Equal input makes equal bytes: no time is later than this, and changes bear it.
+    pub reproducible: Option<Timespec>,
+    /// Counters to move on.
+    pub progress: Arc<Progress>,
+}
+
+/// What was made.
+pub struct Made {
+    /// What it took.
+    pub summary: Summary,
+    /// Identity of the volume.
+    pub uuid: [u8; 16],
+    /// What could not be kept, one line each.
+    pub notes: Vec<String>,
+}
+
+/// Makes a volume. A new image appears only once it is complete.
+///
+/// # Errors
+/// What is wrong with the request, the source or the image. A volume that fits its content is made anew,
+/// larger, when the content turned out to need more.
+pub fn mkfs(mut request: Request) -> Result<Made> {
+    let start = clock::now();
+    let mut summary = Summary::default();
+    if let Some(time) = request.reproducible {
+        request.options.time = time;
+        request.open.fixed_time = Some(time);
+        // The flusher starts when memory runs short, which is a matter of timing; syncs at fixed points
+        // take its place.
+        let never = u64::MAX / 4;
+        request.open.memory = MemoryLimits { dirty: never, background: never, ..request.open.memory };
+    }
+    let shown = show(path_bytes(&request.image));
+    let there = image::existing(&request.image)?;
+    let mut bytes = match (request.size, there) {
+        (Size::Bytes(_), Existing::Device) => {
+            return Err(Error::other(shown, "a device has its size; leave the size out"));
+        }
+        (Size::Bytes(n), _) => n,
+        (_, Existing::Device) => 0,
+        (Size::Keep, Existing::File(n, _)) if n > 0 => n,
+        (Size::Keep, _) => return Err(Error::other(shown, "a new image needs a size or content to fit")),
+        (Size::Fit, _) => {
+            let content = measure(&mut request, there)?;
+            summary.phase("measure", start);
+            request.progress.expect(content.files + content.dirs, content.bytes);
+            fit(&shown, content.blocks, &request.options)?
+        }
+    };
+    for attempt in 1.. {
+        request.progress.reset();
+        match make(&mut request, bytes, there, &mut summary) {
+            Err(e) if e.is_no_space() && request.size == Size::Fit && attempt < ATTEMPTS => {
+                bytes += (bytes / 16).next_multiple_of(SEGMENT).max(4 * SEGMENT);
+                summary.phases.clear();
+            }
+            Err(e) => return Err(e),
+            Ok((uuid, notes)) => {
+                summary.total(start);
+                return Ok(Made { summary, uuid, notes });
+            }
+        }
+    }
+    unreachable!("the last attempt returns")
+}
+
+/// Measures what goes in. A stream is kept in a file, so that it can be read again.
+fn measure(request: &mut Request, there: Existing) -> Result<Content> {
+    let geometry = Geometry::new(request.options.features);
+    if let Some(From::Stream(read, name)) = &mut request.from {
+        let file = spool(read, name, image::dir_of(&request.image))?;
+        let name = std::mem::take(name);
+        let again = file.try_clone().about(name.as_bytes())?;
+        request.from = Some(From::Kept(again, name.clone()));
+        let input = compress::open_file(file).about(name.as_bytes())?;
+        return estimate::archive::measure(input, &name, &geometry);
+    }
+    match &request.from {
+        Some(From::Tree(path)) => estimate::tree::measure(path, &geometry, skip(there)),
+        Some(From::Tar(path)) => {
+            let name = show(path_bytes(path));
+            let input = File::open(path).and_then(compress::open_file).about(path_bytes(path))?;
+            estimate::archive::measure(input, &name, &geometry)
+        }
+        _ => Ok(Content::default()),
+    }
+}
+
+fn skip(there: Existing) -> Option<(u64, u64)> {
+    match there {
+        Existing::File(_, id) => Some(id),
+        _ => None,
+    }
+}
+
+/// The smallest volume whose users may fill `blocks` blocks and a little.
+fn fit(image: &str, blocks: u64, options: &MkfsOptions) -> Result<u64> {
+    let room = |bytes: u64| f2fs_mkfs::layout(bytes, options).map(|l| l.user_block_count);
+    // Errors that do not depend on the size.
+    room(1 << 30).map_err(|e| Error::other(image, e))?;
+    // What the count cannot know: files that grow meanwhile, names that gather in few buckets.
+    let need = blocks + blocks / 64 + 256;
+    let enough = |bytes: u64| room(bytes).is_ok_and(|n| n >= need);
+    let (mut low, mut high) = (SMALLEST - SEGMENT, SMALLEST);
+    while !enough(high) {
+        if high >= LARGEST {
+            return Err(Error::other(image, "the content does not fit the largest volume, 16 TiB"));
+        }
+        low = high;
+        high = (high * 2).min(LARGEST);
+    }
+    while high - low > SEGMENT {
+        let middle = (low + (high - low) / 2) / SEGMENT * SEGMENT;
+        if enough(middle) { high = middle } else { low = middle }
+    }
+    Ok(high)
+}
+
+fn make(
+    request: &mut Request,
+    bytes: u64,
+    there: Existing,
+    summary: &mut Summary,
+) -> Result<([u8; 16], Vec<String>)> {
+    let shown = show(path_bytes(&request.image));
+    let start = clock::now();
+    // Without an existing volume, refuse before anything is changed.
+    if there != Existing::Device {
+        f2fs_mkfs::layout(bytes, &request.options).map_err(|e| Error::other(&shown, e))?;
+    }
+    let image = NewImage::create(&request.image, bytes, request.open.backend)?;
+    let queue = Arc::new(RequestQueue::new(image.device.clone(), QueueLimits::default()));
+    let options = MkfsOptions { discard: there == Existing::Device, ..request.options.clone() };
+    let report = f2fs_mkfs::mkfs(&queue, &options).map_err(|e| Error::other(&shown, e))?;
+    summary.phase("format", start);
+    let mut notes = Vec::new();
+    let io;
+    if let Some(source) = source(&mut request.from)? {
+        let start = clock::now();
+        let volume = Volume::from_queue(&shown, queue, &request.open)?;
+        let target = Target { dir: volume.resolve(b"/", true)?, path: b"/".to_vec(), name: None };
+        let options = ImportOptions {
+            clamp: request.reproducible,
+            sync_every: request.reproducible.map(|_| SYNC_EVERY),
+            skip: skip(there),
+            progress: request.progress.clone(),
+        };
+        notes = import(&volume, source, target, &options)?.notes;
+        summary.phase("import", start);
+        io = volume.unmount()?;
+    } else {
+        io = Summary::of(&queue.stats(), &Default::default());
+    }
+    summary.phases.extend(io.phases.iter().cloned());
+    *summary = Summary {
+        files: request.progress.files(),
+        dirs: request.progress.dirs(),
+        bytes: request.progress.bytes(),
+        image_bytes: image.device.size(),
+        phases: std::mem::take(&mut summary.phases),
+        ..io
+    };
+    image.finish()?;
+    Ok((report.uuid, notes))
+}
+
+/// What an import reads; a stream that was not kept is used up.
+fn source(from: &mut Option<From>) -> Result<Option<Source>> {
+    let tar = |f: File, name: String| Source::Tar(Box::new(f), name);
+    Ok(Some(match from {
+        None => return Ok(None),
+        Some(From::Tree(path)) => Source::Tree(path.clone()),
+        Some(From::Tar(path)) => tar(File::open(&*path).about(path_bytes(path))?, show(path_bytes(path))),
+        Some(From::Kept(file, name)) => {
+            let again = file.try_clone().and_then(|mut f| f.rewind().map(|()| f));
+            tar(again.about(name.as_bytes())?, name.clone())
+        }
+        Some(From::Stream(..)) => match from.take() {
+            Some(From::Stream(read, name)) => Source::Tar(read, name),
+            _ => return Ok(None),
+        },
+    }))
+}

@@ -1,0 +1,236 @@
+//! Operations on a volume by path, as the superuser.
+
+use crate::error::{Error, Result};
+use crate::volume::Volume;
+use std::sync::Arc;
+use tidegate_vfs::{Cred, DirEntry, ErrorKind, File, FileType, Inode, OpenFlags, RenameFlags};
+
+impl Volume {
+    /// The inode at `path`; a link at its end is followed when `follow` says so.
+    ///
+    /// # Errors
+    /// Missing, or below something that is not a directory.
+    pub fn resolve(&self, path: &[u8], follow: bool) -> Result<Arc<Inode>> {
+        self.vfs().resolve(&Cred::ROOT, path, follow).map_err(|e| self.error_at(path, e))
+    }
+
+    /// The inode at `path`, if there is one.
+    ///
+    /// # Errors
+    /// Any but that it is missing.
+    pub fn find(&self, path: &[u8], follow: bool) -> Result<Option<Arc<Inode>>> {
+        match self.resolve(path, follow) {
+            Ok(i) => Ok(Some(i)),
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The entries of the directory at `path` but "." and "..", in order of name.
+    ///
+    /// # Errors
+    /// As [`Volume::resolve`].
+    pub fn list(&self, path: &[u8]) -> Result<Vec<DirEntry>> {
+        let dir = self.resolve(path, true)?;
+        let mut entries = self.vfs().entries(&dir).map_err(|e| self.error_at(path, e))?;
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    /// Opens the file at `path` for reading.
+    ///
+    /// # Errors
+    /// As [`Volume::resolve`]; it is a directory.
+    pub fn open_file(&self, path: &[u8]) -> Result<File> {
+        let inode = self.resolve(path, true)?;
+        let kind = match inode.file_type {
+            FileType::Regular => None,
+            FileType::Directory => Some(ErrorKind::IsADirectory),
+            _ => Some(ErrorKind::InvalidArgument),
+        };
+        let open = || match kind {
+            Some(k) => Err(k.into()),
+            None => self.vfs().open(&Cred::ROOT, &inode, OpenFlags::READ | OpenFlags::NOATIME),
+        };
+        open().map_err(|e| self.error_at(path, e))
+    }
+
+    /// Makes a directory; with `parents`, those above it too, and it may be there already.
+    ///
+    /// # Errors
+    /// It exists, its parent is missing, no space.
+    pub fn mkdir(&self, path: &[u8], mode: u32, parents: bool) -> Result<()> {
+        if parents {
+            let mut end = 0;
+            while end < path.len() {
+                end = path[end + 1..].iter().position(|&b| b == b'/').map_or(path.len(), |i| end + 1 + i);
+                let part = &path[..end];
+                match self.find(part, true)? {
+                    Some(i) if i.is_dir() => {}
+                    Some(_) => return Err(self.error_at(part, ErrorKind::NotADirectory.into())),
+                    None => self.mkdir(part, mode, false)?,
+                }
+            }
+            return Ok(());
+        }
+        let make = || {
+            let at = self.vfs().resolve_parent(&Cred::ROOT, path)?;
+            if at.name.is_empty() {
+                return Err(ErrorKind::Exists.into());
+            }
+            self.vfs().mkdir(&Cred::ROOT, &at.dir, at.name, mode).map(drop)
+        };
+        make().map_err(|e| self.error_at(path, e))
+    }
+
+    /// Takes a name away; with `recursive`, a directory with all that is in it.
+    ///
+    /// # Errors
+    /// It is missing, or a directory and not to be removed.
+    pub fn remove(&self, path: &[u8], recursive: bool) -> Result<()> {
+        let at = || {
+            let at = self.vfs().resolve_parent(&Cred::ROOT, path)?;
+            if at.name.is_empty() {
+                return Err(tidegate_vfs::Error::from(ErrorKind::Busy));
+            }
+            let inode = self.vfs().lookup(&at.dir, at.name)?;
+            Ok((at, inode))
+        };
+        let (at, inode) = at().map_err(|e| self.error_at(path, e))?;
+        if !inode.is_dir() {
+            return self.vfs().unlink(&Cred::ROOT, &at.dir, at.name).map_err(|e| self.error_at(path, e));
+        }
+        if !recursive {
+            return Err(self.error_at(path, ErrorKind::IsADirectory.into()));
+        }
+        self.clear(path, &inode)?;
+        self.vfs().rmdir(&Cred::ROOT, &at.dir, at.name).map_err(|e| self.error_at(path, e))
+    }
+
+    /// Empties a directory, from the leaves up. The way down is kept in a list: trees can be deep.
+    fn clear(&self, path: &[u8], dir: &Arc<Inode>) -> Result<()> {
+        let list = |d: &Arc<Inode>, path: &[u8]| self.vfs().entries(d).map_err(|e| self.error_at(path, e));
+        let mut stack = vec![(dir.clone(), list(dir, path)?, path.to_vec())];
+        while let Some((dir, entries, path)) = stack.last_mut() {
+            let Some(entry) = entries.last() else {
+                stack.pop();
+                if let Some((dir, entries, path)) = stack.last_mut()
+                    && let Some(done) = entries.pop()
+                {
+                    let r = self.vfs().rmdir(&Cred::ROOT, dir, &done.name);
+                    r.map_err(|e| self.error_at(path, e.of(crate::error::show(&done.name))))?;
+                }
+                continue;
+            };
+            let below = join(path, &entry.name);
+            let inode = self.vfs().lookup(dir, &entry.name).map_err(|e| self.error_at(&below, e))?;
+            if inode.is_dir() {
+                let inside = list(&inode, &below)?;
+                stack.push((inode, inside, below));
+            } else {
+                let r = self.vfs().unlink(&Cred::ROOT, dir, &entry.name);
+                r.map_err(|e| self.error_at(&below, e))?;
+                entries.pop();
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves `from` to `to`; into it when it is a directory.
+    ///
+    /// # Errors
+    /// Those of rename.
+    pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        let go = || {
+            let vfs = self.vfs();
+            let old = vfs.resolve_parent(&Cred::ROOT, from)?;
+            if old.name.is_empty() {
+                return Err(ErrorKind::Busy.into());
+            }
+            let inode = vfs.lookup(&old.dir, old.name)?;
+            let old_at = (&old.dir, old.name);
+            match self.find(to, true) {
+                Ok(Some(d)) if d.is_dir() && d.ino != inode.ino => {
+                    vfs.rename(&Cred::ROOT, old_at, (&d, old.name), RenameFlags::empty())
+                }
+                _ => {
+                    let new = vfs.resolve_parent(&Cred::ROOT, to)?;
+                    if new.must_be_dir && !inode.is_dir() {
+                        return Err(ErrorKind::NotADirectory.into());
+                    }
+                    vfs.rename(&Cred::ROOT, old_at, (&new.dir, new.name), RenameFlags::empty())
+                }
+            }
+        };
+        go().map_err(|e| self.error_at(from, e.of(format_args!("moving to {}", crate::error::show(to)))))
+    }
+
+    /// Gives what is at `target` another name, `path`.
+    ///
+    /// # Errors
+    /// Those of link.
+    pub fn link(&self, target: &[u8], path: &[u8]) -> Result<()> {
+        let inode = self.resolve(target, false)?;
+        let go = || {
+            let at = self.vfs().resolve_parent(&Cred::ROOT, path)?;
+            self.vfs().link(&Cred::ROOT, &inode, &at.dir, at.name)
+        };
+        go().map_err(|e| self.error_at(path, e))
+    }
+
+    /// Makes a symbolic link at `path`.
+    ///
+    /// # Errors
+    /// Those of symlink.
+    pub fn symlink(&self, target: &[u8], path: &[u8]) -> Result<()> {
+        let go = || {
+            let at = self.vfs().resolve_parent(&Cred::ROOT, path)?;
+            self.vfs().symlink(&Cred::ROOT, &at.dir, at.name, target).map(drop)
+        };
+        go().map_err(|e| self.error_at(path, e))
+    }
+
+    /// The extended attributes of an inode. `path` is for errors.
+    ///
+    /// # Errors
+    /// Those of reading them.
+    pub fn xattrs(&self, inode: &Inode, path: &[u8]) -> Result<Vec<crate::node::Xattr>> {
+        let get = || {
+            let mut names = self.vfs().listxattr(&Cred::ROOT, inode)?;
+            names.sort();
+            let mut out = Vec::with_capacity(names.len());
+            for name in names {
+                let value = self.vfs().getxattr(&Cred::ROOT, inode, &name)?;
+                out.push((name, value));
+            }
+            Ok(out)
+        };
+        get().map_err(|e: tidegate_vfs::Error| self.error_at(path, e))
+    }
+
+    /// Refuses a path that is no directory.
+    ///
+    /// # Errors
+    /// That.
+    pub fn resolve_dir(&self, path: &[u8]) -> Result<Arc<Inode>> {
+        let inode = self.resolve(path, true)?;
+        if inode.is_dir() { Ok(inode) } else { Err(self.error_at(path, ErrorKind::NotADirectory.into())) }
+    }
+
+    /// Reports something in words about a path in the volume.
+    pub fn complain(&self, path: &[u8], what: impl std::fmt::Display) -> Error {
+        let slash = if path.starts_with(b"/") { "" } else { "/" };
+        Error::other(format!("{}:{slash}{}", self.image(), crate::error::show(path)), what)
+    }
+}
+
+/// `name` below `dir`.
+pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut p = Vec::with_capacity(dir.len() + name.len() + 1);
+    p.extend_from_slice(dir);
+    if !dir.is_empty() && !dir.ends_with(b"/") {
+        p.push(b'/');
+    }
+    p.extend_from_slice(name);
+    p
+}

@@ -1,0 +1,85 @@
+//! What an operation took.
+
+use serde::Serialize;
+use tidegate_block::QueueStats;
+use tidegate_f2fs::FsStats;
+use tidegate_rt::{Nanos, clock};
+
+/// Time spent in one part of an operation.
+#[derive(Clone, Debug, Serialize)]
+pub struct Phase {
+    /// Which part.
+    pub name: &'static str,
+    /// How long, in seconds.
+    pub seconds: f64,
+}
+
+/// What was moved, what I/O that made, and where the time went.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Summary {
+    /// Files, links and special files.
+    pub files: u64,
+    /// Directories.
+    pub dirs: u64,
+    /// Bytes of content, holes not counted.
+    pub bytes: u64,
+    /// Size of the image that was made, in bytes; 0 when none was.
+    pub image_bytes: u64,
+    /// Bios written.
+    pub bios: u64,
+    /// Bytes in them.
+    pub bio_bytes: u64,
+    /// Their mean size in bytes.
+    pub mean_bio_bytes: u64,
+    /// Requests that reached the device, after merging.
+    pub requests: u64,
+    /// Bios read.
+    pub read_bios: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Blocks of file data and directories written.
+    pub data_blocks: u64,
+    /// Blocks of nodes written.
+    pub node_blocks: u64,
+    /// Blocks of the volume's own metadata written.
+    pub meta_blocks: u64,
+    /// Checkpoints written.
+    pub checkpoints: u64,
+    /// Time in each part.
+    pub phases: Vec<Phase>,
+    /// Time in all, in seconds.
+    pub seconds: f64,
+}
+
+impl Summary {
+    /// The I/O part.
+    pub fn of(queue: &QueueStats, fs: &FsStats) -> Self {
+        Summary {
+            bios: queue.write_bios,
+            bio_bytes: queue.write_bytes,
+            mean_bio_bytes: queue.write_bytes.checked_div(queue.write_bios).unwrap_or(0),
+            requests: queue.write_requests,
+            read_bios: queue.read_bios,
+            read_bytes: queue.read_bytes,
+            data_blocks: fs.data_blocks,
+            node_blocks: fs.node_blocks,
+            meta_blocks: fs.meta_blocks,
+            checkpoints: fs.checkpoints,
+            ..Default::default()
+        }
+    }
+
+    /// Notes that the part `name` lasted from `start` until now; how long that is.
+    pub fn phase(&mut self, name: &'static str, start: Nanos) {
+        self.phases.push(Phase { name, seconds: since(start) });
+    }
+
+    /// Notes that all of it lasted from `start` until now.
+    pub fn total(&mut self, start: Nanos) {
+        self.seconds = since(start);
+    }
+}
+
+fn since(start: Nanos) -> f64 {
+    clock::now().since(start).duration().as_secs_f64()
+}

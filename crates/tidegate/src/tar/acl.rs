@@ -1,0 +1,80 @@
+//! ACLs as tar keeps them, in text, and as user space sees them on a file.
+
+/// Tags of entries in the binary form.
+const TAGS: [(&str, &str, u16, u16); 4] = [
+    ("user", "u", 0x01, 0x02),
+    ("group", "g", 0x04, 0x08),
+    ("mask", "m", 0x10, 0x10),
+    ("other", "o", 0x20, 0x20),
+];
+const UNDEFINED: u32 = u32::MAX;
+
+/// The value of `system.posix_acl_*` for a text such as `user::rw-,user:1000:r--,mask::r--`; `None` when
+/// it cannot be told, as for a user known by name only.
+pub fn from_text(text: &[u8]) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(text).ok()?;
+    let mut entries = Vec::new();
+    for part in text.split([',', '\n']) {
+        let part = part.split('#').next().unwrap_or("").trim();
+        if !part.is_empty() {
+            entries.push(entry(part)?);
+        }
+    }
+    entries.sort();
+    let mut out = 2u32.to_le_bytes().to_vec();
+    for (tag, id, perm) in entries {
+        out.extend_from_slice(&tag.to_le_bytes());
+        out.extend_from_slice(&perm.to_le_bytes());
+        out.extend_from_slice(&id.to_le_bytes());
+    }
+    Some(out)
+}
+
+fn entry(part: &str) -> Option<(u16, u32, u16)> {
+    let part = part.strip_prefix("default:").unwrap_or(part);
+    let fields: Vec<&str> = part.split(':').collect();
+    let (_, _, own, named) = TAGS.into_iter().find(|t| t.0 == fields[0] || t.1 == fields[0])?;
+    // Two fields are `mask:r--`, as some write it.
+    let (who, perm) = match fields[..] {
+        [_, perm] => ("", perm),
+        [_, who, perm, ..] => (who, perm),
+        _ => return None,
+    };
+    let mut bits = 0;
+    for c in perm.trim().chars() {
+        bits |= match c {
+            'r' => 4,
+            'w' => 2,
+            'x' => 1,
+            '-' => 0,
+            _ => return None,
+        };
+    }
+    if who.is_empty() {
+        return Some((own, UNDEFINED, bits));
+    }
+    // A fourth field is the number of a user given by name.
+    let id = who.parse().ok().or_else(|| fields.get(3)?.parse().ok())?;
+    Some((named, id, bits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_becomes_sorted_entries() {
+        let v = from_text(b"user::rw-,other::---,user:1000:r-x,group::r--,mask::rwx").unwrap();
+        assert_eq!(v.len(), 4 + 5 * 8);
+        assert_eq!(v[..4], 2u32.to_le_bytes());
+        let tags: Vec<u16> = v[4..].chunks(8).map(|e| u16::from_le_bytes([e[0], e[1]])).collect();
+        assert_eq!(tags, [1, 2, 4, 0x10, 0x20]);
+        assert_eq!(v[12..20], [2, 0, 5, 0, 0xe8, 3, 0, 0]);
+        assert_eq!(
+            from_text(b"user::rw-\nuser:joe:r--:7\ngroup::r--\nother::r--\n").unwrap()[16..20],
+            [7, 0, 0, 0]
+        );
+        assert_eq!(from_text(b"user:joe:r--"), None);
+        assert_eq!(from_text(b"nobody::r--"), None);
+    }
+}

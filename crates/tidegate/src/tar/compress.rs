@@ -1,0 +1,111 @@
+//! What a stream is compressed with, told by its first bytes.
+
+use super::reader::{Input, Plain};
+use super::{BLOCK, header, invalid};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+
+/// Bytes read from the stream at once.
+const BUFFER: usize = 256 << 10;
+
+/// Opens an archive's stream: gzip and zstd are undone, the rest is taken as it is.
+///
+/// # Errors
+/// The stream's, and other compressions and things that are no archive by name.
+pub fn open(from: impl Read + Send + 'static) -> io::Result<Box<dyn Input + Send>> {
+    let mut from = from;
+    let mut head = Vec::with_capacity(BLOCK);
+    from.by_ref().take(BLOCK as u64).read_to_end(&mut head)?;
+    let kind = kind(&head)?;
+    let whole = BufReader::with_capacity(BUFFER, Cursor::new(head).chain(from));
+    undo(kind, whole)
+}
+
+/// As [`open`], for a file, where leaving bytes out costs nothing if it is not compressed.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_file(mut file: File) -> io::Result<Box<dyn Input + Send>> {
+    use std::io::Seek;
+    let mut head = Vec::with_capacity(BLOCK);
+    let is_file = file.metadata()?.is_file();
+    if !is_file {
+        return open(file);
+    }
+    file.by_ref().take(BLOCK as u64).read_to_end(&mut head)?;
+    let kind = kind(&head)?;
+    file.rewind()?;
+    let size = file.metadata()?.len();
+    let reader = BufReader::with_capacity(BUFFER, file);
+    match kind {
+        Kind::Plain => Ok(Box::new(SeekInput { reader, at: 0, size })),
+        _ => undo(kind, reader),
+    }
+}
+
+enum Kind {
+    Plain,
+    Gzip,
+    Zstd,
+}
+
+fn kind(head: &[u8]) -> io::Result<Kind> {
+    let unsupported = |what| Err(invalid(format!("{what} compression is not supported; gzip and zstd are")));
+    match head {
+        [0x1f, 0x8b, ..] => Ok(Kind::Gzip),
+        // The second is a frame to be skipped, which parallel compressors begin with.
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Kind::Zstd),
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => unsupported("xz"),
+        [b'B', b'Z', b'h', b'1'..=b'9', ..] => unsupported("bzip2"),
+        [0x04, 0x22, 0x4d, 0x18, ..] => unsupported("lz4"),
+        _ => {
+            let block: Option<&[u8; BLOCK]> = head.try_into().ok();
+            match block {
+                Some(b) if header::is_header(b) || header::is_end(b) => Ok(Kind::Plain),
+                _ => Err(invalid("not a tar archive")),
+            }
+        }
+    }
+}
+
+fn undo(kind: Kind, from: impl BufRead + Send + 'static) -> io::Result<Box<dyn Input + Send>> {
+    Ok(match kind {
+        Kind::Plain => Box::new(Plain(from)),
+        Kind::Gzip => Box::new(Plain(buffered(flate2::bufread::MultiGzDecoder::new(from)))),
+        Kind::Zstd => {
+            let mut d = zstd::stream::read::Decoder::with_buffer(from)?;
+            // What `zstd --long=27`, its largest without asking, makes.
+            d.window_log_max(27)?;
+            Box::new(Plain(buffered(d)))
+        }
+    })
+}
+
+fn buffered<R: Read>(from: R) -> BufReader<R> {
+    BufReader::with_capacity(BUFFER, from)
+}
+
+/// A plain file: bytes are left out by seeking.
+struct SeekInput {
+    reader: BufReader<File>,
+    at: u64,
+    size: u64,
+}
+
+impl Read for SeekInput {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let n = self.reader.read(to)?;
+        self.at += n as u64;
+        Ok(n)
+    }
+}
+
+impl Input for SeekInput {
+    fn skip(&mut self, n: u64) -> io::Result<()> {
+        if n > self.size.saturating_sub(self.at) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.at += n;
+        self.reader.seek_relative(n as i64)
+    }
+}

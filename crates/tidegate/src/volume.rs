@@ -1,0 +1,170 @@
+//! An opened volume.
+
+use crate::detect::{Format, detect};
+use crate::error::{Error, Result, path_bytes, show};
+use crate::summary::Summary;
+use std::path::Path;
+use std::sync::Arc;
+use tidegate_block::{Backend, QueueLimits, RequestQueue};
+use tidegate_f2fs::{F2fs, F2fsOptions, FsStats, VolumeInfo};
+use tidegate_rt::{Timespec, clock};
+use tidegate_vfs::{Bdi, FileSystem, MemoryLimits, MountOptions, Vfs};
+
+/// How to open a volume.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    /// Change nothing, and let others read the image meanwhile.
+    pub read_only: bool,
+    /// What does the I/O.
+    pub backend: Backend,
+    /// Go around the host's page cache when writing.
+    pub direct: bool,
+    /// Memory the volume may use.
+    pub memory: MemoryLimits,
+    /// Every change gets this time instead of the clock's, and nothing else depends on chance either.
+    pub fixed_time: Option<Timespec>,
+    /// Reading leaves access times alone.
+    pub noatime: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions {
+            read_only: false,
+            backend: Backend::Auto,
+            direct: true,
+            memory: MemoryLimits::default(),
+            fixed_time: None,
+            noatime: true,
+        }
+    }
+}
+
+/// A volume in an image or on a device. Dropping it without [`Volume::unmount`] keeps what was synced.
+pub struct Volume {
+    image: String,
+    queue: Arc<RequestQueue>,
+    fs: Arc<F2fs>,
+    vfs: Arc<Vfs>,
+    started: tidegate_rt::Nanos,
+}
+
+impl Volume {
+    /// Opens the image at `path`. Writing takes an exclusive lock on it, reading a shared one.
+    ///
+    /// # Errors
+    /// Each begins with the path: missing, in use, not a volume, an unsupported feature, damaged.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<Volume> {
+        let queue = Arc::new(open_queue(path, options)?);
+        Self::from_queue(&show(path_bytes(path)), queue, options)
+    }
+
+    /// Opens the volume behind `queue`; errors call it `image`.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn from_queue(image: &str, queue: Arc<RequestQueue>, options: &OpenOptions) -> Result<Volume> {
+        let started = clock::now();
+        let of = |e| Error::Volume(image.to_string(), e);
+        let Format::F2fs = detect(image, &queue)?;
+        let bdi = Bdi::new(options.memory);
+        let read_only = options.read_only || queue.device().read_only();
+        let fs_options = F2fsOptions { read_only, deterministic: options.fixed_time.is_some() };
+        let fs = F2fs::open(queue.clone(), bdi.clone(), fs_options).map_err(of)?;
+        let mount = MountOptions { noatime: options.noatime, fixed_time: options.fixed_time };
+        let vfs = Vfs::mount(fs.clone(), bdi, mount).map_err(of)?;
+        Ok(Volume { image: image.to_string(), queue, fs, vfs, started })
+    }
+
+    /// What errors call it: the image's path.
+    pub fn image(&self) -> &str {
+        &self.image
+    }
+
+    /// The mounted file system.
+    pub fn vfs(&self) -> &Arc<Vfs> {
+        &self.vfs
+    }
+
+    /// The way to the device.
+    pub fn queue(&self) -> &Arc<RequestQueue> {
+        &self.queue
+    }
+
+    /// The format's name.
+    pub fn format(&self) -> &'static str {
+        self.fs.name()
+    }
+
+    /// What the volume's own structures say.
+    ///
+    /// # Errors
+    /// Those of reading them.
+    pub fn info(&self) -> Result<VolumeInfo> {
+        self.fs.info().map_err(|e| self.error(e))
+    }
+
+    /// What was written since it was opened.
+    pub fn stats(&self) -> FsStats {
+        self.fs.stats()
+    }
+
+    /// Refuses to go on with a volume that came up read-only.
+    ///
+    /// # Errors
+    /// Why it did.
+    pub fn check_writable(&self) -> Result<()> {
+        match self.fs.read_only() {
+            None => Ok(()),
+            Some(why) => Err(Error::other(&self.image, format_args!("the volume is read-only: {why}"))),
+        }
+    }
+
+    /// An error of this volume.
+    pub(crate) fn error(&self, e: tidegate_vfs::Error) -> Error {
+        Error::Volume(self.image.clone(), e)
+    }
+
+    /// An error at a path in this volume.
+    pub(crate) fn error_at(&self, path: &[u8], e: tidegate_vfs::Error) -> Error {
+        let slash = if path.starts_with(b"/") { "" } else { "/" };
+        Error::Volume(format!("{}:{slash}{}", self.image, show(path)), e)
+    }
+
+    /// Makes everything written so far durable.
+    ///
+    /// # Errors
+    /// The first failure; everything was tried.
+    pub fn sync(&self) -> Result<()> {
+        self.vfs.sync().map_err(|e| self.error(e))
+    }
+
+    /// Syncs, leaves a cleanly unmounted volume and lets go of the image; what it all took.
+    ///
+    /// # Errors
+    /// The first failure. The image is let go of all the same.
+    pub fn unmount(self) -> Result<Summary> {
+        let start = clock::now();
+        self.vfs.unmount().map_err(|e| self.error(e))?;
+        let mut s = Summary::of(&self.queue.stats(), &self.fs.stats());
+        s.phase("unmount", start);
+        s.total(self.started);
+        Ok(s)
+    }
+}
+
+/// Opens and locks the image at `path` without looking at what is in it.
+///
+/// # Errors
+/// Each begins with the path: missing, in use, not an image.
+pub fn open_queue(path: &Path, options: &OpenOptions) -> Result<RequestQueue> {
+    let how = tidegate_block::OpenOptions {
+        read_only: options.read_only,
+        backend: options.backend,
+        direct: options.direct,
+        create: None,
+    };
+    let device =
+        tidegate_block::file::open(path, how).map_err(|e| Error::open(&show(path_bytes(path)), e))?;
+    Ok(RequestQueue::new(device, QueueLimits::default()))
+}
