@@ -7,14 +7,19 @@ use crate::PAGE_SIZE;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tidegate_rt::{LockClass, Mutex};
 
 static POOL_CLASS: LockClass = LockClass::new("buf_pool", 1000);
 
 /// The largest buffer: 2^MAX_ORDER pages (1 MiB).
 const MAX_ORDER: usize = 8;
-/// Memory kept for reuse in each size class.
-const KEEP_BYTES: usize = 2 << 20;
+/// Memory kept for reuse, all size classes together. About what a writer has in flight: giving pages back
+/// to the system and faulting them in again costs more than writing them.
+const KEEP_BYTES: usize = 40 << 20;
+
+/// Bytes in the pool.
+static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 struct Free(NonNull<u8>);
 // SAFETY: a free buffer is plain memory that nobody else points to.
@@ -48,7 +53,10 @@ impl PageBuf {
         let order = pages.next_power_of_two().trailing_zeros() as usize;
         let free = POOL[order].lock().pop();
         let ptr = match free {
-            Some(f) => f.0,
+            Some(f) => {
+                KEPT.fetch_sub(PAGE_SIZE << order, Relaxed);
+                f.0
+            }
             None => {
                 let layout = Self::layout(order);
                 // SAFETY: the layout's size is not zero.
@@ -110,12 +118,12 @@ impl Clone for PageBuf {
 impl Drop for PageBuf {
     fn drop(&mut self) {
         let order = self.order as usize;
-        let mut pool = POOL[order].lock();
-        if pool.len() < KEEP_BYTES / (PAGE_SIZE << order) {
-            pool.push(Free(self.ptr));
+        let bytes = PAGE_SIZE << order;
+        if KEPT.fetch_add(bytes, Relaxed) + bytes <= KEEP_BYTES {
+            POOL[order].lock().push(Free(self.ptr));
             return;
         }
-        drop(pool);
+        KEPT.fetch_sub(bytes, Relaxed);
         // SAFETY: allocated in `stale` with this layout; nobody else points to it.
         unsafe { dealloc(self.ptr.as_ptr(), Self::layout(order)) }
     }

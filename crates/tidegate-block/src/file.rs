@@ -283,7 +283,9 @@ mod tests {
     #[test]
     fn a_refused_ring_falls_back_to_threads() {
         let dir = tempfile::tempdir().unwrap();
-        let open = |name| FileIo::open(&dir.path().join(name), OpenOptions { create: Some(4096), ..Default::default() });
+        let open = |name| {
+            FileIo::open(&dir.path().join(name), OpenOptions { create: Some(4096), ..Default::default() })
+        };
         let device = choose(open("a").unwrap(), Backend::Auto, true).unwrap();
         assert_eq!(device.backend(), "threads");
         let e = choose(open("b").unwrap(), Backend::Uring, true).err().unwrap().to_string();

@@ -83,6 +83,9 @@ impl F2fs {
         let r = &self.sb.raw;
         let cp = self.ckpt.lock().cp.clone();
         let counts = *self.counts.lock();
+        let orphans = self.orphans.lock().len() as u32;
+        let nat_journal = self.nat.with(|n| n.journal.len() as u32);
+        let sit_journal = self.sit.with(|s| s.journal.len() as u32);
         let mut v = VolumeInfo {
             uuid: r.uuid,
             label: self.sb.label(),
@@ -108,9 +111,9 @@ impl F2fs {
             valid_inodes: counts.valid_inodes,
             overprovision_segments: cp.raw.overprov_segment_count.get(),
             reserved_segments: cp.raw.rsvd_segment_count.get(),
-            orphans: self.orphans.lock().len() as u32,
-            nat_journal: self.nat.with(|n| n.journal.len() as u32),
-            sit_journal: self.sit.with(|s| s.journal.len() as u32),
+            orphans,
+            nat_journal,
+            sit_journal,
             ..Default::default()
         };
         (v.free_segments, v.prefree_segments) = self.sit.with(|s| (s.free_segments, s.prefree));

@@ -17,9 +17,9 @@ pub(crate) struct Flusher {
 }
 
 impl Flusher {
-    pub(crate) fn start(fs: Arc<dyn FileSystem>, bdi: Arc<Bdi>) -> std::io::Result<Self> {
+    pub(crate) fn start(fs: Arc<dyn FileSystem>, bdi: Arc<Bdi>, periodic: bool) -> std::io::Result<Self> {
         let b = bdi.clone();
-        let thread = thread::spawn("tg-flusher", move || run(&*fs, &b))?;
+        let thread = thread::spawn("tg-flusher", move || run(&*fs, &b, periodic))?;
         Ok(Flusher { bdi, thread: Some(thread) })
     }
 
@@ -45,7 +45,7 @@ impl Drop for Flusher {
     }
 }
 
-fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>) {
+fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>, periodic: bool) {
     loop {
         let mut l = bdi.lists.lock();
         let mut timed_out = false;
@@ -63,7 +63,8 @@ fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>) {
             }
             None if shutdown => return,
             None if bdi.over_background() => background(fs, bdi),
-            None => drop(pass(fs, bdi, false, false)),
+            None if periodic => drop(pass(fs, bdi, false, false)),
+            None => {}
         }
     }
 }

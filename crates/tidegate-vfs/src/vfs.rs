@@ -19,6 +19,9 @@ static S_UMOUNT: LockClass = LockClass::new("sb->s_umount", 10);
 pub struct MountOptions {
     /// Reading leaves access times alone; otherwise they follow the kernel's `relatime`.
     pub noatime: bool,
+    /// Dirty pages do not go out for their age alone, so that when they go depends on nothing but the
+    /// operations (the kernel's `dirty_writeback_centisecs` of 0).
+    pub no_periodic_writeback: bool,
     /// Every change gets this time instead of the clock's.
     pub fixed_time: Option<Timespec>,
 }
@@ -47,7 +50,7 @@ impl Vfs {
         let flusher = match fs.read_only() {
             Some(_) => None,
             None => Some(
-                Flusher::start(fs.clone(), bdi.clone())
+                Flusher::start(fs.clone(), bdi.clone(), !options.no_periodic_writeback)
                     .map_err(|e| Error::new(ErrorKind::OutOfMemory, format!("flusher thread: {e}")))?,
             ),
         };

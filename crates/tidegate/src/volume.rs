@@ -71,7 +71,11 @@ impl Volume {
         let read_only = options.read_only || queue.device().read_only();
         let fs_options = F2fsOptions { read_only, deterministic: options.fixed_time.is_some() };
         let fs = F2fs::open(queue.clone(), bdi.clone(), fs_options).map_err(of)?;
-        let mount = MountOptions { noatime: options.noatime, fixed_time: options.fixed_time };
+        let mount = MountOptions {
+            noatime: options.noatime,
+            fixed_time: options.fixed_time,
+            no_periodic_writeback: options.fixed_time.is_some(),
+        };
         let vfs = Vfs::mount(fs.clone(), bdi, mount).map_err(of)?;
         Ok(Volume { image: image.to_string(), queue, fs, vfs, started })
     }

@@ -17,7 +17,8 @@ pub struct Args {
     /// Format of the volume
     #[arg(short = 't', long = "type", value_name = "FORMAT", default_value = "f2fs", value_parser = ["f2fs"])]
     format: String,
-    /// Size of a new image, such as 64M or 1.5T, or `auto` to fit what --from holds
+    /// Size of the image, such as 64M or 1.5T, or `auto` to fit what --from holds; left out, it is `auto`
+    /// with --from, else that of the image that is there
     #[arg(long, value_parser = size, value_name = "SIZE|auto")]
     size: Option<Size>,
     /// Fill the volume from a directory, a tar (plain, gzip or zstd), or a tar on standard input (`-`)
@@ -89,9 +90,9 @@ fn choose_size(args: &Args) -> Result<Size> {
         return Ok(size);
     }
     match existing(&args.image)? {
-        Existing::File(n, _) if n > 0 => Ok(Size::Keep),
         Existing::Device => Ok(Size::Keep),
         _ if args.from.is_some() => Ok(Size::Fit),
+        Existing::File(n, _) if n > 0 => Ok(Size::Keep),
         _ => {
             let image = args.image.display().to_string();
             Err(Error::other(image, "a new image needs a size: give --size, or --from to fit its content"))

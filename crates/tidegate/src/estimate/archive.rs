@@ -1,6 +1,7 @@
 //! Adds up a tar.
 
-use super::blocks::{Geometry, slots};
+use super::blocks::Geometry;
+use super::dentries::Dentries;
 use super::{Content, xattr_bytes};
 use crate::error::{Error, Result, show};
 use crate::import::archive::clean;
@@ -10,9 +11,8 @@ use std::io;
 use tidegate_vfs::FileType;
 
 /// What a directory of the archive takes.
-#[derive(Default)]
 struct Dir {
-    slots: u64,
+    names: Dentries,
     xattrs: usize,
 }
 
@@ -31,19 +31,19 @@ pub fn measure(from: impl Input, name: &str, geometry: &Geometry) -> Result<Cont
 fn add_up(from: impl Input, g: &Geometry, at: &mut Vec<u8>) -> io::Result<Content> {
     let mut reader = Reader::new(from);
     let mut content = Content::default();
-    let mut dirs: HashMap<Vec<u8>, Dir> = HashMap::new();
-    dirs.insert(Vec::new(), Dir::default());
+    let mut dirs = Dirs { geometry: g, map: HashMap::new() };
+    dirs.at(b"");
     while let Some(e) = reader.next_entry()? {
         at.clone_from(&e.path);
         // Paths that lead up are refused when they are read.
         let path = clean(&e.path).unwrap_or_default();
         let xattrs = xattr_bytes(&e.meta.xattrs);
         if !e.hard_link && e.meta.kind == FileType::Directory {
-            announce(&mut dirs, &path);
-            dirs.entry(path).or_default().xattrs = xattrs;
+            dirs.announce(&path);
+            dirs.at(&path).xattrs = xattrs;
             continue;
         }
-        enter(&mut dirs, &path);
+        dirs.enter(&path);
         match e.meta.kind {
             _ if e.hard_link => content.files += 1,
             FileType::Regular => {
@@ -57,32 +57,46 @@ fn add_up(from: impl Input, g: &Geometry, at: &mut Vec<u8>) -> io::Result<Conten
             _ => content.special(g, xattrs),
         }
     }
-    for d in dirs.values() {
-        content.dir(g, d.slots, d.xattrs);
+    for d in dirs.map.values() {
+        content.dir(g, &d.names, d.xattrs);
     }
     Ok(content)
 }
 
-/// Adds a directory, and those above it that nobody mentioned.
-fn announce(dirs: &mut HashMap<Vec<u8>, Dir>, path: &[u8]) {
-    if !dirs.contains_key(path) {
-        enter(dirs, path);
-        dirs.insert(path.to_vec(), Dir::default());
-    }
+/// Directories by path.
+struct Dirs<'a> {
+    geometry: &'a Geometry,
+    map: HashMap<Vec<u8>, Dir>,
 }
 
-/// Adds a name to the directory it is in.
-fn enter(dirs: &mut HashMap<Vec<u8>, Dir>, path: &[u8]) {
-    let mut path = path;
-    // Upwards, for as long as directories are new.
-    loop {
-        let at = path.iter().rposition(|&b| b == b'/');
-        let (parent, name) = (&path[..at.unwrap_or(0)], &path[at.map_or(0, |i| i + 1)..]);
-        let known = dirs.contains_key(parent);
-        dirs.entry(parent.to_vec()).or_default().slots += slots(name);
-        if known {
-            return;
+impl Dirs<'_> {
+    fn at(&mut self, path: &[u8]) -> &mut Dir {
+        if !self.map.contains_key(path) {
+            self.map.insert(path.to_vec(), Dir { names: Dentries::new(self.geometry), xattrs: 0 });
         }
-        path = parent;
+        self.map.get_mut(path).expect("it is there now")
+    }
+
+    /// Adds a directory, and those above it that nobody mentioned.
+    fn announce(&mut self, path: &[u8]) {
+        if !self.map.contains_key(path) {
+            self.enter(path);
+            self.at(path);
+        }
+    }
+
+    /// Adds a name to the directory it is in, upwards for as long as directories are new.
+    fn enter(&mut self, path: &[u8]) {
+        let mut path = path;
+        loop {
+            let at = path.iter().rposition(|&b| b == b'/');
+            let (parent, name) = (&path[..at.unwrap_or(0)], &path[at.map_or(0, |i| i + 1)..]);
+            let known = self.map.contains_key(parent);
+            self.at(parent).names.add(name);
+            if known {
+                return;
+            }
+            path = parent;
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Blocks of one file or directory on F2FS.
+//! Blocks of one file on F2FS.
 
 use tidegate_f2fs::raw::Features;
 
@@ -9,27 +9,12 @@ const INLINE_XATTR_WORDS: u64 = 50;
 const EXTRA_WORDS: u64 = 9;
 /// Addresses in a direct node, nodes in an indirect one.
 const PER_NODE: u64 = 1018;
-/// Slots in a dentry block; bytes of one slot with its entry.
-const BLOCK_SLOTS: u64 = 214;
-const SLOT_BITS: u64 = (11 + 8) * 8 + 1;
-/// Bytes of a name slot.
-const SLOT_BYTES: u64 = 8;
-/// Slots of the longest name: what may stay free at the end of a block.
-const LONGEST: u64 = 32;
 /// Inline attributes: the area less its header and its end.
 const INLINE_XATTR_BYTES: usize = 200 - 24 - 4;
-/// The last level of hash buckets that has two blocks in each; deeper ones have four.
-const WIDE_LEVEL: u32 = 31;
-
 /// What of an inode is left for addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct Geometry {
     addrs: u64,
-}
-
-/// Slots a name takes in a directory.
-pub fn slots(name: &[u8]) -> u64 {
-    (name.len() as u64).div_ceil(SLOT_BYTES)
 }
 
 impl Geometry {
@@ -40,7 +25,7 @@ impl Geometry {
     }
 
     /// Bytes that an inode can hold itself.
-    fn inline_bytes(&self) -> u64 {
+    pub(super) fn inline_bytes(&self) -> u64 {
         (self.addrs - 1) * 4
     }
 
@@ -56,7 +41,7 @@ impl Geometry {
             let (first, end) = ((at / PAGE).max(next), (at + len).div_ceil(PAGE));
             if first < end {
                 blocks += end - first;
-                blocks += seen.add(self.addrs, first, end);
+                blocks += seen.add(self, first, end);
                 next = end;
             }
         }
@@ -67,37 +52,11 @@ impl Geometry {
     pub fn xattr(&self, bytes: usize) -> u64 {
         (bytes > INLINE_XATTR_BYTES) as u64
     }
-
-    /// Blocks of a directory, its inode included, whose names take `slots` slots.
-    pub fn dir(&self, slots: u64) -> u64 {
-        let inline = self.inline_bytes() * 8 / SLOT_BITS;
-        let slots = slots + 2;
-        if slots <= inline {
-            return 1;
-        }
-        let (mut left, mut blocks, mut pages) = (slots, 0, 0);
-        for level in 0..63 {
-            let buckets = 1u64 << level.min(WIDE_LEVEL - 1);
-            let per_bucket = if level < WIDE_LEVEL { 2 } else { 4 };
-            let room = BLOCK_SLOTS * per_bucket - LONGEST;
-            // Names gather in buckets by chance: a level takes less than all before some bucket overflows.
-            let takes = buckets * room * if level == 0 { 20 } else { 17 } / 20;
-            let touched =
-                (buckets * per_bucket).min(left.div_ceil(BLOCK_SLOTS - LONGEST) + buckets.min(left));
-            blocks += if level == 0 { left.div_ceil(BLOCK_SLOTS - LONGEST).min(2) } else { touched };
-            pages += buckets * per_bucket;
-            if left <= takes {
-                break;
-            }
-            left -= takes;
-        }
-        1 + blocks + Nodes::default().add(self.addrs, 0, pages)
-    }
 }
 
 /// Nodes of a file that are counted already.
 #[derive(Default)]
-struct Nodes {
+pub(super) struct Nodes {
     direct: Option<u64>,
     indirect: Option<u64>,
     double: bool,
@@ -105,7 +64,8 @@ struct Nodes {
 
 impl Nodes {
     /// Nodes that pages `first..end` need beyond those counted.
-    fn add(&mut self, addrs: u64, first: u64, end: u64) -> u64 {
+    pub(super) fn add(&mut self, g: &Geometry, first: u64, end: u64) -> u64 {
+        let addrs = g.addrs;
         if end <= addrs {
             return 0;
         }
@@ -168,15 +128,5 @@ mod tests {
         assert_eq!(G.file(1 << 30, &[(4_000_000, 1), (4_100_000, 1)]), 1 + 2 + 1);
         // Pieces in one page.
         assert_eq!(G.file(1 << 20, &[(0, 512), (1024, 512)]), 2);
-    }
-
-    #[test]
-    fn directories_by_slots() {
-        assert_eq!(G.dir(0), 1);
-        assert_eq!(G.dir(180), 1);
-        assert_eq!(G.dir(181), 3);
-        // A large one takes hardly more than its slots.
-        let n = G.dir(200_000);
-        assert!((200_000 / 214..200_000 / 214 * 5 / 2).contains(&n), "{n}");
     }
 }

@@ -1,19 +1,20 @@
 //! How many blocks a tree takes on a volume, told before it is written.
 //!
 //! It counts what F2FS will allocate: a node for each inode, data blocks of files too large to lie in
-//! it, direct and indirect nodes, dentry blocks, a node for attributes that do not fit inline. Where the
-//! exact number depends on hashes it takes the most there can be.
+//! it, direct and indirect nodes, dentry blocks, a node for attributes that do not fit inline.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`blocks`] | blocks of one file or directory |
+//! | [`blocks`], [`dentries`] | blocks of one file, of one directory |
 //! | [`tree`], [`archive`] | adding up a directory tree, a tar |
 
 pub mod archive;
 pub mod blocks;
+pub mod dentries;
 pub mod tree;
 
 use blocks::Geometry;
+use dentries::Dentries;
 
 /// What a tree holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,10 +53,10 @@ impl Content {
         self.blocks += 1 + g.xattr(xattr_bytes);
     }
 
-    /// Adds a directory whose names take `slots` slots.
-    fn dir(&mut self, g: &Geometry, slots: u64, xattr_bytes: usize) {
+    /// Adds a directory.
+    fn dir(&mut self, g: &Geometry, names: &Dentries, xattr_bytes: usize) {
         self.dirs += 1;
-        self.blocks += g.dir(slots) + g.xattr(xattr_bytes);
+        self.blocks += names.blocks(g) + g.xattr(xattr_bytes);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Adds up a directory tree of the host, in as many threads as can run, at most a few.
 
-use super::blocks::{Geometry, slots};
+use super::blocks::Geometry;
+use super::dentries::Dentries;
 use super::{Content, xattr_bytes};
 use crate::error::{About, Error, Result, path_bytes};
 use crate::host;
@@ -86,7 +87,13 @@ struct Measure<'a> {
 
 impl<'a> Measure<'a> {
     fn new(shared: &'a Shared) -> Self {
-        Measure { shared, content: Content::default(), path: Vec::new(), names: Vec::new(), few: vec![0; 512] }
+        Measure {
+            shared,
+            content: Content::default(),
+            path: Vec::new(),
+            names: Vec::new(),
+            few: vec![0; 512],
+        }
     }
 
     fn run(mut self) -> Result<Content> {
@@ -138,9 +145,9 @@ impl<'a> Measure<'a> {
         let entries = host::list(fd.as_fd(), &mut self.names).map_err(|e| Error::os(&self.path, e))?;
         let fd = Arc::new(fd);
         let len = self.path.len();
-        let mut all = 0;
+        let mut all = Dentries::new(&self.shared.geometry);
         for e in entries {
-            all += slots(e.name.to_bytes());
+            all.add(e.name.to_bytes());
             if !self.path.ends_with(b"/") {
                 self.path.push(b'/');
             }
@@ -150,7 +157,7 @@ impl<'a> Measure<'a> {
             }
             self.path.truncate(len);
         }
-        self.content.dir(&self.shared.geometry, all, xattr_bytes(&xattrs));
+        self.content.dir(&self.shared.geometry, &all, xattr_bytes(&xattrs));
         Ok(())
     }
 

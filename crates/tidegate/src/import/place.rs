@@ -90,7 +90,10 @@ impl<'a> Places<'a> {
     /// # Errors
     /// It is missing.
     pub fn lookup(&mut self, path: &[u8]) -> Result<Arc<Inode>> {
-        self.volume.resolve(&join(&self.target.path, path), false)
+        let at = path.iter().rposition(|&b| b == b'/');
+        let dir = self.dir_at(&path[..at.unwrap_or(0)])?;
+        let name = &path[at.map_or(0, |i| i + 1)..];
+        self.volume.vfs().lookup(&dir.inode, name).map_err(|e| self.volume.error_at(path, e))
     }
 
     /// Forgets a directory that was found by path: it may have gone.
@@ -98,6 +101,8 @@ impl<'a> Places<'a> {
         self.paths.clear();
     }
 
+    /// The directory at a path below the target, from the nearest one known: paths may be longer than
+    /// those the volume resolves at once.
     fn dir_at(&mut self, path: &[u8]) -> Result<Dir> {
         if path.is_empty() {
             return Ok(self.target.clone());
@@ -105,28 +110,42 @@ impl<'a> Places<'a> {
         if let Some(d) = self.paths.get(path) {
             return Ok(d.clone());
         }
-        let full = join(&self.target.path, path);
-        let inode = match self.volume.find(&full, true)? {
-            Some(i) => i,
-            None => self.implied(path, &full)?,
-        };
-        if !inode.is_dir() {
-            return Err(self.volume.error_at(&full, ErrorKind::NotADirectory.into()));
+        let ends =
+            |p: &[u8]| p.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(i, _)| i).collect::<Vec<_>>();
+        let mut ends = ends(path);
+        ends.push(path.len());
+        let known = ends.iter().rposition(|&end| self.paths.contains_key(&path[..end]));
+        let mut dir = known.map_or_else(|| self.target.clone(), |i| self.paths[&path[..ends[i]]].clone());
+        let first = known.map_or(0, |i| i + 1);
+        for i in first..ends.len() {
+            let start = if i == 0 { 0 } else { ends[i - 1] + 1 };
+            dir = self.below(&dir, &path[start..ends[i]])?;
+            if self.paths.len() >= CACHED_PATHS {
+                self.paths.clear();
+            }
+            self.paths.insert(path[..ends[i]].to_vec(), dir.clone());
         }
-        let has_default_acl = has_default_acl(self.volume, &inode);
-        let dir = Dir { inode, path: full, has_default_acl };
-        if self.paths.len() >= CACHED_PATHS {
-            self.paths.clear();
-        }
-        self.paths.insert(path.to_vec(), dir.clone());
         Ok(dir)
     }
 
-    /// Makes a directory that a tar has names below, but (so far) no entry for. The depth is that of a
-    /// path, so going down by recursion is bounded.
-    fn implied(&mut self, path: &[u8], full: &[u8]) -> Result<Arc<Inode>> {
-        let at = path.iter().rposition(|&b| b == b'/');
-        let parent = self.dir_at(&path[..at.unwrap_or(0)])?;
+    /// The directory `name` in `dir`; made when it is missing, followed when it is a link.
+    fn below(&self, dir: &Dir, name: &[u8]) -> Result<Dir> {
+        let path = join(&dir.path, name);
+        let inode = match self.volume.vfs().lookup(&dir.inode, name) {
+            Ok(i) if i.file_type == FileType::Symlink => self.volume.resolve(&path, true)?,
+            Ok(i) => i,
+            Err(e) if e.kind() == ErrorKind::NotFound => self.implied(dir, name, &path)?,
+            Err(e) => return Err(self.volume.error_at(&path, e)),
+        };
+        if !inode.is_dir() {
+            return Err(self.volume.error_at(&path, ErrorKind::NotADirectory.into()));
+        }
+        let has_default_acl = has_default_acl(self.volume, &inode);
+        Ok(Dir { inode, path, has_default_acl })
+    }
+
+    /// Makes a directory that a tar has names below, but (so far) no entry for.
+    fn implied(&self, dir: &Dir, name: &[u8], path: &[u8]) -> Result<Arc<Inode>> {
         let vfs = self.volume.vfs();
         let meta = Meta::plain_dir(vfs.now());
         let new = NewInode {
@@ -138,8 +157,7 @@ impl<'a> Places<'a> {
             target: b"",
             time: meta.mtime,
         };
-        vfs.make(&Cred::ROOT, &parent.inode, &path[at.map_or(0, |i| i + 1)..], &new)
-            .map_err(|e| self.volume.error_at(full, e))
+        vfs.make(&Cred::ROOT, &dir.inode, name, &new).map_err(|e| self.volume.error_at(path, e))
     }
 }
 
