@@ -140,7 +140,7 @@ impl F2fs {
     }
 
     fn allocate_for(&self, inode: &Inode, d: &Dnode, n: usize) -> Result<(BlockAddr, usize)> {
-        let version = self.nat.versions(&[d.nid])[0];
+        let version = self.nat.versions(&self.meta, &[d.nid])?[0];
         let a = self.allocate(self.data_log(inode), n as u32, |i| RawSummary {
             nid: d.nid.0.into(),
             version,

@@ -44,7 +44,6 @@ impl F2fs {
             a.size = a.size.max(pos + data.len() as u64);
             a.mtime = now;
             a.ctime = now;
-            a.mode &= if a.mode & 0o010 != 0 { !0o6000 } else { !0o4000 };
             a.clone()
         };
         let at = area.start + pos as usize;

@@ -33,20 +33,22 @@ impl Meta {
         if addr >= self.end {
             return Err(Error::corrupt(format!("block {addr} is not in the metadata area")));
         }
-        loop {
-            if let Some(run) = self.inode.mapping.get(addr as u64, 1) {
-                return Ok(run);
-            }
-            let n = READ_AHEAD.min(self.end - addr) as usize;
-            let buf = self
-                .queue
-                .read_wait(BlockAddr(addr).sector(), n, BioFlags::META)
-                .map_err(|e| Error::device(e, format!("reading metadata block {addr}")))?;
-            let run = PageRun { buf: Arc::new(buf), first: 0, pages: n };
-            self.inode.mapping.insert_clean(addr as u64, &run);
-            self.bdi.cached(&self.inode);
-            self.bdi.shrink();
+        let mapping = &self.inode.mapping;
+        if let Some(run) = mapping.get(addr as u64, 1) {
+            return Ok(run);
         }
+        let n = READ_AHEAD.min(self.end - addr) as usize;
+        let buf = self
+            .queue
+            .read_wait(BlockAddr(addr).sector(), n, BioFlags::META)
+            .map_err(|e| Error::device(e, format!("reading metadata block {addr}")))?;
+        let run = PageRun { buf: Arc::new(buf), first: 0, pages: n };
+        mapping.insert_clean(addr as u64, &run);
+        // Taken before reclaim may drop it again.
+        let page = mapping.get(addr as u64, 1).unwrap_or(PageRun { pages: 1, ..run });
+        self.bdi.cached(&self.inode);
+        self.bdi.shrink();
+        Ok(page)
     }
 
     /// The id in the footer of the node block at `addr`, outside the area; `None` if there is none.

@@ -150,7 +150,7 @@ impl F2fs {
     /// Writes `bytes` to a block of its own and waits for it: the first block of node `nid`'s file.
     pub(crate) fn place_first_block(&self, nid: Nid, bytes: &[u8]) -> Result<crate::units::BlockAddr> {
         self.book(1, 0, 0)?;
-        let version = self.nat.versions(&[nid])[0];
+        let version = self.nat.versions(&self.meta, &[nid])?[0];
         let log = crate::curseg::Log::WarmData;
         let a =
             self.allocate(log, 1, |_| RawSummary { nid: nid.0.into(), version, ofs_in_node: 0.into() })?;

@@ -136,13 +136,7 @@ impl Nat {
         }
         let nid =
             s.free.pop_front().ok_or_else(|| Error::new(ErrorKind::NoSpace, "every node id is in use"))?;
-        let version = match s.known(nid) {
-            Some(e) => e.version,
-            None => {
-                let block = meta.read(self.block_addr(&s, nid / PER_BLOCK))?;
-                entry_in(block.bytes(), nid % PER_BLOCK).version
-            }
-        };
+        let version = self.entry(&s, meta, Nid(nid))?.version;
         s.set(nid, NatEntry { ino: ino.unwrap_or(nid), addr: BlockAddr::NEW, version });
         Ok(Nid(nid))
     }
@@ -173,9 +167,8 @@ impl Nat {
 
     /// Frees a node: where it was. The id may be used again after the next checkpoint.
     pub(crate) fn free(&self, meta: &Meta, nid: Nid) -> Result<BlockAddr> {
-        let old = self.lookup(meta, nid)?;
         let mut s = self.state.lock();
-        let old = s.known(nid.0).unwrap_or(old);
+        let old = self.entry(&s, meta, nid)?;
         s.set(nid.0, NatEntry { ino: 0, addr: BlockAddr::NULL, version: old.version.wrapping_add(1) });
         s.freed.insert(nid.0);
         Ok(old.addr)
@@ -183,28 +176,52 @@ impl Nat {
 
     /// Moves nodes to new places: the old ones, in the same order; `None` for a node that was freed
     /// meanwhile, which stays so.
-    pub(crate) fn relocate(&self, moves: &[(Nid, BlockAddr)]) -> Vec<Option<BlockAddr>> {
+    ///
+    /// # Errors
+    /// Those of reading the NAT; nothing was moved then.
+    pub(crate) fn relocate(&self, meta: &Meta, moves: &[(Nid, BlockAddr)]) -> Result<Vec<Option<BlockAddr>>> {
         let mut s = self.state.lock();
-        moves
+        let olds = moves.iter().map(|(nid, _)| self.entry(&s, meta, *nid)).collect::<Result<Vec<_>>>()?;
+        Ok(moves
             .iter()
-            .map(|(nid, addr)| {
-                let e = s.known(nid.0).filter(|e| e.addr != BlockAddr::NULL)?;
-                s.set(nid.0, NatEntry { addr: *addr, ..e });
-                Some(e.addr)
+            .zip(olds)
+            .map(|((nid, addr), e)| {
+                let used = e.addr != BlockAddr::NULL;
+                used.then(|| {
+                    s.set(nid.0, NatEntry { addr: *addr, ..e });
+                    e.addr
+                })
             })
-            .collect()
+            .collect())
+    }
+
+    /// The entry of `nid` with the NAT locked. A node in memory may outlive what is cached of its entry.
+    fn entry(&self, s: &NatState, meta: &Meta, nid: Nid) -> Result<NatEntry> {
+        match s.known(nid.0) {
+            Some(e) => Ok(e),
+            None => {
+                let block = meta.read(self.block_addr(s, nid.0 / PER_BLOCK))?;
+                Ok(entry_in(block.bytes(), nid.0 % PER_BLOCK))
+            }
+        }
     }
 
     /// Runs `f` if the node is still at `addr`, with the NAT locked, so that it stays there.
-    pub(crate) fn if_at<R>(&self, nid: Nid, addr: BlockAddr, f: impl FnOnce() -> R) -> Option<R> {
+    pub(crate) fn if_at<R>(
+        &self,
+        meta: &Meta,
+        nid: Nid,
+        addr: BlockAddr,
+        f: impl FnOnce() -> R,
+    ) -> Result<Option<R>> {
         let s = self.state.lock();
-        (s.known(nid.0)?.addr == addr).then(f)
+        Ok((self.entry(&s, meta, nid)?.addr == addr).then(f))
     }
 
-    /// Versions of node ids, for summaries. The nodes are in memory, so their entries are.
-    pub(crate) fn versions(&self, nids: &[Nid]) -> Vec<u8> {
+    /// Versions of node ids, for summaries.
+    pub(crate) fn versions(&self, meta: &Meta, nids: &[Nid]) -> Result<Vec<u8>> {
         let s = self.state.lock();
-        nids.iter().map(|n| s.known(n.0).map_or(0, |e| e.version)).collect()
+        nids.iter().map(|n| Ok(self.entry(&s, meta, *n)?.version)).collect()
     }
 
     /// Whether a checkpoint would have something to write.

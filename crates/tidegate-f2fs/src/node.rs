@@ -66,8 +66,19 @@ impl F2fs {
     /// # Errors
     /// `Stale` when the id is free, `Corrupt` when something else is there, those of the device.
     pub(crate) fn node(&self, nid: Nid) -> Result<PageRun> {
+        if let Some(run) = self.node_inode.mapping.get(nid.0 as u64, 1) {
+            return Ok(run);
+        }
+        let run = self.load_node(nid)?;
+        self.bdi.shrink();
+        Ok(run)
+    }
+
+    /// Reads the node `nid` into memory unless it is there.
+    fn load_node(&self, nid: Nid) -> Result<PageRun> {
+        let mapping = &self.node_inode.mapping;
         loop {
-            if let Some(run) = self.node_inode.mapping.get(nid.0 as u64, 1) {
+            if let Some(run) = mapping.get(nid.0 as u64, 1) {
                 return Ok(run);
             }
             let entry = self.nat.lookup(&self.meta, nid)?;
@@ -78,23 +89,16 @@ impl F2fs {
                 continue; // made this moment; its page follows
             }
             if !self.sb.in_main(entry.addr) {
-                return Err(Error::corrupt(format!(
-                    "NAT: node {nid} at block {}, outside the main area",
-                    entry.addr
-                )));
+                let what = format!("NAT: node {nid} at block {}, outside the main area", entry.addr);
+                return Err(Error::corrupt(what));
             }
             let run = self.read_node_blocks(nid, entry.addr)?;
-            // Only if the node is there still: another thread may have read, changed and written it.
-            let mapping = &self.node_inode.mapping;
             let first = PageRun { pages: 1, ..run.clone() };
-            if self.nat.if_at(nid, entry.addr, || mapping.insert_clean(nid.0 as u64, &first)).is_none() {
-                continue;
-            }
-            self.keep_neighbours(&run, entry.addr)?;
-            self.bdi.cached(&self.node_inode);
-            self.bdi.shrink();
-            if mapping.get(nid.0 as u64, 1).is_none() {
-                return Ok(first);
+            // Only if the node is there still: another thread may have read, changed and written it.
+            let keep = || mapping.insert_clean(nid.0 as u64, &first);
+            if self.nat.if_at(&self.meta, nid, entry.addr, keep)?.is_some() {
+                self.keep_neighbours(&run, entry.addr)?;
+                self.bdi.cached(&self.node_inode);
             }
         }
     }
@@ -129,7 +133,9 @@ impl F2fs {
                 nid.0 > 3 && nid.0 < self.sb.max_nid && self.nat.lookup(&self.meta, nid)?.addr == here;
             if known && (ofs_of(page) != 0 || crate::inode::checksum_holds(&self.sb, page)) {
                 let one = PageRun { buf: run.buf.clone(), first: run.first + i, pages: 1 };
-                self.nat.if_at(nid, here, || self.node_inode.mapping.insert_clean(nid.0 as u64, &one));
+                self.nat.if_at(&self.meta, nid, here, || {
+                    self.node_inode.mapping.insert_clean(nid.0 as u64, &one)
+                })?;
             }
         }
         Ok(())
@@ -155,8 +161,7 @@ impl F2fs {
                 self.bdi.mark_dirty(&self.node_inode);
                 return Ok(r);
             }
-            let run = self.node(nid)?;
-            self.node_inode.mapping.insert_clean(nid.0 as u64, &run);
+            self.load_node(nid)?;
         }
     }
 

@@ -53,7 +53,7 @@ impl F2fs {
 
     /// Writes the first nodes of `nids` to one run of blocks; how many.
     fn write_node_run(&self, log: Log, nids: &[Nid], wbc: &mut WritebackControl) -> Result<usize> {
-        let versions = self.nat.versions(nids);
+        let versions = self.nat.versions(&self.meta, nids)?;
         let a = self.allocate(log, nids.len() as u32, |i| RawSummary {
             nid: nids[i as usize].0.into(),
             version: versions[i as usize],
@@ -70,7 +70,7 @@ impl F2fs {
         }
         let moves: Vec<(Nid, BlockAddr)> =
             (0..n).filter(|i| taken[*i].is_some()).map(|i| (nids[i], a.start.plus(i as u32))).collect();
-        let olds = self.nat.relocate(&moves);
+        let olds = self.guard(self.nat.relocate(&self.meta, &moves))?;
         let mut freed: Vec<BlockAddr> = olds.iter().flatten().copied().filter(|b| b.is_data()).collect();
         // Nodes that went away between being found and being taken leave their new block unused.
         freed.extend((0..n).filter(|i| taken[*i].is_none()).map(|i| a.start.plus(i as u32)));

@@ -11,7 +11,7 @@ use tidegate_vfs::acl::{self, Acl};
 use tidegate_vfs::{Error, ErrorKind, Inode, Result, XattrFlags};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Longest name behind its namespace, in bytes.
+/// Longest name in bytes, its namespace included (as Linux has it).
 const XATTR_NAME_MAX: usize = 255;
 
 /// An attribute as it is stored.
@@ -36,7 +36,7 @@ fn split_name(name: &[u8]) -> Result<(u8, &[u8])> {
             if rest.is_empty() {
                 return Err(ErrorKind::InvalidArgument.into());
             }
-            if rest.len() > XATTR_NAME_MAX {
+            if name.len() > XATTR_NAME_MAX {
                 return Err(Error::new(ErrorKind::Range, "an attribute's name of more than 255 bytes"));
             }
             return Ok((i, rest));
@@ -166,7 +166,7 @@ impl F2fs {
     ///
     /// # Errors
     /// `NoSpace` when there is no room for an xattr node, or when the list is longer than the format allows.
-    fn write_xattrs(&self, inode: &Inode, list: &[u8]) -> Result<()> {
+    fn write_xattrs(&self, inode: &Inode, list: &[u8], now: Timespec) -> Result<()> {
         let f = fi(inode);
         let inline_len = if f.has_inline(inline::XATTR) { f.inline_xattr_words * 4 } else { 0 };
         // The list ends with a zero word.
@@ -206,6 +206,7 @@ impl F2fs {
             }
             set_word(page, std::mem::offset_of!(RawInode, i_xattr_nid) / 4, xnid);
         })?;
+        inode.attr().ctime = now;
         self.store_inode(inode)
     }
 
@@ -259,8 +260,7 @@ impl F2fs {
             list.push(Stored { index, name: rest, value: v });
         }
         let bytes = serialise(&list);
-        inode.attr().ctime = now;
-        self.write_xattrs(inode, &bytes)
+        self.write_xattrs(inode, &bytes, now)
     }
 
     /// Names of all attributes.

@@ -75,11 +75,33 @@ impl Acl {
         self.0.iter().find(|e| e.tag == tag).map(|e| e.perm)
     }
 
-    /// What somebody who is not the owner may do.
-    pub fn permissions(&self, cred: &Cred, gid: u32) -> u32 {
+    /// Whether the entries are complete and in order: owner, named users, owning group, named groups, a
+    /// mask if anybody is named, everybody else.
+    pub fn is_valid(&self) -> bool {
+        let place = |e: &Entry| match e.tag {
+            USER_OBJ => 0,
+            USER => 1,
+            GROUP_OBJ => 2,
+            GROUP => 3,
+            MASK => 4,
+            _ => 5,
+        };
+        let count = |tag| self.0.iter().filter(|e| e.tag == tag).count();
+        let named = self.0.iter().any(|e| matches!(e.tag, USER | GROUP));
+        self.0.windows(2).all(|w| place(&w[0]) <= place(&w[1]))
+            && [USER_OBJ, GROUP_OBJ, OTHER].into_iter().all(|t| count(t) == 1)
+            && count(MASK) <= 1
+            && (!named || count(MASK) == 1)
+            && self.0.iter().all(|e| !matches!(e.tag, USER | GROUP) || e.id != NO_ID)
+    }
+
+    /// Whether somebody who is not the owner may do all of `want`. Of the group entries that match, one
+    /// must allow all of it.
+    pub fn allows(&self, cred: &Cred, gid: u32, want: u32) -> bool {
         let mask = self.perm(MASK).unwrap_or(7) as u32;
+        let grants = |perm: u32| perm & want == want;
         if let Some(e) = self.0.iter().find(|e| e.tag == USER && e.id == cred.uid) {
-            return e.perm as u32 & mask;
+            return grants(e.perm as u32 & mask);
         }
         let mine = |e: &&Entry| match e.tag {
             GROUP_OBJ => cred.in_group(gid),
@@ -88,9 +110,9 @@ impl Acl {
         };
         let mut groups = self.0.iter().filter(mine).peekable();
         if groups.peek().is_some() {
-            return groups.fold(0, |p, e| p | e.perm as u32) & mask;
+            return groups.any(|e| grants(e.perm as u32 & mask));
         }
-        self.perm(OTHER).unwrap_or(0) as u32
+        grants(self.perm(OTHER).unwrap_or(0) as u32)
     }
 
     /// The permission bits that this access ACL implies.

@@ -36,11 +36,14 @@ impl Vfs {
                 return Err(ErrorKind::NotPermitted.into());
             }
         }
-        if (set.atime.is_some() || set.mtime.is_some()) && perm::check_owner(cred, inode).is_err() {
-            perm::check(&*self.fs, cred, inode, MAY_WRITE)?;
+        if set.atime.is_some() || set.mtime.is_some() || set.ctime.is_some() || set.crtime.is_some() {
+            perm::check_owner(cred, inode)?;
         }
         if let Some(size) = set.size {
             perm::check(&*self.fs, cred, inode, MAY_WRITE)?;
+            if !cred.is_root() && inode.file_type == FileType::Regular {
+                crate::file_write::drop_set_id(&mut inode.attr());
+            }
             self.truncate_locked(inode, size)?;
         }
         self.apply(cred, inode, set);
@@ -57,7 +60,7 @@ impl Vfs {
         let mut a = inode.attr();
         if (set.uid.is_some() || set.gid.is_some()) && set.mode.is_none() && a.file_type == FileType::Regular
         {
-            a.mode &= if a.mode & 0o010 != 0 { !0o6000 } else { !0o4000 };
+            crate::file_write::drop_set_id(&mut a);
         }
         if let Some(mode) = set.mode {
             a.mode = mode & 0o7777;
@@ -169,6 +172,12 @@ impl Vfs {
             };
         };
         let a = Acl::parse(v).ok_or(ErrorKind::InvalidArgument)?;
+        if a.0.is_empty() {
+            return self.set_acl(inode, name, None, now);
+        }
+        if !a.is_valid() {
+            return Err(ErrorKind::InvalidArgument.into());
+        }
         if name == acl::ACCESS {
             let mut attr = inode.attr();
             attr.mode = attr.mode & !0o777 | a.mode();

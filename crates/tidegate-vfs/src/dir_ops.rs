@@ -56,10 +56,11 @@ impl Vfs {
         self.check_writable()?;
         check_name(name)?;
         let guard = dir.rwsem.write();
+        perm::check(&*self.fs, cred, dir, MAY_EXEC)?;
         if self.lookup_locked(dir, name)?.is_some() {
             return Err(ErrorKind::Exists.into());
         }
-        perm::check(&*self.fs, cred, dir, MAY_WRITE | MAY_EXEC)?;
+        perm::check(&*self.fs, cred, dir, MAY_WRITE)?;
         let mut new = new.clone();
         let (dir_mode, dir_gid) = {
             let a = dir.attr();
@@ -84,7 +85,7 @@ impl Vfs {
             self.fs.setxattr(&inode, key, Some(&value), XattrFlags::empty(), new.time)?;
         }
         drop(guard);
-        self.fs.balance(&self.bdi)?;
+        self.balance()?;
         Ok(inode)
     }
 
@@ -167,10 +168,11 @@ impl Vfs {
             return Err(ErrorKind::NotPermitted.into());
         }
         let _dir = dir.rwsem.write();
+        perm::check(&*self.fs, cred, dir, MAY_EXEC)?;
         if self.lookup_locked(dir, name)?.is_some() {
             return Err(ErrorKind::Exists.into());
         }
-        perm::check(&*self.fs, cred, dir, MAY_WRITE | MAY_EXEC)?;
+        perm::check(&*self.fs, cred, dir, MAY_WRITE)?;
         let _inode = inode.rwsem.write_nested();
         if inode.attr().nlink == 0 {
             return Err(ErrorKind::NotFound.into());
@@ -200,6 +202,7 @@ impl Vfs {
         self.check_writable()?;
         check_name(name)?;
         let dir_guard = dir.rwsem.write();
+        perm::check(&*self.fs, cred, dir, MAY_EXEC)?;
         let ino = self.lookup_locked(dir, name)?.ok_or(ErrorKind::NotFound)?;
         let inode = self.iget(ino)?;
         perm::check_delete(&*self.fs, cred, dir, &inode)?;
@@ -214,7 +217,7 @@ impl Vfs {
         drop(guard);
         drop(dir_guard);
         self.evict_if_unused(&inode)?;
-        self.fs.balance(&self.bdi)
+        self.balance()
     }
 
     /// Moves a name. Takes the rename lock when directories differ, the directories' `i_rwsem` in order
@@ -258,6 +261,8 @@ impl Vfs {
         flags: RenameFlags,
     ) -> Result<Option<Arc<Inode>>> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
+        perm::check(&*self.fs, cred, old_dir, MAY_EXEC)?;
+        perm::check(&*self.fs, cred, new_dir, MAY_EXEC)?;
         let inode = self.iget(self.lookup_locked(old_dir, old_name)?.ok_or(ErrorKind::NotFound)?)?;
         let target = match self.lookup_locked(new_dir, new_name)? {
             Some(_) if flags.contains(RenameFlags::NOREPLACE) => return Err(ErrorKind::Exists.into()),

@@ -4,6 +4,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fs::WritebackControl;
 use crate::inode::Inode;
 use crate::mapping::chunk::PageRun;
+use crate::namei::MAX_SYMLINKS;
 use crate::perm::{self, MAY_READ, MAY_WRITE};
 use crate::types::*;
 use crate::vfs::Vfs;
@@ -22,6 +23,8 @@ pub struct File {
     pub(crate) vfs: Arc<Vfs>,
     pub(crate) inode: Arc<Inode>,
     pub(crate) flags: OpenFlags,
+    /// Opened by the superuser, whose writes leave set-id bits alone.
+    pub(crate) privileged: bool,
     errseq_seen: AtomicU32,
     /// Where the last read ended, in bytes, and how many pages the next read-ahead takes.
     ra_next: AtomicU64,
@@ -49,11 +52,16 @@ impl Vfs {
             }
         }
         perm::check(&*self.fs, cred, inode, want)?;
-        self.open_unchecked(inode, flags)
+        self.open_unchecked(cred, inode, flags)
     }
 
     /// Opens an inode whose creator may do with it as the flags say, whatever its mode.
-    pub(crate) fn open_unchecked(self: &Arc<Self>, inode: &Arc<Inode>, flags: OpenFlags) -> Result<File> {
+    pub(crate) fn open_unchecked(
+        self: &Arc<Self>,
+        cred: &Cred,
+        inode: &Arc<Inode>,
+        flags: OpenFlags,
+    ) -> Result<File> {
         if self.is_unmounted() || !inode.open() {
             return Err(ErrorKind::Stale.into());
         }
@@ -61,6 +69,7 @@ impl Vfs {
             vfs: self.clone(),
             inode: inode.clone(),
             flags,
+            privileged: cred.is_root(),
             errseq_seen: AtomicU32::new(inode.mapping.errseq()),
             ra_next: AtomicU64::new(0),
             ra_window: AtomicU64::new(RA_MIN),
@@ -89,17 +98,46 @@ impl Vfs {
             }
             return self.open(cred, &inode, flags);
         }
+        self.open_or_make(cred, path, flags, mode, 0)
+    }
+
+    /// Opens with `CREATE`. A symbolic link at the end is followed to where the file is to be made.
+    fn open_or_make(
+        self: &Arc<Self>,
+        cred: &Cred,
+        path: &[u8],
+        flags: OpenFlags,
+        mode: u32,
+        links: u32,
+    ) -> Result<File> {
         let parent = self.resolve_parent(cred, path)?;
         if parent.name.is_empty() || parent.must_be_dir {
             return Err(ErrorKind::IsADirectory.into());
         }
         match self.create(cred, &parent.dir, parent.name, mode) {
-            Ok(inode) => self.open_unchecked(&inode, flags - OpenFlags::TRUNC),
-            Err(e) if e.kind() == ErrorKind::Exists && !flags.contains(OpenFlags::EXCL) => {
-                let inode = self.resolve(cred, path, !flags.contains(OpenFlags::NOFOLLOW))?;
-                self.open(cred, &inode, flags)
+            Ok(inode) => return self.open_unchecked(cred, &inode, flags - OpenFlags::TRUNC),
+            Err(e) if e.kind() == ErrorKind::Exists && !flags.contains(OpenFlags::EXCL) => {}
+            // A volume that takes no files may have this one.
+            Err(e) if e.kind() == ErrorKind::ReadOnly && !flags.contains(OpenFlags::EXCL) => {
+                if self.lookup(&parent.dir, parent.name).is_err() {
+                    return Err(e);
+                }
             }
-            Err(e) => Err(e),
+            Err(e) => return Err(e),
+        }
+        let inode = self.lookup(&parent.dir, parent.name)?;
+        match inode.file_type {
+            FileType::Directory => Err(ErrorKind::IsADirectory.into()),
+            FileType::Symlink if flags.contains(OpenFlags::NOFOLLOW) || links >= MAX_SYMLINKS => {
+                Err(ErrorKind::TooManySymlinks.into())
+            }
+            FileType::Symlink => {
+                let target = self.readlink(&inode)?;
+                let at = path.len() - path.iter().rev().take_while(|b| **b != b'/').count();
+                let next = if target.starts_with(b"/") { target } else { [&path[..at], &target].concat() };
+                self.open_or_make(cred, &next, flags, mode, links + 1)
+            }
+            _ => self.open(cred, &inode, flags),
         }
     }
 }

@@ -46,13 +46,13 @@ impl File {
 
     fn write_locked(&self, pos: u64, data: &[u8]) -> Result<()> {
         let inode = &self.inode;
+        if data.is_empty() {
+            return Ok(()); // nothing, not even an extension
+        }
         self.before_write(pos, data.len() as u64)?;
         let now = self.vfs.now();
         if self.vfs.fs.write_inline(inode, pos, data, now)? {
             inode.mapping.remove(0, 1);
-            return Ok(());
-        }
-        if data.is_empty() {
             return Ok(());
         }
         let end = pos + data.len() as u64;
@@ -109,6 +109,7 @@ impl File {
                 format!("a write at {pos}; files end at {max} bytes"),
             ));
         }
+        self.drop_set_id();
         // Bytes between the old end and the write must read as zeros even where they share its page.
         let size = self.inode.size();
         if pos > size {
@@ -117,13 +118,19 @@ impl File {
         Ok(())
     }
 
+    /// Who may not keep privileges takes the set-id bits off by changing content.
+    fn drop_set_id(&self) {
+        if !self.privileged {
+            drop_set_id(&mut self.inode.attr());
+        }
+    }
+
     fn after_write(&self, end: u64, now: tidegate_rt::Timespec) -> Result<()> {
         {
             let mut a = self.inode.attr();
             a.size = a.size.max(end);
             a.mtime = now;
             a.ctime = now;
-            a.mode &= if a.mode & 0o010 != 0 { !0o6000 } else { !0o4000 };
         }
         self.vfs.fs.update_inode(&self.inode)
     }
@@ -136,6 +143,7 @@ impl File {
         self.allow(OpenFlags::WRITE)?;
         self.vfs.check_writable()?;
         let guard = self.inode.rwsem.write();
+        self.drop_set_id();
         self.vfs.truncate_locked(&self.inode, size)?;
         drop(guard);
         self.vfs.balance()
@@ -161,6 +169,7 @@ impl File {
         if inode.is_freed() {
             return Err(ErrorKind::Stale.into());
         }
+        self.drop_set_id();
         if punch || zero {
             self.vfs.zero_range(inode, offset, end)?;
         }
@@ -181,6 +190,11 @@ impl File {
         drop(guard);
         self.vfs.balance()
     }
+}
+
+/// Takes set-user-id off, and set-group-id where it means that.
+pub(crate) fn drop_set_id(a: &mut Attr) {
+    a.mode &= if a.mode & 0o010 != 0 { !0o6000 } else { !0o4000 };
 }
 
 impl Vfs {

@@ -8,7 +8,7 @@ use crate::vfs::Vfs;
 use std::sync::Arc;
 
 /// Symbolic links followed in one walk.
-const MAX_SYMLINKS: u32 = 40;
+pub(crate) const MAX_SYMLINKS: u32 = 40;
 /// Longest path in bytes.
 const PATH_MAX: usize = 4096;
 

@@ -30,7 +30,8 @@ pub fn check(fs: &dyn FileSystem, cred: &Cred, inode: &Inode, want: u32) -> Resu
         mode >> 6 & 7
     } else {
         match load_acl(fs, inode, mode)? {
-            Some(a) => a.permissions(cred, gid),
+            Some(a) if a.allows(cred, gid, want) => return Ok(()),
+            Some(_) => return Err(ErrorKind::PermissionDenied.into()),
             None if cred.in_group(gid) => mode >> 3 & 7,
             None => mode & 7,
         }

@@ -13,7 +13,8 @@ use tidegate_rt::Timespec;
 use tidegate_vfs::{Bdi, FileSystem, MemoryLimits, MountOptions, Result, Vfs};
 
 /// Every feature that is written.
-pub const FEATURES: &str = "extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,sb_checksum,lost_found";
+pub const FEATURES: &str =
+    "extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,sb_checksum,lost_found";
 
 const PIECE: usize = 64 << 10;
 
@@ -113,7 +114,7 @@ pub fn mount_with(
 
 /// Mounts a volume that must come up for writing, with every change at `time`.
 pub fn mount_rw(device: Arc<dyn Device>, limits: MemoryLimits, time: Timespec) -> Result<Arc<Vfs>> {
-    let mount = MountOptions { noatime: false, fixed_time: Some(time) };
+    let mount = MountOptions { fixed_time: Some(time), ..Default::default() };
     let vfs = mount_with(device, limits, F2fsOptions::default(), mount)?;
     assert_eq!(FileSystem::read_only(&**vfs.fs()), None, "a good volume came up read-only");
     Ok(vfs)

@@ -63,12 +63,7 @@ pub fn sample(n: u8) -> Vec<Entry> {
             (MASK, perm(4), none),
             (OTHER, 5, none),
         ],
-        _ => vec![
-            (USER_OBJ, 7, none),
-            (GROUP_OBJ, 7, none),
-            (MASK, perm(2), none),
-            (OTHER, perm(3), none),
-        ],
+        _ => vec![(USER_OBJ, 7, none), (GROUP_OBJ, 7, none), (MASK, perm(2), none), (OTHER, perm(3), none)],
     }
 }
 

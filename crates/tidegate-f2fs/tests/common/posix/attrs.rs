@@ -20,8 +20,8 @@ impl Model {
     pub fn can_setattr(&self, cred: &Cred, id: Id, set: &SetAttr) -> Verdict {
         let n = self.get(id);
         let owner = self.is_owner(cred, id);
-        let gives = set.uid.is_some_and(|u| u != n.uid)
-            || set.gid.is_some_and(|g| g != n.gid && !cred.in_group(g));
+        let gives =
+            set.uid.is_some_and(|u| u != n.uid) || set.gid.is_some_and(|g| g != n.gid && !cred.in_group(g));
         let owned = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
         let times = set.atime.is_some() || set.mtime.is_some();
         let closed = !self.may(cred, id, W);

@@ -89,7 +89,8 @@ impl Model {
         answer: Result<u64, ErrorKind>,
     ) -> Result<(), String> {
         let n = self.get(id);
-        let wrong = |why: &str| Err(format!("seek {target:?} from {pos} in {} bytes: {answer:?}: {why}", n.size));
+        let wrong =
+            |why: &str| Err(format!("seek {target:?} from {pos} in {} bytes: {answer:?}: {why}", n.size));
         match (target, answer) {
             (_, r) if pos >= n.size => match r {
                 Err(ErrorKind::NoDeviceOrAddress) => Ok(()),

@@ -41,7 +41,9 @@ impl Model {
                 node.mode &= !SETGID;
             }
         }
-        if kind != FileType::Symlink && let Some(default) = self.get(dir).xattrs.get(acl::DEFAULT) {
+        if kind != FileType::Symlink
+            && let Some(default) = self.get(dir).xattrs.get(acl::DEFAULT)
+        {
             let list = acl::inherit(&acl::decode(default), node.mode);
             node.mode = node.mode & !0o777 | acl::mode(&list);
             if !acl::is_trivial(&list) {
