@@ -114,7 +114,7 @@ impl FileIo {
         } else {
             FlockOperation::NonBlockingLockExclusive
         };
-        match rustix::fs::flock(&fd, op) {
+        match lock(&fd, op) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
                 return Err(OpenError::Busy(name, if o.read_only { " for writing" } else { "" }));
@@ -211,6 +211,18 @@ impl FileIo {
         }
         Ok(())
     }
+}
+
+/// Takes the lock, with some patience: a program that was killed keeps its files open until the kernel has
+/// ended its I/O.
+fn lock(fd: &OwnedFd, op: FlockOperation) -> Result<(), Errno> {
+    for _ in 0..20 {
+        match rustix::fs::flock(fd, op) {
+            Err(Errno::WOULDBLOCK) => tidegate_rt::thread::sleep(std::time::Duration::from_millis(20)),
+            r => return r,
+        }
+    }
+    rustix::fs::flock(fd, op)
 }
 
 /// Bytes written; 0 after an interruption; an error when the device takes nothing more.
