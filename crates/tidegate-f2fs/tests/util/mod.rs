@@ -8,10 +8,16 @@ use tidegate_f2fs::{F2fs, F2fsOptions};
 use tidegate_vfs::*;
 
 /// Mounts an image for writing.
+#[allow(dead_code)] // not every test file needs each of these
 pub fn mount(path: &Path) -> Arc<Vfs> {
+    mount_with(path, MemoryLimits::default())
+}
+
+/// Mounts an image for writing within limits of memory.
+pub fn mount_with(path: &Path, limits: MemoryLimits) -> Arc<Vfs> {
     let dev = file::open(path, Default::default()).unwrap();
     let queue = Arc::new(RequestQueue::new(dev, QueueLimits::default()));
-    let bdi = Bdi::new(MemoryLimits::default());
+    let bdi = Bdi::new(limits);
     let fs = F2fs::open(queue, bdi.clone(), F2fsOptions::default()).unwrap();
     assert_eq!(FileSystem::read_only(&*fs), None);
     Vfs::mount(fs, bdi, MountOptions::default()).unwrap()

@@ -1,0 +1,433 @@
+//! A small volume with some of everything, damaged by patches, then opened, walked, read and changed: the
+//! part that the tests and the fuzz target share.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, OnceLock};
+use tidegate_block::{Device, MemoryDevice, QueueLimits, RequestQueue};
+use tidegate_f2fs::check::{CheckOptions, check};
+use tidegate_f2fs::gate::{Checkpoint, Superblock};
+use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
+use tidegate_f2fs::raw::*;
+use tidegate_f2fs::{F2fs, F2fsOptions};
+use tidegate_rt::Timespec;
+use tidegate_vfs::*;
+use zerocopy::FromBytes;
+
+const ROOT: &Cred = &Cred::ROOT;
+const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+const SIZE: u64 = 64 << 20;
+const PIECE: usize = BLOCK_SIZE;
+/// Entries and attributes after which a walk ends, since damage can make a tree without an end.
+const MAX_ENTRIES: usize = 20_000;
+const MAX_ATTRS: usize = 300;
+/// Bytes read of each file.
+const READ: usize = 64 << 10;
+
+/// Bytes to put at a place of the volume.
+pub type Patch = (u64, Vec<u8>);
+
+/// A filled volume and where its parts lie.
+pub struct Sample {
+    /// The blocks that are not zero.
+    blocks: BTreeMap<u64, Vec<u8>>,
+    pub sb: Superblock,
+    pub cp: Checkpoint,
+    /// Inode numbers by name.
+    pub inos: BTreeMap<&'static str, u32>,
+    /// Where each node in use lies, in blocks.
+    pub nodes: BTreeMap<u32, u32>,
+}
+
+/// How the volume was left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// Unmounted.
+    Clean,
+    /// Synced, with an open file that has no name any more.
+    WithOrphans,
+}
+
+fn queue(device: Arc<dyn Device>) -> Arc<RequestQueue> {
+    Arc::new(RequestQueue::new(device, QueueLimits::default()))
+}
+
+/// Opens and mounts; nothing happens by the clock, so that a case goes the same way each time.
+pub fn mount(device: Arc<dyn Device>) -> Result<Arc<Vfs>> {
+    let bdi = Bdi::new(MemoryLimits::default());
+    let options = F2fsOptions { deterministic: true, ..Default::default() };
+    let fs = F2fs::open(queue(device), bdi.clone(), options)?;
+    let time = Some(Timespec { secs: 1_700_000_000, nanos: 7 });
+    Vfs::mount(fs, bdi, MountOptions { fixed_time: time, no_periodic_writeback: true, ..Default::default() })
+}
+
+fn write_new(v: &Arc<Vfs>, dir: &Arc<Inode>, name: &str, parts: &[(u64, usize)]) -> Arc<Inode> {
+    let inode = v.create(ROOT, dir, name.as_bytes(), 0o644).unwrap();
+    let file = v.open(ROOT, &inode, RW).unwrap();
+    for (at, len) in parts {
+        file.write_at(*at, &vec![0x5a; *len]).unwrap();
+    }
+    inode
+}
+
+fn fill_files(v: &Arc<Vfs>, top: &Arc<Inode>) {
+    write_new(v, top, "inline", &[(0, 100)]);
+    for n in 0..4 {
+        write_new(v, top, &format!("blocks-{n}"), &[(0, 9000 + n * 5000)]);
+    }
+    // A block behind each: the inode, a direct node, an indirect node, the double indirect node.
+    write_new(v, top, "holes", &[(0, 5000), (4 << 20, 10), (14 << 20, 10), (9 << 30, 10)]);
+    let hot = write_new(v, top, "linked", &[(0, 20_000)]);
+    v.symlink(ROOT, top, b"short-link", b"inline").unwrap();
+    v.symlink(ROOT, top, b"long-link", &[b'x'; 4000]).unwrap();
+    let small = v.mkdir(ROOT, top, b"inline-dir", 0o755).unwrap();
+    write_new(v, &small, "a", &[(0, 10)]);
+    v.mkdir(ROOT, &small, b"deeper", 0o755).unwrap();
+    let large = v.mkdir(ROOT, top, b"block-dir", 0o755).unwrap();
+    for n in 0..200 {
+        v.link(ROOT, &hot, &large, format!("hard-link-{n:04}-and-more").as_bytes()).unwrap();
+    }
+    write_new(v, &large, &"n".repeat(255), &[(0, 5000)]);
+}
+
+fn fill_attrs(v: &Arc<Vfs>, top: &Arc<Inode>) {
+    let inode = write_new(v, top, "attrs", &[(0, 6000)]);
+    for n in 0..40usize {
+        let name = format!("user.attribute-{n}");
+        v.setxattr(ROOT, &inode, name.as_bytes(), Some(&vec![7; n * 2]), XattrFlags::empty()).unwrap();
+    }
+}
+
+impl Sample {
+    /// Makes and fills a volume.
+    pub fn build(features: Features, left: Left) -> Sample {
+        let device = Arc::new(MemoryDevice::new(SIZE));
+        let options = MkfsOptions {
+            uuid: Some([7; 16]),
+            features,
+            time: Timespec { secs: 1_600_000_000, nanos: 1 },
+            ..Default::default()
+        };
+        mkfs(&queue(device.clone()), &options).unwrap();
+        let v = mount(device.clone()).unwrap();
+        let top = v.root().unwrap();
+        fill_files(&v, &top);
+        v.sync().unwrap();
+        fill_attrs(&v, &top);
+        let inos = Self::names(&v);
+        if left == Left::Clean {
+            drop(top);
+            v.unmount().unwrap();
+            return Self::of(&device, inos);
+        }
+        let gone = write_new(&v, &top, "gone", &[(0, 50_000)]);
+        let open = v.open(ROOT, &gone, RW).unwrap();
+        v.unlink(ROOT, &top, b"gone").unwrap();
+        v.sync().unwrap();
+        let sample = Self::of(&device, inos);
+        drop(open);
+        sample
+    }
+
+    fn names(v: &Arc<Vfs>) -> BTreeMap<&'static str, u32> {
+        let names = [
+            "inline",
+            "blocks-0",
+            "holes",
+            "linked",
+            "short-link",
+            "long-link",
+            "inline-dir",
+            "block-dir",
+            "attrs",
+        ];
+        let ino = |n: &str| v.resolve(ROOT, format!("/{n}").as_bytes(), false).unwrap().ino.0 as u32;
+        names.iter().map(|n| (*n, ino(n))).chain([("root", 3)]).collect()
+    }
+
+    fn of(device: &MemoryDevice, inos: BTreeMap<&'static str, u32>) -> Sample {
+        let mut blocks = BTreeMap::new();
+        for at in (0..SIZE).step_by(PIECE) {
+            let block = read(device, at, PIECE);
+            if block.iter().any(|&b| b != 0) {
+                blocks.insert(at, block);
+            }
+        }
+        let sb = Superblock::parse(&read(device, 0, BLOCK_SIZE), SIZE / BLOCK_SIZE as u64).unwrap();
+        let cp = Checkpoint::load(&sb, |a| Ok(block(device, a))).unwrap();
+        let nodes = nodes(device, &sb, &cp);
+        Sample { blocks, sb, cp, inos, nodes }
+    }
+
+    /// A device of its own with the volume on it.
+    pub fn device(&self) -> Arc<MemoryDevice> {
+        let device = MemoryDevice::new(SIZE);
+        for (at, block) in &self.blocks {
+            device.write_at(*at, block);
+        }
+        Arc::new(device)
+    }
+
+    /// The volume with patches; with `fix`, checksums are made to match again.
+    pub fn damaged(&self, patches: &[Patch], fix: bool) -> Arc<MemoryDevice> {
+        let device = self.device();
+        for (at, bytes) in patches.iter().filter(|(at, b)| at + b.len() as u64 <= SIZE) {
+            device.write_at(*at, bytes);
+        }
+        if fix {
+            fix_superblocks(&device);
+            fix_checkpoints(&device, &self.sb);
+        }
+        device
+    }
+
+    /// A block as it is without damage.
+    pub fn block(&self, at: u32) -> Vec<u8> {
+        self.blocks.get(&(at as u64 * BLOCK_SIZE as u64)).cloned().unwrap_or(vec![0; BLOCK_SIZE])
+    }
+
+    /// Blocks in use in a range.
+    pub fn used(&self, range: std::ops::Range<u32>) -> Vec<u32> {
+        let bytes = range.start as u64 * BLOCK_SIZE as u64..range.end as u64 * BLOCK_SIZE as u64;
+        self.blocks.range(bytes).map(|(at, _)| (at / BLOCK_SIZE as u64) as u32).collect()
+    }
+
+    /// A word of a block.
+    pub fn word(&self, block: u32, at: usize) -> u32 {
+        word(&self.block(block), at)
+    }
+}
+
+fn read(device: &MemoryDevice, at: u64, len: usize) -> Vec<u8> {
+    let mut b = vec![0; len];
+    device.read_at(at, &mut b);
+    b
+}
+
+fn block(device: &MemoryDevice, at: u32) -> Vec<u8> {
+    read(device, at as u64 * BLOCK_SIZE as u64, BLOCK_SIZE)
+}
+
+fn word(b: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(*b[at..].first_chunk().unwrap())
+}
+
+/// The node table: the blocks that count, then the journal over them.
+fn nodes(device: &MemoryDevice, sb: &Superblock, cp: &Checkpoint) -> BTreeMap<u32, u32> {
+    let mut found = BTreeMap::new();
+    for n in 0..sb.nat_blocks {
+        let pair = sb.nat_blkaddr + n / BLOCKS_PER_SEG * 2 * BLOCKS_PER_SEG + n % BLOCKS_PER_SEG;
+        let second = test_bit_msb(&cp.nat_bitmap, n as usize);
+        let b = block(device, pair + if second { BLOCKS_PER_SEG } else { 0 });
+        for i in 0..NAT_ENTRY_PER_BLOCK {
+            found.insert(n * NAT_ENTRY_PER_BLOCK as u32 + i as u32, word(&b, i * 9 + 5));
+        }
+    }
+    let sum = block(device, cp.start + cp.raw.cp_pack_start_sum.get());
+    let at = if cp.flags.contains(CpFlags::COMPACT_SUM) { 0 } else { ENTRIES_IN_SUM * SUMMARY_SIZE };
+    for i in 0..u16::from_le_bytes([sum[at], sum[at + 1]]) as usize {
+        found.insert(word(&sum, at + 2 + i * 13), word(&sum, at + 2 + i * 13 + 9));
+    }
+    found.retain(|nid, addr| *nid > 2 && *addr >= sb.main_blkaddr && *addr < u32::MAX - 2);
+    found
+}
+
+fn fix_superblocks(device: &MemoryDevice) {
+    for n in 0..2 {
+        let at = n * BLOCK_SIZE as u64 + SUPER_OFFSET as u64;
+        let crc = f2fs_crc32(&read(device, at, SB_CRC_OFFSET));
+        device.write_at(at + SB_CRC_OFFSET as u64, &crc.to_le_bytes());
+    }
+}
+
+/// Fixes head, tail and nat_bits of both packs, as far as their fields say where these are.
+fn fix_checkpoints(device: &MemoryDevice, sb: &Superblock) {
+    for start in [sb.cp_blkaddr, sb.cp_blkaddr + BLOCKS_PER_SEG] {
+        let head = block(device, start);
+        let raw = RawCheckpoint::read_from_prefix(&head).unwrap().0;
+        let total = raw.cp_pack_total_block_count.get();
+        let Some(crc) = fix_head(device, start) else { continue };
+        if (2..=BLOCKS_PER_SEG).contains(&total) {
+            fix_head(device, start + total - 1);
+        }
+        let bits = (8 + sb.nat_blocks as usize / 4).div_ceil(BLOCK_SIZE) as u32;
+        let flags = CpFlags::from_bits_retain(raw.ckpt_flags.get());
+        if flags.contains(CpFlags::NAT_BITS) && total < BLOCKS_PER_SEG - bits {
+            let key = raw.checkpoint_ver.get() | (crc as u64) << 32;
+            device.write_at((start + BLOCKS_PER_SEG - bits) as u64 * BLOCK_SIZE as u64, &key.to_le_bytes());
+        }
+    }
+}
+
+fn fix_head(device: &MemoryDevice, at: u32) -> Option<u32> {
+    let b = block(device, at);
+    let offset = RawCheckpoint::read_from_prefix(&b).ok()?.0.checksum_offset.get() as usize;
+    if !(CP_MIN_CHKSUM_OFFSET..=CP_CHKSUM_OFFSET).contains(&offset) {
+        return None;
+    }
+    let crc = checkpoint_crc(&b, offset);
+    device.write_at(at as u64 * BLOCK_SIZE as u64 + offset as u64, &crc.to_le_bytes());
+    Some(crc)
+}
+
+/// How far a volume could be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    pub mounted: bool,
+    pub writable: bool,
+    pub entries: usize,
+    pub bytes: usize,
+    pub attrs: usize,
+    /// The kinds of all errors, in the order in which they came.
+    pub errors: Vec<ErrorKind>,
+}
+
+impl Seen {
+    /// The value, or `None` and the error noted. An error that says nothing helps nobody.
+    fn keep<T>(&mut self, r: Result<T>) -> Option<T> {
+        match r {
+            Ok(v) => Some(v),
+            Err(e) => {
+                assert!(!e.to_string().is_empty(), "an error without words");
+                if self.errors.len() < MAX_ENTRIES {
+                    self.errors.push(e.kind());
+                }
+                None
+            }
+        }
+    }
+
+    fn attributes(&mut self, v: &Vfs, inode: &Arc<Inode>) {
+        for name in self.keep(v.listxattr(ROOT, inode)).unwrap_or_default().iter().take(MAX_ATTRS) {
+            self.attrs += 1;
+            self.keep(v.getxattr(ROOT, inode, name));
+        }
+    }
+
+    fn content(&mut self, v: &Arc<Vfs>, inode: &Arc<Inode>) {
+        let Some(file) = self.keep(v.open(ROOT, inode, OpenFlags::READ)) else { return };
+        let mut buf = vec![0; READ];
+        self.bytes += self.keep(file.read_at(0, &mut buf)).unwrap_or(0);
+        let size = file.size();
+        self.bytes += self.keep(file.read_at(size.saturating_sub(10), &mut buf[..10])).unwrap_or(0);
+    }
+
+    fn children(&mut self, v: &Vfs, dir: &Arc<Inode>) -> Vec<Arc<Inode>> {
+        let room = MAX_ENTRIES.saturating_sub(self.entries);
+        let mut names = Vec::new();
+        let read = v.readdir(dir, 0, &mut |e| {
+            if e.name != b"." && e.name != b".." {
+                names.push(e.name);
+            }
+            names.len() < room
+        });
+        self.keep(read);
+        self.entries += names.len();
+        names.iter().filter_map(|n| self.keep(v.lookup(dir, n))).collect()
+    }
+
+    /// Goes through the tree, each inode once.
+    fn walk(&mut self, v: &Arc<Vfs>, top: Arc<Inode>) {
+        let mut done = HashSet::new();
+        let mut left = vec![top];
+        while let Some(inode) = left.pop() {
+            if self.entries >= MAX_ENTRIES || !done.insert(inode.ino) {
+                continue;
+            }
+            self.attributes(v, &inode);
+            let kind = inode.attr().file_type;
+            match kind {
+                FileType::Directory => left.extend(self.children(v, &inode)),
+                FileType::Symlink => drop(self.keep(v.readlink(&inode))),
+                FileType::Regular => self.content(v, &inode),
+                _ => {}
+            }
+        }
+    }
+
+    fn change_file(&mut self, v: &Arc<Vfs>, path: &str) {
+        let Some(file) = self.keep(v.open_path(ROOT, path.as_bytes(), RW, 0)) else { return };
+        self.keep(file.write_at(3000, &[9; 5000]));
+        self.keep(file.truncate(1000));
+        let attr = (b"user.attribute-1", [3; 300]);
+        self.keep(v.setxattr(ROOT, file.inode(), attr.0, Some(&attr.1), XattrFlags::empty()));
+    }
+
+    /// Makes, changes and removes something in each place.
+    fn change(&mut self, v: &Arc<Vfs>, top: &Arc<Inode>) {
+        if let Some(inode) = self.keep(v.create(ROOT, top, b"new", 0o600))
+            && let Some(file) = self.keep(v.open(ROOT, &inode, RW))
+        {
+            self.keep(file.write_at(0, &[1; 10_000]));
+            self.keep(file.write_at(13 << 20, &[1; 10]));
+        }
+        for path in ["/inline", "/blocks-0", "/holes", "/attrs"] {
+            self.change_file(v, path);
+        }
+        for dir in ["/inline-dir", "/block-dir"] {
+            if let Some(dir) = self.keep(v.resolve(ROOT, dir.as_bytes(), false)) {
+                self.keep(v.create(ROOT, &dir, b"new", 0o600));
+                self.keep(v.unlink(ROOT, &dir, b"a"));
+                self.keep(v.unlink(ROOT, &dir, b"hard-link-0001-and-more"));
+            }
+        }
+        self.keep(v.sync());
+        for name in ["attrs", "holes", "blocks-1", "long-link"] {
+            self.keep(v.unlink(ROOT, top, name.as_bytes()));
+        }
+    }
+
+    fn all(&mut self, device: Arc<dyn Device>) {
+        let Some(v) = self.keep(mount(device)) else { return };
+        self.mounted = true;
+        if let Some(top) = self.keep(v.root()) {
+            self.walk(&v, top.clone());
+            self.writable = FileSystem::read_only(&**v.fs()).is_none();
+            if self.writable {
+                self.change(&v, &top);
+            }
+        }
+        self.keep(v.unmount());
+    }
+}
+
+/// Checks a volume, then mounts it, reads all of it and changes it.
+pub fn exercise(device: Arc<dyn Device>) -> Seen {
+    let mut seen = Seen::default();
+    seen.keep(check(&queue(device.clone()), CheckOptions::default()));
+    seen.all(device);
+    seen
+}
+
+/// All features that do not hide damage behind a checksum.
+pub const UNSUMMED: Features = Features::EXTRA_ATTR
+    .union(Features::FLEXIBLE_INLINE_XATTR)
+    .union(Features::INODE_CRTIME)
+    .union(Features::SB_CHKSUM)
+    .union(Features::LOST_FOUND);
+
+/// The unmounted volume.
+pub fn clean() -> &'static Sample {
+    static MADE: OnceLock<Sample> = OnceLock::new();
+    MADE.get_or_init(|| Sample::build(UNSUMMED, Left::Clean))
+}
+
+/// Reads patches out of `input`: four bytes of place, one of length, the bytes. Places count in the blocks
+/// in use only, so that hardly a patch goes into free space.
+pub fn patches(sample: &Sample, mut input: &[u8]) -> Vec<Patch> {
+    let blocks = sample.used(0..(SIZE / BLOCK_SIZE as u64) as u32);
+    let mut found = Vec::new();
+    while let Some((head, rest)) = input.split_first_chunk::<5>() {
+        let place = word(head, 0) as usize;
+        let block = blocks[(place >> 12) % blocks.len()] as u64 * BLOCK_SIZE as u64;
+        let len = (head[4] as usize).min(rest.len()).min(BLOCK_SIZE - place % BLOCK_SIZE);
+        found.push((block + (place % BLOCK_SIZE) as u64, rest[..len].to_vec()));
+        input = &rest[len..];
+    }
+    found
+}
+
+/// The volume with the patches that `input` stands for, checksums fixed, goes through everything.
+pub fn run(input: &[u8]) {
+    let sample = clean();
+    exercise(sample.damaged(&patches(sample, input), true));
+}
