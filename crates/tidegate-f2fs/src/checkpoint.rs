@@ -34,6 +34,7 @@ impl F2fs {
         // Most of the work before the freeze, so that the freeze is short. What fails here fails again below.
         let _ = self.write_dirty_dirs();
         let _ = self.write_nodes(&mut WritebackControl::background(u64::MAX));
+        self.write_io.submit_all(&self.stats);
         let frozen = self.cp_rwsem.write();
         let r = self.checkpoint_frozen(umount);
         drop(frozen);

@@ -32,7 +32,12 @@ pub(crate) struct NatEntry {
 
 impl From<RawNatEntry> for NatEntry {
     fn from(r: RawNatEntry) -> Self {
-        NatEntry { ino: r.ino.get(), addr: BlockAddr(r.block_addr.get()), version: r.version }
+        // "Not placed yet" is a state of memory only; on the volume it is an address no node can have.
+        let addr = match BlockAddr(r.block_addr.get()) {
+            BlockAddr::NEW => BlockAddr::COMPRESS,
+            addr => addr,
+        };
+        NatEntry { ino: r.ino.get(), addr, version: r.version }
     }
 }
 

@@ -62,7 +62,8 @@ fn work(v: &Arc<Vfs>, t: u64) -> Known {
             }
             _ => {
                 if let Some((version, len)) = known.get(&n) {
-                    let f = v.open_path(ROOT, format!("/t{t}/{name}").as_bytes(), OpenFlags::READ, 0).unwrap();
+                    let f =
+                        v.open_path(ROOT, format!("/t{t}/{name}").as_bytes(), OpenFlags::READ, 0).unwrap();
                     let mut b = vec![0; f.size() as usize];
                     f.read_at(0, &mut b).unwrap();
                     assert!(b == content(t, n, *version, *len), "thread {t}, round {round}, file {n}");

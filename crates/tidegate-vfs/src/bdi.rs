@@ -109,6 +109,16 @@ impl Bdi {
         let _ = self.submit_pending.set(Box::new(f));
     }
 
+    /// Lets go of every inode on the lists: the volume goes away.
+    pub(crate) fn forget(&self) {
+        let mut l = self.lists.lock();
+        let (dirty, io) = (std::mem::take(&mut l.b_dirty), std::mem::take(&mut l.b_io));
+        let more = std::mem::take(&mut l.b_more_io);
+        drop(l);
+        drop((dirty, io, more));
+        self.clock.lock().clear();
+    }
+
     /// Sends what is placed but not submitted.
     pub fn submit_pending(&self) {
         if let Some(f) = self.submit_pending.get() {

@@ -149,7 +149,9 @@ impl Vfs {
         *slot = None;
         drop(slot);
         self.icache.clear();
-        synced.and(self.fs.unmount())
+        let unmounted = self.fs.unmount();
+        self.bdi.forget();
+        synced.and(unmounted)
     }
 
     /// Whether [`Vfs::unmount`] was called.
@@ -181,5 +183,6 @@ impl Drop for Vfs {
     fn drop(&mut self) {
         // Who does not unmount wants no more than what was synced; only the thread must go.
         *self.flusher.lock() = None;
+        self.bdi.forget();
     }
 }

@@ -62,7 +62,7 @@ pub fn edit_and_judge(image: &Path, before: &Manifest) -> Manifest {
 fn victims(v: &Arc<Vfs>, before: &Manifest) -> Vec<Victim> {
     let fits = |e: &&Entry| {
         let size = e.size.unwrap_or(0);
-        e.kind == Kind::File && e.nlink == Some(1) && (1..1 << 20).contains(&size) && e.path.len() < 1000
+        e.kind == Kind::File && e.nlink == Some(1) && size < 1 << 20 && e.path.len() < 1000
     };
     let all: Vec<&Entry> = before.entries.iter().filter(fits).collect();
     let step = (all.len() / (EACH * 5)).max(1);

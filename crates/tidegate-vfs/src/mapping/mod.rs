@@ -16,6 +16,7 @@ use chunk::{CHUNK_PAGES, Chunk, PageRun, mask};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::time::Duration;
 use tidegate_block::{PAGE_SIZE, PageBuf, Segment};
 use tidegate_rt::{LockClass, Mutex, WaitQueue};
 
@@ -28,6 +29,9 @@ struct Shard {
     /// Chunks with a dirty page.
     dirty: BTreeSet<u64>,
 }
+
+/// How long a waiter sleeps before it looks for bios to send.
+const RESUBMIT: Duration = Duration::from_millis(2);
 
 /// Which pages a write-back pass takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -422,10 +426,15 @@ impl AddressSpace {
         if self.nr_writeback() == 0 {
             return;
         }
-        self.bdi.submit_pending();
         for id in self.chunk_ids(start, end) {
             let m = range_mask(id, start, end);
-            self.idle.wait_until(|| self.peek(id, |c| c.writeback & m == 0).unwrap_or(true));
+            let done = || self.peek(id, |c| c.writeback & m == 0).unwrap_or(true);
+            // A page is under write-back before its bio grows, and whoever adds it may then have to wait
+            // for somebody who waits for us: so what is pending is sent again and again.
+            while !done() {
+                self.bdi.submit_pending();
+                self.idle.wait_timeout(RESUBMIT, done);
+            }
         }
     }
 
