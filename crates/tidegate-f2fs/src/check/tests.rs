@@ -44,7 +44,10 @@ fn golden_volumes_are_clean() {
         println!("SKIPPED: no golden volumes in {}", dir.display());
         return;
     };
-    for path in entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|x| x == "img")) {
+    let is_f2fs = |p: &std::path::PathBuf| {
+        p.extension().is_some_and(|x| x == "img") && !p.ends_with("foreign-ext4.img")
+    };
+    for path in entries.flatten().map(|e| e.path()).filter(is_f2fs) {
         let options = OpenOptions { read_only: true, backend: Backend::Threads, ..Default::default() };
         let Ok(device) = tidegate_block::file::open(&path, options) else { continue };
         let queue = RequestQueue::new(device, QueueLimits::default());
