@@ -225,9 +225,8 @@ impl RequestQueue {
     fn dispatch(&self, mut rq: Request) {
         let write = rq.op == Op::Write;
         if let Some(w) = &self.wfq {
-            let done = w.submit(rq);
-            self.n.write_requests.fetch_add((write && !done.merged) as u64, Relaxed);
-            self.n.congested.fetch_add(done.waited as u64, Relaxed);
+            let merged = w.submit(rq, &self.n.congested);
+            self.n.write_requests.fetch_add((write && !merged) as u64, Relaxed);
             return;
         }
         if write {

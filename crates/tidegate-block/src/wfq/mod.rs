@@ -15,6 +15,7 @@ use flow::{Entry, Job, Key, Ticket};
 use sched::{NEVER, Next, Sched};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate_rt::{Condvar, LockClass, Mutex, MutexGuard, Nanos, clock, thread};
 
@@ -69,14 +70,6 @@ enum By<'a> {
     Service,
 }
 
-/// What became of a submitted request.
-pub(crate) struct Submitted {
-    /// It went into one that was pending.
-    pub merged: bool,
-    /// Its submitter waited for room.
-    pub waited: bool,
-}
-
 /// The elevator of one queue.
 pub(crate) struct Wfq {
     shared: Arc<Shared>,
@@ -127,8 +120,9 @@ impl Wfq {
         Wfq { shared, thread }
     }
 
-    /// Queues `rq`, waiting while its group's queue is full, and sends what is due.
-    pub fn submit(&self, rq: Request) -> Submitted {
+    /// Queues `rq`, waiting while its group's queue is full, and sends what is due; whether it went into a
+    /// request that was pending. A wait is counted in `congested` when it begins.
+    pub fn submit(&self, rq: Request, congested: &AtomicU64) -> bool {
         let s = &self.shared;
         let (key, bytes, sync) = (Key::of(rq.ctx()), rq.bytes, is_sync(&rq));
         let (mut rq, mut waited) = (rq, false);
@@ -143,7 +137,7 @@ impl Wfq {
                         st.groups.entry(key.group).or_default().bytes += bytes;
                         drop(st);
                         s.inflight.leave();
-                        return Submitted { merged: true, waited };
+                        return true;
                     }
                     Err(r) => rq = r,
                 }
@@ -151,7 +145,9 @@ impl Wfq {
                     break;
                 }
             }
-            waited = true;
+            if !std::mem::replace(&mut waited, true) {
+                congested.fetch_add(1, Relaxed);
+            }
             room.wait(&mut st);
         }
         let g = st.groups.entry(key.group).or_default();
@@ -159,7 +155,7 @@ impl Wfq {
         g.bytes += bytes;
         st.sched.insert(key, Entry::send(rq, sync, clock::now()));
         drop(s.pump(st, By::Submitter));
-        Submitted { merged: false, waited }
+        false
     }
 
     /// Waits until it is the turn of `rq`, which the caller then does itself. Takes no room in its group's
