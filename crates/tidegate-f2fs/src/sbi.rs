@@ -2,6 +2,7 @@
 
 use crate::curseg::Cursegs;
 use crate::gate::{Checkpoint, Superblock};
+use crate::gc::Gc;
 use crate::meta::Meta;
 use crate::nat::Nat;
 use crate::options::{F2fsOptions, Switches};
@@ -70,6 +71,7 @@ pub struct F2fs {
     pub(crate) dirty_dirs: Mutex<HashMap<u64, Arc<Inode>>>,
     pub(crate) stats: Counters,
     pub(crate) switches: Switches,
+    pub(crate) gc: Gc,
     pub(crate) next_generation: AtomicU32,
     failed: AtomicBool,
     failure: Mutex<String>,
@@ -123,6 +125,7 @@ impl F2fs {
             dirty_dirs: Mutex::new(&DIRTY_DIRS, HashMap::new()),
             stats: Counters::default(),
             switches: Switches::new(&p.options),
+            gc: Gc::new(&p.options),
             next_generation: AtomicU32::new(generation),
             failed: AtomicBool::new(false),
             failure: Mutex::new(&FAILURE, String::new()),

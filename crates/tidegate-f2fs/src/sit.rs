@@ -77,6 +77,8 @@ pub(crate) struct SitState {
     pub(crate) prefree: u32,
     /// The segment each log works on.
     pub(crate) current: [u32; NR_CURSEG_TYPE],
+    /// Segments that no log may enter: they are being cleaned or discarded.
+    pub(crate) busy: BTreeSet<u32>,
     victim_hint: u32,
     elapsed: u64,
     mounted: Option<Nanos>,
@@ -84,13 +86,13 @@ pub(crate) struct SitState {
 
 /// See the module.
 pub(crate) struct Sit {
-    state: Mutex<SitState>,
+    pub(crate) state: Mutex<SitState>,
     meta: MetaRef,
     sit_blkaddr: u32,
     sit_blocks: u32,
     main_blkaddr: u32,
     pub(crate) main_segments: u32,
-    segs_per_sec: u32,
+    pub(crate) segs_per_sec: u32,
     /// See [`crate::options::PlantedBug::EarlyReuse`].
     #[cfg(feature = "planted-bugs")]
     pub(crate) early_reuse: bool,
@@ -119,6 +121,7 @@ impl Sit {
             free_segments: r.free_segment_count.get(),
             prefree: 0,
             current,
+            busy: BTreeSet::new(),
             victim_hint: 0,
             elapsed: r.elapsed_time.get(),
             mounted: (!fixed_clock).then(clock::now),
@@ -152,7 +155,7 @@ impl Sit {
     }
 
     /// The entry of `segno`, read if need be.
-    fn entry<'a>(&self, s: &'a mut SitState, segno: u32) -> Result<&'a mut SegEntry> {
+    pub(crate) fn entry<'a>(&self, s: &'a mut SitState, segno: u32) -> Result<&'a mut SegEntry> {
         let block = segno / PER_BLOCK;
         if !s.blocks.contains_key(&block) {
             let loaded = self.load(s, block)?;
@@ -285,12 +288,12 @@ impl Sit {
     }
 
     /// Free for good: nothing valid, nothing in the last checkpoint, nobody writing there.
-    fn is_free(&self, s: &mut SitState, segno: u32) -> Result<bool> {
+    pub(crate) fn is_free(&self, s: &mut SitState, segno: u32) -> Result<bool> {
         #[cfg(feature = "planted-bugs")]
         if self.early_reuse {
             return Ok(!s.current.contains(&segno) && self.entry(s, segno)?.valid == 0);
         }
-        if s.dirty.contains(&segno) || s.current.contains(&segno) {
+        if s.dirty.contains(&segno) || s.current.contains(&segno) || s.busy.contains(&segno) {
             return Ok(false);
         }
         Ok(self.entry(s, segno)?.valid == 0)
@@ -327,7 +330,7 @@ impl Sit {
         let mut best: Option<(u32, u32)> = None;
         for i in 0..n.min(VICTIM_SCAN) {
             let segno = ((s.victim_hint as u64 + i as u64) % n as u64) as u32;
-            if s.current.contains(&segno) {
+            if s.current.contains(&segno) || s.busy.contains(&segno) {
                 continue;
             }
             let e = self.entry(&mut s, segno)?;
@@ -398,15 +401,20 @@ impl Sit {
         Ok(())
     }
 
-    /// After the checkpoint: its maps are the current ones, and emptied segments are free.
-    pub(crate) fn checkpointed(&self) -> Result<()> {
+    /// After the checkpoint: its maps are the current ones, and emptied segments are free. Which those are.
+    pub(crate) fn checkpointed(&self) -> Result<Vec<SegNo>> {
         let mut s = self.state.lock();
+        let mut freed = Vec::new();
         for segno in std::mem::take(&mut s.dirty) {
             let e = self.entry(&mut s, segno)?;
             e.ckpt_map = e.map;
+            let empty = e.valid == 0;
+            if empty && !s.current.contains(&segno) {
+                freed.push(SegNo(segno));
+            }
         }
         s.free_segments += std::mem::take(&mut s.prefree);
-        Ok(())
+        Ok(freed)
     }
 
     /// Runs `f` on the state, for the checkpoint pack and `info`.
