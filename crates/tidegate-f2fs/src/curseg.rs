@@ -19,7 +19,6 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 static CURSEG: LockClass = LockClass::new("curseg->curseg_mutex", 500);
 
-
 /// A log; the numbers are those of `CURSEG_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

@@ -176,13 +176,7 @@ impl F2fs {
         Ok((Some(start), n))
     }
 
-    fn allocate_for(
-        &self,
-        inode: &Inode,
-        d: &Dnode,
-        n: usize,
-        how: Placement,
-    ) -> Result<(BlockAddr, usize)> {
+    fn allocate_for(&self, inode: &Inode, d: &Dnode, n: usize, how: Placement) -> Result<(BlockAddr, usize)> {
         let version = self.nat.versions(&self.meta, &[d.nid])?[0];
         let (log, whom) = match how {
             Placement::Move => (Log::ColdData, For::Cleaning),
@@ -201,10 +195,7 @@ impl F2fs {
     /// The in-place-update policy: files only, and only for fsync or where a new place is hard to find.
     fn stays_in_place(&self, inode: &Inode, old: BlockAddr, how: Placement) -> bool {
         let Placement::ByPolicy { in_place } = how else { return false };
-        if !old.is_data()
-            || inode.file_type != FileType::Regular
-            || self.switches.mode() == AllocMode::Lfs
-        {
+        if !old.is_data() || inode.file_type != FileType::Regular || self.switches.mode() == AllocMode::Lfs {
             return false;
         }
         in_place || self.sit.free_segments().0 <= self.ssr_threshold()

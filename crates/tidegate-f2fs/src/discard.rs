@@ -38,7 +38,7 @@ impl Sit {
     /// Holds a segment that no log is in; its runs of blocks that are free now and in the checkpoint.
     fn hold_holes(&self, segno: u32) -> Result<Option<Vec<Range<usize>>>> {
         let mut s = self.state.lock();
-        if s.current.contains(&segno) || s.busy.contains(&segno) {
+        if s.is_taken(segno) {
             return Ok(None);
         }
         let e = self.entry(&mut s, segno)?;
@@ -52,6 +52,15 @@ impl Sit {
         }
         s.busy.insert(segno);
         Ok(Some(runs))
+    }
+}
+
+impl Sit {
+    /// Discarded segments go back into the logs' reach.
+    fn discarded(&self, segments: &[u32]) {
+        let mut s = self.state.lock();
+        segments.iter().for_each(|n| drop(s.busy.remove(n)));
+        self.released.notify_all();
     }
 }
 
@@ -101,7 +110,7 @@ impl F2fs {
             let _ = self.send_discard(self.sit.segment_start(SegNo(held[at])), n as u32 * BLOCKS_PER_SEG);
             at += n;
         }
-        held.iter().for_each(|s| self.sit.release(*s..*s + 1));
+        self.sit.discarded(&held);
         !held.is_empty()
     }
 
@@ -150,7 +159,7 @@ impl F2fs {
                 trimmed += (b - a) * blocks;
                 self.send_discard(BlockAddr(a as u32), (b - a) as u32)
             });
-            self.sit.release(segno..segno + 1);
+            self.sit.discarded(&[segno]);
             sent?;
         }
         Ok(trimmed)

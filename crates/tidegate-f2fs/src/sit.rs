@@ -11,7 +11,7 @@ use crate::units::{BlockAddr, SegNo};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tidegate_block::PageBuf;
-use tidegate_rt::{LockClass, Mutex, Nanos, clock};
+use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, clock};
 use tidegate_vfs::{Error, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -77,8 +77,10 @@ pub(crate) struct SitState {
     pub(crate) prefree: u32,
     /// The segment each log works on.
     pub(crate) current: [u32; NR_CURSEG_TYPE],
-    /// Segments that no log may enter: they are being cleaned or discarded.
+    /// Segments that no log may enter, for a moment: they are being discarded.
     pub(crate) busy: BTreeSet<u32>,
+    /// Segments whose holes no log may fill: they are being cleaned.
+    pub(crate) cleaning: BTreeSet<u32>,
     victim_hint: u32,
     elapsed: u64,
     mounted: Option<Nanos>,
@@ -87,6 +89,8 @@ pub(crate) struct SitState {
 /// See the module.
 pub(crate) struct Sit {
     pub(crate) state: Mutex<SitState>,
+    /// Segments came back from being discarded.
+    pub(crate) released: Condvar,
     meta: MetaRef,
     sit_blkaddr: u32,
     sit_blocks: u32,
@@ -122,12 +126,14 @@ impl Sit {
             prefree: 0,
             current,
             busy: BTreeSet::new(),
+            cleaning: BTreeSet::new(),
             victim_hint: 0,
             elapsed: r.elapsed_time.get(),
             mounted: (!fixed_clock).then(clock::now),
         };
         Sit {
             state: Mutex::new(&SENTRY_LOCK, state),
+            released: Condvar::new(),
             meta: read,
             sit_blkaddr: sb.sit_blkaddr,
             sit_blocks: sb.sit_blocks,
@@ -261,30 +267,40 @@ impl Sit {
     }
 
     /// Takes a wholly free segment for `log`: the next one behind `hint`, whole sections first where
-    /// sections have several segments. `None` when no segment is free for good.
+    /// sections have several segments. Waits for discards when only they are in the way. `None` when no
+    /// segment is free for good.
     pub(crate) fn take_free_segment(&self, log: usize, hint: SegNo) -> Result<Option<SegNo>> {
         let mut s = self.state.lock();
+        let mut found = self.find_free(&mut s, hint)?;
+        while found.is_none() && !s.busy.is_empty() {
+            self.released.wait(&mut s);
+            found = self.find_free(&mut s, hint)?;
+        }
+        if let Some(segno) = found {
+            s.free_segments -= 1;
+            self.enter(&mut s, log, segno)?;
+        }
+        Ok(found.map(SegNo))
+    }
+
+    fn find_free(&self, s: &mut SitState, hint: SegNo) -> Result<Option<u32>> {
         let n = self.main_segments;
         let mut fallback = None;
         if s.free_segments > 0 {
             for i in 1..=n {
                 let segno = ((hint.0 as u64 + i as u64) % n as u64) as u32;
-                if !self.is_free(&mut s, segno)? {
+                if !self.is_free(s, segno)? {
                     continue;
                 }
                 let in_section = segno / self.segs_per_sec == hint.0 / self.segs_per_sec;
-                if self.segs_per_sec == 1 || in_section || self.section_is_free(&mut s, segno)? {
+                if self.segs_per_sec == 1 || in_section || self.section_is_free(s, segno)? {
                     fallback = Some(segno);
                     break;
                 }
                 fallback = fallback.or(Some(segno));
             }
         }
-        if let Some(segno) = fallback {
-            s.free_segments -= 1;
-            self.enter(&mut s, log, segno)?;
-        }
-        Ok(fallback.map(SegNo))
+        Ok(fallback)
     }
 
     /// Free for good: nothing valid, nothing in the last checkpoint, nobody writing there.
@@ -330,7 +346,7 @@ impl Sit {
         let mut best: Option<(u32, u32)> = None;
         for i in 0..n.min(VICTIM_SCAN) {
             let segno = ((s.victim_hint as u64 + i as u64) % n as u64) as u32;
-            if s.current.contains(&segno) || s.busy.contains(&segno) {
+            if s.is_taken(segno) {
                 continue;
             }
             let e = self.entry(&mut s, segno)?;
@@ -424,6 +440,11 @@ impl Sit {
 }
 
 impl SitState {
+    /// A log or a cleaner is in it, or it is being discarded.
+    pub(crate) fn is_taken(&self, segno: u32) -> bool {
+        self.current.contains(&segno) || self.busy.contains(&segno) || self.cleaning.contains(&segno)
+    }
+
     fn mtime(&self) -> u64 {
         self.elapsed + self.mounted.map_or(0, |m| clock::now().since(m).0 / 1_000_000_000)
     }

@@ -39,11 +39,7 @@ impl InodeCache {
     }
 
     /// The inode, read by `read` if it is not in memory. Two threads may read; one result is kept.
-    pub(crate) fn get_or_read(
-        &self,
-        ino: Ino,
-        read: impl Fn() -> Result<InodeParts>,
-    ) -> Result<Arc<Inode>> {
+    pub(crate) fn get_or_read(&self, ino: Ino, read: impl Fn() -> Result<InodeParts>) -> Result<Arc<Inode>> {
         loop {
             if let Some(i) = self.get(ino) {
                 return Ok(i);

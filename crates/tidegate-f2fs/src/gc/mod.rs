@@ -21,10 +21,10 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{OnceLock, Weak};
+use thread::Thread;
 use tidegate_rt::{Condvar, LockClass, Mutex, trace};
 use tidegate_vfs::icache::Inodes;
 use tidegate_vfs::{Bdi, Error, ErrorKind, Ino, Result};
-use thread::Thread;
 use victim::{Policy, Victims};
 use zerocopy::FromBytes;
 
@@ -82,7 +82,7 @@ struct Held<'a> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.sections.iter().for_each(|s| self.fs.sit.release(s.clone()));
+        self.sections.iter().for_each(|s| self.fs.sit.release(s));
     }
 }
 
@@ -190,7 +190,8 @@ impl F2fs {
         if !self.is_short(0) || victims.is_futile(self.situation()) {
             return Ok(());
         }
-        let _span = trace::span("f2fs_gc", [("free", self.sit.free_segments().0 as u64), ("", 0), ("", 0), ("", 0)]);
+        let _span =
+            trace::span("f2fs_gc", [("free", self.sit.free_segments().0 as u64), ("", 0), ("", 0), ("", 0)]);
         self.stats.gc_foreground.fetch_add(1, Relaxed);
         victims.begin(RETRY_SKIPPED);
         for _ in 0..ROUNDS {
@@ -219,7 +220,7 @@ impl F2fs {
     }
 
     /// Cleans up to `max` victims, fewer when a checkpoint will have freed enough, or is needed before
-    /// more can be moved. What was cleaned stays out of the logs' reach until the result is dropped.
+    /// more can be moved. Logs fill no holes in what was cleaned until the result is dropped.
     fn clean_round<'a>(&'a self, victims: &mut Victims, policy: Policy, max: u32) -> Result<Held<'a>> {
         let mut held = Held { fs: self, sections: Vec::new() };
         let mut coming = 0;
@@ -231,7 +232,7 @@ impl F2fs {
             let Some(section) = victims.pick(&self.sit, policy)? else { break };
             match self.clean_section(section.clone()) {
                 Err(e) if e.kind() == ErrorKind::NoSpace => {
-                    self.sit.release(section);
+                    self.sit.release(&section);
                     break;
                 }
                 r => coming += r.unwrap_or(0),
@@ -256,8 +257,8 @@ impl F2fs {
                 continue;
             }
             let page = self.meta.read(self.sb.ssa_blkaddr + segno)?;
-            let sum = RawSummaryBlock::ref_from_bytes(page.bytes())
-                .map_err(|_| Error::corrupt("SSA block"))?;
+            let sum =
+                RawSummaryBlock::ref_from_bytes(page.bytes()).map_err(|_| Error::corrupt("SSA block"))?;
             let valid: Vec<usize> =
                 (0..BLOCKS_PER_SEG as usize).filter(|i| test_bit_msb(&entry.map, *i)).collect();
             if (sum.entry_type == SUM_TYPE_NODE) != (entry.log >= 3) {

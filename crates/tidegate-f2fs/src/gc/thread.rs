@@ -107,8 +107,7 @@ impl F2fs {
                 Some(true) => {}
             }
         }
-        let policy =
-            if urgent || how == BackgroundGc::Sync { Policy::Greedy } else { Policy::CostBenefit };
+        let policy = if urgent || how == BackgroundGc::Sync { Policy::Greedy } else { Policy::CostBenefit };
         let mut victims = self.gc.lock.lock();
         victims.begin(super::RETRY_SKIPPED);
         let held = self.clean_round(&mut victims, policy, 1)?;

@@ -65,7 +65,7 @@ impl Victims {
         Ok(())
     }
 
-    /// The best section to clean, held: no log enters it until it is released. `None` when none has
+    /// The best section to clean: no log fills its holes until it is released. `None` when none has
     /// stale blocks. Takes `sentry_lock`.
     pub(super) fn pick(&mut self, sit: &Sit, policy: Policy) -> Result<Option<Range<u32>>> {
         let mut s = sit.state.lock();
@@ -77,8 +77,7 @@ impl Victims {
         for i in 0..n.min(SCAN.div_ceil(per)) {
             let first = ((self.hint as u64 + i as u64) % n as u64) as u32 * per;
             let section = first..first + per;
-            let taken = |x: &u32| s.current.contains(x) || s.busy.contains(x);
-            if self.skipped.contains(&first) || section.clone().any(|x| taken(&x)) {
+            if self.skipped.contains(&first) || section.clone().any(|x| s.is_taken(x)) {
                 continue;
             }
             let (mut valid, mut mtime) = (0, 0);
@@ -90,7 +89,8 @@ impl Victims {
             if valid == 0 || valid == (per * BLOCKS_PER_SEG) as u64 {
                 continue;
             }
-            let Some(cost) = self.cost(policy, valid * 100 / (per * BLOCKS_PER_SEG) as u64, valid, mtime / per as u64)
+            let Some(cost) =
+                self.cost(policy, valid * 100 / (per * BLOCKS_PER_SEG) as u64, valid, mtime / per as u64)
             else {
                 continue;
             };
@@ -100,7 +100,7 @@ impl Victims {
         }
         self.hint = (self.hint + SCAN.div_ceil(per)) % n;
         if let Some((_, section)) = &best {
-            s.busy.extend(section.clone());
+            s.cleaning.extend(section.clone());
         }
         Ok(best.map(|b| b.1))
     }
@@ -125,9 +125,9 @@ impl Victims {
 }
 
 impl Sit {
-    /// Segments go back into the logs' reach.
-    pub(crate) fn release(&self, segments: Range<u32>) {
-        self.state.lock().busy.retain(|x| !segments.contains(x));
+    /// A cleaned section goes back into the logs' reach.
+    pub(super) fn release(&self, section: &Range<u32>) {
+        self.state.lock().cleaning.retain(|x| !section.contains(x));
     }
 
     /// Valid blocks in a range of segments.
