@@ -5,6 +5,8 @@
 //! the pack at each checkpoint.
 
 use crate::gate::Checkpoint;
+use crate::gc::For;
+use crate::options::AllocMode;
 use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::stats::BlockKind;
@@ -16,9 +18,6 @@ use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 static CURSEG: LockClass = LockClass::new("curseg->curseg_mutex", 500);
-
-/// Free segments that data logs leave alone.
-const NODE_RESERVE: u32 = 3;
 
 /// A log; the numbers are those of `CURSEG_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +133,17 @@ impl F2fs {
         &self,
         log: Log,
         want: u32,
+        summary: impl FnMut(u32) -> RawSummary,
+    ) -> Result<Allocated> {
+        self.allocate_for_whom(log, For::Checkpoint, want, summary)
+    }
+
+    /// The same, leaving as many free segments alone as `whom` must.
+    pub(crate) fn allocate_for_whom(
+        &self,
+        log: Log,
+        whom: For,
+        want: u32,
         mut summary: impl FnMut(u32) -> RawSummary,
     ) -> Result<Allocated> {
         let mut c = self.cursegs.lock(log);
@@ -142,6 +152,10 @@ impl F2fs {
             // The segment could not be left when it became full.
             self.next_segment(&mut c, log)?;
             room = self.room(&c)?;
+        }
+        // A log always has a segment to be in, as the checkpoint needs it; a fresh one may be out of bounds.
+        if c.next_blkoff == 0 && !c.ssr && self.sit.free_segments().0 < self.kept_free(whom) {
+            return Err(Error::new(ErrorKind::NoSpace, "free segments are short"));
         }
         let n = want.min(room);
         if n == 0 {
@@ -208,11 +222,12 @@ impl F2fs {
         self.room(c)
     }
 
-    /// Takes the log to another segment: a free one, or while those are short, one with holes. What the
-    /// next checkpoint needs of free segments is left to it.
+    /// Takes the log to another segment: a free one, or while those are short, one with holes.
     fn next_segment(&self, c: &mut Curseg, log: Log) -> Result<()> {
-        let short = self.sit.free_segments().0 <= self.ssr_threshold();
-        let victim = if short { self.sit.take_victim(log as usize)? } else { None };
+        let free = self.sit.free_segments().0;
+        let fills_holes = self.switches.mode() == AllocMode::Adaptive && free <= self.ssr_threshold();
+        // Rather a hole than no checkpoint, whatever the mode.
+        let victim = if fills_holes || free == 0 { self.sit.take_victim(log as usize)? } else { None };
         let left = c.segno;
         let left_sum = PageBuf::from_slice(c.sum.as_bytes());
         match victim {
@@ -224,10 +239,6 @@ impl F2fs {
                 let first = self.sit.writable_run(seg, 0)?.map_or(BLOCKS_PER_SEG as usize, |r| r.0);
                 (c.segno, c.next_blkoff, c.ssr) = (seg, first, true);
                 self.stats.ssr_segments.fetch_add(1, Relaxed);
-            }
-            // The last free segments are for nodes, without which no checkpoint can be made.
-            None if !log.is_node() && self.sit.free_segments().0 <= NODE_RESERVE => {
-                return Err(Error::new(ErrorKind::NoSpace, "no free segment"));
             }
             None => {
                 let Some(seg) = self.sit.take_free_segment(log as usize, c.segno)? else {
@@ -243,9 +254,14 @@ impl F2fs {
         Ok(())
     }
 
-    /// At this many free segments, logs begin to fill holes.
-    pub(crate) fn ssr_threshold(&self) -> u32 {
-        self.ckpt.lock().cp.raw.rsvd_segment_count.get().min(self.sb.main_segments / 10)
-            + NR_CURSEG_TYPE as u32
+    /// Moves logs on whose segment is full. For the checkpoint, which must name a next block for each.
+    pub(crate) fn settle_logs(&self) -> Result<()> {
+        for log in Log::ALL {
+            let mut c = self.cursegs.lock(log);
+            if self.room(&c)? == 0 {
+                self.next_segment(&mut c, log)?;
+            }
+        }
+        Ok(())
     }
 }

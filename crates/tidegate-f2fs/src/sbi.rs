@@ -3,6 +3,7 @@
 use crate::curseg::Cursegs;
 use crate::flush::FlushControl;
 use crate::gate::{Checkpoint, Superblock};
+use crate::gc::Gc;
 use crate::meta::Meta;
 use crate::nat::Nat;
 use crate::options::{F2fsOptions, Recovery, Switches};
@@ -79,6 +80,7 @@ pub struct F2fs {
     pub(crate) overlay: OnceLock<HashMap<(u64, u64), PageRun>>,
     /// Files that opening recovered.
     pub(crate) recovered: AtomicU64,
+    pub(crate) gc: Gc,
     pub(crate) next_generation: AtomicU32,
     failed: AtomicBool,
     failure: Mutex<String>,
@@ -138,6 +140,7 @@ impl F2fs {
             recovery: p.options.recovery,
             overlay: OnceLock::new(),
             recovered: AtomicU64::new(0),
+            gc: Gc::new(&p.options),
             next_generation: AtomicU32::new(generation),
             failed: AtomicBool::new(false),
             failure: Mutex::new(&FAILURE, String::new()),
