@@ -135,23 +135,53 @@ impl F2fs {
         want: u32,
         summary: impl FnMut(u32) -> RawSummary,
     ) -> Result<Allocated> {
-        self.allocate_for_whom(log, For::Checkpoint, want, summary)
+        self.allocate_locked(&mut self.cursegs.lock(log), log, For::Checkpoint, want, summary)
     }
 
-    /// The same, leaving as many free segments alone as `whom` must.
-    pub(crate) fn allocate_for_whom(
+    /// Allocates up to `want` blocks from `log` in as few pieces as it has, with nobody's in between;
+    /// leaves as many free segments alone as `whom` must. `summary` says who owns the i-th.
+    ///
+    /// # Errors
+    /// `NoSpace` when not even one block could be had.
+    pub(crate) fn allocate_extents(
         &self,
         log: Log,
         whom: For,
         want: u32,
         mut summary: impl FnMut(u32) -> RawSummary,
-    ) -> Result<Allocated> {
+    ) -> Result<Vec<Allocated>> {
         let mut c = self.cursegs.lock(log);
-        let mut room = self.room(&c)?;
+        let mut out: Vec<Allocated> = Vec::new();
+        let mut done = 0;
+        while done < want {
+            match self.allocate_locked(&mut c, log, whom, want - done, |i| summary(done + i)) {
+                Ok(a) => {
+                    done += a.blocks;
+                    match out.last_mut() {
+                        Some(last) if last.start.plus(last.blocks) == a.start => last.blocks += a.blocks,
+                        _ => out.push(a),
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::NoSpace && done > 0 => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(out)
+    }
+
+    fn allocate_locked(
+        &self,
+        c: &mut Curseg,
+        log: Log,
+        whom: For,
+        want: u32,
+        mut summary: impl FnMut(u32) -> RawSummary,
+    ) -> Result<Allocated> {
+        let mut room = self.room(c)?;
         if room == 0 {
             // The segment could not be left when it became full.
-            self.next_segment(&mut c, log)?;
-            room = self.room(&c)?;
+            self.next_segment(c, log)?;
+            room = self.room(c)?;
         }
         // A log always has a segment to be in, as the checkpoint needs it; a fresh one may be out of bounds.
         if c.next_blkoff == 0 && !c.ssr && self.sit.free_segments().0 < self.kept_free(whom) {
@@ -168,9 +198,9 @@ impl F2fs {
             c.sum.entries[at] = summary(i);
         }
         c.next_blkoff += n as usize;
-        if self.advance(&mut c)? == 0 {
+        if self.advance(c)? == 0 {
             // Without a segment to go to, the log stays at its last block until one is free.
-            match self.next_segment(&mut c, log) {
+            match self.next_segment(c, log) {
                 Err(e) if e.kind() == ErrorKind::NoSpace => {
                     if log == Log::WarmNode {
                         self.cursegs.chain_broken.store(true, Relaxed);

@@ -1,22 +1,22 @@
 //! Writing file data out: an extent is allocated for each run of dirty pages.
 
 use crate::curseg::Log;
-use crate::dnode::{Dnode, Found};
-use crate::gc::For;
-use crate::inode::fi;
-use crate::options::AllocMode;
+use crate::options::WritePages;
 use crate::raw::*;
 use crate::sbi::F2fs;
-use crate::units::BlockAddr;
 use crate::write_io::Pages;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use tidegate_block::{BioFlags, PAGE_SIZE, PageBuf, Segment};
 use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
 use tidegate_vfs::{ErrorKind, FileType, Inode, Result, WritebackControl};
 
 /// fsync of at most this many dirty pages writes them where they are (`min_fsync_blocks`).
 const MIN_FSYNC_BLOCKS: u64 = 8;
+/// Pages placed in one go at most, in several bios.
+const MAX_EXTENT: usize = 2048;
+/// Writers that somebody waits for keep out of the others' way below this many dirty pages
+/// (`min_seq_blocks`: a segment).
+const MIN_SEQ_BLOCKS: u64 = BLOCKS_PER_SEG as u64;
 /// Times that room is made for a pass that gets no further.
 const ROOM_TRIES: u32 = 4;
 
@@ -41,9 +41,7 @@ impl F2fs {
         let mut tries = ROOM_TRIES;
         loop {
             let before = wbc.written;
-            let op = self.cp_rwsem.read();
-            let r = self.write_data_locked(inode, wbc);
-            drop(op);
+            let r = self.write_data_in_turn(inode, wbc);
             match r {
                 Err(e) if e.kind() == ErrorKind::NoSpace && tries > 0 => {
                     tries = if wbc.written > before { ROOM_TRIES } else { tries - 1 };
@@ -61,10 +59,33 @@ impl F2fs {
         }
     }
 
+    /// One pass, with `sbi->writepages` held where the switch and the rule ask for it.
+    fn write_data_in_turn(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
+        let position = self.switches.writepages();
+        let takes_turns = matches!(position, WritePages::Locked | WritePages::SubmitLocked);
+        let turn = (takes_turns && serialises(inode, wbc)).then(|| self.writepages.lock());
+        let op = self.cp_rwsem.read();
+        let r = self.write_data_locked(inode, wbc);
+        drop(op);
+        match position {
+            // Small files of a pass share bios; a pass ends with all of them sent.
+            WritePages::Extent => {}
+            WritePages::SubmitLocked => self.write_io.submit(&self.stats, self.data_log(inode)),
+            WritePages::Unlocked | WritePages::Locked => {
+                drop(turn);
+                self.write_io.submit(&self.stats, self.data_log(inode));
+            }
+        }
+        r
+    }
+
     /// The same for who holds `cp_rwsem`: an operation, or the checkpoint itself.
     pub(crate) fn write_data_locked(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
         let tag = if wbc.sync_all { Tag::ToWrite } else { Tag::Dirty };
-        let max = self.queue.limits().max_segments.min(PageBuf::MAX_PAGES);
+        let max = match self.switches.writepages() {
+            WritePages::Extent => MAX_EXTENT,
+            _ => PageBuf::MAX_PAGES,
+        };
         // Few pages for fsync: where they are, no node has to be written for them.
         let in_place = wbc.fsync.is_some_and(|d| d || inode.mapping.nr_dirty() <= MIN_FSYNC_BLOCKS);
         let mut at = wbc.start;
@@ -106,19 +127,25 @@ impl F2fs {
         let log = if how == Placement::Move { Log::ColdData } else { self.data_log(inode) };
         while done < pages {
             let at = index + done as u64;
-            match self.place_run(inode, at, pages - done, how) {
-                Ok((place, n)) => {
-                    let part = segments.take(n);
-                    if let Some((blk, moved)) = place {
-                        let pages = Pages { inode: inode.clone(), index: at, pages: n, moved };
-                        self.write_io.add(&self.stats, log, blk, part, Some(pages), flags);
-                        self.stats.placed(how == Placement::Move, n as u64);
-                    } else {
-                        // Cut off or punched meanwhile: nothing to write.
-                        inode.mapping.end_writeback(at, n, None);
+            // Linux places page by page; whoever wants its extents whole asks for them at once.
+            let whole = self.switches.writepages() == WritePages::Extent || how == Placement::Move;
+            match self.place_pages(inode, at, if whole { pages - done } else { 1 }, how) {
+                Ok(places) => {
+                    for p in places {
+                        let at = index + done as u64;
+                        let part = segments.take(p.pages);
+                        match p.blk {
+                            Some(blk) => {
+                                let pages =
+                                    Pages { inode: inode.clone(), index: at, pages: p.pages, moved: p.moved };
+                                self.write_io.add_extent(&self.stats, log, blk, part, pages, flags, whole);
+                                self.stats.placed(how == Placement::Move, p.pages as u64);
+                            }
+                            None => inode.mapping.end_writeback(at, p.pages, None),
+                        }
+                        done += p.pages;
+                        *placed += p.pages as u64;
                     }
-                    done += n;
-                    *placed += n as u64;
                 }
                 // Room can be made.
                 Err(e) if e.kind() == ErrorKind::NoSpace => {
@@ -133,82 +160,11 @@ impl F2fs {
         }
         Ok(())
     }
-
-    /// Decides where pages from `index` on go and makes the block map say so: the first block, whether
-    /// that is a new place, and how many pages go there in one piece. `None` for pages that have no
-    /// place any more.
-    fn place_run(
-        &self,
-        inode: &Inode,
-        index: u64,
-        pages: usize,
-        how: Placement,
-    ) -> Result<(Option<(BlockAddr, bool)>, usize)> {
-        let mut map = fi(inode).map.lock();
-        let d = match self.find_dnode(inode, index)? {
-            Found::At(d) => d,
-            Found::Hole(n) => return Ok((None, pages.min(n as usize))),
-        };
-        let olds = self.addresses(inode, &d, pages)?;
-        if olds[0] == BlockAddr::NULL {
-            return Ok((None, olds.iter().take_while(|a| **a == BlockAddr::NULL).count()));
-        }
-        let n = olds.iter().take_while(|a| **a != BlockAddr::NULL).count();
-        for a in &olds[..n] {
-            self.check_data_addr(*a, inode.ino.0)?;
-        }
-        if self.stays_in_place(inode, olds[0], how) {
-            let n = (0..n).take_while(|i| olds[*i].0 == olds[0].0 + *i as u32).count();
-            self.stats.in_place.fetch_add(n as u64, Relaxed);
-            return Ok((Some((olds[0], false)), n));
-        }
-        let (start, n) = self.allocate_for(inode, &d, n, how)?;
-        if how == Placement::Move {
-            self.gc.moving(inode.ino);
-        }
-        self.update_addresses(inode, &d, n, |i, _| start.plus(i as u32))?;
-        let freed: Vec<BlockAddr> = olds[..n].iter().copied().filter(|a| a.is_data()).collect();
-        self.guard(self.sit.invalidate(&freed))?;
-        map.insert(index, start, n as u32);
-        if inode.file_type == FileType::Regular {
-            let largest = map.largest;
-            self.modify_node(crate::units::Nid(inode.ino.0 as u32), |p| set_extent(p, largest))?;
-        }
-        Ok((Some((start, true)), n))
-    }
-
-    fn allocate_for(&self, inode: &Inode, d: &Dnode, n: usize, how: Placement) -> Result<(BlockAddr, usize)> {
-        let version = self.nat.versions(&self.meta, &[d.nid])?[0];
-        let (log, whom) = match how {
-            Placement::Move => (Log::ColdData, For::Cleaning),
-            // A checkpoint has to write them.
-            _ if inode.is_dir() => (self.data_log(inode), For::Checkpoint),
-            _ => (self.data_log(inode), For::Data),
-        };
-        let a = self.allocate_for_whom(log, whom, n as u32, |i| RawSummary {
-            nid: d.nid.0.into(),
-            version,
-            ofs_in_node: ((d.slot as u32 + i) as u16).into(),
-        })?;
-        Ok((a.start, a.blocks as usize))
-    }
-
-    /// The in-place-update policy: files only, and only for fsync or where a new place is hard to find.
-    fn stays_in_place(&self, inode: &Inode, old: BlockAddr, how: Placement) -> bool {
-        let Placement::ByPolicy { in_place } = how else { return false };
-        if !old.is_data() || inode.file_type != FileType::Regular || self.switches.mode() == AllocMode::Lfs {
-            return false;
-        }
-        in_place || self.sit.free_segments().0 <= self.ssr_threshold()
-    }
 }
 
-/// Sets the inode block's largest extent.
-fn set_extent(page: &mut [u8], e: crate::extent::Extent) {
-    let at = std::mem::offset_of!(RawInode, i_ext);
-    page[at..at + 4].copy_from_slice(&(e.fofs as u32).to_le_bytes());
-    page[at + 4..at + 8].copy_from_slice(&e.blk.0.to_le_bytes());
-    page[at + 8..at + 12].copy_from_slice(&e.len.to_le_bytes());
+/// Whether Linux would have this writer take its turn.
+fn serialises(inode: &Inode, wbc: &WritebackControl) -> bool {
+    inode.file_type == FileType::Regular && (!wbc.sync_all || inode.mapping.nr_dirty() >= MIN_SEQ_BLOCKS)
 }
 
 /// The memory of a run, handed out from its front.

@@ -12,7 +12,7 @@
 //! | `meta`, `nat`, `sit`, `summary` | metadata area, node table, segment table, who owns which block |
 //! | `curseg` | the six logs: allocation of runs of blocks |
 //! | `node`, `node_write`, `dnode` | node blocks, writing them out, the tree of addresses |
-//! | `data`, `data_write`, `inline`, `extent` | file data |
+//! | `data`, `data_write`, `place`, `inline`, `extent` | file data |
 //! | `write_io` | bios that grow while pages are placed one behind the other |
 //! | `inode`, `dentry`, `dir`, `namei`, `xattr` | inodes, directories, names, attributes |
 //! | `checkpoint` | making it all durable |
@@ -50,6 +50,7 @@ mod node;
 mod node_write;
 pub mod open;
 pub mod options;
+mod place;
 pub mod raw;
 mod recover;
 pub mod sbi;

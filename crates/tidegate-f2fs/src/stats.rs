@@ -21,6 +21,8 @@ pub(crate) struct Counters {
     pub ssr_segments: AtomicU64,
     pub fsyncs: AtomicU64,
     pub fsync_checkpoints: AtomicU64,
+    pub fragments: AtomicU64,
+    split_bios: AtomicU64,
     user_blocks: AtomicU64,
     pub gc_foreground: AtomicU64,
     pub gc_background: AtomicU64,
@@ -57,6 +59,10 @@ pub struct FsStats {
     pub fsyncs: u64,
     /// fsyncs that took a checkpoint.
     pub fsync_checkpoints: u64,
+    /// Pieces that data was placed in.
+    pub data_fragments: u64,
+    /// Data bios that another writer's pages ended before they were full.
+    pub split_bios: u64,
     /// Data blocks written for users: `data_blocks` without what cleaning moved.
     pub user_data_blocks: u64,
     /// Times that somebody cleaned because room was short.
@@ -93,6 +99,11 @@ impl Counters {
         counter.fetch_add(blocks, Relaxed);
     }
 
+    /// A bio that was growing is sent; `split`, since another writer's pages do not continue it.
+    pub(crate) fn sent_early(&self, split: bool) {
+        self.split_bios.fetch_add(split as u64, Relaxed);
+    }
+
     pub(crate) fn checkpoint(&self, start: Nanos) {
         self.checkpoints.fetch_add(1, Relaxed);
         self.checkpoint_ns.fetch_add(clock::now().since(start).0, Relaxed);
@@ -114,6 +125,8 @@ impl Counters {
             ssr_segments: self.ssr_segments.load(Relaxed),
             fsyncs: self.fsyncs.load(Relaxed),
             fsync_checkpoints: self.fsync_checkpoints.load(Relaxed),
+            data_fragments: self.fragments.load(Relaxed),
+            split_bios: self.split_bios.load(Relaxed),
             user_data_blocks: self.user_blocks.load(Relaxed),
             gc_foreground: self.gc_foreground.load(Relaxed),
             gc_background: self.gc_background.load(Relaxed),
