@@ -25,9 +25,7 @@ pub fn mount_with(path: &Path, limits: MemoryLimits) -> Arc<Vfs> {
 
 /// Panics unless stock fsck calls the image clean.
 pub fn fsck(path: &Path) {
-    let out = Command::new("fsck.f2fs").arg("--dry-run").arg(path).output().unwrap();
-    let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success() && !text.contains("[Fail]") && !text.contains("ASSERT"), "{text}");
+    xtask::golden::fsck_f2fs(path).unwrap();
 }
 
 /// An image of `size` bytes made by stock mkfs with `features`.
