@@ -184,11 +184,11 @@ impl FileSystem for F2fs {
     fn fsync(&self, inode: &Inode, datasync: bool) -> Result<()> {
         // Until roll-forward writes nodes alone, the next checkpoint is what makes a file durable.
         let _ = (inode, datasync);
-        self.checkpoint(false)
+        self.issue_checkpoint()
     }
 
     fn sync_fs(&self) -> Result<()> {
-        self.checkpoint(false)
+        self.issue_checkpoint()
     }
 
     fn evict_inode(&self, inode: &Inode) -> Result<()> {
@@ -200,12 +200,13 @@ impl FileSystem for F2fs {
         let (free, after) = self.sit.free_segments();
         let dirty = (bdi.dirty_bytes() >> 21) as u32 + 1;
         if after > free && free <= self.ssr_threshold() + dirty && self.why_read_only().is_none() {
-            return self.checkpoint(false);
+            return self.issue_checkpoint();
         }
         Ok(())
     }
 
     fn unmount(&self) -> Result<()> {
+        self.ckpt_thread.close();
         if self.why_read_only().is_some() {
             return Ok(());
         }

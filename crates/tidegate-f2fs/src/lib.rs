@@ -16,15 +16,18 @@
 //! | `write_io` | bios that grow while pages are placed one behind the other |
 //! | `inode`, `dentry`, `dir`, `namei`, `xattr` | inodes, directories, names, attributes |
 //! | `checkpoint` | making it all durable |
+//! | `ckpt_thread`, [`ckpt_stat`] | one thread that writes checkpoints for all who wait; what they cost |
 //! | `fs_impl`, [`info`], [`stats`] | the VFS's view, and what the volume tells of itself |
 //!
-//! Lock order (ranks): `cp_global_sem` 90 → `cp_rwsem` 100 → `node_write` 110 → `i_dnode` 200 →
+//! Lock order (ranks): `cprc->issue_list` 85 → `cp_global_sem` 90 → `cp_rwsem` 100 → `node_write` 110 → `i_dnode` 200 →
 //! `nat_tree_lock` 400 → `ino_lock` 430, `inode_lock[DIR_INODE]` 440 → `curseg_mutex` 500 →
 //! `sentry_lock` 510 → `stat_lock` 520 → `ckpt` 560 → `io_rwsem` 570.
 #![forbid(unsafe_code)]
 
 pub mod check;
 mod checkpoint;
+pub mod ckpt_stat;
+mod ckpt_thread;
 mod curseg;
 mod data;
 mod data_write;
@@ -54,6 +57,7 @@ pub mod units;
 mod write_io;
 mod xattr;
 
+pub use ckpt_stat::{CkptStats, StepStats};
 pub use info::VolumeInfo;
 pub use open::is_f2fs;
 pub use options::F2fsOptions;

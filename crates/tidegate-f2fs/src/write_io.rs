@@ -9,6 +9,7 @@ use crate::raw::NR_CURSEG_TYPE;
 use crate::stats::Counters;
 use crate::units::BlockAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use tidegate_block::{Bio, BioFlags, RequestQueue, Segment};
 use tidegate_rt::{LockClass, Mutex};
 use tidegate_vfs::{ErrorKind, Inode};
@@ -35,11 +36,18 @@ struct Growing {
 pub(crate) struct WriteIo {
     queue: Arc<RequestQueue>,
     logs: [Mutex<Growing>; NR_CURSEG_TYPE],
+    dir_failed: Arc<AtomicBool>,
 }
 
 impl WriteIo {
     pub(crate) fn new(queue: Arc<RequestQueue>) -> Self {
-        WriteIo { queue, logs: std::array::from_fn(|_| Mutex::new(&IO_LOCK, Growing::default())) }
+        let logs = std::array::from_fn(|_| Mutex::new(&IO_LOCK, Growing::default()));
+        WriteIo { queue, logs, dir_failed: Arc::default() }
+    }
+
+    /// Whether a directory's block could not be written. No checkpoint may vouch for it then.
+    pub(crate) fn dir_failed(&self) -> bool {
+        self.dir_failed.load(SeqCst)
     }
 
     /// Adds pages that were placed at `blk`. Waits while the queue is congested, holding no lock.
@@ -90,8 +98,12 @@ impl WriteIo {
         );
         let pages = g.pages;
         let flags = if log.is_node() { g.flags | BioFlags::META } else { g.flags };
+        let dir_failed = self.dir_failed.clone();
         self.queue.submit(Bio::write(g.start.sector(), g.segments, flags).on_end(move |r, _| {
             let failed = r.err().map(|_| ErrorKind::Io);
+            if failed.is_some() && pages.iter().any(|p| p.inode.is_dir()) {
+                dir_failed.store(true, SeqCst);
+            }
             for p in pages {
                 p.inode.mapping.end_writeback(p.index, p.pages, failed);
             }
