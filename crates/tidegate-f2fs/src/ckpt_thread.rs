@@ -9,10 +9,10 @@
 //! own.
 
 use crate::checkpoint::CpReason;
-use crate::ckpt_stat::CkptStats;
+use crate::ckpt_stat::{CkptStat, CkptStats};
 use crate::sbi::F2fs;
 use std::sync::{Arc, OnceLock, Weak};
-use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, WaitQueue, thread};
+use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, WaitQueue, clock, thread};
 use tidegate_vfs::{Error, ErrorKind, Result};
 
 static ISSUE_LIST: LockClass = LockClass::new("cprc->issue_list", 85);
@@ -65,12 +65,13 @@ impl F2fs {
     /// `ReadOnly` where nothing may be written; what failed, and the volume takes no more changes then.
     pub fn write_checkpoint(&self, force: bool) -> Result<()> {
         self.check_writable()?;
-        let asked = self.ckpt_stat.asked();
+        let asked = clock::now();
         if self.switches.checkpoint_merge()
-            && let Some(request) = self.ckpt_thread.ask(force, asked)
+            && let Some(request) = self.ckpt_thread.ask(force, asked, &self.ckpt_stat)
         {
             return request.wait();
         }
+        self.ckpt_stat.asked();
         let r = self.checkpoint_for(CpReason::asked(force));
         self.ckpt_stat.answered([asked].into_iter(), matches!(r, Ok(true)));
         r.map(drop)
@@ -96,7 +97,7 @@ impl CkptThread {
     }
 
     /// Queues a request, and starts the thread for the first. `None` when there is to be no thread.
-    fn ask(&self, force: bool, asked: Nanos) -> Option<Arc<Request>> {
+    fn ask(&self, force: bool, asked: Nanos, stat: &CkptStat) -> Option<Arc<Request>> {
         let shared = self.0.get()?;
         let request = Arc::new(Request { force, asked, result: OnceLock::new(), done: WaitQueue::new() });
         let mut q = shared.issues.lock();
@@ -109,6 +110,7 @@ impl CkptThread {
             q.running = true;
         }
         q.list.push(request.clone());
+        stat.asked();
         drop(q);
         shared.work.notify_one();
         Some(request)
