@@ -52,7 +52,9 @@ impl F2fs {
         // Here, not before: the checkpoint we waited for may have failed.
         self.check_writable()?;
         if !self.wants_checkpoint(reason) {
-            return self.flush_in_place().map(|()| false);
+            // Data may have been written in place since.
+            let durable = self.flushes.is_durable(self.flushes.completed());
+            return if durable { Ok(false) } else { self.flush_device().map(|()| false) };
         }
         let start = clock::now();
         let r = stat.time(Step::Whole, || self.write_checkpoint_locked(reason == CpReason::Umount));
@@ -70,14 +72,6 @@ impl F2fs {
                 CpReason::Force => true,
                 CpReason::Umount => !self.ckpt.lock().cp.flags.contains(CpFlags::UMOUNT),
             }
-    }
-
-    /// No checkpoint is due, but data written where it was may still be in the device's cache.
-    fn flush_in_place(&self) -> Result<()> {
-        if self.stats.in_place.load(SeqCst) == 0 {
-            return Ok(());
-        }
-        self.queue.flush().map_err(|e| Error::device(e, "flushing the device"))
     }
 
     fn write_checkpoint_locked(&self, umount: bool) -> Result<()> {
@@ -116,7 +110,9 @@ impl F2fs {
         stat.time(Step::Sit, || self.sit.flush(&self.meta))?;
         stat.time(Step::Meta, || self.meta.sync(&self.stats))?;
         let pack = stat.time(Step::Build, || self.build_pack(umount, nat_bits))?;
+        let completed = self.flushes.completed();
         self.write_pack(&pack)?;
+        self.flushes.flushed(completed);
         stat.time(Step::After, || self.checkpointed(pack.cp))
     }
 
@@ -137,6 +133,8 @@ impl F2fs {
 
     /// The pack is on the device: memory follows.
     fn checkpointed(&self, cp: Checkpoint) -> Result<()> {
+        self.cursegs.checkpointed();
+        self.since_cp.clear();
         self.nat.checkpointed();
         self.sit.checkpointed()?;
         self.orphans_changed.store(false, SeqCst);
