@@ -12,6 +12,7 @@ use crate::checkpoint::CpReason;
 use crate::ckpt_stat::{CkptStat, CkptStats};
 use crate::sbi::F2fs;
 use std::sync::{Arc, OnceLock, Weak};
+use tidegate_block::IoContext;
 use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, WaitQueue, clock, thread};
 use tidegate_vfs::{Error, ErrorKind, Result};
 
@@ -82,9 +83,10 @@ impl F2fs {
         self.ckpt_stat.snapshot(self.switches.checkpoint_merge())
     }
 
-    /// The calling thread's I/O is the checkpoint thread's from here on.
-    fn enter_ckpt_ioprio(&self) {
-        let (_class, _level) = self.switches.ckpt_thread_ioprio();
+    /// On whose behalf the checkpoint thread does I/O: nobody's, at a priority of its own.
+    fn ckpt_io_context(&self) -> IoContext {
+        let (class, level) = self.switches.ckpt_thread_ioprio();
+        IoContext { group: 0, class, level }
     }
 }
 
@@ -214,7 +216,7 @@ struct Batch {
 impl Batch {
     fn serve(mut self) {
         if let Some(fs) = &self.fs {
-            fs.enter_ckpt_ioprio();
+            let _io = fs.ckpt_io_context().enter();
             let force = self.requests.iter().any(|r| r.force);
             self.result = Some(fs.checkpoint_for(CpReason::asked(force)));
         }

@@ -9,6 +9,7 @@ mod util;
 use gate::{Bed, reopen};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use tidegate_block::IoContext;
 use tidegate_f2fs::F2fsOptions;
 use tidegate_rt::{LockClass, Mutex, thread};
 use tidegate_vfs::*;
@@ -163,6 +164,21 @@ fn who_asks_alone_gets_one_each() {
     assert_eq!(bed.fs.info().unwrap().checkpoint_version, before + 6);
     let s = bed.fs.ckpt_stats();
     assert_eq!((s.total_ckpt, s.issued_ckpt, s.queued_ckpt), (6, 6, 0));
+}
+
+#[test]
+fn the_thread_has_a_priority_of_its_own() {
+    let bed = Bed::new("checkpoint_merge");
+    let asking = IoContext { group: 7, class: 3, level: 6 };
+    let written_as = |mount: &str| {
+        bed.fs.remount(&options(mount));
+        let _io = asking.enter();
+        bed.fs.write_checkpoint(true).unwrap();
+        bed.device.packs_ctx()
+    };
+    assert_eq!(written_as("checkpoint_merge"), IoContext { group: 0, class: 2, level: 3 });
+    assert_eq!(written_as("ckpt_thread_ioprio=rt/1"), IoContext { group: 0, class: 1, level: 1 });
+    assert_eq!(written_as("nocheckpoint_merge"), asking);
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub struct Gate {
     packs_left: AtomicU32,
     /// A write of file or directory data that has this in it fails, once.
     needle: Mutex<Option<&'static [u8]>>,
+    /// On whose behalf the checkpoint area was written last.
+    packs_ctx: Mutex<IoContext>,
 }
 
 impl Gate {
@@ -36,6 +38,7 @@ impl Gate {
             moved: WaitQueue::new(),
             packs_left: AtomicU32::new(u32::MAX),
             needle: Mutex::new(&NEEDLE, None),
+            packs_ctx: Mutex::new(&NEEDLE, IoContext::default()),
         })
     }
 
@@ -62,6 +65,10 @@ impl Gate {
         *self.needle.lock() = Some(needle);
     }
 
+    pub fn packs_ctx(&self) -> IoContext {
+        *self.packs_ctx.lock()
+    }
+
     /// What a power cut at this moment leaves, if everything that was written is durable.
     pub fn image(&self) -> Vec<u8> {
         let mut out = vec![0; self.inner.size() as usize];
@@ -73,6 +80,7 @@ impl Gate {
     fn fails(&self, rq: &Request) -> bool {
         let at = rq.sector.bytes();
         if (self.packs.0.load(SeqCst)..self.packs.1.load(SeqCst)).contains(&at) {
+            *self.packs_ctx.lock() = rq.bios[0].ctx;
             self.held.fetch_add(1, SeqCst);
             self.moved.wake_all();
             self.moved.wait_until(|| !self.hold.load(SeqCst));
