@@ -16,7 +16,7 @@ const BLOCK: u64 = 4096;
 /// Arguments.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Write 32 checkpoints from 4 threads and show what each step took. Nothing in the volume changes
+    /// Ask for 32 checkpoints from 4 threads, write them, and show what each step took. Nothing in the volume changes
     /// but the version of its checkpoint; opening it for writing first recovers what a power cut left
     #[arg(long)]
     checkpoints: bool,
