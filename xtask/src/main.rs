@@ -74,7 +74,7 @@ enum BenchTask {
         #[arg(long, default_value_t = 1.0)]
         scale: f64,
     },
-    /// Fsyncs of a directory beside a stream of lesser weight, with checkpoint_merge and without.
+    /// Fsyncs of a directory beside those of a group of lesser weight, with checkpoint_merge and without.
     Ckpt {
         /// Rounds; each position of the switch runs once in each.
         #[arg(long, default_value_t = 3)]

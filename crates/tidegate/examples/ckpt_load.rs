@@ -1,24 +1,26 @@
 //! The workload of `checkpoint_merge`, once: `ckpt_load OPTIONS FILES`.
 //!
-//! Group 1 (weight 100) makes FILES files in one directory and fsyncs it after each. Group 2 (weight 20)
-//! writes one file from front to back, over and over, 4 MiB and an fsync at a time. They share a volume
-//! mounted with OPTIONS, behind the elevator `wfq`, on a device in memory that takes a fixed time for a
-//! request and for a byte. Prints what it took as JSON.
+//! Group 1 (weight 100) makes FILES files in one directory and fsyncs it after each; beside that it writes
+//! one file from front to back, over and over, 128 KiB at a time, waiting for nothing. Group 2 (weight 20)
+//! does what group 1 does with files, in a directory of its own, without end: its checkpoints are what
+//! group 1 would wait for. They share a volume mounted with OPTIONS, behind the elevator `wfq` with strict
+//! guarantees, on a device in memory that takes a fixed time for a request and for a byte. Prints what
+//! group 1's files took, as JSON.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
-use tidegate::vfs::{Cred, OpenFlags};
+use tidegate::vfs::{Cred, OpenFlags, Vfs};
 use tidegate::{OpenOptions, Volume};
 use tidegate_block::*;
-use tidegate_f2fs::mkfs;
+use tidegate_f2fs::{CkptStats, mkfs};
 use tidegate_rt::{Condvar, LockClass, Mutex, clock, thread};
 
 const ROOT: &Cred = &Cred::ROOT;
 const DEVICE: u64 = 512 << 20;
 const STREAM: u64 = 128 << 20;
-const CHUNK: usize = 4 << 20;
+const CHUNK: usize = 128 << 10;
 
 static QUEUE: LockClass = LockClass::new("ckpt_load", 980);
 
@@ -118,51 +120,62 @@ fn group(group: u32) -> IoContextGuard {
     IoContext { group, ..Default::default() }.enter()
 }
 
+/// Makes a file in `dir` and fsyncs it, while `more` says so with their number.
+fn touch(vfs: &Arc<Vfs>, dir: &[u8], more: impl Fn(u64) -> bool) -> u64 {
+    let inode = vfs.mkdir(ROOT, &vfs.root().expect("the root"), dir, 0o755).expect("mkdir");
+    let d = vfs.open(ROOT, &inode, OpenFlags::READ).expect("open");
+    let mut n = 0;
+    while more(n) {
+        vfs.create(ROOT, &inode, format!("f{n}").as_bytes(), 0o644).expect("create");
+        d.fsync(false).expect("fsync");
+        n += 1;
+    }
+    n
+}
+
+/// Writes a file over and over until told to stop; bytes written.
+fn stream(vfs: &Arc<Vfs>, stop: &AtomicBool) -> u64 {
+    let f = vfs.open_path(ROOT, b"/stream", OpenFlags::WRITE | OpenFlags::CREATE, 0o644).expect("open");
+    let (data, mut n) = (vec![0x5a; CHUNK], 0);
+    while !stop.load(SeqCst) {
+        f.write_at(n % STREAM, &data).expect("write");
+        n += CHUNK as u64;
+    }
+    n
+}
+
+fn report(s: &CkptStats, seconds: f64, streamed: u64, background: u64) {
+    let steps: Vec<String> =
+        s.steps.iter().map(|t| format!("{{\"step\":\"{}\",\"mean_ns\":{}}}", t.name, t.mean_ns)).collect();
+    println!("{{\"seconds\":{seconds},\"streamed\":{streamed},\"background\":{background},");
+    println!("\"total_ckpt\":{},\"issued_ckpt\":{},", s.total_ckpt, s.issued_ckpt);
+    println!("\"peak_ckpt_time_ms\":{},\"steps\":[{}]}}", s.peak_ckpt_time, steps.join(","));
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [options, files] = &args[..] else { panic!("usage: ckpt_load OPTIONS FILES") };
-    let files: u32 = files.parse().expect("a number of files");
+    let files: u64 = files.parse().expect("a number of files");
     let volume = open(options).expect("a volume");
-    let vfs = volume.vfs().clone();
-    let dir = vfs.mkdir(ROOT, &vfs.root().expect("the root"), b"a", 0o755).expect("mkdir");
-    volume.sync().expect("sync");
-    let (stop, streamed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let stream = {
-        let (vfs, stop, streamed) = (vfs.clone(), stop.clone(), streamed.clone());
+    let stop = Arc::new(AtomicBool::new(false));
+    let beside = |name, number, work: fn(&Arc<Vfs>, &AtomicBool) -> u64| {
+        let (vfs, stop) = (volume.vfs().clone(), stop.clone());
         let body = move || {
-            let _io = group(2);
-            let f = vfs.open_path(ROOT, b"/b", OpenFlags::WRITE | OpenFlags::CREATE, 0o644).expect("open");
-            let data = vec![0x5a; CHUNK];
-            while !stop.load(SeqCst) {
-                f.write_at(streamed.load(SeqCst) % STREAM, &data).expect("write");
-                f.fsync(false).expect("fsync");
-                streamed.fetch_add(CHUNK as u64, SeqCst);
-            }
+            let _io = group(number);
+            work(&vfs, &stop)
         };
-        thread::spawn("stream", body).expect("a thread")
+        thread::spawn(name, body).expect("a thread")
     };
-    let before = (volume.ckpt_stats(), streamed.load(SeqCst), clock::now());
+    let stream = beside("stream", 1, stream);
+    let background = beside("background", 2, |vfs, stop| touch(vfs, b"background", |_| !stop.load(SeqCst)));
+    let start = clock::now();
     {
         let _io = group(1);
-        let d = vfs.open(ROOT, &dir, OpenFlags::READ).expect("open");
-        for n in 0..files {
-            vfs.create(ROOT, &dir, format!("f{n}").as_bytes(), 0o644).expect("create");
-            d.fsync(false).expect("fsync");
-        }
+        touch(volume.vfs(), b"foreground", |n| n < files);
     }
-    let seconds = clock::now().since(before.2).duration().as_secs_f64();
-    let bytes = streamed.load(SeqCst) - before.1;
-    let s = volume.ckpt_stats();
+    let seconds = clock::now().since(start).duration().as_secs_f64();
+    let stats = volume.ckpt_stats();
     stop.store(true, SeqCst);
-    stream.join();
-    let steps: Vec<String> =
-        s.steps.iter().map(|t| format!("{{\"step\":\"{}\",\"mean_ns\":{}}}", t.name, t.mean_ns)).collect();
-    println!(
-        "{{\"seconds\":{seconds},\"streamed\":{bytes},\"total_ckpt\":{},\"issued_ckpt\":{},\"peak_ckpt_time_ms\":{},\"steps\":[{}]}}",
-        s.total_ckpt - before.0.total_ckpt,
-        s.issued_ckpt - before.0.issued_ckpt,
-        s.peak_ckpt_time,
-        steps.join(",")
-    );
+    report(&stats, seconds, stream.join(), background.join());
     volume.unmount().expect("unmount");
 }

@@ -1,4 +1,5 @@
-//! `bench ckpt`: many fsyncs of a directory beside an unimportant stream, with `checkpoint_merge` and without.
+//! `bench ckpt`: many fsyncs of a directory beside unimportant ones and a stream, with `checkpoint_merge` and
+//! without.
 
 use std::process::Command;
 
@@ -32,6 +33,7 @@ struct Step {
 struct Run {
     seconds: f64,
     streamed: u64,
+    background: u64,
     total_ckpt: u64,
     issued_ckpt: u64,
     peak_ckpt_time_ms: u64,
@@ -83,6 +85,7 @@ fn table(plan: &CkptPlan, runs: &[Vec<Run>; 2]) -> Result<()> {
         println!("{name:<34} {a:>26} {b:>26}");
     };
     row("elapsed s", &|r| r.seconds);
+    row("background fsyncs/s", &|r| r.background as f64 / r.seconds);
     row("stream beside it, MB/s", &|r| r.streamed as f64 / 1e6 / r.seconds);
     row("total_ckpt", &|r| r.total_ckpt as f64);
     row("issued_ckpt", &|r| r.issued_ckpt as f64);
