@@ -74,6 +74,18 @@ enum BenchTask {
         #[arg(long, default_value_t = 1.0)]
         scale: f64,
     },
+    /// Fsyncs of a directory beside those of a group of lesser weight, with checkpoint_merge and without.
+    Ckpt {
+        /// Rounds; each position of the switch runs once in each.
+        #[arg(long, default_value_t = 3)]
+        runs: u32,
+        /// Files made, and fsyncs of their directory.
+        #[arg(long, default_value_t = 1000)]
+        files: u32,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Args)]
@@ -152,6 +164,9 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Test { quick } => suite::run(quick).map(|()| ExitCode::SUCCESS),
         Task::Bench(BenchTask::Populate { runs, dir, json, scale }) => {
             bench::populate(&bench::Plan { runs, dir, json, scale }).map(|()| ExitCode::SUCCESS)
+        }
+        Task::Bench(BenchTask::Ckpt { runs, files, json }) => {
+            bench::ckpt(&bench::CkptPlan { runs, files, json }).map(|()| ExitCode::SUCCESS)
         }
         Task::Golden(args) => run_golden(&args),
         Task::GuestFill { kind, dir } => fill::fill(kind, &dir).map(|()| ExitCode::SUCCESS),

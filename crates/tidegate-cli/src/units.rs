@@ -46,6 +46,18 @@ pub fn bytes(n: u64) -> String {
     format!("{} {}", text.strip_suffix(".0").unwrap_or(&text), UNITS[unit])
 }
 
+/// A time of so many nanoseconds in the unit that leaves a number below 1000, with three digits at least.
+pub fn duration(ns: u64) -> String {
+    let (mut v, mut unit) = (ns as f64, 0);
+    const UNITS: [&str; 4] = ["ns", "µs", "ms", "s"];
+    while v >= 999.5 && unit < 3 {
+        v /= 1000.0;
+        unit += 1;
+    }
+    let digits = if unit == 0 || v >= 99.95 { 0 } else { 1 + (v < 9.995) as usize };
+    format!("{v:.digits$} {}", UNITS[unit])
+}
+
 /// A UUID in its usual form, dashes left out or not.
 pub fn uuid(text: &str) -> Result<[u8; 16], String> {
     let bad = || format!("{text}: not a UUID such as 01234567-89ab-cdef-0123-456789abcdef");
@@ -97,6 +109,16 @@ fn date(days: i64) -> (i64, i64, i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_keep_three_digits() {
+        let shown = [0, 7, 999, 1000, 9_994, 9_996, 12_345, 999_600, 1_500_000_000, 5_000_000_000_000];
+        let want = [
+            "0 ns", "7 ns", "999 ns", "1.00 µs", "9.99 µs", "10.0 µs", "12.3 µs", "1.00 ms", "1.50 s",
+            "5000 s",
+        ];
+        assert_eq!(shown.map(duration), want);
+    }
 
     #[test]
     fn sizes() {

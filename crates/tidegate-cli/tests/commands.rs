@@ -56,3 +56,41 @@ fn machines_read_json() {
         assert!(v.is_array(), "{v}");
     }
 }
+
+#[test]
+fn checkpoints_are_explained() {
+    let b = Bench::new();
+    b.ok(&["mkfs", "--size", "64M", "a.img"]);
+    let version = || {
+        let info: serde_json::Value = serde_json::from_str(&b.ok(&["info", "--json", "a.img"])).unwrap();
+        assert!(info["checkpoint"]["flags"].as_array().unwrap().contains(&"umount".into()), "{info}");
+        info["checkpoint"]["version"].as_u64().unwrap()
+    };
+    let stats = |args: &[&str]| -> serde_json::Value {
+        let args: Vec<&str> = ["info", "--json", "--checkpoints"].iter().chain(args).copied().collect();
+        serde_json::from_str(&b.ok(&args)).unwrap()
+    };
+    let start = version();
+    let merged = stats(&["a.img"]);
+    let issued = merged["issued_ckpt"].as_u64().unwrap();
+    assert_eq!((&merged["checkpoint_merge"], &merged["total_ckpt"]), (&true.into(), &32.into()));
+    assert!((8..=32).contains(&issued), "{merged}"); // each thread's come one after the other
+    assert_eq!(version(), start + issued + 1); // and one to unmount
+    let alone = stats(&["-o", "nocheckpoint_merge", "a.img"]);
+    assert_eq!((&alone["checkpoint_merge"], &alone["issued_ckpt"]), (&false.into(), &32.into()));
+    let step = |name: &str| {
+        let steps = alone["steps"].as_array().unwrap();
+        steps.iter().find(|s| s["step"] == name).unwrap_or_else(|| panic!("{name}")).clone()
+    };
+    assert_eq!(step("flush and tail block")["count"], 32);
+    assert_eq!(
+        (&step("frozen in all")["frozen"], &step("frozen in all")["count"]),
+        (&true.into(), &32.into())
+    );
+    let text = b.ok(&["info", "--checkpoints", "a.img"]);
+    assert!(text.contains("issued_ckpt") && text.contains("* flush and tail block"), "{text}");
+    b.fsck("a.img");
+    let line = b.fails(&["info", "--checkpoints", "-o", "chekpoint_merge", "a.img"], 1);
+    assert_eq!(line, "-o: unknown f2fs option \"chekpoint_merge\": invalid argument");
+    b.fails(&["info", "--checkpoints", "missing.img"], 1);
+}

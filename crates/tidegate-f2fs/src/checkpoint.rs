@@ -4,6 +4,7 @@
 //! flight is waited for; NAT and SIT go to their other copies; then the pack's head, payload, orphans
 //! and summaries; and when all that is on the device, flushed, the tail block that makes it count.
 
+use crate::ckpt_stat::Step;
 use crate::curseg::{Curseg, Log};
 use crate::gate::Checkpoint;
 use crate::raw::*;
@@ -11,42 +12,85 @@ use crate::sbi::{F2fs, node_version};
 use crate::summary;
 use std::sync::atomic::Ordering::SeqCst;
 use tidegate_block::{Bio, BioFlags, PageBuf, Segment};
-use tidegate_rt::{clock, trace};
+use tidegate_rt::clock;
 use tidegate_vfs::{Error, ErrorKind, Result, WritebackControl};
 use zerocopy::{FromZeros, IntoBytes};
 
+/// Why a checkpoint is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CpReason {
+    /// Somebody wants what was done so far to be durable.
+    Sync,
+    /// Somebody wants one.
+    Force,
+    /// The volume is left clean.
+    Umount,
+}
+
+impl CpReason {
+    /// For who asked for one.
+    pub(crate) fn asked(force: bool) -> Self {
+        if force { CpReason::Force } else { CpReason::Sync }
+    }
+}
+
 impl F2fs {
-    /// Writes a checkpoint if anything changed since the last one, or if `umount` is wanted and the last
-    /// was none. Takes `cp_global_sem`, then `cp_rwsem` exclusive; the caller holds no lock of the volume.
+    /// Writes a checkpoint in the calling thread if anything changed since the last one, or if `umount`
+    /// is wanted and the last was none. Takes `cp_global_sem`, then `cp_rwsem` exclusive; the caller
+    /// holds no lock of the volume. Most callers want [`F2fs::issue_checkpoint`].
     ///
     /// # Errors
     /// What failed; the volume takes no more changes then.
     pub(crate) fn checkpoint(&self, umount: bool) -> Result<()> {
+        self.checkpoint_for(if umount { CpReason::Umount } else { CpReason::Sync }).map(drop)
+    }
+
+    /// The same; whether one was written.
+    pub(crate) fn checkpoint_for(&self, reason: CpReason) -> Result<bool> {
+        let stat = &self.ckpt_stat;
+        let one = stat.time(Step::GlobalSem, || self.cp_mutex.lock());
+        // Here, not before: the checkpoint we waited for may have failed.
         self.check_writable()?;
-        let one = self.cp_mutex.lock();
-        let is_umount = self.ckpt.lock().cp.flags.contains(CpFlags::UMOUNT);
-        if !self.is_dirty() && (!umount || is_umount) {
+        if !self.wants_checkpoint(reason) {
             // Data may have been written in place since.
             let durable = self.flushes.is_durable(self.flushes.completed());
-            return if durable { Ok(()) } else { self.flush_device() };
+            return if durable { Ok(false) } else { self.flush_device().map(|()| false) };
         }
         let start = clock::now();
-        let _span =
-            trace::span("f2fs_write_checkpoint", [("umount", umount as u64), ("", 0), ("", 0), ("", 0)]);
-        // Most of the work before the freeze, so that the freeze is short. What fails here fails again below.
-        let _ = self.write_dirty_dirs();
-        let _ = self.write_nodes(&mut WritebackControl::background(u64::MAX));
-        self.write_io.submit_all(&self.stats);
-        let frozen = self.cp_rwsem.write();
-        let r = self.checkpoint_frozen(umount);
-        drop(frozen);
+        let r = stat.time(Step::Whole, || self.write_checkpoint_locked(reason == CpReason::Umount));
         self.stats.checkpoint(start);
         if let Err(e) = &r {
             self.stop(e);
         }
         drop(one);
         self.discard_freed();
-        r
+        r.map(|()| true)
+    }
+
+    fn wants_checkpoint(&self, reason: CpReason) -> bool {
+        self.is_dirty()
+            || match reason {
+                CpReason::Sync => false,
+                CpReason::Force => true,
+                CpReason::Umount => !self.ckpt.lock().cp.flags.contains(CpFlags::UMOUNT),
+            }
+    }
+
+    fn write_checkpoint_locked(&self, umount: bool) -> Result<()> {
+        let stat = &self.ckpt_stat;
+        // Most of the work before the freeze, so that the freeze is short. What fails here fails again below.
+        let _ = stat.time(Step::PreDirs, || self.write_dirty_dirs());
+        let _ = stat.time(Step::PreNodes, || {
+            let r = self.write_nodes(&mut WritebackControl::background(u64::MAX));
+            self.write_io.submit_all(&self.stats);
+            r
+        });
+        let frozen = stat.time(Step::LockAll, || self.cp_rwsem.write());
+        stat.time(Step::Frozen, || {
+            let r = self.checkpoint_frozen(umount);
+            drop(frozen);
+            r
+        })
     }
 
     /// Whether anything differs from the last checkpoint.
@@ -59,28 +103,47 @@ impl F2fs {
     }
 
     fn checkpoint_frozen(&self, umount: bool) -> Result<()> {
-        self.sync_dirs()?;
-        self.sync_nodes()?;
-        self.write_io.submit_all(&self.stats);
-        // Also file data in flight: no checkpoint refers to a block that is not there yet.
-        self.queue.drain();
+        let stat = &self.ckpt_stat;
+        stat.time(Step::Dirs, || self.sync_dirs())?;
+        stat.time(Step::Nodes, || self.sync_nodes())?;
+        stat.time(Step::Drain, || self.drain_writes())?;
         self.settle_logs()?;
         let nat_bits = umount && self.nat.with(|n| n.bits.is_some());
-        self.nat.flush(&self.meta, nat_bits)?;
-        self.sit.flush(&self.meta)?;
-        self.meta.sync(&self.stats)?;
-        let pack = self.build_pack(umount, nat_bits)?;
+        stat.time(Step::Nat, || self.nat.flush(&self.meta, nat_bits))?;
+        stat.time(Step::Sit, || self.sit.flush(&self.meta))?;
+        stat.time(Step::Meta, || self.meta.sync(&self.stats))?;
+        let pack = stat.time(Step::Build, || self.build_pack(umount, nat_bits))?;
         let completed = self.flushes.completed();
         self.write_pack(&pack)?;
         self.flushes.flushed(completed);
+        stat.time(Step::After, || self.checkpointed(pack.cp))
+    }
+
+    /// Waits for everything in flight, file data included: no checkpoint refers to a block that is not
+    /// there yet.
+    ///
+    /// # Errors
+    /// `Io` when a directory's block could not be written: its page is dirty again, and its inode may be
+    /// on no list.
+    fn drain_writes(&self) -> Result<()> {
+        self.write_io.submit_all(&self.stats);
+        self.queue.drain();
+        if self.write_io.dir_failed() {
+            return Err(Error::new(ErrorKind::Io, "writing a directory"));
+        }
+        Ok(())
+    }
+
+    /// The pack is on the device: memory follows.
+    fn checkpointed(&self, cp: Checkpoint) -> Result<()> {
         self.cursegs.checkpointed();
         self.since_cp.clear();
         self.nat.checkpointed();
         self.gc.freed(self.sit.checkpointed()?);
         self.orphans_changed.store(false, SeqCst);
         let mut state = self.ckpt.lock();
-        state.node_version = node_version(&pack.cp);
-        state.cp = pack.cp;
+        state.node_version = node_version(&cp);
+        state.cp = cp;
         Ok(())
     }
 
@@ -244,12 +307,14 @@ impl F2fs {
                 .map(drop)
                 .map_err(fail)
         };
-        if !p.nat_bits.is_empty() {
-            write(bits_at, &p.nat_bits, BioFlags::empty())?;
-        }
-        write(0, &p.blocks, BioFlags::empty())?;
+        self.ckpt_stat.time(Step::Pack, || {
+            if !p.nat_bits.is_empty() {
+                write(bits_at, &p.nat_bits, BioFlags::empty())?;
+            }
+            write(0, &p.blocks, BioFlags::empty())
+        })?;
         let tail = std::slice::from_ref(&p.tail);
-        write(p.blocks.len(), tail, self.tail_flags())?;
+        self.ckpt_stat.time(Step::Tail, || write(p.blocks.len(), tail, self.tail_flags()))?;
         // The cache may hold what was there before.
         self.meta.inode.mapping.remove(p.cp.start as u64, (p.cp.start + BLOCKS_PER_SEG) as u64);
         Ok(())

@@ -191,7 +191,7 @@ impl FileSystem for F2fs {
     }
 
     fn sync_fs(&self) -> Result<()> {
-        self.checkpoint(false)
+        self.issue_checkpoint()
     }
 
     fn evict_inode(&self, inode: &Inode) -> Result<()> {
@@ -202,7 +202,7 @@ impl FileSystem for F2fs {
         self.balance_segments(bdi)?;
         // What fsync must know of inodes is kept until the next checkpoint.
         if self.since_cp.len() > MAX_SINCE_CP && self.why_read_only().is_none() {
-            return self.checkpoint(false);
+            return self.issue_checkpoint();
         }
         Ok(())
     }
@@ -217,6 +217,7 @@ impl FileSystem for F2fs {
     }
 
     fn unmount(&self) -> Result<()> {
+        self.ckpt_thread.close();
         if self.why_read_only().is_some() {
             return Ok(());
         }

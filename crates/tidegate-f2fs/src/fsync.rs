@@ -90,7 +90,7 @@ impl F2fs {
         if let Some(why) = self.needs_checkpoint(inode)? {
             trace::event("f2fs_fsync_checkpoint", [("ino", ino), ("reason", why as u64), ("", 0), ("", 0)]);
             self.stats.fsync_checkpoints.fetch_add(1, Relaxed);
-            return self.checkpoint(false);
+            return self.issue_checkpoint();
         }
         self.stats.fsyncs.fetch_add(1, Relaxed);
         if datasync && !state.changed.load(Relaxed) {

@@ -17,15 +17,19 @@
 //! | `inode`, `dentry`, `dir`, `namei`, `xattr` | inodes, directories, names, attributes |
 //! | `checkpoint` | making it all durable |
 //! | `gc`, `discard` | cleaning: room for logs, and telling the device what is free |
+//! | `ckpt_thread`, [`ckpt_stat`] | one thread that writes checkpoints for all who wait; what they cost |
 //! | `fs_impl`, [`info`], [`stats`] | the VFS's view, and what the volume tells of itself |
 //!
-//! Lock order (ranks): `gc_lock` 18 → `cp_global_sem` 90 → `cp_rwsem` 100 → `node_write` 110 → `i_dnode` 200 →
+//! Lock order (ranks): `gc_lock` 18 → `cprc->issue_list` 85 → `cp_global_sem` 90 → `writepages` 95 →
+//! `cp_rwsem` 100 → `node_write` 110 → `i_dnode` 200 →
 //! `nat_tree_lock` 400 → `ino_lock` 430, `inode_lock[DIR_INODE]` 440 → `curseg_mutex` 500 →
 //! `sentry_lock` 510 → `stat_lock` 520 → `ckpt` 560 → `io_rwsem` 570.
 #![forbid(unsafe_code)]
 
 pub mod check;
 mod checkpoint;
+pub mod ckpt_stat;
+mod ckpt_thread;
 mod curseg;
 mod data;
 mod data_write;
@@ -62,6 +66,7 @@ pub mod units;
 mod write_io;
 mod xattr;
 
+pub use ckpt_stat::{CkptStats, StepStats};
 pub use info::VolumeInfo;
 pub use open::is_f2fs;
 pub use options::F2fsOptions;

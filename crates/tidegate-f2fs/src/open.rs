@@ -99,6 +99,7 @@ impl F2fs {
         };
         let orphans = load_orphans(&sb, &cp, &meta)?;
         let node_inode = internal_inode(sb.node_ino, &bdi, NODE_SHARDS);
+        let deterministic = options.deterministic;
         let fs = Arc::new(F2fs::assemble(Parts {
             sb,
             queue,
@@ -114,6 +115,9 @@ impl F2fs {
             orphans,
         }));
         fs.gc.set_owner(Arc::downgrade(&fs));
+        if !deterministic {
+            fs.ckpt_thread.bind(Arc::downgrade(&fs));
+        }
         let weak = Arc::downgrade(&fs);
         fs.bdi.set_submit_pending(move || {
             if let Some(fs) = weak.upgrade() {

@@ -43,17 +43,16 @@ switch! {
     }
 }
 
-switch! {
-    /// What opening does with files that were fsynced after the last checkpoint.
-    Recovery {
-        /// They are recovered.
-        #[default]
-        RollForward = "roll_forward",
-        /// They are as the last checkpoint has them (`disable_roll_forward`).
-        Disabled = "disable_roll_forward",
-        /// Nothing is recovered, orphans included; for read-only use (`norecovery`).
-        None = "norecovery",
-    }
+/// What opening does with files that were fsynced after the last checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recovery {
+    /// They are recovered.
+    #[default]
+    RollForward,
+    /// They are as the last checkpoint has them (`disable_roll_forward`).
+    Disabled,
+    /// Nothing is recovered, orphans included; for read-only use (`norecovery`).
+    None,
 }
 
 switch! {

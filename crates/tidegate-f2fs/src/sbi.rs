@@ -1,5 +1,7 @@
 //! The volume in memory: what every other module works on.
 
+use crate::ckpt_stat::CkptStat;
+use crate::ckpt_thread::CkptThread;
 use crate::curseg::Cursegs;
 use crate::flush::FlushControl;
 use crate::gate::{Checkpoint, Superblock};
@@ -77,6 +79,8 @@ pub struct F2fs {
     /// Directories with dirty pages: a checkpoint writes them.
     pub(crate) dirty_dirs: Mutex<HashMap<u64, Arc<Inode>>>,
     pub(crate) stats: Counters,
+    pub(crate) ckpt_stat: CkptStat,
+    pub(crate) ckpt_thread: CkptThread,
     pub(crate) switches: Switches,
     pub(crate) recovery: Recovery,
     /// Directory blocks, by inode and block, that a read-only volume recovered and cannot write.
@@ -140,6 +144,8 @@ impl F2fs {
             orphans_changed: AtomicBool::new(false),
             dirty_dirs: Mutex::new(&DIRTY_DIRS, HashMap::new()),
             stats: Counters::default(),
+            ckpt_stat: CkptStat::default(),
+            ckpt_thread: CkptThread::default(),
             switches: Switches::new(&p.options),
             recovery: p.options.recovery,
             overlay: OnceLock::new(),
@@ -162,8 +168,12 @@ impl F2fs {
     }
 
     /// Turns the volume's switches to what `options` says. What only opening looks at is left alone.
+    /// Returns when requests that no longer have a checkpoint thread have been served.
     pub fn remount(&self, options: &F2fsOptions) {
         self.switches.turn(options);
+        if !options.checkpoint_merge {
+            self.ckpt_thread.stop();
+        }
     }
 
     /// Why changes are refused, if they are.

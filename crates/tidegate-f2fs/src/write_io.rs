@@ -12,6 +12,7 @@ use crate::stats::Counters;
 use crate::units::BlockAddr;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use tidegate_block::{Bio, BioFlags, RequestQueue, Segment};
 use tidegate_rt::{LockClass, Mutex, WaitQueue};
 use tidegate_vfs::{ErrorKind, Inode};
@@ -67,12 +68,14 @@ struct Done {
     chain: Mutex<Chain>,
     shorter: WaitQueue,
     flushes: Arc<FlushControl>,
+    dir_failed: AtomicBool,
 }
 
 impl WriteIo {
     pub(crate) fn new(queue: Arc<RequestQueue>, flushes: Arc<FlushControl>) -> Self {
         let chain = Chain { next: 0, open: BTreeSet::new() };
-        let done = Done { chain: Mutex::new(&FSYNC_NODES, chain), shorter: WaitQueue::new(), flushes };
+        let chain = Mutex::new(&FSYNC_NODES, chain);
+        let done = Done { chain, shorter: WaitQueue::new(), flushes, dir_failed: AtomicBool::new(false) };
         let logs = std::array::from_fn(|_| Mutex::new(&IO_LOCK, Growing::default()));
         WriteIo { queue, logs, done: Arc::new(done) }
     }
@@ -118,6 +121,11 @@ impl WriteIo {
             done += n;
             self.send(stats, log, g);
         }
+    }
+
+    /// Whether a directory's block could not be written. No checkpoint may vouch for it then.
+    pub(crate) fn dir_failed(&self) -> bool {
+        self.done.dir_failed.load(SeqCst)
     }
 
     /// Adds blocks that were placed at `blk`; `pages` are whose they are, if anybody's. Waits while the
@@ -190,6 +198,9 @@ impl WriteIo {
         let flags = if log.is_node() { g.flags | BioFlags::META } else { g.flags };
         self.queue.submit(Bio::write(g.start.sector(), g.segments, flags).on_end(move |r, _| {
             let failed = r.err().map(|_| ErrorKind::Io);
+            if failed.is_some() && pages.iter().any(|p| p.inode.is_dir()) {
+                done.dir_failed.store(true, SeqCst);
+            }
             // Counted first: who finds its pages written asks for a flush by this number.
             let n = done.flushes.write_completed();
             for p in pages {

@@ -6,7 +6,7 @@ use crate::summary::Summary;
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_block::{Backend, Elevator, QueueLimits, RequestQueue};
-use tidegate_f2fs::{F2fs, F2fsOptions, FsStats, VolumeInfo};
+use tidegate_f2fs::{CkptStats, F2fs, F2fsOptions, FsStats, VolumeInfo};
 use tidegate_rt::{Timespec, clock};
 use tidegate_vfs::{Bdi, FileSystem, MemoryLimits, MountOptions, Vfs};
 
@@ -118,6 +118,24 @@ impl Volume {
     /// What was written since it was opened.
     pub fn stats(&self) -> FsStats {
         self.fs.stats()
+    }
+
+    /// Requests for checkpoints, how they were served, and what each step took.
+    pub fn ckpt_stats(&self) -> CkptStats {
+        self.fs.ckpt_stats()
+    }
+
+    /// Writes a checkpoint; with `force` also when nothing has changed since the last.
+    ///
+    /// # Errors
+    /// It is read-only; those of the device, and the volume takes no more changes then.
+    pub fn write_checkpoint(&self, force: bool) -> Result<()> {
+        self.fs.write_checkpoint(force).map_err(|e| self.error(e))
+    }
+
+    /// Turns the switches of the file system while it is in use.
+    pub fn remount(&self, options: &F2fsOptions) {
+        self.fs.remount(options);
     }
 
     /// Refuses to go on with a volume that came up read-only.

@@ -2,6 +2,7 @@
 
 mod cat;
 mod check;
+mod checkpoints;
 mod cp;
 mod df;
 mod info;
@@ -47,7 +48,7 @@ pub enum Command {
     Tar(tar::Args),
     /// Show capacity and use
     Df(df::Args),
-    /// Show superblock, checkpoint and segments
+    /// Show superblock, checkpoint and segments, or what checkpoints take
     Info(info::Args),
     /// Check a volume without changing it; exit status 0: clean, 4: errors, 8: could not check
     Check(check::Args),

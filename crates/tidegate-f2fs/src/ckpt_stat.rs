@@ -1,0 +1,243 @@
+//! What checkpoints cost: requests and what served them, and the time of each step.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use tidegate_rt::{Nanos, clock, trace};
+
+/// A part of a checkpoint whose time is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    GlobalSem,
+    PreDirs,
+    PreNodes,
+    LockAll,
+    Dirs,
+    Nodes,
+    Drain,
+    Nat,
+    Sit,
+    Meta,
+    Build,
+    Pack,
+    Tail,
+    After,
+    Frozen,
+    Whole,
+}
+
+const STEPS: usize = 16;
+
+/// What it is called in tables, its trace point, and whether operations are frozen meanwhile.
+const STEP_NAMES: [(&str, &str, bool); STEPS] = [
+    ("wait for cp_global_sem", "f2fs_cp_global_sem", false),
+    ("directories, before the freeze", "f2fs_sync_dirty_inodes", false),
+    ("nodes, before the freeze", "f2fs_sync_node_pages", false),
+    ("wait for cp_rwsem", "f2fs_lock_all", false),
+    ("directories", "f2fs_sync_dirty_inodes", true),
+    ("nodes", "f2fs_sync_node_pages", true),
+    ("I/O in flight", "f2fs_wait_on_all_pages", true),
+    ("NAT", "f2fs_flush_nat_entries", true),
+    ("SIT", "f2fs_flush_sit_entries", true),
+    ("metadata area", "f2fs_sync_meta_pages", true),
+    ("building the pack", "f2fs_build_cp_pack", true),
+    ("writing the pack", "f2fs_write_cp_pack", true),
+    ("flush and tail block", "f2fs_commit_checkpoint", true),
+    ("freeing segments", "f2fs_clear_prefree_segments", true),
+    ("frozen in all", "f2fs_block_operations", true),
+    ("checkpoint in all", "f2fs_write_checkpoint", false),
+];
+
+/// Time of one step over all checkpoints, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StepStats {
+    /// What was done.
+    pub name: &'static str,
+    /// Whether operations that change the volume waited meanwhile.
+    pub frozen: bool,
+    /// How often.
+    pub count: u64,
+    /// Least.
+    pub min_ns: u64,
+    /// Mean.
+    pub mean_ns: u64,
+    /// 99 of 100 took no longer; exact to an eighth.
+    pub p99_ns: u64,
+    /// Most.
+    pub max_ns: u64,
+}
+
+/// Requests for checkpoints and what became of them, since the volume was opened.
+#[derive(Clone, Debug, Default)]
+pub struct CkptStats {
+    /// Whether one thread serves all who wait (`checkpoint_merge`).
+    pub checkpoint_merge: bool,
+    /// Requests that wait now.
+    pub queued_ckpt: u64,
+    /// Checkpoints written for requests. Less than `total_ckpt` when some were merged, or when nothing
+    /// had changed.
+    pub issued_ckpt: u64,
+    /// Requests.
+    pub total_ckpt: u64,
+    /// How long requests waited that were answered last: the mean of one checkpoint's, in milliseconds.
+    pub cur_ckpt_time: u64,
+    /// The largest such time, in milliseconds.
+    pub peak_ckpt_time: u64,
+    /// The steps of all checkpoints, in order; the last two are sums over others.
+    pub steps: Vec<StepStats>,
+}
+
+/// See the module. Nothing here is locked or allocated while a checkpoint runs.
+pub(crate) struct CkptStat {
+    queued: AtomicU64,
+    issued: AtomicU64,
+    total: AtomicU64,
+    cur_ns: AtomicU64,
+    peak_ns: AtomicU64,
+    steps: Vec<Histogram>,
+}
+
+impl Default for CkptStat {
+    fn default() -> Self {
+        let n = || AtomicU64::new(0);
+        let steps = (0..STEPS).map(|_| Histogram::default()).collect();
+        CkptStat { queued: n(), issued: n(), total: n(), cur_ns: n(), peak_ns: n(), steps }
+    }
+}
+
+impl CkptStat {
+    /// Does `f` as `step`: timed and traced.
+    pub(crate) fn time<T>(&self, step: Step, f: impl FnOnce() -> T) -> T {
+        let (_, point, frozen) = STEP_NAMES[step as usize];
+        let _span = trace::span(point, [("frozen", frozen as u64), ("", 0), ("", 0), ("", 0)]);
+        let start = clock::now();
+        let r = f();
+        self.steps[step as usize].record(clock::now().since(start).0);
+        r
+    }
+
+    /// Somebody asks for a checkpoint.
+    pub(crate) fn asked(&self) {
+        self.total.fetch_add(1, Relaxed);
+        self.queued.fetch_add(1, Relaxed);
+    }
+
+    /// Those who asked at `when` have their answer; `written`: by a checkpoint made for them.
+    pub(crate) fn answered(&self, when: impl ExactSizeIterator<Item = Nanos>, written: bool) {
+        let (now, n) = (clock::now(), when.len() as u64);
+        let waited: u64 = when.map(|t| now.since(t).0).sum();
+        let mean = waited / n.max(1);
+        self.queued.fetch_sub(n, Relaxed);
+        self.issued.fetch_add(written as u64, Relaxed);
+        self.cur_ns.store(mean, Relaxed);
+        self.peak_ns.fetch_max(mean, Relaxed);
+    }
+
+    pub(crate) fn snapshot(&self, checkpoint_merge: bool) -> CkptStats {
+        let ms = |ns: &AtomicU64| ns.load(Relaxed) / 1_000_000;
+        let steps = self.steps.iter().zip(STEP_NAMES).map(|(h, (name, _, frozen))| h.stats(name, frozen));
+        CkptStats {
+            checkpoint_merge,
+            queued_ckpt: self.queued.load(Relaxed),
+            issued_ckpt: self.issued.load(Relaxed),
+            total_ckpt: self.total.load(Relaxed),
+            cur_ckpt_time: ms(&self.cur_ns),
+            peak_ckpt_time: ms(&self.peak_ns),
+            steps: steps.collect(),
+        }
+    }
+}
+
+/// Eight buckets for each power of two, up to half an hour.
+const BUCKETS: usize = 40 * 8;
+
+/// Times in buckets of fixed relative width.
+struct Histogram {
+    sum: AtomicU64,
+    min: AtomicU64,
+    max: AtomicU64,
+    buckets: Box<[AtomicU32]>,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram {
+            sum: AtomicU64::new(0),
+            min: AtomicU64::new(u64::MAX),
+            max: AtomicU64::new(0),
+            buckets: (0..BUCKETS).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+}
+
+impl Histogram {
+    fn record(&self, ns: u64) {
+        self.sum.fetch_add(ns, Relaxed);
+        self.min.fetch_min(ns, Relaxed);
+        self.max.fetch_max(ns, Relaxed);
+        self.buckets[bucket(ns)].fetch_add(1, Relaxed);
+    }
+
+    fn stats(&self, name: &'static str, frozen: bool) -> StepStats {
+        let counts: Vec<u64> = self.buckets.iter().map(|b| b.load(Relaxed) as u64).collect();
+        let count: u64 = counts.iter().sum();
+        if count == 0 {
+            return StepStats { name, frozen, ..Default::default() };
+        }
+        let (min_ns, max_ns) = (self.min.load(Relaxed), self.max.load(Relaxed));
+        let rank = (count * 99).div_ceil(100);
+        let mut below = 0;
+        let at = counts.iter().position(|n| {
+            below += n;
+            below >= rank
+        });
+        let p99_ns = at.map_or(max_ns, |i| last_of(i).clamp(min_ns, max_ns));
+        StepStats { name, frozen, count, min_ns, mean_ns: self.sum.load(Relaxed) / count, p99_ns, max_ns }
+    }
+}
+
+fn bucket(ns: u64) -> usize {
+    if ns < 8 {
+        return ns as usize;
+    }
+    let exp = 63 - ns.leading_zeros() as usize;
+    ((exp - 2) * 8 + (ns >> (exp - 3) & 7) as usize).min(BUCKETS - 1)
+}
+
+/// The largest time in a bucket.
+fn last_of(bucket: usize) -> u64 {
+    if bucket < 8 {
+        return bucket as u64;
+    }
+    let shift = bucket / 8 - 1;
+    ((8 + bucket as u64 % 8 + 1) << shift) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_time_lies_in_its_bucket() {
+        let mut last = 0;
+        for ns in (0..5000).chain((13..40).flat_map(|e| [(1 << e) - 1, 1 << e, (1 << e) + (1 << (e - 1))])) {
+            let b = bucket(ns);
+            assert!(b >= last && ns <= last_of(b), "{ns}");
+            assert!(b == 0 || ns > last_of(b - 1), "{ns}");
+            assert!(last_of(b) - ns <= ns / 8, "{ns}");
+            last = b;
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn a_percentile_leaves_one_in_a_hundred_out() {
+        let h = Histogram::default();
+        assert_eq!(h.stats("none", false).count, 0);
+        (0..99).for_each(|_| h.record(1000));
+        h.record(1_000_000);
+        let s = h.stats("some", false);
+        assert_eq!((s.count, s.min_ns, s.mean_ns, s.max_ns), (100, 1000, 10_990, 1_000_000));
+        assert!((1000..1125).contains(&s.p99_ns), "{}", s.p99_ns);
+        h.record(1_000_000);
+        assert_eq!(h.stats("more", false).p99_ns, 1_000_000);
+    }
+}
