@@ -18,7 +18,7 @@ use crate::units::Nid;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_rt::{LockClass, Mutex, trace};
-use tidegate_vfs::{FileType, Inode, Result};
+use tidegate_vfs::{Error, ErrorKind, FileType, Inode, Result};
 
 static DNODES: LockClass = LockClass::new("fi->dirty_dnodes", 210);
 
@@ -35,6 +35,8 @@ pub(crate) struct FsyncState {
     /// Number of the last completed write of its data, and of the last to a new place.
     written: AtomicU64,
     moved: AtomicU64,
+    /// A page could not be written where it was: from now on they go elsewhere.
+    in_place_failed: AtomicBool,
 }
 
 impl FsyncState {
@@ -45,6 +47,7 @@ impl FsyncState {
             changed: AtomicBool::new(true),
             written: AtomicU64::new(0),
             moved: AtomicU64::new(0),
+            in_place_failed: AtomicBool::new(false),
         }
     }
 
@@ -65,8 +68,16 @@ impl FsyncState {
         self.changed.store(true, Relaxed);
     }
 
-    /// Notes that data write number `n` has completed.
-    pub(crate) fn data_written(&self, n: u64, moved: bool) {
+    /// Whether pages may be written where they are.
+    pub(crate) fn may_stay_in_place(&self) -> bool {
+        !self.in_place_failed.load(Relaxed)
+    }
+
+    /// Notes that data write number `n` has completed, or has failed.
+    pub(crate) fn data_written(&self, n: u64, moved: bool, failed: bool) {
+        if failed && !moved {
+            self.in_place_failed.store(true, Relaxed);
+        }
         self.written.fetch_max(n, SeqCst);
         if moved {
             self.moved.fetch_max(n, SeqCst);
@@ -81,6 +92,9 @@ impl F2fs {
     /// # Errors
     /// Those of the device; the volume takes no more changes then.
     pub(crate) fn fsync_inode(&self, inode: &Inode, datasync: bool) -> Result<()> {
+        if self.opened_read_only() {
+            return Ok(()); // nothing can have changed
+        }
         self.check_writable()?;
         let ino = inode.ino.0;
         let _span =
@@ -103,11 +117,7 @@ impl F2fs {
         let wrote = self.write_inode_nodes(inode)?;
         if wrote {
             self.write_io.sync_chain(&self.stats);
-            if self.node_inode.mapping.errseq() != 0 {
-                let e = tidegate_vfs::Error::new(tidegate_vfs::ErrorKind::Io, "writing nodes for fsync");
-                self.stop(&e);
-                return Err(e);
-            }
+            self.check_writable().map_err(|e| Error::new(ErrorKind::Io, e.to_string()))?;
         }
         let durable = !wrote && self.flushes.is_durable(state.written.load(SeqCst));
         if barrier && !durable { self.flush_device() } else { Ok(()) }

@@ -66,7 +66,7 @@ impl F2fs {
         if size > 0 && f.has_inline(inline::DATA_EXIST) {
             let page = self.read_inline(inode, 0)?;
             block = Some(self.place_first_block(nid, page.bytes())?);
-            f.fsync.data_written(self.flushes.write_completed(), true);
+            f.fsync.data_written(self.flushes.write_completed(), true, false);
             inode.attr().blocks += 8;
         }
         f.set_inline(inline::DATA | inline::DATA_EXIST, false);

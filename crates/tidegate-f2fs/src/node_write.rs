@@ -26,6 +26,7 @@ impl F2fs {
     pub(crate) fn write_nodes_locked(&self, wbc: &mut WritebackControl) -> Result<()> {
         let _writer = self.node_write.lock();
         let mapping = &self.node_inode.mapping;
+        let flags = if wbc.sync_all { BioFlags::SYNC } else { BioFlags::BACKGROUND };
         let mut at = wbc.start;
         while wbc.nr_to_write > 0 {
             let max = BATCH.min(wbc.nr_to_write.min(BATCH as u64) as usize);
@@ -45,7 +46,7 @@ impl F2fs {
                 let log = [Log::HotNode, Log::WarmNode, Log::ColdNode][i];
                 let mut rest = &nids[..];
                 while !rest.is_empty() {
-                    let n = self.write_node_run(log, rest, None, BioFlags::empty())?;
+                    let n = self.write_node_run(log, rest, None, flags)?;
                     rest = &rest[n..];
                     wbc.written += n as u64;
                     wbc.nr_to_write = wbc.nr_to_write.saturating_sub(n as u64);

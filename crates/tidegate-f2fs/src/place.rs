@@ -164,6 +164,9 @@ impl F2fs {
         if !old.is_data() || inode.file_type != FileType::Regular || self.switches.mode() == AllocMode::Lfs {
             return false;
         }
+        if !fi(inode).fsync.may_stay_in_place() {
+            return false;
+        }
         in_place || self.sit.free_segments().0 <= self.ssr_threshold()
     }
 

@@ -178,10 +178,26 @@ impl F2fs {
 
     /// Why changes are refused, if they are.
     pub(crate) fn why_read_only(&self) -> Option<String> {
+        if !self.failed.load(SeqCst) && self.has_lost_metadata() {
+            self.stop(&Error::new(ErrorKind::Io, "a block of metadata could not be written"));
+        }
         if self.failed.load(SeqCst) {
             return Some(format!("stopped after an error: {}", *self.failure.lock()));
         }
         self.read_only.clone()
+    }
+
+    /// Whether changes were refused from the beginning.
+    pub(crate) fn opened_read_only(&self) -> bool {
+        self.read_only.is_some()
+    }
+
+    /// Whether a node, a directory's block or a block of the metadata area could not be written. What is
+    /// in memory is newer than what recovery would find, so nothing more may be promised.
+    fn has_lost_metadata(&self) -> bool {
+        self.node_inode.mapping.errseq() != 0
+            || self.meta.inode.mapping.errseq() != 0
+            || self.write_io.dir_failed()
     }
 
     /// Refuses changes on a volume that is read-only or has failed.

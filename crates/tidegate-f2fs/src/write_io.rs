@@ -205,7 +205,7 @@ impl WriteIo {
             let n = done.flushes.write_completed();
             for p in pages {
                 if !log.is_node() {
-                    fi(&p.inode).fsync.data_written(n, p.moved);
+                    fi(&p.inode).fsync.data_written(n, p.moved, failed.is_some());
                 }
                 p.inode.mapping.end_writeback(p.index, p.pages, failed);
             }

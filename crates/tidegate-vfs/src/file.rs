@@ -267,9 +267,6 @@ impl File {
     /// # Errors
     /// `Io`, `NoSpace`.
     pub fn fsync(&self, datasync: bool) -> Result<()> {
-        if self.vfs.fs.read_only().is_some() {
-            return Ok(());
-        }
         let wrote = self.vfs.write_and_wait(&self.inode, datasync);
         self.inode.mapping.check_error(&self.errseq_seen)?;
         wrote?;
