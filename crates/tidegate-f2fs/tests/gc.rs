@@ -285,7 +285,7 @@ fn work(v: &Arc<Vfs>, t: u64, pages: u64, rounds: u64) -> Vec<u32> {
     let mut r = Rng(t + 100);
     let f = v.open_path(ROOT, format!("/f{t}").as_bytes(), RW | OpenFlags::CREATE, 0o644).unwrap();
     let mut versions = vec![0; pages as usize];
-    (0..pages).for_each(|p| drop(f.write_at(p * PAGE, &content(t, p, 0)).unwrap()));
+    (0..pages).for_each(|p| _ = f.write_at(p * PAGE, &content(t, p, 0)).unwrap());
     let dir = v.mkdir(ROOT, &v.root().unwrap(), format!("d{t}").as_bytes(), 0o755).unwrap();
     for n in 0..rounds {
         let p = r.below(pages);
@@ -395,7 +395,7 @@ fn a_power_cut_amid_cleaning() {
         v.v.sync().unwrap();
         let synced: Vec<_> = m.files.iter().map(|f| f.1.clone()).collect();
         let moved = v.fs.stats().gc_data_blocks;
-        camera.state.lock().0 = 1 + r.below(400);
+        camera.state.lock().0 = 1 + r.below(120);
         m.overwrite(&mut r, 8000);
         let newest = m.close();
         let stats = v.fs.stats();
@@ -409,7 +409,10 @@ fn a_power_cut_amid_cleaning() {
                 let mut b = vec![0; PAGE as usize];
                 f.read_at(p as u64 * PAGE, &mut b).unwrap();
                 let known = (*old..=*new).any(|x| b == content(i as u64, p as u64, x));
-                assert!(known, "seed {seed}: file {i}, page {p}: neither version {old} nor later, up to {new}");
+                assert!(
+                    known,
+                    "seed {seed}: file {i}, page {p}: neither version {old} nor later, up to {new}"
+                );
             }
         }
         v.finish();
@@ -440,4 +443,61 @@ fn discards_and_trim_spare_what_is_in_use() {
 fn nodiscard_means_none() {
     let s = random_overwrites("mode=lfs,nodiscard", 80, &MkfsOptions::default(), 64);
     assert_eq!(s.discarded_bytes, 0);
+}
+
+/// What the background thread does, asked for by hand: stale segments are emptied, content stays.
+#[test]
+fn cleaning_on_request() {
+    for sync in [false, true] {
+        let v = Volume::make(64, &MkfsOptions::default(), "background_gc=off");
+        let mut m = Model::fill(&v, 4, 90);
+        // Holes everywhere: every third page goes elsewhere.
+        for (i, (f, versions)) in m.files.iter_mut().enumerate() {
+            for p in (0..versions.len()).step_by(3) {
+                versions[p] = 1;
+                f.write_at(p as u64 * PAGE, &content(i as u64, p as u64, 1)).unwrap();
+            }
+        }
+        let names = fill_directory(&v);
+        v.v.sync().unwrap();
+        let before = v.fs.info().unwrap();
+        let mut cleaned = 0;
+        while cleaned < 100 && v.fs.garbage_collect(sync).unwrap() {
+            cleaned += 1;
+        }
+        let after = v.fs.info().unwrap();
+        assert!(cleaned > 0 && v.fs.stats().gc_segments > 0);
+        assert!(after.dirty_segments < before.dirty_segments, "{before:?} {after:?}");
+        assert!(after.free_segments > before.free_segments, "{before:?} {after:?}");
+        assert_eq!(after.valid_blocks, before.valid_blocks);
+        let expected = m.close();
+        compare(&v, &expected);
+        assert_eq!(names_in(&v), names);
+        let (device, _) = v.finish();
+        let v = Volume::open(device, "");
+        compare(&v, &expected);
+        assert_eq!(names_in(&v), names);
+        let link = v.v.resolve(ROOT, b"/link", false).unwrap();
+        assert_eq!(v.v.readlink(&link).unwrap(), [b'x'; 4000]);
+    }
+}
+
+/// Many names, of which a few stay, and a link whose target has a block of its own; the names.
+fn fill_directory(v: &Volume) -> Vec<Vec<u8>> {
+    let top = v.v.root().unwrap();
+    v.v.symlink(ROOT, &top, b"link", &[b'x'; 4000]).unwrap();
+    let dir = v.v.mkdir(ROOT, &top, b"dir", 0o755).unwrap();
+    let linked = v.v.lookup(&top, b"f0").unwrap();
+    let name = |n: u32| format!("{n:0100}").into_bytes();
+    (0..2000).for_each(|n| v.v.link(ROOT, &linked, &dir, &name(n)).unwrap());
+    v.v.sync().unwrap();
+    (0..2000).filter(|n| n % 7 > 0).for_each(|n| v.v.unlink(ROOT, &dir, &name(n)).unwrap());
+    (0..2000).step_by(7).map(name).collect()
+}
+
+fn names_in(v: &Volume) -> Vec<Vec<u8>> {
+    let dir = v.v.resolve(ROOT, b"/dir", true).unwrap();
+    let mut names: Vec<_> = v.v.entries(&dir).unwrap().into_iter().map(|e| e.name).collect();
+    names.sort();
+    names
 }
