@@ -2,7 +2,7 @@
 //! nothing is lost, and the stock checker and our own find nothing.
 
 #[path = "common/volume.rs"]
-#[allow(dead_code)] // shared with other tests, which use more of it
+#[allow(dead_code, clippy::disallowed_types)] // shared with other tests, which use more of it
 mod volume;
 
 use std::sync::Arc;
