@@ -59,7 +59,7 @@ impl Sit {
     /// Discarded segments go back into the logs' reach.
     fn discarded(&self, segments: &[u32]) {
         let mut s = self.state.lock();
-        segments.iter().for_each(|n| drop(s.busy.remove(n)));
+        s.busy.retain(|n| !segments.contains(n));
         self.released.notify_all();
     }
 }

@@ -167,19 +167,20 @@ impl Vfs {
         if inode.is_dir() {
             return Err(ErrorKind::NotPermitted.into());
         }
-        let _dir = dir.rwsem.write();
+        let dir_guard = dir.rwsem.write();
         perm::check(&*self.fs, cred, dir, MAY_EXEC)?;
         if self.lookup_locked(dir, name)?.is_some() {
             return Err(ErrorKind::Exists.into());
         }
         perm::check(&*self.fs, cred, dir, MAY_WRITE)?;
-        let _inode = inode.rwsem.write_nested();
+        let guard = inode.rwsem.write_nested();
         if inode.attr().nlink == 0 {
             return Err(ErrorKind::NotFound.into());
         }
         self.fs.link(dir, name, inode, self.now())?;
         self.dcache.set(dir.ino, name, Some(inode.ino));
-        Ok(())
+        drop((guard, dir_guard));
+        self.balance()
     }
 
     /// Takes the name of something that is not a directory away.
@@ -240,17 +241,17 @@ impl Vfs {
             return Err(ErrorKind::InvalidArgument.into());
         }
         let cross = old_dir.ino != new_dir.ino;
-        let _rename = cross.then(|| self.rename_lock.lock());
+        let rename_guard = cross.then(|| self.rename_lock.lock());
         let (first, second) =
             if old_dir.ino <= new_dir.ino { (old_dir, new_dir) } else { (new_dir, old_dir) };
         let first_guard = first.rwsem.write();
         let second_guard = cross.then(|| second.rwsem.write_nested());
         let replaced = self.rename_locked(cred, (old_dir, old_name), (new_dir, new_name), flags)?;
-        drop((first_guard, second_guard));
-        match replaced {
-            Some(t) => self.evict_if_unused(&t),
-            None => Ok(()),
+        drop((first_guard, second_guard, rename_guard));
+        if let Some(t) = replaced {
+            self.evict_if_unused(&t)?;
         }
+        self.balance()
     }
 
     fn rename_locked(

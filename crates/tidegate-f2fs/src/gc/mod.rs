@@ -201,7 +201,7 @@ impl F2fs {
             let before = self.situation();
             // With many nodes dirty, a checkpoint comes first: it may be enough.
             let max = if self.checkpoint_need() > 2 { 0 } else { u32::MAX };
-            let held = self.clean_round(&mut victims, Policy::Greedy, max)?;
+            let held = self.clean_round(&mut victims, Policy::Greedy, self.gc_threshold() + AHEAD, max)?;
             self.checkpoint(false)?;
             victims.judge(&self.sit, &held.sections)?;
             drop(held);
@@ -213,20 +213,46 @@ impl F2fs {
         Ok(())
     }
 
+    /// Cleans one section and checkpoints: the one with least in it (`sync`), or one that promises to
+    /// stay as it is once moved. False when none is worth it. No lock held by the caller; takes `gc_lock`.
+    ///
+    /// # Errors
+    /// `ReadOnly`, those of the checkpoint.
+    pub fn garbage_collect(&self, sync: bool) -> Result<bool> {
+        self.check_writable()?;
+        let policy = if sync { Policy::Greedy } else { Policy::CostBenefit };
+        let mut victims = self.gc.lock.lock();
+        victims.begin(RETRY_SKIPPED);
+        let held = self.clean_round(&mut victims, policy, u32::MAX, 1)?;
+        if held.sections.is_empty() {
+            return Ok(false);
+        }
+        self.stats.gc_background.fetch_add(1, Relaxed);
+        self.checkpoint(false)?;
+        victims.judge(&self.sit, &held.sections)?;
+        Ok(true)
+    }
+
     /// What decides whether another try can lead further.
     fn situation(&self) -> (u32, u32, u64) {
         let (free, after) = self.sit.free_segments();
         (free, after, self.node_inode.mapping.nr_dirty())
     }
 
-    /// Cleans up to `max` victims, fewer when a checkpoint will have freed enough, or is needed before
-    /// more can be moved. Logs fill no holes in what was cleaned until the result is dropped.
-    fn clean_round<'a>(&'a self, victims: &mut Victims, policy: Policy, max: u32) -> Result<Held<'a>> {
+    /// Cleans up to `max` victims, fewer when a checkpoint will leave more than `enough` segments free, or
+    /// is needed before more can be moved. Logs fill no holes in what was cleaned until the result is dropped.
+    fn clean_round<'a>(
+        &'a self,
+        victims: &mut Victims,
+        policy: Policy,
+        enough: u32,
+        max: u32,
+    ) -> Result<Held<'a>> {
         let mut held = Held { fs: self, sections: Vec::new() };
         let mut coming = 0;
         for _ in 0..max {
             let (_, after) = self.sit.free_segments();
-            if policy == Policy::Greedy && after + coming > self.gc_threshold() + AHEAD {
+            if after + coming > enough {
                 break;
             }
             let Some(section) = victims.pick(&self.sit, policy)? else { break };

@@ -1,9 +1,7 @@
 //! The thread that cleans while nobody waits for it, and discards what checkpoints freed.
 
-use super::victim::Policy;
 use crate::options::BackgroundGc;
 use crate::sbi::F2fs;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidegate_rt::{Nanos, clock, thread};
@@ -107,17 +105,12 @@ impl F2fs {
                 Some(true) => {}
             }
         }
-        let policy = if urgent || how == BackgroundGc::Sync { Policy::Greedy } else { Policy::CostBenefit };
-        let mut victims = self.gc.lock.lock();
-        victims.begin(super::RETRY_SKIPPED);
-        let held = self.clean_round(&mut victims, policy, 1)?;
-        if held.sections.is_empty() && !urgent {
-            return Ok(Some(NO_GC_SLEEP));
-        }
-        self.stats.gc_background.fetch_add(1, Relaxed);
-        self.checkpoint(false)?;
-        victims.judge(&self.sit, &held.sections)?;
-        Ok(Some(if urgent { URGENT_SLEEP } else { MIN_SLEEP }))
+        let found = self.garbage_collect(urgent || how == BackgroundGc::Sync)?;
+        Ok(Some(match found {
+            false => NO_GC_SLEEP,
+            true if urgent => URGENT_SLEEP,
+            true => MIN_SLEEP,
+        }))
     }
 }
 
