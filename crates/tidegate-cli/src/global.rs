@@ -4,6 +4,7 @@ use crate::place::Place;
 use crate::units;
 use clap::ValueEnum;
 use std::ffi::OsStr;
+use tidegate::f2fs::F2fsOptions;
 use tidegate::vfs::MemoryLimits;
 use tidegate::{Backend, Error, OpenOptions, Result, Timespec, Volume};
 
@@ -22,6 +23,9 @@ pub struct Global {
     /// Memory for cached pages, such as 64M
     #[arg(long, global = true, value_parser = units::size, value_name = "SIZE")]
     pub cache: Option<u64>,
+    /// Mount options, such as fsync_mode=strict,nocheckpoint_merge
+    #[arg(short = 'o', long = "options", global = true, value_name = "OPTIONS")]
+    pub options: Option<String>,
 }
 
 /// Backends.
@@ -59,7 +63,9 @@ impl Global {
             memory = MemoryLimits { cache, dirty: part(d.dirty), background: part(d.background), ..d };
         }
         let fixed_time = source_date_epoch()?;
-        Ok(OpenOptions { read_only, backend, memory, fixed_time, ..Default::default() })
+        let mut f2fs = F2fsOptions::default();
+        f2fs.parse(self.options.as_deref().unwrap_or("")).map_err(|e| Error::other("-o", e))?;
+        Ok(OpenOptions { read_only, backend, memory, fixed_time, f2fs, ..Default::default() })
     }
 
     /// Opens the volume of `place` for reading.
@@ -67,7 +73,17 @@ impl Global {
     /// # Errors
     /// Those of opening.
     pub fn read(&self, place: &Place) -> Result<Volume> {
-        Volume::open(&place.image, &self.open_options(true)?)
+        let volume = Volume::open(&place.image, &self.open_options(true)?)?;
+        self.tell_recovered(&volume);
+        Ok(volume)
+    }
+
+    /// Says what opening the volume brought back.
+    fn tell_recovered(&self, volume: &Volume) {
+        let (n, image) = (volume.recovered(), volume.image());
+        if n > 0 && !self.quiet {
+            eprintln!("{image}: {n} files that were fsynced before a power cut are recovered");
+        }
     }
 
     /// Opens the volume of `place` for writing.
@@ -77,6 +93,7 @@ impl Global {
     pub fn write(&self, place: &Place) -> Result<Volume> {
         let volume = Volume::open(&place.image, &self.open_options(false)?)?;
         volume.check_writable()?;
+        self.tell_recovered(&volume);
         Ok(volume)
     }
 

@@ -138,6 +138,11 @@ impl Volume {
         self.fs.remount(options);
     }
 
+    /// How many files opening it recovered that were fsynced after the last checkpoint.
+    pub fn recovered(&self) -> u64 {
+        self.fs.recovered()
+    }
+
     /// Refuses to go on with a volume that came up read-only.
     ///
     /// # Errors

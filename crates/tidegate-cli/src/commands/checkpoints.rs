@@ -18,11 +18,8 @@ const EACH: u64 = 8;
 ///
 /// # Errors
 /// What is in the way.
-pub fn run(place: &Place, options: Option<&str>, global: &Global) -> Result<()> {
-    let mut open = global.open_options(false)?;
-    open.f2fs.parse(options.unwrap_or("")).map_err(|e| Error::other("-o", e))?;
-    let volume = Volume::open(&place.image, &open)?;
-    volume.check_writable()?;
+pub fn run(place: &Place, global: &Global) -> Result<()> {
+    let volume = global.write(place)?;
     let start = clock::now();
     let volume = ask(volume)?;
     let seconds = clock::now().since(start).duration().as_secs_f64();

@@ -20,9 +20,6 @@ pub struct Args {
     /// but the version of its checkpoint; opening it for writing first recovers what a power cut left
     #[arg(long)]
     checkpoints: bool,
-    /// (with --checkpoints) Mount options, such as nocheckpoint_merge
-    #[arg(short, requires = "checkpoints", value_name = "OPTIONS")]
-    options: Option<String>,
     /// The volume
     image: OsString,
 }
@@ -34,7 +31,7 @@ pub struct Args {
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let place = Place::parse(&args.image);
     if args.checkpoints {
-        return checkpoints::run(&place, args.options.as_deref(), global);
+        return checkpoints::run(&place, global);
     }
     let volume = global.read(&place)?;
     let info = volume.info()?;
