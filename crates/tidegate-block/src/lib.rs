@@ -15,7 +15,8 @@
 //! | [`uring`] | the io_uring backend |
 //! | [`threads`] | the pread/pwrite backend, for where io_uring is refused |
 //! | [`memory`] | a sparse device in memory |
-//! | [`record`] | a wrapper that keeps every bio it passes on |
+//! | [`overlay`] | a copy-on-write device in memory: many variants of one content |
+//! | [`record`] | a wrapper that keeps every request it passes on |
 //!
 //! Locks: `request_queue` and `io_uring->sq` and the buffer pool are leaves; nothing is taken under them.
 
@@ -24,6 +25,7 @@ pub mod buf;
 pub mod device;
 pub mod file;
 pub mod memory;
+pub mod overlay;
 pub mod queue;
 pub mod record;
 pub mod request;
@@ -35,6 +37,7 @@ pub use buf::PageBuf;
 pub use device::Device;
 pub use file::{Backend, OpenError, OpenOptions};
 pub use memory::MemoryDevice;
+pub use overlay::{Blocks, Overlay};
 pub use queue::{Plug, QueueLimits, QueueStats, RequestQueue};
 pub use record::{Record, Recorder};
 pub use request::Request;
