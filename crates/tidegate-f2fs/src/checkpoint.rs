@@ -240,10 +240,24 @@ impl F2fs {
         }
         write(0, &p.blocks, BioFlags::empty())?;
         let tail = std::slice::from_ref(&p.tail);
-        write(p.blocks.len(), tail, BioFlags::PREFLUSH | BioFlags::FUA)?;
+        write(p.blocks.len(), tail, self.tail_flags())?;
         // The cache may hold what was there before.
         self.meta.inode.mapping.remove(p.cp.start as u64, (p.cp.start + BLOCKS_PER_SEG) as u64);
         Ok(())
+    }
+}
+
+impl F2fs {
+    /// The tail is durable when it is written, and all it vouches for was before.
+    #[cfg(not(feature = "planted-bugs"))]
+    fn tail_flags(&self) -> BioFlags {
+        BioFlags::PREFLUSH | BioFlags::FUA
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    fn tail_flags(&self) -> BioFlags {
+        let missing = self.switches.planted(crate::options::PlantedBug::MissingFlush);
+        if missing { BioFlags::FUA } else { BioFlags::PREFLUSH | BioFlags::FUA }
     }
 }
 

@@ -8,7 +8,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`raw`], [`units`], [`gate`] | the bytes, their units, and the one place that validates them |
-//! | [`sbi`], [`open`](mod@open) | the volume in memory, and how it gets there |
+//! | [`sbi`], [`open`](mod@open), [`options`] | the volume in memory, how it gets there, and its switches |
 //! | `meta`, `nat`, `sit`, `summary` | metadata area, node table, segment table, who owns which block |
 //! | `curseg` | the six logs: allocation of runs of blocks |
 //! | `node`, `node_write`, `dnode` | node blocks, writing them out, the tree of addresses |
@@ -44,6 +44,7 @@ mod nat;
 mod node;
 mod node_write;
 pub mod open;
+pub mod options;
 pub mod raw;
 pub mod sbi;
 mod sit;
@@ -55,5 +56,6 @@ mod xattr;
 
 pub use info::VolumeInfo;
 pub use open::is_f2fs;
-pub use sbi::{F2fs, F2fsOptions};
+pub use options::F2fsOptions;
+pub use sbi::F2fs;
 pub use stats::FsStats;

@@ -6,8 +6,9 @@ use crate::gate::{Checkpoint, Superblock};
 use crate::meta::Meta;
 use crate::nat::{Nat, NatBits};
 use crate::node::{flag_of, nid_of};
+use crate::options::F2fsOptions;
 use crate::raw::*;
-use crate::sbi::{F2fs, F2fsOptions, Parts, node_version};
+use crate::sbi::{F2fs, Parts, node_version};
 use crate::sit::Sit;
 use crate::summary;
 use crate::units::BlockAddr;
@@ -84,8 +85,13 @@ impl F2fs {
         let bits = load_nat_bits(&sb, &cp, &meta)?;
         let nat = Nat::new(&sb, &cp, sums.nat_journal, bits);
         let reader = Meta::new(meta.inode.clone(), queue.clone(), bdi.clone(), sb.main_blkaddr);
-        let sit =
+        #[cfg_attr(not(feature = "planted-bugs"), expect(unused_mut))]
+        let mut sit =
             Sit::new(&sb, &cp, sums.sit_journal, Arc::new(move |a| reader.read(a)), options.deterministic);
+        #[cfg(feature = "planted-bugs")]
+        {
+            sit.early_reuse = options.planted == Some(crate::options::PlantedBug::EarlyReuse);
+        }
         let mut left = sums.sums.into_iter();
         let logs = Log::ALL.map(|l| left.next().map(|s| Curseg::from_checkpoint(&cp, l, s)));
         let [Some(a), Some(b), Some(c), Some(d), Some(e), Some(f)] = logs else {

@@ -4,6 +4,7 @@ use crate::curseg::Cursegs;
 use crate::gate::{Checkpoint, Superblock};
 use crate::meta::Meta;
 use crate::nat::Nat;
+use crate::options::{F2fsOptions, Switches};
 use crate::raw::*;
 use crate::sit::Sit;
 use crate::stats::Counters;
@@ -24,16 +25,6 @@ static ORPHANS: LockClass = LockClass::new("im->ino_lock", 430);
 static DIRTY_DIRS: LockClass = LockClass::new("sbi->inode_lock[DIR_INODE]", 440);
 static CP_STATE: LockClass = LockClass::new("sbi->ckpt", 560);
 static FAILURE: LockClass = LockClass::new("sbi->stop_reason", 600);
-
-/// How to open a volume.
-#[derive(Clone, Debug, Default)]
-pub struct F2fsOptions {
-    /// Change nothing, not even what recovery would.
-    pub read_only: bool,
-    /// Nothing written depends on the clock or on chance, so that the same operations give the same
-    /// bytes.
-    pub deterministic: bool,
-}
 
 /// The counters the checkpoint keeps, and the limit they stay under. In blocks, but for the inodes.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +69,7 @@ pub struct F2fs {
     /// Directories with dirty pages: a checkpoint writes them.
     pub(crate) dirty_dirs: Mutex<HashMap<u64, Arc<Inode>>>,
     pub(crate) stats: Counters,
+    pub(crate) switches: Switches,
     pub(crate) next_generation: AtomicU32,
     failed: AtomicBool,
     failure: Mutex<String>,
@@ -130,10 +122,16 @@ impl F2fs {
             orphans_changed: AtomicBool::new(false),
             dirty_dirs: Mutex::new(&DIRTY_DIRS, HashMap::new()),
             stats: Counters::default(),
+            switches: Switches::new(&p.options),
             next_generation: AtomicU32::new(generation),
             failed: AtomicBool::new(false),
             failure: Mutex::new(&FAILURE, String::new()),
         }
+    }
+
+    /// Turns the volume's switches to what `options` says. What only opening looks at is left alone.
+    pub fn remount(&self, options: &F2fsOptions) {
+        self.switches.turn(options);
     }
 
     /// Why changes are refused, if they are.

@@ -1,7 +1,7 @@
 //! The SIT: which blocks of each segment are valid.
 //!
-//! Two maps a segment: as it is now, and as the last checkpoint has it. A block may be written only if
-//! it is free in both, or a crash would find somebody else's bytes. SIT blocks are read when first
+//! Two maps a segment: as it is now, and what the last checkpoint or an fsync since may lead to. A block
+//! may be written only if it is free in both, or a crash would find somebody else's bytes. SIT blocks are read when first
 //! asked for; clean ones are dropped again when there are many, so a large volume costs little memory.
 
 use crate::gate::{Checkpoint, Superblock};
@@ -32,7 +32,7 @@ pub(crate) struct SegEntry {
     pub log: u8,
     /// Valid blocks now, most significant bit first.
     pub map: [u8; 64],
-    /// Valid blocks in the last checkpoint.
+    /// Blocks that were valid in the last checkpoint or at any time since.
     pub ckpt_map: [u8; 64],
     /// When it changed last, in seconds of the volume's life.
     pub mtime: u64,
@@ -91,6 +91,9 @@ pub(crate) struct Sit {
     main_blkaddr: u32,
     pub(crate) main_segments: u32,
     segs_per_sec: u32,
+    /// See [`crate::options::PlantedBug::EarlyReuse`].
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) early_reuse: bool,
 }
 
 type MetaRef = Arc<dyn Fn(u32) -> Result<tidegate_vfs::PageRun> + Send + Sync>;
@@ -128,6 +131,8 @@ impl Sit {
             main_blkaddr: sb.main_blkaddr,
             main_segments: sb.main_segments,
             segs_per_sec: sb.segs_per_sec,
+            #[cfg(feature = "planted-bugs")]
+            early_reuse: false,
         }
     }
 
@@ -199,6 +204,8 @@ impl Sit {
                 return Err(Error::corrupt(format!("SIT: block {} is in use and free at once", addr.0)));
             }
             set_bit_msb(&mut e.map, i, true);
+            // Roll-forward may lead here before the next checkpoint, even if it is freed again by then.
+            set_bit_msb(&mut e.ckpt_map, i, true);
         }
         e.valid += n as u16;
         e.log = log as u8;
@@ -229,12 +236,21 @@ impl Sit {
                 }
                 set_bit_msb(&mut e.map, i, false);
                 e.valid -= 1;
+                #[cfg(feature = "planted-bugs")]
+                if self.early_reuse {
+                    set_bit_msb(&mut e.ckpt_map, i, false);
+                }
             }
             e.mtime = now;
             let empty = e.valid == 0;
             s.dirty.insert(seg.0);
             if empty && !s.current.contains(&seg.0) {
                 s.prefree += 1;
+                #[cfg(feature = "planted-bugs")]
+                if self.early_reuse {
+                    s.prefree -= 1;
+                    s.free_segments += 1;
+                }
             }
             at += n;
         }
@@ -270,6 +286,10 @@ impl Sit {
 
     /// Free for good: nothing valid, nothing in the last checkpoint, nobody writing there.
     fn is_free(&self, s: &mut SitState, segno: u32) -> Result<bool> {
+        #[cfg(feature = "planted-bugs")]
+        if self.early_reuse {
+            return Ok(!s.current.contains(&segno) && self.entry(s, segno)?.valid == 0);
+        }
         if s.dirty.contains(&segno) || s.current.contains(&segno) {
             return Ok(false);
         }

@@ -11,7 +11,7 @@ use tidegate_rt::{Timespec, clock};
 use tidegate_vfs::{Bdi, FileSystem, MemoryLimits, MountOptions, Vfs};
 
 /// How to open a volume.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// Change nothing, and let others read the image meanwhile.
     pub read_only: bool,
@@ -25,6 +25,8 @@ pub struct OpenOptions {
     pub fixed_time: Option<Timespec>,
     /// Reading leaves access times alone.
     pub noatime: bool,
+    /// Switches of F2FS; `read_only` and `fixed_time` above override what it says of these.
+    pub f2fs: F2fsOptions,
 }
 
 impl Default for OpenOptions {
@@ -36,6 +38,7 @@ impl Default for OpenOptions {
             memory: MemoryLimits::default(),
             fixed_time: None,
             noatime: true,
+            f2fs: F2fsOptions::default(),
         }
     }
 }
@@ -68,8 +71,9 @@ impl Volume {
         let of = |e| Error::Volume(image.to_string(), e);
         let Format::F2fs = detect(image, &queue)?;
         let bdi = Bdi::new(options.memory);
-        let read_only = options.read_only || queue.device().read_only();
-        let fs_options = F2fsOptions { read_only, deterministic: options.fixed_time.is_some() };
+        let read_only = options.read_only || options.f2fs.read_only || queue.device().read_only();
+        let deterministic = options.fixed_time.is_some();
+        let fs_options = F2fsOptions { read_only, deterministic, ..options.f2fs.clone() };
         let fs = F2fs::open(queue.clone(), bdi.clone(), fs_options).map_err(of)?;
         let mount = MountOptions {
             noatime: options.noatime,
