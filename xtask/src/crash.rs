@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::IsTerminal;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tidegate::crash::{Failure, Limits, Progress, Report, Settings, explore, replay};
 use tidegate_block::{Device, Overlay};
-use xtask::{golden, oracle, temp::TempDir};
+use xtask::{golden, oracle, temp::TempDir, workspace};
 
 /// What `cargo xtask crash` takes.
 #[derive(Args)]
@@ -46,10 +46,16 @@ pub struct CrashArgs {
     /// With --replay: only the operations with these numbers.
     #[arg(long, value_delimiter = ',', requires = "replay")]
     keep: Vec<u32>,
+    /// Find each of the bugs that are planted in the engine for this.
+    #[arg(long)]
+    planted: bool,
 }
 
 /// Explores, and says what was found.
 pub fn run(args: &CrashArgs) -> Result<ExitCode> {
+    if cfg!(debug_assertions) || (args.planted && !cfg!(feature = "planted-bugs")) {
+        return rebuilt(args.planted);
+    }
     let mut limits =
         Limits { seed: args.seed, reference: args.fsck, shrink: args.shrink, ..Limits::default() };
     match (args.states, args.minutes) {
@@ -58,6 +64,9 @@ pub fn run(args: &CrashArgs) -> Result<ExitCode> {
     }
     limits.workers = args.workers.unwrap_or(limits.workers);
     let settings = settings(args.fsck > 0)?;
+    if args.planted {
+        return planted(&limits, &settings);
+    }
     let report = match &args.replay {
         Some(which) => {
             let (seed, state) = parse(which)?;
@@ -73,6 +82,68 @@ pub fn run(args: &CrashArgs) -> Result<ExitCode> {
         print_text(&report)
     }
     Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Goes on as a program built as it must be: with optimisation, and with the planted bugs if wanted.
+fn rebuilt(planted: bool) -> Result<ExitCode> {
+    let mut cargo = Command::new(workspace::cargo());
+    cargo.args(["run", "--quiet", "--release", "--package", "xtask"]).current_dir(workspace::root());
+    if planted {
+        cargo.args(["--features", "planted-bugs"]);
+    }
+    let status = cargo.arg("--").args(std::env::args_os().skip(1)).status().context("running cargo")?;
+    Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)))
+}
+
+/// States after which a planted bug counts as not found.
+#[cfg(feature = "planted-bugs")]
+const BOUND: u64 = 200_000;
+
+/// Looks for each planted bug until it is found.
+#[cfg(feature = "planted-bugs")]
+fn planted(limits: &Limits, settings: &Settings) -> Result<ExitCode> {
+    use tidegate::f2fs::options::PlantedBug::{EarlyReuse, MissingFlush, WrongDentryMark};
+    let mut all = true;
+    for bug in [MissingFlush, EarlyReuse, WrongDentryMark] {
+        let with = Settings { planted: Some(bug), ..settings.clone() };
+        match hunt(limits, settings, &with)? {
+            (after, Some(f)) => {
+                println!("{bug:?}: found after {after} states");
+                print_failure(&f);
+            }
+            (states, None) => {
+                println!("{bug:?}: NOT FOUND in {states} states");
+                all = false;
+            }
+        }
+    }
+    Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The first failure with a bug that is none without it, and the states tried by then.
+#[cfg(feature = "planted-bugs")]
+fn hunt(limits: &Limits, without: &Settings, with: &Settings) -> Result<(u64, Option<Failure>)> {
+    let mut limits = Limits { nanos: u64::MAX, failures: 1, ..limits.clone() };
+    let mut states = 0;
+    while states < BOUND {
+        limits.states = BOUND - states;
+        let mut report = watched(&limits, with, true).map_err(|e| anyhow!("{e}"))?;
+        states += report.states;
+        let Some(f) = report.failures.pop() else { break };
+        let same = Limits { seed: f.seed, states: u64::MAX, shrink: 0, ..limits.clone() };
+        let sound = replay(&same, without, None, &[]).map_err(|e| anyhow!("{e}"))?.failures.is_empty();
+        if sound {
+            return Ok((states, Some(f)));
+        }
+        println!("seed {}: broken without the planted bug, too", f.seed);
+        limits.seed = f.seed + 1;
+    }
+    Ok((states, None))
+}
+
+#[cfg(not(feature = "planted-bugs"))]
+fn planted(_: &Limits, _: &Settings) -> Result<ExitCode> {
+    anyhow::bail!("built without the planted bugs")
 }
 
 fn parse(which: &str) -> Result<(u64, Option<usize>)> {

@@ -5,7 +5,7 @@ use super::generate::generate;
 use super::ops::Step;
 use super::recover::{Depth, inspect};
 use super::rng::Rng;
-use super::run::{Manner, Recording, record};
+use super::run::{Manner, Recording, Switches, record};
 use super::shrink::{Short, shrink};
 use super::state::{Amount, State, states};
 use super::{Fault, Settings};
@@ -17,8 +17,6 @@ static FAILURES: LockClass = LockClass::new("crash_failures", 985);
 
 /// Bytes of the volumes.
 const VOLUME: u64 = 40 << 20;
-/// Failures after which nobody looks further.
-const ENOUGH: usize = 3;
 
 /// How much is explored.
 #[derive(Clone, Debug)]
@@ -35,6 +33,8 @@ pub struct Limits {
     pub reference: u64,
     /// States of each run.
     pub amount: Amount,
+    /// Stop after so many failures.
+    pub failures: usize,
     /// Seconds that making a failure short may take; 0 leaves it as it is.
     pub shrink: u64,
 }
@@ -48,6 +48,7 @@ impl Default for Limits {
             workers: thread::parallelism(),
             reference: 0,
             amount: Amount { boundaries: 60, prefixes: 150, subsets: 300 },
+            failures: 3,
             shrink: 40,
         }
     }
@@ -169,7 +170,8 @@ impl Plan {
     pub fn new(seed: u64) -> Plan {
         let root = Rng::new(seed);
         let mut rng = root.fork(1);
-        let manner = Manner { pressure: rng.one_in(6), unmount: rng.one_in(3) };
+        let switches = Switches::any(&mut root.fork(3));
+        let manner = Manner { pressure: rng.one_in(6), unmount: rng.one_in(3), switches };
         let features = !rng.one_in(4);
         let count = *rng.pick(&[8, 20, 30, 40, 60]);
         Plan { steps: generate(&mut rng, count), manner, features, rng: root.fork(2) }
@@ -275,7 +277,7 @@ impl Shared {
             .then(|| shrink(base, &plan.steps, plan.manner, depth, first, &self.settings, seconds));
         let mut failures = self.failures.lock();
         failures.push(Failure { seed, state, cut, fault, after, short, pressure: plan.manner.pressure });
-        if failures.len() >= ENOUGH {
+        if failures.len() >= self.limits.failures {
             self.progress.stop.store(true, Relaxed);
         }
     }

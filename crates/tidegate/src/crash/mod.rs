@@ -68,12 +68,19 @@ pub type Reference = Arc<dyn Fn(&Overlay) -> Result<(), String> + Send + Sync>;
 pub struct Settings {
     /// The reference checker.
     pub reference: Option<Reference>,
+    /// A bug that the volume under test has; recovery has it, too.
+    #[cfg(feature = "planted-bugs")]
+    pub planted: Option<tidegate_f2fs::options::PlantedBug>,
 }
 
 impl Settings {
-    /// How volumes are opened: `recorded` for the run itself, where a planted bug shows.
-    fn open_options(&self, recorded: bool) -> OpenOptions {
-        let _ = recorded;
-        OpenOptions { fixed_time: Some(base::TIME), ..Default::default() }
+    fn open_options(&self) -> OpenOptions {
+        #[cfg_attr(not(feature = "planted-bugs"), expect(unused_mut))]
+        let mut options = OpenOptions { fixed_time: Some(base::TIME), ..Default::default() };
+        #[cfg(feature = "planted-bugs")]
+        {
+            options.f2fs.planted = self.planted;
+        }
+        options
     }
 }

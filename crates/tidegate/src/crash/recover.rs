@@ -78,7 +78,7 @@ fn recover(
 fn open(device: &Arc<dyn Device>, settings: &Settings) -> Result<Volume, Fault> {
     let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
     let fail = |e| Fault::new("P0", format!("opening: {e}"));
-    let volume = Volume::from_queue("volume", queue, &settings.open_options(false)).map_err(fail)?;
+    let volume = Volume::from_queue("volume", queue, &settings.open_options()).map_err(fail)?;
     volume.check_writable().map_err(fail)?;
     Ok(volume)
 }

@@ -3,12 +3,15 @@
 use super::base::Base;
 use super::model::{Id, Model};
 use super::ops::{CrashOp, Place, SLOTS, Step, Target, xattr};
+use super::rng::Rng;
 use super::stamp;
 use super::tape::Tape;
 use super::{Fault, Settings};
 use crate::volume::{OpenOptions, Volume};
 use std::sync::Arc;
 use tidegate_block::{Overlay, QueueLimits, Recorder, RequestQueue};
+use tidegate_f2fs::F2fsOptions;
+use tidegate_f2fs::options::{AllocMode, FsyncMode, WritePages};
 use tidegate_vfs::{
     Cred, Error, ErrorKind, FallocateFlags, File, FileType, Inode, MemoryLimits, NewInode, OpenFlags,
     RenameFlags, Result, SetAttr, Vfs, WritebackControl, XattrFlags,
@@ -37,6 +40,35 @@ pub struct Manner {
     pub pressure: bool,
     /// Unmounts at the end.
     pub unmount: bool,
+    /// How the volume is mounted.
+    pub switches: Switches,
+}
+
+/// Switches of the volume that change what it writes and when.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Switches {
+    writepages: WritePages,
+    mode: AllocMode,
+    fsync_mode: FsyncMode,
+    off: [bool; 3],
+}
+
+impl Switches {
+    /// Any that keep what fsync promises.
+    pub fn any(rng: &mut Rng) -> Self {
+        Switches {
+            writepages: *rng.pick(WritePages::ALL),
+            mode: *rng.pick(AllocMode::ALL),
+            fsync_mode: *rng.pick(&[FsyncMode::Posix, FsyncMode::Strict]),
+            off: [rng.one_in(2), rng.one_in(2), rng.one_in(2)],
+        }
+    }
+
+    fn set(&self, o: &mut F2fsOptions) {
+        (o.writepages, o.mode, o.fsync_mode) = (self.writepages, self.mode, self.fsync_mode);
+        let [flush_merge, checkpoint_merge, discard] = self.off.map(|off| !off);
+        (o.flush_merge, o.checkpoint_merge, o.discard) = (flush_merge, checkpoint_merge, discard);
+    }
 }
 
 struct Machine {
@@ -58,7 +90,8 @@ pub fn record(
     let device = Arc::new(Overlay::new(base.blocks.clone(), base.table.to_vec()));
     let recorder = Arc::new(Recorder::new(device));
     let queue = Arc::new(RequestQueue::new(recorder.clone(), QueueLimits::default()));
-    let mut options = settings.open_options(true);
+    let mut options = settings.open_options();
+    manner.switches.set(&mut options.f2fs);
     if manner.pressure {
         options.memory = MemoryLimits { cache: 1 << 20, dirty: 256 << 10, background: 32 << 10, inodes: 8 };
     }

@@ -83,6 +83,7 @@ impl State {
 
 /// The states of a tape for cuts from event `from` to event `to`, each once.
 pub fn states(tape: &Tape, rng: &mut Rng, amount: Amount, from: u64, to: u64) -> Vec<State> {
+    let to = to.min(tape.end());
     let mut out = Vec::new();
     let inside = |c: &u64| (from..=to).contains(c);
     let flushes = tape.changes.iter().filter(|c| c.flushes || c.fua);
@@ -90,12 +91,11 @@ pub fn states(tape: &Tape, rng: &mut Rng, amount: Amount, from: u64, to: u64) ->
     for end in sample(rng, &ends, amount.boundaries).into_iter().filter(inside) {
         out.extend([State::none(tape, end), State::all(tape, end + 1), State::none(tape, end + 1)]);
     }
-    let begins: Vec<u64> = tape.changes.iter().map(|c| c.submitted + 1).filter(inside).collect();
+    let mut begins: Vec<u64> = tape.changes.iter().map(|c| c.submitted + 1).filter(inside).collect();
+    begins.push(to);
     out.extend(sample(rng, &begins, amount.prefixes).into_iter().map(|cut| State::all(tape, cut)));
-    if !begins.is_empty() {
-        let cuts = Cuts { begins, ends, end: to };
-        out.extend((0..amount.subsets).map(|_| subset(tape, rng, &cuts)));
-    }
+    let cuts = Cuts { begins, ends, end: to };
+    out.extend((0..amount.subsets).map(|_| subset(tape, rng, &cuts)));
     let mut seen = BTreeSet::new();
     out.retain(|s| inside(&s.cut) && seen.insert((s.cut, s.table(tape))));
     out

@@ -66,6 +66,13 @@ impl Tape {
         Tape { blocks: Arc::new(content), before: before.clone(), changes }
     }
 
+    /// The event behind the last one.
+    pub fn end(&self) -> u64 {
+        let last =
+            |c: &Change| if c.completed == u64::MAX { c.submitted } else { c.completed.max(c.submitted) };
+        self.changes.iter().map(last).max().map_or(0, |e| e + 1)
+    }
+
     /// The changes submitted before event `cut`, with their numbers.
     fn until(&self, cut: u64) -> impl DoubleEndedIterator<Item = (u32, &Change)> {
         let n = self.changes.partition_point(|c| c.submitted < cut);
