@@ -220,8 +220,9 @@ fn per_minute(r: &Report) -> u64 {
 fn print_text(r: &Report) {
     r.failures.iter().for_each(print_failure);
     println!(
-        "{} runs, {} operations, {} epochs, {} states ({} a minute), {} recoveries cut, {} fsck samples, {} violations",
+        "{} runs ({} ended full), {} operations, {} epochs, {} states ({} a minute), {} recoveries cut, {} fsck samples, {} violations",
         r.runs,
+        r.full,
         r.operations,
         r.epochs,
         r.states,
@@ -274,7 +275,7 @@ fn print_json(r: &Report) -> Result<()> {
     });
     let failures: Vec<_> = failures.collect();
     let report = serde_json::json!({
-        "runs": r.runs, "operations": r.operations, "epochs": r.epochs, "states": r.states,
+        "runs": r.runs, "full": r.full, "operations": r.operations, "epochs": r.epochs, "states": r.states,
         "states_per_minute": per_minute(r), "recoveries": r.recoveries, "fsck_samples": r.references,
         "seconds": r.nanos as f64 / 1e9, "violations": failures,
     });

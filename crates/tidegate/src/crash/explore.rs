@@ -59,6 +59,7 @@ impl Default for Limits {
 #[allow(missing_docs)] // the words of `Report`
 pub struct Progress {
     pub runs: AtomicU64,
+    pub full: AtomicU64,
     pub operations: AtomicU64,
     pub epochs: AtomicU64,
     pub states: AtomicU64,
@@ -89,6 +90,8 @@ pub struct Failure {
 pub struct Report {
     /// Runs done.
     pub runs: u64,
+    /// Runs that ended early because the volume was full.
+    pub full: u64,
     /// Operations done.
     pub operations: u64,
     /// Flushes: between two of them, order is free.
@@ -200,6 +203,7 @@ impl Shared {
         let p = &self.progress;
         Report {
             runs: p.runs.load(Relaxed),
+            full: p.full.load(Relaxed),
             operations: p.operations.load(Relaxed),
             epochs: p.epochs.load(Relaxed),
             states: p.states.load(Relaxed),
@@ -233,6 +237,7 @@ impl Shared {
             Err(fault) => return self.failed(seed, &plan, Depth::default(), None, (fault, None)),
         };
         p.runs.fetch_add(1, Relaxed);
+        p.full.fetch_add(run.full as u64, Relaxed);
         p.operations.fetch_add(run.steps.len() as u64, Relaxed);
         p.epochs.fetch_add(run.tape.changes.iter().filter(|c| c.flushes).count() as u64, Relaxed);
         for (n, state) in plan.states(&run, self.limits.amount).into_iter().enumerate() {

@@ -31,6 +31,8 @@ pub struct Recording {
     pub tape: Tape,
     /// The event of the run's end.
     pub end: u64,
+    /// It ended early because the volume was full.
+    pub full: bool,
 }
 
 /// How runs differ besides their operations.
@@ -128,7 +130,7 @@ pub fn record(
         end = recorder.position();
     }
     let tape = Tape::new(&base.blocks, &base.table, recorder.take());
-    Ok(Recording { steps: done, spans, synced, model: machine.model, tape, end })
+    Ok(Recording { steps: done, spans, synced, model: machine.model, tape, end, full })
 }
 
 fn open(queue: Arc<RequestQueue>, options: &OpenOptions) -> crate::Result<Volume> {
