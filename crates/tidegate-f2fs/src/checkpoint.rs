@@ -26,7 +26,9 @@ impl F2fs {
         let _one = self.cp_mutex.lock();
         let is_umount = self.ckpt.lock().cp.flags.contains(CpFlags::UMOUNT);
         if !self.is_dirty() && (!umount || is_umount) {
-            return Ok(());
+            // Data may have been written in place since.
+            let durable = self.flushes.is_durable(self.flushes.completed());
+            return if durable { Ok(()) } else { self.flush_device() };
         }
         let start = clock::now();
         let _span =
@@ -65,7 +67,11 @@ impl F2fs {
         self.sit.flush(&self.meta)?;
         self.meta.sync(&self.stats)?;
         let pack = self.build_pack(umount, nat_bits)?;
+        let completed = self.flushes.completed();
         self.write_pack(&pack)?;
+        self.flushes.flushed(completed);
+        self.cursegs.checkpointed();
+        self.since_cp.clear();
         self.nat.checkpointed();
         self.sit.checkpointed()?;
         self.orphans_changed.store(false, SeqCst);

@@ -9,7 +9,7 @@ use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::stats::BlockKind;
 use crate::units::{BlockAddr, SegNo};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tidegate_block::PageBuf;
 use tidegate_rt::{LockClass, Mutex, MutexGuard, trace};
 use tidegate_vfs::{Error, ErrorKind, Result};
@@ -80,15 +80,39 @@ impl Curseg {
 }
 
 /// All logs. Each has a lock of its own.
-pub(crate) struct Cursegs([Mutex<Curseg>; NR_CURSEG_TYPE]);
+pub(crate) struct Cursegs {
+    logs: [Mutex<Curseg>; NR_CURSEG_TYPE],
+    /// Blocks allocated since the last checkpoint.
+    allocated: AtomicU64,
+    /// The last warm node does not name the block of the next. Nor is a chain that the volume was opened
+    /// on to be continued: what a power cut left behind it would be taken for its next nodes.
+    chain_broken: AtomicBool,
+}
 
 impl Cursegs {
     pub(crate) fn new(logs: [Curseg; NR_CURSEG_TYPE]) -> Self {
-        Cursegs(logs.map(|c| Mutex::new(&CURSEG, c)))
+        let logs = logs.map(|c| Mutex::new(&CURSEG, c));
+        Cursegs { logs, allocated: AtomicU64::new(0), chain_broken: AtomicBool::new(true) }
+    }
+
+    /// Blocks allocated since the last checkpoint.
+    pub(crate) fn allocated_since_cp(&self) -> u64 {
+        self.allocated.load(Relaxed)
+    }
+
+    /// Whether roll-forward would miss the next warm nodes.
+    pub(crate) fn chain_is_broken(&self) -> bool {
+        self.chain_broken.load(Relaxed)
+    }
+
+    /// A checkpoint is made: the next chain begins where the warm-node log stands.
+    pub(crate) fn checkpointed(&self) {
+        self.allocated.store(0, Relaxed);
+        self.chain_broken.store(false, Relaxed);
     }
 
     pub(crate) fn lock(&self, log: Log) -> MutexGuard<'_, Curseg> {
-        self.0[log as usize].lock()
+        self.logs[log as usize].lock()
     }
 }
 
@@ -133,16 +157,32 @@ impl F2fs {
         if self.advance(&mut c)? == 0 {
             // Without a segment to go to, the log stays at its last block until one is free.
             match self.next_segment(&mut c, log) {
-                Err(e) if e.kind() == ErrorKind::NoSpace => {}
+                Err(e) if e.kind() == ErrorKind::NoSpace => {
+                    if log == Log::WarmNode {
+                        self.cursegs.chain_broken.store(true, Relaxed);
+                    }
+                }
                 r => r?,
             }
         }
-        let next = self.sit.segment_start(c.segno).plus(c.next_blkoff.min(511) as u32);
+        self.cursegs.allocated.fetch_add(n as u64, Relaxed);
+        let next = match c.next_blkoff {
+            at if at < BLOCKS_PER_SEG as usize => self.sit.segment_start(c.segno).plus(at as u32),
+            _ => BlockAddr::NULL,
+        };
         trace::event(
             "f2fs_allocate_run",
             [("start", start.0 as u64), ("blocks", n as u64), ("log", log as u64), ("", 0)],
         );
         Ok(Allocated { start, blocks: n, next })
+    }
+
+    /// Takes a log to another segment, whatever room is left in its own.
+    ///
+    /// # Errors
+    /// `NoSpace` when there is none to go to.
+    pub(crate) fn leave_segment(&self, log: Log) -> Result<()> {
+        self.next_segment(&mut self.cursegs.lock(log), log)
     }
 
     /// How many blocks follow `next_blkoff` in one piece.

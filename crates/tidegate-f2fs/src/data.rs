@@ -4,6 +4,7 @@ use crate::dnode::Found;
 use crate::inode::fi;
 use crate::raw::*;
 use crate::sbi::F2fs;
+use crate::since_cp::Since;
 use crate::units::BlockAddr;
 use std::sync::Arc;
 use tidegate_block::{Bio, BioData, BioFlags, PageBuf};
@@ -117,11 +118,9 @@ impl F2fs {
                 self.addresses(inode, &d, n)?.iter().filter(|a| **a == BlockAddr::NULL).count() as u64;
             if holes > 0 {
                 self.book(holes, 0, 0)?;
-                self.update_addresses(
-                    &d,
-                    n,
-                    |_, old| if old == BlockAddr::NULL { BlockAddr::NEW } else { old },
-                )?;
+                self.update_addresses(inode, &d, n, |_, old| {
+                    if old == BlockAddr::NULL { BlockAddr::NEW } else { old }
+                })?;
                 inode.attr().blocks += holes * 8;
                 changed = true;
             }
@@ -156,7 +155,7 @@ impl F2fs {
                 for a in &olds {
                     self.check_data_addr(*a, inode.ino.0)?;
                 }
-                self.update_addresses(&d, n, |_, _| BlockAddr::NULL)?;
+                self.update_addresses(inode, &d, n, |_, _| BlockAddr::NULL)?;
                 let freed: Vec<BlockAddr> = olds.into_iter().filter(|a| a.is_data()).collect();
                 self.guard(self.sit.invalidate(&freed))?;
                 self.unbook(used, 0, 0);
@@ -173,6 +172,9 @@ impl F2fs {
     pub(crate) fn truncate_pages(&self, inode: &Inode, from: u64) -> Result<()> {
         self.free_pages(inode, from, u64::MAX)?;
         let map = fi(inode).map.lock();
+        if inode.attr().nlink > 0 && self.has_dnodes(inode)? {
+            self.since_cp.note(inode.ino.0 as u32, Since::CUT);
+        }
         let nodes = self.free_dnodes(inode, from)?;
         if nodes > 0 {
             let attr = {

@@ -80,11 +80,11 @@ impl F2fs {
         while done < pages {
             let at = index + done as u64;
             match self.place_run(inode, at, pages - done, in_place) {
-                Ok((blk, n)) => {
+                Ok((placed, n)) => {
                     let part = segments.take(n);
-                    if let Some(blk) = blk {
-                        let pages = Pages { inode: inode.clone(), index: at, pages: n };
-                        self.write_io.add(&self.stats, self.data_log(inode), blk, part, pages, flags);
+                    if let Some((blk, moved)) = placed {
+                        let pages = Pages { inode: inode.clone(), index: at, pages: n, moved };
+                        self.write_io.add(&self.stats, self.data_log(inode), blk, part, Some(pages), flags);
                     } else {
                         // Cut off or punched meanwhile: nothing to write.
                         inode.mapping.end_writeback(at, n, None);
@@ -100,15 +100,16 @@ impl F2fs {
         Ok(())
     }
 
-    /// Decides where pages from `index` on go and makes the block map say so: the first block and how
-    /// many pages go there in one piece. `None` for pages that have no place any more.
+    /// Decides where pages from `index` on go and makes the block map say so: the first block, whether
+    /// that is a new place, and how many pages go there in one piece. `None` for pages that have no
+    /// place any more.
     fn place_run(
         &self,
         inode: &Inode,
         index: u64,
         pages: usize,
         in_place: bool,
-    ) -> Result<(Option<BlockAddr>, usize)> {
+    ) -> Result<(Option<(BlockAddr, bool)>, usize)> {
         let mut map = fi(inode).map.lock();
         let d = match self.find_dnode(inode, index)? {
             Found::At(d) => d,
@@ -125,10 +126,10 @@ impl F2fs {
         if self.stays_in_place(inode, olds[0], in_place) {
             let n = (0..n).take_while(|i| olds[*i].0 == olds[0].0 + *i as u32).count();
             self.stats.in_place.fetch_add(n as u64, Relaxed);
-            return Ok((Some(olds[0]), n));
+            return Ok((Some((olds[0], false)), n));
         }
         let (start, n) = self.allocate_for(inode, &d, n)?;
-        self.update_addresses(&d, n, |i, _| start.plus(i as u32))?;
+        self.update_addresses(inode, &d, n, |i, _| start.plus(i as u32))?;
         let freed: Vec<BlockAddr> = olds[..n].iter().copied().filter(|a| a.is_data()).collect();
         self.guard(self.sit.invalidate(&freed))?;
         map.insert(index, start, n as u32);
@@ -136,7 +137,7 @@ impl F2fs {
             let largest = map.largest;
             self.modify_node(crate::units::Nid(inode.ino.0 as u32), |p| set_extent(p, largest))?;
         }
-        Ok((Some(start), n))
+        Ok((Some((start, true)), n))
     }
 
     fn allocate_for(&self, inode: &Inode, d: &Dnode, n: usize) -> Result<(BlockAddr, usize)> {

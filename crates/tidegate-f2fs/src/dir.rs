@@ -45,6 +45,9 @@ impl F2fs {
         if let Some(run) = dir.mapping.get(block, 1) {
             return Ok(Some(run));
         }
+        if let Some(run) = self.overlay.get().and_then(|o| o.get(&(dir.ino.0, block))) {
+            return Ok(Some(run.clone()));
+        }
         if block * BLOCK_SIZE as u64 >= dir.size() {
             return Ok(None);
         }
@@ -141,7 +144,7 @@ impl F2fs {
         let d = self.make_dnode(dir, block)?;
         if self.addresses(dir, &d, 1)?[0] == BlockAddr::NULL {
             self.book(1, 0, 0)?;
-            self.update_addresses(&d, 1, |_, _| BlockAddr::NEW)?;
+            self.update_addresses(dir, &d, 1, |_, _| BlockAddr::NEW)?;
             dir.attr().blocks += 8;
         }
         Ok(())

@@ -141,11 +141,17 @@ impl F2fs {
     /// new. One change of the node for all of them.
     pub(crate) fn update_addresses(
         &self,
+        inode: &Inode,
         d: &Dnode,
         n: usize,
         mut f: impl FnMut(usize, BlockAddr) -> BlockAddr,
     ) -> Result<()> {
         let n = n.min(d.room);
+        if d.nid.0 as u64 != inode.ino.0 {
+            fi(inode).fsync.dnode_changed(d.nid);
+        } else {
+            fi(inode).fsync.inode_changed();
+        }
         self.modify_node(d.nid, |page| {
             for i in 0..n {
                 let w = d.base + d.slot + i;
@@ -156,6 +162,12 @@ impl F2fs {
                 }
             }
         })
+    }
+
+    /// Whether the inode has nodes for addresses beside its own.
+    pub(crate) fn has_dnodes(&self, inode: &Inode) -> Result<bool> {
+        let page = self.node_of(Nid(inode.ino.0 as u32), inode.ino.0)?;
+        Ok((0..5).any(|k| word(page.bytes(), I_NID_OFFSET / 4 + k) != 0))
     }
 
     /// Frees the nodes of inode `inode` that hold only pages from `from` on, and forgets their ids.
@@ -180,6 +192,22 @@ impl F2fs {
             start += pages;
         }
         Ok(freed)
+    }
+
+    /// Frees the tree of nodes behind id `k` (0 to 4) of an inode, and the pages in it. The caller stores
+    /// the inode.
+    pub(crate) fn drop_subtree(&self, inode: &Inode, k: usize) -> Result<()> {
+        let sizes = [A, A, A * N, A * N, A * N * N];
+        let start = fi(inode).addrs_per_inode() as u64 + sizes[..k].iter().sum::<u64>();
+        self.free_pages(inode, start, start + sizes[k])?;
+        let (ino, w) = (Nid(inode.ino.0 as u32), I_NID_OFFSET / 4 + k);
+        let nid = Nid(word(self.node_of(ino, inode.ino.0)?.bytes(), w));
+        self.check_nid(nid, inode.ino.0)?;
+        let (_, n) = self.free_subtree(inode, nid, [0, 0, 1, 1, 2][k], start, start)?;
+        self.modify_node(ino, |b| set_word(b, w, 0))?;
+        let mut a = inode.attr();
+        a.blocks = a.blocks.saturating_sub(n * 8);
+        Ok(())
     }
 
     /// Frees a node whose pages begin at `start`, or what hangs below it from `from` on. Whether the
@@ -220,6 +248,28 @@ impl F2fs {
     }
 }
 
+/// The first page whose address is in the node at offset `ofs` of a file whose inode holds `in_inode`
+/// addresses; `None` when that node holds none.
+pub(crate) fn start_of_node(ofs: u32, in_inode: u64) -> Option<u64> {
+    let (n, ofs) = (N, ofs as u64);
+    let after = |nodes: u64| Some(in_inode + nodes * A);
+    if ofs == 0 {
+        Some(0)
+    } else if !crate::node::is_dnode(ofs as u32) {
+        None
+    } else if ofs < 3 {
+        after(ofs - 1)
+    } else if ofs < 4 + n {
+        after(2 + ofs - 4)
+    } else if ofs < 5 + 2 * n {
+        after(2 + ofs - 5)
+    } else {
+        let rel = ofs - (6 + 2 * n);
+        let (outer, inner) = (rel / (n + 1), rel % (n + 1) - 1);
+        (outer < n).then(|| in_inode + (2 + 2 * n + outer * n + inner) * A)
+    }
+}
+
 /// Pages from `index` on that have no node when the id at step `depth` of their way is missing.
 fn hole_from(p: &Path, depth: usize, index: u64) -> u64 {
     // What lies below the missing node, counted in pages, and where in it the page is.
@@ -250,5 +300,17 @@ mod tests {
         assert_eq!(p(dbl), Some((vec![(w + 4, 5 + 2036), (0, 6 + 2036), (0, 7 + 2036)], 0)));
         assert_eq!(p(dbl + A * N).map(|x| x.0[1]), Some((1, 6 + 2036 + 1019)));
         assert!(p(dbl + A * N * N).is_none());
+    }
+
+    #[test]
+    fn nodes_know_their_first_page() {
+        let dbl = 2036 + 2 * A * N;
+        for index in [0, 1017, 1018, 2036, 2036 + A * 5, 2036 + A * N, dbl, dbl + A * N * 7 + A * 3] {
+            let p = path(873 + index, 873).unwrap();
+            let ofs = p.steps[p.depth - 1].1;
+            assert_eq!(start_of_node(ofs, 873), Some(873 + index - p.slot as u64));
+        }
+        assert_eq!(start_of_node(0, 873), Some(0));
+        assert_eq!((start_of_node(3, 873), start_of_node(XATTR_NODE_OFFSET, 873)), (None, None));
     }
 }

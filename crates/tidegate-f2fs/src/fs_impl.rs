@@ -12,6 +12,9 @@ use tidegate_vfs::{
     WritebackControl, XattrFlags,
 };
 
+/// Inodes and names that may change between checkpoints.
+const MAX_SINCE_CP: usize = 1 << 18;
+
 impl F2fs {
     /// What the volume wrote since it was opened.
     pub fn stats(&self) -> FsStats {
@@ -182,9 +185,7 @@ impl FileSystem for F2fs {
     }
 
     fn fsync(&self, inode: &Inode, datasync: bool) -> Result<()> {
-        // Until roll-forward writes nodes alone, the next checkpoint is what makes a file durable.
-        let _ = (inode, datasync);
-        self.checkpoint(false)
+        self.fsync_inode(inode, datasync)
     }
 
     fn sync_fs(&self) -> Result<()> {
@@ -200,6 +201,10 @@ impl FileSystem for F2fs {
         let (free, after) = self.sit.free_segments();
         let dirty = (bdi.dirty_bytes() >> 21) as u32 + 1;
         if after > free && free <= self.ssr_threshold() + dirty && self.why_read_only().is_none() {
+            return self.checkpoint(false);
+        }
+        // What fsync must know of inodes is kept until the next checkpoint.
+        if self.since_cp.len() > MAX_SINCE_CP && self.why_read_only().is_none() {
             return self.checkpoint(false);
         }
         Ok(())

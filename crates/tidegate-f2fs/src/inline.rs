@@ -39,6 +39,7 @@ impl F2fs {
         let _op = self.cp_rwsem.read();
         let map = f.map.lock();
         f.set_inline(inline::DATA_EXIST, true);
+        f.fsync.inode_changed();
         let attr = {
             let mut a = inode.attr();
             a.size = a.size.max(pos + data.len() as u64);
@@ -65,9 +66,11 @@ impl F2fs {
         if size > 0 && f.has_inline(inline::DATA_EXIST) {
             let page = self.read_inline(inode, 0)?;
             block = Some(self.place_first_block(nid, page.bytes())?);
+            f.fsync.data_written(self.flushes.write_completed(), true);
             inode.attr().blocks += 8;
         }
         f.set_inline(inline::DATA | inline::DATA_EXIST, false);
+        f.fsync.inode_changed();
         let attr = inode.attr().clone();
         self.modify_node(nid, |page| {
             page[f.inline_area()].fill(0);
@@ -82,6 +85,7 @@ impl F2fs {
         if from == 0 {
             fi(inode).set_inline(inline::DATA_EXIST, false);
         }
+        fi(inode).fsync.inode_changed();
         let start = area.start + (from as usize).min(area.len());
         self.modify_node(Nid(inode.ino.0 as u32), |page| page[start..area.end].fill(0))
     }

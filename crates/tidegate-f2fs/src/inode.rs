@@ -5,6 +5,7 @@
 
 use crate::curseg::Log;
 use crate::extent::{Extent, ExtentCache};
+use crate::fsync::FsyncState;
 use crate::gate::Superblock;
 use crate::node::{ino_of, nid_of, ofs_of, set_word, word};
 use crate::raw::*;
@@ -35,6 +36,7 @@ pub(crate) struct F2fsInode {
     /// 4-byte words that the inline xattr area takes from its end.
     pub inline_xattr_words: usize,
     pub compressed: bool,
+    pub fsync: FsyncState,
 }
 
 impl F2fsInode {
@@ -150,6 +152,7 @@ impl F2fs {
             extra_words,
             inline_xattr_words,
             compressed: raw.i_flags.get() & FS_COMPR_FL != 0,
+            fsync: FsyncState::new(false),
         };
         self.check_inode(raw, file_type, &private).map_err(bad)?;
         *private.map.lock() = ExtentCache::new(self.stored_extent(raw, file_type));
@@ -261,7 +264,13 @@ impl F2fs {
     /// The same for who holds `i_dnode`.
     pub(crate) fn store_inode_with(&self, inode: &Inode, attr: &Attr, largest: Extent) -> Result<()> {
         let largest = if inode.file_type == FileType::Regular { largest } else { Extent::default() };
-        self.modify_node(Nid(inode.ino.0 as u32), |page| write_fields(page, attr, fi(inode), largest))
+        let size_at = std::mem::offset_of!(RawInode, i_size);
+        self.modify_node(Nid(inode.ino.0 as u32), |page| {
+            if page[size_at..size_at + 8] != attr.size.to_le_bytes() {
+                fi(inode).fsync.inode_changed();
+            }
+            write_fields(page, attr, fi(inode), largest);
+        })
     }
 
     /// The log for an inode's data.
@@ -372,6 +381,12 @@ pub(crate) fn write_extra(page: &mut [u8], inline_xattr_words: usize) {
     x.as_mut_bytes().fill(0);
     x.i_extra_isize = (EXTRA_ISIZE as u16).into();
     x.i_inline_xattr_size = (inline_xattr_words as u16).into();
+}
+
+/// The name an inode block remembers.
+pub(crate) fn name_of(page: &[u8]) -> Option<&[u8]> {
+    let at = std::mem::offset_of!(RawInode, i_namelen);
+    page[at + 4..at + 4 + F2FS_NAME_LEN].get(..word(page, at / 4) as usize)
 }
 
 /// A read failed because the inode is not there.

@@ -68,6 +68,15 @@ impl Meta {
         self.bdi.mark_dirty(&self.inode);
     }
 
+    /// Changes the block at `addr`; it goes out with the next write-back.
+    pub(crate) fn modify(&self, addr: u32, mut f: impl FnMut(&mut [u8])) -> Result<()> {
+        while self.inode.mapping.modify(addr as u64, &mut f).is_none() {
+            self.read(addr)?;
+        }
+        self.bdi.mark_dirty(&self.inode);
+        Ok(())
+    }
+
     /// Writes dirty pages out, neighbours in one bio; does not wait for them.
     pub(crate) fn writepages(&self, wbc: &mut WritebackControl, stats: &Counters) {
         let mapping = &self.inode.mapping;

@@ -4,10 +4,12 @@
 
 use crate::dentry::type_to_raw;
 use crate::extent::ExtentCache;
+use crate::fsync::FsyncState;
 use crate::inode::{F2fsInode, I_DNODE, fi, write_extra, write_fields, write_rdev};
 use crate::node::set_word;
 use crate::raw::*;
 use crate::sbi::F2fs;
+use crate::since_cp::Since;
 use crate::units::Nid;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
@@ -47,6 +49,7 @@ impl F2fs {
                     write_fields(page, &attr, &f, Default::default());
                 })?;
             }
+            self.since_cp.note(nid.0, Since::NEW);
             self.add_entry(dir, name, nid.0, type_to_raw(new.file_type))
         })();
         if let Err(e) = made {
@@ -80,6 +83,7 @@ impl F2fs {
             extra_words: if extra { EXTRA_ISIZE / 4 } else { 0 },
             inline_xattr_words: DEFAULT_INLINE_XATTR_ADDRS,
             compressed: false,
+            fsync: FsyncState::new(true),
         };
         match new.file_type {
             FileType::Directory => {
@@ -210,13 +214,17 @@ impl F2fs {
             return Err(ErrorKind::NotEmpty.into());
         }
         let at = self.find_entry(dir, name)?.ok_or(ErrorKind::NotFound)?;
+        // The checkpoint has a directory's children still, and a file's other name may be new.
+        if inode.is_dir() || inode.attr().nlink > 1 {
+            self.since_cp.vacate(dir, name);
+        }
         self.remove_entry(dir, at, name)?;
         self.drop_link(dir, inode, now)?;
         self.touch(dir, now)
     }
 
     /// An inode loses the name it had in `dir`; with its last it becomes an orphan.
-    fn drop_link(&self, dir: &Inode, inode: &Inode, now: Timespec) -> Result<()> {
+    pub(crate) fn drop_link(&self, dir: &Inode, inode: &Inode, now: Timespec) -> Result<()> {
         let gone = {
             let mut a = inode.attr();
             a.nlink = if inode.is_dir() { 0 } else { a.nlink.saturating_sub(1) };
@@ -239,6 +247,16 @@ impl F2fs {
         let _op = self.cp_rwsem.read();
         let kind = type_to_raw(r.inode.file_type);
         let ino = r.inode.ino.0 as u32;
+        self.since_cp.note(ino, Since::RENAMED);
+        self.since_cp.vacate(r.old_dir, r.old_name);
+        if let Some(t) = r.target {
+            if r.exchange {
+                self.since_cp.note(t.ino.0 as u32, Since::RENAMED);
+            }
+            if r.exchange || t.is_dir() || t.attr().nlink > 1 {
+                self.since_cp.vacate(r.new_dir, r.new_name);
+            }
+        }
         match r.target {
             Some(t) if r.exchange => {
                 let old = self.find_entry(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;

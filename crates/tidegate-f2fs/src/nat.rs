@@ -170,6 +170,21 @@ impl Nat {
         Ok(())
     }
 
+    /// Takes the free id `nid` for the inode of that number. It has no place yet.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is in use.
+    pub(crate) fn claim(&self, meta: &Meta, nid: Nid) -> Result<()> {
+        let mut s = self.state.lock();
+        let e = self.entry(&s, meta, nid)?;
+        if e.addr != BlockAddr::NULL {
+            return Err(Error::corrupt(format!("node id {nid} is in use and free at once")));
+        }
+        s.free.retain(|n| *n != nid.0);
+        s.set(nid.0, NatEntry { ino: nid.0, addr: BlockAddr::NEW, version: e.version });
+        Ok(())
+    }
+
     /// Frees a node: where it was. The id may be used again after the next checkpoint.
     pub(crate) fn free(&self, meta: &Meta, nid: Nid) -> Result<BlockAddr> {
         let mut s = self.state.lock();
@@ -227,6 +242,11 @@ impl Nat {
     pub(crate) fn versions(&self, meta: &Meta, nids: &[Nid]) -> Result<Vec<u8>> {
         let s = self.state.lock();
         nids.iter().map(|n| Ok(self.entry(&s, meta, *n)?.version)).collect()
+    }
+
+    /// Whether the node is where the last checkpoint has it.
+    pub(crate) fn is_checkpointed(&self, nid: Nid) -> bool {
+        !self.state.lock().dirty.contains(&nid.0)
     }
 
     /// Whether a checkpoint would have something to write.

@@ -190,10 +190,15 @@ impl F2fs {
         set_word(&mut page, FOOTER_NID, nid.0);
         set_word(&mut page, FOOTER_INO, ino.unwrap_or(nid.0));
         set_word(&mut page, FOOTER_FLAG, ofs << OFFSET_BIT_SHIFT | if cold { COLD_BIT_MASK } else { 0 });
+        self.insert_node(nid, page);
+        Ok(nid)
+    }
+
+    /// Puts a node into memory, dirty.
+    pub(crate) fn insert_node(&self, nid: Nid, page: PageBuf) {
         let run = PageRun { buf: Arc::new(page), first: 0, pages: 1 };
         self.node_inode.mapping.insert_dirty(nid.0 as u64, &run);
         self.bdi.mark_dirty(&self.node_inode);
-        Ok(nid)
     }
 
     /// Frees a node: its page, its id after the next checkpoint, its block.

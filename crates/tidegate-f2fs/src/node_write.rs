@@ -5,9 +5,11 @@ use crate::inode;
 use crate::node::{flag_of, is_dnode, nid_of, ofs_of};
 use crate::raw::*;
 use crate::sbi::F2fs;
+use crate::since_cp::Since;
 use crate::units::{BlockAddr, Nid};
 use crate::write_io::Pages;
-use tidegate_block::{BioFlags, Segment};
+use std::sync::Arc;
+use tidegate_block::{BioFlags, PageBuf, Segment};
 use tidegate_vfs::{Error, ErrorKind, Result, WritebackControl};
 
 /// Nodes looked at in one round; as many as a segment holds.
@@ -43,16 +45,34 @@ impl F2fs {
                 let log = [Log::HotNode, Log::WarmNode, Log::ColdNode][i];
                 let mut rest = &nids[..];
                 while !rest.is_empty() {
-                    let n = self.write_node_run(log, rest, wbc)?;
+                    let n = self.write_node_run(log, rest, None, BioFlags::empty())?;
                     rest = &rest[n..];
+                    wbc.written += n as u64;
+                    wbc.nr_to_write = wbc.nr_to_write.saturating_sub(n as u64);
                 }
             }
         }
         Ok(())
     }
 
-    /// Writes the first nodes of `nids` to one run of blocks; how many.
-    fn write_node_run(&self, log: Log, nids: &[Nid], wbc: &mut WritebackControl) -> Result<usize> {
+    /// Writes dirty nodes of a regular file for fsync: `ino` last, with the marks that recovery looks
+    /// for. For who holds `cp_rwsem`; takes `node_write`.
+    pub(crate) fn write_fsync_nodes(&self, ino: Nid, nids: &[Nid]) -> Result<()> {
+        let _writer = self.node_write.lock();
+        for nid in nids {
+            self.node_inode.mapping.wait_writeback(nid.0 as u64, nid.0 as u64 + 1);
+        }
+        let mut rest = nids;
+        while !rest.is_empty() {
+            let n = self.write_node_run(Log::WarmNode, rest, Some(ino), BioFlags::SYNC)?;
+            rest = &rest[n..];
+        }
+        Ok(())
+    }
+
+    /// Writes the first nodes of `nids` to one run of blocks; how many. `fsynced` is the inode that gets
+    /// the fsync mark. For who holds `node_write`.
+    fn write_node_run(&self, log: Log, nids: &[Nid], fsynced: Option<Nid>, flags: BioFlags) -> Result<usize> {
         let versions = self.nat.versions(&self.meta, nids)?;
         let a = self.allocate(log, nids.len() as u32, |i| RawSummary {
             nid: nids[i as usize].0.into(),
@@ -60,13 +80,26 @@ impl F2fs {
             ofs_in_node: 0.into(),
         })?;
         let n = a.blocks as usize;
-        let version = self.ckpt.lock().node_version;
         let mut taken: Vec<Option<Segment>> = Vec::with_capacity(n);
+        let version = self.ckpt.lock().node_version;
+        let mut inos = Vec::new();
         for (i, nid) in nids[..n].iter().enumerate() {
             let next = if i + 1 < n { a.start.plus(i as u32 + 1) } else { a.next };
-            let page =
-                self.node_inode.mapping.take_page_with(nid.0 as u64, |p| self.sign_node(p, version, next));
+            let marks = if fsynced == Some(*nid) { self.fsync_marks(*nid) } else { 0 };
+            let page = self.node_inode.mapping.take_page_with(nid.0 as u64, |p| {
+                if ofs_of(p) == 0 {
+                    inos.push(nid.0);
+                }
+                self.sign_node(p, marks, version, next);
+            });
             taken.push(page.map(|p| Segment::pages(p.buf, p.first, 1)));
+        }
+        match fsynced {
+            Some(ino) => {
+                let last = inos.iter().copied().filter(|i| *i == ino.0);
+                self.since_cp.inodes_written(last, true);
+            }
+            None => self.since_cp.inodes_written(inos.into_iter(), false),
         }
         let moves: Vec<(Nid, BlockAddr)> =
             (0..n).filter(|i| taken[*i].is_some()).map(|i| (nids[i], a.start.plus(i as u32))).collect();
@@ -78,30 +111,59 @@ impl F2fs {
         freed.sort_unstable();
         self.guard(self.sit.invalidate(&freed))?;
         for (i, seg) in taken.into_iter().enumerate() {
-            if let Some(seg) = seg {
-                let pages = Pages { inode: self.node_inode.clone(), index: nids[i].0 as u64, pages: 1 };
-                self.write_io.add(
-                    &self.stats,
-                    log,
-                    a.start.plus(i as u32),
-                    vec![seg],
-                    pages,
-                    BioFlags::empty(),
-                );
-            }
+            let blk = a.start.plus(i as u32);
+            let (seg, pages) = match seg {
+                Some(seg) => {
+                    let (inode, index) = (self.node_inode.clone(), nids[i].0 as u64);
+                    (seg, Some(Pages { inode, index, pages: 1, moved: false }))
+                }
+                // Recovery goes from block to block: none may be left out.
+                None if log == Log::WarmNode => {
+                    let next = if i + 1 < n { blk.plus(1) } else { a.next };
+                    (self.filler(version, next), None)
+                }
+                None => continue,
+            };
+            self.write_io.add(&self.stats, log, blk, vec![seg], pages, flags);
         }
-        wbc.written += n as u64;
-        wbc.nr_to_write = wbc.nr_to_write.saturating_sub(n as u64);
         Ok(n)
     }
 
-    /// Sets what a node says of its place in the log, and an inode's checksum over that.
-    fn sign_node(&self, page: &mut [u8], version: u64, next: BlockAddr) {
-        page[FOOTER_OFFSET + 12..FOOTER_OFFSET + 20].copy_from_slice(&version.to_le_bytes());
-        page[FOOTER_OFFSET + 20..FOOTER_OFFSET + 24].copy_from_slice(&next.0.to_le_bytes());
+    /// The marks of an inode written by fsync: of one that no checkpoint has, recovery adds the name.
+    fn fsync_marks(&self, ino: Nid) -> u32 {
+        let since = self.since_cp.of(ino.0);
+        let named = since.contains(Since::NEW) && !since.contains(Since::FSYNCED);
+        if named && !self.plants_wrong_dentry_mark() {
+            FSYNC_BIT_MASK | DENT_BIT_MASK
+        } else {
+            FSYNC_BIT_MASK
+        }
+    }
+
+    #[cfg(not(feature = "planted-bugs"))]
+    fn plants_wrong_dentry_mark(&self) -> bool {
+        false
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    fn plants_wrong_dentry_mark(&self) -> bool {
+        self.switches.planted(crate::options::PlantedBug::WrongDentryMark)
+    }
+
+    /// Sets what a node says of its place in the log and of fsync, and an inode's checksum over that.
+    fn sign_node(&self, page: &mut [u8], marks: u32, version: u64, next: BlockAddr) {
+        let flag = flag_of(page) & !(FSYNC_BIT_MASK | DENT_BIT_MASK) | marks;
+        set_footer(page, flag, version, next);
         if ofs_of(page) == 0 {
             inode::set_checksum(&self.sb, page);
         }
+    }
+
+    /// A block that is nobody's node and only leads on to `next`.
+    fn filler(&self, version: u64, next: BlockAddr) -> Segment {
+        let mut page = PageBuf::zeroed(1);
+        set_footer(&mut page, COLD_BIT_MASK, version, next);
+        Segment::pages(Arc::new(page), 0, 1)
     }
 
     /// Writes every dirty node and waits. For who holds `cp_rwsem` exclusive.
@@ -122,6 +184,12 @@ impl F2fs {
         }
         Ok(())
     }
+}
+
+fn set_footer(page: &mut [u8], flag: u32, version: u64, next: BlockAddr) {
+    page[FOOTER_OFFSET + 8..FOOTER_OFFSET + 12].copy_from_slice(&flag.to_le_bytes());
+    page[FOOTER_OFFSET + 12..FOOTER_OFFSET + 20].copy_from_slice(&version.to_le_bytes());
+    page[FOOTER_OFFSET + 20..FOOTER_OFFSET + 24].copy_from_slice(&next.0.to_le_bytes());
 }
 
 /// The log a node goes to: indirect nodes are cold, others warm, those of directories hot.

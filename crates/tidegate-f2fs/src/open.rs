@@ -5,15 +5,15 @@ use crate::curseg::{Curseg, Cursegs, Log};
 use crate::gate::{Checkpoint, Superblock};
 use crate::meta::Meta;
 use crate::nat::{Nat, NatBits};
-use crate::node::{flag_of, nid_of};
-use crate::options::F2fsOptions;
+use crate::options::{F2fsOptions, Recovery};
 use crate::raw::*;
-use crate::sbi::{F2fs, Parts, node_version};
+use crate::sbi::{F2fs, Parts};
 use crate::sit::Sit;
 use crate::summary;
 use crate::units::BlockAddr;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use tidegate_block::{BioFlags, RequestQueue};
 use tidegate_vfs::{Attr, Bdi, DeviceNumber, Error, ErrorKind, FileType, Ino, Inode, InodeParts, Result};
 use zerocopy::FromBytes;
@@ -119,10 +119,32 @@ impl F2fs {
                 fs.write_io.submit_all(&fs.stats);
             }
         });
-        if fs.why_read_only().is_none() {
-            fs.recover_orphans()?;
-        }
+        fs.recover()?;
         Ok(fs)
+    }
+
+    /// Brings the volume to the state that was promised: orphans go, fsynced files come back. Opened
+    /// read-only, files come back in memory only.
+    fn recover(&self) -> Result<()> {
+        let hurt = self.ckpt.lock().cp.flags.intersects(CpFlags::ERROR | CpFlags::FSCK);
+        let writable = self.why_read_only().is_none();
+        if self.recovery == Recovery::None || hurt || !self.sb.read_only_features.is_empty() {
+            return Ok(());
+        }
+        if writable {
+            self.recover_orphans()?;
+        }
+        let of = |e: Error| e.of("recovering fsynced files");
+        let found = match self.recovery {
+            Recovery::Disabled => writable && self.has_fsynced_files().map_err(of)?,
+            _ => self.roll_forward().map_err(of)?,
+        };
+        if writable && found {
+            // Also when nothing came of them: what is written from here on must not be taken for theirs.
+            self.orphans_changed.store(true, SeqCst);
+            self.checkpoint(false)?;
+        }
+        Ok(())
     }
 
     /// Frees the inodes that had lost their last name when the checkpoint was made.
@@ -191,35 +213,7 @@ fn why_read_only(
     if cp.flags.contains(CpFlags::ERROR) || cp.flags.contains(CpFlags::FSCK) {
         return Ok(Some("an earlier error is recorded in it: run fsck.f2fs; opened read-only".into()));
     }
-    if !cp.flags.contains(CpFlags::UMOUNT) && has_fsynced_nodes(queue, sb, cp)? {
-        let why = "files were fsynced after its last checkpoint and wait for recovery: mount it once with Linux; opened read-only";
-        return Ok(Some(why.into()));
-    }
     Ok(None)
-}
-
-/// Follows the nodes written behind the last checkpoint: whether one bears the fsync mark. The chain
-/// goes from block to block by each footer's `next_blkaddr` and ends at the first that is older.
-fn has_fsynced_nodes(queue: &RequestQueue, sb: &Superblock, cp: &Checkpoint) -> Result<bool> {
-    let warm = 1;
-    let (segno, off) = (cp.raw.cur_node_segno[warm].get(), cp.raw.cur_node_blkoff[warm].get() as u32);
-    let mut at = BlockAddr(sb.main_blkaddr + segno * BLOCKS_PER_SEG + off);
-    let version = node_version(cp);
-    let mut seen = BTreeSet::new();
-    while sb.in_main(at) && seen.insert(at) {
-        let b = queue
-            .read_wait(at.sector(), 1, BioFlags::META)
-            .map_err(|e| Error::device(e, format!("reading node block {at}")))?;
-        let stamp = b[FOOTER_OFFSET + 12..].first_chunk().map_or(0, |v| u64::from_le_bytes(*v));
-        if stamp != version || nid_of(&b).0 == 0 {
-            return Ok(false);
-        }
-        if flag_of(&b) & FSYNC_BIT_MASK != 0 {
-            return Ok(true);
-        }
-        at = BlockAddr(word_at(&b, FOOTER_OFFSET + 20));
-    }
-    Ok(false)
 }
 
 /// Reads the orphans' numbers.

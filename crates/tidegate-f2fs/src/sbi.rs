@@ -1,21 +1,23 @@
 //! The volume in memory: what every other module works on.
 
 use crate::curseg::Cursegs;
+use crate::flush::FlushControl;
 use crate::gate::{Checkpoint, Superblock};
 use crate::meta::Meta;
 use crate::nat::Nat;
-use crate::options::{F2fsOptions, Switches};
+use crate::options::{F2fsOptions, Recovery, Switches};
 use crate::raw::*;
+use crate::since_cp::SinceCp;
 use crate::sit::Sit;
 use crate::stats::Counters;
 use crate::units::{BlockAddr, Nid};
 use crate::write_io::WriteIo;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use tidegate_block::RequestQueue;
 use tidegate_rt::{LockClass, Mutex, RwLock};
-use tidegate_vfs::{Bdi, Error, ErrorKind, Inode, Result};
+use tidegate_vfs::{Bdi, Error, ErrorKind, Inode, PageRun, Result};
 
 static CP_MUTEX: LockClass = LockClass::new("sbi->cp_global_sem", 90);
 static CP_RWSEM: LockClass = LockClass::new("sbi->cp_rwsem", 100);
@@ -55,7 +57,9 @@ pub struct F2fs {
     pub(crate) nat: Nat,
     pub(crate) sit: Sit,
     pub(crate) cursegs: Cursegs,
+    pub(crate) flushes: Arc<FlushControl>,
     pub(crate) write_io: WriteIo,
+    pub(crate) since_cp: SinceCp,
     pub(crate) ckpt: Mutex<CpState>,
     /// One checkpoint at a time.
     pub(crate) cp_mutex: Mutex<()>,
@@ -70,6 +74,11 @@ pub struct F2fs {
     pub(crate) dirty_dirs: Mutex<HashMap<u64, Arc<Inode>>>,
     pub(crate) stats: Counters,
     pub(crate) switches: Switches,
+    pub(crate) recovery: Recovery,
+    /// Directory blocks, by inode and block, that a read-only volume recovered and cannot write.
+    pub(crate) overlay: OnceLock<HashMap<(u64, u64), PageRun>>,
+    /// Files that opening recovered.
+    pub(crate) recovered: AtomicU64,
     pub(crate) next_generation: AtomicU32,
     failed: AtomicBool,
     failure: Mutex<String>,
@@ -102,6 +111,7 @@ impl F2fs {
         };
         let generation = if p.options.deterministic { 1 } else { tidegate_rt::clock::entropy() as u32 };
         let node_version = node_version(&p.cp);
+        let flushes = Arc::new(FlushControl::default());
         F2fs {
             ckpt: Mutex::new(&CP_STATE, CpState { cp: p.cp, node_version }),
             sb: p.sb,
@@ -112,7 +122,9 @@ impl F2fs {
             nat: p.nat,
             sit: p.sit,
             cursegs: p.cursegs,
-            write_io: WriteIo::new(p.queue.clone()),
+            write_io: WriteIo::new(p.queue.clone(), flushes.clone()),
+            flushes,
+            since_cp: SinceCp::default(),
             queue: p.queue,
             cp_mutex: Mutex::new(&CP_MUTEX, ()),
             cp_rwsem: RwLock::new(&CP_RWSEM, ()),
@@ -123,10 +135,23 @@ impl F2fs {
             dirty_dirs: Mutex::new(&DIRTY_DIRS, HashMap::new()),
             stats: Counters::default(),
             switches: Switches::new(&p.options),
+            recovery: p.options.recovery,
+            overlay: OnceLock::new(),
+            recovered: AtomicU64::new(0),
             next_generation: AtomicU32::new(generation),
             failed: AtomicBool::new(false),
             failure: Mutex::new(&FAILURE, String::new()),
         }
+    }
+
+    /// What went to the device and came from it.
+    pub fn queue_stats(&self) -> tidegate_block::QueueStats {
+        self.queue.stats()
+    }
+
+    /// How many fsynced files opening the volume recovered.
+    pub fn recovered(&self) -> u64 {
+        self.recovered.load(SeqCst)
     }
 
     /// Turns the volume's switches to what `options` says. What only opening looks at is left alone.

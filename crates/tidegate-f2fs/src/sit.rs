@@ -78,6 +78,8 @@ pub(crate) struct SitState {
     /// The segment each log works on.
     pub(crate) current: [u32; NR_CURSEG_TYPE],
     victim_hint: u32,
+    /// Segments that no log may go to, a bit each, least significant first.
+    excluded: Option<Vec<u8>>,
     elapsed: u64,
     mounted: Option<Nanos>,
 }
@@ -120,6 +122,7 @@ impl Sit {
             prefree: 0,
             current,
             victim_hint: 0,
+            excluded: None,
             elapsed: r.elapsed_time.get(),
             mounted: (!fixed_clock).then(clock::now),
         };
@@ -214,6 +217,34 @@ impl Sit {
         Ok(())
     }
 
+    /// Keeps logs away from segments (a bit each, least significant first) until the next checkpoint.
+    pub(crate) fn exclude(&self, segments: Option<Vec<u8>>) {
+        self.state.lock().excluded = segments;
+    }
+
+    /// Whether a block is in use.
+    pub(crate) fn is_valid(&self, blk: BlockAddr) -> Result<bool> {
+        let (seg, i) = self.place(blk);
+        Ok(test_bit_msb(&self.entry(&mut self.state.lock(), seg.0)?.map, i))
+    }
+
+    /// Marks a block as in use that recovery found in use, in a segment that no log works on.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is in use already.
+    pub(crate) fn claim(&self, blk: BlockAddr, log: usize) -> Result<()> {
+        let (seg, _) = self.place(blk);
+        {
+            let mut s = self.state.lock();
+            if self.entry(&mut s, seg.0)?.valid == 0 && !s.current.contains(&seg.0) {
+                // An empty segment is free, or will be with the next checkpoint; it is neither now.
+                let counted = if s.dirty.contains(&seg.0) { &mut s.prefree } else { &mut s.free_segments };
+                *counted = counted.saturating_sub(1);
+            }
+        }
+        self.allocated(blk, 1, log)
+    }
+
     /// Frees blocks, runs of neighbours in one go. They may be written again after the next checkpoint.
     ///
     /// # Errors
@@ -290,7 +321,7 @@ impl Sit {
         if self.early_reuse {
             return Ok(!s.current.contains(&segno) && self.entry(s, segno)?.valid == 0);
         }
-        if s.dirty.contains(&segno) || s.current.contains(&segno) {
+        if s.dirty.contains(&segno) || s.current.contains(&segno) || s.is_excluded(segno) {
             return Ok(false);
         }
         Ok(self.entry(s, segno)?.valid == 0)
@@ -327,7 +358,7 @@ impl Sit {
         let mut best: Option<(u32, u32)> = None;
         for i in 0..n.min(VICTIM_SCAN) {
             let segno = ((s.victim_hint as u64 + i as u64) % n as u64) as u32;
-            if s.current.contains(&segno) {
+            if s.current.contains(&segno) || s.is_excluded(segno) {
                 continue;
             }
             let e = self.entry(&mut s, segno)?;
@@ -406,6 +437,7 @@ impl Sit {
             e.ckpt_map = e.map;
         }
         s.free_segments += std::mem::take(&mut s.prefree);
+        s.excluded = None;
         Ok(())
     }
 
@@ -416,6 +448,10 @@ impl Sit {
 }
 
 impl SitState {
+    fn is_excluded(&self, segno: u32) -> bool {
+        self.excluded.as_ref().is_some_and(|e| test_bit_le(e, segno as usize))
+    }
+
     fn mtime(&self) -> u64 {
         self.elapsed + self.mounted.map_or(0, |m| clock::now().since(m).0 / 1_000_000_000)
     }

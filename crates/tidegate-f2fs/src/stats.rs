@@ -19,6 +19,8 @@ pub(crate) struct Counters {
     pub checkpoint_ns: AtomicU64,
     pub in_place: AtomicU64,
     pub ssr_segments: AtomicU64,
+    pub fsyncs: AtomicU64,
+    pub fsync_checkpoints: AtomicU64,
 }
 
 /// What a volume wrote since it was opened.
@@ -44,6 +46,10 @@ pub struct FsStats {
     pub in_place_blocks: u64,
     /// Segments reused with valid blocks in them.
     pub ssr_segments: u64,
+    /// fsyncs that wrote the file's nodes alone, or nothing.
+    pub fsyncs: u64,
+    /// fsyncs that took a checkpoint.
+    pub fsync_checkpoints: u64,
 }
 
 impl Counters {
@@ -71,6 +77,8 @@ impl Counters {
             checkpoint_ns: self.checkpoint_ns.load(Relaxed),
             in_place_blocks: self.in_place.load(Relaxed),
             ssr_segments: self.ssr_segments.load(Relaxed),
+            fsyncs: self.fsyncs.load(Relaxed),
+            fsync_checkpoints: self.fsync_checkpoints.load(Relaxed),
         }
     }
 }

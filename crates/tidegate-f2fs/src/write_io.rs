@@ -5,21 +5,27 @@
 //! waits for write-back ([`tidegate_vfs::Bdi::set_submit_pending`]).
 
 use crate::curseg::Log;
+use crate::flush::FlushControl;
+use crate::inode::fi;
 use crate::raw::NR_CURSEG_TYPE;
 use crate::stats::Counters;
 use crate::units::BlockAddr;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidegate_block::{Bio, BioFlags, RequestQueue, Segment};
-use tidegate_rt::{LockClass, Mutex};
+use tidegate_rt::{LockClass, Mutex, WaitQueue};
 use tidegate_vfs::{ErrorKind, Inode};
 
 static IO_LOCK: LockClass = LockClass::new("io->io_rwsem", 570);
+static FSYNC_NODES: LockClass = LockClass::new("sbi->fsync_node_lock", 575);
 
 /// Pages whose write-back ends with their bio.
 pub(crate) struct Pages {
     pub inode: Arc<Inode>,
     pub index: u64,
     pub pages: usize,
+    /// File data that goes to a new place.
+    pub moved: bool,
 }
 
 #[derive(Default)]
@@ -29,30 +35,51 @@ struct Growing {
     segments: Vec<Segment>,
     pages: Vec<Pages>,
     flags: BioFlags,
+    /// Its number in the chain of warm nodes.
+    seq: u64,
+}
+
+/// Bios of the warm-node log, numbered in the order of their blocks.
+struct Chain {
+    next: u64,
+    /// Those that are not on the device yet.
+    open: BTreeSet<u64>,
 }
 
 /// See the module.
 pub(crate) struct WriteIo {
     queue: Arc<RequestQueue>,
     logs: [Mutex<Growing>; NR_CURSEG_TYPE],
+    done: Arc<Done>,
+}
+
+/// What the completion of a bio tells.
+struct Done {
+    chain: Mutex<Chain>,
+    shorter: WaitQueue,
+    flushes: Arc<FlushControl>,
 }
 
 impl WriteIo {
-    pub(crate) fn new(queue: Arc<RequestQueue>) -> Self {
-        WriteIo { queue, logs: std::array::from_fn(|_| Mutex::new(&IO_LOCK, Growing::default())) }
+    pub(crate) fn new(queue: Arc<RequestQueue>, flushes: Arc<FlushControl>) -> Self {
+        let chain = Chain { next: 0, open: BTreeSet::new() };
+        let done = Done { chain: Mutex::new(&FSYNC_NODES, chain), shorter: WaitQueue::new(), flushes };
+        let logs = std::array::from_fn(|_| Mutex::new(&IO_LOCK, Growing::default()));
+        WriteIo { queue, logs, done: Arc::new(done) }
     }
 
-    /// Adds pages that were placed at `blk`. Waits while the queue is congested, holding no lock.
+    /// Adds blocks that were placed at `blk`; `pages` are whose they are, if anybody's. Waits while the
+    /// queue is congested, holding no lock.
     pub(crate) fn add(
         &self,
         stats: &Counters,
         log: Log,
         blk: BlockAddr,
         segments: Vec<Segment>,
-        pages: Pages,
+        pages: Option<Pages>,
         flags: BioFlags,
     ) {
-        let n = pages.pages as u32;
+        let n = segments.iter().map(|s| s.len).sum::<u32>() / 4096;
         let mut g = self.logs[log as usize].lock();
         let limits = self.queue.limits();
         let fits = g.start.plus(g.blocks) == blk
@@ -61,40 +88,79 @@ impl WriteIo {
         let full = if g.blocks > 0 && !fits { Some(std::mem::take(&mut *g)) } else { None };
         if g.blocks == 0 {
             g.start = blk;
+            if log == Log::WarmNode {
+                g.seq = self.done.begin();
+            }
         }
         g.blocks += n;
         g.flags |= flags;
         g.segments.extend(segments);
-        g.pages.push(pages);
+        g.pages.extend(pages);
         drop(g);
         if let Some(full) = full {
-            self.submit(stats, log, full);
+            self.send(stats, log, full);
         }
     }
 
     /// Sends every growing bio.
     pub(crate) fn submit_all(&self, stats: &Counters) {
         for log in Log::ALL {
-            let g = std::mem::take(&mut *self.logs[log as usize].lock());
-            if g.blocks > 0 {
-                self.submit(stats, log, g);
-            }
+            self.submit(stats, log);
         }
     }
 
-    fn submit(&self, stats: &Counters, log: Log, g: Growing) {
+    /// Sends the growing bio of one log.
+    pub(crate) fn submit(&self, stats: &Counters, log: Log) {
+        let g = std::mem::take(&mut *self.logs[log as usize].lock());
+        if g.blocks > 0 {
+            self.send(stats, log, g);
+        }
+    }
+
+    /// Sends what grows in the warm-node log and waits until every block added to it before the call is
+    /// written.
+    pub(crate) fn sync_chain(&self, stats: &Counters) {
+        let end = self.done.chain.lock().next;
+        self.submit(stats, Log::WarmNode);
+        self.done.shorter.wait_until(|| self.done.chain.lock().open.first().is_none_or(|s| *s >= end));
+    }
+
+    fn send(&self, stats: &Counters, log: Log, g: Growing) {
         stats.bio(log.kind(), g.blocks as u64);
         tidegate_rt::trace::event(
             "f2fs_submit_write_bio",
             [("sector", g.start.sector().0), ("size", g.blocks as u64 * 4096), ("log", log as u64), ("", 0)],
         );
-        let pages = g.pages;
+        let (pages, seq, done) = (g.pages, g.seq, self.done.clone());
         let flags = if log.is_node() { g.flags | BioFlags::META } else { g.flags };
         self.queue.submit(Bio::write(g.start.sector(), g.segments, flags).on_end(move |r, _| {
             let failed = r.err().map(|_| ErrorKind::Io);
+            // Counted first: who finds its pages written asks for a flush by this number.
+            let n = done.flushes.write_completed();
             for p in pages {
+                if !log.is_node() {
+                    fi(&p.inode).fsync.data_written(n, p.moved);
+                }
                 p.inode.mapping.end_writeback(p.index, p.pages, failed);
             }
+            if log == Log::WarmNode {
+                done.end(seq);
+            }
         }));
+    }
+}
+
+impl Done {
+    fn begin(&self) -> u64 {
+        let mut c = self.chain.lock();
+        c.next += 1;
+        let seq = c.next - 1;
+        c.open.insert(seq);
+        seq
+    }
+
+    fn end(&self, seq: u64) {
+        self.chain.lock().open.remove(&seq);
+        self.shorter.wake_all();
     }
 }

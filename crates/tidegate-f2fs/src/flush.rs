@@ -1,0 +1,113 @@
+//! Device flushes for fsync: one serves all who wait (the kernel's `flush_merge`).
+//!
+//! Writes are counted when they complete. A flush makes durable every write that completed before it
+//! began, so whoever waits knows from two numbers whether it still has to.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use tidegate_block::RequestQueue;
+use tidegate_rt::{LockClass, Mutex, WaitQueue};
+use tidegate_vfs::{Error, Result};
+
+static FCC: LockClass = LockClass::new("fcc->issue_lock", 545);
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct FlushControl {
+    /// Writes of file data and nodes that completed.
+    completed: AtomicU64,
+    /// Of these, how many are durable for certain.
+    flushed: AtomicU64,
+    /// A flush is under way.
+    running: Running,
+    done: WaitQueue,
+}
+
+struct Running(Mutex<bool>);
+
+impl Default for Running {
+    fn default() -> Self {
+        Running(Mutex::new(&FCC, false))
+    }
+}
+
+impl FlushControl {
+    /// Counts a completed write; its number.
+    pub(crate) fn write_completed(&self) -> u64 {
+        self.completed.fetch_add(1, SeqCst) + 1
+    }
+
+    /// The number of the last completed write.
+    pub(crate) fn completed(&self) -> u64 {
+        self.completed.load(SeqCst)
+    }
+
+    /// Whether the write numbered `n` is durable.
+    pub(crate) fn is_durable(&self, n: u64) -> bool {
+        self.flushed.load(SeqCst) >= n
+    }
+
+    /// A flush that began when `n` writes had completed is done.
+    pub(crate) fn flushed(&self, n: u64) {
+        self.flushed.fetch_max(n, SeqCst);
+        self.done.wake_all();
+    }
+
+    /// Makes every write completed before the call durable. With `merge`, one flush of whoever comes
+    /// first serves all who wait for the next.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn flush(&self, queue: &RequestQueue, merge: bool) -> Result<()> {
+        let need = self.completed();
+        while merge && !self.is_durable(need) {
+            let mut running = self.running.0.lock();
+            if !*running {
+                *running = true;
+                drop(running);
+                let r = self.issue(queue);
+                *self.running.0.lock() = false;
+                self.done.wake_all();
+                return r;
+            }
+            drop(running);
+            self.done.wait_until(|| self.is_durable(need) || !*self.running.0.lock());
+        }
+        if merge { Ok(()) } else { self.issue(queue) }
+    }
+
+    fn issue(&self, queue: &RequestQueue) -> Result<()> {
+        let mark = self.completed();
+        queue.flush().map_err(|e| Error::device(e, "flushing the device"))?;
+        self.flushed(mark);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tidegate_block::{MemoryDevice, QueueLimits};
+    use tidegate_rt::thread;
+
+    #[test]
+    fn whoever_waits_finds_its_writes_durable() {
+        let queue = Arc::new(RequestQueue::new(Arc::new(MemoryDevice::new(1 << 20)), QueueLimits::default()));
+        let fcc = Arc::new(FlushControl::default());
+        let threads: Vec<_> = (0..8)
+            .map(|i| {
+                let (queue, fcc) = (queue.clone(), fcc.clone());
+                let body = move || {
+                    for _ in 0..500 {
+                        let n = fcc.write_completed();
+                        fcc.flush(&queue, i != 0).unwrap();
+                        assert!(fcc.is_durable(n));
+                    }
+                };
+                thread::spawn("fsync", body).unwrap()
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join());
+        assert!(queue.stats().flushes <= 8 * 500);
+    }
+}

@@ -1,0 +1,239 @@
+//! fsync: an inode's nodes alone go out, marked so that recovery rolls them forward.
+//!
+//! The nodes of a regular file go to the warm-node log, where each names the block of the next. The
+//! inode goes last and bears the mark, so recovery takes all of them or none. An fsync is durable when
+//! every node before it in that chain is, too.
+//!
+//! File data is flushed before the nodes that point to it go out. (Linux leaves the order to the device
+//! unless `fsync_mode=strict`: a power cut inside an fsync may then replace a durable page by what its
+//! new block held before.)
+
+use crate::inode::fi;
+use crate::node::{ino_of, is_dnode, ofs_of};
+use crate::options::FsyncMode;
+use crate::raw::*;
+use crate::sbi::F2fs;
+use crate::since_cp::Since;
+use crate::units::Nid;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use tidegate_rt::{LockClass, Mutex, trace};
+use tidegate_vfs::{FileType, Inode, Result};
+
+static DNODES: LockClass = LockClass::new("fi->dirty_dnodes", 210);
+
+/// Direct nodes remembered for each inode; more are looked for.
+const MAX_DNODES: usize = 1024;
+
+/// What fsync keeps of an inode in memory.
+pub(crate) struct FsyncState {
+    /// Direct nodes changed since the last fsync, the inode and the xattr node not among them. `None`
+    /// when they are not known.
+    dnodes: Mutex<Option<BTreeSet<u32>>>,
+    /// Something changed without which its data cannot be read back.
+    changed: AtomicBool,
+    /// Number of the last completed write of its data, and of the last to a new place.
+    written: AtomicU64,
+    moved: AtomicU64,
+}
+
+impl FsyncState {
+    /// For an inode that was just made, or read.
+    pub(crate) fn new(made: bool) -> Self {
+        FsyncState {
+            dnodes: Mutex::new(&DNODES, made.then(BTreeSet::new)),
+            changed: AtomicBool::new(true),
+            written: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+        }
+    }
+
+    /// Notes a changed direct node.
+    pub(crate) fn dnode_changed(&self, nid: Nid) {
+        self.changed.store(true, Relaxed);
+        let mut d = self.dnodes.lock();
+        if let Some(set) = &mut *d {
+            set.insert(nid.0);
+            if set.len() > MAX_DNODES {
+                *d = None;
+            }
+        }
+    }
+
+    /// Notes a change of the inode that fdatasync must keep.
+    pub(crate) fn inode_changed(&self) {
+        self.changed.store(true, Relaxed);
+    }
+
+    /// Notes that data write number `n` has completed.
+    pub(crate) fn data_written(&self, n: u64, moved: bool) {
+        self.written.fetch_max(n, SeqCst);
+        if moved {
+            self.moved.fetch_max(n, SeqCst);
+        }
+    }
+}
+
+impl F2fs {
+    /// Makes an inode durable whose data has been written and waited for. Takes `cp_rwsem` shared, then
+    /// `node_write`; for some inodes writes a checkpoint instead.
+    ///
+    /// # Errors
+    /// Those of the device; the volume takes no more changes then.
+    pub(crate) fn fsync_inode(&self, inode: &Inode, datasync: bool) -> Result<()> {
+        self.check_writable()?;
+        let ino = inode.ino.0;
+        let _span =
+            trace::span("f2fs_sync_file", [("ino", ino), ("datasync", datasync as u64), ("", 0), ("", 0)]);
+        let state = &fi(inode).fsync;
+        let barrier = self.switches.fsync_mode() != FsyncMode::Nobarrier;
+        if let Some(why) = self.needs_checkpoint(inode)? {
+            trace::event("f2fs_fsync_checkpoint", [("ino", ino), ("reason", why as u64), ("", 0), ("", 0)]);
+            self.stats.fsync_checkpoints.fetch_add(1, Relaxed);
+            return self.checkpoint(false);
+        }
+        self.stats.fsyncs.fetch_add(1, Relaxed);
+        if datasync && !state.changed.load(Relaxed) {
+            let durable = self.flushes.is_durable(state.written.load(SeqCst));
+            return if barrier && !durable { self.flush_device() } else { Ok(()) };
+        }
+        if barrier && !self.flushes.is_durable(state.moved.load(SeqCst)) {
+            self.flush_device()?;
+        }
+        let wrote = self.write_inode_nodes(inode)?;
+        if wrote {
+            self.write_io.sync_chain(&self.stats);
+            if self.node_inode.mapping.errseq() != 0 {
+                let e = tidegate_vfs::Error::new(tidegate_vfs::ErrorKind::Io, "writing nodes for fsync");
+                self.stop(&e);
+                return Err(e);
+            }
+        }
+        let durable = !wrote && self.flushes.is_durable(state.written.load(SeqCst));
+        if barrier && !durable { self.flush_device() } else { Ok(()) }
+    }
+
+    /// Makes every completed write durable.
+    pub(crate) fn flush_device(&self) -> Result<()> {
+        self.guard(self.flushes.flush(&self.queue, self.switches.flush_merge()))
+    }
+
+    /// Why only a checkpoint can make this inode durable, if so.
+    fn needs_checkpoint(&self, inode: &Inode) -> Result<Option<Reason>> {
+        let f = fi(inode);
+        let since = self.since_cp.of(inode.ino.0 as u32);
+        let pino = f.pino.load(Relaxed);
+        let parent = self.since_cp.of(pino);
+        let named = since.contains(Since::NEW) && !since.contains(Since::FSYNCED);
+        let reason = if inode.file_type != FileType::Regular || f.compressed {
+            Reason::NotRegular
+        } else if inode.attr().nlink != 1 {
+            Reason::HardLink
+        } else if f.has_advise(advise::LOST_PINO) {
+            Reason::WrongParent
+        } else if since.contains(Since::RENAMED) && !named {
+            Reason::Renamed
+        } else if since.contains(Since::CUT) {
+            Reason::Cut
+        } else if parent.contains(Since::NEW) {
+            Reason::NewParent
+        } else if self.cursegs.chain_is_broken() {
+            Reason::NoChain
+        } else if !self.has_space_for_roll_forward() {
+            Reason::NoSpace
+        } else if named && self.name_is_vacated(inode, pino)? {
+            Reason::NameVacated
+        } else if named && self.switches.fsync_mode() == FsyncMode::Strict && parent.contains(Since::RENAMED)
+        {
+            Reason::ParentRenamed
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(reason))
+    }
+
+    fn name_is_vacated(&self, inode: &Inode, pino: u32) -> Result<bool> {
+        let node = self.node_of(Nid(inode.ino.0 as u32), inode.ino.0)?;
+        Ok(crate::inode::name_of(node.bytes()).is_none_or(|n| self.since_cp.is_vacated(pino, n)))
+    }
+
+    /// The checkpoint's blocks and all that were written since must fit side by side.
+    fn has_space_for_roll_forward(&self) -> bool {
+        let c = *self.counts.lock();
+        c.valid_blocks + self.cursegs.allocated_since_cp() <= c.user_blocks
+    }
+
+    /// Writes the inode's dirty nodes, the inode last and marked; whether there was anything to write.
+    fn write_inode_nodes(&self, inode: &Inode) -> Result<bool> {
+        let ino = Nid(inode.ino.0 as u32);
+        let mapping = &self.node_inode.mapping;
+        let state = &fi(inode).fsync;
+        let _op = self.cp_rwsem.read();
+        let mut nids = self.dirty_dnodes(inode)?;
+        if nids.is_empty() && mapping.dirty_indices(ino.0 as u64, ino.0 as u64 + 1, 1).is_empty() {
+            // Whatever changes a file changes its inode.
+            let marked = self.since_cp.of(ino.0).contains(Since::LAST_FSYNC);
+            if marked || self.nat.is_checkpointed(ino) {
+                state.changed.store(false, Relaxed);
+                return Ok(false);
+            }
+        }
+        // Changes made from here on are for the next fsync.
+        state.changed.store(false, Relaxed);
+        nids.push(ino);
+        self.modify_node(ino, |_| ())?;
+        self.write_fsync_nodes(ino, &nids)?;
+        Ok(true)
+    }
+
+    /// The inode's dirty direct nodes, its xattr node among them, in order.
+    fn dirty_dnodes(&self, inode: &Inode) -> Result<Vec<Nid>> {
+        let f = fi(inode);
+        let mapping = &self.node_inode.mapping;
+        let known = {
+            let mut d = f.fsync.dnodes.lock();
+            d.replace(BTreeSet::new())
+        };
+        let ours = |nid: u64| {
+            mapping.get(nid, 1).is_some_and(|run| {
+                let page = run.bytes();
+                ino_of(page) as u64 == inode.ino.0 && is_dnode(ofs_of(page)) && nid != inode.ino.0
+            })
+        };
+        let dirty = |nid: u64| !mapping.dirty_indices(nid, nid + 1, 1).is_empty();
+        let found: Vec<u64> = match known {
+            Some(mut set) => {
+                set.extend(Some(f.xattr_nid.load(Relaxed)).filter(|n| *n != 0));
+                set.into_iter().map(u64::from).filter(|n| dirty(*n)).collect()
+            }
+            None => mapping.dirty_indices(0, u64::MAX, usize::MAX),
+        };
+        Ok(found.into_iter().filter(|n| ours(*n)).map(|n| Nid(n as u32)).collect())
+    }
+}
+
+/// Why an fsync becomes a checkpoint.
+#[derive(Clone, Copy, Debug)]
+#[repr(u8)]
+enum Reason {
+    /// Roll-forward knows regular files only.
+    NotRegular = 1,
+    /// It has several names, or none.
+    HardLink,
+    /// Its parent is not known for certain.
+    WrongParent,
+    /// Roll-forward would leave it at its old name.
+    Renamed,
+    /// It lost nodes.
+    Cut,
+    /// Its directory is not in the checkpoint.
+    NewParent,
+    /// The chain of warm nodes ends before the log does.
+    NoChain,
+    /// Old and new blocks do not fit side by side.
+    NoSpace,
+    /// Recovering its name would take that of an inode which lives on under another.
+    NameVacated,
+    /// (strict) Its directory has another name in the checkpoint.
+    ParentRenamed,
+}
