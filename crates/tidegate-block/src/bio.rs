@@ -1,7 +1,7 @@
 //! One I/O as a file system submits it.
 
 use crate::buf::PageBuf;
-use crate::{Errno, PAGE_SIZE, SECTOR_SIZE};
+use crate::{Errno, IoContext, PAGE_SIZE, SECTOR_SIZE};
 use std::sync::Arc;
 
 /// A device address in 512-byte sectors.
@@ -54,23 +54,6 @@ bitflags::bitflags! {
         const RAHEAD = 1 << 5;
         /// It is background write-back.
         const BACKGROUND = 1 << 6;
-    }
-}
-
-/// On whose behalf a bio is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct IoContext {
-    /// I/O group, 0 for the root group.
-    pub group: u32,
-    /// Priority class: 1 real-time, 2 best-effort, 3 idle (`IOPRIO_CLASS_*`).
-    pub class: u8,
-    /// Level in the class, 0 (first) to 7.
-    pub level: u8,
-}
-
-impl Default for IoContext {
-    fn default() -> Self {
-        IoContext { group: 0, class: 2, level: 4 }
     }
 }
 
@@ -147,7 +130,7 @@ pub struct Bio {
     pub sector: Sector,
     /// Memory and length.
     pub data: BioData,
-    /// On whose behalf.
+    /// On whose behalf; the context of the thread that made the bio, unless set by [`Bio::with_ctx`].
     pub ctx: IoContext,
     /// What to call when it is done.
     pub end_io: Option<EndIo>,
@@ -180,7 +163,13 @@ impl Bio {
     }
 
     fn new(op: Op, sector: Sector, data: BioData, flags: BioFlags) -> Self {
-        Bio { op, flags, sector, data, ctx: IoContext::default(), end_io: None }
+        Bio { op, flags, sector, data, ctx: IoContext::current(), end_io: None }
+    }
+
+    /// The same bio on behalf of `ctx`, as when one thread writes what others made dirty.
+    pub fn with_ctx(mut self, ctx: IoContext) -> Self {
+        self.ctx = ctx;
+        self
     }
 
     /// The same bio with a completion.

@@ -6,10 +6,13 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`ctx`] | [`IoContext`]: I/O group and priority, current for a thread |
 //! | [`buf`] | [`PageBuf`], page-aligned memory, recycled |
 //! | [`bio`] | [`Bio`], its flags, segments and completion |
 //! | [`request`] | [`Request`]: adjacent bios merged, one device command |
 //! | [`queue`] | [`RequestQueue`], [`Plug`], congestion, counters |
+//! | [`elevator`] | [`Elevator`]: what decides the order of requests, with its options and statistics |
+//! | `wfq` | the weighted fair queueing elevator: `sched` says which request is next, the rest sends it |
 //! | [`device`] | the [`Device`] trait |
 //! | [`file`] | opening an image: lock, backend choice, synchronous I/O |
 //! | [`uring`] | the io_uring backend |
@@ -18,11 +21,14 @@
 //! | [`overlay`] | a copy-on-write device in memory: many variants of one content |
 //! | [`record`] | a wrapper that keeps every request it passes on |
 //!
-//! Locks: `request_queue` and `io_uring->sq` and the buffer pool are leaves; nothing is taken under them.
+//! Locks: `wfq->lock` is taken with no lock of a device held and is not held when a device or a completion
+//! is called; `io_uring->sq`, `io_workers` and the buffer pool are leaves.
 
 pub mod bio;
 pub mod buf;
+pub mod ctx;
 pub mod device;
+pub mod elevator;
 pub mod file;
 pub mod memory;
 pub mod overlay;
@@ -31,10 +37,13 @@ pub mod record;
 pub mod request;
 pub mod threads;
 pub mod uring;
+mod wfq;
 
-pub use bio::{Bio, BioData, BioFlags, IoContext, Op, Sector, Segment};
+pub use bio::{Bio, BioData, BioFlags, Op, Sector, Segment};
 pub use buf::PageBuf;
+pub use ctx::{IoContext, IoContextGuard};
 pub use device::Device;
+pub use elevator::{Elevator, ElevatorStats, WfqOptions};
 pub use file::{Backend, OpenError, OpenOptions};
 pub use memory::MemoryDevice;
 pub use overlay::{Blocks, Overlay};

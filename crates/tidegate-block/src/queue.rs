@@ -1,7 +1,8 @@
 //! The request queue: merges what a plug gathers, bounds what is in flight, counts.
 
 use crate::bio::{Bio, BioData, BioFlags, Op, Sector};
-use crate::{Device, Errno, PageBuf, Request};
+use crate::wfq::Wfq;
+use crate::{Device, Elevator, ElevatorStats, Errno, PageBuf, Request};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_rt::{WaitQueue, trace};
@@ -58,11 +59,25 @@ struct Counters {
     congested: AtomicU64,
 }
 
+/// What was submitted and has not ended.
 #[derive(Default)]
-struct InFlight {
+pub(crate) struct InFlight {
     requests: AtomicUsize,
     bytes: AtomicU64,
     room: WaitQueue,
+}
+
+impl InFlight {
+    /// Counts a request that an elevator keeps.
+    pub(crate) fn enter(&self) {
+        self.requests.fetch_add(1, SeqCst);
+    }
+
+    /// Its end.
+    pub(crate) fn leave(&self) {
+        self.requests.fetch_sub(1, SeqCst);
+        self.room.wake_all();
+    }
 }
 
 /// The way to a device, shared by all who do I/O on it.
@@ -70,13 +85,38 @@ pub struct RequestQueue {
     device: Arc<dyn Device>,
     limits: QueueLimits,
     inflight: Arc<InFlight>,
+    wfq: Option<Wfq>,
     n: Counters,
 }
 
 impl RequestQueue {
-    /// A queue in front of `device`.
+    /// A queue in front of `device`, without an elevator.
     pub fn new(device: Arc<dyn Device>, limits: QueueLimits) -> Self {
-        RequestQueue { device, limits, inflight: Arc::default(), n: Counters::default() }
+        Self::with_elevator(device, limits, Elevator::None)
+    }
+
+    /// A queue in front of `device`. With [`Elevator::Wfq`], `limits` holds for each I/O group by itself.
+    pub fn with_elevator(device: Arc<dyn Device>, limits: QueueLimits, elevator: Elevator) -> Self {
+        let inflight = Arc::<InFlight>::default();
+        let wfq = match elevator {
+            Elevator::None => None,
+            Elevator::Wfq(options) => Some(Wfq::new(device.clone(), limits, options, inflight.clone())),
+        };
+        RequestQueue { device, limits, inflight, wfq, n: Counters::default() }
+    }
+
+    /// Sets the share of an I/O group, 1 to 1000 (other values are cut to that); 100 when never set.
+    /// Without an elevator there are no shares and this does nothing.
+    pub fn set_group_weight(&self, group: u32, weight: u32) {
+        if let Some(w) = &self.wfq {
+            w.set_group_weight(group, weight);
+        }
+    }
+
+    /// What the elevator did for each group and class that has sent anything, in this order; empty without
+    /// an elevator.
+    pub fn elevator_stats(&self) -> Vec<ElevatorStats> {
+        self.wfq.as_ref().map(Wfq::stats).unwrap_or_default()
     }
 
     /// The device behind the queue.
@@ -89,7 +129,7 @@ impl RequestQueue {
         &self.limits
     }
 
-    /// Starts `bio`. Waits while the queue is congested.
+    /// Starts `bio`. Waits while the queue is congested; with an elevator, while its group's queue is.
     pub fn submit(&self, bio: Bio) {
         self.count(&bio);
         self.dispatch(Request::new(bio));
@@ -105,7 +145,9 @@ impl RequestQueue {
             self.n.write_requests.fetch_add(1, Relaxed);
         }
         let mut rq = Request::new(bio);
+        let slot = self.wfq.as_ref().map(|w| w.enter(&rq));
         self.device.execute(&mut rq)?;
+        drop(slot);
         Ok(rq.bios.remove(0).data)
     }
 
@@ -181,23 +223,21 @@ impl RequestQueue {
 
     /// Sends a request down once there is room for it, and books it out at its end.
     fn dispatch(&self, mut rq: Request) {
-        if rq.op == Op::Write {
+        let write = rq.op == Op::Write;
+        if let Some(w) = &self.wfq {
+            let merged = w.submit(rq, &self.n.congested);
+            self.n.write_requests.fetch_add((write && !merged) as u64, Relaxed);
+            return;
+        }
+        if write {
             self.n.write_requests.fetch_add(1, Relaxed);
         }
         self.wait_for_room(rq.bytes);
         let (inflight, bytes) = (self.inflight.clone(), rq.bytes);
-        // The last bio of a request is ended last: it books the request out.
-        if let Some(last) = rq.bios.last_mut() {
-            let end = last.end_io.take();
-            last.end_io = Some(Box::new(move |r, data| {
-                if let Some(f) = end {
-                    f(r, data);
-                }
-                inflight.requests.fetch_sub(1, SeqCst);
-                inflight.bytes.fetch_sub(bytes, SeqCst);
-                inflight.room.wake_all();
-            }));
-        }
+        rq.after_end(move || {
+            inflight.bytes.fetch_sub(bytes, SeqCst);
+            inflight.leave();
+        });
         self.device.submit(rq);
     }
 
@@ -227,6 +267,9 @@ impl RequestQueue {
 
 impl Drop for RequestQueue {
     fn drop(&mut self) {
+        if let Some(w) = &self.wfq {
+            w.close();
+        }
         self.drain();
     }
 }

@@ -1,7 +1,7 @@
 //! Adjacent bios as one device command.
 
 use crate::bio::{Bio, BioData, BioFlags, Op, Sector};
-use crate::{Errno, SECTOR_SIZE};
+use crate::{Errno, IoContext, SECTOR_SIZE};
 
 /// One or more bios of the same kind that lie one behind the other on the device.
 pub struct Request {
@@ -35,21 +35,57 @@ impl Request {
 
     /// Takes `bio` in at the back if it continues the range and is of the same kind; else gives it back.
     pub fn merge_back(&mut self, bio: Bio, max_bytes: u64, max_segments: usize) -> Result<(), Bio> {
-        let ordered = BioFlags::PREFLUSH | BioFlags::FUA;
-        let fits = matches!(self.op, Op::Read | Op::Write)
-            && bio.op == self.op
-            && bio.flags == self.flags
-            && !self.flags.intersects(ordered)
-            && bio.ctx == self.bios[0].ctx
-            && bio.sector == self.end()
-            && self.bytes + bio.data.len() <= max_bytes
-            && self.segments() + bio.data.segments() <= max_segments;
-        if !fits {
+        let bytes = bio.data.len();
+        if !self.continued_by(&bio)
+            || self.bytes + bytes > max_bytes
+            || self.segments() + bio.data.segments() > max_segments
+        {
             return Err(bio);
         }
-        self.bytes += bio.data.len();
+        self.bytes += bytes;
         self.bios.push(bio);
         Ok(())
+    }
+
+    /// Takes in all of `other`, on the terms of [`Request::merge_back`]; else gives it back.
+    pub fn append(&mut self, other: Request, max_bytes: u64, max_segments: usize) -> Result<(), Request> {
+        if !other.bios.first().is_some_and(|b| self.continued_by(b))
+            || self.bytes + other.bytes > max_bytes
+            || self.segments() + other.segments() > max_segments
+        {
+            return Err(other);
+        }
+        self.bytes += other.bytes;
+        self.bios.extend(other.bios);
+        Ok(())
+    }
+
+    fn continued_by(&self, bio: &Bio) -> bool {
+        matches!(self.op, Op::Read | Op::Write)
+            && bio.sector == self.end()
+            && bio.op == self.op
+            && bio.flags == self.flags
+            && !self.flags.intersects(BioFlags::PREFLUSH | BioFlags::FUA)
+            && bio.ctx == self.ctx()
+    }
+
+    /// On whose behalf it is done: the context all bios share.
+    pub fn ctx(&self) -> IoContext {
+        self.bios.first().map(|b| b.ctx).unwrap_or_default()
+    }
+
+    /// Calls `f` when the last bio has ended.
+    pub(crate) fn after_end(&mut self, f: impl FnOnce() + Send + 'static) {
+        // The last bio is ended last.
+        if let Some(last) = self.bios.last_mut() {
+            let end = last.end_io.take();
+            last.end_io = Some(Box::new(move |r, data| {
+                if let Some(end) = end {
+                    end(r, data);
+                }
+                f();
+            }));
+        }
     }
 
     /// Calls `f` with each piece of memory to be written, in order.

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Declares statics of which each thread has its own: `thread::local!(static X: Cell<u32> = const { … })`.
+pub use std::thread_local as local;
+
 /// Waits for a thread and takes its result.
 pub struct JoinHandle<T>(std::thread::JoinHandle<T>);
 

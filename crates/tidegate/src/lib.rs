@@ -50,7 +50,7 @@ pub use error::{Error, Result};
 pub use mkfs::mkfs;
 pub use progress::Progress;
 pub use summary::Summary;
-pub use tidegate_block::Backend;
+pub use tidegate_block::{Backend, Elevator, IoContext, WfqOptions};
 pub use tidegate_f2fs as f2fs;
 pub use tidegate_rt::Timespec;
 pub use tidegate_vfs as vfs;

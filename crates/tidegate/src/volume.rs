@@ -5,7 +5,7 @@ use crate::error::{Error, Result, path_bytes, show};
 use crate::summary::Summary;
 use std::path::Path;
 use std::sync::Arc;
-use tidegate_block::{Backend, QueueLimits, RequestQueue};
+use tidegate_block::{Backend, Elevator, QueueLimits, RequestQueue};
 use tidegate_f2fs::{F2fs, F2fsOptions, FsStats, VolumeInfo};
 use tidegate_rt::{Timespec, clock};
 use tidegate_vfs::{Bdi, FileSystem, MemoryLimits, MountOptions, Vfs};
@@ -19,6 +19,8 @@ pub struct OpenOptions {
     pub backend: Backend,
     /// Go around the host's page cache when writing.
     pub direct: bool,
+    /// What decides the order of I/O; shares are set on [`Volume::queue`].
+    pub elevator: Elevator,
     /// Memory the volume may use.
     pub memory: MemoryLimits,
     /// Every change gets this time instead of the clock's, and nothing else depends on chance either.
@@ -35,6 +37,7 @@ impl Default for OpenOptions {
             read_only: false,
             backend: Backend::Auto,
             direct: true,
+            elevator: Elevator::None,
             memory: MemoryLimits::default(),
             fixed_time: None,
             noatime: true,
@@ -174,5 +177,5 @@ pub fn open_queue(path: &Path, options: &OpenOptions) -> Result<RequestQueue> {
     };
     let device =
         tidegate_block::file::open(path, how).map_err(|e| Error::open(&show(path_bytes(path)), e))?;
-    Ok(RequestQueue::new(device, QueueLimits::default()))
+    Ok(RequestQueue::with_elevator(device, QueueLimits::default(), options.elevator))
 }

@@ -1,0 +1,66 @@
+//! What decides the order of requests.
+
+use std::time::Duration;
+use tidegate_rt::Nanos;
+
+/// How a request queue orders requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Elevator {
+    /// Requests go to the device as they come.
+    #[default]
+    None,
+    /// Priority classes, and weighted fair queueing by I/O group and level within a class.
+    Wfq(WfqOptions),
+}
+
+/// Options of [`Elevator::Wfq`].
+#[derive(Clone, Copy, Debug)]
+pub struct WfqOptions {
+    /// Requests at the device at a time, at least 1. The smaller, the more the elevator decides and the
+    /// less the device.
+    pub depth: usize,
+    /// One request at the device at a time, and idling for every synchronous queue: the shares hold
+    /// whatever submitters do, and throughput pays.
+    pub strict_guarantees: bool,
+    /// How long the device is kept idle for the next request of the synchronous queue in service. Without
+    /// `strict_guarantees` only where the busy groups' weights differ and the queue's requests have been
+    /// coming that soon. Zero: never.
+    pub slice_idle: Duration,
+    /// How long the other classes must have had nothing to do before the idle class is served.
+    pub idle_class_delay: Duration,
+    /// How long the idle class waits at most for one request to be served.
+    pub idle_class_expire: Duration,
+}
+
+impl Default for WfqOptions {
+    fn default() -> Self {
+        WfqOptions {
+            depth: 4,
+            strict_guarantees: false,
+            slice_idle: Duration::from_millis(8),
+            idle_class_delay: Duration::from_millis(2),
+            idle_class_expire: Duration::from_millis(250),
+        }
+    }
+}
+
+/// What an elevator did for one class of one group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ElevatorStats {
+    /// The I/O group.
+    pub group: u32,
+    /// Priority class: 1 real-time, 2 best-effort, 3 idle.
+    pub class: u8,
+    /// The group's weight now.
+    pub weight: u32,
+    /// Requests sent to the device.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Time they waited in the elevator, together.
+    pub wait_total: Nanos,
+    /// The longest of these waits.
+    pub wait_max: Nanos,
+    /// Times the device was kept idle for the next request.
+    pub idled: u64,
+}

@@ -1,0 +1,321 @@
+//! The elevator `wfq`: holds requests back and sends them in the order that [`sched`] decides.
+//!
+//! Whoever submits or completes a request sends what is due (`pump`); no lock is held then. A thread
+//! that completes requests inside a device's `submit` leaves the rest to the pump that it is under, so
+//! a device that completes inline costs no stack. One service thread watches deadlines and does what
+//! others had better not: what may block a completing thread, and the rest of a long queue.
+
+mod flow;
+mod sched;
+
+use crate::bio::{BioFlags, Op};
+use crate::queue::InFlight;
+use crate::{Device, ElevatorStats, QueueLimits, Request, WfqOptions};
+use flow::{Entry, Job, Key, Ticket};
+use sched::{NEVER, Next, Sched};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tidegate_rt::{Condvar, LockClass, Mutex, MutexGuard, Nanos, clock, thread};
+
+static CLASS: LockClass = LockClass::new("wfq->lock", 960);
+/// Requests a thread sends before it leaves the rest to the service thread: with a device that works in
+/// its submitter, one submitter would do everybody's I/O.
+const QUOTA: usize = 16;
+
+/// What a group has in the queue and at the device, and who waits for room.
+#[derive(Default)]
+struct Group {
+    requests: usize,
+    bytes: u64,
+    room: Arc<Condvar>,
+}
+
+struct State {
+    sched: Sched,
+    groups: BTreeMap<u32, Group>,
+    /// Threads that send at the moment.
+    pumps: Vec<u32>,
+    /// Due, and left to the service thread.
+    deferred: VecDeque<(Key, Request)>,
+    /// When to look again.
+    deadline: Nanos,
+    /// Until when the service thread sleeps.
+    armed: Nanos,
+    /// The service thread is asked to send.
+    kick: bool,
+    stop: bool,
+    /// There is a service thread.
+    served: bool,
+}
+
+struct Shared {
+    device: Arc<dyn Device>,
+    limits: QueueLimits,
+    inflight: Arc<InFlight>,
+    state: Mutex<State>,
+    service: Condvar,
+}
+
+type Guard<'a> = MutexGuard<'a, State>;
+
+/// On whose thread requests are sent.
+#[derive(Clone, Copy)]
+enum By<'a> {
+    Submitter,
+    /// A submitter whose own request is this.
+    Waiter(&'a Arc<Ticket>),
+    Completion,
+    Service,
+}
+
+/// The elevator of one queue.
+pub(crate) struct Wfq {
+    shared: Arc<Shared>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+/// A request's place at the device; the next one goes when it is dropped.
+pub(crate) struct Slot<'a> {
+    shared: &'a Arc<Shared>,
+    key: Key,
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.shared.complete(self.key, None);
+    }
+}
+
+impl Wfq {
+    /// Without a service thread (the system refuses one) nothing that needs a deadline is done: the device
+    /// is never kept idle.
+    pub fn new(
+        device: Arc<dyn Device>,
+        limits: QueueLimits,
+        mut options: WfqOptions,
+        inflight: Arc<InFlight>,
+    ) -> Self {
+        let state = State {
+            sched: Sched::new(options),
+            groups: BTreeMap::new(),
+            pumps: Vec::new(),
+            deferred: VecDeque::new(),
+            deadline: NEVER,
+            armed: NEVER,
+            kick: false,
+            stop: false,
+            served: true,
+        };
+        let (state, service) = (Mutex::new(&CLASS, state), Condvar::new());
+        let shared = Arc::new(Shared { device, limits, inflight, state, service });
+        let s = shared.clone();
+        let thread = thread::spawn("tg-wfq", move || s.serve()).ok();
+        if thread.is_none() {
+            (options.slice_idle, options.idle_class_delay) = (Duration::ZERO, Duration::ZERO);
+            let mut st = shared.state.lock();
+            (st.sched, st.served) = (Sched::new(options), false);
+        }
+        Wfq { shared, thread }
+    }
+
+    /// Queues `rq`, waiting while its group's queue is full, and sends what is due; whether it went into a
+    /// request that was pending. A wait is counted in `congested` when it begins.
+    pub fn submit(&self, rq: Request, congested: &AtomicU64) -> bool {
+        let s = &self.shared;
+        let (key, bytes, sync) = (Key::of(rq.ctx()), rq.bytes, is_sync(&rq));
+        let (mut rq, mut waited) = (rq, false);
+        s.inflight.enter();
+        let mut st = s.state.lock();
+        loop {
+            let g = st.groups.entry(key.group).or_default();
+            let (requests, room) = (g.requests, g.room.clone());
+            if requests == 0 || g.bytes + bytes <= s.limits.max_inflight_bytes {
+                match st.sched.merge(key, rq, &s.limits) {
+                    Ok(()) => {
+                        st.groups.entry(key.group).or_default().bytes += bytes;
+                        drop(st);
+                        s.inflight.leave();
+                        return true;
+                    }
+                    Err(r) => rq = r,
+                }
+                if requests == 0 || requests < s.limits.nr_requests {
+                    break;
+                }
+            }
+            if !std::mem::replace(&mut waited, true) {
+                congested.fetch_add(1, Relaxed);
+            }
+            room.wait(&mut st);
+        }
+        let g = st.groups.entry(key.group).or_default();
+        g.requests += 1;
+        g.bytes += bytes;
+        st.sched.insert(key, Entry::send(rq, sync, clock::now()));
+        drop(s.pump(st, By::Submitter));
+        false
+    }
+
+    /// Waits until it is the turn of `rq`, which the caller then does itself. Takes no room in its group's
+    /// queue: the waiting thread is the bound.
+    pub fn enter(&self, rq: &Request) -> Slot<'_> {
+        let s = &self.shared;
+        let (key, ticket) = (Key::of(rq.ctx()), Arc::new(Ticket::default()));
+        let mut st = s.state.lock();
+        st.sched.insert(key, Entry::grant(ticket.clone(), rq, clock::now()));
+        drop(s.pump(st, By::Waiter(&ticket)));
+        ticket.wait();
+        Slot { shared: s, key }
+    }
+
+    pub fn set_group_weight(&self, group: u32, weight: u32) {
+        let mut st = self.shared.state.lock();
+        st.sched.set_weight(group, weight);
+        drop(self.shared.pump(st, By::Submitter));
+    }
+
+    pub fn stats(&self) -> Vec<ElevatorStats> {
+        self.shared.state.lock().sched.stats()
+    }
+
+    /// Sends what is pending without waiting for more.
+    pub fn close(&self) {
+        let mut st = self.shared.state.lock();
+        st.sched.close();
+        drop(self.shared.pump(st, By::Submitter));
+    }
+}
+
+impl Drop for Wfq {
+    fn drop(&mut self) {
+        self.shared.state.lock().stop = true;
+        self.shared.service.notify_one();
+        if let Some(t) = self.thread.take() {
+            t.join();
+        }
+    }
+}
+
+/// Whether somebody waits for `rq`.
+fn is_sync(rq: &Request) -> bool {
+    rq.flags.contains(BioFlags::SYNC) || (rq.op == Op::Read && !rq.flags.contains(BioFlags::RAHEAD))
+}
+
+/// Whether a device may take the time of the thread that submits `rq`, though it works asynchronously.
+fn may_block(rq: &Request) -> bool {
+    !matches!(rq.op, Op::Read | Op::Write) || rq.flags.intersects(BioFlags::PREFLUSH | BioFlags::FUA)
+}
+
+impl Shared {
+    /// Sends what is due, unless this thread does so already further up its stack.
+    fn pump<'a>(self: &'a Arc<Self>, mut st: Guard<'a>, by: By) -> Guard<'a> {
+        let me = thread::id();
+        if st.pumps.contains(&me) {
+            return st;
+        }
+        st.pumps.push(me);
+        let mut sent = 0;
+        while let Some((key, job)) = self.next(&mut st, by) {
+            match job {
+                Job::Grant(ticket) => {
+                    ticket.grant();
+                    if matches!(by, By::Waiter(own) if Arc::ptr_eq(own, &ticket)) {
+                        if st.served && st.sched.could_send() {
+                            self.kick(&mut st);
+                        }
+                        if st.served {
+                            break;
+                        }
+                    }
+                }
+                Job::Send(rq) if matches!(by, By::Completion) && st.served && may_block(&rq) => {
+                    st.deferred.push_back((key, rq));
+                    self.kick(&mut st);
+                }
+                Job::Send(rq) => {
+                    drop(st);
+                    self.send(key, rq);
+                    st = self.state.lock();
+                    sent += 1;
+                }
+            }
+            if sent >= QUOTA && st.served && !matches!(by, By::Service) {
+                self.kick(&mut st);
+                break;
+            }
+        }
+        st.pumps.retain(|t| *t != me);
+        st
+    }
+
+    /// What to send now; with nothing, sees to it that somebody looks again in time.
+    fn next(&self, st: &mut State, by: By) -> Option<(Key, Job)> {
+        if matches!(by, By::Service)
+            && let Some((key, rq)) = st.deferred.pop_front()
+        {
+            return Some((key, Job::Send(rq)));
+        }
+        match st.sched.next(clock::now()) {
+            Next::Job(key, job) => Some((key, job)),
+            Next::Wait(until) => {
+                st.deadline = until;
+                if until < st.armed {
+                    self.service.notify_one();
+                }
+                None
+            }
+        }
+    }
+
+    fn kick(&self, st: &mut State) {
+        st.kick = true;
+        self.service.notify_one();
+    }
+
+    fn send(self: &Arc<Self>, key: Key, mut rq: Request) {
+        let (shared, inflight, bytes) = (self.clone(), self.inflight.clone(), rq.bytes);
+        rq.after_end(move || {
+            shared.complete(key, Some(bytes));
+            // Before the queue may go: the last reference to a device must not fall in its own thread.
+            drop(shared);
+            inflight.leave();
+        });
+        self.device.submit(rq);
+    }
+
+    /// Books a request out and sends what is due. `bytes` is what it took in its group's queue.
+    fn complete(self: &Arc<Self>, key: Key, bytes: Option<u64>) {
+        let mut st = self.state.lock();
+        st.sched.complete(key, clock::now());
+        if let (Some(bytes), Some(g)) = (bytes, st.groups.get_mut(&key.group)) {
+            g.requests -= 1;
+            g.bytes -= bytes;
+            g.room.notify_all();
+        }
+        drop(self.pump(st, By::Completion));
+    }
+
+    /// The service thread.
+    fn serve(self: &Arc<Self>) {
+        let mut st = self.state.lock();
+        while !st.stop {
+            let now = clock::now();
+            if std::mem::take(&mut st.kick) || st.deadline <= now {
+                st.deadline = NEVER;
+                st = self.pump(st, By::Service);
+                continue;
+            }
+            st.armed = st.deadline;
+            match st.deadline {
+                NEVER => self.service.wait(&mut st),
+                t => {
+                    self.service.wait_for(&mut st, t.since(now).duration());
+                }
+            }
+            // Awake: it looks at the deadline before it sleeps again.
+            st.armed = Nanos(0);
+        }
+    }
+}

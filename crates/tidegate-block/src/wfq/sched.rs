@@ -1,0 +1,249 @@
+//! Which request is next, and when the device is better kept idle. Knows no device, lock or clock.
+
+use super::flow::{Class, DEFAULT_WEIGHT, Entry, IDLE, Job, Key, Level, Node};
+use crate::{ElevatorStats, QueueLimits, Request, WfqOptions};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tidegate_rt::Nanos;
+
+/// A deadline that does not come: something else happens first.
+pub(super) const NEVER: Nanos = Nanos(u64::MAX);
+
+/// What to do now.
+pub(super) enum Next {
+    /// This. It counts as at the device until [`Sched::complete`].
+    Job(Key, Job),
+    /// Nothing before this time, unless requests come or end.
+    Wait(Nanos),
+}
+
+/// Everything that waits, and what decides among it.
+pub(super) struct Sched {
+    options: WfqOptions,
+    classes: [Class; 3],
+    weights: BTreeMap<u32, u32>,
+    inflight: usize,
+    /// Synchronous queues that were served and have nothing pending now: with strict guarantees all, else
+    /// only the one served last.
+    thinking: Vec<Key>,
+    /// Since when the idle class has waited for one of its requests to be served.
+    idle_since: Nanos,
+    /// When a request of another class ended last.
+    busy_end: Nanos,
+    /// Nothing more will come.
+    closing: bool,
+}
+
+fn after(t: Nanos, d: Duration) -> Nanos {
+    Nanos(t.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
+}
+
+impl Sched {
+    pub fn new(mut options: WfqOptions) -> Self {
+        options.depth = if options.strict_guarantees { 1 } else { options.depth.max(1) };
+        Sched {
+            options,
+            classes: Default::default(),
+            weights: BTreeMap::new(),
+            inflight: 0,
+            thinking: Vec::new(),
+            idle_since: Nanos(0),
+            busy_end: Nanos(0),
+            closing: false,
+        }
+    }
+
+    /// Waits for nothing from now on: what is pending goes as soon as the device has room.
+    pub fn close(&mut self) {
+        self.closing = true;
+    }
+
+    pub fn set_weight(&mut self, group: u32, weight: u32) {
+        let weight = weight.clamp(1, 1000);
+        self.weights.insert(group, weight);
+        for n in self.classes.iter_mut().filter_map(|c| c.nodes.get_mut(&group)) {
+            n.weight = weight;
+        }
+    }
+
+    /// Whether a request waits that the device has room for.
+    pub fn could_send(&self) -> bool {
+        self.inflight < self.options.depth && self.classes.iter().any(|c| c.pending > 0)
+    }
+
+    /// Merges `rq` into a pending request of its queue that it continues; else gives it back.
+    pub fn merge(&mut self, key: Key, mut rq: Request, limits: &QueueLimits) -> Result<(), Request> {
+        let Some(n) = self.classes[key.class].nodes.get_mut(&key.group) else { return Err(rq) };
+        for e in n.levels[key.level].queue.iter_mut().rev() {
+            match e.append(rq, limits.max_bytes, limits.max_segments) {
+                Ok(()) => return Ok(()),
+                Err(r) => rq = r,
+            }
+        }
+        Err(rq)
+    }
+
+    pub fn insert(&mut self, key: Key, e: Entry) {
+        let weight = self.weights.get(&key.group).copied().unwrap_or(DEFAULT_WEIGHT);
+        let now = e.since;
+        if key.class == IDLE && self.classes[IDLE].pending == 0 {
+            self.idle_since = now;
+        }
+        self.thinking.retain(|k| *k != key);
+        let most = after(Nanos(0), self.options.slice_idle).0.saturating_mul(2);
+        let l = &mut self.classes[key.class].node(key, weight).levels[key.level];
+        if l.queue.is_empty() && l.inflight == 0 && l.last_end != Nanos(0) {
+            let took = now.since(l.last_end).0.min(most);
+            l.think = Nanos((l.think.0.saturating_mul(7).saturating_add(took)) / 8);
+        }
+        l.idled = false;
+        self.classes[key.class].push(key, e, weight);
+    }
+
+    /// Books out a request that [`Sched::next`] gave.
+    pub fn complete(&mut self, key: Key, now: Nanos) {
+        self.inflight -= 1;
+        let c = &mut self.classes[key.class];
+        c.inflight -= 1;
+        if let Some(n) = c.nodes.get_mut(&key.group) {
+            n.inflight -= 1;
+            n.levels[key.level].inflight -= 1;
+            n.levels[key.level].last_end = now;
+        }
+        if key.class != IDLE {
+            self.busy_end = now;
+        }
+    }
+
+    /// What to do at `now`.
+    pub fn next(&mut self, now: Nanos) -> Next {
+        if self.inflight >= self.options.depth {
+            return Next::Wait(NEVER);
+        }
+        let (expire, turn) = self.idle_class_due();
+        let starved = expire <= now;
+        let first = |i: usize| {
+            let (n, level) = self.classes[i].first()?;
+            Some(Key { class: i, group: n.group, level })
+        };
+        let best = match starved {
+            true => first(IDLE),
+            false => first(0).or_else(|| first(1)).or_else(|| first(IDLE).filter(|_| turn <= now)),
+        };
+        let Some(best) = best else { return Next::Wait(turn) };
+        if !starved && let Some(until) = self.hold(best, now) {
+            return Next::Wait(until.min(expire));
+        }
+        self.take(best, now)
+    }
+
+    fn take(&mut self, key: Key, now: Nanos) -> Next {
+        let Some(e) = self.classes[key.class].pop(key, now) else { return Next::Wait(NEVER) };
+        self.inflight += 1;
+        if key.class == IDLE {
+            self.idle_since = now;
+        }
+        if !self.options.strict_guarantees {
+            self.thinking.clear();
+        }
+        let more = self.place(key).is_some_and(|(_, l)| !l.queue.is_empty());
+        if e.sync && !more && key.class != IDLE {
+            self.thinking.push(key);
+        }
+        Next::Job(key, e.job)
+    }
+
+    /// When the idle class has waited too long, and when it may go if no other class has anything.
+    fn idle_class_due(&self) -> (Nanos, Nanos) {
+        if self.classes[IDLE].pending == 0 {
+            return (NEVER, NEVER);
+        }
+        let expire = after(self.idle_since, self.options.idle_class_expire);
+        let others_busy = self.classes[..IDLE].iter().any(|c| c.pending + c.inflight > 0);
+        match (others_busy, self.closing) {
+            (true, _) => (expire, expire),
+            (false, true) => (expire, Nanos(0)),
+            (false, false) => (expire, expire.min(after(self.busy_end, self.options.idle_class_delay))),
+        }
+    }
+
+    /// Until when `best` has to wait for another queue to send its next request, if it has to: for a
+    /// synchronous one that would go before `best` if it had a request, and ended its last just now.
+    fn hold(&mut self, best: Key, now: Nanos) -> Option<Nanos> {
+        let slice = self.options.slice_idle;
+        if self.closing || slice.is_zero() {
+            return None;
+        }
+        let mut thinking = std::mem::take(&mut self.thinking);
+        thinking.retain(|k| {
+            self.place(*k).is_some_and(|(_, l)| l.inflight > 0 || after(l.last_end, slice) > now)
+        });
+        let mut hold = None;
+        for &key in &thinking {
+            if !self.worth_waiting_for(key) || !self.goes_before(key, best) {
+                continue;
+            }
+            let n = self.classes[key.class].nodes.get_mut(&key.group);
+            let Some((l, stats)) = n.map(|n| (&mut n.levels[key.level], &mut n.stats)) else { continue };
+            let mut until = NEVER;
+            if l.inflight == 0 {
+                until = after(l.last_end, slice);
+                stats.idled += !std::mem::replace(&mut l.idled, true) as u64;
+            }
+            hold = hold.max(Some(until));
+        }
+        self.thinking = thinking;
+        hold
+    }
+
+    fn worth_waiting_for(&self, key: Key) -> bool {
+        let soon = |l: &Level| l.think <= after(Nanos(0), self.options.slice_idle);
+        self.options.strict_guarantees
+            || (self.place(key).is_some_and(|(_, l)| soon(l)) && self.weights_differ(key))
+    }
+
+    fn place(&self, key: Key) -> Option<(&Node, &Level)> {
+        let n = self.classes[key.class].nodes.get(&key.group)?;
+        Some((n, &n.levels[key.level]))
+    }
+
+    /// Whether a request that came for the empty queue `key` now would be served before `best`.
+    fn goes_before(&self, key: Key, best: Key) -> bool {
+        let (Some((node, level)), Some((best_node, best_level))) = (self.place(key), self.place(best)) else {
+            return false;
+        };
+        if key.class != best.class {
+            key.class < best.class
+        } else if key.group != best.group {
+            let start =
+                if node.pending == 0 { node.start.max(self.classes[key.class].vtime) } else { node.start };
+            start < best_node.start
+        } else {
+            level.start.max(node.vtime) < best_level.start
+        }
+    }
+
+    /// Whether the groups that do I/O, that of `key` among them, differ in weight.
+    fn weights_differ(&self, key: Key) -> bool {
+        let mut busy = self
+            .classes
+            .iter()
+            .flat_map(|c| c.nodes.values())
+            .filter(|n| n.pending + n.inflight > 0 || n.group == key.group)
+            .map(|n| n.weight);
+        let first = busy.next();
+        busy.any(|w| Some(w) != first)
+    }
+
+    /// What was done for each group and class, in order of group.
+    pub fn stats(&self) -> Vec<ElevatorStats> {
+        let nodes = self.classes.iter().flat_map(|c| c.nodes.values());
+        let mut all: Vec<_> = nodes.map(|n| ElevatorStats { weight: n.weight, ..n.stats }).collect();
+        all.sort_by_key(|s| (s.group, s.class));
+        all
+    }
+}
+
+#[cfg(test)]
+#[path = "sched_tests.rs"]
+mod tests;

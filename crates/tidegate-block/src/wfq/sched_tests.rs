@@ -1,0 +1,208 @@
+//! The scheduler in a time of its own: nothing here depends on the machine.
+
+use super::*;
+use crate::{Bio, BioFlags, IoContext, PageBuf, Sector, Segment};
+use std::sync::Arc;
+
+const MS: u64 = 1_000_000;
+
+fn key(class: u8, group: u32, level: u8) -> Key {
+    Key::of(IoContext { group, class, level })
+}
+
+fn write(at: u64, pages: usize) -> Request {
+    let segment = Segment::pages(Arc::new(PageBuf::zeroed(pages)), 0, pages);
+    Request::new(Bio::write(Sector(at), vec![segment], BioFlags::empty()))
+}
+
+/// Queues `n` requests of `pages` pages that do not continue each other.
+fn fill(s: &mut Sched, k: Key, n: usize, pages: usize, now: u64) {
+    (0..n).for_each(|i| s.insert(k, Entry::send(write(i as u64 * 10_000, pages), false, Nanos(now))));
+}
+
+fn sync(s: &mut Sched, k: Key, now: u64) {
+    s.insert(k, Entry::send(write(0, 1), true, Nanos(now)));
+}
+
+fn next(s: &mut Sched, now: u64) -> Result<Key, u64> {
+    match s.next(Nanos(now)) {
+        Next::Job(k, _) => Ok(k),
+        Next::Wait(t) => Err(t.0),
+    }
+}
+
+/// Sends and ends `n` requests at one time, and returns whose they were.
+fn serve(s: &mut Sched, n: usize, now: u64) -> Vec<Key> {
+    let one = |_| {
+        let k = next(s, now).expect("something to send");
+        s.complete(k, Nanos(now));
+        k
+    };
+    (0..n).map(one).collect()
+}
+
+fn sched(strict_guarantees: bool) -> Sched {
+    Sched::new(WfqOptions { strict_guarantees, ..Default::default() })
+}
+
+#[test]
+fn groups_share_by_weight_and_levels_within_a_group() {
+    let mut s = sched(false);
+    s.set_weight(2, 20);
+    fill(&mut s, key(2, 1, 0), 400, 1, 1);
+    fill(&mut s, key(2, 1, 6), 400, 1, 1);
+    fill(&mut s, key(2, 2, 4), 400, 8, 1);
+    let served = serve(&mut s, 500, 2);
+    let bytes = |g, l| {
+        let n = served.iter().filter(|k| k.group == g && k.level == l).count();
+        (n * if g == 2 { 8 } else { 1 }) as f64
+    };
+    let shares = (bytes(1, 0) + bytes(1, 6)) / bytes(2, 4);
+    assert!((4.5..5.5).contains(&shares), "{shares}");
+    let levels = bytes(1, 0) / bytes(1, 6);
+    assert!((3.9..4.1).contains(&levels), "8 - 0 to 8 - 6: {levels}");
+}
+
+#[test]
+fn a_group_that_was_silent_has_no_credit() {
+    let mut s = sched(false);
+    fill(&mut s, key(2, 1, 4), 300, 1, 1);
+    serve(&mut s, 200, 2);
+    fill(&mut s, key(2, 2, 4), 100, 1, 3);
+    let late = serve(&mut s, 40, 4).iter().filter(|k| k.group == 2).count();
+    assert!((19..=21).contains(&late), "{late} of 40");
+}
+
+#[test]
+fn classes_go_strictly_and_the_idle_class_last() {
+    let mut s = sched(false);
+    fill(&mut s, key(3, 1, 0), 3, 1, 10 * MS);
+    fill(&mut s, key(2, 1, 7), 3, 1, 10 * MS);
+    fill(&mut s, key(1, 1, 7), 3, 1, 10 * MS);
+    let order: Vec<_> = serve(&mut s, 6, 11 * MS).iter().map(|k| k.class).collect();
+    assert_eq!(order, [0, 0, 0, 1, 1, 1]);
+    assert_eq!(next(&mut s, 11 * MS), Err(13 * MS), "others have only just ended");
+    assert_eq!(next(&mut s, 13 * MS), Ok(key(3, 1, 0)));
+}
+
+#[test]
+fn the_idle_class_gets_one_request_each_time_it_has_waited_too_long() {
+    let mut s = sched(false);
+    fill(&mut s, key(3, 1, 0), 3, 1, 0);
+    fill(&mut s, key(1, 2, 0), 100, 1, 0);
+    let mut served = Vec::new();
+    for t in 0..60 {
+        served.extend(serve(&mut s, 1, t * 10 * MS));
+    }
+    let at: Vec<_> = (0..60).filter(|i| served[*i].class == 2).collect();
+    assert_eq!(at, [25, 50], "each 250 ms");
+}
+
+#[test]
+fn strict_guarantees_keep_the_device_for_a_sync_queue() {
+    let mut s = sched(true);
+    s.set_weight(2, 20);
+    let (a, b) = (key(2, 1, 4), key(2, 2, 4));
+    fill(&mut s, b, 100, 1, 0);
+    let (mut now, mut between) = (1, Vec::new());
+    for _ in 0..50 {
+        sync(&mut s, a, now);
+        let mut floods = 0;
+        while next(&mut s, now).expect("a request is pending") != a {
+            s.complete(b, Nanos(now));
+            floods += 1;
+        }
+        s.complete(a, Nanos(now + MS));
+        between.push(floods);
+        // It thinks for 3 ms; the flood goes meanwhile only where it is its turn.
+        now += 2 * MS;
+        while let Ok(k) = next(&mut s, now) {
+            assert_eq!(k, b);
+            s.complete(b, Nanos(now));
+            *between.last_mut().unwrap() += 1;
+        }
+        now += 2 * MS;
+    }
+    let floods: usize = between.iter().sum();
+    assert!((9..=12).contains(&floods), "50 requests of weight 100 beside {floods} of weight 20");
+    assert!(between[1..].iter().all(|n| *n <= 1), "{between:?}");
+    assert!(s.stats()[0].idled >= 38);
+}
+
+#[test]
+fn keeping_the_device_ends_with_slice_idle() {
+    let mut s = sched(true);
+    let (a, b) = (key(2, 1, 4), key(2, 2, 4));
+    fill(&mut s, b, 10, 16, 0);
+    sync(&mut s, a, 0);
+    assert_eq!(serve(&mut s, 2, MS), [a, b]);
+    sync(&mut s, a, MS);
+    assert_eq!(serve(&mut s, 1, 2 * MS), [a]);
+    assert_eq!(next(&mut s, 3 * MS), Err(10 * MS));
+    assert_eq!(next(&mut s, 4 * MS), Err(10 * MS));
+    assert_eq!(s.stats()[0].idled, 1, "one wait, however often it is looked at");
+    assert_eq!(next(&mut s, 10 * MS), Ok(b));
+    s.complete(b, Nanos(11 * MS));
+    s.close();
+    assert!(next(&mut s, 11 * MS).is_ok());
+}
+
+#[test]
+fn without_strict_guarantees_only_different_weights_are_worth_it() {
+    for (weight, held) in [(100, false), (20, true)] {
+        let mut s = sched(false);
+        s.set_weight(2, weight);
+        let (a, b) = (key(2, 1, 4), key(2, 2, 4));
+        fill(&mut s, b, 50, 16, 0);
+        sync(&mut s, a, 0);
+        assert_eq!(serve(&mut s, 2, MS), [a, b]);
+        sync(&mut s, a, MS);
+        assert_eq!(next(&mut s, MS), Ok(a));
+        // At the device, with room for more.
+        assert_eq!(next(&mut s, MS) == Err(NEVER.0), held);
+        if held {
+            s.complete(a, Nanos(2 * MS));
+            assert_eq!(next(&mut s, 3 * MS), Err(10 * MS));
+        }
+    }
+}
+
+#[test]
+fn a_queue_that_thinks_for_long_is_not_waited_for() {
+    let mut s = sched(false);
+    s.set_weight(2, 20);
+    let (a, b) = (key(2, 1, 4), key(2, 2, 4));
+    let mut now = 1;
+    for _ in 0..20 {
+        sync(&mut s, a, now);
+        serve(&mut s, 1, now);
+        now += 100 * MS;
+    }
+    fill(&mut s, b, 50, 64, now);
+    assert_eq!(serve(&mut s, 1, now), [b]);
+    sync(&mut s, a, now);
+    assert_eq!(serve(&mut s, 2, now), [a, b]);
+}
+
+#[test]
+fn adjacent_requests_of_one_queue_merge_and_ordered_ones_do_not() {
+    let mut s = sched(false);
+    let (k, limits) = (Key::of(IoContext::default()), QueueLimits::default());
+    s.insert(k, Entry::send(write(0, 1), false, Nanos(1)));
+    s.insert(k, Entry::send(write(800, 1), false, Nanos(1)));
+    assert!(s.merge(k, write(8, 2), &limits).is_ok());
+    assert!(s.merge(k, write(24, 1), &limits).is_ok());
+    assert!(s.merge(k, write(40, 1), &limits).is_err(), "a gap");
+    assert!(s.merge(key(2, 0, 5), write(32, 1), &limits).is_err(), "another queue");
+    for flag in [BioFlags::FUA, BioFlags::PREFLUSH] {
+        let ordered = |at| {
+            let segment = Segment::pages(Arc::new(PageBuf::zeroed(1)), 0, 1);
+            Request::new(Bio::write(Sector(at), vec![segment], flag))
+        };
+        assert!(s.merge(k, ordered(32), &limits).is_err());
+        s.insert(k, Entry::send(ordered(1600), false, Nanos(1)));
+        assert!(s.merge(k, ordered(1608), &limits).is_err());
+    }
+    let Next::Job(_, Job::Send(rq)) = s.next(Nanos(2)) else { panic!("nothing to send") };
+    assert_eq!((rq.bytes, rq.bios.len()), (4 * 4096, 3));
+}
