@@ -15,8 +15,9 @@ use tidegate_rt::{LockClass, Mutex, clock, thread};
 
 static FAILURES: LockClass = LockClass::new("crash_failures", 985);
 
-/// Bytes of the volumes.
+/// Bytes of the volumes: for small runs, and for those with large files.
 const VOLUME: u64 = 40 << 20;
+const LARGE_VOLUME: u64 = 52 << 20;
 
 /// How much is explored.
 #[derive(Clone, Debug)]
@@ -111,7 +112,7 @@ pub struct Report {
 struct Shared {
     limits: Limits,
     settings: Settings,
-    bases: [Base; 2],
+    bases: [Base; 3],
     next: AtomicU64,
     start: u64,
     progress: Arc<Progress>,
@@ -163,8 +164,10 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// The rest.
     pub manner: Manner,
-    /// With every feature, or none.
-    pub features: bool,
+    /// Which of the volumes it begins with.
+    base: usize,
+    /// Its files are large; fewer states are made of it.
+    pub bulk: bool,
     rng: Rng,
 }
 
@@ -175,13 +178,17 @@ impl Plan {
         let mut rng = root.fork(1);
         let switches = Switches::any(&mut root.fork(3));
         let manner = Manner { pressure: rng.one_in(6), unmount: rng.one_in(3), switches };
-        let features = !rng.one_in(4);
+        let bulk = rng.one_in(10);
+        let base = if bulk { 2 } else { rng.one_in(4) as usize };
         let count = *rng.pick(&[8, 20, 30, 40, 60]);
-        Plan { steps: generate(&mut rng, count), manner, features, rng: root.fork(2) }
+        Plan { steps: generate(&mut rng, count, bulk), manner, base, bulk, rng: root.fork(2) }
     }
 
     /// The states of the recorded run.
-    pub fn states(&self, run: &Recording, amount: Amount) -> Vec<State> {
+    pub fn states(&self, run: &Recording, mut amount: Amount) -> Vec<State> {
+        if self.bulk {
+            (amount.prefixes, amount.subsets) = (amount.prefixes / 3, amount.subsets / 3);
+        }
         states(&run.tape, &mut self.rng.clone(), amount, 0, run.end)
     }
 }
@@ -191,7 +198,7 @@ impl Shared {
         Ok(Shared {
             limits: limits.clone(),
             settings: settings.clone(),
-            bases: [Base::new(VOLUME, true)?, Base::new(VOLUME, false)?],
+            bases: [Base::new(VOLUME, true)?, Base::new(VOLUME, false)?, Base::new(LARGE_VOLUME, true)?],
             next: AtomicU64::new(limits.seed),
             start: clock::now().0,
             progress: progress.clone(),
@@ -230,7 +237,7 @@ impl Shared {
     fn run(&self, seed: u64, only: Option<usize>, keep: &[u32]) {
         let mut plan = Plan::new(seed);
         plan.steps.retain(|s| keep.is_empty() || keep.contains(&s.serial));
-        let base = &self.bases[plan.features as usize ^ 1];
+        let base = &self.bases[plan.base];
         let p = &self.progress;
         let run = match record(base, &plan.steps, plan.manner, &self.settings) {
             Ok(run) => run,
@@ -276,7 +283,7 @@ impl Shared {
         let after = self.progress.states.load(Relaxed);
         let fault = first.0.clone();
         let cut = first.1.as_ref().map(|(run, s)| s.describe(&run.tape));
-        let base = &self.bases[plan.features as usize ^ 1];
+        let base = &self.bases[plan.base];
         let seconds = self.limits.shrink;
         let short = (seconds > 0)
             .then(|| shrink(base, &plan.steps, plan.manner, depth, first, &self.settings, seconds));

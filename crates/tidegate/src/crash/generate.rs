@@ -4,13 +4,17 @@ use super::model::Model;
 use super::ops::{CrashOp, PATHS, Place, SLOTS, Step, Target};
 use super::rng::Rng;
 
-/// The run of a seed: `count` operations.
-pub fn generate(rng: &mut Rng, count: usize) -> Vec<Step> {
+/// `count` operations. In `bulk`, many are large, so that segments fill, empty and are used again.
+pub fn generate(rng: &mut Rng, count: usize, bulk: bool) -> Vec<Step> {
     let mut model = Model::default();
     let mut steps: Vec<Step> = Vec::new();
     while steps.len() < count {
         // Most ideas cannot be done to a small tree; some always can.
-        let op = std::iter::repeat_with(|| idea(rng, &model)).find(|op| model.can(op));
+        let op = std::iter::repeat_with(|| match bulk && !rng.one_in(3) {
+            true => large(rng),
+            false => idea(rng, &model),
+        });
+        let op = op.take(10_000).find(|op| model.can(op));
         let Some(op) = op else { break };
         let step = Step { serial: steps.len() as u32 + 1, op };
         model.apply(&step);
@@ -55,6 +59,27 @@ fn idea(rng: &mut Rng, model: &Model) -> CrashOp {
         92..94 => Hold { at: new(rng), slot: rng.below(SLOTS as u64) as u8 },
         94..95 => Release { slot: rng.below(SLOTS as u64) as u8 },
         _ => Writeback { file: target(rng, model) },
+    }
+}
+
+/// Files that grow large, one for each log.
+const LARGE: [Place; 4] = [Place(4), Place(5), Place(7), Place(11)];
+
+fn large(rng: &mut Rng) -> CrashOp {
+    use CrashOp::*;
+    let at = *rng.pick(&LARGE);
+    let file = Target::At(at);
+    match rng.below(20) {
+        0..3 => Create { at },
+        3..11 => {
+            let pos = if rng.one_in(2) { 0 } else { rng.below(300) * 4096 };
+            Write { file, pos, len: (1 << 18) + rng.below(2 << 20) as u32 }
+        }
+        11..16 => Writeback { file },
+        16 => Truncate { file, size: rng.below(3) << 16 },
+        17 => Unlink { at },
+        18 => Fsync { file },
+        _ => Fdatasync { file },
     }
 }
 

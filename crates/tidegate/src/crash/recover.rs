@@ -44,9 +44,6 @@ fn recover(
     let before = Arc::new(table);
     let device = Arc::new(Overlay::new(blocks.clone(), before.to_vec()));
     let reference = settings.reference.as_ref().filter(|_| depth.reference);
-    if let Some(f) = reference {
-        f(&device).map_err(|e| Fault::new("P7", format!("before recovery: {e}")))?;
-    }
     let recorder = Arc::new(Recorder::new(device.clone()));
     let top: Arc<dyn Device> = if depth.again.is_some() { recorder.clone() } else { device.clone() };
     // The first recovery ends in a power cut with all its writes done.

@@ -20,7 +20,7 @@ pub struct Short {
 }
 
 /// States tried of each shorter run.
-const TRIES: Amount = Amount { boundaries: 60, prefixes: 120, subsets: 120 };
+const TRIES: Amount = Amount { boundaries: 40, prefixes: 80, subsets: 80 };
 
 /// Drops what is not needed for a failure, for at most `seconds`.
 pub fn shrink(
@@ -28,12 +28,23 @@ pub fn shrink(
     steps: &[Step],
     manner: Manner,
     depth: Depth,
-    first: (Fault, Option<(Recording, State)>),
+    first: Failure,
     settings: &Settings,
     seconds: u64,
 ) -> Short {
-    let mut s = Shrinker { base, manner, depth, settings, until: clock::now().0 + seconds * 1_000_000_000 };
-    let mut best = (steps.to_vec(), first.0, first.1);
+    let until = clock::now().0 + seconds * 1_000_000_000;
+    let mut tries = TRIES;
+    let mut steps = steps.to_vec();
+    if let Some((run, state)) = &first.1 {
+        // What had not begun has no part in it.
+        let begun = run.spans.iter().take_while(|s| s.0 <= state.cut).count();
+        steps.truncate(begun);
+        if state.missing(&run.tape).is_empty() {
+            tries.subsets = 0;
+        }
+    }
+    let mut s = Shrinker { base, manner, depth, settings, tries, until };
+    let mut best = (steps, first.0, first.1);
     let mut size = (best.0.len() / 2).max(1);
     loop {
         let mut at = 0;
@@ -67,10 +78,12 @@ struct Shrinker<'a> {
     manner: Manner,
     depth: Depth,
     settings: &'a Settings,
+    tries: Amount,
     until: u64,
 }
 
-type Failure = (Fault, Option<(Recording, State)>);
+/// What is broken, and by which power cut if it took one.
+pub type Failure = (Fault, Option<(Recording, State)>);
 
 impl Shrinker<'_> {
     fn late(&self) -> bool {
@@ -83,7 +96,7 @@ impl Shrinker<'_> {
             Ok(run) => run,
             Err(fault) => return (fault.promise == promise).then_some((fault, None)),
         };
-        let all = states(&run.tape, &mut Rng::new(1), TRIES, 0, run.end);
+        let all = states(&run.tape, &mut Rng::new(1), self.tries, 0, run.end);
         for state in all {
             if self.late() {
                 break;
