@@ -72,8 +72,9 @@ fn large(rng: &mut Rng) -> CrashOp {
     match rng.below(20) {
         0..3 => Create { at },
         3..11 => {
-            let pos = if rng.one_in(2) { 0 } else { rng.below(300) * 4096 };
-            Write { file, pos, len: (1 << 18) + rng.below(2 << 20) as u32 }
+            // A write up to 1 MiB changes the size at once.
+            let pos = *rng.pick(&[0, 1 << 20, 2 << 20, rng.clone().below(600) << 12]);
+            Write { file, pos, len: (1 << 18) + rng.below(3 << 18) as u32 }
         }
         11..16 => Writeback { file },
         16 => Truncate { file, size: rng.below(3) << 16 },
