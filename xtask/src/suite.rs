@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
+use crate::temp::TempDir;
 use crate::{golden, oracle, workspace};
 
 /// Runs all checks; `quick` leaves the golden volumes to the tests that ask
@@ -21,6 +22,7 @@ pub fn run(quick: bool) -> Result<()> {
     cargo("format", &["fmt", "--all", "--check"])?;
     cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
     cargo("release build", &["build", "--release", "--workspace"])?;
+    step("the README's first command", first_command)?;
     if !quick {
         let dir = golden::default_dir();
         step("golden volumes", || golden::make_all(&dir, &[], false))?;
@@ -28,6 +30,32 @@ pub fn run(quick: bool) -> Result<()> {
     cargo("tests", &["test", "--workspace"])?;
     println!("xtask test: all checks passed in {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// Runs what the README tells a newcomer to run first, word for word but for where the image goes, and
+/// has the image judged.
+fn first_command() -> Result<()> {
+    if oracle::skip_or_fail("fsck.f2fs") {
+        return Ok(());
+    }
+    let readme = std::fs::read_to_string(workspace::root().join("README.md")).context("README.md")?;
+    let block = readme.lines().skip_while(|l| !l.starts_with("```")).nth(1).unwrap_or_default();
+    let words: Vec<&str> = block.split('#').next().unwrap_or_default().split_whitespace().collect();
+    let ["cargo", args @ .., image] = &words[..] else {
+        bail!("README.md: its first command makes no image with cargo: {block}");
+    };
+    let dir = TempDir::new("readme")?;
+    let image = dir.path().join(image);
+    let status = Command::new(workspace::cargo())
+        .args(args)
+        .arg(&image)
+        .current_dir(workspace::root())
+        .status()
+        .context("running cargo")?;
+    if !status.success() {
+        bail!("{}: {status}", words.join(" "));
+    }
+    golden::fsck_f2fs(&image)
 }
 
 fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {

@@ -23,7 +23,7 @@ impl F2fs {
     /// What failed; the volume takes no more changes then.
     pub(crate) fn checkpoint(&self, umount: bool) -> Result<()> {
         self.check_writable()?;
-        let _one = self.cp_mutex.lock();
+        let one = self.cp_mutex.lock();
         let is_umount = self.ckpt.lock().cp.flags.contains(CpFlags::UMOUNT);
         if !self.is_dirty() && (!umount || is_umount) {
             // Data may have been written in place since.
@@ -44,6 +44,8 @@ impl F2fs {
         if let Err(e) = &r {
             self.stop(e);
         }
+        drop(one);
+        self.discard_freed();
         r
     }
 
@@ -62,6 +64,7 @@ impl F2fs {
         self.write_io.submit_all(&self.stats);
         // Also file data in flight: no checkpoint refers to a block that is not there yet.
         self.queue.drain();
+        self.settle_logs()?;
         let nat_bits = umount && self.nat.with(|n| n.bits.is_some());
         self.nat.flush(&self.meta, nat_bits)?;
         self.sit.flush(&self.meta)?;
@@ -73,7 +76,7 @@ impl F2fs {
         self.cursegs.checkpointed();
         self.since_cp.clear();
         self.nat.checkpointed();
-        self.sit.checkpointed()?;
+        self.gc.freed(self.sit.checkpointed()?);
         self.orphans_changed.store(false, SeqCst);
         let mut state = self.ckpt.lock();
         state.node_version = node_version(&pack.cp);

@@ -5,6 +5,8 @@
 //! the pack at each checkpoint.
 
 use crate::gate::Checkpoint;
+use crate::gc::For;
+use crate::options::AllocMode;
 use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::stats::BlockKind;
@@ -16,9 +18,6 @@ use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 static CURSEG: LockClass = LockClass::new("curseg->curseg_mutex", 500);
-
-/// Free segments that data logs leave alone.
-const NODE_RESERVE: u32 = 3;
 
 /// A log; the numbers are those of `CURSEG_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,14 +133,59 @@ impl F2fs {
         &self,
         log: Log,
         want: u32,
+        summary: impl FnMut(u32) -> RawSummary,
+    ) -> Result<Allocated> {
+        self.allocate_locked(&mut self.cursegs.lock(log), log, For::Checkpoint, want, summary)
+    }
+
+    /// Allocates up to `want` blocks from `log` in as few pieces as it has, with nobody's in between;
+    /// leaves as many free segments alone as `whom` must. `summary` says who owns the i-th.
+    ///
+    /// # Errors
+    /// `NoSpace` when not even one block could be had.
+    pub(crate) fn allocate_extents(
+        &self,
+        log: Log,
+        whom: For,
+        want: u32,
+        mut summary: impl FnMut(u32) -> RawSummary,
+    ) -> Result<Vec<Allocated>> {
+        let mut c = self.cursegs.lock(log);
+        let mut out: Vec<Allocated> = Vec::new();
+        let mut done = 0;
+        while done < want {
+            match self.allocate_locked(&mut c, log, whom, want - done, |i| summary(done + i)) {
+                Ok(a) => {
+                    done += a.blocks;
+                    match out.last_mut() {
+                        Some(last) if last.start.plus(last.blocks) == a.start => last.blocks += a.blocks,
+                        _ => out.push(a),
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::NoSpace && done > 0 => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(out)
+    }
+
+    fn allocate_locked(
+        &self,
+        c: &mut Curseg,
+        log: Log,
+        whom: For,
+        want: u32,
         mut summary: impl FnMut(u32) -> RawSummary,
     ) -> Result<Allocated> {
-        let mut c = self.cursegs.lock(log);
-        let mut room = self.room(&c)?;
+        let mut room = self.room(c)?;
         if room == 0 {
             // The segment could not be left when it became full.
-            self.next_segment(&mut c, log)?;
-            room = self.room(&c)?;
+            self.next_segment(c, log)?;
+            room = self.room(c)?;
+        }
+        // A log always has a segment to be in, as the checkpoint needs it; a fresh one may be out of bounds.
+        if c.next_blkoff == 0 && !c.ssr && self.sit.free_segments().0 < self.kept_free(whom) {
+            return Err(Error::new(ErrorKind::NoSpace, "free segments are short"));
         }
         let n = want.min(room);
         if n == 0 {
@@ -154,9 +198,9 @@ impl F2fs {
             c.sum.entries[at] = summary(i);
         }
         c.next_blkoff += n as usize;
-        if self.advance(&mut c)? == 0 {
+        if self.advance(c)? == 0 {
             // Without a segment to go to, the log stays at its last block until one is free.
-            match self.next_segment(&mut c, log) {
+            match self.next_segment(c, log) {
                 Err(e) if e.kind() == ErrorKind::NoSpace => {
                     if log == Log::WarmNode {
                         self.cursegs.chain_broken.store(true, Relaxed);
@@ -208,11 +252,12 @@ impl F2fs {
         self.room(c)
     }
 
-    /// Takes the log to another segment: a free one, or while those are short, one with holes. What the
-    /// next checkpoint needs of free segments is left to it.
+    /// Takes the log to another segment: a free one, or while those are short, one with holes.
     fn next_segment(&self, c: &mut Curseg, log: Log) -> Result<()> {
-        let short = self.sit.free_segments().0 <= self.ssr_threshold();
-        let victim = if short { self.sit.take_victim(log as usize)? } else { None };
+        let free = self.sit.free_segments().0;
+        let fills_holes = self.switches.mode() == AllocMode::Adaptive && free <= self.ssr_threshold();
+        // Rather a hole than no checkpoint, whatever the mode.
+        let victim = if fills_holes || free == 0 { self.sit.take_victim(log as usize)? } else { None };
         let left = c.segno;
         let left_sum = PageBuf::from_slice(c.sum.as_bytes());
         match victim {
@@ -224,10 +269,6 @@ impl F2fs {
                 let first = self.sit.writable_run(seg, 0)?.map_or(BLOCKS_PER_SEG as usize, |r| r.0);
                 (c.segno, c.next_blkoff, c.ssr) = (seg, first, true);
                 self.stats.ssr_segments.fetch_add(1, Relaxed);
-            }
-            // The last free segments are for nodes, without which no checkpoint can be made.
-            None if !log.is_node() && self.sit.free_segments().0 <= NODE_RESERVE => {
-                return Err(Error::new(ErrorKind::NoSpace, "no free segment"));
             }
             None => {
                 let Some(seg) = self.sit.take_free_segment(log as usize, c.segno)? else {
@@ -243,9 +284,14 @@ impl F2fs {
         Ok(())
     }
 
-    /// At this many free segments, logs begin to fill holes.
-    pub(crate) fn ssr_threshold(&self) -> u32 {
-        self.ckpt.lock().cp.raw.rsvd_segment_count.get().min(self.sb.main_segments / 10)
-            + NR_CURSEG_TYPE as u32
+    /// Moves logs on whose segment is full. For the checkpoint, which must name a next block for each.
+    pub(crate) fn settle_logs(&self) -> Result<()> {
+        for log in Log::ALL {
+            let mut c = self.cursegs.lock(log);
+            if self.room(&c)? == 0 {
+                self.next_segment(&mut c, log)?;
+            }
+        }
+        Ok(())
     }
 }

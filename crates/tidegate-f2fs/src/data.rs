@@ -56,6 +56,7 @@ impl F2fs {
         let mut at = index;
         let end = index + pages as u64;
         while at < end {
+            let moves = self.gc.moves(inode.ino);
             let m = self.map_pages(inode, at, (end - at).min(PageBuf::MAX_PAGES as u64))?;
             let n = m.pages as usize;
             let buf = if m.blk.is_data() {
@@ -73,6 +74,9 @@ impl F2fs {
             } else {
                 PageBuf::zeroed(n)
             };
+            if self.gc.moves(inode.ino) != moves {
+                continue; // cleaned away meanwhile; somebody else's bytes may be there now
+            }
             out.push(PageRun { buf: Arc::new(buf), first: 0, pages: n });
             at += m.pages;
         }

@@ -7,6 +7,7 @@ use crate::stats::FsStats;
 use std::sync::Arc;
 use tidegate_rt::Timespec;
 use tidegate_vfs::fs::Rename;
+use tidegate_vfs::icache::Inodes;
 use tidegate_vfs::{
     Bdi, DirEntry, FileSystem, Ino, Inode, InodeParts, NewInode, PageRun, Result, SeekTarget, StatFs,
     WritebackControl, XattrFlags,
@@ -129,6 +130,7 @@ impl FileSystem for F2fs {
 
     fn writepages(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
         self.check_writable()?;
+        self.make_room()?;
         if Arc::ptr_eq(inode, &self.node_inode) {
             return self.write_nodes(wbc);
         }
@@ -196,13 +198,8 @@ impl FileSystem for F2fs {
         self.evict(inode)
     }
 
-    /// Checkpoints when free segments run short and a checkpoint would free some.
     fn balance(&self, bdi: &Bdi) -> Result<()> {
-        let (free, after) = self.sit.free_segments();
-        let dirty = (bdi.dirty_bytes() >> 21) as u32 + 1;
-        if after > free && free <= self.ssr_threshold() + dirty && self.why_read_only().is_none() {
-            return self.checkpoint(false);
-        }
+        self.balance_segments(bdi)?;
         // What fsync must know of inodes is kept until the next checkpoint.
         if self.since_cp.len() > MAX_SINCE_CP && self.why_read_only().is_none() {
             return self.checkpoint(false);
@@ -210,10 +207,21 @@ impl FileSystem for F2fs {
         Ok(())
     }
 
+    fn attach(&self, inodes: Inodes) {
+        self.gc.attach(inodes);
+        self.start_gc_thread();
+    }
+
+    fn detach(&self) {
+        self.gc.stop_thread();
+    }
+
     fn unmount(&self) -> Result<()> {
         if self.why_read_only().is_some() {
             return Ok(());
         }
-        self.checkpoint(true)
+        self.checkpoint(true)?;
+        self.discard_all_freed();
+        Ok(())
     }
 }

@@ -12,13 +12,14 @@
 //! | `meta`, `nat`, `sit`, `summary` | metadata area, node table, segment table, who owns which block |
 //! | `curseg` | the six logs: allocation of runs of blocks |
 //! | `node`, `node_write`, `dnode` | node blocks, writing them out, the tree of addresses |
-//! | `data`, `data_write`, `inline`, `extent` | file data |
+//! | `data`, `data_write`, `place`, `inline`, `extent` | file data |
 //! | `write_io` | bios that grow while pages are placed one behind the other |
 //! | `inode`, `dentry`, `dir`, `namei`, `xattr` | inodes, directories, names, attributes |
 //! | `checkpoint` | making it all durable |
+//! | `gc`, `discard` | cleaning: room for logs, and telling the device what is free |
 //! | `fs_impl`, [`info`], [`stats`] | the VFS's view, and what the volume tells of itself |
 //!
-//! Lock order (ranks): `cp_global_sem` 90 → `cp_rwsem` 100 → `node_write` 110 → `i_dnode` 200 →
+//! Lock order (ranks): `gc_lock` 18 → `cp_global_sem` 90 → `cp_rwsem` 100 → `node_write` 110 → `i_dnode` 200 →
 //! `nat_tree_lock` 400 → `ino_lock` 430, `inode_lock[DIR_INODE]` 440 → `curseg_mutex` 500 →
 //! `sentry_lock` 510 → `stat_lock` 520 → `ckpt` 560 → `io_rwsem` 570.
 #![forbid(unsafe_code)]
@@ -30,12 +31,14 @@ mod data;
 mod data_write;
 mod dentry;
 mod dir;
+mod discard;
 mod dnode;
 mod extent;
 mod flush;
 mod fs_impl;
 mod fsync;
 pub mod gate;
+mod gc;
 pub mod info;
 mod inline;
 mod inode;
@@ -47,6 +50,7 @@ mod node;
 mod node_write;
 pub mod open;
 pub mod options;
+mod place;
 pub mod raw;
 mod recover;
 pub mod sbi;

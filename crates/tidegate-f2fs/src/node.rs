@@ -92,7 +92,11 @@ impl F2fs {
                 let what = format!("NAT: node {nid} at block {}, outside the main area", entry.addr);
                 return Err(Error::corrupt(what));
             }
-            let run = self.read_node_blocks(nid, entry.addr)?;
+            let run = match self.read_node_blocks(nid, entry.addr) {
+                // It moved meanwhile, and its old block may be somebody else's by now.
+                Err(_) if self.nat.lookup(&self.meta, nid)?.addr != entry.addr => continue,
+                r => r?,
+            };
             let first = PageRun { pages: 1, ..run.clone() };
             // Only if the node is there still: another thread may have read, changed and written it.
             let keep = || mapping.insert_clean(nid.0 as u64, &first);

@@ -113,6 +113,7 @@ impl F2fs {
             cp,
             orphans,
         }));
+        fs.gc.set_owner(Arc::downgrade(&fs));
         let weak = Arc::downgrade(&fs);
         fs.bdi.set_submit_pending(move || {
             if let Some(fs) = weak.upgrade() {

@@ -3,6 +3,7 @@
 use crate::curseg::Cursegs;
 use crate::flush::FlushControl;
 use crate::gate::{Checkpoint, Superblock};
+use crate::gc::Gc;
 use crate::meta::Meta;
 use crate::nat::Nat;
 use crate::options::{F2fsOptions, Recovery, Switches};
@@ -20,6 +21,7 @@ use tidegate_rt::{LockClass, Mutex, RwLock};
 use tidegate_vfs::{Bdi, Error, ErrorKind, Inode, PageRun, Result};
 
 static CP_MUTEX: LockClass = LockClass::new("sbi->cp_global_sem", 90);
+static WRITEPAGES: LockClass = LockClass::new("sbi->writepages", 95);
 static CP_RWSEM: LockClass = LockClass::new("sbi->cp_rwsem", 100);
 static NODE_WRITE: LockClass = LockClass::new("sbi->node_write", 110);
 static STAT_LOCK: LockClass = LockClass::new("sbi->stat_lock", 520);
@@ -65,6 +67,8 @@ pub struct F2fs {
     pub(crate) cp_mutex: Mutex<()>,
     /// Shared by operations that change the volume, exclusive for the moment of a checkpoint.
     pub(crate) cp_rwsem: RwLock<()>,
+    /// Keeps one file's placing and sending together, where the switch `writepages` says so.
+    pub(crate) writepages: Mutex<()>,
     /// One writer of node pages at a time.
     pub(crate) node_write: Mutex<()>,
     pub(crate) counts: Mutex<Counts>,
@@ -79,6 +83,7 @@ pub struct F2fs {
     pub(crate) overlay: OnceLock<HashMap<(u64, u64), PageRun>>,
     /// Files that opening recovered.
     pub(crate) recovered: AtomicU64,
+    pub(crate) gc: Gc,
     pub(crate) next_generation: AtomicU32,
     failed: AtomicBool,
     failure: Mutex<String>,
@@ -128,6 +133,7 @@ impl F2fs {
             queue: p.queue,
             cp_mutex: Mutex::new(&CP_MUTEX, ()),
             cp_rwsem: RwLock::new(&CP_RWSEM, ()),
+            writepages: Mutex::new(&WRITEPAGES, ()),
             node_write: Mutex::new(&NODE_WRITE, ()),
             counts: Mutex::new(&STAT_LOCK, counts),
             orphans: Mutex::new(&ORPHANS, p.orphans),
@@ -138,6 +144,7 @@ impl F2fs {
             recovery: p.options.recovery,
             overlay: OnceLock::new(),
             recovered: AtomicU64::new(0),
+            gc: Gc::new(&p.options),
             next_generation: AtomicU32::new(generation),
             failed: AtomicBool::new(false),
             failure: Mutex::new(&FAILURE, String::new()),

@@ -11,7 +11,7 @@ use crate::units::{BlockAddr, SegNo};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tidegate_block::PageBuf;
-use tidegate_rt::{LockClass, Mutex, Nanos, clock};
+use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, clock};
 use tidegate_vfs::{Error, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -77,6 +77,10 @@ pub(crate) struct SitState {
     pub(crate) prefree: u32,
     /// The segment each log works on.
     pub(crate) current: [u32; NR_CURSEG_TYPE],
+    /// Segments that no log may enter, for a moment: they are being discarded.
+    pub(crate) busy: BTreeSet<u32>,
+    /// Segments whose holes no log may fill: they are being cleaned.
+    pub(crate) cleaning: BTreeSet<u32>,
     victim_hint: u32,
     /// Segments that no log may go to, a bit each, least significant first.
     excluded: Option<Vec<u8>>,
@@ -86,13 +90,15 @@ pub(crate) struct SitState {
 
 /// See the module.
 pub(crate) struct Sit {
-    state: Mutex<SitState>,
+    pub(crate) state: Mutex<SitState>,
+    /// Segments came back from being discarded.
+    pub(crate) released: Condvar,
     meta: MetaRef,
     sit_blkaddr: u32,
     sit_blocks: u32,
     main_blkaddr: u32,
     pub(crate) main_segments: u32,
-    segs_per_sec: u32,
+    pub(crate) segs_per_sec: u32,
     /// See [`crate::options::PlantedBug::EarlyReuse`].
     #[cfg(feature = "planted-bugs")]
     pub(crate) early_reuse: bool,
@@ -121,6 +127,8 @@ impl Sit {
             free_segments: r.free_segment_count.get(),
             prefree: 0,
             current,
+            busy: BTreeSet::new(),
+            cleaning: BTreeSet::new(),
             victim_hint: 0,
             excluded: None,
             elapsed: r.elapsed_time.get(),
@@ -128,6 +136,7 @@ impl Sit {
         };
         Sit {
             state: Mutex::new(&SENTRY_LOCK, state),
+            released: Condvar::new(),
             meta: read,
             sit_blkaddr: sb.sit_blkaddr,
             sit_blocks: sb.sit_blocks,
@@ -155,7 +164,7 @@ impl Sit {
     }
 
     /// The entry of `segno`, read if need be.
-    fn entry<'a>(&self, s: &'a mut SitState, segno: u32) -> Result<&'a mut SegEntry> {
+    pub(crate) fn entry<'a>(&self, s: &'a mut SitState, segno: u32) -> Result<&'a mut SegEntry> {
         let block = segno / PER_BLOCK;
         if !s.blocks.contains_key(&block) {
             let loaded = self.load(s, block)?;
@@ -289,39 +298,49 @@ impl Sit {
     }
 
     /// Takes a wholly free segment for `log`: the next one behind `hint`, whole sections first where
-    /// sections have several segments. `None` when no segment is free for good.
+    /// sections have several segments. Waits for discards when only they are in the way. `None` when no
+    /// segment is free for good.
     pub(crate) fn take_free_segment(&self, log: usize, hint: SegNo) -> Result<Option<SegNo>> {
         let mut s = self.state.lock();
+        let mut found = self.find_free(&mut s, hint)?;
+        while found.is_none() && !s.busy.is_empty() {
+            self.released.wait(&mut s);
+            found = self.find_free(&mut s, hint)?;
+        }
+        if let Some(segno) = found {
+            s.free_segments -= 1;
+            self.enter(&mut s, log, segno)?;
+        }
+        Ok(found.map(SegNo))
+    }
+
+    fn find_free(&self, s: &mut SitState, hint: SegNo) -> Result<Option<u32>> {
         let n = self.main_segments;
         let mut fallback = None;
         if s.free_segments > 0 {
             for i in 1..=n {
                 let segno = ((hint.0 as u64 + i as u64) % n as u64) as u32;
-                if !self.is_free(&mut s, segno)? {
+                if !self.is_free(s, segno)? {
                     continue;
                 }
                 let in_section = segno / self.segs_per_sec == hint.0 / self.segs_per_sec;
-                if self.segs_per_sec == 1 || in_section || self.section_is_free(&mut s, segno)? {
+                if self.segs_per_sec == 1 || in_section || self.section_is_free(s, segno)? {
                     fallback = Some(segno);
                     break;
                 }
                 fallback = fallback.or(Some(segno));
             }
         }
-        if let Some(segno) = fallback {
-            s.free_segments -= 1;
-            self.enter(&mut s, log, segno)?;
-        }
-        Ok(fallback.map(SegNo))
+        Ok(fallback)
     }
 
     /// Free for good: nothing valid, nothing in the last checkpoint, nobody writing there.
-    fn is_free(&self, s: &mut SitState, segno: u32) -> Result<bool> {
+    pub(crate) fn is_free(&self, s: &mut SitState, segno: u32) -> Result<bool> {
         #[cfg(feature = "planted-bugs")]
         if self.early_reuse {
             return Ok(!s.current.contains(&segno) && self.entry(s, segno)?.valid == 0);
         }
-        if s.dirty.contains(&segno) || s.current.contains(&segno) || s.is_excluded(segno) {
+        if s.dirty.contains(&segno) || s.is_out_of_bounds(segno) {
             return Ok(false);
         }
         Ok(self.entry(s, segno)?.valid == 0)
@@ -358,7 +377,7 @@ impl Sit {
         let mut best: Option<(u32, u32)> = None;
         for i in 0..n.min(VICTIM_SCAN) {
             let segno = ((s.victim_hint as u64 + i as u64) % n as u64) as u32;
-            if s.current.contains(&segno) || s.is_excluded(segno) {
+            if s.is_taken(segno) {
                 continue;
             }
             let e = self.entry(&mut s, segno)?;
@@ -429,16 +448,21 @@ impl Sit {
         Ok(())
     }
 
-    /// After the checkpoint: its maps are the current ones, and emptied segments are free.
-    pub(crate) fn checkpointed(&self) -> Result<()> {
+    /// After the checkpoint: its maps are the current ones, and emptied segments are free. Which those are.
+    pub(crate) fn checkpointed(&self) -> Result<Vec<SegNo>> {
         let mut s = self.state.lock();
+        let mut freed = Vec::new();
         for segno in std::mem::take(&mut s.dirty) {
             let e = self.entry(&mut s, segno)?;
             e.ckpt_map = e.map;
+            let empty = e.valid == 0;
+            if empty && !s.current.contains(&segno) {
+                freed.push(SegNo(segno));
+            }
         }
         s.free_segments += std::mem::take(&mut s.prefree);
         s.excluded = None;
-        Ok(())
+        Ok(freed)
     }
 
     /// Runs `f` on the state, for the checkpoint pack and `info`.
@@ -448,8 +472,14 @@ impl Sit {
 }
 
 impl SitState {
-    fn is_excluded(&self, segno: u32) -> bool {
-        self.excluded.as_ref().is_some_and(|e| test_bit_le(e, segno as usize))
+    /// A log or a cleaner is in it, or no log may go there.
+    pub(crate) fn is_taken(&self, segno: u32) -> bool {
+        self.cleaning.contains(&segno) || self.is_out_of_bounds(segno)
+    }
+
+    fn is_out_of_bounds(&self, segno: u32) -> bool {
+        let excluded = self.excluded.as_ref().is_some_and(|e| test_bit_le(e, segno as usize));
+        self.current.contains(&segno) || self.busy.contains(&segno) || excluded
     }
 
     fn mtime(&self) -> u64 {

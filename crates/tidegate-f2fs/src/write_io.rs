@@ -19,6 +19,9 @@ use tidegate_vfs::{ErrorKind, Inode};
 static IO_LOCK: LockClass = LockClass::new("io->io_rwsem", 570);
 static FSYNC_NODES: LockClass = LockClass::new("sbi->fsync_node_lock", 575);
 
+/// Pages from which on an extent goes out in bios of its own.
+const OWN_BIO: usize = 32;
+
 /// Pages whose write-back ends with their bio.
 pub(crate) struct Pages {
     pub inode: Arc<Inode>,
@@ -37,6 +40,12 @@ struct Growing {
     flags: BioFlags,
     /// Its number in the chain of warm nodes.
     seq: u64,
+}
+
+impl Growing {
+    fn is_of_another(&self, inode: &Arc<Inode>) -> bool {
+        self.pages.last().is_some_and(|p| !Arc::ptr_eq(&p.inode, inode))
+    }
 }
 
 /// Bios of the warm-node log, numbered in the order of their blocks.
@@ -68,6 +77,49 @@ impl WriteIo {
         WriteIo { queue, logs, done: Arc::new(done) }
     }
 
+    /// Adds an extent of pages: a long one of a file goes out in bios of its own, so that nobody's pages
+    /// come between (`whole`); others grow with their log's bio.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn add_extent(
+        &self,
+        stats: &Counters,
+        log: Log,
+        blk: BlockAddr,
+        segments: Vec<Segment>,
+        pages: Pages,
+        flags: BioFlags,
+        whole: bool,
+    ) {
+        let limits = self.queue.limits();
+        if !whole || pages.pages < OWN_BIO || segments.len() > pages.pages {
+            return self.add(stats, log, blk, segments, Some(pages), flags);
+        }
+        let most = (limits.max_bytes / 4096) as usize;
+        let mut rest = segments.into_iter().peekable();
+        let mut done = 0;
+        while done < pages.pages {
+            let mut g = Growing { start: blk.plus(done as u32), flags, ..Growing::default() };
+            while let Some(s) = rest.peek() {
+                let n = (s.len / 4096) as usize;
+                let full = g.segments.len() == limits.max_segments || g.blocks as usize + n > most;
+                if full && g.blocks > 0 {
+                    break;
+                }
+                g.blocks += n as u32;
+                g.segments.extend(rest.next());
+            }
+            let n = g.blocks as usize;
+            g.pages.push(Pages {
+                inode: pages.inode.clone(),
+                index: pages.index + done as u64,
+                pages: n,
+                moved: pages.moved,
+            });
+            done += n;
+            self.send(stats, log, g);
+        }
+    }
+
     /// Adds blocks that were placed at `blk`; `pages` are whose they are, if anybody's. Waits while the
     /// queue is congested, holding no lock.
     pub(crate) fn add(
@@ -86,6 +138,9 @@ impl WriteIo {
             && g.segments.len() + segments.len() <= limits.max_segments
             && ((g.blocks + n) as u64) * 4096 <= limits.max_bytes;
         let full = if g.blocks > 0 && !fits { Some(std::mem::take(&mut *g)) } else { None };
+        if let (Some(f), Some(p)) = (&full, &pages) {
+            stats.sent_early(f.start.plus(f.blocks) != blk && f.is_of_another(&p.inode));
+        }
         if g.blocks == 0 {
             g.start = blk;
             if log == Log::WarmNode {

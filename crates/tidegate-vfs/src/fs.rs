@@ -2,6 +2,7 @@
 
 use crate::bdi::Bdi;
 use crate::error::Result;
+use crate::icache::Inodes;
 use crate::inode::Inode;
 use crate::mapping::chunk::PageRun;
 use crate::types::*;
@@ -73,6 +74,15 @@ pub trait FileSystem: Send + Sync {
 
     /// Largest file in bytes.
     fn max_file_size(&self) -> u64;
+
+    /// Called once, when the volume is mounted: from now on inodes are in memory once each, and found
+    /// through `inodes`. A file system with threads of its own starts them here.
+    fn attach(&self, inodes: Inodes) {
+        let _ = inodes;
+    }
+
+    /// Ends what [`FileSystem::attach`] began, before the inodes go. May be called again.
+    fn detach(&self) {}
 
     /// Reads an inode from the volume. No lock held.
     fn read_inode(&self, ino: Ino) -> Result<InodeParts>;

@@ -1,13 +1,13 @@
 //! Inodes in memory, by number.
 
 use crate::bdi::Bdi;
-use crate::error::Result;
-use crate::fs::InodeParts;
+use crate::error::{ErrorKind, Result};
+use crate::fs::{FileSystem, InodeParts};
 use crate::inode::Inode;
 use crate::types::Ino;
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 use tidegate_rt::{LockClass, Mutex};
 
 static HASH_LOCK: LockClass = LockClass::new("inode_hash_lock", 630);
@@ -16,6 +16,8 @@ static HASH_LOCK: LockClass = LockClass::new("inode_hash_lock", 630);
 struct Table {
     map: HashMap<Ino, Arc<Inode>>,
     clock: VecDeque<Ino>,
+    /// Counts inodes that went: what was read of one before it went may be outdated.
+    removals: u64,
 }
 
 /// Every inode that is in use, and as many clean ones as the limit allows.
@@ -37,28 +39,34 @@ impl InodeCache {
     }
 
     /// The inode, read by `read` if it is not in memory. Two threads may read; one result is kept.
-    pub(crate) fn get_or_read(
-        &self,
-        ino: Ino,
-        read: impl FnOnce() -> Result<InodeParts>,
-    ) -> Result<Arc<Inode>> {
-        match self.get(ino) {
-            Some(i) => Ok(i),
-            None => Ok(self.insert(read()?)),
+    pub(crate) fn get_or_read(&self, ino: Ino, read: impl Fn() -> Result<InodeParts>) -> Result<Arc<Inode>> {
+        loop {
+            if let Some(i) = self.get(ino) {
+                return Ok(i);
+            }
+            let removals = self.table.lock().removals;
+            let parts = read()?;
+            let mut t = self.table.lock();
+            if t.map.contains_key(&ino) || t.removals == removals {
+                return Ok(self.insert_locked(&mut t, parts));
+            }
         }
     }
 
     /// Adds an inode unless one with its number is there.
     pub(crate) fn insert(&self, parts: InodeParts) -> Arc<Inode> {
+        self.insert_locked(&mut self.table.lock(), parts)
+    }
+
+    fn insert_locked(&self, t: &mut Table, parts: InodeParts) -> Arc<Inode> {
         let ino = parts.ino;
-        let mut t = self.table.lock();
         if let Some(i) = t.map.get(&ino) {
             return i.clone();
         }
         let inode = Arc::new(Inode::new(parts, self.bdi.clone(), 1));
         t.map.insert(ino, inode.clone());
         t.clock.push_back(ino);
-        self.evict(&mut t);
+        self.evict(t);
         inode
     }
 
@@ -72,6 +80,7 @@ impl InodeCache {
             // One reference is the table's: nobody else has it, and under this lock nobody gets it.
             if Arc::strong_count(i) == 1 && i.is_clean() && !i.referenced.swap(false, Relaxed) {
                 t.map.remove(&ino);
+                t.removals += 1;
             } else {
                 t.clock.push_back(ino);
             }
@@ -79,7 +88,9 @@ impl InodeCache {
     }
 
     pub(crate) fn remove(&self, ino: Ino) {
-        self.table.lock().map.remove(&ino);
+        let mut t = self.table.lock();
+        t.map.remove(&ino);
+        t.removals += 1;
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Inode>> {
@@ -89,6 +100,27 @@ impl InodeCache {
     pub(crate) fn clear(&self) {
         let mut t = self.table.lock();
         t.map.clear();
+        t.removals += 1;
         t.clock.clear();
+    }
+}
+
+/// The inodes in memory, for a file system that has to find one by its number. Holding this keeps
+/// neither them nor the mount alive.
+#[derive(Clone)]
+pub struct Inodes(Weak<InodeCache>);
+
+impl Inodes {
+    pub(crate) fn of(cache: &Arc<InodeCache>) -> Inodes {
+        Inodes(Arc::downgrade(cache))
+    }
+
+    /// The one inode in memory with number `ino`, read if need be. Takes `inode_hash_lock`.
+    ///
+    /// # Errors
+    /// Those of reading it; `Stale` when it is free or the mount is gone.
+    pub fn get(&self, fs: &dyn FileSystem, ino: Ino) -> Result<Arc<Inode>> {
+        let cache = self.0.upgrade().ok_or(ErrorKind::Stale)?;
+        cache.get_or_read(ino, || fs.read_inode(ino))
     }
 }

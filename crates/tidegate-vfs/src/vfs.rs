@@ -5,7 +5,7 @@ use crate::dcache::DentryCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::flusher::Flusher;
 use crate::fs::{FileSystem, WritebackControl};
-use crate::icache::InodeCache;
+use crate::icache::{InodeCache, Inodes};
 use crate::inode::Inode;
 use crate::types::{Ino, StatFs};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct MountOptions {
 pub struct Vfs {
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) bdi: Arc<Bdi>,
-    pub(crate) icache: InodeCache,
+    pub(crate) icache: Arc<InodeCache>,
     pub(crate) dcache: DentryCache,
     pub(crate) options: MountOptions,
     /// Held while the volume goes away; the flusher inside goes with it.
@@ -54,8 +54,10 @@ impl Vfs {
                     .map_err(|e| Error::new(ErrorKind::OutOfMemory, format!("flusher thread: {e}")))?,
             ),
         };
+        let icache = Arc::new(InodeCache::new(bdi.clone()));
+        fs.attach(Inodes::of(&icache));
         Ok(Arc::new(Vfs {
-            icache: InodeCache::new(bdi.clone()),
+            icache,
             dcache: DentryCache::new(),
             fs,
             bdi,
@@ -145,6 +147,7 @@ impl Vfs {
         if self.unmounted.swap(true, SeqCst) {
             return Ok(());
         }
+        self.fs.detach();
         let synced = slot.as_ref().map_or(Ok(()), |f| self.sync_with(f));
         *slot = None;
         drop(slot);
@@ -181,7 +184,8 @@ impl Vfs {
 
 impl Drop for Vfs {
     fn drop(&mut self) {
-        // Who does not unmount wants no more than what was synced; only the thread must go.
+        // Who does not unmount wants no more than what was synced; only the threads must go.
+        self.fs.detach();
         *self.flusher.lock() = None;
         self.bdi.forget();
     }

@@ -1,12 +1,16 @@
+#[path = "../../tests/common/faulty.rs"]
+mod faulty;
+
 use super::oracle::*;
 use super::*;
 use crate::raw::{BLOCK_SIZE, CP_CHKSUM_OFFSET, F2FS_MAGIC, Features, SUM_JOURNAL_SIZE, SUPER_OFFSET};
+use faulty::Faulty;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use tidegate_block::{Device, Errno, MemoryDevice, Op, Request};
+use tidegate_block::{Device, MemoryDevice, Op};
 
 const ALL: Features = SUPPORTED_FEATURES;
 const NONE: Features = Features::empty();
@@ -221,34 +225,6 @@ fn the_same_options_make_the_same_bytes() {
     assert!(a.uuid != b.uuid && a.checkpoint_version != b.checkpoint_version && a.layout == b.layout);
 }
 
-/// A device that fails from the `left`-th change on.
-struct Failing {
-    inner: Arc<MemoryDevice>,
-    left: AtomicUsize,
-}
-
-impl Device for Failing {
-    fn name(&self) -> &str {
-        "failing"
-    }
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-    fn backend(&self) -> &'static str {
-        "memory"
-    }
-    fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
-        let left = || self.left.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
-        if rq.op != Op::Read && left().is_err() {
-            return Err(Errno::IO);
-        }
-        self.inner.execute(rq)
-    }
-}
-
 #[test]
 fn an_attempt_cut_short_leaves_no_volume() {
     let whole = Arc::new(MemoryDevice::new(48 * MIB));
@@ -257,8 +233,10 @@ fn an_attempt_cut_short_leaves_no_volume() {
     for changes in 1.. {
         let inner = Arc::new(MemoryDevice::new(48 * MIB));
         mkfs(&queue(inner.clone()), &MkfsOptions { uuid: None, ..options(NONE) }).unwrap();
-        let failing = Arc::new(Failing { inner: inner.clone(), left: changes.into() });
-        let made = mkfs(&queue(failing), &options(ALL));
+        let seen = AtomicUsize::new(0);
+        let failing =
+            Faulty::new(inner.clone(), move |op| op != Op::Read && seen.fetch_add(1, SeqCst) >= changes);
+        let made = mkfs(&queue(failing.clone()), &options(ALL));
         let now = bytes_of(&inner);
         let valid = |at: usize| now[at * BLOCK_SIZE + SUPER_OFFSET..][..4] == F2FS_MAGIC.to_le_bytes();
         // After the first change the old first superblock is gone, but not yet the second.
@@ -266,7 +244,7 @@ fn an_attempt_cut_short_leaves_no_volume() {
         assert!(!valid(0) || complete, "half a volume after {changes} changes");
         assert!(changes == 1 || !valid(1) || complete, "half a volume after {changes} changes");
         if made.is_ok() {
-            assert!(changes > 10 && now == whole);
+            assert!(changes > 10 && failing.failed() == 0 && now == whole);
             return;
         }
     }

@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use tidegate_block::{Device, MemoryDevice, QueueLimits, RequestQueue};
+use tidegate_f2fs::mkfs::{self, MkfsError, MkfsOptions, layout};
+use tidegate_f2fs::raw::Features;
 use tidegate_f2fs::{F2fs, F2fsOptions};
 use tidegate_rt::Timespec;
 use tidegate_vfs::{Bdi, FileSystem, MemoryLimits, MountOptions, Result, Vfs};
@@ -97,6 +99,21 @@ pub fn template(mib: u64, features: &'static str) -> Image {
             Image::load(&path)
         })
         .clone()
+}
+
+/// A fresh volume of our own making: the smallest there is.
+pub fn smallest(features: Features) -> Arc<MemoryDevice> {
+    let options = MkfsOptions {
+        uuid: Some([7; 16]),
+        features,
+        time: Timespec { secs: 1_600_000_000, nanos: 1 },
+        ..Default::default()
+    };
+    let Err(MkfsError::TooSmall { need, .. }) = layout(0, &options) else { panic!("a size is needed") };
+    let device = Arc::new(MemoryDevice::new(need));
+    let queue = RequestQueue::new(device.clone(), QueueLimits::default());
+    mkfs::mkfs(&queue, &options).unwrap();
+    device
 }
 
 /// Opens and mounts what a device holds.

@@ -1,6 +1,6 @@
 //! What the tests share.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use tidegate_block::{QueueLimits, RequestQueue, file};
@@ -25,20 +25,23 @@ pub fn mount_with(path: &Path, limits: MemoryLimits) -> Arc<Vfs> {
 
 /// Panics unless stock fsck calls the image clean.
 pub fn fsck(path: &Path) {
-    let out = Command::new("fsck.f2fs").arg("--dry-run").arg(path).output().unwrap();
-    let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success() && !text.contains("[Fail]") && !text.contains("ASSERT"), "{text}");
+    xtask::golden::fsck_f2fs(path).unwrap();
 }
 
 /// An image of `size` bytes made by stock mkfs with `features`.
-pub fn make_image(dir: &Path, size: u64, features: &str) -> std::path::PathBuf {
+#[allow(dead_code)] // not every test file needs each of these
+pub fn make_image(dir: &Path, size: u64, features: &str) -> PathBuf {
+    match features {
+        "" => make_image_with(dir, size, &[]),
+        _ => make_image_with(dir, size, &["-O", features]),
+    }
+}
+
+/// An image of `size` bytes made by stock mkfs with `args`.
+pub fn make_image_with(dir: &Path, size: u64, args: &[&str]) -> PathBuf {
     let path = dir.join("a.img");
     std::fs::File::create(&path).unwrap().set_len(size).unwrap();
     let mut c = Command::new("mkfs.f2fs");
-    c.arg("-q");
-    if !features.is_empty() {
-        c.args(["-O", features]);
-    }
-    assert!(c.arg(&path).status().unwrap().success());
+    assert!(c.arg("-q").args(args).arg(&path).status().unwrap().success());
     path
 }

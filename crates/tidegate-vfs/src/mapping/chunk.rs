@@ -1,7 +1,7 @@
 //! 64 pages of a mapping: their buffers and, one bit for each page, their tags.
 
 use std::sync::Arc;
-use tidegate_block::{PAGE_SIZE, PageBuf};
+use tidegate_block::{PAGE_SIZE, PageBuf, Segment};
 
 /// Pages in a chunk: as many as a tag has bits.
 pub const CHUNK_PAGES: u64 = 64;
@@ -141,6 +141,22 @@ impl Chunk {
         let out = f(&mut copy);
         self.replace(slot, PageRun { buf: Arc::new(copy), first: 0, pages: n });
         Some((n, out))
+    }
+
+    /// Puts `n` cached pages from `slot` under write-back; their bytes.
+    pub fn begin_writeback(&mut self, slot: usize, n: usize) -> Vec<Segment> {
+        let m = mask(slot, n);
+        self.dirty &= !m;
+        self.towrite &= !m;
+        self.writeback |= m;
+        let mut segments = Vec::new();
+        let mut at = slot;
+        while at < slot + n {
+            let Some(run) = self.get(at, slot + n - at) else { break };
+            at += run.pages;
+            segments.push(Segment::pages(run.buf, run.first, run.pages));
+        }
+        segments
     }
 
     /// Whether nothing is cached.

@@ -369,6 +369,32 @@ impl AddressSpace {
         })
     }
 
+    /// Takes cached pages from `index` on, at most `max` within one chunk, to be written whether dirty or
+    /// not: they are under write-back then. `None` when the first is not cached or under write-back.
+    pub fn take_cached(&self, index: u64, max: usize) -> Option<DirtyRun> {
+        let (chunk, slot) = split(index);
+        self.with_chunk(chunk, |c| {
+            let free = c.present() & !c.writeback;
+            let n = ((free >> slot).trailing_ones() as usize).min(max);
+            if n == 0 {
+                return None;
+            }
+            let segments = c.begin_writeback(slot, n);
+            Some(DirtyRun { index, pages: n, segments })
+        })
+    }
+
+    /// Ends the write-back of pages that were not written after all: they are dirty. Nobody is told of a
+    /// failure.
+    pub fn redirty(&self, index: u64, pages: usize) {
+        self.each_range(index, pages as u64, |c, m| {
+            c.writeback &= !m;
+            c.dirty |= m & c.present();
+        });
+        self.idle.wake_all();
+        self.bdi.writeback_ended();
+    }
+
     /// Ends the write-back of `pages` pages from `index` and wakes who waits. A failed write leaves the
     /// pages dirty and is remembered for fsync.
     pub fn end_writeback(&self, index: u64, pages: usize, failed: Option<ErrorKind>) {
@@ -541,18 +567,7 @@ fn take_from(
     if n == 0 {
         return Err(slot);
     }
-    let m = mask(slot, n);
-    c.dirty &= !m;
-    c.towrite &= !m;
-    c.writeback |= m;
-    let mut segments = Vec::new();
-    let mut at = slot;
-    while at < slot + n {
-        let Some(run) = c.get(at, slot + n - at) else { break };
-        at += run.pages;
-        segments.push(Segment::pages(run.buf, run.first, run.pages));
-    }
-    Ok(Some((slot, n, segments)))
+    Ok(Some((slot, n, c.begin_writeback(slot, n))))
 }
 
 /// Writes `from` into a chunk at `offset` bytes past page `slot`.

@@ -56,12 +56,10 @@ pub fn tight() -> MemoryLimits {
 }
 
 impl Rig {
-    /// A fresh volume of `mib` MiB and the model of what it holds.
-    pub fn new(mib: u64, features: &'static str, limits: MemoryLimits) -> Result<Rig, String> {
-        let device = volume::template(mib, features).device();
+    /// A fresh volume, which keeps times of creation or does not, and the model of what it holds.
+    pub fn new(device: Arc<MemoryDevice>, crtime: bool, limits: MemoryLimits) -> Result<Rig, String> {
         let vfs = volume::mount_rw(device.clone(), limits, time_of(0)).map_err(text("mount"))?;
         let model = Model::new(time_of(0), vfs.fs().max_file_size());
-        let crtime = features.contains("inode_crtime");
         let mut rig = Rig {
             device,
             vfs,

@@ -306,6 +306,28 @@ fn volume_op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Operations that use space up, and now and then give some back.
+fn filling_op() -> impl Strategy<Value = Op> {
+    let file = any::<u8>();
+    let rw = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
+    let pos = || prop_oneof![0u64..20_000, 0u64..(4 << 20), position()];
+    let len = prop_oneof![3 => 1usize..20_000, 6 => 0usize..400_000, 1 => (1usize << 20)..(5 << 20)];
+    prop_oneof![
+        8 => place().prop_map(move |at| Op::Open { who: Who::Root, at, flags: rw, mode: 0o644 }),
+        14 => (file, pos(), len, any::<u8>())
+            .prop_map(|(file, pos, len, seed)| Op::Write { file, pos, len, seed }),
+        2 => (file, pos(), 0u64..3_000_000).prop_map(|(file, pos, len)| {
+            Op::Fallocate { file, flags: FallocateFlags::empty(), pos, len }
+        }),
+        2 => (any::<u8>(), 1u16..300, any::<bool>())
+            .prop_map(|(at, count, long)| Op::Many { at, count, long }),
+        1 => any::<u8>().prop_map(|node| Op::ManyXattrs { node }),
+        2 => (file, pos()).prop_map(|(file, size)| Op::Truncate { file, size }),
+        2 => place().prop_map(|at| Op::Unlink { who: Who::Root, at }),
+        2 => (file, any::<bool>()).prop_map(|(file, data)| Op::Fsync { file, data }),
+    ]
+}
+
 /// A row of operations; shown one to a line.
 #[derive(Clone)]
 pub struct History(pub Vec<Op>);
@@ -314,6 +336,13 @@ impl std::fmt::Debug for History {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.iter().enumerate().try_for_each(|(i, op)| write!(f, "\n  {i}: {op:?}"))
     }
+}
+
+/// A row of operations that fill a small volume and go on in it.
+pub fn filling(len: std::ops::Range<usize>) -> impl Strategy<Value = History> {
+    let op =
+        prop_oneof![24 => filling_op(), 4 => name_op(), 6 => file_op(), 3 => attr_op(), 1 => volume_op()];
+    proptest::collection::vec(op, len).prop_map(History)
 }
 
 /// A row of operations on one volume.

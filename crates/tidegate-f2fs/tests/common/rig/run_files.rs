@@ -135,13 +135,48 @@ impl Rig {
             false => self.model.can_reach(verdict, at.checked_add(data.len() as u64)),
         };
         let free = self.free_blocks();
+        let failed = self.no_space;
         let answer = self.handles[h].file.write_at(pos, data);
         if let Some(went) = self.judge(verdict, cost(data.len() as u64), free, answer)? {
             if went != at {
                 return Err(format!("written at {went}, should be at {at}"));
             }
             self.model.write(id, &cred, at, data);
+        } else if self.no_space > failed {
+            self.adopt_prefix(h, at, data)?;
         }
+        Ok(())
+    }
+
+    /// Reads an open file whatever it was opened for, and leaves no trace.
+    fn peek(&self, h: usize, pos: u64, len: usize) -> Result<Vec<u8>, String> {
+        let inode = self.handles[h].file.inode();
+        let file = self.vfs.open(&Cred::ROOT, inode, OpenFlags::READ | OpenFlags::NOATIME);
+        let mut is = vec![0; len];
+        let got = file.map_err(text("open"))?.read_at(pos, &mut is).map_err(text("read"))?;
+        is.truncate(got);
+        Ok(is)
+    }
+
+    /// After a write that ended for want of space, the file holds none of it or its first part, and all
+    /// else as before.
+    fn adopt_prefix(&mut self, h: usize, at: u64, data: &[u8]) -> Outcome {
+        let id = self.handles[h].id;
+        let is = self.peek(h, at, data.len())?;
+        let taken = is.iter().zip(data).take_while(|(i, d)| i == d).count();
+        let old = self.model.get(id).size;
+        let size = self.handles[h].file.size();
+        if size != old && (size < old || size != at + taken as u64) {
+            return Err(format!("a failed write of {taken} bytes at {at} left {size} bytes of {old}"));
+        }
+        let was = self.model.read(id, at, data.len());
+        bytes(at + taken as u64, &is[taken..], was.get(taken..).unwrap_or_default())
+            .map_err(|e| format!("behind the {taken} bytes a failed write took: {e}"))?;
+        let n = self.model.get_mut(id);
+        n.data.write(at, &data[..taken]);
+        n.size = size;
+        n.loose_mode |= 0o6000;
+        (n.mtime, n.ctime) = (None, None);
         Ok(())
     }
 
@@ -207,11 +242,7 @@ impl Rig {
         let id = self.handles[h].id;
         let end = (pos + len).min(self.model.get(id).size);
         let was = self.model.read(id, pos, end.saturating_sub(pos) as usize);
-        if !self.handles[h].flags.contains(OpenFlags::READ) {
-            return Err("cannot tell what a failed allocation left".into());
-        }
-        let mut is = vec![0; was.len()];
-        self.handles[h].file.read_at(pos, &mut is).map_err(text("read"))?;
+        let is = self.peek(h, pos, was.len())?;
         if is.iter().zip(&was).any(|(i, w)| i != w && *i != 0) {
             return Err("a failed allocation left what was never there".into());
         }

@@ -1,0 +1,278 @@
+//! Cleaning: moving what is valid out of mostly stale segments, so that logs find free ones.
+//!
+//! Space is promised when it is booked; where it is has to be made when logs run short. That is done by
+//! who needs it, with no lock held ([`F2fs::make_room`]), or by a thread while the volume is idle. Data
+//! goes through the page cache to the cold log; nodes are only marked dirty, since the checkpoint that
+//! has to follow writes them elsewhere. A cleaned segment is free after that checkpoint.
+//!
+//! Free segments are kept in steps, so that each step can finish what the one before began: ordinary
+//! data stops first, then cleaning; what a checkpoint must write (nodes, directories) may take the last.
+
+mod data;
+mod node;
+mod thread;
+mod victim;
+
+use crate::options::F2fsOptions;
+use crate::raw::*;
+use crate::sbi::F2fs;
+use crate::units::SegNo;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{OnceLock, Weak};
+use thread::Thread;
+use tidegate_rt::{Condvar, LockClass, Mutex, trace};
+use tidegate_vfs::icache::Inodes;
+use tidegate_vfs::{Bdi, Error, ErrorKind, Ino, Result};
+use victim::{Policy, Victims};
+use zerocopy::FromBytes;
+
+static GC_LOCK: LockClass = LockClass::new("sbi->gc_lock", 18);
+static GC_THREAD: LockClass = LockClass::new("gc_th->state", 610);
+static DISCARDS: LockClass = LockClass::new("dcc->cmd_lock", 525);
+
+/// Free segments that cleaning leaves alone beyond what a checkpoint needs: its own last victim makes
+/// that many nodes dirty.
+const KEPT_BY_CLEANING: u32 = 2;
+/// The same for ordinary data: one victim can still be cleaned.
+const KEPT_BY_DATA: u32 = 4;
+/// Segments made free beyond what is needed, so that not every writer cleans.
+const AHEAD: u32 = 2;
+/// Checkpoints made for one caller.
+const ROUNDS: u32 = 64;
+/// Calls after which segments that could not be cleaned are tried again.
+const RETRY_SKIPPED: u32 = 64;
+const MOVE_SLOTS: usize = 64;
+
+/// For whom blocks are allocated: how many free segments must be left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum For {
+    /// What the next checkpoint must write: may take the last.
+    Checkpoint,
+    /// Blocks that cleaning moves.
+    Cleaning,
+    /// File data.
+    Data,
+}
+
+/// See the module.
+pub(crate) struct Gc {
+    inodes: OnceLock<Inodes>,
+    owner: OnceLock<Weak<F2fs>>,
+    /// One cleaner at a time.
+    lock: Mutex<Victims>,
+    /// Counts moves of inodes whose number falls into the slot: a read that overlaps one is repeated.
+    moves: [AtomicU32; MOVE_SLOTS],
+    /// Dirty pages of directories when they were last counted.
+    dir_pages: AtomicU64,
+    thread: Mutex<Thread>,
+    wake: Condvar,
+    /// Segments freed by checkpoints, to be discarded.
+    pub(crate) to_discard: Mutex<BTreeSet<u32>>,
+    pub(crate) discard_refused: AtomicBool,
+    pub(crate) deterministic: bool,
+}
+
+/// Segments held for cleaning; given back when dropped.
+struct Held<'a> {
+    fs: &'a F2fs,
+    sections: Vec<Range<u32>>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.sections.iter().for_each(|s| self.fs.sit.release(s));
+    }
+}
+
+impl Gc {
+    pub(crate) fn new(o: &F2fsOptions) -> Gc {
+        Gc {
+            inodes: OnceLock::new(),
+            owner: OnceLock::new(),
+            lock: Mutex::new(&GC_LOCK, Victims::default()),
+            moves: std::array::from_fn(|_| AtomicU32::new(0)),
+            dir_pages: AtomicU64::new(0),
+            thread: Mutex::new(&GC_THREAD, Thread::default()),
+            wake: Condvar::new(),
+            to_discard: Mutex::new(&DISCARDS, BTreeSet::new()),
+            discard_refused: AtomicBool::new(false),
+            deterministic: o.deterministic,
+        }
+    }
+
+    pub(crate) fn set_owner(&self, fs: Weak<F2fs>) {
+        let _ = self.owner.set(fs);
+    }
+
+    pub(crate) fn attach(&self, inodes: Inodes) {
+        let _ = self.inodes.set(inodes);
+    }
+
+    /// How often pages of `ino` may have been moved.
+    pub(crate) fn moves(&self, ino: Ino) -> u32 {
+        self.moves[ino.0 as usize % MOVE_SLOTS].load(SeqCst)
+    }
+
+    pub(crate) fn moving(&self, ino: Ino) {
+        self.moves[ino.0 as usize % MOVE_SLOTS].fetch_add(1, SeqCst);
+    }
+}
+
+impl F2fs {
+    /// Segments that a checkpoint made now would take for nodes and directories.
+    fn checkpoint_need(&self) -> u32 {
+        let blocks = self.node_inode.mapping.nr_dirty() + 2 * self.gc.dir_pages.load(Relaxed);
+        blocks.div_ceil(BLOCKS_PER_SEG as u64) as u32 + 1
+    }
+
+    /// Free segments that must be left when `whom` goes to a fresh one.
+    pub(crate) fn kept_free(&self, whom: For) -> u32 {
+        match whom {
+            For::Checkpoint => 0,
+            For::Cleaning => self.checkpoint_need() + KEPT_BY_CLEANING,
+            For::Data => self.checkpoint_need() + KEPT_BY_DATA,
+        }
+    }
+
+    /// At this many free segments, logs begin to fill holes.
+    pub(crate) fn ssr_threshold(&self) -> u32 {
+        let reserved = self.ckpt.lock().cp.raw.rsvd_segment_count.get();
+        self.checkpoint_need() + reserved.min(self.sb.main_segments / 10) + NR_CURSEG_TYPE as u32
+    }
+
+    /// At this many free segments, who is about to need some cleans first.
+    fn gc_threshold(&self) -> u32 {
+        let reserved = self.ckpt.lock().cp.raw.rsvd_segment_count.get();
+        self.kept_free(For::Data) + reserved.min(self.sb.main_segments / 20).max(2)
+    }
+
+    fn count_dir_pages(&self) {
+        let pages = self.dirty_dirs.lock().values().map(|d| d.mapping.nr_dirty()).sum();
+        self.gc.dir_pages.store(pages, Relaxed);
+    }
+
+    /// Whether free segments are short. Takes `inode_lock[DIR_INODE]`.
+    fn is_short(&self, ahead: u32) -> bool {
+        let (free, _) = self.sit.free_segments();
+        let dirty = 2 * (self.bdi.dirty_bytes() / BLOCK_SIZE as u64) / BLOCKS_PER_SEG as u64;
+        if free as u64 > dirty + (self.sb.main_segments / 20 + KEPT_BY_DATA + ahead + 8) as u64 {
+            return false; // whatever is dirty
+        }
+        self.count_dir_pages();
+        free <= self.gc_threshold() + ahead
+    }
+
+    /// Between operations: keeps enough segments free for what is dirty. No lock held.
+    pub(crate) fn balance_segments(&self, _: &Bdi) -> Result<()> {
+        let (free, after) = self.sit.free_segments();
+        // A checkpoint now and then is cheaper than filling holes.
+        if after - free > self.sb.main_segments / 50 + 1
+            && free <= self.ssr_threshold()
+            && self.why_read_only().is_none()
+        {
+            self.checkpoint(false)?;
+        }
+        self.make_room()
+    }
+
+    /// Cleans and checkpoints until free segments are not short, or nothing is left to clean. No lock
+    /// held by the caller; takes `gc_lock`, and inodes' `i_rwsem` shared below it.
+    ///
+    /// # Errors
+    /// Those of the checkpoint.
+    pub(crate) fn make_room(&self) -> Result<()> {
+        if !self.is_short(0) || self.why_read_only().is_some() {
+            return Ok(());
+        }
+        let mut victims = self.gc.lock.lock();
+        if !self.is_short(0) || victims.is_futile(self.situation()) {
+            return Ok(());
+        }
+        let _span =
+            trace::span("f2fs_gc", [("free", self.sit.free_segments().0 as u64), ("", 0), ("", 0), ("", 0)]);
+        self.stats.gc_foreground.fetch_add(1, Relaxed);
+        victims.begin(RETRY_SKIPPED);
+        for _ in 0..ROUNDS {
+            if !self.is_short(AHEAD) {
+                break;
+            }
+            let before = self.situation();
+            // With many nodes dirty, a checkpoint comes first: it may be enough.
+            let max = if self.checkpoint_need() > 2 { 0 } else { u32::MAX };
+            let held = self.clean_round(&mut victims, Policy::Greedy, max)?;
+            self.checkpoint(false)?;
+            victims.judge(&self.sit, &held.sections)?;
+            drop(held);
+            if self.situation() == before {
+                victims.futile = Some(before);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What decides whether another try can lead further.
+    fn situation(&self) -> (u32, u32, u64) {
+        let (free, after) = self.sit.free_segments();
+        (free, after, self.node_inode.mapping.nr_dirty())
+    }
+
+    /// Cleans up to `max` victims, fewer when a checkpoint will have freed enough, or is needed before
+    /// more can be moved. Logs fill no holes in what was cleaned until the result is dropped.
+    fn clean_round<'a>(&'a self, victims: &mut Victims, policy: Policy, max: u32) -> Result<Held<'a>> {
+        let mut held = Held { fs: self, sections: Vec::new() };
+        let mut coming = 0;
+        for _ in 0..max {
+            let (_, after) = self.sit.free_segments();
+            if policy == Policy::Greedy && after + coming > self.gc_threshold() + AHEAD {
+                break;
+            }
+            let Some(section) = victims.pick(&self.sit, policy)? else { break };
+            match self.clean_section(section.clone()) {
+                Err(e) if e.kind() == ErrorKind::NoSpace => {
+                    self.sit.release(&section);
+                    break;
+                }
+                r => coming += r.unwrap_or(0),
+            }
+            held.sections.push(section);
+        }
+        self.write_io.submit_all(&self.stats);
+        Ok(held)
+    }
+
+    /// Moves what is valid in a section; how many of its segments hold nodes, which the next checkpoint
+    /// moves.
+    ///
+    /// # Errors
+    /// `NoSpace` when a checkpoint must come first; `Corrupt` and those of the device, about this
+    /// section.
+    fn clean_section(&self, section: Range<u32>) -> Result<u32> {
+        let mut nodes = 0;
+        for segno in section {
+            let entry = self.sit.get(SegNo(segno))?;
+            if entry.valid == 0 {
+                continue;
+            }
+            let page = self.meta.read(self.sb.ssa_blkaddr + segno)?;
+            let sum =
+                RawSummaryBlock::ref_from_bytes(page.bytes()).map_err(|_| Error::corrupt("SSA block"))?;
+            let valid: Vec<usize> =
+                (0..BLOCKS_PER_SEG as usize).filter(|i| test_bit_msb(&entry.map, *i)).collect();
+            if (sum.entry_type == SUM_TYPE_NODE) != (entry.log >= 3) {
+                let what = format!("segment {segno}: SIT and SSA disagree whether it holds nodes");
+                return Err(Error::corrupt(what));
+            }
+            if entry.log >= 3 {
+                self.move_nodes(SegNo(segno), sum, &valid)?;
+                nodes += 1;
+            } else {
+                self.move_data(SegNo(segno), sum, &valid)?;
+            }
+            self.stats.gc_segments.fetch_add(1, Relaxed);
+        }
+        Ok(nodes)
+    }
+}

@@ -1,0 +1,34 @@
+//! Moving nodes: they are marked dirty as they are, and written elsewhere like any other.
+
+use crate::raw::*;
+use crate::sbi::F2fs;
+use crate::units::{Nid, SegNo};
+use std::sync::atomic::Ordering::Relaxed;
+use tidegate_vfs::{ErrorKind, Result};
+
+impl F2fs {
+    /// Marks the nodes at blocks `valid` of a segment dirty. A node that moved or went meanwhile is
+    /// nobody's business any more.
+    ///
+    /// # Errors
+    /// `Corrupt`, those of the device.
+    pub(super) fn move_nodes(&self, seg: SegNo, sum: &RawSummaryBlock, valid: &[usize]) -> Result<()> {
+        let start = self.sit.segment_start(seg);
+        let _op = self.cp_rwsem.read();
+        for i in valid {
+            let nid = Nid(sum.entries[*i].nid.get());
+            self.check_nid(nid, 0)?;
+            if self.nat.lookup(&self.meta, nid)?.addr != start.plus(*i as u32) {
+                continue;
+            }
+            match self.modify_node(nid, |_| ()) {
+                Err(e) if e.kind() == ErrorKind::Stale => {}
+                r => {
+                    r?;
+                    self.stats.gc_nodes.fetch_add(1, Relaxed);
+                }
+            }
+        }
+        Ok(())
+    }
+}

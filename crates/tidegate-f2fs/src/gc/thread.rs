@@ -1,0 +1,135 @@
+//! The thread that cleans while nobody waits for it, and discards what checkpoints freed.
+
+use super::victim::Policy;
+use crate::options::BackgroundGc;
+use crate::sbi::F2fs;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tidegate_rt::{Nanos, clock, thread};
+use tidegate_vfs::Result;
+
+/// Between two looks, by how things stand.
+const MIN_SLEEP: Duration = Duration::from_secs(30);
+const MAX_SLEEP: Duration = Duration::from_secs(60);
+const NO_GC_SLEEP: Duration = Duration::from_secs(300);
+const URGENT_SLEEP: Duration = Duration::from_millis(500);
+/// How long no bio may have been seen for the volume to count as idle.
+const IDLE: Duration = Duration::from_millis(200);
+
+/// The thread's state, under `gc_th->state`.
+#[derive(Default)]
+pub(super) struct Thread {
+    stop: bool,
+    has_discards: bool,
+    running: Option<thread::JoinHandle<()>>,
+}
+
+impl super::Gc {
+    /// Ends the thread and waits for that. No lock of rank `gc_lock` or below held.
+    pub(crate) fn stop_thread(&self) {
+        let mut t = self.thread.lock();
+        t.stop = true;
+        let running = t.running.take();
+        self.wake.notify_all();
+        drop(t);
+        if let Some(r) = running {
+            r.join();
+        }
+    }
+
+    /// Hands freed segments to the thread; false when there is none.
+    pub(crate) fn wake_for_discards(&self) -> bool {
+        let mut t = self.thread.lock();
+        t.has_discards = t.running.is_some();
+        if t.has_discards {
+            self.wake.notify_all();
+        }
+        t.has_discards
+    }
+}
+
+impl F2fs {
+    /// Starts the thread, unless the volume is read-only or what is written may not depend on the clock.
+    /// A system that gives no thread leaves cleaning to writers.
+    pub(crate) fn start_gc_thread(&self) {
+        let Some(owner) = self.gc.owner.get().cloned() else { return };
+        if self.gc.deterministic || self.why_read_only().is_some() {
+            return;
+        }
+        let mut t = self.gc.thread.lock();
+        t.running = thread::spawn("tg-f2fs-gc", move || run(&owner)).ok();
+    }
+
+    /// Sleeps for `d` or until there is something to discard; false when the thread is to end.
+    fn gc_sleep(&self, d: Duration) -> bool {
+        let until = Nanos(clock::now().0 + d.as_nanos() as u64);
+        let mut t = self.gc.thread.lock();
+        loop {
+            if t.stop {
+                return false;
+            }
+            if std::mem::take(&mut t.has_discards) {
+                drop(t);
+                while self.discard_some() {}
+                t = self.gc.thread.lock();
+                continue;
+            }
+            let left = until.0.saturating_sub(clock::now().0);
+            if left == 0 {
+                return true;
+            }
+            self.gc.wake.wait_for(&mut t, Duration::from_nanos(left));
+        }
+    }
+
+    /// Whether nothing has gone to the device for a moment; `None` when the thread is to end.
+    fn is_idle(&self) -> Option<bool> {
+        let bios = || {
+            let s = self.queue.stats();
+            s.read_bios + s.write_bios
+        };
+        let before = bios();
+        self.gc_sleep(IDLE).then(|| bios() == before)
+    }
+
+    /// One turn of the thread; how long to sleep after it.
+    fn background_gc(&self, sleep: Duration) -> Result<Option<Duration>> {
+        let how = self.switches.background_gc();
+        if how == BackgroundGc::Off || self.why_read_only().is_some() {
+            return Ok(Some(MAX_SLEEP));
+        }
+        let urgent = self.is_short(super::AHEAD);
+        if !urgent {
+            match self.is_idle() {
+                None => return Ok(None),
+                Some(false) => return Ok(Some((sleep + MIN_SLEEP).min(MAX_SLEEP))),
+                Some(true) => {}
+            }
+        }
+        let policy = if urgent || how == BackgroundGc::Sync { Policy::Greedy } else { Policy::CostBenefit };
+        let mut victims = self.gc.lock.lock();
+        victims.begin(super::RETRY_SKIPPED);
+        let held = self.clean_round(&mut victims, policy, 1)?;
+        if held.sections.is_empty() && !urgent {
+            return Ok(Some(NO_GC_SLEEP));
+        }
+        self.stats.gc_background.fetch_add(1, Relaxed);
+        self.checkpoint(false)?;
+        victims.judge(&self.sit, &held.sections)?;
+        Ok(Some(if urgent { URGENT_SLEEP } else { MIN_SLEEP }))
+    }
+}
+
+fn run(owner: &Weak<F2fs>) {
+    let mut sleep = MIN_SLEEP;
+    // The mount that started the thread holds the volume until it has joined it.
+    let Some(fs): Option<Arc<F2fs>> = owner.upgrade() else { return };
+    while fs.gc_sleep(sleep) {
+        sleep = match fs.background_gc(sleep) {
+            Ok(None) => return,
+            Ok(Some(next)) => next,
+            Err(_) => MAX_SLEEP,
+        };
+    }
+}

@@ -1,0 +1,138 @@
+//! Which section to clean next.
+
+use crate::raw::*;
+use crate::sit::Sit;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use tidegate_vfs::Result;
+
+/// Segments looked at in one search.
+const SCAN: u32 = 4096;
+/// Above this share of valid blocks, in percent, nobody cleans unless room is short.
+const TOO_FULL: u64 = 90;
+
+/// How a victim is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Policy {
+    /// The fewest valid blocks: somebody waits.
+    Greedy,
+    /// Few valid blocks that have not changed for long: what is cold stays moved.
+    CostBenefit,
+}
+
+/// What a cleaner remembers from one search to the next.
+#[derive(Default)]
+pub(super) struct Victims {
+    hint: u32,
+    /// Oldest and newest change seen, in seconds of the volume's life.
+    mtimes: Option<(u64, u64)>,
+    /// Sections that could not be emptied.
+    skipped: BTreeSet<u32>,
+    calls: u32,
+    /// Where the volume stood when nothing could be gained.
+    pub(super) futile: Option<(u32, u32, u64)>,
+}
+
+impl Victims {
+    /// A new caller: now and then, what could not be cleaned is tried again.
+    pub(super) fn begin(&mut self, retry_after: u32) {
+        self.calls += 1;
+        if self.calls >= retry_after {
+            self.calls = 0;
+            self.skipped.clear();
+        }
+    }
+
+    /// Whether nothing changed since cleaning led nowhere. Asked often enough, it is tried again.
+    pub(super) fn is_futile(&mut self, now: (u32, u32, u64)) -> bool {
+        if self.futile != Some(now) {
+            return false;
+        }
+        self.calls += 1;
+        if self.calls.is_multiple_of(16) {
+            self.futile = None;
+        }
+        true
+    }
+
+    /// After the checkpoint behind cleaning: what is not empty now is left alone for a while.
+    pub(super) fn judge(&mut self, sit: &Sit, cleaned: &[Range<u32>]) -> Result<()> {
+        for section in cleaned {
+            if sit.valid_blocks(section.clone())? > 0 {
+                self.skipped.insert(section.start);
+            }
+        }
+        Ok(())
+    }
+
+    /// The best section to clean: no log fills its holes until it is released. `None` when none has
+    /// stale blocks. Takes `sentry_lock`.
+    pub(super) fn pick(&mut self, sit: &Sit, policy: Policy) -> Result<Option<Range<u32>>> {
+        let mut s = sit.state.lock();
+        let (per, n) = (sit.segs_per_sec, sit.main_segments / sit.segs_per_sec);
+        if n == 0 {
+            return Ok(None);
+        }
+        let mut best: Option<(u64, Range<u32>)> = None;
+        for i in 0..n.min(SCAN.div_ceil(per)) {
+            let first = ((self.hint as u64 + i as u64) % n as u64) as u32 * per;
+            let section = first..first + per;
+            if self.skipped.contains(&first) || section.clone().any(|x| s.is_taken(x)) {
+                continue;
+            }
+            let (mut valid, mut mtime) = (0, 0);
+            for segno in section.clone() {
+                let e = sit.entry(&mut s, segno)?;
+                valid += e.valid as u64;
+                mtime += e.mtime;
+            }
+            if valid == 0 || valid == (per * BLOCKS_PER_SEG) as u64 {
+                continue;
+            }
+            let Some(cost) =
+                self.cost(policy, valid * 100 / (per * BLOCKS_PER_SEG) as u64, valid, mtime / per as u64)
+            else {
+                continue;
+            };
+            if best.as_ref().is_none_or(|b| cost < b.0) {
+                best = Some((cost, section));
+            }
+        }
+        self.hint = (self.hint + SCAN.div_ceil(per)) % n;
+        if let Some((_, section)) = &best {
+            s.cleaning.extend(section.clone());
+        }
+        Ok(best.map(|b| b.1))
+    }
+
+    /// What cleaning a section costs; less is better.
+    fn cost(&mut self, policy: Policy, utilisation: u64, valid: u64, mtime: u64) -> Option<u64> {
+        let (oldest, newest) = self.mtimes.unwrap_or((mtime, mtime));
+        let (oldest, newest) = (oldest.min(mtime), newest.max(mtime));
+        self.mtimes = Some((oldest, newest));
+        match policy {
+            Policy::Greedy => Some(valid),
+            Policy::CostBenefit if utilisation > TOO_FULL => None,
+            Policy::CostBenefit => {
+                let age = match newest - oldest {
+                    0 => 0,
+                    span => 100 - 100 * (mtime - oldest) / span,
+                };
+                Some(u32::MAX as u64 - 100 * (100 - utilisation) * (age + 1) / (100 + utilisation))
+            }
+        }
+    }
+}
+
+impl Sit {
+    /// A cleaned section goes back into the logs' reach.
+    pub(super) fn release(&self, section: &Range<u32>) {
+        self.state.lock().cleaning.retain(|x| !section.contains(x));
+    }
+
+    /// Valid blocks in a range of segments.
+    pub(crate) fn valid_blocks(&self, range: Range<u32>) -> Result<u32> {
+        let mut s = self.state.lock();
+        range.map(|n| Ok(self.entry(&mut s, n)?.valid as u32)).sum()
+    }
+}

@@ -1,0 +1,195 @@
+//! Where dirty pages go: a run of them gets one extent, whatever nodes its addresses are in.
+
+use crate::curseg::{Allocated, Log};
+use crate::data_write::Placement;
+use crate::dnode::{Dnode, Found};
+use crate::extent::ExtentCache;
+use crate::gc::For;
+use crate::inode::fi;
+use crate::options::AllocMode;
+use crate::raw::*;
+use crate::sbi::F2fs;
+use crate::units::{BlockAddr, Nid};
+use std::sync::atomic::Ordering::Relaxed;
+use tidegate_vfs::{FileType, Inode, Result};
+
+/// Neighbouring pages and where they go.
+pub(crate) struct Placed {
+    /// `None` for pages that have no place any more: cut off or punched meanwhile.
+    pub blk: Option<BlockAddr>,
+    /// That is a new place.
+    pub moved: bool,
+    pub pages: usize,
+}
+
+/// Pages whose addresses are in one node.
+struct Part {
+    d: Dnode,
+    olds: Vec<BlockAddr>,
+}
+
+impl F2fs {
+    /// Places the first of `pages` pages from `index` on and makes the block map say so. Pages that get
+    /// new places get them from their log in one go, so that nobody comes between. Takes `i_dnode`.
+    ///
+    /// # Errors
+    /// `NoSpace` with nothing placed; `Corrupt`.
+    pub(crate) fn place_pages(
+        &self,
+        inode: &Inode,
+        index: u64,
+        pages: usize,
+        how: Placement,
+    ) -> Result<Vec<Placed>> {
+        let mut map = fi(inode).map.lock();
+        let (parts, hole) = self.parts_of(inode, index, pages)?;
+        let Some(first) = parts.first() else {
+            return Ok(vec![Placed { blk: None, moved: false, pages: hole }]);
+        };
+        let old = first.olds[0];
+        if self.stays_in_place(inode, old, how) {
+            let n = (0..first.olds.len()).take_while(|i| first.olds[*i].0 == old.0 + *i as u32).count();
+            self.stats.in_place.fetch_add(n as u64, Relaxed);
+            return Ok(vec![Placed { blk: Some(old), moved: false, pages: n }]);
+        }
+        let got = self.allocate_for(inode, &parts, how)?;
+        if how == Placement::Move {
+            self.gc.moving(inode.ino);
+        }
+        self.move_addresses(inode, &parts, &got)?;
+        self.note_extents(inode, &mut map, index, &got)?;
+        let placed = |a: &Allocated| Placed { blk: Some(a.start), moved: true, pages: a.blocks as usize };
+        Ok(got.iter().map(placed).collect())
+    }
+
+    /// The nodes with the addresses of pages from `index` on, as long as these have a reservation or a
+    /// place; when the first has none, how many have none.
+    fn parts_of(&self, inode: &Inode, index: u64, pages: usize) -> Result<(Vec<Part>, usize)> {
+        let mut parts = Vec::new();
+        let mut at = 0;
+        while at < pages {
+            let d = match self.find_dnode(inode, index + at as u64)? {
+                Found::Hole(n) if at == 0 => return Ok((parts, pages.min(n as usize))),
+                Found::Hole(_) => break,
+                Found::At(d) => d,
+            };
+            let mut olds = self.addresses(inode, &d, pages - at)?;
+            let looked = olds.len();
+            let n = olds.iter().take_while(|a| **a != BlockAddr::NULL).count();
+            if n == 0 && at == 0 {
+                return Ok((parts, olds.iter().take_while(|a| **a == BlockAddr::NULL).count()));
+            }
+            olds.truncate(n);
+            for a in &olds {
+                self.check_data_addr(*a, inode.ino.0)?;
+            }
+            if n > 0 {
+                parts.push(Part { d, olds });
+            }
+            if n < looked {
+                break;
+            }
+            at += n;
+        }
+        Ok((parts, 0))
+    }
+
+    /// Allocates for the pages of `parts`, or for as many of the first as there is room for.
+    fn allocate_for(&self, inode: &Inode, parts: &[Part], how: Placement) -> Result<Vec<Allocated>> {
+        let (log, whom) = match how {
+            Placement::Move => (Log::ColdData, For::Cleaning),
+            // A checkpoint has to write them.
+            _ if inode.is_dir() => (self.data_log(inode), For::Checkpoint),
+            _ => (self.data_log(inode), For::Data),
+        };
+        let nids: Vec<Nid> = parts.iter().map(|p| p.d.nid).collect();
+        let versions = self.nat.versions(&self.meta, &nids)?;
+        let owners: Vec<RawSummary> = parts
+            .iter()
+            .zip(versions)
+            .flat_map(|(p, version)| {
+                let of = move |i: usize| RawSummary {
+                    nid: p.d.nid.0.into(),
+                    version,
+                    ofs_in_node: ((p.d.slot + i) as u16).into(),
+                };
+                (0..p.olds.len()).map(of)
+            })
+            .collect();
+        self.allocate_extents(log, whom, owners.len() as u32, |i| owners[i as usize])
+    }
+
+    /// Points the first pages of `parts` to what was allocated and frees what they had.
+    fn move_addresses(&self, inode: &Inode, parts: &[Part], got: &[Allocated]) -> Result<()> {
+        let news: Vec<BlockAddr> = got.iter().flat_map(|a| (0..a.blocks).map(|i| a.start.plus(i))).collect();
+        let mut freed = Vec::new();
+        let mut rest = &news[..];
+        for p in parts {
+            let (here, after) = rest.split_at(p.olds.len().min(rest.len()));
+            if here.is_empty() {
+                break;
+            }
+            self.update_addresses(inode, &p.d, here.len(), |i, _| here[i])?;
+            freed.extend(p.olds[..here.len()].iter().copied().filter(|a| a.is_data()));
+            rest = after;
+        }
+        self.guard(self.sit.invalidate(&freed))
+    }
+
+    /// Remembers extents from page `index` on, the largest in the inode, too.
+    fn note_extents(
+        &self,
+        inode: &Inode,
+        map: &mut ExtentCache,
+        index: u64,
+        got: &[Allocated],
+    ) -> Result<()> {
+        let mut at = index;
+        for a in got {
+            let goes_on = at > 0 && map.lookup(at - 1).is_some_and(|(blk, _)| blk.plus(1) == a.start);
+            self.stats.fragments.fetch_add(!goes_on as u64, Relaxed);
+            map.insert(at, a.start, a.blocks);
+            at += a.blocks as u64;
+        }
+        if inode.file_type != FileType::Regular {
+            return Ok(());
+        }
+        let largest = map.largest;
+        self.modify_node(Nid(inode.ino.0 as u32), |p| set_extent(p, largest))
+    }
+
+    /// The in-place-update policy: files only, and only for fsync or where a new place is hard to find.
+    fn stays_in_place(&self, inode: &Inode, old: BlockAddr, how: Placement) -> bool {
+        let Placement::ByPolicy { in_place } = how else { return false };
+        if !old.is_data() || inode.file_type != FileType::Regular || self.switches.mode() == AllocMode::Lfs {
+            return false;
+        }
+        in_place || self.sit.free_segments().0 <= self.ssr_threshold()
+    }
+
+    /// Pieces that a file's data lies in.
+    ///
+    /// # Errors
+    /// Those of reading its nodes.
+    pub fn fragments_of(&self, inode: &Inode) -> Result<u64> {
+        let (mut at, mut pieces, mut next) = (0, 0, BlockAddr::NULL);
+        let end = inode.size().div_ceil(BLOCK_SIZE as u64);
+        while at < end && !fi(inode).has_inline(inline::DATA) {
+            let m = self.map_pages(inode, at, end - at)?;
+            if m.blk.is_data() {
+                pieces += (m.blk != next) as u64;
+                next = m.blk.plus(m.pages as u32);
+            }
+            at += m.pages;
+        }
+        Ok(pieces)
+    }
+}
+
+/// Sets the inode block's largest extent.
+fn set_extent(page: &mut [u8], e: crate::extent::Extent) {
+    let at = std::mem::offset_of!(RawInode, i_ext);
+    page[at..at + 4].copy_from_slice(&(e.fofs as u32).to_le_bytes());
+    page[at + 4..at + 8].copy_from_slice(&e.blk.0.to_le_bytes());
+    page[at + 8..at + 12].copy_from_slice(&e.len.to_le_bytes());
+}
