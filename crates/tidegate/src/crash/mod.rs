@@ -68,15 +68,21 @@ pub type Reference = Arc<dyn Fn(&Overlay) -> Result<(), String> + Send + Sync>;
 pub struct Settings {
     /// The reference checker.
     pub reference: Option<Reference>,
-    /// A bug that the volume under test has; recovery has it, too.
+    /// A bug of the volume that the run is done on; recovery is without it.
     #[cfg(feature = "planted-bugs")]
     pub planted: Option<tidegate_f2fs::options::PlantedBug>,
 }
 
 impl Settings {
+    /// How a volume is opened to be recovered.
     fn open_options(&self) -> OpenOptions {
+        OpenOptions { fixed_time: Some(base::TIME), ..Default::default() }
+    }
+
+    /// How a volume is opened for a run.
+    fn run_options(&self) -> OpenOptions {
         #[cfg_attr(not(feature = "planted-bugs"), expect(unused_mut))]
-        let mut options = OpenOptions { fixed_time: Some(base::TIME), ..Default::default() };
+        let mut options = self.open_options();
         #[cfg(feature = "planted-bugs")]
         {
             options.f2fs.planted = self.planted;
