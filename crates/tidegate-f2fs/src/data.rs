@@ -1,6 +1,7 @@
 //! File data: reading pages, promising space for them, taking it back.
 
 use crate::dnode::Found;
+use crate::extent::ExtentCache;
 use crate::inode::fi;
 use crate::raw::*;
 use crate::sbi::F2fs;
@@ -108,9 +109,19 @@ impl F2fs {
             self.convert_inline(inode)?;
         }
         let map = fi(inode).map.lock();
-        let mut at = index;
-        let end = index + pages;
-        let mut changed = false;
+        let before = inode.attr().blocks;
+        let reserved = self.reserve_holes(inode, &map, index, index + pages);
+        // Also when space ran out on the way: what was reserved, and nodes made for it, stay.
+        let attr = inode.attr().clone();
+        if attr.blocks != before {
+            self.store_inode_with(inode, &attr, map.largest)?;
+        }
+        reserved
+    }
+
+    /// Reserves for the holes in `start..end`; the inode's block count follows, in memory.
+    pub(crate) fn reserve_holes(&self, inode: &Inode, map: &ExtentCache, start: u64, end: u64) -> Result<()> {
+        let mut at = start;
         while at < end {
             if let Some((_, len)) = map.lookup(at) {
                 at += (len as u64).min(end - at);
@@ -126,13 +137,8 @@ impl F2fs {
                     if old == BlockAddr::NULL { BlockAddr::NEW } else { old }
                 })?;
                 inode.attr().blocks += holes * 8;
-                changed = true;
             }
             at += n as u64;
-        }
-        if changed {
-            let attr = inode.attr().clone();
-            self.store_inode_with(inode, &attr, map.largest)?;
         }
         Ok(())
     }

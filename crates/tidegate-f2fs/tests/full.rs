@@ -17,7 +17,6 @@ fn read_all(v: &std::sync::Arc<Vfs>, path: &str) -> Vec<u8> {
 /// A reservation goes from node to node; one that ends at the second must leave the first as it is on
 /// the volume, its count of blocks included.
 #[test]
-#[ignore = "the inode is not stored when reserve_pages ends early: i_blocks and the checksum are stale"]
 fn a_reservation_cut_short_leaves_a_good_inode() {
     /// Pages that an inode with room for attributes addresses itself.
     const OWN: u64 = 873;

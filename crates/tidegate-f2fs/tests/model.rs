@@ -111,29 +111,22 @@ fn check_filling(features: Features, cases: u32, limits: MemoryLimits) {
 }
 
 #[test]
-#[ignore = "a reservation that ends in NoSpace leaves i_blocks and the checksum of its inode stale: \
-            TIDEGATE_SEED=16791518944278733798, and full.rs for it alone"]
 fn little_space() {
     check_filling(Features::empty(), 16, MemoryLimits::default());
 }
 
 #[test]
-#[ignore = "as little_space"]
 fn little_space_every_feature() {
     check_filling(SUPPORTED_FEATURES, 16, MemoryLimits::default());
 }
 
 #[test]
-#[ignore = "as little_space, and as a_full_volume_stays_writable: PROPTEST_CASES=80 \
-            TIDEGATE_SEED=7990460832909173868"]
 fn little_space_and_memory() {
     check_filling(SUPPORTED_FEATURES, 16, rig::tight());
 }
 
 /// Writing on when the volume is full ends in `NoSpace` for as long as one tries, and in nothing worse.
 #[test]
-#[ignore = "a checkpoint that write-back asks for finds a log at the end of its segment and no segment to \
-            go on in (set_log), and stops the volume"]
 fn a_full_volume_stays_writable() {
     if missing() {
         return;
