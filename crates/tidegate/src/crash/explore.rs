@@ -15,9 +15,8 @@ use tidegate_rt::{LockClass, Mutex, clock, thread};
 
 static FAILURES: LockClass = LockClass::new("crash_failures", 985);
 
-/// Bytes of the volumes: for small runs, and for those with large files.
+/// Bytes of the volumes: small, so that segments run short.
 const VOLUME: u64 = 40 << 20;
-const LARGE_VOLUME: u64 = 52 << 20;
 
 /// How much is explored.
 #[derive(Clone, Debug)]
@@ -112,7 +111,7 @@ pub struct Report {
 struct Shared {
     limits: Limits,
     settings: Settings,
-    bases: [Base; 3],
+    bases: [Base; 2],
     next: AtomicU64,
     start: u64,
     progress: Arc<Progress>,
@@ -178,9 +177,9 @@ impl Plan {
         let mut rng = root.fork(1);
         let switches = Switches::any(&mut root.fork(3));
         let manner = Manner { pressure: rng.one_in(6), unmount: rng.one_in(3), switches };
-        let bulk = rng.one_in(10);
-        let base = if bulk { 2 } else { rng.one_in(4) as usize };
-        let count = *rng.pick(&[8, 20, 30, 40, 60]);
+        let bulk = rng.one_in(8);
+        let base = rng.one_in(4) as usize;
+        let count = if bulk { 70 } else { *rng.pick(&[8, 20, 30, 40, 60]) };
         Plan { steps: generate(&mut rng, count, bulk), manner, base, bulk, rng: root.fork(2) }
     }
 
@@ -198,7 +197,7 @@ impl Shared {
         Ok(Shared {
             limits: limits.clone(),
             settings: settings.clone(),
-            bases: [Base::new(VOLUME, true)?, Base::new(VOLUME, false)?, Base::new(LARGE_VOLUME, true)?],
+            bases: [Base::new(VOLUME, true)?, Base::new(VOLUME, false)?],
             next: AtomicU64::new(limits.seed),
             start: clock::now().0,
             progress: progress.clone(),

@@ -10,7 +10,7 @@ pub fn generate(rng: &mut Rng, count: usize, bulk: bool) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     while steps.len() < count {
         // Most ideas cannot be done to a small tree; some always can.
-        let op = std::iter::repeat_with(|| match bulk && !rng.one_in(3) {
+        let op = std::iter::repeat_with(|| match bulk && !rng.one_in(8) {
             true => large(rng),
             false => idea(rng, &model),
         });
@@ -62,24 +62,25 @@ fn idea(rng: &mut Rng, model: &Model) -> CrashOp {
     }
 }
 
-/// Files that grow large, one for each log.
-const LARGE: [Place; 4] = [Place(4), Place(5), Place(7), Place(11)];
+/// Files that grow large, one for each log. All of them fit the volume.
+const LARGE: [Place; 3] = [Place(4), Place(7), Place(11)];
 
+/// Most of them rewrite files without a sync, so that logs come round to what they freed.
 fn large(rng: &mut Rng) -> CrashOp {
     use CrashOp::*;
     let at = *rng.pick(&LARGE);
     let file = Target::At(at);
-    match rng.below(20) {
-        0..3 => Create { at },
-        3..11 => {
+    match rng.below(40) {
+        0..5 => Create { at },
+        5..24 => {
+            let pos = *rng.pick(&[0, 0, 256, rng.clone().below(256)]) * 4096;
             // A write up to 1 MiB changes the size at once.
-            let pos = *rng.pick(&[0, 1 << 20, 2 << 20, rng.clone().below(600) << 12]);
-            Write { file, pos, len: (1 << 18) + rng.below(3 << 18) as u32 }
+            Write { file, pos, len: (1 << 19) + rng.below(1 << 19) as u32 }
         }
-        11..16 => Writeback { file },
-        16 => Truncate { file, size: rng.below(3) << 16 },
-        17 => Unlink { at },
-        18 => Fsync { file },
+        24..36 => Writeback { file },
+        36 => Truncate { file, size: rng.below(3) << 16 },
+        37 => Unlink { at },
+        38 => Sync,
         _ => Fdatasync { file },
     }
 }

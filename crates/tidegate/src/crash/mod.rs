@@ -68,21 +68,15 @@ pub type Reference = Arc<dyn Fn(&Overlay) -> Result<(), String> + Send + Sync>;
 pub struct Settings {
     /// The reference checker.
     pub reference: Option<Reference>,
-    /// A bug of the volume that the run is done on; recovery is without it.
+    /// A bug of the engine, in the run as in recovery.
     #[cfg(feature = "planted-bugs")]
     pub planted: Option<tidegate_f2fs::options::PlantedBug>,
 }
 
 impl Settings {
-    /// How a volume is opened to be recovered.
     fn open_options(&self) -> OpenOptions {
-        OpenOptions { fixed_time: Some(base::TIME), ..Default::default() }
-    }
-
-    /// How a volume is opened for a run.
-    fn run_options(&self) -> OpenOptions {
         #[cfg_attr(not(feature = "planted-bugs"), expect(unused_mut))]
-        let mut options = self.open_options();
+        let mut options = OpenOptions { fixed_time: Some(base::TIME), ..Default::default() };
         #[cfg(feature = "planted-bugs")]
         {
             options.f2fs.planted = self.planted;

@@ -92,7 +92,7 @@ pub fn record(
     let device = Arc::new(Overlay::new(base.blocks.clone(), base.table.to_vec()));
     let recorder = Arc::new(Recorder::new(device));
     let queue = Arc::new(RequestQueue::new(recorder.clone(), QueueLimits::default()));
-    let mut options = settings.run_options();
+    let mut options = settings.open_options();
     manner.switches.set(&mut options.f2fs);
     if manner.pressure {
         options.memory = MemoryLimits { cache: 1 << 20, dirty: 256 << 10, background: 32 << 10, inodes: 8 };
