@@ -1,5 +1,7 @@
 //! `cargo xtask`: the commands that test and measure Tidegate.
 
+mod crash;
+
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,6 +39,8 @@ enum Task {
     /// Measure the release binary against its peers.
     #[command(subcommand)]
     Bench(BenchTask),
+    /// Cut the power at every moment of many runs and judge what recovery makes of it.
+    Crash(crash::CrashArgs),
     /// Make the golden volumes.
     Golden(GoldenArgs),
     /// Fill a directory with a test tree.
@@ -168,6 +172,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Bench(BenchTask::Ckpt { runs, files, json }) => {
             bench::ckpt(&bench::CkptPlan { runs, files, json }).map(|()| ExitCode::SUCCESS)
         }
+        Task::Crash(args) => crash::run(&args),
         Task::Golden(args) => run_golden(&args),
         Task::GuestFill { kind, dir } => fill::fill(kind, &dir).map(|()| ExitCode::SUCCESS),
         Task::GuestInit { job } => match uml::init(&job)? {},

@@ -18,7 +18,8 @@
 //! | [`uring`] | the io_uring backend |
 //! | [`threads`] | the pread/pwrite backend, for where io_uring is refused |
 //! | [`memory`] | a sparse device in memory |
-//! | [`record`] | a wrapper that keeps every bio it passes on |
+//! | [`overlay`] | a copy-on-write device in memory: many variants of one content |
+//! | [`record`] | a wrapper that keeps every request it passes on |
 //!
 //! Locks: `wfq->lock` is taken with no lock of a device held and is not held when a device or a completion
 //! is called; `io_uring->sq`, `io_workers` and the buffer pool are leaves.
@@ -30,6 +31,7 @@ pub mod device;
 pub mod elevator;
 pub mod file;
 pub mod memory;
+pub mod overlay;
 pub mod queue;
 pub mod record;
 pub mod request;
@@ -44,6 +46,7 @@ pub use device::Device;
 pub use elevator::{Elevator, ElevatorStats, WfqOptions};
 pub use file::{Backend, OpenError, OpenOptions};
 pub use memory::MemoryDevice;
+pub use overlay::{Blocks, Overlay};
 pub use queue::{Plug, QueueLimits, QueueStats, RequestQueue};
 pub use record::{Record, Recorder};
 pub use request::Request;

@@ -15,6 +15,7 @@
 //! | [`tar`] | the tar format: headers, pax records, sparse maps, compression |
 //! | [`node`], [`host`] | what both ways share: one inode's attributes; the host's files |
 //! | [`progress`], [`summary`] | how far it is; what it took |
+//! | [`crash`] | the crash explorer: power cuts, recovery, promises |
 //! | [`error`] | errors that name the image or the path |
 //!
 //! ```no_run
@@ -28,6 +29,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod crash;
 pub mod detect;
 pub mod error;
 pub mod estimate;

@@ -1,0 +1,295 @@
+//! Many runs, on several threads.
+
+use super::base::Base;
+use super::generate::generate;
+use super::ops::Step;
+use super::recover::{Depth, inspect};
+use super::rng::Rng;
+use super::run::{Manner, Recording, Switches, record};
+use super::shrink::{Short, shrink};
+use super::state::{Amount, State, states};
+use super::{Fault, Settings};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use tidegate_rt::{LockClass, Mutex, clock, thread};
+
+static FAILURES: LockClass = LockClass::new("crash_failures", 985);
+
+/// Bytes of the volumes: small, so that segments run short.
+const VOLUME: u64 = 40 << 20;
+
+/// How much is explored.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// The first run's seed; the others follow.
+    pub seed: u64,
+    /// Stop after so many states.
+    pub states: u64,
+    /// Stop after so many nanoseconds.
+    pub nanos: u64,
+    /// Threads.
+    pub workers: usize,
+    /// One state in so many goes to the reference checker; 0 for none.
+    pub reference: u64,
+    /// States of each run.
+    pub amount: Amount,
+    /// Stop after so many failures.
+    pub failures: usize,
+    /// Seconds that making a failure short may take; 0 leaves it as it is.
+    pub shrink: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            seed: 1,
+            states: u64::MAX,
+            nanos: u64::MAX,
+            workers: thread::parallelism(),
+            reference: 0,
+            amount: Amount { boundaries: 60, prefixes: 150, subsets: 300 },
+            failures: 3,
+            shrink: 40,
+        }
+    }
+}
+
+/// Counters that move while it goes on.
+#[derive(Default)]
+#[allow(missing_docs)] // the words of `Report`
+pub struct Progress {
+    pub runs: AtomicU64,
+    pub full: AtomicU64,
+    pub operations: AtomicU64,
+    pub epochs: AtomicU64,
+    pub states: AtomicU64,
+    pub recoveries: AtomicU64,
+    pub references: AtomicU64,
+    pub stop: AtomicBool,
+}
+
+/// A run that broke a promise.
+pub struct Failure {
+    /// The run's seed.
+    pub seed: u64,
+    /// The number of its state; `None` when the run itself failed.
+    pub state: Option<usize>,
+    /// The power cut in words.
+    pub cut: Option<String>,
+    /// What was broken first.
+    pub fault: Fault,
+    /// States tried by then.
+    pub after: u64,
+    /// The short way to it.
+    pub short: Option<Short>,
+    /// The flusher wrote by itself: a replay can differ.
+    pub pressure: bool,
+}
+
+/// What was found.
+pub struct Report {
+    /// Runs done.
+    pub runs: u64,
+    /// Runs that ended early because the volume was full.
+    pub full: u64,
+    /// Operations done.
+    pub operations: u64,
+    /// Flushes: between two of them, order is free.
+    pub epochs: u64,
+    /// States recovered and judged.
+    pub states: u64,
+    /// States of which the recovery was cut short, too.
+    pub recoveries: u64,
+    /// States that the reference checker saw.
+    pub references: u64,
+    /// How long it took, in nanoseconds.
+    pub nanos: u64,
+    /// What was broken.
+    pub failures: Vec<Failure>,
+}
+
+struct Shared {
+    limits: Limits,
+    settings: Settings,
+    bases: [Base; 2],
+    next: AtomicU64,
+    start: u64,
+    progress: Arc<Progress>,
+    failures: Mutex<Vec<Failure>>,
+}
+
+/// Explores until a limit is reached or enough is broken.
+///
+/// # Errors
+/// No volume can be made, or no thread started.
+pub fn explore(limits: &Limits, settings: &Settings, progress: &Arc<Progress>) -> Result<Report, Fault> {
+    let shared = Arc::new(Shared::new(limits, settings, progress)?);
+    let workers = (0..limits.workers.max(1)).map(|n| {
+        let s = shared.clone();
+        thread::spawn(&format!("tg-crash-{n}"), move || s.work())
+            .map_err(|e| Fault::new("run", format!("starting a thread: {e}")))
+    });
+    let workers: Vec<_> = workers.collect::<Result<_, _>>()?;
+    workers.into_iter().for_each(|w| w.join());
+    Ok(shared.report())
+}
+
+/// Does the run of `limits.seed` again: all its states, or one; all its operations, or those whose numbers
+/// are in `keep`. A run with little memory is done several times, since its flusher has its own time.
+///
+/// # Errors
+/// No volume can be made.
+pub fn replay(
+    limits: &Limits,
+    settings: &Settings,
+    state: Option<usize>,
+    keep: &[u32],
+) -> Result<Report, Fault> {
+    const ATTEMPTS: usize = 20;
+    let shared = Shared::new(limits, settings, &Arc::default())?;
+    let attempts = if Plan::new(limits.seed).manner.pressure { ATTEMPTS } else { 1 };
+    for _ in 0..attempts {
+        shared.run(limits.seed, state, keep);
+        if !shared.failures.lock().is_empty() {
+            break;
+        }
+    }
+    Ok(shared.report())
+}
+
+/// A seed's run: what is done and how.
+pub struct Plan {
+    /// The operations.
+    pub steps: Vec<Step>,
+    /// The rest.
+    pub manner: Manner,
+    /// Which of the volumes it begins with.
+    base: usize,
+    /// Its files are large; fewer states are made of it.
+    pub bulk: bool,
+    rng: Rng,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn new(seed: u64) -> Plan {
+        let root = Rng::new(seed);
+        let mut rng = root.fork(1);
+        let switches = Switches::any(&mut root.fork(3));
+        let manner = Manner { pressure: rng.one_in(6), unmount: rng.one_in(3), switches };
+        let bulk = rng.one_in(8);
+        let base = rng.one_in(4) as usize;
+        let count = if bulk { 70 } else { *rng.pick(&[8, 20, 30, 40, 60]) };
+        Plan { steps: generate(&mut rng, count, bulk), manner, base, bulk, rng: root.fork(2) }
+    }
+
+    /// The states of the recorded run.
+    pub fn states(&self, run: &Recording, mut amount: Amount) -> Vec<State> {
+        if self.bulk {
+            (amount.prefixes, amount.subsets) = (amount.prefixes / 3, amount.subsets / 3);
+        }
+        states(&run.tape, &mut self.rng.clone(), amount, 0, run.end)
+    }
+}
+
+impl Shared {
+    fn new(limits: &Limits, settings: &Settings, progress: &Arc<Progress>) -> Result<Self, Fault> {
+        Ok(Shared {
+            limits: limits.clone(),
+            settings: settings.clone(),
+            bases: [Base::new(VOLUME, true)?, Base::new(VOLUME, false)?],
+            next: AtomicU64::new(limits.seed),
+            start: clock::now().0,
+            progress: progress.clone(),
+            failures: Mutex::new(&FAILURES, Vec::new()),
+        })
+    }
+
+    fn report(&self) -> Report {
+        let p = &self.progress;
+        Report {
+            runs: p.runs.load(Relaxed),
+            full: p.full.load(Relaxed),
+            operations: p.operations.load(Relaxed),
+            epochs: p.epochs.load(Relaxed),
+            states: p.states.load(Relaxed),
+            recoveries: p.recoveries.load(Relaxed),
+            references: p.references.load(Relaxed),
+            nanos: clock::now().0 - self.start,
+            failures: std::mem::take(&mut *self.failures.lock()),
+        }
+    }
+
+    fn done(&self) -> bool {
+        let p = &self.progress;
+        p.stop.load(Relaxed)
+            || p.states.load(Relaxed) >= self.limits.states
+            || clock::now().0 - self.start >= self.limits.nanos
+    }
+
+    fn work(&self) {
+        while !self.done() {
+            self.run(self.next.fetch_add(1, Relaxed), None, &[]);
+        }
+    }
+
+    fn run(&self, seed: u64, only: Option<usize>, keep: &[u32]) {
+        let mut plan = Plan::new(seed);
+        plan.steps.retain(|s| keep.is_empty() || keep.contains(&s.serial));
+        let base = &self.bases[plan.base];
+        let p = &self.progress;
+        let run = match record(base, &plan.steps, plan.manner, &self.settings) {
+            Ok(run) => run,
+            Err(fault) => return self.failed(seed, &plan, Depth::default(), None, (fault, None)),
+        };
+        p.runs.fetch_add(1, Relaxed);
+        p.full.fetch_add(run.full as u64, Relaxed);
+        p.operations.fetch_add(run.steps.len() as u64, Relaxed);
+        p.epochs.fetch_add(run.tape.changes.iter().filter(|c| c.flushes).count() as u64, Relaxed);
+        for (n, state) in plan.states(&run, self.limits.amount).into_iter().enumerate() {
+            if self.done() {
+                return;
+            }
+            if only.is_some_and(|o| o != n) {
+                continue;
+            }
+            let depth = self.depth(seed, n as u64);
+            let r = inspect(&run, &state, depth, &self.settings);
+            p.states.fetch_add(1, Relaxed);
+            p.recoveries.fetch_add(depth.again.is_some() as u64, Relaxed);
+            p.references.fetch_add(depth.reference as u64, Relaxed);
+            if let Err(fault) = r {
+                return self.failed(seed, &plan, depth, Some(n), (fault, Some((run, state))));
+            }
+        }
+    }
+
+    fn depth(&self, seed: u64, n: u64) -> Depth {
+        let mut rng = Rng::new(seed).fork(1000 + n);
+        let again = rng.one_in(20).then(|| rng.bits());
+        let often = self.limits.reference;
+        Depth { again, reference: often > 0 && self.settings.reference.is_some() && rng.one_in(often) }
+    }
+
+    fn failed(
+        &self,
+        seed: u64,
+        plan: &Plan,
+        depth: Depth,
+        state: Option<usize>,
+        first: (Fault, Option<(Recording, State)>),
+    ) {
+        let after = self.progress.states.load(Relaxed);
+        let fault = first.0.clone();
+        let cut = first.1.as_ref().map(|(run, s)| s.describe(&run.tape));
+        let base = &self.bases[plan.base];
+        let seconds = self.limits.shrink;
+        let short = (seconds > 0)
+            .then(|| shrink(base, &plan.steps, plan.manner, depth, first, &self.settings, seconds));
+        let mut failures = self.failures.lock();
+        failures.push(Failure { seed, state, cut, fault, after, short, pressure: plan.manner.pressure });
+        if failures.len() >= self.limits.failures {
+            self.progress.stop.store(true, Relaxed);
+        }
+    }
+}

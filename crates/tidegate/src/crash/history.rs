@@ -1,0 +1,52 @@
+//! What something was after each operation.
+
+/// A value and its changes, each with the number of operations done by then.
+#[derive(Clone, Debug)]
+pub struct History<T>(Vec<(usize, T)>);
+
+impl<T: Default + Clone + PartialEq> Default for History<T> {
+    fn default() -> Self {
+        History(vec![(0, T::default())])
+    }
+}
+
+impl<T: Default + Clone + PartialEq> History<T> {
+    /// The value became `v` in state `at`, which is not before the last change.
+    pub fn set(&mut self, at: usize, v: T) {
+        match self.0.last_mut() {
+            Some(last) if last.0 == at => last.1 = v,
+            Some(last) if last.1 == v => {}
+            _ => self.0.push((at, v)),
+        }
+    }
+
+    /// The value now.
+    pub fn now(&self) -> &T {
+        &self.0[self.0.len() - 1].1
+    }
+
+    /// Every value it had from state `from` to state `to`, newest first.
+    pub fn between(&self, from: usize, to: usize) -> impl Iterator<Item = &T> {
+        let newest = self.0.partition_point(|c| c.0 <= to);
+        let oldest = self.0.partition_point(|c| c.0 <= from).saturating_sub(1);
+        self.0[oldest..newest].iter().rev().map(|c| &c.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_begins_with_the_value_then_valid() {
+        let mut h = History::default();
+        h.set(2, 'a');
+        h.set(5, 'b');
+        let all = |from, to| h.between(from, to).copied().collect::<String>();
+        assert_eq!(all(0, 1), "\0");
+        assert_eq!(all(0, 2), "a\0");
+        assert_eq!(all(3, 4), "a");
+        assert_eq!(all(4, 9), "ba");
+        assert_eq!(all(5, 5), "b");
+    }
+}

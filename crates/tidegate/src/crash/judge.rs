@@ -1,0 +1,233 @@
+//! What was promised, and whether a recovered tree keeps it.
+//!
+//! | promise | says |
+//! |---|---|
+//! | P0 | the volume opens, writable, and its whole tree can be read |
+//! | P1 | each name means what it meant at some time since its directory was last synced |
+//! | P2 | a file's size, pages and (but for fdatasync) attributes are of some time since it was synced |
+//! | P3 | the names of an object are those of one moment since it was synced: a rename is whole |
+//! | P4 | no bytes, sizes or values that the object never had |
+//! | P5 | what was removed before a sync is gone |
+//! | P6 | recovery leaves a volume that the check calls clean, and the same tree each time |
+//! | P7 | so does the reference checker |
+
+use super::Fault;
+use super::model::{Id, Link, Model, Object, Page, ROOT};
+use super::ops::CrashOp;
+use super::run::Recording;
+use super::stamp::{self, PAGE};
+use super::walk::{Found, Tree};
+use std::collections::{BTreeMap, BTreeSet};
+use tidegate_vfs::FileType;
+
+/// From which state on each promise speaks, at one moment.
+#[derive(Debug, Default)]
+pub struct Promises {
+    /// The last state there may be: the operation in progress done.
+    to: usize,
+    /// Everything is at least as new as this.
+    all: usize,
+    /// The attributes of an object, the entries of a directory.
+    objects: BTreeMap<Id, usize>,
+    /// The names of a file.
+    names: BTreeMap<Id, usize>,
+    /// The size and pages of a file.
+    data: BTreeMap<Id, usize>,
+}
+
+impl Promises {
+    /// What holds when power fails before event `cut`.
+    pub fn at(run: &Recording, cut: u64) -> Promises {
+        let done = run.spans.iter().take_while(|s| s.1 <= cut).count();
+        let mut p = Promises { to: (done + 1).min(run.spans.len()), ..Promises::default() };
+        for (i, (step, synced)) in run.steps[..done].iter().zip(&run.synced).enumerate() {
+            p.add(&step.op, *synced, i + 1);
+        }
+        p
+    }
+
+    fn add(&mut self, op: &CrashOp, synced: Option<Id>, state: usize) {
+        if *op == CrashOp::Sync {
+            self.all = state;
+        }
+        let Some(id) = synced else { return };
+        self.data.insert(id, state);
+        match op {
+            CrashOp::Fsync { .. } => {
+                self.objects.insert(id, state);
+                self.names.insert(id, state);
+            }
+            // The directory's own name is for its parent's fsync.
+            CrashOp::FsyncDir { .. } => drop(self.objects.insert(id, state)),
+            _ => {}
+        }
+    }
+
+    fn since(&self, of: &BTreeMap<Id, usize>, id: Id) -> usize {
+        of.get(&id).copied().unwrap_or(0).max(self.all)
+    }
+}
+
+/// Holds a tree against what was promised.
+///
+/// # Errors
+/// The first promise that is broken.
+pub fn judge(tree: &Tree, model: &Model, p: &Promises) -> Result<(), Fault> {
+    for (id, found) in tree {
+        let Some(o) = model.objects.get(id) else {
+            return Err(Fault::new("P4", format!("object {id} {:?} was never made", found.names)));
+        };
+        if o.kind != found.kind {
+            return Err(Fault::new("P4", format!("object {id} is a {:?}, not a {:?}", found.kind, o.kind)));
+        }
+    }
+    names(tree, model, p)?;
+    for (id, o) in &model.objects {
+        match tree.get(id) {
+            Some(found) => {
+                one_moment(*id, &found.names, o, p)?;
+                attributes(*id, found, o, p)?;
+                content(*id, found, o, p)?;
+            }
+            None => one_moment(*id, &BTreeSet::new(), o, p)?,
+        }
+    }
+    Ok(())
+}
+
+fn shown(name: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(name)
+}
+
+/// P1 and P5.
+fn names(tree: &Tree, model: &Model, p: &Promises) -> Result<(), Fault> {
+    let mut is: BTreeMap<(Id, &[u8]), Id> = BTreeMap::new();
+    for (id, found) in tree {
+        for (dir, name) in &found.names {
+            is.insert((*dir, name), *id);
+            if !model.entries.get(dir).is_some_and(|e| e.contains_key(name)) {
+                let text = format!("directory {dir} has an entry {:?} that never was", shown(name));
+                return Err(Fault::new("P4", text));
+            }
+        }
+    }
+    for (dir, entries) in model.entries.iter().filter(|e| tree.contains_key(e.0)) {
+        let from = p.since(&p.objects, *dir);
+        for (name, h) in entries {
+            let now = is.get(&(*dir, name)).copied();
+            if h.between(from, p.to).any(|v| *v == now) {
+                continue;
+            }
+            let may: Vec<_> = h.between(from, p.to).collect();
+            let promise = if now.is_some() && may == [&None] { "P5" } else { "P1" };
+            let text =
+                format!("directory {dir}: {:?} is {now:?}; since its sync it was {may:?}", shown(name));
+            return Err(Fault::new(promise, text));
+        }
+    }
+    Ok(())
+}
+
+/// P3, and that what was synced has a name.
+fn one_moment(id: Id, names: &BTreeSet<Link>, o: &Object, p: &Promises) -> Result<(), Fault> {
+    let from = p.since(&p.names, id);
+    // After fdatasync it has some name.
+    let nameless = names.is_empty() && !o.names.between(p.since(&p.data, id), p.to).any(BTreeSet::is_empty);
+    if id == ROOT || (o.names.between(from, p.to).any(|v| v == names) && !(nameless && is_file(o))) {
+        return Ok(());
+    }
+    let list = |names: &BTreeSet<Link>| {
+        let each: Vec<_> = names.iter().map(|(d, n)| format!("{d}:{}", shown(n))).collect();
+        format!("{{{}}}", each.join(", "))
+    };
+    let may: Vec<_> = o.names.between(from, p.to).map(list).collect();
+    let promise = if names.is_empty() && is_file(o) && p.data.contains_key(&id) { "P2" } else { "P3" };
+    let text =
+        format!("object {id} has the names {}; since its sync it had {}", list(names), may.join(" or "));
+    Err(Fault::new(promise, text))
+}
+
+fn is_file(o: &Object) -> bool {
+    o.kind == FileType::Regular
+}
+
+/// P2 and P4 for the mode, the extended attributes and the target.
+fn attributes(id: Id, found: &Found, o: &Object, p: &Promises) -> Result<(), Fault> {
+    let from = p.since(&p.objects, id);
+    if !o.mode.between(from, p.to).any(|m| *m == found.mode) {
+        let may: Vec<_> = o.mode.between(from, p.to).map(|m| format!("{m:o}")).collect();
+        let text = format!("object {id} has mode {:o}; since its sync it had {may:?}", found.mode);
+        return Err(Fault::new("P2", text));
+    }
+    if let Some(name) = found.xattrs.keys().find(|n| !o.xattrs.keys().any(|k| k.as_bytes() == &n[..])) {
+        return Err(Fault::new("P4", format!("object {id} has an attribute {:?}", shown(name))));
+    }
+    for (name, h) in &o.xattrs {
+        let now = found.xattrs.get(name.as_bytes());
+        if !h.between(from, p.to).any(|v| v.as_ref() == now) {
+            let show =
+                |v: Option<&Vec<u8>>| v.map(|v| format!("{}({})", shown(&v[..v.len().min(8)]), v.len()));
+            let may: Vec<_> = h.between(from, p.to).map(|v| show(v.as_ref())).collect();
+            let text = format!("object {id}: {name} is {:?}; since its sync it was {may:?}", show(now));
+            return Err(Fault::new("P2", text));
+        }
+    }
+    if found.target != o.target {
+        let text =
+            format!("symbolic link {id} leads to {:?}", shown(&found.target[..found.target.len().min(20)]));
+        return Err(Fault::new("P4", text));
+    }
+    Ok(())
+}
+
+/// P2 and P4 for size and pages.
+fn content(id: Id, found: &Found, o: &Object, p: &Promises) -> Result<(), Fault> {
+    if !is_file(o) {
+        return Ok(());
+    }
+    let from = p.since(&p.data, id);
+    if !o.size.between(from, p.to).any(|s| *s == found.size) {
+        let may: Vec<_> = o.size.between(from, p.to).collect();
+        let text = format!("file {id} has {} bytes; since its sync it had {may:?}", found.size);
+        return Err(Fault::new("P2", text));
+    }
+    let mut seen = BTreeSet::new();
+    for (first, bytes) in &found.data {
+        for (n, page) in bytes.chunks(PAGE).enumerate() {
+            seen.insert(first + n as u64);
+            page_may(id, first + n as u64, page, o, from, p)?;
+        }
+    }
+    for (&index, _) in o.pages.range(..found.size.div_ceil(PAGE as u64)).filter(|e| !seen.contains(e.0)) {
+        let n = (found.size - index * PAGE as u64).min(PAGE as u64) as usize;
+        page_may(id, index, &[0; PAGE][..n], o, from, p)?;
+    }
+    Ok(())
+}
+
+fn page_may(id: Id, index: u64, bytes: &[u8], o: &Object, from: usize, p: &Promises) -> Result<(), Fault> {
+    let is = |v: &Page| match v {
+        Some(page) => bytes == &page[..bytes.len()],
+        None => bytes.iter().all(|&b| b == 0),
+    };
+    let Some(h) = o.pages.get(&index) else {
+        return if is(&None) {
+            Ok(())
+        } else {
+            let text = format!("page {index} of file {id}, never written, holds {}", stamp::describe(bytes));
+            Err(Fault::new("P4", text))
+        };
+    };
+    if h.between(from, p.to).any(is) {
+        return Ok(());
+    }
+    let show = |v: &Page| v.as_ref().map_or("zeros".into(), |p| stamp::describe(p));
+    let may: Vec<_> = h.between(from, p.to).map(show).collect();
+    let promise = if h.between(0, p.to).any(is) { "P2" } else { "P4" };
+    let text = format!(
+        "page {index} of file {id} holds {}; since its sync it held {}",
+        stamp::describe(bytes),
+        may.join(" or ")
+    );
+    Err(Fault::new(promise, text))
+}

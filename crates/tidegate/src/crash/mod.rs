@@ -1,0 +1,86 @@
+//! The crash explorer: runs of operations, every state a power cut could leave of them, and what recovery
+//! makes of each.
+//!
+//! It does: make runs from seeds, record what they write, choose states by the rules of a device with a
+//! volatile cache, recover each with this engine, and hold the tree against what fsync and sync promised.
+//! It does not: look inside the engine, or rely on more than was promised.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`ops`], [`generate`], [`stamp`] | operations, runs of them, bytes that tell whose they are |
+//! | [`base`], [`run`] | the empty volume; doing a run on a recorded device |
+//! | [`model`], [`history`] | what the tree should have been after each operation |
+//! | [`tape`], [`state`] | what was written, and what of it a power cut leaves |
+//! | [`recover`], [`walk`] | opening a state; the tree that is found |
+//! | [`judge`] | the promises |
+//! | [`explore`](mod@explore), [`shrink`] | many runs on all processors; a failure made short |
+
+pub mod base;
+pub mod explore;
+pub mod generate;
+pub mod history;
+pub mod judge;
+pub mod model;
+pub mod ops;
+pub mod recover;
+pub mod rng;
+pub mod run;
+pub mod shrink;
+pub mod stamp;
+pub mod state;
+pub mod tape;
+#[cfg(test)]
+mod tests;
+pub mod walk;
+
+pub use explore::{Failure, Limits, Progress, Report, explore, replay};
+
+use crate::volume::OpenOptions;
+use std::sync::Arc;
+use tidegate_block::Overlay;
+
+/// A promise that was broken.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// Which: see [`judge`]; `run` when an operation failed before any power cut.
+    pub promise: &'static str,
+    /// How, in one line.
+    pub text: String,
+}
+
+impl Fault {
+    pub(crate) fn new(promise: &'static str, text: impl Into<String>) -> Self {
+        Fault { promise, text: text.into() }
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.promise, self.text)
+    }
+}
+
+/// Another judge of an image: what it has against it.
+pub type Reference = Arc<dyn Fn(&Overlay) -> Result<(), String> + Send + Sync>;
+
+/// What stays the same in all runs.
+#[derive(Clone, Default)]
+pub struct Settings {
+    /// The reference checker.
+    pub reference: Option<Reference>,
+    /// A bug of the engine, in the run as in recovery.
+    #[cfg(feature = "planted-bugs")]
+    pub planted: Option<tidegate_f2fs::options::PlantedBug>,
+}
+
+impl Settings {
+    fn open_options(&self) -> OpenOptions {
+        #[cfg_attr(not(feature = "planted-bugs"), expect(unused_mut))]
+        let mut options = OpenOptions { fixed_time: Some(base::TIME), ..Default::default() };
+        #[cfg(feature = "planted-bugs")]
+        {
+            options.f2fs.planted = self.planted;
+        }
+        options
+    }
+}

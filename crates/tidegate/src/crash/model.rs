@@ -1,0 +1,333 @@
+//! What the operations of a run make of an empty tree, with its whole history.
+//!
+//! State `n` is the tree after `n` operations. An object's number is that of the operation that made it;
+//! on the volume it stands in the owner's user id, which nothing changes.
+
+use super::history::History;
+use super::ops::{CrashOp, Place, SLOTS, Step, Target, xattr};
+use super::stamp::{self, PAGE};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tidegate_vfs::FileType;
+
+/// Identifies an object.
+pub type Id = u32;
+/// The root directory.
+pub const ROOT: Id = 0;
+/// A directory and a name in it.
+pub type Link = (Id, Vec<u8>);
+/// One page; `None` reads as zeros.
+pub type Page = Option<Arc<Vec<u8>>>;
+
+/// A file, directory or symbolic link and all it ever was.
+pub struct Object {
+    /// What it is.
+    pub kind: FileType,
+    /// Its names.
+    pub names: History<BTreeSet<Link>>,
+    /// Its permission bits.
+    pub mode: History<u32>,
+    /// Its size.
+    pub size: History<u64>,
+    /// Its pages.
+    pub pages: BTreeMap<u64, History<Page>>,
+    /// Its extended attributes.
+    pub xattrs: BTreeMap<&'static str, History<Option<Vec<u8>>>>,
+    /// Where a symbolic link leads.
+    pub target: Vec<u8>,
+}
+
+/// See the module.
+pub struct Model {
+    /// Operations done.
+    pub state: usize,
+    /// Everything that ever was.
+    pub objects: BTreeMap<Id, Object>,
+    /// Every name that ever was in a directory.
+    pub entries: BTreeMap<Id, BTreeMap<Vec<u8>, History<Option<Id>>>>,
+    /// What is kept open.
+    pub held: [Option<Id>; SLOTS],
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        let mut m =
+            Model { state: 0, objects: BTreeMap::new(), entries: BTreeMap::new(), held: [None; SLOTS] };
+        m.add(ROOT, FileType::Directory, 0o755);
+        m
+    }
+}
+
+impl Model {
+    fn add(&mut self, id: Id, kind: FileType, mode: u32) {
+        let mut o = Object {
+            kind,
+            names: History::default(),
+            mode: History::default(),
+            size: History::default(),
+            pages: BTreeMap::new(),
+            xattrs: BTreeMap::new(),
+            target: Vec::new(),
+        };
+        o.mode.set(0, mode);
+        self.objects.insert(id, o);
+    }
+
+    /// What bears a name now.
+    pub fn entry(&self, dir: Id, name: &[u8]) -> Option<Id> {
+        *self.entries.get(&dir)?.get(name)?.now()
+    }
+
+    /// What is at a path now.
+    pub fn find(&self, at: Place) -> Option<Id> {
+        at.names().try_fold(ROOT, |dir, name| self.entry(dir, name.as_bytes()))
+    }
+
+    /// The directory and the name of a path that is not the root's.
+    pub fn link_of(&self, at: Place) -> Option<Link> {
+        let mut names: Vec<_> = at.names().collect();
+        let last = names.pop()?;
+        let dir = names.into_iter().try_fold(ROOT, |dir, name| self.entry(dir, name.as_bytes()))?;
+        self.is(dir, FileType::Directory).then(|| (dir, last.as_bytes().to_vec()))
+    }
+
+    /// The file that a target names.
+    pub fn file(&self, t: Target) -> Option<Id> {
+        let id = match t {
+            Target::At(p) => self.find(p)?,
+            Target::Held(n) => self.held[n as usize % SLOTS]?,
+        };
+        self.is(id, FileType::Regular).then_some(id)
+    }
+
+    fn is(&self, id: Id, kind: FileType) -> bool {
+        self.objects[&id].kind == kind
+    }
+
+    fn is_empty(&self, dir: Id) -> bool {
+        self.entries.get(&dir).is_none_or(|e| e.values().all(|h| h.now().is_none()))
+    }
+
+    /// Whether directory `id` is `dir` or above it.
+    fn is_above(&self, id: Id, mut dir: Id) -> bool {
+        while dir != id && dir != ROOT {
+            match self.objects[&dir].names.now().first() {
+                Some((parent, _)) => dir = *parent,
+                None => return false,
+            }
+        }
+        dir == id
+    }
+
+    /// Whether an operation can be done now.
+    pub fn can(&self, op: &CrashOp) -> bool {
+        use CrashOp::*;
+        let missing = |p: Place| self.link_of(p).is_some_and(|(d, n)| self.entry(d, &n).is_none());
+        let is = |p: Place, kind| self.find(p).is_some_and(|id| self.is(id, kind));
+        match op {
+            Create { at } | Mkdir { at } | Symlink { at, .. } => missing(*at),
+            Write { file, .. }
+            | Truncate { file, .. }
+            | Punch { file, .. }
+            | Allocate { file, .. }
+            | Fsync { file }
+            | Fdatasync { file }
+            | Writeback { file } => self.file(*file).is_some(),
+            Rename { from, to, exchange } => self.can_rename(*from, *to, *exchange).is_some(),
+            Link { from, to } => {
+                self.find(*from).is_some_and(|id| !self.is(id, FileType::Directory)) && missing(*to)
+            }
+            Unlink { at } => self.find(*at).is_some_and(|id| !self.is(id, FileType::Directory)),
+            Rmdir { at } => {
+                *at != Place::ROOT
+                    && is(*at, FileType::Directory)
+                    && self.find(*at).is_some_and(|d| self.is_empty(d))
+            }
+            SetXattr { at, .. } => self.find(*at).is_some_and(|id| !self.is(id, FileType::Symlink)),
+            RemoveXattr { at, name } => self
+                .find(*at)
+                .and_then(|id| self.objects[&id].xattrs.get(xattr(*name)))
+                .is_some_and(|h| h.now().is_some()),
+            Chmod { at, .. } => {
+                *at != Place::ROOT && self.find(*at).is_some_and(|id| !self.is(id, FileType::Symlink))
+            }
+            FsyncDir { at } => is(*at, FileType::Directory),
+            Sync => true,
+            Hold { at, slot } => self.held[*slot as usize % SLOTS].is_none() && is(*at, FileType::Regular),
+            Release { slot } => self.held[*slot as usize % SLOTS].is_some(),
+        }
+    }
+
+    fn can_rename(&self, from: Place, to: Place, exchange: bool) -> Option<()> {
+        let (old, new) = (self.link_of(from)?, self.link_of(to)?);
+        let id = self.entry(old.0, &old.1)?;
+        let target = self.entry(new.0, &new.1);
+        let is_dir = |id| self.is(id, FileType::Directory);
+        let mut fine = !(is_dir(id) && self.is_above(id, new.0)) && target != Some(id);
+        match target {
+            Some(t) if exchange => fine &= !(is_dir(t) && self.is_above(t, old.0)),
+            Some(t) => fine &= is_dir(id) == is_dir(t) && (!is_dir(t) || self.is_empty(t)),
+            None => fine &= !exchange,
+        }
+        fine.then_some(())
+    }
+
+    /// Does an operation; one that cannot be done changes nothing.
+    pub fn apply(&mut self, step: &Step) {
+        use CrashOp::*;
+        let can = self.can(&step.op);
+        self.state += 1;
+        if !can {
+            return;
+        }
+        let id = step.serial;
+        match &step.op {
+            Create { at } => self.make(*at, id, FileType::Regular, 0o644),
+            Mkdir { at } => self.make(*at, id, FileType::Directory, 0o755),
+            Symlink { at, len } => {
+                self.make(*at, id, FileType::Symlink, 0o777);
+                self.change(id, |o, now| {
+                    o.target = stamp::text(id, *len as usize);
+                    o.size.set(now, *len as u64);
+                });
+            }
+            Write { file, pos, len } => self.on_file(*file, |o, f, now| o.write(f, id, *pos, *len, now)),
+            Truncate { file, size } => self.on_file(*file, |o, _, now| o.truncate(*size, now)),
+            Punch { file, pos, len } => self.on_file(*file, |o, _, now| o.zero(*pos, pos + len, now)),
+            Allocate { file, pos, len, keep } => self.on_file(*file, |o, _, now| {
+                if !keep && pos + len > *o.size.now() {
+                    o.size.set(now, pos + len);
+                }
+            }),
+            Rename { from, to, exchange } => self.rename(*from, *to, *exchange),
+            CrashOp::Link { from, to } => {
+                if let (Some(id), Some(link)) = (self.find(*from), self.link_of(*to)) {
+                    self.bind(link, Some(id));
+                }
+            }
+            Unlink { at } | Rmdir { at } => {
+                if let Some(link) = self.link_of(*at) {
+                    self.bind(link, None);
+                }
+            }
+            SetXattr { at, name, len } => self.set_xattr(*at, *name, Some(stamp::text(id, *len as usize))),
+            RemoveXattr { at, name } => self.set_xattr(*at, *name, None),
+            Chmod { at, mode } => {
+                if let Some(id) = self.find(*at) {
+                    self.change(id, |o, now| o.mode.set(now, *mode));
+                }
+            }
+            Hold { at, slot } => self.held[*slot as usize % SLOTS] = self.find(*at),
+            Release { slot } => self.held[*slot as usize % SLOTS] = None,
+            Fsync { .. } | Fdatasync { .. } | FsyncDir { .. } | Sync | Writeback { .. } => {}
+        }
+    }
+
+    fn change(&mut self, id: Id, f: impl FnOnce(&mut Object, usize)) {
+        let now = self.state;
+        if let Some(o) = self.objects.get_mut(&id) {
+            f(o, now);
+        }
+    }
+
+    fn on_file(&mut self, t: Target, f: impl FnOnce(&mut Object, Id, usize)) {
+        if let Some(id) = self.file(t) {
+            self.change(id, |o, now| f(o, id, now));
+        }
+    }
+
+    fn make(&mut self, at: Place, id: Id, kind: FileType, mode: u32) {
+        if let Some(link) = self.link_of(at) {
+            self.add(id, kind, mode);
+            self.bind(link, Some(id));
+        }
+    }
+
+    /// Makes a name mean `to`; both the old and the new bearer learn of it.
+    fn bind(&mut self, link: Link, to: Option<Id>) {
+        let now = self.state;
+        let h = self.entries.entry(link.0).or_default().entry(link.1.clone()).or_default();
+        let from = *h.now();
+        h.set(now, to);
+        for (id, has) in [(from, false), (to, true)] {
+            let Some(id) = id else { continue };
+            self.change(id, |o, now| {
+                let mut names = o.names.now().clone();
+                if has {
+                    names.insert(link.clone())
+                } else {
+                    names.remove(&link)
+                };
+                o.names.set(now, names);
+            });
+        }
+    }
+
+    fn rename(&mut self, from: Place, to: Place, exchange: bool) {
+        let (Some(old), Some(new)) = (self.link_of(from), self.link_of(to)) else { return };
+        let (id, target) = (self.entry(old.0, &old.1), self.entry(new.0, &new.1));
+        self.bind(new, id);
+        self.bind(old, target.filter(|_| exchange));
+        // A file that took another's place lost the name it was bound to by the first step.
+        for id in [id, target].into_iter().flatten() {
+            self.recount(id);
+        }
+    }
+
+    /// Sets an object's names to those the directories give it.
+    fn recount(&mut self, id: Id) {
+        let mut names = BTreeSet::new();
+        for (dir, entries) in &self.entries {
+            names.extend(
+                entries.iter().filter(|e| *e.1.now() == Some(id)).map(|(name, _)| (*dir, name.clone())),
+            );
+        }
+        self.change(id, |o, now| o.names.set(now, names));
+    }
+
+    fn set_xattr(&mut self, at: Place, name: u8, value: Option<Vec<u8>>) {
+        if let Some(id) = self.find(at) {
+            self.change(id, |o, now| o.xattrs.entry(xattr(name)).or_default().set(now, value));
+        }
+    }
+}
+
+impl Object {
+    fn write(&mut self, file: Id, version: u32, pos: u64, len: u32, now: usize) {
+        let end = pos + len as u64;
+        let mut at = pos;
+        while at < end {
+            let (index, from) = (at / PAGE as u64, (at % PAGE as u64) as usize);
+            let n = (PAGE - from).min((end - at) as usize);
+            let h = self.pages.entry(index).or_default();
+            let mut page = h.now().as_ref().map_or_else(|| vec![0; PAGE], |p| p.to_vec());
+            stamp::fill(file, version, at, &mut page[from..from + n]);
+            h.set(now, Some(Arc::new(page)));
+            at += n as u64;
+        }
+        if len > 0 && end > *self.size.now() {
+            self.size.set(now, end);
+        }
+    }
+
+    fn truncate(&mut self, size: u64, now: usize) {
+        self.zero(size, u64::MAX, now);
+        self.size.set(now, size);
+    }
+
+    /// Makes a range read as zeros.
+    fn zero(&mut self, from: u64, to: u64, now: usize) {
+        for (&index, h) in self.pages.range_mut(from / PAGE as u64..to.div_ceil(PAGE as u64)) {
+            let start = index * PAGE as u64;
+            let (a, b) = (from.saturating_sub(start) as usize, (to - start).min(PAGE as u64) as usize);
+            let Some(old) = h.now() else { continue };
+            if (a, b) == (0, PAGE) {
+                h.set(now, None);
+            } else {
+                let mut page = old.to_vec();
+                page[a..b].fill(0);
+                h.set(now, Some(Arc::new(page)));
+            }
+        }
+    }
+}

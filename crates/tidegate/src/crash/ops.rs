@@ -1,0 +1,216 @@
+//! The operations of a run, and the places they work on.
+
+use std::fmt;
+
+/// A path out of [`PATHS`], by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(pub u8);
+
+/// Every path there may be. Few, so that operations meet.
+pub const PATHS: [&str; 19] = [
+    "/",
+    "/d",
+    "/e",
+    "/d/s",
+    "/a",
+    "/b",
+    "/c",
+    "/hot.db",
+    "/d/a",
+    "/d/b",
+    "/d/c",
+    "/d/film.mp4",
+    "/e/a",
+    "/e/b",
+    "/e/a-name-so-long-that-it-takes-eight-slots-of-a-directory-block",
+    "/d/s/a",
+    "/d/s/b",
+    "/e/c",
+    "/e/d",
+];
+
+impl Place {
+    /// The root directory.
+    pub const ROOT: Place = Place(0);
+    /// Paths where directories are made.
+    pub const DIRS: [Place; 4] = [Place(1), Place(2), Place(3), Place(18)];
+    /// The first path where files are made.
+    pub const FIRST_FILE: u8 = 4;
+
+    /// The path.
+    pub fn path(self) -> &'static str {
+        PATHS[self.0 as usize % PATHS.len()]
+    }
+
+    /// The names from the root on.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        self.path().split('/').filter(|n| !n.is_empty())
+    }
+}
+
+/// A file by path, or one kept open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// What is at a path.
+    At(Place),
+    /// What a slot holds open.
+    Held(u8),
+}
+
+/// Files that can be kept open at once.
+pub const SLOTS: usize = 3;
+/// Names of extended attributes.
+pub const XATTRS: [&str; 3] = ["user.a", "user.bb", "trusted.ccc"];
+
+/// One operation. What it cannot be done to, it leaves alone, so any part of a run is a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the words of the system calls
+pub enum CrashOp {
+    Create {
+        at: Place,
+    },
+    Mkdir {
+        at: Place,
+    },
+    Symlink {
+        at: Place,
+        len: u16,
+    },
+    Write {
+        file: Target,
+        pos: u64,
+        len: u32,
+    },
+    Truncate {
+        file: Target,
+        size: u64,
+    },
+    Punch {
+        file: Target,
+        pos: u64,
+        len: u64,
+    },
+    Allocate {
+        file: Target,
+        pos: u64,
+        len: u64,
+        keep: bool,
+    },
+    Rename {
+        from: Place,
+        to: Place,
+        exchange: bool,
+    },
+    Link {
+        from: Place,
+        to: Place,
+    },
+    Unlink {
+        at: Place,
+    },
+    Rmdir {
+        at: Place,
+    },
+    SetXattr {
+        at: Place,
+        name: u8,
+        len: u16,
+    },
+    RemoveXattr {
+        at: Place,
+        name: u8,
+    },
+    Chmod {
+        at: Place,
+        mode: u32,
+    },
+    Fsync {
+        file: Target,
+    },
+    Fdatasync {
+        file: Target,
+    },
+    FsyncDir {
+        at: Place,
+    },
+    Sync,
+    Hold {
+        at: Place,
+        slot: u8,
+    },
+    Release {
+        slot: u8,
+    },
+    /// Background write-back of a file, as the flusher does it when memory runs short.
+    Writeback {
+        file: Target,
+    },
+}
+
+/// An operation and its number in the run it was made for, which stays when others are dropped. What it
+/// makes or writes bears the number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// From 1 on.
+    pub serial: u32,
+    /// What is done.
+    pub op: CrashOp,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.path())
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::At(p) => p.fmt(f),
+            Target::Held(n) => write!(f, "<{n}>"),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:3} {}", self.serial, self.op)
+    }
+}
+
+impl fmt::Display for CrashOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use CrashOp::*;
+        match self {
+            Create { at } => write!(f, "create {at}"),
+            Mkdir { at } => write!(f, "mkdir {at}"),
+            Symlink { at, len } => write!(f, "symlink {at} -> {len} bytes"),
+            Write { file, pos, len } => write!(f, "write {file} {pos}+{len}"),
+            Truncate { file, size } => write!(f, "truncate {file} {size}"),
+            Punch { file, pos, len } => write!(f, "punch {file} {pos}+{len}"),
+            Allocate { file, pos, len, keep } => {
+                write!(f, "fallocate {file} {pos}+{len}{}", if *keep { " keep-size" } else { "" })
+            }
+            Rename { from, to, exchange: false } => write!(f, "rename {from} {to}"),
+            Rename { from, to, exchange: true } => write!(f, "exchange {from} {to}"),
+            Link { from, to } => write!(f, "link {from} {to}"),
+            Unlink { at } => write!(f, "unlink {at}"),
+            Rmdir { at } => write!(f, "rmdir {at}"),
+            SetXattr { at, name, len } => write!(f, "setxattr {at} {} {len} bytes", xattr(*name)),
+            RemoveXattr { at, name } => write!(f, "removexattr {at} {}", xattr(*name)),
+            Chmod { at, mode } => write!(f, "chmod {at} {mode:o}"),
+            Fsync { file } => write!(f, "fsync {file}"),
+            Fdatasync { file } => write!(f, "fdatasync {file}"),
+            FsyncDir { at } => write!(f, "fsync-directory {at}"),
+            Sync => write!(f, "sync"),
+            Hold { at, slot } => write!(f, "open {at} as <{slot}>"),
+            Release { slot } => write!(f, "close <{slot}>"),
+            Writeback { file } => write!(f, "write-back {file}"),
+        }
+    }
+}
+
+/// The name of an extended attribute by number.
+pub fn xattr(n: u8) -> &'static str {
+    XATTRS[n as usize % XATTRS.len()]
+}

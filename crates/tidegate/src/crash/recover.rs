@@ -1,0 +1,103 @@
+//! Recovers one state and judges what comes of it.
+
+use super::judge::{Promises, judge};
+use super::rng::Rng;
+use super::run::Recording;
+use super::state::{Amount, State, states};
+use super::tape::Tape;
+use super::walk::{Tree, walk};
+use super::{Fault, Settings};
+use crate::volume::Volume;
+use std::sync::Arc;
+use tidegate_block::{Blocks, Device, Overlay, QueueLimits, Recorder, RequestQueue};
+use tidegate_f2fs::check::{CheckOptions, check};
+
+/// How closely a state is looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Depth {
+    /// The recovery is cut short, too, in ways chosen by this seed.
+    pub again: Option<u64>,
+    /// The reference checker has its say.
+    pub reference: bool,
+}
+
+/// Cuts of one recovery.
+const AGAIN: Amount = Amount { boundaries: 2, prefixes: 3, subsets: 6 };
+
+/// Recovers the volume from a state of a run and judges it.
+///
+/// # Errors
+/// The promise that is broken.
+pub fn inspect(run: &Recording, state: &State, depth: Depth, settings: &Settings) -> Result<(), Fault> {
+    let promises = Promises::at(run, state.cut);
+    let keeps = |tree: &Tree| judge(tree, &run.model, &promises);
+    recover(&run.tape.blocks, state.table(&run.tape), &keeps, depth, settings)
+}
+
+fn recover(
+    blocks: &Arc<Blocks>,
+    table: Vec<u32>,
+    keeps: &dyn Fn(&Tree) -> Result<(), Fault>,
+    depth: Depth,
+    settings: &Settings,
+) -> Result<(), Fault> {
+    let before = Arc::new(table);
+    let device = Arc::new(Overlay::new(blocks.clone(), before.to_vec()));
+    let reference = settings.reference.as_ref().filter(|_| depth.reference);
+    let recorder = Arc::new(Recorder::new(device.clone()));
+    let top: Arc<dyn Device> = if depth.again.is_some() { recorder.clone() } else { device.clone() };
+    // The first recovery ends in a power cut with all its writes done.
+    let volume = open(&top, settings)?;
+    let tree = walk(&volume)?;
+    keeps(&tree)?;
+    drop(volume);
+    let volume = open(&top, settings)?;
+    let second = walk(&volume)?;
+    same(&tree, &second, "recovered a second time")?;
+    volume.unmount().map_err(|e| Fault::new("P0", format!("unmount: {e}")))?;
+    checked(&device)?;
+    if let Some(f) = reference {
+        f(&device).map_err(|e| Fault::new("P7", e))?;
+    }
+    let Some(seed) = depth.again else { return Ok(()) };
+    let clean = open(&top, settings)?;
+    same(&tree, &walk(&clean)?, "after a clean unmount")?;
+    drop(clean);
+    let tape = Tape::new(blocks, &before, recorder.take());
+    for s in states(&tape, &mut Rng::new(seed), AGAIN, 0, u64::MAX) {
+        let all_same = |t: &Tree| keeps(t);
+        recover(&tape.blocks, s.table(&tape), &all_same, Depth::default(), settings)
+            .map_err(|e| Fault { text: format!("recovery cut at event {}: {}", s.cut, e.text), ..e })?;
+    }
+    Ok(())
+}
+
+fn open(device: &Arc<dyn Device>, settings: &Settings) -> Result<Volume, Fault> {
+    let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
+    let fail = |e| Fault::new("P0", format!("opening: {e}"));
+    let volume = Volume::from_queue("volume", queue, &settings.open_options()).map_err(fail)?;
+    volume.check_writable().map_err(fail)?;
+    Ok(volume)
+}
+
+fn same(a: &Tree, b: &Tree, when: &str) -> Result<(), Fault> {
+    if a == b {
+        return Ok(());
+    }
+    let all: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
+    let differ: Vec<_> = all.into_iter().filter(|id| a.get(id) != b.get(id)).collect();
+    Err(Fault::new("P6", format!("{when}, other objects: {differ:?}")))
+}
+
+fn checked(device: &Arc<Overlay>) -> Result<(), Fault> {
+    let queue = RequestQueue::new(device.clone(), QueueLimits::default());
+    let report = check(&queue, CheckOptions { max_problems: 3, progress: None })
+        .map_err(|e| Fault::new("P6", format!("check: {e}")))?;
+    match report.problems.first() {
+        None => Ok(()),
+        Some(first) => {
+            let text = format!("check: {}: {} ({} problems)", first.rule, first.text, report.total_problems);
+            Err(Fault::new("P6", text))
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Does the operations of a run to a volume whose device is recorded.
+
+use super::base::Base;
+use super::model::{Id, Model};
+use super::ops::{CrashOp, Place, SLOTS, Step, Target, xattr};
+use super::rng::Rng;
+use super::stamp;
+use super::tape::Tape;
+use super::{Fault, Settings};
+use crate::volume::{OpenOptions, Volume};
+use std::sync::Arc;
+use tidegate_block::{Overlay, QueueLimits, Recorder, RequestQueue};
+use tidegate_f2fs::F2fsOptions;
+use tidegate_f2fs::options::{AllocMode, FsyncMode, WritePages};
+use tidegate_vfs::{
+    Cred, Error, ErrorKind, FallocateFlags, File, FileType, Inode, MemoryLimits, NewInode, OpenFlags,
+    RenameFlags, Result, SetAttr, Vfs, WritebackControl, XattrFlags,
+};
+
+/// A run that was done: what it wrote, and what it should have made.
+pub struct Recording {
+    /// The operations that were done.
+    pub steps: Vec<Step>,
+    /// For each, the device's event when it began and when it returned.
+    pub spans: Vec<(u64, u64)>,
+    /// For each, the file or directory that it synced.
+    pub synced: Vec<Option<Id>>,
+    /// What it made of the tree.
+    pub model: Model,
+    /// What went to the device.
+    pub tape: Tape,
+    /// The event of the run's end.
+    pub end: u64,
+    /// It ended early because the volume was full.
+    pub full: bool,
+}
+
+/// How runs differ besides their operations.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Manner {
+    /// Memory so short that the flusher writes between operations. When it does is not in the seed.
+    pub pressure: bool,
+    /// Unmounts at the end.
+    pub unmount: bool,
+    /// How the volume is mounted.
+    pub switches: Switches,
+}
+
+/// Switches of the volume that change what it writes and when.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Switches {
+    writepages: WritePages,
+    mode: AllocMode,
+    fsync_mode: FsyncMode,
+    off: [bool; 3],
+}
+
+impl Switches {
+    /// Any that keep what fsync promises.
+    pub fn any(rng: &mut Rng) -> Self {
+        Switches {
+            writepages: *rng.pick(WritePages::ALL),
+            mode: *rng.pick(AllocMode::ALL),
+            fsync_mode: *rng.pick(&[FsyncMode::Posix, FsyncMode::Strict]),
+            off: [rng.one_in(2), rng.one_in(2), rng.one_in(2)],
+        }
+    }
+
+    fn set(&self, o: &mut F2fsOptions) {
+        (o.writepages, o.mode, o.fsync_mode) = (self.writepages, self.mode, self.fsync_mode);
+        let [flush_merge, checkpoint_merge, discard] = self.off.map(|off| !off);
+        (o.flush_merge, o.checkpoint_merge, o.discard) = (flush_merge, checkpoint_merge, discard);
+    }
+}
+
+struct Machine {
+    vfs: Arc<Vfs>,
+    model: Model,
+    held: [Option<File>; SLOTS],
+}
+
+/// Does the operations.
+///
+/// # Errors
+/// An operation that could be done failed. Want of space ends the run without a fault.
+pub fn record(
+    base: &Base,
+    steps: &[Step],
+    manner: Manner,
+    settings: &Settings,
+) -> std::result::Result<Recording, Fault> {
+    let device = Arc::new(Overlay::new(base.blocks.clone(), base.table.to_vec()));
+    let recorder = Arc::new(Recorder::new(device));
+    let queue = Arc::new(RequestQueue::new(recorder.clone(), QueueLimits::default()));
+    let mut options = settings.open_options();
+    manner.switches.set(&mut options.f2fs);
+    if manner.pressure {
+        options.memory = MemoryLimits { cache: 1 << 20, dirty: 256 << 10, background: 32 << 10, inodes: 8 };
+    }
+    let volume = open(queue, &options).map_err(|e| Fault::new("run", format!("the empty volume: {e}")))?;
+    let mut machine =
+        Machine { vfs: volume.vfs().clone(), model: Model::default(), held: Default::default() };
+    let mut done = Vec::new();
+    let mut spans = Vec::new();
+    let mut synced = Vec::new();
+    for step in steps {
+        let start = recorder.position();
+        let outcome = if machine.model.can(&step.op) { machine.execute(step) } else { Ok(()) };
+        synced.push(machine.synced(&step.op));
+        machine.model.apply(step);
+        done.push(step.clone());
+        match outcome {
+            Ok(()) => spans.push((start, recorder.position())),
+            Err(e) if e.kind() == ErrorKind::NoSpace => {
+                spans.push((start, u64::MAX)); // for ever in progress
+                break;
+            }
+            Err(e) => return Err(Fault::new("run", format!("operation {step}: {e}"))),
+        }
+    }
+    let full = spans.last().is_some_and(|s| s.1 == u64::MAX);
+    let mut end = recorder.position();
+    if manner.unmount && !full {
+        volume.vfs().unmount().map_err(|e| Fault::new("run", format!("unmount: {e}")))?;
+        machine.model.state += 1;
+        let serial = done.last().map_or(0, |s| s.serial) + 1;
+        done.push(Step { serial, op: CrashOp::Sync });
+        synced.push(None);
+        spans.push((end, recorder.position()));
+        end = recorder.position();
+    }
+    let tape = Tape::new(&base.blocks, &base.table, recorder.take());
+    Ok(Recording { steps: done, spans, synced, model: machine.model, tape, end, full })
+}
+
+fn open(queue: Arc<RequestQueue>, options: &OpenOptions) -> crate::Result<Volume> {
+    let volume = Volume::from_queue("volume", queue, options)?;
+    volume.check_writable()?;
+    Ok(volume)
+}
+
+const ROOT: &Cred = &Cred::ROOT;
+
+impl Machine {
+    fn synced(&self, op: &CrashOp) -> Option<Id> {
+        match op {
+            CrashOp::Fsync { file } | CrashOp::Fdatasync { file } => self.model.file(*file),
+            CrashOp::FsyncDir { at } if self.model.can(op) => self.model.find(*at),
+            _ => None,
+        }
+    }
+
+    fn inode(&self, at: Place) -> Result<Arc<Inode>> {
+        self.vfs.resolve(ROOT, at.path().as_bytes(), false)
+    }
+
+    fn parent(&self, at: Place) -> Result<(Arc<Inode>, &'static [u8])> {
+        let p = self.vfs.resolve_parent(ROOT, at.path().as_bytes())?;
+        Ok((p.dir, p.name))
+    }
+
+    /// Calls `f` with the file open.
+    fn on(&self, t: Target, f: impl FnOnce(&File) -> Result<()>) -> Result<()> {
+        match t {
+            Target::At(p) => f(&self.vfs.open(ROOT, &self.inode(p)?, OpenFlags::READ | OpenFlags::WRITE)?),
+            Target::Held(n) => match &self.held[n as usize % SLOTS] {
+                Some(file) => f(file),
+                None => Err(Error::new(ErrorKind::BadFile, "nothing is held")),
+            },
+        }
+    }
+
+    fn make(&self, at: Place, id: Id, file_type: FileType, mode: u32, target: &[u8]) -> Result<()> {
+        let (dir, name) = self.parent(at)?;
+        // The owner tells who it is, for ever.
+        let new = NewInode { uid: id, target, ..self.vfs.new_inode(ROOT, file_type, mode) };
+        self.vfs.make(ROOT, &dir, name, &new).map(drop)
+    }
+
+    fn execute(&mut self, step: &Step) -> Result<()> {
+        use CrashOp::*;
+        let id = step.serial;
+        match &step.op {
+            Create { at } => self.make(*at, id, FileType::Regular, 0o644, b""),
+            Mkdir { at } => self.make(*at, id, FileType::Directory, 0o755, b""),
+            Symlink { at, len } => {
+                self.make(*at, id, FileType::Symlink, 0o777, &stamp::text(id, *len as usize))
+            }
+            Rename { from, to, exchange } => {
+                let ((old_dir, old), (new_dir, new)) = (self.parent(*from)?, self.parent(*to)?);
+                let flags = if *exchange { RenameFlags::EXCHANGE } else { RenameFlags::empty() };
+                self.vfs.rename(ROOT, (&old_dir, old), (&new_dir, new), flags)
+            }
+            Link { from, to } => {
+                let (dir, name) = self.parent(*to)?;
+                self.vfs.link(ROOT, &self.inode(*from)?, &dir, name)
+            }
+            Unlink { at } => {
+                let (dir, name) = self.parent(*at)?;
+                self.vfs.unlink(ROOT, &dir, name)
+            }
+            Rmdir { at } => {
+                let (dir, name) = self.parent(*at)?;
+                self.vfs.rmdir(ROOT, &dir, name)
+            }
+            SetXattr { at, name, len } => {
+                let value = stamp::text(id, *len as usize);
+                self.set_xattr(*at, *name, Some(&value))
+            }
+            RemoveXattr { at, name } => self.set_xattr(*at, *name, None),
+            Chmod { at, mode } => {
+                let set = SetAttr { mode: Some(*mode), ..Default::default() };
+                self.vfs.setattr(ROOT, &self.inode(*at)?, &set)
+            }
+            FsyncDir { at } => self.vfs.open(ROOT, &self.inode(*at)?, OpenFlags::READ)?.fsync(false),
+            Sync => self.vfs.sync(),
+            Hold { at, slot } => {
+                let file = self.vfs.open(ROOT, &self.inode(*at)?, OpenFlags::READ | OpenFlags::WRITE)?;
+                self.held[*slot as usize % SLOTS] = Some(file);
+                Ok(())
+            }
+            Release { slot } => {
+                self.held[*slot as usize % SLOTS] = None;
+                Ok(())
+            }
+            _ => self.on_file(step),
+        }
+    }
+
+    fn set_xattr(&self, at: Place, name: u8, value: Option<&[u8]>) -> Result<()> {
+        let inode = self.inode(at)?;
+        self.vfs.setxattr(ROOT, &inode, xattr(name).as_bytes(), value, XattrFlags::empty())
+    }
+
+    fn on_file(&self, step: &Step) -> Result<()> {
+        use CrashOp::*;
+        match &step.op {
+            Write { file, pos, len } => {
+                let Some(id) = self.model.file(*file) else { return Ok(()) };
+                let mut data = vec![0; *len as usize];
+                stamp::fill(id, step.serial, *pos, &mut data);
+                self.on(*file, |f| f.write_at(*pos, &data).map(drop))
+            }
+            Truncate { file, size } => self.on(*file, |f| f.truncate(*size)),
+            Punch { file, pos, len } => self.on(*file, |f| {
+                f.fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, *pos, *len)
+            }),
+            Allocate { file, pos, len, keep } => self.on(*file, |f| {
+                let flags = if *keep { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
+                f.fallocate(flags, *pos, *len)
+            }),
+            Fsync { file } => self.on(*file, |f| f.fsync(false)),
+            Fdatasync { file } => self.on(*file, |f| f.fsync(true)),
+            Writeback { file } => self.on(*file, |f| {
+                self.vfs.fs().writepages(f.inode(), &mut WritebackControl::background(u64::MAX))?;
+                self.vfs.bdi().submit_pending();
+                Ok(())
+            }),
+            _ => Ok(()),
+        }
+    }
+}

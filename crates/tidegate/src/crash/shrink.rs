@@ -1,0 +1,130 @@
+//! Makes a failure short: fewer operations, then fewer missing blocks.
+
+use super::base::Base;
+use super::ops::Step;
+use super::recover::{Depth, inspect};
+use super::rng::Rng;
+use super::run::{Manner, Recording, record};
+use super::state::{Amount, State, states};
+use super::{Fault, Settings};
+use tidegate_rt::clock;
+
+/// A short way to a broken promise.
+pub struct Short {
+    /// The operations.
+    pub steps: Vec<Step>,
+    /// What is broken.
+    pub fault: Fault,
+    /// The power cut in words, if it took one.
+    pub state: Option<String>,
+}
+
+/// States tried of each shorter run.
+const TRIES: Amount = Amount { boundaries: 40, prefixes: 80, subsets: 80 };
+
+/// Drops what is not needed for a failure, for at most `seconds`.
+pub fn shrink(
+    base: &Base,
+    steps: &[Step],
+    manner: Manner,
+    depth: Depth,
+    first: Failure,
+    settings: &Settings,
+    seconds: u64,
+) -> Short {
+    let until = clock::now().0 + seconds * 1_000_000_000;
+    let mut tries = TRIES;
+    let mut steps = steps.to_vec();
+    if let Some((run, state)) = &first.1 {
+        // What had not begun has no part in it.
+        let begun = run.spans.iter().take_while(|s| s.0 <= state.cut).count();
+        steps.truncate(begun);
+        if state.missing(&run.tape).is_empty() {
+            tries.subsets = 0;
+        }
+    }
+    let mut s = Shrinker { base, manner, depth, settings, tries, until };
+    let mut best = (steps, first.0, first.1);
+    let mut size = (best.0.len() / 2).max(1);
+    loop {
+        let mut at = 0;
+        while at < best.0.len() && !s.late() {
+            let mut fewer = best.0.clone();
+            fewer.drain(at..(at + size).min(best.0.len()));
+            match s.fails(&fewer, best.1.promise) {
+                Some((fault, cut)) => best = (fewer, fault, cut),
+                None => at += size,
+            }
+        }
+        if size == 1 || s.late() {
+            break;
+        }
+        size /= 2;
+    }
+    let (steps, fault, cut) = best;
+    let (fault, state) = match cut {
+        Some((run, state)) => {
+            let (fault, state) = s.fewer_missing(&run, fault, state);
+            let text = state.describe(&run.tape);
+            (fault, Some(text))
+        }
+        None => (fault, None),
+    };
+    Short { steps, fault, state }
+}
+
+struct Shrinker<'a> {
+    base: &'a Base,
+    manner: Manner,
+    depth: Depth,
+    settings: &'a Settings,
+    tries: Amount,
+    until: u64,
+}
+
+/// What is broken, and by which power cut if it took one.
+pub type Failure = (Fault, Option<(Recording, State)>);
+
+impl Shrinker<'_> {
+    fn late(&self) -> bool {
+        clock::now().0 > self.until
+    }
+
+    /// How a run breaks the promise, if it does.
+    fn fails(&mut self, steps: &[Step], promise: &str) -> Option<Failure> {
+        let run = match record(self.base, steps, self.manner, self.settings) {
+            Ok(run) => run,
+            Err(fault) => return (fault.promise == promise).then_some((fault, None)),
+        };
+        let all = states(&run.tape, &mut Rng::new(1), self.tries, 0, run.end);
+        for state in all {
+            if self.late() {
+                break;
+            }
+            match inspect(&run, &state, self.depth, self.settings) {
+                Err(fault) if fault.promise == promise => return Some((fault, Some((run, state)))),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Adds missing blocks as long as the promise stays broken.
+    fn fewer_missing(&mut self, run: &Recording, mut fault: Fault, mut state: State) -> (Fault, State) {
+        let mut size = state.missing(&run.tape).len();
+        while size > 0 && !self.late() {
+            let missing = state.missing(&run.tape);
+            for part in missing.chunks(size) {
+                let mut more = state.clone();
+                more.present.extend(part);
+                more.present.sort_unstable();
+                match inspect(run, &more, self.depth, self.settings) {
+                    Err(f) if f.promise == fault.promise => (fault, state) = (f, more),
+                    _ => {}
+                }
+            }
+            size /= 2;
+        }
+        (fault, state)
+    }
+}

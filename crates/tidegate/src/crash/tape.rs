@@ -1,0 +1,131 @@
+//! What went to the device, block by block, and what of it a power cut leaves.
+//!
+//! A write is durable once a flush that began after the write's completion has completed, or with FUA
+//! once it has completed itself. Every other write may be on the medium or not, each 4 KiB block of it
+//! by itself. A PREFLUSH write reaches the medium only after its flush.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use tidegate_block::{BioFlags, Blocks, Op, PAGE_SIZE, Record};
+
+/// A recorded request that changes or flushes something.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// First block of the device.
+    pub block: u32,
+    /// Blocks; 0 for a flush.
+    pub count: u32,
+    /// The first block of its content in [`Tape::blocks`]; `None` when it leaves zeros.
+    pub content: Option<u32>,
+    /// Whether it flushes before it is done.
+    pub flushes: bool,
+    /// Whether it is durable when it completes.
+    pub fua: bool,
+    /// Whether it carries metadata.
+    pub meta: bool,
+    /// Event of its submission.
+    pub submitted: u64,
+    /// Event of its completion; the end of time when it never came.
+    pub completed: u64,
+}
+
+/// See the module.
+pub struct Tape {
+    /// All content there is.
+    pub blocks: Arc<Blocks>,
+    /// What the device held before.
+    pub before: Arc<Vec<u32>>,
+    /// In order of submission.
+    pub changes: Vec<Change>,
+}
+
+/// One block of one change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Unit {
+    /// Which change.
+    pub change: u32,
+    /// Which block of the device.
+    pub block: u32,
+}
+
+impl Tape {
+    /// The tape of a record that began with the content `before` in `blocks`.
+    pub fn new(blocks: &Arc<Blocks>, before: &Arc<Vec<u32>>, records: Vec<Record>) -> Tape {
+        let mut content = Blocks::after(blocks.clone());
+        let changes = records.iter().map(|r| Change {
+            block: (r.sector.bytes() / PAGE_SIZE as u64) as u32,
+            count: (r.bytes / PAGE_SIZE as u64) as u32,
+            content: (r.op == Op::Write).then(|| content.push(&r.data)),
+            flushes: r.op == Op::Flush || r.flags.contains(BioFlags::PREFLUSH),
+            fua: r.flags.contains(BioFlags::FUA),
+            meta: r.flags.contains(BioFlags::META),
+            submitted: r.submitted,
+            completed: r.completed.unwrap_or(u64::MAX),
+        });
+        let changes = changes.collect();
+        Tape { blocks: Arc::new(content), before: before.clone(), changes }
+    }
+
+    /// The event behind the last one.
+    pub fn end(&self) -> u64 {
+        let last =
+            |c: &Change| if c.completed == u64::MAX { c.submitted } else { c.completed.max(c.submitted) };
+        self.changes.iter().map(last).max().map_or(0, |e| e + 1)
+    }
+
+    /// The changes submitted before event `cut`, with their numbers.
+    fn until(&self, cut: u64) -> impl DoubleEndedIterator<Item = (u32, &Change)> {
+        let n = self.changes.partition_point(|c| c.submitted < cut);
+        self.changes[..n].iter().enumerate().map(|(i, c)| (i as u32, c))
+    }
+
+    /// When the last flush began that is complete at `cut`: writes completed before are durable.
+    pub fn flushed(&self, cut: u64) -> u64 {
+        let done = self.until(cut).filter(|(_, c)| c.flushes && c.completed < cut);
+        done.map(|(_, c)| c.submitted).max().unwrap_or(0)
+    }
+
+    /// PREFLUSH writes in flight at `cut`: their flush may be done while they are not.
+    pub fn flushing(&self, cut: u64) -> Vec<u32> {
+        let inflight = self.until(cut).filter(|(_, c)| c.flushes && c.completed >= cut);
+        inflight.map(|(i, _)| i).collect()
+    }
+
+    fn is_durable(c: &Change, cut: u64, flushed: u64) -> bool {
+        c.completed < flushed || (c.fua && c.completed < cut)
+    }
+
+    /// What may be on the medium at `cut` or not, when the last flush began at `flushed`.
+    pub fn volatile(&self, cut: u64, flushed: u64) -> Vec<Unit> {
+        let mut settled = HashMap::new();
+        for (i, c) in self.until(cut).filter(|(_, c)| Self::is_durable(c, cut, flushed)) {
+            settled.extend((c.block..c.block + c.count).map(|b| (b, i)));
+        }
+        let mut out = Vec::new();
+        for (change, c) in self.until(cut).filter(|(_, c)| !Self::is_durable(c, cut, flushed)) {
+            if c.flushes && c.completed >= cut && c.submitted > flushed {
+                continue; // its flush comes first
+            }
+            let blocks = c.block..c.block + c.count;
+            let newer = blocks.filter(|b| settled.get(b).is_none_or(|s| *s < change));
+            out.extend(newer.map(|block| Unit { change, block }));
+        }
+        out
+    }
+
+    /// The device's content: all that is durable, and of the rest what `present` says, later ones over
+    /// earlier ones.
+    pub fn table(&self, cut: u64, flushed: u64, present: &[Unit]) -> Vec<u32> {
+        let mut table = self.before.to_vec();
+        for (_, c) in self.until(cut).filter(|(_, c)| Self::is_durable(c, cut, flushed)) {
+            for n in 0..c.count {
+                table[(c.block + n) as usize] = c.content.map_or(0, |at| at + n);
+            }
+        }
+        for u in present {
+            let c = &self.changes[u.change as usize];
+            table[u.block as usize] = c.content.map_or(0, |at| at + u.block - c.block);
+        }
+        table
+    }
+}

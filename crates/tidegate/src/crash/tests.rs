@@ -1,0 +1,103 @@
+//! The state generator by itself, on tapes made by hand.
+
+use super::rng::Rng;
+use super::state::{Amount, State, states};
+use super::tape::Tape;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tidegate_block::{BioFlags, Blocks, Op, PAGE_SIZE, Record, Sector};
+
+const AMOUNT: Amount = Amount { boundaries: 50, prefixes: 50, subsets: 400 };
+
+/// A record of requests done one after the other: operation, flags, block, contents of its blocks.
+fn tape(requests: &[(Op, BioFlags, u32, &[u8])]) -> Tape {
+    let records = requests.iter().enumerate().map(|(i, (op, flags, block, content))| Record {
+        op: *op,
+        flags: *flags,
+        sector: Sector::from_bytes(*block as u64 * PAGE_SIZE as u64),
+        bytes: (content.len() * PAGE_SIZE) as u64,
+        data: content.iter().flat_map(|b| [*b; PAGE_SIZE]).collect(),
+        submitted: 2 * i as u64,
+        completed: Some(2 * i as u64 + 1),
+    });
+    Tape::new(&Arc::default(), &Arc::new(vec![0; 8]), records.collect())
+}
+
+/// The contents that cuts between two events can leave, by the first byte of each block.
+fn outcomes(tape: &Tape, from: u64, to: u64) -> BTreeSet<Vec<u8>> {
+    let all = (1..20).flat_map(|seed| states(tape, &mut Rng::new(seed), AMOUNT, from, to));
+    all.map(|s| content(tape, &s)).collect()
+}
+
+fn content(tape: &Tape, s: &State) -> Vec<u8> {
+    s.table(tape).iter().map(|n| tape.blocks.get(*n)[0]).collect()
+}
+
+fn first(all: &BTreeSet<Vec<u8>>, n: usize) -> BTreeSet<Vec<u8>> {
+    all.iter().map(|c| c[..n].to_vec()).collect()
+}
+
+const NONE: BioFlags = BioFlags::empty();
+const FLUSH: (Op, BioFlags, u32, &[u8]) = (Op::Flush, NONE, 0, &[]);
+
+#[test]
+fn an_unflushed_write_can_be_missing_and_torn() {
+    let t = tape(&[(Op::Write, NONE, 0, &[1, 2]), (Op::Write, NONE, 2, &[3])]);
+    let found = first(&outcomes(&t, 4, 4), 3);
+    let any = |a: u8, b: u8, c: u8| vec![a, b, c];
+    let expected =
+        [0, 1].iter().flat_map(|a| [0, 2].iter().flat_map(move |b| [0, 3].map(|c| any(*a, *b, c))));
+    assert_eq!(found, expected.collect());
+}
+
+#[test]
+fn a_flushed_write_is_never_missing() {
+    let t = tape(&[(Op::Write, NONE, 0, &[1]), FLUSH, (Op::Write, NONE, 1, &[2])]);
+    assert_eq!(first(&outcomes(&t, 4, 6), 2), [vec![1, 0], vec![1, 2]].into());
+    // Until the flush is complete it may be.
+    assert!(first(&outcomes(&t, 3, 3), 1).contains(&vec![0]));
+}
+
+#[test]
+fn a_flush_does_not_cover_what_was_in_flight_when_it_began() {
+    let mut t = tape(&[(Op::Write, NONE, 0, &[1]), FLUSH]);
+    t.changes[0].completed = 2;
+    (t.changes[1].submitted, t.changes[1].completed) = (1, 3);
+    assert_eq!(first(&outcomes(&t, 4, 4), 1), [vec![0], vec![1]].into());
+}
+
+#[test]
+fn fua_is_durable_alone_and_preflush_before_its_own_block() {
+    let t = tape(&[(Op::Write, NONE, 0, &[1]), (Op::Write, BioFlags::FUA, 1, &[2])]);
+    assert_eq!(first(&outcomes(&t, 4, 4), 2), [vec![0, 2], vec![1, 2]].into());
+    let tail = BioFlags::PREFLUSH | BioFlags::FUA;
+    let t = tape(&[(Op::Write, NONE, 0, &[1]), (Op::Write, tail, 1, &[2])]);
+    assert_eq!(first(&outcomes(&t, 4, 4), 2), [vec![1, 2]].into());
+    // In flight: never the tail without what it flushes.
+    let found = first(&outcomes(&t, 3, 3), 2);
+    assert_eq!(found, [vec![0, 0], vec![1, 0], vec![1, 2]].into());
+}
+
+#[test]
+fn overlapping_writes_may_land_in_any_order_until_flushed() {
+    let t = tape(&[(Op::Write, NONE, 0, &[1]), (Op::Write, NONE, 0, &[2]), FLUSH]);
+    assert_eq!(first(&outcomes(&t, 4, 4), 1), [vec![0], vec![1], vec![2]].into());
+    assert_eq!(first(&outcomes(&t, 6, 6), 1), [vec![2]].into());
+}
+
+#[test]
+fn an_unflushed_discard_reads_as_old_or_zero() {
+    let discard = |n| (Op::Discard, NONE, n, &[0, 0][..]);
+    let t = tape(&[(Op::Write, NONE, 0, &[1, 2]), FLUSH, discard(0)]);
+    let found = first(&outcomes(&t, 6, 6), 2);
+    assert_eq!(found, [vec![0, 0], vec![0, 2], vec![1, 0], vec![1, 2]].into());
+}
+
+#[test]
+fn blocks_start_with_what_was_there() {
+    let mut blocks = Blocks::default();
+    let seven = blocks.push(&[7; PAGE_SIZE]);
+    let t = Tape::new(&Arc::new(blocks), &Arc::new(vec![seven; 2]), Vec::new());
+    let s = State { cut: 0, flushed: 0, present: Vec::new() };
+    assert_eq!(content(&t, &s), [7, 7]);
+}
