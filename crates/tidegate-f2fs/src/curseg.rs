@@ -185,7 +185,10 @@ impl F2fs {
         }
         // A log always has a segment to be in, as the checkpoint needs it; a fresh one may be out of bounds.
         if c.next_blkoff == 0 && !c.ssr && self.sit.free_segments().0 < self.kept_free(whom) {
-            return Err(Error::new(ErrorKind::NoSpace, "free segments are short"));
+            if self.switches.mode() != AllocMode::Adaptive || !self.fill_holes(c, log)? {
+                return Err(Error::new(ErrorKind::NoSpace, "free segments are short"));
+            }
+            room = self.room(c)?;
         }
         let n = want.min(room);
         if n == 0 {
@@ -257,31 +260,34 @@ impl F2fs {
         let free = self.sit.free_segments().0;
         let fills_holes = self.switches.mode() == AllocMode::Adaptive && free <= self.ssr_threshold();
         // Rather a hole than no checkpoint, whatever the mode.
-        let victim = if fills_holes || free == 0 { self.sit.take_victim(log as usize)? } else { None };
-        let left = c.segno;
-        let left_sum = PageBuf::from_slice(c.sum.as_bytes());
-        match victim {
-            Some(seg) => {
-                let block = self.meta.read(self.sb.ssa_blkaddr + seg.0)?;
-                c.sum = RawSummaryBlock::read_from_bytes(block.bytes())
-                    .map(Box::new)
-                    .map_err(|_| Error::corrupt("SSA block"))?;
-                let first = self.sit.writable_run(seg, 0)?.map_or(BLOCKS_PER_SEG as usize, |r| r.0);
-                (c.segno, c.next_blkoff, c.ssr) = (seg, first, true);
-                self.stats.ssr_segments.fetch_add(1, Relaxed);
-            }
-            None => {
-                let Some(seg) = self.sit.take_free_segment(log as usize, c.segno)? else {
-                    return Err(Error::new(ErrorKind::NoSpace, "no free segment"));
-                };
-                *c.sum = RawSummaryBlock::new_zeroed();
-                (c.segno, c.next_blkoff, c.ssr) = (seg, 0, false);
-            }
+        if (fills_holes || free == 0) && self.fill_holes(c, log)? {
+            return Ok(());
         }
-        c.sum.entry_type = if log.is_node() { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
-        // Journals travel in the checkpoint pack only; the SSA keeps who owns what.
-        self.meta.write(self.sb.ssa_blkaddr + left.0, left_sum);
+        let Some(seg) = self.sit.take_free_segment(log as usize, c.segno)? else {
+            return Err(Error::new(ErrorKind::NoSpace, "no free segment"));
+        };
+        self.enter(c, log, seg, 0, false, Box::new(RawSummaryBlock::new_zeroed()));
         Ok(())
+    }
+
+    /// Takes the log to the holes of a segment in use; false when none has any.
+    fn fill_holes(&self, c: &mut Curseg, log: Log) -> Result<bool> {
+        let Some(seg) = self.sit.take_victim(log as usize)? else { return Ok(false) };
+        let block = self.meta.read(self.sb.ssa_blkaddr + seg.0)?;
+        let sum = RawSummaryBlock::read_from_bytes(block.bytes())
+            .map(Box::new)
+            .map_err(|_| Error::corrupt("SSA block"))?;
+        let first = self.sit.writable_run(seg, 0)?.map_or(BLOCKS_PER_SEG as usize, |r| r.0);
+        self.enter(c, log, seg, first, true, sum);
+        self.stats.ssr_segments.fetch_add(1, Relaxed);
+        Ok(true)
+    }
+
+    fn enter(&self, c: &mut Curseg, log: Log, seg: SegNo, at: usize, ssr: bool, sum: Box<RawSummaryBlock>) {
+        // Journals travel in the checkpoint pack only; the SSA keeps who owns what.
+        self.meta.write(self.sb.ssa_blkaddr + c.segno.0, PageBuf::from_slice(c.sum.as_bytes()));
+        *c = Curseg { segno: seg, next_blkoff: at, ssr, sum };
+        c.sum.entry_type = if log.is_node() { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
     }
 
     /// Moves logs on whose segment is full. For the checkpoint, which must name a next block for each.

@@ -129,11 +129,19 @@ impl F2fs {
 
     /// Free segments that must be left when `whom` goes to a fresh one.
     pub(crate) fn kept_free(&self, whom: For) -> u32 {
+        let spare = self.spare_segments();
         match whom {
             For::Checkpoint => 0,
-            For::Cleaning => self.checkpoint_need() + KEPT_BY_CLEANING,
-            For::Data => self.checkpoint_need() + KEPT_BY_DATA,
+            For::Cleaning => self.checkpoint_need() + KEPT_BY_CLEANING.min(spare / 4),
+            For::Data => self.checkpoint_need() + KEPT_BY_DATA.min(spare / 2),
         }
+    }
+
+    /// Segments that are left when the volume is full and each log has one to itself: few on the smallest
+    /// volumes, which live on holes.
+    fn spare_segments(&self) -> u32 {
+        let user = self.counts.lock().user_blocks.div_ceil(BLOCKS_PER_SEG as u64) as u32;
+        self.sb.main_segments.saturating_sub(user + NR_CURSEG_TYPE as u32)
     }
 
     /// At this many free segments, logs begin to fill holes.
