@@ -96,6 +96,7 @@ fn writer() {
     let Ok(given) = std::env::var(WRITE) else { return };
     let words: Vec<&str> = given.split(';').collect();
     let [image, seed, options, free] = words[..] else { panic!("{given}") };
+    say(""); // ends the line that the test runner has begun
     let vfs = engine::mount(Path::new(image), options).unwrap();
     if let Ok(free) = free.parse() {
         engine::fill_up(&vfs, free);
