@@ -1,11 +1,13 @@
 //! The kernel is killed in mid-write.
 
+use crate::tree::{assert_clean, assert_same, describe_image, mount};
 use crate::{FEATURES, assert_kept, kills, lacking, make_image, recovered_by_us};
 use std::path::Path;
 use std::time::Duration;
 use tidegate_rt::thread::sleep;
 use xtask::fill::Rng;
 use xtask::golden::sparse_copy;
+use xtask::manifest::Manifest;
 use xtask::power::Promises;
 use xtask::temp::TempDir;
 use xtask::uml::Uml;
@@ -61,6 +63,40 @@ fn kill_and_judge(i: u32, features: &str, options: &str, rng: &mut Rng) {
     }
     assert_kept(&what, &image, &promises, &broken);
     println!("{what}: kept");
+}
+
+/// Pages of a file change places, once they were promised and before any checkpoint.
+const MOVES: &str = "
+    mount -t f2fs $DEV $MNT; cd $MNT
+    for f in a b; do dd if=/dev/urandom of=$f bs=4096 count=1200; done 2>&1
+    sync -f $MNT
+    for f in a b; do
+        dd if=/dev/urandom of=$f bs=4096 count=60 seek=900 conv=notrunc,fsync 2>&1
+    done
+    fallocate -c -o 3735552 -l 81920 a; sync a
+    fallocate -i -o 3735552 -l 40960 b; sync b
+    dd if=/dev/urandom of=a bs=4096 count=3 seek=915 conv=notrunc,fsync 2>&1
+    $XTASK manifest $MNT -o $OUT; sync $OUT
+    echo done; sleep 1000
+    ";
+
+#[test]
+fn pages_that_changed_places_are_recovered() {
+    if lacking() {
+        return;
+    }
+    let dir = TempDir::new("power").unwrap();
+    let (image, out) = (make_image(dir.path(), 128, FEATURES), dir.path().join("manifest"));
+    let mut running = Uml::new(&image).timeout(PATIENCE).env("OUT", &out).spawn(MOVES).unwrap();
+    running.wait_for_line("done").unwrap();
+    running.kill().unwrap();
+    let promised = Manifest::load(&out).unwrap();
+    let before = describe_image(&image);
+    mount(&image).unmount().unwrap();
+    assert_clean(&image);
+    for (what, ours) in [("in memory", before), ("for good", describe_image(&image))] {
+        assert_same(what, &promised, &ours);
+    }
 }
 
 /// Lets the workers write until they printed that many lines, and a little longer.
