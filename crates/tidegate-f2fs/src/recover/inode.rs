@@ -65,6 +65,7 @@ impl RollForward<'_> {
             return Ok(false);
         }
         self.drop_subtrees(&inode, |now, k| now != word(&page, NIDS.start + k))?;
+        self.fs.store_inode(&inode)?;
         Ok(true)
     }
 

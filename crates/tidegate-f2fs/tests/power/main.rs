@@ -2,7 +2,7 @@
 //! returned must hold. The kernel's volumes are recovered by us, ours by the kernel and by us.
 //!
 //! `TIDEGATE_KILLS` sets how often (3 unless told), `TIDEGATE_SEED` what is done, `TIDEGATE_KEEP` names a
-//! directory that gets the image of what fails. A seed gives the same operations; when the writer dies
+//! directory that gets the image of what fails, `TIDEGATE_REPLAY` one whose image is to be judged again. A seed gives the same operations; when the writer dies
 //! is a matter of chance as well.
 
 mod engine;
@@ -82,6 +82,20 @@ fn assert_kept(what: &str, image: &Path, promises: &Promises, broken: &[String])
     }
     let some = broken.iter().take(30).cloned().collect::<Vec<_>>().join("\n");
     panic!("{what}: {} of {} promises broken:\n{some}", broken.len(), promises.len());
+}
+
+/// Judges an image that was kept.
+#[test]
+fn replay() {
+    let Some(kept) = std::env::var_os("TIDEGATE_REPLAY").map(PathBuf::from) else { return };
+    let promises = Promises::parse(&std::fs::read_to_string(kept.join("promises")).unwrap()).unwrap();
+    let dir = xtask::temp::TempDir::new("power").unwrap();
+    let image = dir.path().join("a.img");
+    sparse_copy(&kept.join("broken.img"), &image).unwrap();
+    let ours = recovered_by_us(&image, &promises);
+    let theirs = kernel_killed::recovered_by_the_kernel(&image, &promises);
+    println!("recovered by the kernel: {theirs:#?}");
+    assert!(ours.is_empty(), "{ours:#?}");
 }
 
 fn options(list: &str) -> F2fsOptions {
