@@ -1,6 +1,7 @@
 //! File data: reading pages, promising space for them, taking it back.
 
 use crate::dnode::Found;
+use crate::extent::ExtentCache;
 use crate::inode::fi;
 use crate::raw::*;
 use crate::sbi::F2fs;
@@ -104,9 +105,19 @@ impl F2fs {
             self.convert_inline(inode)?;
         }
         let map = fi(inode).map.lock();
+        let before = inode.attr().blocks;
+        let r = self.reserve_holes(inode, &map, index, index + pages);
+        // On an error, too: what was made until then stays.
+        let attr = inode.attr().clone();
+        if attr.blocks != before {
+            self.store_inode_with(inode, &attr, map.largest)?;
+        }
+        r
+    }
+
+    /// The same for who holds `i_dnode` and stores the inode.
+    fn reserve_holes(&self, inode: &Inode, map: &ExtentCache, index: u64, end: u64) -> Result<()> {
         let mut at = index;
-        let end = index + pages;
-        let mut changed = false;
         while at < end {
             if let Some((_, len)) = map.lookup(at) {
                 at += (len as u64).min(end - at);
@@ -122,13 +133,8 @@ impl F2fs {
                     if old == BlockAddr::NULL { BlockAddr::NEW } else { old }
                 })?;
                 inode.attr().blocks += holes * 8;
-                changed = true;
             }
             at += n as u64;
-        }
-        if changed {
-            let attr = inode.attr().clone();
-            self.store_inode_with(inode, &attr, map.largest)?;
         }
         Ok(())
     }

@@ -140,14 +140,21 @@ impl F2fs {
     }
 
     fn reserve_dir_block(&self, dir: &Inode, block: u64) -> Result<()> {
-        let _map = fi(dir).map.lock();
-        let d = self.make_dnode(dir, block)?;
-        if self.addresses(dir, &d, 1)?[0] == BlockAddr::NULL {
-            self.book(1, 0, 0)?;
-            self.update_addresses(dir, &d, 1, |_, _| BlockAddr::NEW)?;
-            dir.attr().blocks += 8;
+        let map = fi(dir).map.lock();
+        let r = self.make_dnode(dir, block).and_then(|d| {
+            if self.addresses(dir, &d, 1)?[0] == BlockAddr::NULL {
+                self.book(1, 0, 0)?;
+                self.update_addresses(dir, &d, 1, |_, _| BlockAddr::NEW)?;
+                dir.attr().blocks += 8;
+            }
+            Ok(())
+        });
+        if r.is_err() {
+            // Nodes made until then stay.
+            let attr = dir.attr().clone();
+            self.store_inode_with(dir, &attr, map.largest)?;
         }
-        Ok(())
+        r
     }
 
     /// Changes a block of a directory and marks it dirty.
