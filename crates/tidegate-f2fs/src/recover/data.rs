@@ -85,12 +85,12 @@ impl RollForward<'_> {
         }
         let kept = |i: usize| if olds[i] == wanted[i] { olds[i] } else { BlockAddr::NULL };
         fs.update_addresses(inode, d, n, |i, _| kept(i))?;
-        let moved = (0..n).filter(|i| olds[*i] != wanted[*i] && wanted[*i] != BlockAddr::NULL);
+        let mut moved = (0..n).filter(|i| olds[*i] != wanted[*i] && wanted[*i] != BlockAddr::NULL);
         for i in moved.clone() {
             self.take_block(inode, d.nid, d.slot + i, wanted[i])?;
             fs.update_addresses(inode, &d.nth(i), 1, |_, _| wanted[i])?;
         }
-        Ok(moved.last())
+        Ok(moved.next_back())
     }
 
     /// Frees what a page had.
