@@ -6,6 +6,7 @@
 //! | [`manifest`] | a comparable description of every name, attribute and byte of a tree  |
 //! | [`uml`]      | the real kernel file system, run as an ordinary process               |
 //! | [`fill`]     | test trees with every odd corner                                      |
+//! | [`power`]    | workers whose fsyncs are promises, and what a power cut left of them     |
 //! | [`golden`]   | volumes made by the kernel and the reference tools, cached            |
 //! | [`bench`]    | black-box measurements against peers                                  |
 //! | [`suite`]    | every check in order                                                  |
@@ -17,6 +18,7 @@ pub mod fill;
 pub mod golden;
 pub mod manifest;
 pub mod oracle;
+pub mod power;
 pub mod suite;
 pub mod temp;
 pub mod uml;

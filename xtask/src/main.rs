@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use xtask::{bench, fill, golden, manifest, oracle, suite, uml};
+use xtask::{bench, fill, golden, manifest, oracle, power, suite, uml};
 
 #[derive(Parser)]
 #[command(name = "xtask", about = "Tests and measures Tidegate")]
@@ -48,6 +48,24 @@ enum Task {
         /// The tree.
         kind: fill::Kind,
         /// An existing directory.
+        dir: PathBuf,
+    },
+    /// (In a guest) change and sync files until the power fails.
+    #[command(hide = true)]
+    GuestPower {
+        /// Of the run.
+        seed: u64,
+        /// Which of its workers this is.
+        worker: u32,
+        /// Where to work.
+        dir: PathBuf,
+    },
+    /// (In a guest) compare a tree with what was promised.
+    #[command(hide = true)]
+    GuestPowerVerify {
+        /// The promises.
+        promises: PathBuf,
+        /// The tree.
         dir: PathBuf,
     },
     /// (In a guest) run a job as process 1.
@@ -175,6 +193,8 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Crash(args) => crash::run(&args),
         Task::Golden(args) => run_golden(&args),
         Task::GuestFill { kind, dir } => fill::fill(kind, &dir).map(|()| ExitCode::SUCCESS),
+        Task::GuestPower { seed, worker, dir } => power::work(seed, worker, &dir).map(|()| ExitCode::SUCCESS),
+        Task::GuestPowerVerify { promises, dir } => power::verify(&promises, &dir).map(verdict),
         Task::GuestInit { job } => match uml::init(&job)? {},
         Task::GuestPoweroff => match uml::poweroff()? {},
     }

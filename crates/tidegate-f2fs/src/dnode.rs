@@ -72,6 +72,13 @@ pub(crate) struct Dnode {
     pub room: usize,
 }
 
+impl Dnode {
+    /// The `i`-th of its addresses alone.
+    pub(crate) fn nth(self, i: usize) -> Dnode {
+        Dnode { slot: self.slot + i, room: 1, ..self }
+    }
+}
+
 /// Where a page's address is.
 pub(crate) enum Found {
     At(Dnode),

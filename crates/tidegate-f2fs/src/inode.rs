@@ -140,7 +140,7 @@ impl F2fs {
         let file_type =
             FileType::from_mode(raw.i_mode.get() as u32).ok_or_else(|| bad("i_mode has no file type"))?;
         let extra = if raw.i_inline & inline::EXTRA_ATTR != 0 { extra_of(page) } else { None };
-        let (extra_words, inline_xattr_words) = self.inode_layout(raw, extra.as_ref()).map_err(bad)?;
+        let (extra_words, inline_xattr_words) = self.layout_of(page, raw).map_err(bad)?;
         let private = F2fsInode {
             map: Mutex::new(&I_DNODE, ExtentCache::default()),
             inline: AtomicU8::new(raw.i_inline),
@@ -179,11 +179,13 @@ impl F2fs {
     }
 
     /// Words of `i_addr` that extra attributes and inline xattrs take.
-    fn inode_layout(
+    pub(crate) fn layout_of(
         &self,
+        page: &[u8],
         raw: &RawInode,
-        extra: Option<&RawExtraAttr>,
     ) -> std::result::Result<(usize, usize), &'static str> {
+        let extra = if raw.i_inline & inline::EXTRA_ATTR != 0 { extra_of(page) } else { None };
+        let extra = extra.as_ref();
         let extra_bytes = extra.map_or(0, |x| x.i_extra_isize.get() as usize);
         if extra.is_some()
             && (!self.has_extra_attr()
@@ -207,7 +209,8 @@ impl F2fs {
         Ok((extra_bytes / 4, xattr_words))
     }
 
-    fn check_inode(
+    /// The rule that an inode of type `t` breaks whose layout is that of `f`.
+    pub(crate) fn check_inode(
         &self,
         raw: &RawInode,
         t: FileType,

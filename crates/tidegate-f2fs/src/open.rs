@@ -139,10 +139,10 @@ impl F2fs {
         if writable {
             self.recover_orphans()?;
         }
-        let of = |e: Error| e.of("recovering fsynced files");
         let found = match self.recovery {
-            Recovery::Disabled => writable && self.has_fsynced_files().map_err(of)?,
-            _ => self.roll_forward().map_err(of)?,
+            // A chain that makes no sense is still one.
+            Recovery::Disabled => writable && self.has_fsynced_files().unwrap_or(true),
+            _ => self.roll_forward().map_err(of_recovery)?,
         };
         if writable && found {
             // Also when nothing came of them: what is written from here on must not be taken for theirs.
@@ -168,6 +168,17 @@ impl F2fs {
             self.evict(&inode)?;
         }
         Ok(())
+    }
+}
+
+/// Says what to do about an error of roll-forward.
+fn of_recovery(e: Error) -> Error {
+    let what = "recovering fsynced files";
+    match e.kind() {
+        ErrorKind::Corrupt | ErrorKind::Stale | ErrorKind::FileTooBig => Error::corrupt(format!(
+            "{what} (fsck.f2fs may mend them, disable_roll_forward opens the volume without them): {e}"
+        )),
+        _ => e.of(what),
     }
 }
 

@@ -237,6 +237,13 @@ impl Sit {
         Ok(test_bit_msb(&self.entry(&mut self.state.lock(), seg.0)?.map, i))
     }
 
+    /// Whether a block is in a segment of nodes that is not empty.
+    pub(crate) fn holds_nodes(&self, blk: BlockAddr) -> Result<bool> {
+        let mut s = self.state.lock();
+        let e = self.entry(&mut s, self.place(blk).0.0)?;
+        Ok(e.valid > 0 && e.log >= 3)
+    }
+
     /// Marks a block as in use that recovery found in use, in a segment that no log works on.
     ///
     /// # Errors

@@ -103,3 +103,41 @@ fn filling_overwriting_and_emptying() {
     drop(v);
     fsck(&path);
 }
+
+/// Nodes made for pages that then find no room are the file's all the same, also for who finds the volume
+/// as the next checkpoint has it.
+#[test]
+fn what_a_failed_write_leaves_is_counted() {
+    if xtask::oracle::skip_or_fail("mkfs.f2fs") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = make_image(dir.path(), 100 << 20, "");
+    let v = mount(&path);
+    let open = |p: &[u8]| v.open_path(ROOT, p, OpenFlags::WRITE | OpenFlags::CREATE, 0o644).unwrap();
+    let (far, filler) = (open(b"/far"), open(b"/filler"));
+    far.write_at(0, &[1; 8192]).unwrap();
+    let mut pages = 256;
+    while pages > 0 {
+        match filler.write_at(filler.size(), &vec![2; pages * 4096]) {
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::NoSpace => pages /= 2,
+            Err(e) => panic!("{e}"),
+        }
+    }
+    // Room for the two nodes on the way to the page, and at last for the page.
+    for room in 1..4 {
+        filler.truncate(filler.size() - 4096).unwrap();
+        v.sync().unwrap();
+        let r = far.write_at(4096 * (3000 + 1018 * 1018 * room), &[1; 4096]);
+        v.sync().unwrap();
+        let copy = dir.path().join("copy.img");
+        xtask::golden::sparse_copy(&path, &copy).unwrap();
+        fsck(&copy);
+        assert_eq!(r.err().map(|e| e.kind()), Some(ErrorKind::NoSpace));
+    }
+    drop((far, filler));
+    v.unmount().unwrap();
+    drop(v);
+    fsck(&path);
+}

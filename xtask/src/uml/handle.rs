@@ -134,7 +134,8 @@ impl Running {
         }
     }
 
-    fn cut(&mut self) -> Result<()> {
+    /// Power cut as [`Running::kill`]; what was printed before it can still be read.
+    pub fn cut(&mut self) -> Result<()> {
         if self.ended {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use crate::node::{flag_of, ino_of, is_dnode, nid_of, ofs_of, word};
 use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::units::BlockAddr;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use tidegate_block::{BioFlags, PageBuf};
 use tidegate_vfs::{Error, Result};
 
@@ -56,9 +56,7 @@ impl<'a> Chain<'a> {
             return Ok(None);
         }
         if at == self.passed {
-            return Err(Error::corrupt(format!(
-                "the chain of fsynced nodes comes back to block {at}: run fsck.f2fs, or open with disable_roll_forward"
-            )));
+            return Err(Error::corrupt(format!("the chain of fsynced nodes comes back to block {at}")));
         }
         self.steps += 1;
         if self.steps == self.limit {
@@ -95,18 +93,21 @@ pub(super) struct Found {
     pub entries: HashMap<u32, Entry>,
     /// A bit for each segment (least significant first): the chain is in it or leads to it.
     pub segments: Vec<u8>,
+    /// Those the chain itself is in.
+    pub nodes: HashSet<u32>,
 }
 
 /// Learns which files were fsynced. Stops at nothing but the end of the chain, so that what was written
 /// without fsync counts for the segments, too.
 pub(super) fn find(fs: &F2fs) -> Result<Found> {
-    let mut f =
-        Found { entries: HashMap::new(), segments: vec![0; fs.sb.main_segments.div_ceil(8) as usize] };
+    let segments = vec![0; fs.sb.main_segments.div_ceil(8) as usize];
+    let mut f = Found { entries: HashMap::new(), segments, nodes: HashSet::new() };
     let mut last_inode: HashMap<u32, BlockAddr> = HashMap::new();
     let mut chain = Chain::new(fs);
     while let Some((at, page)) = chain.next()? {
         let (ino, flag, is_inode) = (ino_of(page), flag_of(page), ofs_of(page) == 0);
         f.mark(fs, at);
+        f.nodes.insert(fs.sit.place(at).0.0);
         f.mark_targets(fs, page);
         if ino == 0 || ino >= fs.sb.max_nid || is_inode && nid_of(page).0 != ino {
             continue;

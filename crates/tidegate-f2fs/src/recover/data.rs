@@ -1,7 +1,8 @@
 //! Recovering the addresses of a file's data.
 
 use super::RollForward;
-use crate::dnode::start_of_node;
+use crate::curseg::Log;
+use crate::dnode::{Dnode, start_of_node};
 use crate::inode::fi;
 use crate::node::{ino_of, ofs_of, set_word, word};
 use crate::raw::*;
@@ -20,19 +21,27 @@ impl RollForward<'_> {
             return Ok(()); // an inode that follows in the chain makes room for it first
         }
         let wanted: Vec<BlockAddr> = (0..ADDRS_PER_BLOCK).map(|i| BlockAddr(word(page, i))).collect();
-        self.recover_addresses(inode, start, &wanted)?;
-        let used = wanted.iter().rposition(|a| *a != BlockAddr::NULL).map_or(0, |i| start + i as u64 + 1);
-        if grows && !f.has_advise(advise::KEEP_SIZE) {
+        let last = self.recover_addresses(inode, start, &wanted)?;
+        if let Some(last) = last.filter(|_| grows && !f.has_advise(advise::KEEP_SIZE)) {
             let mut a = inode.attr();
-            a.size = a.size.max(used * BLOCK_SIZE as u64);
+            // A page that the file reaches into already says nothing of where it ends.
+            if a.size <= last * BLOCK_SIZE as u64 {
+                a.size = (last + 1) * BLOCK_SIZE as u64;
+            }
         }
         self.fs.store_inode(inode)
     }
 
-    /// Makes pages from `start` on lie where `wanted` says. The inode is stored by the caller.
-    pub(super) fn recover_addresses(&self, inode: &Inode, start: u64, wanted: &[BlockAddr]) -> Result<()> {
+    /// Makes pages from `start` on lie where `wanted` says; the last page that came to lie elsewhere. The
+    /// inode is stored by the caller.
+    pub(super) fn recover_addresses(
+        &self,
+        inode: &Inode,
+        start: u64,
+        wanted: &[BlockAddr],
+    ) -> Result<Option<u64>> {
         let fs = self.fs;
-        let mut at = 0;
+        let (mut at, mut last) = (0, None);
         while at < wanted.len() {
             let index = start + at as u64;
             if let crate::dnode::Found::Hole(n) = fs.find_dnode(inode, index)? {
@@ -48,94 +57,121 @@ impl RollForward<'_> {
             let d = fs.make_dnode(inode, index)?;
             drop(map);
             let n = d.room.min(wanted.len() - at);
-            let olds = fs.addresses(inode, &d, n)?;
-            let mut news = olds.clone();
-            for i in 0..n {
-                let (old, new) = (olds[i], wanted[at + i]);
-                if old == new {
-                    continue;
-                }
-                self.replace(inode, d.nid, d.slot + i, old, new)?;
-                news[i] = new;
-            }
-            if news != olds {
-                fi(inode).map.lock().invalidate(index, n as u64);
-                fs.update_addresses(inode, &d, n, |i, _| news[i])?;
-            }
+            let moved = self.move_pages(inode, index, &d, &wanted[at..at + n])?;
+            last = moved.map(|i| index + i as u64).or(last);
             at += n;
+        }
+        Ok(last)
+    }
+
+    /// Makes the pages behind `d` lie where `wanted` says; which was the last to be given a place. What
+    /// they had goes first: pages of one file may have exchanged their blocks.
+    fn move_pages(
+        &self,
+        inode: &Inode,
+        index: u64,
+        d: &Dnode,
+        wanted: &[BlockAddr],
+    ) -> Result<Option<usize>> {
+        let (fs, n) = (self.fs, wanted.len());
+        let olds = fs.addresses(inode, d, n)?;
+        if olds == wanted {
+            return Ok(None);
+        }
+        fi(inode).map.lock().invalidate(index, n as u64);
+        for (old, new) in olds.iter().zip(wanted).filter(|(old, new)| old != new) {
+            self.drop_page(inode, *old)?;
+            self.check_new(inode, *new)?;
+        }
+        let kept = |i: usize| if olds[i] == wanted[i] { olds[i] } else { BlockAddr::NULL };
+        fs.update_addresses(inode, d, n, |i, _| kept(i))?;
+        let mut moved = (0..n).filter(|i| olds[*i] != wanted[*i] && wanted[*i] != BlockAddr::NULL);
+        for i in moved.clone() {
+            self.take_block(inode, d.nid, d.slot + i, wanted[i])?;
+            fs.update_addresses(inode, &d.nth(i), 1, |_, _| wanted[i])?;
+        }
+        Ok(moved.next_back())
+    }
+
+    /// Frees what a page had.
+    fn drop_page(&self, inode: &Inode, old: BlockAddr) -> Result<()> {
+        let fs = self.fs;
+        fs.check_data_addr(old, inode.ino.0)?;
+        if old.is_data() {
+            fs.sit.invalidate(&[old])?;
+        }
+        if old != BlockAddr::NULL {
+            fs.unbook(1, 0, 0);
+            let mut a = inode.attr();
+            a.blocks = a.blocks.saturating_sub(8);
         }
         Ok(())
     }
 
-    /// Books one page's move from `old` to `new`: slot `slot` of node `nid`.
-    fn replace(&self, inode: &Inode, nid: Nid, slot: usize, old: BlockAddr, new: BlockAddr) -> Result<()> {
+    /// Whether data may lie at `new`.
+    fn check_new(&self, inode: &Inode, new: BlockAddr) -> Result<()> {
         let fs = self.fs;
         if new == BlockAddr::COMPRESS {
             return Err(Error::corrupt("a compressed cluster on a volume without compression"));
         }
         fs.check_data_addr(new, inode.ino.0)?;
-        fs.check_data_addr(old, inode.ino.0)?;
-        if old.is_data() {
-            fs.sit.invalidate(&[old])?;
-        }
-        match (old == BlockAddr::NULL, new == BlockAddr::NULL) {
-            (true, false) => {
-                fs.book(1, 0, 0)?;
-                inode.attr().blocks += 8;
-            }
-            (false, true) => {
-                fs.unbook(1, 0, 0);
-                let mut a = inode.attr();
-                a.blocks = a.blocks.saturating_sub(8);
-            }
-            _ => {}
-        }
-        if new.is_data() {
-            if fs.sit.is_valid(new)? {
-                self.take_from_owner(inode, nid, slot, new)?;
-            }
-            fs.sit.claim(new, fs.data_log(inode) as usize)?;
-            let version = fs.nat.versions(&fs.meta, &[nid])?[0];
-            let sum = RawSummary { nid: nid.0.into(), version, ofs_in_node: (slot as u16).into() };
-            fs.set_summary(new, sum)?;
+        if new.is_data() && (self.chain_is_in(new) || fs.sit.holds_nodes(new)?) {
+            return Err(Error::corrupt(format!("data address {new} is among nodes")));
         }
         Ok(())
     }
 
+    /// Gives block `new` (or a reservation) to a page that has none: slot `slot` of node `nid`.
+    fn take_block(&self, inode: &Inode, nid: Nid, slot: usize, new: BlockAddr) -> Result<()> {
+        let fs = self.fs;
+        fs.book(1, 0, 0)?;
+        inode.attr().blocks += 8;
+        if !new.is_data() {
+            return Ok(());
+        }
+        if fs.sit.is_valid(new)? {
+            self.take_from_owner(inode, new)?;
+        }
+        fs.sit.claim(new, fs.data_log(inode) as usize)?;
+        let version = fs.nat.versions(&fs.meta, &[nid])?[0];
+        let sum = RawSummary { nid: nid.0.into(), version, ofs_in_node: (slot as u16).into() };
+        fs.set_summary(new, sum)
+    }
+
     /// The block belongs to another page so far (Linux moves blocks between files): that one loses it.
-    fn take_from_owner(&self, inode: &Inode, nid: Nid, slot: usize, blk: BlockAddr) -> Result<()> {
+    fn take_from_owner(&self, inode: &Inode, blk: BlockAddr) -> Result<()> {
         let fs = self.fs;
         let sum = fs.summary_of(blk)?;
         let (owner, at) = (Nid(sum.nid.get()), sum.ofs_in_node.get() as usize);
         fs.check_nid(owner, inode.ino.0)?;
         let page = fs.node(owner)?;
         let (ino, is_inode) = (ino_of(page.bytes()), ofs_of(page.bytes()) == 0);
-        if (owner, at) == (nid, slot) {
-            fs.sit.invalidate(&[blk])?;
-            return Ok(());
-        }
         let same = ino as u64 == inode.ino.0;
         let loaded = if same { None } else { Some(self.load(ino)?) };
         let holder: &Inode = loaded.as_deref().unwrap_or(inode);
         let w = at + if is_inode { fi(holder).addr_base() } else { 0 };
-        if w < FOOTER_OFFSET / 4 && BlockAddr(word(page.bytes(), w)) == blk {
-            fs.modify_node(owner, |p| set_word(p, w, BlockAddr::NULL.0))?;
-            fs.unbook(1, 0, 0);
-            {
-                let mut a = holder.attr();
-                a.blocks = a.blocks.saturating_sub(8);
-            }
-            fi(holder).map.lock().invalidate(0, u64::MAX);
-            fs.store_inode(holder)?;
+        if w >= FOOTER_OFFSET / 4 || BlockAddr(word(page.bytes(), w)) != blk {
+            return Err(Error::corrupt(format!(
+                "block {blk} is in use, and not by node {owner} as its summary says"
+            )));
         }
-        fs.sit.invalidate(&[blk])
+        fs.modify_node(owner, |p| set_word(p, w, BlockAddr::NULL.0))?;
+        self.drop_page(holder, blk)?;
+        fi(holder).map.lock().invalidate(0, u64::MAX);
+        fs.store_inode(holder)
     }
 }
 
 impl F2fs {
-    /// Who owns a block of a segment that no log works on.
-    pub(crate) fn summary_of(&self, blk: BlockAddr) -> Result<RawSummary> {
+    /// Who owns a block.
+    fn summary_of(&self, blk: BlockAddr) -> Result<RawSummary> {
         let (seg, i) = self.sit.place(blk);
+        for log in Log::ALL {
+            let c = self.cursegs.lock(log);
+            if c.segno == seg {
+                return Ok(c.sum.entries[i]);
+            }
+        }
         let page = self.meta.read(self.sb.ssa_blkaddr + seg.0)?;
         let at = i * SUMMARY_SIZE;
         zerocopy::FromBytes::read_from_prefix(&page.bytes()[at..])
@@ -143,9 +179,15 @@ impl F2fs {
             .map_err(|_| Error::corrupt("SSA block"))
     }
 
-    /// Sets who owns a block of data in a segment that no log works on.
+    /// Sets who owns a block of data. Logs work on its segment only where nothing will be written.
     fn set_summary(&self, blk: BlockAddr, sum: RawSummary) -> Result<()> {
         let (seg, i) = self.sit.place(blk);
+        for log in Log::ALL {
+            let mut c = self.cursegs.lock(log);
+            if c.segno == seg {
+                c.sum.entries[i] = sum;
+            }
+        }
         self.meta.modify(self.sb.ssa_blkaddr + seg.0, |page| {
             page[i * SUMMARY_SIZE..(i + 1) * SUMMARY_SIZE]
                 .copy_from_slice(zerocopy::IntoBytes::as_bytes(&sum));

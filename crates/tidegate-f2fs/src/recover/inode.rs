@@ -65,6 +65,7 @@ impl RollForward<'_> {
             return Ok(false);
         }
         self.drop_subtrees(&inode, |now, k| now != word(&page, NIDS.start + k))?;
+        self.fs.store_inode(&inode)?;
         Ok(true)
     }
 
@@ -88,10 +89,11 @@ impl RollForward<'_> {
         }
         let raw = raw_of(page)?;
         let extra = raw.i_inline & inline::EXTRA_ATTR != 0;
-        let isize = if extra { word(page, I_ADDR_OFFSET / 4) as usize & 0xffff } else { 0 };
-        if isize != f.extra_words * 4 {
-            return Err(Error::corrupt("i_extra_isize changed"));
+        if fs.layout_of(page, raw).map_err(Error::corrupt)? != (f.extra_words, f.inline_xattr_words) {
+            return Err(Error::corrupt("its layout changed"));
         }
+        fs.check_inode(raw, FileType::Regular, f).map_err(Error::corrupt)?;
+        let isize = f.extra_words * 4;
         if raw.i_xattr_nid.get() == 0 && f.xattr_nid.load(Relaxed) != 0 {
             fs.free_xattr_node(inode)?;
             let mut a = inode.attr();

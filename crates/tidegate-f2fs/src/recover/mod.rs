@@ -17,10 +17,10 @@ use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::units::{BlockAddr, Nid};
 use chain::Chain;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tidegate_vfs::{Error, ErrorKind, Ino, Inode, Result};
+use tidegate_vfs::{Error, ErrorKind, FileType, Ino, Inode, Result};
 
 /// A file that was fsynced.
 #[derive(Default)]
@@ -39,6 +39,8 @@ struct RollForward<'a> {
     entries: HashMap<u32, Entry>,
     /// Directories that got names; their blocks are dirty.
     dirs: HashMap<u32, Arc<Inode>>,
+    /// Segments the chain is in.
+    nodes: HashSet<u32>,
 }
 
 impl F2fs {
@@ -63,7 +65,8 @@ impl F2fs {
                 self.leave_segment(log)?;
             }
         }
-        let mut r = RollForward { fs: self, entries: found.entries, dirs: HashMap::new() };
+        let mut r =
+            RollForward { fs: self, entries: found.entries, dirs: HashMap::new(), nodes: found.nodes };
         r.prepare()?;
         let mut chain = Chain::new(self);
         while let Some((at, page)) = chain.next()? {
@@ -98,6 +101,11 @@ impl RollForward<'_> {
         Ok(Arc::new(Inode::new(parts, self.fs.bdi.clone(), 1)))
     }
 
+    /// Whether a block is in a segment of the chain.
+    fn chain_is_in(&self, blk: BlockAddr) -> bool {
+        self.nodes.contains(&self.fs.sit.place(blk).0.0)
+    }
+
     /// Makes inodes that no checkpoint has, before any other node takes their number, and drops what
     /// truncation took from the others.
     fn prepare(&mut self) -> Result<()> {
@@ -111,8 +119,12 @@ impl RollForward<'_> {
                 // Its last name went before the checkpoint.
                 (false, None, _) => false,
                 (true, _, Some(at)) => self.drop_old_subtrees(ino, at)?,
-                (true, _, None) => true,
+                (true, _, None) => self.load(ino)?.file_type == FileType::Regular,
             };
+            // A file that has a name is not given another.
+            if let Some(e) = self.entries.get_mut(&ino).filter(|_| known) {
+                e.dentry = None;
+            }
             if !keep {
                 self.entries.remove(&ino);
             }

@@ -14,7 +14,8 @@ impl RollForward<'_> {
         let fs = self.fs;
         let ino = inode.ino.0 as u32;
         let pino = crate::node::word(page, std::mem::offset_of!(RawInode, i_pino) / 4);
-        let name = name_of(page).filter(|n| !n.is_empty()).ok_or_else(|| Error::corrupt("it has no name"))?;
+        let possible = |n: &&[u8]| !matches!(*n, b"" | b"." | b"..") && !n.iter().any(|b| b"/\0".contains(b));
+        let name = name_of(page).filter(possible).ok_or_else(|| Error::corrupt("it has no possible name"))?;
         let dir = self.directory(pino)?;
         let now = inode.attr().ctime;
         if let Some(place) = fs.find_entry(&dir, name)? {

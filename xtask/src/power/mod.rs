@@ -1,0 +1,22 @@
+//! What a power cut must leave: workers that change files and sync them, and what may be found of it.
+//!
+//! A worker's operations follow from its seed alone, and each ends in an fsync of what it changed. After
+//! each it prints one line, so that whoever has the lines knows what was promised: the same operations
+//! are run again on a [`Model`], and whatever was under way when the power failed may be there in part.
+//!
+//! | module    | holds                                                  |
+//! |-----------|--------------------------------------------------------|
+//! | [`model`] | files as they must be, and the steps that change them   |
+//! | [`plan`]  | which steps a worker takes                              |
+//! | [`judge`] | reading the lines, and comparing with what is there     |
+//! | [`guest`] | the same on a mounted directory                         |
+
+pub mod guest;
+pub mod judge;
+pub mod model;
+pub mod plan;
+
+pub use guest::{verify, work};
+pub use judge::{Promises, Seen, View};
+pub use model::{FileState, Model, Slot, Step, UNIT, content};
+pub use plan::{Failure, Op, Store, Worker};
