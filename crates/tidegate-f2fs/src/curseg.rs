@@ -232,6 +232,13 @@ impl F2fs {
         self.next_segment(&mut self.cursegs.lock(log), log)
     }
 
+    /// Has a log go on in its own segment, in the holes that are left.
+    pub(crate) fn stay_in_holes(&self, log: Log) -> Result<()> {
+        let mut c = self.cursegs.lock(log);
+        c.ssr = true;
+        self.advance(&mut c).map(drop)
+    }
+
     /// How many blocks follow `next_blkoff` in one piece.
     fn room(&self, c: &Curseg) -> Result<u32> {
         if c.next_blkoff >= BLOCKS_PER_SEG as usize {

@@ -231,6 +231,20 @@ impl Sit {
         self.state.lock().excluded = segments;
     }
 
+    /// Keeps logs from writing to a block until the next checkpoint, whether it is in use or not.
+    pub(crate) fn protect(&self, blk: BlockAddr) -> Result<()> {
+        let (seg, i) = self.place(blk);
+        let mut s = self.state.lock();
+        if self.entry(&mut s, seg.0)?.valid == 0 && !s.dirty.contains(&seg.0) && !s.current.contains(&seg.0) {
+            // Not free for now; the next checkpoint frees it unless something in it is taken by then.
+            s.free_segments = s.free_segments.saturating_sub(1);
+            s.prefree += 1;
+        }
+        set_bit_msb(&mut self.entry(&mut s, seg.0)?.ckpt_map, i, true);
+        s.dirty.insert(seg.0);
+        Ok(())
+    }
+
     /// Whether a block is in use.
     pub(crate) fn is_valid(&self, blk: BlockAddr) -> Result<bool> {
         let (seg, i) = self.place(blk);

@@ -127,6 +127,32 @@ pub(super) fn find(fs: &F2fs) -> Result<Found> {
     Ok(f)
 }
 
+/// Calls `f` with every block of the chain and every block of data it leads to, some more than once.
+pub(super) fn each_block(fs: &F2fs, mut f: impl FnMut(BlockAddr) -> Result<()>) -> Result<()> {
+    let mut chain = Chain::new(fs);
+    while let Some((at, page)) = chain.next()? {
+        f(at)?;
+        for blk in targets(page).filter(|b| fs.sb.in_main(*b)) {
+            f(blk)?;
+        }
+    }
+    Ok(())
+}
+
+/// What a node's words point to, if it holds addresses. Whatever of an inode's is not an address counts,
+/// too: a block too many is kept.
+fn targets(page: &[u8]) -> impl Iterator<Item = BlockAddr> {
+    let ofs = ofs_of(page);
+    let words = match ofs {
+        0 if page[3] & (inline::DATA | inline::DENTRY) != 0 => 0..0,
+        0 => I_ADDR_OFFSET / 4..I_NID_OFFSET / 4,
+        XATTR_NODE_OFFSET => 0..0,
+        _ if is_dnode(ofs) => 0..ADDRS_PER_BLOCK,
+        _ => 0..0,
+    };
+    words.map(|w| BlockAddr(word(page, w)))
+}
+
 impl Found {
     fn mark(&mut self, fs: &F2fs, at: BlockAddr) {
         if fs.sb.in_main(at) {
@@ -136,17 +162,8 @@ impl Found {
 
     /// Marks the segments of the data a node points to.
     fn mark_targets(&mut self, fs: &F2fs, page: &[u8]) {
-        let ofs = ofs_of(page);
-        let words = match ofs {
-            0 if page[3] & (inline::DATA | inline::DENTRY) != 0 => 0..0,
-            // Whatever of it is not an address marks a segment too many.
-            0 => I_ADDR_OFFSET / 4..I_NID_OFFSET / 4,
-            XATTR_NODE_OFFSET => 0..0,
-            _ if is_dnode(ofs) => 0..ADDRS_PER_BLOCK,
-            _ => 0..0,
-        };
-        for w in words {
-            self.mark(fs, BlockAddr(word(page, w)));
+        for blk in targets(page) {
+            self.mark(fs, blk);
         }
     }
 }

@@ -60,10 +60,7 @@ impl F2fs {
             return Ok(false);
         }
         if self.why_read_only().is_none() {
-            self.sit.exclude(Some(std::mem::take(&mut found.segments)));
-            for log in Log::ALL {
-                self.leave_segment(log)?;
-            }
+            self.clear_the_way(std::mem::take(&mut found.segments))?;
         }
         let mut r =
             RollForward { fs: self, entries: found.entries, dirs: HashMap::new(), nodes: found.nodes };
@@ -82,6 +79,31 @@ impl F2fs {
 }
 
 impl F2fs {
+    /// Takes the logs away from `segments` (a bit each), which the chain is in or leads to. On a small or
+    /// full volume there may be too few others: then logs fill holes, but no block of the chain's.
+    fn clear_the_way(&self, segments: Vec<u8>) -> Result<()> {
+        self.sit.exclude(Some(segments));
+        let mut stuck = Vec::new();
+        for log in Log::ALL {
+            match self.leave_segment(log) {
+                Err(e) if e.kind() == ErrorKind::NoSpace => stuck.push(log),
+                r => r?,
+            }
+        }
+        if stuck.is_empty() {
+            return Ok(());
+        }
+        chain::each_block(self, |blk| self.sit.protect(blk))?;
+        self.sit.exclude(None);
+        for log in stuck {
+            match self.leave_segment(log) {
+                Err(e) if e.kind() == ErrorKind::NoSpace => self.stay_in_holes(log)?,
+                r => r?,
+            }
+        }
+        Ok(())
+    }
+
     /// Keeps the directory blocks that recovery changed, as the volume itself will never have them.
     fn keep_directories(&self) {
         let dirs: Vec<_> = self.dirty_dirs.lock().drain().collect();
