@@ -36,9 +36,9 @@ enum Task {
         #[arg(long)]
         quick: bool,
     },
-    /// Measure the release binary against its peers.
+    /// Measure what is shipped against its peers.
     #[command(subcommand)]
-    Bench(BenchTask),
+    Bench(bench::Task),
     /// Cut the power at every moment of many runs and judge what recovery makes of it.
     Crash(crash::CrashArgs),
     /// Make the golden volumes.
@@ -77,37 +77,6 @@ enum Task {
     /// (In a guest) power off.
     #[command(hide = true)]
     GuestPoweroff,
-}
-
-#[derive(Subcommand)]
-enum BenchTask {
-    /// Volumes filled from a tree, copied out, streamed into, opened.
-    Populate {
-        /// Rounds; each case runs once in each.
-        #[arg(long, default_value_t = 5)]
-        runs: u32,
-        /// Where to make the scratch directory; best in memory.
-        #[arg(long, default_value = "/dev/shm/tidegate-bench")]
-        dir: PathBuf,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-        /// Share of the full size, for trying out.
-        #[arg(long, default_value_t = 1.0)]
-        scale: f64,
-    },
-    /// Fsyncs of a directory beside those of a group of lesser weight, with checkpoint_merge and without.
-    Ckpt {
-        /// Rounds; each position of the switch runs once in each.
-        #[arg(long, default_value_t = 3)]
-        runs: u32,
-        /// Files made, and fsyncs of their directory.
-        #[arg(long, default_value_t = 1000)]
-        files: u32,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
 }
 
 #[derive(Args)]
@@ -184,12 +153,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Manifest(args) => run_manifest(&args),
         Task::Uml(args) => run_uml(&args),
         Task::Test { quick } => suite::run(quick).map(|()| ExitCode::SUCCESS),
-        Task::Bench(BenchTask::Populate { runs, dir, json, scale }) => {
-            bench::populate(&bench::Plan { runs, dir, json, scale }).map(|()| ExitCode::SUCCESS)
-        }
-        Task::Bench(BenchTask::Ckpt { runs, files, json }) => {
-            bench::ckpt(&bench::CkptPlan { runs, files, json }).map(|()| ExitCode::SUCCESS)
-        }
+        Task::Bench(task) => task.run().map(|()| ExitCode::SUCCESS),
         Task::Crash(args) => crash::run(&args),
         Task::Golden(args) => run_golden(&args),
         Task::GuestFill { kind, dir } => fill::fill(kind, &dir).map(|()| ExitCode::SUCCESS),

@@ -102,6 +102,11 @@ impl Volume {
         &self.queue
     }
 
+    /// The file system below, for what only F2FS can tell.
+    pub fn f2fs(&self) -> &Arc<F2fs> {
+        &self.fs
+    }
+
     /// The format's name.
     pub fn format(&self) -> &'static str {
         self.fs.name()

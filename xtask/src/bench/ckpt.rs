@@ -4,19 +4,23 @@
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::measure::Spread;
 use crate::workspace;
 
 /// What to run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct CkptPlan {
     /// Rounds; each position of the switch runs once in each.
+    #[arg(long, default_value_t = 3)]
     pub runs: u32,
     /// Files made, and fsyncs of their directory.
+    #[arg(long, default_value_t = 1000)]
     pub files: u32,
     /// Print JSON.
+    #[arg(long)]
     pub json: bool,
 }
 

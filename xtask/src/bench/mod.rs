@@ -1,15 +1,30 @@
-//! Black-box measurements of the release binary against its peers.
+//! Black-box measurements of what is shipped against its peers.
 //!
 //! A benchmark only reports: whether a bar is met is printed, never asserted,
 //! since the machine at hand decides as much as the code does.
+//!
+//! | module                                    | what it holds                                      |
+//! |-------------------------------------------|----------------------------------------------------|
+//! | [`cli`]                                   | what can be asked for                              |
+//! | `populate`, `cases`, `tree`, `report`     | volumes filled, emptied, streamed into and opened  |
+//! | `fsync`, `writepages`, `gc`, `ckpt`       | workloads in an open volume                        |
+//! | `workload`, `image`                       | running those, and the image they run on           |
+//! | `series`, `measure`, `show`               | rounds, medians, tables and bars                   |
 
 mod cases;
 mod ckpt;
+pub mod cli;
+mod fsync;
+mod gc;
+mod image;
 mod measure;
 mod populate;
 mod report;
+mod series;
+mod show;
 mod tree;
+mod workload;
+mod writepages;
 
-pub use ckpt::{CkptPlan, ckpt};
+pub use cli::Task;
 pub use measure::{Cost, Spread};
-pub use populate::{Plan, populate};

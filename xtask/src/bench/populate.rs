@@ -2,29 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
 use super::cases::Bench;
+use super::cli::Plan;
 use super::measure::Cost;
 use super::{report, tree};
 use crate::temp::TempDir;
 use crate::{oracle, workspace};
-
-/// What to run.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    /// Rounds; each case runs once in each.
-    pub runs: u32,
-    /// Where to make the scratch directory; a file system in memory.
-    pub dir: PathBuf,
-    /// Print JSON.
-    pub json: bool,
-    /// Share of the full size, for trying out.
-    pub scale: f64,
-}
 
 type Case = (&'static str, fn(&Bench) -> Result<Cost>);
 

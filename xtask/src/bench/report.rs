@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::measure::{Cost, Spread};
 use super::populate::{Results, Sizes};
+use super::show::{self, Bar};
 
 #[derive(Serialize)]
 struct Row {
@@ -14,15 +15,6 @@ struct Row {
     wall_s: Option<Spread>,
     cpu_s: Option<Spread>,
     rss_mib: Option<Spread>,
-}
-
-/// One demand: a measured value and the bound it should keep.
-#[derive(Serialize)]
-struct Bar {
-    what: &'static str,
-    demand: &'static str,
-    value: Option<f64>,
-    met: Option<bool>,
 }
 
 fn rows(results: &Results) -> Vec<Row> {
@@ -44,37 +36,19 @@ fn bars(rows: &[Row]) -> Vec<Bar> {
     let wall = |case: &str| Some(row(case)?.wall_s?.median);
     let rss = |case: &str| Some(row(case)?.rss_mib?.max);
     let ratio = |a: &str, b: &str| Some(wall(a)? / wall(b)?);
-    let most = |what, demand, value: Option<f64>, bound: f64| Bar {
-        what,
-        demand,
-        value,
-        met: value.map(|v| v <= bound),
-    };
     let speed = ratio("large-in fio", "large-in tidegate");
+    let to_tools = ratio("populate tidegate", "populate f2fs-tools");
+    let to_archive = ratio("copy-out tidegate", "copy-out tar archive");
+    let to_copy = ratio("copy-out tidegate", "copy-out tar copy");
     vec![
-        most(
-            "populate, wall to f2fs-tools",
-            "<= 0.5",
-            ratio("populate tidegate", "populate f2fs-tools"),
-            0.5,
-        ),
-        most("populate, wall to mke2fs -d", "<= 1.0", ratio("populate tidegate", "populate ext4"), 1.0),
-        most("populate, peak MiB", "< 256", rss("populate tidegate"), 256.0),
-        most(
-            "copy out, wall to tar archive",
-            "<= 1.5",
-            ratio("copy-out tidegate", "copy-out tar archive"),
-            1.5,
-        ),
-        most("copy out, wall to tar copy", "<= 1.5", ratio("copy-out tidegate", "copy-out tar copy"), 1.5),
-        Bar {
-            what: "large file in, speed to fio",
-            demand: ">= 0.85",
-            value: speed,
-            met: speed.map(|v| v >= 0.85),
-        },
-        most("open 1 TiB, wall s", "< 0.2", wall("open 1T tidegate"), 0.2),
-        most("open 1 TiB, peak MiB", "< 64", rss("open 1T tidegate"), 64.0),
+        Bar::most("populate, wall to f2fs-tools", 0.5, to_tools),
+        Bar::most("populate, wall to mke2fs -d", 1.0, ratio("populate tidegate", "populate ext4")),
+        Bar::below("populate, peak MiB", 256.0, rss("populate tidegate")),
+        Bar::most("copy out, wall to tar archive", 1.5, to_archive),
+        Bar::most("copy out, wall to tar copy", 1.5, to_copy),
+        Bar::least("large file in, speed to fio", 0.85, speed),
+        Bar::below("open 1 TiB, wall s", 0.2, wall("open 1T tidegate")),
+        Bar::below("open 1 TiB, peak MiB", 64.0, rss("open 1T tidegate")),
     ]
 }
 
@@ -104,16 +78,7 @@ pub fn table(results: &Results, sizes: Sizes) {
         let wall = format!("{:.3} [{:.3} to {:.3}]", wall.median, wall.min, wall.max);
         println!("{:<22} {wall:>26} {:>9.3} {:>10.1} {speed:>9}", row.case, cpu.median, rss.max);
     }
-    println!("\n{:<32} {:>8} {:>10}", "bar", "demand", "measured");
-    for bar in bars(&rows) {
-        let value = bar.value.map_or_else(|| "-".into(), |v| format!("{v:.3}"));
-        let met = match bar.met {
-            Some(true) => "met",
-            Some(false) => "MISSED",
-            None => "not measured",
-        };
-        println!("{:<32} {:>8} {value:>10} {met}", bar.what, bar.demand);
-    }
+    show::bars(&bars(&rows));
 }
 
 /// Prints the results for programs.

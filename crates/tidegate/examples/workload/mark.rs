@@ -1,0 +1,136 @@
+//! Threads that make files in directories of their own, in the manner of fs_mark.
+
+use crate::stamp::{PAGE, check, stamp};
+use crate::target::{Report, Result, Target, grown, seconds_since};
+use clap::{Args, ValueEnum};
+use std::sync::Arc;
+use tidegate_rt::{clock, thread};
+
+/// Bytes of one write, as fs_mark's default.
+const CHUNK: u64 = 16 << 10;
+/// Bytes of one read.
+const READ_CHUNK: u64 = 1 << 20;
+
+/// When files are made durable.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Sync {
+    /// Each file when it is written, by fsync.
+    Each,
+    /// All at the end, by one sync.
+    End,
+}
+
+#[derive(Args, Clone)]
+pub struct Mark {
+    /// Threads, each with a directory.
+    #[arg(long, default_value_t = 16)]
+    threads: u64,
+    /// Files of each thread.
+    #[arg(long, default_value_t = 100)]
+    files: u64,
+    /// Bytes of each file; whole pages.
+    #[arg(long, default_value_t = 4096)]
+    size: u64,
+    /// When files are made durable.
+    #[arg(long, value_enum, default_value = "each")]
+    sync: Sync,
+    /// Open the image anew afterwards and read all files in turn.
+    #[arg(long, requires = "image")]
+    pub read_back: bool,
+}
+
+fn name(thread: u64, file: u64) -> String {
+    format!("/t{thread}/f{file}")
+}
+
+impl Mark {
+    pub fn run(&self, target: &Arc<dyn Target>) -> Result<Report> {
+        if self.size == 0 || !self.size.is_multiple_of(PAGE as u64) {
+            return Err("--size: whole pages of 4096 bytes are needed".into());
+        }
+        for t in 0..self.threads {
+            target.mkdir(&format!("/t{t}"))?;
+        }
+        target.sync()?;
+        let before = target.counts();
+        let start = clock::now();
+        let one = |t| {
+            let (mark, target) = (self.clone(), target.clone());
+            thread::spawn(&format!("mark-{t}"), move || mark.write_files(&*target, t))
+        };
+        let threads: Vec<_> = (0..self.threads).map(one).collect();
+        // All are waited for, whatever the first says.
+        let ends: Vec<Result<()>> =
+            threads.into_iter().map(|t| t.map_or_else(|e| Err(e.into()), |t| t.join())).collect();
+        ends.into_iter().collect::<Result<()>>()?;
+        if self.sync == Sync::End {
+            target.sync()?;
+        }
+        let seconds = seconds_since(start);
+        let files = self.threads * self.files;
+        Ok(Report {
+            seconds,
+            files,
+            bytes: files * self.size,
+            fsyncs: if self.sync == Sync::Each { files } else { 0 },
+            counts: grown(&before, &target.counts()),
+            fragments: self.fragments(&**target)?,
+            read_seconds: None,
+        })
+    }
+
+    fn write_files(&self, target: &dyn Target, t: u64) -> Result<()> {
+        let mut chunk = vec![t as u8; CHUNK.min(self.size) as usize];
+        for f in 0..self.files {
+            let file = target.open(&name(t, f), true)?;
+            let mut at = 0;
+            while at < self.size {
+                let part = &mut chunk[..CHUNK.min(self.size - at) as usize];
+                for (i, page) in part.chunks_exact_mut(PAGE).enumerate() {
+                    stamp(page, t << 32 | f, at + (i * PAGE) as u64);
+                }
+                file.write_at(at, part)?;
+                at += part.len() as u64;
+            }
+            if self.sync == Sync::Each {
+                file.fsync()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn all(&self) -> impl Iterator<Item = (u64, u64)> {
+        (0..self.threads).flat_map(|t| (0..self.files).map(move |f| (t, f)))
+    }
+
+    /// Pieces of all files.
+    fn fragments(&self, target: &dyn Target) -> Result<Option<u64>> {
+        let mut sum = 0;
+        for (t, f) in self.all() {
+            match target.fragments(&name(t, f))? {
+                Some(n) => sum += n,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(sum))
+    }
+
+    /// Reads all files, one after the other; how long that takes.
+    pub fn read(&self, target: &dyn Target) -> Result<f64> {
+        let mut buf = vec![0; READ_CHUNK.min(self.size) as usize];
+        let start = clock::now();
+        for (t, f) in self.all() {
+            let file = target.open(&name(t, f), false)?;
+            let mut at = 0;
+            while at < self.size {
+                let part = &mut buf[..READ_CHUNK.min(self.size - at) as usize];
+                file.read_at(at, part)?;
+                for (i, page) in part.chunks_exact(PAGE).enumerate() {
+                    check(page, t << 32 | f, at + (i * PAGE) as u64, &name(t, f))?;
+                }
+                at += part.len() as u64;
+            }
+        }
+        Ok(seconds_since(start))
+    }
+}

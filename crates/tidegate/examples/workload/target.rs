@@ -1,0 +1,61 @@
+//! What a workload runs on, and what it reports.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Counters by name; only grow.
+pub type Counts = BTreeMap<&'static str, u64>;
+
+/// A volume with files, by whatever drives it.
+pub trait Target: Send + Sync {
+    fn mkdir(&self, path: &str) -> Result<()>;
+    /// Opens a file for reading and writing; a new one with `create`.
+    fn open(&self, path: &str, create: bool) -> Result<Box<dyn OpenFile>>;
+    /// Makes everything durable.
+    fn sync(&self) -> Result<()>;
+    /// Bytes that may still be written.
+    fn available(&self) -> Result<u64>;
+    /// I/O since it was opened or made, and what else the file system tells.
+    fn counts(&self) -> Counts;
+    /// Pieces that a file's data lies in, where that can be told.
+    fn fragments(&self, path: &str) -> Result<Option<u64>>;
+    /// Unmounts what was opened.
+    fn close(&self) -> Result<()>;
+}
+
+pub trait OpenFile {
+    fn size(&self) -> Result<u64>;
+    fn write_at(&self, pos: u64, data: &[u8]) -> Result<()>;
+    /// Fills `to`; a shorter file is an error.
+    fn read_at(&self, pos: u64, to: &mut [u8]) -> Result<()>;
+    fn fsync(&self) -> Result<()>;
+}
+
+/// What a workload took.
+#[derive(Serialize, Default)]
+pub struct Report {
+    /// Seconds of the measured part.
+    pub seconds: f64,
+    pub files: u64,
+    /// Bytes that the workload wrote in it.
+    pub bytes: u64,
+    /// Calls of fsync in it.
+    pub fsyncs: u64,
+    /// What the counters grew by in it.
+    pub counts: Counts,
+    /// Pieces of all files afterwards.
+    pub fragments: Option<u64>,
+    /// Seconds to read all files after opening the volume anew.
+    pub read_seconds: Option<f64>,
+}
+
+/// What each counter grew by.
+pub fn grown(before: &Counts, after: &Counts) -> Counts {
+    after.iter().map(|(k, v)| (*k, v.saturating_sub(before.get(k).copied().unwrap_or(0)))).collect()
+}
+
+pub fn seconds_since(start: tidegate_rt::Nanos) -> f64 {
+    tidegate_rt::clock::now().since(start).duration().as_secs_f64()
+}

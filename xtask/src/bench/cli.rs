@@ -1,0 +1,71 @@
+//! What can be asked for: `cargo xtask bench …`.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use super::ckpt::{self, CkptPlan};
+use super::{fsync, gc, populate, writepages};
+use crate::workspace;
+
+/// A bench.
+#[derive(Debug, Subcommand)]
+pub enum Task {
+    /// Volumes filled from a tree, copied out, streamed into, opened.
+    Populate(Plan),
+    /// Sixteen threads make files and fsync each, in memory and on a disk.
+    Fsync {
+        /// The plan.
+        #[command(flatten)]
+        plan: Plan,
+        /// Where to make the image on a disk; below the target directory unless told.
+        #[arg(long)]
+        disk: Option<PathBuf>,
+    },
+    /// The four positions of `writepages=`, with sixteen writers.
+    Writepages(Plan),
+    /// Random overwrites of a volume that is almost full.
+    Gc(Plan),
+    /// Fsyncs of a directory beside those of a group of lesser weight, with checkpoint_merge and without.
+    Ckpt(CkptPlan),
+}
+
+/// How to run a bench.
+#[derive(Debug, Clone, Args)]
+pub struct Plan {
+    /// Rounds; each case runs once in each.
+    #[arg(long, default_value_t = 5)]
+    pub runs: u32,
+    /// Where to make the scratch directory; best in memory.
+    #[arg(long, default_value = "/dev/shm/tidegate-bench")]
+    pub dir: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Share of the full size, for trying out.
+    #[arg(long, default_value_t = 1.0)]
+    pub scale: f64,
+}
+
+impl Plan {
+    /// A number at this plan's scale; at least 1.
+    pub(super) fn scaled(&self, full: u64) -> u64 {
+        ((full as f64 * self.scale.clamp(0.0005, 1.0)) as u64).max(1)
+    }
+}
+
+impl Task {
+    /// Runs it and prints what it found.
+    pub fn run(self) -> Result<()> {
+        match self {
+            Task::Populate(plan) => populate::populate(&plan),
+            Task::Fsync { plan, disk } => {
+                fsync::run(&plan, &disk.unwrap_or_else(|| workspace::target_dir().join("bench")))
+            }
+            Task::Writepages(plan) => writepages::run(&plan),
+            Task::Gc(plan) => gc::run(&plan),
+            Task::Ckpt(plan) => ckpt::ckpt(&plan),
+        }
+    }
+}

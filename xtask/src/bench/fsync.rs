@@ -1,0 +1,133 @@
+//! `bench fsync`: small files, each durable before the next, by sixteen threads.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::cli::Plan;
+use super::image::Image;
+use super::series::{Case, Series, named, rounds};
+use super::show::{Bar, Column, Outcome};
+use super::workload::{Report, Workload, words};
+use crate::oracle;
+
+const THREADS: u64 = 16;
+const VOLUME: u64 = 1 << 30;
+
+/// Files of each thread, their bytes, and what to call that.
+const SIZES: [(u64, u64, &str); 2] = [(100, 4 << 10, "4 KiB"), (8, 512 << 10, "512 KiB")];
+const DEVICES: [&str; 2] = ["memory", "disk"];
+
+const OURS: &str = "tidegate";
+const EXT4: [&str; 2] = ["ext4", "ext4 direct"];
+const KERNEL: &str = "kernel f2fs";
+
+const COLUMNS: &[Column] = &[
+    Column { head: "files/s", digits: 0, of: speed },
+    Column { head: "flushes/fsync", digits: 3, of: |r| Some(r.count("flushes")? / r.fsyncs as f64) },
+    Column { head: "checkpoints", digits: 0, of: |r| r.count("checkpoints") },
+    Column { head: "KiB/bio", digits: 1, of: |r| Some(r.per("written_bytes", "writes")? / 1024.0) },
+];
+
+fn speed(r: &Report) -> Option<f64> {
+    (r.seconds > 0.0).then(|| r.files as f64 / r.seconds)
+}
+
+/// Measures and reports.
+pub fn run(plan: &Plan, disk: &Path) -> Result<()> {
+    let workload = Workload::build(Duration::from_secs(60))?;
+    let images = [Image::new(&plan.dir, VOLUME)?, Image::new(disk, VOLUME)?];
+    let mut cases = Vec::new();
+    for (image, device) in images.iter().zip(DEVICES) {
+        for (files, bytes, size) in SIZES {
+            let mark = format!("mark --threads {THREADS} --files {} --size {bytes}", plan.scaled(files));
+            add_cases(&mut cases, &workload, image, &format!("{device} {size}"), words(&mark));
+        }
+    }
+    let series = rounds(plan.runs, &cases);
+    let sizes = SIZES.map(|(files, _, size)| format!("{THREADS} x {} x {size}", plan.scaled(files)));
+    let notes = [
+        format!("memory: {}; disk: {}", plan.dir.display(), disk.display()),
+        "ext4: loop mount; direct: its loop device goes around the host's page cache, as we do".into(),
+        "kernel f2fs: user-mode-linux, one CPU, by its own clock".into(),
+        "KiB/bio: of kernels, requests as their block layer merged them, empty flushes included".into(),
+    ];
+    let bars = bars(&series);
+    let title = format!("create, write and fsync, {}; {} rounds", sizes.join(" and "), plan.runs);
+    Outcome { title, columns: COLUMNS, series: &series, notes: notes.into(), bars }.print(plan.json)
+}
+
+fn add_cases<'a>(
+    cases: &mut Vec<Case<'a>>,
+    workload: &'a Workload,
+    image: &'a Image,
+    label: &str,
+    args: Vec<String>,
+) {
+    let not_root = (!rustix::process::geteuid().is_root()).then_some("a loop mount needs root");
+    let no_guest = oracle::available("linux.uml").is_none().then_some("linux.uml is not installed");
+    let mark = args.clone();
+    let ours = move || {
+        image.mkfs_f2fs()?;
+        let report = workload.on_image(image.path(), "", &mark)?;
+        image.fsck()?;
+        Ok(report)
+    };
+    cases.push(Case::new(format!("{label} {OURS}"), ours));
+    for (name, direct) in EXT4.into_iter().zip([false, true]) {
+        let mark = args.clone();
+        let ext4 = move || {
+            image.mkfs_ext4()?;
+            let mounted = image.mount_ext4(direct)?;
+            workload.on_dir(mounted.dir(), &mark)
+        };
+        cases.push(Case::new(format!("{label} {name}"), ext4).unless(not_root));
+    }
+    let kernel = move || {
+        image.mkfs_f2fs()?;
+        let line = workload.guest_line(&args);
+        let script = format!("mount -t f2fs \"$DEV\" \"$MNT\"\n{line}umount \"$MNT\"\n");
+        workload.in_guest(image.path(), &script)
+    };
+    cases.push(Case::new(format!("{label} {KERNEL}"), kernel).unless(no_guest));
+}
+
+/// Ours above both peers, for each device and size; of ext4's two, the better counts.
+fn bars(all: &[Series]) -> Vec<Bar> {
+    let mut bars = Vec::new();
+    for device in DEVICES {
+        for (_, _, size) in SIZES {
+            let rate = |who: &str| Some(named(all, &format!("{device} {size} {who}"))?.spread(speed)?.median);
+            let best = |peers: &[&str]| peers.iter().filter_map(|p| rate(p)).reduce(f64::max);
+            for (peer, names) in [("ext4", &EXT4[..]), (KERNEL, &[KERNEL])] {
+                let value = rate(OURS).zip(best(names)).map(|(a, b)| a / b);
+                bars.push(Bar::above(format!("{device}, {size}, files/s to {peer}"), 1.0, value));
+            }
+        }
+    }
+    bars
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_better_ext4_is_the_one_to_beat() {
+        let series = |name: &str, seconds| Series {
+            name: name.into(),
+            reports: vec![Report { seconds, files: 100, ..Report::default() }],
+            failed: None,
+        };
+        let all = [
+            series("memory 4 KiB tidegate", 1.0),
+            series("memory 4 KiB ext4", 2.0),
+            series("memory 4 KiB ext4 direct", 0.5),
+        ];
+        let bars = bars(&all);
+        assert_eq!(bars.len(), 8);
+        assert_eq!((bars[0].value, bars[0].met), (Some(0.5), Some(false)));
+        assert_eq!((bars[1].value, bars[1].met), (None, None));
+    }
+}

@@ -1,0 +1,149 @@
+//! The image that workloads run on: made anew for each run, and with no holes for anybody to fill.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+
+use crate::temp::TempDir;
+use crate::{golden, oracle};
+
+/// An image file; removed when dropped.
+#[derive(Debug)]
+pub struct Image {
+    path: PathBuf,
+    size: u64,
+    _dir: TempDir,
+}
+
+impl Image {
+    /// An image of that many bytes in a directory, which is made when it is missing.
+    pub fn new(dir: &Path, size: u64) -> Result<Self> {
+        fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+        let dir = TempDir::new_in(dir, "bench")?;
+        let path = dir.path().join("volume.img");
+        File::create_new(&path)?.set_len(size).with_context(|| path.display().to_string())?;
+        Ok(Image { path, size, _dir: dir })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the file system it is in lets one go around its cache.
+    pub fn takes_direct(&self) -> bool {
+        use rustix::fs::{Mode, OFlags};
+        rustix::fs::open(&self.path, OFlags::RDWR | OFlags::DIRECT, Mode::empty()).is_ok()
+    }
+
+    /// An empty F2FS volume.
+    pub fn mkfs_f2fs(&self) -> Result<()> {
+        quiet(Command::new(oracle::require("mkfs.f2fs")?).args(["-q", "-f", "-t", "0"]).arg(&self.path))?;
+        self.settle()
+    }
+
+    /// An empty ext4 volume, with nothing left for its kernel to do later.
+    pub fn mkfs_ext4(&self) -> Result<()> {
+        let now = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
+        let mut command = Command::new(oracle::require("mke2fs")?);
+        quiet(command.args(["-q", "-F", "-t", "ext4", "-E", now]).arg(&self.path))?;
+        self.settle()
+    }
+
+    /// Fails unless `fsck.f2fs` finds nothing wrong.
+    pub fn fsck(&self) -> Result<()> {
+        golden::fsck_f2fs(&self.path)
+    }
+
+    /// Writes zeros where the file has holes, and waits for the disk. What tools and discards cut out would
+    /// otherwise cost whoever comes next.
+    fn settle(&self) -> Result<()> {
+        const CHUNK: u64 = 1 << 20;
+        let file = File::options().read(true).write(true).open(&self.path)?;
+        let zeros = vec![0; CHUNK as usize];
+        let mut at = 0;
+        while at < self.size {
+            let hole = seek(&file, SeekFrom::Hole(at))?;
+            let end = match seek(&file, SeekFrom::Data(hole)) {
+                Err(Errno::NXIO) => self.size,
+                r => r?,
+            };
+            at = hole;
+            while at < end {
+                let n = CHUNK.min(end - at);
+                file.write_all_at(zeros.get(..n as usize).unwrap_or_default(), at)?;
+                at += n;
+            }
+        }
+        file.sync_all().with_context(|| self.path.display().to_string())
+    }
+
+    /// Mounts it as ext4 by a loop device; `direct` goes around the cache of what it is in.
+    pub fn mount_ext4(&self, direct: bool) -> Result<Mounted> {
+        let dir = TempDir::new("mnt")?;
+        let mode = if direct { "on" } else { "off" };
+        let mut command = Command::new("losetup");
+        command.args(["--find", "--show", &format!("--direct-io={mode}")]).arg(&self.path);
+        let device = quiet(&mut command)?.trim().to_owned();
+        let mounted = Mounted { device, dir };
+        quiet(Command::new("mount").args(["-t", "ext4"]).arg(&mounted.device).arg(mounted.dir.path()))?;
+        Ok(mounted)
+    }
+}
+
+/// A mounted loop device; unmounted and let go of when dropped.
+#[derive(Debug)]
+pub struct Mounted {
+    device: String,
+    dir: TempDir,
+}
+
+impl Mounted {
+    /// Where it is mounted.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = quiet(Command::new("umount").arg(self.dir.path()));
+        let _ = quiet(Command::new("losetup").arg("--detach").arg(&self.device));
+    }
+}
+
+/// Runs a command to its end; its output, or what it complained of.
+fn quiet(command: &mut Command) -> Result<String> {
+    let out = command.stdin(Stdio::null()).output().with_context(|| format!("running {command:?}"))?;
+    if !out.status.success() {
+        let text = String::from_utf8_lossy(&out.stderr);
+        bail!("{command:?}: {}: {}", out.status, text.trim().lines().last().unwrap_or_default());
+    }
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn settling_fills_holes_and_keeps_data() {
+        let scratch = TempDir::new("settle").unwrap();
+        let size = 4 << 20;
+        let image = Image::new(scratch.path(), size).unwrap();
+        let file = File::options().write(true).open(image.path()).unwrap();
+        file.write_all_at(b"kept", (2 << 20) + 5).unwrap();
+        image.settle().unwrap();
+        assert!(file.metadata().unwrap().blocks() * 512 >= size);
+        let bytes = fs::read(image.path()).unwrap();
+        assert_eq!(bytes.len() as u64, size);
+        assert_eq!(bytes.iter().filter(|b| **b != 0).count(), 4);
+        assert_eq!(&bytes[(2 << 20) + 5..][..4], b"kept");
+    }
+}
