@@ -1,7 +1,8 @@
 //! F2FS: the on-disk format as mkfs.f2fs and the kernel write it, read and written in user space.
 //!
 //! It does: everything an F2FS volume with the features in [`gate::SUPPORTED`] holds, through
-//! [`tidegate_vfs::FileSystem`]; make volumes ([`mkfs`]); check them ([`check`]). It does not: decode
+//! [`tidegate_vfs::FileSystem`]; make volumes ([`mkfs`]); check ([`check`]) and
+//! repair ([`repair`]) them. It does not: decode
 //! compressed or encrypted files (their volumes open read-only), span devices, or recover fsynced files
 //! by roll-forward.
 //!
@@ -16,6 +17,7 @@
 //! | `write_io` | bios that grow while pages are placed one behind the other |
 //! | `inode`, `dentry`, `dir`, `namei`, `xattr` | inodes, directories, names, attributes |
 //! | `checkpoint` | making it all durable |
+//! | [`mkfs`], [`check`], [`repair`] | volumes as a whole, without the engine |
 //! | `fs_impl`, [`info`], [`stats`] | the VFS's view, and what the volume tells of itself |
 //!
 //! Lock order (ranks): `cp_global_sem` 90 → `cp_rwsem` 100 → `node_write` 110 → `i_dnode` 200 →
@@ -49,6 +51,7 @@ pub mod open;
 pub mod options;
 pub mod raw;
 mod recover;
+pub mod repair;
 pub mod sbi;
 mod since_cp;
 mod sit;
