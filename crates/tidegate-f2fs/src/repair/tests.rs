@@ -29,6 +29,7 @@ fn allowed(rule: &str) -> &'static [&'static str] {
 }
 
 fn mend_all(v: &Volume, table: &[Damage]) {
+    let base = Base::of(v);
     let before = Scene::of(&base, &[]).contents();
     for (rule, _, damage) in table {
         let mut scene = Scene::of(&base, &v.edit(damage));
