@@ -82,7 +82,7 @@ impl Repair<'_, '_> {
         // mkfs gives them this place, which is none.
         for nid in [self.sb.node_ino, self.sb.meta_ino] {
             let e = self.nat.entry(nid);
-            if (e.ino.get(), e.block_addr.get()) != (nid, 1) && e != RawNatEntry::default() {
+            if (e.ino.get(), e.block_addr.get()) != (nid, 1) {
                 self.nat.place(nid, nid, 1);
                 let was = format!("inode {} block {}", e.ino, e.block_addr);
                 self.change("nat", format!("node {nid}"), was, format!("inode {nid} block 1"));

@@ -1,7 +1,7 @@
 //! Random bytes in the metadata area: a repair ends, and what it calls clean is clean.
 
 use super::scene::{Base, Scene};
-use crate::check::tests::volume::Volume;
+use crate::check::tests::volume::{ALL_FEATURES, Volume};
 use crate::repair::{Outcome, RepairOptions};
 
 /// Damaged volumes.
@@ -37,13 +37,21 @@ fn edits(blocks: &[usize], seed: u64) -> Vec<(usize, Vec<u8>)> {
     (0..count).map(change).collect()
 }
 
-/// `TIDEGATE_SEED=n` runs one of the cases by itself.
+/// `TIDEGATE_SEED=n` runs one of the cases by itself, `TIDEGATE_CASES=n` that many.
 fn seeds(first: u64) -> Vec<u64> {
-    let one = std::env::var("TIDEGATE_SEED").ok().and_then(|s| s.parse().ok());
-    one.map_or((first..first + CASES).collect(), |n| vec![n])
+    let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
+    let count = number("TIDEGATE_CASES").unwrap_or(CASES);
+    number("TIDEGATE_SEED").map_or((first..first + count).collect(), |n| vec![n])
 }
 
-fn try_seeds(v: &Volume, blocks: &[usize], first: u64, judged: bool) {
+/// Cases that the stock checker, which takes its time, is asked about: one of so many. All of them when
+/// cases are chosen.
+fn judged_each() -> u64 {
+    let chosen = ["TIDEGATE_SEED", "TIDEGATE_CASES"].iter().any(|n| std::env::var_os(n).is_some());
+    if chosen { 1 } else { 4 }
+}
+
+fn try_seeds(v: &Volume, blocks: &[usize], first: u64) {
     let base = Base::of(v);
     let (mut clean, mut left, mut refused) = (0, 0, 0);
     for seed in seeds(first) {
@@ -53,8 +61,7 @@ fn try_seeds(v: &Volume, blocks: &[usize], first: u64, judged: bool) {
             Ok(r) if r.outcome != Outcome::Left => {
                 clean += 1;
                 assert!(r.check.is_clean(), "seed {seed}");
-                // The stock checker takes its time.
-                if judged || seed.is_multiple_of(4) {
+                if seed.is_multiple_of(judged_each()) {
                     let fsck = scene.judge();
                     fsck.unwrap_or_else(|e| panic!("seed {seed}: fsck.f2fs: {e}\n{}", scene.told.join("\n")));
                 }
@@ -75,15 +82,21 @@ fn try_seeds(v: &Volume, blocks: &[usize], first: u64, judged: bool) {
 #[test]
 fn random_bytes_in_the_metadata_area() {
     let Some(v) = Volume::build("") else { return };
-    // Past the superblock and the checkpoints' heads, whose checksums stop most of it.
-    try_seeds(&v, &used(&v, v.sb.cp_blkaddr as usize + 1..v.sb.main_blkaddr as usize), 0, true);
+    // Past the superblock, and without the pack's head and tail, whose checksums stop all of it.
+    let tail = (v.cp.start + v.cp.raw.cp_pack_total_block_count.get() - 1) as usize;
+    let mut blocks = used(&v, v.sb.cp_blkaddr as usize + 1..v.sb.main_blkaddr as usize);
+    blocks.retain(|n| *n != v.cp.start as usize && *n != tail);
+    try_seeds(&v, &blocks, 0);
 }
 
 #[test]
 fn random_bytes_in_nodes_and_directories() {
-    let Some(v) = Volume::build("") else { return };
-    let end = v.bytes.len() / 4096;
-    let dull = |n: &usize| v.bytes[n * 4096 + 1..][..4095].iter().any(|b| *b != v.bytes[n * 4096]);
-    let main = used(&v, v.sb.main_blkaddr as usize..end).into_iter().filter(dull).collect::<Vec<_>>();
-    try_seeds(&v, &main, 1000, false);
+    for (first, features) in [(1000, ""), (2000, ALL_FEATURES)] {
+        let Some(v) = Volume::build(features) else { return };
+        let end = v.bytes.len() / 4096;
+        // File content is one byte repeated; it is not looked at anyway.
+        let dull = |n: &usize| v.bytes[n * 4096 + 1..][..4095].iter().any(|b| *b != v.bytes[n * 4096]);
+        let main: Vec<usize> = used(&v, v.sb.main_blkaddr as usize..end).into_iter().filter(dull).collect();
+        try_seeds(&v, &main, first);
+    }
 }
