@@ -52,6 +52,16 @@ fn fill(v: &Arc<Vfs>, files: u32) {
     }
 }
 
+/// Uses node numbers and frees them, so that those that use them next have another version.
+fn use_nids(v: &Arc<Vfs>, files: u32) {
+    let top = v.root().unwrap();
+    (0..files).for_each(|n| drop(v.create(ROOT, &top, name(n).as_bytes(), 0o644).unwrap()));
+    v.sync().unwrap();
+    (0..files).for_each(|n| v.unlink(ROOT, &top, name(n).as_bytes()).unwrap());
+    drop(top);
+    v.sync().unwrap();
+}
+
 /// Each file's content by its path; of a sparse file only its start.
 fn contents(v: &Arc<Vfs>) -> BTreeMap<String, Vec<u8>> {
     let mut all = BTreeMap::new();
@@ -85,6 +95,21 @@ impl Scene {
     fn new(features: &str, files: u32) -> Scene {
         let dir = tempfile::tempdir().unwrap();
         let path = make_image(dir.path(), SIZE, features);
+        Self::on(dir, path, files)
+    }
+
+    /// One whose node numbers were in use before.
+    fn reused(features: &str, files: u32) -> Scene {
+        let dir = tempfile::tempdir().unwrap();
+        let path = make_image(dir.path(), SIZE, features);
+        let v = mount(&path);
+        use_nids(&v, files);
+        v.unmount().unwrap();
+        drop(v);
+        Self::on(dir, path, files)
+    }
+
+    fn on(dir: tempfile::TempDir, path: PathBuf, files: u32) -> Scene {
         let v = mount(&path);
         fill(&v, files);
         let before = contents(&v);
@@ -181,7 +206,7 @@ fn a_lost_nat_comes_back_from_the_nodes() {
         return;
     }
     for features in ["", FEATURES] {
-        let s = Scene::new(features, 300);
+        let s = Scene::reused(features, 300);
         let sb = s.superblock();
         s.wipe(sb.nat_blkaddr..sb.ssa_blkaddr);
         let (report, told) = s.repair();

@@ -63,7 +63,9 @@ impl Repair<'_, '_> {
             Some(_) => a == right,
             None => a.nid == right.nid,
         };
-        if owner.slot.is_some() && self.is_foreign(addr, sum, same(sum))? {
+        // A version may differ where the NAT was lost.
+        let named = (sum.nid, sum.ofs_in_node) == (right.nid, right.ofs_in_node);
+        if owner.slot.is_some() && self.is_foreign(addr, sum, named)? {
             return Ok(false);
         }
         self.own(addr, owner);

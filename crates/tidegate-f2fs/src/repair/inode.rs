@@ -36,6 +36,8 @@ pub(super) mod at {
     pub(in super::super) const EXTENT: usize = offset_of!(RawInode, i_ext);
 }
 
+/// Compressed files.
+const COMPR_FL: u32 = 0x4;
 /// Case-insensitive directories.
 const CASEFOLD_FL: u32 = 0x4000_0000;
 /// Bytes of extra attributes up to and with the inline xattr size.
@@ -169,6 +171,7 @@ impl Repair<'_, '_> {
         if i.kind == Kind::Directory {
             self.is_dir.set(ino);
         }
+        self.mend_feature_flags(&mut i);
         self.mend_inline_flags(&mut i)?;
         self.mend_namelen(&mut i);
         self.note_checksum(&mut i);
@@ -239,6 +242,31 @@ impl Repair<'_, '_> {
         });
         self.inode_change(ino, "extra attributes", shown(flags, was), shown(block[at::INLINE], now));
         (areas(&self.sb, block).unwrap_or(self.usual), true)
+    }
+
+    /// Flags of features that the volume does not have.
+    fn mend_feature_flags(&mut self, i: &mut Inode) {
+        let has = |f: Features| self.sb.features.contains(f);
+        let (mut advise, mut flags) = (i.block[at::ADVISE], i.u32(at::FLAGS));
+        let before = (advise, flags);
+        if !has(Features::ENCRYPT) {
+            advise &= !(advise::ENCRYPT | advise::ENC_NAME);
+        }
+        if !has(Features::VERITY) {
+            advise &= !advise::VERITY;
+        }
+        if !has(Features::CASEFOLD) {
+            flags &= !CASEFOLD_FL;
+        }
+        if !has(Features::COMPRESSION) {
+            flags &= !COMPR_FL;
+        }
+        if before != (advise, flags) {
+            let show = |(a, f): (u8, u32)| format!("i_advise {a:#x}, i_flags {f:#x}");
+            self.inode_change(i.ino, "flags", show(before), show((advise, flags)));
+            i.block[at::ADVISE] = advise;
+            i.set32(at::FLAGS, flags);
+        }
     }
 
     fn mend_inline_flags(&mut self, i: &mut Inode) -> Result<()> {
