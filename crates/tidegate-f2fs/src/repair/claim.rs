@@ -38,6 +38,20 @@ pub(super) struct Usage {
     pub(super) reserved: u64,
 }
 
+impl Usage {
+    /// Nothing in use, of so many segments.
+    pub(super) fn new(segments: u32) -> Self {
+        Usage {
+            used: super::bits::Bits::new(segments as u64 * BLOCKS_PER_SEG as u64),
+            kinds: vec![0; segments as usize],
+            blocks: 0,
+            nodes: 0,
+            inodes: 0,
+            reserved: 0,
+        }
+    }
+}
+
 /// Summary blocks of the SSA that were looked at.
 #[derive(Default)]
 pub(super) struct Ssa {

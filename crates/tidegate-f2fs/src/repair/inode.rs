@@ -173,6 +173,11 @@ impl Repair<'_, '_> {
         }
         self.mend_feature_flags(&mut i);
         self.mend_inline_flags(&mut i)?;
+        if i.is_inline() && i.u32(i.areas.base()) != 0 {
+            let was = format!("{:#x}", i.u32(i.areas.base()));
+            self.inode_change(ino, "word before inline content", was, "0x0".into());
+            i.set32(i.areas.base(), 0);
+        }
         self.mend_namelen(&mut i);
         self.note_checksum(&mut i);
         Ok(Some(i))

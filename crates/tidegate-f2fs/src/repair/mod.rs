@@ -104,14 +104,7 @@ impl<'q, 'c> Repair<'q, 'c> {
         let main = sb.main_segments as u64 * BLOCKS_PER_SEG as u64;
         let extra = if sb.features.contains(Features::EXTRA_ATTR) { EXTRA_ISIZE } else { 0 };
         let nids = || Bits::new(sb.max_nid as u64);
-        let usage = Usage {
-            used: Bits::new(main),
-            kinds: vec![0; sb.main_segments as usize],
-            blocks: 0,
-            nodes: 0,
-            inodes: 0,
-            reserved: 0,
-        };
+        let usage = Usage::new(sb.main_segments);
         let mut r = Repair {
             sit,
             nat,
