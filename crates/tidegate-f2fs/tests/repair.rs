@@ -316,6 +316,36 @@ fn what_was_fsynced_comes_back_before_the_repair() {
     }
 }
 
+/// Without a free segment, changed blocks go to gaps.
+#[test]
+fn a_full_volume_is_mended_too() {
+    if skip() {
+        return;
+    }
+    let mut s = Scene::new("", 200);
+    let v = mount(&s.path);
+    let top = v.root().unwrap();
+    let full = (0..100).find_map(|n| {
+        let inode = match v.create(ROOT, &top, format!("filler-{n}").as_bytes(), 0o600) {
+            Ok(inode) => inode,
+            Err(e) => return Some(e),
+        };
+        let file = v.open(ROOT, &inode, RW).unwrap();
+        (0..16).find_map(|i| file.write_at(i << 20, &[n as u8; 1 << 20]).err())
+    });
+    assert_eq!(full.map(|e| e.kind()), Some(ErrorKind::NoSpace));
+    s.before = contents(&v);
+    drop(top);
+    v.unmount().unwrap();
+    drop(v);
+    hurt(&s, CpFlags::empty());
+    let (report, told) = s.repair();
+    assert_eq!(report.changes, 1, "{told:?}");
+    let v = mount(&s.path);
+    assert_same(&s.before, &contents(&v));
+    v.unmount().unwrap();
+}
+
 /// Sets flags of the checkpoint in use, and a link count that is wrong.
 fn hurt(s: &Scene, flags: CpFlags) {
     let cp = s.checkpoint();
