@@ -1,7 +1,8 @@
 //! F2FS: the on-disk format as mkfs.f2fs and the kernel write it, read and written in user space.
 //!
 //! It does: everything an F2FS volume with the features in [`gate::SUPPORTED`] holds, through
-//! [`tidegate_vfs::FileSystem`]; make volumes ([`mkfs`]); check them ([`check`]). It does not: decode
+//! [`tidegate_vfs::FileSystem`]; make volumes ([`mkfs`]); check ([`check`]) and
+//! repair ([`repair`]) them. It does not: decode
 //! compressed or encrypted files (their volumes open read-only), span devices, or recover fsynced files
 //! by roll-forward.
 //!
@@ -18,6 +19,7 @@
 //! | `checkpoint` | making it all durable |
 //! | `gc`, `discard` | cleaning: room for logs, and telling the device what is free |
 //! | `ckpt_thread`, [`ckpt_stat`] | one thread that writes checkpoints for all who wait; what they cost |
+//! | [`mkfs`], [`check`], [`repair`] | volumes as a whole, without the engine |
 //! | `fs_impl`, [`info`], [`stats`] | the VFS's view, and what the volume tells of itself |
 //!
 //! Lock order (ranks): `gc_lock` 18 → `cprc->issue_list` 85 → `cp_global_sem` 90 → `writepages` 95 →
@@ -57,6 +59,7 @@ pub mod options;
 mod place;
 pub mod raw;
 mod recover;
+pub mod repair;
 pub mod sbi;
 mod since_cp;
 mod sit;

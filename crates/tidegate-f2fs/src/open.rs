@@ -76,12 +76,31 @@ impl F2fs {
     /// # Errors
     /// `Corrupt` with what is wrong, `Unsupported` with the feature, those of the device.
     pub fn open(queue: Arc<RequestQueue>, bdi: Arc<Bdi>, options: F2fsOptions) -> Result<Arc<F2fs>> {
+        Self::open_as(queue, bdi, options, false)
+    }
+
+    /// Opens a volume for writing even where an earlier error is recorded in it, for a repair that has
+    /// looked at it.
+    pub(crate) fn open_hurt(
+        queue: Arc<RequestQueue>,
+        bdi: Arc<Bdi>,
+        options: F2fsOptions,
+    ) -> Result<Arc<F2fs>> {
+        Self::open_as(queue, bdi, options, true)
+    }
+
+    fn open_as(
+        queue: Arc<RequestQueue>,
+        bdi: Arc<Bdi>,
+        options: F2fsOptions,
+        even_hurt: bool,
+    ) -> Result<Arc<F2fs>> {
         let sb = load_superblock(&queue)?;
         let cp = load_checkpoint(&queue, &sb)?;
         let meta_inode = internal_inode(sb.meta_ino, &bdi, 1);
         let meta = Meta::new(meta_inode, queue.clone(), bdi.clone(), sb.main_blkaddr);
         let sums = summary::load(&sb, &cp, &meta)?;
-        let read_only = why_read_only(&queue, &sb, &cp, &options)?;
+        let read_only = why_read_only(&queue, &sb, &cp, &options, even_hurt)?;
         let bits = load_nat_bits(&sb, &cp, &meta)?;
         let nat = Nat::new(&sb, &cp, sums.nat_journal, bits);
         let reader = Meta::new(meta.inode.clone(), queue.clone(), bdi.clone(), sb.main_blkaddr);
@@ -124,14 +143,14 @@ impl F2fs {
                 fs.write_io.submit_all(&fs.stats);
             }
         });
-        fs.recover()?;
+        fs.recover(even_hurt)?;
         Ok(fs)
     }
 
     /// Brings the volume to the state that was promised: orphans go, fsynced files come back. Opened
     /// read-only, files come back in memory only.
-    fn recover(&self) -> Result<()> {
-        let hurt = self.ckpt.lock().cp.flags.intersects(CpFlags::ERROR | CpFlags::FSCK);
+    fn recover(&self, even_hurt: bool) -> Result<()> {
+        let hurt = !even_hurt && self.ckpt.lock().cp.flags.intersects(CpFlags::ERROR | CpFlags::FSCK);
         let writable = self.why_read_only().is_none();
         if self.recovery == Recovery::None || hurt || !self.sb.read_only_features.is_empty() {
             return Ok(());
@@ -210,6 +229,7 @@ fn why_read_only(
     sb: &Superblock,
     cp: &Checkpoint,
     o: &F2fsOptions,
+    even_hurt: bool,
 ) -> Result<Option<String>> {
     if o.read_only || queue.device().read_only() {
         return Ok(Some("opened read-only".into()));
@@ -226,7 +246,7 @@ fn why_read_only(
                 .into(),
         ));
     }
-    if cp.flags.contains(CpFlags::ERROR) || cp.flags.contains(CpFlags::FSCK) {
+    if cp.flags.intersects(CpFlags::ERROR | CpFlags::FSCK) && !even_hurt {
         return Ok(Some("an earlier error is recorded in it: run fsck.f2fs; opened read-only".into()));
     }
     Ok(None)

@@ -1,4 +1,4 @@
-//! `tidegate check`.
+//! `tidegate check`, with and without `--repair`.
 
 use crate::global::Global;
 use crate::out::Out;
@@ -6,10 +6,13 @@ use crate::place::Place;
 use serde_json::json;
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::Arc;
 use tidegate::f2fs::check::{CheckOptions, CheckReport, check};
+use tidegate::f2fs::repair::{Change, Outcome, RepairOptions, RepairReport, repair};
 use tidegate::{Error, Result};
 
 /// Exit statuses, as fsck's.
+const CORRECTED: u8 = 1;
 const ERRORS_LEFT: u8 = 4;
 /// The check itself failed.
 pub const OPERATIONAL: u8 = 8;
@@ -23,6 +26,13 @@ pub struct Args {
     /// Print every rule there is, too
     #[arg(long)]
     rules: bool,
+    /// Mend what is wrong, without asking; each change is printed. Exit status 0: clean, 1: errors
+    /// corrected, 4: errors left, 8: could not check
+    #[arg(long)]
+    repair: bool,
+    /// With --repair: print what would be changed and change nothing
+    #[arg(long, requires = "repair")]
+    dry_run: bool,
     /// The volume
     image: OsString,
 }
@@ -32,6 +42,9 @@ pub struct Args {
 /// # Errors
 /// It could not be checked.
 pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
+    if args.repair {
+        return run_repair(args, global);
+    }
     let place = Place::parse(&args.image);
     let image = tidegate::error::show(tidegate::error::path_bytes(&place.image));
     let queue = tidegate::volume::open_queue(&place.image, &global.open_options(true)?)?;
@@ -47,6 +60,78 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     }
     out.finish()?;
     Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(ERRORS_LEFT) })
+}
+
+fn run_repair(args: &Args, global: &Global) -> Result<ExitCode> {
+    let place = Place::parse(&args.image);
+    let image = tidegate::error::show(tidegate::error::path_bytes(&place.image));
+    let open = global.open_options(args.dry_run)?;
+    let queue = Arc::new(tidegate::volume::open_queue(&place.image, &open)?);
+    tidegate::detect::detect(&image, &queue)?;
+    let now = open.fixed_time.unwrap_or_else(tidegate_rt::clock::realtime);
+    let options = RepairOptions { dry_run: args.dry_run, now };
+    let mut out = Out::new();
+    // Changes are printed as they are decided; as JSON, together at the end.
+    let (mut changes, mut printed) = (Vec::new(), Ok(()));
+    let mut told = |c: &Change| {
+        if global.json {
+            changes.push(json!({ "what": c.what, "place": c.place, "from": c.from, "to": c.to }));
+        } else if printed.is_ok() {
+            printed = out.line(format_args!("{image}: {c}"));
+        }
+    };
+    let done = repair(&queue, options, &mut told);
+    printed?;
+    let report = match done {
+        Ok(report) => report,
+        Err(e) => {
+            out.finish()?;
+            return Err(Error::Volume(image, e));
+        }
+    };
+    if global.json {
+        out.json(&repair_json(&report, &changes, args.dry_run))?;
+    } else {
+        repair_text(&mut out, &report, &image, args)?;
+    }
+    out.finish()?;
+    Ok(match report.outcome {
+        Outcome::Clean => ExitCode::SUCCESS,
+        Outcome::Corrected => ExitCode::from(CORRECTED),
+        Outcome::Left => ExitCode::from(ERRORS_LEFT),
+    })
+}
+
+fn repair_text(out: &mut Out, r: &RepairReport, image: &str, args: &Args) -> Result<()> {
+    for note in &r.notes {
+        out.line(format_args!("{image}: note: {note}"))?;
+    }
+    if args.dry_run && r.changes > 0 {
+        return out.line(format_args!("{image}: {} would be made", count(r.changes)));
+    }
+    if r.changes > 0 {
+        out.line(format_args!("{image}: {} made", count(r.changes)))?;
+    }
+    text(out, &r.check, image, args.rules)
+}
+
+fn count(changes: u64) -> String {
+    if changes == 1 { "1 change".into() } else { format!("{changes} changes") }
+}
+
+fn repair_json(r: &RepairReport, changes: &[serde_json::Value], dry_run: bool) -> serde_json::Value {
+    json!({
+        "outcome": match r.outcome {
+            Outcome::Clean => "clean",
+            Outcome::Corrected => "corrected",
+            Outcome::Left => "left",
+        },
+        "dry_run": dry_run,
+        "changes": changes,
+        "rounds": r.rounds,
+        "notes": r.notes,
+        "check": as_json(&r.check),
+    })
 }
 
 fn text(out: &mut Out, r: &CheckReport, image: &str, rules: bool) -> Result<()> {

@@ -50,7 +50,7 @@ pub enum Command {
     Df(df::Args),
     /// Show superblock, checkpoint and segments, or what checkpoints take
     Info(info::Args),
-    /// Check a volume without changing it; exit status 0: clean, 4: errors, 8: could not check
+    /// Check a volume, and with --repair mend it; exit status 0: clean, 4: errors, 8: could not check
     Check(check::Args),
 }
 

@@ -30,7 +30,7 @@ mod report;
 mod rules;
 mod sit;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tree;
 mod usage;
 mod walk;

@@ -1,8 +1,8 @@
 //! Clean volumes are clean, each kind of damage is found under its rule, and garbage ends in an answer.
 
-mod damage;
+pub(crate) mod damage;
 mod fuzz;
-mod volume;
+pub(crate) mod volume;
 
 use super::*;
 use tidegate_block::{Backend, OpenOptions, QueueLimits};

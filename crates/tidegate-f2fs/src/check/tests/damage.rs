@@ -6,13 +6,13 @@ use crate::raw::*;
 
 /// Whether fsck.f2fs looks at the same thing.
 #[derive(Clone, Copy, PartialEq)]
-enum Stock {
+pub(crate) enum Stock {
     Objects,
     Silent,
 }
 use Stock::*;
 
-type Damage = (&'static str, Stock, fn(&mut Editor<'_>));
+pub(crate) type Damage = (&'static str, Stock, fn(&mut Editor<'_>));
 
 fn ino(e: &Editor<'_>, name: &str) -> u32 {
     e.vol.dentry(name).ino
@@ -29,7 +29,7 @@ const BLOCKS: usize = 24;
 const LINKS: usize = 12;
 const SIZE: usize = 16;
 
-const CHECKPOINT: &[Damage] = &[
+pub(crate) const CHECKPOINT: &[Damage] = &[
     (SB_COPY, Silent, |e| e.flip(4096 + SUPER_OFFSET + 110)),
     (CP_BLOCKS, Objects, |e| e.checkpoint(|r| r.valid_block_count.set(r.valid_block_count.get() + 1))),
     (CP_NODES, Objects, |e| e.checkpoint(|r| r.valid_node_count.set(r.valid_node_count.get() + 1))),
@@ -62,7 +62,7 @@ fn nat_bits(e: &Editor<'_>) -> usize {
     (e.vol.cp.start + 512 - blocks) as usize * 4096
 }
 
-const MAPS: &[Damage] = &[
+pub(crate) const MAPS: &[Damage] = &[
     (NAT_ADDRESS, Objects, |e| e.put32(e.vol.nat_entry(ino(e, A)) + 5, 7)),
     (NAT_MISSING, Objects, |e| e.put32(e.vol.nat_entry(ino(e, A)) + 5, 0)),
     (NAT_INO, Objects, |e| e.put32(e.vol.nat_entry(ino(e, A)) + 1, ino(e, B))),
@@ -101,7 +101,7 @@ fn ssa(e: &Editor<'_>) -> (usize, usize) {
     ((e.vol.sb.ssa_blkaddr + segno) as usize * 4096, ((addr - e.vol.sb.main_blkaddr) % 512) as usize)
 }
 
-const NODES: &[Damage] = &[
+pub(crate) const NODES: &[Damage] = &[
     (NODE_FOOTER, Objects, |e| e.flip(at(e, A) + FOOTER_OFFSET)),
     (NODE_OFFSET, Silent, |e| e.flip(at(e, A) + FOOTER_OFFSET + 9)),
     (NODE_NID, Objects, |e| e.put32(at(e, "mid") + I_NID_OFFSET, u32::MAX - 5)),
@@ -132,7 +132,7 @@ const NODES: &[Damage] = &[
     }),
 ];
 
-const DIRECTORIES: &[Damage] = &[
+pub(crate) const DIRECTORIES: &[Damage] = &[
     (DENTRY_HASH, Silent, |e| e.flip(e.vol.dentry(A).entry)),
     (DENTRY_INO, Objects, |e| e.put32(e.vol.dentry(A).entry + 4, u32::MAX - 3)),
     (DENTRY_NAME, Objects, |e| e.put16(e.vol.dentry(A).entry + 8, 0)),
@@ -167,7 +167,7 @@ const DIRECTORIES: &[Damage] = &[
 /// One of the many small files.
 const SOME_FILE: u32 = 200;
 
-const WITH_FEATURES: &[Damage] = &[
+pub(crate) const WITH_FEATURES: &[Damage] = &[
     (INODE_CHECKSUM, Objects, |e| e.flip(e.vol.node(SOME_FILE) + 32)),
     (INODE_EXTRA, Silent, |e| e.put16(e.vol.node(SOME_FILE) + I_ADDR_OFFSET, 0xfff0)),
     (SB_COPY, Silent, |e| e.flip(SUPER_OFFSET + 300)),

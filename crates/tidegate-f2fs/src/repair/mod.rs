@@ -1,0 +1,199 @@
+//! Repair: what a check finds wrong is mended, and everything that can be kept is.
+//!
+//! First the engine brings the volume to the state that was promised (orphans, roll-forward). Then each
+//! round checks, walks all from the root with the means to change what cannot be, and writes one new
+//! checkpoint that holds every change; a power cut leaves the volume as it was or as it should be. Memory
+//! is bounded by bitmaps over the main area, the NAT, one directory, and what is changed.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `report` | options, changes, the report |
+//! | `flow` | engine first, then rounds of check and repair |
+//! | `disk`, `bits` | blocks with their changes; a bitmap |
+//! | `pack`, `map` | what it starts from: superblock, checkpoint, NAT, SIT |
+//! | `claim` | who owns which block; summaries |
+//! | `nodes`, `inode`, `tree` | finding nodes, inodes, and what hangs on them |
+//! | `dir`, `dots` | directories and their entries |
+//! | `lost` | what nothing leads to |
+//! | `alloc`, `insert`, `fresh` | new blocks, new entries, lost_found |
+//! | `commit`, `finish` | writing it |
+
+mod alloc;
+mod bits;
+mod claim;
+mod commit;
+mod dir;
+mod disk;
+mod dots;
+mod finish;
+mod flow;
+mod fresh;
+mod inode;
+mod insert;
+mod lost;
+mod map;
+mod nodes;
+mod pack;
+mod report;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+pub use flow::repair;
+pub use report::{Change, OnChange, Outcome, RepairOptions, RepairReport};
+
+use crate::gate::{Checkpoint, Superblock};
+use crate::raw::*;
+use bits::Bits;
+use claim::{Ssa, Usage};
+use dir::Insert;
+use disk::Disk;
+use inode::Areas;
+use map::NatTable;
+use pack::{Log, Pack, Summaries};
+use std::collections::{BTreeSet, HashMap};
+use tidegate_block::RequestQueue;
+use tidegate_vfs::{Error, Result};
+
+/// One round of repair.
+struct Repair<'q, 'c> {
+    disk: Disk<'q>,
+    sb: Superblock,
+    cp: Checkpoint,
+    /// The SIT as the last checkpoint has it.
+    sit: Vec<RawSitEntry>,
+    nat: NatTable,
+    /// Blocks that the NAT has nodes in.
+    nat_addrs: Bits,
+    logs: [Log; NR_CURSEG_TYPE],
+    /// Summaries of the segments that logs work on; whether they were in the pack.
+    summaries: HashMap<u32, (Summaries, bool)>,
+    ssa: Ssa,
+    usage: Usage,
+    orphans: BTreeSet<u32>,
+    /// Nodes that the NAT has lost: block and version. None while not looked for.
+    lost: Option<HashMap<u32, (u32, u64)>>,
+    /// Nodes come upon; of these, inodes and directories.
+    reached: Bits,
+    is_inode: Bits,
+    is_dir: Bits,
+    /// Link counts and names found, of what has more or less than one.
+    links: HashMap<u32, (u32, u32)>,
+    /// Directories to mend, with their parents.
+    stack: Vec<(u32, u32)>,
+    inserts: Vec<Insert>,
+    /// Directories without a first block, with their parents.
+    no_first_block: Vec<(u32, u32)>,
+    lost_found: Option<u32>,
+    /// How inodes are laid out here.
+    usual: Areas,
+    options: RepairOptions,
+    on_change: OnChange<'c>,
+    changes: u64,
+    notes: Vec<String>,
+}
+
+impl<'q, 'c> Repair<'q, 'c> {
+    fn load(queue: &'q RequestQueue, options: RepairOptions, on_change: OnChange<'c>) -> Result<Self> {
+        let (sb, _) = pack::superblock(queue)?;
+        let disk = Disk::new(queue);
+        let cp = pack::checkpoint(&disk, &sb)?;
+        let pack = Pack::load(&disk, &sb, &cp)?;
+        let nat = NatTable::load(&disk, &sb, &cp, &pack)?;
+        let sit = map::load_sit(&disk, &sb, &cp, &pack)?;
+        let main = sb.main_segments as u64 * BLOCKS_PER_SEG as u64;
+        let extra = if sb.features.contains(Features::EXTRA_ATTR) { EXTRA_ISIZE } else { 0 };
+        let nids = || Bits::new(sb.max_nid as u64);
+        let usage = Usage::new(sb.main_segments);
+        let mut r = Repair {
+            sit,
+            nat,
+            nat_addrs: Bits::new(main),
+            logs: pack.logs,
+            summaries: pack.summaries,
+            ssa: Ssa::default(),
+            usage,
+            orphans: pack.orphans,
+            lost: None,
+            reached: nids(),
+            is_inode: nids(),
+            is_dir: nids(),
+            links: HashMap::new(),
+            stack: Vec::new(),
+            inserts: Vec::new(),
+            no_first_block: Vec::new(),
+            lost_found: None,
+            usual: Areas { extra, words: DEFAULT_INLINE_XATTR_ADDRS },
+            options,
+            on_change,
+            changes: 0,
+            notes: Vec::new(),
+            disk,
+            sb,
+            cp,
+        };
+        let mut from = 0;
+        while let Some((nid, e)) = r.nat.next_used(from) {
+            from = nid + 1;
+            if map::in_main(&r.sb, e.block_addr.get()) {
+                r.nat_addrs.set(e.block_addr.get() - r.sb.main_blkaddr);
+            }
+        }
+        for c in pack.changes {
+            r.tell(c);
+        }
+        Ok(r)
+    }
+
+    /// Mends everything and writes it. `clear_flags`: nothing was found, so that the flags of an earlier
+    /// error go.
+    fn run(&mut self, clear_flags: bool) -> Result<()> {
+        self.mend_root()?;
+        self.mend_dirs()?;
+        self.adopt_lost()?;
+        self.free_unreached();
+        self.mend_links()?;
+        self.mend_logs(true)?;
+        self.tell_maps();
+        self.insert_all()?;
+        let hurt = self.cp.flags & finish::HURT;
+        if clear_flags && !hurt.is_empty() {
+            self.change("checkpoint", "flags".into(), format!("{hurt:?}"), "none".into());
+        }
+        self.commit(clear_flags)
+    }
+
+    /// The root directory, which nothing can stand in for.
+    fn mend_root(&mut self) -> Result<()> {
+        let root = self.sb.root_ino;
+        if let Some((_, block)) = self.find_node(root, root, 0)?
+            && let Some(a) = inode::areas(&self.sb, &block)
+        {
+            self.usual = a;
+        }
+        let found = self.take_inode(root, file_type::DIR)?;
+        let Some(i) = found.filter(|i| i.kind == inode::Kind::Directory) else {
+            return Err(Error::corrupt("the root directory's inode is gone: nothing was changed"));
+        };
+        self.keep(i);
+        self.stack.push((root, root));
+        Ok(())
+    }
+
+    /// Mends the directories on the stack and all below them.
+    fn mend_dirs(&mut self) -> Result<()> {
+        while let Some((ino, parent)) = self.stack.pop() {
+            self.mend_dir(ino, parent)?;
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, what: &'static str, place: String, from: String, to: String) {
+        self.tell(Change { what, place, from, to });
+    }
+
+    fn tell(&mut self, c: Change) {
+        self.changes += 1;
+        (self.on_change)(&c);
+    }
+}
