@@ -1,10 +1,9 @@
 //! F2FS: the on-disk format as mkfs.f2fs and the kernel write it, read and written in user space.
 //!
 //! It does: everything an F2FS volume with the features in [`gate::SUPPORTED`] holds, through
-//! [`tidegate_vfs::FileSystem`]; make volumes ([`mkfs`]); check ([`check`]) and
-//! repair ([`repair`]) them. It does not: decode
-//! compressed or encrypted files (their volumes open read-only), span devices, or recover fsynced files
-//! by roll-forward.
+//! [`tidegate_vfs::FileSystem`], with the durability that fsync promises; make volumes ([`mkfs`]); check
+//! ([`check`]) and repair ([`repair`]) them. It does not: decode compressed or encrypted files (their
+//! volumes open read-only), or span devices.
 //!
 //! | module | holds |
 //! |---|---|
@@ -17,15 +16,16 @@
 //! | `write_io` | bios that grow while pages are placed one behind the other |
 //! | `inode`, `dentry`, `dir`, `namei`, `xattr` | inodes, directories, names, attributes |
 //! | `checkpoint` | making it all durable |
+//! | `fsync`, `since_cp`, `flush`, `recover` | making one file durable: its nodes, what they cannot tell, the flush; rolling them forward |
 //! | `gc`, `discard` | cleaning: room for logs, and telling the device what is free |
 //! | `ckpt_thread`, [`ckpt_stat`] | one thread that writes checkpoints for all who wait; what they cost |
 //! | [`mkfs`], [`check`], [`repair`] | volumes as a whole, without the engine |
 //! | `fs_impl`, [`info`], [`stats`] | the VFS's view, and what the volume tells of itself |
 //!
 //! Lock order (ranks): `gc_lock` 18 → `cprc->issue_list` 85 → `cp_global_sem` 90 → `writepages` 95 →
-//! `cp_rwsem` 100 → `node_write` 110 → `i_dnode` 200 →
-//! `nat_tree_lock` 400 → `ino_lock` 430, `inode_lock[DIR_INODE]` 440 → `curseg_mutex` 500 →
-//! `sentry_lock` 510 → `stat_lock` 520 → `ckpt` 560 → `io_rwsem` 570.
+//! `cp_rwsem` 100 → `node_write` 110 → `i_dnode` 200 → `dirty_dnodes` 210 → `nat_tree_lock` 400 →
+//! `ino_lock` 430, 435, `inode_lock[DIR_INODE]` 440 → `curseg_mutex` 500 → `sentry_lock` 510 →
+//! `stat_lock` 520 → `issue_lock` 545 → `ckpt` 560 → `io_rwsem` 570 → `fsync_node_lock` 575.
 #![forbid(unsafe_code)]
 
 pub mod check;
