@@ -5,6 +5,7 @@ use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::stats::FsStats;
 use std::sync::Arc;
+use std::time::Duration;
 use tidegate_rt::Timespec;
 use tidegate_vfs::fs::Rename;
 use tidegate_vfs::icache::Inodes;
@@ -13,6 +14,8 @@ use tidegate_vfs::{
     WritebackControl, XattrFlags,
 };
 
+/// The longest that changes wait for a checkpoint when nobody asks for one (`cp_interval`).
+const CP_INTERVAL: Duration = Duration::from_secs(60);
 /// Inodes and names that may change between checkpoints.
 const MAX_SINCE_CP: usize = 1 << 18;
 
@@ -205,6 +208,13 @@ impl FileSystem for F2fs {
             return self.issue_checkpoint();
         }
         Ok(())
+    }
+
+    fn periodic(&self) {
+        if self.stats.since_checkpoint() >= CP_INTERVAL && self.is_dirty() && self.why_read_only().is_none() {
+            // Who syncs next is told what failed.
+            let _ = self.issue_checkpoint();
+        }
     }
 
     fn attach(&self, inodes: Inodes) {

@@ -143,7 +143,7 @@ impl F2fs {
             orphans: Mutex::new(&ORPHANS, p.orphans),
             orphans_changed: AtomicBool::new(false),
             dirty_dirs: Mutex::new(&DIRTY_DIRS, HashMap::new()),
-            stats: Counters::default(),
+            stats: Counters::opened_now(),
             ckpt_stat: CkptStat::default(),
             ckpt_thread: CkptThread::default(),
             switches: Switches::new(&p.options),

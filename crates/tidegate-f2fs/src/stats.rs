@@ -1,6 +1,7 @@
 //! What a volume did since it was opened.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 use tidegate_rt::{Nanos, clock};
 
 /// Kinds of blocks that are written, as statistics tell them apart.
@@ -17,6 +18,8 @@ pub(crate) struct Counters {
     blocks: [AtomicU64; 3],
     pub checkpoints: AtomicU64,
     pub checkpoint_ns: AtomicU64,
+    /// When the last one ended, or the volume was opened, on the monotonic clock.
+    last_checkpoint: AtomicU64,
     pub in_place: AtomicU64,
     pub ssr_segments: AtomicU64,
     pub fsyncs: AtomicU64,
@@ -88,6 +91,11 @@ impl FsStats {
 }
 
 impl Counters {
+    /// Nothing done yet.
+    pub(crate) fn opened_now() -> Self {
+        Counters { last_checkpoint: AtomicU64::new(clock::now().0), ..Counters::default() }
+    }
+
     pub(crate) fn bio(&self, kind: BlockKind, blocks: u64) {
         self.bios[kind as usize].fetch_add(1, Relaxed);
         self.blocks[kind as usize].fetch_add(blocks, Relaxed);
@@ -106,7 +114,14 @@ impl Counters {
 
     pub(crate) fn checkpoint(&self, start: Nanos) {
         self.checkpoints.fetch_add(1, Relaxed);
-        self.checkpoint_ns.fetch_add(clock::now().since(start).0, Relaxed);
+        let now = clock::now();
+        self.checkpoint_ns.fetch_add(now.since(start).0, Relaxed);
+        self.last_checkpoint.store(now.0, Relaxed);
+    }
+
+    /// Time since the last checkpoint, or since the volume was opened.
+    pub(crate) fn since_checkpoint(&self) -> Duration {
+        clock::now().since(Nanos(self.last_checkpoint.load(Relaxed))).duration()
     }
 
     pub(crate) fn snapshot(&self) -> FsStats {

@@ -63,7 +63,10 @@ fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>, periodic: bool) {
             }
             None if shutdown => return,
             None if bdi.over_background() => background(fs, bdi),
-            None if periodic => drop(pass(fs, bdi, false, false)),
+            None if periodic => {
+                pass(fs, bdi, false, false);
+                fs.periodic();
+            }
             None => {}
         }
     }

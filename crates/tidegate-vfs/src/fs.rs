@@ -175,6 +175,10 @@ pub trait FileSystem: Send + Sync {
     /// Called between operations, with no lock held: does what keeps memory and free space in bounds.
     fn balance(&self, bdi: &Bdi) -> Result<()>;
 
+    /// Called by the flusher after a periodic pass, with no lock held: what has been in memory alone for
+    /// long becomes durable.
+    fn periodic(&self) {}
+
     /// Writes what a clean unmount leaves. Nothing is used afterwards.
     fn unmount(&self) -> Result<()>;
 }
