@@ -59,13 +59,16 @@ impl Rig {
         let answer = self.vfs.open_path(cred, path, flags, mode);
         let Some(file) = self.judge(verdict, 4, free, answer)? else { return Ok(()) };
         let id = match found {
-            Resolved::Found(id) => id,
+            Resolved::Found(id) => {
+                // A file that was just made is not cut, and keeps its set-id bits.
+                if flags.contains(OpenFlags::TRUNC) && self.model.get(id).kind == FileType::Regular {
+                    self.model.truncate(id, cred, 0);
+                }
+                id
+            }
             Resolved::Missing(dir, name) => self.model.make(cred, dir, &name, FileType::Regular, mode),
             Resolved::Fails(_) => unreachable!("judged"),
         };
-        if flags.contains(OpenFlags::TRUNC) && self.model.get(id).kind == FileType::Regular {
-            self.model.truncate(id, cred, 0);
-        }
         self.handles.push(Handle { file, id, flags, cred: cred.clone() });
         Ok(())
     }
