@@ -128,7 +128,7 @@ impl F2fs {
     fn drain_writes(&self) -> Result<()> {
         self.write_io.submit_all(&self.stats);
         self.queue.drain();
-        if self.write_io.dir_failed() {
+        if self.write_io.metadata_failed() {
             return Err(Error::new(ErrorKind::Io, "writing a directory"));
         }
         Ok(())

@@ -104,8 +104,12 @@ impl F2fs {
                 }
             }
         }
-        if inode.is_dir() && inode.mapping.nr_dirty() == 0 {
-            self.dirty_dirs.lock().remove(&inode.ino.0);
+        if inode.is_dir() {
+            // Looked at under the lock that is taken after a block becomes dirty.
+            let mut dirs = self.dirty_dirs.lock();
+            if inode.mapping.nr_dirty() == 0 {
+                dirs.remove(&inode.ino.0);
+            }
         }
         Ok(())
     }

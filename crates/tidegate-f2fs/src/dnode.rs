@@ -154,12 +154,13 @@ impl F2fs {
         mut f: impl FnMut(usize, BlockAddr) -> BlockAddr,
     ) -> Result<()> {
         let n = n.min(d.room);
-        if d.nid.0 as u64 != inode.ino.0 {
-            fi(inode).fsync.dnode_changed(d.nid);
-        } else {
-            fi(inode).fsync.inode_changed();
-        }
         self.modify_node(d.nid, |page| {
+            // With the page locked: an fsync that does not see the note does not see the change either.
+            if d.nid.0 as u64 != inode.ino.0 {
+                fi(inode).fsync.dnode_changed(d.nid);
+            } else {
+                fi(inode).fsync.inode_changed();
+            }
             for i in 0..n {
                 let w = d.base + d.slot + i;
                 let old = BlockAddr(word(page, w));

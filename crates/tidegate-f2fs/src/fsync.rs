@@ -20,13 +20,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use tidegate_rt::{LockClass, Mutex, trace};
 use tidegate_vfs::{Error, ErrorKind, FileType, Inode, Result};
 
-static DNODES: LockClass = LockClass::new("fi->dirty_dnodes", 210);
+static DNODES: LockClass = LockClass::new("fi->dirty_dnodes", 705);
+static ONE: LockClass = LockClass::new("fi->i_fsync", 19);
+
+/// Times that an fsync waits for other writers of its file before it takes a checkpoint.
+const TRIES: u32 = 4;
 
 /// Direct nodes remembered for each inode; more are looked for.
 const MAX_DNODES: usize = 1024;
 
 /// What fsync keeps of an inode in memory.
 pub(crate) struct FsyncState {
+    /// One fsync of a file at a time: the next may rely on what this one takes over.
+    one: Mutex<()>,
     /// Direct nodes changed since the last fsync, the inode and the xattr node not among them. `None`
     /// when they are not known.
     dnodes: Mutex<Option<BTreeSet<u32>>>,
@@ -35,6 +41,8 @@ pub(crate) struct FsyncState {
     /// Number of the last completed write of its data, and of the last to a new place.
     written: AtomicU64,
     moved: AtomicU64,
+    /// Pages that have a new place and are not there yet.
+    moving: AtomicU64,
     /// A page could not be written where it was: from now on they go elsewhere.
     in_place_failed: AtomicBool,
 }
@@ -43,10 +51,12 @@ impl FsyncState {
     /// For an inode that was just made, or read.
     pub(crate) fn new(made: bool) -> Self {
         FsyncState {
+            one: Mutex::new(&ONE, ()),
             dnodes: Mutex::new(&DNODES, made.then(BTreeSet::new)),
             changed: AtomicBool::new(true),
             written: AtomicU64::new(0),
             moved: AtomicU64::new(0),
+            moving: AtomicU64::new(0),
             in_place_failed: AtomicBool::new(false),
         }
     }
@@ -73,21 +83,39 @@ impl FsyncState {
         !self.in_place_failed.load(Relaxed)
     }
 
-    /// Notes that data write number `n` has completed, or has failed.
-    pub(crate) fn data_written(&self, n: u64, moved: bool, failed: bool) {
+    /// Notes that `pages` pages got new places. The caller holds `i_dnode`.
+    pub(crate) fn placed(&self, pages: usize) {
+        self.moving.fetch_add(pages as u64, SeqCst);
+    }
+
+    /// Notes that data write number `n`, of `pages` pages, has completed or has failed.
+    pub(crate) fn data_written(&self, n: u64, pages: usize, moved: bool, failed: bool) {
         if failed && !moved {
             self.in_place_failed.store(true, Relaxed);
         }
         self.written.fetch_max(n, SeqCst);
         if moved {
             self.moved.fetch_max(n, SeqCst);
+            self.moving.fetch_sub(pages as u64, SeqCst);
         }
+    }
+
+    /// Notes a write of data to a new place, outside the page cache, that is done.
+    pub(crate) fn moved_alone(&self, n: u64) {
+        self.written.fetch_max(n, SeqCst);
+        self.moved.fetch_max(n, SeqCst);
+    }
+
+    /// Puts back what a failed fsync took over.
+    fn forget(&self) {
+        *self.dnodes.lock() = None;
+        self.changed.store(true, Relaxed);
     }
 }
 
 impl F2fs {
-    /// Makes an inode durable whose data has been written and waited for. Takes `cp_rwsem` shared, then
-    /// `node_write`; for some inodes writes a checkpoint instead.
+    /// Makes an inode durable whose data has been written and waited for. No lock held
+    /// by the caller; for some inodes writes a checkpoint instead.
     ///
     /// # Errors
     /// Those of the device; the volume takes no more changes then.
@@ -101,25 +129,56 @@ impl F2fs {
             trace::span("f2fs_sync_file", [("ino", ino), ("datasync", datasync as u64), ("", 0), ("", 0)]);
         let state = &fi(inode).fsync;
         let barrier = self.switches.fsync_mode() != FsyncMode::Nobarrier;
-        if let Some(why) = self.needs_checkpoint(inode)? {
-            trace::event("f2fs_fsync_checkpoint", [("ino", ino), ("reason", why as u64), ("", 0), ("", 0)]);
-            self.stats.fsync_checkpoints.fetch_add(1, Relaxed);
-            return self.issue_checkpoint();
-        }
-        self.stats.fsyncs.fetch_add(1, Relaxed);
+        let one = state.one.lock();
         if datasync && !state.changed.load(Relaxed) {
+            self.stats.fsyncs.fetch_add(1, Relaxed);
             let durable = self.flushes.is_durable(state.written.load(SeqCst));
             return if barrier && !durable { self.flush_device() } else { Ok(()) };
         }
-        if barrier && !self.flushes.is_durable(state.moved.load(SeqCst)) {
-            self.flush_device()?;
+        let mut why = Reason::Unsettled;
+        for _ in 0..TRIES {
+            if barrier && !self.flushes.is_durable(state.moved.load(SeqCst)) {
+                self.flush_device()?;
+            }
+            // Held while it is decided and done: no change of the file or its name comes between.
+            let stable = inode.rwsem.read();
+            if let Some(reason) = self.needs_checkpoint(inode)? {
+                why = reason;
+                break;
+            }
+            let wrote = self.write_inode_nodes(inode, barrier).inspect_err(|_| state.forget());
+            drop(stable);
+            match wrote {
+                Ok(Wrote::Nodes) if self.cursegs.chain_is_broken() => {
+                    why = Reason::NoChain;
+                    break;
+                }
+                Ok(Wrote::InFlight) => inode.mapping.wait_writeback(0, u64::MAX),
+                Ok(wrote) => {
+                    self.stats.fsyncs.fetch_add(1, Relaxed);
+                    return self.settle(state, wrote, barrier);
+                }
+                Err(e) if e.kind() == ErrorKind::NoSpace => {
+                    why = Reason::NoSpace;
+                    break;
+                }
+                Err(e) => return Err(e),
+            }
         }
-        let wrote = self.write_inode_nodes(inode)?;
-        if wrote {
+        drop(one);
+        trace::event("f2fs_fsync_checkpoint", [("ino", ino), ("reason", why as u64), ("", 0), ("", 0)]);
+        self.stats.fsync_checkpoints.fetch_add(1, Relaxed);
+        self.issue_checkpoint()
+    }
+
+    /// Waits until what an fsync wrote is durable, and the chain before it.
+    fn settle(&self, state: &FsyncState, wrote: Wrote, barrier: bool) -> Result<()> {
+        let nodes = wrote == Wrote::Nodes;
+        if nodes {
             self.write_io.sync_chain(&self.stats);
             self.check_writable().map_err(|e| Error::new(ErrorKind::Io, e.to_string()))?;
         }
-        let durable = !wrote && self.flushes.is_durable(state.written.load(SeqCst));
+        let durable = !nodes && self.flushes.is_durable(state.written.load(SeqCst));
         if barrier && !durable { self.flush_device() } else { Ok(()) }
     }
 
@@ -173,27 +232,34 @@ impl F2fs {
         c.valid_blocks + self.cursegs.allocated_since_cp() <= c.user_blocks
     }
 
-    /// Writes the inode's dirty nodes, the inode last and marked; whether there was anything to write.
-    fn write_inode_nodes(&self, inode: &Inode) -> Result<bool> {
+    /// Writes the inode's dirty nodes, the inode last and marked. With `barrier`, only when all the data
+    /// they may point to is durable. The caller holds `i_rwsem` shared; takes `cp_rwsem` shared,
+    /// `node_write`, `i_dnode`.
+    fn write_inode_nodes(&self, inode: &Inode, barrier: bool) -> Result<Wrote> {
         let ino = Nid(inode.ino.0 as u32);
         let mapping = &self.node_inode.mapping;
         let state = &fi(inode).fsync;
         let _op = self.cp_rwsem.read();
+        let writer = self.node_write.lock();
+        // No page gets a new place from here on.
+        let _map = fi(inode).map.lock();
+        let settled = state.moving.load(SeqCst) == 0 && self.flushes.is_durable(state.moved.load(SeqCst));
+        if barrier && !settled {
+            return Ok(Wrote::InFlight);
+        }
+        // Changes made from here on are for the next fsync.
+        state.changed.store(false, Relaxed);
         let mut nids = self.dirty_dnodes(inode)?;
         if nids.is_empty() && mapping.dirty_indices(ino.0 as u64, ino.0 as u64 + 1, 1).is_empty() {
             // Whatever changes a file changes its inode.
             let marked = self.since_cp.of(ino.0).contains(Since::LAST_FSYNC);
             if marked || self.nat.is_checkpointed(ino) {
-                state.changed.store(false, Relaxed);
-                return Ok(false);
+                return Ok(Wrote::Nothing);
             }
         }
-        // Changes made from here on are for the next fsync.
-        state.changed.store(false, Relaxed);
         nids.push(ino);
-        self.modify_node(ino, |_| ())?;
-        self.write_fsync_nodes(ino, &nids)?;
-        Ok(true)
+        self.write_fsync_nodes(&writer, ino, &nids)?;
+        Ok(Wrote::Nodes)
     }
 
     /// The inode's dirty direct nodes, its xattr node among them, in order.
@@ -222,6 +288,17 @@ impl F2fs {
     }
 }
 
+/// What became of an inode's nodes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wrote {
+    /// They are on their way.
+    Nodes,
+    /// There was nothing to write.
+    Nothing,
+    /// Not written: data is on its way that they would point to.
+    InFlight,
+}
+
 /// Why an fsync becomes a checkpoint.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
@@ -242,6 +319,8 @@ enum Reason {
     NoChain,
     /// Old and new blocks do not fit side by side.
     NoSpace,
+    /// Others write the file all the time.
+    Unsettled,
     /// Recovering its name would take that of an inode which lives on under another.
     NameVacated,
     /// (strict) Its directory has another name in the checkpoint.

@@ -39,7 +39,6 @@ impl F2fs {
         let _op = self.cp_rwsem.read();
         let map = f.map.lock();
         f.set_inline(inline::DATA_EXIST, true);
-        f.fsync.inode_changed();
         let attr = {
             let mut a = inode.attr();
             a.size = a.size.max(pos + data.len() as u64);
@@ -49,6 +48,7 @@ impl F2fs {
         };
         let at = area.start + pos as usize;
         self.modify_node(Nid(inode.ino.0 as u32), |page| {
+            f.fsync.inode_changed();
             page[at..at + data.len()].copy_from_slice(data);
             write_fields(page, &attr, f, map.largest);
         })?;
@@ -66,13 +66,13 @@ impl F2fs {
         if size > 0 && f.has_inline(inline::DATA_EXIST) {
             let page = self.read_inline(inode, 0)?;
             block = Some(self.place_first_block(nid, page.bytes())?);
-            f.fsync.data_written(self.flushes.write_completed(), true, false);
+            f.fsync.moved_alone(self.flushes.write_completed());
             inode.attr().blocks += 8;
         }
         f.set_inline(inline::DATA | inline::DATA_EXIST, false);
-        f.fsync.inode_changed();
         let attr = inode.attr().clone();
         self.modify_node(nid, |page| {
+            f.fsync.inode_changed();
             page[f.inline_area()].fill(0);
             set_word(page, f.addr_base(), block.unwrap_or(BlockAddr::NULL).0);
             write_fields(page, &attr, f, map.largest);
@@ -85,8 +85,10 @@ impl F2fs {
         if from == 0 {
             fi(inode).set_inline(inline::DATA_EXIST, false);
         }
-        fi(inode).fsync.inode_changed();
         let start = area.start + (from as usize).min(area.len());
-        self.modify_node(Nid(inode.ino.0 as u32), |page| page[start..area.end].fill(0))
+        self.modify_node(Nid(inode.ino.0 as u32), |page| {
+            fi(inode).fsync.inode_changed();
+            page[start..area.end].fill(0);
+        })
     }
 }

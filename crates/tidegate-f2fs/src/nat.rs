@@ -7,7 +7,7 @@ use crate::gate::{Checkpoint, Superblock};
 use crate::meta::Meta;
 use crate::raw::*;
 use crate::units::{BlockAddr, Nid};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use tidegate_block::PageBuf;
 use tidegate_rt::{LockClass, Mutex};
 use tidegate_vfs::{Error, ErrorKind, Result};
@@ -149,12 +149,15 @@ impl Nat {
     /// Fills the list of free ids from the next NAT blocks, going round once.
     fn scan(&self, s: &mut NatState, meta: &Meta) -> Result<()> {
         let blocks = self.max_nid / PER_BLOCK;
+        let known = s.known_blocks();
         let mut seen = 0;
         while seen < blocks && (s.free.is_empty() || seen % SCAN_BLOCKS != 0) {
             let block = s.next_scan % blocks;
             s.next_scan = (block + 1) % blocks;
             seen += 1;
-            if s.bits.as_ref().is_some_and(|b| test_bit_le(&b.full, block as usize)) && !s.freed_in(block) {
+            if s.bits.as_ref().is_some_and(|b| test_bit_le(&b.full, block as usize))
+                && !known.contains(&block)
+            {
                 continue;
             }
             let bytes = meta.read(self.block_addr(s, block))?;
@@ -332,8 +335,13 @@ impl NatState {
         self.dirty.insert(nid);
     }
 
-    fn freed_in(&self, block: u32) -> bool {
-        self.entries.keys().chain(self.journal.keys()).any(|n| n / PER_BLOCK == block)
+    /// Blocks of the table with entries that are newer in memory or in the journal, where nat_bits say
+    /// which are full.
+    fn known_blocks(&self) -> HashSet<u32> {
+        if self.bits.is_none() {
+            return HashSet::new();
+        }
+        self.entries.keys().chain(self.journal.keys()).map(|n| n / PER_BLOCK).collect()
     }
 
     /// The journal as it goes into the hot-data summary.

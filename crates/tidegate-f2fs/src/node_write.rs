@@ -10,6 +10,7 @@ use crate::units::{BlockAddr, Nid};
 use crate::write_io::Pages;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, PageBuf, Segment};
+use tidegate_rt::MutexGuard;
 use tidegate_vfs::{Error, ErrorKind, Result, WritebackControl};
 
 /// Nodes looked at in one round; as many as a segment holds.
@@ -57,12 +58,13 @@ impl F2fs {
     }
 
     /// Writes dirty nodes of a regular file for fsync: `ino` last, with the marks that recovery looks
-    /// for. For who holds `cp_rwsem`; takes `node_write`.
-    pub(crate) fn write_fsync_nodes(&self, ino: Nid, nids: &[Nid]) -> Result<()> {
-        let _writer = self.node_write.lock();
+    /// for. For who holds `cp_rwsem` and `node_write`.
+    pub(crate) fn write_fsync_nodes(&self, _: &MutexGuard<'_, ()>, ino: Nid, nids: &[Nid]) -> Result<()> {
         for nid in nids {
             self.node_inode.mapping.wait_writeback(nid.0 as u64, nid.0 as u64 + 1);
         }
+        // Dirty whatever happened to it, so that it is taken and marked.
+        self.modify_node(ino, |_| ())?;
         let mut rest = nids;
         while !rest.is_empty() {
             let n = self.write_node_run(Log::WarmNode, rest, Some(ino), BioFlags::SYNC)?;
@@ -104,13 +106,19 @@ impl F2fs {
         }
         let moves: Vec<(Nid, BlockAddr)> =
             (0..n).filter(|i| taken[*i].is_some()).map(|i| (nids[i], a.start.plus(i as u32))).collect();
-        let olds = self.guard(self.nat.relocate(&self.meta, &moves))?;
+        let give_up = |e: Error| {
+            for (nid, _) in &moves {
+                self.node_inode.mapping.end_writeback(nid.0 as u64, 1, Some(e.kind()));
+            }
+            e
+        };
+        let olds = self.guard(self.nat.relocate(&self.meta, &moves)).map_err(give_up)?;
         let mut freed: Vec<BlockAddr> = olds.iter().flatten().copied().filter(|b| b.is_data()).collect();
         // Nodes that went away between being found and being taken leave their new block unused.
         freed.extend((0..n).filter(|i| taken[*i].is_none()).map(|i| a.start.plus(i as u32)));
         freed.extend(moves.iter().zip(&olds).filter(|(_, old)| old.is_none()).map(|(m, _)| m.1));
         freed.sort_unstable();
-        self.guard(self.sit.invalidate(&freed))?;
+        self.guard(self.sit.invalidate(&freed)).map_err(give_up)?;
         for (i, seg) in taken.into_iter().enumerate() {
             let blk = a.start.plus(i as u32);
             let (seg, pages) = match seg {

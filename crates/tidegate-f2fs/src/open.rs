@@ -163,8 +163,10 @@ impl F2fs {
             Recovery::Disabled => writable && self.has_fsynced_files().unwrap_or(true),
             _ => self.roll_forward().map_err(of_recovery)?,
         };
-        if writable && found {
-            // Also when nothing came of them: what is written from here on must not be taken for theirs.
+        let clean = self.ckpt.lock().cp.flags.contains(CpFlags::UMOUNT);
+        if writable && (found || !clean) {
+            // Also when nothing came of them: what is written from here on must not lead to nodes that a power
+            // cut left behind.
             self.orphans_changed.store(true, SeqCst);
             self.checkpoint(false)?;
         }

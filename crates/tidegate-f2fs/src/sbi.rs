@@ -195,9 +195,9 @@ impl F2fs {
     /// Whether a node, a directory's block or a block of the metadata area could not be written. What is
     /// in memory is newer than what recovery would find, so nothing more may be promised.
     fn has_lost_metadata(&self) -> bool {
-        self.node_inode.mapping.errseq() != 0
-            || self.meta.inode.mapping.errseq() != 0
-            || self.write_io.dir_failed()
+        self.meta.inode.mapping.errseq() != 0
+            || self.write_io.metadata_failed()
+            || self.node_inode.mapping.errseq() != 0
     }
 
     /// Refuses changes on a volume that is read-only or has failed.

@@ -68,14 +68,15 @@ struct Done {
     chain: Mutex<Chain>,
     shorter: WaitQueue,
     flushes: Arc<FlushControl>,
-    dir_failed: AtomicBool,
+    metadata_failed: AtomicBool,
 }
 
 impl WriteIo {
     pub(crate) fn new(queue: Arc<RequestQueue>, flushes: Arc<FlushControl>) -> Self {
         let chain = Chain { next: 0, open: BTreeSet::new() };
         let chain = Mutex::new(&FSYNC_NODES, chain);
-        let done = Done { chain, shorter: WaitQueue::new(), flushes, dir_failed: AtomicBool::new(false) };
+        let done =
+            Done { chain, shorter: WaitQueue::new(), flushes, metadata_failed: AtomicBool::new(false) };
         let logs = std::array::from_fn(|_| Mutex::new(&IO_LOCK, Growing::default()));
         WriteIo { queue, logs, done: Arc::new(done) }
     }
@@ -123,9 +124,10 @@ impl WriteIo {
         }
     }
 
-    /// Whether a directory's block could not be written. No checkpoint may vouch for it then.
-    pub(crate) fn dir_failed(&self) -> bool {
-        self.done.dir_failed.load(SeqCst)
+    /// Whether a node, or whatever keeps their chain together, or a directory's block could not be
+    /// written. Nothing may vouch for it then.
+    pub(crate) fn metadata_failed(&self) -> bool {
+        self.done.metadata_failed.load(SeqCst)
     }
 
     /// Adds blocks that were placed at `blk`; `pages` are whose they are, if anybody's. Waits while the
@@ -198,14 +200,14 @@ impl WriteIo {
         let flags = if log.is_node() { g.flags | BioFlags::META } else { g.flags };
         self.queue.submit(Bio::write(g.start.sector(), g.segments, flags).on_end(move |r, _| {
             let failed = r.err().map(|_| ErrorKind::Io);
-            if failed.is_some() && pages.iter().any(|p| p.inode.is_dir()) {
-                done.dir_failed.store(true, SeqCst);
+            if failed.is_some() && (log.is_node() || pages.iter().any(|p| p.inode.is_dir())) {
+                done.metadata_failed.store(true, SeqCst);
             }
             // Counted first: who finds its pages written asks for a flush by this number.
             let n = done.flushes.write_completed();
             for p in pages {
                 if !log.is_node() {
-                    fi(&p.inode).fsync.data_written(n, p.moved, failed.is_some());
+                    fi(&p.inode).fsync.data_written(n, p.pages, p.moved, failed.is_some());
                 }
                 p.inode.mapping.end_writeback(p.index, p.pages, failed);
             }

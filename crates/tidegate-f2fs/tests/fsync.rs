@@ -8,6 +8,7 @@ mod volume;
 use std::sync::Arc;
 use tidegate_block::MemoryDevice;
 use tidegate_f2fs::{F2fs, F2fsOptions, FsStats};
+use tidegate_rt::thread;
 use tidegate_vfs::*;
 use volume::{FEATURES, Image, fsck, template};
 
@@ -346,5 +347,41 @@ fn recovery_can_be_declined() {
     assert!(seen("ro"), "read-only, it is recovered in memory");
     assert!(!seen("norecovery"));
     assert!(!seen("disable_roll_forward"));
+    rig.finish();
+}
+
+/// Threads that fsync the same file at once, beside the flusher: each finds its own bytes durable, whoever
+/// wrote the nodes that lead to them.
+#[test]
+fn who_shares_a_file_shares_no_promise() {
+    if lacking() {
+        return;
+    }
+    let rig = Rig::new(FEATURES);
+    let len = PAGE * 1200;
+    rig.file("/shared").write_at(0, &bytes(0, len)).unwrap();
+    rig.vfs.sync().unwrap();
+    let mut want = bytes(0, len);
+    for round in 1..=30usize {
+        let spots: Vec<usize> = (0..4).map(|i| (i * 331 + round * 17) % 1180 * PAGE).collect();
+        let writer = |at: usize| {
+            let (vfs, data) = (rig.vfs.clone(), bytes(round * 7 + at, PAGE * 10));
+            let body = move || {
+                let f = vfs.open_path(ROOT, b"/shared", RW, 0).unwrap();
+                f.write_at(at as u64, &data).unwrap();
+                f.fsync(at / PAGE % 2 == 0).unwrap();
+            };
+            thread::spawn("writer", body).unwrap()
+        };
+        let threads: Vec<_> = spots.iter().map(|at| writer(*at)).collect();
+        threads.into_iter().for_each(|t| t.join());
+        for at in &spots {
+            want[*at..*at + PAGE * 10].copy_from_slice(&bytes(round * 7 + at, PAGE * 10));
+        }
+        let up = rig.after_crash();
+        assert!(up.read("/shared") == want, "round {round}");
+        drop(up.vfs);
+    }
+    rig.after_crash().finish();
     rig.finish();
 }

@@ -15,6 +15,8 @@ use tidegate_block::PAGE_SIZE;
 /// Pages read ahead of a sequential reader: the first window, and the largest.
 const RA_MIN: u64 = 32;
 const RA_MAX: u64 = 256;
+/// Times that pages are written which others gave back for want of space.
+const WRITE_TRIES: u32 = 64;
 /// Times closer than this follow each other without an access-time update (relatime).
 const RELATIME_SECS: i64 = 24 * 3600;
 
@@ -299,10 +301,22 @@ impl Vfs {
 
     /// Writes an inode's pages for fsync or fdatasync and waits for them.
     fn write_and_wait(&self, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
-        let mut wbc = WritebackControl { fsync: Some(datasync), ..WritebackControl::sync() };
-        let r = if inode.mapping.nr_dirty() > 0 { self.fs.writepages(inode, &mut wbc) } else { Ok(()) };
-        inode.mapping.wait_writeback(0, u64::MAX);
-        r
+        self.write_pages(inode, Some(datasync))
+    }
+
+    /// Writes an inode's pages and waits for them, also for those that somebody else has taken: when these
+    /// are given back unwritten, once more.
+    pub(crate) fn write_pages(&self, inode: &Arc<Inode>, fsync: Option<bool>) -> Result<()> {
+        for _ in 0..WRITE_TRIES {
+            let before = inode.mapping.redirtied();
+            let mut wbc = WritebackControl { fsync, ..WritebackControl::sync() };
+            let r = if inode.mapping.nr_dirty() > 0 { self.fs.writepages(inode, &mut wbc) } else { Ok(()) };
+            inode.mapping.wait_writeback(0, u64::MAX);
+            if r.is_err() || inode.mapping.redirtied() == before {
+                return r;
+            }
+        }
+        Err(ErrorKind::NoSpace.into())
     }
 }
 

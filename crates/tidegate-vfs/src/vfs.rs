@@ -4,7 +4,7 @@ use crate::bdi::Bdi;
 use crate::dcache::DentryCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::flusher::Flusher;
-use crate::fs::{FileSystem, WritebackControl};
+use crate::fs::FileSystem;
 use crate::icache::{InodeCache, Inodes};
 use crate::inode::Inode;
 use crate::types::{Ino, StatFs};
@@ -131,8 +131,7 @@ impl Vfs {
             inode.mapping.wait_writeback(0, u64::MAX);
             if inode.mapping.nr_dirty() > 0 {
                 // The flusher could not write it; once more, to learn why.
-                first = first.and(self.fs.writepages(&inode, &mut WritebackControl::sync()));
-                inode.mapping.wait_writeback(0, u64::MAX);
+                first = first.and(self.write_pages(&inode, None));
             }
         }
         first.and(self.fs.sync_fs())

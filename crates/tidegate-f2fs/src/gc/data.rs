@@ -87,14 +87,7 @@ impl F2fs {
             if inode.is_freed() || f.has_inline(inline::DATA | inline::DENTRY) {
                 return Ok(());
             }
-            let r = self.move_run(inode, &rest[..n]);
-            if r.is_err() && inode.mapping.nr_dirty() > 0 {
-                self.bdi.mark_dirty(inode);
-                if inode.is_dir() {
-                    self.dirty_dirs.lock().insert(inode.ino.0, inode.clone());
-                }
-            }
-            r?;
+            self.move_run(inode, &rest[..n])?;
             rest = &rest[n..];
         }
         self.bdi.shrink();
@@ -114,6 +107,8 @@ impl F2fs {
                 at += 1; // moved already
                 continue;
             }
+            // Before pages are taken: a checkpoint waits for whatever was.
+            let _op = self.cp_rwsem.read();
             // Reclaim may have been quicker, or the flusher.
             let Some(taken) = m.take_cached(index, there) else {
                 tries -= 1;
@@ -123,8 +118,14 @@ impl F2fs {
                 continue;
             };
             at += taken.pages;
-            let _op = self.cp_rwsem.read();
-            self.write_run(inode, taken, false, Placement::Move, &mut 0)?;
+            let r = self.write_run(inode, taken, false, Placement::Move, &mut 0);
+            if r.is_err() && inode.mapping.nr_dirty() > 0 {
+                self.bdi.mark_dirty(inode);
+                if inode.is_dir() {
+                    self.dirty_dirs.lock().insert(inode.ino.0, inode.clone());
+                }
+            }
+            r?;
         }
         Ok(())
     }

@@ -73,6 +73,8 @@ pub struct AddressSpace {
     /// Counts failed writes; a file remembers the value it has seen (errseq).
     errseq: AtomicU32,
     no_space: AtomicBool,
+    /// Times that pages taken for writing became dirty again without an error.
+    redirtied: AtomicU64,
     /// Whether the reclaim clock has this mapping on its list.
     pub(crate) on_clock: AtomicBool,
 }
@@ -93,6 +95,7 @@ impl AddressSpace {
             idle: WaitQueue::new(),
             errseq: AtomicU32::new(0),
             no_space: AtomicBool::new(false),
+            redirtied: AtomicU64::new(0),
             on_clock: AtomicBool::new(false),
         }
     }
@@ -387,12 +390,19 @@ impl AddressSpace {
     /// Ends the write-back of pages that were not written after all: they are dirty. Nobody is told of a
     /// failure.
     pub fn redirty(&self, index: u64, pages: usize) {
+        // First: who finds them no more under write-back must find that they were not written.
+        self.redirtied.fetch_add(1, SeqCst);
         self.each_range(index, pages as u64, |c, m| {
             c.writeback &= !m;
             c.dirty |= m & c.present();
         });
         self.idle.wake_all();
         self.bdi.writeback_ended();
+    }
+
+    /// How often [`Self::redirty`] was called.
+    pub(crate) fn redirtied(&self) -> u64 {
+        self.redirtied.load(SeqCst)
     }
 
     /// Ends the write-back of `pages` pages from `index` and wakes who waits. A failed write leaves the
