@@ -369,7 +369,7 @@ fn who_shares_a_file_shares_no_promise() {
             let body = move || {
                 let f = vfs.open_path(ROOT, b"/shared", RW, 0).unwrap();
                 f.write_at(at as u64, &data).unwrap();
-                f.fsync(at / PAGE % 2 == 0).unwrap();
+                f.fsync((at / PAGE).is_multiple_of(2)).unwrap();
             };
             thread::spawn("writer", body).unwrap()
         };
