@@ -74,6 +74,7 @@ fn rebuild_node_summary(
     let (segno, next) = (cp.raw.cur_node_segno[i].get(), cp.raw.cur_node_blkoff[i].get() as u32);
     if cp.raw.alloc_type[log as usize] != 0 {
         *sum = summary_block(meta.read(sb.ssa_blkaddr + segno)?.bytes())?;
+        sum.entry_type = SUM_TYPE_NODE;
     }
     let first = sb.main_blkaddr + segno * BLOCKS_PER_SEG;
     for at in 0..next {

@@ -235,6 +235,26 @@ fn inline_data_becomes_blocks_and_attributes_follow() {
     rig.finish();
 }
 
+/// The pages' node is new, their inode is not.
+#[test]
+fn a_new_node_of_an_old_file_comes_back() {
+    if lacking() {
+        return;
+    }
+    let rig = Rig::new("");
+    rig.vfs.mkdir(ROOT, &rig.root(), b"e", 0o755).unwrap();
+    let f = rig.file("/e/c");
+    f.fsync(false).unwrap();
+    f.write_at(3_754_317, &bytes(5, PAGE)).unwrap();
+    f.fsync(false).unwrap();
+    crash(&rig, |up| {
+        let got = up.read("/e/c");
+        assert!(got[..3_754_317].iter().all(|&b| b == 0));
+        assert!(got[3_754_317..] == bytes(5, PAGE));
+    });
+    rig.finish();
+}
+
 #[test]
 fn names_are_recovered_or_left_alone() {
     if lacking() {

@@ -18,7 +18,8 @@ impl RollForward<'_> {
         let start = start_of_node(ofs_of(page), f.addrs_per_inode() as u64)
             .ok_or_else(|| Error::corrupt(format!("node {} has no place in a file", ofs_of(page))))?;
         if f.has_inline(inline::DATA) {
-            return Ok(()); // an inode that follows in the chain makes room for it first
+            // It had grown out of its inode by then; that inode may come later in the chain.
+            self.recover_inline_data(inode, page, None)?;
         }
         let wanted: Vec<BlockAddr> = (0..ADDRS_PER_BLOCK).map(|i| BlockAddr(word(page, i))).collect();
         let last = self.recover_addresses(inode, start, &wanted)?;

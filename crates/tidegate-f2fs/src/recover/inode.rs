@@ -139,7 +139,12 @@ impl RollForward<'_> {
     }
 
     /// Takes over data kept in the inode, or with `None` makes room for addresses.
-    fn recover_inline_data(&self, inode: &Arc<Inode>, page: &[u8], raw: Option<&RawInode>) -> Result<()> {
+    pub(super) fn recover_inline_data(
+        &self,
+        inode: &Arc<Inode>,
+        page: &[u8],
+        raw: Option<&RawInode>,
+    ) -> Result<()> {
         let (fs, f) = (self.fs, fi(inode));
         let (nid, area) = (Nid(inode.ino.0 as u32), f.inline_area());
         match (raw, f.has_inline(inline::DATA)) {
