@@ -48,8 +48,20 @@ pub(crate) struct FsyncState {
 }
 
 impl FsyncState {
-    /// For an inode that was just made, or read.
-    pub(crate) fn new(made: bool) -> Self {
+    /// For an inode that was just read, when `completed` writes were. It may have been in memory before:
+    /// any of them may be its own.
+    pub(crate) fn of_read(completed: u64) -> Self {
+        let s = Self::new(false);
+        s.moved_alone(completed);
+        s
+    }
+
+    /// For an inode that was just made.
+    pub(crate) fn of_made() -> Self {
+        Self::new(true)
+    }
+
+    fn new(made: bool) -> Self {
         FsyncState {
             one: Mutex::new(&ONE, ()),
             dnodes: Mutex::new(&DNODES, made.then(BTreeSet::new)),

@@ -152,7 +152,7 @@ impl F2fs {
             extra_words,
             inline_xattr_words,
             compressed: raw.i_flags.get() & FS_COMPR_FL != 0,
-            fsync: FsyncState::new(false),
+            fsync: FsyncState::of_read(self.flushes.completed()),
         };
         self.check_inode(raw, file_type, &private).map_err(bad)?;
         *private.map.lock() = ExtentCache::new(self.stored_extent(raw, file_type));

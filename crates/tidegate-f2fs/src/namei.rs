@@ -83,7 +83,7 @@ impl F2fs {
             extra_words: if extra { EXTRA_ISIZE / 4 } else { 0 },
             inline_xattr_words: DEFAULT_INLINE_XATTR_ADDRS,
             compressed: false,
-            fsync: FsyncState::new(true),
+            fsync: FsyncState::of_made(),
         };
         match new.file_type {
             FileType::Directory => {
