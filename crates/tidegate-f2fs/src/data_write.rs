@@ -142,7 +142,11 @@ impl F2fs {
                             Some(blk) => {
                                 let pages =
                                     Pages { inode: inode.clone(), index: at, pages: p.pages, moved: p.moved };
-                                self.write_io.add_extent(&self.stats, log, blk, part, pages, flags, whole);
+                                if whole {
+                                    self.write_io.add_extent(&self.stats, log, blk, part, pages, flags);
+                                } else {
+                                    self.write_io.add(&self.stats, log, blk, part, Some(pages), flags);
+                                }
                                 self.stats.placed(how == Placement::Move, p.pages as u64);
                             }
                             None => inode.mapping.end_writeback(at, p.pages, None),

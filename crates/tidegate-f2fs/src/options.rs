@@ -198,7 +198,7 @@ impl F2fsOptions {
     }
 }
 
-/// `rt,0` to `idle,7`, or `be/3` with either separator left to the caller's list.
+/// Class and level, such as `be/3`; `idle` alone has the last level. (A comma would end the option.)
 fn parse_ioprio(value: &str) -> Result<(u8, u8)> {
     let bad =
         || invalid(format!("ckpt_thread_ioprio \"{value}\": it must be rt/0 to rt/7, be/0 to be/7 or idle"));

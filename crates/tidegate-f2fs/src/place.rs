@@ -56,10 +56,9 @@ impl F2fs {
         if how == Placement::Move {
             self.gc.moving(inode.ino);
         }
-        let pages = got.iter().map(|a| a.blocks as usize).sum();
-        fi(inode).fsync.placed(pages);
         self.move_addresses(inode, &parts, &got)?;
         self.note_extents(inode, &mut map, index, &got)?;
+        fi(inode).fsync.placed(got.iter().map(|a| a.blocks as usize).sum());
         let placed = |a: &Allocated| Placed { blk: Some(a.start), moved: true, pages: a.blocks as usize };
         Ok(got.iter().map(placed).collect())
     }

@@ -81,9 +81,8 @@ impl WriteIo {
         WriteIo { queue, logs, done: Arc::new(done) }
     }
 
-    /// Adds an extent of pages: a long one of a file goes out in bios of its own, so that nobody's pages
-    /// come between (`whole`); others grow with their log's bio.
-    #[allow(clippy::too_many_arguments)]
+    /// Sends an extent of pages in bios of its own, if it is long enough, so that nobody's pages come
+    /// between; a short one grows with its log's bio.
     pub(crate) fn add_extent(
         &self,
         stats: &Counters,
@@ -92,10 +91,9 @@ impl WriteIo {
         segments: Vec<Segment>,
         pages: Pages,
         flags: BioFlags,
-        whole: bool,
     ) {
         let limits = self.queue.limits();
-        if !whole || pages.pages < OWN_BIO || segments.len() > pages.pages {
+        if pages.pages < OWN_BIO {
             return self.add(stats, log, blk, segments, Some(pages), flags);
         }
         let most = (limits.max_bytes / 4096) as usize;

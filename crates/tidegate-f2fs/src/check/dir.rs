@@ -75,20 +75,6 @@ impl DirState {
     }
 }
 
-/// The level and the bucket in it of block `index` of a directory.
-fn bucket_of(index: u64, dir_level: u32) -> Option<(u32, u32)> {
-    let mut first = 0;
-    for level in 0..MAX_DIR_HASH_DEPTH {
-        let blocks = bucket_blocks(level) as u64;
-        let end = first + dir_buckets(level, dir_level) as u64 * blocks;
-        if index < end {
-            return Some((level, ((index - first) / blocks) as u32));
-        }
-        first = end;
-    }
-    None
-}
-
 /// Where an entry stands.
 #[derive(Clone, Copy)]
 struct Spot {
@@ -213,7 +199,7 @@ impl Checker<'_> {
         shown: &dyn Fn() -> String,
     ) -> Result<()> {
         let Some(index) = spot.index else { return Ok(()) };
-        let Some((level, bucket)) = bucket_of(index, d.level) else {
+        let Some((level, bucket)) = dir_bucket_of(index, d.level) else {
             return self.at(rules::DENTRY_BUCKET, d.ino, || format!("{spot}: behind the last bucket"));
         };
         if level >= d.depth && !std::mem::replace(&mut d.too_deep, true) {

@@ -116,3 +116,17 @@ fn tea(state: &mut [u32; 2], key: &[u32; 4]) {
     state[0] = state[0].wrapping_add(b0);
     state[1] = state[1].wrapping_add(b1);
 }
+
+/// The level and the bucket in it of block `index` of a directory; `None` past the deepest level.
+pub fn dir_bucket_of(index: u64, dir_level: u32) -> Option<(u32, u32)> {
+    let mut first = 0;
+    for level in 0..MAX_DIR_HASH_DEPTH {
+        let blocks = bucket_blocks(level) as u64;
+        let end = first + dir_buckets(level, dir_level) as u64 * blocks;
+        if index < end {
+            return Some((level, ((index - first) / blocks) as u32));
+        }
+        first = end;
+    }
+    None
+}

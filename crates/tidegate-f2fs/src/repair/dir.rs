@@ -3,7 +3,7 @@
 mod fields;
 
 use super::Repair;
-use super::dots::{self, BLOCK_LAYOUT, Layout, bucket_of, inline_layout, slots_of};
+use super::dots::{BLOCK_LAYOUT, Layout, inline_layout, slots_of};
 use super::inode::at;
 use super::map::Place;
 use super::tree::DirBlock;
@@ -191,7 +191,7 @@ impl Repair<'_, '_> {
             at = Where::Moved(d.moved.len());
             d.moved.push(name.to_vec());
         } else {
-            let level = bucket_of(index, d.level).map_or(0, |(level, _)| level + 1);
+            let level = dir_bucket_of(index, d.level).map_or(0, |(level, _)| level + 1);
             d.levels = d.levels.max(level);
             if e.hash_code.get() != hash {
                 self.entry_change(d, name, format!("hash {:#x}", e.hash_code), &format!("hash {hash:#x}"));
@@ -348,5 +348,5 @@ impl Repair<'_, '_> {
 
 /// Whether block `index` of a directory is in a bucket of `hash`.
 fn in_bucket(index: u64, dir_level: u32, hash: u32) -> bool {
-    dots::bucket_of(index, dir_level).is_some_and(|(level, n)| hash % dir_buckets(level, dir_level) == n)
+    dir_bucket_of(index, dir_level).is_some_and(|(level, n)| hash % dir_buckets(level, dir_level) == n)
 }

@@ -107,17 +107,3 @@ pub(super) fn begins_with_dot(block: &[u8], a: Areas, ino: u32) -> bool {
     let e = l.entry(block, 0);
     l.marked(block, 0) && e.name_len == 1 && e.ino == ino && l.name(block, 0, 1) == b"."
 }
-
-/// The level and the bucket in it of block `index` of a directory.
-pub(super) fn bucket_of(index: u64, dir_level: u32) -> Option<(u32, u32)> {
-    let mut first = 0;
-    for level in 0..MAX_DIR_HASH_DEPTH {
-        let blocks = bucket_blocks(level) as u64;
-        let end = first + dir_buckets(level, dir_level) as u64 * blocks;
-        if index < end {
-            return Some((level, ((index - first) / blocks) as u32));
-        }
-        first = end;
-    }
-    None
-}

@@ -9,6 +9,9 @@
 //! runs beside them and owns the dirty → writeback → clean transitions.
 
 pub mod chunk;
+mod writeback;
+
+pub use writeback::{DirtyRun, Tag, Taken};
 
 use crate::bdi::Bdi;
 use crate::error::{Error, ErrorKind, Result};
@@ -16,8 +19,7 @@ use chunk::{CHUNK_PAGES, Chunk, PageRun, mask};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::time::Duration;
-use tidegate_block::{PAGE_SIZE, PageBuf, Segment};
+use tidegate_block::{PAGE_SIZE, PageBuf};
 use tidegate_rt::{LockClass, Mutex, WaitQueue};
 
 /// Rank below the device's locks and above every file system lock.
@@ -28,38 +30,6 @@ struct Shard {
     chunks: BTreeMap<u64, Box<Chunk>>,
     /// Chunks with a dirty page.
     dirty: BTreeSet<u64>,
-}
-
-/// How long a waiter sleeps before it looks for bios to send.
-const RESUBMIT: Duration = Duration::from_millis(2);
-
-/// Which pages a write-back pass takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tag {
-    /// Every dirty one.
-    Dirty,
-    /// Those that [`AddressSpace::tag_towrite`] marked.
-    ToWrite,
-}
-
-/// Neighbouring pages taken for writing; now under write-back.
-pub struct DirtyRun {
-    /// First page of the file.
-    pub index: u64,
-    /// Pages.
-    pub pages: usize,
-    /// Their bytes.
-    pub segments: Vec<Segment>,
-}
-
-/// What [`AddressSpace::take_dirty`] found.
-pub enum Taken {
-    /// Pages to write.
-    Run(DirtyRun),
-    /// This page is wanted but still under write-back from before.
-    Busy(u64),
-    /// Nothing in the range.
-    None,
 }
 
 /// Pages of a file in memory. See the module.
@@ -271,209 +241,6 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Marks every dirty page of the range as to be written by the sync that begins now, so that pages
-    /// dirtied later do not hold it up.
-    pub fn tag_towrite(&self, start: u64, end: u64) {
-        self.each_dirty_chunk(start, end, |c, m| c.towrite |= c.dirty & m);
-    }
-
-    fn each_dirty_chunk(&self, start: u64, end: u64, mut f: impl FnMut(&mut Chunk, u64)) {
-        for shard in &self.shards {
-            let ids: Vec<u64> = shard
-                .lock()
-                .dirty
-                .range(start / CHUNK_PAGES..=end.saturating_sub(1) / CHUNK_PAGES)
-                .copied()
-                .collect();
-            for id in ids {
-                self.with_chunk(id, |c| f(c, range_mask(id, start, end)));
-            }
-        }
-    }
-
-    /// Takes the first run of tagged pages in `start..end`, at most `max`: dirty and to-write are
-    /// cleared, write-back is set. A run may cross chunks (with one shard) but not a missing page.
-    pub fn take_dirty(&self, start: u64, end: u64, tag: Tag, max: usize) -> Taken {
-        let mut cursor = start;
-        let mut out: Option<DirtyRun> = None;
-        while let Some(id) = self.next_dirty_chunk(cursor, end) {
-            let first = id * CHUNK_PAGES;
-            if let Some(run) = &out
-                && (run.index + run.pages as u64 != first.max(cursor) || cursor > first)
-            {
-                break;
-            }
-            let room = max - out.as_ref().map_or(0, |r| r.pages);
-            let got = self.with_chunk(id, |c| {
-                take_from(c, range_mask(id, cursor.max(first), end), tag, room, out.is_some())
-            });
-            match got {
-                Ok(None) if out.is_some() => break,
-                Ok(None) => cursor = first + CHUNK_PAGES,
-                Err(slot) if out.is_none() => return Taken::Busy(first + slot as u64),
-                Err(_) => break,
-                Ok(Some((slot, pages, segments))) => {
-                    let run = out.get_or_insert(DirtyRun {
-                        index: first + slot as u64,
-                        pages: 0,
-                        segments: Vec::new(),
-                    });
-                    run.pages += pages;
-                    run.segments.extend(segments);
-                    cursor = first + CHUNK_PAGES;
-                    if slot + pages < CHUNK_PAGES as usize || run.pages >= max {
-                        break;
-                    }
-                }
-            }
-            if cursor >= end {
-                break;
-            }
-        }
-        out.map_or(Taken::None, Taken::Run)
-    }
-
-    fn next_dirty_chunk(&self, start: u64, end: u64) -> Option<u64> {
-        if start >= end {
-            return None;
-        }
-        let (a, b) = (start / CHUNK_PAGES, (end - 1) / CHUNK_PAGES);
-        self.shards.iter().filter_map(|s| s.lock().dirty.range(a..=b).next().copied()).min()
-    }
-
-    /// Pages from `start` up to `end` that are dirty, first ones first, at most `max`; they stay dirty.
-    pub fn dirty_indices(&self, start: u64, end: u64, max: usize) -> Vec<u64> {
-        let mut v = Vec::new();
-        let mut at = start;
-        while v.len() < max {
-            let Some(id) = self.next_dirty_chunk(at, end) else { break };
-            let m = self.peek(id, |c| c.dirty).unwrap_or(0) & range_mask(id, at.max(id * CHUNK_PAGES), end);
-            v.extend((0..64).filter(|b| m >> b & 1 == 1).map(|b| id * CHUNK_PAGES + b));
-            at = (id + 1) * CHUNK_PAGES;
-        }
-        v.truncate(max);
-        v
-    }
-
-    /// Takes one page for writing if it is dirty and not under write-back, after `f` set in it what
-    /// depends on where it goes.
-    pub fn take_page_with(&self, index: u64, f: impl FnOnce(&mut [u8])) -> Option<PageRun> {
-        let (chunk, slot) = split(index);
-        let bit = 1u64 << slot;
-        self.with_chunk(chunk, |c| {
-            if c.dirty & bit == 0 || c.writeback & bit != 0 {
-                return None;
-            }
-            c.modify(slot, 1, f)?;
-            c.dirty &= !bit;
-            c.towrite &= !bit;
-            c.writeback |= bit;
-            c.get(slot, 1)
-        })
-    }
-
-    /// Takes cached pages from `index` on, at most `max` within one chunk, to be written whether dirty or
-    /// not: they are under write-back then. `None` when the first is not cached or under write-back.
-    pub fn take_cached(&self, index: u64, max: usize) -> Option<DirtyRun> {
-        let (chunk, slot) = split(index);
-        self.with_chunk(chunk, |c| {
-            let free = c.present() & !c.writeback;
-            let n = ((free >> slot).trailing_ones() as usize).min(max);
-            if n == 0 {
-                return None;
-            }
-            let segments = c.begin_writeback(slot, n);
-            Some(DirtyRun { index, pages: n, segments })
-        })
-    }
-
-    /// Ends the write-back of pages that were not written after all: they are dirty. Nobody is told of a
-    /// failure.
-    pub fn redirty(&self, index: u64, pages: usize) {
-        // First: who finds them no more under write-back must find that they were not written.
-        self.redirtied.fetch_add(1, SeqCst);
-        self.each_range(index, pages as u64, |c, m| {
-            c.writeback &= !m;
-            c.dirty |= m & c.present();
-        });
-        self.idle.wake_all();
-        self.bdi.writeback_ended();
-    }
-
-    /// How often [`Self::redirty`] was called.
-    pub(crate) fn redirtied(&self) -> u64 {
-        self.redirtied.load(SeqCst)
-    }
-
-    /// Ends the write-back of `pages` pages from `index` and wakes who waits. A failed write leaves the
-    /// pages dirty and is remembered for fsync.
-    pub fn end_writeback(&self, index: u64, pages: usize, failed: Option<ErrorKind>) {
-        if let Some(kind) = failed {
-            self.record_error(kind);
-        }
-        self.each_range(index, pages as u64, |c, m| {
-            c.writeback &= !m;
-            if failed.is_some() {
-                c.dirty |= m & c.present();
-            }
-        });
-        self.idle.wake_all();
-        self.bdi.writeback_ended();
-    }
-
-    /// Remembers a failed write, to be reported once by each open file.
-    pub fn record_error(&self, kind: ErrorKind) {
-        if kind == ErrorKind::NoSpace {
-            self.no_space.store(true, SeqCst);
-        }
-        self.errseq.fetch_add(1, SeqCst);
-    }
-
-    /// The error sequence now, for a file that is being opened.
-    pub fn errseq(&self) -> u32 {
-        self.errseq.load(SeqCst)
-    }
-
-    /// Reports a write that failed since `seen`, once.
-    ///
-    /// # Errors
-    /// `Io`, or `NoSpace` if that is what failed.
-    pub fn check_error(&self, seen: &AtomicU32) -> Result<()> {
-        let now = self.errseq();
-        if seen.swap(now, SeqCst) == now {
-            return Ok(());
-        }
-        let kind = if self.no_space.load(SeqCst) { ErrorKind::NoSpace } else { ErrorKind::Io };
-        Err(Error::new(kind, "an earlier write to this file failed"))
-    }
-
-    fn each_range(&self, index: u64, pages: u64, mut f: impl FnMut(&mut Chunk, u64)) {
-        let mut at = index;
-        while at < index + pages {
-            let (chunk, slot) = split(at);
-            let n = (CHUNK_PAGES - slot as u64).min(index + pages - at);
-            self.with_chunk(chunk, |c| f(c, mask(slot, n as usize)));
-            at += n;
-        }
-    }
-
-    /// Waits until every page of the range that is under write-back now has been written.
-    pub fn wait_writeback(&self, start: u64, end: u64) {
-        if self.nr_writeback() == 0 {
-            return;
-        }
-        for id in self.chunk_ids(start, end) {
-            let m = range_mask(id, start, end);
-            let done = || self.peek(id, |c| c.writeback & m == 0).unwrap_or(true);
-            // A page is under write-back before its bio grows, and whoever adds it may then have to wait
-            // for somebody who waits for us: so what is pending is sent again and again.
-            while !done() {
-                self.bdi.submit_pending();
-                self.idle.wait_timeout(RESUBMIT, done);
-            }
-        }
-    }
-
     fn chunk_ids(&self, start: u64, end: u64) -> Vec<u64> {
         if start >= end {
             return Vec::new();
@@ -551,33 +318,6 @@ fn range_mask(id: u64, start: u64, end: u64) -> u64 {
     let first = id * CHUNK_PAGES;
     let (a, b) = (start.max(first), end.min(first + CHUNK_PAGES));
     if a >= b { 0 } else { mask((a - first) as usize, (b - a) as usize) }
-}
-
-type TakenPart = (usize, usize, Vec<Segment>);
-
-/// Takes the first run of tagged pages within `allowed`; `Err` names a page that is under write-back.
-/// A run that goes on from the chunk before must begin at page 0.
-fn take_from(
-    c: &mut Chunk,
-    allowed: u64,
-    tag: Tag,
-    max: usize,
-    goes_on: bool,
-) -> std::result::Result<Option<TakenPart>, usize> {
-    let wanted = allowed & if tag == Tag::Dirty { c.dirty } else { c.towrite };
-    if wanted == 0 || max == 0 {
-        return Ok(None);
-    }
-    let slot = wanted.trailing_zeros() as usize;
-    if goes_on && slot != 0 {
-        return Ok(None);
-    }
-    let free = wanted & !c.writeback;
-    let n = ((free >> slot).trailing_ones() as usize).min(max);
-    if n == 0 {
-        return Err(slot);
-    }
-    Ok(Some((slot, n, c.begin_writeback(slot, n))))
 }
 
 /// Writes `from` into a chunk at `offset` bytes past page `slot`.
