@@ -4,7 +4,7 @@
 //! reference or make a copy. So a device never sees bytes move under it and no lock is held for I/O.
 
 use crate::PAGE_SIZE;
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use crate::slab;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -18,15 +18,37 @@ const MAX_ORDER: usize = 8;
 /// to the system and faulting them in again costs more than writing them.
 const KEEP_BYTES: usize = 40 << 20;
 
-/// Bytes in the pool.
+/// Bytes in the pool that are memory, not address space alone.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 struct Free(NonNull<u8>);
 // SAFETY: a free buffer is plain memory that nobody else points to.
 unsafe impl Send for Free {}
 
-static POOL: [Mutex<Vec<Free>>; MAX_ORDER + 1] =
-    [const { Mutex::new(&POOL_CLASS, Vec::new()) }; MAX_ORDER + 1];
+/// Free buffers of one size.
+#[derive(Default)]
+struct Class {
+    /// With memory behind them; counted in [`KEPT`].
+    warm: Vec<Free>,
+    /// Whose memory the system has back.
+    cold: Vec<Free>,
+}
+
+static POOL: [Mutex<Class>; MAX_ORDER + 1] =
+    [const { Mutex::new(&POOL_CLASS, Class { warm: Vec::new(), cold: Vec::new() }) }; MAX_ORDER + 1];
+
+/// A free buffer; its bytes are zeros or what its last user left.
+fn take(order: usize) -> NonNull<u8> {
+    let mut class = POOL[order].lock();
+    if let Some(f) = class.warm.pop() {
+        KEPT.fetch_sub(PAGE_SIZE << order, Relaxed);
+        return f.0;
+    }
+    if class.cold.is_empty() {
+        class.cold.extend(slab::carve(PAGE_SIZE << order).rev().map(Free));
+    }
+    class.cold.pop().expect("a slab holds at least one").0
+}
 
 /// A page-aligned buffer of a whole number of pages, at most 256 (1 MiB).
 pub struct PageBuf {
@@ -51,19 +73,7 @@ impl PageBuf {
     pub fn stale(pages: usize) -> Self {
         assert!((1..=Self::MAX_PAGES).contains(&pages), "PageBuf of {pages} pages");
         let order = pages.next_power_of_two().trailing_zeros() as usize;
-        let free = POOL[order].lock().pop();
-        let ptr = match free {
-            Some(f) => {
-                KEPT.fetch_sub(PAGE_SIZE << order, Relaxed);
-                f.0
-            }
-            None => {
-                let layout = Self::layout(order);
-                // SAFETY: the layout's size is not zero.
-                let p = unsafe { alloc_zeroed(layout) };
-                NonNull::new(p).unwrap_or_else(|| handle_alloc_error(layout))
-            }
-        };
+        let ptr = take(order);
         PageBuf { ptr, pages: pages as u16, order: order as u8 }
     }
 
@@ -85,10 +95,6 @@ impl PageBuf {
     /// Length in pages.
     pub fn pages(&self) -> usize {
         self.pages as usize
-    }
-
-    fn layout(order: usize) -> Layout {
-        Layout::from_size_align(PAGE_SIZE << order, PAGE_SIZE).expect("a power of two below isize::MAX")
     }
 }
 
@@ -120,12 +126,13 @@ impl Drop for PageBuf {
         let order = self.order as usize;
         let bytes = PAGE_SIZE << order;
         if KEPT.fetch_add(bytes, Relaxed) + bytes <= KEEP_BYTES {
-            POOL[order].lock().push(Free(self.ptr));
+            POOL[order].lock().warm.push(Free(self.ptr));
             return;
         }
         KEPT.fetch_sub(bytes, Relaxed);
-        // SAFETY: allocated in `stale` with this layout; nobody else points to it.
-        unsafe { dealloc(self.ptr.as_ptr(), Self::layout(order)) }
+        // SAFETY: from `slab::carve` with this size; nobody else points to it.
+        unsafe { slab::give_back(self.ptr, bytes) };
+        POOL[order].lock().cold.push(Free(self.ptr));
     }
 }
 

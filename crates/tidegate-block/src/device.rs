@@ -23,6 +23,12 @@ pub trait Device: Send + Sync {
     /// The device's errno.
     fn execute(&self, rq: &mut Request) -> Result<(), Errno>;
 
+    /// Whether `rq` is done so quickly in the calling thread that another would only cost time.
+    fn is_quick(&self, rq: &Request) -> bool {
+        let _ = rq;
+        false
+    }
+
     /// Starts `rq`; its bios are ended when it is done, possibly in another thread, possibly before
     /// this returns.
     fn submit(&self, mut rq: Request) {

@@ -6,9 +6,12 @@ use crate::uring::UringDevice;
 use crate::{Device, Errno, PAGE_SIZE, Request};
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+
+/// statfs's name for a file system in memory (magic(5)).
+const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 /// Which backend serves an opened image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,9 +83,17 @@ fn choose(io: FileIo, backend: Backend, refused: bool) -> Result<Arc<dyn Device>
     }
 }
 
+/// Bytes up to which a write that somebody waits for goes through the host's page cache: the flush that
+/// follows writes many of these at once.
+const SMALL: u64 = 64 << 10;
+
 /// An open, locked file with what synchronous I/O needs.
 pub struct FileIo {
     pub(crate) fd: OwnedFd,
+    /// The same file through the host's page cache, where `fd` goes around it.
+    cached: Option<OwnedFd>,
+    /// The file is memory.
+    in_memory: bool,
     pub(crate) name: String,
     pub(crate) size: u64,
     pub(crate) read_only: bool,
@@ -122,16 +133,23 @@ impl FileIo {
             Err(e) => return Err(os(e)),
         }
         // The lock belongs to the open file, so O_DIRECT is added to it rather than opened anew.
-        if o.direct && !o.read_only {
-            let _ = rustix::fs::fcntl_setfl(&fd, OFlags::DIRECT);
-        }
+        let direct = o.direct && !o.read_only && rustix::fs::fcntl_setfl(&fd, OFlags::DIRECT).is_ok();
+        let in_memory = rustix::fs::fstatfs(&fd).is_ok_and(|s| s.f_type == TMPFS_MAGIC);
+        // Another way to the same file, without its lock. Where there is none, all goes one way.
+        let again =
+            || rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags, Mode::empty()).ok();
+        let cached = (direct && !in_memory).then(again).flatten();
         if let Some(size) = o.create
             && FileType::from_raw_mode(st.st_mode) == FileType::RegularFile
         {
             rustix::fs::ftruncate(&fd, 0).and_then(|()| rustix::fs::ftruncate(&fd, size)).map_err(os)?;
         }
         let size = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).map_err(os)?;
-        Ok(FileIo { fd, name, size, read_only: o.read_only })
+        Ok(FileIo { fd, cached, in_memory, name, size, read_only: o.read_only })
+    }
+
+    pub(crate) fn is_quick(&self, rq: &Request) -> bool {
+        rq.op == Op::Write && (self.in_memory || (self.cached.is_some() && rq.bytes <= SMALL))
     }
 
     pub(crate) fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
@@ -204,8 +222,9 @@ impl FileIo {
         let mut iov = Vec::with_capacity(rq.segments());
         rq.for_each_source(|s| iov.push(IoSlice::new(s)));
         let mut rest = &mut iov[..];
+        let fd = self.cached.as_ref().filter(|_| rq.bytes <= SMALL).unwrap_or(&self.fd);
         while !rest.is_empty() {
-            let n = wrote(rustix::io::pwritev(&self.fd, &rest[..rest.len().min(1024)], at))?;
+            let n = wrote(rustix::io::pwritev(fd, &rest[..rest.len().min(1024)], at))?;
             at += n;
             IoSlice::advance_slices(&mut rest, n as usize);
         }

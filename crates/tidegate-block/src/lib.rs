@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`ctx`] | [`IoContext`]: I/O group and priority, current for a thread |
 //! | [`buf`] | [`PageBuf`], page-aligned memory, recycled |
+//! | `slab` | memory for them, from the system |
 //! | [`bio`] | [`Bio`], its flags, segments and completion |
 //! | [`request`] | [`Request`]: adjacent bios merged, one device command |
 //! | [`queue`] | [`RequestQueue`], [`Plug`], congestion, counters |
@@ -35,6 +36,7 @@ pub mod overlay;
 pub mod queue;
 pub mod record;
 pub mod request;
+mod slab;
 pub mod threads;
 pub mod uring;
 mod wfq;

@@ -87,6 +87,9 @@ impl Device for MemoryDevice {
     fn read_only(&self) -> bool {
         false
     }
+    fn is_quick(&self, _: &Request) -> bool {
+        true
+    }
     fn backend(&self) -> &'static str {
         "memory"
     }

@@ -133,6 +133,9 @@ impl Device for Overlay {
     fn read_only(&self) -> bool {
         false
     }
+    fn is_quick(&self, _: &Request) -> bool {
+        true
+    }
     fn backend(&self) -> &'static str {
         "memory"
     }

@@ -135,6 +135,28 @@ impl RequestQueue {
         self.dispatch(Request::new(bio));
     }
 
+    /// Starts `bio` for who then waits for it: what the device does quickly is done in the calling thread,
+    /// with no other in between. Waits while the queue is congested.
+    pub fn submit_here(&self, bio: Bio) {
+        let mut rq = Request::new(bio);
+        rq.bios.iter().for_each(|b| self.count(b));
+        if !self.device.is_quick(&rq) {
+            return self.dispatch(rq);
+        }
+        self.n.write_requests.fetch_add((rq.op == Op::Write) as u64, Relaxed);
+        let slot = self.wfq.as_ref().map(|w| w.enter(&rq));
+        match slot {
+            Some(_) => self.inflight.enter(),
+            None => self.wait_for_room(rq.bytes),
+        }
+        let bytes = if slot.is_some() { 0 } else { rq.bytes };
+        let r = self.device.execute(&mut rq);
+        drop(slot);
+        rq.complete(r);
+        self.inflight.bytes.fetch_sub(bytes, SeqCst);
+        self.inflight.leave();
+    }
+
     /// Does `bio` and waits for it; its completion is not called, its memory is returned.
     ///
     /// # Errors

@@ -102,6 +102,9 @@ impl Device for Recorder {
     fn backend(&self) -> &'static str {
         self.inner.backend()
     }
+    fn is_quick(&self, rq: &Request) -> bool {
+        self.inner.is_quick(rq)
+    }
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
         let id = self.log.lock().submit(rq);
         self.inner.execute(rq)?;

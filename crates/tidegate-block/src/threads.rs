@@ -72,6 +72,9 @@ impl Device for ThreadDevice {
     fn backend(&self) -> &'static str {
         "threads"
     }
+    fn is_quick(&self, rq: &Request) -> bool {
+        self.shared.io.is_quick(rq)
+    }
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
         self.shared.io.execute(rq)
     }

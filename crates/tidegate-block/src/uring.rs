@@ -144,6 +144,9 @@ impl Device for UringDevice {
     fn backend(&self) -> &'static str {
         "io_uring"
     }
+    fn is_quick(&self, rq: &Request) -> bool {
+        self.shared.io.is_quick(rq)
+    }
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
         self.shared.io.execute(rq)
     }

@@ -4,7 +4,7 @@ use crate::curseg::Log;
 use crate::options::WritePages;
 use crate::raw::*;
 use crate::sbi::F2fs;
-use crate::write_io::Pages;
+use crate::write_io::{Extent, LastBio, Pages};
 use std::sync::Arc;
 use tidegate_block::{BioFlags, PAGE_SIZE, PageBuf, Segment};
 use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
@@ -12,6 +12,8 @@ use tidegate_vfs::{ErrorKind, FileType, Inode, Result, WritebackControl};
 
 /// fsync of at most this many dirty pages writes them where they are (`min_fsync_blocks`).
 const MIN_FSYNC_BLOCKS: u64 = 8;
+/// Dirty pages up to which an fsync is soon done with writing.
+const SOON: u64 = 16;
 /// Pages placed in one go at most, in several bios.
 const MAX_EXTENT: usize = 2048;
 /// Writers that somebody waits for keep out of the others' way below this many dirty pages
@@ -38,6 +40,9 @@ impl F2fs {
         if wbc.sync_all {
             inode.mapping.tag_towrite(wbc.start, wbc.end);
         }
+        // While more than this is written, others had better flush.
+        let soon = wbc.fsync.is_some() && inode.mapping.nr_dirty() <= SOON;
+        let _coming = soon.then(|| self.flushes.approach());
         let mut tries = ROOM_TRIES;
         loop {
             let before = wbc.written;
@@ -81,6 +86,27 @@ impl F2fs {
 
     /// The same for who holds `cp_rwsem`: an operation, or the checkpoint itself.
     pub(crate) fn write_data_locked(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
+        let mut last = None;
+        let r = self.write_runs(inode, wbc, &mut last);
+        // Not later: the checkpoint waits for what is in flight, not for what is held back.
+        self.write_io.send_last(&self.stats, last, wbc.fsync.is_some());
+        r?;
+        if inode.is_dir() {
+            // Looked at under the lock that is taken after a block becomes dirty.
+            let mut dirs = self.dirty_dirs.lock();
+            if inode.mapping.nr_dirty() == 0 {
+                dirs.remove(&inode.ino.0);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_runs(
+        &self,
+        inode: &Arc<Inode>,
+        wbc: &mut WritebackControl,
+        last: &mut Option<LastBio>,
+    ) -> Result<()> {
         let tag = if wbc.sync_all { Tag::ToWrite } else { Tag::Dirty };
         let max = match self.switches.writepages() {
             WritePages::Extent => MAX_EXTENT,
@@ -88,27 +114,22 @@ impl F2fs {
         };
         // Few pages for fsync: where they are, no node has to be written for them.
         let in_place = wbc.fsync.is_some_and(|d| d || inode.mapping.nr_dirty() <= MIN_FSYNC_BLOCKS);
+        let how = Placement::ByPolicy { in_place };
         let mut at = wbc.start;
         while wbc.nr_to_write > 0 {
             match inode.mapping.take_dirty(at, wbc.end, tag, max) {
                 Taken::None => break,
                 Taken::Busy(i) if wbc.sync_all => {
+                    // It may be in there.
+                    self.write_io.send_last(&self.stats, last.take(), true);
                     inode.mapping.wait_writeback(i, i + 1);
                 }
                 Taken::Busy(i) => at = i + 1,
                 Taken::Run(run) => {
                     at = run.index + run.pages as u64;
                     wbc.nr_to_write = wbc.nr_to_write.saturating_sub(run.pages as u64);
-                    let how = Placement::ByPolicy { in_place };
-                    self.write_run(inode, run, wbc.sync_all, how, &mut wbc.written)?;
+                    self.write_run(inode, run, wbc.sync_all, how, &mut wbc.written, last)?;
                 }
-            }
-        }
-        if inode.is_dir() {
-            // Looked at under the lock that is taken after a block becomes dirty.
-            let mut dirs = self.dirty_dirs.lock();
-            if inode.mapping.nr_dirty() == 0 {
-                dirs.remove(&inode.ino.0);
             }
         }
         Ok(())
@@ -123,6 +144,7 @@ impl F2fs {
         sync: bool,
         how: Placement,
         placed: &mut u64,
+        last: &mut Option<LastBio>,
     ) -> Result<()> {
         let DirtyRun { index, pages, segments } = run;
         let mut segments = Segments { list: segments.into(), bytes_used: 0 };
@@ -143,7 +165,8 @@ impl F2fs {
                                 let pages =
                                     Pages { inode: inode.clone(), index: at, pages: p.pages, moved: p.moved };
                                 if whole {
-                                    self.write_io.add_extent(&self.stats, log, blk, part, pages, flags);
+                                    let extent = Extent { blk, segments: part, pages };
+                                    self.write_io.add_extent(&self.stats, log, extent, flags, last);
                                 } else {
                                     self.write_io.add(&self.stats, log, blk, part, Some(pages), flags);
                                 }

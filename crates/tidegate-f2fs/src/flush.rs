@@ -2,13 +2,23 @@
 //!
 //! Writes are counted when they complete. A flush makes durable every write that completed before it
 //! began, so whoever waits knows from two numbers whether it still has to.
+//!
+//! A flush that takes long is worth a short wait for those who are about to need one: fsyncs say while they
+//! write ([`FlushControl::approach`]), and the flush begins when none is left, or after the time that a
+//! flush takes.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::time::Duration;
 use tidegate_block::RequestQueue;
-use tidegate_rt::{LockClass, Mutex, WaitQueue};
+use tidegate_rt::{LockClass, Mutex, WaitQueue, clock};
 use tidegate_vfs::{Error, Result};
 
 static FCC: LockClass = LockClass::new("fcc->issue_lock", 545);
+
+/// A flush that takes less than it takes to switch threads is not waited with.
+const WORTH_WAITING: Duration = Duration::from_micros(20);
+/// Nor is one held up for longer than this, whatever flushes take.
+const LONGEST_WAIT: Duration = Duration::from_millis(5);
 
 /// See the module.
 #[derive(Default)]
@@ -17,9 +27,25 @@ pub(crate) struct FlushControl {
     completed: AtomicU64,
     /// Of these, how many are durable for certain.
     flushed: AtomicU64,
+    /// fsyncs that write what they will want flushed.
+    coming: AtomicU64,
+    arrived: WaitQueue,
+    /// What flushes took lately, in nanoseconds.
+    took: AtomicU64,
     /// A flush is under way.
     running: Running,
     done: WaitQueue,
+}
+
+/// An fsync on its way to a flush; there when dropped.
+pub(crate) struct Approach<'a>(&'a FlushControl);
+
+impl Drop for Approach<'_> {
+    fn drop(&mut self) {
+        if self.0.coming.fetch_sub(1, SeqCst) == 1 {
+            self.0.arrived.wake_all();
+        }
+    }
 }
 
 struct Running(Mutex<bool>);
@@ -52,6 +78,12 @@ impl FlushControl {
         self.done.wake_all();
     }
 
+    /// Called by an fsync before it writes what it will want flushed.
+    pub(crate) fn approach(&self) -> Approach<'_> {
+        self.coming.fetch_add(1, SeqCst);
+        Approach(self)
+    }
+
     /// Makes every write completed before the call durable. With `merge`, one flush of whoever comes
     /// first serves all who wait for the next.
     ///
@@ -64,6 +96,7 @@ impl FlushControl {
             if !*running {
                 *running = true;
                 drop(running);
+                self.wait_for_company();
                 let r = self.issue(queue);
                 *self.running.0.lock() = false;
                 self.done.wake_all();
@@ -75,9 +108,19 @@ impl FlushControl {
         if merge { Ok(()) } else { self.issue(queue) }
     }
 
+    /// Lets fsyncs that are on their way arrive, if a flush takes longer than waiting for them.
+    fn wait_for_company(&self) {
+        let took = Duration::from_nanos(self.took.load(Relaxed)).min(LONGEST_WAIT);
+        if took >= WORTH_WAITING {
+            self.arrived.wait_timeout(took, || self.coming.load(SeqCst) == 0);
+        }
+    }
+
     fn issue(&self, queue: &RequestQueue) -> Result<()> {
-        let mark = self.completed();
+        let (mark, start) = (self.completed(), clock::now());
         queue.flush().map_err(|e| Error::device(e, "flushing the device"))?;
+        let (last, now) = (self.took.load(Relaxed), clock::now().since(start).0);
+        self.took.store(last - last / 4 + now / 4, Relaxed);
         self.flushed(mark);
         Ok(())
     }

@@ -8,6 +8,7 @@
 //! unless `fsync_mode=strict`: a power cut inside an fsync may then replace a durable page by what its
 //! new block held before.)
 
+use crate::flush::Approach;
 use crate::inode::fi;
 use crate::node::{ino_of, is_dnode, ofs_of};
 use crate::options::FsyncMode;
@@ -158,6 +159,7 @@ impl F2fs {
                 why = reason;
                 break;
             }
+            let coming = self.flushes.approach();
             let wrote = self.write_inode_nodes(inode, barrier).inspect_err(|_| state.forget());
             drop(stable);
             match wrote {
@@ -165,10 +167,13 @@ impl F2fs {
                     why = Reason::NoChain;
                     break;
                 }
-                Ok(Wrote::InFlight) => inode.mapping.wait_writeback(0, u64::MAX),
+                Ok(Wrote::InFlight) => {
+                    drop(coming);
+                    inode.mapping.wait_writeback(0, u64::MAX)
+                }
                 Ok(wrote) => {
                     self.stats.fsyncs.fetch_add(1, Relaxed);
-                    return self.settle(state, wrote, barrier);
+                    return self.settle(state, wrote, coming, barrier);
                 }
                 Err(e) if e.kind() == ErrorKind::NoSpace => {
                     why = Reason::NoSpace;
@@ -184,12 +189,13 @@ impl F2fs {
     }
 
     /// Waits until what an fsync wrote is durable, and the chain before it.
-    fn settle(&self, state: &FsyncState, wrote: Wrote, barrier: bool) -> Result<()> {
+    fn settle(&self, state: &FsyncState, wrote: Wrote, coming: Approach<'_>, barrier: bool) -> Result<()> {
         let nodes = wrote == Wrote::Nodes;
         if nodes {
             self.write_io.sync_chain(&self.stats);
             self.check_writable().map_err(|e| Error::new(ErrorKind::Io, e.to_string()))?;
         }
+        drop(coming);
         let durable = !nodes && self.flushes.is_durable(state.written.load(SeqCst));
         if barrier && !durable { self.flush_device() } else { Ok(()) }
     }

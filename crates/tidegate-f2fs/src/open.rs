@@ -138,9 +138,11 @@ impl F2fs {
             fs.ckpt_thread.bind(Arc::downgrade(&fs));
         }
         let weak = Arc::downgrade(&fs);
-        fs.bdi.set_submit_pending(move || {
-            if let Some(fs) = weak.upgrade() {
-                fs.write_io.submit_all(&fs.stats);
+        fs.bdi.set_submit_pending(move |here| {
+            let Some(fs) = weak.upgrade() else { return };
+            match here {
+                true => fs.write_io.submit_all_here(&fs.stats),
+                false => fs.write_io.submit_all(&fs.stats),
             }
         });
         fs.recover(even_hurt)?;

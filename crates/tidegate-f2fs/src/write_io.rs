@@ -32,6 +32,16 @@ pub(crate) struct Pages {
     pub moved: bool,
 }
 
+/// Pages that have one range of blocks.
+pub(crate) struct Extent {
+    pub blk: BlockAddr,
+    pub segments: Vec<Segment>,
+    pub pages: Pages,
+}
+
+/// The bio that a pass over a file sends at its end.
+pub(crate) struct LastBio(Log, Growing);
+
 #[derive(Default)]
 struct Growing {
     start: BlockAddr,
@@ -82,16 +92,17 @@ impl WriteIo {
     }
 
     /// Sends an extent of pages in bios of its own, if it is long enough, so that nobody's pages come
-    /// between; a short one grows with its log's bio.
+    /// between; a short one grows with its log's bio. The last of its bios goes to `last`, in place of
+    /// what was there, which is sent.
     pub(crate) fn add_extent(
         &self,
         stats: &Counters,
         log: Log,
-        blk: BlockAddr,
-        segments: Vec<Segment>,
-        pages: Pages,
+        extent: Extent,
         flags: BioFlags,
+        last: &mut Option<LastBio>,
     ) {
+        let Extent { blk, segments, pages } = extent;
         let limits = self.queue.limits();
         if pages.pages < OWN_BIO {
             return self.add(stats, log, blk, segments, Some(pages), flags);
@@ -118,7 +129,16 @@ impl WriteIo {
                 moved: pages.moved,
             });
             done += n;
-            self.send(stats, log, g);
+            if let Some(LastBio(log, before)) = last.replace(LastBio(log, g)) {
+                self.send(stats, log, before, false);
+            }
+        }
+    }
+
+    /// Sends the last bio of a pass. With `here` the calling thread, which is about to wait for it, does it.
+    pub(crate) fn send_last(&self, stats: &Counters, last: Option<LastBio>, here: bool) {
+        if let Some(LastBio(log, g)) = last {
+            self.send(stats, log, g, here);
         }
     }
 
@@ -161,7 +181,7 @@ impl WriteIo {
         g.pages.extend(pages);
         drop(g);
         if let Some(full) = full {
-            self.send(stats, log, full);
+            self.send(stats, log, full, false);
         }
     }
 
@@ -172,23 +192,42 @@ impl WriteIo {
         }
     }
 
+    /// The same for who then waits for one of them: the last is done by the calling thread.
+    pub(crate) fn submit_all_here(&self, stats: &Counters) {
+        let mut last = None;
+        for log in Log::ALL {
+            if let Some(g) = self.take(log)
+                && let Some(LastBio(log, before)) = last.replace(LastBio(log, g))
+            {
+                self.send(stats, log, before, false);
+            }
+        }
+        self.send_last(stats, last, true);
+    }
+
     /// Sends the growing bio of one log.
     pub(crate) fn submit(&self, stats: &Counters, log: Log) {
-        let g = std::mem::take(&mut *self.logs[log as usize].lock());
-        if g.blocks > 0 {
-            self.send(stats, log, g);
+        if let Some(g) = self.take(log) {
+            self.send(stats, log, g, false);
         }
+    }
+
+    fn take(&self, log: Log) -> Option<Growing> {
+        let g = std::mem::take(&mut *self.logs[log as usize].lock());
+        (g.blocks > 0).then_some(g)
     }
 
     /// Sends what grows in the warm-node log and waits until every block added to it before the call is
     /// written.
     pub(crate) fn sync_chain(&self, stats: &Counters) {
         let end = self.done.chain.lock().next;
-        self.submit(stats, Log::WarmNode);
+        if let Some(g) = self.take(Log::WarmNode) {
+            self.send(stats, Log::WarmNode, g, true);
+        }
         self.done.shorter.wait_until(|| self.done.chain.lock().open.first().is_none_or(|s| *s >= end));
     }
 
-    fn send(&self, stats: &Counters, log: Log, g: Growing) {
+    fn send(&self, stats: &Counters, log: Log, g: Growing, here: bool) {
         stats.bio(log.kind(), g.blocks as u64);
         tidegate_rt::trace::event(
             "f2fs_submit_write_bio",
@@ -196,7 +235,7 @@ impl WriteIo {
         );
         let (pages, seq, done) = (g.pages, g.seq, self.done.clone());
         let flags = if log.is_node() { g.flags | BioFlags::META } else { g.flags };
-        self.queue.submit(Bio::write(g.start.sector(), g.segments, flags).on_end(move |r, _| {
+        let bio = Bio::write(g.start.sector(), g.segments, flags).on_end(move |r, _| {
             let failed = r.err().map(|_| ErrorKind::Io);
             if failed.is_some() && (log.is_node() || pages.iter().any(|p| p.inode.is_dir())) {
                 done.metadata_failed.store(true, SeqCst);
@@ -212,7 +251,8 @@ impl WriteIo {
             if log == Log::WarmNode {
                 done.end(seq);
             }
-        }));
+        });
+        if here { self.queue.submit_here(bio) } else { self.queue.submit(bio) }
     }
 }
 

@@ -81,7 +81,7 @@ pub struct Bdi {
     /// A whole pass could write nothing: waiting for it would be for ever.
     pub(crate) stuck: AtomicBool,
     /// Sends what a file system has placed but not submitted yet.
-    submit_pending: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    submit_pending: OnceLock<Box<dyn Fn(bool) + Send + Sync>>,
     /// Mappings with pages, in the order the reclaim hand visits them.
     clock: Mutex<VecDeque<Weak<Inode>>>,
 }
@@ -104,8 +104,8 @@ impl Bdi {
     }
 
     /// A file system that gathers bios says how to send them. Called before anybody waits for write-back,
-    /// with no lock of the page cache held.
-    pub fn set_submit_pending(&self, f: impl Fn() + Send + Sync + 'static) {
+    /// with no lock of the page cache held; with `true` by the one who then waits.
+    pub fn set_submit_pending(&self, f: impl Fn(bool) + Send + Sync + 'static) {
         let _ = self.submit_pending.set(Box::new(f));
     }
 
@@ -122,7 +122,14 @@ impl Bdi {
     /// Sends what is placed but not submitted.
     pub fn submit_pending(&self) {
         if let Some(f) = self.submit_pending.get() {
-            f();
+            f(false);
+        }
+    }
+
+    /// The same for who then waits for it.
+    pub(crate) fn submit_pending_here(&self) {
+        if let Some(f) = self.submit_pending.get() {
+            f(true);
         }
     }
 

@@ -118,7 +118,9 @@ impl F2fs {
                 continue;
             };
             at += taken.pages;
-            let r = self.write_run(inode, taken, false, Placement::Move, &mut 0);
+            let mut last = None;
+            let r = self.write_run(inode, taken, false, Placement::Move, &mut 0, &mut last);
+            self.write_io.send_last(&self.stats, last, false);
             if r.is_err() && inode.mapping.nr_dirty() > 0 {
                 self.bdi.mark_dirty(inode);
                 if inode.is_dir() {

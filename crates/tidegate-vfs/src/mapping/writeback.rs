@@ -237,7 +237,7 @@ impl AddressSpace {
             // A page is under write-back before its bio grows, and whoever adds it may then have to wait
             // for somebody who waits for us: so what is pending is sent again and again.
             while !done() {
-                self.bdi.submit_pending();
+                self.bdi.submit_pending_here();
                 self.idle.wait_timeout(RESUBMIT, done);
             }
         }

@@ -1,0 +1,82 @@
+//! Memory for buffers, from the system in pieces as large as its large pages.
+//!
+//! Anonymous memory comes as zeros, so a buffer needs no filling before its first use, and large pages make
+//! it one fault instead of hundreds.
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use std::alloc::{Layout, handle_alloc_error};
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+
+/// Bytes of a slab and its alignment: a large page of most machines.
+const SLAB: usize = 2 << 20;
+
+/// A new slab, cut into pieces of `size` bytes, a power of two from a page to a slab. All are zeros. They
+/// stay mapped for good.
+///
+/// # Panics
+/// As the allocator does when the system has no memory.
+pub(crate) fn carve(size: usize) -> impl DoubleEndedIterator<Item = NonNull<u8>> {
+    debug_assert!(size.is_power_of_two() && size <= SLAB);
+    let slab = map().unwrap_or_else(|| {
+        handle_alloc_error(Layout::from_size_align(SLAB, SLAB).expect("a power of two below isize::MAX"))
+    });
+    // SAFETY: every piece lies in the slab.
+    (0..SLAB / size).map(move |i| unsafe { slab.add(i * size) })
+}
+
+/// Maps a slab at an address that is a multiple of its size.
+fn map() -> Option<NonNull<u8>> {
+    // SAFETY: a new anonymous mapping, wherever the system puts it.
+    let all = unsafe {
+        mmap_anonymous(null_mut(), 2 * SLAB, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+    };
+    let all = all.ok()?.cast::<u8>();
+    let before = all.align_offset(SLAB);
+    // SAFETY: both ends lie in the mapping, outside the slab, and nobody has them.
+    let slab = unsafe {
+        let slab = all.add(before);
+        if before > 0 {
+            let _ = munmap(all.cast::<c_void>(), before);
+        }
+        let _ = munmap(slab.add(SLAB).cast::<c_void>(), SLAB - before);
+        slab
+    };
+    // SAFETY: advice on memory that is ours alone. Without large pages it works, too.
+    let _ = unsafe { madvise(slab.cast::<c_void>(), SLAB, Advice::LinuxHugepage) };
+    NonNull::new(slab)
+}
+
+/// Gives the memory behind a piece back to the system. The piece stays usable and is zeros then, or, if the
+/// system refused, as it was.
+///
+/// # Safety
+/// `piece` is `size` bytes from [`carve`] that nobody else uses.
+pub(crate) unsafe fn give_back(piece: NonNull<u8>, size: usize) {
+    // SAFETY: the caller's.
+    let _ = unsafe { madvise(piece.as_ptr().cast::<c_void>(), size, Advice::LinuxDontNeed) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_aligned_zeros_and_come_back_as_zeros() {
+        let pieces: Vec<_> = carve(1 << 16).collect();
+        assert_eq!(pieces.len(), 32);
+        for p in &pieces {
+            assert_eq!(p.as_ptr().align_offset(crate::PAGE_SIZE), 0);
+            // SAFETY: 64 KiB from `carve`.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(p.as_ptr(), 1 << 16) };
+            assert!(bytes.iter().all(|b| *b == 0));
+            bytes.fill(7);
+        }
+        // SAFETY: as above; the slices are gone.
+        unsafe {
+            give_back(pieces[3], 1 << 16);
+            assert!(std::slice::from_raw_parts(pieces[3].as_ptr(), 1 << 16).iter().all(|b| *b == 0));
+            assert!(std::slice::from_raw_parts(pieces[4].as_ptr(), 1 << 16).iter().all(|b| *b == 7));
+        }
+    }
+}
