@@ -26,7 +26,7 @@ pub struct MemoryLimits {
 
 impl Default for MemoryLimits {
     fn default() -> Self {
-        MemoryLimits { cache: 64 << 20, dirty: 32 << 20, background: 8 << 20, inodes: 8192 }
+        MemoryLimits { cache: 64 << 20, dirty: 32 << 20, background: 24 << 20, inodes: 8192 }
     }
 }
 
@@ -225,8 +225,8 @@ impl Bdi {
         }
     }
 
-    /// Takes the inodes for a pass: all of them, or those dirty for longer than the expiry.
-    pub(crate) fn queue_io(&self, all: bool) {
+    /// Takes the inodes for a pass: all of them, or those dirty for longer than the expiry. How many.
+    pub(crate) fn queue_io(&self, all: bool) -> u64 {
         let now = clock::now().0;
         let mut l = self.lists.lock();
         let more = std::mem::take(&mut l.b_more_io);
@@ -240,5 +240,6 @@ impl Bdi {
             l.b_io.extend(i);
         }
         l.b_io.make_contiguous().sort_by_key(|i| i.internal);
+        l.b_io.len() as u64
     }
 }

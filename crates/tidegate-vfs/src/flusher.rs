@@ -4,11 +4,22 @@ use crate::bdi::{Bdi, Completion, DIRTY_WRITEBACK_INTERVAL, Work};
 use crate::fs::{FileSystem, WritebackControl};
 use crate::inode::Inode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use tidegate_rt::{thread, trace};
 
 /// Pages written of one inode before the next has its turn, in a pass nobody waits for.
 const MAX_WRITEBACK_PAGES: u64 = 4096;
+
+/// Why a pass is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum For {
+    /// Somebody asked for everything; with `wait`, as WB_SYNC_ALL.
+    Sync { wait: bool },
+    /// Too much is dirty.
+    Background,
+    /// Some of it is old.
+    Age,
+}
 
 /// A running flusher.
 pub(crate) struct Flusher {
@@ -58,13 +69,13 @@ fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>, periodic: bool) {
         match work {
             Some(Work::Sync { wait, done }) => {
                 let _span = trace::span("wb_sync", [("wait", wait as u64), ("", 0), ("", 0), ("", 0)]);
-                pass(fs, bdi, true, wait);
+                pass(fs, bdi, For::Sync { wait });
                 done.complete();
             }
             None if shutdown => return,
             None if bdi.over_background() => background(fs, bdi),
             None if periodic => {
-                pass(fs, bdi, false, false);
+                pass(fs, bdi, For::Age);
                 fs.periodic();
             }
             None => {}
@@ -76,7 +87,7 @@ fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>, periodic: bool) {
 fn background(fs: &dyn FileSystem, bdi: &Arc<Bdi>) {
     let _span = trace::span("wb_background", [("dirty", bdi.dirty_bytes()), ("", 0), ("", 0), ("", 0)]);
     while bdi.over_background() && bdi.lists.lock().work.is_empty() {
-        let wrote = pass(fs, bdi, true, false);
+        let wrote = pass(fs, bdi, For::Background);
         bdi.stuck.store(wrote == 0, SeqCst);
         if wrote == 0 {
             // Nothing could be written (a full or failing device): try again, but not in a tight loop.
@@ -86,14 +97,30 @@ fn background(fs: &dyn FileSystem, bdi: &Arc<Bdi>) {
     }
 }
 
-/// One turn over the dirty inodes; pages written.
-fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, all: bool, sync_all: bool) -> u64 {
-    bdi.queue_io(all);
+/// One turn over the dirty inodes; pages written. In the background it ends as soon as little enough is
+/// dirty: who was not reached has more to write next time, in one piece.
+fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For) -> u64 {
+    let inodes = bdi.queue_io(why != For::Age);
+    // In the background, an inode with much less to write than the others is left to grow: streams that
+    // are written at once should not be cut into small pieces. One at least has the mean.
+    let few = match why {
+        For::Background => bdi.nr_dirty.load(Relaxed) / inodes.max(1),
+        _ => 0,
+    };
     let mut written = 0;
     loop {
         let Some(inode) = bdi.lists.lock().b_io.pop_front() else { break };
-        written += writeback_single_inode(fs, bdi, &inode, sync_all);
-        if !sync_all && !all && bdi.lists.lock().shutdown {
+        if inode.mapping.nr_dirty() < few {
+            bdi.lists.lock().b_more_io.push_back(inode);
+            continue;
+        }
+        written += writeback_single_inode(fs, bdi, &inode, why == For::Sync { wait: true });
+        let enough = match why {
+            For::Sync { .. } => false,
+            For::Background => !bdi.over_background(),
+            For::Age => bdi.lists.lock().shutdown,
+        };
+        if enough {
             break;
         }
     }
