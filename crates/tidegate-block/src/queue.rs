@@ -64,6 +64,8 @@ struct Counters {
 pub(crate) struct InFlight {
     requests: AtomicUsize,
     bytes: AtomicU64,
+    /// Of the requests, those that are no reads.
+    changes: AtomicUsize,
     room: WaitQueue,
 }
 
@@ -77,6 +79,18 @@ impl InFlight {
     pub(crate) fn leave(&self) {
         self.requests.fetch_sub(1, SeqCst);
         self.room.wake_all();
+    }
+
+    /// Counts a request that changes the device until its end.
+    fn watch(self: &Arc<Self>, rq: &mut Request) {
+        if rq.op != Op::Read {
+            self.changes.fetch_add(1, SeqCst);
+            let inflight = self.clone();
+            rq.after_end(move || {
+                inflight.changes.fetch_sub(1, SeqCst);
+                inflight.room.wake_all();
+            });
+        }
     }
 }
 
@@ -143,6 +157,7 @@ impl RequestQueue {
         if !self.device.is_quick(&rq) {
             return self.dispatch(rq);
         }
+        self.inflight.watch(&mut rq);
         self.n.write_requests.fetch_add((rq.op == Op::Write) as u64, Relaxed);
         let slot = self.wfq.as_ref().map(|w| w.enter(&rq));
         match slot {
@@ -246,6 +261,7 @@ impl RequestQueue {
     /// Sends a request down once there is room for it, and books it out at its end.
     fn dispatch(&self, mut rq: Request) {
         let write = rq.op == Op::Write;
+        self.inflight.watch(&mut rq);
         if let Some(w) = &self.wfq {
             let merged = w.submit(rq, &self.n.congested);
             self.n.write_requests.fetch_add((write && !merged) as u64, Relaxed);
@@ -281,9 +297,9 @@ impl RequestQueue {
         }
     }
 
-    /// Waits until nothing submitted so far by anybody is in flight.
+    /// Waits until nothing that anybody submitted and that changes the device is in flight. Reads may be.
     pub fn drain(&self) {
-        self.inflight.room.wait_until(|| self.inflight.requests.load(SeqCst) == 0);
+        self.inflight.room.wait_until(|| self.inflight.changes.load(SeqCst) == 0);
     }
 }
 
@@ -292,7 +308,7 @@ impl Drop for RequestQueue {
         if let Some(w) = &self.wfq {
             w.close();
         }
-        self.drain();
+        self.inflight.room.wait_until(|| self.inflight.requests.load(SeqCst) == 0);
     }
 }
 

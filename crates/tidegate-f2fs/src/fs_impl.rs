@@ -10,8 +10,8 @@ use tidegate_rt::Timespec;
 use tidegate_vfs::fs::Rename;
 use tidegate_vfs::icache::Inodes;
 use tidegate_vfs::{
-    Bdi, DirEntry, FileSystem, Ino, Inode, InodeParts, NewInode, PageRun, Result, SeekTarget, StatFs,
-    WritebackControl, XattrFlags,
+    Bdi, DirEntry, FileSystem, Ino, Inode, InodeParts, NewInode, PageRun, ReadDone, Result, SeekTarget,
+    StatFs, WritebackControl, XattrFlags,
 };
 
 /// The longest that changes wait for a checkpoint when nobody asks for one (`cp_interval`).
@@ -121,6 +121,10 @@ impl FileSystem for F2fs {
 
     fn read_pages(&self, inode: &Inode, index: u64, pages: usize) -> Result<Vec<PageRun>> {
         self.read_data(inode, index, pages)
+    }
+
+    fn read_ahead(&self, inode: &Arc<Inode>, index: u64, pages: usize, done: ReadDone) {
+        self.start_read(inode, index, pages, done);
     }
 
     fn reserve(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()> {

@@ -12,7 +12,7 @@
 //! | `meta`, `nat`, `sit`, `summary` | metadata area, node table, segment table, who owns which block |
 //! | `curseg` | the six logs: allocation of runs of blocks |
 //! | `node`, `node_write`, `dnode` | node blocks, writing them out, the tree of addresses |
-//! | `data`, `data_write`, `place`, `inline`, `extent` | file data |
+//! | `data`, `data_write`, `place`, `read_ahead`, `inline`, `extent` | file data |
 //! | `write_io` | bios that grow while pages are placed one behind the other |
 //! | `inode`, `dentry`, `dir`, `namei`, `xattr` | inodes, directories, names, attributes |
 //! | `checkpoint` | making it all durable |
@@ -58,6 +58,7 @@ pub mod open;
 pub mod options;
 mod place;
 pub mod raw;
+mod read_ahead;
 mod recover;
 pub mod repair;
 pub mod sbi;

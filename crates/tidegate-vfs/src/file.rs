@@ -3,18 +3,15 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::fs::WritebackControl;
 use crate::inode::Inode;
-use crate::mapping::chunk::PageRun;
 use crate::namei::MAX_SYMLINKS;
 use crate::perm::{self, MAY_READ, MAY_WRITE};
+use crate::readahead::ReadAheadState;
 use crate::types::*;
 use crate::vfs::Vfs;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU32;
 use tidegate_block::PAGE_SIZE;
 
-/// Pages read ahead of a sequential reader: the first window, and the largest.
-const RA_MIN: u64 = 32;
-const RA_MAX: u64 = 256;
 /// Times that pages are written which others gave back for want of space.
 const WRITE_TRIES: u32 = 64;
 /// Times closer than this follow each other without an access-time update (relatime).
@@ -28,9 +25,7 @@ pub struct File {
     /// Opened by the superuser, whose writes leave set-id bits alone.
     pub(crate) privileged: bool,
     errseq_seen: AtomicU32,
-    /// Where the last read ended, in bytes, and how many pages the next read-ahead takes.
-    ra_next: AtomicU64,
-    ra_window: AtomicU64,
+    pub(crate) ra: ReadAheadState,
 }
 
 impl Vfs {
@@ -73,8 +68,7 @@ impl Vfs {
             flags,
             privileged: cred.is_root(),
             errseq_seen: AtomicU32::new(inode.mapping.errseq()),
-            ra_next: AtomicU64::new(0),
-            ra_window: AtomicU64::new(RA_MIN),
+            ra: ReadAheadState::default(),
         };
         if flags.contains(OpenFlags::TRUNC) && inode.file_type == FileType::Regular {
             file.truncate(0)?;
@@ -179,38 +173,23 @@ impl File {
         }
         let len = (size - pos).min(to.len() as u64) as usize;
         let to = &mut to[..len];
-        let mut done = self.inode.mapping.copy_out(pos, to);
+        let mapping = &self.inode.mapping;
+        let mut done = mapping.copy_out(pos, to);
         while done < len {
             let at = pos + done as u64;
-            self.read_in(at, (len - done) as u64, size)?;
-            let n = self.inode.mapping.copy_out(at, &mut to[done..]);
+            let page = at / PAGE_SIZE as u64;
+            if !mapping.wait_ahead(page, page + 1) || !mapping.has(page) {
+                self.read_in(at, pos, (len - done) as u64, size)?;
+            }
+            let n = mapping.copy_out(at, &mut to[done..]);
             // Reclaim may have taken the page at once; one page is then read past the cache.
             done += if n > 0 { n } else { self.read_past_cache(at, &mut to[done..])? };
         }
-        self.ra_next.store(pos + len as u64, Relaxed);
+        self.read_on(pos, pos + len as u64, size);
         drop(guard);
         self.touch_atime()?;
         self.vfs.bdi.shrink();
         Ok(len)
-    }
-
-    /// Reads missing pages at byte `pos` into the cache: what is wanted and, for sequential readers,
-    /// what will be.
-    fn read_in(&self, pos: u64, want: u64, size: u64) -> Result<()> {
-        let index = pos / PAGE_SIZE as u64;
-        let end = size.div_ceil(PAGE_SIZE as u64);
-        let wanted = (pos + want).div_ceil(PAGE_SIZE as u64) - index;
-        let pages = if self.ra_next.load(Relaxed) == pos || pos == 0 {
-            let w = self.ra_window.load(Relaxed);
-            self.ra_window.store((w * 2).min(RA_MAX), Relaxed);
-            wanted.max(w)
-        } else {
-            self.ra_window.store(RA_MIN, Relaxed);
-            wanted
-        };
-        let pages = pages.min(RA_MAX).min(end - index);
-        let (_, missing) = self.inode.mapping.residency(index, pages);
-        self.vfs.fill(&self.inode, index, missing)
     }
 
     fn read_past_cache(&self, pos: u64, to: &mut [u8]) -> Result<usize> {
@@ -277,28 +256,6 @@ impl File {
 }
 
 impl Vfs {
-    /// Reads `pages` pages from the volume into the cache. Bytes past the file's size are zeroed, as
-    /// other writers may have left anything there.
-    pub(crate) fn fill(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()> {
-        let page = PAGE_SIZE as u64;
-        let size = inode.size();
-        let mut at = index;
-        while at < index + pages {
-            let runs = self.fs.read_pages(inode, at, (index + pages - at) as usize)?;
-            if runs.is_empty() {
-                return Err(ErrorKind::Io.into());
-            }
-            for run in runs {
-                let end = (at + run.pages as u64) * page;
-                let run = if end > size { zero_past(run, size.saturating_sub(at * page)) } else { run };
-                inode.mapping.insert_clean(at, &run);
-                at += run.pages as u64;
-            }
-        }
-        self.bdi.cached(inode);
-        Ok(())
-    }
-
     /// Writes an inode's pages for fsync or fdatasync and waits for them.
     fn write_and_wait(&self, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
         self.write_pages(inode, Some(datasync))
@@ -318,17 +275,6 @@ impl Vfs {
         }
         Err(ErrorKind::NoSpace.into())
     }
-}
-
-/// The run with zeros from byte `valid` on.
-fn zero_past(run: PageRun, valid: u64) -> PageRun {
-    let valid = (valid as usize).min(run.bytes().len());
-    if run.bytes()[valid..].iter().all(|&b| b == 0) {
-        return run;
-    }
-    let mut buf = tidegate_block::PageBuf::from_slice(run.bytes());
-    buf[valid..].fill(0);
-    PageRun { buf: Arc::new(buf), first: 0, pages: run.pages }
 }
 
 impl Drop for File {

@@ -112,6 +112,7 @@ impl File {
         self.drop_set_id();
         // Bytes between the old end and the write must read as zeros even where they share its page.
         let size = self.inode.size();
+        self.inode.mapping.wait_ahead(size.min(pos) / PAGE, (pos + len).div_ceil(PAGE));
         if pos > size {
             self.vfs.zero_in_page(&self.inode, size, size.next_multiple_of(PAGE).min(pos))?;
         }
@@ -223,6 +224,7 @@ impl Vfs {
             return Ok(());
         }
         let index = from / PAGE;
+        inode.mapping.wait_ahead(index, index + 1);
         let kept = to.min(inode.size()).saturating_sub(from) as usize;
         if kept > 0 && self.fs.write_inline(inode, from, &[0; PAGE_SIZE][..kept], self.now())? {
             inode.mapping.remove(0, 1);

@@ -20,6 +20,9 @@ pub struct InodeParts {
     pub private: Box<dyn Any + Send + Sync>,
 }
 
+/// Takes the pages that were read, from the first on.
+pub type ReadDone = Box<dyn FnOnce(Result<Vec<PageRun>>) + Send>;
+
 /// How a write-back pass is to go; names as the kernel's `writeback_control`.
 #[derive(Clone, Debug)]
 pub struct WritebackControl {
@@ -131,6 +134,12 @@ pub trait FileSystem: Send + Sync {
 
     /// Reads pages `index..index + pages` from the volume; holes as zeros. May return fewer.
     fn read_pages(&self, inode: &Inode, index: u64, pages: usize) -> Result<Vec<PageRun>>;
+
+    /// Starts to read such pages, for who may want them soon; `done` gets them, from any thread, possibly
+    /// before this returns, or an error that nobody has to know of. `i_rwsem` may be released before.
+    fn read_ahead(&self, inode: &Arc<Inode>, index: u64, pages: usize, done: ReadDone) {
+        done(self.read_pages(inode, index, pages));
+    }
 
     /// Makes sure that the pages can be written out later: space is promised, nothing is placed.
     fn reserve(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()>;

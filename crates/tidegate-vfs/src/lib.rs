@@ -15,6 +15,7 @@
 //! | [`namei`] | path walk |
 //! | [`dir_ops`], [`attr_ops`] | operations on names and on attributes |
 //! | [`file`], [`file_write`] | open files: reading, writing, allocation |
+//! | `readahead` | reading pages in, before they are wanted |
 //! | [`perm`], [`acl`] | who may do what |
 //!
 //! Lock order (ranks in brackets): `i_rwsem` [20; directories before their children, two directories in
@@ -37,13 +38,14 @@ pub mod inode;
 pub mod mapping;
 pub mod namei;
 pub mod perm;
+mod readahead;
 pub mod types;
 pub mod vfs;
 
 pub use bdi::{Bdi, MemoryLimits};
 pub use error::{Context, Error, ErrorKind, Result};
 pub use file::File;
-pub use fs::{FileSystem, InodeParts, WritebackControl};
+pub use fs::{FileSystem, InodeParts, ReadDone, WritebackControl};
 pub use inode::Inode;
 pub use mapping::AddressSpace;
 pub use mapping::chunk::PageRun;

@@ -20,7 +20,7 @@ use crate::units::SegNo;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use thread::Thread;
 use tidegate_rt::{Condvar, LockClass, Mutex, trace};
 use tidegate_vfs::icache::Inodes;
@@ -63,7 +63,7 @@ pub(crate) struct Gc {
     /// One cleaner at a time.
     lock: Mutex<Victims>,
     /// Counts moves of inodes whose number falls into the slot: a read that overlaps one is repeated.
-    moves: [AtomicU32; MOVE_SLOTS],
+    moves: Arc<[AtomicU32; MOVE_SLOTS]>,
     /// Dirty pages of directories when they were last counted.
     dir_pages: AtomicU64,
     thread: Mutex<Thread>,
@@ -92,7 +92,7 @@ impl Gc {
             inodes: OnceLock::new(),
             owner: OnceLock::new(),
             lock: Mutex::new(&GC_LOCK, Victims::default()),
-            moves: std::array::from_fn(|_| AtomicU32::new(0)),
+            moves: Arc::new(std::array::from_fn(|_| AtomicU32::new(0))),
             dir_pages: AtomicU64::new(0),
             thread: Mutex::new(&GC_THREAD, Thread::default()),
             wake: Condvar::new(),
@@ -113,6 +113,12 @@ impl Gc {
     /// How often pages of `ino` may have been moved.
     pub(crate) fn moves(&self, ino: Ino) -> u32 {
         self.moves[ino.0 as usize % MOVE_SLOTS].load(SeqCst)
+    }
+
+    /// Says later whether no page of `ino` may have been moved since.
+    pub(crate) fn watch_moves(&self, ino: Ino) -> impl FnOnce() -> bool + Send + 'static {
+        let (moves, before) = (self.moves.clone(), self.moves(ino));
+        move || moves[ino.0 as usize % MOVE_SLOTS].load(SeqCst) == before
     }
 
     pub(crate) fn moving(&self, ino: Ino) {

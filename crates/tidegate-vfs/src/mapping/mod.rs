@@ -8,9 +8,11 @@
 //! Who calls what: changes of the pages of a range are serialised by the inode's `i_rwsem`; write-back
 //! runs beside them and owns the dirty → writeback → clean transitions.
 
+mod ahead;
 pub mod chunk;
 mod writeback;
 
+pub use ahead::ReadAhead;
 pub use writeback::{DirtyRun, Tag, Taken};
 
 use crate::bdi::Bdi;
@@ -40,6 +42,7 @@ pub struct AddressSpace {
     dirty: AtomicU64,
     writeback: AtomicU64,
     idle: WaitQueue,
+    ahead: ahead::Reads,
     /// Counts failed writes; a file remembers the value it has seen (errseq).
     errseq: AtomicU32,
     no_space: AtomicBool,
@@ -63,6 +66,7 @@ impl AddressSpace {
             dirty: AtomicU64::new(0),
             writeback: AtomicU64::new(0),
             idle: WaitQueue::new(),
+            ahead: ahead::Reads::default(),
             errseq: AtomicU32::new(0),
             no_space: AtomicBool::new(false),
             redirtied: AtomicU64::new(0),
@@ -255,8 +259,9 @@ impl AddressSpace {
         v
     }
 
-    /// Drops the pages `start..end`, dirty ones too, after waiting for those under write-back.
+    /// Drops the pages `start..end`, dirty ones too, after waiting for those under write-back or being read.
     pub fn remove(&self, start: u64, end: u64) {
+        self.wait_ahead(start, end);
         if self.nr_pages() == 0 && self.nr_writeback() == 0 {
             return;
         }

@@ -1,0 +1,101 @@
+//! Readers that read ahead beside a writer, with so little memory that every page is read again: whoever
+//! wrote a page finds it, whatever reads were under way.
+
+mod util;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use tidegate_rt::thread;
+use tidegate_vfs::*;
+use util::{fsck, make_image, mount_with};
+
+const PAGE: usize = 4096;
+const PAGES: u64 = 1024;
+const ROUNDS: u64 = 4000;
+
+fn page(index: u64, version: u64) -> Vec<u8> {
+    [index, version].iter().flat_map(|n| n.to_le_bytes()).cycle().take(PAGE).collect()
+}
+
+fn open(v: &Arc<Vfs>, flags: OpenFlags) -> File {
+    v.open_path(&Cred::ROOT, b"/f", flags, 0o644).unwrap()
+}
+
+/// Reads the file from front to back again and again; each page is whole and of the right place.
+fn read_all(v: &Arc<Vfs>, stop: &AtomicBool) {
+    let f = open(v, OpenFlags::READ);
+    let mut buf = vec![0; 4 * PAGE];
+    while !stop.load(SeqCst) {
+        let mut at = 0;
+        loop {
+            let n = f.read_at(at, &mut buf).unwrap();
+            for (i, got) in buf[..n / PAGE * PAGE].chunks(PAGE).enumerate() {
+                let index = at / PAGE as u64 + i as u64;
+                let version = u64::from_le_bytes(got[8..16].try_into().unwrap());
+                assert!(got == page(index, version) || got.iter().all(|b| *b == 0), "page {index}");
+            }
+            if n < buf.len() {
+                break;
+            }
+            at += n as u64;
+        }
+    }
+}
+
+#[test]
+fn what_was_read_ahead_never_comes_after_what_was_written() {
+    let seed = std::env::var("TIDEGATE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1u64);
+    println!("TIDEGATE_SEED={seed}");
+    let dir = tempfile::tempdir().unwrap();
+    let path = make_image(dir.path(), 64 << 20, "");
+    let tight = MemoryLimits { cache: 1 << 20, dirty: 256 << 10, background: 64 << 10, inodes: 64 };
+    let v = mount_with(&path, tight);
+    let f = open(&v, OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE);
+    let mut versions = vec![1; PAGES as usize];
+    for i in 0..PAGES {
+        f.write_at(i * PAGE as u64, &page(i, 1)).unwrap();
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            let (v, stop) = (v.clone(), stop.clone());
+            thread::spawn("reader", move || read_all(&v, &stop)).unwrap()
+        })
+        .collect();
+    let (mut random, mut got) = (seed, vec![0; PAGE]);
+    let mut below = |n: u64| {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (random >> 33) % n
+    };
+    for round in 2..ROUNDS {
+        let i = below(PAGES);
+        let at = i * PAGE as u64;
+        match below(40) {
+            0 => f.fsync(false).unwrap(),
+            1 => {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                f.fallocate(flags, at, PAGE as u64).unwrap();
+                versions[i as usize] = 0;
+            }
+            2 => {
+                f.truncate(at).unwrap();
+                f.truncate(PAGES * PAGE as u64).unwrap();
+                versions[i as usize..].fill(0);
+            }
+            _ => {
+                f.write_at(at, &page(i, round)).unwrap();
+                versions[i as usize] = round;
+            }
+        }
+        let i = below(PAGES);
+        f.read_at(i * PAGE as u64, &mut got).unwrap();
+        let want = if versions[i as usize] == 0 { vec![0; PAGE] } else { page(i, versions[i as usize]) };
+        assert!(got == want, "round {round}, page {i}: not version {}", versions[i as usize]);
+    }
+    stop.store(true, SeqCst);
+    readers.into_iter().for_each(|r| r.join());
+    drop(f);
+    v.unmount().unwrap();
+    drop(v);
+    fsck(&path);
+}
