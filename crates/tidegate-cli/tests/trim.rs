@@ -14,7 +14,7 @@ fn allocated(b: &Bench, image: &str) -> u64 {
 
 /// A volume with 20 MiB that are in use and 20 MiB that were, without a discard.
 fn used_and_stale(b: &Bench, image: &str) {
-    fs::write(b.path("data"), (0..20 << 20).map(|i: u32| (i / 7 ^ i >> 9) as u8).collect::<Vec<_>>())
+    fs::write(b.path("data"), (0..20 << 20).map(|i: u32| ((i / 7) ^ (i >> 9)) as u8).collect::<Vec<_>>())
         .unwrap();
     b.ok(&["mkfs", "--size", "128M", image]);
     for name in ["kept", "gone"] {
