@@ -31,7 +31,10 @@ struct Full {
 
 fn mount(device: &Arc<MemoryDevice>, mode: AllocMode) -> Arc<Vfs> {
     let options = F2fsOptions { mode, ..Default::default() };
-    mount_with(device.clone(), MemoryLimits::default(), options, MountOptions::default()).unwrap()
+    // Nothing is written before somebody asks, and then all at once.
+    let limits = MemoryLimits { cache: 1 << 30, dirty: 1 << 29, background: 1 << 29, ..Default::default() };
+    let mount = MountOptions { no_periodic_writeback: true, ..Default::default() };
+    mount_with(device.clone(), limits, options, mount).unwrap()
 }
 
 fn assert_clean(device: &Arc<MemoryDevice>) {
@@ -238,5 +241,42 @@ fn changing_attributes_of_all_files() {
             assert_eq!(full.vfs.getxattr(ROOT, &inode(n), b"user.n").unwrap(), n.to_le_bytes());
         }
         full.judge();
+    }
+}
+
+/// Pages of thousands of nodes get places in one pass, most of them in the holes of segments in use, which
+/// takes no free segment and yet makes all those nodes dirty.
+#[test]
+fn writing_into_holes() {
+    if xtask::oracle::skip_or_fail("mkfs.f2fs") {
+        return;
+    }
+    for mode in MODES {
+        let full = Full::empty(mode);
+        let (sparse, holes) = (full.open("/sparse"), full.open("/holes"));
+        holes.write_at(0, &vec![3; 12000 * PAGE as usize]).unwrap();
+        full.vfs.sync().unwrap();
+        for n in (0..12000).filter(|n| n % 4 != 0) {
+            holes.fallocate(PUNCH, n * PAGE, PAGE).unwrap();
+        }
+        full.vfs.sync().unwrap();
+        for n in 0..NODES {
+            sparse.fallocate(FallocateFlags::empty(), at(n), PAGE).unwrap();
+        }
+        full.vfs.sync().unwrap();
+        for n in 0..NODES {
+            sparse.write_at(at(n), &page(n)).unwrap();
+        }
+        sparse.fsync(false).unwrap();
+        full.vfs.sync().unwrap();
+        assert!((0..NODES).step_by(97).all(|n| full.read(&sparse, n) == page(n)));
+        let mut b = vec![0; PAGE as usize];
+        for n in (0..12000).step_by(12) {
+            holes.read_at(n * PAGE, &mut b).unwrap();
+            assert!(b.iter().all(|x| *x == 3));
+        }
+        drop((sparse, holes));
+        full.vfs.unmount().unwrap();
+        assert_clean(&full.device);
     }
 }
