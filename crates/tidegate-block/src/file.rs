@@ -167,7 +167,7 @@ impl FileIo {
             Op::Write => self.write(rq)?,
             Op::Flush => self.flush()?,
             Op::Discard => match self.punch(rq, FallocateFlags::PUNCH_HOLE) {
-                Err(Errno::OPNOTSUPP | Errno::NODEV | Errno::INVAL) => {}
+                Err(Errno::NODEV | Errno::INVAL) => return Err(Errno::OPNOTSUPP),
                 r => r?,
             },
             Op::WriteZeroes => match self.punch(rq, FallocateFlags::PUNCH_HOLE) {

@@ -19,6 +19,7 @@
 //! | [`uring`] | the io_uring backend |
 //! | [`threads`] | the pread/pwrite backend, for where io_uring is refused |
 //! | [`memory`] | a sparse device in memory |
+//! | `bytes` | what devices in memory share |
 //! | [`overlay`] | a copy-on-write device in memory: many variants of one content |
 //! | [`record`] | a wrapper that keeps every request it passes on |
 //!
@@ -27,6 +28,7 @@
 
 pub mod bio;
 pub mod buf;
+mod bytes;
 pub mod ctx;
 pub mod device;
 pub mod elevator;

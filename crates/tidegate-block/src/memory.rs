@@ -1,12 +1,12 @@
 //! A sparse block device in memory.
 
-use crate::bio::Op;
+use crate::bytes::{self, Bytes, pieces};
 use crate::{Device, Errno, Request};
 use std::collections::HashMap;
 use tidegate_rt::{LockClass, RwLock};
 
 static CLASS: LockClass = LockClass::new("memory_device", 990);
-const CHUNK: u64 = 64 << 10;
+const CHUNK: usize = 64 << 10;
 
 /// Keeps what was written, in 64 KiB chunks; the rest reads as zeros.
 pub struct MemoryDevice {
@@ -30,10 +30,10 @@ impl MemoryDevice {
     /// Copies `to.len()` bytes at `pos` out. The range must lie on the device.
     pub fn read_at(&self, pos: u64, to: &mut [u8]) {
         let chunks = self.chunks.read();
-        for (at, part) in pieces(pos, to.len()) {
+        for (chunk, at, part) in pieces(pos, to.len() as u64, CHUNK) {
             let to = &mut to[part];
-            match chunks.get(&(at / CHUNK)) {
-                Some(c) => to.copy_from_slice(&c[(at % CHUNK) as usize..][..to.len()]),
+            match chunks.get(&chunk) {
+                Some(c) => to.copy_from_slice(&c[at..][..to.len()]),
                 None => to.fill(0),
             }
         }
@@ -42,39 +42,34 @@ impl MemoryDevice {
     /// Copies `from` in at `pos`. The range must lie on the device.
     pub fn write_at(&self, pos: u64, from: &[u8]) {
         let mut chunks = self.chunks.write();
-        for (at, part) in pieces(pos, from.len()) {
+        for (chunk, at, part) in pieces(pos, from.len() as u64, CHUNK) {
             let from = &from[part];
-            let c = chunks.entry(at / CHUNK).or_insert_with(|| vec![0; CHUNK as usize].into());
-            c[(at % CHUNK) as usize..][..from.len()].copy_from_slice(from);
-        }
-    }
-
-    fn zero(&self, pos: u64, len: u64) {
-        let mut chunks = self.chunks.write();
-        let mut at = pos;
-        while at < pos + len {
-            let n = (CHUNK - at % CHUNK).min(pos + len - at);
-            if n == CHUNK {
-                chunks.remove(&(at / CHUNK));
-            } else if let Some(c) = chunks.get_mut(&(at / CHUNK)) {
-                c[(at % CHUNK) as usize..][..n as usize].fill(0);
-            }
-            at += n;
+            let c = chunks.entry(chunk).or_insert_with(|| vec![0; CHUNK].into());
+            c[at..][..from.len()].copy_from_slice(from);
         }
     }
 }
 
-/// Splits `len` bytes at `pos` at chunk boundaries: device position and range in the caller's memory.
-fn pieces(pos: u64, len: usize) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        let at = pos + done as u64;
-        let n = ((CHUNK - at % CHUNK) as usize).min(len - done);
-        (n > 0).then(|| {
-            done += n;
-            (at, done - n..done)
-        })
-    })
+impl Bytes for MemoryDevice {
+    fn size(&self) -> u64 {
+        self.size
+    }
+    fn read_at(&self, pos: u64, to: &mut [u8]) {
+        self.read_at(pos, to);
+    }
+    fn write_at(&self, pos: u64, from: &[u8]) {
+        self.write_at(pos, from);
+    }
+    fn zero(&self, pos: u64, len: u64) {
+        let mut chunks = self.chunks.write();
+        for (chunk, at, part) in pieces(pos, len, CHUNK) {
+            if part.len() == CHUNK {
+                chunks.remove(&chunk);
+            } else if let Some(c) = chunks.get_mut(&chunk) {
+                c[at..][..part.len()].fill(0);
+            }
+        }
+    }
 }
 
 impl Device for MemoryDevice {
@@ -94,22 +89,6 @@ impl Device for MemoryDevice {
         "memory"
     }
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
-        let mut at = rq.sector.bytes();
-        if at.checked_add(rq.bytes).is_none_or(|end| end > self.size) {
-            return Err(Errno::IO);
-        }
-        match rq.op {
-            Op::Read => rq.for_each_target(|t| {
-                self.read_at(at, t);
-                at += t.len() as u64;
-            }),
-            Op::Write => rq.for_each_source(|s| {
-                self.write_at(at, s);
-                at += s.len() as u64;
-            }),
-            Op::Discard | Op::WriteZeroes => self.zero(at, rq.bytes),
-            Op::Flush => {}
-        }
-        Ok(())
+        bytes::execute(self, rq)
     }
 }

@@ -3,7 +3,7 @@
 //! The content is a table that names, for each block of the device, a block in a shared [`Blocks`]; what
 //! is written stays in the overlay. A new variant costs a copy of the table.
 
-use crate::bio::Op;
+use crate::bytes::{self, Bytes, pieces};
 use crate::{Device, Errno, PAGE_SIZE, Request};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -87,21 +87,6 @@ impl Overlay {
         self.table.is_empty()
     }
 
-    fn read_at(&self, pos: u64, to: &mut [u8]) {
-        for (block, at, part) in pieces(pos, to.len() as u64) {
-            self.with_block(block, |b| {
-                let to = &mut to[part];
-                to.copy_from_slice(&b[at..at + to.len()]);
-            });
-        }
-    }
-
-    fn write_at(&self, pos: u64, from: &[u8]) {
-        for (block, at, part) in pieces(pos, from.len() as u64) {
-            self.change(block, at, &from[part]);
-        }
-    }
-
     fn change(&self, block: u32, at: usize, from: &[u8]) {
         let mut written = self.written.write();
         let b = written.entry(block).or_insert_with(|| self.blocks.get(self.table[block as usize]).into());
@@ -109,18 +94,28 @@ impl Overlay {
     }
 }
 
-/// Splits a range at block boundaries: block, offset in it, range in the caller's memory.
-fn pieces(pos: u64, len: u64) -> impl Iterator<Item = (u32, usize, std::ops::Range<usize>)> {
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        let at = pos + done;
-        let offset = at % BLOCK as u64;
-        let n = (BLOCK as u64 - offset).min(len - done);
-        (n > 0).then(|| {
-            done += n;
-            ((at / BLOCK as u64) as u32, offset as usize, (done - n) as usize..done as usize)
-        })
-    })
+impl Bytes for Overlay {
+    fn size(&self) -> u64 {
+        (self.table.len() * BLOCK) as u64
+    }
+    fn read_at(&self, pos: u64, to: &mut [u8]) {
+        for (block, at, part) in pieces(pos, to.len() as u64, BLOCK) {
+            self.with_block(block as u32, |b| {
+                let to = &mut to[part];
+                to.copy_from_slice(&b[at..at + to.len()]);
+            });
+        }
+    }
+    fn write_at(&self, pos: u64, from: &[u8]) {
+        for (block, at, part) in pieces(pos, from.len() as u64, BLOCK) {
+            self.change(block as u32, at, &from[part]);
+        }
+    }
+    fn zero(&self, pos: u64, len: u64) {
+        for (block, at, part) in pieces(pos, len, BLOCK) {
+            self.change(block as u32, at, &ZEROS[..part.len()]);
+        }
+    }
 }
 
 impl Device for Overlay {
@@ -128,7 +123,7 @@ impl Device for Overlay {
         "overlay"
     }
     fn size(&self) -> u64 {
-        (self.table.len() * BLOCK) as u64
+        Bytes::size(self)
     }
     fn read_only(&self) -> bool {
         false
@@ -140,27 +135,7 @@ impl Device for Overlay {
         "memory"
     }
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
-        let mut at = rq.sector.bytes();
-        if at.checked_add(rq.bytes).is_none_or(|end| end > self.size()) {
-            return Err(Errno::IO);
-        }
-        match rq.op {
-            Op::Read => rq.for_each_target(|t| {
-                self.read_at(at, t);
-                at += t.len() as u64;
-            }),
-            Op::Write => rq.for_each_source(|s| {
-                self.write_at(at, s);
-                at += s.len() as u64;
-            }),
-            Op::Discard | Op::WriteZeroes => {
-                for (block, at, part) in pieces(at, rq.bytes) {
-                    self.change(block, at, &ZEROS[..part.len()]);
-                }
-            }
-            Op::Flush => {}
-        }
-        Ok(())
+        bytes::execute(self, rq)
     }
 }
 

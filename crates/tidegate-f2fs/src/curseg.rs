@@ -190,6 +190,9 @@ impl F2fs {
             }
             room = self.room(c)?;
         }
+        if c.ssr && self.nodes_come_first(whom) {
+            return Err(Error::new(ErrorKind::NoSpace, "a checkpoint must write nodes first"));
+        }
         let n = want.min(room);
         if n == 0 {
             return Err(Error::new(ErrorKind::NoSpace, "no segment has room"));

@@ -1,11 +1,10 @@
-//! File data: reading pages, promising space for them, taking it back.
+//! File data: reading pages, promising space for them.
 
 use crate::dnode::Found;
 use crate::extent::ExtentCache;
 use crate::inode::fi;
 use crate::raw::*;
 use crate::sbi::F2fs;
-use crate::since_cp::Since;
 use crate::units::BlockAddr;
 use std::sync::Arc;
 use tidegate_block::{Bio, BioData, BioFlags, PageBuf};
@@ -139,60 +138,6 @@ impl F2fs {
                 inode.attr().blocks += holes * 8;
             }
             at += n as u64;
-        }
-        Ok(())
-    }
-
-    /// Frees the blocks of pages `start..end`. The caller holds `cp_rwsem`; takes `i_dnode`.
-    pub(crate) fn free_pages(&self, inode: &Inode, start: u64, end: u64) -> Result<()> {
-        let mut map = fi(inode).map.lock();
-        map.invalidate(start, end.saturating_sub(start));
-        let mut at = start;
-        while at < end {
-            let d = match self.find_dnode(inode, at) {
-                Ok(Found::Hole(n)) => {
-                    at = at.saturating_add(n);
-                    continue;
-                }
-                Ok(Found::At(d)) => d,
-                Err(e) if e.kind() == ErrorKind::FileTooBig => break,
-                Err(e) => return Err(e),
-            };
-            let n = d.room.min((end - at).min(usize::MAX as u64) as usize);
-            let olds = self.addresses(inode, &d, n)?;
-            let used = olds.iter().filter(|a| **a != BlockAddr::NULL).count() as u64;
-            if used > 0 {
-                for a in &olds {
-                    self.check_data_addr(*a, inode.ino.0)?;
-                }
-                self.update_addresses(inode, &d, n, |_, _| BlockAddr::NULL)?;
-                let freed: Vec<BlockAddr> = olds.into_iter().filter(|a| a.is_data()).collect();
-                self.guard(self.sit.invalidate(&freed))?;
-                self.unbook(used, 0, 0);
-                let mut a = inode.attr();
-                a.blocks = a.blocks.saturating_sub(used * 8);
-            }
-            at += n as u64;
-        }
-        let attr = inode.attr().clone();
-        self.store_inode_with(inode, &attr, map.largest)
-    }
-
-    /// Frees everything from page `from` on, nodes too. The caller holds `cp_rwsem`.
-    pub(crate) fn truncate_pages(&self, inode: &Inode, from: u64) -> Result<()> {
-        self.free_pages(inode, from, u64::MAX)?;
-        let map = fi(inode).map.lock();
-        if inode.attr().nlink > 0 && self.has_dnodes(inode)? {
-            self.since_cp.note(inode.ino.0 as u32, Since::CUT);
-        }
-        let nodes = self.free_dnodes(inode, from)?;
-        if nodes > 0 {
-            let attr = {
-                let mut a = inode.attr();
-                a.blocks = a.blocks.saturating_sub(nodes * 8);
-                a.clone()
-            };
-            self.store_inode_with(inode, &attr, map.largest)?;
         }
         Ok(())
     }

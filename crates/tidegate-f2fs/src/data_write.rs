@@ -2,7 +2,6 @@
 
 use crate::curseg::Log;
 use crate::options::WritePages;
-use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::write_io::{Extent, LastBio, Pages};
 use std::sync::Arc;
@@ -16,9 +15,6 @@ const MIN_FSYNC_BLOCKS: u64 = 8;
 const SOON: u64 = 16;
 /// Pages placed in one go at most, in several bios.
 const MAX_EXTENT: usize = 2048;
-/// Writers that somebody waits for keep out of the others' way below this many dirty pages
-/// (`min_seq_blocks`: a segment).
-const MIN_SEQ_BLOCKS: u64 = BLOCKS_PER_SEG as u64;
 /// Times that room is made for a pass that gets no further.
 const ROOM_TRIES: u32 = 4;
 
@@ -68,7 +64,7 @@ impl F2fs {
     fn write_data_in_turn(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
         let position = self.switches.writepages();
         let takes_turns = matches!(position, WritePages::Locked | WritePages::SubmitLocked);
-        let turn = (takes_turns && serialises(inode, wbc)).then(|| self.writepages.lock());
+        let turn = (takes_turns && self.serialises(inode, wbc)).then(|| self.writepages.lock());
         let op = self.cp_rwsem.read();
         let r = self.write_data_locked(inode, wbc);
         drop(op);
@@ -191,11 +187,12 @@ impl F2fs {
         }
         Ok(())
     }
-}
 
-/// Whether Linux would have this writer take its turn.
-fn serialises(inode: &Inode, wbc: &WritebackControl) -> bool {
-    inode.file_type == FileType::Regular && (!wbc.sync_all || inode.mapping.nr_dirty() >= MIN_SEQ_BLOCKS)
+    /// Whether Linux would have this writer take its turn.
+    fn serialises(&self, inode: &Inode, wbc: &WritebackControl) -> bool {
+        let many = || inode.mapping.nr_dirty() >= self.switches.min_seq_blocks();
+        inode.file_type == FileType::Regular && (!wbc.sync_all || many())
+    }
 }
 
 /// The memory of a run, handed out from its front.

@@ -73,6 +73,16 @@ pub(crate) struct Dnode {
 }
 
 impl Dnode {
+    /// All addresses of direct node `nid`.
+    pub(crate) fn whole(nid: Nid) -> Dnode {
+        Dnode { nid, slot: 0, base: 0, room: ADDRS_PER_BLOCK }
+    }
+
+    /// Its addresses from the `i`-th on.
+    pub(crate) fn from(self, i: usize) -> Dnode {
+        Dnode { slot: self.slot + i, room: self.room - i, ..self }
+    }
+
     /// The `i`-th of its addresses alone.
     pub(crate) fn nth(self, i: usize) -> Dnode {
         Dnode { slot: self.slot + i, room: 1, ..self }
@@ -176,83 +186,6 @@ impl F2fs {
     pub(crate) fn has_dnodes(&self, inode: &Inode) -> Result<bool> {
         let page = self.node_of(Nid(inode.ino.0 as u32), inode.ino.0)?;
         Ok((0..5).any(|k| word(page.bytes(), I_NID_OFFSET / 4 + k) != 0))
-    }
-
-    /// Frees the nodes of inode `inode` that hold only pages from `from` on, and forgets their ids.
-    /// Their addresses are null already. How many nodes went.
-    pub(crate) fn free_dnodes(&self, inode: &Inode, from: u64) -> Result<u64> {
-        let ino = Nid(inode.ino.0 as u32);
-        let mut start = fi(inode).addrs_per_inode() as u64;
-        let mut freed = 0;
-        for (k, pages) in [A, A, A * N, A * N, A * N * N].into_iter().enumerate() {
-            let w = I_NID_OFFSET / 4 + k;
-            let page = self.node_of(ino, inode.ino.0)?;
-            let nid = Nid(word(page.bytes(), w));
-            if nid.0 != 0 && from < start + pages {
-                self.check_nid(nid, inode.ino.0)?;
-                let levels = [0, 0, 1, 1, 2][k];
-                let (gone, n) = self.free_subtree(inode, nid, levels, start, from)?;
-                freed += n;
-                if gone {
-                    self.modify_node(ino, |b| set_word(b, w, 0))?;
-                }
-            }
-            start += pages;
-        }
-        Ok(freed)
-    }
-
-    /// Frees the tree of nodes behind id `k` (0 to 4) of an inode, and the pages in it. The caller stores
-    /// the inode.
-    pub(crate) fn drop_subtree(&self, inode: &Inode, k: usize) -> Result<()> {
-        let sizes = [A, A, A * N, A * N, A * N * N];
-        let start = fi(inode).addrs_per_inode() as u64 + sizes[..k].iter().sum::<u64>();
-        self.free_pages(inode, start, start + sizes[k])?;
-        let (ino, w) = (Nid(inode.ino.0 as u32), I_NID_OFFSET / 4 + k);
-        let nid = Nid(word(self.node_of(ino, inode.ino.0)?.bytes(), w));
-        self.check_nid(nid, inode.ino.0)?;
-        let (_, n) = self.free_subtree(inode, nid, [0, 0, 1, 1, 2][k], start, start)?;
-        self.modify_node(ino, |b| set_word(b, w, 0))?;
-        let mut a = inode.attr();
-        a.blocks = a.blocks.saturating_sub(n * 8);
-        Ok(())
-    }
-
-    /// Frees a node whose pages begin at `start`, or what hangs below it from `from` on. Whether the
-    /// node itself went, and how many went in all.
-    fn free_subtree(
-        &self,
-        inode: &Inode,
-        nid: Nid,
-        levels: u32,
-        start: u64,
-        from: u64,
-    ) -> Result<(bool, u64)> {
-        let mut freed = 0;
-        if levels > 0 {
-            let each = A * N.pow(levels - 1);
-            let page = self.node_of(nid, inode.ino.0)?;
-            let first = from.saturating_sub(start) / each;
-            for i in first..N {
-                let child = Nid(word(page.bytes(), i as usize));
-                if child.0 == 0 {
-                    continue;
-                }
-                self.check_nid(child, inode.ino.0)?;
-                let (gone, n) = self.free_subtree(inode, child, levels - 1, start + i * each, from)?;
-                freed += n;
-                if gone {
-                    self.modify_node(nid, |b| set_word(b, i as usize, 0))?;
-                }
-            }
-        }
-        if from > start {
-            return Ok((false, freed));
-        }
-        // Proves that the node is this inode's before it is freed.
-        self.node_of(nid, inode.ino.0)?;
-        self.free_node(nid, false)?;
-        Ok((true, freed + 1))
     }
 }
 

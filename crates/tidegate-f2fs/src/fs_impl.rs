@@ -18,6 +18,8 @@ use tidegate_vfs::{
 const CP_INTERVAL: Duration = Duration::from_secs(60);
 /// Inodes and names that may change between checkpoints.
 const MAX_SINCE_CP: usize = 1 << 18;
+/// Direct nodes that one operation on a range makes dirty: a fraction of the segments kept free.
+const DNODES_AT_ONCE: u64 = 128;
 
 impl F2fs {
     /// What the volume wrote since it was opened.
@@ -149,25 +151,12 @@ impl FileSystem for F2fs {
     }
 
     fn truncate(&self, inode: &Arc<Inode>, size: u64, now: Timespec) -> Result<()> {
-        let _op = self.cp_rwsem.read();
-        let f = fi(inode);
-        let old = inode.size();
-        if f.has_inline(inline::DATA) {
-            if size > f.inline_area().len() as u64 {
-                self.convert_inline(inode)?;
-            } else if size < old {
-                self.truncate_inline(inode, size)?;
-            }
-        } else if size < old {
-            self.truncate_pages(inode, size.div_ceil(BLOCK_SIZE as u64))?;
-        }
-        {
-            let mut a = inode.attr();
-            a.size = size;
-            a.mtime = now;
-            a.ctime = now;
-        }
-        self.store_inode(inode)
+        while !self.truncate_step(inode, size, now)? {}
+        Ok(())
+    }
+
+    fn pages_at_once(&self) -> u64 {
+        DNODES_AT_ONCE * ADDRS_PER_BLOCK as u64
     }
 
     fn punch_hole(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()> {

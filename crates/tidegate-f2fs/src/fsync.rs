@@ -137,6 +137,8 @@ impl F2fs {
             return Ok(()); // nothing can have changed
         }
         self.check_writable()?;
+        // Its nodes go to new places, and no room can be made once locks are held.
+        self.make_room()?;
         let ino = inode.ino.0;
         let _span =
             trace::span("f2fs_sync_file", [("ino", ino), ("datasync", datasync as u64), ("", 0), ("", 0)]);

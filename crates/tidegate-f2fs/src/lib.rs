@@ -12,7 +12,7 @@
 //! | `meta`, `nat`, `sit`, `summary` | metadata area, node table, segment table, who owns which block |
 //! | `curseg` | the six logs: allocation of runs of blocks |
 //! | `node`, `node_write`, `dnode` | node blocks, writing them out, the tree of addresses |
-//! | `data`, `data_write`, `place`, `read_ahead`, `inline`, `extent` | file data |
+//! | `data`, `data_write`, `place`, `read_ahead`, `truncate`, `inline`, `extent` | file data |
 //! | `write_io` | bios that grow while pages are placed one behind the other |
 //! | `inode`, `dentry`, `dir`, `namei`, `xattr` | inodes, directories, names, attributes |
 //! | `checkpoint` | making it all durable |
@@ -66,6 +66,7 @@ mod since_cp;
 mod sit;
 pub mod stats;
 mod summary;
+mod truncate;
 pub mod units;
 mod write_io;
 mod xattr;

@@ -322,19 +322,26 @@ impl F2fs {
 
     /// Frees an inode and all it has. Its pages are gone from the cache.
     pub(crate) fn evict(&self, inode: &Inode) -> Result<()> {
+        while !self.evict_step(inode)? {}
+        Ok(())
+    }
+
+    /// Frees some of it; whether that was all. Until then it stays an orphan.
+    fn evict_step(&self, inode: &Inode) -> Result<bool> {
         let _op = self.cp_rwsem.read();
         self.dirty_dirs.lock().remove(&inode.ino.0);
         let f = fi(inode);
         let has_blocks =
             matches!(inode.file_type, FileType::Regular | FileType::Directory | FileType::Symlink);
-        if has_blocks && !f.has_inline(inline::DATA | inline::DENTRY) {
-            self.truncate_pages(inode, 0)?;
+        let inline = f.has_inline(inline::DATA | inline::DENTRY);
+        if has_blocks && !inline && !self.cut_step(inode, 0)? {
+            return Ok(false);
         }
         self.free_xattr_node(inode)?;
         self.free_node(Nid(inode.ino.0 as u32), true)?;
         self.orphans.lock().remove(&(inode.ino.0 as u32));
         self.orphans_changed.store(true, SeqCst);
-        Ok(())
+        Ok(true)
     }
 }
 

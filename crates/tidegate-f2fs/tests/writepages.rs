@@ -8,7 +8,7 @@ mod volume;
 use std::sync::Arc;
 use tidegate_f2fs::options::WritePages;
 use tidegate_f2fs::{F2fs, F2fsOptions, FsStats};
-use tidegate_rt::thread;
+use tidegate_rt::{lockstat, thread};
 use tidegate_vfs::*;
 use volume::{fsck, template};
 
@@ -21,14 +21,17 @@ fn bytes(seed: usize) -> Vec<u8> {
     (0..LEN).map(|i| (i * 7 + i / 4096 * 13 + seed * 101) as u8).collect()
 }
 
-/// Pieces of all files, and what the volume counted.
-fn run(position: WritePages) -> (u64, FsStats) {
+/// Times that the lock was taken, pieces of all files, and what the volume counted.
+fn run(position: WritePages, min_seq_blocks: u32) -> (u64, u64, FsStats) {
     let device = template(256, "").device();
     let queue = tidegate_block::RequestQueue::new(device.clone(), Default::default());
     let bdi = Bdi::new(MemoryLimits::default());
-    let options = F2fsOptions { writepages: position, ..Default::default() };
+    let options = F2fsOptions { writepages: position, min_seq_blocks, ..Default::default() };
     let fs = F2fs::open(Arc::new(queue), bdi.clone(), options).unwrap();
-    let vfs = Vfs::mount(fs.clone(), bdi, MountOptions::default()).unwrap();
+    let mount = MountOptions { no_periodic_writeback: true, ..Default::default() };
+    let vfs = Vfs::mount(fs.clone(), bdi, mount).unwrap();
+    lockstat::enable(true);
+    lockstat::reset();
     let writer = |w: usize| {
         let vfs = vfs.clone();
         let body = move || {
@@ -43,6 +46,8 @@ fn run(position: WritePages) -> (u64, FsStats) {
         thread::spawn("writer", body).unwrap()
     };
     (0..WRITERS).map(writer).collect::<Vec<_>>().into_iter().for_each(|t| t.join());
+    lockstat::enable(false);
+    let locks = lockstat::snapshot().into_iter().find(|l| l.class == "sbi->writepages");
     let mut pieces = 0;
     for i in 0..WRITERS * FILES {
         let path = format!("/{}-{}", i / FILES, i % FILES);
@@ -55,7 +60,7 @@ fn run(position: WritePages) -> (u64, FsStats) {
     let stats = fs.stats();
     vfs.unmount().unwrap();
     fsck(&device).unwrap();
-    (pieces, stats)
+    (locks.map_or(0, |l| l.acquisitions), pieces, stats)
 }
 
 #[test]
@@ -63,16 +68,21 @@ fn every_position_writes_the_same_files() {
     if ["mkfs.f2fs", "fsck.f2fs"].iter().any(|o| xtask::oracle::skip_or_fail(o)) {
         return;
     }
-    for position in WritePages::ALL {
-        let (pieces, s) = run(*position);
+    let (small, all) = (F2fsOptions::default().min_seq_blocks, 0);
+    for (position, min_seq_blocks) in WritePages::ALL.iter().flat_map(|p| [(p, small), (p, all)]) {
+        let (locks, pieces, s) = run(*position, min_seq_blocks);
         let mean = s.data_blocks * 4 / s.data_bios;
         println!(
-            "{:14} {pieces:4} pieces, {} data bios of {mean} KiB, {} split",
+            "{:14} {locks:3} locks, {pieces:4} pieces, {} data bios of {mean} KiB, {} split",
             position.word(),
             s.data_bios,
             s.split_bios
         );
-        if *position == WritePages::Extent {
+        // Each file is small, and its writer waits for it: such stay out of the way unless all are asked.
+        let asked =
+            matches!(position, WritePages::Locked | WritePages::SubmitLocked) && min_seq_blocks == all;
+        assert_eq!(locks, if asked { (WRITERS * FILES) as u64 } else { 0 }, "{position:?} {min_seq_blocks}");
+        if asked || *position == WritePages::Extent {
             // A file lies in one piece, or in two where its log came to the end of a segment and the
             // next one is elsewhere.
             let segments = (WRITERS * FILES * LEN) as u64 / (2 << 20);

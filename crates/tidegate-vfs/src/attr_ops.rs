@@ -125,14 +125,17 @@ impl Vfs {
         self.check_writable()?;
         self.check_set_xattr(cred, inode, name)?;
         let now = self.now();
-        let _guard = inode.rwsem.write();
+        let guard = inode.rwsem.write();
         if inode.is_freed() {
             return Err(ErrorKind::Stale.into());
         }
         if name == acl::ACCESS || name == acl::DEFAULT {
-            return self.set_acl(inode, name, value, now);
+            self.set_acl(inode, name, value, now)?;
+        } else {
+            self.fs.setxattr(inode, name, value, flags, now)?;
         }
-        self.fs.setxattr(inode, name, value, flags, now)
+        drop(guard);
+        self.balance()
     }
 
     fn check_set_xattr(&self, cred: &Cred, inode: &Inode, name: &[u8]) -> Result<()> {

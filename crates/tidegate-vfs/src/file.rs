@@ -217,8 +217,10 @@ impl File {
             }
             a.atime = now;
         }
-        let _guard = self.inode.rwsem.write();
-        self.vfs.fs.update_inode(&self.inode)
+        let guard = self.inode.rwsem.write();
+        self.vfs.fs.update_inode(&self.inode)?;
+        drop(guard);
+        self.vfs.balance()
     }
 
     /// Finds data or a hole at or after `pos`.

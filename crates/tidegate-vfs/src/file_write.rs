@@ -87,7 +87,8 @@ impl File {
         let now = self.vfs.now();
         if self.vfs.fs.write_inline(&self.inode, pos, &buf[..bytes], now)? {
             self.inode.mapping.remove(0, 1);
-            return Ok(());
+            drop(guard);
+            return self.vfs.balance();
         }
         self.vfs.fs.reserve(&self.inode, pos / PAGE, pages as u64)?;
         buf[bytes..pages * PAGE_SIZE].fill(0);
@@ -150,46 +151,57 @@ impl File {
         self.vfs.balance()
     }
 
-    /// Allocates, frees or zeroes a range. Takes `i_rwsem`.
+    /// Allocates, frees or zeroes a range. Takes `i_rwsem`; for a large range several times, and others
+    /// may come between.
     ///
     /// # Errors
-    /// `InvalidArgument` for an empty range or flags that do not go together, `NoSpace`, `FileTooBig`.
+    /// `InvalidArgument` for an empty range or flags that do not go together, `NoSpace`, `FileTooBig`. What
+    /// was done by then stays.
     pub fn fallocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<()> {
         self.allow(OpenFlags::WRITE)?;
         self.vfs.check_writable()?;
-        let keep = flags.contains(FallocateFlags::KEEP_SIZE);
         let punch = flags.contains(FallocateFlags::PUNCH_HOLE);
-        let zero = flags.contains(FallocateFlags::ZERO_RANGE);
-        if len == 0 || (punch && (!keep || zero)) {
+        let keep = flags.contains(FallocateFlags::KEEP_SIZE);
+        if len == 0 || (punch && (!keep || flags.contains(FallocateFlags::ZERO_RANGE))) {
             return Err(ErrorKind::InvalidArgument.into());
         }
         let max = self.vfs.fs.max_file_size();
         let end = offset.checked_add(len).filter(|e| *e <= max).ok_or(ErrorKind::FileTooBig)?;
+        let mut at = offset;
+        while at < end {
+            let step = end.min((at / PAGE + self.vfs.fs.pages_at_once()) * PAGE);
+            let size = (step == end && !keep).then_some(end);
+            let guard = self.inode.rwsem.write();
+            self.fallocate_locked(flags, at, step, size)?;
+            drop(guard);
+            self.vfs.balance()?;
+            at = step;
+        }
+        Ok(())
+    }
+
+    /// One step: bytes `at..end`, and what size the file has at least afterwards.
+    fn fallocate_locked(&self, flags: FallocateFlags, at: u64, end: u64, size: Option<u64>) -> Result<()> {
         let inode = &self.inode;
-        let guard = inode.rwsem.write();
         if inode.is_freed() {
             return Err(ErrorKind::Stale.into());
         }
         self.drop_set_id();
-        if punch || zero {
-            self.vfs.zero_range(inode, offset, end)?;
+        let punch = flags.contains(FallocateFlags::PUNCH_HOLE);
+        if punch || flags.contains(FallocateFlags::ZERO_RANGE) {
+            self.vfs.zero_range(inode, at, end)?;
         }
         if !punch {
-            let first = offset / PAGE;
-            self.vfs.fs.preallocate(inode, first, end.div_ceil(PAGE) - first)?;
+            self.vfs.fs.preallocate(inode, at / PAGE, end.div_ceil(PAGE) - at / PAGE)?;
         }
         let now = self.vfs.now();
         {
             let mut a = inode.attr();
-            if !keep && end > a.size {
-                a.size = end;
-            }
+            a.size = a.size.max(size.unwrap_or(0));
             a.mtime = now;
             a.ctime = now;
         }
-        self.vfs.fs.update_inode(inode)?;
-        drop(guard);
-        self.vfs.balance()
+        self.vfs.fs.update_inode(inode)
     }
 }
 

@@ -152,8 +152,13 @@ pub trait FileSystem: Send + Sync {
     fn writepages(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()>;
 
     /// Frees the blocks past `size` and sets it, or only sets it when the file grows. Pages past it are
-    /// gone from the cache and the rest of the last page is zero.
+    /// gone from the cache and the rest of the last page is zero. A large file may be cut in several atomic
+    /// changes, from its end.
     fn truncate(&self, inode: &Arc<Inode>, size: u64, now: Timespec) -> Result<()>;
+
+    /// How many pages one call of [`FileSystem::punch_hole`] or [`FileSystem::preallocate`] may span: what
+    /// it changes is bounded so, and [`FileSystem::balance`] can make room for it in between.
+    fn pages_at_once(&self) -> u64;
 
     /// Frees the blocks of whole pages.
     fn punch_hole(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()>;

@@ -15,6 +15,7 @@ mod rm;
 mod stat;
 mod tar;
 mod tree;
+mod trim;
 
 use crate::global::Global;
 use clap::Subcommand;
@@ -48,6 +49,8 @@ pub enum Command {
     Tar(tar::Args),
     /// Show capacity and use
     Df(df::Args),
+    /// Discard what a volume does not use, so that a sparse image shrinks
+    Trim(trim::Args),
     /// Show superblock, checkpoint and segments, or what checkpoints take
     Info(info::Args),
     /// Check a volume, and with --repair mend it; exit status 0: clean, 4: errors, 8: could not check
@@ -74,6 +77,7 @@ impl Command {
             Command::Ln(a) => ln::run(a, global),
             Command::Tar(a) => tar::run(a, global),
             Command::Df(a) => df::run(a, global),
+            Command::Trim(a) => trim::run(a, global),
             Command::Info(a) => info::run(a, global),
         };
         done.map(|()| ExitCode::SUCCESS)

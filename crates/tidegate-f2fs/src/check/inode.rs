@@ -168,6 +168,7 @@ impl Checker<'_> {
             self.at(rules::INODE_NAMELEN, i.ino, || format!("i_namelen is {namelen}"))?;
         }
         self.check_inline_flags(i)?;
+        self.check_layout_words(i)?;
         if !orphan {
             self.check_size(i)?;
         }
@@ -209,6 +210,26 @@ impl Checker<'_> {
             self.at(rules::INODE_INLINE, i.ino, || {
                 "inline content, but also direct or indirect nodes".into()
             })?;
+        }
+        Ok(())
+    }
+
+    /// Words and flags that say how the rest of the inode is to be read.
+    fn check_layout_words(&mut self, i: &Inode) -> Result<()> {
+        let reserved = super::device::le32(&i.block[..], I_ADDR_OFFSET + i.extra);
+        if i.is_inline() && reserved != 0 {
+            self.at(rules::INODE_RESERVED, i.ino, || {
+                format!("the word before its inline content is {reserved:#x}")
+            })?;
+        }
+        if i.has(inline::XATTR) && i.inline_xattr == 0 {
+            self.at(rules::INODE_XATTR_SIZE, i.ino, || {
+                "i_inline_xattr_size is 0, but it has inline xattrs".into()
+            })?;
+        }
+        let may_fold = i.kind == Kind::Directory && self.sb.features.contains(Features::CASEFOLD);
+        if i.casefolded() && !may_fold {
+            self.at(rules::INODE_CASEFOLD, i.ino, || "has the casefold flag".into())?;
         }
         Ok(())
     }

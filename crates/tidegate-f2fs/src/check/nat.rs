@@ -103,10 +103,10 @@ impl Checker<'_> {
 
     /// Addresses in the NAT: inside the main area, each once.
     pub(super) fn check_nat(&mut self) {
+        self.check_nat_reserved();
         let mut taken = LazyBits::new(self.sb.main_segments as u64 * BLOCKS_PER_SEG as u64);
         for (nid, entry) in self.nat.used() {
             let addr = entry.block_addr.get();
-            // The node and meta inodes have no node of their own: mkfs gives them a 1.
             if nid <= self.sb.meta_ino.max(self.sb.node_ino) {
                 continue;
             }
@@ -117,6 +117,18 @@ impl Checker<'_> {
             } else if !taken.set(addr - self.sb.main_blkaddr) {
                 self.found.add(rules::NAT_SHARED, || {
                     format!("node {nid} of inode {}: block {addr} is another node's too", entry.ino)
+                });
+            }
+        }
+    }
+
+    /// The node and meta inodes have no node of their own: mkfs gives them a 1.
+    fn check_nat_reserved(&mut self) {
+        for nid in [self.sb.node_ino, self.sb.meta_ino] {
+            let e = self.nat.entry(nid);
+            if (e.ino.get(), e.block_addr.get()) != (nid, 1) {
+                self.found.add(rules::NAT_RESERVED, || {
+                    format!("node {nid} is of inode {} at block {}", e.ino, e.block_addr)
                 });
             }
         }

@@ -22,6 +22,7 @@ rules! {
     CP_FREE_SEGS "cp-free-segment-count" "The checkpoint counts the segments that are empty and not a log's.";
     NAT_BITS_KEY "nat-bits-key" "After a clean unmount nat_bits carry the checkpoint's version and checksum.";
     NAT_BITS "nat-bits" "nat_bits say rightly which NAT blocks are full and which are empty.";
+    NAT_RESERVED "nat-reserved" "The NAT gives the node inode and the meta inode to themselves, at block 1.";
     NAT_ADDRESS "nat-address" "A NAT entry points into the main area.";
     NAT_SHARED "nat-block-shared" "No two NAT entries point to one block.";
     NAT_UNREACHED "nat-unreached" "Every node in the NAT belongs to a file in the tree, an orphan or a quota file.";
@@ -35,6 +36,9 @@ rules! {
     INODE_CHECKSUM "inode-checksum" "An inode's checksum matches, where the volume has them.";
     INODE_EXTRA "inode-extra" "Extra attributes and the inline xattr area fit into the inode.";
     INODE_INLINE "inode-inline" "Inline flags fit the file type, and a file with inline content has no blocks.";
+    INODE_RESERVED "inode-reserved" "The word before inline content is 0.";
+    INODE_XATTR_SIZE "inode-xattr-size" "An inode with inline xattrs says how large their area is, where sizes differ.";
+    INODE_CASEFOLD "inode-casefold" "Only directories ignore case, and only where the volume has that feature.";
     INODE_SIZE "inode-size" "The size fits the file type, the inline area and the blocks.";
     INODE_BLOCKS "inode-blocks" "i_blocks counts the inode, its nodes and its blocks.";
     INODE_EXTENT "inode-extent" "i_ext agrees with the block addresses of the file.";

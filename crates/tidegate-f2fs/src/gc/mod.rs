@@ -143,6 +143,14 @@ impl F2fs {
         }
     }
 
+    /// Whether so many nodes became dirty that a checkpoint must write them before `whom` goes on: filling
+    /// holes takes no free segment, but each block placed may change a node.
+    pub(crate) fn nodes_come_first(&self, whom: For) -> bool {
+        whom != For::Checkpoint
+            && self.node_inode.mapping.nr_dirty() >= BLOCKS_PER_SEG as u64
+            && self.sit.free_segments().0 < self.kept_free(whom)
+    }
+
     /// Segments that are left when the volume is full and each log has one to itself: few on the smallest
     /// volumes, which live on holes.
     fn spare_segments(&self) -> u32 {

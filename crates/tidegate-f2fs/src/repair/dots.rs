@@ -1,6 +1,6 @@
 //! Where entries lie in a block or an inode, single entries, and "." and "..".
 
-use super::inode::Areas;
+use super::areas::Areas;
 use crate::raw::*;
 use zerocopy::{FromBytes, IntoBytes};
 

@@ -2,9 +2,10 @@
 
 use super::Repair;
 use super::alloc::{HOT_DATA, HOT_NODE};
+use super::areas::areas;
 use super::claim::Owner;
 use super::disk::{Block, Changed, put32};
-use super::inode::{areas, at};
+use super::inode::at;
 use super::insert::dots_block;
 use super::map::Place;
 use crate::raw::*;

@@ -12,13 +12,14 @@
 //! | `disk`, `bits` | blocks with their changes; a bitmap |
 //! | `pack`, `map` | what it starts from: superblock, checkpoint, NAT, SIT |
 //! | `claim` | who owns which block; summaries |
-//! | `nodes`, `inode`, `tree` | finding nodes, inodes, and what hangs on them |
+//! | `nodes`, `inode`, `areas`, `tree` | finding nodes, inodes, their layout, and what hangs on them |
 //! | `dir`, `dots` | directories and their entries |
 //! | `lost` | what nothing leads to |
 //! | `alloc`, `insert`, `fresh` | new blocks, new entries, lost_found |
 //! | `commit`, `finish` | writing it |
 
 mod alloc;
+mod areas;
 mod bits;
 mod claim;
 mod commit;
@@ -44,11 +45,11 @@ pub use report::{Change, OnChange, Outcome, RepairOptions, RepairReport};
 
 use crate::gate::{Checkpoint, Superblock};
 use crate::raw::*;
+use areas::Areas;
 use bits::Bits;
 use claim::{Ssa, Usage};
 use dir::Insert;
 use disk::Disk;
-use inode::Areas;
 use map::NatTable;
 use pack::{Log, Pack, Summaries};
 use std::collections::{BTreeSet, HashMap};
@@ -167,7 +168,7 @@ impl<'q, 'c> Repair<'q, 'c> {
     fn mend_root(&mut self) -> Result<()> {
         let root = self.sb.root_ino;
         if let Some((_, block)) = self.find_node(root, root, 0)?
-            && let Some(a) = inode::areas(&self.sb, &block)
+            && let Some(a) = areas::areas(&self.sb, &block)
         {
             self.usual = a;
         }

@@ -63,6 +63,9 @@ fn nat_bits(e: &Editor<'_>) -> usize {
 }
 
 pub(crate) const MAPS: &[Damage] = &[
+    (NAT_RESERVED, Objects, |e| e.put32(e.vol.nat_entry(1) + 5, 0)),
+    (NAT_RESERVED, Objects, |e| e.put32(e.vol.nat_entry(2) + 5, e.vol.sb.main_blkaddr)),
+    (NAT_RESERVED, Silent, |e| e.put32(e.vol.nat_entry(2) + 1, 9)),
     (NAT_ADDRESS, Objects, |e| e.put32(e.vol.nat_entry(ino(e, A)) + 5, 7)),
     (NAT_MISSING, Objects, |e| e.put32(e.vol.nat_entry(ino(e, A)) + 5, 0)),
     (NAT_INO, Objects, |e| e.put32(e.vol.nat_entry(ino(e, A)) + 1, ino(e, B))),
@@ -101,6 +104,12 @@ fn ssa(e: &Editor<'_>) -> (usize, usize) {
     ((e.vol.sb.ssa_blkaddr + segno) as usize * 4096, ((addr - e.vol.sb.main_blkaddr) % 512) as usize)
 }
 
+/// Sets the casefold flag of the inode at byte `inode`.
+fn casefold(e: &mut Editor<'_>, inode: usize) {
+    let flags = std::mem::offset_of!(RawInode, i_flags);
+    e.put32(inode + flags, e.vol.u32(inode + flags) | 0x4000_0000);
+}
+
 pub(crate) const NODES: &[Damage] = &[
     (NODE_FOOTER, Objects, |e| e.flip(at(e, A) + FOOTER_OFFSET)),
     (NODE_OFFSET, Silent, |e| e.flip(at(e, A) + FOOTER_OFFSET + 9)),
@@ -108,6 +117,8 @@ pub(crate) const NODES: &[Damage] = &[
     (NODE_SHARED, Objects, |e| e.put32(at(e, "mid") + I_NID_OFFSET, 3)),
     (INODE_MODE, Objects, |e| e.put16(at(e, A), 0o644)),
     (INODE_INLINE, Silent, |e| e.put(at(e, "est") + 3, &[inline::DATA])),
+    (INODE_RESERVED, Objects, |e| e.put32(at(e, A) + I_ADDR_OFFSET, 5)),
+    (INODE_CASEFOLD, Objects, |e| casefold(e, at(e, A))),
     (INODE_SIZE, Silent, |e| e.put32(at(e, "many") + SIZE, 4096)),
     (INODE_BLOCKS, Objects, |e| e.add32(at(e, A) + BLOCKS, 1)),
     (INODE_EXTENT, Objects, |e| {
@@ -167,11 +178,41 @@ pub(crate) const DIRECTORIES: &[Damage] = &[
 /// One of the many small files.
 const SOME_FILE: u32 = 200;
 
+/// Bytes of extra attributes of the inode at byte `inode`.
+fn extra(e: &Editor<'_>, inode: usize) -> usize {
+    e.vol.u32(inode + I_ADDR_OFFSET) as usize & 0xffff
+}
+
+/// The byte of the first inode with `size` bytes of content.
+fn file_of(e: &Editor<'_>, size: u32) -> usize {
+    let mut inodes = (4..e.vol.sb.max_nid).map(|nid| (nid, e.vol.node(nid))).filter(|n| n.1 != 0);
+    let is =
+        |(nid, at): &(u32, usize)| e.vol.u32(at + FOOTER_OFFSET + 4) == *nid && e.vol.u32(at + SIZE) == size;
+    inodes.find(is).unwrap().1
+}
+
 pub(crate) const WITH_FEATURES: &[Damage] = &[
     (INODE_CHECKSUM, Objects, |e| e.flip(e.vol.node(SOME_FILE) + 32)),
     (INODE_EXTRA, Silent, |e| e.put16(e.vol.node(SOME_FILE) + I_ADDR_OFFSET, 0xfff0)),
     (SB_COPY, Silent, |e| e.flip(SUPER_OFFSET + 300)),
+    (INODE_RESERVED, Objects, |e| {
+        let inode = e.vol.node(SOME_FILE);
+        e.put32(inode + I_ADDR_OFFSET + extra(e, inode), 5);
+    }),
+    // Small, and with an inode full of addresses: where they end must not change.
+    (INODE_XATTR_SIZE, Objects, |e| e.put16(e.vol.node(SOME_FILE) + I_ADDR_OFFSET + 2, 0)),
+    (INODE_XATTR_SIZE, Objects, |e| e.put16(file_of(e, 3 << 20) + I_ADDR_OFFSET + 2, 0)),
+    // What is there is no xattrs: it has none.
+    (INODE_XATTR_SIZE, Objects, |e| {
+        let inode = e.vol.node(SOME_FILE);
+        e.put16(inode + I_ADDR_OFFSET + 2, 0);
+        e.put32(inode + I_NID_OFFSET - 200, 77);
+    }),
+    (INODE_CASEFOLD, Objects, |e| casefold(e, e.vol.node(SOME_FILE))),
 ];
+
+/// Volumes that only the check knows.
+const CASEFOLDED: &[Damage] = &[(INODE_CASEFOLD, Objects, |e| casefold(e, at(e, A)))];
 
 fn try_all(v: &Volume, table: &[Damage]) {
     for (rule, stock, damage) in table {
@@ -215,6 +256,12 @@ fn damage_to_directories() {
 fn damage_where_features_matter() {
     let Some(v) = Volume::build(ALL_FEATURES) else { return };
     try_all(&v, WITH_FEATURES);
+}
+
+#[test]
+fn damage_where_case_may_be_ignored() {
+    let Some(v) = Volume::build("casefold") else { return };
+    try_all(&v, CASEFOLDED);
 }
 
 #[test]

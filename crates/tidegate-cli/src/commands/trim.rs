@@ -1,0 +1,62 @@
+//! `tidegate trim`: gives what a volume does not use back to the device below, as fstrim does.
+
+use crate::global::Global;
+use crate::out::Out;
+use crate::place::Place;
+use crate::units::{bytes, size};
+use serde_json::json;
+use std::ffi::OsString;
+use tidegate::vfs::ErrorKind;
+use tidegate::{Error, Result, Volume};
+
+/// Arguments.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Leave free pieces alone that are smaller
+    #[arg(long, short, value_parser = size, value_name = "SIZE")]
+    minimum: Option<u64>,
+    /// Where in the volume to begin
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    offset: Option<u64>,
+    /// How far to go from there
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    length: Option<u64>,
+    /// The volume
+    #[arg(value_name = "IMAGE")]
+    image: OsString,
+}
+
+/// Discards what is free.
+///
+/// # Errors
+/// What is in the way.
+pub fn run(args: &Args, global: &Global) -> Result<()> {
+    let volume = global.write(&Place::parse(&args.image))?;
+    let image = volume.image().to_string();
+    let trimmed = trim(args, &volume);
+    let unmounted = volume.unmount();
+    let trimmed = trimmed?;
+    unmounted?;
+    let mut out = Out::new();
+    if global.json {
+        out.json(&json!({ "image": image, "discarded_bytes": trimmed }))?;
+    } else if !global.quiet {
+        out.line(format_args!("{image}: {} ({trimmed} bytes) discarded", bytes(trimmed)))?;
+    }
+    out.finish()
+}
+
+fn trim(args: &Args, volume: &Volume) -> Result<u64> {
+    // What opening it freed is free for good only after a checkpoint.
+    volume.write_checkpoint(false)?;
+    let start = args.offset.unwrap_or(0);
+    let end = args.length.map_or(u64::MAX, |n| start.saturating_add(n));
+    volume.f2fs().trim(start..end, args.minimum.unwrap_or(0)).map_err(|e| match e.kind() {
+        ErrorKind::Unsupported => Error::other(
+            volume.image(),
+            "cannot trim: what it lies on takes no discards; an image needs a file system that can punch \
+             holes, such as ext4, XFS, btrfs or tmpfs",
+        ),
+        _ => Error::Volume(volume.image().into(), e),
+    })
+}
