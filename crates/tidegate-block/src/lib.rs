@@ -20,6 +20,7 @@
 //! | [`memory`] | a sparse device in memory |
 //! | [`overlay`] | a copy-on-write device in memory: many variants of one content |
 //! | [`record`] | a wrapper that keeps every request it passes on |
+//! | [`faulty`] | a wrapper whose requests fail, end short or end late, by rule |
 //!
 //! Locks: `wfq->lock` is taken with no lock of a device held and is not held when a device or a completion
 //! is called; `io_uring->sq`, `io_workers` and the buffer pool are leaves.
@@ -29,6 +30,7 @@ pub mod buf;
 pub mod ctx;
 pub mod device;
 pub mod elevator;
+pub mod faulty;
 pub mod file;
 pub mod memory;
 pub mod overlay;
@@ -44,6 +46,7 @@ pub use buf::PageBuf;
 pub use ctx::{IoContext, IoContextGuard};
 pub use device::Device;
 pub use elevator::{Elevator, ElevatorStats, WfqOptions};
+pub use faulty::{Fault, Faulty, Rule};
 pub use file::{Backend, OpenError, OpenOptions};
 pub use memory::MemoryDevice;
 pub use overlay::{Blocks, Overlay};
