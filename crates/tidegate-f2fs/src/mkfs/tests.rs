@@ -1,4 +1,3 @@
-
 use super::oracle::*;
 use super::*;
 use crate::raw::{BLOCK_SIZE, CP_CHKSUM_OFFSET, F2FS_MAGIC, Features, SUM_JOURNAL_SIZE, SUPER_OFFSET};
@@ -6,8 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use tidegate_block::{Device, MemoryDevice, Op};
+use tidegate_block::{Device, Errno, Fault, Faulty, MemoryDevice, Op, Rule};
 
 const ALL: Features = SUPPORTED_FEATURES;
 const NONE: Features = Features::empty();
