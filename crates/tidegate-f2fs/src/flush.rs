@@ -3,6 +3,7 @@
 //! Writes are counted when they complete. A flush makes durable every write that completed before it
 //! began, so whoever waits knows from two numbers whether it still has to.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use tidegate_block::RequestQueue;
 use tidegate_rt::{LockClass, Mutex, WaitQueue};
@@ -17,6 +18,8 @@ pub(crate) struct FlushControl {
     completed: AtomicU64,
     /// Of these, how many are durable for certain.
     flushed: AtomicU64,
+    /// Why one failed. What it was for may be gone: a later one that succeeds says nothing of it.
+    failed: OnceLock<Error>,
     /// A flush is under way.
     running: Running,
     done: WaitQueue,
@@ -77,9 +80,18 @@ impl FlushControl {
 
     fn issue(&self, queue: &RequestQueue) -> Result<()> {
         let mark = self.completed();
-        queue.flush().map_err(|e| Error::device(e, "flushing the device"))?;
+        let r = match self.failed.get() {
+            Some(e) => Err(e.clone()),
+            None => queue.flush().map_err(|e| Error::device(e, "flushing the device")),
+        };
+        r.inspect_err(|e| self.fail(e))?;
         self.flushed(mark);
         Ok(())
+    }
+
+    /// Notes that a flush failed: from now on every one does.
+    pub(crate) fn fail(&self, e: &Error) {
+        let _ = self.failed.set(e.clone());
     }
 }
 
@@ -87,7 +99,7 @@ impl FlushControl {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use tidegate_block::{MemoryDevice, QueueLimits};
+    use tidegate_block::{Errno, Fault, Faulty, MemoryDevice, Op, QueueLimits, Rule};
     use tidegate_rt::thread;
 
     #[test]
@@ -109,5 +121,23 @@ mod tests {
             .collect();
         threads.into_iter().for_each(|t| t.join());
         assert!(queue.stats().flushes <= 8 * 500);
+    }
+
+    #[test]
+    fn what_a_failed_flush_was_for_is_never_durable() {
+        let fails = Rule::new(Fault::Fail(Errno::IO)).op(Op::Flush).which(0..1);
+        let device = Faulty::new(Arc::new(MemoryDevice::new(1 << 20)), [fails]);
+        let queue = RequestQueue::new(device, QueueLimits::default());
+        for merge in [true, false] {
+            let fcc = FlushControl::default();
+            let n = fcc.write_completed();
+            let first = fcc.flush(&queue, merge);
+            // The device says nothing any more; the first was the one that knew.
+            if first.is_err() {
+                let again = fcc.flush(&queue, merge).unwrap_err();
+                assert_eq!((again.errno(), fcc.is_durable(n)), (Some(Errno::IO), false));
+            }
+            assert_eq!(first.is_err(), merge, "the rule is for the first flush");
+        }
     }
 }
