@@ -22,6 +22,7 @@
 //! | `bytes` | what devices in memory share |
 //! | [`overlay`] | a copy-on-write device in memory: many variants of one content |
 //! | [`record`] | a wrapper that keeps every request it passes on |
+//! | [`faulty`] | a wrapper whose requests fail, end short or end late, by rule |
 //!
 //! Locks: `wfq->lock` is taken with no lock of a device held and is not held when a device or a completion
 //! is called; `io_uring->sq`, `io_workers` and the buffer pool are leaves.
@@ -32,6 +33,7 @@ mod bytes;
 pub mod ctx;
 pub mod device;
 pub mod elevator;
+pub mod faulty;
 pub mod file;
 pub mod memory;
 pub mod overlay;
@@ -48,6 +50,7 @@ pub use buf::PageBuf;
 pub use ctx::{IoContext, IoContextGuard};
 pub use device::Device;
 pub use elevator::{Elevator, ElevatorStats, WfqOptions};
+pub use faulty::{Fault, Faulty, Rule};
 pub use file::{Backend, OpenError, OpenOptions};
 pub use memory::MemoryDevice;
 pub use overlay::{Blocks, Overlay};

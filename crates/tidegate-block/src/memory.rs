@@ -27,6 +27,12 @@ impl MemoryDevice {
         d
     }
 
+    /// A device of its own that holds what this one holds at this moment.
+    pub fn copy(&self) -> MemoryDevice {
+        let chunks = self.chunks.read().clone();
+        MemoryDevice { size: self.size, chunks: RwLock::new(&CLASS, chunks) }
+    }
+
     /// Copies `to.len()` bytes at `pos` out. The range must lie on the device.
     pub fn read_at(&self, pos: u64, to: &mut [u8]) {
         let chunks = self.chunks.read();

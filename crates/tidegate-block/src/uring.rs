@@ -116,16 +116,14 @@ impl Shared {
     }
 
     fn finish(&self, mut rq: Request, result: i32) {
-        let r = if result >= 0 && result as u64 == rq.bytes {
-            Ok(())
-        } else {
-            match Errno::from_raw_os_error(-result.min(0)) {
-                // Short, or something the ring could not do: doing it again whole is idempotent.
-                e if result >= 0 || matches!(e, Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP) => {
-                    self.io.execute(&mut rq)
-                }
+        let r = match result {
+            n if n >= 0 && n as u64 == rq.bytes => Ok(()),
+            // Short, or something the ring could not do: doing it again whole is idempotent.
+            0.. => self.io.execute(&mut rq),
+            _ => match Errno::from_raw_os_error(-result) {
+                Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP => self.io.execute(&mut rq),
                 e => Err(e),
-            }
+            },
         };
         rq.complete(r);
     }

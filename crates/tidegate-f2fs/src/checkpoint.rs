@@ -13,7 +13,7 @@ use crate::summary;
 use std::sync::atomic::Ordering::SeqCst;
 use tidegate_block::{Bio, BioFlags, PageBuf, Segment};
 use tidegate_rt::clock;
-use tidegate_vfs::{Error, ErrorKind, Result, WritebackControl};
+use tidegate_vfs::{Error, ErrorKind, Inode, Result, WritebackControl};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Why a checkpoint is written.
@@ -59,9 +59,6 @@ impl F2fs {
         let start = clock::now();
         let r = stat.time(Step::Whole, || self.write_checkpoint_locked(reason == CpReason::Umount));
         self.stats.checkpoint(start);
-        if let Err(e) = &r {
-            self.stop(e);
-        }
         drop(one);
         self.discard_freed();
         r.map(|()| true)
@@ -88,6 +85,10 @@ impl F2fs {
         let frozen = stat.time(Step::LockAll, || self.cp_rwsem.write());
         stat.time(Step::Frozen, || {
             let r = self.checkpoint_frozen(umount);
+            // Before anybody goes on with what it left half done.
+            if let Err(e) = &r {
+                self.stop(e);
+            }
             drop(frozen);
             r
         })
@@ -106,7 +107,7 @@ impl F2fs {
         let stat = &self.ckpt_stat;
         stat.time(Step::Dirs, || self.sync_dirs())?;
         stat.time(Step::Nodes, || self.sync_nodes())?;
-        stat.time(Step::Drain, || self.drain_writes())?;
+        stat.time(Step::Drain, || self.drain_writes().and_then(|()| self.rewrite_failed_pages()))?;
         self.settle_logs()?;
         let nat_bits = umount && self.nat.with(|n| n.bits.is_some());
         stat.time(Step::Nat, || self.nat.flush(&self.meta, nat_bits))?;
@@ -125,13 +126,10 @@ impl F2fs {
     /// # Errors
     /// `Io` when a directory's block could not be written: its page is dirty again, and its inode may be
     /// on no list.
-    fn drain_writes(&self) -> Result<()> {
+    pub(crate) fn drain_writes(&self) -> Result<()> {
         self.write_io.submit_all(&self.stats);
         self.queue.drain();
-        if self.write_io.metadata_failed() {
-            return Err(Error::new(ErrorKind::Io, "writing a directory"));
-        }
-        Ok(())
+        self.lost_metadata().map_or(Ok(()), Err)
     }
 
     /// The pack is on the device: memory follows.
@@ -161,18 +159,22 @@ impl F2fs {
     fn sync_dirs(&self) -> Result<()> {
         let mut dirs: Vec<_> = self.dirty_dirs.lock().drain().map(|d| d.1).collect();
         dirs.sort_by_key(|d| d.ino);
+        let failed = |d: &Inode| {
+            let unknown = || d.mapping.last_error(format!("writing directory {}", d.ino));
+            self.lost_metadata().unwrap_or_else(unknown)
+        };
         for d in &dirs {
             let before = d.mapping.errseq();
             d.mapping.tag_towrite(0, u64::MAX);
             self.write_data_locked(d, &mut WritebackControl::sync())?;
             if d.mapping.errseq() != before {
-                return Err(Error::new(ErrorKind::Io, format!("writing directory {}", d.ino)));
+                return Err(failed(d));
             }
         }
         for d in &dirs {
             d.mapping.wait_writeback(0, u64::MAX);
             if d.mapping.nr_dirty() > 0 {
-                return Err(Error::new(ErrorKind::Io, format!("writing directory {}", d.ino)));
+                return Err(failed(d));
             }
         }
         Ok(())
@@ -314,7 +316,9 @@ impl F2fs {
             write(0, &p.blocks, BioFlags::empty())
         })?;
         let tail = std::slice::from_ref(&p.tail);
-        self.ckpt_stat.time(Step::Tail, || write(p.blocks.len(), tail, self.tail_flags()))?;
+        let written = self.ckpt_stat.time(Step::Tail, || write(p.blocks.len(), tail, self.tail_flags()));
+        // What its flush was to make durable may be gone, also what others wait for.
+        written.inspect_err(|e| self.flushes.fail(e))?;
         // The cache may hold what was there before.
         self.meta.inode.mapping.remove(p.cp.start as u64, (p.cp.start + BLOCKS_PER_SEG) as u64);
         Ok(())

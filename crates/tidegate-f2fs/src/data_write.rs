@@ -25,6 +25,8 @@ pub(crate) enum Placement {
     ByPolicy { in_place: bool },
     /// To the cold log, away from where they are: cleaning.
     Move,
+    /// To the log of the file's temperature, away from where they could not be written.
+    Rescue,
 }
 
 impl F2fs {
@@ -150,7 +152,7 @@ impl F2fs {
         while done < pages {
             let at = index + done as u64;
             // Linux places page by page; whoever wants its extents whole asks for them at once.
-            let whole = self.switches.writepages() == WritePages::Extent || how == Placement::Move;
+            let whole = self.switches.writepages() == WritePages::Extent || matches!(how, Placement::Move);
             match self.place_pages(inode, at, if whole { pages - done } else { 1 }, how) {
                 Ok(places) => {
                     for p in places {

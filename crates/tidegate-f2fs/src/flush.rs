@@ -7,6 +7,7 @@
 //! write ([`FlushControl::approach`]), and the flush begins when none is left, or after the time that a
 //! flush takes.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 use tidegate_block::RequestQueue;
@@ -32,6 +33,8 @@ pub(crate) struct FlushControl {
     arrived: WaitQueue,
     /// What flushes took lately, in nanoseconds.
     took: AtomicU64,
+    /// Why one failed. What it was for may be gone: a later one that succeeds says nothing of it.
+    failed: OnceLock<Error>,
     /// A flush is under way.
     running: Running,
     done: WaitQueue,
@@ -118,11 +121,20 @@ impl FlushControl {
 
     fn issue(&self, queue: &RequestQueue) -> Result<()> {
         let (mark, start) = (self.completed(), clock::now());
-        queue.flush().map_err(|e| Error::device(e, "flushing the device"))?;
+        let r = match self.failed.get() {
+            Some(e) => Err(e.clone()),
+            None => queue.flush().map_err(|e| Error::device(e, "flushing the device")),
+        };
+        r.inspect_err(|e| self.fail(e))?;
         let (last, now) = (self.took.load(Relaxed), clock::now().since(start).0);
         self.took.store(last - last / 4 + now / 4, Relaxed);
         self.flushed(mark);
         Ok(())
+    }
+
+    /// Notes that a flush failed: from now on every one does.
+    pub(crate) fn fail(&self, e: &Error) {
+        let _ = self.failed.set(e.clone());
     }
 }
 
@@ -130,7 +142,7 @@ impl FlushControl {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use tidegate_block::{MemoryDevice, QueueLimits};
+    use tidegate_block::{Errno, Fault, Faulty, MemoryDevice, Op, QueueLimits, Rule};
     use tidegate_rt::thread;
 
     #[test]
@@ -152,5 +164,23 @@ mod tests {
             .collect();
         threads.into_iter().for_each(|t| t.join());
         assert!(queue.stats().flushes <= 8 * 500);
+    }
+
+    #[test]
+    fn what_a_failed_flush_was_for_is_never_durable() {
+        let fails = Rule::new(Fault::Fail(Errno::IO)).op(Op::Flush).which(0..1);
+        let device = Faulty::new(Arc::new(MemoryDevice::new(1 << 20)), [fails]);
+        let queue = RequestQueue::new(device, QueueLimits::default());
+        for merge in [true, false] {
+            let fcc = FlushControl::default();
+            let n = fcc.write_completed();
+            let first = fcc.flush(&queue, merge);
+            // The device says nothing any more; the first was the one that knew.
+            if first.is_err() {
+                let again = fcc.flush(&queue, merge).unwrap_err();
+                assert_eq!((again.errno(), fcc.is_durable(n)), (Some(Errno::IO), false));
+            }
+            assert_eq!(first.is_err(), merge, "the rule is for the first flush");
+        }
     }
 }

@@ -204,7 +204,9 @@ impl FileSystem for F2fs {
     }
 
     fn periodic(&self) {
-        if self.stats.since_checkpoint() >= CP_INTERVAL && self.is_dirty() && self.why_read_only().is_none() {
+        let due = self.stats.since_checkpoint() >= CP_INTERVAL && self.is_dirty();
+        // Pages that cannot be written now may be later; a checkpoint cannot wait for that.
+        if due && self.write_io.failed_pages.is_empty() && self.why_read_only().is_none() {
             // Who syncs next is told what failed.
             let _ = self.issue_checkpoint();
         }

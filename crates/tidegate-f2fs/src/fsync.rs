@@ -44,7 +44,7 @@ pub(crate) struct FsyncState {
     moved: AtomicU64,
     /// Pages that have a new place and are not there yet.
     moving: AtomicU64,
-    /// A page could not be written where it was: from now on they go elsewhere.
+    /// A page could not be written: from now on they go elsewhere.
     in_place_failed: AtomicBool,
 }
 
@@ -103,7 +103,7 @@ impl FsyncState {
 
     /// Notes that data write number `n`, of `pages` pages, has completed or has failed.
     pub(crate) fn data_written(&self, n: u64, pages: usize, moved: bool, failed: bool) {
-        if failed && !moved {
+        if failed {
             self.in_place_failed.store(true, Relaxed);
         }
         self.written.fetch_max(n, SeqCst);
@@ -173,6 +173,10 @@ impl F2fs {
                     drop(coming);
                     inode.mapping.wait_writeback(0, u64::MAX)
                 }
+                Ok(Wrote::FailedPages) => {
+                    why = Reason::FailedPages;
+                    break;
+                }
                 Ok(wrote) => {
                     self.stats.fsyncs.fetch_add(1, Relaxed);
                     return self.settle(state, wrote, coming, barrier);
@@ -195,11 +199,16 @@ impl F2fs {
         let nodes = wrote == Wrote::Nodes;
         if nodes {
             self.write_io.sync_chain(&self.stats);
-            self.check_writable().map_err(|e| Error::new(ErrorKind::Io, e.to_string()))?;
+            self.check_promises()?;
         }
         drop(coming);
         let durable = !nodes && self.flushes.is_durable(state.written.load(SeqCst));
         if barrier && !durable { self.flush_device() } else { Ok(()) }
+    }
+
+    /// Nothing is promised any more on a volume that has stopped meanwhile.
+    fn check_promises(&self) -> Result<()> {
+        self.check_writable().map_err(|e| Error::new(ErrorKind::Io, e.to_string()))
     }
 
     /// Makes every completed write durable.
@@ -260,12 +269,16 @@ impl F2fs {
         let mapping = &self.node_inode.mapping;
         let state = &fi(inode).fsync;
         let _op = self.cp_rwsem.read();
+        self.check_promises()?;
         let writer = self.node_write.lock();
         // No page gets a new place from here on.
         let _map = fi(inode).map.lock();
         let settled = state.moving.load(SeqCst) == 0 && self.flushes.is_durable(state.moved.load(SeqCst));
         if barrier && !settled {
             return Ok(Wrote::InFlight);
+        }
+        if self.write_io.failed_pages.has(inode.ino.0) {
+            return Ok(Wrote::FailedPages);
         }
         // Changes made from here on are for the next fsync.
         state.changed.store(false, Relaxed);
@@ -317,6 +330,8 @@ enum Wrote {
     Nothing,
     /// Not written: data is on its way that they would point to.
     InFlight,
+    /// Not written: they point to where pages should be but are not.
+    FailedPages,
 }
 
 /// Why an fsync becomes a checkpoint.
@@ -345,4 +360,6 @@ enum Reason {
     NameVacated,
     /// (strict) Its directory has another name in the checkpoint.
     ParentRenamed,
+    /// Pages that could not be written where its nodes say.
+    FailedPages,
 }

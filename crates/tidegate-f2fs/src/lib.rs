@@ -14,6 +14,7 @@
 //! | `node`, `node_write`, `dnode` | node blocks, writing them out, the tree of addresses |
 //! | `data`, `data_write`, `place`, `read_ahead`, `truncate`, `inline`, `extent` | file data |
 //! | `write_io` | bios that grow while pages are placed one behind the other |
+//! | `failed_pages` | pages that could not be written to their new place, which nothing may vouch for |
 //! | `inode`, `dentry`, `dir`, `namei`, `xattr` | inodes, directories, names, attributes |
 //! | `checkpoint` | making it all durable |
 //! | `fsync`, `since_cp`, `flush`, `recover` | making one file durable: its nodes, what they cannot tell, the flush; rolling them forward |
@@ -25,7 +26,8 @@
 //! Lock order (ranks): `gc_lock` 18 → `cprc->issue_list` 85 → `cp_global_sem` 90 → `writepages` 95 →
 //! `cp_rwsem` 100 → `node_write` 110 → `i_dnode` 200 → `nat_tree_lock` 400 →
 //! `ino_lock` 430, 435, `inode_lock[DIR_INODE]` 440 → `curseg_mutex` 500 → `sentry_lock` 510 →
-//! `stat_lock` 520 → `issue_lock` 545 → `ckpt` 560 → `io_rwsem` 570 → `fsync_node_lock` 575.
+//! `stat_lock` 520 → `issue_lock` 545 → `ckpt` 560 → `io_rwsem` 570 → `fsync_node_lock` 575 →
+//! `failed_pages` 577.
 #![forbid(unsafe_code)]
 
 pub mod check;
@@ -40,6 +42,7 @@ mod dir;
 mod discard;
 mod dnode;
 mod extent;
+mod failed_pages;
 mod flush;
 mod fs_impl;
 mod fsync;

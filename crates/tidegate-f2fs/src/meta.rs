@@ -100,6 +100,7 @@ impl Meta {
                     let (index, pages) = (run.index, run.pages);
                     let bio = Bio::write(BlockAddr(index as u32).sector(), run.segments, BioFlags::META);
                     plug.add(bio.on_end(move |r, _| {
+                        r.inspect_err(|e| inode.mapping.record_errno(*e)).ok();
                         inode.mapping.end_writeback(index, pages, r.err().map(|_| ErrorKind::Io));
                     }));
                 }
@@ -116,7 +117,7 @@ impl Meta {
         self.writepages(&mut WritebackControl::sync(), stats);
         self.inode.mapping.wait_writeback(0, u64::MAX);
         if self.inode.mapping.errseq() != before {
-            return Err(Error::new(ErrorKind::Io, "writing the metadata area"));
+            return Err(self.inode.mapping.last_error("writing the metadata area".into()));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::write_io::Pages;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, PageBuf, Segment};
 use tidegate_rt::MutexGuard;
-use tidegate_vfs::{Error, ErrorKind, Result, WritebackControl};
+use tidegate_vfs::{Error, Result, WritebackControl};
 
 /// Nodes looked at in one round; as many as a segment holds.
 const BATCH: usize = 512;
@@ -189,7 +189,8 @@ impl F2fs {
         }
         self.node_inode.mapping.wait_writeback(0, u64::MAX);
         if self.node_inode.mapping.errseq() != before {
-            return Err(Error::new(ErrorKind::Io, "writing nodes"));
+            let why = self.lost_metadata();
+            return Err(why.unwrap_or_else(|| self.node_inode.mapping.last_error("writing nodes".into())));
         }
         Ok(())
     }

@@ -100,7 +100,7 @@ impl F2fs {
         let (log, whom) = match how {
             Placement::Move => (Log::ColdData, For::Cleaning),
             // A checkpoint has to write them.
-            _ if inode.is_dir() => (self.data_log(inode), For::Checkpoint),
+            _ if inode.is_dir() || how == Placement::Rescue => (self.data_log(inode), For::Checkpoint),
             _ => (self.data_log(inode), For::Data),
         };
         let nids: Vec<Nid> = parts.iter().map(|p| p.d.nid).collect();

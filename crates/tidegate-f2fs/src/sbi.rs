@@ -178,8 +178,10 @@ impl F2fs {
 
     /// Why changes are refused, if they are.
     pub(crate) fn why_read_only(&self) -> Option<String> {
-        if !self.failed.load(SeqCst) && self.has_lost_metadata() {
-            self.stop(&Error::new(ErrorKind::Io, "a block of metadata could not be written"));
+        if !self.failed.load(SeqCst)
+            && let Some(e) = self.lost_metadata()
+        {
+            self.stop(&e);
         }
         if self.failed.load(SeqCst) {
             return Some(format!("stopped after an error: {}", *self.failure.lock()));
@@ -192,12 +194,14 @@ impl F2fs {
         self.read_only.is_some()
     }
 
-    /// Whether a node, a directory's block or a block of the metadata area could not be written. What is
-    /// in memory is newer than what recovery would find, so nothing more may be promised.
-    fn has_lost_metadata(&self) -> bool {
-        self.meta.inode.mapping.errseq() != 0
-            || self.write_io.metadata_failed()
-            || self.node_inode.mapping.errseq() != 0
+    /// Why a node, a directory's block or a block of the metadata area could not be written, if so. What
+    /// is in memory is newer than what recovery would find, so nothing more may be promised.
+    pub(crate) fn lost_metadata(&self) -> Option<Error> {
+        let of = |i: &Inode, what: &str| (i.mapping.errseq() != 0).then(|| i.mapping.last_error(what.into()));
+        let known = || self.write_io.metadata_error().cloned();
+        of(&self.meta.inode, "writing the metadata area")
+            .or_else(known)
+            .or_else(|| of(&self.node_inode, "writing nodes"))
     }
 
     /// Refuses changes on a volume that is read-only or has failed.
@@ -219,7 +223,7 @@ impl F2fs {
     /// Passes a result on; an error that leaves metadata half changed stops the volume.
     pub(crate) fn guard<T>(&self, r: Result<T>) -> Result<T> {
         if let Err(e) = &r
-            && matches!(e.kind(), ErrorKind::Io | ErrorKind::Corrupt)
+            && (e.errno().is_some() || matches!(e.kind(), ErrorKind::Io | ErrorKind::Corrupt))
         {
             self.stop(e);
         }

@@ -202,6 +202,7 @@ impl F2fs {
     pub(crate) fn free_pages(&self, inode: &Inode, start: u64, end: u64) -> Result<()> {
         let mut map = fi(inode).map.lock();
         map.invalidate(start, end.saturating_sub(start));
+        self.write_io.failed_pages.settle(inode.ino.0, start..end);
         let mut blocks = 0;
         let freed = self.free_range(inode, start, end, &mut blocks);
         let attr = {

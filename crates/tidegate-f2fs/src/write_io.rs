@@ -5,17 +5,17 @@
 //! waits for write-back ([`tidegate_vfs::Bdi::set_submit_pending`]).
 
 use crate::curseg::Log;
+use crate::failed_pages::FailedPages;
 use crate::flush::FlushControl;
 use crate::inode::fi;
 use crate::raw::NR_CURSEG_TYPE;
 use crate::stats::Counters;
 use crate::units::BlockAddr;
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use tidegate_block::{Bio, BioFlags, RequestQueue, Segment};
+use std::sync::{Arc, OnceLock};
+use tidegate_block::{Bio, BioFlags, Errno, RequestQueue, Segment};
 use tidegate_rt::{LockClass, Mutex, WaitQueue};
-use tidegate_vfs::{ErrorKind, Inode};
+use tidegate_vfs::{Error, ErrorKind, Inode};
 
 static IO_LOCK: LockClass = LockClass::new("io->io_rwsem", 570);
 static FSYNC_NODES: LockClass = LockClass::new("sbi->fsync_node_lock", 575);
@@ -41,6 +41,12 @@ pub(crate) struct Extent {
 
 /// The bio that a pass over a file sends at its end.
 pub(crate) struct LastBio(Log, Growing);
+
+impl Pages {
+    fn range(&self) -> std::ops::Range<u64> {
+        self.index..self.index + self.pages as u64
+    }
+}
 
 #[derive(Default)]
 struct Growing {
@@ -71,6 +77,7 @@ pub(crate) struct WriteIo {
     queue: Arc<RequestQueue>,
     logs: [Mutex<Growing>; NR_CURSEG_TYPE],
     done: Arc<Done>,
+    pub failed_pages: Arc<FailedPages>,
 }
 
 /// What the completion of a bio tells.
@@ -78,17 +85,25 @@ struct Done {
     chain: Mutex<Chain>,
     shorter: WaitQueue,
     flushes: Arc<FlushControl>,
-    metadata_failed: AtomicBool,
+    failed_pages: Arc<FailedPages>,
+    /// The first that failed of what nothing may vouch for.
+    metadata_error: OnceLock<Error>,
 }
 
 impl WriteIo {
     pub(crate) fn new(queue: Arc<RequestQueue>, flushes: Arc<FlushControl>) -> Self {
         let chain = Chain { next: 0, open: BTreeSet::new() };
         let chain = Mutex::new(&FSYNC_NODES, chain);
-        let done =
-            Done { chain, shorter: WaitQueue::new(), flushes, metadata_failed: AtomicBool::new(false) };
+        let failed_pages = Arc::<FailedPages>::default();
+        let done = Done {
+            chain,
+            shorter: WaitQueue::new(),
+            flushes,
+            failed_pages: failed_pages.clone(),
+            metadata_error: OnceLock::new(),
+        };
         let logs = std::array::from_fn(|_| Mutex::new(&IO_LOCK, Growing::default()));
-        WriteIo { queue, logs, done: Arc::new(done) }
+        WriteIo { queue, logs, done: Arc::new(done), failed_pages }
     }
 
     /// Sends an extent of pages in bios of its own, if it is long enough, so that nobody's pages come
@@ -142,10 +157,10 @@ impl WriteIo {
         }
     }
 
-    /// Whether a node, or whatever keeps their chain together, or a directory's block could not be
-    /// written. Nothing may vouch for it then.
-    pub(crate) fn metadata_failed(&self) -> bool {
-        self.done.metadata_failed.load(SeqCst)
+    /// Why a node, or whatever keeps their chain together, or a directory's block could not be written,
+    /// if so. Nothing may vouch for it then.
+    pub(crate) fn metadata_error(&self) -> Option<&Error> {
+        self.done.metadata_error.get()
     }
 
     /// Adds blocks that were placed at `blk`; `pages` are whose they are, if anybody's. Waits while the
@@ -233,20 +248,26 @@ impl WriteIo {
             "f2fs_submit_write_bio",
             [("sector", g.start.sector().0), ("size", g.blocks as u64 * 4096), ("log", log as u64), ("", 0)],
         );
-        let (pages, seq, done) = (g.pages, g.seq, self.done.clone());
+        let (start, pages, seq, done) = (g.start, g.pages, g.seq, self.done.clone());
         let flags = if log.is_node() { g.flags | BioFlags::META } else { g.flags };
         let bio = Bio::write(g.start.sector(), g.segments, flags).on_end(move |r, _| {
-            let failed = r.err().map(|_| ErrorKind::Io);
-            if failed.is_some() && (log.is_node() || pages.iter().any(|p| p.inode.is_dir())) {
-                done.metadata_failed.store(true, SeqCst);
+            if let Err(e) = r {
+                done.failed(log, start, &pages, e);
             }
             // Counted first: who finds its pages written asks for a flush by this number.
             let n = done.flushes.write_completed();
             for p in pages {
                 if !log.is_node() {
-                    fi(&p.inode).fsync.data_written(n, p.pages, p.moved, failed.is_some());
+                    if p.moved && r.is_ok() {
+                        done.failed_pages.settle(p.inode.ino.0, p.range());
+                    }
+                    fi(&p.inode).fsync.data_written(n, p.pages, p.moved, r.is_err());
                 }
-                p.inode.mapping.end_writeback(p.index, p.pages, failed);
+                p.inode.mapping.end_writeback(p.index, p.pages, r.err().map(kind_of));
+                if r.is_err() {
+                    // Dirty again: for the flusher to find, and not to be dropped from memory.
+                    p.inode.mapping.bdi().mark_dirty(&p.inode);
+                }
             }
             if log == Log::WarmNode {
                 done.end(seq);
@@ -256,7 +277,27 @@ impl WriteIo {
     }
 }
 
+/// Who syncs a file is told that the device is full; who changes metadata, that it failed.
+fn kind_of(e: Errno) -> ErrorKind {
+    if e == Errno::NOSPC { ErrorKind::NoSpace } else { ErrorKind::Io }
+}
+
 impl Done {
+    /// Notes what a write of `pages` at `start` that failed means for who wants to rely on it.
+    fn failed(&self, log: Log, start: BlockAddr, pages: &[Pages], e: Errno) {
+        let dir = pages.iter().find(|p| p.inode.is_dir());
+        if log.is_node() || dir.is_some() {
+            let what = dir.map_or("nodes".to_string(), |d| format!("directory {}", d.inode.ino));
+            let _ = self.metadata_error.set(Error::device(e, format!("writing {what} at block {start}")));
+        }
+        for p in pages.iter().filter(|p| !log.is_node() && !p.inode.is_dir()) {
+            p.inode.mapping.record_errno(e);
+            if p.moved {
+                self.failed_pages.note(&p.inode, p.range());
+            }
+        }
+    }
+
     fn begin(&self) -> u64 {
         let mut c = self.chain.lock();
         c.next += 1;

@@ -1,8 +1,9 @@
 //! A volume's write-back state: dirty inodes, memory thresholds, throttling, reclaim.
 
+use crate::error::{Error, ErrorKind, Result};
 use crate::inode::Inode;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tidegate_block::PAGE_SIZE;
@@ -32,6 +33,8 @@ impl Default for MemoryLimits {
 
 /// When dirty inodes are looked at, and how old they must be.
 pub(crate) const DIRTY_WRITEBACK_INTERVAL: Duration = Duration::from_secs(5);
+/// Failed passes after which a writer waits no longer.
+const VAIN_PASSES: u64 = 3;
 const DIRTY_EXPIRE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Something the flusher is asked to do.
@@ -80,6 +83,14 @@ pub struct Bdi {
     throttled: WaitQueue,
     /// A whole pass could write nothing: waiting for it would be for ever.
     pub(crate) stuck: AtomicBool,
+    /// Pages whose write failed, each as often as it did.
+    nr_failed: AtomicU64,
+    /// The same when the flusher last looked.
+    seen_failed: AtomicU64,
+    /// Passes in a row that failed, at least in part.
+    failing: AtomicU32,
+    /// Such passes in all.
+    failed_passes: AtomicU64,
     /// Sends what a file system has placed but not submitted yet.
     submit_pending: OnceLock<Box<dyn Fn(bool) + Send + Sync>>,
     /// Mappings with pages, in the order the reclaim hand visits them.
@@ -98,6 +109,10 @@ impl Bdi {
             flusher: Condvar::new(),
             throttled: WaitQueue::new(),
             stuck: AtomicBool::new(false),
+            nr_failed: AtomicU64::new(0),
+            seen_failed: AtomicU64::new(0),
+            failing: AtomicU32::new(0),
+            failed_passes: AtomicU64::new(0),
             submit_pending: OnceLock::new(),
             clock: Mutex::new(&CLOCK, VecDeque::new()),
         })
@@ -180,22 +195,57 @@ impl Bdi {
     }
 
     /// Called by whoever dirtied pages, with no lock held: starts the flusher above the background
-    /// threshold, waits above the limit, reclaims clean pages above the cache limit.
+    /// threshold, waits above the limit, reclaims clean pages above the cache limit. When pages cannot be
+    /// written, it does not wait for ever; [`Bdi::admit`] then refuses more.
     pub fn balance_dirty_pages(&self) {
         if self.over_background() {
             self.flusher.notify_one();
         }
+        let _ = self.admit();
+        self.shrink();
+    }
+
+    /// Called by who is about to dirty pages, with no lock held: waits while too many are dirty.
+    ///
+    /// # Errors
+    /// `Io` when the flusher tries in vain meanwhile: memory would fill with what cannot be written.
+    pub fn admit(&self) -> Result<()> {
         if self.over(self.limits.dirty) {
+            let failed = self.failed_passes.load(SeqCst);
             let _span = trace::span(
                 "balance_dirty_pages",
                 [("dirty", self.dirty_bytes()), ("", 0), ("", 0), ("", 0)],
             );
             let free = || !self.over(self.limits.dirty) || self.stuck.load(SeqCst);
             while !self.throttled.wait_timeout(Duration::from_millis(100), free) {
+                if self.failed_passes.load(SeqCst) - failed >= VAIN_PASSES {
+                    let what = "too much is in memory that could not be written";
+                    return Err(Error::new(ErrorKind::Io, what));
+                }
                 self.flusher.notify_one();
             }
         }
-        self.shrink();
+        Ok(())
+    }
+
+    pub(crate) fn write_failed(&self, pages: u64) {
+        self.nr_failed.fetch_add(pages, SeqCst);
+    }
+
+    /// Called by the flusher after a pass: how many in a row have failed with this one.
+    pub(crate) fn judge_pass(&self) -> u32 {
+        let now = self.nr_failed.load(SeqCst);
+        if self.seen_failed.swap(now, SeqCst) == now {
+            self.failing.store(0, SeqCst);
+            return 0;
+        }
+        self.failed_passes.fetch_add(1, SeqCst);
+        self.failing.fetch_add(1, SeqCst) + 1
+    }
+
+    /// Whether the flusher's last pass failed.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.failing.load(SeqCst) > 0
     }
 
     pub(crate) fn writeback_ended(&self) {

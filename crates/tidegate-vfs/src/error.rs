@@ -60,14 +60,22 @@ impl Error {
         Self::new(ErrorKind::Corrupt, what)
     }
 
-    /// A device's error while doing `what`.
+    /// A device's error while doing `what`. A device that is full is no volume that is full: nothing that
+    /// makes room on the volume helps.
     pub fn device(errno: Errno, what: impl Into<String>) -> Self {
-        let kind = match errno {
-            Errno::NOSPC => ErrorKind::NoSpace,
-            Errno::ROFS => ErrorKind::ReadOnly,
-            _ => ErrorKind::Io,
-        };
-        Error { kind, context: what.into().into_boxed_str(), source: Some(errno) }
+        let kind = if errno == Errno::ROFS { ErrorKind::ReadOnly } else { ErrorKind::Io };
+        Self::new(kind, what).because(errno)
+    }
+
+    /// The same error, caused by a device's.
+    pub fn because(mut self, errno: Errno) -> Self {
+        self.source = Some(errno);
+        self
+    }
+
+    /// The device's error that caused it, if one did.
+    pub fn errno(&self) -> Option<Errno> {
+        self.source
     }
 
     /// The kind.
@@ -131,6 +139,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.context.is_empty() {
             write!(f, "{}: ", self.context)?;
+        }
+        if self.source == Some(Errno::NOSPC) {
+            return f.write_str("no space left where the image is kept; make room there first");
         }
         f.write_str(self.kind.message())?;
         match self.source {

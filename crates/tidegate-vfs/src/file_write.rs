@@ -18,7 +18,8 @@ impl File {
     /// Takes `i_rwsem`; waits when too much is dirty.
     ///
     /// # Errors
-    /// `NoSpace` before anything of the failing part is taken, `FileTooBig`, `ReadOnly`, `BadFile`.
+    /// `NoSpace` before anything of the failing part is taken, `FileTooBig`, `ReadOnly`, `BadFile`; `Io`
+    /// when memory is full of what could not be written.
     pub fn write_at(&self, pos: u64, data: &[u8]) -> Result<u64> {
         self.allow(OpenFlags::WRITE)?;
         self.vfs.check_writable()?;
@@ -26,6 +27,7 @@ impl File {
         let mut done = 0;
         loop {
             let part = &data[done..data.len().min(done + WRITE_BATCH)];
+            self.vfs.bdi.admit()?;
             let guard = self.inode.rwsem.write();
             if done == 0 && self.flags.contains(OpenFlags::APPEND) {
                 pos = self.inode.size();
@@ -78,6 +80,7 @@ impl File {
             return Err(Error::new(ErrorKind::InvalidArgument, "write_buf takes whole pages"));
         }
         let pages = bytes.div_ceil(PAGE_SIZE);
+        self.vfs.bdi.admit()?;
         let guard = self.inode.rwsem.write();
         if !end.is_multiple_of(PAGE) && self.inode.size() > end {
             drop(guard);

@@ -5,10 +5,15 @@ use crate::fs::{FileSystem, WritebackControl};
 use crate::inode::Inode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
 use tidegate_rt::{thread, trace};
 
 /// Pages written of one inode before the next has its turn, in a pass nobody waits for.
 const MAX_WRITEBACK_PAGES: u64 = 4096;
+/// The same after a failure: each try takes new places, and there are only so many.
+const PROBE_PAGES: u64 = 16;
+/// Time between two tries after a failure, at first.
+const MIN_PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a pass is made.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -89,11 +94,28 @@ fn background(fs: &dyn FileSystem, bdi: &Arc<Bdi>) {
     while bdi.over_background() && bdi.lists.lock().work.is_empty() {
         let wrote = pass(fs, bdi, For::Background);
         bdi.stuck.store(wrote == 0, SeqCst);
-        if wrote == 0 {
+        let failed = bdi.judge_pass();
+        if wrote == 0 || failed > 0 {
             // Nothing could be written (a full or failing device): try again, but not in a tight loop.
-            thread::sleep(std::time::Duration::from_millis(20));
+            pause(bdi, MIN_PAUSE * 2u32.pow(failed.clamp(1, 6) - 1));
             break;
         }
+    }
+}
+
+/// Waits, unless somebody asks for something.
+fn pause(bdi: &Bdi, d: Duration) {
+    let mut left = d;
+    while !left.is_zero() {
+        let asked = {
+            let l = bdi.lists.lock();
+            l.shutdown || !l.work.is_empty()
+        };
+        if asked {
+            return;
+        }
+        thread::sleep(MIN_PAUSE.min(left));
+        left = left.saturating_sub(MIN_PAUSE);
     }
 }
 
@@ -131,8 +153,8 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For) -> u64 {
 fn writeback_single_inode(fs: &dyn FileSystem, bdi: &Arc<Bdi>, inode: &Arc<Inode>, sync_all: bool) -> u64 {
     // Off the list first: a page dirtied from here on puts the inode back on it.
     inode.listed.store(false, SeqCst);
-    let mut wbc =
-        if sync_all { WritebackControl::sync() } else { WritebackControl::background(MAX_WRITEBACK_PAGES) };
+    let most = if bdi.is_failing() { PROBE_PAGES } else { MAX_WRITEBACK_PAGES };
+    let mut wbc = if sync_all { WritebackControl::sync() } else { WritebackControl::background(most) };
     if fs.writepages(inode, &mut wbc).is_err() {
         // The pages are dirty again and the error stands in the mapping, for fsync.
         inode.listed.store(true, SeqCst);

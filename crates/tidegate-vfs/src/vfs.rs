@@ -9,7 +9,7 @@ use crate::icache::{InodeCache, Inodes};
 use crate::inode::Inode;
 use crate::types::{Ino, StatFs};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use tidegate_rt::{LockClass, Mutex, Timespec, clock};
 
 static S_UMOUNT: LockClass = LockClass::new("sb->s_umount", 10);
@@ -128,10 +128,12 @@ impl Vfs {
         flusher.sync(true);
         let mut first = Ok(());
         for inode in self.icache.all() {
-            inode.mapping.wait_writeback(0, u64::MAX);
-            if inode.mapping.nr_dirty() > 0 {
-                // The flusher could not write it; once more, to learn why.
-                first = first.and(self.write_pages(&inode, None));
+            let mapping = &inode.mapping;
+            mapping.wait_writeback(0, u64::MAX);
+            // The flusher could not write it, or is at it again; once more, to learn why.
+            if mapping.nr_dirty() > 0 || mapping.nr_writeback() > 0 {
+                let seen = AtomicU32::new(mapping.errseq());
+                first = first.and(self.write_pages(&inode, None)).and_then(|()| mapping.check_error(&seen));
             }
         }
         first.and(self.fs.sync_fs())

@@ -192,6 +192,7 @@ impl F2fs {
         // A checkpoint now and then is cheaper than filling holes.
         if after - free > self.sb.main_segments / 50 + 1
             && free <= self.ssr_threshold()
+            && self.write_io.failed_pages.is_empty()
             && self.why_read_only().is_none()
         {
             self.checkpoint(false)?;

@@ -1,16 +1,11 @@
-#[path = "../../tests/common/faulty.rs"]
-mod faulty;
-
 use super::oracle::*;
 use super::*;
 use crate::raw::{BLOCK_SIZE, CP_CHKSUM_OFFSET, F2FS_MAGIC, Features, SUM_JOURNAL_SIZE, SUPER_OFFSET};
-use faulty::Faulty;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use tidegate_block::{Device, MemoryDevice, Op};
+use tidegate_block::{Device, Errno, Fault, Faulty, MemoryDevice, Op, Rule};
 
 const ALL: Features = SUPPORTED_FEATURES;
 const NONE: Features = Features::empty();
@@ -233,9 +228,8 @@ fn an_attempt_cut_short_leaves_no_volume() {
     for changes in 1.. {
         let inner = Arc::new(MemoryDevice::new(48 * MIB));
         mkfs(&queue(inner.clone()), &MkfsOptions { uuid: None, ..options(NONE) }).unwrap();
-        let seen = AtomicUsize::new(0);
-        let failing =
-            Faulty::new(inner.clone(), move |op| op != Op::Read && seen.fetch_add(1, SeqCst) >= changes);
+        let rule = Rule::new(Fault::Fail(Errno::IO)).when(|rq| rq.op != Op::Read).which(changes..u64::MAX);
+        let failing = Faulty::new(inner.clone(), [rule]);
         let made = mkfs(&queue(failing.clone()), &options(ALL));
         let now = bytes_of(&inner);
         let valid = |at: usize| now[at * BLOCK_SIZE + SUPER_OFFSET..][..4] == F2FS_MAGIC.to_le_bytes();

@@ -1,11 +1,9 @@
 //! Devices that fail.
 
-use crate::faulty::Faulty;
 use crate::fuzz_body::{clean, exercise};
 use crate::runner::{growth, guarded, keep_panics, report, wanted};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use tidegate_block::{MemoryDevice, Op, QueueLimits, RequestQueue};
+use tidegate_block::{Errno, Fault, Faulty, MemoryDevice, Op, QueueLimits, RequestQueue, Rule};
 use tidegate_f2fs::check::{CheckOptions, check};
 use tidegate_vfs::ErrorKind;
 
@@ -21,11 +19,11 @@ enum Fails {
 impl Fails {
     /// A device that fails them.
     fn on(self, inner: Arc<MemoryDevice>) -> Arc<Faulty> {
-        let seen = AtomicU64::new(0);
-        Faulty::new(inner, move |op| match self {
-            Fails::One(which, n) => op == which && seen.fetch_add(1, Relaxed) == n,
-            Fails::From(which, n) => op == which && seen.fetch_add(1, Relaxed) >= n,
-        })
+        let (op, which) = match self {
+            Fails::One(op, n) => (op, n..n + 1),
+            Fails::From(op, n) => (op, n..u64::MAX),
+        };
+        Faulty::new(inner, [Rule::new(Fault::Fail(Errno::IO)).op(op).which(which)])
     }
 }
 

@@ -5,8 +5,6 @@
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
-#[path = "../common/faulty.rs"]
-mod faulty;
 #[path = "../common/fuzz_body.rs"]
 mod fuzz_body;
 

@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use chunk::{CHUNK_PAGES, Chunk, PageRun, mask};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_block::{PAGE_SIZE, PageBuf};
 use tidegate_rt::{LockClass, Mutex, WaitQueue};
 
@@ -45,6 +45,8 @@ pub struct AddressSpace {
     ahead: ahead::Reads,
     /// Counts failed writes; a file remembers the value it has seen (errseq).
     errseq: AtomicU32,
+    /// The device's last error; 0 when it had none.
+    errno: AtomicI32,
     no_space: AtomicBool,
     /// Times that pages taken for writing became dirty again without an error.
     redirtied: AtomicU64,
@@ -68,6 +70,7 @@ impl AddressSpace {
             idle: WaitQueue::new(),
             ahead: ahead::Reads::default(),
             errseq: AtomicU32::new(0),
+            errno: AtomicI32::new(0),
             no_space: AtomicBool::new(false),
             redirtied: AtomicU64::new(0),
             on_clock: AtomicBool::new(false),

@@ -5,7 +5,7 @@ use super::{AddressSpace, range_mask, split};
 use crate::error::{Error, ErrorKind, Result};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
-use tidegate_block::Segment;
+use tidegate_block::{Errno, Segment};
 
 /// How long a waiter sleeps before it looks for bios to send.
 const RESUBMIT: Duration = Duration::from_millis(2);
@@ -179,6 +179,7 @@ impl AddressSpace {
     pub fn end_writeback(&self, index: u64, pages: usize, failed: Option<ErrorKind>) {
         if let Some(kind) = failed {
             self.record_error(kind);
+            self.bdi.write_failed(pages as u64);
         }
         self.each_range(index, pages as u64, |c, m| {
             c.writeback &= !m;
@@ -212,8 +213,21 @@ impl AddressSpace {
         if seen.swap(now, SeqCst) == now {
             return Ok(());
         }
+        Err(self.last_error("an earlier write to this file failed".into()))
+    }
+
+    /// Remembers the device's error behind a failed write; before [`Self::end_writeback`].
+    pub fn record_errno(&self, e: Errno) {
+        self.errno.store(e.raw_os_error(), SeqCst);
+    }
+
+    /// What the last failed write failed with, said of `what`: `Io`, or `NoSpace` if that is what failed.
+    pub fn last_error(&self, what: String) -> Error {
         let kind = if self.no_space.load(SeqCst) { ErrorKind::NoSpace } else { ErrorKind::Io };
-        Err(Error::new(kind, "an earlier write to this file failed"))
+        match self.errno.load(SeqCst) {
+            0 => Error::new(kind, what),
+            e => Error::new(kind, what).because(Errno::from_raw_os_error(e)),
+        }
     }
 
     fn each_range(&self, index: u64, pages: u64, mut f: impl FnMut(&mut Chunk, u64)) {

@@ -1,0 +1,387 @@
+//! A wrapper whose requests fail, end short or end late, as rules say.
+
+use crate::bio::{BioData, BioFlags, Op, Segment};
+use crate::{Bio, Device, Errno, Request, SECTOR_SIZE};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, clock, thread};
+
+static RULES: LockClass = LockClass::new("faulty->rules", 993);
+static LATE: LockClass = LockClass::new("faulty->late", 994);
+
+/// What happens to a request that a rule is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing of it is done.
+    Fail(Errno),
+    /// As many of its first bytes are done, in whole sectors, and then it fails. What else a read was to
+    /// fill holds anything.
+    Short(u64, Errno),
+    /// It is done after this time and ends then. Others that come later may be done before.
+    Late(Duration),
+    /// As `Late`, after a time of at most this that differs from request to request.
+    Shuffled(Duration),
+}
+
+type Test = Box<dyn Fn(&Request) -> bool + Send + Sync>;
+
+/// A fault and which requests meet it.
+pub struct Rule {
+    fault: Fault,
+    tests: Vec<Test>,
+    /// Which of the requests that pass the tests, by number.
+    which: Range<u64>,
+    per_mille: u64,
+    seed: u64,
+    seen: AtomicU64,
+}
+
+impl Rule {
+    /// Every request meets `fault`, as long as nothing else is said.
+    pub fn new(fault: Fault) -> Self {
+        let (tests, which, seen) = (Vec::new(), 0..u64::MAX, AtomicU64::new(0));
+        Rule { fault, tests, which, per_mille: 1000, seed: 0, seen }
+    }
+
+    /// Only those that `test` says yes to. It is called in the submitting thread with no lock of the
+    /// device held.
+    pub fn when(mut self, test: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Self {
+        self.tests.push(Box::new(test));
+        self
+    }
+
+    /// Only those that do `op`.
+    pub fn op(self, op: Op) -> Self {
+        self.when(move |rq| rq.op == op)
+    }
+
+    /// Only those that touch a byte in `range`.
+    pub fn within(self, range: Range<u64>) -> Self {
+        self.when(move |rq| rq.sector.bytes() < range.end && rq.end().bytes() > range.start)
+    }
+
+    /// Of those that all tests say yes to, only these, counted from 0.
+    pub fn which(mut self, which: Range<u64>) -> Self {
+        self.which = which;
+        self
+    }
+
+    /// Of these, about so many of a thousand; which ones depends on `seed` and their number alone. The
+    /// seed also says how late [`Fault::Shuffled`] makes each.
+    pub fn chance(mut self, per_mille: u64, seed: u64) -> Self {
+        (self.per_mille, self.seed) = (per_mille, seed);
+        self
+    }
+
+    /// What happens to `rq`, if anything.
+    fn judge(&self, rq: &Request) -> Option<Fault> {
+        if !self.tests.iter().all(|t| t(rq)) {
+            return None;
+        }
+        let n = self.seen.fetch_add(1, SeqCst);
+        let chance = mix(self.seed.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        if !self.which.contains(&n) || chance % 1000 >= self.per_mille {
+            return None;
+        }
+        Some(match self.fault {
+            Fault::Shuffled(most) => {
+                let nanos = (most.as_nanos() as u64).max(1);
+                Fault::Late(Duration::from_nanos(mix(chance) % nanos))
+            }
+            fault => fault,
+        })
+    }
+}
+
+/// Spreads the bits of `x` (SplitMix64's finalizer).
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
+}
+
+/// Requests that are done later, by when, and whether the device goes away.
+#[derive(Default)]
+struct Waiting {
+    by_due: BTreeMap<(Nanos, u64), Request>,
+    number: u64,
+    over: bool,
+}
+
+#[derive(Default)]
+struct Later(Option<Arc<(Mutex<Waiting>, Condvar)>>, Option<thread::JoinHandle<()>>);
+
+/// See the module. The rules can be exchanged at any time.
+pub struct Faulty {
+    inner: Arc<dyn Device>,
+    rules: Mutex<Arc<Vec<Rule>>>,
+    later: Mutex<Later>,
+    failed: AtomicU64,
+    late: AtomicU64,
+}
+
+impl Faulty {
+    /// A device in front of `inner`. The first rule that is for a request decides.
+    pub fn new(inner: Arc<dyn Device>, rules: impl IntoIterator<Item = Rule>) -> Arc<Self> {
+        Arc::new(Faulty {
+            inner,
+            rules: Mutex::new(&RULES, Arc::new(rules.into_iter().collect())),
+            later: Mutex::new(&LATE, Later::default()),
+            failed: AtomicU64::new(0),
+            late: AtomicU64::new(0),
+        })
+    }
+
+    /// Exchanges the rules; with none, requests meet no fault from now on. What is late already stays so.
+    pub fn set(&self, rules: impl IntoIterator<Item = Rule>) {
+        *self.rules.lock() = Arc::new(rules.into_iter().collect());
+    }
+
+    /// Requests that failed by a rule, short ones among them.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(SeqCst)
+    }
+
+    /// Requests that were made late.
+    pub fn late(&self) -> u64 {
+        self.late.load(SeqCst)
+    }
+
+    fn judge(&self, rq: &Request) -> Option<Fault> {
+        let rules = self.rules.lock().clone();
+        let fault = rules.iter().find_map(|r| r.judge(rq))?;
+        let count = if matches!(fault, Fault::Late(_)) { &self.late } else { &self.failed };
+        count.fetch_add(1, SeqCst);
+        Some(fault)
+    }
+
+    fn execute_with(&self, rq: &mut Request, fault: Option<Fault>) -> Result<(), Errno> {
+        match fault {
+            None => self.inner.execute(rq),
+            Some(Fault::Fail(e)) => Err(e),
+            Some(Fault::Short(bytes, e)) => {
+                self.begin(rq, bytes / SECTOR_SIZE * SECTOR_SIZE)?;
+                Err(e)
+            }
+            Some(Fault::Late(d) | Fault::Shuffled(d)) => {
+                thread::sleep(d);
+                self.inner.execute(rq)
+            }
+        }
+    }
+
+    /// Does the first `bytes` bytes of a request.
+    fn begin(&self, rq: &mut Request, bytes: u64) -> Result<(), Errno> {
+        match rq.op {
+            Op::Read => {
+                self.inner.execute(rq)?;
+                let mut at = 0;
+                rq.for_each_target(|t| {
+                    let good = bytes.saturating_sub(at).min(t.len() as u64);
+                    at += t.len() as u64;
+                    t[good as usize..].fill(0xdb);
+                });
+                Ok(())
+            }
+            Op::Write => {
+                let bio = Bio::write(rq.sector, first_segments(rq, bytes), rq.flags - BioFlags::FUA);
+                if bio.data.is_empty() { Ok(()) } else { self.inner.execute(&mut Request::new(bio)) }
+            }
+            Op::Flush | Op::Discard | Op::WriteZeroes => Ok(()),
+        }
+    }
+
+    /// Keeps `rq` until `d` has passed. Without a thread to do it then, it is done now.
+    fn keep(&self, rq: Request, d: Duration) {
+        let mut later = self.later.lock();
+        if later.0.is_none() {
+            let shared = Arc::new((Mutex::new(&LATE, Waiting::default()), Condvar::new()));
+            let (of_thread, inner) = (shared.clone(), self.inner.clone());
+            later.1 = thread::spawn("tg-late", move || run(&of_thread, &*inner)).ok();
+            later.0 = later.1.is_some().then_some(shared);
+        }
+        let Some(shared) = later.0.clone() else { return self.inner.submit(rq) };
+        drop(later);
+        let mut w = shared.0.lock();
+        w.number += 1;
+        let key = (Nanos(clock::now().0 + d.as_nanos() as u64), w.number);
+        w.by_due.insert(key, rq);
+        drop(w);
+        shared.1.notify_one();
+    }
+}
+
+/// The parts of what a request writes that hold its first `bytes` bytes.
+fn first_segments(rq: &Request, bytes: u64) -> Vec<Segment> {
+    let mut left = bytes;
+    let mut out = Vec::new();
+    for bio in &rq.bios {
+        if let BioData::Write(segments) = &bio.data {
+            for s in segments {
+                let len = left.min(s.len as u64) as u32;
+                left -= len as u64;
+                out.extend((len > 0).then(|| Segment { len, ..s.clone() }));
+            }
+        }
+    }
+    out
+}
+
+/// Does what is due, and all that is left once the device goes away.
+fn run((waiting, changed): &(Mutex<Waiting>, Condvar), inner: &dyn Device) {
+    let mut w = waiting.lock();
+    loop {
+        let now = clock::now();
+        match w.by_due.first_key_value().map(|(k, _)| k.0) {
+            None if w.over => return,
+            None => changed.wait(&mut w),
+            Some(due) if due.0 > now.0 && !w.over => {
+                changed.wait_for(&mut w, Duration::from_nanos(due.0 - now.0));
+            }
+            Some(_) => {
+                let Some((_, rq)) = w.by_due.pop_first() else { continue };
+                drop(w);
+                inner.submit(rq);
+                w = waiting.lock();
+            }
+        }
+    }
+}
+
+impl Device for Faulty {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+    fn read_only(&self) -> bool {
+        self.inner.read_only()
+    }
+    fn backend(&self) -> &'static str {
+        self.inner.backend()
+    }
+    fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
+        let fault = self.judge(rq);
+        self.execute_with(rq, fault)
+    }
+    fn submit(&self, mut rq: Request) {
+        match self.judge(&rq) {
+            None => self.inner.submit(rq),
+            Some(Fault::Late(d)) => self.keep(rq, d),
+            fault => {
+                let r = self.execute_with(&mut rq, fault);
+                rq.complete(r);
+            }
+        }
+    }
+}
+
+impl Drop for Faulty {
+    fn drop(&mut self) {
+        let later = std::mem::take(self.later.get_mut());
+        if let Some(shared) = later.0 {
+            shared.0.lock().over = true;
+            shared.1.notify_one();
+        }
+        if let Some(t) = later.1 {
+            t.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryDevice, PageBuf, QueueLimits, RequestQueue, Sector};
+
+    fn rig(rules: impl IntoIterator<Item = Rule>) -> (Arc<MemoryDevice>, Arc<Faulty>, RequestQueue) {
+        let memory = Arc::new(MemoryDevice::new(1 << 20));
+        let faulty = Faulty::new(memory.clone(), rules);
+        (memory, faulty.clone(), RequestQueue::new(faulty, QueueLimits::default()))
+    }
+
+    fn write(page: u64, pages: usize, byte: u8) -> Bio {
+        let mut buf = PageBuf::zeroed(pages);
+        buf.fill(byte);
+        let segment = Segment::pages(Arc::new(buf), 0, pages);
+        Bio::write(Sector(page * 8), vec![segment], BioFlags::empty())
+    }
+
+    #[test]
+    fn rules_choose_by_number_place_and_chance() {
+        let (_, faulty, q) =
+            rig([Rule::new(Fault::Fail(Errno::NOSPC)).op(Op::Write).within(4096..8192).which(1..2)]);
+        let results: Vec<_> =
+            [0, 1, 2, 1, 1].into_iter().map(|p| q.submit_wait(write(p, 1, 1)).map(drop)).collect();
+        assert_eq!(results, [Ok(()), Ok(()), Ok(()), Err(Errno::NOSPC), Ok(())]);
+        assert_eq!(faulty.failed(), 1);
+        let fails = |seed| {
+            faulty.set([Rule::new(Fault::Fail(Errno::IO)).chance(250, seed)]);
+            (0..400).map(|_| q.submit_wait(write(0, 1, 1)).is_err()).collect::<Vec<_>>()
+        };
+        let first = fails(1);
+        assert_eq!(first, fails(1));
+        assert_ne!(first, fails(2));
+        let n = first.iter().filter(|f| **f).count();
+        assert!((50..150).contains(&n), "{n} of 400");
+        faulty.set([]);
+        q.submit_wait(write(0, 1, 1)).unwrap();
+    }
+
+    #[test]
+    fn short_requests_do_their_beginning() {
+        let (memory, faulty, q) = rig([Rule::new(Fault::Short(4096 + 600, Errno::IO))]);
+        q.submit_wait(write(0, 3, 7)).unwrap_err();
+        let mut bytes = vec![0; 3 * 4096];
+        memory.read_at(0, &mut bytes);
+        let end = bytes.iter().take_while(|b| **b == 7).count();
+        assert_eq!((end, bytes[end..].iter().all(|b| *b == 0)), (4096 + 512, true));
+        let mut rq = Request::new(Bio::read(Sector(0), vec![PageBuf::zeroed(2)], BioFlags::empty()));
+        assert_eq!(faulty.execute(&mut rq), Err(Errno::IO));
+        rq.for_each_target(|t| assert_eq!((t[4607], t[4608]), (7, 0xdb)));
+    }
+
+    #[test]
+    fn late_requests_end_after_others() {
+        let (memory, faulty, q) =
+            rig([Rule::new(Fault::Late(Duration::from_secs(3600))).within(0..4096).op(Op::Write)]);
+        let ended = Arc::new(AtomicU64::new(0));
+        let e = ended.clone();
+        q.submit(write(0, 1, 9).on_end(move |r, _| {
+            r.unwrap();
+            e.store(1, SeqCst);
+        }));
+        q.submit_wait(write(1, 1, 9)).unwrap();
+        assert_eq!((ended.load(SeqCst), faulty.late()), (0, 1));
+        // Going away, the device waits for nothing.
+        let (shared, thread) = {
+            let mut later = faulty.later.lock();
+            (later.0.clone().unwrap(), later.1.take().unwrap())
+        };
+        shared.0.lock().over = true;
+        shared.1.notify_one();
+        thread.join();
+        let mut byte = [0];
+        memory.read_at(4095, &mut byte);
+        assert_eq!((ended.load(SeqCst), byte), (1, [9]));
+    }
+
+    #[test]
+    fn a_seed_shuffles_the_order_of_completions() {
+        let (_, _, q) = rig([Rule::new(Fault::Shuffled(Duration::from_millis(40))).chance(1000, 5)]);
+        let order = Arc::new(Mutex::new(&LATE, Vec::new()));
+        for i in 0..16 {
+            let order = order.clone();
+            q.submit(write(i, 1, 1).on_end(move |_, _| order.lock().push(i)));
+        }
+        q.drain();
+        let mut seen = order.lock().clone();
+        assert_ne!(seen, (0..16).collect::<Vec<_>>());
+        seen.sort_unstable();
+        assert_eq!(seen, (0..16).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,24 @@
+//! Devices whose writes fail, end short or end late, by what they write: errors come to whom the policy
+//! says, nothing that was promised is lost, and nothing hangs.
+//!
+//! A failure names its case and seed; `TIDEGATE_CASE=text` runs only those whose names contain the text.
+
+#[path = "../common/volume.rs"]
+#[allow(dead_code, clippy::disallowed_types)] // shared with other tests, which use more of it
+mod volume;
+#[path = "../common/watch.rs"]
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)] // a hang must be seen from outside
+mod watch;
+
+mod classes;
+mod data;
+mod late;
+mod load;
+mod packs;
+mod reads;
+mod rig;
+
+/// Whether a case is to be run.
+fn wanted(name: &str) -> bool {
+    std::env::var("TIDEGATE_CASE").map_or(true, |t| name.contains(&t))
+}

@@ -1,0 +1,71 @@
+//! Reads that fail or end short: who asked is told, what was read in part counts as nothing, and what is on
+//! the volume stays good.
+
+use crate::load::{prepare, run};
+use crate::rig::*;
+use crate::wanted;
+use crate::watch::within;
+use tidegate_block::*;
+use tidegate_vfs::*;
+
+/// Pages, nodes and metadata cannot be read now and then, under threads that do everything.
+#[test]
+fn reads_fail_now_and_then() {
+    let faults = [Fault::Fail(Errno::IO), Fault::Short(512, Errno::IO), Fault::Short(4096, Errno::TIMEDOUT)];
+    let mut failed = 0;
+    for seed in 0..12 {
+        let name = format!("reads, seed {seed}");
+        if !wanted(&name) {
+            continue;
+        }
+        let what = name.clone();
+        failed += within(LIMIT, &what, move || {
+            let rig = Rig::new(72, "");
+            let mut m = prepare(&rig);
+            let memory = rig.memory.clone();
+            rig.vfs.unmount().unwrap();
+            drop(rig);
+            let rig = Rig::open(memory, TIGHT, "");
+            let fault = faults[seed as usize % 3];
+            m = run(&rig, m, seed, 80, [Rule::new(fault).op(Op::Read).chance(300, seed)]);
+            rig.faulty.set([]);
+            let failed = rig.faulty.failed();
+            if rig.why_stopped().is_none() {
+                rig.vfs.sync().unwrap();
+                m.promise_all();
+                m.check(&rig.vfs, &name);
+            }
+            for (i, image) in rig.images().into_iter().enumerate() {
+                let what = format!("{name}, cut {i}");
+                reopen(image, i == 1, &what, |v| m.check(v, &what));
+            }
+            failed
+        });
+    }
+    assert!(failed > 20 || std::env::var_os("TIDEGATE_CASE").is_some(), "{failed} reads failed");
+}
+
+/// One page cannot be read: the reader is told each time, others are not, and afterwards it can be.
+#[test]
+fn a_failed_read_leaves_nothing_behind() {
+    let memory = {
+        let rig = Rig::new(64, "");
+        let f = rig.file("/f");
+        (0..600).for_each(|p| _ = f.write_at(p * PAGE as u64, &page(7, p, 1)).unwrap());
+        drop(f);
+        rig.vfs.unmount().unwrap();
+        rig.memory.clone()
+    };
+    for fault in [Fault::Fail(Errno::IO), Fault::Short(100 * 512, Errno::IO)] {
+        let rig = Rig::open(memory.clone(), MemoryLimits::default(), "");
+        let f = rig.file("/f");
+        read_page(&f, 0).unwrap();
+        rig.faulty.set([Rule::new(fault).op(Op::Read).which(0..2)]);
+        for _ in 0..2 {
+            assert_eq!(read_page(&f, 500).unwrap_err().kind(), ErrorKind::Io);
+        }
+        assert!(rig.why_stopped().is_none());
+        assert_eq!(read_page(&f, 500).unwrap(), page(7, 500, 1));
+        f.fsync(false).unwrap();
+    }
+}
