@@ -280,23 +280,32 @@ impl Sit {
                 }
                 set_bit_msb(&mut e.map, i, false);
                 e.valid -= 1;
-                #[cfg(feature = "planted-bugs")]
-                if self.early_reuse {
-                    set_bit_msb(&mut e.ckpt_map, i, false);
-                }
             }
             e.mtime = now;
             let empty = e.valid == 0;
             s.dirty.insert(seg.0);
             if empty && !s.current.contains(&seg.0) {
-                s.prefree += 1;
-                #[cfg(feature = "planted-bugs")]
-                if self.early_reuse {
-                    s.prefree -= 1;
-                    s.free_segments += 1;
-                }
+                self.emptied(&mut s, seg.0)?;
             }
             at += n;
+        }
+        Ok(())
+    }
+
+    /// Nothing is valid any more in a segment that no log is in: the next checkpoint frees it.
+    #[cfg(not(feature = "planted-bugs"))]
+    fn emptied(&self, s: &mut SitState, _: u32) -> Result<()> {
+        s.prefree += 1;
+        Ok(())
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    fn emptied(&self, s: &mut SitState, segno: u32) -> Result<()> {
+        if self.early_reuse {
+            s.free_segments += 1;
+            self.entry(s, segno)?.ckpt_map = [0; 64];
+        } else {
+            s.prefree += 1;
         }
         Ok(())
     }

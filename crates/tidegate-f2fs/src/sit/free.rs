@@ -66,7 +66,7 @@ impl Sit {
     pub(crate) fn is_free(&self, s: &mut SitState, segno: u32) -> Result<bool> {
         #[cfg(feature = "planted-bugs")]
         if self.early_reuse {
-            return Ok(!s.current.contains(&segno) && self.entry(s, segno)?.valid == 0);
+            return Ok(!s.is_out_of_bounds(segno) && self.entry(s, segno)?.valid == 0);
         }
         if s.dirty.contains(&segno) || s.is_out_of_bounds(segno) {
             return Ok(false);
@@ -90,7 +90,7 @@ impl Sit {
         let old = std::mem::replace(&mut s.current[log], segno);
         if self.entry(s, old)?.valid == 0 {
             s.dirty.insert(old);
-            s.prefree += 1;
+            self.emptied(s, old)?;
         }
         self.entry(s, segno)?.log = log as u8;
         s.dirty.insert(segno);

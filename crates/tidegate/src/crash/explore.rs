@@ -1,22 +1,18 @@
 //! Many runs, on several threads.
 
 use super::base::Base;
-use super::generate::generate;
-use super::ops::Step;
+use super::plan::Plan;
 use super::recover::{Depth, inspect};
 use super::rng::Rng;
-use super::run::{Manner, Recording, Switches, record};
+use super::run::{Recording, record};
 use super::shrink::{Short, shrink};
-use super::state::{Amount, State, states};
+use super::state::{Amount, State};
 use super::{Fault, Settings};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tidegate_rt::{LockClass, Mutex, clock, thread};
 
 static FAILURES: LockClass = LockClass::new("crash_failures", 985);
-
-/// Bytes of the volumes: small, so that segments run short.
-const VOLUME: u64 = 40 << 20;
 
 /// How much is explored.
 #[derive(Clone, Debug)]
@@ -111,7 +107,6 @@ pub struct Report {
 struct Shared {
     limits: Limits,
     settings: Settings,
-    bases: [Base; 2],
     next: AtomicU64,
     start: u64,
     progress: Arc<Progress>,
@@ -123,14 +118,14 @@ struct Shared {
 /// # Errors
 /// No volume can be made, or no thread started.
 pub fn explore(limits: &Limits, settings: &Settings, progress: &Arc<Progress>) -> Result<Report, Fault> {
-    let shared = Arc::new(Shared::new(limits, settings, progress)?);
+    let shared = Arc::new(Shared::new(limits, settings, progress));
     let workers = (0..limits.workers.max(1)).map(|n| {
         let s = shared.clone();
         thread::spawn(&format!("tg-crash-{n}"), move || s.work())
             .map_err(|e| Fault::new("run", format!("starting a thread: {e}")))
     });
     let workers: Vec<_> = workers.collect::<Result<_, _>>()?;
-    workers.into_iter().for_each(|w| w.join());
+    workers.into_iter().map(|w| w.join()).collect::<Result<(), Fault>>()?;
     Ok(shared.report())
 }
 
@@ -146,10 +141,10 @@ pub fn replay(
     keep: &[u32],
 ) -> Result<Report, Fault> {
     const ATTEMPTS: usize = 20;
-    let shared = Shared::new(limits, settings, &Arc::default())?;
-    let attempts = if Plan::new(limits.seed).manner.pressure { ATTEMPTS } else { 1 };
+    let shared = Shared::new(limits, settings, &Arc::default());
+    let attempts = if Plan::new(limits.seed, &settings.bases)?.manner.pressure { ATTEMPTS } else { 1 };
     for _ in 0..attempts {
-        shared.run(limits.seed, state, keep);
+        shared.run(limits.seed, state, keep)?;
         if !shared.failures.lock().is_empty() {
             break;
         }
@@ -157,52 +152,16 @@ pub fn replay(
     Ok(shared.report())
 }
 
-/// A seed's run: what is done and how.
-pub struct Plan {
-    /// The operations.
-    pub steps: Vec<Step>,
-    /// The rest.
-    pub manner: Manner,
-    /// Which of the volumes it begins with.
-    base: usize,
-    /// Its files are large; fewer states are made of it.
-    pub bulk: bool,
-    rng: Rng,
-}
-
-impl Plan {
-    /// The plan of a seed.
-    pub fn new(seed: u64) -> Plan {
-        let root = Rng::new(seed);
-        let mut rng = root.fork(1);
-        let switches = Switches::any(&mut root.fork(3));
-        let manner = Manner { pressure: rng.one_in(6), unmount: rng.one_in(3), switches };
-        let bulk = rng.one_in(8);
-        let base = rng.one_in(4) as usize;
-        let count = if bulk { 70 } else { *rng.pick(&[8, 20, 30, 40, 60]) };
-        Plan { steps: generate(&mut rng, count, bulk), manner, base, bulk, rng: root.fork(2) }
-    }
-
-    /// The states of the recorded run.
-    pub fn states(&self, run: &Recording, mut amount: Amount) -> Vec<State> {
-        if self.bulk {
-            (amount.prefixes, amount.subsets) = (amount.prefixes / 3, amount.subsets / 3);
-        }
-        states(&run.tape, &mut self.rng.clone(), amount, 0, run.end)
-    }
-}
-
 impl Shared {
-    fn new(limits: &Limits, settings: &Settings, progress: &Arc<Progress>) -> Result<Self, Fault> {
-        Ok(Shared {
+    fn new(limits: &Limits, settings: &Settings, progress: &Arc<Progress>) -> Self {
+        Shared {
             limits: limits.clone(),
             settings: settings.clone(),
-            bases: [Base::new(VOLUME, true)?, Base::new(VOLUME, false)?],
             next: AtomicU64::new(limits.seed),
             start: clock::now().0,
             progress: progress.clone(),
             failures: Mutex::new(&FAILURES, Vec::new()),
-        })
+        }
     }
 
     fn report(&self) -> Report {
@@ -227,20 +186,28 @@ impl Shared {
             || clock::now().0 - self.start >= self.limits.nanos
     }
 
-    fn work(&self) {
+    fn work(&self) -> Result<(), Fault> {
         while !self.done() {
-            self.run(self.next.fetch_add(1, Relaxed), None, &[]);
+            self.run(self.next.fetch_add(1, Relaxed), None, &[])?;
         }
+        Ok(())
     }
 
-    fn run(&self, seed: u64, only: Option<usize>, keep: &[u32]) {
-        let mut plan = Plan::new(seed);
+    /// Does the run of a seed.
+    ///
+    /// # Errors
+    /// Its volume cannot be made.
+    fn run(&self, seed: u64, only: Option<usize>, keep: &[u32]) -> Result<(), Fault> {
+        let mut plan = Plan::new(seed, &self.settings.bases)?;
         plan.steps.retain(|s| keep.is_empty() || keep.contains(&s.serial));
-        let base = &self.bases[plan.base];
+        let base = self.settings.bases.get(plan.base)?;
         let p = &self.progress;
         let run = match record(base, &plan.steps, plan.manner, &self.settings) {
             Ok(run) => run,
-            Err(fault) => return self.failed(seed, &plan, Depth::default(), None, (fault, None)),
+            Err(fault) => {
+                self.failed(seed, &plan, base, Depth::default(), None, (fault, None));
+                return Ok(());
+            }
         };
         p.runs.fetch_add(1, Relaxed);
         p.full.fetch_add(run.full as u64, Relaxed);
@@ -248,7 +215,7 @@ impl Shared {
         p.epochs.fetch_add(run.tape.changes.iter().filter(|c| c.flushes).count() as u64, Relaxed);
         for (n, state) in plan.states(&run, self.limits.amount).into_iter().enumerate() {
             if self.done() {
-                return;
+                break;
             }
             if only.is_some_and(|o| o != n) {
                 continue;
@@ -259,22 +226,26 @@ impl Shared {
             p.recoveries.fetch_add(depth.again.is_some() as u64, Relaxed);
             p.references.fetch_add(depth.reference as u64, Relaxed);
             if let Err(fault) = r {
-                return self.failed(seed, &plan, depth, Some(n), (fault, Some((run, state))));
+                self.failed(seed, &plan, base, depth, Some(n), (fault, Some((run, state))));
+                break;
             }
         }
+        Ok(())
     }
 
     fn depth(&self, seed: u64, n: u64) -> Depth {
         let mut rng = Rng::new(seed).fork(1000 + n);
         let again = rng.one_in(20).then(|| rng.bits());
         let often = self.limits.reference;
-        Depth { again, reference: often > 0 && self.settings.reference.is_some() && rng.one_in(often) }
+        let reference = often > 0 && self.settings.reference.is_some() && rng.one_in(often);
+        Depth { again, reference, same_options: rng.one_in(3) }
     }
 
     fn failed(
         &self,
         seed: u64,
         plan: &Plan,
+        base: &Base,
         depth: Depth,
         state: Option<usize>,
         first: (Fault, Option<(Recording, State)>),
@@ -282,7 +253,6 @@ impl Shared {
         let after = self.progress.states.load(Relaxed);
         let fault = first.0.clone();
         let cut = first.1.as_ref().map(|(run, s)| s.describe(&run.tape));
-        let base = &self.bases[plan.base];
         let seconds = self.limits.shrink;
         let short = (seconds > 0)
             .then(|| shrink(base, &plan.steps, plan.manner, depth, first, &self.settings, seconds));

@@ -1,6 +1,7 @@
 //! Does the operations of a run to a volume whose device is recorded.
 
 use super::base::Base;
+use super::late::{Late, Pace};
 use super::model::{Id, Model};
 use super::ops::{CrashOp, Place, SLOTS, Step, Target, xattr};
 use super::rng::Rng;
@@ -10,8 +11,8 @@ use super::{Fault, Settings};
 use crate::volume::{OpenOptions, Volume};
 use std::sync::Arc;
 use tidegate_block::{Overlay, QueueLimits, Recorder, RequestQueue};
-use tidegate_f2fs::F2fsOptions;
 use tidegate_f2fs::options::{AllocMode, FsyncMode, WritePages};
+use tidegate_f2fs::{F2fs, F2fsOptions};
 use tidegate_vfs::{
     Cred, Error, ErrorKind, FallocateFlags, File, FileType, Inode, MemoryLimits, NewInode, OpenFlags,
     RenameFlags, Result, SetAttr, Vfs, WritebackControl, XattrFlags,
@@ -33,6 +34,8 @@ pub struct Recording {
     pub end: u64,
     /// It ended early because the volume was full.
     pub full: bool,
+    /// How it was done.
+    pub manner: Manner,
 }
 
 /// How runs differ besides their operations.
@@ -44,6 +47,8 @@ pub struct Manner {
     pub unmount: bool,
     /// How the volume is mounted.
     pub switches: Switches,
+    /// How the device answers.
+    pub pace: Pace,
 }
 
 /// Switches of the volume that change what it writes and when.
@@ -66,16 +71,19 @@ impl Switches {
         }
     }
 
-    fn set(&self, o: &mut F2fsOptions) {
+    /// Puts them into options.
+    pub fn set(&self, o: &mut F2fsOptions) {
         (o.writepages, o.mode, o.fsync_mode) = (self.writepages, self.mode, self.fsync_mode);
         let [flush_merge, checkpoint_merge, discard] = self.off.map(|off| !off);
         (o.flush_merge, o.checkpoint_merge, o.discard) = (flush_merge, checkpoint_merge, discard);
     }
 }
 
-struct Machine {
-    vfs: Arc<Vfs>,
-    model: Model,
+/// A volume and what should be in it.
+pub(super) struct Machine {
+    pub vfs: Arc<Vfs>,
+    fs: Arc<F2fs>,
+    pub model: Model,
     held: [Option<File>; SLOTS],
 }
 
@@ -90,24 +98,23 @@ pub fn record(
     settings: &Settings,
 ) -> std::result::Result<Recording, Fault> {
     let device = Arc::new(Overlay::new(base.blocks.clone(), base.table.to_vec()));
+    let (device, _polling) = Late::attach(device, manner.pace);
     let recorder = Arc::new(Recorder::new(device));
     let queue = Arc::new(RequestQueue::new(recorder.clone(), QueueLimits::default()));
-    let mut options = settings.open_options();
+    let mut options = settings.writer();
     manner.switches.set(&mut options.f2fs);
     if manner.pressure {
         options.memory = MemoryLimits { cache: 1 << 20, dirty: 256 << 10, background: 32 << 10, inodes: 8 };
     }
-    let volume = open(queue, &options).map_err(|e| Fault::new("run", format!("the empty volume: {e}")))?;
-    let mut machine =
-        Machine { vfs: volume.vfs().clone(), model: Model::default(), held: Default::default() };
+    let volume = open(queue, &options).map_err(|e| Fault::new("run", format!("the volume: {e}")))?;
+    let mut machine = Machine::new(&volume, base.model.clone());
     let mut done = Vec::new();
     let mut spans = Vec::new();
     let mut synced = Vec::new();
     for step in steps {
         let start = recorder.position();
-        let outcome = if machine.model.can(&step.op) { machine.execute(step) } else { Ok(()) };
         synced.push(machine.synced(&step.op));
-        machine.model.apply(step);
+        let outcome = machine.step(step);
         done.push(step.clone());
         match outcome {
             Ok(()) => spans.push((start, recorder.position())),
@@ -130,7 +137,7 @@ pub fn record(
         end = recorder.position();
     }
     let tape = Tape::new(&base.blocks, &base.table, recorder.take());
-    Ok(Recording { steps: done, spans, synced, model: machine.model, tape, end, full })
+    Ok(Recording { steps: done, spans, synced, model: machine.model, tape, end, full, manner })
 }
 
 fn open(queue: Arc<RequestQueue>, options: &OpenOptions) -> crate::Result<Volume> {
@@ -142,6 +149,17 @@ fn open(queue: Arc<RequestQueue>, options: &OpenOptions) -> crate::Result<Volume
 const ROOT: &Cred = &Cred::ROOT;
 
 impl Machine {
+    pub fn new(volume: &Volume, model: Model) -> Self {
+        Machine { vfs: volume.vfs().clone(), fs: volume.f2fs().clone(), model, held: Default::default() }
+    }
+
+    /// Does an operation if it can be done; the model knows of it in any case.
+    pub fn step(&mut self, step: &Step) -> Result<()> {
+        let outcome = if self.model.can(&step.op) { self.execute(step) } else { Ok(()) };
+        self.model.apply(step);
+        outcome
+    }
+
     fn synced(&self, op: &CrashOp) -> Option<Id> {
         match op {
             CrashOp::Fsync { file } | CrashOp::Fdatasync { file } => self.model.file(*file),
@@ -221,6 +239,14 @@ impl Machine {
             }
             Release { slot } => {
                 self.held[*slot as usize % SLOTS] = None;
+                Ok(())
+            }
+            Clean { sync } => self.fs.garbage_collect(*sync).map(drop),
+            Trim => self.fs.trim(0..u64::MAX, 0).map(drop),
+            Turn { seed } => {
+                let mut options = F2fsOptions::default();
+                Switches::any(&mut Rng::new(*seed)).set(&mut options);
+                self.fs.remount(&options);
                 Ok(())
             }
             _ => self.on_file(step),
