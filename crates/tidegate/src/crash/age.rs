@@ -12,7 +12,7 @@ pub const FIRST_SERIAL: u32 = 1 << 20;
 
 /// Large files, each written in one go.
 const SOLID: usize = 3;
-const SOLID_BYTES: u64 = 3 << 20;
+const SOLID_BYTES: u64 = 2 << 20;
 /// How full it gets, in percent.
 const FULL: u64 = 85;
 /// Changes of a volume that is full.

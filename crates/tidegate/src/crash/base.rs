@@ -12,8 +12,10 @@ use tidegate_rt::Timespec;
 /// The time of everything.
 pub const TIME: Timespec = Timespec { secs: 1_600_000_000, nanos: 0 };
 
-/// Bytes of the volumes: small, so that segments run short.
-const VOLUME: u64 = 40 << 20;
+/// Bytes of empty volumes: small, so that segments run short.
+const EMPTY: u64 = 40 << 20;
+/// Bytes of aged ones. Users get a third of it.
+const AGED: u64 = 64 << 20;
 
 /// The content of a device, shared by all that begin with it.
 #[derive(Clone)]
@@ -48,14 +50,14 @@ impl Bases {
     /// It cannot be made.
     pub fn get(&self, kind: Kind) -> Result<&Base, Fault> {
         let n = kind.features as usize | (kind.aged as usize) << 1 | (kind.clean as usize) << 2;
-        let made = self.0[n].get_or_init(|| if kind.aged { aged(kind) } else { empty(kind.features) });
+        let made = self.0[n].get_or_init(|| if kind.aged { aged(kind) } else { empty(EMPTY, kind.features) });
         made.as_ref().map_err(Clone::clone)
     }
 }
 
 /// A fresh volume.
-fn empty(features: bool) -> Result<Base, Fault> {
-    let device = Arc::new(Overlay::new(Arc::default(), vec![0; (VOLUME / 4096) as usize]));
+fn empty(bytes: u64, features: bool) -> Result<Base, Fault> {
+    let device = Arc::new(Overlay::new(Arc::default(), vec![0; (bytes / 4096) as usize]));
     let queue = RequestQueue::new(device.clone(), QueueLimits::default());
     let features = if features { SUPPORTED_FEATURES - Features::LOST_FOUND } else { Features::empty() };
     let options = MkfsOptions {
@@ -71,7 +73,7 @@ fn empty(features: bool) -> Result<Base, Fault> {
 
 /// A volume that saw a lot.
 fn aged(kind: Kind) -> Result<Base, Fault> {
-    let fresh = empty(kind.features)?;
+    let fresh = empty(AGED, kind.features)?;
     let device = Arc::new(Overlay::new(fresh.blocks, fresh.table.to_vec()));
     let queue = Arc::new(RequestQueue::new(device.clone() as Arc<dyn Device>, QueueLimits::default()));
     let fail = |e: &dyn std::fmt::Display| Fault::new("run", format!("aging a volume: {e}"));

@@ -1,6 +1,7 @@
 //! Many runs, on several threads.
 
 use super::base::Base;
+use super::generate::Profile;
 use super::plan::Plan;
 use super::recover::{Depth, inspect};
 use super::rng::Rng;
@@ -220,7 +221,7 @@ impl Shared {
             if only.is_some_and(|o| o != n) {
                 continue;
             }
-            let depth = self.depth(seed, n as u64);
+            let depth = self.depth(seed, n as u64, plan.profile);
             let r = inspect(&run, &state, depth, &self.settings);
             p.states.fetch_add(1, Relaxed);
             p.recoveries.fetch_add(depth.again.is_some() as u64, Relaxed);
@@ -233,12 +234,14 @@ impl Shared {
         Ok(())
     }
 
-    fn depth(&self, seed: u64, n: u64) -> Depth {
+    fn depth(&self, seed: u64, n: u64, profile: Profile) -> Depth {
         let mut rng = Rng::new(seed).fork(1000 + n);
-        let again = rng.one_in(20).then(|| rng.bits());
+        let again = rng.one_in(if profile.is_small() { 20 } else { 80 }).then(|| rng.bits());
         let often = self.limits.reference;
         let reference = often > 0 && self.settings.reference.is_some() && rng.one_in(often);
-        Depth { again, reference, same_options: rng.one_in(3) }
+        let same_options = rng.one_in(3);
+        let twice = profile.is_small() || again.is_some() || rng.one_in(4);
+        Depth { again, reference, twice, same_options }
     }
 
     fn failed(

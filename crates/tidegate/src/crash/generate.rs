@@ -37,6 +37,11 @@ impl Profile {
         matches!(self, Profile::Aged | Profile::Round)
     }
 
+    /// Its files are small, so that a state is soon looked at.
+    pub fn is_small(self) -> bool {
+        matches!(self, Profile::Mixed | Profile::Names)
+    }
+
     /// Operations of a run.
     pub fn count(self, rng: &mut Rng) -> usize {
         match self {
@@ -205,10 +210,10 @@ fn rewrite(rng: &mut Rng) -> CrashOp {
     let start = Place::FILLERS.start;
     let file = Target::At(among(rng, start..start + 3));
     match rng.below(20) {
-        0..8 => Write { file, pos: rng.below(3) << 20, len: (1 << 19) + rng.below((1 << 19) + 1) as u32 },
+        0..8 => Write { file, pos: rng.below(2) << 20, len: (1 << 19) + rng.below((1 << 19) + 1) as u32 },
         8..17 => Writeback { file },
         17 => Fdatasync { file },
-        18 => Truncate { file, size: rng.below(3) << 20 },
+        18 => Truncate { file, size: rng.below(2) << 20 },
         _ => filler(rng, Place::FILLERS),
     }
 }

@@ -46,7 +46,7 @@ impl Plan {
 
     /// The states of the recorded run; fewer where files are large, since these take longer.
     pub fn states(&self, run: &Recording, mut amount: Amount) -> Vec<State> {
-        if !matches!(self.profile, Profile::Mixed | Profile::Names) {
+        if !self.profile.is_small() {
             (amount.prefixes, amount.subsets) = (amount.prefixes / 3, amount.subsets / 3);
         }
         states(&run.tape, &mut self.rng.clone(), amount, 0, run.end)
