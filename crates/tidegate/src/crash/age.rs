@@ -10,9 +10,8 @@ use tidegate_vfs::Result;
 /// Numbers of the objects on an aged volume: above those of any run.
 pub const FIRST_SERIAL: u32 = 1 << 20;
 
-/// Large files, each written in one go.
-const SOLID: usize = 3;
-const SOLID_BYTES: u64 = 2 << 20;
+/// Large files, each written in one go: their MiB.
+const SOLID: [u64; 3] = [4, 2, 2];
 /// How full it gets, in percent.
 const FULL: u64 = 85;
 /// Changes of a volume that is full.
@@ -32,8 +31,8 @@ pub(super) fn age(volume: &Volume) -> Result<Model> {
     for at in Place::FILLERS.map(Place) {
         life.act(CrashOp::Create { at })?;
     }
-    for at in Place::FILLERS.take(SOLID).map(Place) {
-        for n in 0..SOLID_BYTES >> 20 {
+    for (at, mib) in Place::FILLERS.map(Place).zip(SOLID) {
+        for n in 0..mib {
             life.write(at, n << 20, 1 << 20)?;
         }
     }
@@ -65,7 +64,7 @@ impl Life {
     }
 
     fn any(&mut self) -> Place {
-        let small = Place::FILLERS.start as u64 + SOLID as u64;
+        let small = Place::FILLERS.start as u64 + SOLID.len() as u64;
         Place((small + self.rng.below(Place::FILLERS.end as u64 - small)) as u8)
     }
 

@@ -34,6 +34,8 @@ pub struct Limits {
     pub failures: usize,
     /// Seconds that making a failure short may take; 0 leaves it as it is.
     pub shrink: u64,
+    /// How often a replay does a run whose flusher has its own time.
+    pub attempts: usize,
 }
 
 impl Default for Limits {
@@ -47,6 +49,7 @@ impl Default for Limits {
             amount: Amount { boundaries: 60, prefixes: 150, subsets: 300 },
             failures: 3,
             shrink: 40,
+            attempts: 20,
         }
     }
 }
@@ -77,6 +80,8 @@ pub struct Failure {
     pub fault: Fault,
     /// States tried by then.
     pub after: u64,
+    /// Nanoseconds until then.
+    pub nanos: u64,
     /// The short way to it.
     pub short: Option<Short>,
     /// The flusher wrote by itself: a replay can differ.
@@ -131,7 +136,7 @@ pub fn explore(limits: &Limits, settings: &Settings, progress: &Arc<Progress>) -
 }
 
 /// Does the run of `limits.seed` again: all its states, or one; all its operations, or those whose numbers
-/// are in `keep`. A run with little memory is done several times, since its flusher has its own time.
+/// are in `keep`. A run with little memory is done up to `limits.attempts` times.
 ///
 /// # Errors
 /// No volume can be made.
@@ -141,9 +146,8 @@ pub fn replay(
     state: Option<usize>,
     keep: &[u32],
 ) -> Result<Report, Fault> {
-    const ATTEMPTS: usize = 20;
     let shared = Shared::new(limits, settings, &Arc::default());
-    let attempts = if Plan::new(limits.seed, &settings.bases)?.manner.pressure { ATTEMPTS } else { 1 };
+    let attempts = if Plan::new(limits.seed, &settings.bases)?.manner.pressure { limits.attempts } else { 1 };
     for _ in 0..attempts {
         shared.run(limits.seed, state, keep)?;
         if !shared.failures.lock().is_empty() {
@@ -254,13 +258,23 @@ impl Shared {
         first: (Fault, Option<(Recording, State)>),
     ) {
         let after = self.progress.states.load(Relaxed);
+        let nanos = clock::now().0 - self.start;
         let fault = first.0.clone();
         let cut = first.1.as_ref().map(|(run, s)| s.describe(&run.tape));
         let seconds = self.limits.shrink;
         let short = (seconds > 0)
             .then(|| shrink(base, &plan.steps, plan.manner, depth, first, &self.settings, seconds));
         let mut failures = self.failures.lock();
-        failures.push(Failure { seed, state, cut, fault, after, short, pressure: plan.manner.pressure });
+        failures.push(Failure {
+            seed,
+            state,
+            cut,
+            fault,
+            after,
+            nanos,
+            short,
+            pressure: plan.manner.pressure,
+        });
         if failures.len() >= self.limits.failures {
             self.progress.stop.store(true, Relaxed);
         }

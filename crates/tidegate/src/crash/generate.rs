@@ -24,10 +24,10 @@ impl Profile {
     /// Any; the cheaper ones more often.
     pub fn any(rng: &mut Rng) -> Profile {
         match rng.below(20) {
-            0..9 => Profile::Mixed,
-            9..14 => Profile::Names,
-            14..16 => Profile::Bulk,
-            16..18 => Profile::Aged,
+            0..8 => Profile::Mixed,
+            8..13 => Profile::Names,
+            13..15 => Profile::Bulk,
+            15..17 => Profile::Aged,
             _ => Profile::Round,
         }
     }
@@ -49,16 +49,16 @@ impl Profile {
             Profile::Names => *rng.pick(&[8, 16, 24, 40]),
             Profile::Bulk => 70,
             Profile::Aged => *rng.pick(&[20, 40, 60]),
-            Profile::Round => *rng.pick(&[30, 50]),
+            Profile::Round => *rng.pick(&[40, 70, 100]),
         }
     }
 
-    fn idea(self, rng: &mut Rng, model: &Model) -> CrashOp {
+    fn idea(self, rng: &mut Rng, model: &Model, last: Option<&CrashOp>) -> CrashOp {
         match self {
             Profile::Names if !rng.one_in(8) => names(rng, model),
             Profile::Bulk if !rng.one_in(8) => large(rng),
             Profile::Aged if rng.one_in(2) => filler(rng, Place::FILLERS),
-            Profile::Round if !rng.one_in(12) => rewrite(rng),
+            Profile::Round if !rng.one_in(24) => rewrite(rng, last),
             _ => idea(rng, model),
         }
     }
@@ -69,7 +69,8 @@ pub fn generate(rng: &mut Rng, count: usize, profile: Profile, mut model: Model)
     let mut steps: Vec<Step> = Vec::new();
     while steps.len() < count {
         // Most ideas cannot be done to a small tree; some always can.
-        let op = std::iter::repeat_with(|| profile.idea(rng, &model));
+        let last = steps.last().map(|s| &s.op);
+        let op = std::iter::repeat_with(|| profile.idea(rng, &model, last));
         let op = op.take(10_000).find(|op| model.can(op));
         let Some(op) = op else { break };
         let step = Step { serial: steps.len() as u32 + 1, op };
@@ -204,16 +205,21 @@ fn filler(rng: &mut Rng, which: Range<u8>) -> CrashOp {
     }
 }
 
-/// Large pieces go to new places; now and then a file is made durable.
-fn rewrite(rng: &mut Rng) -> CrashOp {
+/// Large pieces go to new places, mostly one file's; rarely something is made durable.
+fn rewrite(rng: &mut Rng, last: Option<&CrashOp>) -> CrashOp {
     use CrashOp::*;
-    let start = Place::FILLERS.start;
-    let file = Target::At(among(rng, start..start + 3));
-    match rng.below(20) {
-        0..8 => Write { file, pos: rng.below(2) << 20, len: (1 << 19) + rng.below((1 << 19) + 1) as u32 },
-        8..17 => Writeback { file },
-        17 => Fdatasync { file },
-        18 => Truncate { file, size: rng.below(2) << 20 },
+    let large = Place::FILLERS.start..Place::FILLERS.start + 3;
+    let file = match last {
+        Some(Write { file, .. }) if !rng.one_in(8) => return Writeback { file: *file },
+        Some(Writeback { file }) if !rng.one_in(4) => *file,
+        _ => Target::At(among(rng, large.clone())),
+    };
+    match rng.below(40) {
+        0..33 => Write { file, pos: rng.below(4) << 20, len: 1 << *rng.pick(&[20, 20, 20, 19, 16]) },
+        33..36 => Truncate { file, size: *rng.pick(&[0, 0, 1 << 20]) },
+        36 => Unlink { at: among(rng, large) },
+        37 => Create { at: among(rng, large) },
+        38 => Fdatasync { file },
         _ => filler(rng, Place::FILLERS),
     }
 }

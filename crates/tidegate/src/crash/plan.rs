@@ -34,7 +34,7 @@ impl Plan {
         let aged = profile.is_aged();
         let base = Kind { features: !rng.one_in(4), aged, clean: aged && rng.one_in(3) };
         let manner = Manner {
-            pressure: rng.one_in(6),
+            pressure: rng.one_in(6) && profile != Profile::Round,
             unmount: rng.one_in(3),
             switches: Switches::any(&mut root.fork(3)),
             pace: Pace::any(&mut root.fork(4)),
