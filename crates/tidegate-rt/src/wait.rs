@@ -27,8 +27,8 @@ impl Drop for Polling {
     }
 }
 
-/// Polls once.
-fn polled() -> bool {
+/// Polls once, if there is something to poll; whether that did anything.
+pub fn poll() -> bool {
     let poll = POLL.with_borrow(Clone::clone);
     poll.is_some_and(|p| p())
 }
@@ -70,7 +70,7 @@ impl WaitQueue {
             if cond() {
                 return true;
             }
-            if !polled() {
+            if !poll() {
                 break;
             }
         }

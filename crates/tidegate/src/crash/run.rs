@@ -13,6 +13,7 @@ use std::sync::Arc;
 use tidegate_block::{Overlay, QueueLimits, Recorder, RequestQueue};
 use tidegate_f2fs::options::{AllocMode, FsyncMode, WritePages};
 use tidegate_f2fs::{F2fs, F2fsOptions};
+use tidegate_rt::wait::poll;
 use tidegate_vfs::{
     Cred, Error, ErrorKind, FallocateFlags, File, FileType, Inode, MemoryLimits, NewInode, OpenFlags,
     RenameFlags, Result, SetAttr, Vfs, WritebackControl, XattrFlags,
@@ -103,9 +104,12 @@ pub fn record(
     let queue = Arc::new(RequestQueue::new(recorder.clone(), QueueLimits::default()));
     let mut options = settings.writer();
     manner.switches.set(&mut options.f2fs);
-    if manner.pressure {
-        options.memory = MemoryLimits { cache: 1 << 20, dirty: 256 << 10, background: 32 << 10, inodes: 8 };
-    }
+    options.memory = if manner.pressure {
+        MemoryLimits { cache: 1 << 20, dirty: 256 << 10, background: 32 << 10, inodes: 8 }
+    } else {
+        // So much that the flusher never writes by itself.
+        MemoryLimits { dirty: 512 << 20, background: 256 << 20, ..MemoryLimits::default() }
+    };
     let volume = open(queue, &options).map_err(|e| Fault::new("run", format!("the volume: {e}")))?;
     let mut machine = Machine::new(&volume, base.model.clone());
     let mut done = Vec::new();
@@ -128,6 +132,7 @@ pub fn record(
     let full = spans.last().is_some_and(|s| s.1 == u64::MAX);
     let mut end = recorder.position();
     if manner.unmount && !full {
+        settle();
         volume.vfs().unmount().map_err(|e| Fault::new("run", format!("unmount: {e}")))?;
         machine.model.state += 1;
         let serial = done.last().map_or(0, |s| s.serial) + 1;
@@ -144,6 +149,12 @@ fn open(queue: Arc<RequestQueue>, options: &OpenOptions) -> crate::Result<Volume
     let volume = Volume::from_queue("volume", queue, options)?;
     volume.check_writable()?;
     Ok(volume)
+}
+
+/// Has the device answer all it was asked. For before the flusher is asked to work: what this thread
+/// polls for meanwhile would come at moments that are not in the seed.
+fn settle() {
+    while poll() {}
 }
 
 const ROOT: &Cred = &Cred::ROOT;
@@ -231,7 +242,10 @@ impl Machine {
                 self.vfs.setattr(ROOT, &self.inode(*at)?, &set)
             }
             FsyncDir { at } => self.vfs.open(ROOT, &self.inode(*at)?, OpenFlags::READ)?.fsync(false),
-            Sync => self.vfs.sync(),
+            Sync => {
+                settle();
+                self.vfs.sync()
+            }
             Hold { at, slot } => {
                 let file = self.vfs.open(ROOT, &self.inode(*at)?, OpenFlags::READ | OpenFlags::WRITE)?;
                 self.held[*slot as usize % SLOTS] = Some(file);
