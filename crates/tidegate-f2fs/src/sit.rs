@@ -292,24 +292,6 @@ impl Sit {
         Ok(())
     }
 
-    /// Nothing is valid any more in a segment that no log is in: the next checkpoint frees it.
-    #[cfg(not(feature = "planted-bugs"))]
-    fn emptied(&self, s: &mut SitState, _: u32) -> Result<()> {
-        s.prefree += 1;
-        Ok(())
-    }
-
-    #[cfg(feature = "planted-bugs")]
-    fn emptied(&self, s: &mut SitState, segno: u32) -> Result<()> {
-        if self.early_reuse {
-            s.free_segments += 1;
-            self.entry(s, segno)?.ckpt_map = [0; 64];
-        } else {
-            s.prefree += 1;
-        }
-        Ok(())
-    }
-
     /// Whether a checkpoint would have something to write.
     pub(crate) fn is_dirty(&self) -> bool {
         !self.state.lock().dirty.is_empty()

@@ -37,6 +37,9 @@ pub struct CrashArgs {
     /// Threads; as many as processors unless told.
     #[arg(long)]
     workers: Option<usize>,
+    /// One run in so many is done by several threads at once; 0 for none.
+    #[arg(long, default_value_t = 16)]
+    crowds: u64,
     /// Give one state in so many to fsck.f2fs; 0 for none.
     #[arg(long, default_value_t = 500)]
     fsck: u64,
@@ -74,6 +77,12 @@ pub enum Bug {
     WrongDentryMark,
 }
 
+impl Bug {
+    fn name(self) -> String {
+        self.to_possible_value().map(|v| v.get_name().to_string()).unwrap_or_default()
+    }
+}
+
 /// Explores, hunts the planted bugs, and says what was found.
 pub fn run(args: &CrashArgs) -> Result<ExitCode> {
     let with_bugs = args.planted || args.bug.is_some();
@@ -87,18 +96,19 @@ pub fn run(args: &CrashArgs) -> Result<ExitCode> {
     }
     let mut settings = settings(args.fsck > 0)?;
     planted::plant(&mut settings, args.bug);
+    let with = args.bug.map_or(String::new(), |b| format!(" --bug {}", b.name()));
     if let Some(which) = &args.replay {
         let (seed, state) = parse(which)?;
         let limits = Limits { seed, states: u64::MAX, nanos: u64::MAX, ..limits(args) };
         let report = replay(&limits, &settings, state, &args.keep).map_err(|e| anyhow!("{e}"))?;
-        report::print(&report, args.json)?;
+        report::print(&report, args.json, &with)?;
         return Ok(exit(report.failures.is_empty()));
     }
     let report = watched(&limits(args), &settings, !args.json).map_err(|e| anyhow!("{e}"))?;
     let mut all_well = report.failures.is_empty();
     let hunts = args.bug.is_none() && !args.no_planted;
     if !args.json {
-        report::print_text(&report);
+        report::print_text(&report, &with);
         if hunts {
             all_well &= planted::hunted_apart(args)?.status().context("running cargo")?.success();
         }
@@ -127,6 +137,7 @@ fn limits(args: &CrashArgs) -> Limits {
         (None, m) => limits.nanos = (m.unwrap_or(1.0) * 60e9) as u64,
     }
     limits.workers = args.workers.unwrap_or(limits.workers);
+    limits.crowds = args.crowds;
     limits
 }
 

@@ -74,7 +74,7 @@ mod with {
         if as_json {
             let all = hunts.iter().map(|h| {
                 json!({
-                    "bug": name(h.bug), "states": h.states, "seconds": h.seconds,
+                    "bug": h.bug.name(), "states": h.states, "seconds": h.seconds,
                     "found": h.found.as_ref().map(report::failure),
                 })
             });
@@ -91,7 +91,7 @@ mod with {
         let (start, mut before) = (Instant::now(), 0.0);
         let mut with = sound.clone();
         plant(&mut with, Some(bug));
-        let mut limits = Limits { failures: 1, reference: 0, attempts: 1, ..limits.clone() };
+        let mut limits = Limits { failures: 1, reference: 0, attempts: 1, crowds: 0, ..limits.clone() };
         let mut states = 0;
         while states < STATES && start.elapsed().as_secs() < SECONDS {
             limits.states = STATES - states;
@@ -116,14 +116,10 @@ mod with {
         Ok(Hunt { bug, states, seconds: start.elapsed().as_secs_f64(), found: None })
     }
 
-    fn name(bug: Bug) -> String {
-        bug.to_possible_value().map(|v| v.get_name().to_string()).unwrap_or_default()
-    }
-
     fn print(h: &Hunt) {
-        println!("planted bug {}:", name(h.bug));
+        println!("planted bug {}:", h.bug.name());
         match &h.found {
-            Some(f) => report::print_failure(f, &format!(" --bug {}", name(h.bug))),
+            Some(f) => report::print_failure(f, &format!(" --bug {}", h.bug.name())),
             None => println!("NOT FOUND\n"),
         }
     }
@@ -138,7 +134,7 @@ mod with {
             let short = h.found.as_ref().and_then(|f| f.short.as_ref()).map(|s| s.steps.len().to_string());
             println!(
                 "{:<18} {:<10} {:>7} {:>8.1} {:>17}",
-                name(h.bug),
+                h.bug.name(),
                 caught,
                 h.states,
                 h.seconds,

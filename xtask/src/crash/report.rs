@@ -8,18 +8,18 @@ fn per_minute(r: &Report) -> u64 {
     (r.states as f64 / (r.nanos as f64 / 60e9).max(1e-9)) as u64
 }
 
-/// Prints a report.
-pub fn print(r: &Report, as_json: bool) -> Result<()> {
+/// Prints a report; `with` is what replays need besides the seed.
+pub fn print(r: &Report, as_json: bool, with: &str) -> Result<()> {
     if as_json {
         return print_json(&to_json(r));
     }
-    print_text(r);
+    print_text(r, with);
     Ok(())
 }
 
 /// Prints failures, then what was done.
-pub fn print_text(r: &Report) {
-    r.failures.iter().for_each(|f| print_failure(f, ""));
+pub fn print_text(r: &Report, with: &str) {
+    r.failures.iter().for_each(|f| print_failure(f, with));
     println!(
         "{} runs ({} ended full), {} operations, {} epochs, {} states ({} a minute), {} recoveries cut, {} fsck samples, {} violations",
         r.runs,
@@ -47,8 +47,8 @@ fn keep(f: &Failure) -> String {
 pub fn print_failure(f: &Failure, with: &str) {
     println!("{}", f.fault);
     println!("  replay: cargo xtask crash --replay {}{with}", id(f));
-    if f.pressure {
-        println!("  (the flusher wrote by itself in this run: a replay can differ)");
+    if f.free {
+        println!("  (threads had their own time in this run: a replay can differ)");
     }
     if let Some(cut) = &f.cut {
         println!("  {}", cut.replace('\n', "\n  "));

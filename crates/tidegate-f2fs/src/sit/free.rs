@@ -74,6 +74,24 @@ impl Sit {
         Ok(self.entry(s, segno)?.valid == 0)
     }
 
+    /// Nothing is valid any more in a segment that no log is in: the next checkpoint frees it.
+    #[cfg(not(feature = "planted-bugs"))]
+    pub(super) fn emptied(&self, s: &mut SitState, _: u32) -> Result<()> {
+        s.prefree += 1;
+        Ok(())
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    pub(super) fn emptied(&self, s: &mut SitState, segno: u32) -> Result<()> {
+        if self.early_reuse {
+            s.free_segments += 1;
+            self.entry(s, segno)?.ckpt_map = [0; 64];
+        } else {
+            s.prefree += 1;
+        }
+        Ok(())
+    }
+
     fn section_is_free(&self, s: &mut SitState, segno: u32) -> Result<bool> {
         let first = segno / self.segs_per_sec * self.segs_per_sec;
         for n in first..(first + self.segs_per_sec).min(self.main_segments) {

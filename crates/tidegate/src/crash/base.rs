@@ -1,7 +1,7 @@
 //! The volumes that runs begin with. They are the same each time; each is made when it is first asked for.
 
 use super::model::Model;
-use super::{Fault, age, sound};
+use super::{Fault, age, crowd, sound};
 use crate::volume::Volume;
 use std::sync::{Arc, OnceLock};
 use tidegate_block::{Blocks, Device, Overlay, QueueLimits, RequestQueue};
@@ -41,7 +41,10 @@ pub struct Kind {
 
 /// All of them.
 #[derive(Default)]
-pub struct Bases([OnceLock<Result<Base, Fault>>; 8]);
+pub struct Bases {
+    made: [OnceLock<Result<Base, Fault>>; 8],
+    crowd: OnceLock<Result<Base, Fault>>,
+}
 
 impl Bases {
     /// The volume of a kind.
@@ -50,8 +53,17 @@ impl Bases {
     /// It cannot be made.
     pub fn get(&self, kind: Kind) -> Result<&Base, Fault> {
         let n = kind.features as usize | (kind.aged as usize) << 1 | (kind.clean as usize) << 2;
-        let made = self.0[n].get_or_init(|| if kind.aged { aged(kind) } else { empty(EMPTY, kind.features) });
+        let made =
+            self.made[n].get_or_init(|| if kind.aged { aged(kind) } else { empty(EMPTY, kind.features) });
         made.as_ref().map_err(Clone::clone)
+    }
+
+    /// An empty volume for several threads at once.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn crowd(&self) -> Result<&Base, Fault> {
+        self.crowd.get_or_init(crowd).as_ref().map_err(Clone::clone)
     }
 }
 
@@ -73,16 +85,29 @@ fn empty(bytes: u64, features: bool) -> Result<Base, Fault> {
 
 /// A volume that saw a lot.
 fn aged(kind: Kind) -> Result<Base, Fault> {
-    let fresh = empty(AGED, kind.features)?;
+    used(empty(AGED, kind.features)?, kind.clean, |volume| age::age(volume).map(Model::settled))
+}
+
+/// One with a directory for each thread.
+fn crowd() -> Result<Base, Fault> {
+    used(empty(EMPTY, true)?, true, |volume| crowd::prepare(volume).map(|()| Model::default()))
+}
+
+/// What `work` makes of a volume.
+fn used(
+    fresh: Base,
+    unmount: bool,
+    work: impl FnOnce(&Volume) -> tidegate_vfs::Result<Model>,
+) -> Result<Base, Fault> {
     let device = Arc::new(Overlay::new(fresh.blocks, fresh.table.to_vec()));
     let queue = Arc::new(RequestQueue::new(device.clone() as Arc<dyn Device>, QueueLimits::default()));
-    let fail = |e: &dyn std::fmt::Display| Fault::new("run", format!("aging a volume: {e}"));
+    let fail = |e: &dyn std::fmt::Display| Fault::new("run", format!("making a volume: {e}"));
     let volume = Volume::from_queue("volume", queue, &sound()).map_err(|e| fail(&e))?;
-    let model = age::age(&volume).map_err(|e| fail(&e))?;
-    if kind.clean {
+    let model = work(&volume).map_err(|e| fail(&e))?;
+    if unmount {
         volume.unmount().map_err(|e| fail(&e))?;
     }
-    Ok(Base::of(&device, model.settled()))
+    Ok(Base::of(&device, model))
 }
 
 impl Base {

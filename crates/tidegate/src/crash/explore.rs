@@ -1,13 +1,14 @@
 //! Many runs, on several threads.
 
 use super::base::Base;
+use super::crowd;
 use super::generate::Profile;
 use super::plan::Plan;
-use super::recover::{Depth, inspect};
+use super::recover::{Depth, inspect, inspect_all};
 use super::rng::Rng;
-use super::run::{Recording, record};
+use super::run::{Recording, Switches, record};
 use super::shrink::{Short, shrink};
-use super::state::{Amount, State};
+use super::state::{Amount, State, states};
 use super::{Fault, Settings};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -36,6 +37,8 @@ pub struct Limits {
     pub shrink: u64,
     /// How often a replay does a run whose flusher has its own time.
     pub attempts: usize,
+    /// One run in so many is done by several threads at once; 0 for none.
+    pub crowds: u64,
 }
 
 impl Default for Limits {
@@ -50,7 +53,15 @@ impl Default for Limits {
             failures: 3,
             shrink: 40,
             attempts: 20,
+            crowds: 16,
         }
+    }
+}
+
+impl Limits {
+    /// Whether the run of a seed is done by several threads.
+    pub fn is_crowd(&self, seed: u64) -> bool {
+        self.crowds > 0 && Rng::new(seed).fork(8).one_in(self.crowds)
     }
 }
 
@@ -84,8 +95,8 @@ pub struct Failure {
     pub nanos: u64,
     /// The short way to it.
     pub short: Option<Short>,
-    /// The flusher wrote by itself: a replay can differ.
-    pub pressure: bool,
+    /// Threads had their own time: a replay can differ.
+    pub free: bool,
 }
 
 /// What was found.
@@ -131,7 +142,7 @@ pub fn explore(limits: &Limits, settings: &Settings, progress: &Arc<Progress>) -
             .map_err(|e| Fault::new("run", format!("starting a thread: {e}")))
     });
     let workers: Vec<_> = workers.collect::<Result<_, _>>()?;
-    workers.into_iter().map(|w| w.join()).collect::<Result<(), Fault>>()?;
+    workers.into_iter().fold(Ok(()), |all, w| w.join().and(all))?;
     Ok(shared.report())
 }
 
@@ -147,7 +158,8 @@ pub fn replay(
     keep: &[u32],
 ) -> Result<Report, Fault> {
     let shared = Shared::new(limits, settings, &Arc::default());
-    let attempts = if Plan::new(limits.seed, &settings.bases)?.manner.pressure { limits.attempts } else { 1 };
+    let free = limits.is_crowd(limits.seed) || Plan::new(limits.seed, &settings.bases)?.manner.pressure;
+    let attempts = if free { limits.attempts } else { 1 };
     for _ in 0..attempts {
         shared.run(limits.seed, state, keep)?;
         if !shared.failures.lock().is_empty() {
@@ -203,6 +215,9 @@ impl Shared {
     /// # Errors
     /// Its volume cannot be made.
     fn run(&self, seed: u64, only: Option<usize>, keep: &[u32]) -> Result<(), Fault> {
+        if self.limits.is_crowd(seed) {
+            return self.crowd(seed, only);
+        }
         let mut plan = Plan::new(seed, &self.settings.bases)?;
         plan.steps.retain(|s| keep.is_empty() || keep.contains(&s.serial));
         let base = self.settings.bases.get(plan.base)?;
@@ -217,7 +232,7 @@ impl Shared {
         p.runs.fetch_add(1, Relaxed);
         p.full.fetch_add(run.full as u64, Relaxed);
         p.operations.fetch_add(run.steps.len() as u64, Relaxed);
-        p.epochs.fetch_add(run.tape.changes.iter().filter(|c| c.flushes).count() as u64, Relaxed);
+        p.epochs.fetch_add(run.tape.flushes(), Relaxed);
         for (n, state) in plan.states(&run, self.limits.amount).into_iter().enumerate() {
             if self.done() {
                 break;
@@ -227,9 +242,7 @@ impl Shared {
             }
             let depth = self.depth(seed, n as u64, plan.profile);
             let r = inspect(&run, &state, depth, &self.settings);
-            p.states.fetch_add(1, Relaxed);
-            p.recoveries.fetch_add(depth.again.is_some() as u64, Relaxed);
-            p.references.fetch_add(depth.reference as u64, Relaxed);
+            self.count(depth);
             if let Err(fault) = r {
                 self.failed(seed, &plan, base, depth, Some(n), (fault, Some((run, state))));
                 break;
@@ -264,19 +277,64 @@ impl Shared {
         let seconds = self.limits.shrink;
         let short = (seconds > 0)
             .then(|| shrink(base, &plan.steps, plan.manner, depth, first, &self.settings, seconds));
+        self.add(Failure { seed, state, cut, fault, after, nanos, short, free: plan.manner.pressure });
+    }
+
+    fn add(&self, f: Failure) {
         let mut failures = self.failures.lock();
-        failures.push(Failure {
-            seed,
-            state,
-            cut,
-            fault,
-            after,
-            nanos,
-            short,
-            pressure: plan.manner.pressure,
-        });
+        failures.push(f);
         if failures.len() >= self.limits.failures {
             self.progress.stop.store(true, Relaxed);
         }
+    }
+
+    /// Does a run of several threads. What fails cannot be done again as it was, and so is told at length.
+    fn crowd(&self, seed: u64, only: Option<usize>) -> Result<(), Fault> {
+        let mut rng = Rng::new(seed).fork(9);
+        let switches = Switches::any(&mut rng);
+        let plans = crowd::plans(&mut rng);
+        let base = self.settings.bases.crowd()?;
+        let p = &self.progress;
+        let fail = |n: Option<usize>, cut: Option<String>, fault: Fault| {
+            let (after, nanos) = (p.states.load(Relaxed), clock::now().0 - self.start);
+            self.add(Failure { seed, state: n, cut, fault, after, nanos, short: None, free: true });
+        };
+        let runs = match crowd::record(base, plans, switches, &self.settings, rng.fork(1)) {
+            Ok(runs) => runs,
+            Err(fault) => {
+                fail(None, None, fault);
+                return Ok(());
+            }
+        };
+        let Some(one) = runs.first() else { return Ok(()) };
+        p.runs.fetch_add(1, Relaxed);
+        p.full.fetch_add(runs.iter().any(|r| r.full) as u64, Relaxed);
+        p.operations.fetch_add(runs.iter().map(|r| r.steps.len() as u64).sum(), Relaxed);
+        p.epochs.fetch_add(one.tape.flushes(), Relaxed);
+        for (n, state) in states(&one.tape, &mut rng, self.limits.amount, 0, one.end).into_iter().enumerate()
+        {
+            if self.done() {
+                break;
+            }
+            if only.is_some_and(|o| o != n) {
+                continue;
+            }
+            let depth = self.depth(seed, n as u64, Profile::Mixed);
+            let r = inspect_all(&runs, &state, depth, &self.settings);
+            self.count(depth);
+            if let Err(fault) = r {
+                let text = state.describe(&one.tape) + &crowd::describe(&runs, state.cut);
+                fail(Some(n), Some(text), fault);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&self, depth: Depth) {
+        let p = &self.progress;
+        p.states.fetch_add(1, Relaxed);
+        p.recoveries.fetch_add(depth.again.is_some() as u64, Relaxed);
+        p.references.fetch_add(depth.reference as u64, Relaxed);
     }
 }

@@ -11,6 +11,7 @@
 //! | [`plan`] | what a seed stands for: a profile, a volume, mount options, a device's manners |
 //! | [`base`], [`age`] | volumes that runs begin with: empty ones, and full and fragmented ones |
 //! | [`run`], [`late`] | doing a run on a recorded device, which may answer late |
+//! | [`crowd`], [`slow`] | several threads at once, on a device with a thread of its own |
 //! | [`model`], [`history`] | what the tree should have been after each operation |
 //! | [`tape`], [`state`] | what was written, and what of it a power cut leaves |
 //! | [`recover`], [`walk`] | opening a state; the tree that is found |
@@ -19,6 +20,7 @@
 
 pub mod age;
 pub mod base;
+pub mod crowd;
 pub mod explore;
 pub mod generate;
 pub mod history;
@@ -31,6 +33,7 @@ pub mod recover;
 pub mod rng;
 pub mod run;
 pub mod shrink;
+pub mod slow;
 pub mod stamp;
 pub mod state;
 pub mod tape;

@@ -1,5 +1,6 @@
 //! Recovers one state and judges what comes of it.
 
+use super::crowd::judge_all;
 use super::judge::{Promises, judge};
 use super::late::{Late, Pace};
 use super::rng::Rng;
@@ -35,12 +36,35 @@ const AGAIN: Amount = Amount { boundaries: 2, prefixes: 3, subsets: 6 };
 /// The promise that is broken.
 pub fn inspect(run: &Recording, state: &State, depth: Depth, settings: &Settings) -> Result<(), Fault> {
     let promises = Promises::at(run, state.cut);
-    let keeps = |tree: &Tree| judge(tree, &run.model, &promises);
+    inspect_with(&|tree| judge(tree, &run.model, &promises), run, state, depth, settings)
+}
+
+/// The same for several threads' recordings of one tape.
+///
+/// # Errors
+/// The promise that is broken.
+pub fn inspect_all(
+    runs: &[Recording],
+    state: &State,
+    depth: Depth,
+    settings: &Settings,
+) -> Result<(), Fault> {
+    let Some(run) = runs.first() else { return Ok(()) };
+    inspect_with(&|tree| judge_all(tree, runs, state.cut), run, state, depth, settings)
+}
+
+fn inspect_with(
+    keeps: &dyn Fn(&Tree) -> Result<(), Fault>,
+    run: &Recording,
+    state: &State,
+    depth: Depth,
+    settings: &Settings,
+) -> Result<(), Fault> {
     let mut options = sound();
     if depth.same_options {
         run.manner.switches.set(&mut options.f2fs);
     }
-    let how = How { keeps: &keeps, options, reference: settings.reference.as_ref() };
+    let how = How { keeps, options, reference: settings.reference.as_ref() };
     how.recover(&run.tape.blocks, state.table(&run.tape), depth)
 }
 

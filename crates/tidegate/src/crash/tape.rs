@@ -33,6 +33,7 @@ pub struct Change {
 const NONE: u32 = u32::MAX;
 
 /// See the module.
+#[derive(Default)]
 pub struct Tape {
     /// All content there is.
     pub blocks: Arc<Blocks>,
@@ -67,6 +68,11 @@ impl Tape {
         });
         let changes = changes.collect();
         Tape { blocks: Arc::new(content), before: before.clone(), changes }
+    }
+
+    /// How often the device was flushed.
+    pub fn flushes(&self) -> u64 {
+        self.changes.iter().filter(|c| c.flushes).count() as u64
     }
 
     /// The event behind the last one.
