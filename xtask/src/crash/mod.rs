@@ -9,7 +9,7 @@ mod report;
 use std::fs::File;
 use std::io::IsTerminal;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -46,6 +46,9 @@ pub struct CrashArgs {
     /// Seconds for making a failure short.
     #[arg(long, default_value_t = 40)]
     shrink: u64,
+    /// Put the volume that each failure's power cut left, and what is known of it, into this directory.
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -101,10 +104,16 @@ pub fn run(args: &CrashArgs) -> Result<ExitCode> {
         let (seed, state) = parse(which)?;
         let limits = Limits { seed, states: u64::MAX, nanos: u64::MAX, ..limits(args) };
         let report = replay(&limits, &settings, state, &args.keep).map_err(|e| anyhow!("{e}"))?;
+        if let Some(dir) = &args.save {
+            save(&report, dir)?;
+        }
         report::print(&report, args.json, &with)?;
         return Ok(exit(report.failures.is_empty()));
     }
     let report = watched(&limits(args), &settings, !args.json).map_err(|e| anyhow!("{e}"))?;
+    if let Some(dir) = &args.save {
+        save(&report, dir)?;
+    }
     let mut all_well = report.failures.is_empty();
     let hunts = args.bug.is_none() && !args.no_planted;
     if !args.json {
@@ -174,7 +183,27 @@ fn settings(reference: bool) -> Result<Settings> {
 fn fsck(dir: &TempDir, device: &Overlay) -> Result<()> {
     let copy = TempDir::new_in(dir.path(), "state")?;
     let path = copy.path().join("state.img");
-    let file = File::create(&path)?;
+    write_image(&path, device)?;
+    golden::fsck_f2fs(&path)
+}
+
+/// Keeps what failures left.
+fn save(report: &Report, dir: &Path) -> Result<()> {
+    std::fs::create_dir_all(dir)?;
+    for f in &report.failures {
+        let place = |end: &str| dir.join(format!("{}.{end}", f.seed));
+        if let Some(image) = &f.image {
+            write_image(&place("img"), image)?;
+        }
+        std::fs::write(place("json"), serde_json::to_string_pretty(&report::failure(f))?)?;
+        eprintln!("seed {}: kept in {}", f.seed, dir.display());
+    }
+    Ok(())
+}
+
+/// Writes a device's content to a sparse file.
+fn write_image(path: &Path, device: &Overlay) -> Result<()> {
+    let file = File::create(path)?;
     file.set_len(device.size())?;
     for n in 0..device.len() {
         device.with_block(n, |b| match b.iter().all(|&b| b == 0) {
@@ -182,7 +211,7 @@ fn fsck(dir: &TempDir, device: &Overlay) -> Result<()> {
             false => file.write_all_at(b, u64::from(n) * b.len() as u64),
         })?;
     }
-    golden::fsck_f2fs(&path)
+    Ok(())
 }
 
 /// Explores with a bar on a terminal.

@@ -12,6 +12,7 @@ use super::state::{Amount, State, states};
 use super::{Fault, Settings};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use tidegate_block::Overlay;
 use tidegate_rt::{LockClass, Mutex, clock, thread};
 
 static FAILURES: LockClass = LockClass::new("crash_failures", 985);
@@ -87,6 +88,8 @@ pub struct Failure {
     pub state: Option<usize>,
     /// The power cut in words.
     pub cut: Option<String>,
+    /// What it left of the volume.
+    pub image: Option<Overlay>,
     /// What was broken first.
     pub fault: Fault,
     /// States tried by then.
@@ -142,7 +145,8 @@ pub fn explore(limits: &Limits, settings: &Settings, progress: &Arc<Progress>) -
             .map_err(|e| Fault::new("run", format!("starting a thread: {e}")))
     });
     let workers: Vec<_> = workers.collect::<Result<_, _>>()?;
-    workers.into_iter().fold(Ok(()), |all, w| w.join().and(all))?;
+    let ended: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
+    ended.into_iter().collect::<Result<Vec<()>, _>>()?;
     Ok(shared.report())
 }
 
@@ -274,10 +278,12 @@ impl Shared {
         let nanos = clock::now().0 - self.start;
         let fault = first.0.clone();
         let cut = first.1.as_ref().map(|(run, s)| s.describe(&run.tape));
+        let image = first.1.as_ref().map(|(run, s)| s.image(&run.tape));
         let seconds = self.limits.shrink;
         let short = (seconds > 0)
             .then(|| shrink(base, &plan.steps, plan.manner, depth, first, &self.settings, seconds));
-        self.add(Failure { seed, state, cut, fault, after, nanos, short, free: plan.manner.pressure });
+        let free = plan.manner.pressure;
+        self.add(Failure { seed, state, cut, image, fault, after, nanos, short, free });
     }
 
     fn add(&self, f: Failure) {
@@ -295,14 +301,14 @@ impl Shared {
         let plans = crowd::plans(&mut rng);
         let base = self.settings.bases.crowd()?;
         let p = &self.progress;
-        let fail = |n: Option<usize>, cut: Option<String>, fault: Fault| {
+        let fail = |state: Option<usize>, cut: Option<String>, image: Option<Overlay>, fault: Fault| {
             let (after, nanos) = (p.states.load(Relaxed), clock::now().0 - self.start);
-            self.add(Failure { seed, state: n, cut, fault, after, nanos, short: None, free: true });
+            self.add(Failure { seed, state, cut, image, fault, after, nanos, short: None, free: true });
         };
         let runs = match crowd::record(base, plans, switches, &self.settings, rng.fork(1)) {
             Ok(runs) => runs,
             Err(fault) => {
-                fail(None, None, fault);
+                fail(None, None, None, fault);
                 return Ok(());
             }
         };
@@ -324,7 +330,7 @@ impl Shared {
             self.count(depth);
             if let Err(fault) = r {
                 let text = state.describe(&one.tape) + &crowd::describe(&runs, state.cut);
-                fail(Some(n), Some(text), fault);
+                fail(Some(n), Some(text), Some(state.image(&one.tape)), fault);
                 break;
             }
         }
