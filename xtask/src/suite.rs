@@ -28,6 +28,9 @@ pub fn run(quick: bool) -> Result<()> {
         step("golden volumes", || golden::make_all(&dir, &[], false))?;
     }
     cargo("tests", &["test", "--workspace"])?;
+    // They are no part of an ordinary build.
+    let bugs = ["test", "--package", "tidegate", "--features", "planted-bugs", "--test", "crash", "planted"];
+    cargo("planted bugs are caught", &bugs)?;
     println!("xtask test: all checks passed in {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
 }

@@ -83,6 +83,13 @@ impl Recorder {
         std::mem::take(&mut log.records)
     }
 
+    /// Adds an event of the caller's own, between those of the device; events so far.
+    pub fn mark(&self) -> u64 {
+        let mut log = self.log.lock();
+        log.tick();
+        log.clock
+    }
+
     /// Events so far: the next submission or completion gets this number.
     pub fn position(&self) -> u64 {
         self.log.lock().clock
@@ -149,6 +156,6 @@ mod tests {
         let write = |at| (Op::Write, at, Some(at + 1));
         assert_eq!(events, [write(0), write(2), (Op::Flush, 4, Some(5))]);
         assert!(recorder.take().is_empty());
-        assert_eq!(recorder.position(), 6);
+        assert_eq!((recorder.position(), recorder.mark(), recorder.position()), (6, 7, 7));
     }
 }

@@ -101,7 +101,7 @@ switch! {
 pub enum PlantedBug {
     /// The checkpoint's tail block is written without flushing what it vouches for.
     MissingFlush,
-    /// Segments freed since the last checkpoint are used again before the next.
+    /// A segment that became empty since the last checkpoint is used again before the next.
     EarlyReuse,
     /// fsync of a new file does not mark its inode as one whose name is to be recovered.
     WrongDentryMark,

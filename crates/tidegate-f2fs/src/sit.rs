@@ -280,21 +280,12 @@ impl Sit {
                 }
                 set_bit_msb(&mut e.map, i, false);
                 e.valid -= 1;
-                #[cfg(feature = "planted-bugs")]
-                if self.early_reuse {
-                    set_bit_msb(&mut e.ckpt_map, i, false);
-                }
             }
             e.mtime = now;
             let empty = e.valid == 0;
             s.dirty.insert(seg.0);
             if empty && !s.current.contains(&seg.0) {
-                s.prefree += 1;
-                #[cfg(feature = "planted-bugs")]
-                if self.early_reuse {
-                    s.prefree -= 1;
-                    s.free_segments += 1;
-                }
+                self.emptied(&mut s, seg.0)?;
             }
             at += n;
         }

@@ -1,8 +1,37 @@
 //! Waiting for a condition that lives in atomics or behind somebody else's lock.
 
 use crate::clock::{self, Nanos};
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
+
+/// Does something that others may wait for; whether there was anything to do.
+pub type Poll = Rc<dyn Fn() -> bool>;
+
+thread_local!(static POLL: RefCell<Option<Poll>> = const { RefCell::new(None) });
+
+/// Ends polling when it goes; see [`poll_with`].
+#[must_use]
+pub struct Polling(Option<Poll>);
+
+/// From now on the calling thread does not sleep in a [`WaitQueue`] before `poll` has nothing left to
+/// do. So a thread can wait for a device that completes only when asked, in an order of its own.
+pub fn poll_with(poll: Poll) -> Polling {
+    Polling(POLL.replace(Some(poll)))
+}
+
+impl Drop for Polling {
+    fn drop(&mut self) {
+        POLL.set(self.0.take());
+    }
+}
+
+/// Polls once, if there is something to poll; whether that did anything.
+pub fn poll() -> bool {
+    let poll = POLL.with_borrow(Clone::clone);
+    poll.is_some_and(|p| p())
+}
 
 /// A queue of threads that wait until a condition holds.
 ///
@@ -37,8 +66,13 @@ impl WaitQueue {
     }
 
     fn wait(&self, limit: Option<Duration>, cond: &mut dyn FnMut() -> bool) -> bool {
-        if cond() {
-            return true;
+        loop {
+            if cond() {
+                return true;
+            }
+            if !poll() {
+                break;
+            }
         }
         let start = clock::now();
         self.waiters.fetch_add(1, SeqCst);
@@ -77,4 +111,24 @@ impl WaitQueue {
 /// Time left of `limit` since `start`; `None` when it has run out.
 pub fn remaining(start: Nanos, limit: Duration) -> Option<Duration> {
     limit.checked_sub(clock::now().since(start).duration()).filter(|d| !d.is_zero())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn who_would_sleep_polls_first_and_no_longer_than_asked() {
+        let done = Rc::new(Cell::new(0));
+        let d = done.clone();
+        let polling = poll_with(Rc::new(move || {
+            d.set(d.get() + 1);
+            true
+        }));
+        WaitQueue::new().wait_until(|| done.get() == 3);
+        assert_eq!(done.get(), 3);
+        drop(polling);
+        assert!(!WaitQueue::new().wait_timeout(Duration::from_millis(1), || done.get() == 4));
+    }
 }

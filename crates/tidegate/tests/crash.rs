@@ -1,8 +1,9 @@
 //! A short exploration of power cuts. `cargo xtask crash` does it at length.
 
 use std::sync::Arc;
-use tidegate::crash::generate::generate;
+use tidegate::crash::generate::{Profile, generate};
 use tidegate::crash::model::Model;
+use tidegate::crash::plan::Plan;
 use tidegate::crash::rng::Rng;
 use tidegate::crash::state::Amount;
 use tidegate::crash::{Failure, Limits, Progress, Settings, explore};
@@ -36,11 +37,59 @@ fn a_few_hundred_power_cuts_break_no_promise() {
 
 #[test]
 fn a_seed_gives_one_run_and_every_part_of_it_is_a_run() {
-    let run = |seed| generate(&mut Rng::new(seed), 40, seed == 6);
+    let run = |seed| generate(&mut Rng::new(seed), 40, Profile::Mixed, Model::default());
     assert_eq!(run(5), run(5));
     assert_ne!(run(5), run(6));
     // Dropping operations leaves some that cannot be done; the model passes over them.
     let mut model = Model::default();
     run(5).iter().skip(1).step_by(2).for_each(|s| model.apply(s));
     assert_eq!(model.state, 20);
+}
+
+#[test]
+fn seeds_reach_every_profile_and_the_same_run_writes_the_same() {
+    use tidegate::crash::run::record;
+    let settings = Settings::default();
+    let mut seen = Vec::new();
+    for seed in 1..60 {
+        let plan = Plan::new(seed, &settings.bases).unwrap_or_else(|e| panic!("{e}"));
+        if seen.contains(&plan.profile) || plan.manner.pressure {
+            continue;
+        }
+        seen.push(plan.profile);
+        let base = settings.bases.get(plan.base).unwrap_or_else(|e| panic!("{e}"));
+        let tape = || {
+            let run = record(base, &plan.steps, plan.manner, &settings).unwrap_or_else(|e| panic!("{e}"));
+            let change = |c: &tidegate::crash::tape::Change| (c.block, c.count, c.submitted, c.completed);
+            run.tape.changes.iter().map(change).collect::<Vec<_>>()
+        };
+        assert_eq!(tape(), tape(), "seed {seed}");
+    }
+    assert_eq!(seen.len(), 5, "{seen:?}");
+}
+
+/// Each bug that is planted in the engine is found, from a seed that is soon there.
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_bugs_are_caught() {
+    use tidegate::f2fs::options::PlantedBug::{EarlyReuse, MissingFlush, WrongDentryMark};
+    let amount = Amount { boundaries: 10, prefixes: 30, subsets: 20 };
+    for (bug, seed, states) in [(MissingFlush, 1, 100), (EarlyReuse, 17, 200), (WrongDentryMark, 1, 100)] {
+        let settings = Settings { planted: Some(bug), ..Settings::default() };
+        let limits = Limits {
+            seed,
+            states,
+            amount,
+            workers: 1,
+            failures: 1,
+            shrink: 0,
+            attempts: 1,
+            ..Limits::default()
+        };
+        let report = explore(&limits, &settings, &Arc::default()).unwrap_or_else(|e| panic!("{e}"));
+        let found = report.failures.first();
+        let found = found.unwrap_or_else(|| panic!("{bug:?}: not found in {} states", report.states));
+        assert_ne!(found.fault.promise, "run", "{bug:?}: {}", found.fault);
+        println!("{bug:?}: {} after {} states", found.fault.promise, found.after);
+    }
 }

@@ -66,12 +66,30 @@ impl Sit {
     pub(crate) fn is_free(&self, s: &mut SitState, segno: u32) -> Result<bool> {
         #[cfg(feature = "planted-bugs")]
         if self.early_reuse {
-            return Ok(!s.current.contains(&segno) && self.entry(s, segno)?.valid == 0);
+            return Ok(!s.is_out_of_bounds(segno) && self.entry(s, segno)?.valid == 0);
         }
         if s.dirty.contains(&segno) || s.is_out_of_bounds(segno) {
             return Ok(false);
         }
         Ok(self.entry(s, segno)?.valid == 0)
+    }
+
+    /// Nothing is valid any more in a segment that no log is in: the next checkpoint frees it.
+    #[cfg(not(feature = "planted-bugs"))]
+    pub(super) fn emptied(&self, s: &mut SitState, _: u32) -> Result<()> {
+        s.prefree += 1;
+        Ok(())
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    pub(super) fn emptied(&self, s: &mut SitState, segno: u32) -> Result<()> {
+        if self.early_reuse {
+            s.free_segments += 1;
+            self.entry(s, segno)?.ckpt_map = [0; 64];
+        } else {
+            s.prefree += 1;
+        }
+        Ok(())
     }
 
     fn section_is_free(&self, s: &mut SitState, segno: u32) -> Result<bool> {
@@ -90,7 +108,7 @@ impl Sit {
         let old = std::mem::replace(&mut s.current[log], segno);
         if self.entry(s, old)?.valid == 0 {
             s.dirty.insert(old);
-            s.prefree += 1;
+            self.emptied(s, old)?;
         }
         self.entry(s, segno)?.log = log as u8;
         s.dirty.insert(segno);

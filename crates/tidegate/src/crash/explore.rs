@@ -1,22 +1,21 @@
 //! Many runs, on several threads.
 
 use super::base::Base;
-use super::generate::generate;
-use super::ops::Step;
-use super::recover::{Depth, inspect};
+use super::crowd;
+use super::generate::Profile;
+use super::plan::Plan;
+use super::recover::{Depth, inspect, inspect_all};
 use super::rng::Rng;
-use super::run::{Manner, Recording, Switches, record};
+use super::run::{Recording, Switches, record};
 use super::shrink::{Short, shrink};
 use super::state::{Amount, State, states};
 use super::{Fault, Settings};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use tidegate_block::Overlay;
 use tidegate_rt::{LockClass, Mutex, clock, thread};
 
 static FAILURES: LockClass = LockClass::new("crash_failures", 985);
-
-/// Bytes of the volumes: small, so that segments run short.
-const VOLUME: u64 = 40 << 20;
 
 /// How much is explored.
 #[derive(Clone, Debug)]
@@ -37,6 +36,10 @@ pub struct Limits {
     pub failures: usize,
     /// Seconds that making a failure short may take; 0 leaves it as it is.
     pub shrink: u64,
+    /// How often a replay does a run whose flusher has its own time.
+    pub attempts: usize,
+    /// One run in so many is done by several threads at once; 0 for none.
+    pub crowds: u64,
 }
 
 impl Default for Limits {
@@ -50,7 +53,16 @@ impl Default for Limits {
             amount: Amount { boundaries: 60, prefixes: 150, subsets: 300 },
             failures: 3,
             shrink: 40,
+            attempts: 20,
+            crowds: 16,
         }
+    }
+}
+
+impl Limits {
+    /// Whether the run of a seed is done by several threads.
+    pub fn is_crowd(&self, seed: u64) -> bool {
+        self.crowds > 0 && Rng::new(seed).fork(8).one_in(self.crowds)
     }
 }
 
@@ -76,14 +88,18 @@ pub struct Failure {
     pub state: Option<usize>,
     /// The power cut in words.
     pub cut: Option<String>,
+    /// What it left of the volume.
+    pub image: Option<Overlay>,
     /// What was broken first.
     pub fault: Fault,
     /// States tried by then.
     pub after: u64,
+    /// Nanoseconds until then.
+    pub nanos: u64,
     /// The short way to it.
     pub short: Option<Short>,
-    /// The flusher wrote by itself: a replay can differ.
-    pub pressure: bool,
+    /// Threads had their own time: a replay can differ.
+    pub free: bool,
 }
 
 /// What was found.
@@ -111,7 +127,6 @@ pub struct Report {
 struct Shared {
     limits: Limits,
     settings: Settings,
-    bases: [Base; 2],
     next: AtomicU64,
     start: u64,
     progress: Arc<Progress>,
@@ -123,19 +138,20 @@ struct Shared {
 /// # Errors
 /// No volume can be made, or no thread started.
 pub fn explore(limits: &Limits, settings: &Settings, progress: &Arc<Progress>) -> Result<Report, Fault> {
-    let shared = Arc::new(Shared::new(limits, settings, progress)?);
+    let shared = Arc::new(Shared::new(limits, settings, progress));
     let workers = (0..limits.workers.max(1)).map(|n| {
         let s = shared.clone();
         thread::spawn(&format!("tg-crash-{n}"), move || s.work())
             .map_err(|e| Fault::new("run", format!("starting a thread: {e}")))
     });
     let workers: Vec<_> = workers.collect::<Result<_, _>>()?;
-    workers.into_iter().for_each(|w| w.join());
+    let ended: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
+    ended.into_iter().collect::<Result<Vec<()>, _>>()?;
     Ok(shared.report())
 }
 
 /// Does the run of `limits.seed` again: all its states, or one; all its operations, or those whose numbers
-/// are in `keep`. A run with little memory is done several times, since its flusher has its own time.
+/// are in `keep`. A run with little memory is done up to `limits.attempts` times.
 ///
 /// # Errors
 /// No volume can be made.
@@ -145,11 +161,11 @@ pub fn replay(
     state: Option<usize>,
     keep: &[u32],
 ) -> Result<Report, Fault> {
-    const ATTEMPTS: usize = 20;
-    let shared = Shared::new(limits, settings, &Arc::default())?;
-    let attempts = if Plan::new(limits.seed).manner.pressure { ATTEMPTS } else { 1 };
+    let shared = Shared::new(limits, settings, &Arc::default());
+    let free = limits.is_crowd(limits.seed) || Plan::new(limits.seed, &settings.bases)?.manner.pressure;
+    let attempts = if free { limits.attempts } else { 1 };
     for _ in 0..attempts {
-        shared.run(limits.seed, state, keep);
+        shared.run(limits.seed, state, keep)?;
         if !shared.failures.lock().is_empty() {
             break;
         }
@@ -157,52 +173,16 @@ pub fn replay(
     Ok(shared.report())
 }
 
-/// A seed's run: what is done and how.
-pub struct Plan {
-    /// The operations.
-    pub steps: Vec<Step>,
-    /// The rest.
-    pub manner: Manner,
-    /// Which of the volumes it begins with.
-    base: usize,
-    /// Its files are large; fewer states are made of it.
-    pub bulk: bool,
-    rng: Rng,
-}
-
-impl Plan {
-    /// The plan of a seed.
-    pub fn new(seed: u64) -> Plan {
-        let root = Rng::new(seed);
-        let mut rng = root.fork(1);
-        let switches = Switches::any(&mut root.fork(3));
-        let manner = Manner { pressure: rng.one_in(6), unmount: rng.one_in(3), switches };
-        let bulk = rng.one_in(8);
-        let base = rng.one_in(4) as usize;
-        let count = if bulk { 70 } else { *rng.pick(&[8, 20, 30, 40, 60]) };
-        Plan { steps: generate(&mut rng, count, bulk), manner, base, bulk, rng: root.fork(2) }
-    }
-
-    /// The states of the recorded run.
-    pub fn states(&self, run: &Recording, mut amount: Amount) -> Vec<State> {
-        if self.bulk {
-            (amount.prefixes, amount.subsets) = (amount.prefixes / 3, amount.subsets / 3);
-        }
-        states(&run.tape, &mut self.rng.clone(), amount, 0, run.end)
-    }
-}
-
 impl Shared {
-    fn new(limits: &Limits, settings: &Settings, progress: &Arc<Progress>) -> Result<Self, Fault> {
-        Ok(Shared {
+    fn new(limits: &Limits, settings: &Settings, progress: &Arc<Progress>) -> Self {
+        Shared {
             limits: limits.clone(),
             settings: settings.clone(),
-            bases: [Base::new(VOLUME, true)?, Base::new(VOLUME, false)?],
             next: AtomicU64::new(limits.seed),
             start: clock::now().0,
             progress: progress.clone(),
             failures: Mutex::new(&FAILURES, Vec::new()),
-        })
+        }
     }
 
     fn report(&self) -> Report {
@@ -227,69 +207,140 @@ impl Shared {
             || clock::now().0 - self.start >= self.limits.nanos
     }
 
-    fn work(&self) {
+    fn work(&self) -> Result<(), Fault> {
         while !self.done() {
-            self.run(self.next.fetch_add(1, Relaxed), None, &[]);
+            self.run(self.next.fetch_add(1, Relaxed), None, &[])?;
         }
+        Ok(())
     }
 
-    fn run(&self, seed: u64, only: Option<usize>, keep: &[u32]) {
-        let mut plan = Plan::new(seed);
+    /// Does the run of a seed.
+    ///
+    /// # Errors
+    /// Its volume cannot be made.
+    fn run(&self, seed: u64, only: Option<usize>, keep: &[u32]) -> Result<(), Fault> {
+        if self.limits.is_crowd(seed) {
+            return self.crowd(seed, only);
+        }
+        let mut plan = Plan::new(seed, &self.settings.bases)?;
         plan.steps.retain(|s| keep.is_empty() || keep.contains(&s.serial));
-        let base = &self.bases[plan.base];
+        let base = self.settings.bases.get(plan.base)?;
         let p = &self.progress;
         let run = match record(base, &plan.steps, plan.manner, &self.settings) {
             Ok(run) => run,
-            Err(fault) => return self.failed(seed, &plan, Depth::default(), None, (fault, None)),
+            Err(fault) => {
+                self.failed(seed, &plan, base, Depth::default(), None, (fault, None));
+                return Ok(());
+            }
         };
         p.runs.fetch_add(1, Relaxed);
         p.full.fetch_add(run.full as u64, Relaxed);
         p.operations.fetch_add(run.steps.len() as u64, Relaxed);
-        p.epochs.fetch_add(run.tape.changes.iter().filter(|c| c.flushes).count() as u64, Relaxed);
+        p.epochs.fetch_add(run.tape.flushes(), Relaxed);
         for (n, state) in plan.states(&run, self.limits.amount).into_iter().enumerate() {
             if self.done() {
-                return;
+                break;
             }
             if only.is_some_and(|o| o != n) {
                 continue;
             }
-            let depth = self.depth(seed, n as u64);
+            let depth = self.depth(seed, n as u64, plan.profile);
             let r = inspect(&run, &state, depth, &self.settings);
-            p.states.fetch_add(1, Relaxed);
-            p.recoveries.fetch_add(depth.again.is_some() as u64, Relaxed);
-            p.references.fetch_add(depth.reference as u64, Relaxed);
+            self.count(depth);
             if let Err(fault) = r {
-                return self.failed(seed, &plan, depth, Some(n), (fault, Some((run, state))));
+                self.failed(seed, &plan, base, depth, Some(n), (fault, Some((run, state))));
+                break;
             }
         }
+        Ok(())
     }
 
-    fn depth(&self, seed: u64, n: u64) -> Depth {
+    fn depth(&self, seed: u64, n: u64, profile: Profile) -> Depth {
         let mut rng = Rng::new(seed).fork(1000 + n);
-        let again = rng.one_in(20).then(|| rng.bits());
+        let again = rng.one_in(if profile.is_small() { 20 } else { 80 }).then(|| rng.bits());
         let often = self.limits.reference;
-        Depth { again, reference: often > 0 && self.settings.reference.is_some() && rng.one_in(often) }
+        let reference = often > 0 && self.settings.reference.is_some() && rng.one_in(often);
+        let same_options = rng.one_in(3);
+        let twice = profile.is_small() || again.is_some() || rng.one_in(4);
+        Depth { again, reference, twice, same_options }
     }
 
     fn failed(
         &self,
         seed: u64,
         plan: &Plan,
+        base: &Base,
         depth: Depth,
         state: Option<usize>,
         first: (Fault, Option<(Recording, State)>),
     ) {
         let after = self.progress.states.load(Relaxed);
+        let nanos = clock::now().0 - self.start;
         let fault = first.0.clone();
         let cut = first.1.as_ref().map(|(run, s)| s.describe(&run.tape));
-        let base = &self.bases[plan.base];
+        let image = first.1.as_ref().map(|(run, s)| s.image(&run.tape));
         let seconds = self.limits.shrink;
         let short = (seconds > 0)
             .then(|| shrink(base, &plan.steps, plan.manner, depth, first, &self.settings, seconds));
+        let free = plan.manner.pressure;
+        self.add(Failure { seed, state, cut, image, fault, after, nanos, short, free });
+    }
+
+    fn add(&self, f: Failure) {
         let mut failures = self.failures.lock();
-        failures.push(Failure { seed, state, cut, fault, after, short, pressure: plan.manner.pressure });
+        failures.push(f);
         if failures.len() >= self.limits.failures {
             self.progress.stop.store(true, Relaxed);
         }
+    }
+
+    /// Does a run of several threads. What fails cannot be done again as it was, and so is told at length.
+    fn crowd(&self, seed: u64, only: Option<usize>) -> Result<(), Fault> {
+        let mut rng = Rng::new(seed).fork(9);
+        let switches = Switches::any(&mut rng);
+        let plans = crowd::plans(&mut rng);
+        let base = self.settings.bases.crowd()?;
+        let p = &self.progress;
+        let fail = |state: Option<usize>, cut: Option<String>, image: Option<Overlay>, fault: Fault| {
+            let (after, nanos) = (p.states.load(Relaxed), clock::now().0 - self.start);
+            self.add(Failure { seed, state, cut, image, fault, after, nanos, short: None, free: true });
+        };
+        let runs = match crowd::record(base, plans, switches, &self.settings, rng.fork(1)) {
+            Ok(runs) => runs,
+            Err(fault) => {
+                fail(None, None, None, fault);
+                return Ok(());
+            }
+        };
+        let Some(one) = runs.first() else { return Ok(()) };
+        p.runs.fetch_add(1, Relaxed);
+        p.full.fetch_add(runs.iter().any(|r| r.full) as u64, Relaxed);
+        p.operations.fetch_add(runs.iter().map(|r| r.steps.len() as u64).sum(), Relaxed);
+        p.epochs.fetch_add(one.tape.flushes(), Relaxed);
+        for (n, state) in states(&one.tape, &mut rng, self.limits.amount, 0, one.end).into_iter().enumerate()
+        {
+            if self.done() {
+                break;
+            }
+            if only.is_some_and(|o| o != n) {
+                continue;
+            }
+            let depth = self.depth(seed, n as u64, Profile::Mixed);
+            let r = inspect_all(&runs, &state, depth, &self.settings);
+            self.count(depth);
+            if let Err(fault) = r {
+                let text = state.describe(&one.tape) + &crowd::describe(&runs, state.cut);
+                fail(Some(n), Some(text), Some(state.image(&one.tape)), fault);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&self, depth: Depth) {
+        let p = &self.progress;
+        p.states.fetch_add(1, Relaxed);
+        p.recoveries.fetch_add(depth.again.is_some() as u64, Relaxed);
+        p.references.fetch_add(depth.reference as u64, Relaxed);
     }
 }

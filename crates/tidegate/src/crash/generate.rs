@@ -1,19 +1,76 @@
 //! Runs as chance makes them: operations that can be done, on few files, with many syncs.
 
 use super::model::Model;
-use super::ops::{CrashOp, PATHS, Place, SLOTS, Step, Target};
+use super::ops::{CrashOp, Place, SLOTS, Step, Target};
 use super::rng::Rng;
+use std::ops::Range;
 
-/// `count` operations. In `bulk`, many are large, so that segments fill, empty and are used again.
-pub fn generate(rng: &mut Rng, count: usize, bulk: bool) -> Vec<Step> {
-    let mut model = Model::default();
+/// What a run is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// Everything, in small pieces.
+    Mixed,
+    /// Files are made, written, fsynced, renamed and removed, with few checkpoints.
+    Names,
+    /// Large files, so that segments fill, empty and are used again.
+    Bulk,
+    /// Everything, on an aged volume, and changes of its files.
+    Aged,
+    /// An aged volume's large files are rewritten without a sync, so that logs come round to what that freed.
+    Round,
+}
+
+impl Profile {
+    /// Any; the cheaper ones more often.
+    pub fn any(rng: &mut Rng) -> Profile {
+        match rng.below(20) {
+            0..8 => Profile::Mixed,
+            8..13 => Profile::Names,
+            13..15 => Profile::Bulk,
+            15..17 => Profile::Aged,
+            _ => Profile::Round,
+        }
+    }
+
+    /// It begins with an aged volume.
+    pub fn is_aged(self) -> bool {
+        matches!(self, Profile::Aged | Profile::Round)
+    }
+
+    /// Its files are small, so that a state is soon looked at.
+    pub fn is_small(self) -> bool {
+        matches!(self, Profile::Mixed | Profile::Names)
+    }
+
+    /// Operations of a run.
+    pub fn count(self, rng: &mut Rng) -> usize {
+        match self {
+            Profile::Mixed => *rng.pick(&[8, 20, 30, 40, 60]),
+            Profile::Names => *rng.pick(&[8, 16, 24, 40]),
+            Profile::Bulk => 70,
+            Profile::Aged => *rng.pick(&[20, 40, 60]),
+            Profile::Round => *rng.pick(&[40, 70, 100]),
+        }
+    }
+
+    fn idea(self, rng: &mut Rng, model: &Model, last: Option<&CrashOp>) -> CrashOp {
+        match self {
+            Profile::Names if !rng.one_in(8) => names(rng, model),
+            Profile::Bulk if !rng.one_in(8) => large(rng),
+            Profile::Aged if rng.one_in(2) => filler(rng, Place::FILLERS),
+            Profile::Round if !rng.one_in(24) => rewrite(rng, last),
+            _ => idea(rng, model),
+        }
+    }
+}
+
+/// `count` operations on a volume with the tree `model`.
+pub fn generate(rng: &mut Rng, count: usize, profile: Profile, mut model: Model) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     while steps.len() < count {
         // Most ideas cannot be done to a small tree; some always can.
-        let op = std::iter::repeat_with(|| match bulk && !rng.one_in(8) {
-            true => large(rng),
-            false => idea(rng, &model),
-        });
+        let last = steps.last().map(|s| &s.op);
+        let op = std::iter::repeat_with(|| profile.idea(rng, &model, last));
         let op = op.take(10_000).find(|op| model.can(op));
         let Some(op) = op else { break };
         let step = Step { serial: steps.len() as u32 + 1, op };
@@ -23,12 +80,20 @@ pub fn generate(rng: &mut Rng, count: usize, bulk: bool) -> Vec<Step> {
     steps
 }
 
+/// A place but for those of aged volumes.
+fn anywhere(rng: &mut Rng) -> Place {
+    Place(rng.below(Place::FILES.end as u64) as u8)
+}
+
+/// One of a range of places.
+fn among(rng: &mut Rng, places: Range<u8>) -> Place {
+    Place(places.start + rng.below(places.len() as u64) as u8)
+}
+
 fn idea(rng: &mut Rng, model: &Model) -> CrashOp {
     use CrashOp::*;
-    let any = |rng: &mut Rng| Place(rng.below(PATHS.len() as u64) as u8);
-    let new = |rng: &mut Rng| {
-        Place(Place::FIRST_FILE + rng.below(PATHS.len() as u64 - Place::FIRST_FILE as u64) as u8)
-    };
+    let any = anywhere;
+    let new = |rng: &mut Rng| among(rng, Place::FILES);
     match rng.below(100) {
         0..9 => Create { at: new(rng) },
         9..13 => Mkdir { at: *rng.pick(&Place::DIRS) },
@@ -54,12 +119,48 @@ fn idea(rng: &mut Rng, model: &Model) -> CrashOp {
         71..73 => Chmod { at: any(rng), mode: rng.below(0o1000) as u32 },
         73..83 => Fsync { file: target(rng, model) },
         83..87 => Fdatasync { file: target(rng, model) },
-        87..90 => FsyncDir { at: Place(rng.below(Place::FIRST_FILE as u64) as u8) },
+        87..90 => FsyncDir { at: directory(rng) },
         90..92 => Sync,
         92..94 => Hold { at: new(rng), slot: rng.below(SLOTS as u64) as u8 },
         94..95 => Release { slot: rng.below(SLOTS as u64) as u8 },
-        _ => Writeback { file: target(rng, model) },
+        95..98 => Writeback { file: target(rng, model) },
+        98 => Clean { sync: rng.one_in(2) },
+        _ if rng.one_in(2) => Trim,
+        _ => Turn { seed: rng.below(1000) },
     }
+}
+
+fn directory(rng: &mut Rng) -> Place {
+    among(rng, 0..Place::FILES.start)
+}
+
+/// Files come, are fsynced, move and go.
+fn names(rng: &mut Rng, model: &Model) -> CrashOp {
+    use CrashOp::*;
+    let new = |rng: &mut Rng| among(rng, Place::FILES);
+    match rng.below(40) {
+        0..10 => Create { at: new(rng) },
+        10..16 => Write { file: newest(rng, model), pos: position(rng), len: 1 + rng.below(9000) as u32 },
+        16..24 => Fsync { file: newest(rng, model) },
+        24..26 => Fdatasync { file: newest(rng, model) },
+        26..31 => Rename { from: new(rng), to: new(rng), exchange: rng.one_in(6) },
+        31..35 => Unlink { at: new(rng) },
+        35 => Link { from: new(rng), to: new(rng) },
+        36 => Mkdir { at: *rng.pick(&Place::DIRS) },
+        37 => FsyncDir { at: directory(rng) },
+        38 => Sync,
+        _ => Rename { from: anywhere(rng), to: anywhere(rng), exchange: rng.one_in(2) },
+    }
+}
+
+/// The file that was made last, or any.
+fn newest(rng: &mut Rng, model: &Model) -> Target {
+    if rng.one_in(2) {
+        return target(rng, model);
+    }
+    let files = Place::FILES.map(|n| Target::At(Place(n)));
+    let last = files.max_by_key(|t| model.file(*t));
+    last.unwrap_or_else(|| target(rng, model))
 }
 
 /// Files that grow large, one for each log. All of them fit the volume.
@@ -85,12 +186,49 @@ fn large(rng: &mut Rng) -> CrashOp {
     }
 }
 
+/// A change of an aged volume's files.
+fn filler(rng: &mut Rng, which: Range<u8>) -> CrashOp {
+    use CrashOp::*;
+    let at = among(rng, which);
+    let file = Target::At(at);
+    match rng.below(20) {
+        0..7 => Write { file, pos: rng.below(300) << 12, len: 4096 * (1 + rng.below(16)) as u32 },
+        7..12 => Writeback { file },
+        12 => Truncate { file, size: rng.below(1 << 20) },
+        13 => Punch { file, pos: rng.below(200) << 12, len: rng.below(100_000) + 1 },
+        14 => Unlink { at },
+        15 => Create { at },
+        16 => Clean { sync: rng.one_in(2) },
+        17 => Fsync { file },
+        18 => Fdatasync { file },
+        _ => Rename { from: at, to: among(rng, Place::FILLERS), exchange: rng.one_in(2) },
+    }
+}
+
+/// Large pieces go to new places, mostly one file's; rarely something is made durable.
+fn rewrite(rng: &mut Rng, last: Option<&CrashOp>) -> CrashOp {
+    use CrashOp::*;
+    let large = Place::FILLERS.start..Place::FILLERS.start + 3;
+    let file = match last {
+        Some(Write { file, .. }) if !rng.one_in(8) => return Writeback { file: *file },
+        Some(Writeback { file }) if !rng.one_in(4) => *file,
+        _ => Target::At(among(rng, large.clone())),
+    };
+    match rng.below(40) {
+        0..33 => Write { file, pos: rng.below(4) << 20, len: 1 << *rng.pick(&[20, 20, 20, 19, 16]) },
+        33..36 => Truncate { file, size: *rng.pick(&[0, 0, 1 << 20]) },
+        36 => Unlink { at: among(rng, large) },
+        37 => Create { at: among(rng, large) },
+        38 => Fdatasync { file },
+        _ => filler(rng, Place::FILLERS),
+    }
+}
+
 fn target(rng: &mut Rng, model: &Model) -> Target {
     if rng.one_in(6) {
         return Target::Held(rng.below(SLOTS as u64) as u8);
     }
-    let at = |rng: &mut Rng| Target::At(Place(rng.below(PATHS.len() as u64) as u8));
-    let tries: Vec<Target> = (0..8).map(|_| at(rng)).collect();
+    let tries: Vec<Target> = (0..8).map(|_| Target::At(anywhere(rng))).collect();
     tries.iter().copied().find(|t| model.file(*t).is_some()).unwrap_or(tries[0])
 }
 

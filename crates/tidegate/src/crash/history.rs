@@ -20,6 +20,11 @@ impl<T: Default + Clone + PartialEq> History<T> {
         }
     }
 
+    /// The value now, as if it had never been another.
+    pub fn settled(self) -> Self {
+        History(self.0.into_iter().next_back().map(|last| (0, last.1)).into_iter().collect())
+    }
+
     /// The value now.
     pub fn now(&self) -> &T {
         &self.0[self.0.len() - 1].1

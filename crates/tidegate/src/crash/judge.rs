@@ -43,6 +43,9 @@ impl Promises {
         for (i, (step, synced)) in run.steps[..done].iter().zip(&run.synced).enumerate() {
             p.add(&step.op, *synced, i + 1);
         }
+        for (start, _) in run.others.iter().filter(|s| s.1 <= cut) {
+            p.all = p.all.max(run.spans.iter().take_while(|s| s.1 <= *start).count());
+        }
         p
     }
 

@@ -8,24 +8,32 @@
 //! | module | holds |
 //! |---|---|
 //! | [`ops`], [`generate`], [`stamp`] | operations, runs of them, bytes that tell whose they are |
-//! | [`base`], [`run`] | the empty volume; doing a run on a recorded device |
+//! | [`plan`] | what a seed stands for: a profile, a volume, mount options, a device's manners |
+//! | [`base`], [`age`] | volumes that runs begin with: empty ones, and full and fragmented ones |
+//! | [`run`], [`late`] | doing a run on a recorded device, which may answer late |
+//! | [`crowd`], [`slow`] | several threads at once, on a device with a thread of its own |
 //! | [`model`], [`history`] | what the tree should have been after each operation |
 //! | [`tape`], [`state`] | what was written, and what of it a power cut leaves |
 //! | [`recover`], [`walk`] | opening a state; the tree that is found |
 //! | [`judge`] | the promises |
 //! | [`explore`](mod@explore), [`shrink`] | many runs on all processors; a failure made short |
 
+pub mod age;
 pub mod base;
+pub mod crowd;
 pub mod explore;
 pub mod generate;
 pub mod history;
 pub mod judge;
+pub mod late;
 pub mod model;
 pub mod ops;
+pub mod plan;
 pub mod recover;
 pub mod rng;
 pub mod run;
 pub mod shrink;
+pub mod slow;
 pub mod stamp;
 pub mod state;
 pub mod tape;
@@ -68,19 +76,27 @@ pub type Reference = Arc<dyn Fn(&Overlay) -> Result<(), String> + Send + Sync>;
 pub struct Settings {
     /// The reference checker.
     pub reference: Option<Reference>,
-    /// A bug of the engine, in the run as in recovery.
+    /// The volumes that runs begin with.
+    pub bases: Arc<base::Bases>,
+    /// A bug of the engine that does the runs. Recovery is done by a sound one.
     #[cfg(feature = "planted-bugs")]
     pub planted: Option<tidegate_f2fs::options::PlantedBug>,
 }
 
 impl Settings {
-    fn open_options(&self) -> OpenOptions {
+    /// How a run opens its volume.
+    fn writer(&self) -> OpenOptions {
         #[cfg_attr(not(feature = "planted-bugs"), expect(unused_mut))]
-        let mut options = OpenOptions { fixed_time: Some(base::TIME), ..Default::default() };
+        let mut options = sound();
         #[cfg(feature = "planted-bugs")]
         {
             options.f2fs.planted = self.planted;
         }
         options
     }
+}
+
+/// How everybody else does.
+fn sound() -> OpenOptions {
+    OpenOptions { fixed_time: Some(base::TIME), ..Default::default() }
 }

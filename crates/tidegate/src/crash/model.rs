@@ -20,6 +20,7 @@ pub type Link = (Id, Vec<u8>);
 pub type Page = Option<Arc<Vec<u8>>>;
 
 /// A file, directory or symbolic link and all it ever was.
+#[derive(Clone)]
 pub struct Object {
     /// What it is.
     pub kind: FileType,
@@ -38,6 +39,7 @@ pub struct Object {
 }
 
 /// See the module.
+#[derive(Clone)]
 pub struct Model {
     /// Operations done.
     pub state: usize,
@@ -71,6 +73,19 @@ impl Model {
         };
         o.mode.set(0, mode);
         self.objects.insert(id, o);
+    }
+
+    /// The tree as it is, without a past; what has no name is not there.
+    pub fn settled(mut self) -> Model {
+        self.objects.retain(|id, o| *id == ROOT || !o.names.now().is_empty());
+        let objects = self.objects.into_iter().map(|(id, o)| (id, o.settled())).collect();
+        let mut entries = BTreeMap::new();
+        for (dir, names) in self.entries {
+            let names: BTreeMap<_, _> =
+                names.into_iter().filter(|e| e.1.now().is_some()).map(|(n, h)| (n, h.settled())).collect();
+            entries.insert(dir, names);
+        }
+        Model { state: 0, objects, entries, held: [None; SLOTS] }
     }
 
     /// What bears a name now.
@@ -152,7 +167,7 @@ impl Model {
                 *at != Place::ROOT && self.find(*at).is_some_and(|id| !self.is(id, FileType::Symlink))
             }
             FsyncDir { at } => is(*at, FileType::Directory),
-            Sync => true,
+            Sync | Clean { .. } | Trim | Turn { .. } => true,
             Hold { at, slot } => self.held[*slot as usize % SLOTS].is_none() && is(*at, FileType::Regular),
             Release { slot } => self.held[*slot as usize % SLOTS].is_some(),
         }
@@ -219,7 +234,8 @@ impl Model {
             }
             Hold { at, slot } => self.held[*slot as usize % SLOTS] = self.find(*at),
             Release { slot } => self.held[*slot as usize % SLOTS] = None,
-            Fsync { .. } | Fdatasync { .. } | FsyncDir { .. } | Sync | Writeback { .. } => {}
+            Fsync { .. } | Fdatasync { .. } | FsyncDir { .. } | Sync => {}
+            Writeback { .. } | Clean { .. } | Trim | Turn { .. } => {}
         }
     }
 
@@ -293,6 +309,19 @@ impl Model {
 }
 
 impl Object {
+    fn settled(self) -> Object {
+        let pages = self.pages.into_iter().filter(|p| p.1.now().is_some());
+        Object {
+            kind: self.kind,
+            names: self.names.settled(),
+            mode: self.mode.settled(),
+            size: self.size.settled(),
+            pages: pages.map(|(n, h)| (n, h.settled())).collect(),
+            xattrs: self.xattrs.into_iter().map(|(n, h)| (n, h.settled())).collect(),
+            target: self.target,
+        }
+    }
+
     fn write(&mut self, file: Id, version: u32, pos: u64, len: u32, now: usize) {
         let end = pos + len as u64;
         let mut at = pos;

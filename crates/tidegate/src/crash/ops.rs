@@ -1,13 +1,14 @@
 //! The operations of a run, and the places they work on.
 
 use std::fmt;
+use std::ops::Range;
 
 /// A path out of [`PATHS`], by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(pub u8);
 
-/// Every path there may be. Few, so that operations meet.
-pub const PATHS: [&str; 19] = [
+/// Every path there may be. Few, so that operations meet; those of aged volumes last.
+pub const PATHS: [&str; 40] = [
     "/",
     "/d",
     "/e",
@@ -27,6 +28,27 @@ pub const PATHS: [&str; 19] = [
     "/d/s/b",
     "/e/c",
     "/e/d",
+    "/old",
+    "/old/a.mp4",
+    "/old/b.db",
+    "/old/c",
+    "/old/d",
+    "/old/e",
+    "/old/f",
+    "/old/g.mp4",
+    "/old/h.db",
+    "/old/i",
+    "/old/j",
+    "/old/k",
+    "/old/l",
+    "/old/m",
+    "/old/n",
+    "/old/o",
+    "/old/p",
+    "/old/q",
+    "/old/r",
+    "/old/s",
+    "/old/t",
 ];
 
 impl Place {
@@ -34,8 +56,12 @@ impl Place {
     pub const ROOT: Place = Place(0);
     /// Paths where directories are made.
     pub const DIRS: [Place; 4] = [Place(1), Place(2), Place(3), Place(18)];
-    /// The first path where files are made.
-    pub const FIRST_FILE: u8 = 4;
+    /// Paths where files are made.
+    pub const FILES: Range<u8> = 4..19;
+    /// The directory of an aged volume's files.
+    pub const OLD: Place = Place(19);
+    /// These; the first ones are large.
+    pub const FILLERS: Range<u8> = 20..40;
 
     /// The path.
     pub fn path(self) -> &'static str {
@@ -145,6 +171,16 @@ pub enum CrashOp {
     Writeback {
         file: Target,
     },
+    /// A step of background cleaning; `sync` as a writer that needs room does it.
+    Clean {
+        sync: bool,
+    },
+    /// Discards what is free.
+    Trim,
+    /// Other mount options from here on, chosen by a seed.
+    Turn {
+        seed: u64,
+    },
 }
 
 /// An operation and its number in the run it was made for, which stays when others are dropped. What it
@@ -206,6 +242,9 @@ impl fmt::Display for CrashOp {
             Hold { at, slot } => write!(f, "open {at} as <{slot}>"),
             Release { slot } => write!(f, "close <{slot}>"),
             Writeback { file } => write!(f, "write-back {file}"),
+            Clean { sync } => write!(f, "clean{}", if *sync { " at once" } else { "" }),
+            Trim => write!(f, "trim"),
+            Turn { seed } => write!(f, "remount with options {seed}"),
         }
     }
 }

@@ -1,13 +1,15 @@
 //! Recovers one state and judges what comes of it.
 
+use super::crowd::judge_all;
 use super::judge::{Promises, judge};
+use super::late::{Late, Pace};
 use super::rng::Rng;
 use super::run::Recording;
 use super::state::{Amount, State, states};
 use super::tape::Tape;
 use super::walk::{Tree, walk};
-use super::{Fault, Settings};
-use crate::volume::Volume;
+use super::{Fault, Reference, Settings, sound};
+use crate::volume::{OpenOptions, Volume};
 use std::sync::Arc;
 use tidegate_block::{Blocks, Device, Overlay, QueueLimits, Recorder, RequestQueue};
 use tidegate_f2fs::check::{CheckOptions, check};
@@ -19,6 +21,10 @@ pub struct Depth {
     pub again: Option<u64>,
     /// The reference checker has its say.
     pub reference: bool,
+    /// Power fails behind the recovery, too, and it is done a second time.
+    pub twice: bool,
+    /// Recovery has the mount options of the run, not the usual ones.
+    pub same_options: bool,
 }
 
 /// Cuts of one recovery.
@@ -30,54 +36,89 @@ const AGAIN: Amount = Amount { boundaries: 2, prefixes: 3, subsets: 6 };
 /// The promise that is broken.
 pub fn inspect(run: &Recording, state: &State, depth: Depth, settings: &Settings) -> Result<(), Fault> {
     let promises = Promises::at(run, state.cut);
-    let keeps = |tree: &Tree| judge(tree, &run.model, &promises);
-    recover(&run.tape.blocks, state.table(&run.tape), &keeps, depth, settings)
+    inspect_with(&|tree| judge(tree, &run.model, &promises), run, state, depth, settings)
 }
 
-fn recover(
-    blocks: &Arc<Blocks>,
-    table: Vec<u32>,
-    keeps: &dyn Fn(&Tree) -> Result<(), Fault>,
+/// The same for several threads' recordings of one tape.
+///
+/// # Errors
+/// The promise that is broken.
+pub fn inspect_all(
+    runs: &[Recording],
+    state: &State,
     depth: Depth,
     settings: &Settings,
 ) -> Result<(), Fault> {
-    let before = Arc::new(table);
-    let device = Arc::new(Overlay::new(blocks.clone(), before.to_vec()));
-    let reference = settings.reference.as_ref().filter(|_| depth.reference);
-    let recorder = Arc::new(Recorder::new(device.clone()));
-    let top: Arc<dyn Device> = if depth.again.is_some() { recorder.clone() } else { device.clone() };
-    // The first recovery ends in a power cut with all its writes done.
-    let volume = open(&top, settings)?;
-    let tree = walk(&volume)?;
-    keeps(&tree)?;
-    drop(volume);
-    let volume = open(&top, settings)?;
-    let second = walk(&volume)?;
-    same(&tree, &second, "recovered a second time")?;
-    volume.unmount().map_err(|e| Fault::new("P0", format!("unmount: {e}")))?;
-    checked(&device)?;
-    if let Some(f) = reference {
-        f(&device).map_err(|e| Fault::new("P7", e))?;
-    }
-    let Some(seed) = depth.again else { return Ok(()) };
-    let clean = open(&top, settings)?;
-    same(&tree, &walk(&clean)?, "after a clean unmount")?;
-    drop(clean);
-    let tape = Tape::new(blocks, &before, recorder.take());
-    for s in states(&tape, &mut Rng::new(seed), AGAIN, 0, u64::MAX) {
-        let all_same = |t: &Tree| keeps(t);
-        recover(&tape.blocks, s.table(&tape), &all_same, Depth::default(), settings)
-            .map_err(|e| Fault { text: format!("recovery cut at event {}: {}", s.cut, e.text), ..e })?;
-    }
-    Ok(())
+    let Some(run) = runs.first() else { return Ok(()) };
+    inspect_with(&|tree| judge_all(tree, runs, state.cut), run, state, depth, settings)
 }
 
-fn open(device: &Arc<dyn Device>, settings: &Settings) -> Result<Volume, Fault> {
-    let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
-    let fail = |e| Fault::new("P0", format!("opening: {e}"));
-    let volume = Volume::from_queue("volume", queue, &settings.open_options()).map_err(fail)?;
-    volume.check_writable().map_err(fail)?;
-    Ok(volume)
+fn inspect_with(
+    keeps: &dyn Fn(&Tree) -> Result<(), Fault>,
+    run: &Recording,
+    state: &State,
+    depth: Depth,
+    settings: &Settings,
+) -> Result<(), Fault> {
+    let mut options = sound();
+    if depth.same_options {
+        run.manner.switches.set(&mut options.f2fs);
+    }
+    let how = How { keeps, options, reference: settings.reference.as_ref() };
+    how.recover(&run.tape.blocks, state.table(&run.tape), depth)
+}
+
+/// How states are recovered.
+struct How<'a> {
+    /// Whether a tree keeps what was promised.
+    keeps: &'a dyn Fn(&Tree) -> Result<(), Fault>,
+    options: OpenOptions,
+    reference: Option<&'a Reference>,
+}
+
+impl How<'_> {
+    fn recover(&self, blocks: &Arc<Blocks>, table: Vec<u32>, depth: Depth) -> Result<(), Fault> {
+        let before = Arc::new(table);
+        let device = Arc::new(Overlay::new(blocks.clone(), before.to_vec()));
+        let mut rng = Rng::new(depth.again.unwrap_or(0));
+        let pace = if depth.again.is_some() { Pace::any(&mut rng) } else { Pace::AtOnce };
+        let (late, _polling) = Late::attach(device.clone(), pace);
+        let recorder = Arc::new(Recorder::new(late));
+        let top: Arc<dyn Device> = if depth.again.is_some() { recorder.clone() } else { device.clone() };
+        let mut volume = self.open(&top)?;
+        let tree = walk(&volume)?;
+        (self.keeps)(&tree)?;
+        if depth.twice {
+            drop(volume);
+            volume = self.open(&top)?;
+            same(&tree, &walk(&volume)?, "recovered a second time")?;
+        }
+        volume.unmount().map_err(|e| Fault::new("P0", format!("unmount: {e}")))?;
+        checked(&device)?;
+        if let Some(f) = self.reference.filter(|_| depth.reference) {
+            f(&device).map_err(|e| Fault::new("P7", e))?;
+        }
+        if depth.again.is_none() {
+            return Ok(());
+        }
+        let clean = self.open(&top)?;
+        same(&tree, &walk(&clean)?, "after a clean unmount")?;
+        drop(clean);
+        let tape = Tape::new(blocks, &before, recorder.take());
+        for s in states(&tape, &mut rng, AGAIN, 0, u64::MAX) {
+            self.recover(&tape.blocks, s.table(&tape), Depth::default())
+                .map_err(|e| Fault { text: format!("recovery cut at event {}: {}", s.cut, e.text), ..e })?;
+        }
+        Ok(())
+    }
+
+    fn open(&self, device: &Arc<dyn Device>) -> Result<Volume, Fault> {
+        let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
+        let fail = |e| Fault::new("P0", format!("opening: {e}"));
+        let volume = Volume::from_queue("volume", queue, &self.options).map_err(fail)?;
+        volume.check_writable().map_err(fail)?;
+        Ok(volume)
+    }
 }
 
 fn same(a: &Tree, b: &Tree, when: &str) -> Result<(), Fault> {

@@ -1,6 +1,7 @@
 //! Does the operations of a run to a volume whose device is recorded.
 
 use super::base::Base;
+use super::late::{Late, Pace};
 use super::model::{Id, Model};
 use super::ops::{CrashOp, Place, SLOTS, Step, Target, xattr};
 use super::rng::Rng;
@@ -10,8 +11,9 @@ use super::{Fault, Settings};
 use crate::volume::{OpenOptions, Volume};
 use std::sync::Arc;
 use tidegate_block::{Overlay, QueueLimits, Recorder, RequestQueue};
-use tidegate_f2fs::F2fsOptions;
 use tidegate_f2fs::options::{AllocMode, FsyncMode, WritePages};
+use tidegate_f2fs::{F2fs, F2fsOptions};
+use tidegate_rt::wait::poll;
 use tidegate_vfs::{
     Cred, Error, ErrorKind, FallocateFlags, File, FileType, Inode, MemoryLimits, NewInode, OpenFlags,
     RenameFlags, Result, SetAttr, Vfs, WritebackControl, XattrFlags,
@@ -28,11 +30,15 @@ pub struct Recording {
     /// What it made of the tree.
     pub model: Model,
     /// What went to the device.
-    pub tape: Tape,
+    pub tape: Arc<Tape>,
     /// The event of the run's end.
     pub end: u64,
     /// It ended early because the volume was full.
     pub full: bool,
+    /// How it was done.
+    pub manner: Manner,
+    /// When others, who worked at the same time, synced everything.
+    pub others: Vec<(u64, u64)>,
 }
 
 /// How runs differ besides their operations.
@@ -44,6 +50,8 @@ pub struct Manner {
     pub unmount: bool,
     /// How the volume is mounted.
     pub switches: Switches,
+    /// How the device answers.
+    pub pace: Pace,
 }
 
 /// Switches of the volume that change what it writes and when.
@@ -66,17 +74,22 @@ impl Switches {
         }
     }
 
-    fn set(&self, o: &mut F2fsOptions) {
+    /// Puts them into options.
+    pub fn set(&self, o: &mut F2fsOptions) {
         (o.writepages, o.mode, o.fsync_mode) = (self.writepages, self.mode, self.fsync_mode);
         let [flush_merge, checkpoint_merge, discard] = self.off.map(|off| !off);
         (o.flush_merge, o.checkpoint_merge, o.discard) = (flush_merge, checkpoint_merge, discard);
     }
 }
 
-struct Machine {
-    vfs: Arc<Vfs>,
-    model: Model,
+/// A volume and what should be in it.
+pub(super) struct Machine {
+    pub vfs: Arc<Vfs>,
+    fs: Arc<F2fs>,
+    pub model: Model,
     held: [Option<File>; SLOTS],
+    /// The directory that stands for the root.
+    root: String,
 }
 
 /// Does the operations.
@@ -90,58 +103,111 @@ pub fn record(
     settings: &Settings,
 ) -> std::result::Result<Recording, Fault> {
     let device = Arc::new(Overlay::new(base.blocks.clone(), base.table.to_vec()));
+    let (device, _polling) = Late::attach(device, manner.pace);
     let recorder = Arc::new(Recorder::new(device));
     let queue = Arc::new(RequestQueue::new(recorder.clone(), QueueLimits::default()));
-    let mut options = settings.open_options();
+    let mut options = settings.writer();
     manner.switches.set(&mut options.f2fs);
-    if manner.pressure {
-        options.memory = MemoryLimits { cache: 1 << 20, dirty: 256 << 10, background: 32 << 10, inodes: 8 };
-    }
-    let volume = open(queue, &options).map_err(|e| Fault::new("run", format!("the empty volume: {e}")))?;
-    let mut machine =
-        Machine { vfs: volume.vfs().clone(), model: Model::default(), held: Default::default() };
-    let mut done = Vec::new();
-    let mut spans = Vec::new();
-    let mut synced = Vec::new();
-    for step in steps {
-        let start = recorder.position();
-        let outcome = if machine.model.can(&step.op) { machine.execute(step) } else { Ok(()) };
-        synced.push(machine.synced(&step.op));
-        machine.model.apply(step);
-        done.push(step.clone());
-        match outcome {
-            Ok(()) => spans.push((start, recorder.position())),
-            Err(e) if e.kind() == ErrorKind::NoSpace => {
-                spans.push((start, u64::MAX)); // for ever in progress
-                break;
-            }
-            Err(e) => return Err(Fault::new("run", format!("operation {step}: {e}"))),
-        }
-    }
-    let full = spans.last().is_some_and(|s| s.1 == u64::MAX);
-    let mut end = recorder.position();
-    if manner.unmount && !full {
+    options.memory = if manner.pressure {
+        MemoryLimits { cache: 1 << 20, dirty: 256 << 10, background: 32 << 10, inodes: 8 }
+    } else {
+        // So much that the flusher never writes by itself.
+        MemoryLimits { dirty: 512 << 20, background: 256 << 20, ..MemoryLimits::default() }
+    };
+    let volume = open(queue, &options).map_err(|e| Fault::new("run", format!("the volume: {e}")))?;
+    let machine = Machine::new(&volume, base.model.clone());
+    let mut r = machine.run(steps, &|| recorder.position(), manner)?;
+    if manner.unmount && !r.full {
+        settle();
         volume.vfs().unmount().map_err(|e| Fault::new("run", format!("unmount: {e}")))?;
-        machine.model.state += 1;
-        let serial = done.last().map_or(0, |s| s.serial) + 1;
-        done.push(Step { serial, op: CrashOp::Sync });
-        synced.push(None);
-        spans.push((end, recorder.position()));
-        end = recorder.position();
+        r.model.state += 1;
+        let serial = r.steps.last().map_or(0, |s| s.serial) + 1;
+        r.steps.push(Step { serial, op: CrashOp::Sync });
+        r.synced.push(None);
+        r.spans.push((r.end, recorder.position()));
+        r.end = recorder.position();
     }
-    let tape = Tape::new(&base.blocks, &base.table, recorder.take());
-    Ok(Recording { steps: done, spans, synced, model: machine.model, tape, end, full })
+    r.tape = Arc::new(Tape::new(&base.blocks, &base.table, recorder.take()));
+    Ok(r)
 }
 
-fn open(queue: Arc<RequestQueue>, options: &OpenOptions) -> crate::Result<Volume> {
+pub(super) fn open(queue: Arc<RequestQueue>, options: &OpenOptions) -> crate::Result<Volume> {
     let volume = Volume::from_queue("volume", queue, options)?;
     volume.check_writable()?;
     Ok(volume)
 }
 
+/// Has the device answer all it was asked. For before the flusher is asked to work: what this thread
+/// polls for meanwhile would come at moments that are not in the seed.
+fn settle() {
+    while poll() {}
+}
+
 const ROOT: &Cred = &Cred::ROOT;
 
 impl Machine {
+    pub fn new(volume: &Volume, model: Model) -> Self {
+        Self::below(volume, model, "")
+    }
+
+    /// One that has `root` for its root directory.
+    pub fn below(volume: &Volume, model: Model, root: &str) -> Self {
+        let (vfs, fs) = (volume.vfs().clone(), volume.f2fs().clone());
+        Machine { vfs, fs, model, held: Default::default(), root: root.into() }
+    }
+
+    /// Does operations until the volume is full; `position` tells the device's events. The tape is empty.
+    pub fn run(
+        mut self,
+        steps: &[Step],
+        position: &dyn Fn() -> u64,
+        manner: Manner,
+    ) -> std::result::Result<Recording, Fault> {
+        let (mut done, mut spans, mut synced) = (Vec::new(), Vec::new(), Vec::new());
+        for step in steps {
+            let start = position();
+            synced.push(self.synced(&step.op));
+            let outcome = self.step(step);
+            done.push(step.clone());
+            match outcome {
+                Ok(()) => spans.push((start, position())),
+                Err(e) if e.kind() == ErrorKind::NoSpace => {
+                    spans.push((start, u64::MAX)); // for ever in progress
+                    break;
+                }
+                Err(e) => return Err(Fault::new("run", format!("operation {step}: {e}"))),
+            }
+        }
+        let full = spans.last().is_some_and(|s| s.1 == u64::MAX);
+        let (end, tape) = (position(), Arc::default());
+        Ok(Recording {
+            steps: done,
+            spans,
+            synced,
+            model: self.model,
+            tape,
+            end,
+            full,
+            manner,
+            others: Vec::new(),
+        })
+    }
+
+    /// Where a place is.
+    fn path(&self, at: Place) -> String {
+        match at.path() {
+            "/" if !self.root.is_empty() => self.root.clone(),
+            path => self.root.clone() + path,
+        }
+    }
+
+    /// Does an operation if it can be done; the model knows of it in any case.
+    pub fn step(&mut self, step: &Step) -> Result<()> {
+        let outcome = if self.model.can(&step.op) { self.execute(step) } else { Ok(()) };
+        self.model.apply(step);
+        outcome
+    }
+
     fn synced(&self, op: &CrashOp) -> Option<Id> {
         match op {
             CrashOp::Fsync { file } | CrashOp::Fdatasync { file } => self.model.file(*file),
@@ -151,12 +217,13 @@ impl Machine {
     }
 
     fn inode(&self, at: Place) -> Result<Arc<Inode>> {
-        self.vfs.resolve(ROOT, at.path().as_bytes(), false)
+        self.vfs.resolve(ROOT, self.path(at).as_bytes(), false)
     }
 
-    fn parent(&self, at: Place) -> Result<(Arc<Inode>, &'static [u8])> {
-        let p = self.vfs.resolve_parent(ROOT, at.path().as_bytes())?;
-        Ok((p.dir, p.name))
+    fn parent(&self, at: Place) -> Result<(Arc<Inode>, Vec<u8>)> {
+        let path = self.path(at);
+        let p = self.vfs.resolve_parent(ROOT, path.as_bytes())?;
+        Ok((p.dir, p.name.to_vec()))
     }
 
     /// Calls `f` with the file open.
@@ -174,7 +241,7 @@ impl Machine {
         let (dir, name) = self.parent(at)?;
         // The owner tells who it is, for ever.
         let new = NewInode { uid: id, target, ..self.vfs.new_inode(ROOT, file_type, mode) };
-        self.vfs.make(ROOT, &dir, name, &new).map(drop)
+        self.vfs.make(ROOT, &dir, &name, &new).map(drop)
     }
 
     fn execute(&mut self, step: &Step) -> Result<()> {
@@ -189,19 +256,19 @@ impl Machine {
             Rename { from, to, exchange } => {
                 let ((old_dir, old), (new_dir, new)) = (self.parent(*from)?, self.parent(*to)?);
                 let flags = if *exchange { RenameFlags::EXCHANGE } else { RenameFlags::empty() };
-                self.vfs.rename(ROOT, (&old_dir, old), (&new_dir, new), flags)
+                self.vfs.rename(ROOT, (&old_dir, &old), (&new_dir, &new), flags)
             }
             Link { from, to } => {
                 let (dir, name) = self.parent(*to)?;
-                self.vfs.link(ROOT, &self.inode(*from)?, &dir, name)
+                self.vfs.link(ROOT, &self.inode(*from)?, &dir, &name)
             }
             Unlink { at } => {
                 let (dir, name) = self.parent(*at)?;
-                self.vfs.unlink(ROOT, &dir, name)
+                self.vfs.unlink(ROOT, &dir, &name)
             }
             Rmdir { at } => {
                 let (dir, name) = self.parent(*at)?;
-                self.vfs.rmdir(ROOT, &dir, name)
+                self.vfs.rmdir(ROOT, &dir, &name)
             }
             SetXattr { at, name, len } => {
                 let value = stamp::text(id, *len as usize);
@@ -213,7 +280,10 @@ impl Machine {
                 self.vfs.setattr(ROOT, &self.inode(*at)?, &set)
             }
             FsyncDir { at } => self.vfs.open(ROOT, &self.inode(*at)?, OpenFlags::READ)?.fsync(false),
-            Sync => self.vfs.sync(),
+            Sync => {
+                settle();
+                self.vfs.sync()
+            }
             Hold { at, slot } => {
                 let file = self.vfs.open(ROOT, &self.inode(*at)?, OpenFlags::READ | OpenFlags::WRITE)?;
                 self.held[*slot as usize % SLOTS] = Some(file);
@@ -221,6 +291,14 @@ impl Machine {
             }
             Release { slot } => {
                 self.held[*slot as usize % SLOTS] = None;
+                Ok(())
+            }
+            Clean { sync } => self.fs.garbage_collect(*sync).map(drop),
+            Trim => self.fs.trim(0..u64::MAX, 0).map(drop),
+            Turn { seed } => {
+                let mut options = F2fsOptions::default();
+                Switches::any(&mut Rng::new(*seed)).set(&mut options);
+                self.fs.remount(&options);
                 Ok(())
             }
             _ => self.on_file(step),

@@ -19,8 +19,10 @@ pub struct Short {
     pub state: Option<String>,
 }
 
-/// States tried of each shorter run.
+/// States tried of each shorter run, at most.
 const TRIES: Amount = Amount { boundaries: 40, prefixes: 80, subsets: 80 };
+/// No shorter run gets more than such a part of the time.
+const PARTS: u64 = 30;
 
 /// Drops what is not needed for a failure, for at most `seconds`.
 pub fn shrink(
@@ -32,7 +34,8 @@ pub fn shrink(
     settings: &Settings,
     seconds: u64,
 ) -> Short {
-    let until = clock::now().0 + seconds * 1_000_000_000;
+    let nanos = seconds * 1_000_000_000;
+    let (until, part) = (clock::now().0 + nanos, nanos / PARTS);
     let mut tries = TRIES;
     let mut steps = steps.to_vec();
     if let Some((run, state)) = &first.1 {
@@ -43,7 +46,7 @@ pub fn shrink(
             tries.subsets = 0;
         }
     }
-    let mut s = Shrinker { base, manner, depth, settings, tries, until };
+    let mut s = Shrinker { base, manner, depth, settings, tries, until, part };
     let mut best = (steps, first.0, first.1);
     let mut size = (best.0.len() / 2).max(1);
     loop {
@@ -80,6 +83,7 @@ struct Shrinker<'a> {
     settings: &'a Settings,
     tries: Amount,
     until: u64,
+    part: u64,
 }
 
 /// What is broken, and by which power cut if it took one.
@@ -96,9 +100,12 @@ impl Shrinker<'_> {
             Ok(run) => run,
             Err(fault) => return (fault.promise == promise).then_some((fault, None)),
         };
-        let all = states(&run.tape, &mut Rng::new(1), self.tries, 0, run.end);
+        let mut rng = Rng::new(1);
+        let mut all = states(&run.tape, &mut rng, self.tries, 0, run.end);
+        all.sort_by_cached_key(|_| rng.bits());
+        let until = clock::now().0 + self.part;
         for state in all {
-            if self.late() {
+            if self.late() || clock::now().0 > until {
                 break;
             }
             match inspect(&run, &state, self.depth, self.settings) {

@@ -3,6 +3,7 @@
 use super::rng::Rng;
 use super::tape::{Tape, Unit};
 use std::collections::BTreeSet;
+use tidegate_block::Overlay;
 
 /// What the medium holds after a power cut.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +31,11 @@ impl State {
     /// The content of the device.
     pub fn table(&self, tape: &Tape) -> Vec<u32> {
         tape.table(self.cut, self.flushed, &self.present)
+    }
+
+    /// A device with that content.
+    pub fn image(&self, tape: &Tape) -> Overlay {
+        Overlay::new(tape.blocks.clone(), self.table(tape))
     }
 
     /// All that was submitted before `cut` is there.

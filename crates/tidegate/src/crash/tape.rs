@@ -1,10 +1,10 @@
 //! What went to the device, block by block, and what of it a power cut leaves.
 //!
 //! A write is durable once a flush that began after the write's completion has completed, or with FUA
-//! once it has completed itself. Every other write may be on the medium or not, each 4 KiB block of it
-//! by itself. A PREFLUSH write reaches the medium only after its flush.
+//! once it has completed itself. Every other write, in flight or not, may be on the medium or not, each
+//! 4 KiB block of it by itself. Of two to the same block that were in flight together, either may come to
+//! lie on top, even if only the other is durable. A PREFLUSH write reaches the medium only after its flush.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, Blocks, Op, PAGE_SIZE, Record};
 
@@ -29,7 +29,11 @@ pub struct Change {
     pub completed: u64,
 }
 
+/// No change.
+const NONE: u32 = u32::MAX;
+
 /// See the module.
+#[derive(Default)]
 pub struct Tape {
     /// All content there is.
     pub blocks: Arc<Blocks>,
@@ -66,6 +70,11 @@ impl Tape {
         Tape { blocks: Arc::new(content), before: before.clone(), changes }
     }
 
+    /// How often the device was flushed.
+    pub fn flushes(&self) -> u64 {
+        self.changes.iter().filter(|c| c.flushes).count() as u64
+    }
+
     /// The event behind the last one.
     pub fn end(&self) -> u64 {
         let last =
@@ -95,20 +104,38 @@ impl Tape {
         c.completed < flushed || (c.fua && c.completed < cut)
     }
 
+    /// Whether `old` is gone where `new` is: they were not in flight together.
+    fn is_over(old: &Change, new: &Change) -> bool {
+        old.completed < new.submitted
+    }
+
+    /// The durable change that each block has, [`NONE`] where it has none.
+    fn settled(&self, cut: u64, flushed: u64) -> Vec<u32> {
+        let mut settled = vec![NONE; self.before.len()];
+        for (i, c) in self.until(cut).filter(|(_, c)| Self::is_durable(c, cut, flushed)) {
+            for last in &mut settled[c.block as usize..(c.block + c.count) as usize] {
+                if *last == NONE || self.changes[*last as usize].completed < c.completed {
+                    *last = i;
+                }
+            }
+        }
+        settled
+    }
+
     /// What may be on the medium at `cut` or not, when the last flush began at `flushed`.
     pub fn volatile(&self, cut: u64, flushed: u64) -> Vec<Unit> {
-        let mut settled = HashMap::new();
-        for (i, c) in self.until(cut).filter(|(_, c)| Self::is_durable(c, cut, flushed)) {
-            settled.extend((c.block..c.block + c.count).map(|b| (b, i)));
-        }
+        let settled = self.settled(cut, flushed);
         let mut out = Vec::new();
         for (change, c) in self.until(cut).filter(|(_, c)| !Self::is_durable(c, cut, flushed)) {
             if c.flushes && c.completed >= cut && c.submitted > flushed {
                 continue; // its flush comes first
             }
             let blocks = c.block..c.block + c.count;
-            let newer = blocks.filter(|b| settled.get(b).is_none_or(|s| *s < change));
-            out.extend(newer.map(|block| Unit { change, block }));
+            let may = |b: &u32| match settled[*b as usize] {
+                NONE => true,
+                s => !Self::is_over(c, &self.changes[s as usize]),
+            };
+            out.extend(blocks.filter(may).map(|block| Unit { change, block }));
         }
         out
     }
@@ -117,15 +144,14 @@ impl Tape {
     /// earlier ones.
     pub fn table(&self, cut: u64, flushed: u64, present: &[Unit]) -> Vec<u32> {
         let mut table = self.before.to_vec();
-        for (_, c) in self.until(cut).filter(|(_, c)| Self::is_durable(c, cut, flushed)) {
-            for n in 0..c.count {
-                table[(c.block + n) as usize] = c.content.map_or(0, |at| at + n);
-            }
+        let mut put = |block: u32, change: u32| {
+            let c = &self.changes[change as usize];
+            table[block as usize] = c.content.map_or(0, |at| at + block - c.block);
+        };
+        for (block, change) in self.settled(cut, flushed).into_iter().enumerate().filter(|s| s.1 != NONE) {
+            put(block as u32, change);
         }
-        for u in present {
-            let c = &self.changes[u.change as usize];
-            table[u.block as usize] = c.content.map_or(0, |at| at + u.block - c.block);
-        }
+        present.iter().for_each(|u| put(u.block, u.change));
         table
     }
 }

@@ -86,6 +86,25 @@ fn overlapping_writes_may_land_in_any_order_until_flushed() {
 }
 
 #[test]
+fn what_was_in_flight_with_a_durable_write_may_lie_on_top_of_it() {
+    let fua = (Op::Write, BioFlags::FUA, 0, &[2][..]);
+    let mut t = tape(&[(Op::Write, NONE, 0, &[1]), fua]);
+    assert_eq!(first(&outcomes(&t, 4, 4), 1), [vec![2]].into());
+    t.changes[0].completed = 3;
+    (t.changes[1].submitted, t.changes[1].completed) = (1, 2);
+    assert_eq!(first(&outcomes(&t, 4, 4), 1), [vec![1], vec![2]].into());
+}
+
+#[test]
+fn a_write_in_flight_may_be_missing_behind_a_flush_or_there_before_it_ends() {
+    let mut t = tape(&[(Op::Write, NONE, 0, &[1]), (Op::Write, NONE, 1, &[2]), FLUSH]);
+    // The first ends behind the flush, the second before it began.
+    (t.changes[0].completed, t.changes[1].submitted, t.changes[1].completed) = (9, 1, 2);
+    (t.changes[2].submitted, t.changes[2].completed) = (3, 4);
+    assert_eq!(first(&outcomes(&t, 5, 5), 2), [vec![0, 2], vec![1, 2]].into());
+}
+
+#[test]
 fn an_unflushed_discard_reads_as_old_or_zero() {
     let discard = |n| (Op::Discard, NONE, n, &[0, 0][..]);
     let t = tape(&[(Op::Write, NONE, 0, &[1, 2]), FLUSH, discard(0)]);

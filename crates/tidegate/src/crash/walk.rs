@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidegate_vfs::{Cred, ErrorKind, File, FileType, Ino, Inode, OpenFlags, Result, SeekTarget};
 
 /// An object as it is found.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Its inode.
     pub ino: Ino,

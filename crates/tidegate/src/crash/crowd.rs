@@ -1,0 +1,157 @@
+//! Several threads at once, each in a directory of its own, with all threads of the volume.
+//!
+//! Which operation comes before which is not in the seed. But each thread by itself does its operations
+//! in order, and to its files nobody else does anything, so its tree is judged as if it were alone. A
+//! sync of one is a promise to all.
+
+use super::base::Base;
+use super::generate::{Profile, generate};
+use super::judge::{Promises, judge};
+use super::late::Pace;
+use super::model::{Id, Model, ROOT};
+use super::ops::{CrashOp, Step};
+use super::rng::Rng;
+use super::run::{Machine, Manner, Recording, Switches, open};
+use super::slow::Slow;
+use super::tape::Tape;
+use super::walk::Tree;
+use super::{Fault, Settings};
+use crate::volume::Volume;
+use std::sync::Arc;
+use tidegate_block::{Overlay, QueueLimits, Recorder, RequestQueue};
+use tidegate_rt::thread;
+use tidegate_vfs::{Cred, FileType, NewInode};
+
+/// Threads, at most.
+const MOST: u32 = 3;
+/// Numbers of their directories.
+const FIRST_DIR: Id = 1 << 20;
+/// The objects of one are numbered from so many times its own number on.
+const SERIALS: u32 = 10_000;
+
+fn name(n: u32) -> String {
+    format!("t{n}")
+}
+
+/// Makes the directories on a fresh volume.
+pub(super) fn prepare(volume: &Volume) -> tidegate_vfs::Result<()> {
+    let (vfs, root) = (volume.vfs(), volume.vfs().root()?);
+    for n in 0..MOST {
+        let new = NewInode { uid: FIRST_DIR + n, ..vfs.new_inode(&Cred::ROOT, FileType::Directory, 0o755) };
+        vfs.make(&Cred::ROOT, &root, name(n).as_bytes(), &new)?;
+    }
+    vfs.sync()
+}
+
+/// What each thread does.
+pub fn plans(rng: &mut Rng) -> Vec<Vec<Step>> {
+    let threads = 2 + rng.below(MOST as u64 - 1) as u32;
+    let plan = |n: u32| {
+        let profile = *rng.pick(&[Profile::Names, Profile::Names, Profile::Mixed]);
+        let count = *rng.pick(&[10, 20, 40]);
+        let mut steps = generate(rng, count, profile, Model::default());
+        steps.iter_mut().for_each(|s| s.serial += n * SERIALS);
+        steps
+    };
+    (0..threads).map(plan).collect()
+}
+
+/// Does them all at once: a recording for each thread, of one tape.
+///
+/// # Errors
+/// An operation that could be done failed.
+pub fn record(
+    base: &Base,
+    plans: Vec<Vec<Step>>,
+    switches: Switches,
+    settings: &Settings,
+    rng: Rng,
+) -> Result<Vec<Recording>, Fault> {
+    let device = Arc::new(Overlay::new(base.blocks.clone(), base.table.to_vec()));
+    let recorder = Arc::new(Recorder::new(Arc::new(Slow::new(device, rng))));
+    let queue = Arc::new(RequestQueue::new(recorder.clone(), QueueLimits::default()));
+    let mut options = settings.writer();
+    options.fixed_time = None;
+    switches.set(&mut options.f2fs);
+    let volume = open(queue, &options).map_err(|e| Fault::new("run", format!("the volume: {e}")))?;
+    let manner = Manner { switches, pace: Pace::AtOnce, ..Manner::default() };
+    let threads = plans.into_iter().enumerate().map(|(n, steps)| {
+        let machine = Machine::below(&volume, Model::default(), &format!("/{}", name(n as u32)));
+        let recorder = recorder.clone();
+        thread::spawn(
+            &format!("tg-crash/{n}"),
+            move || // An event for each beginning and end: what has no I/O of its own has its place, too.
+            machine.run(&steps, &|| recorder.mark(), manner),
+        )
+        .map_err(|e| Fault::new("run", format!("starting a thread: {e}")))
+    });
+    let threads: Vec<_> = threads.collect::<Result<_, _>>()?;
+    let mut runs = threads.into_iter().map(|t| t.join()).collect::<Result<Vec<_>, _>>()?;
+    let end = recorder.position();
+    let tape = Arc::new(Tape::new(&base.blocks, &base.table, recorder.take()));
+    let syncs: Vec<Vec<(u64, u64)>> = runs.iter().map(syncs).collect();
+    for (n, run) in runs.iter_mut().enumerate() {
+        let others = syncs.iter().enumerate().filter(|s| s.0 != n);
+        run.others = others.flat_map(|s| s.1.iter().copied()).collect();
+        (run.tape, run.end) = (tape.clone(), end);
+    }
+    Ok(runs)
+}
+
+fn syncs(run: &Recording) -> Vec<(u64, u64)> {
+    let steps = run.steps.iter().zip(&run.spans);
+    steps.filter(|s| s.0.op == CrashOp::Sync && s.1.1 < u64::MAX).map(|s| *s.1).collect()
+}
+
+/// Holds the tree against what was promised to each thread when power failed before event `cut`.
+///
+/// # Errors
+/// The first promise that is broken.
+pub fn judge_all(tree: &Tree, runs: &[Recording], cut: u64) -> Result<(), Fault> {
+    for id in tree.keys().filter(|id| **id != ROOT && !(FIRST_DIR..FIRST_DIR + MOST).contains(*id)) {
+        if (id / SERIALS) as usize >= runs.len() {
+            return Err(Fault::new("P4", format!("object {id} was never made")));
+        }
+    }
+    for (n, run) in runs.iter().enumerate() {
+        judge(&view(tree, n as u32)?, &run.model, &Promises::at(run, cut))
+            .map_err(|f| Fault { text: format!("thread {n}: {}", f.text), ..f })?;
+    }
+    Ok(())
+}
+
+/// What thread `n` sees of a tree: its directory is the root.
+fn view(tree: &Tree, n: u32) -> Result<Tree, Fault> {
+    let dir = FIRST_DIR + n;
+    let mut all = Tree::new();
+    for (id, found) in tree.iter().filter(|(id, _)| **id == dir || (**id != ROOT && **id / SERIALS == n)) {
+        let mut found = found.clone();
+        if *id == dir {
+            found.names.clear();
+            all.insert(ROOT, found);
+            continue;
+        }
+        let names = std::mem::take(&mut found.names).into_iter();
+        found.names = names.map(|(d, name)| (if d == dir { ROOT } else { d }, name)).collect();
+        all.insert(*id, found);
+    }
+    match all.contains_key(&ROOT) {
+        true => Ok(all),
+        false => Err(Fault::new("P1", format!("the directory {} is gone", name(n)))),
+    }
+}
+
+/// The operations of all threads in the order of their beginning, up to a cut, with the events between
+/// which each was done.
+pub fn describe(runs: &[Recording], cut: u64) -> String {
+    let all = runs.iter().enumerate().flat_map(|(n, run)| {
+        run.steps.iter().zip(&run.spans).map(move |(step, span)| (span.0, span.1, n, step))
+    });
+    let mut all: Vec<_> = all.filter(|s| s.0 <= cut).collect();
+    all.sort_by_key(|s| s.0);
+    let line = |(from, to, n, step): &(u64, u64, usize, &Step)| match *to {
+        u64::MAX => format!("\n  {from:5}..      thread {n} {step}"),
+        _ => format!("\n  {from:5}..{to:<5} thread {n} {step}"),
+    };
+    all.iter().map(line).collect()
+}

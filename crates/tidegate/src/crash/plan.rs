@@ -1,0 +1,54 @@
+//! What a seed stands for.
+
+use super::Fault;
+use super::base::{Bases, Kind};
+use super::generate::{Profile, generate};
+use super::late::Pace;
+use super::ops::Step;
+use super::rng::Rng;
+use super::run::{Manner, Recording, Switches};
+use super::state::{Amount, State, states};
+
+/// A seed's run: what is done and how.
+pub struct Plan {
+    /// What it is about.
+    pub profile: Profile,
+    /// Which volume it begins with.
+    pub base: Kind,
+    /// The operations.
+    pub steps: Vec<Step>,
+    /// The rest.
+    pub manner: Manner,
+    rng: Rng,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    ///
+    /// # Errors
+    /// The volume it begins with cannot be made.
+    pub fn new(seed: u64, bases: &Bases) -> Result<Plan, Fault> {
+        let root = Rng::new(seed);
+        let mut rng = root.fork(1);
+        let profile = Profile::any(&mut rng);
+        let aged = profile.is_aged();
+        let base = Kind { features: !rng.one_in(4), aged, clean: aged && rng.one_in(3) };
+        let manner = Manner {
+            pressure: rng.one_in(6) && profile != Profile::Round,
+            unmount: rng.one_in(3),
+            switches: Switches::any(&mut root.fork(3)),
+            pace: Pace::any(&mut root.fork(4)),
+        };
+        let count = profile.count(&mut rng);
+        let steps = generate(&mut rng, count, profile, bases.get(base)?.model.clone());
+        Ok(Plan { profile, base, steps, manner, rng: root.fork(2) })
+    }
+
+    /// The states of the recorded run; fewer where files are large, since these take longer.
+    pub fn states(&self, run: &Recording, mut amount: Amount) -> Vec<State> {
+        if !self.profile.is_small() {
+            (amount.prefixes, amount.subsets) = (amount.prefixes / 3, amount.subsets / 3);
+        }
+        states(&run.tape, &mut self.rng.clone(), amount, 0, run.end)
+    }
+}

@@ -1,0 +1,249 @@
+//! `cargo xtask crash`: power cuts, many thousands of them.
+//!
+//! The engine is explored as it is shipped. That the explorer would notice is shown by a second program,
+//! built with bugs that can be planted, which hunts them afterwards.
+
+mod planted;
+mod report;
+
+use std::fs::File;
+use std::io::IsTerminal;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tidegate::crash::{Limits, Progress, Report, Settings, explore, replay};
+use tidegate_block::{Device, Overlay};
+use xtask::{golden, oracle, temp::TempDir, workspace};
+
+/// What `cargo xtask crash` takes.
+#[derive(Args)]
+pub struct CrashArgs {
+    /// Explore for so many minutes; 1 unless told.
+    #[arg(long, conflicts_with = "states")]
+    minutes: Option<f64>,
+    /// Explore so many states.
+    #[arg(long)]
+    states: Option<u64>,
+    /// Seed of the first run.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Threads; as many as processors unless told.
+    #[arg(long)]
+    workers: Option<usize>,
+    /// One run in so many is done by several threads at once; 0 for none.
+    #[arg(long, default_value_t = 16)]
+    crowds: u64,
+    /// Give one state in so many to fsck.f2fs; 0 for none.
+    #[arg(long, default_value_t = 500)]
+    fsck: u64,
+    /// Seconds for making a failure short.
+    #[arg(long, default_value_t = 40)]
+    shrink: u64,
+    /// Put the volume that each failure's power cut left, and what is known of it, into this directory.
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Do one run again, or one state of it.
+    #[arg(long, value_name = "SEED[:STATE]")]
+    replay: Option<String>,
+    /// With --replay: only the operations with these numbers.
+    #[arg(long, value_delimiter = ',', requires = "replay")]
+    keep: Vec<u32>,
+    /// Only hunt the bugs that are planted in the engine for this.
+    #[arg(long, conflicts_with_all = ["replay", "bug"])]
+    planted: bool,
+    /// Do not hunt them after the exploration.
+    #[arg(long)]
+    no_planted: bool,
+    /// Plant a bug in the engine that does the runs.
+    #[arg(long, value_enum, value_name = "NAME")]
+    bug: Option<Bug>,
+}
+
+/// A bug of the engine that can be planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Bug {
+    /// The checkpoint's tail block is written without a flush before it.
+    MissingFlush,
+    /// A freed segment is used again before the checkpoint that frees it.
+    EarlyReuse,
+    /// fsync of a new file does not mark its name to be recovered.
+    WrongDentryMark,
+}
+
+impl Bug {
+    fn name(self) -> String {
+        self.to_possible_value().map(|v| v.get_name().to_string()).unwrap_or_default()
+    }
+}
+
+/// Explores, hunts the planted bugs, and says what was found.
+pub fn run(args: &CrashArgs) -> Result<ExitCode> {
+    let with_bugs = args.planted || args.bug.is_some();
+    if cfg!(debug_assertions) || (with_bugs && !cfg!(feature = "planted-bugs")) {
+        let status =
+            rebuilt(with_bugs).args(std::env::args_os().skip(1)).status().context("running cargo")?;
+        return Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)));
+    }
+    if args.planted {
+        return planted::hunt_all(&limits(args), args.json);
+    }
+    let mut settings = settings(args.fsck > 0)?;
+    planted::plant(&mut settings, args.bug);
+    let with = args.bug.map_or(String::new(), |b| format!(" --bug {}", b.name()));
+    if let Some(which) = &args.replay {
+        let (seed, state) = parse(which)?;
+        let limits = Limits { seed, states: u64::MAX, nanos: u64::MAX, ..limits(args) };
+        let report = replay(&limits, &settings, state, &args.keep).map_err(|e| anyhow!("{e}"))?;
+        if let Some(dir) = &args.save {
+            save(&report, dir)?;
+        }
+        report::print(&report, args.json, &with)?;
+        return Ok(exit(report.failures.is_empty()));
+    }
+    let report = watched(&limits(args), &settings, !args.json).map_err(|e| anyhow!("{e}"))?;
+    if let Some(dir) = &args.save {
+        save(&report, dir)?;
+    }
+    let mut all_well = report.failures.is_empty();
+    let hunts = args.bug.is_none() && !args.no_planted;
+    if !args.json {
+        report::print_text(&report, &with);
+        if hunts {
+            all_well &= planted::hunted_apart(args)?.status().context("running cargo")?.success();
+        }
+        return Ok(exit(all_well));
+    }
+    let mut value = report::to_json(&report);
+    if hunts {
+        let out = planted::hunted_apart(args)?.arg("--json").stdout(Stdio::piped()).output()?;
+        all_well &= out.status.success();
+        value["planted"] =
+            serde_json::from_slice(&out.stdout).context("what was said of the planted bugs")?;
+    }
+    report::print_json(&value)?;
+    Ok(exit(all_well))
+}
+
+fn exit(well: bool) -> ExitCode {
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn limits(args: &CrashArgs) -> Limits {
+    let mut limits =
+        Limits { seed: args.seed, reference: args.fsck, shrink: args.shrink, ..Limits::default() };
+    match (args.states, args.minutes) {
+        (Some(n), _) => limits.states = n,
+        (None, m) => limits.nanos = (m.unwrap_or(1.0) * 60e9) as u64,
+    }
+    limits.workers = args.workers.unwrap_or(limits.workers);
+    limits.crowds = args.crowds;
+    limits
+}
+
+/// This program built as it must be: with optimisation, and with the planted bugs if wanted.
+fn rebuilt(with_bugs: bool) -> Command {
+    let mut cargo = Command::new(workspace::cargo());
+    cargo.args(["run", "--quiet", "--release", "--package", "xtask"]).current_dir(workspace::root());
+    if with_bugs {
+        cargo.args(["--features", "planted-bugs"]);
+    }
+    cargo.arg("--");
+    cargo
+}
+
+fn parse(which: &str) -> Result<(u64, Option<usize>)> {
+    let (seed, state) = which.split_once(':').map_or((which, None), |(a, b)| (a, Some(b)));
+    let state = state.map(str::parse).transpose().context("the state's number")?;
+    Ok((seed.parse().context("the seed")?, state))
+}
+
+fn settings(reference: bool) -> Result<Settings> {
+    let mut settings = Settings::default();
+    if !reference || oracle::skip_or_fail("fsck.f2fs") {
+        return Ok(settings);
+    }
+    let memory = PathBuf::from("/dev/shm");
+    let base = if memory.is_dir() { memory } else { std::env::temp_dir() };
+    let dir = TempDir::new_in(&base, "crash")?;
+    settings.reference = Some(Arc::new(move |device| fsck(&dir, device).map_err(|e| format!("{e:#}"))));
+    Ok(settings)
+}
+
+/// What the reference checker says of a device's content.
+fn fsck(dir: &TempDir, device: &Overlay) -> Result<()> {
+    let copy = TempDir::new_in(dir.path(), "state")?;
+    let path = copy.path().join("state.img");
+    write_image(&path, device)?;
+    golden::fsck_f2fs(&path)
+}
+
+/// Keeps what failures left.
+fn save(report: &Report, dir: &Path) -> Result<()> {
+    std::fs::create_dir_all(dir)?;
+    for f in &report.failures {
+        let place = |end: &str| dir.join(format!("{}.{end}", f.seed));
+        if let Some(image) = &f.image {
+            write_image(&place("img"), image)?;
+        }
+        std::fs::write(place("json"), serde_json::to_string_pretty(&report::failure(f))?)?;
+        eprintln!("seed {}: kept in {}", f.seed, dir.display());
+    }
+    Ok(())
+}
+
+/// Writes a device's content to a sparse file.
+fn write_image(path: &Path, device: &Overlay) -> Result<()> {
+    let file = File::create(path)?;
+    file.set_len(device.size())?;
+    for n in 0..device.len() {
+        device.with_block(n, |b| match b.iter().all(|&b| b == 0) {
+            true => Ok(()),
+            false => file.write_all_at(b, u64::from(n) * b.len() as u64),
+        })?;
+    }
+    Ok(())
+}
+
+/// Explores with a bar on a terminal.
+fn watched(
+    limits: &Limits,
+    settings: &Settings,
+    bar: bool,
+) -> std::result::Result<Report, tidegate::crash::Fault> {
+    let progress = Arc::new(Progress::default());
+    if !bar || !std::io::stderr().is_terminal() {
+        return explore(limits, settings, &progress);
+    }
+    let (by_states, total) = match limits.states {
+        u64::MAX => (false, limits.nanos / 1_000_000_000),
+        n => (true, n),
+    };
+    let shown = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:30} {elapsed} {msg}");
+    shown.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let (p, b, done) = (progress.clone(), shown.clone(), Arc::new(std::sync::atomic::AtomicBool::new(false)));
+    let stop = done.clone();
+    let painter = std::thread::spawn(move || {
+        while !stop.load(Relaxed) {
+            let states = p.states.load(Relaxed);
+            b.set_position(if by_states { states } else { b.elapsed().as_secs() });
+            b.set_message(format!("{} runs, {states} states", p.runs.load(Relaxed)));
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    });
+    let report = explore(limits, settings, &progress);
+    done.store(true, Relaxed);
+    let _ = painter.join();
+    shown.finish_and_clear();
+    report
+}
