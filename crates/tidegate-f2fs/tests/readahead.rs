@@ -3,18 +3,33 @@
 
 mod util;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+use tidegate_block::{Fault, Faulty, Op, QueueLimits, RequestQueue, Rule, file};
+use tidegate_f2fs::{F2fs, F2fsOptions};
 use tidegate_rt::thread;
 use tidegate_vfs::*;
-use util::{fsck, make_image, mount_with};
+use util::{fsck, make_image};
 
 const PAGE: usize = 4096;
-const PAGES: u64 = 1024;
-const ROUNDS: u64 = 4000;
+const PAGES: u64 = 256;
+const ROUNDS: u64 = 3000;
 
 fn page(index: u64, version: u64) -> Vec<u8> {
     [index, version].iter().flat_map(|n| n.to_le_bytes()).cycle().take(PAGE).collect()
+}
+
+/// A volume with little memory whose device takes its time for some reads of more than a page.
+fn mount(path: &Path, seed: u64) -> Arc<Vfs> {
+    let late = Rule::new(Fault::Shuffled(Duration::from_millis(5))).op(Op::Read);
+    let late = late.when(|rq| rq.bytes > PAGE as u64).chance(500, seed);
+    let device = Faulty::new(file::open(path, Default::default()).unwrap(), [late]);
+    let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
+    let bdi = Bdi::new(MemoryLimits { cache: 256 << 10, dirty: 64 << 10, background: 16 << 10, inodes: 64 });
+    let fs = F2fs::open(queue, bdi.clone(), F2fsOptions::default()).unwrap();
+    Vfs::mount(fs, bdi, MountOptions::default()).unwrap()
 }
 
 fn open(v: &Arc<Vfs>, flags: OpenFlags) -> File {
@@ -48,8 +63,7 @@ fn what_was_read_ahead_never_comes_after_what_was_written() {
     println!("TIDEGATE_SEED={seed}");
     let dir = tempfile::tempdir().unwrap();
     let path = make_image(dir.path(), 64 << 20, "");
-    let tight = MemoryLimits { cache: 1 << 20, dirty: 256 << 10, background: 64 << 10, inodes: 64 };
-    let v = mount_with(&path, tight);
+    let v = mount(&path, seed);
     let f = open(&v, OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE);
     let mut versions = vec![1; PAGES as usize];
     for i in 0..PAGES {
@@ -71,7 +85,7 @@ fn what_was_read_ahead_never_comes_after_what_was_written() {
         let i = below(PAGES);
         let at = i * PAGE as u64;
         match below(40) {
-            0 => f.fsync(false).unwrap(),
+            0 | 3..8 => f.fsync(false).unwrap(),
             1 => {
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 f.fallocate(flags, at, PAGE as u64).unwrap();
