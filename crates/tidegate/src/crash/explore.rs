@@ -261,7 +261,7 @@ impl Shared {
         let often = self.limits.reference;
         let reference = often > 0 && self.settings.reference.is_some() && rng.one_in(often);
         let same_options = rng.one_in(3);
-        let twice = profile.is_small() || again.is_some() || rng.one_in(4);
+        let twice = profile.is_small() || again.is_some() || rng.one_in(8);
         Depth { again, reference, twice, same_options }
     }
 
