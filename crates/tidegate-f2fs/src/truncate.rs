@@ -86,6 +86,8 @@ impl F2fs {
         map.invalidate(from, u64::MAX - from);
         let mut cut = Cut { from, to: u64::MAX, left: NODES_AT_ONCE, blocks: 0 };
         let done = self.cut_file(inode, &mut cut);
+        let gone = if let Ok(true) = done { from } else { cut.to };
+        self.write_io.failed_pages.settle(inode.ino.0, gone..u64::MAX);
         let attr = {
             let mut a = inode.attr();
             a.blocks = a.blocks.saturating_sub(cut.blocks * 8);
