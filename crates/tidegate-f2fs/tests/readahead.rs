@@ -14,22 +14,22 @@ use tidegate_vfs::*;
 use util::{fsck, make_image};
 
 const PAGE: usize = 4096;
-const PAGES: u64 = 256;
-const ROUNDS: u64 = 3000;
+const PAGES: u64 = 128;
+const ROUNDS: u64 = 1000;
 
 fn page(index: u64, version: u64) -> Vec<u8> {
     [index, version].iter().flat_map(|n| n.to_le_bytes()).cycle().take(PAGE).collect()
 }
 
-/// A volume with little memory whose device takes its time for some reads of more than a page.
-fn mount(path: &Path, seed: u64) -> Arc<Vfs> {
-    let late = Rule::new(Fault::Shuffled(Duration::from_millis(5))).op(Op::Read);
-    let late = late.when(|rq| rq.bytes > PAGE as u64).chance(500, seed);
-    let device = Faulty::new(file::open(path, Default::default()).unwrap(), [late]);
-    let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
-    let bdi = Bdi::new(MemoryLimits { cache: 256 << 10, dirty: 64 << 10, background: 16 << 10, inodes: 64 });
-    let fs = F2fs::open(queue, bdi.clone(), F2fsOptions::default()).unwrap();
-    Vfs::mount(fs, bdi, MountOptions::default()).unwrap()
+fn mount(path: &Path, limits: MemoryLimits) -> (Arc<Vfs>, Arc<Faulty>) {
+    let device = Faulty::new(file::open(path, Default::default()).unwrap(), []);
+    let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
+    let bdi = Bdi::new(limits);
+    // What is overwritten goes elsewhere: a read of where it was brings back what it was.
+    let mut options = F2fsOptions::default();
+    options.parse("mode=lfs").unwrap();
+    let fs = F2fs::open(queue, bdi.clone(), options).unwrap();
+    (Vfs::mount(fs, bdi, MountOptions::default()).unwrap(), device)
 }
 
 fn open(v: &Arc<Vfs>, flags: OpenFlags) -> File {
@@ -63,7 +63,10 @@ fn what_was_read_ahead_never_comes_after_what_was_written() {
     println!("TIDEGATE_SEED={seed}");
     let dir = tempfile::tempdir().unwrap();
     let path = make_image(dir.path(), 64 << 20, "");
-    let v = mount(&path, seed);
+    let tight = MemoryLimits { cache: 64 << 10, dirty: 16 << 10, background: 4 << 10, inodes: 64 };
+    let (v, device) = mount(&path, tight);
+    let late = Rule::new(Fault::Shuffled(Duration::from_millis(5))).op(Op::Read).chance(500, seed);
+    device.set([late.when(|rq| rq.bytes > PAGE as u64)]);
     let f = open(&v, OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE);
     let mut versions = vec![1; PAGES as usize];
     for i in 0..PAGES {
@@ -76,7 +79,7 @@ fn what_was_read_ahead_never_comes_after_what_was_written() {
             thread::spawn("reader", move || read_all(&v, &stop)).unwrap()
         })
         .collect();
-    let (mut random, mut got) = (seed, vec![0; PAGE]);
+    let (mut random, mut got, mut last) = (seed, vec![0; PAGE], [0; 12]);
     let mut below = |n: u64| {
         random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (random >> 33) % n
@@ -101,7 +104,9 @@ fn what_was_read_ahead_never_comes_after_what_was_written() {
                 versions[i as usize] = round;
             }
         }
-        let i = below(PAGES);
+        // One of those written last: what came late came just now.
+        last[round as usize % last.len()] = i;
+        let i = last[below(last.len() as u64) as usize];
         f.read_at(i * PAGE as u64, &mut got).unwrap();
         let want = if versions[i as usize] == 0 { vec![0; PAGE] } else { page(i, versions[i as usize]) };
         assert!(got == want, "round {round}, page {i}: not version {}", versions[i as usize]);
@@ -112,4 +117,32 @@ fn what_was_read_ahead_never_comes_after_what_was_written() {
     v.unmount().unwrap();
     drop(v);
     fsck(&path);
+}
+
+#[test]
+fn a_late_read_does_not_bring_back_what_was_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = make_image(dir.path(), 64 << 20, "");
+    let (v, device) = mount(&path, MemoryLimits::default());
+    let f = open(&v, OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE);
+    for i in 0..PAGES {
+        f.write_at(i * PAGE as u64, &page(i, 1)).unwrap();
+    }
+    f.fsync(false).unwrap();
+    f.inode().mapping.reclaim(false);
+    // The first read is waited for, the second is ahead.
+    let late = Duration::from_millis(300);
+    device.set([Rule::new(Fault::Late(late)).op(Op::Read).which(1..2)]);
+    let mut got = vec![0; PAGE];
+    f.read_at(0, &mut got).unwrap();
+    let ahead = (1..PAGES).find(|i| !f.inode().mapping.has(*i)).unwrap();
+    f.write_at(ahead * PAGE as u64, &page(ahead, 2)).unwrap();
+    f.fsync(false).unwrap();
+    f.inode().mapping.reclaim(false);
+    thread::sleep(2 * late);
+    assert_eq!(device.late(), 1, "the window that was read ahead");
+    f.read_at(ahead * PAGE as u64, &mut got).unwrap();
+    assert!(got == page(ahead, 2));
+    drop(f);
+    v.unmount().unwrap();
 }
