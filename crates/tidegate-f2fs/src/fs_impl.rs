@@ -10,8 +10,8 @@ use tidegate_rt::Timespec;
 use tidegate_vfs::fs::Rename;
 use tidegate_vfs::icache::Inodes;
 use tidegate_vfs::{
-    Bdi, DirEntry, FileSystem, Ino, Inode, InodeParts, NewInode, PageRun, Result, SeekTarget, StatFs,
-    WritebackControl, XattrFlags,
+    Bdi, DirEntry, Error, ErrorKind, FileSystem, Ino, Inode, InodeParts, NewInode, PageRun, Result,
+    SeekTarget, StatFs, WritebackControl, XattrFlags,
 };
 
 /// The longest that changes wait for a checkpoint when nobody asks for one (`cp_interval`).
@@ -127,7 +127,7 @@ impl FileSystem for F2fs {
         self.reserve_pages(inode, index, pages)
     }
 
-    fn write_inline(&self, inode: &Inode, pos: u64, data: &[u8], now: Timespec) -> Result<bool> {
+    fn write_inline(&self, inode: &Inode, pos: u64, data: &[u8], now: Option<Timespec>) -> Result<bool> {
         self.write_inline_data(inode, pos, data, now)
     }
 
@@ -224,6 +224,10 @@ impl FileSystem for F2fs {
 
     fn detach(&self) {
         self.gc.stop_thread();
+    }
+
+    fn shutdown(&self) {
+        self.stop(&Error::new(ErrorKind::Io, "shut down on request"));
     }
 
     fn unmount(&self) -> Result<()> {

@@ -96,10 +96,13 @@ impl Vfs {
         }
         let default = match self.fs.getxattr(dir, acl::DEFAULT) {
             Ok(v) => v,
-            Err(e) if matches!(e.kind(), ErrorKind::NoData | ErrorKind::Unsupported) => return Ok(Vec::new()),
+            Err(e) if matches!(e.kind(), ErrorKind::NoData | ErrorKind::Unsupported) => Vec::new(),
             Err(e) => return Err(e),
         };
-        let Some(mut access) = Acl::parse(&default) else { return Ok(Vec::new()) };
+        let Some(mut access) = Acl::parse(&default) else {
+            new.mode &= !new.umask;
+            return Ok(Vec::new());
+        };
         access.restrict(new.mode, true);
         new.mode = new.mode & !0o777 | access.mode();
         let mut out = Vec::new();
@@ -149,6 +152,7 @@ impl Vfs {
         NewInode {
             file_type,
             mode,
+            umask: 0,
             uid: cred.uid,
             gid: cred.gid,
             rdev: DeviceNumber::default(),

@@ -136,8 +136,8 @@ pub trait FileSystem: Send + Sync {
     fn reserve(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()>;
 
     /// Writes into the inode itself if the file is kept there and stays small enough, and sets size and
-    /// times; false when the page cache must take it.
-    fn write_inline(&self, inode: &Inode, pos: u64, data: &[u8], now: Timespec) -> Result<bool>;
+    /// (with `now`) `mtime` and `ctime`; false when the page cache must take it.
+    fn write_inline(&self, inode: &Inode, pos: u64, data: &[u8], now: Option<Timespec>) -> Result<bool>;
 
     /// Writes dirty pages out. No lock held.
     fn writepages(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()>;
@@ -178,6 +178,9 @@ pub trait FileSystem: Send + Sync {
     /// Called by the flusher after a periodic pass, with no lock held: what has been in memory alone for
     /// long becomes durable.
     fn periodic(&self) {}
+
+    /// Stops the volume as it is (the kernel's `FS_IOC_SHUTDOWN`): no change is taken any more.
+    fn shutdown(&self) {}
 
     /// Writes what a clean unmount leaves. Nothing is used afterwards.
     fn unmount(&self) -> Result<()>;

@@ -1,0 +1,54 @@
+//! Between the kernel and [`Server`]: whoever reads requests, calls it, and sends the answers.
+
+pub mod fuser;
+
+use crate::server::Server;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Largest read or write in bytes.
+pub const MAX_IO: u32 = 1 << 20;
+
+/// How long the kernel may keep names and attributes. Nothing changes them behind its back: the volume is
+/// locked, and mounted once.
+pub const TTL: Duration = Duration::from_secs(24 * 3600);
+
+/// What a transport is given.
+pub struct Connection {
+    /// The connection to the kernel, mounted and not yet greeted.
+    pub fd: OwnedFd,
+    /// Where it is mounted.
+    pub mountpoint: PathBuf,
+    /// Threads that serve.
+    pub threads: usize,
+}
+
+/// Carries requests of one mount.
+pub trait Transport: Send {
+    /// Serves until the kernel unmounts.
+    ///
+    /// # Errors
+    /// The connection breaks.
+    fn run(self: Box<Self>) -> io::Result<()>;
+}
+
+/// What we ask of the kernel. Either call waits for requests that other threads serve, so none that serves
+/// may make it.
+pub trait Kernel: Send + Sync {
+    /// Has the kernel write the pages of `node` from byte `from` on that only it has.
+    fn write_back(&self, node: u64, from: u64);
+
+    /// Has the kernel write all pages of the mount.
+    fn write_back_all(&self);
+}
+
+/// Greets the kernel and makes a transport that serves `server`.
+///
+/// # Errors
+/// The kernel's protocol is too old, or it hung up.
+pub fn connect(server: Arc<Server>, connection: Connection) -> io::Result<Box<dyn Transport>> {
+    Ok(Box::new(fuser::Fuser::connect(server, connection)?))
+}
