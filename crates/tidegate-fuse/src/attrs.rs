@@ -1,10 +1,10 @@
 //! Attributes: of inodes, extended ones, of the volume.
 
 use crate::errno::{Result, ToErrno};
-use crate::server::{Entry, ROOT, Server};
+use crate::server::{Caller, Entry, ROOT, Server};
 use rustix::io::Errno;
 use tidegate::vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
-use tidegate::vfs::{SetAttr, StatFs, XattrFlags};
+use tidegate::vfs::{Cred, SetAttr, StatFs, XattrFlags};
 
 impl Server {
     /// An inode's attributes.
@@ -65,12 +65,13 @@ impl Server {
         self.vfs().setxattr(ROOT, &inode, name, value, flags).sys()
     }
 
-    /// The names of all extended attributes, each ended by a zero byte.
+    /// The names of the extended attributes that the caller may see, each ended by a zero byte.
     ///
     /// # Errors
     /// Those of reading them.
-    pub fn listxattr(&self, node: u64) -> Result<Vec<u8>> {
-        let names = self.vfs().listxattr(ROOT, &*self.inode(node)?).sys()?;
+    pub fn listxattr(&self, caller: &Caller, node: u64) -> Result<Vec<u8>> {
+        let cred = Cred { uid: caller.uid, gid: caller.gid, groups: Vec::new() };
+        let names = self.vfs().listxattr(&cred, &*self.inode(node)?).sys()?;
         Ok(names.iter().flat_map(|n| n.iter().copied().chain([0])).collect())
     }
 

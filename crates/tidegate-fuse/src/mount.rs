@@ -141,7 +141,8 @@ pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
 
 /// Whether `dir` is a mount whose process died.
 pub fn is_dead(dir: &Path) -> bool {
-    rustix::fs::stat(dir).is_err_and(|e| e == Errno::NOTCONN)
+    // The kernel answers stat(2) from memory; this it asks for.
+    rustix::fs::statvfs(dir).is_err_and(|e| e == Errno::NOTCONN)
 }
 
 /// Asks the kernel to read ahead as far as a request may be long; for the superuser.

@@ -120,11 +120,9 @@ fn timespec(t: SystemTime) -> Timespec {
     match t.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(d) => Timespec { secs: d.as_secs() as i64, nanos: d.subsec_nanos() },
         Err(before) => {
+            // fuser 0.18 takes the nanoseconds before 1970 for a part of the distance; they count up.
             let d = before.duration();
-            match d.subsec_nanos() {
-                0 => Timespec { secs: -(d.as_secs() as i64), nanos: 0 },
-                n => Timespec { secs: -(d.as_secs() as i64) - 1, nanos: 1_000_000_000 - n },
-            }
+            Timespec { secs: -(d.as_secs() as i64), nanos: d.subsec_nanos() }
         }
     }
 }
@@ -498,8 +496,8 @@ impl Filesystem for Adapter {
         send_xattr(reply, size, self.server.getxattr(ino.0, name.as_bytes()));
     }
 
-    fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        send_xattr(reply, size, self.server.listxattr(ino.0));
+    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        send_xattr(reply, size, self.server.listxattr(&caller(req), ino.0));
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
