@@ -77,6 +77,10 @@ impl FileSystem for F2fs {
         self.create_inode(dir, name, new)
     }
 
+    fn tmpfile(&self, dir: &Inode, new: &NewInode<'_>) -> Result<InodeParts> {
+        self.tmpfile_inode(dir, new)
+    }
+
     fn link(&self, dir: &Arc<Inode>, name: &[u8], inode: &Inode, now: Timespec) -> Result<()> {
         self.link_inode(dir, name, inode, now)
     }

@@ -15,11 +15,11 @@ impl Server {
         Ok(self.entry(&*self.inode(node)?))
     }
 
-    /// Changes attributes; what they are then.
+    /// Changes attributes; what they are then. With `kill` set-id bits go.
     ///
     /// # Errors
     /// `EPERM`, `EROFS`, `EFBIG`, `ENOSPC`.
-    pub fn setattr(&self, node: u64, set: &SetAttr) -> Result<Entry> {
+    pub fn setattr(&self, node: u64, set: &SetAttr, kill: bool) -> Result<Entry> {
         let inode = self.inode(node)?;
         // The kernel sends `mtime` alone when it writes back what it kept; that is no change of the user's.
         let by_user = set.mode.is_some()
@@ -39,6 +39,7 @@ impl Server {
                 return Err(Errno::PERM);
             }
         }
+        self.kill_set_id(&inode, kill)?;
         self.vfs().setattr(ROOT, &inode, &set).sys()?;
         Ok(self.entry(&inode))
     }
@@ -51,18 +52,32 @@ impl Server {
         self.vfs().getxattr(ROOT, &*self.inode(node)?, name).sys()
     }
 
-    /// Sets an extended attribute, or removes it (`None`).
+    /// Sets an extended attribute, or removes it (`None`). With `kill_sgid` (an ACL set by somebody outside
+    /// the file's group) set-group-id goes.
     ///
     /// # Errors
     /// `EEXIST`, `ENODATA`, `ENOSPC`, `ERANGE`, `EPERM`.
-    pub fn setxattr(&self, node: u64, name: &[u8], value: Option<&[u8]>, flags: u32) -> Result<()> {
+    pub fn setxattr(
+        &self,
+        node: u64,
+        name: &[u8],
+        value: Option<&[u8]>,
+        flags: u32,
+        kill_sgid: bool,
+    ) -> Result<()> {
         let flags = XattrFlags::from_bits(flags).ok_or(Errno::INVAL)?;
         if value.is_some() {
             self.space.check_names(self)?;
         }
         let inode = self.inode(node)?;
         self.check_flags(&inode, IMMUTABLE | APPEND_ONLY)?;
-        self.vfs().setxattr(ROOT, &inode, name, value, flags).sys()
+        self.vfs().setxattr(ROOT, &inode, name, value, flags).sys()?;
+        let mode = inode.attr().mode;
+        if kill_sgid && mode & 0o2000 != 0 {
+            let set = SetAttr { mode: Some(mode & !0o2000), ..SetAttr::default() };
+            self.vfs().setattr(ROOT, &inode, &set).sys()?;
+        }
+        Ok(())
     }
 
     /// The names of the extended attributes that the caller may see, each ended by a zero byte.

@@ -6,7 +6,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::sync::Arc;
 use tidegate::vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
-use tidegate::vfs::{FallocateFlags, FileType, Inode, OpenFlags, SeekTarget};
+use tidegate::vfs::{FallocateFlags, FileType, Inode, OpenFlags, SeekTarget, SetAttr};
 
 /// Bytes that one copy request moves at most: the caller asks again for the rest.
 const COPY_MAX: u64 = 64 << 20;
@@ -17,32 +17,39 @@ const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
 impl Server {
-    /// Opens a regular file; the number to use for it.
+    /// Opens a regular file; the number to use for it. With `kill` a truncation takes set-id bits off.
     ///
     /// # Errors
     /// `EROFS`, `EPERM` for what its flags forbid, `ESTALE`.
-    pub fn open(&self, node: u64, flags: u32) -> Result<u64> {
+    pub fn open(&self, node: u64, flags: u32, kill: bool) -> Result<u64> {
         let inode = self.inode(node)?;
-        self.open_inode(&inode, flags)
+        self.open_inode(&inode, flags, kill)
     }
 
-    pub(crate) fn open_inode(&self, inode: &Arc<Inode>, flags: u32) -> Result<u64> {
+    /// How the engine opens a file that the kernel opens with `flags`; whether for writing.
+    pub(crate) fn how(flags: u32) -> (OpenFlags, bool) {
         let flags = OFlags::from_bits_retain(flags);
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
         // The kernel fills pages around a partial write through a file that is open for writing only.
         let mut how = OpenFlags::READ | OpenFlags::NOCMTIME;
+        how.set(OpenFlags::WRITE, writes);
+        how.set(OpenFlags::NOATIME, flags.contains(OFlags::NOATIME));
+        how.set(OpenFlags::EXCL, flags.contains(OFlags::EXCL));
+        (how, writes)
+    }
+
+    pub(crate) fn open_inode(&self, inode: &Arc<Inode>, flags: u32, kill: bool) -> Result<u64> {
+        let (mut how, writes) = Self::how(flags);
+        let flags = OFlags::from_bits_retain(flags);
         if writes {
             self.check_flags(inode, IMMUTABLE)?;
             if !flags.contains(OFlags::APPEND) {
                 self.check_flags(inode, APPEND_ONLY)?;
             }
-            how |= OpenFlags::WRITE;
-        }
-        if flags.contains(OFlags::NOATIME) {
-            how |= OpenFlags::NOATIME;
         }
         if flags.contains(OFlags::TRUNC) && writes && inode.file_type == FileType::Regular {
             how |= OpenFlags::TRUNC;
+            self.kill_set_id(inode, kill)?;
         }
         let file = self.vfs().open(ROOT, inode, how).sys()?;
         Ok(self.handles.add(self.node(inode), file, writes))
@@ -61,14 +68,27 @@ impl Server {
         self.handles.get(fh)?.file.read_at(pos, to).sys()
     }
 
-    /// Writes all of `data`. The file's times are the kernel's to set.
+    /// Writes all of `data`. The file's times are the kernel's to set; set-id bits go with `kill`.
     ///
     /// # Errors
     /// `ENOSPC`, `EFBIG`, `EROFS`.
-    pub fn write(&self, fh: u64, pos: u64, data: &[u8]) -> Result<()> {
+    pub fn write(&self, fh: u64, pos: u64, data: &[u8], kill: bool) -> Result<()> {
         self.space.check_data(self, data.len() as u64)?;
-        self.handles.get(fh)?.file.write_at(pos, data).sys()?;
+        let h = self.handles.get(fh)?;
+        self.kill_set_id(h.file.inode(), kill)?;
+        h.file.write_at(pos, data).sys()?;
         Ok(())
+    }
+
+    /// Takes set-id bits off as a change of content by somebody without privileges does.
+    pub(crate) fn kill_set_id(&self, inode: &Arc<Inode>, kill: bool) -> Result<()> {
+        let mode = inode.attr().mode;
+        let kept = if mode & 0o010 != 0 { mode & !0o6000 } else { mode & !0o4000 };
+        if !kill || kept == mode || inode.file_type != FileType::Regular {
+            return Ok(());
+        }
+        let set = SetAttr { mode: Some(kept), ..SetAttr::default() };
+        self.vfs().setattr(ROOT, inode, &set).sys()
     }
 
     /// Makes a file durable. A write that failed is told once to each open file.
@@ -79,11 +99,11 @@ impl Server {
         self.handles.get(fh)?.file.fsync(datasync).sys()
     }
 
-    /// Allocates, frees or zeroes a range.
+    /// Allocates, frees or zeroes a range. Set-id bits go with `kill`.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for a mode the format does not have, `ENOSPC`, `EFBIG`.
-    pub fn fallocate(&self, fh: u64, mode: u32, offset: u64, len: u64) -> Result<()> {
+    pub fn fallocate(&self, fh: u64, mode: u32, offset: u64, len: u64, kill: bool) -> Result<()> {
         let flags = FallocateFlags::from_bits(mode).ok_or(Errno::OPNOTSUPP)?;
         let h = self.handles.get(fh)?;
         if !flags.contains(FallocateFlags::PUNCH_HOLE) {
@@ -92,6 +112,7 @@ impl Server {
             self.check_flags(h.file.inode(), APPEND_ONLY)?;
         }
         self.check_flags(h.file.inode(), IMMUTABLE)?;
+        self.kill_set_id(h.file.inode(), kill)?;
         h.file.fallocate(flags, offset, len).sys()
     }
 
@@ -121,13 +142,15 @@ impl Server {
     }
 
     /// Copies between two files, or within one; how many bytes, fewer at the end of the source.
+    /// Set-id bits go with `kill`.
     ///
     /// # Errors
     /// As reading and writing.
-    pub fn copy_file_range(&self, from: (u64, u64), to: (u64, u64), len: u64) -> Result<u64> {
+    pub fn copy_file_range(&self, from: (u64, u64), to: (u64, u64), len: u64, kill: bool) -> Result<u64> {
         let (src, dst) = (self.handles.get(from.0)?, self.handles.get(to.0)?);
         let len = len.min(COPY_MAX);
         self.space.check_data(self, len.min(src.file.size()))?;
+        self.kill_set_id(dst.file.inode(), kill)?;
         let mut buf = vec![0; COPY_STEP.min(len as usize)];
         let mut done = 0;
         while done < len {

@@ -73,7 +73,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::make`] and [`Server::open`].
-    pub fn create(&self, caller: &Caller, m: &Make<'_>, flags: u32) -> Result<(Entry, u64)> {
+    pub fn create(&self, caller: &Caller, m: &Make<'_>, flags: u32, kill: bool) -> Result<(Entry, u64)> {
         let excl = flags & rustix::fs::OFlags::EXCL.bits() != 0;
         let inode = match self.make_inode(caller, m) {
             Err(Errno::EXIST) if !excl => {
@@ -82,8 +82,31 @@ impl Server {
             }
             r => r?,
         };
-        let fh = self.open_inode(&inode, flags)?;
+        let fh = self.open_inode(&inode, flags, kill)?;
         Ok((self.remembered(&inode), fh))
+    }
+
+    /// Makes a file without a name and opens it; counts as a lookup. The name in `m` means nothing.
+    ///
+    /// # Errors
+    /// As [`Server::make`].
+    pub fn tmpfile(&self, caller: &Caller, m: &Make<'_>, flags: u32) -> Result<(Entry, u64)> {
+        self.space.check_names(self)?;
+        let dir = self.inode(m.parent)?;
+        self.check_dir(&dir, false)?;
+        let file_type = FileType::Regular;
+        let new = NewInode {
+            umask: m.umask,
+            uid: caller.uid,
+            gid: caller.gid,
+            ..self.vfs().new_inode(ROOT, file_type, m.mode)
+        };
+        let (how, writes) = Self::how(flags);
+        let file = self.vfs().tmpfile(ROOT, &dir, &new, how).sys()?;
+        let entry = self.remembered(file.inode());
+        let pin = self.pin(file.inode())?;
+        self.nodes.keep(entry.node, pin);
+        Ok((entry.clone(), self.handles.add(entry.node, file, writes)))
     }
 
     /// Gives an inode another name; counts as a lookup.

@@ -1,6 +1,7 @@
 //! The words of `-o`, as mount(8) and fstab spell them.
 
 use crate::server::View;
+use crate::transport::Which;
 use rustix::mount::MountFlags;
 use tidegate::vfs::MemoryLimits;
 
@@ -28,6 +29,8 @@ pub struct MountOptions {
     pub cache: u64,
     /// Threads that serve requests.
     pub threads: usize,
+    /// What carries requests.
+    pub transport: Which,
     /// What is left: switches of the file system.
     pub switches: String,
 }
@@ -43,6 +46,7 @@ impl Default for MountOptions {
             view: View::default(),
             cache: DEFAULT_CACHE,
             threads: (2 * tidegate_rt::thread::parallelism()).clamp(4, 16),
+            transport: Which::default(),
             switches: String::new(),
         }
     }
@@ -73,6 +77,13 @@ impl MountOptions {
             "uid" => self.view.uid = Some(number(word, value)?),
             "gid" => self.view.gid = Some(number(word, value)?),
             "threads" => self.threads = number(word, value)?.clamp(2, 64) as usize,
+            "transport" => {
+                self.transport = match value {
+                    "dev" => Which::Dev,
+                    "fuser" => Which::Fuser,
+                    _ => return Err(format!("option \"{word}\": it must be dev or fuser")),
+                }
+            }
             "cache" => self.cache = size(word, value)?.max(MIN_CACHE),
             "suid" => self.flags -= MountFlags::NOSUID,
             "nosuid" => self.flags |= MountFlags::NOSUID,

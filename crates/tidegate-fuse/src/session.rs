@@ -46,7 +46,8 @@ pub fn serve(
     let fd = mount::mount(&show(path_bytes(&source)), dir, &options).map_err(|e| at(dir, e))?;
     let mounted = Mounted(dir);
     let connection = Connection { fd, mountpoint: dir.clone(), threads: options.threads };
-    let transport = transport::connect(server.clone(), connection).map_err(|e| at(dir, e))?;
+    let transport =
+        transport::connect(options.transport, server.clone(), connection).map_err(|e| at(dir, e))?;
     mount::tune_read_ahead(dir, MAX_IO >> 10);
     let (s, d) = (server.clone(), dir.clone());
     thread::spawn("tg-fuse-signals", move || end_on_signal(&signals, &s, &d)).map_err(|e| at(dir, e))?;

@@ -2,6 +2,7 @@
 
 use crate::acl::{self, Acl};
 use crate::error::{Error, ErrorKind, Result};
+use crate::file::File;
 use crate::fs::Rename;
 use crate::inode::Inode;
 use crate::namei::check_name;
@@ -9,6 +10,7 @@ use crate::perm::{self, MAY_EXEC, MAY_WRITE};
 use crate::types::*;
 use crate::vfs::Vfs;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 const S_ISGID: u32 = 0o2000;
 
@@ -87,6 +89,40 @@ impl Vfs {
         drop(guard);
         self.balance()?;
         Ok(inode)
+    }
+
+    /// Makes a regular file without a name and opens it; with `EXCL` it may never get one. Takes `dir`'s
+    /// `i_rwsem` shared.
+    ///
+    /// # Errors
+    /// As [`Vfs::make`]; `Unsupported` where the format has no such thing.
+    pub fn tmpfile(
+        self: &Arc<Self>,
+        cred: &Cred,
+        dir: &Arc<Inode>,
+        new: &NewInode<'_>,
+        flags: OpenFlags,
+    ) -> Result<File> {
+        self.check_writable()?;
+        let guard = dir.rwsem.read();
+        perm::check(&*self.fs, cred, dir, MAY_WRITE | MAY_EXEC)?;
+        let mut new = new.clone();
+        if dir.attr().mode & S_ISGID != 0 {
+            new.gid = dir.attr().gid;
+        }
+        let inherited = self.inherit_acl(dir, &mut new)?;
+        let inode = self.icache.insert(self.fs.tmpfile(dir, &new)?);
+        inode.linkable.store(!flags.contains(OpenFlags::EXCL), Relaxed);
+        let file = self.open_unchecked(cred, &inode, flags - OpenFlags::TRUNC)?;
+        {
+            let _inode = inode.rwsem.write_nested();
+            for (key, value) in inherited {
+                self.fs.setxattr(&inode, key, Some(&value), XattrFlags::empty(), new.time)?;
+            }
+        }
+        drop(guard);
+        self.balance()?;
+        Ok(file)
     }
 
     /// The ACLs a new inode gets from its directory; narrows `new.mode` by them.
@@ -178,7 +214,7 @@ impl Vfs {
         }
         perm::check(&*self.fs, cred, dir, MAY_WRITE)?;
         let guard = inode.rwsem.write_nested();
-        if inode.attr().nlink == 0 {
+        if inode.attr().nlink == 0 && !inode.linkable.load(Relaxed) {
             return Err(ErrorKind::NotFound.into());
         }
         self.fs.link(dir, name, inode, self.now())?;

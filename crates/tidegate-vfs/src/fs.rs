@@ -96,7 +96,17 @@ pub trait FileSystem: Send + Sync {
     /// Makes an inode under a name that is missing.
     fn create(&self, dir: &Arc<Inode>, name: &[u8], new: &NewInode<'_>) -> Result<InodeParts>;
 
-    /// Gives `inode` another name.
+    /// Makes an inode without a name, of the kind that would be made in `dir`; it goes with its last user
+    /// unless it is linked.
+    ///
+    /// # Errors
+    /// `Unsupported` where the format has no such thing.
+    fn tmpfile(&self, dir: &Inode, new: &NewInode<'_>) -> Result<InodeParts> {
+        let _ = (dir, new);
+        Err(crate::error::ErrorKind::Unsupported.into())
+    }
+
+    /// Gives `inode` another name, or one made by [`FileSystem::tmpfile`] its first.
     fn link(&self, dir: &Arc<Inode>, name: &[u8], inode: &Inode, now: Timespec) -> Result<()>;
 
     /// Takes a name away. An inode with no name left stays until [`FileSystem::evict_inode`]; a

@@ -1,5 +1,6 @@
 //! The transport on the `fuser` crate: its multi-threaded session, its message formats.
 
+use super::dev::wire::{decode_dev, encode_dev};
 use super::{Connection, Kernel, MAX_IO, TTL, Transport};
 use crate::errno::Result;
 use crate::names::Make;
@@ -95,10 +96,7 @@ impl Kernel for FuserKernel {
     }
 
     fn write_back_all(&self) {
-        use rustix::fs::{Mode, OFlags, open, syncfs};
-        if let Ok(fd) = open(&self.mountpoint, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-            let _ = syncfs(&fd);
-        }
+        super::sync_mount(&self.mountpoint);
     }
 }
 
@@ -137,15 +135,6 @@ fn kind(t: FileType) -> fuser::FileType {
         FileType::Symlink => fuser::FileType::Symlink,
         FileType::Socket => fuser::FileType::Socket,
     }
-}
-
-/// The kernel's 32-bit form of a device number.
-fn encode_dev(d: DeviceNumber) -> u32 {
-    d.minor & 0xff | d.major << 8 | (d.minor & !0xff) << 12
-}
-
-fn decode_dev(d: u32) -> DeviceNumber {
-    DeviceNumber { major: d >> 8 & 0xfff, minor: d & 0xff | d >> 12 & 0xf_ff00 }
 }
 
 /// `ino` is the number users see, or in a new entry the number the kernel will use: there they are the same.
@@ -286,7 +275,7 @@ impl Filesystem for Adapter {
             ctime: ctime.map(timespec),
             ..SetAttr::default()
         };
-        send_attr(reply, self.server.setattr(ino.0, &set));
+        send_attr(reply, self.server.setattr(ino.0, &set, false));
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
@@ -348,7 +337,7 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.server.open(ino.0, flags.0 as u32) {
+        match self.server.open(ino.0, flags.0 as u32, false) {
             Ok(fh) => reply.opened(FileHandle(fh), FopenFlags::FOPEN_KEEP_CACHE),
             Err(x) => reply.error(e(x)),
         }
@@ -365,7 +354,7 @@ impl Filesystem for Adapter {
         reply: ReplyCreate,
     ) {
         let m = make(parent, name, FileType::Regular.mode_bits() | mode & 0o7777, umask);
-        match self.server.create(&caller(req), &m, flags as u32) {
+        match self.server.create(&caller(req), &m, flags as u32, false) {
             Ok((x, fh)) => {
                 let (attr, fh) = (attr(&x), FileHandle(fh));
                 reply.created(&TTL, &attr, generation(&x), fh, FopenFlags::FOPEN_KEEP_CACHE);
@@ -409,7 +398,7 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.server.write(fh.0, offset, data) {
+        match self.server.write(fh.0, offset, data, false) {
             Ok(()) => reply.written(data.len() as u32),
             Err(x) => reply.error(e(x)),
         }
@@ -489,7 +478,7 @@ impl Filesystem for Adapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        send_empty(reply, self.server.setxattr(ino.0, name.as_bytes(), Some(value), flags as u32));
+        send_empty(reply, self.server.setxattr(ino.0, name.as_bytes(), Some(value), flags as u32, false));
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -501,7 +490,7 @@ impl Filesystem for Adapter {
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        send_empty(reply, self.server.setxattr(ino.0, name.as_bytes(), None, 0));
+        send_empty(reply, self.server.setxattr(ino.0, name.as_bytes(), None, 0, false));
     }
 
     fn ioctl(
@@ -537,7 +526,7 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        send_empty(reply, self.server.fallocate(fh.0, mode as u32, offset, length));
+        send_empty(reply, self.server.fallocate(fh.0, mode as u32, offset, length, false));
     }
 
     fn lseek(
@@ -574,7 +563,7 @@ impl Filesystem for Adapter {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        match self.server.copy_file_range((fh_in.0, offset_in), (fh_out.0, offset_out), len) {
+        match self.server.copy_file_range((fh_in.0, offset_in), (fh_out.0, offset_out), len, false) {
             Ok(n) => reply.written(n as u32),
             Err(x) => reply.error(e(x)),
         }

@@ -1,11 +1,12 @@
 //! Between the kernel and [`Server`]: whoever reads requests, calls it, and sends the answers.
 
+pub mod dev;
 pub mod fuser;
 
 use crate::server::Server;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,16 @@ pub struct Connection {
     pub mountpoint: PathBuf,
     /// Threads that serve.
     pub threads: usize,
+}
+
+/// The transports there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Which {
+    /// On /dev/fuse: knows all of the protocol that we use.
+    #[default]
+    Dev,
+    /// On the `fuser` crate.
+    Fuser,
 }
 
 /// Carries requests of one mount.
@@ -49,6 +60,18 @@ pub trait Kernel: Send + Sync {
 ///
 /// # Errors
 /// The kernel's protocol is too old, or it hung up.
-pub fn connect(server: Arc<Server>, connection: Connection) -> io::Result<Box<dyn Transport>> {
-    Ok(Box::new(fuser::Fuser::connect(server, connection)?))
+pub fn connect(which: Which, server: Arc<Server>, connection: Connection) -> io::Result<Box<dyn Transport>> {
+    Ok(match which {
+        Which::Dev => Box::new(dev::Device::connect(server, connection)?),
+        Which::Fuser => Box::new(fuser::Fuser::connect(server, connection)?),
+    })
+}
+
+/// Has the kernel write what it holds of the mount at `dir`.
+pub(crate) fn sync_mount(dir: &Path) {
+    use rustix::fs::{Mode, OFlags, open, syncfs};
+    if let Ok(fd) = open(dir, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        // What cannot be written is told to who syncs the file.
+        let _ = syncfs(&fd);
+    }
 }

@@ -190,3 +190,67 @@ fn forgotten_files_give_their_space_back() {
     }
     rig.finish();
 }
+
+/// A file without a name is nobody's until it gets one, which it then keeps; one that gets none goes.
+#[test]
+fn unnamed_files_can_be_named() {
+    if cannot_mount() {
+        return;
+    }
+    let mut rig = Rig::new(256, "");
+    let make =
+        || rustix::fs::open(&rig.dir, OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR | Mode::WUSR).unwrap();
+    let (named, unnamed) = (make(), make());
+    for fd in [&named, &unnamed] {
+        rustix::io::pwrite(fd, &[7; 10_000], 0).unwrap();
+        assert_eq!(rustix::fs::fstat(fd).unwrap().st_nlink, 0);
+    }
+    assert_eq!(std::fs::read_dir(&rig.dir).unwrap().count(), 0);
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&named));
+    let (here, follow) = (rustix::fs::CWD, rustix::fs::AtFlags::SYMLINK_FOLLOW);
+    rustix::fs::linkat(here, path, here, rig.dir.join("named"), follow).unwrap();
+    rustix::fs::fsync(&named).unwrap();
+    rustix::fs::fsync(&unnamed).unwrap();
+    rig.kill();
+    drop((named, unnamed));
+    rig.mount("").unwrap();
+    assert_eq!(std::fs::read(rig.dir.join("named")).unwrap(), [7; 10_000]);
+    assert_eq!(std::fs::read_dir(&rig.dir).unwrap().count(), 1);
+    std::fs::remove_file(rig.dir.join("named")).unwrap();
+    rig.finish();
+}
+
+#[test]
+fn births_are_told() {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    if cannot_mount() {
+        return;
+    }
+    // The format keeps them in volumes made with extra attributes.
+    let rig = Rig::unmounted(64);
+    if xtask::oracle::skip_or_fail("mkfs.f2fs") {
+        return;
+    }
+    let made = Command::new("mkfs.f2fs")
+        .args(["-q", "-f", "-O", "extra_attr,inode_crtime"])
+        .arg(&rig.image)
+        .status();
+    assert!(made.unwrap().success());
+    let mut rig = rig;
+    rig.mount("").unwrap();
+    let path = rig.dir.join("f");
+    let birth = || {
+        let s = statx(CWD, &path, AtFlags::empty(), StatxFlags::ALL).unwrap();
+        assert!(s.stx_mask & StatxFlags::BTIME.bits() != 0, "no time of birth");
+        (s.stx_btime.tv_sec, s.stx_btime.tv_nsec, s.stx_mtime.tv_sec, s.stx_mtime.tv_nsec)
+    };
+    std::fs::write(&path, "x").unwrap();
+    let first = birth();
+    assert!((first.0 - first.2).abs() <= 2);
+    std::thread::sleep(Duration::from_millis(20));
+    std::fs::write(&path, "y").unwrap();
+    let second = birth();
+    assert_eq!((first.0, first.1), (second.0, second.1));
+    assert_ne!((first.2, first.3), (second.2, second.3));
+    rig.finish();
+}

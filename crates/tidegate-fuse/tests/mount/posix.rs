@@ -51,11 +51,15 @@ fn compare(script: &str) {
     if cannot_mount() || no_ext4() {
         return;
     }
-    let rig = Rig::new(256, "allow_other");
-    let expected = {
-        let ext4 = Ext4::mount(rig.scratch.path());
-        ops::run(&ext4.0, script)
-    };
+    let scratch = tempfile::tempdir().unwrap();
+    let expected = ops::run(&Ext4::mount(scratch.path()).0, script);
+    for transport in ["dev", "fuser"] {
+        compare_with(&expected, script, transport);
+    }
+}
+
+fn compare_with(expected: &[String], script: &str, transport: &str) {
+    let rig = Rig::new(256, &format!("allow_other,transport={transport}"));
     let ours = ops::run(&rig.dir, script);
     let wrong: Vec<String> = expected
         .iter()
@@ -63,7 +67,7 @@ fn compare(script: &str) {
         .filter(|(e, o)| e != o)
         .map(|(e, o)| format!("ext4 {e}\nours {o}"))
         .collect();
-    assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), ours.len(), wrong.join("\n"));
+    assert!(wrong.is_empty(), "{transport}: {} of {} differ:\n{}", wrong.len(), ours.len(), wrong.join("\n"));
     assert!(ours.len() > 10, "the script ran");
     rig.finish();
 }
