@@ -10,7 +10,7 @@
 //! | [`session`] | one mount from opening the image to its clean end; signals |
 //! | [`options`] | the words of `-o` |
 //! | [`mount`] | mount(2), `fusermount3`, unmounting |
-//! | [`transport`] | the trait that carries requests; the one on `fuser` |
+//! | [`transport`] | the trait for what carries requests; one on /dev/fuse itself, one on `fuser` |
 //! | [`server`] | what every operation starts from: the volume, who asks, how inodes look |
 //! | [`names`], [`attrs`], [`data`], [`ioctl`] | the operations |
 //! | `nodes`, `handles` | what the kernel knows: lookup counts, open files |

@@ -2,7 +2,6 @@
 
 use crate::acl::{self, Acl};
 use crate::error::{Error, ErrorKind, Result};
-use crate::file::File;
 use crate::fs::Rename;
 use crate::inode::Inode;
 use crate::namei::check_name;
@@ -12,7 +11,7 @@ use crate::vfs::Vfs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-const S_ISGID: u32 = 0o2000;
+pub(crate) const S_ISGID: u32 = 0o2000;
 
 impl Vfs {
     /// The inode that bears `name` in `dir`. Takes `dir`'s `i_rwsem` shared unless the name is cached.
@@ -91,42 +90,12 @@ impl Vfs {
         Ok(inode)
     }
 
-    /// Makes a regular file without a name and opens it; with `EXCL` it may never get one. Takes `dir`'s
-    /// `i_rwsem` shared.
-    ///
-    /// # Errors
-    /// As [`Vfs::make`]; `Unsupported` where the format has no such thing.
-    pub fn tmpfile(
-        self: &Arc<Self>,
-        cred: &Cred,
-        dir: &Arc<Inode>,
-        new: &NewInode<'_>,
-        flags: OpenFlags,
-    ) -> Result<File> {
-        self.check_writable()?;
-        let guard = dir.rwsem.read();
-        perm::check(&*self.fs, cred, dir, MAY_WRITE | MAY_EXEC)?;
-        let mut new = new.clone();
-        if dir.attr().mode & S_ISGID != 0 {
-            new.gid = dir.attr().gid;
-        }
-        let inherited = self.inherit_acl(dir, &mut new)?;
-        let inode = self.icache.insert(self.fs.tmpfile(dir, &new)?);
-        inode.linkable.store(!flags.contains(OpenFlags::EXCL), Relaxed);
-        let file = self.open_unchecked(cred, &inode, flags - OpenFlags::TRUNC)?;
-        {
-            let _inode = inode.rwsem.write_nested();
-            for (key, value) in inherited {
-                self.fs.setxattr(&inode, key, Some(&value), XattrFlags::empty(), new.time)?;
-            }
-        }
-        drop(guard);
-        self.balance()?;
-        Ok(file)
-    }
-
     /// The ACLs a new inode gets from its directory; narrows `new.mode` by them.
-    fn inherit_acl(&self, dir: &Inode, new: &mut NewInode<'_>) -> Result<Vec<(&'static [u8], Vec<u8>)>> {
+    pub(crate) fn inherit_acl(
+        &self,
+        dir: &Inode,
+        new: &mut NewInode<'_>,
+    ) -> Result<Vec<(&'static [u8], Vec<u8>)>> {
         if new.file_type == FileType::Symlink {
             return Ok(Vec::new());
         }

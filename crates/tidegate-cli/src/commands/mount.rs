@@ -6,6 +6,7 @@
 use crate::global::Global;
 use std::ffi::OsString;
 use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use tidegate::{Error, Result, Volume};
@@ -68,6 +69,7 @@ fn start(args: &Args) -> Result<()> {
     let about = |e| Error::os(tidegate::error::path_bytes(&args.image), e);
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let mut child = Command::new("/proc/self/exe")
+        .arg0("tidegate")
         .args(crate::mount_helper::arguments(std::env::args_os()).unwrap_or(words))
         .env(SERVING, "1")
         .stdin(Stdio::null())

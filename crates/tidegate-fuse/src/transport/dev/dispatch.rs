@@ -1,7 +1,8 @@
 //! One thread that serves: takes requests apart, calls the server, sends what it says.
 
 use super::Channel;
-use super::wire::{Head, Reader, WRITE_HEAD, Writer, decode_dev, timespec};
+use super::opcode::*;
+use super::wire::{Head, Reader, WRITE_HEAD, Writer, decode_dev};
 use crate::errno::Result;
 use crate::names::Make;
 use crate::server::{Caller, Entry, Server};
@@ -10,57 +11,20 @@ use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use tidegate::vfs::{DeviceNumber, FileType, SetAttr};
+use tidegate::vfs::{DeviceNumber, FileType};
 use tidegate_rt::thread;
-
-const LOOKUP: u32 = 1;
-const FORGET: u32 = 2;
-const GETATTR: u32 = 3;
-const SETATTR: u32 = 4;
-const READLINK: u32 = 5;
-const SYMLINK: u32 = 6;
-const MKNOD: u32 = 8;
-const MKDIR: u32 = 9;
-const UNLINK: u32 = 10;
-const RMDIR: u32 = 11;
-const RENAME: u32 = 12;
-const LINK: u32 = 13;
-const OPEN: u32 = 14;
-const READ: u32 = 15;
-const WRITE: u32 = 16;
-const STATFS: u32 = 17;
-const RELEASE: u32 = 18;
-const FSYNC: u32 = 20;
-const SETXATTR: u32 = 21;
-const GETXATTR: u32 = 22;
-const LISTXATTR: u32 = 23;
-const REMOVEXATTR: u32 = 24;
-const READDIR: u32 = 28;
-const FSYNCDIR: u32 = 30;
-const CREATE: u32 = 35;
-const INTERRUPT: u32 = 36;
-const DESTROY: u32 = 38;
-const IOCTL: u32 = 39;
-const BATCH_FORGET: u32 = 42;
-const FALLOCATE: u32 = 43;
-const READDIRPLUS: u32 = 44;
-const RENAME2: u32 = 45;
-const LSEEK: u32 = 46;
-const COPY_FILE_RANGE: u32 = 47;
-const TMPFILE: u32 = 51;
-const STATX: u32 = 52;
 
 /// Flags of requests: a write or open that takes set-id bits off, an fsync of data alone, an ACL that takes
 /// set-group-id off.
 const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 const OPEN_KILL_SUIDGID: u32 = 1;
 const FDATASYNC: u32 = 1;
-const ACL_KILL_SGID: u32 = 1;
+pub(super) const ACL_KILL_SGID: u32 = 1;
 /// What the answer to an open says: cached pages stay.
 const KEEP_CACHE: u32 = 1 << 1;
 
 /// What follows from a request.
-enum Answer {
+pub(super) enum Answer {
     /// These bytes.
     Bytes(Writer),
     /// The first bytes of the worker's buffer.
@@ -69,18 +33,18 @@ enum Answer {
     Nothing,
 }
 
-type Outcome = Result<Answer>;
+pub(super) type Outcome = Result<Answer>;
 
-fn bytes(w: Writer) -> Outcome {
+pub(super) fn bytes(w: Writer) -> Outcome {
     Ok(Answer::Bytes(w))
 }
 
-fn empty() -> Outcome {
+pub(super) fn empty() -> Outcome {
     bytes(Writer::default())
 }
 
 /// Answers with what `put` writes.
-fn with(put: impl FnOnce(&mut Writer)) -> Outcome {
+pub(super) fn with(put: impl FnOnce(&mut Writer)) -> Outcome {
     let mut w = Writer::default();
     put(&mut w);
     bytes(w)
@@ -91,7 +55,7 @@ fn entry(x: &Entry) -> Outcome {
 }
 
 /// An attribute's value, or its length if the caller has no room.
-fn sized(value: Vec<u8>, room: u32) -> Outcome {
+pub(super) fn sized(value: Vec<u8>, room: u32) -> Outcome {
     match room as usize {
         0 => with(|w| {
             w.u32(value.len() as u32);
@@ -103,7 +67,7 @@ fn sized(value: Vec<u8>, room: u32) -> Outcome {
 }
 
 pub(super) struct Worker {
-    server: Arc<Server>,
+    pub(super) server: Arc<Server>,
     channel: Arc<Channel>,
     buffer: Vec<u8>,
 }
@@ -314,103 +278,8 @@ impl Worker {
         bytes(w)
     }
 
-    fn attrs(&mut self, h: &Head, mut r: Reader<'_>) -> Outcome {
-        let server = &self.server;
-        let caller = Caller { uid: h.uid, gid: h.gid };
-        match h.opcode {
-            GETATTR => {
-                let x = server.getattr(h.node)?;
-                with(|w| w.attr_out(&x, TTL))
-            }
-            STATX => {
-                let x = server.getattr(h.node)?;
-                with(|w| w.statx(&x, TTL))
-            }
-            SETATTR => {
-                let (set, kill) = self.set_attr(&mut r)?;
-                let x = server.setattr(h.node, &set, kill)?;
-                with(|w| w.attr_out(&x, TTL))
-            }
-            READLINK => bytes(Writer(server.readlink(h.node)?)),
-            STATFS => {
-                let s = server.statfs();
-                with(|w| {
-                    for v in [s.blocks, s.blocks_free, s.blocks_available, s.files, s.files_free] {
-                        w.u64(v);
-                    }
-                    for v in [s.block_size, s.name_max, s.block_size] {
-                        w.u32(v);
-                    }
-                    w.zeros(28);
-                })
-            }
-            SETXATTR => {
-                let (size, flags, more, _) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
-                let name = r.name()?;
-                let value = r.bytes(size as usize)?;
-                server
-                    .setxattr(h.node, name, Some(value), flags, more & ACL_KILL_SGID != 0)
-                    .and_then(|()| empty())
-            }
-            REMOVEXATTR => server.setxattr(h.node, r.name()?, None, 0, false).and_then(|()| empty()),
-            GETXATTR => {
-                let (size, _) = (r.u32()?, r.u32()?);
-                sized(server.getxattr(h.node, r.name()?)?, size)
-            }
-            LISTXATTR => sized(server.listxattr(&caller, h.node)?, r.u32()?),
-            IOCTL => self.ioctl(h, &caller, r),
-            // Directories are opened, and files flushed, without asking us again.
-            _ => Err(Errno::NOSYS),
-        }
-    }
-
-    /// `struct fuse_setattr_in`; also whether set-id bits go.
-    fn set_attr(&self, r: &mut Reader<'_>) -> Result<(SetAttr, bool)> {
-        let valid = r.u32()?;
-        r.skip(12)?;
-        let size = r.u64()?;
-        r.skip(8)?;
-        let secs = [r.u64()?, r.u64()?, r.u64()?];
-        let nanos = [r.u32()?, r.u32()?, r.u32()?];
-        let mode = r.u32()?;
-        r.skip(4)?;
-        let (uid, gid) = (r.u32()?, r.u32()?);
-        let given = |bit: u32| valid & 1 << bit != 0;
-        let time = |i: usize, set: u32, now: u32| match (given(set), given(now)) {
-            (_, true) => Some(self.server.vfs().now()),
-            (true, false) => Some(timespec(secs[i], nanos[i])),
-            _ => None,
-        };
-        let set = SetAttr {
-            mode: given(0).then_some(mode),
-            uid: given(1).then_some(uid),
-            gid: given(2).then_some(gid),
-            size: given(3).then_some(size),
-            atime: time(0, 4, 7),
-            mtime: time(1, 5, 8),
-            ctime: given(10).then(|| timespec(secs[2], nanos[2])),
-            ..SetAttr::default()
-        };
-        Ok((set, given(11)))
-    }
-
-    fn ioctl(&self, h: &Head, caller: &Caller, mut r: Reader<'_>) -> Outcome {
-        r.skip(12)?;
-        let cmd = r.u32()?;
-        r.skip(8)?;
-        let (size, room) = (r.u32()? as usize, r.u32()? as usize);
-        let (input, node, caller) = (r.bytes(size)?.to_vec(), h.node, *caller);
-        self.maybe_aside(Server::ioctl_waits(cmd), h, move |s| {
-            let out = s.ioctl(&caller, node, cmd, &input)?;
-            with(|w| {
-                w.zeros(16);
-                w.0.extend_from_slice(&out[..out.len().min(room)]);
-            })
-        })
-    }
-
     /// Does `work`; in a thread of its own if it waits for requests that this thread may have to serve.
-    fn maybe_aside(
+    pub(super) fn maybe_aside(
         &self,
         aside: bool,
         h: &Head,

@@ -2,8 +2,10 @@
 //! unnamed files, set-id bits taken off with the write that should (so that the kernel asks for no attribute at
 //! each), and it reads the pages of a large write into buffers that become the file's own.
 
+mod attrs;
 mod dispatch;
 mod init;
+mod opcode;
 pub(crate) mod wire;
 
 use super::{Connection, Kernel, MAX_IO, Transport};

@@ -1,201 +1,28 @@
-//! The transport on the `fuser` crate: its multi-threaded session, its message formats.
+//! Each operation, as fuser hands it over.
 
-use super::dev::wire::{decode_dev, encode_dev};
-use super::{Connection, Kernel, MAX_IO, TTL, Transport};
+use super::convert::*;
 use crate::errno::Result;
 use crate::names::Make;
-use crate::server::{Caller, Entry, Server};
+use crate::server::Server;
+use crate::transport::TTL;
+use crate::transport::dev::wire::decode_dev;
 use fuser::{
-    Config, CopyFileRangeFlags, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    IoctlFlags, KernelConfig, LockOwner, Notifier, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, SessionACL, TimeOrNow, WriteFlags,
+    CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, IoctlFlags, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
 };
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-use tidegate::Timespec;
 use tidegate::vfs::{DeviceNumber, FileType, SetAttr};
 
-#[allow(clippy::disallowed_types)] // what fuser takes times as; nothing reads a clock
-type SystemTime = std::time::SystemTime;
-
-/// What the kernel may do for us. Not among it: `ATOMIC_O_TRUNC`, since the kernel takes set-id bits off
-/// only in a truncation of its own; `POSIX_LOCKS` and `FLOCK_LOCKS`, since a volume is mounted once and the
-/// kernel's own locks are interruptible and see deadlocks, which fuser's are not (it answers no
-/// `FUSE_INTERRUPT`); `HANDLE_KILLPRIV`, since cached writes reach us without the credentials it takes.
-const WANTED: [InitFlags; 17] = [
-    InitFlags::FUSE_ASYNC_READ,
-    InitFlags::FUSE_BIG_WRITES,
-    InitFlags::FUSE_DONT_MASK,
-    InitFlags::FUSE_SPLICE_WRITE,
-    InitFlags::FUSE_SPLICE_MOVE,
-    InitFlags::FUSE_SPLICE_READ,
-    InitFlags::FUSE_HAS_IOCTL_DIR,
-    InitFlags::FUSE_DO_READDIRPLUS,
-    InitFlags::FUSE_READDIRPLUS_AUTO,
-    InitFlags::FUSE_ASYNC_DIO,
-    InitFlags::FUSE_WRITEBACK_CACHE,
-    InitFlags::FUSE_PARALLEL_DIROPS,
-    InitFlags::FUSE_POSIX_ACL,
-    InitFlags::FUSE_MAX_PAGES,
-    InitFlags::FUSE_CACHE_SYMLINKS,
-    InitFlags::FUSE_NO_OPENDIR_SUPPORT,
-    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
-];
-
-/// Requests that the kernel may send ahead (read-ahead, write-back) before it waits.
-const MAX_BACKGROUND: u16 = 64;
-
-/// See the module.
-pub struct Fuser {
-    session: Session<Adapter>,
-}
-
-impl Fuser {
-    /// Greets the kernel.
-    ///
-    /// # Errors
-    /// As [`super::connect`].
-    pub fn connect(server: Arc<Server>, connection: Connection) -> io::Result<Self> {
-        let mut config = Config::default();
-        config.n_threads = Some(connection.threads);
-        config.clone_fd = connection.threads > 1;
-        let adapter = Adapter { server: server.clone() };
-        // The kernel lets in whom the mount options allow. fuser's own filter would refuse what the
-        // kernel sends for nobody, such as the times it kept.
-        let session = Session::from_fd(adapter, connection.fd, SessionACL::All, config)?;
-        server.attach(Box::new(FuserKernel {
-            notifier: session.notifier(),
-            mountpoint: connection.mountpoint,
-        }));
-        Ok(Fuser { session })
-    }
-}
-
-impl Transport for Fuser {
-    fn run(self: Box<Self>) -> io::Result<()> {
-        self.session.run()
-    }
-}
-
-struct FuserKernel {
-    notifier: Notifier,
-    mountpoint: PathBuf,
-}
-
-impl Kernel for FuserKernel {
-    fn write_back(&self, node: u64, from: u64) {
-        // Dropping pages writes the dirty ones. That it fails where nothing is cached is no matter.
-        let _ = self.notifier.inval_inode(INodeNo(node), from as i64, 0);
-    }
-
-    fn write_back_all(&self) {
-        super::sync_mount(&self.mountpoint);
-    }
-}
-
-struct Adapter {
-    server: Arc<Server>,
-}
-
-fn e(errno: Errno) -> fuser::Errno {
-    fuser::Errno::from_i32(errno.raw_os_error())
-}
-
-fn time(t: Timespec) -> SystemTime {
-    let whole = Duration::from_secs(t.secs.unsigned_abs());
-    let base = if t.secs < 0 { SystemTime::UNIX_EPOCH - whole } else { SystemTime::UNIX_EPOCH + whole };
-    base + Duration::from_nanos(t.nanos as u64)
-}
-
-fn timespec(t: SystemTime) -> Timespec {
-    match t.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(d) => Timespec { secs: d.as_secs() as i64, nanos: d.subsec_nanos() },
-        Err(before) => {
-            // fuser 0.18 takes the nanoseconds before 1970 for a part of the distance; they count up.
-            let d = before.duration();
-            Timespec { secs: -(d.as_secs() as i64), nanos: d.subsec_nanos() }
-        }
-    }
-}
-
-fn kind(t: FileType) -> fuser::FileType {
-    match t {
-        FileType::Fifo => fuser::FileType::NamedPipe,
-        FileType::CharDevice => fuser::FileType::CharDevice,
-        FileType::Directory => fuser::FileType::Directory,
-        FileType::BlockDevice => fuser::FileType::BlockDevice,
-        FileType::Regular => fuser::FileType::RegularFile,
-        FileType::Symlink => fuser::FileType::Symlink,
-        FileType::Socket => fuser::FileType::Socket,
-    }
-}
-
-/// `ino` is the number users see, or in a new entry the number the kernel will use: there they are the same.
-fn attr(x: &Entry) -> FileAttr {
-    let a = &x.attr;
-    FileAttr {
-        ino: INodeNo(x.ino),
-        size: a.size,
-        blocks: a.blocks,
-        atime: time(a.atime),
-        mtime: time(a.mtime),
-        ctime: time(a.ctime),
-        crtime: SystemTime::UNIX_EPOCH,
-        kind: kind(a.file_type),
-        perm: a.mode as u16,
-        nlink: a.nlink,
-        uid: a.uid,
-        gid: a.gid,
-        rdev: encode_dev(a.rdev),
-        blksize: 4096,
-        flags: 0,
-    }
-}
-
-fn caller(req: &Request) -> Caller {
-    Caller { uid: req.uid(), gid: req.gid() }
-}
-
-fn generation(x: &Entry) -> Generation {
-    Generation(x.attr.generation as u64)
-}
-
-fn send_entry(reply: ReplyEntry, r: Result<Entry>) {
-    match r {
-        Ok(x) => reply.entry(&TTL, &attr(&x), generation(&x)),
-        Err(x) => reply.error(e(x)),
-    }
-}
-
-fn send_empty(reply: ReplyEmpty, r: Result<()>) {
-    match r {
-        Ok(()) => reply.ok(),
-        Err(x) => reply.error(e(x)),
-    }
-}
-
-fn send_attr(reply: ReplyAttr, r: Result<Entry>) {
-    match r {
-        Ok(x) => reply.attr(&TTL, &attr(&x)),
-        Err(x) => reply.error(e(x)),
-    }
-}
-
-/// An attribute's value, or its length if the caller has no room.
-fn send_xattr(reply: ReplyXattr, size: u32, r: Result<Vec<u8>>) {
-    match r {
-        Ok(v) if size == 0 => reply.size(v.len() as u32),
-        Ok(v) if v.len() > size as usize => reply.error(e(Errno::RANGE)),
-        Ok(v) => reply.data(&v),
-        Err(x) => reply.error(e(x)),
-    }
+pub(super) struct Adapter {
+    pub(super) server: Arc<Server>,
 }
 
 /// Does `work` in a thread of its own: it waits for requests that this thread may have to serve.
@@ -212,17 +39,7 @@ fn make<'a>(parent: INodeNo, name: &'a OsStr, mode: u32, umask: u32) -> Make<'a>
 
 impl Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for flag in WANTED {
-            // What an older kernel lacks, it does without.
-            let _ = config.add_capabilities(flag);
-        }
-        if let Err(most) = config.set_max_write(MAX_IO) {
-            let _ = config.set_max_write(most);
-        }
-        if let Err(most) = config.set_max_readahead(MAX_IO) {
-            let _ = config.set_max_readahead(most);
-        }
-        let _ = config.set_max_background(MAX_BACKGROUND);
+        super::negotiate(config);
         Ok(())
     }
 
@@ -569,22 +386,3 @@ impl Filesystem for Adapter {
         }
     }
 }
-
-/// An entry with number 0: there is nothing by that name, and the kernel may remember it.
-const MISSING: FileAttr = FileAttr {
-    ino: INodeNo(0),
-    size: 0,
-    blocks: 0,
-    atime: SystemTime::UNIX_EPOCH,
-    mtime: SystemTime::UNIX_EPOCH,
-    ctime: SystemTime::UNIX_EPOCH,
-    crtime: SystemTime::UNIX_EPOCH,
-    kind: fuser::FileType::RegularFile,
-    perm: 0,
-    nlink: 0,
-    uid: 0,
-    gid: 0,
-    rdev: 0,
-    blksize: 0,
-    flags: 0,
-};
