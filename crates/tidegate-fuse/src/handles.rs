@@ -19,9 +19,11 @@ pub(crate) struct Handle {
     writes: bool,
 }
 
+type Table = RwLock<HashMap<u64, Arc<Handle>>>;
+
 /// See the module.
 pub(crate) struct Handles {
-    shards: Box<[RwLock<HashMap<u64, Arc<Handle>>>]>,
+    shards: Box<[Table]>,
     next: AtomicU64,
     /// How often a file is open for writing: only then can the kernel have dirty pages of it.
     writers: Mutex<HashMap<u64, u32>>,
@@ -36,7 +38,7 @@ impl Handles {
         }
     }
 
-    fn shard(&self, fh: u64) -> &RwLock<HashMap<u64, Arc<Handle>>> {
+    fn shard(&self, fh: u64) -> &Table {
         &self.shards[(fh % SHARDS) as usize]
     }
 
