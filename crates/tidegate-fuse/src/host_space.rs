@@ -20,7 +20,7 @@ const RELIEF: u64 = 1_000_000_000;
 
 /// See the module.
 pub(crate) struct HostSpace {
-    /// The image, if it is a file with holes.
+    /// The image, if it is a file: it may have holes, and discards make new ones.
     image: Option<OwnedFd>,
     available: AtomicU64,
     asked: AtomicU64,
@@ -30,13 +30,9 @@ pub(crate) struct HostSpace {
 impl HostSpace {
     pub(crate) fn new(image: &str) -> Self {
         let fd = open(image, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
-        let sparse = |fd: &OwnedFd| {
-            fstat(fd).is_ok_and(|s| {
-                FileType::from_raw_mode(s.st_mode).is_file() && (s.st_blocks as u64) * 512 < s.st_size as u64
-            })
-        };
+        let is_file = |fd: &OwnedFd| fstat(fd).is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_file());
         HostSpace {
-            image: fd.filter(sparse),
+            image: fd.filter(is_file),
             available: AtomicU64::new(0),
             asked: AtomicU64::new(0),
             relieved: AtomicU64::new(0),
@@ -75,7 +71,11 @@ impl HostSpace {
     }
 
     fn ask(&self, image: &OwnedFd) {
-        let room = fstatvfs(image).map_or(u64::MAX, |s| s.f_bavail * s.f_frsize);
+        let holes = fstat(image).is_ok_and(|s| (s.st_blocks as u64) * 512 < s.st_size as u64);
+        let room = match fstatvfs(image) {
+            Ok(s) if holes => s.f_bavail * s.f_frsize,
+            _ => u64::MAX,
+        };
         self.available.store(room, Relaxed);
         self.asked.store(clock::now().0, Relaxed);
     }

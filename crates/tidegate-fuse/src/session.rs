@@ -31,6 +31,8 @@ pub fn serve(
 ) -> Result<()> {
     let signals = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect::<SigSet>();
     signals.thread_block().map_err(|e| Error::other("signals", e))?;
+    // Memory that we need to write pages must not wait for pages that we are to write. For the superuser.
+    let _ = rustix::process::configure_io_flusher_behavior(true);
     let dir = &mountpoint(dir)?;
     let open = OpenOptions {
         read_only: options.read_only,
