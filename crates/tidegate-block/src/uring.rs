@@ -116,16 +116,13 @@ impl Shared {
     }
 
     fn finish(&self, mut rq: Request, result: i32) {
-        let r = if result >= 0 && result as u64 == rq.bytes {
-            Ok(())
-        } else {
-            match Errno::from_raw_os_error(-result.min(0)) {
-                // Short, or something the ring could not do: doing it again whole is idempotent.
-                e if result >= 0 || matches!(e, Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP) => {
-                    self.io.execute(&mut rq)
-                }
-                e => Err(e),
-            }
+        // No errno for what went short: there is none with number 0.
+        let error = (result < 0).then(|| Errno::from_raw_os_error(-result));
+        let r = match error {
+            None if result as u64 == rq.bytes => Ok(()),
+            // Short, or something the ring could not do: doing it again whole is idempotent.
+            None | Some(Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP) => self.io.execute(&mut rq),
+            Some(e) => Err(e),
         };
         rq.complete(r);
     }
