@@ -31,6 +31,7 @@ pub fn serve(
 ) -> Result<()> {
     let signals = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect::<SigSet>();
     signals.thread_block().map_err(|e| Error::other("signals", e))?;
+    die_of_panics();
     // Memory that we need to write pages must not wait for pages that we are to write. For the superuser.
     let _ = rustix::process::configure_io_flusher_behavior(true);
     let dir = &mountpoint(dir)?;
@@ -63,6 +64,16 @@ pub fn serve(
     server.detach();
     let unmounted = volume.vfs().unmount().map_err(|e| Error::Volume(volume.image().to_string(), e));
     served.and(unmounted)
+}
+
+/// A thread that panics would leave whoever waits for it waiting. The end of the process ends all requests
+/// with an error, and the next mount recovers what was fsynced.
+fn die_of_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        before(info);
+        std::process::abort();
+    }));
 }
 
 /// Unmounts a mount that nobody serves.

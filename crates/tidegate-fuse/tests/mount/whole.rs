@@ -97,6 +97,69 @@ fn trees_go_in_and_out() {
     rig.finish();
 }
 
+/// A tmpfs of 80 MiB.
+struct Disk(std::path::PathBuf);
+
+impl Disk {
+    fn mount(dir: &Path) -> Disk {
+        let disk = dir.join("disk");
+        fs::create_dir(&disk).unwrap();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=80m", "none"]).arg(&disk).status();
+        assert!(mounted.unwrap().success());
+        Disk(disk)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// Somebody else fills the disk while the volume is written: what was fsynced stays, and the volume can be
+/// used again when there is room.
+#[test]
+fn a_disk_that_others_fill_is_no_damage() {
+    if cannot_mount() {
+        return;
+    }
+    let mut rig = Rig::unmounted(64);
+    let disk = Disk::mount(rig.scratch.path());
+    rig.image = disk.0.join("a.img");
+    make_image(&rig.image, 512);
+    rig.mount("cache=16M").unwrap();
+    let data = |i: u8| vec![i; 500_000];
+    let put = |i: u8| {
+        let mut f = fs::File::create(rig.dir.join(format!("f{i}")))?;
+        f.write_all(&data(i))?;
+        f.sync_all()
+    };
+    for i in 0..20 {
+        put(i).unwrap();
+    }
+    // Written and not fsynced when the disk fills: that may be lost, but nothing else.
+    fs::write(rig.dir.join("dirty"), vec![9; 3 << 20]).unwrap();
+    let _ = Command::new("dd")
+        .args(["if=/dev/zero", "bs=64k", "status=none"])
+        .arg(format!("of={}/filler", disk.0.display()))
+        .output();
+    let refused = (20..40).filter(|i| put(*i).is_err()).count();
+    assert!(refused > 0, "a full disk took everything");
+    let check = |rig: &Rig| (0..20).all(|i| fs::read(rig.dir.join(format!("f{i}"))).unwrap() == data(i));
+    assert!(check(&rig));
+    fs::remove_file(disk.0.join("filler")).unwrap();
+    let mut rig = rig;
+    rig.unmount();
+    rig.mount("cache=16M").unwrap();
+    assert!(check(&rig));
+    let mut f = fs::File::create(rig.dir.join("again")).unwrap();
+    f.write_all(&data(1)).and_then(|()| f.sync_all()).unwrap();
+    drop(f);
+    assert!(rig.unmount());
+    fsck(&rig.image);
+}
+
 /// The image promises more than its disk has: who writes is told, and the volume stays whole.
 #[test]
 fn a_full_disk_is_no_damage() {
@@ -104,11 +167,8 @@ fn a_full_disk_is_no_damage() {
         return;
     }
     let mut rig = Rig::unmounted(64);
-    let disk = rig.scratch.path().join("disk");
-    fs::create_dir(&disk).unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=80m", "none"]).arg(&disk).status();
-    assert!(mounted.unwrap().success());
-    rig.image = disk.join("a.img");
+    let disk = Disk::mount(rig.scratch.path());
+    rig.image = disk.0.join("a.img");
     make_image(&rig.image, 512);
     rig.mount("cache=16M").unwrap();
     let block: Vec<u8> = (0..1 << 20).map(|i: u32| (i / 7) as u8).collect();
@@ -149,7 +209,6 @@ fn a_full_disk_is_no_damage() {
     assert!(fs::read(rig.dir.join("again")).unwrap() == block);
     assert!(rig.unmount());
     fsck(&rig.image);
-    let _ = Command::new("umount").arg(&disk).status();
 }
 
 fn resident(pid: u32) -> u64 {
