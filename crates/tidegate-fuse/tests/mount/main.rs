@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `rig` | an image, a process that serves it, a directory |
 //! | `ops`, `posix` | scripts of system calls; the same on ext4 and on ours |
+//! | `exercise` | one file, every way of changing it, beside a model |
 //! | `files` | mappings, caches, locks, ioctls |
 //! | `load` | several writers at once |
 //! | `kill` | kill -9 under load |
@@ -12,6 +13,7 @@
 //! Processes that must be others (the one that serves, users without rights) are this program again.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // tests wait for real processes
 
+mod exercise;
 mod files;
 mod kill;
 mod load;

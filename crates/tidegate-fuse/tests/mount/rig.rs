@@ -87,8 +87,8 @@ impl Rig {
         child.kill().unwrap();
         child.wait().unwrap();
         let answer = rustix::fs::statvfs(&self.dir).map(|s| s.f_bfree);
-        assert_eq!(answer, Err(rustix::io::Errno::NOTCONN), "a dead mount answers at once");
         assert!(Command::new("fusermount3").arg("-uz").arg(&self.dir).status().unwrap().success());
+        assert_eq!(answer, Err(rustix::io::Errno::NOTCONN), "a dead mount answers at once");
     }
 
     /// Unmounts and has stock fsck and our own check judge the image.
