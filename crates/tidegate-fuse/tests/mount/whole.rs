@@ -211,6 +211,37 @@ fn a_full_disk_is_no_damage() {
     fsck(&rig.image);
 }
 
+/// A volume that is full says so to who writes, closes or syncs, and goes on when there is room.
+#[test]
+fn a_full_volume_says_so() {
+    if cannot_mount() {
+        return;
+    }
+    let rig = Rig::new(100, "");
+    let put = |name: String| {
+        let mut f = fs::File::create(rig.dir.join(name))?;
+        f.write_all(&[5; 1 << 20]).and_then(|()| f.sync_all())
+    };
+    let kept = (0..200).take_while(|i| put(format!("f{i}")).is_ok()).count();
+    assert!((10..110).contains(&kept), "{kept} MiB fit");
+    let error = put("more".to_string()).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(28), "{error}");
+    for i in 0..kept {
+        assert!(fs::read(rig.dir.join(format!("f{i}"))).unwrap() == [5; 1 << 20], "f{i}");
+    }
+    fs::remove_file(rig.dir.join("more")).unwrap();
+    for i in 0..kept / 2 {
+        fs::remove_file(rig.dir.join(format!("f{i}"))).unwrap();
+    }
+    // What was removed is freed when the kernel has forgotten it.
+    let again = (0..100).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        put("again".to_string()).is_ok()
+    });
+    assert!(again, "no room came back");
+    rig.finish();
+}
+
 fn resident(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
