@@ -116,13 +116,14 @@ impl Shared {
     }
 
     fn finish(&self, mut rq: Request, result: i32) {
-        // No errno for what went short: there is none with number 0.
-        let error = (result < 0).then(|| Errno::from_raw_os_error(-result));
-        let r = match error {
-            None if result as u64 == rq.bytes => Ok(()),
+        let r = match result {
+            n if n >= 0 && n as u64 == rq.bytes => Ok(()),
             // Short, or something the ring could not do: doing it again whole is idempotent.
-            None | Some(Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP) => self.io.execute(&mut rq),
-            Some(e) => Err(e),
+            0.. => self.io.execute(&mut rq),
+            _ => match Errno::from_raw_os_error(-result) {
+                Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP => self.io.execute(&mut rq),
+                e => Err(e),
+            },
         };
         rq.complete(r);
     }

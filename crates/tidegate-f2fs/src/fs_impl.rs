@@ -7,11 +7,12 @@ use crate::stats::FsStats;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_rt::Timespec;
+use tidegate_vfs::error::{Error, ErrorKind};
 use tidegate_vfs::fs::Rename;
 use tidegate_vfs::icache::Inodes;
 use tidegate_vfs::{
-    Bdi, DirEntry, Error, ErrorKind, FileSystem, Ino, Inode, InodeParts, NewInode, PageRun, Result,
-    SeekTarget, StatFs, WritebackControl, XattrFlags,
+    Bdi, DirEntry, FileSystem, Ino, Inode, InodeParts, NewInode, PageRun, Result, SeekTarget, StatFs,
+    WritebackControl, XattrFlags,
 };
 
 /// The longest that changes wait for a checkpoint when nobody asks for one (`cp_interval`).
