@@ -39,6 +39,8 @@ pub const TABLE: &[Oracle] = &[
     oracle("fio", "fio"),
     oracle("setfacl", "acl"),
     oracle("getfattr", "attr"),
+    oracle("setfattr", "attr"),
+    oracle("fusermount3", "fuse3"),
     oracle("zstd", "zstd"),
 ];
 

@@ -49,6 +49,14 @@ impl Global {
     /// # Errors
     /// A SOURCE_DATE_EPOCH that is no time.
     pub fn open_options(&self, read_only: bool) -> Result<OpenOptions> {
+        self.open_options_with(read_only, self.options.as_deref().unwrap_or(""))
+    }
+
+    /// The same with these mount options.
+    ///
+    /// # Errors
+    /// As [`Global::open_options`].
+    pub fn open_options_with(&self, read_only: bool, list: &str) -> Result<OpenOptions> {
         let backend = match self.io {
             Io::Auto => Backend::Auto,
             Io::Uring => Backend::Uring,
@@ -64,7 +72,7 @@ impl Global {
         }
         let fixed_time = source_date_epoch()?;
         let mut f2fs = F2fsOptions::default();
-        f2fs.parse(self.options.as_deref().unwrap_or("")).map_err(|e| Error::other("-o", e))?;
+        f2fs.parse(list).map_err(|e| Error::other("-o", e))?;
         Ok(OpenOptions { read_only, backend, memory, fixed_time, f2fs, ..Default::default() })
     }
 
@@ -79,7 +87,7 @@ impl Global {
     }
 
     /// Says what opening the volume brought back.
-    fn tell_recovered(&self, volume: &Volume) {
+    pub fn tell_recovered(&self, volume: &Volume) {
         let (n, image) = (volume.recovered(), volume.image());
         if n > 0 && !self.quiet {
             eprintln!("{image}: {n} files that were fsynced before a power cut are recovered");

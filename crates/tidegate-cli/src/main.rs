@@ -8,6 +8,7 @@
 //! | `units` | sizes, UUIDs, times as people write them |
 //! | `out` | standard output: text, JSON, a reader that goes away |
 //! | `bar`, `report` | progress while it runs, the summary afterwards |
+//! | `mount_helper` | being called by mount(8) |
 //! | `entry` | an inode as `ls`, `stat` and `tree` show it |
 #![forbid(unsafe_code)]
 
@@ -15,6 +16,7 @@ mod bar;
 mod commands;
 mod entry;
 mod global;
+mod mount_helper;
 mod out;
 mod place;
 mod report;
@@ -37,7 +39,10 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match mount_helper::arguments(std::env::args_os()) {
+        Some(args) => Cli::parse_from(std::iter::once("tidegate".into()).chain(args)),
+        None => Cli::parse(),
+    };
     raise_file_limit();
     let failure = cli.command.failure();
     match cli.command.run(&cli.global) {

@@ -7,6 +7,7 @@ use crate::stats::FsStats;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_rt::Timespec;
+use tidegate_vfs::error::{Error, ErrorKind};
 use tidegate_vfs::fs::Rename;
 use tidegate_vfs::icache::Inodes;
 use tidegate_vfs::{
@@ -79,6 +80,10 @@ impl FileSystem for F2fs {
         self.create_inode(dir, name, new)
     }
 
+    fn tmpfile(&self, dir: &Inode, new: &NewInode<'_>) -> Result<InodeParts> {
+        self.tmpfile_inode(dir, new)
+    }
+
     fn link(&self, dir: &Arc<Inode>, name: &[u8], inode: &Inode, now: Timespec) -> Result<()> {
         self.link_inode(dir, name, inode, now)
     }
@@ -133,7 +138,7 @@ impl FileSystem for F2fs {
         self.reserve_pages(inode, index, pages)
     }
 
-    fn write_inline(&self, inode: &Inode, pos: u64, data: &[u8], now: Timespec) -> Result<bool> {
+    fn write_inline(&self, inode: &Inode, pos: u64, data: &[u8], now: Option<Timespec>) -> Result<bool> {
         self.write_inline_data(inode, pos, data, now)
     }
 
@@ -219,6 +224,10 @@ impl FileSystem for F2fs {
 
     fn detach(&self) {
         self.gc.stop_thread();
+    }
+
+    fn shutdown(&self) {
+        self.stop(&Error::new(ErrorKind::Io, "shut down on request"));
     }
 
     fn unmount(&self) -> Result<()> {

@@ -29,7 +29,7 @@ impl F2fs {
         inode: &Inode,
         pos: u64,
         data: &[u8],
-        now: Timespec,
+        now: Option<Timespec>,
     ) -> Result<bool> {
         let f = fi(inode);
         let area = f.inline_area();
@@ -42,8 +42,9 @@ impl F2fs {
         let attr = {
             let mut a = inode.attr();
             a.size = a.size.max(pos + data.len() as u64);
-            a.mtime = now;
-            a.ctime = now;
+            if let Some(now) = now {
+                (a.mtime, a.ctime) = (now, now);
+            }
             a.clone()
         };
         let at = area.start + pos as usize;

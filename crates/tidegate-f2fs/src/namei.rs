@@ -70,6 +70,17 @@ impl F2fs {
         Ok(InodeParts { ino: Ino(nid.0 as u64), attr, private: Box::new(f) })
     }
 
+    /// Makes an inode without a name: an orphan from the beginning.
+    pub(crate) fn tmpfile_inode(&self, dir: &Inode, new: &NewInode<'_>) -> Result<InodeParts> {
+        let _op = self.cp_rwsem.read();
+        let f = self.new_private(dir, b"", new);
+        let attr = Attr { nlink: 0, ..self.new_attr(new, &f) };
+        let nid = self.new_node(None, 0, true, |page| self.fill_inode(page, &attr, &f, b"", new))?;
+        self.orphans.lock().insert(nid.0);
+        self.orphans_changed.store(true, SeqCst);
+        Ok(InodeParts { ino: Ino(nid.0 as u64), attr, private: Box::new(f) })
+    }
+
     fn new_private(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> F2fsInode {
         let extra = self.has_extra_attr();
         let mut f = F2fsInode {
@@ -181,10 +192,15 @@ impl F2fs {
             return Err(ErrorKind::TooManyLinks.into());
         }
         self.add_entry(dir, name, inode.ino.0 as u32, type_to_raw(inode.file_type))?;
-        {
+        let first = {
             let mut a = inode.attr();
             a.nlink += 1;
             a.ctime = now;
+            a.nlink == 1
+        };
+        if first {
+            self.orphans.lock().remove(&(inode.ino.0 as u32));
+            self.orphans_changed.store(true, SeqCst);
         }
         // With several parents, i_pino names none for certain.
         fi(inode).advise.fetch_or(advise::LOST_PINO, Relaxed);

@@ -9,8 +9,9 @@ use crate::perm::{self, MAY_EXEC, MAY_WRITE};
 use crate::types::*;
 use crate::vfs::Vfs;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
-const S_ISGID: u32 = 0o2000;
+pub(crate) const S_ISGID: u32 = 0o2000;
 
 impl Vfs {
     /// The inode that bears `name` in `dir`. Takes `dir`'s `i_rwsem` shared unless the name is cached.
@@ -90,16 +91,23 @@ impl Vfs {
     }
 
     /// The ACLs a new inode gets from its directory; narrows `new.mode` by them.
-    fn inherit_acl(&self, dir: &Inode, new: &mut NewInode<'_>) -> Result<Vec<(&'static [u8], Vec<u8>)>> {
+    pub(crate) fn inherit_acl(
+        &self,
+        dir: &Inode,
+        new: &mut NewInode<'_>,
+    ) -> Result<Vec<(&'static [u8], Vec<u8>)>> {
         if new.file_type == FileType::Symlink {
             return Ok(Vec::new());
         }
         let default = match self.fs.getxattr(dir, acl::DEFAULT) {
             Ok(v) => v,
-            Err(e) if matches!(e.kind(), ErrorKind::NoData | ErrorKind::Unsupported) => return Ok(Vec::new()),
+            Err(e) if matches!(e.kind(), ErrorKind::NoData | ErrorKind::Unsupported) => Vec::new(),
             Err(e) => return Err(e),
         };
-        let Some(mut access) = Acl::parse(&default) else { return Ok(Vec::new()) };
+        let Some(mut access) = Acl::parse(&default) else {
+            new.mode &= !new.umask;
+            return Ok(Vec::new());
+        };
         access.restrict(new.mode, true);
         new.mode = new.mode & !0o777 | access.mode();
         let mut out = Vec::new();
@@ -149,6 +157,7 @@ impl Vfs {
         NewInode {
             file_type,
             mode,
+            umask: 0,
             uid: cred.uid,
             gid: cred.gid,
             rdev: DeviceNumber::default(),
@@ -174,7 +183,7 @@ impl Vfs {
         }
         perm::check(&*self.fs, cred, dir, MAY_WRITE)?;
         let guard = inode.rwsem.write_nested();
-        if inode.attr().nlink == 0 {
+        if inode.attr().nlink == 0 && !inode.linkable.load(Relaxed) {
             return Err(ErrorKind::NotFound.into());
         }
         self.fs.link(dir, name, inode, self.now())?;

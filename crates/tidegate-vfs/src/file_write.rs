@@ -52,7 +52,7 @@ impl File {
             return Ok(()); // nothing, not even an extension
         }
         self.before_write(pos, data.len() as u64)?;
-        let now = self.vfs.now();
+        let now = self.change_time();
         if self.vfs.fs.write_inline(inode, pos, data, now)? {
             inode.mapping.remove(0, 1);
             return Ok(());
@@ -87,7 +87,7 @@ impl File {
             return self.write_at(pos, &buf[..bytes]).map(drop);
         }
         self.before_write(pos, bytes as u64)?;
-        let now = self.vfs.now();
+        let now = self.change_time();
         if self.vfs.fs.write_inline(&self.inode, pos, &buf[..bytes], now)? {
             self.inode.mapping.remove(0, 1);
             drop(guard);
@@ -130,12 +130,18 @@ impl File {
         }
     }
 
-    fn after_write(&self, end: u64, now: tidegate_rt::Timespec) -> Result<()> {
+    /// The time that a change of the content sets, unless who has the file open keeps its times.
+    fn change_time(&self) -> Option<tidegate_rt::Timespec> {
+        (!self.flags.contains(OpenFlags::NOCMTIME)).then(|| self.vfs.now())
+    }
+
+    fn after_write(&self, end: u64, now: Option<tidegate_rt::Timespec>) -> Result<()> {
         {
             let mut a = self.inode.attr();
             a.size = a.size.max(end);
-            a.mtime = now;
-            a.ctime = now;
+            if let Some(now) = now {
+                (a.mtime, a.ctime) = (now, now);
+            }
         }
         self.vfs.fs.update_inode(&self.inode)
     }
@@ -197,12 +203,13 @@ impl File {
         if !punch {
             self.vfs.fs.preallocate(inode, at / PAGE, end.div_ceil(PAGE) - at / PAGE)?;
         }
-        let now = self.vfs.now();
+        let now = self.change_time();
         {
             let mut a = inode.attr();
             a.size = a.size.max(size.unwrap_or(0));
-            a.mtime = now;
-            a.ctime = now;
+            if let Some(now) = now {
+                (a.mtime, a.ctime) = (now, now);
+            }
         }
         self.vfs.fs.update_inode(inode)
     }
@@ -241,7 +248,7 @@ impl Vfs {
         let index = from / PAGE;
         inode.mapping.wait_ahead(index, index + 1);
         let kept = to.min(inode.size()).saturating_sub(from) as usize;
-        if kept > 0 && self.fs.write_inline(inode, from, &[0; PAGE_SIZE][..kept], self.now())? {
+        if kept > 0 && self.fs.write_inline(inode, from, &[0; PAGE_SIZE][..kept], Some(self.now()))? {
             inode.mapping.remove(0, 1);
             return Ok(());
         }

@@ -99,7 +99,17 @@ pub trait FileSystem: Send + Sync {
     /// Makes an inode under a name that is missing.
     fn create(&self, dir: &Arc<Inode>, name: &[u8], new: &NewInode<'_>) -> Result<InodeParts>;
 
-    /// Gives `inode` another name.
+    /// Makes an inode without a name, of the kind that would be made in `dir`; it goes with its last user
+    /// unless it is linked.
+    ///
+    /// # Errors
+    /// `Unsupported` where the format has no such thing.
+    fn tmpfile(&self, dir: &Inode, new: &NewInode<'_>) -> Result<InodeParts> {
+        let _ = (dir, new);
+        Err(crate::error::ErrorKind::Unsupported.into())
+    }
+
+    /// Gives `inode` another name, or one made by [`FileSystem::tmpfile`] its first.
     fn link(&self, dir: &Arc<Inode>, name: &[u8], inode: &Inode, now: Timespec) -> Result<()>;
 
     /// Takes a name away. An inode with no name left stays until [`FileSystem::evict_inode`]; a
@@ -145,8 +155,8 @@ pub trait FileSystem: Send + Sync {
     fn reserve(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()>;
 
     /// Writes into the inode itself if the file is kept there and stays small enough, and sets size and
-    /// times; false when the page cache must take it.
-    fn write_inline(&self, inode: &Inode, pos: u64, data: &[u8], now: Timespec) -> Result<bool>;
+    /// (with `now`) `mtime` and `ctime`; false when the page cache must take it.
+    fn write_inline(&self, inode: &Inode, pos: u64, data: &[u8], now: Option<Timespec>) -> Result<bool>;
 
     /// Writes dirty pages out. No lock held.
     fn writepages(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()>;
@@ -192,6 +202,9 @@ pub trait FileSystem: Send + Sync {
     /// Called by the flusher after a periodic pass, with no lock held: what has been in memory alone for
     /// long becomes durable.
     fn periodic(&self) {}
+
+    /// Stops the volume as it is (the kernel's `FS_IOC_SHUTDOWN`): no change is taken any more.
+    fn shutdown(&self) {}
 
     /// Writes what a clean unmount leaves. Nothing is used afterwards.
     fn unmount(&self) -> Result<()>;

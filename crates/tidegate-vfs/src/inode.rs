@@ -28,6 +28,8 @@ pub struct Inode {
     opens: AtomicU32,
     /// The inode is freed on the volume; changed under `i_lock`.
     freed: AtomicBool,
+    /// Made without a name, and may get one.
+    pub(crate) linkable: AtomicBool,
     /// Belongs to the file system itself (nodes, metadata): written after what makes it dirty.
     pub(crate) internal: bool,
     /// On one of the bdi's lists.
@@ -50,6 +52,7 @@ impl Inode {
             private: parts.private,
             opens: AtomicU32::new(0),
             freed: AtomicBool::new(false),
+            linkable: AtomicBool::new(false),
             internal: false,
             listed: AtomicBool::new(false),
             dirtied_when: AtomicU64::new(0),

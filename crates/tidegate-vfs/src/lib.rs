@@ -13,7 +13,7 @@
 //! | [`bdi`], [`flusher`] | dirty inodes, thresholds, throttling; the thread that writes |
 //! | [`vfs`] | a mounted file system: mount, sync, unmount |
 //! | [`namei`] | path walk |
-//! | [`dir_ops`], [`attr_ops`] | operations on names and on attributes |
+//! | [`dir_ops`], [`attr_ops`], [`tmpfile`] | operations on names and on attributes; files without a name |
 //! | [`file`], [`file_write`] | open files: reading, writing, allocation |
 //! | `readahead` | reading pages in, before they are wanted |
 //! | [`perm`], [`acl`] | who may do what |
@@ -39,6 +39,7 @@ pub mod mapping;
 pub mod namei;
 pub mod perm;
 mod readahead;
+pub mod tmpfile;
 pub mod types;
 pub mod vfs;
 

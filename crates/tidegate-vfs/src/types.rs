@@ -120,6 +120,8 @@ pub struct NewInode<'a> {
     pub file_type: FileType,
     /// Permission bits.
     pub mode: u32,
+    /// Bits taken off `mode` where the directory has no default ACL.
+    pub umask: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
@@ -190,6 +192,9 @@ bitflags::bitflags! {
         const SYNC = 1 << 8;
         /// Reads leave the access time alone.
         const NOATIME = 1 << 9;
+        /// Changes of the content leave `mtime` and `ctime` alone: who has it open keeps them and sets them
+        /// (the kernel's `S_NOCMTIME`).
+        const NOCMTIME = 1 << 10;
     }
 
     /// Flags of rename.

@@ -10,6 +10,7 @@ mod ln;
 mod ls;
 mod mkdir;
 mod mkfs;
+mod mount;
 mod mv;
 mod rm;
 mod stat;
@@ -53,6 +54,8 @@ pub enum Command {
     Trim(trim::Args),
     /// Show superblock, checkpoint and segments, or what checkpoints take
     Info(info::Args),
+    /// Mount a volume for every program of the machine
+    Mount(mount::Args),
     /// Check a volume, and with --repair mend it; exit status 0: clean, 4: errors, 8: could not check
     Check(check::Args),
 }
@@ -79,6 +82,7 @@ impl Command {
             Command::Df(a) => df::run(a, global),
             Command::Trim(a) => trim::run(a, global),
             Command::Info(a) => info::run(a, global),
+            Command::Mount(a) => mount::run(a, global),
         };
         done.map(|()| ExitCode::SUCCESS)
     }

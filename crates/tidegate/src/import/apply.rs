@@ -187,6 +187,7 @@ impl<'a> Applier<'a> {
         let new = NewInode {
             file_type: meta.kind,
             mode: meta.mode,
+            umask: 0,
             uid: meta.uid,
             gid: meta.gid,
             rdev: meta.rdev,

@@ -151,6 +151,7 @@ impl<'a> Places<'a> {
         let new = NewInode {
             file_type: FileType::Directory,
             mode: meta.mode,
+            umask: 0,
             uid: 0,
             gid: 0,
             rdev: meta.rdev,

@@ -1,0 +1,95 @@
+//! `tidegate mount`: a volume as a file system of the machine.
+//!
+//! In the background it is another process that serves: this one starts itself anew, waits for the word that
+//! the mount works, and goes.
+
+use crate::global::Global;
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use tidegate::{Error, Result, Volume};
+use tidegate_fuse::MountOptions;
+
+/// What the serving process says when the mount works.
+const READY: &[u8] = b"ready\n";
+/// Tells a process that it is the serving one.
+const SERVING: &str = "TIDEGATE_MOUNT_SERVING";
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The image or device
+    image: PathBuf,
+    /// The directory to mount it at
+    directory: PathBuf,
+    /// Stay in the foreground
+    #[arg(long, short)]
+    foreground: bool,
+}
+
+pub fn run(args: &Args, global: &Global) -> Result<()> {
+    if args.foreground {
+        return serve(args, global, |volume| global.tell_recovered(volume));
+    }
+    if std::env::var_os(SERVING).is_none() {
+        return start(args);
+    }
+    let _ = rustix::process::setsid();
+    serve(args, global, |volume| {
+        global.tell_recovered(volume);
+        leave_terminal();
+    })
+}
+
+fn serve(args: &Args, global: &Global, ready: impl FnOnce(&Volume)) -> Result<()> {
+    let words = global.options.as_deref().unwrap_or("");
+    let mut options = MountOptions::parse(words).map_err(|e| Error::other("-o", e))?;
+    if let Some(cache) = global.cache {
+        options.cache = cache;
+    }
+    let open = global.open_options_with(options.read_only, &options.switches)?;
+    tidegate_fuse::serve(&args.image, &args.directory, &options, open, ready)
+}
+
+/// Says that the mount works and lets go of the terminal and of the directory it was started in.
+fn leave_terminal() {
+    let mut out = std::io::stdout();
+    let _ = out.write_all(READY).and_then(|()| out.flush());
+    if let Ok(null) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdin(&null);
+        let _ = rustix::stdio::dup2_stdout(&null);
+        let _ = rustix::stdio::dup2_stderr(&null);
+    }
+    let _ = std::env::set_current_dir("/");
+}
+
+/// Starts the serving process and waits for its word.
+fn start(args: &Args) -> Result<()> {
+    let about = |e| Error::os(tidegate::error::path_bytes(&args.image), e);
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let mut child = Command::new("/proc/self/exe")
+        .arg0("tidegate")
+        .args(crate::mount_helper::arguments(std::env::args_os()).unwrap_or(words))
+        .env(SERVING, "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(about)?;
+    let mut said = Vec::new();
+    if let Some(mut out) = child.stdout.take() {
+        let mut byte = [0; 64];
+        while !said.ends_with(READY) {
+            match out.read(&mut byte) {
+                Ok(0) | Err(_) => break,
+                Ok(n) => said.extend_from_slice(&byte[..n]),
+            }
+        }
+    }
+    if said.ends_with(READY) {
+        return Ok(());
+    }
+    // It has said why on standard error, which it shares with us.
+    let status = child.wait().map_err(about)?;
+    std::process::exit(status.code().unwrap_or(1));
+}

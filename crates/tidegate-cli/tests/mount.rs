@@ -1,0 +1,210 @@
+//! `tidegate mount`: in the background once it works, and clean when told to end.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // tests wait for real processes
+
+mod common;
+
+use common::Bench;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn cannot_mount() -> bool {
+    if Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root() {
+        return xtask::oracle::skip_or_fail("fusermount3");
+    }
+    assert!(!xtask::oracle::in_ci(), "/dev/fuse missing, or not the superuser");
+    println!("SKIPPED: /dev/fuse missing, or not the superuser");
+    true
+}
+
+/// A volume and a directory, and whatever is mounted there goes at the end.
+struct Mount {
+    bench: Bench,
+    dir: PathBuf,
+}
+
+impl Mount {
+    fn new() -> Mount {
+        let bench = Bench::new();
+        bench.ok(&["mkfs", "--size", "256M", "a.img"]);
+        let dir = bench.path("mnt");
+        fs::create_dir(&dir).unwrap();
+        Mount { bench, dir }
+    }
+
+    /// The processes that have the image open.
+    fn servers(&self) -> Vec<u32> {
+        let image = fs::canonicalize(self.bench.path("a.img")).unwrap();
+        let mut found = Vec::new();
+        for p in fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = p.file_name().to_str().and_then(|n| n.parse().ok()) else { continue };
+            let fds = fs::read_dir(p.path().join("fd")).into_iter().flatten().flatten();
+            if fds.into_iter().any(|f| fs::read_link(f.path()).is_ok_and(|t| t == image)) {
+                found.push(pid);
+            }
+        }
+        found
+    }
+
+    fn wait_for_end(&self) {
+        let since = Instant::now();
+        while !self.servers().is_empty() {
+            assert!(since.elapsed() < Duration::from_secs(30), "it still runs");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.servers()[0].to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    fn mounted(&self) -> bool {
+        let dir = fs::canonicalize(&self.dir).unwrap_or_else(|_| self.dir.clone());
+        fs::read_to_string("/proc/self/mounts").unwrap().contains(&format!(" {} ", dir.display()))
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("fusermount3").args(["-q", "-u", "-z"]).arg(&self.dir).status();
+    }
+}
+
+#[test]
+fn works_when_it_returns_and_ends_when_unmounted() {
+    if cannot_mount() {
+        return;
+    }
+    let m = Mount::new();
+    assert_eq!(m.bench.ok(&["mount", "a.img", "mnt"]), "");
+    assert!(m.mounted());
+    fs::write(m.dir.join("f"), "content").unwrap();
+    assert_eq!(m.servers().len(), 1);
+    let busy = m.bench.fails(&["ls", "a.img:/"], 1);
+    assert!(busy.contains("in use"), "{busy}");
+    assert!(Command::new("fusermount3").arg("-u").arg(&m.dir).status().unwrap().success());
+    m.wait_for_end();
+    assert_eq!(m.bench.ok(&["cat", "a.img:/f"]), "content");
+    m.bench.fsck("a.img");
+}
+
+#[test]
+fn a_failure_is_told_in_the_foreground() {
+    if cannot_mount() {
+        return;
+    }
+    let m = Mount::new();
+    fs::write(m.bench.path("plain"), "").unwrap();
+    for (args, cause) in [
+        (&["mount", "missing.img", "mnt"][..], "no such file"),
+        (&["mount", "a.img", "nowhere"], "No such file"),
+        (&["mount", "a.img", "plain"], "not a directory"),
+        (&["mount", "a.img", "mnt", "-o", "uid=me"], "not a number"),
+        (&["mount", "a.img", "mnt", "-o", "nonsense"], "unknown f2fs option"),
+    ] {
+        let line = m.bench.fails(args, 1);
+        assert!(line.contains(cause), "{args:?}: {line}");
+        assert!(!m.mounted());
+    }
+    m.bench.ok(&["mount", "a.img", "mnt"]);
+    fs::create_dir(m.bench.path("other")).unwrap();
+    let line = m.bench.fails(&["mount", "a.img", "other"], 1);
+    assert!(line.contains("in use"), "{line}");
+}
+
+#[test]
+fn signals_end_it_cleanly() {
+    if cannot_mount() {
+        return;
+    }
+    let m = Mount::new();
+    for signal in ["-TERM", "-INT"] {
+        m.bench.ok(&["mount", "a.img", "mnt"]);
+        fs::write(m.dir.join(signal), vec![3; 3 << 20]).unwrap();
+        m.signal(signal);
+        m.wait_for_end();
+        assert!(!m.mounted());
+        m.bench.fsck("a.img");
+    }
+    // With a file open for writing, of which the kernel alone has the content.
+    m.bench.ok(&["mount", "a.img", "mnt"]);
+    let mut open = fs::File::create(m.dir.join("open")).unwrap();
+    std::io::Write::write_all(&mut open, b"not closed yet").unwrap();
+    m.signal("-TERM");
+    m.wait_for_end();
+    assert!(!m.mounted());
+    drop(open);
+    assert_eq!(m.bench.ok(&["cat", "a.img:/open"]), "not closed yet");
+    for signal in ["-TERM", "-INT"] {
+        assert_eq!(m.bench.ok(&["cat", &format!("a.img:/{signal}")]).len(), 3 << 20);
+    }
+    m.bench.fsck("a.img");
+}
+
+#[test]
+fn mount_8_finds_it() {
+    if cannot_mount() {
+        return;
+    }
+    let m = Mount::new();
+    // As /sbin/mount.fuse.tidegate would be.
+    let helper = m.bench.path("mount.fuse.tidegate");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tidegate"), &helper).unwrap();
+    let image = m.bench.path("a.img");
+    let status = Command::new(&helper)
+        .args([&image, &m.dir])
+        .args(["-n", "-o", "rw,noatime,uid=12,x-systemd.automount", "-t", "fuse.tidegate"])
+        .status();
+    assert!(status.unwrap().success());
+    fs::write(m.dir.join("f"), "x").unwrap();
+    assert_eq!(rustix::fs::stat(m.dir.join("f")).unwrap().st_uid, 12);
+    assert!(Command::new("umount").arg(&m.dir).status().unwrap().success());
+    m.wait_for_end();
+    // As libfuse's mount.fuse3 calls it.
+    let status =
+        Command::new(env!("CARGO_BIN_EXE_tidegate")).args([&image, &m.dir]).args(["-o", "ro"]).status();
+    assert!(status.unwrap().success());
+    assert_eq!(fs::read_to_string(m.dir.join("f")).unwrap(), "x");
+    assert!(fs::write(m.dir.join("g"), "x").is_err());
+}
+
+#[test]
+fn an_ordinary_user_mounts_through_the_helper() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    use std::os::unix::process::CommandExt;
+    if cannot_mount() {
+        return;
+    }
+    let m = Mount::new();
+    let user = 65534;
+    fs::set_permissions(m.bench.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for path in [m.bench.path("a.img"), m.dir.clone()] {
+        chown(path, Some(user), Some(user)).unwrap();
+    }
+    let program = m.bench.path("tidegate");
+    fs::copy(env!("CARGO_BIN_EXE_tidegate"), &program).unwrap();
+    // The device of a container may be the superuser's alone.
+    let device = fs::metadata("/dev/fuse").unwrap().permissions();
+    fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(0o666)).unwrap();
+    let as_user = |program: &Path, args: &[&str]| {
+        let mut c = Command::new(program);
+        c.args(args).current_dir(m.bench.dir.path()).uid(user).gid(user).stdin(Stdio::null());
+        c.output().unwrap()
+    };
+    let out = as_user(&program, &["mount", "a.img", "mnt", "-o", "uid=65534,gid=65534"]);
+    fs::set_permissions("/dev/fuse", device).unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let sh = |cmd: &str| as_user(Path::new("/bin/sh"), &["-ec", cmd]);
+    assert!(
+        sh("echo mine > mnt/f; mkdir mnt/d; cp /bin/true mnt/d/; cmp /bin/true mnt/d/true").status.success()
+    );
+    // The writes that the kernel sends for nobody arrive, too: times are kept.
+    assert!(sh("touch -d 2001-02-03 mnt/f; sync -f mnt/f").status.success());
+    let out = sh("fusermount3 -u mnt");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    m.wait_for_end();
+    assert_eq!(m.bench.ok(&["cat", "a.img:/f"]), "mine\n");
+    m.bench.fsck("a.img");
+}

@@ -1,0 +1,97 @@
+//! Attributes: of inodes, extended ones, of the volume.
+
+use crate::errno::{Result, ToErrno};
+use crate::server::{Caller, Entry, ROOT, Server};
+use rustix::io::Errno;
+use tidegate::vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
+use tidegate::vfs::{Cred, SetAttr, StatFs, XattrFlags};
+
+impl Server {
+    /// An inode's attributes.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub fn getattr(&self, node: u64) -> Result<Entry> {
+        Ok(self.entry(&*self.inode(node)?))
+    }
+
+    /// Changes attributes; what they are then. With `kill` set-id bits go.
+    ///
+    /// # Errors
+    /// `EPERM`, `EROFS`, `EFBIG`, `ENOSPC`.
+    pub fn setattr(&self, node: u64, set: &SetAttr, kill: bool) -> Result<Entry> {
+        let inode = self.inode(node)?;
+        // The kernel sends `mtime` alone when it writes back what it kept; that is no change of the user's.
+        let by_user = set.mode.is_some()
+            || set.uid.is_some()
+            || set.gid.is_some()
+            || set.size.is_some()
+            || set.atime.is_some();
+        if by_user {
+            self.check_flags(&inode, IMMUTABLE | APPEND_ONLY)?;
+        }
+        let mut set = set.clone();
+        for (view, wanted) in [(self.view.uid, &mut set.uid), (self.view.gid, &mut set.gid)] {
+            if let Some(shown) = view
+                && let Some(id) = wanted.take()
+                && id != shown
+            {
+                return Err(Errno::PERM);
+            }
+        }
+        self.kill_set_id(&inode, kill)?;
+        self.vfs().setattr(ROOT, &inode, &set).sys()?;
+        Ok(self.entry(&inode))
+    }
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// `ENODATA`, `EOPNOTSUPP`.
+    pub fn getxattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>> {
+        self.vfs().getxattr(ROOT, &*self.inode(node)?, name).sys()
+    }
+
+    /// Sets an extended attribute, or removes it (`None`). With `kill_sgid` (an ACL set by somebody outside
+    /// the file's group) set-group-id goes.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENODATA`, `ENOSPC`, `ERANGE`, `EPERM`.
+    pub fn setxattr(
+        &self,
+        node: u64,
+        name: &[u8],
+        value: Option<&[u8]>,
+        flags: u32,
+        kill_sgid: bool,
+    ) -> Result<()> {
+        let flags = XattrFlags::from_bits(flags).ok_or(Errno::INVAL)?;
+        if value.is_some() {
+            self.space.check_names(self)?;
+        }
+        let inode = self.inode(node)?;
+        self.check_flags(&inode, IMMUTABLE | APPEND_ONLY)?;
+        self.vfs().setxattr(ROOT, &inode, name, value, flags).sys()?;
+        let mode = inode.attr().mode;
+        if kill_sgid && mode & 0o2000 != 0 {
+            let set = SetAttr { mode: Some(mode & !0o2000), ..SetAttr::default() };
+            self.vfs().setattr(ROOT, &inode, &set).sys()?;
+        }
+        Ok(())
+    }
+
+    /// The names of the extended attributes that the caller may see, each ended by a zero byte.
+    ///
+    /// # Errors
+    /// Those of reading them.
+    pub fn listxattr(&self, caller: &Caller, node: u64) -> Result<Vec<u8>> {
+        let cred = Cred { uid: caller.uid, gid: caller.gid, groups: Vec::new() };
+        let names = self.vfs().listxattr(&cred, &*self.inode(node)?).sys()?;
+        Ok(names.iter().flat_map(|n| n.iter().copied().chain([0])).collect())
+    }
+
+    /// Capacity and use.
+    pub fn statfs(&self) -> StatFs {
+        self.vfs().statfs()
+    }
+}

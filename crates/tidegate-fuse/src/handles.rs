@@ -1,0 +1,91 @@
+//! Open files by the numbers the kernel knows them by.
+
+use crate::errno::Result;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tidegate::vfs::File;
+use tidegate_rt::{LockClass, Mutex, RwLock};
+
+static HANDLES: LockClass = LockClass::new("fuse->handles", 2);
+static WRITERS: LockClass = LockClass::new("fuse->writers", 3);
+const SHARDS: u64 = 16;
+
+/// An open file.
+pub(crate) struct Handle {
+    pub(crate) file: File,
+    node: u64,
+    writes: bool,
+}
+
+type Table = RwLock<HashMap<u64, Arc<Handle>>>;
+
+/// See the module.
+pub(crate) struct Handles {
+    shards: Box<[Table]>,
+    next: AtomicU64,
+    /// How often a file is open for writing: only then can the kernel have dirty pages of it.
+    writers: Mutex<HashMap<u64, u32>>,
+}
+
+impl Handles {
+    pub(crate) fn new() -> Self {
+        Handles {
+            shards: (0..SHARDS).map(|_| RwLock::new(&HANDLES, HashMap::new())).collect(),
+            next: AtomicU64::new(1),
+            writers: Mutex::new(&WRITERS, HashMap::new()),
+        }
+    }
+
+    fn shard(&self, fh: u64) -> &Table {
+        &self.shards[(fh % SHARDS) as usize]
+    }
+
+    pub(crate) fn add(&self, node: u64, file: File, writes: bool) -> u64 {
+        let fh = self.next.fetch_add(1, Relaxed);
+        if writes {
+            *self.writers.lock().entry(node).or_insert(0) += 1;
+        }
+        self.shard(fh).write().insert(fh, Arc::new(Handle { file, node, writes }));
+        fh
+    }
+
+    pub(crate) fn get(&self, fh: u64) -> Result<Arc<Handle>> {
+        self.shard(fh).read().get(&fh).cloned().ok_or(Errno::BADF)
+    }
+
+    pub(crate) fn remove(&self, fh: u64) {
+        let handle = self.shard(fh).write().remove(&fh);
+        if let Some(h) = &handle
+            && h.writes
+        {
+            let mut w = self.writers.lock();
+            if let Some(n) = w.get_mut(&h.node) {
+                *n -= 1;
+                if *n == 0 {
+                    w.remove(&h.node);
+                }
+            }
+        }
+        drop(handle);
+    }
+
+    /// Whether somebody has the file open for writing.
+    pub(crate) fn is_written(&self, node: u64) -> bool {
+        self.writers.lock().contains_key(&node)
+    }
+
+    /// The files that somebody has open for writing.
+    pub(crate) fn written(&self) -> Vec<u64> {
+        self.writers.lock().keys().copied().collect()
+    }
+
+    /// Closes everything: the mount is gone.
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            let all = std::mem::take(&mut *shard.write());
+            drop(all);
+        }
+    }
+}

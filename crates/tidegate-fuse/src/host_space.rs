@@ -1,0 +1,82 @@
+//! Room below a sparse image.
+//!
+//! An image with holes can promise more than its disk has. When that fills up, the volume must still be
+//! able to write the metadata of what it accepted; so data is refused while there is room for that.
+
+use crate::errno::Result;
+use crate::server::Server;
+use rustix::fs::{FileType, Mode, OFlags, fstat, fstatvfs, open};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tidegate_rt::clock;
+
+/// Kept for metadata and checkpoints beyond what is dirty; changes of names may take half of it.
+const MARGIN: u64 = 8 << 20;
+/// How long an answer of the host is believed, in nanoseconds.
+const FRESH: u64 = 20_000_000;
+/// Between two attempts to get room back by a checkpoint, in nanoseconds.
+const RELIEF: u64 = 1_000_000_000;
+
+/// See the module.
+pub(crate) struct HostSpace {
+    /// The image, if it is a file: it may have holes, and discards make new ones.
+    image: Option<OwnedFd>,
+    available: AtomicU64,
+    asked: AtomicU64,
+    relieved: AtomicU64,
+}
+
+impl HostSpace {
+    pub(crate) fn new(image: &str) -> Self {
+        let fd = open(image, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
+        let is_file = |fd: &OwnedFd| fstat(fd).is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_file());
+        HostSpace {
+            image: fd.filter(is_file),
+            available: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            relieved: AtomicU64::new(0),
+        }
+    }
+
+    /// Refuses `len` more bytes of data when the image's disk could not take them.
+    pub(crate) fn check_data(&self, server: &Server, len: u64) -> Result<()> {
+        self.check(server, len, MARGIN)
+    }
+
+    /// Refuses a change of names likewise.
+    pub(crate) fn check_names(&self, server: &Server) -> Result<()> {
+        self.check(server, 0, MARGIN / 2)
+    }
+
+    fn check(&self, server: &Server, len: u64, margin: u64) -> Result<()> {
+        let Some(image) = &self.image else { return Ok(()) };
+        let wanted = |server: &Server| len + margin + server.vfs().bdi().dirty_bytes();
+        let now = clock::now().0;
+        if now - self.asked.load(Relaxed).min(now) > FRESH || self.available.load(Relaxed) < wanted(server) {
+            self.ask(image);
+        }
+        if self.available.load(Relaxed) >= wanted(server) {
+            return Ok(());
+        }
+        // What was freed comes back by discards, and these wait for a checkpoint.
+        let last = self.relieved.load(Relaxed);
+        if now - last.min(now) > RELIEF
+            && self.relieved.compare_exchange(last, now, Relaxed, Relaxed).is_ok()
+            && server.vfs().sync().is_ok()
+        {
+            self.ask(image);
+        }
+        if self.available.load(Relaxed) >= wanted(server) { Ok(()) } else { Err(Errno::NOSPC) }
+    }
+
+    fn ask(&self, image: &OwnedFd) {
+        let holes = fstat(image).is_ok_and(|s| (s.st_blocks as u64) * 512 < s.st_size as u64);
+        let room = match fstatvfs(image) {
+            Ok(s) if holes => s.f_bavail * s.f_frsize,
+            _ => u64::MAX,
+        };
+        self.available.store(room, Relaxed);
+        self.asked.store(clock::now().0, Relaxed);
+    }
+}

@@ -1,0 +1,118 @@
+//! ioctls: flags of inodes, and what concerns the volume as a whole.
+
+use crate::errno::{Result, ToErrno};
+use crate::server::{Caller, ROOT, Server};
+use rustix::io::Errno;
+use tidegate::vfs::SetAttr;
+
+/// Makes everything durable, as syncfs(2) does where the kernel forwards it: `_IO(0xf5, 0x74)`.
+pub const TIDEGATE_IOC_SYNC: u32 = 0xf574;
+
+const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+const FS_IOC_GETVERSION: u32 = 0x8008_7601;
+const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+const FS_IOC_SHUTDOWN: u32 = 0x8004_587d;
+const FITRIM: u32 = 0xc018_5879;
+const F2FS_IOC_WRITE_CHECKPOINT: u32 = 0xf507;
+
+/// `FS_*_FL` that users may set: sync, immutable, append, nodump, noatime, dirsync.
+const SETTABLE: u32 = 0x8 | 0x10 | 0x20 | 0x40 | 0x80 | 0x1_0000;
+/// `FS_*_FL` beside the bit of `FS_XFLAG_*` that means the same.
+const XFLAGS: [(u32, u32); 5] = [(0x8, 0x20), (0x10, 0x8), (0x20, 0x10), (0x40, 0x80), (0x80, 0x40)];
+/// Bytes of `struct fsxattr`.
+const FSXATTR: usize = 28;
+
+impl Server {
+    /// Whether an ioctl waits for the kernel to write its pages, which other threads must be free to serve.
+    pub fn ioctl_waits(cmd: u32) -> bool {
+        matches!(cmd, F2FS_IOC_WRITE_CHECKPOINT | TIDEGATE_IOC_SYNC | FS_IOC_SHUTDOWN)
+    }
+
+    /// Does an ioctl whose argument the kernel has copied in; what to copy out.
+    ///
+    /// # Errors
+    /// `ENOTTY` for one we do not have, `EPERM`, `EINVAL`, `EOPNOTSUPP`.
+    pub fn ioctl(&self, caller: &Caller, node: u64, cmd: u32, input: &[u8]) -> Result<Vec<u8>> {
+        match cmd {
+            FS_IOC_GETFLAGS => Ok(self.inode(node)?.attr().flags.to_le_bytes().to_vec()),
+            FS_IOC_SETFLAGS => self.set_flags(node, word(input, 0)?),
+            FS_IOC_GETVERSION => Ok((self.inode(node)?.attr().generation as u64).to_le_bytes().to_vec()),
+            FS_IOC_FSGETXATTR => self.fs_get_xattr(node),
+            FS_IOC_FSSETXATTR => self.fs_set_xattr(node, input),
+            FITRIM => self.trim(caller, input),
+            F2FS_IOC_WRITE_CHECKPOINT | TIDEGATE_IOC_SYNC => {
+                if cmd == F2FS_IOC_WRITE_CHECKPOINT {
+                    self.check_admin(caller)?;
+                }
+                self.sync_all().map(|()| Vec::new())
+            }
+            FS_IOC_SHUTDOWN => self.shutdown(caller),
+            _ => Err(Errno::NOTTY),
+        }
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        if let Some(kernel) = self.kernel() {
+            kernel.write_back_all();
+        }
+        self.vfs().sync().sys()
+    }
+
+    fn set_flags(&self, node: u64, flags: u32) -> Result<Vec<u8>> {
+        let inode = self.inode(node)?;
+        let old = inode.attr().flags;
+        if (flags ^ old) & !SETTABLE != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
+        self.vfs().setattr(ROOT, &inode, &set).sys().map(|()| Vec::new())
+    }
+
+    fn fs_get_xattr(&self, node: u64) -> Result<Vec<u8>> {
+        let flags = self.inode(node)?.attr().flags;
+        let xflags = XFLAGS.iter().filter(|(f, _)| flags & f != 0).fold(0u32, |x, (_, b)| x | b);
+        let mut out = vec![0; FSXATTR];
+        out[..4].copy_from_slice(&xflags.to_le_bytes());
+        Ok(out)
+    }
+
+    fn fs_set_xattr(&self, node: u64, input: &[u8]) -> Result<Vec<u8>> {
+        let xflags = word(input, 0)?;
+        let known = XFLAGS.iter().fold(0, |x, (_, b)| x | b);
+        // Neither extent sizes nor project ids are the format's.
+        let others = input.get(4..20).ok_or(Errno::INVAL)?;
+        if xflags & !known != 0 || others[..4].iter().chain(&others[8..12]).any(|b| *b != 0) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let old = self.inode(node)?.attr().flags;
+        let flags = XFLAGS.iter().fold(old, |f, (fl, b)| if xflags & b != 0 { f | fl } else { f & !fl });
+        self.set_flags(node, flags)
+    }
+
+    fn trim(&self, caller: &Caller, input: &[u8]) -> Result<Vec<u8>> {
+        self.check_admin(caller)?;
+        let at = |i: usize| -> Result<u64> {
+            let b = input.get(i..i + 8).ok_or(Errno::INVAL)?;
+            Ok(u64::from_le_bytes(b.try_into().map_err(|_| Errno::INVAL)?))
+        };
+        let (start, len, minlen) = (at(0)?, at(8)?, at(16)?);
+        let trimmed = self.volume.f2fs().trim(start..start.saturating_add(len), minlen).sys()?;
+        Ok([start, trimmed, minlen].iter().flat_map(|v| v.to_le_bytes()).collect())
+    }
+
+    /// The argument says how much is to be saved before, but FUSE does not bring it (the ioctl is declared
+    /// as one that reads): so everything is.
+    fn shutdown(&self, caller: &Caller) -> Result<Vec<u8>> {
+        self.check_admin(caller)?;
+        let saved = self.sync_all();
+        self.vfs().fs().shutdown();
+        saved.map(|()| Vec::new())
+    }
+}
+
+fn word(input: &[u8], at: usize) -> Result<u32> {
+    let b = input.get(at..at + 4).ok_or(Errno::INVAL)?;
+    Ok(u32::from_le_bytes(b.try_into().map_err(|_| Errno::INVAL)?))
+}

@@ -1,0 +1,53 @@
+//! Tidegate's mount: a volume as a file system of the machine, through FUSE.
+//!
+//! It does: mount and unmount, as the superuser or through `fusermount3`; speak for the kernel's client to
+//! the engine; keep what the kernel knows of. It does not: know a disk format, check permissions (the kernel
+//! does, with ACLs, the caller's groups and capabilities), or keep locks (the kernel does: a volume is
+//! mounted once).
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`session`] | one mount from opening the image to its clean end; signals |
+//! | [`options`] | the words of `-o` |
+//! | [`mount`] | mount(2), `fusermount3`, unmounting |
+//! | [`transport`] | the trait for what carries requests; one on /dev/fuse itself, one on `fuser` |
+//! | [`server`] | what every operation starts from: the volume, who asks, how inodes look |
+//! | [`names`], [`attrs`], [`data`], [`ioctl`] | the operations |
+//! | `nodes`, `handles` | what the kernel knows: lookup counts, open files |
+//! | `host_space` | a sparse image on a full disk |
+//! | [`errno`] | errors become errno |
+//!
+//! **Who keeps what.** With the write-back cache the kernel holds size, `mtime` and `ctime` of regular files
+//! and sends them (`SETATTR`) when it writes a file back; so files are open with `NOCMTIME`, and a write of
+//! pages changes neither. Before `FSYNC`, `close` and a truncation it sends what is dirty. `SEEK_DATA` is the
+//! one operation that it forwards without: there we make it write first.
+//! Names and attributes live long in the kernel, since all changes come through it.
+//!
+//! **Life of an inode.** A lookup count is a number; an inode is read again when a request names it. Losing its
+//! last name while the kernel knows it, it is held open until it is forgotten, and freed then.
+//!
+//! **Promises.** `fsync` returns when the engine's does, and each open file hears once of a failed write. The
+//! kernel forwards no `syncfs`; [`ioctl::TIDEGATE_IOC_SYNC`] is a full sync. If the process dies, the kernel
+//! ends all requests with an error, and mounting again recovers what was fsynced.
+//!
+//! Lock order (ranks in brackets): `fuse->handles` [2], `fuse->writers` [3] and `fuse->nodes` [620] are held
+//! for a look at a table and never while the engine is called.
+#![forbid(unsafe_code)]
+
+pub mod attrs;
+pub mod data;
+pub mod errno;
+mod handles;
+mod host_space;
+pub mod ioctl;
+pub mod mount;
+pub mod names;
+mod nodes;
+pub mod options;
+pub mod server;
+pub mod session;
+pub mod transport;
+
+pub use options::MountOptions;
+pub use server::Server;
+pub use session::serve;

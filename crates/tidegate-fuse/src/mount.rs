@@ -1,0 +1,160 @@
+//! Getting a connection to the kernel at a directory, and giving it back.
+
+use crate::options::MountOptions;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use std::ffi::CString;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const DEVICE: &str = "/dev/fuse";
+const HELPER: &str = "fusermount3";
+
+/// Mounts at `dir`: by mount(2) where that is allowed, else through `fusermount3`. `source` is the name
+/// that the mount table shows. The connection waits for its first message to be answered.
+///
+/// # Errors
+/// No /dev/fuse, no right to mount there, no `fusermount3`; what that said.
+pub fn mount(source: &str, dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+    if !options.auto_unmount {
+        match by_syscall(source, dir, options) {
+            Err(Errno::PERM | Errno::ACCESS) => {}
+            r => return r.map_err(io::Error::from),
+        }
+    }
+    by_helper(source, dir, options)
+}
+
+fn by_syscall(source: &str, dir: &Path, options: &MountOptions) -> Result<OwnedFd, Errno> {
+    let fd = open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let mode = rustix::fs::stat(dir)?.st_mode;
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let mut data = format!("fd={},rootmode={mode:o},user_id={uid},group_id={gid}", fd.as_raw_fd());
+    data.push_str(",default_permissions");
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    let data = CString::new(data).map_err(|_| Errno::INVAL)?;
+    let mut flags = options.flags;
+    flags.set(MountFlags::RDONLY, options.read_only);
+    rustix::mount::mount(source, dir, "fuse.tidegate", flags, data.as_c_str())?;
+    Ok(fd)
+}
+
+/// The options in the words of `fusermount3`.
+fn words(source: &str, options: &MountOptions) -> String {
+    // A comma in a name would end it.
+    let name = source.replace('\\', "\\\\").replace(',', "\\,");
+    let mut w = format!("fsname={name},subtype=tidegate,default_permissions");
+    for (on, word) in [
+        (options.read_only, "ro"),
+        (options.allow_other, "allow_other"),
+        (options.auto_unmount, "auto_unmount"),
+        (options.flags.contains(MountFlags::NOEXEC), "noexec"),
+        (options.flags.contains(MountFlags::SYNCHRONOUS), "sync"),
+        (options.flags.contains(MountFlags::DIRSYNC), "dirsync"),
+    ] {
+        if on {
+            w.push(',');
+            w.push_str(word);
+        }
+    }
+    w
+}
+
+fn by_helper(source: &str, dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+    let (ours, theirs) = UnixStream::pair()?;
+    fcntl_setfd(&theirs, FdFlags::empty())?;
+    let child = Command::new(HELPER)
+        .args(["-o", &words(source, options), "--"])
+        .arg(dir)
+        .env("_FUSE_COMMFD", theirs.as_raw_fd().to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| io::Error::new(e.kind(), format!("{HELPER}: {e}")))?;
+    drop(theirs);
+    match receive_fd(&ours)? {
+        Some(fd) => {
+            if options.auto_unmount {
+                // It unmounts when this end closes: with the process.
+                std::mem::forget(ours);
+            }
+            Ok(fd)
+        }
+        None => {
+            let said = child.wait_with_output()?.stderr;
+            let said = String::from_utf8_lossy(&said);
+            let said = said.trim();
+            Err(io::Error::other(if said.is_empty() { "fusermount3 gave no connection" } else { said }))
+        }
+    }
+}
+
+fn receive_fd(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut messages = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    loop {
+        let mut io = [IoSliceMut::new(&mut byte)];
+        match rustix::net::recvmsg(socket, &mut io, &mut messages, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => continue,
+            r => r?,
+        };
+        break;
+    }
+    Ok(messages.drain().find_map(|m| match m {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    }))
+}
+
+/// Unmounts `dir`; with `lazy` also while it is in use, from when on it has no name.
+///
+/// # Errors
+/// `EBUSY` while it is in use; what `fusermount3` said.
+pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
+    let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(dir, flags) {
+        Err(Errno::PERM) => {}
+        r => return r.map_err(io::Error::from),
+    }
+    let out = Command::new(HELPER)
+        .arg(if lazy { "-uz" } else { "-u" })
+        .arg("--")
+        .arg(dir)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| io::Error::new(e.kind(), format!("{HELPER}: {e}")))?;
+    match out.status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(String::from_utf8_lossy(&out.stderr).trim().to_string())),
+    }
+}
+
+/// Whether `dir` is a mount whose process died.
+pub fn is_dead(dir: &Path) -> bool {
+    // The kernel answers stat(2) from memory; this it asks for.
+    rustix::fs::statvfs(dir).is_err_and(|e| e == Errno::NOTCONN)
+}
+
+/// Asks the kernel to read ahead as far as a request may be long; for the superuser.
+pub(crate) fn tune_read_ahead(dir: &Path, kib: u32) {
+    let Ok(table) = std::fs::read_to_string("/proc/self/mountinfo") else { return };
+    let shown = dir.to_string_lossy().replace('\\', "\\134").replace(' ', "\\040");
+    let device = table
+        .lines()
+        .map(|l| l.split(' ').collect::<Vec<_>>())
+        .rfind(|f| f.get(4).is_some_and(|p| *p == shown))
+        .and_then(|f| f.get(2).map(|d| d.to_string()));
+    if let Some(device) = device {
+        let _ = std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), kib.to_string());
+    }
+}

@@ -1,0 +1,248 @@
+//! Operations on names.
+
+use crate::errno::{Result, ToErrno};
+use crate::server::{Caller, Entry, ROOT, Server};
+use rustix::io::Errno;
+use std::sync::Arc;
+use tidegate::vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
+use tidegate::vfs::{DeviceNumber, DirEntry, ErrorKind, FileType, Inode, NewInode, OpenFlags, RenameFlags};
+
+/// Entries of a directory taken at a time, so that nothing is looked up under its lock.
+const READDIR_BATCH: usize = 64;
+
+/// What is to be made, as the kernel says it.
+pub struct Make<'a> {
+    /// The directory.
+    pub parent: u64,
+    /// The name.
+    pub name: &'a [u8],
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Bits the caller wants off, unless an ACL decides.
+    pub umask: u32,
+    /// Device number, for devices.
+    pub rdev: DeviceNumber,
+    /// Target, for symbolic links.
+    pub target: &'a [u8],
+}
+
+impl Server {
+    /// What bears `name` in `parent`; `None` is an answer that the kernel may remember.
+    ///
+    /// # Errors
+    /// `ENAMETOOLONG`, and those of reading.
+    pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Option<Entry>> {
+        let dir = self.inode(parent)?;
+        match self.vfs().lookup(&dir, name) {
+            Ok(inode) => Ok(Some(self.remembered(&inode))),
+            Err(e) if e.kind() == ErrorKind::NotFound && !dir.is_freed() => Ok(None),
+            Err(e) => Err(crate::errno::errno(&e)),
+        }
+    }
+
+    /// Makes a file, directory, link or device; counts as a lookup.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOSPC`, `EROFS`, `ENAMETOOLONG`, `EPERM` in an immutable directory.
+    pub fn make(&self, caller: &Caller, m: &Make<'_>) -> Result<Entry> {
+        self.make_inode(caller, m).map(|inode| self.remembered(&inode))
+    }
+
+    fn make_inode(&self, caller: &Caller, m: &Make<'_>) -> Result<Arc<Inode>> {
+        self.space.check_names(self)?;
+        let dir = self.inode(m.parent)?;
+        self.check_dir(&dir, false)?;
+        let file_type = FileType::from_mode(m.mode).ok_or(Errno::INVAL)?;
+        let new = NewInode {
+            umask: m.umask,
+            uid: caller.uid,
+            gid: caller.gid,
+            rdev: m.rdev,
+            target: m.target,
+            ..self.vfs().new_inode(ROOT, file_type, m.mode)
+        };
+        match (file_type, m.target.len()) {
+            (FileType::Symlink, 0) => return Err(Errno::NOENT),
+            (FileType::Symlink, 4096..) => return Err(Errno::NAMETOOLONG),
+            _ => {}
+        }
+        self.vfs().make(ROOT, &dir, m.name, &new).sys()
+    }
+
+    /// Makes a file and opens it; opens the one that is there unless `flags` have `O_EXCL`.
+    ///
+    /// # Errors
+    /// As [`Server::make`] and [`Server::open`].
+    pub fn create(&self, caller: &Caller, m: &Make<'_>, flags: u32, kill: bool) -> Result<(Entry, u64)> {
+        let excl = flags & rustix::fs::OFlags::EXCL.bits() != 0;
+        let inode = match self.make_inode(caller, m) {
+            Err(Errno::EXIST) if !excl => {
+                let dir = self.inode(m.parent)?;
+                self.vfs().lookup(&dir, m.name).sys()?
+            }
+            r => r?,
+        };
+        let fh = self.open_inode(&inode, flags, kill)?;
+        Ok((self.remembered(&inode), fh))
+    }
+
+    /// Makes a file without a name and opens it; counts as a lookup. The name in `m` means nothing.
+    ///
+    /// # Errors
+    /// As [`Server::make`].
+    pub fn tmpfile(&self, caller: &Caller, m: &Make<'_>, flags: u32) -> Result<(Entry, u64)> {
+        self.space.check_names(self)?;
+        let dir = self.inode(m.parent)?;
+        self.check_dir(&dir, false)?;
+        let file_type = FileType::Regular;
+        let new = NewInode {
+            umask: m.umask,
+            uid: caller.uid,
+            gid: caller.gid,
+            ..self.vfs().new_inode(ROOT, file_type, m.mode)
+        };
+        let (how, writes) = Self::how(flags);
+        let file = self.vfs().tmpfile(ROOT, &dir, &new, how).sys()?;
+        let entry = self.remembered(file.inode());
+        let pin = self.pin(file.inode())?;
+        self.nodes.keep(entry.node, pin);
+        Ok((entry.clone(), self.handles.add(entry.node, file, writes)))
+    }
+
+    /// Gives an inode another name; counts as a lookup.
+    ///
+    /// # Errors
+    /// `EEXIST`, `EMLINK`, `EPERM`, `ENOSPC`.
+    pub fn link(&self, node: u64, parent: u64, name: &[u8]) -> Result<Entry> {
+        self.space.check_names(self)?;
+        let (inode, dir) = (self.inode(node)?, self.inode(parent)?);
+        self.check_dir(&dir, false)?;
+        self.check_flags(&inode, IMMUTABLE | APPEND_ONLY)?;
+        self.vfs().link(ROOT, &inode, &dir, name).sys()?;
+        Ok(self.remembered(&inode))
+    }
+
+    /// Takes a name away: of a directory with `rmdir`, of anything else without.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTEMPTY`, `ENOTDIR`, `EISDIR`, `EPERM`.
+    pub fn remove(&self, parent: u64, name: &[u8], rmdir: bool) -> Result<()> {
+        let dir = self.inode(parent)?;
+        self.check_dir(&dir, true)?;
+        let inode = self.vfs().lookup(&dir, name).sys()?;
+        self.check_flags(&inode, IMMUTABLE | APPEND_ONLY)?;
+        let pin = self.pin(&inode)?;
+        match rmdir {
+            true => self.vfs().rmdir(ROOT, &dir, name),
+            false => self.vfs().unlink(ROOT, &dir, name),
+        }
+        .sys()?;
+        self.unnamed(&inode, pin);
+        Ok(())
+    }
+
+    /// After an inode lost a name: if it was the last, the kernel decides how long it lives.
+    fn unnamed(&self, inode: &Inode, pin: tidegate::vfs::File) {
+        if inode.attr().nlink == 0 {
+            self.nodes.keep(self.node(inode), pin);
+        }
+    }
+
+    /// Moves a name.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EEXIST`, `ENOTEMPTY`, `EISDIR`, `ENOTDIR`, `EINVAL`, `EPERM`.
+    pub fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Result<()> {
+        let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
+        let (old_dir, new_dir) = (self.inode(from.0)?, self.inode(to.0)?);
+        self.check_dir(&old_dir, true)?;
+        self.check_dir(&new_dir, false)?;
+        let moved = self.vfs().lookup(&old_dir, from.1).sys()?;
+        self.check_flags(&moved, IMMUTABLE | APPEND_ONLY)?;
+        let target = match self.vfs().lookup(&new_dir, to.1) {
+            Ok(t) => {
+                self.check_dir(&new_dir, true)?;
+                self.check_flags(&t, IMMUTABLE | APPEND_ONLY)?;
+                let pin = self.pin(&t)?;
+                Some((t, pin))
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => None,
+            Err(e) => return Err(crate::errno::errno(&e)),
+        };
+        self.vfs().rename(ROOT, (&old_dir, from.1), (&new_dir, to.1), flags).sys()?;
+        if let Some((t, pin)) = target {
+            self.unnamed(&t, pin);
+        }
+        Ok(())
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// `EINVAL` when it is none.
+    pub fn readlink(&self, node: u64) -> Result<Vec<u8>> {
+        self.vfs().readlink(&*self.inode(node)?).sys()
+    }
+
+    /// Calls `add` for each entry from position `pos` on until it returns false.
+    ///
+    /// # Errors
+    /// `ENOTDIR`, and those of reading.
+    pub fn readdir(&self, node: u64, pos: u64, add: &mut dyn FnMut(&DirEntry) -> bool) -> Result<()> {
+        let dir = self.inode(node)?;
+        self.vfs().readdir(&dir, pos, &mut |e| add(&e)).sys()
+    }
+
+    /// The same with attributes. An entry that `add` takes counts as a lookup, but "." and "..".
+    ///
+    /// # Errors
+    /// As [`Server::readdir`].
+    pub fn readdirplus(
+        &self,
+        node: u64,
+        pos: u64,
+        add: &mut dyn FnMut(&DirEntry, &Entry) -> bool,
+    ) -> Result<()> {
+        let dir = self.inode(node)?;
+        let mut pos = pos;
+        loop {
+            let mut batch = Vec::with_capacity(READDIR_BATCH);
+            self.vfs()
+                .readdir(&dir, pos, &mut |e| {
+                    batch.push(e);
+                    batch.len() < READDIR_BATCH
+                })
+                .sys()?;
+            let Some(last) = batch.last() else { return Ok(()) };
+            pos = last.next;
+            for e in &batch {
+                let inode = match self.vfs().iget(e.ino) {
+                    Ok(i) => i,
+                    // Gone since the directory was read.
+                    Err(x) if x.kind() == ErrorKind::Stale => continue,
+                    Err(x) => return Err(crate::errno::errno(&x)),
+                };
+                let dots = e.name == b"." || e.name == b"..";
+                let entry = if dots { self.entry(&inode) } else { self.remembered(&inode) };
+                if !add(e, &entry) {
+                    if !dots {
+                        self.forget(entry.node, 1);
+                    }
+                    return Ok(());
+                }
+            }
+            if batch.len() < READDIR_BATCH {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes a directory's entries durable.
+    ///
+    /// # Errors
+    /// `EIO`, `EROFS` once the volume has stopped.
+    pub fn fsyncdir(&self, node: u64, datasync: bool) -> Result<()> {
+        let dir = self.inode(node)?;
+        self.vfs().open(ROOT, &dir, OpenFlags::READ).and_then(|f| f.fsync(datasync)).sys()
+    }
+}

@@ -1,0 +1,74 @@
+//! What the kernel remembers of us: lookup counts, and the inodes that only it keeps alive.
+//!
+//! A count costs a few bytes and pins nothing: an inode that has a name is read again when it is needed. One
+//! that lost its last name while the kernel knows it is held open until it is forgotten.
+
+use std::collections::HashMap;
+use tidegate::vfs::File;
+use tidegate_rt::{LockClass, Mutex};
+
+static NODES: LockClass = LockClass::new("fuse->nodes", 620);
+const SHARDS: u64 = 16;
+
+#[derive(Default)]
+struct Shard {
+    lookups: HashMap<u64, u64>,
+    orphans: HashMap<u64, File>,
+}
+
+/// See the module.
+pub(crate) struct Nodes(Box<[Mutex<Shard>]>);
+
+impl Nodes {
+    pub(crate) fn new() -> Self {
+        Nodes((0..SHARDS).map(|_| Mutex::new(&NODES, Shard::default())).collect())
+    }
+
+    fn shard(&self, node: u64) -> &Mutex<Shard> {
+        &self.0[(node % SHARDS) as usize]
+    }
+
+    /// The kernel is told of `node` once more.
+    pub(crate) fn remember(&self, node: u64) {
+        *self.shard(node).lock().lookups.entry(node).or_insert(0) += 1;
+    }
+
+    /// The kernel forgets `n` of the times it was told.
+    pub(crate) fn forget(&self, node: u64, n: u64) {
+        let mut s = self.shard(node).lock();
+        let Some(left) = s.lookups.get_mut(&node) else { return };
+        *left = left.saturating_sub(n);
+        if *left > 0 {
+            return;
+        }
+        s.lookups.remove(&node);
+        let orphan = s.orphans.remove(&node);
+        drop(s);
+        // Freeing it takes locks of lower rank.
+        drop(orphan);
+    }
+
+    /// Keeps an inode that has no name any more for as long as the kernel knows it.
+    pub(crate) fn keep(&self, node: u64, file: File) {
+        let mut s = self.shard(node).lock();
+        let file = if s.lookups.contains_key(&node) { s.orphans.insert(node, file) } else { Some(file) };
+        drop(s);
+        drop(file);
+    }
+
+    /// Lets go of everything: the mount is gone.
+    pub(crate) fn clear(&self) {
+        for shard in &self.0 {
+            let all = std::mem::take(&mut *shard.lock());
+            drop(all);
+        }
+    }
+
+    /// How many inodes the kernel knows, and how many of them have no name.
+    pub(crate) fn len(&self) -> (usize, usize) {
+        self.0.iter().fold((0, 0), |(l, o), shard| {
+            let s = shard.lock();
+            (l + s.lookups.len(), o + s.orphans.len())
+        })
+    }
+}

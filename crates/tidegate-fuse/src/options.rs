@@ -1,0 +1,161 @@
+//! The words of `-o`, as mount(8) and fstab spell them.
+
+use crate::server::View;
+use crate::transport::Which;
+use rustix::mount::MountFlags;
+use tidegate::vfs::MemoryLimits;
+
+/// Pages cached when `cache=` does not say. The kernel caches, too.
+const DEFAULT_CACHE: u64 = 128 << 20;
+/// The least that can be asked for.
+const MIN_CACHE: u64 = 4 << 20;
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// Change nothing.
+    pub read_only: bool,
+    /// Let in other users than the one who mounts.
+    pub allow_other: bool,
+    /// Have `fusermount3` unmount when the process dies.
+    pub auto_unmount: bool,
+    /// Reading leaves access times alone.
+    pub noatime: bool,
+    /// Flags of mount(2).
+    pub flags: MountFlags,
+    /// Whom everything belongs to.
+    pub view: View,
+    /// Bytes of cached pages.
+    pub cache: u64,
+    /// Threads that serve requests.
+    pub threads: usize,
+    /// What carries requests.
+    pub transport: Which,
+    /// What is left: switches of the file system.
+    pub switches: String,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        MountOptions {
+            read_only: false,
+            allow_other: false,
+            auto_unmount: false,
+            noatime: false,
+            flags: MountFlags::NOSUID | MountFlags::NODEV,
+            view: View::default(),
+            cache: DEFAULT_CACHE,
+            threads: (2 * tidegate_rt::thread::parallelism()).clamp(4, 16),
+            transport: Which::default(),
+            switches: String::new(),
+        }
+    }
+}
+
+impl MountOptions {
+    /// Reads a list such as `ro,allow_other,uid=1000,fsync_mode=strict`.
+    ///
+    /// # Errors
+    /// A sentence that names the word with a bad value. Unknown words are taken for the file system's.
+    pub fn parse(list: &str) -> Result<Self, String> {
+        let mut o = MountOptions::default();
+        for word in list.split(',').filter(|w| !w.is_empty()) {
+            o.set(word)?;
+        }
+        Ok(o)
+    }
+
+    fn set(&mut self, word: &str) -> Result<(), String> {
+        let (name, value) = word.split_once('=').unwrap_or((word, ""));
+        match name {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "allow_other" => self.allow_other = true,
+            "auto_unmount" => self.auto_unmount = true,
+            "noatime" => self.noatime = true,
+            "atime" | "relatime" => self.noatime = false,
+            "uid" => self.view.uid = Some(number(word, value)?),
+            "gid" => self.view.gid = Some(number(word, value)?),
+            "threads" => self.threads = number(word, value)?.clamp(2, 64) as usize,
+            "transport" => {
+                self.transport = match value {
+                    "dev" => Which::Dev,
+                    "fuser" => Which::Fuser,
+                    _ => return Err(format!("option \"{word}\": it must be dev or fuser")),
+                }
+            }
+            "cache" => self.cache = size(word, value)?.max(MIN_CACHE),
+            "suid" => self.flags -= MountFlags::NOSUID,
+            "nosuid" => self.flags |= MountFlags::NOSUID,
+            "dev" => self.flags -= MountFlags::NODEV,
+            "nodev" => self.flags |= MountFlags::NODEV,
+            "exec" => self.flags -= MountFlags::NOEXEC,
+            "noexec" => self.flags |= MountFlags::NOEXEC,
+            "sync" => self.flags |= MountFlags::SYNCHRONOUS,
+            "dirsync" => self.flags |= MountFlags::DIRSYNC,
+            "async" => self.flags -= MountFlags::SYNCHRONOUS,
+            // Always so, since POSIX ACLs are kept.
+            "default_permissions" => {}
+            // Meant for mount(8) and the init system.
+            "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group" | "_netdev"
+            | "nofail" | "diratime" | "nodiratime" | "strictatime" | "lazytime" | "nolazytime" | "loud"
+            | "silent" | "subtype" | "fsname" | "comment" => {}
+            n if n.starts_with("x-") || n.starts_with("X-") => {}
+            _ => {
+                if !self.switches.is_empty() {
+                    self.switches.push(',');
+                }
+                self.switches.push_str(word);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the engine may use, in the proportions of its defaults.
+    pub fn memory(&self) -> MemoryLimits {
+        let d = MemoryLimits::default();
+        let part = |of: u64| (self.cache as u128 * of as u128 / d.cache as u128) as u64;
+        MemoryLimits {
+            cache: self.cache,
+            dirty: part(d.dirty),
+            background: part(d.background),
+            inodes: (part(d.inodes as u64) as usize).clamp(1024, 1 << 20),
+        }
+    }
+}
+
+fn number(word: &str, value: &str) -> Result<u32, String> {
+    value.parse().map_err(|_| format!("option \"{word}\": not a number"))
+}
+
+/// A number of bytes with an optional K, M or G.
+fn size(word: &str, value: &str) -> Result<u64, String> {
+    let bad = || format!("option \"{word}\": not a size such as 256M");
+    let (digits, shift) = match value.as_bytes().last() {
+        Some(b'k' | b'K') => (&value[..value.len() - 1], 10),
+        Some(b'm' | b'M') => (&value[..value.len() - 1], 20),
+        Some(b'g' | b'G') => (&value[..value.len() - 1], 30),
+        _ => (value, 0),
+    };
+    let n: u64 = digits.parse().map_err(|_| bad())?;
+    n.checked_mul(1 << shift).ok_or_else(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_find_their_places() {
+        let o =
+            MountOptions::parse("rw,suid,uid=7,cache=64M,fsync_mode=strict,x-systemd.automount,nodiscard");
+        let o = o.unwrap();
+        assert_eq!((o.view.uid, o.view.gid), (Some(7), None));
+        assert_eq!(o.switches, "fsync_mode=strict,nodiscard");
+        assert!(!o.flags.contains(MountFlags::NOSUID) && o.flags.contains(MountFlags::NODEV));
+        assert_eq!(o.memory().dirty, MemoryLimits::default().dirty);
+        for bad in ["uid=me", "cache=lots", "cache=M"] {
+            assert!(MountOptions::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The volume as the kernel's client sees it: what every operation starts from.
+
+use crate::errno::{Result, ToErrno};
+use crate::handles::Handles;
+use crate::host_space::HostSpace;
+use crate::nodes::Nodes;
+use crate::transport::Kernel;
+use rustix::io::Errno;
+use std::sync::{Arc, OnceLock};
+use tidegate::Volume;
+use tidegate::vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
+use tidegate::vfs::{Attr, Cred, Ino, Inode, OpenFlags, Vfs};
+
+/// The kernel's number for the root directory.
+pub const ROOT_NODE: u64 = 1;
+
+/// Everything is done as the superuser: with POSIX ACLs negotiated the kernel checks permissions itself,
+/// and knows the caller's groups and capabilities, which we do not.
+pub(crate) const ROOT: &Cred = &Cred::ROOT;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// User that new files belong to.
+    pub uid: u32,
+    /// Group likewise.
+    pub gid: u32,
+}
+
+/// What the kernel learns of an inode.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The number it uses for it.
+    pub node: u64,
+    /// The number users see.
+    pub ino: u64,
+    /// Attributes.
+    pub attr: Attr,
+}
+
+/// How a mounted volume presents itself.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// Everything belongs to this user.
+    pub uid: Option<u32>,
+    /// Everything belongs to this group.
+    pub gid: Option<u32>,
+}
+
+/// Serves the operations of a mounted volume. Shared by the transport's threads.
+pub struct Server {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) nodes: Nodes,
+    pub(crate) handles: Handles,
+    pub(crate) space: HostSpace,
+    pub(crate) view: View,
+    /// Who mounted it, and may do what the superuser may to the volume as a whole.
+    pub(crate) owner: u32,
+    root: Ino,
+    kernel: OnceLock<Box<dyn Kernel>>,
+}
+
+impl Server {
+    /// Serves `volume`.
+    pub fn new(volume: Arc<Volume>, view: View) -> Arc<Server> {
+        Arc::new(Server {
+            root: volume.vfs().fs().root(),
+            nodes: Nodes::new(),
+            handles: Handles::new(),
+            space: HostSpace::new(volume.image()),
+            view,
+            owner: rustix::process::geteuid().as_raw(),
+            kernel: OnceLock::new(),
+            volume,
+        })
+    }
+
+    /// Says through what the kernel can be told things.
+    pub fn attach(&self, kernel: Box<dyn Kernel>) {
+        let _ = self.kernel.set(kernel);
+    }
+
+    pub(crate) fn kernel(&self) -> Option<&dyn Kernel> {
+        self.kernel.get().map(|k| &**k)
+    }
+
+    /// Lets go of all that the kernel kept open; nothing is served afterwards.
+    pub fn detach(&self) {
+        self.handles.clear();
+        self.nodes.clear();
+    }
+
+    /// How many inodes the kernel knows, and how many of them have lost their names.
+    pub fn known_nodes(&self) -> (usize, usize) {
+        self.nodes.len()
+    }
+
+    /// The files that somebody has open for writing.
+    pub(crate) fn written_nodes(&self) -> Vec<u64> {
+        self.handles.written()
+    }
+
+    pub(crate) fn vfs(&self) -> &Arc<Vfs> {
+        self.volume.vfs()
+    }
+
+    pub(crate) fn inode(&self, node: u64) -> Result<Arc<Inode>> {
+        let ino = if node == ROOT_NODE { self.root } else { Ino(node) };
+        self.vfs().iget(ino).sys()
+    }
+
+    pub(crate) fn node(&self, inode: &Inode) -> u64 {
+        if inode.ino == self.root { ROOT_NODE } else { inode.ino.0 }
+    }
+
+    /// What the kernel is told of an inode.
+    pub(crate) fn entry(&self, inode: &Inode) -> Entry {
+        let mut attr = inode.attr().clone();
+        attr.uid = self.view.uid.unwrap_or(attr.uid);
+        attr.gid = self.view.gid.unwrap_or(attr.gid);
+        Entry { node: self.node(inode), ino: inode.ino.0, attr }
+    }
+
+    /// The same, counted as a lookup.
+    pub(crate) fn remembered(&self, inode: &Inode) -> Entry {
+        let e = self.entry(inode);
+        self.nodes.remember(e.node);
+        e
+    }
+
+    /// The kernel forgets `n` lookups of `node`.
+    pub fn forget(&self, node: u64, n: u64) {
+        self.nodes.forget(node, n);
+    }
+
+    /// Keeps an inode from being freed while its name goes.
+    pub(crate) fn pin(&self, inode: &Arc<Inode>) -> Result<tidegate::vfs::File> {
+        self.vfs().open(ROOT, inode, OpenFlags::empty()).sys()
+    }
+
+    /// Refuses what immutable and append-only inodes do not allow. The kernel does not know these flags
+    /// of ours.
+    pub(crate) fn check_flags(&self, inode: &Inode, forbidding: u32) -> Result<()> {
+        if inode.attr().flags & forbidding != 0 { Err(Errno::PERM) } else { Ok(()) }
+    }
+
+    /// Whether names may be added to a directory, or (`removing`) taken from it.
+    pub(crate) fn check_dir(&self, dir: &Inode, removing: bool) -> Result<()> {
+        self.check_flags(dir, if removing { IMMUTABLE | APPEND_ONLY } else { IMMUTABLE })
+    }
+
+    /// Whether the caller may act on the volume as a whole.
+    pub(crate) fn check_admin(&self, caller: &Caller) -> Result<()> {
+        if caller.uid == 0 || caller.uid == self.owner { Ok(()) } else { Err(Errno::PERM) }
+    }
+}

@@ -1,0 +1,127 @@
+//! One mount, from opening the image to its clean end.
+
+use crate::mount::{self, is_dead, unmount};
+use crate::options::MountOptions;
+use crate::server::Server;
+use crate::transport::{self, Connection, MAX_IO};
+use nix::sys::signal::{SigSet, Signal};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate::error::{path_bytes, show};
+use tidegate::{Error, OpenOptions, Result, Volume};
+use tidegate_rt::thread;
+
+/// How long files that are open when we are told to end may stay so.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Mounts `image` at `dir` and serves until it is unmounted, or SIGTERM, SIGINT or SIGHUP comes. `open` says
+/// how the volume is opened; what `options` say of that goes before. `ready` is called once the mount
+/// works. Blocks those signals in the calling thread: to be called before others are started.
+///
+/// # Errors
+/// Each begins with the image or the directory: the image is missing, in use, no volume; mounting is not
+/// allowed; the last write at unmounting failed.
+pub fn serve(
+    image: &Path,
+    dir: &Path,
+    options: &MountOptions,
+    open: OpenOptions,
+    ready: impl FnOnce(&Volume),
+) -> Result<()> {
+    let signals = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect::<SigSet>();
+    signals.thread_block().map_err(|e| Error::other("signals", e))?;
+    die_of_panics();
+    // Memory that we need to write pages must not wait for pages that we are to write. For the superuser.
+    let _ = rustix::process::configure_io_flusher_behavior(true);
+    let dir = &mountpoint(dir)?;
+    let open = OpenOptions {
+        read_only: options.read_only,
+        memory: options.memory(),
+        noatime: options.noatime,
+        ..open
+    };
+    let volume = Arc::new(Volume::open(image, &open)?);
+    let mut options = options.clone();
+    options.read_only |= volume.check_writable().is_err();
+    let server = Server::new(volume.clone(), options.view.clone());
+    let source = std::fs::canonicalize(image).unwrap_or_else(|_| image.to_path_buf());
+    let fd = mount::mount(&show(path_bytes(&source)), dir, &options).map_err(|e| at(dir, e))?;
+    let mounted = Mounted(dir);
+    let connection = Connection { fd, mountpoint: dir.clone(), threads: options.threads };
+    let transport =
+        transport::connect(options.transport, server.clone(), connection).map_err(|e| at(dir, e))?;
+    mount::tune_read_ahead(dir, MAX_IO >> 10);
+    let (s, d) = (server.clone(), dir.clone());
+    thread::spawn("tg-fuse-signals", move || end_on_signal(&signals, &s, &d)).map_err(|e| at(dir, e))?;
+    ready(&volume);
+    let served = transport.run().map_err(|e| at(dir, e));
+    // The kernel has let go, or the connection broke: then nobody can use what is mounted.
+    match served {
+        Ok(()) => std::mem::forget(mounted),
+        Err(_) => drop(mounted),
+    }
+    server.detach();
+    let unmounted = volume.vfs().unmount().map_err(|e| Error::Volume(volume.image().to_string(), e));
+    served.and(unmounted)
+}
+
+/// A thread that panics would leave whoever waits for it waiting. The end of the process ends all requests
+/// with an error, and the next mount recovers what was fsynced.
+fn die_of_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        before(info);
+        std::process::abort();
+    }));
+}
+
+/// Unmounts a mount that nobody serves.
+struct Mounted<'a>(&'a Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = unmount(self.0, true);
+    }
+}
+
+fn at(dir: &Path, e: impl std::fmt::Display) -> Error {
+    Error::other(show(path_bytes(dir)), e)
+}
+
+/// The directory to mount at, absolute. One whose last mount died is cleared first.
+fn mountpoint(dir: &Path) -> Result<PathBuf> {
+    if is_dead(dir) {
+        unmount(dir, true).map_err(|e| at(dir, e))?;
+    }
+    let found = std::fs::canonicalize(dir).map_err(|e| at(dir, e))?;
+    if !found.is_dir() {
+        return Err(at(dir, "not a directory"));
+    }
+    Ok(found)
+}
+
+/// Waits for a signal and ends the mount: cleanly at once if nothing is open in it, else after [`GRACE`].
+fn end_on_signal(signals: &SigSet, server: &Arc<Server>, dir: &Path) {
+    if signals.wait().is_err() {
+        return;
+    }
+    // What the kernel has not written yet comes first.
+    if let Some(kernel) = server.kernel() {
+        kernel.write_back_all();
+    }
+    if unmount(dir, false).is_ok() {
+        return;
+    }
+    if unmount(dir, true).is_ok() {
+        thread::sleep(GRACE);
+        if let Some(kernel) = server.kernel() {
+            for node in server.written_nodes() {
+                kernel.write_back(node, 0);
+            }
+        }
+    }
+    // Files are still open. They see errors from here on; the volume is left clean.
+    let clean = server.volume.vfs().unmount().is_ok();
+    std::process::exit(if clean { 0 } else { 1 });
+}

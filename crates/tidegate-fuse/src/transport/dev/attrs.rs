@@ -1,0 +1,107 @@
+//! Requests about attributes, and ioctls.
+
+use super::dispatch::{ACL_KILL_SGID, Outcome, Worker, bytes, empty, sized, with};
+use super::opcode::*;
+use super::wire::{Head, Reader, Writer, timespec};
+use crate::errno::Result;
+use crate::server::{Caller, Server};
+use crate::transport::TTL;
+use rustix::io::Errno;
+use tidegate::vfs::SetAttr;
+
+impl Worker {
+    pub(super) fn attrs(&mut self, h: &Head, mut r: Reader<'_>) -> Outcome {
+        let server = &self.server;
+        let caller = Caller { uid: h.uid, gid: h.gid };
+        match h.opcode {
+            GETATTR => {
+                let x = server.getattr(h.node)?;
+                with(|w| w.attr_out(&x, TTL))
+            }
+            STATX => {
+                let x = server.getattr(h.node)?;
+                with(|w| w.statx(&x, TTL))
+            }
+            SETATTR => {
+                let (set, kill) = self.set_attr(&mut r)?;
+                let x = server.setattr(h.node, &set, kill)?;
+                with(|w| w.attr_out(&x, TTL))
+            }
+            READLINK => bytes(Writer(server.readlink(h.node)?)),
+            STATFS => {
+                let s = server.statfs();
+                with(|w| {
+                    for v in [s.blocks, s.blocks_free, s.blocks_available, s.files, s.files_free] {
+                        w.u64(v);
+                    }
+                    for v in [s.block_size, s.name_max, s.block_size] {
+                        w.u32(v);
+                    }
+                    w.zeros(28);
+                })
+            }
+            SETXATTR => {
+                let (size, flags, more, _) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
+                let name = r.name()?;
+                let value = r.bytes(size as usize)?;
+                server
+                    .setxattr(h.node, name, Some(value), flags, more & ACL_KILL_SGID != 0)
+                    .and_then(|()| empty())
+            }
+            REMOVEXATTR => server.setxattr(h.node, r.name()?, None, 0, false).and_then(|()| empty()),
+            GETXATTR => {
+                let (size, _) = (r.u32()?, r.u32()?);
+                sized(server.getxattr(h.node, r.name()?)?, size)
+            }
+            LISTXATTR => sized(server.listxattr(&caller, h.node)?, r.u32()?),
+            IOCTL => self.ioctl(h, &caller, r),
+            // Directories are opened, and files flushed, without asking us again.
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    /// `struct fuse_setattr_in`; also whether set-id bits go.
+    fn set_attr(&self, r: &mut Reader<'_>) -> Result<(SetAttr, bool)> {
+        let valid = r.u32()?;
+        r.skip(12)?;
+        let size = r.u64()?;
+        r.skip(8)?;
+        let secs = [r.u64()?, r.u64()?, r.u64()?];
+        let nanos = [r.u32()?, r.u32()?, r.u32()?];
+        let mode = r.u32()?;
+        r.skip(4)?;
+        let (uid, gid) = (r.u32()?, r.u32()?);
+        let given = |bit: u32| valid & 1 << bit != 0;
+        let time = |i: usize, set: u32, now: u32| match (given(set), given(now)) {
+            (_, true) => Some(self.server.vfs().now()),
+            (true, false) => Some(timespec(secs[i], nanos[i])),
+            _ => None,
+        };
+        let set = SetAttr {
+            mode: given(0).then_some(mode),
+            uid: given(1).then_some(uid),
+            gid: given(2).then_some(gid),
+            size: given(3).then_some(size),
+            atime: time(0, 4, 7),
+            mtime: time(1, 5, 8),
+            ctime: given(10).then(|| timespec(secs[2], nanos[2])),
+            ..SetAttr::default()
+        };
+        Ok((set, given(11)))
+    }
+
+    fn ioctl(&self, h: &Head, caller: &Caller, mut r: Reader<'_>) -> Outcome {
+        r.skip(12)?;
+        let cmd = r.u32()?;
+        r.skip(8)?;
+        let (size, room) = (r.u32()? as usize, r.u32()? as usize);
+        let (input, node, caller) = (r.bytes(size)?.to_vec(), h.node, *caller);
+        self.maybe_aside(Server::ioctl_waits(cmd), h, move |s| {
+            let out = s.ioctl(&caller, node, cmd, &input)?;
+            with(|w| {
+                w.zeros(16);
+                w.0.extend_from_slice(&out[..out.len().min(room)]);
+            })
+        })
+    }
+}

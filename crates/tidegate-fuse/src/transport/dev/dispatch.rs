@@ -1,0 +1,306 @@
+//! One thread that serves: takes requests apart, calls the server, sends what it says.
+
+use super::Channel;
+use super::opcode::*;
+use super::wire::{Head, Reader, WRITE_HEAD, Writer, decode_dev};
+use crate::errno::Result;
+use crate::names::Make;
+use crate::server::{Caller, Entry, Server};
+use crate::transport::TTL;
+use rustix::io::Errno;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use tidegate::vfs::{DeviceNumber, FileType};
+use tidegate_rt::thread;
+
+/// Flags of requests: a write or open that takes set-id bits off, an fsync of data alone, an ACL that takes
+/// set-group-id off.
+const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+const OPEN_KILL_SUIDGID: u32 = 1;
+const FDATASYNC: u32 = 1;
+pub(super) const ACL_KILL_SGID: u32 = 1;
+/// What the answer to an open says: cached pages stay.
+const KEEP_CACHE: u32 = 1 << 1;
+
+/// What follows from a request.
+pub(super) enum Answer {
+    /// These bytes.
+    Bytes(Writer),
+    /// The first bytes of the worker's buffer.
+    Buffer(usize),
+    /// None: the kernel does not wait, or somebody else answers.
+    Nothing,
+}
+
+pub(super) type Outcome = Result<Answer>;
+
+pub(super) fn bytes(w: Writer) -> Outcome {
+    Ok(Answer::Bytes(w))
+}
+
+pub(super) fn empty() -> Outcome {
+    bytes(Writer::default())
+}
+
+/// Answers with what `put` writes.
+pub(super) fn with(put: impl FnOnce(&mut Writer)) -> Outcome {
+    let mut w = Writer::default();
+    put(&mut w);
+    bytes(w)
+}
+
+fn entry(x: &Entry) -> Outcome {
+    with(|w| w.entry(x, TTL))
+}
+
+/// An attribute's value, or its length if the caller has no room.
+pub(super) fn sized(value: Vec<u8>, room: u32) -> Outcome {
+    match room as usize {
+        0 => with(|w| {
+            w.u32(value.len() as u32);
+            w.u32(0);
+        }),
+        room if value.len() > room => Err(Errno::RANGE),
+        _ => bytes(Writer(value)),
+    }
+}
+
+pub(super) struct Worker {
+    pub(super) server: Arc<Server>,
+    channel: Arc<Channel>,
+    buffer: Vec<u8>,
+}
+
+impl Worker {
+    pub(super) fn new(server: Arc<Server>, channel: Arc<Channel>, max_io: usize) -> Worker {
+        Worker { server, channel, buffer: vec![0; max_io + 4096] }
+    }
+
+    pub(super) fn run(&mut self) -> io::Result<()> {
+        let mut head = [0; WRITE_HEAD];
+        let mut small = Vec::new();
+        while let Some(n) = self.channel.receive(&mut head, &mut self.buffer)? {
+            let (front, back) = (n.min(WRITE_HEAD), n.saturating_sub(WRITE_HEAD));
+            let mut r = Reader(&head[..front]);
+            let Ok(h) = Head::parse(&mut r) else { continue };
+            let outcome = match h.opcode {
+                // The data stays where it is.
+                WRITE => self.write(&mut r, back),
+                DESTROY => {
+                    self.channel.gone.store(true, SeqCst);
+                    empty()
+                }
+                _ => {
+                    small.clear();
+                    small.extend_from_slice(r.0);
+                    small.extend_from_slice(&self.buffer[..back]);
+                    self.serve(&h, Reader(&small))
+                }
+            };
+            match outcome {
+                Ok(Answer::Bytes(w)) => drop(self.channel.send(h.unique, 0, &[&w.0])),
+                Ok(Answer::Buffer(n)) => drop(self.channel.send(h.unique, 0, &[&self.buffer[..n]])),
+                Ok(Answer::Nothing) => {}
+                Err(e) => drop(self.channel.send(h.unique, -e.raw_os_error(), &[])),
+            }
+            if h.opcode == DESTROY {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self, h: &Head, r: Reader<'_>) -> Outcome {
+        match h.opcode {
+            FORGET | BATCH_FORGET | INTERRUPT => self.silent(h, r),
+            LOOKUP | MKNOD | MKDIR | SYMLINK | LINK | UNLINK | RMDIR | RENAME | RENAME2 | CREATE
+            | TMPFILE => self.names(h, r),
+            READ | READDIR | READDIRPLUS | FSYNC | FSYNCDIR | FALLOCATE | LSEEK | COPY_FILE_RANGE | OPEN
+            | RELEASE => self.data(h, r),
+            _ => self.attrs(h, r),
+        }
+    }
+
+    /// What the kernel does not wait for.
+    fn silent(&mut self, h: &Head, mut r: Reader<'_>) -> Outcome {
+        match h.opcode {
+            FORGET => self.server.forget(h.node, r.u64()?),
+            BATCH_FORGET => {
+                let count = r.u64()? as u32;
+                for _ in 0..count {
+                    let (node, n) = (r.u64()?, r.u64()?);
+                    self.server.forget(node, n);
+                }
+            }
+            // Nothing we do waits for long enough to be worth giving up.
+            _ => {}
+        }
+        Ok(Answer::Nothing)
+    }
+
+    fn names(&mut self, h: &Head, mut r: Reader<'_>) -> Outcome {
+        let server = &self.server;
+        let caller = Caller { uid: h.uid, gid: h.gid };
+        let make = |mode: u32, umask: u32, rdev: DeviceNumber, name: &[u8], target: &[u8]| {
+            server
+                .make(&caller, &Make { parent: h.node, name, mode, umask, rdev, target })
+                .and_then(|x| entry(&x))
+        };
+        match h.opcode {
+            LOOKUP => match server.lookup(h.node, r.name()?)? {
+                Some(x) => entry(&x),
+                // A number of 0 says that there is none, and may be remembered.
+                None => with(|w| {
+                    w.zeros(16);
+                    w.u64(TTL.as_secs());
+                    w.zeros(128 - 24);
+                }),
+            },
+            MKNOD => {
+                let (mode, rdev, umask) = (r.u32()?, r.u32()?, r.u32()?);
+                r.skip(4)?;
+                make(mode, umask, decode_dev(rdev), r.name()?, b"")
+            }
+            MKDIR => {
+                let (mode, umask) = (r.u32()?, r.u32()?);
+                let mode = FileType::Directory.mode_bits() | mode & 0o7777;
+                make(mode, umask, DeviceNumber::default(), r.name()?, b"")
+            }
+            SYMLINK => {
+                let (name, target) = (r.name()?, r.name()?);
+                let mode = FileType::Symlink.mode_bits() | 0o777;
+                make(mode, 0, DeviceNumber::default(), name, target)
+            }
+            LINK => {
+                let node = r.u64()?;
+                entry(&server.link(node, h.node, r.name()?)?)
+            }
+            UNLINK | RMDIR => server.remove(h.node, r.name()?, h.opcode == RMDIR).and_then(|()| empty()),
+            RENAME | RENAME2 => {
+                let dir = r.u64()?;
+                let flags = if h.opcode == RENAME2 { r.u64()? as u32 } else { 0 };
+                let (old, new) = (r.name()?, r.name()?);
+                server.rename((h.node, old), (dir, new), flags).and_then(|()| empty())
+            }
+            _ => {
+                let (flags, mode, umask, open_flags) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
+                let mode = FileType::Regular.mode_bits() | mode & 0o7777;
+                let (name, rdev) = (r.name()?, DeviceNumber::default());
+                let m = Make { parent: h.node, name, mode, umask, rdev, target: b"" };
+                let (x, fh) = match h.opcode {
+                    TMPFILE => server.tmpfile(&caller, &m, flags)?,
+                    _ => server.create(&caller, &m, flags, open_flags & OPEN_KILL_SUIDGID != 0)?,
+                };
+                with(|w| {
+                    w.entry(&x, TTL);
+                    opened(w, fh);
+                })
+            }
+        }
+    }
+
+    fn write(&mut self, r: &mut Reader<'_>, len: usize) -> Outcome {
+        let (fh, pos, size, flags) = (r.u64()?, r.u64()?, r.u32()?, r.u32()?);
+        let data = self.buffer.get(..len.min(size as usize)).ok_or(Errno::INVAL)?;
+        self.server.write(fh, pos, data, flags & WRITE_KILL_SUIDGID != 0)?;
+        with(|w| {
+            w.u32(size);
+            w.u32(0);
+        })
+    }
+
+    fn data(&mut self, h: &Head, mut r: Reader<'_>) -> Outcome {
+        let server = &self.server;
+        match h.opcode {
+            OPEN => {
+                let (flags, open_flags) = (r.u32()?, r.u32()?);
+                let fh = server.open(h.node, flags, open_flags & OPEN_KILL_SUIDGID != 0)?;
+                with(|w| opened(w, fh))
+            }
+            RELEASE => {
+                server.release(r.u64()?);
+                empty()
+            }
+            READ => {
+                let (fh, pos, size) = (r.u64()?, r.u64()?, r.u32()? as usize);
+                let to = self.buffer.get_mut(..size).ok_or(Errno::INVAL)?;
+                server.read(fh, pos, to).map(Answer::Buffer)
+            }
+            READDIR | READDIRPLUS => {
+                r.skip(8)?;
+                let (pos, room) = (r.u64()?, r.u32()? as usize);
+                self.readdir(h, pos, room)
+            }
+            FSYNC => {
+                let (fh, flags) = (r.u64()?, r.u32()?);
+                server.fsync(fh, flags & FDATASYNC != 0).and_then(|()| empty())
+            }
+            FSYNCDIR => {
+                r.skip(8)?;
+                server.fsyncdir(h.node, r.u32()? & FDATASYNC != 0).and_then(|()| empty())
+            }
+            FALLOCATE => {
+                let (fh, offset, len, mode) = (r.u64()?, r.u64()?, r.u64()?, r.u32()?);
+                server.fallocate(fh, mode, offset, len, h.uid != 0).and_then(|()| empty())
+            }
+            LSEEK => {
+                let (fh, pos, whence) = (r.u64()?, r.u64()?, r.u32()?);
+                let node = h.node;
+                self.maybe_aside(server.lseek_waits(node), h, move |s| {
+                    let at = s.lseek(node, fh, pos, whence)?;
+                    with(|w| w.u64(at))
+                })
+            }
+            _ => {
+                let from = (r.u64()?, r.u64()?);
+                r.skip(8)?;
+                let (to, len) = ((r.u64()?, r.u64()?), r.u64()?);
+                let n = server.copy_file_range(from, to, len, h.uid != 0)?;
+                with(|w| w.u64(n))
+            }
+        }
+    }
+
+    fn readdir(&mut self, h: &Head, pos: u64, room: usize) -> Outcome {
+        let mut w = Writer::default();
+        if h.opcode == READDIR {
+            self.server.readdir(h.node, pos, &mut |d| {
+                let kind = d.file_type.map_or(0, |t| t as u32);
+                w.dirent(|_| (), d.ino.0, d.next, kind, &d.name, room)
+            })?;
+        } else {
+            self.server.readdirplus(h.node, pos, &mut |d, x| {
+                let kind = x.attr.file_type as u32;
+                w.dirent(|w| w.entry(x, TTL), x.ino, d.next, kind, &d.name, room)
+            })?;
+        }
+        bytes(w)
+    }
+
+    /// Does `work`; in a thread of its own if it waits for requests that this thread may have to serve.
+    pub(super) fn maybe_aside(
+        &self,
+        aside: bool,
+        h: &Head,
+        work: impl FnOnce(&Server) -> Outcome + Send + 'static,
+    ) -> Outcome {
+        if !aside {
+            return work(&self.server);
+        }
+        let (server, channel, unique) = (self.server.clone(), self.channel.clone(), h.unique);
+        let started = thread::spawn("tg-fuse-aside", move || match work(&server) {
+            Ok(Answer::Bytes(w)) => channel.send(unique, 0, &[&w.0]),
+            Ok(_) => false,
+            Err(e) => channel.send(unique, -e.raw_os_error(), &[]),
+        });
+        started.map(|_| Answer::Nothing).map_err(|_| Errno::NOMEM)
+    }
+}
+
+/// `struct fuse_open_out`.
+fn opened(w: &mut Writer, fh: u64) {
+    w.u64(fh);
+    w.u32(KEEP_CACHE);
+    w.u32(0);
+}

@@ -1,0 +1,241 @@
+//! The kernel's messages: numbers in the machine's order, one behind the other.
+
+use crate::server::Entry;
+use rustix::io::Errno;
+use std::time::Duration;
+use tidegate::Timespec;
+use tidegate::vfs::DeviceNumber;
+
+/// Bytes of the head of a request, and of an answer.
+pub const IN_HEADER: usize = 40;
+pub const OUT_HEADER: usize = 16;
+/// Bytes of a write request before its data, the head included.
+pub const WRITE_HEAD: usize = IN_HEADER + 40;
+
+/// Takes a request apart.
+pub struct Reader<'a>(pub &'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, n: usize) -> Result<&'a [u8], Errno> {
+        let (a, b) = self.0.split_at_checked(n).ok_or(Errno::INVAL)?;
+        self.0 = b;
+        Ok(a)
+    }
+
+    pub fn u32(&mut self) -> Result<u32, Errno> {
+        self.take(4).map(|b| u32::from_ne_bytes(b.try_into().unwrap_or_default()))
+    }
+
+    pub fn u64(&mut self) -> Result<u64, Errno> {
+        self.take(8).map(|b| u64::from_ne_bytes(b.try_into().unwrap_or_default()))
+    }
+
+    pub fn skip(&mut self, n: usize) -> Result<(), Errno> {
+        self.take(n).map(drop)
+    }
+
+    /// A name, without the zero that ends it.
+    pub fn name(&mut self) -> Result<&'a [u8], Errno> {
+        let end = self.0.iter().position(|b| *b == 0).ok_or(Errno::INVAL)?;
+        let name = self.take(end)?;
+        self.skip(1)?;
+        Ok(name)
+    }
+
+    /// So many bytes.
+    pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], Errno> {
+        self.take(n)
+    }
+}
+
+/// Puts an answer together.
+#[derive(Default)]
+pub struct Writer(pub Vec<u8>);
+
+impl Writer {
+    pub fn u16(&mut self, v: u16) {
+        self.0.extend_from_slice(&v.to_ne_bytes());
+    }
+
+    pub fn u32(&mut self, v: u32) {
+        self.0.extend_from_slice(&v.to_ne_bytes());
+    }
+
+    pub fn u64(&mut self, v: u64) {
+        self.0.extend_from_slice(&v.to_ne_bytes());
+    }
+
+    pub fn zeros(&mut self, n: usize) {
+        self.0.resize(self.0.len() + n, 0);
+    }
+
+    /// `struct fuse_attr`.
+    pub fn attr(&mut self, x: &Entry) {
+        let a = &x.attr;
+        for v in [x.ino, a.size, a.blocks, a.atime.secs as u64, a.mtime.secs as u64, a.ctime.secs as u64] {
+            self.u64(v);
+        }
+        let mode = a.file_type.mode_bits() | a.mode;
+        let nanos = [a.atime.nanos, a.mtime.nanos, a.ctime.nanos];
+        for v in nanos.into_iter().chain([mode, a.nlink, a.uid, a.gid, encode_dev(a.rdev), 4096, 0]) {
+            self.u32(v);
+        }
+    }
+
+    /// `struct fuse_entry_out`.
+    pub fn entry(&mut self, x: &Entry, ttl: Duration) {
+        for v in [x.node, x.attr.generation as u64, ttl.as_secs(), ttl.as_secs(), 0] {
+            self.u64(v);
+        }
+        self.attr(x);
+    }
+
+    /// `struct fuse_attr_out`.
+    pub fn attr_out(&mut self, x: &Entry, ttl: Duration) {
+        self.u64(ttl.as_secs());
+        self.u64(0);
+        self.attr(x);
+    }
+
+    /// `struct fuse_statx_out`, with the time of birth.
+    pub fn statx(&mut self, x: &Entry, ttl: Duration) {
+        const BASIC: u32 = 0x7ff;
+        const BTIME: u32 = 0x800;
+        let a = &x.attr;
+        self.u64(ttl.as_secs());
+        self.zeros(24);
+        self.u32(if a.crtime.is_some() { BASIC | BTIME } else { BASIC });
+        self.u32(4096);
+        self.u64(0);
+        for v in [a.nlink, a.uid, a.gid] {
+            self.u32(v);
+        }
+        self.u16((a.file_type.mode_bits() | a.mode) as u16);
+        self.u16(0);
+        for v in [x.ino, a.size, a.blocks, 0] {
+            self.u64(v);
+        }
+        for t in [a.atime, a.crtime.unwrap_or_default(), a.ctime, a.mtime] {
+            self.u64(t.secs as u64);
+            self.u32(t.nanos);
+            self.u32(0);
+        }
+        for v in [a.rdev.major, a.rdev.minor, 0, 0] {
+            self.u32(v);
+        }
+        self.zeros(14 * 8);
+    }
+
+    /// A directory's entry behind `head` (its attributes, or nothing), if `room` bytes hold it.
+    pub fn dirent(
+        &mut self,
+        head: impl FnOnce(&mut Writer),
+        ino: u64,
+        next: u64,
+        kind: u32,
+        name: &[u8],
+        room: usize,
+    ) -> bool {
+        let start = self.0.len();
+        head(self);
+        self.u64(ino);
+        self.u64(next);
+        self.u32(name.len() as u32);
+        self.u32(kind);
+        self.0.extend_from_slice(name);
+        self.0.resize(self.0.len().next_multiple_of(8), 0);
+        if self.0.len() <= room {
+            return true;
+        }
+        self.0.truncate(start);
+        false
+    }
+}
+
+/// The kernel's 32-bit form of a device number.
+pub fn encode_dev(d: DeviceNumber) -> u32 {
+    d.minor & 0xff | d.major << 8 | (d.minor & !0xff) << 12
+}
+
+/// The same back.
+pub fn decode_dev(d: u32) -> DeviceNumber {
+    DeviceNumber { major: d >> 8 & 0xfff, minor: d & 0xff | d >> 12 & 0xf_ff00 }
+}
+
+/// The head of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    pub opcode: u32,
+    pub unique: u64,
+    pub node: u64,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+impl Head {
+    pub fn parse(r: &mut Reader<'_>) -> Result<Head, Errno> {
+        r.skip(4)?;
+        let head = Head { opcode: r.u32()?, unique: r.u64()?, node: r.u64()?, uid: r.u32()?, gid: r.u32()? };
+        r.skip(8)?;
+        Ok(head)
+    }
+}
+
+/// A time as `SETATTR` brings it: the seconds first, the nanoseconds of three times later.
+pub fn timespec(secs: u64, nanos: u32) -> Timespec {
+    Timespec { secs: secs as i64, nanos }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate::vfs::{Attr, FileType};
+
+    fn entry() -> Entry {
+        let t = Timespec::default();
+        let attr = Attr {
+            file_type: FileType::Regular,
+            mode: 0o644,
+            uid: 1,
+            gid: 2,
+            nlink: 1,
+            size: 3,
+            blocks: 8,
+            atime: t,
+            mtime: t,
+            ctime: t,
+            crtime: Some(t),
+            rdev: DeviceNumber::default(),
+            generation: 7,
+            flags: 0,
+        };
+        Entry { node: 5, ino: 5, attr }
+    }
+
+    /// The sizes that the kernel checks.
+    #[test]
+    fn answers_have_the_kernels_sizes() {
+        let size = |f: &dyn Fn(&mut Writer)| {
+            let mut w = Writer::default();
+            f(&mut w);
+            w.0.len()
+        };
+        assert_eq!(size(&|w| w.attr(&entry())), 88);
+        assert_eq!(size(&|w| w.entry(&entry(), Duration::from_secs(1))), 128);
+        assert_eq!(size(&|w| w.attr_out(&entry(), Duration::from_secs(1))), 104);
+        assert_eq!(size(&|w| w.statx(&entry(), Duration::from_secs(1))), 288);
+        assert_eq!(size(&|w| assert!(w.dirent(|_| (), 1, 2, 3, b"name", 100))), 32);
+        assert_eq!(size(&|w| assert!(!w.dirent(|_| (), 1, 2, 3, b"name", 31))), 0);
+    }
+
+    #[test]
+    fn a_short_request_is_an_error() {
+        assert_eq!(Reader(&[1, 2, 3]).u32(), Err(Errno::INVAL));
+        assert_eq!(Reader(b"name without end").name(), Err(Errno::INVAL));
+        assert!(Head::parse(&mut Reader(&[0; 39])).is_err());
+        for major in [0, 8, 259] {
+            let d = DeviceNumber { major, minor: 70_000 };
+            assert_eq!(decode_dev(encode_dev(d)), d);
+        }
+    }
+}

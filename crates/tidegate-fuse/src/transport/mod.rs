@@ -1,0 +1,77 @@
+//! Between the kernel and [`Server`]: whoever reads requests, calls it, and sends the answers.
+
+pub mod dev;
+pub mod fuser;
+
+use crate::server::Server;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Largest read or write in bytes.
+pub const MAX_IO: u32 = 1 << 20;
+
+/// How long the kernel may keep names and attributes. Nothing changes them behind its back: the volume is
+/// locked, and mounted once.
+pub const TTL: Duration = Duration::from_secs(24 * 3600);
+
+/// What a transport is given.
+pub struct Connection {
+    /// The connection to the kernel, mounted and not yet greeted.
+    pub fd: OwnedFd,
+    /// Where it is mounted.
+    pub mountpoint: PathBuf,
+    /// Threads that serve.
+    pub threads: usize,
+}
+
+/// The transports there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Which {
+    /// On /dev/fuse: knows all of the protocol that we use.
+    #[default]
+    Dev,
+    /// On the `fuser` crate.
+    Fuser,
+}
+
+/// Carries requests of one mount.
+pub trait Transport: Send {
+    /// Serves until the kernel unmounts.
+    ///
+    /// # Errors
+    /// The connection breaks.
+    fn run(self: Box<Self>) -> io::Result<()>;
+}
+
+/// What we ask of the kernel. Either call waits for requests that other threads serve, so none that serves
+/// may make it.
+pub trait Kernel: Send + Sync {
+    /// Has the kernel write the pages of `node` from byte `from` on that only it has.
+    fn write_back(&self, node: u64, from: u64);
+
+    /// Has the kernel write all pages of the mount.
+    fn write_back_all(&self);
+}
+
+/// Greets the kernel and makes a transport that serves `server`.
+///
+/// # Errors
+/// The kernel's protocol is too old, or it hung up.
+pub fn connect(which: Which, server: Arc<Server>, connection: Connection) -> io::Result<Box<dyn Transport>> {
+    Ok(match which {
+        Which::Dev => Box::new(dev::Device::connect(server, connection)?),
+        Which::Fuser => Box::new(fuser::Fuser::connect(server, connection)?),
+    })
+}
+
+/// Has the kernel write what it holds of the mount at `dir`.
+pub(crate) fn sync_mount(dir: &Path) {
+    use rustix::fs::{Mode, OFlags, open, syncfs};
+    if let Ok(fd) = open(dir, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        // What cannot be written is told to who syncs the file.
+        let _ = syncfs(&fd);
+    }
+}

@@ -1,0 +1,256 @@
+//! Mappings, caches, locks and ioctls of a mount.
+
+use crate::ops;
+use crate::rig::{Rig, cannot_mount};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+fn fio(dir: &Path, args: &[&str]) {
+    let out =
+        Command::new("fio").args(args).args(["--output-format=terse"]).current_dir(dir).output().unwrap();
+    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// An ioctl that takes no argument; 0 or the errno. Perl is on every Debian, and needs no unsafe code.
+fn ioctl(path: &Path, cmd: u32) -> i32 {
+    let program = "open(F,'<',$ARGV[0]) or exit 255; exit(defined(ioctl(F,$ARGV[1],0)) ? 0 : $!+0)";
+    let status = Command::new("perl").args(["-e", program]).arg(path).arg(cmd.to_string()).status();
+    status.unwrap().code().unwrap()
+}
+
+#[test]
+fn shared_mappings_are_the_file() {
+    if cannot_mount() || xtask::oracle::skip_or_fail("fio") {
+        return;
+    }
+    let mut rig = Rig::new(256, "");
+    let job = ["--name=m", "--filename=f", "--size=8m", "--bs=4k", "--rw=randwrite", "--verify=crc32c"];
+    let with = |extra: &[&'static str]| [&job[..], extra].concat();
+    fio(&rig.dir, &with(&["--ioengine=mmap", "--randseed=7"]));
+    // What was written through the mapping, read(2) sees, and a later mount.
+    fio(&rig.dir, &with(&["--ioengine=psync", "--verify_only", "--randseed=7"]));
+    assert!(rig.unmount());
+    rig.mount("").unwrap();
+    fio(&rig.dir, &with(&["--ioengine=psync", "--verify_only", "--randseed=7"]));
+    fio(&rig.dir, &with(&["--ioengine=psync", "--direct=1", "--verify_only", "--randseed=7"]));
+    rig.finish();
+}
+
+#[test]
+fn direct_and_cached_writes_agree() {
+    if cannot_mount() {
+        return;
+    }
+    let rig = Rig::new(256, "");
+    let path = rig.dir.join("f");
+    std::fs::write(&path, vec![1; 64 << 10]).unwrap();
+    let sh = |cmd: &str| {
+        let out = Command::new("sh").args(["-c", cmd]).current_dir(&rig.dir).output().unwrap();
+        assert!(out.status.success(), "{cmd}: {}", String::from_utf8_lossy(&out.stderr));
+    };
+    sh("dd if=/dev/zero of=f bs=4096 seek=3 count=2 oflag=direct conv=notrunc 2>&1");
+    let read = std::fs::read(&path).unwrap();
+    assert!(read[..12288].iter().chain(&read[20480..]).all(|b| *b == 1));
+    assert!(read[12288..20480].iter().all(|b| *b == 0));
+    let f = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    f.write_all_at(&[7; 100], 5000).unwrap();
+    sh("dd if=f of=copy bs=4096 iflag=direct 2>&1; cmp f copy");
+    drop(f);
+    rig.finish();
+}
+
+/// A hole is where nothing was written, also while the kernel alone knows what was.
+#[test]
+fn seeks_see_what_is_not_written_back() {
+    if cannot_mount() {
+        return;
+    }
+    let rig = Rig::new(256, "");
+    let fd =
+        rustix::fs::open(rig.dir.join("f"), OFlags::CREATE | OFlags::RDWR, Mode::RUSR | Mode::WUSR).unwrap();
+    rustix::io::pwrite(&fd, b"x", 1 << 20).unwrap();
+    let seek = |to| rustix::fs::seek(&fd, to);
+    assert_eq!(seek(rustix::fs::SeekFrom::Data(0)), Ok(1 << 20));
+    rustix::io::pwrite(&fd, b"x", 8192).unwrap();
+    assert_eq!(seek(rustix::fs::SeekFrom::Data(0)), Ok(8192));
+    assert_eq!(seek(rustix::fs::SeekFrom::Hole(8192)), Ok(12288));
+    // Many at once: each waits for the kernel to write, and something must be left to serve that.
+    let threads: Vec<_> = (0..24)
+        .map(|i| {
+            let path = rig.dir.join(format!("many{i}"));
+            std::thread::spawn(move || {
+                let fd = rustix::fs::open(path, OFlags::CREATE | OFlags::RDWR, Mode::RUSR).unwrap();
+                for at in 1..20 {
+                    rustix::io::pwrite(&fd, b"x", at * 40960).unwrap();
+                    let found = rustix::fs::seek(&fd, rustix::fs::SeekFrom::Data((at - 1) * 40960 + 8192));
+                    assert_eq!(found, Ok(at * 40960));
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    drop(fd);
+    rig.finish();
+}
+
+#[test]
+fn locks_hold_between_processes() {
+    if cannot_mount() {
+        return;
+    }
+    let rig = Rig::new(256, "");
+    let f = std::fs::File::create(rig.dir.join("f")).unwrap();
+    rustix::fs::fcntl_lock(&f, FlockOperation::LockExclusive).unwrap();
+    let posix = "sh perl -e 'use Fcntl; open(F,\"+<\",\"f\"); $l=pack(\"ssx4qqix4\",1,0,0,0,0); \
+                 print fcntl(F,6,$l) ? \"got\" : \"held\"'";
+    assert_eq!(ops::run(&rig.dir, posix)[0].rsplit(' ').next(), Some("held"));
+    rustix::fs::fcntl_lock(&f, FlockOperation::Unlock).unwrap();
+    assert_eq!(ops::run(&rig.dir, posix)[0].rsplit(' ').next(), Some("got"));
+    rustix::fs::flock(&f, FlockOperation::LockExclusive).unwrap();
+    let bsd = "sh flock -n f echo got || echo held";
+    assert_eq!(ops::run(&rig.dir, bsd)[0].rsplit(' ').next(), Some("held"));
+    // Who waits can be killed.
+    let mut waiting = Command::new("flock").arg(rig.dir.join("f")).arg("true").spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(waiting.try_wait().unwrap().is_none());
+    waiting.kill().unwrap();
+    waiting.wait().unwrap();
+    drop(f);
+    assert_eq!(ops::run(&rig.dir, bsd)[0].rsplit(' ').next(), Some("got"));
+    rig.finish();
+}
+
+#[test]
+fn ioctls_reach_the_volume() {
+    if cannot_mount() {
+        return;
+    }
+    let mut rig = Rig::new(256, "");
+    let path = rig.dir.join("f");
+    std::fs::write(&path, "x").unwrap();
+    let sh = |cmd: &str| {
+        let out = Command::new("sh").args(["-c", cmd]).current_dir(&rig.dir).output().unwrap();
+        (out.status.success(), String::from_utf8_lossy(&out.stdout).trim().to_string())
+    };
+    assert!(sh("chattr +i f && lsattr f | grep -q -- -i").0);
+    let denied = |r: std::io::Result<()>| assert_eq!(r.unwrap_err().raw_os_error(), Some(1));
+    denied(std::fs::write(&path, "y"));
+    denied(std::fs::remove_file(&path));
+    denied(std::fs::rename(&path, rig.dir.join("g")));
+    denied(std::fs::hard_link(&path, rig.dir.join("g")));
+    assert!(sh("chattr -i +a f && echo more >> f && ! echo new > f && ! rm -f f && chattr -a f").0);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "xmore\n");
+    assert!(sh("mkdir d && chattr +d d && lsattr -d d | grep -q d").0);
+    assert!(sh("fstrim -v .").0);
+    // A full sync: of what only the kernel has, too.
+    std::fs::write(rig.dir.join("unsynced"), vec![5; 300_000]).unwrap();
+    assert_eq!(ioctl(&rig.dir, tidegate_fuse::ioctl::TIDEGATE_IOC_SYNC), 0);
+    assert_eq!(ioctl(&rig.dir, 0xf507), 0, "F2FS_IOC_WRITE_CHECKPOINT");
+    assert_eq!(ioctl(&rig.dir, 0xf5ff), 25, "ENOTTY");
+    rig.kill();
+    rig.mount("").unwrap();
+    assert_eq!(std::fs::read(rig.dir.join("unsynced")).unwrap(), vec![5; 300_000]);
+    // FS_IOC_SHUTDOWN: what is there is saved, and nothing goes in any more.
+    std::fs::write(rig.dir.join("late"), "late").unwrap();
+    assert_eq!(ioctl(&rig.dir, 0x8004_587d), 0);
+    assert!(std::fs::write(rig.dir.join("later"), "x").is_err());
+    assert_eq!(std::fs::read_to_string(rig.dir.join("late")).unwrap(), "late");
+    rig.unmount();
+    rig.mount("").unwrap();
+    assert_eq!(std::fs::read_to_string(rig.dir.join("late")).unwrap(), "late");
+    assert!(!rig.dir.join("later").exists());
+    rig.finish();
+}
+
+/// An unlinked file takes its space until the last user is gone, and no longer.
+#[test]
+fn forgotten_files_give_their_space_back() {
+    if cannot_mount() {
+        return;
+    }
+    let rig = Rig::new(256, "");
+    let free = || rustix::fs::statvfs(&rig.dir).unwrap().f_bfree;
+    let before = free();
+    let path = rig.dir.join("f");
+    std::fs::write(&path, vec![9; 20 << 20]).unwrap();
+    let f = std::fs::File::open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(before - free() >= 5000, "it is still open");
+    let mut b = [0; 2];
+    f.read_exact_at(&mut b, 15 << 20).unwrap();
+    assert_eq!((b, f.metadata().unwrap().nlink()), ([9, 9], 0));
+    drop(f);
+    let since = Instant::now();
+    while before - free() > 100 {
+        assert!(since.elapsed() < Duration::from_secs(20), "{} blocks are lost", before - free());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    rig.finish();
+}
+
+/// A file without a name is nobody's until it gets one, which it then keeps; one that gets none goes.
+#[test]
+fn unnamed_files_can_be_named() {
+    if cannot_mount() {
+        return;
+    }
+    let mut rig = Rig::new(256, "");
+    let make =
+        || rustix::fs::open(&rig.dir, OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR | Mode::WUSR).unwrap();
+    let (named, unnamed) = (make(), make());
+    for fd in [&named, &unnamed] {
+        rustix::io::pwrite(fd, &[7; 10_000], 0).unwrap();
+        assert_eq!(rustix::fs::fstat(fd).unwrap().st_nlink, 0);
+    }
+    assert_eq!(std::fs::read_dir(&rig.dir).unwrap().count(), 0);
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&named));
+    let (here, follow) = (rustix::fs::CWD, rustix::fs::AtFlags::SYMLINK_FOLLOW);
+    rustix::fs::linkat(here, path, here, rig.dir.join("named"), follow).unwrap();
+    rustix::fs::fsync(&named).unwrap();
+    rustix::fs::fsync(&unnamed).unwrap();
+    rig.kill();
+    drop((named, unnamed));
+    rig.mount("").unwrap();
+    assert_eq!(std::fs::read(rig.dir.join("named")).unwrap(), [7; 10_000]);
+    assert_eq!(std::fs::read_dir(&rig.dir).unwrap().count(), 1);
+    std::fs::remove_file(rig.dir.join("named")).unwrap();
+    rig.finish();
+}
+
+#[test]
+fn births_are_told() {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    if cannot_mount() {
+        return;
+    }
+    // The format keeps them in volumes made with extra attributes.
+    let rig = Rig::unmounted(64);
+    if xtask::oracle::skip_or_fail("mkfs.f2fs") {
+        return;
+    }
+    let made = Command::new("mkfs.f2fs")
+        .args(["-q", "-f", "-O", "extra_attr,inode_crtime"])
+        .arg(&rig.image)
+        .status();
+    assert!(made.unwrap().success());
+    let mut rig = rig;
+    rig.mount("").unwrap();
+    let path = rig.dir.join("f");
+    let birth = || {
+        let s = statx(CWD, &path, AtFlags::empty(), StatxFlags::ALL).unwrap();
+        assert!(s.stx_mask & StatxFlags::BTIME.bits() != 0, "no time of birth");
+        (s.stx_btime.tv_sec, s.stx_btime.tv_nsec, s.stx_mtime.tv_sec, s.stx_mtime.tv_nsec)
+    };
+    std::fs::write(&path, "x").unwrap();
+    let first = birth();
+    assert!((first.0 - first.2).abs() <= 2);
+    std::thread::sleep(Duration::from_millis(20));
+    std::fs::write(&path, "y").unwrap();
+    let second = birth();
+    assert_eq!((first.0, first.1), (second.0, second.1));
+    assert_ne!((first.2, first.3), (second.2, second.3));
+    rig.finish();
+}

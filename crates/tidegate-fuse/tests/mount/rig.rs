@@ -1,0 +1,186 @@
+//! An image, a process that serves it, a directory.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tidegate_fuse::{MountOptions, serve};
+
+const ASKED: &str = "TIDEGATE_TEST_SERVE";
+
+/// Serves the mount that the environment names, and ends the process.
+pub fn serve_if_asked() {
+    let Ok(asked) = std::env::var(ASKED) else { return };
+    let mut lines = asked.lines();
+    let (image, dir, words) = (lines.next().unwrap(), lines.next().unwrap(), lines.next().unwrap_or(""));
+    let options = MountOptions::parse(words).unwrap();
+    let mut open = tidegate::OpenOptions::default();
+    open.f2fs.parse(&options.switches).unwrap();
+    let r = serve(image.as_ref(), dir.as_ref(), &options, open, |_| println!("ready"));
+    if let Err(e) = &r {
+        println!("failed: {e}");
+    }
+    std::process::exit(r.is_err() as i32);
+}
+
+/// Whether a mount is impossible here; under CI that is a failure.
+pub fn cannot_mount() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if Path::new("/dev/fuse").exists() && root {
+        return xtask::oracle::skip_or_fail("fusermount3");
+    }
+    assert!(!xtask::oracle::in_ci(), "/dev/fuse missing, or not the superuser");
+    println!("SKIPPED: /dev/fuse missing, or not the superuser");
+    true
+}
+
+/// A mounted volume in a scratch directory. Unmounted and checked by [`Rig::finish`].
+pub struct Rig {
+    pub scratch: tempfile::TempDir,
+    pub image: PathBuf,
+    pub dir: PathBuf,
+    child: Option<Child>,
+}
+
+impl Rig {
+    /// A fresh volume of `mib` MiB, mounted with `words`.
+    pub fn new(mib: u64, words: &str) -> Rig {
+        let mut rig = Rig::unmounted(mib);
+        rig.mount(words).unwrap();
+        rig
+    }
+
+    pub fn unmounted(mib: u64) -> Rig {
+        let scratch = tempfile::tempdir().unwrap();
+        // Other users go through it.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(scratch.path(), open).unwrap();
+        let (image, dir) = (scratch.path().join("a.img"), scratch.path().join("mnt"));
+        std::fs::create_dir(&dir).unwrap();
+        make_image(&image, mib);
+        Rig { scratch, image, dir, child: None }
+    }
+
+    /// Mounts it; what the process said if it did not work.
+    pub fn mount(&mut self, words: &str) -> Result<(), String> {
+        self.child = Some(start(&self.image, &self.dir, words)?);
+        Ok(())
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    /// Unmounts; whether the process ended well.
+    pub fn unmount(&mut self) -> bool {
+        let busy = Instant::now();
+        while !Command::new("fusermount3").arg("-u").arg(&self.dir).status().unwrap().success() {
+            assert!(busy.elapsed() < Duration::from_secs(20), "the mount stays busy");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        self.child.take().unwrap().wait().unwrap().success()
+    }
+
+    /// kill -9, and what the mount's user would do next.
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let answer = rustix::fs::statvfs(&self.dir).map(|s| s.f_bfree);
+        assert!(Command::new("fusermount3").arg("-uz").arg(&self.dir).status().unwrap().success());
+        assert_eq!(answer, Err(rustix::io::Errno::NOTCONN), "a dead mount answers at once");
+    }
+
+    /// Unmounts and has stock fsck and our own check judge the image.
+    pub fn finish(mut self) {
+        assert!(self.unmount(), "the serving process failed");
+        fsck(&self.image);
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = Command::new("fusermount3").args(["-u", "-z", "-q"]).arg(&self.dir).status();
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn start(image: &Path, dir: &Path, words: &str) -> Result<Child, String> {
+    let asked = format!("{}\n{}\n{words}", image.display(), dir.display());
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "serving_process", "--nocapture"])
+        .env(ASKED, asked)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while said.read_line(&mut line).unwrap() > 0 {
+        if line.contains("ready") {
+            child.stdout = Some(said.into_inner());
+            return Ok(child);
+        }
+        if let Some((_, why)) = line.split_once("failed: ") {
+            child.wait().unwrap();
+            return Err(why.trim().to_string());
+        }
+        line.clear();
+    }
+    child.wait().unwrap();
+    Err("the serving process ended".to_string())
+}
+
+pub fn make_image(path: &Path, mib: u64) {
+    let request = tidegate::mkfs::Request {
+        image: path.to_path_buf(),
+        size: tidegate::mkfs::Size::Bytes(mib << 20),
+        from: None,
+        options: Default::default(),
+        open: Default::default(),
+        reproducible: None,
+        progress: Default::default(),
+    };
+    tidegate::mkfs(request).unwrap();
+}
+
+/// Panics unless stock fsck (where it is installed) calls the image clean.
+pub fn fsck(image: &Path) {
+    if !xtask::oracle::skip_or_fail("fsck.f2fs") {
+        xtask::golden::fsck_f2fs(image).unwrap();
+    }
+}
+
+/// The seed of a random test: from the environment, or the clock. Printed, to replay a failure.
+pub fn seed() -> u64 {
+    let seed = std::env::var("TIDEGATE_SEED").ok().and_then(|s| s.parse().ok());
+    let seed = seed.unwrap_or_else(tidegate_rt::clock::entropy);
+    println!("TIDEGATE_SEED={seed}");
+    seed
+}
+
+/// A number from the environment.
+pub fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|s| s.parse().ok()).unwrap_or(default)
+}
+
+/// A small random generator (xorshift*).
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        let mut x = self.0 | 1;
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.0 = x;
+        x.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        (self.next() >> 16) % n
+    }
+}

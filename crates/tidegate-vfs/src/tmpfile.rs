@@ -1,0 +1,47 @@
+//! Files without a name.
+
+use crate::dir_ops::S_ISGID;
+use crate::error::Result;
+use crate::file::File;
+use crate::inode::Inode;
+use crate::perm::{self, MAY_EXEC, MAY_WRITE};
+use crate::types::*;
+use crate::vfs::Vfs;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Vfs {
+    /// Makes a regular file without a name and opens it; with `EXCL` it may never get one. Takes `dir`'s
+    /// `i_rwsem` shared.
+    ///
+    /// # Errors
+    /// As [`Vfs::make`]; `Unsupported` where the format has no such thing.
+    pub fn tmpfile(
+        self: &Arc<Self>,
+        cred: &Cred,
+        dir: &Arc<Inode>,
+        new: &NewInode<'_>,
+        flags: OpenFlags,
+    ) -> Result<File> {
+        self.check_writable()?;
+        let guard = dir.rwsem.read();
+        perm::check(&*self.fs, cred, dir, MAY_WRITE | MAY_EXEC)?;
+        let mut new = new.clone();
+        if dir.attr().mode & S_ISGID != 0 {
+            new.gid = dir.attr().gid;
+        }
+        let inherited = self.inherit_acl(dir, &mut new)?;
+        let inode = self.icache.insert(self.fs.tmpfile(dir, &new)?);
+        inode.linkable.store(!flags.contains(OpenFlags::EXCL), Relaxed);
+        let file = self.open_unchecked(cred, &inode, flags - OpenFlags::TRUNC)?;
+        {
+            let _inode = inode.rwsem.write_nested();
+            for (key, value) in inherited {
+                self.fs.setxattr(&inode, key, Some(&value), XattrFlags::empty(), new.time)?;
+            }
+        }
+        drop(guard);
+        self.balance()?;
+        Ok(file)
+    }
+}
