@@ -52,12 +52,22 @@ impl F2fs {
             self.stats.in_place.fetch_add(n as u64, Relaxed);
             return Ok(vec![Placed { blk: Some(old), moved: false, pages: n }]);
         }
-        let got = self.allocate_for(inode, &parts, how)?;
+        if inode.file_type == FileType::Regular {
+            // In memory and dirty: noting the extent cannot fail for want of it.
+            self.modify_node(Nid(inode.ino.0 as u32), |_| ())?;
+        }
+        let mut got = self.allocate_for(inode, &parts, how)?;
         if how == Placement::Move {
             self.gc.moving(inode.ino);
         }
-        self.move_addresses(inode, &parts, &got)?;
-        self.note_extents(inode, &mut map, index, &got)?;
+        let (moved, r) = self.move_addresses(inode, &parts, &got);
+        if r.is_err() {
+            self.give_back(&mut got, moved)?;
+            if moved == 0 {
+                r?; // else the rest meets it again
+            }
+        }
+        self.guard(self.note_extents(inode, &mut map, index, &got))?;
         fi(inode).fsync.placed(got.iter().map(|a| a.blocks as usize).sum());
         let placed = |a: &Allocated| Placed { blk: Some(a.start), moved: true, pages: a.blocks as usize };
         Ok(got.iter().map(placed).collect())
@@ -120,21 +130,37 @@ impl F2fs {
         self.allocate_extents(log, whom, owners.len() as u32, |i| owners[i as usize])
     }
 
-    /// Points the first pages of `parts` to what was allocated and frees what they had.
-    fn move_addresses(&self, inode: &Inode, parts: &[Part], got: &[Allocated]) -> Result<()> {
+    /// Points the first pages of `parts` to what was allocated and frees what they had; of how many, also
+    /// when it fails on the way.
+    fn move_addresses(&self, inode: &Inode, parts: &[Part], got: &[Allocated]) -> (usize, Result<()>) {
         let news: Vec<BlockAddr> = got.iter().flat_map(|a| (0..a.blocks).map(|i| a.start.plus(i))).collect();
-        let mut freed = Vec::new();
+        let (mut freed, mut r) = (Vec::new(), Ok(()));
         let mut rest = &news[..];
         for p in parts {
             let (here, after) = rest.split_at(p.olds.len().min(rest.len()));
             if here.is_empty() {
                 break;
             }
-            self.update_addresses(inode, &p.d, here.len(), |i, _| here[i])?;
+            if let Err(e) = self.update_addresses(inode, &p.d, here.len(), |i, _| here[i]) {
+                r = Err(e);
+                break;
+            }
             freed.extend(p.olds[..here.len()].iter().copied().filter(|a| a.is_data()));
             rest = after;
         }
-        self.guard(self.sit.invalidate(&freed))
+        (news.len() - rest.len(), r.and(self.guard(self.sit.invalidate(&freed))))
+    }
+
+    /// Frees what was allocated past the first `pages` blocks: nothing points there.
+    fn give_back(&self, got: &mut Vec<Allocated>, pages: usize) -> Result<()> {
+        let (mut unused, mut left) = (Vec::new(), pages as u32);
+        for a in got.iter_mut() {
+            let used = a.blocks.min(left);
+            unused.extend((used..a.blocks).map(|i| a.start.plus(i)));
+            (a.blocks, left) = (used, left - used);
+        }
+        got.retain(|a| a.blocks > 0);
+        self.guard(self.sit.invalidate(&unused))
     }
 
     /// Remembers extents from page `index` on, the largest in the inode, too.

@@ -126,7 +126,8 @@ impl F2fs {
         let (ino, w) = (Nid(inode.ino.0 as u32), I_NID_OFFSET / 4 + k);
         let nid = Nid(word(self.node_of(ino, inode.ino.0)?.bytes(), w));
         if nid.0 != 0 && self.cut_node(inode, nid, TREES[k].1, start, cut)? == Fate::Gone {
-            self.modify_node(ino, |b| set_word(b, w, 0))?;
+            // Who cannot be told that its node is gone must not go on.
+            self.guard(self.modify_node(ino, |b| set_word(b, w, 0)))?;
         }
         Ok(())
     }
@@ -165,7 +166,8 @@ impl F2fs {
             return Ok(Fate::Gone);
         }
         if cleared < N as usize {
-            self.modify_node(nid, |b| (cleared..N as usize).for_each(|i| set_word(b, i, 0)))?;
+            let clear = |b: &mut [u8]| (cleared..N as usize).for_each(|i| set_word(b, i, 0));
+            self.guard(self.modify_node(nid, clear))?;
         }
         r.map(|_| Fate::Kept)
     }
