@@ -275,7 +275,8 @@ impl Bdi {
         }
     }
 
-    /// Takes the inodes for a pass: all of them, or those dirty for longer than the expiry. How many.
+    /// Takes the inodes for a pass: all of them, or those dirty for longer than the expiry. Returns how many
+    /// dirty pages one of them has at least: the mean, or the most if the mean counts pages of others.
     pub(crate) fn queue_io(&self, all: bool) -> u64 {
         let now = clock::now().0;
         let mut l = self.lists.lock();
@@ -290,6 +291,7 @@ impl Bdi {
             l.b_io.extend(i);
         }
         l.b_io.make_contiguous().sort_by_key(|i| i.internal);
-        l.b_io.len() as u64
+        let most = l.b_io.iter().map(|i| i.mapping.nr_dirty()).max().unwrap_or(0);
+        most.min(self.nr_dirty.load(Relaxed) / (l.b_io.len() as u64).max(1))
     }
 }

@@ -4,7 +4,7 @@ use crate::bdi::{Bdi, Completion, DIRTY_WRITEBACK_INTERVAL, Work};
 use crate::fs::{FileSystem, WritebackControl};
 use crate::inode::Inode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use tidegate_rt::{thread, trace};
 
@@ -122,13 +122,10 @@ fn pause(bdi: &Bdi, d: Duration) {
 /// One turn over the dirty inodes; pages written. In the background it ends as soon as little enough is
 /// dirty: who was not reached has more to write next time, in one piece.
 fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For) -> u64 {
-    let inodes = bdi.queue_io(why != For::Age);
-    // In the background, an inode with much less to write than the others is left to grow: streams that
-    // are written at once should not be cut into small pieces. One at least has the mean.
-    let few = match why {
-        For::Background => bdi.nr_dirty.load(Relaxed) / inodes.max(1),
-        _ => 0,
-    };
+    let mean = bdi.queue_io(why != For::Age);
+    // In the background, an inode with less to write than the others is left to grow: streams that are
+    // written at once should not be cut into small pieces. Unless what it has cannot be written.
+    let few = if why == For::Background && !bdi.is_failing() { mean } else { 0 };
     let mut written = 0;
     loop {
         let Some(inode) = bdi.lists.lock().b_io.pop_front() else { break };
