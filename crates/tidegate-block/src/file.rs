@@ -152,7 +152,18 @@ impl FileIo {
         rq.op == Op::Write && (self.in_memory || (self.cached.is_some() && rq.bytes <= SMALL))
     }
 
+    /// Does `rq` for who waits for it.
     pub(crate) fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
+        let fd = self.cached.as_ref().filter(|_| rq.bytes <= SMALL).unwrap_or(&self.fd);
+        self.execute_on(fd, rq)
+    }
+
+    /// Does `rq`, writing past the host's page cache if that can be.
+    pub(crate) fn execute_direct(&self, rq: &mut Request) -> Result<(), Errno> {
+        self.execute_on(&self.fd, rq)
+    }
+
+    fn execute_on(&self, fd: &OwnedFd, rq: &mut Request) -> Result<(), Errno> {
         if rq.op != Op::Read && self.read_only {
             return Err(Errno::ROFS);
         }
@@ -164,7 +175,7 @@ impl FileIo {
         }
         match rq.op {
             Op::Read => self.read(rq)?,
-            Op::Write => self.write(rq)?,
+            Op::Write => write(fd, rq)?,
             Op::Flush => self.flush()?,
             Op::Discard => match self.punch(rq, FallocateFlags::PUNCH_HOLE) {
                 Err(Errno::NODEV | Errno::INVAL) => return Err(Errno::OPNOTSUPP),
@@ -216,20 +227,19 @@ impl FileIo {
         }
         Ok(())
     }
+}
 
-    fn write(&self, rq: &Request) -> Result<(), Errno> {
-        let mut at = rq.sector.bytes();
-        let mut iov = Vec::with_capacity(rq.segments());
-        rq.for_each_source(|s| iov.push(IoSlice::new(s)));
-        let mut rest = &mut iov[..];
-        let fd = self.cached.as_ref().filter(|_| rq.bytes <= SMALL).unwrap_or(&self.fd);
-        while !rest.is_empty() {
-            let n = wrote(rustix::io::pwritev(fd, &rest[..rest.len().min(1024)], at))?;
-            at += n;
-            IoSlice::advance_slices(&mut rest, n as usize);
-        }
-        Ok(())
+fn write(fd: &OwnedFd, rq: &Request) -> Result<(), Errno> {
+    let mut at = rq.sector.bytes();
+    let mut iov = Vec::with_capacity(rq.segments());
+    rq.for_each_source(|s| iov.push(IoSlice::new(s)));
+    let mut rest = &mut iov[..];
+    while !rest.is_empty() {
+        let n = wrote(rustix::io::pwritev(fd, &rest[..rest.len().min(1024)], at))?;
+        at += n;
+        IoSlice::advance_slices(&mut rest, n as usize);
     }
+    Ok(())
 }
 
 /// Takes the lock, with some patience: a program that was killed keeps its files open until the kernel has

@@ -53,7 +53,7 @@ impl Shared {
                 self.work.wait(&mut q);
             };
             drop(q);
-            let r = self.io.execute(&mut rq);
+            let r = self.io.execute_direct(&mut rq);
             rq.complete(r);
         }
     }

@@ -127,7 +127,7 @@ impl F2fs {
     /// `Io` when a directory's block could not be written: its page is dirty again, and its inode may be
     /// on no list.
     pub(crate) fn drain_writes(&self) -> Result<()> {
-        self.write_io.submit_all(&self.stats);
+        self.write_io.send_all(&self.stats);
         self.queue.drain();
         self.lost_metadata().map_or(Ok(()), Err)
     }

@@ -116,17 +116,18 @@ impl F2fs {
     }
 
     fn rewrite_failed_page(&self, inode: &Arc<Inode>, index: u64) -> Result<()> {
-        match inode.mapping.take_dirty(index, index + 1, Tag::Dirty, 1) {
-            Taken::Run(run) => {
-                let mut last = None;
-                let r = self.write_run(inode, run, true, Placement::Rescue, &mut 0, &mut last);
-                self.write_io.send_last(&self.stats, last, true);
-                r
-            }
+        let m = &inode.mapping;
+        let run = match m.take_dirty(index, index + 1, Tag::Dirty, 1) {
+            Taken::Run(run) => Some(run),
+            _ if m.has(index) => m.take_cached(index, 1),
             // It was dropped from memory by who is about to cut it off: nobody wants its bytes.
-            Taken::None => self.take_place_away(inode, index),
-            Taken::Busy(_) => Err(Error::new(ErrorKind::Busy, "a page under write-back in a checkpoint")),
-        }
+            _ => return self.take_place_away(inode, index),
+        };
+        let busy = || Error::new(ErrorKind::Busy, "a page under write-back in a checkpoint");
+        let mut last = None;
+        let r = self.write_run(inode, run.ok_or_else(busy)?, true, Placement::Rescue, &mut 0, &mut last);
+        self.write_io.send_last(&self.stats, last, true);
+        r
     }
 
     /// Leaves a page with its reservation, so that it reads as zeros.

@@ -18,7 +18,7 @@ impl F2fs {
             Ok(None) => return done(Ok(Vec::new())),
             Err(e) => return done(Err(e)),
         };
-        let bio = Bio::read(sector, vec![PageBuf::stale(pages)], BioFlags::empty()).on_end(move |r, data| {
+        let bio = Bio::read(sector, vec![PageBuf::stale(pages)], BioFlags::RAHEAD).on_end(move |r, data| {
             let read: Result<Vec<PageRun>> = match (r, data) {
                 (Ok(()), BioData::Read(mut v)) if v.len() == 1 => {
                     let buf = v.remove(0);

@@ -174,15 +174,16 @@ impl F2fs {
 
     fn cut_dnode(&self, inode: &Inode, nid: Nid, start: u64, cut: &mut Cut) -> Result<Fate> {
         cut.left -= 1;
-        cut.to = start.max(cut.from);
         let d = Dnode::whole(nid);
         if start < cut.from {
             let d = d.from((cut.from - start) as usize);
             cut.blocks += self.free_addresses(inode, &d, d.room)?;
+            cut.to = cut.from;
             return Ok(Fate::Kept);
         }
         let used = self.used_addresses(inode, &d, d.room)?;
         self.free_node(nid, false)?;
+        cut.to = start;
         self.free_used(&used)?;
         cut.blocks += used.len() as u64 + 1;
         Ok(Fate::Gone)

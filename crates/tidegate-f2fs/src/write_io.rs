@@ -12,6 +12,7 @@ use crate::raw::NR_CURSEG_TYPE;
 use crate::stats::Counters;
 use crate::units::BlockAddr;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use tidegate_block::{Bio, BioFlags, Errno, RequestQueue, Segment};
 use tidegate_rt::{LockClass, Mutex, WaitQueue};
@@ -76,6 +77,9 @@ struct Chain {
 pub(crate) struct WriteIo {
     queue: Arc<RequestQueue>,
     logs: [Mutex<Growing>; NR_CURSEG_TYPE],
+    /// Bios that were begun and that the queue does not have yet, wherever they are held.
+    unsent: AtomicU64,
+    sent: WaitQueue,
     done: Arc<Done>,
     pub failed_pages: Arc<FailedPages>,
 }
@@ -103,7 +107,8 @@ impl WriteIo {
             metadata_error: OnceLock::new(),
         };
         let logs = std::array::from_fn(|_| Mutex::new(&IO_LOCK, Growing::default()));
-        WriteIo { queue, logs, done: Arc::new(done), failed_pages }
+        let (unsent, sent) = (AtomicU64::new(0), WaitQueue::new());
+        WriteIo { queue, logs, unsent, sent, done: Arc::new(done), failed_pages }
     }
 
     /// Sends an extent of pages in bios of its own, if it is long enough, so that nobody's pages come
@@ -127,6 +132,7 @@ impl WriteIo {
         let mut done = 0;
         while done < pages.pages {
             let mut g = Growing { start: blk.plus(done as u32), flags, ..Growing::default() };
+            self.unsent.fetch_add(1, SeqCst);
             while let Some(s) = rest.peek() {
                 let n = (s.len / 4096) as usize;
                 let full = g.segments.len() == limits.max_segments || g.blocks as usize + n > most;
@@ -185,6 +191,7 @@ impl WriteIo {
             stats.sent_early(f.start.plus(f.blocks) != blk && f.is_of_another(&p.inode));
         }
         if g.blocks == 0 {
+            self.unsent.fetch_add(1, SeqCst);
             g.start = blk;
             if log == Log::WarmNode {
                 g.seq = self.done.begin();
@@ -205,6 +212,13 @@ impl WriteIo {
         for log in Log::ALL {
             self.submit(stats, log);
         }
+    }
+
+    /// Sends every growing bio and waits until the queue has all that anybody had taken to send. For who
+    /// keeps others from adding.
+    pub(crate) fn send_all(&self, stats: &Counters) {
+        self.submit_all(stats);
+        self.sent.wait_until(|| self.unsent.load(SeqCst) == 0);
     }
 
     /// The same for who then waits for one of them: the last is done by the calling thread.
@@ -273,7 +287,14 @@ impl WriteIo {
                 done.end(seq);
             }
         });
-        if here { self.queue.submit_here(bio) } else { self.queue.submit(bio) }
+        if here {
+            self.queue.submit_here(bio)
+        } else {
+            self.queue.submit(bio)
+        }
+        if self.unsent.fetch_sub(1, SeqCst) == 1 {
+            self.sent.wake_all();
+        }
     }
 }
 

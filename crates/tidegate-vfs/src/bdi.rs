@@ -275,6 +275,11 @@ impl Bdi {
         }
     }
 
+    /// Whether an inode has been dirty for longer than the expiry.
+    pub(crate) fn is_old(&self, inode: &Inode) -> bool {
+        is_old(inode, clock::now().0)
+    }
+
     /// Takes the inodes for a pass: all of them, or those dirty for longer than the expiry. Returns how many
     /// dirty pages one of them has at least: the mean, or the most if the mean counts pages of others.
     pub(crate) fn queue_io(&self, all: bool) -> u64 {
@@ -283,8 +288,7 @@ impl Bdi {
         let more = std::mem::take(&mut l.b_more_io);
         l.b_io.extend(more);
         while let Some(i) = l.b_dirty.front() {
-            let age = now.saturating_sub(i.dirtied_when.load(Relaxed));
-            if !all && age < DIRTY_EXPIRE_INTERVAL.as_nanos() as u64 {
+            if !all && !is_old(i, now) {
                 break;
             }
             let i = l.b_dirty.pop_front();
@@ -294,4 +298,9 @@ impl Bdi {
         let most = l.b_io.iter().map(|i| i.mapping.nr_dirty()).max().unwrap_or(0);
         most.min(self.nr_dirty.load(Relaxed) / (l.b_io.len() as u64).max(1))
     }
+}
+
+fn is_old(inode: &Inode, now: u64) -> bool {
+    let age = now.saturating_sub(inode.dirtied_when.load(Relaxed));
+    age >= DIRTY_EXPIRE_INTERVAL.as_nanos() as u64
 }

@@ -183,7 +183,7 @@ impl Vfs {
         }
         perm::check(&*self.fs, cred, dir, MAY_WRITE)?;
         let guard = inode.rwsem.write_nested();
-        if inode.attr().nlink == 0 && !inode.linkable.load(Relaxed) {
+        if inode.is_freed() || (inode.attr().nlink == 0 && !inode.linkable.load(Relaxed)) {
             return Err(ErrorKind::NotFound.into());
         }
         self.fs.link(dir, name, inode, self.now())?;

@@ -75,12 +75,14 @@ fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>, periodic: bool) {
             Some(Work::Sync { wait, done }) => {
                 let _span = trace::span("wb_sync", [("wait", wait as u64), ("", 0), ("", 0), ("", 0)]);
                 pass(fs, bdi, For::Sync { wait });
+                bdi.judge_pass();
                 done.complete();
             }
             None if shutdown => return,
             None if bdi.over_background() => background(fs, bdi),
             None if periodic => {
                 pass(fs, bdi, For::Age);
+                bdi.judge_pass();
                 fs.periodic();
             }
             None => {}
@@ -129,7 +131,7 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For) -> u64 {
     let mut written = 0;
     loop {
         let Some(inode) = bdi.lists.lock().b_io.pop_front() else { break };
-        if inode.mapping.nr_dirty() < few {
+        if (1..few).contains(&inode.mapping.nr_dirty()) && !bdi.is_old(&inode) {
             bdi.lists.lock().b_more_io.push_back(inode);
             continue;
         }

@@ -34,13 +34,14 @@ impl Vfs {
         let inode = self.icache.insert(self.fs.tmpfile(dir, &new)?);
         inode.linkable.store(!flags.contains(OpenFlags::EXCL), Relaxed);
         let file = self.open_unchecked(cred, &inode, flags - OpenFlags::TRUNC)?;
-        {
+        let set = {
             let _inode = inode.rwsem.write_nested();
-            for (key, value) in inherited {
-                self.fs.setxattr(&inode, key, Some(&value), XattrFlags::empty(), new.time)?;
-            }
-        }
+            let mut each = inherited.iter();
+            each.try_for_each(|(k, v)| self.fs.setxattr(&inode, k, Some(v), XattrFlags::empty(), new.time))
+        };
+        // Before the file may go, which locks the inode.
         drop(guard);
+        set?;
         self.balance()?;
         Ok(file)
     }

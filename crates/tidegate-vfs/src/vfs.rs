@@ -171,10 +171,14 @@ impl Vfs {
 
     /// Frees an inode that lost its last name or its last user. No lock held.
     pub(crate) fn evict_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
-        if inode.attr().nlink != 0 || !inode.claim_free() {
+        if inode.attr().nlink != 0 {
             return Ok(());
         }
+        // Locked first: a file without a name may just be getting one.
         let guard = inode.rwsem.write();
+        if !inode.claim_free() {
+            return Ok(());
+        }
         inode.mapping.remove(0, u64::MAX);
         let r = self.fs.evict_inode(inode);
         drop(guard);

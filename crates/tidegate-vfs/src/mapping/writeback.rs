@@ -193,9 +193,7 @@ impl AddressSpace {
 
     /// Remembers a failed write, to be reported once by each open file.
     pub fn record_error(&self, kind: ErrorKind) {
-        if kind == ErrorKind::NoSpace {
-            self.no_space.store(true, SeqCst);
-        }
+        self.no_space.store(kind == ErrorKind::NoSpace, SeqCst);
         self.errseq.fetch_add(1, SeqCst);
     }
 
