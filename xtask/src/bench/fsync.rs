@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::cli::Plan;
-use super::image::Image;
+use super::image::{Image, touch_memory};
 use super::series::{Case, Series, named, rounds};
 use super::show::{Bar, Column, Outcome};
 use super::workload::{Report, Workload, words};
@@ -42,7 +42,8 @@ pub fn run(plan: &Plan, disk: &Path) -> Result<()> {
     for (image, device) in images.iter().zip(DEVICES) {
         for (files, bytes, size) in SIZES {
             let mark = format!("mark --threads {THREADS} --files {} --size {bytes}", plan.scaled(files));
-            add_cases(&mut cases, &workload, image, &format!("{device} {size}"), words(&mark));
+            let label = format!("{device} {size}");
+            add_cases(&mut cases, &workload, image, &plan.dir, &label, words(&mark));
         }
     }
     let series = rounds(plan.runs, &cases);
@@ -62,6 +63,7 @@ fn add_cases<'a>(
     cases: &mut Vec<Case<'a>>,
     workload: &'a Workload,
     image: &'a Image,
+    memory: &'a Path,
     label: &str,
     args: Vec<String>,
 ) {
@@ -70,6 +72,7 @@ fn add_cases<'a>(
     let mark = args.clone();
     let ours = move || {
         image.mkfs_f2fs()?;
+        touch_memory(memory)?;
         let report = workload.on_image(image.path(), "", &mark)?;
         image.fsck()?;
         Ok(report)
@@ -79,6 +82,7 @@ fn add_cases<'a>(
         let mark = args.clone();
         let ext4 = move || {
             image.mkfs_ext4()?;
+            touch_memory(memory)?;
             let mounted = image.mount_ext4(direct)?;
             workload.on_dir(mounted.dir(), &mark)
         };

@@ -1,6 +1,7 @@
 //! The image that workloads run on: made anew for each run, and with no holes for anybody to fill.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,6 +12,9 @@ use rustix::io::Errno;
 
 use crate::temp::TempDir;
 use crate::{golden, oracle};
+
+/// What [`touch_memory`] touches: several times what a run takes.
+const TOUCHED_MIB: u64 = 512;
 
 /// An image file; removed when dropped.
 #[derive(Debug)]
@@ -146,4 +150,16 @@ mod tests {
         assert_eq!(bytes.iter().filter(|b| **b != 0).count(), 4);
         assert_eq!(&bytes[(2 << 20) + 5..][..4], b"kept");
     }
+}
+
+/// Touches memory, below a directory in memory: a virtual machine's host takes away what nobody uses for a
+/// while, and whoever comes first would pay for getting it back.
+pub fn touch_memory(dir: &Path) -> Result<()> {
+    let path = dir.join("touched");
+    let mut file = File::create(&path)?;
+    let chunk = vec![1; 1 << 20];
+    for _ in 0..TOUCHED_MIB {
+        file.write_all(&chunk)?;
+    }
+    fs::remove_file(path).context("removing what was touched")
 }
