@@ -273,6 +273,10 @@ impl F2fs {
                 fi(inode).fsync.inode_changed();
             }
             write_fields(page, attr, fi(inode), largest);
+            if attr.nlink == 0 && matches!(inode.file_type, FileType::CharDevice | FileType::BlockDevice) {
+                // Nobody asks an orphan's inode block for it, and fsck.f2fs takes it for an address.
+                write_rdev(page, DeviceNumber::default(), fi(inode).extra_words);
+            }
         })
     }
 
