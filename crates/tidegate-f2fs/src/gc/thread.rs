@@ -94,7 +94,9 @@ impl F2fs {
     /// One turn of the thread; how long to sleep after it.
     fn background_gc(&self, sleep: Duration) -> Result<Option<Duration>> {
         let how = self.switches.background_gc();
-        if how == BackgroundGc::Off || self.why_read_only().is_some() {
+        // The checkpoint behind it could not wait until failed pages can be written.
+        let failing = !self.write_io.failed_pages.is_empty();
+        if how == BackgroundGc::Off || failing || self.why_read_only().is_some() {
             return Ok(Some(MAX_SLEEP));
         }
         let urgent = self.is_short(super::AHEAD);
