@@ -131,6 +131,18 @@ fn quiet(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
+/// Touches memory, below a directory in memory: a virtual machine's host takes away what nobody uses for a
+/// while, and whoever comes first would pay for getting it back.
+pub fn touch_memory(dir: &Path) -> Result<()> {
+    let path = dir.join("touched");
+    let mut file = File::create(&path)?;
+    let chunk = vec![1; 1 << 20];
+    for _ in 0..TOUCHED_MIB {
+        file.write_all(&chunk)?;
+    }
+    fs::remove_file(path).context("removing what was touched")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,16 +162,4 @@ mod tests {
         assert_eq!(bytes.iter().filter(|b| **b != 0).count(), 4);
         assert_eq!(&bytes[(2 << 20) + 5..][..4], b"kept");
     }
-}
-
-/// Touches memory, below a directory in memory: a virtual machine's host takes away what nobody uses for a
-/// while, and whoever comes first would pay for getting it back.
-pub fn touch_memory(dir: &Path) -> Result<()> {
-    let path = dir.join("touched");
-    let mut file = File::create(&path)?;
-    let chunk = vec![1; 1 << 20];
-    for _ in 0..TOUCHED_MIB {
-        file.write_all(&chunk)?;
-    }
-    fs::remove_file(path).context("removing what was touched")
 }
