@@ -14,6 +14,7 @@
 //! | [`clock`] | monotonic [`Nanos`], wall-clock [`Timespec`] |
 //! | [`thread`] | spawn, sleep, parallelism |
 //! | [`class`] | [`LockClass`]: name and rank; the debug check of lock order |
+//! | [`hash`] | [`HashMap`](hash::HashMap), [`HashSet`](hash::HashSet): hashed by seeds of their own |
 //! | [`lock`] | [`Mutex`], [`RwLock`], [`Condvar`] |
 //! | [`wait`] | [`WaitQueue`]: wait for a condition, wake all |
 //! | [`channel`] | a channel bounded by weight |
@@ -26,6 +27,7 @@
 pub mod channel;
 pub mod class;
 pub mod clock;
+pub mod hash;
 pub mod lock;
 pub mod lockstat;
 pub mod sim;
