@@ -10,12 +10,12 @@ use tidegate_rt::sim;
 fn specs() -> Vec<(Spec, Vec<(&'static str, u64)>)> {
     let mark = |sync, loops| FsMark { threads: 3, files: 10, size: 20_000, sync, loops, ..FsMark::default() };
     let mix = PgIoPerf {
-        readers: 4,
+        readers: 2,
         file_size: 4 << 20,
         log_size: 1 << 20,
         writes_per_fsync: 16,
         write_pause_us: 500,
-        duration_ms: 300,
+        duration_ms: 150,
         ..PgIoPerf::default()
     };
     let groups = vec![
