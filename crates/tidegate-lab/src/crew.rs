@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::record::Recorder;
-use crate::result::RunResult;
+use crate::result::{Event, RunResult};
 use crate::target::{Counts, Target};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -149,7 +149,9 @@ impl Crew {
             all.merge(r?);
         }
         finished?;
-        let (ops, mut series, events) = all.report();
+        let (ops, mut series, mut events) = all.report();
+        events.extend(checkpoints(&counters, series.interval_ns));
+        events.sort();
         series.counters = counters;
         Ok(RunResult {
             workload: workload.to_string(),
@@ -190,6 +192,17 @@ pub fn grown(before: &Counts, after: &Counts) -> Counts {
         (by > 0).then(|| (k.clone(), by))
     };
     after.iter().filter_map(grew).collect()
+}
+
+/// The intervals in which the file system wrote checkpoints.
+fn checkpoints(counters: &BTreeMap<String, Vec<u64>>, interval_ns: u64) -> Vec<Event> {
+    let samples = counters.get("fs.checkpoints").map_or(&[][..], |v| v);
+    let event = |(i, n): (usize, &u64)| {
+        let values = BTreeMap::from([("count".to_string(), *n)]);
+        let (at_ns, name) = (i as u64 * interval_ns, "fs_checkpoints".to_string());
+        (*n > 0).then_some(Event { at_ns, took_ns: interval_ns, name, values })
+    };
+    samples.iter().enumerate().filter_map(event).collect()
 }
 
 /// Looks at the target's counters at the end of every interval.

@@ -20,7 +20,8 @@ pub struct RunResult {
     pub ops: BTreeMap<String, OpStats>,
     /// The same over time.
     pub series: Series,
-    /// What happened when: syncs, ends of loops, checkpoints; in order of time.
+    /// What happened when: syncs, ends of loops, and as `fs_checkpoints` each interval in which the file
+    /// system wrote some; in order of time.
     pub events: Vec<Event>,
     /// What the target's counters grew by.
     pub counters: Counts,

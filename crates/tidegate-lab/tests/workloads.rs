@@ -59,6 +59,9 @@ fn did(r: &RunResult, spec: &Spec, what: &[(&str, u64)]) {
         assert_eq!(series.iter().map(|(n, _)| n).sum::<u64>(), o.latency.count);
         assert_eq!(series.iter().map(|(_, b)| b).sum::<u64>(), o.bytes);
     }
+    let seen: u64 = r.events.iter().filter(|e| e.name == "fs_checkpoints").map(|e| e.values["count"]).sum();
+    assert_eq!(seen, r.series.counters.get("fs.checkpoints").map_or(0, |s| s.iter().sum()));
+    assert!(r.events.is_sorted());
     for (name, by) in &r.counters {
         let sampled: u64 = r.series.counters.get(name).map_or(0, |s| s.iter().sum());
         assert!(sampled <= *by, "{name}: {sampled} of {by}");
