@@ -5,7 +5,7 @@ use crate::wfq::Wfq;
 use crate::{Device, Elevator, ElevatorStats, Errno, PageBuf, Request};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use tidegate_rt::{WaitQueue, trace};
+use tidegate_rt::{Distribution, Histogram, WaitQueue, trace};
 
 /// Bounds of a queue.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +57,8 @@ struct Counters {
     flushes: AtomicU64,
     discards: AtomicU64,
     congested: AtomicU64,
+    read_sizes: Histogram,
+    write_sizes: Histogram,
 }
 
 /// What was submitted and has not ended.
@@ -223,16 +225,28 @@ impl RequestQueue {
         }
     }
 
+    /// Sizes in bytes of the bios that read and of those that wrote.
+    pub fn bio_sizes(&self) -> (Distribution, Distribution) {
+        (self.n.read_sizes.read(), self.n.write_sizes.read())
+    }
+
+    /// Requests that were submitted and have not ended; those that somebody does himself not among them.
+    pub fn in_flight(&self) -> usize {
+        self.inflight.requests.load(Relaxed)
+    }
+
     fn count(&self, bio: &Bio) {
         let len = bio.data.len();
         match bio.op {
             Op::Read => {
                 self.n.read_bios.fetch_add(1, Relaxed);
                 self.n.read_bytes.fetch_add(len, Relaxed);
+                self.n.read_sizes.record(len);
             }
             Op::Write | Op::WriteZeroes => {
                 self.n.write_bios.fetch_add(1, Relaxed);
                 self.n.write_bytes.fetch_add(len, Relaxed);
+                self.n.write_sizes.record(len);
             }
             Op::Flush => {
                 self.n.flushes.fetch_add(1, Relaxed);

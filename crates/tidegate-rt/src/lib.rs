@@ -16,6 +16,7 @@
 //! | [`lock`] | [`Mutex`], [`RwLock`], [`Condvar`] |
 //! | [`wait`] | [`WaitQueue`]: wait for a condition, wake all |
 //! | [`channel`] | a channel bounded by weight |
+//! | [`histogram`] | counts of times and sizes |
 //! | [`lockstat`] | statistics by class, switched at run time |
 //! | [`trace`] | trace points and their rings |
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@
 pub mod channel;
 pub mod class;
 pub mod clock;
+pub mod histogram;
 pub mod lock;
 pub mod lockstat;
 pub mod thread;
@@ -32,5 +34,6 @@ pub mod wait;
 
 pub use class::LockClass;
 pub use clock::{Nanos, Timespec};
+pub use histogram::{Distribution, Histogram};
 pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use wait::WaitQueue;

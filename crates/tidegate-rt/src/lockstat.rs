@@ -6,22 +6,46 @@
 use crate::class::LockClass;
 use crate::clock::{self, Nanos};
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-static ON: AtomicBool = AtomicBool::new(false);
+/// Who wants statistics: holders of [`Collecting`], and [`enable`].
+static USERS: AtomicUsize = AtomicUsize::new(0);
+static SWITCHED: AtomicBool = AtomicBool::new(false);
 static REGISTRY: parking_lot::Mutex<Vec<&'static LockClass>> = parking_lot::Mutex::new(Vec::new());
 
 const POINTS: usize = 4;
 
 /// Switches collection on or off, for every lock of the process.
 pub fn enable(on: bool) {
-    ON.store(on, Relaxed);
+    match (SWITCHED.swap(on, Relaxed), on) {
+        (false, true) => USERS.fetch_add(1, Relaxed),
+        (true, false) => USERS.fetch_sub(1, Relaxed),
+        _ => 0,
+    };
+}
+
+/// Keeps statistics on until it is dropped.
+#[must_use]
+pub struct Collecting(());
+
+/// Switches collection on for as long as somebody holds what this returns. The first begins from nothing.
+pub fn collect() -> Collecting {
+    if USERS.fetch_add(1, Relaxed) == 0 {
+        reset();
+    }
+    Collecting(())
+}
+
+impl Drop for Collecting {
+    fn drop(&mut self) {
+        USERS.fetch_sub(1, Relaxed);
+    }
 }
 
 /// Whether statistics are being collected.
 #[inline]
 pub fn enabled() -> bool {
-    ON.load(Relaxed)
+    USERS.load(Relaxed) != 0
 }
 
 /// Clears the figures of every class seen so far.

@@ -11,6 +11,7 @@ use crate::vfs::Vfs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use tidegate_block::PAGE_SIZE;
+use tidegate_rt::clock;
 
 /// Times that pages are written which others gave back for want of space.
 const WRITE_TRIES: u32 = 64;
@@ -250,6 +251,13 @@ impl File {
     /// # Errors
     /// `Io`, `NoSpace`.
     pub fn fsync(&self, datasync: bool) -> Result<()> {
+        let start = clock::now();
+        let r = self.fsync_range(datasync);
+        self.vfs.bdi.stats.fsync.record(clock::now().since(start).0);
+        r
+    }
+
+    fn fsync_range(&self, datasync: bool) -> Result<()> {
         let wrote = self.vfs.write_and_wait(&self.inode, datasync);
         self.inode.mapping.check_error(&self.errseq_seen)?;
         wrote?;

@@ -3,6 +3,7 @@
 use crate::bdi::{Bdi, Completion, DIRTY_WRITEBACK_INTERVAL, Work};
 use crate::fs::{FileSystem, WritebackControl};
 use crate::inode::Inode;
+use crate::observe::Pass;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -24,6 +25,16 @@ enum For {
     Background,
     /// Some of it is old.
     Age,
+}
+
+impl From<For> for Pass {
+    fn from(why: For) -> Pass {
+        match why {
+            For::Sync { .. } => Pass::Sync,
+            For::Background => Pass::Background,
+            For::Age => Pass::Periodic,
+        }
+    }
 }
 
 /// A running flusher.
@@ -108,17 +119,19 @@ fn background(fs: &dyn FileSystem, bdi: &Arc<Bdi>) {
 /// Waits, unless somebody asks for something.
 fn pause(bdi: &Bdi, d: Duration) {
     let mut left = d;
+    bdi.stats.waiting();
     while !left.is_zero() {
         let asked = {
             let l = bdi.lists.lock();
             l.shutdown || !l.work.is_empty()
         };
         if asked {
-            return;
+            break;
         }
         thread::sleep(MIN_PAUSE.min(left));
         left = left.saturating_sub(MIN_PAUSE);
     }
+    bdi.stats.idle();
 }
 
 /// One turn over the dirty inodes; pages written. In the background it ends as soon as little enough is
@@ -129,6 +142,7 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For) -> u64 {
     // written at once should not be cut into small pieces. Unless what it has cannot be written.
     let few = if why == For::Background && !bdi.is_failing() { mean } else { 0 };
     let mut written = 0;
+    bdi.stats.pass(why.into());
     loop {
         let Some(inode) = bdi.lists.lock().b_io.pop_front() else { break };
         if (1..few).contains(&inode.mapping.nr_dirty()) && !bdi.is_old(&inode) {
@@ -146,12 +160,14 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For) -> u64 {
         }
     }
     bdi.submit_pending();
+    bdi.stats.idle();
     written
 }
 
 fn writeback_single_inode(fs: &dyn FileSystem, bdi: &Arc<Bdi>, inode: &Arc<Inode>, sync_all: bool) -> u64 {
     // Off the list first: a page dirtied from here on puts the inode back on it.
     inode.listed.store(false, SeqCst);
+    bdi.stats.at(inode.ino);
     let most = if bdi.is_failing() { PROBE_PAGES } else { MAX_WRITEBACK_PAGES };
     let mut wbc = if sync_all { WritebackControl::sync() } else { WritebackControl::background(most) };
     if fs.writepages(inode, &mut wbc).is_err() {

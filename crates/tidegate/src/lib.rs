@@ -15,6 +15,7 @@
 //! | [`tar`] | the tar format: headers, pax records, sparse maps, compression |
 //! | [`node`], [`host`] | what both ways share: one inode's attributes; the host's files |
 //! | [`progress`], [`summary`] | how far it is; what it took |
+//! | [`sample`] | what a volume does at one moment: for `top` and Prometheus |
 //! | [`crash`] | the crash explorer: power cuts, recovery, promises |
 //! | [`error`] | errors that name the image or the path |
 //!
@@ -41,6 +42,7 @@ pub mod mkfs;
 pub mod node;
 pub mod paths;
 pub mod progress;
+pub mod sample;
 pub mod spool;
 pub mod summary;
 pub mod tar;
@@ -49,6 +51,7 @@ pub mod volume;
 pub use error::{Error, Result};
 pub use mkfs::mkfs;
 pub use progress::Progress;
+pub use sample::Sample;
 pub use summary::Summary;
 pub use tidegate_block::{Backend, Elevator, IoContext, WfqOptions};
 pub use tidegate_f2fs as f2fs;

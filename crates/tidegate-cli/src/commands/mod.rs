@@ -15,6 +15,7 @@ mod mv;
 mod rm;
 mod stat;
 mod tar;
+mod top;
 mod tree;
 mod trim;
 
@@ -56,6 +57,8 @@ pub enum Command {
     Info(info::Args),
     /// Mount a volume for every program of the machine
     Mount(mount::Args),
+    /// Show live what a mounted volume does: write-back, latencies, locks, files
+    Top(top::Args),
     /// Check a volume, and with --repair mend it; exit status 0: clean, 4: errors, 8: could not check
     Check(check::Args),
 }
@@ -83,6 +86,7 @@ impl Command {
             Command::Trim(a) => trim::run(a, global),
             Command::Info(a) => info::run(a, global),
             Command::Mount(a) => mount::run(a, global),
+            Command::Top(a) => top::run(a, global),
         };
         done.map(|()| ExitCode::SUCCESS)
     }

@@ -1,6 +1,8 @@
 //! What the tests of the program share.
 #![allow(dead_code, missing_docs)]
 
+pub mod mounted;
+
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
