@@ -21,6 +21,7 @@
 //! | [`memory`] | a sparse device in memory |
 //! | `bytes` | what devices in memory share |
 //! | [`overlay`] | a copy-on-write device in memory: many variants of one content |
+//! | `traced` | requests as trace events |
 //! | [`record`] | a wrapper that keeps every request it passes on |
 //! | [`faulty`] | a wrapper whose requests fail, end short or end late, by rule |
 //!
@@ -42,6 +43,7 @@ pub mod record;
 pub mod request;
 mod slab;
 pub mod threads;
+mod traced;
 pub mod uring;
 mod wfq;
 

@@ -1,6 +1,7 @@
 //! The request queue: merges what a plug gathers, bounds what is in flight, counts.
 
 use crate::bio::{Bio, BioData, BioFlags, Op, Sector};
+use crate::traced::Traced;
 use crate::wfq::Wfq;
 use crate::{Device, Elevator, ElevatorStats, Errno, PageBuf, Request};
 use std::sync::Arc;
@@ -167,7 +168,7 @@ impl RequestQueue {
             None => self.wait_for_room(rq.bytes),
         }
         let bytes = if slot.is_some() { 0 } else { rq.bytes };
-        let r = self.device.execute(&mut rq);
+        let r = self.execute(&mut rq);
         drop(slot);
         rq.complete(r);
         self.inflight.bytes.fetch_sub(bytes, SeqCst);
@@ -184,10 +185,21 @@ impl RequestQueue {
             self.n.write_requests.fetch_add(1, Relaxed);
         }
         let mut rq = Request::new(bio);
+        let _span = trace::call("submit_bio_wait");
         let slot = self.wfq.as_ref().map(|w| w.enter(&rq));
-        self.device.execute(&mut rq)?;
+        self.execute(&mut rq)?;
         drop(slot);
         Ok(rq.bios.remove(0).data)
+    }
+
+    /// Has the device do a request in the calling thread.
+    fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
+        let traced = Traced::issue(rq);
+        let r = self.device.execute(rq);
+        if let Some(t) = traced {
+            t.complete(r);
+        }
+        r
     }
 
     /// Reads `pages` pages at `sector` and waits for them.
@@ -261,14 +273,10 @@ impl RequestQueue {
                 Relaxed,
             );
         }
+        let flags = u64::from(bio.flags.bits());
         trace::event(
             "block_bio_queue",
-            [
-                ("sector", bio.sector.0),
-                ("bytes", len),
-                ("op", bio.op as u64),
-                ("flags", bio.flags.bits() as u64),
-            ],
+            [("sector", bio.sector.0), ("bytes", len), ("op", bio.op as u64), ("flags", flags)],
         );
     }
 
@@ -276,6 +284,7 @@ impl RequestQueue {
     fn dispatch(&self, mut rq: Request) {
         let write = rq.op == Op::Write;
         self.inflight.watch(&mut rq);
+        Traced::watch(&mut rq);
         if let Some(w) = &self.wfq {
             let merged = w.submit(rq, &self.n.congested);
             self.n.write_requests.fetch_add((write && !merged) as u64, Relaxed);
@@ -307,6 +316,7 @@ impl RequestQueue {
         };
         if !book() {
             self.n.congested.fetch_add(1, Relaxed);
+            let _span = trace::call("blk_mq_get_tag");
             f.room.wait_until(book);
         }
     }

@@ -106,8 +106,13 @@ impl Default for CkptStat {
 impl CkptStat {
     /// Does `f` as `step`: timed and traced.
     pub(crate) fn time<T>(&self, step: Step, f: impl FnOnce() -> T) -> T {
+        self.time_as(step, ("", 0), f)
+    }
+
+    /// The same; `about` is traced with it.
+    pub(crate) fn time_as<T>(&self, step: Step, about: (&'static str, u64), f: impl FnOnce() -> T) -> T {
         let (_, point, frozen) = STEP_NAMES[step as usize];
-        let _span = trace::span(point, [("frozen", frozen as u64), ("", 0), ("", 0), ("", 0)]);
+        let _span = trace::span(point, [about, ("frozen", frozen as u64), ("", 0), ("", 0)]);
         let start = clock::now();
         let r = f();
         self.steps[step as usize].record(clock::now().since(start).0);

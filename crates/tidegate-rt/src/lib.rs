@@ -18,7 +18,7 @@
 //! | [`channel`] | a channel bounded by weight |
 //! | [`histogram`] | counts of times and sizes |
 //! | [`lockstat`] | statistics by class, switched at run time |
-//! | [`trace`] | trace points and their rings |
+//! | [`trace`], [`profile`] | trace points and their rings; trees of calls |
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // this crate is what the rule points to
 
@@ -28,6 +28,7 @@ pub mod clock;
 pub mod histogram;
 pub mod lock;
 pub mod lockstat;
+pub mod profile;
 pub mod thread;
 pub mod trace;
 pub mod wait;

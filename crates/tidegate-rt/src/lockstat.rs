@@ -5,8 +5,9 @@
 
 use crate::class::LockClass;
 use crate::clock::{self, Nanos};
+use crate::{thread, trace};
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Who wants statistics: holders of [`Collecting`], and [`enable`].
 static USERS: AtomicUsize = AtomicUsize::new(0);
@@ -14,6 +15,8 @@ static SWITCHED: AtomicBool = AtomicBool::new(false);
 static REGISTRY: parking_lot::Mutex<Vec<&'static LockClass>> = parking_lot::Mutex::new(Vec::new());
 
 const POINTS: usize = 4;
+/// Parts that a class's figures are kept in.
+const PARTS: usize = 4;
 
 /// Switches collection on or off, for every lock of the process.
 pub fn enable(on: bool) {
@@ -68,6 +71,10 @@ pub struct LockStat {
     pub acquisitions: u64,
     /// Time held.
     pub hold: Span,
+    /// Contended acquisitions by another thread than the class's last contended one.
+    pub con_bounces: u64,
+    /// Acquisitions by another thread than the class's last one.
+    pub acq_bounces: u64,
     /// Source places (`file:line`) that waited most often, with their counts.
     pub points: Vec<(String, u64)>,
 }
@@ -93,6 +100,8 @@ pub fn snapshot() -> Vec<LockStat> {
     all
 }
 
+/// Figures of some of the threads, so that threads do not take each other's cache lines.
+#[repr(align(128))]
 struct Agg {
     n: AtomicU64,
     min: AtomicU64,
@@ -112,8 +121,13 @@ impl Agg {
     fn add(&self, v: u64) {
         self.n.fetch_add(1, Relaxed);
         self.total.fetch_add(v, Relaxed);
-        self.min.fetch_min(v, Relaxed);
-        self.max.fetch_max(v, Relaxed);
+        // Seldom so: a look is cheaper.
+        if v < self.min.load(Relaxed) {
+            self.min.fetch_min(v, Relaxed);
+        }
+        if v > self.max.load(Relaxed) {
+            self.max.fetch_max(v, Relaxed);
+        }
     }
     fn reset(&self) {
         self.n.store(0, Relaxed);
@@ -121,12 +135,14 @@ impl Agg {
         self.min.store(u64::MAX, Relaxed);
         self.max.store(0, Relaxed);
     }
-    fn span(&self) -> (u64, Span) {
-        let (n, total) = (self.n.load(Relaxed), self.total.load(Relaxed));
-        let min = self.min.load(Relaxed);
-        let min = if min == u64::MAX { 0 } else { min };
-        (n, Span { min, max: self.max.load(Relaxed), total, avg: total.checked_div(n).unwrap_or(0) })
-    }
+}
+
+fn span(parts: &[Agg]) -> (u64, Span) {
+    let sum = |f: fn(&Agg) -> &AtomicU64| parts.iter().map(|a| f(a).load(Relaxed)).sum::<u64>();
+    let (n, total) = (sum(|a| &a.n), sum(|a| &a.total));
+    let min = parts.iter().map(|a| a.min.load(Relaxed)).min().filter(|m| *m != u64::MAX).unwrap_or(0);
+    let max = parts.iter().map(|a| a.max.load(Relaxed)).max().unwrap_or(0);
+    (n, Span { min, max, total, avg: total.checked_div(n).unwrap_or(0) })
 }
 
 type Point = (&'static Location<'static>, u64);
@@ -134,7 +150,12 @@ type Point = (&'static Location<'static>, u64);
 pub(crate) struct ClassStats {
     registered: AtomicBool,
     wait: Agg,
-    hold: Agg,
+    hold: [Agg; PARTS],
+    /// The thread that took a lock of the class last, and the one that waited last.
+    last: AtomicU32,
+    last_waited: AtomicU32,
+    acq_bounces: AtomicU64,
+    con_bounces: AtomicU64,
     points: parking_lot::Mutex<[Option<Point>; POINTS]>,
 }
 
@@ -143,20 +164,27 @@ impl ClassStats {
         ClassStats {
             registered: AtomicBool::new(false),
             wait: Agg::new(),
-            hold: Agg::new(),
+            hold: [const { Agg::new() }; PARTS],
+            last: AtomicU32::new(0),
+            last_waited: AtomicU32::new(0),
+            acq_bounces: AtomicU64::new(0),
+            con_bounces: AtomicU64::new(0),
             points: parking_lot::Mutex::new([None; POINTS]),
         }
     }
 
     fn reset(&self) {
         self.wait.reset();
-        self.hold.reset();
+        self.hold.iter().for_each(Agg::reset);
+        self.acq_bounces.store(0, Relaxed);
+        self.con_bounces.store(0, Relaxed);
         *self.points.lock() = [None; POINTS];
     }
 
     fn read(&self, class: &'static str) -> LockStat {
-        let (contentions, wait) = self.wait.span();
-        let (acquisitions, hold) = self.hold.span();
+        let (contentions, wait) = span(std::slice::from_ref(&self.wait));
+        let (acquisitions, hold) = span(&self.hold);
+        let (con_bounces, acq_bounces) = (self.con_bounces.load(Relaxed), self.acq_bounces.load(Relaxed));
         let mut points: Vec<(String, u64)> = self
             .points
             .lock()
@@ -165,20 +193,23 @@ impl ClassStats {
             .map(|(l, n)| (format!("{}:{}", l.file(), l.line()), *n))
             .collect();
         points.sort_by_key(|p| std::cmp::Reverse(p.1));
-        LockStat { class, contentions, wait, acquisitions, hold, points }
+        LockStat { class, contentions, wait, acquisitions, hold, con_bounces, acq_bounces, points }
     }
 }
 
 impl LockClass {
     fn register(&'static self) {
-        if !self.stats.registered.swap(true, Relaxed) {
+        if !self.stats.registered.load(Relaxed) && !self.stats.registered.swap(true, Relaxed) {
             REGISTRY.lock().push(self);
         }
     }
 
     /// Counts a wait that began at `since` and is over now.
     pub(crate) fn waited(&'static self, since: Nanos, at: &'static Location<'static>) {
-        self.stats.wait.add(clock::now().since(since).0);
+        let now = clock::now();
+        self.stats.wait.add(now.since(since).0);
+        trace::contention(self.name(), since, now, at);
+        bounce(&self.stats.last_waited, &self.stats.con_bounces, thread::id());
         let mut points = self.stats.points.lock();
         if let Some(p) = points.iter_mut().flatten().find(|p| std::ptr::eq(p.0, at) || p.0 == at) {
             p.1 += 1;
@@ -190,6 +221,16 @@ impl LockClass {
     /// Counts an acquisition held since `since` that ends now.
     pub(crate) fn held(&'static self, since: Nanos) {
         self.register();
-        self.stats.hold.add(clock::now().since(since).0);
+        let (s, me) = (&self.stats, thread::id());
+        s.hold[me as usize % PARTS].add(clock::now().since(since).0);
+        bounce(&s.last, &s.acq_bounces, me);
+    }
+}
+
+/// Counts when another thread than the last comes.
+fn bounce(last: &AtomicU32, bounces: &AtomicU64, me: u32) {
+    if last.load(Relaxed) != me {
+        last.store(me, Relaxed);
+        bounces.fetch_add(1, Relaxed);
     }
 }

@@ -143,6 +143,8 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For) -> u64 {
     let few = if why == For::Background && !bdi.is_failing() { mean } else { 0 };
     let mut written = 0;
     bdi.stats.pass(why.into());
+    let args = [("reason", Pass::from(why) as u64), ("dirty", bdi.dirty_bytes()), ("", 0), ("", 0)];
+    trace::event("writeback_start", args);
     loop {
         let Some(inode) = bdi.lists.lock().b_io.pop_front() else { break };
         if (1..few).contains(&inode.mapping.nr_dirty()) && !bdi.is_old(&inode) {
@@ -161,6 +163,7 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For) -> u64 {
     }
     bdi.submit_pending();
     bdi.stats.idle();
+    trace::event("writeback_written", [("pages", written), ("", 0), ("", 0), ("", 0)]);
     written
 }
 
@@ -168,6 +171,8 @@ fn writeback_single_inode(fs: &dyn FileSystem, bdi: &Arc<Bdi>, inode: &Arc<Inode
     // Off the list first: a page dirtied from here on puts the inode back on it.
     inode.listed.store(false, SeqCst);
     bdi.stats.at(inode.ino);
+    let args = [("ino", inode.ino.0), ("dirty", inode.mapping.nr_dirty()), ("", 0), ("", 0)];
+    let _span = trace::span("writeback_single_inode", args);
     let most = if bdi.is_failing() { PROBE_PAGES } else { MAX_WRITEBACK_PAGES };
     let mut wbc = if sync_all { WritebackControl::sync() } else { WritebackControl::background(most) };
     if fs.writepages(inode, &mut wbc).is_err() {

@@ -10,7 +10,7 @@ use crate::inode::Inode;
 use crate::types::{Ino, StatFs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
-use tidegate_rt::{LockClass, Mutex, Timespec, clock};
+use tidegate_rt::{LockClass, Mutex, Timespec, clock, trace};
 
 static S_UMOUNT: LockClass = LockClass::new("sb->s_umount", 10);
 
@@ -125,6 +125,7 @@ impl Vfs {
     }
 
     fn sync_with(&self, flusher: &Flusher) -> Result<()> {
+        let _span = trace::call("sync_filesystem");
         flusher.sync(true);
         let mut first = Ok(());
         for inode in self.icache.all() {

@@ -15,6 +15,7 @@
 //! | [`tar`] | the tar format: headers, pax records, sparse maps, compression |
 //! | [`node`], [`host`] | what both ways share: one inode's attributes; the host's files |
 //! | [`progress`], [`summary`] | how far it is; what it took |
+//! | [`observe`] | lock statistics, traces, profiles, and their forms |
 //! | [`sample`] | what a volume does at one moment: for `top` and Prometheus |
 //! | [`crash`] | the crash explorer: power cuts, recovery, promises |
 //! | [`error`] | errors that name the image or the path |
@@ -40,6 +41,7 @@ pub mod image;
 pub mod import;
 pub mod mkfs;
 pub mod node;
+pub mod observe;
 pub mod paths;
 pub mod progress;
 pub mod sample;

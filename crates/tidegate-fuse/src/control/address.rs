@@ -16,6 +16,14 @@ fn name(image: &Stat) -> String {
     }
 }
 
+/// The numbers of the device that `image` is, or is on.
+pub(super) fn device(image: &str) -> (u32, u32) {
+    let Ok(s) = stat(image) else { return (0, 0) };
+    let block = FileType::from_raw_mode(s.st_mode) == FileType::BlockDevice;
+    let number = if block { s.st_rdev } else { s.st_dev };
+    (rustix::fs::major(number), rustix::fs::minor(number))
+}
+
 /// The directories that may hold sockets of user `uid`, best first.
 fn directories(uid: u32) -> Vec<PathBuf> {
     let mut dirs = Vec::new();

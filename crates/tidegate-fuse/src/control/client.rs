@@ -1,7 +1,7 @@
 //! Asking a running mount.
 
 use super::address;
-use super::protocol::{self, Answer, Ask, VERSION, What};
+use super::protocol::{self, Answer, Ask, Found, Record, VERSION, What};
 use std::io::{self, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -49,6 +49,21 @@ impl Client {
     pub fn sample(&mut self, locks: bool) -> Result<Sample> {
         let answer = self.ask(What::Sample { locks })?;
         answer.sample.map(|s| *s).ok_or_else(|| self.error(io::ErrorKind::InvalidData.into()))
+    }
+
+    /// Has the mount record, and writes the parts that `record` wants to `to`, in the order of its fields.
+    ///
+    /// # Errors
+    /// The mount has ended, or refuses: somebody else is recording. Those of writing.
+    pub fn record(&mut self, record: Record, to: &mut [&mut dyn io::Write]) -> Result<Found> {
+        let long = Duration::try_from_secs_f64(record.seconds).unwrap_or_default();
+        let patience = self.stream.get_ref().set_read_timeout(Some(PATIENCE + long));
+        patience.map_err(|e| self.error(e))?;
+        let answer = self.ask(What::Record(record))?;
+        for part in to {
+            protocol::copy_chunks(&mut self.stream, part).map_err(|e| self.error(e))?;
+        }
+        answer.recorded.ok_or_else(|| self.error(io::ErrorKind::InvalidData.into()))
     }
 
     fn ask(&mut self, what: What) -> Result<Answer> {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read, Write};
 use tidegate::Sample;
+use tidegate::observe::{ProfileForm, TraceForm};
 
 /// What both sides speak; who speaks another is told so.
 pub const VERSION: u32 = 1;
@@ -33,6 +34,26 @@ pub enum What {
         /// Whether locks are wanted.
         locks: bool,
     },
+    /// A recording from now on. Behind the answer come the parts that were wanted, in this order, in chunks.
+    Record(Record),
+}
+
+/// A recording.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// How long.
+    pub seconds: f64,
+    /// Events that are kept of each thread.
+    pub events: usize,
+    /// Lock statistics.
+    #[serde(default)]
+    pub locks: bool,
+    /// Events in this form.
+    #[serde(default)]
+    pub trace: Option<TraceForm>,
+    /// Call trees in this form.
+    #[serde(default)]
+    pub profile: Option<ProfileForm>,
 }
 
 /// An answer.
@@ -46,6 +67,18 @@ pub struct Answer {
     /// The sample asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<Box<Sample>>,
+    /// What the recording asked for found; its parts follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<Found>,
+}
+
+/// What a recording found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// Events that were kept.
+    pub events: u64,
+    /// Events that were dropped, since more came than are kept.
+    pub dropped: u64,
 }
 
 impl Answer {

@@ -1,7 +1,7 @@
 //! The mount's side of the socket.
 
 use super::address;
-use super::protocol::{self, Answer, Ask, VERSION, What};
+use super::protocol::{self, Answer, Ask, ChunkWriter, Found, Record, VERSION, What};
 use rustix::net::sockopt::socket_peercred;
 use std::io::{self, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidegate::Volume;
-use tidegate_rt::{lockstat, thread};
+use tidegate::observe::{Observed, Recording, Wanted, lockstat as lockstat_table};
+use tidegate_rt::{clock, lockstat, thread, wait};
 
 /// Who asks at once at most.
 const MAX_CLIENTS: usize = 16;
@@ -21,6 +22,10 @@ const IDLE: Duration = Duration::from_secs(60);
 const STUCK: Duration = Duration::from_secs(10);
 /// Time to breathe when no connection can be taken.
 const AGAIN: Duration = Duration::from_millis(100);
+/// Longest recording.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// Most events of each thread that a recording keeps.
+const MAX_EVENTS: usize = 1 << 20;
 
 /// The socket of a mount; gone when dropped.
 pub(crate) struct Control {
@@ -109,6 +114,42 @@ fn may_ask(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|c| c.uid.is_root() || c.uid == rustix::process::geteuid())
 }
 
+/// Records for as long as is asked, or until the mount ends; `None` while another recording is under way.
+fn recorded(r: &Record, device: (u32, u32), shared: &Shared) -> Option<Observed> {
+    let events = r.trace.is_some().then(|| r.events.clamp(1, MAX_EVENTS));
+    let recording = Recording::start(Wanted { locks: r.locks, events, calls: r.profile.is_some() })?;
+    let start = clock::now();
+    let long = Duration::try_from_secs_f64(r.seconds).unwrap_or_default().min(LONGEST);
+    while !shared.over.load(SeqCst) {
+        let Some(left) = wait::remaining(start, long) else { break };
+        thread::sleep(left.min(AGAIN));
+    }
+    Some(Observed { device, ..recording.finish() })
+}
+
+/// Sends the parts of a recording.
+fn send(r: &Record, observed: &Observed, mut to: &UnixStream) -> io::Result<()> {
+    let (events, dropped) = (observed.recorded.events.len() as u64, observed.recorded.dropped);
+    let recorded = Some(Found { events, dropped });
+    protocol::write(&mut to, &Answer { v: VERSION, recorded, ..Answer::default() })?;
+    if r.locks {
+        let mut w = ChunkWriter::new(to);
+        lockstat_table::write(&observed.locks, &mut w)?;
+        w.finish()?;
+    }
+    if let Some(form) = r.trace {
+        let mut w = ChunkWriter::new(to);
+        form.write(observed, &mut w)?;
+        w.finish()?;
+    }
+    if let Some(form) = r.profile {
+        let mut w = ChunkWriter::new(to);
+        form.write(observed, &mut w)?;
+        w.finish()?;
+    }
+    Ok(())
+}
+
 fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
     stream.set_read_timeout(Some(IDLE))?;
     stream.set_write_timeout(Some(STUCK))?;
@@ -128,7 +169,15 @@ fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
                 let mut sample = Box::new(volume.sample());
                 drop(volume);
                 sample.mountpoint = Some(shared.mountpoint.clone());
-                protocol::write(&mut to, &Answer { v: VERSION, sample: Some(sample), error: None })?;
+                protocol::write(&mut to, &Answer { v: VERSION, sample: Some(sample), ..Answer::default() })?;
+            }
+            Ok(Ask { what: What::Record(record), .. }) => {
+                let device = address::device(volume.image());
+                drop(volume);
+                match recorded(&record, device, shared) {
+                    Some(observed) => send(&record, &observed, &mut to)?,
+                    None => protocol::write(&mut to, &Answer::error("somebody else is recording"))?,
+                }
             }
         }
     }
