@@ -1,6 +1,8 @@
 //! Trees of calls: how often and for how long each span was entered, by the spans around it.
 
 use crate::clock::Nanos;
+use crate::trace::{Event, Phase};
+use std::collections::BTreeMap;
 
 /// Nodes of a thread's tree; what comes after is counted to the span around it.
 const MAX_NODES: usize = 4096;
@@ -32,6 +34,34 @@ pub struct Call {
     pub self_ns: u64,
     /// The longest, in nanoseconds.
     pub max_ns: u64,
+}
+
+impl CallTree {
+    /// The trees of events that were kept elsewhere, as a simulated world keeps them; `name` is that of a
+    /// thread. Spans without an end are not counted, nor is what lost its beginning.
+    pub fn of_events(events: &[Event], name: impl Fn(u32) -> String) -> Vec<CallTree> {
+        let mut trees: BTreeMap<u32, (Tree, Vec<&'static str>)> = BTreeMap::new();
+        for e in events {
+            let (tree, open) = trees.entry(e.thread).or_default();
+            match e.phase {
+                Phase::Instant => {}
+                Phase::Begin | Phase::ContentionBegin => {
+                    open.push(e.name);
+                    tree.enter(e.name, e.phase == Phase::ContentionBegin, e.at);
+                }
+                Phase::End | Phase::ContentionEnd => {
+                    if open.pop_if(|n| *n == e.name).is_some() {
+                        tree.leave(e.at);
+                    }
+                }
+            }
+        }
+        let mut named: BTreeMap<String, Tree> = BTreeMap::new();
+        for (thread, (tree, _)) in trees {
+            named.entry(name(thread)).or_default().absorb(tree);
+        }
+        named.into_iter().filter(|(_, t)| !t.is_empty()).map(|(n, t)| t.finish(n)).collect()
+    }
 }
 
 #[derive(Clone)]

@@ -6,6 +6,7 @@
 
 use crate::clock::{self, Nanos};
 use crate::profile::{CallTree, Tree};
+use crate::sim;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::Location;
 use std::sync::Arc;
@@ -180,7 +181,13 @@ fn switch(bit: u8, on: bool) {
 /// Whether events are recorded.
 #[inline]
 pub fn enabled() -> bool {
-    MODE.load(Relaxed) & EVENTS != 0
+    mode() & EVENTS != 0
+}
+
+/// What the calling thread records: a simulated world may want events of its own.
+#[inline]
+fn mode() -> u8 {
+    MODE.load(Relaxed) | if sim::records() { EVENTS } else { 0 }
 }
 
 /// Records a point event if tracing is on.
@@ -195,7 +202,7 @@ pub fn event(name: &'static str, args: Args) {
 #[inline]
 #[must_use = "the span lasts as long as the guard"]
 pub fn span(name: &'static str, args: Args) -> SpanGuard {
-    let mode = MODE.load(Relaxed);
+    let mode = mode();
     if mode != 0 {
         begin(mode, name, args);
     }
@@ -230,56 +237,51 @@ fn with(f: impl FnOnce(&mut Local)) {
     let _ = LOCAL.try_with(|l| f(&mut l.lock()));
 }
 
+/// Records an event, and what it means for the tree of calls. A simulated world keeps its own events.
+fn put(mode: u8, at: Nanos, name: &'static str, (phase, args): (Phase, Args), calls: impl FnOnce(&mut Tree)) {
+    let kept = mode & EVENTS != 0
+        && sim::active()
+        && sim::keeps(&Event { at, thread: crate::thread::id(), name, phase, args });
+    if kept && mode & CALLS == 0 {
+        return;
+    }
+    with(|l| {
+        if mode & EVENTS != 0 && !kept {
+            l.push(at, name, phase, args);
+        }
+        if mode & CALLS != 0 {
+            calls(&mut l.calls);
+        }
+    });
+}
+
 #[cold]
 fn record(name: &'static str, args: Args) {
-    let at = clock::now();
-    with(|l| l.push(at, name, Phase::Instant, args));
+    put(EVENTS, clock::now(), name, (Phase::Instant, args), |_| ());
 }
 
 #[cold]
 fn begin(mode: u8, name: &'static str, args: Args) {
     let at = clock::now();
-    with(|l| {
-        if mode & EVENTS != 0 {
-            l.push(at, name, Phase::Begin, args);
-        }
-        if mode & CALLS != 0 {
-            l.calls.enter(name, false, at);
-        }
-    });
+    put(mode, at, name, (Phase::Begin, args), |calls| calls.enter(name, false, at));
 }
 
 #[cold]
 fn end(mode: u8, name: &'static str) {
     let at = clock::now();
-    with(|l| {
-        if mode & EVENTS != 0 {
-            l.push(at, name, Phase::End, NO_ARGS);
-        }
-        if mode & CALLS != 0 {
-            l.calls.leave(at);
-        }
-    });
+    put(mode, at, name, (Phase::End, NO_ARGS), |calls| calls.leave(at));
 }
 
 /// Records a wait for a lock of `class` that began at `since`, at `place`, and ended at `at`.
 pub(crate) fn contention(class: &'static str, since: Nanos, at: Nanos, place: &'static Location<'static>) {
-    let mode = MODE.load(Relaxed);
+    let mode = mode();
     if mode == 0 {
         return;
     }
-    with(|l| {
-        if mode & EVENTS != 0 {
-            let mut args = NO_ARGS;
-            args[0] = (place.file(), u64::from(place.line()));
-            l.push(since, class, Phase::ContentionBegin, args);
-            l.push(at, class, Phase::ContentionEnd, NO_ARGS);
-        }
-        if mode & CALLS != 0 {
-            l.calls.enter(class, true, since);
-            l.calls.leave(at);
-        }
-    });
+    let mut args = NO_ARGS;
+    args[0] = (place.file(), u64::from(place.line()));
+    put(mode, since, class, (Phase::ContentionBegin, args), |calls| calls.enter(class, true, since));
+    put(mode, at, class, (Phase::ContentionEnd, NO_ARGS), |calls| calls.leave(at));
 }
 
 /// Takes what was recorded since the last call. Spans that last are in the trees up to now.

@@ -1,7 +1,7 @@
 //! Names in memory: what a directory answered, positive and negative.
 
 use crate::types::Ino;
-use std::collections::{HashMap, HashSet};
+use tidegate_rt::hash::{HashMap, HashSet};
 use tidegate_rt::{LockClass, RwLock};
 
 static D_HASH: LockClass = LockClass::new("dentry_hashtable", 625);
@@ -59,7 +59,7 @@ impl DentryCache {
 
     /// A name of each of these inodes that has one here, and the directory it is in.
     pub(crate) fn names_of(&self, wanted: &HashSet<Ino>) -> HashMap<Ino, (Ino, Box<[u8]>)> {
-        let mut found = HashMap::new();
+        let mut found = HashMap::default();
         for shard in &self.shards {
             let s = shard.read();
             for ((dir, name), ino) in s.young.iter().chain(&s.old) {

@@ -56,7 +56,7 @@ impl Vfs {
     /// `Exists`, `NoSpace`, `ReadOnly`, `PermissionDenied`, `NameTooLong`.
     pub fn make(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8], new: &NewInode<'_>) -> Result<Arc<Inode>> {
         let _span = trace::call("vfs_create");
-        self.check_writable()?;
+        self.begin_change()?;
         check_name(name)?;
         let guard = dir.rwsem.write();
         perm::check(&*self.fs, cred, dir, MAY_EXEC)?;
@@ -174,7 +174,7 @@ impl Vfs {
     /// `NotPermitted` for directories, `Exists`, `TooManyLinks`, `NotFound` when its last name is gone.
     pub fn link(&self, cred: &Cred, inode: &Arc<Inode>, dir: &Arc<Inode>, name: &[u8]) -> Result<()> {
         let _span = trace::call("vfs_link");
-        self.check_writable()?;
+        self.begin_change()?;
         check_name(name)?;
         if inode.is_dir() {
             return Err(ErrorKind::NotPermitted.into());
@@ -214,7 +214,7 @@ impl Vfs {
     }
 
     fn remove(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8], want_dir: bool) -> Result<()> {
-        self.check_writable()?;
+        self.begin_change()?;
         check_name(name)?;
         let dir_guard = dir.rwsem.write();
         perm::check(&*self.fs, cred, dir, MAY_EXEC)?;
@@ -248,7 +248,7 @@ impl Vfs {
         (new_dir, new_name): (&Arc<Inode>, &[u8]),
         flags: RenameFlags,
     ) -> Result<()> {
-        self.check_writable()?;
+        self.begin_change()?;
         check_name(old_name)?;
         check_name(new_name)?;
         if flags.contains(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {

@@ -11,7 +11,7 @@ use crate::vfs::Vfs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use tidegate_block::PAGE_SIZE;
-use tidegate_rt::{clock, trace};
+use tidegate_rt::{clock, sim, trace};
 
 /// Times that pages are written which others gave back for want of space.
 const WRITE_TRIES: u32 = 64;
@@ -166,6 +166,7 @@ impl File {
     /// # Errors
     /// `BadFile`, `IsADirectory`, those of the device, `Corrupt`.
     pub fn read_at(&self, pos: u64, to: &mut [u8]) -> Result<usize> {
+        sim::syscall();
         self.allow(OpenFlags::READ)?;
         let guard = self.inode.rwsem.read();
         let size = self.inode.size();
@@ -251,6 +252,7 @@ impl File {
     /// # Errors
     /// `Io`, `NoSpace`.
     pub fn fsync(&self, datasync: bool) -> Result<()> {
+        sim::syscall();
         let args = [("ino", self.inode.ino.0), ("datasync", datasync as u64), ("", 0), ("", 0)];
         let _span = trace::span("vfs_fsync_range", args);
         let start = clock::now();

@@ -4,10 +4,10 @@ use crate::bdi::Bdi;
 use crate::inode::Inode;
 use crate::types::Ino;
 use crate::vfs::Vfs;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use tidegate_rt::hash::{HashMap, HashSet};
 use tidegate_rt::{Distribution, Histogram, Nanos, clock};
 
 /// Directories above a file that are looked for.
@@ -118,7 +118,7 @@ impl Vfs {
         if let FlusherState::Writing(_, Some(ino)) = self.bdi.flusher_state() {
             inodes.extend(self.icache.get(ino));
         }
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::default();
         let mut files: Vec<WrittenFile> = (inodes.iter().filter(|i| seen.insert(i.ino)))
             .map(|i| WrittenFile {
                 ino: i.ino,
@@ -140,7 +140,7 @@ impl Vfs {
 
     /// Paths of inodes, of which every name up to the root is in memory.
     fn cached_paths(&self, inos: Vec<Ino>) -> HashMap<Ino, Vec<u8>> {
-        let mut names = HashMap::new();
+        let mut names = HashMap::default();
         let mut wanted: HashSet<Ino> = inos.iter().copied().collect();
         for _ in 0..MAX_DEPTH {
             wanted.remove(&self.fs.root());

@@ -10,7 +10,7 @@ use crate::inode::Inode;
 use crate::types::{Ino, StatFs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
-use tidegate_rt::{LockClass, Mutex, Timespec, clock, trace};
+use tidegate_rt::{LockClass, Mutex, Timespec, clock, sim, trace};
 
 static S_UMOUNT: LockClass = LockClass::new("sb->s_umount", 10);
 
@@ -102,6 +102,12 @@ impl Vfs {
     /// Capacity and use.
     pub fn statfs(&self) -> StatFs {
         self.fs.statfs()
+    }
+
+    /// Begins an operation that changes something.
+    pub(crate) fn begin_change(&self) -> Result<()> {
+        sim::syscall();
+        self.check_writable()
     }
 
     /// Refuses a change on a read-only volume.

@@ -93,3 +93,21 @@ fn an_open_span_is_in_the_tree_up_to_now() {
     let nodes: Vec<_> = r.calls.iter().flat_map(|t| &t.nodes).collect();
     assert_eq!(nodes.iter().find(|n| n.name == "open inner").unwrap().count, 1);
 }
+
+#[test]
+fn events_make_the_same_trees() {
+    let e = |at, name, phase| Event { at: Nanos(at), thread: 1, name, phase, args: NO_ARGS };
+    use Phase::*;
+    let events = [
+        e(1, "cut", End),
+        e(10, "outer", Begin),
+        e(20, "lock", ContentionBegin),
+        e(50, "lock", ContentionEnd),
+        e(60, "point", Instant),
+        e(110, "outer", End),
+        e(120, "open", Begin),
+    ];
+    let trees = CallTree::of_events(&events, |t| format!("thread {t}"));
+    let found: Vec<_> = trees[0].nodes.iter().map(|n| (n.name, n.total_ns, n.self_ns)).collect();
+    assert_eq!((&*trees[0].thread, found), ("thread 1", vec![("outer", 100, 70), ("lock", 30, 30)]));
+}

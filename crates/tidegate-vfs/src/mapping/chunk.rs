@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use tidegate_block::{PAGE_SIZE, PageBuf, Segment};
+use tidegate_rt::sim;
 
 /// Pages in a chunk: as many as a tag has bits.
 pub const CHUNK_PAGES: u64 = 64;
@@ -136,6 +137,7 @@ impl Chunk {
         if let Some(buf) = Arc::get_mut(&mut r.buf) {
             return Some((n, f(&mut buf[range])));
         }
+        sim::copy(n * PAGE_SIZE);
         let mut copy = PageBuf::stale(n);
         copy.copy_from_slice(&r.buf[range]);
         let out = f(&mut copy);

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_block::{PAGE_SIZE, PageBuf};
-use tidegate_rt::{LockClass, Mutex, WaitQueue};
+use tidegate_rt::{LockClass, Mutex, WaitQueue, sim};
 
 /// Rank below the device's locks and above every file system lock.
 static I_PAGES: LockClass = LockClass::new("mapping->i_pages", 700);
@@ -177,6 +177,7 @@ impl AddressSpace {
             to[done..done + n].copy_from_slice(&from[..n]);
             done += n;
         }
+        sim::copy(done);
         done
     }
 
@@ -330,6 +331,7 @@ fn range_mask(id: u64, start: u64, end: u64) -> u64 {
 
 /// Writes `from` into a chunk at `offset` bytes past page `slot`.
 fn write_chunk(c: &mut Chunk, slot: usize, offset: usize, from: &[u8]) -> Result<()> {
+    sim::copy(from.len());
     let (mut slot, mut offset, mut from) = (slot, offset, from);
     while !from.is_empty() {
         let absent = c.present() >> slot & 1 == 0;
