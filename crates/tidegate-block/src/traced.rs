@@ -21,11 +21,12 @@ impl Traced {
 
     /// Records that it is done.
     pub(crate) fn complete(self, r: Result<(), Errno>) {
-        let mut args = self.0;
         if let Err(e) = r {
+            let mut args = self.0;
             args[3] = ("error", e.raw_os_error().unsigned_abs().into());
+            trace::event("block_rq_error", args);
         }
-        trace::event("block_rq_complete", args);
+        trace::event("block_rq_complete", self.0);
     }
 
     /// Records the issue now and the end when it comes. With an elevator the issue is when it gets the

@@ -26,6 +26,7 @@ mod watch;
 
 use clap::Parser;
 use std::process::ExitCode;
+use tidegate::{Error, Result};
 
 /// Status of a process that SIGPIPE ended, as a shell shows it.
 const PIPE: u8 = 141;
@@ -58,8 +59,12 @@ fn main() -> ExitCode {
 }
 
 /// Runs the command, looked at as it is asked for. Its own failure goes before that of looking.
-fn run(cli: &Cli) -> tidegate::Result<ExitCode> {
-    let watching = if cli.command.runs_here() { cli.global.watch.begin()? } else { None };
+fn run(cli: &Cli) -> Result<ExitCode> {
+    let here = cli.command.runs_here();
+    if !here && !matches!(cli.command, commands::Command::Trace(_)) && cli.global.watch.anything() {
+        return Err(Error::other("--lockstat, --trace, --profile", "of a mount: use tidegate trace DIR"));
+    }
+    let watching = if here { cli.global.watch.begin()? } else { None };
     let done = cli.command.run(&cli.global);
     let watched = watching.map_or(Ok(()), |w| w.end(cli.global.opened().as_deref()));
     done.and_then(|code| watched.map(|()| code))

@@ -34,6 +34,11 @@ pub struct Watching {
 }
 
 impl Watch {
+    /// Whether anything is to be looked at.
+    pub fn anything(&self) -> bool {
+        self.lockstat || self.trace.is_some() || self.profile.is_some()
+    }
+
     /// Begins to look, if anything is to be looked at. Files are made first: a command that cannot be
     /// watched is not begun.
     ///

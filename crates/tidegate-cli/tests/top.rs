@@ -47,6 +47,7 @@ fn image_and_directory_lead_to_the_same_numbers() {
         assert_eq!(s["fsync"]["count"], 3, "{place}");
         assert_eq!(s["mountpoint"], fs::canonicalize(&m.dir).unwrap().to_str().unwrap());
         assert_eq!(s["format"], "f2fs");
+        assert_eq!(s["image"], fs::canonicalize(&m.image).unwrap().to_str().unwrap());
         let number = |v: &Value| v.as_u64().unwrap();
         assert!(number(&s["io"]["write_bytes"]) >= number(&before["io"]["write_bytes"]) + 300_000);
         let times = ["min_ns", "p50_ns", "p90_ns", "p99_ns", "max_ns"].map(|k| number(&s["fsync"][k]));

@@ -121,6 +121,8 @@ fn text_and_folded_stacks_by_their_names() {
         let (stack, n) = line.rsplit_once(' ').unwrap();
         assert!(stack.contains(';') && n.parse::<u64>().unwrap() > 0, "{line}");
     }
+    let line = b.fails(&["mount", "vol.img", "nowhere", "--lockstat"], 1);
+    assert!(line.contains("use tidegate trace DIR"), "{line}");
     let line = b.fails(&["ls", "vol.img:/", "--trace", "nowhere/t"], 1);
     assert!(line.contains("nowhere/t: no such file"), "{line}");
 }

@@ -173,7 +173,6 @@ impl Vfs {
     /// # Errors
     /// `NotPermitted` for directories, `Exists`, `TooManyLinks`, `NotFound` when its last name is gone.
     pub fn link(&self, cred: &Cred, inode: &Arc<Inode>, dir: &Arc<Inode>, name: &[u8]) -> Result<()> {
-        let _span = trace::call("vfs_link");
         self.begin_change()?;
         check_name(name)?;
         if inode.is_dir() {
@@ -209,7 +208,6 @@ impl Vfs {
     /// # Errors
     /// `NotFound`, `NotADirectory`, `NotEmpty`, `PermissionDenied`, `NotPermitted`.
     pub fn rmdir(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8]) -> Result<()> {
-        let _span = trace::call("vfs_rmdir");
         self.remove(cred, dir, name, true)
     }
 

@@ -34,7 +34,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         return Err(Error::other("--seconds", "it must be 0 to 3600"));
     }
     let mut client = Client::connect(&args.place)?;
-    let nothing = !watch.lockstat && watch.trace.is_none() && watch.profile.is_none();
+    let nothing = !watch.anything();
     let record = Record {
         seconds: args.seconds,
         events: watch.trace_events,

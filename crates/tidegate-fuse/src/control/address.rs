@@ -17,7 +17,7 @@ fn name(image: &Stat) -> String {
 }
 
 /// The numbers of the device that `image` is, or is on.
-pub(super) fn device(image: &str) -> (u32, u32) {
+pub(super) fn device(image: &Path) -> (u32, u32) {
     let Ok(s) = stat(image) else { return (0, 0) };
     let block = FileType::from_raw_mode(s.st_mode) == FileType::BlockDevice;
     let number = if block { s.st_rdev } else { s.st_dev };

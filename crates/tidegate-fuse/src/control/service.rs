@@ -36,7 +36,10 @@ pub(crate) struct Control {
 struct Shared {
     /// Keeps the volume neither open nor locked.
     volume: Weak<Volume>,
+    /// Whole paths: a process in the background leaves the directory it was started in.
+    image: String,
     mountpoint: String,
+    device: (u32, u32),
     clients: AtomicUsize,
     over: AtomicBool,
 }
@@ -51,7 +54,9 @@ impl Control {
         let listener = listen(&path)?;
         let shared = Arc::new(Shared {
             volume: Arc::downgrade(volume),
+            image: std::fs::canonicalize(image)?.display().to_string(),
             mountpoint: dir.display().to_string(),
+            device: address::device(image),
             clients: AtomicUsize::new(0),
             over: AtomicBool::new(false),
         });
@@ -115,7 +120,7 @@ fn may_ask(stream: &UnixStream) -> bool {
 }
 
 /// Records for as long as is asked, or until the mount ends; `None` while another recording is under way.
-fn recorded(r: &Record, device: (u32, u32), shared: &Shared) -> Option<Observed> {
+fn recorded(r: &Record, shared: &Shared) -> Option<Observed> {
     let events = r.trace.is_some().then(|| r.events.clamp(1, MAX_EVENTS));
     let recording = Recording::start(Wanted { locks: r.locks, events, calls: r.profile.is_some() })?;
     let start = clock::now();
@@ -124,7 +129,7 @@ fn recorded(r: &Record, device: (u32, u32), shared: &Shared) -> Option<Observed>
         let Some(left) = wait::remaining(start, long) else { break };
         thread::sleep(left.min(AGAIN));
     }
-    Some(Observed { device, ..recording.finish() })
+    Some(Observed { device: shared.device, ..recording.finish() })
 }
 
 /// Sends the parts of a recording.
@@ -168,13 +173,13 @@ fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
                 }
                 let mut sample = Box::new(volume.sample());
                 drop(volume);
+                sample.image = shared.image.clone();
                 sample.mountpoint = Some(shared.mountpoint.clone());
                 protocol::write(&mut to, &Answer { v: VERSION, sample: Some(sample), ..Answer::default() })?;
             }
             Ok(Ask { what: What::Record(record), .. }) => {
-                let device = address::device(volume.image());
                 drop(volume);
-                match recorded(&record, device, shared) {
+                match recorded(&record, shared) {
                     Some(observed) => send(&record, &observed, &mut to)?,
                     None => protocol::write(&mut to, &Answer::error("somebody else is recording"))?,
                 }

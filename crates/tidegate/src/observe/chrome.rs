@@ -16,13 +16,13 @@ const PID: u32 = 1;
 /// A request: where, how long, what it does.
 type Key = (u64, u64, u64);
 
-struct Json<W> {
+struct Json<'a, W> {
     to: W,
     first: bool,
     /// Names of the slices that are open, by thread.
     open: HashMap<u32, Vec<&'static str>>,
-    /// Numbers of the requests that are at the device, first issued first.
-    requests: HashMap<Key, VecDeque<u64>>,
+    /// The requests that are at the device, with their numbers, first issued first.
+    requests: HashMap<Key, VecDeque<(u64, &'a Event)>>,
     issued: u64,
 }
 
@@ -49,7 +49,7 @@ pub fn write(observed: &Observed, to: &mut impl Write) -> io::Result<()> {
     writeln!(json.to, "\n],\"otherData\":{{\"entries\":\"{n}\",\"dropped\":\"{d}\"}}}}")
 }
 
-impl<W: Write> Json<W> {
+impl<'a, W: Write> Json<'a, W> {
     fn item(&mut self, text: &str) -> io::Result<()> {
         let comma = if std::mem::take(&mut self.first) { "\n" } else { ",\n" };
         self.to.write_all(comma.as_bytes())?;
@@ -63,7 +63,7 @@ impl<W: Write> Json<W> {
         ))
     }
 
-    fn event(&mut self, e: &Event) -> io::Result<()> {
+    fn event(&mut self, e: &'a Event) -> io::Result<()> {
         match (e.phase, e.name) {
             (Phase::Begin, name) => {
                 self.begin(e, &format!(",\"cat\":\"span\",\"name\":{}{}", quoted(name), args(e)))
@@ -83,12 +83,12 @@ impl<W: Write> Json<W> {
             }
             (Phase::Instant, "block_rq_issue") => {
                 self.issued += 1;
-                self.requests.entry(key(e)).or_default().push_back(self.issued);
-                self.request("b", e, self.issued)
+                self.requests.entry(key(e)).or_default().push_back((self.issued, e));
+                self.request("b", e, e.at, self.issued)
             }
             (Phase::Instant, "block_rq_complete") => {
                 match self.requests.get_mut(&key(e)).and_then(VecDeque::pop_front) {
-                    Some(id) => self.request("e", e, id),
+                    Some((id, _)) => self.request("e", e, e.at, id),
                     None => Ok(()),
                 }
             }
@@ -104,13 +104,18 @@ impl<W: Write> Json<W> {
         self.put("B", e.thread, e.at, rest)
     }
 
-    fn request(&mut self, ph: &str, e: &Event, id: u64) -> io::Result<()> {
+    fn request(&mut self, ph: &str, e: &Event, at: Nanos, id: u64) -> io::Result<()> {
         let name = quoted(&format!("request {}", rwbs(e)));
-        self.put(ph, e.thread, e.at, &format!(",\"cat\":\"block\",\"id\":{id},\"name\":{name}{}", args(e)))
+        self.put(ph, e.thread, at, &format!(",\"cat\":\"block\",\"id\":{id},\"name\":{name}{}", args(e)))
     }
 
     /// Ends what lasts still.
     fn close(&mut self, at: Nanos) -> io::Result<()> {
+        let mut requests: Vec<_> = self.requests.drain().flat_map(|(_, r)| r).collect();
+        requests.sort_unstable_by_key(|r| r.0);
+        for (id, e) in requests {
+            self.request("e", e, at, id)?;
+        }
         let mut open: Vec<(u32, usize)> = self.open.iter().map(|(t, spans)| (*t, spans.len())).collect();
         open.sort_unstable();
         for (thread, n) in open {
@@ -208,10 +213,11 @@ mod tests {
             rq(3, "block_rq_complete", 16),
             rq(4, "block_rq_complete", 8),
             rq(5, "block_rq_complete", 24),
+            rq(6, "block_rq_issue", 32),
         ]);
         let short: Vec<_> =
             found.iter().map(|e| (e["ph"].as_str().unwrap(), e["id"].as_u64().unwrap())).collect();
-        assert_eq!(short, [("b", 1), ("b", 2), ("e", 2), ("e", 1)]);
+        assert_eq!(short, [("b", 1), ("b", 2), ("e", 2), ("e", 1), ("b", 3), ("e", 3)]);
         assert_eq!(found[0]["name"], "request WS");
     }
 }
