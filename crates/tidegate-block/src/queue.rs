@@ -273,11 +273,6 @@ impl RequestQueue {
                 Relaxed,
             );
         }
-        let flags = u64::from(bio.flags.bits());
-        trace::event(
-            "block_bio_queue",
-            [("sector", bio.sector.0), ("bytes", len), ("op", bio.op as u64), ("flags", flags)],
-        );
     }
 
     /// Sends a request down once there is room for it, and books it out at its end.

@@ -1,7 +1,8 @@
 //! Lock statistics by class, with the columns of `/proc/lock_stat`.
 //!
 //! Off by default: a lock then pays one relaxed load. On, an uncontended acquisition pays two clock
-//! readings; only contended ones touch the contention-point table.
+//! readings; only contended ones touch the contention-point table. Of the classes that protect memory only (the
+//! highest ranks), which are taken all the time and held for a moment, one hold in [`ONE_IN`] is timed.
 
 use crate::class::LockClass;
 use crate::clock::{self, Nanos};
@@ -9,45 +10,70 @@ use crate::{sim, thread, trace};
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Who wants statistics: holders of [`Collecting`], and [`enable`].
+/// Who looks: holders of [`Collecting`], and [`enable`].
+static LOOKING: AtomicUsize = AtomicUsize::new(0);
+/// Of these, who wants holds, too.
 static USERS: AtomicUsize = AtomicUsize::new(0);
 static SWITCHED: AtomicBool = AtomicBool::new(false);
 static REGISTRY: parking_lot::Mutex<Vec<&'static LockClass>> = parking_lot::Mutex::new(Vec::new());
 
 const POINTS: usize = 4;
 /// Parts that a class's figures are kept in.
-const PARTS: usize = 4;
+const PARTS: usize = 8;
+/// The first rank of the classes that are held for a moment only.
+const MOMENTS: u16 = 600;
+/// Of their holds, one in so many is timed.
+pub const ONE_IN: u64 = 16;
 
 /// Switches collection on or off, for every lock of the process.
 pub fn enable(on: bool) {
     match (SWITCHED.swap(on, Relaxed), on) {
-        (false, true) => USERS.fetch_add(1, Relaxed),
-        (true, false) => USERS.fetch_sub(1, Relaxed),
-        _ => 0,
-    };
+        (false, true) => std::mem::forget(look(true)),
+        (true, false) => drop(Collecting { holds: true }),
+        _ => {}
+    }
 }
 
 /// Keeps statistics on until it is dropped.
 #[must_use]
-pub struct Collecting(());
+pub struct Collecting {
+    holds: bool,
+}
+
+fn look(holds: bool) -> Collecting {
+    USERS.fetch_add(holds as usize, Relaxed);
+    LOOKING.fetch_add(1, Relaxed);
+    Collecting { holds }
+}
 
 /// Switches collection on for as long as somebody holds what this returns. The first begins from nothing.
 pub fn collect() -> Collecting {
-    if USERS.fetch_add(1, Relaxed) == 0 {
+    if USERS.load(Relaxed) == 0 {
         reset();
     }
-    Collecting(())
+    look(true)
+}
+
+/// Has waits for locks noticed, for traces and profiles, without what else there is to count.
+pub fn notice_waits() -> Collecting {
+    look(false)
 }
 
 impl Drop for Collecting {
     fn drop(&mut self) {
-        USERS.fetch_sub(1, Relaxed);
+        USERS.fetch_sub(self.holds as usize, Relaxed);
+        LOOKING.fetch_sub(1, Relaxed);
     }
 }
 
-/// Whether statistics are being collected.
+/// Whether anybody looks at locks.
 #[inline]
 pub fn enabled() -> bool {
+    LOOKING.load(Relaxed) != 0
+}
+
+/// Whether statistics are being collected.
+pub fn collecting() -> bool {
     USERS.load(Relaxed) != 0
 }
 
@@ -103,6 +129,8 @@ pub fn snapshot() -> Vec<LockStat> {
 /// Figures of some of the threads, so that threads do not take each other's cache lines.
 #[repr(align(128))]
 struct Agg {
+    /// Acquisitions; of waits the same as `n`.
+    taken: AtomicU64,
     n: AtomicU64,
     min: AtomicU64,
     max: AtomicU64,
@@ -112,6 +140,7 @@ struct Agg {
 impl Agg {
     const fn new() -> Self {
         Agg {
+            taken: AtomicU64::new(0),
             n: AtomicU64::new(0),
             min: AtomicU64::new(u64::MAX),
             max: AtomicU64::new(0),
@@ -130,6 +159,7 @@ impl Agg {
         }
     }
     fn reset(&self) {
+        self.taken.store(0, Relaxed);
         self.n.store(0, Relaxed);
         self.total.store(0, Relaxed);
         self.min.store(u64::MAX, Relaxed);
@@ -139,10 +169,13 @@ impl Agg {
 
 fn span(parts: &[Agg]) -> (u64, Span) {
     let sum = |f: fn(&Agg) -> &AtomicU64| parts.iter().map(|a| f(a).load(Relaxed)).sum::<u64>();
-    let (n, total) = (sum(|a| &a.n), sum(|a| &a.total));
+    let (taken, n, total) = (sum(|a| &a.taken), sum(|a| &a.n), sum(|a| &a.total));
     let min = parts.iter().map(|a| a.min.load(Relaxed)).min().filter(|m| *m != u64::MAX).unwrap_or(0);
     let max = parts.iter().map(|a| a.max.load(Relaxed)).max().unwrap_or(0);
-    (n, Span { min, max, total, avg: total.checked_div(n).unwrap_or(0) })
+    let avg = total.checked_div(n).unwrap_or(0);
+    // Where not all were timed, those that were stand for the rest.
+    let total = if taken > n { (total as u128 * taken as u128 / n.max(1) as u128) as u64 } else { total };
+    (taken.max(n), Span { min, max, total, avg })
 }
 
 type Point = (&'static Location<'static>, u64);
@@ -211,9 +244,15 @@ impl LockClass {
         if now == since && sim::active() {
             return;
         }
-        self.stats.wait.add(now.since(since).0);
         trace::contention(self.name(), since, now, at);
-        bounce(&self.stats.last_waited, &self.stats.con_bounces, thread::id());
+        if !collecting() {
+            return;
+        }
+        self.stats.wait.add(now.since(since).0);
+        let me = thread::id();
+        if self.stats.last_waited.swap(me, Relaxed) != me {
+            self.stats.con_bounces.fetch_add(1, Relaxed);
+        }
         let mut points = self.stats.points.lock();
         if let Some(p) = points.iter_mut().flatten().find(|p| std::ptr::eq(p.0, at) || p.0 == at) {
             p.1 += 1;
@@ -222,19 +261,27 @@ impl LockClass {
         }
     }
 
-    /// Counts an acquisition held since `since` that ends now.
-    pub(crate) fn held(&'static self, since: Nanos) {
+    /// Counts an acquisition; from when on its hold is to be timed.
+    pub(crate) fn acquired(&'static self) -> Option<Nanos> {
+        if !collecting() {
+            return None;
+        }
         self.register();
         let (s, me) = (&self.stats, thread::id());
-        s.hold[me as usize % PARTS].add(clock::now().since(since).0);
-        bounce(&s.last, &s.acq_bounces, me);
+        let n = s.hold[me as usize % PARTS].taken.fetch_add(1, Relaxed);
+        let moment = self.rank() >= MOMENTS;
+        if moment && !n.is_multiple_of(ONE_IN) {
+            return None;
+        }
+        if s.last.load(Relaxed) != me {
+            s.last.store(me, Relaxed);
+            s.acq_bounces.fetch_add(if moment { ONE_IN } else { 1 }, Relaxed);
+        }
+        Some(clock::now())
     }
-}
 
-/// Counts when another thread than the last comes.
-fn bounce(last: &AtomicU32, bounces: &AtomicU64, me: u32) {
-    if last.load(Relaxed) != me {
-        last.store(me, Relaxed);
-        bounces.fetch_add(1, Relaxed);
+    /// Counts a hold since `since` that ends now.
+    pub(crate) fn held(&'static self, since: Nanos) {
+        self.stats.hold[thread::id() as usize % PARTS].add(clock::now().since(since).0);
     }
 }

@@ -7,16 +7,18 @@
 use crate::clock::{self, Nanos};
 use crate::profile::{CallTree, Tree};
 use crate::sim;
-use std::collections::{BTreeMap, VecDeque};
+use ring::Ring;
+use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+mod ring;
 
 const EVENTS: u8 = 1;
 const CALLS: u8 = 2;
 
 static MODE: AtomicU8 = AtomicU8::new(0);
-static CAPACITY: AtomicUsize = AtomicUsize::new(65_536);
 static THREADS: parking_lot::Mutex<Threads> = parking_lot::Mutex::new(Threads::new());
 
 /// Rings full of events that ended threads may leave.
@@ -78,18 +80,13 @@ pub struct Recorded {
 struct Local {
     thread: u32,
     name: String,
-    events: VecDeque<Event>,
-    dropped: u64,
+    events: Ring,
     calls: Tree,
 }
 
 impl Local {
     fn push(&mut self, at: Nanos, name: &'static str, phase: Phase, args: Args) {
-        if self.events.len() >= CAPACITY.load(Relaxed) {
-            self.events.pop_front();
-            self.dropped += 1;
-        }
-        self.events.push_back(Event { at, thread: self.thread, name, phase, args });
+        self.events.push(Event { at, thread: self.thread, name, phase, args });
     }
 }
 
@@ -98,21 +95,14 @@ type Shared = Arc<parking_lot::Mutex<Local>>;
 struct Threads {
     live: Vec<Shared>,
     /// What ended threads left.
-    events: VecDeque<Event>,
-    dropped: u64,
+    events: Ring,
     calls: BTreeMap<String, Tree>,
     names: BTreeMap<u32, String>,
 }
 
 impl Threads {
     const fn new() -> Self {
-        Threads {
-            live: Vec::new(),
-            events: VecDeque::new(),
-            dropped: 0,
-            calls: BTreeMap::new(),
-            names: BTreeMap::new(),
-        }
+        Threads { live: Vec::new(), events: Ring::new(), calls: BTreeMap::new(), names: BTreeMap::new() }
     }
 
     /// Takes over what ended threads left.
@@ -122,19 +112,14 @@ impl Threads {
         let ended: Vec<Shared> = ended;
         for local in ended {
             let mut l = local.lock();
-            if l.events.is_empty() && l.dropped == 0 && l.calls.is_empty() {
+            if l.events.is_empty() && l.calls.is_empty() {
                 continue;
             }
             self.names.insert(l.thread, l.name.clone());
-            self.dropped += std::mem::take(&mut l.dropped);
-            self.events.append(&mut l.events);
+            self.events.append(&mut l.events, ring::capacity().saturating_mul(ENDED_RINGS));
             let calls = std::mem::take(&mut l.calls);
             self.calls.entry(l.name.clone()).or_default().absorb(calls);
         }
-        let most = CAPACITY.load(Relaxed).saturating_mul(ENDED_RINGS);
-        let excess = self.events.len().saturating_sub(most);
-        self.events.drain(..excess);
-        self.dropped += excess as u64;
         while self.names.len() > ENDED_NAMES {
             self.names.pop_first();
         }
@@ -146,8 +131,7 @@ thread_local!(static LOCAL: Shared = {
     let local = Local {
         thread: crate::thread::id(),
         name,
-        events: VecDeque::new(),
-        dropped: 0,
+        events: Ring::new(),
         calls: Tree::default(),
     };
     let local = Arc::new(parking_lot::Mutex::new(local));
@@ -159,8 +143,12 @@ thread_local!(static LOCAL: Shared = {
 
 /// Switches recording of events on (each thread keeps its last `capacity` events) or off (`None`).
 pub fn enable(capacity: Option<usize>) {
-    if let Some(n) = capacity {
-        CAPACITY.store(n.max(1), Relaxed);
+    match capacity {
+        Some(n) => {
+            let dummy = Event { at: Nanos(0), thread: 0, name: "", phase: Phase::Instant, args: NO_ARGS };
+            ring::prepare(n, &dummy);
+        }
+        None => ring::release(),
     }
     switch(EVENTS, capacity.is_some());
 }
@@ -291,15 +279,11 @@ pub fn take() -> Recorded {
     threads.sweep();
     let now = clock::now();
     let mut calls = std::mem::take(&mut threads.calls);
-    r.events.extend(threads.events.drain(..));
-    r.dropped = std::mem::take(&mut threads.dropped);
+    r.dropped = threads.events.take(&mut r.events);
     r.threads = std::mem::take(&mut threads.names);
     for local in &threads.live {
         let mut l = local.lock();
-        r.events.extend(l.events.drain(..));
-        // What it had room for goes back.
-        l.events = VecDeque::new();
-        r.dropped += std::mem::take(&mut l.dropped);
+        r.dropped += l.events.take(&mut r.events);
         r.threads.insert(l.thread, l.name.clone());
         let tree = l.calls.take(now);
         calls.entry(l.name.clone()).or_default().absorb(tree);

@@ -58,7 +58,10 @@ impl Recording {
         }
         drop(trace::take());
         // Waits for locks are part of events and trees, too.
-        let collecting = wanted.anything().then(lockstat::collect);
+        let collecting = match wanted {
+            Wanted { locks: true, .. } => Some(lockstat::collect()),
+            w => w.anything().then(lockstat::notice_waits),
+        };
         trace::enable(wanted.events);
         trace::enable_calls(wanted.calls);
         Some(Recording { wanted, since: clock::now(), collecting })

@@ -74,7 +74,7 @@ fn words(e: &Event, begun: Option<&Event>, device: (u32, u32), task: &str) -> Op
             n("newaddr"),
             n("pages")
         ),
-        ("block_rq_issue" | "block_bio_queue", _) => block(e, device, &format!(" {} ()", n("bytes")), task),
+        ("block_rq_issue", _) => block(e, device, &format!(" {} ()", n("bytes")), task),
         ("block_rq_complete", _) => block(e, device, " ()", "0"),
         ("f2fs_sync_file", Phase::Begin) => format!("f2fs_sync_file_enter: {dev}{}", fields(e)),
         ("f2fs_sync_file", _) => {
