@@ -1,8 +1,9 @@
 //! Lock statistics by class, with the columns of `/proc/lock_stat`.
 //!
 //! Off by default: a lock then pays one relaxed load. On, an uncontended acquisition pays two clock
-//! readings; only contended ones touch the contention-point table. Of the classes that protect memory only (the
-//! highest ranks), which are taken all the time and held for a moment, one hold in [`ONE_IN`] is timed.
+//! readings; only contended ones touch the contention-point table. Waits are all timed, and so are holds of
+//! the outer classes, below rank [`MOMENTS`], which operations and checkpoints hold for long. The inner ones
+//! are taken all the time and held for a moment: of their holds one in [`ONE_IN`] is timed and stands for the rest.
 
 use crate::class::LockClass;
 use crate::clock::{self, Nanos};
@@ -21,7 +22,7 @@ const POINTS: usize = 4;
 /// Parts that a class's figures are kept in.
 const PARTS: usize = 8;
 /// The first rank of the classes that are held for a moment only.
-const MOMENTS: u16 = 600;
+pub const MOMENTS: u16 = 110;
 /// Of their holds, one in so many is timed.
 pub const ONE_IN: u64 = 16;
 

@@ -180,7 +180,7 @@ fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
             Ok(Ask { what: What::Record(record), .. }) => {
                 drop(volume);
                 match recorded(&record, shared) {
-                    Some(observed) => send(&record, &observed, &mut to)?,
+                    Some(observed) => send(&record, &observed, to)?,
                     None => protocol::write(&mut to, &Answer::error("somebody else is recording"))?,
                 }
             }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Events that memory is prepared for.
-const PREPARED: usize = 1 << 17;
+const PREPARED: usize = 1 << 18;
 /// Most events in a chunk; a full ring drops one at a time.
 const CHUNK: usize = 1024;
 /// Chunks that a ring of its capacity has at least.

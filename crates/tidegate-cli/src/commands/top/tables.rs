@@ -55,7 +55,7 @@ pub fn locks(view: &View, frame: &mut Frame, area: Rect) {
     let all = w.seconds.max(1e-9) * 1e9;
     let share = |ns: u64| format!("{:.1} %", ns as f64 * 100.0 / all);
     let rows = w.locks.iter().take(usize::from(inner.height.saturating_sub(1))).map(|l| {
-        let waits = if l.contentions == 0 { "–".into() } else { duration(l.wait_total_ns / l.contentions) };
+        let waits = l.wait_total_ns.checked_div(l.contentions).map_or("–".into(), duration);
         let row = Row::new([
             Cell::from(l.class.clone()),
             right(share(l.wait_total_ns)),
