@@ -15,6 +15,8 @@ mod mv;
 mod rm;
 mod stat;
 mod tar;
+mod top;
+mod trace;
 mod tree;
 mod trim;
 
@@ -56,6 +58,10 @@ pub enum Command {
     Info(info::Args),
     /// Mount a volume for every program of the machine
     Mount(mount::Args),
+    /// Show live what a mounted volume does: write-back, latencies, locks, files
+    Top(top::Args),
+    /// Record what a mounted volume does: locks, trace events, a call tree
+    Trace(trace::Args),
     /// Check a volume, and with --repair mend it; exit status 0: clean, 4: errors, 8: could not check
     Check(check::Args),
 }
@@ -83,8 +89,15 @@ impl Command {
             Command::Trim(a) => trim::run(a, global),
             Command::Info(a) => info::run(a, global),
             Command::Mount(a) => mount::run(a, global),
+            Command::Top(a) => top::run(a, global),
+            Command::Trace(a) => trace::run(a, global),
         };
         done.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Whether it runs the engine itself, so that it can be looked at by --lockstat, --trace and --profile.
+    pub fn runs_here(&self) -> bool {
+        !matches!(self, Command::Top(_) | Command::Trace(_) | Command::Mount(_))
     }
 
     /// The exit status when it fails.
