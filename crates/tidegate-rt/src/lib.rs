@@ -19,6 +19,7 @@
 //! | [`wait`] | [`WaitQueue`]: wait for a condition, wake all |
 //! | [`channel`] | a channel bounded by weight |
 //! | [`lockstat`] | statistics by class, switched at run time |
+//! | [`rng`] | seeded numbers |
 //! | [`sim`] | the simulated world |
 //! | [`trace`] | trace points and their rings |
 #![forbid(unsafe_code)]
@@ -30,6 +31,7 @@ pub mod clock;
 pub mod hash;
 pub mod lock;
 pub mod lockstat;
+pub mod rng;
 pub mod sim;
 pub mod thread;
 pub mod trace;
