@@ -17,7 +17,7 @@ pub struct Rig {
     pub size: u64,
     /// What decides the order of requests.
     pub elevator: Elevator,
-    /// Mount options, as `writepages=locked,checkpoint_merge`.
+    /// Mount options, as `writepages=locked,sync_wait=caller`.
     pub options: String,
     /// Memory of the volume.
     pub memory: MemoryLimits,
