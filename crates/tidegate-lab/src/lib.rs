@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`target`] | [`Target`]: a volume on any device, a directory of the host; [`Rig`]: a new volume on a model |
 //! | [`workload`] | [`Spec`] and [`run`]: fs_mark, pgioperf, checkpoint storm, streams |
+//! | [`experiment`] | the published experiments, and comparisons |
 //! | [`fio`] | job files read, run, and reported as fio does |
 //! | [`crew`] | the threads of a run, and what is sampled beside them |
 //! | [`record`] | what one thread measures |
@@ -21,6 +22,7 @@
 
 pub mod crew;
 pub mod error;
+pub mod experiment;
 pub mod fio;
 pub mod record;
 pub mod result;
