@@ -84,6 +84,15 @@ impl Worker {
         Worker { server, aside, small: Vec::new() }
     }
 
+    /// How many bytes of a file a request moves.
+    pub(super) fn volume_of(&self, h: &Head, fixed: &[u8], len: usize) -> usize {
+        match h.opcode {
+            WRITE => len,
+            READ => Reader(fixed.get(16..).unwrap_or_default()).u32().unwrap_or(0) as usize,
+            _ => 0,
+        }
+    }
+
     /// Serves a request of which `fixed` is what follows the head, and the first `len` bytes of `data` the rest.
     /// A write has its data there, and a read puts its own there.
     pub(super) fn outcome(&mut self, h: &Head, fixed: &[u8], data: &mut [u8], len: usize) -> Outcome {

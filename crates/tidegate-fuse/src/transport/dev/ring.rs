@@ -1,7 +1,8 @@
 //! Requests by io_uring: a queue for each CPU, and for each queue threads that stay on its CPU.
 //!
 //! Whoever asks is served on its own CPU, so that nobody on another one has to be woken; a thread answers and
-//! waits for the next request in one call. Each thread has one place of its queue, so no request waits behind
+//! waits for the next request in one call. Who moves much data goes to any CPU: the asker has the data before
+//! it to work on meanwhile. Each thread has one place of its queue, so no request waits behind
 //! one that takes long while a thread is idle; the kernel gives a request to who was idle last.
 
 use super::dispatch::{Answer, Aside, Outcome, Worker};
@@ -10,7 +11,7 @@ use crate::mount::unmount;
 use crate::server::Server;
 use crate::transport::MAX_IO;
 use rustix::io::Errno;
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -84,10 +85,7 @@ impl Post {
 
     fn serve(self) -> io::Result<()> {
         let crew = self.crew.clone();
-        let mut here = CpuSet::new();
-        here.set(self.cpu);
-        // A CPU that is not there asks for nothing.
-        let _ = sched_setaffinity(None, &here);
+        let mut place = Place::new(self.cpu);
         let ring = FuseRing::new(crew.fuse.clone(), self.cpu as u16, MAX_IO as usize);
         let mut state = crew.state.lock();
         state.ready += 1;
@@ -100,7 +98,7 @@ impl Post {
         drop(state);
         match (stage, ring) {
             (Stage::Serving, Ok(ring)) => {
-                let served = self.answer_all(ring);
+                let served = self.answer_all(ring, &mut place);
                 if served.is_err() {
                     // Without us the kernel would wait for ever.
                     let _ = unmount(&crew.mountpoint, true);
@@ -112,7 +110,7 @@ impl Post {
         }
     }
 
-    fn answer_all(self, mut ring: FuseRing) -> Result<(), Errno> {
+    fn answer_all(self, mut ring: FuseRing, place: &mut Place) -> Result<(), Errno> {
         let mut worker = Worker::new(self.crew.server.clone(), Aside::Here(self));
         match ring.register() {
             // Unmounted already.
@@ -123,7 +121,10 @@ impl Post {
         while more {
             let m = ring.message()?;
             let outcome = match Head::parse(&mut Reader(m.head)) {
-                Ok(h) => worker.outcome(&h, m.fixed, m.payload, m.len),
+                Ok(h) => {
+                    place.choose(worker.volume_of(&h, m.fixed, m.len));
+                    worker.outcome(&h, m.fixed, m.payload, m.len)
+                }
                 Err(e) => Err(e),
             };
             let (error, len) = match outcome {
@@ -141,6 +142,43 @@ impl Post {
             more = ring.answer(error, len)?;
         }
         Ok(())
+    }
+}
+
+/// On which CPU a thread is.
+struct Place {
+    here: CpuSet,
+    anywhere: Option<CpuSet>,
+    roams: bool,
+    /// Small requests since the last large one.
+    small: u32,
+}
+
+impl Place {
+    /// From how many bytes on a request is better served elsewhere.
+    const LARGE: usize = 64 << 10;
+    /// After how many small requests a thread goes back.
+    const BACK: u32 = 4;
+
+    fn new(cpu: usize) -> Self {
+        let mut here = CpuSet::new();
+        here.set(cpu);
+        let anywhere = sched_getaffinity(None).ok();
+        // A CPU that is not there asks for nothing.
+        let _ = sched_setaffinity(None, &here);
+        Place { here, anywhere, roams: false, small: 0 }
+    }
+
+    /// Where to serve a request that moves so many bytes.
+    fn choose(&mut self, bytes: usize) {
+        self.small = if bytes >= Self::LARGE { 0 } else { self.small.saturating_add(1) };
+        let roams = self.small == 0 || self.roams && self.small < Self::BACK;
+        if roams != self.roams
+            && let Some(anywhere) = &self.anywhere
+        {
+            let _ = sched_setaffinity(None, if roams { anywhere } else { &self.here });
+            self.roams = roams;
+        }
     }
 }
 
