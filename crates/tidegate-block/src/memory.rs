@@ -2,7 +2,7 @@
 
 use crate::bytes::{self, Bytes, pieces};
 use crate::{Device, Errno, Request};
-use std::collections::HashMap;
+use tidegate_rt::hash::HashMap;
 use tidegate_rt::{LockClass, RwLock};
 
 static CLASS: LockClass = LockClass::new("memory_device", 990);
@@ -17,7 +17,7 @@ pub struct MemoryDevice {
 impl MemoryDevice {
     /// A device of `size` bytes, all zeros.
     pub fn new(size: u64) -> Self {
-        MemoryDevice { size, chunks: RwLock::new(&CLASS, HashMap::new()) }
+        MemoryDevice { size, chunks: RwLock::new(&CLASS, HashMap::default()) }
     }
 
     /// A device with the given content.

@@ -5,8 +5,8 @@
 
 use crate::bytes::{self, Bytes, pieces};
 use crate::{Device, Errno, PAGE_SIZE, Request};
-use std::collections::HashMap;
 use std::sync::Arc;
+use tidegate_rt::hash::HashMap;
 use tidegate_rt::{LockClass, RwLock};
 
 static CLASS: LockClass = LockClass::new("overlay", 991);
@@ -66,7 +66,7 @@ pub struct Overlay {
 impl Overlay {
     /// A device with as many blocks as `table` has entries.
     pub fn new(blocks: Arc<Blocks>, table: Vec<u32>) -> Self {
-        Overlay { blocks, table, written: RwLock::new(&CLASS, HashMap::new()) }
+        Overlay { blocks, table, written: RwLock::new(&CLASS, HashMap::default()) }
     }
 
     /// Calls `f` with block `n` of the device.

@@ -7,8 +7,9 @@ use crate::gate::{Checkpoint, Superblock};
 use crate::meta::Meta;
 use crate::raw::*;
 use crate::units::{BlockAddr, Nid};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tidegate_block::PageBuf;
+use tidegate_rt::hash::{HashMap, HashSet};
 use tidegate_rt::{LockClass, Mutex};
 use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::{FromBytes, IntoBytes};
@@ -85,7 +86,7 @@ impl Nat {
         bits: Option<NatBits>,
     ) -> Self {
         let state = NatState {
-            entries: HashMap::new(),
+            entries: HashMap::default(),
             dirty: BTreeSet::new(),
             journal,
             bitmap: cp.nat_bitmap.clone(),
@@ -339,7 +340,7 @@ impl NatState {
     /// which are full.
     fn known_blocks(&self) -> HashSet<u32> {
         if self.bits.is_none() {
-            return HashSet::new();
+            return HashSet::default();
         }
         self.entries.keys().chain(self.journal.keys()).map(|n| n / PER_BLOCK).collect()
     }

@@ -15,10 +15,11 @@ use crate::sit::Sit;
 use crate::stats::Counters;
 use crate::units::{BlockAddr, Nid};
 use crate::write_io::WriteIo;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use tidegate_block::RequestQueue;
+use tidegate_rt::hash::HashMap;
 use tidegate_rt::{LockClass, Mutex, RwLock};
 use tidegate_vfs::{Bdi, Error, ErrorKind, Inode, PageRun, Result};
 
@@ -142,7 +143,7 @@ impl F2fs {
             counts: Mutex::new(&STAT_LOCK, counts),
             orphans: Mutex::new(&ORPHANS, p.orphans),
             orphans_changed: AtomicBool::new(false),
-            dirty_dirs: Mutex::new(&DIRTY_DIRS, HashMap::new()),
+            dirty_dirs: Mutex::new(&DIRTY_DIRS, HashMap::default()),
             stats: Counters::opened_now(),
             ckpt_stat: CkptStat::default(),
             ckpt_thread: CkptThread::default(),

@@ -5,7 +5,7 @@
 //! change they tell of, so that an fsync between the two errs on the safe side.
 
 use crate::raw::dentry_hash;
-use std::collections::{HashMap, HashSet};
+use tidegate_rt::hash::{HashMap, HashSet};
 use tidegate_rt::{LockClass, Mutex};
 use tidegate_vfs::Inode;
 

@@ -10,9 +10,10 @@ use crate::gate::{Checkpoint, Superblock};
 use crate::meta::Meta;
 use crate::raw::*;
 use crate::units::{BlockAddr, SegNo};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidegate_block::PageBuf;
+use tidegate_rt::hash::HashMap;
 use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, clock};
 use tidegate_vfs::{Error, Result};
 use zerocopy::{FromBytes, IntoBytes};
@@ -122,7 +123,7 @@ impl Sit {
             if i < 3 { r.cur_data_segno[i].get() } else { r.cur_node_segno[i - 3].get() }
         });
         let state = SitState {
-            blocks: HashMap::new(),
+            blocks: HashMap::default(),
             dirty: BTreeSet::new(),
             journal,
             bitmap: cp.sit_bitmap.clone(),

@@ -1,5 +1,6 @@
 //! Monotonic and wall-clock time.
 
+use crate::sim::{self, task};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -28,14 +29,28 @@ pub struct Timespec {
     pub nanos: u32,
 }
 
-/// The monotonic clock, counted from the first call in this process.
+/// The monotonic clock, counted from the first call in this process, or from the beginning of the simulated
+/// run.
+#[inline]
 pub fn now() -> Nanos {
+    task::with(|t| Nanos(t.now())).unwrap_or_else(monotonic)
+}
+
+fn monotonic() -> Nanos {
     static START: OnceLock<Instant> = OnceLock::new();
     Nanos(START.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1)
 }
 
 /// The wall clock.
 pub fn realtime() -> Timespec {
+    task::with(|t| simulated(t.sim().epoch(), t.now())).unwrap_or_else(wall)
+}
+
+fn simulated(epoch: i64, now: u64) -> Timespec {
+    Timespec { secs: epoch.saturating_add_unsigned(now / 1_000_000_000), nanos: (now % 1_000_000_000) as u32 }
+}
+
+fn wall() -> Timespec {
     match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(d) => Timespec { secs: d.as_secs() as i64, nanos: d.subsec_nanos() },
         Err(e) => {
@@ -50,10 +65,15 @@ pub fn realtime() -> Timespec {
     }
 }
 
-/// Entropy for UUIDs, generations and hash seeds; not for cryptography.
+/// Entropy for UUIDs, generations and hash seeds; not for cryptography. In a simulated run it comes from its
+/// seed.
 pub fn entropy() -> u64 {
+    sim::random().unwrap_or_else(random)
+}
+
+fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     let mut h = std::collections::hash_map::RandomState::new().build_hasher();
-    h.write_u64(now().0);
+    h.write_u64(monotonic().0);
     h.finish()
 }

@@ -5,18 +5,22 @@
 //! It does not: do I/O, know file systems, or keep anything for a volume. Lock statistics and trace
 //! switches are for the process, as they are for the machine in a kernel.
 //!
-//! Callers see no type of `std::thread`, `std::sync` locks or `std::time`, so another world (virtual
-//! time, one thread at a time, order by a seed) can stand behind the same names.
+//! Callers see no type of `std::thread`, `std::sync` locks or `std::time`: behind the same names stand two
+//! worlds, the operating system's and, inside [`sim::run`], a simulated one (virtual time, one thread at a
+//! time, the order chosen by a seed).
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`clock`] | monotonic [`Nanos`], wall-clock [`Timespec`] |
 //! | [`thread`] | spawn, sleep, parallelism |
 //! | [`class`] | [`LockClass`]: name and rank; the debug check of lock order |
+//! | [`hash`] | [`HashMap`](hash::HashMap), [`HashSet`](hash::HashSet): hashed by seeds of their own |
 //! | [`lock`] | [`Mutex`], [`RwLock`], [`Condvar`] |
 //! | [`wait`] | [`WaitQueue`]: wait for a condition, wake all |
 //! | [`channel`] | a channel bounded by weight |
 //! | [`lockstat`] | statistics by class, switched at run time |
+//! | [`rng`] | seeded numbers |
+//! | [`sim`] | the simulated world |
 //! | [`trace`] | trace points and their rings |
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // this crate is what the rule points to
@@ -24,8 +28,11 @@
 pub mod channel;
 pub mod class;
 pub mod clock;
+pub mod hash;
 pub mod lock;
 pub mod lockstat;
+pub mod rng;
+pub mod sim;
 pub mod thread;
 pub mod trace;
 pub mod wait;

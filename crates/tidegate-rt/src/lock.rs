@@ -3,6 +3,8 @@
 use crate::class::{self, LockClass};
 use crate::clock::{self, Nanos};
 use crate::lockstat;
+use crate::sim;
+use crate::sim::sync::{self, Key, Want};
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::time::Duration;
@@ -10,6 +12,7 @@ use std::time::Duration;
 /// What a guard needs to account for itself when it goes.
 struct Held {
     class: &'static LockClass,
+    key: Key,
     since: Option<Nanos>,
 }
 
@@ -17,17 +20,19 @@ impl Held {
     /// Takes a lock by `try_lock`, then by `lock`, and counts it when statistics are on.
     #[inline]
     fn acquire<G>(
-        class: &'static LockClass,
+        want: Want,
         nested: bool,
-        at: &'static Location<'static>,
-        try_lock: impl FnOnce() -> Option<G>,
-        lock: impl FnOnce() -> G,
+        try_lock: impl Fn() -> Option<G>,
+        lock: impl Fn() -> G,
     ) -> (G, Held) {
+        let Want { key, class, at, .. } = want;
         class::push(class, nested);
+        let lock = || sync::acquire(&want, &try_lock, &lock).unwrap_or_else(&lock);
         if !lockstat::enabled() {
-            return (lock(), Held { class, since: None });
+            return (lock(), Held { class, key, since: None });
         }
-        let g = match try_lock() {
+        // In the simulated world only `lock` knows whose turn it is.
+        let g = match try_lock().filter(|_| !sim::active()) {
             Some(g) => g,
             None => {
                 let t = clock::now();
@@ -36,7 +41,14 @@ impl Held {
                 g
             }
         };
-        (g, Held { class, since: Some(clock::now()) })
+        (g, Held { class, key, since: Some(clock::now()) })
+    }
+
+    /// Of a lock that was free.
+    fn tried(class: &'static LockClass, key: Key) -> Held {
+        class::push(class, true);
+        sync::acquired(key, class);
+        Held { class, key, since: lockstat::enabled().then(clock::now) }
     }
 }
 
@@ -47,6 +59,7 @@ impl Drop for Held {
         if let Some(t) = self.since {
             self.class.held(t);
         }
+        sync::released(self.key);
     }
 }
 
@@ -92,9 +105,8 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     fn take(&self, nested: bool) -> MutexGuard<'_, T> {
         let (inner, held) = Held::acquire(
-            self.class,
+            self.want(Location::caller()),
             nested,
-            Location::caller(),
             || self.inner.try_lock(),
             || self.inner.lock(),
         );
@@ -104,9 +116,11 @@ impl<T: ?Sized> Mutex<T> {
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
-        class::push(self.class, true);
-        let since = lockstat::enabled().then(clock::now);
-        Some(MutexGuard { inner, held: Held { class: self.class, since } })
+        Some(MutexGuard { inner, held: Held::tried(self.class, sync::key(&self.inner)) })
+    }
+
+    fn want(&self, at: &'static Location<'static>) -> Want {
+        Want { key: sync::key(&self.inner), class: self.class, shared: false, at }
     }
 
     /// The value, by a borrow that proves nobody else has it.
@@ -157,13 +171,8 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        let (inner, held) = Held::acquire(
-            self.class,
-            false,
-            Location::caller(),
-            || self.inner.try_read(),
-            || self.inner.read(),
-        );
+        let want = self.want(true, Location::caller());
+        let (inner, held) = Held::acquire(want, false, || self.inner.try_read(), || self.inner.read());
         RwLockReadGuard { inner, _held: held }
     }
 
@@ -183,22 +192,19 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     #[inline]
     fn take_write(&self, nested: bool) -> RwLockWriteGuard<'_, T> {
-        let (inner, held) = Held::acquire(
-            self.class,
-            nested,
-            Location::caller(),
-            || self.inner.try_write(),
-            || self.inner.write(),
-        );
+        let want = self.want(false, Location::caller());
+        let (inner, held) = Held::acquire(want, nested, || self.inner.try_write(), || self.inner.write());
         RwLockWriteGuard { inner, _held: held }
     }
 
     /// Takes the lock exclusive if it is free.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let inner = self.inner.try_write()?;
-        class::push(self.class, true);
-        let since = lockstat::enabled().then(clock::now);
-        Some(RwLockWriteGuard { inner, _held: Held { class: self.class, since } })
+        Some(RwLockWriteGuard { inner, _held: Held::tried(self.class, sync::key(&self.inner)) })
+    }
+
+    fn want(&self, shared: bool, at: &'static Location<'static>) -> Want {
+        Want { key: sync::key(&self.inner), class: self.class, shared, at }
     }
 }
 
@@ -231,37 +237,53 @@ impl Condvar {
     }
 
     /// Gives the lock up, waits for a wake-up, takes the lock again. Time asleep is not time held.
+    #[track_caller]
     pub fn wait<T: ?Sized>(&self, g: &mut MutexGuard<'_, T>) {
-        Self::asleep(g, |i| self.0.wait(i));
+        self.asleep(g, None, Location::caller());
     }
 
     /// As [`Condvar::wait`], for at most `d`; false when the time ran out.
+    #[track_caller]
     pub fn wait_for<T: ?Sized>(&self, g: &mut MutexGuard<'_, T>, d: Duration) -> bool {
-        Self::asleep(g, |i| !self.0.wait_for(i, d).timed_out())
+        self.asleep(g, Some(d), Location::caller())
     }
 
-    fn asleep<'a, T: ?Sized, R>(
-        g: &mut MutexGuard<'a, T>,
-        f: impl FnOnce(&mut parking_lot::MutexGuard<'a, T>) -> R,
-    ) -> R {
+    fn asleep<T: ?Sized>(
+        &self,
+        g: &mut MutexGuard<'_, T>,
+        limit: Option<Duration>,
+        at: &'static Location<'static>,
+    ) -> bool {
         if let Some(t) = g.held.since {
             g.held.class.held(t);
         }
         class::pop(g.held.class);
-        let r = f(&mut g.inner);
+        let lock = Want { key: g.held.key, class: g.held.class, shared: false, at };
+        let simulated = sync::wait(sync::key(self), &lock, &mut g.inner, limit);
+        let woken = simulated.unwrap_or_else(|| match limit {
+            None => {
+                self.0.wait(&mut g.inner);
+                true
+            }
+            Some(d) => !self.0.wait_for(&mut g.inner, d).timed_out(),
+        });
         class::push(g.held.class, true);
         g.held.since = g.held.since.map(|_| clock::now());
-        r
+        woken
     }
 
     /// Wakes one waiter.
     pub fn notify_one(&self) {
-        self.0.notify_one();
+        if !sync::wake(sync::key(self), 1) {
+            self.0.notify_one();
+        }
     }
 
     /// Wakes every waiter.
     pub fn notify_all(&self) {
-        self.0.notify_all();
+        if !sync::wake(sync::key(self), usize::MAX) {
+            self.0.notify_all();
+        }
     }
 }
 

@@ -1,17 +1,28 @@
 //! Threads of the operating system behind names of our own.
 
+use crate::sim::task;
 use std::time::Duration;
 
 /// Declares statics of which each thread has its own: `thread::local!(static X: Cell<u32> = const { … })`.
 pub use std::thread_local as local;
 
 /// Waits for a thread and takes its result.
-pub struct JoinHandle<T>(std::thread::JoinHandle<T>);
+pub struct JoinHandle<T>(Handle<T>);
+
+enum Handle<T> {
+    Thread(std::thread::JoinHandle<T>),
+    Task(task::Joined<T>),
+}
 
 impl<T> JoinHandle<T> {
     /// Waits for the thread to end. A panic in it goes on in the caller.
+    #[track_caller]
     pub fn join(self) -> T {
-        match self.0.join() {
+        let ended = match self.0 {
+            Handle::Thread(t) => t.join(),
+            Handle::Task(t) => t.join(),
+        };
+        match ended {
             Ok(v) => v,
             Err(p) => std::panic::resume_unwind(p),
         }
@@ -19,7 +30,10 @@ impl<T> JoinHandle<T> {
 
     /// Whether the thread has ended.
     pub fn is_finished(&self) -> bool {
-        self.0.is_finished()
+        match &self.0 {
+            Handle::Thread(t) => t.is_finished(),
+            Handle::Task(t) => t.is_finished(),
+        }
     }
 }
 
@@ -28,17 +42,24 @@ pub fn spawn<T: Send + 'static>(
     name: &str,
     f: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<JoinHandle<T>> {
-    std::thread::Builder::new().name(name.to_string()).spawn(f).map(JoinHandle)
+    if let Some(sim) = task::with(|t| t.sim().clone()) {
+        return task::start(&sim, name, f).map(|t| JoinHandle(Handle::Task(t)));
+    }
+    std::thread::Builder::new().name(name.to_string()).spawn(f).map(|t| JoinHandle(Handle::Thread(t)))
 }
 
 /// Sleeps for `d`.
+#[track_caller]
 pub fn sleep(d: Duration) {
-    std::thread::sleep(d);
+    if task::with(|t| t.pause(d)).is_none() {
+        std::thread::sleep(d);
+    }
 }
 
 /// How many threads can run at once; at least 1.
 pub fn parallelism() -> usize {
-    std::thread::available_parallelism().map_or(1, |n| n.get())
+    let machine = || std::thread::available_parallelism().map_or(1, |n| n.get());
+    task::with(|t| t.sim().cpus()).unwrap_or_else(machine)
 }
 
 /// A small number that names the calling thread in trace events.
@@ -46,5 +67,5 @@ pub fn id() -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(1);
     thread_local!(static ID: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
-    ID.with(|i| *i)
+    task::with(|t| t.id() as u32 + 1).unwrap_or_else(|| ID.with(|i| *i))
 }

@@ -63,7 +63,7 @@ pub fn enable(capacity: Option<usize>) {
 /// Whether events are recorded.
 #[inline]
 pub fn enabled() -> bool {
-    ON.load(Relaxed)
+    ON.load(Relaxed) || crate::sim::records()
 }
 
 /// Records a point event if tracing is on.
@@ -100,6 +100,9 @@ impl Drop for SpanGuard {
 #[cold]
 fn record(name: &'static str, phase: Phase, args: Args) {
     let e = Event { at: clock::now(), thread: crate::thread::id(), name, phase, args };
+    if crate::sim::keeps(&e) {
+        return;
+    }
     RING.with(|r| {
         let mut r = r.lock();
         if r.events.len() >= CAPACITY.load(Relaxed) {

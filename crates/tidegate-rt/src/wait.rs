@@ -1,7 +1,9 @@
 //! Waiting for a condition that lives in atomics or behind somebody else's lock.
 
 use crate::clock::{self, Nanos};
+use crate::sim::sync;
 use std::cell::RefCell;
+use std::panic::Location;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
@@ -56,16 +58,23 @@ impl WaitQueue {
     }
 
     /// Waits until `cond` is true.
+    #[track_caller]
     pub fn wait_until(&self, mut cond: impl FnMut() -> bool) {
-        self.wait(None, &mut cond);
+        self.wait(None, &mut cond, Location::caller());
     }
 
     /// Waits until `cond` is true or `d` has passed; whether `cond` was true.
+    #[track_caller]
     pub fn wait_timeout(&self, d: Duration, mut cond: impl FnMut() -> bool) -> bool {
-        self.wait(Some(d), &mut cond)
+        self.wait(Some(d), &mut cond, Location::caller())
     }
 
-    fn wait(&self, limit: Option<Duration>, cond: &mut dyn FnMut() -> bool) -> bool {
+    fn wait(
+        &self,
+        limit: Option<Duration>,
+        cond: &mut dyn FnMut() -> bool,
+        at: &'static Location<'static>,
+    ) -> bool {
         loop {
             if cond() {
                 return true;
@@ -74,34 +83,38 @@ impl WaitQueue {
                 break;
             }
         }
-        let start = clock::now();
         self.waiters.fetch_add(1, SeqCst);
+        let met =
+            sync::wait_until(sync::key(self), limit, cond, at).unwrap_or_else(|| self.wait_for(limit, cond));
+        self.waiters.fetch_sub(1, SeqCst);
+        met
+    }
+
+    fn wait_for(&self, limit: Option<Duration>, cond: &mut dyn FnMut() -> bool) -> bool {
+        let start = clock::now();
         let mut g = self.lock.lock();
-        let met = loop {
+        loop {
             if cond() {
-                break true;
+                return true;
             }
             match limit {
                 None => self.cond.wait(&mut g),
                 Some(d) => {
                     let left = d.saturating_sub(clock::now().since(start).duration());
                     if left.is_zero() {
-                        break false;
+                        return false;
                     }
                     self.cond.wait_for(&mut g, left);
                 }
             }
-        };
-        drop(g);
-        self.waiters.fetch_sub(1, SeqCst);
-        met
+        }
     }
 
     /// Lets every waiter look at its condition again. Cheap when nobody waits.
     pub fn wake_all(&self) {
         // Pairs with the increment in `wait`: either we see the waiter, or it sees the new condition.
         std::sync::atomic::fence(SeqCst);
-        if self.waiters.load(SeqCst) != 0 {
+        if self.waiters.load(SeqCst) != 0 && !sync::wake(sync::key(self), usize::MAX) {
             drop(self.lock.lock());
             self.cond.notify_all();
         }

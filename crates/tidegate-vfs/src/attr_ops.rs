@@ -20,7 +20,7 @@ impl Vfs {
     /// # Errors
     /// `NotPermitted`, `PermissionDenied`, `ReadOnly`, `FileTooBig`, `IsADirectory`.
     pub fn setattr(&self, cred: &Cred, inode: &Arc<Inode>, set: &SetAttr) -> Result<()> {
-        self.check_writable()?;
+        self.begin_change()?;
         let guard = inode.rwsem.write();
         if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.flags.is_some() {
             perm::check_owner(cred, inode)?;
@@ -122,7 +122,7 @@ impl Vfs {
         value: Option<&[u8]>,
         flags: XattrFlags,
     ) -> Result<()> {
-        self.check_writable()?;
+        self.begin_change()?;
         self.check_set_xattr(cred, inode, name)?;
         let now = self.now();
         let guard = inode.rwsem.write();

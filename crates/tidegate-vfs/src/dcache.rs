@@ -1,7 +1,7 @@
 //! Names in memory: what a directory answered, positive and negative.
 
 use crate::types::Ino;
-use std::collections::HashMap;
+use tidegate_rt::hash::HashMap;
 use tidegate_rt::{LockClass, RwLock};
 
 static D_HASH: LockClass = LockClass::new("dentry_hashtable", 625);

@@ -54,7 +54,7 @@ impl Vfs {
     /// # Errors
     /// `Exists`, `NoSpace`, `ReadOnly`, `PermissionDenied`, `NameTooLong`.
     pub fn make(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8], new: &NewInode<'_>) -> Result<Arc<Inode>> {
-        self.check_writable()?;
+        self.begin_change()?;
         check_name(name)?;
         let guard = dir.rwsem.write();
         perm::check(&*self.fs, cred, dir, MAY_EXEC)?;
@@ -171,7 +171,7 @@ impl Vfs {
     /// # Errors
     /// `NotPermitted` for directories, `Exists`, `TooManyLinks`, `NotFound` when its last name is gone.
     pub fn link(&self, cred: &Cred, inode: &Arc<Inode>, dir: &Arc<Inode>, name: &[u8]) -> Result<()> {
-        self.check_writable()?;
+        self.begin_change()?;
         check_name(name)?;
         if inode.is_dir() {
             return Err(ErrorKind::NotPermitted.into());
@@ -209,7 +209,7 @@ impl Vfs {
     }
 
     fn remove(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8], want_dir: bool) -> Result<()> {
-        self.check_writable()?;
+        self.begin_change()?;
         check_name(name)?;
         let dir_guard = dir.rwsem.write();
         perm::check(&*self.fs, cred, dir, MAY_EXEC)?;
@@ -243,7 +243,7 @@ impl Vfs {
         (new_dir, new_name): (&Arc<Inode>, &[u8]),
         flags: RenameFlags,
     ) -> Result<()> {
-        self.check_writable()?;
+        self.begin_change()?;
         check_name(old_name)?;
         check_name(new_name)?;
         if flags.contains(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {

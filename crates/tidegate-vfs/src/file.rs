@@ -11,6 +11,7 @@ use crate::vfs::Vfs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use tidegate_block::{PAGE_SIZE, PageBuf};
+use tidegate_rt::sim;
 
 /// Times that pages are written which others gave back for want of space.
 const WRITE_TRIES: u32 = 64;
@@ -165,6 +166,7 @@ impl File {
     /// # Errors
     /// `BadFile`, `IsADirectory`, those of the device, `Corrupt`.
     pub fn read_at(&self, pos: u64, to: &mut [u8]) -> Result<usize> {
+        sim::syscall();
         self.allow(OpenFlags::READ)?;
         let guard = self.inode.rwsem.read();
         let size = self.inode.size();
@@ -265,6 +267,7 @@ impl File {
     /// # Errors
     /// `Io`, `NoSpace`.
     pub fn fsync(&self, datasync: bool) -> Result<()> {
+        sim::syscall();
         let wrote = self.vfs.write_and_wait(&self.inode, datasync);
         self.inode.mapping.check_error(&self.errseq_seen)?;
         wrote?;

@@ -22,7 +22,7 @@ impl File {
     /// when memory is full of what could not be written.
     pub fn write_at(&self, pos: u64, data: &[u8]) -> Result<u64> {
         self.allow(OpenFlags::WRITE)?;
-        self.vfs.check_writable()?;
+        self.vfs.begin_change()?;
         let mut pos = pos;
         let mut done = 0;
         loop {
@@ -74,7 +74,7 @@ impl File {
     /// As [`File::write_at`]; `InvalidArgument` for an unaligned position.
     pub fn write_buf(&self, pos: u64, mut buf: PageBuf, bytes: usize) -> Result<()> {
         self.allow(OpenFlags::WRITE)?;
-        self.vfs.check_writable()?;
+        self.vfs.begin_change()?;
         let end = pos + bytes as u64;
         if !pos.is_multiple_of(PAGE) || bytes == 0 || bytes > buf.len() {
             return Err(Error::new(ErrorKind::InvalidArgument, "write_buf takes whole pages"));
@@ -152,7 +152,7 @@ impl File {
     /// `BadFile`, `FileTooBig`, `ReadOnly`.
     pub fn truncate(&self, size: u64) -> Result<()> {
         self.allow(OpenFlags::WRITE)?;
-        self.vfs.check_writable()?;
+        self.vfs.begin_change()?;
         let guard = self.inode.rwsem.write();
         self.drop_set_id();
         self.vfs.truncate_locked(&self.inode, size)?;
@@ -168,7 +168,7 @@ impl File {
     /// was done by then stays.
     pub fn fallocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<()> {
         self.allow(OpenFlags::WRITE)?;
-        self.vfs.check_writable()?;
+        self.vfs.begin_change()?;
         let punch = flags.contains(FallocateFlags::PUNCH_HOLE);
         let keep = flags.contains(FallocateFlags::KEEP_SIZE);
         if len == 0 || (punch && (!keep || flags.contains(FallocateFlags::ZERO_RANGE))) {

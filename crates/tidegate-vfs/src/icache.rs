@@ -5,9 +5,10 @@ use crate::error::{ErrorKind, Result};
 use crate::fs::{FileSystem, InodeParts};
 use crate::inode::Inode;
 use crate::types::Ino;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
+use tidegate_rt::hash::HashMap;
 use tidegate_rt::{LockClass, Mutex};
 
 static HASH_LOCK: LockClass = LockClass::new("inode_hash_lock", 630);

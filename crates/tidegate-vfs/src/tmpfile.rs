@@ -23,7 +23,7 @@ impl Vfs {
         new: &NewInode<'_>,
         flags: OpenFlags,
     ) -> Result<File> {
-        self.check_writable()?;
+        self.begin_change()?;
         let guard = dir.rwsem.read();
         perm::check(&*self.fs, cred, dir, MAY_WRITE | MAY_EXEC)?;
         let mut new = new.clone();

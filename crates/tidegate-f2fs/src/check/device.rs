@@ -1,10 +1,10 @@
 //! Reading the volume: blocks through a small cache that reads ahead, and areas from end to end.
 
 use crate::raw::BLOCK_SIZE;
-use std::collections::HashMap;
 use std::ops::Deref;
 use std::rc::Rc;
 use tidegate_block::{BioFlags, PageBuf, RequestQueue, Sector};
+use tidegate_rt::hash::HashMap;
 use tidegate_vfs::{Error, Result};
 
 /// Blocks read at once when one of them is wanted.
@@ -47,7 +47,7 @@ pub(super) struct Reader<'q> {
 impl<'q> Reader<'q> {
     pub(super) fn new(queue: &'q RequestQueue) -> Self {
         let blocks = queue.device().size() / BLOCK_SIZE as u64;
-        Reader { queue, blocks, slots: Vec::new(), index: HashMap::new(), hand: 0, last: 0 }
+        Reader { queue, blocks, slots: Vec::new(), index: HashMap::default(), hand: 0, last: 0 }
     }
 
     /// Blocks of the device.

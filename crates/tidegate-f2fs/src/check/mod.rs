@@ -45,8 +45,8 @@ use device::Reader;
 use nat::NatTable;
 use pack::Pack;
 use report::Findings;
-use std::collections::HashMap;
 use tidegate_block::RequestQueue;
+use tidegate_rt::hash::HashMap;
 use tidegate_vfs::Result;
 use usage::Usage;
 use walk::{Links, Pending};
@@ -103,7 +103,7 @@ impl<'q> Checker<'q> {
             nat,
             found,
             pending: Vec::new(),
-            links: HashMap::new(),
+            links: HashMap::default(),
             files: 0,
             directories: 0,
             others: 0,

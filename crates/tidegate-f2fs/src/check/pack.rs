@@ -5,7 +5,7 @@ use super::report::Findings;
 use super::rules;
 use crate::gate::{Checkpoint, Superblock};
 use crate::raw::*;
-use std::collections::HashMap;
+use tidegate_rt::hash::HashMap;
 use tidegate_vfs::Result;
 use zerocopy::FromBytes;
 
@@ -84,9 +84,9 @@ impl Pack {
         let blocks = bytes.as_chunks::<BLOCK_SIZE>().0;
         let mut pack = Pack {
             logs: logs(cp),
-            summaries: HashMap::new(),
+            summaries: HashMap::default(),
             nat_journal: Vec::new(),
-            sit_journal: HashMap::new(),
+            sit_journal: HashMap::default(),
             orphans: Vec::new(),
         };
         if cp.flags.contains(CpFlags::ORPHAN_PRESENT) {

@@ -5,8 +5,8 @@ use crate::node::{flag_of, ino_of, is_dnode, nid_of, ofs_of, word};
 use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::units::BlockAddr;
-use std::collections::{HashMap, HashSet};
 use tidegate_block::{BioFlags, PageBuf};
+use tidegate_rt::hash::{HashMap, HashSet};
 use tidegate_vfs::{Error, Result};
 
 /// Blocks read at once: a log's blocks mostly lie one behind the other.
@@ -101,8 +101,8 @@ pub(super) struct Found {
 /// without fsync counts for the segments, too.
 pub(super) fn find(fs: &F2fs) -> Result<Found> {
     let segments = vec![0; fs.sb.main_segments.div_ceil(8) as usize];
-    let mut f = Found { entries: HashMap::new(), segments, nodes: HashSet::new() };
-    let mut last_inode: HashMap<u32, BlockAddr> = HashMap::new();
+    let mut f = Found { entries: HashMap::default(), segments, nodes: HashSet::default() };
+    let mut last_inode: HashMap<u32, BlockAddr> = HashMap::default();
     let mut chain = Chain::new(fs);
     while let Some((at, page)) = chain.next()? {
         let (ino, flag, is_inode) = (ino_of(page), flag_of(page), ofs_of(page) == 0);

@@ -17,9 +17,9 @@ use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::units::{BlockAddr, Nid};
 use chain::Chain;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use tidegate_rt::hash::{HashMap, HashSet};
 use tidegate_vfs::{Error, ErrorKind, FileType, Ino, Inode, Result};
 
 /// A file that was fsynced.
@@ -63,7 +63,7 @@ impl F2fs {
             self.clear_the_way(std::mem::take(&mut found.segments))?;
         }
         let mut r =
-            RollForward { fs: self, entries: found.entries, dirs: HashMap::new(), nodes: found.nodes };
+            RollForward { fs: self, entries: found.entries, dirs: HashMap::default(), nodes: found.nodes };
         r.prepare()?;
         let mut chain = Chain::new(self);
         while let Some((at, page)) = chain.next()? {
@@ -107,7 +107,7 @@ impl F2fs {
     /// Keeps the directory blocks that recovery changed, as the volume itself will never have them.
     fn keep_directories(&self) {
         let dirs: Vec<_> = self.dirty_dirs.lock().drain().collect();
-        let mut kept = HashMap::new();
+        let mut kept = HashMap::default();
         for (ino, dir) in dirs {
             for block in dir.mapping.dirty_indices(0, u64::MAX, usize::MAX) {
                 kept.extend(dir.mapping.get(block, 1).map(|run| ((ino, block), run)));

@@ -4,8 +4,9 @@ use super::disk::{Block, le32};
 use super::map::{self, in_main, split};
 use super::{Repair, nodes};
 use crate::raw::*;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use tidegate_block::BioFlags;
+use tidegate_rt::hash::HashMap;
 use tidegate_vfs::Result;
 use zerocopy::{FromBytes, IntoBytes};
 

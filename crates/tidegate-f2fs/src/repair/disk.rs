@@ -2,9 +2,10 @@
 
 use super::map::Place;
 use crate::raw::BLOCK_SIZE;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tidegate_block::{Bio, BioFlags, PageBuf, RequestQueue, Sector, Segment};
+use tidegate_rt::hash::HashMap;
 use tidegate_vfs::{Error, Result};
 
 /// Blocks read at once when one of them is wanted.
@@ -36,7 +37,7 @@ pub(super) struct Disk<'q> {
 impl<'q> Disk<'q> {
     pub(super) fn new(queue: &'q RequestQueue) -> Self {
         let blocks = queue.device().size() / BLOCK_SIZE as u64;
-        Disk { queue, blocks, windows: HashMap::new(), order: VecDeque::new(), changed: BTreeMap::new() }
+        Disk { queue, blocks, windows: HashMap::default(), order: VecDeque::new(), changed: BTreeMap::new() }
     }
 
     /// Blocks of the device.

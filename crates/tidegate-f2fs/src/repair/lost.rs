@@ -20,7 +20,7 @@ impl Repair<'_, '_> {
     pub(super) fn adopt_lost(&mut self) -> Result<()> {
         let lost = self.find_lost()?;
         let is_dir = |l: &&Lost| l.file_type == file_type::DIR;
-        let dirs: std::collections::HashSet<u32> = lost.iter().filter(is_dir).map(|l| l.ino).collect();
+        let dirs: tidegate_rt::hash::HashSet<u32> = lost.iter().filter(is_dir).map(|l| l.ino).collect();
         for tops_only in [true, false] {
             for l in lost.iter().filter(is_dir) {
                 let waits = tops_only && l.parent != l.ino && dirs.contains(&l.parent);

@@ -52,8 +52,9 @@ use dir::Insert;
 use disk::Disk;
 use map::NatTable;
 use pack::{Log, Pack, Summaries};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use tidegate_block::RequestQueue;
+use tidegate_rt::hash::HashMap;
 use tidegate_vfs::{Error, Result};
 
 /// One round of repair.
@@ -119,7 +120,7 @@ impl<'q, 'c> Repair<'q, 'c> {
             reached: nids(),
             is_inode: nids(),
             is_dir: nids(),
-            links: HashMap::new(),
+            links: HashMap::default(),
             stack: Vec::new(),
             inserts: Vec::new(),
             no_first_block: Vec::new(),

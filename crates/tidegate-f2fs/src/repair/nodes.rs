@@ -5,7 +5,7 @@ use super::disk::{Block, le32, put32};
 use super::map::Place;
 use super::{Repair, map};
 use crate::raw::*;
-use std::collections::HashMap;
+use tidegate_rt::hash::HashMap;
 use tidegate_vfs::Result;
 
 /// A node's footer.
@@ -97,7 +97,7 @@ impl Repair<'_, '_> {
     /// Nodes in blocks that the last checkpoint has in use, in segments of nodes, that the NAT has
     /// elsewhere or nowhere: the newest of each, as its footer's checkpoint tells.
     fn scan_for_lost(&self) -> Result<HashMap<u32, (u32, u64)>> {
-        let mut lost: HashMap<u32, (u32, u64)> = HashMap::new();
+        let mut lost: HashMap<u32, (u32, u64)> = HashMap::default();
         for (segno, e) in self.sit.iter().enumerate() {
             if map::kind(e) < NR_CURSEG_DATA_TYPE || e.valid_map == [0; 64] {
                 continue;

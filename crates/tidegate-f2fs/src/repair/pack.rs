@@ -4,8 +4,9 @@ use super::disk::Disk;
 use super::report::Change;
 use crate::gate::{Checkpoint, Superblock};
 use crate::raw::*;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use tidegate_block::RequestQueue;
+use tidegate_rt::hash::HashMap;
 use tidegate_vfs::Result;
 use zerocopy::FromBytes;
 
@@ -64,7 +65,7 @@ impl Pack {
         })?;
         let mut pack = Pack {
             logs: logs(cp),
-            summaries: HashMap::new(),
+            summaries: HashMap::default(),
             nat_journal: BTreeMap::new(),
             sit_journal: BTreeMap::new(),
             orphans: BTreeSet::new(),

@@ -130,11 +130,20 @@ pub fn run(plan: &MountPlan) -> Result<()> {
         "unpacking and copying as the caller sees it, without a sync; large writes and marks with fsync"
             .into(),
         "cold: mounted anew, the kernel's caches dropped".into(),
-        format!("our mount options: {:?}", bench.options),
+        format!("our mount options: {:?}; FUSE over io_uring: {}", bench.options, rings()),
     ];
     let bars = judge::bars(&series);
     let title = format!("{} files; {} rounds", bench.plan.scaled(FILES), bench.plan.runs);
     Outcome { title, columns: COLUMNS, series: &series, notes, bars }.print(bench.plan.json)
+}
+
+/// Whether the kernel offers FUSE over io_uring.
+fn rings() -> &'static str {
+    match std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring") {
+        Ok(word) if word.trim() == "Y" => "offered",
+        Ok(_) => "not allowed (echo Y > /sys/module/fuse/parameters/enable_uring)",
+        Err(_) => "not in this kernel",
+    }
 }
 
 /// What runs a case.

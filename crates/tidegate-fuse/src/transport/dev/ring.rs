@@ -25,8 +25,11 @@ static CREW: LockClass = LockClass::new("fuse->crew", 1);
 /// The kernel wants a place in the queue of each CPU there may ever be. With more of them, threads and buffers
 /// cost more than they bring.
 const MAX_CPUS: usize = 64;
-/// Threads of a queue at the least: somebody is to be there while one waits for the device.
+/// Threads of a queue at the least: somebody is to be there while others wait for the device. With many CPUs
+/// fewer do.
 const MIN_THREADS: usize = 2;
+const MIN_THREADS_FEW: usize = 4;
+const FEW_CPUS: usize = 8;
 
 /// How far the mount is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -200,7 +203,8 @@ impl Crew {
             state: Mutex::new(&CREW, state),
             changed: Condvar::new(),
         });
-        let each = threads.div_ceil(cpus).max(MIN_THREADS);
+        let least = if cpus <= FEW_CPUS { MIN_THREADS_FEW } else { MIN_THREADS };
+        let each = threads.div_ceil(cpus).max(least);
         let started = (0..cpus * each).all(|i| crew.add(i % cpus).is_ok());
         let mut state = crew.state.lock();
         while state.ready < state.threads.len() {
@@ -250,9 +254,42 @@ impl Crew {
     }
 }
 
-/// How many CPUs there may ever be: the kernel's list, such as `0-7`, ends with the last.
+/// How many CPUs there may ever be.
 fn possible_cpus() -> Option<usize> {
-    let list = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
+    count(&std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?)
+}
+
+/// The kernel's list of CPUs, such as `0-7`, ends with the last.
+fn count(list: &str) -> Option<usize> {
     let last = list.trim().rsplit([',', '-']).next()?;
     last.parse::<usize>().ok().map(|n| n + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_cpu_counts() {
+        let counts = ["0\n", "0-7\n", "0-3,8-11\n", "0,2", "", "none"].map(count);
+        assert_eq!(counts, [Some(1), Some(8), Some(12), Some(3), None, None]);
+    }
+
+    #[test]
+    fn large_requests_roam_and_small_ones_come_back() {
+        let cpu = (0..CpuSet::MAX_CPU).find(|c| sched_getaffinity(None).unwrap().is_set(*c)).unwrap();
+        let all = sched_getaffinity(None).unwrap();
+        let mut place = Place::new(cpu);
+        let now = || sched_getaffinity(None).unwrap();
+        assert!(now() == place.here);
+        place.choose(Place::LARGE);
+        assert!(now() == all);
+        for _ in 1..Place::BACK {
+            place.choose(0);
+            assert!(now() == all);
+        }
+        place.choose(0);
+        assert!(now() == place.here);
+        sched_setaffinity(None, &all).unwrap();
+    }
 }

@@ -1,0 +1,139 @@
+//! The simulated world: the same program in virtual time, in an order that a seed decides.
+//!
+//! It does: run tasks (threads of the operating system, of which one moves at a time) on a number of simulated
+//! CPUs; jump over time in which nobody has anything to do; charge CPU time for what [`Costs`] lists; record
+//! trace events of its own; tell a deadlock from a wait, with who waits for which lock class and who holds it.
+//! It does not: see what goes around this crate. Memory accesses cost nothing, and a task that waits for the
+//! real world (a device, a socket) stops the simulated one.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`config`] | [`Config`], [`Costs`] |
+//! | `sched` | tasks, CPUs, events in virtual time, who is next |
+//! | `task` | a task's thread: handing over, paying for CPU time |
+//! | `sync` | waiting for locks, condition variables and wait queues |
+//! | `report` | [`Deadlock`] |
+//!
+//! **Time.** A task's code takes no time but what it is charged. Charges add up until the task meets others
+//! (a lock, a wake-up, a wait) and more than [`Config::quantum`] has come together; then the task holds its
+//! CPU for so long while others move. A task that became ready waits for a free CPU; which of the ready ones
+//! gets it, and who of those due at the same instant moves first, is drawn from the seed.
+//!
+//! **Same seed, same run.** Everything a run depends on comes from the seed and from its program. A program
+//! must not look at addresses, at the order of a hash map, or at threads outside.
+//!
+//! Worlds do not mix: what is made in one run (a lock that is held, a thread) is of no use in another. Several
+//! runs may go on in one process, each on threads of its own.
+
+mod config;
+mod report;
+mod sched;
+pub(crate) mod sync;
+pub(crate) mod task;
+#[cfg(test)]
+mod tests;
+
+pub use config::{Config, Costs};
+pub use report::Deadlock;
+
+use crate::clock::Nanos;
+use crate::trace::Event;
+use sched::Sim;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// What a run leaves.
+#[derive(Debug)]
+pub struct Outcome<R> {
+    /// What the program returned.
+    pub value: R,
+    /// Virtual time that it took.
+    pub elapsed: Nanos,
+    /// How often one task gave way to another.
+    pub switches: u64,
+    /// Trace events in the order in which they happened, if [`Config::trace`] asked for them.
+    pub events: Vec<Event>,
+}
+
+/// Runs `f` in a simulated world with `cpus` CPUs, the order chosen by `seed`.
+///
+/// # Panics
+/// When `f` or a task that it joins panics, and on a deadlock, with its report.
+pub fn run<R: Send + 'static>(seed: u64, cpus: usize, f: impl FnOnce() -> R + Send + 'static) -> R {
+    let config = Config { seed, cpus, ..Config::default() };
+    match run_with(&config, f) {
+        Ok(outcome) => outcome.value,
+        Err(deadlock) => panic!("{deadlock}"),
+    }
+}
+
+/// As [`run`], with everything that can be chosen; it returns when every task has ended.
+///
+/// # Errors
+/// [`Deadlock`] when tasks are left that can never go on. Their threads stay asleep for good.
+///
+/// # Panics
+/// When `f` or a task that it joins panics, or no thread can be started.
+pub fn run_with<R: Send + 'static>(
+    config: &Config,
+    f: impl FnOnce() -> R + Send + 'static,
+) -> Result<Outcome<R>, Deadlock> {
+    let sim = Sim::new(config);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let main = move || {
+        let _ = sender.send(catch_unwind(AssertUnwindSafe(f)));
+    };
+    let thread = task::start(&sim, "main", main).expect("a thread for the simulated world");
+    sim.begin();
+    let ended = sim.wait_for_end();
+    // A task that panicked may have left others waiting for it: the panic is the cause.
+    match receiver.try_recv() {
+        Ok(Ok(value)) => {
+            ended?;
+            drop(thread.join());
+            let (elapsed, switches, events) = sim.results();
+            Ok(Outcome { value, elapsed, switches, events })
+        }
+        Ok(Err(panic)) => resume_unwind(panic),
+        Err(_) => Err(ended.err().unwrap_or_default()),
+    }
+}
+
+/// Whether the calling thread runs in a simulated world.
+#[inline]
+pub fn active() -> bool {
+    task::is_simulated()
+}
+
+/// Charges CPU time to the calling task; nothing outside a simulated world.
+#[inline]
+pub fn charge(time: Nanos) {
+    task::with(|t| t.charge(time.0));
+}
+
+/// Charges the entry into and the way out of a system call.
+#[inline]
+pub fn syscall() {
+    task::with(|t| t.charge(t.sim().costs().syscall.0));
+}
+
+/// Charges a copy of so many bytes.
+#[inline]
+pub fn copy(bytes: usize) {
+    task::with(|t| t.charge((bytes as u64).saturating_mul(t.sim().costs().copy_page.0) / 4096));
+}
+
+/// A number from the run's seed; `None` outside a simulated world.
+pub(crate) fn random() -> Option<u64> {
+    task::with(|t| t.sim().random())
+}
+
+/// Whether the calling task's world records trace events.
+#[inline]
+pub(crate) fn records() -> bool {
+    task::with(|t| t.sim().records()).unwrap_or(false)
+}
+
+/// Gives the world of the calling task an event; whether there is one.
+pub(crate) fn keeps(event: &Event) -> bool {
+    task::with(|t| t.sim().record(event.clone())).is_some()
+}

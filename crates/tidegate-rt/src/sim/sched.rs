@@ -1,0 +1,471 @@
+//! Tasks, simulated CPUs, events in virtual time, and who is next.
+
+use super::config::{Config, Costs};
+use super::report::{self, Deadlock};
+use super::task::Baton;
+use crate::class::LockClass;
+use crate::clock::Nanos;
+use crate::rng::Rng;
+use crate::trace::Event as TraceEvent;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Virtual time in which a run must come to its end, in nanoseconds: a day. Who only waits for timers that
+/// others set again and again would never be found otherwise.
+const LIMIT: u64 = 86_400_000_000_000;
+
+/// A task, by the order in which they were started.
+pub(super) type TaskId = usize;
+
+/// What a task waits at: addresses are only compared, so they decide nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Key {
+    /// A lock, condition variable or queue at this address.
+    At(usize),
+    /// The end of a task.
+    End(TaskId),
+    /// Nothing but time.
+    Time,
+}
+
+/// Names one wait; never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket(u64);
+
+/// Whom a waiter can go on together with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Exclusive,
+    Shared,
+}
+
+struct Waiter {
+    task: TaskId,
+    ticket: Ticket,
+    mode: Mode,
+}
+
+/// What to say of a wait in a report.
+#[derive(Clone, Copy)]
+pub(crate) enum Reason {
+    Lock(&'static LockClass),
+    Condvar,
+    WaitQueue,
+    Sleep,
+    Join,
+}
+
+/// A wait as a report tells it.
+#[derive(Clone, Copy)]
+pub(super) struct Blocked {
+    ticket: Ticket,
+    pub key: Key,
+    pub reason: Reason,
+    pub at: &'static Location<'static>,
+}
+
+/// A task, as the scheduler sees it.
+pub(super) struct TaskState {
+    pub name: String,
+    baton: Arc<Baton>,
+    pub blocked: Option<Blocked>,
+    /// Waits that ended before the task went to sleep for them.
+    woken: Vec<Ticket>,
+    timed_out: bool,
+    /// CPU time since it got its CPU.
+    used: u64,
+    pub held: Vec<(Key, &'static LockClass)>,
+    pub done: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// The task's time on its CPU is paid for.
+    Paid(TaskId),
+    /// A woken task becomes ready.
+    Ready(TaskId),
+    /// A wait is over its time.
+    Timeout(TaskId, u64),
+}
+
+/// When, a number from the seed for those of one instant, and which came first.
+type Due = Reverse<(u64, u64, u64, Event)>;
+
+pub(super) struct State {
+    now: u64,
+    rng: Rng,
+    events: BinaryHeap<Due>,
+    numbered: u64,
+    ready: Vec<TaskId>,
+    /// CPUs that a task is on: the one that moves, and those that pay.
+    busy: usize,
+    live: usize,
+    pub tasks: Vec<TaskState>,
+    waiting: HashMap<Key, VecDeque<Waiter>>,
+    switches: u64,
+    trace: VecDeque<TraceEvent>,
+    ended: Option<Result<(), Deadlock>>,
+}
+
+/// One simulated world.
+pub(crate) struct Sim {
+    cpus: usize,
+    costs: Costs,
+    slice: u64,
+    pub(super) quantum: u64,
+    pub(super) jitter: u32,
+    epoch: i64,
+    keep: usize,
+    /// As [`State::now`], to be read without its lock.
+    clock: AtomicU64,
+    /// Not a lock of the simulated world: it keeps that together.
+    state: parking_lot::Mutex<State>,
+    end: parking_lot::Condvar,
+}
+
+impl Sim {
+    pub fn new(config: &Config) -> Arc<Sim> {
+        let state = State {
+            now: 1,
+            rng: Rng::new(config.seed),
+            events: BinaryHeap::new(),
+            numbered: 0,
+            ready: Vec::new(),
+            busy: 0,
+            live: 0,
+            tasks: Vec::new(),
+            waiting: HashMap::new(),
+            switches: 0,
+            trace: VecDeque::new(),
+            ended: None,
+        };
+        Arc::new(Sim {
+            cpus: config.cpus.max(1),
+            costs: config.costs,
+            slice: config.slice.0,
+            quantum: config.quantum.0,
+            jitter: config.jitter,
+            epoch: config.epoch,
+            keep: config.trace,
+            clock: AtomicU64::new(1),
+            state: parking_lot::Mutex::new(state),
+            end: parking_lot::Condvar::new(),
+        })
+    }
+
+    pub fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    pub fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    pub fn epoch(&self) -> i64 {
+        self.epoch
+    }
+
+    pub fn slice(&self) -> u64 {
+        self.slice
+    }
+
+    pub fn now(&self) -> u64 {
+        self.clock.load(Relaxed)
+    }
+
+    pub fn random(&self) -> u64 {
+        self.state.lock().rng.bits()
+    }
+
+    /// A new task, ready to move.
+    pub fn add(&self, name: &str, baton: Arc<Baton>) -> TaskId {
+        let mut s = self.state.lock();
+        let id = s.tasks.len();
+        s.tasks.push(TaskState {
+            name: name.to_owned(),
+            baton,
+            blocked: None,
+            woken: Vec::new(),
+            timed_out: false,
+            used: 0,
+            held: Vec::new(),
+            done: false,
+        });
+        s.live += 1;
+        s.ready.push(id);
+        id
+    }
+
+    /// Lets the first task move; called from outside.
+    pub fn begin(&self) {
+        let mut s = self.state.lock();
+        self.pass_on(&mut s);
+    }
+
+    /// Waits, outside, until no task is left that can move.
+    pub fn wait_for_end(&self) -> Result<(), Deadlock> {
+        let mut s = self.state.lock();
+        loop {
+            match s.ended.take() {
+                Some(ended) => return ended,
+                None => self.end.wait(&mut s),
+            }
+        }
+    }
+
+    pub fn results(&self) -> (Nanos, u64, Vec<TraceEvent>) {
+        let mut s = self.state.lock();
+        (Nanos(s.now - 1), s.switches, std::mem::take(&mut s.trace).into())
+    }
+
+    pub fn records(&self) -> bool {
+        self.keep > 0
+    }
+
+    pub fn record(&self, event: TraceEvent) {
+        if self.keep == 0 {
+            return;
+        }
+        let mut s = self.state.lock();
+        if s.trace.len() == self.keep {
+            s.trace.pop_front();
+        }
+        s.trace.push_back(event);
+    }
+
+    /// The task `me` holds its CPU for `time`.
+    pub fn pay(&self, me: TaskId, time: u64) {
+        let mut s = self.state.lock();
+        s.tasks[me].used += time;
+        let until = s.now + time;
+        let over = s.tasks[me].used >= self.slice;
+        let others_first = s.events.peek().is_some_and(|Reverse((at, ..))| *at <= until);
+        let others_now = !s.ready.is_empty() && (s.busy < self.cpus || over);
+        if !others_first && !others_now {
+            self.set_now(&mut s, until);
+            return;
+        }
+        s.schedule(until, Event::Paid(me));
+        self.give_way(s, me);
+    }
+
+    /// Puts `me` on the list of those who wait at `key`. It still moves.
+    pub fn enroll(&self, me: TaskId, key: Key, mode: Mode, first: bool) -> Ticket {
+        let mut s = self.state.lock();
+        s.numbered += 1;
+        let ticket = Ticket(s.numbered);
+        if key != Key::Time {
+            let list = s.waiting.entry(key).or_default();
+            let waiter = Waiter { task: me, ticket, mode };
+            if first { list.push_front(waiter) } else { list.push_back(waiter) }
+        }
+        ticket
+    }
+
+    /// Takes `me` off the list again.
+    pub fn withdraw(&self, me: TaskId, key: Key, ticket: Ticket) {
+        let mut s = self.state.lock();
+        s.tasks[me].woken.retain(|t| *t != ticket);
+        s.strike(key, ticket);
+    }
+
+    /// Sleeps until somebody wakes `ticket` or `limit` is over; whether it was woken.
+    pub fn sleep(
+        &self,
+        me: TaskId,
+        (key, ticket): (Key, Ticket),
+        limit: Option<Duration>,
+        reason: Reason,
+        at: &'static Location<'static>,
+    ) -> bool {
+        let mut s = self.state.lock();
+        let task = &mut s.tasks[me];
+        if let Some(i) = task.woken.iter().position(|t| *t == ticket) {
+            task.woken.swap_remove(i);
+            return true;
+        }
+        task.blocked = Some(Blocked { ticket, key, reason, at });
+        task.timed_out = false;
+        if let Some(limit) = limit {
+            let due = s.now.saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+            s.schedule(due, Event::Timeout(me, ticket.0));
+        }
+        s.busy -= 1;
+        self.give_way(s, me);
+        !self.state.lock().tasks[me].timed_out
+    }
+
+    /// Wakes at most `most` of those who wait at `key`, the first first.
+    pub fn wake(&self, key: Key, most: usize) {
+        let mut s = self.state.lock();
+        for _ in 0..most {
+            let Some(waiter) = s.first(key) else { break };
+            self.wake_one(&mut s, waiter);
+        }
+    }
+
+    /// A lock at `key` is free again: wakes the first who wants it, and with a reader those right behind.
+    pub fn released(&self, me: TaskId, key: Key) {
+        let mut s = self.state.lock();
+        let held = &mut s.tasks[me].held;
+        if let Some(i) = held.iter().rposition(|(k, _)| *k == key) {
+            held.remove(i);
+        }
+        while let Some(waiter) = s.first(key) {
+            let mode = waiter.mode;
+            self.wake_one(&mut s, waiter);
+            let next = s.waiting.get(&key).and_then(VecDeque::front).map(|w| w.mode);
+            if (mode, next) != (Mode::Shared, Some(Mode::Shared)) {
+                break;
+            }
+        }
+    }
+
+    pub fn acquired(&self, me: TaskId, key: Key, class: &'static LockClass) {
+        self.state.lock().tasks[me].held.push((key, class));
+    }
+
+    /// Whether somebody waits for the lock at `key` alone: who comes to share it goes behind.
+    pub fn wanted_exclusively(&self, key: Key) -> bool {
+        let s = self.state.lock();
+        s.waiting.get(&key).is_some_and(|l| l.iter().any(|w| w.mode == Mode::Exclusive))
+    }
+
+    /// Whether a task of this world has the lock at `key`.
+    pub fn is_held(&self, key: Key) -> bool {
+        self.state.lock().tasks.iter().any(|t| t.held.iter().any(|(k, _)| *k == key))
+    }
+
+    pub fn is_done(&self, task: TaskId) -> bool {
+        self.state.lock().tasks[task].done
+    }
+
+    /// The end of a task; its thread moves no more in this world.
+    pub fn exit(&self, me: TaskId) {
+        let mut s = self.state.lock();
+        s.tasks[me].done = true;
+        s.busy -= 1;
+        s.live -= 1;
+        while let Some(waiter) = s.first(Key::End(me)) {
+            self.wake_one(&mut s, waiter);
+        }
+        self.pass_on(&mut s);
+    }
+
+    fn wake_one(&self, s: &mut State, waiter: Waiter) {
+        let task = &mut s.tasks[waiter.task];
+        if task.blocked.is_some_and(|b| b.ticket == waiter.ticket) {
+            task.blocked = None;
+            let due = s.now + self.costs.wake_up.0;
+            s.schedule(due, Event::Ready(waiter.task));
+        } else {
+            task.woken.push(waiter.ticket);
+        }
+    }
+
+    /// Hands over to whoever is next and comes back when `me` is.
+    fn give_way(&self, mut s: parking_lot::MutexGuard<'_, State>, me: TaskId) {
+        let next = self.next(&mut s);
+        if next == Some(me) {
+            return;
+        }
+        s.switches += 1;
+        let mine = s.tasks[me].baton.clone();
+        let theirs = next.map(|n| s.tasks[n].baton.clone());
+        drop(s);
+        if let Some(b) = theirs {
+            b.pass();
+        }
+        mine.wait();
+    }
+
+    fn pass_on(&self, s: &mut State) {
+        if let Some(next) = self.next(s) {
+            s.tasks[next].baton.pass();
+        }
+    }
+
+    /// Who moves next, at what is then the time. With nobody left the run has ended.
+    fn next(&self, s: &mut State) -> Option<TaskId> {
+        loop {
+            if !s.ready.is_empty() && s.busy < self.cpus {
+                let i = s.rng.below(s.ready.len() as u64) as usize;
+                let id = s.ready.swap_remove(i);
+                s.busy += 1;
+                s.tasks[id].used = 0;
+                let due = s.now + self.costs.switch.0;
+                s.schedule(due, Event::Paid(id));
+                continue;
+            }
+            let Some(Reverse((at, _, _, event))) = s.events.pop().filter(|_| s.now < LIMIT) else {
+                s.ended = Some(if s.live == 0 { Ok(()) } else { Err(report::of(s)) });
+                self.end.notify_all();
+                return None;
+            };
+            match event {
+                Event::Paid(id) => {
+                    self.set_now(s, at);
+                    if s.tasks[id].used < self.slice || s.ready.is_empty() {
+                        return Some(id);
+                    }
+                    s.busy -= 1;
+                    s.ready.push(id);
+                }
+                Event::Ready(id) => {
+                    self.set_now(s, at);
+                    s.ready.push(id);
+                }
+                Event::Timeout(id, ticket) => {
+                    if s.time_out(id, Ticket(ticket)) {
+                        self.set_now(s, at);
+                    }
+                }
+            }
+        }
+    }
+
+    fn set_now(&self, s: &mut State, now: u64) {
+        s.now = now;
+        self.clock.store(now, Relaxed);
+    }
+}
+
+impl State {
+    fn schedule(&mut self, at: u64, event: Event) {
+        let tie = self.rng.bits();
+        self.numbered += 1;
+        self.events.push(Reverse((at, tie, self.numbered, event)));
+    }
+
+    fn first(&mut self, key: Key) -> Option<Waiter> {
+        let list = self.waiting.get_mut(&key)?;
+        let waiter = list.pop_front();
+        if list.is_empty() {
+            self.waiting.remove(&key);
+        }
+        waiter
+    }
+
+    fn strike(&mut self, key: Key, ticket: Ticket) {
+        if let Some(list) = self.waiting.get_mut(&key) {
+            list.retain(|w| w.ticket != ticket);
+            if list.is_empty() {
+                self.waiting.remove(&key);
+            }
+        }
+    }
+
+    /// Ends a wait whose time is over; whether it was still one.
+    fn time_out(&mut self, id: TaskId, ticket: Ticket) -> bool {
+        let task = &mut self.tasks[id];
+        let Some(blocked) = task.blocked.take_if(|b| b.ticket == ticket) else { return false };
+        task.timed_out = true;
+        self.strike(blocked.key, ticket);
+        self.ready.push(id);
+        true
+    }
+}

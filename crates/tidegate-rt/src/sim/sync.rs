@@ -1,0 +1,166 @@
+//! Waiting in virtual time: for locks, condition variables and wait queues.
+//!
+//! The locks themselves stay those of the other world. Since one task moves at a time, a lock that cannot be
+//! taken at once is held by a task that sleeps or pays, and whoever wants it sleeps here until it is released.
+//! Unless it is one of the process (a pool of buffers, say) and held outside: then the whole world waits, in no
+//! time of its own.
+
+pub(crate) use super::sched::Key;
+use super::sched::{Mode, Reason, Ticket};
+use super::task::{self, Task};
+use crate::class::LockClass;
+use std::panic::Location;
+use std::time::Duration;
+
+/// What is at an address.
+pub(crate) fn key<T: ?Sized>(of: &T) -> Key {
+    Key::At(std::ptr::from_ref(of).cast::<()>().addr())
+}
+
+/// How a lock is wanted.
+pub(crate) struct Want {
+    pub key: Key,
+    pub class: &'static LockClass,
+    pub shared: bool,
+    pub at: &'static Location<'static>,
+}
+
+/// Takes a lock by trying, and by sleeping while it is not free. `None` outside a simulated world.
+#[inline]
+pub(crate) fn acquire<G>(
+    want: &Want,
+    try_lock: impl FnMut() -> Option<G>,
+    lock: &dyn Fn() -> G,
+) -> Option<G> {
+    task::with(|t| take(t, want, try_lock, lock))
+}
+
+fn take<G>(t: &Task, want: &Want, mut try_lock: impl FnMut() -> Option<G>, lock: &dyn Fn() -> G) -> G {
+    t.charge(t.sim().costs().lock.0);
+    t.meet();
+    let mode = if want.shared { Mode::Shared } else { Mode::Exclusive };
+    let mut again = false;
+    loop {
+        let behind = want.shared && !again && t.sim().wanted_exclusively(want.key);
+        if !behind && let Some(guard) = try_lock() {
+            t.sim().acquired(t.id(), want.key, want.class);
+            return guard;
+        }
+        // Others move while this pays, so it looks again. From the look to its sleep nobody else moves.
+        if t.settle() {
+            continue;
+        }
+        if !behind && !t.sim().is_held(want.key) {
+            let guard = lock();
+            t.sim().acquired(t.id(), want.key, want.class);
+            return guard;
+        }
+        let ticket = t.sim().enroll(t.id(), want.key, mode, again);
+        t.sim().sleep(t.id(), (want.key, ticket), None, Reason::Lock(want.class), want.at);
+        again = true;
+    }
+}
+
+/// Notes a lock that was there to be taken.
+#[inline]
+pub(crate) fn acquired(key: Key, class: &'static LockClass) {
+    task::with(|t| {
+        t.charge(t.sim().costs().lock.0);
+        t.sim().acquired(t.id(), key, class);
+    });
+}
+
+/// A lock has been released.
+#[inline]
+pub(crate) fn released(key: Key) {
+    task::with(|t| {
+        t.sim().released(t.id(), key);
+        t.charge(t.sim().costs().lock.0);
+        t.meet();
+    });
+}
+
+/// Wakes those who wait at `key`; whether this is a simulated world.
+#[inline]
+pub(crate) fn wake(key: Key, most: usize) -> bool {
+    task::with(|t| {
+        t.meet();
+        t.sim().wake(key, most);
+    })
+    .is_some()
+}
+
+/// A place in a list of waiters, given up when it goes.
+pub(crate) struct Place<'a> {
+    task: &'a Task,
+    key: Key,
+    ticket: Ticket,
+}
+
+impl<'a> Place<'a> {
+    pub fn take(task: &'a Task, key: Key) -> Self {
+        task.settle();
+        Place { task, key, ticket: task.sim().enroll(task.id(), key, Mode::Exclusive, false) }
+    }
+
+    /// Sleeps until woken or `limit` is over; whether woken.
+    pub fn sleep(&self, limit: Option<Duration>, reason: Reason, at: &'static Location<'static>) -> bool {
+        self.task.sim().sleep(self.task.id(), (self.key, self.ticket), limit, reason, at)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.task.sim().withdraw(self.task.id(), self.key, self.ticket);
+    }
+}
+
+/// Waits at the condition variable `key` with the lock of `guard` given up, and takes that again; whether it
+/// was woken. `None` outside a simulated world.
+pub(crate) fn wait<T: ?Sized>(
+    key: Key,
+    lock: &Want,
+    guard: &mut parking_lot::MutexGuard<'_, T>,
+    limit: Option<Duration>,
+) -> Option<bool> {
+    task::with(|t| {
+        let place = Place::take(t, key);
+        let mutex = parking_lot::MutexGuard::mutex(guard);
+        parking_lot::MutexGuard::unlocked(guard, || {
+            t.sim().released(t.id(), lock.key);
+            let woken = place.sleep(limit, Reason::Condvar, lock.at);
+            // The lock is really taken when this returns: it must be free then.
+            let free = || (!mutex.is_locked()).then_some(());
+            take(t, lock, free, &|| {
+                while mutex.is_locked() {
+                    std::thread::yield_now();
+                }
+            });
+            woken
+        })
+    })
+}
+
+/// Waits at `key` until `cond` holds or `limit` is over; whether it holds. `None` outside a simulated world.
+pub(crate) fn wait_until(
+    key: Key,
+    limit: Option<Duration>,
+    cond: &mut dyn FnMut() -> bool,
+    at: &'static Location<'static>,
+) -> Option<bool> {
+    task::with(|t| {
+        let end = limit.map(|d| t.now().saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)));
+        loop {
+            let place = Place::take(t, key);
+            if cond() {
+                return true;
+            }
+            t.settle();
+            let left = end.map(|e| Duration::from_nanos(e.saturating_sub(t.now())));
+            if left.is_some_and(|l| l.is_zero()) {
+                return false;
+            }
+            place.sleep(left, Reason::WaitQueue, at);
+        }
+    })
+}
