@@ -18,6 +18,7 @@
 //! | [`file`] | opening an image: lock, backend choice, synchronous I/O |
 //! | [`uring`] | the io_uring backend |
 //! | [`threads`] | the pread/pwrite backend, for where io_uring is refused |
+//! | [`fuse_ring`] | requests of the kernel's FUSE client by io_uring |
 //! | [`memory`] | a sparse device in memory |
 //! | `bytes` | what devices in memory share |
 //! | [`overlay`] | a copy-on-write device in memory: many variants of one content |
@@ -37,6 +38,7 @@ pub mod device;
 pub mod elevator;
 pub mod faulty;
 pub mod file;
+pub mod fuse_ring;
 pub mod memory;
 pub mod model;
 pub mod overlay;

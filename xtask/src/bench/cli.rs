@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use super::ckpt::{self, CkptPlan};
+use super::mount::{self, MountPlan};
 use super::{fsync, gc, populate, trace, writepages};
 use crate::workspace;
 
@@ -31,6 +32,8 @@ pub enum Task {
     Gc(Plan),
     /// Fsyncs of a directory beside those of a group of lesser weight, with checkpoint_merge and without.
     Ckpt(CkptPlan),
+    /// Our mount beside fuse2fs and the kernel's ext4: trees, large files, fsyncs, walks. Needs root.
+    Mount(MountPlan),
 }
 
 /// How to run a bench.
@@ -69,6 +72,7 @@ impl Task {
             Task::Trace(plan) => trace::run(&plan),
             Task::Gc(plan) => gc::run(&plan),
             Task::Ckpt(plan) => ckpt::ckpt(&plan),
+            Task::Mount(plan) => mount::run(&plan),
         }
     }
 }

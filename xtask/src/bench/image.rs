@@ -122,7 +122,7 @@ impl Drop for Mounted {
 }
 
 /// Runs a command to its end; its output, or what it complained of.
-fn quiet(command: &mut Command) -> Result<String> {
+pub fn quiet(command: &mut Command) -> Result<String> {
     let out = command.stdin(Stdio::null()).output().with_context(|| format!("running {command:?}"))?;
     if !out.status.success() {
         let text = String::from_utf8_lossy(&out.stderr);
