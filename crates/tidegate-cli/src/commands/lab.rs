@@ -224,9 +224,8 @@ fn make_report(dir: &Path, global: &Global) -> Result<()> {
     let entries = fs::read_dir(dir).map_err(|e| Error::Os(named(dir), e))?;
     let mut paths: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
     paths.sort();
-    let with = |suffix: &'static str| {
-        paths.iter().filter(move |p| p.extension().is_some_and(|e| e == suffix))
-    };
+    let with =
+        |suffix: &'static str| paths.iter().filter(move |p| p.extension().is_some_and(|e| e == suffix));
     let mut outcomes = Vec::new();
     for path in with("json") {
         let text = fs::read(path).map_err(|e| Error::Os(named(path), e))?;

@@ -6,6 +6,7 @@ mod checkpoints;
 mod cp;
 mod df;
 mod info;
+mod lab;
 mod ln;
 mod ls;
 mod mkdir;
@@ -62,6 +63,8 @@ pub enum Command {
     Top(top::Args),
     /// Record what a mounted volume does: locks, trace events, a call tree
     Trace(trace::Args),
+    /// Measure what a switch does, in simulated time; race volumes and directories
+    Lab(lab::Args),
     /// Check a volume, and with --repair mend it; exit status 0: clean, 4: errors, 8: could not check
     Check(check::Args),
 }
@@ -91,6 +94,7 @@ impl Command {
             Command::Mount(a) => mount::run(a, global),
             Command::Top(a) => top::run(a, global),
             Command::Trace(a) => trace::run(a, global),
+            Command::Lab(a) => lab::run(a, global),
         };
         done.map(|()| ExitCode::SUCCESS)
     }

@@ -49,7 +49,9 @@ impl Contestant {
 
     fn run(&self, spec: &Spec) -> Result<RunResult> {
         let volume = match self {
-            Contestant::Dir(path) => return run(spec, &(Arc::new(Directory::open(path)?) as Arc<dyn Target>)),
+            Contestant::Dir(path) => {
+                return run(spec, &(Arc::new(Directory::open(path)?) as Arc<dyn Target>));
+            }
             Contestant::Image(path) => {
                 let volume = Volume::open(path, &OpenOptions::default())?;
                 volume.check_writable()?;
@@ -106,10 +108,7 @@ fn counters(runs: &[RunResult]) -> Vec<(String, f64)> {
             let of = r.ops.get(&kind).and_then(|o| o.latency.percentiles.get("99.000000"));
             of.map_or(0.0, |ns| *ns as f64 / 1e6)
         };
-        [
-            (format!("{kind}/s"), median(&|r| r.per_second(&kind))),
-            (format!("{kind}, p99 ms"), median(&p99)),
-        ]
+        [(format!("{kind}/s"), median(&|r| r.per_second(&kind))), (format!("{kind}, p99 ms"), median(&p99))]
     };
     kinds.flat_map(both).collect()
 }

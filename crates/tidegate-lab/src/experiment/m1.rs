@@ -79,7 +79,8 @@ fn bars(p: &[Position]) -> Vec<Bar> {
     let split = |who| counter(p, who, "bios split by others");
     let fewer = pieces("extent").zip(pieces("submit_locked")).map(|(a, b)| a / b);
     vec![
-        Bar::at_least("locked / submit_locked", 1.10, ratio(p, "locked", "submit_locked")).beside(4.244 / 3.822),
+        Bar::at_least("locked / submit_locked", 1.10, ratio(p, "locked", "submit_locked"))
+            .beside(4.244 / 3.822),
         Bar::at_most("bios split with submit_locked", 0.0, split("submit_locked")),
         Bar::at_most("extent / submit_locked", 1.0, ratio(p, "extent", "submit_locked")),
         Bar::at_most("pieces of a file, extent / submit_locked", 1.0, fewer),

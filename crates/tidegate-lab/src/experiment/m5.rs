@@ -55,7 +55,14 @@ fn settings(quick: bool) -> Vec<Setting> {
         after: 48.0,
     };
     let bars = |p: &[Position]| {
-        vec![Bar::at_least("nocheckpoint_merge / checkpoint_merge", 1.42, ratio(p, "nocheckpoint_merge", "checkpoint_merge")).beside(68.0 / 48.0)]
+        vec![
+            Bar::at_least(
+                "nocheckpoint_merge / checkpoint_merge",
+                1.42,
+                ratio(p, "nocheckpoint_merge", "checkpoint_merge"),
+            )
+            .beside(68.0 / 48.0),
+        ]
     };
     vec![
         setting(

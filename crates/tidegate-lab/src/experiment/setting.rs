@@ -137,7 +137,8 @@ impl Setting {
 
     fn once(&self, place: &Where, position: &str, seed: u64) -> Result<RunResult> {
         let options = [self.options, position].join(",");
-        let rig = Rig { elevator: self.elevator, options, memory: self.memory, ..Rig::new(self.preset, self.size) };
+        let rig =
+            Rig { elevator: self.elevator, options, memory: self.memory, ..Rig::new(self.preset, self.size) };
         let workload = self.workload.clone();
         lockstat::reset();
         lockstat::enable(true);
@@ -160,7 +161,8 @@ fn on_model(rig: &Rig, workload: &Spec) -> Result<RunResult> {
 }
 
 fn on_file(rig: &Rig, workload: &Spec, path: &PathBuf) -> Result<RunResult> {
-    let how = file::OpenOptions { create: Some(rig.size), backend: Backend::Auto, ..file::OpenOptions::default() };
+    let how =
+        file::OpenOptions { create: Some(rig.size), backend: Backend::Auto, ..file::OpenOptions::default() };
     let device = file::open(path, how).map_err(|e| Error::spec(e.to_string()))?;
     let result = rig.on(device, QueueLimits::default()).and_then(|t| finish(Arc::new(t), workload));
     std::fs::remove_file(path).map_err(|e| Error::host(path, e))?;

@@ -11,8 +11,8 @@ use crate::result::RunResult;
 use crate::target::{OpenHow, Target};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use tidegate_block::IoContext;
 use std::time::Duration;
+use tidegate_block::IoContext;
 use tidegate_rt::{Nanos, clock};
 
 /// When files are made durable.
