@@ -22,6 +22,7 @@
 //! | `bytes` | what devices in memory share |
 //! | [`overlay`] | a copy-on-write device in memory: many variants of one content |
 //! | `traced` | requests as trace events |
+//! | [`model`] | devices in memory that take the time that real ones would: disks, flash, zones |
 //! | [`record`] | a wrapper that keeps every request it passes on |
 //! | [`faulty`] | a wrapper whose requests fail, end short or end late, by rule |
 //!
@@ -37,6 +38,7 @@ pub mod elevator;
 pub mod faulty;
 pub mod file;
 pub mod memory;
+pub mod model;
 pub mod overlay;
 pub mod queue;
 pub mod record;
@@ -55,6 +57,7 @@ pub use elevator::{Elevator, ElevatorStats, WfqOptions};
 pub use faulty::{Fault, Faulty, Rule};
 pub use file::{Backend, OpenError, OpenOptions};
 pub use memory::MemoryDevice;
+pub use model::{Model, Preset};
 pub use overlay::{Blocks, Overlay};
 pub use queue::{Plug, QueueLimits, QueueStats, RequestQueue};
 pub use record::{Record, Recorder};

@@ -7,7 +7,6 @@ use clap::ValueEnum;
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use tidegate::f2fs::F2fsOptions;
 use tidegate::vfs::MemoryLimits;
 use tidegate::{Backend, Error, OpenOptions, Result, Timespec, Volume};
 
@@ -80,9 +79,9 @@ impl Global {
             memory = MemoryLimits { cache, dirty: part(d.dirty), background: part(d.background), ..d };
         }
         let fixed_time = source_date_epoch()?;
-        let mut f2fs = F2fsOptions::default();
-        f2fs.parse(list).map_err(|e| Error::other("-o", e))?;
-        Ok(OpenOptions { read_only, backend, memory, fixed_time, f2fs, ..Default::default() })
+        let mut options = OpenOptions { read_only, backend, memory, fixed_time, ..Default::default() };
+        options.parse(list).map_err(|e| Error::other("-o", e))?;
+        Ok(options)
     }
 
     /// Opens the volume of `place` for reading.

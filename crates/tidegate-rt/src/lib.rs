@@ -20,6 +20,7 @@
 //! | [`channel`] | a channel bounded by weight |
 //! | [`histogram`] | counts of times and sizes |
 //! | [`lockstat`] | statistics by class, switched at run time |
+//! | [`rng`] | seeded numbers |
 //! | [`sim`] | the simulated world |
 //! | [`trace`], [`profile`] | trace points and their rings; trees of calls |
 #![forbid(unsafe_code)]
@@ -33,6 +34,7 @@ pub mod histogram;
 pub mod lock;
 pub mod lockstat;
 pub mod profile;
+pub mod rng;
 pub mod sim;
 pub mod thread;
 pub mod trace;

@@ -23,11 +23,11 @@ impl Held {
         want: Want,
         nested: bool,
         try_lock: impl Fn() -> Option<G>,
-        lock: impl FnOnce() -> G,
+        lock: impl Fn() -> G,
     ) -> (G, Held) {
         let Want { key, class, at, .. } = want;
         class::push(class, nested);
-        let lock = || sync::acquire(&want, &try_lock).unwrap_or_else(lock);
+        let lock = || sync::acquire(&want, &try_lock, &lock).unwrap_or_else(&lock);
         if !lockstat::enabled() {
             return (lock(), Held { class, key, since: None });
         }

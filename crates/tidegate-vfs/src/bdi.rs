@@ -3,6 +3,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::Inode;
 use crate::observe::WbStats;
+use crate::sync::Epochs;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
@@ -40,7 +41,8 @@ const DIRTY_EXPIRE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Something the flusher is asked to do.
 pub(crate) enum Work {
-    /// Write everything dirtied before now; with `wait`, as WB_SYNC_ALL.
+    /// Write everything dirtied before now, as WB_SYNC_ALL; with `wait`, wait for each inode's pages before
+    /// the next.
     Sync { wait: bool, done: Arc<Completion> },
 }
 
@@ -79,6 +81,9 @@ pub struct Bdi {
     pub(crate) nr_pages: AtomicU64,
     pub(crate) nr_dirty: AtomicU64,
     pub(crate) nr_writeback: AtomicU64,
+    pub(crate) epochs: Epochs,
+    /// Times that pages under write-back became dirty again, by a failure or without one.
+    given_back: AtomicU64,
     pub(crate) lists: Mutex<Lists>,
     pub(crate) flusher: Condvar,
     throttled: WaitQueue,
@@ -108,6 +113,8 @@ impl Bdi {
             nr_pages: AtomicU64::new(0),
             nr_dirty: AtomicU64::new(0),
             nr_writeback: AtomicU64::new(0),
+            epochs: Epochs::default(),
+            given_back: AtomicU64::new(0),
             lists: Mutex::new(&LIST_LOCK, Lists::default()),
             flusher: Condvar::new(),
             throttled: WaitQueue::new(),
@@ -230,6 +237,15 @@ impl Bdi {
             }
         }
         Ok(())
+    }
+
+    /// Called before those pages end their write-back.
+    pub(crate) fn give_back(&self) {
+        self.given_back.fetch_add(1, SeqCst);
+    }
+
+    pub(crate) fn given_back(&self) -> u64 {
+        self.given_back.load(SeqCst)
     }
 
     pub(crate) fn write_failed(&self, pages: u64) {

@@ -19,7 +19,7 @@ const MIN_PAUSE: Duration = Duration::from_millis(20);
 /// Why a pass is made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum For {
-    /// Somebody asked for everything; with `wait`, as WB_SYNC_ALL.
+    /// Somebody asked for everything.
     Sync { wait: bool },
     /// Too much is dirty.
     Background,
@@ -50,15 +50,13 @@ impl Flusher {
         Ok(Flusher { bdi, thread: Some(thread) })
     }
 
-    /// Asks for everything dirty to be written. With `wait`, also waits for the pass; the pages' I/O is
-    /// for the caller to wait for.
+    /// Has everything written that is dirty, and comes back when it is submitted. With `wait`, the flusher
+    /// waits for each inode's pages before the next; otherwise that is for the caller.
     pub(crate) fn sync(&self, wait: bool) {
         let done = Arc::new(Completion::default());
         self.bdi.lists.lock().work.push_back(Work::Sync { wait, done: done.clone() });
         self.bdi.flusher.notify_one();
-        if wait {
-            done.wait();
-        }
+        done.wait();
     }
 }
 
@@ -151,7 +149,7 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For) -> u64 {
             bdi.lists.lock().b_more_io.push_back(inode);
             continue;
         }
-        written += writeback_single_inode(fs, bdi, &inode, why == For::Sync { wait: true });
+        written += writeback_single_inode(fs, bdi, &inode, why);
         let enough = match why {
             For::Sync { .. } => false,
             For::Background => !bdi.over_background(),
@@ -167,15 +165,23 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For) -> u64 {
     written
 }
 
-fn writeback_single_inode(fs: &dyn FileSystem, bdi: &Arc<Bdi>, inode: &Arc<Inode>, sync_all: bool) -> u64 {
+fn writeback_single_inode(fs: &dyn FileSystem, bdi: &Arc<Bdi>, inode: &Arc<Inode>, why: For) -> u64 {
     // Off the list first: a page dirtied from here on puts the inode back on it.
     inode.listed.store(false, SeqCst);
     bdi.stats.at(inode.ino);
     let args = [("ino", inode.ino.0), ("dirty", inode.mapping.nr_dirty()), ("", 0), ("", 0)];
     let _span = trace::span("writeback_single_inode", args);
     let most = if bdi.is_failing() { PROBE_PAGES } else { MAX_WRITEBACK_PAGES };
-    let mut wbc = if sync_all { WritebackControl::sync() } else { WritebackControl::background(most) };
-    if fs.writepages(inode, &mut wbc).is_err() {
+    let mut wbc = match why {
+        For::Sync { .. } => WritebackControl::sync(),
+        For::Background | For::Age => WritebackControl::background(most),
+    };
+    let submitted = fs.writepages(inode, &mut wbc);
+    if why == (For::Sync { wait: true }) {
+        let _span = trace::span("filemap_fdatawait", [("ino", inode.ino.0), ("", 0), ("", 0), ("", 0)]);
+        inode.mapping.wait_writeback(0, u64::MAX);
+    }
+    if submitted.is_err() {
         // The pages are dirty again and the error stands in the mapping, for fsync.
         inode.listed.store(true, SeqCst);
         bdi.lists.lock().b_dirty.push_back(inode.clone());

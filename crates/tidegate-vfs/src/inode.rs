@@ -63,7 +63,9 @@ impl Inode {
     /// The same for an inode that holds the file system's own pages. A write-back pass takes it last,
     /// since writing files changes what is in it.
     pub fn internal(parts: InodeParts, bdi: Arc<Bdi>, shards: usize) -> Self {
-        Inode { internal: true, ..Self::new(parts, bdi, shards) }
+        let mut inode = Inode { internal: true, ..Self::new(parts, bdi, shards) };
+        inode.mapping.in_epochs = false;
+        inode
     }
 
     /// The attributes, under `i_lock`.

@@ -11,7 +11,8 @@
 //! | [`inode`], [`icache`], [`dcache`] | inodes in memory and the names that lead to them |
 //! | [`mapping`] | the page cache of one inode |
 //! | [`bdi`], [`flusher`] | dirty inodes, thresholds, throttling; the thread that writes |
-//! | [`vfs`] | a mounted file system: mount, sync, unmount |
+//! | [`vfs`] | a mounted file system: mount, unmount |
+//! | `sync` | sync(2): who waits, and for what |
 //! | [`namei`] | path walk |
 //! | [`dir_ops`], [`attr_ops`], [`tmpfile`] | operations on names and on attributes; files without a name |
 //! | [`file`], [`file_write`] | open files: reading, writing, allocation |
@@ -41,6 +42,7 @@ pub mod namei;
 pub mod observe;
 pub mod perm;
 mod readahead;
+mod sync;
 pub mod tmpfile;
 pub mod types;
 pub mod vfs;
@@ -53,5 +55,6 @@ pub use inode::Inode;
 pub use mapping::AddressSpace;
 pub use mapping::chunk::PageRun;
 pub use observe::{FlusherState, Pass, WrittenFile};
+pub use sync::SyncWait;
 pub use types::*;
 pub use vfs::{MountOptions, Vfs};

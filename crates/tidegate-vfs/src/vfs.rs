@@ -7,10 +7,11 @@ use crate::flusher::Flusher;
 use crate::fs::FileSystem;
 use crate::icache::{InodeCache, Inodes};
 use crate::inode::Inode;
+use crate::sync::{self, SyncWait};
 use crate::types::{Ino, StatFs};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
-use tidegate_rt::{LockClass, Mutex, Timespec, clock, sim, trace};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use tidegate_rt::{LockClass, Mutex, RwLock, Timespec, clock, sim};
 
 static S_UMOUNT: LockClass = LockClass::new("sb->s_umount", 10);
 
@@ -24,6 +25,8 @@ pub struct MountOptions {
     pub no_periodic_writeback: bool,
     /// Every change gets this time instead of the clock's.
     pub fixed_time: Option<Timespec>,
+    /// Who waits in a sync.
+    pub sync_wait: SyncWait,
 }
 
 /// A mounted file system: the way in for everybody. Shared by threads.
@@ -34,7 +37,9 @@ pub struct Vfs {
     pub(crate) dcache: DentryCache,
     pub(crate) options: MountOptions,
     /// Held while the volume goes away; the flusher inside goes with it.
-    flusher: Mutex<Option<Flusher>>,
+    pub(crate) flusher: RwLock<Option<Flusher>>,
+    pub(crate) sync_switch: sync::Switch,
+    pub(crate) sync_shared: sync::Shared,
     unmounted: AtomicBool,
     pub(crate) rename_lock: Mutex<()>,
 }
@@ -61,8 +66,10 @@ impl Vfs {
             dcache: DentryCache::new(),
             fs,
             bdi,
+            sync_switch: sync::Switch::new(options.sync_wait),
             options,
-            flusher: Mutex::new(&S_UMOUNT, flusher),
+            flusher: RwLock::new(&S_UMOUNT, flusher),
+            sync_shared: sync::Shared::default(),
             unmounted: AtomicBool::new(false),
             rename_lock: Mutex::new(&RENAME, ()),
         }))
@@ -118,40 +125,12 @@ impl Vfs {
         }
     }
 
-    /// Writes everything and makes it durable. Takes `s_umount`.
-    ///
-    /// # Errors
-    /// The first failure; everything was tried.
-    pub fn sync(&self) -> Result<()> {
-        let flusher = self.flusher.lock();
-        match &*flusher {
-            Some(f) => self.sync_with(f),
-            None => Ok(()),
-        }
-    }
-
-    fn sync_with(&self, flusher: &Flusher) -> Result<()> {
-        let _span = trace::call("sync_filesystem");
-        flusher.sync(true);
-        let mut first = Ok(());
-        for inode in self.icache.all() {
-            let mapping = &inode.mapping;
-            mapping.wait_writeback(0, u64::MAX);
-            // The flusher could not write it, or is at it again; once more, to learn why.
-            if mapping.nr_dirty() > 0 || mapping.nr_writeback() > 0 {
-                let seen = AtomicU32::new(mapping.errseq());
-                first = first.and(self.write_pages(&inode, None)).and_then(|()| mapping.check_error(&seen));
-            }
-        }
-        first.and(self.fs.sync_fs())
-    }
-
     /// Syncs, writes what a clean unmount leaves, and lets go of everything. Open files fail afterwards.
     ///
     /// # Errors
     /// The first failure. The volume is unmounted all the same.
     pub fn unmount(&self) -> Result<()> {
-        let mut slot = self.flusher.lock();
+        let mut slot = self.flusher.write();
         if self.unmounted.swap(true, SeqCst) {
             return Ok(());
         }
@@ -198,7 +177,7 @@ impl Drop for Vfs {
     fn drop(&mut self) {
         // Who does not unmount wants no more than what was synced; only the threads must go.
         self.fs.detach();
-        *self.flusher.lock() = None;
+        *self.flusher.write() = None;
         self.bdi.forget();
     }
 }

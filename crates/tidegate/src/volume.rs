@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tidegate_block::{Backend, Elevator, QueueLimits, RequestQueue};
 use tidegate_f2fs::{CkptStats, F2fs, F2fsOptions, FsStats, VolumeInfo};
 use tidegate_rt::{Timespec, clock};
-use tidegate_vfs::{Bdi, FileSystem, MemoryLimits, MountOptions, Vfs};
+use tidegate_vfs::{Bdi, FileSystem, MemoryLimits, MountOptions, SyncWait, Vfs};
 
 /// How to open a volume.
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub struct OpenOptions {
     pub fixed_time: Option<Timespec>,
     /// Reading leaves access times alone.
     pub noatime: bool,
+    /// Who waits in a sync.
+    pub sync_wait: SyncWait,
     /// Switches of F2FS; `read_only` and `fixed_time` above override what it says of these.
     pub f2fs: F2fsOptions,
 }
@@ -41,8 +43,25 @@ impl Default for OpenOptions {
             memory: MemoryLimits::default(),
             fixed_time: None,
             noatime: true,
+            sync_wait: SyncWait::default(),
             f2fs: F2fsOptions::default(),
         }
+    }
+}
+
+impl OpenOptions {
+    /// Applies options spelled as for mount(8): `sync_wait=` and those of the file system.
+    ///
+    /// # Errors
+    /// `InvalidArgument` naming the first that is unknown or has a wrong value; those before it are set.
+    pub fn parse(&mut self, list: &str) -> tidegate_vfs::Result<()> {
+        for option in list.split(',').filter(|o| !o.is_empty()) {
+            match option.split_once('=') {
+                Some(("sync_wait", word)) => self.sync_wait = word.parse()?,
+                _ => self.f2fs.parse(option)?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -82,6 +101,7 @@ impl Volume {
             noatime: options.noatime,
             fixed_time: options.fixed_time,
             no_periodic_writeback: options.fixed_time.is_some(),
+            sync_wait: options.sync_wait,
         };
         let vfs = Vfs::mount(fs.clone(), bdi, mount).map_err(of)?;
         Ok(Volume { image: image.to_string(), queue, fs, vfs, started })

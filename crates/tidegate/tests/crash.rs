@@ -4,9 +4,9 @@ use std::sync::Arc;
 use tidegate::crash::generate::{Profile, generate};
 use tidegate::crash::model::Model;
 use tidegate::crash::plan::Plan;
-use tidegate::crash::rng::Rng;
 use tidegate::crash::state::Amount;
 use tidegate::crash::{Failure, Limits, Progress, Settings, explore};
+use tidegate_rt::rng::Rng;
 
 /// A failure in words, with what replays it.
 fn text(f: &Failure) -> String {

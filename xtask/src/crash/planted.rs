@@ -91,7 +91,7 @@ mod with {
         let (start, mut before) = (Instant::now(), 0.0);
         let mut with = sound.clone();
         plant(&mut with, Some(bug));
-        let mut limits = Limits { failures: 1, reference: 0, attempts: 1, crowds: 0, ..limits.clone() };
+        let mut limits = Limits { failures: 1, reference: 0, crowds: 0, ..limits.clone() };
         let mut states = 0;
         while states < STATES && start.elapsed().as_secs() < SECONDS {
             limits.states = STATES - states;

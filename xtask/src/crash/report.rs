@@ -47,9 +47,6 @@ fn keep(f: &Failure) -> String {
 pub fn print_failure(f: &Failure, with: &str) {
     println!("{}", f.fault);
     println!("  replay: cargo xtask crash --replay {}{with}", id(f));
-    if f.free {
-        println!("  (threads had their own time in this run: a replay can differ)");
-    }
     if let Some(cut) = &f.cut {
         println!("  {}", cut.replace('\n', "\n  "));
     }

@@ -6,7 +6,6 @@
 mod attrs;
 mod bulk;
 mod layout;
-mod rng;
 mod simple;
 mod varied;
 
@@ -15,7 +14,7 @@ use std::path::Path;
 use anyhow::Result;
 use clap::ValueEnum;
 
-pub use rng::Rng;
+pub use tidegate_rt::rng::Rng;
 
 /// A tree that [`fill`] can make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

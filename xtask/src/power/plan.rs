@@ -50,7 +50,7 @@ impl Worker {
     /// Worker number `id` of a run.
     pub fn new(seed: u64, id: u32) -> Self {
         let mut rng = Rng::new(seed.wrapping_mul(31).wrapping_add(u64::from(id)));
-        Worker { key: rng.next_u64(), model: Model::default(), done: 0, rng }
+        Worker { key: rng.bits(), model: Model::default(), done: 0, rng }
     }
 
     /// The next operation. It counts once [`Worker::done`] or [`Worker::failed`] is called with it.

@@ -5,6 +5,7 @@ use super::report::{self, Deadlock};
 use super::task::Baton;
 use crate::class::LockClass;
 use crate::clock::Nanos;
+use crate::rng::Rng;
 use crate::trace::Event as TraceEvent;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -96,7 +97,7 @@ type Due = Reverse<(u64, u64, u64, Event)>;
 
 pub(super) struct State {
     now: u64,
-    rng: u64,
+    rng: Rng,
     events: BinaryHeap<Due>,
     numbered: u64,
     ready: Vec<TaskId>,
@@ -130,7 +131,7 @@ impl Sim {
     pub fn new(config: &Config) -> Arc<Sim> {
         let state = State {
             now: 1,
-            rng: config.seed,
+            rng: Rng::new(config.seed),
             events: BinaryHeap::new(),
             numbered: 0,
             ready: Vec::new(),
@@ -177,7 +178,7 @@ impl Sim {
     }
 
     pub fn random(&self) -> u64 {
-        self.state.lock().random()
+        self.state.lock().rng.bits()
     }
 
     /// A new task, ready to move.
@@ -334,6 +335,11 @@ impl Sim {
         s.waiting.get(&key).is_some_and(|l| l.iter().any(|w| w.mode == Mode::Exclusive))
     }
 
+    /// Whether a task of this world has the lock at `key`.
+    pub fn is_held(&self, key: Key) -> bool {
+        self.state.lock().tasks.iter().any(|t| t.held.iter().any(|(k, _)| *k == key))
+    }
+
     pub fn is_done(&self, task: TaskId) -> bool {
         self.state.lock().tasks[task].done
     }
@@ -387,7 +393,7 @@ impl Sim {
     fn next(&self, s: &mut State) -> Option<TaskId> {
         loop {
             if !s.ready.is_empty() && s.busy < self.cpus {
-                let i = (s.random() % s.ready.len() as u64) as usize;
+                let i = s.rng.below(s.ready.len() as u64) as usize;
                 let id = s.ready.swap_remove(i);
                 s.busy += 1;
                 s.tasks[id].used = 0;
@@ -429,16 +435,8 @@ impl Sim {
 }
 
 impl State {
-    /// The next of a SplitMix64 sequence.
-    fn random(&mut self) -> u64 {
-        self.rng = self.rng.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.rng ^ (self.rng >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     fn schedule(&mut self, at: u64, event: Event) {
-        let tie = self.random();
+        let tie = self.rng.bits();
         self.numbered += 1;
         self.events.push(Reverse((at, tie, self.numbered, event)));
     }

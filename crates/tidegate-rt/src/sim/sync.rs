@@ -2,6 +2,8 @@
 //!
 //! The locks themselves stay those of the other world. Since one task moves at a time, a lock that cannot be
 //! taken at once is held by a task that sleeps or pays, and whoever wants it sleeps here until it is released.
+//! Unless it is one of the process (a pool of buffers, say) and held outside: then the whole world waits, in no
+//! time of its own.
 
 pub(crate) use super::sched::Key;
 use super::sched::{Mode, Reason, Ticket};
@@ -25,11 +27,15 @@ pub(crate) struct Want {
 
 /// Takes a lock by trying, and by sleeping while it is not free. `None` outside a simulated world.
 #[inline]
-pub(crate) fn acquire<G>(want: &Want, try_lock: impl FnMut() -> Option<G>) -> Option<G> {
-    task::with(|t| take(t, want, try_lock))
+pub(crate) fn acquire<G>(
+    want: &Want,
+    try_lock: impl FnMut() -> Option<G>,
+    lock: &dyn Fn() -> G,
+) -> Option<G> {
+    task::with(|t| take(t, want, try_lock, lock))
 }
 
-fn take<G>(t: &Task, want: &Want, mut try_lock: impl FnMut() -> Option<G>) -> G {
+fn take<G>(t: &Task, want: &Want, mut try_lock: impl FnMut() -> Option<G>, lock: &dyn Fn() -> G) -> G {
     t.charge(t.sim().costs().lock.0);
     t.meet();
     let mode = if want.shared { Mode::Shared } else { Mode::Exclusive };
@@ -43,6 +49,11 @@ fn take<G>(t: &Task, want: &Want, mut try_lock: impl FnMut() -> Option<G>) -> G 
         // Others move while this pays, so it looks again. From the look to its sleep nobody else moves.
         if t.settle() {
             continue;
+        }
+        if !behind && !t.sim().is_held(want.key) {
+            let guard = lock();
+            t.sim().acquired(t.id(), want.key, want.class);
+            return guard;
         }
         let ticket = t.sim().enroll(t.id(), want.key, mode, again);
         t.sim().sleep(t.id(), (want.key, ticket), None, Reason::Lock(want.class), want.at);
@@ -119,7 +130,12 @@ pub(crate) fn wait<T: ?Sized>(
             t.sim().released(t.id(), lock.key);
             let woken = place.sleep(limit, Reason::Condvar, lock.at);
             // The lock is really taken when this returns: it must be free then.
-            take(t, lock, || (!mutex.is_locked()).then_some(()));
+            let free = || (!mutex.is_locked()).then_some(());
+            take(t, lock, free, &|| {
+                while mutex.is_locked() {
+                    std::thread::yield_now();
+                }
+            });
             woken
         })
     })

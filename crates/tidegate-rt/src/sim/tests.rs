@@ -182,6 +182,31 @@ fn a_panic_comes_out() {
     run(1, 2, || thread::spawn("t", || panic!("broken on purpose")).unwrap().join());
 }
 
+/// A lock of the process, held by another world or by none.
+#[test]
+fn a_lock_of_the_process_is_waited_for_outside_of_time() {
+    static POOL: Mutex<u64> = Mutex::new(&A, 0);
+    let world = |seed| {
+        let take = || {
+            for _ in 0..2_000 {
+                let mut g = POOL.lock();
+                *g += 1;
+                std::thread::yield_now();
+            }
+        };
+        run(seed, 2, move || {
+            let task = thread::spawn("t", take).unwrap();
+            take();
+            task.join();
+            clock::now()
+        })
+    };
+    let other = std::thread::spawn(move || world(1));
+    let (here, there) = (world(1), other.join().unwrap());
+    assert_eq!(*POOL.lock(), 8_000);
+    assert_eq!(here, there);
+}
+
 #[test]
 fn worlds_lie_side_by_side() {
     let outside: Vec<_> =

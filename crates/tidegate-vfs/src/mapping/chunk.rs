@@ -1,5 +1,6 @@
 //! 64 pages of a mapping: their buffers and, one bit for each page, their tags.
 
+use crate::sync::Epochs;
 use std::sync::Arc;
 use tidegate_block::{PAGE_SIZE, PageBuf, Segment};
 use tidegate_rt::sim;
@@ -78,9 +79,33 @@ pub struct Chunk {
     pub writeback: u64,
     /// Used since the reclaim clock last came by.
     pub referenced: bool,
+    /// Of dirty pages: the parity of the epoch in which they were dirtied.
+    dirty_epoch: u64,
+    /// The same of pages under write-back.
+    writeback_epoch: u64,
 }
 
 impl Chunk {
+    /// Has what is dirty and what is under write-back counted in its epoch, after they were as given.
+    pub(crate) fn follow_epochs(&mut self, dirty: u64, writeback: u64, epochs: &Epochs) {
+        let (dirtied, cleaned) = (self.dirty & !dirty, dirty & !self.dirty);
+        let (begun, ended) = (self.writeback & !writeback, writeback & !self.writeback);
+        let sent = cleaned & begun;
+        for (parity, of) in [0, u64::MAX].into_iter().enumerate() {
+            let gone = cleaned & !sent & !(self.dirty_epoch ^ of);
+            let done = ended & !(self.writeback_epoch ^ of);
+            epochs.leave(parity, u64::from(gone.count_ones() + done.count_ones()));
+        }
+        self.writeback_epoch = self.writeback_epoch & !begun | self.dirty_epoch & sent;
+        // Also pages that are written though they were clean.
+        let new = dirtied.count_ones() + (begun & !sent).count_ones();
+        if new > 0 {
+            let of = if epochs.enter(u64::from(new)) == 0 { 0 } else { u64::MAX };
+            self.dirty_epoch = self.dirty_epoch & !dirtied | of & dirtied;
+            self.writeback_epoch |= of & begun & !sent;
+        }
+    }
+
     /// Pages that are cached.
     pub fn present(&self) -> u64 {
         self.runs.iter().fold(0, |m, r| m | r.mask())

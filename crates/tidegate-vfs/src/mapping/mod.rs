@@ -50,6 +50,8 @@ pub struct AddressSpace {
     no_space: AtomicBool,
     /// Times that pages taken for writing became dirty again without an error.
     redirtied: AtomicU64,
+    /// Whether its pages count in the epochs that a sync waits for: a file system's own pages do not.
+    pub(crate) in_epochs: bool,
     /// Whether the reclaim clock has this mapping on its list.
     pub(crate) on_clock: AtomicBool,
 }
@@ -73,6 +75,7 @@ impl AddressSpace {
             errno: AtomicI32::new(0),
             no_space: AtomicBool::new(false),
             redirtied: AtomicU64::new(0),
+            in_epochs: true,
             on_clock: AtomicBool::new(false),
         }
     }
@@ -104,6 +107,9 @@ impl AddressSpace {
         let (p0, d0, w0) = (c.present(), c.dirty, c.writeback);
         let r = f(c);
         let (p1, d1, w1) = (c.present(), c.dirty, c.writeback);
+        if self.in_epochs && (d0, w0) != (d1, w1) {
+            c.follow_epochs(d0, w0, &self.bdi.epochs);
+        }
         debug_assert_eq!(d1 & !p1, 0, "a dirty page has a buffer");
         if (d0 == 0) != (d1 == 0) {
             if d1 == 0 {
@@ -316,6 +322,13 @@ impl AddressSpace {
 
 impl Drop for AddressSpace {
     fn drop(&mut self) {
+        for shard in self.shards.iter().filter(|_| self.in_epochs) {
+            for chunk in shard.lock().chunks.values_mut() {
+                let (dirty, writeback) =
+                    (std::mem::take(&mut chunk.dirty), std::mem::take(&mut chunk.writeback));
+                chunk.follow_epochs(dirty, writeback, &self.bdi.epochs);
+            }
+        }
         self.bdi.nr_pages.fetch_sub(self.pages.load(SeqCst), SeqCst);
         self.bdi.nr_dirty.fetch_sub(self.dirty.load(SeqCst), SeqCst);
         self.bdi.nr_writeback.fetch_sub(self.writeback.load(SeqCst), SeqCst);

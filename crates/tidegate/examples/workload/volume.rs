@@ -10,7 +10,7 @@ pub struct Image(Volume);
 impl Image {
     pub fn open(path: &Path, options: &str) -> Result<Self> {
         let mut open = OpenOptions::default();
-        open.f2fs.parse(options)?;
+        open.parse(options)?;
         let volume = Volume::open(path, &open)?;
         volume.check_writable()?;
         Ok(Image(volume))

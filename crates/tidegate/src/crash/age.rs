@@ -2,9 +2,9 @@
 
 use super::model::Model;
 use super::ops::{CrashOp, Place, Step, Target};
-use super::rng::Rng;
 use super::run::Machine;
 use crate::volume::Volume;
+use tidegate_rt::rng::Rng;
 use tidegate_vfs::Result;
 
 /// Numbers of the objects on an aged volume: above those of any run.

@@ -1,8 +1,8 @@
 //! Several threads at once, each in a directory of its own, with all threads of the volume.
 //!
-//! Which operation comes before which is not in the seed. But each thread by itself does its operations
-//! in order, and to its files nobody else does anything, so its tree is judged as if it were alone. A
-//! sync of one is a promise to all.
+//! Which operation comes before which is chosen by the seed, in the simulated world. Each thread by itself
+//! does its operations in order, and to its files nobody else does anything, so its tree is judged as if it
+//! were alone. A sync of one is a promise to all.
 
 use super::base::Base;
 use super::generate::{Profile, generate};
@@ -10,8 +10,7 @@ use super::judge::{Promises, judge};
 use super::late::Pace;
 use super::model::{Id, Model, ROOT};
 use super::ops::{CrashOp, Step};
-use super::rng::Rng;
-use super::run::{Machine, Manner, Recording, Switches, open};
+use super::run::{Machine, Manner, Recording, Switches, open, simulate};
 use super::slow::Slow;
 use super::tape::Tape;
 use super::walk::Tree;
@@ -19,6 +18,7 @@ use super::{Fault, Settings};
 use crate::volume::Volume;
 use std::sync::Arc;
 use tidegate_block::{Overlay, QueueLimits, Recorder, RequestQueue};
+use tidegate_rt::rng::Rng;
 use tidegate_rt::thread;
 use tidegate_vfs::{Cred, FileType, NewInode};
 
@@ -65,6 +65,17 @@ pub fn record(
     plans: Vec<Vec<Step>>,
     switches: Switches,
     settings: &Settings,
+    mut rng: Rng,
+) -> Result<Vec<Recording>, Fault> {
+    let (base, settings) = (base.clone(), settings.clone());
+    simulate(rng.bits(), move || record_here(&base, plans, switches, &settings, rng))
+}
+
+fn record_here(
+    base: &Base,
+    plans: Vec<Vec<Step>>,
+    switches: Switches,
+    settings: &Settings,
     rng: Rng,
 ) -> Result<Vec<Recording>, Fault> {
     let device = Arc::new(Overlay::new(base.blocks.clone(), base.table.to_vec()));
@@ -72,7 +83,7 @@ pub fn record(
     let queue = Arc::new(RequestQueue::new(recorder.clone(), QueueLimits::default()));
     let mut options = settings.writer();
     options.fixed_time = None;
-    switches.set(&mut options.f2fs);
+    switches.set(&mut options);
     let volume = open(queue, &options).map_err(|e| Fault::new("run", format!("the volume: {e}")))?;
     let manner = Manner { switches, pace: Pace::AtOnce, ..Manner::default() };
     let threads = plans.into_iter().enumerate().map(|(n, steps)| {

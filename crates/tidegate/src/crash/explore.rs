@@ -5,7 +5,6 @@ use super::crowd;
 use super::generate::Profile;
 use super::plan::Plan;
 use super::recover::{Depth, inspect, inspect_all};
-use super::rng::Rng;
 use super::run::{Recording, Switches, record};
 use super::shrink::{Short, shrink};
 use super::state::{Amount, State, states};
@@ -13,6 +12,7 @@ use super::{Fault, Settings};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tidegate_block::Overlay;
+use tidegate_rt::rng::Rng;
 use tidegate_rt::{LockClass, Mutex, clock, thread};
 
 static FAILURES: LockClass = LockClass::new("crash_failures", 985);
@@ -36,8 +36,6 @@ pub struct Limits {
     pub failures: usize,
     /// Seconds that making a failure short may take; 0 leaves it as it is.
     pub shrink: u64,
-    /// How often a replay does a run whose flusher has its own time.
-    pub attempts: usize,
     /// One run in so many is done by several threads at once; 0 for none.
     pub crowds: u64,
 }
@@ -53,7 +51,6 @@ impl Default for Limits {
             amount: Amount { boundaries: 60, prefixes: 150, subsets: 300 },
             failures: 3,
             shrink: 40,
-            attempts: 20,
             crowds: 16,
         }
     }
@@ -98,8 +95,6 @@ pub struct Failure {
     pub nanos: u64,
     /// The short way to it.
     pub short: Option<Short>,
-    /// Threads had their own time: a replay can differ.
-    pub free: bool,
 }
 
 /// What was found.
@@ -151,7 +146,7 @@ pub fn explore(limits: &Limits, settings: &Settings, progress: &Arc<Progress>) -
 }
 
 /// Does the run of `limits.seed` again: all its states, or one; all its operations, or those whose numbers
-/// are in `keep`. A run with little memory is done up to `limits.attempts` times.
+/// are in `keep`.
 ///
 /// # Errors
 /// No volume can be made.
@@ -162,14 +157,7 @@ pub fn replay(
     keep: &[u32],
 ) -> Result<Report, Fault> {
     let shared = Shared::new(limits, settings, &Arc::default());
-    let free = limits.is_crowd(limits.seed) || Plan::new(limits.seed, &settings.bases)?.manner.pressure;
-    let attempts = if free { limits.attempts } else { 1 };
-    for _ in 0..attempts {
-        shared.run(limits.seed, state, keep)?;
-        if !shared.failures.lock().is_empty() {
-            break;
-        }
-    }
+    shared.run(limits.seed, state, keep)?;
     Ok(shared.report())
 }
 
@@ -282,8 +270,7 @@ impl Shared {
         let seconds = self.limits.shrink;
         let short = (seconds > 0)
             .then(|| shrink(base, &plan.steps, plan.manner, depth, first, &self.settings, seconds));
-        let free = plan.manner.pressure;
-        self.add(Failure { seed, state, cut, image, fault, after, nanos, short, free });
+        self.add(Failure { seed, state, cut, image, fault, after, nanos, short });
     }
 
     fn add(&self, f: Failure) {
@@ -294,7 +281,7 @@ impl Shared {
         }
     }
 
-    /// Does a run of several threads. What fails cannot be done again as it was, and so is told at length.
+    /// Does a run of several threads. What fails is told at length: there is no short way to it.
     fn crowd(&self, seed: u64, only: Option<usize>) -> Result<(), Fault> {
         let mut rng = Rng::new(seed).fork(9);
         let switches = Switches::any(&mut rng);
@@ -303,7 +290,7 @@ impl Shared {
         let p = &self.progress;
         let fail = |state: Option<usize>, cut: Option<String>, image: Option<Overlay>, fault: Fault| {
             let (after, nanos) = (p.states.load(Relaxed), clock::now().0 - self.start);
-            self.add(Failure { seed, state, cut, image, fault, after, nanos, short: None, free: true });
+            self.add(Failure { seed, state, cut, image, fault, after, nanos, short: None });
         };
         let runs = match crowd::record(base, plans, switches, &self.settings, rng.fork(1)) {
             Ok(runs) => runs,

@@ -2,8 +2,8 @@
 
 use super::model::Model;
 use super::ops::{CrashOp, Place, SLOTS, Step, Target};
-use super::rng::Rng;
 use std::ops::Range;
+use tidegate_rt::rng::Rng;
 
 /// What a run is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! A device that answers late, and not in the order in which it was asked.
 
-use super::rng::Rng;
 use std::rc::Rc;
 use std::sync::Arc;
 use tidegate_block::{Device, Errno, Op, Request};
+use tidegate_rt::rng::Rng;
 use tidegate_rt::wait::{Polling, poll_with};
 use tidegate_rt::{LockClass, Mutex, thread};
 

@@ -30,7 +30,6 @@ pub mod model;
 pub mod ops;
 pub mod plan;
 pub mod recover;
-pub mod rng;
 pub mod run;
 pub mod shrink;
 pub mod slow;

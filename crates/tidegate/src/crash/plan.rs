@@ -5,9 +5,9 @@ use super::base::{Bases, Kind};
 use super::generate::{Profile, generate};
 use super::late::Pace;
 use super::ops::Step;
-use super::rng::Rng;
 use super::run::{Manner, Recording, Switches};
 use super::state::{Amount, State, states};
+use tidegate_rt::rng::Rng;
 
 /// A seed's run: what is done and how.
 pub struct Plan {
@@ -37,6 +37,7 @@ impl Plan {
             pressure: rng.one_in(6) && profile != Profile::Round,
             unmount: rng.one_in(3),
             switches: Switches::any(&mut root.fork(3)),
+            seed,
             pace: Pace::any(&mut root.fork(4)),
         };
         let count = profile.count(&mut rng);

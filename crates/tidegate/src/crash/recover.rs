@@ -3,7 +3,6 @@
 use super::crowd::judge_all;
 use super::judge::{Promises, judge};
 use super::late::{Late, Pace};
-use super::rng::Rng;
 use super::run::Recording;
 use super::state::{Amount, State, states};
 use super::tape::Tape;
@@ -13,6 +12,7 @@ use crate::volume::{OpenOptions, Volume};
 use std::sync::Arc;
 use tidegate_block::{Blocks, Device, Overlay, QueueLimits, Recorder, RequestQueue};
 use tidegate_f2fs::check::{CheckOptions, check};
+use tidegate_rt::rng::Rng;
 
 /// How closely a state is looked at.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,7 +62,7 @@ fn inspect_with(
 ) -> Result<(), Fault> {
     let mut options = sound();
     if depth.same_options {
-        run.manner.switches.set(&mut options.f2fs);
+        run.manner.switches.set(&mut options);
     }
     let how = How { keeps, options, reference: settings.reference.as_ref() };
     how.recover(&run.tape.blocks, state.table(&run.tape), depth)

@@ -4,19 +4,21 @@ use super::base::Base;
 use super::late::{Late, Pace};
 use super::model::{Id, Model};
 use super::ops::{CrashOp, Place, SLOTS, Step, Target, xattr};
-use super::rng::Rng;
 use super::stamp;
 use super::tape::Tape;
 use super::{Fault, Settings};
 use crate::volume::{OpenOptions, Volume};
 use std::sync::Arc;
 use tidegate_block::{Overlay, QueueLimits, Recorder, RequestQueue};
+use tidegate_f2fs::F2fs;
 use tidegate_f2fs::options::{AllocMode, FsyncMode, WritePages};
-use tidegate_f2fs::{F2fs, F2fsOptions};
+use tidegate_rt::Nanos;
+use tidegate_rt::rng::Rng;
+use tidegate_rt::sim::{Config, run_with};
 use tidegate_rt::wait::poll;
 use tidegate_vfs::{
     Cred, Error, ErrorKind, FallocateFlags, File, FileType, Inode, MemoryLimits, NewInode, OpenFlags,
-    RenameFlags, Result, SetAttr, Vfs, WritebackControl, XattrFlags,
+    RenameFlags, Result, SetAttr, SyncWait, Vfs, WritebackControl, XattrFlags,
 };
 
 /// A run that was done: what it wrote, and what it should have made.
@@ -44,7 +46,7 @@ pub struct Recording {
 /// How runs differ besides their operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Manner {
-    /// Memory so short that the flusher writes between operations. When it does is not in the seed.
+    /// Memory so short that the flusher writes between operations.
     pub pressure: bool,
     /// Unmounts at the end.
     pub unmount: bool,
@@ -52,6 +54,8 @@ pub struct Manner {
     pub switches: Switches,
     /// How the device answers.
     pub pace: Pace,
+    /// Chooses the order of threads, where there are several.
+    pub seed: u64,
 }
 
 /// Switches of the volume that change what it writes and when.
@@ -61,6 +65,7 @@ pub struct Switches {
     mode: AllocMode,
     fsync_mode: FsyncMode,
     off: [bool; 3],
+    sync_wait: SyncWait,
 }
 
 impl Switches {
@@ -71,11 +76,14 @@ impl Switches {
             mode: *rng.pick(AllocMode::ALL),
             fsync_mode: *rng.pick(&[FsyncMode::Posix, FsyncMode::Strict]),
             off: [rng.one_in(2), rng.one_in(2), rng.one_in(2)],
+            sync_wait: *rng.pick(SyncWait::ALL),
         }
     }
 
     /// Puts them into options.
-    pub fn set(&self, o: &mut F2fsOptions) {
+    pub fn set(&self, options: &mut OpenOptions) {
+        options.sync_wait = self.sync_wait;
+        let o = &mut options.f2fs;
         (o.writepages, o.mode, o.fsync_mode) = (self.writepages, self.mode, self.fsync_mode);
         let [flush_merge, checkpoint_merge, discard] = self.off.map(|off| !off);
         (o.flush_merge, o.checkpoint_merge, o.discard) = (flush_merge, checkpoint_merge, discard);
@@ -92,11 +100,37 @@ pub(super) struct Machine {
     root: String,
 }
 
-/// Does the operations.
+/// Does the operations. Where the flusher works beside them, it does so in the simulated world, in an order
+/// that the manner's seed chooses.
 ///
 /// # Errors
 /// An operation that could be done failed. Want of space ends the run without a fault.
 pub fn record(
+    base: &Base,
+    steps: &[Step],
+    manner: Manner,
+    settings: &Settings,
+) -> std::result::Result<Recording, Fault> {
+    if !manner.pressure {
+        return record_here(base, steps, manner, settings);
+    }
+    let (base, steps, settings) = (base.clone(), steps.to_vec(), settings.clone());
+    simulate(manner.seed, move || record_here(&base, &steps, manner, &settings))
+}
+
+/// Does something of several threads in an order that `seed` chooses, rare ones included.
+///
+/// # Errors
+/// Its own; a deadlock.
+pub(super) fn simulate<R: Send + 'static>(
+    seed: u64,
+    f: impl FnOnce() -> std::result::Result<R, Fault> + Send + 'static,
+) -> std::result::Result<R, Fault> {
+    let config = Config { seed, cpus: 3, quantum: Nanos(0), jitter: 32, ..Config::default() };
+    run_with(&config, f).map_err(|deadlock| Fault::new("run", deadlock.to_string()))?.value
+}
+
+fn record_here(
     base: &Base,
     steps: &[Step],
     manner: Manner,
@@ -107,7 +141,7 @@ pub fn record(
     let recorder = Arc::new(Recorder::new(device));
     let queue = Arc::new(RequestQueue::new(recorder.clone(), QueueLimits::default()));
     let mut options = settings.writer();
-    manner.switches.set(&mut options.f2fs);
+    manner.switches.set(&mut options);
     options.memory = if manner.pressure {
         MemoryLimits { cache: 1 << 20, dirty: 256 << 10, background: 32 << 10, inodes: 8 }
     } else {
@@ -296,9 +330,10 @@ impl Machine {
             Clean { sync } => self.fs.garbage_collect(*sync).map(drop),
             Trim => self.fs.trim(0..u64::MAX, 0).map(drop),
             Turn { seed } => {
-                let mut options = F2fsOptions::default();
+                let mut options = OpenOptions::default();
                 Switches::any(&mut Rng::new(*seed)).set(&mut options);
-                self.fs.remount(&options);
+                self.fs.remount(&options.f2fs);
+                self.vfs.set_sync_wait(options.sync_wait);
                 Ok(())
             }
             _ => self.on_file(step),

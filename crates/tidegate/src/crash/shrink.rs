@@ -3,11 +3,11 @@
 use super::base::Base;
 use super::ops::Step;
 use super::recover::{Depth, inspect};
-use super::rng::Rng;
 use super::run::{Manner, Recording, record};
 use super::state::{Amount, State, states};
 use super::{Fault, Settings};
 use tidegate_rt::clock;
+use tidegate_rt::rng::Rng;
 
 /// A short way to a broken promise.
 pub struct Short {

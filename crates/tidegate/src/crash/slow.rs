@@ -1,9 +1,9 @@
 //! A device with a thread of its own that answers requests one by one, in any order.
 
-use super::rng::Rng;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_block::{Device, Errno, Op, Request};
+use tidegate_rt::rng::Rng;
 use tidegate_rt::{Condvar, LockClass, Mutex, thread};
 
 static CLASS: LockClass = LockClass::new("crash_slow", 993);

@@ -1,9 +1,9 @@
 //! What a power cut can leave: which moments, and which unflushed blocks at each.
 
-use super::rng::Rng;
 use super::tape::{Tape, Unit};
 use std::collections::BTreeSet;
 use tidegate_block::Overlay;
+use tidegate_rt::rng::Rng;
 
 /// What the medium holds after a power cut.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,11 +1,11 @@
 //! The state generator by itself, on tapes made by hand.
 
-use super::rng::Rng;
 use super::state::{Amount, State, states};
 use super::tape::Tape;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, Blocks, Op, PAGE_SIZE, Record, Sector};
+use tidegate_rt::rng::Rng;
 
 const AMOUNT: Amount = Amount { boundaries: 50, prefixes: 50, subsets: 400 };
 

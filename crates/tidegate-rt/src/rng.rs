@@ -1,7 +1,7 @@
-//! Numbers that look random and are the same on every run.
+//! Numbers that look random and are the same for one seed.
 
 /// A seeded generator (splitmix64).
-#[derive(Debug, Clone)]
+#[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
@@ -10,8 +10,13 @@ impl Rng {
         Rng(seed)
     }
 
+    /// A generator that has nothing to do with this one, for part `n` of the work.
+    pub fn fork(&self, n: u64) -> Self {
+        Rng(Rng(self.0 ^ n.wrapping_mul(0xd6e8_feb8_6659_fd93)).bits())
+    }
+
     /// The next 64 bits.
-    pub fn next_u64(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,18 +26,28 @@ impl Rng {
 
     /// A number below `bound`, or 0 when that is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
+        ((self.bits() as u128 * bound as u128) >> 64) as u64
+    }
+
+    /// One of a list that is not empty.
+    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        &of[self.below(of.len() as u64) as usize]
+    }
+
+    /// True once in `n` times.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
     }
 
     /// A number from 0 up to 1.
     pub fn unit(&mut self) -> f64 {
-        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Overwrites a buffer.
     pub fn fill(&mut self, buf: &mut [u8]) {
         for chunk in buf.chunks_mut(8) {
-            chunk.copy_from_slice(&self.next_u64().to_le_bytes()[..chunk.len()]);
+            chunk.copy_from_slice(&self.bits().to_le_bytes()[..chunk.len()]);
         }
     }
 

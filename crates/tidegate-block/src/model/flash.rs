@@ -1,0 +1,136 @@
+//! Flash: many dies that work at once behind one link each way.
+//!
+//! A read keeps one channel busy for each unit it touches and passes the link; it is done when both are.
+//! A write passes the device's programming rate: its bytes at the sequential rate, and when it continues
+//! none of the latest writes, no less than a random write costs in the steady state, cleaning included.
+//! It is acknowledged after the device's write latency, or when what lies before it has left room in the
+//! buffer, whichever is later. Reads and writes do not slow each other down.
+
+use super::timing::{Command, Kind, later, transfer};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use tidegate_rt::Nanos;
+
+/// What a flash device can do. Rates are bytes a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashSpec {
+    /// Units that can be read at once; 0 when only the rate counts.
+    pub channels: usize,
+    /// Time of one unit on its channel.
+    pub read_ns: u64,
+    /// Sequential read rate.
+    pub read_rate: u64,
+    /// Time from a write to its acknowledgement in an idle device.
+    pub write_ns: u64,
+    /// Sequential write rate.
+    pub write_rate: u64,
+    /// Random 4 KiB writes a second in the steady state; 0 when they cost no more than others.
+    pub random_writes: u64,
+    /// Bytes that may be acknowledged and not yet programmed.
+    pub buffer: u64,
+    /// What is acknowledged is lost with the power, unless a flush came after it.
+    pub volatile: bool,
+    /// What a flush costs beyond programming what is in the buffer.
+    pub flush_ns: u64,
+}
+
+impl FlashSpec {
+    /// Bytes one channel reads at once: the smallest power of two, from 4 KiB, with which all channels
+    /// together reach the sequential rate.
+    pub fn unit(&self) -> u64 {
+        let mut unit = 4096;
+        while self.channels > 0
+            && unit * (self.channels as u64) < self.read_rate / 1000 * self.read_ns / 1_000_000
+        {
+            unit *= 2;
+        }
+        unit
+    }
+}
+
+/// See the module.
+pub(super) struct Flash {
+    spec: FlashSpec,
+    unit: u64,
+    /// When each channel is free.
+    channels: BinaryHeap<Reverse<Nanos>>,
+    read_link: Nanos,
+    /// When everything written so far is programmed.
+    programmed: Nanos,
+    /// Where the latest writes ended.
+    ends: VecDeque<u64>,
+    streams: usize,
+}
+
+impl Flash {
+    /// An idle device that tells as many streams of writes apart as it holds commands.
+    pub(super) fn new(spec: FlashSpec, depth: usize) -> Self {
+        Flash {
+            spec,
+            unit: spec.unit(),
+            channels: (0..spec.channels).map(|_| Reverse(Nanos(0))).collect(),
+            read_link: Nanos(0),
+            programmed: Nanos(0),
+            ends: VecDeque::new(),
+            streams: depth.min(1024),
+        }
+    }
+
+    /// When a command that the device takes at `at` is done.
+    pub(super) fn serve(&mut self, at: Nanos, c: Command) -> Nanos {
+        match c.kind {
+            Kind::Read => self.read(at, c),
+            Kind::Write => self.write(at, c),
+            Kind::Flush => self.flush(at),
+            Kind::Discard => later(at, self.spec.write_ns),
+        }
+    }
+
+    fn read(&mut self, at: Nanos, c: Command) -> Nanos {
+        self.read_link = later(self.read_link.max(at), transfer(c.len, self.spec.read_rate));
+        let mut end = self.read_link;
+        if c.len > 0 && self.spec.channels > 0 {
+            for _ in c.pos / self.unit..=(c.pos + c.len - 1) / self.unit {
+                let free = self.channels.pop().map_or(at, |Reverse(t)| t).max(at);
+                let read = later(free, self.spec.read_ns);
+                self.channels.push(Reverse(read));
+                end = end.max(read);
+            }
+        }
+        end
+    }
+
+    fn write(&mut self, at: Nanos, c: Command) -> Nanos {
+        let s = self.spec;
+        let mut cost = transfer(c.len, s.write_rate);
+        if !self.continues(c) && s.random_writes > 0 {
+            cost = cost.max(1_000_000_000 / s.random_writes);
+        }
+        self.programmed = later(self.programmed.max(at), cost);
+        if c.fua && s.volatile {
+            return self.flush(at);
+        }
+        let room = self.programmed.0.saturating_sub(transfer(s.buffer, s.write_rate));
+        later(at, s.write_ns).max(Nanos(room))
+    }
+
+    fn flush(&mut self, at: Nanos) -> Nanos {
+        if !self.spec.volatile {
+            return later(at, self.spec.write_ns);
+        }
+        self.programmed = later(self.programmed.max(at), self.spec.flush_ns);
+        self.programmed
+    }
+
+    /// Whether a write goes on where a late one ended; it is the latest then.
+    fn continues(&mut self, c: Command) -> bool {
+        let known = self.ends.iter().position(|e| *e == c.pos);
+        if let Some(i) = known {
+            self.ends.remove(i);
+        } else if self.ends.len() >= self.streams {
+            self.ends.pop_front();
+        }
+        self.ends.push_back(c.pos + c.len);
+        known.is_some()
+    }
+}

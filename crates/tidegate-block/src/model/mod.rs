@@ -1,0 +1,307 @@
+//! Devices that keep their data in memory and take the time that a real one would.
+//!
+//! It does: store what is written, say when each command is done ([`Timing`]), and end requests then,
+//! by the clock and the threads of `tidegate_rt` alone; so one model serves in real and in simulated
+//! time. It does not: lose data, or fail, except for writes that a zoned device refuses ([`crate::Faulty`]
+//! and [`crate::Recorder`] go around it for these).
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`preset`] | the devices by name, their figures, and the sources |
+//! | [`timing`] | commands in a device's queue, from their coming to their end |
+//! | [`flash`] | channels and links |
+//! | [`disk`], [`arm`], `cache` | disks, striped or alone, their mechanics, their write cache |
+//! | [`zone`] | zones that are written in order |
+//!
+//! In real time a request ends as late as the host's timers are coarse (about 50 µs on Linux).
+
+pub mod arm;
+mod cache;
+pub mod disk;
+pub mod flash;
+pub mod preset;
+pub mod timing;
+pub mod zone;
+
+#[cfg(test)]
+mod closed_form;
+#[cfg(test)]
+mod tests;
+
+use crate::bio::{BioFlags, Op};
+use crate::bytes::{self, Bytes};
+use crate::{Device, Errno, MemoryDevice, Request};
+pub use preset::{Preset, Spec};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_rt::{Condvar, LockClass, Mutex, MutexGuard, Nanos, clock, thread};
+pub use timing::{Command, Kind, Timing};
+use zone::Zones;
+pub use zone::{Zone, ZoneSpec, ZoneState};
+
+static CLASS: LockClass = LockClass::new("model->timing", 982);
+
+/// Who waits for a command.
+enum Waiter {
+    /// A request, to be ended.
+    Request(Request),
+    /// The thread that does it; set when it is done.
+    Thread(bool),
+}
+
+struct State {
+    timing: Timing,
+    zones: Option<Zones>,
+    waiters: BTreeMap<u64, Waiter>,
+    next_id: u64,
+    stop: bool,
+}
+
+struct Shared {
+    name: String,
+    memory: MemoryDevice,
+    state: Mutex<State>,
+    /// Something was submitted, or the device goes away.
+    work: Condvar,
+    /// A command of a waiting thread is done.
+    done: Condvar,
+    /// Submitters serve themselves: the device takes any number of commands at once.
+    quick: bool,
+}
+
+/// See the module.
+pub struct Model {
+    shared: Arc<Shared>,
+    spec: Spec,
+    server: Option<thread::JoinHandle<()>>,
+}
+
+impl Model {
+    /// A device of `size` bytes, all zeros.
+    pub fn new(preset: Preset, size: u64) -> Arc<Self> {
+        Self::with_spec(preset.name(), preset.spec(), size)
+    }
+
+    /// A device with other figures. A zoned one has only whole zones.
+    pub fn with_spec(name: &str, spec: Spec, size: u64) -> Arc<Self> {
+        let size = spec.zones.map_or(size, |z| size / z.size * z.size);
+        let state = State {
+            timing: Timing::new(&spec, size),
+            zones: spec.zones.map(|z| Zones::new(z, size)),
+            waiters: BTreeMap::new(),
+            next_id: 0,
+            stop: false,
+        };
+        let shared = Arc::new(Shared {
+            name: name.to_string(),
+            memory: MemoryDevice::new(size),
+            state: Mutex::new(&CLASS, state),
+            work: Condvar::new(),
+            done: Condvar::new(),
+            quick: spec.depth == usize::MAX,
+        });
+        let serve = shared.clone();
+        let server = (!shared.quick).then(|| thread::spawn("tg-model", move || serve.run()).ok()).flatten();
+        Arc::new(Model { shared, spec, server })
+    }
+
+    /// Its figures.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// What it holds, without taking time.
+    pub fn memory(&self) -> &MemoryDevice {
+        &self.shared.memory
+    }
+
+    /// Commands it has at the moment, and the most it ever had.
+    pub fn queued(&self) -> (usize, usize) {
+        self.shared.state.lock().timing.queued()
+    }
+
+    /// All zones; none when it is not zoned.
+    pub fn zones(&self) -> Vec<Zone> {
+        self.shared.state.lock().zones.as_ref().map(Zones::report).unwrap_or_default()
+    }
+
+    /// Makes zone `n` full: nothing more can be written to it before it is reset, which a discard of all
+    /// of it does.
+    ///
+    /// # Errors
+    /// EINVAL: there is no such sequential zone.
+    pub fn finish_zone(&self, n: usize) -> Result<(), Errno> {
+        self.shared.state.lock().zones.as_mut().ok_or(Errno::INVAL)?.finish(n)
+    }
+}
+
+impl Shared {
+    /// Ends requests when their time has come.
+    fn run(&self) {
+        let mut st = self.state.lock();
+        loop {
+            st = self.end_finished(st, clock::now());
+            if st.stop && st.waiters.is_empty() {
+                return;
+            }
+            match st.timing.next() {
+                None => self.work.wait(&mut st),
+                Some(at) => {
+                    let left = at.since(clock::now()).duration();
+                    if !left.is_zero() {
+                        self.work.wait_for(&mut st, left);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends what is done by `now`, without the lock.
+    fn end_finished<'a>(&'a self, mut st: MutexGuard<'a, State>, now: Nanos) -> MutexGuard<'a, State> {
+        st.timing.advance(now);
+        let mut over = Vec::new();
+        while let Some((_, id)) = st.timing.pop() {
+            match st.waiters.get_mut(&id) {
+                Some(Waiter::Thread(done)) => *done = true,
+                _ => over.extend(st.waiters.remove(&id)),
+            }
+        }
+        self.done.notify_all();
+        if over.is_empty() {
+            return st;
+        }
+        drop(st);
+        for waiter in over {
+            if let Waiter::Request(mut rq) = waiter {
+                let r = self.move_data(&mut rq);
+                rq.complete(r);
+            }
+        }
+        self.state.lock()
+    }
+
+    /// Moves the bytes of a request.
+    fn move_data(&self, rq: &mut Request) -> Result<(), Errno> {
+        if rq.op == Op::Discard && !self.clears(rq) {
+            return Ok(());
+        }
+        bytes::execute(&self.memory, rq)
+    }
+
+    /// Whether a discard makes its bytes go: in a sequential zone only a reset does.
+    fn clears(&self, rq: &Request) -> bool {
+        let st = self.state.lock();
+        st.zones.as_ref().is_none_or(|z| z.clears(rq.sector.bytes(), rq.bytes))
+    }
+
+    /// What the device is told; an error when it refuses that at once.
+    fn command(&self, st: &mut State, rq: &Request) -> Result<Command, Errno> {
+        let pos = rq.sector.bytes();
+        if pos.checked_add(rq.bytes).is_none_or(|end| end > Bytes::size(&self.memory)) {
+            return Err(Errno::IO);
+        }
+        let kind = match rq.op {
+            Op::Read => Kind::Read,
+            Op::Write | Op::WriteZeroes => Kind::Write,
+            Op::Flush => Kind::Flush,
+            Op::Discard => Kind::Discard,
+        };
+        let command = Command {
+            kind,
+            pos,
+            len: rq.bytes,
+            preflush: rq.flags.contains(BioFlags::PREFLUSH),
+            fua: rq.flags.contains(BioFlags::FUA),
+        };
+        st.zones.as_mut().map_or(Ok(()), |z| z.take(command))?;
+        Ok(command)
+    }
+
+    /// Tells the device; an error when it refuses that at once. The number of the command.
+    fn tell(&self, st: &mut State, rq: &Request) -> Result<u64, Errno> {
+        let command = self.command(st, rq)?;
+        let id = st.next_id;
+        st.next_id += 1;
+        st.timing.submit(clock::now(), id, command);
+        Ok(id)
+    }
+
+    /// Does a request in the calling thread and lets the time pass that the device would have taken.
+    fn serve_here(&self, rq: &mut Request) -> Result<(), Errno> {
+        let mut st = self.state.lock();
+        let command = self.command(&mut st, rq)?;
+        let end = st.timing.at_once(clock::now(), command);
+        drop(st);
+        self.move_data(rq)?;
+        let left = end.unwrap_or_default().since(clock::now()).duration();
+        if left > Duration::ZERO {
+            thread::sleep(left);
+        }
+        Ok(())
+    }
+}
+
+impl Device for Model {
+    fn name(&self) -> &str {
+        &self.shared.name
+    }
+    fn size(&self) -> u64 {
+        Bytes::size(&self.shared.memory)
+    }
+    fn read_only(&self) -> bool {
+        false
+    }
+    fn backend(&self) -> &'static str {
+        "model"
+    }
+    fn is_quick(&self, _: &Request) -> bool {
+        self.shared.quick
+    }
+
+    fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
+        let s = &*self.shared;
+        if self.server.is_none() {
+            return s.serve_here(rq);
+        }
+        let mut st = s.state.lock();
+        let id = s.tell(&mut st, rq)?;
+        st.waiters.insert(id, Waiter::Thread(false));
+        s.work.notify_one();
+        while !matches!(st.waiters.get(&id), Some(Waiter::Thread(true))) {
+            s.done.wait(&mut st);
+        }
+        st.waiters.remove(&id);
+        drop(st);
+        s.move_data(rq)
+    }
+
+    fn submit(&self, mut rq: Request) {
+        let s = &*self.shared;
+        if self.server.is_none() {
+            let r = s.serve_here(&mut rq);
+            return rq.complete(r);
+        }
+        let mut st = s.state.lock();
+        match s.tell(&mut st, &rq) {
+            Ok(id) => {
+                st.waiters.insert(id, Waiter::Request(rq));
+                s.work.notify_one();
+            }
+            Err(e) => {
+                drop(st);
+                rq.complete(Err(e));
+            }
+        }
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        self.shared.state.lock().stop = true;
+        self.shared.work.notify_one();
+        if let Some(s) = self.server.take() {
+            s.join();
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The devices that are known by name, and where their figures are from.
+//!
+//! | parameter | value | source |
+//! |---|---|---|
+//! | `ramdisk` rate | 15.2 GB/s each way, nothing else | memory copy of one thread, DDR4-4000: tinymembench in gist sandip4n/9a63e601 |
+//! | `hdd` seeks, turn | 7.4 and 8.2 ms on average, 0.23 and 0.32 ms to the next track (read, write), 7200 rpm | Western Digital, Ultrastar DC HC310 OEM specification, 4.5.1 |
+//! | `hdd` rate, cache | 154 MB/s, 64 MB | StorageReview, WD Black 4TB (WD4001FAEX), its specification |
+//! | `hdd` link, commands | 600 MB/s, 32 | SATA 6 Gb/s; native command queueing has 32 tags |
+//! | `raid-bbwc` controller | 60,000 commands a second, 512 MiB cache, 90 % of it for writes, 8 disks, 2,400 MiB/s to the host | HP, Smart Array controllers and basic RAID performance factors: RAID-on-chip before Gen8, cache defaults, eight SAS ports, the 4 × 6 Gb/s limit of figure 6 |
+//! | `raid-bbwc` disks, strip | eight of `hdd`, 64 KiB | as `hdd`; strip: ilsistemista.net, Dell PERC H700 test bed |
+//! | `ufs` | 8 dies, 63,000 random reads and 68,000 random writes a second, 2,100 and 410 MB/s | Samsung, 512 GB eUFS 3.0 announcement (February 2019) |
+//! | `ufs` flush | 91 µs: 4 KiB random writes run at 30 MB/s with it and at 90 without | Android, device/google/crosshatch e02e4813, "fstab: use fsync_mode=nobarrier" |
+//! | `ufs` commands | 32 | UFS host controller interface: 32 transfer request slots |
+//! | `nvme` | 490,000 random reads and 38,000 random writes a second, 85 and 20 µs, 3.2 and 1.05 GB/s | Lenovo product guide of the Intel P4500, 2 TB |
+//! | `nvme`, `zns` commands | 1023 | `nr_requests` of NVMe disks in T. Poder, pg_test_fsync for testing low latency writes |
+//! | `zns` zones | 2 GiB apart, 1077 MiB each, 14 active | `zbd report` of a WD Ultrastar DC ZN540 in johnramsden/gczns |
+//! | `zns` dies, times, buffer | 32 dies, 70 µs a read, 6.2 µs a buffered write, 3,050 MB/s, 960 KiB | parameters of NVMeVirt for the ZN540 |
+//! | `zns` write rate | 1,167 MiB/s | best published run on a ZN540 (F2FS with several streams) |
+//!
+//! What follows from these by arithmetic: a device with k random reads a second of t each has k × t
+//! channels, or with c channels reads take c / k; a device that names no write latency acknowledges a
+//! write once it is programmed. Not modelled: the time a zone reset takes, how reads and writes on flash
+//! disturb each other, the rate's fall towards a disk's inner tracks, parity.
+
+use super::arm::Mechanics;
+use super::disk::DiskSpec;
+use super::flash::FlashSpec;
+use super::zone::ZoneSpec;
+use crate::QueueLimits;
+use std::fmt;
+use std::str::FromStr;
+
+/// A device by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Preset {
+    /// Memory.
+    Ramdisk,
+    /// A disk with a volatile write cache.
+    Hdd,
+    /// Disks behind a controller whose cache outlives the power.
+    RaidBbwc,
+    /// Flash of a telephone.
+    Ufs,
+    /// Flash of a server.
+    Nvme,
+    /// Flash in zones.
+    Zns,
+}
+
+/// What a model does, in figures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spec {
+    /// Commands it takes; more wait.
+    pub depth: usize,
+    /// Requests in the queue in front of it before submitters wait.
+    pub nr_requests: usize,
+    /// How it keeps data.
+    pub medium: Medium,
+    /// Its zones, if it has any.
+    pub zones: Option<ZoneSpec>,
+}
+
+/// How a device keeps data.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Medium {
+    /// On flash.
+    Flash(FlashSpec),
+    /// On disks.
+    Disk(DiskSpec),
+}
+
+const MB: u64 = 1_000_000;
+const MIB: u64 = 1 << 20;
+/// Linux's default for devices that do not ask for another (`BLKDEV_DEFAULT_RQ`).
+const NR_REQUESTS: usize = 128;
+
+impl Preset {
+    /// All of them.
+    pub const ALL: [Preset; 6] =
+        [Preset::Ramdisk, Preset::Hdd, Preset::RaidBbwc, Preset::Ufs, Preset::Nvme, Preset::Zns];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Preset::Ramdisk => "ramdisk",
+            Preset::Hdd => "hdd",
+            Preset::RaidBbwc => "raid-bbwc",
+            Preset::Ufs => "ufs",
+            Preset::Nvme => "nvme",
+            Preset::Zns => "zns",
+        }
+    }
+
+    /// Its figures.
+    pub fn spec(self) -> Spec {
+        let spec = |depth, nr_requests, medium| Spec { depth, nr_requests, medium, zones: None };
+        match self {
+            Preset::Ramdisk => spec(usize::MAX, NR_REQUESTS, Medium::Flash(MEMORY)),
+            Preset::Hdd => spec(HDD.depth, NR_REQUESTS, Medium::Disk(HDD)),
+            Preset::RaidBbwc => spec(RAID.disks * RAID.depth, NR_REQUESTS, Medium::Disk(RAID)),
+            Preset::Ufs => spec(32, NR_REQUESTS, Medium::Flash(UFS)),
+            Preset::Nvme => spec(1023, 1023, Medium::Flash(P4500)),
+            Preset::Zns => Spec { zones: Some(ZONES), ..spec(1023, 1023, Medium::Flash(ZN540)) },
+        }
+    }
+}
+
+impl Spec {
+    /// The bounds of a queue in front of such a device.
+    pub fn queue_limits(&self) -> QueueLimits {
+        let limits = QueueLimits::default();
+        let max_inflight_bytes = self.nr_requests as u64 * limits.max_bytes;
+        QueueLimits { nr_requests: self.nr_requests, max_inflight_bytes, ..limits }
+    }
+}
+
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// There is no preset of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no device model is called {0:?}; there are ramdisk, hdd, raid-bbwc, ufs, nvme and zns")]
+pub struct UnknownPreset(pub String);
+
+impl FromStr for Preset {
+    type Err = UnknownPreset;
+    fn from_str(s: &str) -> Result<Self, UnknownPreset> {
+        Preset::ALL.into_iter().find(|p| p.name() == s).ok_or_else(|| UnknownPreset(s.to_string()))
+    }
+}
+
+/// Flash of which only the rates count.
+const PLAIN: FlashSpec = FlashSpec {
+    channels: 0,
+    read_ns: 0,
+    read_rate: 0,
+    write_ns: 0,
+    write_rate: 0,
+    random_writes: 0,
+    buffer: 0,
+    volatile: false,
+    flush_ns: 0,
+};
+
+const MEMORY: FlashSpec = FlashSpec { read_rate: 15_200 * MB, write_rate: 15_200 * MB, ..PLAIN };
+
+const UFS: FlashSpec = FlashSpec {
+    channels: 8,
+    read_ns: 8_000_000_000_000 / 63_000 / 1000,
+    read_rate: 2_100 * MB,
+    write_rate: 410 * MB,
+    random_writes: 68_000,
+    volatile: true,
+    flush_ns: 4096 * 1000 / 30 - 4096 * 1000 / 90,
+    ..PLAIN
+};
+
+const P4500: FlashSpec = FlashSpec {
+    channels: 490_000 * 85 / MB as usize + 1,
+    read_ns: 85_000,
+    read_rate: 3_200 * MB,
+    write_ns: 20_000,
+    write_rate: 1_050 * MB,
+    random_writes: 38_000,
+    ..PLAIN
+};
+
+const ZN540: FlashSpec = FlashSpec {
+    channels: 32,
+    read_ns: 70_000,
+    read_rate: 3_050 * MB,
+    write_ns: 6_200,
+    write_rate: 1_167 * MIB,
+    buffer: 960 << 10,
+    volatile: true,
+    ..PLAIN
+};
+
+const ZONES: ZoneSpec = ZoneSpec { size: 2048 * MIB, capacity: 1077 * MIB, conventional: 2, max_active: 14 };
+
+const HDD: DiskSpec = DiskSpec {
+    mechanics: Mechanics {
+        revolution: 60_000_000_000 / 7200,
+        track_seek: [230_000, 320_000],
+        average_seek: [7_400_000, 8_200_000],
+        rate: 154 * MB,
+    },
+    disks: 1,
+    strip: 0,
+    depth: 32,
+    command_ns: 0,
+    link_rate: 600 * MB,
+    cache: 64 * MB,
+    volatile: true,
+};
+
+const RAID: DiskSpec = DiskSpec {
+    disks: 8,
+    strip: 64 << 10,
+    command_ns: 1_000_000_000 / 60_000,
+    link_rate: 2_400 * MIB,
+    cache: 512 * MIB / 10 * 9,
+    volatile: false,
+    ..HDD
+};

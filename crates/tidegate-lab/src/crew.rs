@@ -1,0 +1,261 @@
+//! The threads of a run, and what is measured around them.
+
+use crate::error::{Error, Result};
+use crate::record::Recorder;
+use crate::result::{Event, RunResult};
+use crate::target::{Counts, Target};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+use tidegate_block::IoContext;
+use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, WaitQueue, clock, lockstat, thread};
+
+static SAMPLER: LockClass = LockClass::new("lab->sampler", 10);
+
+/// What the threads of a run share.
+#[derive(Clone)]
+pub struct Shared {
+    /// What they work on.
+    pub target: Arc<dyn Target>,
+    /// When the measured part began.
+    pub start: Nanos,
+    interval_ns: u64,
+    stop: Arc<AtomicBool>,
+    meeting: Arc<Meeting>,
+}
+
+/// Where threads wait for each other.
+#[derive(Default)]
+struct Meeting {
+    arrived: AtomicU64,
+    queue: WaitQueue,
+}
+
+impl Shared {
+    /// A recorder for one thread.
+    pub fn recorder(&self) -> Recorder {
+        Recorder::new(self.start, self.interval_ns)
+    }
+
+    /// Whether those who work without an end are to end.
+    pub fn stopped(&self) -> bool {
+        self.stop.load(SeqCst)
+    }
+
+    /// Tells those who work without an end to end.
+    pub fn stop(&self) {
+        self.stop.store(true, SeqCst);
+        self.meeting.queue.wake_all();
+    }
+
+    /// Waits until `n` threads are here, or until told to stop. All of them call it equally often.
+    pub fn barrier(&self, n: u64) {
+        let m = &self.meeting;
+        let turn = (m.arrived.fetch_add(1, SeqCst) / n + 1) * n;
+        m.queue.wake_all();
+        m.queue.wait_until(|| m.arrived.load(SeqCst) >= turn || self.stopped());
+    }
+
+    /// Time since the measured part began.
+    pub fn elapsed(&self) -> Duration {
+        clock::now().since(self.start).duration()
+    }
+
+    /// Sleeps for `d`, or until told to stop; looked at every 10 ms.
+    pub fn sleep(&self, d: Duration) {
+        let until = self.elapsed() + d;
+        while !self.stopped() {
+            let left = until.saturating_sub(self.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            thread::sleep(left.min(Duration::from_millis(10)));
+        }
+    }
+}
+
+type Body = Box<dyn FnOnce(&Shared) -> Result<Recorder> + Send>;
+type Handle = thread::JoinHandle<Result<Recorder>>;
+
+/// A run that is being prepared, then goes on, then ends.
+pub struct Crew {
+    shared: Shared,
+    /// Those whose end is the run's end.
+    workers: Vec<(String, IoContext, Body)>,
+    /// Those who work until the others have ended.
+    beside: Vec<(String, IoContext, Body)>,
+}
+
+impl Crew {
+    /// Nobody yet, on `target`; throughput is kept for intervals of `interval_ms`.
+    pub fn new(target: &Arc<dyn Target>, interval_ms: u64) -> Self {
+        let shared = Shared {
+            target: target.clone(),
+            start: Nanos(0),
+            interval_ns: interval_ms.max(1) * 1_000_000,
+            stop: Arc::default(),
+            meeting: Arc::default(),
+        };
+        Crew { shared, workers: Vec::new(), beside: Vec::new() }
+    }
+
+    /// Adds a thread whose end is waited for.
+    pub fn worker(
+        &mut self,
+        name: String,
+        ctx: IoContext,
+        body: impl FnOnce(&Shared) -> Result<Recorder> + Send + 'static,
+    ) {
+        self.workers.push((name, ctx, Box::new(body)));
+    }
+
+    /// Adds a thread that works until the workers have ended and it is told to stop.
+    pub fn beside(
+        &mut self,
+        name: String,
+        ctx: IoContext,
+        body: impl FnOnce(&Shared) -> Result<Recorder> + Send + 'static,
+    ) {
+        self.beside.push((name, ctx, Box::new(body)));
+    }
+
+    /// Lets all of them go, waits for them, then does `finish` as part of the run.
+    ///
+    /// # Errors
+    /// The first of a thread, in the order they were added; all are waited for.
+    pub fn run(
+        mut self,
+        workload: &str,
+        finish: impl FnOnce(&Shared, &mut Recorder) -> Result<()>,
+    ) -> Result<RunResult> {
+        let target = self.shared.target.clone();
+        if lockstat::enabled() {
+            lockstat::reset();
+        }
+        let before = target.counts();
+        self.shared.start = clock::now();
+        let sampler = Sampler::start(&self.shared, before.clone())?;
+        let mut all = self.shared.recorder();
+        let workers: Vec<_> = self.workers.drain(..).map(|w| begin(&self.shared, w)).collect();
+        let beside: Vec<_> = self.beside.drain(..).map(|w| begin(&self.shared, w)).collect();
+        let worked: Vec<_> = workers.into_iter().map(end).collect();
+        let finished = finish(&self.shared, &mut all);
+        let elapsed_ns = clock::now().since(self.shared.start).0;
+        self.shared.stop();
+        let besides: Vec<_> = beside.into_iter().map(end).collect();
+        let counters = sampler.stop();
+        for r in worked.into_iter().chain(besides) {
+            all.merge(r?);
+        }
+        finished?;
+        let (ops, mut series, mut events) = all.report();
+        events.extend(checkpoints(&counters, series.interval_ns));
+        events.sort();
+        series.counters = counters;
+        Ok(RunResult {
+            workload: workload.to_string(),
+            target: target.describe(),
+            elapsed_ns,
+            ops,
+            series,
+            events,
+            counters: grown(&before, &target.counts()),
+            checkpoints: target.checkpoints(),
+            locks: target.locks(),
+            notes: Vec::new(),
+        })
+    }
+}
+
+fn begin(shared: &Shared, (name, ctx, body): (String, IoContext, Body)) -> Result<Handle> {
+    let shared = shared.clone();
+    let run = move || {
+        let _io = ctx.enter();
+        let r = body(&shared);
+        if r.is_err() {
+            shared.stop();
+        }
+        r
+    };
+    thread::spawn(&name, run).map_err(Error::Thread)
+}
+
+fn end(thread: Result<Handle>) -> Result<Recorder> {
+    thread?.join()
+}
+
+/// What each counter grew by; those that did.
+pub fn grown(before: &Counts, after: &Counts) -> Counts {
+    let grew = |(k, v): (&String, &u64)| {
+        let by = v.saturating_sub(before.get(k).copied().unwrap_or(0));
+        (by > 0).then(|| (k.clone(), by))
+    };
+    after.iter().filter_map(grew).collect()
+}
+
+/// The intervals in which the file system wrote checkpoints.
+fn checkpoints(counters: &BTreeMap<String, Vec<u64>>, interval_ns: u64) -> Vec<Event> {
+    let samples = counters.get("fs.checkpoints").map_or(&[][..], |v| v);
+    let event = |(i, n): (usize, &u64)| {
+        let values = BTreeMap::from([("count".to_string(), *n)]);
+        let (at_ns, name) = (i as u64 * interval_ns, "fs_checkpoints".to_string());
+        (*n > 0).then_some(Event { at_ns, took_ns: interval_ns, name, values })
+    };
+    samples.iter().enumerate().filter_map(event).collect()
+}
+
+/// Looks at the target's counters at the end of every interval.
+struct Sampler {
+    over: Arc<(Mutex<bool>, Condvar)>,
+    thread: thread::JoinHandle<Vec<Counts>>,
+}
+
+impl Sampler {
+    fn start(shared: &Shared, mut before: Counts) -> Result<Self> {
+        let over = Arc::new((Mutex::new(&SAMPLER, false), Condvar::new()));
+        let (of_thread, shared) = (over.clone(), shared.clone());
+        let run = move || {
+            let mut samples = Vec::new();
+            loop {
+                let next = (samples.len() as u64 + 1) * shared.interval_ns;
+                let ended = wait(&of_thread, &shared, Duration::from_nanos(next));
+                let now = shared.target.counts();
+                samples.push(grown(&before, &now));
+                before = now;
+                if ended {
+                    return samples;
+                }
+            }
+        };
+        let thread = thread::spawn("lab-sampler", run).map_err(Error::Thread)?;
+        Ok(Sampler { over, thread })
+    }
+
+    /// By counter, what it grew by in each interval.
+    fn stop(self) -> BTreeMap<String, Vec<u64>> {
+        *self.over.0.lock() = true;
+        self.over.1.notify_all();
+        let samples = self.thread.join();
+        let mut series: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for (i, sample) in samples.iter().enumerate() {
+            for (name, by) in sample {
+                series.entry(name.clone()).or_insert_with(|| vec![0; samples.len()])[i] = *by;
+            }
+        }
+        series
+    }
+}
+
+/// Waits until `at` after the start; true when the run has ended before.
+fn wait(over: &(Mutex<bool>, Condvar), shared: &Shared, at: Duration) -> bool {
+    let mut ended = over.0.lock();
+    while !*ended {
+        let left = at.saturating_sub(shared.elapsed());
+        if left.is_zero() {
+            return false;
+        }
+        over.1.wait_for(&mut ended, left);
+    }
+    true
+}

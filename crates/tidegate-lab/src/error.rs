@@ -1,0 +1,52 @@
+//! What can go wrong in the lab.
+
+use std::path::{Path, PathBuf};
+
+/// An error of a workload or of what it runs on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A specification that cannot be run.
+    #[error("{0}")]
+    Spec(String),
+    /// A job file that cannot be read.
+    #[error(transparent)]
+    JobFile(#[from] crate::fio::ParseError),
+    /// An operation on a path in the target.
+    #[error("{path}: {source}")]
+    Vfs {
+        /// The path.
+        path: String,
+        /// What the file system said.
+        source: tidegate_vfs::Error,
+    },
+    /// A volume as a whole.
+    #[error(transparent)]
+    Volume(#[from] tidegate::Error),
+    /// Making a volume.
+    #[error(transparent)]
+    Mkfs(#[from] tidegate_f2fs::mkfs::MkfsError),
+    /// The host's file system.
+    #[error("{path}: {source}")]
+    Host {
+        /// The path.
+        path: PathBuf,
+        /// What the host said.
+        source: std::io::Error,
+    },
+    /// No thread could be started.
+    #[error("a thread of the workload could not be started: {0}")]
+    Thread(std::io::Error),
+}
+
+/// A result with [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn spec(what: impl Into<String>) -> Self {
+        Error::Spec(what.into())
+    }
+
+    pub(crate) fn host(path: &Path, source: impl Into<std::io::Error>) -> Self {
+        Error::Host { path: path.to_path_buf(), source: source.into() }
+    }
+}

@@ -1,0 +1,159 @@
+//! What an experiment gives: every run of every position, and what is said of them. Kept as JSON, drawn by the
+//! report.
+
+use crate::result::RunResult;
+use serde::{Deserialize, Serialize};
+
+/// One experiment, measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Its name, such as `m3`.
+    pub experiment: String,
+    /// What it is about, in a line.
+    pub title: String,
+    /// Why the positions differ, in a few sentences.
+    pub mechanism: String,
+    /// The seed of the first run; each further run has the next.
+    pub seed: u64,
+    /// Whether time was virtual: then the same seed gives the same outcome, byte for byte.
+    pub simulated: bool,
+    /// Simulated CPUs; 0 in real time.
+    pub cpus: usize,
+    /// Settings that were measured; the first is the published one.
+    pub cases: Vec<Case>,
+    /// What is to be known beside the figures.
+    pub notes: Vec<String>,
+}
+
+/// All positions of the switch in one setting.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Case {
+    /// What this setting is, such as `16 syncs at once`.
+    pub name: String,
+    /// The device or directory.
+    pub target: String,
+    /// The workload as it can be run again, as JSON.
+    pub workload: String,
+    /// What is compared, such as `seconds of a sync`.
+    pub metric: String,
+    /// Whether less of it is better.
+    pub less_is_better: bool,
+    /// What was published for the same, if this is the published setting.
+    pub published: Option<Published>,
+    /// Each position, the old one first.
+    pub positions: Vec<Position>,
+    /// Ratios that are held against a bar.
+    pub bars: Vec<Bar>,
+}
+
+/// What was published of a mechanism.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Published {
+    /// Where, such as `commit 7747bd4bceb3`.
+    pub source: String,
+    /// What was measured, and its unit.
+    pub what: String,
+    /// Before the change.
+    pub before: f64,
+    /// After it.
+    pub after: f64,
+}
+
+/// One position of a switch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Position {
+    /// As it is spelled, such as `sync_wait=caller`.
+    pub name: String,
+    /// The metric over the runs.
+    pub metric: Estimate,
+    /// The mechanism's counters: name, median over the runs.
+    pub counters: Vec<(String, f64)>,
+    /// Every run.
+    pub runs: Vec<RunResult>,
+}
+
+/// A median and where it lies with 95 % confidence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The median.
+    pub median: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// A ratio of two positions and what is demanded of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Bar {
+    /// What it is a ratio of, such as `flusher / caller`.
+    pub name: String,
+    /// The demand, such as `>= 7.5`.
+    pub demand: String,
+    /// The ratio, if both were measured.
+    pub value: Option<f64>,
+    /// Whether it is met.
+    pub met: Option<bool>,
+    /// The published ratio, if there is one.
+    pub published: Option<f64>,
+}
+
+impl Estimate {
+    /// The median of `values` and its 95 % interval by order statistics: no assumption on how they are
+    /// distributed. With fewer than six values that is all of them. `None` of none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Estimate> {
+        let mut v: Vec<f64> = values.into_iter().collect();
+        v.sort_by(f64::total_cmp);
+        let n = v.len();
+        let (low, high) = (v.get(n.saturating_sub(1) / 2)?, v.get(n / 2)?);
+        let median = (low + high) / 2.0;
+        // Ranks n/2 -+ 1.96 sqrt(n)/2 of the binomial distribution.
+        let reach = 1.96 * (n as f64).sqrt() / 2.0;
+        let at = |rank: f64| v[(rank.max(0.0) as usize).min(n - 1)];
+        let half = n as f64 / 2.0;
+        Some(Estimate { median, low: at((half - reach).floor()), high: at((half + reach).ceil()) })
+    }
+}
+
+impl Bar {
+    /// At least `demand`.
+    pub fn at_least(name: impl Into<String>, demand: f64, value: Option<f64>) -> Bar {
+        Bar {
+            name: name.into(),
+            demand: format!(">= {demand}"),
+            value,
+            met: value.map(|v| v >= demand),
+            published: None,
+        }
+    }
+
+    /// At most `demand`.
+    pub fn at_most(name: impl Into<String>, demand: f64, value: Option<f64>) -> Bar {
+        Bar {
+            name: name.into(),
+            demand: format!("<= {demand}"),
+            value,
+            met: value.map(|v| v <= demand),
+            published: None,
+        }
+    }
+
+    /// Beside what was published.
+    pub fn beside(self, published: f64) -> Bar {
+        Bar { published: Some(published), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_has_its_interval() {
+        assert_eq!(Estimate::of([]), None);
+        assert_eq!(Estimate::of([2.0]), Some(Estimate { median: 2.0, low: 2.0, high: 2.0 }));
+        assert_eq!(Estimate::of([5.0, 1.0, 3.0]), Some(Estimate { median: 3.0, low: 1.0, high: 5.0 }));
+        let e = Estimate::of((0..100).map(f64::from)).unwrap();
+        assert_eq!((e.median, e.low, e.high), (49.5, 40.0, 60.0));
+    }
+}

@@ -1,0 +1,21 @@
+//! Jobs in the manner of fio: its job files read, run on a target, and reported in its JSON.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `parse` | [`JobFile`]: sections, keys, what is not understood and where |
+//! | `units` | sizes and times as fio writes them |
+//! | `job` | [`Job`]: one section with its values |
+//! | `offsets` | which block is next |
+//! | [`run`](mod@run) | running jobs: layout of files, threads, waves |
+//! | [`json`] | what fio prints with `--output-format=json` |
+
+mod job;
+pub mod json;
+mod offsets;
+mod parse;
+pub mod run;
+mod units;
+
+pub use job::{Job, Pattern};
+pub use parse::{JobFile, ParseError};
+pub use run::{Outcome, run};

@@ -1,0 +1,35 @@
+//! The lab: workloads that measure a volume in the process or any mounted directory by the same code.
+//!
+//! It does: run workloads from published measurements ([`workload`]) and fio's job files ([`fio`]) on a
+//! [`Target`], and give everything that was measured as one [`RunResult`]. It does not: make devices (see
+//! [`tidegate_block::model`]), mount peers, or draw.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`target`] | [`Target`]: a volume on any device, a directory of the host; [`Rig`]: a new volume on a model |
+//! | [`workload`] | [`Spec`] and [`run`]: fs_mark, pgioperf, checkpoint storm, streams |
+//! | [`fio`] | job files read, run, and reported as fio does |
+//! | [`crew`] | the threads of a run, and what is sampled beside them |
+//! | [`record`] | what one thread measures |
+//! | [`result`] | what a run gives |
+//! | [`rng`] | chance by a seed |
+//! | [`error`] | what can go wrong |
+//!
+//! Time, threads and sleep come from `tidegate_rt` alone, so a run on a model is the same in simulated time
+//! each time. `std::fs` belongs to [`target::Directory`]. The one lock, `lab->sampler` (10), is held while
+//! nothing else is taken.
+#![forbid(unsafe_code)]
+
+pub mod crew;
+pub mod error;
+pub mod fio;
+pub mod record;
+pub mod result;
+pub mod rng;
+pub mod target;
+pub mod workload;
+
+pub use error::{Error, Result};
+pub use result::RunResult;
+pub use target::{Directory, Rig, Target, TargetFile, VolumeTarget};
+pub use workload::{Spec, run};

@@ -1,0 +1,134 @@
+//! What a run of a workload gives: the same for every target, made to be kept and compared.
+//!
+//! Everything is in order of name or of time, and nothing comes from a wall clock, so a run in simulated
+//! time is the same bytes each time.
+
+use crate::target::Counts;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// The workload's name.
+    pub workload: String,
+    /// What it ran on.
+    pub target: String,
+    /// Length of the measured part, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Operations by kind, such as `read`, `fsync`, `commit`.
+    pub ops: BTreeMap<String, OpStats>,
+    /// The same over time.
+    pub series: Series,
+    /// What happened when: syncs, ends of loops, and as `fs_checkpoints` each interval in which the file
+    /// system wrote some; in order of time.
+    pub events: Vec<Event>,
+    /// What the target's counters grew by.
+    pub counters: Counts,
+    /// How checkpoints went, since the volume was opened.
+    pub checkpoints: Option<Checkpoints>,
+    /// Statistics of locks, most waited for first, if they were being collected.
+    pub locks: Vec<LockStat>,
+    /// What was done otherwise than asked, and why.
+    pub notes: Vec<String>,
+}
+
+impl RunResult {
+    /// Operations of a kind a second.
+    pub fn per_second(&self, op: &str) -> f64 {
+        let n = self.ops.get(op).map_or(0, |o| o.latency.count);
+        if self.elapsed_ns == 0 { 0.0 } else { n as f64 * 1e9 / self.elapsed_ns as f64 }
+    }
+}
+
+/// Operations of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OpStats {
+    /// Bytes they moved.
+    pub bytes: u64,
+    /// How long they took.
+    pub latency: Latency,
+    /// Their latencies: highest value of each bucket, how many; three significant digits.
+    pub histogram: Vec<(u64, u64)>,
+}
+
+/// Latencies in nanoseconds; all 0 when there was none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// How many.
+    pub count: u64,
+    /// Shortest.
+    pub min: u64,
+    /// Longest.
+    pub max: u64,
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub stddev: f64,
+    /// By percentage, as `99.000000`: no more than this.
+    pub percentiles: BTreeMap<String, u64>,
+}
+
+/// Progress over time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Length of an interval, in nanoseconds.
+    pub interval_ns: u64,
+    /// By kind of operation, for each interval: how many ended, and their bytes.
+    pub ops: BTreeMap<String, Vec<(u64, u64)>>,
+    /// By name, what counters grew by in each interval; those that grew at all.
+    pub counters: BTreeMap<String, Vec<u64>>,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Event {
+    /// When it began, in nanoseconds since the measured part did.
+    pub at_ns: u64,
+    /// How long it took.
+    pub took_ns: u64,
+    /// What it was.
+    pub name: String,
+    /// What there is to say of it, by name.
+    pub values: BTreeMap<String, u64>,
+}
+
+/// How checkpoints went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoints {
+    /// One checkpoint serves all who wait.
+    pub merge: bool,
+    /// Requests that were issued.
+    pub issued: u64,
+    /// Requests that were served.
+    pub total: u64,
+    /// Longest, in milliseconds.
+    pub peak_ms: u64,
+    /// What each step took.
+    pub steps: Vec<Step>,
+}
+
+/// One step of checkpoints; times in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // as in the statistics that they come from
+pub struct Step {
+    pub name: String,
+    pub count: u64,
+    pub min_ns: u64,
+    pub mean_ns: u64,
+    pub p99_ns: u64,
+    pub max_ns: u64,
+}
+
+/// One class of locks; times in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // as in `/proc/lock_stat`
+pub struct LockStat {
+    pub class: String,
+    pub contentions: u64,
+    pub wait_total_ns: u64,
+    pub wait_max_ns: u64,
+    pub acquisitions: u64,
+    pub hold_total_ns: u64,
+    pub hold_max_ns: u64,
+}

@@ -1,0 +1,135 @@
+//! A directory of the host: whatever is mounted there, driven by its kernel.
+
+use super::{Counts, OpenHow, Target, TargetFile};
+use crate::error::{Error, Result};
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// See the module.
+pub struct Directory {
+    path: PathBuf,
+    handle: File,
+    /// Major and minor number of the device.
+    device: (u32, u32),
+}
+
+struct HostFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl Directory {
+    /// The directory at `path`, which must be there.
+    ///
+    /// # Errors
+    /// It is missing, or may not be read.
+    pub fn open(path: &Path) -> Result<Self> {
+        let of = |e| Error::host(path, e);
+        let handle = File::open(path).map_err(of)?;
+        let dev = handle.metadata().map_err(of)?.dev();
+        let device = (rustix::fs::major(dev), rustix::fs::minor(dev));
+        Ok(Directory { path: path.to_path_buf(), handle, device })
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.path.join(path.trim_start_matches('/'))
+    }
+
+    /// What the block layer counted, as Documentation/block/stat.rst has the columns.
+    fn block_counts(&self) -> Option<Counts> {
+        let path = format!("/sys/dev/block/{}:{}/stat", self.device.0, self.device.1);
+        let text = fs::read_to_string(path).ok()?;
+        let n: Vec<u64> = text.split_whitespace().filter_map(|w| w.parse().ok()).collect();
+        let counts = [
+            ("queue.read_bios", *n.first()?),
+            ("queue.read_bytes", n.get(2)? * 512),
+            ("queue.write_requests", *n.get(4)?),
+            ("queue.write_bytes", n.get(6)? * 512),
+            ("queue.discards", *n.get(11)?),
+            ("queue.flushes", *n.get(15)?),
+        ];
+        Some(counts.into_iter().map(|(k, v)| (k.to_string(), v)).collect())
+    }
+
+    /// What the kernel's F2FS counted; it calls the number of all checkpoints that of the foreground's.
+    fn f2fs_counts(&self) -> Counts {
+        let link = format!("/sys/dev/block/{}:{}", self.device.0, self.device.1);
+        let name = fs::read_link(link).unwrap_or_default();
+        let dir = Path::new("/sys/fs/f2fs").join(name.file_name().unwrap_or_default());
+        let number = |file: &str| fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok();
+        let names = [("fs.checkpoints", "cp_foreground_calls"), ("fs.gc_segments", "gc_reclaimed_segments")];
+        names.iter().filter_map(|(name, file)| Some((name.to_string(), number(file)?))).collect()
+    }
+}
+
+impl Target for Directory {
+    fn describe(&self) -> String {
+        format!("directory {}", self.path.display())
+    }
+
+    fn mkdir(&self, path: &str) -> Result<()> {
+        let path = self.at(path);
+        fs::create_dir_all(&path).map_err(|e| Error::host(&path, e))
+    }
+
+    fn open(&self, path: &str, how: OpenHow) -> Result<Box<dyn TargetFile>> {
+        let path = self.at(path);
+        let mut options = File::options();
+        options.read(true).write(true).create(how.create).truncate(how.truncate);
+        if how.direct {
+            options.custom_flags(rustix::fs::OFlags::DIRECT.bits() as i32);
+        }
+        let file = options.open(&path).map_err(|e| Error::host(&path, e))?;
+        Ok(Box::new(HostFile { path, file }))
+    }
+
+    fn open_dir(&self, path: &str) -> Result<Box<dyn TargetFile>> {
+        let path = self.at(path);
+        let file = File::open(&path).map_err(|e| Error::host(&path, e))?;
+        Ok(Box::new(HostFile { path, file }))
+    }
+
+    fn unlink(&self, path: &str) -> Result<()> {
+        let path = self.at(path);
+        fs::remove_file(&path).map_err(|e| Error::host(&path, e))
+    }
+
+    fn sync(&self) -> Result<()> {
+        rustix::fs::syncfs(&self.handle).map_err(|e| Error::host(&self.path, e))
+    }
+
+    fn counts(&self) -> Counts {
+        let mut counts = self.f2fs_counts();
+        counts.extend(self.block_counts().unwrap_or_default());
+        counts
+    }
+}
+
+impl HostFile {
+    fn of(&self) -> impl Fn(std::io::Error) -> Error + '_ {
+        |e| Error::host(&self.path, e)
+    }
+}
+
+impl TargetFile for HostFile {
+    fn size(&self) -> Result<u64> {
+        Ok(self.file.metadata().map_err(self.of())?.len())
+    }
+
+    fn write_at(&self, pos: u64, data: &[u8]) -> Result<()> {
+        self.file.write_all_at(data, pos).map_err(self.of())
+    }
+
+    fn read_at(&self, pos: u64, to: &mut [u8]) -> Result<usize> {
+        self.file.read_at(to, pos).map_err(self.of())
+    }
+
+    fn fsync(&self, datasync: bool) -> Result<()> {
+        if datasync { self.file.sync_data() } else { self.file.sync_all() }.map_err(self.of())
+    }
+
+    fn truncate(&self, size: u64) -> Result<()> {
+        self.file.set_len(size).map_err(self.of())
+    }
+}

@@ -1,0 +1,193 @@
+//! A volume in this process, on whatever device.
+
+use super::{Counts, OpenHow, Target, TargetFile};
+use crate::error::{Error, Result};
+use crate::result::{Checkpoints, LockStat, Step};
+use tidegate::Volume;
+use tidegate_rt::lockstat;
+use tidegate_vfs::{Cred, File, OpenFlags};
+
+/// See the module.
+pub struct VolumeTarget {
+    volume: Volume,
+}
+
+struct VolumeFile {
+    path: String,
+    file: File,
+}
+
+fn of(path: &str) -> impl Fn(tidegate_vfs::Error) -> Error + '_ {
+    |source| Error::Vfs { path: path.to_string(), source }
+}
+
+impl VolumeTarget {
+    /// Works on `volume`.
+    pub fn new(volume: Volume) -> Self {
+        VolumeTarget { volume }
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// Unmounts it.
+    ///
+    /// # Errors
+    /// Those of [`Volume::unmount`].
+    pub fn unmount(self) -> Result<()> {
+        Ok(self.volume.unmount().map(drop)?)
+    }
+}
+
+impl Target for VolumeTarget {
+    fn describe(&self) -> String {
+        let device = self.volume.queue().device();
+        format!("{} on {} ({})", self.volume.format(), device.name(), device.backend())
+    }
+
+    fn mkdir(&self, path: &str) -> Result<()> {
+        Ok(self.volume.mkdir(path.as_bytes(), 0o755, true)?)
+    }
+
+    fn open(&self, path: &str, how: OpenHow) -> Result<Box<dyn TargetFile>> {
+        let mut flags = OpenFlags::READ | OpenFlags::WRITE;
+        flags.set(OpenFlags::CREATE, how.create);
+        flags.set(OpenFlags::TRUNC, how.truncate);
+        let file =
+            self.volume.vfs().open_path(&Cred::ROOT, path.as_bytes(), flags, 0o644).map_err(of(path))?;
+        Ok(Box::new(VolumeFile { path: path.to_string(), file }))
+    }
+
+    fn open_dir(&self, path: &str) -> Result<Box<dyn TargetFile>> {
+        let dir = self.volume.resolve(path.as_bytes(), true)?;
+        let file = self.volume.vfs().open(&Cred::ROOT, &dir, OpenFlags::READ).map_err(of(path))?;
+        Ok(Box::new(VolumeFile { path: path.to_string(), file }))
+    }
+
+    fn touch(&self, path: &str) -> Result<()> {
+        let vfs = self.volume.vfs();
+        let parent = vfs.resolve_parent(&Cred::ROOT, path.as_bytes()).map_err(of(path))?;
+        vfs.create(&Cred::ROOT, &parent.dir, parent.name, 0o644).map(drop).map_err(of(path))
+    }
+
+    fn unlink(&self, path: &str) -> Result<()> {
+        Ok(self.volume.remove(path.as_bytes(), false)?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.volume.sync()?)
+    }
+
+    fn counts(&self) -> Counts {
+        let (q, s) = (self.volume.queue().stats(), self.volume.stats());
+        let fixed = [
+            ("queue.read_bios", q.read_bios),
+            ("queue.read_bytes", q.read_bytes),
+            ("queue.write_bios", q.write_bios),
+            ("queue.write_bytes", q.write_bytes),
+            ("queue.write_requests", q.write_requests),
+            ("queue.flushes", q.flushes),
+            ("queue.discards", q.discards),
+            ("queue.congested", q.congested),
+            ("fs.data_bios", s.data_bios),
+            ("fs.data_blocks", s.data_blocks),
+            ("fs.node_bios", s.node_bios),
+            ("fs.node_blocks", s.node_blocks),
+            ("fs.meta_bios", s.meta_bios),
+            ("fs.meta_blocks", s.meta_blocks),
+            ("fs.checkpoints", s.checkpoints),
+            ("fs.checkpoint_ns", s.checkpoint_ns),
+            ("fs.in_place_blocks", s.in_place_blocks),
+            ("fs.ssr_segments", s.ssr_segments),
+            ("fs.fsyncs", s.fsyncs),
+            ("fs.fsync_checkpoints", s.fsync_checkpoints),
+            ("fs.data_fragments", s.data_fragments),
+            ("fs.split_bios", s.split_bios),
+            ("fs.user_data_blocks", s.user_data_blocks),
+            ("fs.gc_foreground", s.gc_foreground),
+            ("fs.gc_background", s.gc_background),
+            ("fs.gc_segments", s.gc_segments),
+            ("fs.gc_data_blocks", s.gc_data_blocks),
+            ("fs.gc_node_blocks", s.gc_node_blocks),
+            ("fs.discarded_bytes", s.discarded_bytes),
+        ];
+        let mut counts: Counts = fixed.into_iter().map(|(k, v)| (k.to_string(), v)).collect();
+        for e in self.volume.queue().elevator_stats() {
+            let name = |what| format!("elevator.g{}.c{}.{what}", e.group, e.class);
+            counts.insert(name("requests"), e.requests);
+            counts.insert(name("bytes"), e.bytes);
+            counts.insert(name("wait_ns"), e.wait_total.0);
+            counts.insert(name("idled"), e.idled);
+        }
+        counts
+    }
+
+    fn checkpoints(&self) -> Option<Checkpoints> {
+        let s = self.volume.ckpt_stats();
+        let step = |t: tidegate_f2fs::StepStats| Step {
+            name: t.name.to_string(),
+            count: t.count,
+            min_ns: t.min_ns,
+            mean_ns: t.mean_ns,
+            p99_ns: t.p99_ns,
+            max_ns: t.max_ns,
+        };
+        Some(Checkpoints {
+            merge: s.checkpoint_merge,
+            issued: s.issued_ckpt,
+            total: s.total_ckpt,
+            peak_ms: s.peak_ckpt_time,
+            steps: s.steps.into_iter().map(step).collect(),
+        })
+    }
+
+    fn locks(&self) -> Vec<LockStat> {
+        if !lockstat::enabled() {
+            return Vec::new();
+        }
+        let all = lockstat::snapshot().into_iter().map(|l| LockStat {
+            class: l.class.to_string(),
+            contentions: l.contentions,
+            wait_total_ns: l.wait.total,
+            wait_max_ns: l.wait.max,
+            acquisitions: l.acquisitions,
+            hold_total_ns: l.hold.total,
+            hold_max_ns: l.hold.max,
+        });
+        all.collect()
+    }
+
+    fn set_group_weight(&self, group: u32, weight: u32) -> bool {
+        self.volume.queue().set_group_weight(group, weight);
+        true
+    }
+
+    fn fragments(&self, path: &str) -> Result<Option<u64>> {
+        let inode = self.volume.resolve(path.as_bytes(), true)?;
+        self.volume.f2fs().fragments_of(&inode).map(Some).map_err(of(path))
+    }
+}
+
+impl TargetFile for VolumeFile {
+    fn size(&self) -> Result<u64> {
+        Ok(self.file.size())
+    }
+
+    fn write_at(&self, pos: u64, data: &[u8]) -> Result<()> {
+        self.file.write_at(pos, data).map(drop).map_err(of(&self.path))
+    }
+
+    fn read_at(&self, pos: u64, to: &mut [u8]) -> Result<usize> {
+        self.file.read_at(pos, to).map_err(of(&self.path))
+    }
+
+    fn fsync(&self, datasync: bool) -> Result<()> {
+        self.file.fsync(datasync).map_err(of(&self.path))
+    }
+
+    fn truncate(&self, size: u64) -> Result<()> {
+        self.file.truncate(size).map_err(of(&self.path))
+    }
+}

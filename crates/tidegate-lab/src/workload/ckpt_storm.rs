@@ -1,0 +1,151 @@
+//! Checkpoints from several weighted groups: each thread touches a file and fsyncs its directory, over and
+//! over, which takes a checkpoint each time; a sequential writer fills the queue beside them.
+//!
+//! Operations: `touch+fsync`, and of each of the first eight groups alone, `touch+fsync g1` to `g8`;
+//! `stream` for the writer's. The run ends when every group with a number of files has made them.
+
+use super::{group_ctx, interval_ms, new_file};
+use crate::crew::{Crew, Shared};
+use crate::error::{Error, Result};
+use crate::record::Recorder;
+use crate::result::RunResult;
+use crate::target::Target;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use tidegate_rt::clock;
+
+/// Those who share a weight.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StormGroup {
+    /// Its number, from 1.
+    pub group: u32,
+    /// Its share, 1 to 1000.
+    pub weight: u32,
+    /// Threads.
+    pub threads: u64,
+    /// Files that each makes; 0 for as many as it can until the others have ended.
+    pub files: u64,
+}
+
+impl Default for StormGroup {
+    fn default() -> Self {
+        StormGroup { group: 1, weight: 100, threads: 1, files: 1000 }
+    }
+}
+
+/// The workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CkptStorm {
+    /// The groups.
+    pub groups: Vec<StormGroup>,
+    /// The group of the sequential writer; 0 for no writer.
+    pub stream_group: u32,
+    /// Bytes of its file, which is then written over from its beginning.
+    pub stream_size: u64,
+    /// Bytes of its writes.
+    pub stream_block: u64,
+    /// Length of an interval of the series, in milliseconds.
+    pub interval_ms: u64,
+}
+
+impl Default for CkptStorm {
+    /// As published with `checkpoint_merge`: 1000 times in a group of weight 100, beside one of weight 20.
+    fn default() -> Self {
+        let background = StormGroup { group: 2, weight: 20, threads: 1, files: 0 };
+        CkptStorm {
+            groups: vec![StormGroup::default(), background],
+            stream_group: 1,
+            stream_size: 128 << 20,
+            stream_block: 128 << 10,
+            interval_ms: interval_ms(),
+        }
+    }
+}
+
+const OF_GROUP: [&str; 8] = [
+    "touch+fsync g1",
+    "touch+fsync g2",
+    "touch+fsync g3",
+    "touch+fsync g4",
+    "touch+fsync g5",
+    "touch+fsync g6",
+    "touch+fsync g7",
+    "touch+fsync g8",
+];
+
+fn dir(group: u32, thread: u64) -> String {
+    format!("/storm/g{group}t{thread}")
+}
+
+impl CkptStorm {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// See [`super::run`].
+    pub fn run(&self, target: &Arc<dyn Target>) -> Result<RunResult> {
+        if !self.groups.iter().any(|g| g.files > 0 && g.threads > 0) {
+            return Err(Error::spec("ckpt_storm: no group has a number of files, so it would never end"));
+        }
+        if self.stream_group > 0 && (self.stream_block == 0 || self.stream_size < self.stream_block) {
+            return Err(Error::spec("ckpt_storm: stream_size must be at least one stream_block"));
+        }
+        let mut notes = Vec::new();
+        let mut crew = Crew::new(target, self.interval_ms);
+        for g in &self.groups {
+            if !target.set_group_weight(g.group, g.weight) {
+                notes.push(format!("group {} has no weight here: put the process into a cgroup", g.group));
+            }
+            for t in 0..g.threads {
+                target.mkdir(&dir(g.group, t))?;
+                let (name, ctx, of) = (format!("storm-g{}t{t}", g.group), group_ctx(g.group), g.clone());
+                let body = move |s: &Shared| touch(s, &of, t);
+                if g.files > 0 { crew.worker(name, ctx, body) } else { crew.beside(name, ctx, body) }
+            }
+        }
+        target.sync()?;
+        if self.stream_group > 0 {
+            let storm = self.clone();
+            crew.beside("stream".into(), group_ctx(self.stream_group), move |s| storm.stream(s));
+        }
+        let mut result = crew.run("ckpt_storm", |_, _| Ok(()))?;
+        result.notes = notes;
+        Ok(result)
+    }
+
+    fn stream(&self, s: &Shared) -> Result<Recorder> {
+        let mut r = s.recorder();
+        let file = new_file(&*s.target, "/storm/stream")?;
+        let data = vec![0x5a; self.stream_block as usize];
+        let mut at = 0;
+        while !s.stopped() {
+            r.time("stream", self.stream_block, || file.write_at(at, &data))?;
+            at += self.stream_block;
+            if at + self.stream_block > self.stream_size {
+                at = 0;
+            }
+        }
+        Ok(r)
+    }
+}
+
+/// Touches files and fsyncs their directory after each.
+fn touch(s: &Shared, g: &StormGroup, t: u64) -> Result<Recorder> {
+    let mut r = s.recorder();
+    let dir = dir(g.group, t);
+    let handle = s.target.open_dir(&dir)?;
+    let mut n = 0;
+    while if g.files > 0 { n < g.files } else { !s.stopped() } {
+        let begin = clock::now();
+        s.target.touch(&format!("{dir}/f{n}"))?;
+        handle.fsync(false)?;
+        let end = clock::now();
+        r.add("touch+fsync", 0, begin, end);
+        if let Some(op) = OF_GROUP.get((g.group as usize).wrapping_sub(1)) {
+            r.add(op, 0, begin, end);
+        }
+        n += 1;
+    }
+    Ok(r)
+}

@@ -1,0 +1,171 @@
+//! Threads that make files in directories of their own, in the manner of fs_mark.
+//!
+//! Operations: `create`, `write`, `fsync`, `close` as in fs_mark, and `file`, all of one file; a loop's end
+//! is an event `loop` with its files and how many a second. A sync beside them is an event `sync`.
+
+use super::{interval_ms, millis, new_file};
+use crate::crew::{Crew, Shared};
+use crate::error::{Error, Result};
+use crate::record::Recorder;
+use crate::result::RunResult;
+use crate::target::{OpenHow, Target};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use tidegate_block::IoContext;
+use tidegate_rt::clock;
+
+/// When files are made durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SyncMode {
+    /// Never.
+    None,
+    /// Each file when it is written, by fsync (`-S 1`).
+    #[default]
+    Each,
+    /// All files of a thread after they are written, in order, by fsync.
+    Post,
+    /// The same from the last to the first.
+    PostReverse,
+    /// All at the end of a loop, by one sync(2).
+    Sync,
+}
+
+/// The workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FsMark {
+    /// Threads, each with a directory (`-t`).
+    pub threads: u64,
+    /// Files of each thread in each loop (`-n`).
+    pub files: u64,
+    /// Bytes of each file (`-s`).
+    pub size: u64,
+    /// Bytes of each write (`-w`).
+    pub write_size: u64,
+    /// When files are made durable (`-S`).
+    pub sync: SyncMode,
+    /// Loops (`-L`); each makes new files.
+    pub loops: u64,
+    /// One sync(2) beside the threads each so many milliseconds; 0 for none.
+    pub sync_every_ms: u64,
+    /// Length of an interval of the series, in milliseconds.
+    pub interval_ms: u64,
+}
+
+impl Default for FsMark {
+    fn default() -> Self {
+        FsMark {
+            threads: 1,
+            files: 1000,
+            size: 51_200,
+            write_size: 16 << 10,
+            sync: SyncMode::Each,
+            loops: 1,
+            sync_every_ms: 0,
+            interval_ms: interval_ms(),
+        }
+    }
+}
+
+fn dir(thread: u64) -> String {
+    format!("/fs_mark/t{thread}")
+}
+
+impl FsMark {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// See [`super::run`].
+    pub fn run(&self, target: &Arc<dyn Target>) -> Result<RunResult> {
+        if self.threads * self.files * self.loops * self.write_size == 0 {
+            return Err(Error::spec("fs_mark: threads, files, loops and write_size must not be 0"));
+        }
+        (0..self.threads).try_for_each(|t| target.mkdir(&dir(t)))?;
+        target.sync()?;
+        let mut crew = Crew::new(target, self.interval_ms);
+        for t in 0..self.threads {
+            let mark = self.clone();
+            crew.worker(format!("fs_mark-{t}"), IoContext::default(), move |s| mark.thread(s, t));
+        }
+        if self.sync_every_ms > 0 {
+            let every = millis(self.sync_every_ms);
+            crew.beside("sync".into(), IoContext::default(), move |s| sync_each(s, every));
+        }
+        crew.run("fs_mark", |_, _| Ok(()))
+    }
+
+    fn thread(&self, s: &Shared, t: u64) -> Result<Recorder> {
+        let mut r = s.recorder();
+        for l in 0..self.loops {
+            s.barrier(self.threads);
+            let begin = clock::now();
+            self.files(s, t, l, &mut r)?;
+            s.barrier(self.threads);
+            if t == 0 {
+                if self.sync == SyncMode::Sync {
+                    sync(s, &mut r)?;
+                }
+                let files = self.threads * self.files;
+                let ns = clock::now().since(begin).0.max(1);
+                let per_second = (u128::from(files) * 1_000_000_000 / u128::from(ns)) as u64;
+                r.event("loop", begin, &[("files", files), ("files_per_second", per_second)]);
+            }
+        }
+        Ok(r)
+    }
+
+    /// One thread's files of one loop.
+    fn files(&self, s: &Shared, t: u64, l: u64, r: &mut Recorder) -> Result<()> {
+        let chunk = vec![t as u8; self.write_size.min(self.size) as usize];
+        let path = |f: u64| format!("{}/l{l}f{f}", dir(t));
+        for f in 0..self.files {
+            let begin = clock::now();
+            let file = r.time("create", 0, || new_file(&*s.target, &path(f)))?;
+            let mut at = 0;
+            while at < self.size {
+                let part = &chunk[..self.write_size.min(self.size - at) as usize];
+                r.time("write", part.len() as u64, || file.write_at(at, part))?;
+                at += part.len() as u64;
+            }
+            if self.sync == SyncMode::Each {
+                r.time("fsync", 0, || file.fsync(false))?;
+            }
+            let close = clock::now();
+            drop(file);
+            r.add("close", 0, close, clock::now());
+            r.add("file", self.size, begin, clock::now());
+        }
+        let mut post: Vec<u64> = match self.sync {
+            SyncMode::Post | SyncMode::PostReverse => (0..self.files).collect(),
+            _ => Vec::new(),
+        };
+        if self.sync == SyncMode::PostReverse {
+            post.reverse();
+        }
+        for f in post {
+            let file = s.target.open(&path(f), OpenHow::default())?;
+            r.time("fsync", 0, || file.fsync(false))?;
+        }
+        Ok(())
+    }
+}
+
+/// sync(2) as an event and an operation.
+pub(super) fn sync(s: &Shared, r: &mut Recorder) -> Result<()> {
+    let begin = clock::now();
+    r.time("sync", 0, || s.target.sync())?;
+    r.event("sync", begin, &[]);
+    Ok(())
+}
+
+/// sync(2), over and over, with `every` between them.
+pub(super) fn sync_each(s: &Shared, every: std::time::Duration) -> Result<Recorder> {
+    let mut r = s.recorder();
+    s.sleep(every);
+    while !s.stopped() {
+        sync(s, &mut r)?;
+        s.sleep(every);
+    }
+    Ok(r)
+}

@@ -1,0 +1,103 @@
+//! Workloads: what they are made of, and running them.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `fs_mark` | threads that make files and make them durable, in loops; a sync beside them |
+//! | `pgioperf` | random readers and a random writer of a huge file, a small log with frequent fsync |
+//! | `ckpt_storm` | groups that touch a file and fsync its directory, a sequential writer beside them |
+//! | `stream` | sequential writers, one file each, with periodic syncs |
+//!
+//! Jobs in the manner of fio, one file for each thread, are in [`crate::fio`].
+
+mod ckpt_storm;
+mod fs_mark;
+mod pgioperf;
+mod stream;
+
+pub use ckpt_storm::{CkptStorm, StormGroup};
+pub use fs_mark::{FsMark, SyncMode};
+pub use pgioperf::PgIoPerf;
+pub use stream::{Periodic, Streams};
+
+use crate::error::Result;
+use crate::result::RunResult;
+use crate::target::{OpenHow, Target, TargetFile};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_block::IoContext;
+
+/// A workload with its parameters. What is left out has the default of the program it is named after, cut
+/// to what a small device holds where that asks for gigabytes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "workload", rename_all = "snake_case")]
+pub enum Spec {
+    /// See [`FsMark`].
+    FsMark(FsMark),
+    /// See [`PgIoPerf`].
+    Pgioperf(PgIoPerf),
+    /// See [`CkptStorm`].
+    CkptStorm(CkptStorm),
+    /// See [`Streams`].
+    Streams(Streams),
+}
+
+impl Spec {
+    /// The workload's name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Spec::FsMark(_) => "fs_mark",
+            Spec::Pgioperf(_) => "pgioperf",
+            Spec::CkptStorm(_) => "ckpt_storm",
+            Spec::Streams(_) => "streams",
+        }
+    }
+}
+
+/// Runs a workload. Its files stay; a second run on the same target finds them and writes over them.
+///
+/// # Errors
+/// A specification that makes no sense; the first error of the target.
+pub fn run(spec: &Spec, target: &Arc<dyn Target>) -> Result<RunResult> {
+    match spec {
+        Spec::FsMark(s) => s.run(target),
+        Spec::Pgioperf(s) => s.run(target),
+        Spec::CkptStorm(s) => s.run(target),
+        Spec::Streams(s) => s.run(target),
+    }
+}
+
+/// Default length of an interval of series.
+fn interval_ms() -> u64 {
+    100
+}
+
+/// Bytes that preparations write at once.
+const PREPARE_CHUNK: u64 = 1 << 20;
+
+/// Makes a file of `size` bytes of `byte`, unless it has them already.
+pub(crate) fn lay_out(target: &dyn Target, path: &str, size: u64, byte: u8) -> Result<()> {
+    let file = target.open(path, OpenHow { create: true, ..OpenHow::default() })?;
+    let mut at = file.size()?;
+    let data = vec![byte; PREPARE_CHUNK as usize];
+    while at < size {
+        let part = &data[..(PREPARE_CHUNK - at % PREPARE_CHUNK).min(size - at) as usize];
+        file.write_at(at, part)?;
+        at += part.len() as u64;
+    }
+    Ok(())
+}
+
+/// Opens a file that is new or emptied.
+pub(crate) fn new_file(target: &dyn Target, path: &str) -> Result<Box<dyn TargetFile>> {
+    target.open(path, OpenHow::NEW)
+}
+
+fn millis(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// The context of I/O group `group`.
+fn group_ctx(group: u32) -> IoContext {
+    IoContext { group, ..IoContext::default() }
+}

@@ -1,0 +1,163 @@
+//! The mix of pgioperf: a database's reads, its checkpointer, and its log.
+//!
+//! Many threads read random blocks of one huge file. One writes random blocks of it and makes them durable
+//! each so many. One writes small pieces of a log from front to back and fsyncs after each few. Operations,
+//! named as its output has them: `read`, `write` (of the huge file), `commit` (a piece of the log until it
+//! is durable), and `checkpoint`, the fsync of the huge file.
+
+use super::{interval_ms, lay_out, millis};
+use crate::crew::{Crew, Shared};
+use crate::error::{Error, Result};
+use crate::record::Recorder;
+use crate::result::RunResult;
+use crate::rng::Rng;
+use crate::target::{OpenHow, Target};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_block::IoContext;
+use tidegate_rt::{clock, thread};
+
+/// The workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PgIoPerf {
+    /// Threads that read.
+    pub readers: u64,
+    /// Bytes of the huge file.
+    pub file_size: u64,
+    /// Bytes of a block of it.
+    pub block: u64,
+    /// Blocks that the writer writes before it fsyncs; 0 for never.
+    pub writes_per_fsync: u64,
+    /// The writer waits so long after each block, in microseconds.
+    pub write_pause_us: u64,
+    /// Bytes of the log, which is then written over from its beginning.
+    pub log_size: u64,
+    /// Bytes of a piece of the log.
+    pub log_block: u64,
+    /// Pieces before the log is fsynced.
+    pub log_writes_per_fsync: u64,
+    /// The log's writer waits so long after each fsync, in microseconds.
+    pub log_pause_us: u64,
+    /// How long it all runs, in milliseconds.
+    pub duration_ms: u64,
+    /// Decides which blocks are read and written.
+    pub seed: u64,
+    /// Length of an interval of the series, in milliseconds.
+    pub interval_ms: u64,
+}
+
+impl Default for PgIoPerf {
+    fn default() -> Self {
+        PgIoPerf {
+            readers: 16,
+            file_size: 256 << 20,
+            block: 8192,
+            writes_per_fsync: 4096,
+            write_pause_us: 0,
+            log_size: 16 << 20,
+            log_block: 8192,
+            log_writes_per_fsync: 1,
+            log_pause_us: 0,
+            duration_ms: 10_000,
+            seed: 1,
+            interval_ms: interval_ms(),
+        }
+    }
+}
+
+const HUGE: &str = "/pgioperf/data";
+const LOG: &str = "/pgioperf/log";
+
+impl PgIoPerf {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// See [`super::run`].
+    pub fn run(&self, target: &Arc<dyn Target>) -> Result<RunResult> {
+        let blocks = self.file_size.checked_div(self.block).unwrap_or(0);
+        let pieces = self.log_size.checked_div(self.log_block).unwrap_or(0);
+        if blocks == 0 || pieces == 0 || self.log_writes_per_fsync == 0 {
+            return Err(Error::spec(
+                "pgioperf: a file and a log of at least one block, written at least once",
+            ));
+        }
+        target.mkdir("/pgioperf")?;
+        lay_out(&**target, HUGE, self.file_size, 0x5a)?;
+        lay_out(&**target, LOG, self.log_size, 0)?;
+        target.sync()?;
+        let mut crew = Crew::new(target, self.interval_ms);
+        for n in 0..self.readers {
+            let mix = self.clone();
+            crew.beside(format!("reader-{n}"), IoContext::default(), move |s| mix.read(s, n, blocks));
+        }
+        let mix = self.clone();
+        crew.beside("writer".into(), IoContext::default(), move |s| mix.write(s, blocks));
+        let mix = self.clone();
+        crew.beside("log".into(), IoContext::default(), move |s| mix.log(s, pieces));
+        let whole = millis(self.duration_ms);
+        crew.worker("timer".into(), IoContext::default(), move |s| {
+            s.sleep(whole);
+            Ok(s.recorder())
+        });
+        crew.run("pgioperf", |_, _| Ok(()))
+    }
+
+    fn read(&self, s: &Shared, n: u64, blocks: u64) -> Result<Recorder> {
+        let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed, n + 2));
+        let file = s.target.open(HUGE, OpenHow::default())?;
+        let mut buf = vec![0; self.block as usize];
+        while !s.stopped() {
+            let at = rng.below(blocks) * self.block;
+            r.time("read", self.block, || file.read_at(at, &mut buf))?;
+        }
+        Ok(r)
+    }
+
+    fn write(&self, s: &Shared, blocks: u64) -> Result<Recorder> {
+        let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed, 0));
+        let file = s.target.open(HUGE, OpenHow::default())?;
+        let mut buf = vec![0; self.block as usize];
+        let mut written = 0u64;
+        while !s.stopped() {
+            rng.fill(&mut buf);
+            let at = rng.below(blocks) * self.block;
+            r.time("write", self.block, || file.write_at(at, &buf))?;
+            written += 1;
+            if self.writes_per_fsync > 0 && written.is_multiple_of(self.writes_per_fsync) {
+                let begin = clock::now();
+                r.time("checkpoint", 0, || file.fsync(false))?;
+                r.event("checkpoint", begin, &[("blocks", self.writes_per_fsync)]);
+            }
+            pause(self.write_pause_us);
+        }
+        Ok(r)
+    }
+
+    fn log(&self, s: &Shared, pieces: u64) -> Result<Recorder> {
+        let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed, 1));
+        let file = s.target.open(LOG, OpenHow::default())?;
+        let mut buf = vec![0; self.log_block as usize];
+        let mut n = 0;
+        while !s.stopped() {
+            rng.fill(&mut buf);
+            let bytes = self.log_block * self.log_writes_per_fsync;
+            r.time("commit", bytes, || {
+                for _ in 0..self.log_writes_per_fsync {
+                    file.write_at(n % pieces * self.log_block, &buf)?;
+                    n += 1;
+                }
+                file.fsync(true)
+            })?;
+            pause(self.log_pause_us);
+        }
+        Ok(r)
+    }
+}
+
+fn pause(us: u64) {
+    if us > 0 {
+        thread::sleep(Duration::from_micros(us));
+    }
+}

@@ -1,0 +1,147 @@
+//! Every workload on a volume and on a directory of the host, in real and in simulated time.
+
+use std::sync::Arc;
+use tidegate_block::{Elevator, Preset};
+use tidegate_lab::workload::{CkptStorm, FsMark, Periodic, PgIoPerf, StormGroup, Streams, SyncMode};
+use tidegate_lab::{Directory, Rig, RunResult, Spec, Target, run};
+use tidegate_rt::sim;
+
+/// Small ones, with what each must have done: operation, how often at least.
+fn specs() -> Vec<(Spec, Vec<(&'static str, u64)>)> {
+    let mark = |sync, loops| FsMark { threads: 3, files: 10, size: 20_000, sync, loops, ..FsMark::default() };
+    let mix = PgIoPerf {
+        readers: 2,
+        file_size: 4 << 20,
+        log_size: 1 << 20,
+        writes_per_fsync: 16,
+        write_pause_us: 500,
+        duration_ms: 150,
+        ..PgIoPerf::default()
+    };
+    let groups = vec![
+        StormGroup { files: 20, ..StormGroup::default() },
+        StormGroup { group: 2, weight: 20, files: 0, threads: 1 },
+    ];
+    let storm = CkptStorm { groups, stream_size: 4 << 20, ..CkptStorm::default() };
+    let stream = |periodic| Streams { writers: 3, size: 2 << 20, periodic, ..Streams::default() };
+    vec![
+        (
+            Spec::FsMark(mark(SyncMode::Each, 2)),
+            vec![("create", 60), ("write", 120), ("fsync", 60), ("close", 60), ("file", 60)],
+        ),
+        (
+            Spec::FsMark(FsMark { sync_every_ms: 5, ..mark(SyncMode::Sync, 1) }),
+            vec![("file", 30), ("sync", 1)],
+        ),
+        (Spec::FsMark(mark(SyncMode::PostReverse, 1)), vec![("fsync", 30)]),
+        (Spec::Pgioperf(mix), vec![("read", 10), ("write", 16), ("commit", 2), ("checkpoint", 1)]),
+        (
+            Spec::CkptStorm(storm),
+            vec![("touch+fsync", 21), ("touch+fsync g1", 20), ("touch+fsync g2", 1), ("stream", 1)],
+        ),
+        (
+            Spec::Streams(stream(Periodic::FsyncEvery(1 << 20))),
+            vec![("write", 48), ("fsync", 6), ("sync", 1)],
+        ),
+        (Spec::Streams(stream(Periodic::SyncEveryMs(20))), vec![("write", 48), ("sync", 1)]),
+    ]
+}
+
+#[track_caller]
+fn did(r: &RunResult, spec: &Spec, what: &[(&str, u64)]) {
+    assert_eq!(r.workload, spec.name());
+    assert!(r.elapsed_ns > 0);
+    for (op, least) in what {
+        let o = r.ops.get(*op).unwrap_or_else(|| panic!("{}: no {op}", r.workload));
+        assert!(o.latency.count >= *least, "{}: {} {op}", r.workload, o.latency.count);
+        assert_eq!(o.histogram.iter().map(|(_, n)| n).sum::<u64>(), o.latency.count);
+        let series = &r.series.ops[*op];
+        assert_eq!(series.iter().map(|(n, _)| n).sum::<u64>(), o.latency.count);
+        assert_eq!(series.iter().map(|(_, b)| b).sum::<u64>(), o.bytes);
+    }
+    let seen: u64 = r.events.iter().filter(|e| e.name == "fs_checkpoints").map(|e| e.values["count"]).sum();
+    assert_eq!(seen, r.series.counters.get("fs.checkpoints").map_or(0, |s| s.iter().sum()));
+    assert!(r.events.is_sorted());
+    for (name, by) in &r.counters {
+        let sampled: u64 = r.series.counters.get(name).map_or(0, |s| s.iter().sum());
+        assert!(sampled <= *by, "{name}: {sampled} of {by}");
+    }
+}
+
+fn rig(preset: Preset) -> Rig {
+    Rig { elevator: Elevator::Wfq(Default::default()), ..Rig::new(preset, 256 << 20) }
+}
+
+fn on_volume(preset: Preset, spec: &Spec) -> RunResult {
+    let target = Arc::new(rig(preset).build().unwrap());
+    let r = run(spec, &(target.clone() as Arc<dyn Target>)).unwrap();
+    Arc::into_inner(target).expect("nobody else works on it").unmount().unwrap();
+    r
+}
+
+#[test]
+fn on_a_volume_in_memory() {
+    for (spec, what) in specs() {
+        let r = on_volume(Preset::Ramdisk, &spec);
+        did(&r, &spec, &what);
+        assert!(r.counters["queue.write_bytes"] > 0 && r.checkpoints.is_some());
+    }
+}
+
+#[test]
+fn on_a_directory() {
+    for (spec, what) in specs() {
+        let dir = tempfile::tempdir().unwrap();
+        let target: Arc<dyn Target> = Arc::new(Directory::open(dir.path()).unwrap());
+        let r = run(&spec, &target).unwrap();
+        did(&r, &spec, &what);
+        // Whoever sets weights is told that there are none here.
+        assert_eq!(r.notes.is_empty(), !matches!(spec, Spec::CkptStorm(_)), "{:?}", r.notes);
+        // Again, where the files are already.
+        did(&run(&spec, &target).unwrap(), &spec, &[]);
+    }
+}
+
+#[test]
+fn in_simulated_time_each_run_is_the_same() {
+    for preset in [Preset::Ufs, Preset::Hdd] {
+        for (spec, what) in specs() {
+            let once = || {
+                let spec = spec.clone();
+                sim::run(7, 4, move || on_volume(preset, &spec))
+            };
+            let first = once();
+            did(&first, &spec, &what);
+            let (a, b) = (serde_json::to_string(&first).unwrap(), serde_json::to_string(&once()).unwrap());
+            assert!(a == b, "{preset} {spec:?}: two runs of seed 7 differ");
+            let back: RunResult = serde_json::from_str(&a).unwrap();
+            assert_eq!(
+                (back.events, back.counters, back.series),
+                (first.events, first.counters, first.series)
+            );
+        }
+    }
+}
+
+#[test]
+fn specifications_are_read_and_wrong_ones_refused() {
+    let text = r#"{"workload":"fs_mark","threads":16,"size":524288,"sync":"post"}"#;
+    let spec: Spec = serde_json::from_str(text).unwrap();
+    let want = FsMark { threads: 16, size: 524_288, sync: SyncMode::Post, ..FsMark::default() };
+    assert_eq!(spec, Spec::FsMark(want));
+    assert_eq!(serde_json::from_str::<Spec>(&serde_json::to_string(&spec).unwrap()).unwrap(), spec);
+    for wrong in [r#"{"workload":"fs_mark","treads":1}"#, r#"{"workload":"fsmark"}"#] {
+        assert!(serde_json::from_str::<Spec>(wrong).is_err(), "{wrong}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let target: Arc<dyn Target> = Arc::new(Directory::open(dir.path()).unwrap());
+    let endless = vec![StormGroup { files: 0, ..StormGroup::default() }];
+    for spec in [
+        Spec::FsMark(FsMark { threads: 0, ..FsMark::default() }),
+        Spec::Pgioperf(PgIoPerf { block: 0, ..PgIoPerf::default() }),
+        Spec::CkptStorm(CkptStorm { groups: endless, ..CkptStorm::default() }),
+        Spec::Streams(Streams { block: 0, ..Streams::default() }),
+    ] {
+        assert!(run(&spec, &target).is_err(), "{spec:?}");
+    }
+}
