@@ -21,8 +21,8 @@
 //! | [`memory`] | a sparse device in memory |
 //! | `bytes` | what devices in memory share |
 //! | [`overlay`] | a copy-on-write device in memory: many variants of one content |
-//! | `traced` | requests as trace events |
 //! | [`model`] | devices in memory that take the time that real ones would: disks, flash, zones |
+//! | `traced` | requests as trace events |
 //! | [`record`] | a wrapper that keeps every request it passes on |
 //! | [`faulty`] | a wrapper whose requests fail, end short or end late, by rule |
 //!

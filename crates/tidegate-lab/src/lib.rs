@@ -12,7 +12,6 @@
 //! | [`crew`] | the threads of a run, and what is sampled beside them |
 //! | [`record`] | what one thread measures |
 //! | [`result`] | what a run gives |
-//! | [`rng`] | chance by a seed |
 //! | [`error`] | what can go wrong |
 //!
 //! Time, threads and sleep come from `tidegate_rt` alone, so a run on a model is the same in simulated time
@@ -25,7 +24,6 @@ pub mod error;
 pub mod fio;
 pub mod record;
 pub mod result;
-pub mod rng;
 pub mod target;
 pub mod workload;
 
