@@ -2,7 +2,7 @@
 //!
 //! It does: run workloads from published measurements ([`workload`]) and fio's job files ([`fio`]) on a
 //! [`Target`], and give everything that was measured as one [`RunResult`]. It does not: make devices (see
-//! [`tidegate_block::model`]), mount peers, or draw.
+//! [`tidegate_block::model`]), or mount peers.
 //!
 //! | module | holds |
 //! |---|---|
@@ -12,6 +12,7 @@
 //! | [`crew`] | the threads of a run, and what is sampled beside them |
 //! | [`record`] | what one thread measures |
 //! | [`result`] | what a run gives |
+//! | [`report`] | outcomes as one HTML page, and as a table for the terminal |
 //! | [`rng`] | chance by a seed |
 //! | [`error`] | what can go wrong |
 //!
@@ -22,8 +23,13 @@
 
 pub mod crew;
 pub mod error;
+/// Experiments.
+pub mod experiment {
+    pub mod outcome;
+}
 pub mod fio;
 pub mod record;
+pub mod report;
 pub mod result;
 pub mod rng;
 pub mod target;
