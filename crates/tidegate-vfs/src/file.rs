@@ -11,7 +11,7 @@ use crate::vfs::Vfs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use tidegate_block::{PAGE_SIZE, PageBuf};
-use tidegate_rt::sim;
+use tidegate_rt::{clock, sim, trace};
 
 /// Times that pages are written which others gave back for want of space.
 const WRITE_TRIES: u32 = 64;
@@ -268,6 +268,15 @@ impl File {
     /// `Io`, `NoSpace`.
     pub fn fsync(&self, datasync: bool) -> Result<()> {
         sim::syscall();
+        let args = [("ino", self.inode.ino.0), ("datasync", datasync as u64), ("", 0), ("", 0)];
+        let _span = trace::span("vfs_fsync_range", args);
+        let start = clock::now();
+        let r = self.fsync_range(datasync);
+        self.vfs.bdi.stats.fsync.record(clock::now().since(start).0);
+        r
+    }
+
+    fn fsync_range(&self, datasync: bool) -> Result<()> {
         let wrote = self.vfs.write_and_wait(&self.inode, datasync);
         self.inode.mapping.check_error(&self.errseq_seen)?;
         wrote?;
@@ -284,6 +293,7 @@ impl Vfs {
     /// Writes an inode's pages and waits for them, also for those that somebody else has taken: when these
     /// are given back unwritten, once more.
     pub(crate) fn write_pages(&self, inode: &Arc<Inode>, fsync: Option<bool>) -> Result<()> {
+        let _span = trace::call("file_write_and_wait_range");
         for _ in 0..WRITE_TRIES {
             let before = inode.mapping.redirtied();
             let mut wbc = WritebackControl { fsync, ..WritebackControl::sync() };
