@@ -23,6 +23,7 @@
 //! | `bytes` | what devices in memory share |
 //! | [`overlay`] | a copy-on-write device in memory: many variants of one content |
 //! | [`model`] | devices in memory that take the time that real ones would: disks, flash, zones |
+//! | `traced` | requests as trace events |
 //! | [`record`] | a wrapper that keeps every request it passes on |
 //! | [`faulty`] | a wrapper whose requests fail, end short or end late, by rule |
 //!
@@ -46,6 +47,7 @@ pub mod record;
 pub mod request;
 mod slab;
 pub mod threads;
+mod traced;
 pub mod uring;
 mod wfq;
 
