@@ -79,10 +79,11 @@ impl MountOptions {
             "threads" => self.threads = number(word, value)?.clamp(2, 64) as usize,
             "transport" => {
                 self.transport = match value {
+                    "best" => Which::Best,
                     "uring" => Which::Uring,
                     "dev" => Which::Dev,
                     "fuser" => Which::Fuser,
-                    _ => return Err(format!("option \"{word}\": it must be uring, dev or fuser")),
+                    _ => return Err(format!("option \"{word}\": it must be dev, uring, best or fuser")),
                 }
             }
             "cache" => self.cache = size(word, value)?.max(MIN_CACHE),

@@ -10,7 +10,7 @@ use crate::types::*;
 use crate::vfs::Vfs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use tidegate_block::{PAGE_SIZE, PageBuf};
+use tidegate_block::PAGE_SIZE;
 use tidegate_rt::{clock, sim, trace};
 
 /// Times that pages are written which others gave back for want of space.
@@ -176,46 +176,31 @@ impl File {
         let len = (size - pos).min(to.len() as u64) as usize;
         let to = &mut to[..len];
         let mapping = &self.inode.mapping;
-        let uncached = self.flags.contains(OpenFlags::UNCACHED);
         let mut done = mapping.copy_out(pos, to);
         while done < len {
             let at = pos + done as u64;
             let page = at / PAGE_SIZE as u64;
             if !mapping.wait_ahead(page, page + 1) || !mapping.has(page) {
-                if uncached {
-                    done += self.read_past_cache(at, &mut to[done..])?;
-                    continue;
-                }
                 self.read_in(at, pos, (len - done) as u64, size)?;
             }
             let n = mapping.copy_out(at, &mut to[done..]);
-            // Reclaim may have taken the page at once.
+            // Reclaim may have taken the page at once; one page is then read past the cache.
             done += if n > 0 { n } else { self.read_past_cache(at, &mut to[done..])? };
         }
-        if !uncached {
-            self.read_on(pos, pos + len as u64, size);
-        }
+        self.read_on(pos, pos + len as u64, size);
         drop(guard);
         self.touch_atime()?;
         self.vfs.bdi.shrink();
         Ok(len)
     }
 
-    /// Reads what the cache does not have from byte `pos` on, and leaves it so. The caller holds `i_rwsem`
-    /// shared: nobody dirties a page meanwhile.
     fn read_past_cache(&self, pos: u64, to: &mut [u8]) -> Result<usize> {
-        let (index, mut skip) = (pos / PAGE_SIZE as u64, pos as usize % PAGE_SIZE);
-        let wanted = (skip + to.len()).div_ceil(PAGE_SIZE).min(PageBuf::MAX_PAGES);
-        let (cached, n) = self.inode.mapping.residency(index, wanted as u64);
-        let missing = if cached { 1 } else { n as usize };
-        let mut done = 0;
-        for run in self.vfs.fs.read_pages(&self.inode, index, missing)? {
-            let from = run.bytes().get(skip..).unwrap_or_default();
-            let n = from.len().min(to.len() - done);
-            to[done..done + n].copy_from_slice(&from[..n]);
-            (done, skip) = (done + n, 0);
-        }
-        if done > 0 { Ok(done) } else { Err(Error::from(ErrorKind::Io)) }
+        let runs = self.vfs.fs.read_pages(&self.inode, pos / PAGE_SIZE as u64, 1)?;
+        let page = runs.first().ok_or_else(|| Error::from(ErrorKind::Io))?;
+        let from = &page.bytes()[pos as usize % PAGE_SIZE..];
+        let n = from.len().min(to.len());
+        to[..n].copy_from_slice(&from[..n]);
+        Ok(n)
     }
 
     /// Relatime: the access time follows when it is older than a change, or than a day.

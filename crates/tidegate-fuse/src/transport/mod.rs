@@ -31,13 +31,13 @@ pub struct Connection {
 /// The transports there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
-    /// By io_uring if the kernel offers it, else on /dev/fuse.
-    #[default]
-    Best,
-    /// By io_uring.
-    Uring,
     /// On /dev/fuse: knows all of the protocol that we use.
+    #[default]
     Dev,
+    /// The same by io_uring if the kernel offers it, else on /dev/fuse.
+    Best,
+    /// By io_uring or not at all.
+    Uring,
     /// On the `fuser` crate.
     Fuser,
 }

@@ -52,6 +52,7 @@ struct State {
 /// The threads of one queue.
 #[derive(Default)]
 struct Queue {
+    /// Those that take requests.
     threads: AtomicUsize,
     /// Of them, those that wait for other requests to be served.
     waiting: AtomicUsize,
@@ -78,12 +79,45 @@ impl Post {
     pub(super) fn while_others_serve(&self, work: impl FnOnce() -> Outcome) -> Outcome {
         let Some(queue) = self.crew.queues.get(self.cpu) else { return work() };
         let waiting = queue.waiting.fetch_add(1, SeqCst) + 1;
-        let outcome = match waiting < queue.threads.load(SeqCst) || self.crew.add(self.cpu).is_ok() {
+        let outcome = match waiting < queue.threads.load(SeqCst) || self.relieve(queue) {
             true => work(),
             false => Err(Errno::NOMEM),
         };
         queue.waiting.fetch_sub(1, SeqCst);
         outcome
+    }
+
+    /// Has another thread join the queue, and waits until it takes requests; false if it does not.
+    fn relieve(&self, queue: &Queue) -> bool {
+        let before = queue.threads.load(SeqCst);
+        if self.crew.add(self.cpu).is_err() {
+            return false;
+        }
+        let mut state = self.crew.state.lock();
+        while queue.threads.load(SeqCst) == before && !state.failed {
+            self.crew.changed.wait(&mut state);
+        }
+        if state.failed {
+            return false;
+        }
+        drop(state);
+        // The kernel gives a new place no request that waits already: only whoever answers one gets those.
+        // So it is asked for something from this CPU.
+        let mut here = CpuSet::new();
+        here.set(self.cpu);
+        let _ = sched_setaffinity(None, &here);
+        let _ = rustix::fs::statvfs(&self.crew.mountpoint);
+        true
+    }
+
+    /// The place takes requests now, or never will.
+    fn joined(&self, ok: bool) {
+        let mut state = self.crew.state.lock();
+        state.failed |= !ok;
+        if let Some(queue) = self.crew.queues.get(self.cpu) {
+            queue.threads.fetch_add(ok as usize, SeqCst);
+        }
+        self.crew.changed.notify_all();
     }
 
     fn serve(self) -> io::Result<()> {
@@ -114,12 +148,14 @@ impl Post {
     }
 
     fn answer_all(self, mut ring: FuseRing, place: &mut Place) -> Result<(), Errno> {
-        let mut worker = Worker::new(self.crew.server.clone(), Aside::Here(self));
-        match ring.register() {
+        let registered = ring.register();
+        self.joined(registered.is_ok());
+        match registered {
             // Unmounted already.
             Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV) => return Ok(()),
             r => r?,
         }
+        let mut worker = Worker::new(self.crew.server.clone(), Aside::Here(self));
         let mut more = ring.wait()?;
         while more {
             let m = ring.message()?;
@@ -224,10 +260,6 @@ impl Crew {
         let mut state = self.state.lock();
         let name = format!("tg-fuse-{cpu}-{}", state.threads.len());
         state.threads.push(thread::spawn(&name, move || post.serve())?);
-        drop(state);
-        if let Some(queue) = self.queues.get(cpu) {
-            queue.threads.fetch_add(1, SeqCst);
-        }
         Ok(())
     }
 
