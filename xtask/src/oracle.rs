@@ -42,6 +42,7 @@ pub const TABLE: &[Oracle] = &[
     oracle("setfattr", "attr"),
     oracle("fusermount3", "fuse3"),
     oracle("zstd", "zstd"),
+    oracle("git", "git"),
 ];
 
 const MODULE_ROOT: &str = "/usr/lib/uml/modules";

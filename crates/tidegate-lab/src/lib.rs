@@ -8,12 +8,12 @@
 //! |---|---|
 //! | [`target`] | [`Target`]: a volume on any device, a directory of the host; [`Rig`]: a new volume on a model |
 //! | [`workload`] | [`Spec`] and [`run`]: fs_mark, pgioperf, checkpoint storm, streams |
+//! | [`experiment`] | the published experiments, and comparisons |
 //! | [`fio`] | job files read, run, and reported as fio does |
 //! | [`crew`] | the threads of a run, and what is sampled beside them |
 //! | [`record`] | what one thread measures |
 //! | [`result`] | what a run gives |
 //! | [`report`] | outcomes as one HTML page, and as a table for the terminal |
-//! | [`rng`] | chance by a seed |
 //! | [`error`] | what can go wrong |
 //!
 //! Time, threads and sleep come from `tidegate_rt` alone, so a run on a model is the same in simulated time
@@ -23,15 +23,11 @@
 
 pub mod crew;
 pub mod error;
-/// Experiments.
-pub mod experiment {
-    pub mod outcome;
-}
+pub mod experiment;
 pub mod fio;
 pub mod record;
 pub mod report;
 pub mod result;
-pub mod rng;
 pub mod target;
 pub mod workload;
 
