@@ -145,8 +145,10 @@ fn rows(out: &mut String, o: &Outcome, case: &Case, first: bool, places: usize) 
     for i in 0..places {
         let _ = write!(out, "<td rowspan=\"{span}\">");
         if let Some(p) = case.positions.get(i) {
-            let (k, name, e) = (colour(o, &p.name), esc(short(&p.name)), p.metric);
-            let _ = write!(out, "<span class=\"at\"><i class=\"key k{k}\"></i>{name}</span>");
+            let (k, e) = (colour(o, &p.name), p.metric);
+            // Long names may break after an underscore.
+            let name = esc(short(&p.name)).replace('_', "_<wbr/>");
+            let _ = write!(out, "<span><i class=\"key k{k}\"></i>{name}</span>");
             let _ = write!(out, "<b>{}</b>", num(e.median));
             if e.low != e.high {
                 let _ = write!(out, "<small class=\"at\">{}–{}</small>", num(e.low), num(e.high));

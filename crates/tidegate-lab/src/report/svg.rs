@@ -21,7 +21,7 @@ pub struct Svg {
 
 /// About the width of `s` in the drawing's font.
 pub fn width(s: &str) -> f64 {
-    s.chars().count() as f64 * 7.2
+    s.chars().count() as f64 * 7.8
 }
 
 /// A coordinate in few characters.
