@@ -105,8 +105,9 @@ fn case(out: &mut String, o: &Outcome, case: &Case, (by_percentile, over_time): 
     if let Some(svg) = bars::metric(o, case) {
         figure(out, "half", &upper(&case.metric), &svg);
     }
-    let ops = percentile::ops(&case.positions);
-    for op in ops.iter().take(by_percentile) {
+    let (ops, worth) = percentile::ops(&case.positions);
+    let by_percentile = by_percentile.min(worth);
+    for op in &ops[..by_percentile] {
         if let Some(svg) = percentile::chart(o, &case.positions, op) {
             figure(out, "half", &format!("{op}: latency by percentile"), &svg);
         }

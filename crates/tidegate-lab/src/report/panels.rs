@@ -8,7 +8,9 @@ const W: f64 = 1060.0;
 const LEFT: f64 = 78.0;
 const RIGHT: f64 = W - 14.0;
 const PLOT: f64 = 84.0;
-const STRIP: f64 = 13.0;
+const STRIP: f64 = 16.0;
+/// Between a plot and its strips, for the lowest tick's label.
+const GAP: f64 = 8.0;
 
 /// Kinds of marks that have a row of their own; further ones are left out.
 pub const STRIPS: usize = 4;
@@ -103,7 +105,7 @@ impl Panels {
         svg.lines(&points, &format!("line thin s{}", p.colour));
         svg.line((LEFT, bottom), (RIGHT, bottom), "axis");
         for (i, (kind, spans)) in p.marks.iter().enumerate() {
-            strip(svg, kind, spans, x, bottom + 3.0 + i as f64 * STRIP);
+            strip(svg, kind, spans, x, bottom + GAP + i as f64 * STRIP);
         }
     }
 }
@@ -113,17 +115,21 @@ fn height(p: &Panel) -> f64 {
 }
 
 fn height_of(strips: usize) -> f64 {
-    20.0 + PLOT + strips as f64 * STRIP + 12.0
+    20.0 + PLOT + GAP + strips as f64 * STRIP + 8.0
 }
 
 fn strip(svg: &mut Svg, kind: &str, spans: &[(f64, f64)], x: &Scale, y: f64) {
     let label = super::text::cut(kind, ((LEFT - 8.0) / width("m")) as usize);
-    svg.text(LEFT - 6.0, y + 9.5, Anchor::End, "tick", &label);
-    let class = if kind == "sync" { "mark sync" } else { "mark" };
+    svg.text(LEFT - 6.0, y + 11.5, Anchor::End, "tick", &label);
+    let class = match kind {
+        "sync" => "mark sync",
+        "loop" => "mark loop",
+        _ => "mark",
+    };
     // Spans closer than a stroke are one, so that thousands of them stay small.
     let mut open: Option<(f64, f64)> = None;
     let put = |svg: &mut Svg, (a, b): (f64, f64)| {
-        svg.rect((a, y + 2.0), ((b - a - 0.6).max(1.4), STRIP - 5.0), class, None);
+        svg.rect((a, y + 3.0), ((b - a - 0.6).max(1.4), STRIP - 7.0), class, None);
     };
     for (from, to) in spans {
         let (a, b) = (x.at(*from), x.at(*to));

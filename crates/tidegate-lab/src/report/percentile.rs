@@ -32,8 +32,9 @@ impl Curve<'_> {
     }
 }
 
-/// The kinds of operation that were measured, those that took the most time first.
-pub fn ops(positions: &[Position]) -> Vec<String> {
+/// The kinds of operation that were measured, those that took the most time first, and how many of them took
+/// at least a ten-thousandth of the first.
+pub fn ops(positions: &[Position]) -> (Vec<String>, usize) {
     let mut total: BTreeMap<&str, f64> = BTreeMap::new();
     for run in positions.iter().flat_map(|p| &p.runs) {
         for (name, op) in &run.ops {
@@ -42,7 +43,8 @@ pub fn ops(positions: &[Position]) -> Vec<String> {
     }
     let mut names: Vec<(&str, f64)> = total.into_iter().filter(|(_, t)| *t > 0.0).collect();
     names.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
-    names.into_iter().map(|(n, _)| n.to_string()).collect()
+    let worth = names.iter().filter(|(_, t)| *t >= names[0].1 / 1e4).count();
+    (names.into_iter().map(|(n, _)| n.to_string()).collect(), worth)
 }
 
 fn curve<'a>(outcome: &Outcome, p: &'a Position, op: &str) -> Option<Curve<'a>> {

@@ -33,13 +33,17 @@ impl Scale {
         Scale { kind: Kind::Linear, domain: (min, if max > min { max } else { min + 1.0 }), range }
     }
 
-    /// From and to powers of `base` (or half of them, for 10) that have `min` and `max` between them.
+    /// From and to powers of `base`, or for 10 also 2 and 5 times those, that have `min` and `max` between
+    /// them.
     pub fn log(min: f64, max: f64, base: f64, range: (f64, f64)) -> Scale {
         let low = if min.is_finite() && min > 0.0 { min } else { 1.0 };
         let high = if max.is_finite() && max > low { max } else { low };
-        let (a, b) = ((low.ln() / base.ln() + 1e-9).floor(), (high.ln() / base.ln() - 1e-9).ceil());
-        let b = if b <= a { a + 1.0 } else { b };
-        Scale { kind: Kind::Log, domain: (base.powf(a), base.powf(b)), range }
+        let (mut from, mut to) = (f64::NEG_INFINITY, f64::INFINITY);
+        for v in round(low, high, base) {
+            from = if v <= low * (1.0 + 1e-9) { from.max(v) } else { from };
+            to = if v >= high * (1.0 - 1e-9) && v > from { to.min(v) } else { to };
+        }
+        Scale { kind: Kind::Log, domain: (from, to), range }
     }
 
     /// Where `x` is; what is outside is at an end.
@@ -71,15 +75,24 @@ impl Scale {
     /// Powers of `base`, with 2 and 5 times those of 10 when there are few; no more than `most`.
     pub fn log_ticks(&self, base: f64, most: usize) -> Vec<f64> {
         let (a, b) = self.domain;
-        let (low, high) = ((a.ln() / base.ln()).round() as i32, (b.ln() / base.ln()).round() as i32);
-        let powers = (high - low + 1) as usize;
-        if base == 10.0 && powers * 3 <= most + 2 {
-            let of = |e: i32| [1.0, 2.0, 5.0].map(|m| m * base.powi(e));
-            return (low..=high).flat_map(of).filter(|v| *v <= b * 1.0001).collect();
+        let inside = |v: &f64| *v >= a * (1.0 - 1e-9) && *v <= b * (1.0 + 1e-9);
+        let all: Vec<f64> = round(a, b, base).into_iter().filter(inside).collect();
+        if all.len() <= most {
+            return all;
         }
-        let every = powers.div_ceil(most.max(1)).max(1);
-        (low..=high).step_by(every).map(|e| base.powi(e)).collect()
+        let power = |v: &f64| (v.ln() / base.ln() - (v.ln() / base.ln()).round()).abs() < 1e-6;
+        let powers: Vec<f64> = all.into_iter().filter(power).collect();
+        let every = powers.len().div_ceil(most.max(1)).max(1);
+        powers.into_iter().step_by(every).collect()
     }
+}
+
+/// Round values of a logarithmic axis, from below `low` to above `high`.
+fn round(low: f64, high: f64, base: f64) -> Vec<f64> {
+    let exponent = |v: f64| (v.ln() / base.ln()).floor() as i32;
+    let factors: &[f64] = if base == 10.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+    let of = |e: i32| factors.iter().map(move |m| m * base.powi(e));
+    (exponent(low) - 1..=exponent(high) + 2).flat_map(of).collect()
 }
 
 /// 1, 2 or 5 times a power of ten, so that `span` has no more than `most` of it.
@@ -101,9 +114,10 @@ mod tests {
         assert_eq!(s.ticks(5), [0.0, 20.0, 40.0, 60.0]);
         assert_eq!((s.at(0.0), s.at(30.0), s.at(1e9)), (100.0, 50.0, 0.0));
         let s = Scale::log(3e3, 4e6, 10.0, (0.0, 40.0));
-        assert_eq!(s.domain(), (1e3, 1e7));
-        assert_eq!(s.log_ticks(10.0, 6), [1e3, 1e4, 1e5, 1e6, 1e7]);
+        assert_eq!(s.domain(), (2e3, 5e6));
+        assert_eq!(s.log_ticks(10.0, 6), [1e4, 1e5, 1e6]);
         assert!((s.at(1e5) - 20.0).abs() < 1e-9);
+        assert_eq!(Scale::log(4096.0, 5000.0, 2.0, (0.0, 1.0)).domain(), (4096.0, 8192.0));
         assert_eq!(Scale::log(1.0, 8.0, 10.0, (0.0, 1.0)).log_ticks(10.0, 8), [1.0, 2.0, 5.0, 10.0]);
     }
 

@@ -69,10 +69,10 @@ fn bar_interval(case: &Case, bar: &Bar) -> Option<(f64, f64)> {
     if same { interval(a, b) } else { None }
 }
 
-/// The widest that the ends of both intervals allow.
+/// The widest that the ends of both intervals allow; `None` of single runs.
 fn interval(a: Estimate, b: Estimate) -> Option<(f64, f64)> {
     let i = (a.low / b.high, a.high / b.low);
-    (i.0.is_finite() && i.1.is_finite() && i.0 > 0.0).then_some(i)
+    (i.0 < i.1 && i.1.is_finite() && i.0 > 0.0).then_some(i)
 }
 
 /// A position without the name of its switch.
@@ -120,51 +120,67 @@ pub fn html(outcomes: &[Outcome]) -> String {
     out.push_str("<th scope=\"col\">bar</th></tr></thead>");
     for o in outcomes {
         out.push_str("<tbody>");
-        o.cases.iter().enumerate().for_each(|(i, case)| row(&mut out, o, case, i == 0, places.len()));
+        o.cases.iter().enumerate().for_each(|(i, case)| rows(&mut out, o, case, i == 0, places.len()));
         out.push_str("</tbody>");
     }
     out.push_str("</table></div>");
     out
 }
 
-fn row(out: &mut String, o: &Outcome, case: &Case, first: bool, places: usize) {
-    out.push_str("<tr>");
+/// Rows that a case takes: one for each ratio.
+fn lines(case: &Case) -> usize {
+    ratios(case).len().max(1)
+}
+
+fn rows(out: &mut String, o: &Outcome, case: &Case, first: bool, places: usize) {
+    out.push_str("<tr class=\"case-row\">");
     if first {
-        let (rows, id, name) = (o.cases.len(), esc(&o.experiment), esc(&o.experiment));
-        let _ = write!(out, "<th scope=\"rowgroup\" rowspan=\"{rows}\"><a href=\"#x-{id}\">{name}</a></th>");
+        let (span, id) = (o.cases.iter().map(lines).sum::<usize>(), esc(&o.experiment));
+        let _ = write!(out, "<th scope=\"rowgroup\" rowspan=\"{span}\"><a href=\"#x-{id}\">{id}</a></th>");
     }
+    let span = lines(case);
     let better = if case.less_is_better { "less is better" } else { "more is better" };
     let (name, metric) = (esc(&case.name), esc(&case.metric));
-    let _ = write!(out, "<th scope=\"row\">{name}<small>{metric}; {better}</small></th>");
+    let _ = write!(out, "<th scope=\"row\" rowspan=\"{span}\">{name}<small>{metric}; {better}</small></th>");
     for i in 0..places {
-        match case.positions.get(i) {
-            Some(p) => {
-                let (k, name, e) = (colour(o, &p.name), esc(short(&p.name)), p.metric);
-                let _ = write!(out, "<td><i class=\"key k{k}\"></i>{name}<b>{}</b>", num(e.median));
-                if e.low != e.high {
-                    let _ = write!(out, "<small>{}–{}</small>", num(e.low), num(e.high));
-                }
-                out.push_str("</td>");
+        let _ = write!(out, "<td rowspan=\"{span}\">");
+        if let Some(p) = case.positions.get(i) {
+            let (k, e) = (colour(o, &p.name), p.metric);
+            // Long names may break after an underscore.
+            let name = esc(short(&p.name)).replace('_', "_<wbr/>");
+            let _ = write!(out, "<span><i class=\"key k{k}\"></i>{name}</span>");
+            let _ = write!(out, "<b>{}</b>", num(e.median));
+            if e.low != e.high {
+                let _ = write!(out, "<small class=\"at\">{}–{}</small>", num(e.low), num(e.high));
             }
-            None => out.push_str("<td></td>"),
         }
+        out.push_str("</td>");
     }
     let ratios = ratios(case);
-    let value = |v: Option<f64>| v.map_or("–".into(), times);
-    let cell = |out: &mut String, of: &dyn Fn(&Ratio) -> String| {
-        let lines: Vec<String> = ratios.iter().map(|r| format!("<div>{}</div>", of(r))).collect();
-        let _ = write!(out, "<td>{}</td>", lines.concat());
-    };
-    cell(out, &|r| format!("<b>{}</b><small>{}</small>", value(r.value), esc(&r.name)));
-    cell(out, &|r| format!("<b class=\"quiet\">{}</b><small>\u{a0}</small>", value(r.published)));
-    cell(out, &bar_html);
-    out.push_str("</tr>");
+    if ratios.is_empty() {
+        out.push_str("<td></td><td></td><td></td></tr>");
+    }
+    for (i, r) in ratios.iter().enumerate() {
+        out.push_str(if i > 0 { "<tr>" } else { "" });
+        let value = |v: Option<f64>| v.map_or("–".into(), times);
+        let between =
+            r.interval.map(|(a, b)| format!(" <span class=\"quiet at\">{}–{}</span>", num(a), num(b)));
+        let between = between.unwrap_or_default();
+        let _ = write!(
+            out,
+            "<td><b class=\"in\">{}</b>{between}<small>{}</small></td>",
+            value(r.value),
+            esc(&r.name)
+        );
+        let _ = write!(out, "<td><b class=\"quiet in\">{}</b></td>", value(r.published));
+        let _ = write!(out, "<td>{}</td></tr>", bar_html(r));
+    }
 }
 
 /// Whether a bar is met, in words and colour.
 pub fn bar_html(r: &Ratio) -> String {
     if r.demand.is_empty() {
-        return "<span class=\"quiet\">no bar</span><small>\u{a0}</small>".into();
+        return "<span class=\"quiet\">no bar</span>".into();
     }
     let (class, sign) = match r.met {
         Some(true) => ("met", "✓"),
@@ -172,7 +188,7 @@ pub fn bar_html(r: &Ratio) -> String {
         None => ("quiet", "–"),
     };
     format!(
-        "<span class=\"{class}\">{sign} {}</span><small>{}</small>",
+        "<span class=\"{class} at\">{sign} {}</span><small>{}</small>",
         verdict(r.met),
         esc(&pretty(&r.demand))
     )

@@ -21,7 +21,7 @@ pub struct Svg {
 
 /// About the width of `s` in the drawing's font.
 pub fn width(s: &str) -> f64 {
-    s.chars().count() as f64 * 7.2
+    s.chars().count() as f64 * 7.8
 }
 
 /// A coordinate in few characters.
@@ -61,7 +61,7 @@ impl Svg {
         let _ = write!(self.out, "<path d=\"{d}\" class=\"{class}\"/>");
     }
 
-    /// Lines through `points`, broken where one is `None`. A point alone is a short stroke.
+    /// Lines through `points`, broken where one is `None`. A point alone is a short stroke around it.
     pub fn lines(&mut self, points: &[Option<(f64, f64)>], class: &str) {
         let mut d = String::new();
         for part in points.split(Option::is_none) {
@@ -69,7 +69,7 @@ impl Svg {
                 let _ = write!(d, "{}{} {}", if i == 0 { 'M' } else { 'L' }, c(*x), c(*y));
             }
             if part.len() == 1 {
-                d.push_str("h.9");
+                d.push_str("m-5 0h10");
             }
         }
         if !d.is_empty() {

@@ -45,7 +45,7 @@ fn owned(columns: &[&str]) -> Vec<String> {
 
 /// Latencies of every kind of operation, in the first run of each position.
 pub fn latencies(o: &Outcome, case: &Case) -> Option<String> {
-    let ops = percentile::ops(&case.positions);
+    let (ops, _) = percentile::ops(&case.positions);
     let columns = owned(&["operation", "operations", "mean", "p50", "p99", "p99.9", "p99.99", "longest"]);
     let mut body = String::new();
     for p in &case.positions {

@@ -12,7 +12,8 @@ const POINTS: usize = 220;
 pub fn throughput(outcome: &Outcome, positions: &[Position], op: &str) -> Panels {
     let series =
         |p: &Position| p.runs.first().and_then(|r| r.series.ops.get(op)).cloned().unwrap_or_default();
-    let moves = positions.iter().any(|p| series(p).iter().any(|(_, b)| *b > 0));
+    // Files are counted, as fs_mark does, though they have bytes.
+    let moves = op != "file" && positions.iter().any(|p| series(p).iter().any(|(_, b)| *b > 0));
     let panel = |p: &Position| {
         let run = p.runs.first()?;
         let of = |(n, b): &(u64, u64)| if moves { *b as f64 / 1048576.0 } else { *n as f64 };
@@ -23,10 +24,14 @@ pub fn throughput(outcome: &Outcome, positions: &[Position], op: &str) -> Panels
         let points = sampled(run, values.len(), |part| Some(values[part].iter().sum()), true);
         Some(panel(outcome, p, points, marks(run)))
     };
-    let unit = if moves { "MiB/s" } else { "operations/s" };
+    let unit = match moves {
+        true => "MiB/s".to_string(),
+        false if op == "file" => "files/s".to_string(),
+        false => "operations/s".to_string(),
+    };
     Panels {
         title: format!("{op}: throughput over time"),
-        unit: unit.into(),
+        unit,
         bytes: false,
         panels: positions.iter().filter_map(panel).collect(),
     }
