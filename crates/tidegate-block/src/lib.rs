@@ -17,6 +17,7 @@
 //! | [`device`] | the [`Device`] trait |
 //! | [`file`] | opening an image: lock, backend choice, synchronous I/O |
 //! | [`uring`] | the io_uring backend |
+//! | [`host`] | ioctls of the host's kernel |
 //! | [`threads`] | the pread/pwrite backend, for where io_uring is refused |
 //! | [`memory`] | a sparse device in memory |
 //! | `bytes` | what devices in memory share |
@@ -36,6 +37,7 @@ pub mod device;
 pub mod elevator;
 pub mod faulty;
 pub mod file;
+pub mod host;
 pub mod memory;
 pub mod model;
 pub mod overlay;

@@ -14,6 +14,7 @@ mod mount;
 mod mv;
 mod rm;
 mod stat;
+mod sync;
 mod tar;
 mod tree;
 mod trim;
@@ -56,6 +57,8 @@ pub enum Command {
     Info(info::Args),
     /// Mount a volume for every program of the machine
     Mount(mount::Args),
+    /// Make everything durable that a mounted volume was given
+    Sync(sync::Args),
     /// Check a volume, and with --repair mend it; exit status 0: clean, 4: errors, 8: could not check
     Check(check::Args),
 }
@@ -83,6 +86,7 @@ impl Command {
             Command::Trim(a) => trim::run(a, global),
             Command::Info(a) => info::run(a, global),
             Command::Mount(a) => mount::run(a, global),
+            Command::Sync(a) => sync::run(a, global),
         };
         done.map(|()| ExitCode::SUCCESS)
     }
