@@ -14,9 +14,10 @@ static POOL_CLASS: LockClass = LockClass::new("buf_pool", 1000);
 
 /// The largest buffer: 2^MAX_ORDER pages (1 MiB).
 const MAX_ORDER: usize = 8;
-/// Memory kept for reuse, all size classes together. About what a writer has in flight: giving pages back
-/// to the system and faulting them in again costs more than writing them.
-const KEEP_BYTES: usize = 40 << 20;
+/// Memory kept for reuse, all size classes together. A few times what a writer has in flight, so that files
+/// which come and go are served from it, too: giving pages back to the system and faulting them in again
+/// costs more than writing them, and a large page that loses some comes back as small ones.
+const KEEP_BYTES: usize = 96 << 20;
 
 /// Bytes in the pool that are memory, not address space alone.
 static KEPT: AtomicUsize = AtomicUsize::new(0);

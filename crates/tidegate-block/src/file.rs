@@ -9,6 +9,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// statfs's name for a file system in memory (magic(5)).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -87,12 +88,17 @@ fn choose(io: FileIo, backend: Backend, refused: bool) -> Result<Arc<dyn Device>
 /// Bytes up to which a write that somebody waits for goes through the host's page cache: the flush that
 /// follows writes many of these at once.
 const SMALL: u64 = 64 << 10;
+/// Small writes that go around the page cache, too, after a large one: beside others that do, a write to
+/// the cache waits for the host's lock on the file, and the flush for what it left there.
+const AFTER_LARGE: u32 = 16;
 
 /// An open, locked file with what synchronous I/O needs.
 pub struct FileIo {
     pub(crate) fd: OwnedFd,
     /// The same file through the host's page cache, where `fd` goes around it.
     cached: Option<OwnedFd>,
+    /// Small writes that are still to go around it.
+    direct_next: AtomicU32,
     /// The file is memory.
     in_memory: bool,
     pub(crate) name: String,
@@ -146,7 +152,8 @@ impl FileIo {
             rustix::fs::ftruncate(&fd, 0).and_then(|()| rustix::fs::ftruncate(&fd, size)).map_err(os)?;
         }
         let size = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).map_err(os)?;
-        Ok(FileIo { fd, cached, in_memory, name, size, read_only: o.read_only })
+        let direct_next = AtomicU32::new(0);
+        Ok(FileIo { fd, cached, direct_next, in_memory, name, size, read_only: o.read_only })
     }
 
     pub(crate) fn is_quick(&self, rq: &Request) -> bool {
@@ -155,8 +162,24 @@ impl FileIo {
 
     /// Does `rq` for who waits for it.
     pub(crate) fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
-        let fd = self.cached.as_ref().filter(|_| rq.bytes <= SMALL).unwrap_or(&self.fd);
+        let fd = self.cached.as_ref().filter(|_| self.takes_cache(rq)).unwrap_or(&self.fd);
         self.execute_on(fd, rq)
+    }
+
+    /// Whether the host's page cache is the quicker way.
+    fn takes_cache(&self, rq: &Request) -> bool {
+        let goes_direct = || {
+            let less = |n: u32| n.checked_sub(1);
+            is_aligned(rq) && self.direct_next.fetch_update(Relaxed, Relaxed, less).is_ok()
+        };
+        rq.bytes <= SMALL && !(rq.op == Op::Write && goes_direct())
+    }
+
+    /// Notes how large writes of data are.
+    pub(crate) fn note(&self, rq: &Request) {
+        if rq.op == Op::Write && rq.bytes > SMALL && !rq.flags.contains(BioFlags::META) {
+            self.direct_next.store(AFTER_LARGE, Relaxed);
+        }
     }
 
     /// Does `rq`, writing past the host's page cache if that can be.
@@ -165,6 +188,7 @@ impl FileIo {
     }
 
     fn execute_on(&self, fd: &OwnedFd, rq: &mut Request) -> Result<(), Errno> {
+        self.note(rq);
         if rq.op != Op::Read && self.read_only {
             return Err(Errno::ROFS);
         }
@@ -332,6 +356,24 @@ mod tests {
         assert_eq!(device.backend(), "threads");
         let e = choose(open("b").unwrap(), Backend::Uring, true).err().unwrap().to_string();
         assert!(e.contains("io_uring"), "{e}");
+    }
+
+    #[test]
+    fn small_writes_after_a_large_one_go_around_the_cache() {
+        let dir = tempfile::tempdir().unwrap();
+        let o = OpenOptions { create: Some(1 << 20), ..Default::default() };
+        let io = FileIo::open(&dir.path().join("image"), o).unwrap();
+        let rq = |pages, flags| {
+            let segment = Segment::pages(Arc::new(PageBuf::zeroed(pages)), 0, pages);
+            Request::new(Bio::write(Sector(0), vec![segment], flags))
+        };
+        let (small, large) = (rq(1, BioFlags::empty()), rq(32, BioFlags::empty()));
+        assert!(io.takes_cache(&small) && !io.takes_cache(&large));
+        io.note(&large);
+        assert!((0..AFTER_LARGE).all(|_| !io.takes_cache(&small)));
+        io.note(&small);
+        io.note(&rq(32, BioFlags::META));
+        assert!(io.takes_cache(&small));
     }
 
     #[test]

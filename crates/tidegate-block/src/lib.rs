@@ -19,10 +19,12 @@
 //! | [`uring`] | the io_uring backend |
 //! | [`host`] | ioctls of the host's kernel |
 //! | [`threads`] | the pread/pwrite backend, for where io_uring is refused |
+//! | [`fuse_ring`] | requests of the kernel's FUSE client by io_uring |
 //! | [`memory`] | a sparse device in memory |
 //! | `bytes` | what devices in memory share |
 //! | [`overlay`] | a copy-on-write device in memory: many variants of one content |
 //! | [`model`] | devices in memory that take the time that real ones would: disks, flash, zones |
+//! | `traced` | requests as trace events |
 //! | [`record`] | a wrapper that keeps every request it passes on |
 //! | [`faulty`] | a wrapper whose requests fail, end short or end late, by rule |
 //!
@@ -37,6 +39,7 @@ pub mod device;
 pub mod elevator;
 pub mod faulty;
 pub mod file;
+pub mod fuse_ring;
 pub mod host;
 pub mod memory;
 pub mod model;
@@ -46,6 +49,7 @@ pub mod record;
 pub mod request;
 mod slab;
 pub mod threads;
+mod traced;
 pub mod uring;
 mod wfq;
 

@@ -1,11 +1,12 @@
 //! The request queue: merges what a plug gathers, bounds what is in flight, counts.
 
 use crate::bio::{Bio, BioData, BioFlags, Op, Sector};
+use crate::traced::Traced;
 use crate::wfq::Wfq;
 use crate::{Device, Elevator, ElevatorStats, Errno, PageBuf, Request};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use tidegate_rt::{WaitQueue, trace};
+use tidegate_rt::{Distribution, Histogram, WaitQueue, trace};
 
 /// Bounds of a queue.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +58,8 @@ struct Counters {
     flushes: AtomicU64,
     discards: AtomicU64,
     congested: AtomicU64,
+    read_sizes: Histogram,
+    write_sizes: Histogram,
 }
 
 /// What was submitted and has not ended.
@@ -165,7 +168,7 @@ impl RequestQueue {
             None => self.wait_for_room(rq.bytes),
         }
         let bytes = if slot.is_some() { 0 } else { rq.bytes };
-        let r = self.device.execute(&mut rq);
+        let r = self.execute(&mut rq);
         drop(slot);
         rq.complete(r);
         self.inflight.bytes.fetch_sub(bytes, SeqCst);
@@ -182,10 +185,21 @@ impl RequestQueue {
             self.n.write_requests.fetch_add(1, Relaxed);
         }
         let mut rq = Request::new(bio);
+        let _span = trace::call("submit_bio_wait");
         let slot = self.wfq.as_ref().map(|w| w.enter(&rq));
-        self.device.execute(&mut rq)?;
+        self.execute(&mut rq)?;
         drop(slot);
         Ok(rq.bios.remove(0).data)
+    }
+
+    /// Has the device do a request in the calling thread.
+    fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
+        let traced = Traced::issue(rq);
+        let r = self.device.execute(rq);
+        if let Some(t) = traced {
+            t.complete(r);
+        }
+        r
     }
 
     /// Reads `pages` pages at `sector` and waits for them.
@@ -223,16 +237,28 @@ impl RequestQueue {
         }
     }
 
+    /// Sizes in bytes of the bios that read and of those that wrote.
+    pub fn bio_sizes(&self) -> (Distribution, Distribution) {
+        (self.n.read_sizes.read(), self.n.write_sizes.read())
+    }
+
+    /// Requests that were submitted and have not ended; those that somebody does himself not among them.
+    pub fn in_flight(&self) -> usize {
+        self.inflight.requests.load(Relaxed)
+    }
+
     fn count(&self, bio: &Bio) {
         let len = bio.data.len();
         match bio.op {
             Op::Read => {
                 self.n.read_bios.fetch_add(1, Relaxed);
                 self.n.read_bytes.fetch_add(len, Relaxed);
+                self.n.read_sizes.record(len);
             }
             Op::Write | Op::WriteZeroes => {
                 self.n.write_bios.fetch_add(1, Relaxed);
                 self.n.write_bytes.fetch_add(len, Relaxed);
+                self.n.write_sizes.record(len);
             }
             Op::Flush => {
                 self.n.flushes.fetch_add(1, Relaxed);
@@ -247,21 +273,13 @@ impl RequestQueue {
                 Relaxed,
             );
         }
-        trace::event(
-            "block_bio_queue",
-            [
-                ("sector", bio.sector.0),
-                ("bytes", len),
-                ("op", bio.op as u64),
-                ("flags", bio.flags.bits() as u64),
-            ],
-        );
     }
 
     /// Sends a request down once there is room for it, and books it out at its end.
     fn dispatch(&self, mut rq: Request) {
         let write = rq.op == Op::Write;
         self.inflight.watch(&mut rq);
+        Traced::watch(&mut rq);
         if let Some(w) = &self.wfq {
             let merged = w.submit(rq, &self.n.congested);
             self.n.write_requests.fetch_add((write && !merged) as u64, Relaxed);
@@ -293,6 +311,7 @@ impl RequestQueue {
         };
         if !book() {
             self.n.congested.fetch_add(1, Relaxed);
+            let _span = trace::call("blk_mq_get_tag");
             f.room.wait_until(book);
         }
     }

@@ -76,6 +76,11 @@ impl Request {
 
     /// Calls `f` when the last bio has ended.
     pub(crate) fn after_end(&mut self, f: impl FnOnce() + Send + 'static) {
+        self.after_end_with(move |_| f());
+    }
+
+    /// The same with the result.
+    pub(crate) fn after_end_with(&mut self, f: impl FnOnce(Result<(), Errno>) + Send + 'static) {
         // The last bio is ended last.
         if let Some(last) = self.bios.last_mut() {
             let end = last.end_io.take();
@@ -83,7 +88,7 @@ impl Request {
                 if let Some(end) = end {
                     end(r, data);
                 }
-                f();
+                f(r);
             }));
         }
     }

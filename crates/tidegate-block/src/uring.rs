@@ -159,6 +159,7 @@ impl Device for UringDevice {
             let r = self.execute(&mut rq);
             return rq.complete(r);
         }
+        self.shared.io.note(&rq);
         let mut iov = Vec::with_capacity(rq.segments());
         match rq.op {
             Op::Read => rq.for_each_target(|t| iov.push(IoVec { base: t.as_mut_ptr(), len: t.len() })),

@@ -2,9 +2,11 @@
 
 use crate::place::Place;
 use crate::units;
+use crate::watch::Watch;
 use clap::ValueEnum;
+use std::cell::RefCell;
 use std::ffi::OsStr;
-use tidegate::f2fs::F2fsOptions;
+use std::path::{Path, PathBuf};
 use tidegate::vfs::MemoryLimits;
 use tidegate::{Backend, Error, OpenOptions, Result, Timespec, Volume};
 
@@ -26,6 +28,12 @@ pub struct Global {
     /// Mount options, such as fsync_mode=strict,nocheckpoint_merge
     #[arg(short = 'o', long = "options", global = true, value_name = "OPTIONS")]
     pub options: Option<String>,
+    /// What to look at meanwhile.
+    #[command(flatten)]
+    pub watch: Watch,
+    /// The image that was opened last.
+    #[arg(skip)]
+    opened: RefCell<Option<PathBuf>>,
 }
 
 /// Backends.
@@ -81,9 +89,20 @@ impl Global {
     /// # Errors
     /// Those of opening.
     pub fn read(&self, place: &Place) -> Result<Volume> {
+        self.opening(&place.image);
         let volume = Volume::open(&place.image, &self.open_options(true)?)?;
         self.tell_recovered(&volume);
         Ok(volume)
+    }
+
+    /// The image that the command opened, if any.
+    pub fn opened(&self) -> Option<PathBuf> {
+        self.opened.borrow().clone()
+    }
+
+    /// Notes which image a command is about.
+    pub fn opening(&self, image: &Path) {
+        self.opened.replace(Some(image.to_path_buf()));
     }
 
     /// Says what opening the volume brought back.
@@ -99,6 +118,7 @@ impl Global {
     /// # Errors
     /// Those of opening; it came up read-only.
     pub fn write(&self, place: &Place) -> Result<Volume> {
+        self.opening(&place.image);
         let volume = Volume::open(&place.image, &self.open_options(false)?)?;
         volume.check_writable()?;
         self.tell_recovered(&volume);

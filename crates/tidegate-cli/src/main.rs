@@ -5,6 +5,7 @@
 //! | `commands` | the commands, one file each |
 //! | `place` | `IMAGE:/path` |
 //! | `global` | options of every command, and how they open a volume |
+//! | `watch` | --lockstat, --trace, --profile |
 //! | `units` | sizes, UUIDs, times as people write them |
 //! | `out` | standard output: text, JSON, a reader that goes away |
 //! | `bar`, `report` | progress while it runs, the summary afterwards |
@@ -21,9 +22,11 @@ mod out;
 mod place;
 mod report;
 mod units;
+mod watch;
 
 use clap::Parser;
 use std::process::ExitCode;
+use tidegate::{Error, Result};
 
 /// Status of a process that SIGPIPE ended, as a shell shows it.
 const PIPE: u8 = 141;
@@ -45,7 +48,7 @@ fn main() -> ExitCode {
     };
     raise_file_limit();
     let failure = cli.command.failure();
-    match cli.command.run(&cli.global) {
+    match run(&cli) {
         Ok(code) => code,
         Err(e) if e.is_broken_pipe() => ExitCode::from(PIPE),
         Err(e) => {
@@ -53,6 +56,18 @@ fn main() -> ExitCode {
             ExitCode::from(failure)
         }
     }
+}
+
+/// Runs the command, looked at as it is asked for. Its own failure goes before that of looking.
+fn run(cli: &Cli) -> Result<ExitCode> {
+    let here = cli.command.runs_here();
+    if !here && !matches!(cli.command, commands::Command::Trace(_)) && cli.global.watch.anything() {
+        return Err(Error::other("--lockstat, --trace, --profile", "of a mount: use tidegate trace DIR"));
+    }
+    let watching = if here { cli.global.watch.begin()? } else { None };
+    let done = cli.command.run(&cli.global);
+    let watched = watching.map_or(Ok(()), |w| w.end(cli.global.opened().as_deref()));
+    done.and_then(|code| watched.map(|()| code))
 }
 
 /// A walk keeps every directory on its way down open; deep trees need more than the usual limit.

@@ -1,7 +1,7 @@
 //! What checkpoints cost: requests and what served them, and the time of each step.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use tidegate_rt::{Nanos, clock, trace};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tidegate_rt::{Distribution, Histogram, Nanos, clock, trace};
 
 /// A part of a checkpoint whose time is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +106,13 @@ impl Default for CkptStat {
 impl CkptStat {
     /// Does `f` as `step`: timed and traced.
     pub(crate) fn time<T>(&self, step: Step, f: impl FnOnce() -> T) -> T {
+        self.time_as(step, ("", 0), f)
+    }
+
+    /// The same; `about` is traced with it.
+    pub(crate) fn time_as<T>(&self, step: Step, about: (&'static str, u64), f: impl FnOnce() -> T) -> T {
         let (_, point, frozen) = STEP_NAMES[step as usize];
-        let _span = trace::span(point, [("frozen", frozen as u64), ("", 0), ("", 0), ("", 0)]);
+        let _span = trace::span(point, [about, ("frozen", frozen as u64), ("", 0), ("", 0)]);
         let start = clock::now();
         let r = f();
         self.steps[step as usize].record(clock::now().since(start).0);
@@ -131,9 +136,15 @@ impl CkptStat {
         self.peak_ns.fetch_max(mean, Relaxed);
     }
 
+    /// How long checkpoints took in all, and how long operations were frozen, in nanoseconds.
+    pub(crate) fn times(&self) -> (Distribution, Distribution) {
+        (self.steps[Step::Whole as usize].read(), self.steps[Step::Frozen as usize].read())
+    }
+
     pub(crate) fn snapshot(&self, checkpoint_merge: bool) -> CkptStats {
         let ms = |ns: &AtomicU64| ns.load(Relaxed) / 1_000_000;
-        let steps = self.steps.iter().zip(STEP_NAMES).map(|(h, (name, _, frozen))| h.stats(name, frozen));
+        let steps =
+            self.steps.iter().zip(STEP_NAMES).map(|(h, (name, _, frozen))| stats(&h.read(), name, frozen));
         CkptStats {
             checkpoint_merge,
             queued_ckpt: self.queued.load(Relaxed),
@@ -146,98 +157,14 @@ impl CkptStat {
     }
 }
 
-/// Eight buckets for each power of two, up to half an hour.
-const BUCKETS: usize = 40 * 8;
-
-/// Times in buckets of fixed relative width.
-struct Histogram {
-    sum: AtomicU64,
-    min: AtomicU64,
-    max: AtomicU64,
-    buckets: Box<[AtomicU32]>,
-}
-
-impl Default for Histogram {
-    fn default() -> Self {
-        Histogram {
-            sum: AtomicU64::new(0),
-            min: AtomicU64::new(u64::MAX),
-            max: AtomicU64::new(0),
-            buckets: (0..BUCKETS).map(|_| AtomicU32::new(0)).collect(),
-        }
-    }
-}
-
-impl Histogram {
-    fn record(&self, ns: u64) {
-        self.sum.fetch_add(ns, Relaxed);
-        self.min.fetch_min(ns, Relaxed);
-        self.max.fetch_max(ns, Relaxed);
-        self.buckets[bucket(ns)].fetch_add(1, Relaxed);
-    }
-
-    fn stats(&self, name: &'static str, frozen: bool) -> StepStats {
-        let counts: Vec<u64> = self.buckets.iter().map(|b| b.load(Relaxed) as u64).collect();
-        let count: u64 = counts.iter().sum();
-        if count == 0 {
-            return StepStats { name, frozen, ..Default::default() };
-        }
-        let (min_ns, max_ns) = (self.min.load(Relaxed), self.max.load(Relaxed));
-        let rank = (count * 99).div_ceil(100);
-        let mut below = 0;
-        let at = counts.iter().position(|n| {
-            below += n;
-            below >= rank
-        });
-        let p99_ns = at.map_or(max_ns, |i| last_of(i).clamp(min_ns, max_ns));
-        StepStats { name, frozen, count, min_ns, mean_ns: self.sum.load(Relaxed) / count, p99_ns, max_ns }
-    }
-}
-
-fn bucket(ns: u64) -> usize {
-    if ns < 8 {
-        return ns as usize;
-    }
-    let exp = 63 - ns.leading_zeros() as usize;
-    ((exp - 2) * 8 + (ns >> (exp - 3) & 7) as usize).min(BUCKETS - 1)
-}
-
-/// The largest time in a bucket.
-fn last_of(bucket: usize) -> u64 {
-    if bucket < 8 {
-        return bucket as u64;
-    }
-    let shift = bucket / 8 - 1;
-    ((8 + bucket as u64 % 8 + 1) << shift) - 1
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_time_lies_in_its_bucket() {
-        let mut last = 0;
-        for ns in (0..5000).chain((13..40).flat_map(|e| [(1 << e) - 1, 1 << e, (1 << e) + (1 << (e - 1))])) {
-            let b = bucket(ns);
-            assert!(b >= last && ns <= last_of(b), "{ns}");
-            assert!(b == 0 || ns > last_of(b - 1), "{ns}");
-            assert!(last_of(b) - ns <= ns / 8, "{ns}");
-            last = b;
-        }
-        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
-    }
-
-    #[test]
-    fn a_percentile_leaves_one_in_a_hundred_out() {
-        let h = Histogram::default();
-        assert_eq!(h.stats("none", false).count, 0);
-        (0..99).for_each(|_| h.record(1000));
-        h.record(1_000_000);
-        let s = h.stats("some", false);
-        assert_eq!((s.count, s.min_ns, s.mean_ns, s.max_ns), (100, 1000, 10_990, 1_000_000));
-        assert!((1000..1125).contains(&s.p99_ns), "{}", s.p99_ns);
-        h.record(1_000_000);
-        assert_eq!(h.stats("more", false).p99_ns, 1_000_000);
+fn stats(d: &Distribution, name: &'static str, frozen: bool) -> StepStats {
+    StepStats {
+        name,
+        frozen,
+        count: d.count,
+        min_ns: d.min,
+        mean_ns: d.mean(),
+        p99_ns: d.percentile(99.0),
+        max_ns: d.max,
     }
 }

@@ -13,7 +13,7 @@ use crate::ckpt_stat::{CkptStat, CkptStats};
 use crate::sbi::F2fs;
 use std::sync::{Arc, OnceLock, Weak};
 use tidegate_block::IoContext;
-use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, WaitQueue, clock, thread};
+use tidegate_rt::{Condvar, Distribution, LockClass, Mutex, Nanos, WaitQueue, clock, thread, trace};
 use tidegate_vfs::{Error, ErrorKind, Result};
 
 static ISSUE_LIST: LockClass = LockClass::new("cprc->issue_list", 85);
@@ -70,6 +70,7 @@ impl F2fs {
         if self.switches.checkpoint_merge()
             && let Some(request) = self.ckpt_thread.ask(force, asked, &self.ckpt_stat)
         {
+            let _span = trace::call("f2fs_issue_checkpoint");
             return request.wait();
         }
         self.ckpt_stat.asked();
@@ -81,6 +82,11 @@ impl F2fs {
     /// Requests for checkpoints, how they were served, and what each step took.
     pub fn ckpt_stats(&self) -> CkptStats {
         self.ckpt_stat.snapshot(self.switches.checkpoint_merge())
+    }
+
+    /// How long checkpoints took in all, and how long operations were frozen by them, in nanoseconds.
+    pub fn ckpt_times(&self) -> (Distribution, Distribution) {
+        self.ckpt_stat.times()
     }
 
     /// On whose behalf the checkpoint thread does I/O: nobody's, at a priority of its own.

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 use tidegate_block::RequestQueue;
-use tidegate_rt::{LockClass, Mutex, WaitQueue, clock};
+use tidegate_rt::{LockClass, Mutex, WaitQueue, clock, trace};
 use tidegate_vfs::{Error, Result};
 
 static FCC: LockClass = LockClass::new("fcc->issue_lock", 545);
@@ -94,6 +94,8 @@ impl FlushControl {
     /// The device's.
     pub(crate) fn flush(&self, queue: &RequestQueue, merge: bool) -> Result<()> {
         let need = self.completed();
+        let _span =
+            trace::span("f2fs_issue_flush", [("flush_merge", merge as u64), ("", 0), ("", 0), ("", 0)]);
         while merge && !self.is_durable(need) {
             let mut running = self.running.0.lock();
             if !*running {
@@ -106,6 +108,7 @@ impl FlushControl {
                 return r;
             }
             drop(running);
+            let _span = trace::call("f2fs_wait_for_flush");
             self.done.wait_until(|| self.is_durable(need) || !*self.running.0.lock());
         }
         if merge { Ok(()) } else { self.issue(queue) }
@@ -114,7 +117,8 @@ impl FlushControl {
     /// Lets fsyncs that are on their way arrive, if a flush takes longer than waiting for them.
     fn wait_for_company(&self) {
         let took = Duration::from_nanos(self.took.load(Relaxed)).min(LONGEST_WAIT);
-        if took >= WORTH_WAITING {
+        if took >= WORTH_WAITING && self.coming.load(SeqCst) > 0 {
+            let _span = trace::call("f2fs_wait_for_fsyncs");
             self.arrived.wait_timeout(took, || self.coming.load(SeqCst) == 0);
         }
     }

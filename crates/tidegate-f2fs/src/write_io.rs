@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use tidegate_block::{Bio, BioFlags, Errno, RequestQueue, Segment};
-use tidegate_rt::{LockClass, Mutex, WaitQueue};
+use tidegate_rt::{LockClass, Mutex, WaitQueue, trace};
 use tidegate_vfs::{Error, ErrorKind, Inode};
 
 static IO_LOCK: LockClass = LockClass::new("io->io_rwsem", 570);
@@ -46,6 +46,13 @@ pub(crate) struct LastBio(Log, Growing);
 impl Pages {
     fn range(&self) -> std::ops::Range<u64> {
         self.index..self.index + self.pages as u64
+    }
+
+    /// Records where they go.
+    fn trace(&self, blk: BlockAddr) {
+        let (ino, newaddr, pages) = (self.inode.ino.0, u64::from(blk.0), self.pages as u64);
+        let args = [("ino", ino), ("index", self.index), ("newaddr", newaddr), ("pages", pages)];
+        trace::event("f2fs_submit_page_write", args);
     }
 }
 
@@ -127,6 +134,7 @@ impl WriteIo {
         if pages.pages < OWN_BIO {
             return self.add(stats, log, blk, segments, Some(pages), flags);
         }
+        pages.trace(blk);
         let most = (limits.max_bytes / 4096) as usize;
         let mut rest = segments.into_iter().peekable();
         let mut done = 0;
@@ -180,6 +188,9 @@ impl WriteIo {
         pages: Option<Pages>,
         flags: BioFlags,
     ) {
+        if let Some(p) = &pages {
+            p.trace(blk);
+        }
         let n = segments.iter().map(|s| s.len).sum::<u32>() / 4096;
         let mut g = self.logs[log as usize].lock();
         let limits = self.queue.limits();
@@ -253,17 +264,18 @@ impl WriteIo {
         if let Some(g) = self.take(Log::WarmNode) {
             self.send(stats, Log::WarmNode, g, true);
         }
+        let _span = trace::call("f2fs_wait_on_node_pages_writeback");
         self.done.shorter.wait_until(|| self.done.chain.lock().open.first().is_none_or(|s| *s >= end));
     }
 
     fn send(&self, stats: &Counters, log: Log, g: Growing, here: bool) {
         stats.bio(log.kind(), g.blocks as u64);
-        tidegate_rt::trace::event(
-            "f2fs_submit_write_bio",
-            [("sector", g.start.sector().0), ("size", g.blocks as u64 * 4096), ("log", log as u64), ("", 0)],
-        );
-        let (start, pages, seq, done) = (g.start, g.pages, g.seq, self.done.clone());
         let flags = if log.is_node() { g.flags | BioFlags::META } else { g.flags };
+        let (sector, size) = (g.start.sector().0, u64::from(g.blocks) * 4096);
+        let bits = u64::from(flags.bits());
+        let args = [("sector", sector), ("size", size), ("log", log as u64), ("flags", bits)];
+        trace::event("f2fs_submit_write_bio", args);
+        let (start, pages, seq, done) = (g.start, g.pages, g.seq, self.done.clone());
         let bio = Bio::write(g.start.sector(), g.segments, flags).on_end(move |r, _| {
             if let Err(e) = r {
                 done.failed(log, start, &pages, e);

@@ -31,7 +31,8 @@ impl Server {
         let flags = OFlags::from_bits_retain(flags);
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
         // The kernel fills pages around a partial write through a file that is open for writing only.
-        let mut how = OpenFlags::READ | OpenFlags::NOCMTIME;
+        // What it reads it caches.
+        let mut how = OpenFlags::READ | OpenFlags::NOCMTIME | OpenFlags::UNCACHED;
         how.set(OpenFlags::WRITE, writes);
         how.set(OpenFlags::NOATIME, flags.contains(OFlags::NOATIME));
         how.set(OpenFlags::EXCL, flags.contains(OFlags::EXCL));

@@ -8,6 +8,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`session`] | one mount from opening the image to its clean end; signals |
+//! | [`control`] | a socket on which a running mount says what it does |
 //! | [`options`] | the words of `-o` |
 //! | [`mount`] | mount(2), `fusermount3`, unmounting |
 //! | [`transport`] | the trait for what carries requests; one on /dev/fuse itself, one on `fuser` |
@@ -35,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attrs;
+pub mod control;
 pub mod data;
 pub mod errno;
 mod handles;

@@ -82,9 +82,10 @@ impl MountOptions {
             "threads" => self.threads = number(word, value)?.clamp(2, 64) as usize,
             "transport" => {
                 self.transport = match value {
+                    "uring" => Which::Uring,
                     "dev" => Which::Dev,
                     "fuser" => Which::Fuser,
-                    _ => return Err(format!("option \"{word}\": it must be dev or fuser")),
+                    _ => return Err(format!("option \"{word}\": it must be uring, dev or fuser")),
                 }
             }
             "cache" => self.cache = size(word, value)?.max(MIN_CACHE),

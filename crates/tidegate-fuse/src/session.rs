@@ -1,5 +1,6 @@
 //! One mount, from opening the image to its clean end.
 
+use crate::control::Control;
 use crate::mount::{self, is_dead, unmount};
 use crate::options::MountOptions;
 use crate::server::Server;
@@ -54,6 +55,9 @@ pub fn serve(
     mount::tune_read_ahead(dir, MAX_IO >> 10);
     let (s, d) = (server.clone(), dir.clone());
     thread::spawn("tg-fuse-signals", move || end_on_signal(&signals, &s, &d)).map_err(|e| at(dir, e))?;
+    // A mount works without.
+    let control = Control::start(image, dir, &volume);
+    let control = control.inspect_err(|e| eprintln!("tidegate: note: no control socket: {e}")).ok();
     ready(&volume);
     let served = transport.run().map_err(|e| at(dir, e));
     // The kernel has let go, or the connection broke: then nobody can use what is mounted.
@@ -61,6 +65,7 @@ pub fn serve(
         Ok(()) => std::mem::forget(mounted),
         Err(_) => drop(mounted),
     }
+    drop(control);
     server.detach();
     let unmounted = volume.vfs().unmount().map_err(|e| Error::Volume(volume.image().to_string(), e));
     served.and(unmounted)

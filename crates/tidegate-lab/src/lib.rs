@@ -8,11 +8,11 @@
 //! |---|---|
 //! | [`target`] | [`Target`]: a volume on any device, a directory of the host; [`Rig`]: a new volume on a model |
 //! | [`workload`] | [`Spec`] and [`run`]: fs_mark, pgioperf, checkpoint storm, streams |
+//! | [`experiment`] | the published experiments, and comparisons |
 //! | [`fio`] | job files read, run, and reported as fio does |
 //! | [`crew`] | the threads of a run, and what is sampled beside them |
 //! | [`record`] | what one thread measures |
 //! | [`result`] | what a run gives |
-//! | [`rng`] | chance by a seed |
 //! | [`error`] | what can go wrong |
 //!
 //! Time, threads and sleep come from `tidegate_rt` alone, so a run on a model is the same in simulated time
@@ -22,10 +22,10 @@
 
 pub mod crew;
 pub mod error;
+pub mod experiment;
 pub mod fio;
 pub mod record;
 pub mod result;
-pub mod rng;
 pub mod target;
 pub mod workload;
 

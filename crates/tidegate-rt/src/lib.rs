@@ -18,10 +18,11 @@
 //! | [`lock`] | [`Mutex`], [`RwLock`], [`Condvar`] |
 //! | [`wait`] | [`WaitQueue`]: wait for a condition, wake all |
 //! | [`channel`] | a channel bounded by weight |
+//! | [`histogram`] | counts of times and sizes |
 //! | [`lockstat`] | statistics by class, switched at run time |
 //! | [`rng`] | seeded numbers |
 //! | [`sim`] | the simulated world |
-//! | [`trace`] | trace points and their rings |
+//! | [`trace`], [`profile`] | trace points and their rings; trees of calls |
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // this crate is what the rule points to
 
@@ -29,8 +30,10 @@ pub mod channel;
 pub mod class;
 pub mod clock;
 pub mod hash;
+pub mod histogram;
 pub mod lock;
 pub mod lockstat;
+pub mod profile;
 pub mod rng;
 pub mod sim;
 pub mod thread;
@@ -39,5 +42,6 @@ pub mod wait;
 
 pub use class::LockClass;
 pub use clock::{Nanos, Timespec};
+pub use histogram::{Distribution, Histogram};
 pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use wait::WaitQueue;

@@ -41,14 +41,14 @@ impl Held {
                 g
             }
         };
-        (g, Held { class, key, since: Some(clock::now()) })
+        (g, Held { class, key, since: class.acquired() })
     }
 
     /// Of a lock that was free.
     fn tried(class: &'static LockClass, key: Key) -> Held {
         class::push(class, true);
         sync::acquired(key, class);
-        Held { class, key, since: lockstat::enabled().then(clock::now) }
+        Held { class, key, since: class.acquired() }
     }
 }
 

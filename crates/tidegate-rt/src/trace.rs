@@ -1,19 +1,36 @@
-//! Trace points: named events with a few numbers, kept in a ring for each thread.
+//! Trace points: named events and spans with a few numbers, kept in a ring for each thread, and call trees
+//! made of the spans.
 //!
 //! Off by default; a trace point then costs one relaxed load. A full ring drops its oldest events and
-//! counts them.
+//! counts them. What threads leave when they end is kept, within a bound, until it is taken.
 
 use crate::clock::{self, Nanos};
-use std::collections::VecDeque;
+use crate::profile::{CallTree, Tree};
+use crate::sim;
+use ring::Ring;
+use std::collections::BTreeMap;
+use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-static ON: AtomicBool = AtomicBool::new(false);
-static CAPACITY: AtomicUsize = AtomicUsize::new(65_536);
-static RINGS: parking_lot::Mutex<Vec<Arc<parking_lot::Mutex<Ring>>>> = parking_lot::Mutex::new(Vec::new());
+mod ring;
+
+const EVENTS: u8 = 1;
+const CALLS: u8 = 2;
+
+static MODE: AtomicU8 = AtomicU8::new(0);
+static THREADS: parking_lot::Mutex<Threads> = parking_lot::Mutex::new(Threads::new());
+
+/// Rings full of events that ended threads may leave.
+const ENDED_RINGS: usize = 4;
+/// Ended threads whose names are remembered.
+const ENDED_NAMES: usize = 4096;
 
 /// Named numbers of an event, e.g. `("ino", 5)`.
 pub type Args = [(&'static str, u64); 4];
+
+/// No numbers.
+pub const NO_ARGS: Args = [("", 0); 4];
 
 /// Whether an event is a point in time or one end of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +41,11 @@ pub enum Phase {
     Begin,
     /// The end of the span of the same name begun last on this thread.
     End,
+    /// The beginning of a wait for a lock; the name is its class, the first number where it is taken: a file
+    /// and a line.
+    ContentionBegin,
+    /// Its end.
+    ContentionEnd,
 }
 
 /// One recorded event.
@@ -41,106 +63,243 @@ pub struct Event {
     pub args: Args,
 }
 
-struct Ring {
-    events: VecDeque<Event>,
-    dropped: u64,
+/// What was recorded until it was taken.
+#[derive(Clone, Debug, Default)]
+pub struct Recorded {
+    /// Events in order of time, those of one thread in the order in which they happened.
+    pub events: Vec<Event>,
+    /// Events that were dropped since rings were full.
+    pub dropped: u64,
+    /// Names of the threads that recorded anything, by number.
+    pub threads: BTreeMap<u32, String>,
+    /// A tree of calls for each name of threads.
+    pub calls: Vec<CallTree>,
 }
 
-thread_local!(static RING: Arc<parking_lot::Mutex<Ring>> = {
-    let r = Arc::new(parking_lot::Mutex::new(Ring { events: VecDeque::new(), dropped: 0 }));
-    RINGS.lock().push(r.clone());
-    r
+/// What a thread records.
+struct Local {
+    thread: u32,
+    name: String,
+    events: Ring,
+    calls: Tree,
+}
+
+impl Local {
+    fn push(&mut self, at: Nanos, name: &'static str, phase: Phase, args: Args) {
+        self.events.push(Event { at, thread: self.thread, name, phase, args });
+    }
+}
+
+type Shared = Arc<parking_lot::Mutex<Local>>;
+
+struct Threads {
+    live: Vec<Shared>,
+    /// What ended threads left.
+    events: Ring,
+    calls: BTreeMap<String, Tree>,
+    names: BTreeMap<u32, String>,
+}
+
+impl Threads {
+    const fn new() -> Self {
+        Threads { live: Vec::new(), events: Ring::new(), calls: BTreeMap::new(), names: BTreeMap::new() }
+    }
+
+    /// Takes over what ended threads left.
+    fn sweep(&mut self) {
+        let (ended, live) = self.live.drain(..).partition(|l| Arc::strong_count(l) == 1);
+        self.live = live;
+        let ended: Vec<Shared> = ended;
+        for local in ended {
+            let mut l = local.lock();
+            if l.events.is_empty() && l.calls.is_empty() {
+                continue;
+            }
+            self.names.insert(l.thread, l.name.clone());
+            self.events.append(&mut l.events, ring::capacity().saturating_mul(ENDED_RINGS));
+            let calls = std::mem::take(&mut l.calls);
+            self.calls.entry(l.name.clone()).or_default().absorb(calls);
+        }
+        while self.names.len() > ENDED_NAMES {
+            self.names.pop_first();
+        }
+    }
+}
+
+thread_local!(static LOCAL: Shared = {
+    let name = std::thread::current().name().unwrap_or("thread").to_string();
+    let local = Local {
+        thread: crate::thread::id(),
+        name,
+        events: Ring::new(),
+        calls: Tree::default(),
+    };
+    let local = Arc::new(parking_lot::Mutex::new(local));
+    let mut threads = THREADS.lock();
+    threads.sweep();
+    threads.live.push(local.clone());
+    local
 });
 
-/// Switches recording on (each thread keeps its last `capacity` events) or off (`None`).
+/// Switches recording of events on (each thread keeps its last `capacity` events) or off (`None`).
 pub fn enable(capacity: Option<usize>) {
-    if let Some(n) = capacity {
-        CAPACITY.store(n.max(1), Relaxed);
+    match capacity {
+        Some(n) => {
+            let dummy = Event { at: Nanos(0), thread: 0, name: "", phase: Phase::Instant, args: NO_ARGS };
+            ring::prepare(n, &dummy);
+        }
+        None => ring::release(),
     }
-    ON.store(capacity.is_some(), Relaxed);
+    switch(EVENTS, capacity.is_some());
+}
+
+/// Switches call trees on or off.
+pub fn enable_calls(on: bool) {
+    switch(CALLS, on);
+}
+
+fn switch(bit: u8, on: bool) {
+    if on {
+        MODE.fetch_or(bit, Relaxed)
+    } else {
+        MODE.fetch_and(!bit, Relaxed)
+    };
 }
 
 /// Whether events are recorded.
 #[inline]
 pub fn enabled() -> bool {
-    ON.load(Relaxed) || crate::sim::records()
+    mode() & EVENTS != 0
+}
+
+/// What the calling thread records: a simulated world may want events of its own.
+#[inline]
+fn mode() -> u8 {
+    MODE.load(Relaxed) | if sim::records() { EVENTS } else { 0 }
 }
 
 /// Records a point event if tracing is on.
 #[inline]
 pub fn event(name: &'static str, args: Args) {
     if enabled() {
-        record(name, Phase::Instant, args);
+        record(name, args);
     }
 }
 
 /// Begins a span that ends when the result is dropped.
 #[inline]
+#[must_use = "the span lasts as long as the guard"]
 pub fn span(name: &'static str, args: Args) -> SpanGuard {
-    let on = enabled();
-    if on {
-        record(name, Phase::Begin, args);
+    let mode = mode();
+    if mode != 0 {
+        begin(mode, name, args);
     }
-    SpanGuard { name: on.then_some(name) }
+    SpanGuard { name, mode }
+}
+
+/// The same without numbers.
+#[inline]
+#[must_use = "the span lasts as long as the guard"]
+pub fn call(name: &'static str) -> SpanGuard {
+    span(name, NO_ARGS)
 }
 
 /// Ends its span when dropped.
 pub struct SpanGuard {
-    name: Option<&'static str>,
+    name: &'static str,
+    /// What was on when it began.
+    mode: u8,
 }
 
 impl Drop for SpanGuard {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(name) = self.name {
-            record(name, Phase::End, [("", 0); 4]);
+        if self.mode != 0 {
+            end(self.mode, self.name);
         }
     }
 }
 
-#[cold]
-fn record(name: &'static str, phase: Phase, args: Args) {
-    let e = Event { at: clock::now(), thread: crate::thread::id(), name, phase, args };
-    if crate::sim::keeps(&e) {
+/// Nothing for a thread that is about to end.
+fn with(f: impl FnOnce(&mut Local)) {
+    let _ = LOCAL.try_with(|l| f(&mut l.lock()));
+}
+
+/// Records an event, and what it means for the tree of calls. A simulated world keeps its own events.
+fn put(mode: u8, at: Nanos, name: &'static str, (phase, args): (Phase, Args), calls: impl FnOnce(&mut Tree)) {
+    let kept = mode & EVENTS != 0
+        && sim::active()
+        && sim::keeps(&Event { at, thread: crate::thread::id(), name, phase, args });
+    if kept && mode & CALLS == 0 {
         return;
     }
-    RING.with(|r| {
-        let mut r = r.lock();
-        if r.events.len() >= CAPACITY.load(Relaxed) {
-            r.events.pop_front();
-            r.dropped += 1;
+    with(|l| {
+        if mode & EVENTS != 0 && !kept {
+            l.push(at, name, phase, args);
         }
-        r.events.push_back(e);
+        if mode & CALLS != 0 {
+            calls(&mut l.calls);
+        }
     });
+}
+
+#[cold]
+fn record(name: &'static str, args: Args) {
+    put(EVENTS, clock::now(), name, (Phase::Instant, args), |_| ());
+}
+
+#[cold]
+fn begin(mode: u8, name: &'static str, args: Args) {
+    let at = clock::now();
+    put(mode, at, name, (Phase::Begin, args), |calls| calls.enter(name, false, at));
+}
+
+#[cold]
+fn end(mode: u8, name: &'static str) {
+    let at = clock::now();
+    put(mode, at, name, (Phase::End, NO_ARGS), |calls| calls.leave(at));
+}
+
+/// Records a wait for a lock of `class` that began at `since`, at `place`, and ended at `at`.
+pub(crate) fn contention(class: &'static str, since: Nanos, at: Nanos, place: &'static Location<'static>) {
+    let mode = mode();
+    if mode == 0 {
+        return;
+    }
+    let mut args = NO_ARGS;
+    args[0] = (place.file(), u64::from(place.line()));
+    put(mode, since, class, (Phase::ContentionBegin, args), |calls| calls.enter(class, true, since));
+    put(mode, at, class, (Phase::ContentionEnd, NO_ARGS), |calls| calls.leave(at));
+}
+
+/// Takes what was recorded since the last call. Spans that last are in the trees up to now.
+pub fn take() -> Recorded {
+    let mut r = Recorded::default();
+    let mut threads = THREADS.lock();
+    threads.sweep();
+    let now = clock::now();
+    let mut calls = std::mem::take(&mut threads.calls);
+    r.dropped = threads.events.take(&mut r.events);
+    r.threads = std::mem::take(&mut threads.names);
+    for local in &threads.live {
+        let mut l = local.lock();
+        r.dropped += l.events.take(&mut r.events);
+        r.threads.insert(l.thread, l.name.clone());
+        let tree = l.calls.take(now);
+        calls.entry(l.name.clone()).or_default().absorb(tree);
+    }
+    drop(threads);
+    r.events.sort_by_key(|e| e.at);
+    let trees = calls.into_iter().filter(|(_, t)| !t.is_empty());
+    r.calls = trees.map(|(name, tree)| tree.finish(name)).collect();
+    r
 }
 
 /// Takes all recorded events in order of time, with the number dropped since the last call.
 pub fn drain() -> (Vec<Event>, u64) {
-    let (mut all, mut dropped) = (Vec::new(), 0);
-    let mut rings = RINGS.lock();
-    for r in rings.iter() {
-        let mut r = r.lock();
-        all.extend(r.events.drain(..));
-        dropped += std::mem::take(&mut r.dropped);
-    }
-    rings.retain(|r| Arc::strong_count(r) > 1);
-    all.sort_by_key(|e| e.at);
-    (all, dropped)
+    let r = take();
+    (r.events, r.dropped)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_ring_keeps_the_newest() {
-        enable(Some(3));
-        for i in 0..5 {
-            event("n", [("i", i), ("", 0), ("", 0), ("", 0)]);
-        }
-        enable(None);
-        event("n", [("i", 9), ("", 0), ("", 0), ("", 0)]);
-        let (ev, dropped) = drain();
-        assert_eq!(ev.iter().map(|e| e.args[0].1).collect::<Vec<_>>(), [2, 3, 4]);
-        assert_eq!(dropped, 2);
-    }
-}
+mod tests;

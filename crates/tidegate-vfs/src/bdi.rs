@@ -2,6 +2,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::Inode;
+use crate::observe::WbStats;
 use crate::sync::Epochs;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -98,6 +99,8 @@ pub struct Bdi {
     failed_passes: AtomicU64,
     /// Sends what a file system has placed but not submitted yet.
     submit_pending: OnceLock<Box<dyn Fn(bool) + Send + Sync>>,
+    /// What is only looked at.
+    pub(crate) stats: WbStats,
     /// Mappings with pages, in the order the reclaim hand visits them.
     clock: Mutex<VecDeque<Weak<Inode>>>,
 }
@@ -121,6 +124,7 @@ impl Bdi {
             failing: AtomicU32::new(0),
             failed_passes: AtomicU64::new(0),
             submit_pending: OnceLock::new(),
+            stats: WbStats::default(),
             clock: Mutex::new(&CLOCK, VecDeque::new()),
         })
     }

@@ -1,7 +1,7 @@
 //! Names in memory: what a directory answered, positive and negative.
 
 use crate::types::Ino;
-use tidegate_rt::hash::HashMap;
+use tidegate_rt::hash::{HashMap, HashSet};
 use tidegate_rt::{LockClass, RwLock};
 
 static D_HASH: LockClass = LockClass::new("dentry_hashtable", 625);
@@ -55,6 +55,22 @@ impl DentryCache {
         drop(g);
         s.write().insert(key, i);
         Some(i)
+    }
+
+    /// A name of each of these inodes that has one here, and the directory it is in.
+    pub(crate) fn names_of(&self, wanted: &HashSet<Ino>) -> HashMap<Ino, (Ino, Box<[u8]>)> {
+        let mut found = HashMap::default();
+        for shard in &self.shards {
+            let s = shard.read();
+            for ((dir, name), ino) in s.young.iter().chain(&s.old) {
+                if let Some(ino) = ino
+                    && wanted.contains(ino)
+                {
+                    found.insert(*ino, (*dir, name.clone()));
+                }
+            }
+        }
+        found
     }
 
     pub(crate) fn set(&self, dir: Ino, name: &[u8], ino: Option<Ino>) {

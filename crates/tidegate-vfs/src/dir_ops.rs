@@ -9,6 +9,7 @@ use crate::types::*;
 use crate::vfs::Vfs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use tidegate_rt::trace;
 
 pub(crate) const S_ISGID: u32 = 0o2000;
 
@@ -53,6 +54,7 @@ impl Vfs {
     /// # Errors
     /// `Exists`, `NoSpace`, `ReadOnly`, `PermissionDenied`, `NameTooLong`.
     pub fn make(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8], new: &NewInode<'_>) -> Result<Arc<Inode>> {
+        let _span = trace::call("vfs_create");
         self.begin_change()?;
         check_name(name)?;
         let guard = dir.rwsem.write();
@@ -196,6 +198,7 @@ impl Vfs {
     /// # Errors
     /// `NotFound`, `IsADirectory`, `PermissionDenied`, `NotPermitted`.
     pub fn unlink(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8]) -> Result<()> {
+        let _span = trace::call("vfs_unlink");
         self.remove(cred, dir, name, false)
     }
 

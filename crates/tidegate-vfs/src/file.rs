@@ -10,8 +10,8 @@ use crate::types::*;
 use crate::vfs::Vfs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use tidegate_block::PAGE_SIZE;
-use tidegate_rt::sim;
+use tidegate_block::{PAGE_SIZE, PageBuf};
+use tidegate_rt::{clock, sim, trace};
 
 /// Times that pages are written which others gave back for want of space.
 const WRITE_TRIES: u32 = 64;
@@ -176,31 +176,46 @@ impl File {
         let len = (size - pos).min(to.len() as u64) as usize;
         let to = &mut to[..len];
         let mapping = &self.inode.mapping;
+        let uncached = self.flags.contains(OpenFlags::UNCACHED);
         let mut done = mapping.copy_out(pos, to);
         while done < len {
             let at = pos + done as u64;
             let page = at / PAGE_SIZE as u64;
             if !mapping.wait_ahead(page, page + 1) || !mapping.has(page) {
+                if uncached {
+                    done += self.read_past_cache(at, &mut to[done..])?;
+                    continue;
+                }
                 self.read_in(at, pos, (len - done) as u64, size)?;
             }
             let n = mapping.copy_out(at, &mut to[done..]);
-            // Reclaim may have taken the page at once; one page is then read past the cache.
+            // Reclaim may have taken the page at once.
             done += if n > 0 { n } else { self.read_past_cache(at, &mut to[done..])? };
         }
-        self.read_on(pos, pos + len as u64, size);
+        if !uncached {
+            self.read_on(pos, pos + len as u64, size);
+        }
         drop(guard);
         self.touch_atime()?;
         self.vfs.bdi.shrink();
         Ok(len)
     }
 
+    /// Reads what the cache does not have from byte `pos` on, and leaves it so. The caller holds `i_rwsem`
+    /// shared: nobody dirties a page meanwhile.
     fn read_past_cache(&self, pos: u64, to: &mut [u8]) -> Result<usize> {
-        let runs = self.vfs.fs.read_pages(&self.inode, pos / PAGE_SIZE as u64, 1)?;
-        let page = runs.first().ok_or_else(|| Error::from(ErrorKind::Io))?;
-        let from = &page.bytes()[pos as usize % PAGE_SIZE..];
-        let n = from.len().min(to.len());
-        to[..n].copy_from_slice(&from[..n]);
-        Ok(n)
+        let (index, mut skip) = (pos / PAGE_SIZE as u64, pos as usize % PAGE_SIZE);
+        let wanted = (skip + to.len()).div_ceil(PAGE_SIZE).min(PageBuf::MAX_PAGES);
+        let (cached, n) = self.inode.mapping.residency(index, wanted as u64);
+        let missing = if cached { 1 } else { n as usize };
+        let mut done = 0;
+        for run in self.vfs.fs.read_pages(&self.inode, index, missing)? {
+            let from = run.bytes().get(skip..).unwrap_or_default();
+            let n = from.len().min(to.len() - done);
+            to[done..done + n].copy_from_slice(&from[..n]);
+            (done, skip) = (done + n, 0);
+        }
+        if done > 0 { Ok(done) } else { Err(Error::from(ErrorKind::Io)) }
     }
 
     /// Relatime: the access time follows when it is older than a change, or than a day.
@@ -253,6 +268,15 @@ impl File {
     /// `Io`, `NoSpace`.
     pub fn fsync(&self, datasync: bool) -> Result<()> {
         sim::syscall();
+        let args = [("ino", self.inode.ino.0), ("datasync", datasync as u64), ("", 0), ("", 0)];
+        let _span = trace::span("vfs_fsync_range", args);
+        let start = clock::now();
+        let r = self.fsync_range(datasync);
+        self.vfs.bdi.stats.fsync.record(clock::now().since(start).0);
+        r
+    }
+
+    fn fsync_range(&self, datasync: bool) -> Result<()> {
         let wrote = self.vfs.write_and_wait(&self.inode, datasync);
         self.inode.mapping.check_error(&self.errseq_seen)?;
         wrote?;
@@ -269,6 +293,7 @@ impl Vfs {
     /// Writes an inode's pages and waits for them, also for those that somebody else has taken: when these
     /// are given back unwritten, once more.
     pub(crate) fn write_pages(&self, inode: &Arc<Inode>, fsync: Option<bool>) -> Result<()> {
+        let _span = trace::call("file_write_and_wait_range");
         for _ in 0..WRITE_TRIES {
             let before = inode.mapping.redirtied();
             let mut wbc = WritebackControl { fsync, ..WritebackControl::sync() };

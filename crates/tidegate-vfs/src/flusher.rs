@@ -3,6 +3,7 @@
 use crate::bdi::{Bdi, Completion, DIRTY_WRITEBACK_INTERVAL, Work};
 use crate::fs::{FileSystem, WritebackControl};
 use crate::inode::Inode;
+use crate::observe::Pass;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -24,6 +25,16 @@ enum For {
     Background,
     /// Some of it is old.
     Age,
+}
+
+impl From<For> for Pass {
+    fn from(why: For) -> Pass {
+        match why {
+            For::Sync { .. } => Pass::Sync,
+            For::Background => Pass::Background,
+            For::Age => Pass::Periodic,
+        }
+    }
 }
 
 /// A running flusher.
@@ -106,17 +117,19 @@ fn background(fs: &dyn FileSystem, bdi: &Arc<Bdi>) {
 /// Waits, unless somebody asks for something.
 fn pause(bdi: &Bdi, d: Duration) {
     let mut left = d;
+    bdi.stats.waiting();
     while !left.is_zero() {
         let asked = {
             let l = bdi.lists.lock();
             l.shutdown || !l.work.is_empty()
         };
         if asked {
-            return;
+            break;
         }
         thread::sleep(MIN_PAUSE.min(left));
         left = left.saturating_sub(MIN_PAUSE);
     }
+    bdi.stats.idle();
 }
 
 /// One turn over the dirty inodes; pages written. In the background it ends as soon as little enough is
@@ -127,6 +140,9 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For) -> u64 {
     // written at once should not be cut into small pieces. Unless what it has cannot be written.
     let few = if why == For::Background && !bdi.is_failing() { mean } else { 0 };
     let mut written = 0;
+    bdi.stats.pass(why.into());
+    let args = [("reason", Pass::from(why) as u64), ("dirty", bdi.dirty_bytes()), ("", 0), ("", 0)];
+    trace::event("writeback_start", args);
     loop {
         let Some(inode) = bdi.lists.lock().b_io.pop_front() else { break };
         if (1..few).contains(&inode.mapping.nr_dirty()) && !bdi.is_old(&inode) {
@@ -144,12 +160,17 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For) -> u64 {
         }
     }
     bdi.submit_pending();
+    bdi.stats.idle();
+    trace::event("writeback_written", [("pages", written), ("", 0), ("", 0), ("", 0)]);
     written
 }
 
 fn writeback_single_inode(fs: &dyn FileSystem, bdi: &Arc<Bdi>, inode: &Arc<Inode>, why: For) -> u64 {
     // Off the list first: a page dirtied from here on puts the inode back on it.
     inode.listed.store(false, SeqCst);
+    bdi.stats.at(inode.ino);
+    let args = [("ino", inode.ino.0), ("dirty", inode.mapping.nr_dirty()), ("", 0), ("", 0)];
+    let _span = trace::span("writeback_single_inode", args);
     let most = if bdi.is_failing() { PROBE_PAGES } else { MAX_WRITEBACK_PAGES };
     let mut wbc = match why {
         For::Sync { .. } => WritebackControl::sync(),

@@ -18,6 +18,7 @@
 //! | [`attr_ops`] | operations on attributes |
 //! | [`file`], [`file_write`] | open files: reading, writing, allocation |
 //! | `readahead` | reading pages in, before they are wanted |
+//! | [`observe`] | what can be seen of it while it works |
 //! | [`perm`], [`acl`] | who may do what |
 //!
 //! Lock order (ranks in brackets): `i_rwsem` [20; directories before their children, two directories in
@@ -39,6 +40,7 @@ pub mod icache;
 pub mod inode;
 pub mod mapping;
 pub mod namei;
+pub mod observe;
 pub mod perm;
 mod readahead;
 pub mod rename;
@@ -54,6 +56,7 @@ pub use fs::{FileSystem, InodeParts, ReadDone, WritebackControl};
 pub use inode::Inode;
 pub use mapping::AddressSpace;
 pub use mapping::chunk::PageRun;
+pub use observe::{FlusherState, Pass, WrittenFile};
 pub use sync::SyncWait;
 pub use types::*;
 pub use vfs::{MountOptions, Vfs};

@@ -195,6 +195,8 @@ bitflags::bitflags! {
         /// Changes of the content leave `mtime` and `ctime` alone: who has it open keeps them and sets them
         /// (the kernel's `S_NOCMTIME`).
         const NOCMTIME = 1 << 10;
+        /// What is read from the volume is not cached: who has it open does that.
+        const UNCACHED = 1 << 11;
     }
 
     /// Flags of rename.

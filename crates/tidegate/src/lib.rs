@@ -15,6 +15,8 @@
 //! | [`tar`] | the tar format: headers, pax records, sparse maps, compression |
 //! | [`node`], [`host`] | what both ways share: one inode's attributes; the host's files |
 //! | [`progress`], [`summary`] | how far it is; what it took |
+//! | [`observe`] | lock statistics, traces, profiles, and their forms |
+//! | [`sample`] | what a volume does at one moment: for `top` and Prometheus |
 //! | [`crash`] | the crash explorer: power cuts, recovery, promises |
 //! | [`error`] | errors that name the image or the path |
 //!
@@ -39,8 +41,10 @@ pub mod image;
 pub mod import;
 pub mod mkfs;
 pub mod node;
+pub mod observe;
 pub mod paths;
 pub mod progress;
+pub mod sample;
 pub mod spool;
 pub mod summary;
 pub mod tar;
@@ -49,6 +53,7 @@ pub mod volume;
 pub use error::{Error, Result};
 pub use mkfs::mkfs;
 pub use progress::Progress;
+pub use sample::Sample;
 pub use summary::Summary;
 pub use tidegate_block::{Backend, Elevator, IoContext, WfqOptions};
 pub use tidegate_f2fs as f2fs;

@@ -140,6 +140,11 @@ impl Volume {
         self.fs.info().map_err(|e| self.error(e))
     }
 
+    /// When it was opened, on the monotonic clock.
+    pub(crate) fn opened_at(&self) -> tidegate_rt::Nanos {
+        self.started
+    }
+
     /// What was written since it was opened.
     pub fn stats(&self) -> FsStats {
         self.fs.stats()

@@ -6,7 +6,8 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use super::ckpt::{self, CkptPlan};
-use super::{fsync, gc, populate, writepages};
+use super::mount::{self, MountPlan};
+use super::{fsync, gc, populate, trace, writepages};
 use crate::workspace;
 
 /// A bench.
@@ -25,10 +26,14 @@ pub enum Task {
     },
     /// The four positions of `writepages=`, with sixteen writers.
     Writepages(Plan),
+    /// What lock statistics, traces and profiles cost fs_mark.
+    Trace(Plan),
     /// Random overwrites of a volume that is almost full.
     Gc(Plan),
     /// Fsyncs of a directory beside those of a group of lesser weight, with checkpoint_merge and without.
     Ckpt(CkptPlan),
+    /// Our mount beside fuse2fs and the kernel's ext4: trees, large files, fsyncs, walks. Needs root.
+    Mount(MountPlan),
 }
 
 /// How to run a bench.
@@ -64,8 +69,10 @@ impl Task {
                 fsync::run(&plan, &disk.unwrap_or_else(|| workspace::target_dir().join("bench")))
             }
             Task::Writepages(plan) => writepages::run(&plan),
+            Task::Trace(plan) => trace::run(&plan),
             Task::Gc(plan) => gc::run(&plan),
             Task::Ckpt(plan) => ckpt::ckpt(&plan),
+            Task::Mount(plan) => mount::run(&plan),
         }
     }
 }

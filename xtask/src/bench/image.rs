@@ -9,12 +9,15 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::temp::TempDir;
 use crate::{golden, oracle};
 
 /// What [`touch_memory`] touches: several times what a run takes.
 const TOUCHED_MIB: u64 = 512;
+/// And what of it in large pages.
+const TOUCHED_LARGE_MIB: usize = 192;
 
 /// An image file; removed when dropped.
 #[derive(Debug)]
@@ -122,7 +125,7 @@ impl Drop for Mounted {
 }
 
 /// Runs a command to its end; its output, or what it complained of.
-fn quiet(command: &mut Command) -> Result<String> {
+pub fn quiet(command: &mut Command) -> Result<String> {
     let out = command.stdin(Stdio::null()).output().with_context(|| format!("running {command:?}"))?;
     if !out.status.success() {
         let text = String::from_utf8_lossy(&out.stderr);
@@ -132,8 +135,10 @@ fn quiet(command: &mut Command) -> Result<String> {
 }
 
 /// Touches memory, below a directory in memory: a virtual machine's host takes away what nobody uses for a
-/// while, and whoever comes first would pay for getting it back.
+/// while, and whoever comes first would pay for getting it back. Pages and large pages both: they come from
+/// different ends of what is free, kernels take the one and we the other.
 pub fn touch_memory(dir: &Path) -> Result<()> {
+    touch_large_pages()?;
     let path = dir.join("touched");
     let mut file = File::create(&path)?;
     let chunk = vec![1; 1 << 20];
@@ -141,6 +146,23 @@ pub fn touch_memory(dir: &Path) -> Result<()> {
         file.write_all(&chunk)?;
     }
     fs::remove_file(path).context("removing what was touched")
+}
+
+/// Touches memory in large pages, where the system has them.
+fn touch_large_pages() -> Result<()> {
+    const LARGE: usize = 2 << 20;
+    let bytes = TOUCHED_LARGE_MIB << 20;
+    let flags = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: a new anonymous mapping, wherever the system puts it.
+    let memory = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, flags.0, flags.1) }?;
+    // SAFETY: advice on memory that is ours alone. Without large pages it is touched in part.
+    let _ = unsafe { madvise(memory, bytes, Advice::LinuxHugepage) };
+    for at in (0..bytes).step_by(LARGE) {
+        // SAFETY: it lies in the mapping.
+        unsafe { memory.cast::<u8>().add(at).write_volatile(1) };
+    }
+    // SAFETY: the whole mapping, and nobody has it.
+    unsafe { munmap(memory, bytes) }.context("giving back what was touched")
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@
 //! | [`cli`]                                   | what can be asked for                              |
 //! | `populate`, `cases`, `tree`, `report`     | volumes filled, emptied, streamed into and opened  |
 //! | `fsync`, `writepages`, `gc`, `ckpt`       | workloads in an open volume                        |
+//! | `trace`                                   | what looking into the engine costs                 |
+//! | `mount`                                   | our mount, fuse2fs and ext4 side by side           |
 //! | `workload`, `image`                       | running those, and the image they run on           |
 //! | `series`, `measure`, `show`               | rounds, medians, tables and bars                   |
 
@@ -18,10 +20,12 @@ mod fsync;
 mod gc;
 mod image;
 mod measure;
+mod mount;
 mod populate;
 mod report;
 mod series;
 mod show;
+mod trace;
 mod tree;
 mod workload;
 mod writepages;

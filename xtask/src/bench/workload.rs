@@ -17,6 +17,9 @@ use crate::{uml, workspace};
 pub struct Report {
     /// Seconds of the measured part.
     pub seconds: f64,
+    /// Of these, what each repetition took, if there are several of the same.
+    #[serde(default)]
+    pub loops: Vec<f64>,
     /// Files made in it.
     pub files: u64,
     /// Bytes that the workload wrote in it.

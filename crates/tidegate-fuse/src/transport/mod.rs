@@ -4,6 +4,7 @@ pub mod dev;
 pub mod fuser;
 
 use crate::server::Server;
+use dev::Rings;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -30,8 +31,12 @@ pub struct Connection {
 /// The transports there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
-    /// On /dev/fuse: knows all of the protocol that we use.
+    /// By io_uring if the kernel offers it, else on /dev/fuse.
     #[default]
+    Best,
+    /// By io_uring.
+    Uring,
+    /// On /dev/fuse: knows all of the protocol that we use.
     Dev,
     /// On the `fuser` crate.
     Fuser,
@@ -62,7 +67,9 @@ pub trait Kernel: Send + Sync {
 /// The kernel's protocol is too old, or it hung up.
 pub fn connect(which: Which, server: Arc<Server>, connection: Connection) -> io::Result<Box<dyn Transport>> {
     Ok(match which {
-        Which::Dev => Box::new(dev::Device::connect(server, connection)?),
+        Which::Best => Box::new(dev::Device::connect(server, connection, Rings::Maybe)?),
+        Which::Uring => Box::new(dev::Device::connect(server, connection, Rings::Always)?),
+        Which::Dev => Box::new(dev::Device::connect(server, connection, Rings::Never)?),
         Which::Fuser => Box::new(fuser::Fuser::connect(server, connection)?),
     })
 }

@@ -1,6 +1,6 @@
 //! Which block of a file is next.
 
-use crate::rng::Rng;
+use tidegate_rt::rng::Rng;
 
 /// Blocks of one size in one file: from front to back, or each once in random order; then anew.
 pub(super) struct Offsets {
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn every_block_comes_once_in_a_round() {
         for blocks in [1, 2, 5, 64, 1000, 4097] {
-            let mut o = Offsets::new(blocks * 4096 + 100, 4096, true, Rng::new(3, blocks));
+            let mut o = Offsets::new(blocks * 4096 + 100, 4096, true, Rng::new(3).fork(blocks));
             let rounds: Vec<Vec<u64>> = (0..2).map(|_| (0..blocks).map(|_| o.next()).collect()).collect();
             for round in &rounds {
                 let mut sorted = round.clone();
@@ -75,7 +75,7 @@ mod tests {
             }
             assert!(blocks < 64 || rounds[0] != rounds[1], "{blocks}");
         }
-        let mut s = Offsets::new(3 * 512, 512, false, Rng::new(0, 0));
+        let mut s = Offsets::new(3 * 512, 512, false, Rng::new(0));
         assert_eq!((0..5).map(|_| s.next()).collect::<Vec<_>>(), [0, 1, 2, 0, 1]);
     }
 }

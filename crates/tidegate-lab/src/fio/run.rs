@@ -7,13 +7,13 @@ use crate::crew::{Crew, Shared};
 use crate::error::Result;
 use crate::record::Recorder;
 use crate::result::{OpStats, RunResult};
-use crate::rng::Rng;
 use crate::target::{OpenHow, Target, TargetFile};
 use crate::workload::lay_out;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_block::IoContext;
+use tidegate_rt::rng::Rng;
 use tidegate_rt::{LockClass, Mutex, clock, thread};
 
 static ENDED: LockClass = LockClass::new("lab->jobs", 11);
@@ -154,7 +154,7 @@ struct Open {
 impl Worker {
     fn run(&self, s: &Shared) -> Result<Recorder> {
         let (job, mut r) = (&self.job, s.recorder());
-        let mut rng = Rng::new(job.seed, self.index as u64);
+        let mut rng = Rng::new(job.seed).fork(self.index as u64);
         let mut files = self.open(s, &mut rng)?;
         let mut memory = Memory::new(job.bs[0].max(job.bs[1]) as usize, &mut rng);
         let begin = clock::now();
@@ -201,7 +201,7 @@ impl Worker {
             let file = s.target.open(path, how)?;
             let next = job.bs.map(|bs| {
                 let seed = rng.bits();
-                Offsets::new(job.file_bytes(), bs, job.pattern.random, Rng::new(seed, 0))
+                Offsets::new(job.file_bytes(), bs, job.pattern.random, Rng::new(seed))
             });
             Ok(Open { file, next })
         };

@@ -17,7 +17,7 @@ pub struct Rig {
     pub size: u64,
     /// What decides the order of requests.
     pub elevator: Elevator,
-    /// Mount options, as `writepages=locked,checkpoint_merge`.
+    /// Mount options, as `writepages=locked,sync_wait=caller`.
     pub options: String,
     /// Memory of the volume.
     pub memory: MemoryLimits,
@@ -45,7 +45,7 @@ impl Rig {
     pub fn on(&self, device: Arc<dyn Device>, limits: QueueLimits) -> Result<VolumeTarget> {
         let name = device.name().to_string();
         let mut open = OpenOptions { memory: self.memory, ..OpenOptions::default() };
-        open.f2fs.parse(&self.options).map_err(|e| Error::spec(format!("{}: {e}", self.options)))?;
+        open.parse(&self.options).map_err(|e| Error::spec(format!("{}: {e}", self.options)))?;
         let queue = RequestQueue::with_elevator(device, limits, self.elevator);
         mkfs(&queue, &MkfsOptions { uuid: Some(*b"tidegate lab rig"), ..MkfsOptions::default() })?;
         Ok(VolumeTarget::new(Volume::from_queue(&name, Arc::new(queue), &open)?))

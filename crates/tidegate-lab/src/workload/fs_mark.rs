@@ -11,8 +11,9 @@ use crate::result::RunResult;
 use crate::target::{OpenHow, Target};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::time::Duration;
 use tidegate_block::IoContext;
-use tidegate_rt::clock;
+use tidegate_rt::{Nanos, clock};
 
 /// When files are made durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +50,10 @@ pub struct FsMark {
     pub loops: u64,
     /// One sync(2) beside the threads each so many milliseconds; 0 for none.
     pub sync_every_ms: u64,
+    /// How many syncs begin at once then.
+    pub syncers: u64,
+    /// Files offered in a second by all threads together; 0 for as many as they can.
+    pub rate: u64,
     /// Length of an interval of the series, in milliseconds.
     pub interval_ms: u64,
 }
@@ -63,6 +68,8 @@ impl Default for FsMark {
             sync: SyncMode::Each,
             loops: 1,
             sync_every_ms: 0,
+            syncers: 1,
+            rate: 0,
             interval_ms: interval_ms(),
         }
     }
@@ -90,7 +97,9 @@ impl FsMark {
         }
         if self.sync_every_ms > 0 {
             let every = millis(self.sync_every_ms);
-            crew.beside("sync".into(), IoContext::default(), move |s| sync_each(s, every));
+            for n in 0..self.syncers.max(1) {
+                crew.beside(format!("sync-{n}"), IoContext::default(), move |s| sync_each(s, every));
+            }
         }
         crew.run("fs_mark", |_, _| Ok(()))
     }
@@ -119,7 +128,9 @@ impl FsMark {
     fn files(&self, s: &Shared, t: u64, l: u64, r: &mut Recorder) -> Result<()> {
         let chunk = vec![t as u8; self.write_size.min(self.size) as usize];
         let path = |f: u64| format!("{}/l{l}f{f}", dir(t));
+        let start = clock::now();
         for f in 0..self.files {
+            self.wait_for_turn(s, f, start);
             let begin = clock::now();
             let file = r.time("create", 0, || new_file(&*s.target, &path(f)))?;
             let mut at = 0;
@@ -148,6 +159,20 @@ impl FsMark {
             r.time("fsync", 0, || file.fsync(false))?;
         }
         Ok(())
+    }
+}
+
+impl FsMark {
+    /// Waits until a thread's file number `f` is due.
+    fn wait_for_turn(&self, s: &Shared, f: u64, start: Nanos) {
+        if self.rate == 0 {
+            return;
+        }
+        let due = Duration::from_nanos(f * self.threads * 1_000_000_000 / self.rate);
+        let left = due.saturating_sub(clock::now().since(start).duration());
+        if !left.is_zero() {
+            s.sleep(left);
+        }
     }
 }
 

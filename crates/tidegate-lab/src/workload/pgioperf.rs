@@ -10,12 +10,12 @@ use crate::crew::{Crew, Shared};
 use crate::error::{Error, Result};
 use crate::record::Recorder;
 use crate::result::RunResult;
-use crate::rng::Rng;
 use crate::target::{OpenHow, Target};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_block::IoContext;
+use tidegate_rt::rng::Rng;
 use tidegate_rt::{clock, thread};
 
 /// The workload.
@@ -105,7 +105,7 @@ impl PgIoPerf {
     }
 
     fn read(&self, s: &Shared, n: u64, blocks: u64) -> Result<Recorder> {
-        let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed, n + 2));
+        let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed).fork(n + 2));
         let file = s.target.open(HUGE, OpenHow::default())?;
         let mut buf = vec![0; self.block as usize];
         while !s.stopped() {
@@ -116,7 +116,7 @@ impl PgIoPerf {
     }
 
     fn write(&self, s: &Shared, blocks: u64) -> Result<Recorder> {
-        let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed, 0));
+        let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed).fork(0));
         let file = s.target.open(HUGE, OpenHow::default())?;
         let mut buf = vec![0; self.block as usize];
         let mut written = 0u64;
@@ -136,7 +136,7 @@ impl PgIoPerf {
     }
 
     fn log(&self, s: &Shared, pieces: u64) -> Result<Recorder> {
-        let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed, 1));
+        let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed).fork(1));
         let file = s.target.open(LOG, OpenHow::default())?;
         let mut buf = vec![0; self.log_block as usize];
         let mut n = 0;

@@ -106,6 +106,8 @@ pub(super) struct State {
     live: usize,
     pub tasks: Vec<TaskState>,
     waiting: HashMap<Key, VecDeque<Waiter>>,
+    /// Tasks that have slept for a lock alone and do not have it yet, awake or not.
+    wanting: HashMap<Key, usize>,
     switches: u64,
     trace: VecDeque<TraceEvent>,
     ended: Option<Result<(), Deadlock>>,
@@ -139,6 +141,7 @@ impl Sim {
             live: 0,
             tasks: Vec::new(),
             waiting: HashMap::new(),
+            wanting: HashMap::new(),
             switches: 0,
             trace: VecDeque::new(),
             ended: None,
@@ -331,8 +334,23 @@ impl Sim {
 
     /// Whether somebody waits for the lock at `key` alone: who comes to share it goes behind.
     pub fn wanted_exclusively(&self, key: Key) -> bool {
-        let s = self.state.lock();
-        s.waiting.get(&key).is_some_and(|l| l.iter().any(|w| w.mode == Mode::Exclusive))
+        self.state.lock().wanting.contains_key(&key)
+    }
+
+    /// From now on somebody wants the lock at `key` alone.
+    pub fn want(&self, key: Key) {
+        *self.state.lock().wanting.entry(key).or_default() += 1;
+    }
+
+    /// One of those has got it.
+    pub fn got(&self, key: Key) {
+        let mut s = self.state.lock();
+        if let Some(n) = s.wanting.get_mut(&key) {
+            *n -= 1;
+            if *n == 0 {
+                s.wanting.remove(&key);
+            }
+        }
     }
 
     /// Whether a task of this world has the lock at `key`.

@@ -40,25 +40,30 @@ fn take<G>(t: &Task, want: &Want, mut try_lock: impl FnMut() -> Option<G>, lock:
     t.meet();
     let mode = if want.shared { Mode::Shared } else { Mode::Exclusive };
     let mut again = false;
-    loop {
+    let guard = loop {
         let behind = want.shared && !again && t.sim().wanted_exclusively(want.key);
         if !behind && let Some(guard) = try_lock() {
-            t.sim().acquired(t.id(), want.key, want.class);
-            return guard;
+            break guard;
         }
         // Others move while this pays, so it looks again. From the look to its sleep nobody else moves.
         if t.settle() {
             continue;
         }
         if !behind && !t.sim().is_held(want.key) {
-            let guard = lock();
-            t.sim().acquired(t.id(), want.key, want.class);
-            return guard;
+            break lock();
+        }
+        if !again && !want.shared {
+            t.sim().want(want.key);
         }
         let ticket = t.sim().enroll(t.id(), want.key, mode, again);
         t.sim().sleep(t.id(), (want.key, ticket), None, Reason::Lock(want.class), want.at);
         again = true;
+    };
+    if again && !want.shared {
+        t.sim().got(want.key);
     }
+    t.sim().acquired(t.id(), want.key, want.class);
+    guard
 }
 
 /// Notes a lock that was there to be taken.

@@ -6,6 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 use tidegate_block::{Errno, Segment};
+use tidegate_rt::trace;
 
 /// How long a waiter sleeps before it looks for bios to send.
 const RESUBMIT: Duration = Duration::from_millis(2);
@@ -248,6 +249,11 @@ impl AddressSpace {
         for id in self.chunk_ids(start, end) {
             let m = range_mask(id, start, end);
             let done = || self.peek(id, |c| c.writeback & m == 0).unwrap_or(true);
+            if done() {
+                continue;
+            }
+            let _span =
+                trace::span("folio_wait_writeback", [("index", id * CHUNK_PAGES), ("", 0), ("", 0), ("", 0)]);
             // A page is under write-back before its bio grows, and whoever adds it may then have to wait
             // for somebody who waits for us: so what is pending is sent again and again.
             while !done() {

@@ -60,6 +60,10 @@ impl Target for Directory {
         Ok(Box::new(options.open(self.at(path))?))
     }
 
+    fn unlink(&self, path: &str) -> Result<()> {
+        Ok(fs::remove_file(self.at(path))?)
+    }
+
     fn sync(&self) -> Result<()> {
         Ok(rustix::fs::syncfs(&self.handle)?)
     }

@@ -21,11 +21,12 @@ mod stamp;
 mod target;
 mod volume;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use target::{Report, Result, Target};
+use tidegate::observe::{Recording, Wanted};
 
 #[derive(Parser)]
 #[command(name = "workload", about = "Runs a workload on an image or a directory and prints what it took")]
@@ -39,9 +40,22 @@ struct Cli {
     /// A directory of the host; best where something is mounted.
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// What to look at meanwhile; what is found is thrown away.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    observe: Vec<Observe>,
     #[command(subcommand)]
     what: What,
 }
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Observe {
+    Lockstat,
+    Trace,
+    Profile,
+}
+
+/// Events that are kept of each thread: as `tidegate --trace` does.
+const EVENTS: usize = 65_536;
 
 #[derive(Subcommand)]
 enum What {
@@ -76,11 +90,26 @@ fn open(cli: &Cli) -> Result<Arc<dyn Target>> {
 
 fn run(cli: &Cli) -> Result<Report> {
     let target = open(cli)?;
+    let wants = |what| cli.observe.contains(&what);
+    let wanted = Wanted {
+        locks: wants(Observe::Lockstat),
+        events: wants(Observe::Trace).then_some(EVENTS),
+        calls: wants(Observe::Profile),
+    };
+    let recording = if wanted.anything() { Recording::start(wanted) } else { None };
     let mut report = match &cli.what {
         What::Mark(m) => m.run(&target)?,
         What::Fill(f) => f.run(&*target)?,
         What::Overwrite(o) => o.run(&*target)?,
     };
+    if let Some(r) = recording {
+        let observed = r.finish();
+        let acquisitions = observed.locks.iter().map(|l| l.acquisitions).sum();
+        let r = observed.recorded;
+        report.counts.insert("events", r.events.len() as u64 + r.dropped);
+        report.counts.insert("spans", r.calls.iter().flat_map(|t| &t.nodes).map(|n| n.count).sum());
+        report.counts.insert("acquisitions", acquisitions);
+    }
     target.close()?;
     drop(target);
     if let What::Mark(m) = &cli.what

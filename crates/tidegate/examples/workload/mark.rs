@@ -1,7 +1,7 @@
 //! Threads that make files in directories of their own, in the manner of fs_mark.
 
 use crate::stamp::{PAGE, check, stamp};
-use crate::target::{Report, Result, Target, grown, seconds_since};
+use crate::target::{Counts, Report, Result, Target, add, grown, seconds_since};
 use clap::{Args, ValueEnum};
 use std::sync::Arc;
 use tidegate_rt::{clock, thread};
@@ -31,6 +31,10 @@ pub struct Mark {
     /// Bytes of each file; whole pages.
     #[arg(long, default_value_t = 4096)]
     size: u64,
+    /// Repetitions, each with files of its own. The last one's stay; others are removed in between, which is
+    /// not measured, and all is made durable before the next.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    loops: u64,
     /// When files are made durable.
     #[arg(long, value_enum, default_value = "each")]
     sync: Sync,
@@ -51,8 +55,31 @@ impl Mark {
         for t in 0..self.threads {
             target.mkdir(&format!("/t{t}"))?;
         }
-        target.sync()?;
-        let before = target.counts();
+        let (mut loops, mut counts) = (Vec::new(), Counts::new());
+        for n in 0..self.loops {
+            if n > 0 {
+                self.all().try_for_each(|(t, f)| target.unlink(&name(t, f)))?;
+            }
+            target.sync()?;
+            let before = target.counts();
+            loops.push(self.measure(target)?);
+            add(&mut counts, &grown(&before, &target.counts()));
+        }
+        let files = self.threads * self.files * self.loops;
+        Ok(Report {
+            seconds: loops.iter().sum(),
+            loops,
+            files,
+            bytes: files * self.size,
+            fsyncs: if self.sync == Sync::Each { files } else { 0 },
+            counts,
+            fragments: self.fragments(&**target)?,
+            read_seconds: None,
+        })
+    }
+
+    /// Makes all files once; the seconds that takes.
+    fn measure(&self, target: &Arc<dyn Target>) -> Result<f64> {
         let start = clock::now();
         let one = |t| {
             let (mark, target) = (self.clone(), target.clone());
@@ -66,17 +93,7 @@ impl Mark {
         if self.sync == Sync::End {
             target.sync()?;
         }
-        let seconds = seconds_since(start);
-        let files = self.threads * self.files;
-        Ok(Report {
-            seconds,
-            files,
-            bytes: files * self.size,
-            fsyncs: if self.sync == Sync::Each { files } else { 0 },
-            counts: grown(&before, &target.counts()),
-            fragments: self.fragments(&**target)?,
-            read_seconds: None,
-        })
+        Ok(seconds_since(start))
     }
 
     fn write_files(&self, target: &dyn Target, t: u64) -> Result<()> {

@@ -13,6 +13,8 @@ pub trait Target: Send + Sync {
     fn mkdir(&self, path: &str) -> Result<()>;
     /// Opens a file for reading and writing; a new one with `create`.
     fn open(&self, path: &str, create: bool) -> Result<Box<dyn OpenFile>>;
+    /// Takes a file's only name away.
+    fn unlink(&self, path: &str) -> Result<()>;
     /// Makes everything durable.
     fn sync(&self) -> Result<()>;
     /// Bytes that may still be written.
@@ -38,6 +40,8 @@ pub trait OpenFile {
 pub struct Report {
     /// Seconds of the measured part.
     pub seconds: f64,
+    /// Of these, what each repetition took; all took the same number of files.
+    pub loops: Vec<f64>,
     pub files: u64,
     /// Bytes that the workload wrote in it.
     pub bytes: u64,
@@ -49,6 +53,11 @@ pub struct Report {
     pub fragments: Option<u64>,
     /// Seconds to read all files after opening the volume anew.
     pub read_seconds: Option<f64>,
+}
+
+/// Adds what counters grew by.
+pub fn add(sum: &mut Counts, more: &Counts) {
+    more.iter().for_each(|(k, v)| *sum.entry(*k).or_default() += v);
 }
 
 /// What each counter grew by.

@@ -31,6 +31,12 @@ impl Target for Image {
         Ok(Box::new(self.0.vfs().open_path(&Cred::ROOT, path.as_bytes(), flags, 0o644)?))
     }
 
+    fn unlink(&self, path: &str) -> Result<()> {
+        let vfs = self.0.vfs();
+        let parent = vfs.resolve_parent(&Cred::ROOT, path.as_bytes())?;
+        Ok(vfs.unlink(&Cred::ROOT, &parent.dir, parent.name)?)
+    }
+
     fn sync(&self) -> Result<()> {
         Ok(self.0.sync()?)
     }

@@ -1,16 +1,15 @@
-//! One thread that serves: takes requests apart, calls the server, sends what it says.
+//! Takes requests apart and calls the server.
 
 use super::Channel;
 use super::opcode::*;
-use super::wire::{Head, Reader, WRITE_HEAD, Writer, decode_dev};
+use super::ring::Post;
+use super::wire::{Head, Reader, Writer, decode_dev};
 use crate::errno::Result;
 use crate::names::Make;
 use crate::server::{Caller, Entry, Server};
 use crate::transport::TTL;
 use rustix::io::Errno;
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 use tidegate::vfs::{DeviceNumber, FileType};
 use tidegate_rt::thread;
 
@@ -27,7 +26,7 @@ const KEEP_CACHE: u32 = 1 << 1;
 pub(super) enum Answer {
     /// These bytes.
     Bytes(Writer),
-    /// The first bytes of the worker's buffer.
+    /// The first bytes of the request's data.
     Buffer(usize),
     /// None: the kernel does not wait, or somebody else answers.
     Nothing,
@@ -66,58 +65,57 @@ pub(super) fn sized(value: Vec<u8>, room: u32) -> Outcome {
     }
 }
 
+/// Where work is done that waits for other requests.
+pub(super) enum Aside {
+    /// In a thread of its own, which answers.
+    Thread(Arc<Channel>),
+    /// Here: others serve meanwhile.
+    Here(Post),
+}
+
 pub(super) struct Worker {
     pub(super) server: Arc<Server>,
-    channel: Arc<Channel>,
-    buffer: Vec<u8>,
+    aside: Aside,
+    small: Vec<u8>,
 }
 
 impl Worker {
-    pub(super) fn new(server: Arc<Server>, channel: Arc<Channel>, max_io: usize) -> Worker {
-        Worker { server, channel, buffer: vec![0; max_io + 4096] }
+    pub(super) fn new(server: Arc<Server>, aside: Aside) -> Worker {
+        Worker { server, aside, small: Vec::new() }
     }
 
-    pub(super) fn run(&mut self) -> io::Result<()> {
-        let mut head = [0; WRITE_HEAD];
-        let mut small = Vec::new();
-        while let Some(n) = self.channel.receive(&mut head, &mut self.buffer)? {
-            let (front, back) = (n.min(WRITE_HEAD), n.saturating_sub(WRITE_HEAD));
-            let mut r = Reader(&head[..front]);
-            let Ok(h) = Head::parse(&mut r) else { continue };
-            let outcome = match h.opcode {
-                // The data stays where it is.
-                WRITE => self.write(&mut r, back),
-                DESTROY => {
-                    self.channel.gone.store(true, SeqCst);
-                    empty()
-                }
-                _ => {
-                    small.clear();
-                    small.extend_from_slice(r.0);
-                    small.extend_from_slice(&self.buffer[..back]);
-                    self.serve(&h, Reader(&small))
-                }
-            };
-            match outcome {
-                Ok(Answer::Bytes(w)) => drop(self.channel.send(h.unique, 0, &[&w.0])),
-                Ok(Answer::Buffer(n)) => drop(self.channel.send(h.unique, 0, &[&self.buffer[..n]])),
-                Ok(Answer::Nothing) => {}
-                Err(e) => drop(self.channel.send(h.unique, -e.raw_os_error(), &[])),
-            }
-            if h.opcode == DESTROY {
-                break;
-            }
+    /// How many bytes of a file a request moves.
+    pub(super) fn volume_of(&self, h: &Head, fixed: &[u8], len: usize) -> usize {
+        match h.opcode {
+            WRITE => len,
+            READ => Reader(fixed.get(16..).unwrap_or_default()).u32().unwrap_or(0) as usize,
+            _ => 0,
         }
-        Ok(())
     }
 
-    fn serve(&mut self, h: &Head, r: Reader<'_>) -> Outcome {
+    /// Serves a request of which `fixed` is what follows the head, and the first `len` bytes of `data` the rest.
+    /// A write has its data there, and a read puts its own there.
+    pub(super) fn outcome(&mut self, h: &Head, fixed: &[u8], data: &mut [u8], len: usize) -> Outcome {
+        let rest = data.get(..len).ok_or(Errno::INVAL)?;
+        if h.opcode == WRITE {
+            return self.write(Reader(fixed), rest);
+        }
+        let mut small = std::mem::take(&mut self.small);
+        small.clear();
+        small.extend_from_slice(fixed);
+        small.extend_from_slice(rest);
+        let outcome = self.serve(h, Reader(&small), data);
+        self.small = small;
+        outcome
+    }
+
+    fn serve(&mut self, h: &Head, r: Reader<'_>, buffer: &mut [u8]) -> Outcome {
         match h.opcode {
             FORGET | BATCH_FORGET | INTERRUPT => self.silent(h, r),
             LOOKUP | MKNOD | MKDIR | SYMLINK | LINK | UNLINK | RMDIR | RENAME | RENAME2 | CREATE
             | TMPFILE => self.names(h, r),
             READ | READDIR | READDIRPLUS | FSYNC | FSYNCDIR | FALLOCATE | LSEEK | COPY_FILE_RANGE | OPEN
-            | RELEASE => self.data(h, r),
+            | RELEASE => self.data(h, r, buffer),
             _ => self.attrs(h, r),
         }
     }
@@ -200,9 +198,9 @@ impl Worker {
         }
     }
 
-    fn write(&mut self, r: &mut Reader<'_>, len: usize) -> Outcome {
+    fn write(&mut self, mut r: Reader<'_>, data: &[u8]) -> Outcome {
         let (fh, pos, size, flags) = (r.u64()?, r.u64()?, r.u32()?, r.u32()?);
-        let data = self.buffer.get(..len.min(size as usize)).ok_or(Errno::INVAL)?;
+        let data = &data[..data.len().min(size as usize)];
         self.server.write(fh, pos, data, flags & WRITE_KILL_SUIDGID != 0)?;
         with(|w| {
             w.u32(size);
@@ -210,7 +208,7 @@ impl Worker {
         })
     }
 
-    fn data(&mut self, h: &Head, mut r: Reader<'_>) -> Outcome {
+    fn data(&mut self, h: &Head, mut r: Reader<'_>, buffer: &mut [u8]) -> Outcome {
         let server = &self.server;
         match h.opcode {
             OPEN => {
@@ -224,7 +222,7 @@ impl Worker {
             }
             READ => {
                 let (fh, pos, size) = (r.u64()?, r.u64()?, r.u32()? as usize);
-                let to = self.buffer.get_mut(..size).ok_or(Errno::INVAL)?;
+                let to = buffer.get_mut(..size).ok_or(Errno::INVAL)?;
                 server.read(fh, pos, to).map(Answer::Buffer)
             }
             READDIR | READDIRPLUS => {
@@ -288,7 +286,11 @@ impl Worker {
         if !aside {
             return work(&self.server);
         }
-        let (server, channel, unique) = (self.server.clone(), self.channel.clone(), h.unique);
+        let channel = match &self.aside {
+            Aside::Here(post) => return post.while_others_serve(|| work(&self.server)),
+            Aside::Thread(channel) => channel.clone(),
+        };
+        let (server, unique) = (self.server.clone(), h.unique);
         let started = thread::spawn("tg-fuse-aside", move || match work(&server) {
             Ok(Answer::Bytes(w)) => channel.send(unique, 0, &[&w.0]),
             Ok(_) => false,

@@ -39,46 +39,71 @@ bitflags::bitflags! {
         const HANDLE_KILLPRIV_V2 = 1 << 28;
         const SETXATTR_EXT = 1 << 29;
         const INIT_EXT = 1 << 30;
+        const OVER_IO_URING = 1 << 41;
     }
 }
 
-/// Answers the kernel's first message. Not asked for: `ATOMIC_O_TRUNC` (a truncation of its own costs one
-/// request and is seen by everybody), `POSIX_LOCKS` and `FLOCK_LOCKS` (a volume is mounted once, and the
-/// kernel's own locks see deadlocks and can be interrupted).
-///
-/// # Errors
-/// The protocol is too old, or the kernel hung up.
-pub(super) fn greet(channel: &Channel) -> io::Result<()> {
-    let (mut head, mut body) = ([0; super::wire::WRITE_HEAD], vec![0; 8192]);
-    let unmounted = || io::Error::new(io::ErrorKind::NotConnected, "unmounted before it was greeted");
-    let n = channel.receive(&mut head, &mut body)?.ok_or_else(unmounted)?;
-    let message = [&head[..n.min(head.len())], &body[..n.saturating_sub(head.len())]].concat();
-    let mut r = Reader(&message);
-    let h = Head::parse(&mut r)?;
-    let (opcode, major, minor) = (h.opcode, r.u32()?, r.u32()?);
-    if opcode != INIT || major != MAJOR || minor < OLDEST {
-        channel.send(h.unique, -Errno::PROTO.raw_os_error(), &[]);
-        let what = format!("the kernel speaks FUSE {major}.{minor}, not 7.{OLDEST} or later");
-        return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+/// The kernel's first message.
+pub(super) struct Greeting {
+    unique: u64,
+    readahead: u32,
+    offered: Init,
+}
+
+fn unmounted() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "unmounted before it was greeted")
+}
+
+impl Greeting {
+    /// Takes it from the kernel.
+    ///
+    /// # Errors
+    /// The protocol is too old, or the kernel hung up.
+    pub(super) fn read(channel: &Channel) -> io::Result<Self> {
+        let (mut head, mut body) = ([0; super::wire::WRITE_HEAD], vec![0; 8192]);
+        let n = channel.receive(&mut head, &mut body)?.ok_or_else(unmounted)?;
+        let message = [&head[..n.min(head.len())], &body[..n.saturating_sub(head.len())]].concat();
+        let mut r = Reader(&message);
+        let h = Head::parse(&mut r)?;
+        let (opcode, major, minor) = (h.opcode, r.u32()?, r.u32()?);
+        if opcode != INIT || major != MAJOR || minor < OLDEST {
+            channel.send(h.unique, -Errno::PROTO.raw_os_error(), &[]);
+            let what = format!("the kernel speaks FUSE {major}.{minor}, not 7.{OLDEST} or later");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        }
+        let readahead = r.u32()?;
+        let low = r.u32()? as u64;
+        let high = if low & Init::INIT_EXT.bits() != 0 { r.u32()? as u64 } else { 0 };
+        Ok(Greeting { unique: h.unique, readahead, offered: Init::from_bits_truncate(low | high << 32) })
     }
-    let readahead = r.u32()?;
-    let low = r.u32()? as u64;
-    let high = if low & Init::INIT_EXT.bits() != 0 { r.u32()? as u64 } else { 0 };
-    let agreed = Init::from_bits_truncate(low | high << 32);
-    let mut w = Writer::default();
-    for v in [MAJOR, MINOR, readahead.min(MAX_IO), agreed.bits() as u32] {
-        w.u32(v);
+
+    /// Whether requests may come by io_uring.
+    pub(super) fn offers_rings(&self) -> bool {
+        self.offered.contains(Init::OVER_IO_URING)
     }
-    w.u16(MAX_BACKGROUND);
-    w.u16(MAX_BACKGROUND / 4 * 3);
-    w.u32(MAX_IO);
-    w.u32(1); // times in nanoseconds
-    w.u16((MAX_IO / 4096) as u16);
-    w.u16(0);
-    w.u32((agreed.bits() >> 32) as u32);
-    w.zeros(64 - w.0.len());
-    match channel.send(h.unique, 0, &[&w.0]) {
-        true => Ok(()),
-        false => Err(unmounted()),
+
+    /// Answers. Not asked for: `ATOMIC_O_TRUNC` (a truncation of its own costs one request and is seen by
+    /// everybody), `POSIX_LOCKS` and `FLOCK_LOCKS` (a volume is mounted once, and the kernel's own locks see
+    /// deadlocks and can be interrupted). With `rings` the kernel holds requests back until each of its
+    /// queues has a place.
+    ///
+    /// # Errors
+    /// The kernel hung up.
+    pub(super) fn answer(self, channel: &Channel, rings: bool) -> io::Result<()> {
+        let mut agreed = self.offered;
+        agreed.set(Init::OVER_IO_URING, rings && self.offers_rings());
+        let mut w = Writer::default();
+        for v in [MAJOR, MINOR, self.readahead.min(MAX_IO), agreed.bits() as u32] {
+            w.u32(v);
+        }
+        w.u16(MAX_BACKGROUND);
+        w.u16(MAX_BACKGROUND / 4 * 3);
+        w.u32(MAX_IO);
+        w.u32(1); // times in nanoseconds
+        w.u16((MAX_IO / 4096) as u16);
+        w.u16(0);
+        w.u32((agreed.bits() >> 32) as u32);
+        w.zeros(64 - w.0.len());
+        if channel.send(self.unique, 0, &[&w.0]) { Ok(()) } else { Err(unmounted()) }
     }
 }

@@ -1,16 +1,21 @@
 //! The transport on /dev/fuse itself. It knows parts of the protocol that `fuser` does not: times of birth,
 //! unnamed files, set-id bits taken off with the write that should (so that the kernel asks for no attribute at
-//! each), and it reads the pages of a large write into buffers that become the file's own.
+//! each).
+//!
+//! Where the kernel offers it, requests come by io_uring ([`ring`]); /dev/fuse then only brings what needs no
+//! answer, and takes what the kernel is told without having asked.
 
 mod attrs;
 mod dispatch;
 mod init;
 mod opcode;
+mod ring;
 pub(crate) mod wire;
 
 use super::{Connection, Kernel, MAX_IO, Transport};
 use crate::server::Server;
-use dispatch::Worker;
+use dispatch::{Answer, Aside, Worker};
+use ring::Crew;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, readv, writev};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -19,14 +24,25 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use tidegate_rt::thread;
-use wire::{OUT_HEADER, Writer};
+use wire::{Head, OUT_HEADER, Reader, WRITE_HEAD, Writer};
 
 /// What the kernel is told without having asked.
 const NOTIFY_INVAL_INODE: i32 = 2;
 
+/// Whether requests come by io_uring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rings {
+    /// If the kernel offers it.
+    Maybe,
+    /// Or not at all.
+    Always,
+    /// No.
+    Never,
+}
+
 /// The connection. Reading takes a whole request, writing gives a whole answer.
 pub(crate) struct Channel {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     gone: AtomicBool,
 }
 
@@ -67,30 +83,72 @@ pub struct Device {
     server: Arc<Server>,
     channel: Arc<Channel>,
     threads: usize,
+    crew: Option<Arc<Crew>>,
 }
 
 impl Device {
     /// Greets the kernel.
     ///
     /// # Errors
-    /// As [`super::connect`].
-    pub fn connect(server: Arc<Server>, connection: Connection) -> io::Result<Self> {
-        let channel = Arc::new(Channel { fd: connection.fd, gone: AtomicBool::new(false) });
-        init::greet(&channel)?;
-        server.attach(Box::new(DeviceKernel { channel: channel.clone(), mountpoint: connection.mountpoint }));
-        Ok(Device { server, channel, threads: connection.threads })
+    /// As [`super::connect`]; the kernel does not do io_uring where `rings` insists on it.
+    pub fn connect(server: Arc<Server>, connection: Connection, rings: Rings) -> io::Result<Self> {
+        let channel = Arc::new(Channel { fd: Arc::new(connection.fd), gone: AtomicBool::new(false) });
+        let Connection { mountpoint, threads, .. } = connection;
+        server.attach(Box::new(DeviceKernel { channel: channel.clone(), mountpoint: mountpoint.clone() }));
+        let greeting = init::Greeting::read(&channel)?;
+        let crew = match rings {
+            Rings::Never => None,
+            _ if !greeting.offers_rings() => None,
+            _ => Crew::gather(&server, &channel.fd, &mountpoint, threads),
+        };
+        if rings == Rings::Always && crew.is_none() {
+            let what = "the kernel offers no FUSE over io_uring (the superuser allows it in \
+                        /sys/module/fuse/parameters/enable_uring)";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        }
+        greeting.answer(&channel, crew.is_some())?;
+        if let Some(crew) = &crew {
+            crew.start();
+        }
+        Ok(Device { server, channel, threads, crew })
     }
+}
+
+/// Reads requests from /dev/fuse and answers them.
+fn serve(server: Arc<Server>, channel: &Arc<Channel>) -> io::Result<()> {
+    let mut worker = Worker::new(server, Aside::Thread(channel.clone()));
+    let (mut head, mut buffer) = ([0; WRITE_HEAD], vec![0; MAX_IO as usize + 4096]);
+    while let Some(n) = channel.receive(&mut head, &mut buffer)? {
+        let (front, back) = (n.min(WRITE_HEAD), n.saturating_sub(WRITE_HEAD));
+        let mut r = Reader(&head[..front]);
+        let Ok(h) = Head::parse(&mut r) else { continue };
+        if h.opcode == opcode::DESTROY {
+            channel.gone.store(true, SeqCst);
+            channel.send(h.unique, 0, &[]);
+            break;
+        }
+        match worker.outcome(&h, r.0, &mut buffer, back) {
+            Ok(Answer::Bytes(w)) => drop(channel.send(h.unique, 0, &[&w.0])),
+            Ok(Answer::Buffer(n)) => drop(channel.send(h.unique, 0, &[&buffer[..n]])),
+            Ok(Answer::Nothing) => {}
+            Err(e) => drop(channel.send(h.unique, -e.raw_os_error(), &[])),
+        }
+    }
+    Ok(())
 }
 
 impl Transport for Device {
     fn run(self: Box<Self>) -> io::Result<()> {
-        let workers: Vec<_> = (0..self.threads)
+        let threads = if self.crew.is_some() { 1 } else { self.threads };
+        let workers: Vec<_> = (0..threads)
             .map(|i| {
-                let mut worker = Worker::new(self.server.clone(), self.channel.clone(), MAX_IO as usize);
-                thread::spawn(&format!("tg-fuse-{i}"), move || worker.run())
+                let (server, channel) = (self.server.clone(), self.channel.clone());
+                thread::spawn(&format!("tg-fuse-{i}"), move || serve(server, &channel))
             })
             .collect::<io::Result<_>>()?;
-        workers.into_iter().map(thread::JoinHandle::join).fold(Ok(()), Result::and)
+        let served = workers.into_iter().map(thread::JoinHandle::join).fold(Ok(()), Result::and);
+        let rings = self.crew.map_or(Ok(()), |c| c.end());
+        served.and(rings)
     }
 }
 

@@ -1,0 +1,252 @@
+//! `tidegate lab`: what a switch does, measured; volumes and directories raced.
+
+use crate::global::Global;
+use crate::out::Out;
+use crate::units::size;
+use clap::{Subcommand, ValueEnum};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fs;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use tidegate::{Error, Result};
+use tidegate_lab::experiment::compare::{Contestant, compare};
+use tidegate_lab::experiment::{self, Experiment, Outcome, Plan, Where};
+use tidegate_lab::report::{self, Extras};
+use tidegate_lab::workload::{CkptStorm, FsMark, PgIoPerf, Spec, Streams, SyncMode};
+
+/// Where results are kept unless told.
+const RESULTS: &str = "tidegate-lab";
+
+/// Arguments.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where results and the report are kept
+    #[arg(long, global = true, default_value = RESULTS, value_name = "DIR")]
+    out: PathBuf,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Say what each experiment is about
+    List,
+    /// Run an experiment: its published setting with the switch in every position
+    Run(Run),
+    /// Make one HTML file of the results that are kept
+    Report,
+    /// Run one workload on several targets
+    Compare(Compare),
+}
+
+#[derive(clap::Args)]
+struct Run {
+    /// m1, m3, m5 or all
+    name: String,
+    /// Less of everything, for a first look
+    #[arg(long)]
+    quick: bool,
+    /// Another device: ramdisk, hdd, raid-bbwc, ufs, nvme (simulated), or file:PATH (in real time)
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<Where>,
+    /// The first run's seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Runs of each position
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    runs: u32,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Workload {
+    #[value(name = "fs_mark")]
+    FsMark,
+    Pgioperf,
+    #[value(name = "ckpt_storm")]
+    CkptStorm,
+    Streams,
+}
+
+#[derive(clap::Args)]
+struct Compare {
+    /// dir:PATH, image:PATH or preset:NAME; give it for each
+    #[arg(long = "target", required = true, value_name = "TARGET")]
+    targets: Vec<Contestant>,
+    /// What is run
+    #[arg(long, value_enum, default_value = "fs_mark")]
+    workload: Workload,
+    /// A whole specification as JSON instead, such as {"workload":"pgioperf","duration_ms":5000}
+    #[arg(long, value_name = "JSON")]
+    spec: Option<String>,
+    /// Threads of fs_mark
+    #[arg(long, default_value_t = 1)]
+    threads: u64,
+    /// Files of each thread of fs_mark
+    #[arg(long, default_value_t = 100)]
+    files: u64,
+    /// Bytes of each file of fs_mark
+    #[arg(long, value_parser = size, default_value = "4k")]
+    size: u64,
+    /// When fs_mark makes files durable, as its -S: 0 never, 1 each, 2 by one sync, 3 all in reverse, 5 all
+    #[arg(long, default_value_t = 1)]
+    sync: u8,
+    /// Runs of each target
+    #[arg(long, default_value_t = 3)]
+    runs: u32,
+}
+
+/// Does it.
+///
+/// # Errors
+/// What is in the way.
+pub fn run(args: &Args, global: &Global) -> Result<()> {
+    match &args.what {
+        What::List => list(global),
+        What::Run(run) => run_experiments(run, &args.out, global),
+        What::Report => make_report(&args.out, global),
+        What::Compare(c) => race(c, &args.out, global),
+    }
+}
+
+fn list(global: &Global) -> Result<()> {
+    let mut out = Out::new();
+    for e in experiment::ALL {
+        if global.json {
+            out.json(&serde_json::json!({
+                "name": e.name, "title": e.title, "mechanism": e.mechanism, "settings": e.settings(),
+            }))?;
+            continue;
+        }
+        out.line(format_args!("{}  {}\n    {}", e.name, e.title, e.mechanism))?;
+        for (name, device, metric) in e.settings() {
+            out.line(format_args!("    - {name}, on {device}: {metric}"))?;
+        }
+    }
+    out.finish()
+}
+
+fn failed(what: &str) -> impl Fn(tidegate_lab::Error) -> Error + '_ {
+    move |e| Error::other(what, e)
+}
+
+fn bar(total: u64, global: &Global) -> ProgressBar {
+    let shown = !global.quiet && std::io::stderr().is_terminal();
+    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len} {elapsed}");
+    ProgressBar::with_draw_target(Some(total), target)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "))
+}
+
+fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
+    let experiments: Vec<&Experiment> = match args.name.as_str() {
+        "all" => experiment::ALL.to_vec(),
+        name => vec![Experiment::named(name).map_err(failed("lab run"))?],
+    };
+    let plan = Plan { quick: args.quick, device: args.device.clone(), seed: args.seed, runs: args.runs };
+    let bar = bar(experiments.iter().map(|e| e.runs(&plan)).sum(), global);
+    let step = |what: &str| {
+        bar.set_message(what.to_owned());
+        bar.inc(1);
+    };
+    let mut outcomes = Vec::new();
+    for e in experiments {
+        let outcome = e.run(&plan, &step).map_err(failed(e.name))?;
+        keep(dir, &outcome)?;
+        outcomes.push(outcome);
+    }
+    bar.finish_and_clear();
+    show(&outcomes, dir, global)
+}
+
+fn race(args: &Compare, dir: &Path, global: &Global) -> Result<()> {
+    let spec = args.spec()?;
+    let bar = bar(args.targets.len() as u64 * u64::from(args.runs.max(1)), global);
+    let step = |what: &str| {
+        bar.set_message(what.to_owned());
+        bar.inc(1);
+    };
+    let outcome = compare(&args.targets, &spec, args.runs, &step).map_err(failed("lab compare"))?;
+    bar.finish_and_clear();
+    keep(dir, &outcome)?;
+    show(&[outcome], dir, global)
+}
+
+impl Compare {
+    fn spec(&self) -> Result<Spec> {
+        if let Some(json) = &self.spec {
+            return serde_json::from_str(json).map_err(|e| Error::other("--spec", e));
+        }
+        let sync = match self.sync {
+            0 => SyncMode::None,
+            1 => SyncMode::Each,
+            2 => SyncMode::Sync,
+            3 => SyncMode::PostReverse,
+            5 => SyncMode::Post,
+            n => return Err(Error::other("--sync", format_args!("{n}: it must be 0, 1, 2, 3 or 5"))),
+        };
+        let (threads, files, size) = (self.threads, self.files, self.size);
+        let write_size = size.clamp(1, 16 << 10);
+        Ok(match self.workload {
+            Workload::FsMark => {
+                Spec::FsMark(FsMark { threads, files, size, write_size, sync, ..FsMark::default() })
+            }
+            Workload::Pgioperf => Spec::Pgioperf(PgIoPerf::default()),
+            Workload::CkptStorm => Spec::CkptStorm(CkptStorm::default()),
+            Workload::Streams => Spec::Streams(Streams::default()),
+        })
+    }
+}
+
+fn show(outcomes: &[Outcome], dir: &Path, global: &Global) -> Result<()> {
+    let mut out = Out::new();
+    if global.json {
+        out.json(&outcomes)?;
+    } else {
+        let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        out.bytes(report::table(outcomes, colour).as_bytes())?;
+        if !global.quiet {
+            out.line(format_args!("kept in {0}; `tidegate lab report` draws them", dir.display()))?;
+        }
+    }
+    out.finish()
+}
+
+fn keep(dir: &Path, outcome: &Outcome) -> Result<()> {
+    let path = dir.join(format!("{}.json", outcome.experiment));
+    let failed = |e| Error::Os(path.display().to_string(), e);
+    fs::create_dir_all(dir).map_err(failed)?;
+    let text = serde_json::to_vec(outcome).map_err(|e| failed(e.into()))?;
+    fs::write(&path, text).map_err(failed)
+}
+
+fn make_report(dir: &Path, global: &Global) -> Result<()> {
+    let named = |path: &Path| path.display().to_string();
+    let entries = fs::read_dir(dir).map_err(|e| Error::Os(named(dir), e))?;
+    let mut paths: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
+    paths.sort();
+    let with =
+        |suffix: &'static str| paths.iter().filter(move |p| p.extension().is_some_and(|e| e == suffix));
+    let mut outcomes = Vec::new();
+    for path in with("json") {
+        let text = fs::read(path).map_err(|e| Error::Os(named(path), e))?;
+        outcomes.push(serde_json::from_slice(&text).map_err(|e| Error::other(&named(path), e))?);
+    }
+    if outcomes.is_empty() {
+        return Err(Error::other(&named(dir), "no results yet: `tidegate lab run all --quick` makes some"));
+    }
+    let mut extras = Extras::default();
+    for path in with("folded") {
+        let text = fs::read_to_string(path).map_err(|e| Error::Os(named(path), e))?;
+        let name = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+        extras.folded.push((name, text));
+    }
+    let path = dir.join("report.html");
+    fs::write(&path, report::html(&outcomes, &extras)).map_err(|e| Error::Os(named(&path), e))?;
+    let mut out = Out::new();
+    if global.json {
+        out.json(&serde_json::json!({ "report": path }))?;
+    } else {
+        out.line(path.display())?;
+    }
+    out.finish()
+}

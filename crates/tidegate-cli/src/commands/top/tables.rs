@@ -1,0 +1,102 @@
+//! Latencies, locks, files.
+
+use super::panels::latency as time;
+use super::view::View;
+use crate::units::{bytes, duration};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Rect};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Cell, Row, Table};
+use tidegate::Sample;
+use tidegate::sample::Latency;
+
+/// A cell at the right of its column.
+fn right(text: impl Into<String>) -> Cell<'static> {
+    Cell::from(Text::from(Line::from(text.into()).right_aligned()))
+}
+
+fn head(view: &View, names: &[&'static str]) -> Row<'static> {
+    let cells = names.iter().enumerate().map(|(i, n)| if i == 0 { Cell::from(*n) } else { right(*n) });
+    Row::new(cells).style(view.theme.head())
+}
+
+/// How long fsyncs and checkpoints take.
+pub fn latency(view: &View, frame: &mut Frame, area: Rect) {
+    let w = &view.history.window;
+    let seconds = w.seconds.round();
+    let inner =
+        view.panel(frame, area, view.title("Latency"), view.note(format!("of the last {seconds:.0} s")));
+    let row = |name: &'static str, l: &Latency| {
+        let rate = if w.seconds > 0.0 { l.count as f64 / w.seconds } else { 0.0 };
+        let per_second = if rate >= 9.95 { format!("{rate:.0}") } else { format!("{rate:.1}") };
+        let times = [l.p50_ns, l.p99_ns, l.max_ns].map(|ns| right(time(ns, l.count)));
+        let mut cells = vec![Cell::from(name), right(per_second)];
+        cells.extend(times);
+        Row::new(cells)
+    };
+    let rows = [row("fsync", &w.fsync), row("ckpt", &w.checkpoint), row("  frozen", &w.frozen)];
+    let widths = [
+        Constraint::Min(8),
+        Constraint::Length(5),
+        Constraint::Length(7),
+        Constraint::Length(7),
+        Constraint::Length(7),
+    ];
+    frame.render_widget(
+        Table::new(rows, widths).header(head(view, &["", "/s", "p50", "p99", "max"])).column_spacing(1),
+        inner,
+    );
+}
+
+/// The locks that are waited for and held most.
+pub fn locks(view: &View, frame: &mut Frame, area: Rect) {
+    let w = &view.history.window;
+    let inner = view.panel(frame, area, view.title("Busiest locks"), view.note("share of the time"));
+    let all = w.seconds.max(1e-9) * 1e9;
+    let share = |ns: u64| format!("{:.1} %", ns as f64 * 100.0 / all);
+    let rows = w.locks.iter().take(usize::from(inner.height.saturating_sub(1))).map(|l| {
+        let waits = l.wait_total_ns.checked_div(l.contentions).map_or("–".into(), duration);
+        let row = Row::new([
+            Cell::from(l.class.clone()),
+            right(share(l.wait_total_ns)),
+            right(waits),
+            right(share(l.hold_total_ns)),
+        ]);
+        if l.wait_total_ns as f64 > all / 10.0 { row.style(view.theme.warning()) } else { row }
+    });
+    let widths = [Constraint::Min(12), Constraint::Length(7), Constraint::Length(7), Constraint::Length(7)];
+    frame.render_widget(
+        Table::new(rows, widths).header(head(view, &["class", "waited", "mean", "held"])).column_spacing(1),
+        inner,
+    );
+}
+
+/// The files with the most to write.
+pub fn files(view: &View, s: &Sample, frame: &mut Frame, area: Rect) {
+    let inner = view.panel(frame, area, view.title("Files being written"), view.note(""));
+    let room = usize::from(inner.height.saturating_sub(1));
+    let width = usize::from(inner.width).saturating_sub(20);
+    let rows = s.files.iter().take(room).map(|f| {
+        let name = f.path.clone().unwrap_or_else(|| format!("inode {}", f.ino));
+        let row = Row::new([
+            Cell::from(shortened(&name, width)),
+            right(bytes(f.dirty_bytes)),
+            right(bytes(f.writeback_bytes)),
+        ]);
+        if s.flusher.ino == Some(f.ino) { row.style(view.theme.write()) } else { row }
+    });
+    let widths = [Constraint::Min(8), Constraint::Length(9), Constraint::Length(9)];
+    frame.render_widget(
+        Table::new(rows, widths).header(head(view, &["file", "dirty", "writeback"])).column_spacing(1),
+        inner,
+    );
+}
+
+/// A path of at most `width` characters: what is left out is at its front.
+pub fn shortened(path: &str, width: usize) -> String {
+    let n = path.chars().count();
+    if n <= width || width < 2 {
+        return path.to_string();
+    }
+    std::iter::once('…').chain(path.chars().skip(n + 1 - width)).collect()
+}

@@ -1,0 +1,116 @@
+//! The screen as it is drawn.
+
+use super::history::History;
+use super::theme::Theme;
+use super::view::View;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::style::Color;
+use tidegate::Sample;
+use tidegate::sample::{FileSample, LockSample, SizeClass};
+
+const MIB: u64 = 1 << 20;
+
+fn sample(second: u64) -> Sample {
+    let mut s = Sample {
+        at_ns: second * 1_000_000_000,
+        up_seconds: 93_784.0 + second as f64,
+        image: "/srv/images/demo.img".into(),
+        mountpoint: Some("/mnt".into()),
+        format: "f2fs".into(),
+        ..Sample::default()
+    };
+    (s.space.total_bytes, s.space.available_bytes) = (1024 * MIB, 600 * MIB);
+    (s.memory.dirty_bytes, s.memory.dirty_limit) = (60 * MIB, 64 * MIB);
+    (s.memory.background_limit, s.memory.writeback_bytes) = (48 * MIB, 3 * MIB);
+    (s.memory.cached_bytes, s.memory.cache_limit) = (100 * MIB, 128 * MIB);
+    s.flusher.state = "writing".into();
+    s.flusher.why = Some("background".into());
+    s.flusher.ino = Some(42);
+    s.io.write_bytes = second * (second + 1) / 2 * 10 * MIB;
+    s.io.write_bios = second * 40;
+    s.io.sizes = vec![
+        SizeClass { bytes: 4096, reads: 0, writes: second * 10 },
+        SizeClass { bytes: 1 << 20, reads: 0, writes: second * 30 },
+    ];
+    s.fsync.count = second * 5;
+    s.fsync.max_ns = 40_000_000;
+    s.fsync.buckets = vec![(1_200_000, second * 4), (40_000_000, second)];
+    let file = |ino, path: Option<&str>| FileSample {
+        ino,
+        path: path.map(Into::into),
+        dirty_bytes: 20 * MIB,
+        ..FileSample::default()
+    };
+    s.files = vec![file(42, Some("/var/lib/database/tables/orders.ibd")), file(43, None)];
+    s.locks = vec![LockSample {
+        class: "sbi->cp_rwsem".into(),
+        contentions: second * 2,
+        wait_total_ns: second * 300_000_000,
+        acquisitions: second * 1000,
+        hold_total_ns: second * 500_000_000,
+        ..LockSample::default()
+    }];
+    s
+}
+
+fn drawn(width: u16, height: u16, colors: bool) -> Terminal<TestBackend> {
+    let mut history = History::default();
+    (0..8).for_each(|i| history.push(sample(i)));
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    let view = View { history: &history, theme: Theme::with_colors(colors), paused: false };
+    terminal.draw(|f| view.draw(f)).unwrap();
+    terminal
+}
+
+fn text(terminal: &Terminal<TestBackend>) -> Vec<String> {
+    let buffer = terminal.backend().buffer();
+    let cells: Vec<&str> = buffer.content.iter().map(|c| c.symbol()).collect();
+    cells.chunks(usize::from(buffer.area.width)).map(|row| row.concat()).collect()
+}
+
+#[test]
+fn everything_has_its_place_on_a_small_screen() {
+    let rows = text(&drawn(80, 24, true));
+    let all = rows.join("\n");
+    println!("{all}");
+    for wanted in [
+        "tidegate top  /mnt  · f2fs rw · 424 MiB of 1 GiB · up 1d 02:03:11",
+        "write 70 MiB/s   read 0 B/s",
+        "dirty     █",
+        "60 MiB",
+        "flusher   background: …bles/orders.ibd",
+        "fsync      5.0 1.20 ms 40.0 ms 40.0 ms",
+        "ckpt       0.0       –",
+        "write 40/s of 1.8 MiB",
+        "sbi->cp_rwsem   30.0 %  150 ms  50.0 %",
+        "inode 43",
+        "4K  8K  16K",
+        "q quit",
+    ] {
+        assert!(all.contains(wanted), "{wanted} in\n{all}");
+    }
+    // The last bandwidth stands at the right of its picture, and it is the highest.
+    assert!(rows[3].contains('█') && rows.iter().all(|r| r.chars().count() == 80));
+}
+
+#[test]
+fn it_grows_and_shrinks() {
+    let wide = text(&drawn(200, 60, true)).join("\n");
+    for wanted in ["/srv/images/demo.img", "/var/lib/database/tables/orders.ibd"] {
+        assert!(wide.contains(wanted), "{wanted} in\n{wide}");
+    }
+    for (width, height) in [(1, 1), (20, 5), (40, 10), (79, 13), (80, 19), (500, 200)] {
+        drawn(width, height, true);
+    }
+}
+
+#[test]
+fn without_colours_nothing_is_coloured() {
+    let colored = |t: &Terminal<TestBackend>| {
+        let cells = &t.backend().buffer().content;
+        cells.iter().filter(|c| c.fg != Color::Reset || c.bg != Color::Reset).count()
+    };
+    assert_eq!(colored(&drawn(80, 24, false)), 0);
+    assert!(colored(&drawn(80, 24, true)) > 100);
+}

@@ -1,0 +1,80 @@
+//! How the screen is divided: three bands of two panels. What does not fit is left out from below, and the
+//! tables take what is left.
+
+use super::history::History;
+use super::theme::Theme;
+use super::{panels, tables};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::Line;
+use ratatui::widgets::{Block, BorderType};
+
+/// Rows of the upper bands.
+const WRITE_BACK: u16 = 7;
+const LATENCY: u16 = 6;
+/// Rows that tables are worth drawing with.
+const LEAST: u16 = 4;
+
+/// What stands on the screen.
+pub struct View<'a> {
+    pub history: &'a History,
+    pub theme: Theme,
+    pub paused: bool,
+}
+
+impl View<'_> {
+    /// Draws all of it.
+    pub fn draw(&self, frame: &mut Frame) {
+        let area = frame.area();
+        let Some(sample) = self.history.sample() else { return };
+        let wide = area.width >= 140;
+        let [head, body, foot] =
+            Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(area);
+        frame.render_widget(panels::head(self, sample, head.width), head);
+        frame.render_widget(panels::foot(self, sample), foot);
+        let bands = Layout::vertical([
+            Constraint::Length(WRITE_BACK.min(body.height)),
+            Constraint::Length(LATENCY.min(body.height.saturating_sub(WRITE_BACK))),
+            Constraint::Min(0),
+        ]);
+        let [first, second, rest] = bands.areas(body);
+        let [left, right] = halves(first, 50);
+        panels::bandwidth(self, frame, left);
+        panels::write_back(self, sample, frame, right);
+        if second.height == LATENCY {
+            let [left, right] = halves(second, 50);
+            tables::latency(self, frame, left);
+            panels::bios(self, sample, frame, right);
+        }
+        if rest.height >= LEAST {
+            let [left, right] = halves(rest, if wide { 40 } else { 50 });
+            tables::locks(self, frame, left);
+            tables::files(self, sample, frame, right);
+        }
+    }
+
+    /// A panel's frame; what is inside of it.
+    pub fn panel(&self, frame: &mut Frame, area: Rect, title: Line<'static>, note: Line<'static>) -> Rect {
+        let block = Block::bordered()
+            .border_type(BorderType::Rounded)
+            .border_style(self.theme.border())
+            .title(title)
+            .title(note.right_aligned());
+        let inner = block.inner(area);
+        frame.render_widget(block, area);
+        inner
+    }
+
+    pub fn title(&self, text: impl std::fmt::Display) -> Line<'static> {
+        Line::styled(format!(" {text} "), self.theme.title())
+    }
+
+    pub fn note(&self, text: impl std::fmt::Display) -> Line<'static> {
+        let text = text.to_string();
+        Line::styled(if text.is_empty() { text } else { format!(" {text} ") }, self.theme.dim())
+    }
+}
+
+fn halves(area: Rect, left: u16) -> [Rect; 2] {
+    Layout::horizontal([Constraint::Percentage(left), Constraint::Min(0)]).areas(area)
+}

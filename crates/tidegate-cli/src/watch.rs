@@ -1,0 +1,114 @@
+//! `--lockstat`, `--trace` and `--profile`: what the engine does while a command runs.
+
+use crate::out;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use tidegate::error::path_bytes;
+use tidegate::observe::{Observed, ProfileForm, Recording, TraceForm, Wanted, lockstat};
+use tidegate::{Error, Result};
+
+/// What to look at.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Watch {
+    /// Print lock statistics, with the columns of /proc/lock_stat
+    #[arg(long, global = true, help_heading = "Looking inside")]
+    pub lockstat: bool,
+    /// Write trace events: JSON for Perfetto where FILE ends in .json, else as the kernel's trace_pipe
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Looking inside")]
+    pub trace: Option<PathBuf>,
+    /// Write a call tree with shares; folded stacks where FILE ends in .folded
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Looking inside")]
+    pub profile: Option<PathBuf>,
+    /// Events that are kept of each thread, the last
+    #[arg(long, global = true, value_name = "N", default_value_t = 65_536, help_heading = "Looking inside")]
+    pub trace_events: usize,
+}
+
+/// Watching a command.
+pub struct Watching {
+    watch: Watch,
+    recording: Recording,
+    trace: Option<File>,
+    profile: Option<File>,
+}
+
+impl Watch {
+    /// Whether anything is to be looked at.
+    pub fn anything(&self) -> bool {
+        self.lockstat || self.trace.is_some() || self.profile.is_some()
+    }
+
+    /// Begins to look, if anything is to be looked at. Files are made first: a command that cannot be
+    /// watched is not begun.
+    ///
+    /// # Errors
+    /// A file cannot be made.
+    pub fn begin(&self) -> Result<Option<Watching>> {
+        let wanted = Wanted {
+            locks: self.lockstat,
+            events: self.trace.as_ref().map(|_| self.trace_events.max(1)),
+            calls: self.profile.is_some(),
+        };
+        if !wanted.anything() {
+            return Ok(None);
+        }
+        let (trace, profile) = (create(self.trace.as_deref())?, create(self.profile.as_deref())?);
+        let recording = Recording::start(wanted).ok_or_else(|| Error::other("--trace", "begun twice"))?;
+        Ok(Some(Watching { watch: self.clone(), recording, trace, profile }))
+    }
+}
+
+/// Makes a file, if one is wanted.
+pub fn create(path: Option<&Path>) -> Result<Option<File>> {
+    path.map(|p| File::create(p).map_err(|e| Error::os(path_bytes(p), e))).transpose()
+}
+
+impl Watching {
+    /// Ends, writes files and prints what is to be printed. `image` names the device in events.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn end(self, image: Option<&Path>) -> Result<()> {
+        let device = image.map_or((0, 0), device);
+        let observed = Observed { device, ..self.recording.finish() };
+        if let (Some(path), Some(f)) = (&self.watch.trace, self.trace) {
+            save(path, f, |to| TraceForm::of(path).write(&observed, to))?;
+            tell_dropped(path, observed.recorded.events.len() as u64, observed.recorded.dropped);
+        }
+        if let (Some(path), Some(f)) = (&self.watch.profile, self.profile) {
+            save(path, f, |to| ProfileForm::of(path).write(&observed, to))?;
+        }
+        if self.watch.lockstat {
+            // Not among what the command prints.
+            let mut err = BufWriter::new(io::stderr().lock());
+            lockstat::write(&observed.locks, &mut err).and_then(|()| err.flush()).map_err(out::error)?;
+        }
+        Ok(())
+    }
+}
+
+/// Says how much of a trace is missing.
+pub fn tell_dropped(path: &Path, kept: u64, dropped: u64) {
+    if dropped > 0 {
+        eprintln!(
+            "tidegate: note: {}: {dropped} of {} events were dropped, the oldest; --trace-events keeps more",
+            path.display(),
+            kept + dropped
+        );
+    }
+}
+
+fn save(path: &Path, file: File, f: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
+    let mut to = BufWriter::with_capacity(1 << 20, file);
+    f(&mut to).and_then(|()| to.flush()).map_err(|e| Error::os(path_bytes(path), e))
+}
+
+/// The numbers of the device that an image is, or is on.
+fn device(image: &Path) -> (u32, u32) {
+    use rustix::fs::{FileType, major, minor, stat};
+    let Ok(s) = stat(image) else { return (0, 0) };
+    let block = FileType::from_raw_mode(s.st_mode) == FileType::BlockDevice;
+    let number = if block { s.st_rdev } else { s.st_dev };
+    (major(number), minor(number))
+}

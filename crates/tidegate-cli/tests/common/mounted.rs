@@ -1,0 +1,78 @@
+//! A volume that is mounted while a test runs.
+
+use super::Bench;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Whether a mount is impossible here; under CI that is a failure.
+pub fn cannot_mount() -> bool {
+    if Path::new("/dev/fuse").exists() && super::is_root() {
+        return xtask::oracle::skip_or_fail("fusermount3");
+    }
+    assert!(!xtask::oracle::in_ci(), "/dev/fuse missing, or not the superuser");
+    println!("SKIPPED: /dev/fuse missing, or not the superuser");
+    true
+}
+
+/// `a.img`, mounted at `mnt`; unmounted when dropped.
+pub struct Mounted {
+    pub bench: Bench,
+    pub dir: PathBuf,
+    pub image: PathBuf,
+}
+
+impl Mounted {
+    pub fn new() -> Mounted {
+        let bench = Bench::new();
+        bench.ok(&["mkfs", "--size", "256M", "a.img", "--quiet"]);
+        let (dir, image) = (bench.path("mnt"), bench.path("a.img"));
+        fs::create_dir(&dir).unwrap();
+        let m = Mounted { bench, dir, image };
+        m.mount();
+        m
+    }
+
+    pub fn mount(&self) {
+        self.bench.ok(&["mount", "a.img", "mnt"]);
+    }
+
+    /// The process that has the image open.
+    pub fn server(&self) -> Option<u32> {
+        let image = fs::canonicalize(&self.image).unwrap();
+        let pids = fs::read_dir("/proc").unwrap().flatten();
+        pids.filter_map(|p| p.file_name().to_str()?.parse().ok()).find(|pid: &u32| {
+            let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+            fds.into_iter().any(|f| fs::read_link(f.path()).is_ok_and(|t| t == image))
+        })
+    }
+
+    /// Unmounts and waits for the serving process to end.
+    pub fn unmount(&self) {
+        assert!(Command::new("fusermount3").arg("-u").arg(&self.dir).status().unwrap().success());
+        self.wait_for_end();
+    }
+
+    /// kill -9.
+    pub fn kill(&self) {
+        let pid = self.server().unwrap().to_string();
+        assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+        self.wait_for_end();
+        assert!(Command::new("fusermount3").arg("-uz").arg(&self.dir).status().unwrap().success());
+    }
+
+    fn wait_for_end(&self) {
+        let since = Instant::now();
+        while self.server().is_some() {
+            assert!(since.elapsed() < Duration::from_secs(30), "it still runs");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("fusermount3").args(["-q", "-u", "-z"]).arg(&self.dir).status();
+    }
+}

@@ -1,0 +1,139 @@
+//! Where the socket of a mount is.
+//!
+//! In `/run/tidegate` for the superuser, else in `$XDG_RUNTIME_DIR/tidegate`, and where neither can be,
+//! in `/tmp/tidegate-UID`. Its name is made of the numbers by which the system knows the image.
+
+use rustix::fs::{FileType, Stat, stat};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// The socket's name: the same for every path of the image.
+fn name(image: &Stat) -> String {
+    match FileType::from_raw_mode(image.st_mode) {
+        FileType::BlockDevice => format!("b{:x}.sock", image.st_rdev),
+        _ => format!("{:x}-{:x}.sock", image.st_dev, image.st_ino),
+    }
+}
+
+/// The numbers of the device that `image` is, or is on.
+pub(super) fn device(image: &Path) -> (u32, u32) {
+    let Ok(s) = stat(image) else { return (0, 0) };
+    let block = FileType::from_raw_mode(s.st_mode) == FileType::BlockDevice;
+    let number = if block { s.st_rdev } else { s.st_dev };
+    (rustix::fs::major(number), rustix::fs::minor(number))
+}
+
+/// The directories that may hold sockets of user `uid`, best first.
+fn directories(uid: u32) -> Vec<PathBuf> {
+    let mut dirs = Vec::new();
+    if uid == 0 {
+        dirs.push("/run/tidegate".into());
+    } else {
+        let own = rustix::process::geteuid().as_raw() == uid;
+        let named = std::env::var_os("XDG_RUNTIME_DIR").filter(|d| own && !d.is_empty());
+        let dir = named.map_or_else(|| PathBuf::from(format!("/run/user/{uid}")), PathBuf::from);
+        dirs.push(dir.join("tidegate"));
+    }
+    dirs.push(format!("/tmp/tidegate-{uid}").into());
+    dirs
+}
+
+/// Whether `dir` is a directory, and nobody's but this user's.
+fn is_private(dir: &Path, uid: u32) -> bool {
+    let meta = std::fs::symlink_metadata(dir);
+    meta.is_ok_and(|m| m.is_dir() && m.uid() == uid && m.mode() & 0o077 == 0)
+}
+
+/// Where the calling process puts the socket of a mount of `image`; makes the directory.
+///
+/// # Errors
+/// The image is gone, or there is no place for sockets.
+pub(super) fn to_serve(image: &Path) -> io::Result<PathBuf> {
+    let name = name(&stat(image)?);
+    let uid = rustix::process::geteuid().as_raw();
+    let mut why = io::Error::from(io::ErrorKind::NotFound);
+    for dir in directories(uid) {
+        match std::fs::DirBuilder::new().mode(0o700).create(&dir) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => why = e,
+            _ if is_private(&dir, uid) => return Ok(dir.join(name)),
+            _ => why = io::Error::other(format!("{}: open to others", dir.display())),
+        }
+    }
+    Err(why)
+}
+
+/// The sockets that a mount of `place` may have: an image, or a directory that is mounted or in a mount.
+/// The superuser finds those of the user who mounted, too.
+///
+/// # Errors
+/// It is missing, or a directory with nothing of ours mounted.
+pub fn to_ask(place: &Path) -> io::Result<Vec<PathBuf>> {
+    let found = stat(place)?;
+    let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let (image, owner) = match FileType::from_raw_mode(found.st_mode) {
+        FileType::Directory => {
+            let mount = mounted(&table, found.st_dev)
+                .ok_or_else(|| io::Error::other("no Tidegate volume is mounted here"))?;
+            (stat(Path::new(&mount.source))?, mount.owner)
+        }
+        _ => (found, rustix::process::geteuid().as_raw()),
+    };
+    let own = rustix::process::geteuid().as_raw();
+    let mut users = vec![owner, own, image.st_uid];
+    users.dedup();
+    let mut sockets: Vec<PathBuf> = Vec::new();
+    for uid in users {
+        let dirs = directories(uid).into_iter().filter(|d| is_private(d, uid));
+        sockets.extend(dirs.map(|d| d.join(name(&image))));
+    }
+    sockets.dedup();
+    Ok(sockets)
+}
+
+#[derive(Debug, PartialEq)]
+struct Mounted {
+    source: String,
+    owner: u32,
+}
+
+/// The last mount of ours with this device number.
+fn mounted(table: &str, device: u64) -> Option<Mounted> {
+    let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    table.lines().rev().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut after = after.split(' ');
+        let (kind, source, options) = (after.next()?, after.next()?, after.next().unwrap_or(""));
+        if kind != "fuse.tidegate" || before.split(' ').nth(2)? != device {
+            return None;
+        }
+        let owner = options.split(',').find_map(|o| o.strip_prefix("user_id=")?.parse().ok());
+        Some(Mounted { source: unescaped(source), owner: owner.unwrap_or(0) })
+    })
+}
+
+/// A field of the mount table: spaces, tabs, newlines and backslashes stand there in octal.
+fn unescaped(field: &str) -> String {
+    let mut out = field.to_string();
+    for (code, c) in [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")] {
+        out = out.replace(code, c);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_number_leads_to_the_image() {
+        let table = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+            40 22 0:51 / /mnt rw,nosuid - fuse.tidegate /a\\040b.img rw,user_id=1000,group_id=1000\n\
+            41 22 0:52 / /other rw - fuse.sshfs host: rw,user_id=0\n";
+        let device = |minor| rustix::fs::makedev(0, minor);
+        let want = Mounted { source: "/a b.img".into(), owner: 1000 };
+        assert_eq!(mounted(table, device(51)), Some(want));
+        assert_eq!(mounted(table, device(52)), None);
+        assert_eq!(mounted(table, rustix::fs::makedev(8, 1)), None);
+    }
+}

@@ -1,0 +1,84 @@
+//! Asking a running mount.
+
+use super::address;
+use super::protocol::{self, Answer, Ask, Found, Record, VERSION, What};
+use std::io::{self, BufReader};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+use tidegate::error::path_bytes;
+use tidegate::{Error, Result, Sample};
+
+/// A mount that does not answer for so long is as good as gone.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection to a running mount.
+pub struct Client {
+    stream: BufReader<UnixStream>,
+    place: Vec<u8>,
+}
+
+impl Client {
+    /// Connects to the mount of an image, or of a directory that is mounted or in a mount.
+    ///
+    /// # Errors
+    /// Nothing of ours is mounted there, or whose it is does not let us ask.
+    pub fn connect(place: &Path) -> Result<Client> {
+        let about = |e: io::Error| Error::os(path_bytes(place), e);
+        let sockets = address::to_ask(place).map_err(about)?;
+        let mut why = None;
+        for socket in sockets {
+            match UnixStream::connect(&socket) {
+                Ok(stream) => {
+                    stream.set_read_timeout(Some(PATIENCE)).map_err(about)?;
+                    stream.set_write_timeout(Some(PATIENCE)).map_err(about)?;
+                    return Ok(Client { stream: BufReader::new(stream), place: path_bytes(place).to_vec() });
+                }
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => why = Some(e),
+                Err(_) => {}
+            }
+        }
+        Err(why.map_or_else(|| about(io::Error::other("not mounted by Tidegate, or by another user")), about))
+    }
+
+    /// What the volume does now. With `locks`, lock statistics are collected from the first such call on, as
+    /// long as the connection lasts.
+    ///
+    /// # Errors
+    /// The mount has ended, or refuses.
+    pub fn sample(&mut self, locks: bool) -> Result<Sample> {
+        let answer = self.ask(What::Sample { locks })?;
+        answer.sample.map(|s| *s).ok_or_else(|| self.error(io::ErrorKind::InvalidData.into()))
+    }
+
+    /// Has the mount record, and writes the parts that `record` wants to `to`, in the order of its fields.
+    ///
+    /// # Errors
+    /// The mount has ended, or refuses: somebody else is recording. Those of writing.
+    pub fn record(&mut self, record: Record, to: &mut [&mut dyn io::Write]) -> Result<Found> {
+        let long = Duration::try_from_secs_f64(record.seconds).unwrap_or_default();
+        let patience = self.stream.get_ref().set_read_timeout(Some(PATIENCE + long));
+        patience.map_err(|e| self.error(e))?;
+        let answer = self.ask(What::Record(record))?;
+        for part in to {
+            protocol::copy_chunks(&mut self.stream, part).map_err(|e| self.error(e))?;
+        }
+        answer.recorded.ok_or_else(|| self.error(io::ErrorKind::InvalidData.into()))
+    }
+
+    fn ask(&mut self, what: What) -> Result<Answer> {
+        let sent = protocol::write(self.stream.get_mut(), &Ask { v: VERSION, what });
+        let answer =
+            sent.and_then(|()| protocol::read_answer(&mut self.stream)).map_err(|e| self.error(e))?;
+        match answer.error {
+            Some(why) => Err(self.error(io::Error::other(why))),
+            None => Ok(answer),
+        }
+    }
+
+    fn error(&self, e: io::Error) -> Error {
+        let gone = [io::ErrorKind::UnexpectedEof, io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
+        let e = if gone.contains(&e.kind()) { io::Error::other("the mount has ended") } else { e };
+        Error::os(&self.place, e)
+    }
+}

@@ -1,0 +1,21 @@
+//! The socket on which a running mount says what it does, for `tidegate top` and `tidegate trace`.
+//!
+//! It is named after the image, so that image and directory both lead to it, and lies in a directory that only
+//! the mounting user may enter. A program asks with a line of JSON and gets lines of JSON; a recording follows
+//! its line as chunks of bytes. The mount never waits for who asks: each has a thread of its own, time to read
+//! an answer, and no more than so many companions.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`protocol`] | questions and answers |
+//! | [`address`] | where the socket of an image or of a mounted directory is |
+//! | `service` | the mount's side |
+//! | [`client`] | the other |
+
+pub mod address;
+pub mod client;
+pub mod protocol;
+mod service;
+
+pub use client::Client;
+pub(crate) use service::Control;

@@ -1,0 +1,190 @@
+//! The mount's side of the socket.
+
+use super::address;
+use super::protocol::{self, Answer, Ask, ChunkWriter, Found, Record, VERSION, What};
+use rustix::net::sockopt::socket_peercred;
+use std::io::{self, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tidegate::Volume;
+use tidegate::observe::{Observed, Recording, Wanted, lockstat as lockstat_table};
+use tidegate_rt::{clock, lockstat, thread, wait};
+
+/// Who asks at once at most.
+const MAX_CLIENTS: usize = 16;
+/// Who asks nothing for so long is hung up on.
+const IDLE: Duration = Duration::from_secs(60);
+/// Who reads nothing for so long, too.
+const STUCK: Duration = Duration::from_secs(10);
+/// Time to breathe when no connection can be taken.
+const AGAIN: Duration = Duration::from_millis(100);
+/// Longest recording.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// Most events of each thread that a recording keeps.
+const MAX_EVENTS: usize = 1 << 20;
+
+/// The socket of a mount; gone when dropped.
+pub(crate) struct Control {
+    path: PathBuf,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// Keeps the volume neither open nor locked.
+    volume: Weak<Volume>,
+    /// Whole paths: a process in the background leaves the directory it was started in.
+    image: String,
+    mountpoint: String,
+    device: (u32, u32),
+    clients: AtomicUsize,
+    over: AtomicBool,
+}
+
+impl Control {
+    /// Listens for who asks about the mount of `image` at `dir`. A socket that a dead process left is replaced.
+    ///
+    /// # Errors
+    /// There is no place for it, or another mount of the image (read-only, as this one) has it.
+    pub(crate) fn start(image: &Path, dir: &Path, volume: &Arc<Volume>) -> io::Result<Control> {
+        let path = address::to_serve(image)?;
+        let listener = listen(&path)?;
+        let shared = Arc::new(Shared {
+            volume: Arc::downgrade(volume),
+            image: std::fs::canonicalize(image)?.display().to_string(),
+            mountpoint: dir.display().to_string(),
+            device: address::device(image),
+            clients: AtomicUsize::new(0),
+            over: AtomicBool::new(false),
+        });
+        let control = Control { path, shared: shared.clone() };
+        thread::spawn("tg-control", move || accept(&listener, &shared))?;
+        Ok(control)
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.shared.over.store(true, SeqCst);
+        // Wakes who accepts.
+        let _ = UnixStream::connect(&self.path);
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let listener = match UnixListener::bind(path) {
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+            if UnixStream::connect(path).is_ok() {
+                return Err(io::Error::other("another mount of the image has the control socket"));
+            }
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)?
+        }
+        r => r?,
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
+    while !shared.over.load(SeqCst) {
+        let Ok((stream, _)) = listener.accept() else {
+            thread::sleep(AGAIN);
+            continue;
+        };
+        if shared.over.load(SeqCst) || !may_ask(&stream) {
+            continue;
+        }
+        if shared.clients.fetch_add(1, SeqCst) < MAX_CLIENTS {
+            let s = shared.clone();
+            let body = move || {
+                // Who hangs up, or does not read, is told nothing.
+                let _ = serve(&stream, &s);
+                s.clients.fetch_sub(1, SeqCst);
+            };
+            if thread::spawn("tg-control-ask", body).is_ok() {
+                continue;
+            }
+        }
+        shared.clients.fetch_sub(1, SeqCst);
+    }
+}
+
+/// The superuser may ask, and whose the process is.
+fn may_ask(stream: &UnixStream) -> bool {
+    socket_peercred(stream).is_ok_and(|c| c.uid.is_root() || c.uid == rustix::process::geteuid())
+}
+
+/// Records for as long as is asked, or until the mount ends; `None` while another recording is under way.
+fn recorded(r: &Record, shared: &Shared) -> Option<Observed> {
+    let events = r.trace.is_some().then(|| r.events.clamp(1, MAX_EVENTS));
+    let recording = Recording::start(Wanted { locks: r.locks, events, calls: r.profile.is_some() })?;
+    let start = clock::now();
+    let long = Duration::try_from_secs_f64(r.seconds).unwrap_or_default().min(LONGEST);
+    while !shared.over.load(SeqCst) {
+        let Some(left) = wait::remaining(start, long) else { break };
+        thread::sleep(left.min(AGAIN));
+    }
+    Some(Observed { device: shared.device, ..recording.finish() })
+}
+
+/// Sends the parts of a recording.
+fn send(r: &Record, observed: &Observed, mut to: &UnixStream) -> io::Result<()> {
+    let (events, dropped) = (observed.recorded.events.len() as u64, observed.recorded.dropped);
+    let recorded = Some(Found { events, dropped });
+    protocol::write(&mut to, &Answer { v: VERSION, recorded, ..Answer::default() })?;
+    if r.locks {
+        let mut w = ChunkWriter::new(to);
+        lockstat_table::write(&observed.locks, &mut w)?;
+        w.finish()?;
+    }
+    if let Some(form) = r.trace {
+        let mut w = ChunkWriter::new(to);
+        form.write(observed, &mut w)?;
+        w.finish()?;
+    }
+    if let Some(form) = r.profile {
+        let mut w = ChunkWriter::new(to);
+        form.write(observed, &mut w)?;
+        w.finish()?;
+    }
+    Ok(())
+}
+
+fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
+    stream.set_read_timeout(Some(IDLE))?;
+    stream.set_write_timeout(Some(STUCK))?;
+    let (mut from, mut to) = (BufReader::new(stream), stream);
+    // Collects as long as the connection lasts.
+    let mut collecting = None;
+    while let Some(question) = protocol::read_question(&mut from)? {
+        let Some(volume) = shared.volume.upgrade().filter(|_| !shared.over.load(SeqCst)) else {
+            return protocol::write(&mut to, &Answer::error("the mount has ended"));
+        };
+        match question {
+            Err(why) => protocol::write(&mut to, &Answer::error(why))?,
+            Ok(Ask { what: What::Sample { locks }, .. }) => {
+                if locks && collecting.is_none() {
+                    collecting = Some(lockstat::collect());
+                }
+                let mut sample = Box::new(volume.sample());
+                drop(volume);
+                sample.image = shared.image.clone();
+                sample.mountpoint = Some(shared.mountpoint.clone());
+                protocol::write(&mut to, &Answer { v: VERSION, sample: Some(sample), ..Answer::default() })?;
+            }
+            Ok(Ask { what: What::Record(record), .. }) => {
+                drop(volume);
+                match recorded(&record, shared) {
+                    Some(observed) => send(&record, &observed, to)?,
+                    None => protocol::write(&mut to, &Answer::error("somebody else is recording"))?,
+                }
+            }
+        }
+    }
+    Ok(())
+}

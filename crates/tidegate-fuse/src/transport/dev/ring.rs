@@ -1,0 +1,295 @@
+//! Requests by io_uring: a queue for each CPU, and for each queue threads that stay on its CPU.
+//!
+//! Whoever asks is served on its own CPU, so that nobody on another one has to be woken; a thread answers and
+//! waits for the next request in one call. Who moves much data goes to any CPU: the asker has the data before
+//! it to work on meanwhile. Each thread has one place of its queue, so no request waits behind
+//! one that takes long while a thread is idle; the kernel gives a request to who was idle last.
+
+use super::dispatch::{Answer, Aside, Outcome, Worker};
+use super::wire::{Head, Reader};
+use crate::mount::unmount;
+use crate::server::Server;
+use crate::transport::MAX_IO;
+use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use tidegate_block::fuse_ring::FuseRing;
+use tidegate_rt::{Condvar, LockClass, Mutex, thread};
+
+static CREW: LockClass = LockClass::new("fuse->crew", 1);
+
+/// The kernel wants a place in the queue of each CPU there may ever be. With more of them, threads and buffers
+/// cost more than they bring.
+const MAX_CPUS: usize = 64;
+/// Threads of a queue at the least: somebody is to be there while others wait for the device. With many CPUs
+/// fewer do.
+const MIN_THREADS: usize = 2;
+const MIN_THREADS_FEW: usize = 4;
+const FEW_CPUS: usize = 8;
+
+/// How far the mount is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Threads are getting ready.
+    Gathering,
+    /// The kernel was greeted.
+    Serving,
+    /// It is served in another way.
+    Dismissed,
+}
+
+struct State {
+    stage: Stage,
+    ready: usize,
+    failed: bool,
+    threads: Vec<thread::JoinHandle<io::Result<()>>>,
+}
+
+/// The threads of one queue.
+#[derive(Default)]
+struct Queue {
+    threads: AtomicUsize,
+    /// Of them, those that wait for other requests to be served.
+    waiting: AtomicUsize,
+}
+
+/// All threads of a mount.
+pub(super) struct Crew {
+    server: Arc<Server>,
+    fuse: Arc<OwnedFd>,
+    mountpoint: PathBuf,
+    queues: Vec<Queue>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Where a thread belongs.
+pub(super) struct Post {
+    crew: Arc<Crew>,
+    cpu: usize,
+}
+
+impl Post {
+    /// Does `work`, which waits for other requests; that somebody serves them is seen to.
+    pub(super) fn while_others_serve(&self, work: impl FnOnce() -> Outcome) -> Outcome {
+        let Some(queue) = self.crew.queues.get(self.cpu) else { return work() };
+        let waiting = queue.waiting.fetch_add(1, SeqCst) + 1;
+        let outcome = match waiting < queue.threads.load(SeqCst) || self.crew.add(self.cpu).is_ok() {
+            true => work(),
+            false => Err(Errno::NOMEM),
+        };
+        queue.waiting.fetch_sub(1, SeqCst);
+        outcome
+    }
+
+    fn serve(self) -> io::Result<()> {
+        let crew = self.crew.clone();
+        let mut place = Place::new(self.cpu);
+        let ring = FuseRing::new(crew.fuse.clone(), self.cpu as u16, MAX_IO as usize);
+        let mut state = crew.state.lock();
+        state.ready += 1;
+        state.failed |= ring.is_err();
+        crew.changed.notify_all();
+        while state.stage == Stage::Gathering {
+            crew.changed.wait(&mut state);
+        }
+        let stage = state.stage;
+        drop(state);
+        match (stage, ring) {
+            (Stage::Serving, Ok(ring)) => {
+                let served = self.answer_all(ring, &mut place);
+                if served.is_err() {
+                    // Without us the kernel would wait for ever.
+                    let _ = unmount(&crew.mountpoint, true);
+                }
+                Ok(served?)
+            }
+            (Stage::Serving, Err(e)) => Err(e.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn answer_all(self, mut ring: FuseRing, place: &mut Place) -> Result<(), Errno> {
+        let mut worker = Worker::new(self.crew.server.clone(), Aside::Here(self));
+        match ring.register() {
+            // Unmounted already.
+            Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV) => return Ok(()),
+            r => r?,
+        }
+        let mut more = ring.wait()?;
+        while more {
+            let m = ring.message()?;
+            let outcome = match Head::parse(&mut Reader(m.head)) {
+                Ok(h) => {
+                    place.choose(worker.volume_of(&h, m.fixed, m.len));
+                    worker.outcome(&h, m.fixed, m.payload, m.len)
+                }
+                Err(e) => Err(e),
+            };
+            let (error, len) = match outcome {
+                Ok(Answer::Buffer(n)) => (0, n),
+                Ok(Answer::Bytes(w)) => match m.payload.get_mut(..w.0.len()) {
+                    Some(to) => {
+                        to.copy_from_slice(&w.0);
+                        (0, w.0.len())
+                    }
+                    None => (-Errno::RANGE.raw_os_error(), 0),
+                },
+                Ok(Answer::Nothing) => (0, 0),
+                Err(e) => (-e.raw_os_error(), 0),
+            };
+            more = ring.answer(error, len)?;
+        }
+        Ok(())
+    }
+}
+
+/// On which CPU a thread is.
+struct Place {
+    here: CpuSet,
+    anywhere: Option<CpuSet>,
+    roams: bool,
+    /// Small requests since the last large one.
+    small: u32,
+}
+
+impl Place {
+    /// From how many bytes on a request is better served elsewhere.
+    const LARGE: usize = 64 << 10;
+    /// After how many small requests a thread goes back.
+    const BACK: u32 = 4;
+
+    fn new(cpu: usize) -> Self {
+        let mut here = CpuSet::new();
+        here.set(cpu);
+        let anywhere = sched_getaffinity(None).ok();
+        // A CPU that is not there asks for nothing.
+        let _ = sched_setaffinity(None, &here);
+        Place { here, anywhere, roams: false, small: 0 }
+    }
+
+    /// Where to serve a request that moves so many bytes.
+    fn choose(&mut self, bytes: usize) {
+        self.small = if bytes >= Self::LARGE { 0 } else { self.small.saturating_add(1) };
+        let roams = self.small == 0 || self.roams && self.small < Self::BACK;
+        if roams != self.roams
+            && let Some(anywhere) = &self.anywhere
+        {
+            let _ = sched_setaffinity(None, if roams { anywhere } else { &self.here });
+            self.roams = roams;
+        }
+    }
+}
+
+impl Crew {
+    /// Makes ready what serves by io_uring; `None` where that cannot be. The kernel is to be greeted next.
+    pub(super) fn gather(
+        server: &Arc<Server>,
+        fuse: &Arc<OwnedFd>,
+        mountpoint: &Path,
+        threads: usize,
+    ) -> Option<Arc<Crew>> {
+        let cpus = possible_cpus().filter(|n| *n <= MAX_CPUS)?;
+        let state = State { stage: Stage::Gathering, ready: 0, failed: false, threads: Vec::new() };
+        let crew = Arc::new(Crew {
+            server: server.clone(),
+            fuse: fuse.clone(),
+            mountpoint: mountpoint.to_path_buf(),
+            queues: (0..cpus).map(|_| Queue::default()).collect(),
+            state: Mutex::new(&CREW, state),
+            changed: Condvar::new(),
+        });
+        let least = if cpus <= FEW_CPUS { MIN_THREADS_FEW } else { MIN_THREADS };
+        let each = threads.div_ceil(cpus).max(least);
+        let started = (0..cpus * each).all(|i| crew.add(i % cpus).is_ok());
+        let mut state = crew.state.lock();
+        while state.ready < state.threads.len() {
+            crew.changed.wait(&mut state);
+        }
+        if started && !state.failed {
+            drop(state);
+            return Some(crew);
+        }
+        drop(state);
+        crew.turn(Stage::Dismissed);
+        None
+    }
+
+    fn add(self: &Arc<Self>, cpu: usize) -> io::Result<()> {
+        let post = Post { crew: self.clone(), cpu };
+        let mut state = self.state.lock();
+        let name = format!("tg-fuse-{cpu}-{}", state.threads.len());
+        state.threads.push(thread::spawn(&name, move || post.serve())?);
+        drop(state);
+        if let Some(queue) = self.queues.get(cpu) {
+            queue.threads.fetch_add(1, SeqCst);
+        }
+        Ok(())
+    }
+
+    fn turn(&self, stage: Stage) {
+        self.state.lock().stage = stage;
+        self.changed.notify_all();
+    }
+
+    /// Takes requests from now on.
+    pub(super) fn start(&self) {
+        self.turn(Stage::Serving);
+    }
+
+    /// Waits until the kernel has unmounted.
+    ///
+    /// # Errors
+    /// A thread could not go on.
+    pub(super) fn end(&self) -> io::Result<()> {
+        let mut served = Ok(());
+        loop {
+            let Some(thread) = self.state.lock().threads.pop() else { return served };
+            served = served.and(thread.join());
+        }
+    }
+}
+
+/// How many CPUs there may ever be.
+fn possible_cpus() -> Option<usize> {
+    count(&std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?)
+}
+
+/// The kernel's list of CPUs, such as `0-7`, ends with the last.
+fn count(list: &str) -> Option<usize> {
+    let last = list.trim().rsplit([',', '-']).next()?;
+    last.parse::<usize>().ok().map(|n| n + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_cpu_counts() {
+        let counts = ["0\n", "0-7\n", "0-3,8-11\n", "0,2", "", "none"].map(count);
+        assert_eq!(counts, [Some(1), Some(8), Some(12), Some(3), None, None]);
+    }
+
+    #[test]
+    fn large_requests_roam_and_small_ones_come_back() {
+        let cpu = (0..CpuSet::MAX_CPU).find(|c| sched_getaffinity(None).unwrap().is_set(*c)).unwrap();
+        let all = sched_getaffinity(None).unwrap();
+        let mut place = Place::new(cpu);
+        let now = || sched_getaffinity(None).unwrap();
+        assert!(now() == place.here);
+        place.choose(Place::LARGE);
+        assert!(now() == all);
+        for _ in 1..Place::BACK {
+            place.choose(0);
+            assert!(now() == all);
+        }
+        place.choose(0);
+        assert!(now() == place.here);
+        sched_setaffinity(None, &all).unwrap();
+    }
+}

@@ -1,0 +1,88 @@
+//! M1: who keeps one file's placing and submission together.
+
+use super::Experiment;
+use super::outcome::{Bar, Position, Published};
+use super::setting::{Metric, Setting, count, counter, lock_wait_ms, per, ratio};
+use crate::workload::{FsMark, Spec, SyncMode};
+use tidegate::Elevator;
+use tidegate_block::Preset;
+use tidegate_vfs::MemoryLimits;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "m1",
+    title: "F2FS writepages: allocation and submission of one file stay together",
+    mechanism: "Pages of files that are written at once join one growing bio. Whoever places a page that does not \
+        continue it sends it off short. With sbi->writepages held while a file's pages are placed (locked), only the \
+        last bio of each file is open to that; sent inside the lock (submit_locked), none is. extent takes no \
+        volume-wide lock: each run of dirty pages reserves one extent and goes out in bios of its own.",
+    settings,
+    notes: &[
+        "min_seq_blocks=0: every writer takes the lock, as when the change was published; since 4.19 those that \
+         write less than a segment do not.",
+    ],
+    across: |_| {},
+};
+
+const POSITIONS: &[&str] =
+    &["writepages=unlocked", "writepages=locked", "writepages=submit_locked", "writepages=extent"];
+
+fn settings(quick: bool) -> Vec<Setting> {
+    let mark = |files, size, loops| FsMark {
+        threads: 16,
+        files,
+        size,
+        write_size: size.min(64 << 10),
+        sync: SyncMode::Each,
+        loops,
+        interval_ms: 1,
+        ..FsMark::default()
+    };
+    let setting = |name: &str, workload, published| Setting {
+        name: name.into(),
+        preset: Preset::Ramdisk,
+        size: 2 << 30,
+        cpus: 16,
+        elevator: Elevator::None,
+        memory: MemoryLimits { cache: 256 << 20, dirty: 128 << 20, background: 96 << 20, inodes: 1 << 16 },
+        options: "min_seq_blocks=0",
+        workload: Spec::FsMark(workload),
+        metric: Metric::Elapsed,
+        positions: POSITIONS,
+        published,
+        counters: &[
+            ("bios", |r| count(r, "fs.data_bios")),
+            ("KiB of a data bio", |r| Some(per(r, "fs.data_blocks", "fs.data_bios")? * 4.0)),
+            ("bios split by others", |r| Some(count(r, "fs.split_bios").unwrap_or(0.0))),
+            ("pieces of a file", |r| {
+                Some(count(r, "fs.data_fragments")? / r.ops.get("file").map(|o| o.latency.count as f64)?)
+            }),
+            ("waited for sbi->writepages, ms", |r| lock_wait_ms(r, "sbi->writepages")),
+        ],
+        bars,
+    };
+    let published = Published {
+        source: "commit bb96a8d5".into(),
+        what: "fs_mark, 16 threads, 512 KiB, s".into(),
+        before: 4.244,
+        after: 3.822,
+    };
+    let loops = if quick { 1 } else { 4 };
+    vec![
+        setting("16 threads, files of 512 KiB", mark(8, 512 << 10, loops), Some(published)),
+        // What the lock costs: nobody gains by it, and all wait for one.
+        setting("16 threads, files of 4 KiB", mark(100, 4 << 10, loops), None),
+    ]
+}
+
+fn bars(p: &[Position]) -> Vec<Bar> {
+    let pieces = |who| counter(p, who, "pieces of a file");
+    let split = |who| counter(p, who, "bios split by others");
+    let fewer = pieces("extent").zip(pieces("submit_locked")).map(|(a, b)| a / b);
+    vec![
+        Bar::at_least("locked / submit_locked", 1.10, ratio(p, "locked", "submit_locked"))
+            .beside(4.244 / 3.822),
+        Bar::at_most("bios split with submit_locked", 0.0, split("submit_locked")),
+        Bar::at_most("extent / submit_locked", 1.0, ratio(p, "extent", "submit_locked")),
+        Bar::at_most("pieces of a file, extent / submit_locked", 1.0, fewer),
+    ]
+}

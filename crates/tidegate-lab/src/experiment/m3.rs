@@ -1,0 +1,107 @@
+//! M3: who waits in a sync.
+
+use super::Experiment;
+use super::outcome::{Bar, Case, Position, Published};
+use super::setting::{Metric, Setting, count, ratio};
+use crate::result::RunResult;
+use crate::workload::{FsMark, Spec, SyncMode};
+use tidegate::Elevator;
+use tidegate_block::Preset;
+use tidegate_vfs::MemoryLimits;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "m3",
+    title: "sync(2): the flusher submits, the caller waits",
+    mechanism: "When the flusher waits for each inode's pages before it submits the next inode's, a sync of many \
+        small files costs a device round trip for each, and meanwhile nothing else is written back, so writers come \
+        to a halt. When it submits everything and the caller waits afterwards, small files share large bios. With \
+        epochs the caller waits for one counter instead of walking all inodes, and callers share a pass.",
+    settings,
+    notes: &[
+        "The load is offered at 40,000 files a second, the middle of what was published; who cannot keep up falls \
+         behind.",
+        "Published on XFS; here a sync of F2FS ends with a checkpoint, in every position.",
+    ],
+    across,
+};
+
+const POSITIONS: &[&str] = &["sync_wait=flusher", "sync_wait=caller", "sync_wait=epoch"];
+/// Files offered in a second.
+const RATE: u64 = 40_000;
+
+fn settings(quick: bool) -> Vec<Setting> {
+    // Two syncs and the time between and after them at least.
+    let (threads, seconds) = (16, if quick { 2 } else { 6 });
+    let mark = |syncers, files| FsMark {
+        threads,
+        files,
+        size: 4 << 10,
+        write_size: 4 << 10,
+        sync: SyncMode::None,
+        sync_every_ms: if quick { 500 } else { 1500 },
+        syncers,
+        rate: RATE,
+        interval_ms: 20,
+        ..FsMark::default()
+    };
+    let setting = |name: &str, workload, published, bars| Setting {
+        name: name.into(),
+        preset: Preset::RaidBbwc,
+        size: 8 << 30,
+        cpus: 16,
+        elevator: Elevator::None,
+        // Of a machine with memory for all that is dirty between two syncs.
+        memory: MemoryLimits { cache: 4 << 30, dirty: 2 << 30, background: 1 << 30, inodes: 1 << 20 },
+        options: "",
+        workload: Spec::FsMark(workload),
+        metric: Metric::Event("sync"),
+        positions: POSITIONS,
+        published,
+        counters: &[
+            ("files/s", |r| Some(r.per_second("file"))),
+            ("least files/s by its median", dip),
+            ("data bios", |r| count(r, "fs.data_bios")),
+            ("checkpoints", |r| count(r, "fs.checkpoints")),
+        ],
+        bars,
+    };
+    let published = Published {
+        source: "commit 7747bd4bceb3".into(),
+        what: "one sync beside fs_mark, s".into(),
+        before: 52.4,
+        after: 6.9,
+    };
+    let files = RATE * seconds / threads;
+    vec![
+        setting("one sync beside fs_mark", mark(1, files), Some(published), bars),
+        setting("4 syncs at once", mark(4, files / 2), None, |_| Vec::new()),
+        setting("16 syncs at once", mark(16, files / 2), None, |_| Vec::new()),
+    ]
+}
+
+/// The least files in an interval, by the median; the first and last intervals are not whole.
+fn dip(r: &RunResult) -> Option<f64> {
+    let all = r.series.ops.get("file")?;
+    // Each interval with its neighbours: 60 ms, so that one interval's chance does not count.
+    let whole = all.get(1..all.len().checked_sub(1)?)?;
+    let mut sums: Vec<u64> = whole.windows(3).map(|w| w.iter().map(|i| i.0).sum()).collect();
+    sums.sort_unstable();
+    let median = *sums.get(sums.len() / 2)?;
+    (median > 0).then(|| sums[0] as f64 / median as f64)
+}
+
+fn bars(p: &[Position]) -> Vec<Bar> {
+    let dip = |who| super::setting::counter(p, who, "least files/s by its median");
+    vec![
+        Bar::at_least("flusher / caller", 7.5, ratio(p, "flusher", "caller")).beside(52.4 / 6.9),
+        Bar::at_least("least files/s by the median, caller", 0.5, dip("caller")),
+    ]
+}
+
+/// Sixteen syncs by one, of those with epochs.
+fn across(cases: &mut [Case]) {
+    let epoch = |c: &Case| c.positions.iter().find(|p| p.name.ends_with("epoch")).map(|p| p.metric.median);
+    let [one, _, sixteen] = cases else { return };
+    let value = epoch(sixteen).zip(epoch(one)).filter(|v| v.1 > 0.0).map(|(a, b)| a / b);
+    sixteen.bars.push(Bar::at_most("16 syncs / one, epoch", 1.2, value));
+}

@@ -1,0 +1,77 @@
+//! M5: one checkpoint for all who wait, by a thread of its own.
+
+use super::Experiment;
+use super::outcome::{Bar, Position, Published};
+use super::setting::{Metric, Setting, count, lock_wait_ms, ratio};
+use crate::workload::{CkptStorm, Spec, StormGroup};
+use tidegate::{Elevator, WfqOptions};
+use tidegate_block::Preset;
+use tidegate_vfs::MemoryLimits;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "m5",
+    title: "F2FS checkpoint_merge: one checkpoint thread serves all who wait",
+    mechanism: "fsync of a directory takes a checkpoint. Without the thread each caller writes its own, one after \
+        the other, and one in a group of little weight holds everybody up while the elevator makes its blocks wait. \
+        With the thread a checkpoint is written at the thread's priority in the root group, and serves all who \
+        asked before it began.",
+    settings,
+    notes: &[],
+    across: |_| {},
+};
+
+const POSITIONS: &[&str] = &["nocheckpoint_merge", "checkpoint_merge"];
+
+fn settings(quick: bool) -> Vec<Setting> {
+    let files = if quick { 100 } else { 1000 };
+    let group = |group, weight, threads, files| StormGroup { group, weight, threads, files };
+    let storm = |groups, stream_group| CkptStorm { groups, stream_group, ..CkptStorm::default() };
+    let setting = |name: &str, workload, published, bars| Setting {
+        name: name.into(),
+        preset: Preset::Ufs,
+        size: 1 << 30,
+        cpus: 8,
+        elevator: Elevator::Wfq(WfqOptions { strict_guarantees: true, ..WfqOptions::default() }),
+        memory: MemoryLimits::default(),
+        options: "",
+        workload: Spec::CkptStorm(workload),
+        metric: Metric::Elapsed,
+        positions: POSITIONS,
+        published,
+        counters: &[
+            ("checkpoints", |r| count(r, "fs.checkpoints")),
+            ("fsyncs", |r| r.ops.get("touch+fsync").map(|o| o.latency.count as f64)),
+            ("checkpoints for each fsync", |r| {
+                Some(count(r, "fs.checkpoints")? / r.ops.get("touch+fsync")?.latency.count as f64)
+            }),
+            ("waited for sbi->cp_global_sem, ms", |r| lock_wait_ms(r, "sbi->cp_global_sem")),
+        ],
+        bars,
+    };
+    let published = Published {
+        source: "commit 261eeb9c".into(),
+        what: "1000 x (touch; fsync of the directory) in a group of weight 100 beside one of 20, s".into(),
+        before: 68.0,
+        after: 48.0,
+    };
+    let bars = |p: &[Position]| {
+        vec![
+            Bar::at_least(
+                "nocheckpoint_merge / checkpoint_merge",
+                1.42,
+                ratio(p, "nocheckpoint_merge", "checkpoint_merge"),
+            )
+            .beside(68.0 / 48.0),
+        ]
+    };
+    vec![
+        setting(
+            "groups of weight 100 and 20",
+            storm(vec![group(1, 100, 1, files), group(2, 20, 1, 0)], 2),
+            Some(published),
+            bars,
+        ),
+        // What it costs: a caller alone hands over to a thread and back.
+        setting("one caller alone", storm(vec![group(1, 100, 1, files)], 0), None, |_| Vec::new()),
+    ]
+}

@@ -1,0 +1,101 @@
+//! The published experiments: each setting with its switch in every position, and what is held against what was
+//! published.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `m1`, `m3`, `m5` | the experiments by mechanism |
+//! | `setting` | one setting, measured: positions in turn, run by run |
+//! | [`compare`] | one workload on several volumes and directories |
+//! | [`outcome`] | what comes of it |
+
+pub mod compare;
+mod m1;
+mod m3;
+mod m5;
+pub mod outcome;
+mod setting;
+
+pub use outcome::Outcome;
+pub use setting::Where;
+
+use crate::error::{Error, Result};
+use setting::Setting;
+
+/// How experiments are run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Less of everything, for a first look.
+    pub quick: bool,
+    /// Another device than the published setting's.
+    pub device: Option<Where>,
+    /// The first run's seed.
+    pub seed: u64,
+    /// Runs of each position; 0 for the default: 5, or 3 in simulated time when quick.
+    pub runs: u32,
+}
+
+/// An experiment.
+pub struct Experiment {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is about.
+    pub title: &'static str,
+    /// Why the positions differ.
+    pub mechanism: &'static str,
+    settings: fn(quick: bool) -> Vec<Setting>,
+    notes: &'static [&'static str],
+    /// Ratios across settings, put to the last of them.
+    across: fn(&mut [outcome::Case]),
+}
+
+/// All of them.
+pub const ALL: [&Experiment; 3] = [&m1::EXPERIMENT, &m3::EXPERIMENT, &m5::EXPERIMENT];
+
+impl Experiment {
+    /// The experiment of that name.
+    ///
+    /// # Errors
+    /// There is none; the message names those there are.
+    pub fn named(name: &str) -> Result<&'static Experiment> {
+        let known = || ALL.map(|e| e.name).join(", ");
+        ALL.into_iter()
+            .find(|e| e.name == name)
+            .ok_or_else(|| Error::spec(format!("no experiment is called \"{name}\"; there are {}", known())))
+    }
+
+    /// The settings: name, device, what is compared.
+    pub fn settings(&self) -> Vec<(String, String, String)> {
+        let tell = |s: Setting| (s.name, s.preset.to_string(), s.metric.name().to_string());
+        (self.settings)(false).into_iter().map(tell).collect()
+    }
+
+    /// How many runs it takes.
+    pub fn runs(&self, plan: &Plan) -> u64 {
+        (self.settings)(plan.quick).iter().map(|s| s.runs(plan) * s.positions.len() as u64).sum()
+    }
+
+    /// Runs it; `step` is called after each run with what it was.
+    ///
+    /// # Errors
+    /// The first run that fails.
+    pub fn run(&self, plan: &Plan, step: &dyn Fn(&str)) -> Result<Outcome> {
+        let settings = (self.settings)(plan.quick);
+        let simulated = plan.device.as_ref().is_none_or(Where::is_simulated);
+        let cpus = if simulated { settings.first().map_or(0, |s| s.cpus) } else { 0 };
+        let mut cases = Vec::new();
+        for s in &settings {
+            cases.push(s.measure(plan, step)?);
+        }
+        (self.across)(&mut cases);
+        Ok(Outcome {
+            experiment: self.name.into(),
+            title: self.title.into(),
+            mechanism: self.mechanism.into(),
+            seed: plan.seed,
+            simulated,
+            cpus,
+            cases,
+            notes: self.notes.iter().map(|n| (*n).to_owned()).collect(),
+        })
+    }
+}

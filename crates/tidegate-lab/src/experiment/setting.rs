@@ -1,0 +1,210 @@
+//! One setting of an experiment: what is run, on what, and what of it is compared.
+
+use super::Plan;
+use super::outcome::{Bar, Case, Estimate, Position, Published};
+use crate::error::{Error, Result};
+use crate::result::RunResult;
+use crate::target::{Rig, Target};
+use crate::workload::{Spec, run};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use tidegate::{Backend, Elevator};
+use tidegate_block::{Preset, QueueLimits, file};
+use tidegate_rt::{lockstat, sim};
+use tidegate_vfs::MemoryLimits;
+
+/// What an experiment runs on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// A device model, in simulated time.
+    Preset(Preset),
+    /// An image file that is made for it, in real time.
+    File(PathBuf),
+}
+
+impl Where {
+    pub(super) fn is_simulated(&self) -> bool {
+        matches!(self, Where::Preset(_))
+    }
+}
+
+impl FromStr for Where {
+    type Err = String;
+
+    fn from_str(s: &str) -> std::result::Result<Self, String> {
+        match s.strip_prefix("file:") {
+            Some(path) => Ok(Where::File(path.into())),
+            None => s.parse().map(Where::Preset).map_err(|e| format!("{e}, or file:PATH")),
+        }
+    }
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Metric {
+    /// Seconds of the measured part.
+    Elapsed,
+    /// Mean seconds of the events of that name.
+    Event(&'static str),
+}
+
+impl Metric {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Metric::Elapsed => "elapsed, s",
+            Metric::Event(_) => "mean time of a sync, s",
+        }
+    }
+
+    fn of(self, r: &RunResult) -> Option<f64> {
+        match self {
+            Metric::Elapsed => Some(r.elapsed_ns as f64 / 1e9),
+            Metric::Event(name) => {
+                let took: Vec<u64> = r.events.iter().filter(|e| e.name == name).map(|e| e.took_ns).collect();
+                let n = took.len();
+                (n > 0).then(|| took.iter().sum::<u64>() as f64 / n as f64 / 1e9)
+            }
+        }
+    }
+}
+
+/// A value of a run to show beside the metric.
+pub(super) type Counter = (&'static str, fn(&RunResult) -> Option<f64>);
+
+/// See the module.
+pub(super) struct Setting {
+    pub name: String,
+    pub preset: Preset,
+    /// Bytes of the device.
+    pub size: u64,
+    pub cpus: usize,
+    pub elevator: Elevator,
+    pub memory: MemoryLimits,
+    /// Mount options in every position.
+    pub options: &'static str,
+    pub workload: Spec,
+    pub metric: Metric,
+    /// Mount options that are the positions, the old one first.
+    pub positions: &'static [&'static str],
+    pub published: Option<Published>,
+    pub counters: &'static [Counter],
+    pub bars: fn(&[Position]) -> Vec<Bar>,
+}
+
+impl Setting {
+    pub(super) fn runs(&self, plan: &Plan) -> u64 {
+        let simulated = plan.device.as_ref().is_none_or(Where::is_simulated);
+        match plan.runs {
+            0 if simulated && plan.quick => 3,
+            0 => 5,
+            n => u64::from(n),
+        }
+    }
+
+    /// Runs each position in every round, in turn.
+    pub(super) fn measure(&self, plan: &Plan, step: &dyn Fn(&str)) -> Result<Case> {
+        let place = plan.device.clone().unwrap_or(Where::Preset(self.preset));
+        let mut runs: Vec<Vec<RunResult>> = vec![Vec::new(); self.positions.len()];
+        for round in 0..self.runs(plan) {
+            for (position, runs) in self.positions.iter().zip(&mut runs) {
+                runs.push(self.once(&place, position, plan.seed + round)?);
+                step(&format!("{}, {position}", self.name));
+            }
+        }
+        let positions: Vec<_> = self.positions.iter().zip(runs).map(|(p, r)| self.position(p, r)).collect();
+        Ok(Case {
+            name: self.name.clone(),
+            target: match &place {
+                Where::Preset(p) => p.to_string(),
+                Where::File(path) => path.display().to_string(),
+            },
+            workload: serde_json::to_string(&self.workload).map_err(|e| Error::spec(e.to_string()))?,
+            metric: self.metric.name().into(),
+            less_is_better: true,
+            published: self.published.clone(),
+            bars: (self.bars)(&positions),
+            positions,
+        })
+    }
+
+    fn position(&self, name: &str, runs: Vec<RunResult>) -> Position {
+        let median = |f: &dyn Fn(&RunResult) -> Option<f64>| Estimate::of(runs.iter().filter_map(f));
+        let counters = self.counters.iter().filter_map(|(name, f)| Some(((*name).into(), median(f)?.median)));
+        let metric = median(&|r| self.metric.of(r)).unwrap_or_default();
+        Position { name: name.into(), metric, counters: counters.collect(), runs }
+    }
+
+    fn once(&self, place: &Where, position: &str, seed: u64) -> Result<RunResult> {
+        let options = [self.options, position].join(",");
+        let rig =
+            Rig { elevator: self.elevator, options, memory: self.memory, ..Rig::new(self.preset, self.size) };
+        let workload = self.workload.clone();
+        lockstat::reset();
+        lockstat::enable(true);
+        let result = match place {
+            Where::Preset(preset) => {
+                let rig = Rig { preset: *preset, ..rig };
+                let config = sim::Config { seed, cpus: self.cpus, ..sim::Config::default() };
+                let done = sim::run_with(&config, move || on_model(&rig, &workload));
+                done.map_err(|deadlock| Error::spec(deadlock.to_string())).and_then(|o| o.value)
+            }
+            Where::File(path) => on_file(&rig, &workload, path),
+        };
+        lockstat::enable(false);
+        result
+    }
+}
+
+fn on_model(rig: &Rig, workload: &Spec) -> Result<RunResult> {
+    finish(Arc::new(rig.build()?), workload)
+}
+
+fn on_file(rig: &Rig, workload: &Spec, path: &PathBuf) -> Result<RunResult> {
+    let how =
+        file::OpenOptions { create: Some(rig.size), backend: Backend::Auto, ..file::OpenOptions::default() };
+    let device = file::open(path, how).map_err(|e| Error::spec(e.to_string()))?;
+    let result = rig.on(device, QueueLimits::default()).and_then(|t| finish(Arc::new(t), workload));
+    std::fs::remove_file(path).map_err(|e| Error::host(path, e))?;
+    result
+}
+
+pub(super) fn finish(target: Arc<crate::VolumeTarget>, workload: &Spec) -> Result<RunResult> {
+    let result = run(workload, &(target.clone() as Arc<dyn Target>));
+    match Arc::into_inner(target) {
+        Some(t) => t.unmount().and(result),
+        None => result,
+    }
+}
+
+/// A counter of a run.
+pub(super) fn count(r: &RunResult, name: &str) -> Option<f64> {
+    r.counters.get(name).map(|n| *n as f64)
+}
+
+/// One counter by another.
+pub(super) fn per(r: &RunResult, a: &str, b: &str) -> Option<f64> {
+    Some(count(r, a).unwrap_or(0.0) / count(r, b).filter(|n| *n > 0.0)?)
+}
+
+/// Metric of one position by another's.
+pub(super) fn ratio(positions: &[Position], a: &str, b: &str) -> Option<f64> {
+    let median = |name: &str| positions.iter().find(|p| is(&p.name, name)).map(|p| p.metric.median);
+    Some(median(a)? / median(b).filter(|m| *m > 0.0)?)
+}
+
+/// The median of a counter in a position.
+pub(super) fn counter(positions: &[Position], position: &str, name: &str) -> Option<f64> {
+    let of = positions.iter().find(|p| is(&p.name, position))?;
+    of.counters.iter().find(|c| c.0 == name).map(|c| c.1)
+}
+
+/// Milliseconds that were waited for locks of a class.
+pub(super) fn lock_wait_ms(r: &RunResult, class: &str) -> Option<f64> {
+    r.locks.iter().find(|l| l.class == class).map(|l| l.wait_total_ns as f64 / 1e6)
+}
+
+/// Whether a position is called so, with or without the switch's name.
+fn is(position: &str, name: &str) -> bool {
+    position == name || position.split_once('=').is_some_and(|(_, word)| word == name)
+}

@@ -1,0 +1,113 @@
+use super::*;
+use crate::thread;
+
+/// Recording is the process's: one test at a time.
+static ONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+
+fn number(i: u64) -> Args {
+    [("i", i), ("", 0), ("", 0), ("", 0)]
+}
+
+fn named<'a>(r: &'a Recorded, name: &str) -> Vec<&'a Event> {
+    r.events.iter().filter(|e| e.name == name).collect()
+}
+
+#[test]
+fn a_full_ring_keeps_the_newest() {
+    let _one = ONE.lock();
+    enable(Some(3));
+    (0..5).for_each(|i| event("n", number(i)));
+    enable(None);
+    event("n", number(9));
+    let r = take();
+    assert_eq!(named(&r, "n").iter().map(|e| e.args[0].1).collect::<Vec<_>>(), [2, 3, 4]);
+    assert_eq!(r.dropped, 2);
+}
+
+#[test]
+fn what_ended_threads_recorded_is_kept_within_a_bound() {
+    let _one = ONE.lock();
+    enable(Some(10));
+    let threads = 3 * ENDED_RINGS as u64;
+    for t in 0..threads {
+        let body = move || (0..10).for_each(|i| event("ended", number(t * 10 + i)));
+        thread::spawn(&format!("t{t}"), body).unwrap().join();
+    }
+    // A join may return before the thread's own state is gone: it is found later then.
+    thread::sleep(std::time::Duration::from_millis(50));
+    enable(None);
+    let r = take();
+    let seen = named(&r, "ended");
+    assert_eq!(seen.len() as u64 + r.dropped, threads * 10);
+    assert!(seen.len() <= 10 * (ENDED_RINGS + 1) && seen.len() >= 10 * ENDED_RINGS, "{}", seen.len());
+    let last = seen.last().unwrap();
+    assert_eq!((last.args[0].1, &*r.threads[&last.thread]), (threads * 10 - 1, "t11"));
+}
+
+#[test]
+fn spans_make_a_tree() {
+    let _one = ONE.lock();
+    enable_calls(true);
+    let body = || {
+        for _ in 0..3 {
+            let _outer = call("outer");
+            for _ in 0..2 {
+                let _inner = call("inner");
+                thread::sleep(std::time::Duration::from_millis(1));
+            }
+            contention("lock", clock::now(), Nanos(clock::now().0 + 5_000_000), Location::caller());
+        }
+        enable_calls(false);
+        let _after = call("after");
+    };
+    thread::spawn("tree", body).unwrap().join();
+    let r = take();
+    assert!(named(&r, "outer").is_empty(), "events were not asked for");
+    let tree = r.calls.iter().find(|t| t.thread == "tree").unwrap();
+    let found: Vec<_> = tree.nodes.iter().map(|n| (n.name, n.parent, n.count, n.is_lock)).collect();
+    let want = [("outer", None, 3, false), ("inner", Some(0), 6, false), ("lock", Some(0), 3, true)];
+    assert_eq!(found, want);
+    let [outer, inner, lock] = &tree.nodes[..] else { unreachable!() };
+    assert!(lock.total_ns >= 15_000_000 && inner.total_ns >= 6_000_000);
+    assert_eq!(inner.self_ns, inner.total_ns);
+    assert!(outer.self_ns <= outer.total_ns);
+}
+
+#[test]
+fn an_open_span_is_in_the_tree_up_to_now() {
+    let _one = ONE.lock();
+    enable_calls(true);
+    let outer = call("open outer");
+    {
+        let _inner = call("open inner");
+        thread::sleep(std::time::Duration::from_millis(2));
+        let r = take();
+        let nodes: Vec<_> = r.calls.iter().flat_map(|t| &t.nodes).collect();
+        let inner = nodes.iter().find(|n| n.name == "open inner").unwrap();
+        assert!(inner.total_ns >= 2_000_000);
+    }
+    enable_calls(false);
+    drop(outer);
+    // What came after the taking is in the next.
+    let r = take();
+    let nodes: Vec<_> = r.calls.iter().flat_map(|t| &t.nodes).collect();
+    assert_eq!(nodes.iter().find(|n| n.name == "open inner").unwrap().count, 1);
+}
+
+#[test]
+fn events_make_the_same_trees() {
+    let e = |at, name, phase| Event { at: Nanos(at), thread: 1, name, phase, args: NO_ARGS };
+    use Phase::*;
+    let events = [
+        e(1, "cut", End),
+        e(10, "outer", Begin),
+        e(20, "lock", ContentionBegin),
+        e(50, "lock", ContentionEnd),
+        e(60, "point", Instant),
+        e(110, "outer", End),
+        e(120, "open", Begin),
+    ];
+    let trees = CallTree::of_events(&events, |t| format!("thread {t}"));
+    let found: Vec<_> = trees[0].nodes.iter().map(|n| (n.name, n.total_ns, n.self_ns)).collect();
+    assert_eq!((&*trees[0].thread, found), ("thread 1", vec![("outer", 100, 70), ("lock", 30, 30)]));
+}

@@ -1,0 +1,171 @@
+//! What can be seen of a mounted file system while it works.
+
+use crate::bdi::Bdi;
+use crate::inode::Inode;
+use crate::types::Ino;
+use crate::vfs::Vfs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tidegate_rt::hash::{HashMap, HashSet};
+use tidegate_rt::{Distribution, Histogram, Nanos, clock};
+
+/// Directories above a file that are looked for.
+const MAX_DEPTH: usize = 64;
+
+/// Why the flusher writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Pass {
+    /// Somebody asked for everything.
+    Sync = 1,
+    /// Too much is dirty.
+    Background = 2,
+    /// Some of it is old.
+    Periodic = 3,
+}
+
+/// What the flusher does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlusherState {
+    /// Nothing.
+    Idle,
+    /// It writes; the inode it is at, if it is at one.
+    Writing(Pass, Option<Ino>),
+    /// It waits before it tries again what failed.
+    Waiting,
+}
+
+const IDLE: u8 = 0;
+const WAITING: u8 = 4;
+
+/// Figures of a bdi that nothing depends on.
+#[derive(Default)]
+pub(crate) struct WbStats {
+    state: AtomicU8,
+    ino: AtomicU64,
+    pub(crate) fsync: Histogram,
+}
+
+impl WbStats {
+    pub(crate) fn pass(&self, pass: Pass) {
+        self.ino.store(0, Relaxed);
+        self.state.store(pass as u8, Relaxed);
+    }
+
+    pub(crate) fn at(&self, ino: Ino) {
+        self.ino.store(ino.0, Relaxed);
+    }
+
+    pub(crate) fn waiting(&self) {
+        self.state.store(WAITING, Relaxed);
+    }
+
+    pub(crate) fn idle(&self) {
+        self.state.store(IDLE, Relaxed);
+    }
+}
+
+impl Bdi {
+    /// What the flusher does now.
+    pub fn flusher_state(&self) -> FlusherState {
+        let ino = self.stats.ino.load(Relaxed);
+        let ino = (ino != 0).then_some(Ino(ino));
+        match self.stats.state.load(Relaxed) {
+            1 => FlusherState::Writing(Pass::Sync, ino),
+            2 => FlusherState::Writing(Pass::Background, ino),
+            3 => FlusherState::Writing(Pass::Periodic, ino),
+            WAITING => FlusherState::Waiting,
+            _ => FlusherState::Idle,
+        }
+    }
+
+    /// How long calls of fsync took, those that failed among them, in nanoseconds.
+    pub fn fsync_times(&self) -> Distribution {
+        self.stats.fsync.read()
+    }
+
+    /// The inodes that wait to be written. Takes `wb->list_lock`.
+    fn listed(&self) -> Vec<Arc<Inode>> {
+        let l = self.lists.lock();
+        l.b_io.iter().chain(&l.b_more_io).chain(&l.b_dirty).cloned().collect()
+    }
+}
+
+/// A file with pages that are not on the volume yet.
+#[derive(Clone, Debug)]
+pub struct WrittenFile {
+    /// Its number.
+    pub ino: Ino,
+    /// Its name from the root on, as far as names are in memory.
+    pub path: Option<Vec<u8>>,
+    /// It holds the file system's own pages.
+    pub internal: bool,
+    /// Pages to be written.
+    pub dirty: u64,
+    /// Pages on their way.
+    pub writeback: u64,
+    /// How long it has been dirty.
+    pub age: Duration,
+}
+
+impl Vfs {
+    /// The `most` files with the most pages that are not on the volume yet, most first. Takes
+    /// `wb->list_lock` and `dentry_hashtable`, one after the other; cheap enough to be asked each second.
+    pub fn files_being_written(&self, most: usize) -> Vec<WrittenFile> {
+        let now = clock::now();
+        let mut inodes = self.bdi.listed();
+        if let FlusherState::Writing(_, Some(ino)) = self.bdi.flusher_state() {
+            inodes.extend(self.icache.get(ino));
+        }
+        let mut seen = HashSet::default();
+        let mut files: Vec<WrittenFile> = (inodes.iter().filter(|i| seen.insert(i.ino)))
+            .map(|i| WrittenFile {
+                ino: i.ino,
+                path: None,
+                internal: i.internal,
+                dirty: i.mapping.nr_dirty(),
+                writeback: i.mapping.nr_writeback(),
+                age: now.since(Nanos(i.dirtied_when.load(Relaxed))).duration(),
+            })
+            .filter(|f| f.dirty + f.writeback > 0)
+            .collect();
+        drop(inodes);
+        files.sort_by_key(|f| (std::cmp::Reverse(f.dirty + f.writeback), f.ino));
+        files.truncate(most);
+        let mut paths = self.cached_paths(files.iter().filter(|f| !f.internal).map(|f| f.ino).collect());
+        files.iter_mut().for_each(|f| f.path = paths.remove(&f.ino));
+        files
+    }
+
+    /// Paths of inodes, of which every name up to the root is in memory.
+    fn cached_paths(&self, inos: Vec<Ino>) -> HashMap<Ino, Vec<u8>> {
+        let mut names = HashMap::default();
+        let mut wanted: HashSet<Ino> = inos.iter().copied().collect();
+        for _ in 0..MAX_DEPTH {
+            wanted.remove(&self.fs.root());
+            if wanted.is_empty() {
+                break;
+            }
+            let found = self.dcache.names_of(&wanted);
+            wanted = found.values().map(|(dir, _)| *dir).filter(|d| !names.contains_key(d)).collect();
+            names.extend(found);
+        }
+        let path = |ino: Ino| {
+            let (mut at, mut parts) = (ino, Vec::new());
+            while at != self.fs.root() {
+                let (dir, name) = names.get(&at)?;
+                parts.push(&name[..]);
+                at = *dir;
+                if parts.len() > MAX_DEPTH {
+                    return None;
+                }
+            }
+            if parts.is_empty() {
+                return Some(b"/".to_vec());
+            }
+            Some(parts.iter().rev().flat_map(|p| b"/".iter().chain(*p)).copied().collect())
+        };
+        inos.into_iter().filter_map(|i| Some((i, path(i)?))).collect()
+    }
+}

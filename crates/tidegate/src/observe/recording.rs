@@ -1,0 +1,94 @@
+//! Recording what the process does, from a beginning to an end.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use tidegate_rt::lockstat::{self, Collecting, LockStat};
+use tidegate_rt::trace::{self, Recorded};
+use tidegate_rt::{Nanos, clock};
+
+/// Rings and trees are the process's, so there is one recording at a time.
+static UNDER_WAY: AtomicBool = AtomicBool::new(false);
+
+/// What is to be recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Lock statistics.
+    pub locks: bool,
+    /// Events: so many of each thread are kept, the last.
+    pub events: Option<usize>,
+    /// Call trees.
+    pub calls: bool,
+}
+
+impl Wanted {
+    /// Whether there is anything to record.
+    pub fn anything(&self) -> bool {
+        self.locks || self.events.is_some() || self.calls
+    }
+}
+
+/// A recording under way; dropping it forgets what was recorded.
+pub struct Recording {
+    wanted: Wanted,
+    since: Nanos,
+    collecting: Option<Collecting>,
+}
+
+/// What a recording found.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// What was wanted.
+    pub wanted: Wanted,
+    /// When it began.
+    pub since: Nanos,
+    /// When it ended.
+    pub until: Nanos,
+    /// Events and call trees.
+    pub recorded: Recorded,
+    /// Locks, most waited first.
+    pub locks: Vec<LockStat>,
+    /// Major and minor number of the device, as events show it.
+    pub device: (u32, u32),
+}
+
+impl Recording {
+    /// Begins; `None` while another recording of this process is under way.
+    pub fn start(wanted: Wanted) -> Option<Recording> {
+        if UNDER_WAY.swap(true, SeqCst) {
+            return None;
+        }
+        drop(trace::take());
+        // Waits for locks are part of events and trees, too.
+        let collecting = match wanted {
+            Wanted { locks: true, .. } => Some(lockstat::collect()),
+            w => w.anything().then(lockstat::notice_waits),
+        };
+        trace::enable(wanted.events);
+        trace::enable_calls(wanted.calls);
+        Some(Recording { wanted, since: clock::now(), collecting })
+    }
+
+    /// Ends; what was recorded.
+    pub fn finish(mut self) -> Observed {
+        trace::enable(None);
+        trace::enable_calls(false);
+        let locks = if self.wanted.locks { lockstat::snapshot() } else { Vec::new() };
+        drop(self.collecting.take());
+        Observed {
+            wanted: self.wanted,
+            since: self.since,
+            until: clock::now(),
+            recorded: trace::take(),
+            locks,
+            device: (0, 0),
+        }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        trace::enable(None);
+        trace::enable_calls(false);
+        drop(trace::take());
+        UNDER_WAY.store(false, SeqCst);
+    }
+}

@@ -1,0 +1,95 @@
+//! What numbers of events mean, in the kernel's words.
+
+use tidegate_block::{BioFlags, Op};
+use tidegate_rt::trace::Event;
+
+/// The number of that name.
+pub(super) fn arg(e: &Event, name: &str) -> Option<u64> {
+    e.args.iter().find(|a| a.0 == name).map(|a| a.1)
+}
+
+fn op(n: u64) -> Option<Op> {
+    [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes].into_iter().find(|o| *o as u64 == n)
+}
+
+fn flags(n: u64) -> BioFlags {
+    BioFlags::from_bits_truncate(n as u16)
+}
+
+/// What a request does, as block events spell it (`rwbs`).
+pub(super) fn rwbs(e: &Event) -> String {
+    let f = flags(arg(e, "flags").unwrap_or(0));
+    let mut s = String::new();
+    if f.contains(BioFlags::PREFLUSH) {
+        s.push('F');
+    }
+    s.push(match arg(e, "op").and_then(op) {
+        Some(Op::Read) => 'R',
+        Some(Op::Write | Op::WriteZeroes) => 'W',
+        Some(Op::Flush) => 'F',
+        Some(Op::Discard) => 'D',
+        None => 'N',
+    });
+    for (flag, letter) in
+        [(BioFlags::FUA, 'F'), (BioFlags::RAHEAD, 'A'), (BioFlags::SYNC, 'S'), (BioFlags::META, 'M')]
+    {
+        if f.contains(flag) {
+            s.push(letter);
+        }
+    }
+    s
+}
+
+/// How a bio is written, as F2FS events spell it.
+pub(super) fn rw(e: &Event) -> String {
+    let f = flags(arg(e, "flags").unwrap_or(0));
+    let durable = BioFlags::PREFLUSH | BioFlags::FUA;
+    let base = match f {
+        f if f.contains(durable) => "WRITE_FLUSH_FUA",
+        f if f.contains(BioFlags::FUA) => "WRITE_FUA",
+        f if f.contains(BioFlags::SYNC) => "WRITE_SYNC",
+        _ => "WRITE",
+    };
+    let hints: String = [(BioFlags::META, 'M'), (BioFlags::PRIO, 'P')]
+        .into_iter()
+        .filter_map(|(flag, letter)| f.contains(flag).then_some(letter))
+        .collect();
+    if hints.is_empty() { base.to_string() } else { format!("{base}({hints})") }
+}
+
+/// What a log holds: hot, warm and cold data, then nodes.
+pub(super) fn block_type(e: &Event) -> &'static str {
+    match arg(e, "log") {
+        Some(0..3) => "DATA",
+        Some(3..6) => "NODE",
+        _ => "META",
+    }
+}
+
+/// Why an fsync became a checkpoint; the numbers are those of the engine.
+pub(super) fn cp_reason(n: u64) -> &'static str {
+    match n {
+        1 => "non regular",
+        2 => "hardlink",
+        3 => "wrong pino",
+        4 => "renamed",
+        5 => "cut nodes",
+        6 => "new parent",
+        7 => "no chain",
+        8 => "no space roll forward",
+        9 => "unsettled",
+        10 => "name vacated",
+        11 => "parent renamed",
+        12 => "failed pages",
+        _ => "no needed",
+    }
+}
+
+/// Why a checkpoint is written.
+pub(super) fn cp_for(n: u64) -> &'static str {
+    match n {
+        0 => "Sync",
+        1 => "Forced",
+        _ => "Umount",
+    }
+}

@@ -1,0 +1,283 @@
+//! What a volume does at one moment: what `tidegate top` shows and Prometheus collects.
+//!
+//! Counters only grow; who wants rates takes two samples ([`Sample::since`]).
+//!
+//! | module | holds |
+//! |---|---|
+//! | `take` | a sample of a [`crate::Volume`] |
+//! | `rates` | what happened between two samples |
+//! | `prometheus` | a sample in the text format of Prometheus |
+
+mod prometheus;
+mod rates;
+mod take;
+
+pub use prometheus::prometheus;
+pub use rates::Rates;
+
+use serde::{Deserialize, Serialize};
+use tidegate_rt::Distribution;
+
+/// Files that a sample names at most.
+pub const MAX_FILES: usize = 64;
+
+/// A volume at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// When, on the clock of the process that has the volume open, in nanoseconds.
+    pub at_ns: u64,
+    /// Since when the volume is open, in seconds.
+    pub up_seconds: f64,
+    /// The image.
+    pub image: String,
+    /// Where it is mounted.
+    pub mountpoint: Option<String>,
+    /// Format.
+    pub format: String,
+    /// Why nothing is written, if so.
+    pub read_only: Option<String>,
+    /// Space and inodes.
+    pub space: Space,
+    /// The page cache.
+    pub memory: Memory,
+    /// What the flusher does.
+    pub flusher: Flusher,
+    /// Bios and requests.
+    pub io: Io,
+    /// What the file system wrote.
+    pub writes: Writes,
+    /// fsync.
+    pub fsync: Latency,
+    /// Checkpoints.
+    pub checkpoint: Latency,
+    /// Of these, how long operations were frozen.
+    pub frozen: Latency,
+    /// Requests for checkpoints.
+    pub ckpt: Ckpt,
+    /// Files with pages that are not on the volume yet, most first; at most [`MAX_FILES`].
+    pub files: Vec<FileSample>,
+    /// Locks by class, most waited first; empty while nobody collects them.
+    pub locks: Vec<LockSample>,
+}
+
+/// Space and inodes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Space {
+    /// Bytes in all.
+    pub total_bytes: u64,
+    /// Bytes that may still be written.
+    pub available_bytes: u64,
+    /// Inodes in use.
+    pub files: u64,
+}
+
+/// The page cache, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Dirty.
+    pub dirty_bytes: u64,
+    /// On their way.
+    pub writeback_bytes: u64,
+    /// Cached, clean or not.
+    pub cached_bytes: u64,
+    /// Dirty and write-back bytes at which writers wait.
+    pub dirty_limit: u64,
+    /// Dirty bytes at which the flusher starts by itself.
+    pub background_limit: u64,
+    /// Cached bytes at which clean pages are dropped.
+    pub cache_limit: u64,
+}
+
+/// What the flusher does.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Flusher {
+    /// `idle`, `writing` or `waiting` (to try again what failed); `none` on a volume that is not written.
+    pub state: String,
+    /// Why it writes: `sync`, `background` or `periodic`.
+    pub why: Option<String>,
+    /// The inode it is at.
+    pub ino: Option<u64>,
+}
+
+/// Bios and requests since the volume was opened.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Io {
+    /// Bios that read.
+    pub read_bios: u64,
+    /// Bytes in them.
+    pub read_bytes: u64,
+    /// Bios that wrote.
+    pub write_bios: u64,
+    /// Bytes in them.
+    pub write_bytes: u64,
+    /// Requests written, after merging.
+    pub write_requests: u64,
+    /// Flushes, those that came with a write among them.
+    pub flushes: u64,
+    /// Discards.
+    pub discards: u64,
+    /// Times that somebody waited since the queue was full.
+    pub congested: u64,
+    /// Requests submitted and not ended, now.
+    pub in_flight: u64,
+    /// Bios by size: the least bytes (a power of two) and how many read and wrote.
+    pub sizes: Vec<SizeClass>,
+}
+
+/// Bios of a size.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SizeClass {
+    /// They have at least so many bytes, and less than twice as many.
+    pub bytes: u64,
+    /// Those that read.
+    pub reads: u64,
+    /// Those that wrote.
+    pub writes: u64,
+}
+
+/// What the file system wrote since it was opened.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Writes {
+    /// Bios of file data and directories.
+    pub data_bios: u64,
+    /// Blocks in them.
+    pub data_blocks: u64,
+    /// Bios of nodes.
+    pub node_bios: u64,
+    /// Blocks in them.
+    pub node_blocks: u64,
+    /// Bios of the metadata area.
+    pub meta_bios: u64,
+    /// Blocks in them.
+    pub meta_blocks: u64,
+    /// Data bios that another writer's pages ended early.
+    pub split_bios: u64,
+    /// fsyncs that wrote the file's nodes alone, or nothing.
+    pub fsyncs: u64,
+    /// fsyncs that took a checkpoint.
+    pub fsync_checkpoints: u64,
+    /// Segments cleaned.
+    pub gc_segments: u64,
+    /// Bytes that the device was told are free.
+    pub discarded_bytes: u64,
+}
+
+/// Requests for checkpoints since the volume was opened.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ckpt {
+    /// Requests that wait now.
+    pub queued: u64,
+    /// Checkpoints written for requests.
+    pub issued: u64,
+    /// Requests.
+    pub total: u64,
+    /// Steps of all checkpoints.
+    pub steps: Vec<Step>,
+}
+
+/// A step of checkpoints; times in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// What is done.
+    pub name: String,
+    /// Whether operations are frozen meanwhile.
+    pub frozen: bool,
+    /// How often.
+    pub count: u64,
+    /// Mean.
+    pub mean_ns: u64,
+    /// 99 of 100 took no longer.
+    pub p99_ns: u64,
+    /// Most.
+    pub max_ns: u64,
+}
+
+/// How long something took; times in nanoseconds, exact to an eighth.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// How often.
+    pub count: u64,
+    /// Sum.
+    pub sum_ns: u64,
+    /// Least.
+    pub min_ns: u64,
+    /// Half took no longer.
+    pub p50_ns: u64,
+    /// 90 of 100.
+    pub p90_ns: u64,
+    /// 99 of 100.
+    pub p99_ns: u64,
+    /// 999 of 1000.
+    pub p999_ns: u64,
+    /// Most.
+    pub max_ns: u64,
+    /// The longest time that a bucket takes, and how often that was.
+    pub buckets: Vec<(u64, u64)>,
+}
+
+/// A file with pages that are not on the volume yet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FileSample {
+    /// Inode number.
+    pub ino: u64,
+    /// Path, as far as names are in memory; what the file system keeps for itself is in brackets.
+    pub path: Option<String>,
+    /// Bytes to be written.
+    pub dirty_bytes: u64,
+    /// Bytes on their way.
+    pub writeback_bytes: u64,
+    /// How long it has been dirty, in seconds.
+    pub age_seconds: f64,
+}
+
+/// A class of locks; times in nanoseconds, since collecting began.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LockSample {
+    /// Name, the kernel's where there is one.
+    pub class: String,
+    /// Acquisitions that had to wait.
+    pub contentions: u64,
+    /// Time waited.
+    pub wait_total_ns: u64,
+    /// Longest wait.
+    pub wait_max_ns: u64,
+    /// Acquisitions.
+    pub acquisitions: u64,
+    /// Time held.
+    pub hold_total_ns: u64,
+    /// Longest hold.
+    pub hold_max_ns: u64,
+}
+
+impl From<Distribution> for Latency {
+    fn from(d: Distribution) -> Self {
+        Latency {
+            count: d.count,
+            sum_ns: d.sum,
+            min_ns: d.min,
+            p50_ns: d.percentile(50.0),
+            p90_ns: d.percentile(90.0),
+            p99_ns: d.percentile(99.0),
+            p999_ns: d.percentile(99.9),
+            max_ns: d.max,
+            buckets: d.buckets,
+        }
+    }
+}
+
+impl Latency {
+    /// What was counted after `earlier`.
+    pub fn since(&self, earlier: &Latency) -> Latency {
+        self.distribution().since(&earlier.distribution()).into()
+    }
+
+    fn distribution(&self) -> Distribution {
+        Distribution {
+            count: self.count,
+            sum: self.sum_ns,
+            min: self.min_ns,
+            max: self.max_ns,
+            buckets: self.buckets.clone(),
+        }
+    }
+}

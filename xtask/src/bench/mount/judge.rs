@@ -1,0 +1,73 @@
+//! The bars.
+
+use super::peer::Peer;
+use super::{FSYNC, bytes, files_per_second, seconds, speed, trees};
+use crate::bench::series::{Series, named, ratio};
+use crate::bench::show::Bar;
+use crate::bench::workload::Report;
+
+/// A value of `what`, ours by the peer's.
+fn to(all: &[Series], what: &str, peer: Peer, value: fn(&Report) -> Option<f64>) -> Option<f64> {
+    let of = |p: Peer| named(all, &format!("{what} {}", p.name()));
+    ratio(of(Peer::Tidegate), of(peer), value)
+}
+
+/// All demands.
+pub fn bars(all: &[Series]) -> Vec<Bar> {
+    let mut bars = Vec::new();
+    for what in [trees::UNTAR, trees::COPY] {
+        let time = to(all, what, Peer::Ext4, seconds);
+        bars.push(Bar::most(format!("{what}: time, to ext4"), 1.5, time));
+        let rate = to(all, what, Peer::Fuse2fs, files_per_second);
+        bars.push(Bar::least(format!("{what}: files/s, to fuse2fs"), 3.0, rate));
+    }
+    for what in [bytes::WRITE, bytes::READ] {
+        let rate = to(all, what, Peer::Ext4, speed);
+        bars.push(Bar::least(format!("{what}: MiB/s, to ext4"), 0.8, rate));
+    }
+    for what in [bytes::RANDOM_WRITE, bytes::RANDOM_READ] {
+        let rate = to(all, what, Peer::Fuse2fs, speed);
+        bars.push(Bar::least(format!("{what}: MiB/s, to fuse2fs"), 5.0, rate));
+    }
+    let rate = to(all, FSYNC, Peer::Ext4, files_per_second);
+    bars.push(Bar::above(format!("{FSYNC}: files/s, to ext4"), 1.0, rate));
+    for cache in trees::CACHES {
+        for what in trees::WALKS {
+            let what = format!("{what} {cache}");
+            let time = to(all, &what, Peer::Ext4, seconds);
+            bars.push(Bar::most(format!("{what}: time, to ext4"), 2.0, time));
+        }
+    }
+    bars
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bar_compares_with_its_peer() {
+        let series = |name: &str, seconds| Series {
+            name: name.into(),
+            reports: vec![Report { seconds, files: 10, bytes: 1 << 20, ..Report::default() }],
+            failed: None,
+        };
+        let all = [
+            series("untar tidegate", 2.0),
+            series("untar ext4", 1.0),
+            series("untar fuse2fs", 6.0),
+            series("du warm tidegate", 1.0),
+            series("du warm ext4", 1.0),
+        ];
+        let bars = bars(&all);
+        let found = |what: &str| {
+            let bar = bars.iter().find(|b| b.what.starts_with(what)).unwrap();
+            (bar.value, bar.met)
+        };
+        assert_eq!(found("untar: time"), (Some(2.0), Some(false)));
+        assert_eq!(found("untar: files/s"), (Some(3.0), Some(true)));
+        assert_eq!(found("du warm"), (Some(1.0), Some(true)));
+        assert_eq!(found("copy: time"), (None, None));
+        assert_eq!(bars.len(), 4 + 2 + 2 + 1 + 6);
+    }
+}
