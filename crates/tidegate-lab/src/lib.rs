@@ -2,7 +2,7 @@
 //!
 //! It does: run workloads from published measurements ([`workload`]) and fio's job files ([`fio`]) on a
 //! [`Target`], and give everything that was measured as one [`RunResult`]. It does not: make devices (see
-//! [`tidegate_block::model`]), mount peers, or draw.
+//! [`tidegate_block::model`]), or mount peers.
 //!
 //! | module | holds |
 //! |---|---|
@@ -13,6 +13,7 @@
 //! | [`crew`] | the threads of a run, and what is sampled beside them |
 //! | [`record`] | what one thread measures |
 //! | [`result`] | what a run gives |
+//! | [`report`] | outcomes as one HTML page, and as a table for the terminal |
 //! | [`error`] | what can go wrong |
 //!
 //! Time, threads and sleep come from `tidegate_rt` alone, so a run on a model is the same in simulated time
@@ -25,6 +26,7 @@ pub mod error;
 pub mod experiment;
 pub mod fio;
 pub mod record;
+pub mod report;
 pub mod result;
 pub mod target;
 pub mod workload;

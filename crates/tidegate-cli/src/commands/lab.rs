@@ -229,10 +229,10 @@ fn make_report(dir: &Path, global: &Global) -> Result<()> {
     let mut outcomes = Vec::new();
     for path in with("json") {
         let text = fs::read(path).map_err(|e| Error::Os(named(path), e))?;
-        outcomes.push(serde_json::from_slice(&text).map_err(|e| Error::other(&named(path), e))?);
+        outcomes.push(serde_json::from_slice(&text).map_err(|e| Error::other(named(path), e))?);
     }
     if outcomes.is_empty() {
-        return Err(Error::other(&named(dir), "no results yet: `tidegate lab run all --quick` makes some"));
+        return Err(Error::other(named(dir), "no results yet: `tidegate lab run all --quick` makes some"));
     }
     let mut extras = Extras::default();
     for path in with("folded") {

@@ -1,0 +1,55 @@
+//! Outcomes drawn: one page that needs nothing but itself, and a table for the terminal.
+//!
+//! It does: lay out [`Outcome`]s as HTML with inline drawings, in light, dark and print. It does not: measure,
+//! judge (bars come with the outcome), read or write files. Equal outcomes give equal bytes.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `page` | the page and its sections |
+//! | `summary` | what stands at the top, for the page and for the terminal |
+//! | `tables` | latencies, counters, locks, steps of checkpoints |
+//! | `bars`, `percentile`, `panels`, `flame` | the charts |
+//! | `timeline` | series and events of a run, made ready for `panels` |
+//! | `svg`, `scale`, `text` | drawing, axes, numbers and escaping |
+//!
+//! A position has one colour and one dash throughout an experiment, by its place in the outcome.
+
+mod bars;
+mod flame;
+mod page;
+mod panels;
+mod percentile;
+mod scale;
+mod summary;
+mod svg;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod text;
+mod timeline;
+
+pub use page::html;
+pub use summary::table;
+
+use crate::experiment::outcome::{Bar, Case, Estimate, Outcome, Position};
+
+/// What a report shows beside outcomes.
+#[derive(Clone, Debug, Default)]
+pub struct Extras {
+    /// Call trees: a title, and folded stacks (`a;b;c 123`, a line each).
+    pub folded: Vec<(String, String)>,
+}
+
+/// Colours that there are; a further position has the first again.
+const COLOURS: usize = 7;
+
+/// A position's class of colour and dash: its name's place among all of the experiment's.
+fn colour(outcome: &Outcome, name: &str) -> usize {
+    let mut names: Vec<&str> = Vec::new();
+    for p in outcome.cases.iter().flat_map(|c| &c.positions) {
+        if !names.contains(&p.name.as_str()) {
+            names.push(&p.name);
+        }
+    }
+    names.iter().position(|n| *n == name).unwrap_or(0) % COLOURS
+}

@@ -1,0 +1,185 @@
+//! The page: what stands where.
+
+use super::summary;
+use super::text::{esc, num};
+use super::{Case, Extras, Outcome, bars, colour, flame, percentile, tables, timeline};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+const STYLE: &str = include_str!("style.css");
+
+/// Operations that are drawn, of the first case and of the others: by percentile, over time.
+const DRAWN: [(usize, usize); 2] = [(6, 2), (2, 1)];
+
+/// Everything on one page, which loads nothing.
+pub fn html(outcomes: &[Outcome], extras: &Extras) -> String {
+    let mut out = String::from("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
+    out.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
+    out.push_str("<meta name=\"color-scheme\" content=\"light dark\"><title>Tidegate lab report</title>");
+    let _ = write!(out, "<style>{STYLE}</style></head><body>");
+    header(&mut out, outcomes, extras);
+    outcomes.iter().for_each(|o| experiment(&mut out, o));
+    call_trees(&mut out, extras);
+    out.push_str("</body></html>\n");
+    out
+}
+
+fn header(out: &mut String, outcomes: &[Outcome], extras: &Extras) {
+    out.push_str("<header><h1>Tidegate lab report</h1>");
+    if outcomes.is_empty() {
+        out.push_str("<p>No experiment was measured.</p></header>");
+        return;
+    }
+    let bars = || outcomes.iter().flat_map(|o| &o.cases).flat_map(|c| &c.bars);
+    let (all, met) = (bars().count(), bars().filter(|b| b.met == Some(true)).count());
+    let unmeasured = bars().filter(|b| b.met.is_none()).count();
+    if all > 0 {
+        let class = if met == all { "met" } else { "unmet" };
+        let _ = write!(out, "<p class=\"lead\"><span class=\"{class}\">{met} of {all} bars met</span>");
+        if unmeasured > 0 {
+            let _ = write!(out, ", {unmeasured} not measured");
+        }
+        out.push_str(".</p>");
+    }
+    out.push_str("<nav aria-label=\"Experiments\">");
+    for o in outcomes {
+        let (id, title) = (esc(&o.experiment), esc(&o.title));
+        let _ = write!(out, "<a href=\"#x-{id}\"><b>{id}</b> {title}</a>");
+    }
+    if !extras.folded.is_empty() {
+        out.push_str("<a href=\"#call-trees\"><b>call trees</b></a>");
+    }
+    out.push_str("</nav></header><main><section class=\"top\"><h2>Summary</h2>");
+    out.push_str(&summary::html(outcomes));
+    out.push_str(
+        "<p class=\"quiet small\">Medians over the runs; below them, where they lie with 95 % confidence. ",
+    );
+    out.push_str("The interval of a ratio is the widest that both intervals allow.</p></section></main>");
+}
+
+fn experiment(out: &mut String, o: &Outcome) {
+    let (id, title) = (esc(&o.experiment), esc(&o.title));
+    let _ = write!(out, "<section class=\"experiment\" id=\"x-{id}\"><h2><span>{id}</span> {title}</h2>");
+    for paragraph in o.mechanism.split("\n\n").filter(|p| !p.trim().is_empty()) {
+        let _ = write!(out, "<p class=\"mechanism\">{}</p>", esc(paragraph.trim()));
+    }
+    let _ = write!(out, "<p class=\"quiet\">{}</p>", esc(&conditions(o)));
+    if let Some(svg) = bars::ratio(o) {
+        figure(out, "whole", "How many times: ours, and what was published", &svg);
+    }
+    for (i, case) in o.cases.iter().enumerate() {
+        self::case(out, o, case, DRAWN[i.min(1)]);
+    }
+    notes(out, "Notes", o.notes.iter());
+    out.push_str("</section>");
+}
+
+/// How it was measured, in a sentence.
+fn conditions(o: &Outcome) -> String {
+    let runs = o.cases.iter().flat_map(|c| &c.positions).map(|p| p.runs.len());
+    let (few, many) = (runs.clone().min().unwrap_or(0), runs.max().unwrap_or(0));
+    let runs = match (few, many) {
+        (a, b) if a == b => format!("{a} run{} of each position", if a == 1 { "" } else { "s" }),
+        (a, b) => format!("{a} to {b} runs of each position"),
+    };
+    let time = match o.simulated {
+        true => format!("in simulated time on {} CPUs: the same seed gives the same figures", o.cpus),
+        false => "in real time".into(),
+    };
+    format!("{runs}, from seed {}, {time}.", o.seed)
+}
+
+fn case(out: &mut String, o: &Outcome, case: &Case, (by_percentile, over_time): (usize, usize)) {
+    let _ = write!(out, "<section class=\"case\"><h3>{}</h3>", esc(&case.name));
+    let _ = write!(out, "<p class=\"quiet small\">On {}.", esc(&case.target));
+    if let Some(p) = &case.published {
+        let (what, source) = (esc(&p.what), esc(&p.source));
+        let _ = write!(out, " Published: {what}, {} → {} ({source}).", num(p.before), num(p.after));
+    }
+    out.push_str("</p>");
+    if !case.workload.is_empty() {
+        let _ = write!(out, "<p class=\"workload\"><code>{}</code></p>", esc(&case.workload));
+    }
+    legend(out, o, case);
+    out.push_str("<div class=\"charts\">");
+    if let Some(svg) = bars::metric(o, case) {
+        figure(out, "half", &upper(&case.metric), &svg);
+    }
+    let ops = percentile::ops(&case.positions);
+    for op in ops.iter().take(by_percentile) {
+        if let Some(svg) = percentile::chart(o, &case.positions, op) {
+            figure(out, "half", &format!("{op}: latency by percentile"), &svg);
+        }
+    }
+    for op in timeline::ops(&case.positions).iter().take(over_time) {
+        let panels = timeline::throughput(o, &case.positions, op);
+        if let Some(svg) = panels.draw() {
+            figure(out, "whole", &format!("{}, in the first run of each position", panels.title), &svg);
+        }
+    }
+    let panels = timeline::bio_size(o, &case.positions);
+    if let Some(svg) = panels.draw() {
+        figure(out, "whole", &format!("{}, in the first run of each position", panels.title), &svg);
+    }
+    out.push_str("</div>");
+    if ops.len() > by_percentile {
+        let rest = esc(&ops[by_percentile..].join(", "));
+        let _ = write!(out, "<p class=\"quiet small\">Not drawn, but in the table: {rest}.</p>");
+    }
+    for t in
+        [tables::counters(case), tables::latencies(o, case), tables::locks(o, case), tables::steps(o, case)]
+    {
+        out.push_str(&t.unwrap_or_default());
+    }
+    if let Some(t) = tables::all_counters(case) {
+        let _ = write!(out, "<details><summary>All counters</summary>{t}</details>");
+    }
+    let runs = || case.positions.iter().flat_map(|p| &p.runs);
+    let said: BTreeSet<&String> = runs().flat_map(|r| &r.notes).collect();
+    notes(out, "Notes of the runs", said.into_iter());
+    out.push_str("</section>");
+}
+
+fn legend(out: &mut String, o: &Outcome, case: &Case) {
+    out.push_str("<ul class=\"legend\" aria-label=\"Positions\">");
+    for p in &case.positions {
+        let k = colour(o, &p.name);
+        let line = format!("<path d=\"M0 6H30\" class=\"line s{k}\"/>");
+        let key = format!(
+            "<svg width=\"30\" height=\"12\" viewBox=\"0 0 30 12\" aria-hidden=\"true\">{line}</svg>"
+        );
+        let _ = write!(out, "<li>{key}{}</li>", esc(&p.name));
+    }
+    out.push_str("</ul>");
+}
+
+fn figure(out: &mut String, class: &str, title: &str, svg: &str) {
+    let title = esc(title);
+    let _ = write!(out, "<figure class=\"{class}\"><figcaption>{title}</figcaption>{svg}</figure>");
+}
+
+fn notes<'a>(out: &mut String, title: &str, notes: impl Iterator<Item = &'a String>) {
+    let items: String = notes.map(|n| format!("<li>{}</li>", esc(n))).collect();
+    if !items.is_empty() {
+        let _ = write!(out, "<h4>{title}</h4><ul class=\"notes\">{items}</ul>");
+    }
+}
+
+fn call_trees(out: &mut String, extras: &Extras) {
+    let drawn: Vec<(&String, String)> =
+        extras.folded.iter().filter_map(|(title, f)| Some((title, flame::chart(title, f)?))).collect();
+    if drawn.is_empty() {
+        return;
+    }
+    out.push_str("<section class=\"experiment\" id=\"call-trees\"><h2>Call trees</h2>");
+    out.push_str(
+        "<p class=\"quiet\">A frame is as wide as its share; who calls stands below whom it calls.</p>",
+    );
+    drawn.iter().for_each(|(title, svg)| figure(out, "whole", title, svg));
+    out.push_str("</section>");
+}
+
+fn upper(s: &str) -> String {
+    let mut chars = s.chars();
+    chars.next().map(|c| c.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}

@@ -1,0 +1,161 @@
+//! Tables of an experiment: latencies, counters, locks, steps of checkpoints.
+
+use super::text::{count, esc, nanos, num};
+use super::{Case, Outcome, Position, colour, percentile};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+/// Locks shown of each position: those waited for longest.
+const LOCKS: usize = 12;
+
+/// A table by its caption, its columns (all but the first are numbers) and its body.
+fn table(caption: &str, columns: &[String], body: &str) -> String {
+    let head = |(i, c): (usize, &String)| {
+        let class = if i == 0 { "" } else { " class=\"n\"" };
+        format!("<th scope=\"col\"{class}>{}</th>", esc(c))
+    };
+    let head: String = columns.iter().enumerate().map(head).collect();
+    let caption = esc(caption);
+    format!(
+        "<div class=\"wide\"><table><caption>{caption}</caption><thead><tr>{head}</tr></thead>{body}</table></div>"
+    )
+}
+
+fn row(name: &str, cells: impl IntoIterator<Item = String>) -> String {
+    let mut out = format!("<tr><th scope=\"row\">{}</th>", esc(name));
+    for c in cells {
+        let _ = write!(out, "<td class=\"n\">{}</td>", esc(&c));
+    }
+    out.push_str("</tr>");
+    out
+}
+
+/// The line above a position's rows.
+fn group(o: &Outcome, name: &str, columns: usize, more: &str) -> String {
+    let (k, name) = (colour(o, name), esc(name));
+    let more = if more.is_empty() { String::new() } else { format!(" <small>{}</small>", esc(more)) };
+    format!(
+        "<tr class=\"group\"><th scope=\"rowgroup\" colspan=\"{columns}\"><i class=\"key k{k}\"></i>{name}{more}</th></tr>"
+    )
+}
+
+fn owned(columns: &[&str]) -> Vec<String> {
+    columns.iter().map(|c| c.to_string()).collect()
+}
+
+/// Latencies of every kind of operation, in the first run of each position.
+pub fn latencies(o: &Outcome, case: &Case) -> Option<String> {
+    let ops = percentile::ops(&case.positions);
+    let columns = owned(&["operation", "operations", "mean", "p50", "p99", "p99.9", "p99.99", "longest"]);
+    let mut body = String::new();
+    for p in &case.positions {
+        let Some(run) = p.runs.first() else { continue };
+        body += &format!("<tbody>{}", group(o, &p.name, columns.len(), ""));
+        for (name, op) in ops.iter().filter_map(|n| run.ops.get_key_value(n)) {
+            let l = &op.latency;
+            let at = |p: &str| l.percentiles.get(p).map_or("–".into(), |v| nanos(*v as f64));
+            let high = ["50.000000", "99.000000", "99.900000", "99.990000"].map(at);
+            let cells = [count(l.count), nanos(l.mean)].into_iter().chain(high).chain([nanos(l.max as f64)]);
+            body += &row(name, cells);
+        }
+        body += "</tbody>";
+    }
+    let caption = "Latencies in the first run of each position";
+    (!ops.is_empty()).then(|| table(caption, &columns, &body))
+}
+
+/// The mechanism's counters, medians over the runs.
+pub fn counters(case: &Case) -> Option<String> {
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in case.positions.iter().flat_map(|p| &p.counters) {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    let value = |p: &Position, n: &str| p.counters.iter().find(|(k, _)| k == n).map(|(_, v)| *v);
+    let cells = |n: &str| {
+        let of = |p: &Position| value(p, n).map_or("–".into(), num);
+        row(n, case.positions.iter().map(of))
+    };
+    let body: String = names.iter().map(|n| cells(n)).collect();
+    let caption = "The mechanism's counters, medians over the runs";
+    (!names.is_empty())
+        .then(|| table(caption, &by_position("counter", case), &format!("<tbody>{body}</tbody>")))
+}
+
+fn by_position(first: &str, case: &Case) -> Vec<String> {
+    [first.to_string()].into_iter().chain(case.positions.iter().map(|p| p.name.clone())).collect()
+}
+
+/// Everything that the target counted in the first run of each position.
+pub fn all_counters(case: &Case) -> Option<String> {
+    let runs: Vec<Option<&BTreeMap<String, u64>>> =
+        case.positions.iter().map(|p| p.runs.first().map(|r| &r.counters)).collect();
+    let names: BTreeSet<&String> = runs.iter().flatten().flat_map(|c| c.keys()).collect();
+    let cells = |n: &&String| {
+        let of =
+            |c: &Option<&BTreeMap<String, u64>>| c.map_or("–".into(), |c| count(*c.get(*n).unwrap_or(&0)));
+        row(n, runs.iter().map(of))
+    };
+    let body: String = names.iter().map(cells).collect();
+    let caption = "All counters, in the first run of each position";
+    (!names.is_empty())
+        .then(|| table(caption, &by_position("counter", case), &format!("<tbody>{body}</tbody>")))
+}
+
+/// Locks by the time that was waited for them, with the columns of `/proc/lock_stat`.
+pub fn locks(o: &Outcome, case: &Case) -> Option<String> {
+    let columns = owned(&[
+        "class",
+        "contentions",
+        "waittime-max",
+        "waittime-total",
+        "acquisitions",
+        "holdtime-max",
+        "holdtime-total",
+    ]);
+    let mut body = String::new();
+    for p in &case.positions {
+        let mut locks: Vec<_> = p.runs.first().map(|r| r.locks.iter().collect()).unwrap_or_default();
+        locks.sort_by(|a: &&crate::result::LockStat, b| {
+            (b.wait_total_ns, b.acquisitions, &a.class).cmp(&(a.wait_total_ns, a.acquisitions, &b.class))
+        });
+        if locks.is_empty() {
+            continue;
+        }
+        let more = match locks.len() {
+            n if n > LOCKS => format!("the first {LOCKS} of {n} classes"),
+            _ => String::new(),
+        };
+        body += &format!("<tbody>{}", group(o, &p.name, columns.len(), &more));
+        for l in locks.iter().take(LOCKS) {
+            let ns = |v: u64| nanos(v as f64);
+            let waits = [count(l.contentions), ns(l.wait_max_ns), ns(l.wait_total_ns)];
+            let holds = [count(l.acquisitions), ns(l.hold_max_ns), ns(l.hold_total_ns)];
+            body += &row(&l.class, waits.into_iter().chain(holds));
+        }
+        body += "</tbody>";
+    }
+    let caption = "Locks in the first run of each position, most waited for first";
+    (!body.is_empty()).then(|| table(caption, &columns, &body))
+}
+
+/// What each step of checkpoints took.
+pub fn steps(o: &Outcome, case: &Case) -> Option<String> {
+    let columns = owned(&["step", "times", "shortest", "mean", "p99", "longest"]);
+    let mut body = String::new();
+    for p in &case.positions {
+        let Some(c) = p.runs.first().and_then(|r| r.checkpoints.as_ref()) else { continue };
+        let merge = if c.merge { "one serves all who wait" } else { "each for itself" };
+        let (total, issued) = (count(c.total), count(c.issued));
+        let more = format!("{merge}; {issued} issued, {total} served; longest {} ms", c.peak_ms);
+        body += &format!("<tbody>{}", group(o, &p.name, columns.len(), &more));
+        for s in c.steps.iter().filter(|s| s.count > 0) {
+            let times = [s.min_ns, s.mean_ns, s.p99_ns, s.max_ns].map(|v| nanos(v as f64));
+            body += &row(&s.name, [count(s.count)].into_iter().chain(times));
+        }
+        body += "</tbody>";
+    }
+    let caption = "Steps of checkpoints in the first run of each position, since the volume was opened";
+    (!body.is_empty()).then(|| table(caption, &columns, &body))
+}

@@ -1,0 +1,189 @@
+//! The page is whole: every drawing is well-formed, nothing is loaded, everybody is named.
+
+use super::*;
+use crate::experiment::outcome::{Bar, Published};
+use crate::result::{Checkpoints, Event, Latency, LockStat, OpStats, RunResult, Series, Step};
+use std::collections::BTreeMap;
+
+fn run(slow: u64) -> RunResult {
+    let histogram: Vec<(u64, u64)> = (1..200).map(|i| (i * i * slow * 1000, 400 / i + 1)).collect();
+    let count = histogram.iter().map(|h| h.1).sum();
+    let percentiles = BTreeMap::from([("50.000000".to_string(), 9000 * slow)]);
+    let latency = Latency { count, min: 1, max: 9, mean: 5e6, stddev: 1.0, percentiles };
+    let series: Vec<(u64, u64)> = (0..1000).map(|i| (i % 7, i % 7 * 65536)).collect();
+    let counters = BTreeMap::from([
+        ("queue.write_bios".to_string(), vec![4; 1000]),
+        ("queue.write_bytes".to_string(), (0..1000).map(|i| i * 4096).collect()),
+        ("fs.checkpoints".to_string(), (0..1000).map(|i| u64::from(i % 50 == 0)).collect()),
+    ]);
+    let sync =
+        |at_ns| Event { at_ns, took_ns: slow * 90_000_000, name: "sync".into(), values: BTreeMap::new() };
+    let step = Step { name: "flush <nat>".into(), count: 4, min_ns: 1, mean_ns: 2, p99_ns: 3, max_ns: 4 };
+    RunResult {
+        workload: "fs_mark".into(),
+        elapsed_ns: 100_000_000_000,
+        ops: BTreeMap::from([("file".to_string(), OpStats { bytes: 1, latency, histogram })]),
+        series: Series {
+            interval_ns: 100_000_000,
+            ops: BTreeMap::from([("file".to_string(), series)]),
+            counters,
+        },
+        events: (0..30).map(|i| sync(i * 3_000_000_000)).collect(),
+        counters: BTreeMap::from([("queue.flushes".to_string(), 12_345)]),
+        checkpoints: Some(Checkpoints { steps: vec![step], ..Checkpoints::default() }),
+        locks: vec![LockStat { class: "sbi->writepages".into(), wait_total_ns: 5, ..LockStat::default() }],
+        notes: vec!["a <note>".into()],
+        ..RunResult::default()
+    }
+}
+
+fn position(name: &str, slow: u64) -> Position {
+    let m = slow as f64;
+    let metric = Estimate { median: m, low: m * 0.9, high: m * 1.2 };
+    let counters = vec![("stray bios".to_string(), 3.5)];
+    Position { name: name.into(), metric, counters, runs: vec![run(slow), run(slow + 1)] }
+}
+
+fn outcome() -> Outcome {
+    let bar = |name: &str, demand, value| Bar::at_least(name, demand, value);
+    let case = Case {
+        name: "one sync & 16 threads".into(),
+        target: "f2fs on \"hdd\"".into(),
+        workload: "{\"workload\":\"fs_mark\"}".into(),
+        metric: "seconds of a sync".into(),
+        less_is_better: true,
+        published: Some(Published { before: 52.4, after: 6.9, ..Published::default() }),
+        positions: vec![
+            position("sync_wait=flusher", 50),
+            position("sync_wait=caller", 7),
+            position("sync_wait=epoch", 3),
+        ],
+        bars: vec![
+            bar("flusher / caller", 7.5, Some(50.0 / 7.0)).beside(7.6),
+            bar("flusher / epoch", 7.5, None),
+            bar("caller / epoch", 1.0, Some(2.3)),
+        ],
+    };
+    let plain = Case { bars: Vec::new(), published: None, name: "without bars".into(), ..case.clone() };
+    Outcome {
+        experiment: "m3".into(),
+        title: "sync(2) <waits>".into(),
+        mechanism: "The flusher submits & does not wait.".into(),
+        cases: vec![case, plain, Case::default()],
+        notes: vec!["said http://example.org/ & more".into()],
+        ..Outcome::default()
+    }
+}
+
+fn page() -> String {
+    let folded = vec![("writes".to_string(), "a;b<T>;c 5\na;d 7\ne 1\n".to_string())];
+    html(&[outcome()], &Extras { folded })
+}
+
+/// The elements of `text`, which must nest; the error says where they do not.
+fn nested(text: &str) -> Result<usize, String> {
+    let (mut open, mut seen, mut rest) = (Vec::new(), 0, text);
+    while let Some(at) = rest.find('<') {
+        let end = rest[at..].find('>').ok_or("a tag without an end")? + at;
+        let (between, tag) = (&rest[..at], &rest[at + 1..end]);
+        if between.contains('>') || between.replace("&amp;", "").contains("& ") {
+            return Err(format!("not escaped: {between}"));
+        }
+        if let Some(name) = tag.strip_prefix('/') {
+            let last = open.pop();
+            if last != Some(name) {
+                return Err(format!("</{name}> closes {last:?}"));
+            }
+        } else {
+            seen += 1;
+            if tag.matches('"').count() % 2 != 0 {
+                return Err(format!("quotes: <{tag}>"));
+            }
+            if !tag.ends_with('/') {
+                open.push(tag.split(' ').next().unwrap_or(tag));
+            }
+        }
+        rest = &rest[end + 1..];
+    }
+    if open.is_empty() { Ok(seen) } else { Err(format!("left open: {open:?}")) }
+}
+
+#[test]
+fn elements_nest() {
+    assert!(nested("<a><b></a></b>").is_err() && nested("<a>").is_err() && nested("<a>1 > 0</a>").is_err());
+    let page = page();
+    // What XML would have closed.
+    let body = &page[page.find("<body>").unwrap()..page.rfind("</html>").unwrap()];
+    assert!(nested(body).unwrap() > 300);
+    let drawings: Vec<&str> = body.split("<svg").skip(1).collect();
+    for d in &drawings {
+        let one = format!("<svg{}", &d[..d.find("</svg>").unwrap() + 6]);
+        nested(&one).unwrap();
+        assert!(!one.contains("NaN") && !one.contains("inf\"") && !one.contains("infL"), "{one}");
+        assert!(one.contains("aria-hidden") || one.contains("<title>") && one.contains("<desc>"), "{one}");
+    }
+    // Ratios; for two cases, a metric, percentiles, throughput, bio size and the legend's three; flames.
+    assert_eq!(drawings.len(), 1 + 2 * (4 + 3) + 1);
+}
+
+#[test]
+fn nothing_is_loaded() {
+    let page = page();
+    for loads in ["src=", "url(", "@import", "<script", "<link", "<iframe", "xlink"] {
+        assert!(!page.contains(loads), "{loads}");
+    }
+    for (at, _) in page.match_indices("href=\"") {
+        assert!(page[at + 6..].starts_with('#'));
+    }
+}
+
+#[test]
+fn everybody_is_named() {
+    let page = page();
+    let names =
+        ["sync_wait=flusher", "sync_wait=caller", "sync_wait=epoch", "stray bios", "sbi-&gt;writepages"];
+    for name in
+        names.into_iter().chain(["flush &lt;nat&gt;", "b&lt;T&gt;", "a &lt;note&gt;", "p99.99", "12,345"])
+    {
+        assert!(page.contains(name), "{name}");
+    }
+    for verdict in ["✗ not met", "✓ met", "– not measured", "1 of 3 bars met"] {
+        assert!(page.contains(verdict), "{verdict}");
+    }
+    assert_eq!(page, self::page(), "equal outcomes give equal bytes");
+}
+
+#[test]
+fn a_colour_is_for_one_position() {
+    let o = outcome();
+    let of = |n| colour(&o, n);
+    assert_eq!([of("sync_wait=flusher"), of("sync_wait=caller"), of("sync_wait=epoch")], [0, 1, 2]);
+}
+
+#[test]
+fn a_long_series_stays_small() {
+    assert!(page().len() < 170_000, "{}", page().len());
+}
+
+#[test]
+fn nothing_measured_is_a_page_too() {
+    let empty = html(&[Outcome::default()], &Extras::default());
+    assert!(empty.contains("0 runs of each position"));
+    assert!(html(&[], &Extras::default()).contains("No experiment was measured"));
+    assert_eq!(table(&[], false).lines().count(), 2);
+}
+
+#[test]
+fn the_terminal_has_the_same_table() {
+    let plain = table(&[outcome()], false);
+    assert_eq!(plain.lines().count(), 2 + 3 + 1 + 1);
+    assert!(!plain.contains('\x1b'));
+    for s in ["flusher 50 [45–60]", "caller 7 [6.3–8.4]", "7.14× flusher / caller", "7.6×", "≥ 7.5 not met"]
+    {
+        assert!(plain.contains(s), "{s}:\n{plain}");
+    }
+    let coloured = table(&[outcome()], true);
+    assert!(coloured.contains("\x1b[32m") && coloured.contains("\x1b[31m"));
+    let evil = Outcome { experiment: "\x1b[2J".into(), cases: vec![Case::default()], ..Outcome::default() };
+    assert!(!table(&[evil], false).contains('\x1b'));
+}
