@@ -10,6 +10,7 @@
 //! | [`golden`]   | volumes made by the kernel and the reference tools, cached            |
 //! | [`bench`]    | black-box measurements against peers                                  |
 //! | [`suite`]    | every check in order                                                  |
+//! | [`soak`]     | the mount's tests at length                                           |
 //! | [`workspace`]| where the workspace, its target directory and this helper binary are  |
 //! | [`temp`]     | scratch directories that remove themselves                            |
 
@@ -19,6 +20,7 @@ pub mod golden;
 pub mod manifest;
 pub mod oracle;
 pub mod power;
+pub mod soak;
 pub mod suite;
 pub mod temp;
 pub mod uml;

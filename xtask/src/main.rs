@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use xtask::{bench, fill, golden, manifest, oracle, power, suite, uml};
+use xtask::{bench, fill, golden, manifest, oracle, power, soak, suite, uml};
 
 #[derive(Parser)]
 #[command(name = "xtask", about = "Tests and measures Tidegate")]
@@ -41,6 +41,8 @@ enum Task {
     Bench(bench::Task),
     /// Cut the power at every moment of many runs and judge what recovery makes of it.
     Crash(crash::CrashArgs),
+    /// Run the tests of the mount that are short elsewhere at length (as root).
+    Soak(soak::SoakArgs),
     /// Make the golden volumes.
     Golden(GoldenArgs),
     /// Fill a directory with a test tree.
@@ -155,6 +157,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Test { quick } => suite::run(quick).map(|()| ExitCode::SUCCESS),
         Task::Bench(task) => task.run().map(|()| ExitCode::SUCCESS),
         Task::Crash(args) => crash::run(&args),
+        Task::Soak(args) => soak::run(&args).map(|()| ExitCode::SUCCESS),
         Task::Golden(args) => run_golden(&args),
         Task::GuestFill { kind, dir } => fill::fill(kind, &dir).map(|()| ExitCode::SUCCESS),
         Task::GuestPower { seed, worker, dir } => power::work(seed, worker, &dir).map(|()| ExitCode::SUCCESS),

@@ -1,7 +1,7 @@
 //! The independent programs results are checked against.
 //!
-//! Each is found by name, and each knows which Debian package brings it, so
-//! that a bare machine can be made ready by one command.
+//! Each is found by name, and each knows which Debian package or crate brings
+//! it, so that a bare machine can be made ready by one command.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,40 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// A program (or kernel module) and the package that holds it.
+use crate::workspace;
+
+/// A program (or kernel module) and where it comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Oracle {
     /// The name given to [`require`].
     pub name: &'static str,
-    /// The Debian package.
-    pub package: &'static str,
+    /// What brings it.
+    pub source: Source,
+}
+
+/// What brings an oracle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// A Debian package.
+    Package(&'static str),
+    /// A crate of crates.io in this version, built into the target directory.
+    Crate(&'static str, &'static str),
+}
+
+impl Oracle {
+    /// The command that installs it.
+    pub fn how(&self) -> String {
+        match self.source {
+            Source::Package(name) => format!("apt-get install {name}"),
+            Source::Crate(name, version) => {
+                format!("cargo install --root {} {name}@{version}", crate_root().display())
+            }
+        }
+    }
 }
 
 const fn oracle(name: &'static str, package: &'static str) -> Oracle {
-    Oracle { name, package }
+    Oracle { name, source: Source::Package(package) }
 }
 
 /// Every oracle the tests and the benchmark use.
@@ -42,11 +65,27 @@ pub const TABLE: &[Oracle] = &[
     oracle("setfattr", "attr"),
     oracle("fusermount3", "fuse3"),
     oracle("zstd", "zstd"),
+    oracle("rsync", "rsync"),
     oracle("git", "git"),
+    oracle("sqlite3", "sqlite3"),
+    oracle("stress-ng", "stress-ng"),
+    oracle("postgres", "postgresql"),
+    oracle("initdb", "postgresql"),
+    oracle("pg_checksums", "postgresql"),
+    oracle("psql", "postgresql"),
+    oracle("pgbench", "postgresql"),
+    Oracle { name: "fsx", source: Source::Crate("fsx", "0.3.2") },
 ];
 
 const MODULE_ROOT: &str = "/usr/lib/uml/modules";
 const EXTRA_DIRS: &[&str] = &["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+/// Debian keeps a server's programs by version, outside the path.
+const POSTGRES_ROOT: &str = "/usr/lib/postgresql";
+
+/// Where crates are installed.
+fn crate_root() -> PathBuf {
+    workspace::target_dir().join("oracles")
+}
 
 /// Where the oracle is, if it is installed.
 pub fn available(name: &str) -> Option<PathBuf> {
@@ -54,7 +93,9 @@ pub fn available(name: &str) -> Option<PathBuf> {
         return find_module(Path::new(MODULE_ROOT), name, 8);
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
+    std::iter::once(crate_root().join("bin"))
+        .chain(postgres_dirs())
+        .chain(std::env::split_paths(&path))
         .chain(EXTRA_DIRS.iter().map(PathBuf::from))
         .map(|dir| dir.join(name))
         .find(|p| is_executable(p))
@@ -64,7 +105,7 @@ pub fn available(name: &str) -> Option<PathBuf> {
 pub fn require(name: &str) -> Result<PathBuf> {
     match available(name) {
         Some(path) => Ok(path),
-        None => bail!("oracle `{name}` missing (apt-get install {})", package_of(name)),
+        None => bail!("oracle `{name}` missing ({})", how(name)),
     }
 }
 
@@ -78,11 +119,11 @@ pub fn skip_or_fail(name: &str) -> bool {
     if available(name).is_some() {
         return false;
     }
-    let package = package_of(name);
+    let how = how(name);
     if in_ci() {
-        panic!("oracle `{name}` missing (apt-get install {package})");
+        panic!("oracle `{name}` missing ({how})");
     }
-    println!("SKIPPED: oracle `{name}` missing (apt-get install {package})");
+    println!("SKIPPED: oracle `{name}` missing ({how})");
     true
 }
 
@@ -96,26 +137,56 @@ pub fn missing() -> Vec<Oracle> {
     TABLE.iter().copied().filter(|o| available(o.name).is_none()).collect()
 }
 
-/// Installs what is missing; only root can.
+/// Installs what is missing; packages only root can.
 pub fn install_missing() -> Result<()> {
     let lacking = missing();
-    if lacking.is_empty() {
-        return Ok(());
-    }
-    let packages: BTreeSet<&str> = lacking.iter().map(|o| o.package).collect();
-    let list = packages.iter().copied().collect::<Vec<_>>().join(" ");
-    if !rustix::process::geteuid().is_root() {
+    let packages: BTreeSet<&str> = lacking
+        .iter()
+        .filter_map(|o| match o.source {
+            Source::Package(name) => Some(name),
+            Source::Crate(..) => None,
+        })
+        .collect();
+    if !packages.is_empty() && !rustix::process::geteuid().is_root() {
         let names = lacking.iter().map(|o| o.name).collect::<Vec<_>>().join(", ");
+        let list = packages.into_iter().collect::<Vec<_>>().join(" ");
         bail!("missing oracles: {names}; as root, run: apt-get install {list}");
     }
-    println!("installing {list}");
-    apt(&["update"])?;
-    let mut args = vec!["install", "-y", "--no-install-recommends"];
-    args.extend(packages);
-    apt(&args)?;
+    if !packages.is_empty() {
+        install_packages(packages)?;
+    }
+    for o in &lacking {
+        if let Source::Crate(name, version) = o.source {
+            install_crate(name, version)?;
+        }
+    }
     let still = missing();
     let names = still.iter().map(|o| o.name).collect::<Vec<_>>().join(", ");
     ensure!(still.is_empty(), "still missing after installation: {names}");
+    Ok(())
+}
+
+fn install_packages(packages: BTreeSet<&str>) -> Result<()> {
+    println!("installing {}", packages.iter().copied().collect::<Vec<_>>().join(" "));
+    apt(&["update"])?;
+    let mut args = vec!["install", "-y", "--no-install-recommends"];
+    args.extend(packages);
+    apt(&args)
+}
+
+fn install_crate(name: &str, version: &str) -> Result<()> {
+    println!("installing crate {name} {version}");
+    let status = Command::new(workspace::cargo())
+        .args(["install", "--quiet", "--locked", "--version", version, "--root"])
+        .arg(crate_root())
+        // Apart from ours, whose builds would wait for it.
+        .arg("--target-dir")
+        .arg(crate_root().join("build"))
+        .arg(name)
+        .stdin(Stdio::null())
+        .status()
+        .context("running cargo install")?;
+    ensure!(status.success(), "cargo install {name}: {status}");
     Ok(())
 }
 
@@ -127,7 +198,7 @@ pub fn print_table() -> bool {
             Some(path) => println!("{:<18} {}", o.name, path.display()),
             None => {
                 all = false;
-                println!("{:<18} MISSING (apt-get install {})", o.name, o.package);
+                println!("{:<18} MISSING ({})", o.name, o.how());
             }
         }
     }
@@ -148,8 +219,16 @@ fn apt(args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn package_of(name: &str) -> &'static str {
-    TABLE.iter().find(|o| o.name == name).map_or("?", |o| o.package)
+fn how(name: &str) -> String {
+    TABLE.iter().find(|o| o.name == name).map_or_else(|| "?".to_string(), Oracle::how)
+}
+
+fn postgres_dirs() -> Vec<PathBuf> {
+    let versions = std::fs::read_dir(POSTGRES_ROOT).into_iter().flatten().flatten();
+    let mut dirs: Vec<PathBuf> = versions.map(|v| v.path().join("bin")).collect();
+    dirs.sort();
+    dirs.reverse();
+    dirs
 }
 
 fn is_executable(path: &Path) -> bool {

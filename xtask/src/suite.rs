@@ -16,7 +16,7 @@ pub fn run(quick: bool) -> Result<()> {
         step("oracles", oracle::install_missing)?;
     } else {
         for o in oracle::missing() {
-            println!("oracle `{}` missing (apt-get install {})", o.name, o.package);
+            println!("oracle `{}` missing ({})", o.name, o.how());
         }
     }
     cargo("format", &["fmt", "--all", "--check"])?;

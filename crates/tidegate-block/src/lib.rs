@@ -17,6 +17,7 @@
 //! | [`device`] | the [`Device`] trait |
 //! | [`file`] | opening an image: lock, backend choice, synchronous I/O |
 //! | [`uring`] | the io_uring backend |
+//! | [`host`] | ioctls of the host's kernel |
 //! | [`threads`] | the pread/pwrite backend, for where io_uring is refused |
 //! | [`fuse_ring`] | requests of the kernel's FUSE client by io_uring |
 //! | [`memory`] | a sparse device in memory |
@@ -39,6 +40,7 @@ pub mod elevator;
 pub mod faulty;
 pub mod file;
 pub mod fuse_ring;
+pub mod host;
 pub mod memory;
 pub mod model;
 pub mod overlay;

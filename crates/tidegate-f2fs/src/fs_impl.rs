@@ -11,8 +11,8 @@ use tidegate_vfs::error::{Error, ErrorKind};
 use tidegate_vfs::fs::Rename;
 use tidegate_vfs::icache::Inodes;
 use tidegate_vfs::{
-    Bdi, DirEntry, FileSystem, Ino, Inode, InodeParts, NewInode, PageRun, ReadDone, Result, SeekTarget,
-    StatFs, WritebackControl, XattrFlags,
+    Bdi, DirEntry, FileSystem, FileType, Ino, Inode, InodeParts, NewInode, PageRun, ReadDone, Result,
+    SeekTarget, StatFs, WritebackControl, XattrFlags,
 };
 
 /// The longest that changes wait for a checkpoint when nobody asks for one (`cp_interval`).
@@ -92,7 +92,7 @@ impl FileSystem for F2fs {
         self.unlink_inode(dir, name, inode, now)
     }
 
-    fn rename(&self, r: &Rename<'_>) -> Result<()> {
+    fn rename(&self, r: &Rename<'_>) -> Result<Option<Ino>> {
         self.rename_inode(r)
     }
 
@@ -124,6 +124,14 @@ impl FileSystem for F2fs {
 
     fn listxattr(&self, inode: &Inode) -> Result<Vec<Vec<u8>>> {
         self.list_xattr(inode)
+    }
+
+    fn sectors(&self, inode: &Inode) -> u64 {
+        let a = inode.attr();
+        let f = fi(inode);
+        let in_inode = inode.file_type == FileType::Regular && f.has_inline(inline::DATA)
+            || f.has_inline(inline::DENTRY);
+        a.blocks + if in_inode { a.size.div_ceil(512) } else { 0 }
     }
 
     fn read_pages(&self, inode: &Inode, index: u64, pages: usize) -> Result<Vec<PageRun>> {

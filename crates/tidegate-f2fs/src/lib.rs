@@ -15,7 +15,7 @@
 //! | `data`, `data_write`, `place`, `read_ahead`, `truncate`, `inline`, `extent` | file data |
 //! | `write_io` | bios that grow while pages are placed one behind the other |
 //! | `failed_pages` | pages that could not be written to their new place, which nothing may vouch for |
-//! | `inode`, `dentry`, `dir`, `namei`, `xattr` | inodes, directories, names, attributes |
+//! | `inode`, `dentry`, `dir`, `namei`, `rename`, `xattr` | inodes, directories, names, attributes |
 //! | `checkpoint` | making it all durable |
 //! | `fsync`, `since_cp`, `flush`, `recover` | making one file durable: its nodes, what they cannot tell, the flush; rolling them forward |
 //! | `gc`, `discard` | cleaning: room for logs, and telling the device what is free |
@@ -63,6 +63,7 @@ mod place;
 pub mod raw;
 mod read_ahead;
 mod recover;
+mod rename;
 pub mod repair;
 pub mod sbi;
 mod since_cp;

@@ -1,4 +1,4 @@
-//! Changes of names: create, link, unlink, rename, and the end of an inode.
+//! Changes of names: create, link, unlink, and the end of an inode.
 //!
 //! Each runs with `cp_rwsem` held shared, so a checkpoint has all of it or nothing.
 
@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_block::{Bio, BioFlags, PageBuf, Segment};
 use tidegate_rt::{Mutex, Timespec};
-use tidegate_vfs::fs::Rename;
 use tidegate_vfs::{Attr, Error, ErrorKind, FileType, Ino, Inode, InodeParts, NewInode, Result};
 
 /// Most names of an inode.
@@ -81,7 +80,7 @@ impl F2fs {
         Ok(InodeParts { ino: Ino(nid.0 as u64), attr, private: Box::new(f) })
     }
 
-    fn new_private(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> F2fsInode {
+    pub(crate) fn new_private(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> F2fsInode {
         let extra = self.has_extra_attr();
         let mut f = F2fsInode {
             map: Mutex::new(&I_DNODE, ExtentCache::default()),
@@ -113,7 +112,7 @@ impl F2fs {
         f
     }
 
-    fn new_attr(&self, new: &NewInode<'_>, f: &F2fsInode) -> Attr {
+    pub(crate) fn new_attr(&self, new: &NewInode<'_>, f: &F2fsInode) -> Attr {
         let is_dir = new.file_type == FileType::Directory;
         Attr {
             file_type: new.file_type,
@@ -133,7 +132,14 @@ impl F2fs {
         }
     }
 
-    fn fill_inode(&self, page: &mut [u8], attr: &Attr, f: &F2fsInode, name: &[u8], new: &NewInode<'_>) {
+    pub(crate) fn fill_inode(
+        &self,
+        page: &mut [u8],
+        attr: &Attr,
+        f: &F2fsInode,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) {
         if f.extra_words > 0 {
             let words = if self.sb.features.contains(Features::FLEXIBLE_INLINE_XATTR) {
                 f.inline_xattr_words
@@ -208,7 +214,7 @@ impl F2fs {
         self.touch(dir, now)
     }
 
-    fn touch(&self, dir: &Inode, now: Timespec) -> Result<()> {
+    pub(crate) fn touch(&self, dir: &Inode, now: Timespec) -> Result<()> {
         {
             let mut a = dir.attr();
             a.mtime = now;
@@ -258,84 +264,6 @@ impl F2fs {
         self.store_inode(inode)
     }
 
-    /// Moves a name.
-    pub(crate) fn rename_inode(&self, r: &Rename<'_>) -> Result<()> {
-        let _op = self.cp_rwsem.read();
-        let kind = type_to_raw(r.inode.file_type);
-        let ino = r.inode.ino.0 as u32;
-        self.since_cp.note(ino, Since::RENAMED);
-        self.since_cp.vacate(r.old_dir, r.old_name);
-        if let Some(t) = r.target {
-            if r.exchange {
-                self.since_cp.note(t.ino.0 as u32, Since::RENAMED);
-            }
-            if r.exchange || t.is_dir() || t.attr().nlink > 1 {
-                self.since_cp.vacate(r.new_dir, r.new_name);
-            }
-        }
-        match r.target {
-            Some(t) if r.exchange => {
-                let old = self.find_entry(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
-                let new = self.find_entry(r.new_dir, r.new_name)?.ok_or(ErrorKind::NotFound)?;
-                self.set_entry(r.new_dir, new, ino, kind)?;
-                self.set_entry(r.old_dir, old, t.ino.0 as u32, type_to_raw(t.file_type))?;
-                self.reparent(t, r.new_dir, r.old_dir, r.old_name, r.now)?;
-            }
-            Some(t) => {
-                if t.is_dir() && !self.dir_is_empty(t)? {
-                    return Err(ErrorKind::NotEmpty.into());
-                }
-                let new = self.find_entry(r.new_dir, r.new_name)?.ok_or(ErrorKind::NotFound)?;
-                self.set_entry(r.new_dir, new, ino, kind)?;
-                self.remove_old_name(r)?;
-                self.drop_link(r.new_dir, t, r.now)?;
-            }
-            None => {
-                self.add_entry(r.new_dir, r.new_name, ino, kind)?;
-                self.remove_old_name(r)?;
-            }
-        }
-        self.reparent(r.inode, r.old_dir, r.new_dir, r.new_name, r.now)?;
-        self.touch(r.old_dir, r.now)?;
-        if r.new_dir.ino != r.old_dir.ino {
-            self.touch(r.new_dir, r.now)?;
-        }
-        Ok(())
-    }
-
-    /// Looked up only now: adding the new name may have moved the old one.
-    fn remove_old_name(&self, r: &Rename<'_>) -> Result<()> {
-        let at = self.find_entry(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
-        self.remove_entry(r.old_dir, at, r.old_name)
-    }
-
-    /// Tells an inode its new parent and name; a directory's ".." and the parents' link counts follow.
-    fn reparent(
-        &self,
-        inode: &Arc<Inode>,
-        from: &Arc<Inode>,
-        to: &Arc<Inode>,
-        name: &[u8],
-        now: Timespec,
-    ) -> Result<()> {
-        if inode.is_dir() && from.ino != to.ino {
-            self.set_dotdot(inode, to.ino)?;
-            from.attr().nlink -= 1;
-            to.attr().nlink += 1;
-        }
-        fi(inode).pino.store(to.ino.0 as u32, Relaxed);
-        inode.attr().ctime = now;
-        self.modify_node(Nid(inode.ino.0 as u32), |page| set_name(page, name))?;
-        self.store_inode(inode)
-    }
-
-    fn set_dotdot(&self, dir: &Arc<Inode>, parent: Ino) -> Result<()> {
-        let at = self
-            .find_entry(dir, b"..")?
-            .ok_or_else(|| Error::corrupt(format!("directory {} has no \"..\"", dir.ino)))?;
-        self.set_entry(dir, at, parent.0 as u32, file_type::DIR)
-    }
-
     /// Frees an inode and all it has. Its pages are gone from the cache.
     pub(crate) fn evict(&self, inode: &Inode) -> Result<()> {
         while !self.evict_step(inode)? {}
@@ -362,7 +290,7 @@ impl F2fs {
 }
 
 /// Sets the name an inode remembers.
-fn set_name(page: &mut [u8], name: &[u8]) {
+pub(crate) fn set_name(page: &mut [u8], name: &[u8]) {
     let at = std::mem::offset_of!(RawInode, i_namelen);
     page[at..at + 4].copy_from_slice(&(name.len() as u32).to_le_bytes());
     let field = &mut page[at + 4..at + 4 + F2FS_NAME_LEN];

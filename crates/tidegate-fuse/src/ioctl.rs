@@ -3,9 +3,14 @@
 use crate::errno::{Result, ToErrno};
 use crate::server::{Caller, ROOT, Server};
 use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use tidegate::vfs::SetAttr;
 
-/// Makes everything durable, as syncfs(2) does where the kernel forwards it: `_IO(0xf5, 0x74)`.
+/// Makes everything durable, as syncfs(2) does where the kernel forwards it: `_IO(0xf5, 0x74)`. See
+/// [`full_sync`].
 pub const TIDEGATE_IOC_SYNC: u32 = 0xf574;
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
@@ -24,17 +29,52 @@ const XFLAGS: [(u32, u32); 5] = [(0x8, 0x20), (0x10, 0x8), (0x20, 0x10), (0x40, 
 /// Bytes of `struct fsxattr`.
 const FSXATTR: usize = 28;
 
+/// Arguments of `FS_IOC_SHUTDOWN`: all is saved before; names and attributes are; nothing is, but what was
+/// fsynced is safe.
+const GOING_DOWN_FULLSYNC: u32 = 0;
+const GOING_DOWN_METASYNC: u32 = 1;
+const GOING_DOWN_NOSYNC: u32 = 2;
+
+/// Where an ioctl's argument is in the memory of who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct UserPointer {
+    /// The thread; 0 when it is in a namespace that we do not see.
+    pub pid: u32,
+    /// Its address; 0 when it is not known.
+    pub address: u64,
+}
+
+impl UserPointer {
+    /// The number it points to. Who asks waits for us meanwhile. `None` where we may not look.
+    fn word(self) -> Option<u32> {
+        if self.pid == 0 || self.address == 0 {
+            return None;
+        }
+        let memory = File::open(format!("/proc/{}/mem", self.pid)).ok()?;
+        let mut b = [0; 4];
+        memory.read_exact_at(&mut b, self.address).ok()?;
+        Some(u32::from_ne_bytes(b))
+    }
+}
+
 impl Server {
     /// Whether an ioctl waits for the kernel to write its pages, which other threads must be free to serve.
     pub fn ioctl_waits(cmd: u32) -> bool {
         matches!(cmd, F2FS_IOC_WRITE_CHECKPOINT | TIDEGATE_IOC_SYNC | FS_IOC_SHUTDOWN)
     }
 
-    /// Does an ioctl whose argument the kernel has copied in; what to copy out.
+    /// Does an ioctl; what to copy out. `input` is what the kernel copied of its argument, which is `at`.
     ///
     /// # Errors
     /// `ENOTTY` for one we do not have, `EPERM`, `EINVAL`, `EOPNOTSUPP`.
-    pub fn ioctl(&self, caller: &Caller, node: u64, cmd: u32, input: &[u8]) -> Result<Vec<u8>> {
+    pub fn ioctl(
+        &self,
+        caller: &Caller,
+        node: u64,
+        cmd: u32,
+        input: &[u8],
+        at: UserPointer,
+    ) -> Result<Vec<u8>> {
         match cmd {
             FS_IOC_GETFLAGS => Ok(self.inode(node)?.attr().flags.to_le_bytes().to_vec()),
             FS_IOC_SETFLAGS => self.set_flags(node, word(input, 0)?),
@@ -48,7 +88,7 @@ impl Server {
                 }
                 self.sync_all().map(|()| Vec::new())
             }
-            FS_IOC_SHUTDOWN => self.shutdown(caller),
+            FS_IOC_SHUTDOWN => self.shutdown(caller, at),
             _ => Err(Errno::NOTTY),
         }
     }
@@ -102,13 +142,29 @@ impl Server {
         Ok([start, trimmed, minlen].iter().flat_map(|v| v.to_le_bytes()).collect())
     }
 
-    /// The argument says how much is to be saved before, but FUSE does not bring it (the ioctl is declared
-    /// as one that reads): so everything is.
-    fn shutdown(&self, caller: &Caller) -> Result<Vec<u8>> {
+    /// Stops the volume. The ioctl is declared as one that reads, so the kernel does not copy its argument
+    /// in; where we cannot fetch it, everything is saved.
+    fn shutdown(&self, caller: &Caller, at: UserPointer) -> Result<Vec<u8>> {
         self.check_admin(caller)?;
-        let saved = self.sync_all();
+        let saved = match at.word().unwrap_or(GOING_DOWN_FULLSYNC) {
+            GOING_DOWN_FULLSYNC => self.sync_all(),
+            GOING_DOWN_METASYNC => self.vfs().fs().sync_fs().sys(),
+            GOING_DOWN_NOSYNC => Ok(()),
+            _ => return Err(Errno::INVAL),
+        };
         self.vfs().fs().shutdown();
         saved.map(|()| Vec::new())
+    }
+}
+
+/// Makes everything durable that the volume mounted at `path`, or above it, was given.
+///
+/// # Errors
+/// `path` is in no mounted volume, or may not be opened; what could not be written.
+pub fn full_sync(path: &Path) -> io::Result<()> {
+    match tidegate_block::host::ioctl_without_argument::<TIDEGATE_IOC_SYNC>(File::open(path)?) {
+        Err(Errno::NOTTY) => Err(io::Error::other("not in a mounted volume")),
+        r => r.map_err(io::Error::from),
     }
 }
 

@@ -148,11 +148,11 @@ impl Server {
         }
     }
 
-    /// Moves a name.
+    /// Moves a name. A whiteout that is left belongs to the caller.
     ///
     /// # Errors
     /// `ENOENT`, `EEXIST`, `ENOTEMPTY`, `EISDIR`, `ENOTDIR`, `EINVAL`, `EPERM`.
-    pub fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Result<()> {
+    pub fn rename(&self, caller: &Caller, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Result<()> {
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
         let (old_dir, new_dir) = (self.inode(from.0)?, self.inode(to.0)?);
         self.check_dir(&old_dir, true)?;
@@ -169,7 +169,8 @@ impl Server {
             Err(e) if e.kind() == ErrorKind::NotFound => None,
             Err(e) => return Err(crate::errno::errno(&e)),
         };
-        self.vfs().rename(ROOT, (&old_dir, from.1), (&new_dir, to.1), flags).sys()?;
+        let owner = (caller.uid, caller.gid);
+        self.vfs().rename_leaving(ROOT, (&old_dir, from.1), (&new_dir, to.1), flags, owner).sys()?;
         if let Some((t, pin)) = target {
             self.unnamed(&t, pin);
         }

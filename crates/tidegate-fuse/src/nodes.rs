@@ -9,6 +9,9 @@ use tidegate_rt::{LockClass, Mutex};
 
 static NODES: LockClass = LockClass::new("fuse->nodes", 620);
 const SHARDS: u64 = 16;
+/// A table that has room for so many times what is in it is made smaller.
+const SPARSE: usize = 8;
+const FEW: usize = 512;
 
 #[derive(Default)]
 struct Shard {
@@ -42,6 +45,11 @@ impl Nodes {
             return;
         }
         s.lookups.remove(&node);
+        // After a walk through everything, what it took is given back.
+        let len = s.lookups.len();
+        if s.lookups.capacity() > SPARSE * (len + FEW) {
+            s.lookups.shrink_to(2 * len);
+        }
         let orphan = s.orphans.remove(&node);
         drop(s);
         // Freeing it takes locks of lower rank.

@@ -5,10 +5,13 @@ use crate::transport::Which;
 use rustix::mount::MountFlags;
 use tidegate::vfs::MemoryLimits;
 
-/// Pages cached when `cache=` does not say. The kernel caches, too.
-const DEFAULT_CACHE: u64 = 128 << 20;
+/// Memory for the process when `cache=` does not say. The kernel caches, too.
+const DEFAULT_CACHE: u64 = 352 << 20;
 /// The least that can be asked for.
 const MIN_CACHE: u64 = 4 << 20;
+/// What the process needs beside pages and inodes, in bytes: buffers in flight and kept, code, and the counts of
+/// a million known inodes.
+const FIXED: u64 = 96 << 20;
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -25,7 +28,7 @@ pub struct MountOptions {
     pub flags: MountFlags,
     /// Whom everything belongs to.
     pub view: View,
-    /// Bytes of cached pages.
+    /// Bytes of memory for the whole process; see [`MountOptions::memory`].
     pub cache: u64,
     /// Threads that serve requests.
     pub threads: usize,
@@ -113,12 +116,15 @@ impl MountOptions {
         Ok(())
     }
 
-    /// What the engine may use, in the proportions of its defaults.
+    /// What the engine may use, in the proportions of its defaults: half of what is left beside buffers, code
+    /// and the counts of what the kernel knows. So 256 MiB are enough with a million inodes known. Below
+    /// 128 MiB the process takes more than its budget.
     pub fn memory(&self) -> MemoryLimits {
         let d = MemoryLimits::default();
-        let part = |of: u64| (self.cache as u128 * of as u128 / d.cache as u128) as u64;
+        let pages = (self.cache.saturating_sub(FIXED) / 2).max(self.cache / 4);
+        let part = |of: u64| (pages as u128 * of as u128 / d.cache as u128) as u64;
         MemoryLimits {
-            cache: self.cache,
+            cache: pages,
             dirty: part(d.dirty),
             background: part(d.background),
             inodes: (part(d.inodes as u64) as usize).clamp(1024, 1 << 20),
@@ -150,7 +156,7 @@ mod tests {
     #[test]
     fn words_find_their_places() {
         let o =
-            MountOptions::parse("rw,suid,uid=7,cache=64M,fsync_mode=strict,x-systemd.automount,nodiscard");
+            MountOptions::parse("rw,suid,uid=7,cache=224M,fsync_mode=strict,x-systemd.automount,nodiscard");
         let o = o.unwrap();
         assert_eq!((o.view.uid, o.view.gid), (Some(7), None));
         assert_eq!(o.switches, "fsync_mode=strict,nodiscard");

@@ -118,6 +118,7 @@ impl Server {
         let mut attr = inode.attr().clone();
         attr.uid = self.view.uid.unwrap_or(attr.uid);
         attr.gid = self.view.gid.unwrap_or(attr.gid);
+        attr.blocks = self.vfs().fs().sectors(inode);
         Entry { node: self.node(inode), ino: inode.ino.0, attr }
     }
 

@@ -116,9 +116,10 @@ pub trait FileSystem: Send + Sync {
     /// directory must be empty.
     fn unlink(&self, dir: &Arc<Inode>, name: &[u8], inode: &Inode, now: Timespec) -> Result<()>;
 
-    /// Moves a name. `target` is what bears the new name now: it is replaced, or with `EXCHANGE` gets
-    /// the old one. Both directories and both inodes are locked; the caller has checked for cycles.
-    fn rename(&self, r: &Rename<'_>) -> Result<()>;
+    /// Moves a name; the whiteout made, if one is wanted. `target` is what bears the new name now: it is
+    /// replaced, or with `exchange` gets the old one. Both directories and both inodes are locked; the
+    /// caller has checked for cycles. All of it is one change.
+    fn rename(&self, r: &Rename<'_>) -> Result<Option<Ino>>;
 
     /// The target of a symbolic link.
     fn readlink(&self, inode: &Inode) -> Result<Vec<u8>>;
@@ -141,6 +142,12 @@ pub trait FileSystem: Send + Sync {
 
     /// Names of all attributes.
     fn listxattr(&self, inode: &Inode) -> Result<Vec<Vec<u8>>>;
+
+    /// The space an inode takes, in units of 512 bytes, as stat(2) shows it. Not 0 for a file with content that
+    /// is kept elsewhere than in blocks: who copies files takes one without blocks for a hole.
+    fn sectors(&self, inode: &Inode) -> u64 {
+        inode.attr().blocks
+    }
 
     /// Reads pages `index..index + pages` from the volume; holes as zeros. May return fewer.
     fn read_pages(&self, inode: &Inode, index: u64, pages: usize) -> Result<Vec<PageRun>>;
@@ -226,6 +233,8 @@ pub struct Rename<'a> {
     pub target: Option<&'a Arc<Inode>>,
     /// `target` gets the old name.
     pub exchange: bool,
+    /// An inode made of this gets the old name; never with `exchange`.
+    pub whiteout: Option<&'a NewInode<'a>>,
     /// The time of the change.
     pub now: Timespec,
 }

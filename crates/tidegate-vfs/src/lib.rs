@@ -14,7 +14,8 @@
 //! | [`vfs`] | a mounted file system: mount, unmount |
 //! | `sync` | sync(2): who waits, and for what |
 //! | [`namei`] | path walk |
-//! | [`dir_ops`], [`attr_ops`], [`tmpfile`] | operations on names and on attributes; files without a name |
+//! | [`dir_ops`], [`rename`], [`tmpfile`] | operations on names; files without one |
+//! | [`attr_ops`] | operations on attributes |
 //! | [`file`], [`file_write`] | open files: reading, writing, allocation |
 //! | `readahead` | reading pages in, before they are wanted |
 //! | [`observe`] | what can be seen of it while it works |
@@ -42,6 +43,7 @@ pub mod namei;
 pub mod observe;
 pub mod perm;
 mod readahead;
+pub mod rename;
 mod sync;
 pub mod tmpfile;
 pub mod types;

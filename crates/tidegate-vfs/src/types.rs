@@ -204,6 +204,8 @@ bitflags::bitflags! {
         const NOREPLACE = 1;
         /// Both names must be there; they change places.
         const EXCHANGE = 2;
+        /// A whiteout (a character device 0:0 that a union mount takes for "nothing") gets the old name.
+        const WHITEOUT = 4;
     }
 
     /// Flags of fallocate.

@@ -15,6 +15,7 @@ mod mount;
 mod mv;
 mod rm;
 mod stat;
+mod sync;
 mod tar;
 mod top;
 mod trace;
@@ -59,6 +60,8 @@ pub enum Command {
     Info(info::Args),
     /// Mount a volume for every program of the machine
     Mount(mount::Args),
+    /// Make everything durable that a mounted volume was given
+    Sync(sync::Args),
     /// Show live what a mounted volume does: write-back, latencies, locks, files
     Top(top::Args),
     /// Record what a mounted volume does: locks, trace events, a call tree
@@ -92,6 +95,7 @@ impl Command {
             Command::Trim(a) => trim::run(a, global),
             Command::Info(a) => info::run(a, global),
             Command::Mount(a) => mount::run(a, global),
+            Command::Sync(a) => sync::run(a, global),
             Command::Top(a) => top::run(a, global),
             Command::Trace(a) => trace::run(a, global),
             Command::Lab(a) => lab::run(a, global),

@@ -136,6 +136,19 @@ fn ioctls_reach_the_volume() {
         (out.status.success(), String::from_utf8_lossy(&out.stdout).trim().to_string())
     };
     assert!(sh("chattr +i f && lsattr f | grep -q -- -i").0);
+    // FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR, with FS_XFLAG_IMMUTABLE and FS_XFLAG_NOATIME.
+    let xflags = |cmd: u32, set: u32| {
+        let program = "open(F,'<','f') or exit 255; $x = pack('Lx24',$ARGV[1]); ioctl(F,$ARGV[0],$x) or exit $!+0; \
+                       print unpack('L',$x)";
+        let mut perl = Command::new("perl");
+        perl.args(["-e", program, &cmd.to_string(), &set.to_string()]).current_dir(&rig.dir);
+        let out = perl.output().unwrap();
+        (out.status.success(), String::from_utf8_lossy(&out.stdout).to_string())
+    };
+    assert_eq!(xflags(0x801c_581f, 0), (true, "8".to_string()));
+    assert!(xflags(0x401c_5820, 0x8 | 0x40).0);
+    assert_eq!(xflags(0x801c_581f, 0), (true, "72".to_string()));
+    assert!(!xflags(0x401c_5820, 0x1000).0, "no such flag");
     let denied = |r: std::io::Result<()>| assert_eq!(r.unwrap_err().raw_os_error(), Some(1));
     denied(std::fs::write(&path, "y"));
     denied(std::fs::remove_file(&path));

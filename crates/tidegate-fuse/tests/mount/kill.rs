@@ -2,7 +2,8 @@
 //! stock fsck finds nothing, and every fsynced byte is there.
 
 use crate::rig::{Rig, Rng, cannot_mount, fsck, number, seed};
-use std::collections::BTreeMap;
+use rustix::fs::FallocateFlags;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -13,21 +14,43 @@ const THREADS: u64 = 4;
 const SLOT: usize = 1500;
 const SLOTS: u64 = 60;
 
-/// What a slot of a file holds in its version `v`.
-fn slot(file: u64, slot: u64, v: u64) -> Vec<u8> {
-    let stamp = format!("[{file} {slot} {v}]");
-    stamp.bytes().cycle().take(SLOT).collect()
-}
-
 #[derive(Default, Clone)]
 struct Model {
+    /// What it may be called: its name of the last sync of the directory, and each it got since.
+    names: Vec<String>,
     /// Version last written, and version last fsynced, of each slot (0: never).
     written: BTreeMap<u64, u64>,
     promised: BTreeMap<u64, u64>,
+    /// Slots that were cut off or punched out, and the versions that this made.
+    holes: BTreeSet<(u64, u64)>,
     /// The file is promised to exist; it is promised to be gone.
     there: bool,
     gone: bool,
     touched_since: bool,
+}
+
+impl Model {
+    /// What slot `s` of file `id` holds in its version `v`.
+    fn slot(&self, id: u64, s: u64, v: u64) -> Vec<u8> {
+        if v == 0 || self.holes.contains(&(s, v)) {
+            return vec![0; SLOT];
+        }
+        format!("[{id} {s} {v}]").bytes().cycle().take(SLOT).collect()
+    }
+
+    /// A new version of a slot.
+    fn next(&mut self, s: u64, hole: bool) -> u64 {
+        let v = self.written.get(&s).copied().unwrap_or(0) + 1;
+        self.written.insert(s, v);
+        if hole {
+            self.holes.insert((s, v));
+        }
+        v
+    }
+
+    fn name(&self) -> &str {
+        self.names.last().expect("it has at least its first")
+    }
 }
 
 /// Works until the mount dies; what was promised of each file.
@@ -44,7 +67,7 @@ fn load(dir: &Path, thread: u64, rng: &mut Rng) -> BTreeMap<u64, Model> {
                     .write(true)
                     .create_new(true)
                     .open(dir.join(next.to_string()))?;
-                models.insert(next, Model::default());
+                models.insert(next, Model { names: vec![next.to_string()], ..Model::default() });
                 open.push((next, f));
                 next += 1;
             }
@@ -64,12 +87,11 @@ fn step(
 ) -> io::Result<()> {
     let id = open[at].0;
     let Some(m) = models.get_mut(&id) else { return Ok(()) };
-    match rng.below(20) {
+    match rng.below(24) {
         0..14 => {
             let s = rng.below(SLOTS);
-            let v = m.written.get(&s).copied().unwrap_or(0) + 1;
-            m.written.insert(s, v);
-            open[at].1.write_all_at(&slot(id, s, v), s * SLOT as u64)?;
+            let v = m.next(s, false);
+            open[at].1.write_all_at(&m.slot(id, s, v), s * SLOT as u64)?;
         }
         14..17 => {
             if rng.below(2) == 0 {
@@ -80,24 +102,52 @@ fn step(
             m.promised = m.written.clone();
             m.there = true;
         }
-        17 => File::open(dir)?
-            .sync_all()
-            .map(|()| models.values_mut().for_each(|m| m.there |= !m.touched_since))?,
+        17 => {
+            File::open(dir)?.sync_all()?;
+            for m in models.values_mut() {
+                m.there |= !m.touched_since;
+                m.names.drain(..m.names.len() - 1);
+            }
+        }
         18 if rng.below(3) == 0 => {
             m.touched_since = true;
             (m.there, m.promised) = (false, BTreeMap::new());
-            fs::remove_file(dir.join(id.to_string()))?;
+            fs::remove_file(dir.join(m.name()))?;
             open.remove(at);
             File::open(dir)?.sync_all()?;
             models.entry(id).and_modify(|m| m.gone = true);
         }
+        19 => {
+            let from = m.name().to_string();
+            m.names.push(format!("{id}-{}", m.names.len() + rng.below(1000) as usize));
+            fs::rename(dir.join(from), dir.join(m.name()))?;
+        }
+        20 => {
+            let first = rng.below(SLOTS);
+            let cut: Vec<u64> = m.written.range(first..).map(|(s, _)| *s).collect();
+            for s in cut {
+                m.next(s, true);
+            }
+            open[at].1.set_len(first * SLOT as u64)?;
+        }
+        21 => {
+            let s = rng.below(SLOTS);
+            m.next(s, true);
+            let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&open[at].1, how, s * SLOT as u64, SLOT as u64)?;
+        }
         _ => {
             let s = rng.below(SLOTS);
             let mut b = vec![0; SLOT];
-            if let Some(v) = m.written.get(&s) {
-                open[at].1.read_exact_at(&mut b, s * SLOT as u64)?;
-                assert!(b == slot(id, s, *v), "file {id} slot {s} is not what was written");
+            let mut got = 0;
+            while got < SLOT {
+                match open[at].1.read_at(&mut b[got..], s * SLOT as u64 + got as u64)? {
+                    0 => break,
+                    n => got += n,
+                }
             }
+            let v = m.written.get(&s).copied().unwrap_or(0);
+            assert!(b == m.slot(id, s, v), "file {id} slot {s} is not what was written");
         }
     }
     Ok(())
@@ -106,25 +156,27 @@ fn step(
 /// Compares what the recovered volume has with what was promised.
 fn judge(dir: &Path, models: &BTreeMap<u64, Model>) {
     for (id, m) in models {
-        let path = dir.join(id.to_string());
-        let Ok(data) = fs::read(&path) else {
-            assert!(!m.there, "file {id} was fsynced and is gone");
+        let found = m.names.iter().find_map(|name| fs::read(dir.join(name)).ok());
+        let Some(data) = found else {
+            assert!(!m.there, "file {id} was fsynced and is gone; it was called {:?}", m.names);
             continue;
         };
         assert!(!m.gone, "file {id} was removed for good and is there");
         for (s, promised) in &m.promised {
             let from = *s as usize * SLOT;
-            let found = data.get(from..from + SLOT).unwrap_or_default();
+            // Where the file ends before, that is as good as zeros.
+            let mut found = data.iter().skip(from).take(SLOT).copied().collect::<Vec<u8>>();
+            found.resize(SLOT, 0);
             // Between a promise and the last write any version may be there; torn at page borders.
             let last = m.written[s];
-            let whole = (*promised..=last).any(|v| found == slot(*id, *s, v));
+            let whole = (*promised..=last).any(|v| found == m.slot(*id, *s, v));
             let pieces = || {
                 let border = 4096 - from % 4096;
-                let (a, b) = found.split_at(border.min(found.len()));
+                let (a, b) = found.split_at(border.min(SLOT));
                 let fits = |piece: &[u8], at: usize| {
-                    (*promised..=last).any(|v| slot(*id, *s, v).get(at..at + piece.len()) == Some(piece))
+                    (*promised..=last).any(|v| m.slot(*id, *s, v).get(at..at + piece.len()) == Some(piece))
                 };
-                found.len() == SLOT && fits(a, 0) && fits(b, a.len())
+                fits(a, 0) && fits(b, a.len())
             };
             assert!(whole || pieces(), "file {id} slot {s}: version {promised} to {last} was promised");
         }
@@ -140,7 +192,7 @@ fn what_was_fsynced_survives_kill_9() {
     let mut rng = Rng(seed);
     let mut rig = Rig::unmounted(512);
     let mut promised = 0;
-    for round in 0..number("TIDEGATE_FUSE_KILLS", 5) {
+    for round in 0..number("TIDEGATE_KILLS", 5) {
         rig.mount("cache=16M").unwrap();
         let dir = rig.dir.join(format!("round{round}"));
         fs::create_dir(&dir).unwrap();

@@ -192,6 +192,9 @@ impl State {
                 match w[3] {
                     "noreplace" => RenameFlags::NOREPLACE,
                     "exchange" => RenameFlags::EXCHANGE,
+                    "whiteout" => RenameFlags::WHITEOUT,
+                    "whiteout|noreplace" => RenameFlags::WHITEOUT | RenameFlags::NOREPLACE,
+                    "whiteout|exchange" => RenameFlags::WHITEOUT | RenameFlags::EXCHANGE,
                     _ => RenameFlags::NOREPLACE | RenameFlags::EXCHANGE,
                 },
             )),

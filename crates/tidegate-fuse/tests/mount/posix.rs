@@ -6,12 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// An ext4 volume of the host's kernel.
-struct Ext4(PathBuf);
+pub struct Ext4(pub PathBuf);
 
 impl Ext4 {
     fn mount(scratch: &Path) -> Ext4 {
+        Ext4::mount_of(scratch, 64)
+    }
+
+    pub fn mount_of(scratch: &Path, mib: u64) -> Ext4 {
         let (image, dir) = (scratch.join("ext4.img"), scratch.join("ext4"));
-        std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+        std::fs::File::create(&image).unwrap().set_len(mib << 20).unwrap();
         std::fs::create_dir(&dir).unwrap();
         assert!(
             Command::new("mke2fs")
@@ -35,7 +39,7 @@ impl Drop for Ext4 {
 }
 
 /// Whether a loop mount works here; a container may forbid it.
-fn no_ext4() -> bool {
+pub fn no_ext4() -> bool {
     if xtask::oracle::skip_or_fail("mke2fs") || xtask::oracle::skip_or_fail("setfacl") {
         return true;
     }

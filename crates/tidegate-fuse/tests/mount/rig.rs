@@ -8,19 +8,33 @@ use tidegate_fuse::{MountOptions, serve};
 
 const ASKED: &str = "TIDEGATE_TEST_SERVE";
 
+/// What a serving process is to serve: the image, where, and the words of `-o`.
+pub fn asked() -> Option<(PathBuf, PathBuf, String)> {
+    let asked = std::env::var(ASKED).ok()?;
+    let mut lines = asked.lines().map(str::to_string);
+    Some((lines.next()?.into(), lines.next()?.into(), lines.next().unwrap_or_default()))
+}
+
 /// Serves the mount that the environment names, and ends the process.
 pub fn serve_if_asked() {
-    let Ok(asked) = std::env::var(ASKED) else { return };
-    let mut lines = asked.lines();
-    let (image, dir, words) = (lines.next().unwrap(), lines.next().unwrap(), lines.next().unwrap_or(""));
-    let options = MountOptions::parse(words).unwrap();
+    let Some((image, dir, words)) = asked() else { return };
+    let options = MountOptions::parse(&words).unwrap();
     let mut open = tidegate::OpenOptions::default();
     open.f2fs.parse(&options.switches).unwrap();
-    let r = serve(image.as_ref(), dir.as_ref(), &options, open, |_| println!("ready"));
-    if let Err(e) = &r {
+    end(serve(&image, &dir, &options, open, |_| say_ready()));
+}
+
+/// Tells who started this process that the mount works.
+pub fn say_ready() {
+    println!("ready");
+}
+
+/// Ends a serving process.
+pub fn end(served: tidegate::Result<()>) -> ! {
+    if let Err(e) = &served {
         println!("failed: {e}");
     }
-    std::process::exit(r.is_err() as i32);
+    std::process::exit(served.is_err() as i32);
 }
 
 /// Whether a mount is impossible here; under CI that is a failure.
@@ -63,7 +77,12 @@ impl Rig {
 
     /// Mounts it; what the process said if it did not work.
     pub fn mount(&mut self, words: &str) -> Result<(), String> {
-        self.child = Some(start(&self.image, &self.dir, words)?);
+        self.mount_by("serving_process", words)
+    }
+
+    /// The same; the test called `process` is who serves.
+    pub fn mount_by(&mut self, process: &str, words: &str) -> Result<(), String> {
+        self.child = Some(start(process, &self.image, &self.dir, words)?);
         Ok(())
     }
 
@@ -108,10 +127,10 @@ impl Drop for Rig {
     }
 }
 
-fn start(image: &Path, dir: &Path, words: &str) -> Result<Child, String> {
+fn start(process: &str, image: &Path, dir: &Path, words: &str) -> Result<Child, String> {
     let asked = format!("{}\n{}\n{words}", image.display(), dir.display());
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "serving_process", "--nocapture"])
+        .args(["--exact", process, "--nocapture"])
         .env(ASKED, asked)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

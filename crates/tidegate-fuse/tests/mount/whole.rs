@@ -1,9 +1,8 @@
-//! Two mounts, a full disk, trees copied in and out, memory.
+//! Two mounts, a full disk, trees copied in and out.
 
-use crate::rig::{Rig, cannot_mount, fsck, make_image, number};
+use crate::rig::{Rig, cannot_mount, fsck, make_image};
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use xtask::manifest::{Options, compare, walk};
@@ -240,52 +239,4 @@ fn a_full_volume_says_so() {
     });
     assert!(again, "no room came back");
     rig.finish();
-}
-
-fn resident(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
-}
-
-/// What the kernel knows pins nothing but a number.
-#[test]
-fn many_known_inodes_take_little_memory() {
-    if cannot_mount() {
-        return;
-    }
-    let files = number("TIDEGATE_FUSE_FILES", 30_000);
-    let mut rig = Rig::new(1024 + files / 100, "cache=8M");
-    let make = |from: u64, to: u64| {
-        for i in from..to {
-            if i % 1000 == 0 {
-                fs::create_dir(rig.dir.join(format!("d{}", i / 1000))).unwrap();
-            }
-            fs::File::create(rig.dir.join(format!("d{}/f{i}", i / 1000))).unwrap();
-        }
-    };
-    make(0, files / 10 / 1000 * 1000);
-    let few = resident(rig.pid());
-    make(files / 10 / 1000 * 1000, files);
-    let many = resident(rig.pid());
-    // A count costs some tens of bytes; an inode would cost a thousand.
-    let budget = (16 << 20) + files * 100;
-    assert!(many < few + budget, "{few} bytes grew to {many} with {files} inodes");
-    // All of them again, by name, after the kernel was told everything by readdir.
-    let walked: usize = fs::read_dir(&rig.dir)
-        .unwrap()
-        .map(|d| {
-            fs::read_dir(d.unwrap().path())
-                .unwrap()
-                .filter(|f| f.as_ref().unwrap().metadata().is_ok())
-                .count()
-        })
-        .sum();
-    assert_eq!(walked as u64, files);
-    assert!(resident(rig.pid()) < few + budget);
-    let f = fs::File::create(rig.dir.join("last")).unwrap();
-    f.write_all_at(b"x", 0).unwrap();
-    drop(f);
-    assert!(rig.unmount());
-    fsck(&rig.image);
 }

@@ -140,7 +140,8 @@ impl Model {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let noreplace = flags.contains(RenameFlags::NOREPLACE);
         let v = self.name_errors(self.name_errors(Verdict::default(), old_name), new_name);
-        let v = v.fails(exchange && noreplace, ErrorKind::InvalidArgument);
+        let whiteout = flags.contains(RenameFlags::WHITEOUT);
+        let v = v.fails(exchange && (noreplace || whiteout), ErrorKind::InvalidArgument);
         let (source, target) = (self.entry(old_dir, old_name), self.entry(new_dir, new_name));
         let v = v
             .fails(source.is_none(), ErrorKind::NotFound)
@@ -196,6 +197,7 @@ impl Model {
     /// Moves a name as [`Model::can_rename`] allows.
     pub fn rename(
         &mut self,
+        cred: &Cred,
         (old_dir, old_name): (Id, &[u8]),
         (new_dir, new_name): (Id, &[u8]),
         flags: RenameFlags,
@@ -222,6 +224,21 @@ impl Model {
         }
         self.touch(old_dir, true);
         self.touch(new_dir, true);
+        if flags.contains(RenameFlags::WHITEOUT) {
+            self.leave_whiteout(cred, old_dir, old_name);
+        }
+    }
+
+    /// A whiteout gets a name that was just given up.
+    fn leave_whiteout(&mut self, cred: &Cred, dir: Id, name: &[u8]) {
+        let d = self.get(dir);
+        let gid = if d.mode & SETGID != 0 { d.gid } else { cred.gid };
+        let mut node = self.blank(FileType::CharDevice, 0, cred.uid, gid);
+        node.parent = dir;
+        node.links.insert((dir, name.to_vec()));
+        let id = Id(self.nodes.len());
+        self.nodes.push(node);
+        self.get_mut(dir).entries.insert(name.to_vec(), id);
     }
 
     fn detach(&mut self, dir: Id, name: &[u8], id: Id) {

@@ -214,6 +214,9 @@ fn rename_flags() -> impl Strategy<Value = RenameFlags> {
         6 => Just(RenameFlags::empty()),
         2 => Just(RenameFlags::NOREPLACE),
         4 => Just(RenameFlags::EXCHANGE),
+        3 => Just(RenameFlags::WHITEOUT),
+        1 => Just(RenameFlags::WHITEOUT | RenameFlags::NOREPLACE),
+        1 => Just(RenameFlags::WHITEOUT | RenameFlags::EXCHANGE),
         1 => Just(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE),
     ]
 }

@@ -149,8 +149,8 @@ impl Rig {
         let (a, b) = (self.inode(old.0)?, self.inode(new.0)?);
         let free = self.free_blocks();
         let answer = self.vfs.rename(cred, (&a, &old.1), (&b, &new.1), flags);
-        if self.judge(verdict, 3, free, answer)?.is_some() {
-            self.model.rename((old.0, &old.1), (new.0, &new.1), flags);
+        if self.judge(verdict, 4, free, answer)?.is_some() {
+            self.model.rename(cred, (old.0, &old.1), (new.0, &new.1), flags);
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use super::dispatch::{ACL_KILL_SGID, Outcome, Worker, bytes, empty, sized, with}
 use super::opcode::*;
 use super::wire::{Head, Reader, Writer, timespec};
 use crate::errno::Result;
+use crate::ioctl::UserPointer;
 use crate::server::{Caller, Server};
 use crate::transport::TTL;
 use rustix::io::Errno;
@@ -93,11 +94,11 @@ impl Worker {
     fn ioctl(&self, h: &Head, caller: &Caller, mut r: Reader<'_>) -> Outcome {
         r.skip(12)?;
         let cmd = r.u32()?;
-        r.skip(8)?;
+        let at = UserPointer { pid: h.pid, address: r.u64()? };
         let (size, room) = (r.u32()? as usize, r.u32()? as usize);
         let (input, node, caller) = (r.bytes(size)?.to_vec(), h.node, *caller);
         self.maybe_aside(Server::ioctl_waits(cmd), h, move |s| {
-            let out = s.ioctl(&caller, node, cmd, &input)?;
+            let out = s.ioctl(&caller, node, cmd, &input, at)?;
             with(|w| {
                 w.zeros(16);
                 w.0.extend_from_slice(&out[..out.len().min(room)]);

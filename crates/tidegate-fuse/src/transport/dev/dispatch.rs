@@ -179,7 +179,7 @@ impl Worker {
                 let dir = r.u64()?;
                 let flags = if h.opcode == RENAME2 { r.u64()? as u32 } else { 0 };
                 let (old, new) = (r.name()?, r.name()?);
-                server.rename((h.node, old), (dir, new), flags).and_then(|()| empty())
+                server.rename(&caller, (h.node, old), (dir, new), flags).and_then(|()| empty())
             }
             _ => {
                 let (flags, mode, umask, open_flags) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);

@@ -170,13 +170,15 @@ pub struct Head {
     pub node: u64,
     pub uid: u32,
     pub gid: u32,
+    pub pid: u32,
 }
 
 impl Head {
     pub fn parse(r: &mut Reader<'_>) -> Result<Head, Errno> {
         r.skip(4)?;
-        let head = Head { opcode: r.u32()?, unique: r.u64()?, node: r.u64()?, uid: r.u32()?, gid: r.u32()? };
-        r.skip(8)?;
+        let (opcode, unique, node) = (r.u32()?, r.u64()?, r.u64()?);
+        let head = Head { opcode, unique, node, uid: r.u32()?, gid: r.u32()?, pid: r.u32()? };
+        r.skip(4)?;
         Ok(head)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::convert::*;
 use crate::errno::Result;
+use crate::ioctl::UserPointer;
 use crate::names::Make;
 use crate::server::Server;
 use crate::transport::TTL;
@@ -137,7 +138,7 @@ impl Filesystem for Adapter {
 
     fn rename(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         newparent: INodeNo,
@@ -146,7 +147,7 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let (from, to) = ((parent.0, name.as_bytes()), (newparent.0, newname.as_bytes()));
-        send_empty(reply, self.server.rename(from, to, flags.bits()));
+        send_empty(reply, self.server.rename(&caller(req), from, to, flags.bits()));
     }
 
     fn link(&self, _req: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -326,11 +327,13 @@ impl Filesystem for Adapter {
             Err(x) => reply.error(e(x)),
         };
         let who = caller(req);
+        // Where the argument is, fuser does not say.
+        let at = UserPointer { pid: req.pid(), address: 0 };
         if !Server::ioctl_waits(cmd) {
-            return answer(reply, self.server.ioctl(&who, ino.0, cmd, in_data));
+            return answer(reply, self.server.ioctl(&who, ino.0, cmd, in_data, at));
         }
         let (server, input) = (self.server.clone(), in_data.to_vec());
-        aside("tg-fuse-ioctl", move || answer(reply, server.ioctl(&who, ino.0, cmd, &input)));
+        aside("tg-fuse-ioctl", move || answer(reply, server.ioctl(&who, ino.0, cmd, &input, at)));
     }
 
     fn fallocate(

@@ -1,0 +1,66 @@
+//! `tidegate sync`: what a mounted volume was given outlives the process that serves it.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // tests wait for real processes
+
+mod common;
+
+use common::Bench;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+fn cannot_mount() -> bool {
+    if Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root() {
+        return xtask::oracle::skip_or_fail("fusermount3");
+    }
+    assert!(!xtask::oracle::in_ci(), "/dev/fuse missing, or not the superuser");
+    println!("SKIPPED: /dev/fuse missing, or not the superuser");
+    true
+}
+
+/// A mount in the foreground, which ends when this does.
+struct Served(Child, std::path::PathBuf);
+
+impl Served {
+    fn end(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        let _ = Command::new("fusermount3").args(["-q", "-u", "-z"]).arg(&self.1).status();
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[test]
+fn all_of_it_is_durable() {
+    if cannot_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.ok(&["mkfs", "--size", "256M", "a.img"]);
+    let dir = bench.path("mnt");
+    fs::create_dir(&dir).unwrap();
+    let before = rustix::fs::stat(&dir).unwrap().st_dev;
+    let child = bench.command(&["mount", "--foreground", "a.img", "mnt"]).spawn().unwrap();
+    let mut served = Served(child, dir.clone());
+    let since = Instant::now();
+    while rustix::fs::stat(&dir).is_ok_and(|s| s.st_dev == before) {
+        assert!(since.elapsed() < Duration::from_secs(30), "it does not mount");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut f = File::create(dir.join("f")).unwrap();
+    f.write_all(&[7; 300_000]).unwrap();
+    fs::create_dir(dir.join("d")).unwrap();
+    assert_eq!(bench.ok(&["sync", "mnt/d"]), "");
+    assert_eq!(bench.fails(&["sync", "mnt", "."], 1), ".: not in a mounted volume");
+    assert!(bench.fails(&["sync", "missing"], 1).starts_with("missing: "));
+    served.end();
+    drop(f);
+    let listed = bench.ok(&["ls", "-l", "a.img:/"]);
+    assert!(listed.contains("300000") && listed.lines().count() >= 2, "{listed}");
+}

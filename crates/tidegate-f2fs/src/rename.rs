@@ -1,0 +1,127 @@
+//! Moving names, exchanging them, and leaving a whiteout where one was.
+
+use crate::dentry::type_to_raw;
+use crate::inode::fi;
+use crate::namei::set_name;
+use crate::raw::*;
+use crate::sbi::F2fs;
+use crate::since_cp::Since;
+use crate::units::Nid;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tidegate_rt::Timespec;
+use tidegate_vfs::fs::Rename;
+use tidegate_vfs::{Error, ErrorKind, Ino, Inode, NewInode, Result};
+
+impl F2fs {
+    /// Moves a name; the whiteout left where it was, if one is wanted.
+    pub(crate) fn rename_inode(&self, r: &Rename<'_>) -> Result<Option<Ino>> {
+        let _op = self.cp_rwsem.read();
+        if let Some(t) = r.target
+            && !r.exchange
+            && t.is_dir()
+            && !self.dir_is_empty(t)?
+        {
+            return Err(ErrorKind::NotEmpty.into());
+        }
+        // Where there is no room for it, nothing has changed yet.
+        let whiteout = r.whiteout.map(|new| self.new_whiteout(r, new)).transpose()?;
+        self.note_rename(r);
+        if let Err(e) = self.put_new_name(r) {
+            if let Some(nid) = whiteout {
+                self.free_node(nid, true)?;
+            }
+            return Err(e);
+        }
+        match (r.target, whiteout) {
+            (Some(t), _) if r.exchange => self.reparent(t, r.new_dir, r.old_dir, r.old_name, r.now)?,
+            (_, Some(nid)) => self.leave_whiteout(r, nid)?,
+            _ => self.remove_old_name(r)?,
+        }
+        if let Some(t) = r.target
+            && !r.exchange
+        {
+            self.drop_link(r.new_dir, t, r.now)?;
+        }
+        self.reparent(r.inode, r.old_dir, r.new_dir, r.new_name, r.now)?;
+        self.touch(r.old_dir, r.now)?;
+        if r.new_dir.ino != r.old_dir.ino {
+            self.touch(r.new_dir, r.now)?;
+        }
+        Ok(whiteout.map(|nid| Ino(nid.0 as u64)))
+    }
+
+    /// Notes what a later fsync must know of it.
+    fn note_rename(&self, r: &Rename<'_>) {
+        self.since_cp.note(r.inode.ino.0 as u32, Since::RENAMED);
+        self.since_cp.vacate(r.old_dir, r.old_name);
+        if let Some(t) = r.target {
+            if r.exchange {
+                self.since_cp.note(t.ino.0 as u32, Since::RENAMED);
+            }
+            if r.exchange || t.is_dir() || t.attr().nlink > 1 {
+                self.since_cp.vacate(r.new_dir, r.new_name);
+            }
+        }
+    }
+
+    /// Has the new name lead to the inode, and in an exchange the old one to the target.
+    fn put_new_name(&self, r: &Rename<'_>) -> Result<()> {
+        let (ino, kind) = (r.inode.ino.0 as u32, type_to_raw(r.inode.file_type));
+        let Some(t) = r.target else { return self.add_entry(r.new_dir, r.new_name, ino, kind) };
+        let new = self.find_entry(r.new_dir, r.new_name)?.ok_or(ErrorKind::NotFound)?;
+        if r.exchange {
+            let old = self.find_entry(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
+            self.set_entry(r.old_dir, old, t.ino.0 as u32, type_to_raw(t.file_type))?;
+        }
+        self.set_entry(r.new_dir, new, ino, kind)
+    }
+
+    /// Makes the inode that is to get the old name.
+    fn new_whiteout(&self, r: &Rename<'_>, new: &NewInode<'_>) -> Result<Nid> {
+        let f = self.new_private(r.old_dir, r.old_name, new);
+        let attr = self.new_attr(new, &f);
+        let nid = self.new_node(None, 0, true, |page| self.fill_inode(page, &attr, &f, r.old_name, new))?;
+        self.since_cp.note(nid.0, Since::NEW);
+        Ok(nid)
+    }
+
+    /// Looked up only now, as in [`F2fs::remove_old_name`].
+    fn leave_whiteout(&self, r: &Rename<'_>, nid: Nid) -> Result<()> {
+        let at = self.find_entry(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
+        self.set_entry(r.old_dir, at, nid.0, file_type::CHRDEV)
+    }
+
+    /// Looked up only now: adding the new name may have moved the old one.
+    fn remove_old_name(&self, r: &Rename<'_>) -> Result<()> {
+        let at = self.find_entry(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
+        self.remove_entry(r.old_dir, at, r.old_name)
+    }
+
+    /// Tells an inode its new parent and name; a directory's ".." and the parents' link counts follow.
+    fn reparent(
+        &self,
+        inode: &Arc<Inode>,
+        from: &Arc<Inode>,
+        to: &Arc<Inode>,
+        name: &[u8],
+        now: Timespec,
+    ) -> Result<()> {
+        if inode.is_dir() && from.ino != to.ino {
+            self.set_dotdot(inode, to.ino)?;
+            from.attr().nlink -= 1;
+            to.attr().nlink += 1;
+        }
+        fi(inode).pino.store(to.ino.0 as u32, Relaxed);
+        inode.attr().ctime = now;
+        self.modify_node(Nid(inode.ino.0 as u32), |page| set_name(page, name))?;
+        self.store_inode(inode)
+    }
+
+    fn set_dotdot(&self, dir: &Arc<Inode>, parent: Ino) -> Result<()> {
+        let at = self
+            .find_entry(dir, b"..")?
+            .ok_or_else(|| Error::corrupt(format!("directory {} has no \"..\"", dir.ino)))?;
+        self.set_entry(dir, at, parent.0 as u32, file_type::DIR)
+    }
+}

@@ -1,0 +1,63 @@
+//! fsx (the crate's): one file changed in every way it knows, mapped and not, each read compared with a copy in
+//! memory.
+
+use crate::rig::{Rig, cannot_mount, number, seed};
+use std::process::Command;
+
+/// Weights of its operations. Syncs and cuts cost as much as many others.
+const WEIGHTS: &str = "
+[weights]
+close_open = 0.3
+invalidate = 0.3
+mapread = 10.0
+mapwrite = 10.0
+read = 10.0
+write = 10.0
+truncate = 1.0
+fsync = 0.1
+fdatasync = 0.1
+posix_fallocate = 0.5
+punch_hole = 1.0
+sendfile = 1.0
+posix_fadvise = 0.3
+copy_file_range = 0.5
+";
+
+fn fsx(words: &str, flen: u64, msync: bool, ops: u64) {
+    if cannot_mount() || xtask::oracle::skip_or_fail("fsx") {
+        return;
+    }
+    let seed = seed() >> 32;
+    let rig = Rig::new(256, words);
+    let config = rig.scratch.path().join("fsx.toml");
+    let text = format!("flen = {flen}\nnomsyncafterwrite = {}\n[opsize]\nmax = 65536\n{WEIGHTS}", !msync);
+    std::fs::write(&config, text).unwrap();
+    println!("fsx -S {seed} -N {ops} ({words}, {flen} bytes, msync {msync})");
+    let out = Command::new(xtask::oracle::require("fsx").unwrap())
+        .args(["-S", &seed.to_string(), "-N", &ops.to_string(), "-f"])
+        .arg(&config)
+        .arg("-P")
+        .arg(rig.scratch.path())
+        .arg(rig.dir.join("f"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "seed {seed}: {}\n{said}", String::from_utf8_lossy(&out.stdout));
+    rig.finish();
+}
+
+#[test]
+fn fsx_finds_nothing() {
+    fsx("cache=16M", 1 << 20, false, number("TIDEGATE_FSX_OPS", 200_000));
+}
+
+/// Every change of a mapping synced, and less memory than the file has.
+#[test]
+fn fsx_finds_nothing_with_msync() {
+    fsx("cache=8M", 16 << 20, true, number("TIDEGATE_FSX_OPS", 200_000) / 100);
+}
+
+#[test]
+fn fsx_finds_nothing_through_fuser() {
+    fsx("cache=16M,transport=fuser", 256 << 10, false, number("TIDEGATE_FSX_OPS", 200_000) / 20);
+}

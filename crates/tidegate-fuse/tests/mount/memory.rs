@@ -1,0 +1,88 @@
+//! Many inodes, and the memory that the serving process takes for them.
+
+use crate::inside::{known, mount_inspected};
+use crate::rig::{Rig, cannot_mount, fsck, number};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tidegate::vfs::Cred;
+use tidegate::{OpenOptions, Volume};
+
+const IN_A_DIRECTORY: u64 = 1000;
+
+/// A number of bytes that the kernel tells of a process.
+fn status(pid: u32, what: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|l| l.starts_with(what)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// So many empty files, made without the mount.
+fn fill(image: &Path, files: u64) {
+    let volume = Volume::open(image, &OpenOptions::default()).unwrap();
+    let vfs = volume.vfs();
+    let root = vfs.root().unwrap();
+    for d in 0..files.div_ceil(IN_A_DIRECTORY) {
+        let dir = vfs.mkdir(&Cred::ROOT, &root, format!("d{d}").as_bytes(), 0o755).unwrap();
+        for f in 0..IN_A_DIRECTORY.min(files - d * IN_A_DIRECTORY) {
+            vfs.create(&Cred::ROOT, &dir, format!("f{f}").as_bytes(), 0o644).unwrap();
+        }
+    }
+    volume.unmount().unwrap();
+}
+
+/// Looks at every file by its name; how many there are.
+fn look_at_all(dir: &Path) -> u64 {
+    let below = |d: std::fs::DirEntry| {
+        let files = std::fs::read_dir(d.path()).unwrap();
+        files.filter(|f| std::fs::symlink_metadata(f.as_ref().unwrap().path()).is_ok()).count() as u64
+    };
+    std::fs::read_dir(dir).unwrap().map(|d| below(d.unwrap())).sum()
+}
+
+fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !done() {
+        assert!(since.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The budget is for all that the process has: pages, inodes, tables, what is in flight, and its code.
+#[test]
+fn known_inodes_fit_into_the_budget() {
+    if cannot_mount() {
+        return;
+    }
+    let files = number("TIDEGATE_FUSE_FILES", 50_000);
+    let mib = number("TIDEGATE_FUSE_CACHE", 128);
+    let mut rig = Rig::unmounted(1024 + files / 200);
+    fill(&rig.image, files);
+    mount_inspected(&mut rig, &format!("cache={mib}M"));
+    let rss = |what: &str, rig: &Rig| {
+        let (now, most) = (status(rig.pid(), "VmRSS:"), status(rig.pid(), "VmHWM:"));
+        println!("{what}: {} MiB, at most {} MiB; {} inodes known", now >> 20, most >> 20, known(rig));
+        assert!(most <= mib << 20, "{what}: {most} bytes with a budget of {mib} MiB");
+    };
+    rss("mounted", &rig);
+    assert_eq!(look_at_all(&rig.dir), files);
+    rss("looked at all", &rig);
+    wait_for("the kernel keeps few", || known(&rig) as u64 > files / 2);
+    // Pages come on top: more than fit, written and read.
+    for i in 0..4 {
+        std::fs::write(rig.dir.join(format!("large{i}")), vec![i; (mib << 20) as usize / 3]).unwrap();
+    }
+    for i in 0..4 {
+        assert!(std::fs::read(rig.dir.join(format!("large{i}"))).unwrap().iter().all(|b| *b == i));
+        std::fs::remove_file(rig.dir.join(format!("large{i}"))).unwrap();
+    }
+    rss("with pages", &rig);
+    assert_eq!(look_at_all(&rig.dir), files);
+    rss("looked again", &rig);
+    if std::fs::write("/proc/sys/vm/drop_caches", "2").is_ok() {
+        wait_for("the kernel forgets, and it is not heard", || (known(&rig) as u64) < files / 100);
+        rss("forgotten", &rig);
+    }
+    assert_eq!(look_at_all(&rig.dir), files);
+    assert!(rig.unmount());
+    fsck(&rig.image);
+}

@@ -1,0 +1,100 @@
+//! `cargo xtask soak`: the tests of the mount that are short elsewhere, at length.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::{oracle, workspace};
+
+/// A test of `tidegate-fuse`, and what makes it long.
+struct Long {
+    name: &'static str,
+    settings: &'static [(&'static str, &'static str)],
+}
+
+const LONG: &[Long] = &[
+    // The serving process killed at 50 random moments of a mixed load.
+    Long { name: "kill::", settings: &[("TIDEGATE_KILLS", "50")] },
+    Long { name: "fsx::", settings: &[("TIDEGATE_FSX_OPS", "2000000")] },
+    // A million inodes looked up with `cache=256M`.
+    Long {
+        name: "memory::",
+        settings: &[("TIDEGATE_FUSE_FILES", "1000000"), ("TIDEGATE_FUSE_CACHE", "256")],
+    },
+    Long { name: "postgres::", settings: &[("TIDEGATE_PG_KILLS", "10")] },
+    Long { name: "stress::", settings: &[("TIDEGATE_STRESS_SECONDS", "300")] },
+    Long { name: "programs::", settings: &[("TIDEGATE_SQLITE_ROWS", "1000")] },
+    Long { name: "trees::a_tree", settings: &[("TIDEGATE_TREE", "/usr")] },
+    Long { name: "exercise::", settings: &[("TIDEGATE_FUSE_ROUNDS", "100")] },
+    Long { name: "load::", settings: &[("TIDEGATE_FUSE_OPS", "5000")] },
+];
+
+/// What to run.
+#[derive(Args)]
+pub struct SoakArgs {
+    /// Only tests whose names contain one of these.
+    only: Vec<String>,
+    /// Repeat a random failure: the seed that it printed.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// List them and run none.
+    #[arg(long)]
+    list: bool,
+}
+
+/// Runs the long tests one after the other, built for speed; needs root. Goes on after a failure.
+pub fn run(args: &SoakArgs) -> Result<()> {
+    let wanted = |l: &&Long| args.only.is_empty() || args.only.iter().any(|o| l.name.contains(o.as_str()));
+    let chosen: Vec<&Long> = LONG.iter().filter(wanted).collect();
+    if chosen.is_empty() {
+        bail!("no long test is called {}", args.only.join(" or "));
+    }
+    if args.list {
+        for l in chosen {
+            println!("{:<16} {}", l.name, shown(l));
+        }
+        return Ok(());
+    }
+    oracle::install_missing()?;
+    let mut failed = Vec::new();
+    for l in chosen {
+        let start = Instant::now();
+        println!("== {} {}", l.name, shown(l));
+        let good = test(l, args.seed)?;
+        println!(
+            "== {}: {} in {:.0} s",
+            l.name,
+            if good { "good" } else { "FAILED" },
+            start.elapsed().as_secs_f64()
+        );
+        if !good {
+            failed.push(l.name);
+        }
+    }
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    println!("xtask soak: all good");
+    Ok(())
+}
+
+fn shown(l: &Long) -> String {
+    l.settings.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether it passes. What is missing is a failure: who soaks wants everything.
+fn test(l: &Long, seed: Option<u64>) -> Result<bool> {
+    let mut cargo = Command::new(workspace::cargo());
+    cargo
+        .args(["test", "--release", "--quiet", "--package", "tidegate-fuse", "--test", "mount", "--"])
+        .args([l.name, "--nocapture", "--test-threads=1"])
+        .current_dir(workspace::root())
+        .env("CI", "true")
+        .envs(l.settings.iter().copied());
+    if let Some(seed) = seed {
+        cargo.env("TIDEGATE_SEED", seed.to_string());
+    }
+    Ok(cargo.status().context("running cargo")?.success())
+}
