@@ -30,15 +30,14 @@ const POSITIONS: &[&str] = &["sync_wait=flusher", "sync_wait=caller", "sync_wait
 const RATE: u64 = 40_000;
 
 fn settings(quick: bool) -> Vec<Setting> {
-    // Two syncs and the time between and after them at least.
-    let (threads, seconds) = (16, if quick { 2 } else { 6 });
-    let mark = |syncers, files| FsMark {
+    let (threads, seconds) = (16, if quick { 1 } else { 6 });
+    let mark = |syncers, files, every| FsMark {
         threads,
         files,
         size: 4 << 10,
         write_size: 4 << 10,
         sync: SyncMode::None,
-        sync_every_ms: if quick { 500 } else { 1500 },
+        sync_every_ms: every,
         syncers,
         rate: RATE,
         interval_ms: 20,
@@ -49,6 +48,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         preset: Preset::RaidBbwc,
         size: 8 << 30,
         cpus: 16,
+        quick_runs: 1,
         elevator: Elevator::None,
         // Of a machine with memory for all that is dirty between two syncs.
         memory: MemoryLimits { cache: 4 << 30, dirty: 2 << 30, background: 1 << 30, inodes: 1 << 20 },
@@ -72,10 +72,11 @@ fn settings(quick: bool) -> Vec<Setting> {
         after: 6.9,
     };
     let files = RATE * seconds / threads;
+    let every = seconds * 250;
     vec![
-        setting("one sync beside fs_mark", mark(1, files), Some(published), bars),
-        setting("4 syncs at once", mark(4, files / 2), None, |_| Vec::new()),
-        setting("16 syncs at once", mark(16, files / 2), None, |_| Vec::new()),
+        setting("one sync beside fs_mark", mark(1, files, every), Some(published), bars),
+        setting("4 syncs at once", mark(4, files / 2, every), None, |_| Vec::new()),
+        setting("16 syncs at once", mark(16, files / 2, every), None, |_| Vec::new()),
     ]
 }
 

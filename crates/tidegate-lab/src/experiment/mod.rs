@@ -30,7 +30,7 @@ pub struct Plan {
     pub device: Option<Where>,
     /// The first run's seed.
     pub seed: u64,
-    /// Runs of each position; 0 for the default: 5, or 3 in simulated time when quick.
+    /// Runs of each position; 0 for the default: 5, or what the setting says of a first look.
     pub runs: u32,
 }
 

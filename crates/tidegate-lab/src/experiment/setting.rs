@@ -79,6 +79,8 @@ pub(super) struct Setting {
     /// Bytes of the device.
     pub size: u64,
     pub cpus: usize,
+    /// Runs of each position in simulated time for a first look.
+    pub quick_runs: u64,
     pub elevator: Elevator,
     pub memory: MemoryLimits,
     /// Mount options in every position.
@@ -96,7 +98,7 @@ impl Setting {
     pub(super) fn runs(&self, plan: &Plan) -> u64 {
         let simulated = plan.device.as_ref().is_none_or(Where::is_simulated);
         match plan.runs {
-            0 if simulated && plan.quick => 3,
+            0 if simulated && plan.quick => self.quick_runs,
             0 => 5,
             n => u64::from(n),
         }
