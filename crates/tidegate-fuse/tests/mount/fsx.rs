@@ -4,7 +4,8 @@
 use crate::rig::{Rig, cannot_mount, number, seed};
 use std::process::Command;
 
-/// Weights of its operations. Syncs and cuts cost as much as many others.
+/// Weights of its operations. Syncs and cuts cost as much as many others. (An allocation of no bytes, which it
+/// would try, is an error everywhere: hence the least size.)
 const WEIGHTS: &str = "
 [weights]
 close_open = 0.3
@@ -30,7 +31,8 @@ fn fsx(words: &str, flen: u64, msync: bool, ops: u64) {
     let seed = seed() >> 32;
     let rig = Rig::new(256, words);
     let config = rig.scratch.path().join("fsx.toml");
-    let text = format!("flen = {flen}\nnomsyncafterwrite = {}\n[opsize]\nmax = 65536\n{WEIGHTS}", !msync);
+    let text =
+        format!("flen = {flen}\nnomsyncafterwrite = {}\n[opsize]\nmin = 1\nmax = 65536\n{WEIGHTS}", !msync);
     std::fs::write(&config, text).unwrap();
     println!("fsx -S {seed} -N {ops} ({words}, {flen} bytes, msync {msync})");
     let out = Command::new(xtask::oracle::require("fsx").unwrap())
