@@ -4,7 +4,8 @@
 use crate::rig::{Rig, cannot_mount, number, seed};
 use std::process::Command;
 
-/// Weights of its operations. Syncs and cuts cost as much as many others.
+/// Weights of its operations. Syncs and cuts cost as much as many others. (An allocation of no bytes, which it
+/// would try, is an error everywhere: hence the least size.)
 const WEIGHTS: &str = "
 [weights]
 close_open = 0.3
@@ -23,6 +24,9 @@ posix_fadvise = 0.3
 copy_file_range = 0.5
 ";
 
+/// Operations of one run: it keeps its mappings, and each operation takes longer the more there are.
+const RUN: usize = 20_000;
+
 fn fsx(words: &str, flen: u64, msync: bool, ops: u64) {
     if cannot_mount() || xtask::oracle::skip_or_fail("fsx") {
         return;
@@ -30,19 +34,23 @@ fn fsx(words: &str, flen: u64, msync: bool, ops: u64) {
     let seed = seed() >> 32;
     let rig = Rig::new(256, words);
     let config = rig.scratch.path().join("fsx.toml");
-    let text = format!("flen = {flen}\nnomsyncafterwrite = {}\n[opsize]\nmax = 65536\n{WEIGHTS}", !msync);
+    let text =
+        format!("flen = {flen}\nnomsyncafterwrite = {}\n[opsize]\nmin = 1\nmax = 65536\n{WEIGHTS}", !msync);
     std::fs::write(&config, text).unwrap();
-    println!("fsx -S {seed} -N {ops} ({words}, {flen} bytes, msync {msync})");
-    let out = Command::new(xtask::oracle::require("fsx").unwrap())
-        .args(["-S", &seed.to_string(), "-N", &ops.to_string(), "-f"])
-        .arg(&config)
-        .arg("-P")
-        .arg(rig.scratch.path())
-        .arg(rig.dir.join("f"))
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "seed {seed}: {}\n{said}", String::from_utf8_lossy(&out.stdout));
+    for (run, first) in (0..ops).step_by(RUN).enumerate() {
+        let (seed, ops) = ((seed + run as u64).to_string(), (ops - first).min(RUN as u64).to_string());
+        println!("fsx -S {seed} -N {ops} ({words}, {flen} bytes, msync {msync})");
+        let out = Command::new(xtask::oracle::require("fsx").unwrap())
+            .args(["-S", &seed, "-N", &ops, "-f"])
+            .arg(&config)
+            .arg("-P")
+            .arg(rig.scratch.path())
+            .arg(rig.dir.join("f"))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "seed {seed}: {}\n{said}", String::from_utf8_lossy(&out.stdout));
+    }
     rig.finish();
 }
 
