@@ -124,8 +124,10 @@ impl FuseRing {
         // SAFETY: an entry is plain data of 128 bytes (asserted above) in the kernel's layout.
         unsafe { (&raw mut entry).cast::<u8>().add(SQE_LEN).cast::<u32>().write_unaligned(2) };
         self.push(&entry)?;
-        // The vectors are read by this call, so they live for long enough.
-        self.enter(0)?;
+        // The vectors are read when the entry is taken: they live until it is.
+        while !self.ring.submission().is_empty() {
+            self.enter(0)?;
+        }
         match self.completion() {
             None => Ok(()),
             Some(r) => Err(Errno::from_raw_os_error(-r)),

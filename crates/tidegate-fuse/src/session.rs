@@ -47,6 +47,9 @@ pub fn serve(
     options.read_only |= volume.check_writable().is_err();
     let server = Server::new(volume.clone(), options.view.clone());
     let source = std::fs::canonicalize(image).unwrap_or_else(|_| image.to_path_buf());
+    // A mount works without. Before it, since the image may lie below where it is mounted.
+    let control = Control::start(image, dir, &volume);
+    let control = control.inspect_err(|e| eprintln!("tidegate: note: no control socket: {e}")).ok();
     let fd = mount::mount(&show(path_bytes(&source)), dir, &options).map_err(|e| at(dir, e))?;
     let mounted = Mounted(dir);
     let connection = Connection { fd, mountpoint: dir.clone(), threads: options.threads };
@@ -55,9 +58,6 @@ pub fn serve(
     mount::tune_read_ahead(dir, MAX_IO >> 10);
     let (s, d) = (server.clone(), dir.clone());
     thread::spawn("tg-fuse-signals", move || end_on_signal(&signals, &s, &d)).map_err(|e| at(dir, e))?;
-    // A mount works without.
-    let control = Control::start(image, dir, &volume);
-    let control = control.inspect_err(|e| eprintln!("tidegate: note: no control socket: {e}")).ok();
     ready(&volume);
     let served = transport.run().map_err(|e| at(dir, e));
     // The kernel has let go, or the connection broke: then nobody can use what is mounted.

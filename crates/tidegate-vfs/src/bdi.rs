@@ -82,8 +82,6 @@ pub struct Bdi {
     pub(crate) nr_dirty: AtomicU64,
     pub(crate) nr_writeback: AtomicU64,
     pub(crate) epochs: Epochs,
-    /// Times that pages under write-back became dirty again, by a failure or without one.
-    given_back: AtomicU64,
     pub(crate) lists: Mutex<Lists>,
     pub(crate) flusher: Condvar,
     throttled: WaitQueue,
@@ -114,7 +112,6 @@ impl Bdi {
             nr_dirty: AtomicU64::new(0),
             nr_writeback: AtomicU64::new(0),
             epochs: Epochs::default(),
-            given_back: AtomicU64::new(0),
             lists: Mutex::new(&LIST_LOCK, Lists::default()),
             flusher: Condvar::new(),
             throttled: WaitQueue::new(),
@@ -237,15 +234,6 @@ impl Bdi {
             }
         }
         Ok(())
-    }
-
-    /// Called before those pages end their write-back.
-    pub(crate) fn give_back(&self) {
-        self.given_back.fetch_add(1, SeqCst);
-    }
-
-    pub(crate) fn given_back(&self) -> u64 {
-        self.given_back.load(SeqCst)
     }
 
     pub(crate) fn write_failed(&self, pages: u64) {

@@ -5,8 +5,9 @@
 //!
 //! **Epochs.** Every page that is dirty or under write-back bears the epoch in which it was dirtied, as one bit
 //! in its chunk, and [`Epochs`] counts those pages. A sync closes the current epoch and waits until none of its
-//! pages is left. There are never more than two: a sync that comes while an epoch drains waits until it is gone
-//! and then closes the next one, together with all who came meanwhile.
+//! pages is left. One pass goes on at a time: a sync that comes meanwhile waits for its end and then closes the
+//! next epoch, together with all who came. Pages that could not be written do not keep a sync: they are left,
+//! counted, for the next epoch of their parity, and the sync looks for them, to say why.
 
 use crate::bdi::Bdi;
 use crate::error::{Error, ErrorKind, Result};
@@ -79,43 +80,67 @@ impl Switch {
     }
 }
 
-/// Pages that are dirty or under write-back, by the parity of the epoch in which they were dirtied.
+/// Pages that are dirty and pages that are under write-back, each by the parity of the epoch in which they were
+/// dirtied.
 #[derive(Default)]
 pub(crate) struct Epochs {
     current: AtomicU64,
-    pages: [AtomicU64; 2],
+    dirty: [AtomicU64; 2],
+    writeback: [AtomicU64; 2],
+    /// Times that pages under write-back became dirty again, by a failure or without one.
+    given_back: AtomicU64,
     drained: WaitQueue,
 }
 
 impl Epochs {
-    /// Counts pages that are dirtied now; the parity of their epoch. Whoever closes that epoch later finds
-    /// them counted.
-    pub(crate) fn enter(&self, pages: u64) -> usize {
+    /// Counts pages that are dirtied now, and pages that are written though they were clean; the parity of
+    /// their epoch. Whoever closes that epoch later finds them counted.
+    pub(crate) fn enter(&self, dirty: u64, writeback: u64) -> usize {
         loop {
             let epoch = self.current.load(SeqCst);
             let parity = (epoch & 1) as usize;
-            self.pages[parity].fetch_add(pages, SeqCst);
+            self.dirty[parity].fetch_add(dirty, SeqCst);
+            self.writeback[parity].fetch_add(writeback, SeqCst);
             if self.current.load(SeqCst) == epoch {
                 return parity;
             }
-            self.leave(parity, pages);
+            self.leave(parity, dirty, writeback);
+        }
+    }
+
+    /// Dirty pages of an epoch are under write-back.
+    pub(crate) fn send(&self, parity: usize, pages: u64) {
+        if pages > 0 {
+            self.writeback[parity].fetch_add(pages, SeqCst);
+            self.dirty[parity].fetch_sub(pages, SeqCst);
         }
     }
 
     /// Pages of an epoch are clean, or gone.
-    pub(crate) fn leave(&self, parity: usize, pages: u64) {
-        if pages > 0 && self.pages[parity].fetch_sub(pages, SeqCst) == pages {
-            self.drained.wake_all();
+    pub(crate) fn leave(&self, parity: usize, dirty: u64, writeback: u64) {
+        if dirty + writeback > 0 {
+            self.dirty[parity].fetch_sub(dirty, SeqCst);
+            self.writeback[parity].fetch_sub(writeback, SeqCst);
+            if self.is_drained(parity) {
+                self.drained.wake_all();
+            }
         }
     }
 
-    /// Begins the next epoch; the parity of the one that was current. None of the epoch before is left.
+    /// Pages are dirty again. Between entering the current epoch and leaving theirs: a sync that sees this
+    /// when it begins closes the epoch that they have entered, one that does not sees it when theirs drains.
+    pub(crate) fn give_back(&self) {
+        self.given_back.fetch_add(1, SeqCst);
+    }
+
+    /// Begins the next epoch; the parity of the one that was current.
     fn close(&self) -> usize {
         (self.current.fetch_add(1, SeqCst) & 1) as usize
     }
 
     fn is_drained(&self, parity: usize) -> bool {
-        self.pages[parity].load(SeqCst) == 0
+        // In this order: pages go from the one to the other.
+        self.dirty[parity].load(SeqCst) == 0 && self.writeback[parity].load(SeqCst) == 0
     }
 }
 
@@ -157,12 +182,24 @@ impl Shared {
             drop(s);
             self.ended.wait_until(|| self.state.lock().ended >= running);
         }
-        let result = pass();
-        let mut s = self.state.lock();
-        (s.running, s.ended, s.result) = (false, s.begun, result.clone());
+        let mut running = Running { shared: self, result: Err(ErrorKind::Io.into()) };
+        running.result = pass();
+        running.result.clone()
+    }
+}
+
+/// A pass; it ends when this goes, by a panic as well.
+struct Running<'a> {
+    shared: &'a Shared,
+    result: Result<()>,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let mut s = self.shared.state.lock();
+        (s.running, s.ended, s.result) = (false, s.begun, self.result.clone());
         drop(s);
-        self.ended.wake_all();
-        result
+        self.shared.ended.wake_all();
     }
 }
 
@@ -219,21 +256,25 @@ impl Vfs {
     }
 
     fn sync_epoch(&self, flusher: &Flusher) -> Result<()> {
-        let gave_up = self.bdi.given_back();
-        let parity = self.bdi.epochs.close();
+        let epochs = &self.bdi.epochs;
+        let before = epochs.given_back.load(SeqCst);
+        let parity = epochs.close();
         flusher.sync(false);
-        wait_for_epoch(&self.bdi, parity);
-        // Pages that were not written have gone to the current epoch: they are looked for as others do.
-        let walked = if self.bdi.given_back() == gave_up { Ok(()) } else { self.wait_sb_inodes() };
+        // What is dirty still could not be written, or its inode came onto the lists too late. Nobody else may
+        // ever write it, so nobody waits for it: it is looked for as others do.
+        let stranded = epochs.dirty[parity].load(SeqCst) > 0;
+        if !stranded {
+            wait_for_epoch(&self.bdi, parity);
+        }
+        let walk = stranded || epochs.given_back.load(SeqCst) != before;
+        let walked = if walk { self.wait_sb_inodes() } else { Ok(()) };
         walked.and(self.fs.sync_fs())
     }
 }
 
 fn wait_for_epoch(bdi: &Bdi, parity: usize) {
-    let _span = trace::span(
-        "wait_epoch",
-        [("pages", bdi.epochs.pages[parity].load(SeqCst)), ("", 0), ("", 0), ("", 0)],
-    );
+    let pages = bdi.epochs.writeback[parity].load(SeqCst);
+    let _span = trace::span("wait_epoch", [("pages", pages), ("", 0), ("", 0), ("", 0)]);
     let done = || bdi.epochs.is_drained(parity);
     while !done() {
         // As in `wait_writeback`: who grows a bio may wait for us.
@@ -289,13 +330,14 @@ mod tests {
     #[test]
     fn pages_are_counted_in_the_epoch_that_is_closed_after_them() {
         let epochs = Epochs::default();
-        let first = epochs.enter(3);
+        let first = epochs.enter(3, 0);
         assert_eq!(epochs.close(), first);
-        let second = epochs.enter(2);
+        let second = epochs.enter(2, 0);
         assert_ne!(first, second);
-        epochs.leave(first, 2);
+        epochs.leave(first, 1, 0);
+        epochs.send(first, 2);
         assert!(!epochs.is_drained(first));
-        epochs.leave(first, 1);
+        epochs.leave(first, 0, 2);
         assert!(epochs.is_drained(first) && !epochs.is_drained(second));
     }
 }

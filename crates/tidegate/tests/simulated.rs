@@ -3,12 +3,12 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use tidegate::vfs::{Cred, MemoryLimits, OpenFlags};
+use tidegate::vfs::{Cred, MemoryLimits, OpenFlags, SyncWait};
 use tidegate::{OpenOptions, Volume};
 use tidegate_block::{MemoryDevice, QueueLimits, Recorder, RequestQueue};
 use tidegate_f2fs::check::{CheckOptions, check};
 use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
-use tidegate_rt::sim::{Config, Outcome, run_with};
+use tidegate_rt::sim::{Config, Outcome, run, run_with};
 use tidegate_rt::{Nanos, clock, thread};
 
 const SIZE: u64 = 64 << 20;
@@ -67,5 +67,67 @@ fn one_seed_one_run() {
         }
         assert_eq!((a.events.len(), a.elapsed, a.switches), (b.events.len(), b.elapsed, b.switches));
         assert_eq!(a.value, b.value);
+    }
+}
+
+/// Whoever waits, a sync of a volume that takes no more changes says so and ends, and so does unmounting.
+#[test]
+fn a_sync_of_a_stopped_volume_ends() {
+    for sync_wait in SyncWait::ALL {
+        run(7, 2, move || {
+            let queue =
+                Arc::new(RequestQueue::new(Arc::new(MemoryDevice::new(SIZE)), QueueLimits::default()));
+            mkfs(&queue, &MkfsOptions::default()).unwrap();
+            let options = OpenOptions { sync_wait: *sync_wait, ..OpenOptions::default() };
+            let volume = Volume::from_queue("simulated", queue, &options).unwrap();
+            let flags = OpenFlags::CREATE | OpenFlags::WRITE;
+            let file = volume.vfs().open_path(&Cred::ROOT, b"/a", flags, 0o644).unwrap();
+            file.write_at(0, &[1; 10_000]).unwrap();
+            volume.sync().unwrap();
+            file.write_at(0, &[2; 10_000]).unwrap();
+            volume.vfs().fs().shutdown();
+            for _ in 0..3 {
+                assert!(volume.sync().is_err(), "{sync_wait:?}");
+            }
+            drop(file);
+            assert!(volume.unmount().is_err(), "{sync_wait:?}");
+        });
+    }
+}
+
+/// Pages that are written while others sync: whoever waits, what was written before a sync is on the device
+/// after it.
+#[test]
+fn a_sync_keeps_its_promise_beside_writers() {
+    for (seed, sync_wait) in (0..8).flat_map(|seed| SyncWait::ALL.iter().map(move |w| (seed, *w))) {
+        let config = Config { seed, cpus: 3, jitter: 32, quantum: Nanos(0), ..Config::default() };
+        let body = move || {
+            let queue =
+                Arc::new(RequestQueue::new(Arc::new(MemoryDevice::new(SIZE)), QueueLimits::default()));
+            mkfs(&queue, &MkfsOptions::default()).unwrap();
+            let options = OpenOptions { sync_wait, ..OpenOptions::default() };
+            let volume = Arc::new(Volume::from_queue("simulated", queue, &options).unwrap());
+            let start = |n: u64| {
+                let volume = volume.clone();
+                let body = move || {
+                    let flags = OpenFlags::CREATE | OpenFlags::WRITE;
+                    let path = format!("/{n}").into_bytes();
+                    let file = volume.vfs().open_path(&Cred::ROOT, &path, flags, 0o644).unwrap();
+                    for i in 0..10 {
+                        file.write_at(i * 5_000, &[n as u8; 9_000]).unwrap();
+                        if i % 3 == n % 3 {
+                            volume.sync().unwrap();
+                            let mapping = &file.inode().mapping;
+                            assert_eq!((mapping.nr_dirty(), mapping.nr_writeback()), (0, 0), "{sync_wait:?}");
+                        }
+                    }
+                };
+                thread::spawn(&format!("writer/{n}"), body).unwrap()
+            };
+            let writers: Vec<_> = (0..4).map(start).collect();
+            writers.into_iter().for_each(thread::JoinHandle::join);
+            Arc::into_inner(volume).unwrap().unmount().unwrap();
+        };
+        run_with(&config, body).unwrap_or_else(|deadlock| panic!("seed {seed}, {sync_wait:?}: {deadlock}"));
     }
 }

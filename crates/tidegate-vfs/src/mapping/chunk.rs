@@ -83,6 +83,8 @@ pub struct Chunk {
     dirty_epoch: u64,
     /// The same of pages under write-back.
     writeback_epoch: u64,
+    /// Pages under write-back are becoming dirty again.
+    pub given_back: bool,
 }
 
 impl Chunk {
@@ -90,19 +92,24 @@ impl Chunk {
     pub(crate) fn follow_epochs(&mut self, dirty: u64, writeback: u64, epochs: &Epochs) {
         let (dirtied, cleaned) = (self.dirty & !dirty, dirty & !self.dirty);
         let (begun, ended) = (self.writeback & !writeback, writeback & !self.writeback);
+        let count = |pages: u64| u64::from(pages.count_ones());
         let sent = cleaned & begun;
-        for (parity, of) in [0, u64::MAX].into_iter().enumerate() {
-            let gone = cleaned & !sent & !(self.dirty_epoch ^ of);
-            let done = ended & !(self.writeback_epoch ^ of);
-            epochs.leave(parity, u64::from(gone.count_ones() + done.count_ones()));
-        }
+        let (was_dirty, was_sent) = (self.dirty_epoch, self.writeback_epoch);
         self.writeback_epoch = self.writeback_epoch & !begun | self.dirty_epoch & sent;
-        // Also pages that are written though they were clean.
-        let new = dirtied.count_ones() + (begun & !sent).count_ones();
-        if new > 0 {
-            let of = if epochs.enter(u64::from(new)) == 0 { 0 } else { u64::MAX };
+        // First, so that a page which changes its epoch is never in none.
+        let unasked = begun & !sent;
+        if dirtied | unasked != 0 {
+            let of = if epochs.enter(count(dirtied), count(unasked)) == 0 { 0 } else { u64::MAX };
             self.dirty_epoch = self.dirty_epoch & !dirtied | of & dirtied;
-            self.writeback_epoch |= of & begun & !sent;
+            self.writeback_epoch |= of & unasked;
+        }
+        if std::mem::take(&mut self.given_back) {
+            epochs.give_back();
+        }
+        for (parity, of) in [0, u64::MAX].into_iter().enumerate() {
+            let (dirty, writeback) = (!(was_dirty ^ of), !(was_sent ^ of));
+            epochs.send(parity, count(sent & dirty));
+            epochs.leave(parity, count(cleaned & !sent & dirty), count(ended & writeback));
         }
     }
 

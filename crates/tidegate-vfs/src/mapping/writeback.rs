@@ -162,8 +162,8 @@ impl AddressSpace {
     pub fn redirty(&self, index: u64, pages: usize) {
         // First: who finds them no more under write-back must find that they were not written.
         self.redirtied.fetch_add(1, SeqCst);
-        self.bdi.give_back();
         self.each_range(index, pages as u64, |c, m| {
+            c.given_back = true;
             c.writeback &= !m;
             c.dirty |= m & c.present();
         });
@@ -181,12 +181,12 @@ impl AddressSpace {
     pub fn end_writeback(&self, index: u64, pages: usize, failed: Option<ErrorKind>) {
         if let Some(kind) = failed {
             self.record_error(kind);
-            self.bdi.give_back();
             self.bdi.write_failed(pages as u64);
         }
         self.each_range(index, pages as u64, |c, m| {
             c.writeback &= !m;
             if failed.is_some() {
+                c.given_back = true;
                 c.dirty |= m & c.present();
             }
         });
