@@ -40,7 +40,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         interval_ms: 1,
         ..FsMark::default()
     };
-    let setting = |name: &str, workload, published| Setting {
+    let setting = |name: &str, workload, published, bars| Setting {
         name: name.into(),
         preset: Preset::Ramdisk,
         size: 2 << 30,
@@ -72,9 +72,9 @@ fn settings(quick: bool) -> Vec<Setting> {
     };
     let loops = if quick { 1 } else { 4 };
     vec![
-        setting("16 threads, files of 512 KiB", mark(8, 512 << 10, loops), Some(published)),
+        setting("16 threads, files of 512 KiB", mark(8, 512 << 10, loops), Some(published), bars),
         // What the lock costs: nobody gains by it, and all wait for one.
-        setting("16 threads, files of 4 KiB", mark(100, 4 << 10, loops), None),
+        setting("16 threads, files of 4 KiB", mark(100, 4 << 10, loops), None, |_| Vec::new()),
     ]
 }
 
