@@ -7,10 +7,9 @@ use std::path::Path;
 use std::process::Command;
 
 /// Those that make, change, lock, map and remove files. Left out are those that want what FUSE does not have
-/// (fiemap, leases, verity) or that work outside the directory they are given; and `io`, whose syncfs was once told
-/// of an EIO whose cause is not known yet.
+/// (fiemap, leases, verity) or that work outside the directory they are given.
 const STRESSORS: &str = "access aio aiol chdir chmod chown copy-file dentry dir dirdeep dirmany dup fallocate \
-                         fcntl filename flock fpunch fstat getdent handle hdd inode-flags iomix link locka \
+                         fcntl filename flock fpunch fstat getdent handle hdd inode-flags io iomix link locka \
                          lockf lockofd mknod mmap mmapfork mmapmany open readahead rename seek sendfile splice \
                          symlink sync-file touch truncate unlink utime xattr";
 
