@@ -76,16 +76,7 @@ fn planted_bugs_are_caught() {
     let amount = Amount { boundaries: 10, prefixes: 30, subsets: 20 };
     for (bug, seed, states) in [(MissingFlush, 1, 100), (EarlyReuse, 17, 200), (WrongDentryMark, 1, 100)] {
         let settings = Settings { planted: Some(bug), ..Settings::default() };
-        let limits = Limits {
-            seed,
-            states,
-            amount,
-            workers: 1,
-            failures: 1,
-            shrink: 0,
-            attempts: 1,
-            ..Limits::default()
-        };
+        let limits = Limits { seed, states, amount, workers: 1, failures: 1, shrink: 0, ..Limits::default() };
         let report = explore(&limits, &settings, &Arc::default()).unwrap_or_else(|e| panic!("{e}"));
         let found = report.failures.first();
         let found = found.unwrap_or_else(|| panic!("{bug:?}: not found in {} states", report.states));
