@@ -19,9 +19,14 @@ pub struct WfqOptions {
     /// Requests at the device at a time, at least 1. The smaller, the more the elevator decides and the
     /// less the device.
     pub depth: usize,
-    /// One request at the device at a time, and idling for every synchronous queue: the shares hold
-    /// whatever submitters do, and throughput pays.
+    /// One request at the device at a time, and idling whenever the synchronous queue in service has
+    /// nothing to send: the shares hold whatever submitters do, and throughput pays. As BFQ's tunable
+    /// of this name (`Documentation/block/bfq-iosched.rst`).
     pub strict_guarantees: bool,
+    /// Bytes that a synchronous queue is served before others are looked at, as long as it sends.
+    pub max_budget: u64,
+    /// The same in time.
+    pub timeout_sync: Duration,
     /// How long the device is kept idle for the next request of the synchronous queue in service. Without
     /// `strict_guarantees` only where the busy groups' weights differ and the queue's requests have been
     /// coming that soon. Zero: never.
@@ -37,6 +42,8 @@ impl Default for WfqOptions {
         WfqOptions {
             depth: 4,
             strict_guarantees: false,
+            max_budget: 8 << 20,
+            timeout_sync: Duration::from_millis(125),
             slice_idle: Duration::from_millis(8),
             idle_class_delay: Duration::from_millis(2),
             idle_class_expire: Duration::from_millis(250),

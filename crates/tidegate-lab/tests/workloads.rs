@@ -19,8 +19,8 @@ fn specs() -> Vec<(Spec, Vec<(&'static str, u64)>)> {
         ..PgIoPerf::default()
     };
     let groups = vec![
-        StormGroup { files: 20, ..StormGroup::default() },
-        StormGroup { group: 2, weight: 20, files: 0, threads: 1 },
+        StormGroup { times: 20, ..StormGroup::default() },
+        StormGroup { group: 2, weight: 20, times: 0, threads: 1 },
     ];
     let storm = CkptStorm { groups, stream_size: 4 << 20, ..CkptStorm::default() };
     let stream = |periodic| Streams { writers: 3, size: 2 << 20, periodic, ..Streams::default() };
@@ -135,7 +135,7 @@ fn specifications_are_read_and_wrong_ones_refused() {
     }
     let dir = tempfile::tempdir().unwrap();
     let target: Arc<dyn Target> = Arc::new(Directory::open(dir.path()).unwrap());
-    let endless = vec![StormGroup { files: 0, ..StormGroup::default() }];
+    let endless = vec![StormGroup { times: 0, ..StormGroup::default() }];
     for spec in [
         Spec::FsMark(FsMark { threads: 0, ..FsMark::default() }),
         Spec::Pgioperf(PgIoPerf { block: 0, ..PgIoPerf::default() }),

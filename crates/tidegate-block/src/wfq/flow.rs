@@ -96,7 +96,7 @@ impl Entry {
     }
 
     /// What the request counts for in its flow's share, in bytes.
-    fn cost(&self) -> u64 {
+    pub fn cost(&self) -> u64 {
         let least = PAGE_SIZE as u64;
         match self.op {
             Op::Read | Op::Write => self.bytes.max(least),

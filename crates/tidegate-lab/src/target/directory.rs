@@ -2,6 +2,7 @@
 
 use super::{Counts, OpenHow, Target, TargetFile};
 use crate::error::{Error, Result};
+use rustix::fs::{Timespec, Timestamps, UTIME_NOW, futimens};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -88,6 +89,16 @@ impl Target for Directory {
         let path = self.at(path);
         let file = File::open(&path).map_err(|e| Error::host(&path, e))?;
         Ok(Box::new(HostFile { path, file }))
+    }
+
+    fn touch(&self, path: &str) -> Result<()> {
+        let path = self.at(path);
+        let touch = || {
+            let file = File::options().append(true).create(true).open(&path)?;
+            let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+            Ok(futimens(&file, &Timestamps { last_access: now, last_modification: now })?)
+        };
+        touch().map_err(|e| Error::host(&path, e))
     }
 
     fn unlink(&self, path: &str) -> Result<()> {

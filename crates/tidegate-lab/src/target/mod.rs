@@ -48,10 +48,8 @@ pub trait Target: Send + Sync {
     /// Opens a directory, to fsync it.
     fn open_dir(&self, path: &str) -> Result<Box<dyn TargetFile>>;
 
-    /// Makes an empty file and does not keep it open.
-    fn touch(&self, path: &str) -> Result<()> {
-        self.open(path, OpenHow { create: true, ..OpenHow::default() }).map(drop)
-    }
+    /// As touch(1): makes an empty file, or sets the times of the one that is there to now.
+    fn touch(&self, path: &str) -> Result<()>;
 
     /// Takes a name away.
     fn unlink(&self, path: &str) -> Result<()>;

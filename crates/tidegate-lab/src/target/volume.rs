@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::result::{Checkpoints, LockStat, Step};
 use tidegate::Volume;
 use tidegate_rt::lockstat;
-use tidegate_vfs::{Cred, File, OpenFlags};
+use tidegate_vfs::{Cred, ErrorKind, File, OpenFlags, SetAttr};
 
 /// See the module.
 pub struct VolumeTarget {
@@ -69,7 +69,14 @@ impl Target for VolumeTarget {
     fn touch(&self, path: &str) -> Result<()> {
         let vfs = self.volume.vfs();
         let parent = vfs.resolve_parent(&Cred::ROOT, path.as_bytes()).map_err(of(path))?;
-        vfs.create(&Cred::ROOT, &parent.dir, parent.name, 0o644).map(drop).map_err(of(path))
+        let made = match vfs.create(&Cred::ROOT, &parent.dir, parent.name, 0o644) {
+            Err(e) if e.kind() == ErrorKind::Exists => vfs.resolve(&Cred::ROOT, path.as_bytes()).and_then(|f| {
+                let now = Some(vfs.now());
+                vfs.setattr(&Cred::ROOT, &f, &SetAttr { atime: now, mtime: now, ..SetAttr::default() })
+            }),
+            made => made.map(drop),
+        };
+        made.map_err(of(path))
     }
 
     fn unlink(&self, path: &str) -> Result<()> {

@@ -1,8 +1,8 @@
-//! Checkpoints from several weighted groups: each thread touches a file and fsyncs its directory, over and
-//! over, which takes a checkpoint each time; a sequential writer fills the queue beside them.
+//! Checkpoints from several weighted groups: each thread touches one file and fsyncs its directory, over
+//! and over, which takes a checkpoint each time; a sequential writer fills the queue beside them.
 //!
 //! Operations: `touch+fsync`, and of each of the first eight groups alone, `touch+fsync g1` to `g8`;
-//! `stream` for the writer's. The run ends when every group with a number of files has made them.
+//! `stream` for the writer's. The run ends when every group with a number of times has done it that often.
 
 use super::{group_ctx, interval_ms, new_file};
 use crate::crew::{Crew, Shared};
@@ -24,13 +24,13 @@ pub struct StormGroup {
     pub weight: u32,
     /// Threads.
     pub threads: u64,
-    /// Files that each makes; 0 for as many as it can until the others have ended.
-    pub files: u64,
+    /// How often each does it; 0 for as often as it can until the others have ended.
+    pub times: u64,
 }
 
 impl Default for StormGroup {
     fn default() -> Self {
-        StormGroup { group: 1, weight: 100, threads: 1, files: 1000 }
+        StormGroup { group: 1, weight: 100, threads: 1, times: 1000 }
     }
 }
 
@@ -53,7 +53,7 @@ pub struct CkptStorm {
 impl Default for CkptStorm {
     /// As published with `checkpoint_merge`: 1000 times in a group of weight 100, beside one of weight 20.
     fn default() -> Self {
-        let background = StormGroup { group: 2, weight: 20, threads: 1, files: 0 };
+        let background = StormGroup { group: 2, weight: 20, threads: 1, times: 0 };
         CkptStorm {
             groups: vec![StormGroup::default(), background],
             stream_group: 1,
@@ -85,8 +85,8 @@ impl CkptStorm {
     /// # Errors
     /// See [`super::run`].
     pub fn run(&self, target: &Arc<dyn Target>) -> Result<RunResult> {
-        if !self.groups.iter().any(|g| g.files > 0 && g.threads > 0) {
-            return Err(Error::spec("ckpt_storm: no group has a number of files, so it would never end"));
+        if !self.groups.iter().any(|g| g.times > 0 && g.threads > 0) {
+            return Err(Error::spec("ckpt_storm: no group has a number of times, so it would never end"));
         }
         if self.stream_group > 0 && (self.stream_block == 0 || self.stream_size < self.stream_block) {
             return Err(Error::spec("ckpt_storm: stream_size must be at least one stream_block"));
@@ -101,7 +101,7 @@ impl CkptStorm {
                 target.mkdir(&dir(g.group, t))?;
                 let (name, ctx, of) = (format!("storm-g{}t{t}", g.group), group_ctx(g.group), g.clone());
                 let body = move |s: &Shared| touch(s, &of, t);
-                if g.files > 0 { crew.worker(name, ctx, body) } else { crew.beside(name, ctx, body) }
+                if g.times > 0 { crew.worker(name, ctx, body) } else { crew.beside(name, ctx, body) }
             }
         }
         target.sync()?;
@@ -130,15 +130,16 @@ impl CkptStorm {
     }
 }
 
-/// Touches files and fsyncs their directory after each.
+/// Touches a file and fsyncs its directory.
 fn touch(s: &Shared, g: &StormGroup, t: u64) -> Result<Recorder> {
     let mut r = s.recorder();
     let dir = dir(g.group, t);
     let handle = s.target.open_dir(&dir)?;
+    let file = format!("{dir}/file");
     let mut n = 0;
-    while if g.files > 0 { n < g.files } else { !s.stopped() } {
+    while if g.times > 0 { n < g.times } else { !s.stopped() } {
         let begin = clock::now();
-        s.target.touch(&format!("{dir}/f{n}"))?;
+        s.target.touch(&file)?;
         handle.fsync(false)?;
         let end = clock::now();
         r.add("touch+fsync", 0, begin, end);
