@@ -93,7 +93,7 @@ impl Target for Directory {
 
     fn touch(&self, path: &str) -> Result<()> {
         let path = self.at(path);
-        let touch = || {
+        let touch = || -> std::io::Result<()> {
             let file = File::options().append(true).create(true).open(&path)?;
             let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
             Ok(futimens(&file, &Timestamps { last_access: now, last_modification: now })?)

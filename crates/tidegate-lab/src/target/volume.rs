@@ -70,10 +70,12 @@ impl Target for VolumeTarget {
         let vfs = self.volume.vfs();
         let parent = vfs.resolve_parent(&Cred::ROOT, path.as_bytes()).map_err(of(path))?;
         let made = match vfs.create(&Cred::ROOT, &parent.dir, parent.name, 0o644) {
-            Err(e) if e.kind() == ErrorKind::Exists => vfs.resolve(&Cred::ROOT, path.as_bytes()).and_then(|f| {
-                let now = Some(vfs.now());
-                vfs.setattr(&Cred::ROOT, &f, &SetAttr { atime: now, mtime: now, ..SetAttr::default() })
-            }),
+            Err(e) if e.kind() == ErrorKind::Exists => {
+                vfs.resolve(&Cred::ROOT, path.as_bytes(), true).and_then(|f| {
+                    let now = Some(vfs.now());
+                    vfs.setattr(&Cred::ROOT, &f, &SetAttr { atime: now, mtime: now, ..SetAttr::default() })
+                })
+            }
             made => made.map(drop),
         };
         made.map_err(of(path))
