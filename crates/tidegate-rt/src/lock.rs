@@ -27,20 +27,20 @@ impl Held {
     ) -> (G, Held) {
         let Want { key, class, at, .. } = want;
         class::push(class, nested);
-        let lock = || sync::acquire(&want, &try_lock, &lock).unwrap_or_else(&lock);
         if !lockstat::enabled() {
-            return (lock(), Held { class, key, since: None });
+            let simulated = sync::acquire(&want, &try_lock, &lock);
+            return (simulated.map_or_else(lock, |(g, _)| g), Held { class, key, since: None });
         }
-        // In the simulated world only `lock` knows whose turn it is.
-        let g = match try_lock().filter(|_| !sim::active()) {
-            Some(g) => g,
-            None => {
-                let t = clock::now();
-                let g = lock();
+        // In the simulated world only that knows whose turn it is.
+        let free = if sim::active() { None } else { try_lock() };
+        let g = free.unwrap_or_else(|| {
+            let t = clock::now();
+            let (g, waited) = sync::acquire(&want, &try_lock, &lock).unwrap_or_else(|| (lock(), true));
+            if waited {
                 class.waited(t, at);
-                g
             }
-        };
+            g
+        });
         (g, Held { class, key, since: class.acquired() })
     }
 

@@ -7,7 +7,7 @@
 
 use crate::class::LockClass;
 use crate::clock::{self, Nanos};
-use crate::{sim, thread, trace};
+use crate::{thread, trace};
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -241,10 +241,6 @@ impl LockClass {
     /// Counts a wait that began at `since` and is over now.
     pub(crate) fn waited(&'static self, since: Nanos, at: &'static Location<'static>) {
         let now = clock::now();
-        // In a simulated world a free lock may be told of, too.
-        if now == since && sim::active() {
-            return;
-        }
         trace::contention(self.name(), since, now, at);
         if !collecting() {
             return;

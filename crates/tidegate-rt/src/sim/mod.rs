@@ -133,7 +133,13 @@ pub(crate) fn records() -> bool {
     task::with(|t| t.sim().records()).unwrap_or(false)
 }
 
-/// Gives the world of the calling task an event; whether there is one.
+/// Gives the world of the calling task an event, if it keeps any; whether it does.
 pub(crate) fn keeps(event: &Event) -> bool {
-    task::with(|t| t.sim().record(event.clone())).is_some()
+    task::with(|t| {
+        t.sim().records() && {
+            t.sim().record(event.clone());
+            true
+        }
+    })
+    .unwrap_or(false)
 }

@@ -25,26 +25,33 @@ pub(crate) struct Want {
     pub at: &'static Location<'static>,
 }
 
-/// Takes a lock by trying, and by sleeping while it is not free. `None` outside a simulated world.
+/// Takes a lock by trying, and by sleeping while it is not free; with it, whether it was not free at first.
+/// `None` outside a simulated world.
 #[inline]
 pub(crate) fn acquire<G>(
     want: &Want,
     try_lock: impl FnMut() -> Option<G>,
     lock: &dyn Fn() -> G,
-) -> Option<G> {
+) -> Option<(G, bool)> {
     task::with(|t| take(t, want, try_lock, lock))
 }
 
-fn take<G>(t: &Task, want: &Want, mut try_lock: impl FnMut() -> Option<G>, lock: &dyn Fn() -> G) -> G {
+fn take<G>(
+    t: &Task,
+    want: &Want,
+    mut try_lock: impl FnMut() -> Option<G>,
+    lock: &dyn Fn() -> G,
+) -> (G, bool) {
     t.charge(t.sim().costs().lock.0);
     t.meet();
     let mode = if want.shared { Mode::Shared } else { Mode::Exclusive };
-    let mut again = false;
+    let (mut again, mut waited) = (false, false);
     let guard = loop {
         let behind = want.shared && !again && t.sim().wanted_exclusively(want.key);
         if !behind && let Some(guard) = try_lock() {
             break guard;
         }
+        waited = true;
         // Others move while this pays, so it looks again. From the look to its sleep nobody else moves.
         if t.settle() {
             continue;
@@ -63,7 +70,7 @@ fn take<G>(t: &Task, want: &Want, mut try_lock: impl FnMut() -> Option<G>, lock:
         t.sim().got(want.key);
     }
     t.sim().acquired(t.id(), want.key, want.class);
-    guard
+    (guard, waited)
 }
 
 /// Notes a lock that was there to be taken.
