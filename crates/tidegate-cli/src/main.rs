@@ -60,11 +60,10 @@ fn main() -> ExitCode {
 
 /// Runs the command, looked at as it is asked for. Its own failure goes before that of looking.
 fn run(cli: &Cli) -> Result<ExitCode> {
-    let here = cli.command.runs_here();
-    if !here && !matches!(cli.command, commands::Command::Trace(_)) && cli.global.watch.anything() {
+    if cli.command.is_mount() && cli.global.watch.anything() {
         return Err(Error::other("--lockstat, --trace, --profile", "of a mount: use tidegate trace DIR"));
     }
-    let watching = if here { cli.global.watch.begin()? } else { None };
+    let watching = if cli.command.runs_here() { cli.global.watch.begin()? } else { None };
     let done = cli.command.run(&cli.global);
     let watched = watching.map_or(Ok(()), |w| w.end(cli.global.opened().as_deref()));
     done.and_then(|code| watched.map(|()| code))

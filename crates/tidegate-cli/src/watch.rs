@@ -39,17 +39,62 @@ impl Watch {
         self.lockstat || self.trace.is_some() || self.profile.is_some()
     }
 
+    /// What that takes.
+    pub fn wanted(&self) -> Wanted {
+        Wanted {
+            locks: self.lockstat,
+            events: self.trace.as_ref().map(|_| self.trace_events.max(1)),
+            calls: self.profile.is_some(),
+        }
+    }
+
+    /// The same of one part of a command: `name` goes before the extension of each file.
+    pub fn named(&self, name: &str) -> Watch {
+        let of = |p: &PathBuf| {
+            let mut file = p.file_stem().unwrap_or_default().to_owned();
+            file.push(".");
+            file.push(name);
+            if let Some(e) = p.extension() {
+                file.push(".");
+                file.push(e);
+            }
+            p.with_file_name(file)
+        };
+        Watch { trace: self.trace.as_ref().map(of), profile: self.profile.as_ref().map(of), ..self.clone() }
+    }
+
+    /// Writes the files that are wanted and prints what is to be printed.
+    ///
+    /// # Errors
+    /// Those of making the files, and of writing.
+    pub fn write(&self, observed: &Observed) -> Result<()> {
+        let (trace, profile) = (create(self.trace.as_deref())?, create(self.profile.as_deref())?);
+        self.put(observed, trace, profile)
+    }
+
+    fn put(&self, observed: &Observed, trace: Option<File>, profile: Option<File>) -> Result<()> {
+        if let (Some(path), Some(f)) = (&self.trace, trace) {
+            save(path, f, |to| TraceForm::of(path).write(observed, to))?;
+            tell_dropped(path, observed.recorded.events.len() as u64, observed.recorded.dropped);
+        }
+        if let (Some(path), Some(f)) = (&self.profile, profile) {
+            save(path, f, |to| ProfileForm::of(path).write(observed, to))?;
+        }
+        if self.lockstat {
+            // Not among what the command prints.
+            let mut err = BufWriter::new(io::stderr().lock());
+            lockstat::write(&observed.locks, &mut err).and_then(|()| err.flush()).map_err(out::error)?;
+        }
+        Ok(())
+    }
+
     /// Begins to look, if anything is to be looked at. Files are made first: a command that cannot be
     /// watched is not begun.
     ///
     /// # Errors
     /// A file cannot be made.
     pub fn begin(&self) -> Result<Option<Watching>> {
-        let wanted = Wanted {
-            locks: self.lockstat,
-            events: self.trace.as_ref().map(|_| self.trace_events.max(1)),
-            calls: self.profile.is_some(),
-        };
+        let wanted = self.wanted();
         if !wanted.anything() {
             return Ok(None);
         }
@@ -72,19 +117,7 @@ impl Watching {
     pub fn end(self, image: Option<&Path>) -> Result<()> {
         let device = image.map_or((0, 0), device);
         let observed = Observed { device, ..self.recording.finish() };
-        if let (Some(path), Some(f)) = (&self.watch.trace, self.trace) {
-            save(path, f, |to| TraceForm::of(path).write(&observed, to))?;
-            tell_dropped(path, observed.recorded.events.len() as u64, observed.recorded.dropped);
-        }
-        if let (Some(path), Some(f)) = (&self.watch.profile, self.profile) {
-            save(path, f, |to| ProfileForm::of(path).write(&observed, to))?;
-        }
-        if self.watch.lockstat {
-            // Not among what the command prints.
-            let mut err = BufWriter::new(io::stderr().lock());
-            lockstat::write(&observed.locks, &mut err).and_then(|()| err.flush()).map_err(out::error)?;
-        }
-        Ok(())
+        self.watch.put(&observed, self.trace, self.profile)
     }
 }
 

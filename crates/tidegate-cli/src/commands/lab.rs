@@ -4,7 +4,7 @@ use crate::global::Global;
 use crate::out::Out;
 use crate::units::size;
 use clap::{Subcommand, ValueEnum};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use look::Look;
 use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,8 @@ use tidegate_lab::experiment::compare::{Contestant, compare};
 use tidegate_lab::experiment::{self, Experiment, Outcome, Plan, Where};
 use tidegate_lab::report::{self, Extras};
 use tidegate_lab::workload::{CkptStorm, FsMark, PgIoPerf, Spec, Streams, SyncMode};
+
+mod look;
 
 /// Where results are kept unless told.
 const RESULTS: &str = "tidegate-lab";
@@ -32,10 +34,19 @@ enum What {
     /// Say what each experiment is about
     List,
     /// Run an experiment: its published setting with the switch in every position
+    ///
+    /// --lockstat, --trace and --profile look at the first run of each position, from the making of its volume
+    /// to the end. Each position has files of its own: with --trace t.json, t.m3.1.sync_wait=caller.json is of
+    /// the first setting of m3. Times are those of the run: virtual on a simulated device. There, call trees
+    /// are recorded anyway, since they take no virtual time, and kept with the results: `lab report` draws them.
+    #[command(verbatim_doc_comment)]
     Run(Run),
     /// Make one HTML file of the results that are kept
     Report,
     /// Run one workload on several targets
+    ///
+    /// --lockstat, --trace and --profile look at the first run on each target, as in `lab run`, at what this
+    /// process does of it: nothing, of a directory.
     Compare(Compare),
 }
 
@@ -129,44 +140,28 @@ fn failed(what: &str) -> impl Fn(tidegate_lab::Error) -> Error + '_ {
     move |e| Error::other(what, e)
 }
 
-fn bar(total: u64, global: &Global) -> ProgressBar {
-    let shown = !global.quiet && std::io::stderr().is_terminal();
-    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len} {elapsed}");
-    ProgressBar::with_draw_target(Some(total), target)
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "))
-}
-
 fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
     let experiments: Vec<&Experiment> = match args.name.as_str() {
         "all" => experiment::ALL.to_vec(),
         name => vec![Experiment::named(name).map_err(failed("lab run"))?],
     };
     let plan = Plan { quick: args.quick, device: args.device.clone(), seed: args.seed, runs: args.runs };
-    let bar = bar(experiments.iter().map(|e| e.runs(&plan)).sum(), global);
-    let step = |what: &str| {
-        bar.set_message(what.to_owned());
-        bar.inc(1);
-    };
+    let look = Look::new(experiments.iter().map(|e| e.runs(&plan)).sum(), global)?;
     let mut outcomes = Vec::new();
     for e in experiments {
-        let outcome = e.run(&plan, &step).map_err(failed(e.name))?;
+        let outcome = e.run(&plan, &look).map_err(failed(e.name))?;
         keep(dir, &outcome)?;
         outcomes.push(outcome);
     }
-    bar.finish_and_clear();
+    look.end();
     show(&outcomes, dir, global)
 }
 
 fn race(args: &Compare, dir: &Path, global: &Global) -> Result<()> {
     let spec = args.spec()?;
-    let bar = bar(args.targets.len() as u64 * u64::from(args.runs.max(1)), global);
-    let step = |what: &str| {
-        bar.set_message(what.to_owned());
-        bar.inc(1);
-    };
-    let outcome = compare(&args.targets, &spec, args.runs, &step).map_err(failed("lab compare"))?;
-    bar.finish_and_clear();
+    let look = Look::new(args.targets.len() as u64 * u64::from(args.runs.max(1)), global)?;
+    let outcome = compare(&args.targets, &spec, args.runs, &look).map_err(failed("lab compare"))?;
+    look.end();
     keep(dir, &outcome)?;
     show(&[outcome], dir, global)
 }

@@ -103,9 +103,15 @@ impl Command {
         done.map(|()| ExitCode::SUCCESS)
     }
 
-    /// Whether it runs the engine itself, so that it can be looked at by --lockstat, --trace and --profile.
+    /// Whether it can be looked at as a whole by --lockstat, --trace and --profile. The lab looks at runs of
+    /// its own.
     pub fn runs_here(&self) -> bool {
-        !matches!(self, Command::Top(_) | Command::Trace(_) | Command::Mount(_))
+        !self.is_mount() && !matches!(self, Command::Trace(_) | Command::Lab(_))
+    }
+
+    /// Whether what it shows or starts is a mount.
+    pub fn is_mount(&self) -> bool {
+        matches!(self, Command::Top(_) | Command::Mount(_))
     }
 
     /// The exit status when it fails.

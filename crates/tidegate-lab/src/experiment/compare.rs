@@ -1,5 +1,6 @@
 //! One workload on several targets, in turn.
 
+use super::observer::{First, Observer, folded, watch};
 use super::outcome::{Case, Estimate, Outcome, Position};
 use crate::error::{Error, Result};
 use crate::result::RunResult;
@@ -8,6 +9,7 @@ use crate::workload::{Spec, run};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use tidegate::observe::Wanted;
 use tidegate::{OpenOptions, Volume};
 use tidegate_block::Preset;
 
@@ -35,6 +37,8 @@ impl FromStr for Contestant {
     }
 }
 
+/// What a race is called among outcomes.
+const EXPERIMENT: &str = "compare";
 /// Bytes of a volume on a device model.
 const MODEL: u64 = 2 << 30;
 
@@ -63,23 +67,34 @@ impl Contestant {
     }
 }
 
-/// Runs `spec` on each target in every round; `step` is called after each run.
+/// Runs `spec` on each target in every round; `observer` is told of each run.
 ///
 /// # Errors
-/// The first run that fails.
-pub fn compare(targets: &[Contestant], spec: &Spec, runs: u32, step: &dyn Fn(&str)) -> Result<Outcome> {
+/// The first run that fails; those of the observer.
+pub fn compare(targets: &[Contestant], spec: &Spec, runs: u32, observer: &dyn Observer) -> Result<Outcome> {
     let mut all: Vec<Vec<RunResult>> = vec![Vec::new(); targets.len()];
-    for _ in 0..runs.max(1) {
+    let mut trees = Vec::new();
+    for round in 0..runs.max(1) {
         for (target, runs) in targets.iter().zip(&mut all) {
-            runs.push(target.run(spec)?);
-            step(&target.name());
+            let wanted = if round == 0 { observer.wants() } else { Wanted::default() };
+            let (result, observed) = watch(wanted, || Ok((target.run(spec)?, None)))?;
+            runs.push(result);
+            let name = target.name();
+            observer.ran(&name);
+            if round == 0 {
+                trees.push(observed.as_ref().map(folded).unwrap_or_default());
+                let first =
+                    First { experiment: EXPERIMENT, number: 1, setting: spec.name(), position: &name };
+                observed.map_or(Ok(()), |o| observer.saw(&first, &o))?;
+            }
         }
     }
-    let position = |(t, runs): (&Contestant, Vec<RunResult>)| Position {
+    let position = |((t, runs), call_tree): ((&Contestant, Vec<RunResult>), String)| Position {
         name: t.name(),
         metric: Estimate::of(runs.iter().map(|r| r.elapsed_ns as f64 / 1e9)).unwrap_or_default(),
         counters: counters(&runs),
         runs,
+        call_tree,
     };
     let case = Case {
         name: spec.name().into(),
@@ -88,11 +103,11 @@ pub fn compare(targets: &[Contestant], spec: &Spec, runs: u32, step: &dyn Fn(&st
         metric: "elapsed, s".into(),
         less_is_better: true,
         published: None,
-        positions: targets.iter().zip(all).map(position).collect(),
+        positions: targets.iter().zip(all).zip(trees).map(position).collect(),
         bars: Vec::new(),
     };
     Ok(Outcome {
-        experiment: "compare".into(),
+        experiment: EXPERIMENT.into(),
         title: format!("{} on {} targets", spec.name(), targets.len()),
         cases: vec![case],
         ..Outcome::default()

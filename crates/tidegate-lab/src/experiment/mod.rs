@@ -6,15 +6,18 @@
 //! | `m1`, `m3`, `m5` | the experiments by mechanism |
 //! | `setting` | one setting, measured: positions in turn, run by run |
 //! | [`compare`] | one workload on several volumes and directories |
+//! | [`observer`] | looking inside the first run of each position |
 //! | [`outcome`] | what comes of it |
 
 pub mod compare;
 mod m1;
 mod m3;
 mod m5;
+pub mod observer;
 pub mod outcome;
 mod setting;
 
+pub use observer::{First, Observer};
 pub use outcome::Outcome;
 pub use setting::Where;
 
@@ -74,17 +77,17 @@ impl Experiment {
         (self.settings)(plan.quick).iter().map(|s| s.runs(plan) * s.positions.len() as u64).sum()
     }
 
-    /// Runs it; `step` is called after each run with what it was.
+    /// Runs it; `observer` is told of each run.
     ///
     /// # Errors
-    /// The first run that fails.
-    pub fn run(&self, plan: &Plan, step: &dyn Fn(&str)) -> Result<Outcome> {
+    /// The first run that fails; those of the observer.
+    pub fn run(&self, plan: &Plan, observer: &dyn Observer) -> Result<Outcome> {
         let settings = (self.settings)(plan.quick);
         let simulated = plan.device.as_ref().is_none_or(Where::is_simulated);
         let cpus = if simulated { settings.first().map_or(0, |s| s.cpus) } else { 0 };
         let mut cases = Vec::new();
-        for s in &settings {
-            cases.push(s.measure(plan, step)?);
+        for (i, s) in settings.iter().enumerate() {
+            cases.push(s.measure(plan, (self.name, i + 1), observer)?);
         }
         (self.across)(&mut cases);
         Ok(Outcome {

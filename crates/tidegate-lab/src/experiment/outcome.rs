@@ -70,6 +70,10 @@ pub struct Position {
     pub counters: Vec<(String, f64)>,
     /// Every run.
     pub runs: Vec<RunResult>,
+    /// The call tree of the first run as folded stacks, `a;b;c 123` in nanoseconds, a line each; empty if none
+    /// was recorded.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub call_tree: String,
 }
 
 /// A median and where it lies with 95 % confidence.

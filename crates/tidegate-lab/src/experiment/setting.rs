@@ -1,6 +1,7 @@
 //! One setting of an experiment: what is run, on what, and what of it is compared.
 
 use super::Plan;
+use super::observer::{First, Observer, Watched, folded, watch};
 use super::outcome::{Bar, Case, Estimate, Position, Published};
 use crate::error::{Error, Result};
 use crate::result::RunResult;
@@ -9,6 +10,7 @@ use crate::workload::{Spec, run};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use tidegate::observe::Wanted;
 use tidegate::{Backend, Elevator};
 use tidegate_block::{Preset, QueueLimits, file};
 use tidegate_rt::{lockstat, sim};
@@ -104,17 +106,30 @@ impl Setting {
         }
     }
 
-    /// Runs each position in every round, in turn.
-    pub(super) fn measure(&self, plan: &Plan, step: &dyn Fn(&str)) -> Result<Case> {
+    /// Runs each position in every round, in turn; `of` is the experiment's name and which of its settings
+    /// this is.
+    pub(super) fn measure(&self, plan: &Plan, of: (&str, usize), observer: &dyn Observer) -> Result<Case> {
         let place = plan.device.clone().unwrap_or(Where::Preset(self.preset));
         let mut runs: Vec<Vec<RunResult>> = vec![Vec::new(); self.positions.len()];
+        let mut trees = Vec::new();
         for round in 0..self.runs(plan) {
             for (position, runs) in self.positions.iter().zip(&mut runs) {
-                runs.push(self.once(&place, position, plan.seed + round)?);
-                step(&format!("{}, {position}", self.name));
+                let wanted = if round == 0 { wanted(observer, &place) } else { Wanted::default() };
+                let (result, observed) = self.once(&place, position, plan.seed + round, wanted)?;
+                runs.push(result);
+                observer.ran(&format!("{}, {position}", self.name));
+                if round > 0 {
+                    continue;
+                }
+                trees.push(observed.as_ref().map(folded).unwrap_or_default());
+                let first = First { experiment: of.0, number: of.1, setting: &self.name, position };
+                observed
+                    .filter(|_| observer.wants().anything())
+                    .map_or(Ok(()), |o| observer.saw(&first, &o))?;
             }
         }
-        let positions: Vec<_> = self.positions.iter().zip(runs).map(|(p, r)| self.position(p, r)).collect();
+        let positions = self.positions.iter().zip(runs).zip(trees);
+        let positions: Vec<_> = positions.map(|((p, r), tree)| self.position(p, r, tree)).collect();
         Ok(Case {
             name: self.name.clone(),
             target: match &place {
@@ -130,32 +145,39 @@ impl Setting {
         })
     }
 
-    fn position(&self, name: &str, runs: Vec<RunResult>) -> Position {
+    fn position(&self, name: &str, runs: Vec<RunResult>, call_tree: String) -> Position {
         let median = |f: &dyn Fn(&RunResult) -> Option<f64>| Estimate::of(runs.iter().filter_map(f));
         let counters = self.counters.iter().filter_map(|(name, f)| Some(((*name).into(), median(f)?.median)));
         let metric = median(&|r| self.metric.of(r)).unwrap_or_default();
-        Position { name: name.into(), metric, counters: counters.collect(), runs }
+        Position { name: name.into(), metric, counters: counters.collect(), runs, call_tree }
     }
 
-    fn once(&self, place: &Where, position: &str, seed: u64) -> Result<RunResult> {
+    fn once(&self, place: &Where, position: &str, seed: u64, wanted: Wanted) -> Result<Watched<RunResult>> {
         let options = [self.options, position].join(",");
         let rig =
             Rig { elevator: self.elevator, options, memory: self.memory, ..Rig::new(self.preset, self.size) };
         let workload = self.workload.clone();
         lockstat::reset();
         lockstat::enable(true);
-        let result = match place {
+        let result = watch(wanted, || match place {
             Where::Preset(preset) => {
                 let rig = Rig { preset: *preset, ..rig };
                 let config = sim::Config { seed, cpus: self.cpus, ..sim::Config::default() };
                 let done = sim::run_with(&config, move || on_model(&rig, &workload));
-                done.map_err(|deadlock| Error::spec(deadlock.to_string())).and_then(|o| o.value)
+                let done = done.map_err(|deadlock| Error::spec(deadlock.to_string()))?;
+                Ok((done.value?, Some(done.elapsed)))
             }
-            Where::File(path) => on_file(&rig, &workload, path),
-        };
+            Where::File(path) => Ok((on_file(&rig, &workload, path)?, None)),
+        });
         lockstat::enable(false);
         result
     }
+}
+
+/// What is recorded of a first run.
+fn wanted(observer: &dyn Observer, place: &Where) -> Wanted {
+    let wanted = observer.wants();
+    Wanted { calls: wanted.calls || place.is_simulated(), ..wanted }
 }
 
 fn on_model(rig: &Rig, workload: &Spec) -> Result<RunResult> {

@@ -9,6 +9,7 @@
 //! | `summary` | what stands at the top, for the page and for the terminal |
 //! | `tables` | latencies, counters, locks, steps of checkpoints |
 //! | `bars`, `percentile`, `panels`, `flame` | the charts |
+//! | `trees` | where flame graphs stand, and how to get them |
 //! | `timeline` | series and events of a run, made ready for `panels` |
 //! | `svg`, `scale`, `text` | drawing, axes, numbers and escaping |
 //!
@@ -27,6 +28,7 @@ mod tables;
 mod tests;
 mod text;
 mod timeline;
+mod trees;
 
 pub use page::html;
 pub use summary::table;
@@ -36,7 +38,7 @@ use crate::experiment::outcome::{Bar, Case, Estimate, Outcome, Position};
 /// What a report shows beside outcomes.
 #[derive(Clone, Debug, Default)]
 pub struct Extras {
-    /// Call trees: a title, and folded stacks (`a;b;c 123`, a line each).
+    /// Further call trees: a title, and folded stacks (`a;b;c 123`, a line each).
     pub folded: Vec<(String, String)>,
 }
 

@@ -2,7 +2,7 @@
 
 use super::summary;
 use super::text::{esc, num};
-use super::{Case, Extras, Outcome, bars, colour, flame, percentile, tables, timeline};
+use super::{Case, Extras, Outcome, bars, colour, percentile, tables, timeline, trees};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ pub fn html(outcomes: &[Outcome], extras: &Extras) -> String {
     let _ = write!(out, "<style>{STYLE}</style></head><body>");
     header(&mut out, outcomes, extras);
     outcomes.iter().for_each(|o| experiment(&mut out, o));
-    call_trees(&mut out, extras);
+    trees::extra(&mut out, extras);
     out.push_str("</body></html>\n");
     out
 }
@@ -69,7 +69,10 @@ fn experiment(out: &mut String, o: &Outcome) {
     }
     for (i, case) in o.cases.iter().enumerate() {
         self::case(out, o, case, DRAWN[i.min(1)]);
+        trees::of_positions(out, case, i == 0);
+        out.push_str("</section>");
     }
+    trees::missing(out, o);
     notes(out, "Notes", o.notes.iter());
     out.push_str("</section>");
 }
@@ -89,6 +92,7 @@ fn conditions(o: &Outcome) -> String {
     format!("{runs}, from seed {}, {time}.", o.seed)
 }
 
+/// All of a case but its call trees; its section is left open.
 fn case(out: &mut String, o: &Outcome, case: &Case, (by_percentile, over_time): (usize, usize)) {
     let _ = write!(out, "<section class=\"case\"><h3>{}</h3>", esc(&case.name));
     let _ = write!(out, "<p class=\"quiet small\">On {}.", esc(&case.target));
@@ -138,7 +142,6 @@ fn case(out: &mut String, o: &Outcome, case: &Case, (by_percentile, over_time): 
     let runs = || case.positions.iter().flat_map(|p| &p.runs);
     let said: BTreeSet<&String> = runs().flat_map(|r| &r.notes).collect();
     notes(out, "Notes of the runs", said.into_iter());
-    out.push_str("</section>");
 }
 
 fn legend(out: &mut String, o: &Outcome, case: &Case) {
@@ -154,7 +157,7 @@ fn legend(out: &mut String, o: &Outcome, case: &Case) {
     out.push_str("</ul>");
 }
 
-fn figure(out: &mut String, class: &str, title: &str, svg: &str) {
+pub(super) fn figure(out: &mut String, class: &str, title: &str, svg: &str) {
     let title = esc(title);
     let _ = write!(out, "<figure class=\"{class}\"><figcaption>{title}</figcaption>{svg}</figure>");
 }
@@ -164,20 +167,6 @@ fn notes<'a>(out: &mut String, title: &str, notes: impl Iterator<Item = &'a Stri
     if !items.is_empty() {
         let _ = write!(out, "<h4>{title}</h4><ul class=\"notes\">{items}</ul>");
     }
-}
-
-fn call_trees(out: &mut String, extras: &Extras) {
-    let drawn: Vec<(&String, String)> =
-        extras.folded.iter().filter_map(|(title, f)| Some((title, flame::chart(title, f)?))).collect();
-    if drawn.is_empty() {
-        return;
-    }
-    out.push_str("<section class=\"experiment\" id=\"call-trees\"><h2>Call trees</h2>");
-    out.push_str(
-        "<p class=\"quiet\">A frame is as wide as its share; who calls stands below whom it calls.</p>",
-    );
-    drawn.iter().for_each(|(title, svg)| figure(out, "whole", title, svg));
-    out.push_str("</section>");
 }
 
 fn upper(s: &str) -> String {

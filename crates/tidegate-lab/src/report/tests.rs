@@ -41,7 +41,8 @@ fn position(name: &str, slow: u64) -> Position {
     let m = slow as f64;
     let metric = Estimate { median: m, low: m * 0.9, high: m * 1.2 };
     let counters = vec![("stray bios".to_string(), 3.5)];
-    Position { name: name.into(), metric, counters, runs: vec![run(slow), run(slow + 1)] }
+    let call_tree = "mark;fsync <x> 60\nmark;[lock i_rwsem] 40\n".into();
+    Position { name: name.into(), metric, counters, runs: vec![run(slow), run(slow + 1)], call_tree }
 }
 
 fn outcome() -> Outcome {
@@ -122,8 +123,9 @@ fn elements_nest() {
         assert!(!one.contains("NaN") && !one.contains("inf\"") && !one.contains("infL"), "{one}");
         assert!(one.contains("aria-hidden") || one.contains("<title>") && one.contains("<desc>"), "{one}");
     }
-    // Ratios; for two cases, a metric, percentiles, throughput, bio size and the legend's three; flames.
-    assert_eq!(drawings.len(), 1 + 2 * (4 + 3) + 1);
+    // Ratios; for two cases, a metric, percentiles, throughput, bio size, the legend's three, and three call
+    // trees; one beside the results.
+    assert_eq!(drawings.len(), 1 + 2 * (4 + 3 + 3) + 1);
 }
 
 #[test]
@@ -151,6 +153,19 @@ fn everybody_is_named() {
         assert!(page.contains(verdict), "{verdict}");
     }
     assert_eq!(page, self::page(), "equal outcomes give equal bytes");
+}
+
+#[test]
+fn call_trees_are_there_or_asked_for() {
+    let page = page();
+    for part in ["sync_wait=caller: call tree of the first run", "[lock i_rwsem]: 40.0 % (40)"] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(page.contains("fsync &lt;x&gt;: 60.0 %") && !page.contains("No call tree was recorded"));
+    let mut without = outcome();
+    without.cases.iter_mut().flat_map(|c| &mut c.positions).for_each(|p| p.call_tree.clear());
+    let page = html(&[without], &Extras::default());
+    assert!(page.contains("<code>tidegate lab run m3 --profile FILE</code>"), "how to get one");
 }
 
 #[test]

@@ -32,7 +32,8 @@ impl Frame {
     }
 
     fn sort(&mut self) {
-        self.inner.sort_by_key(|f| std::cmp::Reverse(f.total));
+        // Of equal ones by name: whose thread ended first says nothing.
+        self.inner.sort_by(|a, b| b.total.cmp(&a.total).then_with(|| a.name.cmp(&b.name)));
         self.inner.iter_mut().for_each(Frame::sort);
     }
 }

@@ -1,0 +1,71 @@
+//! Progress of an experiment, and looking inside its runs.
+
+use crate::global::Global;
+use crate::watch::Watch;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::path::Path;
+use tidegate::observe::{Observed, Wanted};
+use tidegate::{Error, Result};
+use tidegate_lab::experiment::{First, Observer};
+
+/// See the module.
+pub struct Look<'a> {
+    watch: &'a Watch,
+    bar: ProgressBar,
+    quiet: bool,
+}
+
+impl<'a> Look<'a> {
+    /// Of so many runs.
+    ///
+    /// # Errors
+    /// Files are wanted where no directory is: better known before anything is run.
+    pub fn new(runs: u64, global: &'a Global) -> Result<Self> {
+        let watch = &global.watch;
+        for file in [&watch.trace, &watch.profile].into_iter().flatten() {
+            let dir = file.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            std::fs::read_dir(dir).map_err(|e| Error::Os(file.display().to_string(), e))?;
+        }
+        Ok(Look { watch, bar: bar(runs, global), quiet: global.quiet })
+    }
+
+    /// All runs have ended.
+    pub fn end(self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn keep(&self, first: &First<'_>, observed: &Observed) -> Result<()> {
+        let of_position = self.watch.named(&first.file_name());
+        if self.watch.lockstat {
+            eprintln!("{}: {}, {}", first.experiment, first.setting, first.position);
+        }
+        of_position.write(observed)?;
+        let files = [&of_position.trace, &of_position.profile].into_iter().flatten();
+        files.filter(|_| !self.quiet).for_each(|f| eprintln!("{}", f.display()));
+        Ok(())
+    }
+}
+
+impl Observer for Look<'_> {
+    fn ran(&self, what: &str) {
+        self.bar.set_message(what.to_owned());
+        self.bar.inc(1);
+    }
+
+    fn wants(&self) -> Wanted {
+        self.watch.wanted()
+    }
+
+    fn saw(&self, first: &First<'_>, observed: &Observed) -> tidegate_lab::Result<()> {
+        Ok(self.bar.suspend(|| self.keep(first, observed))?)
+    }
+}
+
+fn bar(total: u64, global: &Global) -> ProgressBar {
+    let shown = !global.quiet && std::io::stderr().is_terminal();
+    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len} {elapsed}");
+    ProgressBar::with_draw_target(Some(total), target)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "))
+}

@@ -1,0 +1,92 @@
+//! Looking inside: what is recorded of the first run of each position, and who is told.
+
+use crate::error::Result;
+use tidegate::observe::{Observed, ProfileForm, Recording, Wanted};
+use tidegate_rt::Nanos;
+
+/// Who is told of runs.
+pub trait Observer {
+    /// A run has ended; what it was.
+    fn ran(&self, what: &str);
+
+    /// What to record of the first run of each position. Call trees of runs in simulated time are recorded
+    /// anyway: they take none of it.
+    fn wants(&self) -> Wanted {
+        Wanted::default()
+    }
+
+    /// Takes what was recorded of the first run of a position, if anything was wanted.
+    ///
+    /// # Errors
+    /// Those of keeping it; the experiment ends with them.
+    fn saw(&self, _first: &First<'_>, _observed: &Observed) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Nobody looks closer.
+impl<F: Fn(&str)> Observer for F {
+    fn ran(&self, what: &str) {
+        self(what);
+    }
+}
+
+/// The first run of a position.
+#[derive(Clone, Copy, Debug)]
+pub struct First<'a> {
+    /// The experiment's name.
+    pub experiment: &'a str,
+    /// Which of its settings, from 1.
+    pub number: usize,
+    /// What that is.
+    pub setting: &'a str,
+    /// The position.
+    pub position: &'a str,
+}
+
+impl First<'_> {
+    /// A name for files of it: `m3.1.sync_wait=caller`.
+    pub fn file_name(&self) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "=._-".contains(c) { c } else { '-' };
+        let position: String = self.position.chars().map(plain).collect();
+        format!("{}.{}.{position}", self.experiment, self.number)
+    }
+}
+
+/// What a run gave, how long its world lasted if that was a simulated one, and what was recorded.
+pub(super) type Watched<R> = (R, Option<Observed>);
+
+/// Runs `f`, which tells how long it took if time was virtual, and records what is wanted. A recording that
+/// somebody else in this process has under way is left alone.
+pub(super) fn watch<R>(wanted: Wanted, f: impl FnOnce() -> Result<(R, Option<Nanos>)>) -> Result<Watched<R>> {
+    let recording = if wanted.anything() { Recording::start(wanted) } else { None };
+    let done = f();
+    let observed = recording.map(Recording::finish);
+    let (result, virtual_time) = done?;
+    let in_its_time = |o: Observed| match virtual_time {
+        Some(until) => Observed { since: Nanos(0), until, ..o },
+        None => o,
+    };
+    Ok((result, observed.map(in_its_time)))
+}
+
+/// The call trees as folded stacks.
+pub(super) fn folded(observed: &Observed) -> String {
+    let mut text = Vec::new();
+    // Memory takes everything.
+    let _ = ProfileForm::Folded.write(observed, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_make_names_of_files() {
+        let first = First { experiment: "compare", number: 1, setting: "", position: "dir:/mnt/a b" };
+        assert_eq!(first.file_name(), "compare.1.dir--mnt-a-b");
+        let first = First { experiment: "m3", number: 2, position: "sync_wait=caller", ..first };
+        assert_eq!(first.file_name(), "m3.2.sync_wait=caller");
+    }
+}
