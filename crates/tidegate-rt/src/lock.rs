@@ -1,8 +1,8 @@
 //! Locks with a class. Guards release on drop; a panic while held does not poison.
 
 use crate::class::{self, LockClass};
-use crate::clock::{self, Nanos};
-use crate::lockstat;
+use crate::clock;
+use crate::lockstat::{self, Since};
 use crate::sim;
 use crate::sim::sync::{self, Key, Want};
 use std::ops::{Deref, DerefMut};
@@ -13,7 +13,7 @@ use std::time::Duration;
 struct Held {
     class: &'static LockClass,
     key: Key,
-    since: Option<Nanos>,
+    since: Option<Since>,
 }
 
 impl Held {
@@ -25,7 +25,7 @@ impl Held {
         try_lock: impl Fn() -> Option<G>,
         lock: impl Fn() -> G,
     ) -> (G, Held) {
-        let Want { key, class, at, .. } = want;
+        let Want { key, class, shared, at } = want;
         class::push(class, nested);
         if !lockstat::enabled() {
             let simulated = sync::acquire(&want, &try_lock, &lock);
@@ -41,14 +41,14 @@ impl Held {
             }
             g
         });
-        (g, Held { class, key, since: class.acquired() })
+        (g, Held { class, key, since: class.acquired(shared) })
     }
 
     /// Of a lock that was free.
     fn tried(class: &'static LockClass, key: Key) -> Held {
         class::push(class, true);
         sync::acquired(key, class);
-        Held { class, key, since: class.acquired() }
+        Held { class, key, since: class.acquired(false) }
     }
 }
 
@@ -236,7 +236,8 @@ impl Condvar {
         Condvar(parking_lot::Condvar::new())
     }
 
-    /// Gives the lock up, waits for a wake-up, takes the lock again. Time asleep is not time held.
+    /// Gives the lock up, waits for a wake-up, takes the lock again: another acquisition. Time asleep is not time
+    /// held.
     #[track_caller]
     pub fn wait<T: ?Sized>(&self, g: &mut MutexGuard<'_, T>) {
         self.asleep(g, None, Location::caller());
@@ -268,7 +269,7 @@ impl Condvar {
             Some(d) => !self.0.wait_for(&mut g.inner, d).timed_out(),
         });
         class::push(g.held.class, true);
-        g.held.since = g.held.since.map(|_| clock::now());
+        g.held.since = g.held.class.acquired(false);
         woken
     }
 

@@ -1,15 +1,20 @@
 //! Lock statistics by class, with the columns of `/proc/lock_stat`.
 //!
-//! Off by default: a lock then pays one relaxed load. On, an uncontended acquisition pays two clock
-//! readings; only contended ones touch the contention-point table. Waits are all timed, and so are holds of
-//! the outer classes, below rank [`MOMENTS`], which operations and checkpoints hold for long. The inner ones
-//! are taken all the time and held for a moment: of their holds one in [`ONE_IN`] is timed and stands for the rest.
+//! Off by default: a lock then pays one relaxed load. On, each thread counts for itself. All acquisitions are
+//! counted and all waits are timed. Of holds, those are all timed that others cannot share, of the outer
+//! classes (below rank [`MOMENTS`]), which operations and checkpoints hold for long. Others are taken all the
+//! time and held for a moment: of these one in [`ONE_IN`], drawn by lot, is timed and stands for the rest, so
+//! that totals and means are unbiased; the least and the longest are of those that were timed. `acq_bounces` is
+//! a share of all acquisitions, from some that were followed up to the next.
 
 use crate::class::LockClass;
 use crate::clock::{self, Nanos};
 use crate::{thread, trace};
+use slots::Timed;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+mod slots;
 
 /// Who looks: holders of [`Collecting`], and [`enable`].
 static LOOKING: AtomicUsize = AtomicUsize::new(0);
@@ -19,12 +24,10 @@ static SWITCHED: AtomicBool = AtomicBool::new(false);
 static REGISTRY: parking_lot::Mutex<Vec<&'static LockClass>> = parking_lot::Mutex::new(Vec::new());
 
 const POINTS: usize = 4;
-/// Parts that a class's figures are kept in.
-const PARTS: usize = 8;
 /// The first rank of the classes that are held for a moment only.
 pub const MOMENTS: u16 = 110;
-/// Of their holds, one in so many is timed.
-pub const ONE_IN: u64 = 16;
+/// Of holds that are not all timed, one in so many is.
+pub const ONE_IN: u64 = 32;
 
 /// Switches collection on or off, for every lock of the process.
 pub fn enable(on: bool) {
@@ -80,6 +83,7 @@ pub fn collecting() -> bool {
 
 /// Clears the figures of every class seen so far.
 pub fn reset() {
+    slots::reset();
     for c in REGISTRY.lock().iter() {
         c.stats.reset();
     }
@@ -127,21 +131,17 @@ pub fn snapshot() -> Vec<LockStat> {
     all
 }
 
-/// Figures of some of the threads, so that threads do not take each other's cache lines.
-#[repr(align(128))]
-struct Agg {
-    /// Acquisitions; of waits the same as `n`.
-    taken: AtomicU64,
+/// Waits of a class. They cost more than this.
+struct Waits {
     n: AtomicU64,
     min: AtomicU64,
     max: AtomicU64,
     total: AtomicU64,
 }
 
-impl Agg {
+impl Waits {
     const fn new() -> Self {
-        Agg {
-            taken: AtomicU64::new(0),
+        Waits {
             n: AtomicU64::new(0),
             min: AtomicU64::new(u64::MAX),
             max: AtomicU64::new(0),
@@ -151,74 +151,95 @@ impl Agg {
     fn add(&self, v: u64) {
         self.n.fetch_add(1, Relaxed);
         self.total.fetch_add(v, Relaxed);
-        // Seldom so: a look is cheaper.
-        if v < self.min.load(Relaxed) {
-            self.min.fetch_min(v, Relaxed);
-        }
-        if v > self.max.load(Relaxed) {
-            self.max.fetch_max(v, Relaxed);
-        }
+        self.min.fetch_min(v, Relaxed);
+        self.max.fetch_max(v, Relaxed);
     }
     fn reset(&self) {
-        self.taken.store(0, Relaxed);
         self.n.store(0, Relaxed);
         self.total.store(0, Relaxed);
         self.min.store(u64::MAX, Relaxed);
         self.max.store(0, Relaxed);
     }
-}
-
-fn span(parts: &[Agg]) -> (u64, Span) {
-    let sum = |f: fn(&Agg) -> &AtomicU64| parts.iter().map(|a| f(a).load(Relaxed)).sum::<u64>();
-    let (taken, n, total) = (sum(|a| &a.taken), sum(|a| &a.n), sum(|a| &a.total));
-    let min = parts.iter().map(|a| a.min.load(Relaxed)).min().filter(|m| *m != u64::MAX).unwrap_or(0);
-    let max = parts.iter().map(|a| a.max.load(Relaxed)).max().unwrap_or(0);
-    let avg = total.checked_div(n).unwrap_or(0);
-    // Where not all were timed, those that were stand for the rest.
-    let total = if taken > n { (total as u128 * taken as u128 / n.max(1) as u128) as u64 } else { total };
-    (taken.max(n), Span { min, max, total, avg })
+    fn span(&self) -> (u64, Span) {
+        let (n, total, max) = (self.n.load(Relaxed), self.total.load(Relaxed), self.max.load(Relaxed));
+        let min = if n == 0 { 0 } else { self.min.load(Relaxed) };
+        (n, Span { min, max, total, avg: total.checked_div(n).unwrap_or(0) })
+    }
 }
 
 type Point = (&'static Location<'static>, u64);
 
 pub(crate) struct ClassStats {
-    registered: AtomicBool,
-    wait: Agg,
-    hold: [Agg; PARTS],
-    /// The thread that took a lock of the class last, and the one that waited last.
-    last: AtomicU32,
+    /// Its number among all, from 1; 0 before it was used.
+    number: AtomicUsize,
+    wait: Waits,
+    /// The thread that waited last.
     last_waited: AtomicU32,
-    acq_bounces: AtomicU64,
     con_bounces: AtomicU64,
+    bounces: Bounces,
     points: parking_lot::Mutex<[Option<Point>; POINTS]>,
+}
+
+/// How often a class goes from thread to thread. Of some acquisitions it is found out whether the next one of
+/// the class is another thread's: these stand for all.
+struct Bounces {
+    /// The thread of such an acquisition until the next one.
+    asks: AtomicU32,
+    asked: AtomicU64,
+    other: AtomicU64,
+}
+
+impl Bounces {
+    const fn new() -> Self {
+        Bounces { asks: AtomicU32::new(0), asked: AtomicU64::new(0), other: AtomicU64::new(0) }
+    }
+
+    /// An acquisition; `asks` whether the next one is another's.
+    fn taken(&self, asks: bool) {
+        if self.asks.load(Relaxed) != 0 {
+            let (me, before) = (thread::id(), self.asks.swap(0, Relaxed));
+            if before != 0 {
+                self.asked.fetch_add(1, Relaxed);
+                self.other.fetch_add((before != me) as u64, Relaxed);
+            }
+        }
+        if asks {
+            self.asks.store(thread::id(), Relaxed);
+        }
+    }
+
+    fn reset(&self) {
+        [&self.asked, &self.other].into_iter().for_each(|a| a.store(0, Relaxed));
+    }
+
+    fn of(&self, taken: u64) -> u64 {
+        let (asked, other) = (u128::from(self.asked.load(Relaxed)), u128::from(self.other.load(Relaxed)));
+        (u128::from(taken) * other).checked_div(asked).unwrap_or(0) as u64
+    }
 }
 
 impl ClassStats {
     pub(crate) const fn new() -> Self {
         ClassStats {
-            registered: AtomicBool::new(false),
-            wait: Agg::new(),
-            hold: [const { Agg::new() }; PARTS],
-            last: AtomicU32::new(0),
+            number: AtomicUsize::new(0),
+            wait: Waits::new(),
             last_waited: AtomicU32::new(0),
-            acq_bounces: AtomicU64::new(0),
             con_bounces: AtomicU64::new(0),
+            bounces: Bounces::new(),
             points: parking_lot::Mutex::new([None; POINTS]),
         }
     }
 
     fn reset(&self) {
         self.wait.reset();
-        self.hold.iter().for_each(Agg::reset);
-        self.acq_bounces.store(0, Relaxed);
+        self.bounces.reset();
         self.con_bounces.store(0, Relaxed);
         *self.points.lock() = [None; POINTS];
     }
 
     fn read(&self, class: &'static str) -> LockStat {
-        let (contentions, wait) = span(std::slice::from_ref(&self.wait));
-        let (acquisitions, hold) = span(&self.hold);
-        let (con_bounces, acq_bounces) = (self.con_bounces.load(Relaxed), self.acq_bounces.load(Relaxed));
+        let (contentions, wait) = self.wait.span();
+        let held = slots::sum(self.number.load(Relaxed));
         let mut points: Vec<(String, u64)> = self
             .points
             .lock()
@@ -227,15 +248,36 @@ impl ClassStats {
             .map(|(l, n)| (format!("{}:{}", l.file(), l.line()), *n))
             .collect();
         points.sort_by_key(|p| std::cmp::Reverse(p.1));
-        LockStat { class, contentions, wait, acquisitions, hold, con_bounces, acq_bounces, points }
+        LockStat {
+            class,
+            contentions,
+            wait,
+            acquisitions: held.taken,
+            hold: held.span(),
+            con_bounces: self.con_bounces.load(Relaxed),
+            acq_bounces: self.bounces.of(held.taken),
+            points,
+        }
     }
 }
 
 impl LockClass {
-    fn register(&'static self) {
-        if !self.stats.registered.load(Relaxed) && !self.stats.registered.swap(true, Relaxed) {
-            REGISTRY.lock().push(self);
+    /// Its number, given when it is first asked for.
+    fn number(&'static self) -> usize {
+        match self.stats.number.load(Relaxed) {
+            0 => self.register(),
+            n => n,
         }
+    }
+
+    #[cold]
+    fn register(&'static self) -> usize {
+        let mut all = REGISTRY.lock();
+        if self.stats.number.load(Relaxed) == 0 {
+            all.push(self);
+            self.stats.number.store(all.len(), Relaxed);
+        }
+        self.stats.number.load(Relaxed)
     }
 
     /// Counts a wait that began at `since` and is over now.
@@ -258,27 +300,28 @@ impl LockClass {
         }
     }
 
-    /// Counts an acquisition; from when on its hold is to be timed.
-    pub(crate) fn acquired(&'static self) -> Option<Nanos> {
-        if !collecting() {
-            return None;
-        }
-        self.register();
-        let (s, me) = (&self.stats, thread::id());
-        let n = s.hold[me as usize % PARTS].taken.fetch_add(1, Relaxed);
-        let moment = self.rank() >= MOMENTS;
-        if moment && !n.is_multiple_of(ONE_IN) {
-            return None;
-        }
-        if s.last.load(Relaxed) != me {
-            s.last.store(me, Relaxed);
-            s.acq_bounces.fetch_add(if moment { ONE_IN } else { 1 }, Relaxed);
-        }
-        Some(clock::now())
+    /// Counts an acquisition, together with others if `shared`; from when on its hold is to be timed.
+    #[inline]
+    pub(crate) fn acquired(&'static self, shared: bool) -> Option<Since> {
+        if collecting() { self.count(shared) } else { None }
     }
 
-    /// Counts a hold since `since` that ends now.
-    pub(crate) fn held(&'static self, since: Nanos) {
-        self.stats.hold[thread::id() as usize % PARTS].add(clock::now().since(since).0);
+    fn count(&'static self, shared: bool) -> Option<Since> {
+        let always = self.rank() < MOMENTS && !shared;
+        let timed = slots::taken(self.number(), always, ONE_IN);
+        self.stats.bounces.taken(timed.is_some());
+        timed.map(|timed| Since { at: clock::now(), timed })
     }
+
+    /// Counts a hold that ends now.
+    pub(crate) fn held(&'static self, since: Since) {
+        slots::held(self.number(), since.timed, clock::now().since(since.at));
+    }
+}
+
+/// From when on a lock is held that is timed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Since {
+    at: Nanos,
+    timed: Timed,
 }

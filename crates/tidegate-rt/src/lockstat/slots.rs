@@ -1,0 +1,252 @@
+//! What threads count, each for itself: nobody else writes there, so that counting is neither an atomic
+//! operation nor a cache line that processors take from each other.
+
+use super::Span;
+use crate::clock::Nanos;
+use crate::thread;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Classes that can be counted; more are left out.
+const CLASSES: usize = 256;
+
+/// Counts that are older than the last reset are of no use; this is its number.
+static EPOCH: AtomicU64 = AtomicU64::new(1);
+static THREADS: parking_lot::Mutex<Threads> =
+    parking_lot::Mutex::new(Threads { live: Vec::new(), ended: Vec::new() });
+
+thread_local!(static MINE: Arc<Slots> = Slots::of_this_thread());
+
+/// The counts of threads.
+struct Threads {
+    live: Vec<Arc<Slots>>,
+    /// What threads left that have ended, by class.
+    ended: Vec<Sum>,
+}
+
+impl Threads {
+    /// Takes over what ended threads left.
+    fn sweep(&mut self) {
+        let ended = &mut self.ended;
+        self.live.retain(|slots| {
+            let lives = Arc::strong_count(slots) > 1;
+            if !lives && slots.is_current() {
+                ended.resize_with(CLASSES, Sum::default);
+                ended.iter_mut().zip(&slots.classes).for_each(|(sum, slot)| sum.add(slot));
+            }
+            lives
+        });
+    }
+}
+
+/// Forgets all counts.
+pub(super) fn reset() {
+    let mut threads = THREADS.lock();
+    threads.ended.clear();
+    EPOCH.fetch_add(1, Relaxed);
+}
+
+/// The counts of a class by all threads.
+pub(super) fn sum(class: usize) -> Sum {
+    let mut threads = THREADS.lock();
+    threads.sweep();
+    let mut sum = threads.ended.get(class).cloned().unwrap_or_default();
+    let current = threads.live.iter().filter(|s| s.is_current());
+    current.filter_map(|s| s.classes.get(class)).for_each(|slot| sum.add(slot));
+    sum
+}
+
+/// How an acquisition is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timed {
+    /// As all of its kind are.
+    Always,
+    /// As one of several, drawn by lot.
+    Drawn,
+}
+
+/// The counts of one thread.
+struct Slots {
+    epoch: AtomicU64,
+    /// State of what draws lots.
+    lots: AtomicU64,
+    classes: [Slot; CLASSES],
+}
+
+#[derive(Default)]
+struct Slot {
+    taken: AtomicU64,
+    /// Of these, those that are timed in any case.
+    always: AtomicU64,
+    /// The number of the next that is timed by lot.
+    next: AtomicU64,
+    holds: [Holds; 2],
+    min: AtomicU64,
+    max: AtomicU64,
+}
+
+/// Holds that were timed: always, or drawn.
+#[derive(Default)]
+struct Holds {
+    n: AtomicU64,
+    total: AtomicU64,
+}
+
+/// Only the thread itself adds.
+fn add(to: &AtomicU64, n: u64) {
+    to.store(to.load(Relaxed) + n, Relaxed);
+}
+
+impl Slots {
+    fn of_this_thread() -> Arc<Slots> {
+        let slots = Arc::new(Slots {
+            epoch: AtomicU64::new(EPOCH.load(Relaxed)),
+            lots: AtomicU64::new(u64::from(thread::id()).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+            classes: std::array::from_fn(|_| Slot::default()),
+        });
+        let mut threads = THREADS.lock();
+        threads.sweep();
+        threads.live.push(slots.clone());
+        slots
+    }
+
+    fn is_current(&self) -> bool {
+        self.epoch.load(Relaxed) == EPOCH.load(Relaxed)
+    }
+
+    /// The next number, by Marsaglia's xorshift.
+    fn draw(&self) -> u64 {
+        let mut x = self.lots.load(Relaxed);
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.lots.store(x, Relaxed);
+        x
+    }
+
+    #[cold]
+    fn begin_anew(&self) {
+        self.classes.iter().for_each(Slot::clear);
+        self.epoch.store(EPOCH.load(Relaxed), Relaxed);
+    }
+}
+
+impl Slot {
+    fn clear(&self) {
+        let holds = self.holds.iter().flat_map(|h| [&h.n, &h.total]);
+        let all = [&self.taken, &self.always, &self.next, &self.min, &self.max];
+        all.into_iter().chain(holds).for_each(|a| a.store(0, Relaxed));
+    }
+}
+
+/// Counts an acquisition of a class; whether it is to be timed. Of those that need not be, one in `one_in` is
+/// drawn, and a thread's first is timed in any case: a class that is seldom taken would have no times at all.
+pub(super) fn taken(class: usize, always: bool, one_in: u64) -> Option<Timed> {
+    MINE.try_with(|mine| {
+        if !mine.is_current() {
+            mine.begin_anew();
+        }
+        let slot = mine.classes.get(class)?;
+        let n = slot.taken.load(Relaxed);
+        slot.taken.store(n + 1, Relaxed);
+        if always || n == 0 {
+            add(&slot.always, 1);
+        } else if n < slot.next.load(Relaxed) {
+            return None;
+        }
+        if always {
+            return Some(Timed::Always);
+        }
+        // Gaps of one_in in the mean, none of them likelier: what comes at every so-manieth is not missed.
+        slot.next.store(n + 1 + mine.draw() % (2 * one_in - 1), Relaxed);
+        Some(if n == 0 { Timed::Always } else { Timed::Drawn })
+    })
+    .ok()
+    .flatten()
+}
+
+/// Counts a hold that was timed.
+pub(super) fn held(class: usize, timed: Timed, time: Nanos) {
+    let _ = MINE.try_with(|mine| {
+        let Some(slot) = mine.classes.get(class).filter(|_| mine.is_current()) else { return };
+        let holds = &slot.holds[timed as usize];
+        let first = slot.holds.iter().all(|h| h.n.load(Relaxed) == 0);
+        add(&holds.n, 1);
+        add(&holds.total, time.0);
+        if first || time.0 < slot.min.load(Relaxed) {
+            slot.min.store(time.0, Relaxed);
+        }
+        if time.0 > slot.max.load(Relaxed) {
+            slot.max.store(time.0, Relaxed);
+        }
+    });
+}
+
+/// Counts of several threads.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sum {
+    pub taken: u64,
+    always: u64,
+    /// Number and total of holds that were timed: always, drawn.
+    holds: [(u64, u64); 2],
+    min: Option<u64>,
+    max: u64,
+}
+
+impl Sum {
+    fn add(&mut self, slot: &Slot) {
+        let get = |a: &AtomicU64| a.load(Relaxed);
+        self.taken += get(&slot.taken);
+        self.always += get(&slot.always);
+        let mut any = false;
+        for (sum, holds) in self.holds.iter_mut().zip(&slot.holds) {
+            any |= get(&holds.n) > 0;
+            *sum = (sum.0 + get(&holds.n), sum.1 + get(&holds.total));
+        }
+        if any {
+            let min = get(&slot.min);
+            self.min = Some(self.min.map_or(min, |m| m.min(min)));
+            self.max = self.max.max(get(&slot.max));
+        }
+    }
+
+    /// Times held: those that were drawn stand for the others, where none was those that are always timed.
+    pub fn span(&self) -> Span {
+        let [always, drawn] = self.holds;
+        let (n, of) = if drawn.0 > 0 { drawn } else { always };
+        let others = u128::from(self.taken.saturating_sub(self.always));
+        let total = always.1 + (u128::from(of) * others).checked_div(u128::from(n)).unwrap_or(0) as u64;
+        let avg = total.checked_div(self.taken).unwrap_or(0);
+        Span { min: self.min.unwrap_or(0), max: self.max, total, avg }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(taken: u64, always: u64, holds: [(u64, u64); 2]) -> Slot {
+        let holds = holds.map(|(n, total)| Holds { n: n.into(), total: total.into() });
+        Slot { taken: taken.into(), always: always.into(), holds, max: 9.into(), ..Slot::default() }
+    }
+
+    #[test]
+    fn drawn_holds_stand_for_those_that_were_not() {
+        let mut sum = Sum::default();
+        // One that was always timed and took long does not stand for others.
+        sum.add(&slot(101, 1, [(1, 5000), (10, 50)]));
+        assert_eq!(sum.span().total, 5000 + 100 * 5);
+        sum.add(&slot(50, 50, [(50, 100), (0, 0)]));
+        assert_eq!((sum.taken, sum.span().total), (151, 5000 + 100 + 100 * 5));
+        assert_eq!(sum.span().avg, 5600 / 151);
+        assert_eq!(Sum::default().span().total, 0);
+    }
+
+    #[test]
+    fn one_in_sixteen_is_drawn() {
+        let of_this_test = CLASSES - 1;
+        let timed = (0..160_000).filter_map(|_| taken(of_this_test, false, 16)).count();
+        assert!((9_500..10_500).contains(&timed), "{timed}");
+        assert!((0..100).all(|_| taken(of_this_test, true, 16) == Some(Timed::Always)));
+    }
+}
