@@ -22,6 +22,7 @@ const WAYS: [&str; 5] = [OFF, "lockstat", "trace", "profile", "lockstat,trace,pr
 
 const COLUMNS: &[Column] = &[
     Column { head: "write s", digits: 3, of: seconds },
+    Column { head: "cpu s", digits: 3, of: |r| r.cpu_seconds },
     Column { head: "files/s", digits: 0, of: |r| (r.seconds > 0.0).then(|| r.files as f64 / r.seconds) },
     Column { head: "events", digits: 0, of: |r| r.count("events") },
     Column { head: "spans", digits: 0, of: |r| r.count("spans") },
@@ -55,7 +56,8 @@ pub fn run(plan: &Plan) -> Result<()> {
     let sizes = SIZES.map(|(files, _, size)| format!("{THREADS} x {} x {size}", plan.scaled(files)));
     let title = format!("create, write and fsync, {}; {} rounds", sizes.join(" and "), plan.runs);
     let notes = vec![
-        "cost: how much longer it takes, in percent of the time with everything off".into(),
+        "cost: how much longer it takes, by medians, in percent of the time with everything off".into(),
+        "CPU: the same of the seconds of all CPUs, which other programs disturb less".into(),
         "traces are kept in memory; writing them out comes after, and is not measured".into(),
     ];
     let bars = bars(&series);
@@ -67,8 +69,12 @@ fn bars(all: &[Series]) -> Vec<Bar> {
     for (_, _, size) in SIZES {
         let of = |way: &str| named(all, &format!("{size} {way}"));
         for way in WAYS.into_iter().filter(|w| *w != OFF) {
-            let cost = ratio(of(way), of(OFF), seconds).map(|r| (r - 1.0) * 100.0);
-            bars.push(Bar::most(format!("{size}: cost of {way}, %"), BAR, cost));
+            let of_cpu = |r: &Report| r.cpu_seconds;
+            let cost = |r: Option<f64>| r.map(|r| (r - 1.0) * 100.0);
+            let wall = cost(ratio(of(way), of(OFF), seconds));
+            bars.push(Bar::most(format!("{size}: cost of {way}, %"), BAR, wall));
+            let cpu = cost(ratio(of(way), of(OFF), of_cpu));
+            bars.push(Bar::most(format!("{size}: CPU cost of {way}, %"), BAR, cpu));
         }
     }
     bars
@@ -82,13 +88,15 @@ mod tests {
     fn the_cost_is_what_is_added() {
         let series = |name: &str, seconds| Series {
             name: name.into(),
-            reports: vec![Report { seconds, ..Report::default() }],
+            reports: vec![Report { seconds, cpu_seconds: Some(seconds * 2.0), ..Report::default() }],
             failed: None,
         };
         let all = [series("4 KiB off", 2.0), series("4 KiB trace", 2.08), series("4 KiB profile", 2.2)];
         let found = bars(&all);
         let of = |way: &str| found.iter().find(|b| b.what == format!("4 KiB: cost of {way}, %")).unwrap();
         assert!((of("trace").value.unwrap() - 4.0).abs() < 1e-6);
+        let cpu = found.iter().find(|b| b.what == "4 KiB: CPU cost of profile, %").unwrap();
+        assert!((cpu.value.unwrap() - 10.0).abs() < 1e-6);
         assert_eq!((of("trace").met, of("profile").met, of("lockstat").met), (Some(true), Some(false), None));
     }
 }

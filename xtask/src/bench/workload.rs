@@ -20,6 +20,9 @@ pub struct Report {
     /// Of these, what each repetition took, if there are several of the same.
     #[serde(default)]
     pub loops: Vec<f64>,
+    /// Seconds of all CPUs in it, where that was looked at.
+    #[serde(default)]
+    pub cpu_seconds: Option<f64>,
     /// Files made in it.
     pub files: u64,
     /// Bytes that the workload wrote in it.

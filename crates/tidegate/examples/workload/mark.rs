@@ -1,7 +1,7 @@
 //! Threads that make files in directories of their own, in the manner of fs_mark.
 
 use crate::stamp::{PAGE, check, stamp};
-use crate::target::{Counts, Report, Result, Target, add, grown, seconds_since};
+use crate::target::{Counts, Report, Result, Target, add, cpu_seconds, grown, seconds_since};
 use clap::{Args, ValueEnum};
 use std::sync::Arc;
 use tidegate_rt::{clock, thread};
@@ -55,20 +55,23 @@ impl Mark {
         for t in 0..self.threads {
             target.mkdir(&format!("/t{t}"))?;
         }
-        let (mut loops, mut counts) = (Vec::new(), Counts::new());
+        let (mut loops, mut cpu, mut counts) = (Vec::new(), 0.0, Counts::new());
         for n in 0..self.loops {
             if n > 0 {
                 self.all().try_for_each(|(t, f)| target.unlink(&name(t, f)))?;
             }
             target.sync()?;
             let before = target.counts();
+            let cpu_before = cpu_seconds();
             loops.push(self.measure(target)?);
+            cpu += cpu_seconds() - cpu_before;
             add(&mut counts, &grown(&before, &target.counts()));
         }
         let files = self.threads * self.files * self.loops;
         Ok(Report {
             seconds: loops.iter().sum(),
             loops,
+            cpu_seconds: Some(cpu),
             files,
             bytes: files * self.size,
             fsyncs: if self.sync == Sync::Each { files } else { 0 },

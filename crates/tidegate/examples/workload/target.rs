@@ -42,6 +42,8 @@ pub struct Report {
     pub seconds: f64,
     /// Of these, what each repetition took; all took the same number of files.
     pub loops: Vec<f64>,
+    /// Seconds of all CPUs in the measured part, where that is looked at.
+    pub cpu_seconds: Option<f64>,
     pub files: u64,
     /// Bytes that the workload wrote in it.
     pub bytes: u64,
@@ -63,6 +65,12 @@ pub fn add(sum: &mut Counts, more: &Counts) {
 /// What each counter grew by.
 pub fn grown(before: &Counts, after: &Counts) -> Counts {
     after.iter().map(|(k, v)| (*k, v.saturating_sub(before.get(k).copied().unwrap_or(0)))).collect()
+}
+
+/// Seconds of all CPUs that this process took until now.
+pub fn cpu_seconds() -> f64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
 }
 
 pub fn seconds_since(start: tidegate_rt::Nanos) -> f64 {
