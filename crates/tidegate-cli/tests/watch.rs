@@ -4,8 +4,8 @@
 mod common;
 
 use common::Bench;
+use common::chrome;
 use common::mounted::{Mounted, cannot_mount};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -21,40 +21,38 @@ fn volume() -> Bench {
     b
 }
 
-/// Checks that a trace is one that Perfetto loads: slices nest, requests are paired; the names in it.
+/// Checks that a trace is one that Perfetto loads; the names in it.
 fn check_chrome(text: &str) -> BTreeMap<String, usize> {
-    let v: Value = serde_json::from_str(text).unwrap();
-    let mut names = BTreeMap::new();
-    let mut depth: BTreeMap<u64, i64> = BTreeMap::new();
-    let mut requests: BTreeMap<u64, i64> = BTreeMap::new();
-    let mut last = 0.0;
-    for e in v["traceEvents"].as_array().unwrap() {
-        if let Some(name) = e["name"].as_str() {
-            *names.entry(name.to_string()).or_insert(0) += 1;
-        }
-        let ph = e["ph"].as_str().unwrap();
-        if ph == "M" {
-            continue;
-        }
-        let (ts, tid) = (e["ts"].as_f64().unwrap(), e["tid"].as_u64().unwrap());
-        assert!(ts >= last, "events are in order of time");
-        last = ts;
-        match ph {
-            "B" => *depth.entry(tid).or_default() += 1,
-            "E" => {
-                let d = depth.entry(tid).or_default();
-                *d -= 1;
-                assert!(*d >= 0, "an end without a beginning");
-            }
-            "b" => *requests.entry(e["id"].as_u64().unwrap()).or_default() += 1,
-            "e" => *requests.entry(e["id"].as_u64().unwrap()).or_default() -= 1,
-            "i" => assert_eq!(e["s"], "t"),
-            other => panic!("phase {other}"),
-        }
+    chrome::check(text).unwrap().names
+}
+
+#[test]
+fn what_is_no_trace_is_found() {
+    let with = |events: &str| chrome::check(&format!("{{\"traceEvents\":[{events}]}}"));
+    let name = r#"{"ph":"M","pid":1,"tid":2,"name":"thread_name","args":{"name":"t"}}"#;
+    let e = |ph: &str, ts: &str, rest: &str| {
+        format!(r#"{{"ph":"{ph}","pid":1,"tid":2,"ts":{ts},"name":"n"{rest}}}"#)
+    };
+    let request = |ph, ts| e(ph, ts, r#","cat":"block","id":1"#);
+    let good = [e("B", "1", ""), request("b", "2"), e("E", "2.5", ""), request("e", "3")];
+    let found = with(&format!("{name},{}", good.join(","))).unwrap();
+    assert_eq!((found.names["n"], found.span), (3, (1.0, 3.0)));
+    for (bad, why) in [
+        (vec![e("E", "1", "")], "an end without a beginning"),
+        (vec![e("B", "1", "")], "slices open"),
+        (vec![e("i", "2", ""), e("i", "1", "")], "goes back"),
+        (vec![e("i", "-1", "")], "ts is no time"),
+        (vec![e("i", "\"NaN\"", "")], "ts is no time"),
+        (vec![e("b", "1", r#","cat":"block""#)], "id is no whole number"),
+        (vec![request("b", "1")], "has no end"),
+        (vec![request("b", "1"), request("b", "2")], "in use"),
+        (vec![e("X", "1", "")], "phase X"),
+    ] {
+        let error = with(&format!("{name},{}", bad.join(","))).unwrap_err();
+        assert!(error.contains(why), "{error}");
     }
-    assert!(depth.values().all(|d| *d == 0), "slices without end: {depth:?}");
-    assert!(requests.values().all(|n| *n == 0), "requests without end");
-    names
+    assert!(with(&e("i", "1", "")).unwrap_err().contains("has no name"));
+    assert!(with(&e("i", "NaN", "")).is_err());
 }
 
 #[test]
@@ -125,6 +123,41 @@ fn text_and_folded_stacks_by_their_names() {
     assert!(line.contains("use tidegate trace DIR"), "{line}");
     let line = b.fails(&["ls", "vol.img:/", "--trace", "nowhere/t"], 1);
     assert!(line.contains("nowhere/t: no such file"), "{line}");
+}
+
+#[test]
+fn runs_of_the_lab_are_looked_at() {
+    let b = Bench::new();
+    let watched =
+        ["lab", "run", "m5", "--quick", "--lockstat", "--trace", "t.json", "--profile", "p.folded", "--json"];
+    let out = b.command(&watched).output().unwrap();
+    let err = String::from_utf8(out.stderr).unwrap();
+    assert!(out.status.success(), "{err}");
+    // Looking takes no virtual time.
+    assert!(out.stdout == b.ok(&["lab", "run", "m5", "--quick", "--json"]).into_bytes());
+    for position in ["1.checkpoint_merge", "2.nocheckpoint_merge"] {
+        let trace = fs::read_to_string(b.path(&format!("t.m5.{position}.json"))).unwrap();
+        let found = chrome::check(&trace).unwrap();
+        // From the beginning of the simulated world, which lasts some seconds at most.
+        assert!(found.span.1 < 60e6, "{:?}", found.span);
+        for name in ["f2fs_write_checkpoint", "request WSM", "thread_name"] {
+            assert!(found.names.contains_key(name), "{name} in {:?}", found.names);
+        }
+        let folded = fs::read_to_string(b.path(&format!("p.m5.{position}.folded"))).unwrap();
+        assert!(folded.contains("f2fs_write_checkpoint;"), "{folded}");
+    }
+    assert_eq!(err.matches("lock_stat version 0.4").count(), 4, "{err}");
+    let page = b.ok(&["lab", "report"]);
+    let page = fs::read_to_string(b.path(page.trim())).unwrap();
+    assert_eq!(page.matches(": call tree of the first run</figcaption>").count(), 4);
+    let line = b.fails(&["lab", "run", "m5", "--quick", "--trace", "nowhere/t.json"], 1);
+    assert!(line.contains("nowhere/t.json: no such file"), "{line}");
+    // In real time, of what is asked for.
+    let race =
+        ["lab", "compare", "--target", "preset:nvme", "--files", "5", "--runs", "1", "--profile", "r.txt"];
+    b.ok(&race);
+    let tree = fs::read_to_string(b.path("r.compare.1.preset-nvme.txt")).unwrap();
+    assert!(tree.contains("f2fs_sync_file"), "{tree}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What the tests of the program share.
 #![allow(dead_code, missing_docs)]
 
+pub mod chrome;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // it waits for real processes
 pub mod mounted;
 
