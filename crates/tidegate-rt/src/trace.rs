@@ -86,7 +86,7 @@ struct Local {
 
 impl Local {
     fn push(&mut self, at: Nanos, name: &'static str, phase: Phase, args: Args) {
-        self.events.push(Event { at, thread: self.thread, name, phase, args });
+        self.events.push(&Event { at, thread: self.thread, name, phase, args });
     }
 }
 
@@ -144,10 +144,7 @@ thread_local!(static LOCAL: Shared = {
 /// Switches recording of events on (each thread keeps its last `capacity` events) or off (`None`).
 pub fn enable(capacity: Option<usize>) {
     match capacity {
-        Some(n) => {
-            let dummy = Event { at: Nanos(0), thread: 0, name: "", phase: Phase::Instant, args: NO_ARGS };
-            ring::prepare(n, &dummy);
-        }
+        Some(n) => ring::prepare(n),
         None => ring::release(),
     }
     switch(EVENTS, capacity.is_some());

@@ -1,9 +1,10 @@
-//! Events in chunks of memory that was touched before it is needed.
+//! Events, packed, in chunks of memory that was touched before it is needed.
 //!
 //! Memory that is touched for the first time costs more than the event that goes there, so as much as most
 //! recordings take is prepared when recording begins.
 
-use super::Event;
+use super::{Args, Event, NO_ARGS, Phase};
+use crate::clock::Nanos;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -14,8 +15,12 @@ const CHUNK: usize = 1024;
 /// Chunks that a ring of its capacity has at least.
 const PIECES: usize = 16;
 
+/// Numbers that chunks have room for from the beginning, for each event: most ends of spans have none, most
+/// points have three.
+const NUMBERS: usize = 2;
+
 static CAPACITY: AtomicUsize = AtomicUsize::new(65_536);
-static PREPARED_CHUNKS: parking_lot::Mutex<Vec<Vec<Event>>> = parking_lot::Mutex::new(Vec::new());
+static PREPARED_CHUNKS: parking_lot::Mutex<Vec<Chunk>> = parking_lot::Mutex::new(Vec::new());
 
 /// Events that a ring keeps.
 pub(super) fn capacity() -> usize {
@@ -27,18 +32,13 @@ fn chunk_len() -> usize {
 }
 
 /// Rings keep `capacity` events from now on.
-pub(super) fn prepare(capacity: usize, dummy: &Event) {
+pub(super) fn prepare(capacity: usize) {
     CAPACITY.store(capacity.max(1), Relaxed);
     let len = chunk_len();
     if len < CHUNK {
         return;
     }
-    let chunk = || {
-        let mut v = vec![dummy.clone(); len];
-        v.clear();
-        v
-    };
-    *PREPARED_CHUNKS.lock() = (0..PREPARED / len).map(|_| chunk()).collect();
+    *PREPARED_CHUNKS.lock() = (0..PREPARED / len).map(|_| Chunk::touched(len)).collect();
 }
 
 /// Gives prepared memory back.
@@ -46,14 +46,75 @@ pub(super) fn release() {
     drop(std::mem::take(&mut *PREPARED_CHUNKS.lock()));
 }
 
-fn new_chunk() -> Vec<Event> {
-    PREPARED_CHUNKS.lock().pop().unwrap_or_else(|| Vec::with_capacity(chunk_len()))
+fn new_chunk() -> Chunk {
+    PREPARED_CHUNKS.lock().pop().unwrap_or_else(|| Chunk::of(chunk_len()))
+}
+
+/// An event without its numbers: a quarter of what it has room for, and most events have few.
+struct Head {
+    at: Nanos,
+    name: &'static str,
+    thread: u32,
+    phase: Phase,
+    numbers: u8,
+}
+
+/// Events one after the other, and their numbers.
+struct Chunk {
+    heads: Vec<Head>,
+    numbers: Vec<(&'static str, u64)>,
+}
+
+impl Chunk {
+    fn of(len: usize) -> Chunk {
+        Chunk { heads: Vec::with_capacity(len), numbers: Vec::with_capacity(len * NUMBERS) }
+    }
+
+    /// One whose memory was written to.
+    fn touched(len: usize) -> Chunk {
+        let head = || Head { at: Nanos(0), name: "", thread: 0, phase: Phase::Instant, numbers: 0 };
+        let heads = std::iter::repeat_with(head).take(len).collect();
+        let mut chunk = Chunk { heads, numbers: vec![("", 0); len * NUMBERS] };
+        chunk.clear();
+        chunk
+    }
+
+    fn clear(&mut self) {
+        self.heads.clear();
+        self.numbers.clear();
+    }
+
+    fn room(&self) -> usize {
+        self.heads.capacity() - self.heads.len()
+    }
+
+    fn push(&mut self, e: &Event) {
+        let numbers = e.args.iter().filter(|a| !a.0.is_empty());
+        let before = self.numbers.len();
+        self.numbers.extend(numbers);
+        let numbers = (self.numbers.len() - before) as u8;
+        self.heads.push(Head { at: e.at, name: e.name, thread: e.thread, phase: e.phase, numbers });
+    }
+
+    fn append(&mut self, other: Chunk) {
+        self.heads.extend(other.heads);
+        self.numbers.extend(other.numbers);
+    }
+
+    fn events(self) -> impl Iterator<Item = Event> {
+        let mut numbers = self.numbers.into_iter();
+        self.heads.into_iter().map(move |h| {
+            let mut args: Args = NO_ARGS;
+            args.iter_mut().zip(numbers.by_ref().take(h.numbers.into())).for_each(|(to, n)| *to = n);
+            Event { at: h.at, thread: h.thread, name: h.name, phase: h.phase, args }
+        })
+    }
 }
 
 /// The last events of a thread, or of several.
 #[derive(Default)]
 pub(super) struct Ring {
-    chunks: VecDeque<Vec<Event>>,
+    chunks: VecDeque<Chunk>,
     len: usize,
     /// Events that had to go.
     pub dropped: u64,
@@ -68,8 +129,8 @@ impl Ring {
         self.len == 0 && self.dropped == 0
     }
 
-    pub fn push(&mut self, e: Event) {
-        if self.chunks.back().is_none_or(|c| c.len() >= c.capacity()) {
+    pub fn push(&mut self, e: &Event) {
+        if self.chunks.back().is_none_or(|c| c.room() == 0) {
             let used = if self.len >= capacity() { self.drop_oldest() } else { None };
             self.chunks.push_back(used.unwrap_or_else(new_chunk));
         }
@@ -80,10 +141,10 @@ impl Ring {
     }
 
     /// Drops the oldest events; their memory.
-    fn drop_oldest(&mut self) -> Option<Vec<Event>> {
+    fn drop_oldest(&mut self) -> Option<Chunk> {
         let mut c = self.chunks.pop_front()?;
-        self.len -= c.len();
-        self.dropped += c.len() as u64;
+        self.len -= c.heads.len();
+        self.dropped += c.heads.len() as u64;
         c.clear();
         Some(c)
     }
@@ -94,8 +155,8 @@ impl Ring {
         self.dropped += std::mem::take(&mut other.dropped);
         for c in other.chunks.drain(..) {
             // Short ones share memory.
-            match self.chunks.back_mut().filter(|b| b.capacity() - b.len() >= c.len()) {
-                Some(b) => b.extend(c),
+            match self.chunks.back_mut().filter(|b| b.room() >= c.heads.len()) {
+                Some(b) => b.append(c),
                 None => self.chunks.push_back(c),
             }
         }
@@ -105,7 +166,7 @@ impl Ring {
     /// Moves the events to `to`; how many had been dropped.
     pub fn take(&mut self, to: &mut Vec<Event>) -> u64 {
         to.reserve(self.len);
-        self.chunks.drain(..).for_each(|c| to.extend(c));
+        self.chunks.drain(..).for_each(|c| to.extend(c.events()));
         self.len = 0;
         std::mem::take(&mut self.dropped)
     }

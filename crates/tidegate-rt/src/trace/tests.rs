@@ -25,6 +25,26 @@ fn a_full_ring_keeps_the_newest() {
 }
 
 #[test]
+fn numbers_stay_with_their_events() {
+    let _one = ONE.lock();
+    enable(Some(100_000));
+    for i in 0..5_000 {
+        let mut args = NO_ARGS;
+        args.iter_mut().take(i as usize % 5).zip(["a", "b", "c", "d"]).for_each(|(to, n)| *to = (n, i));
+        event("packed", args);
+    }
+    enable(None);
+    let r = take();
+    let seen = named(&r, "packed");
+    assert_eq!(seen.len(), 5_000);
+    for (i, e) in seen.iter().enumerate() {
+        let found: Vec<_> = e.args.iter().filter(|a| !a.0.is_empty()).collect();
+        assert_eq!(found.len(), i % 5);
+        assert!(found.iter().zip(["a", "b", "c", "d"]).all(|(a, n)| **a == (n, i as u64)), "{e:?}");
+    }
+}
+
+#[test]
 fn what_ended_threads_recorded_is_kept_within_a_bound() {
     let _one = ONE.lock();
     enable(Some(10));
