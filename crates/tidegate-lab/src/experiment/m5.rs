@@ -27,7 +27,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const POSITIONS: &[&str] = &["nocheckpoint_merge", "checkpoint_merge"];
 
 fn settings(quick: bool) -> Vec<Setting> {
-    let times = if quick { 100 } else { 1000 };
+    let times = if quick { 300 } else { 1000 };
     let group = |group, weight, threads, times| StormGroup { group, weight, threads, times };
     let interval_ms = if quick { 1 } else { 100 };
     let storm =
@@ -74,7 +74,7 @@ fn settings(quick: bool) -> Vec<Setting> {
     vec![
         setting(
             "groups of weight 100 and 20",
-            storm(vec![group(1, 100, 1, times), group(2, 20, 1, 0)], 2),
+            storm(vec![group(1, 100, 1, times), group(2, 20, 1, 0)], 1),
             Some(published),
             bars,
         ),
