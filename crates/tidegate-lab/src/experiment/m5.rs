@@ -1,8 +1,8 @@
 //! M5: one checkpoint for all who wait, by a thread of its own.
 
-use super::Experiment;
 use super::outcome::{Bar, Position, Published};
 use super::setting::{Metric, Setting, count, lock_wait_ms, ratio};
+use super::{Experiment, Where};
 use crate::workload::{CkptStorm, Spec, StormGroup};
 use tidegate::{Elevator, WfqOptions};
 use tidegate_block::Preset;
@@ -34,7 +34,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         |groups, stream_group| CkptStorm { groups, stream_group, interval_ms, ..CkptStorm::default() };
     let setting = |name: &str, workload, published, bars| Setting {
         name: name.into(),
-        preset: Preset::Ufs,
+        place: Where::Preset(Preset::Ufs),
         size: 1 << 30,
         cpus: 8,
         quick_runs: 5,
