@@ -38,7 +38,8 @@ enum What {
     /// --lockstat, --trace and --profile look at the first run of each position, from the making of its volume
     /// to the end. Each position has files of its own: with --trace t.json, t.m3.1.sync_wait=caller.json is of
     /// the first setting of m3. Times are those of the run: virtual on a simulated device. There, call trees
-    /// are recorded anyway, since they take no virtual time, and kept with the results: `lab report` draws them.
+    /// are recorded anyway, since they take no virtual time; on a model in real time, of one more run that is not
+    /// among the results. They are kept with the results: `lab report` draws them.
     #[command(verbatim_doc_comment)]
     Run(Run),
     /// Make one HTML file of the results that are kept
@@ -57,7 +58,7 @@ struct Run {
     /// Less of everything, for a first look
     #[arg(long)]
     quick: bool,
-    /// Another device: ramdisk, hdd, raid-bbwc, ufs, nvme (simulated), or file:PATH (in real time)
+    /// Another device: ramdisk, hdd, raid-bbwc, ufs, nvme (simulated), real:PRESET or file:PATH (in real time)
     #[arg(long, value_name = "DEVICE")]
     device: Option<Where>,
     /// The first run's seed
