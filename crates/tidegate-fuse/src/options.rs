@@ -1,7 +1,7 @@
 //! The words of `-o`, as mount(8) and fstab spell them.
 
 use crate::server::View;
-use crate::transport::Which;
+use crate::transport::{KeepAwake, Which};
 use rustix::mount::MountFlags;
 use tidegate::vfs::MemoryLimits;
 
@@ -34,6 +34,8 @@ pub struct MountOptions {
     pub threads: usize,
     /// What carries requests.
     pub transport: Which,
+    /// When CPUs are kept from halting between requests.
+    pub keep_awake: KeepAwake,
     /// What is left: switches of the file system.
     pub switches: String,
 }
@@ -50,6 +52,7 @@ impl Default for MountOptions {
             cache: DEFAULT_CACHE,
             threads: (2 * tidegate_rt::thread::parallelism()).clamp(4, 16),
             transport: Which::default(),
+            keep_awake: KeepAwake::default(),
             switches: String::new(),
         }
     }
@@ -87,6 +90,14 @@ impl MountOptions {
                     "dev" => Which::Dev,
                     "fuser" => Which::Fuser,
                     _ => return Err(format!("option \"{word}\": it must be dev, uring, best or fuser")),
+                }
+            }
+            "keep_awake" => {
+                self.keep_awake = match value {
+                    "auto" => KeepAwake::Auto,
+                    "on" => KeepAwake::On,
+                    "off" => KeepAwake::Off,
+                    _ => return Err(format!("option \"{word}\": it must be auto, on or off")),
                 }
             }
             "cache" => self.cache = size(word, value)?.max(MIN_CACHE),
@@ -162,7 +173,7 @@ mod tests {
         assert_eq!(o.switches, "fsync_mode=strict,nodiscard");
         assert!(!o.flags.contains(MountFlags::NOSUID) && o.flags.contains(MountFlags::NODEV));
         assert_eq!(o.memory().dirty, MemoryLimits::default().dirty);
-        for bad in ["uid=me", "cache=lots", "cache=M"] {
+        for bad in ["uid=me", "cache=lots", "cache=M", "keep_awake=maybe"] {
             assert!(MountOptions::parse(bad).is_err(), "{bad}");
         }
     }
