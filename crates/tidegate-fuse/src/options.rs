@@ -9,6 +9,9 @@ use tidegate::vfs::MemoryLimits;
 const DEFAULT_CACHE: u64 = 352 << 20;
 /// The least that can be asked for.
 const MIN_CACHE: u64 = 4 << 20;
+/// Dirty bytes from which on pages are written at the latest: the kernel has gathered them already, and memory that
+/// is used again is faster than more of it.
+const EARLY: u64 = 16 << 20;
 /// What the process needs beside pages and inodes, in bytes: buffers in flight and kept, code, and the counts of
 /// a million known inodes.
 const FIXED: u64 = 96 << 20;
@@ -137,7 +140,7 @@ impl MountOptions {
         MemoryLimits {
             cache: pages,
             dirty: part(d.dirty),
-            background: part(d.background),
+            background: part(d.background).min(EARLY),
             inodes: (part(d.inodes as u64) as usize).clamp(1024, 1 << 20),
         }
     }
