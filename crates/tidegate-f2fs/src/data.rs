@@ -157,13 +157,25 @@ impl F2fs {
         let mut at = index;
         while at < end {
             let m = self.map_pages(inode, at, end - at)?;
-            let is_data = |i: u64| {
-                m.blk.is_data() || m.blk == BlockAddr::COMPRESS || m.blk == BlockAddr::NEW && unwritten(i)
-            };
+            if m.blk != BlockAddr::NEW {
+                let is_data = m.blk.is_data() || m.blk == BlockAddr::COMPRESS;
+                if is_data == (target == SeekTarget::Data) {
+                    return Ok(Some(at));
+                }
+                at += m.pages;
+                continue;
+            }
             // Only reserved pages differ among themselves.
-            let looks = if m.blk == BlockAddr::NEW { m.pages } else { 1 };
-            if let Some(i) = (at..at + looks).find(|i| is_data(*i) == (target == SeekTarget::Data)) {
-                return Ok(Some(i));
+            let found = (at..at + m.pages).find(|i| unwritten(*i) == (target == SeekTarget::Data));
+            // A page has its block before its write-back ends: what was not unwritten and is still only
+            // reserved afterwards has no data.
+            let sure = found.map_or(m.pages, |i| i - at + u64::from(target == SeekTarget::Hole));
+            let still = if sure == 0 { m } else { self.map_pages(inode, at, sure)? };
+            if sure > 0 && (still.blk != BlockAddr::NEW || still.pages < sure) {
+                continue;
+            }
+            if found.is_some() {
+                return Ok(found);
             }
             at += m.pages;
         }

@@ -81,10 +81,10 @@ impl F2fs {
         match position {
             // Small files of a pass share bios; a pass ends with all of them sent.
             WritePages::Extent => {}
-            WritePages::SubmitLocked => self.write_io.submit(&self.stats, self.data_log(inode)),
+            WritePages::SubmitLocked => self.write_io.submit_within(&self.stats, self.data_log(inode), inode),
             WritePages::Unlocked | WritePages::Locked => {
                 drop(turn);
-                self.write_io.submit(&self.stats, self.data_log(inode));
+                self.write_io.submit_within(&self.stats, self.data_log(inode), inode);
             }
         }
         r
@@ -170,11 +170,11 @@ impl F2fs {
                             Some(blk) => {
                                 let pages =
                                     Pages { inode: inode.clone(), index: at, pages: p.pages, moved: p.moved };
+                                let extent = Extent { blk, segments: part, pages };
                                 if whole {
-                                    let extent = Extent { blk, segments: part, pages };
                                     self.write_io.add_extent(&self.stats, log, extent, flags, last);
                                 } else {
-                                    self.write_io.add(&self.stats, log, blk, part, Some(pages), flags);
+                                    self.write_io.add_within(&self.stats, log, extent, flags);
                                 }
                                 self.stats.placed(how == Placement::Move, p.pages as u64);
                             }

@@ -40,6 +40,13 @@ pub(crate) struct Extent {
     pub pages: Pages,
 }
 
+/// Blocks that have a place, and whose they are, if anybody's.
+struct Placed {
+    blk: BlockAddr,
+    segments: Vec<Segment>,
+    pages: Option<Pages>,
+}
+
 /// The bio that a pass over a file sends at its end.
 pub(crate) struct LastBio(Log, Growing);
 
@@ -188,16 +195,54 @@ impl WriteIo {
         pages: Option<Pages>,
         flags: BioFlags,
     ) {
+        let mut g = self.logs[log as usize].lock();
+        let full = self.join(stats, &mut g, log, Placed { blk, segments, pages }, flags);
+        drop(g);
+        if let Some(full) = full {
+            self.send(stats, log, full, false);
+        }
+    }
+
+    /// The same as Linux does it: what is full is sent with the log's growing bio still locked.
+    pub(crate) fn add_within(&self, stats: &Counters, log: Log, extent: Extent, flags: BioFlags) {
+        let Extent { blk, segments, pages } = extent;
+        let mut g = self.logs[log as usize].lock();
+        if let Some(full) = self.join(stats, &mut g, log, Placed { blk, segments, pages: Some(pages) }, flags)
+        {
+            self.send(stats, log, full, false);
+        }
+    }
+
+    /// Sends the growing bio of one log at the end of a pass over `inode`, as Linux does it: with the bio
+    /// locked, and whosever pages are in it.
+    pub(crate) fn submit_within(&self, stats: &Counters, log: Log, inode: &Arc<Inode>) {
+        let mut g = self.logs[log as usize].lock();
+        if g.blocks > 0 {
+            // Another is adding to it, or about to send it.
+            stats.sent_early(g.is_of_another(inode));
+            self.send(stats, log, std::mem::take(&mut *g), false);
+        }
+    }
+
+    /// Adds blocks to a growing bio; what was there is returned if they do not fit.
+    fn join(
+        &self,
+        stats: &Counters,
+        g: &mut Growing,
+        log: Log,
+        placed: Placed,
+        flags: BioFlags,
+    ) -> Option<Growing> {
+        let Placed { blk, segments, pages } = placed;
         if let Some(p) = &pages {
             p.trace(blk);
         }
         let n = segments.iter().map(|s| s.len).sum::<u32>() / 4096;
-        let mut g = self.logs[log as usize].lock();
         let limits = self.queue.limits();
         let fits = g.start.plus(g.blocks) == blk
             && g.segments.len() + segments.len() <= limits.max_segments
             && ((g.blocks + n) as u64) * 4096 <= limits.max_bytes;
-        let full = if g.blocks > 0 && !fits { Some(std::mem::take(&mut *g)) } else { None };
+        let full = (g.blocks > 0 && !fits).then(|| std::mem::take(g));
         if let (Some(f), Some(p)) = (&full, &pages) {
             stats.sent_early(f.start.plus(f.blocks) != blk && f.is_of_another(&p.inode));
         }
@@ -212,10 +257,7 @@ impl WriteIo {
         g.flags |= flags;
         g.segments.extend(segments);
         g.pages.extend(pages);
-        drop(g);
-        if let Some(full) = full {
-            self.send(stats, log, full, false);
-        }
+        full
     }
 
     /// Sends every growing bio.

@@ -34,7 +34,7 @@ fn mount(device: &Arc<MemoryDevice>, mode: AllocMode) -> Arc<Vfs> {
     // Nothing is written before somebody asks, and then all at once.
     let limits = MemoryLimits { cache: 1 << 30, dirty: 1 << 29, background: 1 << 29, ..Default::default() };
     let mount = MountOptions { no_periodic_writeback: true, ..Default::default() };
-    mount_with(device.clone(), limits, options, mount).unwrap()
+    mount_with(device.clone(), limits, options, mount).unwrap().1
 }
 
 fn assert_clean(device: &Arc<MemoryDevice>) {

@@ -30,7 +30,7 @@ fn open(device: Arc<MemoryDevice>, list: &str) -> Result<Arc<Vfs>> {
     let mut o = F2fsOptions::default();
     o.parse(list).unwrap();
     let mount = MountOptions { no_periodic_writeback: true, ..Default::default() };
-    mount_with(device, MemoryLimits::default(), o, mount)
+    mount_with(device, MemoryLimits::default(), o, mount).map(|v| v.1)
 }
 
 /// A volume that lost power after some fsyncs, and its chain.

@@ -38,7 +38,7 @@ fn mount(device: Arc<dyn tidegate_block::Device>) -> Arc<Vfs> {
     let mut options = F2fsOptions::default();
     options.parse("background_gc=off,nodiscard").unwrap();
     let mount = MountOptions { no_periodic_writeback: true, ..Default::default() };
-    mount_with(device, MemoryLimits::default(), options, mount).unwrap()
+    mount_with(device, MemoryLimits::default(), options, mount).unwrap().1
 }
 
 fn open(v: &Arc<Vfs>) -> File {

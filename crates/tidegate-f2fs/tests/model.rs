@@ -26,6 +26,7 @@ use std::hash::{BuildHasher, RandomState};
 use tidegate_f2fs::mkfs::SUPPORTED_FEATURES;
 use tidegate_f2fs::raw::Features;
 use tidegate_rt::Timespec;
+use tidegate_rt::sim::{self, Config};
 use tidegate_vfs::{Cred, ErrorKind, MemoryLimits, OpenFlags};
 
 const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model.proptest-regressions");
@@ -95,6 +96,26 @@ fn every_feature() {
 #[test]
 fn little_memory() {
     check_stock(volume::FEATURES, 24, rig::tight());
+}
+
+/// Beside threads that sync, checkpoint, clean and turn switches, all in the simulated world: a row has the seed
+/// of their order, so that what fails is replayed.
+#[test]
+fn in_company() {
+    if missing() {
+        return;
+    }
+    let image = volume::template(100, volume::FEATURES);
+    let tried = runner(24).run(&(history(1..100), any::<u64>()), |(ops, seed)| {
+        let config = Config { seed, cpus: 3, jitter: 64, ..Config::default() };
+        let image = image.clone();
+        let done =
+            sim::run_with(&config, move || Rig::in_company(image.device(), true, rig::tight())?.run(&ops.0));
+        done.map_err(|deadlock| TestCaseError::fail(deadlock.to_string()))?.value.map_err(TestCaseError::fail)
+    });
+    if let Err(e) = tried {
+        panic!("{e}");
+    }
 }
 
 /// On the smallest volume: what fails for want of space fails as a whole, or a write after its first

@@ -41,10 +41,7 @@ impl Vfs {
         }
         if let Some(size) = set.size {
             perm::check(&*self.fs, cred, inode, MAY_WRITE)?;
-            if !cred.is_root() && inode.file_type == FileType::Regular {
-                crate::file_write::drop_set_id(&mut inode.attr());
-            }
-            self.truncate_locked(inode, size)?;
+            self.truncate_locked(inode, size, cred.is_root())?;
         }
         self.apply(cred, inode, set);
         self.fs.update_inode(inode)?;

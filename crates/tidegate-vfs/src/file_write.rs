@@ -159,8 +159,7 @@ impl File {
         self.allow(OpenFlags::WRITE)?;
         self.vfs.begin_change()?;
         let guard = self.inode.rwsem.write();
-        self.drop_set_id();
-        self.vfs.truncate_locked(&self.inode, size)?;
+        self.vfs.truncate_locked(&self.inode, size, self.privileged)?;
         drop(guard);
         self.vfs.balance()
     }
@@ -292,8 +291,8 @@ impl Vfs {
         Ok(())
     }
 
-    /// Sets the size of a locked inode.
-    pub(crate) fn truncate_locked(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
+    /// Sets the size of a locked inode; set-id bits go with it unless the caller is privileged.
+    pub(crate) fn truncate_locked(&self, inode: &Arc<Inode>, size: u64, privileged: bool) -> Result<()> {
         match inode.file_type {
             FileType::Regular => {}
             FileType::Directory => return Err(ErrorKind::IsADirectory.into()),
@@ -304,6 +303,9 @@ impl Vfs {
         }
         if size > self.fs.max_file_size() {
             return Err(ErrorKind::FileTooBig.into());
+        }
+        if !privileged {
+            drop_set_id(&mut inode.attr());
         }
         let old = inode.size();
         if size < old {

@@ -46,7 +46,7 @@ struct Run {
     /// Less of everything, for a first look
     #[arg(long)]
     quick: bool,
-    /// Another device: ramdisk, hdd, raid-bbwc, ufs, nvme (simulated), or file:PATH (in real time)
+    /// Another device: ramdisk, hdd, raid-bbwc, ufs, nvme (simulated), real:PRESET or file:PATH (in real time)
     #[arg(long, value_name = "DEVICE")]
     device: Option<Where>,
     /// The first run's seed

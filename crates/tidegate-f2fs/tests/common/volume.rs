@@ -122,19 +122,29 @@ pub fn mount_with(
     limits: MemoryLimits,
     options: F2fsOptions,
     mount: MountOptions,
-) -> Result<Arc<Vfs>> {
+) -> Result<(Arc<F2fs>, Arc<Vfs>)> {
     let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
     let bdi = Bdi::new(limits);
     let fs = F2fs::open(queue, bdi.clone(), options)?;
-    Vfs::mount(fs, bdi, mount)
+    let vfs = Vfs::mount(fs.clone(), bdi, mount)?;
+    Ok((fs, vfs))
 }
 
 /// Mounts a volume that must come up for writing, with every change at `time`.
 pub fn mount_rw(device: Arc<dyn Device>, limits: MemoryLimits, time: Timespec) -> Result<Arc<Vfs>> {
+    open_rw(device, limits, time).map(|v| v.1)
+}
+
+/// The same, and the volume itself.
+pub fn open_rw(
+    device: Arc<dyn Device>,
+    limits: MemoryLimits,
+    time: Timespec,
+) -> Result<(Arc<F2fs>, Arc<Vfs>)> {
     let mount = MountOptions { fixed_time: Some(time), ..Default::default() };
-    let vfs = mount_with(device, limits, F2fsOptions::default(), mount)?;
+    let (fs, vfs) = mount_with(device, limits, F2fsOptions::default(), mount)?;
     assert_eq!(FileSystem::read_only(&**vfs.fs()), None, "a good volume came up read-only");
-    Ok(vfs)
+    Ok((fs, vfs))
 }
 
 /// What the reference checker has against the volume.

@@ -1,8 +1,8 @@
 //! M3: who waits in a sync.
 
-use super::Experiment;
 use super::outcome::{Bar, Case, Position, Published};
 use super::setting::{Metric, Setting, count, ratio};
+use super::{Experiment, Where};
 use crate::result::RunResult;
 use crate::workload::{FsMark, Spec, SyncMode};
 use tidegate::Elevator;
@@ -45,7 +45,7 @@ fn settings(quick: bool) -> Vec<Setting> {
     };
     let setting = |name: &str, workload, published, bars| Setting {
         name: name.into(),
-        preset: Preset::RaidBbwc,
+        place: Where::Preset(Preset::RaidBbwc),
         size: 8 << 30,
         cpus: 16,
         quick_runs: 1,

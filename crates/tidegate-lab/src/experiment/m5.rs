@@ -1,8 +1,8 @@
 //! M5: one checkpoint for all who wait, by a thread of its own.
 
-use super::Experiment;
 use super::outcome::{Bar, Position, Published};
 use super::setting::{Metric, Setting, count, lock_wait_ms, ratio};
+use super::{Experiment, Where};
 use crate::workload::{CkptStorm, Spec, StormGroup};
 use tidegate::{Elevator, WfqOptions};
 use tidegate_block::Preset;
@@ -27,14 +27,14 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const POSITIONS: &[&str] = &["nocheckpoint_merge", "checkpoint_merge"];
 
 fn settings(quick: bool) -> Vec<Setting> {
-    let times = if quick { 100 } else { 1000 };
+    let times = if quick { 300 } else { 1000 };
     let group = |group, weight, threads, times| StormGroup { group, weight, threads, times };
     let interval_ms = if quick { 1 } else { 100 };
     let storm =
         |groups, stream_group| CkptStorm { groups, stream_group, interval_ms, ..CkptStorm::default() };
     let setting = |name: &str, workload, published, bars| Setting {
         name: name.into(),
-        preset: Preset::Ufs,
+        place: Where::Preset(Preset::Ufs),
         size: 1 << 30,
         cpus: 8,
         quick_runs: 5,
@@ -74,7 +74,7 @@ fn settings(quick: bool) -> Vec<Setting> {
     vec![
         setting(
             "groups of weight 100 and 20",
-            storm(vec![group(1, 100, 1, times), group(2, 20, 1, 0)], 2),
+            storm(vec![group(1, 100, 1, times), group(2, 20, 1, 0)], 1),
             Some(published),
             bars,
         ),

@@ -65,7 +65,7 @@ impl Experiment {
 
     /// The settings: name, device, what is compared.
     pub fn settings(&self) -> Vec<(String, String, String)> {
-        let tell = |s: Setting| (s.name, s.preset.to_string(), s.metric.name().to_string());
+        let tell = |s: Setting| (s.name, s.place.to_string(), s.metric.name().to_string());
         (self.settings)(false).into_iter().map(tell).collect()
     }
 
@@ -80,7 +80,7 @@ impl Experiment {
     /// The first run that fails.
     pub fn run(&self, plan: &Plan, step: &dyn Fn(&str)) -> Result<Outcome> {
         let settings = (self.settings)(plan.quick);
-        let simulated = plan.device.as_ref().is_none_or(Where::is_simulated);
+        let simulated = settings.iter().all(|s| s.place(plan).is_simulated());
         let cpus = if simulated { settings.first().map_or(0, |s| s.cpus) } else { 0 };
         let mut cases = Vec::new();
         for s in &settings {

@@ -138,6 +138,15 @@ impl Bar {
         }
     }
 
+    /// Or `what`, where that `holds`.
+    pub fn or(self, what: &str, holds: Option<bool>) -> Bar {
+        let met = match (self.met, holds) {
+            (Some(true), _) | (_, Some(true)) => Some(true),
+            (met, holds) => met.or(holds),
+        };
+        Bar { demand: format!("{} or {what}", self.demand), met, ..self }
+    }
+
     /// Beside what was published.
     pub fn beside(self, published: f64) -> Bar {
         Bar { published: Some(published), ..self }
@@ -147,6 +156,18 @@ impl Bar {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_of_two_demands_is_enough() {
+        let bar = |value| Bar::at_least("a / b", 2.0, value);
+        let met = |value, holds| bar(value).or("c", holds).met;
+        assert_eq!((met(Some(1.0), Some(true)), met(Some(2.0), Some(false))), (Some(true), Some(true)));
+        assert_eq!(
+            (met(Some(1.0), Some(false)), met(Some(1.0), None), met(None, None)),
+            (Some(false), Some(false), None)
+        );
+        assert_eq!(bar(None).or("c", None).demand, ">= 2 or c");
+    }
 
     #[test]
     fn a_median_has_its_interval() {

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::result::RunResult;
 use crate::target::{Rig, Target};
 use crate::workload::{Spec, run};
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -19,6 +20,8 @@ use tidegate_vfs::MemoryLimits;
 pub enum Where {
     /// A device model, in simulated time.
     Preset(Preset),
+    /// A device model, in real time: with this machine's CPUs, threads and noise.
+    Real(Preset),
     /// An image file that is made for it, in real time.
     File(PathBuf),
 }
@@ -33,9 +36,21 @@ impl FromStr for Where {
     type Err = String;
 
     fn from_str(s: &str) -> std::result::Result<Self, String> {
-        match s.strip_prefix("file:") {
-            Some(path) => Ok(Where::File(path.into())),
-            None => s.parse().map(Where::Preset).map_err(|e| format!("{e}, or file:PATH")),
+        let preset = |s: &str| s.parse().map_err(|e| format!("{e}, real:PRESET or file:PATH"));
+        match s.split_once(':') {
+            Some(("file", path)) => Ok(Where::File(path.into())),
+            Some(("real", name)) => preset(name).map(Where::Real),
+            _ => preset(s).map(Where::Preset),
+        }
+    }
+}
+
+impl fmt::Display for Where {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Where::Preset(p) => write!(f, "{p}"),
+            Where::Real(p) => write!(f, "{p}, real time"),
+            Where::File(path) => write!(f, "{}", path.display()),
         }
     }
 }
@@ -75,7 +90,7 @@ pub(super) type Counter = (&'static str, fn(&RunResult) -> Option<f64>);
 /// See the module.
 pub(super) struct Setting {
     pub name: String,
-    pub preset: Preset,
+    pub place: Where,
     /// Bytes of the device.
     pub size: u64,
     pub cpus: usize,
@@ -96,31 +111,31 @@ pub(super) struct Setting {
 
 impl Setting {
     pub(super) fn runs(&self, plan: &Plan) -> u64 {
-        let simulated = plan.device.as_ref().is_none_or(Where::is_simulated);
         match plan.runs {
-            0 if simulated && plan.quick => self.quick_runs,
+            0 if self.place(plan).is_simulated() && plan.quick => self.quick_runs,
             0 => 5,
             n => u64::from(n),
         }
     }
 
+    pub(super) fn place<'a>(&'a self, plan: &'a Plan) -> &'a Where {
+        plan.device.as_ref().unwrap_or(&self.place)
+    }
+
     /// Runs each position in every round, in turn.
     pub(super) fn measure(&self, plan: &Plan, step: &dyn Fn(&str)) -> Result<Case> {
-        let place = plan.device.clone().unwrap_or(Where::Preset(self.preset));
+        let place = self.place(plan);
         let mut runs: Vec<Vec<RunResult>> = vec![Vec::new(); self.positions.len()];
         for round in 0..self.runs(plan) {
             for (position, runs) in self.positions.iter().zip(&mut runs) {
-                runs.push(self.once(&place, position, plan.seed + round)?);
+                runs.push(self.once(place, position, plan.seed + round)?);
                 step(&format!("{}, {position}", self.name));
             }
         }
         let positions: Vec<_> = self.positions.iter().zip(runs).map(|(p, r)| self.position(p, r)).collect();
         Ok(Case {
             name: self.name.clone(),
-            target: match &place {
-                Where::Preset(p) => p.to_string(),
-                Where::File(path) => path.display().to_string(),
-            },
+            target: place.to_string(),
             workload: serde_json::to_string(&self.workload).map_err(|e| Error::spec(e.to_string()))?,
             metric: self.metric.name().into(),
             less_is_better: true,
@@ -139,19 +154,24 @@ impl Setting {
 
     fn once(&self, place: &Where, position: &str, seed: u64) -> Result<RunResult> {
         let options = [self.options, position].join(",");
-        let rig =
-            Rig { elevator: self.elevator, options, memory: self.memory, ..Rig::new(self.preset, self.size) };
+        let rig = |preset| Rig {
+            elevator: self.elevator,
+            options,
+            memory: self.memory,
+            ..Rig::new(preset, self.size)
+        };
         let workload = self.workload.clone();
         lockstat::reset();
         lockstat::enable(true);
         let result = match place {
             Where::Preset(preset) => {
-                let rig = Rig { preset: *preset, ..rig };
+                let rig = rig(*preset);
                 let config = sim::Config { seed, cpus: self.cpus, ..sim::Config::default() };
                 let done = sim::run_with(&config, move || on_model(&rig, &workload));
                 done.map_err(|deadlock| Error::spec(deadlock.to_string())).and_then(|o| o.value)
             }
-            Where::File(path) => on_file(&rig, &workload, path),
+            Where::Real(preset) => on_model(&rig(*preset), &workload),
+            Where::File(path) => on_file(&rig(Preset::Ramdisk), &workload, path),
         };
         lockstat::enable(false);
         result

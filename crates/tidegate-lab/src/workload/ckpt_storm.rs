@@ -9,7 +9,7 @@ use crate::crew::{Crew, Shared};
 use crate::error::{Error, Result};
 use crate::record::Recorder;
 use crate::result::RunResult;
-use crate::target::Target;
+use crate::target::{OpenHow, Target};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tidegate_rt::clock;
@@ -42,7 +42,7 @@ pub struct CkptStorm {
     pub groups: Vec<StormGroup>,
     /// The group of the sequential writer; 0 for no writer.
     pub stream_group: u32,
-    /// Bytes of its file, which is then written over from its beginning.
+    /// Bytes of its file, which is written once before and then over and over.
     pub stream_size: u64,
     /// Bytes of its writes.
     pub stream_block: u64,
@@ -75,6 +75,8 @@ const OF_GROUP: [&str; 8] = [
     "touch+fsync g8",
 ];
 
+const STREAM: &str = "/storm/stream";
+
 fn dir(group: u32, thread: u64) -> String {
     format!("/storm/g{group}t{thread}")
 }
@@ -106,6 +108,7 @@ impl CkptStorm {
         }
         target.sync()?;
         if self.stream_group > 0 {
+            self.fill(target)?;
             let storm = self.clone();
             crew.beside("stream".into(), group_ctx(self.stream_group), move |s| storm.stream(s));
         }
@@ -114,9 +117,18 @@ impl CkptStorm {
         Ok(result)
     }
 
+    /// Writes the stream's file once and does not sync it: the storm begins beside a writer that is under way.
+    fn fill(&self, target: &Arc<dyn Target>) -> Result<()> {
+        let _io = group_ctx(self.stream_group).enter();
+        let file = new_file(&**target, STREAM)?;
+        let data = vec![0x5a; self.stream_block as usize];
+        (0..self.stream_size / self.stream_block)
+            .try_for_each(|n| file.write_at(n * self.stream_block, &data))
+    }
+
     fn stream(&self, s: &Shared) -> Result<Recorder> {
         let mut r = s.recorder();
-        let file = new_file(&*s.target, "/storm/stream")?;
+        let file = s.target.open(STREAM, OpenHow::default())?;
         let data = vec![0x5a; self.stream_block as usize];
         let mut at = 0;
         while !s.stopped() {

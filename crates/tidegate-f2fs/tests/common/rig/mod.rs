@@ -1,5 +1,6 @@
 //! Does operations to a volume and to its model at once, and compares.
 
+mod company;
 pub mod compare;
 pub mod ops;
 mod run_attrs;
@@ -8,10 +9,12 @@ mod run_names;
 
 use crate::posix::{Id, Model, ROOT, Verdict};
 use crate::volume;
+use company::Company;
 use compare::Comparison;
 use ops::{Op, Remount};
 use std::sync::Arc;
 use tidegate_block::MemoryDevice;
+use tidegate_f2fs::F2fs;
 use tidegate_rt::Timespec;
 use tidegate_vfs::{Cred, Error, ErrorKind, File, FileType, Inode, MemoryLimits, OpenFlags, SetAttr, Vfs};
 
@@ -36,6 +39,8 @@ pub struct Rig {
     limits: MemoryLimits,
     crtime: bool,
     mounts: i64,
+    /// Who else is busy on the volume, if anybody is to be.
+    company: Option<Company>,
     /// How often something ended for want of space.
     pub no_space: u32,
     /// How many operations were allowed to succeed and did.
@@ -58,7 +63,22 @@ pub fn tight() -> MemoryLimits {
 impl Rig {
     /// A fresh volume, which keeps times of creation or does not, and the model of what it holds.
     pub fn new(device: Arc<MemoryDevice>, crtime: bool, limits: MemoryLimits) -> Result<Rig, String> {
-        let vfs = volume::mount_rw(device.clone(), limits, time_of(0)).map_err(text("mount"))?;
+        Self::mounted(device, crtime, limits).map(|r| r.0)
+    }
+
+    /// The same, with threads at work that change no file.
+    pub fn in_company(device: Arc<MemoryDevice>, crtime: bool, limits: MemoryLimits) -> Result<Rig, String> {
+        let (mut rig, fs) = Self::mounted(device, crtime, limits)?;
+        rig.company = Some(Company::of(&fs, &rig.vfs));
+        Ok(rig)
+    }
+
+    fn mounted(
+        device: Arc<MemoryDevice>,
+        crtime: bool,
+        limits: MemoryLimits,
+    ) -> Result<(Rig, Arc<F2fs>), String> {
+        let (fs, vfs) = volume::open_rw(device.clone(), limits, time_of(0)).map_err(text("mount"))?;
         let model = Model::new(time_of(0), vfs.fs().max_file_size());
         let mut rig = Rig {
             device,
@@ -69,11 +89,12 @@ impl Rig {
             limits,
             crtime,
             mounts: 0,
+            company: None,
             no_space: 0,
             done: 0,
         };
         rig.adopt()?;
-        Ok(rig)
+        Ok((rig, fs))
     }
 
     /// Takes over what mkfs made.
@@ -199,13 +220,13 @@ impl Rig {
                 self.device = volume::Image::of(&self.device).device();
             }
         }
+        let company = self.company.take().is_some();
         volume::fsck(&self.device)?;
         self.mounts += 1;
         let time = time_of(self.mounts);
-        let old = std::mem::replace(
-            &mut self.vfs,
-            volume::mount_rw(self.device.clone(), self.limits, time).map_err(text("mount"))?,
-        );
+        let (fs, vfs) = volume::open_rw(self.device.clone(), self.limits, time).map_err(text("mount"))?;
+        self.company = company.then(|| Company::of(&fs, &vfs));
+        let old = std::mem::replace(&mut self.vfs, vfs);
         self.close_all();
         drop(old);
         self.model.now = time;

@@ -1,0 +1,75 @@
+//! Threads that are busy on a volume and change no file of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+use tidegate_f2fs::{F2fs, F2fsOptions};
+use tidegate_rt::{clock, thread};
+use tidegate_vfs::{SyncWait, Vfs};
+
+/// They end when this is dropped.
+pub struct Company {
+    stop: Arc<AtomicBool>,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+/// Positions of switches that leave files as they are.
+const SWITCHES: [&str; 5] = [
+    "writepages=submit_locked,min_seq_blocks=0",
+    "writepages=unlocked,nocheckpoint_merge",
+    "writepages=locked,min_seq_blocks=4",
+    "fsync_mode=strict,noflush_merge",
+    "mode=lfs,background_gc=off",
+];
+const WAITS: [SyncWait; 3] = [SyncWait::Flusher, SyncWait::Caller, SyncWait::Epoch];
+
+fn any<T>(of: &[T]) -> &T {
+    &of[(clock::entropy() % of.len() as u64) as usize]
+}
+
+/// What a thread does over and over. An unmounted volume answers with errors, which are nobody's fault.
+type Work = fn(&F2fs, &Vfs);
+
+const WORKS: [(&str, Work); 4] = [
+    ("sync", |_, vfs| {
+        vfs.set_sync_wait(*any(&WAITS));
+        let _ = vfs.sync();
+    }),
+    ("checkpoint", |fs, _| {
+        let _ = fs.write_checkpoint(true);
+    }),
+    ("clean", |fs, _| {
+        let _ = fs.garbage_collect(false);
+    }),
+    ("switch", |fs, _| {
+        let mut options = F2fsOptions::default();
+        options.parse(any::<&str>(&SWITCHES)).unwrap();
+        fs.remount(&options);
+    }),
+];
+
+impl Company {
+    /// Sets them to work.
+    pub fn of(fs: &Arc<F2fs>, vfs: &Arc<Vfs>) -> Company {
+        let stop = Arc::<AtomicBool>::default();
+        let start = |(name, work): (&str, Work)| {
+            let (fs, vfs, stop) = (fs.clone(), vfs.clone(), stop.clone());
+            let body = move || {
+                while !stop.load(SeqCst) {
+                    work(&fs, &vfs);
+                    thread::sleep(Duration::from_nanos(clock::entropy() % 1_000_000));
+                }
+            };
+            thread::spawn(name, body).unwrap()
+        };
+        let threads = WORKS.into_iter().map(start).collect();
+        Company { stop, threads }
+    }
+}
+
+impl Drop for Company {
+    fn drop(&mut self) {
+        self.stop.store(true, SeqCst);
+        self.threads.drain(..).for_each(thread::JoinHandle::join);
+    }
+}
