@@ -1,4 +1,5 @@
-//! `bench mount`: the mount beside fuse2fs and the kernel's ext4, all on the same backing file.
+//! `bench mount`: the mount beside fuse2fs and the kernel's ext4, all on the same backing file, and beside a server
+//! that only answers.
 //!
 //! | module | holds |
 //! |---|---|
