@@ -41,7 +41,7 @@ pub fn bars(all: &[Series]) -> Vec<Bar> {
     bars
 }
 
-/// What FUSE itself takes where bars are held against ext4: lines to be read beside them.
+/// What the transport itself takes where bars are held against ext4: lines to be read beside them.
 pub fn floors(all: &[Series]) -> Vec<String> {
     let of = |what: &str, p: Peer| named(all, &format!("{what} {}", p.name()));
     let trees = [trees::UNTAR, trees::COPY].into_iter().map(|w| (w, 1.5));
@@ -54,8 +54,8 @@ pub fn floors(all: &[Series]) -> Vec<String> {
         .filter_map(|(what, bar)| {
             let time = ratio(of(what, Peer::Floor), of(what, Peer::Ext4), seconds)?;
             let verdict = match time > bar {
-                true => "no FUSE server meets the bar here",
-                false => "FUSE leaves room for the bar",
+                true => "no server on this transport met the bar in this run",
+                false => "the transport leaves room for the bar",
             };
             Some(format!("{what}: a server that only answers takes {time:.2} x ext4's time: {verdict}"))
         })
@@ -92,7 +92,11 @@ mod tests {
         assert!(floors(&all).is_empty());
         let floored = [series("untar floor", 2.0), series("untar ext4", 1.0)];
         let lines = floors(&floored);
-        assert!(lines.len() == 1 && lines[0].contains("2.00 x") && lines[0].contains("no FUSE server"));
+        assert!(
+            lines.len() == 1
+                && lines[0].contains("2.00 x")
+                && lines[0].contains("no server on this transport")
+        );
         assert_eq!(bars.len(), 4 + 2 + 3 + 1 + 6);
     }
 }
