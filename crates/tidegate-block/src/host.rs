@@ -1,4 +1,4 @@
-//! What is asked of the host's kernel by a bare number.
+//! What is asked of the host's kernel without a safe wrapper elsewhere.
 
 use rustix::io::Errno;
 use rustix::ioctl::{NoArg, Opcode, ioctl};
@@ -12,4 +12,19 @@ use std::os::fd::AsFd;
 pub fn ioctl_without_argument<const OPCODE: Opcode>(file: impl AsFd) -> Result<(), Errno> {
     // SAFETY: no memory of ours is handed over: where a pointer is expected, the kernel finds none.
     unsafe { ioctl(file, NoArg::<OPCODE>::new()) }
+}
+
+/// Has the calling thread run only where a CPU has nothing else to do (`SCHED_IDLE`).
+///
+/// # Errors
+/// `EPERM` where a sandbox forbids it.
+#[allow(unsafe_code)]
+pub fn run_when_idle() -> Result<(), Errno> {
+    // SAFETY: plain data of which all zeros are a value.
+    let none: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: the parameter outlives the call; thread 0 is the caller.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const none) } {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::PERM)),
+    }
 }

@@ -12,6 +12,12 @@ use tidegate::vfs::{FallocateFlags, FileType, Inode, OpenFlags, SeekTarget, SetA
 const COPY_MAX: u64 = 64 << 20;
 const COPY_STEP: usize = 1 << 20;
 
+/// From how many bytes on a request is part of a stream. The kernel keeps such pages, and keeping them here, too,
+/// costs more than copying them: memory that was not used before comes slowly.
+const STREAM: usize = 256 << 10;
+/// How far behind a stream of writes pages are looked at that may have been written, in bytes.
+const BEHIND: u64 = 64 << 20;
+
 /// `SEEK_DATA` and `SEEK_HOLE`.
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
@@ -65,7 +71,12 @@ impl Server {
     /// # Errors
     /// `EIO`, `EUCLEAN`.
     pub fn read(&self, fh: u64, pos: u64, to: &mut [u8]) -> Result<usize> {
-        self.handles.get(fh)?.file.read_at(pos, to).sys()
+        let h = self.handles.get(fh)?;
+        let n = h.file.read_at(pos, to).sys()?;
+        if n >= STREAM {
+            h.file.forget_pages(pos, pos + n as u64);
+        }
+        Ok(n)
     }
 
     /// Writes all of `data`. The file's times are the kernel's to set; set-id bits go with `kill`.
@@ -77,6 +88,9 @@ impl Server {
         let h = self.handles.get(fh)?;
         self.kill_set_id(h.file.inode(), kill)?;
         h.file.write_at(pos, data).sys()?;
+        if data.len() >= STREAM {
+            h.file.forget_pages(pos.saturating_sub(BEHIND), pos);
+        }
         Ok(())
     }
 

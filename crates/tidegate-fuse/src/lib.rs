@@ -11,7 +11,7 @@
 //! | [`control`] | a socket on which a running mount says what it does |
 //! | [`options`] | the words of `-o` |
 //! | [`mount`] | mount(2), `fusermount3`, unmounting |
-//! | [`transport`] | the trait for what carries requests; one on /dev/fuse itself, one on `fuser` |
+//! | [`transport`] | the trait for what carries requests; one on io_uring or /dev/fuse itself, one on `fuser`; CPUs kept awake |
 //! | [`server`] | what every operation starts from: the volume, who asks, how inodes look |
 //! | [`names`], [`attrs`], [`data`], [`ioctl`] | the operations |
 //! | `nodes`, `handles` | what the kernel knows: lookup counts, open files |

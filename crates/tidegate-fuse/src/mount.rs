@@ -1,6 +1,7 @@
 //! Getting a connection to the kernel at a directory, and giving it back.
 
 use crate::options::MountOptions;
+use crate::transport::MAX_IO;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -15,6 +16,10 @@ use std::process::{Command, Stdio};
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
+/// How far the kernel reads ahead, in KiB: two requests.
+const READ_AHEAD: u32 = 2 * (MAX_IO >> 10);
+/// Percent of the machine's dirty pages that may be of one mount.
+const MAX_RATIO: u32 = 40;
 
 /// Mounts at `dir`: by mount(2) where that is allowed, else through `fusermount3`. `source` is the name
 /// that the mount table shows. The connection waits for its first message to be answered.
@@ -141,12 +146,16 @@ pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
 
 /// Whether `dir` is a mount whose process died.
 pub fn is_dead(dir: &Path) -> bool {
-    // The kernel answers stat(2) from memory; this it asks for.
-    rustix::fs::statvfs(dir).is_err_and(|e| e == Errno::NOTCONN)
+    // The kernel answers stat(2) from memory; this it asks for. With io_uring the connection outlives the process by
+    // a moment: what is asked in it is given up with other errors.
+    let gone = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED];
+    rustix::fs::statvfs(dir).is_err_and(|e| gone.contains(&e))
 }
 
-/// Asks the kernel to read ahead as far as a request may be long; for the superuser.
-pub(crate) fn tune_read_ahead(dir: &Path, kib: u32) {
+/// Has the kernel treat the mount's pages as those of a disk; for the superuser. It reads two requests ahead.
+/// And writers are not held back when a hundredth of what may be dirty is, which is FUSE's default against servers
+/// that never write: we are no less trusted than what is below us, and others keep most of what may be dirty.
+pub fn tune(dir: &Path) {
     let Ok(table) = std::fs::read_to_string("/proc/self/mountinfo") else { return };
     let shown = dir.to_string_lossy().replace('\\', "\\134").replace(' ', "\\040");
     let device = table
@@ -154,7 +163,9 @@ pub(crate) fn tune_read_ahead(dir: &Path, kib: u32) {
         .map(|l| l.split(' ').collect::<Vec<_>>())
         .rfind(|f| f.get(4).is_some_and(|p| *p == shown))
         .and_then(|f| f.get(2).map(|d| d.to_string()));
-    if let Some(device) = device {
-        let _ = std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), kib.to_string());
+    let Some(device) = device else { return };
+    for (name, value) in [("read_ahead_kb", READ_AHEAD), ("max_ratio", MAX_RATIO), ("strict_limit", 0)] {
+        // A kernel that does not have it does without.
+        let _ = std::fs::write(format!("/sys/class/bdi/{device}/{name}"), value.to_string());
     }
 }

@@ -1,7 +1,7 @@
 //! The words of `-o`, as mount(8) and fstab spell them.
 
 use crate::server::View;
-use crate::transport::Which;
+use crate::transport::{KeepAwake, Which};
 use rustix::mount::MountFlags;
 use tidegate::vfs::MemoryLimits;
 
@@ -9,6 +9,9 @@ use tidegate::vfs::MemoryLimits;
 const DEFAULT_CACHE: u64 = 352 << 20;
 /// The least that can be asked for.
 const MIN_CACHE: u64 = 4 << 20;
+/// Dirty bytes from which on pages are written at the latest: the kernel has gathered them already, and memory that
+/// is used again is faster than more of it.
+const EARLY: u64 = 16 << 20;
 /// What the process needs beside pages and inodes, in bytes: buffers in flight and kept, code, and the counts of
 /// a million known inodes.
 const FIXED: u64 = 96 << 20;
@@ -34,6 +37,8 @@ pub struct MountOptions {
     pub threads: usize,
     /// What carries requests.
     pub transport: Which,
+    /// When CPUs are kept from halting between requests.
+    pub keep_awake: KeepAwake,
     /// What is left: switches of the file system.
     pub switches: String,
 }
@@ -50,6 +55,7 @@ impl Default for MountOptions {
             cache: DEFAULT_CACHE,
             threads: (2 * tidegate_rt::thread::parallelism()).clamp(4, 16),
             transport: Which::default(),
+            keep_awake: KeepAwake::default(),
             switches: String::new(),
         }
     }
@@ -89,6 +95,14 @@ impl MountOptions {
                     _ => return Err(format!("option \"{word}\": it must be dev, uring, best or fuser")),
                 }
             }
+            "keep_awake" => {
+                self.keep_awake = match value {
+                    "auto" => KeepAwake::Auto,
+                    "on" => KeepAwake::On,
+                    "off" => KeepAwake::Off,
+                    _ => return Err(format!("option \"{word}\": it must be auto, on or off")),
+                }
+            }
             "cache" => self.cache = size(word, value)?.max(MIN_CACHE),
             "suid" => self.flags -= MountFlags::NOSUID,
             "nosuid" => self.flags |= MountFlags::NOSUID,
@@ -126,7 +140,7 @@ impl MountOptions {
         MemoryLimits {
             cache: pages,
             dirty: part(d.dirty),
-            background: part(d.background),
+            background: part(d.background).min(EARLY),
             inodes: (part(d.inodes as u64) as usize).clamp(1024, 1 << 20),
         }
     }
@@ -162,7 +176,7 @@ mod tests {
         assert_eq!(o.switches, "fsync_mode=strict,nodiscard");
         assert!(!o.flags.contains(MountFlags::NOSUID) && o.flags.contains(MountFlags::NODEV));
         assert_eq!(o.memory().dirty, MemoryLimits::default().dirty);
-        for bad in ["uid=me", "cache=lots", "cache=M"] {
+        for bad in ["uid=me", "cache=lots", "cache=M", "keep_awake=maybe"] {
             assert!(MountOptions::parse(bad).is_err(), "{bad}");
         }
     }

@@ -4,7 +4,7 @@ use crate::control::Control;
 use crate::mount::{self, is_dead, unmount};
 use crate::options::MountOptions;
 use crate::server::Server;
-use crate::transport::{self, Connection, MAX_IO};
+use crate::transport::{self, Connection};
 use nix::sys::signal::{SigSet, Signal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,10 +52,11 @@ pub fn serve(
     let control = control.inspect_err(|e| eprintln!("tidegate: note: no control socket: {e}")).ok();
     let fd = mount::mount(&show(path_bytes(&source)), dir, &options).map_err(|e| at(dir, e))?;
     let mounted = Mounted(dir);
-    let connection = Connection { fd, mountpoint: dir.clone(), threads: options.threads };
+    let (threads, keep_awake) = (options.threads, options.keep_awake);
+    let connection = Connection { fd, mountpoint: dir.clone(), threads, keep_awake };
     let transport =
         transport::connect(options.transport, server.clone(), connection).map_err(|e| at(dir, e))?;
-    mount::tune_read_ahead(dir, MAX_IO >> 10);
+    mount::tune(dir);
     let (s, d) = (server.clone(), dir.clone());
     thread::spawn("tg-fuse-signals", move || end_on_signal(&signals, &s, &d)).map_err(|e| at(dir, e))?;
     ready(&volume);

@@ -194,6 +194,12 @@ impl File {
         Ok(len)
     }
 
+    /// Lets go of the clean pages that lie in `pos..end` (bytes): for who has the bytes elsewhere.
+    pub fn forget_pages(&self, pos: u64, end: u64) {
+        let page = PAGE_SIZE as u64;
+        self.inode.mapping.reclaim_range(pos.div_ceil(page), end / page, false);
+    }
+
     fn read_past_cache(&self, pos: u64, to: &mut [u8]) -> Result<usize> {
         let runs = self.vfs.fs.read_pages(&self.inode, pos / PAGE_SIZE as u64, 1)?;
         let page = runs.first().ok_or_else(|| Error::from(ErrorKind::Io))?;

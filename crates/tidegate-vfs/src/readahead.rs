@@ -55,9 +55,14 @@ impl File {
             wanted
         };
         let pages = pages.min(RA_MAX).min(size.div_ceil(PAGE) - index);
-        let (_, missing) = self.inode.mapping.residency(index, pages);
-        self.ra.end.store(index + missing, Relaxed);
-        self.vfs.fill(&self.inode, index, missing)
+        let (cached, n) = self.inode.mapping.residency(index, pages);
+        self.ra.end.store(index + n, Relaxed);
+        if cached {
+            // Another reader was faster. What is on the volume may be older than pages that are dirty; it must
+            // not come into the cache when these are written and dropped meanwhile.
+            return Ok(());
+        }
+        self.vfs.fill(&self.inode, index, n)
     }
 
     /// After a read of `start..end`: starts the next window if the reader is sequential and near its end.

@@ -1,7 +1,10 @@
 //! Between the kernel and [`Server`]: whoever reads requests, calls it, and sends the answers.
 
+mod awake;
 pub mod dev;
 pub mod fuser;
+
+pub use awake::KeepAwake;
 
 use crate::server::Server;
 use dev::Rings;
@@ -26,15 +29,17 @@ pub struct Connection {
     pub mountpoint: PathBuf,
     /// Threads that serve.
     pub threads: usize,
+    /// When CPUs are kept from halting between requests.
+    pub keep_awake: KeepAwake,
 }
 
 /// The transports there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
     /// On /dev/fuse: knows all of the protocol that we use.
-    #[default]
     Dev,
     /// The same by io_uring if the kernel offers it, else on /dev/fuse.
+    #[default]
     Best,
     /// By io_uring or not at all.
     Uring,

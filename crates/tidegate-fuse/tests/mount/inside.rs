@@ -60,7 +60,8 @@ fn serve(image: &Path, dir: &Path, options: &MountOptions) -> Result<()> {
     let volume = Arc::new(Volume::from_queue(&name, queue, &open)?);
     let server = Server::new(volume.clone(), options.view.clone());
     let fd = mount::mount(&name, dir, options).map_err(|e| Error::other(&name, e))?;
-    let connection = Connection { fd, mountpoint: dir.to_path_buf(), threads: options.threads };
+    let (threads, keep_awake) = (options.threads, options.keep_awake);
+    let connection = Connection { fd, mountpoint: dir.to_path_buf(), threads, keep_awake };
     let transport = transport::connect(options.transport, server.clone(), connection);
     let transport = transport.map_err(|e| Error::other(&name, e))?;
     let (told, looked) = (beside(image, "known"), server.clone());

@@ -288,13 +288,18 @@ impl AddressSpace {
 
     /// Drops clean pages; with `second_chance`, spares chunks used since the last time. How many went.
     pub fn reclaim(&self, second_chance: bool) -> u64 {
+        self.reclaim_range(0, u64::MAX, second_chance)
+    }
+
+    /// Drops the clean pages of `start..end`; with `second_chance` as [`Self::reclaim`]. How many went.
+    pub fn reclaim_range(&self, start: u64, end: u64, second_chance: bool) -> u64 {
         let before = self.nr_pages();
-        for id in self.chunk_ids(0, u64::MAX) {
+        for id in self.chunk_ids(start, end) {
             self.with_chunk(id, |c| {
                 if second_chance && std::mem::take(&mut c.referenced) {
                     return;
                 }
-                let mut m = c.present() & !c.dirty & !c.writeback;
+                let mut m = c.present() & !c.dirty & !c.writeback & range_mask(id, start, end);
                 while m != 0 {
                     let at = m.trailing_zeros() as usize;
                     let n = (m >> at).trailing_ones() as usize;

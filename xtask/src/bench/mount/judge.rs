@@ -25,7 +25,7 @@ pub fn bars(all: &[Series]) -> Vec<Bar> {
         let rate = to(all, what, Peer::Ext4, speed);
         bars.push(Bar::least(format!("{what}: MiB/s, to ext4"), 0.8, rate));
     }
-    for what in [bytes::RANDOM_WRITE, bytes::RANDOM_READ] {
+    for what in [bytes::RANDOM_WRITE, bytes::RANDOM_READ[0], bytes::RANDOM_READ[1]] {
         let rate = to(all, what, Peer::Fuse2fs, speed);
         bars.push(Bar::least(format!("{what}: MiB/s, to fuse2fs"), 5.0, rate));
     }
@@ -39,6 +39,27 @@ pub fn bars(all: &[Series]) -> Vec<Bar> {
         }
     }
     bars
+}
+
+/// What the transport itself takes where bars are held against ext4: lines to be read beside them.
+pub fn floors(all: &[Series]) -> Vec<String> {
+    let of = |what: &str, p: Peer| named(all, &format!("{what} {}", p.name()));
+    let trees = [trees::UNTAR, trees::COPY].into_iter().map(|w| (w, 1.5));
+    let streams = [bytes::WRITE, bytes::READ].into_iter().map(|w| (w, 1.0 / 0.8));
+    let walks = trees::WALKS.iter().map(|w| (*w, "cold")).filter(|(w, _)| *w != trees::WALKS[0]);
+    let walks: Vec<String> = walks.map(|(w, c)| format!("{w} {c}")).collect();
+    trees
+        .chain(streams)
+        .chain(walks.iter().map(|w| (w.as_str(), 2.0)))
+        .filter_map(|(what, bar)| {
+            let time = ratio(of(what, Peer::Floor), of(what, Peer::Ext4), seconds)?;
+            let verdict = match time > bar {
+                true => "no server on this transport met the bar in this run",
+                false => "the transport leaves room for the bar",
+            };
+            Some(format!("{what}: a server that only answers takes {time:.2} x ext4's time: {verdict}"))
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -68,6 +89,14 @@ mod tests {
         assert_eq!(found("untar: files/s"), (Some(3.0), Some(true)));
         assert_eq!(found("du warm"), (Some(1.0), Some(true)));
         assert_eq!(found("copy: time"), (None, None));
-        assert_eq!(bars.len(), 4 + 2 + 2 + 1 + 6);
+        assert!(floors(&all).is_empty());
+        let floored = [series("untar floor", 2.0), series("untar ext4", 1.0)];
+        let lines = floors(&floored);
+        assert!(
+            lines.len() == 1
+                && lines[0].contains("2.00 x")
+                && lines[0].contains("no server on this transport")
+        );
+        assert_eq!(bars.len(), 4 + 2 + 3 + 1 + 6);
     }
 }

@@ -1,4 +1,5 @@
-//! `bench mount`: the mount beside fuse2fs and the kernel's ext4, all on the same backing file.
+//! `bench mount`: the mount beside fuse2fs and the kernel's ext4, all on the same backing file, and beside a server
+//! that only answers.
 //!
 //! | module | holds |
 //! |---|---|
@@ -95,12 +96,12 @@ impl Bench {
 /// Measures and reports.
 pub fn run(plan: &MountPlan) -> Result<()> {
     let MountPlan { plan, only, options } = plan.clone();
-    let built = Command::new(workspace::cargo())
-        .args(["build", "--quiet", "--release", "--bin", "tidegate"])
-        .current_dir(workspace::root())
-        .status()
-        .context("running cargo build")?;
-    ensure!(built.success(), "the binary `tidegate` was not built");
+    for what in [["--bin", "tidegate", "-p", "tidegate-cli"], ["--example", "floor", "-p", "tidegate-fuse"]] {
+        let mut build = Command::new(workspace::cargo());
+        build.args(["build", "--quiet", "--release"]).args(what).current_dir(workspace::root());
+        let built = build.status().context("running cargo build")?;
+        ensure!(built.success(), "{what:?} was not built");
+    }
     let bench = Bench {
         tidegate: workspace::target_dir().join("release/tidegate"),
         options,
@@ -125,13 +126,15 @@ pub fn run(plan: &MountPlan) -> Result<()> {
         })
         .collect();
     let series = rounds(bench.plan.runs, &cases);
-    let notes = vec![
+    let mut notes = vec![
         format!("backing files of 2 GiB in {}", bench.plan.dir.display()),
         "unpacking and copying as the caller sees it, without a sync; large writes and marks with fsync"
             .into(),
         "cold: mounted anew, the kernel's caches dropped".into(),
+        "floor: our transport with a server that only answers; contents are nowhere".into(),
         format!("our mount options: {:?}; FUSE over io_uring: {}", bench.options, rings()),
     ];
+    notes.extend(judge::floors(&series));
     let bars = judge::bars(&series);
     let title = format!("{} files; {} rounds", bench.plan.scaled(FILES), bench.plan.runs);
     Outcome { title, columns: COLUMNS, series: &series, notes, bars }.print(bench.plan.json)

@@ -24,11 +24,13 @@ pub enum Peer {
     Fuse2fs,
     /// The kernel's ext4 on a loop device.
     Ext4,
+    /// Our transport with a server that only answers.
+    Floor,
 }
 
 impl Peer {
     /// All of them.
-    pub const ALL: [Peer; 3] = [Peer::Tidegate, Peer::Fuse2fs, Peer::Ext4];
+    pub const ALL: [Peer; 4] = [Peer::Tidegate, Peer::Fuse2fs, Peer::Ext4, Peer::Floor];
 
     /// What it is called in tables.
     pub fn name(self) -> &'static str {
@@ -36,6 +38,7 @@ impl Peer {
             Peer::Tidegate => "tidegate",
             Peer::Fuse2fs => "fuse2fs",
             Peer::Ext4 => "ext4",
+            Peer::Floor => "floor",
         }
     }
 
@@ -58,6 +61,7 @@ impl Peer {
         match self {
             Peer::Tidegate => image.mkfs_f2fs(),
             Peer::Fuse2fs | Peer::Ext4 => image.mkfs_ext4(),
+            Peer::Floor => Ok(()),
         }
     }
 
@@ -66,6 +70,7 @@ impl Peer {
         let mut command = match self {
             Peer::Ext4 => return Ok(Mounted::Loop(image.mount_ext4(false)?)),
             Peer::Tidegate => Command::new(tidegate),
+            Peer::Floor => Command::new(tidegate.with_file_name("examples").join("floor")),
             Peer::Fuse2fs => Command::new(oracle::require("fuse2fs")?),
         };
         let dir = TempDir::new("mnt")?;
@@ -76,9 +81,13 @@ impl Peer {
                     command.args(["-o", options]);
                 }
             }
+            Peer::Floor => {}
             _ => drop(command.arg("-f")),
         }
-        command.arg(image.path()).arg(dir.path());
+        match self {
+            Peer::Floor => command.arg(dir.path()).arg(options),
+            _ => command.arg(image.path()).arg(dir.path()),
+        };
         let before = fs::metadata(dir.path())?.dev();
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.spawn().with_context(|| format!("running {command:?}"))?;

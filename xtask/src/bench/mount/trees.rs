@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, anyhow};
 
 use super::bytes::drop_caches;
-use super::peer::Peer;
+use super::peer::{Mounted, Peer};
 use super::{Bench, FILES, Run, VOLUME};
 use crate::bench::image::{Image, quiet, touch_memory};
 use crate::bench::measure::run;
@@ -29,7 +29,7 @@ const WALKED: [[&str; 3]; 2] =
 pub struct Trees<'a> {
     bench: &'a Bench,
     archive: OnceCell<Archive>,
-    volumes: [OnceCell<Image>; 3],
+    volumes: [OnceCell<Image>; Peer::ALL.len()],
 }
 
 struct Archive {
@@ -50,6 +50,10 @@ impl<'a> Trees<'a> {
         ];
         for (cold, names) in [true, false].into_iter().zip(WALKED) {
             for (name, what) in names.into_iter().zip(WALKS) {
+                // The floor keeps no contents, and git reads its own.
+                if peer == Peer::Floor && what == WALKS[0] {
+                    continue;
+                }
                 cases.push((name, peer, Box::new(move || self.walk(peer, what, cold))));
             }
         }
@@ -66,7 +70,7 @@ impl<'a> Trees<'a> {
 
     fn copy(&self, peer: Peer) -> Result<Report> {
         let bytes = self.archive()?.bytes;
-        let mounted = self.bench.mount(peer, self.volume(peer)?)?;
+        let mounted = self.unpacked(peer)?;
         touch_memory(&self.bench.plan.dir)?;
         drop_caches()?;
         let (from, to) = (mounted.dir().join("src"), mounted.dir().join("copy"));
@@ -77,7 +81,7 @@ impl<'a> Trees<'a> {
     }
 
     fn walk(&self, peer: Peer, what: &str, cold: bool) -> Result<Report> {
-        let mounted = self.bench.mount(peer, self.volume(peer)?)?;
+        let mounted = self.unpacked(peer)?;
         let dir = mounted.dir().join("src");
         if cold {
             drop_caches()?;
@@ -99,6 +103,16 @@ impl<'a> Trees<'a> {
         }
         let made = Archive::make(&self.bench.plan.dir, self.bench.plan.scaled(FILES))?;
         Ok(self.archive.get_or_init(|| made))
+    }
+
+    /// A mount with the tree in it, nothing of which is in the peer's caches.
+    fn unpacked(&self, peer: Peer) -> Result<Mounted> {
+        if peer != Peer::Floor {
+            return self.bench.mount(peer, self.volume(peer)?);
+        }
+        let mounted = self.bench.fresh(peer)?;
+        quiet(&mut unpack(self.archive()?, mounted.dir()))?;
+        Ok(mounted)
     }
 
     fn volume(&self, peer: Peer) -> Result<&Image> {

@@ -34,6 +34,25 @@ pub(super) enum Answer {
 
 pub(super) type Outcome = Result<Answer>;
 
+/// Answers requests.
+pub(super) trait Answers {
+    /// Serves a request of which `fixed` is what follows the head, and the first `len` bytes of `data` the rest.
+    /// A write has its data there, and a read puts its own there.
+    fn outcome(&mut self, h: &Head, fixed: &[u8], data: &mut [u8], len: usize) -> Outcome;
+}
+
+/// Makes one for each thread.
+pub(super) type Maker = Arc<dyn Fn(Aside) -> Box<dyn Answers> + Send + Sync>;
+
+/// How many bytes of a file a request moves.
+pub(super) fn volume_of(h: &Head, fixed: &[u8], len: usize) -> usize {
+    match h.opcode {
+        WRITE => len,
+        READ => Reader(fixed.get(16..).unwrap_or_default()).u32().unwrap_or(0) as usize,
+        _ => 0,
+    }
+}
+
 pub(super) fn bytes(w: Writer) -> Outcome {
     Ok(Answer::Bytes(w))
 }
@@ -49,7 +68,7 @@ pub(super) fn with(put: impl FnOnce(&mut Writer)) -> Outcome {
     bytes(w)
 }
 
-fn entry(x: &Entry) -> Outcome {
+pub(super) fn entry(x: &Entry) -> Outcome {
     with(|w| w.entry(x, TTL))
 }
 
@@ -79,23 +98,8 @@ pub(super) struct Worker {
     small: Vec<u8>,
 }
 
-impl Worker {
-    pub(super) fn new(server: Arc<Server>, aside: Aside) -> Worker {
-        Worker { server, aside, small: Vec::new() }
-    }
-
-    /// How many bytes of a file a request moves.
-    pub(super) fn volume_of(&self, h: &Head, fixed: &[u8], len: usize) -> usize {
-        match h.opcode {
-            WRITE => len,
-            READ => Reader(fixed.get(16..).unwrap_or_default()).u32().unwrap_or(0) as usize,
-            _ => 0,
-        }
-    }
-
-    /// Serves a request of which `fixed` is what follows the head, and the first `len` bytes of `data` the rest.
-    /// A write has its data there, and a read puts its own there.
-    pub(super) fn outcome(&mut self, h: &Head, fixed: &[u8], data: &mut [u8], len: usize) -> Outcome {
+impl Answers for Worker {
+    fn outcome(&mut self, h: &Head, fixed: &[u8], data: &mut [u8], len: usize) -> Outcome {
         let rest = data.get(..len).ok_or(Errno::INVAL)?;
         if h.opcode == WRITE {
             return self.write(Reader(fixed), rest);
@@ -107,6 +111,12 @@ impl Worker {
         let outcome = self.serve(h, Reader(&small), data);
         self.small = small;
         outcome
+    }
+}
+
+impl Worker {
+    pub(super) fn new(server: Arc<Server>, aside: Aside) -> Worker {
+        Worker { server, aside, small: Vec::new() }
     }
 
     fn serve(&mut self, h: &Head, r: Reader<'_>, buffer: &mut [u8]) -> Outcome {
@@ -301,7 +311,7 @@ impl Worker {
 }
 
 /// `struct fuse_open_out`.
-fn opened(w: &mut Writer, fh: u64) {
+pub(super) fn opened(w: &mut Writer, fh: u64) {
     w.u64(fh);
     w.u32(KEEP_CACHE);
     w.u32(0);

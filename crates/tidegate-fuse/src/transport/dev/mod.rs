@@ -7,14 +7,17 @@
 
 mod attrs;
 mod dispatch;
+mod floor;
 mod init;
 mod opcode;
 mod ring;
 pub(crate) mod wire;
 
+use super::awake::Awake;
 use super::{Connection, Kernel, MAX_IO, Transport};
 use crate::server::Server;
-use dispatch::{Answer, Aside, Worker};
+use dispatch::{Answer, Aside, Maker, Worker};
+use floor::{Floor, Tree};
 use ring::Crew;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, readv, writev};
@@ -80,10 +83,11 @@ impl Channel {
 
 /// See the module.
 pub struct Device {
-    server: Arc<Server>,
+    maker: Maker,
     channel: Arc<Channel>,
     threads: usize,
     crew: Option<Arc<Crew>>,
+    awake: Option<Arc<Awake>>,
 }
 
 impl Device {
@@ -92,14 +96,39 @@ impl Device {
     /// # Errors
     /// As [`super::connect`]; the kernel does not do io_uring where `rings` insists on it.
     pub fn connect(server: Arc<Server>, connection: Connection, rings: Rings) -> io::Result<Self> {
-        let channel = Arc::new(Channel { fd: Arc::new(connection.fd), gone: AtomicBool::new(false) });
-        let Connection { mountpoint, threads, .. } = connection;
-        server.attach(Box::new(DeviceKernel { channel: channel.clone(), mountpoint: mountpoint.clone() }));
+        let served = server.clone();
+        let maker: Maker = Arc::new(move |aside| Box::new(Worker::new(served.clone(), aside)));
+        let mountpoint = connection.mountpoint.clone();
+        Self::greet(maker, connection, rings, |channel| {
+            server.attach(Box::new(DeviceKernel { channel, mountpoint }));
+        })
+    }
+
+    /// The same for a server that only answers, from memory: what a mount takes without a file system.
+    ///
+    /// # Errors
+    /// As [`Device::connect`].
+    pub fn floor(connection: Connection, rings: Rings) -> io::Result<Self> {
+        let tree = Tree::new();
+        let maker: Maker = Arc::new(move |_| Box::new(Floor(tree.clone())));
+        Self::greet(maker, connection, rings, |_| ())
+    }
+
+    fn greet(
+        maker: Maker,
+        connection: Connection,
+        rings: Rings,
+        attach: impl FnOnce(Arc<Channel>),
+    ) -> io::Result<Self> {
+        let Connection { fd, mountpoint, threads, keep_awake } = connection;
+        let channel = Arc::new(Channel { fd: Arc::new(fd), gone: AtomicBool::new(false) });
+        attach(channel.clone());
         let greeting = init::Greeting::read(&channel)?;
+        let awake = Awake::start(keep_awake).map(Arc::new);
         let crew = match rings {
             Rings::Never => None,
             _ if !greeting.offers_rings() => None,
-            _ => Crew::gather(&server, &channel.fd, &mountpoint, threads),
+            _ => Crew::gather(&maker, &awake, &channel.fd, &mountpoint, threads),
         };
         if rings == Rings::Always && crew.is_none() {
             let what = "the kernel offers no FUSE over io_uring (the superuser allows it in \
@@ -110,15 +139,18 @@ impl Device {
         if let Some(crew) = &crew {
             crew.start();
         }
-        Ok(Device { server, channel, threads, crew })
+        Ok(Device { maker, channel, threads, crew, awake })
     }
 }
 
 /// Reads requests from /dev/fuse and answers them.
-fn serve(server: Arc<Server>, channel: &Arc<Channel>) -> io::Result<()> {
-    let mut worker = Worker::new(server, Aside::Thread(channel.clone()));
+fn serve(maker: &Maker, awake: Option<Arc<Awake>>, channel: &Arc<Channel>) -> io::Result<()> {
+    let mut worker = maker(Aside::Thread(channel.clone()));
     let (mut head, mut buffer) = ([0; WRITE_HEAD], vec![0; MAX_IO as usize + 4096]);
     while let Some(n) = channel.receive(&mut head, &mut buffer)? {
+        if let Some(awake) = &awake {
+            awake.request();
+        }
         let (front, back) = (n.min(WRITE_HEAD), n.saturating_sub(WRITE_HEAD));
         let mut r = Reader(&head[..front]);
         let Ok(h) = Head::parse(&mut r) else { continue };
@@ -142,8 +174,9 @@ impl Transport for Device {
         let threads = if self.crew.is_some() { 1 } else { self.threads };
         let workers: Vec<_> = (0..threads)
             .map(|i| {
-                let (server, channel) = (self.server.clone(), self.channel.clone());
-                thread::spawn(&format!("tg-fuse-{i}"), move || serve(server, &channel))
+                let (maker, channel) = (self.maker.clone(), self.channel.clone());
+                let awake = self.awake.clone();
+                thread::spawn(&format!("tg-fuse-{i}"), move || serve(&maker, awake, &channel))
             })
             .collect::<io::Result<_>>()?;
         let served = workers.into_iter().map(thread::JoinHandle::join).fold(Ok(()), Result::and);

@@ -5,11 +5,11 @@
 //! it to work on meanwhile. Each thread has one place of its queue, so no request waits behind
 //! one that takes long while a thread is idle; the kernel gives a request to who was idle last.
 
-use super::dispatch::{Answer, Aside, Outcome, Worker};
+use super::dispatch::{Answer, Aside, Maker, Outcome, volume_of};
 use super::wire::{Head, Reader};
 use crate::mount::unmount;
-use crate::server::Server;
 use crate::transport::MAX_IO;
+use crate::transport::awake::Awake;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
@@ -60,7 +60,8 @@ struct Queue {
 
 /// All threads of a mount.
 pub(super) struct Crew {
-    server: Arc<Server>,
+    maker: Maker,
+    awake: Option<Arc<Awake>>,
     fuse: Arc<OwnedFd>,
     mountpoint: PathBuf,
     queues: Vec<Queue>,
@@ -155,13 +156,17 @@ impl Post {
             Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV) => return Ok(()),
             r => r?,
         }
-        let mut worker = Worker::new(self.crew.server.clone(), Aside::Here(self));
+        let (maker, awake) = (self.crew.maker.clone(), self.crew.awake.clone());
+        let mut worker = maker(Aside::Here(self));
         let mut more = ring.wait()?;
         while more {
+            if let Some(awake) = &awake {
+                awake.request();
+            }
             let m = ring.message()?;
             let outcome = match Head::parse(&mut Reader(m.head)) {
                 Ok(h) => {
-                    place.choose(worker.volume_of(&h, m.fixed, m.len));
+                    place.choose(volume_of(&h, m.fixed, m.len));
                     worker.outcome(&h, m.fixed, m.payload, m.len)
                 }
                 Err(e) => Err(e),
@@ -224,7 +229,8 @@ impl Place {
 impl Crew {
     /// Makes ready what serves by io_uring; `None` where that cannot be. The kernel is to be greeted next.
     pub(super) fn gather(
-        server: &Arc<Server>,
+        maker: &Maker,
+        awake: &Option<Arc<Awake>>,
         fuse: &Arc<OwnedFd>,
         mountpoint: &Path,
         threads: usize,
@@ -232,7 +238,8 @@ impl Crew {
         let cpus = possible_cpus().filter(|n| *n <= MAX_CPUS)?;
         let state = State { stage: Stage::Gathering, ready: 0, failed: false, threads: Vec::new() };
         let crew = Arc::new(Crew {
-            server: server.clone(),
+            maker: maker.clone(),
+            awake: awake.clone(),
             fuse: fuse.clone(),
             mountpoint: mountpoint.to_path_buf(),
             queues: (0..cpus).map(|_| Queue::default()).collect(),

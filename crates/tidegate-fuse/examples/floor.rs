@@ -1,0 +1,26 @@
+//! Mounts a file system that only answers: what FUSE itself takes on this machine.
+//!
+//! `floor DIR [OPTIONS]`; serves until it is unmounted.
+
+use std::path::PathBuf;
+use tidegate_fuse::MountOptions;
+use tidegate_fuse::mount::mount;
+use tidegate_fuse::transport::dev::{Device, Rings};
+use tidegate_fuse::transport::{Connection, Transport, Which};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let mountpoint = PathBuf::from(args.next().ok_or("usage: floor DIR [OPTIONS]")?).canonicalize()?;
+    let options = MountOptions::parse(&args.next().unwrap_or_default())?;
+    let rings = match options.transport {
+        Which::Uring => Rings::Always,
+        Which::Best => Rings::Maybe,
+        _ => Rings::Never,
+    };
+    let fd = mount("floor", &mountpoint, &options)?;
+    let (threads, keep_awake) = (options.threads, options.keep_awake);
+    let served = mountpoint.clone();
+    let device = Device::floor(Connection { fd, mountpoint, threads, keep_awake }, rings)?;
+    tidegate_fuse::mount::tune(&served);
+    Ok(Box::new(device).run()?)
+}

@@ -1,0 +1,212 @@
+//! A server that only answers: names and sizes in memory, contents nowhere. What a mount of it takes is what the
+//! protocol, the transport and the kernel take; no file system on them is faster.
+
+use super::dispatch::{Answer, Answers, Outcome, empty, entry, opened, sized, with};
+use super::opcode::*;
+use super::wire::{Head, Reader, Writer};
+use crate::errno::Result;
+use crate::server::{Entry, ROOT_NODE};
+use crate::transport::TTL;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tidegate::vfs::{Attr, DeviceNumber, FileType};
+use tidegate_rt::{LockClass, Mutex, clock};
+
+static TREE: LockClass = LockClass::new("floor->tree", 2);
+
+struct Node {
+    attr: Attr,
+    /// Names in the order they came; one that went leaves a gap.
+    names: Vec<Option<(Vec<u8>, u64)>>,
+    places: HashMap<Vec<u8>, usize>,
+}
+
+/// All files. A node's number is its place, and one.
+pub(super) struct Tree(Vec<Node>);
+
+impl Tree {
+    /// An empty directory.
+    pub(super) fn new() -> Arc<Mutex<Tree>> {
+        let mut tree = Tree(Vec::new());
+        tree.add(FileType::Directory, 0o755, (0, 0));
+        Arc::new(Mutex::new(&TREE, tree))
+    }
+
+    fn add(&mut self, file_type: FileType, mode: u32, owner: (u32, u32)) -> u64 {
+        let now = clock::realtime();
+        let attr = Attr {
+            file_type,
+            mode: mode & 0o7777,
+            uid: owner.0,
+            gid: owner.1,
+            nlink: 1,
+            size: 0,
+            blocks: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            crtime: None,
+            rdev: DeviceNumber::default(),
+            generation: 0,
+            flags: 0,
+        };
+        self.0.push(Node { attr, names: Vec::new(), places: HashMap::new() });
+        self.0.len() as u64
+    }
+
+    fn node(&mut self, node: u64) -> Result<&mut Node> {
+        (node as usize).checked_sub(ROOT_NODE as usize).and_then(|i| self.0.get_mut(i)).ok_or(Errno::STALE)
+    }
+
+    fn entry(&mut self, node: u64) -> Result<Entry> {
+        Ok(Entry { node, ino: node, attr: self.node(node)?.attr.clone() })
+    }
+
+    fn make(&mut self, h: &Head, name: &[u8], file_type: FileType, mode: u32) -> Result<Entry> {
+        let node = self.add(file_type, mode, (h.uid, h.gid));
+        let dir = self.node(h.node)?;
+        dir.places.insert(name.to_vec(), dir.names.len());
+        dir.names.push(Some((name.to_vec(), node)));
+        self.entry(node)
+    }
+
+    fn remove(&mut self, dir: u64, name: &[u8]) -> Result<()> {
+        let dir = self.node(dir)?;
+        let at = dir.places.remove(name).ok_or(Errno::NOENT)?;
+        dir.names[at] = None;
+        Ok(())
+    }
+}
+
+/// See the module.
+pub(super) struct Floor(pub(super) Arc<Mutex<Tree>>);
+
+impl Answers for Floor {
+    fn outcome(&mut self, h: &Head, fixed: &[u8], data: &mut [u8], len: usize) -> Outcome {
+        let rest = data.get(..len).ok_or(Errno::INVAL)?;
+        let mut tree = self.0.lock();
+        match h.opcode {
+            FORGET | BATCH_FORGET | INTERRUPT => Ok(Answer::Nothing),
+            WRITE => {
+                let mut r = Reader(fixed);
+                let (_, pos, size) = (r.u64()?, r.u64()?, r.u32()?);
+                let attr = &mut tree.node(h.node)?.attr;
+                attr.size = attr.size.max(pos + size as u64);
+                with(|w| {
+                    w.u32(size);
+                    w.u32(0);
+                })
+            }
+            READ => {
+                let message = [fixed, rest].concat();
+                let mut r = Reader(&message);
+                let (_, pos, size) = (r.u64()?, r.u64()?, r.u32()? as usize);
+                let left = tree.node(h.node)?.attr.size.saturating_sub(pos);
+                Ok(Answer::Buffer(size.min(left as usize).min(data.len())))
+            }
+            _ => {
+                let message = [fixed, rest].concat();
+                names(&mut tree, h, Reader(&message))
+            }
+        }
+    }
+}
+
+fn names(tree: &mut Tree, h: &Head, mut r: Reader<'_>) -> Outcome {
+    match h.opcode {
+        LOOKUP => {
+            let name = r.name()?;
+            let dir = tree.node(h.node)?;
+            let found = dir.places.get(name).and_then(|at| dir.names[*at].as_ref()).map(|x| x.1);
+            match found {
+                Some(node) => entry(&tree.entry(node)?),
+                None => with(|w| {
+                    w.zeros(16);
+                    w.u64(TTL.as_secs());
+                    w.zeros(128 - 24);
+                }),
+            }
+        }
+        CREATE => {
+            let (_, mode, umask, _) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
+            let x = tree.make(h, r.name()?, FileType::Regular, mode & !umask)?;
+            with(|w| {
+                w.entry(&x, TTL);
+                opened(w, x.node);
+            })
+        }
+        MKDIR => {
+            let (mode, umask) = (r.u32()?, r.u32()?);
+            entry(&tree.make(h, r.name()?, FileType::Directory, mode & !umask)?)
+        }
+        UNLINK | RMDIR => tree.remove(h.node, r.name()?).and_then(|()| empty()),
+        OPEN => with(|w| opened(w, h.node)),
+        RELEASE | FSYNC | FSYNCDIR => empty(),
+        READDIR | READDIRPLUS => {
+            r.skip(8)?;
+            let (pos, room) = (r.u64()?, r.u32()? as usize);
+            readdir(tree, h, pos, room)
+        }
+        _ => attrs(tree, h, r),
+    }
+}
+
+fn attrs(tree: &mut Tree, h: &Head, mut r: Reader<'_>) -> Outcome {
+    match h.opcode {
+        GETATTR => {
+            let x = tree.entry(h.node)?;
+            with(|w| w.attr_out(&x, TTL))
+        }
+        STATX => {
+            let x = tree.entry(h.node)?;
+            with(|w| w.statx(&x, TTL))
+        }
+        SETATTR => {
+            let valid = r.u32()?;
+            r.skip(12)?;
+            let size = r.u64()?;
+            r.skip(8 + 24 + 12)?;
+            let mode = r.u32()?;
+            let attr = &mut tree.node(h.node)?.attr;
+            if valid & 1 != 0 {
+                attr.mode = mode & 0o7777;
+            }
+            if valid & 8 != 0 {
+                attr.size = size;
+            }
+            let x = tree.entry(h.node)?;
+            with(|w| w.attr_out(&x, TTL))
+        }
+        GETXATTR => Err(Errno::NODATA),
+        LISTXATTR => sized(Vec::new(), r.u32()?),
+        STATFS => with(|w| {
+            for v in [1 << 20, 1 << 19, 1 << 19, 1 << 20, 1 << 19] {
+                w.u64(v);
+            }
+            for v in [4096, 255, 4096] {
+                w.u32(v);
+            }
+            w.zeros(28);
+        }),
+        _ => Err(Errno::NOSYS),
+    }
+}
+
+fn readdir(tree: &mut Tree, h: &Head, pos: u64, room: usize) -> Outcome {
+    let names: Vec<_> = tree.node(h.node)?.names.iter().skip(pos as usize).cloned().collect();
+    let mut w = Writer::default();
+    for (i, name) in names.into_iter().enumerate() {
+        let Some((name, node)) = name else { continue };
+        let (x, next) = (tree.entry(node)?, pos + i as u64 + 1);
+        let kind = x.attr.file_type as u32;
+        let fits = match h.opcode {
+            READDIR => w.dirent(|_| (), node, next, kind, &name, room),
+            _ => w.dirent(|w| w.entry(&x, TTL), node, next, kind, &name, room),
+        };
+        if !fits {
+            break;
+        }
+    }
+    Ok(Answer::Bytes(w))
+}
