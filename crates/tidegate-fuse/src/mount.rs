@@ -13,6 +13,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
+use tidegate_rt::thread;
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
@@ -146,10 +148,16 @@ pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
 
 /// Whether `dir` is a mount whose process died.
 pub fn is_dead(dir: &Path) -> bool {
-    // The kernel answers stat(2) from memory; this it asks for. With io_uring the connection outlives the process by
-    // a moment: what is asked in it is given up with other errors.
-    let gone = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED];
-    rustix::fs::statvfs(dir).is_err_and(|e| gone.contains(&e))
+    // With io_uring the connection outlives the process by a moment: what is asked in it is given up with these.
+    let given_up = [Errno::CONNABORTED, Errno::CANCELED];
+    for _ in 0..100 {
+        // The kernel answers stat(2) from memory; this it asks for.
+        match rustix::fs::statvfs(dir) {
+            Err(e) if given_up.contains(&e) => thread::sleep(Duration::from_millis(10)),
+            r => return r.is_err_and(|e| e == Errno::NOTCONN),
+        }
+    }
+    false
 }
 
 /// Has the kernel treat the mount's pages as those of a disk; for the superuser. It reads two requests ahead.

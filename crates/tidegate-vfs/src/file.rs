@@ -194,8 +194,11 @@ impl File {
         Ok(len)
     }
 
-    /// Lets go of the clean pages that lie in `pos..end` (bytes): for who has the bytes elsewhere.
+    /// Lets go of the clean pages that lie in `pos..end` (bytes): for who has the bytes elsewhere. Takes `i_rwsem`
+    /// shared.
     pub fn forget_pages(&self, pos: u64, end: u64) {
+        // A writer may have just read in a page that it is to change.
+        let _unchanged = self.inode.rwsem.read();
         let page = PAGE_SIZE as u64;
         self.inode.mapping.reclaim_range(pos.div_ceil(page), end / page, false);
     }

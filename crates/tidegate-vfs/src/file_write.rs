@@ -63,8 +63,14 @@ impl File {
         let end = pos + data.len() as u64;
         let (first, last) = (pos / PAGE, (end - 1) / PAGE);
         self.vfs.fs.reserve(inode, first, last - first + 1)?;
-        self.vfs.fill_edges(inode, pos, end)?;
-        inode.mapping.write(pos, data)?;
+        loop {
+            self.vfs.fill_edges(inode, pos, end)?;
+            match inode.mapping.write(pos, data) {
+                // Memory was short, and the page that was read in is gone: what was copied is copied again.
+                Err(e) if e.kind() == ErrorKind::InvalidArgument => {}
+                r => break r?,
+            }
+        }
         self.vfs.bdi.mark_dirty(inode);
         self.after_write(end, now)
     }
@@ -256,21 +262,26 @@ impl Vfs {
             inode.mapping.remove(0, 1);
             return Ok(());
         }
-        if !inode.mapping.has(index) {
-            let unwritten = |_: u64| false;
-            let data = self.fs.seek(inode, index, index + 1, SeekTarget::Data, &unwritten)?;
-            if data != Some(index) {
-                return Ok(()); // a hole, or kept in the inode: zero already
-            }
-            self.fill(inode, index, 1)?;
-        }
         let range = (from % PAGE) as usize..(to - index * PAGE) as usize;
-        let run = inode.mapping.get(index, 1);
-        if run.is_some_and(|r| r.bytes()[range.clone()].iter().all(|&b| b == 0)) {
-            return Ok(());
+        loop {
+            if !inode.mapping.has(index) {
+                let unwritten = |_: u64| false;
+                let data = self.fs.seek(inode, index, index + 1, SeekTarget::Data, &unwritten)?;
+                if data != Some(index) {
+                    return Ok(()); // a hole, or kept in the inode: zero already
+                }
+                self.fill(inode, index, 1)?;
+            }
+            let run = inode.mapping.get(index, 1);
+            if run.is_some_and(|r| r.bytes()[range.clone()].iter().all(|&b| b == 0)) {
+                return Ok(());
+            }
+            self.fs.reserve(inode, index, 1)?;
+            // Clean pages may go at any time.
+            if inode.mapping.modify(index, |p| p[range.clone()].fill(0)).is_some() {
+                break;
+            }
         }
-        self.fs.reserve(inode, index, 1)?;
-        inode.mapping.modify(index, |p| p[range].fill(0));
         self.bdi.mark_dirty(inode);
         Ok(())
     }

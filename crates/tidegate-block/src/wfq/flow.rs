@@ -186,17 +186,20 @@ impl Class {
         l.queue.push_back(e);
     }
 
-    /// Takes the first request of a queue and charges its flow for it.
-    pub fn pop(&mut self, key: Key, now: Nanos) -> Option<Entry> {
+    /// Takes the first request of a queue and charges its flow for it. Virtual time moves on where it is the
+    /// queue's turn by its share: what a queue is served out of turn leaves others their credit.
+    pub fn pop(&mut self, key: Key, now: Nanos, in_turn: bool) -> Option<Entry> {
         let n = self.nodes.get_mut(&key.group)?;
         let l = &mut n.levels[key.level];
         let e = l.queue.pop_front()?;
         self.pending -= 1;
         self.inflight += 1;
-        self.vtime = self.vtime.max(n.start);
+        if in_turn {
+            self.vtime = self.vtime.max(n.start);
+            n.vtime = n.vtime.max(l.start);
+        }
         n.pending -= 1;
         n.inflight += 1;
-        n.vtime = n.vtime.max(l.start);
         n.start += virtual_time(e.cost(), n.weight as u64);
         l.start += virtual_time(e.cost(), (LEVELS - key.level) as u64);
         l.inflight += 1;

@@ -148,21 +148,23 @@ impl Sched {
         match self.turn(best, now) {
             Turn::Serve(key) if !starved => self.take(key, now),
             Turn::Idle(until) if !starved => Next::Wait(until.min(expire)),
-            _ => self.take(best, now),
+            _ => {
+                self.service = None;
+                self.take(best, now)
+            }
         }
     }
 
     fn take(&mut self, key: Key, now: Nanos) -> Next {
-        let Some(e) = self.classes[key.class].pop(key, now) else { return Next::Wait(NEVER) };
+        let in_turn = self.service.is_none();
+        let Some(e) = self.classes[key.class].pop(key, now, in_turn) else { return Next::Wait(NEVER) };
         self.inflight += 1;
         if key.class == IDLE {
             self.idle_since = now;
         }
-        self.service = match self.service.take().filter(|s| s.key == key) {
-            Some(s) => Some(Service { bytes: s.bytes + e.cost(), ..s }),
-            None if e.sync && key.class != IDLE => Some(Service { key, bytes: e.cost(), since: now }),
-            None => None,
-        };
+        let service = self.service.take().unwrap_or(Service { key, bytes: 0, since: now });
+        let served = Service { bytes: service.bytes + e.cost(), ..service };
+        self.service = (e.sync && key.class != IDLE).then_some(served);
         Next::Job(key, e.job)
     }
 
@@ -181,16 +183,15 @@ impl Sched {
     }
 
     /// What becomes of the queue in service where `best` would be the next by its share: it goes on until
-    /// it has had its budget or its time, or has nothing to send and is not worth waiting for.
+    /// it has had its budget or its time, or has nothing to send and is not worth waiting for. What it has had
+    /// counts once it has a request again: only then can shares decide who is next.
     fn turn(&mut self, best: Key, now: Nanos) -> Turn {
         let Some(s) = &self.service else { return Turn::Over };
         let (key, options) = (s.key, &self.options);
         let spent = s.bytes >= options.max_budget || now >= after(s.since, options.timeout_sync);
-        let Some((_, l)) = self.place(key).filter(|_| !spent && best.class >= key.class) else {
-            return Turn::Over;
-        };
+        let Some((_, l)) = self.place(key).filter(|_| best.class >= key.class) else { return Turn::Over };
         if !l.queue.is_empty() {
-            return Turn::Serve(key);
+            return if spent { Turn::Over } else { Turn::Serve(key) };
         }
         let until = if l.inflight > 0 { NEVER } else { after(l.last_end, options.slice_idle) };
         if self.closing || until <= now || !self.worth_waiting_for(key, best) {

@@ -137,6 +137,32 @@ fn strict_guarantees_keep_the_device_for_the_queue_in_service() {
 }
 
 #[test]
+fn weights_hold_among_queues_that_think() {
+    let mut s = sched(true);
+    s.set_weight(2, 20);
+    let queues = [key(2, 1, 4), key(2, 2, 4)];
+    let (mut now, mut comes, mut served) = (1, [1, 1], [0; 2]);
+    while now < 60_000 * MS {
+        for (k, at) in queues.iter().zip(&mut comes).filter(|(_, at)| **at <= now) {
+            sync(&mut s, *k, now);
+            *at = u64::MAX;
+        }
+        match next(&mut s, now) {
+            Ok(k) => {
+                now += MS;
+                s.complete(k, Nanos(now));
+                let i = usize::from(k == queues[1]);
+                served[i] += 1;
+                comes[i] = now + MS / 10;
+            }
+            Err(until) => now = until.min(comes[0]).min(comes[1]),
+        }
+    }
+    let ratio = f64::from(served[0]) / f64::from(served[1]);
+    assert!((4.5..5.5).contains(&ratio), "{served:?}");
+}
+
+#[test]
 fn a_queue_gives_way_after_its_budget() {
     let max_budget = 10 * PAGE;
     let mut s = Sched::new(WfqOptions { strict_guarantees: true, max_budget, ..Default::default() });

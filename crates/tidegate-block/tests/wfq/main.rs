@@ -92,9 +92,10 @@ fn the_idle_class_does_not_starve() {
 fn strict_guarantees_give_a_sync_group_its_share() {
     let device = SlowDevice::new(Duration::from_micros(50), true);
     // So long that only the end of the idling by a request is seen, on however slow a machine.
-    let slice_idle = Duration::from_secs(3600);
-    let q =
-        queue(device.clone(), WfqOptions { strict_guarantees: true, slice_idle, ..Default::default() }, 1000);
+    let long = Duration::from_secs(3600);
+    let options =
+        WfqOptions { strict_guarantees: true, slice_idle: long, timeout_sync: long, ..Default::default() };
+    let q = queue(device.clone(), options, 1000);
     q.set_group_weight(2, 20);
     flood(&q, of(2), 1000, 1);
     let sync = of(1).enter();

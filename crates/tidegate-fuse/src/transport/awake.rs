@@ -8,10 +8,10 @@
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, read, write};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_block::host::run_when_idle;
 use tidegate_rt::{clock, thread};
 
@@ -49,6 +49,8 @@ struct State {
     /// Threads are to run, and since when.
     running: AtomicBool,
     woken: AtomicU64,
+    /// The CPU that rang: it was awake.
+    ringer: AtomicUsize,
     /// Until when CPUs are believed to wake up slowly, and until when they are not looked at again.
     slow_until: AtomicU64,
     rest_until: AtomicU64,
@@ -71,6 +73,7 @@ impl Awake {
             last: AtomicU64::new(0),
             running: AtomicBool::new(false),
             woken: AtomicU64::new(0),
+            ringer: AtomicUsize::new(0),
             slow_until: AtomicU64::new(0),
             rest_until: AtomicU64::new(0),
             over: AtomicBool::new(false),
@@ -93,6 +96,7 @@ impl Awake {
             && now >= state.rest_until.load(Relaxed)
             && !state.running.swap(true, SeqCst)
         {
+            state.ringer.store(sched_getcpu(), SeqCst);
             state.woken.store(now, SeqCst);
             state.ring();
         }
@@ -122,14 +126,16 @@ impl State {
         if run_when_idle().is_err() || sched_setaffinity(None, &here).is_err() {
             return;
         }
-        let mut rung = [0; 8];
+        let (mut rung, mut slept) = ([0; 8], 0);
         while !self.over.load(SeqCst) {
             if !matches!(read(bell, &mut rung), Ok(_) | Err(Errno::INTR)) {
                 return;
             }
             let (mut now, woken) = (clock::now().0, self.woken.load(SeqCst));
-            if now.saturating_sub(woken) > SLOW {
-                self.slow_until.store(now + BELIEVED, Relaxed);
+            // Who was awake when the bell rang tells nothing.
+            if woken > slept && self.ringer.load(SeqCst) != cpu {
+                let slow = now.saturating_sub(woken) > SLOW;
+                self.slow_until.store(if slow { now + BELIEVED } else { 0 }, Relaxed);
             }
             let look = woken + 2 * SLOW;
             while now.saturating_sub(self.last.load(Relaxed)) < LINGER && !self.over.load(Relaxed) {
@@ -140,6 +146,7 @@ impl State {
                 }
             }
             self.running.store(false, SeqCst);
+            slept = clock::now().0;
         }
     }
 }

@@ -84,7 +84,7 @@ fn bars(p: &[Position]) -> Vec<Bar> {
     let pieces = |who| counter(p, who, "pieces of a file");
     let split = |who| counter(p, who, "bios split by others");
     let fewer = pieces("extent").zip(pieces("submit_locked")).map(|(a, b)| a / b);
-    let kept = counter(p, "submit_locked", "KiB of a data bio").map(|kib| kib == 512.0);
+    let kept = counter(p, "submit_locked", "KiB of a data bio").map(|kib| kib > 508.0);
     let as_published = split("locked").zip(split("submit_locked")).zip(kept);
     let as_published = as_published.map(|((before, after), kept)| before > 0.0 && after == 0.0 && kept);
     vec![

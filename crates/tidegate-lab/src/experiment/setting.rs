@@ -139,7 +139,7 @@ impl Setting {
                 if round > 0 {
                     continue;
                 }
-                trees.push(match &observed {
+                trees.push(match observed.as_ref().filter(|o| o.wanted.calls) {
                     Some(o) => folded(o),
                     None => self.tree_beside(place, position, plan.seed)?,
                 });

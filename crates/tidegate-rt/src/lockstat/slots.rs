@@ -63,6 +63,8 @@ pub(crate) enum Timed {
     Always,
     /// As one of several, drawn by lot.
     Drawn,
+    /// As its thread's first, though others like it are drawn.
+    First,
 }
 
 /// The counts of one thread.
@@ -80,12 +82,12 @@ struct Slot {
     always: AtomicU64,
     /// The number of the next that is timed by lot.
     next: AtomicU64,
-    holds: [Holds; 2],
+    holds: [Holds; 3],
     min: AtomicU64,
     max: AtomicU64,
 }
 
-/// Holds that were timed: always, or drawn.
+/// Holds that were timed, by [`Timed`].
 #[derive(Default)]
 struct Holds {
     n: AtomicU64,
@@ -159,7 +161,7 @@ pub(super) fn taken(class: usize, always: bool, one_in: u64) -> Option<Timed> {
         }
         // Gaps of one_in in the mean, none of them likelier: what comes at every so-manieth is not missed.
         slot.next.store(n + 1 + mine.draw() % (2 * one_in - 1), Relaxed);
-        Some(if n == 0 { Timed::Always } else { Timed::Drawn })
+        Some(if n == 0 { Timed::First } else { Timed::Drawn })
     })
     .ok()
     .flatten()
@@ -187,8 +189,8 @@ pub(super) fn held(class: usize, timed: Timed, time: Nanos) {
 pub(super) struct Sum {
     pub taken: u64,
     always: u64,
-    /// Number and total of holds that were timed: always, drawn.
-    holds: [(u64, u64); 2],
+    /// Number and total of holds that were timed, by [`Timed`].
+    holds: [(u64, u64); 3],
     min: Option<u64>,
     max: u64,
 }
@@ -210,12 +212,13 @@ impl Sum {
         }
     }
 
-    /// Times held: those that were drawn stand for the others, where none was those that are always timed.
+    /// Times held: those that were drawn stand for the others, where none was each thread's first.
     pub fn span(&self) -> Span {
-        let [always, drawn] = self.holds;
-        let (n, of) = if drawn.0 > 0 { drawn } else { always };
+        let [always, drawn, first] = self.holds;
+        let (n, of) = if drawn.0 > 0 { drawn } else { first };
         let others = u128::from(self.taken.saturating_sub(self.always));
-        let total = always.1 + (u128::from(of) * others).checked_div(u128::from(n)).unwrap_or(0) as u64;
+        let total =
+            always.1 + first.1 + (u128::from(of) * others).checked_div(u128::from(n)).unwrap_or(0) as u64;
         let avg = total.checked_div(self.taken).unwrap_or(0);
         Span { min: self.min.unwrap_or(0), max: self.max, total, avg }
     }
@@ -225,7 +228,7 @@ impl Sum {
 mod tests {
     use super::*;
 
-    fn slot(taken: u64, always: u64, holds: [(u64, u64); 2]) -> Slot {
+    fn slot(taken: u64, always: u64, holds: [(u64, u64); 3]) -> Slot {
         let holds = holds.map(|(n, total)| Holds { n: n.into(), total: total.into() });
         Slot { taken: taken.into(), always: always.into(), holds, max: 9.into(), ..Slot::default() }
     }
@@ -234,12 +237,19 @@ mod tests {
     fn drawn_holds_stand_for_those_that_were_not() {
         let mut sum = Sum::default();
         // One that was always timed and took long does not stand for others.
-        sum.add(&slot(101, 1, [(1, 5000), (10, 50)]));
+        sum.add(&slot(101, 1, [(1, 5000), (10, 50), (0, 0)]));
         assert_eq!(sum.span().total, 5000 + 100 * 5);
-        sum.add(&slot(50, 50, [(50, 100), (0, 0)]));
+        sum.add(&slot(50, 50, [(50, 100), (0, 0), (0, 0)]));
         assert_eq!((sum.taken, sum.span().total), (151, 5000 + 100 + 100 * 5));
         assert_eq!(sum.span().avg, 5600 / 151);
         assert_eq!(Sum::default().span().total, 0);
+    }
+
+    #[test]
+    fn the_first_stands_for_others_while_none_was_drawn() {
+        let mut sum = Sum::default();
+        sum.add(&slot(21, 2, [(1, 50_000), (0, 0), (1, 10)]));
+        assert_eq!(sum.span().total, 50_000 + 10 + 19 * 10);
     }
 
     #[test]

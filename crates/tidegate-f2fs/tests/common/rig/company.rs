@@ -1,4 +1,5 @@
-//! Threads that are busy on a volume and change no file of it.
+//! Threads that are busy on a volume and change no file of it: they sync, checkpoint, clean, reclaim memory, turn
+//! switches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -30,7 +31,7 @@ fn any<T>(of: &[T]) -> &T {
 /// What a thread does over and over. An unmounted volume answers with errors, which are nobody's fault.
 type Work = fn(&F2fs, &Vfs);
 
-const WORKS: [(&str, Work); 4] = [
+const WORKS: [(&str, Work); 5] = [
     ("sync", |_, vfs| {
         vfs.set_sync_wait(*any(&WAITS));
         let _ = vfs.sync();
@@ -40,6 +41,13 @@ const WORKS: [(&str, Work); 4] = [
     }),
     ("clean", |fs, _| {
         let _ = fs.garbage_collect(false);
+    }),
+    ("reclaim", |_, vfs| {
+        let Ok(root) = vfs.root() else { return };
+        // As when memory is short: clean pages go at any moment.
+        for inode in (0..7).filter_map(|n| vfs.lookup(&root, &super::ops::name(n)).ok()) {
+            inode.mapping.reclaim(false);
+        }
     }),
     ("switch", |fs, _| {
         let mut options = F2fsOptions::default();
