@@ -51,13 +51,25 @@ impl F2fs {
         if block * BLOCK_SIZE as u64 >= dir.size() {
             return Ok(None);
         }
-        let m = self.map_pages(dir, block, READ_AHEAD)?;
+        // No page that is cached: what is on the volume may be older than a dirty one, and must not come into the
+        // cache when that is written and dropped meanwhile.
+        let missing = loop {
+            match dir.mapping.residency(block, READ_AHEAD) {
+                (false, n) => break n,
+                (true, _) => match dir.mapping.get(block, 1) {
+                    Some(run) => return Ok(Some(run)),
+                    None => continue,
+                },
+            }
+        };
+        let m = self.map_pages(dir, block, missing)?;
         if !m.blk.is_data() {
             return Ok(None);
         }
-        let mut first = None;
+        let (mut first, mut at) = (None, block);
         for run in self.read_data(dir, block, m.pages as usize)? {
-            dir.mapping.insert_clean(block, &run);
+            dir.mapping.insert_clean(at, &run);
+            at += run.pages as u64;
             first = first.or(Some(PageRun { pages: 1, ..run }));
         }
         // What is cached meanwhile is newer than what was read.

@@ -34,10 +34,16 @@ impl Meta {
             return Err(Error::corrupt(format!("block {addr} is not in the metadata area")));
         }
         let mapping = &self.inode.mapping;
-        if let Some(run) = mapping.get(addr as u64, 1) {
-            return Ok(run);
-        }
-        let n = READ_AHEAD.min(self.end - addr) as usize;
+        // Only what is missing: what is on the device may be older than a dirty block, and must not come into the
+        // cache when that is written and dropped meanwhile.
+        let n = loop {
+            if let Some(run) = mapping.get(addr as u64, 1) {
+                return Ok(run);
+            }
+            if let (false, n) = mapping.residency(addr as u64, u64::from(READ_AHEAD.min(self.end - addr))) {
+                break n as usize;
+            }
+        };
         let buf = self
             .queue
             .read_wait(BlockAddr(addr).sector(), n, BioFlags::META)
