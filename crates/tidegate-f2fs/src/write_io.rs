@@ -203,7 +203,8 @@ impl WriteIo {
         }
     }
 
-    /// The same as Linux does it: what is full is sent with the log's growing bio still locked.
+    /// The same as Linux does it: what is full is sent with the log's growing bio still locked, also while the
+    /// queue is congested.
     pub(crate) fn add_within(&self, stats: &Counters, log: Log, extent: Extent, flags: BioFlags) {
         let Extent { blk, segments, pages } = extent;
         let mut g = self.logs[log as usize].lock();

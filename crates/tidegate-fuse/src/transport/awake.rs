@@ -4,7 +4,7 @@
 //! is often given back to the host, and having it back takes 50 to 200 µs: many times what a small request takes.
 //! So while requests come close together, a thread for each CPU runs there whenever nobody else wants to
 //! (`SCHED_IDLE`), and the CPU does not halt. It ends [`LINGER`] after the last request: without requests nothing
-//! runs. Where CPUs wake up fast, or are busy, it stays asleep.
+//! runs. Where CPUs wake up fast it stays asleep. A busy one may pass for slow: it costs nothing to be kept awake.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, read, write};

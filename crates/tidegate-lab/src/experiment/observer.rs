@@ -53,7 +53,7 @@ impl First<'_> {
     }
 }
 
-/// What a run gave, how long its world lasted if that was a simulated one, and what was recorded.
+/// What a run gave, and what was recorded of it.
 pub(super) type Watched<R> = (R, Option<Observed>);
 
 /// Runs `f`, which tells how long it took if time was virtual, and records what is wanted. A recording that
