@@ -49,4 +49,5 @@ fn main() {
     trace::enable_calls(true);
     row("profile");
     println!("{:<10} {:>8.1}", "clock", each(|| _ = std::hint::black_box(clock::now())));
+    println!("{:<10} {:>8.1}", "stamp", each(|| _ = std::hint::black_box(clock::stamp())));
 }

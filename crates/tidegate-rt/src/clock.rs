@@ -41,6 +41,41 @@ fn monotonic() -> Nanos {
     Nanos(START.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1)
 }
 
+/// As [`now`], for who only looks on: by the processor's counter where that is steady, at a third of the cost.
+/// Readings are not to be mixed with those of [`now`], from which they may drift by parts in a million; two
+/// processors may be some nanoseconds apart.
+#[inline]
+pub fn stamp() -> Nanos {
+    task::with(|t| Nanos(t.now())).unwrap_or_else(|| COUNTER.get_or_init(Counter::start).now())
+}
+
+/// Finds out how fast the processor's counter runs, which takes up to a fifth of a second once, so that no
+/// call of [`stamp`] does.
+pub(crate) fn prepare_stamps() {
+    COUNTER.get_or_init(Counter::start);
+}
+
+static COUNTER: OnceLock<Counter> = OnceLock::new();
+
+/// The processor's counter, or the monotonic clock where there is none that is steady.
+struct Counter {
+    clock: quanta::Clock,
+    /// What it showed when [`now`] was `start`.
+    raw: u64,
+    start: Nanos,
+}
+
+impl Counter {
+    fn start() -> Counter {
+        let clock = quanta::Clock::new();
+        Counter { raw: clock.raw(), start: monotonic(), clock }
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(self.start.0 + self.clock.delta_as_nanos(self.raw, self.clock.raw()))
+    }
+}
+
 /// The wall clock.
 pub fn realtime() -> Timespec {
     task::with(|t| simulated(t.sim().epoch(), t.now())).unwrap_or_else(wall)

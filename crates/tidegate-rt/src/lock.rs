@@ -31,24 +31,25 @@ impl Held {
             let simulated = sync::acquire(&want, &try_lock, &lock);
             return (simulated.map_or_else(lock, |(g, _)| g), Held { class, key, since: None });
         }
+        let taken = class.taking(shared);
         // In the simulated world only that knows whose turn it is.
         let free = if sim::active() { None } else { try_lock() };
         let g = free.unwrap_or_else(|| {
-            let t = clock::now();
+            let t = clock::stamp();
             let (g, waited) = sync::acquire(&want, &try_lock, &lock).unwrap_or_else(|| (lock(), true));
             if waited {
                 class.waited(t, at);
             }
             g
         });
-        (g, Held { class, key, since: class.acquired(shared) })
+        (g, Held { class, key, since: class.acquired(taken) })
     }
 
     /// Of a lock that was free.
     fn tried(class: &'static LockClass, key: Key) -> Held {
         class::push(class, true);
         sync::acquired(key, class);
-        Held { class, key, since: class.acquired(false) }
+        Held { class, key, since: class.acquired(class.taking(false)) }
     }
 }
 
@@ -269,7 +270,7 @@ impl Condvar {
             Some(d) => !self.0.wait_for(&mut g.inner, d).timed_out(),
         });
         class::push(g.held.class, true);
-        g.held.since = g.held.class.acquired(false);
+        g.held.since = g.held.class.acquired(g.held.class.taking(false));
         woken
     }
 

@@ -10,6 +10,7 @@
 use crate::class::LockClass;
 use crate::clock::{self, Nanos};
 use crate::{thread, trace};
+pub(crate) use slots::Taken;
 use slots::Timed;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -45,6 +46,7 @@ pub struct Collecting {
 }
 
 fn look(holds: bool) -> Collecting {
+    clock::prepare_stamps();
     USERS.fetch_add(holds as usize, Relaxed);
     LOOKING.fetch_add(1, Relaxed);
     Collecting { holds }
@@ -125,7 +127,7 @@ pub struct Span {
 
 /// The figures of every class that was used since the last [`reset`], most waited first.
 pub fn snapshot() -> Vec<LockStat> {
-    let mut all: Vec<LockStat> = REGISTRY.lock().iter().map(|c| c.stats.read(c.name())).collect();
+    let mut all: Vec<LockStat> = REGISTRY.lock().iter().map(|c| c.stats.read(c.name(), c.number())).collect();
     all.retain(|s| s.acquisitions > 0);
     all.sort_by_key(|s| std::cmp::Reverse((s.wait.total, s.hold.total)));
     all
@@ -169,9 +171,9 @@ impl Waits {
 
 type Point = (&'static Location<'static>, u64);
 
+/// Begins at a cache line: what is written here is not beside what every acquisition reads of a class.
+#[repr(align(64))]
 pub(crate) struct ClassStats {
-    /// Its number among all, from 1; 0 before it was used.
-    number: AtomicUsize,
     wait: Waits,
     /// The thread that waited last.
     last_waited: AtomicU32,
@@ -221,7 +223,6 @@ impl Bounces {
 impl ClassStats {
     pub(crate) const fn new() -> Self {
         ClassStats {
-            number: AtomicUsize::new(0),
             wait: Waits::new(),
             last_waited: AtomicU32::new(0),
             con_bounces: AtomicU64::new(0),
@@ -237,9 +238,9 @@ impl ClassStats {
         *self.points.lock() = [None; POINTS];
     }
 
-    fn read(&self, class: &'static str) -> LockStat {
+    fn read(&self, class: &'static str, number: usize) -> LockStat {
         let (contentions, wait) = self.wait.span();
-        let held = slots::sum(self.number.load(Relaxed));
+        let held = slots::sum(number);
         let mut points: Vec<(String, u64)> = self
             .points
             .lock()
@@ -264,7 +265,7 @@ impl ClassStats {
 impl LockClass {
     /// Its number, given when it is first asked for.
     fn number(&'static self) -> usize {
-        match self.stats.number.load(Relaxed) {
+        match self.number.load(Relaxed) {
             0 => self.register(),
             n => n,
         }
@@ -273,16 +274,16 @@ impl LockClass {
     #[cold]
     fn register(&'static self) -> usize {
         let mut all = REGISTRY.lock();
-        if self.stats.number.load(Relaxed) == 0 {
+        if self.number.load(Relaxed) == 0 {
             all.push(self);
-            self.stats.number.store(all.len(), Relaxed);
+            self.number.store(all.len(), Relaxed);
         }
-        self.stats.number.load(Relaxed)
+        self.number.load(Relaxed)
     }
 
     /// Counts a wait that began at `since` and is over now.
     pub(crate) fn waited(&'static self, since: Nanos, at: &'static Location<'static>) {
-        let now = clock::now();
+        let now = clock::stamp();
         trace::contention(self.name(), since, now, at);
         if !collecting() {
             return;
@@ -300,22 +301,30 @@ impl LockClass {
         }
     }
 
-    /// Counts an acquisition, together with others if `shared`; from when on its hold is to be timed.
+    /// Counts an acquisition that is about to be, together with others if `shared`. Before it, not after: who
+    /// waits for the lock need not wait for this.
     #[inline]
-    pub(crate) fn acquired(&'static self, shared: bool) -> Option<Since> {
-        if collecting() { self.count(shared) } else { None }
+    pub(crate) fn taking(&'static self, shared: bool) -> Taken {
+        if collecting() { self.count(shared) } else { Taken::default() }
     }
 
-    fn count(&'static self, shared: bool) -> Option<Since> {
+    fn count(&'static self, shared: bool) -> Taken {
         let always = self.rank() < MOMENTS && !shared;
-        let timed = slots::taken(self.number(), always, ONE_IN);
-        self.stats.bounces.taken(timed.is_some());
-        timed.map(|timed| Since { at: clock::now(), timed })
+        slots::taken(self.number(), always, ONE_IN)
+    }
+
+    /// The acquisition has happened; from when on its hold is to be timed.
+    #[inline]
+    pub(crate) fn acquired(&'static self, taken: Taken) -> Option<Since> {
+        if taken.counted {
+            self.stats.bounces.taken(taken.drawn);
+        }
+        taken.timed.map(|timed| Since { at: clock::stamp(), timed })
     }
 
     /// Counts a hold that ends now.
     pub(crate) fn held(&'static self, since: Since) {
-        slots::held(self.number(), since.timed, clock::now().since(since.at));
+        slots::held(self.number(), since.timed, clock::stamp().since(since.at));
     }
 }
 

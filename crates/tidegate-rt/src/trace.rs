@@ -7,12 +7,14 @@
 use crate::clock::{self, Nanos};
 use crate::profile::{CallTree, Tree};
 use crate::sim;
+use points::Known;
 use ring::Ring;
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+mod points;
 mod ring;
 
 const EVENTS: u8 = 1;
@@ -25,6 +27,8 @@ static THREADS: parking_lot::Mutex<Threads> = parking_lot::Mutex::new(Threads::n
 const ENDED_RINGS: usize = 4;
 /// Ended threads whose names are remembered.
 const ENDED_NAMES: usize = 4096;
+/// Ended threads whose memory of points is kept.
+const ENDED_KNOWN: usize = 64;
 
 /// Named numbers of an event, e.g. `("ino", 5)`.
 pub type Args = [(&'static str, u64); 4];
@@ -81,12 +85,13 @@ struct Local {
     thread: u32,
     name: String,
     events: Ring,
+    known: Known,
     calls: Tree,
 }
 
 impl Local {
-    fn push(&mut self, at: Nanos, name: &'static str, phase: Phase, args: Args) {
-        self.events.push(&Event { at, thread: self.thread, name, phase, args });
+    fn push(&mut self, at: Nanos, name: &'static str, phase: Phase, args: &Args) {
+        self.events.push(at, self.thread, self.known.number(name, args), phase, args);
     }
 }
 
@@ -98,11 +103,19 @@ struct Threads {
     events: Ring,
     calls: BTreeMap<String, Tree>,
     names: BTreeMap<u32, String>,
+    /// What they knew, for those that come.
+    known: Vec<Known>,
 }
 
 impl Threads {
     const fn new() -> Self {
-        Threads { live: Vec::new(), events: Ring::new(), calls: BTreeMap::new(), names: BTreeMap::new() }
+        Threads {
+            live: Vec::new(),
+            events: Ring::new(),
+            calls: BTreeMap::new(),
+            names: BTreeMap::new(),
+            known: Vec::new(),
+        }
     }
 
     /// Takes over what ended threads left.
@@ -112,6 +125,8 @@ impl Threads {
         let ended: Vec<Shared> = ended;
         for local in ended {
             let mut l = local.lock();
+            self.known.extend(l.known.take());
+            self.known.truncate(ENDED_KNOWN);
             if l.events.is_empty() && l.calls.is_empty() {
                 continue;
             }
@@ -127,16 +142,16 @@ impl Threads {
 }
 
 thread_local!(static LOCAL: Shared = {
-    let name = std::thread::current().name().unwrap_or("thread").to_string();
+    let mut threads = THREADS.lock();
+    threads.sweep();
     let local = Local {
         thread: crate::thread::id(),
-        name,
+        name: std::thread::current().name().unwrap_or("thread").to_string(),
         events: Ring::new(),
+        known: threads.known.pop().unwrap_or_default(),
         calls: Tree::default(),
     };
     let local = Arc::new(parking_lot::Mutex::new(local));
-    let mut threads = THREADS.lock();
-    threads.sweep();
     threads.live.push(local.clone());
     local
 });
@@ -157,6 +172,7 @@ pub fn enable_calls(on: bool) {
 
 fn switch(bit: u8, on: bool) {
     if on {
+        clock::prepare_stamps();
         MODE.fetch_or(bit, Relaxed)
     } else {
         MODE.fetch_and(!bit, Relaxed)
@@ -179,7 +195,7 @@ fn mode() -> u8 {
 #[inline]
 pub fn event(name: &'static str, args: Args) {
     if enabled() {
-        record(name, args);
+        record(name, &args);
     }
 }
 
@@ -189,7 +205,7 @@ pub fn event(name: &'static str, args: Args) {
 pub fn span(name: &'static str, args: Args) -> SpanGuard {
     let mode = mode();
     if mode != 0 {
-        begin(mode, name, args);
+        begin(mode, name, &args);
     }
     SpanGuard { name, mode }
 }
@@ -223,10 +239,17 @@ fn with(f: impl FnOnce(&mut Local)) {
 }
 
 /// Records an event, and what it means for the tree of calls. A simulated world keeps its own events.
-fn put(mode: u8, at: Nanos, name: &'static str, (phase, args): (Phase, Args), calls: impl FnOnce(&mut Tree)) {
+#[inline]
+fn put(
+    mode: u8,
+    at: Nanos,
+    name: &'static str,
+    (phase, args): (Phase, &Args),
+    calls: impl FnOnce(&mut Tree),
+) {
     let kept = mode & EVENTS != 0
         && sim::active()
-        && sim::keeps(&Event { at, thread: crate::thread::id(), name, phase, args });
+        && sim::keeps(&Event { at, thread: crate::thread::id(), name, phase, args: *args });
     if kept && mode & CALLS == 0 {
         return;
     }
@@ -241,20 +264,20 @@ fn put(mode: u8, at: Nanos, name: &'static str, (phase, args): (Phase, Args), ca
 }
 
 #[cold]
-fn record(name: &'static str, args: Args) {
-    put(EVENTS, clock::now(), name, (Phase::Instant, args), |_| ());
+fn record(name: &'static str, args: &Args) {
+    put(EVENTS, clock::stamp(), name, (Phase::Instant, args), |_| ());
 }
 
 #[cold]
-fn begin(mode: u8, name: &'static str, args: Args) {
-    let at = clock::now();
+fn begin(mode: u8, name: &'static str, args: &Args) {
+    let at = clock::stamp();
     put(mode, at, name, (Phase::Begin, args), |calls| calls.enter(name, false, at));
 }
 
 #[cold]
 fn end(mode: u8, name: &'static str) {
-    let at = clock::now();
-    put(mode, at, name, (Phase::End, NO_ARGS), |calls| calls.leave(at));
+    let at = clock::stamp();
+    put(mode, at, name, (Phase::End, &NO_ARGS), |calls| calls.leave(at));
 }
 
 /// Records a wait for a lock of `class` that began at `since`, at `place`, and ended at `at`.
@@ -265,8 +288,8 @@ pub(crate) fn contention(class: &'static str, since: Nanos, at: Nanos, place: &'
     }
     let mut args = NO_ARGS;
     args[0] = (place.file(), u64::from(place.line()));
-    put(mode, since, class, (Phase::ContentionBegin, args), |calls| calls.enter(class, true, since));
-    put(mode, at, class, (Phase::ContentionEnd, NO_ARGS), |calls| calls.leave(at));
+    put(mode, since, class, (Phase::ContentionBegin, &args), |calls| calls.enter(class, true, since));
+    put(mode, at, class, (Phase::ContentionEnd, &NO_ARGS), |calls| calls.leave(at));
 }
 
 /// Takes what was recorded since the last call. Spans that last are in the trees up to now.
@@ -274,7 +297,7 @@ pub fn take() -> Recorded {
     let mut r = Recorded::default();
     let mut threads = THREADS.lock();
     threads.sweep();
-    let now = clock::now();
+    let now = clock::stamp();
     let mut calls = std::mem::take(&mut threads.calls);
     r.dropped = threads.events.take(&mut r.events);
     r.threads = std::mem::take(&mut threads.names);

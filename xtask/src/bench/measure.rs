@@ -92,6 +92,18 @@ impl Spread {
         let (low, high) = (v.get((v.len() - 1) / 2)?, v.get(v.len() / 2)?);
         Some(Spread { median: (low + high) / 2.0, min, max })
     }
+
+    /// The same, but with the bounds between which the median of all that could be drawn lies with 95 %
+    /// confidence: by ranks, whatever the distribution. As wide as the values where these are few.
+    pub fn of_median(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+        let mut v: Vec<f64> = values.into_iter().collect();
+        v.sort_by(f64::total_cmp);
+        let n = v.len() as f64;
+        // Half of n, and 1.96 standard deviations of a binomial with p = 1/2.
+        let rank = (n / 2.0 - 0.98 * n.sqrt()).floor().max(0.0) as usize;
+        let (min, max) = (*v.get(rank)?, *v.get(v.len() - 1 - rank)?);
+        Some(Spread { min, max, ..Spread::of(v)? })
+    }
 }
 
 #[cfg(test)]
@@ -103,6 +115,12 @@ mod tests {
         assert!(Spread::of([]).is_none());
         let s = Spread::of([4.0, 1.0, 3.0, 2.0]).unwrap();
         assert_eq!((s.median, s.min, s.max), (2.5, 1.0, 4.0));
+        assert!(Spread::of_median([]).is_none());
+        let s = Spread::of_median([4.0, 1.0, 3.0, 2.0]).unwrap();
+        assert_eq!((s.median, s.min, s.max), (2.5, 1.0, 4.0));
+        // Of 100 values, ranks 41 and 60 (any table of the sign test, for one).
+        let s = Spread::of_median((1..=100).map(f64::from)).unwrap();
+        assert_eq!((s.median, s.min, s.max), (50.5, 41.0, 60.0));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::{uml, workspace};
 
@@ -76,6 +77,11 @@ impl Workload {
         self.run(command.arg("--image").arg(image).args(["-o", options]).args(args))
     }
 
+    /// Runs what reports of each round of several ways, by way.
+    pub fn in_ways(&self, image: &Path, args: &[String]) -> Result<BTreeMap<String, Vec<Report>>> {
+        self.run(Command::new(&self.binary).arg("--image").arg(image).args(args))
+    }
+
     /// Runs it on a directory of this machine.
     pub fn on_dir(&self, dir: &Path, args: &[String]) -> Result<Report> {
         self.run(Command::new(&self.binary).arg("--dir").arg(dir).args(args))
@@ -93,7 +99,7 @@ impl Workload {
         parse(&out.stdout)
     }
 
-    fn run(&self, command: &mut Command) -> Result<Report> {
+    fn run<T: DeserializeOwned>(&self, command: &mut Command) -> Result<T> {
         let mut output = std::fs::File::from(memfd_create("output", MemfdFlags::CLOEXEC)?);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
         let mut child = command.spawn().context("running the example `workload`")?;
@@ -122,8 +128,8 @@ impl Workload {
     }
 }
 
-/// The last report in a text.
-fn parse(text: &str) -> Result<Report> {
+/// The last line of JSON in a text.
+fn parse<T: DeserializeOwned>(text: &str) -> Result<T> {
     let line = text.lines().rev().find(|l| l.starts_with('{')).context("the workload reported nothing")?;
     serde_json::from_str(line).with_context(|| format!("the workload's report {line:?}"))
 }
@@ -144,9 +150,9 @@ mod tests {
                 r#"{{"seconds":{n}.5,"files":1,"bytes":8,"fsyncs":0,"counts":{{"writes":{n}}},"fragments":null,"read_seconds":null}}"#
             )
         };
-        let r = parse(&format!("{}\nnoise\n{}\nbye\n", line(1), line(2))).unwrap();
+        let r: Report = parse(&format!("{}\nnoise\n{}\nbye\n", line(1), line(2))).unwrap();
         assert_eq!((r.seconds, r.count("writes"), r.count("reads")), (2.5, Some(2.0), None));
         assert_eq!((r.per("writes", "writes"), r.per("writes", "reads")), (Some(1.0), None));
-        assert!(parse("nothing").is_err());
+        assert!(parse::<Report>("nothing").is_err());
     }
 }

@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Classes that can be counted; more are left out.
 const CLASSES: usize = 256;
+/// Ended threads whose memory is kept.
+const SPARE: usize = 64;
 
 /// Counts that are older than the last reset are of no use; this is its number.
 static EPOCH: AtomicU64 = AtomicU64::new(1);
 static THREADS: parking_lot::Mutex<Threads> =
-    parking_lot::Mutex::new(Threads { live: Vec::new(), ended: Vec::new() });
+    parking_lot::Mutex::new(Threads { live: Vec::new(), ended: Vec::new(), spare: Vec::new() });
 
 thread_local!(static MINE: Arc<Slots> = Slots::of_this_thread());
 
@@ -22,20 +24,22 @@ struct Threads {
     live: Vec<Arc<Slots>>,
     /// What threads left that have ended, by class.
     ended: Vec<Sum>,
+    /// And their memory, for those that come.
+    spare: Vec<Arc<Slots>>,
 }
 
 impl Threads {
     /// Takes over what ended threads left.
     fn sweep(&mut self) {
-        let ended = &mut self.ended;
-        self.live.retain(|slots| {
-            let lives = Arc::strong_count(slots) > 1;
-            if !lives && slots.is_current() {
-                ended.resize_with(CLASSES, Sum::default);
-                ended.iter_mut().zip(&slots.classes).for_each(|(sum, slot)| sum.add(slot));
-            }
-            lives
-        });
+        let (ended, live) = self.live.drain(..).partition(|slots| Arc::strong_count(slots) == 1);
+        self.live = live;
+        let ended: Vec<Arc<Slots>> = ended;
+        for slots in ended.iter().filter(|s| s.is_current()) {
+            self.ended.resize_with(CLASSES, Sum::default);
+            self.ended.iter_mut().enumerate().for_each(|(class, sum)| sum.add(slots, class));
+        }
+        self.spare.extend(ended);
+        self.spare.truncate(SPARE);
     }
 }
 
@@ -52,7 +56,7 @@ pub(super) fn sum(class: usize) -> Sum {
     threads.sweep();
     let mut sum = threads.ended.get(class).cloned().unwrap_or_default();
     let current = threads.live.iter().filter(|s| s.is_current());
-    current.filter_map(|s| s.classes.get(class)).for_each(|slot| sum.add(slot));
+    current.for_each(|slots| sum.add(slots, class));
     sum
 }
 
@@ -72,16 +76,22 @@ struct Slots {
     epoch: AtomicU64,
     /// State of what draws lots.
     lots: AtomicU64,
-    classes: [Slot; CLASSES],
+    /// What every acquisition looks at, apart from the rest: several classes share a cache line.
+    counts: [Count; CLASSES],
+    times: [Times; CLASSES],
 }
 
 #[derive(Default)]
-struct Slot {
+struct Count {
     taken: AtomicU64,
-    /// Of these, those that are timed in any case.
-    always: AtomicU64,
-    /// The number of the next that is timed by lot.
+    /// The number of the next that is drawn.
     next: AtomicU64,
+}
+
+#[derive(Default)]
+struct Times {
+    /// Acquisitions that were timed in any case.
+    always: AtomicU64,
     holds: [Holds; 3],
     min: AtomicU64,
     max: AtomicU64,
@@ -101,15 +111,21 @@ fn add(to: &AtomicU64, n: u64) {
 
 impl Slots {
     fn of_this_thread() -> Arc<Slots> {
-        let slots = Arc::new(Slots {
-            epoch: AtomicU64::new(EPOCH.load(Relaxed)),
-            lots: AtomicU64::new(u64::from(thread::id()).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
-            classes: std::array::from_fn(|_| Slot::default()),
-        });
         let mut threads = THREADS.lock();
         threads.sweep();
+        let slots = threads.spare.pop().unwrap_or_else(|| Arc::new(Slots::new()));
+        slots.begin_anew();
         threads.live.push(slots.clone());
         slots
+    }
+
+    fn new() -> Slots {
+        Slots {
+            epoch: AtomicU64::new(0),
+            lots: AtomicU64::new(u64::from(thread::id()).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+            counts: std::array::from_fn(|_| Count::default()),
+            times: std::array::from_fn(|_| Times::default()),
+        }
     }
 
     fn is_current(&self) -> bool {
@@ -128,58 +144,79 @@ impl Slots {
 
     #[cold]
     fn begin_anew(&self) {
-        self.classes.iter().for_each(Slot::clear);
+        self.counts.iter().for_each(Count::clear);
+        self.times.iter().for_each(Times::clear);
         self.epoch.store(EPOCH.load(Relaxed), Relaxed);
     }
 }
 
-impl Slot {
+impl Count {
     fn clear(&self) {
-        let holds = self.holds.iter().flat_map(|h| [&h.n, &h.total]);
-        let all = [&self.taken, &self.always, &self.next, &self.min, &self.max];
-        all.into_iter().chain(holds).for_each(|a| a.store(0, Relaxed));
+        [&self.taken, &self.next].into_iter().for_each(|a| a.store(0, Relaxed));
     }
 }
 
-/// Counts an acquisition of a class; whether it is to be timed. Of those that need not be, one in `one_in` is
-/// drawn, and a thread's first is timed in any case: a class that is seldom taken would have no times at all.
-pub(super) fn taken(class: usize, always: bool, one_in: u64) -> Option<Timed> {
+impl Times {
+    fn clear(&self) {
+        let holds = self.holds.iter().flat_map(|h| [&h.n, &h.total]);
+        [&self.always, &self.min, &self.max].into_iter().chain(holds).for_each(|a| a.store(0, Relaxed));
+    }
+}
+
+/// What is done about an acquisition besides counting it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// It was counted.
+    pub counted: bool,
+    /// How it is timed, if it is.
+    pub timed: Option<Timed>,
+    /// It is one of several that were drawn, or its thread's first.
+    pub drawn: bool,
+}
+
+/// Counts an acquisition of a class. One in `one_in` is drawn, and a thread's first is in any case: a class that
+/// is seldom taken would have no times at all. Those are timed, or all of them `always`.
+pub(super) fn taken(class: usize, always: bool, one_in: u64) -> Taken {
     MINE.try_with(|mine| {
         if !mine.is_current() {
             mine.begin_anew();
         }
-        let slot = mine.classes.get(class)?;
-        let n = slot.taken.load(Relaxed);
-        slot.taken.store(n + 1, Relaxed);
+        let (count, times) = mine.counts.get(class).zip(mine.times.get(class))?;
+        let n = count.taken.load(Relaxed);
+        count.taken.store(n + 1, Relaxed);
+        let drawn = n >= count.next.load(Relaxed);
+        if drawn {
+            // Gaps of one_in in the mean, none of them likelier: what comes at every so-manieth is not missed.
+            count.next.store(n + 1 + mine.draw() % (2 * one_in - 1), Relaxed);
+        }
         if always || n == 0 {
-            add(&slot.always, 1);
-        } else if n < slot.next.load(Relaxed) {
-            return None;
+            add(&times.always, 1);
         }
-        if always {
-            return Some(Timed::Always);
-        }
-        // Gaps of one_in in the mean, none of them likelier: what comes at every so-manieth is not missed.
-        slot.next.store(n + 1 + mine.draw() % (2 * one_in - 1), Relaxed);
-        Some(if n == 0 { Timed::First } else { Timed::Drawn })
+        let timed = match (always, drawn) {
+            (true, _) => Some(Timed::Always),
+            (false, true) => Some(if n == 0 { Timed::First } else { Timed::Drawn }),
+            (false, false) => None,
+        };
+        Some(Taken { counted: true, timed, drawn })
     })
     .ok()
     .flatten()
+    .unwrap_or_default()
 }
 
 /// Counts a hold that was timed.
 pub(super) fn held(class: usize, timed: Timed, time: Nanos) {
     let _ = MINE.try_with(|mine| {
-        let Some(slot) = mine.classes.get(class).filter(|_| mine.is_current()) else { return };
-        let holds = &slot.holds[timed as usize];
-        let first = slot.holds.iter().all(|h| h.n.load(Relaxed) == 0);
+        let Some(times) = mine.times.get(class).filter(|_| mine.is_current()) else { return };
+        let holds = &times.holds[timed as usize];
+        let first = times.holds.iter().all(|h| h.n.load(Relaxed) == 0);
         add(&holds.n, 1);
         add(&holds.total, time.0);
-        if first || time.0 < slot.min.load(Relaxed) {
-            slot.min.store(time.0, Relaxed);
+        if first || time.0 < times.min.load(Relaxed) {
+            times.min.store(time.0, Relaxed);
         }
-        if time.0 > slot.max.load(Relaxed) {
-            slot.max.store(time.0, Relaxed);
+        if time.0 > times.max.load(Relaxed) {
+            times.max.store(time.0, Relaxed);
         }
     });
 }
@@ -196,19 +233,25 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, slot: &Slot) {
+    fn add(&mut self, slots: &Slots, class: usize) {
+        if let Some((count, times)) = slots.counts.get(class).zip(slots.times.get(class)) {
+            self.add_class(count, times);
+        }
+    }
+
+    fn add_class(&mut self, count: &Count, times: &Times) {
         let get = |a: &AtomicU64| a.load(Relaxed);
-        self.taken += get(&slot.taken);
-        self.always += get(&slot.always);
+        self.taken += get(&count.taken);
+        self.always += get(&times.always);
         let mut any = false;
-        for (sum, holds) in self.holds.iter_mut().zip(&slot.holds) {
+        for (sum, holds) in self.holds.iter_mut().zip(&times.holds) {
             any |= get(&holds.n) > 0;
             *sum = (sum.0 + get(&holds.n), sum.1 + get(&holds.total));
         }
         if any {
-            let min = get(&slot.min);
+            let min = get(&times.min);
             self.min = Some(self.min.map_or(min, |m| m.min(min)));
-            self.max = self.max.max(get(&slot.max));
+            self.max = self.max.max(get(&times.max));
         }
     }
 
@@ -228,18 +271,19 @@ impl Sum {
 mod tests {
     use super::*;
 
-    fn slot(taken: u64, always: u64, holds: [(u64, u64); 3]) -> Slot {
+    fn add(sum: &mut Sum, taken: u64, always: u64, holds: [(u64, u64); 3]) {
         let holds = holds.map(|(n, total)| Holds { n: n.into(), total: total.into() });
-        Slot { taken: taken.into(), always: always.into(), holds, max: 9.into(), ..Slot::default() }
+        let times = Times { always: always.into(), holds, max: 9.into(), ..Times::default() };
+        sum.add_class(&Count { taken: taken.into(), ..Count::default() }, &times);
     }
 
     #[test]
     fn drawn_holds_stand_for_those_that_were_not() {
         let mut sum = Sum::default();
         // One that was always timed and took long does not stand for others.
-        sum.add(&slot(101, 1, [(1, 5000), (10, 50), (0, 0)]));
+        add(&mut sum, 101, 1, [(1, 5000), (10, 50), (0, 0)]);
         assert_eq!(sum.span().total, 5000 + 100 * 5);
-        sum.add(&slot(50, 50, [(50, 100), (0, 0), (0, 0)]));
+        add(&mut sum, 50, 50, [(50, 100), (0, 0), (0, 0)]);
         assert_eq!((sum.taken, sum.span().total), (151, 5000 + 100 + 100 * 5));
         assert_eq!(sum.span().avg, 5600 / 151);
         assert_eq!(Sum::default().span().total, 0);
@@ -248,15 +292,18 @@ mod tests {
     #[test]
     fn the_first_stands_for_others_while_none_was_drawn() {
         let mut sum = Sum::default();
-        sum.add(&slot(21, 2, [(1, 50_000), (0, 0), (1, 10)]));
+        add(&mut sum, 21, 2, [(1, 50_000), (0, 0), (1, 10)]);
         assert_eq!(sum.span().total, 50_000 + 10 + 19 * 10);
     }
 
     #[test]
     fn one_in_sixteen_is_drawn() {
         let of_this_test = CLASSES - 1;
-        let timed = (0..160_000).filter_map(|_| taken(of_this_test, false, 16)).count();
+        let timed = (0..160_000).filter_map(|_| taken(of_this_test, false, 16).timed).count();
         assert!((9_500..10_500).contains(&timed), "{timed}");
-        assert!((0..100).all(|_| taken(of_this_test, true, 16) == Some(Timed::Always)));
+        let always: Vec<Taken> = (0..160_000).map(|_| taken(of_this_test, true, 16)).collect();
+        assert!(always.iter().all(|t| t.timed == Some(Timed::Always)));
+        let drawn = always.iter().filter(|t| t.drawn).count();
+        assert!((9_500..10_500).contains(&drawn), "{drawn}");
     }
 }

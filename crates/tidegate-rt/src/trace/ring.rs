@@ -1,8 +1,10 @@
 //! Events, packed, in chunks of memory that was touched before it is needed.
 //!
 //! Memory that is touched for the first time costs more than the event that goes there, so as much as most
-//! recordings take is prepared when recording begins.
+//! recordings take is prepared when recording begins. And what an event writes drives something else out of the
+//! processor's caches, so it is little: a time, the number of a [`Point`], and its own numbers.
 
+use super::points::{self, Point};
 use super::{Args, Event, NO_ARGS, Phase};
 use crate::clock::Nanos;
 use std::collections::VecDeque;
@@ -50,19 +52,18 @@ fn new_chunk() -> Chunk {
     PREPARED_CHUNKS.lock().pop().unwrap_or_else(|| Chunk::of(chunk_len()))
 }
 
-/// An event without its numbers: a quarter of what it has room for, and most events have few.
+/// An event without its numbers.
 struct Head {
     at: Nanos,
-    name: &'static str,
     thread: u32,
+    point: u16,
     phase: Phase,
-    numbers: u8,
 }
 
 /// Events one after the other, and their numbers.
 struct Chunk {
     heads: Vec<Head>,
-    numbers: Vec<(&'static str, u64)>,
+    numbers: Vec<u64>,
 }
 
 impl Chunk {
@@ -72,9 +73,9 @@ impl Chunk {
 
     /// One whose memory was written to.
     fn touched(len: usize) -> Chunk {
-        let head = || Head { at: Nanos(0), name: "", thread: 0, phase: Phase::Instant, numbers: 0 };
+        let head = || Head { at: Nanos(1), thread: 0, point: 0, phase: Phase::Instant };
         let heads = std::iter::repeat_with(head).take(len).collect();
-        let mut chunk = Chunk { heads, numbers: vec![("", 0); len * NUMBERS] };
+        let mut chunk = Chunk { heads, numbers: vec![1; len * NUMBERS] };
         chunk.clear();
         chunk
     }
@@ -88,12 +89,13 @@ impl Chunk {
         self.heads.capacity() - self.heads.len()
     }
 
-    fn push(&mut self, e: &Event) {
-        let numbers = e.args.iter().filter(|a| !a.0.is_empty());
-        let before = self.numbers.len();
-        self.numbers.extend(numbers);
-        let numbers = (self.numbers.len() - before) as u8;
-        self.heads.push(Head { at: e.at, name: e.name, thread: e.thread, phase: e.phase, numbers });
+    fn push(&mut self, head: Head, args: &Args) {
+        self.heads.push(head);
+        for (key, number) in args {
+            if !key.is_empty() {
+                self.numbers.push(*number);
+            }
+        }
     }
 
     fn append(&mut self, other: Chunk) {
@@ -101,12 +103,14 @@ impl Chunk {
         self.numbers.extend(other.numbers);
     }
 
-    fn events(self) -> impl Iterator<Item = Event> {
+    fn events(self, points: &[Point]) -> impl Iterator<Item = Event> {
         let mut numbers = self.numbers.into_iter();
-        self.heads.into_iter().map(move |h| {
+        self.heads.into_iter().filter_map(move |h| {
+            let point = points.get(usize::from(h.point))?;
             let mut args: Args = NO_ARGS;
-            args.iter_mut().zip(numbers.by_ref().take(h.numbers.into())).for_each(|(to, n)| *to = n);
-            Event { at: h.at, thread: h.thread, name: h.name, phase: h.phase, args }
+            let used = args.iter_mut().zip(&point.keys).filter(|(_, k)| !k.is_empty());
+            used.zip(numbers.by_ref()).for_each(|((to, key), n)| *to = (*key, n));
+            Some(Event { at: h.at, thread: h.thread, name: point.name, phase: h.phase, args })
         })
     }
 }
@@ -129,13 +133,18 @@ impl Ring {
         self.len == 0 && self.dropped == 0
     }
 
-    pub fn push(&mut self, e: &Event) {
+    /// Adds an event; with no number of a point for it, it is dropped.
+    pub fn push(&mut self, at: Nanos, thread: u32, point: Option<u16>, phase: Phase, args: &Args) {
+        let Some(point) = point else {
+            self.dropped += 1;
+            return;
+        };
         if self.chunks.back().is_none_or(|c| c.room() == 0) {
             let used = if self.len >= capacity() { self.drop_oldest() } else { None };
             self.chunks.push_back(used.unwrap_or_else(new_chunk));
         }
         if let Some(c) = self.chunks.back_mut() {
-            c.push(e);
+            c.push(Head { at, thread, point, phase }, args);
             self.len += 1;
         }
     }
@@ -166,7 +175,8 @@ impl Ring {
     /// Moves the events to `to`; how many had been dropped.
     pub fn take(&mut self, to: &mut Vec<Event>) -> u64 {
         to.reserve(self.len);
-        self.chunks.drain(..).for_each(|c| to.extend(c.events()));
+        let points = points::all();
+        self.chunks.drain(..).for_each(|c| to.extend(c.events(&points)));
         self.len = 0;
         std::mem::take(&mut self.dropped)
     }

@@ -75,7 +75,7 @@ fn spans_make_a_tree() {
                 let _inner = call("inner");
                 thread::sleep(std::time::Duration::from_millis(1));
             }
-            contention("lock", clock::now(), Nanos(clock::now().0 + 5_000_000), Location::caller());
+            contention("lock", clock::stamp(), Nanos(clock::stamp().0 + 5_000_000), Location::caller());
         }
         enable_calls(false);
         let _after = call("after");

@@ -10,23 +10,24 @@
 //! | `target` | what a workload runs on |
 //! | `volume`, `host` | an opened image; a directory of the host |
 //! | `mark` | many threads make files, in the manner of fs_mark |
+//! | `look` | the same while it is looked at, in each way |
 //! | `age` | a volume is filled, then overwritten at random |
 //! | `stamp` | pages that say which they are |
 #![forbid(unsafe_code)]
 
 mod age;
 mod host;
+mod look;
 mod mark;
 mod stamp;
 mod target;
 mod volume;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use target::{Report, Result, Target};
-use tidegate::observe::{Recording, Wanted};
+use target::{Result, Target};
 
 #[derive(Parser)]
 #[command(name = "workload", about = "Runs a workload on an image or a directory and prints what it took")]
@@ -40,27 +41,16 @@ struct Cli {
     /// A directory of the host; best where something is mounted.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// What to look at meanwhile; what is found is thrown away.
-    #[arg(long, value_enum, value_delimiter = ',')]
-    observe: Vec<Observe>,
     #[command(subcommand)]
     what: What,
 }
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Observe {
-    Lockstat,
-    Trace,
-    Profile,
-}
-
-/// Events that are kept of each thread: as `tidegate --trace` does.
-const EVENTS: usize = 65_536;
 
 #[derive(Subcommand)]
 enum What {
     /// Threads make files: create, write, fsync.
     Mark(mark::Mark),
+    /// The same, in rounds: with nothing looked at, and with each thing there is to look at.
+    Look(look::Look),
     /// One file takes a share of the volume.
     Fill(age::Fill),
     /// Pages of that file are overwritten at random.
@@ -68,7 +58,7 @@ enum What {
 }
 
 fn main() -> ExitCode {
-    match run(&Cli::parse()).and_then(|r| Ok(serde_json::to_string(&r)?)) {
+    match run(&Cli::parse()) {
         Ok(line) => {
             println!("{line}");
             ExitCode::SUCCESS
@@ -88,28 +78,19 @@ fn open(cli: &Cli) -> Result<Arc<dyn Target>> {
     }
 }
 
-fn run(cli: &Cli) -> Result<Report> {
+/// A line of JSON.
+fn run(cli: &Cli) -> Result<String> {
     let target = open(cli)?;
-    let wants = |what| cli.observe.contains(&what);
-    let wanted = Wanted {
-        locks: wants(Observe::Lockstat),
-        events: wants(Observe::Trace).then_some(EVENTS),
-        calls: wants(Observe::Profile),
-    };
-    let recording = if wanted.anything() { Recording::start(wanted) } else { None };
     let mut report = match &cli.what {
         What::Mark(m) => m.run(&target)?,
+        What::Look(l) => {
+            let found = l.run(&target)?;
+            target.close()?;
+            return Ok(serde_json::to_string(&found)?);
+        }
         What::Fill(f) => f.run(&*target)?,
         What::Overwrite(o) => o.run(&*target)?,
     };
-    if let Some(r) = recording {
-        let observed = r.finish();
-        let acquisitions = observed.locks.iter().map(|l| l.acquisitions).sum();
-        let r = observed.recorded;
-        report.counts.insert("events", r.events.len() as u64 + r.dropped);
-        report.counts.insert("spans", r.calls.iter().flat_map(|t| &t.nodes).map(|n| n.count).sum());
-        report.counts.insert("acquisitions", acquisitions);
-    }
     target.close()?;
     drop(target);
     if let What::Mark(m) = &cli.what
@@ -120,5 +101,5 @@ fn run(cli: &Cli) -> Result<Report> {
         report.counts.insert("read_back_bios", target.counts()["reads"]);
         target.close()?;
     }
-    Ok(report)
+    Ok(serde_json::to_string(&report)?)
 }

@@ -1,7 +1,7 @@
 //! Threads that make files in directories of their own, in the manner of fs_mark.
 
 use crate::stamp::{PAGE, check, stamp};
-use crate::target::{Counts, Report, Result, Target, add, cpu_seconds, grown, seconds_since};
+use crate::target::{Report, Result, Target, add, cpu_seconds, grown, seconds_since};
 use clap::{Args, ValueEnum};
 use std::sync::Arc;
 use tidegate_rt::{clock, thread};
@@ -52,32 +52,48 @@ impl Mark {
         if self.size == 0 || !self.size.is_multiple_of(PAGE as u64) {
             return Err("--size: whole pages of 4096 bytes are needed".into());
         }
-        for t in 0..self.threads {
-            target.mkdir(&format!("/t{t}"))?;
-        }
-        let (mut loops, mut cpu, mut counts) = (Vec::new(), 0.0, Counts::new());
+        self.prepare(&**target)?;
+        let mut sum = Report { cpu_seconds: Some(0.0), ..Report::default() };
         for n in 0..self.loops {
             if n > 0 {
-                self.all().try_for_each(|(t, f)| target.unlink(&name(t, f)))?;
+                self.remove(&**target)?;
             }
             target.sync()?;
-            let before = target.counts();
-            let cpu_before = cpu_seconds();
-            loops.push(self.measure(target)?);
-            cpu += cpu_seconds() - cpu_before;
-            add(&mut counts, &grown(&before, &target.counts()));
+            let one = self.once(target)?;
+            sum.loops.push(one.seconds);
+            sum.seconds += one.seconds;
+            sum.cpu_seconds = sum.cpu_seconds.zip(one.cpu_seconds).map(|(a, b)| a + b);
+            sum.files += one.files;
+            sum.bytes += one.bytes;
+            sum.fsyncs += one.fsyncs;
+            add(&mut sum.counts, &one.counts);
         }
-        let files = self.threads * self.files * self.loops;
+        Ok(Report { fragments: self.fragments(&**target)?, ..sum })
+    }
+
+    /// Makes the threads' directories.
+    pub fn prepare(&self, target: &dyn Target) -> Result<()> {
+        (0..self.threads).try_for_each(|t| target.mkdir(&format!("/t{t}")))
+    }
+
+    /// Removes all files.
+    pub fn remove(&self, target: &dyn Target) -> Result<()> {
+        self.all().try_for_each(|(t, f)| target.unlink(&name(t, f)))
+    }
+
+    /// Makes all files once.
+    pub fn once(&self, target: &Arc<dyn Target>) -> Result<Report> {
+        let (counts, cpu) = (target.counts(), cpu_seconds());
+        let seconds = self.measure(target)?;
+        let files = self.threads * self.files;
         Ok(Report {
-            seconds: loops.iter().sum(),
-            loops,
-            cpu_seconds: Some(cpu),
+            seconds,
+            cpu_seconds: Some(cpu_seconds() - cpu),
             files,
             bytes: files * self.size,
             fsyncs: if self.sync == Sync::Each { files } else { 0 },
-            counts,
-            fragments: self.fragments(&**target)?,
-            read_seconds: None,
+            counts: grown(&counts, &target.counts()),
+            ..Report::default()
         })
     }
 

@@ -38,7 +38,7 @@ pub struct Recording {
 pub struct Observed {
     /// What was wanted.
     pub wanted: Wanted,
-    /// When it began.
+    /// When it began, by [`clock::stamp`] as the events.
     pub since: Nanos,
     /// When it ended.
     pub until: Nanos,
@@ -64,7 +64,7 @@ impl Recording {
         };
         trace::enable(wanted.events);
         trace::enable_calls(wanted.calls);
-        Some(Recording { wanted, since: clock::now(), collecting })
+        Some(Recording { wanted, since: clock::stamp(), collecting })
     }
 
     /// Ends; what was recorded.
@@ -76,7 +76,7 @@ impl Recording {
         Observed {
             wanted: self.wanted,
             since: self.since,
-            until: clock::now(),
+            until: clock::stamp(),
             recorded: trace::take(),
             locks,
             device: (0, 0),

@@ -1,0 +1,75 @@
+//! What looking costs: the same marks on one volume, with nothing looked at and with each thing there is to look
+//! at. Moments that lie close together are compared, since a machine that others use is faster at one time than
+//! at another.
+
+use crate::mark::Mark;
+use crate::target::{Report, Result, Target};
+use clap::Args;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidegate::observe::{Recording, Wanted};
+use tidegate_rt::rng::Rng;
+
+/// Events that are kept of each thread: as `tidegate --trace` does.
+const EVENTS: usize = 65_536;
+
+const OFF: Wanted = Wanted { locks: false, events: None, calls: false };
+const WAYS: [(&str, Wanted); 5] = [
+    ("off", OFF),
+    ("lockstat", Wanted { locks: true, ..OFF }),
+    ("trace", Wanted { events: Some(EVENTS), ..OFF }),
+    ("profile", Wanted { calls: true, ..OFF }),
+    ("all", Wanted { locks: true, events: Some(EVENTS), calls: true }),
+];
+
+#[derive(Args)]
+pub struct Look {
+    #[command(flatten)]
+    mark: Mark,
+    /// Rounds. In each, every way has a repetition, in an order drawn anew.
+    #[arg(long, default_value_t = 10)]
+    rounds: u64,
+    /// Only these ways, of off, lockstat, trace, profile and all.
+    #[arg(long, value_delimiter = ',')]
+    ways: Vec<String>,
+    /// What the orders are drawn from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl Look {
+    /// A report for each round, by way.
+    pub fn run(&self, target: &Arc<dyn Target>) -> Result<BTreeMap<&'static str, Vec<Report>>> {
+        let mut found = BTreeMap::<_, Vec<Report>>::new();
+        let mut rng = Rng::new(self.seed);
+        self.mark.prepare(&**target)?;
+        // The first finds caches empty, and counts for nothing.
+        self.once(target, OFF)?;
+        for _ in 0..self.rounds {
+            let mut left = WAYS.to_vec();
+            left.retain(|(way, _)| self.ways.is_empty() || self.ways.iter().any(|w| w == way));
+            while !left.is_empty() {
+                let (way, wanted) = left.swap_remove(rng.below(left.len() as u64) as usize);
+                found.entry(way).or_default().push(self.once(target, wanted)?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// What is found is counted and thrown away.
+    fn once(&self, target: &Arc<dyn Target>, wanted: Wanted) -> Result<Report> {
+        let recording = if wanted == OFF { None } else { Recording::start(wanted) };
+        let mut report = self.mark.once(target)?;
+        if let Some(r) = recording {
+            let observed = r.finish();
+            let calls = observed.recorded.calls.iter().flat_map(|t| &t.nodes);
+            report.counts.insert("spans", calls.map(|n| n.count).sum());
+            report.counts.insert("acquisitions", observed.locks.iter().map(|l| l.acquisitions).sum());
+            let events = observed.recorded.events.len() as u64 + observed.recorded.dropped;
+            report.counts.insert("events", events);
+        }
+        self.mark.remove(&**target)?;
+        target.sync()?;
+        Ok(report)
+    }
+}
