@@ -184,6 +184,10 @@ impl FileSystem for F2fs {
         self.reserve_pages(inode, index, pages)
     }
 
+    fn has_block(&self, inode: &Inode, index: u64) -> Result<bool> {
+        Ok(!fi(inode).has_inline(inline::DATA) && self.map_pages(inode, index, 1)?.blk.is_data())
+    }
+
     fn seek(
         &self,
         inode: &Inode,

@@ -39,17 +39,21 @@ impl F2fs {
         let _op = self.cp_rwsem.read();
         let map = f.map.lock();
         f.set_inline(inline::DATA_EXIST, true);
+        let size = inode.size();
         let attr = {
             let mut a = inode.attr();
-            a.size = a.size.max(pos + data.len() as u64);
+            a.size = size.max(pos + data.len() as u64);
             if let Some(now) = now {
                 (a.mtime, a.ctime) = (now, now);
             }
             a.clone()
         };
         let at = area.start + pos as usize;
+        // What lies past the end may be anything.
+        let gap = area.start + size.min(pos) as usize..at;
         self.modify_node(Nid(inode.ino.0 as u32), |page| {
             f.fsync.inode_changed();
+            page[gap.clone()].fill(0);
             page[at..at + data.len()].copy_from_slice(data);
             write_fields(page, &attr, f, map.largest);
         })?;

@@ -154,7 +154,11 @@ impl F2fs {
     fn recover(&self, even_hurt: bool) -> Result<()> {
         let hurt = !even_hurt && self.ckpt.lock().cp.flags.intersects(CpFlags::ERROR | CpFlags::FSCK);
         let writable = self.why_read_only().is_none();
-        if self.recovery == Recovery::None || hurt || !self.sb.read_only_features.is_empty() {
+        if self.recovery == Recovery::None || hurt {
+            return Ok(());
+        }
+        if !self.sb.read_only_features.is_empty() {
+            self.unrecovered.store(self.has_fsynced_files().unwrap_or(true), SeqCst);
             return Ok(());
         }
         if writable {

@@ -187,13 +187,17 @@ impl F2fs {
         self.modify_node(Nid(inode.ino.0 as u32), |p| set_extent(p, largest))
     }
 
-    /// The in-place-update policy: files only, and only for fsync or where a new place is hard to find.
+    /// The in-place-update policy: files only, and only for fsync or where a new place is hard to find. Somebody
+    /// relies on where a pinned file's blocks are.
     fn stays_in_place(&self, inode: &Inode, old: BlockAddr, how: Placement) -> bool {
         let Placement::ByPolicy { in_place } = how else { return false };
-        if !old.is_data() || inode.file_type != FileType::Regular || self.switches.mode() == AllocMode::Lfs {
+        if !old.is_data() || inode.file_type != FileType::Regular || !fi(inode).fsync.may_stay_in_place() {
             return false;
         }
-        if !fi(inode).fsync.may_stay_in_place() {
+        if fi(inode).has_inline(inline::PIN_FILE) {
+            return true;
+        }
+        if self.switches.mode() == AllocMode::Lfs {
             return false;
         }
         in_place || self.sit.free_segments().0 <= self.ssr_threshold()

@@ -55,6 +55,8 @@ pub struct F2fs {
     pub(crate) queue: Arc<RequestQueue>,
     pub(crate) bdi: Arc<Bdi>,
     read_only: Option<String>,
+    /// Files were fsynced after the last checkpoint, and it is not known how to bring them back.
+    pub(crate) unrecovered: AtomicBool,
     /// Blocks of the metadata area, by address.
     pub(crate) meta: Meta,
     /// Nodes, by node id.
@@ -127,6 +129,7 @@ impl F2fs {
             sb: p.sb,
             bdi: p.bdi,
             read_only: p.read_only,
+            unrecovered: AtomicBool::new(false),
             meta: p.meta,
             node_inode: p.node_inode,
             nat: p.nat,
@@ -187,7 +190,11 @@ impl F2fs {
         if self.failed.load(SeqCst) {
             return Some(format!("stopped after an error: {}", *self.failure.lock()));
         }
-        self.read_only.clone()
+        let why = self.read_only.clone()?;
+        Some(match self.unrecovered.load(SeqCst) {
+            true => format!("{why}, without what was fsynced after its last checkpoint"),
+            false => why,
+        })
     }
 
     /// Whether changes were refused from the beginning.

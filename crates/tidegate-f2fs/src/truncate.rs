@@ -53,8 +53,9 @@ impl F2fs {
         if f.has_inline(inline::DATA) {
             if size > f.inline_area().len() as u64 {
                 self.convert_inline(inode)?;
-            } else if size < old {
-                self.truncate_inline(inode, size)?;
+            } else {
+                // What lies past the end may be anything.
+                self.truncate_inline(inode, size.min(old))?;
             }
         } else if size < old && !self.cut_step(inode, size.div_ceil(BLOCK_SIZE as u64))? {
             return Ok(false);

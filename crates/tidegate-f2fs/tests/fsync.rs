@@ -405,3 +405,56 @@ fn who_shares_a_file_shares_no_promise() {
     rig.after_crash().finish();
     rig.finish();
 }
+
+#[test]
+fn bytes_that_were_cut_off_do_not_come_back() {
+    if lacking() {
+        return;
+    }
+    type Grow = fn(&File) -> Result<()>;
+    let ways: [(&str, Grow); 3] = [
+        ("truncate", |f| f.truncate(8192)),
+        ("write", |f| f.write_at(20_000, b"far").map(drop)),
+        ("fallocate", |f| f.fallocate(FallocateFlags::empty(), 6000, 3000)),
+    ];
+    for (way, grow) in ways {
+        let rig = Rig::new(FEATURES);
+        let f = rig.file("/f");
+        f.write_at(0, &[b'A'; 2 * PAGE]).unwrap();
+        f.fsync(false).unwrap();
+        f.truncate(5000).unwrap();
+        // The size becomes durable, the zeros behind it do not.
+        rig.fs.write_checkpoint(true).unwrap();
+        let up = rig.after_crash();
+        grow(&up.file("/f")).unwrap();
+        up.vfs.sync().unwrap();
+        crash(&up, |up| {
+            let found = up.read("/f");
+            assert!(found[..5000].iter().all(|b| *b == b'A'), "{way}");
+            assert!(found[5000..8192].iter().all(|b| *b == 0), "{way}");
+        });
+        rig.finish();
+    }
+}
+
+#[test]
+fn a_volume_that_cannot_be_recovered_says_so() {
+    /// Where the superblocks have their feature word, and the bit of "quota".
+    const FEATURE: [u64; 2] = [1024 + 2180, 4096 + 1024 + 2180];
+    const QUOTA: u32 = 0x80;
+    let rig = Rig::new("");
+    for (name, lost) in [(None, false), (Some("/fsynced"), true)] {
+        name.iter().for_each(|n| rig.file(n).fsync(false).unwrap());
+        let device = Arc::new(rig.device.copy());
+        for at in FEATURE {
+            let mut word = [0; 4];
+            device.read_at(at, &mut word);
+            device.write_at(at, &(u32::from_le_bytes(word) | QUOTA).to_le_bytes());
+        }
+        let why = FileSystem::read_only(&*Rig::open(device, F2fsOptions::default()).fs).unwrap();
+        assert!(why.contains("quota"), "{why}");
+        // The first file of the rig was fsynced by a checkpoint.
+        assert_eq!(why.contains("without what was fsynced after its last checkpoint"), lost, "{why}");
+    }
+    rig.finish();
+}

@@ -128,10 +128,7 @@ impl File {
         // Bytes between the old end and the write must read as zeros even where they share its page.
         let size = self.inode.size();
         self.inode.mapping.wait_ahead(size.min(pos) / PAGE, (pos + len).div_ceil(PAGE));
-        if pos > size {
-            self.vfs.zero_in_page(&self.inode, size, size.next_multiple_of(PAGE).min(pos))?;
-        }
-        Ok(())
+        self.vfs.zero_tail(&self.inode, pos)
     }
 
     /// Who may not keep privileges takes the set-id bits off by changing content.
@@ -210,6 +207,7 @@ impl File {
         if punch || flags.contains(FallocateFlags::ZERO_RANGE) {
             self.vfs.zero_range(inode, at, end)?;
         }
+        self.vfs.zero_tail(inode, size.unwrap_or(0))?;
         if !punch {
             self.vfs.fs.preallocate(inode, at / PAGE, end.div_ceil(PAGE) - at / PAGE)?;
         }
@@ -250,6 +248,18 @@ impl Vfs {
         edge(last, !end.is_multiple_of(PAGE))
     }
 
+    /// Before the file of a locked inode grows up to `end`: has the rest of its last page written as zeros.
+    /// Reading shows zeros there, but the block may have anything: what was cut off, if a checkpoint came before
+    /// the page and the power failed after it, or what another writer left.
+    fn zero_tail(&self, inode: &Arc<Inode>, end: u64) -> Result<()> {
+        let size = inode.size();
+        let to = size.next_multiple_of(PAGE).min(end);
+        if size >= to || !self.fs.has_block(inode, size / PAGE)? {
+            return Ok(()); // all that is to be written has zeros there
+        }
+        self.modify_in_page(inode, size, to, false)
+    }
+
     /// Zeroes bytes `from..to` of one page, in the cache, if the page has anything there.
     fn zero_in_page(&self, inode: &Arc<Inode>, from: u64, to: u64) -> Result<()> {
         if from >= to {
@@ -262,18 +272,27 @@ impl Vfs {
             inode.mapping.remove(0, 1);
             return Ok(());
         }
+        if !inode.mapping.has(index) {
+            let unwritten = |_: u64| false;
+            let data = self.fs.seek(inode, index, index + 1, SeekTarget::Data, &unwritten)?;
+            if data != Some(index) {
+                return Ok(()); // a hole: zero already
+            }
+        }
+        self.modify_in_page(inode, from, to, true)
+    }
+
+    /// Zeroes bytes `from..to` of one page in the cache and marks it dirty; `unless_zero` already.
+    fn modify_in_page(&self, inode: &Arc<Inode>, from: u64, to: u64, unless_zero: bool) -> Result<()> {
+        let index = from / PAGE;
+        inode.mapping.wait_ahead(index, index + 1);
         let range = (from % PAGE) as usize..(to - index * PAGE) as usize;
         loop {
             if !inode.mapping.has(index) {
-                let unwritten = |_: u64| false;
-                let data = self.fs.seek(inode, index, index + 1, SeekTarget::Data, &unwritten)?;
-                if data != Some(index) {
-                    return Ok(()); // a hole, or kept in the inode: zero already
-                }
                 self.fill(inode, index, 1)?;
             }
             let run = inode.mapping.get(index, 1);
-            if run.is_some_and(|r| r.bytes()[range.clone()].iter().all(|&b| b == 0)) {
+            if unless_zero && run.is_some_and(|r| r.bytes()[range.clone()].iter().all(|&b| b == 0)) {
                 return Ok(());
             }
             self.fs.reserve(inode, index, 1)?;
@@ -322,9 +341,8 @@ impl Vfs {
         if size < old {
             self.zero_in_page(inode, size, size.next_multiple_of(PAGE).min(old.next_multiple_of(PAGE)))?;
             inode.mapping.remove(size.div_ceil(PAGE), u64::MAX);
-        } else if size > old {
-            self.zero_in_page(inode, old, old.next_multiple_of(PAGE).min(size))?;
         }
+        self.zero_tail(inode, size)?;
         self.fs.truncate(inode, size, self.now())
     }
 }

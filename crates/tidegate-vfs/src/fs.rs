@@ -183,6 +183,10 @@ pub trait FileSystem: Send + Sync {
     /// Gives holes in the range blocks that read as zeros.
     fn preallocate(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()>;
 
+    /// Whether page `index` of a file has a block with data of its own: it is not a hole, not only reserved and
+    /// not kept in the inode.
+    fn has_block(&self, inode: &Inode, index: u64) -> Result<bool>;
+
     /// The first page at or after `index` (below `end`) that is data or a hole; `unwritten` tells where
     /// the cache holds data that has no place yet.
     fn seek(

@@ -79,6 +79,9 @@ impl F2fs {
         if f.compressed || f.has_advise(advise::ENCRYPT) {
             return Ok(()); // not to be had in the page cache
         }
+        if f.has_inline(inline::PIN_FILE) {
+            return Ok(()); // somebody relies on where it is
+        }
         let mut rest = owned;
         while let Some((index, _)) = rest.first() {
             let room = (CHUNK_PAGES - index % CHUNK_PAGES) as usize;

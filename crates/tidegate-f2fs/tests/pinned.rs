@@ -1,0 +1,121 @@
+//! Somebody relies on where a pinned file's blocks are: neither writing nor cleaning moves them.
+
+use std::sync::Arc;
+use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
+use tidegate_f2fs::check::{CheckOptions, check};
+use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
+use tidegate_f2fs::{F2fs, F2fsOptions};
+use tidegate_vfs::*;
+
+const ROOT: &Cred = &Cred::ROOT;
+const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+const PAGE: u64 = 4096;
+const PAGES: u64 = 700;
+/// Where an inode block has `i_inline`, and what says there that the file is pinned.
+const I_INLINE: u64 = 3;
+const PIN_FILE: u8 = 0x40;
+/// Where a node block has the numbers of the node and of its inode.
+const FOOTER: u64 = 4072;
+
+fn queue(device: &Arc<MemoryDevice>) -> Arc<RequestQueue> {
+    Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()))
+}
+
+fn open(device: &Arc<MemoryDevice>, list: &str) -> (Arc<F2fs>, Arc<Vfs>) {
+    let mut options = F2fsOptions::default();
+    options.parse(list).unwrap();
+    let bdi = Bdi::new(MemoryLimits::default());
+    let fs = F2fs::open(queue(device), bdi.clone(), options).unwrap();
+    let v = Vfs::mount(fs.clone(), bdi, MountOptions::default()).unwrap();
+    (fs, v)
+}
+
+fn page(n: u64, version: u64) -> Vec<u8> {
+    [n, version, 0x0070_696e_6e65]
+        .iter()
+        .flat_map(|w| w.to_le_bytes())
+        .cycle()
+        .take(PAGE as usize)
+        .collect()
+}
+
+fn block(device: &MemoryDevice, at: u64) -> Vec<u8> {
+    let mut b = vec![0; PAGE as usize];
+    device.read_at(at * PAGE, &mut b);
+    b
+}
+
+fn word(b: &[u8], at: u64) -> u32 {
+    u32::from_le_bytes(b[at as usize..][..4].try_into().unwrap())
+}
+
+/// The blocks that hold the file's pages in a version.
+fn places(device: &MemoryDevice, blocks: u64, version: u64) -> Vec<Option<u64>> {
+    let mut found = vec![None; PAGES as usize];
+    for at in 0..blocks {
+        let b = block(device, at);
+        let n = u64::from_le_bytes(b[..8].try_into().unwrap());
+        if n < PAGES && b == page(n, version) {
+            found[n as usize] = Some(at);
+        }
+    }
+    found
+}
+
+/// Pins an inode, in each of its blocks.
+fn pin(device: &MemoryDevice, blocks: u64, ino: Ino) {
+    for at in 0..blocks {
+        let b = block(device, at);
+        if word(&b, FOOTER) as u64 == ino.0 && word(&b, FOOTER + 4) as u64 == ino.0 {
+            device.write_at(at * PAGE + I_INLINE, &[b[I_INLINE as usize] | PIN_FILE]);
+        }
+    }
+}
+
+fn stays(list: &str) {
+    let bytes: u64 = 128 << 20;
+    let (blocks, device) = (bytes / PAGE, Arc::new(MemoryDevice::new(bytes)));
+    mkfs(&queue(&device), &MkfsOptions::default()).unwrap();
+    let (_, v) = open(&device, list);
+    let file = |v: &Arc<Vfs>, name: &str| v.open_path(ROOT, name.as_bytes(), RW | OpenFlags::CREATE, 0o644);
+    let pinned = file(&v, "/pinned").unwrap();
+    let ino = pinned.inode().ino;
+    // What goes lies between what stays: cleaning wants to move it.
+    for n in 0..PAGES {
+        pinned.write_at(n * PAGE, &page(n, 1)).unwrap();
+        file(&v, &format!("/f{n}")).unwrap().write_at(0, &page(u64::MAX, n)).unwrap();
+        v.sync().unwrap();
+    }
+    drop(pinned);
+    v.unmount().unwrap();
+    pin(&device, blocks, ino);
+
+    let (fs, v) = open(&device, list);
+    let before = places(&device, blocks, 1);
+    assert!(before.iter().all(Option::is_some));
+    (0..PAGES).for_each(|n| v.unlink(ROOT, &v.root().unwrap(), format!("f{n}").as_bytes()).unwrap());
+    v.sync().unwrap();
+    for _ in 0..60 {
+        if !fs.garbage_collect(true).unwrap() {
+            break;
+        }
+    }
+    let f = file(&v, "/pinned").unwrap();
+    (0..PAGES).for_each(|n| _ = f.write_at(n * PAGE, &page(n, 2)).unwrap());
+    v.sync().unwrap();
+    assert_eq!(places(&device, blocks, 2), before, "{list}");
+    drop(f);
+    v.unmount().unwrap();
+    let report = check(&queue(&device), CheckOptions::default()).unwrap();
+    assert!(report.is_clean(), "{:#?}", report.problems);
+}
+
+#[test]
+fn a_pinned_file_stays_adaptive() {
+    stays("");
+}
+
+#[test]
+fn a_pinned_file_stays_lfs() {
+    stays("mode=lfs");
+}
