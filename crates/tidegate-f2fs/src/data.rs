@@ -59,6 +59,8 @@ impl F2fs {
             let moves = self.gc.moves(inode.ino);
             let m = self.map_pages(inode, at, (end - at).min(PageBuf::MAX_PAGES as u64))?;
             let n = m.pages as usize;
+            // Cleaning may have moved pages since they were found missing: their new blocks are not written yet.
+            inode.mapping.wait_writeback(at, at + m.pages);
             let buf = if m.blk.is_data() {
                 let bio = Bio::read(m.blk.sector(), vec![PageBuf::stale(n)], BioFlags::SYNC);
                 match self.queue.submit_wait(bio) {

@@ -38,6 +38,8 @@ impl F2fs {
             return Ok(None);
         }
         let m = self.map_pages(inode, index, pages.min(PageBuf::MAX_PAGES) as u64)?;
-        Ok(m.blk.is_data().then(|| (m.blk.sector(), m.pages as usize)))
+        // Looked at again: what cleaning moves meanwhile is cached until its new block is written.
+        let (cached, missing) = inode.mapping.residency(index, m.pages);
+        Ok((m.blk.is_data() && !cached).then(|| (m.blk.sector(), missing as usize)))
     }
 }
