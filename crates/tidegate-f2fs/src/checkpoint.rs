@@ -138,6 +138,7 @@ impl F2fs {
     fn checkpointed(&self, cp: Checkpoint) -> Result<()> {
         self.cursegs.checkpointed();
         self.since_cp.clear();
+        self.counts.lock().checkpointed();
         self.nat.checkpointed();
         self.gc.freed(self.sit.checkpointed()?);
         self.orphans_changed.store(false, SeqCst);

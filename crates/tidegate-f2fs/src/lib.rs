@@ -10,6 +10,7 @@
 //! | [`raw`], [`units`], [`gate`] | the bytes, their units, and the one place that validates them |
 //! | [`sbi`], [`open`](mod@open), [`options`] | the volume in memory, how it gets there, and its switches |
 //! | `meta`, `nat`, `sit`, `summary` | metadata area, node table, segment table, who owns which block |
+//! | `counts` | promising blocks and node ids, also those that roll-forward would take |
 //! | `curseg` | the six logs: allocation of runs of blocks |
 //! | `node`, `node_write`, `dnode` | node blocks, writing them out, the tree of addresses |
 //! | `data`, `data_write`, `place`, `read_ahead`, `truncate`, `inline`, `extent` | file data |
@@ -34,6 +35,7 @@ pub mod check;
 mod checkpoint;
 pub mod ckpt_stat;
 mod ckpt_thread;
+mod counts;
 mod curseg;
 mod data;
 mod data_write;

@@ -258,6 +258,11 @@ impl Nat {
         !self.state.lock().dirty.is_empty()
     }
 
+    /// Node ids whose nodes were made, written or freed since the last checkpoint.
+    pub(crate) fn nr_dirty(&self) -> u32 {
+        self.state.lock().dirty.len() as u32
+    }
+
     /// An id at or behind which a free one is likely, for the checkpoint.
     pub(crate) fn next_free_nid(&self) -> u32 {
         let s = self.state.lock();

@@ -2,6 +2,7 @@
 
 use crate::ckpt_stat::CkptStat;
 use crate::ckpt_thread::CkptThread;
+use crate::counts::Counts;
 use crate::curseg::Cursegs;
 use crate::flush::FlushControl;
 use crate::gate::{Checkpoint, Superblock};
@@ -32,15 +33,6 @@ static ORPHANS: LockClass = LockClass::new("im->ino_lock", 430);
 static DIRTY_DIRS: LockClass = LockClass::new("sbi->inode_lock[DIR_INODE]", 440);
 static CP_STATE: LockClass = LockClass::new("sbi->ckpt", 560);
 static FAILURE: LockClass = LockClass::new("sbi->stop_reason", 600);
-
-/// The counters the checkpoint keeps, and the limit they stay under. In blocks, but for the inodes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Counts {
-    pub valid_blocks: u64,
-    pub valid_nodes: u32,
-    pub valid_inodes: u32,
-    pub user_blocks: u64,
-}
 
 /// The checkpoint on the volume, as the next one and the nodes written meanwhile need it.
 pub(crate) struct CpState {
@@ -112,13 +104,7 @@ pub(crate) struct Parts {
 
 impl F2fs {
     pub(crate) fn assemble(p: Parts) -> F2fs {
-        let r = &p.cp.raw;
-        let counts = Counts {
-            valid_blocks: r.valid_block_count.get(),
-            valid_nodes: r.valid_node_count.get(),
-            valid_inodes: r.valid_inode_count.get(),
-            user_blocks: r.user_block_count.get(),
-        };
+        let counts = Counts::new(&p.cp, p.sb.max_nid);
         let generation = if p.options.deterministic { 1 } else { tidegate_rt::clock::entropy() as u32 };
         let node_version = node_version(&p.cp);
         let flushes = Arc::new(FlushControl::default());
@@ -229,29 +215,6 @@ impl F2fs {
             self.stop(e);
         }
         r
-    }
-
-    /// Books `blocks` more blocks, of which `nodes` are nodes and `inodes` inodes.
-    ///
-    /// # Errors
-    /// `NoSpace`, with nothing booked.
-    pub(crate) fn book(&self, blocks: u64, nodes: u32, inodes: u32) -> Result<()> {
-        let mut c = self.counts.lock();
-        if c.valid_blocks + blocks > c.user_blocks || c.valid_nodes + nodes > self.sb.max_nid - 4 {
-            return Err(ErrorKind::NoSpace.into());
-        }
-        c.valid_blocks += blocks;
-        c.valid_nodes += nodes;
-        c.valid_inodes += inodes;
-        Ok(())
-    }
-
-    /// Takes a booking back.
-    pub(crate) fn unbook(&self, blocks: u64, nodes: u32, inodes: u32) {
-        let mut c = self.counts.lock();
-        c.valid_blocks = c.valid_blocks.saturating_sub(blocks);
-        c.valid_nodes = c.valid_nodes.saturating_sub(nodes);
-        c.valid_inodes = c.valid_inodes.saturating_sub(inodes);
     }
 
     /// Checks an address read from a node before anybody goes there.
