@@ -17,7 +17,7 @@
 //! | `write_io` | bios that grow while pages are placed one behind the other |
 //! | `failed_pages` | pages that could not be written to their new place, which nothing may vouch for |
 //! | `inode`, `dentry`, `dir`, `namei`, `rename`, `xattr` | inodes, directories, names, attributes |
-//! | `checkpoint` | making it all durable |
+//! | `checkpoint`, `orphan` | making it all durable, and what is open without a name |
 //! | `fsync`, `since_cp`, `flush`, `recover` | making one file durable: its nodes, what they cannot tell, the flush; rolling them forward |
 //! | `gc`, `discard` | cleaning: room for logs, and telling the device what is free |
 //! | `ckpt_thread`, [`ckpt_stat`] | one thread that writes checkpoints for all who wait; what they cost |
@@ -61,6 +61,7 @@ mod node;
 mod node_write;
 pub mod open;
 pub mod options;
+mod orphan;
 mod place;
 pub mod raw;
 mod read_ahead;
@@ -72,6 +73,8 @@ mod since_cp;
 mod sit;
 pub mod stats;
 mod summary;
+#[cfg(test)]
+mod testing;
 mod truncate;
 pub mod units;
 mod write_io;

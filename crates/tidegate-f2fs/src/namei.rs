@@ -72,6 +72,7 @@ impl F2fs {
     /// Makes an inode without a name: an orphan from the beginning.
     pub(crate) fn tmpfile_inode(&self, dir: &Inode, new: &NewInode<'_>) -> Result<InodeParts> {
         let _op = self.cp_rwsem.read();
+        let _place = self.acquire_orphan_inode()?;
         let f = self.new_private(dir, b"", new);
         let attr = Attr { nlink: 0, ..self.new_attr(new, &f) };
         let nid = self.new_node(None, 0, true, |page| self.fill_inode(page, &attr, &f, b"", new))?;
@@ -235,6 +236,7 @@ impl F2fs {
         if inode.is_dir() && !self.dir_is_empty(inode)? {
             return Err(ErrorKind::NotEmpty.into());
         }
+        let _place = self.acquire_orphan_inode()?;
         let at = self.find_entry(dir, name)?.ok_or(ErrorKind::NotFound)?;
         // The checkpoint has a directory's children still, and a file's other name may be new.
         if inode.is_dir() || inode.attr().nlink > 1 {

@@ -10,6 +10,7 @@ use crate::gc::Gc;
 use crate::meta::Meta;
 use crate::nat::Nat;
 use crate::options::{F2fsOptions, Recovery, Switches};
+use crate::orphan::{Orphans, max_orphans};
 use crate::raw::*;
 use crate::since_cp::SinceCp;
 use crate::sit::Sit;
@@ -67,7 +68,7 @@ pub struct F2fs {
     /// One writer of node pages at a time.
     pub(crate) node_write: Mutex<()>,
     pub(crate) counts: Mutex<Counts>,
-    pub(crate) orphans: Mutex<BTreeSet<u32>>,
+    pub(crate) orphans: Mutex<Orphans>,
     pub(crate) orphans_changed: AtomicBool,
     /// Directories with dirty pages: a checkpoint writes them.
     pub(crate) dirty_dirs: Mutex<HashMap<u64, Arc<Inode>>>,
@@ -105,6 +106,7 @@ pub(crate) struct Parts {
 impl F2fs {
     pub(crate) fn assemble(p: Parts) -> F2fs {
         let counts = Counts::new(&p.cp, p.sb.max_nid);
+        let orphans = Orphans::new(p.orphans, max_orphans(p.sb.cp_payload));
         let generation = if p.options.deterministic { 1 } else { tidegate_rt::clock::entropy() as u32 };
         let node_version = node_version(&p.cp);
         let flushes = Arc::new(FlushControl::default());
@@ -127,7 +129,7 @@ impl F2fs {
             writepages: Mutex::new(&WRITEPAGES, ()),
             node_write: Mutex::new(&NODE_WRITE, ()),
             counts: Mutex::new(&STAT_LOCK, counts),
-            orphans: Mutex::new(&ORPHANS, p.orphans),
+            orphans: Mutex::new(&ORPHANS, orphans),
             orphans_changed: AtomicBool::new(false),
             dirty_dirs: Mutex::new(&DIRTY_DIRS, HashMap::default()),
             stats: Counters::opened_now(),
