@@ -15,6 +15,10 @@ use tidegate_vfs::{ErrorKind, Result};
 const NAME_BLOCKS: u64 = 2 + 1 + NAME_NODES as u64;
 const NAME_NODES: u32 = 3;
 
+/// The part of all node ids that may change between checkpoints, and how many of them may in any case.
+const DIRTY_NATS_RATIO: u32 = 10;
+const MAX_DIRTY_NATS: u32 = 1 << 18;
+
 /// The counters the checkpoint keeps, and the limits they stay under. In blocks, but for the inodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
@@ -52,6 +56,11 @@ impl Counts {
     pub(crate) fn checkpointed(&mut self) {
         (self.last_valid_blocks, self.last_valid_nodes) = (self.valid_blocks, self.valid_nodes);
         (self.alloc_valid_blocks, self.alloc_valid_nodes, self.alloc_valid_inodes) = (0, 0, 0);
+    }
+
+    /// Node ids that no node has now.
+    fn free_nodes(&self) -> u32 {
+        self.max_nodes.saturating_sub(self.valid_nodes)
     }
 
     fn book(&mut self, blocks: u64, nodes: u32, inodes: u32) -> Result<()> {
@@ -100,14 +109,24 @@ impl F2fs {
     pub(crate) fn has_space_for_roll_forward(&self) -> bool {
         let placed = self.cursegs.allocated_since_cp();
         let fits = self.counts.lock().has_room_for_roll_forward(placed);
-        fits && self.has_segments_for_roll_forward()
+        fits && self.has_segments_for_roll_forward(self.nat.nr_dirty().0)
     }
 
-    /// Whether there are free segments for what recovery writes anew: every node it changes, and none of
-    /// them where the chain is. A few nodes find room where the logs go.
-    pub(crate) fn has_segments_for_roll_forward(&self) -> bool {
-        let segments = self.nat.nr_dirty() / BLOCKS_PER_SEG;
+    /// Whether there are free segments for what recovery writes anew: of the `dirty` nodes none may go to where
+    /// the chain is. A few find room where the logs go.
+    fn has_segments_for_roll_forward(&self, dirty: u32) -> bool {
+        let segments = dirty / BLOCKS_PER_SEG;
         segments == 0 || self.sit.free_segments().0 >= segments + NR_CURSEG_TYPE as u32
+    }
+
+    /// Whether a checkpoint is due for the node ids that changed: they are many, or more of them wait to be
+    /// free than are, or recovering them would take too many segments.
+    pub(crate) fn excess_dirty_nats(&self) -> bool {
+        let (dirty, freed) = self.nat.nr_dirty();
+        let most = (self.sb.max_nid / DIRTY_NATS_RATIO).min(MAX_DIRTY_NATS);
+        dirty > most
+            || freed > self.counts.lock().free_nodes().saturating_sub(freed)
+            || !self.has_segments_for_roll_forward(dirty)
     }
 }
 

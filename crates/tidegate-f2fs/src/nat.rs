@@ -269,9 +269,11 @@ impl Nat {
         !self.state.lock().dirty.is_empty()
     }
 
-    /// Node ids whose nodes were made, written or freed since the last checkpoint.
-    pub(crate) fn nr_dirty(&self) -> u32 {
-        self.state.lock().dirty.len() as u32
+    /// Node ids whose nodes were made, written or freed since the last checkpoint, and those of them that
+    /// are free from the next one on.
+    pub(crate) fn nr_dirty(&self) -> (u32, u32) {
+        let s = self.state.lock();
+        (s.dirty.len() as u32, s.freed.len() as u32)
     }
 
     /// An id at or behind which a free one is likely, for the checkpoint.
@@ -366,3 +368,6 @@ fn entry_in(block: &[u8], i: u32) -> NatEntry {
     let at = i as usize * size_of::<RawNatEntry>();
     RawNatEntry::read_from_prefix(&block[at..]).map_or(NatEntry::default(), |r| r.0.into())
 }
+
+#[cfg(test)]
+mod tests;

@@ -191,10 +191,7 @@ impl F2fs {
         let (free, after) = self.sit.free_segments();
         // A checkpoint now and then is cheaper than filling holes.
         let cheaper = after - free > self.sb.main_segments / 50 + 1 && free <= self.ssr_threshold();
-        if (cheaper || !self.has_segments_for_roll_forward())
-            && self.write_io.failed_pages.is_empty()
-            && self.why_read_only().is_none()
-        {
+        if cheaper && self.write_io.failed_pages.is_empty() && self.why_read_only().is_none() {
             self.checkpoint(false)?;
         }
         self.make_room()
