@@ -136,7 +136,7 @@ impl Nat {
                 return Ok(e);
             }
             if s.flushes == flushes {
-                s.entries.insert(nid.0, entry);
+                s.keep_clean(nid.0, entry);
                 return Ok(entry);
             }
         }
@@ -347,6 +347,15 @@ impl Nat {
 impl NatState {
     fn known(&self, nid: u32) -> Option<NatEntry> {
         self.entries.get(&nid).or_else(|| self.journal.get(&nid)).copied()
+    }
+
+    /// Remembers what the volume says. When there is much of that, the rest of it is forgotten.
+    fn keep_clean(&mut self, nid: u32, e: NatEntry) {
+        if self.entries.len() >= MAX_CLEAN + self.dirty.len() {
+            let dirty = &self.dirty;
+            self.entries.retain(|n, e| e.addr == BlockAddr::NEW || dirty.contains(n));
+        }
+        self.entries.insert(nid, e);
     }
 
     fn set(&mut self, nid: u32, e: NatEntry) {

@@ -51,3 +51,17 @@ fn the_last_ids_are_not_waited_for() {
     assert_eq!(open.fs.stats().checkpoints, before + 1);
     assert!(!left(0));
 }
+
+#[test]
+fn clean_entries_have_a_cap() {
+    let open = new_volume();
+    drop(open.vfs.create(ROOT, &open.vfs.root().unwrap(), b"f", 0o644).unwrap());
+    let nat = &open.fs.nat;
+    let changed = nat.with(|n| n.dirty.clone());
+    for nid in 4..3 * MAX_CLEAN as u32 {
+        nat.lookup(&open.fs.meta, Nid(nid)).unwrap();
+    }
+    assert!(nat.with(|n| n.entries.len()) <= MAX_CLEAN + changed.len());
+    assert!(!changed.is_empty() && nat.with(|n| changed.iter().all(|c| n.entries.contains_key(c))));
+    open.vfs.unmount().unwrap();
+}
