@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use tidegate_block::{Bio, BioFlags, PageBuf, Segment};
 use tidegate_rt::clock;
 use tidegate_vfs::{Error, ErrorKind, Inode, Result, WritebackControl};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::IntoBytes;
 
 /// Why a checkpoint is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -138,6 +138,7 @@ impl F2fs {
     fn checkpointed(&self, cp: Checkpoint) -> Result<()> {
         self.cursegs.checkpointed();
         self.since_cp.clear();
+        self.counts.lock().checkpointed();
         self.nat.checkpointed();
         self.gc.freed(self.sit.checkpointed()?);
         self.orphans_changed.store(false, SeqCst);
@@ -205,6 +206,13 @@ impl F2fs {
         let orphans = self.pack_orphans();
         let payload = self.sb.cp_payload as usize;
         let total = 1 + payload + orphans.len() + sums.len() + 1;
+        let room = (BLOCKS_PER_SEG as usize).checked_sub(total).ok_or_else(|| {
+            Error::new(
+                ErrorKind::NoSpace,
+                format!("a checkpoint pack of {total} blocks is more than a segment"),
+            )
+        })?;
+        let nat_bits = nat_bits && self.nat.with(|n| n.bits.as_ref().is_some_and(|b| b.blocks() <= room));
 
         let old = self.ckpt.lock().cp.clone();
         let mut flags = old.flags
@@ -268,22 +276,6 @@ impl F2fs {
         cp.crc = checkpoint_crc(&head, offset);
         head[offset..offset + 4].copy_from_slice(&cp.crc.to_le_bytes());
         Ok((head, payload))
-    }
-
-    fn pack_orphans(&self) -> Vec<PageBuf> {
-        let inos: Vec<u32> = self.orphans.lock().iter().copied().collect();
-        let count = inos.len().div_ceil(ORPHANS_PER_BLOCK);
-        inos.chunks(ORPHANS_PER_BLOCK)
-            .enumerate()
-            .map(|(i, part)| {
-                let mut b = RawOrphanBlock::new_zeroed();
-                b.ino.iter_mut().zip(part).for_each(|(to, n)| *to = (*n).into());
-                b.blk_addr = (i as u16 + 1).into();
-                b.blk_count = (count as u16).into();
-                b.entry_count = (part.len() as u32).into();
-                PageBuf::from_slice(b.as_bytes())
-            })
-            .collect()
     }
 
     /// The nat_bits blocks: a key made of the checkpoint's CRC and version, then the two bitmaps.

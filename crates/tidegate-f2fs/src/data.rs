@@ -1,11 +1,12 @@
 //! File data: reading pages, promising space for them.
 
-use crate::dnode::Found;
+use crate::dnode::{Dnode, Found};
 use crate::extent::ExtentCache;
 use crate::inode::fi;
 use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::units::BlockAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use tidegate_block::{Bio, BioData, BioFlags, PageBuf};
 use tidegate_vfs::{Error, ErrorKind, Inode, PageRun, Result, SeekTarget};
@@ -103,7 +104,7 @@ impl F2fs {
     /// of space. Takes `cp_rwsem` shared, then `i_dnode`.
     ///
     /// # Errors
-    /// `NoSpace`; pages reserved so far stay so.
+    /// `NoSpace`; none of them is reserved that was not before.
     pub(crate) fn reserve_pages(&self, inode: &Inode, index: u64, pages: u64) -> Result<()> {
         let _op = self.cp_rwsem.read();
         if fi(inode).has_inline(inline::DATA) {
@@ -112,7 +113,7 @@ impl F2fs {
         let map = fi(inode).map.lock();
         let before = inode.attr().blocks;
         let reserved = self.reserve_holes(inode, &map, index, index + pages);
-        // Also when space ran out on the way: what was reserved, and nodes made for it, stay.
+        // Also when space ran out on the way: nodes made for it stay.
         let attr = inode.attr().clone();
         if attr.blocks != before {
             self.store_inode_with(inode, &attr, map.largest)?;
@@ -120,8 +121,26 @@ impl F2fs {
         reserved
     }
 
-    /// Reserves for the holes in `start..end`; the inode's block count follows, in memory.
+    /// Reserves for the holes in `start..end`, for all or for none; the inode's block count follows, in
+    /// memory.
     pub(crate) fn reserve_holes(&self, inode: &Inode, map: &ExtentCache, start: u64, end: u64) -> Result<()> {
+        let mut done = Vec::new();
+        let r = self.reserve_each_hole(inode, map, start..end, &mut done);
+        if r.is_err() {
+            // Nobody will write there, and it may be past the end of the file.
+            done.iter().try_for_each(|(d, holes)| self.unreserve(inode, d, holes))?;
+        }
+        r
+    }
+
+    /// The same as far as there is room; `done` tells of each node which of its addresses were reserved.
+    fn reserve_each_hole(
+        &self,
+        inode: &Inode,
+        map: &ExtentCache,
+        Range { start, end }: Range<u64>,
+        done: &mut Vec<(Dnode, Vec<bool>)>,
+    ) -> Result<()> {
         let mut at = start;
         while at < end {
             if let Some((_, len)) = map.lookup(at) {
@@ -130,17 +149,33 @@ impl F2fs {
             }
             let d = self.make_dnode(inode, at)?;
             let n = d.room.min((end - at) as usize);
-            let holes =
-                self.addresses(inode, &d, n)?.iter().filter(|a| **a == BlockAddr::NULL).count() as u64;
+            let is_hole: Vec<bool> =
+                self.addresses(inode, &d, n)?.iter().map(|a| *a == BlockAddr::NULL).collect();
+            let holes = count(&is_hole);
             if holes > 0 {
                 self.book(holes, 0, 0)?;
-                self.update_addresses(inode, &d, n, |_, old| {
-                    if old == BlockAddr::NULL { BlockAddr::NEW } else { old }
-                })?;
+                self.update_addresses(inode, &d, n, |i, old| if is_hole[i] { BlockAddr::NEW } else { old })
+                    .inspect_err(|_| self.unbook(holes, 0, 0))?;
                 inode.attr().blocks += holes * 8;
+                done.push((d, is_hole));
             }
             at += n as u64;
         }
+        Ok(())
+    }
+
+    /// Takes reservations back.
+    fn unreserve(&self, inode: &Inode, d: &Dnode, reserved: &[bool]) -> Result<()> {
+        self.update_addresses(
+            inode,
+            d,
+            reserved.len(),
+            |i, old| {
+                if reserved[i] { BlockAddr::NULL } else { old }
+            },
+        )?;
+        self.unbook(count(reserved), 0, 0);
+        inode.attr().blocks -= count(reserved) * 8;
         Ok(())
     }
 
@@ -183,4 +218,8 @@ impl F2fs {
         }
         Ok(None)
     }
+}
+
+fn count(which: &[bool]) -> u64 {
+    which.iter().filter(|w| **w).count() as u64
 }

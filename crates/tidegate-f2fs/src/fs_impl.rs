@@ -214,7 +214,8 @@ impl FileSystem for F2fs {
     fn balance(&self, bdi: &Bdi) -> Result<()> {
         self.balance_segments(bdi)?;
         // What fsync must know of inodes is kept until the next checkpoint.
-        if self.since_cp.len() > MAX_SINCE_CP && self.why_read_only().is_none() {
+        let many = self.since_cp.len() > MAX_SINCE_CP;
+        if (many || self.excess_dirty_nats()) && self.why_read_only().is_none() {
             return self.issue_checkpoint();
         }
         Ok(())

@@ -255,12 +255,6 @@ impl F2fs {
         Ok(crate::inode::name_of(node.bytes()).is_none_or(|n| self.since_cp.is_vacated(pino, n)))
     }
 
-    /// The checkpoint's blocks and all that were written since must fit side by side.
-    fn has_space_for_roll_forward(&self) -> bool {
-        let c = *self.counts.lock();
-        c.valid_blocks + self.cursegs.allocated_since_cp() <= c.user_blocks
-    }
-
     /// Writes the inode's dirty nodes, the inode last and marked. With `barrier`, only when all the data
     /// they may point to is durable. The caller holds `i_rwsem` shared; takes `cp_rwsem` shared,
     /// `node_write`, `i_dnode`.
@@ -352,7 +346,7 @@ enum Reason {
     NewParent,
     /// The chain of warm nodes ends before the log does.
     NoChain,
-    /// Old and new blocks do not fit side by side.
+    /// Recovery might find no room.
     NoSpace,
     /// Others write the file all the time.
     Unsettled,

@@ -10,13 +10,14 @@
 //! | [`raw`], [`units`], [`gate`] | the bytes, their units, and the one place that validates them |
 //! | [`sbi`], [`open`](mod@open), [`options`] | the volume in memory, how it gets there, and its switches |
 //! | `meta`, `nat`, `sit`, `summary` | metadata area, node table, segment table, who owns which block |
+//! | `counts` | promising blocks and node ids, also those that roll-forward would take |
 //! | `curseg` | the six logs: allocation of runs of blocks |
 //! | `node`, `node_write`, `dnode` | node blocks, writing them out, the tree of addresses |
 //! | `data`, `data_write`, `place`, `read_ahead`, `truncate`, `inline`, `extent` | file data |
 //! | `write_io` | bios that grow while pages are placed one behind the other |
 //! | `failed_pages` | pages that could not be written to their new place, which nothing may vouch for |
 //! | `inode`, `dentry`, `dir`, `namei`, `rename`, `xattr` | inodes, directories, names, attributes |
-//! | `checkpoint` | making it all durable |
+//! | `checkpoint`, `orphan` | making it all durable, and what is open without a name |
 //! | `fsync`, `since_cp`, `flush`, `recover` | making one file durable: its nodes, what they cannot tell, the flush; rolling them forward |
 //! | `gc`, `discard` | cleaning: room for logs, and telling the device what is free |
 //! | `ckpt_thread`, [`ckpt_stat`] | one thread that writes checkpoints for all who wait; what they cost |
@@ -34,6 +35,7 @@ pub mod check;
 mod checkpoint;
 pub mod ckpt_stat;
 mod ckpt_thread;
+mod counts;
 mod curseg;
 mod data;
 mod data_write;
@@ -59,6 +61,7 @@ mod node;
 mod node_write;
 pub mod open;
 pub mod options;
+mod orphan;
 mod place;
 pub mod raw;
 mod read_ahead;
@@ -70,6 +73,8 @@ mod since_cp;
 mod sit;
 pub mod stats;
 mod summary;
+#[cfg(test)]
+mod testing;
 mod truncate;
 pub mod units;
 mod write_io;

@@ -10,7 +10,7 @@ use crate::node::set_word;
 use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::since_cp::Since;
-use crate::units::Nid;
+use crate::units::{BlockAddr, Nid};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_block::{Bio, BioFlags, PageBuf, Segment};
@@ -72,6 +72,7 @@ impl F2fs {
     /// Makes an inode without a name: an orphan from the beginning.
     pub(crate) fn tmpfile_inode(&self, dir: &Inode, new: &NewInode<'_>) -> Result<InodeParts> {
         let _op = self.cp_rwsem.read();
+        let _place = self.acquire_orphan_inode()?;
         let f = self.new_private(dir, b"", new);
         let attr = Attr { nlink: 0, ..self.new_attr(new, &f) };
         let nid = self.new_node(None, 0, true, |page| self.fill_inode(page, &attr, &f, b"", new))?;
@@ -169,8 +170,12 @@ impl F2fs {
     }
 
     /// Writes `bytes` to a block of its own and waits for it: the first block of node `nid`'s file.
-    pub(crate) fn place_first_block(&self, nid: Nid, bytes: &[u8]) -> Result<crate::units::BlockAddr> {
+    pub(crate) fn place_first_block(&self, nid: Nid, bytes: &[u8]) -> Result<BlockAddr> {
         self.book(1, 0, 0)?;
+        self.write_first_block(nid, bytes).inspect_err(|_| self.unbook(1, 0, 0))
+    }
+
+    fn write_first_block(&self, nid: Nid, bytes: &[u8]) -> Result<BlockAddr> {
         let version = self.nat.versions(&self.meta, &[nid])?[0];
         let log = crate::curseg::Log::WarmData;
         let a =
@@ -178,7 +183,6 @@ impl F2fs {
         self.stats.bio(log.kind(), 1);
         let seg = Segment::pages(Arc::new(PageBuf::from_slice(bytes)), 0, 1);
         if let Err(e) = self.queue.submit_wait(Bio::write(a.start.sector(), vec![seg], BioFlags::SYNC)) {
-            self.unbook(1, 0, 0);
             self.sit.invalidate(&[a.start])?;
             return Err(Error::device(e, format!("node {nid}: writing its first block")));
         }
@@ -235,6 +239,7 @@ impl F2fs {
         if inode.is_dir() && !self.dir_is_empty(inode)? {
             return Err(ErrorKind::NotEmpty.into());
         }
+        let _place = self.acquire_orphan_inode()?;
         let at = self.find_entry(dir, name)?.ok_or(ErrorKind::NotFound)?;
         // The checkpoint has a directory's children still, and a file's other name may be new.
         if inode.is_dir() || inode.attr().nlink > 1 {
@@ -297,3 +302,6 @@ pub(crate) fn set_name(page: &mut [u8], name: &[u8]) {
     field.fill(0);
     field[..name.len()].copy_from_slice(name);
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,8 @@
 //! Entries come from the journal, which overrides the table, or from the table's current copy; changed
 //! ones stay in memory until a checkpoint puts them into the journal or into the other copy.
 
+mod journal;
+
 use crate::gate::{Checkpoint, Superblock};
 use crate::meta::Meta;
 use crate::raw::*;
@@ -13,6 +15,8 @@ use tidegate_rt::hash::{HashMap, HashSet};
 use tidegate_rt::{LockClass, Mutex};
 use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::{FromBytes, IntoBytes};
+
+pub(crate) use journal::parse_journal;
 
 static NAT_TREE_LOCK: LockClass = LockClass::new("nm_i->nat_tree_lock", 400);
 
@@ -54,6 +58,13 @@ impl From<NatEntry> for RawNatEntry {
 pub(crate) struct NatBits {
     pub full: Vec<u8>,
     pub empty: Vec<u8>,
+}
+
+impl NatBits {
+    /// Blocks that they take at the end of a checkpoint pack, behind their key.
+    pub(crate) fn blocks(&self) -> usize {
+        (8 + self.full.len() + self.empty.len()).div_ceil(BLOCK_SIZE)
+    }
 }
 
 pub(crate) struct NatState {
@@ -125,7 +136,7 @@ impl Nat {
                 return Ok(e);
             }
             if s.flushes == flushes {
-                s.entries.insert(nid.0, entry);
+                s.keep_clean(nid.0, entry);
                 return Ok(entry);
             }
         }
@@ -258,6 +269,13 @@ impl Nat {
         !self.state.lock().dirty.is_empty()
     }
 
+    /// Node ids whose nodes were made, written or freed since the last checkpoint, and those of them that
+    /// are free from the next one on.
+    pub(crate) fn nr_dirty(&self) -> (u32, u32) {
+        let s = self.state.lock();
+        (s.dirty.len() as u32, s.freed.len() as u32)
+    }
+
     /// An id at or behind which a free one is likely, for the checkpoint.
     pub(crate) fn next_free_nid(&self) -> u32 {
         let s = self.state.lock();
@@ -331,6 +349,15 @@ impl NatState {
         self.entries.get(&nid).or_else(|| self.journal.get(&nid)).copied()
     }
 
+    /// Remembers what the volume says. When there is much of that, the rest of it is forgotten.
+    fn keep_clean(&mut self, nid: u32, e: NatEntry) {
+        if self.entries.len() >= MAX_CLEAN + self.dirty.len() {
+            let dirty = &self.dirty;
+            self.entries.retain(|n, e| e.addr == BlockAddr::NEW || dirty.contains(n));
+        }
+        self.entries.insert(nid, e);
+    }
+
     fn set(&mut self, nid: u32, e: NatEntry) {
         self.entries.insert(nid, e);
         self.dirty.insert(nid);
@@ -344,43 +371,12 @@ impl NatState {
         }
         self.entries.keys().chain(self.journal.keys()).map(|n| n / PER_BLOCK).collect()
     }
-
-    /// The journal as it goes into the hot-data summary.
-    pub(crate) fn journal_bytes(&self) -> [u8; SUM_JOURNAL_SIZE] {
-        let mut out = [0; SUM_JOURNAL_SIZE];
-        out[..2].copy_from_slice(&(self.journal.len() as u16).to_le_bytes());
-        for (i, (nid, e)) in self.journal.iter().enumerate() {
-            let raw = RawNatJournalEntry { nid: (*nid).into(), ne: (*e).into() };
-            let at = 2 + i * size_of::<RawNatJournalEntry>();
-            out[at..at + size_of::<RawNatJournalEntry>()].copy_from_slice(raw.as_bytes());
-        }
-        out
-    }
-}
-
-/// Reads the NAT journal of a hot-data summary.
-///
-/// # Errors
-/// `Corrupt` for a count or a node id out of range.
-pub(crate) fn parse_journal(bytes: &[u8], max_nid: u32) -> Result<BTreeMap<u32, NatEntry>> {
-    let n = u16::from_le_bytes([bytes[0], bytes[1]]) as usize;
-    if n > NAT_JOURNAL_ENTRIES {
-        return Err(Error::corrupt(format!("NAT journal: {n} entries")));
-    }
-    let mut out = BTreeMap::new();
-    for i in 0..n {
-        let at = 2 + i * size_of::<RawNatJournalEntry>();
-        let Ok((raw, _)) = RawNatJournalEntry::read_from_prefix(&bytes[at..]) else { break };
-        let nid = raw.nid.get();
-        if nid >= max_nid {
-            return Err(Error::corrupt(format!("NAT journal: node id {nid} is out of range")));
-        }
-        out.insert(nid, raw.ne.into());
-    }
-    Ok(out)
 }
 
 fn entry_in(block: &[u8], i: u32) -> NatEntry {
     let at = i as usize * size_of::<RawNatEntry>();
     RawNatEntry::read_from_prefix(&block[at..]).map_or(NatEntry::default(), |r| r.0.into())
 }
+
+#[cfg(test)]
+mod tests;

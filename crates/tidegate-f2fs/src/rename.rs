@@ -24,6 +24,8 @@ impl F2fs {
         {
             return Err(ErrorKind::NotEmpty.into());
         }
+        let replaces = r.target.is_some() && !r.exchange;
+        let _place = replaces.then(|| self.acquire_orphan_inode()).transpose()?;
         // Where there is no room for it, nothing has changed yet.
         let whiteout = r.whiteout.map(|new| self.new_whiteout(r, new)).transpose()?;
         self.note_rename(r);

@@ -2,6 +2,7 @@
 
 use crate::ckpt_stat::CkptStat;
 use crate::ckpt_thread::CkptThread;
+use crate::counts::Counts;
 use crate::curseg::Cursegs;
 use crate::flush::FlushControl;
 use crate::gate::{Checkpoint, Superblock};
@@ -9,6 +10,7 @@ use crate::gc::Gc;
 use crate::meta::Meta;
 use crate::nat::Nat;
 use crate::options::{F2fsOptions, Recovery, Switches};
+use crate::orphan::{Orphans, max_orphans};
 use crate::raw::*;
 use crate::since_cp::SinceCp;
 use crate::sit::Sit;
@@ -32,15 +34,6 @@ static ORPHANS: LockClass = LockClass::new("im->ino_lock", 430);
 static DIRTY_DIRS: LockClass = LockClass::new("sbi->inode_lock[DIR_INODE]", 440);
 static CP_STATE: LockClass = LockClass::new("sbi->ckpt", 560);
 static FAILURE: LockClass = LockClass::new("sbi->stop_reason", 600);
-
-/// The counters the checkpoint keeps, and the limit they stay under. In blocks, but for the inodes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Counts {
-    pub valid_blocks: u64,
-    pub valid_nodes: u32,
-    pub valid_inodes: u32,
-    pub user_blocks: u64,
-}
 
 /// The checkpoint on the volume, as the next one and the nodes written meanwhile need it.
 pub(crate) struct CpState {
@@ -77,7 +70,7 @@ pub struct F2fs {
     /// One writer of node pages at a time.
     pub(crate) node_write: Mutex<()>,
     pub(crate) counts: Mutex<Counts>,
-    pub(crate) orphans: Mutex<BTreeSet<u32>>,
+    pub(crate) orphans: Mutex<Orphans>,
     pub(crate) orphans_changed: AtomicBool,
     /// Directories with dirty pages: a checkpoint writes them.
     pub(crate) dirty_dirs: Mutex<HashMap<u64, Arc<Inode>>>,
@@ -114,13 +107,8 @@ pub(crate) struct Parts {
 
 impl F2fs {
     pub(crate) fn assemble(p: Parts) -> F2fs {
-        let r = &p.cp.raw;
-        let counts = Counts {
-            valid_blocks: r.valid_block_count.get(),
-            valid_nodes: r.valid_node_count.get(),
-            valid_inodes: r.valid_inode_count.get(),
-            user_blocks: r.user_block_count.get(),
-        };
+        let counts = Counts::new(&p.cp, p.sb.max_nid);
+        let orphans = Orphans::new(p.orphans, max_orphans(p.sb.cp_payload));
         let generation = if p.options.deterministic { 1 } else { tidegate_rt::clock::entropy() as u32 };
         let node_version = node_version(&p.cp);
         let flushes = Arc::new(FlushControl::default());
@@ -144,7 +132,7 @@ impl F2fs {
             writepages: Mutex::new(&WRITEPAGES, ()),
             node_write: Mutex::new(&NODE_WRITE, ()),
             counts: Mutex::new(&STAT_LOCK, counts),
-            orphans: Mutex::new(&ORPHANS, p.orphans),
+            orphans: Mutex::new(&ORPHANS, orphans),
             orphans_changed: AtomicBool::new(false),
             dirty_dirs: Mutex::new(&DIRTY_DIRS, HashMap::default()),
             stats: Counters::opened_now(),
@@ -236,29 +224,6 @@ impl F2fs {
             self.stop(e);
         }
         r
-    }
-
-    /// Books `blocks` more blocks, of which `nodes` are nodes and `inodes` inodes.
-    ///
-    /// # Errors
-    /// `NoSpace`, with nothing booked.
-    pub(crate) fn book(&self, blocks: u64, nodes: u32, inodes: u32) -> Result<()> {
-        let mut c = self.counts.lock();
-        if c.valid_blocks + blocks > c.user_blocks || c.valid_nodes + nodes > self.sb.max_nid - 4 {
-            return Err(ErrorKind::NoSpace.into());
-        }
-        c.valid_blocks += blocks;
-        c.valid_nodes += nodes;
-        c.valid_inodes += inodes;
-        Ok(())
-    }
-
-    /// Takes a booking back.
-    pub(crate) fn unbook(&self, blocks: u64, nodes: u32, inodes: u32) {
-        let mut c = self.counts.lock();
-        c.valid_blocks = c.valid_blocks.saturating_sub(blocks);
-        c.valid_nodes = c.valid_nodes.saturating_sub(nodes);
-        c.valid_inodes = c.valid_inodes.saturating_sub(inodes);
     }
 
     /// Checks an address read from a node before anybody goes there.

@@ -190,11 +190,8 @@ impl F2fs {
     pub(crate) fn balance_segments(&self, _: &Bdi) -> Result<()> {
         let (free, after) = self.sit.free_segments();
         // A checkpoint now and then is cheaper than filling holes.
-        if after - free > self.sb.main_segments / 50 + 1
-            && free <= self.ssr_threshold()
-            && self.write_io.failed_pages.is_empty()
-            && self.why_read_only().is_none()
-        {
+        let cheaper = after - free > self.sb.main_segments / 50 + 1 && free <= self.ssr_threshold();
+        if cheaper && self.write_io.failed_pages.is_empty() && self.why_read_only().is_none() {
             self.checkpoint(false)?;
         }
         self.make_room()

@@ -22,6 +22,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use tidegate_rt::hash::{HashMap, HashSet};
 use tidegate_vfs::{Error, ErrorKind, FileType, Ino, Inode, Result};
 
+/// The logs, those first that recovery writes most to: there may not be a free segment for each.
+const BY_NEED: [Log; NR_CURSEG_TYPE] =
+    [Log::WarmNode, Log::HotNode, Log::HotData, Log::ColdNode, Log::WarmData, Log::ColdData];
+
 /// A file that was fsynced.
 #[derive(Default)]
 struct Entry {
@@ -84,7 +88,7 @@ impl F2fs {
     fn clear_the_way(&self, segments: Vec<u8>) -> Result<()> {
         self.sit.exclude(Some(segments));
         let mut stuck = Vec::new();
-        for log in Log::ALL {
+        for log in BY_NEED {
             match self.leave_segment(log) {
                 Err(e) if e.kind() == ErrorKind::NoSpace => stuck.push(log),
                 r => r?,

@@ -22,8 +22,8 @@ const HARMLESS: [&str; 9] =
 /// `on_change` when it is decided.
 ///
 /// # Errors
-/// Without superblock or checkpoint, with features that are only read, and those of the device: nothing
-/// was changed then. What is too broken to mend is in the report.
+/// Without superblock or checkpoint, with features that are only read, those of the device, and `NoSpace`
+/// for what was fsynced after the last checkpoint: nothing was changed then. What is too broken to mend is in the report.
 pub fn repair(
     queue: &Arc<RequestQueue>,
     options: RepairOptions,
@@ -158,11 +158,18 @@ fn recover(queue: &Arc<RequestQueue>, options: RepairOptions, report: &mut Repai
         report.notes.push(why.into());
         return Ok(false);
     }
-    let done = roll_forward(queue);
-    if let Err(e) = &done {
-        report.notes.push(format!("what was fsynced after the last checkpoint is not recovered: {e}"));
+    match roll_forward(queue) {
+        Ok(()) => Ok(true),
+        // It will make no more sense another time.
+        Err(e) if e.kind() == ErrorKind::Corrupt => {
+            report.notes.push(format!("what was fsynced after the last checkpoint is not recovered: {e}"));
+            Ok(true)
+        }
+        // A checkpoint of ours would end the chain, which may be read or find room later.
+        Err(e) => {
+            Err(e.of("nothing repaired, since what was fsynced after the last checkpoint would be lost"))
+        }
     }
-    Ok(true)
 }
 
 fn is_safe(r: &CheckReport) -> bool {

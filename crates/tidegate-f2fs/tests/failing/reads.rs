@@ -5,7 +5,11 @@ use crate::load::{prepare, run};
 use crate::rig::*;
 use crate::wanted;
 use crate::watch::within;
+use std::sync::Arc;
 use tidegate_block::*;
+use tidegate_f2fs::open::{load_checkpoint, load_superblock};
+use tidegate_f2fs::raw::BLOCKS_PER_SEG;
+use tidegate_f2fs::repair::{RepairOptions, repair};
 use tidegate_vfs::*;
 
 /// Pages, nodes and metadata cannot be read now and then, under threads that do everything.
@@ -68,4 +72,39 @@ fn a_failed_read_leaves_nothing_behind() {
         assert_eq!(read_page(&f, 500).unwrap(), page(7, 500, 1));
         f.fsync(false).unwrap();
     }
+}
+
+/// Roll-forward that fails for a reason which may pass is no reason to give up what it would recover.
+#[test]
+fn repair_gives_up_no_file_for_a_read_that_fails() {
+    let rig = Rig::new(64, "");
+    rig.file("/first").fsync(false).unwrap();
+    let f = rig.file("/f");
+    f.write_at(0, &page(7, 0, 1)).unwrap();
+    f.fsync(false).unwrap();
+    drop(f);
+    let memory = Arc::new(rig.memory.copy());
+    rig.vfs.unmount().unwrap();
+    let faulty = Faulty::new(memory.clone(), []);
+    let queue = Arc::new(RequestQueue::new(faulty.clone(), QueueLimits::default()));
+    let sb = load_superblock(&queue).unwrap();
+    let cp = load_checkpoint(&queue, &sb).unwrap();
+    let (segno, off) = (cp.raw.cur_node_segno[1].get(), cp.raw.cur_node_blkoff[1].get());
+    let chain = u64::from(sb.main_blkaddr + segno * BLOCKS_PER_SEG + u32::from(off)) * PAGE as u64;
+    let contents = || {
+        let mut all = vec![0; memory.size() as usize];
+        memory.read_at(0, &mut all);
+        all
+    };
+    let before = contents();
+    let rule = Rule::new(Fault::Fail(Errno::IO)).op(Op::Read).within(chain..chain + PAGE as u64);
+    faulty.set([rule]);
+    let e = repair(&queue, RepairOptions::default(), &mut |_| ()).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Io, "{e}");
+    assert!(contents() == before, "something was written");
+    faulty.set([]);
+    repair(&queue, RepairOptions::default(), &mut |_| ()).unwrap();
+    let up = Rig::open(memory, MemoryLimits::default(), "");
+    assert_eq!(up.file("/f").size(), PAGE as u64);
+    up.vfs.unmount().unwrap();
 }

@@ -1,0 +1,28 @@
+//! A small new volume in memory, for unit tests that look inside.
+
+use crate::mkfs::{MkfsOptions, mkfs};
+use crate::{F2fs, F2fsOptions};
+use std::sync::Arc;
+use tidegate_block::{Faulty, MemoryDevice, QueueLimits, RequestQueue};
+use tidegate_vfs::{Bdi, MemoryLimits, MountOptions, Vfs};
+
+/// A volume that is open, and the device below it, which can be made to fail.
+pub(crate) struct Open {
+    pub device: Arc<Faulty>,
+    pub fs: Arc<F2fs>,
+    pub vfs: Arc<Vfs>,
+}
+
+/// Makes a volume of 64 MiB and opens it; nothing in it happens by the clock.
+pub(crate) fn new_volume() -> Open {
+    let memory = Arc::new(MemoryDevice::new(64 << 20));
+    mkfs(&RequestQueue::new(memory.clone(), QueueLimits::default()), &MkfsOptions::default()).unwrap();
+    let device = Faulty::new(memory, []);
+    let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
+    let bdi = Bdi::new(MemoryLimits::default());
+    let options = F2fsOptions { deterministic: true, ..Default::default() };
+    let fs = F2fs::open(queue, bdi.clone(), options).unwrap();
+    let mount = MountOptions { no_periodic_writeback: true, ..Default::default() };
+    let vfs = Vfs::mount(fs.clone(), bdi, mount).unwrap();
+    Open { device, fs, vfs }
+}
