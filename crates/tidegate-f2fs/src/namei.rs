@@ -1,6 +1,7 @@
 //! Changes of names: create, link, unlink, and the end of an inode.
 //!
-//! Each runs with `cp_rwsem` held shared, so a checkpoint has all of it or nothing.
+//! Each runs with `cp_rwsem` held shared, so a checkpoint has all of it or nothing. What has to be read is
+//! read before the first change, when an error leaves all as it was; what fails after it stops the volume.
 
 use crate::dentry::type_to_raw;
 use crate::extent::ExtentCache;
@@ -29,6 +30,7 @@ impl F2fs {
         new: &NewInode<'_>,
     ) -> Result<InodeParts> {
         let _op = self.cp_rwsem.read();
+        self.read_inodes([&**dir])?;
         let is_dir = new.file_type == FileType::Directory;
         let f = self.new_private(dir, name, new);
         let mut attr = self.new_attr(new, &f);
@@ -52,11 +54,13 @@ impl F2fs {
             self.add_entry(dir, name, nid.0, type_to_raw(new.file_type))
         })();
         if let Err(e) = made {
-            if let Some(blk) = target_block {
-                self.sit.invalidate(&[blk])?;
-                self.unbook(1, 0, 0);
-            }
-            self.free_node(nid, true)?;
+            self.finish(|| {
+                if let Some(blk) = target_block {
+                    self.sit.invalidate(&[blk])?;
+                    self.unbook(1, 0, 0);
+                }
+                self.free_node(nid, true)
+            })?;
             return Err(e);
         }
         {
@@ -65,7 +69,7 @@ impl F2fs {
             a.ctime = new.time;
             a.nlink += is_dir as u32;
         }
-        self.store_inode(dir)?;
+        self.finish(|| self.store_inode(dir))?;
         Ok(InodeParts { ino: Ino(nid.0 as u64), attr, private: Box::new(f) })
     }
 
@@ -197,6 +201,7 @@ impl F2fs {
         if inode.attr().nlink == F2FS_LINK_MAX {
             return Err(ErrorKind::TooManyLinks.into());
         }
+        self.read_inodes([&**dir, inode])?;
         self.add_entry(dir, name, inode.ino.0 as u32, type_to_raw(inode.file_type))?;
         let first = {
             let mut a = inode.attr();
@@ -210,8 +215,24 @@ impl F2fs {
         }
         // With several parents, i_pino names none for certain.
         fi(inode).advise.fetch_or(advise::LOST_PINO, Relaxed);
-        self.store_inode(inode)?;
-        self.touch(dir, now)
+        self.finish(|| {
+            self.store_inode(inode)?;
+            self.touch(dir, now)
+        })
+    }
+
+    /// Does what follows the first step of a change. The caller holds `cp_rwsem`, so that no checkpoint has
+    /// the one without the other.
+    ///
+    /// # Errors
+    /// Those of `rest`; the volume takes no more changes then.
+    pub(crate) fn finish<T>(&self, rest: impl FnOnce() -> Result<T>) -> Result<T> {
+        rest().inspect_err(|e| self.stop(e))
+    }
+
+    /// Reads the nodes of `inodes`, which a change is about to change.
+    pub(crate) fn read_inodes<'a>(&self, inodes: impl IntoIterator<Item = &'a Inode>) -> Result<()> {
+        inodes.into_iter().try_for_each(|i| self.node_of(Nid(i.ino.0 as u32), i.ino.0).map(drop))
     }
 
     pub(crate) fn touch(&self, dir: &Inode, now: Timespec) -> Result<()> {
@@ -235,14 +256,17 @@ impl F2fs {
         if inode.is_dir() && !self.dir_is_empty(inode)? {
             return Err(ErrorKind::NotEmpty.into());
         }
-        let at = self.find_entry(dir, name)?.ok_or(ErrorKind::NotFound)?;
+        let at = self.find_to_remove(dir, name)?;
+        self.read_inodes([&**dir, inode])?;
         // The checkpoint has a directory's children still, and a file's other name may be new.
         if inode.is_dir() || inode.attr().nlink > 1 {
             self.since_cp.vacate(dir, name);
         }
-        self.remove_entry(dir, at, name)?;
-        self.drop_link(dir, inode, now)?;
-        self.touch(dir, now)
+        self.finish(|| {
+            self.remove_entry(dir, at, name)?;
+            self.drop_link(dir, inode, now)?;
+            self.touch(dir, now)
+        })
     }
 
     /// An inode loses the name it had in `dir`; with its last it becomes an orphan.
@@ -282,7 +306,7 @@ impl F2fs {
             return Ok(false);
         }
         self.free_xattr_node(inode)?;
-        self.free_node(Nid(inode.ino.0 as u32), true)?;
+        self.finish(|| self.free_node(Nid(inode.ino.0 as u32), true))?;
         self.orphans.lock().remove(&(inode.ino.0 as u32));
         self.orphans_changed.store(true, SeqCst);
         Ok(true)
