@@ -37,7 +37,7 @@ impl Vfs {
 
     /// Looks a name up; the directory is locked.
     pub(crate) fn lookup_locked(&self, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
-        if dir.is_freed() {
+        if dir.is_removed() {
             return Err(ErrorKind::NotFound.into());
         }
         if let Some(known) = self.dcache.get(dir.ino, name) {
