@@ -12,23 +12,27 @@ use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::since_cp::Since;
 use crate::units::Nid;
+use crate::xattr::first_list;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_block::{Bio, BioFlags, PageBuf, Segment};
 use tidegate_rt::{Mutex, Timespec};
+use tidegate_vfs::fs::NewXattrs;
 use tidegate_vfs::{Attr, Error, ErrorKind, FileType, Ino, Inode, InodeParts, NewInode, Result};
 
 /// Most names of an inode.
 const F2FS_LINK_MAX: u32 = u32::MAX;
 
 impl F2fs {
-    /// Makes an inode under a name that is missing.
+    /// Makes an inode with its attributes under a name that is missing.
     pub(crate) fn create_inode(
         &self,
         dir: &Arc<Inode>,
         name: &[u8],
         new: &NewInode<'_>,
+        xattrs: &NewXattrs,
     ) -> Result<InodeParts> {
+        let xattrs = first_list(xattrs)?;
         let _op = self.cp_rwsem.read();
         self.read_inodes([&**dir])?;
         let is_dir = new.file_type == FileType::Directory;
@@ -38,6 +42,7 @@ impl F2fs {
         let nid = self.new_node(None, 0, !is_dir, |page| self.fill_inode(page, &attr, &f, name, new))?;
         let mut target_block = None;
         let made = (|| {
+            self.give_xattrs(nid, &f, &mut attr, &xattrs)?;
             if is_dir {
                 self.fill_inline_dir(nid, &f, dir.ino)?;
             }
@@ -59,7 +64,7 @@ impl F2fs {
                     self.sit.invalidate(&[blk])?;
                     self.unbook(1, 0, 0);
                 }
-                self.free_node(nid, true)
+                self.unmake(nid, &f)
             })?;
             return Err(e);
         }
@@ -74,14 +79,43 @@ impl F2fs {
     }
 
     /// Makes an inode without a name: an orphan from the beginning.
-    pub(crate) fn tmpfile_inode(&self, dir: &Inode, new: &NewInode<'_>) -> Result<InodeParts> {
+    pub(crate) fn tmpfile_inode(
+        &self,
+        dir: &Inode,
+        new: &NewInode<'_>,
+        xattrs: &NewXattrs,
+    ) -> Result<InodeParts> {
+        let xattrs = first_list(xattrs)?;
         let _op = self.cp_rwsem.read();
         let f = self.new_private(dir, b"", new);
-        let attr = Attr { nlink: 0, ..self.new_attr(new, &f) };
+        let mut attr = Attr { nlink: 0, ..self.new_attr(new, &f) };
         let nid = self.new_node(None, 0, true, |page| self.fill_inode(page, &attr, &f, b"", new))?;
+        if let Err(e) = self.give_xattrs(nid, &f, &mut attr, &xattrs) {
+            self.finish(|| self.unmake(nid, &f))?;
+            return Err(e);
+        }
         self.orphans.lock().insert(nid.0);
         self.orphans_changed.store(true, SeqCst);
         Ok(InodeParts { ino: Ino(nid.0 as u64), attr, private: Box::new(f) })
+    }
+
+    /// Gives new inode `nid` its list of attributes.
+    fn give_xattrs(&self, nid: Nid, f: &F2fsInode, attr: &mut Attr, list: &[u8]) -> Result<()> {
+        if list.is_empty() {
+            return Ok(());
+        }
+        self.place_xattrs(nid, f, attr.file_type == FileType::Directory, list)?;
+        attr.blocks += if f.xattr_nid.load(Relaxed) == 0 { 0 } else { 8 };
+        self.modify_node(nid, |page| write_fields(page, attr, f, Default::default()))
+    }
+
+    /// Frees the nodes of a new inode.
+    fn unmake(&self, nid: Nid, f: &F2fsInode) -> Result<()> {
+        let xattrs = Nid(f.xattr_nid.load(Relaxed));
+        if xattrs.0 != 0 {
+            self.free_node(xattrs, false)?;
+        }
+        self.free_node(nid, true)
     }
 
     pub(crate) fn new_private(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> F2fsInode {
