@@ -86,7 +86,8 @@ impl F2fs {
         });
         let frozen = stat.time(Step::LockAll, || self.cp_rwsem.write());
         stat.time(Step::Frozen, || {
-            let r = self.checkpoint_frozen(umount);
+            // An operation may have stopped half done before it let go.
+            let r = self.check_writable().and_then(|()| self.checkpoint_frozen(umount));
             // Before anybody goes on with what it left half done.
             if let Err(e) = &r {
                 self.stop(e);

@@ -3,6 +3,7 @@
 //! The caller holds the directory's `i_rwsem`, exclusive for changes, and `cp_rwsem` for changes.
 
 use crate::dentry::{self, Layout};
+use crate::dnode::Found;
 use crate::inode::{F2fsInode, fi};
 use crate::raw::*;
 use crate::sbi::F2fs;
@@ -102,10 +103,10 @@ impl F2fs {
         Ok(None)
     }
 
-    /// Adds `name`, which is missing.
+    /// Adds `name`, which is missing. The caller stores the inode.
     ///
     /// # Errors
-    /// `NoSpace`; the directory is as it was.
+    /// `NoSpace`, `Corrupt`, those of the device; the directory has the names it had.
     pub(crate) fn add_entry(&self, dir: &Arc<Inode>, name: &[u8], ino: u32, file_type: u8) -> Result<()> {
         let (f, hash, n) = (fi(dir), dentry_hash(name), dentry::slots(name));
         if f.has_inline(inline::DENTRY) {
@@ -123,19 +124,18 @@ impl F2fs {
         }
         for level in 0..MAX_DIR_HASH_DEPTH {
             for block in bucket(f, level, hash) {
-                let slot = match self.dir_block(dir, block)? {
-                    Some(page) => dentry::room(page.bytes(), &dentry::BLOCK, n),
-                    None => {
-                        self.new_dir_block(dir, block)?;
-                        Some(0)
-                    }
-                };
-                if let Some(slot) = slot {
-                    f.depth.fetch_max(level + 1, Relaxed);
-                    return self.modify_dir_block(dir, block, |t| {
-                        dentry::put(t, &dentry::BLOCK, slot, hash, name, ino, file_type);
-                    });
+                let page = self.dir_block(dir, block)?;
+                let room = page.as_ref().map_or(Some(0), |p| dentry::room(p.bytes(), &dentry::BLOCK, n));
+                let Some(slot) = room else { continue };
+                if page.is_none() {
+                    self.new_dir_block(dir, block)?;
                 }
+                let put = self.modify_dir_block(dir, block, |t| {
+                    dentry::put(t, &dentry::BLOCK, slot, hash, name, ino, file_type);
+                });
+                f.depth.fetch_max(level + 1, Relaxed);
+                // The caller stores what a new block adds to the inode, but not after an error.
+                return if page.is_none() { self.finish(|| put) } else { put };
             }
         }
         Err(Error::new(ErrorKind::NoSpace, format!("directory {} is full", dir.ino)))
@@ -157,7 +157,7 @@ impl F2fs {
         if reserved.is_err() {
             // Nodes made on the way stay.
             let attr = dir.attr().clone();
-            self.store_inode_with(dir, &attr, map.largest)?;
+            self.finish(|| self.store_inode_with(dir, &attr, map.largest))?;
         }
         reserved
     }
@@ -180,29 +180,47 @@ impl F2fs {
         let f = fi(dir);
         let (area, l) = (f.inline_area(), inline_layout(f));
         let table = self.node_of(Self::dir_nid(dir), dir.ino.0)?.bytes()[area.clone()].to_vec();
+        // All of them before anything changes: a damaged table stays what it is.
+        let (mut entries, mut slot) = (Vec::new(), 0);
+        while let Some(e) = dentry::next_entry(&table, &l, slot)? {
+            slot = e.next;
+            entries.push(e);
+        }
         // The reserved word before the area is address 0 from now on; it is zero already.
         self.modify_node(Self::dir_nid(dir), |page| page[area.clone()].fill(0))?;
         f.set_inline(inline::DENTRY, false);
         f.depth.store(1, Relaxed);
         dir.attr().size = 0;
-        let mut slot = 0;
-        while let Some(e) = dentry::next_entry(&table, &l, slot)? {
-            slot = e.next;
-            if let Err(err) = self.add_entry(dir, e.name, e.ino, e.file_type) {
+        let moved = entries.iter().try_for_each(|e| self.add_entry(dir, e.name, e.ino, e.file_type));
+        self.finish(|| {
+            if moved.is_err() {
                 // No block for the entries: they go back where they were.
                 self.truncate_pages(dir, 0)?;
                 dir.mapping.remove(0, u64::MAX);
                 f.set_inline(inline::DENTRY, true);
                 dir.attr().size = area.len() as u64;
                 self.modify_node(Self::dir_nid(dir), |page| page[area.clone()].copy_from_slice(&table))?;
-                self.store_inode(dir)?;
-                return Err(err);
             }
-        }
-        self.store_inode(dir)
+            self.store_inode(dir)
+        })?;
+        moved
     }
 
-    /// Takes an entry out; a block that becomes empty is given back.
+    /// Finds `name`, and reads what taking it out needs.
+    ///
+    /// # Errors
+    /// `NotFound`, `Corrupt`, those of the device.
+    pub(crate) fn find_to_remove(&self, dir: &Inode, name: &[u8]) -> Result<Place> {
+        let at = self.find_entry(dir, name)?.ok_or(ErrorKind::NotFound)?;
+        if let Some(block) = at.block
+            && let Found::At(d) = self.find_dnode(dir, block)?
+        {
+            self.node_of(d.nid, dir.ino.0)?;
+        }
+        Ok(at)
+    }
+
+    /// Takes an entry out; a block that becomes empty is given back. An error may leave half of it done.
     pub(crate) fn remove_entry(&self, dir: &Arc<Inode>, at: Place, name: &[u8]) -> Result<()> {
         let n = dentry::slots(name);
         let Some(block) = at.block else {

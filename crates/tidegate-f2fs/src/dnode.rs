@@ -125,7 +125,7 @@ impl F2fs {
             let mut next = Nid(word(page.bytes(), *w));
             if next.0 == 0 {
                 next = self.new_node(Some(ino), *ofs, !inode.is_dir(), |_| ())?;
-                self.modify_node(nid, |b| set_word(b, *w, next.0))?;
+                self.guard(self.modify_node(nid, |b| set_word(b, *w, next.0)))?;
                 inode.attr().blocks += 8;
             } else {
                 self.check_nid(next, inode.ino.0)?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_rt::Timespec;
 use tidegate_vfs::error::{Error, ErrorKind};
-use tidegate_vfs::fs::Rename;
+use tidegate_vfs::fs::{NewXattrs, Rename};
 use tidegate_vfs::icache::Inodes;
 use tidegate_vfs::{
     Bdi, DirEntry, FileSystem, FileType, Ino, Inode, InodeParts, NewInode, PageRun, ReadDone, Result,
@@ -76,12 +76,18 @@ impl FileSystem for F2fs {
         self.list_entries(dir, pos, emit)
     }
 
-    fn create(&self, dir: &Arc<Inode>, name: &[u8], new: &NewInode<'_>) -> Result<InodeParts> {
-        self.create_inode(dir, name, new)
+    fn create(
+        &self,
+        dir: &Arc<Inode>,
+        name: &[u8],
+        new: &NewInode<'_>,
+        xattrs: &NewXattrs,
+    ) -> Result<InodeParts> {
+        self.create_inode(dir, name, new, xattrs)
     }
 
-    fn tmpfile(&self, dir: &Inode, new: &NewInode<'_>) -> Result<InodeParts> {
-        self.tmpfile_inode(dir, new)
+    fn tmpfile(&self, dir: &Inode, new: &NewInode<'_>, xattrs: &NewXattrs) -> Result<InodeParts> {
+        self.tmpfile_inode(dir, new, xattrs)
     }
 
     fn link(&self, dir: &Arc<Inode>, name: &[u8], inode: &Inode, now: Timespec) -> Result<()> {

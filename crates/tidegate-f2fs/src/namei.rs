@@ -1,6 +1,7 @@
 //! Changes of names: create, link, unlink, and the end of an inode.
 //!
-//! Each runs with `cp_rwsem` held shared, so a checkpoint has all of it or nothing.
+//! Each runs with `cp_rwsem` held shared, so a checkpoint has all of it or nothing. What has to be read is
+//! read before the first change, when an error leaves all as it was; what fails after it stops the volume.
 
 use crate::dentry::type_to_raw;
 use crate::extent::ExtentCache;
@@ -11,24 +12,29 @@ use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::since_cp::Since;
 use crate::units::{BlockAddr, Nid};
+use crate::xattr::first_list;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_block::{Bio, BioFlags, PageBuf, Segment};
 use tidegate_rt::{Mutex, Timespec};
+use tidegate_vfs::fs::NewXattrs;
 use tidegate_vfs::{Attr, Error, ErrorKind, FileType, Ino, Inode, InodeParts, NewInode, Result};
 
 /// Most names of an inode.
 const F2FS_LINK_MAX: u32 = u32::MAX;
 
 impl F2fs {
-    /// Makes an inode under a name that is missing.
+    /// Makes an inode with its attributes under a name that is missing.
     pub(crate) fn create_inode(
         &self,
         dir: &Arc<Inode>,
         name: &[u8],
         new: &NewInode<'_>,
+        xattrs: &NewXattrs,
     ) -> Result<InodeParts> {
+        let xattrs = first_list(xattrs)?;
         let _op = self.cp_rwsem.read();
+        self.read_inodes([&**dir])?;
         let is_dir = new.file_type == FileType::Directory;
         let f = self.new_private(dir, name, new);
         let mut attr = self.new_attr(new, &f);
@@ -36,6 +42,7 @@ impl F2fs {
         let nid = self.new_node(None, 0, !is_dir, |page| self.fill_inode(page, &attr, &f, name, new))?;
         let mut target_block = None;
         let made = (|| {
+            self.give_xattrs(nid, &f, &mut attr, &xattrs)?;
             if is_dir {
                 self.fill_inline_dir(nid, &f, dir.ino)?;
             }
@@ -52,11 +59,13 @@ impl F2fs {
             self.add_entry(dir, name, nid.0, type_to_raw(new.file_type))
         })();
         if let Err(e) = made {
-            if let Some(blk) = target_block {
-                self.sit.invalidate(&[blk])?;
-                self.unbook(1, 0, 0);
-            }
-            self.free_node(nid, true)?;
+            self.finish(|| {
+                if let Some(blk) = target_block {
+                    self.sit.invalidate(&[blk])?;
+                    self.unbook(1, 0, 0);
+                }
+                self.unmake(nid, &f)
+            })?;
             return Err(e);
         }
         {
@@ -65,20 +74,49 @@ impl F2fs {
             a.ctime = new.time;
             a.nlink += is_dir as u32;
         }
-        self.store_inode(dir)?;
+        self.finish(|| self.store_inode(dir))?;
         Ok(InodeParts { ino: Ino(nid.0 as u64), attr, private: Box::new(f) })
     }
 
     /// Makes an inode without a name: an orphan from the beginning.
-    pub(crate) fn tmpfile_inode(&self, dir: &Inode, new: &NewInode<'_>) -> Result<InodeParts> {
+    pub(crate) fn tmpfile_inode(
+        &self,
+        dir: &Inode,
+        new: &NewInode<'_>,
+        xattrs: &NewXattrs,
+    ) -> Result<InodeParts> {
+        let xattrs = first_list(xattrs)?;
         let _op = self.cp_rwsem.read();
         let _place = self.acquire_orphan_inode()?;
         let f = self.new_private(dir, b"", new);
-        let attr = Attr { nlink: 0, ..self.new_attr(new, &f) };
+        let mut attr = Attr { nlink: 0, ..self.new_attr(new, &f) };
         let nid = self.new_node(None, 0, true, |page| self.fill_inode(page, &attr, &f, b"", new))?;
+        if let Err(e) = self.give_xattrs(nid, &f, &mut attr, &xattrs) {
+            self.finish(|| self.unmake(nid, &f))?;
+            return Err(e);
+        }
         self.orphans.lock().insert(nid.0);
         self.orphans_changed.store(true, SeqCst);
         Ok(InodeParts { ino: Ino(nid.0 as u64), attr, private: Box::new(f) })
+    }
+
+    /// Gives new inode `nid` its list of attributes.
+    fn give_xattrs(&self, nid: Nid, f: &F2fsInode, attr: &mut Attr, list: &[u8]) -> Result<()> {
+        if list.is_empty() {
+            return Ok(());
+        }
+        self.place_xattrs(nid, f, attr.file_type == FileType::Directory, list)?;
+        attr.blocks += if f.xattr_nid.load(Relaxed) == 0 { 0 } else { 8 };
+        self.modify_node(nid, |page| write_fields(page, attr, f, Default::default()))
+    }
+
+    /// Frees the nodes of a new inode.
+    fn unmake(&self, nid: Nid, f: &F2fsInode) -> Result<()> {
+        let xattrs = Nid(f.xattr_nid.load(Relaxed));
+        if xattrs.0 != 0 {
+            self.free_node(xattrs, false)?;
+        }
+        self.free_node(nid, true)
     }
 
     pub(crate) fn new_private(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> F2fsInode {
@@ -201,6 +239,7 @@ impl F2fs {
         if inode.attr().nlink == F2FS_LINK_MAX {
             return Err(ErrorKind::TooManyLinks.into());
         }
+        self.read_inodes([&**dir, inode])?;
         self.add_entry(dir, name, inode.ino.0 as u32, type_to_raw(inode.file_type))?;
         let first = {
             let mut a = inode.attr();
@@ -214,8 +253,24 @@ impl F2fs {
         }
         // With several parents, i_pino names none for certain.
         fi(inode).advise.fetch_or(advise::LOST_PINO, Relaxed);
-        self.store_inode(inode)?;
-        self.touch(dir, now)
+        self.finish(|| {
+            self.store_inode(inode)?;
+            self.touch(dir, now)
+        })
+    }
+
+    /// Does what follows the first step of a change. The caller holds `cp_rwsem`, so that no checkpoint has
+    /// the one without the other.
+    ///
+    /// # Errors
+    /// Those of `rest`; the volume takes no more changes then.
+    pub(crate) fn finish<T>(&self, rest: impl FnOnce() -> Result<T>) -> Result<T> {
+        rest().inspect_err(|e| self.stop(e))
+    }
+
+    /// Reads the nodes of `inodes`, which a change is about to change.
+    pub(crate) fn read_inodes<'a>(&self, inodes: impl IntoIterator<Item = &'a Inode>) -> Result<()> {
+        inodes.into_iter().try_for_each(|i| self.node_of(Nid(i.ino.0 as u32), i.ino.0).map(drop))
     }
 
     pub(crate) fn touch(&self, dir: &Inode, now: Timespec) -> Result<()> {
@@ -240,14 +295,17 @@ impl F2fs {
             return Err(ErrorKind::NotEmpty.into());
         }
         let _place = self.acquire_orphan_inode()?;
-        let at = self.find_entry(dir, name)?.ok_or(ErrorKind::NotFound)?;
+        let at = self.find_to_remove(dir, name)?;
+        self.read_inodes([&**dir, inode])?;
         // The checkpoint has a directory's children still, and a file's other name may be new.
         if inode.is_dir() || inode.attr().nlink > 1 {
             self.since_cp.vacate(dir, name);
         }
-        self.remove_entry(dir, at, name)?;
-        self.drop_link(dir, inode, now)?;
-        self.touch(dir, now)
+        self.finish(|| {
+            self.remove_entry(dir, at, name)?;
+            self.drop_link(dir, inode, now)?;
+            self.touch(dir, now)
+        })
     }
 
     /// An inode loses the name it had in `dir`; with its last it becomes an orphan.
@@ -287,7 +345,7 @@ impl F2fs {
             return Ok(false);
         }
         self.free_xattr_node(inode)?;
-        self.free_node(Nid(inode.ino.0 as u32), true)?;
+        self.finish(|| self.free_node(Nid(inode.ino.0 as u32), true))?;
         self.orphans.lock().remove(&(inode.ino.0 as u32));
         self.orphans_changed.store(true, SeqCst);
         Ok(true)

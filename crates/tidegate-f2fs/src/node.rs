@@ -211,7 +211,7 @@ impl F2fs {
         let old = self.nat.free(&self.meta, nid)?;
         self.node_inode.mapping.remove(nid.0 as u64, nid.0 as u64 + 1);
         if old.is_data() {
-            self.sit.invalidate(&[old])?;
+            self.guard(self.sit.invalidate(&[old]))?;
         }
         self.unbook(1, 1, is_inode as u32);
         Ok(())

@@ -1,6 +1,7 @@
 //! Moving names, exchanging them, and leaving a whiteout where one was.
 
 use crate::dentry::type_to_raw;
+use crate::dir::Place;
 use crate::inode::fi;
 use crate::namei::set_name;
 use crate::raw::*;
@@ -26,15 +27,36 @@ impl F2fs {
         }
         let replaces = r.target.is_some() && !r.exchange;
         let _place = replaces.then(|| self.acquire_orphan_inode()).transpose()?;
+        self.read_for_rename(r)?;
         // Where there is no room for it, nothing has changed yet.
         let whiteout = r.whiteout.map(|new| self.new_whiteout(r, new)).transpose()?;
         self.note_rename(r);
         if let Err(e) = self.put_new_name(r) {
             if let Some(nid) = whiteout {
-                self.free_node(nid, true)?;
+                self.finish(|| self.free_node(nid, true))?;
             }
             return Err(e);
         }
+        self.finish(|| self.follow_new_name(r, whiteout))?;
+        Ok(whiteout.map(|nid| Ino(nid.0 as u64)))
+    }
+
+    /// Reads what a rename needs, but for what finding room for the new name does.
+    fn read_for_rename(&self, r: &Rename<'_>) -> Result<()> {
+        self.read_inodes([r.old_dir, r.new_dir, r.inode].into_iter().chain(r.target).map(|i| &**i))?;
+        self.find_to_remove(r.old_dir, r.old_name)?;
+        if r.target.is_some() {
+            self.find_entry(r.new_dir, r.new_name)?;
+        }
+        if r.old_dir.ino != r.new_dir.ino {
+            let both = Some(r.inode).into_iter().chain(r.target.filter(|_| r.exchange));
+            both.filter(|i| i.is_dir()).try_for_each(|i| self.find_dotdot(i).map(drop))?;
+        }
+        Ok(())
+    }
+
+    /// Does what is left when the new name leads to the inode.
+    fn follow_new_name(&self, r: &Rename<'_>, whiteout: Option<Nid>) -> Result<()> {
         match (r.target, whiteout) {
             (Some(t), _) if r.exchange => self.reparent(t, r.new_dir, r.old_dir, r.old_name, r.now)?,
             (_, Some(nid)) => self.leave_whiteout(r, nid)?,
@@ -50,7 +72,7 @@ impl F2fs {
         if r.new_dir.ino != r.old_dir.ino {
             self.touch(r.new_dir, r.now)?;
         }
-        Ok(whiteout.map(|nid| Ino(nid.0 as u64)))
+        Ok(())
     }
 
     /// Notes what a later fsync must know of it.
@@ -72,11 +94,12 @@ impl F2fs {
         let (ino, kind) = (r.inode.ino.0 as u32, type_to_raw(r.inode.file_type));
         let Some(t) = r.target else { return self.add_entry(r.new_dir, r.new_name, ino, kind) };
         let new = self.find_entry(r.new_dir, r.new_name)?.ok_or(ErrorKind::NotFound)?;
-        if r.exchange {
-            let old = self.find_entry(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
-            self.set_entry(r.old_dir, old, t.ino.0 as u32, type_to_raw(t.file_type))?;
+        if !r.exchange {
+            return self.set_entry(r.new_dir, new, ino, kind);
         }
-        self.set_entry(r.new_dir, new, ino, kind)
+        let old = self.find_entry(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
+        self.set_entry(r.old_dir, old, t.ino.0 as u32, type_to_raw(t.file_type))?;
+        self.finish(|| self.set_entry(r.new_dir, new, ino, kind))
     }
 
     /// Makes the inode that is to get the old name.
@@ -120,10 +143,13 @@ impl F2fs {
         self.store_inode(inode)
     }
 
+    fn find_dotdot(&self, dir: &Inode) -> Result<Place> {
+        let at = self.find_entry(dir, b"..")?;
+        at.ok_or_else(|| Error::corrupt(format!("directory {} has no \"..\"", dir.ino)))
+    }
+
     fn set_dotdot(&self, dir: &Arc<Inode>, parent: Ino) -> Result<()> {
-        let at = self
-            .find_entry(dir, b"..")?
-            .ok_or_else(|| Error::corrupt(format!("directory {} has no \"..\"", dir.ino)))?;
+        let at = self.find_dotdot(dir)?;
         self.set_entry(dir, at, parent.0 as u32, file_type::DIR)
     }
 }

@@ -1,6 +1,6 @@
 //! Extended attributes: one list that begins in the inode's inline area and goes on in an xattr node.
 
-use crate::inode::fi;
+use crate::inode::{F2fsInode, fi};
 use crate::node::set_word;
 use crate::raw::*;
 use crate::sbi::F2fs;
@@ -8,6 +8,7 @@ use crate::units::Nid;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate_rt::Timespec;
 use tidegate_vfs::acl::{self, Acl};
+use tidegate_vfs::fs::NewXattrs;
 use tidegate_vfs::{Error, ErrorKind, Inode, Result, XattrFlags};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -145,6 +146,29 @@ fn is_acl(index: u8) -> bool {
     matches!(index, index::POSIX_ACL_ACCESS | index::POSIX_ACL_DEFAULT)
 }
 
+/// An attribute's value as it is stored.
+///
+/// # Errors
+/// `InvalidArgument` for an ACL that is none, `NoSpace` when it is longer than the format allows.
+fn value_to_disk(index: u8, value: &[u8]) -> Result<Vec<u8>> {
+    let v = if is_acl(index) { acl_to_disk(value)? } else { value.to_vec() };
+    if v.len() > VALID_XATTR_BLOCK_SIZE {
+        return Err(Error::new(ErrorKind::NoSpace, "an attribute's value too long for the format"));
+    }
+    Ok(v)
+}
+
+/// The list that a new inode begins with.
+pub(crate) fn first_list(xattrs: &NewXattrs) -> Result<Vec<u8>> {
+    let encode = |(name, value): &(&'static [u8], Vec<u8>)| {
+        let (index, name) = split_name(name)?;
+        Ok((index, name, value_to_disk(index, value)?))
+    };
+    let all = xattrs.iter().map(encode).collect::<Result<Vec<_>>>()?;
+    let list: Vec<_> = all.iter().map(|(index, name, value)| Stored { index: *index, name, value }).collect();
+    Ok(serialise(&list))
+}
+
 impl F2fs {
     /// The whole list: the inline area, then the xattr node.
     fn read_xattrs(&self, inode: &Inode) -> Result<Vec<u8>> {
@@ -165,49 +189,61 @@ impl F2fs {
     /// Replaces the list. The caller holds `cp_rwsem`.
     ///
     /// # Errors
-    /// `NoSpace` when there is no room for an xattr node, or when the list is longer than the format allows.
+    /// As [`F2fs::place_xattrs`].
     fn write_xattrs(&self, inode: &Inode, list: &[u8], now: Timespec) -> Result<()> {
         let f = fi(inode);
+        let nodes = || u64::from(f.xattr_nid.load(Relaxed) != 0);
+        let before = nodes();
+        self.place_xattrs(Nid(inode.ino.0 as u32), f, inode.is_dir(), list)?;
+        {
+            let mut a = inode.attr();
+            a.blocks = (a.blocks + nodes() * 8).saturating_sub(before * 8);
+            a.ctime = now;
+        }
+        self.finish(|| self.store_inode(inode))
+    }
+
+    /// Replaces the list of inode `ino`, which is a directory or not. The caller holds `cp_rwsem`, and stores
+    /// the inode's fields.
+    ///
+    /// # Errors
+    /// `NoSpace` when there is no room for an xattr node, or when the list is longer than the format allows.
+    pub(crate) fn place_xattrs(&self, ino: Nid, f: &F2fsInode, is_dir: bool, list: &[u8]) -> Result<()> {
         let inline_len = if f.has_inline(inline::XATTR) { f.inline_xattr_words * 4 } else { 0 };
         // The list ends with a zero word.
         if !list.is_empty() && list.len() + 4 > inline_len + VALID_XATTR_BLOCK_SIZE {
             return Err(Error::new(
                 ErrorKind::NoSpace,
-                format!("inode {}: attributes of {} bytes", inode.ino, list.len()),
+                format!("inode {ino}: attributes of {} bytes", list.len()),
             ));
         }
         let mut bytes = list.to_vec();
         let needs_node = !list.is_empty() && list.len() + 4 > inline_len;
         bytes.resize(inline_len + VALID_XATTR_BLOCK_SIZE, 0);
         let nid = Nid(f.xattr_nid.load(Relaxed));
-        let ino = inode.ino.0 as u32;
         let fill = |page: &mut [u8]| page[..VALID_XATTR_BLOCK_SIZE].copy_from_slice(&bytes[inline_len..]);
         match (needs_node, nid.0) {
             (true, 0) => {
-                let nid = self.new_node(Some(ino), XATTR_NODE_OFFSET, !inode.is_dir(), fill)?;
+                let nid = self.new_node(Some(ino.0), XATTR_NODE_OFFSET, !is_dir, fill)?;
                 f.xattr_nid.store(nid.0, Relaxed);
-                inode.attr().blocks += 8;
             }
             (true, _) => self.modify_node(nid, fill)?,
             (false, 0) => {}
             (false, _) => {
-                self.node_of(nid, inode.ino.0)?;
-                self.free_node(nid, false)?;
+                self.node_of(nid, ino.0 as u64)?;
+                self.finish(|| self.free_node(nid, false))?;
                 f.xattr_nid.store(0, Relaxed);
-                let mut a = inode.attr();
-                a.blocks = a.blocks.saturating_sub(8);
             }
         }
         let area = f.inline_xattr_area();
         let xnid = f.xattr_nid.load(Relaxed);
-        self.modify_node(Nid(ino), |page| {
+        let place = |page: &mut [u8]| {
             if inline_len > 0 {
                 page[area.clone()].copy_from_slice(&bytes[..inline_len]);
             }
             set_word(page, std::mem::offset_of!(RawInode, i_xattr_nid) / 4, xnid);
-        })?;
-        inode.attr().ctime = now;
-        self.store_inode(inode)
+        };
+        self.finish(|| self.modify_node(ino, place))
     }
 
     /// The value of an attribute, in user space's form.
@@ -233,16 +269,7 @@ impl F2fs {
         now: Timespec,
     ) -> Result<()> {
         let (index, rest) = split_name(name)?;
-        let value = match value {
-            Some(v) if is_acl(index) => Some(acl_to_disk(v)?),
-            v => v.map(<[u8]>::to_vec),
-        };
-        if value.as_ref().is_some_and(|v| v.len() > VALID_XATTR_BLOCK_SIZE) {
-            return Err(Error::new(
-                ErrorKind::NoSpace,
-                format!("inode {}: attribute value too long for the format", inode.ino),
-            ));
-        }
+        let value = value.map(|v| value_to_disk(index, v)).transpose()?;
         let _op = self.cp_rwsem.read();
         let area = self.read_xattrs(inode)?;
         let mut list = parse(&area, inode.ino.0)?;

@@ -37,7 +37,7 @@ impl Vfs {
 
     /// Looks a name up; the directory is locked.
     pub(crate) fn lookup_locked(&self, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
-        if dir.is_freed() {
+        if dir.is_removed() {
             return Err(ErrorKind::NotFound.into());
         }
         if let Some(known) = self.dcache.get(dir.ino, name) {
@@ -80,12 +80,9 @@ impl Vfs {
             }
         }
         let inherited = self.inherit_acl(dir, &mut new)?;
-        let parts = self.fs.create(dir, name, &new)?;
+        let parts = self.fs.create(dir, name, &new, &inherited)?;
         self.dcache.set(dir.ino, name, Some(parts.ino));
         let inode = self.icache.insert(parts);
-        for (key, value) in inherited {
-            self.fs.setxattr(&inode, key, Some(&value), XattrFlags::empty(), new.time)?;
-        }
         drop(guard);
         self.balance()?;
         Ok(inode)

@@ -23,6 +23,9 @@ pub struct InodeParts {
 /// Takes the pages that were read, from the first on.
 pub type ReadDone = Box<dyn FnOnce(Result<Vec<PageRun>>) + Send>;
 
+/// Attributes that a new inode begins with: full name and value, as user space sees them.
+pub type NewXattrs = [(&'static [u8], Vec<u8>)];
+
 /// How a write-back pass is to go; names as the kernel's `writeback_control`.
 #[derive(Clone, Debug)]
 pub struct WritebackControl {
@@ -96,16 +99,22 @@ pub trait FileSystem: Send + Sync {
     /// Calls `emit` for each entry from position `pos` on, "." and ".." too, until it returns false.
     fn readdir(&self, dir: &Inode, pos: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()>;
 
-    /// Makes an inode under a name that is missing.
-    fn create(&self, dir: &Arc<Inode>, name: &[u8], new: &NewInode<'_>) -> Result<InodeParts>;
+    /// Makes an inode with its attributes under a name that is missing. All of it is one change.
+    fn create(
+        &self,
+        dir: &Arc<Inode>,
+        name: &[u8],
+        new: &NewInode<'_>,
+        xattrs: &NewXattrs,
+    ) -> Result<InodeParts>;
 
     /// Makes an inode without a name, of the kind that would be made in `dir`; it goes with its last user
     /// unless it is linked.
     ///
     /// # Errors
     /// `Unsupported` where the format has no such thing.
-    fn tmpfile(&self, dir: &Inode, new: &NewInode<'_>) -> Result<InodeParts> {
-        let _ = (dir, new);
+    fn tmpfile(&self, dir: &Inode, new: &NewInode<'_>, xattrs: &NewXattrs) -> Result<InodeParts> {
+        let _ = (dir, new, xattrs);
         Err(crate::error::ErrorKind::Unsupported.into())
     }
 

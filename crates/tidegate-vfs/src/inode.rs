@@ -118,6 +118,11 @@ impl Inode {
         self.freed.load(SeqCst)
     }
 
+    /// Whether it has no name left: nothing can be made in such a directory, though it may be open.
+    pub fn is_removed(&self) -> bool {
+        self.is_freed() || self.attr().nlink == 0
+    }
+
     /// Whether dropping it from memory loses nothing.
     pub fn is_clean(&self) -> bool {
         !self.listed.load(SeqCst)

@@ -9,11 +9,12 @@ use crate::perm::{self, MAY_EXEC, MAY_WRITE};
 use crate::types::*;
 use crate::vfs::Vfs;
 use std::sync::Arc;
+use tidegate_rt::RwLockWriteGuard;
 
 impl Vfs {
-    /// Moves a name. Takes the rename lock when directories differ, the directories' `i_rwsem` in order
-    /// of inode number, then those of the inodes moved and replaced. With `WHITEOUT` a whiteout of `cred`'s
-    /// stays behind.
+    /// Moves a name. Takes the rename lock when directories differ, the directories' `i_rwsem`, one that is
+    /// above the other first, then those of the inodes moved and replaced in order of their number. With
+    /// `WHITEOUT` a whiteout of `cred`'s stays behind.
     ///
     /// # Errors
     /// `NotFound`, `Exists` (with `NOREPLACE`), `NotEmpty`, `IsADirectory`, `NotADirectory`,
@@ -49,12 +50,21 @@ impl Vfs {
         }
         let cross = old_dir.ino != new_dir.ino;
         let rename_guard = cross.then(|| self.rename_lock.lock());
-        let (first, second) =
-            if old_dir.ino <= new_dir.ino { (old_dir, new_dir) } else { (new_dir, old_dir) };
-        let first_guard = first.rwsem.write();
-        let second_guard = cross.then(|| second.rwsem.write_nested());
-        let replaced = self.rename_locked(cred, (old_dir, old_name), (new_dir, new_name), flags, owner)?;
-        drop((first_guard, second_guard, rename_guard));
+        let mut above = None;
+        let replaced = loop {
+            let guards = lock_dirs(old_dir, new_dir, above.as_ref());
+            if guards.is_some() {
+                let (old, new) = ((old_dir, old_name), (new_dir, new_name));
+                if let Step::Done(replaced) =
+                    self.rename_locked(cred, old, new, flags, owner, above.as_ref())?
+                {
+                    break replaced;
+                }
+            }
+            drop(guards);
+            above = Some(Above { old: self.above(old_dir)?, new: self.above(new_dir)? });
+        };
+        drop(rename_guard);
         if let Some(t) = replaced {
             self.evict_if_unused(&t)?;
         }
@@ -68,7 +78,8 @@ impl Vfs {
         (new_dir, new_name): (&Arc<Inode>, &[u8]),
         flags: RenameFlags,
         owner: (u32, u32),
-    ) -> Result<Option<Arc<Inode>>> {
+        above: Option<&Above>,
+    ) -> Result<Step> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         perm::check(&*self.fs, cred, old_dir, MAY_EXEC)?;
         perm::check(&*self.fs, cred, new_dir, MAY_EXEC)?;
@@ -85,7 +96,7 @@ impl Vfs {
             None => perm::check(&*self.fs, cred, new_dir, MAY_WRITE | MAY_EXEC)?,
         }
         if target.as_ref().is_some_and(|t| t.ino == inode.ino) {
-            return Ok(None); // two names of one inode: POSIX wants nothing done
+            return Ok(Step::Done(None)); // two names of one inode: POSIX wants nothing done
         }
         if let (Some(t), false) = (&target, exchange) {
             match (inode.is_dir(), t.is_dir()) {
@@ -94,11 +105,10 @@ impl Vfs {
                 _ => {}
             }
         }
-        if old_dir.ino != new_dir.ino {
-            self.check_no_cycle(&inode, new_dir)?;
-            if let (Some(t), true) = (&target, exchange) {
-                self.check_no_cycle(t, old_dir)?;
-            }
+        let moves_dir = inode.is_dir() || target.as_ref().is_some_and(|t| t.is_dir());
+        if moves_dir && old_dir.ino != new_dir.ino {
+            let Some(above) = above else { return Ok(Step::LookAbove) };
+            above.check(&inode, target.as_deref(), exchange)?;
         }
         // Directories that are both parent and child here are locked already.
         let locked = |i: &Inode| i.ino == old_dir.ino || i.ino == new_dir.ino;
@@ -124,7 +134,7 @@ impl Vfs {
         let left = left.or(target.as_ref().filter(|_| exchange).map(|t| t.ino));
         self.dcache.set(old_dir.ino, old_name, left);
         drop(guards);
-        Ok(target.filter(|_| !exchange))
+        Ok(Step::Done(target.filter(|_| !exchange)))
     }
 
     /// What stands for "nothing" in `dir`.
@@ -137,33 +147,88 @@ impl Vfs {
         NewInode { uid, gid, ..self.new_inode(&Cred::ROOT, FileType::CharDevice, 0) }
     }
 
-    /// Refuses to move directory `inode` below itself. The rename lock keeps the tree's shape meanwhile.
-    fn check_no_cycle(&self, inode: &Inode, new_dir: &Arc<Inode>) -> Result<()> {
-        if !inode.is_dir() {
-            return Ok(());
-        }
-        let mut at = new_dir.ino;
-        let mut steps = 0u32;
+    /// `dir` and the directories above it, from it on. Takes the `i_rwsem` of each shared, one at a time, for
+    /// its ".." is not there while others change it. The rename lock is held, and none of a directory.
+    ///
+    /// # Errors
+    /// `NotFound` when it is removed, `Corrupt`, those of reading it.
+    fn above(&self, dir: &Arc<Inode>) -> Result<Vec<Ino>> {
+        let (mut at, mut passed) = (dir.clone(), Vec::new());
         loop {
-            if at == inode.ino {
-                return Err(Error::new(ErrorKind::InvalidArgument, "a directory cannot move into itself"));
+            passed.push(at.ino);
+            if at.ino == self.fs.root() {
+                return Ok(passed);
             }
-            if at == self.fs.root() {
-                return Ok(());
-            }
-            steps += 1;
-            let dir = self.iget(at)?;
-            let parent = self
-                .fs
-                .lookup(&dir, b"..")?
-                .ok_or_else(|| Error::corrupt(format!("directory {at} has no \"..\"")))?;
-            if parent == at || steps > 1 << 16 {
+            let parent = {
+                let _at = at.rwsem.read();
+                if at.is_removed() {
+                    return Err(ErrorKind::NotFound.into());
+                }
+                self.fs.lookup(&at, b"..")?
+            };
+            let parent =
+                parent.ok_or_else(|| Error::corrupt(format!("directory {} has no \"..\"", at.ino)))?;
+            if parent == at.ino || passed.len() > 1 << 16 {
                 return Err(Error::corrupt(format!(
                     "the parents of directory {} do not lead to the root",
-                    new_dir.ino
+                    dir.ino
                 )));
             }
-            at = parent;
+            at = match self.iget(parent) {
+                Err(e) if e.kind() == ErrorKind::Stale => return Err(ErrorKind::NotFound.into()),
+                r => r?,
+            };
         }
     }
+}
+
+/// How far a rename came.
+enum Step {
+    /// It is done; what was replaced.
+    Done(Option<Arc<Inode>>),
+    /// It must be known what is above the directories, which takes their locks.
+    LookAbove,
+}
+
+/// The two directories and what is above each. While the rename lock is held it stays true, unless the
+/// directory is removed: what is above it is not empty.
+struct Above {
+    old: Vec<Ino>,
+    new: Vec<Ino>,
+}
+
+impl Above {
+    /// Refuses to move a directory below itself, or in place of one that it is below. Both directories are
+    /// locked and not removed.
+    fn check(&self, inode: &Inode, target: Option<&Inode>, exchange: bool) -> Result<()> {
+        let cycle = || Error::new(ErrorKind::InvalidArgument, "a directory cannot move into itself");
+        if self.new.contains(&inode.ino) {
+            return Err(cycle());
+        }
+        match target {
+            Some(t) if self.old.contains(&t.ino) => {
+                Err(if exchange { cycle() } else { ErrorKind::NotEmpty.into() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Locks both directories of a rename, one above the other first: who removes a directory has its parent
+/// locked and waits for it. `None` where which is above must be known, since one cannot be had at once.
+fn lock_dirs<'a>(
+    old: &'a Inode,
+    new: &'a Inode,
+    above: Option<&Above>,
+) -> Option<(RwLockWriteGuard<'a, ()>, Option<RwLockWriteGuard<'a, ()>>)> {
+    if old.ino == new.ino {
+        return Some((old.rwsem.write(), None));
+    }
+    let Some(above) = above else {
+        let first = old.rwsem.write();
+        return new.rwsem.try_write().map(|second| (first, Some(second)));
+    };
+    let new_first = above.old.contains(&new.ino);
+    let (first, second) = if new_first { (new, old) } else { (old, new) };
+    Some((first.rwsem.write(), Some(second.rwsem.write_nested())))
 }

@@ -31,17 +31,10 @@ impl Vfs {
             new.gid = dir.attr().gid;
         }
         let inherited = self.inherit_acl(dir, &mut new)?;
-        let inode = self.icache.insert(self.fs.tmpfile(dir, &new)?);
+        let inode = self.icache.insert(self.fs.tmpfile(dir, &new, &inherited)?);
         inode.linkable.store(!flags.contains(OpenFlags::EXCL), Relaxed);
         let file = self.open_unchecked(cred, &inode, flags - OpenFlags::TRUNC)?;
-        let set = {
-            let _inode = inode.rwsem.write_nested();
-            let mut each = inherited.iter();
-            each.try_for_each(|(k, v)| self.fs.setxattr(&inode, k, Some(v), XattrFlags::empty(), new.time))
-        };
-        // Before the file may go, which locks the inode.
         drop(guard);
-        set?;
         self.balance()?;
         Ok(file)
     }

@@ -14,6 +14,7 @@ mod classes;
 mod data;
 mod late;
 mod load;
+mod names;
 mod packs;
 mod reads;
 mod rig;
