@@ -10,6 +10,7 @@
 //! | `kill` | kill -9 under load |
 //! | `inside` | a serving process that can be looked into |
 //! | `errors` | a device whose writes fail, a process that is stopped |
+//! | `damage` | a volume of which a part is damaged |
 //! | `shutdown` | ending a volume, more or less of it saved; syncing all of it |
 //! | `whiteout` | renames that leave a whiteout, and the union mount that wants them |
 //! | `fsx`, `stress`, `programs` | fsx, stress-ng, fio, sqlite, git |
@@ -21,6 +22,7 @@
 //! Processes that must be others (the one that serves, users without rights) are this program again.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // tests wait for real processes
 
+mod damage;
 mod errors;
 mod exercise;
 mod files;

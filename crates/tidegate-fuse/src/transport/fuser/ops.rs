@@ -268,6 +268,8 @@ impl Filesystem for Adapter {
     ) {
         let r = self.server.readdirplus(ino.0, pos, &mut |d, x| {
             let name = OsStr::from_bytes(&d.name);
+            // A name alone is what fuser cannot send.
+            let Some(x) = x else { return true };
             !reply.add(INodeNo(x.ino), d.next, name, &TTL, &attr(x), generation(x))
         });
         match r {
