@@ -59,9 +59,9 @@ pub fn serve(
         transport::connect(options.transport, server.clone(), connection).map_err(|e| at(dir, e))?;
     mount::tune(dir);
     let (ends, ended) = channel::bounded(2);
-    let (told, s, d) = (ends.clone(), server.clone(), dir.clone());
+    let (told, s, d, ours) = (ends.clone(), server.clone(), dir.clone(), mount::device(dir));
     let signalled = move || {
-        end_on_signal(&signals, &s, &d);
+        end_on_signal(&signals, &s, || unmount_ours(&d, ours));
         told.send(End::Told, 1)
     };
     thread::spawn("tg-fuse-signals", signalled).map_err(|e| at(dir, e))?;
@@ -127,9 +127,17 @@ fn mountpoint(dir: &Path) -> Result<PathBuf> {
     Ok(found)
 }
 
+/// Unmounts what is at `dir`, in use or not; but not what somebody mounted over ours, or is there since.
+fn unmount_ours(dir: &Path, ours: Option<(u32, u32)>) {
+    if mount::device(dir) == ours && unmount(dir, false).is_err() {
+        // It may have gone meanwhile.
+        let _ = unmount(dir, true);
+    }
+}
+
 /// Waits for a signal, unmounts, and has what is open written. Nothing may be open: then the kernel lets go, and
 /// who serves ends first. Returns [`GRACE`] later.
-fn end_on_signal(signals: &SigSet, server: &Arc<Server>, dir: &Path) {
+fn end_on_signal(signals: &SigSet, server: &Arc<Server>, unmount: impl FnOnce()) {
     if signals.wait().is_err() {
         return;
     }
@@ -137,9 +145,7 @@ fn end_on_signal(signals: &SigSet, server: &Arc<Server>, dir: &Path) {
     if let Some(kernel) = server.kernel() {
         kernel.write_back_all();
     }
-    if unmount(dir, false).is_err() {
-        let _ = unmount(dir, true);
-    }
+    unmount();
     // What is mounted may be so elsewhere, too.
     thread::sleep(GRACE);
     if let Some(kernel) = server.kernel() {
