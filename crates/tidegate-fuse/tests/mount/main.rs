@@ -6,6 +6,7 @@
 //! | `ops`, `posix` | scripts of system calls; the same on ext4 and on ours |
 //! | `exercise` | one file, every way of changing it, beside a model |
 //! | `files` | mappings, caches, locks, ioctls |
+//! | `flags` | what chattr +i and +a forbid |
 //! | `load` | several writers at once |
 //! | `kill` | kill -9 under load |
 //! | `inside` | a serving process that can be looked into |
@@ -26,6 +27,7 @@ mod damage;
 mod errors;
 mod exercise;
 mod files;
+mod flags;
 mod fsx;
 mod inside;
 mod kill;
