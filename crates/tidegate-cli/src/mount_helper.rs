@@ -26,7 +26,9 @@ pub fn arguments(args: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> 
             }
             // The type, and a namespace: of no use here.
             b"-t" | b"-N" => drop(rest.next()),
-            // Fake, sloppy, no mtab, verbose: mount(8) passes its own on.
+            // A dry run. By hand it would be --foreground.
+            b"-f" if by_name => out.push("--fake".into()),
+            // No mtab, sloppy, verbose: mount(8) passes its own on.
             b"-n" | b"-s" | b"-v" | b"-sv" | b"-r" | b"-w" => {}
             _ => out.push(a),
         }
@@ -50,6 +52,9 @@ mod tests {
         let helper = ["/sbin/mount.fuse.tidegate", "/a.img", "/mnt", "-n", "-o", "rw,uid=7", "-t", "x"];
         assert_eq!(parsed(&helper), want);
         assert_eq!(parsed(&["tidegate", "/a.img", "/mnt", "-o", "rw,uid=7"]), want);
+        let fake = ["/sbin/mount.fuse.tidegate", "/a.img", "/mnt", "-f", "-v", "-o", "rw,uid=7"];
+        let want = ["mount", "/a.img", "/mnt", "--fake", "-o", "rw,uid=7"].map(String::from);
+        assert_eq!(parsed(&fake), Some(want.to_vec()));
         assert_eq!(parsed(&["tidegate", "ls", "/a.img:/"]), None);
         assert_eq!(parsed(&["tidegate"]), None);
     }

@@ -170,6 +170,26 @@ fn mount_8_finds_it() {
     assert!(fs::write(m.dir.join("g"), "x").is_err());
 }
 
+/// `mount -f` is a dry run, which mount(8) hands on.
+#[test]
+fn a_fake_mount_mounts_nothing() {
+    if cannot_mount() {
+        return;
+    }
+    let m = Mount::new();
+    let helper = m.bench.path("mount.fuse.tidegate");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tidegate"), &helper).unwrap();
+    // One that mounts all the same is ended, so that the test is.
+    let fake = |words: &str| {
+        let mut c = Command::new("timeout");
+        c.args(["-s", "TERM", "20"]).arg(&helper).args([&m.bench.path("a.img"), &m.dir]);
+        c.args(["-f", "-v", "-o", words]).status().unwrap()
+    };
+    assert!(fake("rw,noatime").success());
+    assert!(!m.mounted() && m.servers().is_empty());
+    assert_eq!(fake("rw,uid=me").code(), Some(1));
+}
+
 #[test]
 fn an_ordinary_user_mounts_through_the_helper() {
     use std::os::unix::fs::{PermissionsExt, chown};

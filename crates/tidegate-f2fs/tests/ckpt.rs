@@ -253,6 +253,25 @@ fn unmounting_serves_who_waits() {
 }
 
 #[test]
+fn who_unmounts_second_hears_what_the_first_does() {
+    let bed = Bed::new("");
+    bed.vfs.create(ROOT, &bed.vfs.root().unwrap(), b"f", 0o644).unwrap();
+    bed.device.hold();
+    let unmount = || {
+        let v = bed.vfs.clone();
+        thread::spawn("unmounting", move || v.unmount()).unwrap()
+    };
+    let first = unmount();
+    bed.device.wait_until_held();
+    let second = unmount();
+    bed.device.fail_after(0);
+    bed.device.release();
+    for told in [first.join(), second.join(), bed.vfs.unmount()] {
+        assert_eq!(told.unwrap_err().kind(), ErrorKind::Io);
+    }
+}
+
+#[test]
 fn the_thread_lets_go_of_the_volume() {
     let bed = Bed::new("");
     bed.fs.write_checkpoint(true).unwrap();

@@ -4,7 +4,7 @@ use crate::errno::{Result, ToErrno};
 use crate::server::{Caller, Entry, ROOT, Server};
 use rustix::io::Errno;
 use tidegate::vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
-use tidegate::vfs::{Cred, SetAttr, StatFs, XattrFlags};
+use tidegate::vfs::{Cred, FileType, Inode, SetAttr, StatFs, XattrFlags};
 
 impl Server {
     /// An inode's attributes.
@@ -15,20 +15,18 @@ impl Server {
         Ok(self.entry(&*self.inode(node)?))
     }
 
-    /// Changes attributes; what they are then. With `kill` set-id bits go.
+    /// Changes attributes; what they are then. With `kill` set-id bits go; with `touch` both times are those of
+    /// the call, which an append-only file allows.
     ///
     /// # Errors
     /// `EPERM`, `EROFS`, `EFBIG`, `ENOSPC`.
-    pub fn setattr(&self, node: u64, set: &SetAttr, kill: bool) -> Result<Entry> {
+    pub fn setattr(&self, node: u64, set: &SetAttr, kill: bool, touch: bool) -> Result<Entry> {
         let inode = self.inode(node)?;
-        // The kernel sends `mtime` alone when it writes back what it kept; that is no change of the user's.
-        let by_user = set.mode.is_some()
-            || set.uid.is_some()
-            || set.gid.is_some()
-            || set.size.is_some()
-            || set.atime.is_some();
-        if by_user {
+        let others = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.size.is_some();
+        if others || !touch && (set.atime.is_some() || self.by_user(&inode, set)) {
             self.check_flags(&inode, IMMUTABLE | APPEND_ONLY)?;
+        } else if touch {
+            self.check_flags(&inode, IMMUTABLE)?;
         }
         let mut set = set.clone();
         for (view, wanted) in [(self.view.uid, &mut set.uid), (self.view.gid, &mut set.gid)] {
@@ -42,6 +40,13 @@ impl Server {
         self.kill_set_id(&inode, kill)?;
         self.vfs().setattr(ROOT, &inode, &set).sys()?;
         Ok(self.entry(&inode))
+    }
+
+    /// Whether `mtime` alone is a change of the user's. The kernel sends it, too, when it writes back what it kept:
+    /// of a regular file, and before the last who writes it has closed it.
+    fn by_user(&self, inode: &Inode, set: &SetAttr) -> bool {
+        let kept = inode.file_type == FileType::Regular && self.handles.is_written(self.node(inode));
+        set.mtime.is_some_and(|t| !kept && t != inode.attr().mtime)
     }
 
     /// The value of an extended attribute.

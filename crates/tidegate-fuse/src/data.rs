@@ -122,7 +122,8 @@ impl Server {
         let h = self.handles.get(fh)?;
         if !flags.contains(FallocateFlags::PUNCH_HOLE) {
             self.space.check_data(self, len)?;
-        } else {
+        }
+        if !(flags - FallocateFlags::KEEP_SIZE).is_empty() {
             self.check_flags(h.file.inode(), APPEND_ONLY)?;
         }
         self.check_flags(h.file.inode(), IMMUTABLE)?;

@@ -78,7 +78,8 @@ impl Server {
         match cmd {
             FS_IOC_GETFLAGS => Ok(self.inode(node)?.attr().flags.to_le_bytes().to_vec()),
             FS_IOC_SETFLAGS => self.set_flags(node, word(input, 0)?),
-            FS_IOC_GETVERSION => Ok((self.inode(node)?.attr().generation as u64).to_le_bytes().to_vec()),
+            // Declared as a long, an int by custom.
+            FS_IOC_GETVERSION => Ok(self.inode(node)?.attr().generation.to_le_bytes().to_vec()),
             FS_IOC_FSGETXATTR => self.fs_get_xattr(node),
             FS_IOC_FSSETXATTR => self.fs_set_xattr(node, input),
             FITRIM => self.trim(caller, input),

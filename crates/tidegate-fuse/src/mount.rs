@@ -2,7 +2,7 @@
 
 use crate::options::MountOptions;
 use crate::transport::MAX_IO;
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, open, statx};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
@@ -160,20 +160,19 @@ pub fn is_dead(dir: &Path) -> bool {
     false
 }
 
+/// The numbers of the device at `dir`: of what is mounted there, and was last. Nobody is asked but the kernel.
+pub(crate) fn device(dir: &Path) -> Option<(u32, u32)> {
+    let s = statx(CWD, dir, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
+    Some((s.stx_dev_major, s.stx_dev_minor))
+}
+
 /// Has the kernel treat the mount's pages as those of a disk; for the superuser. It reads two requests ahead.
 /// And writers are not held back when a hundredth of what may be dirty is, which is FUSE's default against servers
 /// that never write: we are no less trusted than what is below us, and others keep most of what may be dirty.
 pub fn tune(dir: &Path) {
-    let Ok(table) = std::fs::read_to_string("/proc/self/mountinfo") else { return };
-    let shown = dir.to_string_lossy().replace('\\', "\\134").replace(' ', "\\040");
-    let device = table
-        .lines()
-        .map(|l| l.split(' ').collect::<Vec<_>>())
-        .rfind(|f| f.get(4).is_some_and(|p| *p == shown))
-        .and_then(|f| f.get(2).map(|d| d.to_string()));
-    let Some(device) = device else { return };
+    let Some((major, minor)) = device(dir) else { return };
     for (name, value) in [("read_ahead_kb", READ_AHEAD), ("max_ratio", MAX_RATIO), ("strict_limit", 0)] {
         // A kernel that does not have it does without.
-        let _ = std::fs::write(format!("/sys/class/bdi/{device}/{name}"), value.to_string());
+        let _ = std::fs::write(format!("/sys/class/bdi/{major}:{minor}/{name}"), value.to_string());
     }
 }

@@ -194,7 +194,8 @@ impl Server {
         self.vfs().readdir(&dir, pos, &mut |e| add(&e)).sys()
     }
 
-    /// The same with attributes. An entry that `add` takes counts as a lookup, but "." and "..".
+    /// The same with attributes. An entry that `add` takes counts as a lookup, but "." and "..". One whose inode
+    /// cannot be read has none: who looks at it is told why, and the others are seen.
     ///
     /// # Errors
     /// As [`Server::readdir`].
@@ -202,31 +203,35 @@ impl Server {
         &self,
         node: u64,
         pos: u64,
-        add: &mut dyn FnMut(&DirEntry, &Entry) -> bool,
+        add: &mut dyn FnMut(&DirEntry, Option<&Entry>) -> bool,
     ) -> Result<()> {
         let dir = self.inode(node)?;
+        let start = pos;
         let mut pos = pos;
         loop {
             let mut batch = Vec::with_capacity(READDIR_BATCH);
-            self.vfs()
-                .readdir(&dir, pos, &mut |e| {
-                    batch.push(e);
-                    batch.len() < READDIR_BATCH
-                })
-                .sys()?;
+            let read = self.vfs().readdir(&dir, pos, &mut |e| {
+                batch.push(e);
+                batch.len() < READDIR_BATCH
+            });
+            match read.sys() {
+                // What was added is counted, so it must arrive. The kernel asks again from here.
+                Err(_) if pos != start => return Ok(()),
+                r => r?,
+            }
             let Some(last) = batch.last() else { return Ok(()) };
             pos = last.next;
             for e in &batch {
-                let inode = match self.vfs().iget(e.ino) {
-                    Ok(i) => i,
+                let dots = e.name == b"." || e.name == b"..";
+                let entry = match self.vfs().iget(e.ino) {
+                    Ok(inode) if dots => Some(self.entry(&inode)),
+                    Ok(inode) => Some(self.remembered(&inode)),
                     // Gone since the directory was read.
                     Err(x) if x.kind() == ErrorKind::Stale => continue,
-                    Err(x) => return Err(crate::errno::errno(&x)),
+                    Err(_) => None,
                 };
-                let dots = e.name == b"." || e.name == b"..";
-                let entry = if dots { self.entry(&inode) } else { self.remembered(&inode) };
-                if !add(e, &entry) {
-                    if !dots {
+                if !add(e, entry.as_ref()) {
+                    if let Some(entry) = entry.filter(|_| !dots) {
                         self.forget(entry.node, 1);
                     }
                     return Ok(());

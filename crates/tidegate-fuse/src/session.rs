@@ -6,12 +6,13 @@ use crate::options::MountOptions;
 use crate::server::Server;
 use crate::transport::{self, Connection};
 use nix::sys::signal::{SigSet, Signal};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate::error::{path_bytes, show};
 use tidegate::{Error, OpenOptions, Result, Volume};
-use tidegate_rt::thread;
+use tidegate_rt::{channel, thread};
 
 /// How long files that are open when we are told to end may stay so.
 const GRACE: Duration = Duration::from_secs(3);
@@ -57,11 +58,22 @@ pub fn serve(
     let transport =
         transport::connect(options.transport, server.clone(), connection).map_err(|e| at(dir, e))?;
     mount::tune(dir);
-    let (s, d) = (server.clone(), dir.clone());
-    thread::spawn("tg-fuse-signals", move || end_on_signal(&signals, &s, &d)).map_err(|e| at(dir, e))?;
+    let (ends, ended) = channel::bounded(2);
+    let (told, s, d, ours) = (ends.clone(), server.clone(), dir.clone(), mount::device(dir));
+    let signalled = move || {
+        end_on_signal(&signals, &s, || unmount_ours(&d, ours));
+        told.send(End::Told, 1)
+    };
+    thread::spawn("tg-fuse-signals", signalled).map_err(|e| at(dir, e))?;
     ready(&volume);
-    let served = transport.run().map_err(|e| at(dir, e));
-    // The kernel has let go, or the connection broke: then nobody can use what is mounted.
+    let served = move || ends.send(End::LetGo(transport.run()), 1);
+    thread::spawn("tg-fuse-serve", served).map_err(|e| at(dir, e))?;
+    // Whatever ends it, it is this thread that does the rest, and alone.
+    let served = match ended.recv() {
+        Some(End::LetGo(r)) => r.map_err(|e| at(dir, e)),
+        Some(End::Told) | None => Ok(()),
+    };
+    // After an error nobody can use what is mounted.
     match served {
         Ok(()) => std::mem::forget(mounted),
         Err(_) => drop(mounted),
@@ -70,6 +82,14 @@ pub fn serve(
     server.detach();
     let unmounted = volume.vfs().unmount().map_err(|e| Error::Volume(volume.image().to_string(), e));
     served.and(unmounted)
+}
+
+/// Why a mount ends.
+enum End {
+    /// The kernel has let go, or the connection broke.
+    LetGo(io::Result<()>),
+    /// A signal came. Files may still be open: they see errors from here on, and the volume is left clean.
+    Told,
 }
 
 /// A thread that panics would leave whoever waits for it waiting. The end of the process ends all requests
@@ -107,8 +127,17 @@ fn mountpoint(dir: &Path) -> Result<PathBuf> {
     Ok(found)
 }
 
-/// Waits for a signal and ends the mount: cleanly at once if nothing is open in it, else after [`GRACE`].
-fn end_on_signal(signals: &SigSet, server: &Arc<Server>, dir: &Path) {
+/// Unmounts what is at `dir`, in use or not; but not what somebody mounted over ours, or is there since.
+fn unmount_ours(dir: &Path, ours: Option<(u32, u32)>) {
+    if mount::device(dir) == ours && unmount(dir, false).is_err() {
+        // It may have gone meanwhile.
+        let _ = unmount(dir, true);
+    }
+}
+
+/// Waits for a signal, unmounts, and has what is open written. Nothing may be open: then the kernel lets go, and
+/// who serves ends first. Returns [`GRACE`] later.
+fn end_on_signal(signals: &SigSet, server: &Arc<Server>, unmount: impl FnOnce()) {
     if signals.wait().is_err() {
         return;
     }
@@ -116,18 +145,12 @@ fn end_on_signal(signals: &SigSet, server: &Arc<Server>, dir: &Path) {
     if let Some(kernel) = server.kernel() {
         kernel.write_back_all();
     }
-    if unmount(dir, false).is_ok() {
-        return;
-    }
-    if unmount(dir, true).is_ok() {
-        thread::sleep(GRACE);
-        if let Some(kernel) = server.kernel() {
-            for node in server.written_nodes() {
-                kernel.write_back(node, 0);
-            }
+    unmount();
+    // What is mounted may be so elsewhere, too.
+    thread::sleep(GRACE);
+    if let Some(kernel) = server.kernel() {
+        for node in server.written_nodes() {
+            kernel.write_back(node, 0);
         }
     }
-    // Files are still open. They see errors from here on; the volume is left clean.
-    let clean = server.volume.vfs().unmount().is_ok();
-    std::process::exit(if clean { 0 } else { 1 });
 }

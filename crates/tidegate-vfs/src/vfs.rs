@@ -9,8 +9,8 @@ use crate::icache::{InodeCache, Inodes};
 use crate::inode::Inode;
 use crate::sync::{self, SyncWait};
 use crate::types::{Ino, StatFs};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use tidegate_rt::{LockClass, Mutex, RwLock, Timespec, clock, sim};
 
 static S_UMOUNT: LockClass = LockClass::new("sb->s_umount", 10);
@@ -36,11 +36,13 @@ pub struct Vfs {
     pub(crate) icache: Arc<InodeCache>,
     pub(crate) dcache: DentryCache,
     pub(crate) options: MountOptions,
-    /// Held while the volume goes away; the flusher inside goes with it.
+    /// `s_umount`: held until the volume has gone; the flusher inside goes with it.
     pub(crate) flusher: RwLock<Option<Flusher>>,
     pub(crate) sync_switch: sync::Switch,
     pub(crate) sync_shared: sync::Shared,
     unmounted: AtomicBool,
+    /// What unmounting came to; written under `s_umount`.
+    ended: OnceLock<Result<()>>,
     pub(crate) rename_lock: Mutex<()>,
 }
 
@@ -71,6 +73,7 @@ impl Vfs {
             flusher: RwLock::new(&S_UMOUNT, flusher),
             sync_shared: sync::Shared::default(),
             unmounted: AtomicBool::new(false),
+            ended: OnceLock::new(),
             rename_lock: Mutex::new(&RENAME, ()),
         }))
     }
@@ -125,19 +128,21 @@ impl Vfs {
         }
     }
 
-    /// Syncs, writes what a clean unmount leaves, and lets go of everything. Open files fail afterwards.
+    /// Syncs, writes what a clean unmount leaves, and lets go of everything. Open files fail afterwards. Who
+    /// comes second waits for the first, and is told the same. Holds `s_umount` exclusive throughout.
     ///
     /// # Errors
     /// The first failure. The volume is unmounted all the same.
     pub fn unmount(&self) -> Result<()> {
         let mut slot = self.flusher.write();
-        if self.unmounted.swap(true, SeqCst) {
-            return Ok(());
-        }
+        self.ended.get_or_init(|| self.end(&mut slot)).clone()
+    }
+
+    fn end(&self, slot: &mut Option<Flusher>) -> Result<()> {
+        self.unmounted.store(true, SeqCst);
         self.fs.detach();
         let synced = slot.as_ref().map_or(Ok(()), |f| self.sync_with(f));
         *slot = None;
-        drop(slot);
         self.icache.clear();
         let unmounted = self.fs.unmount();
         self.bdi.forget();

@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use tidegate::{Error, Result, Volume};
+use tidegate::{Error, OpenOptions, Result, Volume};
 use tidegate_fuse::MountOptions;
 
 /// What the serving process says when the mount works.
@@ -26,9 +26,15 @@ pub struct Args {
     /// Stay in the foreground
     #[arg(long, short)]
     foreground: bool,
+    /// Look at the arguments and mount nothing, as mount -f has it
+    #[arg(long, hide = true)]
+    fake: bool,
 }
 
 pub fn run(args: &Args, global: &Global) -> Result<()> {
+    if args.fake {
+        return options(global).map(drop);
+    }
     if args.foreground {
         return serve(args, global, |volume| global.tell_recovered(volume));
     }
@@ -42,13 +48,18 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     })
 }
 
-fn serve(args: &Args, global: &Global, ready: impl FnOnce(&Volume)) -> Result<()> {
+fn options(global: &Global) -> Result<(MountOptions, OpenOptions)> {
     let words = global.options.as_deref().unwrap_or("");
     let mut options = MountOptions::parse(words).map_err(|e| Error::other("-o", e))?;
     if let Some(cache) = global.cache {
         options.cache = cache;
     }
     let open = global.open_options_with(options.read_only, &options.switches)?;
+    Ok((options, open))
+}
+
+fn serve(args: &Args, global: &Global, ready: impl FnOnce(&Volume)) -> Result<()> {
+    let (options, open) = options(global)?;
     tidegate_fuse::serve(&args.image, &args.directory, &options, open, ready)
 }
 

@@ -25,13 +25,19 @@ pub struct Mounted {
 
 impl Mounted {
     pub fn new() -> Mounted {
+        let m = Mounted::unmounted(|_| ());
+        m.mount();
+        m
+    }
+
+    /// Not mounted yet; `prepare` is called with the empty scratch directory.
+    pub fn unmounted(prepare: impl FnOnce(&Bench)) -> Mounted {
         let bench = Bench::new();
+        prepare(&bench);
         bench.ok(&["mkfs", "--size", "256M", "a.img", "--quiet"]);
         let (dir, image) = (bench.path("mnt"), bench.path("a.img"));
         fs::create_dir(&dir).unwrap();
-        let m = Mounted { bench, dir, image };
-        m.mount();
-        m
+        Mounted { bench, dir, image }
     }
 
     pub fn mount(&self) {
@@ -62,7 +68,12 @@ impl Mounted {
         assert!(Command::new("fusermount3").arg("-uz").arg(&self.dir).status().unwrap().success());
     }
 
-    fn wait_for_end(&self) {
+    /// Whether anything is mounted there.
+    pub fn is_mounted(&self) -> bool {
+        fs::read_to_string("/proc/self/mounts").unwrap().contains(&format!(" {} ", self.dir.display()))
+    }
+
+    pub fn wait_for_end(&self) {
         let since = Instant::now();
         while self.server().is_some() {
             assert!(since.elapsed() < Duration::from_secs(30), "it still runs");

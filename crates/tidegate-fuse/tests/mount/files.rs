@@ -21,6 +21,24 @@ fn ioctl(path: &Path, cmd: u32) -> i32 {
     status.unwrap().code().unwrap()
 }
 
+/// lsattr -v, mkfs and others have room for an int.
+#[test]
+fn an_inode_s_version_is_an_int() {
+    const FS_IOC_GETVERSION: u32 = 0x8008_7601;
+    if cannot_mount() {
+        return;
+    }
+    let rig = Rig::new(256, "");
+    let path = rig.dir.join("f");
+    std::fs::write(&path, "").unwrap();
+    let program = "open(F,'<',$ARGV[0]) or exit 255; $w = pack('LL',7,7); \
+                   ioctl(F,$ARGV[1],$w) or exit 254; exit((unpack('LL',$w))[1])";
+    let mut perl = Command::new("perl");
+    perl.args(["-e", program]).arg(&path).arg(FS_IOC_GETVERSION.to_string());
+    assert_eq!(perl.status().unwrap().code(), Some(7), "what is behind it stays");
+    rig.finish();
+}
+
 #[test]
 fn shared_mappings_are_the_file() {
     if cannot_mount() || xtask::oracle::skip_or_fail("fio") {

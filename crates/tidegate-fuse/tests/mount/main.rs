@@ -6,10 +6,12 @@
 //! | `ops`, `posix` | scripts of system calls; the same on ext4 and on ours |
 //! | `exercise` | one file, every way of changing it, beside a model |
 //! | `files` | mappings, caches, locks, ioctls |
+//! | `flags` | what chattr +i and +a forbid |
 //! | `load` | several writers at once |
 //! | `kill` | kill -9 under load |
 //! | `inside` | a serving process that can be looked into |
 //! | `errors` | a device whose writes fail, a process that is stopped |
+//! | `damage` | a volume of which a part is damaged |
 //! | `shutdown` | ending a volume, more or less of it saved; syncing all of it |
 //! | `whiteout` | renames that leave a whiteout, and the union mount that wants them |
 //! | `fsx`, `stress`, `programs` | fsx, stress-ng, fio, sqlite, git |
@@ -21,9 +23,11 @@
 //! Processes that must be others (the one that serves, users without rights) are this program again.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // tests wait for real processes
 
+mod damage;
 mod errors;
 mod exercise;
 mod files;
+mod flags;
 mod fsx;
 mod inside;
 mod kill;

@@ -24,8 +24,8 @@ impl Worker {
                 with(|w| w.statx(&x, TTL))
             }
             SETATTR => {
-                let (set, kill) = self.set_attr(&mut r)?;
-                let x = server.setattr(h.node, &set, kill)?;
+                let (set, kill, touch) = self.set_attr(&mut r)?;
+                let x = server.setattr(h.node, &set, kill, touch)?;
                 with(|w| w.attr_out(&x, TTL))
             }
             READLINK => bytes(Writer(server.readlink(h.node)?)),
@@ -61,8 +61,9 @@ impl Worker {
         }
     }
 
-    /// `struct fuse_setattr_in`; also whether set-id bits go.
-    fn set_attr(&self, r: &mut Reader<'_>) -> Result<(SetAttr, bool)> {
+    /// `struct fuse_setattr_in`; also whether set-id bits go, and whether both times are those of the call. The
+    /// kernel gives a regular file its own time then, that of `ctime`.
+    fn set_attr(&self, r: &mut Reader<'_>) -> Result<(SetAttr, bool, bool)> {
         let valid = r.u32()?;
         r.skip(12)?;
         let size = r.u64()?;
@@ -88,7 +89,8 @@ impl Worker {
             ctime: given(10).then(|| timespec(secs[2], nanos[2])),
             ..SetAttr::default()
         };
-        Ok((set, given(11)))
+        let touch = given(7) && (given(8) || set.mtime.is_some() && set.mtime == set.ctime);
+        Ok((set, given(11), touch))
     }
 
     fn ioctl(&self, h: &Head, caller: &Caller, mut r: Reader<'_>) -> Outcome {

@@ -3,7 +3,7 @@
 use super::Channel;
 use super::opcode::*;
 use super::ring::Post;
-use super::wire::{Head, Reader, Writer, decode_dev};
+use super::wire::{ENTRY, Head, Reader, Writer, decode_dev};
 use crate::errno::Result;
 use crate::names::Make;
 use crate::server::{Caller, Entry, Server};
@@ -162,7 +162,7 @@ impl Worker {
                 None => with(|w| {
                     w.zeros(16);
                     w.u64(TTL.as_secs());
-                    w.zeros(128 - 24);
+                    w.zeros(ENTRY - 24);
                 }),
             },
             MKNOD => {
@@ -279,8 +279,12 @@ impl Worker {
             })?;
         } else {
             self.server.readdirplus(h.node, pos, &mut |d, x| {
-                let kind = x.attr.file_type as u32;
-                w.dirent(|w| w.entry(x, TTL), x.ino, d.next, kind, &d.name, room)
+                let kind = x.map(|x| x.attr.file_type).or(d.file_type).map_or(0, |t| t as u32);
+                let head = |w: &mut Writer| match x {
+                    Some(x) => w.entry(x, TTL),
+                    None => w.zeros(ENTRY),
+                };
+                w.dirent(head, d.ino.0, d.next, kind, &d.name, room)
             })?;
         }
         bytes(w)

@@ -9,6 +9,8 @@ use tidegate::vfs::DeviceNumber;
 /// Bytes of the head of a request, and of an answer.
 pub const IN_HEADER: usize = 40;
 pub const OUT_HEADER: usize = 16;
+/// Bytes of `struct fuse_entry_out`.
+pub const ENTRY: usize = 128;
 /// Bytes of a write request before its data, the head included.
 pub const WRITE_HEAD: usize = IN_HEADER + 40;
 

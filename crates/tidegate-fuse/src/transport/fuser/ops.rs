@@ -83,6 +83,11 @@ impl Filesystem for Adapter {
             TimeOrNow::SpecificTime(t) => Some(timespec(t)),
             TimeOrNow::Now => Some(now()),
         };
+        let touch = matches!(atime, Some(TimeOrNow::Now))
+            && match mtime {
+                Some(TimeOrNow::SpecificTime(t)) => ctime == Some(t),
+                now => now.is_some(),
+            };
         let set = SetAttr {
             mode,
             uid,
@@ -93,7 +98,7 @@ impl Filesystem for Adapter {
             ctime: ctime.map(timespec),
             ..SetAttr::default()
         };
-        send_attr(reply, self.server.setattr(ino.0, &set, false));
+        send_attr(reply, self.server.setattr(ino.0, &set, false, touch));
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
@@ -268,6 +273,8 @@ impl Filesystem for Adapter {
     ) {
         let r = self.server.readdirplus(ino.0, pos, &mut |d, x| {
             let name = OsStr::from_bytes(&d.name);
+            // A name alone is what fuser cannot send.
+            let Some(x) = x else { return true };
             !reply.add(INodeNo(x.ino), d.next, name, &TTL, &attr(x), generation(x))
         });
         match r {

@@ -1,0 +1,60 @@
+//! A volume of which a part is damaged: the rest is there.
+
+use crate::rig::{Rig, cannot_mount};
+use std::collections::HashSet;
+use std::path::Path;
+use std::process::Command;
+
+const BLOCK: usize = 4096;
+/// Where a name's length and the name are in an inode's block.
+const NAMELEN: usize = 88;
+const NAME: usize = 92;
+
+/// Overwrites whatever inode calls itself `name`.
+fn damage(image: &Path, name: &str) {
+    let mut bytes = std::fs::read(image).unwrap();
+    let mut found = 0;
+    for block in bytes.chunks_exact_mut(BLOCK) {
+        let len = name.len() as u32;
+        if block[NAMELEN..NAME] == len.to_le_bytes() && block[NAME..].starts_with(name.as_bytes()) {
+            block.fill(0xa5);
+            found += 1;
+        }
+    }
+    assert!(found > 0);
+    std::fs::write(image, bytes).unwrap();
+}
+
+fn names(dir: &Path) -> HashSet<String> {
+    let entries = std::fs::read_dir(dir).unwrap();
+    entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn a_damaged_inode_hides_no_other() {
+    if cannot_mount() {
+        return;
+    }
+    let mut rig = Rig::new(256, "");
+    let dir = rig.dir.join("d");
+    std::fs::create_dir(&dir).unwrap();
+    let mut want: HashSet<String> = (0..200).map(|i| format!("name-{i}")).collect();
+    want.iter().for_each(|n| std::fs::write(dir.join(n), n).unwrap());
+    assert!(rig.unmount());
+    damage(&rig.image, "name-77");
+    for words in ["", "transport=fuser"] {
+        rig.mount(words).unwrap();
+        if words.contains("fuser") {
+            // It cannot send a name alone.
+            want.remove("name-77");
+        }
+        assert_eq!(names(&dir), want, "{words}");
+        // The attributes of each are asked for.
+        let out = Command::new("ls").arg("-l").arg(&dir).output().unwrap();
+        let listed = String::from_utf8_lossy(&out.stdout).lines().filter(|l| l.contains("name-")).count();
+        assert_eq!(listed, want.len(), "{words}: {}", String::from_utf8_lossy(&out.stderr));
+        assert!(std::fs::read(dir.join("name-77")).is_err());
+        assert_eq!(std::fs::read(dir.join("name-78")).unwrap(), b"name-78");
+        assert!(rig.unmount(), "{words}");
+    }
+}
