@@ -8,11 +8,12 @@ use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::units::{BlockAddr, Nid};
 use std::sync::Arc;
-use tidegate_block::{BioFlags, PageBuf};
+use tidegate_block::{BioFlags, Errno, PageBuf};
 use tidegate_vfs::{Error, ErrorKind, PageRun, Result};
 
-/// Blocks read when a node is.
-const READ_AHEAD: usize = 16;
+/// Blocks in the piece of a segment that is read for a node: nodes made together are wanted together, in
+/// whatever order.
+const READ_AROUND: usize = 16;
 
 /// Little-endian word `i` of a block.
 pub(crate) fn word(block: &[u8], i: usize) -> u32 {
@@ -27,6 +28,15 @@ pub(crate) fn set_word(block: &mut [u8], i: usize, v: u32) {
 const FOOTER_NID: usize = FOOTER_OFFSET / 4;
 const FOOTER_INO: usize = FOOTER_NID + 1;
 const FOOTER_FLAG: usize = FOOTER_NID + 2;
+
+/// Block `i` of those in `blocks`.
+fn block(blocks: &[u8], i: usize) -> &[u8] {
+    &blocks[i * BLOCK_SIZE..(i + 1) * BLOCK_SIZE]
+}
+
+fn unreadable(e: Errno, nid: Nid, addr: BlockAddr) -> Error {
+    Error::device(e, format!("reading node {nid} at block {addr}"))
+}
 
 /// A node block's own id.
 pub(crate) fn nid_of(block: &[u8]) -> Nid {
@@ -92,30 +102,26 @@ impl F2fs {
                 let what = format!("NAT: node {nid} at block {}, outside the main area", entry.addr);
                 return Err(Error::corrupt(what));
             }
-            let run = match self.read_node_blocks(nid, entry.addr) {
+            let (blocks, at) = match self.read_node_blocks(nid, entry.addr) {
                 // It moved meanwhile, and its old block may be somebody else's by now.
                 Err(_) if self.nat.lookup(&self.meta, nid)?.addr != entry.addr => continue,
                 r => r?,
             };
-            let first = PageRun { pages: 1, ..run.clone() };
-            // Only if the node is there still: another thread may have read, changed and written it.
-            let keep = || mapping.insert_clean(nid.0 as u64, &first);
-            if self.nat.if_at(&self.meta, nid, entry.addr, keep)?.is_some() {
-                self.keep_neighbours(&run, entry.addr)?;
-                self.bdi.cached(&self.node_inode);
-            }
+            self.keep_nodes(blocks, at, entry.addr)?;
+            self.bdi.cached(&self.node_inode);
         }
     }
 
-    /// Reads the node `nid` and some blocks behind it: nodes made together are wanted together.
-    fn read_node_blocks(&self, nid: Nid, addr: BlockAddr) -> Result<PageRun> {
-        let (_, at) = self.sit.place(addr);
-        let n = READ_AHEAD.min(BLOCKS_PER_SEG as usize - at);
-        let buf = self
-            .queue
-            .read_wait(addr.sector(), n, BioFlags::META)
-            .map_err(|e| Error::device(e, format!("reading node {nid} at block {addr}")))?;
-        let page = &buf[..BLOCK_SIZE];
+    /// Reads the node `nid` and the blocks around it; also which of them it is.
+    fn read_node_blocks(&self, nid: Nid, addr: BlockAddr) -> Result<(PageBuf, usize)> {
+        let at = self.sit.place(addr).1 % READ_AROUND;
+        let read = |first: u32, n| self.queue.read_wait(BlockAddr(first).sector(), n, BioFlags::META);
+        let (buf, at) = match read(addr.0 - at as u32, READ_AROUND) {
+            Ok(buf) => (buf, at),
+            // Others may be what cannot be read.
+            Err(_) => (read(addr.0, 1).map_err(|e| unreadable(e, nid, addr))?, 0),
+        };
+        let page = block(&buf, at);
         if nid_of(page) != nid {
             return Err(Error::corrupt(format!(
                 "block {addr} should be node {nid} but says it is {}",
@@ -125,22 +131,35 @@ impl F2fs {
         if ofs_of(page) == 0 && !crate::inode::checksum_holds(&self.sb, page) {
             return Err(Error::corrupt(format!("inode {nid}: the checksum does not match")));
         }
-        Ok(PageRun { buf: Arc::new(buf), first: 0, pages: n })
+        Ok((buf, at))
     }
 
-    /// Caches those of the blocks behind the first that are current nodes.
-    fn keep_neighbours(&self, run: &PageRun, addr: BlockAddr) -> Result<()> {
-        for i in 1..run.pages {
-            let page = &run.bytes()[i * BLOCK_SIZE..(i + 1) * BLOCK_SIZE];
-            let (nid, here) = (nid_of(page), addr.plus(i as u32));
-            let known =
-                nid.0 > 3 && nid.0 < self.sb.max_nid && self.nat.lookup(&self.meta, nid)?.addr == here;
-            if known && (ofs_of(page) != 0 || crate::inode::checksum_holds(&self.sb, page)) {
-                let one = PageRun { buf: run.buf.clone(), first: run.first + i, pages: 1 };
-                self.nat.if_at(&self.meta, nid, here, || {
-                    self.node_inode.mapping.insert_clean(nid.0 as u64, &one)
-                })?;
+    /// Caches block `at` of those read, which is at `addr`, and the others that are current nodes.
+    fn keep_nodes(&self, blocks: PageBuf, at: usize, addr: BlockAddr) -> Result<()> {
+        let mapping = &self.node_inode.mapping;
+        let place = |i: usize| BlockAddr(addr.0 - at as u32).plus(i as u32);
+        let mut nodes = Vec::with_capacity(READ_AROUND);
+        for i in 0..blocks.pages() {
+            let page = block(&blocks, i);
+            let nid = nid_of(page);
+            let known = (4..self.sb.max_nid).contains(&nid.0)
+                && !mapping.has(nid.0 as u64)
+                && self.nat.lookup(&self.meta, nid)?.addr == place(i);
+            if i == at || known && (ofs_of(page) != 0 || crate::inode::checksum_holds(&self.sb, page)) {
+                nodes.push((nid, i));
             }
+        }
+        // A few are not to hold the memory of all.
+        let sparse = 2 * nodes.len() < blocks.pages();
+        let blocks = Arc::new(blocks);
+        for (nid, i) in nodes {
+            let node = match sparse {
+                true => PageRun { buf: Arc::new(PageBuf::from_slice(block(&blocks, i))), first: 0, pages: 1 },
+                false => PageRun { buf: blocks.clone(), first: i, pages: 1 },
+            };
+            // Only if the node is there still: another thread may have read, changed and written it.
+            let keep = || mapping.insert_clean(nid.0 as u64, &node);
+            self.nat.if_at(&self.meta, nid, place(i), keep)?;
         }
         Ok(())
     }

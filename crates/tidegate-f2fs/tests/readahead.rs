@@ -1,5 +1,5 @@
 //! Readers that read ahead beside a writer, with so little memory that every page is read again: whoever
-//! wrote a page finds it, whatever reads were under way.
+//! wrote a page finds it, whatever reads were under way. What is read with a node, and what is let go.
 
 mod util;
 
@@ -24,12 +24,16 @@ fn page(index: u64, version: u64) -> Vec<u8> {
 fn mount(path: &Path, limits: MemoryLimits) -> (Arc<Vfs>, Arc<Faulty>) {
     let device = Faulty::new(file::open(path, Default::default()).unwrap(), []);
     let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
+    (mount_on(queue, limits), device)
+}
+
+fn mount_on(queue: Arc<RequestQueue>, limits: MemoryLimits) -> Arc<Vfs> {
     let bdi = Bdi::new(limits);
     // What is overwritten goes elsewhere: a read of where it was brings back what it was.
     let mut options = F2fsOptions::default();
     options.parse("mode=lfs").unwrap();
     let fs = F2fs::open(queue, bdi.clone(), options).unwrap();
-    (Vfs::mount(fs, bdi, MountOptions::default()).unwrap(), device)
+    Vfs::mount(fs, bdi, MountOptions::default()).unwrap()
 }
 
 fn open(v: &Arc<Vfs>, flags: OpenFlags) -> File {
@@ -143,6 +147,66 @@ fn a_late_read_does_not_bring_back_what_was_overwritten() {
     assert_eq!(device.late(), 1, "the window that was read ahead");
     f.read_at(ahead * PAGE as u64, &mut got).unwrap();
     assert!(got == page(ahead, 2));
+    drop(f);
+    v.unmount().unwrap();
+}
+
+/// Nodes that were made together are read together, whichever is wanted first.
+#[test]
+fn a_node_brings_those_around_it() {
+    const FILES: u64 = 1024;
+    let dir = tempfile::tempdir().unwrap();
+    let path = make_image(dir.path(), 64 << 20, "");
+    let name = |i: u64| format!("/f{i:04}").into_bytes();
+    let (v, _) = mount(&path, MemoryLimits::default());
+    for i in 0..FILES {
+        v.open_path(&Cred::ROOT, &name(i), OpenFlags::CREATE, 0o644).unwrap();
+    }
+    v.unmount().unwrap();
+    drop(v);
+    for backwards in [false, true] {
+        let device = file::open(&path, Default::default()).unwrap();
+        let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
+        let v = mount_on(queue.clone(), MemoryLimits::default());
+        let root = v.root().unwrap();
+        v.readdir(&root, 0, &mut |_| true).unwrap();
+        let before = queue.stats();
+        for i in 0..FILES {
+            let i = if backwards { FILES - 1 - i } else { i };
+            let inode = v.resolve(&Cred::ROOT, &name(i), false).unwrap();
+            assert_eq!(inode.attr().mode & 0o777, 0o644);
+        }
+        let (reads, bytes) =
+            (queue.stats().read_bios - before.read_bios, queue.stats().read_bytes - before.read_bytes);
+        assert!(reads < FILES / 8, "backwards {backwards}: {reads} reads for {FILES} nodes");
+        assert!(bytes < 2 * FILES * PAGE as u64, "backwards {backwards}: {bytes} bytes");
+        v.unmount().unwrap();
+    }
+}
+
+#[test]
+fn only_clean_pages_that_lie_in_the_range_whole_are_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = make_image(dir.path(), 64 << 20, "");
+    let (v, _) = mount(&path, MemoryLimits::default());
+    let f = open(&v, OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE);
+    for i in 0..8 {
+        f.write_at(i * PAGE as u64, &page(i, 1)).unwrap();
+    }
+    let cached = || (0..8).filter(|i| f.inode().mapping.has(*i)).collect::<Vec<_>>();
+    f.forget_pages(0, 8 * PAGE as u64);
+    assert_eq!(cached(), (0..8).collect::<Vec<_>>(), "dirty pages stay");
+    f.fsync(false).unwrap();
+    f.write_at(3 * PAGE as u64, &page(3, 2)).unwrap();
+    f.forget_pages(1, 6 * PAGE as u64 + 1);
+    assert_eq!(cached(), [0, 3, 6, 7]);
+    f.forget_pages(7 * PAGE as u64, u64::MAX);
+    assert_eq!(cached(), [0, 3, 6]);
+    let mut got = vec![0; PAGE];
+    for i in 0..8 {
+        f.read_at(i * PAGE as u64, &mut got).unwrap();
+        assert!(got == page(i, if i == 3 { 2 } else { 1 }), "page {i}");
+    }
     drop(f);
     v.unmount().unwrap();
 }

@@ -7,12 +7,13 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use tidegate::vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
 use tidegate::vfs::{FallocateFlags, FileType, Inode, OpenFlags, SeekTarget, SetAttr};
+use tidegate_block::PAGE_SIZE;
 
 /// Bytes that one copy request moves at most: the caller asks again for the rest.
 const COPY_MAX: u64 = 64 << 20;
 const COPY_STEP: usize = 1 << 20;
 
-/// From how many bytes on a request is part of a stream. The kernel keeps such pages, and keeping them here, too,
+/// From how many bytes on a write is part of a stream. The kernel keeps such pages, and keeping them here, too,
 /// costs more than copying them: memory that was not used before comes slowly.
 const STREAM: usize = 256 << 10;
 /// How far behind a stream of writes pages are looked at that may have been written, in bytes.
@@ -66,15 +67,16 @@ impl Server {
         self.handles.remove(fh);
     }
 
-    /// Reads; fewer bytes only at the end of the file.
+    /// Reads through a file open with `flags`; fewer bytes only at the end of the file.
     ///
     /// # Errors
     /// `EIO`, `EUCLEAN`.
-    pub fn read(&self, fh: u64, pos: u64, to: &mut [u8]) -> Result<usize> {
+    pub fn read(&self, fh: u64, pos: u64, to: &mut [u8], flags: u32) -> Result<usize> {
         let h = self.handles.get(fh)?;
         let n = h.file.read_at(pos, to).sys()?;
-        if n >= STREAM {
-            h.file.forget_pages(pos, pos + n as u64);
+        if !OFlags::from_bits_retain(flags).contains(OFlags::DIRECT) {
+            // The kernel has whole pages from here on, up to the end of the file.
+            h.file.forget_pages(pos, (pos + n as u64).next_multiple_of(PAGE_SIZE as u64));
         }
         Ok(n)
     }

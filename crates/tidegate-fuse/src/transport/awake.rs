@@ -67,9 +67,14 @@ impl Awake {
         if how == KeepAwake::Off || !(2..=MAX_CPUS).contains(&cpus.len()) {
             return None;
         }
+        Self::on(&cpus, how == KeepAwake::On)
+    }
+
+    /// A thread for each of `cpus`.
+    fn on(cpus: &[usize], always: bool) -> Option<Awake> {
         let bell = |_: &usize| eventfd(0, EventfdFlags::CLOEXEC).ok();
         let state = State {
-            always: how == KeepAwake::On,
+            always,
             last: AtomicU64::new(0),
             running: AtomicBool::new(false),
             woken: AtomicU64::new(0),
@@ -80,7 +85,7 @@ impl Awake {
             bells: cpus.iter().map(bell).collect::<Option<_>>()?,
         };
         let awake = Awake(Arc::new(state));
-        for (i, cpu) in cpus.into_iter().enumerate() {
+        for (i, cpu) in cpus.iter().copied().enumerate() {
             let state = awake.0.clone();
             thread::spawn(&format!("tg-awake-{cpu}"), move || state.keep(cpu, &state.bells[i])).ok()?;
         }
@@ -147,6 +152,107 @@ impl State {
             }
             self.running.store(false, SeqCst);
             slept = clock::now().0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// Waits for what comes soon or never.
+    fn until(what: &str, done: impl Fn() -> bool) {
+        for _ in 0..20_000 {
+            if done() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        panic!("{what}");
+    }
+
+    fn first_cpu() -> usize {
+        let all = sched_getaffinity(None).unwrap();
+        (0..CpuSet::MAX_CPU).find(|c| all.is_set(*c)).unwrap()
+    }
+
+    /// One thread, of which it is not measured how fast its CPU wakes up.
+    fn on_one(always: bool) -> Awake {
+        let awake = Awake::on(&[first_cpu()], always).unwrap();
+        awake.0.ringer.store(first_cpu(), SeqCst);
+        awake
+    }
+
+    /// Has the thread run as requests that come without end do.
+    fn ring(state: &State) {
+        state.last.store(u64::MAX, SeqCst);
+        state.woken.store(clock::now().0, SeqCst);
+        state.running.store(true, SeqCst);
+        state.ring();
+    }
+
+    #[test]
+    fn nothing_starts_where_it_is_switched_off() {
+        assert!(Awake::start(KeepAwake::Off).is_none());
+    }
+
+    #[test]
+    fn requests_close_together_wake_and_their_end_lets_sleep() {
+        let awake = on_one(true);
+        let state = &awake.0;
+        // Time begins with the first look at the clock.
+        clock::now();
+        thread::sleep(Duration::from_nanos(2 * CLOSE));
+        awake.request();
+        assert!(!state.running.load(SeqCst), "one request is none that follows another");
+        state.rest_until.store(u64::MAX, SeqCst);
+        for _ in 0..100 {
+            awake.request();
+        }
+        assert!(!state.running.load(SeqCst), "a rest is kept");
+        state.rest_until.store(0, SeqCst);
+        // This thread may be held up between any two.
+        while !state.running.load(SeqCst) {
+            awake.request();
+        }
+        until("it runs on without requests", || !state.running.load(SeqCst));
+        assert_eq!(state.rest_until.load(SeqCst), 0, "who is told to run always does not rest");
+    }
+
+    #[test]
+    fn a_cpu_that_wakes_up_fast_is_left_alone() {
+        let awake = on_one(false);
+        let state = &awake.0;
+        ring(state);
+        until("it runs though it need not", || !state.running.load(SeqCst));
+        assert!(state.rest_until.load(SeqCst) > state.woken.load(SeqCst));
+    }
+
+    #[test]
+    fn a_slow_cpu_stays_awake_until_requests_end() {
+        let awake = on_one(false);
+        let state = &awake.0;
+        state.slow_until.store(u64::MAX, SeqCst);
+        ring(state);
+        // Longer than it takes to see that a CPU is fast.
+        thread::sleep(Duration::from_nanos(20 * SLOW));
+        assert!(state.running.load(SeqCst));
+        state.last.store(0, SeqCst);
+        until("it runs on without requests", || !state.running.load(SeqCst));
+        assert_eq!(state.rest_until.load(SeqCst), 0);
+    }
+
+    #[test]
+    fn threads_end_with_it_also_while_they_run() {
+        for runs in [false, true] {
+            let awake = on_one(true);
+            if runs {
+                ring(&awake.0);
+            }
+            let state = Arc::downgrade(&awake.0);
+            drop(awake);
+            until("a thread goes on", || state.upgrade().is_none());
         }
     }
 }

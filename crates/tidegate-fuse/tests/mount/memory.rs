@@ -2,10 +2,13 @@
 
 use crate::inside::{known, mount_inspected};
 use crate::rig::{Rig, cannot_mount, fsck, number};
+use rustix::fs::OFlags;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidegate::vfs::Cred;
+use tidegate::vfs::{Cred, OpenFlags};
 use tidegate::{OpenOptions, Volume};
+use tidegate_fuse::Server;
 
 const IN_A_DIRECTORY: u64 = 1000;
 
@@ -85,4 +88,32 @@ fn known_inodes_fit_into_the_budget() {
     assert_eq!(look_at_all(&rig.dir), files);
     assert!(rig.unmount());
     fsck(&rig.image);
+}
+
+/// What the kernel keeps is not kept twice; what it reads around its own cache is.
+#[test]
+fn pages_that_the_kernel_has_read_are_let_go() {
+    const PAGE: usize = 4096;
+    let rig = Rig::unmounted(64);
+    let volume = Arc::new(Volume::open(&rig.image, &OpenOptions::default()).unwrap());
+    let vfs = volume.vfs();
+    let inode = vfs.create(&Cred::ROOT, &vfs.root().unwrap(), b"f", 0o644).unwrap();
+    let file = vfs.open(&Cred::ROOT, &inode, OpenFlags::WRITE).unwrap();
+    let content: Vec<u8> = (0..8 * PAGE + 100).map(|i| (i / 7) as u8).collect();
+    file.write_at(0, &content).unwrap();
+    file.fsync(false).unwrap();
+    inode.mapping.reclaim(false);
+    let server = Server::new(volume.clone(), Default::default());
+    let fh = server.open(inode.ino.0, 0, false).unwrap();
+    let cached = || (0..9).filter(|i| inode.mapping.has(*i)).collect::<Vec<_>>();
+    let mut got = vec![0; 9 * PAGE];
+    for flags in [0, OFlags::DIRECT.bits()] {
+        let n = server.read(fh, 0, &mut got, flags).unwrap();
+        assert!(got[..n] == content);
+        let kept: &[u64] = if flags == 0 { &[] } else { &[0, 1, 2, 3, 4, 5, 6, 7, 8] };
+        assert_eq!(cached(), kept, "{flags:o}");
+    }
+    server.detach();
+    drop(file);
+    vfs.unmount().unwrap();
 }

@@ -232,8 +232,9 @@ impl Worker {
             }
             READ => {
                 let (fh, pos, size) = (r.u64()?, r.u64()?, r.u32()? as usize);
-                let to = buffer.get_mut(..size).ok_or(Errno::INVAL)?;
-                server.read(fh, pos, to).map(Answer::Buffer)
+                r.skip(12)?;
+                let (flags, to) = (r.u32()?, buffer.get_mut(..size).ok_or(Errno::INVAL)?);
+                server.read(fh, pos, to, flags).map(Answer::Buffer)
             }
             READDIR | READDIRPLUS => {
                 r.skip(8)?;

@@ -193,7 +193,7 @@ impl Filesystem for Adapter {
         fh: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
@@ -202,7 +202,7 @@ impl Filesystem for Adapter {
             if buf.len() < size {
                 buf.resize(size, 0);
             }
-            match self.server.read(fh.0, offset, &mut buf[..size]) {
+            match self.server.read(fh.0, offset, &mut buf[..size], flags.0 as u32) {
                 Ok(n) => reply.data(&buf[..n]),
                 Err(x) => reply.error(e(x)),
             }
