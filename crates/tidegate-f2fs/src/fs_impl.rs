@@ -221,7 +221,9 @@ impl FileSystem for F2fs {
         self.balance_segments(bdi)?;
         // What fsync must know of inodes is kept until the next checkpoint.
         let many = self.since_cp.len() > MAX_SINCE_CP;
-        if (many || self.excess_dirty_nats()) && self.why_read_only().is_none() {
+        // Pages that cannot be written now may be later.
+        let excess = || self.write_io.failed_pages.is_empty() && self.excess_dirty_nats();
+        if (many || excess()) && self.why_read_only().is_none() {
             return self.issue_checkpoint();
         }
         Ok(())

@@ -161,7 +161,7 @@ fn recover(queue: &Arc<RequestQueue>, options: RepairOptions, report: &mut Repai
     match roll_forward(queue) {
         Ok(()) => Ok(true),
         // It will make no more sense another time.
-        Err(e) if e.kind() == ErrorKind::Corrupt => {
+        Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Stale | ErrorKind::FileTooBig) => {
             report.notes.push(format!("what was fsynced after the last checkpoint is not recovered: {e}"));
             Ok(true)
         }
