@@ -206,18 +206,14 @@ impl F2fs {
         moved
     }
 
-    /// Finds `name`, and reads what taking it out needs.
-    ///
-    /// # Errors
-    /// `NotFound`, `Corrupt`, those of the device.
-    pub(crate) fn find_to_remove(&self, dir: &Inode, name: &[u8]) -> Result<Place> {
-        let at = self.find_entry(dir, name)?.ok_or(ErrorKind::NotFound)?;
+    /// Reads what taking an entry out may need.
+    pub(crate) fn read_to_remove(&self, dir: &Inode, at: Place) -> Result<()> {
         if let Some(block) = at.block
             && let Found::At(d) = self.find_dnode(dir, block)?
         {
             self.node_of(d.nid, dir.ino.0)?;
         }
-        Ok(at)
+        Ok(())
     }
 
     /// Takes an entry out; a block that becomes empty is given back. An error may leave half of it done.

@@ -12,7 +12,6 @@ use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::since_cp::Since;
 use crate::units::{BlockAddr, Nid};
-use crate::xattr::first_list;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_block::{Bio, BioFlags, PageBuf, Segment};
@@ -32,7 +31,7 @@ impl F2fs {
         new: &NewInode<'_>,
         xattrs: &NewXattrs,
     ) -> Result<InodeParts> {
-        let xattrs = first_list(xattrs)?;
+        let xattrs = crate::xattr::first_list(xattrs)?;
         let _op = self.cp_rwsem.read();
         self.read_inodes([&**dir])?;
         let is_dir = new.file_type == FileType::Directory;
@@ -85,7 +84,7 @@ impl F2fs {
         new: &NewInode<'_>,
         xattrs: &NewXattrs,
     ) -> Result<InodeParts> {
-        let xattrs = first_list(xattrs)?;
+        let xattrs = crate::xattr::first_list(xattrs)?;
         let _op = self.cp_rwsem.read();
         let _place = self.acquire_orphan_inode()?;
         let f = self.new_private(dir, b"", new);
@@ -295,7 +294,8 @@ impl F2fs {
             return Err(ErrorKind::NotEmpty.into());
         }
         let _place = self.acquire_orphan_inode()?;
-        let at = self.find_to_remove(dir, name)?;
+        let at = self.find_entry(dir, name)?.ok_or(ErrorKind::NotFound)?;
+        self.read_to_remove(dir, at)?;
         self.read_inodes([&**dir, inode])?;
         // The checkpoint has a directory's children still, and a file's other name may be new.
         if inode.is_dir() || inode.attr().nlink > 1 {

@@ -180,8 +180,14 @@ impl F2fs {
     }
 
     /// Frees the inodes that had lost their last name when the checkpoint was made.
+    ///
+    /// # Errors
+    /// `Corrupt`, also where a number cannot be an orphan's: nothing vouches for those blocks' content.
     fn recover_orphans(&self) -> Result<()> {
         let inos: Vec<u32> = self.orphans.lock().iter().copied().collect();
+        if let Some(ino) = inos.iter().find(|i| **i <= self.sb.root_ino || **i >= self.sb.max_nid) {
+            return Err(Error::corrupt(format!("orphan block: inode {ino} can be none")));
+        }
         for ino in inos {
             let inode = match self.load_inode(Ino(ino as u64)) {
                 Ok(p) => Inode::new(p, self.bdi.clone(), 1),
@@ -191,6 +197,9 @@ impl F2fs {
                 }
                 Err(e) => return Err(e.of("freeing an orphan")),
             };
+            if inode.is_dir() && !self.dir_is_empty(&inode)? {
+                return Err(Error::corrupt(format!("orphan block: directory {ino} is not empty")));
+            }
             inode.attr().nlink = 0;
             self.evict(&inode)?;
         }

@@ -18,6 +18,7 @@ impl F2fs {
     /// Moves a name; the whiteout left where it was, if one is wanted.
     pub(crate) fn rename_inode(&self, r: &Rename<'_>) -> Result<Option<Ino>> {
         let _op = self.cp_rwsem.read();
+        self.read_for_rename(r)?;
         if let Some(t) = r.target
             && !r.exchange
             && t.is_dir()
@@ -27,7 +28,6 @@ impl F2fs {
         }
         let replaces = r.target.is_some() && !r.exchange;
         let _place = replaces.then(|| self.acquire_orphan_inode()).transpose()?;
-        self.read_for_rename(r)?;
         // Where there is no room for it, nothing has changed yet.
         let whiteout = r.whiteout.map(|new| self.new_whiteout(r, new)).transpose()?;
         self.note_rename(r);
@@ -44,7 +44,8 @@ impl F2fs {
     /// Reads what a rename needs, but for what finding room for the new name does.
     fn read_for_rename(&self, r: &Rename<'_>) -> Result<()> {
         self.read_inodes([r.old_dir, r.new_dir, r.inode].into_iter().chain(r.target).map(|i| &**i))?;
-        self.find_to_remove(r.old_dir, r.old_name)?;
+        let old = self.find_entry(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
+        self.read_to_remove(r.old_dir, old)?;
         if r.target.is_some() {
             self.find_entry(r.new_dir, r.new_name)?;
         }

@@ -1,10 +1,12 @@
 //! The superblock, the checkpoint packs, the tables.
 
 use crate::cases::{Field, block_cases, field_cases, fields, orphaned, whole_blocks};
-use crate::fuzz_body::{Sample, clean};
+use crate::fuzz_body::{Sample, clean, mount};
 use crate::runner::run_all;
 use std::mem::offset_of;
+use tidegate_block::{Device, MemoryDevice};
 use tidegate_f2fs::raw::*;
+use tidegate_vfs::ErrorKind;
 
 #[test]
 fn superblock() {
@@ -95,4 +97,25 @@ fn tables() {
         }
     }
     run_all(cases);
+}
+
+/// What an orphan block says is not believed of the root, of what is no inode, and of directories with names.
+#[test]
+fn orphans_that_can_be_none() {
+    let s = orphaned();
+    let block = (s.cp.start + 1 + s.sb.cp_payload) as u64 * BLOCK_SIZE as u64;
+    let sum = block + offset_of!(RawOrphanBlock, check_sum) as u64;
+    for ino in [0, 1, 3, s.sb.max_nid, u32::MAX, s.inos["inline-dir"], s.inos["block-dir"]] {
+        let device = s.damaged(&[(block, ino.to_le_bytes().to_vec()), (sum, vec![0; 4])], true);
+        let before = device.copy();
+        let opened = mount(device.clone());
+        assert_eq!(opened.map(drop).map_err(|e| e.kind()), Err(ErrorKind::Corrupt), "inode {ino}");
+        let read = |d: &MemoryDevice| {
+            let mut all = vec![0; d.size() as usize];
+            d.read_at(0, &mut all);
+            all
+        };
+        assert!(read(&device) == read(&before), "inode {ino}");
+    }
+    mount(s.device()).unwrap().unmount().unwrap();
 }

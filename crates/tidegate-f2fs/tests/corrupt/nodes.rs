@@ -1,10 +1,11 @@
 //! Inodes and the other nodes.
 
 use crate::cases::{Case, Field, block_cases, field_cases, fields};
-use crate::fuzz_body::clean;
+use crate::fuzz_body::{clean, mount};
 use crate::runner::run_all;
 use std::mem::offset_of;
 use tidegate_f2fs::raw::*;
+use tidegate_vfs::{Cred, ErrorKind};
 
 const INODE: [Field; 17] = fields!(RawInode, 0;
     i_mode 2, i_advise 1, i_inline 1, i_links 4, i_size 8, i_blocks 8, i_current_depth 4, i_xattr_nid 4,
@@ -78,4 +79,22 @@ fn other_nodes() {
         cases.push(Case { name: format!("node {nid} all its own"), sample: s, patches, fix: true });
     }
     run_all(cases);
+}
+
+/// What has a name and says it has none is not freed by who looks at it.
+#[test]
+fn inodes_without_links() {
+    let s = clean();
+    for name in ["blocks-0", "inline-dir"] {
+        let at = s.nodes[&s.inos[name]] as usize * BLOCK_SIZE + offset_of!(RawInode, i_links);
+        let device = s.damaged(&[(at as u64, vec![0; 4])], true);
+        for round in 0..2 {
+            let v = mount(device.clone()).unwrap();
+            let looked = v.resolve(&Cred::ROOT, format!("/{name}").as_bytes(), true);
+            let opened = looked.and_then(|i| v.open(&Cred::ROOT, &i, tidegate_vfs::OpenFlags::READ));
+            assert_eq!(opened.map(drop).map_err(|e| e.kind()), Err(ErrorKind::Corrupt), "{name}");
+            v.create(&Cred::ROOT, &v.root().unwrap(), format!("new-{round}").as_bytes(), 0o644).unwrap();
+            v.unmount().unwrap();
+        }
+    }
 }
