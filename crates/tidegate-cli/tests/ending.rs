@@ -78,7 +78,9 @@ impl Full {
         });
         let mut child = None;
         if foreground {
-            let mut c = m.bench.command(&["mount", "--foreground", "a.img", "mnt"]);
+            let mut c = Command::new("nohup");
+            c.arg(env!("CARGO_BIN_EXE_tidegate")).args(["mount", "--foreground", "a.img", "mnt"]);
+            c.current_dir(m.bench.dir.path()).stdin(Stdio::null()).stdout(Stdio::null());
             child = Some(c.stderr(Stdio::piped()).spawn().unwrap());
             let since = Instant::now();
             while !m.is_mounted() {
@@ -106,8 +108,12 @@ fn what_fails_at_the_end_is_told_in_the_foreground() {
     if cannot_mount() {
         return;
     }
-    let (_full, child) = Full::new(true);
+    let (full, child) = Full::new(true);
     let mut child = child.unwrap();
+    // nohup is in between: it ignores this one.
+    ok("kill", &["-HUP", &child.id().to_string()], &[]);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(child.try_wait().unwrap().is_none() && full.m.is_mounted());
     terminate(child.id());
     let status = child.wait().unwrap();
     let mut said = String::new();
@@ -136,4 +142,44 @@ fn what_fails_at_the_end_is_logged_in_the_background() {
     assert!(said.starts_with("<27>tidegate[") && said.contains("no space left"), "{said:?}");
     full.m.wait_for_end();
     drop(open);
+}
+
+#[test]
+fn umount_returns_when_all_is_written() {
+    if cannot_mount() {
+        return;
+    }
+    let m = Mounted::new();
+    let data = vec![9; 20 << 20];
+    fs::write(m.dir.join("f"), &data).unwrap();
+    let open = fs::File::open(m.dir.join("f")).unwrap();
+    assert!(m.bench.fails(&["umount", "mnt"], 1).starts_with("mnt: "));
+    assert!(m.is_mounted(), "it was in use");
+    drop(open);
+    assert_eq!(m.bench.ok(&["umount", "mnt"]), "");
+    assert!(!m.is_mounted() && m.server().is_none());
+    fs::copy(&m.image, m.bench.path("b.img")).unwrap();
+    m.mount();
+    assert!(fs::read(m.dir.join("f")).unwrap() == data);
+    // As /sbin/umount.fuse.tidegate would be, called by umount(8).
+    let helper = m.bench.path("umount.fuse.tidegate");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tidegate"), &helper).unwrap();
+    ok(helper.to_str().unwrap(), &["-n", "-t", "fuse.tidegate"], &[&m.dir]);
+    assert!(m.server().is_none());
+    for image in ["a.img", "b.img"] {
+        assert_eq!(m.bench.ok(&["cat", &format!("{image}:/f")]).len(), data.len());
+        m.bench.fsck(image);
+    }
+    assert!(m.bench.fails(&["umount", "mnt"], 1).contains("no Tidegate volume"));
+}
+
+#[test]
+fn umount_tells_what_could_not_be_written() {
+    if cannot_mount() {
+        return;
+    }
+    let (full, _) = Full::new(false);
+    let line = full.m.bench.fails(&["umount", "mnt"], 1);
+    assert!(line.contains("no space left"), "{line}");
+    assert!(!full.m.is_mounted() && full.m.server().is_none());
 }

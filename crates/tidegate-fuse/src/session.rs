@@ -78,10 +78,12 @@ pub fn serve(
         Ok(()) => std::mem::forget(mounted),
         Err(_) => drop(mounted),
     }
-    drop(control);
+    let waiting = control.map(Control::end).unwrap_or_default();
     server.detach();
     let unmounted = volume.vfs().unmount().map_err(|e| Error::Volume(volume.image().to_string(), e));
-    served.and(unmounted)
+    let ended = served.and(unmounted);
+    waiting.tell(&ended);
+    ended
 }
 
 /// Why a mount ends.
