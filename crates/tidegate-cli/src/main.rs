@@ -10,6 +10,7 @@
 //! | `out` | standard output: text, JSON, a reader that goes away |
 //! | `bar`, `report` | progress while it runs, the summary afterwards |
 //! | `mount_helper` | being called by mount(8) |
+//! | `syslog` | the system's log, for a mount in the background |
 //! | `entry` | an inode as `ls`, `stat` and `tree` show it |
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ mod mount_helper;
 mod out;
 mod place;
 mod report;
+mod syslog;
 mod units;
 mod watch;
 

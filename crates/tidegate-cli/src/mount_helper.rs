@@ -1,16 +1,19 @@
 //! Being called by mount(8): as `mount.fuse.tidegate IMAGE DIR -o ...`, or, through libfuse's `mount.fuse3`, as
-//! `tidegate IMAGE DIR -o ...`.
+//! `tidegate IMAGE DIR -o ...`; and by umount(8), as `umount.fuse.tidegate DIR ...`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The arguments (without the program's name) of the `mount` command that such a call means; `None` when it
-/// is none.
+/// The arguments (without the program's name) of the `mount` or `umount` command that such a call means; `None`
+/// when it is none.
 pub fn arguments(args: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> {
     let args: Vec<OsString> = args.collect();
     let program = Path::new(args.first()?).file_name().unwrap_or_default();
     let by_name = program.as_bytes().starts_with(b"mount.");
+    if program.as_bytes().starts_with(b"umount.") {
+        return Some(unmount(args.into_iter().skip(1)));
+    }
     // Commands have no slash in them, images given by mount(8) have.
     let by_path = args.get(1).is_some_and(|a| a.as_bytes().contains(&b'/')) && args.len() > 2;
     if !by_name && !by_path {
@@ -36,6 +39,19 @@ pub fn arguments(args: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> 
     Some(out)
 }
 
+fn unmount(mut rest: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut out = vec![OsString::from("umount")];
+    while let Some(a) = rest.next() {
+        match a.as_bytes() {
+            b"-t" | b"-N" => drop(rest.next()),
+            // No mtab, force, verbose, read-only if it is busy.
+            b"-n" | b"-f" | b"-v" | b"-r" => {}
+            _ => out.push(a),
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::arguments;
@@ -55,6 +71,8 @@ mod tests {
         let fake = ["/sbin/mount.fuse.tidegate", "/a.img", "/mnt", "-f", "-v", "-o", "rw,uid=7"];
         let want = ["mount", "/a.img", "/mnt", "--fake", "-o", "rw,uid=7"].map(String::from);
         assert_eq!(parsed(&fake), Some(want.to_vec()));
+        let helper = ["/sbin/umount.fuse.tidegate", "/mnt", "-n", "-l", "-t", "fuse.tidegate"];
+        assert_eq!(parsed(&helper), Some(["umount", "/mnt", "-l"].map(String::from).to_vec()));
         assert_eq!(parsed(&["tidegate", "ls", "/a.img:/"]), None);
         assert_eq!(parsed(&["tidegate"]), None);
     }

@@ -5,8 +5,11 @@ mod common;
 
 use common::mounted::{Mounted, cannot_mount};
 use std::fs;
+use std::io::Read;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 fn ok(program: &str, args: &[&str], at: &[&Path]) {
     assert!(Command::new(program).args(args).args(at).status().unwrap().success(), "{program} {args:?}");
@@ -35,10 +38,12 @@ fn a_signal_ends_a_mount_that_is_elsewhere_too() {
     let other = m.bench.path("other");
     fs::create_dir(&other).unwrap();
     ok("mount", &["--bind"], &[&m.dir, &other]);
-    let _other = Other(&other);
+    let other = Other(&other);
     fs::write(m.dir.join("f"), "content").unwrap();
     terminate(m.server().unwrap());
     m.wait_for_end();
+    // The stock fsck wants nothing that names the image in the mount table.
+    drop(other);
     assert_eq!(m.bench.ok(&["cat", "a.img:/f"]), "content");
     m.bench.fsck("a.img");
 }
@@ -56,7 +61,125 @@ fn a_signal_leaves_alone_what_is_mounted_over_it() {
     terminate(m.server().unwrap());
     m.wait_for_end();
     assert!(m.dir.join("over").exists(), "what was over it is gone");
-    drop(over);
+    drop((over, Other(&m.dir)));
     assert_eq!(m.bench.ok(&["cat", "a.img:/f"]), "content");
     m.bench.fsck("a.img");
+}
+
+/// A file system that is full under the image: what is to be written at last cannot be.
+struct Full {
+    m: Mounted,
+}
+
+impl Full {
+    fn new(foreground: bool) -> (Full, Option<Child>) {
+        let m = Mounted::unmounted(|bench| {
+            ok("mount", &["-t", "tmpfs", "-o", "size=12m", "tidegate-test"], &[bench.dir.path()]);
+        });
+        let mut child = None;
+        if foreground {
+            let mut c = Command::new("nohup");
+            c.arg(env!("CARGO_BIN_EXE_tidegate")).args(["mount", "--foreground", "a.img", "mnt"]);
+            c.current_dir(m.bench.dir.path()).stdin(Stdio::null()).stdout(Stdio::null());
+            child = Some(c.stderr(Stdio::piped()).spawn().unwrap());
+            let since = Instant::now();
+            while !m.is_mounted() {
+                assert!(since.elapsed() < Duration::from_secs(30), "it does not mount");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        } else {
+            m.mount();
+        }
+        fs::write(m.dir.join("f"), vec![7; 4 << 20]).unwrap();
+        // It ends when nothing fits any more.
+        let _ = fs::write(m.bench.path("filler"), vec![1; 16 << 20]);
+        (Full { m }, child)
+    }
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").args([&self.m.dir, self.m.bench.dir.path()]).status();
+    }
+}
+
+#[test]
+fn what_fails_at_the_end_is_told_in_the_foreground() {
+    if cannot_mount() {
+        return;
+    }
+    let (full, child) = Full::new(true);
+    let mut child = child.unwrap();
+    // nohup is in between: it ignores this one.
+    ok("kill", &["-HUP", &child.id().to_string()], &[]);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(child.try_wait().unwrap().is_none() && full.m.is_mounted());
+    terminate(child.id());
+    let status = child.wait().unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.starts_with("tidegate: a.img") && said.contains("no space left"), "{said:?}");
+}
+
+/// And with a file open, when it is not the kernel that ends it.
+#[test]
+fn what_fails_at_the_end_is_logged_in_the_background() {
+    const LOG: &str = "/dev/log";
+    if cannot_mount() || Path::new(LOG).exists() {
+        println!("SKIPPED: a log is kept here");
+        return;
+    }
+    let log = UnixDatagram::bind(LOG).unwrap();
+    log.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let (full, _) = Full::new(false);
+    let open = fs::File::open(full.m.dir.join("f")).unwrap();
+    terminate(full.m.server().unwrap());
+    let mut line = [0; 1000];
+    let said = log.recv(&mut line).map(|n| String::from_utf8_lossy(&line[..n]).into_owned());
+    fs::remove_file(LOG).unwrap();
+    let said = said.unwrap();
+    assert!(said.starts_with("<27>tidegate[") && said.contains("no space left"), "{said:?}");
+    full.m.wait_for_end();
+    drop(open);
+}
+
+#[test]
+fn umount_returns_when_all_is_written() {
+    if cannot_mount() {
+        return;
+    }
+    let m = Mounted::new();
+    let data = vec![9; 20 << 20];
+    fs::write(m.dir.join("f"), &data).unwrap();
+    let open = fs::File::open(m.dir.join("f")).unwrap();
+    assert!(m.bench.fails(&["umount", "mnt"], 1).starts_with("mnt: "));
+    assert!(m.is_mounted(), "it was in use");
+    drop(open);
+    assert_eq!(m.bench.ok(&["umount", "mnt"]), "");
+    assert!(!m.is_mounted() && m.server().is_none());
+    fs::copy(&m.image, m.bench.path("b.img")).unwrap();
+    m.mount();
+    assert!(fs::read(m.dir.join("f")).unwrap() == data);
+    // As /sbin/umount.fuse.tidegate would be, called by umount(8).
+    let helper = m.bench.path("umount.fuse.tidegate");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tidegate"), &helper).unwrap();
+    ok(helper.to_str().unwrap(), &["-n", "-t", "fuse.tidegate"], &[&m.dir]);
+    assert!(m.server().is_none());
+    for image in ["a.img", "b.img"] {
+        assert_eq!(m.bench.ok(&["cat", &format!("{image}:/f")]).len(), data.len());
+        m.bench.fsck(image);
+    }
+    assert!(m.bench.fails(&["umount", "mnt"], 1).contains("no Tidegate volume"));
+}
+
+#[test]
+fn umount_tells_what_could_not_be_written() {
+    if cannot_mount() {
+        return;
+    }
+    let (full, _) = Full::new(false);
+    let line = full.m.bench.fails(&["umount", "mnt"], 1);
+    assert!(line.contains("no space left"), "{line}");
+    assert!(!full.m.is_mounted() && full.m.server().is_none());
 }

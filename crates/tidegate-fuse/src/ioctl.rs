@@ -139,6 +139,9 @@ impl Server {
             Ok(u64::from_le_bytes(b.try_into().map_err(|_| Errno::INVAL)?))
         };
         let (start, len, minlen) = (at(0)?, at(8)?, at(16)?);
+        if len < self.vfs().statfs().block_size as u64 {
+            return Err(Errno::INVAL);
+        }
         let trimmed = self.volume.f2fs().trim(start..start.saturating_add(len), minlen).sys()?;
         Ok([start, trimmed, minlen].iter().flat_map(|v| v.to_le_bytes()).collect())
     }

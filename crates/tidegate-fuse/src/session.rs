@@ -17,9 +17,10 @@ use tidegate_rt::{channel, thread};
 /// How long files that are open when we are told to end may stay so.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Mounts `image` at `dir` and serves until it is unmounted, or SIGTERM, SIGINT or SIGHUP comes. `open` says
-/// how the volume is opened; what `options` say of that goes before. `ready` is called once the mount
-/// works. Blocks those signals in the calling thread: to be called before others are started.
+/// Mounts `image` at `dir` and serves until it is unmounted, or SIGTERM, SIGINT or SIGHUP comes (the last not
+/// where it is ignored, as nohup has it). `open` says how the volume is opened; what `options` say of that goes
+/// before. `ready` is called once the mount works. Blocks those signals in the calling thread: to be called
+/// before others are started.
 ///
 /// # Errors
 /// Each begins with the image or the directory: the image is missing, in use, no volume; mounting is not
@@ -31,7 +32,10 @@ pub fn serve(
     open: OpenOptions,
     ready: impl FnOnce(&Volume),
 ) -> Result<()> {
-    let signals = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect::<SigSet>();
+    let mut signals = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect::<SigSet>();
+    if !ignored(Signal::SIGHUP) {
+        signals.add(Signal::SIGHUP);
+    }
     signals.thread_block().map_err(|e| Error::other("signals", e))?;
     die_of_panics();
     // Memory that we need to write pages must not wait for pages that we are to write. For the superuser.
@@ -78,10 +82,12 @@ pub fn serve(
         Ok(()) => std::mem::forget(mounted),
         Err(_) => drop(mounted),
     }
-    drop(control);
+    let waiting = control.map(Control::end).unwrap_or_default();
     server.detach();
     let unmounted = volume.vfs().unmount().map_err(|e| Error::Volume(volume.image().to_string(), e));
-    served.and(unmounted)
+    let ended = served.and(unmounted);
+    waiting.tell(&ended);
+    ended
 }
 
 /// Why a mount ends.
@@ -90,6 +96,13 @@ enum End {
     LetGo(io::Result<()>),
     /// A signal came. Files may still be open: they see errors from here on, and the volume is left clean.
     Told,
+}
+
+/// Whether whoever started this process has it ignore `signal`.
+fn ignored(signal: Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|l| u64::from_str_radix(l.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    mask.unwrap_or(0) & 1 << (signal as u32 - 1) != 0
 }
 
 /// A thread that panics would leave whoever waits for it waiting. The end of the process ends all requests

@@ -21,6 +21,7 @@ mod top;
 mod trace;
 mod tree;
 mod trim;
+mod umount;
 
 use crate::global::Global;
 use clap::Subcommand;
@@ -60,6 +61,8 @@ pub enum Command {
     Info(info::Args),
     /// Mount a volume for every program of the machine
     Mount(mount::Args),
+    /// Unmount a volume, and wait until all of it is written
+    Umount(umount::Args),
     /// Make everything durable that a mounted volume was given
     Sync(sync::Args),
     /// Show live what a mounted volume does: write-back, latencies, locks, files
@@ -95,6 +98,7 @@ impl Command {
             Command::Trim(a) => trim::run(a, global),
             Command::Info(a) => info::run(a, global),
             Command::Mount(a) => mount::run(a, global),
+            Command::Umount(a) => umount::run(a, global),
             Command::Sync(a) => sync::run(a, global),
             Command::Top(a) => top::run(a, global),
             Command::Trace(a) => trace::run(a, global),

@@ -4,6 +4,8 @@
 //! the mount works, and goes.
 
 use crate::global::Global;
+use crate::syslog;
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -42,9 +44,16 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         return start(args);
     }
     let _ = rustix::process::setsid();
-    serve(args, global, |volume| {
+    let left = Cell::new(false);
+    let served = serve(args, global, |volume| {
         global.tell_recovered(volume);
         leave_terminal();
+        left.set(true);
+    });
+    served.inspect_err(|e| {
+        if left.get() {
+            syslog::error(&e.to_string());
+        }
     })
 }
 
@@ -63,7 +72,8 @@ fn serve(args: &Args, global: &Global, ready: impl FnOnce(&Volume)) -> Result<()
     tidegate_fuse::serve(&args.image, &args.directory, &options, open, ready)
 }
 
-/// Says that the mount works and lets go of the terminal and of the directory it was started in.
+/// Says that the mount works and lets go of the terminal and of the directory it was started in. What goes wrong
+/// from here on is for the system's log.
 fn leave_terminal() {
     let mut out = std::io::stdout();
     let _ = out.write_all(READY).and_then(|()| out.flush());
@@ -73,6 +83,11 @@ fn leave_terminal() {
         let _ = rustix::stdio::dup2_stderr(&null);
     }
     let _ = std::env::set_current_dir("/");
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        syslog::error(&info.to_string());
+        before(info);
+    }));
 }
 
 /// Starts the serving process and waits for its word.

@@ -12,6 +12,22 @@ use tidegate::{Error, Result, Sample};
 /// A mount that does not answer for so long is as good as gone.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// A mount that is to end.
+pub struct Ending(Client);
+
+impl Ending {
+    /// Waits for the process that serves it to end, however long it writes.
+    ///
+    /// # Errors
+    /// What went wrong at the end; the process ended without a word.
+    pub fn wait(mut self) -> Result<()> {
+        let told = self.0.answer();
+        // Nothing follows but the end.
+        let _ = io::copy(&mut self.0.stream, &mut io::sink());
+        told.map(drop)
+    }
+}
+
 /// A connection to a running mount.
 pub struct Client {
     stream: BufReader<UnixStream>,
@@ -66,10 +82,23 @@ impl Client {
         answer.recorded.ok_or_else(|| self.error(io::ErrorKind::InvalidData.into()))
     }
 
+    /// Has the mount tell how it ends. To be called before it is unmounted.
+    ///
+    /// # Errors
+    /// The mount has ended, or is of a version that does not tell.
+    pub fn end(mut self) -> Result<Ending> {
+        self.ask(What::End)?;
+        self.stream.get_ref().set_read_timeout(None).map_err(|e| self.error(e))?;
+        Ok(Ending(self))
+    }
+
     fn ask(&mut self, what: What) -> Result<Answer> {
-        let sent = protocol::write(self.stream.get_mut(), &Ask { v: VERSION, what });
-        let answer =
-            sent.and_then(|()| protocol::read_answer(&mut self.stream)).map_err(|e| self.error(e))?;
+        protocol::write(self.stream.get_mut(), &Ask { v: VERSION, what }).map_err(|e| self.error(e))?;
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Result<Answer> {
+        let answer = protocol::read_answer(&mut self.stream).map_err(|e| self.error(e))?;
         match answer.error {
             Some(why) => Err(self.error(io::Error::other(why))),
             None => Ok(answer),

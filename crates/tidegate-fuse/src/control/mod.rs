@@ -17,5 +17,5 @@ pub mod client;
 pub mod protocol;
 mod service;
 
-pub use client::Client;
+pub use client::{Client, Ending};
 pub(crate) use service::Control;

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tidegate::Volume;
 use tidegate::observe::{Observed, Recording, Wanted, lockstat as lockstat_table};
-use tidegate_rt::{clock, lockstat, thread, wait};
+use tidegate::{Result, Volume};
+use tidegate_rt::{LockClass, Mutex, clock, lockstat, thread, wait};
 
 /// Who asks at once at most.
 const MAX_CLIENTS: usize = 16;
@@ -26,6 +26,8 @@ const AGAIN: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(3600);
 /// Most events of each thread that a recording keeps.
 const MAX_EVENTS: usize = 1 << 20;
+
+static WAITING: LockClass = LockClass::new("control->waiting", 4);
 
 /// The socket of a mount; gone when dropped.
 pub(crate) struct Control {
@@ -42,6 +44,8 @@ struct Shared {
     device: (u32, u32),
     clients: AtomicUsize,
     over: AtomicBool,
+    /// Who wants to hear how it ended; nobody any more once the socket is gone.
+    waiting: Mutex<Option<Vec<UnixStream>>>,
 }
 
 impl Control {
@@ -59,10 +63,33 @@ impl Control {
             device: address::device(image),
             clients: AtomicUsize::new(0),
             over: AtomicBool::new(false),
+            waiting: Mutex::new(&WAITING, Some(Vec::new())),
         });
         let control = Control { path, shared: shared.clone() };
         thread::spawn("tg-control", move || accept(&listener, &shared))?;
         Ok(control)
+    }
+
+    /// Ends the socket; who wants to hear how the mount ended.
+    pub(crate) fn end(self) -> Waiting {
+        Waiting(self.shared.waiting.lock().take().unwrap_or_default())
+    }
+}
+
+/// Who wants to hear how the mount ended.
+#[derive(Default)]
+pub(crate) struct Waiting(Vec<UnixStream>);
+
+impl Waiting {
+    /// Tells them. They wait for the process to end, so they stay connected.
+    pub(crate) fn tell(self, ended: &Result<()>) {
+        let error = ended.as_ref().err().map(|e| e.to_string());
+        let answer = Answer { v: VERSION, error, ..Answer::default() };
+        for stream in &self.0 {
+            // Who has gone needs no answer.
+            let _ = protocol::write(&mut &*stream, &answer);
+        }
+        std::mem::forget(self.0);
     }
 }
 
@@ -176,6 +203,16 @@ fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
                 sample.image = shared.image.clone();
                 sample.mountpoint = Some(shared.mountpoint.clone());
                 protocol::write(&mut to, &Answer { v: VERSION, sample: Some(sample), ..Answer::default() })?;
+            }
+            Ok(Ask { what: What::End, .. }) => {
+                drop(volume);
+                let mut waiting = shared.waiting.lock();
+                let Some(waiting) = &mut *waiting else {
+                    return protocol::write(&mut to, &Answer::error("the mount has ended"));
+                };
+                protocol::write(&mut to, &Answer { v: VERSION, ..Answer::default() })?;
+                waiting.push(stream.try_clone()?);
+                return Ok(());
             }
             Ok(Ask { what: What::Record(record), .. }) => {
                 drop(volume);

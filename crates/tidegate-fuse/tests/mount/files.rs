@@ -176,6 +176,7 @@ fn ioctls_reach_the_volume() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "xmore\n");
     assert!(sh("mkdir d && chattr +d d && lsattr -d d | grep -q d").0);
     assert!(sh("fstrim -v .").0);
+    assert!(!sh("fstrim -l 1 .").0, "less than a block");
     // A full sync: of what only the kernel has, too.
     std::fs::write(rig.dir.join("unsynced"), vec![5; 300_000]).unwrap();
     assert_eq!(ioctl(&rig.dir, tidegate_fuse::ioctl::TIDEGATE_IOC_SYNC), 0);

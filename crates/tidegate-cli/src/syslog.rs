@@ -1,0 +1,23 @@
+//! The system's log: for what a process in the background has to say.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+
+/// A daemon's error.
+const PRIORITY: u8 = 3 << 3 | 3;
+
+/// Logs an error. Where nobody keeps a log the superuser's goes to the kernel's; else it is lost.
+pub fn error(what: &str) {
+    let line = format!("<{PRIORITY}>tidegate[{}]: {what}", std::process::id());
+    let _ = send(Path::new("/dev/log"), &line)
+        .or_else(|_| OpenOptions::new().write(true).open("/dev/kmsg")?.write_all(line.as_bytes()));
+}
+
+fn send(to: &Path, line: &str) -> io::Result<()> {
+    let socket = UnixDatagram::unbound()?;
+    // A log that stands still must not hold up the end of a mount.
+    socket.set_nonblocking(true)?;
+    socket.send_to(line.as_bytes(), to).map(drop)
+}
