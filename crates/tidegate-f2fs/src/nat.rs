@@ -68,6 +68,8 @@ impl NatBits {
 }
 
 pub(crate) struct NatState {
+    /// Moves of nodes so far.
+    moves: u64,
     entries: HashMap<u32, NatEntry>,
     dirty: BTreeSet<u32>,
     /// What the checkpoint's journal holds.
@@ -97,6 +99,7 @@ impl Nat {
         bits: Option<NatBits>,
     ) -> Self {
         let state = NatState {
+            moves: 0,
             entries: HashMap::default(),
             dirty: BTreeSet::new(),
             journal,
@@ -217,6 +220,7 @@ impl Nat {
     pub(crate) fn relocate(&self, meta: &Meta, moves: &[(Nid, BlockAddr)]) -> Result<Vec<Option<BlockAddr>>> {
         let mut s = self.state.lock();
         let olds = moves.iter().map(|(nid, _)| self.entry(&s, meta, *nid)).collect::<Result<Vec<_>>>()?;
+        s.moves += 1;
         Ok(moves
             .iter()
             .zip(olds)
@@ -241,16 +245,23 @@ impl Nat {
         }
     }
 
-    /// Runs `f` if the node is still at `addr`, with the NAT locked, so that it stays there.
+    /// How often nodes have moved.
+    pub(crate) fn moves(&self) -> u64 {
+        self.state.lock().moves
+    }
+
+    /// Runs `f` if the node is still at `addr`, with the NAT locked, so that it stays there; and if no node has
+    /// moved since [`Nat::moves`] was `moves`, where that matters.
     pub(crate) fn if_at<R>(
         &self,
         meta: &Meta,
-        nid: Nid,
-        addr: BlockAddr,
+        (nid, addr): (Nid, BlockAddr),
+        moves: Option<u64>,
         f: impl FnOnce() -> R,
     ) -> Result<Option<R>> {
         let s = self.state.lock();
-        Ok((self.entry(&s, meta, nid)?.addr == addr).then(f))
+        let stayed = moves.is_none_or(|m| m == s.moves);
+        Ok((stayed && self.entry(&s, meta, nid)?.addr == addr).then(f))
     }
 
     /// Versions of node ids, for summaries.

@@ -102,12 +102,16 @@ impl F2fs {
                 let what = format!("NAT: node {nid} at block {}, outside the main area", entry.addr);
                 return Err(Error::corrupt(what));
             }
+            // A place is noted before the node is written there.
+            mapping.wait_writeback(nid.0 as u64, nid.0 as u64 + 1);
+            let moves = self.nat.moves();
+            let settled = mapping.nr_writeback() == 0;
             let (blocks, at) = match self.read_node_blocks(nid, entry.addr) {
                 // It moved meanwhile, and its old block may be somebody else's by now.
                 Err(_) if self.nat.lookup(&self.meta, nid)?.addr != entry.addr => continue,
                 r => r?,
             };
-            self.keep_nodes(blocks, at, entry.addr)?;
+            self.keep_nodes(blocks, (at, entry.addr), settled.then_some(moves))?;
             self.bdi.cached(&self.node_inode);
         }
     }
@@ -134,15 +138,18 @@ impl F2fs {
         Ok((buf, at))
     }
 
-    /// Caches block `at` of those read, which is at `addr`, and the others that are current nodes.
-    fn keep_nodes(&self, blocks: PageBuf, at: usize, addr: BlockAddr) -> Result<()> {
+    /// Caches block `at` of those read, which is at `addr`, and the others that are current nodes: if no node has
+    /// moved since there were `moves`, and none was being written then. One read before it was written may pass for
+    /// current.
+    fn keep_nodes(&self, blocks: PageBuf, (at, addr): (usize, BlockAddr), moves: Option<u64>) -> Result<()> {
         let mapping = &self.node_inode.mapping;
         let place = |i: usize| BlockAddr(addr.0 - at as u32).plus(i as u32);
         let mut nodes = Vec::with_capacity(READ_AROUND);
         for i in 0..blocks.pages() {
             let page = block(&blocks, i);
             let nid = nid_of(page);
-            let known = (4..self.sb.max_nid).contains(&nid.0)
+            let known = moves.is_some()
+                && (4..self.sb.max_nid).contains(&nid.0)
                 && !mapping.has(nid.0 as u64)
                 && self.nat.lookup(&self.meta, nid)?.addr == place(i);
             if i == at || known && (ofs_of(page) != 0 || crate::inode::checksum_holds(&self.sb, page)) {
@@ -159,7 +166,7 @@ impl F2fs {
             };
             // Only if the node is there still: another thread may have read, changed and written it.
             let keep = || mapping.insert_clean(nid.0 as u64, &node);
-            self.nat.if_at(&self.meta, nid, place(i), keep)?;
+            self.nat.if_at(&self.meta, (nid, place(i)), moves.filter(|_| i != at), keep)?;
         }
         Ok(())
     }

@@ -31,12 +31,7 @@ fn open(device: &Arc<MemoryDevice>, list: &str) -> (Arc<F2fs>, Arc<Vfs>) {
 }
 
 fn page(n: u64, version: u64) -> Vec<u8> {
-    [n, version, 0x0070_696e_6e65]
-        .iter()
-        .flat_map(|w| w.to_le_bytes())
-        .cycle()
-        .take(PAGE as usize)
-        .collect()
+    [n, version, 0x0070_696e_6e65].iter().flat_map(|w| w.to_le_bytes()).cycle().take(PAGE as usize).collect()
 }
 
 fn block(device: &MemoryDevice, at: u64) -> Vec<u8> {
