@@ -155,7 +155,7 @@ impl F2fs {
             fsync: FsyncState::of_read(self.flushes.completed()),
         };
         self.check_inode(raw, file_type, &private).map_err(bad)?;
-        if raw.i_links.get() == 0 && !self.orphans.lock().contains(&nid) {
+        if raw.i_links.get() == 0 && !self.orphans.lock().contains(nid) {
             // It may have gone this moment; else whoever closes it would free it, and what names it may be right.
             self.node(Nid(nid))?;
             return Err(bad("i_links is 0, and it is no orphan"));

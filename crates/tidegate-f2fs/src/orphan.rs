@@ -37,6 +37,10 @@ impl Orphans {
         self.inos.remove(ino);
     }
 
+    pub(crate) fn contains(&self, ino: u32) -> bool {
+        self.inos.contains(&ino)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.inos.len()
     }
