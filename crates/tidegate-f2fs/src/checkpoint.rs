@@ -87,7 +87,9 @@ impl F2fs {
         let frozen = stat.time(Step::LockAll, || self.cp_rwsem.write());
         stat.time(Step::Frozen, || {
             // An operation may have stopped half done before it let go.
-            let r = self.check_writable().and_then(|()| self.checkpoint_frozen(umount));
+            let stopped = || self.check_writable().map_err(|e| Error::new(ErrorKind::Io, e.to_string()));
+            let r =
+                self.lost_metadata().map_or_else(stopped, Err).and_then(|()| self.checkpoint_frozen(umount));
             // Before anybody goes on with what it left half done.
             if let Err(e) = &r {
                 self.stop(e);

@@ -153,28 +153,30 @@ fn a_write_that_finds_no_room_takes_none() {
     let v = mount(&path);
     let open = |p: &[u8]| v.open_path(ROOT, p, OpenFlags::WRITE | OpenFlags::CREATE, 0o644).unwrap();
     let (large, small, filler) = (open(b"/large"), open(b"/small"), open(b"/filler"));
-    // No inode is left without blocks: what follows is about pages alone.
+    // The pages that follow have nodes: the inodes, and one more.
     large.write_at(0, &[1; 5000]).unwrap();
+    large.write_at(1000 * 4096, &[1; 4096]).unwrap();
     small.write_at(0, &[1; 5000]).unwrap();
     let free = || v.statfs().blocks_available;
-    while free() > 20 {
+    while free() > 80 {
         let len = if free() > 600 { 1 << 20 } else { 4096 };
         filler.write_at(filler.size(), &vec![2; len]).unwrap();
     }
     let (left, blocks) = (free(), large.inode().attr().blocks);
     // A page in the middle of what fails is reserved already, and stays so.
-    large.fallocate(FallocateFlags::KEEP_SIZE, 7 * 4096, 4096).unwrap();
+    large.fallocate(FallocateFlags::KEEP_SIZE, 865 * 4096, 4096).unwrap();
+    // There is room for those in the inode, and not for the rest.
     let failed = [
-        large.write_at(4096, &[3; 40 * 4096]).map(drop),
-        large.fallocate(FallocateFlags::empty(), 8192, 40 * 4096),
+        large.write_at(860 * 4096, &[3; 140 * 4096]).map(drop),
+        large.fallocate(FallocateFlags::KEEP_SIZE, 860 * 4096, 140 * 4096),
     ];
     for r in failed {
         assert_eq!(r.err().map(|e| e.kind()), Some(ErrorKind::NoSpace));
     }
-    assert_eq!((free(), large.size()), (left - 1, 5000));
+    assert_eq!((free(), large.size()), (left - 1, 1001 * 4096));
     assert_eq!(large.inode().attr().blocks, blocks + 8);
     small.write_at(8192, &vec![4; (left as usize - 1) * 4096]).unwrap();
-    large.write_at(7 * 4096, &[5; 4096]).unwrap();
+    large.write_at(865 * 4096, &[5; 4096]).unwrap();
     assert_eq!(free(), 0);
     drop((large, small, filler));
     v.unmount().unwrap();
