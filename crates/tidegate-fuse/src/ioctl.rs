@@ -22,8 +22,12 @@ const FS_IOC_SHUTDOWN: u32 = 0x8004_587d;
 const FITRIM: u32 = 0xc018_5879;
 const F2FS_IOC_WRITE_CHECKPOINT: u32 = 0xf507;
 
-/// `FS_*_FL` that users may set: sync, immutable, append, nodump, noatime, dirsync.
-const SETTABLE: u32 = 0x8 | 0x10 | 0x20 | 0x40 | 0x80 | 0x1_0000;
+/// `FS_SYNC_FL`, which we keep for directories alone: the kernel does not tell us of a write when it is made.
+pub(crate) const SYNC: u32 = 0x8;
+/// `FS_DIRSYNC_FL`.
+pub(crate) const DIRSYNC: u32 = 0x1_0000;
+/// `FS_*_FL` that users may set: immutable, append, nodump, noatime, dirsync; and sync, of directories.
+const SETTABLE: u32 = 0x10 | 0x20 | 0x40 | 0x80 | DIRSYNC;
 /// `FS_*_FL` beside the bit of `FS_XFLAG_*` that means the same.
 const XFLAGS: [(u32, u32); 5] = [(0x8, 0x20), (0x10, 0x8), (0x20, 0x10), (0x40, 0x80), (0x80, 0x40)];
 /// Bytes of `struct fsxattr`.
@@ -104,7 +108,8 @@ impl Server {
     fn set_flags(&self, node: u64, flags: u32) -> Result<Vec<u8>> {
         let inode = self.inode(node)?;
         let old = inode.attr().flags;
-        if (flags ^ old) & !SETTABLE != 0 {
+        let settable = if inode.is_dir() { SETTABLE | SYNC } else { SETTABLE };
+        if (flags ^ old) & !settable != 0 {
             return Err(Errno::OPNOTSUPP);
         }
         let set = SetAttr { flags: Some(flags), ..SetAttr::default() };

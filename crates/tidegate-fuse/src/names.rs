@@ -1,6 +1,7 @@
 //! Operations on names.
 
 use crate::errno::{Result, ToErrno};
+use crate::ioctl::{DIRSYNC, SYNC};
 use crate::server::{Caller, Entry, ROOT, Server};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -66,7 +67,19 @@ impl Server {
             (FileType::Symlink, 4096..) => return Err(Errno::NAMETOOLONG),
             _ => {}
         }
-        self.vfs().make(ROOT, &dir, m.name, &new).sys()
+        let inode = self.vfs().make(ROOT, &dir, m.name, &new).sys()?;
+        self.sync_names([&dir])?;
+        Ok(inode)
+    }
+
+    /// After a change of names: makes it durable where the mount or one of the directories wants that.
+    fn sync_names<'a>(&self, dirs: impl IntoIterator<Item = &'a Arc<Inode>>) -> Result<()> {
+        let wants = |dir: &&Arc<Inode>| self.view.dirsync || dir.attr().flags & (SYNC | DIRSYNC) != 0;
+        dirs.into_iter().filter(wants).try_for_each(|dir| self.sync_dir(dir, false))
+    }
+
+    fn sync_dir(&self, dir: &Arc<Inode>, datasync: bool) -> Result<()> {
+        self.vfs().open(ROOT, dir, OpenFlags::READ).and_then(|f| f.fsync(datasync)).sys()
     }
 
     /// Makes a file and opens it; opens the one that is there unless `flags` have `O_EXCL`.
@@ -119,6 +132,7 @@ impl Server {
         self.check_dir(&dir, false)?;
         self.check_flags(&inode, IMMUTABLE | APPEND_ONLY)?;
         self.vfs().link(ROOT, &inode, &dir, name).sys()?;
+        self.sync_names([&dir])?;
         Ok(self.remembered(&inode))
     }
 
@@ -138,7 +152,7 @@ impl Server {
         }
         .sys()?;
         self.unnamed(&inode, pin);
-        Ok(())
+        self.sync_names([&dir])
     }
 
     /// After an inode lost a name: if it was the last, the kernel decides how long it lives.
@@ -174,7 +188,7 @@ impl Server {
         if let Some((t, pin)) = target {
             self.unnamed(&t, pin);
         }
-        Ok(())
+        self.sync_names([&old_dir, &new_dir])
     }
 
     /// The target of a symbolic link.
@@ -248,7 +262,6 @@ impl Server {
     /// # Errors
     /// `EIO`, `EROFS` once the volume has stopped.
     pub fn fsyncdir(&self, node: u64, datasync: bool) -> Result<()> {
-        let dir = self.inode(node)?;
-        self.vfs().open(ROOT, &dir, OpenFlags::READ).and_then(|f| f.fsync(datasync)).sys()
+        self.sync_dir(&self.inode(node)?, datasync)
     }
 }

@@ -45,6 +45,8 @@ pub struct View {
     pub uid: Option<u32>,
     /// Everything belongs to this group.
     pub gid: Option<u32>,
+    /// Changes of names are durable when they return.
+    pub dirsync: bool,
 }
 
 /// Serves the operations of a mounted volume. Shared by the transport's threads.

@@ -3,9 +3,10 @@
 use crate::control::Control;
 use crate::mount::{self, is_dead, unmount};
 use crate::options::MountOptions;
-use crate::server::Server;
+use crate::server::{Server, View};
 use crate::transport::{self, Connection};
 use nix::sys::signal::{SigSet, Signal};
+use rustix::mount::MountFlags;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,7 +51,8 @@ pub fn serve(
     let volume = Arc::new(Volume::open(image, &open)?);
     let mut options = options.clone();
     options.read_only |= volume.check_writable().is_err();
-    let server = Server::new(volume.clone(), options.view.clone());
+    let dirsync = options.flags.intersects(MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC);
+    let server = Server::new(volume.clone(), View { dirsync, ..options.view.clone() });
     let source = std::fs::canonicalize(image).unwrap_or_else(|_| image.to_path_buf());
     // A mount works without. Before it, since the image may lie below where it is mounted.
     let control = Control::start(image, dir, &volume);

@@ -88,3 +88,35 @@ fn an_append_only_file_only_grows() {
         rig.finish();
     }
 }
+
+/// Names are durable at once where the mount or the directory says so. Of files the kernel keeps writes to itself, so
+/// that flag is refused.
+#[test]
+fn names_are_durable_where_that_is_wanted() {
+    if cannot_mount() {
+        return;
+    }
+    for (words, flag) in [("dirsync", None), ("sync", None), ("", Some("+D")), ("", Some("+S"))] {
+        let mut rig = Rig::new(256, words);
+        let dir = rig.dir.join("d");
+        std::fs::create_dir(&dir).unwrap();
+        if let Some(flag) = flag {
+            chattr(flag, &dir);
+        }
+        for name in ["gone", "moved", "file"] {
+            std::fs::create_dir(dir.join(name)).unwrap();
+        }
+        std::fs::rename(dir.join("moved"), rig.dir.join("top")).unwrap();
+        std::fs::remove_dir(dir.join("gone")).unwrap();
+        rig.kill();
+        rig.mount("").unwrap();
+        let names = std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect::<Vec<_>>();
+        assert_eq!((names, rig.dir.join("top").is_dir()), (vec!["file".into()], true), "{words} {flag:?}");
+        rig.finish();
+    }
+    let rig = Rig::new(256, "");
+    let file = rig.dir.join("f");
+    std::fs::write(&file, "x").unwrap();
+    assert!(!Command::new("chattr").arg("+S").arg(&file).status().unwrap().success());
+    rig.finish();
+}
