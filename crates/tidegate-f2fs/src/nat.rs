@@ -10,6 +10,8 @@ use crate::meta::Meta;
 use crate::raw::*;
 use crate::units::{BlockAddr, Nid};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use tidegate_block::PageBuf;
 use tidegate_rt::hash::{HashMap, HashSet};
 use tidegate_rt::{LockClass, Mutex};
@@ -67,7 +69,15 @@ impl NatBits {
     }
 }
 
+/// How many entries are dirty, and how many ids wait to be free: for who looks without the lock.
+#[derive(Default)]
+struct Counts {
+    dirty: AtomicU32,
+    freed: AtomicU32,
+}
+
 pub(crate) struct NatState {
+    counts: Arc<Counts>,
     /// Moves of nodes so far.
     moves: u64,
     entries: HashMap<u32, NatEntry>,
@@ -87,6 +97,7 @@ pub(crate) struct NatState {
 /// See the module.
 pub(crate) struct Nat {
     state: Mutex<NatState>,
+    counts: Arc<Counts>,
     nat_blkaddr: u32,
     max_nid: u32,
 }
@@ -98,7 +109,9 @@ impl Nat {
         journal: BTreeMap<u32, NatEntry>,
         bits: Option<NatBits>,
     ) -> Self {
+        let counts = Arc::<Counts>::default();
         let state = NatState {
+            counts: counts.clone(),
             moves: 0,
             entries: HashMap::default(),
             dirty: BTreeSet::new(),
@@ -110,7 +123,8 @@ impl Nat {
             next_scan: cp.raw.next_free_nid.get() / PER_BLOCK,
             flushes: 0,
         };
-        Nat { state: Mutex::new(&NAT_TREE_LOCK, state), nat_blkaddr: sb.nat_blkaddr, max_nid: sb.max_nid }
+        let state = Mutex::new(&NAT_TREE_LOCK, state);
+        Nat { state, counts, nat_blkaddr: sb.nat_blkaddr, max_nid: sb.max_nid }
     }
 
     /// The address of the current copy of NAT block `block`. Copies interleave segment by segment.
@@ -209,6 +223,7 @@ impl Nat {
         let old = self.entry(&s, meta, nid)?;
         s.set(nid.0, NatEntry { ino: 0, addr: BlockAddr::NULL, version: old.version.wrapping_add(1) });
         s.freed.insert(nid.0);
+        s.count();
         Ok(old.addr)
     }
 
@@ -283,8 +298,7 @@ impl Nat {
     /// Node ids whose nodes were made, written or freed since the last checkpoint, and those of them that
     /// are free from the next one on.
     pub(crate) fn nr_dirty(&self) -> (u32, u32) {
-        let s = self.state.lock();
-        (s.dirty.len() as u32, s.freed.len() as u32)
+        (self.counts.dirty.load(Relaxed), self.counts.freed.load(Relaxed))
     }
 
     /// An id at or behind which a free one is likely, for the checkpoint.
@@ -299,6 +313,7 @@ impl Nat {
     pub(crate) fn flush(&self, meta: &Meta, tables_only: bool) -> Result<()> {
         let mut s = self.state.lock();
         let dirty = std::mem::take(&mut s.dirty);
+        s.count();
         let mut all = s.journal.clone();
         all.extend(dirty.iter().filter_map(|n| Some((*n, *s.entries.get(n)?))));
         s.flushes += 1;
@@ -346,6 +361,7 @@ impl Nat {
     pub(crate) fn checkpointed(&self) {
         let mut s = self.state.lock();
         let freed = std::mem::take(&mut s.freed);
+        s.count();
         s.free.extend(freed);
     }
 
@@ -369,9 +385,15 @@ impl NatState {
         self.entries.insert(nid, e);
     }
 
+    fn count(&self) {
+        self.counts.dirty.store(self.dirty.len() as u32, Relaxed);
+        self.counts.freed.store(self.freed.len() as u32, Relaxed);
+    }
+
     fn set(&mut self, nid: u32, e: NatEntry) {
         self.entries.insert(nid, e);
         self.dirty.insert(nid);
+        self.count();
     }
 
     /// Blocks of the table with entries that are newer in memory or in the journal, where nat_bits say

@@ -151,7 +151,7 @@ impl F2fs {
             let known = moves.is_some()
                 && (4..self.sb.max_nid).contains(&nid.0)
                 && !mapping.has(nid.0 as u64)
-                && self.nat.lookup(&self.meta, nid)?.addr == place(i);
+                && self.nat.lookup(&self.meta, nid).is_ok_and(|e| e.addr == place(i));
             if i == at || known && (ofs_of(page) != 0 || crate::inode::checksum_holds(&self.sb, page)) {
                 nodes.push((nid, i));
             }
@@ -166,7 +166,11 @@ impl F2fs {
             };
             // Only if the node is there still: another thread may have read, changed and written it.
             let keep = || mapping.insert_clean(nid.0 as u64, &node);
-            self.nat.if_at(&self.meta, (nid, place(i)), moves.filter(|_| i != at), keep)?;
+            let kept = self.nat.if_at(&self.meta, (nid, place(i)), moves.filter(|_| i != at), keep);
+            // What cannot be told of a neighbour is no matter of this node's.
+            if i == at {
+                kept?;
+            }
         }
         Ok(())
     }

@@ -214,7 +214,7 @@ fn of_recovery(e: Error) -> Error {
         ErrorKind::Corrupt | ErrorKind::Stale | ErrorKind::FileTooBig => Error::corrupt(format!(
             "{what} (fsck.f2fs may mend them, disable_roll_forward opens the volume without them): {e}"
         )),
-        _ => e.of(what),
+        _ => e.of(format!("{what} (disable_roll_forward opens the volume without them)")),
     }
 }
 

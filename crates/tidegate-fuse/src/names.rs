@@ -220,8 +220,7 @@ impl Server {
         add: &mut dyn FnMut(&DirEntry, Option<&Entry>) -> bool,
     ) -> Result<()> {
         let dir = self.inode(node)?;
-        let start = pos;
-        let mut pos = pos;
+        let (mut pos, mut added) = (pos, false);
         loop {
             let mut batch = Vec::with_capacity(READDIR_BATCH);
             let read = self.vfs().readdir(&dir, pos, &mut |e| {
@@ -230,7 +229,7 @@ impl Server {
             });
             match read.sys() {
                 // What was added is counted, so it must arrive. The kernel asks again from here.
-                Err(_) if pos != start => return Ok(()),
+                Err(_) if added => return Ok(()),
                 r => r?,
             }
             let Some(last) = batch.last() else { return Ok(()) };
@@ -244,12 +243,14 @@ impl Server {
                     Err(x) if x.kind() == ErrorKind::Stale => continue,
                     Err(_) => None,
                 };
+                let known = entry.is_some();
                 if !add(e, entry.as_ref()) {
                     if let Some(entry) = entry.filter(|_| !dots) {
                         self.forget(entry.node, 1);
                     }
                     return Ok(());
                 }
+                added |= known;
             }
             if batch.len() < READDIR_BATCH {
                 return Ok(());

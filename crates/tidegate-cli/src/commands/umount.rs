@@ -34,7 +34,13 @@ pub fn run(args: &Args, _global: &Global) -> Result<()> {
     let ending = Client::connect(dir).and_then(Client::end);
     unmount(dir, false).map_err(about)?;
     match ending {
-        Ok(ending) => ending.wait(),
+        Ok(ending) => {
+            if !ending.wait()? {
+                let dir = show(path_bytes(dir));
+                eprintln!("tidegate: note: {dir}: mounted elsewhere, too: written when that goes");
+            }
+            Ok(())
+        }
         Err(e) => Err(about(std::io::Error::other(format!("unmounted; how it ends is not known: {e}")))),
     }
 }

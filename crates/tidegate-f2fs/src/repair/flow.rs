@@ -167,7 +167,7 @@ fn recover(queue: &Arc<RequestQueue>, options: RepairOptions, report: &mut Repai
         }
         // A checkpoint of ours would end the chain, which may be read or find room later.
         Err(e) => {
-            Err(e.of("nothing repaired, since what was fsynced after the last checkpoint would be lost"))
+            Err(e.of("nothing repaired, since what was fsynced after the last checkpoint would be lost (opening the volume with disable_roll_forward gives it up)"))
         }
     }
 }

@@ -12,19 +12,32 @@ use tidegate::{Error, Result, Sample};
 /// A mount that does not answer for so long is as good as gone.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Within this the kernel lets go of what is mounted nowhere else.
+const LET_GO: Duration = Duration::from_secs(5);
+
 /// A mount that is to end.
 pub struct Ending(Client);
 
 impl Ending {
-    /// Waits for the process that serves it to end, however long it writes.
+    /// Waits for the process that serves it to end, however long it writes; or for some seconds, if it goes on
+    /// since it is mounted elsewhere, too: then false.
     ///
     /// # Errors
     /// What went wrong at the end; the process ended without a word.
-    pub fn wait(mut self) -> Result<()> {
+    pub fn wait(mut self) -> Result<bool> {
+        let within = |c: &Client, limit| c.stream.get_ref().set_read_timeout(limit).map_err(|e| c.error(e));
+        within(&self.0, Some(LET_GO))?;
+        match protocol::read_answer(&mut self.0.stream) {
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                return Ok(false);
+            }
+            answer => _ = self.0.told(answer)?,
+        }
+        within(&self.0, None)?;
         let told = self.0.answer();
         // Nothing follows but the end.
         let _ = io::copy(&mut self.0.stream, &mut io::sink());
-        told.map(drop)
+        told.map(|_| true)
     }
 }
 
@@ -88,7 +101,6 @@ impl Client {
     /// The mount has ended, or is of a version that does not tell.
     pub fn end(mut self) -> Result<Ending> {
         self.ask(What::End)?;
-        self.stream.get_ref().set_read_timeout(None).map_err(|e| self.error(e))?;
         Ok(Ending(self))
     }
 
@@ -98,7 +110,12 @@ impl Client {
     }
 
     fn answer(&mut self) -> Result<Answer> {
-        let answer = protocol::read_answer(&mut self.stream).map_err(|e| self.error(e))?;
+        let answer = protocol::read_answer(&mut self.stream);
+        self.told(answer)
+    }
+
+    fn told(&self, answer: io::Result<Answer>) -> Result<Answer> {
+        let answer = answer.map_err(|e| self.error(e))?;
         match answer.error {
             Some(why) => Err(self.error(io::Error::other(why))),
             None => Ok(answer),

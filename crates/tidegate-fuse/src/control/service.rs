@@ -3,6 +3,7 @@
 use super::address;
 use super::protocol::{self, Answer, Ask, ChunkWriter, Found, Record, VERSION, What};
 use rustix::net::sockopt::socket_peercred;
+use rustix::net::{RecvFlags, recv};
 use std::io::{self, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,6 +17,8 @@ use tidegate_rt::{LockClass, Mutex, clock, lockstat, thread, wait};
 
 /// Who asks at once at most.
 const MAX_CLIENTS: usize = 16;
+/// Who waits for the end at most.
+const MAX_WAITING: usize = 64;
 /// Who asks nothing for so long is hung up on.
 const IDLE: Duration = Duration::from_secs(60);
 /// Who reads nothing for so long, too.
@@ -70,9 +73,11 @@ impl Control {
         Ok(control)
     }
 
-    /// Ends the socket; who wants to hear how the mount ended.
+    /// Ends the socket; who wants to hear how the mount ended. They are told that it ends.
     pub(crate) fn end(self) -> Waiting {
-        Waiting(self.shared.waiting.lock().take().unwrap_or_default())
+        let waiting = Waiting(self.shared.waiting.lock().take().unwrap_or_default());
+        waiting.send(&Answer { v: VERSION, ..Answer::default() });
+        waiting
     }
 }
 
@@ -84,13 +89,22 @@ impl Waiting {
     /// Tells them. They wait for the process to end, so they stay connected.
     pub(crate) fn tell(self, ended: &Result<()>) {
         let error = ended.as_ref().err().map(|e| e.to_string());
-        let answer = Answer { v: VERSION, error, ..Answer::default() };
-        for stream in &self.0 {
-            // Who has gone needs no answer.
-            let _ = protocol::write(&mut &*stream, &answer);
-        }
+        self.send(&Answer { v: VERSION, error, ..Answer::default() });
         std::mem::forget(self.0);
     }
+
+    fn send(&self, answer: &Answer) {
+        for stream in &self.0 {
+            // Who has gone needs no answer.
+            let _ = protocol::write(&mut &*stream, answer);
+        }
+    }
+}
+
+/// Whether who asked has hung up.
+fn has_gone(stream: &UnixStream) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    matches!(recv(stream, &mut [0; 1], flags), Ok((_, 0)))
 }
 
 impl Drop for Control {
@@ -206,13 +220,20 @@ fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
             }
             Ok(Ask { what: What::End, .. }) => {
                 drop(volume);
-                let mut waiting = shared.waiting.lock();
-                let Some(waiting) = &mut *waiting else {
-                    return protocol::write(&mut to, &Answer::error("the mount has ended"));
-                };
+                let stream = stream.try_clone()?;
+                // The first of three: then comes that it ends, then how.
                 protocol::write(&mut to, &Answer { v: VERSION, ..Answer::default() })?;
-                waiting.push(stream.try_clone()?);
-                return Ok(());
+                if let Some(waiting) = &mut *shared.waiting.lock() {
+                    waiting.retain(|s| !has_gone(s));
+                    if waiting.len() < MAX_WAITING {
+                        waiting.push(stream);
+                        return Ok(());
+                    }
+                }
+                return protocol::write(
+                    &mut to,
+                    &Answer::error("the mount has ended, or too many wait for it"),
+                );
             }
             Ok(Ask { what: What::Record(record), .. }) => {
                 drop(volume);

@@ -115,6 +115,8 @@ impl Slots {
         threads.sweep();
         let slots = threads.spare.pop().unwrap_or_else(|| Arc::new(Slots::new()));
         slots.begin_anew();
+        // The thread's own, whoever had it before: in a simulated world lots are part of what its seed decides.
+        slots.lots.store(u64::from(thread::id()).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, Relaxed);
         threads.live.push(slots.clone());
         slots
     }
@@ -122,7 +124,7 @@ impl Slots {
     fn new() -> Slots {
         Slots {
             epoch: AtomicU64::new(0),
-            lots: AtomicU64::new(u64::from(thread::id()).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+            lots: AtomicU64::new(1),
             counts: std::array::from_fn(|_| Count::default()),
             times: std::array::from_fn(|_| Times::default()),
         }
