@@ -71,13 +71,13 @@ impl NatBits {
 
 /// How many entries are dirty, and how many ids wait to be free: for who looks without the lock.
 #[derive(Default)]
-struct Counts {
+struct NrDirty {
     dirty: AtomicU32,
     freed: AtomicU32,
 }
 
 pub(crate) struct NatState {
-    counts: Arc<Counts>,
+    counts: Arc<NrDirty>,
     /// Moves of nodes so far.
     moves: u64,
     entries: HashMap<u32, NatEntry>,
@@ -97,7 +97,7 @@ pub(crate) struct NatState {
 /// See the module.
 pub(crate) struct Nat {
     state: Mutex<NatState>,
-    counts: Arc<Counts>,
+    counts: Arc<NrDirty>,
     nat_blkaddr: u32,
     max_nid: u32,
 }
@@ -109,7 +109,7 @@ impl Nat {
         journal: BTreeMap<u32, NatEntry>,
         bits: Option<NatBits>,
     ) -> Self {
-        let counts = Arc::<Counts>::default();
+        let counts = Arc::<NrDirty>::default();
         let state = NatState {
             counts: counts.clone(),
             moves: 0,

@@ -257,7 +257,7 @@ impl Vfs {
         if size >= to || !self.fs.has_block(inode, size / PAGE)? {
             return Ok(()); // all that is to be written has zeros there
         }
-        self.modify_in_page(inode, size, to, false)
+        self.zero_cached(inode, size, to, false)
     }
 
     /// Zeroes bytes `from..to` of one page, in the cache, if the page has anything there.
@@ -279,11 +279,11 @@ impl Vfs {
                 return Ok(()); // a hole: zero already
             }
         }
-        self.modify_in_page(inode, from, to, true)
+        self.zero_cached(inode, from, to, true)
     }
 
     /// Zeroes bytes `from..to` of one page in the cache and marks it dirty; `unless_zero` already.
-    fn modify_in_page(&self, inode: &Arc<Inode>, from: u64, to: u64, unless_zero: bool) -> Result<()> {
+    fn zero_cached(&self, inode: &Arc<Inode>, from: u64, to: u64, unless_zero: bool) -> Result<()> {
         let index = from / PAGE;
         inode.mapping.wait_ahead(index, index + 1);
         let range = (from % PAGE) as usize..(to - index * PAGE) as usize;

@@ -36,8 +36,8 @@ pub enum What {
     },
     /// A recording from now on. Behind the answer come the parts that were wanted, in this order, in chunks.
     Record(Record),
-    /// How the mount ends. It answers that it will tell, and again when it has let go of the volume: an error
-    /// is what went wrong then. The connection lasts as long as the process.
+    /// How the mount ends. It answers that it will tell, again when the kernel has let go, and once more when it
+    /// has let go of the volume: an error is what went wrong then. The connection lasts as long as the process.
     End,
 }
 
