@@ -28,7 +28,7 @@ const POINTS: usize = 4;
 /// The first rank of the classes that are held for a moment only.
 pub const MOMENTS: u16 = 110;
 /// Of holds that are not all timed, one in so many is.
-pub const ONE_IN: u64 = 32;
+pub const ONE_IN: u16 = 32;
 
 /// Switches collection on or off, for every lock of the process.
 pub fn enable(on: bool) {
@@ -317,7 +317,7 @@ impl LockClass {
     #[inline]
     pub(crate) fn acquired(&'static self, taken: Taken) -> Option<Since> {
         if taken.counted {
-            self.stats.bounces.taken(taken.drawn);
+            self.stats.bounces.taken(taken.asks);
         }
         taken.timed.map(|timed| Since { at: clock::stamp(), timed })
     }
