@@ -9,6 +9,7 @@
 //! | `units` | sizes, UUIDs, times as people write them |
 //! | `out` | standard output: text, JSON, a reader that goes away |
 //! | `bar`, `report` | progress while it runs, the summary afterwards |
+//! | `failures`, `interrupt` | what of several things went wrong; a word at the end by a signal |
 //! | `mount_helper` | being called by mount(8) |
 //! | `syslog` | the system's log, for a mount in the background |
 //! | `entry` | an inode as `ls`, `stat` and `tree` show it |
@@ -17,7 +18,9 @@
 mod bar;
 mod commands;
 mod entry;
+mod failures;
 mod global;
+mod interrupt;
 mod mount_helper;
 mod out;
 mod place;

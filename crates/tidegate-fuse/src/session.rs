@@ -101,7 +101,7 @@ enum End {
 }
 
 /// Whether whoever started this process has it ignore `signal`.
-fn ignored(signal: Signal) -> bool {
+pub fn ignored(signal: Signal) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|l| u64::from_str_radix(l.strip_prefix("SigIgn:")?.trim(), 16).ok());
     mask.unwrap_or(0) & 1 << (signal as u32 - 1) != 0

@@ -45,6 +45,27 @@ impl Error {
         }
     }
 
+    /// The same error with more said behind it.
+    #[must_use]
+    pub fn and(self, more: impl Display) -> Self {
+        match self {
+            Error::Volume(what, e) => Error::Other(what, format!("{e}; {more}")),
+            Error::Os(what, e) => Error::Other(what, format!("{}; {more}", plain(&e))),
+            Error::Other(what, why) => Error::Other(what, format!("{why}; {more}")),
+        }
+    }
+
+    /// Whether the volume breaks a rule of its format there: a repair may help.
+    pub fn is_damaged(&self) -> bool {
+        matches!(self, Error::Volume(_, e) if e.kind() == tidegate_vfs::ErrorKind::Corrupt)
+    }
+
+    /// Whether it is a volume that takes nothing more: full, failing, or read-only since it failed.
+    pub fn ends_changes(&self) -> bool {
+        use tidegate_vfs::ErrorKind::{Io, NoSpace, ReadOnly};
+        matches!(self, Error::Volume(_, e) if matches!(e.kind(), NoSpace | Io | ReadOnly))
+    }
+
     /// Whether it is a volume that is full.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::Volume(_, e) if e.kind() == tidegate_vfs::ErrorKind::NoSpace)

@@ -1,13 +1,22 @@
 //! The file that a new volume is made in.
 //!
-//! A new image has no name until it is complete, so neither a failure nor a kill leaves half of one.
+//! A new image has no name until it is complete, and one that takes the place of another leaves that alone
+//! until then; so neither a failure nor a kill leaves half of one. Only a device, and a file with other
+//! names is written in place: see [`Unfinished`].
 
 use crate::error::{About, Error, Result, path_bytes, show};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
-use std::os::fd::{AsRawFd, OwnedFd};
+use crate::export::replace::temporary;
+use crate::found::{Found, found};
+use crate::host;
+use crate::unfinished::Unfinished;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, XattrFlags};
+use std::fs::Permissions;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidegate_block::{Backend, Device, OpenOptions};
+use tempfile::NamedTempFile;
+use tidegate_block::{Backend, Device, Errno, OpenOptions};
 
 /// What is at a path where a volume is to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +34,6 @@ pub enum Existing {
 /// # Errors
 /// It is something else, or cannot be looked at.
 pub fn existing(path: &Path) -> Result<Existing> {
-    use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let m = match std::fs::metadata(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Existing::Nothing),
         r => r.about(path_bytes(path))?,
@@ -39,69 +47,196 @@ pub fn existing(path: &Path) -> Result<Existing> {
     }
 }
 
+/// The right to make a volume at a path: nobody has what is there open, and nobody misses it.
+pub struct Claim {
+    path: PathBuf,
+    there: Existing,
+    found: Found,
+    /// What is there, locked; let go to be opened anew where it is written in place.
+    held: Option<Arc<dyn Device>>,
+}
+
+impl Claim {
+    /// Claims `path`. With `force`, whatever is there may go.
+    ///
+    /// # Errors
+    /// In use; it holds something else than F2FS, or is a device and holds any volume.
+    pub fn new(path: &Path, force: bool, backend: Backend) -> Result<Claim> {
+        let there = existing(path)?;
+        let mut claim = Claim { path: end_of(path), there, found: Found::Nothing, held: None };
+        if there == Existing::Nothing {
+            return Ok(claim);
+        }
+        claim.held = Some(open(path, path, None, backend)?);
+        claim.found = found(path)?;
+        let shown = show(path_bytes(path));
+        let why = match claim.found {
+            Found::Other(what) => what,
+            Found::F2fs if there == Existing::Device => "an f2fs volume",
+            _ => return Ok(claim),
+        };
+        if force {
+            return Ok(claim);
+        }
+        let how = "mkfs would destroy it; if that is wanted, add --force (-f)";
+        Err(Error::other(shown, format_args!("holds {why}: {how}")))
+    }
+
+    /// What is there.
+    pub fn there(&self) -> Existing {
+        self.there
+    }
+
+    /// Whether what is there could be missed.
+    pub fn holds_something(&self) -> bool {
+        self.found != Found::Nothing
+    }
+
+    /// Whether a new file can take the place of what is there: it has this one name.
+    fn gives_way(&self) -> bool {
+        std::fs::symlink_metadata(&self.path).is_ok_and(|m| m.is_file() && m.nlink() == 1)
+    }
+}
+
 /// A file being made into an image.
 pub struct NewImage {
     /// The opened device, locked.
     pub device: Arc<dyn Device>,
     path: PathBuf,
     state: State,
+    /// It takes the place of another.
+    replaces: bool,
 }
 
 enum State {
     /// Was there before, and stays.
     Old,
-    /// Has its name already: file systems without unnamed files. Goes unless it is finished.
-    Named,
+    /// Has another name: file systems without unnamed files. Goes unless it is finished.
+    Named(NamedTempFile),
     /// Gets its name when it is finished.
     Unnamed(OwnedFd),
 }
 
 impl NewImage {
-    /// Opens what is at `path`, emptied and of `size` bytes, or makes it; a device stays as it is.
+    /// Makes a file of `size` bytes, or opens what is there and is claimed, emptied and of that size; a
+    /// device stays as it is. A new file takes the place of another where `replace` says so and it can have
+    /// the other's owner, mode and attributes.
     ///
     /// # Errors
     /// In use, no permission, no space.
-    pub fn create(path: &Path, size: u64, backend: Backend) -> Result<NewImage> {
-        let shown = show(path_bytes(path));
-        let open = |at: &Path, create| {
-            let o = OpenOptions { read_only: false, backend, direct: true, create };
-            tidegate_block::file::open(at, o).map_err(|e| Error::open(&shown, e))
-        };
-        let done = |device, state| Ok(NewImage { device, path: path.to_path_buf(), state });
-        match existing(path)? {
-            Existing::Device => done(open(path, None)?, State::Old),
-            Existing::File(..) => done(open(path, Some(size))?, State::Old),
-            Existing::Nothing => {
-                if let Some(fd) = unnamed(path) {
-                    let at = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-                    return done(open(&at, Some(size))?, State::Unnamed(fd));
+    pub fn create(
+        claim: &mut Claim,
+        size: u64,
+        replace: bool,
+        backend: Backend,
+        unfinished: &Unfinished,
+    ) -> Result<NewImage> {
+        let path = claim.path.clone();
+        let there = claim.there;
+        let done = |device, state, replaces| NewImage { device, path: path.clone(), state, replaces };
+        let replaces = there != Existing::Nothing;
+        if !replaces || replace && claim.gives_way() {
+            let made = fresh(&path, if replaces { 0o600 } else { 0o666 })
+                .and_then(|made| if replaces { like(&made.0, &path).map(|()| made) } else { Ok(made) });
+            match made {
+                Ok((state, at)) => {
+                    unfinished.beside(matches!(state, State::Named(_)).then(|| at.clone()));
+                    return Ok(done(open(&path, &at, Some(size), backend)?, state, replaces));
                 }
-                done(open(path, Some(size))?, State::Named)
+                Err(e) if !replaces => return Err(Error::os(path_bytes(&path), e)),
+                Err(_) => {}
             }
         }
+        claim.held = None;
+        let create = (there != Existing::Device).then_some(size);
+        unfinished.in_place();
+        Ok(done(open(&path, &path, create, backend)?, State::Old, false))
+    }
+
+    /// Device and inode number, if it is not what was there.
+    pub fn id(&self) -> Option<(u64, u64)> {
+        let st = match &self.state {
+            State::Old => return None,
+            State::Named(f) => rustix::fs::fstat(f.as_file()),
+            State::Unnamed(fd) => rustix::fs::fstat(fd),
+        };
+        st.ok().map(|st| host::id(&st))
+    }
+
+    /// Whether it is being made in place of what was there.
+    pub fn in_place(&self) -> bool {
+        matches!(self.state, State::Old)
     }
 
     /// The volume is complete: it gets its name.
     ///
     /// # Errors
     /// Something took the name meanwhile.
-    pub fn finish(mut self) -> Result<()> {
-        if let State::Unnamed(fd) = &self.state {
-            let from = format!("/proc/self/fd/{}", fd.as_raw_fd());
-            rustix::fs::linkat(CWD, from, CWD, &self.path, AtFlags::SYMLINK_FOLLOW)
-                .about(path_bytes(&self.path))?;
+    pub fn finish(self) -> Result<()> {
+        let about = path_bytes(&self.path);
+        match self.state {
+            State::Old => Ok(()),
+            State::Named(f) if self.replaces => {
+                f.persist(&self.path).map(drop).map_err(|e| e.error).about(about)
+            }
+            State::Named(f) => f.persist_noclobber(&self.path).map(drop).map_err(|e| e.error).about(about),
+            State::Unnamed(fd) => {
+                let from = format!("/proc/self/fd/{}", fd.as_raw_fd());
+                let beside = dir_of(&self.path).join(temporary());
+                let to = if self.replaces { &beside } else { &self.path };
+                rustix::fs::linkat(CWD, from, CWD, to, AtFlags::SYMLINK_FOLLOW).about(about)?;
+                if !self.replaces {
+                    return Ok(());
+                }
+                std::fs::rename(&beside, &self.path).about(about).inspect_err(|_| {
+                    let _ = std::fs::remove_file(&beside);
+                })
+            }
         }
-        self.state = State::Old;
-        Ok(())
     }
 }
 
-impl Drop for NewImage {
-    fn drop(&mut self) {
-        if matches!(self.state, State::Named) {
-            let _ = std::fs::remove_file(&self.path);
+/// Opens `at`, which errors call `path`.
+fn open(path: &Path, at: &Path, create: Option<u64>, backend: Backend) -> Result<Arc<dyn Device>> {
+    let o = OpenOptions { read_only: false, backend, direct: true, create };
+    tidegate_block::file::open(at, o).map_err(|e| match Error::open(&show(path_bytes(path)), e) {
+        Error::Os(what, e) if e.raw_os_error() == Some(Errno::FBIG.raw_os_error()) => {
+            Error::other(what, "larger than a file can be where it is kept; choose a smaller --size")
         }
+        e => e,
+    })
+}
+
+/// A new file for what will be at `path`, and how to reach it.
+fn fresh(path: &Path, mode: u32) -> std::io::Result<(State, PathBuf)> {
+    if let Some(fd) = unnamed(path, mode) {
+        let at = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+        return Ok((State::Unnamed(fd), at));
     }
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".tidegate-").permissions(Permissions::from_mode(mode));
+    let file = builder.tempfile_in(dir_of(path))?;
+    let at = file.path().to_path_buf();
+    Ok((State::Named(file), at))
+}
+
+/// Gives a new file what is to stay of the one at `path`.
+fn like(state: &State, path: &Path) -> std::io::Result<()> {
+    let new = match state {
+        State::Old => return Ok(()),
+        State::Named(f) => f.as_file().as_fd(),
+        State::Unnamed(fd) => fd.as_fd(),
+    };
+    let old = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let (was, is) = (rustix::fs::fstat(&old)?, rustix::fs::fstat(new)?);
+    if (was.st_uid, was.st_gid) != (is.st_uid, is.st_gid) {
+        let (uid, gid) = (rustix::fs::Uid::from_raw(was.st_uid), rustix::fs::Gid::from_raw(was.st_gid));
+        rustix::fs::fchown(new, Some(uid), Some(gid))?;
+    }
+    for (name, value) in host::xattrs_of(&old)? {
+        rustix::fs::fsetxattr(new, &name[..], &value, XattrFlags::empty())?;
+    }
+    Ok(rustix::fs::fchmod(new, Mode::from_raw_mode(was.st_mode & 0o7777))?)
 }
 
 /// The directory that a path lies in.
@@ -112,13 +247,17 @@ pub fn dir_of(path: &Path) -> &Path {
     }
 }
 
+/// Where the links that `path` may be lead: a file belongs there, and the links stay.
+fn end_of(path: &Path) -> PathBuf {
+    const MAX_LINKS: usize = 40;
+    let next = |p: &PathBuf| std::fs::read_link(p).ok().map(|to| dir_of(p).join(to));
+    std::iter::successors(Some(path.to_path_buf()), next).take(MAX_LINKS).last().unwrap_or_default()
+}
+
 /// A file without a name where `path` will be, if the file system has such files.
-fn unnamed(path: &Path) -> Option<OwnedFd> {
-    if path.is_symlink() {
-        return None; // one that leads nowhere: the file belongs at its end
-    }
+fn unnamed(path: &Path, mode: u32) -> Option<OwnedFd> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(dir_of(path), flags, Mode::from_raw_mode(0o666)).ok()?;
+    let fd = rustix::fs::open(dir_of(path), flags, Mode::from_raw_mode(mode)).ok()?;
     // Without /proc it could neither be opened again nor named.
     Path::new(&format!("/proc/self/fd/{}", fd.as_raw_fd())).exists().then_some(fd)
 }

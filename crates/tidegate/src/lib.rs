@@ -9,6 +9,7 @@
 //! | [`volume`], [`detect`] | [`Volume`]: open, sync, unmount; what format an image has |
 //! | [`paths`] | operations by path, as the superuser |
 //! | [`mkfs`](mod@mkfs), [`image`], [`spool`] | making a volume, sized to its content; the file it is made in; a source that comes once |
+//! | [`found`], [`unfinished`] | what a volume would be made over; what a making that is cut short leaves |
 //! | [`estimate`] | how many blocks a tree takes |
 //! | [`import`] | a directory or a tar into a volume |
 //! | [`export`] | a volume into a directory or a tar |
@@ -36,6 +37,7 @@ pub mod detect;
 pub mod error;
 pub mod estimate;
 pub mod export;
+pub mod found;
 pub mod host;
 pub mod image;
 pub mod import;
@@ -48,6 +50,7 @@ pub mod sample;
 pub mod spool;
 pub mod summary;
 pub mod tar;
+pub mod unfinished;
 pub mod volume;
 
 pub use error::{Error, Result};
@@ -59,4 +62,5 @@ pub use tidegate_block::{Backend, Elevator, IoContext, WfqOptions};
 pub use tidegate_f2fs as f2fs;
 pub use tidegate_rt::Timespec;
 pub use tidegate_vfs as vfs;
+pub use unfinished::Unfinished;
 pub use volume::{OpenOptions, Volume};

@@ -2,12 +2,13 @@
 
 use crate::error::{About, Error, Result, path_bytes, show};
 use crate::estimate::{self, Content, blocks::Geometry};
-use crate::image::{self, Existing, NewImage};
+use crate::image::{self, Claim, Existing, NewImage};
 use crate::import::{ImportOptions, Source, Target, import};
 use crate::progress::Progress;
 use crate::spool::spool;
 use crate::summary::Summary;
 use crate::tar::compress;
+use crate::unfinished::{Partial, Unfinished};
 use crate::volume::{OpenOptions, Volume};
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -67,6 +68,10 @@ pub struct Request {
     pub reproducible: Option<Timespec>,
     /// Counters to move on.
     pub progress: Arc<Progress>,
+    /// Whatever is at `image` may be lost; without it, only an image of F2FS, and zeros.
+    pub force: bool,
+    /// For a thread that catches signals.
+    pub unfinished: Arc<Unfinished>,
 }
 
 /// What was made.
@@ -79,7 +84,8 @@ pub struct Made {
     pub notes: Vec<String>,
 }
 
-/// Makes a volume. A new image appears only once it is complete.
+/// Makes a volume. A new image appears only once it is complete, and one with content takes the place of
+/// another only then.
 ///
 /// # Errors
 /// What is wrong with the request, the source or the image. A volume that fits its content is made anew,
@@ -96,7 +102,9 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
         request.open.memory = MemoryLimits { dirty: never, background: never, ..request.open.memory };
     }
     let shown = show(path_bytes(&request.image));
-    let there = image::existing(&request.image)?;
+    let mut claim = Claim::new(&request.image, request.force, request.open.backend)?;
+    request.unfinished.begin(&shown, &claim);
+    let there = claim.there();
     let mut bytes = match (request.size, there) {
         (Size::Bytes(_), Existing::Device) => {
             return Err(Error::other(shown, "a device has its size; leave the size out"));
@@ -114,12 +122,19 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
     };
     for attempt in 1.. {
         request.progress.reset();
-        match make(&mut request, bytes, there, &mut summary) {
+        request.unfinished.again();
+        match make(&mut request, bytes, &mut claim, &mut summary) {
             Err(e) if e.is_no_space() && request.size == Size::Fit && attempt < ATTEMPTS => {
                 bytes += (bytes / 16).next_multiple_of(SEGMENT).max(4 * SEGMENT);
                 summary.phases.clear();
             }
-            Err(e) => return Err(e),
+            Err(e) => {
+                let e = if e.is_no_space() { too_small(&mut request, e, there, bytes) } else { e };
+                return Err(match request.unfinished.failed() {
+                    Some(left) => e.and(left),
+                    None => e,
+                });
+            }
             Ok((uuid, notes)) => {
                 summary.total(start);
                 return Ok(Made { summary, uuid, notes });
@@ -127,6 +142,25 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
         }
     }
     unreachable!("the last attempt returns")
+}
+
+/// Says of a volume that its content does not fit what would do.
+fn too_small(request: &mut Request, e: Error, there: Existing, bytes: u64) -> Error {
+    if request.size == Size::Fit {
+        return e
+            .and("the source grew while it was read; give --size, or try again when nobody writes to it");
+    }
+    if there == Existing::Device {
+        return e.and("the device is too small for what --from holds");
+    }
+    // A stream that was not kept is used up.
+    let measured = if request.from.is_some() { measure(request, there).ok() } else { None };
+    match measured.and_then(|c| fit("", c.blocks, &request.options).ok()) {
+        Some(n) if n > bytes => {
+            e.and(format_args!("--size {}M would do; left out, it is chosen to fit", n >> 20))
+        }
+        _ => e.and("choose a larger --size; left out, it is chosen to fit"),
+    }
 }
 
 /// Measures what goes in. A stream is kept in a file, so that it can be read again.
@@ -184,16 +218,18 @@ fn fit(image: &str, blocks: u64, options: &MkfsOptions) -> Result<u64> {
 fn make(
     request: &mut Request,
     bytes: u64,
-    there: Existing,
+    claim: &mut Claim,
     summary: &mut Summary,
 ) -> Result<([u8; 16], Vec<String>)> {
     let shown = show(path_bytes(&request.image));
     let start = clock::now();
+    let there = claim.there();
     // Without an existing volume, refuse before anything is changed.
     if there != Existing::Device {
         f2fs_mkfs::layout(bytes, &request.options).map_err(|e| Error::other(&shown, e))?;
     }
-    let image = NewImage::create(&request.image, bytes, request.open.backend)?;
+    let (replace, unfinished) = (request.from.is_some(), request.unfinished.clone());
+    let image = NewImage::create(claim, bytes, replace, request.open.backend, &unfinished)?;
     let queue = Arc::new(RequestQueue::new(image.device.clone(), QueueLimits::default()));
     let options = MkfsOptions { discard: there == Existing::Device, ..request.options.clone() };
     let report = f2fs_mkfs::mkfs(&queue, &options).map_err(|e| Error::other(&shown, e))?;
@@ -202,12 +238,15 @@ fn make(
     let io;
     if let Some(source) = source(&mut request.from)? {
         let start = clock::now();
+        if image.in_place() {
+            unfinished.filling(Partial { queue: queue.clone(), uuid: report.uuid });
+        }
         let volume = Volume::from_queue(&shown, queue, &request.open)?;
         let target = Target { dir: volume.resolve(b"/", true)?, path: b"/".to_vec(), name: None };
         let options = ImportOptions {
             clamp: request.reproducible,
             sync_every: request.reproducible.map(|_| SYNC_EVERY),
-            skip: skip(there),
+            skip: skip(there).into_iter().chain(image.id()).collect(),
             progress: request.progress.clone(),
         };
         notes = import(&volume, source, target, &options)?.notes;
@@ -225,7 +264,7 @@ fn make(
         phases: std::mem::take(&mut summary.phases),
         ..io
     };
-    image.finish()?;
+    unfinished.finish(|| image.finish())?;
     Ok((report.uuid, notes))
 }
 

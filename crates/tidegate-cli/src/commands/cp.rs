@@ -1,16 +1,19 @@
 //! `tidegate cp`.
 
 use crate::bar::Bar;
+use crate::failures::Failures;
 use crate::global::Global;
 use crate::place::{Place, Where};
 use crate::{out, report};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::Arc;
 use tidegate::error::path_bytes;
 use tidegate::import::{ImportOptions, Source, Target};
-use tidegate::{Error, Progress, Result, Volume, export, import};
+use tidegate::{Error, Progress, Result, Summary, Volume, export, import};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -18,7 +21,8 @@ pub struct Args {
     /// Copy directories with all that is in them (always so)
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// Keep owners, modes, times, attributes and links (always so)
+    /// Keep owners, modes, times, attributes and links; always so, but that a file of the host that is there
+    /// already and gets another content keeps its own without it
     #[arg(short, long)]
     preserve: bool,
     /// What to copy, and where to: one side on the host, the other in a volume (IMAGE:/path)
@@ -26,22 +30,22 @@ pub struct Args {
     paths: Vec<OsString>,
 }
 
-/// Copies.
+/// Copies. What fails is told, and the rest goes on.
 ///
 /// # Errors
-/// What is in the way.
-pub fn run(args: &Args, global: &Global) -> Result<()> {
-    // Both are how it always goes; they are taken for the hands' sake.
-    let _ = (args.recursive, args.preserve);
+/// What is in the way of all of it.
+pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
+    // It is how it always goes, and taken for the hands' sake.
+    let _ = args.recursive;
     let (to, from) = args.paths.split_last().expect("clap wants two");
     let from: Vec<Where> = from.iter().map(|p| Where::parse(p)).collect();
     match Where::parse(to) {
         Where::Volume(to) => inward(&from, &to, global),
-        Where::Host(to) => outward(&from, &to, global),
+        Where::Host(to) => outward(&from, export::To { path: to, attributes: args.preserve }, global),
     }
 }
 
-fn inward(from: &[Where], to: &Place, global: &Global) -> Result<()> {
+fn inward(from: &[Where], to: &Place, global: &Global) -> Result<ExitCode> {
     let mut sources = Vec::new();
     for f in from {
         match f {
@@ -53,39 +57,55 @@ fn inward(from: &[Where], to: &Place, global: &Global) -> Result<()> {
     }
     let progress = Arc::new(Progress::default());
     let volume = global.write(to)?;
+    let several = sources.len() > 1;
+    if several && !volume.find(&to.path, true)?.is_some_and(|d| d.is_dir()) {
+        return Err(volume.complain(&to.path, "not a directory"));
+    }
     let bar = Bar::new(&progress, global.quiet);
     let id = std::fs::metadata(&to.image).ok();
     let options = ImportOptions {
-        skip: id.map(|m| {
-            use std::os::unix::fs::MetadataExt;
-            (m.dev(), m.ino())
-        }),
+        skip: id.map(|m| (m.dev(), m.ino())).into_iter().collect(),
         progress: progress.clone(),
         ..Default::default()
     };
+    let failures = Failures::default();
+    let mut last = None;
     let mut notes = Vec::new();
     for source in &sources {
-        let target = target(&volume, to, source, sources.len() > 1)?;
-        let source = Source::Tree(source.to_path_buf());
-        notes.extend(import::import(&volume, source, target, &options)?.notes);
+        let target = target(&volume, to, source);
+        let tree = Source::Tree(source.to_path_buf());
+        match target.and_then(|target| import::import(&volume, tree, target, &options)) {
+            Ok(done) => notes.extend(done.notes),
+            Err(e) if e.ends_changes() => {
+                last = Some(e);
+                break;
+            }
+            Err(e) => failures.add(e, &to.image),
+        }
     }
     let summary = volume.unmount();
     drop(bar);
     out::notes(&notes);
-    report::print(global, &report::with_progress(summary?, &progress), &[])
+    let summary = match (last, summary) {
+        (None, summary) => summary?,
+        (Some(e), Err(_)) => return Err(e),
+        (Some(e), Ok(summary)) => {
+            failures.add(e.and("the copy ends here; what was copied before stays"), &to.image);
+            summary
+        }
+    };
+    report::print(global, &report::with_progress(summary, &progress), &[])?;
+    Ok(failures.status())
 }
 
 /// Where in the volume `source` goes: into a directory that is there, else under the name given.
-fn target(volume: &Volume, to: &Place, source: &Path, several: bool) -> Result<Target> {
+fn target(volume: &Volume, to: &Place, source: &Path) -> Result<Target> {
     if let Some(dir) = volume.find(&to.path, true)?
         && dir.is_dir()
     {
         let whole = matches!(path_bytes(source), b"." | b"..") || path_bytes(source).ends_with(b"/.");
         let name = source.file_name().filter(|_| !whole).map(|n| n.as_bytes().to_vec());
         return Ok(Target { dir, path: to.path.clone(), name });
-    }
-    if several {
-        return Err(volume.complain(&to.path, "not a directory"));
     }
     let Some(name) = to.name() else { return Err(volume.complain(&to.path, "no such directory")) };
     if to.path.ends_with(b"/") && !source.is_dir() {
@@ -96,7 +116,7 @@ fn target(volume: &Volume, to: &Place, source: &Path, several: bool) -> Result<T
     Ok(Target { dir: volume.resolve_dir(parent)?, path: parent.to_vec(), name: Some(name.to_vec()) })
 }
 
-fn outward(from: &[Where], to: &Path, global: &Global) -> Result<()> {
+fn outward(from: &[Where], to: export::To, global: &Global) -> Result<ExitCode> {
     let mut places = Vec::new();
     for f in from {
         match f {
@@ -109,35 +129,75 @@ fn outward(from: &[Where], to: &Path, global: &Global) -> Result<()> {
             }
         }
     }
+    if places.len() > 1 && !to.path.is_dir() {
+        return Err(Error::other(to.path.display().to_string(), "not a directory"));
+    }
     let progress = Arc::new(Progress::default());
-    let mut summary = None;
-    let mut notes = Vec::new();
+    let failures = Failures::default();
+    let mut out = Outward { to, summary: Summary::default(), notes: Vec::new() };
     let bar = Bar::new(&progress, global.quiet);
     for place in &places {
-        let volume = global.read(place)?;
-        let inode = volume.resolve(&place.path, false)?;
-        let to = host_target(place, inode.is_dir(), to, places.len() > 1)?;
-        let from = export::From { inode, path: place.path.clone() };
-        notes.extend(export::to_host(&volume, &from, to, &progress)?.notes);
-        drop(from);
-        summary = Some(volume.unmount()?);
+        match out.copy(place, global, &progress, &failures) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(e) => failures.add(e, &place.image),
+        }
     }
     drop(bar);
-    out::notes(&notes);
-    match summary {
-        Some(s) => report::print(global, &report::with_progress(s, &progress), &[]),
-        None => Ok(()),
+    out::notes(&out.notes);
+    report::print(global, &report::with_progress(out.summary, &progress), &[])?;
+    Ok(failures.status())
+}
+
+struct Outward {
+    to: export::To,
+    /// Of the last.
+    summary: Summary,
+    notes: Vec<String>,
+}
+
+impl Outward {
+    /// Copies one; whether more can be written.
+    fn copy(
+        &mut self,
+        place: &Place,
+        global: &Global,
+        progress: &Arc<Progress>,
+        failures: &Failures,
+    ) -> Result<bool> {
+        let volume = global.read(place)?;
+        let inode = volume.resolve(&place.path, false)?;
+        let path = host_target(place, inode.is_dir(), &self.to.path)?;
+        let from = export::From { inode, path: place.path.clone() };
+        let to = export::To { path, ..self.to };
+        let done = export::to_host(&volume, &from, to, progress, &failures.of(&place.image));
+        drop(from);
+        self.summary = volume.unmount()?;
+        match done {
+            Ok(done) => self.notes.extend(done.notes),
+            Err(e) => {
+                failures.add(e, &place.image);
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
 /// Where on the host a place goes.
-fn host_target(place: &Place, is_dir: bool, to: &Path, several: bool) -> Result<PathBuf> {
+fn host_target(place: &Place, is_dir: bool, to: &Path) -> Result<PathBuf> {
     let name = place.name().map(|n| OsString::from_vec(n.to_vec()));
-    if to.is_dir() {
-        return Ok(name.map_or_else(|| to.to_path_buf(), |n| to.join(n)));
-    }
-    if several || !is_dir && path_bytes(to).ends_with(b"/") {
+    let target = match name {
+        _ if !to.is_dir() => to.to_path_buf(),
+        Some(name) => to.join(name),
+        None => to.to_path_buf(),
+    };
+    if !to.is_dir() && !is_dir && path_bytes(to).ends_with(b"/") {
         return Err(Error::other(to.display().to_string(), "not a directory"));
     }
-    Ok(to.to_path_buf())
+    let id = |p: &Path| std::fs::metadata(p).ok().map(|m| (m.dev(), m.ino()));
+    if id(&target).is_some_and(|i| Some(i) == id(&place.image)) {
+        return Err(Error::other(target.display().to_string(), "is the image itself"));
+    }
+    Ok(target)
 }

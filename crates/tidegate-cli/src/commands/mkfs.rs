@@ -2,14 +2,14 @@
 
 use crate::bar::Bar;
 use crate::global::{Global, source_date_epoch};
-use crate::{out, report, units};
+use crate::{interrupt, out, report, units};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate::f2fs::mkfs::MkfsOptions;
 use tidegate::f2fs::raw::Features;
 use tidegate::image::{Existing, existing};
 use tidegate::mkfs::{From, Request, Size};
-use tidegate::{Error, Progress, Result};
+use tidegate::{Error, Progress, Result, Unfinished};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -34,12 +34,30 @@ pub struct Args {
     /// sb_checksum, lost_found
     #[arg(long, value_delimiter = ',', value_parser = feature)]
     features: Vec<Features>,
+    /// Make the volume whatever is there: another file system, a partition table, a file that is no image;
+    /// a device with any file system
+    #[arg(short, long)]
+    force: bool,
     /// The image file, made if it is missing, or a block device
     image: PathBuf,
 }
 
+/// Largest volume of f2fs.
+const LARGEST: u64 = 16 << 40;
+
 fn size(text: &str) -> std::result::Result<Size, String> {
-    if text == "auto" { Ok(Size::Fit) } else { units::size(text).map(Size::Bytes) }
+    let digits = text.trim().trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    match units::size(text) {
+        _ if text == "auto" => Ok(Size::Fit),
+        Ok(n) if n <= LARGEST => Ok(Size::Bytes(n)),
+        Err(_) if is_number && digits.bytes().all(|b| b == b'0') => {
+            Err(format!("{text}: a volume has some room; give a size such as 64M, or auto"))
+        }
+        // More than a number of bytes can say is too large, too.
+        Err(e) if !is_number || units::size(&text.replace(digits, "1")).is_err() => Err(e),
+        _ => Err(format!("{text}: a volume has at most 16T")),
+    }
 }
 
 fn feature(name: &str) -> std::result::Result<Features, String> {
@@ -60,6 +78,8 @@ fn feature(name: &str) -> std::result::Result<Features, String> {
 /// What is in the way.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     global.opening(&args.image);
+    let unfinished = Arc::new(Unfinished::default());
+    interrupt::tell(&unfinished)?;
     let progress = Arc::new(Progress::default());
     let reproducible = source_date_epoch()?;
     let features = args.features.iter().fold(Features::empty(), |a, b| a | *b);
@@ -72,6 +92,8 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         open: global.open_options(false)?,
         reproducible,
         progress: progress.clone(),
+        force: args.force,
+        unfinished,
     };
     let bar = Bar::new(&progress, global.quiet);
     let made = tidegate::mkfs(request);
@@ -83,7 +105,8 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         ("size", units::bytes(made.summary.image_bytes)),
         ("uuid", units::uuid_text(&made.uuid)),
     ];
-    report::print(global, &made.summary, &extra)
+    let printed = report::print(global, &made.summary, &extra);
+    printed.map_err(|e| if e.is_broken_pipe() { e } else { e.and("the image is made all the same") })
 }
 
 fn choose_size(args: &Args) -> Result<Size> {

@@ -181,6 +181,8 @@ pub fn make_image(path: &Path, mib: u64) {
         open: Default::default(),
         reproducible: None,
         progress: Default::default(),
+        force: false,
+        unfinished: Default::default(),
     };
     tidegate::mkfs(request).unwrap();
 }

@@ -1,8 +1,9 @@
 //! Makes a tar.
 
-use super::{Exported, Item};
+use super::{Exported, Item, Piece};
 use crate::error::{Error, Result};
 use crate::node::Meta;
+use crate::tar::sparse;
 use crate::tar::writer::{Entry, Writer};
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
@@ -22,6 +23,12 @@ struct Tar {
     links: HashMap<u64, Vec<u8>>,
     sockets: u64,
     socket: String,
+    /// Bytes of content that the entry begun last still wants.
+    due: u64,
+    /// Its path, if it comes in several steps.
+    large: Vec<u8>,
+    cut: u64,
+    first_cut: String,
 }
 
 /// Writes what comes as a tar, which errors call `stream`. `top` is the name of what comes first.
@@ -42,6 +49,10 @@ pub fn write(
         links: HashMap::new(),
         sockets: 0,
         socket: String::new(),
+        due: 0,
+        large: Vec::new(),
+        cut: 0,
+        first_cut: String::new(),
     };
     let mut run = || -> io::Result<()> {
         while let Some(batch) = from.recv() {
@@ -50,11 +61,19 @@ pub fn write(
         Ok(())
     };
     run().and_then(|()| tar.to.finish().map(drop)).map_err(|e| Error::Os(stream.into(), e))?;
-    let notes = match tar.sockets {
+    let mut notes = match tar.sockets {
         0 => Vec::new(),
         1 => vec![format!("a tar cannot hold sockets: {}", tar.socket)],
         n => vec![format!("a tar cannot hold sockets: {n} of them, the first {}", tar.socket)],
     };
+    match tar.cut {
+        0 => {}
+        1 => notes.push(format!("zeros stand for what could not be read of {}", tar.first_cut)),
+        n => notes.push(format!(
+            "zeros stand for what could not be read of {n} files, the first {}",
+            tar.first_cut
+        )),
+    }
     Ok(Exported { notes })
 }
 
@@ -73,14 +92,19 @@ impl Tar {
                 self.path.truncate(self.stack.last().copied().unwrap_or(0));
                 Ok(())
             }
-            Item::File { name, meta, size, ranges, pieces, link, .. } => {
+            Item::File { name, meta, size, ranges, pieces, more, link } => {
                 let path = self.below(&name);
                 self.entry(&path, &meta, b"", false, size, ranges.as_deref().filter(|_| size > 0))?;
+                self.due = ranges.as_deref().map_or(size, sparse::bytes);
+                if more {
+                    self.large.clone_from(&path);
+                }
                 self.remember(link, path);
-                pieces.iter().try_for_each(|p| self.to.data(&p.run.bytes()[..p.len]))
+                pieces.iter().try_for_each(|p| self.data(p))
             }
-            Item::Data(p) => self.to.data(&p.run.bytes()[..p.len]),
+            Item::Data(p) => self.data(&p),
             Item::End => Ok(()),
+            Item::Abandon => self.fill_up(),
             Item::Special { name, meta, target, link } => {
                 let path = self.below(&name);
                 if meta.kind == FileType::Socket {
@@ -102,6 +126,26 @@ impl Tar {
                 }
             }
         }
+    }
+
+    fn data(&mut self, p: &Piece) -> io::Result<()> {
+        self.due = self.due.saturating_sub(p.len as u64);
+        self.to.data(&p.run.bytes()[..p.len])
+    }
+
+    /// The entry's size stands in its header already.
+    fn fill_up(&mut self) -> io::Result<()> {
+        if self.cut == 0 {
+            self.first_cut = crate::error::show(&self.large);
+        }
+        self.cut += 1;
+        let zeros = [0; 64 << 10];
+        while self.due > 0 {
+            let n = self.due.min(zeros.len() as u64);
+            self.to.data(&zeros[..n as usize])?;
+            self.due -= n;
+        }
+        Ok(())
     }
 
     /// The path of `name` here; the top has none.

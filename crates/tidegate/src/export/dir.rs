@@ -1,14 +1,16 @@
 //! Makes a tree on the host.
 
 use super::attrs::Attrs;
-use super::{Exported, Item, Piece};
+use super::replace;
+use super::sink::Sink;
+use super::{Exported, Failed, Item, Piece, To};
 use crate::error::{Error, Result, path_bytes, show};
+use crate::host;
 use crate::node::Meta;
 use rustix::fs::{AtFlags, FileType as HostType, Mode, OFlags};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 use tidegate_block::Errno;
 use tidegate_rt::channel::Receiver;
 use tidegate_vfs::FileType;
@@ -35,17 +37,32 @@ struct Writer {
     path: Vec<u8>,
     shown: Vec<u8>,
     attrs: Attrs,
-    /// The file that is being written, and what is left to set.
-    current: Option<(OwnedFd, CString, Meta, Mode, u64)>,
+    /// The file that is being written.
+    current: Option<Current>,
     /// Where files with several names got their first, from `base` on.
     links: HashMap<u64, Vec<u8>>,
+    /// What was there keeps its attributes unless this says otherwise.
+    attributes: bool,
+    /// Directories on the way down from one that could not be made.
+    skipped: usize,
+    failed: Failed,
 }
 
-/// Makes at `to` what comes. An existing directory is filled, an existing file replaced.
+struct Current {
+    sink: Sink,
+    name: CString,
+    meta: Meta,
+    size: u64,
+    link: Option<u64>,
+}
+
+/// Makes at `to` what comes. An existing directory is filled; in a tree an existing file is replaced. What
+/// cannot be made goes to `failed`, and the rest is made all the same.
 ///
 /// # Errors
-/// The host's, by path.
-pub fn write(to: &Path, from: Receiver<Vec<Item>>) -> Result<Exported> {
+/// The host's, by path, when nothing more can be written.
+pub fn write(to: &To, from: Receiver<Vec<Item>>, failed: Failed) -> Result<Exported> {
+    let (attributes, to) = (to.attributes, to.path.as_path());
     let dir = crate::image::dir_of(to);
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // What has no name of its own (`.`, `/`, `..`) is a directory and is opened as such.
@@ -63,6 +80,9 @@ pub fn write(to: &Path, from: Receiver<Vec<Item>>) -> Result<Exported> {
         attrs: Attrs::of_process(),
         current: None,
         links: HashMap::new(),
+        attributes,
+        skipped: 0,
+        failed,
     };
     while let Some(batch) = from.recv() {
         for item in batch {
@@ -72,52 +92,87 @@ pub fn write(to: &Path, from: Receiver<Vec<Item>>) -> Result<Exported> {
     Ok(Exported { notes: w.attrs.notes() })
 }
 
+/// Whether it is of no use to go on after this.
+fn ends_all(e: Errno) -> bool {
+    matches!(e, Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::IO)
+}
+
 impl Writer {
     fn apply(&mut self, item: Item) -> Result<()> {
+        if self.skips(&item) {
+            return Ok(());
+        }
+        let is_dir = matches!(item, Item::Dir { .. });
+        let Err(e) = self.step(item) else { return Ok(()) };
+        let error = Error::Os(show(&crate::paths::join(&self.shown, &self.path)), e.into());
+        let error = match self.give_up() {
+            Some(left) => error.and(left),
+            None => error,
+        };
+        self.skipped = is_dir as usize;
+        self.ascend();
+        if ends_all(e) {
+            return Err(error);
+        }
+        (self.failed)(error);
+        Ok(())
+    }
+
+    /// Whether a step belongs to a directory that could not be made.
+    fn skips(&mut self, item: &Item) -> bool {
+        let skip = self.skipped > 0;
+        match item {
+            Item::Dir { .. } if skip => self.skipped += 1,
+            Item::Leave if skip => self.skipped -= 1,
+            _ => {}
+        }
+        skip
+    }
+
+    fn step(&mut self, item: Item) -> std::result::Result<(), Errno> {
         match item {
             Item::Dir { name, meta } => {
                 let name = self.descend(name);
-                self.enter(&name, meta).map_err(|e| self.os(e))
+                self.enter(&name, meta)
             }
-            Item::Leave => match self.stack.pop() {
-                Some(l) => {
-                    let name = self.path[..l.path].rsplit(|&b| b == b'/').next().unwrap_or_default().to_vec();
-                    self.path.truncate(l.path);
-                    let r = self.attrs.set(l.fd.as_fd(), &name, &l.meta, None, false);
-                    r.map_err(|e| self.os(e)).map(|()| self.ascend())
+            Item::Leave => {
+                let Some(l) = self.stack.pop() else { return Ok(()) };
+                self.path.truncate(l.path);
+                let name = self.path.rsplit(|&b| b == b'/').next().unwrap_or_default().to_vec();
+                self.attrs.set(l.fd.as_fd(), &name, &l.meta, None, false)?;
+                self.ascend();
+                Ok(())
+            }
+            Item::Data(p) => self.current.as_mut().map_or(Ok(()), |c| c.sink.piece(&p)),
+            Item::End => self.end(),
+            Item::Abandon => {
+                if let Some(left) = self.give_up() {
+                    let path = crate::paths::join(&self.shown, &self.path);
+                    (self.failed)(Error::other(show(&path), left));
                 }
-                None => Ok(()),
-            },
-            Item::Data(p) => match &self.current {
-                Some((fd, ..)) => write_piece(fd.as_fd(), &p).map_err(|e| self.os(e)),
-                None => Ok(()),
-            },
-            Item::End => match self.current.take() {
-                Some((fd, name, meta, mode, size)) => {
-                    let r = self.finish(&fd, &name, &meta, mode, size).map_err(|e| self.os(e));
-                    r.map(|()| self.ascend())
-                }
-                None => Ok(()),
-            },
+                self.ascend();
+                Ok(())
+            }
             Item::File { name, meta, size, pieces, more, link, .. } => {
                 let name = self.descend(name);
+                self.file(name, meta, size, link)?;
                 self.remember(link);
-                self.file(name, meta, size, &pieces, more).map_err(|e| self.os(e))?;
-                if !more {
-                    self.ascend();
-                }
-                Ok(())
+                let sink = self.current.as_mut().map(|c| &mut c.sink);
+                sink.map_or(Ok(()), |s| pieces.iter().try_for_each(|p: &Piece| s.piece(p)))?;
+                if more { Ok(()) } else { self.end() }
             }
             Item::Special { name, meta, target, link } => {
                 let name = self.descend(name);
+                self.special(&name, &meta, &target)?;
                 self.remember(link);
-                let r = self.special(&name, &meta, target).map_err(|e| self.os(e));
-                r.map(|()| self.ascend())
+                self.ascend();
+                Ok(())
             }
             Item::Link { name, to, .. } => {
                 let name = self.descend(name);
-                let r = self.link(&name, to).map_err(|e| self.os(e));
-                r.map(|()| self.ascend())
+                self.link(&name, to)?;
+                self.ascend();
+                Ok(())
             }
         }
     }
@@ -134,10 +189,6 @@ impl Writer {
 
     fn ascend(&mut self) {
         self.path.truncate(self.stack.last().map_or(0, |l| l.path));
-    }
-
-    fn os(&self, e: Errno) -> Error {
-        Error::Os(show(&crate::paths::join(&self.shown, &self.path)), e.into())
     }
 
     fn here(&self) -> BorrowedFd<'_> {
@@ -164,85 +215,72 @@ impl Writer {
         Ok(())
     }
 
+    /// Begins a file. What the caller named as the whole destination is written into, not replaced.
     fn file(
         &mut self,
         name: CString,
         meta: Meta,
         size: u64,
-        pieces: &[Piece],
-        more: bool,
+        link: Option<u64>,
     ) -> std::result::Result<(), Errno> {
         let mode = self.attrs.create_mode(&meta);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let create = || rustix::fs::openat(self.here(), &name, flags, mode);
-        let fd = match create() {
-            Err(Errno::EXIST) => {
-                rustix::fs::unlinkat(self.here(), &name, AtFlags::empty())?;
-                create()?
-            }
-            r => r?,
-        };
-        pieces.iter().try_for_each(|p| write_piece(fd.as_fd(), p))?;
-        if more {
-            self.current = Some((fd, name, meta, mode, size));
-            return Ok(());
+        let there = if self.stack.is_empty() { Sink::open(self.here(), &name)? } else { None };
+        let sink = there.map_or_else(|| Sink::make(self.here(), &name, mode), Ok)?;
+        self.current = Some(Current { sink, name, meta, size, link });
+        Ok(())
+    }
+
+    /// Completes the current file.
+    fn end(&mut self) -> std::result::Result<(), Errno> {
+        let Some(c) = &mut self.current else { return Ok(()) };
+        c.sink.end(c.size)?;
+        let made = c.sink.made();
+        if made.is_some() || self.attributes && c.sink.is_file() {
+            let inherits = self.stack.last().is_none_or(|l| l.inherits_group);
+            self.attrs.set(c.sink.fd(), c.name.to_bytes(), &c.meta, made, inherits)?;
         }
-        let written = pieces.last().map_or(0, |p| p.pos + p.len as u64);
-        self.finish_at(&fd, &name, &meta, mode, (written < size).then_some(size))
-    }
-
-    fn finish(
-        &mut self,
-        fd: &OwnedFd,
-        name: &CString,
-        meta: &Meta,
-        mode: Mode,
-        size: u64,
-    ) -> std::result::Result<(), Errno> {
-        self.finish_at(fd, name, meta, mode, Some(size))
-    }
-
-    fn finish_at(
-        &mut self,
-        fd: &OwnedFd,
-        name: &CString,
-        meta: &Meta,
-        mode: Mode,
-        size: Option<u64>,
-    ) -> std::result::Result<(), Errno> {
-        if let Some(size) = size {
-            // A hole at the end.
-            rustix::fs::ftruncate(fd, size)?;
+        if let Some(c) = self.current.take() {
+            c.sink.settle(self.here())?;
         }
-        let inherits = self.stack.last().is_none_or(|l| l.inherits_group);
-        self.attrs.set(fd.as_fd(), name.to_bytes(), meta, Some(mode), inherits)
+        self.ascend();
+        Ok(())
     }
 
-    fn special(&mut self, name: &CString, meta: &Meta, target: Vec<u8>) -> std::result::Result<(), Errno> {
-        let make = |dir: BorrowedFd<'_>| match meta.kind {
-            FileType::Symlink => rustix::fs::symlinkat(&target[..], dir, name),
+    /// Takes away what there is of the current file; what to say of it if it stays.
+    fn give_up(&mut self) -> Option<&'static str> {
+        let c = self.current.take()?;
+        if let Some(n) = c.link {
+            self.links.remove(&n);
+        }
+        c.sink.give_up(self.here())
+    }
+
+    fn special(&mut self, name: &CString, meta: &Meta, target: &[u8]) -> std::result::Result<(), Errno> {
+        let top = self.stack.is_empty();
+        // The borrow of the directory ends before the attributes are set.
+        let Writer { stack, base, attrs, path, .. } = self;
+        let dir = stack.last().map_or(base.as_fd(), |l| l.fd.as_fd());
+        if top && host::stat(dir, name).is_ok_and(|st| !gives_way(st.st_mode)) {
+            return Err(Errno::EXIST);
+        }
+        let made = replace::make(dir, name, |name| match meta.kind {
+            FileType::Symlink => rustix::fs::symlinkat(target, dir, name),
             kind => {
                 let dev = rustix::fs::makedev(meta.rdev.major, meta.rdev.minor);
                 let mode = Mode::from_raw_mode(meta.mode & 0o700);
                 rustix::fs::mknodat(dir, name, HostType::from_raw_mode(kind.mode_bits()), mode, dev)
             }
-        };
-        let made = match make(self.here()) {
-            Err(Errno::EXIST) => {
-                rustix::fs::unlinkat(self.here(), name, AtFlags::empty())?;
-                make(self.here())
-            }
-            r => r,
-        };
+        });
         match made {
-            Ok(()) => {
-                // The borrow of the directory ends before the attributes are set.
-                let Writer { stack, base, attrs, .. } = self;
-                let dir = stack.last().map_or(base.as_fd(), |l| l.fd.as_fd());
-                attrs.set_at(dir, name, meta)
-            }
+            Ok(((), made)) => match attrs.set_at(dir, made.at(), meta) {
+                Ok(()) => made.settle(dir),
+                Err(e) => {
+                    made.give_up(dir);
+                    Err(e)
+                }
+            },
             Err(e) if matches!(meta.kind, FileType::CharDevice | FileType::BlockDevice) => {
-                self.attrs.refuse("devices", &self.path.clone(), e)
+                attrs.refuse("devices", path, e)
             }
             Err(e) => Err(e),
         }
@@ -256,16 +294,15 @@ impl Writer {
 
     fn link(&mut self, name: &CString, to: u64) -> std::result::Result<(), Errno> {
         let Some(first) = self.links.get(&to) else { return Err(Errno::NOENT) };
-        let link = || -> std::result::Result<(), Errno> {
+        let link = || {
             let (dir, rest) = beneath(self.base.as_fd(), first)?;
             let dir = dir.as_ref().map_or(self.base.as_fd(), |d| d.as_fd());
-            rustix::fs::linkat(dir, rest, self.here(), name, AtFlags::empty())
+            let ((), made) = replace::make(self.here(), name, |name| {
+                rustix::fs::linkat(dir, rest, self.here(), name, AtFlags::empty())
+            })?;
+            made.settle(self.here())
         };
         match link() {
-            Err(Errno::EXIST) => {
-                rustix::fs::unlinkat(self.here(), name, AtFlags::empty())?;
-                link()
-            }
             // A device that could not be made has no other names either.
             Err(Errno::NOENT) => self.attrs.refuse("links", &self.path.clone(), Errno::PERM),
             r => r,
@@ -290,19 +327,7 @@ fn beneath<'a>(
     Ok((dir, rest))
 }
 
-fn write_piece(fd: BorrowedFd<'_>, p: &Piece) -> std::result::Result<(), Errno> {
-    let mut bytes = &p.run.bytes()[..p.len];
-    let mut at = p.pos;
-    while !bytes.is_empty() {
-        match rustix::io::pwrite(fd, bytes, at) {
-            Ok(0) => return Err(Errno::NOSPC),
-            Ok(n) => {
-                bytes = &bytes[n..];
-                at += n as u64;
-            }
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
+/// Whether what has this mode may be replaced by something that is no file where the caller named it alone.
+fn gives_way(mode: u32) -> bool {
+    matches!(HostType::from_raw_mode(mode), HostType::RegularFile | HostType::Symlink)
 }

@@ -8,15 +8,18 @@
 //! | [`walk`] | walking the volume: [`Item`]s in order |
 //! | [`content`] | a file's data and holes |
 //! | [`dir`], [`attrs`] | making a tree on the host; its attributes |
+//! | [`sink`], [`replace`] | one file of it; taking the name of what is there |
 //! | [`archive`] | making a tar |
 
 pub mod archive;
 pub mod attrs;
 pub mod content;
 pub mod dir;
+pub mod replace;
+pub mod sink;
 pub mod walk;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::node::Meta;
 use crate::progress::Progress;
 use crate::volume::Volume;
@@ -34,6 +37,19 @@ const BOUND: usize = 24 << 20;
 pub struct Exported {
     /// What could not be kept, one line each.
     pub notes: Vec<String>,
+}
+
+/// Is told of each thing that could not be read or made; the others are.
+pub type Failed = Arc<dyn Fn(Error) + Send + Sync>;
+
+/// Where on the host an export goes.
+#[derive(Clone, Debug)]
+pub struct To {
+    /// The name it gets. A directory is filled. A file takes the content of what is no directory and stays
+    /// what it is, whatever its kind; a link to it is followed.
+    pub path: PathBuf,
+    /// Such a file gets the other attributes, too.
+    pub attributes: bool,
 }
 
 /// A piece of a file's content.
@@ -78,6 +94,8 @@ pub enum Item {
     Data(Piece),
     /// The file begun last is complete.
     End,
+    /// The rest of the file begun last cannot be read.
+    Abandon,
     /// Something without content.
     Special {
         /// Its name.
@@ -109,25 +127,31 @@ pub struct From {
 }
 
 /// Writes what `from` is to the host: as `to`, or, when `to` is a directory and so is `from`, into it.
+/// `failed` is told what cannot be read, by the volume's path, and what cannot be made, by the host's.
 ///
 /// # Errors
-/// What cannot be read, by the volume's path; what cannot be written, by the host's.
-pub fn to_host(volume: &Volume, from: &From, to: PathBuf, progress: &Arc<Progress>) -> Result<Exported> {
+/// The host's that nothing more can be written after, such as no space.
+pub fn to_host(
+    volume: &Volume,
+    from: &From,
+    to: To,
+    progress: &Arc<Progress>,
+    failed: &Failed,
+) -> Result<Exported> {
     let (tx, rx) = bounded(BOUND);
-    let writer = tidegate_rt::thread::spawn("tg-writer", move || dir::write(&to, rx))
-        .map_err(|e| crate::Error::Os("writer thread".into(), e))?;
-    let walked = walk::walk(volume, from, walk::Order::Inode, progress, tx);
-    // The writer's error is the cause when both have one.
-    let exported = writer.join()?;
-    walked?;
-    Ok(exported)
+    let to_failed = failed.clone();
+    let writer = tidegate_rt::thread::spawn("tg-writer", move || dir::write(&to, rx, to_failed))
+        .map_err(|e| Error::Os("writer thread".into(), e))?;
+    walk::walk(volume, from, walk::Order::Inode, progress, tx, failed);
+    writer.join()
 }
 
 /// Writes what `from` is as a pax tar, in order of name. Its top is called `name`, or `.`; errors of
-/// writing call the tar `stream`.
+/// writing call the tar `stream`. `failed` is told what cannot be read; of a file that breaks off, the
+/// rest is zeros.
 ///
 /// # Errors
-/// As [`to_host`].
+/// Those of writing.
 pub fn to_tar(
     volume: &Volume,
     from: &From,
@@ -135,14 +159,13 @@ pub fn to_tar(
     stream: &str,
     name: Option<Vec<u8>>,
     progress: &Arc<Progress>,
+    failed: &Failed,
 ) -> Result<Exported> {
     let (tx, rx) = bounded(BOUND);
     let stream = stream.to_string();
     let name = name.unwrap_or_else(|| b".".to_vec());
     let writer = tidegate_rt::thread::spawn("tg-writer", move || archive::write(to, &stream, name, rx))
-        .map_err(|e| crate::Error::Os("writer thread".into(), e))?;
-    let walked = walk::walk(volume, from, walk::Order::Name, progress, tx);
-    let exported = writer.join()?;
-    walked?;
-    Ok(exported)
+        .map_err(|e| Error::Os("writer thread".into(), e))?;
+    walk::walk(volume, from, walk::Order::Name, progress, tx, failed);
+    writer.join()
 }

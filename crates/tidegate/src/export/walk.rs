@@ -1,7 +1,7 @@
 //! Walks a volume: what is no directory first, then the directories.
 
-use super::{From, Item, content};
-use crate::error::{Error, Result};
+use super::{Failed, From, Item, content};
+use crate::error::Error;
 use crate::node::Meta;
 use crate::paths::join;
 use crate::progress::Progress;
@@ -77,24 +77,26 @@ struct Walker<'a> {
     linked: HashSet<Ino>,
     /// Directories met: a damaged volume may hold one twice, which would not end.
     dirs: HashSet<Ino>,
+    /// A file was begun and is not complete.
+    begun: bool,
+    failed: &'a Failed,
 }
 
-/// Sends what `from` is and all below it. The top has an empty name.
-///
-/// # Errors
-/// What cannot be read.
+/// Sends what `from` is and all below it. The top has an empty name. What cannot be read goes to `failed`
+/// and is left out.
 pub fn walk(
     volume: &Volume,
     from: &From,
     order: Order,
     progress: &Progress,
     to: Sender<Vec<Item>>,
-) -> Result<()> {
+    failed: &Failed,
+) {
     let out = Out { to, batch: Vec::new(), bytes: 0 };
-    let mut w = Walker { volume, order, progress, out, linked: HashSet::new(), dirs: HashSet::new() };
-    match w.run(from) {
-        Ok(()) | Err(End::Gone) => Ok(()),
-        Err(End::Error(e)) => Err(e),
+    let (linked, dirs) = (HashSet::new(), HashSet::new());
+    let mut w = Walker { volume, order, progress, out, linked, dirs, begun: false, failed };
+    if let Err(End::Error(e)) = w.run(from) {
+        failed(e);
     }
 }
 
@@ -109,8 +111,11 @@ impl Walker<'_> {
             match level.below.pop() {
                 Some((inode, name)) => {
                     let path = join(&level.path, &name);
-                    let level = self.enter(&inode, name, path)?;
-                    stack.push(level);
+                    match self.enter(&inode, name, path) {
+                        Ok(level) => stack.push(level),
+                        Err(End::Error(e)) => (self.failed)(e),
+                        Err(End::Gone) => return Err(End::Gone),
+                    }
                 }
                 None => {
                     self.out.push(Item::Leave)?;
@@ -121,22 +126,27 @@ impl Walker<'_> {
         self.out.send()
     }
 
-    fn meta(&self, inode: &Inode, path: &[u8]) -> Result<Meta> {
-        let xattrs = self.volume.xattrs(inode, path)?;
-        Ok(Meta::of(&inode.attr(), xattrs))
+    /// The attributes; without those that cannot be read.
+    fn meta(&self, inode: &Inode, path: &[u8]) -> Meta {
+        let xattrs = self.volume.xattrs(inode, path).unwrap_or_else(|e| {
+            (self.failed)(e);
+            Vec::new()
+        });
+        Meta::of(&inode.attr(), xattrs)
     }
 
+    /// Begins a directory and sends what is in it, but for the directories. One that cannot be read is empty.
     fn enter(&mut self, dir: &Arc<Inode>, name: Vec<u8>, path: Vec<u8>) -> std::result::Result<Level, End> {
         if !self.dirs.insert(dir.ino) {
-            return Err(self
-                .volume
-                .complain(&path, "the volume is damaged: a directory with two parents")
-                .into());
+            return Err(self.damaged(&path, "a directory with two parents").into());
         }
-        let meta = self.meta(dir, &path)?;
+        let meta = self.meta(dir, &path);
         self.out.push(Item::Dir { name, meta })?;
         self.progress.dir();
-        let mut entries = self.volume.vfs().entries(dir).map_err(|e| self.volume.error_at(&path, e))?;
+        let mut entries = self.volume.vfs().entries(dir).unwrap_or_else(|e| {
+            (self.failed)(self.volume.error_at(&path, e));
+            Vec::new()
+        });
         match self.order {
             Order::Name => entries.sort_unstable_by(|a, b| a.name.cmp(&b.name)),
             Order::Inode => entries.sort_unstable_by_key(|e| e.ino),
@@ -144,70 +154,114 @@ impl Walker<'_> {
         let mut below = Vec::new();
         for entry in entries {
             let at = join(&path, &entry.name);
-            self.check_name(&entry, &at)?;
-            // The number is known, so the name need not be looked up.
-            let inode = self.volume.vfs().iget(entry.ino).map_err(|e| self.volume.error_at(&at, e))?;
-            if inode.is_dir() {
-                below.push((inode, entry.name));
-            } else {
-                self.leaf(&inode, entry.name, &at)?;
+            match self.look_at(&entry, &at) {
+                Ok(inode) if inode.is_dir() => below.push((inode, entry.name)),
+                Ok(inode) => self.leaf(&inode, entry.name, &at)?,
+                Err(e) => (self.failed)(e),
             }
         }
         below.reverse();
         Ok(Level { below, path })
     }
 
-    /// Names go to the host as they are, so none may lead elsewhere.
-    fn check_name(&self, e: &DirEntry, path: &[u8]) -> Result<()> {
+    /// The inode of an entry. Names go to the host as they are, so none may lead elsewhere.
+    fn look_at(&self, e: &DirEntry, path: &[u8]) -> crate::Result<Arc<Inode>> {
         let bad = e.name.is_empty()
             || e.name == b"."
             || e.name == b".."
             || e.name.iter().any(|b| b"/\0".contains(b));
-        if bad { Err(self.volume.complain(path, "the volume is damaged: not a file name")) } else { Ok(()) }
+        if bad {
+            return Err(self.damaged(path, "not a file name"));
+        }
+        // The number is known, so the name need not be looked up.
+        self.volume.vfs().iget(e.ino).map_err(|e| self.volume.error_at(path, e))
     }
 
+    fn damaged(&self, path: &[u8], why: &str) -> Error {
+        self.volume.error_at(path, tidegate_vfs::Error::corrupt(why))
+    }
+
+    /// Sends what is no directory; what cannot be read of it is reported.
     fn leaf(&mut self, inode: &Arc<Inode>, name: Vec<u8>, path: &[u8]) -> std::result::Result<(), End> {
-        let meta = self.meta(inode, path)?;
+        let meta = self.meta(inode, path);
         let (nlink, size) = {
             let a = inode.attr();
             (a.nlink, a.size)
         };
-        self.progress.file();
         let link = (nlink > 1).then_some(inode.ino.0);
-        if nlink > 1 && !self.linked.insert(inode.ino) {
-            return self.out.push(Item::Link { name, to: inode.ino.0, meta });
+        let sent = if nlink > 1 && !self.linked.insert(inode.ino) {
+            self.out.push(Item::Link { name, to: inode.ino.0, meta })
+        } else if inode.file_type == FileType::Regular {
+            self.file(inode, name, path, meta, size, link)
+        } else {
+            self.special(inode, name, path, meta, link)
+        };
+        match sent {
+            Ok(()) => {
+                self.progress.file();
+                Ok(())
+            }
+            Err(End::Error(e)) => {
+                // Its next name is tried anew.
+                self.linked.remove(&inode.ino);
+                (self.failed)(e);
+                if std::mem::take(&mut self.begun) { self.out.push(Item::Abandon) } else { Ok(()) }
+            }
+            Err(End::Gone) => Err(End::Gone),
         }
-        if inode.file_type != FileType::Regular {
-            let target = match inode.file_type {
-                FileType::Symlink => {
-                    self.volume.vfs().readlink(inode).map_err(|e| self.volume.error_at(path, e))?
-                }
-                _ => Vec::new(),
-            };
-            return self.out.push(Item::Special { name, meta, target, link });
-        }
-        let file =
-            content::Content::open(self.volume, inode, size).map_err(|e| self.volume.error_at(path, e))?;
-        let ranges = file.ranges().map_err(|e| self.volume.error_at(path, e))?;
+    }
+
+    fn special(
+        &mut self,
+        inode: &Arc<Inode>,
+        name: Vec<u8>,
+        path: &[u8],
+        meta: Meta,
+        link: Option<u64>,
+    ) -> std::result::Result<(), End> {
+        let target = match inode.file_type {
+            FileType::Symlink => {
+                self.volume.vfs().readlink(inode).map_err(|e| self.volume.error_at(path, e))?
+            }
+            _ => Vec::new(),
+        };
+        self.out.push(Item::Special { name, meta, target, link })
+    }
+
+    fn file(
+        &mut self,
+        inode: &Arc<Inode>,
+        name: Vec<u8>,
+        path: &[u8],
+        meta: Meta,
+        size: u64,
+        link: Option<u64>,
+    ) -> std::result::Result<(), End> {
+        let volume = self.volume;
+        let at_path = |e| volume.error_at(path, e);
+        let file = content::Content::open(volume, inode, size).map_err(at_path)?;
+        let ranges = file.ranges().map_err(at_path)?;
         let whole = [(0, size)];
         let mut at = ranges.as_deref().unwrap_or(&whole).iter().copied().flat_map(content::split).peekable();
         let mut pieces = Vec::new();
         if let Some(range) = at.next() {
-            file.read(range, &mut pieces).map_err(|e| self.volume.error_at(path, e))?;
+            file.read(range, &mut pieces).map_err(at_path)?;
             self.progress.data(range.1);
         }
         let more = at.peek().is_some();
         let ranges_too = ranges.clone();
         self.out.push(Item::File { name, meta, size, ranges: ranges_too, pieces, more, link })?;
-        if more {
-            for range in at {
-                let mut pieces = Vec::new();
-                file.read(range, &mut pieces).map_err(|e| self.volume.error_at(path, e))?;
-                self.progress.data(range.1);
-                pieces.into_iter().try_for_each(|p| self.out.push(Item::Data(p)))?;
-            }
-            self.out.push(Item::End)?;
+        if !more {
+            return Ok(());
         }
-        Ok(())
+        self.begun = true;
+        for range in at {
+            let mut pieces = Vec::new();
+            file.read(range, &mut pieces).map_err(at_path)?;
+            self.progress.data(range.1);
+            pieces.into_iter().try_for_each(|p| self.out.push(Item::Data(p)))?;
+        }
+        self.begun = false;
+        self.out.push(Item::End)
     }
 }

@@ -25,6 +25,8 @@ pub struct Applier<'a> {
     links: HashMap<u64, Ino>,
     /// The file whose pieces are coming.
     current: Option<Current>,
+    /// Where a file is that is not complete.
+    partial: Option<(Arc<Inode>, Vec<u8>)>,
     /// Directories of a tar, whose attributes are set when all is in, in order of first mention.
     later: Vec<(Dir, Meta)>,
     later_at: HashMap<Ino, usize>,
@@ -50,6 +52,7 @@ impl<'a> Applier<'a> {
             places: Places::new(volume, target),
             links: HashMap::new(),
             current: None,
+            partial: None,
             later: Vec::new(),
             later_at: HashMap::new(),
             unsynced: 0,
@@ -58,11 +61,21 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Applies everything that comes; what could not be kept.
+    /// Applies everything that comes; what could not be kept. A file that breaks off is taken away.
     ///
     /// # Errors
     /// The first failure.
     pub fn run(&mut self, from: BatchReceiver) -> Result<Vec<String>> {
+        let done = self.apply_all(from);
+        self.current = None;
+        if let Some((dir, name)) = self.partial.take() {
+            // Where the volume takes nothing more, not even this, that is what is told.
+            let _ = self.volume.vfs().unlink(&Cred::ROOT, &dir, &name);
+        }
+        done
+    }
+
+    fn apply_all(&mut self, from: BatchReceiver) -> Result<Vec<String>> {
         while let Some(batch) = from.recv() {
             for item in batch {
                 self.apply(item)?;
@@ -96,7 +109,9 @@ impl<'a> Applier<'a> {
             Item::End(size) => {
                 let c = self.current.take().expect("a file was begun");
                 drop(c.file);
-                self.finish(&c.inode, &c.meta, Some(size.unwrap_or(c.size)), &c.path)
+                self.finish(&c.inode, &c.meta, Some(size.unwrap_or(c.size)), &c.path)?;
+                self.partial = None;
+                Ok(())
             }
             Item::Dir { place, id, meta } => self.dir(place, id, meta),
             Item::Leave(id) => match self.places.leave(id) {
@@ -130,9 +145,12 @@ impl<'a> Applier<'a> {
         let spot = self.places.find(place)?;
         let inode = self.make(&spot, &meta, b"")?;
         self.remember(link, &inode);
+        self.partial = Some((spot.dir.inode.clone(), spot.name.clone()));
         self.options.progress.file();
         if piece.is_none() && !more {
-            return self.finish(&inode, &meta, Some(size), &spot.path());
+            self.finish(&inode, &meta, Some(size), &spot.path())?;
+            self.partial = None;
+            return Ok(());
         }
         let vfs = self.volume.vfs();
         let opened = vfs.open(&Cred::ROOT, &inode, OpenFlags::WRITE);
@@ -146,7 +164,9 @@ impl<'a> Applier<'a> {
             return Ok(());
         }
         drop(file);
-        self.finish(&inode, &meta, Some(size), &spot.path())
+        self.finish(&inode, &meta, Some(size), &spot.path())?;
+        self.partial = None;
+        Ok(())
     }
 
     fn dir(&mut self, place: Place, id: u32, meta: Meta) -> Result<()> {

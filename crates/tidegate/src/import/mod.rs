@@ -54,8 +54,8 @@ pub struct ImportOptions {
     pub clamp: Option<Timespec>,
     /// Sync each time so many bytes went in, for a write-out order that does not depend on timing.
     pub sync_every: Option<u64>,
-    /// Device and inode number of a file that is left out: the image itself.
-    pub skip: Option<(u64, u64)>,
+    /// Device and inode numbers of files that are left out: the image itself.
+    pub skip: Vec<(u64, u64)>,
     /// Counters to move on.
     pub progress: Arc<Progress>,
 }

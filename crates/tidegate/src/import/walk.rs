@@ -201,7 +201,7 @@ impl Walker<'_> {
     fn file(&mut self, fd: &OwnedFd, place: Place) -> std::result::Result<(), End> {
         let fd = fd.as_fd();
         let st = rustix::fs::fstat(fd).map_err(|e| self.os(e))?;
-        if self.options.skip == Some(host::id(&st)) {
+        if self.options.skip.contains(&host::id(&st)) {
             let note = format!("{}: left out, it is the image being written", show(&self.path));
             return Ok(self.to.push(Item::Note(note))?);
         }

@@ -1,0 +1,235 @@
+//! What `mkfs` may be made over, what it leaves when it does not come to its end, and what it says then.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // tests wait for real processes
+
+mod common;
+
+use common::{Bench, failed, is_root};
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+
+const MIB: usize = 1 << 20;
+
+fn names(b: &Bench) -> Vec<String> {
+    let mut v: Vec<String> =
+        fs::read_dir(b.dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    v.sort();
+    v
+}
+
+/// A volume `a.img` with one file, and a directory `src` with one that does not fit 40 MiB.
+fn old_image(b: &Bench) -> Vec<u8> {
+    fs::create_dir_all(b.path("one")).unwrap();
+    fs::write(b.path("one/old"), "old").unwrap();
+    b.ok(&["mkfs", "--from", "one", "a.img"]);
+    fs::create_dir_all(b.path("src")).unwrap();
+    fs::write(b.path("src/big"), vec![1; 60 * MIB]).unwrap();
+    fs::read(b.path("a.img")).unwrap()
+}
+
+#[test]
+fn what_is_no_image_is_not_destroyed() {
+    let b = Bench::new();
+    fs::create_dir(b.path("src")).unwrap();
+    let mut ext4 = vec![0; MIB];
+    ext4[1080..1082].copy_from_slice(&[0x53, 0xef]);
+    let mut late = vec![0; MIB];
+    late[65_535] = 1;
+    let mut disk = vec![0; MIB];
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    for (name, bytes, what) in [
+        ("notes.pdf", b"%PDF-1.7 and so on".to_vec(), "a PDF document"),
+        ("ext4.img", ext4, "an ext2, ext3 or ext4 file system"),
+        ("late.bin", late, "data that is no volume"),
+        ("disk.img", disk, "a partition table"),
+    ] {
+        fs::write(b.path(name), &bytes).unwrap();
+        for args in [&["--size", "64M"][..], &["--from", "src"], &[]] {
+            let line = b.fails(&[&["mkfs", name], args].concat(), 1);
+            assert!(line.starts_with(&format!("{name}: ")), "{line}");
+            if !args.is_empty() {
+                assert!(line.contains(what) && line.contains("--force (-f)"), "{line}");
+            }
+            assert!(fs::read(b.path(name)).unwrap() == bytes, "{name} was changed");
+        }
+        b.ok(&["mkfs", "-f", "--from", "src", name]);
+        b.fsck(name);
+    }
+    // Nothing that could be missed.
+    fs::write(b.path("empty"), b"").unwrap();
+    fs::write(b.path("zeros"), vec![0; MIB]).unwrap();
+    for name in ["empty", "zeros", "new", "disk.img"] {
+        b.ok(&["mkfs", "--size", "64M", name]);
+        b.ok(&["mkfs", "--from", "src", name]);
+        b.ok(&["mkfs", "--from", "src", name]);
+        b.ok(&["mkfs", name]);
+    }
+}
+
+#[test]
+fn a_device_with_a_volume_wants_force() {
+    let b = Bench::new();
+    b.ok(&["mkfs", "--size", "64M", "a.img"]);
+    let mut losetup = Command::new("losetup");
+    let out = losetup.args(["--find", "--show"]).arg(b.path("a.img")).output();
+    let Some(out) = out.ok().filter(|o| o.status.success()) else {
+        eprintln!("skipped: no loop device");
+        return;
+    };
+    let device = String::from_utf8(out.stdout).unwrap().trim().to_string();
+    struct Loop(String);
+    impl Drop for Loop {
+        fn drop(&mut self) {
+            let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+        }
+    }
+    let _loop = Loop(device.clone());
+    let line = b.fails(&["mkfs", &device], 1);
+    assert!(line.contains("an f2fs volume") && line.contains("--force"), "{line}");
+    fs::create_dir(b.path("src")).unwrap();
+    fs::write(b.path("src/big"), vec![1; 60 * MIB]).unwrap();
+    let line = b.fails(&["mkfs", "--force", "--from", "src", &device], 1);
+    assert!(line.contains("the device is too small") && line.contains("before is gone"), "{line}");
+    // Not half of a volume.
+    b.fails(&["ls", &device], 1);
+    b.ok(&["mkfs", &device]);
+}
+
+#[test]
+fn a_failure_leaves_the_old_image_and_says_which_size_would_do() {
+    let b = Bench::new();
+    let old = old_image(&b);
+    let before = names(&b);
+    let line = b.fails(&["mkfs", "--size", "40M", "--from", "src", "a.img"], 1);
+    assert!(line.starts_with("a.img:/big: ") && line.contains("no space left on the volume"), "{line}");
+    let size = line.split("--size ").nth(1).unwrap().split(' ').next().unwrap().to_string();
+    assert!(fs::read(b.path("a.img")).unwrap() == old, "the old image was changed");
+    assert_eq!(names(&b), before);
+    fs::write(b.path("cut.tar"), [b"x".repeat(512), vec![0; 100]].concat()).unwrap();
+    b.fails(&["mkfs", "--size", "64M", "--from", "cut.tar", "a.img"], 1);
+    assert!(fs::read(b.path("a.img")).unwrap() == old);
+    b.ok(&["mkfs", "--size", &size, "--from", "src", "a.img"]);
+    b.fsck("a.img");
+    assert_eq!(b.ok(&["ls", "a.img"]), "big\n");
+}
+
+#[test]
+fn a_new_image_keeps_what_the_old_file_was() {
+    let b = Bench::new();
+    old_image(&b);
+    let image = b.path("a.img");
+    fs::set_permissions(&image, fs::Permissions::from_mode(0o640)).unwrap();
+    if is_root() {
+        std::os::unix::fs::chown(&image, Some(1234), Some(4321)).unwrap();
+    }
+    let was = fs::metadata(&image).unwrap();
+    std::os::unix::fs::symlink("a.img", b.path("link.img")).unwrap();
+    b.ok(&["mkfs", "--from", "src", "link.img"]);
+    let is = fs::metadata(&image).unwrap();
+    assert!(b.path("link.img").is_symlink() && was.ino() != is.ino());
+    assert_eq!((was.mode(), was.uid(), was.gid()), (is.mode(), is.uid(), is.gid()));
+    assert_eq!(b.ok(&["ls", "a.img"]), "big\n");
+    // Other names stay names of it.
+    fs::hard_link(&image, b.path("b.img")).unwrap();
+    b.ok(&["mkfs", "--from", "one", "a.img"]);
+    assert_eq!(b.ok(&["ls", "b.img"]), "old\n");
+    let line = b.fails(&["mkfs", "--size", "40M", "--from", "src", "b.img"], 1);
+    assert!(line.ends_with("; what was there before is gone"), "{line}");
+    assert!(b.fails(&["ls", "a.img"], 1).contains("not an f2fs"), "half a volume passes for one");
+    b.ok(&["mkfs", "--from", "one", "a.img"]);
+    b.fsck("b.img");
+}
+
+/// A `mkfs` that waits for the rest of a tar.
+fn waiting(b: &Bench) -> (Child, std::process::ChildStdin) {
+    let mut c = b.command(&["mkfs", "--size", "64M", "--from", "-", "a.img"]);
+    let mut child = c.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut tar =
+        Command::new("tar").args(["-cf", "-", "-C"]).arg(b.path("one")).arg("old").output().unwrap();
+    tar.stdout.truncate(700);
+    stdin.write_all(&tar.stdout).unwrap();
+    let tasks = format!("/proc/{}/task", child.id());
+    let reads = || {
+        fs::read_dir(&tasks).unwrap().any(|t| {
+            let comm = fs::read_to_string(t.unwrap().path().join("comm"));
+            comm.is_ok_and(|c| c.trim() == "tg-reader")
+        })
+    };
+    while !reads() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    (child, stdin)
+}
+
+fn end(b: &Bench, signal: &str) -> (i32, String) {
+    let (mut child, stdin) = waiting(b);
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+    let status = child.wait().unwrap();
+    drop(stdin);
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    (status.signal().unwrap_or(0), said)
+}
+
+#[test]
+fn an_interruption_leaves_the_old_image_and_says_so() {
+    if !common::has("tar") {
+        eprintln!("skipped: needs tar");
+        return;
+    }
+    let b = Bench::new();
+    let old = old_image(&b);
+    let before = names(&b);
+    let kept = "tidegate: a.img: interrupted; the image that was there is as it was\n";
+    for (signal, number, text) in [("INT", 2, kept), ("TERM", 15, kept), ("KILL", 9, "")] {
+        assert_eq!(end(&b, signal), (number, text.to_string()));
+        assert!(fs::read(b.path("a.img")).unwrap() == old, "the old image was changed");
+        assert_eq!(names(&b), before);
+    }
+    // In place.
+    fs::hard_link(b.path("a.img"), b.path("b.img")).unwrap();
+    let gone = "tidegate: a.img: interrupted; what was there before is gone\n";
+    assert_eq!(end(&b, "INT"), (2, gone.to_string()));
+    b.fails(&["ls", "a.img"], 1);
+    for name in ["a.img", "b.img"] {
+        fs::remove_file(b.path(name)).unwrap();
+    }
+    let none = "tidegate: a.img: interrupted; no image was made\n";
+    assert_eq!(end(&b, "INT"), (2, none.to_string()));
+    assert_eq!(names(&b), ["one", "src"]);
+}
+
+#[test]
+fn sizes_and_a_full_standard_output() {
+    let b = Bench::new();
+    for (size, said) in [
+        ("0", "some room"),
+        ("99999999T", "at most 16T"),
+        ("17T", "at most 16T"),
+        ("64X", "not a size such as 64M"),
+    ] {
+        let out = b.command(&["mkfs", "--size", size, "a.img"]).output().unwrap();
+        let text = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.code() == Some(2) && text.contains(said), "{size}: {text}");
+    }
+    // The host may take a file of that size.
+    let out = b.command(&["mkfs", "--size", "16T", "a.img"]).output().unwrap();
+    if !out.status.success() {
+        let line = failed(&out, 1);
+        assert!(line.contains("larger than a file can be where it is kept"), "{line}");
+        assert!(names(&b).is_empty());
+    }
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let out = b.command(&["mkfs", "--size", "64M", "b.img"]).stdout(full).output().unwrap();
+    let line = failed(&out, 1);
+    assert!(
+        line.starts_with("standard output: ") && line.ends_with("the image is made all the same"),
+        "{line}"
+    );
+    b.fsck("b.img");
+}

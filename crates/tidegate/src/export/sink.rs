@@ -1,0 +1,152 @@
+//! The file of the host that a content goes into.
+
+use super::Piece;
+use super::replace::{self, Made};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use tidegate_block::Errno;
+
+/// An open file that is being filled.
+pub struct Sink {
+    fd: OwnedFd,
+    form: Form,
+    /// Bytes up to here are there.
+    at: u64,
+}
+
+enum Form {
+    /// One of our own, and the mode that it was made with.
+    Ours(Made, Mode),
+    /// A file that was there: it keeps its names, and its holes are made by cutting it to nothing first.
+    Regular,
+    /// A device or fifo: everything goes in from front to back, and holes as zeros.
+    Stream,
+}
+
+const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+impl Sink {
+    /// Makes the file `name` in `dir`, in place of what has the name once it is complete.
+    ///
+    /// # Errors
+    /// The host's.
+    pub fn make(dir: BorrowedFd<'_>, name: &CStr, mode: Mode) -> Result<Sink, Errno> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let (fd, made) = replace::make(dir, name, |n| rustix::fs::openat(dir, n, flags, mode))?;
+        Ok(Sink { fd, form: Form::Ours(made, mode), at: 0 })
+    }
+
+    /// Opens what is there under `name`, as a shell's `>` does: links are followed, and it stays what it is.
+    /// `None` when nothing is there.
+    ///
+    /// # Errors
+    /// The host's; `NOENT` for a link that leads nowhere.
+    pub fn open(dir: BorrowedFd<'_>, name: &CStr) -> Result<Option<Sink>, Errno> {
+        let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let fd = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => {
+                let there = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+                return if there { Err(Errno::NOENT) } else { Ok(None) };
+            }
+            r => r?,
+        };
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode);
+        let form = if kind == FileType::RegularFile { Form::Regular } else { Form::Stream };
+        Ok(Some(Sink { fd, form, at: 0 }))
+    }
+
+    /// Writes a piece; they come in order.
+    ///
+    /// # Errors
+    /// The host's.
+    pub fn piece(&mut self, p: &Piece) -> Result<(), Errno> {
+        let bytes = &p.run.bytes()[..p.len];
+        match self.form {
+            Form::Stream => {
+                self.zeros(p.pos)?;
+                whole(bytes, |b, _| rustix::io::write(&self.fd, b))?;
+            }
+            _ => whole(bytes, |b, done| rustix::io::pwrite(&self.fd, b, p.pos + done))?,
+        }
+        self.at = p.pos + p.len as u64;
+        Ok(())
+    }
+
+    /// Nothing more comes: the content has `size` bytes.
+    ///
+    /// # Errors
+    /// The host's.
+    pub fn end(&mut self, size: u64) -> Result<(), Errno> {
+        match self.form {
+            Form::Stream => self.zeros(size),
+            // A hole at the end.
+            _ if self.at < size => rustix::fs::ftruncate(&self.fd, size),
+            _ => Ok(()),
+        }
+    }
+
+    fn zeros(&mut self, until: u64) -> Result<(), Errno> {
+        while self.at < until {
+            let n = (until - self.at).min(ZEROS.len() as u64) as usize;
+            whole(&ZEROS[..n], |b, _| rustix::io::write(&self.fd, b))?;
+            self.at += n as u64;
+        }
+        Ok(())
+    }
+
+    /// The open file.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The mode that it was made with, if it was not there before.
+    pub fn made(&self) -> Option<Mode> {
+        match self.form {
+            Form::Ours(_, mode) => Some(mode),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a file, not a device or fifo.
+    pub fn is_file(&self) -> bool {
+        !matches!(self.form, Form::Stream)
+    }
+
+    /// It is complete.
+    ///
+    /// # Errors
+    /// The host's.
+    pub fn settle(self, dir: BorrowedFd<'_>) -> Result<(), Errno> {
+        match self.form {
+            Form::Ours(made, _) => made.settle(dir),
+            _ => Ok(()),
+        }
+    }
+
+    /// It will not be complete: what is ours goes. What to say of what stays.
+    pub fn give_up(self, dir: BorrowedFd<'_>) -> Option<&'static str> {
+        match self.form {
+            Form::Ours(made, _) => {
+                made.give_up(dir);
+                None
+            }
+            Form::Regular => Some("what it held is gone, and what is there now is only a part"),
+            Form::Stream => Some("only a part went in"),
+        }
+    }
+}
+
+/// Calls until all bytes are written; `write` gets those left and how many are done.
+fn whole(bytes: &[u8], write: impl Fn(&[u8], u64) -> Result<usize, Errno>) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match write(&bytes[done..], done as u64) {
+            Ok(0) => return Err(Errno::NOSPC),
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}

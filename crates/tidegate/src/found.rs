@@ -1,0 +1,111 @@
+//! What a file or device holds that a volume is to be made on.
+
+use crate::error::{About, Result, path_bytes};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// What is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing that anybody could miss.
+    Nothing,
+    /// An F2FS volume.
+    F2fs,
+    /// Something else.
+    Other(&'static str),
+}
+
+/// Bytes that are looked at; the last mark that is known lies behind the first 64 KiB.
+const FIRST: usize = 68 << 10;
+const BLOCK: usize = 4096;
+/// Where in each of the first two blocks a superblock of F2FS begins, its mark, and its UUID in it.
+const SUPER: usize = 1024;
+const F2FS: [u8; 4] = [0x10, 0x20, 0xf5, 0xf2];
+const UUID: std::ops::Range<usize> = SUPER + 108..SUPER + 124;
+
+/// Marks: where, what, and whose.
+const MARKS: [(usize, &[u8], &str); 27] = [
+    (0x10040, b"_BHRfS_M", "a btrfs file system"),
+    (32769, b"CD001", "an ISO 9660 file system"),
+    (0, b"XFSB", "an xfs file system"),
+    (0, b"hsqs", "a squashfs file system"),
+    (1024, b"\xe2\xe1\xf5\xe0", "an erofs file system"),
+    (3, b"NTFS    ", "an NTFS file system"),
+    (3, b"EXFAT   ", "an exFAT file system"),
+    (82, b"FAT32   ", "a FAT file system"),
+    (54, b"FAT1", "a FAT file system"),
+    (0, b"LUKS\xba\xbe", "a LUKS container"),
+    (512, b"LABELONE", "an LVM volume"),
+    (4086, b"SWAPSPACE2", "swap space"),
+    (1024 + 0x38, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
+    (512, b"EFI PART", "a GPT partition table"),
+    (0, b"QFI\xfb", "a qcow2 image"),
+    (0, b"KDMV", "a VMDK image"),
+    (0, b"vhdxfile", "a VHDX image"),
+    (0, b"%PDF-", "a PDF document"),
+    (0, b"PK\x03\x04", "a zip archive"),
+    (0, b"\x1f\x8b", "gzip data"),
+    (0, b"\x28\xb5\x2f\xfd", "zstd data"),
+    (0, b"\xfd7zXZ\0", "xz data"),
+    (0, b"\x7fELF", "a program"),
+    (0, b"\x89PNG\r\n", "a PNG image"),
+    (0, b"SQLite format 3\0", "an SQLite database"),
+    (257, b"ustar", "a tar archive"),
+    (510, b"\x55\xaa", "a partition table or boot sector"),
+];
+
+/// Looks at the file or device at `path`.
+///
+/// # Errors
+/// It cannot be read.
+pub fn found(path: &Path) -> Result<Found> {
+    let mut first = Vec::with_capacity(FIRST);
+    let mut file = File::open(path).about(path_bytes(path))?.take(FIRST as u64);
+    file.read_to_end(&mut first).about(path_bytes(path))?;
+    Ok(tell(&first))
+}
+
+fn tell(first: &[u8]) -> Found {
+    let has = |at: usize, mark: &[u8]| first.get(at..).is_some_and(|b| b.starts_with(mark));
+    if has(SUPER, &F2FS) || has(BLOCK + SUPER, &F2FS) {
+        return Found::F2fs;
+    }
+    if is_blank(first) {
+        return Found::Nothing;
+    }
+    let mark = MARKS.iter().find(|(at, mark, _)| has(*at, mark));
+    Found::Other(mark.map_or("data that is no volume", |m| m.2))
+}
+
+/// Only zeros, and what a making of F2FS leaves that was cut short: the UUID of what it was to be.
+fn is_blank(first: &[u8]) -> bool {
+    let uuid = |i: usize| i < 2 * BLOCK && UUID.contains(&(i % BLOCK));
+    let same = first.len() >= 2 * BLOCK && first[UUID] == first[BLOCK + UUID.start..BLOCK + UUID.end];
+    first.iter().enumerate().all(|(i, b)| *b == 0 || same && uuid(i))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_known_and_zeros_are_nothing() {
+        assert_eq!(tell(b""), Found::Nothing);
+        assert_eq!(tell(&[0; FIRST]), Found::Nothing);
+        let mut b = vec![0; FIRST];
+        b[UUID].fill(7);
+        assert_eq!(tell(&b), Found::Other("data that is no volume"));
+        b[BLOCK + UUID.start..BLOCK + UUID.end].fill(7);
+        assert_eq!(tell(&b), Found::Nothing);
+        b[FIRST - 1] = 1;
+        assert_eq!(tell(&b), Found::Other("data that is no volume"));
+        for (at, mark, what) in MARKS {
+            let mut b = vec![0; FIRST];
+            b[at..at + mark.len()].copy_from_slice(mark);
+            assert_eq!(tell(&b), Found::Other(what));
+            b[BLOCK + SUPER..BLOCK + SUPER + 4].copy_from_slice(&F2FS);
+            assert_eq!(tell(&b), Found::F2fs);
+        }
+    }
+}
