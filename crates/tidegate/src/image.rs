@@ -63,7 +63,10 @@ impl Claim {
     /// In use; it holds something else than F2FS, or is a device and holds any volume.
     pub fn new(path: &Path, force: bool, backend: Backend) -> Result<Claim> {
         let there = existing(path)?;
-        let mut claim = Claim { path: end_of(path), there, found: Found::Nothing, held: None };
+        let end = end_of(path);
+        // Some links (/proc/self/fd) lead where no path does.
+        let path = if existing(&end).ok() == Some(there) { &end } else { path };
+        let mut claim = Claim { path: path.to_path_buf(), there, found: Found::Nothing, held: None };
         if there == Existing::Nothing {
             return Ok(claim);
         }

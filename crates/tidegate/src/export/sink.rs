@@ -24,7 +24,7 @@ enum Form {
     Stream,
 }
 
-const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 impl Sink {
     /// Makes the file `name` in `dir`, in place of what has the name once it is complete.
