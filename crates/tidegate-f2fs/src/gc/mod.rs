@@ -284,6 +284,7 @@ impl F2fs {
             after,
             stale: used.saturating_sub(self.counts.lock().valid_blocks),
             dirty_nodes: self.node_inode.mapping.nr_dirty(),
+            tight: free <= self.checkpoint_need() + 1,
         }
     }
 

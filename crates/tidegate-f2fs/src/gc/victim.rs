@@ -29,17 +29,19 @@ pub(super) struct Prospects {
     /// Blocks in other segments that hold nothing.
     pub stale: u64,
     pub dirty_nodes: u64,
+    /// A checkpoint would take nearly all free segments.
+    pub tight: bool,
 }
 
 impl Prospects {
-    /// Whether there is less than a segment more to gain than `then`, and nothing less to do it with. A checkpoint
-    /// that moves nodes, or a fsync, changes all of it by a little.
+    /// Whether there is little more to gain than `then`, and nothing less to do it with. A checkpoint that moves
+    /// nodes, or a fsync, changes all of it by a few blocks.
     fn is_hardly_better_than(&self, then: &Prospects) -> bool {
-        let segment = BLOCKS_PER_SEG as u64;
+        let little = BLOCKS_PER_SEG as u64 / if self.tight { 8 } else { 1 };
         self.free >= then.free
             && self.after <= then.after
-            && self.stale < then.stale + segment
-            && self.dirty_nodes < then.dirty_nodes + segment
+            && self.stale < then.stale + little
+            && self.dirty_nodes < then.dirty_nodes + little
     }
 }
 
