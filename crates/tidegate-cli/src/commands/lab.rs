@@ -59,14 +59,16 @@ struct Run {
     #[arg(long)]
     quick: bool,
     /// Another device: ramdisk, hdd, raid-bbwc, ufs, nvme (simulated), real:PRESET or file:PATH (in real time)
+    ///
+    /// A file must not be there yet: it is made for each run and removed again.
     #[arg(long, value_name = "DEVICE")]
     device: Option<Where>,
     /// The first run's seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Runs of each position
-    #[arg(long, default_value_t = 0, hide_default_value = true)]
-    runs: u32,
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: Option<u32>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -103,7 +105,7 @@ struct Compare {
     #[arg(long, default_value_t = 1)]
     sync: u8,
     /// Runs of each target
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 }
 
@@ -146,7 +148,13 @@ fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
         "all" => experiment::ALL.to_vec(),
         name => vec![Experiment::named(name).map_err(failed("lab run"))?],
     };
-    let plan = Plan { quick: args.quick, device: args.device.clone(), seed: args.seed, runs: args.runs };
+    writable(dir)?;
+    let plan = Plan {
+        quick: args.quick,
+        device: args.device.clone(),
+        seed: args.seed,
+        runs: args.runs.unwrap_or(0),
+    };
     let look = Look::new(experiments.iter().map(|e| e.runs(&plan)).sum(), global)?;
     let mut outcomes = Vec::new();
     for e in experiments {
@@ -160,6 +168,7 @@ fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
 
 fn race(args: &Compare, dir: &Path, global: &Global) -> Result<()> {
     let spec = args.spec()?;
+    writable(dir)?;
     let look = Look::new(args.targets.len() as u64 * u64::from(args.runs.max(1)), global)?;
     let outcome = compare(&args.targets, &spec, args.runs, &look).map_err(failed("lab compare"))?;
     look.end();
@@ -209,10 +218,27 @@ fn show(outcomes: &[Outcome], dir: &Path, global: &Global) -> Result<()> {
 
 fn keep(dir: &Path, outcome: &Outcome) -> Result<()> {
     let path = dir.join(format!("{}.json", outcome.experiment));
-    let failed = |e| Error::Os(path.display().to_string(), e);
-    fs::create_dir_all(dir).map_err(failed)?;
-    let text = serde_json::to_vec(outcome).map_err(|e| failed(e.into()))?;
-    fs::write(&path, text).map_err(failed)
+    let text = serde_json::to_vec(outcome).map_err(|e| Error::Os(path.display().to_string(), e.into()))?;
+    save(&path, &text)
+}
+
+/// Makes the directory of results, and sees that files can be made there: better known before anything is run.
+fn writable(dir: &Path) -> Result<()> {
+    fs::create_dir_all(dir).map_err(|e| Error::Os(dir.display().to_string(), e))?;
+    let probe = dir.join(format!(".{}.tmp", std::process::id()));
+    save(&probe, b"")?;
+    fs::remove_file(&probe).map_err(|e| Error::Os(probe.display().to_string(), e))
+}
+
+/// Puts `bytes` in the place of a file at once: who is interrupted, or has no room, leaves the old one.
+fn save(path: &Path, bytes: &[u8]) -> Result<()> {
+    let new = path.with_extension(format!("{}.new", std::process::id()));
+    let done = fs::write(&new, bytes).and_then(|()| fs::rename(&new, path));
+    done.map_err(|e| {
+        // It may not have come to be.
+        let _ = fs::remove_file(&new);
+        Error::Os(path.display().to_string(), e)
+    })
 }
 
 fn make_report(dir: &Path, global: &Global) -> Result<()> {
@@ -225,7 +251,11 @@ fn make_report(dir: &Path, global: &Global) -> Result<()> {
     let mut outcomes = Vec::new();
     for path in with("json") {
         let text = fs::read(path).map_err(|e| Error::Os(named(path), e))?;
-        outcomes.push(serde_json::from_slice(&text).map_err(|e| Error::other(named(path), e))?);
+        match serde_json::from_slice(&text) {
+            Ok(outcome) => outcomes.push(outcome),
+            // A trace, or cut off.
+            Err(e) => eprintln!("tidegate: note: {}: left out, no result of the lab: {e}", named(path)),
+        }
     }
     if outcomes.is_empty() {
         return Err(Error::other(named(dir), "no results yet: `tidegate lab run all --quick` makes some"));
@@ -237,7 +267,7 @@ fn make_report(dir: &Path, global: &Global) -> Result<()> {
         extras.folded.push((name, text));
     }
     let path = dir.join("report.html");
-    fs::write(&path, report::html(&outcomes, &extras)).map_err(|e| Error::Os(named(&path), e))?;
+    save(&path, report::html(&outcomes, &extras).as_bytes())?;
     let mut out = Out::new();
     if global.json {
         out.json(&serde_json::json!({ "report": path }))?;

@@ -2,6 +2,7 @@
 
 use super::observer::{First, Observer, folded, watch};
 use super::outcome::{Case, Estimate, Outcome, Position};
+use super::setting::preset;
 use crate::error::{Error, Result};
 use crate::result::RunResult;
 use crate::target::{Directory, Rig, Target, VolumeTarget};
@@ -31,7 +32,7 @@ impl FromStr for Contestant {
         match s.split_once(':') {
             Some(("dir", path)) => Ok(Contestant::Dir(path.into())),
             Some(("image", path)) => Ok(Contestant::Image(path.into())),
-            Some(("preset", name)) => name.parse().map(Contestant::Preset).map_err(|e| format!("{e}")),
+            Some(("preset", name)) => preset(name).map(Contestant::Preset),
             _ => Err("a target is dir:PATH, image:PATH or preset:NAME".into()),
         }
     }

@@ -8,7 +8,9 @@ use crate::result::RunResult;
 use crate::target::{Rig, Target};
 use crate::workload::{Spec, run};
 use std::fmt;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use tidegate::observe::Wanted;
@@ -38,14 +40,26 @@ impl FromStr for Where {
     type Err = String;
 
     fn from_str(s: &str) -> std::result::Result<Self, String> {
-        let preset = |s: &str| s.parse().map_err(|e| format!("{e}, real:PRESET or file:PATH"));
+        let preset = |s: &str| preset(s).map_err(|e| format!("{e}, real:PRESET or file:PATH"));
         match s.split_once(':') {
+            Some(("file", "")) => Err("file: needs the path of a file to make".into()),
             Some(("file", path)) => Ok(Where::File(path.into())),
             Some(("real", name)) => preset(name).map(Where::Real),
             _ => preset(s).map(Where::Preset),
         }
     }
 }
+
+/// The device model of that name, of those that a volume works on.
+pub(super) fn preset(name: &str) -> std::result::Result<Preset, String> {
+    match name.parse() {
+        Ok(p @ Preset::Zns) => Err(format!("{p}: F2FS on zones is not supported yet; there are {PRESETS}")),
+        Ok(p) => Ok(p),
+        Err(_) => Err(format!("no device model is called \"{name}\"; there are {PRESETS}")),
+    }
+}
+
+const PRESETS: &str = "ramdisk, hdd, raid-bbwc, ufs, nvme";
 
 impl fmt::Display for Where {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -133,7 +147,7 @@ impl Setting {
         for round in 0..self.runs(plan) {
             for (position, runs) in self.positions.iter().zip(&mut runs) {
                 let wanted = if round == 0 { wanted(observer, place) } else { Wanted::default() };
-                let (result, observed) = self.once(place, position, plan.seed + round, wanted)?;
+                let (result, observed) = self.once(place, position, plan.seed.wrapping_add(round), wanted)?;
                 runs.push(result);
                 observer.ran(&format!("{}, {position}", self.name));
                 if round > 0 {
@@ -217,7 +231,15 @@ fn on_model(rig: &Rig, workload: &Spec) -> Result<RunResult> {
     finish(Arc::new(rig.build()?), workload)
 }
 
-fn on_file(rig: &Rig, workload: &Spec, path: &PathBuf) -> Result<RunResult> {
+/// On a file that is made for it: what is there already is somebody's.
+fn on_file(rig: &Rig, workload: &Spec, path: &Path) -> Result<RunResult> {
+    File::create_new(path).map_err(|e| match e.kind() {
+        ErrorKind::AlreadyExists => Error::spec(format!(
+            "{}: is there already; the lab makes this file for each run and removes it again",
+            path.display()
+        )),
+        _ => Error::host(path, e),
+    })?;
     let how =
         file::OpenOptions { create: Some(rig.size), backend: Backend::Auto, ..file::OpenOptions::default() };
     let device = file::open(path, how).map_err(|e| Error::spec(e.to_string()))?;
@@ -264,4 +286,40 @@ pub(super) fn lock_wait_ms(r: &RunResult, class: &str) -> Option<f64> {
 /// Whether a position is called so, with or without the switch's name.
 fn is(position: &str, name: &str) -> bool {
     position == name || position.split_once('=').is_some_and(|(_, word)| word == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_those_that_a_volume_works_on() {
+        assert_eq!("real:hdd".parse(), Ok(Where::Real(Preset::Hdd)));
+        assert_eq!("file:/x:y".parse(), Ok(Where::File("/x:y".into())));
+        for (text, word) in [
+            ("zns", "not supported yet"),
+            ("real:zns", "not supported yet"),
+            ("nvme2", "\"nvme2\"; there are ramdisk"),
+            ("file:", "path"),
+            ("", "file:PATH"),
+        ] {
+            let e = text.parse::<Where>().unwrap_err();
+            assert!(e.contains(word), "{text}: {e}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("mine.img");
+        std::fs::write(&path, "mine").unwrap();
+        let small = Spec::FsMark(crate::workload::FsMark { files: 3, ..Default::default() });
+        let rig = Rig::new(Preset::Ramdisk, 64 << 20);
+        let e = on_file(&rig, &small, &path).unwrap_err();
+        assert!(e.to_string().contains("is there already"), "{e}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+        let other = dir.path().join("other.img");
+        assert_eq!(on_file(&rig, &small, &other).unwrap().ops["file"].latency.count, 3);
+        assert!(!other.exists(), "removed");
+    }
 }

@@ -85,7 +85,7 @@ impl FsMark {
     /// # Errors
     /// See [`super::run`].
     pub fn run(&self, target: &Arc<dyn Target>) -> Result<RunResult> {
-        if self.threads * self.files * self.loops * self.write_size == 0 {
+        if [self.threads, self.files, self.loops, self.write_size].contains(&0) {
             return Err(Error::spec("fs_mark: threads, files, loops and write_size must not be 0"));
         }
         (0..self.threads).try_for_each(|t| target.mkdir(&dir(t)))?;
