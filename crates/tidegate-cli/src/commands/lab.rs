@@ -9,11 +9,13 @@ use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use tidegate::{Error, Result};
-use tidegate_lab::experiment::compare::{Contestant, compare};
-use tidegate_lab::experiment::{self, Experiment, Outcome, Plan, Where};
+use tidegate_lab::experiment::compare::compare;
+use tidegate_lab::experiment::contestant::Contestant;
+use tidegate_lab::experiment::{self, Experiment, Opening, Outcome, Plan, Where};
 use tidegate_lab::report::{self, Extras};
 use tidegate_lab::workload::{CkptStorm, FsMark, PgIoPerf, Spec, Streams, SyncMode};
 
+mod job_file;
 mod look;
 
 /// Where results are kept unless told.
@@ -47,8 +49,12 @@ enum What {
     /// Run one workload on several targets
     ///
     /// --lockstat, --trace and --profile look at the first run on each target, as in `lab run`, at what this
-    /// process does of it: nothing, of a directory.
+    /// process does of it: nothing, of a directory. What the workload makes is removed after each run.
     Compare(Compare),
+    /// Run a job file of fio's on a target, and print what fio prints; with --json, as its --output-format=json
+    ///
+    /// filename= and directory= are paths in the target. Files stay, as fio leaves them.
+    Fio(job_file::Args),
 }
 
 #[derive(clap::Args)]
@@ -83,7 +89,7 @@ enum Workload {
 
 #[derive(clap::Args)]
 struct Compare {
-    /// dir:PATH, image:PATH or preset:NAME; give it for each
+    /// dir:PATH, image:PATH, preset:NAME (a model in real time) or sim:NAME (simulated); give it for each
     #[arg(long = "target", required = true, value_name = "TARGET")]
     targets: Vec<Contestant>,
     /// What is run
@@ -119,6 +125,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         What::Run(run) => run_experiments(run, &args.out, global),
         What::Report => make_report(&args.out, global),
         What::Compare(c) => race(c, &args.out, global),
+        What::Fio(f) => job_file::run(f, global),
     }
 }
 
@@ -154,6 +161,7 @@ fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
         device: args.device.clone(),
         seed: args.seed,
         runs: args.runs.unwrap_or(0),
+        opening: opening(global)?,
     };
     let look = Look::new(experiments.iter().map(|e| e.runs(&plan)).sum(), global)?;
     let mut outcomes = Vec::new();
@@ -169,11 +177,25 @@ fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
 fn race(args: &Compare, dir: &Path, global: &Global) -> Result<()> {
     let spec = args.spec()?;
     writable(dir)?;
-    let look = Look::new(args.targets.len() as u64 * u64::from(args.runs.max(1)), global)?;
-    let outcome = compare(&args.targets, &spec, args.runs, &look).map_err(failed("lab compare"))?;
+    let look = Look::new(args.targets.len() as u64 * u64::from(args.runs), global)?;
+    let race = compare(&args.targets, &spec, args.runs, &opening(global)?, &look);
+    let race = race.map_err(failed("lab compare"))?;
     look.end();
-    keep(dir, &outcome)?;
-    show(&[outcome], dir, global)
+    if race.outcome.cases.iter().any(|c| !c.positions.is_empty()) {
+        keep(dir, &race.outcome)?;
+        show(&[race.outcome], dir, global)?;
+    }
+    let mut failures: Vec<Error> = race.failed.into_iter().map(|(t, e)| Error::other(t, e)).collect();
+    let Some(last) = failures.pop() else { return Ok(()) };
+    failures.iter().for_each(|e| eprintln!("tidegate: {e}"));
+    Err(last)
+}
+
+/// How volumes are opened, from the options of every command.
+fn opening(global: &Global) -> Result<Opening> {
+    let open = global.open_options(false)?;
+    let memory = global.cache.map(|_| open.memory);
+    Ok(Opening { options: global.options.clone().unwrap_or_default(), memory, backend: open.backend })
 }
 
 impl Compare {
