@@ -7,9 +7,9 @@ use std::fmt::Write;
 
 const WIDTH: usize = 80;
 /// Widest name; longer ones are cut.
-const NAME: usize = 42;
+const NAME: usize = 39;
 /// Width of our figure, and of the published one.
-const FIGURE: usize = 8;
+const FIGURE: usize = 7;
 
 /// A block of lines for each case; with `colour`, by ANSI escapes.
 pub fn table(outcomes: &[Outcome], colour: bool) -> String {
@@ -20,8 +20,11 @@ pub fn table(outcomes: &[Outcome], colour: bool) -> String {
         t.line(&plain(&format!("{}  {}: {}", o.experiment, case.name, case.metric)), "1");
         for p in &case.positions {
             let e = p.metric;
-            let between =
-                if e.low == e.high { String::new() } else { format!("{}–{}", num(e.low), num(e.high)) };
+            let between = if num(e.low) == num(e.high) {
+                String::new()
+            } else {
+                format!("{}–{}", num(e.low), num(e.high))
+            };
             t.line(&row(short(&p.name), &num(e.median), &between), "");
         }
         ratios(case).iter().for_each(|r| t.ratio(r));
