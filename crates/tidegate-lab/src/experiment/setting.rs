@@ -78,6 +78,8 @@ pub(super) enum Metric {
     Elapsed,
     /// Mean seconds of the events of that name.
     Event(&'static str),
+    /// Mean seconds of an operation of that name.
+    Op(&'static str),
 }
 
 impl Metric {
@@ -85,6 +87,7 @@ impl Metric {
         match self {
             Metric::Elapsed => "elapsed, s",
             Metric::Event(_) => "mean time of a sync, s",
+            Metric::Op(_) => "mean time of a commit, s",
         }
     }
 
@@ -96,6 +99,7 @@ impl Metric {
                 let n = took.len();
                 (n > 0).then(|| took.iter().sum::<u64>() as f64 / n as f64 / 1e9)
             }
+            Metric::Op(name) => r.ops.get(name).map(|o| o.latency.mean / 1e9),
         }
     }
 }
