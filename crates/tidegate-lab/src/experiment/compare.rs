@@ -110,6 +110,7 @@ impl<'a> Lane<'a> {
 
 fn finish(spec: &Spec, mut lanes: Vec<Lane<'_>>, opening: &Opening) -> Race {
     let simulated = lanes.iter().all(|l| l.target.is_simulated());
+    let n = lanes.len();
     let mut notes = conditions(opening);
     for l in &lanes {
         if let Some(e) = &l.failed {
@@ -131,7 +132,7 @@ fn finish(spec: &Spec, mut lanes: Vec<Lane<'_>>, opening: &Opening) -> Race {
     };
     let outcome = Outcome {
         experiment: EXPERIMENT.into(),
-        title: format!("{} on {} targets", spec.name(), lanes.len()),
+        title: format!("{} on {n} target{}", spec.name(), if n == 1 { "" } else { "s" }),
         seed: u64::from(simulated),
         simulated,
         cpus: if simulated { CPUS } else { 0 },
