@@ -20,6 +20,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     notes: &[
         "The load is offered at 40,000 files a second, the middle of what was published; who cannot keep up falls \
          behind.",
+        "What it costs: who fsyncs beside a sync stands behind all that the sync submitted at once; the flusher that \
+         waits lets others in between.",
         "Published on XFS; here a sync of F2FS ends with a checkpoint, in every position.",
     ],
     across,
@@ -63,6 +65,9 @@ fn settings(quick: bool) -> Vec<Setting> {
             ("least files/s by its median", dip),
             ("data bios", |r| count(r, "fs.data_bios")),
             ("checkpoints", |r| count(r, "fs.checkpoints")),
+            ("p99 of a commit, ms", |r| {
+                Some(*r.ops.get("commit")?.latency.percentiles.get("99.000000")? as f64 / 1e6)
+            }),
         ],
         bars,
     };
