@@ -1,6 +1,6 @@
 //! Lock classes and the order in which they may be taken.
 
-use crate::lockstat::ClassStats;
+use crate::lockstat::{Bounces, ClassStats};
 use std::sync::atomic::AtomicUsize;
 
 /// What a lock is: a name (the kernel's where there is one), a rank, and its statistics.
@@ -13,13 +13,20 @@ pub struct LockClass {
     rank: u16,
     /// Among all that are counted, from 1; 0 before it was used.
     pub(crate) number: AtomicUsize,
+    pub(crate) bounces: Bounces,
     pub(crate) stats: ClassStats,
 }
 
 impl LockClass {
     /// A class with the given name and rank. Lower ranks are taken first.
     pub const fn new(name: &'static str, rank: u16) -> Self {
-        LockClass { name, rank, number: AtomicUsize::new(0), stats: ClassStats::new() }
+        LockClass {
+            name,
+            rank,
+            number: AtomicUsize::new(0),
+            bounces: Bounces::new(),
+            stats: ClassStats::new(),
+        }
     }
 
     /// The name, e.g. `sit_i->sentry_lock`.

@@ -4,52 +4,136 @@ use crate::class::{self, LockClass};
 use crate::clock;
 use crate::lockstat::{self, Since};
 use crate::sim;
-use crate::sim::sync::{self, Key, Want};
+use crate::sim::sync::{self, Address, Want};
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::time::Duration;
 
+/// A lock underneath, to be taken in one way.
+trait Raw: Copy {
+    type Guard;
+    const SHARED: bool;
+    fn try_take(self) -> Option<Self::Guard>;
+    fn take(self) -> Self::Guard;
+    fn address(self) -> Address;
+}
+
+impl<'a, T: ?Sized> Raw for &'a parking_lot::Mutex<T> {
+    type Guard = parking_lot::MutexGuard<'a, T>;
+    const SHARED: bool = false;
+    #[inline]
+    fn try_take(self) -> Option<Self::Guard> {
+        self.try_lock()
+    }
+    #[inline]
+    fn take(self) -> Self::Guard {
+        self.lock()
+    }
+    #[inline]
+    fn address(self) -> Address {
+        Address::of(self)
+    }
+}
+
+struct Read<'a, T: ?Sized>(&'a parking_lot::RwLock<T>);
+struct Write<'a, T: ?Sized>(&'a parking_lot::RwLock<T>);
+
+macro_rules! raw_rwlock {
+    ($way:ident, $guard:ident, $shared:literal, $try_take:ident, $take:ident) => {
+        impl<T: ?Sized> Clone for $way<'_, T> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+        impl<T: ?Sized> Copy for $way<'_, T> {}
+        impl<'a, T: ?Sized> Raw for $way<'a, T> {
+            type Guard = parking_lot::$guard<'a, T>;
+            const SHARED: bool = $shared;
+            #[inline]
+            fn try_take(self) -> Option<Self::Guard> {
+                self.0.$try_take()
+            }
+            #[inline]
+            fn take(self) -> Self::Guard {
+                self.0.$take()
+            }
+            #[inline]
+            fn address(self) -> Address {
+                Address::of(self.0)
+            }
+        }
+    };
+}
+raw_rwlock!(Read, RwLockReadGuard, true, try_read, read);
+raw_rwlock!(Write, RwLockWriteGuard, false, try_write, write);
+
 /// What a guard needs to account for itself when it goes.
 struct Held {
     class: &'static LockClass,
-    key: Key,
+    lock: Address,
     since: Option<Since>,
 }
 
 impl Held {
-    /// Takes a lock by `try_lock`, then by `lock`, and counts it when statistics are on.
+    /// Takes a lock, and counts it when statistics are on. Code for who looks, and for simulated worlds, stays out
+    /// of the way of who does not: each kind of lock has its own.
     #[inline]
-    fn acquire<G>(
-        want: Want,
+    fn acquire<R: Raw>(
+        raw: R,
+        class: &'static LockClass,
         nested: bool,
-        try_lock: impl Fn() -> Option<G>,
-        lock: impl Fn() -> G,
-    ) -> (G, Held) {
-        let Want { key, class, shared, at } = want;
+        at: &'static Location<'static>,
+    ) -> (R::Guard, Held) {
         class::push(class, nested);
-        if !lockstat::enabled() {
-            let simulated = sync::acquire(&want, &try_lock, &lock);
-            return (simulated.map_or_else(lock, |(g, _)| g), Held { class, key, since: None });
+        if lockstat::enabled() {
+            return Self::watched(raw, class, at);
         }
-        let taken = class.taking(shared);
+        let g = if sim::any() { Self::simulated(raw, class, at).0 } else { raw.take() };
+        (g, Held { class, lock: raw.address(), since: None })
+    }
+
+    #[inline(never)]
+    fn watched<R: Raw>(
+        raw: R,
+        class: &'static LockClass,
+        at: &'static Location<'static>,
+    ) -> (R::Guard, Held) {
+        let taken = class.taking(R::SHARED);
         // In the simulated world only that knows whose turn it is.
-        let free = if sim::active() { None } else { try_lock() };
-        let g = free.unwrap_or_else(|| {
-            let t = clock::stamp();
-            let (g, waited) = sync::acquire(&want, &try_lock, &lock).unwrap_or_else(|| (lock(), true));
-            if waited {
-                class.waited(t, at);
-            }
-            g
-        });
-        (g, Held { class, key, since: class.acquired(taken) })
+        let free = if sim::active() { None } else { raw.try_take() };
+        let g = free.unwrap_or_else(|| Self::waiting(raw, class, at));
+        (g, Held { class, lock: raw.address(), since: class.acquired(taken) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn waiting<R: Raw>(raw: R, class: &'static LockClass, at: &'static Location<'static>) -> R::Guard {
+        let t = clock::stamp();
+        let (g, waited) = Self::simulated(raw, class, at);
+        if waited {
+            class.waited(t, at);
+        }
+        g
+    }
+
+    /// Takes a lock as the calling thread's world does, and whether it was not free at first.
+    #[cold]
+    #[inline(never)]
+    fn simulated<R: Raw>(
+        raw: R,
+        class: &'static LockClass,
+        at: &'static Location<'static>,
+    ) -> (R::Guard, bool) {
+        let want = Want { lock: raw.address(), class, shared: R::SHARED, at };
+        let taken = sync::acquire(&want, || raw.try_take(), &|| raw.take());
+        taken.unwrap_or_else(|| (raw.take(), true))
     }
 
     /// Of a lock that was free.
-    fn tried(class: &'static LockClass, key: Key) -> Held {
+    fn tried(class: &'static LockClass, lock: Address) -> Held {
         class::push(class, true);
-        sync::acquired(key, class);
-        Held { class, key, since: class.acquired(class.taking(false)) }
+        sync::acquired(lock, class);
+        Held { class, lock, since: class.acquired(class.taking(false)) }
     }
 }
 
@@ -60,7 +144,7 @@ impl Drop for Held {
         if let Some(t) = self.since {
             self.class.held(t);
         }
-        sync::released(self.key);
+        sync::released(self.lock);
     }
 }
 
@@ -105,23 +189,14 @@ impl<T: ?Sized> Mutex<T> {
     #[track_caller]
     #[inline]
     fn take(&self, nested: bool) -> MutexGuard<'_, T> {
-        let (inner, held) = Held::acquire(
-            self.want(Location::caller()),
-            nested,
-            || self.inner.try_lock(),
-            || self.inner.lock(),
-        );
+        let (inner, held) = Held::acquire(&self.inner, self.class, nested, Location::caller());
         MutexGuard { inner, held }
     }
 
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
-        Some(MutexGuard { inner, held: Held::tried(self.class, sync::key(&self.inner)) })
-    }
-
-    fn want(&self, at: &'static Location<'static>) -> Want {
-        Want { key: sync::key(&self.inner), class: self.class, shared: false, at }
+        Some(MutexGuard { inner, held: Held::tried(self.class, Address::of(&self.inner)) })
     }
 
     /// The value, by a borrow that proves nobody else has it.
@@ -172,8 +247,7 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        let want = self.want(true, Location::caller());
-        let (inner, held) = Held::acquire(want, false, || self.inner.try_read(), || self.inner.read());
+        let (inner, held) = Held::acquire(Read(&self.inner), self.class, false, Location::caller());
         RwLockReadGuard { inner, _held: held }
     }
 
@@ -193,19 +267,14 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     #[inline]
     fn take_write(&self, nested: bool) -> RwLockWriteGuard<'_, T> {
-        let want = self.want(false, Location::caller());
-        let (inner, held) = Held::acquire(want, nested, || self.inner.try_write(), || self.inner.write());
+        let (inner, held) = Held::acquire(Write(&self.inner), self.class, nested, Location::caller());
         RwLockWriteGuard { inner, _held: held }
     }
 
     /// Takes the lock exclusive if it is free.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let inner = self.inner.try_write()?;
-        Some(RwLockWriteGuard { inner, _held: Held::tried(self.class, sync::key(&self.inner)) })
-    }
-
-    fn want(&self, shared: bool, at: &'static Location<'static>) -> Want {
-        Want { key: sync::key(&self.inner), class: self.class, shared, at }
+        Some(RwLockWriteGuard { inner, _held: Held::tried(self.class, Address::of(&self.inner)) })
     }
 }
 
@@ -260,8 +329,8 @@ impl Condvar {
             g.held.class.held(t);
         }
         class::pop(g.held.class);
-        let lock = Want { key: g.held.key, class: g.held.class, shared: false, at };
-        let simulated = sync::wait(sync::key(self), &lock, &mut g.inner, limit);
+        let lock = Want { lock: g.held.lock, class: g.held.class, shared: false, at };
+        let simulated = sync::wait(Address::of(self), &lock, &mut g.inner, limit);
         let woken = simulated.unwrap_or_else(|| match limit {
             None => {
                 self.0.wait(&mut g.inner);
@@ -276,14 +345,14 @@ impl Condvar {
 
     /// Wakes one waiter.
     pub fn notify_one(&self) {
-        if !sync::wake(sync::key(self), 1) {
+        if !sync::wake(Address::of(self), 1) {
             self.0.notify_one();
         }
     }
 
     /// Wakes every waiter.
     pub fn notify_all(&self) {
-        if !sync::wake(sync::key(self), usize::MAX) {
+        if !sync::wake(Address::of(self), usize::MAX) {
             self.0.notify_all();
         }
     }

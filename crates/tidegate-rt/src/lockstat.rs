@@ -12,6 +12,7 @@ use crate::clock::{self, Nanos};
 use crate::{thread, trace};
 pub(crate) use slots::Taken;
 use slots::Timed;
+use std::num::NonZeroU64;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -28,7 +29,7 @@ const POINTS: usize = 4;
 /// The first rank of the classes that are held for a moment only.
 pub const MOMENTS: u16 = 110;
 /// Of holds that are not all timed, one in so many is.
-pub const ONE_IN: u64 = 32;
+pub const ONE_IN: u16 = 32;
 
 /// Switches collection on or off, for every lock of the process.
 pub fn enable(on: bool) {
@@ -88,6 +89,7 @@ pub fn reset() {
     slots::reset();
     for c in REGISTRY.lock().iter() {
         c.stats.reset();
+        c.bounces.reset();
     }
 }
 
@@ -127,7 +129,7 @@ pub struct Span {
 
 /// The figures of every class that was used since the last [`reset`], most waited first.
 pub fn snapshot() -> Vec<LockStat> {
-    let mut all: Vec<LockStat> = REGISTRY.lock().iter().map(|c| c.stats.read(c.name(), c.number())).collect();
+    let mut all: Vec<LockStat> = REGISTRY.lock().iter().map(|c| c.read()).collect();
     all.retain(|s| s.acquisitions > 0);
     all.sort_by_key(|s| std::cmp::Reverse((s.wait.total, s.hold.total)));
     all
@@ -178,13 +180,12 @@ pub(crate) struct ClassStats {
     /// The thread that waited last.
     last_waited: AtomicU32,
     con_bounces: AtomicU64,
-    bounces: Bounces,
     points: parking_lot::Mutex<[Option<Point>; POINTS]>,
 }
 
 /// How often a class goes from thread to thread. Of some acquisitions it is found out whether the next one of
 /// the class is another thread's: these stand for all.
-struct Bounces {
+pub(crate) struct Bounces {
     /// The thread of such an acquisition until the next one.
     asks: AtomicU32,
     asked: AtomicU64,
@@ -192,11 +193,12 @@ struct Bounces {
 }
 
 impl Bounces {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Bounces { asks: AtomicU32::new(0), asked: AtomicU64::new(0), other: AtomicU64::new(0) }
     }
 
     /// An acquisition; `asks` whether the next one is another's.
+    #[inline]
     fn taken(&self, asks: bool) {
         if self.asks.load(Relaxed) != 0 {
             let (me, before) = (thread::id(), self.asks.swap(0, Relaxed));
@@ -226,22 +228,23 @@ impl ClassStats {
             wait: Waits::new(),
             last_waited: AtomicU32::new(0),
             con_bounces: AtomicU64::new(0),
-            bounces: Bounces::new(),
             points: parking_lot::Mutex::new([None; POINTS]),
         }
     }
 
     fn reset(&self) {
         self.wait.reset();
-        self.bounces.reset();
         self.con_bounces.store(0, Relaxed);
         *self.points.lock() = [None; POINTS];
     }
+}
 
-    fn read(&self, class: &'static str, number: usize) -> LockStat {
-        let (contentions, wait) = self.wait.span();
-        let held = slots::sum(number);
+impl LockClass {
+    fn read(&'static self) -> LockStat {
+        let (contentions, wait) = self.stats.wait.span();
+        let held = slots::sum(self.number());
         let mut points: Vec<(String, u64)> = self
+            .stats
             .points
             .lock()
             .iter()
@@ -250,19 +253,16 @@ impl ClassStats {
             .collect();
         points.sort_by_key(|p| std::cmp::Reverse(p.1));
         LockStat {
-            class,
+            class: self.name(),
             contentions,
             wait,
             acquisitions: held.taken,
             hold: held.span(),
-            con_bounces: self.con_bounces.load(Relaxed),
+            con_bounces: self.stats.con_bounces.load(Relaxed),
             acq_bounces: self.bounces.of(held.taken),
             points,
         }
     }
-}
-
-impl LockClass {
     /// Its number, given when it is first asked for.
     fn number(&'static self) -> usize {
         match self.number.load(Relaxed) {
@@ -308,6 +308,7 @@ impl LockClass {
         if collecting() { self.count(shared) } else { Taken::default() }
     }
 
+    #[inline(never)]
     fn count(&'static self, shared: bool) -> Taken {
         let always = self.rank() < MOMENTS && !shared;
         slots::taken(self.number(), always, ONE_IN)
@@ -317,20 +318,35 @@ impl LockClass {
     #[inline]
     pub(crate) fn acquired(&'static self, taken: Taken) -> Option<Since> {
         if taken.counted {
-            self.stats.bounces.taken(taken.drawn);
+            self.bounces.taken(taken.asks);
         }
-        taken.timed.map(|timed| Since { at: clock::stamp(), timed })
+        taken.timed.and_then(Since::now)
     }
 
     /// Counts a hold that ends now.
     pub(crate) fn held(&'static self, since: Since) {
-        slots::held(self.number(), since.timed, clock::stamp().since(since.at));
+        slots::held(self.number(), since.timed(), clock::stamp().since(since.at()));
     }
 }
 
-/// From when on a lock is held that is timed.
+/// From when on a lock is held that is timed, and in the low two bits how: a word, since every guard has one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Since {
-    at: Nanos,
-    timed: Timed,
+pub(crate) struct Since(NonZeroU64);
+
+impl Since {
+    fn now(timed: Timed) -> Option<Since> {
+        NonZeroU64::new(clock::stamp().0 << 2 | (timed as u64 + 1)).map(Since)
+    }
+
+    fn at(self) -> Nanos {
+        Nanos(self.0.get() >> 2)
+    }
+
+    fn timed(self) -> Timed {
+        match self.0.get() & 3 {
+            1 => Timed::Always,
+            2 => Timed::Drawn,
+            _ => Timed::First,
+        }
+    }
 }

@@ -7,13 +7,13 @@
 use crate::clock::{self, Nanos};
 use crate::profile::{CallTree, Tree};
 use crate::sim;
-use points::Known;
 use ring::Ring;
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+mod packed;
 mod points;
 mod ring;
 
@@ -27,8 +27,6 @@ static THREADS: parking_lot::Mutex<Threads> = parking_lot::Mutex::new(Threads::n
 const ENDED_RINGS: usize = 4;
 /// Ended threads whose names are remembered.
 const ENDED_NAMES: usize = 4096;
-/// Ended threads whose memory of points is kept.
-const ENDED_KNOWN: usize = 64;
 
 /// Named numbers of an event, e.g. `("ino", 5)`.
 pub type Args = [(&'static str, u64); 4];
@@ -85,13 +83,12 @@ struct Local {
     thread: u32,
     name: String,
     events: Ring,
-    known: Known,
     calls: Tree,
 }
 
 impl Local {
     fn push(&mut self, at: Nanos, name: &'static str, phase: Phase, args: &Args) {
-        self.events.push(at, self.thread, self.known.number(name, args), phase, args);
+        self.events.push(at, self.thread, points::number(name, args), phase, args);
     }
 }
 
@@ -103,19 +100,11 @@ struct Threads {
     events: Ring,
     calls: BTreeMap<String, Tree>,
     names: BTreeMap<u32, String>,
-    /// What they knew, for those that come.
-    known: Vec<Known>,
 }
 
 impl Threads {
     const fn new() -> Self {
-        Threads {
-            live: Vec::new(),
-            events: Ring::new(),
-            calls: BTreeMap::new(),
-            names: BTreeMap::new(),
-            known: Vec::new(),
-        }
+        Threads { live: Vec::new(), events: Ring::new(), calls: BTreeMap::new(), names: BTreeMap::new() }
     }
 
     /// Takes over what ended threads left.
@@ -125,8 +114,6 @@ impl Threads {
         let ended: Vec<Shared> = ended;
         for local in ended {
             let mut l = local.lock();
-            self.known.extend(l.known.take());
-            self.known.truncate(ENDED_KNOWN);
             if l.events.is_empty() && l.calls.is_empty() {
                 continue;
             }
@@ -148,7 +135,6 @@ thread_local!(static LOCAL: Shared = {
         thread: crate::thread::id(),
         name: std::thread::current().name().unwrap_or("thread").to_string(),
         events: Ring::new(),
-        known: threads.known.pop().unwrap_or_default(),
         calls: Tree::default(),
     };
     let local = Arc::new(parking_lot::Mutex::new(local));

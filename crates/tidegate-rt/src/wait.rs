@@ -1,7 +1,7 @@
 //! Waiting for a condition that lives in atomics or behind somebody else's lock.
 
 use crate::clock::{self, Nanos};
-use crate::sim::sync;
+use crate::sim::sync::{self, Address};
 use std::cell::RefCell;
 use std::panic::Location;
 use std::rc::Rc;
@@ -84,8 +84,8 @@ impl WaitQueue {
             }
         }
         self.waiters.fetch_add(1, SeqCst);
-        let met =
-            sync::wait_until(sync::key(self), limit, cond, at).unwrap_or_else(|| self.wait_for(limit, cond));
+        let met = sync::wait_until(Address::of(self), limit, cond, at)
+            .unwrap_or_else(|| self.wait_for(limit, cond));
         self.waiters.fetch_sub(1, SeqCst);
         met
     }
@@ -114,7 +114,7 @@ impl WaitQueue {
     pub fn wake_all(&self) {
         // Pairs with the increment in `wait`: either we see the waiter, or it sees the new condition.
         std::sync::atomic::fence(SeqCst);
-        if self.waiters.load(SeqCst) != 0 && !sync::wake(sync::key(self), usize::MAX) {
+        if self.waiters.load(SeqCst) != 0 && !sync::wake(Address::of(self), usize::MAX) {
             drop(self.lock.lock());
             self.cond.notify_all();
         }

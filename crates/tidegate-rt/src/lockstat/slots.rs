@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const CLASSES: usize = 256;
 /// Ended threads whose memory is kept.
 const SPARE: usize = 64;
+/// Of acquisitions that are drawn, one in so many asks who is next.
+const ASKS: u64 = 8;
 
 /// Counts that are older than the last reset are of no use; this is its number.
 static EPOCH: AtomicU64 = AtomicU64::new(1);
@@ -81,12 +83,9 @@ struct Slots {
     times: [Times; CLASSES],
 }
 
+/// Acquisitions, and in the low sixteen bits how many are left until one is drawn.
 #[derive(Default)]
-struct Count {
-    taken: AtomicU64,
-    /// The number of the next that is drawn.
-    next: AtomicU64,
-}
+struct Count(AtomicU64);
 
 #[derive(Default)]
 struct Times {
@@ -146,15 +145,23 @@ impl Slots {
 
     #[cold]
     fn begin_anew(&self) {
-        self.counts.iter().for_each(Count::clear);
+        self.counts.iter().for_each(|c| c.set(0, 0));
         self.times.iter().for_each(Times::clear);
         self.epoch.store(EPOCH.load(Relaxed), Relaxed);
     }
 }
 
 impl Count {
-    fn clear(&self) {
-        [&self.taken, &self.next].into_iter().for_each(|a| a.store(0, Relaxed));
+    fn taken(&self) -> u64 {
+        self.0.load(Relaxed) >> 16
+    }
+
+    fn left(&self) -> u64 {
+        self.0.load(Relaxed) & 0xFFFF
+    }
+
+    fn set(&self, taken: u64, left: u64) {
+        self.0.store(taken << 16 | left, Relaxed);
     }
 }
 
@@ -172,34 +179,35 @@ pub(crate) struct Taken {
     pub counted: bool,
     /// How it is timed, if it is.
     pub timed: Option<Timed>,
-    /// It is one of several that were drawn, or its thread's first.
-    pub drawn: bool,
+    /// It asks whether the next acquisition of the class is another thread's.
+    pub asks: bool,
 }
 
 /// Counts an acquisition of a class. One in `one_in` is drawn, and a thread's first is in any case: a class that
-/// is seldom taken would have no times at all. Those are timed, or all of them `always`.
-pub(super) fn taken(class: usize, always: bool, one_in: u64) -> Taken {
+/// is seldom taken would have no times at all. Those are timed, or all of them `always`. Of those that are drawn,
+/// one in [`ASKS`] asks who is next: others see it do so, at the price of a cache line.
+pub(super) fn taken(class: usize, always: bool, one_in: u16) -> Taken {
     MINE.try_with(|mine| {
         if !mine.is_current() {
             mine.begin_anew();
         }
         let (count, times) = mine.counts.get(class).zip(mine.times.get(class))?;
-        let n = count.taken.load(Relaxed);
-        count.taken.store(n + 1, Relaxed);
-        let drawn = n >= count.next.load(Relaxed);
-        if drawn {
-            // Gaps of one_in in the mean, none of them likelier: what comes at every so-manieth is not missed.
-            count.next.store(n + 1 + mine.draw() % (2 * one_in - 1), Relaxed);
-        }
-        if always || n == 0 {
+        let (before, left) = (count.taken(), count.left());
+        let (first, drawn) = (before == 0, left == 0);
+        let lot = if drawn { mine.draw() } else { 0 };
+        // Gaps of one_in in the mean, none of them likelier: what comes at every so-manieth is not missed.
+        let left = if drawn { (lot >> 8) % (2 * u64::from(one_in) - 1) } else { left - 1 };
+        count.set(before + 1, left);
+        let asks = drawn && (first || (lot >> 40).is_multiple_of(ASKS));
+        if always || first {
             add(&times.always, 1);
         }
         let timed = match (always, drawn) {
             (true, _) => Some(Timed::Always),
-            (false, true) => Some(if n == 0 { Timed::First } else { Timed::Drawn }),
+            (false, true) => Some(if first { Timed::First } else { Timed::Drawn }),
             (false, false) => None,
         };
-        Some(Taken { counted: true, timed, drawn })
+        Some(Taken { counted: true, timed, asks })
     })
     .ok()
     .flatten()
@@ -243,7 +251,7 @@ impl Sum {
 
     fn add_class(&mut self, count: &Count, times: &Times) {
         let get = |a: &AtomicU64| a.load(Relaxed);
-        self.taken += get(&count.taken);
+        self.taken += count.taken();
         self.always += get(&times.always);
         let mut any = false;
         for (sum, holds) in self.holds.iter_mut().zip(&times.holds) {
@@ -276,7 +284,9 @@ mod tests {
     fn add(sum: &mut Sum, taken: u64, always: u64, holds: [(u64, u64); 3]) {
         let holds = holds.map(|(n, total)| Holds { n: n.into(), total: total.into() });
         let times = Times { always: always.into(), holds, max: 9.into(), ..Times::default() };
-        sum.add_class(&Count { taken: taken.into(), ..Count::default() }, &times);
+        let count = Count::default();
+        count.set(taken, 9);
+        sum.add_class(&count, &times);
     }
 
     #[test]
@@ -299,13 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn one_in_sixteen_is_drawn() {
+    fn one_in_sixteen_is_drawn_and_all_are_counted() {
         let of_this_test = CLASSES - 1;
         let timed = (0..160_000).filter_map(|_| taken(of_this_test, false, 16).timed).count();
         assert!((9_500..10_500).contains(&timed), "{timed}");
         let always: Vec<Taken> = (0..160_000).map(|_| taken(of_this_test, true, 16)).collect();
         assert!(always.iter().all(|t| t.timed == Some(Timed::Always)));
-        let drawn = always.iter().filter(|t| t.drawn).count();
-        assert!((9_500..10_500).contains(&drawn), "{drawn}");
+        let asks = always.iter().filter(|t| t.asks).count();
+        assert!((1_000..1_500).contains(&asks), "{asks}");
+        assert_eq!(sum(of_this_test).taken, 320_000);
     }
 }

@@ -5,21 +5,30 @@
 //! Unless it is one of the process (a pool of buffers, say) and held outside: then the whole world waits, in no
 //! time of its own.
 
-pub(crate) use super::sched::Key;
-use super::sched::{Mode, Reason, Ticket};
+use super::sched::{Key, Mode, Reason, Ticket};
 use super::task::{self, Task};
 use crate::class::LockClass;
 use std::panic::Location;
 use std::time::Duration;
 
-/// What is at an address.
-pub(crate) fn key<T: ?Sized>(of: &T) -> Key {
-    Key::At(std::ptr::from_ref(of).cast::<()>().addr())
+/// Where a lock, condition variable or queue is.
+#[derive(Clone, Copy)]
+pub(crate) struct Address(usize);
+
+impl Address {
+    #[inline]
+    pub fn of<T: ?Sized>(of: &T) -> Address {
+        Address(std::ptr::from_ref(of).cast::<()>().addr())
+    }
+
+    fn key(self) -> Key {
+        Key::At(self.0)
+    }
 }
 
 /// How a lock is wanted.
 pub(crate) struct Want {
-    pub key: Key,
+    pub lock: Address,
     pub class: &'static LockClass,
     pub shared: bool,
     pub at: &'static Location<'static>,
@@ -44,10 +53,11 @@ fn take<G>(
 ) -> (G, bool) {
     t.charge(t.sim().costs().lock.0);
     t.meet();
+    let key = want.lock.key();
     let mode = if want.shared { Mode::Shared } else { Mode::Exclusive };
     let (mut again, mut waited) = (false, false);
     let guard = loop {
-        let behind = want.shared && !again && t.sim().wanted_exclusively(want.key);
+        let behind = want.shared && !again && t.sim().wanted_exclusively(key);
         if !behind && let Some(guard) = try_lock() {
             break guard;
         }
@@ -56,48 +66,48 @@ fn take<G>(
         if t.settle() {
             continue;
         }
-        if !behind && !t.sim().is_held(want.key) {
+        if !behind && !t.sim().is_held(key) {
             break lock();
         }
         if !again && !want.shared {
-            t.sim().want(want.key);
+            t.sim().want(key);
         }
-        let ticket = t.sim().enroll(t.id(), want.key, mode, again);
-        t.sim().sleep(t.id(), (want.key, ticket), None, Reason::Lock(want.class), want.at);
+        let ticket = t.sim().enroll(t.id(), key, mode, again);
+        t.sim().sleep(t.id(), (key, ticket), None, Reason::Lock(want.class), want.at);
         again = true;
     };
     if again && !want.shared {
-        t.sim().got(want.key);
+        t.sim().got(key);
     }
-    t.sim().acquired(t.id(), want.key, want.class);
+    t.sim().acquired(t.id(), key, want.class);
     (guard, waited)
 }
 
 /// Notes a lock that was there to be taken.
 #[inline]
-pub(crate) fn acquired(key: Key, class: &'static LockClass) {
+pub(crate) fn acquired(lock: Address, class: &'static LockClass) {
     task::with(|t| {
         t.charge(t.sim().costs().lock.0);
-        t.sim().acquired(t.id(), key, class);
+        t.sim().acquired(t.id(), lock.key(), class);
     });
 }
 
 /// A lock has been released.
 #[inline]
-pub(crate) fn released(key: Key) {
+pub(crate) fn released(lock: Address) {
     task::with(|t| {
-        t.sim().released(t.id(), key);
+        t.sim().released(t.id(), lock.key());
         t.charge(t.sim().costs().lock.0);
         t.meet();
     });
 }
 
-/// Wakes those who wait at `key`; whether this is a simulated world.
+/// Wakes those who wait at `queue`; whether this is a simulated world.
 #[inline]
-pub(crate) fn wake(key: Key, most: usize) -> bool {
+pub(crate) fn wake(queue: Address, most: usize) -> bool {
     task::with(|t| {
         t.meet();
-        t.sim().wake(key, most);
+        t.sim().wake(queue.key(), most);
     })
     .is_some()
 }
@@ -127,19 +137,19 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Waits at the condition variable `key` with the lock of `guard` given up, and takes that again; whether it
+/// Waits at the condition variable `condvar` with the lock of `guard` given up, and takes that again; whether it
 /// was woken. `None` outside a simulated world.
 pub(crate) fn wait<T: ?Sized>(
-    key: Key,
+    condvar: Address,
     lock: &Want,
     guard: &mut parking_lot::MutexGuard<'_, T>,
     limit: Option<Duration>,
 ) -> Option<bool> {
     task::with(|t| {
-        let place = Place::take(t, key);
+        let place = Place::take(t, condvar.key());
         let mutex = parking_lot::MutexGuard::mutex(guard);
         parking_lot::MutexGuard::unlocked(guard, || {
-            t.sim().released(t.id(), lock.key);
+            t.sim().released(t.id(), lock.lock.key());
             let woken = place.sleep(limit, Reason::Condvar, lock.at);
             // The lock is really taken when this returns: it must be free then.
             let free = || (!mutex.is_locked()).then_some(());
@@ -153,9 +163,9 @@ pub(crate) fn wait<T: ?Sized>(
     })
 }
 
-/// Waits at `key` until `cond` holds or `limit` is over; whether it holds. `None` outside a simulated world.
+/// Waits at `queue` until `cond` holds or `limit` is over; whether it holds. `None` outside a simulated world.
 pub(crate) fn wait_until(
-    key: Key,
+    queue: Address,
     limit: Option<Duration>,
     cond: &mut dyn FnMut() -> bool,
     at: &'static Location<'static>,
@@ -163,7 +173,7 @@ pub(crate) fn wait_until(
     task::with(|t| {
         let end = limit.map(|d| t.now().saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)));
         loop {
-            let place = Place::take(t, key);
+            let place = Place::take(t, queue.key());
             if cond() {
                 return true;
             }

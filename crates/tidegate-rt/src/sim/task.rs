@@ -88,16 +88,22 @@ impl Task {
     }
 }
 
-/// Whether the calling thread is a task of a simulated world.
+/// Whether any thread is a task of a simulated world.
+#[inline]
+pub(crate) fn any() -> bool {
+    TASKS.load(Relaxed) > 0
+}
+
+/// Whether the calling thread is.
 #[inline]
 pub(crate) fn is_simulated() -> bool {
-    TASKS.load(Relaxed) > 0 && CURRENT.try_with(|c| c.borrow().is_some()).unwrap_or(false)
+    any() && CURRENT.try_with(|c| c.borrow().is_some()).unwrap_or(false)
 }
 
 /// Does something with the calling task, if the thread is one.
 #[inline]
 pub(crate) fn with<R>(f: impl FnOnce(&Task) -> R) -> Option<R> {
-    if TASKS.load(Relaxed) == 0 {
+    if !any() {
         return None;
     }
     CURRENT.try_with(|c| c.borrow().as_ref().map(f)).ok().flatten()

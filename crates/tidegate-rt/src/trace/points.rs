@@ -3,6 +3,7 @@
 
 use super::Args;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 /// A name, and what the numbers are called; unused places have an empty one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,7 +17,7 @@ impl Point {
         Point { name, keys: args.map(|a| a.0) }
     }
 
-    /// Whether it is the same place's. Equal texts elsewhere are found by [`number`].
+    /// Whether it is the same place's. Equal texts elsewhere are found by [`registered`].
     fn is(&self, name: &'static str, args: &Args) -> bool {
         std::ptr::eq(self.name, name) && self.keys.iter().zip(args).all(|(k, a)| std::ptr::eq(*k, a.0))
     }
@@ -36,7 +37,8 @@ pub(super) fn all() -> Vec<Point> {
 }
 
 /// A point's number, given when it is first asked for; none when there are too many.
-fn number(point: Point) -> Option<u16> {
+#[cold]
+fn registered(point: Point) -> Option<u16> {
     let points = &mut *POINTS.lock();
     if let Some(n) = points.numbers.get(&point) {
         return Some(*n);
@@ -47,48 +49,31 @@ fn number(point: Point) -> Option<u16> {
     Some(n)
 }
 
-const PLACES: usize = 128;
+const PLACES: usize = 512;
 /// Places where a point may be.
-const PROBES: usize = 4;
+const PROBES: usize = 8;
 
-/// A point and its number.
-type Numbered = (Point, u16);
+/// Points with their numbers, for all threads to find without a lock. Once there, a point stays; those that
+/// find no place any more are found by [`registered`].
+static FOUND: [OnceLock<(Point, u16)>; PLACES] = [const { OnceLock::new() }; PLACES];
 
-/// Points that a thread met lately, so that it need not ask. Memory comes with the first.
-#[derive(Default)]
-pub(super) struct Known(Option<Box<[Option<Numbered>; PLACES]>>);
-
-impl Known {
-    /// All of it, if there is any; it may be another thread's now.
-    pub fn take(&mut self) -> Option<Known> {
-        self.0.take().map(|points| Known(Some(points)))
-    }
-
-    /// The number of a point; none when there are too many.
-    pub fn number(&mut self, name: &'static str, args: &Args) -> Option<u16> {
-        let mixed = (name.as_ptr().addr() ^ args[0].0.as_ptr().addr().rotate_left(32)) as u64;
-        let place = (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 57) as usize;
-        let points = self.0.get_or_insert_with(|| Box::new([None; PLACES]));
-        let mut free = place;
-        for p in (place..place + PROBES).map(|p| p % PLACES) {
-            match &points[p] {
-                Some((point, n)) if point.is(name, args) => return Some(*n),
-                Some(_) => {}
-                None => {
-                    free = p;
-                    break;
-                }
+/// The number of a point; none when there are too many.
+pub(super) fn number(name: &'static str, args: &Args) -> Option<u16> {
+    let mixed = (name.as_ptr().addr() ^ args[0].0.as_ptr().addr().rotate_left(32)) as u64;
+    let place = (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize;
+    for p in (place..place + PROBES).map(|p| p % PLACES) {
+        match FOUND[p].get() {
+            Some((point, n)) if point.is(name, args) => return Some(*n),
+            Some(_) => {}
+            None => {
+                let n = registered(Point::of(name, args))?;
+                // Who came first has the place: this one is asked for again.
+                let _ = FOUND[p].set((Point::of(name, args), n));
+                return Some(n);
             }
         }
-        learn(&mut points[free], Point::of(name, args))
     }
-}
-
-#[cold]
-fn learn(place: &mut Option<Numbered>, point: Point) -> Option<u16> {
-    let n = number(point)?;
-    *place = Some((point, n));
-    Some(n)
+    registered(Point::of(name, args))
 }
 
 #[cfg(test)]
@@ -97,18 +82,17 @@ mod tests {
     use crate::trace::NO_ARGS;
 
     #[test]
-    fn equal_points_have_one_number_and_more_than_a_thread_knows_keep_theirs() {
-        let mut known = Known::default();
+    fn equal_points_have_one_number_and_more_than_have_a_place_keep_theirs() {
         let names: Vec<&'static str> = (0..1000).map(|i| &*format!("point {i}").leak()).collect();
-        let numbers: Vec<_> = names.iter().map(|n| known.number(n, &NO_ARGS).unwrap()).collect();
-        let again: Vec<_> = names.iter().map(|n| known.number(n, &NO_ARGS).unwrap()).collect();
+        let numbers: Vec<_> = names.iter().map(|n| number(n, &NO_ARGS).unwrap()).collect();
+        let again: Vec<_> = names.iter().map(|n| number(n, &NO_ARGS).unwrap()).collect();
         let elsewhere: Vec<_> =
-            names.iter().map(|n| known.number(n.to_string().leak(), &NO_ARGS).unwrap()).collect();
+            names.iter().map(|n| number(n.to_string().leak(), &NO_ARGS).unwrap()).collect();
         assert_eq!((&numbers, &numbers), (&again, &elsewhere));
         let all = all();
         assert!(names.iter().zip(&numbers).all(|(name, n)| all[usize::from(*n)].name == *name));
         let mut args = NO_ARGS;
         args[2].0 = "key";
-        assert_ne!(known.number(names[0], &args), Some(numbers[0]));
+        assert_ne!(number(names[0], &args), Some(numbers[0]));
     }
 }

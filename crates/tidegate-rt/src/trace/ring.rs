@@ -1,11 +1,10 @@
-//! Events, packed, in chunks of memory that was touched before it is needed.
+//! The last events of a thread, in chunks of memory that was touched before it is needed.
 //!
 //! Memory that is touched for the first time costs more than the event that goes there, so as much as most
-//! recordings take is prepared when recording begins. And what an event writes drives something else out of the
-//! processor's caches, so it is little: a time, the number of a [`Point`], and its own numbers.
+//! recordings take is prepared when recording begins.
 
-use super::points::{self, Point};
-use super::{Args, Event, NO_ARGS, Phase};
+use super::packed::Chunk;
+use super::{Args, Event, Phase, points};
 use crate::clock::Nanos;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -16,10 +15,6 @@ const PREPARED: usize = 1 << 18;
 const CHUNK: usize = 1024;
 /// Chunks that a ring of its capacity has at least.
 const PIECES: usize = 16;
-
-/// Numbers that chunks have room for from the beginning, for each event: most ends of spans have none, most
-/// points have three.
-const NUMBERS: usize = 2;
 
 static CAPACITY: AtomicUsize = AtomicUsize::new(65_536);
 static PREPARED_CHUNKS: parking_lot::Mutex<Vec<Chunk>> = parking_lot::Mutex::new(Vec::new());
@@ -52,69 +47,6 @@ fn new_chunk() -> Chunk {
     PREPARED_CHUNKS.lock().pop().unwrap_or_else(|| Chunk::of(chunk_len()))
 }
 
-/// An event without its numbers.
-struct Head {
-    at: Nanos,
-    thread: u32,
-    point: u16,
-    phase: Phase,
-}
-
-/// Events one after the other, and their numbers.
-struct Chunk {
-    heads: Vec<Head>,
-    numbers: Vec<u64>,
-}
-
-impl Chunk {
-    fn of(len: usize) -> Chunk {
-        Chunk { heads: Vec::with_capacity(len), numbers: Vec::with_capacity(len * NUMBERS) }
-    }
-
-    /// One whose memory was written to.
-    fn touched(len: usize) -> Chunk {
-        let head = || Head { at: Nanos(1), thread: 0, point: 0, phase: Phase::Instant };
-        let heads = std::iter::repeat_with(head).take(len).collect();
-        let mut chunk = Chunk { heads, numbers: vec![1; len * NUMBERS] };
-        chunk.clear();
-        chunk
-    }
-
-    fn clear(&mut self) {
-        self.heads.clear();
-        self.numbers.clear();
-    }
-
-    fn room(&self) -> usize {
-        self.heads.capacity() - self.heads.len()
-    }
-
-    fn push(&mut self, head: Head, args: &Args) {
-        self.heads.push(head);
-        for (key, number) in args {
-            if !key.is_empty() {
-                self.numbers.push(*number);
-            }
-        }
-    }
-
-    fn append(&mut self, other: Chunk) {
-        self.heads.extend(other.heads);
-        self.numbers.extend(other.numbers);
-    }
-
-    fn events(self, points: &[Point]) -> impl Iterator<Item = Event> {
-        let mut numbers = self.numbers.into_iter();
-        self.heads.into_iter().filter_map(move |h| {
-            let point = points.get(usize::from(h.point))?;
-            let mut args: Args = NO_ARGS;
-            let used = args.iter_mut().zip(&point.keys).filter(|(_, k)| !k.is_empty());
-            used.zip(numbers.by_ref()).for_each(|((to, key), n)| *to = (*key, n));
-            Some(Event { at: h.at, thread: h.thread, name: point.name, phase: h.phase, args })
-        })
-    }
-}
-
 /// The last events of a thread, or of several.
 #[derive(Default)]
 pub(super) struct Ring {
@@ -133,28 +65,37 @@ impl Ring {
         self.len == 0 && self.dropped == 0
     }
 
-    /// Adds an event; with no number of a point for it, it is dropped.
+    /// Adds an event of the thread whose ring it is; with no number of a point for it, it is dropped.
+    #[inline]
     pub fn push(&mut self, at: Nanos, thread: u32, point: Option<u16>, phase: Phase, args: &Args) {
         let Some(point) = point else {
             self.dropped += 1;
             return;
         };
-        if self.chunks.back().is_none_or(|c| c.room() == 0) {
-            let used = if self.len >= capacity() { self.drop_oldest() } else { None };
-            self.chunks.push_back(used.unwrap_or_else(new_chunk));
+        self.len += 1;
+        if !self.chunks.back_mut().is_some_and(|c| c.push(at, point, phase, args)) {
+            let chunk = self.begin_chunk(thread, at);
+            let there_is_room = chunk.push(at, point, phase, args);
+            debug_assert!(there_is_room, "a chunk has room for one event of any length");
         }
-        if let Some(c) = self.chunks.back_mut() {
-            c.push(Head { at, thread, point, phase }, args);
-            self.len += 1;
-        }
+    }
+
+    /// An empty chunk for events from `at` on; a full ring gives its oldest up for it.
+    #[cold]
+    fn begin_chunk(&mut self, thread: u32, at: Nanos) -> &mut Chunk {
+        let used = if self.len > capacity() { self.drop_oldest() } else { None };
+        self.chunks.push_back(used.unwrap_or_else(new_chunk));
+        let last = self.chunks.len() - 1;
+        let chunk = &mut self.chunks[last];
+        chunk.begin(thread, at);
+        chunk
     }
 
     /// Drops the oldest events; their memory.
     fn drop_oldest(&mut self) -> Option<Chunk> {
-        let mut c = self.chunks.pop_front()?;
-        self.len -= c.heads.len();
-        self.dropped += c.heads.len() as u64;
-        c.clear();
+        let c = self.chunks.pop_front()?;
+        self.len -= c.len();
+        self.dropped += c.len() as u64;
         Some(c)
     }
 
@@ -162,13 +103,9 @@ impl Ring {
     pub fn append(&mut self, other: &mut Ring, most: usize) {
         self.len += std::mem::take(&mut other.len);
         self.dropped += std::mem::take(&mut other.dropped);
-        for c in other.chunks.drain(..) {
-            // Short ones share memory.
-            match self.chunks.back_mut().filter(|b| b.room() >= c.heads.len()) {
-                Some(b) => b.append(c),
-                None => self.chunks.push_back(c),
-            }
-        }
+        // Nothing comes to it any more.
+        other.chunks.iter_mut().for_each(Chunk::shrink);
+        self.chunks.append(&mut other.chunks);
         while self.len > most && self.drop_oldest().is_some() {}
     }
 
