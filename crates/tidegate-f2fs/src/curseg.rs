@@ -185,9 +185,7 @@ impl F2fs {
         }
         // A log always has a segment to be in, as the checkpoint needs it; a fresh one may be out of bounds.
         if c.next_blkoff == 0 && !c.ssr && self.sit.free_segments().0 < self.kept_free(whom) {
-            // Rather a hole than nothing cleaned, whatever the mode: that is what makes segments free.
-            let may = self.switches.mode() == AllocMode::Adaptive || whom == For::Cleaning;
-            if !may || !self.fill_holes(c, log)? {
+            if self.switches.mode() != AllocMode::Adaptive || !self.fill_holes(c, log)? {
                 return Err(Error::new(ErrorKind::NoSpace, "free segments are short"));
             }
             room = self.room(c)?;

@@ -90,7 +90,7 @@ switch! {
         /// Into free segments, and into holes of used ones while free segments are short.
         #[default]
         Adaptive = "adaptive",
-        /// Into free segments alone, while there are any to be had.
+        /// Into free segments alone.
         Lfs = "lfs",
     }
 }
