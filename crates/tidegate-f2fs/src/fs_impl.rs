@@ -217,8 +217,8 @@ impl FileSystem for F2fs {
         self.evict(inode)
     }
 
-    fn balance(&self, bdi: &Bdi) -> Result<()> {
-        self.balance_segments(bdi)?;
+    fn balance(&self) -> Result<()> {
+        self.balance_segments()?;
         // What fsync must know of inodes is kept until the next checkpoint.
         let many = self.since_cp.len() > MAX_SINCE_CP;
         // Pages that cannot be written now may be later.

@@ -24,7 +24,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use thread::Thread;
 use tidegate_rt::{Condvar, LockClass, Mutex, trace};
 use tidegate_vfs::icache::Inodes;
-use tidegate_vfs::{Bdi, Error, ErrorKind, Ino, Result};
+use tidegate_vfs::{Error, ErrorKind, Ino, Result};
 use victim::{Policy, Prospects, Victims};
 use zerocopy::FromBytes;
 
@@ -189,7 +189,7 @@ impl F2fs {
     }
 
     /// Between operations: keeps enough segments free for what is dirty. No lock held.
-    pub(crate) fn balance_segments(&self, _: &Bdi) -> Result<()> {
+    pub(crate) fn balance_segments(&self) -> Result<()> {
         let (free, after) = self.sit.free_segments();
         // A checkpoint now and then is cheaper than filling holes.
         let cheaper = after - free > self.sb.main_segments / 50 + 1 && free <= self.ssr_threshold();
