@@ -11,8 +11,8 @@ use tidegate_vfs::error::{Error, ErrorKind};
 use tidegate_vfs::fs::{NewXattrs, Rename};
 use tidegate_vfs::icache::Inodes;
 use tidegate_vfs::{
-    Bdi, DirEntry, FileSystem, FileType, Ino, Inode, InodeParts, NewInode, PageRun, ReadDone, Result,
-    SeekTarget, StatFs, WritebackControl, XattrFlags,
+    DirEntry, FileSystem, FileType, Ino, Inode, InodeParts, NewInode, PageRun, ReadDone, Result, SeekTarget,
+    StatFs, WritebackControl, XattrFlags,
 };
 
 /// The longest that changes wait for a checkpoint when nobody asks for one (`cp_interval`).
