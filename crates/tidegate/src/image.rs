@@ -65,8 +65,8 @@ impl Claim {
         let there = existing(path)?;
         let end = end_of(path);
         // Some links (/proc/self/fd) lead where no path does.
-        let path = if existing(&end).ok() == Some(there) { &end } else { path };
-        let mut claim = Claim { path: path.to_path_buf(), there, found: Found::Nothing, held: None };
+        let at = if existing(&end).ok() == Some(there) { end } else { path.to_path_buf() };
+        let mut claim = Claim { path: at, there, found: Found::Nothing, held: None };
         if there == Existing::Nothing {
             return Ok(claim);
         }
