@@ -19,6 +19,7 @@
 //! | [`sample`] | what a volume does at one moment: for `top` and Prometheus |
 //! | [`crash`] | the crash explorer: power cuts, recovery, promises |
 //! | [`error`] | errors that name the image or the path |
+//! | `holder` | who has an image open |
 //!
 //! ```no_run
 //! use tidegate::{OpenOptions, Volume};
@@ -36,6 +37,7 @@ pub mod detect;
 pub mod error;
 pub mod estimate;
 pub mod export;
+mod holder;
 pub mod host;
 pub mod image;
 pub mod import;
