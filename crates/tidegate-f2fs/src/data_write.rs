@@ -56,7 +56,7 @@ impl F2fs {
             match r {
                 Err(e) if e.kind() == ErrorKind::NoSpace && tries > 0 => {
                     tries = if wbc.written > before { ROOM_TRIES } else { tries - 1 };
-                    self.make_room()?;
+                    self.make_room_now()?;
                     if wbc.sync_all {
                         inode.mapping.tag_towrite(wbc.start, wbc.end);
                     }

@@ -11,8 +11,8 @@ use tidegate_vfs::error::{Error, ErrorKind};
 use tidegate_vfs::fs::{NewXattrs, Rename};
 use tidegate_vfs::icache::Inodes;
 use tidegate_vfs::{
-    Bdi, DirEntry, FileSystem, FileType, Ino, Inode, InodeParts, NewInode, PageRun, ReadDone, Result,
-    SeekTarget, StatFs, WritebackControl, XattrFlags,
+    DirEntry, FileSystem, FileType, Ino, Inode, InodeParts, NewInode, PageRun, ReadDone, Result, SeekTarget,
+    StatFs, WritebackControl, XattrFlags,
 };
 
 /// The longest that changes wait for a checkpoint when nobody asks for one (`cp_interval`).
@@ -217,8 +217,8 @@ impl FileSystem for F2fs {
         self.evict(inode)
     }
 
-    fn balance(&self, bdi: &Bdi) -> Result<()> {
-        self.balance_segments(bdi)?;
+    fn balance(&self) -> Result<()> {
+        self.balance_segments()?;
         // What fsync must know of inodes is kept until the next checkpoint.
         let many = self.since_cp.len() > MAX_SINCE_CP;
         // Pages that cannot be written now may be later.

@@ -138,6 +138,10 @@ pub struct F2fsOptions {
     pub mode: AllocMode,
     /// Segments are discarded once a checkpoint has freed them.
     pub discard: bool,
+    /// Discards wait until nothing else has gone to the device for five seconds, or for the end of the mount
+    /// (`[no]discard_io_aware`, the kernel's `discard_io_aware` in sysfs): a device, or a host's file system below
+    /// an image, lets others wait meanwhile, and blocks that are soon written again need no discard.
+    pub discard_io_aware: bool,
     /// See [`PlantedBug`].
     #[cfg(feature = "planted-bugs")]
     pub planted: Option<PlantedBug>,
@@ -158,6 +162,7 @@ impl Default for F2fsOptions {
             background_gc: BackgroundGc::default(),
             mode: AllocMode::default(),
             discard: true,
+            discard_io_aware: true,
             #[cfg(feature = "planted-bugs")]
             planted: None,
         }
@@ -233,6 +238,8 @@ impl F2fsOptions {
             "nocheckpoint_merge" => self.checkpoint_merge = false,
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
+            "discard_io_aware" => self.discard_io_aware = true,
+            "nodiscard_io_aware" => self.discard_io_aware = false,
             "roll_forward" => self.recovery = Recovery::RollForward,
             "disable_roll_forward" => self.recovery = Recovery::Disabled,
             "norecovery" => (self.recovery, self.read_only) = (Recovery::None, true),
@@ -278,6 +285,7 @@ pub(crate) struct Switches {
     background_gc: AtomicU8,
     mode: AtomicU8,
     discard: AtomicU8,
+    discard_io_aware: AtomicU8,
     #[cfg(feature = "planted-bugs")]
     planted: Option<PlantedBug>,
 }
@@ -294,6 +302,7 @@ impl Switches {
             background_gc: AtomicU8::new(0),
             mode: AtomicU8::new(0),
             discard: AtomicU8::new(0),
+            discard_io_aware: AtomicU8::new(0),
             #[cfg(feature = "planted-bugs")]
             planted: o.planted,
         };
@@ -313,6 +322,7 @@ impl Switches {
         self.background_gc.store(o.background_gc as u8, Relaxed);
         self.mode.store(o.mode as u8, Relaxed);
         self.discard.store(o.discard as u8, Relaxed);
+        self.discard_io_aware.store(o.discard_io_aware as u8, Relaxed);
     }
 
     pub(crate) fn fsync_mode(&self) -> FsyncMode {
@@ -342,6 +352,9 @@ impl Switches {
     }
     pub(crate) fn discard(&self) -> bool {
         self.discard.load(Relaxed) != 0
+    }
+    pub(crate) fn discard_io_aware(&self) -> bool {
+        self.discard_io_aware.load(Relaxed) != 0
     }
 
     /// Whether this bug is planted; always false in ordinary builds.

@@ -242,23 +242,6 @@ impl Sit {
         Ok(e.valid > 0 && e.log >= 3)
     }
 
-    /// Marks a block as in use that recovery found in use, in a segment that no log works on.
-    ///
-    /// # Errors
-    /// `Corrupt` when it is in use already.
-    pub(crate) fn claim(&self, blk: BlockAddr, log: usize) -> Result<()> {
-        let (seg, _) = self.place(blk);
-        {
-            let mut s = self.state.lock();
-            if self.entry(&mut s, seg.0)?.valid == 0 && !s.current.contains(&seg.0) {
-                // An empty segment is free, or will be with the next checkpoint; it is neither now.
-                let counted = if s.dirty.contains(&seg.0) { &mut s.prefree } else { &mut s.free_segments };
-                *counted = counted.saturating_sub(1);
-            }
-        }
-        self.allocated(blk, 1, log)
-    }
-
     /// Frees blocks, runs of neighbours in one go. They may be written again after the next checkpoint.
     ///
     /// # Errors
@@ -399,3 +382,6 @@ pub(crate) fn parse_journal(bytes: &[u8], main_segments: u32) -> Result<BTreeMap
     }
     Ok(out)
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,6 +34,7 @@ fn specs() -> Vec<(Spec, Vec<(&'static str, u64)>)> {
             vec![("file", 30), ("sync", 1)],
         ),
         (Spec::FsMark(mark(SyncMode::PostReverse, 1)), vec![("fsync", 30)]),
+        (Spec::FsMark(FsMark { logs: 2, ..mark(SyncMode::None, 1) }), vec![("file", 30), ("commit", 2)]),
         (Spec::Pgioperf(mix), vec![("read", 10), ("write", 16), ("commit", 2), ("checkpoint", 1)]),
         (
             Spec::CkptStorm(storm),

@@ -1,6 +1,5 @@
 //! What a file system implements.
 
-use crate::bdi::Bdi;
 use crate::error::Result;
 use crate::icache::Inodes;
 use crate::inode::Inode;
@@ -217,7 +216,7 @@ pub trait FileSystem: Send + Sync {
     fn evict_inode(&self, inode: &Inode) -> Result<()>;
 
     /// Called between operations, with no lock held: does what keeps memory and free space in bounds.
-    fn balance(&self, bdi: &Bdi) -> Result<()>;
+    fn balance(&self) -> Result<()>;
 
     /// Called by the flusher after a periodic pass, with no lock held: what has been in memory alone for
     /// long becomes durable.

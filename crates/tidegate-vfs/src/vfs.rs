@@ -157,7 +157,7 @@ impl Vfs {
     /// Keeps memory and free space in bounds; called by operations when they hold no lock.
     pub(crate) fn balance(&self) -> Result<()> {
         self.bdi.balance_dirty_pages();
-        self.fs.balance(&self.bdi)
+        self.fs.balance()
     }
 
     /// Frees an inode that lost its last name or its last user. No lock held.

@@ -7,7 +7,8 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`preset`] | the devices by name, their figures, and the sources |
+//! | [`preset`] | the devices by name, and their figures |
+//! | [`figures`] | where these are from |
 //! | [`timing`] | commands in a device's queue, from their coming to their end |
 //! | [`flash`] | channels and links |
 //! | [`disk`], [`arm`], `cache` | disks, striped or alone, their mechanics, their write cache |
@@ -18,6 +19,7 @@
 pub mod arm;
 mod cache;
 pub mod disk;
+pub mod figures;
 pub mod flash;
 pub mod preset;
 pub mod timing;
@@ -31,6 +33,7 @@ mod tests;
 use crate::bio::{BioFlags, Op};
 use crate::bytes::{self, Bytes};
 use crate::{Device, Errno, MemoryDevice, Request};
+pub use figures::Figure;
 pub use preset::{Preset, Spec};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,22 +1,4 @@
-//! The devices that are known by name, and where their figures are from.
-//!
-//! | parameter | value | source |
-//! |---|---|---|
-//! | `ramdisk` rate | 15.2 GB/s each way, nothing else | memory copy of one thread, DDR4-4000: tinymembench in gist sandip4n/9a63e601 |
-//! | `hdd` seeks, turn | 7.4 and 8.2 ms on average, 0.23 and 0.32 ms to the next track (read, write), 7200 rpm | Western Digital, Ultrastar DC HC310 OEM specification, 4.5.1 |
-//! | `hdd` rate, cache | 154 MB/s, 64 MB | StorageReview, WD Black 4TB (WD4001FAEX), its specification |
-//! | `hdd` link, commands | 600 MB/s, 32 | SATA 6 Gb/s; native command queueing has 32 tags |
-//! | `hdd` order of commands | shortest seek first: twice the random reads of 32 at once | Wikipedia, IOPS: enterprise SATA disks improve by nearly 100 % with deep queues |
-//! | `raid-bbwc` controller | 60,000 commands a second, 512 MiB cache, 90 % of it for writes, 8 disks, 2,400 MiB/s to the host | HP, Smart Array controllers and basic RAID performance factors: RAID-on-chip before Gen8, cache defaults, eight SAS ports, the 4 × 6 Gb/s limit of figure 6 |
-//! | `raid-bbwc` disks, strip | eight of `hdd`, 64 KiB | as `hdd`; strip: ilsistemista.net, Dell PERC H700 test bed |
-//! | `ufs` | 8 dies, 63,000 random reads and 68,000 random writes a second, 2,100 and 410 MB/s | Samsung, 512 GB eUFS 3.0 announcement (February 2019) |
-//! | `ufs` flush | 91 µs: 4 KiB random writes run at 30 MB/s with it and at 90 without | Android, device/google/crosshatch e02e4813, "fstab: use fsync_mode=nobarrier" |
-//! | `ufs` commands | 32 | UFS host controller interface: 32 transfer request slots |
-//! | `nvme` | 490,000 random reads and 38,000 random writes a second, 85 and 20 µs, 3.2 and 1.05 GB/s | Lenovo product guide of the Intel P4500, 2 TB |
-//! | `nvme`, `zns` commands | 1023 | `nr_requests` of NVMe disks in T. Poder, pg_test_fsync for testing low latency writes |
-//! | `zns` zones | 2 GiB apart, 1077 MiB each, 14 active | `zbd report` of a WD Ultrastar DC ZN540 in johnramsden/gczns |
-//! | `zns` dies, times, buffer | 32 dies, 70 µs a read, 6.2 µs a buffered write, 3,050 MB/s, 960 KiB | parameters of NVMeVirt for the ZN540 |
-//! | `zns` write rate | 1,167 MiB/s | best published run on a ZN540 (F2FS with several streams) |
+//! The devices that are known by name. Where each figure is from stands in [`super::figures`].
 //!
 //! What follows from these by arithmetic: a device with k random reads a second of t each has k × t
 //! channels, or with c channels reads take c / k; a device that names no write latency acknowledges a

@@ -9,11 +9,13 @@ use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use tidegate::{Error, Result};
-use tidegate_lab::experiment::compare::{Contestant, compare};
-use tidegate_lab::experiment::{self, Experiment, Outcome, Plan, Where};
+use tidegate_lab::experiment::compare::compare;
+use tidegate_lab::experiment::contestant::Contestant;
+use tidegate_lab::experiment::{self, Experiment, Opening, Outcome, Plan, Where};
 use tidegate_lab::report::{self, Extras};
 use tidegate_lab::workload::{CkptStorm, FsMark, PgIoPerf, Spec, Streams, SyncMode};
 
+mod job_file;
 mod look;
 
 /// Where results are kept unless told.
@@ -47,8 +49,12 @@ enum What {
     /// Run one workload on several targets
     ///
     /// --lockstat, --trace and --profile look at the first run on each target, as in `lab run`, at what this
-    /// process does of it: nothing, of a directory.
+    /// process does of it: nothing, of a directory. What the workload makes is removed after each run.
     Compare(Compare),
+    /// Run a job file of fio's on a target, and print what fio prints; with --json, as its --output-format=json
+    ///
+    /// filename= and directory= are paths in the target. Files stay, as fio leaves them.
+    Fio(job_file::Args),
 }
 
 #[derive(clap::Args)]
@@ -59,14 +65,16 @@ struct Run {
     #[arg(long)]
     quick: bool,
     /// Another device: ramdisk, hdd, raid-bbwc, ufs, nvme (simulated), real:PRESET or file:PATH (in real time)
+    ///
+    /// A file must not be there yet: it is made for each run and removed again.
     #[arg(long, value_name = "DEVICE")]
     device: Option<Where>,
     /// The first run's seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Runs of each position
-    #[arg(long, default_value_t = 0, hide_default_value = true)]
-    runs: u32,
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: Option<u32>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -81,7 +89,7 @@ enum Workload {
 
 #[derive(clap::Args)]
 struct Compare {
-    /// dir:PATH, image:PATH or preset:NAME; give it for each
+    /// dir:PATH, image:PATH, preset:NAME (a model in real time) or sim:NAME (simulated); give it for each
     #[arg(long = "target", required = true, value_name = "TARGET")]
     targets: Vec<Contestant>,
     /// What is run
@@ -103,7 +111,7 @@ struct Compare {
     #[arg(long, default_value_t = 1)]
     sync: u8,
     /// Runs of each target
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 }
 
@@ -117,6 +125,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         What::Run(run) => run_experiments(run, &args.out, global),
         What::Report => make_report(&args.out, global),
         What::Compare(c) => race(c, &args.out, global),
+        What::Fio(f) => job_file::run(f, global),
     }
 }
 
@@ -146,7 +155,14 @@ fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
         "all" => experiment::ALL.to_vec(),
         name => vec![Experiment::named(name).map_err(failed("lab run"))?],
     };
-    let plan = Plan { quick: args.quick, device: args.device.clone(), seed: args.seed, runs: args.runs };
+    writable(dir)?;
+    let plan = Plan {
+        quick: args.quick,
+        device: args.device.clone(),
+        seed: args.seed,
+        runs: args.runs.unwrap_or(0),
+        opening: opening(global)?,
+    };
     let look = Look::new(experiments.iter().map(|e| e.runs(&plan)).sum(), global)?;
     let mut outcomes = Vec::new();
     for e in experiments {
@@ -160,11 +176,26 @@ fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
 
 fn race(args: &Compare, dir: &Path, global: &Global) -> Result<()> {
     let spec = args.spec()?;
-    let look = Look::new(args.targets.len() as u64 * u64::from(args.runs.max(1)), global)?;
-    let outcome = compare(&args.targets, &spec, args.runs, &look).map_err(failed("lab compare"))?;
+    writable(dir)?;
+    let look = Look::new(args.targets.len() as u64 * u64::from(args.runs), global)?;
+    let race = compare(&args.targets, &spec, args.runs, &opening(global)?, &look);
+    let race = race.map_err(failed("lab compare"))?;
     look.end();
-    keep(dir, &outcome)?;
-    show(&[outcome], dir, global)
+    if race.outcome.cases.iter().any(|c| !c.positions.is_empty()) {
+        keep(dir, &race.outcome)?;
+        show(&[race.outcome], dir, global)?;
+    }
+    let mut failures: Vec<Error> = race.failed.into_iter().map(|(t, e)| Error::other(t, e)).collect();
+    let Some(last) = failures.pop() else { return Ok(()) };
+    failures.iter().for_each(|e| eprintln!("tidegate: {e}"));
+    Err(last)
+}
+
+/// How volumes are opened, from the options of every command.
+fn opening(global: &Global) -> Result<Opening> {
+    let open = global.open_options(false)?;
+    let memory = global.cache.map(|_| open.memory);
+    Ok(Opening { options: global.options.clone().unwrap_or_default(), memory, backend: open.backend })
 }
 
 impl Compare {
@@ -209,10 +240,27 @@ fn show(outcomes: &[Outcome], dir: &Path, global: &Global) -> Result<()> {
 
 fn keep(dir: &Path, outcome: &Outcome) -> Result<()> {
     let path = dir.join(format!("{}.json", outcome.experiment));
-    let failed = |e| Error::Os(path.display().to_string(), e);
-    fs::create_dir_all(dir).map_err(failed)?;
-    let text = serde_json::to_vec(outcome).map_err(|e| failed(e.into()))?;
-    fs::write(&path, text).map_err(failed)
+    let text = serde_json::to_vec(outcome).map_err(|e| Error::Os(path.display().to_string(), e.into()))?;
+    save(&path, &text)
+}
+
+/// Makes the directory of results, and sees that files can be made there: better known before anything is run.
+fn writable(dir: &Path) -> Result<()> {
+    fs::create_dir_all(dir).map_err(|e| Error::Os(dir.display().to_string(), e))?;
+    let probe = dir.join(format!(".{}.tmp", std::process::id()));
+    save(&probe, b"")?;
+    fs::remove_file(&probe).map_err(|e| Error::Os(probe.display().to_string(), e))
+}
+
+/// Puts `bytes` in the place of a file at once: who is interrupted, or has no room, leaves the old one.
+fn save(path: &Path, bytes: &[u8]) -> Result<()> {
+    let new = path.with_extension(format!("{}.new", std::process::id()));
+    let done = fs::write(&new, bytes).and_then(|()| fs::rename(&new, path));
+    done.map_err(|e| {
+        // It may not have come to be.
+        let _ = fs::remove_file(&new);
+        Error::Os(path.display().to_string(), e)
+    })
 }
 
 fn make_report(dir: &Path, global: &Global) -> Result<()> {
@@ -225,7 +273,11 @@ fn make_report(dir: &Path, global: &Global) -> Result<()> {
     let mut outcomes = Vec::new();
     for path in with("json") {
         let text = fs::read(path).map_err(|e| Error::Os(named(path), e))?;
-        outcomes.push(serde_json::from_slice(&text).map_err(|e| Error::other(named(path), e))?);
+        match serde_json::from_slice(&text) {
+            Ok(outcome) => outcomes.push(outcome),
+            // A trace, or cut off.
+            Err(e) => eprintln!("tidegate: note: {}: left out, no result of the lab: {e}", named(path)),
+        }
     }
     if outcomes.is_empty() {
         return Err(Error::other(named(dir), "no results yet: `tidegate lab run all --quick` makes some"));
@@ -237,7 +289,7 @@ fn make_report(dir: &Path, global: &Global) -> Result<()> {
         extras.folded.push((name, text));
     }
     let path = dir.join("report.html");
-    fs::write(&path, report::html(&outcomes, &extras)).map_err(|e| Error::Os(named(&path), e))?;
+    save(&path, report::html(&outcomes, &extras).as_bytes())?;
     let mut out = Out::new();
     if global.json {
         out.json(&serde_json::json!({ "report": path }))?;

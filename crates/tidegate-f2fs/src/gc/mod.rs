@@ -24,8 +24,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use thread::Thread;
 use tidegate_rt::{Condvar, LockClass, Mutex, trace};
 use tidegate_vfs::icache::Inodes;
-use tidegate_vfs::{Bdi, Error, ErrorKind, Ino, Result};
-use victim::{Policy, Victims};
+use tidegate_vfs::{Error, ErrorKind, Ino, Result};
+use victim::{Policy, Prospects, Victims};
 use zerocopy::FromBytes;
 
 static GC_LOCK: LockClass = LockClass::new("sbi->gc_lock", 18);
@@ -41,6 +41,8 @@ const KEPT_BY_DATA: u32 = 4;
 const AHEAD: u32 = 2;
 /// Checkpoints made for one caller.
 const ROUNDS: u32 = 64;
+/// Of these, so many in a row that gain nothing are the last.
+const BARREN_ROUNDS: u32 = 3;
 /// Calls after which segments that could not be cleaned are tried again.
 const RETRY_SKIPPED: u32 = 64;
 const MOVE_SLOTS: usize = 64;
@@ -187,7 +189,7 @@ impl F2fs {
     }
 
     /// Between operations: keeps enough segments free for what is dirty. No lock held.
-    pub(crate) fn balance_segments(&self, _: &Bdi) -> Result<()> {
+    pub(crate) fn balance_segments(&self) -> Result<()> {
         let (free, after) = self.sit.free_segments();
         // A checkpoint now and then is cheaper than filling holes.
         let cheaper = after - free > self.sb.main_segments / 50 + 1 && free <= self.ssr_threshold();
@@ -197,36 +199,52 @@ impl F2fs {
         self.make_room()
     }
 
-    /// Cleans and checkpoints until free segments are not short, or nothing is left to clean. No lock
-    /// held by the caller; takes `gc_lock`, and inodes' `i_rwsem` shared below it.
+    /// Cleans and checkpoints until free segments are not short, or nothing is left to clean. Nothing where
+    /// that led nowhere and little has changed since. No lock held by the caller; takes `gc_lock`, and inodes'
+    /// `i_rwsem` shared below it.
     ///
     /// # Errors
     /// Those of the checkpoint.
     pub(crate) fn make_room(&self) -> Result<()> {
+        self.make_room_for(false)
+    }
+
+    /// The same for who was refused blocks: it is tried in any case.
+    ///
+    /// # Errors
+    /// Those of the checkpoint.
+    pub(crate) fn make_room_now(&self) -> Result<()> {
+        self.make_room_for(true)
+    }
+
+    fn make_room_for(&self, refused: bool) -> Result<()> {
         if !self.is_short(0) || self.why_read_only().is_some() {
             return Ok(());
         }
         let mut victims = self.gc.lock.lock();
-        if !self.is_short(0) || victims.is_futile(self.situation()) {
+        if !self.is_short(0) || !refused && victims.is_futile(&self.prospects()) {
             return Ok(());
         }
         let _span =
             trace::span("f2fs_gc", [("free", self.sit.free_segments().0 as u64), ("", 0), ("", 0), ("", 0)]);
         self.stats.gc_foreground.fetch_add(1, Relaxed);
         victims.begin(RETRY_SKIPPED);
+        victims.futile = None;
+        let mut barren = 0;
         for _ in 0..ROUNDS {
             if !self.is_short(AHEAD) {
                 break;
             }
-            let before = self.situation();
+            let before = self.margin();
             // With many nodes dirty, a checkpoint comes first: it may be enough.
             let max = if self.checkpoint_need() > 2 { 0 } else { u32::MAX };
             let held = self.clean_round(&mut victims, Policy::Greedy, self.gc_threshold() + AHEAD, max)?;
             self.checkpoint(false)?;
             victims.judge(&self.sit, &held.sections)?;
             drop(held);
-            if self.situation() == before {
-                victims.futile = Some(before);
+            barren = if self.margin() > before { 0 } else { barren + 1 };
+            if barren == BARREN_ROUNDS {
+                victims.futile = Some(self.prospects());
                 break;
             }
         }
@@ -253,10 +271,21 @@ impl F2fs {
         Ok(true)
     }
 
-    /// What decides whether another try can lead further.
-    fn situation(&self) -> (u32, u32, u64) {
+    /// Free segments above those at which cleaning begins.
+    fn margin(&self) -> i64 {
+        i64::from(self.sit.free_segments().0) - i64::from(self.gc_threshold())
+    }
+
+    fn prospects(&self) -> Prospects {
         let (free, after) = self.sit.free_segments();
-        (free, after, self.node_inode.mapping.nr_dirty())
+        let used = u64::from(self.sb.main_segments - free) * BLOCKS_PER_SEG as u64;
+        Prospects {
+            free,
+            after,
+            stale: used.saturating_sub(self.counts.lock().valid_blocks),
+            dirty_nodes: self.node_inode.mapping.nr_dirty(),
+            tight: free <= self.checkpoint_need() + 1,
+        }
     }
 
     /// Cleans up to `max` victims, fewer when a checkpoint will leave more than `enough` segments free, or

@@ -15,6 +15,9 @@ const URGENT_SLEEP: Duration = Duration::from_millis(500);
 /// How long no bio may have been seen for the volume to count as idle.
 const IDLE: Duration = Duration::from_millis(200);
 
+/// The same before discards, as the kernel's `discard_idle_interval`.
+const DISCARD_IDLE: Duration = Duration::from_secs(5);
+
 /// The thread's state, under `gc_th->state`.
 #[derive(Default)]
 pub(super) struct Thread {
@@ -59,36 +62,62 @@ impl F2fs {
         t.running = thread::spawn("tg-f2fs-gc", move || run(&owner)).ok();
     }
 
-    /// Sleeps for `d` or until there is something to discard; false when the thread is to end.
+    /// Sleeps for `d`, and discards meanwhile when it is time for that; false when the thread is to end.
     fn gc_sleep(&self, d: Duration) -> bool {
         let until = Nanos(clock::now().0 + d.as_nanos() as u64);
+        let mut seen = (self.bios(), clock::now());
         let mut t = self.gc.thread.lock();
         loop {
             if t.stop {
                 return false;
             }
-            if std::mem::take(&mut t.has_discards) {
-                drop(t);
-                while self.discard_some() {}
-                t = self.gc.thread.lock();
-                continue;
+            let (now, bios) = (clock::now(), self.bios());
+            if bios != seen.0 {
+                seen = (bios, now);
             }
-            let left = until.0.saturating_sub(clock::now().0);
-            if left == 0 {
+            let mut left = until.since(now).duration();
+            if t.has_discards {
+                let wait = if self.switches.discard_io_aware() { DISCARD_IDLE } else { Duration::ZERO };
+                let quiet = now.since(seen.1).duration();
+                if quiet >= wait {
+                    t.has_discards = false;
+                    drop(t);
+                    let all = self.discard_until_busy();
+                    t = self.gc.thread.lock();
+                    t.has_discards |= !all;
+                    seen.1 = clock::now();
+                    continue;
+                }
+                left = left.min(wait - quiet);
+            }
+            if until <= now {
                 return true;
             }
-            self.gc.wake.wait_for(&mut t, Duration::from_nanos(left));
+            self.gc.wake.wait_for(&mut t, left);
         }
+    }
+
+    /// Discards until all is done, or somebody else wants the device where that counts; whether all is.
+    fn discard_until_busy(&self) -> bool {
+        let before = self.bios();
+        while self.discard_some() {
+            if self.switches.discard_io_aware() && self.bios() != before {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Bios that read or wrote, since the volume was opened.
+    fn bios(&self) -> u64 {
+        let s = self.queue.stats();
+        s.read_bios + s.write_bios
     }
 
     /// Whether nothing has gone to the device for a moment; `None` when the thread is to end.
     fn is_idle(&self) -> Option<bool> {
-        let bios = || {
-            let s = self.queue.stats();
-            s.read_bios + s.write_bios
-        };
-        let before = bios();
-        self.gc_sleep(IDLE).then(|| bios() == before)
+        let before = self.bios();
+        self.gc_sleep(IDLE).then(|| self.bios() == before)
     }
 
     /// One turn of the thread; how long to sleep after it.

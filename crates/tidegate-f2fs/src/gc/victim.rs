@@ -20,6 +20,31 @@ pub(super) enum Policy {
     CostBenefit,
 }
 
+/// Where a volume stands: what decides whether cleaning can lead further.
+#[derive(Debug)]
+pub(super) struct Prospects {
+    /// Free segments, and those that the next checkpoint leaves.
+    pub free: u32,
+    pub after: u32,
+    /// Blocks in other segments that hold nothing.
+    pub stale: u64,
+    pub dirty_nodes: u64,
+    /// A checkpoint would take nearly all free segments.
+    pub tight: bool,
+}
+
+impl Prospects {
+    /// Whether there is little more to gain than `then`, and nothing less to do it with. A checkpoint that moves
+    /// nodes, or a fsync, changes all of it by a few blocks.
+    fn is_hardly_better_than(&self, then: &Prospects) -> bool {
+        let little = BLOCKS_PER_SEG as u64 / if self.tight { 8 } else { 1 };
+        self.free >= then.free
+            && self.after <= then.after
+            && self.stale < then.stale + little
+            && self.dirty_nodes < then.dirty_nodes + little
+    }
+}
+
 /// What a cleaner remembers from one search to the next.
 #[derive(Default)]
 pub(super) struct Victims {
@@ -30,7 +55,7 @@ pub(super) struct Victims {
     skipped: BTreeSet<u32>,
     calls: u32,
     /// Where the volume stood when nothing could be gained.
-    pub(super) futile: Option<(u32, u32, u64)>,
+    pub(super) futile: Option<Prospects>,
 }
 
 impl Victims {
@@ -43,16 +68,9 @@ impl Victims {
         }
     }
 
-    /// Whether nothing changed since cleaning led nowhere. Asked often enough, it is tried again.
-    pub(super) fn is_futile(&mut self, now: (u32, u32, u64)) -> bool {
-        if self.futile != Some(now) {
-            return false;
-        }
-        self.calls += 1;
-        if self.calls.is_multiple_of(16) {
-            self.futile = None;
-        }
-        true
+    /// Whether cleaning led nowhere and would again.
+    pub(super) fn is_futile(&self, now: &Prospects) -> bool {
+        self.futile.as_ref().is_some_and(|then| now.is_hardly_better_than(then))
     }
 
     /// After the checkpoint behind cleaning: what is not empty now is left alone for a while.

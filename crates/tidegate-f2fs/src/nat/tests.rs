@@ -47,7 +47,7 @@ fn the_last_ids_are_not_waited_for() {
     assert!(!left(20));
     assert!(left(19));
     let before = open.fs.stats().checkpoints;
-    open.fs.balance(&open.fs.bdi).unwrap();
+    open.fs.balance().unwrap();
     assert_eq!(open.fs.stats().checkpoints, before + 1);
     assert!(!left(0));
 }

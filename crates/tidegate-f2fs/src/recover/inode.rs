@@ -81,8 +81,10 @@ impl RollForward<'_> {
         Ok(())
     }
 
-    /// Takes over an inode: attributes, inline parts, the addresses in it.
-    pub(super) fn recover_inode(&self, inode: &Arc<Inode>, page: &[u8]) -> Result<()> {
+    /// Takes over an inode: attributes, inline parts, the addresses in it. Only the `last` one of a file tells
+    /// that the file has no xattr node: before it, the log may have that node ahead of an inode that does not
+    /// name it yet.
+    pub(super) fn recover_inode(&self, inode: &Arc<Inode>, page: &[u8], last: bool) -> Result<()> {
         let (fs, f) = (self.fs, fi(inode));
         if !checksum_holds(&fs.sb, page) {
             return Err(Error::corrupt("the checksum does not match"));
@@ -94,7 +96,7 @@ impl RollForward<'_> {
         }
         fs.check_inode(raw, FileType::Regular, f).map_err(Error::corrupt)?;
         let isize = f.extra_words * 4;
-        if raw.i_xattr_nid.get() == 0 && f.xattr_nid.load(Relaxed) != 0 {
+        if last && raw.i_xattr_nid.get() == 0 && f.xattr_nid.load(Relaxed) != 0 {
             fs.free_xattr_node(inode)?;
             let mut a = inode.attr();
             a.blocks = a.blocks.saturating_sub(8);

@@ -177,7 +177,7 @@ impl RollForward<'_> {
         let of = |e: Error| e.of(format!("recovering inode {ino} from block {at}"));
         let ofs = ofs_of(page);
         if ofs == 0 {
-            self.recover_inode(&inode, page).map_err(of)?;
+            self.recover_inode(&inode, page, last_inode).map_err(of)?;
             if named {
                 self.recover_name(&inode, page).map_err(of)?;
             }

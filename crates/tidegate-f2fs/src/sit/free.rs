@@ -25,6 +25,28 @@ impl Sit {
         Ok(())
     }
 
+    /// Marks a block as in use that recovery found in use. `log` is the type of a segment that nothing else is in;
+    /// another keeps its own, as the log that may be in it goes by that.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is in use already.
+    pub(crate) fn claim(&self, blk: BlockAddr, log: usize) -> Result<()> {
+        let (seg, _) = self.place(blk);
+        let log = {
+            let mut s = self.state.lock();
+            let is_current = s.current.contains(&seg.0);
+            let e = self.entry(&mut s, seg.0)?;
+            let (is_empty, own) = (e.valid == 0, usize::from(e.log));
+            if is_empty && !is_current {
+                // An empty segment is free, or will be with the next checkpoint; it is neither now.
+                let counted = if s.dirty.contains(&seg.0) { &mut s.prefree } else { &mut s.free_segments };
+                *counted = counted.saturating_sub(1);
+            }
+            if is_empty && !is_current { log } else { own }
+        };
+        self.allocated(blk, 1, log)
+    }
+
     /// Takes a wholly free segment for `log`: the next one behind `hint`, whole sections first where
     /// sections have several segments. Waits for discards when only they are in the way. `None` when no
     /// segment is free for good.

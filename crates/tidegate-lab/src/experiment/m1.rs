@@ -94,6 +94,6 @@ fn bars(p: &[Position]) -> Vec<Bar> {
         Bar::at_most("bios split with submit_locked", 0.0, split("submit_locked")),
         Bar::at_most("extent / submit_locked", 1.0, ratio(p, "extent", "submit_locked")),
         Bar::at_most("extent / locked", 1.0, ratio(p, "extent", "locked")),
-        Bar::at_most("pieces of a file, extent / submit_locked", 1.0, fewer),
+        Bar::at_most("a file's pieces, extent / submit_locked", 1.0, fewer),
     ]
 }

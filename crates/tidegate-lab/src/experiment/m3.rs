@@ -20,12 +20,15 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     notes: &[
         "The load is offered at 40,000 files a second, the middle of what was published; who cannot keep up falls \
          behind.",
+        "What it costs: who fsyncs beside a sync stands behind all that the sync submitted at once; the flusher that \
+         waits lets others in between.",
         "Published on XFS; here a sync of F2FS ends with a checkpoint, in every position.",
     ],
     across,
 };
 
 const POSITIONS: &[&str] = &["sync_wait=flusher", "sync_wait=caller", "sync_wait=epoch"];
+const SYNC: Metric = Metric::Event("sync");
 /// Files offered in a second.
 const RATE: u64 = 40_000;
 
@@ -43,7 +46,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         interval_ms: 20,
         ..FsMark::default()
     };
-    let setting = |name: &str, workload, published, bars| Setting {
+    let setting = |name: &str, workload, metric, published, bars| Setting {
         name: name.into(),
         place: Where::Preset(Preset::RaidBbwc),
         size: 8 << 30,
@@ -54,7 +57,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         memory: MemoryLimits { cache: 4 << 30, dirty: 2 << 30, background: 1 << 30, inodes: 1 << 20 },
         options: "",
         workload: Spec::FsMark(workload),
-        metric: Metric::Event("sync"),
+        metric,
         positions: POSITIONS,
         published,
         counters: &[
@@ -62,6 +65,9 @@ fn settings(quick: bool) -> Vec<Setting> {
             ("least files/s by its median", dip),
             ("data bios", |r| count(r, "fs.data_bios")),
             ("checkpoints", |r| count(r, "fs.checkpoints")),
+            ("p99 of a commit, ms", |r| {
+                Some(*r.ops.get("commit")?.latency.percentiles.get("99.000000")? as f64 / 1e6)
+            }),
         ],
         bars,
     };
@@ -73,10 +79,14 @@ fn settings(quick: bool) -> Vec<Setting> {
     };
     let files = RATE * seconds / threads;
     let every = seconds * 250;
+    // The same for a first look: one sync is enough to be in the way.
+    let commits = FsMark { logs: 1, ..mark(1, 1250, 250) };
     vec![
-        setting("one sync beside fs_mark", mark(1, files, every), Some(published), bars),
-        setting("4 syncs at once", mark(4, files / 2, every), None, |_| Vec::new()),
-        setting("16 syncs at once", mark(16, files / 2, every), None, |_| Vec::new()),
+        setting("one sync beside fs_mark", mark(1, files, every), SYNC, Some(published), bars),
+        setting("4 syncs at once", mark(4, files / 2, every), SYNC, None, |_| Vec::new()),
+        setting("16 syncs at once", mark(16, files / 2, every), SYNC, None, |_| Vec::new()),
+        // What it costs: who fsyncs stands behind everything that a sync submits at once.
+        setting("commits of a log beside them", commits, Metric::Op("commit"), None, |_| Vec::new()),
     ]
 }
 
@@ -102,7 +112,7 @@ fn bars(p: &[Position]) -> Vec<Bar> {
 /// Sixteen syncs by one, of those with epochs.
 fn across(cases: &mut [Case]) {
     let epoch = |c: &Case| c.positions.iter().find(|p| p.name.ends_with("epoch")).map(|p| p.metric.median);
-    let [one, _, sixteen] = cases else { return };
+    let [one, _, sixteen, ..] = cases else { return };
     let value = epoch(sixteen).zip(epoch(one)).filter(|v| v.1 > 0.0).map(|(a, b)| a / b);
     sixteen.bars.push(Bar::at_most("16 syncs / one, epoch", 1.2, value));
 }

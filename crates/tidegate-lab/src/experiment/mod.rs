@@ -5,11 +5,13 @@
 //! |---|---|
 //! | `m1`, `m3`, `m5` | the experiments by mechanism |
 //! | `setting` | one setting, measured: positions in turn, run by run |
-//! | [`compare`] | one workload on several volumes and directories |
+//! | [`compare`] | one workload on several targets |
+//! | [`contestant`] | targets by name: directories, images, models |
 //! | [`observer`] | looking inside the first run of each position |
 //! | [`outcome`] | what comes of it |
 
 pub mod compare;
+pub mod contestant;
 mod m1;
 mod m3;
 mod m5;
@@ -23,9 +25,29 @@ pub use setting::Where;
 
 use crate::error::{Error, Result};
 use setting::Setting;
+use tidegate::Backend;
+use tidegate_vfs::MemoryLimits;
+
+/// How volumes are opened, beside what an experiment says.
+#[derive(Clone, Debug, Default)]
+pub struct Opening {
+    /// Mount options, as `fsync_mode=strict`; those of a position go over them.
+    pub options: String,
+    /// Memory, instead of an experiment's.
+    pub memory: Option<MemoryLimits>,
+    /// What does the I/O on a file.
+    pub backend: Backend,
+}
+
+/// What is to be known of them beside the figures.
+fn conditions(opening: &Opening) -> Vec<String> {
+    let options = (!opening.options.is_empty()).then(|| format!("Volumes with -o {}.", opening.options));
+    let cache = |m: MemoryLimits| format!("Volumes with {} MiB for cached pages.", m.cache >> 20);
+    options.into_iter().chain(opening.memory.map(cache)).collect()
+}
 
 /// How experiments are run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Less of everything, for a first look.
     pub quick: bool,
@@ -35,6 +57,8 @@ pub struct Plan {
     pub seed: u64,
     /// Runs of each position; 0 for the default: 5, or what the setting says of a first look.
     pub runs: u32,
+    /// How volumes are opened.
+    pub opening: Opening,
 }
 
 /// An experiment.
@@ -98,7 +122,7 @@ impl Experiment {
             simulated,
             cpus,
             cases,
-            notes: self.notes.iter().map(|n| (*n).to_owned()).collect(),
+            notes: self.notes.iter().map(|n| (*n).to_owned()).chain(conditions(&plan.opening)).collect(),
         })
     }
 }

@@ -76,7 +76,7 @@ pub struct Position {
     pub call_tree: String,
 }
 
-/// A median and where it lies with 95 % confidence.
+/// A median and where it lies with 95 % confidence; of fewer than six values, between which it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// The median.
@@ -104,7 +104,8 @@ pub struct Bar {
 
 impl Estimate {
     /// The median of `values` and its 95 % interval by order statistics: no assumption on how they are
-    /// distributed. With fewer than six values that is all of them. `None` of none.
+    /// distributed. Fewer than six values have no such interval: then it is the least and the greatest, which
+    /// hold the median of what five come from with 94 % confidence, of three with 75 %. `None` of none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Estimate> {
         let mut v: Vec<f64> = values.into_iter().collect();
         v.sort_by(f64::total_cmp);

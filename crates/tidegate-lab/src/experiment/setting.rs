@@ -5,10 +5,12 @@ use super::observer::{First, Observer, Watched, folded, watch};
 use super::outcome::{Bar, Case, Estimate, Position, Published};
 use crate::error::{Error, Result};
 use crate::result::RunResult;
-use crate::target::{Rig, Target};
+use crate::target::{Rig, Target, VolumeTarget};
 use crate::workload::{Spec, run};
 use std::fmt;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use tidegate::observe::Wanted;
@@ -38,14 +40,26 @@ impl FromStr for Where {
     type Err = String;
 
     fn from_str(s: &str) -> std::result::Result<Self, String> {
-        let preset = |s: &str| s.parse().map_err(|e| format!("{e}, real:PRESET or file:PATH"));
+        let preset = |s: &str| preset(s).map_err(|e| format!("{e}, real:PRESET or file:PATH"));
         match s.split_once(':') {
+            Some(("file", "")) => Err("file: needs the path of a file to make".into()),
             Some(("file", path)) => Ok(Where::File(path.into())),
             Some(("real", name)) => preset(name).map(Where::Real),
             _ => preset(s).map(Where::Preset),
         }
     }
 }
+
+/// The device model of that name, of those that a volume works on.
+pub(super) fn preset(name: &str) -> std::result::Result<Preset, String> {
+    match name.parse() {
+        Ok(p @ Preset::Zns) => Err(format!("{p}: F2FS on zones is not supported yet; there are {PRESETS}")),
+        Ok(p) => Ok(p),
+        Err(_) => Err(format!("no device model is called \"{name}\"; there are {PRESETS}")),
+    }
+}
+
+const PRESETS: &str = "ramdisk, hdd, raid-bbwc, ufs, nvme";
 
 impl fmt::Display for Where {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,6 +78,8 @@ pub(super) enum Metric {
     Elapsed,
     /// Mean seconds of the events of that name.
     Event(&'static str),
+    /// Mean seconds of an operation of that name.
+    Op(&'static str),
 }
 
 impl Metric {
@@ -71,6 +87,7 @@ impl Metric {
         match self {
             Metric::Elapsed => "elapsed, s",
             Metric::Event(_) => "mean time of a sync, s",
+            Metric::Op(_) => "mean time of a commit, s",
         }
     }
 
@@ -82,6 +99,7 @@ impl Metric {
                 let n = took.len();
                 (n > 0).then(|| took.iter().sum::<u64>() as f64 / n as f64 / 1e9)
             }
+            Metric::Op(name) => r.ops.get(name).map(|o| o.latency.mean / 1e9),
         }
     }
 }
@@ -133,7 +151,7 @@ impl Setting {
         for round in 0..self.runs(plan) {
             for (position, runs) in self.positions.iter().zip(&mut runs) {
                 let wanted = if round == 0 { wanted(observer, place) } else { Wanted::default() };
-                let (result, observed) = self.once(place, position, plan.seed + round, wanted)?;
+                let (result, observed) = self.once(plan, position, plan.seed.wrapping_add(round), wanted)?;
                 runs.push(result);
                 observer.ran(&format!("{}, {position}", self.name));
                 if round > 0 {
@@ -141,7 +159,7 @@ impl Setting {
                 }
                 trees.push(match observed.as_ref().filter(|o| o.wanted.calls) {
                     Some(o) => folded(o),
-                    None => self.tree_beside(place, position, plan.seed)?,
+                    None => self.tree_beside(plan, position)?,
                 });
                 let first = First { experiment: of.0, number: of.1, setting: &self.name, position };
                 observed
@@ -166,26 +184,29 @@ impl Setting {
     fn position(&self, name: &str, runs: Vec<RunResult>, call_tree: String) -> Position {
         let median = |f: &dyn Fn(&RunResult) -> Option<f64>| Estimate::of(runs.iter().filter_map(f));
         let counters = self.counters.iter().filter_map(|(name, f)| Some(((*name).into(), median(f)?.median)));
+        let blocked = (!call_tree.is_empty()).then(|| (BLOCKED.into(), flusher_blocked_ms(&call_tree)));
+        let counters = counters.chain(blocked);
         let metric = median(&|r| self.metric.of(r)).unwrap_or_default();
         Position { name: name.into(), metric, counters: counters.collect(), runs, call_tree }
     }
 
     /// The call tree of a run that is not among the results, on a device that is ours to use.
-    fn tree_beside(&self, place: &Where, position: &str, seed: u64) -> Result<String> {
-        if !matches!(place, Where::Real(_)) {
+    fn tree_beside(&self, plan: &Plan, position: &str) -> Result<String> {
+        if !matches!(self.place(plan), Where::Real(_)) {
             return Ok(String::new());
         }
         let calls = Wanted { calls: true, ..Wanted::default() };
-        let (_, observed) = self.once(place, position, seed, calls)?;
+        let (_, observed) = self.once(plan, position, plan.seed, calls)?;
         Ok(observed.as_ref().map(folded).unwrap_or_default())
     }
 
-    fn once(&self, place: &Where, position: &str, seed: u64, wanted: Wanted) -> Result<Watched<RunResult>> {
-        let options = [self.options, position].join(",");
+    fn once(&self, plan: &Plan, position: &str, seed: u64, wanted: Wanted) -> Result<Watched<RunResult>> {
+        let (place, opening) = (self.place(plan), &plan.opening);
+        let options = [self.options, &opening.options, position].join(",");
         let rig = |preset| Rig {
             elevator: self.elevator,
             options,
-            memory: self.memory,
+            memory: opening.memory.unwrap_or(self.memory),
             ..Rig::new(preset, self.size)
         };
         let workload = self.workload.clone();
@@ -200,7 +221,9 @@ impl Setting {
                 Ok((done.value?, Some(done.elapsed)))
             }
             Where::Real(preset) => Ok((on_model(&rig(*preset), &workload)?, None)),
-            Where::File(path) => Ok((on_file(&rig(Preset::Ramdisk), &workload, path)?, None)),
+            Where::File(path) => {
+                Ok((on_file(&rig(Preset::Ramdisk), &workload, path, opening.backend)?, None))
+            }
         });
         lockstat::enable(false);
         result
@@ -214,24 +237,48 @@ fn wanted(observer: &dyn Observer, place: &Where) -> Wanted {
 }
 
 fn on_model(rig: &Rig, workload: &Spec) -> Result<RunResult> {
-    finish(Arc::new(rig.build()?), workload)
+    on_volume(rig.build()?, |t| run(workload, t))
 }
 
-fn on_file(rig: &Rig, workload: &Spec, path: &PathBuf) -> Result<RunResult> {
-    let how =
-        file::OpenOptions { create: Some(rig.size), backend: Backend::Auto, ..file::OpenOptions::default() };
+/// On a file that is made for it: what is there already is somebody's.
+fn on_file(rig: &Rig, workload: &Spec, path: &Path, backend: Backend) -> Result<RunResult> {
+    File::create_new(path).map_err(|e| match e.kind() {
+        ErrorKind::AlreadyExists => Error::spec(format!(
+            "{}: is there already; the lab makes this file for each run and removes it again",
+            path.display()
+        )),
+        _ => Error::host(path, e),
+    })?;
+    let how = file::OpenOptions { create: Some(rig.size), backend, ..file::OpenOptions::default() };
     let device = file::open(path, how).map_err(|e| Error::spec(e.to_string()))?;
-    let result = rig.on(device, QueueLimits::default()).and_then(|t| finish(Arc::new(t), workload));
+    let result = rig.on(device, QueueLimits::default()).and_then(|v| on_volume(v, |t| run(workload, t)));
     std::fs::remove_file(path).map_err(|e| Error::host(path, e))?;
     result
 }
 
-pub(super) fn finish(target: Arc<crate::VolumeTarget>, workload: &Spec) -> Result<RunResult> {
-    let result = run(workload, &(target.clone() as Arc<dyn Target>));
-    match Arc::into_inner(target) {
-        Some(t) => t.unmount().and(result),
-        None => result,
-    }
+/// Does `f` on a volume and unmounts it.
+pub(super) fn on_volume<R>(volume: VolumeTarget, f: impl FnOnce(&Arc<dyn Target>) -> Result<R>) -> Result<R> {
+    let volume = Arc::new(volume);
+    let result = f(&(volume.clone() as Arc<dyn Target>));
+    let unmounted = Arc::into_inner(volume).map_or(Ok(()), VolumeTarget::unmount);
+    let result = result?;
+    unmounted.map(|()| result)
+}
+
+/// What the flusher waited for anything, in the first run of a position.
+const BLOCKED: &str = "flusher blocked, ms (first run)";
+/// Spans of the flusher that are nothing but waiting.
+const WAITS: [&str; 3] = ["folio_wait_writeback", "submit_bio_wait", "blk_mq_get_tag"];
+
+/// The same, of a call tree as folded stacks.
+fn flusher_blocked_ms(folded: &str) -> f64 {
+    let stacks = folded.lines().filter_map(|l| l.rsplit_once(' '));
+    let waits = |stack: &str| {
+        let last = stack.rsplit(';').next().unwrap_or_default();
+        stack.starts_with("tg-flusher;") && (last.starts_with("[lock ") || WAITS.contains(&last))
+    };
+    let ns = stacks.filter(|(stack, _)| waits(stack)).filter_map(|(_, ns)| ns.parse::<u64>().ok());
+    ns.sum::<u64>() as f64 / 1e6
 }
 
 /// A counter of a run.
@@ -264,4 +311,48 @@ pub(super) fn lock_wait_ms(r: &RunResult, class: &str) -> Option<f64> {
 /// Whether a position is called so, with or without the switch's name.
 fn is(position: &str, name: &str) -> bool {
     position == name || position.split_once('=').is_some_and(|(_, word)| word == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_those_that_a_volume_works_on() {
+        assert_eq!("real:hdd".parse(), Ok(Where::Real(Preset::Hdd)));
+        assert_eq!("file:/x:y".parse(), Ok(Where::File("/x:y".into())));
+        for (text, word) in [
+            ("zns", "not supported yet"),
+            ("real:zns", "not supported yet"),
+            ("nvme2", "\"nvme2\"; there are ramdisk"),
+            ("file:", "path"),
+            ("", "file:PATH"),
+        ] {
+            let e = text.parse::<Where>().unwrap_err();
+            assert!(e.contains(word), "{text}: {e}");
+        }
+    }
+
+    #[test]
+    fn what_the_flusher_waited_for_is_told_by_its_call_tree() {
+        let tree = "tg-flusher;wb_sync 5\ntg-flusher;wb_sync;folio_wait_writeback 2000000\n\
+            tg-flusher;wb_sync;folio_wait_writeback;[lock a b] 500000\ntg-flusher;wb_sync;f2fs_writepages 7\n\
+            sync;wait_sb_inodes;folio_wait_writeback 9000000\nsync;[lock a b] 1\n";
+        assert_eq!((flusher_blocked_ms(tree), flusher_blocked_ms("")), (2.5, 0.0));
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("mine.img");
+        std::fs::write(&path, "mine").unwrap();
+        let small = Spec::FsMark(crate::workload::FsMark { files: 3, ..Default::default() });
+        let rig = Rig::new(Preset::Ramdisk, 64 << 20);
+        let e = on_file(&rig, &small, &path, Backend::Auto).unwrap_err();
+        assert!(e.to_string().contains("is there already"), "{e}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+        let other = dir.path().join("other.img");
+        assert_eq!(on_file(&rig, &small, &other, Backend::Auto).unwrap().ops["file"].latency.count, 3);
+        assert!(!other.exists(), "removed");
+    }
 }

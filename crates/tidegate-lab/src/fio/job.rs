@@ -70,6 +70,8 @@ pub struct Job {
     pub directory: String,
     /// `nrfiles`
     pub nrfiles: u64,
+    /// `loops`: how often the size is gone through.
+    pub loops: u64,
     /// `filesize`; 0 for the thread's size split evenly.
     pub filesize: u64,
     /// `iodepth`, of which only 1 is done.
@@ -105,6 +107,7 @@ impl Default for Job {
             filename: Vec::new(),
             directory: String::new(),
             nrfiles: 1,
+            loops: 1,
             filesize: 0,
             iodepth: 1,
             rate_iops: [0; 2],
@@ -118,6 +121,13 @@ impl Default for Job {
 
 /// I/O engines that do one thing at a time, as this does.
 const SYNC_ENGINES: [&str; 5] = ["sync", "psync", "vsync", "pvsync", "pvsync2"];
+
+/// Keys that change nothing here: threads are what jobs are, and chance is repeated for one seed.
+const NOTHING_HERE: [&str; 6] =
+    ["thread", "randrepeat", "description", "scramble_buffers", "gtod_reduce", "fallocate"];
+/// Keys without which a job still does what it is about.
+const NOT_DONE: [&str; 6] =
+    ["invalidate", "norandommap", "refill_buffers", "ramp_time", "log_avg_msec", "exitall"];
 
 impl Job {
     /// Takes one key in. A note when it is taken otherwise than it says.
@@ -141,9 +151,12 @@ impl Job {
             "fdatasync" => self.fdatasync = number()?,
             "end_fsync" => self.end_fsync = flag()?,
             "direct" => self.direct = flag()?,
+            "buffered" => self.direct = !flag()?,
+            "loops" => self.loops = number()?,
             "runtime" => self.runtime = Some(time(value, 1_000_000).ok_or_else(bad)?),
             "time_based" => self.time_based = flag()?,
             "rwmixread" => self.mix_read = number().ok().filter(|n| *n <= 100).ok_or_else(bad)?,
+            "rwmixwrite" => self.mix_read = 100 - number().ok().filter(|n| *n <= 100).ok_or_else(bad)?,
             "randseed" => self.seed = number()?,
             "filename" => self.filename = value.split(':').map(String::from).collect(),
             "directory" => self.directory = value.to_string(),
@@ -158,6 +171,8 @@ impl Job {
             "thinktime" => self.thinktime = time(value, 1).ok_or_else(bad)?,
             "stonewall" | "wait_for_previous" => self.stonewall = flag()?,
             "group_reporting" => self.group_reporting = flag()?,
+            k if NOTHING_HERE.contains(&k) => {}
+            k if NOT_DONE.contains(&k) => return Ok(Some(format!("{key} is not done"))),
             _ => return Err(format!("the key {key} is not known")),
         }
         Ok(None)
@@ -169,14 +184,14 @@ impl Job {
         if self.bs.contains(&0) {
             return Err(format!("[{job}] bs must not be 0"));
         }
-        if self.total() == 0 && self.filesize == 0 {
-            return Err(format!("[{job}] needs a size, or a filesize"));
-        }
         if self.time_based && self.runtime.is_none() {
             return Err(format!("[{job}] is time_based without a runtime"));
         }
-        if self.numjobs == 0 || self.nrfiles == 0 {
-            return Err(format!("[{job}] numjobs and nrfiles must not be 0"));
+        if [self.numjobs, self.nrfiles, self.loops].contains(&0) {
+            return Err(format!("[{job}] numjobs, nrfiles and loops must not be 0"));
+        }
+        if self.total() == 0 && self.filesize == 0 {
+            return Err(format!("[{job}] needs a size, or a filesize"));
         }
         if self.file_bytes() < self.bs[0].max(self.bs[1]) {
             return Err(format!("[{job}] has files smaller than a block"));
@@ -196,7 +211,8 @@ impl Job {
 
     /// Bytes that one thread moves, unless it goes by time.
     pub fn total(&self) -> u64 {
-        if self.size > 0 { self.size } else { self.filesize * self.files() }
+        let once = if self.size > 0 { self.size } else { self.filesize.saturating_mul(self.files()) };
+        once.saturating_mul(self.loops)
     }
 
     /// The paths of thread `n`'s files.

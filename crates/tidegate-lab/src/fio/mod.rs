@@ -7,6 +7,7 @@
 //! | `job` | [`Job`]: one section with its values |
 //! | `offsets` | which block is next |
 //! | [`run`](mod@run) | running jobs: layout of files, threads, waves |
+//! | `table` | the same for people |
 //! | [`json`] | what fio prints with `--output-format=json` |
 
 mod job;
@@ -14,8 +15,10 @@ pub mod json;
 mod offsets;
 mod parse;
 pub mod run;
+mod table;
 mod units;
 
 pub use job::{Job, Pattern};
 pub use parse::{JobFile, ParseError};
 pub use run::{Outcome, run};
+pub use table::table;

@@ -168,6 +168,15 @@ thinktime=5ms
     }
 
     #[test]
+    fn keys_of_many_job_files_are_taken() {
+        let text = "[a]\nsize=1m\nthread\nbuffered=0\nrwmixwrite=30\nloops=3\nnorandommap\nrandrepeat=1";
+        let f = JobFile::parse(text).unwrap();
+        let [a] = &f.jobs[..] else { panic!("{f:?}") };
+        assert_eq!((a.direct, a.mix_read, a.total(), a.file_bytes()), (true, 70, 3 << 20, 1 << 20));
+        assert_eq!(f.notes, ["line 7: norandommap is not done"]);
+    }
+
+    #[test]
     fn what_is_not_understood_is_named_with_its_line() {
         for (text, line, word) in [
             ("[a]\nsize=1m\nfrobnicate=3", 3, "frobnicate"),
@@ -179,6 +188,7 @@ thinktime=5ms
             ("\n[a]\nrw=read", 2, "size"),
             ("[a]\nsize=1m\nbs=0", 1, "bs"),
             ("[a]\nsize=1m\ntime_based", 1, "runtime"),
+            ("[a]\nsize=1m\nloops=0", 1, "loops"),
         ] {
             let e = JobFile::parse(text).unwrap_err();
             assert!(e.line == line && e.what.contains(word), "{text:?}: {e}");

@@ -51,11 +51,13 @@ pub(super) fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// One value for both directions, or one for reads and one for writes.
+/// One value for both directions, or one for reads and one for writes; a third would be for trims.
 pub(super) fn both(text: &str, one: impl Fn(&str) -> Option<u64>) -> Option<[u64; 2]> {
-    match text.split_once(',') {
-        None => one(text).map(|v| [v, v]),
-        Some((r, w)) => Some([one(r)?, one(w)?]),
+    let values: Vec<&str> = text.split(',').collect();
+    match values[..] {
+        [v] => one(v).map(|v| [v, v]),
+        [r, w] | [r, w, _] => Some([one(r)?, one(w)?]),
+        _ => None,
     }
 }
 
@@ -76,6 +78,7 @@ mod tests {
         assert_eq!(time("250ms", 1), Some(Duration::from_millis(250)));
         assert_eq!((time("2m", 1), time("2w", 1)), (Some(Duration::from_secs(120)), None));
         assert_eq!((both("4k", size), both("4k,8k", size)), (Some([4096; 2]), Some([4096, 8192])));
+        assert_eq!((both("4k,8k,1m", size), both("1,2,3,4", size)), (Some([4096, 8192]), None));
         assert_eq!((boolean(""), boolean("0"), boolean("yes")), (Some(true), Some(false), None));
     }
 }

@@ -83,7 +83,8 @@ fn all(r: &Ratio) -> impl Iterator<Item = f64> {
 
 /// The number of a demand such as `>= 7.5`.
 fn demanded(r: &Ratio) -> Option<f64> {
-    r.demand.trim_start_matches(['<', '>', '=', ' ']).parse().ok()
+    // What may hold instead of it has no place on the axis.
+    r.demand.trim_start_matches(['<', '>', '=', ' ']).split(' ').next()?.parse().ok()
 }
 
 fn said(name: &str, r: &Ratio) -> String {
@@ -116,7 +117,15 @@ fn row(svg: &mut Svg, x: &Scale, top: f64, name: &str, r: &Ratio) {
         true => ("no bar", "tick"),
         false => (verdict(r.met), if r.met == Some(true) { "met" } else { "unmet" }),
     };
-    let figures = [value(r.value), value(r.published), pretty(&r.demand), bar.to_string()];
+    let demand = match r.demand.split_once(" or ") {
+        // Below, since it is as wide as two columns.
+        Some((demand, other)) => {
+            svg.text(ENDS[2], y + 17.5, Anchor::End, "tick", &format!("or {other}"));
+            demand
+        }
+        None => &r.demand,
+    };
+    let figures = [value(r.value), value(r.published), pretty(demand), bar.to_string()];
     for ((s, end), class) in figures.iter().zip(ENDS).zip(["value", "value", "tick", class]) {
         svg.text(end, y + 4.5, Anchor::End, class, s);
     }

@@ -6,8 +6,10 @@
 //! | module | holds |
 //! |---|---|
 //! | `page` | the page and its sections |
-//! | `summary` | what stands at the top, for the page and for the terminal |
+//! | `summary` | what stands at the top of the page |
+//! | `terminal` | the same for a terminal |
 //! | `tables` | latencies, counters, locks, steps of checkpoints |
+//! | `devices` | where the figures of device models are from |
 //! | `bars`, `percentile`, `panels`, `flame` | the charts |
 //! | `trees` | where flame graphs stand, and how to get them |
 //! | `timeline` | series and events of a run, made ready for `panels` |
@@ -16,6 +18,7 @@
 //! A position has one colour and one dash throughout an experiment, by its place in the outcome.
 
 mod bars;
+mod devices;
 mod flame;
 mod page;
 mod panels;
@@ -24,14 +27,15 @@ mod scale;
 mod summary;
 mod svg;
 mod tables;
+mod terminal;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 mod timeline;
 mod trees;
 
 pub use page::html;
-pub use summary::table;
+pub use terminal::table;
 
 use crate::experiment::outcome::{Bar, Case, Estimate, Outcome, Position};
 

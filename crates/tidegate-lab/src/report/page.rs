@@ -2,7 +2,7 @@
 
 use super::summary;
 use super::text::{esc, num};
-use super::{Case, Extras, Outcome, bars, colour, percentile, tables, timeline, trees};
+use super::{Case, Extras, Outcome, bars, colour, devices, percentile, tables, timeline, trees};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -52,7 +52,8 @@ fn header(out: &mut String, outcomes: &[Outcome], extras: &Extras) {
     out.push_str("</nav></header><main><section class=\"top\"><h2>Summary</h2>");
     out.push_str(&summary::html(outcomes));
     out.push_str(
-        "<p class=\"quiet small\">Medians over the runs; below them, where they lie with 95 % confidence. ",
+        "<p class=\"quiet small\">Medians over the runs; below them, where they lie with 95 % confidence, \
+         or with fewer than six runs the least and the most. ",
     );
     out.push_str("The interval of a ratio is the widest that both intervals allow.</p></section></main>");
 }
@@ -139,6 +140,7 @@ fn case(out: &mut String, o: &Outcome, case: &Case, (by_percentile, over_time): 
     if let Some(t) = tables::all_counters(case) {
         let _ = write!(out, "<details><summary>All counters</summary>{t}</details>");
     }
+    devices::sources(out, case);
     let runs = || case.positions.iter().flat_map(|p| &p.runs);
     let said: BTreeSet<&String> = runs().flat_map(|r| &r.notes).collect();
     notes(out, "Notes of the runs", said.into_iter());

@@ -1,6 +1,6 @@
 //! What stands at the top: a row for each case.
 
-use super::text::{cut, esc, num, times};
+use super::text::{esc, num, times};
 use super::{Bar, Case, Estimate, Outcome, colour};
 use std::fmt::Write;
 
@@ -197,69 +197,4 @@ pub fn bar_html(r: &Ratio) -> String {
 /// A demand with the signs of a book.
 pub fn pretty(demand: &str) -> String {
     demand.replace(">=", "≥").replace("<=", "≤")
-}
-
-/// The same for a terminal: a line for each ratio; with `colour`, by ANSI escapes.
-pub fn table(outcomes: &[Outcome], colour: bool) -> String {
-    let places = places(outcomes);
-    let mut lines: Vec<(Vec<String>, Option<bool>)> = Vec::new();
-    let ends = ["our ratio", "published", "bar"];
-    let head = ["experiment", "case"].iter().chain(places).chain(&ends).map(|s| s.to_string());
-    lines.push((head.collect(), None));
-    for (o, case) in outcomes.iter().flat_map(|o| o.cases.iter().map(move |c| (o, c))) {
-        let ratios = ratios(case);
-        for i in 0..ratios.len().max(1) {
-            let mut cells: Vec<String> = vec![String::new(); 2 + places.len()];
-            if i == 0 {
-                cells[0] = plain(&o.experiment);
-                cells[1] = cut(&plain(&format!("{}: {}", case.name, case.metric)), 44);
-                for (cell, p) in cells[2..].iter_mut().zip(&case.positions) {
-                    *cell = format!("{} {}", plain(short(&p.name)), estimate(p.metric));
-                }
-            }
-            let r = ratios.get(i);
-            let value = |v: Option<f64>| v.map_or("–".to_string(), times);
-            cells.push(r.map_or("–".into(), |r| format!("{} {}", value(r.value), plain(&r.name))));
-            cells.push(value(r.and_then(|r| r.published)));
-            cells.push(
-                r.filter(|r| !r.demand.is_empty())
-                    .map_or("–".into(), |r| format!("{} {}", plain(&pretty(&r.demand)), verdict(r.met))),
-            );
-            lines.push((cells, r.and_then(|r| r.met)));
-        }
-    }
-    aligned(&lines, colour)
-}
-
-/// Without what could move a cursor.
-fn plain(s: &str) -> String {
-    s.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
-fn aligned(lines: &[(Vec<String>, Option<bool>)], colour: bool) -> String {
-    let columns = lines[0].0.len();
-    let wide = |i: usize| lines.iter().map(|(l, _)| l[i].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(wide).collect();
-    let mut out = String::new();
-    for (n, (cells, met)) in lines.iter().enumerate() {
-        let mut line = String::new();
-        for (i, (cell, w)) in cells.iter().zip(&widths).enumerate() {
-            let (on, off) = match (colour, n, i + 1 == columns, met) {
-                (false, ..) => ("", ""),
-                (_, 0, ..) => ("\x1b[1m", "\x1b[0m"),
-                (_, _, true, Some(true)) => ("\x1b[32m", "\x1b[0m"),
-                (_, _, true, Some(false)) => ("\x1b[31m", "\x1b[0m"),
-                _ => ("", ""),
-            };
-            let pad = if i + 1 == columns { 0 } else { w - cell.chars().count() + 2 };
-            let _ = write!(line, "{on}{cell}{off}{:pad$}", "");
-        }
-        out.push_str(line.trim_end());
-        out.push('\n');
-        if n == 0 {
-            let rule: usize = widths.iter().sum::<usize>() + 2 * (columns - 1);
-            let _ = writeln!(out, "{}", "─".repeat(rule));
-        }
-    }
-    out
 }

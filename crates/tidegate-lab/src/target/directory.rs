@@ -106,6 +106,20 @@ impl Target for Directory {
         fs::remove_file(&path).map_err(|e| Error::host(&path, e))
     }
 
+    fn exists(&self, path: &str) -> Result<bool> {
+        let path = self.at(path);
+        match path.symlink_metadata() {
+            Ok(_) => Ok(true),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(Error::host(&path, e)),
+        }
+    }
+
+    fn remove_tree(&self, path: &str) -> Result<()> {
+        let path = self.at(path);
+        fs::remove_dir_all(&path).map_err(|e| Error::host(&path, e))
+    }
+
     fn sync(&self) -> Result<()> {
         rustix::fs::syncfs(&self.handle).map_err(|e| Error::host(&self.path, e))
     }

@@ -54,6 +54,12 @@ pub trait Target: Send + Sync {
     /// Takes a name away.
     fn unlink(&self, path: &str) -> Result<()>;
 
+    /// Whether there is something of that name.
+    fn exists(&self, path: &str) -> Result<bool>;
+
+    /// Takes a directory away with all that is in it.
+    fn remove_tree(&self, path: &str) -> Result<()>;
+
     /// sync(2), of this file system.
     fn sync(&self) -> Result<()>;
 

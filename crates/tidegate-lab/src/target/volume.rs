@@ -85,6 +85,18 @@ impl Target for VolumeTarget {
         Ok(self.volume.remove(path.as_bytes(), false)?)
     }
 
+    fn exists(&self, path: &str) -> Result<bool> {
+        match self.volume.vfs().resolve(&Cred::ROOT, path.as_bytes(), false) {
+            Ok(_) => Ok(true),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(of(path)(e)),
+        }
+    }
+
+    fn remove_tree(&self, path: &str) -> Result<()> {
+        Ok(self.volume.remove(path.as_bytes(), true)?)
+    }
+
     fn sync(&self) -> Result<()> {
         Ok(self.volume.sync()?)
     }

@@ -1,7 +1,8 @@
 //! Threads that make files in directories of their own, in the manner of fs_mark.
 //!
 //! Operations: `create`, `write`, `fsync`, `close` as in fs_mark, and `file`, all of one file; a loop's end
-//! is an event `loop` with its files and how many a second. A sync beside them is an event `sync`.
+//! is an event `loop` with its files and how many a second. A sync beside them is an event `sync`; a piece of a
+//! log beside them, until it is durable, a `commit`.
 
 use super::{interval_ms, millis, new_file};
 use crate::crew::{Crew, Shared};
@@ -52,6 +53,8 @@ pub struct FsMark {
     pub sync_every_ms: u64,
     /// How many syncs begin at once then.
     pub syncers: u64,
+    /// Threads beside these that write a piece of a log and fsync it, over and over.
+    pub logs: u64,
     /// Files offered in a second by all threads together; 0 for as many as they can.
     pub rate: u64,
     /// Length of an interval of the series, in milliseconds.
@@ -69,6 +72,7 @@ impl Default for FsMark {
             loops: 1,
             sync_every_ms: 0,
             syncers: 1,
+            logs: 0,
             rate: 0,
             interval_ms: interval_ms(),
         }
@@ -85,7 +89,7 @@ impl FsMark {
     /// # Errors
     /// See [`super::run`].
     pub fn run(&self, target: &Arc<dyn Target>) -> Result<RunResult> {
-        if self.threads * self.files * self.loops * self.write_size == 0 {
+        if [self.threads, self.files, self.loops, self.write_size].contains(&0) {
             return Err(Error::spec("fs_mark: threads, files, loops and write_size must not be 0"));
         }
         (0..self.threads).try_for_each(|t| target.mkdir(&dir(t)))?;
@@ -100,6 +104,9 @@ impl FsMark {
             for n in 0..self.syncers.max(1) {
                 crew.beside(format!("sync-{n}"), IoContext::default(), move |s| sync_each(s, every));
             }
+        }
+        for n in 0..self.logs {
+            crew.beside(format!("log-{n}"), IoContext::default(), move |s| log(s, n));
         }
         crew.run("fs_mark", |_, _| Ok(()))
     }
@@ -172,6 +179,28 @@ impl FsMark {
         let left = due.saturating_sub(clock::now().since(start).duration());
         if !left.is_zero() {
             s.sleep(left);
+        }
+    }
+}
+
+/// Bytes of a piece of a log, and of the log, which is then written over.
+const PIECE: u64 = 4 << 10;
+const LOG: u64 = 1 << 20;
+/// Between two pieces.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Commits pieces of a log.
+fn log(s: &Shared, n: u64) -> Result<Recorder> {
+    let mut r = s.recorder();
+    let file = new_file(&*s.target, &format!("{}/log{n}", dir(0)))?;
+    let piece = vec![n as u8; PIECE as usize];
+    let mut at = 0;
+    loop {
+        r.time("commit", PIECE, || file.write_at(at, &piece).and_then(|()| file.fsync(true)))?;
+        at = (at + PIECE) % LOG;
+        s.sleep(PAUSE);
+        if s.stopped() {
+            return Ok(r);
         }
     }
 }

@@ -52,6 +52,16 @@ impl Spec {
             Spec::Streams(_) => "streams",
         }
     }
+
+    /// The directory that all its files are in.
+    pub fn root(&self) -> &'static str {
+        match self {
+            Spec::FsMark(_) => "/fs_mark",
+            Spec::Pgioperf(_) => "/pgioperf",
+            Spec::CkptStorm(_) => "/storm",
+            Spec::Streams(_) => "/streams",
+        }
+    }
 }
 
 /// Runs a workload. Its files stay; a second run on the same target finds them and writes over them.

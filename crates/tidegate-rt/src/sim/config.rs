@@ -18,8 +18,16 @@ pub struct Costs {
 }
 
 impl Default for Costs {
-    /// Of a server of about 2020, as lmbench and its like publish them: a system call with mitigations 0.2 µs, a
-    /// copy at 10 GB/s, an uncontended atomic 20 ns, a futex wake-up across CPUs 3 µs, a context switch 1.5 µs.
+    /// Round figures between published ones for servers and desktops of about 2020, none of them fitted to a
+    /// result:
+    ///
+    /// - a system call, 0.2 µs: an empty one takes 0.1 µs without mitigations and 0.3 with them
+    ///   (<https://blog.i0.pm/posts/the-cost-of-a-syscall-measured-190303/>);
+    /// - a copy at 10 GB/s: what STREAM reports for one core of a server;
+    /// - a lock that is free, 20 ns: 17 to 25 in the lists of "latency numbers every programmer should know" after
+    ///   J. Dean and P. Norvig;
+    /// - a switch between threads, 1.5 µs: 1.2 to 1.5 on one CPU, and with a wake-up on another one two to three
+    ///   times that (E. Bendersky, "Measuring context switching and memory overheads for Linux threads", 2018).
     fn default() -> Self {
         Costs {
             syscall: Nanos(200),

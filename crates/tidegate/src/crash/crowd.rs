@@ -10,7 +10,7 @@ use super::judge::{Promises, judge};
 use super::late::Pace;
 use super::model::{Id, Model, ROOT};
 use super::ops::{CrashOp, Step};
-use super::run::{Machine, Manner, Recording, Switches, open, simulate};
+use super::run::{Machine, Manner, Recording, SHORT_OF_MEMORY, Switches, open, simulate};
 use super::slow::Slow;
 use super::tape::Tape;
 use super::walk::Tree;
@@ -79,13 +79,17 @@ fn record_here(
     rng: Rng,
 ) -> Result<Vec<Recording>, Fault> {
     let device = Arc::new(Overlay::new(base.blocks.clone(), base.table.to_vec()));
+    let pressure = rng.fork(1).one_in(2);
     let recorder = Arc::new(Recorder::new(Arc::new(Slow::new(device, rng))));
     let queue = Arc::new(RequestQueue::new(recorder.clone(), QueueLimits::default()));
     let mut options = settings.writer();
     options.fixed_time = None;
     switches.set(&mut options);
+    if pressure {
+        options.memory = SHORT_OF_MEMORY;
+    }
     let volume = open(queue, &options).map_err(|e| Fault::new("run", format!("the volume: {e}")))?;
-    let manner = Manner { switches, pace: Pace::AtOnce, ..Manner::default() };
+    let manner = Manner { pressure, switches, pace: Pace::AtOnce, ..Manner::default() };
     let threads = plans.into_iter().enumerate().map(|(n, steps)| {
         let machine = Machine::below(&volume, Model::default(), &format!("/{}", name(n as u32)));
         let recorder = recorder.clone();

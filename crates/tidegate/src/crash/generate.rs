@@ -53,6 +53,15 @@ impl Profile {
         }
     }
 
+    /// One operation in so many is one of the rare ones.
+    fn rarely(self) -> Option<u64> {
+        match self {
+            Profile::Mixed | Profile::Aged => Some(6),
+            Profile::Names => Some(10),
+            Profile::Bulk | Profile::Round => None,
+        }
+    }
+
     fn idea(self, rng: &mut Rng, model: &Model, last: Option<&CrashOp>) -> CrashOp {
         match self {
             Profile::Names if !rng.one_in(8) => names(rng, model),
@@ -67,10 +76,15 @@ impl Profile {
 /// `count` operations on a volume with the tree `model`.
 pub fn generate(rng: &mut Rng, count: usize, profile: Profile, mut model: Model) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
+    let mut apart = rng.fork(1);
     while steps.len() < count {
         // Most ideas cannot be done to a small tree; some always can.
         let last = steps.last().map(|s| &s.op);
-        let op = std::iter::repeat_with(|| profile.idea(rng, &model, last));
+        let rarely = profile.rarely().is_some_and(|n| apart.one_in(n));
+        let op = std::iter::repeat_with(|| match rarely {
+            true => rare(&mut apart, &model),
+            false => profile.idea(rng, &model, last),
+        });
         let op = op.take(10_000).find(|op| model.can(op));
         let Some(op) = op else { break };
         let step = Step { serial: steps.len() as u32 + 1, op };
@@ -234,6 +248,46 @@ fn target(rng: &mut Rng, model: &Model) -> Target {
 
 /// The first page whose address an inode does not hold itself, in volumes with all features.
 const BEYOND_INODE: u64 = 914 * 4096;
+
+/// Files without a name, ranges of zeros, every level of a file's nodes, lists of attributes about as long as
+/// an inode has room for.
+fn rare(rng: &mut Rng, model: &Model) -> CrashOp {
+    use CrashOp::*;
+    let slot = |rng: &mut Rng| rng.below(SLOTS as u64) as u8;
+    let file = target(rng, model);
+    let keep = rng.one_in(2);
+    match rng.below(24) {
+        0..3 => Zero { file, pos: position(rng), len: 1 + rng.below(40_000), keep },
+        3 => Zero { file, pos: far(rng), len: span(rng).min(1 << 18), keep },
+        4..6 => Tmpfile { slot: slot(rng) },
+        6..10 => LinkHeld { slot: slot(rng), to: among(rng, Place::FILES) },
+        10..14 => Write { file, pos: far(rng), len: 1 + rng.below(20_000) as u32 },
+        14..16 => Truncate { file, size: far(rng) },
+        16..18 => Punch { file, pos: far(rng), len: span(rng) },
+        18 => Allocate { file, pos: far(rng), len: 1 + rng.below(40_000), keep },
+        19 => Fsync { file: Target::Held(slot(rng)) },
+        _ => {
+            let len = if keep { 120 + rng.below(80) } else { 900 + rng.below(400) };
+            SetXattr { at: anywhere(rng), name: rng.below(3) as u8, len: len as u16 }
+        }
+    }
+}
+
+/// Pages of a direct node, and nodes of an indirect one.
+const PER_NODE: u64 = 1018;
+
+/// About where a file goes on to another node, or to a node one level deeper.
+fn far(rng: &mut Rng) -> u64 {
+    let tree = PER_NODE * PER_NODE;
+    let nodes = [0, 1, 2, 3, 2 + PER_NODE, 2 + 2 * PER_NODE, 3 + 2 * PER_NODE, 2 + 2 * PER_NODE + tree / 512];
+    BEYOND_INODE - 8192 + *rng.pick(&nodes) * PER_NODE * 4096 + rng.below(60_000)
+}
+
+/// From less than a page to many nodes.
+fn span(rng: &mut Rng) -> u64 {
+    let most = *rng.pick(&[4000, 60_000, 10 << 20, 5 << 30, 20 << 30]);
+    1 + rng.below(most)
+}
 
 /// Places where a file's layout changes, and others.
 fn position(rng: &mut Rng) -> u64 {

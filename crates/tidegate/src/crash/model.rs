@@ -145,12 +145,17 @@ impl Model {
             | Truncate { file, .. }
             | Punch { file, .. }
             | Allocate { file, .. }
+            | Zero { file, .. }
             | Fsync { file }
             | Fdatasync { file }
             | Writeback { file } => self.file(*file).is_some(),
             Rename { from, to, exchange } => self.can_rename(*from, *to, *exchange).is_some(),
             Link { from, to } => {
                 self.find(*from).is_some_and(|id| !self.is(id, FileType::Directory)) && missing(*to)
+            }
+            Tmpfile { slot } => self.held[*slot as usize % SLOTS].is_none(),
+            LinkHeld { slot, to } => {
+                self.held[*slot as usize % SLOTS].is_some_and(|id| self.can_get_a_name(id)) && missing(*to)
             }
             Unlink { at } => self.find(*at).is_some_and(|id| !self.is(id, FileType::Directory)),
             Rmdir { at } => {
@@ -187,6 +192,12 @@ impl Model {
         fine.then_some(())
     }
 
+    /// Its last name did not go.
+    fn can_get_a_name(&self, id: Id) -> bool {
+        let names = &self.objects[&id].names;
+        !names.now().is_empty() || names.between(0, self.state).all(BTreeSet::is_empty)
+    }
+
     /// Does an operation; one that cannot be done changes nothing.
     pub fn apply(&mut self, step: &Step) {
         use CrashOp::*;
@@ -214,10 +225,25 @@ impl Model {
                     o.size.set(now, pos + len);
                 }
             }),
+            Zero { file, pos, len, keep } => self.on_file(*file, |o, _, now| {
+                o.zero(*pos, pos + len, now);
+                if !keep && pos + len > *o.size.now() {
+                    o.size.set(now, pos + len);
+                }
+            }),
             Rename { from, to, exchange } => self.rename(*from, *to, *exchange),
             CrashOp::Link { from, to } => {
                 if let (Some(id), Some(link)) = (self.find(*from), self.link_of(*to)) {
                     self.bind(link, Some(id));
+                }
+            }
+            Tmpfile { slot } => {
+                self.add(id, FileType::Regular, 0o600);
+                self.held[*slot as usize % SLOTS] = Some(id);
+            }
+            LinkHeld { slot, to } => {
+                if let (id @ Some(_), Some(link)) = (self.held[*slot as usize % SLOTS], self.link_of(*to)) {
+                    self.bind(link, id);
                 }
             }
             Unlink { at } | Rmdir { at } => {

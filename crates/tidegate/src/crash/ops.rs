@@ -122,6 +122,13 @@ pub enum CrashOp {
         len: u64,
         keep: bool,
     },
+    /// A range is zeros from here on, and allocated.
+    Zero {
+        file: Target,
+        pos: u64,
+        len: u64,
+        keep: bool,
+    },
     Rename {
         from: Place,
         to: Place,
@@ -129,6 +136,15 @@ pub enum CrashOp {
     },
     Link {
         from: Place,
+        to: Place,
+    },
+    /// A file without a name, held open.
+    Tmpfile {
+        slot: u8,
+    },
+    /// A name for what is held open, if it has one already or never had.
+    LinkHeld {
+        slot: u8,
         to: Place,
     },
     Unlink {
@@ -227,9 +243,14 @@ impl fmt::Display for CrashOp {
             Allocate { file, pos, len, keep } => {
                 write!(f, "fallocate {file} {pos}+{len}{}", if *keep { " keep-size" } else { "" })
             }
+            Zero { file, pos, len, keep } => {
+                write!(f, "zero {file} {pos}+{len}{}", if *keep { " keep-size" } else { "" })
+            }
             Rename { from, to, exchange: false } => write!(f, "rename {from} {to}"),
             Rename { from, to, exchange: true } => write!(f, "exchange {from} {to}"),
             Link { from, to } => write!(f, "link {from} {to}"),
+            Tmpfile { slot } => write!(f, "open a nameless file as <{slot}>"),
+            LinkHeld { slot, to } => write!(f, "link <{slot}> {to}"),
             Unlink { at } => write!(f, "unlink {at}"),
             Rmdir { at } => write!(f, "rmdir {at}"),
             SetXattr { at, name, len } => write!(f, "setxattr {at} {} {len} bytes", xattr(*name)),

@@ -90,6 +90,10 @@ impl Switches {
     }
 }
 
+/// So little memory that the flusher is mostly at work, and inodes leave memory and come back.
+pub(super) const SHORT_OF_MEMORY: MemoryLimits =
+    MemoryLimits { cache: 1 << 20, dirty: 256 << 10, background: 32 << 10, inodes: 8 };
+
 /// A volume and what should be in it.
 pub(super) struct Machine {
     pub vfs: Arc<Vfs>,
@@ -143,7 +147,7 @@ fn record_here(
     let mut options = settings.writer();
     manner.switches.set(&mut options);
     options.memory = if manner.pressure {
-        MemoryLimits { cache: 1 << 20, dirty: 256 << 10, background: 32 << 10, inodes: 8 }
+        SHORT_OF_MEMORY
     } else {
         // So much that the flusher never writes by itself.
         MemoryLimits { dirty: 512 << 20, background: 256 << 20, ..MemoryLimits::default() }
@@ -296,6 +300,17 @@ impl Machine {
                 let (dir, name) = self.parent(*to)?;
                 self.vfs.link(ROOT, &self.inode(*from)?, &dir, &name)
             }
+            Tmpfile { slot } => {
+                let dir = self.inode(Place::ROOT)?;
+                let new = NewInode { uid: id, ..self.vfs.new_inode(ROOT, FileType::Regular, 0o600) };
+                let flags = OpenFlags::READ | OpenFlags::WRITE;
+                self.held[*slot as usize % SLOTS] = Some(self.vfs.tmpfile(ROOT, &dir, &new, flags)?);
+                Ok(())
+            }
+            LinkHeld { slot, to } => {
+                let (dir, name) = self.parent(*to)?;
+                self.on(Target::Held(*slot), |f| self.vfs.link(ROOT, f.inode(), &dir, &name))
+            }
             Unlink { at } => {
                 let (dir, name) = self.parent(*at)?;
                 self.vfs.unlink(ROOT, &dir, &name)
@@ -361,6 +376,10 @@ impl Machine {
             Allocate { file, pos, len, keep } => self.on(*file, |f| {
                 let flags = if *keep { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
                 f.fallocate(flags, *pos, *len)
+            }),
+            Zero { file, pos, len, keep } => self.on(*file, |f| {
+                let flags = if *keep { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
+                f.fallocate(flags | FallocateFlags::ZERO_RANGE, *pos, *len)
             }),
             Fsync { file } => self.on(*file, |f| f.fsync(false)),
             Fdatasync { file } => self.on(*file, |f| f.fsync(true)),

@@ -1,0 +1,53 @@
+//! `tidegate lab fio`: a job file on any target.
+
+use super::{failed, opening};
+use crate::global::Global;
+use crate::out::Out;
+use std::fs;
+use std::path::PathBuf;
+use tidegate::{Error, Result};
+use tidegate_lab::experiment::contestant::Contestant;
+use tidegate_lab::fio::{self, JobFile, json::Output};
+
+/// Arguments.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The job file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// dir:PATH, image:PATH, preset:NAME (a model in real time) or sim:NAME (simulated)
+    #[arg(long, value_name = "TARGET")]
+    target: Contestant,
+    /// Seed of a simulated world
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Does it.
+///
+/// # Errors
+/// A job file that cannot be read; what the target says.
+pub fn run(args: &Args, global: &Global) -> Result<()> {
+    let name = args.file.display().to_string();
+    let text = fs::read_to_string(&args.file).map_err(|e| Error::Os(name.clone(), e))?;
+    let jobs = JobFile::parse(&text).map_err(|e| Error::other(&name, e))?;
+    let watching = global.watch.begin()?;
+    let done = args.target.with(&opening(global)?, args.seed, move |t| fio::run(&jobs, t));
+    let image = match &args.target {
+        Contestant::Image(path) => Some(path.as_path()),
+        _ => None,
+    };
+    let watched = watching.map_or(Ok(()), |w| w.end(image));
+    let (outcome, _) = done.map_err(failed("lab fio"))?;
+    if !global.quiet {
+        outcome.notes.iter().for_each(|n| eprintln!("tidegate: note: {name}: {n}"));
+    }
+    let mut out = Out::new();
+    if global.json {
+        out.line(Output::new(&outcome).to_json())?;
+    } else {
+        out.bytes(fio::table(&outcome).as_bytes())?;
+    }
+    out.finish()?;
+    watched
+}

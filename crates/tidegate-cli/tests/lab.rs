@@ -1,0 +1,83 @@
+//! `tidegate lab`: what is in the way is said before anything is run, and nothing of somebody's is touched.
+
+mod common;
+
+use common::Bench;
+use serde_json::Value;
+use std::fs;
+
+const RACE: [&str; 8] = ["lab", "compare", "--files", "5", "--runs", "2", "--target", "sim:ufs"];
+
+#[test]
+fn a_target_that_fails_costs_nothing_but_itself() {
+    let b = Bench::new();
+    b.ok(&["mkfs", "--size", "64M", "v.img"]);
+    fs::create_dir(b.path("d")).unwrap();
+    let targets = ["--target", "image:nowhere.img", "--target", "image:v.img", "--target", "dir:d"];
+    let out = b.command(&[&RACE[..], &targets].concat()).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(said.contains("image:nowhere.img"), "{said}");
+    let kept: Value =
+        serde_json::from_slice(&fs::read(b.path("tidegate-lab/compare.json")).unwrap()).unwrap();
+    let ran: Vec<_> = kept["cases"][0]["positions"].as_array().unwrap().iter().map(|p| &p["name"]).collect();
+    assert_eq!(ran, ["sim:ufs", "image:v.img", "dir:d"]);
+    assert_eq!(fs::read_dir(b.path("d")).unwrap().count(), 0);
+    assert_eq!(b.ok(&["ls", "v.img:/"]), "");
+    b.fsck("v.img");
+    let json = |args: &[&str]| b.ok(&[&RACE[..], &["--json"], args].concat());
+    assert_eq!(json(&[]), json(&[]), "simulated");
+    assert_ne!(json(&["-o", "fsync_mode=strict"]), json(&[]), "options of every command count");
+    assert!(b.fails(&[&RACE[..], &["-o", "bogus=1"]].concat(), 1).contains("bogus"));
+}
+
+#[test]
+fn a_report_leaves_out_what_is_no_result() {
+    let b = Bench::new();
+    b.ok(&RACE);
+    let dir = b.path("tidegate-lab");
+    fs::write(dir.join("m1.json"), "{\"experiment\":\"m1\"").unwrap();
+    fs::write(dir.join("t.json"), "{\"traceEvents\":[]}").unwrap();
+    let out = b.command(&["lab", "report"]).output().unwrap();
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(out.status.success() && said.contains("m1.json") && said.contains("t.json"), "{said}");
+    let page = fs::read_to_string(dir.join("report.html")).unwrap();
+    assert!(page.contains("fs_mark on 1 target<") && page.contains("eUFS 3.0"));
+    fs::remove_file(dir.join("compare.json")).unwrap();
+    let out = b.command(&["lab", "report"]).output().unwrap();
+    assert!(!out.status.success() && String::from_utf8(out.stderr).unwrap().contains("no results yet"));
+    assert!(!fs::read_dir(&dir).unwrap().any(|e| e.unwrap().path().extension().is_some_and(|x| x == "new")));
+}
+
+#[test]
+fn nothing_is_run_that_could_not_be_kept() {
+    let b = Bench::new();
+    fs::write(b.path("file"), "").unwrap();
+    fs::write(b.path("mine.img"), "mine").unwrap();
+    let line = b.fails(&["lab", "run", "m1", "--device", "file:made.img", "--out", "file"], 1);
+    assert!(line.contains("file") && !b.path("made.img").exists(), "{line}");
+    let line = b.fails(&["lab", "run", "m1", "--quick", "--device", "file:mine.img"], 1);
+    assert!(line.contains("is there already"), "{line}");
+    assert_eq!(fs::read(b.path("mine.img")).unwrap(), b"mine");
+    for wrong in [["--device", "zns"], ["--runs", "0"]] {
+        let out = b.command(&[&["lab", "run", "m1"], &wrong[..]].concat()).output().unwrap();
+        assert_eq!(out.status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_job_file_runs_on_any_target() {
+    let b = Bench::new();
+    b.ok(&["mkfs", "--size", "64M", "v.img"]);
+    fs::write(b.path("j.fio"), "[global]\nsize=256k\n[w]\nrw=write\nfsync=8\nioengine=libaio\n").unwrap();
+    let out = b.command(&["lab", "fio", "j.fio", "--target", "image:v.img", "--json"]).output().unwrap();
+    let v: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(v["jobs"][0]["write"]["total_ios"], 64);
+    assert!(String::from_utf8(out.stderr).unwrap().contains("libaio"), "what is done otherwise is said");
+    assert!(b.ok(&["ls", "-l", "v.img:/"]).contains("262144"));
+    let table = b.ok(&["lab", "fio", "j.fio", "--target", "sim:nvme", "-q"]);
+    assert!(table.lines().any(|l| l.starts_with("w") && l.contains("write")), "{table}");
+    fs::write(b.path("j.fio"), "[w]\nsize=1m\nfrobnicate=1").unwrap();
+    let line = b.fails(&["lab", "fio", "j.fio", "--target", "sim:nvme"], 1);
+    assert!(line.contains("line 3") && line.contains("frobnicate"), "{line}");
+}
