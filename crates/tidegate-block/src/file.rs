@@ -114,19 +114,19 @@ impl FileIo {
         if o.create.is_some() {
             flags |= OFlags::CREATE;
         }
-        let open = |f| rustix::fs::open(path, f, Mode::from_raw_mode(0o666));
-        let fd = match open(flags) {
-            Err(Errno::ISDIR) => {
-                return Err(OpenError::NotAnImage(name, "is a directory"));
-            }
-            r => r.map_err(os)?,
+        let none = |st: rustix::fs::Stat| match kind(&st) {
+            Some(what) => Err(OpenError::NotAnImage(name.clone(), what)),
+            None => Ok(st),
         };
-        let st = rustix::fs::fstat(&fd).map_err(os)?;
-        match FileType::from_raw_mode(st.st_mode) {
-            FileType::RegularFile | FileType::BlockDevice => {}
-            FileType::Directory => return Err(OpenError::NotAnImage(name, "is a directory")),
-            _ => return Err(OpenError::NotAnImage(name, "neither a file nor a block device")),
+        // Opening some things waits for others, or changes them: it is looked at before. And what is there
+        // by the time that it is opened does not make us wait either.
+        if let Ok(st) = rustix::fs::stat(path) {
+            none(st)?;
         }
+        let open = |f| rustix::fs::open(path, f, Mode::from_raw_mode(0o666));
+        let fd = open(flags | OFlags::NONBLOCK).map_err(os)?;
+        let st = none(rustix::fs::fstat(&fd).map_err(os)?)?;
+        let _ = rustix::fs::fcntl_setfl(&fd, OFlags::empty());
         let op = if o.read_only {
             FlockOperation::NonBlockingLockShared
         } else {
@@ -267,6 +267,18 @@ fn write(fd: &OwnedFd, rq: &Request) -> Result<(), Errno> {
     Ok(())
 }
 
+/// What it is that cannot be an image; `None` for a file or a block device.
+fn kind(st: &rustix::fs::Stat) -> Option<&'static str> {
+    Some(match FileType::from_raw_mode(st.st_mode) {
+        FileType::RegularFile | FileType::BlockDevice => return None,
+        FileType::Directory => "is a directory",
+        FileType::Fifo => "is a fifo",
+        FileType::Socket => "is a socket",
+        FileType::CharacterDevice => "is a character device",
+        _ => "neither a file nor a block device",
+    })
+}
+
 /// Takes the lock, with some patience: a program that was killed keeps its files open until the kernel has
 /// ended its I/O.
 fn lock(fd: &OwnedFd, op: FlockOperation) -> Result<(), Errno> {
@@ -309,75 +321,5 @@ pub(crate) fn is_aligned(rq: &Request) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Bio, PageBuf, QueueLimits, RequestQueue, Sector, Segment};
-
-    fn exercise(backend: Backend) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("image");
-        let o = OpenOptions { backend, create: Some(8 << 20), ..Default::default() };
-        let q =
-            RequestQueue::new(open(&path, o).unwrap(), QueueLimits { nr_requests: 2, ..Default::default() });
-        let mut plug = crate::Plug::new(&q);
-        for i in 0..1000u64 {
-            let mut b = PageBuf::zeroed(1);
-            b[..8].copy_from_slice(&i.to_le_bytes());
-            let seg = Segment::pages(Arc::new(b), 0, 1);
-            plug.add(Bio::write(Sector(i * 8), vec![seg], BioFlags::empty()));
-        }
-        drop(plug);
-        q.drain();
-        q.flush().unwrap();
-        assert!(q.stats().write_requests < 20, "{:?}", q.stats());
-        for i in [0u64, 1, 500, 999] {
-            let b = q.read_wait(Sector(i * 8), 1, BioFlags::empty()).unwrap();
-            assert_eq!(b[..8], i.to_le_bytes());
-        }
-        q.submit_wait(Bio::write_zeroes(Sector(8), 4096)).unwrap();
-        assert!(q.read_wait(Sector(8), 1, BioFlags::empty()).unwrap().iter().all(|&b| b == 0));
-        assert_eq!(q.read_wait(Sector(8 << 20), 1, BioFlags::empty()).unwrap_err(), Errno::IO);
-        let busy = open(&path, OpenOptions::default()).err().unwrap().to_string();
-        assert!(busy.contains("in use"), "{busy}");
-    }
-
-    #[test]
-    fn threads_backend_does_io() {
-        exercise(Backend::Threads);
-    }
-
-    #[test]
-    fn a_refused_ring_falls_back_to_threads() {
-        let dir = tempfile::tempdir().unwrap();
-        let open = |name| {
-            FileIo::open(&dir.path().join(name), OpenOptions { create: Some(4096), ..Default::default() })
-        };
-        let device = choose(open("a").unwrap(), Backend::Auto, true).unwrap();
-        assert_eq!(device.backend(), "threads");
-        let e = choose(open("b").unwrap(), Backend::Uring, true).err().unwrap().to_string();
-        assert!(e.contains("io_uring"), "{e}");
-    }
-
-    #[test]
-    fn small_writes_after_a_large_one_go_around_the_cache() {
-        let dir = tempfile::tempdir().unwrap();
-        let o = OpenOptions { create: Some(1 << 20), ..Default::default() };
-        let io = FileIo::open(&dir.path().join("image"), o).unwrap();
-        let rq = |pages, flags| {
-            let segment = Segment::pages(Arc::new(PageBuf::zeroed(pages)), 0, pages);
-            Request::new(Bio::write(Sector(0), vec![segment], flags))
-        };
-        let (small, large) = (rq(1, BioFlags::empty()), rq(32, BioFlags::empty()));
-        assert!(io.takes_cache(&small) && !io.takes_cache(&large));
-        io.note(&large);
-        assert!((0..AFTER_LARGE).all(|_| !io.takes_cache(&small)));
-        io.note(&small);
-        io.note(&rq(32, BioFlags::META));
-        assert!(io.takes_cache(&small));
-    }
-
-    #[test]
-    fn chosen_backend_does_io() {
-        exercise(Backend::Auto);
-    }
-}
+#[path = "file_tests.rs"]
+mod tests;

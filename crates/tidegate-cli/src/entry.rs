@@ -43,9 +43,15 @@ pub struct Entry {
     /// Major and minor number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<(u32, u32)>,
-    /// Target of a symbolic link.
+    /// Target of a symbolic link; bytes that are no UTF-8 are replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+    /// Target in hexadecimal, when it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_hex: Option<String>,
+    /// Target as it is.
+    #[serde(skip)]
+    pub link: Option<Vec<u8>>,
     /// Extended attributes, values in hexadecimal.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub xattrs: Vec<(String, String)>,
@@ -59,10 +65,7 @@ impl Entry {
     pub fn new(volume: &Volume, inode: &Inode, name: &[u8], path: &[u8], xattrs: bool) -> Result<Entry> {
         let a = inode.attr().clone();
         let target = match a.file_type {
-            FileType::Symlink => {
-                let at = |e| tidegate::Error::Volume(format!("{}:{}", volume.image(), show(path)), e);
-                Some(volume.vfs().readlink(inode).map_err(at)?)
-            }
+            FileType::Symlink => Some(volume.vfs().readlink(inode).map_err(|e| volume.error_at(path, e))?),
             _ => None,
         };
         let xattrs = if xattrs { volume.xattrs(inode, path)? } else { Vec::new() };
@@ -70,7 +73,7 @@ impl Entry {
         let device = matches!(a.file_type, FileType::CharDevice | FileType::BlockDevice);
         Ok(Entry {
             name: String::from_utf8_lossy(name).into_owned(),
-            name_hex: std::str::from_utf8(name).is_err().then(|| hex(name)),
+            name_hex: hex_unless_text(name),
             inode: inode.ino.0,
             kind: kind(a.file_type),
             mode: format!("{:04o}", a.mode),
@@ -78,13 +81,15 @@ impl Entry {
             uid: a.uid,
             gid: a.gid,
             size: a.size,
-            blocks: a.blocks,
+            blocks: volume.vfs().fs().sectors(inode),
             atime: time(a.atime),
             mtime: time(a.mtime),
             ctime: time(a.ctime),
             crtime: a.crtime.map(time),
             device: device.then_some((a.rdev.major, a.rdev.minor)),
-            target: target.map(|t| String::from_utf8_lossy(&t).into_owned()),
+            target: target.as_ref().map(|t| String::from_utf8_lossy(t).into_owned()),
+            target_hex: target.as_deref().and_then(hex_unless_text),
+            link: target,
             xattrs: xattrs.iter().map(|(n, v)| (show(n), hex(v))).collect(),
         })
     }
@@ -106,6 +111,11 @@ pub fn kind(t: FileType) -> &'static str {
 /// Bytes in hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Bytes that are no UTF-8 in hexadecimal.
+pub fn hex_unless_text(bytes: &[u8]) -> Option<String> {
+    std::str::from_utf8(bytes).is_err().then(|| hex(bytes))
 }
 
 /// Type and mode in the letters of `ls -l`.

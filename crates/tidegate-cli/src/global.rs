@@ -4,9 +4,10 @@ use crate::place::Place;
 use crate::units;
 use crate::watch::Watch;
 use clap::ValueEnum;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use tidegate::error::{path_bytes, printable, show};
 use tidegate::vfs::MemoryLimits;
 use tidegate::{Backend, Error, OpenOptions, Result, Timespec, Volume};
 
@@ -22,7 +23,7 @@ pub struct Global {
     /// What does the I/O on the image
     #[arg(long, global = true, value_enum, default_value_t, value_name = "HOW")]
     pub io: Io,
-    /// Memory for cached pages, such as 64M
+    /// Memory for cached pages, such as 64M; for mount: for the whole process, as -o cache=
     #[arg(long, global = true, value_parser = units::size, value_name = "SIZE")]
     pub cache: Option<u64>,
     /// Mount options, such as fsync_mode=strict,nocheckpoint_merge
@@ -34,6 +35,12 @@ pub struct Global {
     /// The image that was opened last.
     #[arg(skip)]
     opened: RefCell<Option<PathBuf>>,
+    /// A part of the command failed, and that was said.
+    #[arg(skip)]
+    failed: Cell<bool>,
+    /// It was said how to mend a volume.
+    #[arg(skip)]
+    advised: Cell<bool>,
 }
 
 /// Backends.
@@ -48,7 +55,7 @@ pub enum Io {
     Threads,
 }
 
-/// The least memory that --cache can ask for.
+/// The least memory that --cache can ask for, in bytes.
 const MIN_CACHE: u64 = 4 << 20;
 
 impl Global {
@@ -74,7 +81,9 @@ impl Global {
         if let Some(cache) = self.cache {
             // In the proportions of the defaults.
             let d = memory;
-            let cache = cache.max(MIN_CACHE);
+            if cache < MIN_CACHE {
+                return Err(Error::other("--cache", "4M is the least that works"));
+            }
             let part = |of: u64| (cache as u128 * of as u128 / d.cache as u128) as u64;
             memory = MemoryLimits { cache, dirty: part(d.dirty), background: part(d.background), ..d };
         }
@@ -89,10 +98,32 @@ impl Global {
     /// # Errors
     /// Those of opening.
     pub fn read(&self, place: &Place) -> Result<Volume> {
+        place.check()?;
         self.opening(&place.image);
         let volume = Volume::open(&place.image, &self.open_options(true)?)?;
         self.tell_recovered(&volume);
         Ok(volume)
+    }
+
+    /// Says what went wrong. The command may go on with something else; its status tells of it.
+    pub fn fail(&self, e: &Error) {
+        let mut text = printable(&e.to_string());
+        if let (true, Some(image)) = (e.is_corrupt() && !self.advised.replace(true), self.opened()) {
+            let image = show(path_bytes(&image));
+            text.push_str(&format!("; tidegate check --repair {image} mends what can be"));
+        }
+        eprintln!("tidegate: {text}");
+        self.failed.set(true);
+    }
+
+    /// Goes on after an error with nothing.
+    pub fn or_fail<T>(&self, r: Result<T>) -> Option<T> {
+        r.inspect_err(|e| self.fail(e)).ok()
+    }
+
+    /// Whether anything went wrong so far.
+    pub fn has_failed(&self) -> bool {
+        self.failed.get()
     }
 
     /// The image that the command opened, if any.
@@ -118,6 +149,7 @@ impl Global {
     /// # Errors
     /// Those of opening; it came up read-only.
     pub fn write(&self, place: &Place) -> Result<Volume> {
+        place.check()?;
         self.opening(&place.image);
         let volume = Volume::open(&place.image, &self.open_options(false)?)?;
         volume.check_writable()?;

@@ -35,10 +35,12 @@ use tidegate::{Error, Result};
 
 /// Status of a process that SIGPIPE ended, as a shell shows it.
 const PIPE: u8 = 141;
+/// Status of a check that was asked for wrongly, as fsck's.
+const USAGE: u8 = 16;
 
-/// F2FS volumes in user space: make, fill, read and look into them without mounting.
+/// F2FS volumes in user space: make, fill, read, mount, check and look into them
 #[derive(Parser)]
-#[command(name = "tidegate", version, about, disable_help_subcommand = true)]
+#[command(name = "tidegate", version)]
 struct Cli {
     #[command(flatten)]
     global: global::Global,
@@ -48,16 +50,24 @@ struct Cli {
 
 fn main() -> ExitCode {
     let cli = match mount_helper::arguments(std::env::args_os()) {
-        Some(args) => Cli::parse_from(std::iter::once("tidegate".into()).chain(args)),
-        None => Cli::parse(),
+        Some(args) => Cli::try_parse_from(std::iter::once("tidegate".into()).chain(args)),
+        None => Cli::try_parse(),
+    };
+    let cli = match cli {
+        Err(e) if e.use_stderr() && std::env::args_os().nth(1).is_some_and(|c| c == "check") => {
+            let _ = e.print();
+            return ExitCode::from(USAGE);
+        }
+        r => r.unwrap_or_else(|e| e.exit()),
     };
     raise_file_limit();
     let failure = cli.command.failure();
     match run(&cli) {
+        Ok(_) if cli.global.has_failed() => ExitCode::from(failure),
         Ok(code) => code,
         Err(e) if e.is_broken_pipe() => ExitCode::from(PIPE),
         Err(e) => {
-            eprintln!("tidegate: {e}");
+            cli.global.fail(&e);
             ExitCode::from(failure)
         }
     }

@@ -1,19 +1,39 @@
 //! Standard output: text, JSON, and a reader that goes away.
 
 use serde::Serialize;
-use std::io::{self, BufWriter, StdoutLock, Write};
+use std::borrow::Cow;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use tidegate::error::show;
 use tidegate::{Error, Result};
 
 /// What errors call it.
 const NAME: &str = "standard output";
 
 /// Buffered standard output whose errors are ours.
-pub struct Out(BufWriter<StdoutLock<'static>>);
+pub struct Out {
+    to: BufWriter<StdoutLock<'static>>,
+    terminal: bool,
+}
 
 impl Out {
     /// Standard output.
     pub fn new() -> Self {
-        Out(BufWriter::with_capacity(64 << 10, io::stdout().lock()))
+        let to = io::stdout().lock();
+        Out { terminal: to.is_terminal(), to: BufWriter::with_capacity(64 << 10, to) }
+    }
+
+    /// A name as it goes out: to a terminal what can be seen, to a program the bytes.
+    pub fn name<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
+        if self.terminal { Cow::Owned(show(name).into_bytes()) } else { Cow::Borrowed(name) }
+    }
+
+    /// Writes pieces as one line.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn pieces(&mut self, pieces: &[&[u8]]) -> Result<()> {
+        pieces.iter().try_for_each(|p| self.bytes(p))?;
+        self.bytes(b"\n")
     }
 
     /// Writes bytes.
@@ -21,7 +41,7 @@ impl Out {
     /// # Errors
     /// Those of writing.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
-        self.0.write_all(bytes).map_err(error)
+        self.to.write_all(bytes).map_err(error)
     }
 
     /// Writes a line.
@@ -29,7 +49,7 @@ impl Out {
     /// # Errors
     /// Those of writing.
     pub fn line(&mut self, text: impl std::fmt::Display) -> Result<()> {
-        writeln!(self.0, "{text}").map_err(error)
+        writeln!(self.to, "{text}").map_err(error)
     }
 
     /// Writes a value as JSON on lines of its own.
@@ -37,7 +57,7 @@ impl Out {
     /// # Errors
     /// Those of writing.
     pub fn json(&mut self, value: &impl Serialize) -> Result<()> {
-        serde_json::to_writer_pretty(&mut self.0, value).map_err(|e| error(e.into()))?;
+        serde_json::to_writer_pretty(&mut self.to, value).map_err(|e| error(e.into()))?;
         self.bytes(b"\n")
     }
 
@@ -46,7 +66,7 @@ impl Out {
     /// # Errors
     /// Those of writing.
     pub fn finish(mut self) -> Result<()> {
-        self.0.flush().map_err(error)
+        self.to.flush().map_err(error)
     }
 }
 

@@ -6,8 +6,9 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
-use tidegate::error::show;
+use std::path::{Path, PathBuf};
+use tidegate::error::{path_bytes, show};
+use tidegate::{Error, Result};
 
 /// A place in a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +44,8 @@ impl Place {
     pub fn parse(arg: &OsStr) -> Place {
         let bytes = arg.as_bytes();
         if let Some(place) = split(bytes) {
-            return place;
+            let whole = !is_image(&place.image) && is_image(Path::new(arg));
+            return if whole { Place { image: arg.into(), path: b"/".to_vec() } } else { place };
         }
         match bytes.iter().rposition(|&b| b == b':') {
             Some(at) if !PathBuf::from(arg).exists() => {
@@ -53,6 +55,30 @@ impl Place {
             }
             _ => Place { image: arg.into(), path: b"/".to_vec() },
         }
+    }
+
+    /// Reads an argument of a command that takes images: all of it is the image's path. What is not there, but is
+    /// with `:/...` taken off, is meant to be that.
+    pub fn image(arg: &OsStr) -> Place {
+        let whole = Place { image: arg.into(), path: b"/".to_vec() };
+        match Path::new(arg).symlink_metadata() {
+            Ok(_) => whole,
+            Err(_) => match split(arg.as_bytes()).filter(|p| p.image.exists()) {
+                Some(found) => Place { image: found.image, ..whole },
+                None => whole,
+            },
+        }
+    }
+
+    /// Refuses an argument without an image.
+    ///
+    /// # Errors
+    /// That.
+    pub fn check(&self) -> Result<()> {
+        if !self.image.as_os_str().is_empty() {
+            return Ok(());
+        }
+        Err(Error::other("\"\"", "an empty name; a place in a volume is IMAGE:/path"))
     }
 
     /// The last component of the path; `None` for the root and for what ends in a dot.
@@ -65,14 +91,25 @@ impl Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.image.display(), show(&self.path))
+        write!(f, "{}:{}", show(path_bytes(&self.image)), show(&self.path))
     }
 }
 
+/// At the first colon that can be meant; at a later one only if an image is before that, and none before the first.
 fn split(arg: &[u8]) -> Option<Place> {
-    let at = (1..arg.len()).find(|&i| arg[i] == b':' && matches!(arg.get(i + 1), None | Some(b'/')))?;
+    let mut colons =
+        (1..arg.len()).filter(|&i| arg[i] == b':' && matches!(arg.get(i + 1), None | Some(b'/')));
+    let first = colons.next()?;
+    let ends = |at: usize| is_image(&path_of(&arg[..at]));
+    let later = if ends(first) { None } else { colons.find(|&at| ends(at)) };
+    let at = later.unwrap_or(first);
     let path = if at + 1 == arg.len() { b"/".to_vec() } else { arg[at + 1..].to_vec() };
     Some(Place { image: path_of(&arg[..at]), path })
+}
+
+/// Whether there is something that may be an image.
+fn is_image(path: &Path) -> bool {
+    path.metadata().is_ok_and(|m| !m.is_dir())
 }
 
 fn path_of(bytes: &[u8]) -> PathBuf {
@@ -105,6 +142,21 @@ mod tests {
         assert_eq!(parse("a.img"), at("a.img", "/"));
         assert_eq!(parse("a.img:etc"), at("a.img", "/etc"));
         assert_eq!(parse("a.img:/etc/"), at("a.img", "/etc/"));
+    }
+
+    #[test]
+    fn an_image_may_have_a_colon_in_its_path() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("a:")).unwrap();
+        let image = dir.path().join("a:/b.img");
+        std::fs::write(&image, "").unwrap();
+        let arg = |tail: &str| OsString::from(format!("{}{tail}", image.display()));
+        let place = Place { image: image.clone(), path: b"/x:/y".to_vec() };
+        assert_eq!(Place::parse(&arg(":/x:/y")), place);
+        let whole = Place { image: image.clone(), path: b"/".to_vec() };
+        assert_eq!([Place::image(&arg("")), Place::image(&arg(":/x"))], [whole.clone(), whole]);
+        assert_eq!(Place::image(OsStr::new("no:/where")).image, Path::new("no:/where"));
+        assert!(Place::parse(OsStr::new("")).check().is_err());
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub struct Watch {
     /// Write a call tree with shares; folded stacks where FILE ends in .folded
     #[arg(long, global = true, value_name = "FILE", help_heading = "Looking inside")]
     pub profile: Option<PathBuf>,
-    /// Events that are kept of each thread, the last
+    /// How many events are kept of each thread, the last ones; some 100 bytes each while it runs
     #[arg(long, global = true, value_name = "N", default_value_t = 65_536, help_heading = "Looking inside")]
     pub trace_events: usize,
 }

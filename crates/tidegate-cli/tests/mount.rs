@@ -99,7 +99,7 @@ fn a_failure_is_told_in_the_foreground() {
     fs::write(m.bench.path("plain"), "").unwrap();
     for (args, cause) in [
         (&["mount", "missing.img", "mnt"][..], "no such file"),
-        (&["mount", "a.img", "nowhere"], "No such file"),
+        (&["mount", "a.img", "nowhere"], "no such file"),
         (&["mount", "a.img", "plain"], "not a directory"),
         (&["mount", "a.img", "mnt", "-o", "uid=me"], "not a number"),
         (&["mount", "a.img", "mnt", "-o", "nonsense"], "unknown f2fs option"),
@@ -227,4 +227,65 @@ fn an_ordinary_user_mounts_through_the_helper() {
     m.wait_for_end();
     assert_eq!(m.bench.ok(&["cat", "a.img:/f"]), "mine\n");
     m.bench.fsck("a.img");
+}
+
+/// What a user mounts is closed to the superuser, who may end it, sync it and look at it all the same.
+#[test]
+fn the_superuser_reaches_the_mount_of_a_user() {
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65_534;
+    if cannot_mount() {
+        return;
+    }
+    let m = Mount::new();
+    for path in [m.bench.dir.path(), &m.dir, &m.bench.path("a.img")] {
+        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let as_user = |args: &[&str]| m.bench.command(args).uid(NOBODY).gid(NOBODY).output();
+    match as_user(&["mount", "a.img", "mnt"]) {
+        Ok(out) if out.status.success() => {}
+        // The program, or the right to mount, may be out of the user's reach.
+        out => return println!("SKIPPED: a user cannot mount here: {out:?}"),
+    }
+    assert_eq!(rustix::fs::stat(&m.dir).unwrap_err(), rustix::io::Errno::ACCESS);
+    m.bench.ok(&["sync", "mnt"]);
+    let top: serde_json::Value =
+        serde_json::from_str(&m.bench.ok(&["top", "--json", "-d", "0.05", "mnt"])).unwrap();
+    assert!(top.is_object());
+    m.bench.ok(&["trace", "-s", "0.05", "mnt"]);
+    m.bench.ok(&["umount", "mnt"]);
+    assert!(!m.mounted() && m.servers().is_empty());
+    m.bench.fsck("a.img");
+}
+
+#[test]
+fn what_cannot_be_unmounted_is_said_why() {
+    if cannot_mount() {
+        return;
+    }
+    let m = Mount::new();
+    let line = m.bench.fails(&["umount", "nowhere"], 1);
+    assert_eq!(line, "nowhere: no such file or directory");
+    assert!(m.bench.fails(&["umount", "mnt"], 1).contains("no Tidegate volume is mounted here"));
+    for value in ["allow_other=no", "cache=1", "cache=1M"] {
+        let line = m.bench.fails(&["mount", "-o", value, "a.img", "mnt"], 1);
+        assert!(line.contains(&format!("\"{value}\"")), "{line}");
+    }
+    m.bench.ok(&["mount", "a.img", "mnt"]);
+    fs::create_dir(m.dir.join("sub")).unwrap();
+    let line = m.bench.fails(&["umount", "mnt/sub"], 1);
+    let at = fs::canonicalize(&m.dir).unwrap();
+    assert_eq!(line, format!("mnt/sub: not a mount point; the volume is mounted at {}", at.display()));
+    let line = m.bench.fails(&["df", "a.img"], 1);
+    assert!(line.contains(&format!("in use: it is mounted at {}", at.display())), "{line}");
+    assert!(m.bench.fails(&["trim", "mnt"], 1).contains("fstrim"));
+    let file = fs::File::create(m.dir.join("f")).unwrap();
+    let line = m.bench.fails(&["umount", "mnt"], 1);
+    assert!(line.starts_with("mnt: busy: ") && line.contains("--lazy"), "{line}");
+    drop(file);
+    m.bench.ok(&["umount", "mnt"]);
+    let image = fs::File::open(m.bench.path("a.img")).unwrap();
+    rustix::fs::flock(&image, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let line = m.bench.fails(&["df", "a.img"], 1);
+    assert!(line.contains(&format!("process {} (", std::process::id())), "{line}");
 }

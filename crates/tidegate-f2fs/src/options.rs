@@ -21,10 +21,11 @@ macro_rules! switch {
             fn from_byte(b: u8) -> Self {
                 Self::ALL.get(b as usize).copied().unwrap_or_default()
             }
-            fn parse(value: &str) -> Result<Self> {
+            fn parse(name: &str, value: &str) -> Result<Self> {
                 Self::ALL.iter().copied().find(|p| p.word() == value).ok_or_else(|| {
                     let words: Vec<_> = Self::ALL.iter().map(|p| p.word()).collect();
-                    invalid(format!("option value \"{value}\": it must be one of {}", words.join(", ")))
+                    let words = words.join(", ");
+                    invalid(format!("option \"{name}={value}\": it must be one of {words}"))
                 })
             }
         }
@@ -168,6 +169,29 @@ impl Default for F2fsOptions {
     }
 }
 
+/// Options that are nothing without a value.
+const VALUED: [&str; 6] =
+    ["fsync_mode", "ckpt_thread_ioprio", "writepages", "min_seq_blocks", "background_gc", "mode"];
+/// Words that mean something where a volume is mounted, and nowhere else.
+const OF_MOUNTS: [&str; 16] = [
+    "allow_other",
+    "auto_unmount",
+    "noatime",
+    "uid",
+    "gid",
+    "threads",
+    "transport",
+    "keep_awake",
+    "cache",
+    "suid",
+    "nosuid",
+    "dev",
+    "nodev",
+    "exec",
+    "noexec",
+    "sync",
+];
+
 fn invalid(what: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, what)
 }
@@ -185,20 +209,33 @@ impl F2fsOptions {
     }
 
     fn set(&mut self, option: &str) -> Result<()> {
-        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        match (name, value) {
+            ("fsync_mode", Some(v)) => self.fsync_mode = FsyncMode::parse(name, v)?,
+            ("ckpt_thread_ioprio", Some(v)) => self.ckpt_thread_ioprio = parse_ioprio(v)?,
+            ("writepages", Some(v)) => self.writepages = WritePages::parse(name, v)?,
+            ("min_seq_blocks", Some(v)) => self.min_seq_blocks = parse_blocks(option, v)?,
+            ("background_gc", Some(v)) => self.background_gc = BackgroundGc::parse(name, v)?,
+            ("mode", Some(v)) => self.mode = AllocMode::parse(name, v)?,
+            _ if VALUED.contains(&name) => {
+                return Err(invalid(format!("option \"{name}\": it needs a value, as in {name}=...")));
+            }
+            _ => self.set_flag(option, name, value)?,
+        }
+        Ok(())
+    }
+
+    fn set_flag(&mut self, option: &str, name: &str, value: Option<&str>) -> Result<()> {
         match name {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
-            "fsync_mode" => self.fsync_mode = FsyncMode::parse(value)?,
             "flush_merge" => self.flush_merge = true,
             "noflush_merge" => self.flush_merge = false,
             "checkpoint_merge" => self.checkpoint_merge = true,
             "nocheckpoint_merge" => self.checkpoint_merge = false,
-            "ckpt_thread_ioprio" => self.ckpt_thread_ioprio = parse_ioprio(value)?,
-            "writepages" => self.writepages = WritePages::parse(value)?,
-            "min_seq_blocks" => self.min_seq_blocks = parse_blocks(option, value)?,
-            "background_gc" => self.background_gc = BackgroundGc::parse(value)?,
-            "mode" => self.mode = AllocMode::parse(value)?,
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
             "discard_io_aware" => self.discard_io_aware = true,
@@ -206,9 +243,15 @@ impl F2fsOptions {
             "roll_forward" => self.recovery = Recovery::RollForward,
             "disable_roll_forward" => self.recovery = Recovery::Disabled,
             "norecovery" => (self.recovery, self.read_only) = (Recovery::None, true),
+            _ if OF_MOUNTS.contains(&name) => {
+                return Err(invalid(format!("option \"{option}\" is for mounts alone (tidegate mount -o)")));
+            }
             _ => return Err(invalid(format!("unknown f2fs option \"{option}\""))),
         }
-        Ok(())
+        match value {
+            Some(_) => Err(invalid(format!("option \"{option}\": {name} takes no value"))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -336,12 +379,22 @@ mod tests {
         assert_eq!(o.min_seq_blocks, 512);
         o.parse("min_seq_blocks=0").unwrap();
         assert_eq!(o.min_seq_blocks, 0);
-        for wrong in ["min_seq_blocks", "min_seq_blocks=-1", "min_seq_blocks=many"] {
+        for wrong in ["min_seq_blocks=", "min_seq_blocks=-1", "min_seq_blocks=many"] {
             let e = o.parse(wrong).unwrap_err().to_string();
             assert!(e.contains(wrong) && e.contains("a number of blocks"), "{e}");
         }
         let e = o.parse("fsync_mode=maybe").unwrap_err().to_string();
-        assert!(e.contains("posix, strict, nobarrier"), "{e}");
+        assert!(e.contains("\"fsync_mode=maybe\": it must be one of posix, strict, nobarrier"), "{e}");
+        for (wrong, why) in [
+            ("ro=1", "ro takes no value"),
+            ("discard=", "discard takes no value"),
+            ("nocheckpoint_merge=7", "takes no value"),
+            ("mode", "it needs a value"),
+            ("cache=1M", "is for mounts alone"),
+        ] {
+            let e = o.parse(wrong).unwrap_err().to_string();
+            assert!(e.contains(why), "{e}");
+        }
         assert!(o.parse("data=journal").is_err());
     }
 }

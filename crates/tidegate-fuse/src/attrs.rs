@@ -7,11 +7,15 @@ use tidegate::vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
 use tidegate::vfs::{Cred, FileType, Inode, SetAttr, StatFs, XattrFlags};
 
 impl Server {
-    /// An inode's attributes.
+    /// An inode's attributes. The kernel asks through an open file (`fh`) before it writes to that.
     ///
     /// # Errors
-    /// Those of reading it.
-    pub fn getattr(&self, node: u64) -> Result<Entry> {
+    /// Those of reading it; what earlier writes to an open file met, see [`refused`](crate::refused).
+    pub fn getattr(&self, node: u64, fh: Option<u64>) -> Result<Entry> {
+        match fh {
+            Some(fh) => self.check_refused(node, fh)?,
+            None => self.keep_asked(node),
+        }
         Ok(self.entry(&*self.inode(node)?))
     }
 

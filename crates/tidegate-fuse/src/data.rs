@@ -64,7 +64,9 @@ impl Server {
 
     /// Closes an open file.
     pub fn release(&self, fh: u64) {
-        self.handles.remove(fh);
+        if let Some(node) = self.handles.remove(fh) {
+            self.refused.forget(node);
+        }
     }
 
     /// Reads through a file open with `flags`; fewer bytes only at the end of the file.

@@ -16,7 +16,7 @@ const SHARDS: u64 = 16;
 pub(crate) struct Handle {
     pub(crate) file: File,
     node: u64,
-    writes: bool,
+    pub(crate) writes: bool,
 }
 
 type Table = RwLock<HashMap<u64, Arc<Handle>>>;
@@ -55,8 +55,10 @@ impl Handles {
         self.shard(fh).read().get(&fh).cloned().ok_or(Errno::BADF)
     }
 
-    pub(crate) fn remove(&self, fh: u64) {
+    /// Closes a file; its number if nobody writes it any more, and this one could.
+    pub(crate) fn remove(&self, fh: u64) -> Option<u64> {
         let handle = self.shard(fh).write().remove(&fh);
+        let mut last = None;
         if let Some(h) = &handle
             && h.writes
         {
@@ -65,10 +67,12 @@ impl Handles {
                 *n -= 1;
                 if *n == 0 {
                     w.remove(&h.node);
+                    last = Some(h.node);
                 }
             }
         }
         drop(handle);
+        last
     }
 
     /// Whether somebody has the file open for writing.

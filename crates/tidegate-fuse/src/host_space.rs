@@ -8,6 +8,7 @@ use crate::server::Server;
 use rustix::fs::{FileType, Mode, OFlags, fstat, fstatvfs, open};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate_rt::clock;
 
@@ -28,7 +29,7 @@ pub(crate) struct HostSpace {
 }
 
 impl HostSpace {
-    pub(crate) fn new(image: &str) -> Self {
+    pub(crate) fn new(image: &Path) -> Self {
         let fd = open(image, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
         let is_file = |fd: &OwnedFd| fstat(fd).is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_file());
         HostSpace {

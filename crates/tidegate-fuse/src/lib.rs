@@ -15,6 +15,7 @@
 //! | [`server`] | what every operation starts from: the volume, who asks, how inodes look |
 //! | [`names`], [`attrs`], [`data`], [`ioctl`] | the operations |
 //! | `nodes`, `handles` | what the kernel knows: lookup counts, open files |
+//! | [`refused`] | writes that failed after the program was told that they had not |
 //! | `host_space` | a sparse image on a full disk |
 //! | [`errno`] | errors become errno |
 //!
@@ -31,7 +32,7 @@
 //! kernel forwards no `syncfs`; [`ioctl::TIDEGATE_IOC_SYNC`] is a full sync. If the process dies, the kernel
 //! ends all requests with an error, and mounting again recovers what was fsynced.
 //!
-//! Lock order (ranks in brackets): `fuse->handles` [2], `fuse->writers` [3] and `fuse->nodes` [620] are held
+//! Lock order (ranks in brackets): `fuse->handles` [2], `fuse->writers` [3], `fuse->refused` [5] and `fuse->nodes` [620] are held
 //! for a look at a table and never while the engine is called; `control->waiting` [4] while one who wants to hear
 //! how the mount ends is put on a list.
 #![forbid(unsafe_code)]
@@ -47,6 +48,7 @@ pub mod mount;
 pub mod names;
 mod nodes;
 pub mod options;
+pub mod refused;
 pub mod server;
 pub mod session;
 pub mod transport;

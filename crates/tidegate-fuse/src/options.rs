@@ -7,8 +7,10 @@ use tidegate::vfs::MemoryLimits;
 
 /// Memory for the process when `cache=` does not say. The kernel caches, too.
 const DEFAULT_CACHE: u64 = 352 << 20;
-/// The least that can be asked for.
-const MIN_CACHE: u64 = 4 << 20;
+/// The least that can be asked for: a few of the largest requests.
+const MIN_CACHE: u64 = 8 << 20;
+/// Below this the process takes more than it is given.
+pub const HELD_CACHE: u64 = 128 << 20;
 /// Dirty bytes from which on pages are written at the latest: the kernel has gathered them already, and memory that
 /// is used again is faster than more of it.
 const EARLY: u64 = 16 << 20;
@@ -75,14 +77,46 @@ impl MountOptions {
     }
 
     fn set(&mut self, word: &str) -> Result<(), String> {
-        let (name, value) = word.split_once('=').unwrap_or((word, ""));
-        match name {
+        match word.split_once('=') {
+            Some((name, value)) => self.set_value(word, name, value),
+            None => self.set_flag(word),
+        }
+    }
+
+    fn set_flag(&mut self, word: &str) -> Result<(), String> {
+        match word {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
             "allow_other" => self.allow_other = true,
             "auto_unmount" => self.auto_unmount = true,
             "noatime" => self.noatime = true,
             "atime" | "relatime" => self.noatime = false,
+            "suid" => self.flags -= MountFlags::NOSUID,
+            "nosuid" => self.flags |= MountFlags::NOSUID,
+            "dev" => self.flags -= MountFlags::NODEV,
+            "nodev" => self.flags |= MountFlags::NODEV,
+            "exec" => self.flags -= MountFlags::NOEXEC,
+            "noexec" => self.flags |= MountFlags::NOEXEC,
+            "sync" => self.flags |= MountFlags::SYNCHRONOUS,
+            "dirsync" => self.flags |= MountFlags::DIRSYNC,
+            "async" => self.flags -= MountFlags::SYNCHRONOUS,
+            // Always so, since POSIX ACLs are kept.
+            "default_permissions" => {}
+            // Meant for mount(8) and the init system.
+            "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group" | "_netdev"
+            | "nofail" | "diratime" | "nodiratime" | "strictatime" | "lazytime" | "nolazytime" | "loud"
+            | "silent" => {}
+            n if is_foreign(n) => {}
+            "uid" | "gid" | "threads" | "transport" | "keep_awake" | "cache" => {
+                return Err(format!("option \"{word}\": it needs a value, as in {word}=..."));
+            }
+            _ => self.switch(word),
+        }
+        Ok(())
+    }
+
+    fn set_value(&mut self, word: &str, name: &str, value: &str) -> Result<(), String> {
+        match name {
             "uid" => self.view.uid = Some(number(word, value)?),
             "gid" => self.view.gid = Some(number(word, value)?),
             "threads" => self.threads = number(word, value)?.clamp(2, 64) as usize,
@@ -103,31 +137,26 @@ impl MountOptions {
                     _ => return Err(format!("option \"{word}\": it must be auto, on or off")),
                 }
             }
-            "cache" => self.cache = size(word, value)?.max(MIN_CACHE),
-            "suid" => self.flags -= MountFlags::NOSUID,
-            "nosuid" => self.flags |= MountFlags::NOSUID,
-            "dev" => self.flags -= MountFlags::NODEV,
-            "nodev" => self.flags |= MountFlags::NODEV,
-            "exec" => self.flags -= MountFlags::NOEXEC,
-            "noexec" => self.flags |= MountFlags::NOEXEC,
-            "sync" => self.flags |= MountFlags::SYNCHRONOUS,
-            "dirsync" => self.flags |= MountFlags::DIRSYNC,
-            "async" => self.flags -= MountFlags::SYNCHRONOUS,
-            // Always so, since POSIX ACLs are kept.
-            "default_permissions" => {}
-            // Meant for mount(8) and the init system.
-            "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group" | "_netdev"
-            | "nofail" | "diratime" | "nodiratime" | "strictatime" | "lazytime" | "nolazytime" | "loud"
-            | "silent" | "subtype" | "fsname" | "comment" => {}
-            n if n.starts_with("x-") || n.starts_with("X-") => {}
-            _ => {
-                if !self.switches.is_empty() {
-                    self.switches.push(',');
-                }
-                self.switches.push_str(word);
+            "cache" => {
+                self.cache = size(word, value)?;
+                check_cache(self.cache).map_err(|e| format!("option \"{word}\": {e}"))?;
             }
+            "subtype" | "fsname" | "comment" => {}
+            n if is_foreign(n) => {}
+            // The file system says of its own whether they take values.
+            _ if !is_switch(name) => {
+                return Err(format!("option \"{word}\": {name} takes no value"));
+            }
+            _ => self.switch(word),
         }
         Ok(())
+    }
+
+    fn switch(&mut self, word: &str) {
+        if !self.switches.is_empty() {
+            self.switches.push(',');
+        }
+        self.switches.push_str(word);
     }
 
     /// What the engine may use, in the proportions of its defaults: half of what is left beside buffers, code
@@ -144,6 +173,25 @@ impl MountOptions {
             inodes: (part(d.inodes as u64) as usize).clamp(1024, 1 << 20),
         }
     }
+}
+
+/// Words for others, such as the init system.
+fn is_foreign(name: &str) -> bool {
+    name.starts_with("x-") || name.starts_with("X-")
+}
+
+/// Whether a word is none of ours, but the file system's.
+fn is_switch(name: &str) -> bool {
+    let mut o = MountOptions::default();
+    o.set_flag(name).is_ok() && !o.switches.is_empty()
+}
+
+/// Whether a mount can do with so many bytes.
+///
+/// # Errors
+/// In words, that it cannot.
+pub fn check_cache(bytes: u64) -> Result<(), String> {
+    if bytes >= MIN_CACHE { Ok(()) } else { Err(format!("a mount needs {}M at least", MIN_CACHE >> 20)) }
 }
 
 fn number(word: &str, value: &str) -> Result<u32, String> {
@@ -176,8 +224,22 @@ mod tests {
         assert_eq!(o.switches, "fsync_mode=strict,nodiscard");
         assert!(!o.flags.contains(MountFlags::NOSUID) && o.flags.contains(MountFlags::NODEV));
         assert_eq!(o.memory().dirty, MemoryLimits::default().dirty);
-        for bad in ["uid=me", "cache=lots", "cache=M", "keep_awake=maybe"] {
-            assert!(MountOptions::parse(bad).is_err(), "{bad}");
+        for bad in [
+            "uid=me",
+            "uid",
+            "cache=lots",
+            "cache=M",
+            "cache=1",
+            "cache=7M",
+            "keep_awake=maybe",
+            "ro=1",
+            "allow_other=no",
+            "sync=3",
+            "nofail=0",
+        ] {
+            let e = MountOptions::parse(bad).unwrap_err();
+            assert!(e.contains(&format!("\"{bad}\"")), "{e}");
         }
+        assert_eq!(MountOptions::parse("discard=5,x-y=1").unwrap().switches, "discard=5");
     }
 }

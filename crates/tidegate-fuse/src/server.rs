@@ -4,6 +4,7 @@ use crate::errno::{Result, ToErrno};
 use crate::handles::Handles;
 use crate::host_space::HostSpace;
 use crate::nodes::Nodes;
+use crate::refused::Refused;
 use crate::transport::Kernel;
 use rustix::io::Errno;
 use std::sync::{Arc, OnceLock};
@@ -54,6 +55,7 @@ pub struct Server {
     pub(crate) volume: Arc<Volume>,
     pub(crate) nodes: Nodes,
     pub(crate) handles: Handles,
+    pub(crate) refused: Refused,
     pub(crate) space: HostSpace,
     pub(crate) view: View,
     /// Who mounted it, and may do what the superuser may to the volume as a whole.
@@ -69,7 +71,8 @@ impl Server {
             root: volume.vfs().fs().root(),
             nodes: Nodes::new(),
             handles: Handles::new(),
-            space: HostSpace::new(volume.image()),
+            refused: Refused::new(),
+            space: HostSpace::new(volume.path()),
             view,
             owner: rustix::process::geteuid().as_raw(),
             kernel: OnceLock::new(),

@@ -57,7 +57,7 @@ pub fn serve(
     // A mount works without. Before it, since the image may lie below where it is mounted.
     let control = Control::start(image, dir, &volume);
     let control = control.inspect_err(|e| eprintln!("tidegate: note: no control socket: {e}")).ok();
-    let fd = mount::mount(&show(path_bytes(&source)), dir, &options).map_err(|e| at(dir, e))?;
+    let fd = mount::mount(&source.to_string_lossy(), dir, &options).map_err(|e| at(dir, e))?;
     let mounted = Mounted(dir);
     let (threads, keep_awake) = (options.threads, options.keep_awake);
     let connection = Connection { fd, mountpoint: dir.clone(), threads, keep_awake };
@@ -126,8 +126,8 @@ impl Drop for Mounted<'_> {
     }
 }
 
-fn at(dir: &Path, e: impl std::fmt::Display) -> Error {
-    Error::other(show(path_bytes(dir)), e)
+fn at(dir: &Path, e: io::Error) -> Error {
+    Error::os(path_bytes(dir), e)
 }
 
 /// The directory to mount at, absolute. One whose last mount died is cleared first.
@@ -137,7 +137,7 @@ fn mountpoint(dir: &Path) -> Result<PathBuf> {
     }
     let found = std::fs::canonicalize(dir).map_err(|e| at(dir, e))?;
     if !found.is_dir() {
-        return Err(at(dir, "not a directory"));
+        return Err(Error::other(show(path_bytes(dir)), "not a directory"));
     }
     Ok(found)
 }

@@ -38,8 +38,10 @@ impl Error {
         match e {
             OpenError::Os(_, e) => Error::Os(image.to_string(), e),
             // The message begins with the name it was opened by, which may be another.
-            OpenError::Busy(_, how) => {
-                Error::other(image, format_args!("in use: another program has this image open{how}"))
+            OpenError::Busy(path, how) => {
+                let who = crate::holder::of(Path::new(&path));
+                let who = who.unwrap_or_else(|| format!("another program has this image open{how}"));
+                Error::other(image, format_args!("in use: {who}"))
             }
             OpenError::NotAnImage(_, why) => Error::other(image, format_args!("not an image: {why}")),
         }
@@ -71,6 +73,11 @@ impl Error {
         matches!(self, Error::Volume(_, e) if e.kind() == tidegate_vfs::ErrorKind::NoSpace)
     }
 
+    /// Whether a volume is damaged.
+    pub fn is_corrupt(&self) -> bool {
+        matches!(self, Error::Volume(_, e) if e.kind() == tidegate_vfs::ErrorKind::Corrupt)
+    }
+
     /// Whether somebody stopped reading what we write.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Error::Os(_, e) if e.kind() == io::ErrorKind::BrokenPipe)
@@ -93,20 +100,39 @@ fn plain(e: &io::Error) -> String {
     }
 }
 
-/// A path or name as it can stand in a message: one line, no control characters.
+/// A path or name as it can stand in a message or on a terminal: one line, in which different bytes look different.
+/// Control characters, what turns the direction of text, backslashes and bytes that are no UTF-8 are escaped.
 pub fn show(path: &[u8]) -> String {
-    let text = String::from_utf8_lossy(path);
-    if text.chars().any(char::is_control) {
-        text.chars()
-            .flat_map(|c| {
-                c.escape_default()
-                    .take(if c.is_control() { 12 } else { 0 })
-                    .chain((!c.is_control()).then_some(c))
-            })
-            .collect()
-    } else {
-        text.into_owned()
+    let mut out = String::with_capacity(path.len());
+    for part in path.utf8_chunks() {
+        for c in part.valid().chars() {
+            match c {
+                '\\' => out.push_str("\\\\"),
+                c if misleads(c) => out.extend(c.escape_default()),
+                c => out.push(c),
+            }
+        }
+        for b in part.invalid() {
+            out.push_str(&format!("\\x{b:02x}"));
+        }
     }
+    out
+}
+
+/// A message as it can stand on a terminal, whatever has come into it: one line. Unlike [`show`] for what is escaped
+/// already.
+pub fn printable(message: &str) -> String {
+    let mut out = String::with_capacity(message.len());
+    for c in message.chars() {
+        if misleads(c) { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
+}
+
+/// Whether a character does something to a terminal, or to the text around it, instead of being seen.
+fn misleads(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// A host path as bytes.
@@ -142,5 +168,25 @@ mod tests {
         let e = Error::os(b"/a\nb", Errno::NOENT);
         assert_eq!(e.to_string(), "/a\\nb: no such file or directory");
         assert_eq!(show("grün".as_bytes()), "grün");
+    }
+
+    #[test]
+    fn names_that_differ_look_different() {
+        let names: [&[u8]; 8] = [
+            b"a\xff",
+            b"a\xfe",
+            b"a\\xff",
+            b"a\n",
+            b"a\\n",
+            b"a\x1b[1m",
+            "a\u{202e}b".as_bytes(),
+            b"a\xe2\x80",
+        ];
+        let shown = names.map(show);
+        for (i, a) in shown.iter().enumerate() {
+            assert!(!a.contains(misleads) && !shown[..i].contains(a), "{a:?}");
+        }
+        assert_eq!(shown[..3], ["a\\xff", "a\\xfe", "a\\\\xff"]);
+        assert_eq!(printable("no\x1b \\xff\nb"), "no\\u{1b} \\xff\\nb");
     }
 }

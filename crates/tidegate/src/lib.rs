@@ -20,6 +20,7 @@
 //! | [`sample`] | what a volume does at one moment: for `top` and Prometheus |
 //! | [`crash`] | the crash explorer: power cuts, recovery, promises |
 //! | [`error`] | errors that name the image or the path |
+//! | `holder` | who has an image open |
 //!
 //! ```no_run
 //! use tidegate::{OpenOptions, Volume};
@@ -38,6 +39,7 @@ pub mod error;
 pub mod estimate;
 pub mod export;
 pub mod found;
+mod holder;
 pub mod host;
 pub mod image;
 pub mod import;

@@ -91,7 +91,8 @@ impl Volume {
         let at = || {
             let at = self.vfs().resolve_parent(&Cred::ROOT, path)?;
             if at.name.is_empty() {
-                return Err(tidegate_vfs::Error::from(ErrorKind::Busy));
+                let what = "this is the volume's root, which stays; name what is in it";
+                return Err(tidegate_vfs::Error::new(ErrorKind::Busy, what));
             }
             let inode = self.vfs().lookup(&at.dir, at.name)?;
             Ok((at, inode))
@@ -145,7 +146,7 @@ impl Volume {
             let vfs = self.vfs();
             let old = vfs.resolve_parent(&Cred::ROOT, from)?;
             if old.name.is_empty() {
-                return Err(ErrorKind::Busy.into());
+                return Err(tidegate_vfs::Error::new(ErrorKind::Busy, "this is the volume's root"));
             }
             let inode = vfs.lookup(&old.dir, old.name)?;
             let old_at = (&old.dir, old.name);
@@ -171,6 +172,10 @@ impl Volume {
     /// Those of link.
     pub fn link(&self, target: &[u8], path: &[u8]) -> Result<()> {
         let inode = self.resolve(target, false)?;
+        if inode.is_dir() {
+            let what = "a directory has one name; ln -s makes a symbolic link to it";
+            return Err(self.error_at(target, tidegate_vfs::Error::new(ErrorKind::NotPermitted, what)));
+        }
         let go = || {
             let at = self.vfs().resolve_parent(&Cred::ROOT, path)?;
             self.vfs().link(&Cred::ROOT, &inode, &at.dir, at.name)

@@ -23,7 +23,7 @@ pub struct Summary {
     pub dirs: u64,
     /// Bytes of content, holes not counted.
     pub bytes: u64,
-    /// Size of the image that was made, in bytes; 0 when none was.
+    /// Size of the image, in bytes.
     pub image_bytes: u64,
     /// Bios written.
     pub bios: u64,

@@ -3,7 +3,7 @@
 use crate::detect::{Format, detect};
 use crate::error::{Error, Result, path_bytes, show};
 use crate::summary::Summary;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_block::{Backend, Elevator, QueueLimits, RequestQueue};
 use tidegate_f2fs::{CkptStats, F2fs, F2fsOptions, FsStats, VolumeInfo};
@@ -68,6 +68,7 @@ impl OpenOptions {
 /// A volume in an image or on a device. Dropping it without [`Volume::unmount`] keeps what was synced.
 pub struct Volume {
     image: String,
+    path: PathBuf,
     queue: Arc<RequestQueue>,
     fs: Arc<F2fs>,
     vfs: Arc<Vfs>,
@@ -81,7 +82,8 @@ impl Volume {
     /// Each begins with the path: missing, in use, not a volume, an unsupported feature, damaged.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Volume> {
         let queue = Arc::new(open_queue(path, options)?);
-        Self::from_queue(&show(path_bytes(path)), queue, options)
+        let volume = Self::from_queue(&show(path_bytes(path)), queue, options)?;
+        Ok(Volume { path: path.to_path_buf(), ..volume })
     }
 
     /// Opens the volume behind `queue`; errors call it `image`.
@@ -104,12 +106,17 @@ impl Volume {
             sync_wait: options.sync_wait,
         };
         let vfs = Vfs::mount(fs.clone(), bdi, mount).map_err(of)?;
-        Ok(Volume { image: image.to_string(), queue, fs, vfs, started })
+        Ok(Volume { image: image.to_string(), path: image.into(), queue, fs, vfs, started })
     }
 
-    /// What errors call it: the image's path.
+    /// What errors call it: the image's path, as it can be shown.
     pub fn image(&self) -> &str {
         &self.image
+    }
+
+    /// The image's path.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The mounted file system.
@@ -190,7 +197,7 @@ impl Volume {
     }
 
     /// An error at a path in this volume.
-    pub(crate) fn error_at(&self, path: &[u8], e: tidegate_vfs::Error) -> Error {
+    pub fn error_at(&self, path: &[u8], e: tidegate_vfs::Error) -> Error {
         let slash = if path.starts_with(b"/") { "" } else { "/" };
         Error::Volume(format!("{}:{slash}{}", self.image, show(path)), e)
     }
@@ -211,6 +218,7 @@ impl Volume {
         let start = clock::now();
         self.vfs.unmount().map_err(|e| self.error(e))?;
         let mut s = Summary::of(&self.queue.stats(), &self.fs.stats());
+        s.image_bytes = self.queue.device().size();
         s.phase("unmount", start);
         s.total(self.started);
         Ok(s)

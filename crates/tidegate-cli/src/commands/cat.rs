@@ -4,7 +4,7 @@ use crate::global::Global;
 use crate::out::Out;
 use crate::place::Place;
 use std::ffi::OsString;
-use tidegate::Result;
+use tidegate::{Error, Result, Volume};
 
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
@@ -22,22 +22,31 @@ pub struct Args {
 /// # Errors
 /// What is in the way.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
+    if global.json {
+        return Err(Error::other("--json", "cat writes files as they are; ls and stat --json describe them"));
+    }
     let mut out = Out::new();
-    let mut buf = vec![0; CHUNK];
     for place in args.places.iter().map(|p| Place::parse(p)) {
-        let volume = global.read(&place)?;
-        let file = volume.open_file(&place.path)?;
-        let mut at = 0;
-        loop {
-            let n = file.read_at(at, &mut buf).map_err(|e| volume.complain(&place.path, e))?;
-            if n == 0 {
-                break;
-            }
-            out.bytes(&buf[..n])?;
-            at += n as u64;
-        }
-        drop(file);
-        volume.unmount()?;
+        let Some(volume) = global.or_fail(global.read(&place)) else { continue };
+        write(&volume, &place, global, &mut out)?;
+        global.or_fail(volume.unmount());
     }
     out.finish()
+}
+
+/// Writes one file. What stands in the way of reading it is told, and no error.
+fn write(volume: &Volume, place: &Place, global: &Global, out: &mut Out) -> Result<()> {
+    let Some(file) = global.or_fail(volume.open_file(&place.path)) else { return Ok(()) };
+    let mut buf = vec![0; CHUNK];
+    let mut at = 0;
+    loop {
+        let read = file.read_at(at, &mut buf).map_err(|e| volume.error_at(&place.path, e));
+        match global.or_fail(read) {
+            None | Some(0) => return Ok(()),
+            Some(n) => {
+                out.bytes(&buf[..n])?;
+                at += n as u64;
+            }
+        }
+    }
 }

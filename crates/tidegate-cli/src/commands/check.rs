@@ -20,7 +20,7 @@ pub const OPERATIONAL: u8 = 8;
 /// Arguments.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Problems to print; the rest is counted
+    /// Problems to print, 1000 unless given; the rest is counted
     #[arg(long, value_name = "N")]
     max_problems: Option<usize>,
     /// Print every rule there is, too
@@ -45,7 +45,8 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     if args.repair {
         return run_repair(args, global);
     }
-    let place = Place::parse(&args.image);
+    let place = Place::image(&args.image);
+    place.check()?;
     let image = tidegate::error::show(tidegate::error::path_bytes(&place.image));
     let queue = tidegate::volume::open_queue(&place.image, &global.open_options(true)?)?;
     tidegate::detect::detect(&image, &queue)?;
@@ -63,7 +64,8 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
 }
 
 fn run_repair(args: &Args, global: &Global) -> Result<ExitCode> {
-    let place = Place::parse(&args.image);
+    let place = Place::image(&args.image);
+    place.check()?;
     let image = tidegate::error::show(tidegate::error::path_bytes(&place.image));
     let open = global.open_options(args.dry_run)?;
     let queue = Arc::new(tidegate::volume::open_queue(&place.image, &open)?);

@@ -20,6 +20,9 @@ pub struct Args {
 struct Row {
     image: String,
     format: &'static str,
+    /// Of the image; what the volume keeps for itself is a part of it.
+    image_bytes: u64,
+    /// For files, used or not.
     size: u64,
     used: u64,
     available: u64,
@@ -33,20 +36,21 @@ struct Row {
 /// What is in the way.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let mut rows = Vec::new();
-    for place in args.images.iter().map(|p| Place::parse(p)) {
-        let volume = global.read(&place)?;
+    for place in args.images.iter().map(|p| Place::image(p)) {
+        let Some(volume) = global.or_fail(global.read(&place)) else { continue };
         let s = volume.vfs().statfs();
         let block = s.block_size as u64;
         rows.push(Row {
             image: volume.image().into(),
             format: volume.format(),
+            image_bytes: volume.queue().device().size(),
             size: s.blocks * block,
             used: s.blocks.saturating_sub(s.blocks_free) * block,
             available: s.blocks_available * block,
             files: s.files.saturating_sub(s.files_free),
             files_free: s.files_free,
         });
-        volume.unmount()?;
+        global.or_fail(volume.unmount());
     }
     let mut out = Out::new();
     if global.json {
@@ -55,15 +59,16 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     }
     let width = rows.iter().map(|r| r.image.chars().count()).max().unwrap_or(0).max(5);
     out.line(format_args!(
-        "{:<width$} {:<6} {:>10} {:>10} {:>10} {:>4} {:>9}",
-        "Image", "Format", "Size", "Used", "Available", "Use", "Files"
+        "{:<width$} {:<6} {:>10} {:>10} {:>10} {:>10} {:>4} {:>9}",
+        "Image", "Format", "Image size", "For files", "Used", "Available", "Use", "Files"
     ))?;
     for r in &rows {
         let percent = (r.used * 100).div_ceil((r.used + r.available).max(1));
         out.line(format_args!(
-            "{:<width$} {:<6} {:>10} {:>10} {:>10} {percent:>3}% {:>9}",
+            "{:<width$} {:<6} {:>10} {:>10} {:>10} {:>10} {percent:>3}% {:>9}",
             r.image,
             r.format,
+            bytes(r.image_bytes),
             bytes(r.size),
             bytes(r.used),
             bytes(r.available),

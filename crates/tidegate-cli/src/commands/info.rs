@@ -29,7 +29,7 @@ pub struct Args {
 /// # Errors
 /// What is in the way.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
-    let place = Place::parse(&args.image);
+    let place = Place::image(&args.image);
     if args.checkpoints {
         return checkpoints::run(&place, global);
     }
@@ -93,7 +93,7 @@ fn as_json(i: &VolumeInfo, backend: &str) -> serde_json::Value {
 }
 
 fn text(out: &mut Out, i: &VolumeInfo, image: &str, backend: &str) -> Result<()> {
-    let label = if i.label.is_empty() { "none" } else { &i.label };
+    let label = if i.label.is_empty() { "none".into() } else { tidegate::error::show(i.label.as_bytes()) };
     out.line(format_args!("{image}: f2fs {}.{}, read by {backend}", i.version.0, i.version.1))?;
     out.line("\nSuperblock")?;
     out.line(format_args!("  uuid           {}", uuid_text(&i.uuid)))?;

@@ -7,7 +7,7 @@ use crate::place::Place;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::sync::Arc;
-use tidegate::error::show;
+use tidegate::error::{path_bytes, show};
 use tidegate::paths::join;
 use tidegate::vfs::{FileType, Inode};
 use tidegate::{Result, Volume};
@@ -27,6 +27,9 @@ pub struct Args {
     /// Directories themselves, not what is in them
     #[arg(short, long)]
     directory: bool,
+    /// End each name with a zero byte instead of a line's end
+    #[arg(short = '0', long, conflicts_with_all = ["long", "recursive"])]
+    zero: bool,
     /// What to list
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<OsString>,
@@ -35,97 +38,182 @@ pub struct Args {
 #[derive(Serialize)]
 struct Listing {
     path: String,
-    entries: Vec<Entry>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    entries: Vec<Described>,
 }
 
-/// Lists.
+/// An entry as JSON: what is known of it.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Described {
+    Whole(Box<Entry>),
+    Broken { name: String, name_hex: Option<String>, error: String },
+}
+
+/// A name in a directory, or a place by itself.
+struct Item {
+    name: Vec<u8>,
+    is_dir: bool,
+    /// Read only if more than the name is to be shown; `Err` if it cannot be.
+    inode: Option<Result<Arc<Inode>>>,
+}
+
+/// One run: what goes on from place to place.
+struct Lister<'a> {
+    args: &'a Args,
+    global: &'a Global,
+    out: Out,
+    json: Vec<Listing>,
+    /// Nothing was printed yet.
+    first: bool,
+}
+
+/// Lists. What is in the way of a part is told, and the rest listed.
 ///
 /// # Errors
-/// What is in the way.
+/// Those of printing.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
-    let mut out = Out::new();
-    let mut json = Vec::new();
-    let headed = args.places.len() > 1 || args.recursive;
-    for (n, place) in args.places.iter().map(|p| Place::parse(p)).enumerate() {
-        let volume = global.read(&place)?;
+    let mut lister = Lister { args, global, out: Out::new(), json: Vec::new(), first: true };
+    for place in args.places.iter().map(|p| Place::parse(p)) {
+        let Some(volume) = global.or_fail(global.read(&place)) else { continue };
+        lister.place(&volume, &place)?;
+        global.or_fail(volume.unmount());
+    }
+    if global.json {
+        lister.out.json(&lister.json)?;
+    }
+    lister.out.finish()
+}
+
+impl Lister<'_> {
+    fn place(&mut self, volume: &Volume, place: &Place) -> Result<()> {
+        let headed = self.args.places.len() > 1 || self.args.recursive;
         let mut stack = vec![place.path.clone()];
-        let mut first = n == 0;
         while let Some(path) = stack.pop() {
-            let (names, is_dir) = names(&volume, &path, args)?;
-            if args.recursive && is_dir {
-                let below = names.iter().rev().filter(|(_, i)| i.is_dir());
-                stack.extend(below.map(|(n, _)| join(&path, n)));
+            let Some((items, is_dir)) = self.global.or_fail(self.items(volume, &path)) else { continue };
+            if self.args.recursive && is_dir {
+                let below = items.iter().rev().filter(|i| i.is_dir);
+                stack.extend(below.map(|i| join(&path, &i.name)));
             }
-            if global.json {
-                let entry =
-                    |(n, i): &(Vec<u8>, Arc<Inode>)| Entry::new(&volume, i, n, &join(&path, n), false);
-                let entries = names.iter().map(entry).collect::<Result<_>>()?;
-                json.push(Listing { path: show(&path), entries });
+            if self.global.json {
+                let entries = items.into_iter().map(|i| self.described(volume, &path, is_dir, i)).collect();
+                let (shown, path_hex) = (String::from_utf8_lossy(&path), entry::hex_unless_text(&path));
+                self.json.push(Listing { path: shown.into_owned(), path_hex, entries });
                 continue;
             }
             if headed && is_dir {
-                let gap = if first { "" } else { "\n" };
-                out.line(format_args!("{gap}{}:{}:", place.image.display(), show(&path)))?;
+                let gap = if self.first { "" } else { "\n" };
+                self.out.line(format_args!("{gap}{}:{}:", show(path_bytes(&place.image)), show(&path)))?;
             }
-            first = false;
-            if args.long { long(&mut out, &volume, &path, &names)? } else { short(&mut out, &names)? }
+            self.first = false;
+            if self.args.long { self.long(volume, &path, is_dir, items)? } else { self.short(&items)? }
         }
-        volume.unmount()?;
+        Ok(())
     }
-    if global.json {
-        out.json(&json)?;
-    }
-    out.finish()
-}
 
-/// What is to be listed at `path`, by name.
-#[allow(clippy::type_complexity)]
-fn names(volume: &Volume, path: &[u8], args: &Args) -> Result<(Vec<(Vec<u8>, Arc<Inode>)>, bool)> {
-    let inode = volume.resolve(path, !(args.long || args.directory))?;
-    if !inode.is_dir() || args.directory {
-        return Ok((vec![(path.to_vec(), inode)], false));
+    /// What is to be listed at `path`, by name; whether it is what a directory holds.
+    fn items(&self, volume: &Volume, path: &[u8]) -> Result<(Vec<Item>, bool)> {
+        let follow = !(self.args.long || self.args.directory);
+        let inode = match volume.resolve(path, follow) {
+            // A link that leads nowhere is there all the same.
+            Err(e) if follow && e.is_not_found() => volume.resolve(path, false)?,
+            r => r?,
+        };
+        if !inode.is_dir() || self.args.directory {
+            let item = Item { name: path.to_vec(), is_dir: inode.is_dir(), inode: Some(Ok(inode)) };
+            return Ok((vec![item], false));
+        }
+        let more = self.args.long || self.global.json;
+        let mut items = Vec::new();
+        for e in volume.list(path)? {
+            if !self.args.all && e.name.starts_with(b".") {
+                continue;
+            }
+            let read = more || self.args.recursive && e.file_type.is_none();
+            let inode =
+                read.then(|| volume.vfs().iget(e.ino).map_err(|x| volume.error_at(&join(path, &e.name), x)));
+            let kind = match &inode {
+                Some(Ok(i)) => Some(i.file_type),
+                _ => e.file_type,
+            };
+            items.push(Item { name: e.name, is_dir: kind == Some(FileType::Directory), inode });
+        }
+        Ok((items, true))
     }
-    let mut out = Vec::new();
-    for e in volume.list(path)? {
-        if args.all || !e.name.starts_with(b".") {
-            let inode = volume.vfs().iget(e.ino);
-            let inode = inode.map_err(|x| volume.complain(&join(path, &e.name), x))?;
-            out.push((e.name, inode));
+
+    fn described(&self, volume: &Volume, path: &[u8], is_dir: bool, item: Item) -> Described {
+        let whole = if is_dir { join(path, &item.name) } else { path.to_vec() };
+        let inode = item.inode.unwrap_or_else(|| volume.resolve(&whole, false));
+        match inode.and_then(|i| Entry::new(volume, &i, &item.name, &whole, false)) {
+            Ok(entry) => Described::Whole(Box::new(entry)),
+            Err(e) => {
+                self.global.fail(&e);
+                let name = String::from_utf8_lossy(&item.name).into_owned();
+                let name_hex = entry::hex_unless_text(&item.name);
+                Described::Broken { name, name_hex, error: e.to_string() }
+            }
         }
     }
-    Ok((out, true))
-}
 
-fn short(out: &mut Out, names: &[(Vec<u8>, Arc<Inode>)]) -> Result<()> {
-    names.iter().try_for_each(|(n, _)| out.line(show(n)))
-}
+    fn short(&mut self, items: &[Item]) -> Result<()> {
+        for item in items {
+            if self.args.zero {
+                self.out.bytes(&item.name)?;
+                self.out.bytes(b"\0")?;
+            } else {
+                let name = self.out.name(&item.name).into_owned();
+                self.out.pieces(&[&name])?;
+            }
+        }
+        Ok(())
+    }
 
-fn long(out: &mut Out, volume: &Volume, path: &[u8], names: &[(Vec<u8>, Arc<Inode>)]) -> Result<()> {
-    let mut rows = Vec::with_capacity(names.len());
-    for (name, inode) in names {
+    fn long(&mut self, volume: &Volume, path: &[u8], is_dir: bool, items: Vec<Item>) -> Result<()> {
+        let mut rows = Vec::with_capacity(items.len());
+        for item in items {
+            let whole = if is_dir { join(path, &item.name) } else { path.to_vec() };
+            let inode = item.inode.unwrap_or_else(|| volume.resolve(&whole, false));
+            rows.push(self.row(volume, &whole, &item.name, self.global.or_fail(inode).as_deref()));
+        }
+        let width = |i: usize| rows.iter().map(|r| r.columns[i].len()).max().unwrap_or(0);
+        let w = [width(0), width(1), width(2), width(3)];
+        for Row { mode, columns: c, time, name } in &rows {
+            let [w0, w1, w2, w3] = w;
+            let before =
+                format!("{mode} {:>w0$} {:>w1$} {:>w2$} {:>w3$} {time:>16} ", c[0], c[1], c[2], c[3]);
+            self.out.pieces(&[before.as_bytes(), name])?;
+        }
+        Ok(())
+    }
+
+    /// A line of the long form; of question marks where the inode cannot be read.
+    fn row(&self, volume: &Volume, whole: &[u8], name: &[u8], inode: Option<&Inode>) -> Row {
+        let mut name = self.out.name(name).into_owned();
+        let Some(inode) = inode else {
+            return Row {
+                mode: "??????????".into(),
+                columns: ["?"; 4].map(String::from),
+                time: "?".into(),
+                name,
+            };
+        };
         let a = inode.attr().clone();
-        let mut shown = show(name);
         if a.file_type == FileType::Symlink {
-            let target = volume.vfs().readlink(inode).map_err(|e| volume.complain(&join(path, name), e))?;
-            shown = format!("{shown} -> {}", show(&target));
+            let target = volume.vfs().readlink(inode).map_err(|e| volume.error_at(whole, e));
+            let target = self.global.or_fail(target).unwrap_or_else(|| b"?".to_vec());
+            name.extend_from_slice(b" -> ");
+            name.extend_from_slice(&self.out.name(&target));
         }
         let columns = [a.nlink.to_string(), a.uid.to_string(), a.gid.to_string(), entry::size(&a)];
-        rows.push((entry::letters(&a), columns, entry::mtime(&a), shown));
+        Row { mode: entry::letters(&a), columns, time: entry::mtime(&a), name }
     }
-    let width = |i: usize| rows.iter().map(|r| r.1[i].len()).max().unwrap_or(0);
-    let w = [width(0), width(1), width(2), width(3)];
-    for (mode, c, time, name) in &rows {
-        out.line(format_args!(
-            "{mode} {:>w0$} {:>w1$} {:>w2$} {:>w3$} {time} {name}",
-            c[0],
-            c[1],
-            c[2],
-            c[3],
-            w0 = w[0],
-            w1 = w[1],
-            w2 = w[2],
-            w3 = w[3]
-        ))?;
-    }
-    Ok(())
+}
+
+/// A line of the long form.
+struct Row {
+    mode: String,
+    columns: [String; 4],
+    time: String,
+    name: Vec<u8>,
 }

@@ -32,6 +32,8 @@ fn mode(text: &str) -> std::result::Result<u32, String> {
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let places: Vec<Place> = args.places.iter().map(|p| Place::parse(p)).collect();
     let volume = global.write_all(&places)?;
-    let made = places.iter().try_for_each(|p| volume.mkdir(&p.path, args.mode, args.parents));
-    report::after_change(global, made, volume)
+    for p in &places {
+        global.or_fail(volume.mkdir(&p.path, args.mode, args.parents));
+    }
+    report::after_change(global, Ok(()), volume)
 }

@@ -71,7 +71,7 @@ pub enum Command {
     Trace(trace::Args),
     /// Measure what a switch does, in simulated time; race volumes and directories
     Lab(lab::Args),
-    /// Check a volume, and with --repair mend it; exit status 0: clean, 4: errors, 8: could not check
+    /// Check a volume, and with --repair mend it; exit status 0: clean, 4: errors, 8: could not check, 16: wrong usage
     Check(check::Args),
 }
 

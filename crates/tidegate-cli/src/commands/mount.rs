@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use tidegate::{Error, OpenOptions, Result, Volume};
 use tidegate_fuse::MountOptions;
+use tidegate_fuse::options::HELD_CACHE;
 
 /// What the serving process says when the mount works.
 const READY: &[u8] = b"ready\n";
@@ -61,7 +62,12 @@ fn options(global: &Global) -> Result<(MountOptions, OpenOptions)> {
     let words = global.options.as_deref().unwrap_or("");
     let mut options = MountOptions::parse(words).map_err(|e| Error::other("-o", e))?;
     if let Some(cache) = global.cache {
+        tidegate_fuse::options::check_cache(cache).map_err(|e| Error::other("--cache", e))?;
         options.cache = cache;
+    }
+    if options.cache < HELD_CACHE && !global.quiet {
+        let [asked, least] = [options.cache, HELD_CACHE].map(|n| format!("{}M", n >> 20));
+        eprintln!("tidegate: note: cache={asked}: a mount that is used takes up to {least} in any case");
     }
     let open = global.open_options_with(options.read_only, &options.switches)?;
     Ok((options, open))

@@ -9,8 +9,8 @@ use tidegate::{Error, Result};
 /// Arguments.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What to move, and where to: a new name, or a directory to move into
-    #[arg(required = true, num_args = 2.., value_name = "SRC... DST")]
+    /// What to move, and at last where to: a new name, or a directory to move into
+    #[arg(required = true, num_args = 2.., value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
 }
 
@@ -34,6 +34,8 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     if from.len() > 1 && !volume.find(&to.path, true)?.is_some_and(|d| d.is_dir()) {
         return Err(Error::other(to.to_string(), "not a directory"));
     }
-    let moved = from.iter().try_for_each(|p| volume.rename(&p.path, &to.path));
-    report::after_change(global, moved, volume)
+    for p in from {
+        global.or_fail(volume.rename(&p.path, &to.path));
+    }
+    report::after_change(global, Ok(()), volume)
 }

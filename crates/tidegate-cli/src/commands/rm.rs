@@ -27,9 +27,11 @@ pub struct Args {
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let places: Vec<Place> = args.places.iter().map(|p| Place::parse(p)).collect();
     let volume = global.write_all(&places)?;
-    let removed = places.iter().try_for_each(|p| match volume.remove(&p.path, args.recursive) {
-        Err(e) if args.force && e.is_not_found() => Ok(()),
-        r => r,
-    });
-    report::after_change(global, removed, volume)
+    for p in &places {
+        match volume.remove(&p.path, args.recursive) {
+            Err(e) if args.force && e.is_not_found() => {}
+            r => drop(global.or_fail(r)),
+        }
+    }
+    report::after_change(global, Ok(()), volume)
 }

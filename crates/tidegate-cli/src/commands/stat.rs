@@ -6,9 +6,9 @@ use crate::out::Out;
 use crate::place::Place;
 use crate::units::time;
 use std::ffi::OsString;
+use tidegate::Result;
 use tidegate::error::show;
 use tidegate::vfs::Inode;
-use tidegate::{Result, Volume};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -29,15 +29,17 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     let mut out = Out::new();
     let mut json = Vec::new();
     for place in args.places.iter().map(|p| Place::parse(p)) {
-        let volume = global.read(&place)?;
-        let inode = volume.resolve(&place.path, args.dereference)?;
-        if global.json {
-            json.push(Entry::new(&volume, &inode, &place.path, &place.path, true)?);
-        } else {
-            text(&mut out, &volume, &inode, &place)?;
+        let Some(volume) = global.or_fail(global.read(&place)) else { continue };
+        let found = volume.resolve(&place.path, args.dereference).and_then(|inode| {
+            let entry = Entry::new(&volume, &inode, &place.path, &place.path, true)?;
+            Ok((inode, entry))
+        });
+        match global.or_fail(found) {
+            Some((_, entry)) if global.json => json.push(entry),
+            Some((inode, entry)) => text(&mut out, &entry, &inode, &place)?,
+            None => {}
         }
-        drop(inode);
-        volume.unmount()?;
+        global.or_fail(volume.unmount());
     }
     if global.json {
         out.json(&json)?;
@@ -45,13 +47,12 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     out.finish()
 }
 
-fn text(out: &mut Out, volume: &Volume, inode: &Inode, place: &Place) -> Result<()> {
-    let e = Entry::new(volume, inode, &place.path, &place.path, true)?;
+fn text(out: &mut Out, e: &Entry, inode: &Inode, place: &Place) -> Result<()> {
     let a = inode.attr().clone();
-    let arrow = e.target.as_ref().map(|t| format!(" -> {}", show(t.as_bytes()))).unwrap_or_default();
+    let arrow = e.link.as_ref().map(|t| format!(" -> {}", show(t))).unwrap_or_default();
     out.line(format_args!("  File: {}{arrow}", show(&place.path)))?;
     out.line(format_args!("  Type: {}", e.kind))?;
-    out.line(format_args!("  Size: {} ({} blocks of 512 bytes)", a.size, a.blocks))?;
+    out.line(format_args!("  Size: {} ({} blocks of 512 bytes)", a.size, e.blocks))?;
     out.line(format_args!(" Inode: {}, {} links, generation {}", e.inode, a.nlink, a.generation))?;
     if let Some((major, minor)) = e.device {
         out.line(format_args!("Device: {major}, {minor}"))?;

@@ -18,7 +18,7 @@ pub struct Args {
     /// A mounted directory, or the image that is mounted
     #[arg(value_name = "DIR|IMAGE")]
     place: PathBuf,
-    /// How long to record
+    /// How long to record, in seconds (0 to 3600)
     #[arg(long, short = 's', default_value_t = 5.0)]
     seconds: f64,
 }

@@ -5,8 +5,8 @@ use crate::global::Global;
 use crate::out::Out;
 use crate::place::Place;
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
-use tidegate::error::show;
 use tidegate::paths::join;
 use tidegate::vfs::{FileType, Inode};
 use tidegate::{Result, Volume};
@@ -20,24 +20,31 @@ pub struct Args {
     /// Directories only
     #[arg(short, long)]
     directories: bool,
-    /// How many levels to go down
+    /// How many levels to go down, at least 1
     #[arg(short = 'L', long, value_name = "N")]
-    level: Option<usize>,
+    level: Option<NonZeroUsize>,
     /// Where to begin
     #[arg(value_name = "IMAGE:/PATH")]
     place: OsString,
 }
 
+/// A name in a directory. Its inode is read if more than the name is to be shown.
+struct Item {
+    name: Vec<u8>,
+    kind: Option<FileType>,
+    inode: Option<Arc<Inode>>,
+}
+
 /// Entries still to be shown in a directory, and its path.
 struct Level {
-    rest: std::vec::IntoIter<(Vec<u8>, Arc<Inode>)>,
+    rest: std::vec::IntoIter<Item>,
     path: Vec<u8>,
 }
 
-/// Shows a tree.
+/// Shows a tree. What is in the way of a part is told, and the rest shown.
 ///
 /// # Errors
-/// What is in the way.
+/// It is no directory; those of printing.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let place = Place::parse(&args.place);
     let volume = global.read(&place)?;
@@ -48,40 +55,36 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         out.line(&place)?;
     }
     let (mut files, mut dirs) = (0, 0);
-    let mut stack = vec![level(&volume, place.path.clone(), args)?];
-    let mut indent = Vec::new();
+    let mut stack = Vec::from_iter(global.or_fail(level(&volume, place.path.clone(), args, global)));
+    let mut indent: Vec<&str> = Vec::new();
     while let Some(top) = stack.last_mut() {
-        let Some((name, inode)) = top.rest.next() else {
+        let Some(item) = top.rest.next() else {
             stack.pop();
             indent.pop();
             continue;
         };
-        let path = join(&top.path, &name);
+        let path = join(&top.path, &item.name);
         let is_last = top.rest.len() == 0;
-        if inode.is_dir() {
-            dirs += 1
-        } else {
-            files += 1
-        }
+        let is_dir = item.kind == Some(FileType::Directory);
+        *(if is_dir { &mut dirs } else { &mut files }) += 1;
         if global.json {
-            json.push(Entry::new(&volume, &inode, &path, &path, false)?);
+            let entry = item.inode.as_deref().map(|i| Entry::new(&volume, i, &path, &path, false));
+            json.extend(entry.and_then(|e| global.or_fail(e)));
         } else {
             let branch = if is_last { "└── " } else { "├── " };
-            let arrow = match inode.file_type {
-                FileType::Symlink => {
-                    let t = volume.vfs().readlink(&inode).map_err(|e| volume.complain(&path, e))?;
-                    format!(" -> {}", show(&t))
-                }
-                _ => String::new(),
-            };
-            out.line(format_args!("{}{branch}{}{arrow}", indent.concat(), show(&name)))?;
+            let (name, link) =
+                (out.name(&item.name).into_owned(), arrow(&volume, &path, &item, global, &out));
+            out.pieces(&[indent.concat().as_bytes(), branch.as_bytes(), &name, &link])?;
         }
-        if inode.is_dir() && args.level.is_none_or(|l| stack.len() < l) {
+        if is_dir
+            && args.level.is_none_or(|l| stack.len() < l.get())
+            && let Some(below) = global.or_fail(level(&volume, path, args, global))
+        {
             indent.push(if is_last { "    " } else { "│   " });
-            stack.push(level(&volume, path, args)?);
+            stack.push(below);
         }
     }
-    volume.unmount()?;
+    global.or_fail(volume.unmount());
     if global.json {
         out.json(&json)?;
     } else {
@@ -90,16 +93,34 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     out.finish()
 }
 
-fn level(volume: &Volume, path: Vec<u8>, args: &Args) -> Result<Level> {
-    let mut entries = Vec::new();
+/// What stands behind a name: where a link leads, or that nothing is known of it.
+fn arrow(volume: &Volume, path: &[u8], item: &Item, global: &Global, out: &Out) -> Vec<u8> {
+    match (&item.inode, item.kind) {
+        (Some(inode), Some(FileType::Symlink)) => {
+            let target = volume.vfs().readlink(inode).map_err(|e| volume.error_at(path, e));
+            let target = global.or_fail(target).unwrap_or_else(|| b"?".to_vec());
+            [b" -> ", &*out.name(&target)].concat()
+        }
+        (None, Some(FileType::Symlink) | None) => b" [unreadable]".to_vec(),
+        _ => Vec::new(),
+    }
+}
+
+fn level(volume: &Volume, path: Vec<u8>, args: &Args, global: &Global) -> Result<Level> {
+    let mut items = Vec::new();
     for e in volume.list(&path)? {
         if !args.all && e.name.starts_with(b".") {
             continue;
         }
-        let inode = volume.vfs().iget(e.ino).map_err(|x| volume.complain(&join(&path, &e.name), x))?;
-        if inode.is_dir() || !args.directories {
-            entries.push((e.name, inode));
+        let mut item = Item { name: e.name, kind: e.file_type, inode: None };
+        if global.json || matches!(item.kind, None | Some(FileType::Symlink)) {
+            let at = |x| volume.error_at(&join(&path, &item.name), x);
+            item.inode = global.or_fail(volume.vfs().iget(e.ino).map_err(at));
+            item.kind = item.inode.as_ref().map(|i| i.file_type).or(item.kind);
+        }
+        if item.kind == Some(FileType::Directory) || !args.directories {
+            items.push(item);
         }
     }
-    Ok(Level { rest: entries.into_iter(), path })
+    Ok(Level { rest: items.into_iter(), path })
 }

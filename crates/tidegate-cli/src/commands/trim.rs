@@ -6,19 +6,21 @@ use crate::place::Place;
 use crate::units::{bytes, size};
 use serde_json::json;
 use std::ffi::OsString;
+use std::path::Path;
+use tidegate::error::{path_bytes, show};
 use tidegate::vfs::ErrorKind;
 use tidegate::{Error, Result, Volume};
 
 /// Arguments.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Leave free pieces alone that are smaller
+    /// Leave free pieces alone that are smaller than this many bytes; without it none
     #[arg(long, short, value_parser = size, value_name = "SIZE")]
     minimum: Option<u64>,
-    /// Where in the volume to begin
+    /// Where in the volume to begin, in bytes; without it at its beginning
     #[arg(long, value_parser = size, value_name = "SIZE")]
     offset: Option<u64>,
-    /// How far to go from there
+    /// How far to go from there, in bytes; without it to the end
     #[arg(long, value_parser = size, value_name = "SIZE")]
     length: Option<u64>,
     /// The volume
@@ -31,7 +33,8 @@ pub struct Args {
 /// # Errors
 /// What is in the way.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
-    let volume = global.write(&Place::parse(&args.image))?;
+    refuse_mounted(Path::new(&args.image))?;
+    let volume = global.write(&Place::image(&args.image))?;
     let image = volume.image().to_string();
     let trimmed = trim(args, &volume);
     let unmounted = volume.unmount();
@@ -44,6 +47,15 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         out.line(format_args!("{image}: {} ({trimmed} bytes) discarded", bytes(trimmed)))?;
     }
     out.finish()
+}
+
+/// A mounted volume is trimmed by the kernel's way.
+fn refuse_mounted(place: &Path) -> Result<()> {
+    if !place.is_dir() {
+        return Ok(());
+    }
+    let text = "is a directory; tidegate trim takes an image, for what is mounted there is fstrim(8)";
+    Err(Error::other(show(path_bytes(place)), text))
 }
 
 fn trim(args: &Args, volume: &Volume) -> Result<u64> {

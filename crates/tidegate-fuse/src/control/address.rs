@@ -4,6 +4,7 @@
 //! in `/tmp/tidegate-UID`. Its name is made of the numbers by which the system knows the image.
 
 use rustix::fs::{FileType, Stat, stat};
+use rustix::io::Errno;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -69,17 +70,11 @@ pub(super) fn to_serve(image: &Path) -> io::Result<PathBuf> {
 /// # Errors
 /// It is missing, or a directory with nothing of ours mounted.
 pub fn to_ask(place: &Path) -> io::Result<Vec<PathBuf>> {
-    let found = stat(place)?;
-    let table = std::fs::read_to_string("/proc/self/mountinfo")?;
-    let (image, owner) = match FileType::from_raw_mode(found.st_mode) {
-        FileType::Directory => {
-            let mount = mounted(&table, found.st_dev)
-                .ok_or_else(|| io::Error::other("no Tidegate volume is mounted here"))?;
-            (stat(Path::new(&mount.source))?, mount.owner)
-        }
-        _ => (found, rustix::process::geteuid().as_raw()),
-    };
     let own = rustix::process::geteuid().as_raw();
+    let (image, owner) = match mount_of(place)? {
+        Some(mount) => (stat(Path::new(&mount.source))?, mount.owner),
+        None => (stat(place)?, own),
+    };
     let mut users = vec![owner, own, image.st_uid];
     users.dedup();
     let mut sockets: Vec<PathBuf> = Vec::new();
@@ -91,24 +86,82 @@ pub fn to_ask(place: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(sockets)
 }
 
+/// A mount of ours.
 #[derive(Debug, PartialEq)]
-struct Mounted {
-    source: String,
-    owner: u32,
+pub struct Mounted {
+    /// The image.
+    pub source: String,
+    /// Where.
+    pub directory: String,
+    /// User and group who mounted it.
+    pub owner: u32,
+    /// Likewise.
+    pub group: u32,
+    /// Whether others than they may look into it.
+    pub for_others: bool,
+}
+
+/// The mount that the directory `place` is or is in; `None` if `place` is no directory. What is mounted by a user
+/// may be closed to the superuser: then `place` must be where it is mounted.
+///
+/// # Errors
+/// It is missing, or a directory with nothing of ours mounted.
+pub fn mount_of(place: &Path) -> io::Result<Option<Mounted>> {
+    let nothing = || io::Error::other("no Tidegate volume is mounted here");
+    let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+    match stat(place) {
+        Err(Errno::ACCESS) => {
+            let dir = unasked(place).ok_or(Errno::ACCESS)?;
+            let found = mounts(&table).find(|(_, m)| Path::new(&m.directory) == dir);
+            found.map(|(_, m)| Some(m)).ok_or_else(|| Errno::ACCESS.into())
+        }
+        Ok(s) if FileType::from_raw_mode(s.st_mode) == FileType::Directory => {
+            mounted(&table, s.st_dev).map(Some).ok_or_else(nothing)
+        }
+        Ok(_) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Whether something of ours is mounted at `dir` itself, a path without links.
+pub fn is_mounted_at(dir: &Path) -> bool {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts(&table).any(|(_, m)| Path::new(&m.directory) == dir)
+}
+
+/// Where `place` is, without asking who serves it.
+fn unasked(place: &Path) -> Option<PathBuf> {
+    let name = place.file_name()?;
+    let above = place.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Some(std::fs::canonicalize(above).ok()?.join(name))
 }
 
 /// The last mount of ours with this device number.
 fn mounted(table: &str, device: u64) -> Option<Mounted> {
     let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    table.lines().rev().find_map(|line| {
+    mounts(table).find(|(d, _)| *d == device).map(|(_, m)| m)
+}
+
+/// The mounts of ours with their device numbers, the last first.
+fn mounts(table: &str) -> impl Iterator<Item = (&str, Mounted)> {
+    table.lines().rev().filter_map(|line| {
         let (before, after) = line.split_once(" - ")?;
         let mut after = after.split(' ');
         let (kind, source, options) = (after.next()?, after.next()?, after.next().unwrap_or(""));
-        if kind != "fuse.tidegate" || before.split(' ').nth(2)? != device {
+        if kind != "fuse.tidegate" {
             return None;
         }
-        let owner = options.split(',').find_map(|o| o.strip_prefix("user_id=")?.parse().ok());
-        Some(Mounted { source: unescaped(source), owner: owner.unwrap_or(0) })
+        let mut before = before.split(' ').skip(2);
+        let (device, directory) = (before.next()?, before.nth(1)?);
+        let number = |key: &str| options.split(',').find_map(|o| o.strip_prefix(key)?.parse().ok());
+        let mount = Mounted {
+            source: unescaped(source),
+            directory: unescaped(directory),
+            owner: number("user_id=").unwrap_or(0),
+            group: number("group_id=").unwrap_or(0),
+            for_others: options.split(',').any(|o| o == "allow_other"),
+        };
+        Some((device, mount))
     })
 }
 
@@ -131,7 +184,13 @@ mod tests {
             40 22 0:51 / /mnt rw,nosuid - fuse.tidegate /a\\040b.img rw,user_id=1000,group_id=1000\n\
             41 22 0:52 / /other rw - fuse.sshfs host: rw,user_id=0\n";
         let device = |minor| rustix::fs::makedev(0, minor);
-        let want = Mounted { source: "/a b.img".into(), owner: 1000 };
+        let want = Mounted {
+            source: "/a b.img".into(),
+            directory: "/mnt".into(),
+            owner: 1000,
+            group: 1000,
+            for_others: false,
+        };
         assert_eq!(mounted(table, device(51)), Some(want));
         assert_eq!(mounted(table, device(52)), None);
         assert_eq!(mounted(table, rustix::fs::makedev(8, 1)), None);

@@ -11,6 +11,7 @@
 //! | `kill` | kill -9 under load |
 //! | `inside` | a serving process that can be looked into |
 //! | `errors` | a device whose writes fail, a process that is stopped |
+//! | `full` | a volume that is full |
 //! | `damage` | a volume of which a part is damaged |
 //! | `shutdown` | ending a volume, more or less of it saved; syncing all of it |
 //! | `whiteout` | renames that leave a whiteout, and the union mount that wants them |
@@ -29,6 +30,7 @@ mod exercise;
 mod files;
 mod flags;
 mod fsx;
+mod full;
 mod inside;
 mod kill;
 mod load;

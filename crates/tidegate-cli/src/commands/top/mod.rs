@@ -36,7 +36,7 @@ pub struct Args {
     /// A mounted directory, or the image that is mounted
     #[arg(value_name = "DIR|IMAGE")]
     place: PathBuf,
-    /// Seconds between two samples
+    /// Seconds between two samples (0.05 to 3600)
     #[arg(long, short = 'd', default_value_t = 1.0, value_parser = interval)]
     interval: f64,
     /// Print one sample in the text format of Prometheus

@@ -10,21 +10,26 @@ use crate::transport::TTL;
 use rustix::io::Errno;
 use tidegate::vfs::SetAttr;
 
+/// Attributes are asked for through an open file.
+const GETATTR_FH: u32 = 1;
+
 impl Worker {
     pub(super) fn attrs(&mut self, h: &Head, mut r: Reader<'_>) -> Outcome {
         let server = &self.server;
         let caller = Caller { uid: h.uid, gid: h.gid };
         match h.opcode {
             GETATTR => {
-                let x = server.getattr(h.node)?;
+                let (flags, _, fh) = (r.u32()?, r.u32()?, r.u64()?);
+                let x = server.getattr(h.node, (flags & GETATTR_FH != 0).then_some(fh))?;
                 with(|w| w.attr_out(&x, TTL))
             }
             STATX => {
-                let x = server.getattr(h.node)?;
+                let x = server.getattr(h.node, None)?;
                 with(|w| w.statx(&x, TTL))
             }
             SETATTR => {
-                let (set, kill, touch) = self.set_attr(&mut r)?;
+                let (mut set, kill, touch) = self.set_attr(&mut r)?;
+                server.correct(h.node, h.pid, &mut set);
                 let x = server.setattr(h.node, &set, kill, touch)?;
                 with(|w| w.attr_out(&x, TTL))
             }

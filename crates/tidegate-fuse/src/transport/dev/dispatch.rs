@@ -13,8 +13,9 @@ use std::sync::Arc;
 use tidegate::vfs::{DeviceNumber, FileType};
 use tidegate_rt::thread;
 
-/// Flags of requests: a write or open that takes set-id bits off, an fsync of data alone, an ACL that takes
+/// Flags of requests: a write of pages that the kernel kept, a write or open that takes set-id bits off, an fsync of data alone, an ACL that takes
 /// set-group-id off.
+const WRITE_CACHE: u32 = 1;
 const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 const OPEN_KILL_SUIDGID: u32 = 1;
 const FDATASYNC: u32 = 1;
@@ -102,7 +103,7 @@ impl Answers for Worker {
     fn outcome(&mut self, h: &Head, fixed: &[u8], data: &mut [u8], len: usize) -> Outcome {
         let rest = data.get(..len).ok_or(Errno::INVAL)?;
         if h.opcode == WRITE {
-            return self.write(Reader(fixed), rest);
+            return self.write(h, Reader(fixed), rest);
         }
         let mut small = std::mem::take(&mut self.small);
         small.clear();
@@ -208,10 +209,15 @@ impl Worker {
         }
     }
 
-    fn write(&mut self, mut r: Reader<'_>, data: &[u8]) -> Outcome {
+    fn write(&mut self, h: &Head, mut r: Reader<'_>, data: &[u8]) -> Outcome {
         let (fh, pos, size, flags) = (r.u64()?, r.u64()?, r.u32()?, r.u32()?);
         let data = &data[..data.len().min(size as usize)];
-        self.server.write(fh, pos, data, flags & WRITE_KILL_SUIDGID != 0)?;
+        if let Err(e) = self.server.write(fh, pos, data, flags & WRITE_KILL_SUIDGID != 0) {
+            if flags & WRITE_CACHE != 0 {
+                self.server.refuse(h.node, e, data.len() as u64);
+            }
+            return Err(e);
+        }
         with(|w| {
             w.u32(size);
             w.u32(0);
@@ -223,6 +229,7 @@ impl Worker {
         match h.opcode {
             OPEN => {
                 let (flags, open_flags) = (r.u32()?, r.u32()?);
+                server.note_open(h.node, h.pid);
                 let fh = server.open(h.node, flags, open_flags & OPEN_KILL_SUIDGID != 0)?;
                 with(|w| opened(w, fh))
             }

@@ -31,6 +31,8 @@ use wire::{Head, OUT_HEADER, Reader, WRITE_HEAD, Writer};
 
 /// What the kernel is told without having asked.
 const NOTIFY_INVAL_INODE: i32 = 2;
+/// The offset that means attributes alone: any below 0.
+const NO_PAGES: u64 = u64::MAX;
 
 /// Whether requests come by io_uring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,17 +192,31 @@ struct DeviceKernel {
     mountpoint: PathBuf,
 }
 
-impl Kernel for DeviceKernel {
-    fn write_back(&self, node: u64, from: u64) {
+impl DeviceKernel {
+    fn invalidate(&self, node: u64, from: u64) {
         let mut w = Writer::default();
         w.u64(node);
         w.u64(from);
         w.u64(0);
-        // Dropping pages writes the dirty ones. That it fails where nothing is cached is no matter.
         self.channel.send(0, NOTIFY_INVAL_INODE, &[&w.0]);
+    }
+}
+
+impl Kernel for DeviceKernel {
+    fn write_back(&self, node: u64, from: u64) {
+        // Dropping pages writes the dirty ones. That it fails where nothing is cached is no matter.
+        self.invalidate(node, from);
     }
 
     fn write_back_all(&self) {
         super::sync_mount(&self.mountpoint);
+    }
+
+    fn forget_attributes(&self, node: u64) {
+        self.invalidate(node, NO_PAGES);
+    }
+
+    fn truncate(&self, node: u64, generation: u32, size: u64, opened: &dyn Fn() -> bool) {
+        super::truncate(&self.mountpoint, node, generation, size, opened);
     }
 }

@@ -56,13 +56,13 @@ impl Filesystem for Adapter {
         self.server.forget(ino.0, nlookup);
     }
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        send_attr(reply, self.server.getattr(ino.0));
+    fn getattr(&self, _req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
+        send_attr(reply, self.server.getattr(ino.0, fh.map(|fh| fh.0)));
     }
 
     fn setattr(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -88,7 +88,7 @@ impl Filesystem for Adapter {
                 Some(TimeOrNow::SpecificTime(t)) => ctime == Some(t),
                 now => now.is_some(),
             };
-        let set = SetAttr {
+        let mut set = SetAttr {
             mode,
             uid,
             gid,
@@ -98,6 +98,7 @@ impl Filesystem for Adapter {
             ctime: ctime.map(timespec),
             ..SetAttr::default()
         };
+        self.server.correct(ino.0, req.pid(), &mut set);
         send_attr(reply, self.server.setattr(ino.0, &set, false, touch));
     }
 
@@ -159,7 +160,8 @@ impl Filesystem for Adapter {
         send_entry(reply, self.server.link(ino.0, parent.0, name.as_bytes()));
     }
 
-    fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        self.server.note_open(ino.0, req.pid());
         match self.server.open(ino.0, flags.0 as u32, false) {
             Ok(fh) => reply.opened(FileHandle(fh), FopenFlags::FOPEN_KEEP_CACHE),
             Err(x) => reply.error(e(x)),
@@ -212,18 +214,23 @@ impl Filesystem for Adapter {
     fn write(
         &self,
         _req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         data: &[u8],
-        _write_flags: WriteFlags,
+        write_flags: WriteFlags,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         match self.server.write(fh.0, offset, data, false) {
             Ok(()) => reply.written(data.len() as u32),
-            Err(x) => reply.error(e(x)),
+            Err(x) => {
+                if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+                    self.server.refuse(ino.0, x, data.len() as u64);
+                }
+                reply.error(e(x));
+            }
         }
     }
 

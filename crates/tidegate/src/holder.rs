@@ -1,0 +1,77 @@
+//! Who has an image open, as far as the system tells.
+
+use rustix::fs::{major, minor, stat};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::error::show;
+
+/// In words, who has `image` open: where it is mounted, or which process has locked it. `None` if that cannot be
+/// seen.
+pub(crate) fn of(image: &Path) -> Option<String> {
+    let image = std::fs::canonicalize(image).ok()?;
+    let read = |file| std::fs::read_to_string(file).unwrap_or_default();
+    if let Some(dir) = mounted_at(&read("/proc/self/mountinfo"), image.as_os_str().as_bytes()) {
+        let dir = show(&dir);
+        return Some(format!("it is mounted at {dir} (for its files look there; tidegate umount ends that)"));
+    }
+    let s = stat(&image).ok()?;
+    let number = format!("{:02x}:{:02x}:{}", major(s.st_dev), minor(s.st_dev), s.st_ino);
+    let pid = locked_by(&read("/proc/locks"), &number)?;
+    let name = read(&format!("/proc/{pid}/comm"));
+    Some(format!("process {pid} ({}) has this image open", show(name.trim().as_bytes())))
+}
+
+/// Where the last mount of ours with this source is.
+fn mounted_at(mountinfo: &str, source: &[u8]) -> Option<Vec<u8>> {
+    mountinfo.lines().rev().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let found = after.strip_prefix("fuse.tidegate ")?.split(' ').next()?;
+        (unescaped(found) == source).then(|| before.split(' ').nth(4).map(unescaped))?
+    })
+}
+
+/// The process that holds a lock on the file with this number. Those that wait for one have an arrow.
+fn locked_by(locks: &str, number: &str) -> Option<u32> {
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, _, pid, file, ..] = words[..] else { return None };
+        if file == number { pid.parse().ok().filter(|p| *p > 0) } else { None }
+    })
+}
+
+/// A field of the mount table, in which some characters stand in octal.
+fn unescaped(field: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field.as_bytes();
+    while let Some((&b, after)) = rest.split_first() {
+        let code = after.get(..3).and_then(|d| std::str::from_utf8(d).ok());
+        match code.and_then(|d| u8::from_str_radix(d, 8).ok()).filter(|_| b == b'\\') {
+            Some(c) => {
+                out.push(c);
+                rest = &after[3..];
+            }
+            None => {
+                out.push(b);
+                rest = after;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_read() {
+        let table = "40 22 0:51 / /m\\040x rw - fuse.tidegate /a\\134\\040b rw,user_id=0\n\
+            41 22 0:52 / /other rw - fuse.sshfs /a rw\n";
+        assert_eq!(mounted_at(table, b"/a\\ b"), Some(b"/m x".to_vec()));
+        assert_eq!(mounted_at(table, b"/a"), None);
+        let locks =
+            "1: -> FLOCK ADVISORY WRITE 7 fe:00:12 0 EOF\n2: FLOCK  ADVISORY  READ 23 fe:00:12 0 EOF\n";
+        assert_eq!((locked_by(locks, "fe:00:12"), locked_by(locks, "fe:00:1")), (Some(23), None));
+    }
+}
