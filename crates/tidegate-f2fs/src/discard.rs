@@ -80,6 +80,11 @@ impl F2fs {
         }
     }
 
+    /// Discards what checkpoints freed, now, whoever else wants the device: somebody is short of what is below.
+    pub fn discard_now(&self) {
+        while self.discard_some() {}
+    }
+
     /// At unmount: discards all that is on the list.
     pub(crate) fn discard_all_freed(&self) {
         while !self.gc.to_discard.lock().is_empty() && self.discard_batch(BATCH) {}

@@ -12,10 +12,10 @@ impl Server {
     /// # Errors
     /// Those of reading it; what earlier writes to an open file met, see [`refused`](crate::refused).
     pub fn getattr(&self, node: u64, fh: Option<u64>) -> Result<Entry> {
-        match fh {
-            Some(fh) => self.check_refused(node, fh)?,
-            None => self.keep_asked(node),
+        if let Some(fh) = fh {
+            self.check_refused(node, fh)?;
         }
+        self.keep_asked(node);
         Ok(self.entry(&*self.inode(node)?))
     }
 

@@ -66,6 +66,7 @@ impl HostSpace {
             && self.relieved.compare_exchange(last, now, Relaxed, Relaxed).is_ok()
             && server.vfs().sync().is_ok()
         {
+            server.volume.f2fs().discard_now();
             self.ask(image);
         }
         if self.available.load(Relaxed) >= wanted(server) { Ok(()) } else { Err(Errno::NOSPC) }

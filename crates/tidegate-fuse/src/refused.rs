@@ -3,8 +3,8 @@
 //! With the write-back cache write(2) ends in the kernel. When it sends the pages and the volume is full, it
 //! notes the error for fsync and close, drops the pages and keeps the size it had in mind; a program that goes
 //! on writing hears nothing. So we have it forget the file's attributes: then it asks for them before the next
-//! write(2), and takes an error for an answer. And a truncation of our own, which changes nothing here, has it
-//! take over the size that the file has.
+//! write(2), and takes an error for an answer. The size it has in mind is true again when it forgets the inode:
+//! a truncation of ours would race with whoever goes on writing.
 
 use crate::errno::Result;
 use crate::server::Server;
@@ -12,7 +12,6 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use tidegate::vfs::SetAttr;
 use tidegate_rt::{LockClass, Mutex, thread};
 
 static REFUSED: LockClass = LockClass::new("fuse->refused", 5);
@@ -22,14 +21,11 @@ struct Refusal {
     error: Errno,
     /// The largest request that was refused, in bytes.
     len: u64,
-    /// A writer has heard of it.
-    told: bool,
-    /// More was refused while the size was being set right.
-    again: bool,
-    /// Nobody writes the file any more.
-    closed: bool,
-    /// The thread that sets it right, and whether it has the file open.
-    mender: Option<(u32, bool)>,
+    /// Open files whose writer has heard of it.
+    told: Vec<u64>,
+    /// There was room again before a writer asked. It is believed once: what ran out need not have been blocks.
+    over: bool,
+    believed: bool,
 }
 
 /// See the module.
@@ -51,33 +47,25 @@ impl Refused {
         self.nodes.lock().get_mut(&node).map(look)
     }
 
-    /// Notes a refusal; whether somebody has to begin setting the size right.
+    /// Notes a refusal; whether the kernel may have attributes that keep it from asking.
     fn add(&self, node: u64, error: Errno, len: u64) -> bool {
         let mut nodes = self.nodes.lock();
-        let new = Refusal { error, len: 0, told: false, again: true, closed: false, mender: None };
+        let known = nodes.len();
+        let new = Refusal { error, len: 0, told: Vec::new(), over: false, believed: false };
         let r = nodes.entry(node).or_insert(new);
-        (r.error, r.len, r.told, r.again) = (error, r.len.max(len), false, true);
-        // Whose number is not known yet.
-        let begins = r.mender.replace((0, false)).is_none_or(|m| {
-            r.mender = Some(m);
-            false
-        });
+        let settled = r.over || !r.told.is_empty();
+        (r.error, r.len, r.over) = (error, r.len.max(len), false);
+        r.told.clear();
+        let is_new = nodes.len() > known;
         self.count.store(nodes.len(), SeqCst);
-        begins
+        is_new || settled
     }
 
     /// Nobody writes the file any more: who did has heard of it at the latest when closing it.
     pub(crate) fn forget(&self, node: u64) {
         if self.count.load(SeqCst) > 0 {
             let mut nodes = self.nodes.lock();
-            // Who sets the size right is not done with it.
-            let kept = nodes.get_mut(&node).is_some_and(|r| {
-                r.closed = true;
-                r.mender.is_some()
-            });
-            if !kept {
-                nodes.remove(&node);
-            }
+            nodes.remove(&node);
             self.count.store(nodes.len(), SeqCst);
         }
     }
@@ -88,89 +76,46 @@ impl Server {
     pub fn refuse(self: &Arc<Self>, node: u64, error: Errno, len: u64) {
         if self.refused.add(node, error, len) {
             let server = self.clone();
-            // Where no thread can be had, close and fsync tell it.
-            let _ = thread::spawn("tg-fuse-aside", move || server.mend(node));
+            // Aside: the kernel may wait there for the very write that is being answered. Where no thread can be
+            // had, close and fsync tell it.
+            let _ = thread::spawn("tg-fuse-aside", move || server.have_asked(node));
+        }
+    }
+
+    fn have_asked(&self, node: u64) {
+        if let Some(kernel) = self.kernel() {
+            kernel.forget_attributes(node);
         }
     }
 
     /// Before a write through `fh`, which is when the kernel asks for attributes through an open file: the
-    /// error that earlier writes met and nobody was told of.
+    /// error that earlier writes met and this writer was not told of.
     ///
     /// # Errors
     /// That.
     pub fn check_refused(&self, node: u64, fh: u64) -> Result<()> {
-        let Some((error, len)) = self.refused.with(node, |r| (!r.told).then_some((r.error, r.len))).flatten()
-        else {
-            return Ok(());
-        };
+        let untold =
+            |r: &mut Refusal| (!r.over && !r.told.contains(&fh)).then_some((r.error, r.len, r.believed));
+        let Some((error, len, believed)) = self.refused.with(node, untold).flatten() else { return Ok(()) };
         if !self.handles.get(fh).is_ok_and(|h| h.writes) {
             return Ok(());
         }
-        // There may be room again.
         let s = self.vfs().statfs();
         let room =
             || s.blocks_available * s.block_size as u64 >= len && self.space.check_data(self, len).is_ok();
-        if error == Errno::NOSPC && room() {
-            self.refused.forget(node);
-            return Ok(());
-        }
-        self.refused.with(node, |r| r.told = true);
-        Err(error)
-    }
-
-    /// Before attributes of `node` are told: the kernel is not to keep them while a writer has to hear of an error.
-    pub(crate) fn keep_asked(&self, node: u64) {
-        if self.refused.with(node, |r| r.told) == Some(false)
-            && let Some(kernel) = self.kernel()
-        {
-            kernel.forget_attributes(node);
-        }
-    }
-
-    /// Notes that thread `pid` has opened `node`: its truncation will come to us, and to nobody else.
-    pub fn note_open(&self, node: u64, pid: u32) {
-        self.refused.with(node, |r| match &mut r.mender {
-            Some((tid, opened)) if *tid == pid => *opened = true,
-            _ => {}
+        let over = error == Errno::NOSPC && !believed && room();
+        self.refused.with(node, |r| match over {
+            true => (r.over, r.believed) = (true, true),
+            false => r.told.push(fh),
         });
+        if over { Ok(()) } else { Err(error) }
     }
 
-    /// Takes the size out of a truncation of our own.
-    pub fn correct(&self, node: u64, pid: u32, set: &mut SetAttr) {
-        let ours = self.refused.with(node, |r| r.mender == Some((pid, true)));
-        if set.size.is_some() && ours == Some(true) {
-            set.size = None;
-        }
-    }
-
-    /// Has the kernel ask before the next write, write what it still holds, and take over the true size.
-    fn mend(&self, node: u64) {
-        let Some(kernel) = self.kernel() else { return };
-        let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        let begins = |r: &mut Refusal| {
-            r.again = false;
-            r.mender = Some((me, false));
-        };
-        while self.refused.with(node, begins).is_some() {
-            kernel.forget_attributes(node);
-            kernel.write_back(node, 0);
-            // What that refused needs no other round.
-            self.refused.with(node, |r| r.again = false);
-            if let Ok(inode) = self.inode(node) {
-                let attr = inode.attr().clone();
-                let opened = || self.refused.with(node, |r| r.mender == Some((me, true))) == Some(true);
-                kernel.truncate(node, attr.generation, attr.size, &opened);
-            }
-            kernel.forget_attributes(node);
-            let goes_on = |r: &mut Refusal| {
-                r.mender = r.mender.filter(|_| r.again);
-                (r.again, r.closed)
-            };
-            match self.refused.with(node, goes_on) {
-                Some((true, _)) => {}
-                Some((false, true)) => return self.refused.forget(node),
-                _ => return,
-            }
+    /// Before attributes of `node` are told: the kernel is not to keep them while a writer may have to hear of an
+    /// error.
+    pub(crate) fn keep_asked(&self, node: u64) {
+        if self.refused.with(node, |r| !r.over) == Some(true) {
+            self.have_asked(node);
         }
     }
 }

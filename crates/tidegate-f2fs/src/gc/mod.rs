@@ -131,8 +131,12 @@ impl Gc {
 impl F2fs {
     /// Segments that a checkpoint made now would take for nodes and directories.
     fn checkpoint_need(&self) -> u32 {
-        let blocks = self.node_inode.mapping.nr_dirty() + 2 * self.gc.dir_pages.load(Relaxed);
-        blocks.div_ceil(BLOCKS_PER_SEG as u64) as u32 + 1
+        self.dirty_for_checkpoint().div_ceil(BLOCKS_PER_SEG as u64) as u32 + 1
+    }
+
+    /// Blocks that a checkpoint made now would write, at most.
+    fn dirty_for_checkpoint(&self) -> u64 {
+        self.node_inode.mapping.nr_dirty() + 2 * self.gc.dir_pages.load(Relaxed)
     }
 
     /// Free segments that must be left when `whom` goes to a fresh one.
@@ -241,9 +245,10 @@ impl F2fs {
             let held = self.clean_round(&mut victims, Policy::Greedy, self.gc_threshold() + AHEAD, max)?;
             self.checkpoint(false)?;
             victims.judge(&self.sit, &held.sections)?;
+            let moved = !held.sections.is_empty() || max == 0;
             drop(held);
             barren = if self.margin() > before { 0 } else { barren + 1 };
-            if barren == BARREN_ROUNDS {
+            if barren == BARREN_ROUNDS || barren > 0 && !moved {
                 victims.futile = Some(self.prospects());
                 break;
             }
@@ -283,7 +288,7 @@ impl F2fs {
             free,
             after,
             stale: used.saturating_sub(self.counts.lock().valid_blocks),
-            dirty_nodes: self.node_inode.mapping.nr_dirty(),
+            dirty: self.dirty_for_checkpoint(),
             tight: free <= self.checkpoint_need() + 1,
         }
     }

@@ -11,6 +11,9 @@ const SCAN: u32 = 4096;
 /// Above this share of valid blocks, in percent, nobody cleans unless room is short.
 const TOO_FULL: u64 = 90;
 
+/// Times that cleaning is called futile before what was skipped is tried again.
+const RETRY_FUTILE: u32 = 64;
+
 /// How a victim is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Policy {
@@ -28,7 +31,8 @@ pub(super) struct Prospects {
     pub after: u32,
     /// Blocks in other segments that hold nothing.
     pub stale: u64,
-    pub dirty_nodes: u64,
+    /// Blocks of nodes and directories that the next checkpoint writes.
+    pub dirty: u64,
     /// A checkpoint would take nearly all free segments.
     pub tight: bool,
 }
@@ -41,7 +45,7 @@ impl Prospects {
         self.free >= then.free
             && self.after <= then.after
             && self.stale < then.stale + little
-            && self.dirty_nodes < then.dirty_nodes + little
+            && self.dirty < then.dirty + little
     }
 }
 
@@ -54,6 +58,8 @@ pub(super) struct Victims {
     /// Sections that could not be emptied.
     skipped: BTreeSet<u32>,
     calls: u32,
+    /// Times that cleaning was called futile.
+    refusals: u32,
     /// Where the volume stood when nothing could be gained.
     pub(super) futile: Option<Prospects>,
 }
@@ -68,9 +74,18 @@ impl Victims {
         }
     }
 
-    /// Whether cleaning led nowhere and would again.
-    pub(super) fn is_futile(&self, now: &Prospects) -> bool {
-        self.futile.as_ref().is_some_and(|then| now.is_hardly_better_than(then))
+    /// Whether cleaning led nowhere and would again. Asked often enough, sections that could not be emptied are
+    /// tried again.
+    pub(super) fn is_futile(&mut self, now: &Prospects) -> bool {
+        if !self.futile.as_ref().is_some_and(|then| now.is_hardly_better_than(then)) {
+            return false;
+        }
+        self.refusals += 1;
+        let again = self.refusals.is_multiple_of(RETRY_FUTILE) && !self.skipped.is_empty();
+        if again {
+            self.skipped.clear();
+        }
+        !again
     }
 
     /// After the checkpoint behind cleaning: what is not empty now is left alone for a while.

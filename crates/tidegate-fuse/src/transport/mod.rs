@@ -67,10 +67,6 @@ pub trait Kernel: Send + Sync {
 
     /// Has the kernel ask for the attributes of `node` before it uses them again. Waits for nobody.
     fn forget_attributes(&self, node: u64);
-
-    /// Truncates `node` to `size` bytes by way of the kernel, if `opened` says that it is ours that was opened.
-    /// Only for the superuser; else nothing happens.
-    fn truncate(&self, node: u64, generation: u32, size: u64, opened: &dyn Fn() -> bool);
 }
 
 /// Greets the kernel and makes a transport that serves `server`.
@@ -84,17 +80,6 @@ pub fn connect(which: Which, server: Arc<Server>, connection: Connection) -> io:
         Which::Dev => Box::new(dev::Device::connect(server, connection, Rings::Never)?),
         Which::Fuser => Box::new(fuser::Fuser::connect(server, connection)?),
     })
-}
-
-/// [`Kernel::truncate`] of the mount at `dir`.
-pub(crate) fn truncate(dir: &Path, node: u64, generation: u32, size: u64, opened: &dyn Fn() -> bool) {
-    use rustix::fs::{Mode, OFlags, open};
-    let Ok(mount) = open(dir, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return };
-    if let Ok(file) = tidegate_block::host::open_fuse_node(mount, node, generation)
-        && opened()
-    {
-        let _ = rustix::fs::ftruncate(file, size);
-    }
 }
 
 /// Has the kernel write what it holds of the mount at `dir`.

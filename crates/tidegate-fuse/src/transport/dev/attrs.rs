@@ -28,8 +28,7 @@ impl Worker {
                 with(|w| w.statx(&x, TTL))
             }
             SETATTR => {
-                let (mut set, kill, touch) = self.set_attr(&mut r)?;
-                server.correct(h.node, h.pid, &mut set);
+                let (set, kill, touch) = self.set_attr(&mut r)?;
                 let x = server.setattr(h.node, &set, kill, touch)?;
                 with(|w| w.attr_out(&x, TTL))
             }

@@ -229,7 +229,6 @@ impl Worker {
         match h.opcode {
             OPEN => {
                 let (flags, open_flags) = (r.u32()?, r.u32()?);
-                server.note_open(h.node, h.pid);
                 let fh = server.open(h.node, flags, open_flags & OPEN_KILL_SUIDGID != 0)?;
                 with(|w| opened(w, fh))
             }

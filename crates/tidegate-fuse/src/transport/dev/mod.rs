@@ -215,8 +215,4 @@ impl Kernel for DeviceKernel {
     fn forget_attributes(&self, node: u64) {
         self.invalidate(node, NO_PAGES);
     }
-
-    fn truncate(&self, node: u64, generation: u32, size: u64, opened: &dyn Fn() -> bool) {
-        super::truncate(&self.mountpoint, node, generation, size, opened);
-    }
 }

@@ -88,10 +88,6 @@ impl Kernel for FuserKernel {
     fn forget_attributes(&self, node: u64) {
         let _ = self.notifier.inval_inode(INodeNo(node), -1, 0);
     }
-
-    fn truncate(&self, node: u64, generation: u32, size: u64, opened: &dyn Fn() -> bool) {
-        super::truncate(&self.mountpoint, node, generation, size, opened);
-    }
 }
 
 /// Agrees with the kernel on what it may do for us.

@@ -62,7 +62,7 @@ impl Filesystem for Adapter {
 
     fn setattr(
         &self,
-        req: &Request,
+        _req: &Request,
         ino: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -88,7 +88,7 @@ impl Filesystem for Adapter {
                 Some(TimeOrNow::SpecificTime(t)) => ctime == Some(t),
                 now => now.is_some(),
             };
-        let mut set = SetAttr {
+        let set = SetAttr {
             mode,
             uid,
             gid,
@@ -98,7 +98,6 @@ impl Filesystem for Adapter {
             ctime: ctime.map(timespec),
             ..SetAttr::default()
         };
-        self.server.correct(ino.0, req.pid(), &mut set);
         send_attr(reply, self.server.setattr(ino.0, &set, false, touch));
     }
 
@@ -160,8 +159,7 @@ impl Filesystem for Adapter {
         send_entry(reply, self.server.link(ino.0, parent.0, name.as_bytes()));
     }
 
-    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.server.note_open(ino.0, req.pid());
+    fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         match self.server.open(ino.0, flags.0 as u32, false) {
             Ok(fh) => reply.opened(FileHandle(fh), FopenFlags::FOPEN_KEEP_CACHE),
             Err(x) => reply.error(e(x)),
