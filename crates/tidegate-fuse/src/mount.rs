@@ -129,7 +129,9 @@ fn receive_fd(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
 /// `EBUSY` while it is in use; what `fusermount3` said.
 pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    match rustix::mount::unmount(dir, flags) {
+    // Where a link leads may change meanwhile; what is dead or closed to us is no link.
+    let real = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
+    match rustix::mount::unmount(&real, flags | UnmountFlags::NOFOLLOW) {
         Err(Errno::PERM) => {}
         r => return r.map_err(io::Error::from),
     }

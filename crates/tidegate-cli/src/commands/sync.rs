@@ -4,10 +4,8 @@
 //! make it durable.
 
 use crate::global::Global;
-use std::io::{self, ErrorKind};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::io::ErrorKind;
+use std::path::PathBuf;
 use tidegate::error::path_bytes;
 use tidegate::{Error, Result};
 use tidegate_fuse::control::address;
@@ -26,29 +24,12 @@ pub struct Args {
 /// The directory that is in no mounted volume; what could not be written.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     for dir in &args.dirs {
-        let synced = match tidegate_fuse::ioctl::full_sync(dir) {
-            Err(e) if e.kind() == ErrorKind::PermissionDenied => as_owner(dir).unwrap_or(Err(e)),
-            r => r,
-        };
+        let synced = tidegate_fuse::ioctl::full_sync(dir).map_err(|e| match e.kind() {
+            // The mount table says whose it is.
+            ErrorKind::PermissionDenied => address::mount_of(dir).err().unwrap_or(e),
+            _ => e,
+        });
         global.or_fail(synced.map_err(|e| Error::os(path_bytes(dir), e)));
     }
     Ok(())
-}
-
-/// Has it done by the user who mounted, where the superuser is not let in; `None` where that is of no use.
-fn as_owner(dir: &Path) -> Option<io::Result<()>> {
-    let mount = address::mount_of(dir).ok()??;
-    if !rustix::process::geteuid().is_root() || mount.owner == 0 {
-        return None;
-    }
-    let dir = std::path::absolute(dir).ok()?;
-    let mut sync = Command::new("/proc/self/exe");
-    sync.arg0("tidegate").arg("sync").arg(dir).uid(mount.owner).gid(mount.group);
-    let out = match sync.output() {
-        Ok(out) => out,
-        Err(e) => return Some(Err(e)),
-    };
-    let said = String::from_utf8_lossy(&out.stderr);
-    let why = said.trim().strip_prefix("tidegate: ").unwrap_or(said.trim());
-    Some(if out.status.success() { Ok(()) } else { Err(io::Error::other(why)) })
 }

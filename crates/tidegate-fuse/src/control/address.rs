@@ -93,19 +93,16 @@ pub struct Mounted {
     pub source: String,
     /// Where.
     pub directory: String,
-    /// User and group who mounted it.
+    /// User who mounted it.
     pub owner: u32,
-    /// Likewise.
-    pub group: u32,
-    /// Whether others than they may look into it.
-    pub for_others: bool,
 }
 
-/// The mount that the directory `place` is or is in; `None` if `place` is no directory. What is mounted by a user
-/// may be closed to the superuser: then `place` must be where it is mounted.
+/// The mount that the directory `place` is or is in; `None` if `place` is no directory.
 ///
 /// # Errors
-/// It is missing, or a directory with nothing of ours mounted.
+/// It is missing, or a directory with nothing of ours mounted; what a user mounted and lets nobody else into, which
+/// is said with that user's number. The superuser does not go there in the user's stead: who serves the mount
+/// decides what its paths mean, and how long an answer takes.
 pub fn mount_of(place: &Path) -> io::Result<Option<Mounted>> {
     let nothing = || io::Error::other("no Tidegate volume is mounted here");
     let table = std::fs::read_to_string("/proc/self/mountinfo")?;
@@ -113,7 +110,7 @@ pub fn mount_of(place: &Path) -> io::Result<Option<Mounted>> {
         Err(Errno::ACCESS) => {
             let dir = unasked(place).ok_or(Errno::ACCESS)?;
             let found = mounts(&table).find(|(_, m)| Path::new(&m.directory) == dir);
-            found.map(|(_, m)| Some(m)).ok_or_else(|| Errno::ACCESS.into())
+            Err(found.map_or_else(|| Errno::ACCESS.into(), |(_, m)| closed(m.owner)))
         }
         Ok(s) if FileType::from_raw_mode(s.st_mode) == FileType::Directory => {
             mounted(&table, s.st_dev).map(Some).ok_or_else(nothing)
@@ -127,6 +124,13 @@ pub fn mount_of(place: &Path) -> io::Result<Option<Mounted>> {
 pub fn is_mounted_at(dir: &Path) -> bool {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     mounts(&table).any(|(_, m)| Path::new(&m.directory) == dir)
+}
+
+fn closed(owner: u32) -> io::Error {
+    io::Error::other(format!(
+        "permission denied: mounted by user {owner} for nobody else; do it as that user (sudo -u '#{owner}' tidegate \
+         ...), or let go of it by `umount --lazy`"
+    ))
 }
 
 /// Where `place` is, without asking who serves it.
@@ -158,8 +162,6 @@ fn mounts(table: &str) -> impl Iterator<Item = (&str, Mounted)> {
             source: unescaped(source),
             directory: unescaped(directory),
             owner: number("user_id=").unwrap_or(0),
-            group: number("group_id=").unwrap_or(0),
-            for_others: options.split(',').any(|o| o == "allow_other"),
         };
         Some((device, mount))
     })
@@ -184,13 +186,7 @@ mod tests {
             40 22 0:51 / /mnt rw,nosuid - fuse.tidegate /a\\040b.img rw,user_id=1000,group_id=1000\n\
             41 22 0:52 / /other rw - fuse.sshfs host: rw,user_id=0\n";
         let device = |minor| rustix::fs::makedev(0, minor);
-        let want = Mounted {
-            source: "/a b.img".into(),
-            directory: "/mnt".into(),
-            owner: 1000,
-            group: 1000,
-            for_others: false,
-        };
+        let want = Mounted { source: "/a b.img".into(), directory: "/mnt".into(), owner: 1000 };
         assert_eq!(mounted(table, device(51)), Some(want));
         assert_eq!(mounted(table, device(52)), None);
         assert_eq!(mounted(table, rustix::fs::makedev(8, 1)), None);

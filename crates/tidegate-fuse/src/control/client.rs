@@ -3,6 +3,7 @@
 use super::address;
 use super::protocol::{self, Answer, Ask, Found, Record, VERSION, What};
 use std::io::{self, BufReader};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -14,6 +15,21 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Within this the kernel lets go of what is mounted nowhere else.
 const LET_GO: Duration = Duration::from_secs(5);
+
+/// Connects to a socket, if that is what is there, and whose directory it is serves it.
+fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let is_socket = std::fs::symlink_metadata(socket)?.file_type().is_socket();
+    let owner = socket.parent().map(std::fs::symlink_metadata).transpose()?.map(|d| d.uid());
+    if !is_socket {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let stream = UnixStream::connect(socket)?;
+    let served_by = rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw();
+    match Some(served_by) == owner {
+        true => Ok(stream),
+        false => Err(io::ErrorKind::NotFound.into()),
+    }
+}
 
 /// A mount that is to end.
 pub struct Ending(Client);
@@ -57,7 +73,7 @@ impl Client {
         let sockets = address::to_ask(place).map_err(about)?;
         let mut why = None;
         for socket in sockets {
-            match UnixStream::connect(&socket) {
+            match connect(&socket) {
                 Ok(stream) => {
                     stream.set_read_timeout(Some(PATIENCE)).map_err(about)?;
                     stream.set_write_timeout(Some(PATIENCE)).map_err(about)?;
