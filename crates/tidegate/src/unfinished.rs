@@ -87,6 +87,11 @@ impl Unfinished {
         Ok(opened)
     }
 
+    /// Whether what was there stays until the making ends.
+    pub(crate) fn keeps_old(&self) -> bool {
+        self.0.lock().before == Before::Kept
+    }
+
     /// It is made anew.
     pub(crate) fn again(&self) {
         let mut s = self.0.lock();

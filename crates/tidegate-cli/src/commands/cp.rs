@@ -76,11 +76,16 @@ fn inward(from: &[Where], to: &Place, global: &Global) -> Result<ExitCode> {
     for source in &sources {
         let target = target(&volume, to, source);
         let tree = Source::Tree(source.to_path_buf());
+        let began = target.is_ok() && source.is_dir();
         match target.and_then(|target| import::import(&volume, tree, target, &options)) {
             Ok(done) => notes.extend(done.notes),
             Err(e) if e.ends_changes() => {
                 last = Some(e);
                 break;
+            }
+            Err(e) if began => {
+                let rest = format_args!("the rest of {} is not copied", show(path_bytes(source)));
+                failures.add(e.and(rest), &to.image);
             }
             Err(e) => failures.add(e, &to.image),
         }
