@@ -4,7 +4,7 @@ use crate::bio::{BioData, BioFlags, Op};
 use crate::threads::ThreadDevice;
 use crate::uring::UringDevice;
 use crate::{Device, Errno, PAGE_SIZE, Request};
-use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -110,46 +110,21 @@ impl FileIo {
     fn open(path: &Path, o: OpenOptions) -> Result<Self, OpenError> {
         let name = path.display().to_string();
         let os = |e: Errno| OpenError::Os(name.clone(), e.into());
-        let mut flags = OFlags::CLOEXEC | if o.read_only { OFlags::RDONLY } else { OFlags::RDWR };
-        if o.create.is_some() {
-            flags |= OFlags::CREATE;
-        }
-        let none = |st: rustix::fs::Stat| match kind(&st) {
-            Some(what) => Err(OpenError::NotAnImage(name.clone(), what)),
-            None => Ok(st),
-        };
-        // Opening some things waits for others, or changes them: it is looked at before. And what is there
-        // by the time that it is opened does not make us wait either.
-        if let Ok(st) = rustix::fs::stat(path) {
-            none(st)?;
-        }
-        let open = |f| rustix::fs::open(path, f, Mode::from_raw_mode(0o666));
-        let fd = open(flags | OFlags::NONBLOCK).map_err(os)?;
-        let st = none(rustix::fs::fstat(&fd).map_err(os)?)?;
-        let _ = rustix::fs::fcntl_setfl(&fd, OFlags::empty());
-        let op = if o.read_only {
-            FlockOperation::NonBlockingLockShared
-        } else {
-            FlockOperation::NonBlockingLockExclusive
-        };
-        match lock(&fd, op) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                return Err(OpenError::Busy(name, if o.read_only { " for writing" } else { "" }));
-            }
-            Err(e) => return Err(os(e)),
-        }
+        let (fd, st) = open_locked(path, &name, &o)?;
         // The lock belongs to the open file, so O_DIRECT is added to it rather than opened anew.
         let direct = o.direct && !o.read_only && rustix::fs::fcntl_setfl(&fd, OFlags::DIRECT).is_ok();
         let in_memory = rustix::fs::fstatfs(&fd).is_ok_and(|s| s.f_type == TMPFS_MAGIC);
         // Another way to the same file, without its lock. Where there is none, all goes one way.
-        let again =
-            || rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags, Mode::empty()).ok();
+        let again = || {
+            let flags = OFlags::CLOEXEC | OFlags::RDWR;
+            rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags, Mode::empty()).ok()
+        };
         let cached = (direct && !in_memory).then(again).flatten();
         if let Some(size) = o.create
             && FileType::from_raw_mode(st.st_mode) == FileType::RegularFile
         {
-            rustix::fs::ftruncate(&fd, 0).and_then(|()| rustix::fs::ftruncate(&fd, size)).map_err(os)?;
+            // What is there goes only once it is known that a file can have the size.
+            [size, 0, size].iter().try_for_each(|&n| rustix::fs::ftruncate(&fd, n)).map_err(os)?;
         }
         let size = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).map_err(os)?;
         let direct_next = AtomicU32::new(0);
@@ -268,7 +243,7 @@ fn write(fd: &OwnedFd, rq: &Request) -> Result<(), Errno> {
 }
 
 /// What it is that cannot be an image; `None` for a file or a block device.
-fn kind(st: &rustix::fs::Stat) -> Option<&'static str> {
+fn kind(st: &Stat) -> Option<&'static str> {
     Some(match FileType::from_raw_mode(st.st_mode) {
         FileType::RegularFile | FileType::BlockDevice => return None,
         FileType::Directory => "is a directory",
@@ -279,16 +254,75 @@ fn kind(st: &rustix::fs::Stat) -> Option<&'static str> {
     })
 }
 
-/// Takes the lock, with some patience: a program that was killed keeps its files open until the kernel has
-/// ended its I/O.
-fn lock(fd: &OwnedFd, op: FlockOperation) -> Result<(), Errno> {
+/// How often the file at a path may be replaced while its lock is waited for.
+const REPLACED: usize = 8;
+
+/// Opens and locks what is at `path`. Who had the lock may have put another file in its place, and who
+/// comes next locks that one: so the path must still lead to what is locked.
+fn open_locked(path: &Path, name: &str, o: &OpenOptions) -> Result<(OwnedFd, Stat), OpenError> {
+    let os = |e: Errno| OpenError::Os(name.to_string(), e.into());
+    let op = if o.read_only {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    let how = if o.read_only { " for writing" } else { "" };
+    for _ in 0..REPLACED {
+        let (fd, st) = open_once(path, name, o)?;
+        match patiently(Errno::WOULDBLOCK, || rustix::fs::flock(&fd, op)) {
+            Err(Errno::WOULDBLOCK) => break,
+            r => r.map_err(os)?,
+        }
+        match rustix::fs::stat(path) {
+            Ok(now) if (now.st_dev, now.st_ino) != (st.st_dev, st.st_ino) => {}
+            Err(Errno::NOENT) => {}
+            _ => return Ok((fd, st)),
+        }
+    }
+    Err(OpenError::Busy(name.to_string(), how))
+}
+
+/// Opens what is at `path`, if it holds blocks; makes it if it is missing and that is wanted.
+fn open_once(path: &Path, name: &str, o: &OpenOptions) -> Result<(OwnedFd, Stat), OpenError> {
+    let os = |e: Errno| OpenError::Os(name.to_string(), e.into());
+    let none = |st: Stat| match kind(&st) {
+        Some(what) => Err(OpenError::NotAnImage(name.to_string(), what)),
+        None => Ok(st),
+    };
+    let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
+    flags |= if o.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    // Opening some things waits for others, or changes them: it is looked at before. And what is there
+    // by the time that it is opened does not make us wait either.
+    match rustix::fs::stat(path) {
+        Ok(st) => {
+            let is_device = FileType::from_raw_mode(none(st)?.st_mode) == FileType::BlockDevice;
+            // A device that the kernel uses, as for a mount, is written by nobody else.
+            flags |= if is_device && !o.read_only { OFlags::EXCL } else { OFlags::empty() };
+        }
+        // Only then: some directories refuse O_CREAT for a file of somebody else that is there.
+        Err(Errno::NOENT) if o.create.is_some() => flags |= OFlags::CREATE,
+        Err(_) => {}
+    }
+    let fd = patiently(Errno::BUSY, || rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)));
+    let fd = fd.map_err(|e| match e {
+        Errno::BUSY => OpenError::Busy(name.to_string(), ", or it is mounted"),
+        e => os(e),
+    })?;
+    let st = none(rustix::fs::fstat(&fd).map_err(os)?)?;
+    let _ = rustix::fs::fcntl_setfl(&fd, OFlags::empty());
+    Ok((fd, st))
+}
+
+/// Tries with some patience while the error is `busy`: a program that was killed keeps its files open until
+/// the kernel has ended its I/O.
+fn patiently<T>(busy: Errno, mut f: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     for _ in 0..20 {
-        match rustix::fs::flock(fd, op) {
-            Err(Errno::WOULDBLOCK) => tidegate_rt::thread::sleep(std::time::Duration::from_millis(20)),
+        match f() {
+            Err(e) if e == busy => tidegate_rt::thread::sleep(std::time::Duration::from_millis(20)),
             r => return r,
         }
     }
-    rustix::fs::flock(fd, op)
+    f()
 }
 
 /// Bytes written; 0 after an interruption; an error when the device takes nothing more.

@@ -84,3 +84,31 @@ fn small_writes_after_a_large_one_go_around_the_cache() {
 fn chosen_backend_does_io() {
     exercise(Backend::Auto);
 }
+
+#[test]
+fn who_waited_gets_the_file_that_took_the_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let old = FileIo::open(&path, OpenOptions { create: Some(4096), ..Default::default() }).unwrap();
+    let to = path.clone();
+    let waits = tidegate_rt::thread::spawn("waits", move || FileIo::open(&to, OpenOptions::default()));
+    // It has opened the old file by then, or opens the new one at once: both are to end well.
+    tidegate_rt::thread::sleep(std::time::Duration::from_millis(100));
+    std::fs::write(dir.path().join("new"), [0; 8192]).unwrap();
+    std::fs::rename(dir.path().join("new"), &path).unwrap();
+    drop(old);
+    assert_eq!(waits.unwrap().join().unwrap().size, 8192);
+}
+
+#[test]
+fn what_cannot_have_the_size_keeps_what_it_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    std::fs::write(&path, "content").unwrap();
+    let o = OpenOptions { create: Some(u64::MAX), ..Default::default() };
+    assert!(FileIo::open(&path, o).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), b"content");
+    let o = OpenOptions { create: Some(4096), ..Default::default() };
+    assert_eq!(FileIo::open(&path, o).unwrap().size, 4096);
+    assert_eq!(std::fs::read(&path).unwrap(), [0; 4096]);
+}

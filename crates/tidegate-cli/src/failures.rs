@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate::Error;
-use tidegate::error::{path_bytes, show};
+use tidegate::error::{path_bytes, printable, show};
 use tidegate::export::Failed;
 
 /// What failed so far.
@@ -16,7 +16,7 @@ impl Failures {
     /// Tells of an error, now, and what can be done about it; `image` is the one it may be about.
     pub fn add(&self, e: Error, image: &Path) {
         self.0.fetch_add(1, Relaxed);
-        eprintln!("tidegate: {}", with_cure(e, image));
+        eprintln!("tidegate: {}", printable(&with_cure(e, image).to_string()));
     }
 
     /// The way to tell of errors of reading `image`.

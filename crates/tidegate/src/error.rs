@@ -68,9 +68,19 @@ impl Error {
         matches!(self, Error::Volume(_, e) if matches!(e.kind(), NoSpace | Io | ReadOnly))
     }
 
-    /// Whether it is a volume that is full.
+    /// Whether it is a volume that is full; not so when the host's file system is.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::Volume(_, e) if e.kind() == tidegate_vfs::ErrorKind::NoSpace)
+            && !self.is_host_full()
+    }
+
+    /// Whether the host has no space left.
+    pub fn is_host_full(&self) -> bool {
+        match self {
+            Error::Volume(_, e) => e.errno() == Some(Errno::NOSPC),
+            Error::Os(_, e) => e.raw_os_error() == Some(Errno::NOSPC.raw_os_error()),
+            Error::Other(..) => false,
+        }
     }
 
     /// Whether a volume is damaged.
@@ -168,6 +178,16 @@ mod tests {
         let e = Error::os(b"/a\nb", Errno::NOENT);
         assert_eq!(e.to_string(), "/a\\nb: no such file or directory");
         assert_eq!(show("grün".as_bytes()), "grün");
+    }
+
+    #[test]
+    fn a_full_host_is_no_full_volume() {
+        let full = tidegate_vfs::Error::from(tidegate_vfs::ErrorKind::NoSpace);
+        let host = full.clone().because(Errno::NOSPC);
+        let of = |e| Error::Volume("a".into(), e);
+        assert!(of(full.clone()).is_no_space() && !of(full).is_host_full());
+        assert!(!of(host.clone()).is_no_space() && of(host).is_host_full());
+        assert!(Error::os(b"a", Errno::NOSPC).is_host_full());
     }
 
     #[test]

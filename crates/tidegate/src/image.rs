@@ -9,7 +9,7 @@ use crate::export::replace::temporary;
 use crate::found::{Found, found};
 use crate::host;
 use crate::unfinished::Unfinished;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, XattrFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, PROC_SUPER_MAGIC, StatxAttributes, StatxFlags, XattrFlags};
 use std::fs::Permissions;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -64,7 +64,7 @@ impl Claim {
     pub fn new(path: &Path, force: bool, backend: Backend) -> Result<Claim> {
         let there = existing(path)?;
         let end = end_of(path);
-        // Some links (/proc/self/fd) lead where no path does.
+        // Another may have changed the links meanwhile.
         let at = if existing(&end).ok() == Some(there) { end } else { path.to_path_buf() };
         let mut claim = Claim { path: at, there, found: Found::Nothing, held: None };
         if there == Existing::Nothing {
@@ -95,9 +95,11 @@ impl Claim {
         self.found != Found::Nothing
     }
 
-    /// Whether a new file can take the place of what is there: it has this one name.
+    /// Whether a new file can take the place of what is there: it has this one name, and is not mounted
+    /// there by itself.
     fn gives_way(&self) -> bool {
-        std::fs::symlink_metadata(&self.path).is_ok_and(|m| m.is_file() && m.nlink() == 1)
+        let only = std::fs::symlink_metadata(&self.path).is_ok_and(|m| m.is_file() && m.nlink() == 1);
+        only && is_mount_root(&self.path) == Some(false)
     }
 }
 
@@ -152,8 +154,8 @@ impl NewImage {
         }
         claim.held = None;
         let create = (there != Existing::Device).then_some(size);
-        unfinished.in_place();
-        Ok(done(open(&path, &path, create, backend)?, State::Old, false))
+        let device = unfinished.in_place(|| open(&path, &path, create, backend))?;
+        Ok(done(device, State::Old, false))
     }
 
     /// Device and inode number, if it is not what was there.
@@ -250,11 +252,26 @@ pub fn dir_of(path: &Path) -> &Path {
     }
 }
 
-/// Where the links that `path` may be lead: a file belongs there, and the links stay.
+/// Where the links that `path` may be lead: a file belongs there, and the links stay. A link of the
+/// kernel's (/proc/self/fd) leads to an open file, not to a name: then `path` itself.
 fn end_of(path: &Path) -> PathBuf {
     const MAX_LINKS: usize = 40;
-    let next = |p: &PathBuf| std::fs::read_link(p).ok().map(|to| dir_of(p).join(to));
-    std::iter::successors(Some(path.to_path_buf()), next).take(MAX_LINKS).last().unwrap_or_default()
+    let mut end = path.to_path_buf();
+    for _ in 0..MAX_LINKS {
+        let Ok(to) = std::fs::read_link(&end) else { break };
+        if rustix::fs::statfs(dir_of(&end)).is_ok_and(|s| s.f_type == PROC_SUPER_MAGIC) {
+            return path.to_path_buf();
+        }
+        end = dir_of(&end).join(to);
+    }
+    end
+}
+
+/// Whether something is mounted at `path`, where the kernel tells.
+fn is_mount_root(path: &Path) -> Option<bool> {
+    let root = StatxAttributes::MOUNT_ROOT;
+    let st = rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS).ok()?;
+    st.stx_attributes_mask.contains(root).then(|| st.stx_attributes.contains(root))
 }
 
 /// A file without a name where `path` will be, if the file system has such files.

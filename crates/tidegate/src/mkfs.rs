@@ -29,6 +29,9 @@ const LARGEST: u64 = 16 << 40;
 /// How often a volume that was too small after all is made anew.
 const ATTEMPTS: usize = 5;
 
+/// What helps where the host holds one image, but not two.
+const HOLDS_BOTH: &str = "the old image is kept until the new one is complete; remove it first";
+
 /// How large a volume is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
@@ -129,7 +132,11 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
                 summary.phases.clear();
             }
             Err(e) => {
-                let e = if e.is_no_space() { too_small(&mut request, e, there, bytes) } else { e };
+                let e = match () {
+                    () if e.is_no_space() => too_small(&mut request, e, there, bytes),
+                    () if e.is_host_full() && request.unfinished.keeps_old() => e.and(HOLDS_BOTH),
+                    () => e,
+                };
                 return Err(match request.unfinished.failed() {
                     Some(left) => e.and(left),
                     None => e,

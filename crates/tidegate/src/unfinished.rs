@@ -77,12 +77,19 @@ impl Unfinished {
         self.0.lock().temporary = temporary;
     }
 
-    /// It is made where something was.
-    pub(crate) fn in_place(&self) {
+    /// It is made where something was, which `open` empties unless it fails.
+    pub(crate) fn in_place<T>(&self, open: impl FnOnce() -> crate::Result<T>) -> crate::Result<T> {
         let mut s = self.0.lock();
+        let opened = open()?;
         if s.before == Before::Kept {
             s.before = Before::Gone;
         }
+        Ok(opened)
+    }
+
+    /// Whether what was there stays until the making ends.
+    pub(crate) fn keeps_old(&self) -> bool {
+        self.0.lock().before == Before::Kept
     }
 
     /// It is made anew.
@@ -110,7 +117,7 @@ impl Unfinished {
     }
 
     /// A signal came: takes back what can be, and calls `end`, which ends the process, with what there is to
-    /// say; nothing more is done to the image meanwhile.
+    /// say. The making goes on until then: it may still write to what is in place, but not complete it.
     pub fn interrupted(&self, end: impl FnOnce(Option<String>)) {
         let mut s = self.0.lock();
         if s.done || s.shown.is_empty() {

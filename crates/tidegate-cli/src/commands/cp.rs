@@ -6,12 +6,14 @@ use crate::global::Global;
 use crate::place::{Place, Where};
 use crate::{out, report};
 use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use tidegate::error::path_bytes;
+use tidegate::error::{path_bytes, show};
 use tidegate::import::{ImportOptions, Source, Target};
 use tidegate::{Error, Progress, Result, Summary, Volume, export, import};
 
@@ -74,11 +76,16 @@ fn inward(from: &[Where], to: &Place, global: &Global) -> Result<ExitCode> {
     for source in &sources {
         let target = target(&volume, to, source);
         let tree = Source::Tree(source.to_path_buf());
+        let began = target.is_ok() && source.is_dir();
         match target.and_then(|target| import::import(&volume, tree, target, &options)) {
             Ok(done) => notes.extend(done.notes),
             Err(e) if e.ends_changes() => {
                 last = Some(e);
                 break;
+            }
+            Err(e) if began => {
+                let rest = format_args!("the rest of {} is not copied", show(path_bytes(source)));
+                failures.add(e.and(rest), &to.image);
             }
             Err(e) => failures.add(e, &to.image),
         }
@@ -123,18 +130,18 @@ fn outward(from: &[Where], to: export::To, global: &Global) -> Result<ExitCode> 
             Where::Volume(p) => places.push(p),
             Where::Host(p) => {
                 return Err(Error::other(
-                    p.display().to_string(),
+                    show(path_bytes(p)),
                     "neither side is in a volume; name a place there as IMAGE:/path",
                 ));
             }
         }
     }
     if places.len() > 1 && !to.path.is_dir() {
-        return Err(Error::other(to.path.display().to_string(), "not a directory"));
+        return Err(Error::other(show(path_bytes(&to.path)), "not a directory"));
     }
     let progress = Arc::new(Progress::default());
     let failures = Failures::default();
-    let mut out = Outward { to, summary: Summary::default(), notes: Vec::new() };
+    let mut out = Outward { to, summary: Summary::default(), notes: Vec::new(), to_stdout: false };
     let bar = Bar::new(&progress, global.quiet);
     for place in &places {
         match out.copy(place, global, &progress, &failures) {
@@ -145,7 +152,9 @@ fn outward(from: &[Where], to: export::To, global: &Global) -> Result<ExitCode> 
     }
     drop(bar);
     out::notes(&out.notes);
-    report::print(global, &report::with_progress(out.summary, &progress), &[])?;
+    if !out.to_stdout {
+        report::print(global, &report::with_progress(out.summary, &progress), &[])?;
+    }
     Ok(failures.status())
 }
 
@@ -154,6 +163,8 @@ struct Outward {
     /// Of the last.
     summary: Summary,
     notes: Vec<String>,
+    /// A content went to what standard output is: nothing else may.
+    to_stdout: bool,
 }
 
 impl Outward {
@@ -168,11 +179,12 @@ impl Outward {
         let volume = global.read(place)?;
         let inode = volume.resolve(&place.path, false)?;
         let path = host_target(place, inode.is_dir(), &self.to.path)?;
+        self.to_stdout |= is_stdout(&path);
         let from = export::From { inode, path: place.path.clone() };
         let to = export::To { path, ..self.to };
         let done = export::to_host(&volume, &from, to, progress, &failures.of(&place.image));
         drop(from);
-        self.summary = volume.unmount()?;
+        let unmounted = volume.unmount();
         match done {
             Ok(done) => self.notes.extend(done.notes),
             Err(e) => {
@@ -180,8 +192,16 @@ impl Outward {
                 return Ok(false);
             }
         }
+        self.summary = unmounted?;
         Ok(true)
     }
+}
+
+/// Whether `path` leads to what standard output is.
+fn is_stdout(path: &Path) -> bool {
+    let Ok(to) = std::fs::metadata(path) else { return false };
+    let stdout = std::io::stdout().as_fd().try_clone_to_owned().map(File::from);
+    stdout.and_then(|f| f.metadata()).is_ok_and(|m| (m.dev(), m.ino()) == (to.dev(), to.ino()))
 }
 
 /// Where on the host a place goes.
@@ -193,11 +213,11 @@ fn host_target(place: &Place, is_dir: bool, to: &Path) -> Result<PathBuf> {
         None => to.to_path_buf(),
     };
     if !to.is_dir() && !is_dir && path_bytes(to).ends_with(b"/") {
-        return Err(Error::other(to.display().to_string(), "not a directory"));
+        return Err(Error::other(show(path_bytes(to)), "not a directory"));
     }
     let id = |p: &Path| std::fs::metadata(p).ok().map(|m| (m.dev(), m.ino()));
     if id(&target).is_some_and(|i| Some(i) == id(&place.image)) {
-        return Err(Error::other(target.display().to_string(), "is the image itself"));
+        return Err(Error::other(show(path_bytes(&target)), "is the image itself"));
     }
     Ok(target)
 }

@@ -118,7 +118,7 @@ fn choose_size(args: &Args) -> Result<Size> {
         _ if args.from.is_some() => Ok(Size::Fit),
         Existing::File(n, _) if n > 0 => Ok(Size::Keep),
         _ => {
-            let image = args.image.display().to_string();
+            let image = tidegate::error::show(tidegate::error::path_bytes(&args.image));
             Err(Error::other(image, "a new image needs a size: give --size, or --from to fit its content"))
         }
     }

@@ -26,6 +26,8 @@ struct Level {
     meta: Meta,
     /// Files in it get its group.
     inherits_group: bool,
+    /// It was there, the caller named it, and it keeps its attributes.
+    keeps: bool,
 }
 
 struct Writer {
@@ -139,7 +141,9 @@ impl Writer {
                 let Some(l) = self.stack.pop() else { return Ok(()) };
                 self.path.truncate(l.path);
                 let name = self.path.rsplit(|&b| b == b'/').next().unwrap_or_default().to_vec();
-                self.attrs.set(l.fd.as_fd(), &name, &l.meta, None, false)?;
+                if !l.keeps {
+                    self.attrs.set(l.fd.as_fd(), &name, &l.meta, None, false)?;
+                }
                 self.ascend();
                 Ok(())
             }
@@ -170,7 +174,12 @@ impl Writer {
             }
             Item::Link { name, to, .. } => {
                 let name = self.descend(name);
-                self.link(&name, to)?;
+                if self.links.contains_key(&to) {
+                    self.link(&name, to)?;
+                } else {
+                    let path = show(&crate::paths::join(&self.shown, &self.path));
+                    (self.failed)(Error::other(path, "its first name could not be made"));
+                }
                 self.ascend();
                 Ok(())
             }
@@ -211,7 +220,8 @@ impl Writer {
             rustix::fs::fchmod(&fd, mode)?;
         }
         let inherits_group = inherits_group && !made;
-        self.stack.push(Level { fd, path: self.path.len(), meta, inherits_group });
+        let keeps = !made && self.stack.is_empty() && !self.attributes;
+        self.stack.push(Level { fd, path: self.path.len(), meta, inherits_group, keeps });
         Ok(())
     }
 
@@ -240,7 +250,9 @@ impl Writer {
             self.attrs.set(c.sink.fd(), c.name.to_bytes(), &c.meta, made, inherits)?;
         }
         if let Some(c) = self.current.take() {
-            c.sink.settle(self.here())?;
+            let link = c.link;
+            // What has the name now is something else: no other name is to be made of it.
+            c.sink.settle(self.here()).inspect_err(|_| self.forget(link))?;
         }
         self.ascend();
         Ok(())
@@ -249,9 +261,7 @@ impl Writer {
     /// Takes away what there is of the current file; what to say of it if it stays.
     fn give_up(&mut self) -> Option<&'static str> {
         let c = self.current.take()?;
-        if let Some(n) = c.link {
-            self.links.remove(&n);
-        }
+        self.forget(c.link);
         c.sink.give_up(self.here())
     }
 
@@ -289,6 +299,12 @@ impl Writer {
     fn remember(&mut self, link: Option<u64>) {
         if let Some(n) = link {
             self.links.insert(n, self.path.clone());
+        }
+    }
+
+    fn forget(&mut self, link: Option<u64>) {
+        if let Some(n) = link {
+            self.links.remove(&n);
         }
     }
 

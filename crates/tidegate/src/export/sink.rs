@@ -2,7 +2,8 @@
 
 use super::Piece;
 use super::replace::{self, Made};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use crate::host;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use tidegate_block::Errno;
@@ -38,7 +39,7 @@ impl Sink {
     }
 
     /// Opens what is there under `name`, as a shell's `>` does: links are followed, and it stays what it is.
-    /// `None` when nothing is there.
+    /// `None` when nothing is there, or a file that cannot be written into: then another can take its name.
     ///
     /// # Errors
     /// The host's; `NOENT` for a link that leads nowhere.
@@ -48,6 +49,11 @@ impl Sink {
             Err(Errno::NOENT) => {
                 let there = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
                 return if there { Err(Errno::NOENT) } else { Ok(None) };
+            }
+            // Not for us to write, or a program that runs.
+            Err(e @ (Errno::ACCESS | Errno::PERM | Errno::TXTBSY)) => {
+                let is_file = |st: Stat| FileType::from_raw_mode(st.st_mode) == FileType::RegularFile;
+                return if host::stat(dir, name).is_ok_and(is_file) { Ok(None) } else { Err(e) };
             }
             r => r?,
         };
