@@ -6,6 +6,7 @@ mod common;
 use common::{Bench, failed, has, is_root};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
 const MIB: usize = 1 << 20;
@@ -87,17 +88,64 @@ fn devices_and_fifos_are_written_to() {
         eprintln!("skipped: no device node can be made");
         return;
     }
-    for args in [&["cp", "a.img:/d/f", "null"][..], &["cp", "-p", "a.img:/d/large", "null"]] {
-        let before = fs::metadata(b.path("null")).unwrap();
-        if b.command(args).output().unwrap().status.success() {
-            let after = fs::metadata(b.path("null")).unwrap();
-            assert!(after.file_type().is_char_device());
-            assert_eq!((before.ino(), before.mode()), (after.ino(), after.mode()));
-        } else {
-            eprintln!("skipped: the scratch directory takes no devices");
-        }
-        assert!(fs::symlink_metadata(b.path("null")).unwrap().file_type().is_char_device());
+    if fs::OpenOptions::new().write(true).open(b.path("null")).is_err() {
+        eprintln!("skipped: the scratch directory takes no devices");
+        return;
     }
+    for args in [&["cp", "a.img:/d/f", "null"][..], &["cp", "-p", "a.img:/d/large", "null"]] {
+        let before = fs::symlink_metadata(b.path("null")).unwrap();
+        b.ok(args);
+        let after = fs::symlink_metadata(b.path("null")).unwrap();
+        assert!(after.file_type().is_char_device());
+        assert_eq!((before.ino(), before.mode()), (after.ino(), after.mode()));
+    }
+}
+
+#[test]
+fn nothing_else_goes_to_standard_output_when_a_content_does() {
+    let b = Bench::new();
+    volume(&b);
+    for more in [&[][..], &["--json"]] {
+        let out = fs::File::create(b.path("out")).unwrap();
+        let args = [&["cp", "a.img:/d/f", "/dev/stdout"], more].concat();
+        assert!(b.command(&args).stdout(out).status().unwrap().success());
+        assert_eq!(fs::read(b.path("out")).unwrap(), b"content");
+    }
+}
+
+#[test]
+fn a_program_that_runs_is_replaced() {
+    let b = Bench::new();
+    volume(&b);
+    let path = std::env::var_os("PATH").unwrap();
+    let mut sleep = std::env::split_paths(&path).map(|d| d.join("sleep"));
+    fs::copy(sleep.find(|p| p.is_file()).unwrap(), b.path("prog")).unwrap();
+    let mut running = Command::new(b.path("prog")).arg0("sleep").arg("600").spawn().unwrap();
+    let busy = fs::OpenOptions::new().write(true).open(b.path("prog")).is_err();
+    let out = b.command(&["cp", "a.img:/d/f", "prog"]).output().unwrap();
+    running.kill().unwrap();
+    running.wait().unwrap();
+    if !busy {
+        eprintln!("skipped: programs that run can be written to here");
+    }
+    assert_eq!(lines(&out, 0), [""; 0]);
+    assert_eq!(fs::read(b.path("prog")).unwrap(), b"content");
+    no_temporary(&b, ".");
+}
+
+#[test]
+fn a_directory_that_is_there_keeps_its_mode() {
+    let b = Bench::new();
+    volume(&b);
+    let mode = || fs::metadata(b.path("out")).unwrap().mode() & 0o7777;
+    fs::create_dir(b.path("out")).unwrap();
+    fs::set_permissions(b.path("out"), fs::Permissions::from_mode(0o711)).unwrap();
+    fs::set_permissions(b.path("src"), fs::Permissions::from_mode(0o750)).unwrap();
+    b.ok(&["mkfs", "--size", "128M", "--from", "src", "a.img"]);
+    b.ok(&["cp", "a.img:/", "out"]);
+    assert_eq!(mode(), 0o711);
+    b.ok(&["cp", "-p", "a.img:/", "out"]);
+    assert_eq!(mode(), 0o750);
 }
 
 #[test]

@@ -236,3 +236,63 @@ fn sizes_and_a_full_standard_output() {
     );
     b.fsck("b.img");
 }
+
+#[test]
+fn a_file_named_by_an_open_descriptor_is_written_in_place() {
+    let b = Bench::new();
+    fs::create_dir(b.path("src")).unwrap();
+    fs::write(b.path("src/f"), "new").unwrap();
+    let file = fs::File::create(b.path("a.img")).unwrap();
+    let ino = file.metadata().unwrap().ino();
+    let mut c = b.command(&["mkfs", "--from", "src", "/dev/fd/0"]);
+    let out = c.stdin(file).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(fs::metadata(b.path("a.img")).unwrap().ino(), ino);
+    assert_eq!(b.ok(&["cat", "a.img:/f"]), "new");
+    assert_eq!(names(&b), ["a.img", "src"]);
+}
+
+/// Taken away at the end.
+struct Mounted(std::path::PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+fn mount(args: &[&str], at: std::path::PathBuf) -> Option<Mounted> {
+    let done = Command::new("mount").args(args).arg(&at).output();
+    done.is_ok_and(|o| o.status.success()).then(|| Mounted(at))
+}
+
+#[test]
+fn a_file_that_is_mounted_is_written_in_place() {
+    let b = Bench::new();
+    old_image(&b);
+    fs::write(b.path("c.img"), "").unwrap();
+    let Some(_mounted) = mount(&["--bind", b.path("a.img").to_str().unwrap()], b.path("c.img")) else {
+        eprintln!("skipped: nothing can be mounted here");
+        return;
+    };
+    b.ok(&["mkfs", "--from", "src", "c.img"]);
+    assert_eq!(b.ok(&["ls", "a.img"]).trim(), "big");
+}
+
+#[test]
+fn a_host_that_holds_one_image_but_not_two_keeps_the_old() {
+    let b = Bench::new();
+    fs::create_dir_all(b.path("out")).unwrap();
+    let Some(_mounted) = mount(&["-t", "tmpfs", "-o", "size=100m", "tidegate"], b.path("out")) else {
+        eprintln!("skipped: no tmpfs can be mounted here");
+        return;
+    };
+    old_image(&b);
+    b.ok(&["mkfs", "--from", "src", "out/a.img"]);
+    let old = fs::read(b.path("out/a.img")).unwrap();
+    let line = b.fails(&["mkfs", "--from", "src", "out/a.img"], 1);
+    assert!(line.contains("no space left"), "{line}");
+    assert!(line.contains("the old image is kept") && line.contains("remove it first"), "{line}");
+    assert!(fs::read(b.path("out/a.img")).unwrap() == old, "the old image was changed");
+    assert_eq!(fs::read_dir(b.path("out")).unwrap().count(), 1);
+}

@@ -23,8 +23,8 @@ pub struct Args {
     /// Copy directories with all that is in them (always so)
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// Keep owners, modes, times, attributes and links; always so, but that a file of the host that is there
-    /// already and gets another content keeps its own without it
+    /// Keep owners, modes, times, attributes and links; always so, but that a file or directory of the host
+    /// that is there already, and is the whole destination, keeps its own without it
     #[arg(short, long)]
     preserve: bool,
     /// What to copy, and where to: one side on the host, the other in a volume (IMAGE:/path)

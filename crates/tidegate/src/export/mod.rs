@@ -48,7 +48,7 @@ pub struct To {
     /// The name it gets. A directory is filled. A file takes the content of what is no directory and stays
     /// what it is, whatever its kind; a link to it is followed.
     pub path: PathBuf,
-    /// Such a file gets the other attributes, too.
+    /// Such a file, and a directory that is there, gets the other attributes, too.
     pub attributes: bool,
 }
 
