@@ -77,6 +77,11 @@ impl Error {
     /// Whether the host has no space left.
     pub fn is_host_full(&self) -> bool {
         match self {
+            // A volume that stopped for it says so in words.
+            Error::Volume(_, e) if e.kind() == tidegate_vfs::ErrorKind::ReadOnly => {
+                let full = tidegate_vfs::Error::from(tidegate_vfs::ErrorKind::NoSpace).because(Errno::NOSPC);
+                e.to_string().contains(&full.to_string())
+            }
             Error::Volume(_, e) => e.errno() == Some(Errno::NOSPC),
             Error::Os(_, e) => e.raw_os_error() == Some(Errno::NOSPC.raw_os_error()),
             Error::Other(..) => false,
