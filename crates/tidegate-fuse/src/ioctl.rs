@@ -101,6 +101,10 @@ impl Server {
     fn sync_all(&self) -> Result<()> {
         if let Some(kernel) = self.kernel() {
             kernel.write_back_all();
+            // That does not wait until we have the pages; this does, of files that may have such.
+            for node in self.written_nodes() {
+                kernel.write_back(node, 0);
+            }
         }
         self.vfs().sync().sys()
     }
