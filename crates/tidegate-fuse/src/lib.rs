@@ -32,8 +32,8 @@
 //! kernel forwards no `syncfs`; [`ioctl::TIDEGATE_IOC_SYNC`] is a full sync. If the process dies, the kernel
 //! ends all requests with an error, and mounting again recovers what was fsynced.
 //!
-//! Lock order (ranks in brackets): `fuse->handles` [2], `fuse->writers` [3], `fuse->refused` [5] and `fuse->nodes` [620] are held
-//! for a look at a table and never while the engine is called; `control->waiting` [4] while one who wants to hear
+//! Lock order (ranks in brackets): `fuse->handles` [2], `fuse->writers` [3], `fuse->refused` [5] and `fuse->nodes`
+//! [620] are held for a look at a table and never while the engine is called; `control->waiting` [4] while one who wants to hear
 //! how the mount ends is put on a list.
 #![forbid(unsafe_code)]
 

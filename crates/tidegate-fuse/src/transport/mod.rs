@@ -62,7 +62,7 @@ pub trait Kernel: Send + Sync {
     /// Has the kernel write the pages of `node` from byte `from` on that only it has.
     fn write_back(&self, node: u64, from: u64);
 
-    /// Has the kernel write all pages of the mount.
+    /// Has the kernel write all pages of the mount. They may still be on their way to us when it returns.
     fn write_back_all(&self);
 
     /// Has the kernel ask for the attributes of `node` before it uses them again. Waits for nobody.

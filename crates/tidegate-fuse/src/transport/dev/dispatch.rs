@@ -13,8 +13,8 @@ use std::sync::Arc;
 use tidegate::vfs::{DeviceNumber, FileType};
 use tidegate_rt::thread;
 
-/// Flags of requests: a write of pages that the kernel kept, a write or open that takes set-id bits off, an fsync of data alone, an ACL that takes
-/// set-group-id off.
+/// Flags of requests: a write of pages that the kernel kept, a write or open that takes set-id bits off, an fsync of
+/// data alone, an ACL that takes set-group-id off.
 const WRITE_CACHE: u32 = 1;
 const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 const OPEN_KILL_SUIDGID: u32 = 1;
