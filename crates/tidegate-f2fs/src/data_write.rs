@@ -100,7 +100,9 @@ impl F2fs {
         if inode.is_dir() {
             // Looked at under the lock that is taken after a block becomes dirty.
             let mut dirs = self.dirty_dirs.lock();
-            if inode.mapping.nr_dirty() == 0 {
+            // A removed directory's number may be another's by now.
+            let own = dirs.get(&inode.ino.0).is_some_and(|d| Arc::ptr_eq(d, inode));
+            if own && inode.mapping.nr_dirty() == 0 {
                 dirs.remove(&inode.ino.0);
             }
         }

@@ -1,6 +1,7 @@
 //! Operations on attributes.
 
 use crate::acl::{self, Acl};
+use crate::dir_ops::S_ISGID;
 use crate::error::{ErrorKind, Result};
 use crate::inode::Inode;
 use crate::perm::{self, MAY_READ, MAY_WRITE};
@@ -44,9 +45,12 @@ impl Vfs {
             self.truncate_locked(inode, size, cred.is_root())?;
         }
         self.apply(cred, inode, set);
-        self.fs.update_inode(inode)?;
-        if let Some(mode) = set.mode {
-            self.chmod_acl(inode, mode)?;
+        let stored = match set.mode {
+            Some(mode) => self.chmod_acl(inode, mode)?,
+            None => false,
+        };
+        if !stored {
+            self.fs.update_inode(inode)?;
         }
         drop(guard);
         self.balance()
@@ -65,7 +69,7 @@ impl Vfs {
                 && !cred.in_group(set.gid.unwrap_or(a.gid))
                 && a.file_type != FileType::Directory
             {
-                a.mode &= !0o2000;
+                a.mode &= !S_ISGID;
             }
         }
         a.uid = set.uid.unwrap_or(a.uid);
@@ -79,15 +83,18 @@ impl Vfs {
         }
     }
 
-    /// A new mode narrows or widens the access ACL's entries that mirror it.
-    fn chmod_acl(&self, inode: &Inode, mode: u32) -> Result<()> {
+    /// A new mode narrows or widens the access ACL's entries that mirror it. Whether there is one: all of the
+    /// inode's attributes are stored then, so that no power cut parts the mode from the list.
+    fn chmod_acl(&self, inode: &Inode, mode: u32) -> Result<bool> {
         if inode.file_type == FileType::Symlink {
-            return Ok(());
+            return Ok(false);
         }
-        let Ok(v) = self.fs.getxattr(inode, acl::ACCESS) else { return Ok(()) };
-        let Some(mut a) = Acl::parse(&v) else { return Ok(()) };
+        let Ok(v) = self.fs.getxattr(inode, acl::ACCESS) else { return Ok(false) };
+        let Some(mut a) = Acl::parse(&v) else { return Ok(false) };
         a.restrict(mode, false);
-        self.fs.setxattr(inode, acl::ACCESS, Some(&a.to_xattr()), XattrFlags::empty(), self.now())
+        let ctime = inode.attr().ctime;
+        self.fs.setxattr(inode, acl::ACCESS, Some(&a.to_xattr()), XattrFlags::empty(), ctime)?;
+        Ok(true)
     }
 
     /// The value of an attribute.
@@ -127,7 +134,7 @@ impl Vfs {
             return Err(ErrorKind::Stale.into());
         }
         if name == acl::ACCESS || name == acl::DEFAULT {
-            self.set_acl(inode, name, value, now)?;
+            self.set_acl(cred, inode, name, value, now)?;
         } else {
             self.fs.setxattr(inode, name, value, flags, now)?;
         }
@@ -154,6 +161,7 @@ impl Vfs {
 
     fn set_acl(
         &self,
+        cred: &Cred,
         inode: &Inode,
         name: &[u8],
         value: Option<&[u8]>,
@@ -165,31 +173,49 @@ impl Vfs {
         if name == acl::DEFAULT && !inode.is_dir() {
             return if value.is_some() { Err(ErrorKind::PermissionDenied.into()) } else { Ok(()) };
         }
-        let Some(v) = value else {
-            return match self.fs.setxattr(inode, name, None, XattrFlags::empty(), now) {
-                Err(e) if e.kind() == ErrorKind::NoData => Ok(()),
-                r => r,
-            };
-        };
-        let a = Acl::parse(v).ok_or(ErrorKind::InvalidArgument)?;
-        if a.0.is_empty() {
-            return self.set_acl(inode, name, None, now);
+        let a = value.map(|v| Acl::parse(v).ok_or(ErrorKind::InvalidArgument)).transpose()?;
+        match a.filter(|a| !a.0.is_empty()) {
+            None => self.remove_acl(inode, name, now).map(drop),
+            Some(a) if !a.is_valid() => Err(ErrorKind::InvalidArgument.into()),
+            Some(a) if name == acl::ACCESS => self.set_access_acl(cred, inode, &a, now),
+            Some(a) => self.fs.setxattr(inode, name, Some(&a.to_xattr()), XattrFlags::empty(), now),
         }
-        if !a.is_valid() {
-            return Err(ErrorKind::InvalidArgument.into());
-        }
-        if name == acl::ACCESS {
+    }
+
+    /// Sets the list and the mode that it implies, which is stored with it: no power cut parts them. A list
+    /// that says no more than the mode is not kept.
+    fn set_access_acl(&self, cred: &Cred, inode: &Inode, a: &Acl, now: tidegate_rt::Timespec) -> Result<()> {
+        let before = {
             let mut attr = inode.attr();
-            attr.mode = attr.mode & !0o777 | a.mode();
-            attr.ctime = now;
-            drop(attr);
-            if a.is_trivial() {
-                self.fs.update_inode(inode)?;
-                return self.set_acl(inode, name, None, now);
+            let mut mode = attr.mode & !0o777 | a.mode();
+            if !cred.is_root() && !cred.in_group(attr.gid) {
+                mode &= !S_ISGID;
             }
+            std::mem::replace(&mut attr.mode, mode)
+        };
+        let r = match a.is_trivial() {
+            false => self.fs.setxattr(inode, acl::ACCESS, Some(&a.to_xattr()), XattrFlags::empty(), now),
+            true => self.remove_acl(inode, acl::ACCESS, now).and_then(|removed| {
+                if removed {
+                    return Ok(());
+                }
+                inode.attr().ctime = now;
+                self.fs.update_inode(inode)
+            }),
+        };
+        if r.is_err() {
+            inode.attr().mode = before;
         }
-        self.fs.setxattr(inode, name, Some(v), XattrFlags::empty(), now)?;
-        self.fs.update_inode(inode)
+        r
+    }
+
+    /// Whether there was one.
+    fn remove_acl(&self, inode: &Inode, name: &[u8], now: tidegate_rt::Timespec) -> Result<bool> {
+        match self.fs.setxattr(inode, name, None, XattrFlags::empty(), now) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == ErrorKind::NoData => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     /// Names of all attributes that `cred` may see.

@@ -54,9 +54,14 @@ impl InodeCache {
         }
     }
 
-    /// Adds an inode unless one with its number is there.
+    /// Adds a new inode, or finds that somebody has read it already. One that had its number before and is
+    /// freed may still be there.
     pub(crate) fn insert(&self, parts: InodeParts) -> Arc<Inode> {
-        self.insert_locked(&mut self.table.lock(), parts)
+        let mut t = self.table.lock();
+        if t.map.get(&parts.ino).is_some_and(|i| i.is_freed()) {
+            t.map.remove(&parts.ino);
+        }
+        self.insert_locked(&mut t, parts)
     }
 
     fn insert_locked(&self, t: &mut Table, parts: InodeParts) -> Arc<Inode> {
@@ -88,9 +93,12 @@ impl InodeCache {
         }
     }
 
-    pub(crate) fn remove(&self, ino: Ino) {
+    /// Removes an inode that is freed. Its number may belong to another by now, which stays.
+    pub(crate) fn remove(&self, inode: &Arc<Inode>) {
         let mut t = self.table.lock();
-        t.map.remove(&ino);
+        if t.map.get(&inode.ino).is_some_and(|i| Arc::ptr_eq(i, inode)) {
+            t.map.remove(&inode.ino);
+        }
         t.removals += 1;
     }
 

@@ -173,7 +173,7 @@ impl Vfs {
         inode.mapping.remove(0, u64::MAX);
         let r = self.fs.evict_inode(inode);
         drop(guard);
-        self.icache.remove(inode.ino);
+        self.icache.remove(inode);
         r
     }
 }
