@@ -5,6 +5,7 @@ use crate::clock;
 use crate::lockstat::{self, Since};
 use crate::sim;
 use crate::sim::sync::{self, Address, Want};
+use crate::trace;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::time::Duration;
@@ -75,8 +76,8 @@ struct Held {
 }
 
 impl Held {
-    /// Takes a lock, and counts it when statistics are on. Code for who looks, and for simulated worlds, stays out
-    /// of the way of who does not: each kind of lock has its own.
+    /// Takes a lock, and counts it when statistics are on. Code for who looks, who waits, and for simulated worlds
+    /// stays out of the way of who does not: each kind of lock has its own.
     #[inline]
     fn acquire<R: Raw>(
         raw: R,
@@ -88,8 +89,7 @@ impl Held {
         if lockstat::enabled() {
             return Self::watched(raw, class, at);
         }
-        let g = if sim::any() { Self::simulated(raw, class, at).0 } else { raw.take() };
-        (g, Held { class, lock: raw.address(), since: None })
+        (Self::take(raw, class, at), Held { class, lock: raw.address(), since: None })
     }
 
     #[inline(never)]
@@ -99,15 +99,23 @@ impl Held {
         at: &'static Location<'static>,
     ) -> (R::Guard, Held) {
         let taken = class.taking(R::SHARED);
+        let g = Self::take(raw, class, at);
+        (g, Held { class, lock: raw.address(), since: class.acquired(taken) })
+    }
+
+    #[inline]
+    fn take<R: Raw>(raw: R, class: &'static LockClass, at: &'static Location<'static>) -> R::Guard {
         // In the simulated world only that knows whose turn it is.
         let free = if sim::active() { None } else { raw.try_take() };
-        let g = free.unwrap_or_else(|| Self::waiting(raw, class, at));
-        (g, Held { class, lock: raw.address(), since: class.acquired(taken) })
+        free.unwrap_or_else(|| Self::waiting(raw, class, at))
     }
 
     #[cold]
     #[inline(never)]
     fn waiting<R: Raw>(raw: R, class: &'static LockClass, at: &'static Location<'static>) -> R::Guard {
+        if !lockstat::enabled() && !trace::recording() {
+            return Self::simulated(raw, class, at).0;
+        }
         let t = clock::stamp();
         let (g, waited) = Self::simulated(raw, class, at);
         if waited {

@@ -20,8 +20,6 @@ mod slots;
 
 /// Who looks: holders of [`Collecting`], and [`enable`].
 static LOOKING: AtomicUsize = AtomicUsize::new(0);
-/// Of these, who wants holds, too.
-static USERS: AtomicUsize = AtomicUsize::new(0);
 static SWITCHED: AtomicBool = AtomicBool::new(false);
 static REGISTRY: parking_lot::Mutex<Vec<&'static LockClass>> = parking_lot::Mutex::new(Vec::new());
 
@@ -34,54 +32,40 @@ pub const ONE_IN: u16 = 32;
 /// Switches collection on or off, for every lock of the process.
 pub fn enable(on: bool) {
     match (SWITCHED.swap(on, Relaxed), on) {
-        (false, true) => std::mem::forget(look(true)),
-        (true, false) => drop(Collecting { holds: true }),
+        (false, true) => std::mem::forget(look()),
+        (true, false) => drop(Collecting(())),
         _ => {}
     }
 }
 
 /// Keeps statistics on until it is dropped.
 #[must_use]
-pub struct Collecting {
-    holds: bool,
-}
+pub struct Collecting(());
 
-fn look(holds: bool) -> Collecting {
+fn look() -> Collecting {
     clock::prepare_stamps();
-    USERS.fetch_add(holds as usize, Relaxed);
     LOOKING.fetch_add(1, Relaxed);
-    Collecting { holds }
+    Collecting(())
 }
 
 /// Switches collection on for as long as somebody holds what this returns. The first begins from nothing.
 pub fn collect() -> Collecting {
-    if USERS.load(Relaxed) == 0 {
+    if !enabled() {
         reset();
     }
-    look(true)
-}
-
-/// Has waits for locks noticed, for traces and profiles, without what else there is to count.
-pub fn notice_waits() -> Collecting {
-    look(false)
+    look()
 }
 
 impl Drop for Collecting {
     fn drop(&mut self) {
-        USERS.fetch_sub(self.holds as usize, Relaxed);
         LOOKING.fetch_sub(1, Relaxed);
     }
 }
 
-/// Whether anybody looks at locks.
+/// Whether statistics are being collected.
 #[inline]
 pub fn enabled() -> bool {
     LOOKING.load(Relaxed) != 0
-}
-
-/// Whether statistics are being collected.
-pub fn collecting() -> bool {
-    USERS.load(Relaxed) != 0
 }
 
 /// Clears the figures of every class seen so far.
@@ -281,11 +265,11 @@ impl LockClass {
         self.number.load(Relaxed)
     }
 
-    /// Counts a wait that began at `since` and is over now.
+    /// Counts a wait that began at `since` and is over now, and has it traced.
     pub(crate) fn waited(&'static self, since: Nanos, at: &'static Location<'static>) {
         let now = clock::stamp();
         trace::contention(self.name(), since, now, at);
-        if !collecting() {
+        if !enabled() {
             return;
         }
         self.stats.wait.add(now.since(since).0);
@@ -305,7 +289,7 @@ impl LockClass {
     /// waits for the lock need not wait for this.
     #[inline]
     pub(crate) fn taking(&'static self, shared: bool) -> Taken {
-        if collecting() { self.count(shared) } else { Taken::default() }
+        if enabled() { self.count(shared) } else { Taken::default() }
     }
 
     #[inline(never)]

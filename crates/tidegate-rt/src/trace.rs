@@ -7,20 +7,25 @@
 use crate::clock::{self, Nanos};
 use crate::profile::{CallTree, Tree};
 use crate::sim;
+use points::PointId;
+use record::{Kind, Record};
 use ring::Ring;
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
 mod packed;
 mod points;
+mod record;
 mod ring;
 
 const EVENTS: u8 = 1;
 const CALLS: u8 = 2;
 
 static MODE: AtomicU8 = AtomicU8::new(0);
+/// Counts the beginnings and ends of recordings.
+static RECORDING: AtomicU32 = AtomicU32::new(0);
 static THREADS: parking_lot::Mutex<Threads> = parking_lot::Mutex::new(Threads::new());
 
 /// Rings full of events that ended threads may leave.
@@ -87,8 +92,22 @@ struct Local {
 }
 
 impl Local {
-    fn push(&mut self, at: Nanos, name: &'static str, phase: Phase, args: &Args) {
-        self.events.push(at, self.thread, points::number(name, args), phase, args);
+    fn push(&mut self, at: (Nanos, Nanos), kind: Kind, what: &What) {
+        self.events.push(at, self.thread, what.point, kind, &what.numbers);
+    }
+}
+
+/// What a record is about: less than the names and keys that came with it.
+struct What {
+    /// None when there are too many.
+    point: Option<PointId>,
+    numbers: [u64; 4],
+}
+
+impl What {
+    #[inline]
+    fn of(name: &'static str, args: &Args) -> What {
+        What { point: points::id(name, args), numbers: args.map(|a| a.1) }
     }
 }
 
@@ -142,8 +161,10 @@ thread_local!(static LOCAL: Shared = {
     local
 });
 
-/// Switches recording of events on (each thread keeps its last `capacity` events) or off (`None`).
+/// Switches recording of events on (each thread keeps its last `capacity` events) or off (`None`). A span is
+/// recorded when it ends, if that is in the recording in which it began.
 pub fn enable(capacity: Option<usize>) {
+    RECORDING.fetch_add(1, Relaxed);
     match capacity {
         Some(n) => ring::prepare(n),
         None => ring::release(),
@@ -171,6 +192,11 @@ pub fn enabled() -> bool {
     mode() & EVENTS != 0
 }
 
+/// Whether the calling thread records anything.
+pub(crate) fn recording() -> bool {
+    mode() != 0
+}
+
 /// What the calling thread records: a simulated world may want events of its own.
 #[inline]
 fn mode() -> u8 {
@@ -190,10 +216,7 @@ pub fn event(name: &'static str, args: Args) {
 #[must_use = "the span lasts as long as the guard"]
 pub fn span(name: &'static str, args: Args) -> SpanGuard {
     let mode = mode();
-    if mode != 0 {
-        begin(mode, name, &args);
-    }
-    SpanGuard { name, mode }
+    SpanGuard { name, open: if mode == 0 { None } else { Some(begin(mode, name, &args)) } }
 }
 
 /// The same without numbers.
@@ -206,15 +229,24 @@ pub fn call(name: &'static str) -> SpanGuard {
 /// Ends its span when dropped.
 pub struct SpanGuard {
     name: &'static str,
+    open: Option<Open>,
+}
+
+/// A span that lasts.
+struct Open {
     /// What was on when it began.
     mode: u8,
+    recording: u32,
+    at: Nanos,
+    /// If events are recorded.
+    what: Option<What>,
 }
 
 impl Drop for SpanGuard {
     #[inline]
     fn drop(&mut self) {
-        if self.mode != 0 {
-            end(self.mode, self.name);
+        if let Some(open) = &self.open {
+            end(self.name, open);
         }
     }
 }
@@ -224,46 +256,50 @@ fn with(f: impl FnOnce(&mut Local)) {
     let _ = LOCAL.try_with(|l| f(&mut l.lock()));
 }
 
-/// Records an event, and what it means for the tree of calls. A simulated world keeps its own events.
+/// Gives an event to the calling thread's simulated world, if that keeps any; whether it does.
 #[inline]
-fn put(
-    mode: u8,
-    at: Nanos,
-    name: &'static str,
-    (phase, args): (Phase, &Args),
-    calls: impl FnOnce(&mut Tree),
-) {
-    let kept = mode & EVENTS != 0
+fn simulated(mode: u8, at: Nanos, name: &'static str, phase: Phase, args: &Args) -> bool {
+    mode & EVENTS != 0
         && sim::active()
-        && sim::keeps(&Event { at, thread: crate::thread::id(), name, phase, args: *args });
-    if kept && mode & CALLS == 0 {
-        return;
-    }
-    with(|l| {
-        if mode & EVENTS != 0 && !kept {
-            l.push(at, name, phase, args);
-        }
-        if mode & CALLS != 0 {
-            calls(&mut l.calls);
-        }
-    });
+        && sim::keeps(&Event { at, thread: crate::thread::id(), name, phase, args: *args })
 }
 
 #[cold]
 fn record(name: &'static str, args: &Args) {
-    put(EVENTS, clock::stamp(), name, (Phase::Instant, args), |_| ());
+    let at = clock::stamp();
+    if !simulated(EVENTS, at, name, Phase::Instant, args) {
+        let what = What::of(name, args);
+        with(|l| l.push((at, at), Kind::Instant, &what));
+    }
 }
 
 #[cold]
-fn begin(mode: u8, name: &'static str, args: &Args) {
+fn begin(mode: u8, name: &'static str, args: &Args) -> Open {
     let at = clock::stamp();
-    put(mode, at, name, (Phase::Begin, args), |calls| calls.enter(name, false, at));
+    let kept = simulated(mode, at, name, Phase::Begin, args);
+    if mode & CALLS != 0 {
+        with(|l| l.calls.enter(name, false, at));
+    }
+    let what = (mode & EVENTS != 0 && !kept).then(|| What::of(name, args));
+    Open { mode, recording: RECORDING.load(Relaxed), at, what }
 }
 
 #[cold]
-fn end(mode: u8, name: &'static str) {
+fn end(name: &'static str, open: &Open) {
     let at = clock::stamp();
-    put(mode, at, name, (Phase::End, &NO_ARGS), |calls| calls.leave(at));
+    simulated(open.mode, at, name, Phase::End, &NO_ARGS);
+    let what = open.what.as_ref().filter(|_| open.recording == RECORDING.load(Relaxed));
+    if what.is_none() && open.mode & CALLS == 0 {
+        return;
+    }
+    with(|l| {
+        if let Some(what) = what {
+            l.push((open.at, at), Kind::Span, what);
+        }
+        if open.mode & CALLS != 0 {
+            l.calls.leave(at);
+        }
+    });
 }
 
 /// Records a wait for a lock of `class` that began at `since`, at `place`, and ended at `at`.
@@ -274,8 +310,18 @@ pub(crate) fn contention(class: &'static str, since: Nanos, at: Nanos, place: &'
     }
     let mut args = NO_ARGS;
     args[0] = (place.file(), u64::from(place.line()));
-    put(mode, since, class, (Phase::ContentionBegin, &args), |calls| calls.enter(class, true, since));
-    put(mode, at, class, (Phase::ContentionEnd, &NO_ARGS), |calls| calls.leave(at));
+    let kept = simulated(mode, since, class, Phase::ContentionBegin, &args)
+        && simulated(mode, at, class, Phase::ContentionEnd, &NO_ARGS);
+    let what = (mode & EVENTS != 0 && !kept).then(|| What::of(class, &args));
+    with(|l| {
+        if let Some(what) = &what {
+            l.push((since, at), Kind::Contention, what);
+        }
+        if mode & CALLS != 0 {
+            l.calls.enter(class, true, since);
+            l.calls.leave(at);
+        }
+    });
 }
 
 /// Takes what was recorded since the last call. Spans that last are in the trees up to now.
@@ -285,17 +331,18 @@ pub fn take() -> Recorded {
     threads.sweep();
     let now = clock::stamp();
     let mut calls = std::mem::take(&mut threads.calls);
-    r.dropped = threads.events.take(&mut r.events);
+    let mut records: Vec<Record> = Vec::new();
+    r.dropped = threads.events.take(&mut records);
     r.threads = std::mem::take(&mut threads.names);
     for local in &threads.live {
         let mut l = local.lock();
-        r.dropped += l.events.take(&mut r.events);
+        r.dropped += l.events.take(&mut records);
         r.threads.insert(l.thread, l.name.clone());
         let tree = l.calls.take(now);
         calls.entry(l.name.clone()).or_default().absorb(tree);
     }
     drop(threads);
-    r.events.sort_by_key(|e| e.at);
+    r.events = record::in_order(records);
     let trees = calls.into_iter().filter(|(_, t)| !t.is_empty());
     r.calls = trees.map(|(name, tree)| tree.finish(name)).collect();
     r

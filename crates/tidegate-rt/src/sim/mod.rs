@@ -104,12 +104,6 @@ pub fn active() -> bool {
     task::is_simulated()
 }
 
-/// Whether there is any simulated world in the process.
-#[inline]
-pub(crate) fn any() -> bool {
-    task::any()
-}
-
 /// Charges CPU time to the calling task; nothing outside a simulated world.
 #[inline]
 pub fn charge(time: Nanos) {

@@ -1,26 +1,24 @@
 //! Events in as few bytes as they need.
 //!
 //! What an event writes drives something else out of the processor's caches, and brings memory in: that costs
-//! more than packing it. An event is a head (which point, which phase, and how long each number is), the time
-//! since the event before it, and its numbers in the order of the point's keys.
+//! more than packing it. A record is a head (which point, of which kind, and how long each number is), the time
+//! since the record before it, for a span how long it took, and its numbers in the order of the point's keys.
 
-use super::points::Point;
-use super::{Args, Event, NO_ARGS, Phase};
+use super::points::{Point, PointId};
+use super::record::{Kind, Record};
+use super::{Args, NO_ARGS};
 use crate::clock::Nanos;
 
-/// Bytes of an event at most: a head, a time and four numbers.
-const LONGEST: usize = HEAD + 5 * 8;
+/// Bytes of a record at most: a head, two times and four numbers.
+const LONGEST: usize = HEAD + 6 * 8;
 const HEAD: usize = 4;
 /// Bytes that events take in the mean, with some room.
 const USUAL: usize = 16;
 
-const PHASES: [Phase; 5] =
-    [Phase::Instant, Phase::Begin, Phase::End, Phase::ContentionBegin, Phase::ContentionEnd];
-
-/// Events of one thread, one after the other.
+/// Records of one thread, one after the other.
 pub(super) struct Chunk {
     bytes: Vec<u8>,
-    /// Bytes with events in them.
+    /// Bytes with records in them.
     used: usize,
     events: usize,
     most: usize,
@@ -68,38 +66,49 @@ impl Chunk {
         self.bytes.shrink_to_fit();
     }
 
-    /// Adds an event; false when there is no room for it.
+    /// Adds a record of `kind` from `at` to `until`; false when there is no room for it.
     #[inline]
-    pub fn push(&mut self, at: Nanos, point: u16, phase: Phase, args: &Args) -> bool {
+    pub fn push(
+        &mut self,
+        (at, until): (Nanos, Nanos),
+        point: PointId,
+        kind: Kind,
+        numbers: &[u64; 4],
+    ) -> bool {
         let room = self.bytes.get_mut(self.used..).and_then(|b| b.first_chunk_mut::<LONGEST>());
         let Some(room) = room.filter(|_| self.events < self.most) else { return false };
         let mut writer = Writer { room, used: HEAD, lengths: 0, numbers: 0 };
-        // Processors' counters differ by nanoseconds: a thread that moves may go back in time.
+        // What a span is around comes before it. And processors' counters differ by nanoseconds.
         writer.number(zigzag(at.0.wrapping_sub(self.last.0)));
-        for (key, number) in args {
-            if !key.is_empty() {
-                writer.number(*number);
-            }
+        if kind.is_span() {
+            writer.number(zigzag(until.0.wrapping_sub(at.0)));
         }
-        self.used += writer.finish(point, phase);
-        self.events += 1;
-        self.last = at;
+        for number in numbers.iter().take(usize::from(point.args)) {
+            writer.number(*number);
+        }
+        self.used += writer.finish(point.number, kind);
+        self.events += kind.events();
+        self.last = until;
         true
     }
 
-    /// The events, by the points' numbers.
-    pub fn events<'a>(&'a self, points: &'a [Point]) -> impl Iterator<Item = Event> + 'a {
-        let (mut left, mut at) = (&self.bytes[..self.used], self.first);
+    /// The records, by the points' numbers.
+    pub fn records<'a>(&'a self, points: &'a [Point]) -> impl Iterator<Item = Record> + 'a {
+        let (mut left, mut last) = (&self.bytes[..self.used], self.first);
         std::iter::from_fn(move || {
             let mut reader = Reader::new(&mut left)?;
             let point = points.get(usize::from(reader.point))?;
-            let phase = reader.phase();
-            at = Nanos(at.0.wrapping_add(unzigzag(reader.number()?)));
+            let kind = reader.kind();
+            let at = Nanos(last.0.wrapping_add(unzigzag(reader.number()?)));
+            let took = if kind.is_span() { unzigzag(reader.number()?) } else { 0 };
+            let until = Nanos(at.0.wrapping_add(took));
+            last = until;
             let mut args: Args = NO_ARGS;
-            for (to, key) in args.iter_mut().zip(&point.keys).filter(|(_, k)| !k.is_empty()) {
+            let last = point.keys.iter().rposition(|k| !k.is_empty()).map_or(0, |last| last + 1);
+            for (to, key) in args.iter_mut().zip(&point.keys).take(last) {
                 *to = (*key, reader.number()?);
             }
-            Some(Event { at, thread: self.thread, name: point.name, phase, args })
+            Some(Record { at, until, thread: self.thread, name: point.name, kind, args })
         })
     }
 }
@@ -112,7 +121,7 @@ fn unzigzag(n: u64) -> u64 {
     (n >> 1) ^ (n & 1).wrapping_neg()
 }
 
-/// Writes an event. A number has 1, 2, 4 or 8 bytes, and two bits of the head that say which.
+/// Writes a record. A number has 1, 2, 4 or 8 bytes, and two bits of the head that say which.
 struct Writer<'a> {
     room: &'a mut [u8; LONGEST],
     used: usize,
@@ -134,19 +143,19 @@ impl Writer<'_> {
     }
 
     #[inline]
-    fn finish(self, point: u16, phase: Phase) -> usize {
-        let head = u32::from(point) | u32::from(self.lengths) << 16 | (phase as u32) << 28;
+    fn finish(self, point: u16, kind: Kind) -> usize {
+        let head = u32::from(point) | u32::from(self.lengths) << 16 | (kind as u32) << 28;
         self.room[..HEAD].copy_from_slice(&head.to_le_bytes());
         self.used
     }
 }
 
-/// Reads an event.
+/// Reads a record.
 struct Reader<'a, 'b> {
     left: &'a mut &'b [u8],
     point: u16,
     lengths: u32,
-    phase: usize,
+    kind: usize,
 }
 
 impl<'a, 'b> Reader<'a, 'b> {
@@ -154,11 +163,11 @@ impl<'a, 'b> Reader<'a, 'b> {
         let (head, rest) = left.split_first_chunk::<HEAD>()?;
         *left = rest;
         let head = u32::from_le_bytes(*head);
-        Some(Reader { left, point: head as u16, lengths: head >> 16 & 0xFFF, phase: (head >> 28) as usize })
+        Some(Reader { left, point: head as u16, lengths: head >> 16 & 0xFFF, kind: (head >> 28) as usize })
     }
 
-    fn phase(&self) -> Phase {
-        PHASES.get(self.phase).copied().unwrap_or(Phase::Instant)
+    fn kind(&self) -> Kind {
+        Kind::ALL.get(self.kind).copied().unwrap_or(Kind::Instant)
     }
 
     fn number(&mut self) -> Option<u64> {
@@ -188,32 +197,41 @@ mod tests {
             chunk.begin(thread, Nanos(1 << 40));
             let mut want = Vec::new();
             for (i, n) in edges.iter().chain(edges.iter().rev()).enumerate() {
-                for (phase, (number, point)) in PHASES.into_iter().zip(points.iter().enumerate()) {
+                for (kind, (number, point)) in Kind::ALL.into_iter().cycle().zip(points.iter().enumerate()) {
                     // Backwards, too.
                     let at = Nanos((1u64 << 40).wrapping_add(*n).wrapping_sub(i as u64 % 2 * 300));
+                    let until = Nanos(if kind.is_span() { at.0.wrapping_add(n >> number) } else { at.0 });
                     let args = std::array::from_fn(|k| (point.keys[k], n.rotate_left(8 * k as u32)));
-                    assert!(chunk.push(at, number as u16, phase, &args));
-                    want.push((at, thread, phase, args.map(|a| if a.0.is_empty() { ("", 0) } else { a })));
+                    let id = PointId { number: number as u16, args: number as u8 };
+                    assert!(chunk.push((at, until), id, kind, &args.map(|a| a.1)));
+                    let args = args.map(|a| if a.0.is_empty() { ("", 0) } else { a });
+                    want.push(Record { at, until, thread, name: "p", kind, args });
                 }
             }
-            let found: Vec<_> = chunk.events(&points).map(|e| (e.at, e.thread, e.phase, e.args)).collect();
+            let found: Vec<_> = chunk.records(&points).collect();
             assert_eq!(found, want);
             chunk.shrink();
-            assert_eq!(chunk.events(&points).count(), want.len());
+            assert_eq!(chunk.records(&points).count(), want.len());
             chunk = Chunk { bytes: vec![9; 1 << 20], ..chunk };
         }
     }
 
     #[test]
     fn a_chunk_is_full_by_number_or_by_bytes() {
-        let long = [("a", u64::MAX), ("b", u64::MAX), ("c", u64::MAX), ("d", u64::MAX)];
-        for (args, want) in [(NO_ARGS, 100..=100), (long, 30..=50)] {
+        let cases = [
+            (Kind::Instant, 0, 100..=100),
+            (Kind::Instant, 4, 30..=50),
+            (Kind::Span, 0, 50..=50),
+            (Kind::Contention, 4, 30..=50),
+        ];
+        for (kind, args, want) in cases {
+            let id = PointId { number: 3, args };
             let mut chunk = Chunk::of(100);
             chunk.begin(1, Nanos(5));
-            let pushed =
-                (0..1000u64).take_while(|i| chunk.push(Nanos(5 + i), 3, Phase::Begin, &args)).count();
-            assert!(want.contains(&pushed), "{pushed}");
-            assert_eq!(chunk.len(), pushed);
+            let at = |i| (Nanos(5 + i), Nanos(7 + i));
+            let pushed = (0..1000u64).take_while(|i| chunk.push(at(*i), id, kind, &[u64::MAX; 4])).count();
+            assert!(want.contains(&pushed), "{kind:?}: {pushed}");
+            assert_eq!(chunk.len(), pushed * kind.events());
         }
     }
 }

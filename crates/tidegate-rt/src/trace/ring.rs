@@ -4,7 +4,8 @@
 //! recordings take is prepared when recording begins.
 
 use super::packed::Chunk;
-use super::{Args, Event, Phase, points};
+use super::points::{self, PointId};
+use super::record::{Kind, Record};
 use crate::clock::Nanos;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -65,18 +66,25 @@ impl Ring {
         self.len == 0 && self.dropped == 0
     }
 
-    /// Adds an event of the thread whose ring it is; with no number of a point for it, it is dropped.
+    /// Adds a record of the thread whose ring it is; with no number of a point for it, it is dropped.
     #[inline]
-    pub fn push(&mut self, at: Nanos, thread: u32, point: Option<u16>, phase: Phase, args: &Args) {
+    pub fn push(
+        &mut self,
+        at: (Nanos, Nanos),
+        thread: u32,
+        point: Option<PointId>,
+        kind: Kind,
+        numbers: &[u64; 4],
+    ) {
         let Some(point) = point else {
-            self.dropped += 1;
+            self.dropped += kind.events() as u64;
             return;
         };
-        self.len += 1;
-        if !self.chunks.back_mut().is_some_and(|c| c.push(at, point, phase, args)) {
-            let chunk = self.begin_chunk(thread, at);
-            let there_is_room = chunk.push(at, point, phase, args);
-            debug_assert!(there_is_room, "a chunk has room for one event of any length");
+        self.len += kind.events();
+        if !self.chunks.back_mut().is_some_and(|c| c.push(at, point, kind, numbers)) {
+            let chunk = self.begin_chunk(thread, at.0);
+            let there_is_room = chunk.push(at, point, kind, numbers);
+            debug_assert!(there_is_room, "a chunk has room for one record of any length");
         }
     }
 
@@ -109,11 +117,10 @@ impl Ring {
         while self.len > most && self.drop_oldest().is_some() {}
     }
 
-    /// Moves the events to `to`; how many had been dropped.
-    pub fn take(&mut self, to: &mut Vec<Event>) -> u64 {
-        to.reserve(self.len);
+    /// Moves the records to `to`; how many events had been dropped.
+    pub fn take(&mut self, to: &mut Vec<Record>) -> u64 {
         let points = points::all();
-        self.chunks.drain(..).for_each(|c| to.extend(c.events(&points)));
+        self.chunks.drain(..).for_each(|c| to.extend(c.records(&points)));
         self.len = 0;
         std::mem::take(&mut self.dropped)
     }

@@ -65,6 +65,40 @@ fn what_ended_threads_recorded_is_kept_within_a_bound() {
 }
 
 #[test]
+fn spans_are_recorded_when_they_end_in_their_recording() {
+    let _one = ONE.lock();
+    let place = Location::caller();
+    enable(Some(100));
+    let earlier = span("earlier", NO_ARGS);
+    enable(None);
+    enable(Some(100));
+    drop(earlier);
+    {
+        let _outer = span("outer", number(7));
+        event("point", number(8));
+        let _inner = call("inner");
+        contention("lock", clock::stamp(), clock::stamp(), place);
+    }
+    let open = span("open", NO_ARGS);
+    enable(None);
+    drop(open);
+    let r = take();
+    let mine = r.events.iter().filter(|e| e.thread == crate::thread::id());
+    use Phase::*;
+    let want = [
+        ("outer", Begin, 7),
+        ("point", Instant, 8),
+        ("inner", Begin, 0),
+        ("lock", ContentionBegin, place.line().into()),
+        ("lock", ContentionEnd, 0),
+        ("inner", End, 0),
+        ("outer", End, 0),
+    ];
+    assert_eq!(mine.map(|e| (e.name, e.phase, e.args[0].1)).collect::<Vec<_>>(), want);
+    assert!(r.events.is_sorted_by_key(|e| e.at));
+}
+
+#[test]
 fn spans_make_a_tree() {
     let _one = ONE.lock();
     enable_calls(true);

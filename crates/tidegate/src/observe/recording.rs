@@ -57,11 +57,7 @@ impl Recording {
             return None;
         }
         drop(trace::take());
-        // Waits for locks are part of events and trees, too.
-        let collecting = match wanted {
-            Wanted { locks: true, .. } => Some(lockstat::collect()),
-            w => w.anything().then(lockstat::notice_waits),
-        };
+        let collecting = wanted.locks.then(lockstat::collect);
         trace::enable(wanted.events);
         trace::enable_calls(wanted.calls);
         Some(Recording { wanted, since: clock::stamp(), collecting })

@@ -44,7 +44,7 @@ impl Volume {
             frozen: frozen.into(),
             ckpt: ckpt(self),
             files: vfs.files_being_written(MAX_FILES).into_iter().map(file).collect(),
-            locks: if lockstat::collecting() { locks() } else { Vec::new() },
+            locks: if lockstat::enabled() { locks() } else { Vec::new() },
         }
     }
 }
