@@ -1,5 +1,6 @@
 use super::*;
 use crate::{Bio, PageBuf, QueueLimits, RequestQueue, Sector, Segment};
+use tidegate_rt::{LockClass, Mutex};
 
 fn exercise(backend: Backend) {
     let dir = tempfile::tempdir().unwrap();
@@ -111,4 +112,36 @@ fn what_cannot_have_the_size_keeps_what_it_holds() {
     let o = OpenOptions { create: Some(4096), ..Default::default() };
     assert_eq!(FileIo::open(&path, o).unwrap().size, 4096);
     assert_eq!(std::fs::read(&path).unwrap(), [0; 4096]);
+}
+
+/// The kernel's workers are the submitting thread's: what waits for one may be cancelled when that ends.
+#[test]
+fn requests_outlive_the_thread_that_submitted_them() {
+    static FAILED: LockClass = LockClass::new("test->failed", 1000);
+    // A file system that does nothing without waiting, if there is one.
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let o = OpenOptions { create: Some(64 << 20), ..Default::default() };
+    let device = open(&dir.path().join("image"), o).unwrap();
+    let q = Arc::new(RequestQueue::new(device, QueueLimits::default()));
+    let failed = Arc::new(Mutex::new(&FAILED, Vec::new()));
+    for round in 0..300u64 {
+        let threads: Vec<_> = (0..8u64)
+            .map(|t| {
+                let (queue, told) = (q.clone(), failed.clone());
+                let body = move || {
+                    for i in 0..4 {
+                        let seg = Segment::pages(Arc::new(PageBuf::zeroed(16)), 0, 16);
+                        let at = Sector::from_bytes((t * 4 + i) << 16);
+                        let bio = Bio::write(at, vec![seg], BioFlags::empty());
+                        let failed = told.clone();
+                        queue.submit(bio.on_end(move |r, _| failed.lock().extend(r.err())));
+                    }
+                };
+                tidegate_rt::thread::spawn("short", body).unwrap()
+            })
+            .collect();
+        threads.into_iter().for_each(|t| drop(t.join()));
+        q.drain();
+        assert_eq!(*failed.lock(), [], "round {round}");
+    }
 }

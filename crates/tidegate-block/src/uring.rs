@@ -121,7 +121,8 @@ impl Shared {
             // Short, or something the ring could not do: doing it again whole is idempotent.
             0.. => self.io.execute(&mut rq),
             _ => match Errno::from_raw_os_error(-result) {
-                Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP => self.io.execute(&mut rq),
+                // What waits for one of the kernel's workers is cancelled when the thread that submitted it ends.
+                Errno::CANCELED | Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP => self.io.execute(&mut rq),
                 e => Err(e),
             },
         };
