@@ -140,7 +140,7 @@ fn requests_outlive_the_thread_that_submitted_them() {
                 tidegate_rt::thread::spawn("short", body).unwrap()
             })
             .collect();
-        threads.into_iter().for_each(|t| drop(t.join()));
+        threads.into_iter().for_each(|t| t.join());
         q.drain();
         assert_eq!(*failed.lock(), [], "round {round}");
     }

@@ -1,39 +1,37 @@
-//! Commands that do several things, and go on when one of them fails.
+//! What fails while a command goes on.
 
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tidegate::Error;
 use tidegate::error::{path_bytes, printable, show};
-use tidegate::export::Failed;
 
-/// What failed so far.
+/// Whether something failed so far. Every copy knows what the others do.
 #[derive(Clone, Default)]
-pub struct Failures(Arc<AtomicU64>);
+pub struct Failures(Arc<Said>);
 
-impl Failures {
-    /// Tells of an error, now, and what can be done about it; `image` is the one it may be about.
-    pub fn add(&self, e: Error, image: &Path) {
-        self.0.fetch_add(1, Relaxed);
-        eprintln!("tidegate: {}", printable(&with_cure(e, image).to_string()));
-    }
-
-    /// The way to tell of errors of reading `image`.
-    pub fn of(&self, image: &Path) -> Failed {
-        let (failures, image) = (self.clone(), image.to_path_buf());
-        Arc::new(move |e| failures.add(e, &image))
-    }
-
-    /// How the command ends.
-    pub fn status(&self) -> ExitCode {
-        if self.0.load(Relaxed) == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-    }
+#[derive(Default)]
+struct Said {
+    failed: AtomicBool,
+    /// It was said how to mend a volume.
+    advised: AtomicBool,
 }
 
-fn with_cure(e: Error, image: &Path) -> Error {
-    if !e.is_damaged() {
-        return e;
+impl Failures {
+    /// Tells of an error, now. The first that finds `image` damaged says what can be done about it.
+    pub fn add(&self, e: &Error, image: Option<&Path>) {
+        self.0.failed.store(true, Relaxed);
+        let mut text = printable(&e.to_string());
+        if let (true, Some(image)) = (e.is_damaged(), image)
+            && !self.0.advised.swap(true, Relaxed)
+        {
+            text.push_str(&format!("; run `tidegate check --repair {}`", show(path_bytes(image))));
+        }
+        eprintln!("tidegate: {text}");
     }
-    e.and(format_args!("run `tidegate check --repair {}`", show(path_bytes(image))))
+
+    /// Whether there was any.
+    pub fn any(&self) -> bool {
+        self.0.failed.load(Relaxed)
+    }
 }

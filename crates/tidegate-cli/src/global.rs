@@ -1,13 +1,15 @@
 //! Options of every command, and how they open a volume.
 
+use crate::failures::Failures;
 use crate::place::Place;
 use crate::units;
 use crate::watch::Watch;
 use clap::ValueEnum;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use tidegate::error::{path_bytes, printable, show};
+use std::sync::Arc;
+use tidegate::error::Failed;
 use tidegate::vfs::MemoryLimits;
 use tidegate::{Backend, Error, OpenOptions, Result, Timespec, Volume};
 
@@ -35,12 +37,9 @@ pub struct Global {
     /// The image that was opened last.
     #[arg(skip)]
     opened: RefCell<Option<PathBuf>>,
-    /// A part of the command failed, and that was said.
+    /// What the command went on after.
     #[arg(skip)]
-    failed: Cell<bool>,
-    /// It was said how to mend a volume.
-    #[arg(skip)]
-    advised: Cell<bool>,
+    failures: Failures,
 }
 
 /// Backends.
@@ -107,13 +106,13 @@ impl Global {
 
     /// Says what went wrong. The command may go on with something else; its status tells of it.
     pub fn fail(&self, e: &Error) {
-        let mut text = printable(&e.to_string());
-        if let (true, Some(image)) = (e.is_corrupt() && !self.advised.replace(true), self.opened()) {
-            let image = show(path_bytes(&image));
-            text.push_str(&format!("; tidegate check --repair {image} mends what can be"));
-        }
-        eprintln!("tidegate: {text}");
-        self.failed.set(true);
+        self.failures.add(e, self.opened().as_deref());
+    }
+
+    /// The way to say it for threads that read the image that was opened last.
+    pub fn failed(&self) -> Failed {
+        let (failures, image) = (self.failures.clone(), self.opened());
+        Arc::new(move |e| failures.add(&e, image.as_deref()))
     }
 
     /// Goes on after an error with nothing.
@@ -123,7 +122,7 @@ impl Global {
 
     /// Whether anything went wrong so far.
     pub fn has_failed(&self) -> bool {
-        self.failed.get()
+        self.failures.any()
     }
 
     /// The image that the command opened, if any.

@@ -48,7 +48,7 @@ fn what_is_not_permitted_is_left_out() {
     }
     let mut said = failures(copy);
     said.sort();
-    let denied = ["closed", "secret", "secret too"].map(|n| format!("tidegate: src/{n}: permission denied"));
+    let denied = ["closed", "secret too", "secret"].map(|n| format!("tidegate: src/{n}: permission denied"));
     assert_eq!(said, denied);
     assert_eq!(b.ok(&["ls", "a.img:/src"]), "a\nlink\nopen\nz\n");
     assert_eq!(b.ok(&["cat", "a.img:/src/open/f"]), "open/f");

@@ -4,19 +4,11 @@
 mod common;
 
 use common::Bench;
+use common::mounted::cannot_mount;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-fn cannot_mount() -> bool {
-    if Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root() {
-        return xtask::oracle::skip_or_fail("fusermount3");
-    }
-    assert!(!xtask::oracle::in_ci(), "/dev/fuse missing, or not the superuser");
-    println!("SKIPPED: /dev/fuse missing, or not the superuser");
-    true
-}
 
 /// A volume and a directory, and whatever is mounted there goes at the end.
 struct Mount {

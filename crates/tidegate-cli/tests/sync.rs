@@ -4,20 +4,11 @@
 mod common;
 
 use common::Bench;
+use common::mounted::cannot_mount;
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
-
-fn cannot_mount() -> bool {
-    if Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root() {
-        return xtask::oracle::skip_or_fail("fusermount3");
-    }
-    assert!(!xtask::oracle::in_ci(), "/dev/fuse missing, or not the superuser");
-    println!("SKIPPED: /dev/fuse missing, or not the superuser");
-    true
-}
 
 /// A mount in the foreground, which ends when this does.
 struct Served(Child, std::path::PathBuf);

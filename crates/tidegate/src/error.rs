@@ -19,6 +19,9 @@ pub enum Error {
     Other(String, String),
 }
 
+/// Is told of each thing that fails where the others are done all the same.
+pub type Failed = std::sync::Arc<dyn Fn(Error) + Send + Sync>;
+
 /// A result with [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -86,11 +89,6 @@ impl Error {
             Error::Os(_, e) => e.raw_os_error() == Some(Errno::NOSPC.raw_os_error()),
             Error::Other(..) => false,
         }
-    }
-
-    /// Whether a volume is damaged.
-    pub fn is_corrupt(&self) -> bool {
-        matches!(self, Error::Volume(_, e) if e.kind() == tidegate_vfs::ErrorKind::Corrupt)
     }
 
     /// Whether somebody stopped reading what we write.

@@ -254,6 +254,8 @@ fn make(
             clamp: request.reproducible,
             sync_every: request.reproducible.map(|_| SYNC_EVERY),
             skip: skip(there).into_iter().chain(image.id()).collect(),
+            // A volume that lacks something is not what was asked for.
+            failed: None,
             progress: request.progress.clone(),
         };
         notes = import(&volume, source, target, &options)?.notes;

@@ -1,7 +1,6 @@
 //! `tidegate cp`.
 
 use crate::bar::Bar;
-use crate::failures::Failures;
 use crate::global::Global;
 use crate::place::{Place, Where};
 use crate::{out, report};
@@ -11,7 +10,6 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 use tidegate::error::{path_bytes, show};
 use tidegate::import::{ImportOptions, Source, Target};
@@ -36,7 +34,7 @@ pub struct Args {
 ///
 /// # Errors
 /// What is in the way of all of it.
-pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
+pub fn run(args: &Args, global: &Global) -> Result<()> {
     // It is how it always goes, and taken for the hands' sake.
     let _ = args.recursive;
     let (to, from) = args.paths.split_last().expect("clap wants two");
@@ -47,7 +45,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     }
 }
 
-fn inward(from: &[Where], to: &Place, global: &Global) -> Result<ExitCode> {
+fn inward(from: &[Where], to: &Place, global: &Global) -> Result<()> {
     let mut sources = Vec::new();
     for f in from {
         match f {
@@ -67,10 +65,10 @@ fn inward(from: &[Where], to: &Place, global: &Global) -> Result<ExitCode> {
     let id = std::fs::metadata(&to.image).ok();
     let options = ImportOptions {
         skip: id.map(|m| (m.dev(), m.ino())).into_iter().collect(),
+        failed: Some(global.failed()),
         progress: progress.clone(),
         ..Default::default()
     };
-    let failures = Failures::default();
     let mut last = None;
     let mut notes = Vec::new();
     for source in &sources {
@@ -85,9 +83,9 @@ fn inward(from: &[Where], to: &Place, global: &Global) -> Result<ExitCode> {
             }
             Err(e) if began => {
                 let rest = format_args!("the rest of {} is not copied", show(path_bytes(source)));
-                failures.add(e.and(rest), &to.image);
+                global.fail(&e.and(rest));
             }
-            Err(e) => failures.add(e, &to.image),
+            Err(e) => global.fail(&e),
         }
     }
     let summary = volume.unmount();
@@ -97,12 +95,12 @@ fn inward(from: &[Where], to: &Place, global: &Global) -> Result<ExitCode> {
         (None, summary) => summary?,
         (Some(e), Err(_)) => return Err(e),
         (Some(e), Ok(summary)) => {
-            failures.add(e.and("the copy ends here; what was copied before stays"), &to.image);
+            global.fail(&e.and("the copy ends here; what was copied before stays"));
             summary
         }
     };
     report::print(global, &report::with_progress(summary, &progress), &[])?;
-    Ok(failures.status())
+    Ok(())
 }
 
 /// Where in the volume `source` goes: into a directory that is there, else under the name given.
@@ -123,7 +121,7 @@ fn target(volume: &Volume, to: &Place, source: &Path) -> Result<Target> {
     Ok(Target { dir: volume.resolve_dir(parent)?, path: parent.to_vec(), name: Some(name.to_vec()) })
 }
 
-fn outward(from: &[Where], to: export::To, global: &Global) -> Result<ExitCode> {
+fn outward(from: &[Where], to: export::To, global: &Global) -> Result<()> {
     let mut places = Vec::new();
     for f in from {
         match f {
@@ -140,14 +138,13 @@ fn outward(from: &[Where], to: export::To, global: &Global) -> Result<ExitCode> 
         return Err(Error::other(show(path_bytes(&to.path)), "not a directory"));
     }
     let progress = Arc::new(Progress::default());
-    let failures = Failures::default();
     let mut out = Outward { to, summary: Summary::default(), notes: Vec::new(), to_stdout: false };
     let bar = Bar::new(&progress, global.quiet);
     for place in &places {
-        match out.copy(place, global, &progress, &failures) {
+        match out.copy(place, global, &progress) {
             Ok(true) => {}
             Ok(false) => break,
-            Err(e) => failures.add(e, &place.image),
+            Err(e) => global.fail(&e),
         }
     }
     drop(bar);
@@ -155,7 +152,7 @@ fn outward(from: &[Where], to: export::To, global: &Global) -> Result<ExitCode> 
     if !out.to_stdout {
         report::print(global, &report::with_progress(out.summary, &progress), &[])?;
     }
-    Ok(failures.status())
+    Ok(())
 }
 
 struct Outward {
@@ -169,26 +166,20 @@ struct Outward {
 
 impl Outward {
     /// Copies one; whether more can be written.
-    fn copy(
-        &mut self,
-        place: &Place,
-        global: &Global,
-        progress: &Arc<Progress>,
-        failures: &Failures,
-    ) -> Result<bool> {
+    fn copy(&mut self, place: &Place, global: &Global, progress: &Arc<Progress>) -> Result<bool> {
         let volume = global.read(place)?;
         let inode = volume.resolve(&place.path, false)?;
         let path = host_target(place, inode.is_dir(), &self.to.path)?;
         self.to_stdout |= is_stdout(&path);
         let from = export::From { inode, path: place.path.clone() };
         let to = export::To { path, ..self.to };
-        let done = export::to_host(&volume, &from, to, progress, &failures.of(&place.image));
+        let done = export::to_host(&volume, &from, to, progress, &global.failed());
         drop(from);
         let unmounted = volume.unmount();
         match done {
             Ok(done) => self.notes.extend(done.notes),
             Err(e) => {
-                failures.add(e, &place.image);
+                global.fail(&e);
                 return Ok(false);
             }
         }

@@ -84,7 +84,7 @@ impl Command {
         let done = match self {
             Command::Check(a) => return check::run(a, global),
             Command::Mkfs(a) => mkfs::run(a, global),
-            Command::Cp(a) => return cp::run(a, global),
+            Command::Cp(a) => cp::run(a, global),
             Command::Ls(a) => ls::run(a, global),
             Command::Cat(a) => cat::run(a, global),
             Command::Stat(a) => stat::run(a, global),
@@ -93,7 +93,7 @@ impl Command {
             Command::Rm(a) => rm::run(a, global),
             Command::Mv(a) => mv::run(a, global),
             Command::Ln(a) => ln::run(a, global),
-            Command::Tar(a) => return tar::run(a, global),
+            Command::Tar(a) => tar::run(a, global),
             Command::Df(a) => df::run(a, global),
             Command::Trim(a) => trim::run(a, global),
             Command::Info(a) => info::run(a, global),

@@ -1,13 +1,11 @@
 //! `tidegate tar`.
 
 use crate::bar::Bar;
-use crate::failures::Failures;
 use crate::global::Global;
 use crate::out;
 use crate::place::Place;
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::process::ExitCode;
 use std::sync::Arc;
 use tidegate::{Error, Progress, Result, export};
 
@@ -23,7 +21,7 @@ pub struct Args {
 ///
 /// # Errors
 /// What is in the way.
-pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
+pub fn run(args: &Args, global: &Global) -> Result<()> {
     if std::io::stdout().is_terminal() {
         return Err(Error::other(
             "standard output",
@@ -33,8 +31,6 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     let place = Place::parse(&args.place);
     let volume = global.read(&place)?;
     let inode = volume.resolve(&place.path, true)?;
-    let failures = Failures::default();
-    let failed = failures.of(&place.image);
     let progress = Arc::new(Progress::default());
     let bar = Bar::new(&progress, global.quiet);
     let name = if inode.is_dir() { None } else { place.name().map(<[u8]>::to_vec) };
@@ -42,9 +38,9 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     // The file below `stdout()`, whose line buffer a tar has no use for.
     let to = rustix::io::dup(std::io::stdout()).map_err(|e| out::error(e.into()))?;
     let to = Box::new(std::fs::File::from(to));
-    let exported = export::to_tar(&volume, &from, to, "standard output", name, &progress, &failed);
+    let exported = export::to_tar(&volume, &from, to, "standard output", name, &progress, &global.failed());
     drop((bar, from));
     out::notes(&exported?.notes);
     volume.unmount()?;
-    Ok(failures.status())
+    Ok(())
 }

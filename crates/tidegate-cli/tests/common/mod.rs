@@ -2,6 +2,7 @@
 #![allow(dead_code, missing_docs)]
 
 pub mod chrome;
+pub mod damage;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // it waits for real processes
 pub mod mounted;
 

@@ -1,7 +1,7 @@
 //! What threads count, each for itself: nobody else writes there, so that counting is neither an atomic
 //! operation nor a cache line that processors take from each other.
 
-use super::Span;
+use super::{LOOKING, Span};
 use crate::clock::Nanos;
 use crate::thread;
 use std::sync::Arc;
@@ -14,8 +14,6 @@ const SPARE: usize = 64;
 /// Of acquisitions that are drawn, one in so many asks who is next.
 const ASKS: u64 = 8;
 
-/// Counts that are older than the last reset are of no use; this is its number.
-static EPOCH: AtomicU64 = AtomicU64::new(1);
 static THREADS: parking_lot::Mutex<Threads> =
     parking_lot::Mutex::new(Threads { live: Vec::new(), ended: Vec::new(), spare: Vec::new() });
 
@@ -49,7 +47,7 @@ impl Threads {
 pub(super) fn reset() {
     let mut threads = THREADS.lock();
     threads.ended.clear();
-    EPOCH.fetch_add(1, Relaxed);
+    LOOKING.epoch.fetch_add(1, Relaxed);
 }
 
 /// The counts of a class by all threads.
@@ -130,7 +128,7 @@ impl Slots {
     }
 
     fn is_current(&self) -> bool {
-        self.epoch.load(Relaxed) == EPOCH.load(Relaxed)
+        self.epoch.load(Relaxed) == LOOKING.epoch.load(Relaxed)
     }
 
     /// The next number, by Marsaglia's xorshift.
@@ -147,7 +145,7 @@ impl Slots {
     fn begin_anew(&self) {
         self.counts.iter().for_each(|c| c.set(0, 0));
         self.times.iter().for_each(Times::clear);
-        self.epoch.store(EPOCH.load(Relaxed), Relaxed);
+        self.epoch.store(LOOKING.epoch.load(Relaxed), Relaxed);
     }
 }
 

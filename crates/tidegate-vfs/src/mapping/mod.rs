@@ -99,6 +99,11 @@ impl AddressSpace {
         &self.shards[(chunk % self.shards.len() as u64) as usize]
     }
 
+    /// The shards that chunks `first..=last` hang in.
+    fn shards_of(&self, first: u64, last: u64) -> &[Mutex<Shard>] {
+        if first == last { std::slice::from_ref(self.shard(first)) } else { &self.shards }
+    }
+
     /// Runs `f` on a chunk, made if it is missing, and books the change of its tags and pages.
     fn with_chunk<R>(&self, chunk: u64, f: impl FnOnce(&mut Chunk) -> R) -> R {
         let mut s = self.shard(chunk).lock();
@@ -259,11 +264,11 @@ impl AddressSpace {
         if start >= end {
             return Vec::new();
         }
-        let range = start / CHUNK_PAGES..=(end - 1) / CHUNK_PAGES;
+        let (first, last) = (start / CHUNK_PAGES, (end - 1) / CHUNK_PAGES);
         let mut v: Vec<u64> = self
-            .shards
+            .shards_of(first, last)
             .iter()
-            .flat_map(|s| s.lock().chunks.range(range.clone()).map(|c| *c.0).collect::<Vec<_>>())
+            .flat_map(|s| s.lock().chunks.range(first..=last).map(|c| *c.0).collect::<Vec<_>>())
             .collect();
         v.sort_unstable();
         v

@@ -1,12 +1,12 @@
 //! Pages on their way to the volume: dirty → writeback → clean, and the errors of that way.
 
 use super::chunk::{CHUNK_PAGES, Chunk, PageRun, mask};
-use super::{AddressSpace, range_mask, split};
+use super::{AddressSpace, Shard, range_mask, split};
 use crate::error::{Error, ErrorKind, Result};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 use tidegate_block::{Errno, Segment};
-use tidegate_rt::trace;
+use tidegate_rt::{Mutex, trace};
 
 /// How long a waiter sleeps before it looks for bios to send.
 const RESUBMIT: Duration = Duration::from_millis(2);
@@ -48,13 +48,9 @@ impl AddressSpace {
     }
 
     fn each_dirty_chunk(&self, start: u64, end: u64, mut f: impl FnMut(&mut Chunk, u64)) {
-        for shard in &self.shards {
-            let ids: Vec<u64> = shard
-                .lock()
-                .dirty
-                .range(start / CHUNK_PAGES..=end.saturating_sub(1) / CHUNK_PAGES)
-                .copied()
-                .collect();
+        let (first, last) = (start / CHUNK_PAGES, end.saturating_sub(1) / CHUNK_PAGES);
+        for shard in self.shards_of(first, last) {
+            let ids: Vec<u64> = shard.lock().dirty.range(first..=last).copied().collect();
             for id in ids {
                 self.with_chunk(id, |c| f(c, range_mask(id, start, end)));
             }
@@ -107,8 +103,9 @@ impl AddressSpace {
         if start >= end {
             return None;
         }
-        let (a, b) = (start / CHUNK_PAGES, (end - 1) / CHUNK_PAGES);
-        self.shards.iter().filter_map(|s| s.lock().dirty.range(a..=b).next().copied()).min()
+        let (first, last) = (start / CHUNK_PAGES, (end - 1) / CHUNK_PAGES);
+        let next = |s: &Mutex<Shard>| s.lock().dirty.range(first..=last).next().copied();
+        self.shards_of(first, last).iter().filter_map(next).min()
     }
 
     /// Pages from `start` up to `end` that are dirty, first ones first, at most `max`; they stay dirty.

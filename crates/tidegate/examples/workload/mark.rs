@@ -38,8 +38,8 @@ pub struct Mark {
     /// When files are made durable.
     #[arg(long, value_enum, default_value = "each")]
     sync: Sync,
-    /// Open the image anew afterwards and read all files in turn.
-    #[arg(long, requires = "image")]
+    /// Open the target anew afterwards and read all files in turn.
+    #[arg(long)]
     pub read_back: bool,
 }
 

@@ -3,8 +3,8 @@
 use super::attrs::Attrs;
 use super::replace;
 use super::sink::Sink;
-use super::{Exported, Failed, Item, Piece, To};
-use crate::error::{Error, Result, path_bytes, show};
+use super::{Exported, Item, Piece, To};
+use crate::error::{Error, Failed, Result, path_bytes, show};
 use crate::host;
 use crate::node::Meta;
 use rustix::fs::{AtFlags, FileType as HostType, Mode, OFlags};

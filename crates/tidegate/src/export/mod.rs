@@ -19,7 +19,7 @@ pub mod replace;
 pub mod sink;
 pub mod walk;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Failed, Result};
 use crate::node::Meta;
 use crate::progress::Progress;
 use crate::volume::Volume;
@@ -38,9 +38,6 @@ pub struct Exported {
     /// What could not be kept, one line each.
     pub notes: Vec<String>,
 }
-
-/// Is told of each thing that could not be read or made; the others are.
-pub type Failed = Arc<dyn Fn(Error) + Send + Sync>;
 
 /// Where on the host an export goes.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Walks a volume: what is no directory first, then the directories.
 
-use super::{Failed, From, Item, content};
-use crate::error::Error;
+use super::{From, Item, content};
+use crate::error::{Error, Failed};
 use crate::node::Meta;
 use crate::paths::join;
 use crate::progress::Progress;

@@ -67,12 +67,16 @@ impl<'a> Applier<'a> {
     /// The first failure.
     pub fn run(&mut self, from: BatchReceiver) -> Result<Vec<String>> {
         let done = self.apply_all(from);
+        self.drop_partial();
+        done
+    }
+
+    fn drop_partial(&mut self) {
         self.current = None;
         if let Some((dir, name)) = self.partial.take() {
             // Where the volume takes nothing more, not even this, that is what is told.
             let _ = self.volume.vfs().unlink(&Cred::ROOT, &dir, &name);
         }
-        done
     }
 
     fn apply_all(&mut self, from: BatchReceiver) -> Result<Vec<String>> {
@@ -111,6 +115,10 @@ impl<'a> Applier<'a> {
                 drop(c.file);
                 self.finish(&c.inode, &c.meta, Some(size.unwrap_or(c.size)), &c.path)?;
                 self.partial = None;
+                Ok(())
+            }
+            Item::Broken => {
+                self.drop_partial();
                 Ok(())
             }
             Item::Dir { place, id, meta } => self.dir(place, id, meta),

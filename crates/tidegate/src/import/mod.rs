@@ -19,7 +19,7 @@ pub mod place;
 pub mod read_file;
 pub mod walk;
 
-use crate::error::Result;
+use crate::error::{Failed, Result};
 use crate::node::Meta;
 use crate::progress::Progress;
 use crate::volume::Volume;
@@ -56,6 +56,9 @@ pub struct ImportOptions {
     pub sync_every: Option<u64>,
     /// Device and inode numbers of files that are left out: the image itself.
     pub skip: Vec<(u64, u64)>,
+    /// Who is told of each thing in a tree that cannot be read; the others go in. With nobody to tell, the
+    /// first ends the import.
+    pub failed: Option<Failed>,
     /// Counters to move on.
     pub progress: Arc<Progress>,
 }
@@ -134,6 +137,8 @@ pub enum Item {
     Data(Piece),
     /// The file begun last is complete; its size if that turned out different.
     End(Option<u64>),
+    /// The rest of the file begun last cannot be read: it is taken away.
+    Broken,
     /// Something without content: a symbolic link with its target, a device, a fifo, a socket.
     Special {
         /// Where.

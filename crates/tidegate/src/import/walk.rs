@@ -107,17 +107,31 @@ impl Walker<'_> {
                 continue;
             };
             self.descend(&name);
-            let fd = match host::open(level.fd.as_fd(), &name) {
-                Ok(fd) => fd,
-                Err(Errno::NOENT) => continue, // removed meanwhile
-                Err(e) => return Err(self.os(e)),
-            };
-            let st = rustix::fs::fstat(&fd).map_err(|e| self.os(e))?;
-            let place = Place::In(level.id, name.into_bytes());
-            let level = self.enter(fd, &st, place)?;
-            stack.push(level);
+            let below = self.below(level, name);
+            stack.extend(self.or_leave_out(below)?.flatten());
         }
         Ok(())
+    }
+
+    /// Goes on with nothing after what cannot be read, where the caller wants to be told of it only.
+    fn or_leave_out<T>(&self, r: std::result::Result<T, End>) -> std::result::Result<Option<T>, End> {
+        match (r, &self.options.failed) {
+            (Err(End::Error(e)), Some(failed)) => {
+                failed(e);
+                Ok(None)
+            }
+            (r, _) => r.map(Some),
+        }
+    }
+
+    /// Enters the directory `name` of `level`, if it is still there.
+    fn below(&mut self, level: &Level, name: CString) -> std::result::Result<Option<Level>, End> {
+        let fd = match host::open(level.fd.as_fd(), &name) {
+            Err(Errno::NOENT) => return Ok(None),
+            r => r.map_err(|e| self.os(e))?,
+        };
+        let st = rustix::fs::fstat(&fd).map_err(|e| self.os(e))?;
+        self.enter(fd, &st, Place::In(level.id, name.into_bytes())).map(Some)
     }
 
     fn descend(&mut self, name: &CStr) {
@@ -135,7 +149,8 @@ impl Walker<'_> {
         let mut meta = host::meta(st, xattrs).ok_or_else(|| self.os(Errno::NOTDIR))?;
         meta.clamp(self.options.clamp);
         self.to.push(Item::Dir { place, id, meta })?;
-        let entries = host::list(fd.as_fd(), &mut self.names).map_err(|e| self.os(e))?;
+        let entries = host::list(fd.as_fd(), &mut self.names).map_err(|e| self.os(e));
+        let entries = self.or_leave_out(entries)?.unwrap_or_default();
         let path = self.path.len();
         let mut below = Vec::new();
         for entry in entries {
@@ -145,7 +160,8 @@ impl Walker<'_> {
             }
             self.descend(&entry.name);
             let place = Place::In(id, entry.name.to_bytes().to_vec());
-            if self.leaf(fd.as_fd(), &entry, place)? {
+            let is_dir = self.leaf(fd.as_fd(), &entry, place);
+            if self.or_leave_out(is_dir)? == Some(true) {
                 below.push(entry.name);
             }
             self.path.truncate(path);
@@ -212,17 +228,23 @@ impl Walker<'_> {
         let Some(place) = self.known(&st, place)? else { return Ok(()) };
         let xattrs = host::xattrs_of(fd).map_err(|e| self.os(e))?;
         let meta = self.meta(&st, xattrs)?;
-        let link = self.remember(&st);
         let size = st.st_size as u64;
         if read_file::is_small(&st) {
             let piece = read_file::whole(fd, size).map_err(|e| self.os(e))?;
             let size = piece.as_ref().map_or(0, |p| p.len as u64);
+            let link = self.remember(&st);
             return Ok(self.to.push(Item::File { place, meta, size, piece, more: false, link })?);
         }
+        let link = self.remember(&st);
         self.to.push(Item::File { place, meta, size, piece: None, more: true, link })?;
         let now = match read_file::pieces(fd, &st, &mut self.to) {
             Ok(now) => now,
-            Err(Stop::Os(e)) => return Err(self.os(e)),
+            Err(Stop::Os(e)) => {
+                // No other name is to lead to half of it.
+                self.links.remove(&host::id(&st));
+                self.to.push(Item::Broken)?;
+                return Err(self.os(e));
+            }
             Err(Stop::Gone) => return Err(End::Gone),
         };
         Ok(self.to.push(Item::End((now != size).then_some(now)))?)
