@@ -25,6 +25,20 @@ pub fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
+/// Builds the shipped program; where it is.
+///
+/// # Errors
+/// It does not build.
+pub fn build_tidegate() -> Result<PathBuf> {
+    let status = Command::new(cargo())
+        .args(["build", "--quiet", "--release", "--bin", "tidegate", "-p", "tidegate-cli"])
+        .current_dir(root())
+        .status()
+        .context("running cargo build")?;
+    ensure!(status.success(), "building tidegate failed: {status}");
+    Ok(target_dir().join("release/tidegate"))
+}
+
 /// The `xtask` executable, which guests run as their init and test helper.
 ///
 /// Test binaries of other crates link this library but are not that

@@ -7,7 +7,8 @@
 //! |-------------------------------------------|----------------------------------------------------|
 //! | [`cli`]                                   | what can be asked for                              |
 //! | `populate`, `cases`, `tree`, `report`     | volumes filled, emptied, streamed into and opened  |
-//! | `fsync`, `writepages`, `gc`, `ckpt`       | workloads in an open volume                        |
+//! | `fsync`, `writepages`, `gc`               | workloads in an open volume                        |
+//! | `ckpt`                                    | the lab's m5, in real time                         |
 //! | `trace`                                   | what looking into the engine costs                 |
 //! | `mount`                                   | our mount, fuse2fs and ext4 side by side           |
 //! | `workload`, `image`                       | running those, and the image they run on           |

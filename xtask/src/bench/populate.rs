@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -36,13 +35,8 @@ pub fn populate(plan: &Plan) -> Result<()> {
     for name in ["mkfs.f2fs", "sload.f2fs", "mke2fs", "fio"] {
         oracle::require(name)?;
     }
-    let built = Command::new(workspace::cargo())
-        .args(["build", "--quiet", "--release", "--bin", "tidegate"])
-        .current_dir(workspace::root())
-        .status()
-        .context("running cargo build")?;
-    if !built.success() {
-        eprintln!("the binary `tidegate` was not built; measuring its peers alone");
+    if let Err(e) = workspace::build_tidegate() {
+        eprintln!("{e:#}; measuring its peers alone");
     }
     fs::create_dir_all(&plan.dir).with_context(|| format!("creating {}", plan.dir.display()))?;
     let scratch = TempDir::new_in(&plan.dir, "bench")?;

@@ -96,14 +96,15 @@ impl Bench {
 /// Measures and reports.
 pub fn run(plan: &MountPlan) -> Result<()> {
     let MountPlan { plan, only, options } = plan.clone();
-    for what in [["--bin", "tidegate", "-p", "tidegate-cli"], ["--example", "floor", "-p", "tidegate-fuse"]] {
-        let mut build = Command::new(workspace::cargo());
-        build.args(["build", "--quiet", "--release"]).args(what).current_dir(workspace::root());
-        let built = build.status().context("running cargo build")?;
-        ensure!(built.success(), "{what:?} was not built");
-    }
+    let tidegate = workspace::build_tidegate()?;
+    let floor = Command::new(workspace::cargo())
+        .args(["build", "--quiet", "--release", "--example", "floor", "-p", "tidegate-fuse"])
+        .current_dir(workspace::root())
+        .status()
+        .context("running cargo build")?;
+    ensure!(floor.success(), "the floor was not built");
     let bench = Bench {
-        tidegate: workspace::target_dir().join("release/tidegate"),
+        tidegate,
         options,
         scratch: Image::new(&plan.dir, VOLUME)?,
         workload: Workload::build(Duration::from_secs(60))?,
