@@ -1,37 +1,49 @@
 //! What fails while a command goes on.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tidegate::Error;
 use tidegate::error::{path_bytes, printable, show};
+use tidegate_rt::{LockClass, Mutex};
+
+static SAID: LockClass = LockClass::new("cli->failures", 995);
 
 /// Whether something failed so far. Every copy knows what the others do.
-#[derive(Clone, Default)]
-pub struct Failures(Arc<Said>);
+#[derive(Clone)]
+pub struct Failures(Arc<Mutex<Said>>);
 
 #[derive(Default)]
 struct Said {
-    failed: AtomicBool,
-    /// It was said how to mend a volume.
-    advised: AtomicBool,
+    failed: bool,
+    /// Images of which it was said how to mend them.
+    advised: BTreeSet<PathBuf>,
+}
+
+impl Default for Failures {
+    fn default() -> Self {
+        Failures(Arc::new(Mutex::new(&SAID, Said::default())))
+    }
 }
 
 impl Failures {
     /// Tells of an error, now. The first that finds `image` damaged says what can be done about it.
     pub fn add(&self, e: &Error, image: Option<&Path>) {
-        self.0.failed.store(true, Relaxed);
+        let mut said = self.0.lock();
+        said.failed = true;
         let mut text = printable(&e.to_string());
         if let (true, Some(image)) = (e.is_damaged(), image)
-            && !self.0.advised.swap(true, Relaxed)
+            && said.advised.insert(image.to_path_buf())
         {
             text.push_str(&format!("; run `tidegate check --repair {}`", show(path_bytes(image))));
         }
-        eprintln!("tidegate: {text}");
+        // Who closed standard error does not want to know.
+        let _ = writeln!(std::io::stderr(), "tidegate: {text}");
     }
 
     /// Whether there was any.
     pub fn any(&self) -> bool {
-        self.0.failed.load(Relaxed)
+        self.0.lock().failed
     }
 }

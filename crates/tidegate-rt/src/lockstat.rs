@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering:
 
 mod slots;
 
-/// What every acquisition looks at: in a cache line that is seldom written to.
+/// What acquisitions look at: in a cache line that is seldom written to.
 #[repr(align(64))]
 struct Looking {
     /// Who looks: holders of [`Collecting`], and [`enable`].

@@ -164,11 +164,14 @@ thread_local!(static LOCAL: Shared = {
 /// Switches recording of events on (each thread keeps its last `capacity` events) or off (`None`). A span is
 /// recorded when it ends, if that is in the recording in which it began.
 pub fn enable(capacity: Option<usize>) {
-    RECORDING.fetch_add(1, Relaxed);
     match capacity {
         Some(n) => ring::prepare(n),
-        None => ring::release(),
+        None => {
+            switch(EVENTS, false);
+            ring::release();
+        }
     }
+    RECORDING.fetch_add(1, Relaxed);
     switch(EVENTS, capacity.is_some());
 }
 

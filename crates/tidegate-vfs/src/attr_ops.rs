@@ -2,7 +2,7 @@
 
 use crate::acl::{self, Acl};
 use crate::dir_ops::S_ISGID;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::inode::Inode;
 use crate::perm::{self, MAY_READ, MAY_WRITE};
 use crate::types::*;
@@ -44,14 +44,19 @@ impl Vfs {
             perm::check(&*self.fs, cred, inode, MAY_WRITE)?;
             self.truncate_locked(inode, size, cred.is_root())?;
         }
+        // Read first: what cannot be narrowed is no reason to change half.
+        let acl = set.mode.map(|mode| self.narrowed_acl(inode, mode)).transpose()?.flatten();
+        let before = inode.attr().clone();
         self.apply(cred, inode, set);
-        let stored = match set.mode {
-            Some(mode) => self.chmod_acl(inode, mode)?,
-            None => false,
+        let stored = match acl {
+            // With all attributes, so that no power cut parts the mode from the list.
+            Some(a) => {
+                let ctime = inode.attr().ctime;
+                self.fs.setxattr(inode, acl::ACCESS, Some(&a.to_xattr()), XattrFlags::empty(), ctime)
+            }
+            None => self.fs.update_inode(inode),
         };
-        if !stored {
-            self.fs.update_inode(inode)?;
-        }
+        stored.inspect_err(|_| *inode.attr() = before)?;
         drop(guard);
         self.balance()
     }
@@ -65,10 +70,7 @@ impl Vfs {
         }
         if let Some(mode) = set.mode {
             a.mode = mode & 0o7777;
-            if !cred.is_root()
-                && !cred.in_group(set.gid.unwrap_or(a.gid))
-                && a.file_type != FileType::Directory
-            {
+            if !cred.is_root() && !cred.in_group(set.gid.unwrap_or(a.gid)) {
                 a.mode &= !S_ISGID;
             }
         }
@@ -83,18 +85,19 @@ impl Vfs {
         }
     }
 
-    /// A new mode narrows or widens the access ACL's entries that mirror it. Whether there is one: all of the
-    /// inode's attributes are stored then, so that no power cut parts the mode from the list.
-    fn chmod_acl(&self, inode: &Inode, mode: u32) -> Result<bool> {
+    /// The access ACL, if there is one, with the entries that mirror the mode narrowed or widened to `mode`.
+    fn narrowed_acl(&self, inode: &Inode, mode: u32) -> Result<Option<Acl>> {
         if inode.file_type == FileType::Symlink {
-            return Ok(false);
+            return Ok(None);
         }
-        let Ok(v) = self.fs.getxattr(inode, acl::ACCESS) else { return Ok(false) };
-        let Some(mut a) = Acl::parse(&v) else { return Ok(false) };
+        let list = match self.fs.getxattr(inode, acl::ACCESS) {
+            Err(e) if matches!(e.kind(), ErrorKind::NoData | ErrorKind::Unsupported) => return Ok(None),
+            r => r?,
+        };
+        let mut a = Acl::parse(&list)
+            .ok_or_else(|| Error::corrupt(format!("inode {}: its access ACL is damaged", inode.ino)))?;
         a.restrict(mode, false);
-        let ctime = inode.attr().ctime;
-        self.fs.setxattr(inode, acl::ACCESS, Some(&a.to_xattr()), XattrFlags::empty(), ctime)?;
-        Ok(true)
+        Ok(Some(a))
     }
 
     /// The value of an attribute.

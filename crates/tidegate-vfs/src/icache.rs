@@ -8,10 +8,13 @@ use crate::types::Ino;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
-use tidegate_rt::hash::HashMap;
+use tidegate_rt::hash::{HashMap, HashSet};
 use tidegate_rt::{LockClass, Mutex};
 
 static HASH_LOCK: LockClass = LockClass::new("inode_hash_lock", 630);
+
+/// Numbers that the clock may have beyond twice those of inodes in memory.
+const CLOCK_ROOM: usize = 64;
 
 #[derive(Default)]
 struct Table {
@@ -72,6 +75,11 @@ impl InodeCache {
         let inode = Arc::new(Inode::new(parts, self.bdi.clone(), 1));
         t.map.insert(ino, inode.clone());
         t.clock.push_back(ino);
+        if t.clock.len() > 2 * t.map.len() + CLOCK_ROOM {
+            // Numbers of inodes that are freed, and those that others have by now.
+            let mut seen = HashSet::default();
+            t.clock.retain(|ino| t.map.contains_key(ino) && seen.insert(*ino));
+        }
         self.evict(t);
         inode
     }

@@ -19,24 +19,28 @@ pub struct HostEntry {
     pub kind: Option<FileType>,
 }
 
-/// Lists a directory in order of name, without "." and "..".
-///
-/// # Errors
-/// The operating system's.
-pub fn list(dir: BorrowedFd<'_>, buf: &mut Vec<u8>) -> Result<Vec<HostEntry>, Errno> {
+/// Lists a directory in order of name, without "." and "..", as far as it can be read; and why no further.
+pub fn list(dir: BorrowedFd<'_>, buf: &mut Vec<u8>) -> (Vec<HostEntry>, Result<(), Errno>) {
     buf.clear();
     buf.reserve(64 << 10);
     let mut out = Vec::new();
+    let mut end = Ok(());
     let mut raw = RawDir::new(dir, buf.spare_capacity_mut());
     while let Some(e) = raw.next() {
-        let e = e?;
+        let e = match e {
+            Ok(e) => e,
+            Err(e) => {
+                end = Err(e);
+                break;
+            }
+        };
         let name = e.file_name();
         if name != c"." && name != c".." {
             out.push(HostEntry { name: name.to_owned(), kind: kind_of(e.file_type()) });
         }
     }
     out.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    Ok(out)
+    (out, end)
 }
 
 fn kind_of(t: rustix::fs::FileType) -> Option<FileType> {

@@ -34,7 +34,7 @@ pub(crate) struct Want {
     pub at: &'static Location<'static>,
 }
 
-/// Takes a lock by trying, and by sleeping while it is not free; with it, whether it was not free at first.
+/// Takes a lock by trying, and by sleeping while it is not free; with it, whether a task held it at first.
 /// `None` outside a simulated world.
 #[inline]
 pub(crate) fn acquire<G>(
@@ -61,13 +61,13 @@ fn take<G>(
         if !behind && let Some(guard) = try_lock() {
             break guard;
         }
+        if !behind && !t.sim().is_held(key) {
+            break lock();
+        }
         waited = true;
         // Others move while this pays, so it looks again. From the look to its sleep nobody else moves.
         if t.settle() {
             continue;
-        }
-        if !behind && !t.sim().is_held(key) {
-            break lock();
         }
         if !again && !want.shared {
             t.sim().want(key);

@@ -78,17 +78,18 @@ impl Chunk {
         let room = self.bytes.get_mut(self.used..).and_then(|b| b.first_chunk_mut::<LONGEST>());
         let Some(room) = room.filter(|_| self.events < self.most) else { return false };
         let mut writer = Writer { room, used: HEAD, lengths: 0, numbers: 0 };
-        // What a span is around comes before it. And processors' counters differ by nanoseconds.
+        // Backwards, since what a span is around comes before it.
         writer.number(zigzag(at.0.wrapping_sub(self.last.0)));
         if kind.is_span() {
-            writer.number(zigzag(until.0.wrapping_sub(at.0)));
+            writer.number(until.since(at).0);
         }
         for number in numbers.iter().take(usize::from(point.args)) {
             writer.number(*number);
         }
         self.used += writer.finish(point.number, kind);
         self.events += kind.events();
-        self.last = until;
+        // Processors' counters differ by nanoseconds: who moves to another may end before it began.
+        self.last = until.max(at);
         true
     }
 
@@ -100,7 +101,7 @@ impl Chunk {
             let point = points.get(usize::from(reader.point))?;
             let kind = reader.kind();
             let at = Nanos(last.0.wrapping_add(unzigzag(reader.number()?)));
-            let took = if kind.is_span() { unzigzag(reader.number()?) } else { 0 };
+            let took = if kind.is_span() { reader.number()? } else { 0 };
             let until = Nanos(at.0.wrapping_add(took));
             last = until;
             let mut args: Args = NO_ARGS;
@@ -108,7 +109,7 @@ impl Chunk {
             for (to, key) in args.iter_mut().zip(&point.keys).take(last) {
                 *to = (*key, reader.number()?);
             }
-            Some(Record { at, until, thread: self.thread, name: point.name, kind, args })
+            Some(Record { at, until, ended: 0, thread: self.thread, name: point.name, kind, args })
         })
     }
 }
@@ -205,7 +206,7 @@ mod tests {
                     let id = PointId { number: number as u16, args: number as u8 };
                     assert!(chunk.push((at, until), id, kind, &args.map(|a| a.1)));
                     let args = args.map(|a| if a.0.is_empty() { ("", 0) } else { a });
-                    want.push(Record { at, until, thread, name: "p", kind, args });
+                    want.push(Record { at, until, ended: 0, thread, name: "p", kind, args });
                 }
             }
             let found: Vec<_> = chunk.records(&points).collect();

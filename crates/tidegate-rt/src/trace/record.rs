@@ -38,8 +38,10 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub at: Nanos,
-    /// The end of a span; `at` otherwise.
+    /// The end of a span, not before `at`; `at` otherwise.
     pub until: Nanos,
+    /// Its place among all, by their ends.
+    pub ended: u32,
     pub thread: u32,
     pub name: &'static str,
     pub kind: Kind,
@@ -64,14 +66,17 @@ impl Record {
 }
 
 /// The events of `records`, in order of time, those of one thread as they happened. A thread's records come in the
-/// order in which they ended: of two spans with the same times, the later is around the other.
-pub(super) fn in_order(records: Vec<Record>) -> Vec<Event> {
-    let mut records: Vec<(usize, Record)> = records.into_iter().enumerate().collect();
-    records.sort_unstable_by_key(|(n, r)| (r.thread, r.at, Reverse(r.until), Reverse(*n)));
-    let mut events = Vec::with_capacity(2 * records.len());
+/// order in which they ended: what ended before a span and not before it began is within the span.
+pub(super) fn in_order(mut records: Vec<Record>) -> Vec<Event> {
+    for (n, r) in (0..).zip(&mut records) {
+        r.ended = n;
+    }
+    records.sort_unstable_by_key(|r| (r.thread, r.at, Reverse(r.until), Reverse(r.ended)));
+    let mut events = Vec::with_capacity(records.iter().map(|r| r.kind.events()).sum());
     let mut open: Vec<&Record> = Vec::new();
-    for (_, r) in &records {
-        while let Some(over) = open.pop_if(|o| o.thread != r.thread || o.until <= r.at) {
+    for r in &records {
+        let is_over = |o: &&Record| o.thread != r.thread || o.until < r.at || o.ended < r.ended;
+        while let Some(over) = open.pop_if(|o| is_over(o)) {
             events.push(over.end());
         }
         events.push(r.begin());
@@ -80,6 +85,7 @@ pub(super) fn in_order(records: Vec<Record>) -> Vec<Event> {
         }
     }
     events.extend(open.into_iter().rev().map(Record::end));
+    drop(records);
     // Stable: what happened at one time stays in its thread's order.
     events.sort_by_key(|e| e.at);
     events
@@ -90,8 +96,8 @@ mod tests {
     use super::*;
 
     fn record(name: &'static str, at: u64, until: u64, thread: u32) -> Record {
-        let kind = if at == until { Kind::Instant } else { Kind::Span };
-        Record { at: Nanos(at), until: Nanos(until), thread, name, kind, args: NO_ARGS }
+        let kind = if name == "point" { Kind::Instant } else { Kind::Span };
+        Record { at: Nanos(at), until: Nanos(until), ended: 0, thread, name, kind, args: NO_ARGS }
     }
 
     #[test]
@@ -104,6 +110,9 @@ mod tests {
             record("middle", 10, 30, 1),
             record("outer", 10, 30, 1),
             record("last", 31, 32, 1),
+            record("brief", 40, 40, 1),
+            record("point", 40, 40, 1),
+            record("around", 40, 40, 1),
             record("other", 12, 31, 2),
         ];
         let found: Vec<_> = in_order(records).iter().map(|e| (e.at.0, e.name, e.phase)).collect();
@@ -122,6 +131,11 @@ mod tests {
             (31, "last", Begin),
             (31, "other", End),
             (32, "last", End),
+            (40, "around", Begin),
+            (40, "point", Instant),
+            (40, "brief", Begin),
+            (40, "brief", End),
+            (40, "around", End),
         ];
         assert_eq!(found, want);
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Events that memory is prepared for.
 const PREPARED: usize = 1 << 18;
-/// Most events in a chunk; a full ring drops one at a time.
+/// A chunk that has so many events takes no more; a full ring drops one at a time.
 const CHUNK: usize = 1024;
 /// Chunks that a ring of its capacity has at least.
 const PIECES: usize = 16;
@@ -119,6 +119,7 @@ impl Ring {
 
     /// Moves the records to `to`; how many events had been dropped.
     pub fn take(&mut self, to: &mut Vec<Record>) -> u64 {
+        to.reserve(self.len);
         let points = points::all();
         self.chunks.drain(..).for_each(|c| to.extend(c.records(&points)));
         self.len = 0;

@@ -142,7 +142,8 @@ impl<'a> Measure<'a> {
         };
         drop(dir.parent);
         let xattrs = host::xattrs_of(&fd).map_err(|e| self.os(e))?;
-        let entries = host::list(fd.as_fd(), &mut self.names).map_err(|e| Error::os(&self.path, e))?;
+        let (entries, end) = host::list(fd.as_fd(), &mut self.names);
+        end.map_err(|e| Error::os(&self.path, e))?;
         let fd = Arc::new(fd);
         let len = self.path.len();
         let mut all = Dentries::new(&self.shared.geometry);

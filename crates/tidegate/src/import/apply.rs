@@ -67,16 +67,16 @@ impl<'a> Applier<'a> {
     /// The first failure.
     pub fn run(&mut self, from: BatchReceiver) -> Result<Vec<String>> {
         let done = self.apply_all(from);
-        self.drop_partial();
-        done
+        // Where the volume takes nothing more, not even this, that is what is told.
+        let dropped = self.drop_partial();
+        done.and_then(|notes| dropped.map(|()| notes))
     }
 
-    fn drop_partial(&mut self) {
-        self.current = None;
-        if let Some((dir, name)) = self.partial.take() {
-            // Where the volume takes nothing more, not even this, that is what is told.
-            let _ = self.volume.vfs().unlink(&Cred::ROOT, &dir, &name);
-        }
+    fn drop_partial(&mut self) -> Result<()> {
+        let path = self.current.take().map(|c| c.path).unwrap_or_default();
+        let Some((dir, name)) = self.partial.take() else { return Ok(()) };
+        let dropped = self.volume.vfs().unlink(&Cred::ROOT, &dir, &name);
+        dropped.map_err(|e| self.volume.error_at(&path, e))
     }
 
     fn apply_all(&mut self, from: BatchReceiver) -> Result<Vec<String>> {
@@ -113,14 +113,9 @@ impl<'a> Applier<'a> {
             Item::End(size) => {
                 let c = self.current.take().expect("a file was begun");
                 drop(c.file);
-                self.finish(&c.inode, &c.meta, Some(size.unwrap_or(c.size)), &c.path)?;
-                self.partial = None;
-                Ok(())
+                self.complete(&c.inode, &c.meta, size.unwrap_or(c.size), &c.path)
             }
-            Item::Broken => {
-                self.drop_partial();
-                Ok(())
-            }
+            Item::Broken => self.drop_partial(),
             Item::Dir { place, id, meta } => self.dir(place, id, meta),
             Item::Leave(id) => match self.places.leave(id) {
                 Some((dir, meta)) => self.finish(&dir.inode, &meta, None, &dir.path),
@@ -154,11 +149,8 @@ impl<'a> Applier<'a> {
         let inode = self.make(&spot, &meta, b"")?;
         self.remember(link, &inode);
         self.partial = Some((spot.dir.inode.clone(), spot.name.clone()));
-        self.options.progress.file();
         if piece.is_none() && !more {
-            self.finish(&inode, &meta, Some(size), &spot.path())?;
-            self.partial = None;
-            return Ok(());
+            return self.complete(&inode, &meta, size, &spot.path());
         }
         let vfs = self.volume.vfs();
         let opened = vfs.open(&Cred::ROOT, &inode, OpenFlags::WRITE);
@@ -172,8 +164,14 @@ impl<'a> Applier<'a> {
             return Ok(());
         }
         drop(file);
-        self.finish(&inode, &meta, Some(size), &spot.path())?;
+        self.complete(&inode, &meta, size, &spot.path())
+    }
+
+    /// All of a file is there.
+    fn complete(&mut self, inode: &Arc<Inode>, meta: &Meta, size: u64, path: &[u8]) -> Result<()> {
+        self.finish(inode, meta, Some(size), path)?;
         self.partial = None;
+        self.options.progress.file();
         Ok(())
     }
 

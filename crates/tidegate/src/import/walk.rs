@@ -146,11 +146,13 @@ impl Walker<'_> {
         let id = self.next_id;
         self.next_id += 1;
         let xattrs = host::xattrs_of(&fd).map_err(|e| self.os(e))?;
-        let mut meta = host::meta(st, xattrs).ok_or_else(|| self.os(Errno::NOTDIR))?;
+        // Something else may have taken its place.
+        let is_dir = |m: &Meta| m.kind == FileType::Directory;
+        let mut meta = host::meta(st, xattrs).filter(is_dir).ok_or_else(|| self.os(Errno::NOTDIR))?;
         meta.clamp(self.options.clamp);
         self.to.push(Item::Dir { place, id, meta })?;
-        let entries = host::list(fd.as_fd(), &mut self.names).map_err(|e| self.os(e));
-        let entries = self.or_leave_out(entries)?.unwrap_or_default();
+        let (entries, end) = host::list(fd.as_fd(), &mut self.names);
+        self.or_leave_out(end.map_err(|e| self.os(e)))?;
         let path = self.path.len();
         let mut below = Vec::new();
         for entry in entries {

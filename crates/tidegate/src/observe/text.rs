@@ -34,7 +34,7 @@ pub fn write(observed: &Observed, to: &mut impl Write) -> io::Result<()> {
                 spans.push(e);
                 None
             }
-            // The beginning may have been dropped.
+            // Of a simulated world: the beginning may have been dropped.
             Phase::End | Phase::ContentionEnd => spans.pop_if(|b| b.name == e.name),
             Phase::Instant => None,
         };
