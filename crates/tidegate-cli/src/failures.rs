@@ -1,7 +1,7 @@
 //! What fails while a command goes on.
 
+use crate::out;
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate::Error;
@@ -38,8 +38,7 @@ impl Failures {
         {
             text.push_str(&format!("; run `tidegate check --repair {}`", show(path_bytes(image))));
         }
-        // Who closed standard error does not want to know.
-        let _ = writeln!(std::io::stderr(), "tidegate: {text}");
+        out::say(text);
     }
 
     /// Whether there was any.

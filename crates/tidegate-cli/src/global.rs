@@ -1,6 +1,7 @@
 //! Options of every command, and how they open a volume.
 
 use crate::failures::Failures;
+use crate::out;
 use crate::place::Place;
 use crate::units;
 use crate::watch::Watch;
@@ -139,7 +140,7 @@ impl Global {
     pub fn tell_recovered(&self, volume: &Volume) {
         let (n, image) = (volume.recovered(), volume.image());
         if n > 0 && !self.quiet {
-            eprintln!("{image}: {n} files that were fsynced before a power cut are recovered");
+            out::line(format_args!("{image}: {n} files that were fsynced before a power cut are recovered"));
         }
     }
 

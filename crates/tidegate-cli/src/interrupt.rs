@@ -1,5 +1,6 @@
 //! Signals that end a command: it says in a line what that leaves.
 
+use crate::out;
 use nix::sys::signal::{SigSet, Signal, raise};
 use std::sync::Arc;
 use tidegate::{Error, Result, Unfinished};
@@ -19,7 +20,7 @@ pub fn tell(unfinished: &Arc<Unfinished>) -> Result<()> {
         let Ok(signal) = signals.wait() else { return };
         unfinished.interrupted(|said| {
             if let Some(said) = said {
-                eprintln!("tidegate: {said}");
+                out::say(said);
             }
             let _ = signals.thread_unblock();
             let _ = raise(signal);

@@ -1,7 +1,8 @@
-//! Standard output: text, JSON, and a reader that goes away.
+//! Standard output and standard error: text, JSON, and readers that go away.
 
 use serde::Serialize;
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use tidegate::error::show;
 use tidegate::{Error, Result};
@@ -48,7 +49,7 @@ impl Out {
     ///
     /// # Errors
     /// Those of writing.
-    pub fn line(&mut self, text: impl std::fmt::Display) -> Result<()> {
+    pub fn line(&mut self, text: impl Display) -> Result<()> {
         writeln!(self.to, "{text}").map_err(error)
     }
 
@@ -77,7 +78,20 @@ pub fn error(e: io::Error) -> Error {
 
 /// Prints what could not be kept.
 pub fn notes(notes: &[String]) {
-    for note in notes {
-        eprintln!("tidegate: note: {note}");
-    }
+    notes.iter().for_each(note);
+}
+
+/// A line on standard error of what is not as it was asked for.
+pub fn note(text: impl Display) {
+    say(format_args!("note: {text}"));
+}
+
+/// A line on standard error, after the program's name.
+pub fn say(text: impl Display) {
+    line(format_args!("tidegate: {text}"));
+}
+
+/// A line on standard error. Who closed that does not want to know.
+pub fn line(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
 }

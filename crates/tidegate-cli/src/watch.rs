@@ -124,11 +124,11 @@ impl Watching {
 /// Says how much of a trace is missing.
 pub fn tell_dropped(path: &Path, kept: u64, dropped: u64) {
     if dropped > 0 {
-        eprintln!(
-            "tidegate: note: {}: {dropped} of {} events were dropped, the oldest; --trace-events keeps more",
+        out::note(format_args!(
+            "{}: {dropped} of {} events were dropped, the oldest; --trace-events keeps more",
             path.display(),
             kept + dropped
-        );
+        ));
     }
 }
 

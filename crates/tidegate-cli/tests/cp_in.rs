@@ -1,4 +1,4 @@
-//! `tidegate cp` into a volume goes on after what cannot be read.
+//! `tidegate cp` into a volume goes on after what cannot be read, whoever hears of it.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // tests run real processes
 
 mod common;
@@ -83,4 +83,18 @@ fn half_a_file_is_taken_away() {
     b.ok(&["cp", "b.img:/mnt/first", "copy"]);
     assert!(fs::read(b.path("copy")).unwrap() == vec![3; 9 * MIB]);
     b.fsck("b.img");
+}
+
+#[test]
+fn nobody_has_to_hear_of_it() {
+    let b = Bench::new();
+    b.ok(&["mkfs", "--size", "64M", "a.img"]);
+    for name in ["a", "z"] {
+        fs::write(b.path(name), name).unwrap();
+    }
+    let (hears, says) = std::io::pipe().unwrap();
+    drop(hears);
+    let mut copy = b.command(&["cp", "a", "missing", "z", "a.img:/"]);
+    assert_eq!(copy.stderr(says).status().unwrap().code(), Some(1));
+    assert_eq!(b.ok(&["ls", "a.img:/"]), "a\nz\n");
 }

@@ -8,6 +8,7 @@ use crate::transport::{self, Connection};
 use nix::sys::signal::{SigSet, Signal};
 use rustix::mount::MountFlags;
 use std::io;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +57,9 @@ pub fn serve(
     let source = std::fs::canonicalize(image).unwrap_or_else(|_| image.to_path_buf());
     // A mount works without. Before it, since the image may lie below where it is mounted.
     let control = Control::start(image, dir, &volume);
-    let control = control.inspect_err(|e| eprintln!("tidegate: note: no control socket: {e}")).ok();
+    // Nobody may be there to hear it.
+    let tell = |e: &_| drop(writeln!(std::io::stderr(), "tidegate: note: no control socket: {e}"));
+    let control = control.inspect_err(tell).ok();
     let fd = mount::mount(&source.to_string_lossy(), dir, &options).map_err(|e| at(dir, e))?;
     let mounted = Mounted(dir);
     let (threads, keep_awake) = (options.threads, options.keep_awake);

@@ -1,7 +1,7 @@
 //! `tidegate lab`: what a switch does, measured; volumes and directories raced.
 
 use crate::global::Global;
-use crate::out::Out;
+use crate::out::{self, Out};
 use crate::units::size;
 use clap::{Subcommand, ValueEnum};
 use look::Look;
@@ -187,7 +187,7 @@ fn race(args: &Compare, dir: &Path, global: &Global) -> Result<()> {
     }
     let mut failures: Vec<Error> = race.failed.into_iter().map(|(t, e)| Error::other(t, e)).collect();
     let Some(last) = failures.pop() else { return Ok(()) };
-    failures.iter().for_each(|e| eprintln!("tidegate: {e}"));
+    failures.iter().for_each(out::say);
     Err(last)
 }
 
@@ -276,7 +276,7 @@ fn make_report(dir: &Path, global: &Global) -> Result<()> {
         match serde_json::from_slice(&text) {
             Ok(outcome) => outcomes.push(outcome),
             // A trace, or cut off.
-            Err(e) => eprintln!("tidegate: note: {}: left out, no result of the lab: {e}", named(path)),
+            Err(e) => out::note(format_args!("{}: left out, no result of the lab: {e}", named(path))),
         }
     }
     if outcomes.is_empty() {

@@ -4,6 +4,7 @@
 //! the mount works, and goes.
 
 use crate::global::Global;
+use crate::out;
 use crate::syslog;
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -67,7 +68,7 @@ fn options(global: &Global) -> Result<(MountOptions, OpenOptions)> {
     }
     if options.cache < HELD_CACHE && !global.quiet {
         let [asked, least] = [options.cache, HELD_CACHE].map(|n| format!("{}M", n >> 20));
-        eprintln!("tidegate: note: cache={asked}: a mount that is used takes up to {least} in any case");
+        out::note(format_args!("cache={asked}: a mount that is used takes up to {least} in any case"));
     }
     let open = global.open_options_with(options.read_only, &options.switches)?;
     Ok((options, open))

@@ -4,6 +4,7 @@
 //! dirty, and has the image locked for so long.
 
 use crate::global::Global;
+use crate::out;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -44,7 +45,7 @@ pub fn run(args: &Args, _global: &Global) -> Result<()> {
         Ok(ending) => {
             if !ending.wait()? {
                 let dir = show(path_bytes(dir));
-                eprintln!("tidegate: note: {dir}: mounted elsewhere, too: written when that goes");
+                out::note(format_args!("{dir}: mounted elsewhere, too: written when that goes"));
             }
             Ok(())
         }

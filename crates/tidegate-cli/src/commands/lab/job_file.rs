@@ -2,7 +2,7 @@
 
 use super::{failed, opening};
 use crate::global::Global;
-use crate::out::Out;
+use crate::out::{self, Out};
 use std::fs;
 use std::path::PathBuf;
 use tidegate::{Error, Result};
@@ -40,7 +40,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     let watched = watching.map_or(Ok(()), |w| w.end(image));
     let (outcome, _) = done.map_err(failed("lab fio"))?;
     if !global.quiet {
-        outcome.notes.iter().for_each(|n| eprintln!("tidegate: note: {name}: {n}"));
+        outcome.notes.iter().for_each(|n| out::note(format_args!("{name}: {n}")));
     }
     let mut out = Out::new();
     if global.json {

@@ -1,6 +1,7 @@
 //! Progress of an experiment, and looking inside its runs.
 
 use crate::global::Global;
+use crate::out;
 use crate::watch::Watch;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -38,11 +39,11 @@ impl<'a> Look<'a> {
     fn keep(&self, first: &First<'_>, observed: &Observed) -> Result<()> {
         let of_position = self.watch.named(&first.file_name());
         if self.watch.lockstat {
-            eprintln!("{}: {}, {}", first.experiment, first.setting, first.position);
+            out::line(format_args!("{}: {}, {}", first.experiment, first.setting, first.position));
         }
         of_position.write(observed)?;
         let files = [&of_position.trace, &of_position.profile].into_iter().flatten();
-        files.filter(|_| !self.quiet).for_each(|f| eprintln!("{}", f.display()));
+        files.filter(|_| !self.quiet).for_each(|f| out::line(f.display()));
         Ok(())
     }
 }
