@@ -56,7 +56,11 @@ impl Vfs {
             }
             None => self.fs.update_inode(inode),
         };
-        stored.inspect_err(|_| *inode.attr() = before)?;
+        stored.inspect_err(|_| {
+            let mut a = inode.attr();
+            // Write-back changes these beside us.
+            *a = Attr { size: a.size, blocks: a.blocks, ..before };
+        })?;
         drop(guard);
         self.balance()
     }
