@@ -280,14 +280,24 @@ impl AddressSpace {
         if self.nr_pages() == 0 && self.nr_writeback() == 0 {
             return;
         }
-        self.wait_writeback(start, end);
         for id in self.chunk_ids(start, end) {
             let m = range_mask(id, start, end);
-            self.with_chunk(id, |c| {
-                c.dirty &= !m;
-                c.towrite &= !m;
-                c.remove(m.trailing_zeros() as usize, m.count_ones() as usize);
-            });
+            loop {
+                self.wait_writeback(start, end);
+                // In one look: whoever takes a page for writing after it was waited for gives it a block.
+                let all = self.with_chunk(id, |c| {
+                    let idle = c.writeback & m == 0;
+                    if idle {
+                        c.dirty &= !m;
+                        c.towrite &= !m;
+                        c.remove(m.trailing_zeros() as usize, m.count_ones() as usize);
+                    }
+                    idle
+                });
+                if all {
+                    break;
+                }
+            }
         }
     }
 
