@@ -7,7 +7,9 @@ mod volume;
 use std::sync::Arc;
 use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
 use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
+use tidegate_f2fs::options::AllocMode;
 use tidegate_f2fs::{F2fs, F2fsOptions};
+use tidegate_rt::rng::Rng;
 use tidegate_vfs::*;
 
 const ROOT: &Cred = &Cred::ROOT;
@@ -50,5 +52,56 @@ fn cleaning_that_gains_nothing_is_left() {
         }
         v.unmount().unwrap();
         volume::fsck(&device).unwrap();
+    }
+}
+
+/// Recovery begins new segments, which leaves few blocks in many. Where no hole may be filled, cleaning has to make
+/// room again: nodes can move where data cannot.
+#[test]
+fn power_cuts_do_not_use_all_segments_up() {
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed);
+        let mut device = Arc::new(MemoryDevice::new(40 << 20));
+        mkfs(&queue(&device), &MkfsOptions::default()).unwrap();
+        for _ in 0..4 {
+            let v = open_lfs(&device);
+            for _ in 0..1 + rng.below(12) {
+                some_change(&v, &mut rng).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            }
+            device = Arc::new(device.copy());
+            // Opened and closed: what was fsynced is recovered, and all of it written.
+            open_lfs(&device).unmount().unwrap_or_else(|e| panic!("seed {seed}: unmount: {e}"));
+        }
+        volume::fsck(&device).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    }
+}
+
+fn queue(device: &Arc<MemoryDevice>) -> Arc<RequestQueue> {
+    Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()))
+}
+
+fn open_lfs(device: &Arc<MemoryDevice>) -> Arc<Vfs> {
+    let bdi = Bdi::new(MemoryLimits::default());
+    let options = F2fsOptions { mode: AllocMode::Lfs, ..F2fsOptions::default() };
+    let options_of_mount = MountOptions { no_periodic_writeback: true, ..Default::default() };
+    Vfs::mount(F2fs::open(queue(device), bdi.clone(), options).unwrap(), bdi, options_of_mount).unwrap()
+}
+
+/// Of hot, warm and cold files, and of directories.
+fn some_change(v: &Arc<Vfs>, rng: &mut Rng) -> Result<()> {
+    let names: [&[u8]; 4] = [b"/a", b"/hot.db", b"/film.mp4", b"/b"];
+    let name = names[rng.below(4) as usize];
+    let file = v.open_path(ROOT, name, RW | OpenFlags::CREATE, 0o644)?;
+    match rng.below(6) {
+        0 => v.sync(),
+        1 => {
+            let dir = format!("d{}", rng.below(u64::MAX));
+            v.mkdir(ROOT, &v.root()?, dir.as_bytes(), 0o755).map(drop)
+        }
+        2 => file.truncate(rng.below(3) * 4096),
+        _ => {
+            file.write_at(rng.below(16) * 4096, &vec![1; 1 + rng.below(20_000) as usize])?;
+            file.fsync(false)
+        }
     }
 }

@@ -45,6 +45,8 @@ const ROUNDS: u32 = 64;
 const BARREN_ROUNDS: u32 = 3;
 /// Calls after which segments that could not be cleaned are tried again.
 const RETRY_SKIPPED: u32 = 64;
+/// Sections that there was no room to move: after so many, the others of a round will hardly fare better.
+const MOST_REFUSED: usize = 8;
 const MOVE_SLOTS: usize = 64;
 
 /// For whom blocks are allocated: how many free segments must be left.
@@ -80,11 +82,13 @@ pub(crate) struct Gc {
 struct Held<'a> {
     fs: &'a F2fs,
     sections: Vec<Range<u32>>,
+    /// Of those there was no room to move.
+    refused: Vec<Range<u32>>,
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.sections.iter().for_each(|s| self.fs.sit.release(s));
+        self.sections.iter().chain(&self.refused).for_each(|s| self.fs.sit.release(s));
     }
 }
 
@@ -302,7 +306,7 @@ impl F2fs {
         enough: u32,
         max: u32,
     ) -> Result<Held<'a>> {
-        let mut held = Held { fs: self, sections: Vec::new() };
+        let mut held = Held { fs: self, sections: Vec::new(), refused: Vec::new() };
         let mut coming = 0;
         for _ in 0..max {
             let (_, after) = self.sit.free_segments();
@@ -312,8 +316,12 @@ impl F2fs {
             let Some(section) = victims.pick(&self.sit, policy)? else { break };
             match self.clean_section(section.clone()) {
                 Err(e) if e.kind() == ErrorKind::NoSpace => {
-                    self.sit.release(&section);
-                    break;
+                    held.refused.push(section);
+                    if self.checkpoint_need() > 2 || held.refused.len() > MOST_REFUSED {
+                        break;
+                    }
+                    // Nodes may find room where data does not: a checkpoint writes them.
+                    continue;
                 }
                 r => coming += r.unwrap_or(0),
             }
