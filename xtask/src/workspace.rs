@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 /// The workspace root.
 pub fn root() -> PathBuf {
@@ -30,13 +30,23 @@ pub fn cargo() -> OsString {
 /// # Errors
 /// It does not build.
 pub fn build_tidegate() -> Result<PathBuf> {
+    build_release(&["--bin", "tidegate", "-p", "tidegate-cli"])?;
+    Ok(target_dir().join("release/tidegate"))
+}
+
+/// Builds what these arguments of `cargo build` select, for release.
+///
+/// # Errors
+/// It does not build.
+pub fn build_release(what: &[&str]) -> Result<()> {
     let status = Command::new(cargo())
-        .args(["build", "--quiet", "--release", "--bin", "tidegate", "-p", "tidegate-cli"])
+        .args(["build", "--quiet", "--release"])
+        .args(what)
         .current_dir(root())
         .status()
         .context("running cargo build")?;
-    ensure!(status.success(), "building tidegate failed: {status}");
-    Ok(target_dir().join("release/tidegate"))
+    ensure!(status.success(), "building {} failed: {status}", what.join(" "));
+    Ok(())
 }
 
 /// The `xtask` executable, which guests run as their init and test helper.
@@ -58,13 +68,6 @@ pub fn helper_binary() -> Result<PathBuf> {
     if let Some(found) = beside.into_iter().find(|p| p.is_file()) {
         return Ok(found);
     }
-    let status = Command::new(cargo())
-        .args(["build", "--quiet", "--release", "--package", "xtask"])
-        .current_dir(root())
-        .status()
-        .context("running cargo build")?;
-    if !status.success() {
-        bail!("building the xtask binary failed: {status}");
-    }
+    build_release(&["--package", "xtask"])?;
     Ok(target_dir().join("release/xtask"))
 }

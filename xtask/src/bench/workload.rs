@@ -61,12 +61,7 @@ pub struct Workload {
 impl Workload {
     /// Builds it. `longest` is what one run is expected to take at most.
     pub fn build(longest: Duration) -> Result<Self> {
-        let built = Command::new(workspace::cargo())
-            .args(["build", "--quiet", "--release", "--package", "tidegate", "--example", "workload"])
-            .current_dir(workspace::root())
-            .status()
-            .context("running cargo build")?;
-        ensure!(built.success(), "the example `workload` was not built");
+        workspace::build_release(&["--package", "tidegate", "--example", "workload"])?;
         let binary = workspace::target_dir().join("release/examples/workload");
         Ok(Workload { binary, limit: longest * 4 + Duration::from_secs(120) })
     }

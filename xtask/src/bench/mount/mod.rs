@@ -14,10 +14,9 @@ mod peer;
 mod trees;
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use clap::Args;
 
 use super::cli::Plan;
@@ -97,12 +96,7 @@ impl Bench {
 pub fn run(plan: &MountPlan) -> Result<()> {
     let MountPlan { plan, only, options } = plan.clone();
     let tidegate = workspace::build_tidegate()?;
-    let floor = Command::new(workspace::cargo())
-        .args(["build", "--quiet", "--release", "--example", "floor", "-p", "tidegate-fuse"])
-        .current_dir(workspace::root())
-        .status()
-        .context("running cargo build")?;
-    ensure!(floor.success(), "the floor was not built");
+    workspace::build_release(&["--example", "floor", "-p", "tidegate-fuse"])?;
     let bench = Bench {
         tidegate,
         options,
