@@ -9,6 +9,7 @@
 //! | [`ctx`] | [`IoContext`]: I/O group and priority, current for a thread |
 //! | [`buf`] | [`PageBuf`], page-aligned memory, recycled |
 //! | `slab` | memory for them, from the system |
+//! | [`reserve`] | memory got before it is wanted |
 //! | [`bio`] | [`Bio`], its flags, segments and completion |
 //! | [`request`] | [`Request`]: adjacent bios merged, one device command |
 //! | [`queue`] | [`RequestQueue`], [`Plug`], congestion, counters |
@@ -47,6 +48,7 @@ pub mod overlay;
 pub mod queue;
 pub mod record;
 pub mod request;
+pub mod reserve;
 mod slab;
 pub mod threads;
 mod traced;
@@ -66,6 +68,7 @@ pub use overlay::{Blocks, Overlay};
 pub use queue::{Plug, QueueLimits, QueueStats, RequestQueue};
 pub use record::{Record, Recorder};
 pub use request::Request;
+pub use reserve::Reserve;
 pub use rustix::io::Errno;
 
 /// Bytes in a page, and the unit in which buffers are made.

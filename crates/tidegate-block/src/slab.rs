@@ -3,13 +3,19 @@
 //! Anonymous memory comes as zeros, so a buffer needs no filling before its first use, and large pages make
 //! it one fault instead of hundreds.
 
+use crate::reserve;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::alloc::{Layout, handle_alloc_error};
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 
 /// Bytes of a slab and its alignment: a large page of most machines.
-const SLAB: usize = 2 << 20;
+pub(crate) const BYTES: usize = 2 << 20;
+
+/// A slab that nobody has pieces of. All zeros, with memory behind it.
+pub(crate) struct Slab(pub NonNull<u8>);
+// SAFETY: plain memory that nobody else points to.
+unsafe impl Send for Slab {}
 
 /// A new slab, cut into pieces of `size` bytes, a power of two from a page to a slab. All are zeros. They
 /// stay mapped for good.
@@ -17,37 +23,37 @@ const SLAB: usize = 2 << 20;
 /// # Panics
 /// As the allocator does when the system has no memory.
 pub(crate) fn carve(size: usize) -> impl DoubleEndedIterator<Item = NonNull<u8>> {
-    debug_assert!(size.is_power_of_two() && size <= SLAB);
-    let slab = map().unwrap_or_else(|| {
-        handle_alloc_error(Layout::from_size_align(SLAB, SLAB).expect("a power of two below isize::MAX"))
+    debug_assert!(size.is_power_of_two() && size <= BYTES);
+    let slab = reserve::take().or_else(map).unwrap_or_else(|| {
+        handle_alloc_error(Layout::from_size_align(BYTES, BYTES).expect("a power of two below isize::MAX"))
     });
     // SAFETY: every piece lies in the slab.
-    (0..SLAB / size).map(move |i| unsafe { slab.add(i * size) })
+    (0..BYTES / size).map(move |i| unsafe { slab.0.add(i * size) })
 }
 
 /// Maps a slab at an address that is a multiple of its size.
-fn map() -> Option<NonNull<u8>> {
+pub(crate) fn map() -> Option<Slab> {
     // SAFETY: a new anonymous mapping, wherever the system puts it.
     let all = unsafe {
-        mmap_anonymous(null_mut(), 2 * SLAB, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        mmap_anonymous(null_mut(), 2 * BYTES, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
     };
     let all = all.ok()?.cast::<u8>();
-    let before = all.align_offset(SLAB);
+    let before = all.align_offset(BYTES);
     // SAFETY: both ends lie in the mapping, outside the slab, and nobody has them.
     let slab = unsafe {
         let slab = all.add(before);
         if before > 0 {
             let _ = munmap(all.cast::<c_void>(), before);
         }
-        let _ = munmap(slab.add(SLAB).cast::<c_void>(), SLAB - before);
+        let _ = munmap(slab.add(BYTES).cast::<c_void>(), BYTES - before);
         slab
     };
     // SAFETY: advice on memory that is ours alone. Without large pages it works, too.
-    let _ = unsafe { madvise(slab.cast::<c_void>(), SLAB, Advice::LinuxHugepage) };
+    let _ = unsafe { madvise(slab.cast::<c_void>(), BYTES, Advice::LinuxHugepage) };
     // Now, by one thread: of several that meet in a large page each would clear one.
     // SAFETY: the first byte of it.
     unsafe { slab.write_volatile(0) };
-    NonNull::new(slab)
+    NonNull::new(slab).map(Slab)
 }
 
 /// Gives the memory behind a piece back to the system. The piece stays usable and is zeros then, or, if the

@@ -17,6 +17,8 @@ const EARLY: u64 = 16 << 20;
 /// What the process needs beside pages and inodes, in bytes: buffers in flight and kept, code, and the counts of
 /// a million known inodes.
 const FIXED: u64 = 96 << 20;
+/// The most memory that is got before it is wanted, in bytes.
+const MAX_RESERVE: u64 = 16 << 20;
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -172,6 +174,11 @@ impl MountOptions {
             background: part(d.background).min(EARLY),
             inodes: (part(d.inodes as u64) as usize).clamp(1024, 1 << 20),
         }
+    }
+
+    /// Bytes of memory to have ready for pages; they are among those of [`MountOptions::memory`].
+    pub(crate) fn reserve(&self) -> usize {
+        (self.memory().cache / 8).min(MAX_RESERVE) as usize
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate::error::{path_bytes, show};
 use tidegate::{Error, OpenOptions, Result, Volume};
+use tidegate_block::Reserve;
 use tidegate_rt::{channel, thread};
 
 /// How long files that are open when we are told to end may stay so.
@@ -49,6 +50,8 @@ pub fn serve(
         ..open
     };
     let volume = Arc::new(Volume::open(image, &open)?);
+    // A mount works without.
+    let _reserve = Reserve::keep(options.reserve()).ok();
     let mut options = options.clone();
     options.read_only |= volume.check_writable().is_err();
     let dirsync = options.flags.intersects(MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC);

@@ -19,9 +19,12 @@ use tidegate_rt::{clock, thread};
 const CLOSE: u64 = 500_000;
 /// How long after the last request CPUs stay awake, in nanoseconds.
 const LINGER: u64 = 400_000;
-/// From how many nanoseconds on waking a CPU is slow, and for how long that is believed.
-const SLOW: u64 = 40_000;
+/// From how many nanoseconds on waking a CPU is slow, and for how long that is believed: as long as a small request
+/// takes with both its wake-ups, where CPUs are awake.
+const SLOW: u64 = 15_000;
 const BELIEVED: u64 = 1_000_000_000;
+/// Nanoseconds in which each CPU has been woken once, if it is not very slow, and they are all kept awake.
+const LOOK: u64 = 80_000;
 /// How long CPUs that wake up fast are left alone, in nanoseconds.
 const REST: u64 = 200_000_000;
 /// With more CPUs than this most of them would stay awake for nothing.
@@ -142,7 +145,7 @@ impl State {
                 let slow = now.saturating_sub(woken) > SLOW;
                 self.slow_until.store(if slow { now + BELIEVED } else { 0 }, Relaxed);
             }
-            let look = woken + 2 * SLOW;
+            let look = woken + LOOK;
             while now.saturating_sub(self.last.load(Relaxed)) < LINGER && !self.over.load(Relaxed) {
                 now = clock::now().0;
                 if !self.always && now > self.slow_until.load(Relaxed).max(look) {
@@ -236,7 +239,7 @@ mod tests {
         state.slow_until.store(u64::MAX, SeqCst);
         ring(state);
         // Longer than it takes to see that a CPU is fast.
-        thread::sleep(Duration::from_nanos(20 * SLOW));
+        thread::sleep(Duration::from_nanos(10 * LOOK));
         assert!(state.running.load(SeqCst));
         state.last.store(0, SeqCst);
         until("it runs on without requests", || !state.running.load(SeqCst));

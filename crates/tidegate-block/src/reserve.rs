@@ -1,0 +1,115 @@
+//! Memory got from the system before it is wanted.
+//!
+//! The system clears a large page when it is first touched; in a virtual machine the host may have to find it
+//! first, which takes milliseconds. A reserve is filled by a thread that runs only where a CPU has nothing else
+//! to do, so that who wants a buffer seldom waits for that. Nobody waits for the reserve: without a slab in it,
+//! memory comes as it does without.
+
+use crate::host::run_when_idle;
+use crate::slab::{self, Slab};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use tidegate_rt::{Condvar, LockClass, Mutex, thread};
+
+static READY_CLASS: LockClass = LockClass::new("slab->ready", 1001);
+/// The process has one, as it has one pool of buffers: it is as large as the largest that was asked for.
+static READY: Mutex<Vec<Slab>> = Mutex::new(&READY_CLASS, Vec::new());
+static CHANGED: Condvar = Condvar::new();
+
+/// A slab that is ready, if there is one.
+pub(crate) fn take() -> Option<Slab> {
+    let slab = READY.lock().pop();
+    if slab.is_some() {
+        CHANGED.notify_all();
+    }
+    slab
+}
+
+/// Keeps memory ready until it is dropped. What is ready then stays so.
+pub struct Reserve {
+    over: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Reserve {
+    /// Has `bytes` bytes ready soon, in whole slabs, and again whenever some were taken.
+    ///
+    /// # Errors
+    /// Those of starting a thread.
+    pub fn keep(bytes: usize) -> io::Result<Self> {
+        let over = Arc::<AtomicBool>::default();
+        let told = over.clone();
+        let thread = thread::spawn("tg-reserve", move || fill(bytes / slab::BYTES, &told))?;
+        Ok(Reserve { over, thread: Some(thread) })
+    }
+}
+
+impl Drop for Reserve {
+    fn drop(&mut self) {
+        let ready = READY.lock();
+        self.over.store(true, SeqCst);
+        drop(ready);
+        CHANGED.notify_all();
+        if let Some(thread) = self.thread.take() {
+            thread.join();
+        }
+    }
+}
+
+/// Keeps `wanted` slabs ready until it is `over`, which is set under the lock.
+fn fill(wanted: usize, over: &AtomicBool) {
+    // At any other priority it might be in the way of who needs no memory.
+    if run_when_idle().is_err() {
+        return;
+    }
+    let mut ready = READY.lock();
+    while !over.load(SeqCst) {
+        if ready.len() >= wanted {
+            CHANGED.wait(&mut ready);
+            continue;
+        }
+        drop(ready);
+        let slab = slab::map();
+        ready = READY.lock();
+        match slab {
+            Some(slab) => ready.push(slab),
+            // Who needs some will hear of it.
+            None => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn what_was_taken_is_made_ready_again() {
+        let ready = || READY.lock().len();
+        let until = |n: usize| {
+            for _ in 0..20_000 {
+                if ready() >= n {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            panic!("{} slabs are ready, not {n}", ready());
+        };
+        let reserve = Reserve::keep(3 * slab::BYTES).unwrap();
+        until(3);
+        // Other tests of the process may take some, too.
+        for _ in 0..5 {
+            if let Some(slab) = take() {
+                // SAFETY: the slab is nobody else's.
+                unsafe { slab.0.write_bytes(1, slab::BYTES) };
+            }
+        }
+        until(3);
+        drop(reserve);
+        while take().is_some() {}
+        thread::sleep(Duration::from_millis(20));
+        assert_eq!(ready(), 0, "nobody wants any more");
+    }
+}
