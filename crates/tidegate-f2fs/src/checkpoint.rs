@@ -193,7 +193,7 @@ impl F2fs {
         let data = [hot, warm, cold];
         let (nat_journal, nat_bitmap) = self.nat.with(|n| (n.journal_bytes(), n.bitmap.clone()));
         let (sit_journal, sit_bitmap, free) =
-            self.sit.with(|s| (s.journal_bytes(), s.bitmap.clone(), s.free_segments + s.prefree));
+            self.sit.with(|s| (s.journal_bytes(), s.bitmap.clone(), s.free().free + s.free().prefree));
         let compact = summary::compact_blocks(&data) < NR_CURSEG_DATA_TYPE;
         let mut sums = if compact {
             summary::pack_compact(&data, &nat_journal, &sit_journal)

@@ -125,7 +125,7 @@ impl F2fs {
         let (dirty, freed) = self.nat.nr_dirty();
         let most = (self.sb.max_nid / DIRTY_NATS_RATIO).min(MAX_DIRTY_NATS);
         dirty > most
-            || freed > self.counts.lock().free_nodes().saturating_sub(freed)
+            || freed > 0 && freed > self.counts.lock().free_nodes().saturating_sub(freed)
             || !self.has_segments_for_roll_forward(dirty)
     }
 }

@@ -39,6 +39,11 @@ impl Log {
         self as u8 >= 3
     }
 
+    /// Its bit in a set of logs.
+    pub(crate) fn bit(self) -> u8 {
+        1 << self as u8
+    }
+
     pub(crate) fn kind(self) -> BlockKind {
         if self.is_node() { BlockKind::Node } else { BlockKind::Data }
     }

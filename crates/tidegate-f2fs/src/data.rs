@@ -9,6 +9,7 @@ use crate::units::BlockAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use tidegate_block::{Bio, BioData, BioFlags, PageBuf};
+use tidegate_vfs::fs::WriteEnd;
 use tidegate_vfs::{Error, ErrorKind, Inode, PageRun, Result, SeekTarget};
 
 /// Neighbouring pages that are alike: on neighbouring blocks, or without any.
@@ -101,23 +102,32 @@ impl F2fs {
     }
 
     /// Gives holes among the pages a reservation (`NEW`), so that writing them out cannot fail for want
-    /// of space. Takes `cp_rwsem` shared, then `i_dnode`.
+    /// of space, and stores that with what `write` does. Takes `cp_rwsem` shared, then `i_dnode`.
     ///
     /// # Errors
     /// `NoSpace`; none of them is reserved that was not before.
-    pub(crate) fn reserve_pages(&self, inode: &Inode, index: u64, pages: u64) -> Result<()> {
+    pub(crate) fn reserve_pages(
+        &self,
+        inode: &Inode,
+        index: u64,
+        pages: u64,
+        write: Option<&WriteEnd>,
+    ) -> Result<()> {
         let _op = self.cp_rwsem.read();
         if fi(inode).has_inline(inline::DATA) {
             self.convert_inline(inode)?;
         }
         let map = fi(inode).map.lock();
-        let before = inode.attr().blocks;
         let reserved = self.reserve_holes(inode, &map, index, index + pages);
+        let attr = {
+            let mut a = inode.attr();
+            if let (Ok(()), Some(write)) = (&reserved, write) {
+                write.apply(&mut a);
+            }
+            a.clone()
+        };
         // Also when space ran out on the way: nodes made for it stay.
-        let attr = inode.attr().clone();
-        if attr.blocks != before {
-            self.store_inode_with(inode, &attr, map.largest)?;
-        }
+        self.store_inode_with(inode, &attr, map.largest)?;
         reserved
     }
 
@@ -129,6 +139,8 @@ impl F2fs {
         if r.is_err() {
             // Nobody will write there, and it may be past the end of the file.
             done.iter().try_for_each(|(d, holes)| self.unreserve(inode, d, holes))?;
+        } else if !done.is_empty() {
+            inode.attr().blocks += done.iter().map(|(_, holes)| count(holes) * 8).sum::<u64>();
         }
         r
     }
@@ -156,7 +168,6 @@ impl F2fs {
                 self.book(holes, 0, 0)?;
                 self.update_addresses(inode, &d, n, |i, old| if is_hole[i] { BlockAddr::NEW } else { old })
                     .inspect_err(|_| self.unbook(holes, 0, 0))?;
-                inode.attr().blocks += holes * 8;
                 done.push((d, is_hole));
             }
             at += n as u64;
@@ -175,7 +186,6 @@ impl F2fs {
             },
         )?;
         self.unbook(count(reserved), 0, 0);
-        inode.attr().blocks -= count(reserved) * 8;
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_rt::Timespec;
 use tidegate_vfs::error::{Error, ErrorKind};
-use tidegate_vfs::fs::{NewXattrs, Rename};
+use tidegate_vfs::fs::{NewXattrs, Rename, WriteEnd};
 use tidegate_vfs::icache::Inodes;
 use tidegate_vfs::{
     DirEntry, FileSystem, FileType, Ino, Inode, InodeParts, NewInode, PageRun, ReadDone, Result, SeekTarget,
@@ -148,8 +148,8 @@ impl FileSystem for F2fs {
         self.start_read(inode, index, pages, done);
     }
 
-    fn reserve(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()> {
-        self.reserve_pages(inode, index, pages)
+    fn reserve(&self, inode: &Arc<Inode>, index: u64, pages: u64, write: Option<&WriteEnd>) -> Result<()> {
+        self.reserve_pages(inode, index, pages, write)
     }
 
     fn write_inline(&self, inode: &Inode, pos: u64, data: &[u8], now: Option<Timespec>) -> Result<bool> {
@@ -187,7 +187,7 @@ impl FileSystem for F2fs {
     }
 
     fn preallocate(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()> {
-        self.reserve_pages(inode, index, pages)
+        self.reserve_pages(inode, index, pages, None)
     }
 
     fn has_block(&self, inode: &Inode, index: u64) -> Result<bool> {

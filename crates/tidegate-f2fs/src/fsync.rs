@@ -219,13 +219,12 @@ impl F2fs {
     /// Why only a checkpoint can make this inode durable, if so.
     fn needs_checkpoint(&self, inode: &Inode) -> Result<Option<Reason>> {
         let f = fi(inode);
-        let since = self.since_cp.of(inode.ino.0 as u32);
         let pino = f.pino.load(Relaxed);
-        let parent = self.since_cp.of(pino);
+        let [since, parent] = self.since_cp.of_each([inode.ino.0 as u32, pino]);
         let named = since.contains(Since::NEW) && !since.contains(Since::FSYNCED);
         let reason = if inode.file_type != FileType::Regular || f.compressed {
             Reason::NotRegular
-        } else if inode.attr().nlink != 1 {
+        } else if inode.nlink() != 1 {
             Reason::HardLink
         } else if f.has_advise(advise::LOST_PINO) {
             Reason::WrongParent
@@ -277,7 +276,7 @@ impl F2fs {
         // Changes made from here on are for the next fsync.
         state.changed.store(false, Relaxed);
         let mut nids = self.dirty_dnodes(inode)?;
-        if nids.is_empty() && mapping.dirty_indices(ino.0 as u64, ino.0 as u64 + 1, 1).is_empty() {
+        if nids.is_empty() && !mapping.is_dirty(ino.0 as u64) {
             // Whatever changes a file changes its inode.
             let marked = self.since_cp.of(ino.0).contains(Since::LAST_FSYNC);
             if marked || self.nat.is_checkpointed(ino) {
@@ -303,11 +302,10 @@ impl F2fs {
                 ino_of(page) as u64 == inode.ino.0 && is_dnode(ofs_of(page)) && nid != inode.ino.0
             })
         };
-        let dirty = |nid: u64| !mapping.dirty_indices(nid, nid + 1, 1).is_empty();
         let found: Vec<u64> = match known {
             Some(mut set) => {
                 set.extend(Some(f.xattr_nid.load(Relaxed)).filter(|n| *n != 0));
-                set.into_iter().map(u64::from).filter(|n| dirty(*n)).collect()
+                set.into_iter().map(u64::from).filter(|n| mapping.is_dirty(*n)).collect()
             }
             None => mapping.dirty_indices(0, u64::MAX, usize::MAX),
         };

@@ -116,7 +116,7 @@ impl F2fs {
             sit_journal,
             ..Default::default()
         };
-        (v.free_segments, v.prefree_segments) = self.sit.with(|s| (s.free_segments, s.prefree));
+        (v.free_segments, v.prefree_segments) = self.sit.with(|s| (s.free().free, s.free().prefree));
         for (i, log) in Log::ALL.into_iter().enumerate() {
             let c = self.cursegs.lock(log);
             v.logs[i] = (LOG_NAMES[i], c.segno.0, c.next_blkoff as u32, c.ssr);

@@ -235,7 +235,7 @@ impl F2fs {
         now: Timespec,
     ) -> Result<()> {
         let _op = self.cp_rwsem.read();
-        if inode.attr().nlink == F2FS_LINK_MAX {
+        if inode.nlink() == F2FS_LINK_MAX {
             return Err(ErrorKind::TooManyLinks.into());
         }
         self.read_inodes([&**dir, inode])?;
@@ -298,7 +298,7 @@ impl F2fs {
         self.read_to_remove(dir, at)?;
         self.read_inodes([&**dir, inode])?;
         // The checkpoint has a directory's children still, and a file's other name may be new.
-        if inode.is_dir() || inode.attr().nlink > 1 {
+        if inode.is_dir() || inode.nlink() > 1 {
             self.since_cp.vacate(dir, name);
         }
         self.finish(|| {

@@ -54,9 +54,11 @@ impl F2fs {
             self.stats.in_place.fetch_add(n as u64, Relaxed);
             return Ok(vec![Placed { blk: Some(old), moved: false, pages: n }]);
         }
-        if inode.file_type == FileType::Regular {
-            // In memory and dirty: noting the extent cannot fail for want of it.
-            self.modify_node(Nid(inode.ino.0 as u32), |_| ())?;
+        let ino = Nid(inode.ino.0 as u32);
+        if inode.file_type == FileType::Regular && parts.iter().all(|p| p.d.nid != ino) {
+            // In memory and dirty, as it is where it has addresses of its own that change: noting the extent
+            // cannot fail for want of it.
+            self.modify_node(ino, |_| ())?;
         }
         let mut got = self.allocate_for(inode, &parts, how)?;
         if how == Placement::Move {

@@ -84,7 +84,7 @@ impl F2fs {
             if r.exchange {
                 self.since_cp.note(t.ino.0 as u32, Since::RENAMED);
             }
-            if r.exchange || t.is_dir() || t.attr().nlink > 1 {
+            if r.exchange || t.is_dir() || t.nlink() > 1 {
                 self.since_cp.vacate(r.new_dir, r.new_name);
             }
         }

@@ -5,6 +5,7 @@
 //! change they tell of, so that an fsync between the two errs on the safe side.
 
 use crate::raw::dentry_hash;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tidegate_rt::hash::{HashMap, HashSet};
 use tidegate_rt::{LockClass, Mutex};
 use tidegate_vfs::Inode;
@@ -36,55 +37,74 @@ struct Notes {
 }
 
 /// See the module.
-pub(crate) struct SinceCp(Mutex<Notes>);
+pub(crate) struct SinceCp {
+    notes: Mutex<Notes>,
+    /// Inodes and names noted.
+    len: AtomicUsize,
+}
 
 impl Default for SinceCp {
     fn default() -> Self {
-        SinceCp(Mutex::new(&INO_LOCK, Notes::default()))
+        SinceCp { notes: Mutex::new(&INO_LOCK, Notes::default()), len: AtomicUsize::new(0) }
     }
 }
 
 impl SinceCp {
     /// Adds to what is noted of inode `ino`.
     pub(crate) fn note(&self, ino: u32, what: Since) {
-        *self.0.lock().inodes.entry(ino).or_default() |= what;
+        self.change(|n| *n.inodes.entry(ino).or_default() |= what);
     }
 
     /// What is noted of inode `ino`.
     pub(crate) fn of(&self, ino: u32) -> Since {
-        self.0.lock().inodes.get(&ino).copied().unwrap_or_default()
+        let [since] = self.of_each([ino]);
+        since
+    }
+
+    /// The same of each of several, all at one time.
+    pub(crate) fn of_each<const N: usize>(&self, inos: [u32; N]) -> [Since; N] {
+        let n = self.notes.lock();
+        inos.map(|ino| n.inodes.get(&ino).copied().unwrap_or_default())
+    }
+
+    fn change(&self, f: impl FnOnce(&mut Notes)) {
+        let mut n = self.notes.lock();
+        f(&mut n);
+        self.len.store(n.inodes.len() + n.vacated.len(), Relaxed);
     }
 
     /// Inode nodes `inos` were written, with the fsync mark or without.
     pub(crate) fn inodes_written(&self, inos: impl Iterator<Item = u32>, fsync: bool) {
-        let mut n = self.0.lock();
-        for ino in inos {
-            if fsync {
-                *n.inodes.entry(ino).or_default() |= Since::FSYNCED | Since::LAST_FSYNC;
-            } else if let Some(s) = n.inodes.get_mut(&ino) {
-                s.remove(Since::LAST_FSYNC);
+        self.change(|n| {
+            for ino in inos {
+                if fsync {
+                    *n.inodes.entry(ino).or_default() |= Since::FSYNCED | Since::LAST_FSYNC;
+                } else if let Some(s) = n.inodes.get_mut(&ino) {
+                    s.remove(Since::LAST_FSYNC);
+                }
             }
-        }
+        });
     }
 
     /// Notes that what bore `name` in `dir` bears it no more and is still there.
     pub(crate) fn vacate(&self, dir: &Inode, name: &[u8]) {
-        self.0.lock().vacated.insert((dir.ino.0 as u32, dentry_hash(name)));
+        self.change(|n| {
+            n.vacated.insert((dir.ino.0 as u32, dentry_hash(name)));
+        });
     }
 
     /// Whether `name` in directory `pino` was vacated; another name with its hash counts, too.
     pub(crate) fn is_vacated(&self, pino: u32, name: &[u8]) -> bool {
-        self.0.lock().vacated.contains(&(pino, dentry_hash(name)))
+        self.notes.lock().vacated.contains(&(pino, dentry_hash(name)))
     }
 
-    /// Inodes and names noted.
+    /// Inodes and names noted. Takes no lock.
     pub(crate) fn len(&self) -> usize {
-        let n = self.0.lock();
-        n.inodes.len() + n.vacated.len()
+        self.len.load(Relaxed)
     }
 
     /// Forgets everything: a checkpoint has it all. Called with operations frozen.
     pub(crate) fn clear(&self) {
-        *self.0.lock() = Notes::default();
+        self.change(|n| *n = Notes::default());
     }
 }

@@ -12,6 +12,7 @@ use crate::raw::*;
 use crate::units::{BlockAddr, SegNo};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use tidegate_block::PageBuf;
 use tidegate_rt::hash::HashMap;
 use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, clock};
@@ -68,16 +69,31 @@ impl SegEntry {
     }
 }
 
+/// Segments to be written to.
+#[derive(Clone, Copy)]
+pub(crate) struct FreeSegments {
+    /// Wholly free ones that no log works on; those freed since the last checkpoint are not among them.
+    pub free: u32,
+    /// Those that became empty since the last checkpoint.
+    pub prefree: u32,
+}
+
+impl FreeSegments {
+    fn packed(self) -> u64 {
+        u64::from(self.free) | u64::from(self.prefree) << 32
+    }
+}
+
 pub(crate) struct SitState {
     blocks: HashMap<u32, Vec<SegEntry>>,
     /// Segments that changed since the last checkpoint.
     dirty: BTreeSet<u32>,
     pub(crate) journal: BTreeMap<u32, RawSitEntry>,
     pub(crate) bitmap: Vec<u8>,
-    /// Wholly free segments that no log works on; those freed since the last checkpoint are not in it.
-    pub(crate) free_segments: u32,
-    /// Segments that became empty since the last checkpoint.
-    pub(crate) prefree: u32,
+    /// Changed by [`SitState::count`].
+    free: FreeSegments,
+    /// The same, for who looks without the lock.
+    seen: Arc<AtomicU64>,
     /// The segment each log works on.
     pub(crate) current: [u32; NR_CURSEG_TYPE],
     /// Segments that no log may enter, for a moment: they are being discarded.
@@ -94,6 +110,7 @@ pub(crate) struct SitState {
 /// See the module.
 pub(crate) struct Sit {
     pub(crate) state: Mutex<SitState>,
+    seen: Arc<AtomicU64>,
     /// Segments came back from being discarded.
     pub(crate) released: Condvar,
     meta: MetaRef,
@@ -122,13 +139,15 @@ impl Sit {
         let current = std::array::from_fn(|i| {
             if i < 3 { r.cur_data_segno[i].get() } else { r.cur_node_segno[i - 3].get() }
         });
+        let free = FreeSegments { free: r.free_segment_count.get(), prefree: 0 };
+        let seen = Arc::new(AtomicU64::new(free.packed()));
         let state = SitState {
             blocks: HashMap::default(),
             dirty: BTreeSet::new(),
             journal,
             bitmap: cp.sit_bitmap.clone(),
-            free_segments: r.free_segment_count.get(),
-            prefree: 0,
+            free,
+            seen: seen.clone(),
             current,
             busy: BTreeSet::new(),
             cleaning: BTreeSet::new(),
@@ -139,6 +158,7 @@ impl Sit {
         };
         Sit {
             state: Mutex::new(&SENTRY_LOCK, state),
+            seen,
             released: Condvar::new(),
             meta: read,
             sit_blkaddr: sb.sit_blkaddr,
@@ -281,10 +301,11 @@ impl Sit {
         !self.state.lock().dirty.is_empty()
     }
 
-    /// Free segments, those of the next checkpoint left out and counted in.
+    /// Free segments, those of the next checkpoint left out and counted in. Takes no lock.
     pub(crate) fn free_segments(&self) -> (u32, u32) {
-        let s = self.state.lock();
-        (s.free_segments, s.free_segments + s.prefree)
+        let seen = self.seen.load(SeqCst);
+        let (free, prefree) = (seen as u32, (seen >> 32) as u32);
+        (free, free + prefree)
     }
 
     /// Seconds of the volume's life.
@@ -333,7 +354,7 @@ impl Sit {
                 freed.push(SegNo(segno));
             }
         }
-        s.free_segments += std::mem::take(&mut s.prefree);
+        s.count(|n| n.free += std::mem::take(&mut n.prefree));
         s.excluded = None;
         Ok(freed)
     }

@@ -81,7 +81,7 @@ impl F2fs {
     /// Takes `i_dnode`.
     pub(crate) fn cut_step(&self, inode: &Inode, from: u64) -> Result<bool> {
         let mut map = fi(inode).map.lock();
-        if inode.attr().nlink > 0 && self.has_dnodes(inode)? {
+        if inode.nlink() > 0 && self.has_dnodes(inode)? {
             self.since_cp.note(inode.ino.0 as u32, Since::CUT);
         }
         map.invalidate(from, u64::MAX - from);

@@ -12,7 +12,7 @@ use crate::raw::NR_CURSEG_TYPE;
 use crate::stats::Counters;
 use crate::units::BlockAddr;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use tidegate_block::{Bio, BioFlags, Errno, RequestQueue, Segment};
 use tidegate_rt::{LockClass, Mutex, WaitQueue, trace};
@@ -91,6 +91,8 @@ struct Chain {
 pub(crate) struct WriteIo {
     queue: Arc<RequestQueue>,
     logs: [Mutex<Growing>; NR_CURSEG_TYPE],
+    /// The logs that have a growing bio, a bit each; changed with the log locked.
+    growing: AtomicU8,
     /// Bios that were begun and that the queue does not have yet, wherever they are held.
     unsent: AtomicU64,
     sent: WaitQueue,
@@ -122,7 +124,7 @@ impl WriteIo {
         };
         let logs = std::array::from_fn(|_| Mutex::new(&IO_LOCK, Growing::default()));
         let (unsent, sent) = (AtomicU64::new(0), WaitQueue::new());
-        WriteIo { queue, logs, unsent, sent, done: Arc::new(done), failed_pages }
+        WriteIo { queue, logs, growing: AtomicU8::new(0), unsent, sent, done: Arc::new(done), failed_pages }
     }
 
     /// Sends an extent of pages in bios of its own, if it is long enough, so that nobody's pages come
@@ -221,6 +223,7 @@ impl WriteIo {
         if g.blocks > 0 {
             // Another is adding to it, or about to send it.
             stats.sent_early(g.is_of_another(inode));
+            self.growing.fetch_and(!log.bit(), SeqCst);
             self.send(stats, log, std::mem::take(&mut *g), false);
         }
     }
@@ -249,6 +252,7 @@ impl WriteIo {
         }
         if g.blocks == 0 {
             self.unsent.fetch_add(1, SeqCst);
+            self.growing.fetch_or(log.bit(), SeqCst);
             g.start = blk;
             if log == Log::WarmNode {
                 g.seq = self.done.begin();
@@ -296,7 +300,13 @@ impl WriteIo {
     }
 
     fn take(&self, log: Log) -> Option<Growing> {
-        let g = std::mem::take(&mut *self.logs[log as usize].lock());
+        // Whoever added something to it before this call has set the bit.
+        if self.growing.load(SeqCst) & log.bit() == 0 {
+            return None;
+        }
+        let mut growing = self.logs[log as usize].lock();
+        self.growing.fetch_and(!log.bit(), SeqCst);
+        let g = std::mem::take(&mut *growing);
         (g.blocks > 0).then_some(g)
     }
 

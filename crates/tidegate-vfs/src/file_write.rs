@@ -2,6 +2,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::File;
+use crate::fs::WriteEnd;
 use crate::inode::Inode;
 use crate::mapping::chunk::PageRun;
 use crate::types::*;
@@ -62,17 +63,31 @@ impl File {
         }
         let end = pos + data.len() as u64;
         let (first, last) = (pos / PAGE, (end - 1) / PAGE);
-        self.vfs.fs.reserve(inode, first, last - first + 1)?;
+        let old = inode.size();
+        // While the size still tells what of the pages counts.
+        self.vfs.fill_edges(inode, pos, end)?;
+        self.vfs.fs.reserve(inode, first, last - first + 1, Some(&WriteEnd { end, time: now }))?;
+        let copied = self.copy_in(pos, data);
+        self.vfs.bdi.mark_dirty(inode);
+        if copied.is_err() {
+            // What it would end with is not there.
+            inode.attr().size = old;
+            self.vfs.fs.update_inode(inode)?;
+        }
+        copied
+    }
+
+    /// Copies `data` into pages that are there as far as it does not cover them.
+    fn copy_in(&self, pos: u64, data: &[u8]) -> Result<()> {
         loop {
-            self.vfs.fill_edges(inode, pos, end)?;
-            match inode.mapping.write(pos, data) {
-                // Memory was short, and the page that was read in is gone: what was copied is copied again.
-                Err(e) if e.kind() == ErrorKind::InvalidArgument => {}
-                r => break r?,
+            match self.inode.mapping.write(pos, data) {
+                // Memory was short, and a page that was read in is gone: what was copied is copied again.
+                Err(e) if e.kind() == ErrorKind::InvalidArgument => {
+                    self.vfs.fill_edges(&self.inode, pos, pos + data.len() as u64)?;
+                }
+                r => return r,
             }
         }
-        self.vfs.bdi.mark_dirty(inode);
-        self.after_write(end, now)
     }
 
     /// Writes whole pages without copying them: the file takes `buf` over. `bytes` of it count, the rest
@@ -104,11 +119,10 @@ impl File {
             drop(guard);
             return self.vfs.balance();
         }
-        self.vfs.fs.reserve(&self.inode, pos / PAGE, pages as u64)?;
+        self.vfs.fs.reserve(&self.inode, pos / PAGE, pages as u64, Some(&WriteEnd { end, time: now }))?;
         buf[bytes..pages * PAGE_SIZE].fill(0);
         self.inode.mapping.insert_dirty(pos / PAGE, &PageRun { buf: Arc::new(buf), first: 0, pages });
         self.vfs.bdi.mark_dirty(&self.inode);
-        self.after_write(end, now)?;
         drop(guard);
         self.vfs.balance()
     }
@@ -141,17 +155,6 @@ impl File {
     /// The time that a change of the content sets, unless who has the file open keeps its times.
     fn change_time(&self) -> Option<tidegate_rt::Timespec> {
         (!self.flags.contains(OpenFlags::NOCMTIME)).then(|| self.vfs.now())
-    }
-
-    fn after_write(&self, end: u64, now: Option<tidegate_rt::Timespec>) -> Result<()> {
-        {
-            let mut a = self.inode.attr();
-            a.size = a.size.max(end);
-            if let Some(now) = now {
-                (a.mtime, a.ctime) = (now, now);
-            }
-        }
-        self.vfs.fs.update_inode(&self.inode)
     }
 
     /// Sets the size. Takes `i_rwsem`.
@@ -211,14 +214,8 @@ impl File {
         if !punch {
             self.vfs.fs.preallocate(inode, at / PAGE, end.div_ceil(PAGE) - at / PAGE)?;
         }
-        let now = self.change_time();
-        {
-            let mut a = inode.attr();
-            a.size = a.size.max(size.unwrap_or(0));
-            if let Some(now) = now {
-                (a.mtime, a.ctime) = (now, now);
-            }
-        }
+        let time = self.change_time();
+        WriteEnd { end: size.unwrap_or(0), time }.apply(&mut inode.attr());
         self.vfs.fs.update_inode(inode)
     }
 }
@@ -295,7 +292,7 @@ impl Vfs {
             if unless_zero && run.is_some_and(|r| r.bytes()[range.clone()].iter().all(|&b| b == 0)) {
                 return Ok(());
             }
-            self.fs.reserve(inode, index, 1)?;
+            self.fs.reserve(inode, index, 1, None)?;
             // Clean pages may go at any time.
             if inode.mapping.modify(index, |p| p[range.clone()].fill(0)).is_some() {
                 break;

@@ -61,6 +61,25 @@ impl WritebackControl {
     }
 }
 
+/// What a write does to its file's attributes.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteEnd {
+    /// The first byte after what is written; the file is at least as long then.
+    pub end: u64,
+    /// `mtime` and `ctime`, if they change.
+    pub time: Option<Timespec>,
+}
+
+impl WriteEnd {
+    /// Does it.
+    pub fn apply(&self, a: &mut Attr) {
+        a.size = a.size.max(self.end);
+        if let Some(time) = self.time {
+            (a.mtime, a.ctime) = (time, time);
+        }
+    }
+}
+
 /// A file system. Methods that change a directory or a file are called with its `i_rwsem` held
 /// exclusive, others with it held shared, unless they say otherwise. Attributes that a method changes
 /// are set in the inode's `attr` and made part of the same atomic change.
@@ -166,8 +185,12 @@ pub trait FileSystem: Send + Sync {
         done(self.read_pages(inode, index, pages));
     }
 
-    /// Makes sure that the pages can be written out later: space is promised, nothing is placed.
-    fn reserve(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()>;
+    /// Makes sure that the pages can be written out later: space is promised, nothing is placed. What `write`
+    /// does to the attributes, if there is one, is done and stored with that.
+    ///
+    /// # Errors
+    /// `NoSpace`; no attribute has changed then.
+    fn reserve(&self, inode: &Arc<Inode>, index: u64, pages: u64, write: Option<&WriteEnd>) -> Result<()>;
 
     /// Writes into the inode itself if the file is kept there and stays small enough, and sets size and
     /// (with `now`) `mtime` and `ctime`; false when the page cache must take it.

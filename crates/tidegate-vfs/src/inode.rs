@@ -5,8 +5,12 @@ use crate::fs::InodeParts;
 use crate::mapping::AddressSpace;
 use crate::types::{Attr, FileType, Ino};
 use std::any::Any;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Release, SeqCst},
+};
 use tidegate_rt::{LockClass, Mutex, MutexGuard, RwLock};
 
 static I_RWSEM: LockClass = LockClass::new("inode->i_rwsem", 20);
@@ -23,6 +27,7 @@ pub struct Inode {
     /// Cached pages.
     pub mapping: AddressSpace,
     attr: Mutex<Attr>,
+    seen: Seen,
     private: Box<dyn Any + Send + Sync>,
     /// Open files. Changed under `i_lock`.
     opens: AtomicU32,
@@ -48,6 +53,7 @@ impl Inode {
             file_type: parts.attr.file_type,
             rwsem: RwLock::new(&I_RWSEM, ()),
             mapping: AddressSpace::new(bdi, shards),
+            seen: Seen::of(&parts.attr),
             attr: Mutex::new(&I_LOCK, parts.attr),
             private: parts.private,
             opens: AtomicU32::new(0),
@@ -69,13 +75,18 @@ impl Inode {
     }
 
     /// The attributes, under `i_lock`.
-    pub fn attr(&self) -> MutexGuard<'_, Attr> {
-        self.attr.lock()
+    pub fn attr(&self) -> AttrGuard<'_> {
+        AttrGuard { attr: self.attr.lock(), seen: &self.seen }
     }
 
-    /// The size in bytes.
+    /// The size in bytes (`i_size_read`). Takes no lock.
     pub fn size(&self) -> u64 {
-        self.attr().size
+        self.seen.size.load(Acquire)
+    }
+
+    /// How many names it has. Takes no lock.
+    pub fn nlink(&self) -> u32 {
+        self.seen.nlink.load(Acquire)
     }
 
     /// The file system's part.
@@ -120,7 +131,7 @@ impl Inode {
 
     /// Whether it has no name left: nothing can be made in such a directory, though it may be open.
     pub fn is_removed(&self) -> bool {
-        self.is_freed() || self.attr().nlink == 0
+        self.is_freed() || self.nlink() == 0
     }
 
     /// Whether dropping it from memory loses nothing.
@@ -129,6 +140,49 @@ impl Inode {
             && self.opens.load(SeqCst) == 0
             && self.mapping.nr_dirty() == 0
             && self.mapping.nr_writeback() == 0
+    }
+}
+
+/// What is asked for so often that nobody takes `i_lock` for it.
+struct Seen {
+    size: AtomicU64,
+    nlink: AtomicU32,
+}
+
+impl Seen {
+    fn of(a: &Attr) -> Seen {
+        Seen { size: AtomicU64::new(a.size), nlink: AtomicU32::new(a.nlink) }
+    }
+}
+
+/// The attributes, locked. What is read without the lock changes when it goes.
+pub struct AttrGuard<'a> {
+    attr: MutexGuard<'a, Attr>,
+    seen: &'a Seen,
+}
+
+impl Deref for AttrGuard<'_> {
+    type Target = Attr;
+    fn deref(&self) -> &Attr {
+        &self.attr
+    }
+}
+
+impl DerefMut for AttrGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Attr {
+        &mut self.attr
+    }
+}
+
+impl Drop for AttrGuard<'_> {
+    fn drop(&mut self) {
+        // Still locked: nobody else stores here. Most only look, and leave the cache line alone.
+        if self.seen.size.load(Acquire) != self.attr.size {
+            self.seen.size.store(self.attr.size, Release);
+        }
+        if self.seen.nlink.load(Acquire) != self.attr.nlink {
+            self.seen.nlink.store(self.attr.nlink, Release);
+        }
     }
 }
 

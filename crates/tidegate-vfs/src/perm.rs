@@ -18,14 +18,17 @@ pub const MAY_EXEC: u32 = 1;
 /// # Errors
 /// `PermissionDenied`.
 pub fn check(fs: &dyn FileSystem, cred: &Cred, inode: &Inode, want: u32) -> Result<()> {
+    if cred.is_root() {
+        let needs_x = want & MAY_EXEC != 0 && !inode.is_dir();
+        return match needs_x && inode.attr().mode & 0o111 == 0 {
+            true => Err(ErrorKind::PermissionDenied.into()),
+            false => Ok(()),
+        };
+    }
     let (mode, uid, gid) = {
         let a = inode.attr();
         (a.mode, a.uid, a.gid)
     };
-    if cred.is_root() {
-        let needs_x = want & MAY_EXEC != 0 && !inode.is_dir();
-        return if needs_x && mode & 0o111 == 0 { Err(ErrorKind::PermissionDenied.into()) } else { Ok(()) };
-    }
     let granted = if cred.uid == uid {
         mode >> 6 & 7
     } else {

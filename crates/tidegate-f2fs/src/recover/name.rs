@@ -34,7 +34,7 @@ impl RollForward<'_> {
             }
             fs.remove_entry(&dir, place, name)?;
             fs.drop_link(&dir, &other, now)?;
-            if other.attr().nlink == 0 {
+            if other.nlink() == 0 {
                 other.mapping.remove(0, u64::MAX);
                 fs.evict(&other)?;
                 self.dirs.remove(&place.ino);

@@ -1,8 +1,9 @@
 //! Where logs may go: free segments, segments with holes, and those that are out of bounds for a while.
 
-use super::{Sit, SitState, VICTIM_SCAN};
+use super::{FreeSegments, Sit, SitState, VICTIM_SCAN};
 use crate::raw::*;
 use crate::units::{BlockAddr, SegNo};
+use std::sync::atomic::Ordering::SeqCst;
 use tidegate_vfs::Result;
 
 impl Sit {
@@ -17,8 +18,7 @@ impl Sit {
         let mut s = self.state.lock();
         if self.entry(&mut s, seg.0)?.valid == 0 && !s.dirty.contains(&seg.0) && !s.current.contains(&seg.0) {
             // Not free for now; the next checkpoint frees it unless something in it is taken by then.
-            s.free_segments = s.free_segments.saturating_sub(1);
-            s.prefree += 1;
+            s.count(|n| (n.free, n.prefree) = (n.free.saturating_sub(1), n.prefree + 1));
         }
         set_bit_msb(&mut self.entry(&mut s, seg.0)?.ckpt_map, i, true);
         s.dirty.insert(seg.0);
@@ -39,8 +39,11 @@ impl Sit {
             let (is_empty, own) = (e.valid == 0, usize::from(e.log));
             if is_empty && !is_current {
                 // An empty segment is free, or will be with the next checkpoint; it is neither now.
-                let counted = if s.dirty.contains(&seg.0) { &mut s.prefree } else { &mut s.free_segments };
-                *counted = counted.saturating_sub(1);
+                let is_prefree = s.dirty.contains(&seg.0);
+                s.count(|n| {
+                    let counted = if is_prefree { &mut n.prefree } else { &mut n.free };
+                    *counted = counted.saturating_sub(1);
+                });
             }
             if is_empty && !is_current { log } else { own }
         };
@@ -58,7 +61,7 @@ impl Sit {
             found = self.find_free(&mut s, hint)?;
         }
         if let Some(segno) = found {
-            s.free_segments -= 1;
+            s.count(|n| n.free -= 1);
             self.enter(&mut s, log, segno)?;
         }
         Ok(found.map(SegNo))
@@ -67,7 +70,7 @@ impl Sit {
     fn find_free(&self, s: &mut SitState, hint: SegNo) -> Result<Option<u32>> {
         let n = self.main_segments;
         let mut fallback = None;
-        if s.free_segments > 0 {
+        if s.free.free > 0 {
             for i in 1..=n {
                 let segno = ((hint.0 as u64 + i as u64) % n as u64) as u32;
                 if !self.is_free(s, segno)? {
@@ -99,17 +102,17 @@ impl Sit {
     /// Nothing is valid any more in a segment that no log is in: the next checkpoint frees it.
     #[cfg(not(feature = "planted-bugs"))]
     pub(super) fn emptied(&self, s: &mut SitState, _: u32) -> Result<()> {
-        s.prefree += 1;
+        s.count(|n| n.prefree += 1);
         Ok(())
     }
 
     #[cfg(feature = "planted-bugs")]
     pub(super) fn emptied(&self, s: &mut SitState, segno: u32) -> Result<()> {
         if self.early_reuse {
-            s.free_segments += 1;
+            s.count(|n| n.free += 1);
             self.entry(s, segno)?.ckpt_map = [0; 64];
         } else {
-            s.prefree += 1;
+            s.count(|n| n.prefree += 1);
         }
         Ok(())
     }
@@ -173,6 +176,17 @@ impl Sit {
 }
 
 impl SitState {
+    /// The segments to be written to.
+    pub(crate) fn free(&self) -> FreeSegments {
+        self.free
+    }
+
+    /// Changes how many there are.
+    pub(super) fn count(&mut self, change: impl FnOnce(&mut FreeSegments)) {
+        change(&mut self.free);
+        self.seen.store(self.free.packed(), SeqCst);
+    }
+
     /// A log or a cleaner is in it, or no log may go there.
     pub(crate) fn is_taken(&self, segno: u32) -> bool {
         self.cleaning.contains(&segno) || self.is_out_of_bounds(segno)

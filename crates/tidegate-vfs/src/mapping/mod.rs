@@ -106,8 +106,11 @@ impl AddressSpace {
 
     /// Runs `f` on a chunk, made if it is missing, and books the change of its tags and pages.
     fn with_chunk<R>(&self, chunk: u64, f: impl FnOnce(&mut Chunk) -> R) -> R {
-        let mut s = self.shard(chunk).lock();
-        let s = &mut *s;
+        self.with_chunk_in(&mut self.shard(chunk).lock(), chunk, f)
+    }
+
+    /// The same for who has locked the chunk's shard.
+    fn with_chunk_in<R>(&self, s: &mut Shard, chunk: u64, f: impl FnOnce(&mut Chunk) -> R) -> R {
         let c = s.chunks.entry(chunk).or_default();
         let (p0, d0, w0) = (c.present(), c.dirty, c.writeback);
         let r = f(c);
@@ -169,6 +172,12 @@ impl AddressSpace {
             }
         }
         (first, n)
+    }
+
+    /// Whether page `index` is dirty.
+    pub fn is_dirty(&self, index: u64) -> bool {
+        let (chunk, slot) = split(index);
+        self.peek(chunk, |c| c.dirty >> slot & 1 == 1).unwrap_or(false)
     }
 
     /// Whether page `index` is cached.
@@ -342,12 +351,11 @@ impl AddressSpace {
 
 impl Drop for AddressSpace {
     fn drop(&mut self) {
-        for shard in self.shards.iter().filter(|_| self.in_epochs) {
-            for chunk in shard.lock().chunks.values_mut() {
-                let (dirty, writeback) =
-                    (std::mem::take(&mut chunk.dirty), std::mem::take(&mut chunk.writeback));
-                chunk.follow_epochs(dirty, writeback, &self.bdi.epochs);
-            }
+        for chunk in
+            self.shards.iter_mut().filter(|_| self.in_epochs).flat_map(|s| s.get_mut().chunks.values_mut())
+        {
+            let (dirty, writeback) = (std::mem::take(&mut chunk.dirty), std::mem::take(&mut chunk.writeback));
+            chunk.follow_epochs(dirty, writeback, &self.bdi.epochs);
         }
         self.bdi.nr_pages.fetch_sub(self.pages.load(SeqCst), SeqCst);
         self.bdi.nr_dirty.fetch_sub(self.dirty.load(SeqCst), SeqCst);

@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 use tidegate_block::{Errno, Segment};
-use tidegate_rt::{Mutex, trace};
+use tidegate_rt::trace;
 
 /// How long a waiter sleeps before it looks for bios to send.
 const RESUBMIT: Duration = Duration::from_millis(2);
@@ -44,25 +44,26 @@ impl AddressSpace {
     /// Marks every dirty page of the range as to be written by the sync that begins now, so that pages
     /// dirtied later do not hold it up.
     pub fn tag_towrite(&self, start: u64, end: u64) {
-        self.each_dirty_chunk(start, end, |c, m| c.towrite |= c.dirty & m);
-    }
-
-    fn each_dirty_chunk(&self, start: u64, end: u64, mut f: impl FnMut(&mut Chunk, u64)) {
         let (first, last) = (start / CHUNK_PAGES, end.saturating_sub(1) / CHUNK_PAGES);
         for shard in self.shards_of(first, last) {
-            let ids: Vec<u64> = shard.lock().dirty.range(first..=last).copied().collect();
-            for id in ids {
-                self.with_chunk(id, |c| f(c, range_mask(id, start, end)));
+            let Shard { chunks, dirty } = &mut *shard.lock();
+            for id in dirty.range(first..=last) {
+                if let Some(c) = chunks.get_mut(id) {
+                    c.towrite |= c.dirty & range_mask(*id, start, end);
+                }
             }
         }
     }
 
     /// Takes the first run of tagged pages in `start..end`, at most `max`: dirty and to-write are
-    /// cleared, write-back is set. A run may cross chunks (with one shard) but not a missing page.
+    /// cleared, write-back is set. A run may cross chunks but not a missing page. For mappings with one shard,
+    /// as those of files are, which is locked once.
     pub fn take_dirty(&self, start: u64, end: u64, tag: Tag, max: usize) -> Taken {
+        debug_assert_eq!(self.shards.len(), 1, "a run is taken in one piece");
+        let mut shard = self.shards[0].lock();
         let mut cursor = start;
         let mut out: Option<DirtyRun> = None;
-        while let Some(id) = self.next_dirty_chunk(cursor, end) {
+        while let Some(id) = shard.next_dirty_chunk(cursor, end) {
             let first = id * CHUNK_PAGES;
             if let Some(run) = &out
                 && (run.index + run.pages as u64 != first.max(cursor) || cursor > first)
@@ -70,7 +71,7 @@ impl AddressSpace {
                 break;
             }
             let room = max - out.as_ref().map_or(0, |r| r.pages);
-            let got = self.with_chunk(id, |c| {
+            let got = self.with_chunk_in(&mut shard, id, |c| {
                 take_from(c, range_mask(id, cursor.max(first), end), tag, room, out.is_some())
             });
             match got {
@@ -104,8 +105,7 @@ impl AddressSpace {
             return None;
         }
         let (first, last) = (start / CHUNK_PAGES, (end - 1) / CHUNK_PAGES);
-        let next = |s: &Mutex<Shard>| s.lock().dirty.range(first..=last).next().copied();
-        self.shards_of(first, last).iter().filter_map(next).min()
+        self.shards_of(first, last).iter().filter_map(|s| s.lock().next_dirty_chunk(start, end)).min()
     }
 
     /// Pages from `start` up to `end` that are dirty, first ones first, at most `max`; they stay dirty.
@@ -238,17 +238,31 @@ impl AddressSpace {
         }
     }
 
+    fn chunks_under_writeback(&self, start: u64, end: u64) -> Vec<u64> {
+        if start >= end {
+            return Vec::new();
+        }
+        let (first, last) = (start / CHUNK_PAGES, (end - 1) / CHUNK_PAGES);
+        let mut ids = Vec::new();
+        for shard in self.shards_of(first, last) {
+            for (id, c) in shard.lock().chunks.range(first..=last) {
+                if c.writeback & range_mask(*id, start, end) != 0 {
+                    ids.push(*id);
+                }
+            }
+        }
+        ids.sort_unstable();
+        ids
+    }
+
     /// Waits until every page of the range that is under write-back now has been written.
     pub fn wait_writeback(&self, start: u64, end: u64) {
         if self.nr_writeback() == 0 {
             return;
         }
-        for id in self.chunk_ids(start, end) {
+        for id in self.chunks_under_writeback(start, end) {
             let m = range_mask(id, start, end);
             let done = || self.peek(id, |c| c.writeback & m == 0).unwrap_or(true);
-            if done() {
-                continue;
-            }
             let _span =
                 trace::span("folio_wait_writeback", [("index", id * CHUNK_PAGES), ("", 0), ("", 0), ("", 0)]);
             // A page is under write-back before its bio grows, and whoever adds it may then have to wait
@@ -258,6 +272,14 @@ impl AddressSpace {
                 self.idle.wait_timeout(RESUBMIT, done);
             }
         }
+    }
+}
+
+impl Shard {
+    /// The first chunk with a dirty page that has pages in `start..end`.
+    fn next_dirty_chunk(&self, start: u64, end: u64) -> Option<u64> {
+        let chunks = start / CHUNK_PAGES..=end.checked_sub(1)? / CHUNK_PAGES;
+        if start < end { self.dirty.range(chunks).next().copied() } else { None }
     }
 }
 
