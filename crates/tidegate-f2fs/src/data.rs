@@ -121,28 +121,33 @@ impl F2fs {
         let reserved = self.reserve_holes(inode, &map, index, index + pages);
         let attr = {
             let mut a = inode.attr();
-            if let (Ok(()), Some(write)) = (&reserved, write) {
-                write.apply(&mut a);
+            if let Ok(sectors) = &reserved {
+                a.blocks += sectors;
+                write.inspect(|w| w.apply(&mut a));
             }
             a.clone()
         };
         // Also when space ran out on the way: nodes made for it stay.
         self.store_inode_with(inode, &attr, map.largest)?;
-        reserved
+        reserved.map(drop)
     }
 
-    /// Reserves for the holes in `start..end`, for all or for none; the inode's block count follows, in
-    /// memory.
-    pub(crate) fn reserve_holes(&self, inode: &Inode, map: &ExtentCache, start: u64, end: u64) -> Result<()> {
+    /// Reserves for the holes in `start..end`, for all or for none; by how many sectors `blocks` of the inode is to
+    /// grow for that. For nodes made on the way it has.
+    pub(crate) fn reserve_holes(
+        &self,
+        inode: &Inode,
+        map: &ExtentCache,
+        start: u64,
+        end: u64,
+    ) -> Result<u64> {
         let mut done = Vec::new();
         let r = self.reserve_each_hole(inode, map, start..end, &mut done);
         if r.is_err() {
             // Nobody will write there, and it may be past the end of the file.
             done.iter().try_for_each(|(d, holes)| self.unreserve(inode, d, holes))?;
-        } else if !done.is_empty() {
-            inode.attr().blocks += done.iter().map(|(_, holes)| count(holes) * 8).sum::<u64>();
         }
-        r
+        r.map(|()| done.iter().map(|(_, holes)| count(holes) * 8).sum())
     }
 
     /// The same as far as there is room; `done` tells of each node which of its addresses were reserved.

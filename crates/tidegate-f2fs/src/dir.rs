@@ -153,13 +153,18 @@ impl F2fs {
 
     fn reserve_dir_block(&self, dir: &Inode, block: u64) -> Result<()> {
         let map = fi(dir).map.lock();
-        let reserved = self.reserve_holes(dir, &map, block, block + 1);
-        if reserved.is_err() {
-            // Nodes made on the way stay.
-            let attr = dir.attr().clone();
-            self.finish(|| self.store_inode_with(dir, &attr, map.largest))?;
+        match self.reserve_holes(dir, &map, block, block + 1) {
+            Ok(sectors) => {
+                dir.attr().blocks += sectors;
+                Ok(())
+            }
+            Err(e) => {
+                // Nodes made on the way stay.
+                let attr = dir.attr().clone();
+                self.finish(|| self.store_inode_with(dir, &attr, map.largest))?;
+                Err(e)
+            }
         }
-        reserved
     }
 
     /// Changes a block of a directory and marks it dirty.
