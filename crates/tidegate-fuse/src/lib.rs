@@ -16,6 +16,7 @@
 //! | [`names`], [`attrs`], [`data`], [`ioctl`] | the operations |
 //! | `nodes`, `handles` | what the kernel knows: lookup counts, open files |
 //! | [`refused`] | writes that failed after the program was told that they had not |
+//! | `walk` | reading inodes ahead of who walks a tree |
 //! | `host_space` | a sparse image on a full disk |
 //! | [`errno`] | errors become errno |
 //!
@@ -32,8 +33,8 @@
 //! kernel forwards no `syncfs`; [`ioctl::TIDEGATE_IOC_SYNC`] is a full sync. If the process dies, the kernel
 //! ends all requests with an error, and mounting again recovers what was fsynced.
 //!
-//! Lock order (ranks in brackets): `fuse->handles` [2], `fuse->writers` [3], `fuse->refused` [5] and `fuse->nodes`
-//! [620] are held for a look at a table and never while the engine is called; `control->waiting` [4] while one who wants to hear
+//! Lock order (ranks in brackets): `fuse->handles` [2], `fuse->writers` [3], `fuse->refused` [5], `fuse->walk` [6]
+//! and `fuse->nodes` [620] are held for a look at a table and never while the engine is called; `control->waiting` [4] while one who wants to hear
 //! how the mount ends is put on a list.
 #![forbid(unsafe_code)]
 
@@ -52,6 +53,7 @@ pub mod refused;
 pub mod server;
 pub mod session;
 pub mod transport;
+mod walk;
 
 pub use options::MountOptions;
 pub use server::Server;

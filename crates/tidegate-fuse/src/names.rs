@@ -220,10 +220,29 @@ impl Server {
         add: &mut dyn FnMut(&DirEntry, Option<&Entry>) -> bool,
     ) -> Result<()> {
         let dir = self.inode(node)?;
+        let mut dirs = Vec::new();
+        self.list_with_attributes(&dir, pos, &mut |e, entry| {
+            let more = add(e, entry);
+            let is_dir = e.file_type == Some(FileType::Directory) && e.name != b"." && e.name != b"..";
+            dirs.extend((more && is_dir).then_some(e.ino));
+            more
+        })?;
+        if pos == 0 {
+            self.walk.listed(dir.ino, &dirs);
+        }
+        Ok(())
+    }
+
+    fn list_with_attributes(
+        &self,
+        dir: &Inode,
+        pos: u64,
+        add: &mut dyn FnMut(&DirEntry, Option<&Entry>) -> bool,
+    ) -> Result<()> {
         let (mut pos, mut added) = (pos, false);
         loop {
             let mut batch = Vec::with_capacity(READDIR_BATCH);
-            let read = self.vfs().readdir(&dir, pos, &mut |e| {
+            let read = self.vfs().readdir(dir, pos, &mut |e| {
                 batch.push(e);
                 batch.len() < READDIR_BATCH
             });

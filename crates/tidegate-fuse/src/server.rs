@@ -6,6 +6,7 @@ use crate::host_space::HostSpace;
 use crate::nodes::Nodes;
 use crate::refused::Refused;
 use crate::transport::Kernel;
+use crate::walk::Walk;
 use rustix::io::Errno;
 use std::sync::{Arc, OnceLock};
 use tidegate::Volume;
@@ -57,6 +58,7 @@ pub struct Server {
     pub(crate) handles: Handles,
     pub(crate) refused: Refused,
     pub(crate) space: HostSpace,
+    pub(crate) walk: Arc<Walk>,
     pub(crate) view: View,
     /// Who mounted it, and may do what the superuser may to the volume as a whole.
     pub(crate) owner: u32,
@@ -73,6 +75,7 @@ impl Server {
             handles: Handles::new(),
             refused: Refused::new(),
             space: HostSpace::new(volume.path()),
+            walk: Arc::default(),
             view,
             owner: rustix::process::geteuid().as_raw(),
             kernel: OnceLock::new(),

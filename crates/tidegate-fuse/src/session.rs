@@ -5,6 +5,7 @@ use crate::mount::{self, is_dead, unmount};
 use crate::options::MountOptions;
 use crate::server::{Server, View};
 use crate::transport::{self, Connection};
+use crate::walk::Ahead;
 use nix::sys::signal::{SigSet, Signal};
 use rustix::mount::MountFlags;
 use std::io::{self, Write};
@@ -56,6 +57,8 @@ pub fn serve(
     options.read_only |= volume.check_writable().is_err();
     let dirsync = options.flags.intersects(MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC);
     let server = Server::new(volume.clone(), View { dirsync, ..options.view.clone() });
+    // A mount works without this, too.
+    let ahead = Ahead::start(server.walk.clone(), server.vfs().clone()).ok();
     let source = std::fs::canonicalize(image).unwrap_or_else(|_| image.to_path_buf());
     // A mount works without. Before it, since the image may lie below where it is mounted.
     let control = Control::start(image, dir, &volume);
@@ -90,6 +93,7 @@ pub fn serve(
         Err(_) => drop(mounted),
     }
     let waiting = control.map(Control::end).unwrap_or_default();
+    drop(ahead);
     server.detach();
     let unmounted = volume.vfs().unmount().map_err(|e| Error::Volume(volume.image().to_string(), e));
     let ended = served.and(unmounted);

@@ -1,0 +1,245 @@
+//! Reading ahead of who walks a tree.
+//!
+//! `find`, `du`, `rsync` and the like list a directory, then those in it, one after the other and depth first. While
+//! the kernel makes its inodes of one listing, a thread reads the inodes that the next ones will show. It begins
+//! once somebody lists a directory that was in the one listed before, and stays a bounded number of inodes ahead.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use tidegate::vfs::{FileType, Ino, Vfs};
+use tidegate_rt::{Condvar, LockClass, Mutex, thread};
+
+static WALK: LockClass = LockClass::new("fuse->walk", 6);
+
+/// Inodes that were read for directories that nobody has listed yet, at most about so many.
+const AHEAD: usize = 512;
+/// Directories to come that are remembered.
+const TO_COME: usize = 4096;
+
+/// Where a walker is, and what comes next.
+#[derive(Default)]
+struct Plan {
+    /// Directories that the walker has not come to, the next one last.
+    to_come: VecDeque<Ino>,
+    /// Directories whose inodes were read, with their number, in the order of the walk.
+    ready: VecDeque<(Ino, usize)>,
+    /// Somebody walks, rather than looks at one directory and another.
+    walking: bool,
+    /// Counts the walks: what was read for one that is over is of no use.
+    walks: u64,
+    over: bool,
+}
+
+impl Plan {
+    /// Somebody listed `dir`, in which `dirs` are.
+    fn listed(&mut self, dir: Ino, dirs: &[Ino]) {
+        if let Some(i) = self.ready.iter().position(|(ino, _)| *ino == dir) {
+            // Its directories are among those to come since it was read. What came before it was passed over.
+            self.ready.drain(..=i);
+            self.walking = true;
+            return;
+        }
+        match self.to_come.iter().rposition(|ino| *ino == dir) {
+            Some(i) => {
+                self.to_come.truncate(i);
+                self.ready.clear();
+                self.walking = true;
+            }
+            None => {
+                *self = Plan { walks: self.walks, over: self.over, ..Plan::default() };
+            }
+        }
+        // Whatever is being read now is not what is wanted next.
+        self.walks += 1;
+        self.come(dirs);
+    }
+
+    /// The walker comes to `dirs` next.
+    fn come(&mut self, dirs: &[Ino]) {
+        self.to_come.extend(dirs.iter().rev());
+        let excess = self.to_come.len().saturating_sub(TO_COME);
+        self.to_come.drain(..excess);
+    }
+
+    /// The directory to be read now, if there is one.
+    fn next(&mut self) -> Option<Ino> {
+        let ahead: usize = self.ready.iter().map(|(_, inodes)| inodes).sum();
+        if self.walking && ahead < AHEAD { self.to_come.pop_back() } else { None }
+    }
+
+    /// The `inodes` of `dir` were read in walk number `walk`, and `dirs` are among them.
+    fn read(&mut self, walk: u64, dir: Ino, inodes: usize, dirs: &[Ino]) {
+        if walk == self.walks {
+            // An empty one counts, too: a tree may have nothing else.
+            self.ready.push_back((dir, inodes.max(1)));
+            self.come(dirs);
+        }
+    }
+}
+
+/// See the module. Shared by who serves listings and the thread.
+#[derive(Default)]
+pub(crate) struct Walk {
+    plan: Plans,
+    changed: Condvar,
+}
+
+struct Plans(Mutex<Plan>);
+
+impl Default for Plans {
+    fn default() -> Self {
+        Plans(Mutex::new(&WALK, Plan::default()))
+    }
+}
+
+impl Walk {
+    /// Somebody listed `dir`, in which `dirs` are.
+    pub(crate) fn listed(&self, dir: Ino, dirs: &[Ino]) {
+        let mut plan = self.plan.0.lock();
+        plan.listed(dir, dirs);
+        let walking = plan.walking;
+        drop(plan);
+        if walking {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Reads ahead until [`Walk::end`].
+    fn run(&self, vfs: &Vfs) {
+        let mut plan = self.plan.0.lock();
+        while !plan.over {
+            let Some(dir) = plan.next() else {
+                self.changed.wait(&mut plan);
+                continue;
+            };
+            let walk = plan.walks;
+            drop(plan);
+            let (inodes, dirs) = read(vfs, dir);
+            plan = self.plan.0.lock();
+            plan.read(walk, dir, inodes, &dirs);
+        }
+    }
+}
+
+/// Reads the inodes in `dir`, the first of them if there are very many: how many, and which are directories. What
+/// cannot be read is a matter of who asks for it.
+fn read(vfs: &Vfs, dir: Ino) -> (usize, Vec<Ino>) {
+    let (mut inodes, mut dirs) = (Vec::new(), Vec::new());
+    let _ = vfs.iget(dir).and_then(|dir| {
+        vfs.readdir(&dir, 0, &mut |e| {
+            if e.name != b"." && e.name != b".." {
+                inodes.push(e.ino);
+                dirs.extend((e.file_type == Some(FileType::Directory)).then_some(e.ino));
+            }
+            inodes.len() < AHEAD
+        })
+    });
+    for ino in &inodes {
+        let _ = vfs.iget(*ino);
+    }
+    (inodes.len(), dirs)
+}
+
+/// The thread, until it is dropped.
+pub(crate) struct Ahead {
+    walk: Arc<Walk>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Ahead {
+    /// Starts to read ahead of who walks.
+    ///
+    /// # Errors
+    /// Those of starting a thread.
+    pub(crate) fn start(walk: Arc<Walk>, vfs: Arc<Vfs>) -> io::Result<Self> {
+        let ours = walk.clone();
+        let thread = thread::spawn("tg-fuse-walk", move || ours.run(&vfs))?;
+        Ok(Ahead { walk, thread: Some(thread) })
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.walk.plan.0.lock().over = true;
+        self.walk.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Directory `n` of the tree has `2n` and `2n + 1` in it, below `end`.
+    fn dirs_in(n: Ino, end: u64) -> Vec<Ino> {
+        (2 * n.0..=2 * n.0 + 1).filter(|n| *n < end).map(Ino).collect()
+    }
+
+    fn depth_first(n: Ino, end: u64, order: &mut Vec<Ino>) {
+        order.push(n);
+        dirs_in(n, end).into_iter().for_each(|d| depth_first(d, end, order));
+    }
+
+    #[test]
+    fn what_is_read_is_what_comes_next() {
+        const END: u64 = 1000;
+        let mut order = Vec::new();
+        depth_first(Ino(1), END, &mut order);
+        // The reader is as fast as can be, or does some steps now and then.
+        for steps in [usize::MAX, 0, 1, 3] {
+            let (mut plan, mut read) = (Plan::default(), Vec::new());
+            for dir in &order {
+                plan.listed(*dir, &dirs_in(*dir, END));
+                let mut left = steps;
+                while left > 0
+                    && let Some(next) = plan.next()
+                {
+                    plan.read(plan.walks, next, 20, &dirs_in(next, END));
+                    read.push(next);
+                    left -= 1;
+                }
+                assert!(plan.ready.len() <= AHEAD.div_ceil(20));
+            }
+            let mut want = order.iter().skip(2);
+            assert!(read.iter().all(|r| want.any(|w| w == r)), "in the order of the walk");
+            // The first two show that there is a walk.
+            assert_eq!(read.len(), if steps == 0 { 0 } else { order.len() - 2 }, "{steps} steps");
+        }
+    }
+
+    #[test]
+    fn nothing_is_read_for_who_does_not_walk() {
+        let mut plan = Plan::default();
+        for n in 1..50 {
+            plan.listed(Ino(1000 * n), &[Ino(1000 * n + 1), Ino(1000 * n + 2)]);
+            assert_eq!(plan.next(), None);
+        }
+        plan.listed(Ino(49_001), &[]);
+        assert_eq!(plan.next(), Some(Ino(49_002)));
+    }
+
+    #[test]
+    fn a_new_walk_forgets_the_old() {
+        let mut plan = Plan::default();
+        plan.listed(Ino(1), &[Ino(2), Ino(3)]);
+        plan.listed(Ino(2), &[Ino(4)]);
+        let (next, walk) = (plan.next().unwrap(), plan.walks);
+        assert_eq!(next, Ino(4));
+        plan.listed(Ino(10), &[Ino(11)]);
+        plan.read(walk, next, 5, &[Ino(5)]);
+        assert!(plan.ready.is_empty() && plan.to_come == [Ino(11)]);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut plan = Plan::default();
+        let many: Vec<Ino> = (10..3 * TO_COME as u64).map(Ino).collect();
+        plan.listed(Ino(1), &many);
+        plan.listed(Ino(10), &[]);
+        assert_eq!(plan.to_come.len(), TO_COME - 1);
+        assert_eq!(plan.next(), Some(Ino(11)), "the next ones are kept");
+    }
+}
