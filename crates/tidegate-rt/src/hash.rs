@@ -1,7 +1,8 @@
 //! Hash maps whose keys nobody can make collide, and which a simulated run walks in the same order each time.
 
 use crate::clock;
-use std::hash::{BuildHasher, DefaultHasher, Hasher};
+use foldhash::fast::{FixedState, FoldHasher};
+use std::hash::BuildHasher;
 
 /// A map hashed by a [`Seed`] of its own.
 pub type HashMap<K, V> = std::collections::HashMap<K, V, Seed>;
@@ -10,23 +11,21 @@ pub type HashSet<T> = std::collections::HashSet<T, Seed>;
 
 /// Begins every hash of one map. It is drawn with [`clock::entropy`], so an image cannot be made whose numbers
 /// collide, and a simulated run draws it from its own seed.
-#[derive(Clone, Copy, Debug)]
-pub struct Seed(u64);
+#[derive(Clone, Debug)]
+pub struct Seed(FixedState);
 
 impl Default for Seed {
     fn default() -> Self {
-        Seed(clock::entropy())
+        Seed(FixedState::with_seed(clock::entropy()))
     }
 }
 
 impl BuildHasher for Seed {
-    type Hasher = DefaultHasher;
+    type Hasher = FoldHasher<'static>;
 
     #[inline]
-    fn build_hasher(&self) -> DefaultHasher {
-        let mut h = DefaultHasher::new();
-        h.write_u64(self.0);
-        h
+    fn build_hasher(&self) -> FoldHasher<'static> {
+        self.0.build_hasher()
     }
 }
 

@@ -4,6 +4,7 @@ use crate::bdi::{Bdi, Completion, DIRTY_WRITEBACK_INTERVAL, Work};
 use crate::fs::{FileSystem, WritebackControl};
 use crate::inode::Inode;
 use crate::observe::Pass;
+use crate::types::FileType;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -168,6 +169,11 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For) -> u64 {
 fn writeback_single_inode(fs: &dyn FileSystem, bdi: &Arc<Bdi>, inode: &Arc<Inode>, why: For) -> u64 {
     // Off the list first: a page dirtied from here on puts the inode back on it.
     inode.listed.store(false, SeqCst);
+    // An fsync was here before. What a file system does for others after their last page is its own matter.
+    let is_clean = inode.mapping.nr_dirty() == 0 && inode.mapping.nr_writeback() == 0;
+    if is_clean && inode.file_type == FileType::Regular && !inode.internal {
+        return 0;
+    }
     bdi.stats.at(inode.ino);
     let args = [("ino", inode.ino.0), ("dirty", inode.mapping.nr_dirty()), ("", 0), ("", 0)];
     let _span = trace::span("writeback_single_inode", args);

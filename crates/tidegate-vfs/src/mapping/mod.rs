@@ -87,7 +87,7 @@ impl AddressSpace {
 
     /// Dirty pages.
     pub fn nr_dirty(&self) -> u64 {
-        self.dirty.load(Relaxed)
+        self.dirty.load(SeqCst)
     }
 
     /// Pages under write-back.
