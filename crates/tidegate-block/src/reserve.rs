@@ -9,17 +9,26 @@ use crate::host::run_when_idle;
 use crate::slab::{self, Slab};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use tidegate_rt::{Condvar, LockClass, Mutex, thread};
 
 static READY_CLASS: LockClass = LockClass::new("slab->ready", 1001);
 /// The process has one, as it has one pool of buffers: it is as large as the largest that was asked for.
 static READY: Mutex<Vec<Slab>> = Mutex::new(&READY_CLASS, Vec::new());
+/// How many are ready. Where nobody keeps a reserve, the lock is left alone: a simulated world would see whether
+/// memory was wanted, and that depends on what ran before it in the process.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
 static CHANGED: Condvar = Condvar::new();
 
 /// A slab that is ready, if there is one.
 pub(crate) fn take() -> Option<Slab> {
-    let slab = READY.lock().pop();
+    if COUNT.load(SeqCst) == 0 {
+        return None;
+    }
+    let mut ready = READY.lock();
+    let slab = ready.pop();
+    COUNT.store(ready.len(), SeqCst);
+    drop(ready);
     if slab.is_some() {
         CHANGED.notify_all();
     }
@@ -73,7 +82,10 @@ fn fill(wanted: usize, over: &AtomicBool) {
         let slab = slab::map();
         ready = READY.lock();
         match slab {
-            Some(slab) => ready.push(slab),
+            Some(slab) => {
+                ready.push(slab);
+                COUNT.store(ready.len(), SeqCst);
+            }
             // Who needs some will hear of it.
             None => return,
         }

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 
 use super::peer::Peer;
 use super::{Bench, Run};
+use crate::bench::image::touch_memory;
 use crate::bench::workload::Report;
 use crate::fill::Rng;
 
@@ -42,6 +43,7 @@ pub fn cases(bench: &Bench, peer: Peer) -> Vec<(&'static str, Peer, Run<'_>)> {
                     mounted.end()?;
                     mounted = bench.mount(peer, &bench.scratch)?;
                 }
+                touch_memory(&bench.plan.dir)?;
                 drop_caches()?;
             }
             let report = work(&mounted.dir().join("large"), bytes)?;

@@ -84,6 +84,7 @@ impl<'a> Trees<'a> {
         let mounted = self.unpacked(peer)?;
         let dir = mounted.dir().join("src");
         if cold {
+            touch_memory(&self.bench.plan.dir)?;
             drop_caches()?;
         } else {
             run(&mut walker(what, &dir))?;
