@@ -20,12 +20,13 @@ static READY: Mutex<Vec<Slab>> = Mutex::new(&READY_CLASS, Vec::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static CHANGED: Condvar = Condvar::new();
 
-/// A slab that is ready, if there is one.
+/// A slab that is ready, if there is one to be had at once.
 pub(crate) fn take() -> Option<Slab> {
     if COUNT.load(SeqCst) == 0 {
         return None;
     }
-    let mut ready = READY.lock();
+    // Who has it may not run for long while others want the CPU.
+    let mut ready = READY.try_lock()?;
     let slab = ready.pop();
     COUNT.store(ready.len(), SeqCst);
     drop(ready);

@@ -12,7 +12,7 @@ use std::ptr::{NonNull, null_mut};
 /// Bytes of a slab and its alignment: a large page of most machines.
 pub(crate) const BYTES: usize = 2 << 20;
 
-/// A slab that nobody has pieces of. All zeros, with memory behind it.
+/// A slab that nobody has pieces of. All zeros; its first page was touched, and so all of it where it is one.
 pub(crate) struct Slab(pub NonNull<u8>);
 // SAFETY: plain memory that nobody else points to.
 unsafe impl Send for Slab {}

@@ -119,21 +119,25 @@ impl F2fs {
         }
         let map = fi(inode).map.lock();
         let reserved = self.reserve_holes(inode, &map, index, index + pages);
-        let attr = {
+        let write = write.filter(|_| reserved.is_ok());
+        let mut attr = {
             let mut a = inode.attr();
-            if let Ok(sectors) = &reserved {
-                a.blocks += sectors;
-                write.inspect(|w| w.apply(&mut a));
-            }
+            a.blocks += reserved.as_ref().map_or(0, |sectors| *sectors);
             a.clone()
         };
+        if let Some(write) = write {
+            write.apply(&mut attr);
+        }
         // Also when space ran out on the way: nodes made for it stay.
         self.store_inode_with(inode, &attr, map.largest)?;
+        if let Some(write) = write {
+            write.apply(&mut inode.attr());
+        }
         reserved.map(drop)
     }
 
-    /// Reserves for the holes in `start..end`, for all or for none; by how many sectors `blocks` of the inode is to
-    /// grow for that. For nodes made on the way it has.
+    /// Reserves for the holes in `start..end`, for all or for none. `blocks` of the inode has grown for nodes that were
+    /// made on the way; for the pages it is to grow by so many sectors.
     pub(crate) fn reserve_holes(
         &self,
         inode: &Inode,
@@ -145,7 +149,12 @@ impl F2fs {
         let r = self.reserve_each_hole(inode, map, start..end, &mut done);
         if r.is_err() {
             // Nobody will write there, and it may be past the end of the file.
-            done.iter().try_for_each(|(d, holes)| self.unreserve(inode, d, holes))?;
+            for (d, holes) in &done {
+                if self.unreserve(inode, d, holes).is_err() {
+                    // They stay reserved.
+                    inode.attr().blocks += count(holes) * 8;
+                }
+            }
         }
         r.map(|()| done.iter().map(|(_, holes)| count(holes) * 8).sum())
     }

@@ -189,10 +189,13 @@ impl F2fs {
                 // Room can be made.
                 Err(e) if e.kind() == ErrorKind::NoSpace => {
                     inode.mapping.redirty(at, pages - done);
+                    // The flusher may have found nothing there meanwhile and taken it off its list.
+                    self.bdi.mark_dirty(inode);
                     return Err(e);
                 }
                 Err(e) => {
                     inode.mapping.end_writeback(at, pages - done, Some(e.kind()));
+                    self.bdi.mark_dirty(inode);
                     return Err(e);
                 }
             }

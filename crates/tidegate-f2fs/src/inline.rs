@@ -8,6 +8,7 @@ use crate::units::{BlockAddr, Nid};
 use std::sync::Arc;
 use tidegate_block::PageBuf;
 use tidegate_rt::Timespec;
+use tidegate_vfs::fs::WriteEnd;
 use tidegate_vfs::{Inode, PageRun, Result};
 
 impl F2fs {
@@ -42,10 +43,7 @@ impl F2fs {
         let size = inode.size();
         let attr = {
             let mut a = inode.attr();
-            a.size = size.max(pos + data.len() as u64);
-            if let Some(now) = now {
-                (a.mtime, a.ctime) = (now, now);
-            }
+            WriteEnd { end: pos + data.len() as u64, time: now }.apply(&mut a);
             a.clone()
         };
         let at = area.start + pos as usize;
@@ -69,8 +67,10 @@ impl F2fs {
         let size = inode.size();
         let mut block = None;
         if size > 0 && f.has_inline(inline::DATA_EXIST) {
-            let page = self.read_inline(inode, 0)?;
-            block = Some(self.place_first_block(nid, page.bytes())?);
+            let mut bytes = self.read_inline(inode, 0)?.bytes().to_vec();
+            // What lies past the end may be anything, and the file may grow over it.
+            bytes[(size as usize).min(BLOCK_SIZE)..].fill(0);
+            block = Some(self.place_first_block(nid, &bytes)?);
             f.fsync.moved_alone(self.flushes.write_completed());
             inode.attr().blocks += 8;
         }

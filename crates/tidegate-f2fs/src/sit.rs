@@ -82,6 +82,10 @@ impl FreeSegments {
     fn packed(self) -> u64 {
         u64::from(self.free) | u64::from(self.prefree) << 32
     }
+
+    fn unpacked(n: u64) -> Self {
+        FreeSegments { free: n as u32, prefree: (n >> 32) as u32 }
+    }
 }
 
 pub(crate) struct SitState {
@@ -303,8 +307,7 @@ impl Sit {
 
     /// Free segments, those of the next checkpoint left out and counted in. Takes no lock.
     pub(crate) fn free_segments(&self) -> (u32, u32) {
-        let seen = self.seen.load(SeqCst);
-        let (free, prefree) = (seen as u32, (seen >> 32) as u32);
+        let FreeSegments { free, prefree } = FreeSegments::unpacked(self.seen.load(SeqCst));
         (free, free + prefree)
     }
 

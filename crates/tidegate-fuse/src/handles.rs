@@ -2,10 +2,10 @@
 
 use crate::errno::Result;
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate::vfs::File;
-use tidegate_rt::hash::HashMap;
 use tidegate_rt::{LockClass, Mutex, RwLock};
 
 static HANDLES: LockClass = LockClass::new("fuse->handles", 2);
@@ -32,9 +32,9 @@ pub(crate) struct Handles {
 impl Handles {
     pub(crate) fn new() -> Self {
         Handles {
-            shards: (0..SHARDS).map(|_| RwLock::new(&HANDLES, HashMap::default())).collect(),
+            shards: (0..SHARDS).map(|_| RwLock::new(&HANDLES, HashMap::new())).collect(),
             next: AtomicU64::new(1),
-            writers: Mutex::new(&WRITERS, HashMap::default()),
+            writers: Mutex::new(&WRITERS, HashMap::new()),
         }
     }
 

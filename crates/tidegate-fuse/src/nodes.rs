@@ -3,8 +3,8 @@
 //! A count costs a few bytes and pins nothing: an inode that has a name is read again when it is needed. One
 //! that lost its last name while the kernel knows it is held open until it is forgotten.
 
+use std::collections::HashMap;
 use tidegate::vfs::File;
-use tidegate_rt::hash::HashMap;
 use tidegate_rt::{LockClass, Mutex};
 
 static NODES: LockClass = LockClass::new("fuse->nodes", 620);

@@ -176,7 +176,7 @@ impl MountOptions {
         }
     }
 
-    /// Bytes of memory to have ready for pages; they are among those of [`MountOptions::memory`].
+    /// Bytes of memory to have ready for pages, from what is left for buffers.
     pub(crate) fn reserve(&self) -> usize {
         (self.memory().cache / 8).min(MAX_RESERVE) as usize
     }

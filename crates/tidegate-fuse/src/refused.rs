@@ -9,9 +9,9 @@
 use crate::errno::Result;
 use crate::server::Server;
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use tidegate_rt::hash::HashMap;
 use tidegate_rt::{LockClass, Mutex, thread};
 
 static REFUSED: LockClass = LockClass::new("fuse->refused", 5);
@@ -37,7 +37,7 @@ pub(crate) struct Refused {
 
 impl Refused {
     pub(crate) fn new() -> Self {
-        Refused { count: AtomicUsize::new(0), nodes: Mutex::new(&REFUSED, HashMap::default()) }
+        Refused { count: AtomicUsize::new(0), nodes: Mutex::new(&REFUSED, HashMap::new()) }
     }
 
     fn with<T>(&self, node: u64, look: impl FnOnce(&mut Refusal) -> T) -> Option<T> {

@@ -22,6 +22,8 @@ const TO_COME: usize = 4096;
 struct Plan {
     /// Directories that the walker has not come to, the next one last.
     to_come: VecDeque<Ino>,
+    /// The directory that is being read.
+    reading: Option<Ino>,
     /// Directories whose inodes were read, with their number, in the order of the walk.
     ready: VecDeque<(Ino, usize)>,
     /// Somebody walks, rather than looks at one directory and another.
@@ -40,16 +42,17 @@ impl Plan {
             self.walking = true;
             return;
         }
-        match self.to_come.iter().rposition(|ino| *ino == dir) {
-            Some(i) => {
-                self.to_come.truncate(i);
-                self.ready.clear();
-                self.walking = true;
-            }
-            None => {
-                *self = Plan { walks: self.walks, over: self.over, ..Plan::default() };
-            }
+        if self.reading == Some(dir) {
+            // The walker has caught up.
+            self.ready.clear();
+        } else if let Some(i) = self.to_come.iter().rposition(|ino| *ino == dir) {
+            self.to_come.truncate(i);
+            self.ready.clear();
+            self.walking = true;
+        } else {
+            *self = Plan { walks: self.walks, over: self.over, ..Plan::default() };
         }
+        self.reading = None;
         // Whatever is being read now is not what is wanted next.
         self.walks += 1;
         self.come(dirs);
@@ -65,12 +68,14 @@ impl Plan {
     /// The directory to be read now, if there is one.
     fn next(&mut self) -> Option<Ino> {
         let ahead: usize = self.ready.iter().map(|(_, inodes)| inodes).sum();
-        if self.walking && ahead < AHEAD { self.to_come.pop_back() } else { None }
+        self.reading = if self.walking && ahead < AHEAD { self.to_come.pop_back() } else { None };
+        self.reading
     }
 
     /// The `inodes` of `dir` were read in walk number `walk`, and `dirs` are among them.
     fn read(&mut self, walk: u64, dir: Ino, inodes: usize, dirs: &[Ino]) {
         if walk == self.walks {
+            self.reading = None;
             // An empty one counts, too: a tree may have nothing else.
             self.ready.push_back((dir, inodes.max(1)));
             self.come(dirs);
@@ -208,6 +213,21 @@ mod tests {
             // The first two show that there is a walk.
             assert_eq!(read.len(), if steps == 0 { 0 } else { order.len() - 2 }, "{steps} steps");
         }
+    }
+
+    #[test]
+    fn who_catches_up_is_still_known() {
+        let mut plan = Plan::default();
+        plan.listed(Ino(1), &[Ino(2), Ino(3), Ino(4)]);
+        plan.listed(Ino(2), &[]);
+        let walk = plan.walks;
+        assert_eq!(plan.next(), Some(Ino(3)));
+        // It is listed while it is being read.
+        plan.listed(Ino(3), &[Ino(30)]);
+        plan.read(walk, Ino(3), 5, &[Ino(30)]);
+        assert_eq!(plan.next(), Some(Ino(30)));
+        plan.read(plan.walks, Ino(30), 1, &[]);
+        assert_eq!(plan.next(), Some(Ino(4)));
     }
 
     #[test]

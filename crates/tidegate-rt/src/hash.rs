@@ -1,8 +1,7 @@
 //! Hash maps whose keys nobody can make collide, and which a simulated run walks in the same order each time.
 
 use crate::clock;
-use foldhash::fast::{FixedState, FoldHasher};
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, DefaultHasher, Hasher};
 
 /// A map hashed by a [`Seed`] of its own.
 pub type HashMap<K, V> = std::collections::HashMap<K, V, Seed>;
@@ -11,21 +10,23 @@ pub type HashSet<T> = std::collections::HashSet<T, Seed>;
 
 /// Begins every hash of one map. It is drawn with [`clock::entropy`], so an image cannot be made whose numbers
 /// collide, and a simulated run draws it from its own seed.
-#[derive(Clone, Debug)]
-pub struct Seed(FixedState);
+#[derive(Clone, Copy, Debug)]
+pub struct Seed(u64);
 
 impl Default for Seed {
     fn default() -> Self {
-        Seed(FixedState::with_seed(clock::entropy()))
+        Seed(clock::entropy())
     }
 }
 
 impl BuildHasher for Seed {
-    type Hasher = FoldHasher<'static>;
+    type Hasher = DefaultHasher;
 
     #[inline]
-    fn build_hasher(&self) -> FoldHasher<'static> {
-        self.0.build_hasher()
+    fn build_hasher(&self) -> DefaultHasher {
+        let mut h = DefaultHasher::new();
+        h.write_u64(self.0);
+        h
     }
 }
 

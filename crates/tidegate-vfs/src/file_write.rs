@@ -7,6 +7,7 @@ use crate::inode::Inode;
 use crate::mapping::chunk::PageRun;
 use crate::types::*;
 use crate::vfs::Vfs;
+use std::ops::Range;
 use std::sync::Arc;
 use tidegate_block::{PAGE_SIZE, PageBuf};
 use tidegate_rt::trace;
@@ -64,26 +65,26 @@ impl File {
         let end = pos + data.len() as u64;
         let (first, last) = (pos / PAGE, (end - 1) / PAGE);
         let old = inode.size();
-        // While the size still tells what of the pages counts.
-        self.vfs.fill_edges(inode, pos, end)?;
+        self.vfs.fill_edges(inode, pos..end, old)?;
         self.vfs.fs.reserve(inode, first, last - first + 1, Some(&WriteEnd { end, time: now }))?;
-        let copied = self.copy_in(pos, data);
+        let copied = self.copy_in(pos, data, old);
         self.vfs.bdi.mark_dirty(inode);
-        if copied.is_err() {
+        if copied.is_err() && end > old {
             // What it would end with is not there.
+            inode.mapping.remove(old.div_ceil(PAGE), u64::MAX);
             inode.attr().size = old;
-            self.vfs.fs.update_inode(inode)?;
+            let _ = self.vfs.fs.update_inode(inode);
         }
         copied
     }
 
-    /// Copies `data` into pages that are there as far as it does not cover them.
-    fn copy_in(&self, pos: u64, data: &[u8]) -> Result<()> {
+    /// Copies `data` into pages that are there as far as it does not cover them, in a file that had `old` bytes.
+    fn copy_in(&self, pos: u64, data: &[u8], old: u64) -> Result<()> {
         loop {
             match self.inode.mapping.write(pos, data) {
                 // Memory was short, and a page that was read in is gone: what was copied is copied again.
                 Err(e) if e.kind() == ErrorKind::InvalidArgument => {
-                    self.vfs.fill_edges(&self.inode, pos, pos + data.len() as u64)?;
+                    self.vfs.fill_edges(&self.inode, pos..pos + data.len() as u64, old)?;
                 }
                 r => return r,
             }
@@ -226,9 +227,10 @@ pub(crate) fn drop_set_id(a: &mut Attr) {
 }
 
 impl Vfs {
-    /// Reads in the first and last page of a write where it covers them only in part.
-    fn fill_edges(&self, inode: &Arc<Inode>, pos: u64, end: u64) -> Result<()> {
-        let size = inode.size();
+    /// Reads in the first and last page of a write where it covers them only in part; past the `size` that the file
+    /// has before the write there are zeros.
+    fn fill_edges(&self, inode: &Arc<Inode>, write: Range<u64>, size: u64) -> Result<()> {
+        let Range { start: pos, end } = write;
         let edge = |index: u64, partial: bool| -> Result<()> {
             if !partial || inode.mapping.has(index) {
                 return Ok(());

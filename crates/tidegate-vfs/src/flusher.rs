@@ -170,8 +170,7 @@ fn writeback_single_inode(fs: &dyn FileSystem, bdi: &Arc<Bdi>, inode: &Arc<Inode
     // Off the list first: a page dirtied from here on puts the inode back on it.
     inode.listed.store(false, SeqCst);
     // An fsync was here before. What a file system does for others after their last page is its own matter.
-    let is_clean = inode.mapping.nr_dirty() == 0 && inode.mapping.nr_writeback() == 0;
-    if is_clean && inode.file_type == FileType::Regular && !inode.internal {
+    if inode.file_type == FileType::Regular && !inode.internal && inode.mapping.is_idle() {
         return 0;
     }
     bdi.stats.at(inode.ino);

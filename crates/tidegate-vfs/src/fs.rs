@@ -189,7 +189,7 @@ pub trait FileSystem: Send + Sync {
     /// does to the attributes, if there is one, is done and stored with that.
     ///
     /// # Errors
-    /// `NoSpace`; no attribute has changed then.
+    /// `NoSpace`, those of the device; the attributes are as they were then, but for blocks of nodes.
     fn reserve(&self, inode: &Arc<Inode>, index: u64, pages: u64, write: Option<&WriteEnd>) -> Result<()>;
 
     /// Writes into the inode itself if the file is kept there and stays small enough, and sets size and

@@ -19,9 +19,9 @@ use tidegate_rt::{clock, thread};
 const CLOSE: u64 = 500_000;
 /// How long after the last request CPUs stay awake, in nanoseconds.
 const LINGER: u64 = 400_000;
-/// From how many nanoseconds on waking a CPU is slow, and for how long that is believed: as long as a small request
-/// takes with both its wake-ups, where CPUs are awake.
+/// From how many nanoseconds on waking a CPU is slow: about what a small request takes where CPUs are awake.
 const SLOW: u64 = 15_000;
+/// For how long that is believed, in nanoseconds.
 const BELIEVED: u64 = 1_000_000_000;
 /// Nanoseconds in which each CPU has been woken once, if it is not very slow, and they are all kept awake.
 const LOOK: u64 = 80_000;

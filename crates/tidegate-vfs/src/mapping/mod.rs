@@ -174,6 +174,16 @@ impl AddressSpace {
         (first, n)
     }
 
+    /// Whether no page is dirty or under write-back, at one time of each shard.
+    pub(crate) fn is_idle(&self) -> bool {
+        // Between being dirty and being under write-back a page is counted as neither.
+        let idle = |s: &Mutex<Shard>| {
+            let s = s.lock();
+            s.dirty.is_empty() && s.chunks.values().all(|c| c.writeback == 0)
+        };
+        self.nr_dirty() == 0 && self.nr_writeback() == 0 && self.shards.iter().all(idle)
+    }
+
     /// Whether page `index` is dirty.
     pub fn is_dirty(&self, index: u64) -> bool {
         let (chunk, slot) = split(index);
