@@ -63,7 +63,7 @@ fn names(v: &Arc<Vfs>) -> BTreeMap<Vec<u8>, (Ino, u32)> {
 }
 
 /// Pushes what is clean out of memory.
-fn push_out(v: &Arc<Vfs>) {
+pub fn push_out(v: &Arc<Vfs>) {
     let f = v.open_path(ROOT, b"/big", OpenFlags::READ, 0).unwrap();
     for _ in 0..3 {
         (0..4000).for_each(|p| _ = read_page(&f, p).unwrap());

@@ -2,6 +2,7 @@
 //! the volume stays good.
 
 use crate::load::{prepare, run};
+use crate::names::push_out;
 use crate::rig::*;
 use crate::wanted;
 use crate::watch::within;
@@ -71,6 +72,54 @@ fn a_failed_read_leaves_nothing_behind() {
         assert!(rig.why_stopped().is_none());
         assert_eq!(read_page(&f, 500).unwrap(), page(7, 500, 1));
         f.fsync(false).unwrap();
+    }
+}
+
+/// A write needs a page or a node that cannot be read: the file is what it was.
+#[test]
+fn a_write_that_breaks_off_leaves_the_file_as_it_was() {
+    const END: usize = 3 * PAGE + 100;
+    let memory = {
+        let rig = Rig::new(64, "");
+        (0..4000).for_each(|p| _ = rig.file("/big").write_at(p * PAGE as u64, &page(8, p, 1)).unwrap());
+        rig.file("/f").write_at(0, &[7; END]).unwrap();
+        rig.vfs.unmount().unwrap();
+        rig.memory.clone()
+    };
+    let whole = |v: &Arc<Vfs>| {
+        let f = v.open_path(ROOT, b"/f", OpenFlags::READ, 0).unwrap();
+        let mut bytes = vec![0; 100 * PAGE];
+        let n = f.read_at(0, &mut bytes).unwrap();
+        bytes.truncate(n);
+        bytes
+    };
+    for (what, pos, len) in
+        [("end", END, 10), ("middle", 5000, 100), ("gap", END + 50_000, 100), ("both", 8000, 9000)]
+    {
+        let mut failed = 0;
+        for k in 0.. {
+            let rig = Rig::open(Arc::new(memory.copy()), TIGHT, "");
+            let f = rig.file("/f");
+            // Where its blocks are is known, but neither they nor its inode are in memory.
+            assert!(whole(&rig.vfs) == [7; END]);
+            rig.vfs.sync().unwrap();
+            push_out(&rig.vfs);
+            f.inode().mapping.reclaim(false);
+            rig.faulty.set([Rule::new(Fault::Fail(Errno::IO)).op(Op::Read).which(k..u64::MAX)]);
+            let wrote = f.write_at(pos as u64, &vec![9; len]);
+            rig.faulty.set([]);
+            if wrote.is_ok() {
+                break;
+            }
+            failed += 1;
+            assert!(rig.why_stopped().is_none(), "{what}, read {k}");
+            assert!(whole(&rig.vfs) == [7; END], "{what}, read {k}");
+            rig.vfs.sync().unwrap();
+            for image in rig.images() {
+                reopen(image, true, what, |v| assert!(whole(v) == [7; END], "{what}, read {k}"));
+            }
+        }
+        assert!(failed > 0, "{what}");
     }
 }
 
