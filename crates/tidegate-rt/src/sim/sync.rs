@@ -57,7 +57,7 @@ fn take<G>(
     let mode = if want.shared { Mode::Shared } else { Mode::Exclusive };
     let (mut again, mut waited) = (false, false);
     let guard = loop {
-        let behind = want.shared && !again && t.sim().wanted_exclusively(key);
+        let behind = !again && t.sim().goes_behind(key, mode);
         if !behind && let Some(guard) = try_lock() {
             break guard;
         }
@@ -69,15 +69,15 @@ fn take<G>(
         if t.settle() {
             continue;
         }
-        if !again && !want.shared {
-            t.sim().want(key);
+        if !again {
+            t.sim().want(t.id(), key, mode);
         }
         let ticket = t.sim().enroll(t.id(), key, mode, again);
         t.sim().sleep(t.id(), (key, ticket), None, Reason::Lock(want.class), want.at);
         again = true;
     };
-    if again && !want.shared {
-        t.sim().got(key);
+    if again {
+        t.sim().got(t.id(), key);
     }
     t.sim().acquired(t.id(), key, want.class);
     (guard, waited)

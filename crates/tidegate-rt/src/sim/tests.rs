@@ -184,6 +184,38 @@ fn a_writer_is_not_starved_by_readers() {
     });
 }
 
+/// Who takes a lock again sooner than anybody wakes up does not keep others from it.
+#[test]
+fn nobody_is_kept_from_a_lock_by_a_short_loop() {
+    for (seed, shared) in (0..20).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let waited = run(seed, 4, move || {
+            let lock = Arc::new((RwLock::new(&A, ()), AtomicU64::new(0)));
+            let greedy = lock.clone();
+            let loops = move || {
+                for _ in 0..10_000 {
+                    let guard = greedy.0.write();
+                    thread::sleep(Duration::from_micros(100));
+                    drop(guard);
+                    if greedy.1.load(Relaxed) > 0 {
+                        break;
+                    }
+                }
+            };
+            let loops = thread::spawn("greedy", loops).unwrap();
+            thread::sleep(Duration::from_millis(1));
+            let since = clock::now();
+            match shared {
+                true => drop(lock.0.read()),
+                false => drop(lock.0.write()),
+            }
+            lock.1.store(1, Relaxed);
+            loops.join();
+            clock::now().since(since).duration()
+        });
+        assert!(waited < Duration::from_millis(2), "seed {seed}, shared {shared}: {waited:?}");
+    }
+}
+
 #[test]
 #[should_panic(expected = "broken on purpose")]
 fn a_panic_comes_out() {
