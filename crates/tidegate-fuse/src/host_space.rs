@@ -14,7 +14,9 @@ use tidegate_rt::clock;
 
 /// Kept for metadata and checkpoints beyond what is dirty; changes of names may take half of it.
 const MARGIN: u64 = 8 << 20;
-/// How long an answer of the host is believed, in nanoseconds.
+/// What a change of names writes at most, in bytes: its nodes and directory blocks.
+const NAMES: u64 = 32 << 10;
+/// How long an answer of the host is believed, in nanoseconds: others fill the disk, too.
 const FRESH: u64 = 20_000_000;
 /// Between two attempts to get room back by a checkpoint, in nanoseconds.
 const RELIEF: u64 = 1_000_000_000;
@@ -23,6 +25,8 @@ const RELIEF: u64 = 1_000_000_000;
 pub(crate) struct HostSpace {
     /// The image, if it is a file: it may have holes, and discards make new ones.
     image: Option<OwnedFd>,
+    /// In bytes: the host's last answer, less what was let through since; a fast writer fills a disk within
+    /// one answer.
     available: AtomicU64,
     asked: AtomicU64,
     relieved: AtomicU64,
@@ -42,12 +46,16 @@ impl HostSpace {
 
     /// Refuses `len` more bytes of data when the image's disk could not take them.
     pub(crate) fn check_data(&self, server: &Server, len: u64) -> Result<()> {
-        self.check(server, len, MARGIN)
+        self.check(server, len, MARGIN)?;
+        self.let_through(len);
+        Ok(())
     }
 
     /// Refuses a change of names likewise.
     pub(crate) fn check_names(&self, server: &Server) -> Result<()> {
-        self.check(server, 0, MARGIN / 2)
+        self.check(server, 0, MARGIN / 2)?;
+        self.let_through(NAMES);
+        Ok(())
     }
 
     fn check(&self, server: &Server, len: u64, margin: u64) -> Result<()> {
@@ -70,6 +78,10 @@ impl HostSpace {
             self.ask(image);
         }
         if self.available.load(Relaxed) >= wanted(server) { Ok(()) } else { Err(Errno::NOSPC) }
+    }
+
+    fn let_through(&self, len: u64) {
+        let _ = self.available.fetch_update(Relaxed, Relaxed, |a| Some(a.saturating_sub(len)));
     }
 
     fn ask(&self, image: &OwnedFd) {
