@@ -1,6 +1,6 @@
 //! Mounts a file system that only answers: what FUSE itself takes on this machine.
 //!
-//! `floor DIR [OPTIONS]`; serves until it is unmounted.
+//! `floor DIR [OPTIONS [contents]]`; serves until it is unmounted. With `contents` it also keeps what is written.
 
 use std::path::PathBuf;
 use tidegate_fuse::MountOptions;
@@ -10,8 +10,10 @@ use tidegate_fuse::transport::{Connection, Transport, Which};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
-    let mountpoint = PathBuf::from(args.next().ok_or("usage: floor DIR [OPTIONS]")?).canonicalize()?;
+    let mountpoint =
+        PathBuf::from(args.next().ok_or("usage: floor DIR [OPTIONS [contents]]")?).canonicalize()?;
     let options = MountOptions::parse(&args.next().unwrap_or_default())?;
+    let keeps_contents = args.next().is_some_and(|word| word == "contents");
     let rings = match options.transport {
         Which::Uring => Rings::Always,
         Which::Best => Rings::Maybe,
@@ -20,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let fd = mount("floor", &mountpoint, &options)?;
     let (threads, keep_awake) = (options.threads, options.keep_awake);
     let served = mountpoint.clone();
-    let device = Device::floor(Connection { fd, mountpoint, threads, keep_awake }, rings)?;
+    let device = Device::floor(Connection { fd, mountpoint, threads, keep_awake }, rings, keeps_contents)?;
     tidegate_fuse::mount::tune(&served);
     Ok(Box::new(device).run()?)
 }

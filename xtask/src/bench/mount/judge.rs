@@ -46,8 +46,7 @@ pub fn floors(all: &[Series]) -> Vec<String> {
     let of = |what: &str, p: Peer| named(all, &format!("{what} {}", p.name()));
     let trees = [trees::UNTAR, trees::COPY].into_iter().map(|w| (w, 1.5));
     let streams = [bytes::WRITE, bytes::READ].into_iter().map(|w| (w, 1.0 / 0.8));
-    let walks = trees::WALKS.iter().map(|w| (*w, "cold")).filter(|(w, _)| *w != trees::WALKS[0]);
-    let walks: Vec<String> = walks.map(|(w, c)| format!("{w} {c}")).collect();
+    let walks = trees::WALKS.map(|w| format!("{w} cold"));
     trees
         .chain(streams)
         .chain(walks.iter().map(|w| (w.as_str(), 2.0)))

@@ -88,7 +88,7 @@ impl Bench {
     }
 
     fn mount(&self, peer: Peer, image: &Image) -> Result<peer::Mounted> {
-        peer.mount(image, &self.tidegate, &self.options)
+        peer.mount(image, &self.tidegate, &self.options, &[])
     }
 }
 
@@ -126,7 +126,7 @@ pub fn run(plan: &MountPlan) -> Result<()> {
         "unpacking and copying as the caller sees it, without a sync; large writes and marks with fsync"
             .into(),
         "cold: mounted anew, the kernel's caches dropped".into(),
-        "floor: our transport with a server that only answers; contents are nowhere".into(),
+        "floor: our transport with a server that only answers; contents are nowhere, git's in memory".into(),
         format!("our mount options: {:?}; FUSE over io_uring: {}", bench.options, rings()),
     ];
     notes.extend(judge::floors(&series));

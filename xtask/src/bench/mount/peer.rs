@@ -24,9 +24,12 @@ pub enum Peer {
     Fuse2fs,
     /// The kernel's ext4 on a loop device.
     Ext4,
-    /// Our transport with a server that only answers.
+    /// Our transport with a server that only answers. What is written is nowhere.
     Floor,
 }
+
+/// What the floor is told to keep what is written.
+pub const CONTENTS: &str = "contents";
 
 impl Peer {
     /// All of them.
@@ -65,8 +68,8 @@ impl Peer {
         }
     }
 
-    /// Mounts what is in `image`.
-    pub fn mount(self, image: &Image, tidegate: &Path, options: &str) -> Result<Mounted> {
+    /// Mounts what is in `image`; `more` is for the floor.
+    pub fn mount(self, image: &Image, tidegate: &Path, options: &str, more: &[&str]) -> Result<Mounted> {
         let mut command = match self {
             Peer::Ext4 => return Ok(Mounted::Loop(image.mount_ext4(false)?)),
             Peer::Tidegate => Command::new(tidegate),
@@ -85,7 +88,7 @@ impl Peer {
             _ => drop(command.arg("-f")),
         }
         match self {
-            Peer::Floor => command.arg(dir.path()).arg(options),
+            Peer::Floor => command.arg(dir.path()).arg(options).args(more),
             _ => command.arg(image.path()).arg(dir.path()),
         };
         let before = fs::metadata(dir.path())?.dev();

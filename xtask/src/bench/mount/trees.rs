@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, anyhow};
 
 use super::bytes::drop_caches;
-use super::peer::{Mounted, Peer};
+use super::peer::{CONTENTS, Mounted, Peer};
 use super::{Bench, FILES, Run, VOLUME};
 use crate::bench::image::{Image, quiet, touch_memory};
 use crate::bench::measure::run;
@@ -50,10 +50,6 @@ impl<'a> Trees<'a> {
         ];
         for (cold, names) in [true, false].into_iter().zip(WALKED) {
             for (name, what) in names.into_iter().zip(WALKS) {
-                // The floor keeps no contents, and git reads its own.
-                if peer == Peer::Floor && what == WALKS[0] {
-                    continue;
-                }
                 cases.push((name, peer, Box::new(move || self.walk(peer, what, cold))));
             }
         }
@@ -70,7 +66,7 @@ impl<'a> Trees<'a> {
 
     fn copy(&self, peer: Peer) -> Result<Report> {
         let bytes = self.archive()?.bytes;
-        let mounted = self.unpacked(peer)?;
+        let mounted = self.unpacked(peer, &[])?;
         touch_memory(&self.bench.plan.dir)?;
         drop_caches()?;
         let (from, to) = (mounted.dir().join("src"), mounted.dir().join("copy"));
@@ -81,7 +77,9 @@ impl<'a> Trees<'a> {
     }
 
     fn walk(&self, peer: Peer, what: &str, cold: bool) -> Result<Report> {
-        let mounted = self.unpacked(peer)?;
+        // Git reads what it wrote.
+        let more: &[&str] = if what == WALKS[0] { &[CONTENTS] } else { &[] };
+        let mounted = self.unpacked(peer, more)?;
         let dir = mounted.dir().join("src");
         if cold {
             touch_memory(&self.bench.plan.dir)?;
@@ -106,14 +104,25 @@ impl<'a> Trees<'a> {
         Ok(self.archive.get_or_init(|| made))
     }
 
-    /// A mount with the tree in it, nothing of which is in the peer's caches.
-    fn unpacked(&self, peer: Peer) -> Result<Mounted> {
+    /// A mount with the tree in it, nothing of which is in the peer's caches; the floor is mounted with `more`.
+    fn unpacked(&self, peer: Peer, more: &[&str]) -> Result<Mounted> {
         if peer != Peer::Floor {
             return self.bench.mount(peer, self.volume(peer)?);
         }
-        let mounted = self.bench.fresh(peer)?;
-        quiet(&mut unpack(self.archive()?, mounted.dir()))?;
+        let Bench { scratch, tidegate, options, .. } = self.bench;
+        let mounted = peer.mount(scratch, tidegate, options, more)?;
+        self.fill(&mounted, !more.is_empty())?;
         Ok(mounted)
+    }
+
+    /// `reads`: the peer gives back what it is given.
+    fn fill(&self, mounted: &Mounted, reads: bool) -> Result<()> {
+        quiet(&mut unpack(self.archive()?, mounted.dir()))?;
+        if reads && oracle::available("git").is_some() {
+            // The index is to hold the times and numbers that the files have here.
+            quiet(git(&mounted.dir().join("src")).args(["status", "--porcelain"]))?;
+        }
+        Ok(())
     }
 
     fn volume(&self, peer: Peer) -> Result<&Image> {
@@ -125,11 +134,7 @@ impl<'a> Trees<'a> {
         let image = Image::new(&self.bench.plan.dir, VOLUME)?;
         peer.make(&image)?;
         let mounted = self.bench.mount(peer, &image)?;
-        quiet(&mut unpack(self.archive()?, mounted.dir()))?;
-        if oracle::available("git").is_some() {
-            // The index is to hold the times and numbers that the files have here.
-            quiet(git(&mounted.dir().join("src")).args(["status", "--porcelain"]))?;
-        }
+        self.fill(&mounted, true)?;
         mounted.end()?;
         Ok(cell.get_or_init(|| image))
     }

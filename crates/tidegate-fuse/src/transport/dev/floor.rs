@@ -1,9 +1,10 @@
-//! A server that only answers: names and sizes in memory, contents nowhere. What a mount of it takes is what the
-//! protocol, the transport and the kernel take; no file system on them is faster.
+//! A server that only answers: names and sizes in memory, contents nowhere, or in memory, too, for programs that
+//! read what they wrote. What a mount of it takes is what the protocol, the transport and the kernel take; no file
+//! system on them is faster.
 
 use super::dispatch::{Answer, Answers, Outcome, empty, entry, opened, sized, with};
 use super::opcode::*;
-use super::wire::{Head, Reader, Writer};
+use super::wire::{Head, Reader, Writer, timespec};
 use crate::errno::Result;
 use crate::server::{Entry, ROOT_NODE};
 use crate::transport::TTL;
@@ -20,15 +21,19 @@ struct Node {
     /// Names in the order they came; one that went leaves a gap.
     names: Vec<Option<(Vec<u8>, u64)>>,
     places: HashMap<Vec<u8>, usize>,
+    contents: Vec<u8>,
 }
 
 /// All files. A node's number is its place, and one.
-pub(super) struct Tree(Vec<Node>);
+pub(super) struct Tree {
+    nodes: Vec<Node>,
+    keeps_contents: bool,
+}
 
 impl Tree {
     /// An empty directory.
-    pub(super) fn new() -> Arc<Mutex<Tree>> {
-        let mut tree = Tree(Vec::new());
+    pub(super) fn new(keeps_contents: bool) -> Arc<Mutex<Tree>> {
+        let mut tree = Tree { nodes: Vec::new(), keeps_contents };
         tree.add(FileType::Directory, 0o755, (0, 0));
         Arc::new(Mutex::new(&TREE, tree))
     }
@@ -51,12 +56,15 @@ impl Tree {
             generation: 0,
             flags: 0,
         };
-        self.0.push(Node { attr, names: Vec::new(), places: HashMap::new() });
-        self.0.len() as u64
+        self.nodes.push(Node { attr, names: Vec::new(), places: HashMap::new(), contents: Vec::new() });
+        self.nodes.len() as u64
     }
 
     fn node(&mut self, node: u64) -> Result<&mut Node> {
-        (node as usize).checked_sub(ROOT_NODE as usize).and_then(|i| self.0.get_mut(i)).ok_or(Errno::STALE)
+        (node as usize)
+            .checked_sub(ROOT_NODE as usize)
+            .and_then(|i| self.nodes.get_mut(i))
+            .ok_or(Errno::STALE)
     }
 
     fn entry(&mut self, node: u64) -> Result<Entry> {
@@ -65,17 +73,49 @@ impl Tree {
 
     fn make(&mut self, h: &Head, name: &[u8], file_type: FileType, mode: u32) -> Result<Entry> {
         let node = self.add(file_type, mode, (h.uid, h.gid));
-        let dir = self.node(h.node)?;
-        dir.places.insert(name.to_vec(), dir.names.len());
-        dir.names.push(Some((name.to_vec(), node)));
+        self.link(h.node, name, node)?;
         self.entry(node)
     }
 
-    fn remove(&mut self, dir: u64, name: &[u8]) -> Result<()> {
+    fn link(&mut self, dir: u64, name: &[u8], node: u64) -> Result<()> {
+        let dir = self.node(dir)?;
+        dir.places.insert(name.to_vec(), dir.names.len());
+        dir.names.push(Some((name.to_vec(), node)));
+        Ok(())
+    }
+
+    /// What the name was of.
+    fn remove(&mut self, dir: u64, name: &[u8]) -> Result<u64> {
         let dir = self.node(dir)?;
         let at = dir.places.remove(name).ok_or(Errno::NOENT)?;
-        dir.names[at] = None;
+        dir.names[at].take().map(|(_, node)| node).ok_or(Errno::NOENT)
+    }
+
+    fn write(&mut self, node: u64, pos: u64, bytes: &[u8]) -> Result<()> {
+        let keeps = self.keeps_contents;
+        let node = self.node(node)?;
+        let end = pos + bytes.len() as u64;
+        node.attr.size = node.attr.size.max(end);
+        if keeps {
+            let room = node.contents.len().max(end as usize);
+            node.contents.resize(room, 0);
+            node.contents[pos as usize..end as usize].copy_from_slice(bytes);
+        }
         Ok(())
+    }
+
+    /// How many bytes of `to` the file fills.
+    fn read(&mut self, node: u64, pos: u64, to: &mut [u8]) -> Result<usize> {
+        let keeps = self.keeps_contents;
+        let node = self.node(node)?;
+        let n = to.len().min(node.attr.size.saturating_sub(pos) as usize);
+        if keeps {
+            let kept = node.contents.get(pos as usize..).unwrap_or_default();
+            let kept = &kept[..kept.len().min(n)];
+            to[..kept.len()].copy_from_slice(kept);
+            to[kept.len()..n].fill(0);
+        }
+        Ok(n)
     }
 }
 
@@ -91,8 +131,7 @@ impl Answers for Floor {
             WRITE => {
                 let mut r = Reader(fixed);
                 let (_, pos, size) = (r.u64()?, r.u64()?, r.u32()?);
-                let attr = &mut tree.node(h.node)?.attr;
-                attr.size = attr.size.max(pos + size as u64);
+                tree.write(h.node, pos, rest.get(..size as usize).ok_or(Errno::INVAL)?)?;
                 with(|w| {
                     w.u32(size);
                     w.u32(0);
@@ -102,8 +141,8 @@ impl Answers for Floor {
                 let message = [fixed, rest].concat();
                 let mut r = Reader(&message);
                 let (_, pos, size) = (r.u64()?, r.u64()?, r.u32()? as usize);
-                let left = tree.node(h.node)?.attr.size.saturating_sub(pos);
-                Ok(Answer::Buffer(size.min(left as usize).min(data.len())))
+                let room = size.min(data.len());
+                tree.read(h.node, pos, &mut data[..room]).map(Answer::Buffer)
             }
             _ => {
                 let message = [fixed, rest].concat();
@@ -140,7 +179,16 @@ fn names(tree: &mut Tree, h: &Head, mut r: Reader<'_>) -> Outcome {
             let (mode, umask) = (r.u32()?, r.u32()?);
             entry(&tree.make(h, r.name()?, FileType::Directory, mode & !umask)?)
         }
-        UNLINK | RMDIR => tree.remove(h.node, r.name()?).and_then(|()| empty()),
+        UNLINK | RMDIR => tree.remove(h.node, r.name()?).and_then(|_| empty()),
+        RENAME | RENAME2 => {
+            let dir = r.u64()?;
+            r.skip(if h.opcode == RENAME2 { 8 } else { 0 })?;
+            let (old, new) = (r.name()?, r.name()?);
+            let node = tree.remove(h.node, old)?;
+            let _ = tree.remove(dir, new);
+            tree.link(dir, new, node)?;
+            empty()
+        }
         OPEN => with(|w| opened(w, h.node)),
         RELEASE | FSYNC | FSYNCDIR => empty(),
         READDIR | READDIRPLUS => {
@@ -163,18 +211,7 @@ fn attrs(tree: &mut Tree, h: &Head, mut r: Reader<'_>) -> Outcome {
             with(|w| w.statx(&x, TTL))
         }
         SETATTR => {
-            let valid = r.u32()?;
-            r.skip(12)?;
-            let size = r.u64()?;
-            r.skip(8 + 24 + 12)?;
-            let mode = r.u32()?;
-            let attr = &mut tree.node(h.node)?.attr;
-            if valid & 1 != 0 {
-                attr.mode = mode & 0o7777;
-            }
-            if valid & 8 != 0 {
-                attr.size = size;
-            }
+            set_attr(tree.node(h.node)?, &mut r)?;
             let x = tree.entry(h.node)?;
             with(|w| w.attr_out(&x, TTL))
         }
@@ -191,6 +228,32 @@ fn attrs(tree: &mut Tree, h: &Head, mut r: Reader<'_>) -> Outcome {
         }),
         _ => Err(Errno::NOSYS),
     }
+}
+
+/// `struct fuse_setattr_in`.
+fn set_attr(node: &mut Node, r: &mut Reader<'_>) -> Result<()> {
+    let valid = r.u32()?;
+    r.skip(12)?;
+    let size = r.u64()?;
+    r.skip(8)?;
+    let seconds = [r.u64()?, r.u64()?, r.u64()?];
+    let nanos = [r.u32()?, r.u32()?, r.u32()?];
+    let mode = r.u32()?;
+    let attr = &mut node.attr;
+    if valid & 1 != 0 {
+        attr.mode = mode & 0o7777;
+    }
+    if valid & 8 != 0 {
+        attr.size = size;
+        node.contents.truncate(size as usize);
+    }
+    let times = [(0x10, &mut attr.atime), (0x20, &mut attr.mtime), (0x400, &mut attr.ctime)];
+    for (i, (bit, time)) in times.into_iter().enumerate() {
+        if valid & bit != 0 {
+            *time = timespec(seconds[i], nanos[i]);
+        }
+    }
+    Ok(())
 }
 
 fn readdir(tree: &mut Tree, h: &Head, pos: u64, room: usize) -> Outcome {

@@ -106,12 +106,13 @@ impl Device {
         })
     }
 
-    /// The same for a server that only answers, from memory: what a mount takes without a file system.
+    /// The same for a server that only answers, from memory: what a mount takes without a file system. It forgets what
+    /// is written to files, or `keeps_contents`.
     ///
     /// # Errors
     /// As [`Device::connect`].
-    pub fn floor(connection: Connection, rings: Rings) -> io::Result<Self> {
-        let tree = Tree::new();
+    pub fn floor(connection: Connection, rings: Rings, keeps_contents: bool) -> io::Result<Self> {
+        let tree = Tree::new(keeps_contents);
         let maker: Maker = Arc::new(move |_| Box::new(Floor(tree.clone())));
         Self::greet(maker, connection, rings, |_| ())
     }
