@@ -24,7 +24,7 @@ pub struct StormGroup {
     pub weight: u32,
     /// Threads.
     pub threads: u64,
-    /// How often each does it; 0 for as often as it can until the others have ended.
+    /// How often each does it; 0 for as often as it can until the others have ended, but once.
     pub times: u64,
 }
 
@@ -131,14 +131,17 @@ impl CkptStorm {
         let file = s.target.open(STREAM, OpenHow::default())?;
         let data = vec![0x5a; self.stream_block as usize];
         let mut at = 0;
-        while !s.stopped() {
+        // Once in any case: a storm may be over before its stream has begun.
+        loop {
             r.time("stream", self.stream_block, || file.write_at(at, &data))?;
             at += self.stream_block;
             if at + self.stream_block > self.stream_size {
                 at = 0;
             }
+            if s.stopped() {
+                return Ok(r);
+            }
         }
-        Ok(r)
     }
 }
 
@@ -149,7 +152,7 @@ fn touch(s: &Shared, g: &StormGroup, t: u64) -> Result<Recorder> {
     let handle = s.target.open_dir(&dir)?;
     let file = format!("{dir}/file");
     let mut n = 0;
-    while if g.times > 0 { n < g.times } else { !s.stopped() } {
+    while if g.times > 0 { n < g.times } else { n == 0 || !s.stopped() } {
         let begin = clock::now();
         s.target.touch(&file)?;
         handle.fsync(false)?;
