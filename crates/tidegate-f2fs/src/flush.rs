@@ -8,13 +8,11 @@
 //! flush takes.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 use tidegate_block::RequestQueue;
-use tidegate_rt::{LockClass, Mutex, WaitQueue, clock, trace};
+use tidegate_rt::{WaitQueue, clock, trace};
 use tidegate_vfs::{Error, Result};
-
-static FCC: LockClass = LockClass::new("fcc->issue_lock", 545);
 
 /// A flush that takes less than it takes to switch threads is not waited with.
 const WORTH_WAITING: Duration = Duration::from_micros(20);
@@ -36,7 +34,7 @@ pub(crate) struct FlushControl {
     /// Why one failed. What it was for may be gone: a later one that succeeds says nothing of it.
     failed: OnceLock<Error>,
     /// A flush is under way.
-    running: Running,
+    running: AtomicBool,
     done: WaitQueue,
 }
 
@@ -48,14 +46,6 @@ impl Drop for Approach<'_> {
         if self.0.coming.fetch_sub(1, SeqCst) == 1 {
             self.0.arrived.wake_all();
         }
-    }
-}
-
-struct Running(Mutex<bool>);
-
-impl Default for Running {
-    fn default() -> Self {
-        Running(Mutex::new(&FCC, false))
     }
 }
 
@@ -97,19 +87,15 @@ impl FlushControl {
         let _span =
             trace::span("f2fs_issue_flush", [("flush_merge", merge as u64), ("", 0), ("", 0), ("", 0)]);
         while merge && !self.is_durable(need) {
-            let mut running = self.running.0.lock();
-            if !*running {
-                *running = true;
-                drop(running);
+            if !self.running.swap(true, SeqCst) {
                 self.wait_for_company();
                 let r = self.issue(queue);
-                *self.running.0.lock() = false;
+                self.running.store(false, SeqCst);
                 self.done.wake_all();
                 return r;
             }
-            drop(running);
             let _span = trace::call("f2fs_wait_for_flush");
-            self.done.wait_until(|| self.is_durable(need) || !*self.running.0.lock());
+            self.done.wait_until(|| self.is_durable(need) || !self.running.load(SeqCst));
         }
         if merge { Ok(()) } else { self.issue(queue) }
     }

@@ -82,9 +82,10 @@ impl Growing {
 
 /// Bios of the warm-node log, numbered in the order of their blocks.
 struct Chain {
-    next: u64,
+    /// The number of the next. Changed with `open` locked.
+    next: AtomicU64,
     /// Those that are not on the device yet.
-    open: BTreeSet<u64>,
+    open: Mutex<BTreeSet<u64>>,
 }
 
 /// See the module.
@@ -102,7 +103,7 @@ pub(crate) struct WriteIo {
 
 /// What the completion of a bio tells.
 struct Done {
-    chain: Mutex<Chain>,
+    chain: Chain,
     shorter: WaitQueue,
     flushes: Arc<FlushControl>,
     failed_pages: Arc<FailedPages>,
@@ -112,8 +113,8 @@ struct Done {
 
 impl WriteIo {
     pub(crate) fn new(queue: Arc<RequestQueue>, flushes: Arc<FlushControl>) -> Self {
-        let chain = Chain { next: 0, open: BTreeSet::new() };
-        let chain = Mutex::new(&FSYNC_NODES, chain);
+        let chain =
+            Chain { next: AtomicU64::new(0), open: Mutex::new(&FSYNC_NODES, BTreeSet::new()) };
         let failed_pages = Arc::<FailedPages>::default();
         let done = Done {
             chain,
@@ -313,12 +314,12 @@ impl WriteIo {
     /// Sends what grows in the warm-node log and waits until every block added to it before the call is
     /// written.
     pub(crate) fn sync_chain(&self, stats: &Counters) {
-        let end = self.done.chain.lock().next;
+        let end = self.done.chain.next.load(SeqCst);
         if let Some(g) = self.take(Log::WarmNode) {
             self.send(stats, Log::WarmNode, g, true);
         }
         let _span = trace::call("f2fs_wait_on_node_pages_writeback");
-        self.done.shorter.wait_until(|| self.done.chain.lock().open.first().is_none_or(|s| *s >= end));
+        self.done.shorter.wait_until(|| self.done.chain.open.lock().first().is_none_or(|s| *s >= end));
     }
 
     fn send(&self, stats: &Counters, log: Log, g: Growing, here: bool) {
@@ -385,15 +386,14 @@ impl Done {
     }
 
     fn begin(&self) -> u64 {
-        let mut c = self.chain.lock();
-        c.next += 1;
-        let seq = c.next - 1;
-        c.open.insert(seq);
+        let mut open = self.chain.open.lock();
+        let seq = self.chain.next.fetch_add(1, SeqCst);
+        open.insert(seq);
         seq
     }
 
     fn end(&self, seq: u64) {
-        self.chain.lock().open.remove(&seq);
+        self.chain.open.lock().remove(&seq);
         self.shorter.wake_all();
     }
 }

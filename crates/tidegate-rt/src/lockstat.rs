@@ -256,6 +256,7 @@ impl LockClass {
         }
     }
     /// Its number, given when it is first asked for.
+    #[inline]
     fn number(&'static self) -> usize {
         match self.number.load(Relaxed) {
             0 => self.register(),
@@ -300,7 +301,7 @@ impl LockClass {
         if enabled() { self.count(shared) } else { Taken::default() }
     }
 
-    #[inline(never)]
+    #[inline]
     fn count(&'static self, shared: bool) -> Taken {
         let always = self.rank() < MOMENTS && !shared;
         slots::taken(self.number(), always, ONE_IN)

@@ -4,43 +4,69 @@
 use super::{LOOKING, Span};
 use crate::clock::Nanos;
 use crate::thread;
-use std::sync::Arc;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Classes that can be counted; more are left out.
 const CLASSES: usize = 256;
-/// Ended threads whose memory is kept.
-const SPARE: usize = 64;
 /// Of acquisitions that are drawn, one in so many asks who is next.
 const ASKS: u64 = 8;
 
 static THREADS: parking_lot::Mutex<Threads> =
     parking_lot::Mutex::new(Threads { live: Vec::new(), ended: Vec::new(), spare: Vec::new() });
 
-thread_local!(static MINE: Arc<Slots> = Slots::of_this_thread());
+thread_local! {
+    /// The thread's counts, once it has any. Nothing is to be dropped here, so that looking is a load.
+    static MINE: Cell<Option<&'static Slots>> = const { Cell::new(None) };
+    static OWNER: Owner = Owner::of_this_thread();
+}
 
 /// The counts of threads.
 struct Threads {
-    live: Vec<Arc<Slots>>,
+    live: Vec<&'static Slots>,
     /// What threads left that have ended, by class.
     ended: Vec<Sum>,
-    /// And their memory, for those that come.
-    spare: Vec<Arc<Slots>>,
+    /// And their memory, for those that come: as many as there ever were at once.
+    spare: Vec<&'static Slots>,
 }
 
-impl Threads {
-    /// Takes over what ended threads left.
-    fn sweep(&mut self) {
-        let (ended, live) = self.live.drain(..).partition(|slots| Arc::strong_count(slots) == 1);
-        self.live = live;
-        let ended: Vec<Arc<Slots>> = ended;
-        for slots in ended.iter().filter(|s| s.is_current()) {
-            self.ended.resize_with(CLASSES, Sum::default);
-            self.ended.iter_mut().enumerate().for_each(|(class, sum)| sum.add(slots, class));
-        }
-        self.spare.extend(ended);
-        self.spare.truncate(SPARE);
+/// Has the counts of a thread until it ends.
+struct Owner(&'static Slots);
+
+impl Owner {
+    fn of_this_thread() -> Owner {
+        let mut threads = THREADS.lock();
+        let slots = threads.spare.pop().unwrap_or_else(|| Box::leak(Box::new(Slots::new())));
+        slots.begin_anew();
+        // The thread's own, whoever had it before: in a simulated world lots are part of what its seed decides.
+        slots.lots.store(u64::from(thread::id()).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, Relaxed);
+        threads.live.push(slots);
+        MINE.set(Some(slots));
+        Owner(slots)
     }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        MINE.set(None);
+        let threads = &mut *THREADS.lock();
+        threads.live.retain(|s| !std::ptr::eq(*s, self.0));
+        if self.0.is_current() {
+            threads.ended.resize_with(CLASSES, Sum::default);
+            threads.ended.iter_mut().enumerate().for_each(|(class, sum)| sum.add(self.0, class));
+        }
+        threads.spare.push(self.0);
+    }
+}
+
+/// The calling thread's counts, of the present epoch; none when it is about to end.
+#[cold]
+fn mine() -> Option<&'static Slots> {
+    let mine = OWNER.try_with(|owner| owner.0).ok()?;
+    if !mine.is_current() {
+        mine.begin_anew();
+    }
+    Some(mine)
 }
 
 /// Forgets all counts.
@@ -52,8 +78,7 @@ pub(super) fn reset() {
 
 /// The counts of a class by all threads.
 pub(super) fn sum(class: usize) -> Sum {
-    let mut threads = THREADS.lock();
-    threads.sweep();
+    let threads = THREADS.lock();
     let mut sum = threads.ended.get(class).cloned().unwrap_or_default();
     let current = threads.live.iter().filter(|s| s.is_current());
     current.for_each(|slots| sum.add(slots, class));
@@ -107,17 +132,6 @@ fn add(to: &AtomicU64, n: u64) {
 }
 
 impl Slots {
-    fn of_this_thread() -> Arc<Slots> {
-        let mut threads = THREADS.lock();
-        threads.sweep();
-        let slots = threads.spare.pop().unwrap_or_else(|| Arc::new(Slots::new()));
-        slots.begin_anew();
-        // The thread's own, whoever had it before: in a simulated world lots are part of what its seed decides.
-        slots.lots.store(u64::from(thread::id()).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, Relaxed);
-        threads.live.push(slots.clone());
-        slots
-    }
-
     fn new() -> Slots {
         Slots {
             epoch: AtomicU64::new(0),
@@ -158,6 +172,16 @@ impl Count {
         self.0.load(Relaxed) & 0xFFFF
     }
 
+    /// Counts an acquisition that is not drawn; false when it is drawn, and then it is not counted.
+    #[inline]
+    fn pass(&self) -> bool {
+        let n = self.0.load(Relaxed);
+        if n & 0xFFFF != 0 {
+            self.0.store(n + (1 << 16) - 1, Relaxed);
+        }
+        n & 0xFFFF != 0
+    }
+
     fn set(&self, taken: u64, left: u64) {
         self.0.store(taken << 16 | left, Relaxed);
     }
@@ -184,49 +208,52 @@ pub(crate) struct Taken {
 /// Counts an acquisition of a class. One in `one_in` is drawn, and a thread's first is in any case: a class that
 /// is seldom taken would have no times at all. Those are timed, or all of them `always`. Of those that are drawn,
 /// one in [`ASKS`] asks who is next: others see it do so, at the price of a cache line.
+#[inline]
 pub(super) fn taken(class: usize, always: bool, one_in: u16) -> Taken {
-    MINE.try_with(|mine| {
-        if !mine.is_current() {
-            mine.begin_anew();
-        }
-        let (count, times) = mine.counts.get(class).zip(mine.times.get(class))?;
-        let (before, left) = (count.taken(), count.left());
-        let (first, drawn) = (before == 0, left == 0);
-        let lot = if drawn { mine.draw() } else { 0 };
-        // Gaps of one_in in the mean, none of them likelier: what comes at every so-manieth is not missed.
-        let left = if drawn { (lot >> 8) % (2 * u64::from(one_in) - 1) } else { left - 1 };
-        count.set(before + 1, left);
-        let asks = drawn && (first || (lot >> 40).is_multiple_of(ASKS));
-        if always || first {
-            add(&times.always, 1);
-        }
-        let timed = match (always, drawn) {
-            (true, _) => Some(Timed::Always),
-            (false, true) => Some(if first { Timed::First } else { Timed::Drawn }),
-            (false, false) => None,
-        };
-        Some(Taken { counted: true, timed, asks })
-    })
-    .ok()
-    .flatten()
-    .unwrap_or_default()
+    let mine = MINE.get().filter(|mine| !always && mine.is_current());
+    if mine.and_then(|mine| mine.counts.get(class)).is_some_and(Count::pass) {
+        return Taken { counted: true, ..Taken::default() };
+    }
+    taken_and_timed(class, always, one_in).unwrap_or_default()
+}
+
+/// The same for one that may be drawn, or is timed in any case.
+#[inline(never)]
+fn taken_and_timed(class: usize, always: bool, one_in: u16) -> Option<Taken> {
+    let mine = MINE.get().filter(|mine| mine.is_current()).or_else(mine)?;
+    let (count, times) = mine.counts.get(class).zip(mine.times.get(class))?;
+    let (before, left) = (count.taken(), count.left());
+    let (first, drawn) = (before == 0, left == 0);
+    let lot = if drawn { mine.draw() } else { 0 };
+    // Gaps of one_in in the mean, none of them likelier: what comes at every so-manieth is not missed.
+    let left = if drawn { (lot >> 8) % (2 * u64::from(one_in) - 1) } else { left - 1 };
+    count.set(before + 1, left);
+    let asks = drawn && (first || (lot >> 40).is_multiple_of(ASKS));
+    if always || first {
+        add(&times.always, 1);
+    }
+    let timed = match (always, drawn) {
+        (true, _) => Some(Timed::Always),
+        (false, true) => Some(if first { Timed::First } else { Timed::Drawn }),
+        (false, false) => None,
+    };
+    Some(Taken { counted: true, timed, asks })
 }
 
 /// Counts a hold that was timed.
 pub(super) fn held(class: usize, timed: Timed, time: Nanos) {
-    let _ = MINE.try_with(|mine| {
-        let Some(times) = mine.times.get(class).filter(|_| mine.is_current()) else { return };
-        let holds = &times.holds[timed as usize];
-        let first = times.holds.iter().all(|h| h.n.load(Relaxed) == 0);
-        add(&holds.n, 1);
-        add(&holds.total, time.0);
-        if first || time.0 < times.min.load(Relaxed) {
-            times.min.store(time.0, Relaxed);
-        }
-        if time.0 > times.max.load(Relaxed) {
-            times.max.store(time.0, Relaxed);
-        }
-    });
+    let Some(mine) = MINE.get().filter(|mine| mine.is_current()) else { return };
+    let Some(times) = mine.times.get(class) else { return };
+    let holds = &times.holds[timed as usize];
+    let first = times.holds.iter().all(|h| h.n.load(Relaxed) == 0);
+    add(&holds.n, 1);
+    add(&holds.total, time.0);
+    if first || time.0 < times.min.load(Relaxed) {
+        times.min.store(time.0, Relaxed);
+    }
+    if time.0 > times.max.load(Relaxed) {
+        times.max.store(time.0, Relaxed);
+    }
 }
 
 /// Counts of several threads.

@@ -267,9 +267,11 @@ impl AddressSpace {
                 trace::span("folio_wait_writeback", [("index", id * CHUNK_PAGES), ("", 0), ("", 0), ("", 0)]);
             // A page is under write-back before its bio grows, and whoever adds it may then have to wait
             // for somebody who waits for us: so what is pending is sent again and again.
-            while !done() {
+            loop {
                 self.bdi.submit_pending_here();
-                self.idle.wait_timeout(RESUBMIT, done);
+                if self.idle.wait_timeout(RESUBMIT, done) {
+                    break;
+                }
             }
         }
     }
