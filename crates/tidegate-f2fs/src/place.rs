@@ -11,7 +11,6 @@ use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::units::{BlockAddr, Nid};
 use std::sync::atomic::Ordering::Relaxed;
-use tidegate_rt::trace;
 use tidegate_vfs::{FileType, Inode, Result};
 
 /// Neighbouring pages and where they go.
@@ -42,7 +41,6 @@ impl F2fs {
         pages: usize,
         how: Placement,
     ) -> Result<Vec<Placed>> {
-        let _span = trace::call("f2fs_do_write_data_page");
         let mut map = fi(inode).map.lock();
         let (parts, hole) = self.parts_of(inode, index, pages)?;
         let Some(first) = parts.first() else {

@@ -113,8 +113,7 @@ struct Done {
 
 impl WriteIo {
     pub(crate) fn new(queue: Arc<RequestQueue>, flushes: Arc<FlushControl>) -> Self {
-        let chain =
-            Chain { next: AtomicU64::new(0), open: Mutex::new(&FSYNC_NODES, BTreeSet::new()) };
+        let chain = Chain { next: AtomicU64::new(0), open: Mutex::new(&FSYNC_NODES, BTreeSet::new()) };
         let failed_pages = Arc::<FailedPages>::default();
         let done = Done {
             chain,
@@ -318,8 +317,11 @@ impl WriteIo {
         if let Some(g) = self.take(Log::WarmNode) {
             self.send(stats, Log::WarmNode, g, true);
         }
-        let _span = trace::call("f2fs_wait_on_node_pages_writeback");
-        self.done.shorter.wait_until(|| self.done.chain.open.lock().first().is_none_or(|s| *s >= end));
+        let written = || self.done.chain.open.lock().first().is_none_or(|s| *s >= end);
+        if !written() {
+            let _span = trace::call("f2fs_wait_on_node_pages_writeback");
+            self.done.shorter.wait_until(written);
+        }
     }
 
     fn send(&self, stats: &Counters, log: Log, g: Growing, here: bool) {

@@ -301,7 +301,7 @@ impl LockClass {
         if enabled() { self.count(shared) } else { Taken::default() }
     }
 
-    #[inline]
+    #[inline(never)]
     fn count(&'static self, shared: bool) -> Taken {
         let always = self.rank() < MOMENTS && !shared;
         slots::taken(self.number(), always, ONE_IN)
@@ -310,13 +310,17 @@ impl LockClass {
     /// The acquisition has happened; from when on its hold is to be timed.
     #[inline]
     pub(crate) fn acquired(&'static self, taken: Taken) -> Option<Since> {
-        if taken.counted {
-            self.bounces.taken(taken.asks);
-        }
+        if taken.counted { self.follow(taken) } else { None }
+    }
+
+    #[inline(never)]
+    fn follow(&'static self, taken: Taken) -> Option<Since> {
+        self.bounces.taken(taken.asks);
         taken.timed.and_then(Since::now)
     }
 
     /// Counts a hold that ends now.
+    #[inline(never)]
     pub(crate) fn held(&'static self, since: Since) {
         slots::held(self.number(), since.timed(), clock::stamp().since(since.at()));
     }

@@ -5,7 +5,7 @@ use super::{LOOKING, Span};
 use crate::clock::Nanos;
 use crate::thread;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Classes that can be counted; more are left out.
 const CLASSES: usize = 256;
@@ -36,7 +36,7 @@ struct Owner(&'static Slots);
 impl Owner {
     fn of_this_thread() -> Owner {
         let mut threads = THREADS.lock();
-        let slots = threads.spare.pop().unwrap_or_else(|| Box::leak(Box::new(Slots::new())));
+        let slots = threads.spare.pop().unwrap_or_else(Slots::made);
         slots.begin_anew();
         // The thread's own, whoever had it before: in a simulated world lots are part of what its seed decides.
         slots.lots.store(u64::from(thread::id()).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, Relaxed);
@@ -52,7 +52,10 @@ impl Drop for Owner {
         let threads = &mut *THREADS.lock();
         threads.live.retain(|s| !std::ptr::eq(*s, self.0));
         if self.0.is_current() {
-            threads.ended.resize_with(CLASSES, Sum::default);
+            let used = self.0.used.load(Relaxed);
+            if threads.ended.len() < used {
+                threads.ended.resize_with(used, Sum::default);
+            }
             threads.ended.iter_mut().enumerate().for_each(|(class, sum)| sum.add(self.0, class));
         }
         threads.spare.push(self.0);
@@ -101,6 +104,8 @@ struct Slots {
     epoch: AtomicU64,
     /// State of what draws lots.
     lots: AtomicU64,
+    /// Classes from here on were not counted in this epoch.
+    used: AtomicUsize,
     /// What every acquisition looks at, apart from the rest: several classes share a cache line.
     counts: [Count; CLASSES],
     times: [Times; CLASSES],
@@ -132,10 +137,19 @@ fn add(to: &AtomicU64, n: u64) {
 }
 
 impl Slots {
+    /// Apart from who takes used ones: it needs more stack than the C library lets an ending thread keep, and
+    /// giving stack back interrupts all processors.
+    #[cold]
+    #[inline(never)]
+    fn made() -> &'static Slots {
+        Box::leak(Box::new(Slots::new()))
+    }
+
     fn new() -> Slots {
         Slots {
             epoch: AtomicU64::new(0),
             lots: AtomicU64::new(1),
+            used: AtomicUsize::new(0),
             counts: std::array::from_fn(|_| Count::default()),
             times: std::array::from_fn(|_| Times::default()),
         }
@@ -157,8 +171,9 @@ impl Slots {
 
     #[cold]
     fn begin_anew(&self) {
-        self.counts.iter().for_each(|c| c.set(0, 0));
-        self.times.iter().for_each(Times::clear);
+        let used = self.used.swap(0, Relaxed);
+        self.counts.iter().take(used).for_each(|c| c.set(0, 0));
+        self.times.iter().take(used).for_each(Times::clear);
         self.epoch.store(LOOKING.epoch.load(Relaxed), Relaxed);
     }
 }
@@ -224,6 +239,9 @@ fn taken_and_timed(class: usize, always: bool, one_in: u16) -> Option<Taken> {
     let (count, times) = mine.counts.get(class).zip(mine.times.get(class))?;
     let (before, left) = (count.taken(), count.left());
     let (first, drawn) = (before == 0, left == 0);
+    if first {
+        mine.used.fetch_max(class + 1, Relaxed);
+    }
     let lot = if drawn { mine.draw() } else { 0 };
     // Gaps of one_in in the mean, none of them likelier: what comes at every so-manieth is not missed.
     let left = if drawn { (lot >> 8) % (2 * u64::from(one_in) - 1) } else { left - 1 };
@@ -269,7 +287,8 @@ pub(super) struct Sum {
 
 impl Sum {
     fn add(&mut self, slots: &Slots, class: usize) {
-        if let Some((count, times)) = slots.counts.get(class).zip(slots.times.get(class)) {
+        let used = class < slots.used.load(Relaxed);
+        if let Some((count, times)) = slots.counts.get(class).zip(slots.times.get(class)).filter(|_| used) {
             self.add_class(count, times);
         }
     }

@@ -3,7 +3,7 @@
 
 use super::Args;
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// A point's number among all, and how many numbers its records have: the first of the four places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,11 +22,6 @@ pub(super) struct Point {
 impl Point {
     fn of(name: &'static str, args: &Args) -> Point {
         Point { name, keys: args.map(|a| a.0) }
-    }
-
-    /// Whether it is the same place's. Equal texts elsewhere are found by [`registered`].
-    fn is(&self, name: &'static str, args: &Args) -> bool {
-        std::ptr::eq(self.name, name) && self.keys.iter().zip(args).all(|(k, a)| std::ptr::eq(*k, a.0))
     }
 }
 
@@ -61,24 +56,55 @@ const PLACES: usize = 512;
 /// Places where a point may be.
 const PROBES: usize = 8;
 
-/// Points with their numbers, for all threads to find without a lock. Once there, a point stays; those that
-/// find no place any more are found by [`registered`].
-static FOUND: [OnceLock<(Point, PointId)>; PLACES] = [const { OnceLock::new() }; PLACES];
+/// Points for all threads to find without a lock, and without a look at more of each than a word. Once there, a
+/// point stays; those that find no place any more are found by [`registered`].
+static FOUND: [Found; PLACES] = [const { Found { key: AtomicU64::new(0), id: AtomicU32::new(0) } }; PLACES];
+
+struct Found {
+    /// What [`key_of`] says; 0 while nothing is here. Set after `id`, with [`POINTS`] locked.
+    key: AtomicU64,
+    /// The point's number, and above it the number of its args.
+    id: AtomicU32,
+}
+
+impl Found {
+    fn id(&self) -> PointId {
+        let id = self.id.load(Relaxed);
+        PointId { number: id as u16, args: (id >> 16) as u8 }
+    }
+
+    fn set(&self, key: u64, id: PointId) {
+        let _points = POINTS.lock();
+        if self.key.load(Relaxed) == 0 {
+            self.id.store(u32::from(id.number) | u32::from(id.args) << 16, Relaxed);
+            self.key.store(key, Release);
+        }
+    }
+}
+
+/// What tells places in the source apart: where their texts are. Texts that are not the same have one key as rarely
+/// as 64 bits that were drawn by lot are the same.
+#[inline]
+fn key_of(name: &'static str, args: &Args) -> u64 {
+    let at = |s: &'static str| s.as_ptr().addr() as u64 ^ (s.len() as u64) << 56;
+    let mix = |key: u64, s: &'static str| (key ^ at(s)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    args.iter().fold(mix(1, name), |key, a| mix(key, a.0)).max(1)
+}
 
 /// The number of a point; none when there are too many.
 pub(super) fn id(name: &'static str, args: &Args) -> Option<PointId> {
-    let mixed = (name.as_ptr().addr() ^ args[0].0.as_ptr().addr().rotate_left(32)) as u64;
-    let place = (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize;
-    for p in (place..place + PROBES).map(|p| p % PLACES) {
-        match FOUND[p].get() {
-            Some((point, id)) if point.is(name, args) => return Some(*id),
-            Some(_) => {}
-            None => {
+    let key = key_of(name, args);
+    for p in 0..PROBES {
+        let found = &FOUND[(key as usize).wrapping_add(p) % PLACES];
+        match found.key.load(Acquire) {
+            k if k == key => return Some(found.id()),
+            0 => {
                 let id = registered(Point::of(name, args))?;
                 // Who came first has the place: this one is asked for again.
-                let _ = FOUND[p].set((Point::of(name, args), id));
+                found.set(key, id);
                 return Some(id);
             }
+            _ => {}
         }
     }
     registered(Point::of(name, args))
