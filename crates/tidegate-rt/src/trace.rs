@@ -9,7 +9,8 @@ use crate::profile::{CallTree, Tree};
 use crate::sim;
 use points::PointId;
 use record::{Kind, Record};
-use ring::Ring;
+use ring::{End, Ring};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
@@ -87,13 +88,43 @@ pub struct Recorded {
 struct Local {
     thread: u32,
     name: String,
+    kept: parking_lot::Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
     events: Ring,
     calls: Tree,
 }
 
-impl Local {
-    fn push(&mut self, at: (Nanos, Nanos), kind: Kind, what: &What) {
-        self.events.push(at, self.thread, what.point, kind, &what.numbers);
+/// A thread's own end of it. Dropped in this order: what an ended thread left is nobody else's.
+struct Mine {
+    end: RefCell<End>,
+    local: Shared,
+}
+
+impl Mine {
+    fn push(&self, recording: u32, at: (Nanos, Nanos), kind: Kind, what: &What) {
+        let end = &mut *self.end.borrow_mut();
+        if !what.point.is_some_and(|point| end.push(recording, at, point, kind, &what.numbers)) {
+            self.push_slowly(end, recording, at, kind, what);
+        }
+    }
+
+    #[cold]
+    fn push_slowly(&self, end: &mut End, recording: u32, at: (Nanos, Nanos), kind: Kind, what: &What) {
+        let ring = &mut self.local.kept.lock().events;
+        let Some(point) = what.point else {
+            ring.dropped += kind.events() as u64;
+            return;
+        };
+        end.begin(ring, kind.events(), self.local.thread, recording, at.0);
+        let there_is_room = end.push(recording, at, point, kind, &what.numbers);
+        debug_assert!(there_is_room, "an empty chunk has room for one record of any length");
+    }
+
+    fn calls(&self, f: impl FnOnce(&mut Tree)) {
+        f(&mut self.local.kept.lock().calls);
     }
 }
 
@@ -111,7 +142,7 @@ impl What {
     }
 }
 
-type Shared = Arc<parking_lot::Mutex<Local>>;
+type Shared = Arc<Local>;
 
 struct Threads {
     live: Vec<Shared>,
@@ -132,14 +163,14 @@ impl Threads {
         self.live = live;
         let ended: Vec<Shared> = ended;
         for local in ended {
-            let mut l = local.lock();
-            if l.events.is_empty() && l.calls.is_empty() {
+            let mut kept = local.kept.lock();
+            if kept.events.is_empty() && kept.calls.is_empty() {
                 continue;
             }
-            self.names.insert(l.thread, l.name.clone());
-            self.events.append(&mut l.events, ring::capacity().saturating_mul(ENDED_RINGS));
-            let calls = std::mem::take(&mut l.calls);
-            self.calls.entry(l.name.clone()).or_default().absorb(calls);
+            self.names.insert(local.thread, local.name.clone());
+            self.events.append(&mut kept.events, ring::capacity().saturating_mul(ENDED_RINGS));
+            let calls = std::mem::take(&mut kept.calls);
+            self.calls.entry(local.name.clone()).or_default().absorb(calls);
         }
         while self.names.len() > ENDED_NAMES {
             self.names.pop_first();
@@ -147,18 +178,16 @@ impl Threads {
     }
 }
 
-thread_local!(static LOCAL: Shared = {
+thread_local!(static LOCAL: Mine = {
     let mut threads = THREADS.lock();
     threads.sweep();
-    let local = Local {
+    let local = Arc::new(Local {
         thread: crate::thread::id(),
         name: std::thread::current().name().unwrap_or("thread").to_string(),
-        events: Ring::new(),
-        calls: Tree::default(),
-    };
-    let local = Arc::new(parking_lot::Mutex::new(local));
+        kept: parking_lot::Mutex::new(Kept::default()),
+    });
     threads.live.push(local.clone());
-    local
+    Mine { end: RefCell::new(End::default()), local }
 });
 
 /// Switches recording of events on (each thread keeps its last `capacity` events) or off (`None`). A span is
@@ -255,8 +284,9 @@ impl Drop for SpanGuard {
 }
 
 /// Nothing for a thread that is about to end.
-fn with(f: impl FnOnce(&mut Local)) {
-    let _ = LOCAL.try_with(|l| f(&mut l.lock()));
+#[inline]
+fn with(f: impl FnOnce(&Mine)) {
+    let _ = LOCAL.try_with(f);
 }
 
 /// Gives an event to the calling thread's simulated world, if that keeps any; whether it does.
@@ -272,7 +302,7 @@ fn record(name: &'static str, args: &Args) {
     let at = clock::stamp();
     if !simulated(EVENTS, at, name, Phase::Instant, args) {
         let what = What::of(name, args);
-        with(|l| l.push((at, at), Kind::Instant, &what));
+        with(|l| l.push(RECORDING.load(Relaxed), (at, at), Kind::Instant, &what));
     }
 }
 
@@ -281,7 +311,7 @@ fn begin(mode: u8, name: &'static str, args: &Args) -> Open {
     let at = clock::stamp();
     let kept = simulated(mode, at, name, Phase::Begin, args);
     if mode & CALLS != 0 {
-        with(|l| l.calls.enter(name, false, at));
+        with(|l| l.calls(|c| c.enter(name, false, at)));
     }
     let what = (mode & EVENTS != 0 && !kept).then(|| What::of(name, args));
     Open { mode, recording: RECORDING.load(Relaxed), at, what }
@@ -297,10 +327,10 @@ fn end(name: &'static str, open: &Open) {
     }
     with(|l| {
         if let Some(what) = what {
-            l.push((open.at, at), Kind::Span, what);
+            l.push(open.recording, (open.at, at), Kind::Span, what);
         }
         if open.mode & CALLS != 0 {
-            l.calls.leave(at);
+            l.calls(|c| c.leave(at));
         }
     });
 }
@@ -318,11 +348,13 @@ pub(crate) fn contention(class: &'static str, since: Nanos, at: Nanos, place: &'
     let what = (mode & EVENTS != 0 && !kept).then(|| What::of(class, &args));
     with(|l| {
         if let Some(what) = &what {
-            l.push((since, at), Kind::Contention, what);
+            l.push(RECORDING.load(Relaxed), (since, at), Kind::Contention, what);
         }
         if mode & CALLS != 0 {
-            l.calls.enter(class, true, since);
-            l.calls.leave(at);
+            l.calls(|c| {
+                c.enter(class, true, since);
+                c.leave(at);
+            });
         }
     });
 }
@@ -335,14 +367,15 @@ pub fn take() -> Recorded {
     let now = clock::stamp();
     let mut calls = std::mem::take(&mut threads.calls);
     let mut records: Vec<Record> = Vec::new();
-    r.dropped = threads.events.take(&mut records);
+    let recording = RECORDING.load(Relaxed);
+    r.dropped = threads.events.take(recording, &mut records);
     r.threads = std::mem::take(&mut threads.names);
     for local in &threads.live {
-        let mut l = local.lock();
-        r.dropped += l.events.take(&mut records);
-        r.threads.insert(l.thread, l.name.clone());
-        let tree = l.calls.take(now);
-        calls.entry(l.name.clone()).or_default().absorb(tree);
+        let mut kept = local.kept.lock();
+        r.dropped += kept.events.take(recording, &mut records);
+        r.threads.insert(local.thread, local.name.clone());
+        let tree = kept.calls.take(now);
+        calls.entry(local.name.clone()).or_default().absorb(tree);
     }
     drop(threads);
     r.events = record::in_order(records);

@@ -1,116 +1,150 @@
-//! Events in as few bytes as they need.
+//! Events in as few words as they need.
 //!
 //! What an event writes drives something else out of the processor's caches, and brings memory in: that costs
-//! more than packing it. A record is a head (which point, of which kind, and how long each number is), the time
-//! since the record before it, for a span how long it took, and its numbers in the order of the point's keys.
+//! more than packing it. A record is a head (which point, of which kind, the time since the record before it, and
+//! which numbers take a word), then for a span how long it took, and its numbers in the order of the point's keys:
+//! two to a word, unless they are long.
+//!
+//! One thread writes a chunk, others may read it meanwhile: no lock is taken for a record, since giving one back
+//! would wait until the record has left the processor.
 
 use super::points::{Point, PointId};
 use super::record::{Kind, Record};
 use super::{Args, NO_ARGS};
 use crate::clock::Nanos;
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// Bytes of a record at most: a head, two times and four numbers.
-const LONGEST: usize = HEAD + 6 * 8;
-const HEAD: usize = 4;
-/// Bytes that events take in the mean, with some room.
-const USUAL: usize = 16;
+/// Words of a record at most: a head, two times and four numbers; and one to make it a power of two.
+const LONGEST: usize = 8;
+/// Words that events take in the mean, with some room.
+const USUAL: usize = 2;
+
+const KIND: u32 = 16;
+/// Bits that say which numbers take a word: the time since the record before it, the time it took, its numbers.
+const WIDE: u32 = 18;
+const DELTA: u32 = 32;
 
 /// Records of one thread, one after the other.
 pub(super) struct Chunk {
-    bytes: Vec<u8>,
-    /// Bytes with records in them.
-    used: usize,
-    events: usize,
+    words: Box<[AtomicU64]>,
+    /// Words with records in them, and above these the events that they are. Set after them.
+    used: AtomicU64,
     most: usize,
     thread: u32,
+    recording: u32,
     /// Times are counted from here.
     first: Nanos,
+}
+
+/// How far a chunk was written, by who writes it, or read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Position {
+    words: usize,
+    /// Events up to there.
+    pub events: usize,
     last: Nanos,
 }
 
 impl Chunk {
     /// One for so many events, or fewer that are long.
     pub fn of(most: usize) -> Chunk {
+        let words = (most * USUAL).max(LONGEST);
         Chunk {
-            bytes: vec![0; (most * USUAL).max(LONGEST)],
-            used: 0,
-            events: 0,
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            used: AtomicU64::new(0),
             most,
             thread: 0,
+            recording: 0,
             first: Nanos(0),
-            last: Nanos(0),
         }
     }
 
     /// One whose memory was written to.
     pub fn touched(most: usize) -> Chunk {
-        let mut chunk = Chunk::of(most);
-        chunk.bytes.fill(1);
+        let chunk = Chunk::of(most);
+        chunk.words.iter().for_each(|w| w.store(1, Relaxed));
         chunk
     }
 
-    /// Forgets what is in it, for events of `thread` from `at` on.
-    pub fn begin(&mut self, thread: u32, at: Nanos) {
-        (self.used, self.events) = (0, 0);
-        (self.thread, self.first, self.last) = (thread, at, at);
+    /// Forgets what is in it, for events of `thread` in a recording from `at` on.
+    pub fn begin(&mut self, thread: u32, recording: u32, at: Nanos) {
+        self.used = AtomicU64::new(0);
+        (self.thread, self.recording, self.first) = (thread, recording, at);
+    }
+
+    /// Where its first record is.
+    pub fn start(&self) -> Position {
+        Position { last: self.first, ..Position::default() }
+    }
+
+    /// The recording whose events it takes.
+    pub fn recording(&self) -> u32 {
+        self.recording
+    }
+
+    /// How many events it may have.
+    pub fn most(&self) -> usize {
+        self.most
     }
 
     /// Events in it.
     pub fn len(&self) -> usize {
-        self.events
+        (self.used.load(Acquire) >> 32) as usize
     }
 
     /// Gives memory that nothing is in back.
     pub fn shrink(&mut self) {
-        self.bytes.truncate(self.used);
-        self.bytes.shrink_to_fit();
+        let mut words = std::mem::take(&mut self.words).into_vec();
+        words.truncate(self.used.load(Relaxed) as u32 as usize);
+        self.words = words.into_boxed_slice();
     }
 
-    /// Adds a record of `kind` from `at` to `until`; false when there is no room for it.
+    /// Adds a record of `kind` from `at` to `until`; false when there is no room for it. Only one thread does so, and
+    /// says how far it has come.
     #[inline]
     pub fn push(
-        &mut self,
+        &self,
+        end: &mut Position,
         (at, until): (Nanos, Nanos),
         point: PointId,
         kind: Kind,
         numbers: &[u64; 4],
     ) -> bool {
-        let room = self.bytes.get_mut(self.used..).and_then(|b| b.first_chunk_mut::<LONGEST>());
-        let Some(room) = room.filter(|_| self.events < self.most) else { return false };
-        let mut writer = Writer { room, used: HEAD, lengths: 0, numbers: 0 };
+        let room = self.words.get(end.words..).and_then(|w| w.first_chunk::<LONGEST>());
+        let Some(room) = room.filter(|_| end.events < self.most) else { return false };
+        let mut writer = Writer { room, used: 1, half: None, wide: 0, number: 0 };
         // Backwards, since what a span is around comes before it.
-        writer.number(zigzag(at.0.wrapping_sub(self.last.0)));
+        let delta = zigzag(at.0.wrapping_sub(end.last.0));
+        let short = u32::try_from(delta).unwrap_or_else(|_| {
+            writer.word(delta);
+            0
+        });
+        writer.number = 1;
         if kind.is_span() {
             writer.number(until.since(at).0);
         }
         for number in numbers.iter().take(usize::from(point.args)) {
             writer.number(*number);
         }
-        self.used += writer.finish(point.number, kind);
-        self.events += kind.events();
+        end.words +=
+            writer.finish(u64::from(point.number) | (kind as u64) << KIND | u64::from(short) << DELTA);
+        end.events += kind.events();
         // Processors' counters differ by nanoseconds: who moves to another may end before it began.
-        self.last = until.max(at);
+        end.last = until.max(at);
+        self.used.store(end.words as u64 | (end.events as u64) << 32, Release);
         true
     }
 
-    /// The records, by the points' numbers.
-    pub fn records<'a>(&'a self, points: &'a [Point]) -> impl Iterator<Item = Record> + 'a {
-        let (mut left, mut last) = (&self.bytes[..self.used], self.first);
-        std::iter::from_fn(move || {
-            let mut reader = Reader::new(&mut left)?;
-            let point = points.get(usize::from(reader.point))?;
-            let kind = reader.kind();
-            let at = Nanos(last.0.wrapping_add(unzigzag(reader.number()?)));
-            let took = if kind.is_span() { reader.number()? } else { 0 };
-            let until = Nanos(at.0.wrapping_add(took));
-            last = until;
-            let mut args: Args = NO_ARGS;
-            let last = point.keys.iter().rposition(|k| !k.is_empty()).map_or(0, |last| last + 1);
-            for (to, key) in args.iter_mut().zip(&point.keys).take(last) {
-                *to = (*key, reader.number()?);
-            }
-            Some(Record { at, until, ended: 0, thread: self.thread, name: point.name, kind, args })
-        })
+    /// Adds the records from `seen` on to `to`, by the points' numbers, and moves `seen`.
+    pub fn read(&self, seen: &mut Position, points: &[Point], to: &mut Vec<Record>) {
+        let used = self.used.load(Acquire);
+        let words = self.words.get(..used as u32 as usize).unwrap_or_default();
+        let mut reader = Reader { words, at: seen.words, half: None };
+        while let Some(record) = reader.record(seen.last, points, self.thread) {
+            seen.last = record.until;
+            to.push(record);
+        }
+        (seen.words, seen.events) = (words.len(), (used >> 32) as usize);
     }
 }
 
@@ -122,62 +156,102 @@ fn unzigzag(n: u64) -> u64 {
     (n >> 1) ^ (n & 1).wrapping_neg()
 }
 
-/// Writes a record. A number has 1, 2, 4 or 8 bytes, and two bits of the head that say which.
+/// Writes a record.
 struct Writer<'a> {
-    room: &'a mut [u8; LONGEST],
+    room: &'a [AtomicU64; LONGEST],
     used: usize,
-    lengths: u16,
-    numbers: u32,
+    /// The word that has room for another short number, and what is in it.
+    half: Option<(usize, u64)>,
+    wide: u64,
+    number: u32,
 }
 
 impl Writer<'_> {
     #[inline]
-    fn number(&mut self, n: u64) {
-        let length = u16::from(n > 0xFF) + u16::from(n > 0xFFFF) + u16::from(n > 0xFFFF_FFFF);
-        // All eight bytes: what is not part of the number is written over by what comes next.
-        if let Some(to) = self.room.get_mut(self.used..self.used + 8) {
-            to.copy_from_slice(&n.to_le_bytes());
-        }
-        self.used += 1 << length;
-        self.lengths |= length << (2 * self.numbers);
-        self.numbers += 1;
+    fn store(&self, at: usize, word: u64) {
+        self.room[at % LONGEST].store(word, Relaxed);
     }
 
     #[inline]
-    fn finish(self, point: u16, kind: Kind) -> usize {
-        let head = u32::from(point) | u32::from(self.lengths) << 16 | (kind as u32) << 28;
-        self.room[..HEAD].copy_from_slice(&head.to_le_bytes());
+    fn word(&mut self, n: u64) {
+        self.wide |= 1 << self.number;
+        self.store(self.used, n);
+        self.used += 1;
+    }
+
+    #[inline]
+    fn number(&mut self, n: u64) {
+        if n > u64::from(u32::MAX) {
+            self.word(n);
+        } else if let Some((at, low)) = self.half.take() {
+            self.store(at, low | n << 32);
+        } else {
+            self.half = Some((self.used, n));
+            self.used += 1;
+        }
+        self.number += 1;
+    }
+
+    #[inline]
+    fn finish(self, head: u64) -> usize {
+        if let Some((at, low)) = self.half {
+            self.store(at, low);
+        }
+        self.store(0, head | self.wide << WIDE);
         self.used
     }
 }
 
-/// Reads a record.
-struct Reader<'a, 'b> {
-    left: &'a mut &'b [u8],
-    point: u16,
-    lengths: u32,
-    kind: usize,
+/// Reads records.
+struct Reader<'a> {
+    words: &'a [AtomicU64],
+    at: usize,
+    half: Option<u64>,
 }
 
-impl<'a, 'b> Reader<'a, 'b> {
-    fn new(left: &'a mut &'b [u8]) -> Option<Self> {
-        let (head, rest) = left.split_first_chunk::<HEAD>()?;
-        *left = rest;
-        let head = u32::from_le_bytes(*head);
-        Some(Reader { left, point: head as u16, lengths: head >> 16 & 0xFFF, kind: (head >> 28) as usize })
+impl Reader<'_> {
+    fn word(&mut self) -> Option<u64> {
+        let word = self.words.get(self.at)?.load(Relaxed);
+        self.at += 1;
+        Some(word)
     }
 
-    fn kind(&self) -> Kind {
-        Kind::ALL.get(self.kind).copied().unwrap_or(Kind::Instant)
+    fn number(&mut self, wide: bool) -> Option<u64> {
+        if wide {
+            return self.word();
+        }
+        match self.half.take() {
+            Some(high) => Some(high),
+            None => {
+                let word = self.word()?;
+                self.half = Some(word >> 32);
+                Some(u64::from(word as u32))
+            }
+        }
     }
 
-    fn number(&mut self) -> Option<u64> {
-        let (number, rest) = self.left.split_at_checked(1 << (self.lengths & 3))?;
-        *self.left = rest;
-        self.lengths >>= 2;
-        let mut bytes = [0; 8];
-        bytes[..number.len()].copy_from_slice(number);
-        Some(u64::from_le_bytes(bytes))
+    /// The next record; `last` is when the one before it ended.
+    fn record(&mut self, last: Nanos, points: &[Point], thread: u32) -> Option<Record> {
+        let head = self.word()?;
+        self.half = None;
+        let wide = |number: u32| head >> (WIDE + number) & 1 == 1;
+        let kind = Kind::ALL.get((head >> KIND & 3) as usize).copied().unwrap_or(Kind::Instant);
+        let delta = if wide(0) { self.word()? } else { head >> DELTA };
+        let at = Nanos(last.0.wrapping_add(unzigzag(delta)));
+        let mut next = 1;
+        let mut number = |reader: &mut Self| {
+            next += 1;
+            reader.number(wide(next - 1))
+        };
+        let took = if kind.is_span() { number(self)? } else { 0 };
+        let point = points.get(usize::from(head as u16))?;
+        let mut args: Args = NO_ARGS;
+        let used = point.keys.iter().rposition(|k| !k.is_empty()).map_or(0, |last| last + 1);
+        for (to, key) in args.iter_mut().zip(&point.keys).take(used) {
+            *to = (*key, number(self)?);
+        }
+        let until = Nanos(at.0.wrapping_add(took));
+        Some(Record { at, until, ended: 0, thread, name: point.name, kind, args })
     }
 }
 
@@ -191,11 +265,12 @@ mod tests {
         let points: Vec<Point> = (0..=4)
             .map(|n| Point { name: "p", keys: std::array::from_fn(|i| if i < n { keys[i] } else { "" }) })
             .collect();
-        let edges = [0, 1, 0xFF, 0x100, 0xFFFF, 0x1_0000, 0xFFFF_FFFF, 0x1_0000_0000, u64::MAX];
+        let edges = [0, 1, 0xFFFF, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF, 0x1_0000_0000, u64::MAX];
         let mut chunk = Chunk::touched(1 << 16);
         // The second time shows that nothing of the first is left.
         for thread in [7, 8] {
-            chunk.begin(thread, Nanos(1 << 40));
+            chunk.begin(thread, 1, Nanos(1 << 40));
+            let (mut end, mut seen, mut found) = (chunk.start(), chunk.start(), Vec::new());
             let mut want = Vec::new();
             for (i, n) in edges.iter().chain(edges.iter().rev()).enumerate() {
                 for (kind, (number, point)) in Kind::ALL.into_iter().cycle().zip(points.iter().enumerate()) {
@@ -204,21 +279,25 @@ mod tests {
                     let until = Nanos(if kind.is_span() { at.0.wrapping_add(n >> number) } else { at.0 });
                     let args = std::array::from_fn(|k| (point.keys[k], n.rotate_left(8 * k as u32)));
                     let id = PointId { number: number as u16, args: number as u8 };
-                    assert!(chunk.push((at, until), id, kind, &args.map(|a| a.1)));
+                    assert!(chunk.push(&mut end, (at, until), id, kind, &args.map(|a| a.1)));
                     let args = args.map(|a| if a.0.is_empty() { ("", 0) } else { a });
                     want.push(Record { at, until, ended: 0, thread, name: "p", kind, args });
                 }
+                // What is there is read while more comes.
+                if i % 3 == 0 {
+                    chunk.read(&mut seen, &points, &mut found);
+                    assert_eq!(found, want);
+                }
             }
-            let found: Vec<_> = chunk.records(&points).collect();
-            assert_eq!(found, want);
             chunk.shrink();
-            assert_eq!(chunk.records(&points).count(), want.len());
-            chunk = Chunk { bytes: vec![9; 1 << 20], ..chunk };
+            chunk.read(&mut seen, &points, &mut found);
+            assert_eq!((&found, seen.events), (&want, chunk.len()));
+            chunk = Chunk::touched(1 << 16);
         }
     }
 
     #[test]
-    fn a_chunk_is_full_by_number_or_by_bytes() {
+    fn a_chunk_is_full_by_number_or_by_words() {
         let cases = [
             (Kind::Instant, 0, 100..=100),
             (Kind::Instant, 4, 30..=50),
@@ -228,11 +307,43 @@ mod tests {
         for (kind, args, want) in cases {
             let id = PointId { number: 3, args };
             let mut chunk = Chunk::of(100);
-            chunk.begin(1, Nanos(5));
+            chunk.begin(1, 1, Nanos(5));
+            let mut end = chunk.start();
             let at = |i| (Nanos(5 + i), Nanos(7 + i));
-            let pushed = (0..1000u64).take_while(|i| chunk.push(at(*i), id, kind, &[u64::MAX; 4])).count();
+            let mut push = |i: u64| chunk.push(&mut end, at(i), id, kind, &[u64::MAX; 4]);
+            let pushed = (0..1000u64).take_while(|i| push(*i)).count();
             assert!(want.contains(&pushed), "{kind:?}: {pushed}");
             assert_eq!(chunk.len(), pushed * kind.events());
         }
+    }
+
+    /// Whatever a reader finds of a chunk that grows is whole.
+    #[test]
+    fn one_reads_what_another_writes() {
+        const RECORDS: u64 = 200_000;
+        let points = [Point { name: "p", keys: ["a", "b", "", ""] }];
+        let mut chunk = Chunk::of(RECORDS as usize * 2);
+        chunk.begin(1, 1, Nanos(0));
+        let chunk = &chunk;
+        std::thread::scope(|s| {
+            s.spawn(move || {
+                let mut end = chunk.start();
+                let id = PointId { number: 0, args: 2 };
+                for i in 0..RECORDS {
+                    let wide = if i % 3 == 0 { i << 33 } else { i };
+                    assert!(chunk.push(&mut end, (Nanos(i), Nanos(i + 1)), id, Kind::Span, &[wide, i, 0, 0]));
+                }
+            });
+            let (mut seen, mut found) = (chunk.start(), Vec::new());
+            while found.len() < RECORDS as usize {
+                chunk.read(&mut seen, &points, &mut found);
+                assert_eq!(seen.events, 2 * found.len());
+                std::thread::yield_now();
+            }
+            for (i, r) in (0..).zip(&found) {
+                let wide = if i % 3 == 0 { i << 33 } else { i };
+                assert_eq!((r.at.0, r.until.0, r.args[0].1, r.args[1].1), (i, i + 1, wide, i));
+            }
+        });
     }
 }

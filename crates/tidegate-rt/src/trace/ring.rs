@@ -2,12 +2,16 @@
 //!
 //! Memory that is touched for the first time costs more than the event that goes there, so as much as most
 //! recordings take is prepared when recording begins.
+//!
+//! The thread writes the last chunk without a lock ([`End`]); the ring itself is locked to begin another, and by who
+//! takes what there is.
 
-use super::packed::Chunk;
+use super::packed::{Chunk, Position};
 use super::points::{self, PointId};
 use super::record::{Kind, Record};
 use crate::clock::Nanos;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Events that memory is prepared for.
@@ -48,81 +52,125 @@ fn new_chunk() -> Chunk {
     PREPARED_CHUNKS.lock().pop().unwrap_or_else(|| Chunk::of(chunk_len()))
 }
 
+/// A chunk, and how much of it was taken.
+struct Piece {
+    chunk: Arc<Chunk>,
+    taken: Position,
+}
+
+impl Piece {
+    /// Events that were not taken.
+    fn left(&self) -> usize {
+        self.chunk.len() - self.taken.events
+    }
+}
+
 /// The last events of a thread, or of several.
 #[derive(Default)]
 pub(super) struct Ring {
-    chunks: VecDeque<Chunk>,
-    len: usize,
+    pieces: VecDeque<Piece>,
+    /// The last piece is being written.
+    open: bool,
+    /// Events in the others.
+    closed: usize,
     /// Events that had to go.
     pub dropped: u64,
 }
 
 impl Ring {
     pub const fn new() -> Self {
-        Ring { chunks: VecDeque::new(), len: 0, dropped: 0 }
+        Ring { pieces: VecDeque::new(), open: false, closed: 0, dropped: 0 }
+    }
+
+    fn len(&self) -> usize {
+        self.closed + self.pieces.back().filter(|_| self.open).map_or(0, Piece::left)
     }
 
     pub fn is_empty(&self) -> bool {
-        self.len == 0 && self.dropped == 0
+        self.len() == 0 && self.dropped == 0
     }
 
-    /// Adds a record of the thread whose ring it is; with no number of a point for it, it is dropped.
-    #[inline]
-    pub fn push(
-        &mut self,
-        at: (Nanos, Nanos),
-        thread: u32,
-        point: Option<PointId>,
-        kind: Kind,
-        numbers: &[u64; 4],
-    ) {
-        let Some(point) = point else {
-            self.dropped += kind.events() as u64;
-            return;
-        };
-        self.len += kind.events();
-        if !self.chunks.back_mut().is_some_and(|c| c.push(at, point, kind, numbers)) {
-            let chunk = self.begin_chunk(thread, at.0);
-            let there_is_room = chunk.push(at, point, kind, numbers);
-            debug_assert!(there_is_room, "a chunk has room for one record of any length");
-        }
+    /// The last piece gets no more.
+    fn close(&mut self) {
+        self.closed = self.len();
+        self.open = false;
     }
 
-    /// An empty chunk for events from `at` on; a full ring gives its oldest up for it.
-    #[cold]
-    fn begin_chunk(&mut self, thread: u32, at: Nanos) -> &mut Chunk {
-        let used = if self.len > capacity() { self.drop_oldest() } else { None };
-        self.chunks.push_back(used.unwrap_or_else(new_chunk));
-        let last = self.chunks.len() - 1;
-        let chunk = &mut self.chunks[last];
-        chunk.begin(thread, at);
+    /// An empty chunk for at least `events` of `thread` in a recording from `at` on; a full ring gives its oldest up
+    /// for it.
+    fn begin_chunk(&mut self, events: usize, thread: u32, recording: u32, at: Nanos) -> Arc<Chunk> {
+        self.close();
+        let used = if self.len() + events > capacity() { self.drop_oldest() } else { None };
+        let mut chunk = used.filter(|c| c.most() == chunk_len()).unwrap_or_else(new_chunk);
+        chunk.begin(thread, recording, at);
+        let chunk = Arc::new(chunk);
+        self.pieces.push_back(Piece { taken: chunk.start(), chunk: chunk.clone() });
+        self.open = true;
         chunk
     }
 
-    /// Drops the oldest events; their memory.
+    /// Drops the oldest events, which nobody adds to; their memory.
     fn drop_oldest(&mut self) -> Option<Chunk> {
-        let c = self.chunks.pop_front()?;
-        self.len -= c.len();
-        self.dropped += c.len() as u64;
-        Some(c)
+        let piece = self.pieces.pop_front()?;
+        self.closed -= piece.left();
+        self.dropped += piece.left() as u64;
+        Arc::into_inner(piece.chunk)
     }
 
-    /// Takes all of `other` in, and drops what is more than `most`.
+    /// Takes all of `other` in, which nobody adds to any more, and drops what is more than `most`.
     pub fn append(&mut self, other: &mut Ring, most: usize) {
-        self.len += std::mem::take(&mut other.len);
+        other.close();
+        self.closed += std::mem::take(&mut other.closed);
         self.dropped += std::mem::take(&mut other.dropped);
-        // Nothing comes to it any more.
-        other.chunks.iter_mut().for_each(Chunk::shrink);
-        self.chunks.append(&mut other.chunks);
-        while self.len > most && self.drop_oldest().is_some() {}
+        other.pieces.iter_mut().filter_map(|p| Arc::get_mut(&mut p.chunk)).for_each(Chunk::shrink);
+        self.pieces.append(&mut other.pieces);
+        while self.len() > most && !self.pieces.is_empty() {
+            self.drop_oldest();
+        }
     }
 
-    /// Moves the records to `to`; how many events had been dropped.
-    pub fn take(&mut self, to: &mut Vec<Record>) -> u64 {
-        to.reserve(self.len);
+    /// Adds the records to `to`; how many events had been dropped. What belongs to the present `recording` may grow.
+    pub fn take(&mut self, recording: u32, to: &mut Vec<Record>) -> u64 {
+        to.reserve(self.len());
         let points = points::all();
-        self.chunks.drain(..).for_each(|c| to.extend(c.records(&points)));
-        self.len = 0;
+        self.pieces.iter_mut().for_each(|p| p.chunk.read(&mut p.taken, &points, to));
+        let grows = self.pieces.pop_back().filter(|p| self.open && p.chunk.recording() == recording);
+        self.open = grows.is_some();
+        self.pieces.clear();
+        self.pieces.extend(grows);
+        self.closed = 0;
         std::mem::take(&mut self.dropped)
+    }
+}
+
+/// Where a thread adds to its ring. It keeps its last chunk after a recording, until the next.
+#[derive(Default)]
+pub(super) struct End {
+    chunk: Option<Arc<Chunk>>,
+    position: Position,
+}
+
+impl End {
+    /// Adds a record; false when it needs another chunk, see [`End::begin`].
+    #[inline]
+    pub fn push(
+        &mut self,
+        recording: u32,
+        at: (Nanos, Nanos),
+        point: PointId,
+        kind: Kind,
+        numbers: &[u64; 4],
+    ) -> bool {
+        let chunk = self.chunk.as_ref().filter(|c| c.recording() == recording);
+        chunk.is_some_and(|c| c.push(&mut self.position, at, point, kind, numbers))
+    }
+
+    /// Goes on in a new chunk, with room for a record of any length that is so many `events`.
+    pub fn begin(&mut self, ring: &mut Ring, events: usize, thread: u32, recording: u32, at: Nanos) {
+        // The ring may give the old one up.
+        self.chunk = None;
+        let chunk = ring.begin_chunk(events, thread, recording, at);
+        self.position = chunk.start();
+        self.chunk = Some(chunk);
     }
 }
