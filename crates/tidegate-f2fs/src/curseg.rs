@@ -13,7 +13,7 @@ use crate::stats::BlockKind;
 use crate::units::{BlockAddr, SegNo};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tidegate_block::PageBuf;
-use tidegate_rt::{LockClass, Mutex, MutexGuard, trace};
+use tidegate_rt::{LockClass, Mutex, MutexGuard};
 use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -225,10 +225,6 @@ impl F2fs {
             at if at < BLOCKS_PER_SEG as usize => self.sit.segment_start(c.segno).plus(at as u32),
             _ => BlockAddr::NULL,
         };
-        trace::event(
-            "f2fs_allocate_run",
-            [("start", start.0 as u64), ("blocks", n as u64), ("log", log as u64), ("", 0)],
-        );
         Ok(Allocated { start, blocks: n, next })
     }
 

@@ -86,9 +86,12 @@ impl Found {
 /// as 64 bits that were drawn by lot are the same.
 #[inline]
 fn key_of(name: &'static str, args: &Args) -> u64 {
+    // Odd numbers with nothing in common, multiplied side by side.
+    const BY: [u64; 4] =
+        [0x9E37_79B9_7F4A_7C15, 0xC2B2_AE3D_27D4_EB4F, 0x1656_67B1_9E37_79F9, 0xD6E8_FEB8_6659_FD93];
     let at = |s: &'static str| s.as_ptr().addr() as u64 ^ (s.len() as u64) << 56;
-    let mix = |key: u64, s: &'static str| (key ^ at(s)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
-    args.iter().fold(mix(1, name), |key, a| mix(key, a.0)).max(1)
+    let sum = args.iter().zip(BY).fold(at(name), |sum, (a, by)| sum.wrapping_add(at(a.0).wrapping_mul(by)));
+    sum.wrapping_mul(0xFF51_AFD7_ED55_8CCD).rotate_left(32).max(1)
 }
 
 /// The number of a point; none when there are too many.
