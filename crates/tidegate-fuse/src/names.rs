@@ -3,6 +3,7 @@
 use crate::errno::{Result, ToErrno};
 use crate::ioctl::{DIRSYNC, SYNC};
 use crate::server::{Caller, Entry, ROOT, Server};
+use crate::walk::Listed;
 use rustix::io::Errno;
 use std::sync::Arc;
 use tidegate::vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
@@ -220,16 +221,20 @@ impl Server {
         add: &mut dyn FnMut(&DirEntry, Option<&Entry>) -> bool,
     ) -> Result<()> {
         let dir = self.inode(node)?;
-        let mut dirs = Vec::new();
+        let (mut dirs, mut inodes, mut next, mut all) = (Vec::new(), 0, pos, true);
         self.list_with_attributes(&dir, pos, &mut |e, entry| {
-            let more = add(e, entry);
-            let is_dir = e.file_type == Some(FileType::Directory) && e.name != b"." && e.name != b"..";
-            dirs.extend((more && is_dir).then_some(e.ino));
-            more
+            let fits = add(e, entry);
+            if fits {
+                next = e.next;
+                inodes += 1;
+                let is_dir = e.file_type == Some(FileType::Directory) && e.name != b"." && e.name != b"..";
+                dirs.extend(is_dir.then_some(e.ino));
+            }
+            all &= fits;
+            fits
         })?;
-        if pos == 0 {
-            self.walk.listed(dir.ino, &dirs);
-        }
+        let next = (!all).then_some(next);
+        self.walk.answered(&Listed { dir: dir.ino, from: pos, next, inodes, dirs: &dirs });
         Ok(())
     }
 

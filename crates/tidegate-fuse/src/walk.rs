@@ -3,6 +3,7 @@
 //! `find`, `du`, `rsync` and the like list a directory, then those in it, one after the other and depth first. While
 //! the kernel makes its inodes of one listing, a thread reads the inodes that the next ones will show. It begins
 //! once somebody lists a directory that was in the one listed before, and stays a bounded number of inodes ahead.
+//! Of a directory that takes several answers to list, the inodes of the next one are read first.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,18 +29,64 @@ struct Plan {
     ready: VecDeque<(Ino, usize)>,
     /// Somebody walks, rather than looks at one directory and another.
     walking: bool,
+    /// The directory listed last, and how many of those to come are from before it.
+    listing: Option<(Ino, usize)>,
+    /// What is to be read first.
+    rest: Option<Rest>,
     /// Counts the walks: what was read for one that is over is of no use.
     walks: u64,
     over: bool,
 }
 
+/// Inodes that the next answer of a listing will show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rest {
+    dir: Ino,
+    /// Where it goes on.
+    pos: u64,
+    inodes: usize,
+}
+
+/// A listing of a directory, as far as one answer goes.
+pub(crate) struct Listed<'a> {
+    pub dir: Ino,
+    /// From where.
+    pub from: u64,
+    /// Where it goes on, if there is more.
+    pub next: Option<u64>,
+    /// How many inodes it showed.
+    pub inodes: usize,
+    /// The directories among them.
+    pub dirs: &'a [Ino],
+}
+
 impl Plan {
+    /// Somebody was answered.
+    fn answered(&mut self, l: &Listed<'_>) {
+        self.rest = l.next.map(|pos| Rest { dir: l.dir, pos, inodes: l.inodes });
+        if l.from == 0 {
+            self.listed(l.dir, l.dirs);
+        } else {
+            self.continued(l.dir, l.dirs);
+        }
+    }
+
+    /// In the directory that is being listed are also `dirs`.
+    fn continued(&mut self, dir: Ino, dirs: &[Ino]) {
+        if let Some((_, before)) = self.listing.filter(|(listed, _)| *listed == dir) {
+            let at = before.min(self.to_come.len());
+            dirs.iter().for_each(|dir| self.to_come.insert(at, *dir));
+            self.forget_excess();
+        }
+    }
+
     /// Somebody listed `dir`, in which `dirs` are.
     fn listed(&mut self, dir: Ino, dirs: &[Ino]) {
         if let Some(i) = self.ready.iter().position(|(ino, _)| *ino == dir) {
             // Its directories are among those to come since it was read. What came before it was passed over.
             self.ready.drain(..=i);
             self.walking = true;
+            self.listing = None;
             return;
         }
         if self.reading == Some(dir) {
@@ -50,19 +97,27 @@ impl Plan {
             self.ready.clear();
             self.walking = true;
         } else {
-            *self = Plan { walks: self.walks, over: self.over, ..Plan::default() };
+            *self = Plan { walks: self.walks, over: self.over, rest: self.rest, ..Plan::default() };
         }
         self.reading = None;
         // Whatever is being read now is not what is wanted next.
         self.walks += 1;
+        self.listing = Some((dir, self.to_come.len()));
         self.come(dirs);
     }
 
     /// The walker comes to `dirs` next.
     fn come(&mut self, dirs: &[Ino]) {
         self.to_come.extend(dirs.iter().rev());
+        self.forget_excess();
+    }
+
+    fn forget_excess(&mut self) {
         let excess = self.to_come.len().saturating_sub(TO_COME);
         self.to_come.drain(..excess);
+        if let Some((_, before)) = &mut self.listing {
+            *before = before.saturating_sub(excess);
+        }
     }
 
     /// The directory to be read now, if there is one.
@@ -99,51 +154,71 @@ impl Default for Plans {
 }
 
 impl Walk {
-    /// Somebody listed `dir`, in which `dirs` are.
-    pub(crate) fn listed(&self, dir: Ino, dirs: &[Ino]) {
+    /// Somebody was answered who lists a directory.
+    pub(crate) fn answered(&self, l: &Listed<'_>) {
         let mut plan = self.plan.0.lock();
-        plan.listed(dir, dirs);
-        let walking = plan.walking;
+        plan.answered(l);
+        let has_work = plan.walking || plan.rest.is_some();
         drop(plan);
-        if walking {
+        if has_work {
             self.changed.notify_all();
         }
     }
 
     /// Reads ahead until [`Walk::end`].
     fn run(&self, vfs: &Vfs) {
+        // How far the rest of a listing was read.
+        let mut reached = (Ino(0), 0);
         let mut plan = self.plan.0.lock();
         while !plan.over {
+            if let Some(Rest { dir, pos, inodes }) = plan.rest.take() {
+                drop(plan);
+                let from = if reached.0 == dir { pos.max(reached.1) } else { pos };
+                reached = (dir, read(vfs, dir, from, inodes).next);
+                plan = self.plan.0.lock();
+                continue;
+            }
             let Some(dir) = plan.next() else {
                 self.changed.wait(&mut plan);
                 continue;
             };
             let walk = plan.walks;
             drop(plan);
-            let (inodes, dirs) = read(vfs, dir);
+            let found = read(vfs, dir, 0, AHEAD);
             plan = self.plan.0.lock();
-            plan.read(walk, dir, inodes, &dirs);
+            plan.read(walk, dir, found.inodes, &found.dirs);
         }
     }
 }
 
-/// Reads the inodes in `dir`, the first of them if there are very many: how many, and which are directories. What
-/// cannot be read is a matter of who asks for it.
-fn read(vfs: &Vfs, dir: Ino) -> (usize, Vec<Ino>) {
-    let (mut inodes, mut dirs) = (Vec::new(), Vec::new());
+/// What was read of a directory.
+#[derive(Default)]
+struct Found {
+    inodes: usize,
+    dirs: Vec<Ino>,
+    /// Where it goes on.
+    next: u64,
+}
+
+/// Reads the inodes in `dir` from position `from` on, at most so many. What cannot be read is a matter of who asks for
+/// it.
+fn read(vfs: &Vfs, dir: Ino, from: u64, most: usize) -> Found {
+    let mut found = Found { next: from, ..Found::default() };
+    let mut inodes = Vec::new();
     let _ = vfs.iget(dir).and_then(|dir| {
-        vfs.readdir(&dir, 0, &mut |e| {
+        vfs.readdir(&dir, from, &mut |e| {
+            found.next = e.next;
             if e.name != b"." && e.name != b".." {
                 inodes.push(e.ino);
-                dirs.extend((e.file_type == Some(FileType::Directory)).then_some(e.ino));
+                found.dirs.extend((e.file_type == Some(FileType::Directory)).then_some(e.ino));
             }
-            inodes.len() < AHEAD
+            inodes.len() < most
         })
     });
     for ino in &inodes {
         let _ = vfs.iget(*ino);
     }
-    (inodes.len(), dirs)
+    Found { inodes: inodes.len(), ..found }
 }
 
 /// The thread, until it is dropped.
@@ -228,6 +303,29 @@ mod tests {
         assert_eq!(plan.next(), Some(Ino(30)));
         plan.read(plan.walks, Ino(30), 1, &[]);
         assert_eq!(plan.next(), Some(Ino(4)));
+    }
+
+    #[test]
+    fn a_listing_in_several_answers_is_one() {
+        let mut plan = Plan::default();
+        plan.listed(Ino(1), &[Ino(2), Ino(3), Ino(4)]);
+        let some = |from, next, dirs| Listed { dir: Ino(2), from, next, inodes: 100, dirs };
+        let rest = |pos| Some(Rest { dir: Ino(2), pos, inodes: 100 });
+        plan.answered(&some(0, Some(50), &[Ino(20), Ino(21)]));
+        assert_eq!(plan.rest, rest(50));
+        assert_eq!(plan.next(), Some(Ino(20)), "read while the listing goes on");
+        plan.read(plan.walks, Ino(20), 5, &[Ino(200)]);
+        plan.answered(&some(50, Some(90), &[Ino(22), Ino(23)]));
+        assert_eq!(plan.rest, rest(90));
+        plan.answered(&some(90, None, &[Ino(24)]));
+        assert_eq!(plan.rest, None);
+        let mut come: Vec<Ino> = plan.to_come.iter().copied().collect();
+        come.reverse();
+        assert_eq!(come, [200, 21, 22, 23, 24, 3, 4].map(Ino));
+        // Another is listed: what is told of the old one comes too late.
+        plan.listed(Ino(20), &[Ino(200)]);
+        plan.answered(&some(90, None, &[Ino(25)]));
+        assert!(!plan.to_come.contains(&Ino(25)));
     }
 
     #[test]

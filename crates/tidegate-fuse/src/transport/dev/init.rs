@@ -27,7 +27,6 @@ bitflags::bitflags! {
         const SPLICE_READ = 1 << 9;
         const HAS_IOCTL_DIR = 1 << 11;
         const DO_READDIRPLUS = 1 << 13;
-        const READDIRPLUS_AUTO = 1 << 14;
         const ASYNC_DIO = 1 << 15;
         const WRITEBACK_CACHE = 1 << 16;
         const PARALLEL_DIROPS = 1 << 18;

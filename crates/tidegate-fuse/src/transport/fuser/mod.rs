@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// only in a truncation of its own; `POSIX_LOCKS` and `FLOCK_LOCKS`, since a volume is mounted once and the
 /// kernel's own locks are interruptible and see deadlocks, which fuser's are not (it answers no
 /// `FUSE_INTERRUPT`); `HANDLE_KILLPRIV`, since cached writes reach us without the credentials it takes.
-const WANTED: [InitFlags; 17] = [
+const WANTED: [InitFlags; 16] = [
     InitFlags::FUSE_ASYNC_READ,
     InitFlags::FUSE_BIG_WRITES,
     InitFlags::FUSE_DONT_MASK,
@@ -24,7 +24,6 @@ const WANTED: [InitFlags; 17] = [
     InitFlags::FUSE_SPLICE_READ,
     InitFlags::FUSE_HAS_IOCTL_DIR,
     InitFlags::FUSE_DO_READDIRPLUS,
-    InitFlags::FUSE_READDIRPLUS_AUTO,
     InitFlags::FUSE_ASYNC_DIO,
     InitFlags::FUSE_WRITEBACK_CACHE,
     InitFlags::FUSE_PARALLEL_DIROPS,
