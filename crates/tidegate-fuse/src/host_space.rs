@@ -14,7 +14,7 @@ use tidegate_rt::clock;
 
 /// Kept for metadata and checkpoints beyond what is dirty; changes of names may take half of it.
 const MARGIN: u64 = 8 << 20;
-/// What a change of names writes at most, in bytes: its nodes and directory blocks.
+/// What a change of names is taken to write, in bytes: its nodes and directory blocks.
 const NAMES: u64 = 32 << 10;
 /// How long an answer of the host is believed, in nanoseconds: others fill the disk, too.
 const FRESH: u64 = 20_000_000;
@@ -46,26 +46,25 @@ impl HostSpace {
 
     /// Refuses `len` more bytes of data when the image's disk could not take them.
     pub(crate) fn check_data(&self, server: &Server, len: u64) -> Result<()> {
-        self.check(server, len, MARGIN)?;
-        self.let_through(len);
-        Ok(())
+        self.check(server, len, MARGIN)
     }
 
     /// Refuses a change of names likewise.
     pub(crate) fn check_names(&self, server: &Server) -> Result<()> {
-        self.check(server, 0, MARGIN / 2)?;
-        self.let_through(NAMES);
-        Ok(())
+        self.check(server, NAMES, MARGIN / 2)
     }
 
     fn check(&self, server: &Server, len: u64, margin: u64) -> Result<()> {
         let Some(image) = &self.image else { return Ok(()) };
-        let wanted = |server: &Server| len + margin + server.vfs().bdi().dirty_bytes();
         let now = clock::now().0;
-        if now - self.asked.load(Relaxed).min(now) > FRESH || self.available.load(Relaxed) < wanted(server) {
+        if now - self.asked.load(Relaxed).min(now) > FRESH {
             self.ask(image);
         }
-        if self.available.load(Relaxed) >= wanted(server) {
+        if self.let_through(server, len, margin) {
+            return Ok(());
+        }
+        self.ask(image);
+        if self.let_through(server, len, margin) {
             return Ok(());
         }
         // What was freed comes back by discards, and these wait for a checkpoint.
@@ -77,11 +76,15 @@ impl HostSpace {
             server.volume.f2fs().discard_now();
             self.ask(image);
         }
-        if self.available.load(Relaxed) >= wanted(server) { Ok(()) } else { Err(Errno::NOSPC) }
+        if self.let_through(server, len, margin) { Ok(()) } else { Err(Errno::NOSPC) }
     }
 
-    fn let_through(&self, len: u64) {
-        let _ = self.available.fetch_update(Relaxed, Relaxed, |a| Some(a.saturating_sub(len)));
+    /// Counts `len` bytes, if there is room for them beside what is on its way.
+    fn let_through(&self, server: &Server, len: u64, margin: u64) -> bool {
+        let bdi = server.vfs().bdi();
+        let wanted = len + margin + bdi.dirty_bytes() + bdi.writeback_bytes();
+        let less = |a: u64| (a >= wanted).then(|| a - len);
+        self.available.fetch_update(Relaxed, Relaxed, less).is_ok()
     }
 
     fn ask(&self, image: &OwnedFd) {

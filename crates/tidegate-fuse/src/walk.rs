@@ -165,16 +165,17 @@ impl Walk {
         }
     }
 
-    /// Reads ahead until [`Walk::end`].
+    /// Reads ahead until [`Ahead`] is dropped.
     fn run(&self, vfs: &Vfs) {
-        // How far the rest of a listing was read.
-        let mut reached = (Ino(0), 0);
+        // From where to where the rest of a listing was read.
+        let mut read_before = (Ino(0), 0..0);
         let mut plan = self.plan.0.lock();
         while !plan.over {
             if let Some(Rest { dir, pos, inodes }) = plan.rest.take() {
                 drop(plan);
-                let from = if reached.0 == dir { pos.max(reached.1) } else { pos };
-                reached = (dir, read(vfs, dir, from, inodes).next);
+                let known = read_before.0 == dir && read_before.1.contains(&pos);
+                let from = if known { read_before.1.end } else { pos };
+                read_before = (dir, from..read(vfs, dir, from, inodes).next);
                 plan = self.plan.0.lock();
                 continue;
             }

@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Acquire, Ordering::Relaxed, fence};
 
 mod packed;
 mod points;
@@ -161,6 +161,8 @@ impl Threads {
     fn sweep(&mut self) {
         let (ended, live) = self.live.drain(..).partition(|l| Arc::strong_count(l) == 1);
         self.live = live;
+        // Pairs with their letting go: all that they wrote is seen.
+        fence(Acquire);
         let ended: Vec<Shared> = ended;
         for local in ended {
             let mut kept = local.kept.lock();
@@ -367,12 +369,12 @@ pub fn take() -> Recorded {
     let now = clock::stamp();
     let mut calls = std::mem::take(&mut threads.calls);
     let mut records: Vec<Record> = Vec::new();
-    let recording = RECORDING.load(Relaxed);
-    r.dropped = threads.events.take(recording, &mut records);
+    r.dropped = threads.events.take(RECORDING.load(Relaxed), &mut records);
     r.threads = std::mem::take(&mut threads.names);
     for local in &threads.live {
         let mut kept = local.kept.lock();
-        r.dropped += kept.events.take(recording, &mut records);
+        // Looked at with the lock held: no chunk in there is of a later recording.
+        r.dropped += kept.events.take(RECORDING.load(Relaxed), &mut records);
         r.threads.insert(local.thread, local.name.clone());
         let tree = kept.calls.take(now);
         calls.entry(local.name.clone()).or_default().absorb(tree);

@@ -24,7 +24,7 @@ pub struct StormGroup {
     pub weight: u32,
     /// Threads.
     pub threads: u64,
-    /// How often each does it; 0 for as often as it can until the others have ended, but once.
+    /// How often each does it; 0 for as often as it can until the others have ended, at least once.
     pub times: u64,
 }
 

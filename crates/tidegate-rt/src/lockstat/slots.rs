@@ -261,6 +261,10 @@ fn taken_and_timed(class: usize, always: bool, one_in: u16) -> Option<Taken> {
 /// Counts a hold that was timed.
 pub(super) fn held(class: usize, timed: Timed, time: Nanos) {
     let Some(mine) = MINE.get().filter(|mine| mine.is_current()) else { return };
+    // It was taken before the counts began anew.
+    if class >= mine.used.load(Relaxed) {
+        return;
+    }
     let Some(times) = mine.times.get(class) else { return };
     let holds = &times.holds[timed as usize];
     let first = times.holds.iter().all(|h| h.n.load(Relaxed) == 0);

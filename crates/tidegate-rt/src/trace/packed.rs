@@ -36,6 +36,13 @@ pub(super) struct Chunk {
     first: Nanos,
 }
 
+/// How far a chunk was written, as others see it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Written {
+    words: usize,
+    events: usize,
+}
+
 /// How far a chunk was written, by who writes it, or read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Position {
@@ -89,13 +96,19 @@ impl Chunk {
 
     /// Events in it.
     pub fn len(&self) -> usize {
-        (self.used.load(Acquire) >> 32) as usize
+        self.written().events
+    }
+
+    /// How far it is written. The points of what is there are known to who asks for them after this.
+    pub fn written(&self) -> Written {
+        let used = self.used.load(Acquire);
+        Written { words: used as u32 as usize, events: (used >> 32) as usize }
     }
 
     /// Gives memory that nothing is in back.
     pub fn shrink(&mut self) {
         let mut words = std::mem::take(&mut self.words).into_vec();
-        words.truncate(self.used.load(Relaxed) as u32 as usize);
+        words.truncate(self.written().words);
         self.words = words.into_boxed_slice();
     }
 
@@ -135,16 +148,16 @@ impl Chunk {
         true
     }
 
-    /// Adds the records from `seen` on to `to`, by the points' numbers, and moves `seen`.
-    pub fn read(&self, seen: &mut Position, points: &[Point], to: &mut Vec<Record>) {
-        let used = self.used.load(Acquire);
-        let words = self.words.get(..used as u32 as usize).unwrap_or_default();
+    /// Adds the records from `seen` to `end` to `to`, by the points' numbers, and moves `seen`.
+    pub fn read(&self, seen: &mut Position, end: Written, points: &[Point], to: &mut Vec<Record>) {
+        let words = self.words.get(..end.words).unwrap_or_default();
         let mut reader = Reader { words, at: seen.words, half: None };
         while let Some(record) = reader.record(seen.last, points, self.thread) {
             seen.last = record.until;
             to.push(record);
         }
-        (seen.words, seen.events) = (words.len(), (used >> 32) as usize);
+        debug_assert_eq!(reader.at, words.len(), "records end where they are said to");
+        (seen.words, seen.events) = (end.words, end.events);
     }
 }
 
@@ -285,12 +298,12 @@ mod tests {
                 }
                 // What is there is read while more comes.
                 if i % 3 == 0 {
-                    chunk.read(&mut seen, &points, &mut found);
+                    chunk.read(&mut seen, chunk.written(), &points, &mut found);
                     assert_eq!(found, want);
                 }
             }
             chunk.shrink();
-            chunk.read(&mut seen, &points, &mut found);
+            chunk.read(&mut seen, chunk.written(), &points, &mut found);
             assert_eq!((&found, seen.events), (&want, chunk.len()));
             chunk = Chunk::touched(1 << 16);
         }
@@ -336,7 +349,7 @@ mod tests {
             });
             let (mut seen, mut found) = (chunk.start(), Vec::new());
             while found.len() < RECORDS as usize {
-                chunk.read(&mut seen, &points, &mut found);
+                chunk.read(&mut seen, chunk.written(), &points, &mut found);
                 assert_eq!(seen.events, 2 * found.len());
                 std::thread::yield_now();
             }

@@ -132,8 +132,12 @@ impl Ring {
     /// Adds the records to `to`; how many events had been dropped. What belongs to the present `recording` may grow.
     pub fn take(&mut self, recording: u32, to: &mut Vec<Record>) -> u64 {
         to.reserve(self.len());
+        let ends: Vec<_> = self.pieces.iter().map(|p| p.chunk.written()).collect();
         let points = points::all();
-        self.pieces.iter_mut().for_each(|p| p.chunk.read(&mut p.taken, &points, to));
+        for (p, end) in self.pieces.iter_mut().zip(ends) {
+            p.chunk.read(&mut p.taken, end, &points, to);
+        }
+        // Of a recording that is over, what a thread is just adding may be lost: one record.
         let grows = self.pieces.pop_back().filter(|p| self.open && p.chunk.recording() == recording);
         self.open = grows.is_some();
         self.pieces.clear();

@@ -45,6 +45,35 @@ fn numbers_stay_with_their_events() {
 }
 
 #[test]
+fn what_is_taken_while_points_are_new_is_whole() {
+    const EVENTS: u64 = 20_000;
+    let _one = ONE.lock();
+    enable(Some(4_000));
+    let body = || (0..EVENTS).for_each(|i| event(format!("late {i}").leak(), number(i)));
+    let thread = thread::spawn("late", body).unwrap();
+    let mut seen: Vec<Event> = Vec::new();
+    let mut dropped = 0;
+    let mut takes = |seen: &mut Vec<Event>| {
+        let r = take();
+        dropped += r.dropped;
+        seen.extend(r.events);
+    };
+    while !thread.is_finished() {
+        // For some chunks to be read, while which more is written.
+        thread::sleep(std::time::Duration::from_micros(300));
+        takes(&mut seen);
+    }
+    thread.join();
+    thread::sleep(std::time::Duration::from_millis(50));
+    enable(None);
+    takes(&mut seen);
+    seen.retain(|e| e.name.starts_with("late "));
+    assert_eq!(seen.len() as u64 + dropped, EVENTS);
+    assert!(seen.iter().all(|e| e.name == format!("late {}", e.args[0].1)));
+    assert!(seen.is_sorted_by_key(|e| e.at));
+}
+
+#[test]
 fn what_ended_threads_recorded_is_kept_within_a_bound() {
     let _one = ONE.lock();
     enable(Some(10));

@@ -260,9 +260,12 @@ impl AddressSpace {
         if self.nr_writeback() == 0 {
             return;
         }
-        for id in self.chunks_under_writeback(start, end) {
+        for (n, id) in self.chunks_under_writeback(start, end).into_iter().enumerate() {
             let m = range_mask(id, start, end);
             let done = || self.peek(id, |c| c.writeback & m == 0).unwrap_or(true);
+            if n > 0 && done() {
+                continue;
+            }
             let _span =
                 trace::span("folio_wait_writeback", [("index", id * CHUNK_PAGES), ("", 0), ("", 0), ("", 0)]);
             // A page is under write-back before its bio grows, and whoever adds it may then have to wait
