@@ -184,8 +184,9 @@ impl RequestQueue {
         if bio.op == Op::Write {
             self.n.write_requests.fetch_add(1, Relaxed);
         }
+        // Who asks for a flush has a span for that.
+        let _span = (bio.op != Op::Flush).then(|| trace::call("submit_bio_wait"));
         let mut rq = Request::new(bio);
-        let _span = trace::call("submit_bio_wait");
         let slot = self.wfq.as_ref().map(|w| w.enter(&rq));
         self.execute(&mut rq)?;
         drop(slot);

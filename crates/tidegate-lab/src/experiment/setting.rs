@@ -268,7 +268,7 @@ pub(super) fn on_volume<R>(volume: VolumeTarget, f: impl FnOnce(&Arc<dyn Target>
 /// What the flusher waited for anything, in the first run of a position.
 const BLOCKED: &str = "flusher blocked, ms (first run)";
 /// Spans of the flusher that are nothing but waiting.
-const WAITS: [&str; 3] = ["folio_wait_writeback", "submit_bio_wait", "blk_mq_get_tag"];
+const WAITS: [&str; 4] = ["folio_wait_writeback", "submit_bio_wait", "f2fs_issue_flush", "blk_mq_get_tag"];
 
 /// The same, of a call tree as folded stacks.
 fn flusher_blocked_ms(folded: &str) -> f64 {
