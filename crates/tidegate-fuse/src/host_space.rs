@@ -44,12 +44,12 @@ impl HostSpace {
         }
     }
 
-    /// Refuses `len` more bytes of data when the image's disk could not take them.
+    /// Counts `len` more bytes of data, or refuses them when the image's disk could not take them.
     pub(crate) fn check_data(&self, server: &Server, len: u64) -> Result<()> {
         self.check(server, len, MARGIN)
     }
 
-    /// Refuses a change of names likewise.
+    /// Counts or refuses a change of names likewise.
     pub(crate) fn check_names(&self, server: &Server) -> Result<()> {
         self.check(server, NAMES, MARGIN / 2)
     }

@@ -2,7 +2,7 @@
 
 use super::dispatch::{ACL_KILL_SGID, Outcome, Worker, bytes, empty, sized, with};
 use super::opcode::*;
-use super::wire::{Head, Reader, Writer, timespec};
+use super::wire::{Head, Reader, SetAttrIn, Writer};
 use crate::errno::Result;
 use crate::ioctl::UserPointer;
 use crate::server::{Caller, Server};
@@ -65,32 +65,24 @@ impl Worker {
         }
     }
 
-    /// `struct fuse_setattr_in`; also whether set-id bits go, and whether both times are those of the call. The
+    /// What is to be set; also whether set-id bits go, and whether both times are those of the call. The
     /// kernel gives a regular file its own time then, that of `ctime`.
     fn set_attr(&self, r: &mut Reader<'_>) -> Result<(SetAttr, bool, bool)> {
-        let valid = r.u32()?;
-        r.skip(12)?;
-        let size = r.u64()?;
-        r.skip(8)?;
-        let secs = [r.u64()?, r.u64()?, r.u64()?];
-        let nanos = [r.u32()?, r.u32()?, r.u32()?];
-        let mode = r.u32()?;
-        r.skip(4)?;
-        let (uid, gid) = (r.u32()?, r.u32()?);
-        let given = |bit: u32| valid & 1 << bit != 0;
+        let x = SetAttrIn::read(r)?;
+        let given = |bit: u32| x.given(bit);
         let time = |i: usize, set: u32, now: u32| match (given(set), given(now)) {
             (_, true) => Some(self.server.vfs().now()),
-            (true, false) => Some(timespec(secs[i], nanos[i])),
+            (true, false) => Some(x.times[i]),
             _ => None,
         };
         let set = SetAttr {
-            mode: given(0).then_some(mode),
-            uid: given(1).then_some(uid),
-            gid: given(2).then_some(gid),
-            size: given(3).then_some(size),
+            mode: given(0).then_some(x.mode),
+            uid: given(1).then_some(x.uid),
+            gid: given(2).then_some(x.gid),
+            size: given(3).then_some(x.size),
             atime: time(0, 4, 7),
             mtime: time(1, 5, 8),
-            ctime: given(10).then(|| timespec(secs[2], nanos[2])),
+            ctime: given(10).then_some(x.times[2]),
             ..SetAttr::default()
         };
         let touch = given(7) && (given(8) || set.mtime.is_some() && set.mtime == set.ctime);

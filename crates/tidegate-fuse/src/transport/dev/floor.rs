@@ -4,7 +4,7 @@
 
 use super::dispatch::{Answer, Answers, Outcome, empty, entry, opened, sized, with};
 use super::opcode::*;
-use super::wire::{Head, Reader, Writer, timespec};
+use super::wire::{Head, Reader, SetAttrIn, Writer};
 use crate::errno::Result;
 use crate::server::{Entry, ROOT_NODE};
 use crate::transport::TTL;
@@ -211,7 +211,7 @@ fn attrs(tree: &mut Tree, h: &Head, mut r: Reader<'_>) -> Outcome {
             with(|w| w.statx(&x, TTL))
         }
         SETATTR => {
-            set_attr(tree.node(h.node)?, &mut r)?;
+            set_attr(tree.node(h.node)?, &SetAttrIn::read(&mut r)?);
             let x = tree.entry(h.node)?;
             with(|w| w.attr_out(&x, TTL))
         }
@@ -230,30 +230,24 @@ fn attrs(tree: &mut Tree, h: &Head, mut r: Reader<'_>) -> Outcome {
     }
 }
 
-/// `struct fuse_setattr_in`.
-fn set_attr(node: &mut Node, r: &mut Reader<'_>) -> Result<()> {
-    let valid = r.u32()?;
-    r.skip(12)?;
-    let size = r.u64()?;
-    r.skip(8)?;
-    let seconds = [r.u64()?, r.u64()?, r.u64()?];
-    let nanos = [r.u32()?, r.u32()?, r.u32()?];
-    let mode = r.u32()?;
+fn set_attr(node: &mut Node, x: &SetAttrIn) {
     let attr = &mut node.attr;
-    if valid & 1 != 0 {
-        attr.mode = mode & 0o7777;
+    if x.given(0) {
+        attr.mode = x.mode & 0o7777;
     }
-    if valid & 8 != 0 {
-        attr.size = size;
-        node.contents.truncate(size as usize);
+    if x.given(3) {
+        attr.size = x.size;
+        node.contents.truncate(x.size as usize);
     }
-    let times = [(0x10, &mut attr.atime), (0x20, &mut attr.mtime), (0x400, &mut attr.ctime)];
-    for (i, (bit, time)) in times.into_iter().enumerate() {
-        if valid & bit != 0 {
-            *time = timespec(seconds[i], nanos[i]);
+    for (bit, to, time) in [
+        (4, &mut attr.atime, x.times[0]),
+        (5, &mut attr.mtime, x.times[1]),
+        (10, &mut attr.ctime, x.times[2]),
+    ] {
+        if x.given(bit) {
+            *to = time;
         }
     }
-    Ok(())
 }
 
 fn readdir(tree: &mut Tree, h: &Head, pos: u64, room: usize) -> Outcome {

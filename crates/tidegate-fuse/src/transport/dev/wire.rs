@@ -185,9 +185,37 @@ impl Head {
     }
 }
 
-/// A time as `SETATTR` brings it: the seconds first, the nanoseconds of three times later.
-pub fn timespec(secs: u64, nanos: u32) -> Timespec {
-    Timespec { secs: secs as i64, nanos }
+/// `struct fuse_setattr_in`, of `include/uapi/linux/fuse.h`, without what nobody looks at.
+pub struct SetAttrIn {
+    /// What is given, by bit: `FATTR_MODE` and so on.
+    pub valid: u32,
+    pub size: u64,
+    /// Of access, modification and change.
+    pub times: [Timespec; 3],
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+impl SetAttrIn {
+    pub fn read(r: &mut Reader<'_>) -> Result<Self, Errno> {
+        let valid = r.u32()?;
+        r.skip(12)?;
+        let size = r.u64()?;
+        r.skip(8)?;
+        let secs = [r.u64()?, r.u64()?, r.u64()?];
+        let nanos = [r.u32()?, r.u32()?, r.u32()?];
+        let mode = r.u32()?;
+        r.skip(4)?;
+        let (uid, gid) = (r.u32()?, r.u32()?);
+        let times = std::array::from_fn(|i| Timespec { secs: secs[i] as i64, nanos: nanos[i] });
+        Ok(SetAttrIn { valid, size, times, mode, uid, gid })
+    }
+
+    /// Whether bit number `bit` says that something is given.
+    pub fn given(&self, bit: u32) -> bool {
+        self.valid & 1 << bit != 0
+    }
 }
 
 #[cfg(test)]
