@@ -6,7 +6,10 @@ use crate::wfq::Wfq;
 use crate::{Device, Elevator, ElevatorStats, Errno, PageBuf, Request};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use tidegate_rt::{Distribution, Histogram, WaitQueue, trace};
+use tidegate_rt::{Distribution, Histogram, WaitQueue, trace::SpanPoint};
+
+static SUBMIT_BIO_WAIT: SpanPoint<0> = SpanPoint::new("submit_bio_wait", []);
+static GET_TAG: SpanPoint<0> = SpanPoint::new("blk_mq_get_tag", []);
 
 /// Bounds of a queue.
 #[derive(Clone, Copy, Debug)]
@@ -185,7 +188,7 @@ impl RequestQueue {
             self.n.write_requests.fetch_add(1, Relaxed);
         }
         // Who asks for a flush has a span for that.
-        let _span = (bio.op != Op::Flush).then(|| trace::call("submit_bio_wait"));
+        let _span = (bio.op != Op::Flush).then(|| SUBMIT_BIO_WAIT.enter([]));
         let mut rq = Request::new(bio);
         let slot = self.wfq.as_ref().map(|w| w.enter(&rq));
         self.execute(&mut rq)?;
@@ -312,7 +315,7 @@ impl RequestQueue {
         };
         if !book() {
             self.n.congested.fetch_add(1, Relaxed);
-            let _span = trace::call("blk_mq_get_tag");
+            let _span = GET_TAG.enter([]);
             f.room.wait_until(book);
         }
     }

@@ -1,11 +1,15 @@
 //! Requests on their way to the device and back, as trace events.
 
 use crate::{Errno, Request};
-use tidegate_rt::trace::{self, Args};
+use tidegate_rt::trace::{self, EventPoint};
+
+static ISSUE: EventPoint<4> = EventPoint::new("block_rq_issue", ["sector", "bytes", "op", "flags"]);
+static COMPLETE: EventPoint<4> = EventPoint::new("block_rq_complete", ["sector", "bytes", "op", "flags"]);
+static ERROR: EventPoint<4> = EventPoint::new("block_rq_error", ["sector", "bytes", "op", "error"]);
 
 /// A request whose issue was recorded.
 #[derive(Clone, Copy)]
-pub(crate) struct Traced(Args);
+pub(crate) struct Traced([u64; 4]);
 
 impl Traced {
     /// Records that `rq` goes to the device, if events are recorded.
@@ -13,20 +17,18 @@ impl Traced {
         if !trace::enabled() {
             return None;
         }
-        let flags = u64::from(rq.flags.bits());
-        let args = [("sector", rq.sector.0), ("bytes", rq.bytes), ("op", rq.op as u64), ("flags", flags)];
-        trace::event("block_rq_issue", args);
-        Some(Traced(args))
+        let numbers = [rq.sector.0, rq.bytes, rq.op as u64, rq.flags.bits().into()];
+        ISSUE.record(numbers);
+        Some(Traced(numbers))
     }
 
     /// Records that it is done.
     pub(crate) fn complete(self, r: Result<(), Errno>) {
         if let Err(e) = r {
-            let mut args = self.0;
-            args[3] = ("error", e.raw_os_error().unsigned_abs().into());
-            trace::event("block_rq_error", args);
+            let [sector, bytes, op, _] = self.0;
+            ERROR.record([sector, bytes, op, e.raw_os_error().unsigned_abs().into()]);
         }
-        trace::event("block_rq_complete", self.0);
+        COMPLETE.record(self.0);
     }
 
     /// Records the issue now and the end when it comes. With an elevator the issue is when it gets the

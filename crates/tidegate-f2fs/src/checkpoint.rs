@@ -57,9 +57,7 @@ impl F2fs {
             return if durable { Ok(false) } else { self.flush_device().map(|()| false) };
         }
         let start = clock::now();
-        let r = stat.time_as(Step::Whole, ("reason", reason as u64), || {
-            self.write_checkpoint_locked(reason == CpReason::Umount)
-        });
+        let r = stat.time_whole(reason, || self.write_checkpoint_locked(reason == CpReason::Umount));
         self.stats.checkpoint(start);
         drop(one);
         self.discard_freed();

@@ -1,7 +1,8 @@
 //! What checkpoints cost: requests and what served them, and the time of each step.
 
+use crate::checkpoint::CpReason;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use tidegate_rt::{Distribution, Histogram, Nanos, clock, trace};
+use tidegate_rt::{Distribution, Histogram, Nanos, clock, trace::SpanPoint};
 
 /// A part of a checkpoint whose time is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,17 @@ const STEP_NAMES: [(&str, &str, bool); STEPS] = [
     ("frozen in all", "f2fs_block_operations", true),
     ("checkpoint in all", "f2fs_write_checkpoint", false),
 ];
+
+static WRITE_CHECKPOINT: SpanPoint<1> = SpanPoint::new("f2fs_write_checkpoint", ["reason"]);
+static STEP_POINTS: [SpanPoint<1>; STEPS] = {
+    let mut all = [const { SpanPoint::new("", ["frozen"]) }; STEPS];
+    let mut i = 0;
+    while i < STEPS {
+        all[i] = SpanPoint::new(STEP_NAMES[i].1, ["frozen"]);
+        i += 1;
+    }
+    all
+};
 
 /// Time of one step over all checkpoints, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -106,13 +118,17 @@ impl Default for CkptStat {
 impl CkptStat {
     /// Does `f` as `step`: timed and traced.
     pub(crate) fn time<T>(&self, step: Step, f: impl FnOnce() -> T) -> T {
-        self.time_as(step, ("", 0), f)
+        let _span = STEP_POINTS[step as usize].enter([STEP_NAMES[step as usize].2 as u64]);
+        self.timed(step, f)
     }
 
-    /// The same; `about` is traced with it.
-    pub(crate) fn time_as<T>(&self, step: Step, about: (&'static str, u64), f: impl FnOnce() -> T) -> T {
-        let (_, point, frozen) = STEP_NAMES[step as usize];
-        let _span = trace::span(point, [about, ("frozen", frozen as u64), ("", 0), ("", 0)]);
+    /// Does `f` as a whole checkpoint.
+    pub(crate) fn time_whole<T>(&self, reason: CpReason, f: impl FnOnce() -> T) -> T {
+        let _span = WRITE_CHECKPOINT.enter([reason as u64]);
+        self.timed(Step::Whole, f)
+    }
+
+    fn timed<T>(&self, step: Step, f: impl FnOnce() -> T) -> T {
         let start = clock::now();
         let r = f();
         self.steps[step as usize].record(clock::now().since(start).0);

@@ -13,8 +13,12 @@ use crate::ckpt_stat::{CkptStat, CkptStats};
 use crate::sbi::F2fs;
 use std::sync::{Arc, OnceLock, Weak};
 use tidegate_block::IoContext;
-use tidegate_rt::{Condvar, Distribution, LockClass, Mutex, Nanos, WaitQueue, clock, thread, trace};
+use tidegate_rt::{
+    Condvar, Distribution, LockClass, Mutex, Nanos, WaitQueue, clock, thread, trace::SpanPoint,
+};
 use tidegate_vfs::{Error, ErrorKind, Result};
+
+static ISSUE_CHECKPOINT: SpanPoint<0> = SpanPoint::new("f2fs_issue_checkpoint", []);
 
 static ISSUE_LIST: LockClass = LockClass::new("cprc->issue_list", 85);
 
@@ -70,7 +74,7 @@ impl F2fs {
         if self.switches.checkpoint_merge()
             && let Some(request) = self.ckpt_thread.ask(force, asked, &self.ckpt_stat)
         {
-            let _span = trace::call("f2fs_issue_checkpoint");
+            let _span = ISSUE_CHECKPOINT.enter([]);
             return request.wait();
         }
         self.ckpt_stat.asked();

@@ -6,9 +6,11 @@ use crate::sbi::F2fs;
 use crate::write_io::{Extent, LastBio, Pages};
 use std::sync::Arc;
 use tidegate_block::{BioFlags, PAGE_SIZE, PageBuf, Segment};
-use tidegate_rt::trace;
+use tidegate_rt::trace::SpanPoint;
 use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
 use tidegate_vfs::{ErrorKind, FileType, Inode, Result, WritebackControl};
+
+static WRITEPAGES: SpanPoint<3> = SpanPoint::new("f2fs_writepages", ["ino", "dirty", "sync"]);
 
 /// fsync of at most this many dirty pages writes them where they are (`min_fsync_blocks`).
 const MIN_FSYNC_BLOCKS: u64 = 8;
@@ -39,13 +41,7 @@ impl F2fs {
         if wbc.sync_all {
             inode.mapping.tag_towrite(wbc.start, wbc.end);
         }
-        let args = [
-            ("ino", inode.ino.0),
-            ("dirty", inode.mapping.nr_dirty()),
-            ("sync", wbc.sync_all as u64),
-            ("", 0),
-        ];
-        let _span = trace::span("f2fs_writepages", args);
+        let _span = WRITEPAGES.enter([inode.ino.0, inode.mapping.nr_dirty(), wbc.sync_all as u64]);
         // While more than this is written, others had better flush.
         let soon = wbc.fsync.is_some() && inode.mapping.nr_dirty() <= SOON;
         let _coming = soon.then(|| self.flushes.approach());

@@ -11,8 +11,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 use tidegate_block::RequestQueue;
-use tidegate_rt::{WaitQueue, clock, trace};
+use tidegate_rt::{WaitQueue, clock, trace::SpanPoint};
 use tidegate_vfs::{Error, Result};
+
+static ISSUE_FLUSH: SpanPoint<1> = SpanPoint::new("f2fs_issue_flush", ["flush_merge"]);
+static WAIT_FOR_FLUSH: SpanPoint<0> = SpanPoint::new("f2fs_wait_for_flush", []);
+static WAIT_FOR_FSYNCS: SpanPoint<0> = SpanPoint::new("f2fs_wait_for_fsyncs", []);
 
 /// A flush that takes less than it takes to switch threads is not waited with.
 const WORTH_WAITING: Duration = Duration::from_micros(20);
@@ -84,8 +88,7 @@ impl FlushControl {
     /// The device's.
     pub(crate) fn flush(&self, queue: &RequestQueue, merge: bool) -> Result<()> {
         let need = self.completed();
-        let _span =
-            trace::span("f2fs_issue_flush", [("flush_merge", merge as u64), ("", 0), ("", 0), ("", 0)]);
+        let _span = ISSUE_FLUSH.enter([merge as u64]);
         while merge && !self.is_durable(need) {
             if !self.running.swap(true, SeqCst) {
                 self.wait_for_company();
@@ -94,7 +97,7 @@ impl FlushControl {
                 self.done.wake_all();
                 return r;
             }
-            let _span = trace::call("f2fs_wait_for_flush");
+            let _span = WAIT_FOR_FLUSH.enter([]);
             self.done.wait_until(|| self.is_durable(need) || !self.running.load(SeqCst));
         }
         if merge { Ok(()) } else { self.issue(queue) }
@@ -104,7 +107,7 @@ impl FlushControl {
     fn wait_for_company(&self) {
         let took = Duration::from_nanos(self.took.load(Relaxed)).min(LONGEST_WAIT);
         if took >= WORTH_WAITING && self.coming.load(SeqCst) > 0 {
-            let _span = trace::call("f2fs_wait_for_fsyncs");
+            let _span = WAIT_FOR_FSYNCS.enter([]);
             self.arrived.wait_timeout(took, || self.coming.load(SeqCst) == 0);
         }
     }

@@ -18,8 +18,14 @@ use crate::since_cp::Since;
 use crate::units::Nid;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use tidegate_rt::{LockClass, Mutex, trace};
+use tidegate_rt::{
+    LockClass, Mutex,
+    trace::{EventPoint, SpanPoint},
+};
 use tidegate_vfs::{Error, ErrorKind, FileType, Inode, Result};
+
+static SYNC_FILE: SpanPoint<2> = SpanPoint::new("f2fs_sync_file", ["ino", "datasync"]);
+static FSYNC_CHECKPOINT: EventPoint<2> = EventPoint::new("f2fs_fsync_checkpoint", ["ino", "reason"]);
 
 static DNODES: LockClass = LockClass::new("fi->dirty_dnodes", 705);
 static ONE: LockClass = LockClass::new("fi->i_fsync", 19);
@@ -140,8 +146,7 @@ impl F2fs {
         // Its nodes go to new places, and no room can be made once locks are held.
         self.make_room()?;
         let ino = inode.ino.0;
-        let _span =
-            trace::span("f2fs_sync_file", [("ino", ino), ("datasync", datasync as u64), ("", 0), ("", 0)]);
+        let _span = SYNC_FILE.enter([ino, datasync as u64]);
         let state = &fi(inode).fsync;
         let barrier = self.switches.fsync_mode() != FsyncMode::Nobarrier;
         let one = state.one.lock();
@@ -189,7 +194,7 @@ impl F2fs {
             }
         }
         drop(one);
-        trace::event("f2fs_fsync_checkpoint", [("ino", ino), ("reason", why as u64), ("", 0), ("", 0)]);
+        FSYNC_CHECKPOINT.record([ino, why as u64]);
         self.stats.fsync_checkpoints.fetch_add(1, Relaxed);
         self.issue_checkpoint()
     }

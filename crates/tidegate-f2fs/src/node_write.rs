@@ -10,8 +10,11 @@ use crate::units::{BlockAddr, Nid};
 use crate::write_io::Pages;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, PageBuf, Segment};
-use tidegate_rt::{MutexGuard, trace};
+use tidegate_rt::{MutexGuard, trace::SpanPoint};
 use tidegate_vfs::{Error, Result, WritebackControl};
+
+static SYNC_NODE_PAGES: SpanPoint<0> = SpanPoint::new("f2fs_sync_node_pages", []);
+static FSYNC_NODE_PAGES: SpanPoint<2> = SpanPoint::new("f2fs_fsync_node_pages", ["ino", "nodes"]);
 
 /// Nodes looked at in one round; as many as a segment holds.
 const BATCH: usize = 512;
@@ -25,7 +28,7 @@ impl F2fs {
 
     /// The same for who holds `cp_rwsem`. Takes `node_write`.
     pub(crate) fn write_nodes_locked(&self, wbc: &mut WritebackControl) -> Result<()> {
-        let _span = trace::call("f2fs_sync_node_pages");
+        let _span = SYNC_NODE_PAGES.enter([]);
         let _writer = self.node_write.lock();
         let mapping = &self.node_inode.mapping;
         let flags = if wbc.sync_all { BioFlags::SYNC } else { BioFlags::BACKGROUND };
@@ -61,8 +64,7 @@ impl F2fs {
     /// Writes dirty nodes of a regular file for fsync: `ino` last, with the marks that recovery looks
     /// for. For who holds `cp_rwsem` and `node_write`.
     pub(crate) fn write_fsync_nodes(&self, _: &MutexGuard<'_, ()>, ino: Nid, nids: &[Nid]) -> Result<()> {
-        let args = [("ino", u64::from(ino.0)), ("nodes", nids.len() as u64), ("", 0), ("", 0)];
-        let _span = trace::span("f2fs_fsync_node_pages", args);
+        let _span = FSYNC_NODE_PAGES.enter([ino.0.into(), nids.len() as u64]);
         for nid in nids {
             self.node_inode.mapping.wait_writeback(nid.0 as u64, nid.0 as u64 + 1);
         }

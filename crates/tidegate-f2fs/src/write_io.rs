@@ -15,8 +15,17 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use tidegate_block::{Bio, BioFlags, Errno, RequestQueue, Segment};
-use tidegate_rt::{LockClass, Mutex, WaitQueue, trace};
+use tidegate_rt::{
+    LockClass, Mutex, WaitQueue,
+    trace::{EventPoint, SpanPoint},
+};
 use tidegate_vfs::{Error, ErrorKind, Inode};
+
+static SUBMIT_PAGE_WRITE: EventPoint<4> =
+    EventPoint::new("f2fs_submit_page_write", ["ino", "index", "newaddr", "pages"]);
+static SUBMIT_WRITE_BIO: EventPoint<4> =
+    EventPoint::new("f2fs_submit_write_bio", ["sector", "size", "log", "flags"]);
+static WAIT_ON_NODES: SpanPoint<0> = SpanPoint::new("f2fs_wait_on_node_pages_writeback", []);
 
 static IO_LOCK: LockClass = LockClass::new("io->io_rwsem", 570);
 static FSYNC_NODES: LockClass = LockClass::new("sbi->fsync_node_lock", 575);
@@ -58,8 +67,7 @@ impl Pages {
     /// Records where they go.
     fn trace(&self, blk: BlockAddr) {
         let (ino, newaddr, pages) = (self.inode.ino.0, u64::from(blk.0), self.pages as u64);
-        let args = [("ino", ino), ("index", self.index), ("newaddr", newaddr), ("pages", pages)];
-        trace::event("f2fs_submit_page_write", args);
+        SUBMIT_PAGE_WRITE.record([ino, self.index, newaddr, pages]);
     }
 }
 
@@ -319,7 +327,7 @@ impl WriteIo {
         }
         let written = || self.done.chain.open.lock().first().is_none_or(|s| *s >= end);
         if !written() {
-            let _span = trace::call("f2fs_wait_on_node_pages_writeback");
+            let _span = WAIT_ON_NODES.enter([]);
             self.done.shorter.wait_until(written);
         }
     }
@@ -328,9 +336,7 @@ impl WriteIo {
         stats.bio(log.kind(), g.blocks as u64);
         let flags = if log.is_node() { g.flags | BioFlags::META } else { g.flags };
         let (sector, size) = (g.start.sector().0, u64::from(g.blocks) * 4096);
-        let bits = u64::from(flags.bits());
-        let args = [("sector", sector), ("size", size), ("log", log as u64), ("flags", bits)];
-        trace::event("f2fs_submit_write_bio", args);
+        SUBMIT_WRITE_BIO.record([sector, size, log as u64, flags.bits().into()]);
         let (start, pages, seq, done) = (g.start, g.pages, g.seq, self.done.clone());
         let bio = Bio::write(g.start.sector(), g.segments, flags).on_end(move |r, _| {
             if let Err(e) = r {

@@ -6,11 +6,15 @@
 //! ```
 #![forbid(unsafe_code)]
 
-use tidegate_rt::{LockClass, Mutex, clock, lockstat, trace};
+use tidegate_rt::trace::{self, EventPoint, SpanPoint};
+use tidegate_rt::{LockClass, Mutex, clock, lockstat};
 
 /// Held across operations: each hold is timed. And for a moment: some are.
 static OUTER: LockClass = LockClass::new("example->outer", 20);
 static INNER: LockClass = LockClass::new("example->inner", 700);
+
+static SPAN: SpanPoint<3> = SpanPoint::new("span", ["ino", "pos", "len"]);
+static EVENT: EventPoint<3> = EventPoint::new("event", ["ino", "pos", "len"]);
 
 const TIMES: u32 = 200_000;
 
@@ -26,13 +30,13 @@ fn each(mut f: impl FnMut()) -> f64 {
 
 fn row(what: &str) {
     let (outer, inner) = (Mutex::new(&OUTER, 0u64), Mutex::new(&INNER, 0u64));
-    let args = [("ino", 5), ("pos", 4096), ("len", 4096), ("", 0)];
+    let numbers = [5, 4096, 4096];
     println!(
         "{what:<10} {:>8.1} {:>8.1} {:>8.1} {:>8.1}",
         each(|| *outer.lock() += 1),
         each(|| *inner.lock() += 1),
-        each(|| drop(trace::span("span", args))),
-        each(|| trace::event("event", args)),
+        each(|| drop(SPAN.enter(numbers))),
+        each(|| EVENT.record(numbers)),
     );
 }
 

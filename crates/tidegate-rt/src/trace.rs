@@ -7,7 +7,7 @@
 use crate::clock::{self, Nanos};
 use crate::profile::{CallTree, Tree};
 use crate::sim;
-use points::PointId;
+use points::{Named, PointId};
 use record::{Kind, Record};
 use ring::{End, Ring};
 use std::cell::RefCell;
@@ -23,6 +23,8 @@ mod ring;
 
 const EVENTS: u8 = 1;
 const CALLS: u8 = 2;
+/// Events are the calling thread's simulated world's.
+const KEPT: u8 = 4;
 
 static MODE: AtomicU8 = AtomicU8::new(0);
 /// Counts the beginnings and ends of recordings.
@@ -104,41 +106,36 @@ struct Mine {
 }
 
 impl Mine {
-    fn push(&self, recording: u32, at: (Nanos, Nanos), kind: Kind, what: &What) {
+    /// Adds a record; `point` is none when there are too many.
+    #[inline(always)]
+    fn push(&self, recording: u32, at: (Nanos, Nanos), point: Option<PointId>, numbers: &[u64; 4]) {
         let end = &mut *self.end.borrow_mut();
-        if !what.point.is_some_and(|point| end.push(recording, at, point, kind, &what.numbers)) {
-            self.push_slowly(end, recording, at, kind, what);
+        if !point.is_some_and(|point| end.push(recording, at, point, numbers)) {
+            self.push_slowly(end, recording, at, point, numbers);
         }
     }
 
     #[cold]
-    fn push_slowly(&self, end: &mut End, recording: u32, at: (Nanos, Nanos), kind: Kind, what: &What) {
+    fn push_slowly(
+        &self,
+        end: &mut End,
+        recording: u32,
+        at: (Nanos, Nanos),
+        point: Option<PointId>,
+        numbers: &[u64; 4],
+    ) {
         let ring = &mut self.local.kept.lock().events;
-        let Some(point) = what.point else {
-            ring.dropped += kind.events() as u64;
+        let Some(point) = point else {
+            ring.dropped += 1;
             return;
         };
-        end.begin(ring, kind.events(), self.local.thread, recording, at.0);
-        let there_is_room = end.push(recording, at, point, kind, &what.numbers);
+        end.begin(ring, point.events(), self.local.thread, recording, at.0);
+        let there_is_room = end.push(recording, at, point, numbers);
         debug_assert!(there_is_room, "an empty chunk has room for one record of any length");
     }
 
     fn calls(&self, f: impl FnOnce(&mut Tree)) {
         f(&mut self.local.kept.lock().calls);
-    }
-}
-
-/// What a record is about: less than the names and keys that came with it.
-struct What {
-    /// None when there are too many.
-    point: Option<PointId>,
-    numbers: [u64; 4],
-}
-
-impl What {
-    #[inline]
-    fn of(name: &'static str, args: &Args) -> What {
-        What { point: points::id(name, args), numbers: args.map(|a| a.1) }
     }
 }
 
@@ -234,55 +231,7 @@ pub(crate) fn recording() -> bool {
 /// What the calling thread records: a simulated world may want events of its own.
 #[inline]
 fn mode() -> u8 {
-    MODE.load(Relaxed) | if sim::records() { EVENTS } else { 0 }
-}
-
-/// Records a point event if tracing is on.
-#[inline]
-pub fn event(name: &'static str, args: Args) {
-    if enabled() {
-        record(name, &args);
-    }
-}
-
-/// Begins a span that ends when the result is dropped.
-#[inline]
-#[must_use = "the span lasts as long as the guard"]
-pub fn span(name: &'static str, args: Args) -> SpanGuard {
-    let mode = mode();
-    SpanGuard { name, open: if mode == 0 { None } else { Some(begin(mode, name, &args)) } }
-}
-
-/// The same without numbers.
-#[inline]
-#[must_use = "the span lasts as long as the guard"]
-pub fn call(name: &'static str) -> SpanGuard {
-    span(name, NO_ARGS)
-}
-
-/// Ends its span when dropped.
-pub struct SpanGuard {
-    name: &'static str,
-    open: Option<Open>,
-}
-
-/// A span that lasts.
-struct Open {
-    /// What was on when it began.
-    mode: u8,
-    recording: u32,
-    at: Nanos,
-    /// If events are recorded.
-    what: Option<What>,
-}
-
-impl Drop for SpanGuard {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(open) = &self.open {
-            end(self.name, open);
-        }
-    }
+    MODE.load(Relaxed) | if sim::records() { EVENTS | KEPT } else { 0 }
 }
 
 /// Nothing for a thread that is about to end.
@@ -291,74 +240,142 @@ fn with(f: impl FnOnce(&Mine)) {
     let _ = LOCAL.try_with(f);
 }
 
-/// Gives an event to the calling thread's simulated world, if that keeps any; whether it does.
+/// Gives an event to the calling thread's simulated world.
+#[cold]
+fn keep(at: Nanos, name: &'static str, phase: Phase, args: Args) {
+    sim::keep(Event { at, thread: crate::thread::id(), name, phase, args });
+}
+
+/// A place in the source that records points in time, with up to four numbers. A `static`.
+pub struct EventPoint<const N: usize>(Named);
+
+impl<const N: usize> EventPoint<N> {
+    /// One of this name, the kernel's where there is one, whose numbers are called so.
+    pub const fn new(name: &'static str, keys: [&'static str; N]) -> Self {
+        EventPoint(Named::new(Kind::Instant, name, keys))
+    }
+
+    /// Records a point if tracing is on.
+    #[inline]
+    pub fn record(&'static self, numbers: [u64; N]) {
+        let mode = mode();
+        if mode & EVENTS != 0 {
+            record(&self.0, mode, &four(numbers));
+        }
+    }
+}
+
+/// A place in the source that records spans, with up to four numbers. A `static`.
+pub struct SpanPoint<const N: usize>(Named);
+
+impl<const N: usize> SpanPoint<N> {
+    /// One of this name, the kernel's where there is one, whose numbers are called so.
+    pub const fn new(name: &'static str, keys: [&'static str; N]) -> Self {
+        SpanPoint(Named::new(Kind::Span, name, keys))
+    }
+
+    /// Begins a span that ends when the result is dropped.
+    #[inline]
+    #[must_use = "the span lasts as long as the guard"]
+    pub fn enter(&'static self, numbers: [u64; N]) -> Span {
+        let (mode, numbers) = (mode(), four(numbers));
+        let (at, recording) = if mode == 0 { (Nanos(0), 0) } else { begin(&self.0, mode, &numbers) };
+        Span { point: &self.0, mode, recording, at, numbers }
+    }
+}
+
 #[inline]
-fn simulated(mode: u8, at: Nanos, name: &'static str, phase: Phase, args: &Args) -> bool {
-    mode & EVENTS != 0
-        && sim::active()
-        && sim::keeps(&Event { at, thread: crate::thread::id(), name, phase, args: *args })
+fn four<const N: usize>(numbers: [u64; N]) -> [u64; 4] {
+    std::array::from_fn(|i| numbers.get(i).copied().unwrap_or(0))
 }
 
-#[cold]
-fn record(name: &'static str, args: &Args) {
-    let at = clock::stamp();
-    if !simulated(EVENTS, at, name, Phase::Instant, args) {
-        let what = What::of(name, args);
-        with(|l| l.push(RECORDING.load(Relaxed), (at, at), Kind::Instant, &what));
+/// Ends its span when dropped.
+pub struct Span {
+    point: &'static Named,
+    /// What was on when it began.
+    mode: u8,
+    recording: u32,
+    at: Nanos,
+    numbers: [u64; 4],
+}
+
+impl Drop for Span {
+    #[inline]
+    fn drop(&mut self) {
+        if self.mode != 0 {
+            end(self);
+        }
     }
 }
 
-#[cold]
-fn begin(mode: u8, name: &'static str, args: &Args) -> Open {
+// What follows is in memory once, apart from the places that record: the engine's own code is driven out of the
+// processor's cache by every copy.
+
+#[inline(never)]
+fn record(point: &'static Named, mode: u8, numbers: &[u64; 4]) {
     let at = clock::stamp();
-    let kept = simulated(mode, at, name, Phase::Begin, args);
+    if mode & KEPT != 0 {
+        return keep(at, point.name(), Phase::Instant, point.args(numbers));
+    }
+    with(|l| l.push(RECORDING.load(Relaxed), (at, at), point.id(Kind::Instant), numbers));
+}
+
+/// When a span began, and in which recording.
+#[inline(never)]
+fn begin(point: &'static Named, mode: u8, numbers: &[u64; 4]) -> (Nanos, u32) {
+    let at = clock::stamp();
+    if mode & KEPT != 0 {
+        keep(at, point.name(), Phase::Begin, point.args(numbers));
+    }
     if mode & CALLS != 0 {
-        with(|l| l.calls(|c| c.enter(name, false, at)));
+        enter(point.name(), at);
     }
-    let what = (mode & EVENTS != 0 && !kept).then(|| What::of(name, args));
-    Open { mode, recording: RECORDING.load(Relaxed), at, what }
+    (at, RECORDING.load(Relaxed))
 }
 
-#[cold]
-fn end(name: &'static str, open: &Open) {
+#[inline(never)]
+fn end(span: &Span) {
     let at = clock::stamp();
-    simulated(open.mode, at, name, Phase::End, &NO_ARGS);
-    let what = open.what.as_ref().filter(|_| open.recording == RECORDING.load(Relaxed));
-    if what.is_none() && open.mode & CALLS == 0 {
-        return;
+    if span.mode & KEPT != 0 {
+        keep(at, span.point.name(), Phase::End, NO_ARGS);
+    } else if span.mode & EVENTS != 0 && span.recording == RECORDING.load(Relaxed) {
+        with(|l| l.push(span.recording, (span.at, at), span.point.id(Kind::Span), &span.numbers));
     }
-    with(|l| {
-        if let Some(what) = what {
-            l.push(open.recording, (open.at, at), Kind::Span, what);
-        }
-        if open.mode & CALLS != 0 {
-            l.calls(|c| c.leave(at));
-        }
-    });
+    if span.mode & CALLS != 0 {
+        leave(at);
+    }
+}
+
+#[inline(never)]
+fn enter(name: &'static str, at: Nanos) {
+    with(|l| l.calls(|c| c.enter(name, false, at)));
+}
+
+#[inline(never)]
+fn leave(at: Nanos) {
+    with(|l| l.calls(|c| c.leave(at)));
 }
 
 /// Records a wait for a lock of `class` that began at `since`, at `place`, and ended at `at`.
 pub(crate) fn contention(class: &'static str, since: Nanos, at: Nanos, place: &'static Location<'static>) {
-    let mode = mode();
-    if mode == 0 {
-        return;
+    let (mode, line) = (mode(), u64::from(place.line()));
+    if mode & KEPT != 0 {
+        let mut args = NO_ARGS;
+        args[0] = (place.file(), line);
+        keep(since, class, Phase::ContentionBegin, args);
+        keep(at, class, Phase::ContentionEnd, NO_ARGS);
+    } else if mode & EVENTS != 0 {
+        let point = points::contention(class, place.file());
+        with(|l| l.push(RECORDING.load(Relaxed), (since, at), point, &[line, 0, 0, 0]));
     }
-    let mut args = NO_ARGS;
-    args[0] = (place.file(), u64::from(place.line()));
-    let kept = simulated(mode, since, class, Phase::ContentionBegin, &args)
-        && simulated(mode, at, class, Phase::ContentionEnd, &NO_ARGS);
-    let what = (mode & EVENTS != 0 && !kept).then(|| What::of(class, &args));
-    with(|l| {
-        if let Some(what) = &what {
-            l.push(RECORDING.load(Relaxed), (since, at), Kind::Contention, what);
-        }
-        if mode & CALLS != 0 {
+    if mode & CALLS != 0 {
+        with(|l| {
             l.calls(|c| {
                 c.enter(class, true, since);
                 c.leave(at);
             });
-        }
-    });
+        });
+    }
 }
 
 /// Takes what was recorded since the last call. Spans that last are in the trees up to now.

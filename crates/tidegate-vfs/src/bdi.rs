@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ord
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tidegate_block::PAGE_SIZE;
-use tidegate_rt::{Condvar, LockClass, Mutex, WaitQueue, clock, trace};
+use tidegate_rt::{Condvar, LockClass, Mutex, WaitQueue, clock, trace::SpanPoint};
+
+static BALANCE: SpanPoint<1> = SpanPoint::new("balance_dirty_pages", ["dirty"]);
 
 static LIST_LOCK: LockClass = LockClass::new("wb->list_lock", 640);
 static CLOCK: LockClass = LockClass::new("bdi->clock", 635);
@@ -220,10 +222,7 @@ impl Bdi {
     pub fn admit(&self) -> Result<()> {
         if self.over(self.limits.dirty) {
             let failed = self.failed_passes.load(SeqCst);
-            let _span = trace::span(
-                "balance_dirty_pages",
-                [("dirty", self.dirty_bytes()), ("", 0), ("", 0), ("", 0)],
-            );
+            let _span = BALANCE.enter([self.dirty_bytes()]);
             let free = || !self.over(self.limits.dirty) || self.stuck.load(SeqCst);
             while !self.throttled.wait_timeout(Duration::from_millis(100), free) {
                 if self.failed_passes.load(SeqCst) - failed >= VAIN_PASSES {

@@ -9,7 +9,10 @@ use crate::types::*;
 use crate::vfs::Vfs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tidegate_rt::trace;
+use tidegate_rt::trace::SpanPoint;
+
+static CREATE: SpanPoint<0> = SpanPoint::new("vfs_create", []);
+static UNLINK: SpanPoint<0> = SpanPoint::new("vfs_unlink", []);
 
 pub(crate) const S_ISGID: u32 = 0o2000;
 
@@ -54,7 +57,7 @@ impl Vfs {
     /// # Errors
     /// `Exists`, `NoSpace`, `ReadOnly`, `PermissionDenied`, `NameTooLong`.
     pub fn make(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8], new: &NewInode<'_>) -> Result<Arc<Inode>> {
-        let _span = trace::call("vfs_create");
+        let _span = CREATE.enter([]);
         self.begin_change()?;
         check_name(name)?;
         let guard = dir.rwsem.write();
@@ -195,7 +198,7 @@ impl Vfs {
     /// # Errors
     /// `NotFound`, `IsADirectory`, `PermissionDenied`, `NotPermitted`.
     pub fn unlink(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8]) -> Result<()> {
-        let _span = trace::call("vfs_unlink");
+        let _span = UNLINK.enter([]);
         self.remove(cred, dir, name, false)
     }
 

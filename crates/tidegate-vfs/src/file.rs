@@ -11,7 +11,10 @@ use crate::vfs::Vfs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use tidegate_block::PAGE_SIZE;
-use tidegate_rt::{clock, sim, trace};
+use tidegate_rt::{clock, sim, trace::SpanPoint};
+
+static FSYNC_RANGE: SpanPoint<2> = SpanPoint::new("vfs_fsync_range", ["ino", "datasync"]);
+static WRITE_AND_WAIT: SpanPoint<0> = SpanPoint::new("file_write_and_wait_range", []);
 
 /// Times that pages are written which others gave back for want of space.
 const WRITE_TRIES: u32 = 64;
@@ -262,8 +265,7 @@ impl File {
     /// `Io`, `NoSpace`.
     pub fn fsync(&self, datasync: bool) -> Result<()> {
         sim::syscall();
-        let args = [("ino", self.inode.ino.0), ("datasync", datasync as u64), ("", 0), ("", 0)];
-        let _span = trace::span("vfs_fsync_range", args);
+        let _span = FSYNC_RANGE.enter([self.inode.ino.0, datasync as u64]);
         let start = clock::now();
         let r = self.fsync_range(datasync);
         self.vfs.bdi.stats.fsync.record(clock::now().since(start).0);
@@ -287,7 +289,7 @@ impl Vfs {
     /// Writes an inode's pages and waits for them, also for those that somebody else has taken: when these
     /// are given back unwritten, once more.
     pub(crate) fn write_pages(&self, inode: &Arc<Inode>, fsync: Option<bool>) -> Result<()> {
-        let _span = trace::call("file_write_and_wait_range");
+        let _span = WRITE_AND_WAIT.enter([]);
         for _ in 0..WRITE_TRIES {
             let before = inode.mapping.redirtied();
             let mut wbc = WritebackControl { fsync, ..WritebackControl::sync() };

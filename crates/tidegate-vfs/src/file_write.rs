@@ -10,7 +10,9 @@ use crate::vfs::Vfs;
 use std::ops::Range;
 use std::sync::Arc;
 use tidegate_block::{PAGE_SIZE, PageBuf};
-use tidegate_rt::trace;
+use tidegate_rt::trace::SpanPoint;
+
+static WRITE: SpanPoint<3> = SpanPoint::new("vfs_write", ["ino", "pos", "len"]);
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Bytes written between two looks at the dirty thresholds.
@@ -26,8 +28,7 @@ impl File {
     pub fn write_at(&self, pos: u64, data: &[u8]) -> Result<u64> {
         self.allow(OpenFlags::WRITE)?;
         self.vfs.begin_change()?;
-        let args = [("ino", self.inode.ino.0), ("pos", pos), ("len", data.len() as u64), ("", 0)];
-        let _span = trace::span("vfs_write", args);
+        let _span = WRITE.enter([self.inode.ino.0, pos, data.len() as u64]);
         let mut pos = pos;
         let mut done = 0;
         loop {
@@ -104,8 +105,7 @@ impl File {
         if !pos.is_multiple_of(PAGE) || bytes == 0 || bytes > buf.len() {
             return Err(Error::new(ErrorKind::InvalidArgument, "write_buf takes whole pages"));
         }
-        let args = [("ino", self.inode.ino.0), ("pos", pos), ("len", bytes as u64), ("", 0)];
-        let _span = trace::span("vfs_write", args);
+        let _span = WRITE.enter([self.inode.ino.0, pos, bytes as u64]);
         let pages = bytes.div_ceil(PAGE_SIZE);
         self.vfs.bdi.admit()?;
         let guard = self.inode.rwsem.write();

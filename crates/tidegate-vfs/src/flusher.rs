@@ -8,7 +8,17 @@ use crate::types::FileType;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
-use tidegate_rt::{thread, trace};
+use tidegate_rt::{
+    thread,
+    trace::{EventPoint, SpanPoint},
+};
+
+static WB_SYNC: SpanPoint<1> = SpanPoint::new("wb_sync", ["wait"]);
+static WB_BACKGROUND: SpanPoint<1> = SpanPoint::new("wb_background", ["dirty"]);
+static WRITEBACK_START: EventPoint<2> = EventPoint::new("writeback_start", ["reason", "dirty"]);
+static WRITEBACK_WRITTEN: EventPoint<1> = EventPoint::new("writeback_written", ["pages"]);
+static SINGLE_INODE: SpanPoint<2> = SpanPoint::new("writeback_single_inode", ["ino", "dirty"]);
+static FDATAWAIT: SpanPoint<1> = SpanPoint::new("filemap_fdatawait", ["ino"]);
 
 /// Pages written of one inode before the next has its turn, in a pass nobody waits for.
 const MAX_WRITEBACK_PAGES: u64 = 4096;
@@ -83,7 +93,7 @@ fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>, periodic: bool) {
         drop(l);
         match work {
             Some(Work::Sync { wait, done }) => {
-                let _span = trace::span("wb_sync", [("wait", wait as u64), ("", 0), ("", 0), ("", 0)]);
+                let _span = WB_SYNC.enter([wait as u64]);
                 pass(fs, bdi, For::Sync { wait });
                 bdi.judge_pass();
                 done.complete();
@@ -102,7 +112,7 @@ fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>, periodic: bool) {
 
 /// Writes until the dirty pages are below the background threshold.
 fn background(fs: &dyn FileSystem, bdi: &Arc<Bdi>) {
-    let _span = trace::span("wb_background", [("dirty", bdi.dirty_bytes()), ("", 0), ("", 0), ("", 0)]);
+    let _span = WB_BACKGROUND.enter([bdi.dirty_bytes()]);
     while bdi.over_background() && bdi.lists.lock().work.is_empty() {
         let wrote = pass(fs, bdi, For::Background);
         bdi.stuck.store(wrote == 0, SeqCst);
@@ -142,8 +152,7 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For) -> u64 {
     let few = if why == For::Background && !bdi.is_failing() { mean } else { 0 };
     let mut written = 0;
     bdi.stats.pass(why.into());
-    let args = [("reason", Pass::from(why) as u64), ("dirty", bdi.dirty_bytes()), ("", 0), ("", 0)];
-    trace::event("writeback_start", args);
+    WRITEBACK_START.record([Pass::from(why) as u64, bdi.dirty_bytes()]);
     loop {
         let Some(inode) = bdi.lists.lock().b_io.pop_front() else { break };
         if (1..few).contains(&inode.mapping.nr_dirty()) && !bdi.is_old(&inode) {
@@ -162,7 +171,7 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For) -> u64 {
     }
     bdi.submit_pending();
     bdi.stats.idle();
-    trace::event("writeback_written", [("pages", written), ("", 0), ("", 0), ("", 0)]);
+    WRITEBACK_WRITTEN.record([written]);
     written
 }
 
@@ -174,8 +183,7 @@ fn writeback_single_inode(fs: &dyn FileSystem, bdi: &Arc<Bdi>, inode: &Arc<Inode
         return 0;
     }
     bdi.stats.at(inode.ino);
-    let args = [("ino", inode.ino.0), ("dirty", inode.mapping.nr_dirty()), ("", 0), ("", 0)];
-    let _span = trace::span("writeback_single_inode", args);
+    let _span = SINGLE_INODE.enter([inode.ino.0, inode.mapping.nr_dirty()]);
     let most = if bdi.is_failing() { PROBE_PAGES } else { MAX_WRITEBACK_PAGES };
     let mut wbc = match why {
         For::Sync { .. } => WritebackControl::sync(),
@@ -183,7 +191,7 @@ fn writeback_single_inode(fs: &dyn FileSystem, bdi: &Arc<Bdi>, inode: &Arc<Inode
     };
     let submitted = fs.writepages(inode, &mut wbc);
     if why == (For::Sync { wait: true }) {
-        let _span = trace::span("filemap_fdatawait", [("ino", inode.ino.0), ("", 0), ("", 0), ("", 0)]);
+        let _span = FDATAWAIT.enter([inode.ino.0]);
         inode.mapping.wait_writeback(0, u64::MAX);
     }
     if submitted.is_err() {

@@ -16,7 +16,11 @@ use crate::vfs::Vfs;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
-use tidegate_rt::{LockClass, Mutex, WaitQueue, trace};
+use tidegate_rt::{LockClass, Mutex, WaitQueue, trace::SpanPoint};
+
+static SYNC_FILESYSTEM: SpanPoint<1> = SpanPoint::new("sync_filesystem", ["sync_wait"]);
+static WAIT_SB_INODES: SpanPoint<0> = SpanPoint::new("wait_sb_inodes", []);
+static WAIT_EPOCH: SpanPoint<1> = SpanPoint::new("wait_epoch", ["pages"]);
 
 static SYNC: LockClass = LockClass::new("sb->s_sync", 12);
 
@@ -229,7 +233,7 @@ impl Vfs {
 
     pub(crate) fn sync_with(&self, flusher: &Flusher) -> Result<()> {
         let how = self.sync_wait();
-        let _span = trace::span("sync_filesystem", [("sync_wait", how as u64), ("", 0), ("", 0), ("", 0)]);
+        let _span = SYNC_FILESYSTEM.enter([how as u64]);
         match how {
             SyncWait::Epoch => self.sync_shared.share(|| self.sync_epoch(flusher)),
             _ => {
@@ -241,7 +245,7 @@ impl Vfs {
 
     /// Waits for every inode's write-back; the first error.
     fn wait_sb_inodes(&self) -> Result<()> {
-        let _span = trace::span("wait_sb_inodes", [("", 0); 4]);
+        let _span = WAIT_SB_INODES.enter([]);
         let mut first = Ok(());
         for inode in self.icache.all() {
             let mapping = &inode.mapping;
@@ -274,7 +278,7 @@ impl Vfs {
 
 fn wait_for_epoch(bdi: &Bdi, parity: usize) {
     let pages = bdi.epochs.writeback[parity].load(SeqCst);
-    let _span = trace::span("wait_epoch", [("pages", pages), ("", 0), ("", 0), ("", 0)]);
+    let _span = WAIT_EPOCH.enter([pages]);
     let done = || bdi.epochs.is_drained(parity);
     while !done() {
         // As in `wait_writeback`: who grows a bio may wait for us.

@@ -22,11 +22,13 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
 use thread::Thread;
-use tidegate_rt::{Condvar, LockClass, Mutex, trace};
+use tidegate_rt::{Condvar, LockClass, Mutex, trace::SpanPoint};
 use tidegate_vfs::icache::Inodes;
 use tidegate_vfs::{Error, ErrorKind, Ino, Result};
 use victim::{Policy, Prospects, Victims};
 use zerocopy::FromBytes;
+
+static GC: SpanPoint<1> = SpanPoint::new("f2fs_gc", ["free"]);
 
 static GC_LOCK: LockClass = LockClass::new("sbi->gc_lock", 18);
 static GC_THREAD: LockClass = LockClass::new("gc_th->state", 610);
@@ -233,8 +235,7 @@ impl F2fs {
         if !self.is_short(0) || !refused && victims.is_futile(&self.prospects()) {
             return Ok(());
         }
-        let _span =
-            trace::span("f2fs_gc", [("free", self.sit.free_segments().0 as u64), ("", 0), ("", 0), ("", 0)]);
+        let _span = GC.enter([self.sit.free_segments().0 as u64]);
         self.stats.gc_foreground.fetch_add(1, Relaxed);
         victims.begin(RETRY_SKIPPED);
         victims.futile = None;

@@ -133,13 +133,7 @@ pub(crate) fn records() -> bool {
     task::with(|t| t.sim().records()).unwrap_or(false)
 }
 
-/// Gives the world of the calling task an event, if it keeps any; whether it does.
-pub(crate) fn keeps(event: &Event) -> bool {
-    task::with(|t| {
-        t.sim().records() && {
-            t.sim().record(event.clone());
-            true
-        }
-    })
-    .unwrap_or(false)
+/// Gives the world of the calling task an event, if it keeps any.
+pub(crate) fn keep(event: Event) {
+    task::with(|t| t.sim().record(event));
 }

@@ -97,15 +97,19 @@ pub(crate) fn any() -> bool {
 /// Whether the calling thread is.
 #[inline]
 pub(crate) fn is_simulated() -> bool {
-    any() && CURRENT.try_with(|c| c.borrow().is_some()).unwrap_or(false)
+    with(|_| ()).is_some()
 }
 
 /// Does something with the calling task, if the thread is one.
 #[inline]
 pub(crate) fn with<R>(f: impl FnOnce(&Task) -> R) -> Option<R> {
-    if !any() {
-        return None;
-    }
+    if any() { look(f) } else { None }
+}
+
+/// Apart from the code that asks, which is everywhere.
+#[cold]
+#[inline(never)]
+fn look<R>(f: impl FnOnce(&Task) -> R) -> Option<R> {
     CURRENT.try_with(|c| c.borrow().as_ref().map(f)).ok().flatten()
 }
 

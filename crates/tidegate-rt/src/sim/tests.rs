@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+static PUSH: trace::EventPoint<3> = trace::EventPoint::new("push", ["who", "n", "seen"]);
+
 static A: LockClass = LockClass::new("test->a", 10);
 static B: LockClass = LockClass::new("test->b", 20);
 
@@ -55,7 +57,7 @@ fn bustle() -> Vec<u64> {
                 }
                 let seen = *s.1.read();
                 let mut list = s.0.lock();
-                trace::event("push", [("who", i), ("n", n), ("seen", seen), ("", 0)]);
+                PUSH.record([i, n, seen]);
                 list.push(i * 1000 + n);
                 *s.1.write() += 1;
                 s.2.notify_one();

@@ -1,28 +1,28 @@
-//! Events in as few words as they need.
+//! Events as they are recorded: quickly, and in few bytes.
 //!
-//! What an event writes drives something else out of the processor's caches, and brings memory in: that costs
-//! more than packing it. A record is a head (which point, of which kind, the time since the record before it, and
-//! which numbers take a word), then for a span how long it took, and its numbers in the order of the point's keys:
-//! two to a word, unless they are long.
+//! What an event writes drives something else out of the processor's caches, and so does the code that writes it: a
+//! record has one of two forms, and the usual one takes some twenty instructions. It is a head, which says of which
+//! point it is and when it ended, counted from the end of the record before it; then for a span how long it took, and
+//! the numbers of the point, two to a word. If any of these is longer than half a word, each has a word.
 //!
 //! One thread writes a chunk, others may read it meanwhile: no lock is taken for a record, since giving one back
 //! would wait until the record has left the processor.
 
+use super::NO_ARGS;
 use super::points::{Point, PointId};
-use super::record::{Kind, Record};
-use super::{Args, NO_ARGS};
+use super::record::Record;
 use crate::clock::Nanos;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// Words of a record at most: a head, two times and four numbers; and one to make it a power of two.
-const LONGEST: usize = 8;
+/// Words of a record at most: a head, two times and four numbers.
+const LONGEST: usize = 7;
 /// Words that events take in the mean, with some room.
 const USUAL: usize = 2;
 
-const KIND: u32 = 16;
-/// Bits that say which numbers take a word: the time since the record before it, the time it took, its numbers.
-const WIDE: u32 = 18;
-const DELTA: u32 = 32;
+/// In a head, above the point's number: each of the others has a word.
+const WIDE: u64 = 1 << 16;
+/// Where the time since the record before is, unless it has a word.
+const SINCE: u32 = 32;
 
 /// Records of one thread, one after the other.
 pub(super) struct Chunk {
@@ -55,9 +55,8 @@ pub(super) struct Position {
 impl Chunk {
     /// One for so many events, or fewer that are long.
     pub fn of(most: usize) -> Chunk {
-        let words = (most * USUAL).max(LONGEST);
         Chunk {
-            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            words: (0..most * USUAL + LONGEST).map(|_| AtomicU64::new(0)).collect(),
             used: AtomicU64::new(0),
             most,
             thread: 0,
@@ -112,189 +111,135 @@ impl Chunk {
         self.words = words.into_boxed_slice();
     }
 
-    /// Adds a record of `kind` from `at` to `until`; false when there is no room for it. Only one thread does so, and
-    /// says how far it has come.
-    #[inline]
+    /// Adds a record of a `point` from `at` to `until`; false when there is no room for it. Only one thread does so,
+    /// and says how far it has come.
+    #[inline(always)]
     pub fn push(
         &self,
         end: &mut Position,
         (at, until): (Nanos, Nanos),
         point: PointId,
-        kind: Kind,
         numbers: &[u64; 4],
     ) -> bool {
         let room = self.words.get(end.words..).and_then(|w| w.first_chunk::<LONGEST>());
         let Some(room) = room.filter(|_| end.events < self.most) else { return false };
-        let mut writer = Writer { room, used: 1, half: None, wide: 0, number: 0 };
-        // Backwards, since what a span is around comes before it.
-        let delta = zigzag(at.0.wrapping_sub(end.last.0));
-        let short = u32::try_from(delta).unwrap_or_else(|_| {
-            writer.word(delta);
-            0
-        });
-        writer.number = 1;
-        if kind.is_span() {
-            writer.number(until.since(at).0);
-        }
-        for number in numbers.iter().take(usize::from(point.args)) {
-            writer.number(*number);
-        }
-        end.words +=
-            writer.finish(u64::from(point.number) | (kind as u64) << KIND | u64::from(short) << DELTA);
-        end.events += kind.events();
         // Processors' counters differ by nanoseconds: who moves to another may end before it began.
-        end.last = until.max(at);
+        let until = until.max(at);
+        // Before the last, too: this is long then.
+        let since = until.0.wrapping_sub(end.last.0);
+        let [a, b, c, d] = *numbers;
+        let (values, count) = match point.is_span() {
+            true => ([until.0 - at.0, a, b, c, d], usize::from(point.args) + 1),
+            false => ([a, b, c, d, 0], usize::from(point.args)),
+        };
+        let head = u64::from(point.number);
+        end.words += if values.iter().fold(since, |all, v| all | v) >> 32 == 0 {
+            let [a, b, c, d, e] = values;
+            let words = [head | since << SINCE, a | b << 32, c | d << 32, e];
+            room.iter().zip(words).for_each(|(to, word)| to.store(word, Relaxed));
+            1 + count.div_ceil(2)
+        } else {
+            push_wide(room, head, since, &values);
+            2 + count
+        };
+        end.events += point.events();
+        end.last = until;
         self.used.store(end.words as u64 | (end.events as u64) << 32, Release);
         true
     }
 
     /// Adds the records from `seen` to `end` to `to`, by the points' numbers, and moves `seen`.
     pub fn read(&self, seen: &mut Position, end: Written, points: &[Point], to: &mut Vec<Record>) {
-        let words = self.words.get(..end.words).unwrap_or_default();
-        let mut reader = Reader { words, at: seen.words, half: None };
-        while let Some(record) = reader.record(seen.last, points, self.thread) {
+        let mut rest =
+            self.words.get(seen.words..end.words).unwrap_or_default().iter().map(|w| w.load(Relaxed));
+        while let Some(record) = record(&mut rest, seen.last, points, self.thread) {
             seen.last = record.until;
             to.push(record);
         }
-        debug_assert_eq!(reader.at, words.len(), "records end where they are said to");
+        debug_assert_eq!(rest.len(), 0, "records end where they are said to");
         (seen.words, seen.events) = (end.words, end.events);
     }
 }
 
-fn zigzag(delta: u64) -> u64 {
-    (delta << 1) ^ ((delta as i64 >> 63) as u64)
+#[cold]
+fn push_wide(room: &[AtomicU64; LONGEST], head: u64, since: u64, values: &[u64; 5]) {
+    let words = [head | WIDE, since].into_iter().chain(*values);
+    room.iter().zip(words).for_each(|(to, word)| to.store(word, Relaxed));
 }
 
-fn unzigzag(n: u64) -> u64 {
-    (n >> 1) ^ (n & 1).wrapping_neg()
-}
-
-/// Writes a record.
-struct Writer<'a> {
-    room: &'a [AtomicU64; LONGEST],
-    used: usize,
-    /// The word that has room for another short number, and what is in it.
-    half: Option<(usize, u64)>,
-    wide: u64,
-    number: u32,
-}
-
-impl Writer<'_> {
-    #[inline]
-    fn store(&self, at: usize, word: u64) {
-        self.room[at % LONGEST].store(word, Relaxed);
-    }
-
-    #[inline]
-    fn word(&mut self, n: u64) {
-        self.wide |= 1 << self.number;
-        self.store(self.used, n);
-        self.used += 1;
-    }
-
-    #[inline]
-    fn number(&mut self, n: u64) {
-        if n > u64::from(u32::MAX) {
-            self.word(n);
-        } else if let Some((at, low)) = self.half.take() {
-            self.store(at, low | n << 32);
-        } else {
-            self.half = Some((self.used, n));
-            self.used += 1;
+/// The next record of some words; `last` is when the one before it ended.
+fn record(
+    words: &mut impl Iterator<Item = u64>,
+    last: Nanos,
+    points: &[Point],
+    thread: u32,
+) -> Option<Record> {
+    let head = words.next()?;
+    let point = points.get(usize::from(head as u16))?;
+    let is_wide = head & WIDE != 0;
+    let since = if is_wide { words.next()? } else { head >> SINCE };
+    let mut half = None;
+    let mut value = || match half.take() {
+        Some(high) => Some(high),
+        None if is_wide => words.next(),
+        None => {
+            let word = words.next()?;
+            half = Some(word >> 32);
+            Some(u64::from(word as u32))
         }
-        self.number += 1;
+    };
+    let took = if point.kind.is_span() { value()? } else { 0 };
+    let mut args = NO_ARGS;
+    for (to, key) in args.iter_mut().zip(point.keys).filter(|(_, key)| !key.is_empty()) {
+        *to = (key, value()?);
     }
-
-    #[inline]
-    fn finish(self, head: u64) -> usize {
-        if let Some((at, low)) = self.half {
-            self.store(at, low);
-        }
-        self.store(0, head | self.wide << WIDE);
-        self.used
-    }
-}
-
-/// Reads records.
-struct Reader<'a> {
-    words: &'a [AtomicU64],
-    at: usize,
-    half: Option<u64>,
-}
-
-impl Reader<'_> {
-    fn word(&mut self) -> Option<u64> {
-        let word = self.words.get(self.at)?.load(Relaxed);
-        self.at += 1;
-        Some(word)
-    }
-
-    fn number(&mut self, wide: bool) -> Option<u64> {
-        if wide {
-            return self.word();
-        }
-        match self.half.take() {
-            Some(high) => Some(high),
-            None => {
-                let word = self.word()?;
-                self.half = Some(word >> 32);
-                Some(u64::from(word as u32))
-            }
-        }
-    }
-
-    /// The next record; `last` is when the one before it ended.
-    fn record(&mut self, last: Nanos, points: &[Point], thread: u32) -> Option<Record> {
-        let head = self.word()?;
-        self.half = None;
-        let wide = |number: u32| head >> (WIDE + number) & 1 == 1;
-        let kind = Kind::ALL.get((head >> KIND & 3) as usize).copied().unwrap_or(Kind::Instant);
-        let delta = if wide(0) { self.word()? } else { head >> DELTA };
-        let at = Nanos(last.0.wrapping_add(unzigzag(delta)));
-        let mut next = 1;
-        let mut number = |reader: &mut Self| {
-            next += 1;
-            reader.number(wide(next - 1))
-        };
-        let took = if kind.is_span() { number(self)? } else { 0 };
-        let point = points.get(usize::from(head as u16))?;
-        let mut args: Args = NO_ARGS;
-        let used = point.keys.iter().rposition(|k| !k.is_empty()).map_or(0, |last| last + 1);
-        for (to, key) in args.iter_mut().zip(&point.keys).take(used) {
-            *to = (*key, number(self)?);
-        }
-        let until = Nanos(at.0.wrapping_add(took));
-        Some(Record { at, until, ended: 0, thread, name: point.name, kind, args })
-    }
+    let until = last.0.wrapping_add(since);
+    let at = Nanos(until.wrapping_sub(took));
+    Some(Record { at, until: Nanos(until), ended: 0, thread, name: point.name, kind: point.kind, args })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::record::Kind;
     use super::*;
+    use std::array::from_fn;
+
+    const KEYS: [&str; 4] = ["a", "b", "c", "d"];
+
+    /// Of all kinds, with none to all of the numbers.
+    fn points() -> Vec<Point> {
+        let of = |kind, n| Point { kind, name: "p", keys: from_fn(|i| if i < n { KEYS[i] } else { "" }) };
+        Kind::ALL.into_iter().flat_map(|kind| (0..=4).map(move |n| of(kind, n))).collect()
+    }
+
+    fn push(chunk: &Chunk, end: &mut Position, record: &Record, number: usize) -> bool {
+        let args = record.args.iter().filter(|a| !a.0.is_empty()).count() as u8;
+        let id = PointId { number: number as u16, kind: record.kind, args };
+        chunk.push(end, (record.at, record.until), id, &record.args.map(|a| a.1))
+    }
 
     #[test]
     fn what_is_pushed_comes_out() {
-        let keys = ["a", "b", "c", "d"];
-        let points: Vec<Point> = (0..=4)
-            .map(|n| Point { name: "p", keys: std::array::from_fn(|i| if i < n { keys[i] } else { "" }) })
-            .collect();
-        let edges = [0, 1, 0xFFFF, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF, 0x1_0000_0000, u64::MAX];
+        let points = points();
+        let edges = [0, 1, 0xFF, 0x100, 0xFFFF, 0x1_0000, 0x7FFF_FFFF, 0xFFFF_FFFF, 0x1_0000_0000, u64::MAX];
         let mut chunk = Chunk::touched(1 << 16);
         // The second time shows that nothing of the first is left.
         for thread in [7, 8] {
             chunk.begin(thread, 1, Nanos(1 << 40));
             let (mut end, mut seen, mut found) = (chunk.start(), chunk.start(), Vec::new());
             let mut want = Vec::new();
-            for (i, n) in edges.iter().chain(edges.iter().rev()).enumerate() {
-                for (kind, (number, point)) in Kind::ALL.into_iter().cycle().zip(points.iter().enumerate()) {
+            for (i, n) in edges.iter().chain(edges.iter().rev()).cycle().take(200).enumerate() {
+                for (number, point) in points.iter().enumerate().skip(i % 3) {
                     // Backwards, too.
                     let at = Nanos((1u64 << 40).wrapping_add(*n).wrapping_sub(i as u64 % 2 * 300));
-                    let until = Nanos(if kind.is_span() { at.0.wrapping_add(n >> number) } else { at.0 });
-                    let args = std::array::from_fn(|k| (point.keys[k], n.rotate_left(8 * k as u32)));
-                    let id = PointId { number: number as u16, args: number as u8 };
-                    assert!(chunk.push(&mut end, (at, until), id, kind, &args.map(|a| a.1)));
-                    let args = args.map(|a| if a.0.is_empty() { ("", 0) } else { a });
-                    want.push(Record { at, until, ended: 0, thread, name: "p", kind, args });
+                    let took = if point.kind.is_span() { *n >> (number % 64) } else { 0 };
+                    let until = Nanos(at.0.saturating_add(took));
+                    let key = |k: usize| point.keys[k];
+                    let value = |k| if key(k).is_empty() { 0 } else { n.rotate_left(8 * k as u32) };
+                    let args = from_fn(|k| (key(k), value(k)));
+                    let record = Record { at, until, ended: 0, thread, name: "p", kind: point.kind, args };
+                    assert!(push(&chunk, &mut end, &record, number));
+                    want.push(record);
                 }
                 // What is there is read while more comes.
                 if i % 3 == 0 {
@@ -313,18 +258,25 @@ mod tests {
     fn a_chunk_is_full_by_number_or_by_words() {
         let cases = [
             (Kind::Instant, 0, 100..=100),
-            (Kind::Instant, 4, 30..=50),
+            (Kind::Instant, 4, 30..=40),
             (Kind::Span, 0, 50..=50),
-            (Kind::Contention, 4, 30..=50),
+            (Kind::Contention, 4, 25..=35),
         ];
         for (kind, args, want) in cases {
-            let id = PointId { number: 3, args };
             let mut chunk = Chunk::of(100);
             chunk.begin(1, 1, Nanos(5));
             let mut end = chunk.start();
-            let at = |i| (Nanos(5 + i), Nanos(7 + i));
-            let mut push = |i: u64| chunk.push(&mut end, at(i), id, kind, &[u64::MAX; 4]);
-            let pushed = (0..1000u64).take_while(|i| push(*i)).count();
+            let args = from_fn(|i| if i < args { (KEYS[i], u64::MAX) } else { ("", 0) });
+            let record = |i| Record {
+                at: Nanos(5 + i),
+                until: Nanos(7 + i),
+                ended: 0,
+                thread: 1,
+                name: "p",
+                kind,
+                args,
+            };
+            let pushed = (0..1000u64).take_while(|i| push(&chunk, &mut end, &record(*i), 3)).count();
             assert!(want.contains(&pushed), "{kind:?}: {pushed}");
             assert_eq!(chunk.len(), pushed * kind.events());
         }
@@ -334,17 +286,17 @@ mod tests {
     #[test]
     fn one_reads_what_another_writes() {
         const RECORDS: u64 = 200_000;
-        let points = [Point { name: "p", keys: ["a", "b", "", ""] }];
-        let mut chunk = Chunk::of(RECORDS as usize * 2);
+        let points = [Point { kind: Kind::Span, name: "p", keys: ["a", "b", "", ""] }];
+        let mut chunk = Chunk::of(RECORDS as usize * 3);
         chunk.begin(1, 1, Nanos(0));
         let chunk = &chunk;
+        let wide = |i: u64| if i.is_multiple_of(3) { i << 33 } else { i };
         std::thread::scope(|s| {
             s.spawn(move || {
                 let mut end = chunk.start();
-                let id = PointId { number: 0, args: 2 };
+                let id = PointId { number: 0, kind: Kind::Span, args: 2 };
                 for i in 0..RECORDS {
-                    let wide = if i % 3 == 0 { i << 33 } else { i };
-                    assert!(chunk.push(&mut end, (Nanos(i), Nanos(i + 1)), id, Kind::Span, &[wide, i, 0, 0]));
+                    assert!(chunk.push(&mut end, (Nanos(i), Nanos(i + 1)), id, &[wide(i), i, 0, 0]));
                 }
             });
             let (mut seen, mut found) = (chunk.start(), Vec::new());
@@ -354,8 +306,7 @@ mod tests {
                 std::thread::yield_now();
             }
             for (i, r) in (0..).zip(&found) {
-                let wide = if i % 3 == 0 { i << 33 } else { i };
-                assert_eq!((r.at.0, r.until.0, r.args[0].1, r.args[1].1), (i, i + 1, wide, i));
+                assert_eq!((r.at.0, r.until.0, r.args[0].1, r.args[1].1), (i, i + 1, wide(i), i));
             }
         });
     }

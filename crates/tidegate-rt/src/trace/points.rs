@@ -1,28 +1,38 @@
 //! What events of one place in the source have in common, under a number: most of an event need not be written
 //! again each time.
 
-use super::Args;
+use super::record::Kind;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// A point's number among all, and how many numbers its records have: the first of the four places.
+/// A point's number among all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PointId {
     pub number: u16,
+    pub kind: Kind,
+    /// How many numbers its records have: the first of the four.
     pub args: u8,
+}
+
+impl PointId {
+    #[inline]
+    pub fn is_span(self) -> bool {
+        self.kind.is_span()
+    }
+
+    /// Events that each record of it makes.
+    #[inline]
+    pub fn events(self) -> usize {
+        self.kind.events()
+    }
 }
 
 /// A name, and what the numbers are called; unused places, which are the last, have an empty one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Point {
+    pub kind: Kind,
     pub name: &'static str,
     pub keys: [&'static str; 4],
-}
-
-impl Point {
-    fn of(name: &'static str, args: &Args) -> Point {
-        Point { name, keys: args.map(|a| a.0) }
-    }
 }
 
 static POINTS: parking_lot::Mutex<Points> =
@@ -40,96 +50,149 @@ pub(super) fn all() -> Vec<Point> {
 
 /// A point's number, given when it is first asked for; none when there are too many.
 #[cold]
-fn registered(point: Point) -> Option<PointId> {
-    let args = point.keys.iter().rposition(|k| !k.is_empty()).map_or(0, |last| last as u8 + 1);
+fn registered(point: Point) -> Option<u16> {
     let points = &mut *POINTS.lock();
     if let Some(n) = points.numbers.get(&point) {
-        return Some(PointId { number: *n, args });
+        return Some(*n);
     }
     let number = u16::try_from(points.all.len()).ok()?;
     points.all.push(point);
     points.numbers.insert(point, number);
-    Some(PointId { number, args })
+    Some(number)
+}
+
+/// A point that the source names. Without the number of its numbers in its type: what records events is in memory once,
+/// since the engine's own code is driven out of the processor's cache by every copy of it.
+pub(super) struct Named {
+    point: Point,
+    /// How many numbers it has.
+    pub args: u8,
+    /// One more than its number; 0 while it has none.
+    number: AtomicU32,
+}
+
+impl Named {
+    pub const fn new<const N: usize>(kind: Kind, name: &'static str, keys: [&'static str; N]) -> Self {
+        const { assert!(N <= 4, "an event has four numbers at most") };
+        let mut all = [""; 4];
+        let mut i = 0;
+        while i < N {
+            all[i] = keys[i];
+            i += 1;
+        }
+        Named { point: Point { kind, name, keys: all }, args: N as u8, number: AtomicU32::new(0) }
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.point.name
+    }
+
+    /// Its number; none when there are too many. `kind` is the point's, known where this is asked.
+    #[inline(always)]
+    pub fn id(&self, kind: Kind) -> Option<PointId> {
+        debug_assert_eq!(kind, self.point.kind, "{}", self.point.name);
+        match self.number.load(Acquire) {
+            0 => self.register(),
+            n => Some(PointId { number: (n - 1) as u16, kind, args: self.args }),
+        }
+    }
+
+    #[cold]
+    fn register(&self) -> Option<PointId> {
+        let number = registered(self.point)?;
+        self.number.store(u32::from(number) + 1, Release);
+        Some(PointId { number, kind: self.point.kind, args: self.args })
+    }
+
+    /// The numbers with their names.
+    pub fn args(&self, numbers: &[u64; 4]) -> super::Args {
+        std::array::from_fn(|i| (self.point.keys[i], numbers[i]))
+    }
 }
 
 const PLACES: usize = 512;
 /// Places where a point may be.
 const PROBES: usize = 8;
 
-/// Points for all threads to find without a lock, and without a look at more of each than a word. Once there, a
-/// point stays; those that find no place any more are found by [`registered`].
-static FOUND: [Found; PLACES] = [const { Found { key: AtomicU64::new(0), id: AtomicU32::new(0) } }; PLACES];
+/// Points of waits for all threads to find without a lock, and without a look at more of each than a word. Once there,
+/// a point stays; those that find no place any more are found by [`registered`].
+static FOUND: [Found; PLACES] =
+    [const { Found { key: AtomicU64::new(0), number: AtomicU32::new(0) } }; PLACES];
 
 struct Found {
-    /// What [`key_of`] says; 0 while nothing is here. Set after `id`, with [`POINTS`] locked.
+    /// What [`key_of`] says; 0 while nothing is here. Set after `number`, with [`POINTS`] locked.
     key: AtomicU64,
-    /// The point's number, and above it the number of its args.
-    id: AtomicU32,
+    number: AtomicU32,
 }
 
 impl Found {
-    fn id(&self) -> PointId {
-        let id = self.id.load(Relaxed);
-        PointId { number: id as u16, args: (id >> 16) as u8 }
-    }
-
-    fn set(&self, key: u64, id: PointId) {
+    fn set(&self, key: u64, number: u16) {
         let _points = POINTS.lock();
         if self.key.load(Relaxed) == 0 {
-            self.id.store(u32::from(id.number) | u32::from(id.args) << 16, Relaxed);
+            self.number.store(number.into(), Relaxed);
             self.key.store(key, Release);
         }
     }
 }
 
-/// What tells places in the source apart: where their texts are. Texts that are not the same have one key as rarely
-/// as 64 bits that were drawn by lot are the same.
+/// What tells pairs of texts apart: where they are. Texts that are not the same have one key as rarely as 64 bits that
+/// were drawn by lot are the same.
 #[inline]
-fn key_of(name: &'static str, args: &Args) -> u64 {
-    // Odd numbers with nothing in common, multiplied side by side.
-    const BY: [u64; 4] =
-        [0x9E37_79B9_7F4A_7C15, 0xC2B2_AE3D_27D4_EB4F, 0x1656_67B1_9E37_79F9, 0xD6E8_FEB8_6659_FD93];
+fn key_of(class: &'static str, file: &'static str) -> u64 {
     let at = |s: &'static str| s.as_ptr().addr() as u64 ^ (s.len() as u64) << 56;
-    let sum = args.iter().zip(BY).fold(at(name), |sum, (a, by)| sum.wrapping_add(at(a.0).wrapping_mul(by)));
+    // Odd numbers with nothing in common.
+    let sum = at(class).wrapping_add(at(file).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     sum.wrapping_mul(0xFF51_AFD7_ED55_8CCD).rotate_left(32).max(1)
 }
 
-/// The number of a point; none when there are too many.
-pub(super) fn id(name: &'static str, args: &Args) -> Option<PointId> {
-    let key = key_of(name, args);
+/// The point of waits for locks of a class that are taken in a file; none when there are too many.
+pub(super) fn contention(class: &'static str, file: &'static str) -> Option<PointId> {
+    let of = |number| PointId { number, kind: Kind::Contention, args: 1 };
+    let point = Point { kind: Kind::Contention, name: class, keys: [file, "", "", ""] };
+    let key = key_of(class, file);
     for p in 0..PROBES {
         let found = &FOUND[(key as usize).wrapping_add(p) % PLACES];
         match found.key.load(Acquire) {
-            k if k == key => return Some(found.id()),
+            k if k == key => return Some(of(found.number.load(Relaxed) as u16)),
             0 => {
-                let id = registered(Point::of(name, args))?;
+                let number = registered(point)?;
                 // Who came first has the place: this one is asked for again.
-                found.set(key, id);
-                return Some(id);
+                found.set(key, number);
+                return Some(of(number));
             }
             _ => {}
         }
     }
-    registered(Point::of(name, args))
+    registered(point).map(of)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::NO_ARGS;
 
     #[test]
     fn equal_points_have_one_number_and_more_than_have_a_place_keep_theirs() {
-        let names: Vec<&'static str> = (0..1000).map(|i| &*format!("point {i}").leak()).collect();
-        let numbers: Vec<_> = names.iter().map(|n| id(n, &NO_ARGS).unwrap()).collect();
-        let again: Vec<_> = names.iter().map(|n| id(n, &NO_ARGS).unwrap()).collect();
-        let elsewhere: Vec<_> = names.iter().map(|n| id(n.to_string().leak(), &NO_ARGS).unwrap()).collect();
+        let classes: Vec<&'static str> = (0..1000).map(|i| &*format!("class {i}").leak()).collect();
+        let find = |class| contention(class, "file").unwrap();
+        let numbers: Vec<_> = classes.iter().map(|c| find(c)).collect();
+        let again: Vec<_> = classes.iter().map(|c| find(c)).collect();
+        let elsewhere: Vec<_> = classes.iter().map(|c| find(c.to_string().leak())).collect();
         assert_eq!((&numbers, &numbers), (&again, &elsewhere));
         let all = all();
-        assert!(names.iter().zip(&numbers).all(|(name, n)| all[usize::from(n.number)].name == *name));
-        let mut args = NO_ARGS;
-        args[2].0 = "key";
-        assert_ne!(id(names[0], &args).unwrap().number, numbers[0].number);
-        assert_eq!((id(names[0], &args).unwrap().args, numbers[0].args), (3, 0));
+        assert!(classes.iter().zip(&numbers).all(|(c, n)| all[usize::from(n.number)].name == *c));
+        assert_ne!(contention(classes[0], "other"), Some(numbers[0]));
+    }
+
+    #[test]
+    fn a_named_point_has_one_number_for_a_kind_and_its_keys() {
+        let [first, second] = [const { Named::new(Kind::Span, "named", ["a", "b"]) }; 2];
+        let id = first.id(Kind::Span).unwrap();
+        assert_eq!((first.id(Kind::Span), second.id(Kind::Span), id.args), (Some(id), Some(id), 2));
+        let other = |kind, keys| Named::new(kind, "named", keys).id(kind).unwrap().number;
+        assert_ne!(other(Kind::Span, ["a", "c"]), id.number);
+        assert_ne!(other(Kind::Instant, ["a", "b"]), id.number);
+        let point = all()[usize::from(id.number)];
+        assert_eq!((point.kind, point.name, point.keys), (Kind::Span, "named", ["a", "b", "", ""]));
+        assert_eq!(first.args(&[3, 4, 0, 0]), [("a", 3), ("b", 4), ("", 0), ("", 0)]);
     }
 }

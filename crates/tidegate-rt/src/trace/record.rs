@@ -5,7 +5,7 @@ use crate::clock::Nanos;
 use std::cmp::Reverse;
 
 /// What a record is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Instant,
     Span,
@@ -14,13 +14,16 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    #[cfg(test)]
     pub const ALL: [Kind; 3] = [Kind::Instant, Kind::Span, Kind::Contention];
 
+    #[inline]
     pub fn is_span(self) -> bool {
         self != Kind::Instant
     }
 
     /// Events that it makes.
+    #[inline]
     pub fn events(self) -> usize {
         1 + usize::from(self.is_span())
     }

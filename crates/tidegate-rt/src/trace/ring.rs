@@ -8,7 +8,7 @@
 
 use super::packed::{Chunk, Position};
 use super::points::{self, PointId};
-use super::record::{Kind, Record};
+use super::record::Record;
 use crate::clock::Nanos;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -157,16 +157,9 @@ pub(super) struct End {
 impl End {
     /// Adds a record; false when it needs another chunk, see [`End::begin`].
     #[inline]
-    pub fn push(
-        &mut self,
-        recording: u32,
-        at: (Nanos, Nanos),
-        point: PointId,
-        kind: Kind,
-        numbers: &[u64; 4],
-    ) -> bool {
+    pub fn push(&mut self, recording: u32, at: (Nanos, Nanos), point: PointId, numbers: &[u64; 4]) -> bool {
         let chunk = self.chunk.as_ref().filter(|c| c.recording() == recording);
-        chunk.is_some_and(|c| c.push(&mut self.position, at, point, kind, numbers))
+        chunk.is_some_and(|c| c.push(&mut self.position, at, point, numbers))
     }
 
     /// Goes on in a new chunk, with room for a record of any length that is so many `events`.

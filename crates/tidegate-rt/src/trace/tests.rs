@@ -4,8 +4,14 @@ use crate::thread;
 /// Recording is the process's: one test at a time.
 static ONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
-fn number(i: u64) -> Args {
-    [("i", i), ("", 0), ("", 0), ("", 0)]
+fn event(name: &'static str, i: u64) {
+    let point: &'static EventPoint<1> = Box::leak(Box::new(EventPoint::new(name, ["i"])));
+    point.record([i]);
+}
+
+fn span(name: &'static str, i: u64) -> Span {
+    let point: &'static SpanPoint<1> = Box::leak(Box::new(SpanPoint::new(name, ["i"])));
+    point.enter([i])
 }
 
 fn named<'a>(r: &'a Recorded, name: &str) -> Vec<&'a Event> {
@@ -16,9 +22,9 @@ fn named<'a>(r: &'a Recorded, name: &str) -> Vec<&'a Event> {
 fn a_full_ring_keeps_the_newest() {
     let _one = ONE.lock();
     enable(Some(3));
-    (0..5).for_each(|i| event("n", number(i)));
+    (0..5).for_each(|i| event("n", i));
     enable(None);
-    event("n", number(9));
+    event("n", 9);
     let r = take();
     assert_eq!(named(&r, "n").iter().map(|e| e.args[0].1).collect::<Vec<_>>(), [2, 3, 4]);
     assert_eq!(r.dropped, 2);
@@ -28,10 +34,19 @@ fn a_full_ring_keeps_the_newest() {
 fn numbers_stay_with_their_events() {
     let _one = ONE.lock();
     enable(Some(100_000));
+    static NONE: EventPoint<0> = EventPoint::new("packed", []);
+    static ONE_NUMBER: EventPoint<1> = EventPoint::new("packed", ["a"]);
+    static TWO: EventPoint<2> = EventPoint::new("packed", ["a", "b"]);
+    static THREE: EventPoint<3> = EventPoint::new("packed", ["a", "b", "c"]);
+    static FOUR: EventPoint<4> = EventPoint::new("packed", ["a", "b", "c", "d"]);
     for i in 0..5_000 {
-        let mut args = NO_ARGS;
-        args.iter_mut().take(i as usize % 5).zip(["a", "b", "c", "d"]).for_each(|(to, n)| *to = (n, i));
-        event("packed", args);
+        match i % 5 {
+            0 => NONE.record([]),
+            1 => ONE_NUMBER.record([i]),
+            2 => TWO.record([i; 2]),
+            3 => THREE.record([i; 3]),
+            _ => FOUR.record([i; 4]),
+        }
     }
     enable(None);
     let r = take();
@@ -46,10 +61,10 @@ fn numbers_stay_with_their_events() {
 
 #[test]
 fn what_is_taken_while_points_are_new_is_whole() {
-    const EVENTS: u64 = 20_000;
+    const EVENTS: u64 = 2_000;
     let _one = ONE.lock();
     enable(Some(4_000));
-    let body = || (0..EVENTS).for_each(|i| event(format!("late {i}").leak(), number(i)));
+    let body = || (0..EVENTS).for_each(|i| event(format!("late {i}").leak(), i));
     let thread = thread::spawn("late", body).unwrap();
     let mut seen: Vec<Event> = Vec::new();
     let mut dropped = 0;
@@ -79,7 +94,7 @@ fn what_ended_threads_recorded_is_kept_within_a_bound() {
     enable(Some(10));
     let threads = 3 * ENDED_RINGS as u64;
     for t in 0..threads {
-        let body = move || (0..10).for_each(|i| event("ended", number(t * 10 + i)));
+        let body = move || (0..10).for_each(|i| event("ended", t * 10 + i));
         thread::spawn(&format!("t{t}"), body).unwrap().join();
     }
     // A join may return before the thread's own state is gone: it is found later then.
@@ -98,17 +113,17 @@ fn spans_are_recorded_when_they_end_in_their_recording() {
     let _one = ONE.lock();
     let place = Location::caller();
     enable(Some(100));
-    let earlier = span("earlier", NO_ARGS);
+    let earlier = span("earlier", 0);
     enable(None);
     enable(Some(100));
     drop(earlier);
     {
-        let _outer = span("outer", number(7));
-        event("point", number(8));
-        let _inner = call("inner");
+        let _outer = span("outer", 7);
+        event("point", 8);
+        let _inner = span("inner", 0);
         contention("lock", clock::stamp(), clock::stamp(), place);
     }
-    let open = span("open", NO_ARGS);
+    let open = span("open", 0);
     enable(None);
     drop(open);
     let r = take();
@@ -133,15 +148,15 @@ fn spans_make_a_tree() {
     enable_calls(true);
     let body = || {
         for _ in 0..3 {
-            let _outer = call("outer");
+            let _outer = span("outer", 0);
             for _ in 0..2 {
-                let _inner = call("inner");
+                let _inner = span("inner", 0);
                 thread::sleep(std::time::Duration::from_millis(1));
             }
             contention("lock", clock::stamp(), Nanos(clock::stamp().0 + 5_000_000), Location::caller());
         }
         enable_calls(false);
-        let _after = call("after");
+        let _after = span("after", 0);
     };
     thread::spawn("tree", body).unwrap().join();
     let r = take();
@@ -160,9 +175,9 @@ fn spans_make_a_tree() {
 fn an_open_span_is_in_the_tree_up_to_now() {
     let _one = ONE.lock();
     enable_calls(true);
-    let outer = call("open outer");
+    let outer = span("open outer", 0);
     {
-        let _inner = call("open inner");
+        let _inner = span("open inner", 0);
         thread::sleep(std::time::Duration::from_millis(2));
         let r = take();
         let nodes: Vec<_> = r.calls.iter().flat_map(|t| &t.nodes).collect();

@@ -6,7 +6,9 @@ use crate::error::{Error, ErrorKind, Result};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 use tidegate_block::{Errno, Segment};
-use tidegate_rt::trace;
+use tidegate_rt::trace::SpanPoint;
+
+static WAIT_WRITEBACK: SpanPoint<1> = SpanPoint::new("folio_wait_writeback", ["index"]);
 
 /// How long a waiter sleeps before it looks for bios to send.
 const RESUBMIT: Duration = Duration::from_millis(2);
@@ -266,8 +268,7 @@ impl AddressSpace {
             if n > 0 && done() {
                 continue;
             }
-            let _span =
-                trace::span("folio_wait_writeback", [("index", id * CHUNK_PAGES), ("", 0), ("", 0), ("", 0)]);
+            let _span = WAIT_WRITEBACK.enter([id * CHUNK_PAGES]);
             // A page is under write-back before its bio grows, and whoever adds it may then have to wait
             // for somebody who waits for us: so what is pending is sent again and again.
             loop {
