@@ -5,21 +5,20 @@
 //! counts them. What threads leave when they end is kept, within a bound, until it is taken.
 
 use crate::clock::{self, Nanos};
-use crate::profile::{CallTree, Tree};
+use crate::profile::CallTree;
 use crate::sim;
-use points::{Named, PointId};
-use record::{Kind, Record};
-use ring::{End, Ring};
-use std::cell::RefCell;
+use points::Named;
+use record::Kind;
 use std::collections::BTreeMap;
 use std::panic::Location;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Acquire, Ordering::Relaxed, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+use threads::with;
 
 mod packed;
 mod points;
 mod record;
 mod ring;
+mod threads;
 
 const EVENTS: u8 = 1;
 const CALLS: u8 = 2;
@@ -29,12 +28,6 @@ const KEPT: u8 = 4;
 static MODE: AtomicU8 = AtomicU8::new(0);
 /// Counts the beginnings and ends of recordings.
 static RECORDING: AtomicU32 = AtomicU32::new(0);
-static THREADS: parking_lot::Mutex<Threads> = parking_lot::Mutex::new(Threads::new());
-
-/// Rings full of events that ended threads may leave.
-const ENDED_RINGS: usize = 4;
-/// Ended threads whose names are remembered.
-const ENDED_NAMES: usize = 4096;
 
 /// Named numbers of an event, e.g. `("ino", 5)`.
 pub type Args = [(&'static str, u64); 4];
@@ -86,109 +79,6 @@ pub struct Recorded {
     pub calls: Vec<CallTree>,
 }
 
-/// What a thread records.
-struct Local {
-    thread: u32,
-    name: String,
-    kept: parking_lot::Mutex<Kept>,
-}
-
-#[derive(Default)]
-struct Kept {
-    events: Ring,
-    calls: Tree,
-}
-
-/// A thread's own end of it. Dropped in this order: what an ended thread left is nobody else's.
-struct Mine {
-    end: RefCell<End>,
-    local: Shared,
-}
-
-impl Mine {
-    /// Adds a record; `point` is none when there are too many.
-    #[inline(always)]
-    fn push(&self, recording: u32, at: (Nanos, Nanos), point: Option<PointId>, numbers: &[u64; 4]) {
-        let end = &mut *self.end.borrow_mut();
-        if !point.is_some_and(|point| end.push(recording, at, point, numbers)) {
-            self.push_slowly(end, recording, at, point, numbers);
-        }
-    }
-
-    #[cold]
-    fn push_slowly(
-        &self,
-        end: &mut End,
-        recording: u32,
-        at: (Nanos, Nanos),
-        point: Option<PointId>,
-        numbers: &[u64; 4],
-    ) {
-        let ring = &mut self.local.kept.lock().events;
-        let Some(point) = point else {
-            ring.dropped += 1;
-            return;
-        };
-        end.begin(ring, point.events(), self.local.thread, recording, at.0);
-        let there_is_room = end.push(recording, at, point, numbers);
-        debug_assert!(there_is_room, "an empty chunk has room for one record of any length");
-    }
-
-    fn calls(&self, f: impl FnOnce(&mut Tree)) {
-        f(&mut self.local.kept.lock().calls);
-    }
-}
-
-type Shared = Arc<Local>;
-
-struct Threads {
-    live: Vec<Shared>,
-    /// What ended threads left.
-    events: Ring,
-    calls: BTreeMap<String, Tree>,
-    names: BTreeMap<u32, String>,
-}
-
-impl Threads {
-    const fn new() -> Self {
-        Threads { live: Vec::new(), events: Ring::new(), calls: BTreeMap::new(), names: BTreeMap::new() }
-    }
-
-    /// Takes over what ended threads left.
-    fn sweep(&mut self) {
-        let (ended, live) = self.live.drain(..).partition(|l| Arc::strong_count(l) == 1);
-        self.live = live;
-        // Pairs with their letting go: all that they wrote is seen.
-        fence(Acquire);
-        let ended: Vec<Shared> = ended;
-        for local in ended {
-            let mut kept = local.kept.lock();
-            if kept.events.is_empty() && kept.calls.is_empty() {
-                continue;
-            }
-            self.names.insert(local.thread, local.name.clone());
-            self.events.append(&mut kept.events, ring::capacity().saturating_mul(ENDED_RINGS));
-            let calls = std::mem::take(&mut kept.calls);
-            self.calls.entry(local.name.clone()).or_default().absorb(calls);
-        }
-        while self.names.len() > ENDED_NAMES {
-            self.names.pop_first();
-        }
-    }
-}
-
-thread_local!(static LOCAL: Mine = {
-    let mut threads = THREADS.lock();
-    threads.sweep();
-    let local = Arc::new(Local {
-        thread: crate::thread::id(),
-        name: std::thread::current().name().unwrap_or("thread").to_string(),
-        kept: parking_lot::Mutex::new(Kept::default()),
-    });
-    threads.live.push(local.clone());
-    Mine { end: RefCell::new(End::default()), local }
-});
-
 /// Switches recording of events on (each thread keeps its last `capacity` events) or off (`None`). A span is
 /// recorded when it ends, if that is in the recording in which it began.
 pub fn enable(capacity: Option<usize>) {
@@ -232,12 +122,6 @@ pub(crate) fn recording() -> bool {
 #[inline]
 fn mode() -> u8 {
     MODE.load(Relaxed) | if sim::records() { EVENTS | KEPT } else { 0 }
-}
-
-/// Nothing for a thread that is about to end.
-#[inline]
-fn with(f: impl FnOnce(&Mine)) {
-    let _ = LOCAL.try_with(f);
 }
 
 /// Gives an event to the calling thread's simulated world.
@@ -348,12 +232,12 @@ fn end(span: &Span) {
 
 #[inline(never)]
 fn enter(name: &'static str, at: Nanos) {
-    with(|l| l.calls(|c| c.enter(name, false, at)));
+    with(|l| l.enter(name, false, at));
 }
 
 #[inline(never)]
 fn leave(at: Nanos) {
-    with(|l| l.calls(|c| c.leave(at)));
+    with(|l| l.leave(at));
 }
 
 /// Records a wait for a lock of `class` that began at `since`, at `place`, and ended at `at`.
@@ -370,37 +254,15 @@ pub(crate) fn contention(class: &'static str, since: Nanos, at: Nanos, place: &'
     }
     if mode & CALLS != 0 {
         with(|l| {
-            l.calls(|c| {
-                c.enter(class, true, since);
-                c.leave(at);
-            });
+            l.enter(class, true, since);
+            l.leave(at);
         });
     }
 }
 
 /// Takes what was recorded since the last call. Spans that last are in the trees up to now.
 pub fn take() -> Recorded {
-    let mut r = Recorded::default();
-    let mut threads = THREADS.lock();
-    threads.sweep();
-    let now = clock::stamp();
-    let mut calls = std::mem::take(&mut threads.calls);
-    let mut records: Vec<Record> = Vec::new();
-    r.dropped = threads.events.take(RECORDING.load(Relaxed), &mut records);
-    r.threads = std::mem::take(&mut threads.names);
-    for local in &threads.live {
-        let mut kept = local.kept.lock();
-        // Looked at with the lock held: no chunk in there is of a later recording.
-        r.dropped += kept.events.take(RECORDING.load(Relaxed), &mut records);
-        r.threads.insert(local.thread, local.name.clone());
-        let tree = kept.calls.take(now);
-        calls.entry(local.name.clone()).or_default().absorb(tree);
-    }
-    drop(threads);
-    r.events = record::in_order(records);
-    let trees = calls.into_iter().filter(|(_, t)| !t.is_empty());
-    r.calls = trees.map(|(name, tree)| tree.finish(name)).collect();
-    r
+    threads::take()
 }
 
 /// Takes all recorded events in order of time, with the number dropped since the last call.

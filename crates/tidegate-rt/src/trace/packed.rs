@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Orderin
 const LONGEST: usize = 7;
 /// Words that events take in the mean, with some room.
 const USUAL: usize = 2;
+/// Words between a record and the memory that is asked for while it is written.
+const AHEAD: usize = 32;
 
 /// In a head, above the point's number: each of the others has a word.
 const WIDE: u64 = 1 << 16;
@@ -56,7 +58,7 @@ impl Chunk {
     /// One for so many events, or fewer that are long.
     pub fn of(most: usize) -> Chunk {
         Chunk {
-            words: (0..most * USUAL + LONGEST).map(|_| AtomicU64::new(0)).collect(),
+            words: (0..most * USUAL + LONGEST + AHEAD).map(|_| AtomicU64::new(0)).collect(),
             used: AtomicU64::new(0),
             most,
             thread: 0,
@@ -121,8 +123,9 @@ impl Chunk {
         point: PointId,
         numbers: &[u64; 4],
     ) -> bool {
-        let room = self.words.get(end.words..).and_then(|w| w.first_chunk::<LONGEST>());
+        let room = self.words.get(end.words..).and_then(|w| w.first_chunk::<{ LONGEST + AHEAD }>());
         let Some(room) = room.filter(|_| end.events < self.most) else { return false };
+        fetch(&room[LONGEST + AHEAD - 1]);
         // Processors' counters differ by nanoseconds: who moves to another may end before it began.
         let until = until.max(at);
         // Before the last, too: this is long then.
@@ -161,8 +164,17 @@ impl Chunk {
     }
 }
 
+/// Has memory brought near that will be written to soon. Otherwise the next lock that is taken waits for it.
+#[inline(always)]
+fn fetch(word: &AtomicU64) {
+    #[cfg(target_arch = "x86_64")]
+    safe_arch::prefetch_t0(word);
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = word;
+}
+
 #[cold]
-fn push_wide(room: &[AtomicU64; LONGEST], head: u64, since: u64, values: &[u64; 5]) {
+fn push_wide(room: &[AtomicU64], head: u64, since: u64, values: &[u64; 5]) {
     let words = [head | WIDE, since].into_iter().chain(*values);
     room.iter().zip(words).for_each(|(to, word)| to.store(word, Relaxed));
 }

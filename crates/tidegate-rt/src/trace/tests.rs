@@ -1,3 +1,4 @@
+use super::threads::ENDED_RINGS;
 use super::*;
 use crate::thread;
 

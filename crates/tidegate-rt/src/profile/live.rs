@@ -1,0 +1,408 @@
+//! A thread's tree while it grows: the thread adds to it, others read it meanwhile.
+//!
+//! Entering and leaving take no lock. What the tree looks like is under one, for who reads it and for a new node; its
+//! figures are the thread's alone to write. They only grow, and who takes them remembers how far they were.
+
+use super::{NONE, Node, Shape, Tree};
+use crate::clock::Nanos;
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence,
+};
+
+/// Nodes of a thread's tree; what comes after is counted to the span around it, and so is what lies deeper.
+const MAX_NODES: usize = 4096;
+const DEPTH: usize = 64;
+/// Nodes that there is room for at first.
+const FIRST_NODES: usize = 32;
+/// Looks at figures until they are taken as they are, which may be in the midst of a change.
+const LOOKS: u32 = 10_000;
+
+/// What a thread has of its tree.
+#[derive(Default)]
+pub(crate) struct Live {
+    shapes: Vec<Shape>,
+    /// There once there is a node.
+    figures: Option<Arc<Figures>>,
+    /// Spans that last and have no node.
+    beyond: usize,
+    /// The taking since which maxima are.
+    period: u64,
+}
+
+/// What others see of it.
+#[derive(Default)]
+pub(crate) struct Shown {
+    shapes: Vec<Shape>,
+    figures: Option<Arc<Figures>>,
+    /// What was taken already, by node.
+    taken: Vec<Sum>,
+}
+
+struct Figures {
+    /// Odd while the thread changes the others.
+    version: AtomicU64,
+    /// Counts takings.
+    period: AtomicU64,
+    depth: AtomicUsize,
+    /// Spans that last, outermost first.
+    open: [Open; DEPTH],
+    nodes: Box<[Counts]>,
+}
+
+#[derive(Default)]
+struct Open {
+    node: AtomicU32,
+    since: AtomicU64,
+}
+
+#[derive(Default)]
+struct Counts {
+    count: AtomicU64,
+    total: AtomicU64,
+    /// Of that, in spans within.
+    inside: AtomicU64,
+    max: AtomicU64,
+}
+
+/// Figures of a node at one time.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    count: u64,
+    total: u64,
+    inside: u64,
+    max: u64,
+}
+
+fn add(to: &AtomicU64, n: u64) {
+    to.store(to.load(Relaxed) + n, Relaxed);
+}
+
+impl Figures {
+    fn of(nodes: usize) -> Figures {
+        Figures {
+            version: AtomicU64::new(0),
+            period: AtomicU64::new(0),
+            depth: AtomicUsize::new(0),
+            open: std::array::from_fn(|_| Open::default()),
+            nodes: (0..nodes).map(|_| Counts::default()).collect(),
+        }
+    }
+
+    /// The same for more nodes.
+    fn grown(&self) -> Figures {
+        let new = Figures::of(self.nodes.len() * 2);
+        new.period.store(self.period.load(Relaxed), Relaxed);
+        new.depth.store(self.depth.load(Relaxed), Relaxed);
+        for (to, from) in new.open.iter().zip(&self.open) {
+            to.node.store(from.node.load(Relaxed), Relaxed);
+            to.since.store(from.since.load(Relaxed), Relaxed);
+        }
+        for (to, from) in new.nodes.iter().zip(&self.nodes) {
+            let sum = from.read();
+            to.count.store(sum.count, Relaxed);
+            to.total.store(sum.total, Relaxed);
+            to.inside.store(sum.inside, Relaxed);
+            to.max.store(sum.max, Relaxed);
+        }
+        new
+    }
+
+    /// Changes what others read.
+    #[inline]
+    fn change(&self, f: impl FnOnce()) {
+        let version = self.version.load(Relaxed);
+        self.version.store(version + 1, Relaxed);
+        fence(Release);
+        f();
+        self.version.store(version + 2, Release);
+    }
+
+    /// What all nodes have, with spans that last up to `now`: of these, the nodes.
+    fn read(&self, nodes: usize, now: Nanos) -> (Vec<Sum>, Vec<u32>) {
+        let mut looks = 0;
+        loop {
+            let version = self.version.load(Acquire);
+            let found = self.look(nodes, now);
+            fence(Acquire);
+            looks += 1;
+            if version.is_multiple_of(2) && self.version.load(Relaxed) == version || looks == LOOKS {
+                return found;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn look(&self, nodes: usize, now: Nanos) -> (Vec<Sum>, Vec<u32>) {
+        let mut sums: Vec<Sum> = self.nodes.iter().take(nodes).map(Counts::read).collect();
+        let mut open = Vec::new();
+        for o in self.open.iter().take(self.depth.load(Relaxed)) {
+            let (node, took) = (o.node.load(Relaxed), now.since(Nanos(o.since.load(Relaxed))).0);
+            if let Some(parent) = open.last().and_then(|p| sums.get_mut(*p as usize)) {
+                parent.inside += took;
+            }
+            if let Some(sum) = sums.get_mut(node as usize) {
+                sum.total += took;
+                sum.max = sum.max.max(took);
+            }
+            open.push(node);
+        }
+        (sums, open)
+    }
+}
+
+impl Counts {
+    fn read(&self) -> Sum {
+        Sum {
+            count: self.count.load(Relaxed),
+            total: self.total.load(Relaxed),
+            inside: self.inside.load(Relaxed),
+            max: self.max.load(Relaxed),
+        }
+    }
+}
+
+impl Live {
+    /// Enters a span.
+    pub fn enter(&mut self, shown: &parking_lot::Mutex<Shown>, name: &'static str, is_lock: bool, at: Nanos) {
+        let node = if self.beyond == 0 { self.child(shown, name, is_lock) } else { None };
+        let Some((f, node)) = self.figures.as_ref().zip(node) else {
+            self.beyond += 1;
+            return;
+        };
+        let depth = f.depth.load(Relaxed);
+        let Some(open) = f.open.get(depth) else {
+            self.beyond += 1;
+            return;
+        };
+        f.change(|| {
+            open.node.store(node, Relaxed);
+            open.since.store(at.0, Relaxed);
+            f.depth.store(depth + 1, Relaxed);
+        });
+    }
+
+    /// Leaves the span entered last.
+    pub fn leave(&mut self, at: Nanos) {
+        if self.beyond > 0 {
+            self.beyond -= 1;
+            return;
+        }
+        let Some(f) = &self.figures else { return };
+        let Some(depth) = f.depth.load(Relaxed).checked_sub(1) else { return };
+        let Some(open) = f.open.get(depth) else { return };
+        let node = open.node.load(Relaxed) as usize;
+        let took = at.since(Nanos(open.since.load(Relaxed))).0;
+        let (Some(counts), Some(shape)) = (f.nodes.get(node), self.shapes.get(node)) else { return };
+        let period = f.period.load(Relaxed);
+        f.change(|| {
+            if self.period != period {
+                self.period = period;
+                f.nodes.iter().for_each(|n| n.max.store(0, Relaxed));
+            }
+            f.depth.store(depth, Relaxed);
+            add(&counts.count, 1);
+            add(&counts.total, took);
+            if counts.max.load(Relaxed) < took {
+                counts.max.store(took, Relaxed);
+            }
+            if let Some(around) = f.nodes.get(shape.parent as usize) {
+                add(&around.inside, took);
+            }
+        });
+    }
+
+    /// The node of this name in the span entered last, made if there is room.
+    #[inline]
+    fn child(&mut self, shown: &parking_lot::Mutex<Shown>, name: &'static str, is_lock: bool) -> Option<u32> {
+        let parent = self.innermost();
+        let mut at = self.first_child(parent);
+        while let Some(shape) = self.shapes.get(at as usize) {
+            // Of two texts that are equal, one is found the long way.
+            if shape.is_lock == is_lock && std::ptr::eq(shape.name, name) {
+                return Some(at);
+            }
+            at = shape.next;
+        }
+        self.other_child(shown, parent, name, is_lock)
+    }
+
+    fn innermost(&self) -> u32 {
+        let open = self.figures.as_ref().and_then(|f| f.open.get(f.depth.load(Relaxed).wrapping_sub(1)));
+        open.map_or(NONE, |o| o.node.load(Relaxed))
+    }
+
+    /// The root, which is the first node, is in a row with the others that have no parent.
+    fn first_child(&self, parent: u32) -> u32 {
+        if parent == NONE { 0 } else { self.shapes[parent as usize].first_child }
+    }
+
+    #[cold]
+    fn other_child(
+        &mut self,
+        shown: &parking_lot::Mutex<Shown>,
+        parent: u32,
+        name: &'static str,
+        is_lock: bool,
+    ) -> Option<u32> {
+        let (mut at, mut last) = (self.first_child(parent), NONE);
+        while let Some(shape) = self.shapes.get(at as usize) {
+            if shape.is_lock == is_lock && shape.name == name {
+                return Some(at);
+            }
+            (last, at) = (at, shape.next);
+        }
+        let new = self.shapes.len();
+        if new >= MAX_NODES {
+            return None;
+        }
+        let mut shown = shown.lock();
+        let figures = match self.figures.take() {
+            None => Arc::new(Figures::of(FIRST_NODES)),
+            Some(f) if new == f.nodes.len() => Arc::new(f.grown()),
+            Some(f) => f,
+        };
+        shown.figures = Some(figures.clone());
+        self.figures = Some(figures);
+        self.shapes.push(Shape { name, is_lock, parent, first_child: NONE, next: NONE });
+        match (self.shapes.get(last as usize).is_some(), self.shapes.get(parent as usize).is_some()) {
+            (true, _) => self.shapes[last as usize].next = new as u32,
+            (false, true) => self.shapes[parent as usize].first_child = new as u32,
+            (false, false) => {}
+        }
+        shown.shapes.clone_from(&self.shapes);
+        Some(new as u32)
+    }
+}
+
+impl Shown {
+    pub fn is_empty(&self) -> bool {
+        self.shapes.is_empty()
+    }
+
+    /// What was added since the last taking, with spans that last up to `now`: such a span counts each time.
+    pub fn take(&mut self, now: Nanos) -> Tree {
+        let Some(figures) = &self.figures else { return Tree::default() };
+        let (sums, open) = figures.read(self.shapes.len(), now);
+        figures.period.fetch_add(1, Relaxed);
+        self.taken.resize(sums.len(), Sum::default());
+        let before = std::mem::replace(&mut self.taken, sums.clone());
+        let lasts = |i: usize| open.contains(&(i as u32));
+        let since = |(i, (shape, (now, before))): (usize, (&Shape, (Sum, Sum)))| {
+            let count = now.count - before.count + u64::from(lasts(i));
+            Node {
+                shape: *shape,
+                count,
+                total: now.total.saturating_sub(before.total),
+                inside: now.inside.saturating_sub(before.inside),
+                // Of a node that nothing was added to, it is from before.
+                max: if count > 0 { now.max } else { 0 },
+            }
+        };
+        let pairs = sums.into_iter().zip(before);
+        Tree::of(self.shapes.iter().zip(pairs).enumerate().map(since).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+
+    /// A tree of one thread with what others see of it.
+    #[derive(Default)]
+    struct Both(Live, Mutex<Shown>);
+
+    impl Both {
+        fn enter(&mut self, name: &'static str, at: u64) {
+            self.0.enter(&self.1, name, false, Nanos(at));
+        }
+
+        fn take(&self, now: u64) -> Vec<(&'static str, u64, u64, u64, u64)> {
+            let tree = self.1.lock().take(Nanos(now)).finish("t".into());
+            tree.nodes.iter().map(|n| (n.name, n.count, n.total_ns, n.self_ns, n.max_ns)).collect()
+        }
+    }
+
+    #[test]
+    fn each_taking_has_what_came_since() {
+        let mut both = Both::default();
+        both.enter("outer", 10);
+        both.enter("inner", 20);
+        both.0.leave(Nanos(50));
+        assert_eq!(both.take(100), [("outer", 1, 90, 60, 90), ("inner", 1, 30, 30, 30)]);
+        // A text that is the same, elsewhere.
+        both.enter("inner".to_string().leak(), 110);
+        both.0.leave(Nanos(115));
+        both.0.leave(Nanos(120));
+        assert_eq!(both.take(130), [("outer", 1, 20, 15, 110), ("inner", 1, 5, 5, 5)]);
+        assert_eq!(both.take(140), []);
+        both.enter("other", 150);
+        both.0.leave(Nanos(151));
+        both.0.leave(Nanos(152));
+        assert_eq!(both.take(160), [("other", 1, 1, 1, 1)]);
+    }
+
+    #[test]
+    fn what_has_no_room_is_counted_to_what_is_around() {
+        let mut both = Both::default();
+        let names: Vec<&'static str> = (0..MAX_NODES + 10).map(|i| &*format!("{i}").leak()).collect();
+        both.enter("top", 0);
+        for name in &names {
+            both.enter(name, 5);
+            both.0.leave(Nanos(6));
+        }
+        both.0.leave(Nanos(10_000));
+        let found = both.take(20_000);
+        assert_eq!(found.len(), MAX_NODES);
+        assert_eq!(found[0], ("top", 1, 10_000, 10_000 - (MAX_NODES as u64 - 1), 10_000));
+
+        let mut both = Both::default();
+        for _ in 0..DEPTH + 10 {
+            both.enter("deep", 200);
+        }
+        (0..DEPTH as u64 + 10).for_each(|at| both.0.leave(Nanos(300 + at)));
+        let found = both.take(1000);
+        assert_eq!((found.len(), found[DEPTH - 1]), (DEPTH, ("deep", 1, 110, 110, 110)));
+        both.0.leave(Nanos(2000));
+        assert_eq!(both.take(3000), []);
+    }
+
+    /// Whatever is taken while the thread goes on, in all it is what there was.
+    #[test]
+    fn one_takes_while_another_adds() {
+        const ROUNDS: u64 = 300_000;
+        let shown = Mutex::new(Shown::default());
+        let done = AtomicU32::new(0);
+        let mut sum = Tree::default();
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let mut live = Live::default();
+                for i in 0..ROUNDS {
+                    live.enter(&shown, "outer", false, Nanos(4 * i));
+                    live.enter(&shown, "inner", true, Nanos(4 * i + 1));
+                    live.leave(Nanos(4 * i + 2));
+                    live.leave(Nanos(4 * i + 3));
+                }
+                done.store(1, Release);
+            });
+            loop {
+                let was_done = done.load(Acquire) == 1;
+                // At no time do spans that last have taken any.
+                let taken = shown.lock().take(Nanos(0));
+                for call in &taken.clone().finish("t".into()).nodes {
+                    assert!(call.self_ns <= call.total_ns && call.max_ns <= 3, "{call:?}");
+                }
+                sum.absorb(taken);
+                if was_done {
+                    break;
+                }
+            }
+        });
+        let nodes = sum.finish("t".into()).nodes;
+        let found: Vec<_> = nodes.iter().map(|n| (n.name, n.is_lock, n.total_ns, n.self_ns)).collect();
+        assert_eq!(found, [("outer", false, 3 * ROUNDS, 2 * ROUNDS), ("inner", true, ROUNDS, ROUNDS)]);
+        // Those that lasted when they were looked at count again.
+        assert!(nodes.iter().all(|n| (ROUNDS..2 * ROUNDS).contains(&n.count)));
+    }
+}

@@ -1,0 +1,156 @@
+//! What each thread has recorded, and what ended ones left.
+
+use super::points::PointId;
+use super::record::{self, Record};
+use super::ring::{self, End, Ring};
+use super::{RECORDING, Recorded};
+use crate::clock::{self, Nanos};
+use crate::profile::Tree;
+use crate::profile::live::{Live, Shown};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, fence};
+
+/// Rings full of events that ended threads may leave.
+pub(super) const ENDED_RINGS: usize = 4;
+/// Ended threads whose names are remembered.
+const ENDED_NAMES: usize = 4096;
+
+static THREADS: parking_lot::Mutex<Threads> = parking_lot::Mutex::new(Threads::new());
+
+/// What a thread records.
+pub(super) struct Local {
+    thread: u32,
+    name: String,
+    events: parking_lot::Mutex<Ring>,
+    calls: parking_lot::Mutex<Shown>,
+}
+
+/// A thread's own end of it. Dropped in this order: what an ended thread left is nobody else's.
+pub(super) struct Mine {
+    end: RefCell<End>,
+    calls: RefCell<Live>,
+    local: Shared,
+}
+
+impl Mine {
+    /// Adds a record; `point` is none when there are too many.
+    #[inline(always)]
+    pub fn push(&self, recording: u32, at: (Nanos, Nanos), point: Option<PointId>, numbers: &[u64; 4]) {
+        let end = &mut *self.end.borrow_mut();
+        if !point.is_some_and(|point| end.push(recording, at, point, numbers)) {
+            self.push_slowly(end, recording, at, point, numbers);
+        }
+    }
+
+    #[cold]
+    fn push_slowly(
+        &self,
+        end: &mut End,
+        recording: u32,
+        at: (Nanos, Nanos),
+        point: Option<PointId>,
+        numbers: &[u64; 4],
+    ) {
+        let ring = &mut *self.local.events.lock();
+        let Some(point) = point else {
+            ring.dropped += 1;
+            return;
+        };
+        end.begin(ring, point.events(), self.local.thread, recording, at.0);
+        let there_is_room = end.push(recording, at, point, numbers);
+        debug_assert!(there_is_room, "an empty chunk has room for one record of any length");
+    }
+
+    pub fn enter(&self, name: &'static str, is_lock: bool, at: Nanos) {
+        self.calls.borrow_mut().enter(&self.local.calls, name, is_lock, at);
+    }
+
+    pub fn leave(&self, at: Nanos) {
+        self.calls.borrow_mut().leave(at);
+    }
+}
+
+type Shared = Arc<Local>;
+
+struct Threads {
+    live: Vec<Shared>,
+    /// What ended threads left.
+    events: Ring,
+    calls: BTreeMap<String, Tree>,
+    names: BTreeMap<u32, String>,
+}
+
+impl Threads {
+    const fn new() -> Self {
+        Threads { live: Vec::new(), events: Ring::new(), calls: BTreeMap::new(), names: BTreeMap::new() }
+    }
+
+    /// Takes over what ended threads left.
+    fn sweep(&mut self) {
+        let (ended, live) = self.live.drain(..).partition(|l| Arc::strong_count(l) == 1);
+        self.live = live;
+        // Pairs with their letting go: all that they wrote is seen.
+        fence(Acquire);
+        let ended: Vec<Shared> = ended;
+        for local in ended {
+            let (mut events, mut calls) = (local.events.lock(), local.calls.lock());
+            if events.is_empty() && calls.is_empty() {
+                continue;
+            }
+            self.names.insert(local.thread, local.name.clone());
+            self.events.append(&mut events, ring::capacity().saturating_mul(ENDED_RINGS));
+            // It has left all spans.
+            self.calls.entry(local.name.clone()).or_default().absorb(calls.take(Nanos(0)));
+        }
+        while self.names.len() > ENDED_NAMES {
+            self.names.pop_first();
+        }
+    }
+}
+
+thread_local!(static LOCAL: Mine = {
+    let mut threads = THREADS.lock();
+    threads.sweep();
+    let local = Arc::new(Local {
+        thread: crate::thread::id(),
+        name: std::thread::current().name().unwrap_or("thread").to_string(),
+        events: parking_lot::Mutex::new(Ring::default()),
+        calls: parking_lot::Mutex::new(Shown::default()),
+    });
+    threads.live.push(local.clone());
+    Mine { end: RefCell::new(End::default()), calls: RefCell::new(Live::default()), local }
+});
+
+/// Nothing for a thread that is about to end.
+#[inline]
+pub(super) fn with(f: impl FnOnce(&Mine)) {
+    let _ = LOCAL.try_with(f);
+}
+
+/// See [`super::take`].
+pub(super) fn take() -> Recorded {
+    let mut r = Recorded::default();
+    let mut threads = THREADS.lock();
+    threads.sweep();
+    let now = clock::stamp();
+    let mut calls = std::mem::take(&mut threads.calls);
+    let mut records: Vec<Record> = Vec::new();
+    r.dropped = threads.events.take(RECORDING.load(Relaxed), &mut records);
+    r.threads = std::mem::take(&mut threads.names);
+    for local in &threads.live {
+        let mut events = local.events.lock();
+        // Looked at with the lock held: no chunk in there is of a later recording.
+        r.dropped += events.take(RECORDING.load(Relaxed), &mut records);
+        drop(events);
+        r.threads.insert(local.thread, local.name.clone());
+        let tree = local.calls.lock().take(now);
+        calls.entry(local.name.clone()).or_default().absorb(tree);
+    }
+    drop(threads);
+    r.events = record::in_order(records);
+    let trees = calls.into_iter().filter(|(_, t)| !t.is_empty());
+    r.calls = trees.map(|(name, tree)| tree.finish(name)).collect();
+    r
+}
