@@ -1,6 +1,6 @@
 //! Lock classes and the order in which they may be taken.
 
-use crate::lockstat::{Bounces, ClassStats};
+use crate::lockstat::{Bounces, LastWaited};
 use std::sync::atomic::AtomicUsize;
 
 /// What a lock is: a name (the kernel's where there is one), a rank, and its statistics.
@@ -14,7 +14,7 @@ pub struct LockClass {
     /// Among all that are counted, from 1; 0 before it was used.
     pub(crate) number: AtomicUsize,
     pub(crate) bounces: Bounces,
-    pub(crate) stats: ClassStats,
+    pub(crate) last_waited: LastWaited,
 }
 
 impl LockClass {
@@ -25,7 +25,7 @@ impl LockClass {
             rank,
             number: AtomicUsize::new(0),
             bounces: Bounces::new(),
-            stats: ClassStats::new(),
+            last_waited: LastWaited::new(),
         }
     }
 

@@ -80,7 +80,6 @@ pub fn enabled() -> bool {
 pub fn reset() {
     slots::reset();
     for c in REGISTRY.lock().iter() {
-        c.stats.reset();
         c.bounces.reset();
     }
 }
@@ -127,52 +126,24 @@ pub fn snapshot() -> Vec<LockStat> {
     all
 }
 
-/// Waits of a class. They cost more than this.
-struct Waits {
-    n: AtomicU64,
-    min: AtomicU64,
-    max: AtomicU64,
-    total: AtomicU64,
-}
-
-impl Waits {
-    const fn new() -> Self {
-        Waits {
-            n: AtomicU64::new(0),
-            min: AtomicU64::new(u64::MAX),
-            max: AtomicU64::new(0),
-            total: AtomicU64::new(0),
-        }
-    }
-    fn add(&self, v: u64) {
-        self.n.fetch_add(1, Relaxed);
-        self.total.fetch_add(v, Relaxed);
-        self.min.fetch_min(v, Relaxed);
-        self.max.fetch_max(v, Relaxed);
-    }
-    fn reset(&self) {
-        self.n.store(0, Relaxed);
-        self.total.store(0, Relaxed);
-        self.min.store(u64::MAX, Relaxed);
-        self.max.store(0, Relaxed);
-    }
-    fn span(&self) -> (u64, Span) {
-        let (n, total, max) = (self.n.load(Relaxed), self.total.load(Relaxed), self.max.load(Relaxed));
-        let min = if n == 0 { 0 } else { self.min.load(Relaxed) };
-        (n, Span { min, max, total, avg: total.checked_div(n).unwrap_or(0) })
-    }
-}
-
-type Point = (&'static Location<'static>, u64);
-
-/// Begins at a cache line: what is written here is not beside what every acquisition reads of a class.
+/// The thread that waited last for a lock of a class. Begins at a cache line: what is written here is not beside what
+/// every acquisition reads of a class.
 #[repr(align(64))]
-pub(crate) struct ClassStats {
-    wait: Waits,
-    /// The thread that waited last.
-    last_waited: AtomicU32,
-    con_bounces: AtomicU64,
-    points: parking_lot::Mutex<[Option<Point>; POINTS]>,
+pub(crate) struct LastWaited(AtomicU32);
+
+impl LastWaited {
+    pub(crate) const fn new() -> Self {
+        LastWaited(AtomicU32::new(0))
+    }
+
+    /// Notes that `me` waited; whether another thread had.
+    fn is_new(&self, me: u32) -> bool {
+        let other = self.0.load(Relaxed) != me;
+        if other {
+            self.0.store(me, Relaxed);
+        }
+        other
+    }
 }
 
 /// How often a class goes from thread to thread. Of some acquisitions it is found out whether the next one of
@@ -189,10 +160,14 @@ impl Bounces {
         Bounces { asks: AtomicU32::new(0), asked: AtomicU64::new(0), other: AtomicU64::new(0) }
     }
 
-    /// An acquisition; `asks` whether the next one is another's.
     #[inline]
+    fn is_asked(&self) -> bool {
+        self.asks.load(Relaxed) != 0
+    }
+
+    /// An acquisition; `asks` whether the next one is another's.
     fn taken(&self, asks: bool) {
-        if self.asks.load(Relaxed) != 0 {
+        if self.is_asked() {
             let (me, before) = (thread::id(), self.asks.swap(0, Relaxed));
             if before != 0 {
                 self.asked.fetch_add(1, Relaxed);
@@ -214,47 +189,25 @@ impl Bounces {
     }
 }
 
-impl ClassStats {
-    pub(crate) const fn new() -> Self {
-        ClassStats {
-            wait: Waits::new(),
-            last_waited: AtomicU32::new(0),
-            con_bounces: AtomicU64::new(0),
-            points: parking_lot::Mutex::new([None; POINTS]),
-        }
-    }
-
-    fn reset(&self) {
-        self.wait.reset();
-        self.con_bounces.store(0, Relaxed);
-        *self.points.lock() = [None; POINTS];
-    }
-}
-
 impl LockClass {
     fn read(&'static self) -> LockStat {
-        let (contentions, wait) = self.stats.wait.span();
-        let held = slots::sum(self.number());
-        let mut points: Vec<(String, u64)> = self
-            .stats
-            .points
-            .lock()
-            .iter()
-            .flatten()
-            .map(|(l, n)| (format!("{}:{}", l.file(), l.line()), *n))
-            .collect();
+        let sum = slots::sum(self.number());
+        let place = |(at, n): &slots::Place| (format!("{}:{}", at.file(), at.line()), *n);
+        let mut points: Vec<(String, u64)> = sum.places.iter().map(place).collect();
         points.sort_by_key(|p| std::cmp::Reverse(p.1));
+        points.truncate(POINTS);
         LockStat {
             class: self.name(),
-            contentions,
-            wait,
-            acquisitions: held.taken,
-            hold: held.span(),
-            con_bounces: self.stats.con_bounces.load(Relaxed),
-            acq_bounces: self.bounces.of(held.taken),
+            contentions: sum.waits,
+            wait: sum.waited(),
+            acquisitions: sum.taken,
+            hold: sum.span(),
+            con_bounces: sum.bounces,
+            acq_bounces: self.bounces.of(sum.taken),
             points,
         }
     }
+
     /// Its number, given when it is first asked for.
     #[inline]
     fn number(&'static self) -> usize {
@@ -281,17 +234,8 @@ impl LockClass {
         if !enabled() {
             return;
         }
-        self.stats.wait.add(now.since(since).0);
-        let me = thread::id();
-        if self.stats.last_waited.swap(me, Relaxed) != me {
-            self.stats.con_bounces.fetch_add(1, Relaxed);
-        }
-        let mut points = self.stats.points.lock();
-        if let Some(p) = points.iter_mut().flatten().find(|p| std::ptr::eq(p.0, at) || p.0 == at) {
-            p.1 += 1;
-        } else if let Some(free) = points.iter_mut().find(|p| p.is_none()) {
-            *free = Some((at, 1));
-        }
+        let bounced = self.last_waited.is_new(thread::id());
+        slots::waited(self.number(), now.since(since), bounced, at);
     }
 
     /// Counts an acquisition that is about to be, together with others if `shared`. Before it, not after: who
@@ -310,7 +254,8 @@ impl LockClass {
     /// The acquisition has happened; from when on its hold is to be timed.
     #[inline]
     pub(crate) fn acquired(&'static self, taken: Taken) -> Option<Since> {
-        if taken.counted { self.follow(taken) } else { None }
+        let more = taken.counted && (taken.asks || taken.timed.is_some() || self.bounces.is_asked());
+        if more { self.follow(taken) } else { None }
     }
 
     #[inline(never)]

@@ -5,6 +5,7 @@ use super::{LOOKING, Span};
 use crate::clock::Nanos;
 use crate::thread;
 use std::cell::Cell;
+use std::panic::Location;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Classes that can be counted; more are left out.
@@ -109,6 +110,30 @@ struct Slots {
     /// What every acquisition looks at, apart from the rest: several classes share a cache line.
     counts: [Count; CLASSES],
     times: [Times; CLASSES],
+    waits: [Waits; CLASSES],
+    /// Where it waited, by class. Only others who look wait for this lock, or let the thread wait.
+    places: parking_lot::Mutex<Vec<(usize, Place)>>,
+}
+
+/// A place in the source, and how often something happened there.
+pub(super) type Place = (&'static Location<'static>, u64);
+
+fn count_at(places: &mut Vec<Place>, (at, n): Place) {
+    match places.iter_mut().find(|p| std::ptr::eq(p.0, at) || p.0 == at) {
+        Some(p) => p.1 += n,
+        None => places.push((at, n)),
+    }
+}
+
+/// Waits for locks of a class.
+#[derive(Default)]
+struct Waits {
+    n: AtomicU64,
+    total: AtomicU64,
+    min: AtomicU64,
+    max: AtomicU64,
+    /// Those after which another thread had waited.
+    bounces: AtomicU64,
 }
 
 /// Acquisitions, and in the low sixteen bits how many are left until one is drawn.
@@ -152,6 +177,8 @@ impl Slots {
             used: AtomicUsize::new(0),
             counts: std::array::from_fn(|_| Count::default()),
             times: std::array::from_fn(|_| Times::default()),
+            waits: std::array::from_fn(|_| Waits::default()),
+            places: parking_lot::Mutex::new(Vec::new()),
         }
     }
 
@@ -174,6 +201,8 @@ impl Slots {
         let used = self.used.swap(0, Relaxed);
         self.counts.iter().take(used).for_each(|c| c.set(0, 0));
         self.times.iter().take(used).for_each(Times::clear);
+        self.waits.iter().take(used).for_each(Waits::clear);
+        self.places.lock().clear();
         self.epoch.store(LOOKING.epoch.load(Relaxed), Relaxed);
     }
 }
@@ -206,6 +235,13 @@ impl Times {
     fn clear(&self) {
         let holds = self.holds.iter().flat_map(|h| [&h.n, &h.total]);
         [&self.always, &self.min, &self.max].into_iter().chain(holds).for_each(|a| a.store(0, Relaxed));
+    }
+}
+
+impl Waits {
+    fn clear(&self) {
+        let Waits { n, total, min, max, bounces } = self;
+        [n, total, min, max, bounces].into_iter().for_each(|a| a.store(0, Relaxed));
     }
 }
 
@@ -278,6 +314,30 @@ pub(super) fn held(class: usize, timed: Timed, time: Nanos) {
     }
 }
 
+/// Counts a wait at a place in the source; `bounced` whether another thread had waited last.
+pub(super) fn waited(class: usize, time: Nanos, bounced: bool, at: &'static Location<'static>) {
+    let Some(mine) = MINE.get().filter(|mine| mine.is_current()) else { return };
+    // The acquisition was counted before the counts began anew.
+    if class >= mine.used.load(Relaxed) {
+        return;
+    }
+    let Some(waits) = mine.waits.get(class) else { return };
+    if waits.n.load(Relaxed) == 0 || time.0 < waits.min.load(Relaxed) {
+        waits.min.store(time.0, Relaxed);
+    }
+    if time.0 > waits.max.load(Relaxed) {
+        waits.max.store(time.0, Relaxed);
+    }
+    add(&waits.n, 1);
+    add(&waits.total, time.0);
+    add(&waits.bounces, bounced as u64);
+    let mut places = mine.places.lock();
+    match places.iter_mut().find(|(c, p)| *c == class && std::ptr::eq(p.0, at)) {
+        Some((_, p)) => p.1 += 1,
+        None => places.push((class, (at, 1))),
+    }
+}
+
 /// Counts of several threads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sum {
@@ -287,6 +347,11 @@ pub(super) struct Sum {
     holds: [(u64, u64); 3],
     min: Option<u64>,
     max: u64,
+    /// Times waited; the mean is not in it.
+    wait: Span,
+    pub waits: u64,
+    pub bounces: u64,
+    pub places: Vec<Place>,
 }
 
 impl Sum {
@@ -294,7 +359,28 @@ impl Sum {
         let used = class < slots.used.load(Relaxed);
         if let Some((count, times)) = slots.counts.get(class).zip(slots.times.get(class)).filter(|_| used) {
             self.add_class(count, times);
+            self.add_waits(&slots.waits[class]);
+            let places = slots.places.lock();
+            places.iter().filter(|p| p.0 == class).for_each(|p| count_at(&mut self.places, p.1));
         }
+    }
+
+    fn add_waits(&mut self, waits: &Waits) {
+        let get = |a: &AtomicU64| a.load(Relaxed);
+        let n = get(&waits.n);
+        if n > 0 {
+            let least = if self.waits == 0 { u64::MAX } else { self.wait.min };
+            self.wait.min = least.min(get(&waits.min));
+            self.wait.max = self.wait.max.max(get(&waits.max));
+            self.wait.total += get(&waits.total);
+            self.waits += n;
+            self.bounces += get(&waits.bounces);
+        }
+    }
+
+    /// Times waited.
+    pub fn waited(&self) -> Span {
+        Span { avg: self.wait.total.checked_div(self.waits).unwrap_or(0), ..self.wait }
     }
 
     fn add_class(&mut self, count: &Count, times: &Times) {
