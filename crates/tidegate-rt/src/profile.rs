@@ -92,10 +92,6 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    fn of(nodes: Vec<Node>) -> Tree {
-        Tree { nodes }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.nodes.iter().all(|n| n.count == 0)
     }

@@ -1,7 +1,7 @@
 //! Trace points: named events and spans with a few numbers, kept in a ring for each thread, and call trees
 //! made of the spans.
 //!
-//! Off by default; a trace point then costs one relaxed load. A full ring drops its oldest events and
+//! Off by default; a trace point then costs two relaxed loads. A full ring drops its oldest events and
 //! counts them. What threads leave when they end is kept, within a bound, until it is taken.
 
 use crate::clock::{self, Nanos};

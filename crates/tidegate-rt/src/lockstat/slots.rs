@@ -1,12 +1,12 @@
 //! What threads count, each for itself: nobody else writes there, so that counting is neither an atomic
-//! operation nor a cache line that processors take from each other.
+//! operation nor a cache line that processors take from each other. Places of waits, which are rarer, are under a lock.
 
 use super::{LOOKING, Span};
 use crate::clock::Nanos;
 use crate::thread;
 use std::cell::Cell;
 use std::panic::Location;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// Classes that can be counted; more are left out.
 const CLASSES: usize = 256;
@@ -183,7 +183,7 @@ impl Slots {
     }
 
     fn is_current(&self) -> bool {
-        self.epoch.load(Relaxed) == LOOKING.epoch.load(Relaxed)
+        self.epoch.load(Acquire) == LOOKING.epoch.load(Relaxed)
     }
 
     /// The next number, by Marsaglia's xorshift.
@@ -203,7 +203,8 @@ impl Slots {
         self.times.iter().take(used).for_each(Times::clear);
         self.waits.iter().take(used).for_each(Waits::clear);
         self.places.lock().clear();
-        self.epoch.store(LOOKING.epoch.load(Relaxed), Relaxed);
+        // After all that: who finds the epoch finds the rest cleared.
+        self.epoch.store(LOOKING.epoch.load(Relaxed), Release);
     }
 }
 

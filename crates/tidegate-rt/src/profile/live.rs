@@ -1,9 +1,10 @@
 //! A thread's tree while it grows: the thread adds to it, others read it meanwhile.
 //!
 //! Entering and leaving take no lock. What the tree looks like is under one, for who reads it and for a new node; its
-//! figures are the thread's alone to write. They only grow, and who takes them remembers how far they were.
+//! figures are the thread's alone to write. They only grow, but for maxima, and who takes them remembers how far they
+//! were. A node stays as long as its thread.
 
-use super::{NONE, Node, Shape, Tree};
+use super::{NONE, Shape, Tree};
 use crate::clock::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -16,7 +17,7 @@ const DEPTH: usize = 64;
 /// Nodes that there is room for at first.
 const FIRST_NODES: usize = 32;
 /// Looks at figures until they are taken as they are, which may be in the midst of a change.
-const LOOKS: u32 = 10_000;
+const LOOKS: u32 = 200;
 
 /// What a thread has of its tree.
 #[derive(Default)]
@@ -26,14 +27,13 @@ pub(crate) struct Live {
     figures: Option<Arc<Figures>>,
     /// Spans that last and have no node.
     beyond: usize,
-    /// The taking since which maxima are.
-    period: u64,
 }
 
 /// What others see of it.
 #[derive(Default)]
 pub(crate) struct Shown {
-    shapes: Vec<Shape>,
+    /// Of each node, the one around it, its name, and whether that is a lock's.
+    paths: Vec<(u32, &'static str, bool)>,
     figures: Option<Arc<Figures>>,
     /// What was taken already, by node.
     taken: Vec<Sum>,
@@ -63,6 +63,8 @@ struct Counts {
     /// Of that, in spans within.
     inside: AtomicU64,
     max: AtomicU64,
+    /// The period in which this is the maximum.
+    period: AtomicU64,
 }
 
 /// Figures of a node at one time.
@@ -72,6 +74,7 @@ struct Sum {
     total: u64,
     inside: u64,
     max: u64,
+    period: u64,
 }
 
 fn add(to: &AtomicU64, n: u64) {
@@ -104,6 +107,7 @@ impl Figures {
             to.total.store(sum.total, Relaxed);
             to.inside.store(sum.inside, Relaxed);
             to.max.store(sum.max, Relaxed);
+            to.period.store(sum.period, Relaxed);
         }
         new
     }
@@ -118,12 +122,12 @@ impl Figures {
         self.version.store(version + 2, Release);
     }
 
-    /// What all nodes have, with spans that last up to `now`: of these, the nodes.
-    fn read(&self, nodes: usize, now: Nanos) -> (Vec<Sum>, Vec<u32>) {
+    /// What all nodes have, with spans that last up to `now`: of these, the nodes. Maxima are those of a period.
+    fn read(&self, nodes: usize, now: Nanos, period: u64) -> (Vec<Sum>, Vec<u32>) {
         let mut looks = 0;
         loop {
             let version = self.version.load(Acquire);
-            let found = self.look(nodes, now);
+            let found = self.look(nodes, now, period);
             fence(Acquire);
             looks += 1;
             if version.is_multiple_of(2) && self.version.load(Relaxed) == version || looks == LOOKS {
@@ -133,8 +137,9 @@ impl Figures {
         }
     }
 
-    fn look(&self, nodes: usize, now: Nanos) -> (Vec<Sum>, Vec<u32>) {
+    fn look(&self, nodes: usize, now: Nanos, period: u64) -> (Vec<Sum>, Vec<u32>) {
         let mut sums: Vec<Sum> = self.nodes.iter().take(nodes).map(Counts::read).collect();
+        sums.iter_mut().filter(|s| s.period < period).for_each(|s| s.max = 0);
         let mut open = Vec::new();
         for o in self.open.iter().take(self.depth.load(Relaxed)) {
             let (node, took) = (o.node.load(Relaxed), now.since(Nanos(o.since.load(Relaxed))).0);
@@ -158,6 +163,17 @@ impl Counts {
             total: self.total.load(Relaxed),
             inside: self.inside.load(Relaxed),
             max: self.max.load(Relaxed),
+            period: self.period.load(Relaxed),
+        }
+    }
+
+    /// Counts a span that took so long.
+    fn count(&self, took: u64, period: u64) {
+        add(&self.count, 1);
+        add(&self.total, took);
+        if self.period.load(Relaxed) != period || self.max.load(Relaxed) < took {
+            self.max.store(took, Relaxed);
+            self.period.store(period, Relaxed);
         }
     }
 }
@@ -196,16 +212,8 @@ impl Live {
         let (Some(counts), Some(shape)) = (f.nodes.get(node), self.shapes.get(node)) else { return };
         let period = f.period.load(Relaxed);
         f.change(|| {
-            if self.period != period {
-                self.period = period;
-                f.nodes.iter().for_each(|n| n.max.store(0, Relaxed));
-            }
             f.depth.store(depth, Relaxed);
-            add(&counts.count, 1);
-            add(&counts.total, took);
-            if counts.max.load(Relaxed) < took {
-                counts.max.store(took, Relaxed);
-            }
+            counts.count(took, period);
             if let Some(around) = f.nodes.get(shape.parent as usize) {
                 add(&around.inside, took);
             }
@@ -270,37 +278,39 @@ impl Live {
             (false, true) => self.shapes[parent as usize].first_child = new as u32,
             (false, false) => {}
         }
-        shown.shapes.clone_from(&self.shapes);
+        shown.paths.push((parent, name, is_lock));
         Some(new as u32)
     }
 }
 
 impl Shown {
+    /// Whether nothing was added since the last taking, by a thread that has left all spans.
     pub fn is_empty(&self) -> bool {
-        self.shapes.is_empty()
+        let taken = |i: usize| self.taken.get(i).map_or(0, |t| t.count);
+        let mut nodes = self.figures.iter().flat_map(|f| &f.nodes).enumerate();
+        nodes.all(|(i, n)| n.count.load(Relaxed) == taken(i))
     }
 
     /// What was added since the last taking, with spans that last up to `now`: such a span counts each time.
     pub fn take(&mut self, now: Nanos) -> Tree {
-        let Some(figures) = &self.figures else { return Tree::default() };
-        let (sums, open) = figures.read(self.shapes.len(), now);
-        figures.period.fetch_add(1, Relaxed);
+        let mut tree = Tree::default();
+        let Some(figures) = &self.figures else { return tree };
+        // First, so that no maximum is in neither period; what ends right now may be in both.
+        let period = figures.period.fetch_add(1, Relaxed);
+        let (sums, open) = figures.read(self.paths.len(), now, period);
         self.taken.resize(sums.len(), Sum::default());
-        let before = std::mem::replace(&mut self.taken, sums.clone());
-        let lasts = |i: usize| open.contains(&(i as u32));
-        let since = |(i, (shape, (now, before))): (usize, (&Shape, (Sum, Sum)))| {
-            let count = now.count - before.count + u64::from(lasts(i));
-            Node {
-                shape: *shape,
-                count,
-                total: now.total.saturating_sub(before.total),
-                inside: now.inside.saturating_sub(before.inside),
-                // Of a node that nothing was added to, it is from before.
-                max: if count > 0 { now.max } else { 0 },
-            }
-        };
-        let pairs = sums.into_iter().zip(before);
-        Tree::of(self.shapes.iter().zip(pairs).enumerate().map(since).collect())
+        for (i, (now, before)) in sums.iter().zip(&self.taken).enumerate() {
+            let (parent, name, is_lock) = self.paths[i];
+            // Names differ within a node: each gets the place that it has here.
+            let node = tree.child(parent, name, is_lock) as usize;
+            let node = &mut tree.nodes[node];
+            node.count = now.count - before.count + u64::from(open.contains(&(i as u32)));
+            node.total = now.total.saturating_sub(before.total);
+            node.inside = now.inside.saturating_sub(before.inside);
+            node.max = now.max;
+        }
+        self.taken = sums;
+        tree
     }
 }
 
@@ -341,6 +351,20 @@ mod tests {
         both.0.leave(Nanos(151));
         both.0.leave(Nanos(152));
         assert_eq!(both.take(160), [("other", 1, 1, 1, 1)]);
+    }
+
+    #[test]
+    fn a_maximum_is_one_of_its_time() {
+        let mut both = Both::default();
+        both.enter("a", 0);
+        both.0.leave(Nanos(1000));
+        both.enter("a", 1500);
+        assert_eq!(both.take(1600), [("a", 2, 1100, 1100, 1000)]);
+        assert_eq!(both.take(1700), [("a", 1, 100, 100, 200)]);
+        both.0.leave(Nanos(1800));
+        assert!(!both.1.lock().is_empty());
+        assert_eq!(both.take(1900), [("a", 1, 100, 100, 300)]);
+        assert!(both.1.lock().is_empty());
     }
 
     #[test]

@@ -77,6 +77,7 @@ impl Named {
         let mut all = [""; 4];
         let mut i = 0;
         while i < N {
+            assert!(!keys[i].is_empty(), "a number without a name is none");
             all[i] = keys[i];
             i += 1;
         }
