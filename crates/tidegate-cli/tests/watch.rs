@@ -27,7 +27,7 @@ fn what_is_no_trace_is_found() {
     let e = |ph: &str, ts: &str, rest: &str| {
         format!(r#"{{"ph":"{ph}","pid":1,"tid":2,"ts":{ts},"name":"n"{rest}}}"#)
     };
-    let request = |ph, ts| e(ph, ts, r#","cat":"block","id":1"#);
+    let request = |ph, ts| e(ph, ts, r#","cat":"block","id2":{"local":"0x1"}"#);
     let good = [e("B", "1", ""), request("b", "2"), e("E", "2.5", ""), request("e", "3")];
     let found = with(&format!("{name},{}", good.join(","))).unwrap();
     assert_eq!((found.names["n"], found.span), (3, (1.0, 3.0)));
@@ -37,7 +37,7 @@ fn what_is_no_trace_is_found() {
         (vec![e("i", "2", ""), e("i", "1", "")], "goes back"),
         (vec![e("i", "-1", "")], "ts is no time"),
         (vec![e("i", "\"NaN\"", "")], "ts is no time"),
-        (vec![e("b", "1", r#","cat":"block""#)], "id is no whole number"),
+        (vec![e("b", "1", r#","cat":"block""#)], "local is missing"),
         (vec![request("b", "1")], "has no end"),
         (vec![request("b", "1"), request("b", "2")], "in use"),
         (vec![e("X", "1", "")], "phase X"),

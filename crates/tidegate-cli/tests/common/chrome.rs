@@ -25,8 +25,8 @@ struct Check {
     found: Trace,
     /// Slices that are open, by thread.
     open: BTreeMap<(u64, u64), Vec<(String, f64)>>,
-    /// Asynchronous slices that are open, by category and number, with their names.
-    requests: BTreeMap<(String, u64), (String, f64)>,
+    /// Asynchronous slices that are open, by process, category and number, with their names.
+    requests: BTreeMap<(u64, String, String), (String, f64)>,
     named: BTreeSet<(u64, u64)>,
     used: BTreeSet<(u64, u64)>,
     last: f64,
@@ -134,9 +134,10 @@ impl Check {
         }
     }
 
-    /// Events of one asynchronous slice share category, number and name.
+    /// Events of one asynchronous slice share process, category, number and name.
     fn request(&mut self, e: &Value, begins: bool, ts: f64) -> Result<(), String> {
-        let (key, name) = ((text(e, "cat")?, number(e, "id")?), text(e, "name")?);
+        let key = (number(e, "pid")?, text(e, "cat")?, text(&e["id2"], "local")?);
+        let name = text(e, "name")?;
         if begins {
             let other = self.requests.insert(key, (name, ts));
             return other.is_none().then_some(()).ok_or("its number is in use".into());

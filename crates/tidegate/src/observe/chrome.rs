@@ -106,7 +106,9 @@ impl<'a, W: Write> Json<'a, W> {
 
     fn request(&mut self, ph: &str, e: &Event, at: Nanos, id: u64) -> io::Result<()> {
         let name = quoted(&format!("request {}", rwbs(e)));
-        self.put(ph, e.thread, at, &format!(",\"cat\":\"block\",\"id\":{id},\"name\":{name}{}", args(e)))
+        // The number is the process's own: a viewer shows the request in it.
+        let rest = format!(",\"cat\":\"block\",\"id2\":{{\"local\":\"{id:#x}\"}},\"name\":{name}{}", args(e));
+        self.put(ph, e.thread, at, &rest)
     }
 
     /// Ends what lasts still.
@@ -216,8 +218,9 @@ mod tests {
             rq(6, "block_rq_issue", 32),
         ]);
         let short: Vec<_> =
-            found.iter().map(|e| (e["ph"].as_str().unwrap(), e["id"].as_u64().unwrap())).collect();
-        assert_eq!(short, [("b", 1), ("b", 2), ("e", 2), ("e", 1), ("b", 3), ("e", 3)]);
+            found.iter().map(|e| (e["ph"].as_str().unwrap(), e["id2"]["local"].as_str().unwrap())).collect();
+        let want = [("b", "0x1"), ("b", "0x2"), ("e", "0x2"), ("e", "0x1"), ("b", "0x3"), ("e", "0x3")];
+        assert_eq!(short, want);
         assert_eq!(found[0]["name"], "request WS");
     }
 }
