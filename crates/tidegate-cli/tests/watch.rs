@@ -212,6 +212,14 @@ fn one_records_at_a_time() {
         }
     };
     assert!(refused.contains("somebody else is recording"), "{refused}");
+    // Who is killed records no longer.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let since = std::time::Instant::now();
+    while !m.bench.command(&["trace", "mnt", "--seconds", "0"]).output().unwrap().status.success() {
+        assert!(since.elapsed().as_secs() < 20, "it goes on for one who is gone");
+    }
+    let mut child = spawn();
     // The end of the mount is the end of the recording.
     m.unmount();
     let _ = child.wait().unwrap();

@@ -160,13 +160,13 @@ fn may_ask(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|c| c.uid.is_root() || c.uid == rustix::process::geteuid())
 }
 
-/// Records for as long as is asked, or until the mount ends; `None` while another recording is under way.
-fn recorded(r: &Record, shared: &Shared) -> Option<Observed> {
+/// Records for as long as is asked, or until the mount or who asked ends; `None` while another recording is under way.
+fn recorded(r: &Record, shared: &Shared, stream: &UnixStream) -> Option<Observed> {
     let events = r.trace.is_some().then(|| r.events.clamp(1, MAX_EVENTS));
     let recording = Recording::start(Wanted { locks: r.locks, events, calls: r.profile.is_some() })?;
     let start = clock::now();
     let long = Duration::try_from_secs_f64(r.seconds).unwrap_or_default().min(LONGEST);
-    while !shared.over.load(SeqCst) {
+    while !shared.over.load(SeqCst) && !has_gone(stream) {
         let Some(left) = wait::remaining(start, long) else { break };
         thread::sleep(left.min(AGAIN));
     }
@@ -237,7 +237,7 @@ fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
             }
             Ok(Ask { what: What::Record(record), .. }) => {
                 drop(volume);
-                match recorded(&record, shared) {
+                match recorded(&record, shared, stream) {
                     Some(observed) => send(&record, &observed, to)?,
                     None => protocol::write(&mut to, &Answer::error("somebody else is recording"))?,
                 }
