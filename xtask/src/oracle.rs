@@ -223,7 +223,13 @@ fn install_wheel(name: &str, version: &str) -> Result<()> {
     let download = ["-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", &wanted, "--dest"];
     python(&download, scratch.path())?;
     let wheel = std::fs::read_dir(scratch.path())?.next().context("pip downloaded nothing")??.path();
-    python(&["-m", "zipfile", "-e", &wheel.to_string_lossy()], &wheel_dir(name))
+    // Under its name only when it is whole.
+    let (dir, part) = (wheel_dir(name), wheel_dir(&format!("{name}.part")));
+    for old in [&dir, &part].into_iter().filter(|d| d.exists()) {
+        std::fs::remove_dir_all(old)?;
+    }
+    python(&["-m", "zipfile", "-e", &wheel.to_string_lossy()], &part)?;
+    Ok(std::fs::rename(&part, &dir)?)
 }
 
 /// Prints which oracles are here; says whether all are.

@@ -135,6 +135,9 @@ pub struct EventPoint<const N: usize>(Named);
 
 impl<const N: usize> EventPoint<N> {
     /// One of this name, the kernel's where there is one, whose numbers are called so.
+    ///
+    /// # Panics
+    /// A number has no name: where the point is a `static`, it does not compile.
     pub const fn new(name: &'static str, keys: [&'static str; N]) -> Self {
         EventPoint(Named::new(Kind::Instant, name, keys))
     }
@@ -154,6 +157,9 @@ pub struct SpanPoint<const N: usize>(Named);
 
 impl<const N: usize> SpanPoint<N> {
     /// One of this name, the kernel's where there is one, whose numbers are called so.
+    ///
+    /// # Panics
+    /// A number has no name: where the point is a `static`, it does not compile.
     pub const fn new(name: &'static str, keys: [&'static str; N]) -> Self {
         SpanPoint(Named::new(Kind::Span, name, keys))
     }

@@ -240,7 +240,7 @@ impl Live {
         open.map_or(NONE, |o| o.node.load(Relaxed))
     }
 
-    /// The root, which is the first node, is in a row with the others that have no parent.
+    /// Nodes without one around them are in a row from the first on.
     fn first_child(&self, parent: u32) -> u32 {
         if parent == NONE { 0 } else { self.shapes[parent as usize].first_child }
     }
