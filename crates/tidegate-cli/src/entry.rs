@@ -68,7 +68,8 @@ impl Entry {
             FileType::Symlink => Some(volume.vfs().readlink(inode).map_err(|e| volume.error_at(path, e))?),
             _ => None,
         };
-        let xattrs = if xattrs { volume.xattrs(inode, path)? } else { Vec::new() };
+        let xattrs =
+            if xattrs { volume.xattrs(inode).map_err(|e| volume.error_at(path, e))? } else { Vec::new() };
         let time = |t: tidegate::Timespec| (t.secs, t.nanos);
         let device = matches!(a.file_type, FileType::CharDevice | FileType::BlockDevice);
         Ok(Entry {

@@ -135,6 +135,9 @@ impl Vfs {
     ) -> Result<()> {
         self.begin_change()?;
         self.check_set_xattr(cred, inode, name)?;
+        if name == b"security.capability" && value.is_some_and(|v| !is_capability(v)) {
+            return Err(Error::new(ErrorKind::InvalidArgument, "not a file capability of version 2 or 3"));
+        }
         let now = self.now();
         let guard = inode.rwsem.write();
         if inode.is_freed() {
@@ -235,4 +238,10 @@ impl Vfs {
         v.retain(|n| cred.is_root() || !n.starts_with(b"trusted."));
         Ok(v)
     }
+}
+
+/// Whether `value` is a `struct vfs_cap_data` that the kernel lets be set: version 2 with 20 bytes, or version 3
+/// with 24 (`cap_convert_nscap`). The version is the highest byte of the first, little-endian word.
+fn is_capability(value: &[u8]) -> bool {
+    matches!((value.len(), value.get(3)), (20, Some(2)) | (24, Some(3)))
 }

@@ -55,11 +55,15 @@ impl Vfs {
     /// and default ACLs are honoured. Takes `dir`'s `i_rwsem`.
     ///
     /// # Errors
-    /// `Exists`, `NoSpace`, `ReadOnly`, `PermissionDenied`, `NameTooLong`.
+    /// `Exists`, `NoSpace`, `ReadOnly`, `PermissionDenied`, `NameTooLong`; for a symbolic link `NameTooLong` with a
+    /// target of 4096 bytes or more, `NotFound` with an empty one, `InvalidArgument` with a zero byte in it.
     pub fn make(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8], new: &NewInode<'_>) -> Result<Arc<Inode>> {
         let _span = CREATE.enter([]);
         self.begin_change()?;
         check_name(name)?;
+        if new.file_type == FileType::Symlink {
+            check_target(new.target)?;
+        }
         let guard = dir.rwsem.write();
         perm::check(&*self.fs, cred, dir, MAY_EXEC)?;
         if self.lookup_locked(dir, name)?.is_some() {
@@ -140,13 +144,8 @@ impl Vfs {
     /// Makes a symbolic link to `target`.
     ///
     /// # Errors
-    /// As [`Vfs::make`]; `NameTooLong` for a target of 4096 bytes or more, `NotFound` for an empty one.
+    /// As [`Vfs::make`].
     pub fn symlink(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8], target: &[u8]) -> Result<Arc<Inode>> {
-        match target.len() {
-            0 => return Err(ErrorKind::NotFound.into()),
-            4096.. => return Err(ErrorKind::NameTooLong.into()),
-            _ => {}
-        }
         let new = NewInode { target, ..self.new_inode(cred, FileType::Symlink, 0o777) };
         self.make(cred, dir, name, &new)
     }
@@ -268,5 +267,20 @@ impl Vfs {
             return Err(ErrorKind::InvalidArgument.into());
         }
         self.fs.readlink(inode)
+    }
+}
+
+/// Refuses what symlink(2) refuses as a target.
+fn check_target(target: &[u8]) -> Result<()> {
+    match target.len() {
+        0 => Err(Error::new(ErrorKind::NotFound, "a symbolic link without a target")),
+        4096.. => {
+            let what = format!("a symbolic link with a target of {} bytes; 4095 is the most", target.len());
+            Err(Error::new(ErrorKind::NameTooLong, what))
+        }
+        _ if target.contains(&0) => {
+            Err(Error::new(ErrorKind::InvalidArgument, "a symbolic link with a zero byte in its target"))
+        }
+        _ => Ok(()),
     }
 }

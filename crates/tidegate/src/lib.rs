@@ -34,6 +34,7 @@
 #![forbid(unsafe_code)]
 
 pub mod crash;
+mod descent;
 pub mod detect;
 pub mod error;
 pub mod estimate;
@@ -52,6 +53,7 @@ pub mod sample;
 pub mod spool;
 pub mod summary;
 pub mod tar;
+pub mod trail;
 pub mod unfinished;
 pub mod volume;
 

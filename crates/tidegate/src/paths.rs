@@ -1,6 +1,7 @@
 //! Operations on a volume by path, as the superuser.
 
 use crate::error::{Error, Result};
+use crate::trail::{Met, Trail};
 use crate::volume::Volume;
 use std::sync::Arc;
 use tidegate_vfs::{Cred, DirEntry, ErrorKind, File, FileType, Inode, OpenFlags, RenameFlags};
@@ -32,7 +33,15 @@ impl Volume {
     /// As [`Volume::resolve`].
     pub fn list(&self, path: &[u8]) -> Result<Vec<DirEntry>> {
         let dir = self.resolve(path, true)?;
-        let mut entries = self.vfs().entries(&dir).map_err(|e| self.error_at(path, e))?;
+        self.list_dir(&dir).map_err(|e| self.error_at(path, e))
+    }
+
+    /// The entries of `dir` but "." and "..", in order of name.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub fn list_dir(&self, dir: &Inode) -> tidegate_vfs::Result<Vec<DirEntry>> {
+        let mut entries = self.vfs().entries(dir)?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
     }
@@ -108,29 +117,33 @@ impl Volume {
         self.vfs().rmdir(&Cred::ROOT, &at.dir, at.name).map_err(|e| self.error_at(path, e))
     }
 
-    /// Empties a directory, from the leaves up. The way down is kept in a list: trees can be deep.
+    /// Empties a directory, from the leaves up.
     fn clear(&self, path: &[u8], dir: &Arc<Inode>) -> Result<()> {
-        let list = |d: &Arc<Inode>, path: &[u8]| self.vfs().entries(d).map_err(|e| self.error_at(path, e));
-        let mut stack = vec![(dir.clone(), list(dir, path)?, path.to_vec())];
-        while let Some((dir, entries, path)) = stack.last_mut() {
+        let mut met = Met::default();
+        let mut enter = |dir: Arc<Inode>, at: Trail| {
+            met.enter(self, &dir, &at)?;
+            let entries = self.vfs().entries(&dir).map_err(|e| self.error_at(&at.path(), e))?;
+            Ok::<_, Error>((dir, entries, at))
+        };
+        let mut stack = vec![enter(dir.clone(), Trail::new(path))?];
+        while let Some((dir, entries, at)) = stack.last_mut() {
             let Some(entry) = entries.last() else {
-                stack.pop();
-                if let Some((dir, entries, path)) = stack.last_mut()
-                    && let Some(done) = entries.pop()
-                {
-                    let r = self.vfs().rmdir(&Cred::ROOT, dir, &done.name);
-                    r.map_err(|e| self.error_at(path, e.of(crate::error::show(&done.name))))?;
+                let emptied = stack.pop().map(|(_, _, at)| at);
+                if let (Some(emptied), Some((dir, entries, _))) = (emptied, stack.last_mut()) {
+                    let r = self.vfs().rmdir(&Cred::ROOT, dir, emptied.name());
+                    r.map_err(|e| self.error_at(&emptied.path(), e))?;
+                    entries.pop();
                 }
                 continue;
             };
-            let below = join(path, &entry.name);
-            let inode = self.vfs().lookup(dir, &entry.name).map_err(|e| self.error_at(&below, e))?;
+            let below = at.below(&entry.name);
+            let inode = self.vfs().lookup(dir, &entry.name).map_err(|e| self.error_at(&below.path(), e))?;
             if inode.is_dir() {
-                let inside = list(&inode, &below)?;
-                stack.push((inode, inside, below));
+                let level = enter(inode, below)?;
+                stack.push(level);
             } else {
                 let r = self.vfs().unlink(&Cred::ROOT, dir, &entry.name);
-                r.map_err(|e| self.error_at(&below, e))?;
+                r.map_err(|e| self.error_at(&below.path(), e))?;
                 entries.pop();
             }
         }
@@ -195,22 +208,18 @@ impl Volume {
         go().map_err(|e| self.error_at(path, e))
     }
 
-    /// The extended attributes of an inode. `path` is for errors.
+    /// The extended attributes of an inode, by name.
     ///
     /// # Errors
     /// Those of reading them.
-    pub fn xattrs(&self, inode: &Inode, path: &[u8]) -> Result<Vec<crate::node::Xattr>> {
-        let get = || {
-            let mut names = self.vfs().listxattr(&Cred::ROOT, inode)?;
-            names.sort();
-            let mut out = Vec::with_capacity(names.len());
-            for name in names {
-                let value = self.vfs().getxattr(&Cred::ROOT, inode, &name)?;
-                out.push((name, value));
-            }
-            Ok(out)
+    pub fn xattrs(&self, inode: &Inode) -> tidegate_vfs::Result<Vec<crate::node::Xattr>> {
+        let mut names = self.vfs().listxattr(&Cred::ROOT, inode)?;
+        names.sort();
+        let with_value = |name: Vec<u8>| {
+            let value = self.vfs().getxattr(&Cred::ROOT, inode, &name)?;
+            Ok((name, value))
         };
-        get().map_err(|e: tidegate_vfs::Error| self.error_at(path, e))
+        names.into_iter().map(with_value).collect()
     }
 
     /// Refuses a path that is no directory.

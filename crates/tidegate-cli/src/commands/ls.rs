@@ -9,7 +9,8 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use tidegate::error::{path_bytes, show};
 use tidegate::paths::join;
-use tidegate::vfs::{FileType, Inode};
+use tidegate::trail::{Met, Trail};
+use tidegate::vfs::{FileType, Ino, Inode};
 use tidegate::{Result, Volume};
 
 /// Arguments.
@@ -54,6 +55,7 @@ enum Described {
 /// A name in a directory, or a place by itself.
 struct Item {
     name: Vec<u8>,
+    ino: Ino,
     is_dir: bool,
     /// Read only if more than the name is to be shown; `Err` if it cannot be.
     inode: Option<Result<Arc<Inode>>>,
@@ -89,13 +91,17 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
 impl Lister<'_> {
     fn place(&mut self, volume: &Volume, place: &Place) -> Result<()> {
         let headed = self.args.places.len() > 1 || self.args.recursive;
-        let mut stack = vec![place.path.clone()];
-        while let Some(path) = stack.pop() {
-            let Some((items, is_dir)) = self.global.or_fail(self.items(volume, &path)) else { continue };
+        let mut met = Met::default();
+        let top = self.global.or_fail(self.top(volume, &place.path));
+        let mut stack = Vec::from_iter(top.map(|inode| (inode.ino, Trail::new(&place.path))));
+        while let Some((ino, at)) = stack.pop() {
+            let items = self.items(volume, ino, &at, &mut met);
+            let Some((items, is_dir)) = self.global.or_fail(items) else { continue };
             if self.args.recursive && is_dir {
                 let below = items.iter().rev().filter(|i| i.is_dir);
-                stack.extend(below.map(|i| join(&path, &i.name)));
+                stack.extend(below.map(|i| (i.ino, at.below(&i.name))));
             }
+            let path = at.path();
             if self.global.json {
                 let entries = items.into_iter().map(|i| self.described(volume, &path, is_dir, i)).collect();
                 let (shown, path_hex) = (String::from_utf8_lossy(&path), entry::hex_unless_text(&path));
@@ -112,32 +118,38 @@ impl Lister<'_> {
         Ok(())
     }
 
-    /// What is to be listed at `path`, by name; whether it is what a directory holds.
-    fn items(&self, volume: &Volume, path: &[u8]) -> Result<(Vec<Item>, bool)> {
+    /// What the place at `path` is.
+    fn top(&self, volume: &Volume, path: &[u8]) -> Result<Arc<Inode>> {
         let follow = !(self.args.long || self.args.directory);
-        let inode = match volume.resolve(path, follow) {
+        match volume.resolve(path, follow) {
             // A link that leads nowhere is there all the same.
-            Err(e) if follow && e.is_not_found() => volume.resolve(path, false)?,
-            r => r?,
-        };
+            Err(e) if follow && e.is_not_found() => volume.resolve(path, false),
+            r => r,
+        }
+    }
+
+    /// What is to be listed of inode `ino` at `at`, by name; whether it is what a directory holds.
+    fn items(&self, volume: &Volume, ino: Ino, at: &Trail, met: &mut Met) -> Result<(Vec<Item>, bool)> {
+        let inode = volume.vfs().iget(ino).map_err(|e| volume.error_at(&at.path(), e))?;
         if !inode.is_dir() || self.args.directory {
-            let item = Item { name: path.to_vec(), is_dir: inode.is_dir(), inode: Some(Ok(inode)) };
+            let item = Item { name: at.path(), ino, is_dir: inode.is_dir(), inode: Some(Ok(inode)) };
             return Ok((vec![item], false));
         }
+        met.enter(volume, &inode, at)?;
         let more = self.args.long || self.global.json;
         let mut items = Vec::new();
-        for e in volume.list(path)? {
+        for e in volume.list_dir(&inode).map_err(|e| volume.error_at(&at.path(), e))? {
             if !self.args.all && e.name.starts_with(b".") {
                 continue;
             }
             let read = more || self.args.recursive && e.file_type.is_none();
-            let inode =
-                read.then(|| volume.vfs().iget(e.ino).map_err(|x| volume.error_at(&join(path, &e.name), x)));
+            let missing = |x| volume.error_at(&at.below(&e.name).path(), x);
+            let inode = read.then(|| volume.vfs().iget(e.ino).map_err(missing));
             let kind = match &inode {
                 Some(Ok(i)) => Some(i.file_type),
                 _ => e.file_type,
             };
-            items.push(Item { name: e.name, is_dir: kind == Some(FileType::Directory), inode });
+            items.push(Item { name: e.name, ino: e.ino, is_dir: kind == Some(FileType::Directory), inode });
         }
         Ok((items, true))
     }

@@ -7,8 +7,8 @@ use crate::place::Place;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use tidegate::paths::join;
-use tidegate::vfs::{FileType, Inode};
+use tidegate::trail::{Met, Trail};
+use tidegate::vfs::{FileType, Ino, Inode};
 use tidegate::{Result, Volume};
 
 /// Arguments.
@@ -31,14 +31,15 @@ pub struct Args {
 /// A name in a directory. Its inode is read if more than the name is to be shown.
 struct Item {
     name: Vec<u8>,
+    ino: Ino,
     kind: Option<FileType>,
     inode: Option<Arc<Inode>>,
 }
 
-/// Entries still to be shown in a directory, and its path.
+/// Entries still to be shown in a directory, and where it is.
 struct Level {
     rest: std::vec::IntoIter<Item>,
-    path: Vec<u8>,
+    at: Trail,
 }
 
 /// Shows a tree. What is in the way of a part is told, and the rest shown.
@@ -48,14 +49,22 @@ struct Level {
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let place = Place::parse(&args.place);
     let volume = global.read(&place)?;
-    volume.resolve_dir(&place.path)?;
+    let top = volume.resolve_dir(&place.path)?;
+    let mut met = Met::default();
     let mut out = Out::new();
     let mut json = Vec::new();
     if !global.json {
         out.line(&place)?;
     }
     let (mut files, mut dirs) = (0, 0);
-    let mut stack = Vec::from_iter(global.or_fail(level(&volume, place.path.clone(), args, global)));
+    let mut stack = Vec::from_iter(global.or_fail(level(
+        &volume,
+        &mut met,
+        top.ino,
+        Trail::new(&place.path),
+        args,
+        global,
+    )));
     let mut indent: Vec<&str> = Vec::new();
     while let Some(top) = stack.last_mut() {
         let Some(item) = top.rest.next() else {
@@ -63,22 +72,22 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
             indent.pop();
             continue;
         };
-        let path = join(&top.path, &item.name);
+        let at = top.at.below(&item.name);
         let is_last = top.rest.len() == 0;
         let is_dir = item.kind == Some(FileType::Directory);
         *(if is_dir { &mut dirs } else { &mut files }) += 1;
         if global.json {
+            let path = at.path();
             let entry = item.inode.as_deref().map(|i| Entry::new(&volume, i, &path, &path, false));
             json.extend(entry.and_then(|e| global.or_fail(e)));
         } else {
             let branch = if is_last { "└── " } else { "├── " };
-            let (name, link) =
-                (out.name(&item.name).into_owned(), arrow(&volume, &path, &item, global, &out));
+            let (name, link) = (out.name(&item.name).into_owned(), arrow(&volume, &at, &item, global, &out));
             out.pieces(&[indent.concat().as_bytes(), branch.as_bytes(), &name, &link])?;
         }
         if is_dir
             && args.level.is_none_or(|l| stack.len() < l.get())
-            && let Some(below) = global.or_fail(level(&volume, path, args, global))
+            && let Some(below) = global.or_fail(level(&volume, &mut met, item.ino, at, args, global))
         {
             indent.push(if is_last { "    " } else { "│   " });
             stack.push(below);
@@ -94,10 +103,10 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
 }
 
 /// What stands behind a name: where a link leads, or that nothing is known of it.
-fn arrow(volume: &Volume, path: &[u8], item: &Item, global: &Global, out: &Out) -> Vec<u8> {
+fn arrow(volume: &Volume, at: &Trail, item: &Item, global: &Global, out: &Out) -> Vec<u8> {
     match (&item.inode, item.kind) {
         (Some(inode), Some(FileType::Symlink)) => {
-            let target = volume.vfs().readlink(inode).map_err(|e| volume.error_at(path, e));
+            let target = volume.vfs().readlink(inode).map_err(|e| volume.error_at(&at.path(), e));
             let target = global.or_fail(target).unwrap_or_else(|| b"?".to_vec());
             [b" -> ", &*out.name(&target)].concat()
         }
@@ -106,21 +115,25 @@ fn arrow(volume: &Volume, path: &[u8], item: &Item, global: &Global, out: &Out) 
     }
 }
 
-fn level(volume: &Volume, path: Vec<u8>, args: &Args, global: &Global) -> Result<Level> {
+/// Begins the directory `ino` at `at`.
+fn level(volume: &Volume, met: &mut Met, ino: Ino, at: Trail, args: &Args, global: &Global) -> Result<Level> {
+    let fails = |e| volume.error_at(&at.path(), e);
+    let dir = volume.vfs().iget(ino).map_err(fails)?;
+    met.enter(volume, &dir, &at)?;
     let mut items = Vec::new();
-    for e in volume.list(&path)? {
+    for e in volume.list_dir(&dir).map_err(fails)? {
         if !args.all && e.name.starts_with(b".") {
             continue;
         }
-        let mut item = Item { name: e.name, kind: e.file_type, inode: None };
+        let mut item = Item { name: e.name, ino: e.ino, kind: e.file_type, inode: None };
         if global.json || matches!(item.kind, None | Some(FileType::Symlink)) {
-            let at = |x| volume.error_at(&join(&path, &item.name), x);
-            item.inode = global.or_fail(volume.vfs().iget(e.ino).map_err(at));
+            let fails = |x| volume.error_at(&at.below(&item.name).path(), x);
+            item.inode = global.or_fail(volume.vfs().iget(e.ino).map_err(fails));
             item.kind = item.inode.as_ref().map(|i| i.file_type).or(item.kind);
         }
         if item.kind == Some(FileType::Directory) || !args.directories {
             items.push(item);
         }
     }
-    Ok(Level { rest: items.into_iter(), path })
+    Ok(Level { rest: items.into_iter(), at })
 }

@@ -4,6 +4,7 @@ use super::attrs::Attrs;
 use super::replace;
 use super::sink::Sink;
 use super::{Exported, Item, Piece, To};
+use crate::descent::Descent;
 use crate::error::{Error, Failed, Result, path_bytes, show};
 use crate::host;
 use crate::node::Meta;
@@ -20,7 +21,6 @@ const PATH_MAX: usize = 4000;
 
 /// A directory being filled.
 struct Level {
-    fd: OwnedFd,
     /// Length of its path.
     path: usize,
     meta: Meta,
@@ -34,7 +34,7 @@ struct Writer {
     /// Where the tree goes: an existing directory, and the top's name in it.
     base: OwnedFd,
     top: CString,
-    stack: Vec<Level>,
+    stack: Descent<Level>,
     /// Path of where we are, from `base` on.
     path: Vec<u8>,
     shown: Vec<u8>,
@@ -76,7 +76,7 @@ pub fn write(to: &To, from: Receiver<Vec<Item>>, failed: Failed) -> Result<Expor
     let mut w = Writer {
         base: fd,
         top: CString::new(top).map_err(|_| Error::os(path_bytes(to), Errno::INVAL))?,
-        stack: Vec::new(),
+        stack: Descent::new(),
         path: Vec::new(),
         shown: path_bytes(base).to_vec(),
         attrs: Attrs::of_process(),
@@ -138,11 +138,11 @@ impl Writer {
                 self.enter(&name, meta)
             }
             Item::Leave => {
-                let Some(l) = self.stack.pop() else { return Ok(()) };
+                let Some((fd, l)) = self.stack.pop()? else { return Ok(()) };
                 self.path.truncate(l.path);
                 let name = self.path.rsplit(|&b| b == b'/').next().unwrap_or_default().to_vec();
                 if !l.keeps {
-                    self.attrs.set(l.fd.as_fd(), &name, &l.meta, None, false)?;
+                    self.attrs.set(fd.as_fd(), &name, &l.meta, None, false)?;
                 }
                 self.ascend();
                 Ok(())
@@ -197,11 +197,11 @@ impl Writer {
     }
 
     fn ascend(&mut self) {
-        self.path.truncate(self.stack.last().map_or(0, |l| l.path));
+        self.path.truncate(self.stack.last().map_or(0, |(_, l)| l.path));
     }
 
     fn here(&self) -> BorrowedFd<'_> {
-        self.stack.last().map_or(self.base.as_fd(), |l| l.fd.as_fd())
+        self.stack.last().map_or(self.base.as_fd(), |(fd, _)| fd)
     }
 
     fn enter(&mut self, name: &CString, meta: Meta) -> std::result::Result<(), Errno> {
@@ -221,8 +221,7 @@ impl Writer {
         }
         let inherits_group = inherits_group && !made;
         let keeps = !made && self.stack.is_empty() && !self.attributes;
-        self.stack.push(Level { fd, path: self.path.len(), meta, inherits_group, keeps });
-        Ok(())
+        self.stack.push(fd, Level { path: self.path.len(), meta, inherits_group, keeps })
     }
 
     /// Begins a file. What the caller named as the whole destination is written into, not replaced.
@@ -246,7 +245,7 @@ impl Writer {
         c.sink.end(c.size)?;
         let made = c.sink.made();
         if made.is_some() || self.attributes && c.sink.is_file() {
-            let inherits = self.stack.last().is_none_or(|l| l.inherits_group);
+            let inherits = self.stack.last().is_none_or(|(_, l)| l.inherits_group);
             self.attrs.set(c.sink.fd(), c.name.to_bytes(), &c.meta, made, inherits)?;
         }
         if let Some(c) = self.current.take() {
@@ -269,7 +268,7 @@ impl Writer {
         let top = self.stack.is_empty();
         // The borrow of the directory ends before the attributes are set.
         let Writer { stack, base, attrs, path, .. } = self;
-        let dir = stack.last().map_or(base.as_fd(), |l| l.fd.as_fd());
+        let dir = stack.last().map_or(base.as_fd(), |(fd, _)| fd);
         if top && host::stat(dir, name).is_ok_and(|st| !gives_way(st.st_mode)) {
             return Err(Errno::EXIST);
         }

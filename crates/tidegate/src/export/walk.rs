@@ -3,8 +3,8 @@
 use super::{From, Item, content};
 use crate::error::{Error, Failed};
 use crate::node::Meta;
-use crate::paths::join;
 use crate::progress::Progress;
+use crate::trail::{Met, Trail};
 use crate::volume::Volume;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl Out {
 /// A directory on the way down.
 struct Level {
     below: Vec<(Arc<Inode>, Vec<u8>)>,
-    path: Vec<u8>,
+    at: Trail,
 }
 
 struct Walker<'a> {
@@ -75,8 +75,7 @@ struct Walker<'a> {
     progress: &'a Progress,
     out: Out,
     linked: HashSet<Ino>,
-    /// Directories met: a damaged volume may hold one twice, which would not end.
-    dirs: HashSet<Ino>,
+    met: Met,
     /// A file was begun and is not complete.
     begun: bool,
     failed: &'a Failed,
@@ -93,8 +92,8 @@ pub fn walk(
     failed: &Failed,
 ) {
     let out = Out { to, batch: Vec::new(), bytes: 0 };
-    let (linked, dirs) = (HashSet::new(), HashSet::new());
-    let mut w = Walker { volume, order, progress, out, linked, dirs, begun: false, failed };
+    let (linked, met) = (HashSet::new(), Met::default());
+    let mut w = Walker { volume, order, progress, out, linked, met, begun: false, failed };
     if let Err(End::Error(e)) = w.run(from) {
         failed(e);
     }
@@ -103,15 +102,15 @@ pub fn walk(
 impl Walker<'_> {
     fn run(&mut self, from: &From) -> std::result::Result<(), End> {
         if !from.inode.is_dir() {
-            self.leaf(&from.inode, Vec::new(), &from.path)?;
+            self.leaf(&from.inode, Vec::new(), &Trail::new(&from.path))?;
             return self.out.send();
         }
-        let mut stack = vec![self.enter(&from.inode, Vec::new(), from.path.clone())?];
+        let mut stack = vec![self.enter(&from.inode, Vec::new(), Trail::new(&from.path))?];
         while let Some(level) = stack.last_mut() {
             match level.below.pop() {
                 Some((inode, name)) => {
-                    let path = join(&level.path, &name);
-                    match self.enter(&inode, name, path) {
+                    let at = level.at.below(&name);
+                    match self.enter(&inode, name, at) {
                         Ok(level) => stack.push(level),
                         Err(End::Error(e)) => (self.failed)(e),
                         Err(End::Gone) => return Err(End::Gone),
@@ -127,24 +126,22 @@ impl Walker<'_> {
     }
 
     /// The attributes; without those that cannot be read.
-    fn meta(&self, inode: &Inode, path: &[u8]) -> Meta {
-        let xattrs = self.volume.xattrs(inode, path).unwrap_or_else(|e| {
-            (self.failed)(e);
+    fn meta(&self, inode: &Inode, at: &Trail) -> Meta {
+        let xattrs = self.volume.xattrs(inode).unwrap_or_else(|e| {
+            (self.failed)(self.volume.error_at(&at.path(), e));
             Vec::new()
         });
         Meta::of(&inode.attr(), xattrs)
     }
 
     /// Begins a directory and sends what is in it, but for the directories. One that cannot be read is empty.
-    fn enter(&mut self, dir: &Arc<Inode>, name: Vec<u8>, path: Vec<u8>) -> std::result::Result<Level, End> {
-        if !self.dirs.insert(dir.ino) {
-            return Err(self.damaged(&path, "a directory with two parents").into());
-        }
-        let meta = self.meta(dir, &path);
+    fn enter(&mut self, dir: &Arc<Inode>, name: Vec<u8>, at: Trail) -> std::result::Result<Level, End> {
+        self.met.enter(self.volume, dir, &at)?;
+        let meta = self.meta(dir, &at);
         self.out.push(Item::Dir { name, meta })?;
         self.progress.dir();
         let mut entries = self.volume.vfs().entries(dir).unwrap_or_else(|e| {
-            (self.failed)(self.volume.error_at(&path, e));
+            (self.failed)(self.volume.error_at(&at.path(), e));
             Vec::new()
         });
         match self.order {
@@ -153,37 +150,34 @@ impl Walker<'_> {
         }
         let mut below = Vec::new();
         for entry in entries {
-            let at = join(&path, &entry.name);
-            match self.look_at(&entry, &at) {
+            let entry_at = at.below(&entry.name);
+            match self.look_at(&entry, &entry_at) {
                 Ok(inode) if inode.is_dir() => below.push((inode, entry.name)),
-                Ok(inode) => self.leaf(&inode, entry.name, &at)?,
+                Ok(inode) => self.leaf(&inode, entry.name, &entry_at)?,
                 Err(e) => (self.failed)(e),
             }
         }
         below.reverse();
-        Ok(Level { below, path })
+        Ok(Level { below, at })
     }
 
     /// The inode of an entry. Names go to the host as they are, so none may lead elsewhere.
-    fn look_at(&self, e: &DirEntry, path: &[u8]) -> crate::Result<Arc<Inode>> {
+    fn look_at(&self, e: &DirEntry, at: &Trail) -> crate::Result<Arc<Inode>> {
         let bad = e.name.is_empty()
             || e.name == b"."
             || e.name == b".."
             || e.name.iter().any(|b| b"/\0".contains(b));
         if bad {
-            return Err(self.damaged(path, "not a file name"));
+            let what = tidegate_vfs::Error::corrupt("not a file name");
+            return Err(self.volume.error_at(&at.path(), what));
         }
         // The number is known, so the name need not be looked up.
-        self.volume.vfs().iget(e.ino).map_err(|e| self.volume.error_at(path, e))
-    }
-
-    fn damaged(&self, path: &[u8], why: &str) -> Error {
-        self.volume.error_at(path, tidegate_vfs::Error::corrupt(why))
+        self.volume.vfs().iget(e.ino).map_err(|e| self.volume.error_at(&at.path(), e))
     }
 
     /// Sends what is no directory; what cannot be read of it is reported.
-    fn leaf(&mut self, inode: &Arc<Inode>, name: Vec<u8>, path: &[u8]) -> std::result::Result<(), End> {
-        let meta = self.meta(inode, path);
+    fn leaf(&mut self, inode: &Arc<Inode>, name: Vec<u8>, at: &Trail) -> std::result::Result<(), End> {
+        let meta = self.meta(inode, at);
         let (nlink, size) = {
             let a = inode.attr();
             (a.nlink, a.size)
@@ -192,9 +186,9 @@ impl Walker<'_> {
         let sent = if nlink > 1 && !self.linked.insert(inode.ino) {
             self.out.push(Item::Link { name, to: inode.ino.0, meta })
         } else if inode.file_type == FileType::Regular {
-            self.file(inode, name, path, meta, size, link)
+            self.file(inode, name, at, meta, size, link)
         } else {
-            self.special(inode, name, path, meta, link)
+            self.special(inode, name, at, meta, link)
         };
         match sent {
             Ok(()) => {
@@ -215,13 +209,13 @@ impl Walker<'_> {
         &mut self,
         inode: &Arc<Inode>,
         name: Vec<u8>,
-        path: &[u8],
+        at: &Trail,
         meta: Meta,
         link: Option<u64>,
     ) -> std::result::Result<(), End> {
         let target = match inode.file_type {
             FileType::Symlink => {
-                self.volume.vfs().readlink(inode).map_err(|e| self.volume.error_at(path, e))?
+                self.volume.vfs().readlink(inode).map_err(|e| self.volume.error_at(&at.path(), e))?
             }
             _ => Vec::new(),
         };
@@ -232,30 +226,31 @@ impl Walker<'_> {
         &mut self,
         inode: &Arc<Inode>,
         name: Vec<u8>,
-        path: &[u8],
+        at: &Trail,
         meta: Meta,
         size: u64,
         link: Option<u64>,
     ) -> std::result::Result<(), End> {
         let volume = self.volume;
-        let at_path = |e| volume.error_at(path, e);
+        let at_path = |e| volume.error_at(&at.path(), e);
         let file = content::Content::open(volume, inode, size).map_err(at_path)?;
         let ranges = file.ranges().map_err(at_path)?;
         let whole = [(0, size)];
-        let mut at = ranges.as_deref().unwrap_or(&whole).iter().copied().flat_map(content::split).peekable();
+        let mut rest =
+            ranges.as_deref().unwrap_or(&whole).iter().copied().flat_map(content::split).peekable();
         let mut pieces = Vec::new();
-        if let Some(range) = at.next() {
+        if let Some(range) = rest.next() {
             file.read(range, &mut pieces).map_err(at_path)?;
             self.progress.data(range.1);
         }
-        let more = at.peek().is_some();
+        let more = rest.peek().is_some();
         let ranges_too = ranges.clone();
         self.out.push(Item::File { name, meta, size, ranges: ranges_too, pieces, more, link })?;
         if !more {
             return Ok(());
         }
         self.begun = true;
-        for range in at {
+        for range in rest {
             let mut pieces = Vec::new();
             file.read(range, &mut pieces).map_err(at_path)?;
             self.progress.data(range.1);

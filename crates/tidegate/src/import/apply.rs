@@ -5,6 +5,7 @@ use super::place::{self, Dir, Places, Spot};
 use super::{ImportOptions, Item, LinkTo, Piece, Place, Target};
 use crate::error::{Result, show};
 use crate::node::Meta;
+use crate::trail::Trail;
 use crate::volume::Volume;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ struct Current {
     file: File,
     meta: Meta,
     size: u64,
-    path: Vec<u8>,
+    at: Trail,
 }
 
 impl<'a> Applier<'a> {
@@ -73,10 +74,10 @@ impl<'a> Applier<'a> {
     }
 
     fn drop_partial(&mut self) -> Result<()> {
-        let path = self.current.take().map(|c| c.path).unwrap_or_default();
+        let at = self.current.take().map_or_else(|| Trail::new(b""), |c| c.at);
         let Some((dir, name)) = self.partial.take() else { return Ok(()) };
         let dropped = self.volume.vfs().unlink(&Cred::ROOT, &dir, &name);
-        dropped.map_err(|e| self.volume.error_at(&path, e))
+        dropped.map_err(|e| self.volume.error_at(&at.path(), e))
     }
 
     fn apply_all(&mut self, from: BatchReceiver) -> Result<Vec<String>> {
@@ -92,7 +93,7 @@ impl<'a> Applier<'a> {
             }
         }
         for (dir, meta) in std::mem::take(&mut self.later) {
-            self.finish(&dir.inode, &meta, None, &dir.path)?;
+            self.finish(&dir.inode, &meta, None, &dir.at)?;
         }
         if self.more_notes > 0 {
             self.notes.push(format!("and {} more", self.more_notes));
@@ -108,17 +109,17 @@ impl<'a> Applier<'a> {
             Item::Data(piece) => {
                 let c = self.current.as_ref().expect("a file was begun");
                 let r = write(&c.file, piece, self.options, &mut self.unsynced);
-                r.map_err(|e| self.volume.error_at(&c.path, e))
+                r.map_err(|e| self.volume.error_at(&c.at.path(), e))
             }
             Item::End(size) => {
                 let c = self.current.take().expect("a file was begun");
                 drop(c.file);
-                self.complete(&c.inode, &c.meta, size.unwrap_or(c.size), &c.path)
+                self.complete(&c.inode, &c.meta, size.unwrap_or(c.size), &c.at)
             }
             Item::Broken => self.drop_partial(),
             Item::Dir { place, id, meta } => self.dir(place, id, meta),
             Item::Leave(id) => match self.places.leave(id) {
-                Some((dir, meta)) => self.finish(&dir.inode, &meta, None, &dir.path),
+                Some((dir, meta)) => self.finish(&dir.inode, &meta, None, &dir.at),
                 None => Ok(()),
             },
             Item::Special { place, meta, target, link } => {
@@ -126,7 +127,7 @@ impl<'a> Applier<'a> {
                 let inode = self.make(&spot, &meta, &target)?;
                 self.remember(link, &inode);
                 self.options.progress.file();
-                self.finish(&inode, &meta, None, &spot.path())
+                self.finish(&inode, &meta, None, &spot.at())
             }
             Item::Link { place, to } => self.link(place, to),
             Item::Note(text) => {
@@ -150,26 +151,26 @@ impl<'a> Applier<'a> {
         self.remember(link, &inode);
         self.partial = Some((spot.dir.inode.clone(), spot.name.clone()));
         if piece.is_none() && !more {
-            return self.complete(&inode, &meta, size, &spot.path());
+            return self.complete(&inode, &meta, size, &spot.at());
         }
         let vfs = self.volume.vfs();
         let opened = vfs.open(&Cred::ROOT, &inode, OpenFlags::WRITE);
-        let file = opened.map_err(|e| self.volume.error_at(&spot.path(), e))?;
+        let file = opened.map_err(|e| self.volume.error_at(&spot.at().path(), e))?;
         if let Some(piece) = piece {
             let r = write(&file, piece, self.options, &mut self.unsynced);
-            r.map_err(|e| self.volume.error_at(&spot.path(), e))?;
+            r.map_err(|e| self.volume.error_at(&spot.at().path(), e))?;
         }
         if more {
-            self.current = Some(Current { inode, file, meta, size, path: spot.path() });
+            self.current = Some(Current { inode, file, meta, size, at: spot.at() });
             return Ok(());
         }
         drop(file);
-        self.complete(&inode, &meta, size, &spot.path())
+        self.complete(&inode, &meta, size, &spot.at())
     }
 
     /// All of a file is there.
-    fn complete(&mut self, inode: &Arc<Inode>, meta: &Meta, size: u64, path: &[u8]) -> Result<()> {
-        self.finish(inode, meta, Some(size), path)?;
+    fn complete(&mut self, inode: &Arc<Inode>, meta: &Meta, size: u64, at: &Trail) -> Result<()> {
+        self.finish(inode, meta, Some(size), at)?;
         self.partial = None;
         self.options.progress.file();
         Ok(())
@@ -178,14 +179,14 @@ impl<'a> Applier<'a> {
     fn dir(&mut self, place: Place, id: u32, meta: Meta) -> Result<()> {
         let by_path = !matches!(place, Place::In(..)) && id == u32::MAX;
         let spot = self.places.find(place)?;
-        let path = spot.path();
+        let at = spot.at();
         let dir = if spot.name.is_empty() {
             spot.dir
         } else {
             let inode = self.make_dir(&spot, &meta)?;
             // What is in it gets its own attributes; those of a directory that was there may not be it.
             let has_default_acl = place::has_default_acl(self.volume, &inode);
-            Dir { inode, path, has_default_acl }
+            Dir { inode, at, has_default_acl }
         };
         self.options.progress.dir();
         if !by_path {
@@ -229,7 +230,7 @@ impl<'a> Applier<'a> {
                 vfs.make(&Cred::ROOT, dir, &spot.name, &new)
             });
         }
-        let inode = made.map_err(|e| self.volume.error_at(&spot.path(), e))?;
+        let inode = made.map_err(|e| self.volume.error_at(&spot.at().path(), e))?;
         if spot.dir.has_default_acl {
             for name in [acl::ACCESS, acl::DEFAULT] {
                 // Most have none.
@@ -242,17 +243,17 @@ impl<'a> Applier<'a> {
     fn link(&mut self, place: Place, to: LinkTo) -> Result<()> {
         let spot = self.places.find(place)?;
         let vfs = self.volume.vfs();
-        let path = spot.path();
+        let at = spot.at();
         let inode = match to {
             LinkTo::Seen(n) => {
                 let ino = *self.links.get(&n).expect("announced before");
-                vfs.iget(ino).map_err(|e| self.volume.error_at(&path, e))?
+                vfs.iget(ino).map_err(|e| self.volume.error_at(&at.path(), e))?
             }
             LinkTo::Path(target) => match self.places.lookup(&target) {
                 Ok(i) => i,
                 Err(e) if e.is_not_found() => {
                     let why = format_args!("a hard link to {}, which is missing", show(&target));
-                    return Err(self.volume.complain(&path, why));
+                    return Err(self.volume.complain(&at.path(), why));
                 }
                 Err(e) => return Err(e),
             },
@@ -269,7 +270,7 @@ impl<'a> Applier<'a> {
             };
         }
         self.options.progress.file();
-        r.map_err(|e| self.volume.error_at(&path, e))
+        r.map_err(|e| self.volume.error_at(&at.path(), e))
     }
 
     fn remember(&mut self, link: Option<u64>, inode: &Inode) {
@@ -279,9 +280,9 @@ impl<'a> Applier<'a> {
     }
 
     /// Sets what making and filling an inode left different from what it is to be.
-    fn finish(&mut self, inode: &Arc<Inode>, meta: &Meta, size: Option<u64>, path: &[u8]) -> Result<()> {
+    fn finish(&mut self, inode: &Arc<Inode>, meta: &Meta, size: Option<u64>, at: &Trail) -> Result<()> {
         for (name, value) in &meta.xattrs {
-            self.xattr(inode, name, value, path)?;
+            self.xattr(inode, name, value, at)?;
         }
         let set = {
             let a = inode.attr();
@@ -307,10 +308,10 @@ impl<'a> Applier<'a> {
         {
             return Ok(());
         }
-        self.volume.vfs().setattr(&Cred::ROOT, inode, &set).map_err(|e| self.volume.error_at(path, e))
+        self.volume.vfs().setattr(&Cred::ROOT, inode, &set).map_err(|e| self.volume.error_at(&at.path(), e))
     }
 
-    fn xattr(&mut self, inode: &Arc<Inode>, name: &[u8], value: &[u8], path: &[u8]) -> Result<()> {
+    fn xattr(&mut self, inode: &Arc<Inode>, name: &[u8], value: &[u8], at: &Trail) -> Result<()> {
         let set =
             |v: &[u8]| self.volume.vfs().setxattr(&Cred::ROOT, inode, name, Some(v), XattrFlags::empty());
         match set(value) {
@@ -318,13 +319,13 @@ impl<'a> Applier<'a> {
             Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::NotPermitted) => {
                 self.note(format!(
                     "{}: attribute {} is not kept: {}",
-                    show(path),
+                    show(&at.path()),
                     show(name),
                     e.kind().message()
                 ));
                 Ok(())
             }
-            Err(e) => Err(self.volume.error_at(path, e.of(format_args!("attribute {}", show(name))))),
+            Err(e) => Err(self.volume.error_at(&at.path(), e.of(format_args!("attribute {}", show(name))))),
         }
     }
 

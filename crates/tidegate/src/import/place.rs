@@ -3,7 +3,7 @@
 use super::{DirId, Place, Target};
 use crate::error::Result;
 use crate::node::Meta;
-use crate::paths::join;
+use crate::trail::Trail;
 use crate::volume::Volume;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ const CACHED_PATHS: usize = 8192;
 pub struct Dir {
     /// The directory.
     pub inode: Arc<Inode>,
-    /// Its path in the volume, for errors.
-    pub path: Vec<u8>,
+    /// Where it is in the volume, for errors.
+    pub at: Trail,
     /// It gives what is made in it an ACL.
     pub has_default_acl: bool,
 }
@@ -32,9 +32,9 @@ pub struct Spot {
 }
 
 impl Spot {
-    /// Its path in the volume.
-    pub fn path(&self) -> Vec<u8> {
-        join(&self.dir.path, &self.name)
+    /// Where it is in the volume.
+    pub fn at(&self) -> Trail {
+        if self.name.is_empty() { self.dir.at.clone() } else { self.dir.at.below(&self.name) }
     }
 }
 
@@ -53,7 +53,7 @@ impl<'a> Places<'a> {
     /// Places below `target`.
     pub fn new(volume: &'a Volume, target: Target) -> Self {
         let has_default_acl = has_default_acl(volume, &target.dir);
-        let dir = Dir { inode: target.dir, path: target.path, has_default_acl };
+        let dir = Dir { inode: target.dir, at: Trail::new(&target.path), has_default_acl };
         Places { volume, target: dir, name: target.name, open: HashMap::new(), paths: HashMap::new() }
     }
 
@@ -130,22 +130,22 @@ impl<'a> Places<'a> {
 
     /// The directory `name` in `dir`; made when it is missing, followed when it is a link.
     fn below(&self, dir: &Dir, name: &[u8]) -> Result<Dir> {
-        let path = join(&dir.path, name);
+        let at = dir.at.below(name);
         let inode = match self.volume.vfs().lookup(&dir.inode, name) {
-            Ok(i) if i.file_type == FileType::Symlink => self.volume.resolve(&path, true)?,
+            Ok(i) if i.file_type == FileType::Symlink => self.volume.resolve(&at.path(), true)?,
             Ok(i) => i,
-            Err(e) if e.kind() == ErrorKind::NotFound => self.implied(dir, name, &path)?,
-            Err(e) => return Err(self.volume.error_at(&path, e)),
+            Err(e) if e.kind() == ErrorKind::NotFound => self.implied(dir, name, &at)?,
+            Err(e) => return Err(self.volume.error_at(&at.path(), e)),
         };
         if !inode.is_dir() {
-            return Err(self.volume.error_at(&path, ErrorKind::NotADirectory.into()));
+            return Err(self.volume.error_at(&at.path(), ErrorKind::NotADirectory.into()));
         }
         let has_default_acl = has_default_acl(self.volume, &inode);
-        Ok(Dir { inode, path, has_default_acl })
+        Ok(Dir { inode, at, has_default_acl })
     }
 
     /// Makes a directory that a tar has names below, but (so far) no entry for.
-    fn implied(&self, dir: &Dir, name: &[u8], path: &[u8]) -> Result<Arc<Inode>> {
+    fn implied(&self, dir: &Dir, name: &[u8], at: &Trail) -> Result<Arc<Inode>> {
         let vfs = self.volume.vfs();
         let meta = Meta::plain_dir(vfs.now());
         let new = NewInode {
@@ -158,7 +158,7 @@ impl<'a> Places<'a> {
             target: b"",
             time: meta.mtime,
         };
-        vfs.make(&Cred::ROOT, &dir.inode, name, &new).map_err(|e| self.volume.error_at(path, e))
+        vfs.make(&Cred::ROOT, &dir.inode, name, &new).map_err(|e| self.volume.error_at(&at.path(), e))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::batch::{BatchSender, Gone};
 use super::read_file::{self, Stop};
 use super::{DirId, ImportOptions, Item, LinkTo, Place};
+use crate::descent::Descent;
 use crate::error::{Error, Result, path_bytes, show};
 use crate::host::{self, HostEntry};
 use crate::node::Meta;
@@ -28,7 +29,6 @@ impl From<Gone> for End {
 
 /// A directory on the way down.
 struct Level {
-    fd: OwnedFd,
     id: DirId,
     /// Directories still to be entered, last first.
     below: Vec<CString>,
@@ -96,19 +96,21 @@ impl Walker<'_> {
     }
 
     fn tree(&mut self, fd: OwnedFd, st: &Stat, place: Place) -> std::result::Result<(), End> {
-        let mut stack = Vec::new();
-        let top = self.enter(fd, st, place)?;
-        stack.push(top);
-        while let Some(level) = stack.last_mut() {
+        let mut way = Descent::new();
+        let top = self.enter(&fd, st, place)?;
+        way.push(fd, top).map_err(|e| self.os(e))?;
+        while let Some((fd, level)) = way.last_mut() {
             self.path.truncate(level.path);
             let Some(name) = level.below.pop() else {
                 self.to.push(Item::Leave(level.id))?;
-                stack.pop();
+                way.pop().map_err(|e| self.os(e))?;
                 continue;
             };
             self.descend(&name);
-            let below = self.below(level, name);
-            stack.extend(self.or_leave_out(below)?.flatten());
+            let below = self.below(fd, level.id, name);
+            if let Some((fd, level)) = self.or_leave_out(below)?.flatten() {
+                way.push(fd, level).map_err(|e| self.os(e))?;
+            }
         }
         Ok(())
     }
@@ -124,14 +126,20 @@ impl Walker<'_> {
         }
     }
 
-    /// Enters the directory `name` of `level`, if it is still there.
-    fn below(&mut self, level: &Level, name: CString) -> std::result::Result<Option<Level>, End> {
-        let fd = match host::open(level.fd.as_fd(), &name) {
+    /// Enters the directory `name` of `dir`, whose number is `id`, if it is still there.
+    fn below(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        id: DirId,
+        name: CString,
+    ) -> std::result::Result<Option<(OwnedFd, Level)>, End> {
+        let fd = match host::open(dir, &name) {
             Err(Errno::NOENT) => return Ok(None),
             r => r.map_err(|e| self.os(e))?,
         };
         let st = rustix::fs::fstat(&fd).map_err(|e| self.os(e))?;
-        self.enter(fd, &st, Place::In(level.id, name.into_bytes())).map(Some)
+        let level = self.enter(&fd, &st, Place::In(id, name.into_bytes()))?;
+        Ok(Some((fd, level)))
     }
 
     fn descend(&mut self, name: &CStr) {
@@ -142,10 +150,10 @@ impl Walker<'_> {
     }
 
     /// Announces a directory and sends what is in it, but for the directories.
-    fn enter(&mut self, fd: OwnedFd, st: &Stat, place: Place) -> std::result::Result<Level, End> {
+    fn enter(&mut self, fd: &OwnedFd, st: &Stat, place: Place) -> std::result::Result<Level, End> {
         let id = self.next_id;
         self.next_id += 1;
-        let xattrs = host::xattrs_of(&fd).map_err(|e| self.os(e))?;
+        let xattrs = host::xattrs_of(fd).map_err(|e| self.os(e))?;
         // Something else may have taken its place.
         let is_dir = |m: &Meta| m.kind == FileType::Directory;
         let mut meta = host::meta(st, xattrs).filter(is_dir).ok_or_else(|| self.os(Errno::NOTDIR))?;
@@ -169,7 +177,7 @@ impl Walker<'_> {
             self.path.truncate(path);
         }
         below.sort_unstable_by(|a, b| b.cmp(a));
-        Ok(Level { fd, id, below, path })
+        Ok(Level { id, below, path })
     }
 
     /// Sends what is no directory; whether it turned out to be one.

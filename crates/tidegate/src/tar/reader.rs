@@ -180,8 +180,6 @@ impl<R: Input> Reader<R> {
             b'4' => FileType::BlockDevice,
             b'5' | b'D' => FileType::Directory,
             b'6' => FileType::Fifo,
-            // Old writers know a directory by its slash alone.
-            0 | b'0' if h.path.ends_with(b"/") => FileType::Directory,
             _ => FileType::Regular,
         };
         let time = Timespec { secs: h.mtime, nanos: 0 };
@@ -211,10 +209,18 @@ impl<R: Input> Reader<R> {
         }
         pax.apply_acls(&mut entry);
         self.global = global;
-        // What the archive has for it: nothing for links and devices, whatever their size field says.
+        // Old writers mark a directory by a final slash alone. The header's own name is cut at 100 bytes and may
+        // end with a slash by chance, so the whole name decides, as in GNU tar.
+        if matches!(h.kind, 0 | b'0') && entry.path.ends_with(b"/") {
+            entry.meta.kind = FileType::Directory;
+        }
+        let kind = entry.meta.kind;
+        // What the archive has for it: nothing for links and devices, whatever their size field says. A directory
+        // that is marked by its slash alone may be followed by data, which is passed over.
         let archived = pax.archived.unwrap_or(h.size);
         let has_data = kind == FileType::Regular && !entry.hard_link || matches!(h.kind, b'D');
-        self.left = if has_data || entry.hard_link { archived } else { 0 };
+        let passed_over = entry.hard_link || matches!(h.kind, 0 | b'0');
+        self.left = if has_data || passed_over { archived } else { 0 };
         self.padding = padded(self.left) - self.left;
         entry.size = if has_data { archived } else { 0 };
         if h.kind == b'S' {

@@ -77,6 +77,14 @@ impl<W: Write> Writer<W> {
             FileType::Directory => b'5',
             FileType::Fifo => b'6',
         };
+        // The header's own name is cut. A reader that looks at it alone takes a file whose cut name ends with a
+        // slash for a directory.
+        if e.meta.kind != FileType::Directory && path.len() > NAME {
+            path.truncate(NAME);
+            while path.ends_with(b"/") {
+                path.pop();
+            }
+        }
         let h = Header { kind, path, link: e.link.to_vec(), ..plain(e, size) };
         self.to.write_all(&header::write(&h))?;
         if let Some(map) = map {
