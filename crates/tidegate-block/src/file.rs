@@ -1,6 +1,7 @@
 //! Opening an image file or block device, and synchronous I/O on it.
 
 use crate::bio::{BioData, BioFlags, Op};
+use crate::loops;
 use crate::threads::ThreadDevice;
 use crate::uring::UringDevice;
 use crate::{Device, Errno, PAGE_SIZE, Request};
@@ -53,7 +54,7 @@ pub enum OpenError {
     Os(String, std::io::Error),
     /// Another process, or this one, has it open.
     #[error("{0}: in use: another program has this image open{1}")]
-    Busy(String, &'static str),
+    Busy(String, String),
     /// Not something that holds blocks.
     #[error("{0}: not an image: {1}")]
     NotAnImage(String, &'static str),
@@ -95,6 +96,8 @@ const AFTER_LARGE: u32 = 16;
 /// An open, locked file with what synchronous I/O needs.
 pub struct FileIo {
     pub(crate) fd: OwnedFd,
+    /// Locks on the files behind a loop device.
+    _behind: Vec<OwnedFd>,
     /// The same file through the host's page cache, where `fd` goes around it.
     cached: Option<OwnedFd>,
     /// Small writes that are still to go around it.
@@ -111,6 +114,15 @@ impl FileIo {
         let name = path.display().to_string();
         let os = |e: Errno| OpenError::Os(name.clone(), e.into());
         let (fd, st) = open_locked(path, &name, &o)?;
+        let behind = loops::lock_behind(&st, lock_of(&o)).map_err(|file| {
+            OpenError::Busy(
+                name.clone(),
+                format!("; it lies in {}, which is open or mounted", file.display()),
+            )
+        })?;
+        if let Some(device) = loops::mounted_through(&st).filter(|_| !o.read_only) {
+            return Err(OpenError::Busy(name, format!(": it is mounted through /dev/{device}")));
+        }
         // The lock belongs to the open file, so O_DIRECT is added to it rather than opened anew.
         let direct = o.direct && !o.read_only && rustix::fs::fcntl_setfl(&fd, OFlags::DIRECT).is_ok();
         let in_memory = rustix::fs::fstatfs(&fd).is_ok_and(|s| s.f_type == TMPFS_MAGIC);
@@ -128,7 +140,7 @@ impl FileIo {
         }
         let size = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).map_err(os)?;
         let direct_next = AtomicU32::new(0);
-        Ok(FileIo { fd, cached, direct_next, in_memory, name, size, read_only: o.read_only })
+        Ok(FileIo { fd, _behind: behind, cached, direct_next, in_memory, name, size, read_only: o.read_only })
     }
 
     pub(crate) fn is_quick(&self, rq: &Request) -> bool {
@@ -261,11 +273,7 @@ const REPLACED: usize = 8;
 /// comes next locks that one: so the path must still lead to what is locked.
 fn open_locked(path: &Path, name: &str, o: &OpenOptions) -> Result<(OwnedFd, Stat), OpenError> {
     let os = |e: Errno| OpenError::Os(name.to_string(), e.into());
-    let op = if o.read_only {
-        FlockOperation::NonBlockingLockShared
-    } else {
-        FlockOperation::NonBlockingLockExclusive
-    };
+    let op = lock_of(o);
     let how = if o.read_only { " for writing" } else { "" };
     for _ in 0..REPLACED {
         let (fd, st) = open_once(path, name, o)?;
@@ -279,7 +287,11 @@ fn open_locked(path: &Path, name: &str, o: &OpenOptions) -> Result<(OwnedFd, Sta
             _ => return Ok((fd, st)),
         }
     }
-    Err(OpenError::Busy(name.to_string(), how))
+    Err(OpenError::Busy(name.to_string(), how.into()))
+}
+
+fn lock_of(o: &OpenOptions) -> FlockOperation {
+    if o.read_only { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive }
 }
 
 /// Opens what is at `path`, if it holds blocks; makes it if it is missing and that is wanted.
@@ -305,7 +317,7 @@ fn open_once(path: &Path, name: &str, o: &OpenOptions) -> Result<(OwnedFd, Stat)
     }
     let fd = patiently(Errno::BUSY, || rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)));
     let fd = fd.map_err(|e| match e {
-        Errno::BUSY => OpenError::Busy(name.to_string(), ", or it is mounted"),
+        Errno::BUSY => OpenError::Busy(name.to_string(), ", or it is mounted".into()),
         e => os(e),
     })?;
     let st = none(rustix::fs::fstat(&fd).map_err(os)?)?;

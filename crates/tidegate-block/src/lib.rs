@@ -17,6 +17,7 @@
 //! | `wfq` | the weighted fair queueing elevator: `sched` says which request is next, the rest sends it |
 //! | [`device`] | the [`Device`] trait |
 //! | [`file`] | opening an image: lock, backend choice, synchronous I/O |
+//! | `loops` | loop devices: what lies behind one, and what is mounted through one |
 //! | [`uring`] | the io_uring backend |
 //! | [`host`] | ioctls of the host's kernel |
 //! | [`threads`] | the pread/pwrite backend, for where io_uring is refused |
@@ -42,6 +43,7 @@ pub mod faulty;
 pub mod file;
 pub mod fuse_ring;
 pub mod host;
+mod loops;
 pub mod memory;
 pub mod model;
 pub mod overlay;

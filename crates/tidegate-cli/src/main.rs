@@ -61,6 +61,7 @@ fn main() -> ExitCode {
         r => r.unwrap_or_else(|e| e.exit()),
     };
     raise_file_limit();
+    outlive_file_size_limit();
     let failure = cli.command.failure();
     match run(&cli) {
         Ok(_) if cli.global.has_failed() => ExitCode::from(failure),
@@ -84,7 +85,8 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     done.and_then(|code| watched.map(|()| code))
 }
 
-/// A walk keeps every directory on its way down open; deep trees need more than the usual limit.
+/// Measuring a tree keeps a directory open until those in it are counted; wide and deep trees need more than the
+/// usual limit.
 fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     const WANTED: u64 = 65_536;
@@ -93,4 +95,11 @@ fn raise_file_limit() {
     if now.current.is_some_and(|c| c < wanted) {
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: now.maximum });
     }
+}
+
+/// A write beyond `ulimit -f` sends SIGXFSZ, which ends a process. Where it is blocked the write fails with EFBIG,
+/// as writes of files do, and the volume says so. Threads that are started later take this with them.
+fn outlive_file_size_limit() {
+    use nix::sys::signal::{SigSet, Signal};
+    let _ = SigSet::from(Signal::SIGXFSZ).thread_block();
 }

@@ -98,7 +98,8 @@ impl Server {
         Ok(())
     }
 
-    /// Takes set-id bits off as a change of content by somebody without privileges does.
+    /// Takes set-id bits off as a change of content by somebody without privileges does. The kernel, which leaves
+    /// this to us, keeps the mode that it knows: it is told to ask for it again before the change is answered.
     pub(crate) fn kill_set_id(&self, inode: &Arc<Inode>, kill: bool) -> Result<()> {
         let mode = inode.attr().mode;
         let kept = if mode & 0o010 != 0 { mode & !0o6000 } else { mode & !0o4000 };
@@ -106,7 +107,11 @@ impl Server {
             return Ok(());
         }
         let set = SetAttr { mode: Some(kept), ..SetAttr::default() };
-        self.vfs().setattr(ROOT, inode, &set).sys()
+        self.vfs().setattr(ROOT, inode, &set).sys()?;
+        if let Some(kernel) = self.kernel() {
+            kernel.forget_attributes(self.node(inode));
+        }
+        Ok(())
     }
 
     /// Makes a file durable. A write that failed is told once to each open file.

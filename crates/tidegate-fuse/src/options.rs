@@ -35,8 +35,8 @@ pub struct MountOptions {
     pub flags: MountFlags,
     /// Whom everything belongs to.
     pub view: View,
-    /// Bytes of memory for the whole process; see [`MountOptions::memory`].
-    pub cache: u64,
+    /// Bytes of memory for the whole process, where somebody said so; see [`MountOptions::cache`].
+    pub cache: Option<u64>,
     /// Threads that serve requests.
     pub threads: usize,
     /// What carries requests.
@@ -56,7 +56,7 @@ impl Default for MountOptions {
             noatime: false,
             flags: MountFlags::NOSUID | MountFlags::NODEV,
             view: View::default(),
-            cache: DEFAULT_CACHE,
+            cache: None,
             threads: (2 * tidegate_rt::thread::parallelism()).clamp(4, 16),
             transport: Which::default(),
             keep_awake: KeepAwake::default(),
@@ -140,8 +140,9 @@ impl MountOptions {
                 }
             }
             "cache" => {
-                self.cache = size(word, value)?;
-                check_cache(self.cache).map_err(|e| format!("option \"{word}\": {e}"))?;
+                let bytes = size(word, value)?;
+                self.cache = Some(bytes);
+                check_cache(bytes).map_err(|e| format!("option \"{word}\": {e}"))?;
             }
             "subtype" | "fsname" | "comment" => {}
             n if is_foreign(n) => {}
@@ -161,12 +162,22 @@ impl MountOptions {
         self.switches.push_str(word);
     }
 
+    /// Bytes of memory for the whole process: what was asked for, or a default that leaves a quarter of the cgroup's
+    /// memory limit, if there is one, to what the kernel counts beside.
+    pub fn cache(&self) -> u64 {
+        self.cache.unwrap_or_else(|| {
+            let limit = tidegate::cgroup::memory_limit().unwrap_or(u64::MAX);
+            (limit / 4 * 3).clamp(MIN_CACHE, DEFAULT_CACHE)
+        })
+    }
+
     /// What the engine may use, in the proportions of its defaults: half of what is left beside buffers, code
     /// and the counts of what the kernel knows. So 256 MiB are enough with a million inodes known. Below
     /// 128 MiB the process takes more than its budget.
     pub fn memory(&self) -> MemoryLimits {
         let d = MemoryLimits::default();
-        let pages = (self.cache.saturating_sub(FIXED) / 2).max(self.cache / 4);
+        let cache = self.cache();
+        let pages = (cache.saturating_sub(FIXED) / 2).max(cache / 4);
         let part = |of: u64| (pages as u128 * of as u128 / d.cache as u128) as u64;
         MemoryLimits {
             cache: pages,

@@ -15,12 +15,14 @@
 //! | [`export`] | a volume into a directory or a tar |
 //! | [`tar`] | the tar format: headers, pax records, sparse maps, compression |
 //! | [`node`], [`host`] | what both ways share: one inode's attributes; the host's files |
+//! | [`trail`], `descent` | walks down a volume, and down a tree of the host |
 //! | [`progress`], [`summary`] | how far it is; what it took |
 //! | [`observe`] | lock statistics, traces, profiles, and their forms |
 //! | [`sample`] | what a volume does at one moment: for `top` and Prometheus |
 //! | [`crash`] | the crash explorer: power cuts, recovery, promises |
 //! | [`error`] | errors that name the image or the path |
 //! | `holder` | who has an image open |
+//! | [`cgroup`] | how much memory this process may take |
 //!
 //! ```no_run
 //! use tidegate::{OpenOptions, Volume};
@@ -33,6 +35,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod cgroup;
 pub mod crash;
 mod descent;
 pub mod detect;

@@ -46,6 +46,8 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         return start(args);
     }
     let _ = rustix::process::setsid();
+    // It was started as /proc/self/exe, whose last part ps(1) would show.
+    let _ = std::fs::write("/proc/self/comm", "tidegate");
     let left = Cell::new(false);
     let served = serve(args, global, |volume| {
         global.tell_recovered(volume);
@@ -64,10 +66,20 @@ fn options(global: &Global) -> Result<(MountOptions, OpenOptions)> {
     let mut options = MountOptions::parse(words).map_err(|e| Error::other("-o", e))?;
     if let Some(cache) = global.cache {
         tidegate_fuse::options::check_cache(cache).map_err(|e| Error::other("--cache", e))?;
-        options.cache = cache;
+        options.cache = Some(cache);
     }
-    if options.cache < HELD_CACHE && !global.quiet {
-        let [asked, least] = [options.cache, HELD_CACHE].map(|n| format!("{}M", n >> 20));
+    if let Some(asked) = options.cache
+        && let Some(limit) = tidegate::cgroup::memory_limit()
+        && asked.max(HELD_CACHE) > limit
+        && !global.quiet
+    {
+        let [asked, limit] = [asked, limit].map(|n| format!("{}M", n >> 20));
+        out::note(format_args!(
+            "cache={asked}: this process may use {limit} only (its cgroup's memory limit)"
+        ));
+    }
+    if options.cache() < HELD_CACHE && !global.quiet {
+        let [asked, least] = [options.cache(), HELD_CACHE].map(|n| format!("{}M", n >> 20));
         out::note(format_args!("cache={asked}: a mount that is used takes up to {least} in any case"));
     }
     let open = global.open_options_with(options.read_only, &options.switches)?;

@@ -1,13 +1,16 @@
 //! Where the socket of a mount is.
 //!
 //! In `/run/tidegate` for the superuser, else in `$XDG_RUNTIME_DIR/tidegate`, and where neither can be,
-//! in `/tmp/tidegate-UID`. Its name is made of the numbers by which the system knows the image.
+//! in `tidegate-UID` in a directory that anybody may write to. Somebody else may have that name there, so there
+//! are several. The socket's name is made of the numbers by which the system knows the image.
 
 use rustix::fs::{FileType, Stat, stat};
 use rustix::io::Errno;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The socket's name: the same for every path of the image.
 fn name(image: &Stat) -> String {
@@ -25,6 +28,11 @@ pub(super) fn device(image: &Path) -> (u32, u32) {
     (rustix::fs::major(number), rustix::fs::minor(number))
 }
 
+/// Directories that anybody may write to.
+const SHARED: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+/// From this age on a socket that nobody answers is one whose server has died.
+const DEAD: Duration = Duration::from_secs(60);
+
 /// The directories that may hold sockets of user `uid`, best first.
 fn directories(uid: u32) -> Vec<PathBuf> {
     let mut dirs = Vec::new();
@@ -36,7 +44,9 @@ fn directories(uid: u32) -> Vec<PathBuf> {
         let dir = named.map_or_else(|| PathBuf::from(format!("/run/user/{uid}")), PathBuf::from);
         dirs.push(dir.join("tidegate"));
     }
-    dirs.push(format!("/tmp/tidegate-{uid}").into());
+    for end in ["", ".1", ".2"] {
+        dirs.extend(SHARED.map(|dir| PathBuf::from(format!("{dir}/tidegate-{uid}{end}"))));
+    }
     dirs
 }
 
@@ -57,11 +67,30 @@ pub(super) fn to_serve(image: &Path) -> io::Result<PathBuf> {
     for dir in directories(uid) {
         match std::fs::DirBuilder::new().mode(0o700).create(&dir) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => why = e,
-            _ if is_private(&dir, uid) => return Ok(dir.join(name)),
+            _ if is_private(&dir, uid) => {
+                sweep(&dir);
+                return Ok(dir.join(name));
+            }
             _ => why = io::Error::other(format!("{}: open to others", dir.display())),
         }
     }
     Err(why)
+}
+
+/// Takes away the sockets in `dir` whose servers were killed. A young one may have a server that is just starting.
+fn sweep(dir: &Path) {
+    let is_dead = |path: &Path| {
+        let modified = std::fs::symlink_metadata(path).and_then(|m| m.modified());
+        let is_old = modified.is_ok_and(|t| t.elapsed().is_ok_and(|age| age > DEAD));
+        let refuses = |e: io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
+        is_old && UnixStream::connect(path).is_err_and(refuses)
+    };
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|e| e == "sock") && is_dead(&path) {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
 }
 
 /// The sockets that a mount of `place` may have: an image, or a directory that is mounted or in a mount.

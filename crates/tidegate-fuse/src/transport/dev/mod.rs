@@ -63,7 +63,8 @@ impl Channel {
                 Err(Errno::AGAIN) => {
                     let _ = poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], None);
                 }
-                Err(Errno::NODEV) => return Ok(None),
+                // The connection ended; the second while the kernel was ending requests that nobody had read.
+                Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
                 Err(_) if self.gone.load(SeqCst) => return Ok(None),
                 Err(e) => return Err(e.into()),
             }

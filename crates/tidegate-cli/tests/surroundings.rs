@@ -1,0 +1,193 @@
+//! What a serving process must outlive, and what others do around an image.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // tests wait for real processes
+
+mod common;
+
+use common::mounted::{Mounted, cannot_mount};
+use common::{Bench, has};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Runs a line of bash, in which `$0` is the program, in the scratch directory.
+fn bash(b: &Bench, line: &str) -> std::process::Output {
+    let mut c = Command::new("bash");
+    c.args(["-c", line, env!("CARGO_BIN_EXE_tidegate")]).current_dir(b.dir.path());
+    c.output().unwrap()
+}
+
+fn write(path: &Path, mib: usize) -> std::io::Result<()> {
+    let mut f = fs::File::create(path)?;
+    (0..mib).try_for_each(|n| f.write_all(&vec![n as u8; 1 << 20]))?;
+    f.sync_all()
+}
+
+#[test]
+fn a_file_size_limit_is_an_error_to_the_writer() {
+    if cannot_mount() {
+        return;
+    }
+    let m = Mounted::unmounted(|_| ());
+    // In KiB: less than the image's size, which is sparse.
+    let out = bash(&m.bench, "ulimit -f 65536; exec $0 mount a.img mnt");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let error = write(&m.dir.join("large"), 150).expect_err("150 MiB went into 64");
+    assert!(error.raw_os_error().is_some(), "{error}");
+    let pid = m.server().expect("the server lives");
+    assert_eq!(fs::read_to_string(format!("/proc/{pid}/comm")).unwrap(), "tidegate\n");
+    assert!(fs::read_dir(&m.dir).is_ok());
+}
+
+/// A group of control for memory, and its limit.
+struct MemoryGroup(PathBuf);
+
+impl MemoryGroup {
+    fn new(name: &str, limit: u64) -> Option<MemoryGroup> {
+        let (root, file) = match Path::new("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists() {
+            true => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            false => ("/sys/fs/cgroup", "memory.max"),
+        };
+        let dir = Path::new(root).join(format!("{name}-{}", std::process::id()));
+        fs::create_dir(&dir).ok()?;
+        let group = MemoryGroup(dir);
+        fs::write(group.0.join(file), limit.to_string()).ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_memory_limit_below_the_usual_cache_is_respected() {
+    if cannot_mount() {
+        return;
+    }
+    let Some(group) = MemoryGroup::new("tidegate-test", 160 << 20) else {
+        println!("SKIPPED: no control group for memory can be made here");
+        return;
+    };
+    let m = Mounted::unmounted(|_| ());
+    let procs = group.0.join("cgroup.procs");
+    let out = bash(&m.bench, &format!("echo $$ >{} && exec $0 mount a.img mnt", procs.display()));
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    for n in 0..2 {
+        let path = m.dir.join(format!("f{n}"));
+        write(&path, 60).unwrap();
+        assert_eq!(fs::read(&path).unwrap().len(), 60 << 20);
+    }
+    for n in 0..2000 {
+        fs::write(m.dir.join(format!("small{n}")), [1; 5000]).unwrap();
+    }
+    m.unmount();
+    m.bench.fsck("a.img");
+}
+
+/// `file` as a block device, until it is dropped.
+struct Loop(String);
+
+impl Loop {
+    fn new(file: &Path) -> Option<Loop> {
+        let out = Command::new("losetup").args(["-f", "--show"]).arg(file).output().ok()?;
+        out.status.success().then(|| Loop(String::from_utf8(out.stdout).unwrap().trim().into()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+#[test]
+fn an_image_is_in_use_by_its_loop_device_too() {
+    if cannot_mount() {
+        return;
+    }
+    let m = Mounted::new();
+    let Some(device) = Loop::new(&m.image) else {
+        println!("SKIPPED: no loop device to be had");
+        return;
+    };
+    let line = m.bench.fails(&["mkdir", &format!("{}:/d", device.0)], 1);
+    assert!(line.contains("in use") && line.contains("a.img"), "{line}");
+    drop(device);
+    m.unmount();
+    let device = Loop::new(&m.image).unwrap();
+    m.bench.ok(&["mkdir", &format!("{}:/d", device.0)]);
+    m.bench.fsck("a.img");
+}
+
+#[test]
+fn an_image_that_the_kernel_has_mounted_is_not_written() {
+    if cannot_mount() || !has("mke2fs") {
+        return;
+    }
+    let b = Bench::new();
+    let (file, dir) = (b.path("e.img"), b.path("e"));
+    fs::File::create(&file).unwrap().set_len(8 << 20).unwrap();
+    assert!(Command::new("mke2fs").args(["-q", "-F"]).arg(&file).status().unwrap().success());
+    fs::create_dir(&dir).unwrap();
+    let mounted = Command::new("mount").args(["-o", "loop"]).arg(&file).arg(&dir).status().unwrap();
+    if !mounted.success() {
+        println!("SKIPPED: no loop device to be had");
+        return;
+    }
+    let out = b.command(&["mkfs", "--force", "--size", "64M", "e.img"]).output().unwrap();
+    assert!(Command::new("umount").arg(&dir).status().unwrap().success());
+    let line = common::failed(&out, 1);
+    assert!(line.contains("in use") && line.contains("/dev/loop"), "{line}");
+}
+
+/// A file that is a socket whose server has died.
+fn dead_socket(path: &Path) {
+    drop(std::os::unix::net::UnixListener::bind(path).unwrap());
+    assert!(Command::new("touch").args(["-d", "-1 hour"]).arg(path).status().unwrap().success());
+}
+
+#[test]
+fn sockets_of_killed_mounts_go_and_foreign_directories_do_not_matter() {
+    if cannot_mount() || !has("setpriv") {
+        return;
+    }
+    const UID: u32 = 48_231;
+    let foreign = PathBuf::from(format!("/tmp/tidegate-{UID}"));
+    let _ = fs::create_dir(&foreign);
+    let m = Mounted::unmounted(|_| ());
+    for path in [m.bench.dir.path(), &m.dir, &m.image] {
+        chown(path, Some(UID), Some(UID)).unwrap();
+    }
+    fs::set_permissions(m.bench.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let user = format!("env -u XDG_RUNTIME_DIR setpriv --reuid {UID} --regid {UID} --clear-groups");
+    let mounted = bash(&m.bench, &format!("{user} $0 mount a.img mnt"));
+    let asked = bash(&m.bench, &format!("{user} $0 top --json mnt"));
+    let _ = bash(&m.bench, &format!("{user} $0 umount mnt"));
+    let own: Vec<PathBuf> = ["/tmp", "/var/tmp", "/dev/shm"]
+        .iter()
+        .flat_map(|d| ["", ".1", ".2"].map(|e| PathBuf::from(format!("{d}/tidegate-{UID}{e}"))))
+        .filter(|d| d.metadata().is_ok_and(|s| s.uid() == UID))
+        .collect();
+    if let Some(dir) = own.first() {
+        let dead = dir.join("dead.sock");
+        dead_socket(&dead);
+        chown(&dead, Some(UID), Some(UID)).unwrap();
+        bash(&m.bench, &format!("{user} $0 mount a.img mnt && {user} $0 umount mnt"));
+        assert!(!dead.exists());
+    }
+    for dir in own.iter().chain([&foreign]) {
+        let _ = fs::remove_dir_all(dir);
+    }
+    let told = |o: &std::process::Output| String::from_utf8_lossy(&o.stderr).into_owned();
+    if !mounted.status.success() && told(&mounted).contains("fusermount3") {
+        println!("SKIPPED: fusermount3 lets no user mount: {}", told(&mounted));
+        return;
+    }
+    assert!(mounted.status.success(), "{}", told(&mounted));
+    assert!(asked.status.success(), "{}", told(&asked));
+    assert!(!own.is_empty());
+}
