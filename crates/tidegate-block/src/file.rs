@@ -327,7 +327,7 @@ fn open_once(path: &Path, name: &str, o: &OpenOptions) -> Result<(OwnedFd, Stat)
 
 /// Tries with some patience while the error is `busy`: a program that was killed keeps its files open until
 /// the kernel has ended its I/O.
-fn patiently<T>(busy: Errno, mut f: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+pub(crate) fn patiently<T>(busy: Errno, mut f: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     for _ in 0..20 {
         match f() {
             Err(e) if e == busy => tidegate_rt::thread::sleep(std::time::Duration::from_millis(20)),

@@ -4,6 +4,8 @@
 //! loop device locks the files behind it, too, and a file that the kernel has mounted through a loop device is in
 //! use. What is attached stands in sysfs.
 
+use crate::Errno;
+use crate::file::patiently;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat, major, minor};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -23,7 +25,7 @@ pub(crate) fn lock_behind(device: &Stat, op: FlockOperation) -> Result<Vec<Owned
         // What cannot be opened has no lock of ours to respect: it was deleted, or lies in another root.
         let Ok(fd) = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { break };
         let Ok(st) = rustix::fs::fstat(&fd) else { break };
-        if rustix::fs::flock(&fd, op).is_err() {
+        if patiently(Errno::WOULDBLOCK, || rustix::fs::flock(&fd, op)).is_err() {
             return Err(path);
         }
         locked.push(fd);
