@@ -8,6 +8,8 @@ mod volume;
 #[path = "../common/watch.rs"]
 mod watch;
 
+mod chain;
+mod contents;
 mod rig;
 mod superblock;
 

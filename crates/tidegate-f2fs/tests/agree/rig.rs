@@ -11,6 +11,7 @@ use tidegate_f2fs::open::load_superblock;
 use tidegate_f2fs::raw::*;
 use tidegate_f2fs::repair::{Outcome, RepairOptions, RepairReport, repair};
 use tidegate_rt::Timespec;
+use tidegate_vfs::acl::Acl;
 use tidegate_vfs::*;
 
 pub const ROOT: &Cred = &Cred::ROOT;
@@ -94,7 +95,9 @@ fn describe(v: &Arc<Vfs>, inode: &Arc<Inode>) -> std::result::Result<String, Str
         FileType::Symlink => {
             let target = v.readlink(inode).map_err(|e| format!("readlink: {e}"))?;
             if target.is_empty() || target.contains(&0) || target.len() as u64 != a.size {
-                return Err(format!("target \"{}\" of a link of {} bytes", target.escape_ascii(), a.size));
+                let zero = target.iter().position(|b| *b == 0);
+                let len = target.len();
+                return Err(format!("a target of {len} bytes, a zero at {zero:?}, of a link of {} bytes", a.size));
             }
             text += &format!(" -> {}", target.escape_ascii());
         }
@@ -106,11 +109,17 @@ fn describe(v: &Arc<Vfs>, inode: &Arc<Inode>) -> std::result::Result<String, Str
             return Err(format!("attribute \"{shown}\" has no name"));
         }
         let value = v.getxattr(ROOT, inode, &name).map_err(|e| format!("attribute {shown}: {e}"))?;
+        if text.contains(&format!(" {shown}=")) {
+            return Err(format!("attribute {shown} is listed twice"));
+        }
         text += &format!(" {shown}={:x}", f2fs_crc32(&value));
     }
     // As extraction asks for them: whether they are listed or not.
     for name in ACLS {
         match v.getxattr(ROOT, inode, name) {
+            Ok(value) if Acl::parse(&value).is_none() => {
+                return Err(format!("{}: {} is no ACL", name.escape_ascii(), value.escape_ascii()));
+            }
             Ok(_) => {}
             Err(e) if matches!(e.kind(), ErrorKind::NoData | ErrorKind::Unsupported) => {}
             Err(e) => return Err(format!("{}: {e}", name.escape_ascii())),
@@ -197,4 +206,25 @@ pub fn get32(b: &[u8], at: usize) -> u32 {
 
 pub fn put32(b: &mut [u8], at: usize, v: u32) {
     b[at..at + 4].copy_from_slice(&v.to_le_bytes());
+}
+
+/// Gives an inode the checksum of what it holds now, where inodes have one.
+pub fn sign(sb: &Superblock, b: &mut [u8]) {
+    let is_inode = get32(b, FOOTER_OFFSET) == get32(b, FOOTER_OFFSET + 4);
+    if !sb.features.contains(Features::INODE_CHKSUM) || !is_inode || b[3] & inline::EXTRA_ATTR == 0 {
+        return;
+    }
+    let generation = std::mem::offset_of!(RawInode, i_generation);
+    let mut c = f2fs_chksum(u32::MAX, &sb.raw.uuid);
+    c = f2fs_chksum(c, &b[FOOTER_OFFSET + 4..FOOTER_OFFSET + 8]);
+    c = f2fs_chksum(c, &b[generation..generation + 4]);
+    c = f2fs_chksum(c, &b[..I_CHKSUM_OFFSET]);
+    c = f2fs_chksum(c, &[0; 4]);
+    c = f2fs_chksum(c, &b[I_CHKSUM_OFFSET + 4..]);
+    put32(b, I_CHKSUM_OFFSET, c);
+}
+
+/// Where an inode's addresses or its inline content begin.
+pub fn addrs_at(b: &[u8]) -> usize {
+    I_ADDR_OFFSET + if b[3] & inline::EXTRA_ATTR != 0 { usize::from(b[I_ADDR_OFFSET]) } else { 0 }
 }

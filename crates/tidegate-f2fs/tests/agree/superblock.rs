@@ -216,7 +216,8 @@ fn judge(what: &str, field: &Field, device: &Arc<MemoryDevice>, path: &Path, fou
                 }
             }
         }
-        Stock::Objects(why) if takers.contains(&"repair") => {
+        // What a check objects to as well, a repair may mend.
+        Stock::Objects(why) if takers.contains(&"check") || disagrees.is_some() => {
             let why: String = why.chars().take(300).collect();
             writeln!(found.disagrees, "  {what}: ours take it: {takers:?}; fsck.f2fs goes on: {why}").unwrap();
         }
