@@ -10,6 +10,8 @@ mod watch;
 
 mod chain;
 mod contents;
+mod extents;
+mod packs;
 mod rig;
 mod superblock;
 
