@@ -1,7 +1,9 @@
 //! Chains of fsynced nodes behind a good checkpoint that cannot be followed, or that name nodes which
 //! cannot be: a repair takes what can be taken, and ends the chain.
 
-use crate::rig::{End, ROOT, RW, block, copy, get32, mount, put32, queue, repair_and_follow, set_block, sign, superblock};
+use crate::rig::{
+    End, ROOT, RW, block, copy, get32, mount, put32, queue, repair_and_follow, set_block, sign, superblock,
+};
 use crate::volume::{FEATURES, Image, template};
 use crate::watch::within;
 use std::sync::Arc;

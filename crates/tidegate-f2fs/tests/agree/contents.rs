@@ -188,10 +188,12 @@ const LINKS: &[Damage] = &[
     ("inline: size beyond the inode", |s| s.inode("short-link", |b| put32(b, SIZE, 4096))),
     ("inline: size of more than a block", |s| s.inode("short-link", |b| put32(b, SIZE, 70_000))),
     ("inline: a zero in the target", |s| s.holding(LONG.as_bytes(), |b, at| b[at + 6] = 0)),
-    ("inline: a target of zeros", |s| s.inode("short-link", |b| {
-        let at = b.windows(LONG.len()).position(|w| w == LONG.as_bytes()).unwrap();
-        b[at..at + LONG.len()].fill(0);
-    })),
+    ("inline: a target of zeros", |s| {
+        s.inode("short-link", |b| {
+            let at = b.windows(LONG.len()).position(|w| w == LONG.as_bytes()).unwrap();
+            b[at..at + LONG.len()].fill(0);
+        })
+    }),
     ("inline: no data", |s| s.inode("short-link", |b| b[3] &= !inline::DATA_EXIST)),
     ("block: size 0", |s| s.inode("long-link", |b| put32(b, SIZE, 0))),
     ("block: size 1 too large", |s| s.inode("long-link", |b| put32(b, SIZE, 3802))),

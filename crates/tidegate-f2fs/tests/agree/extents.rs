@@ -163,7 +163,9 @@ fn all(features: &'static str) {
         match repair_and_follow(&device) {
             Ok(End::Good(_, tree)) => {
                 let same = |(path, text): &(&String, &String)| {
-                    before.get(*path) == Some(*text) || name.contains("address") && path.ends_with("/a") || name.contains("direct node") && path.ends_with("/large")
+                    before.get(*path) == Some(*text)
+                        || name.contains("address") && path.ends_with("/a")
+                        || name.contains("direct node") && path.ends_with("/large")
                 };
                 let differ: Vec<_> = tree.iter().filter(|e| !same(e)).collect();
                 if !differ.is_empty() {

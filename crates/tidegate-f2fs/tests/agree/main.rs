@@ -11,6 +11,7 @@ mod watch;
 mod chain;
 mod contents;
 mod extents;
+mod format;
 mod killed;
 mod packs;
 mod rig;

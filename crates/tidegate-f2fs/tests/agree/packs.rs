@@ -31,7 +31,9 @@ const DAMAGES: &[Damage] = &[
         let hot = get32(b, at!(cur_data_segno));
         put32(b, at!(cur_data_segno) + 4, hot);
     }),
-    ("a log behind its segment", |b, _| b[at!(cur_node_blkoff)..][..2].copy_from_slice(&513u16.to_le_bytes())),
+    ("a log behind its segment", |b, _| {
+        b[at!(cur_node_blkoff)..][..2].copy_from_slice(&513u16.to_le_bytes())
+    }),
     ("more free segments than there are", |b, l| put32(b, at!(free_segment_count), l.segments + 1)),
     ("the largest number of free segments", |b, _| put32(b, at!(free_segment_count), u32::MAX)),
     ("no blocks for users", |b, _| b[at!(user_block_count)..][..8].fill(0)),
@@ -136,7 +138,11 @@ fn judge(device: &Arc<MemoryDevice>, pack: u32) -> Vec<String> {
                 r.problems.iter().map(|p| p.text.clone()).collect::<Vec<_>>().join("; ")
             }
         };
-        if text.contains("checkpoint") { Ok(()) } else { Err(format!("check does not name the checkpoint: {text}")) }
+        if text.contains("checkpoint") {
+            Ok(())
+        } else {
+            Err(format!("check does not name the checkpoint: {text}"))
+        }
     });
     bad.extend(checked.err());
     bad.extend(repair_and_follow(&copy(device)).err());

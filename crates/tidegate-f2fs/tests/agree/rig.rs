@@ -4,7 +4,7 @@ use crate::volume::{Image, fsck, mount_with};
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use tidegate_block::{Device, MemoryDevice, QueueLimits, RequestQueue};
+use tidegate_block::{BioFlags, Device, MemoryDevice, Op, QueueLimits, Record, RequestQueue};
 use tidegate_f2fs::F2fsOptions;
 use tidegate_f2fs::gate::Superblock;
 use tidegate_f2fs::open::load_superblock;
@@ -39,7 +39,10 @@ pub fn run_repair(device: Arc<dyn Device>) -> Result<RepairReport> {
 }
 
 /// What `f` gives, a panic as an error.
-pub fn caught<T>(what: &str, f: impl FnOnce() -> std::result::Result<T, String>) -> std::result::Result<T, String> {
+pub fn caught<T>(
+    what: &str,
+    f: impl FnOnce() -> std::result::Result<T, String>,
+) -> std::result::Result<T, String> {
     std::panic::catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|p| {
         let text = p.downcast_ref::<String>().cloned();
         let text = text.or_else(|| p.downcast_ref::<&str>().map(|s| s.to_string()));
@@ -89,7 +92,8 @@ pub fn walk(v: &Arc<Vfs>) -> std::result::Result<Tree, String> {
 
 fn describe(v: &Arc<Vfs>, inode: &Arc<Inode>) -> std::result::Result<String, String> {
     let a = inode.attr().clone();
-    let mut text = format!("{:?} {:o} {}:{} links {} size {}", a.file_type, a.mode, a.uid, a.gid, a.nlink, a.size);
+    let mut text =
+        format!("{:?} {:o} {}:{} links {} size {}", a.file_type, a.mode, a.uid, a.gid, a.nlink, a.size);
     match a.file_type {
         FileType::Regular => text += &format!(" content {:x}", content(v, inode)?),
         FileType::Symlink => {
@@ -97,7 +101,10 @@ fn describe(v: &Arc<Vfs>, inode: &Arc<Inode>) -> std::result::Result<String, Str
             if target.is_empty() || target.contains(&0) || target.len() as u64 != a.size {
                 let zero = target.iter().position(|b| *b == 0);
                 let len = target.len();
-                return Err(format!("a target of {len} bytes, a zero at {zero:?}, of a link of {} bytes", a.size));
+                return Err(format!(
+                    "a target of {len} bytes, a zero at {zero:?}, of a link of {} bytes",
+                    a.size
+                ));
             }
             text += &format!(" -> {}", target.escape_ascii());
         }
@@ -227,4 +234,21 @@ pub fn sign(sb: &Superblock, b: &mut [u8]) {
 /// Where an inode's addresses or its inline content begin.
 pub fn addrs_at(b: &[u8]) -> usize {
     I_ADDR_OFFSET + if b[3] & inline::EXTRA_ATTR != 0 { usize::from(b[I_ADDR_OFFSET]) } else { 0 }
+}
+
+/// The device when power is lost after the requests `done`; what was not flushed arrived where `arrived`
+/// says so.
+pub fn cut_off(base: &Image, done: &[Record], arrived: &mut impl FnMut() -> bool) -> Arc<MemoryDevice> {
+    let device = base.device();
+    let flush = |r: &Record| r.op == Op::Flush || r.flags.contains(BioFlags::PREFLUSH);
+    let durable = done.iter().rposition(flush).unwrap_or(0);
+    for (i, r) in done.iter().enumerate() {
+        let here = i < durable || r.flags.contains(BioFlags::FUA) || arrived();
+        match r.op {
+            Op::Write if here => device.write_at(r.sector.bytes(), &r.data),
+            Op::WriteZeroes if here => device.write_at(r.sector.bytes(), &vec![0; r.bytes as usize]),
+            _ => {}
+        }
+    }
+    device
 }

@@ -112,7 +112,8 @@ enum Stock {
 
 fn stock(path: &Path) -> Stock {
     let fsck = xtask::oracle::require("fsck.f2fs").unwrap();
-    let out = Command::new("timeout").arg(PATIENCE).arg(fsck).args(["-f", "--dry-run"]).arg(path).output().unwrap();
+    let out =
+        Command::new("timeout").arg(PATIENCE).arg(fsck).args(["-f", "--dry-run"]).arg(path).output().unwrap();
     let text = String::from_utf8_lossy(&[&out.stdout[..], &out.stderr].concat()).into_owned();
     let lines = |wanted: &[&str]| {
         let some = text.lines().filter(|l| wanted.iter().any(|w| l.contains(w)));
@@ -219,7 +220,8 @@ fn judge(what: &str, field: &Field, device: &Arc<MemoryDevice>, path: &Path, fou
         // What a check objects to as well, a repair may mend.
         Stock::Objects(why) if takers.contains(&"check") || disagrees.is_some() => {
             let why: String = why.chars().take(300).collect();
-            writeln!(found.disagrees, "  {what}: ours take it: {takers:?}; fsck.f2fs goes on: {why}").unwrap();
+            writeln!(found.disagrees, "  {what}: ours take it: {takers:?}; fsck.f2fs goes on: {why}")
+                .unwrap();
         }
         Stock::Objects(_) => {}
         Stock::Good => {
