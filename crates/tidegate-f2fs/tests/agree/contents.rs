@@ -52,7 +52,7 @@ fn scene(features: &'static str) -> Scene {
     let d = v.mkdir(ROOT, &top, b"guarded-dir", 0o755).unwrap();
     set(&d, b"system.posix_acl_default", &acl(7));
     v.symlink(ROOT, &top, b"short-link", LONG.as_bytes()).unwrap();
-    v.symlink(ROOT, &top, b"long-link", LONG.repeat(150)[..3801].as_bytes()).unwrap();
+    v.symlink(ROOT, &top, b"long-link", &LONG.repeat(150).as_bytes()[..3801]).unwrap();
     v.unmount().unwrap();
     let device = Image::of(&device).device();
     let sb = superblock(&device);
