@@ -207,6 +207,65 @@ fn an_interruption_leaves_the_old_image_and_says_so() {
     assert_eq!(names(&b), ["one", "src"]);
 }
 
+/// Whether the image holds no volume, to us and to the stock checker.
+fn is_none(b: &Bench, image: &str) -> Result<(), String> {
+    for args in [&["ls", image][..], &["check", image], &["check", "--repair", image]] {
+        let out = b.command(args).output().unwrap();
+        if out.status.success() {
+            return Err(format!("{args:?} succeeds: {}", String::from_utf8_lossy(&out.stdout).trim()));
+        }
+    }
+    let Ok(out) = Command::new("fsck.f2fs").arg("--dry-run").arg(b.path(image)).output() else {
+        return Ok(());
+    };
+    if out.status.success() { Err("fsck.f2fs calls it a volume".into()) } else { Ok(()) }
+}
+
+/// Nobody can take back what a kill leaves: it must pass for nothing from the start.
+#[test]
+fn a_killed_making_in_place_leaves_no_volume() {
+    if !common::has("tar") {
+        eprintln!("skipped: needs tar");
+        return;
+    }
+    let b = Bench::new();
+    old_image(&b);
+    fs::hard_link(b.path("a.img"), b.path("b.img")).unwrap();
+    assert_eq!(end(&b, "KILL"), (9, String::new()));
+    is_none(&b, "a.img").unwrap();
+    b.ok(&["mkfs", "--from", "one", "a.img"]);
+    b.fsck("b.img");
+}
+
+#[test]
+fn a_making_in_place_that_is_killed_anywhere_leaves_the_old_or_none_or_the_new() {
+    let b = Bench::new();
+    old_image(&b);
+    fs::create_dir(b.path("many")).unwrap();
+    for n in 0..3000 {
+        fs::write(b.path(&format!("many/{n}")), vec![n as u8; 20_000]).unwrap();
+    }
+    b.ok(&["mkfs", "--size", "200M", "--from", "one", "a.img"]);
+    let old = fs::read(b.path("a.img")).unwrap();
+    fs::hard_link(b.path("a.img"), b.path("b.img")).unwrap();
+    let mut bad = Vec::new();
+    for millis in (0..300).step_by(15) {
+        fs::write(b.path("b.img"), &old).unwrap();
+        let mut c = b.command(&["mkfs", "--size", "200M", "--from", "many", "a.img"]);
+        let mut child = c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(millis));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let out = b.command(&["ls", "a.img"]).output().unwrap();
+        let names = String::from_utf8_lossy(&out.stdout).lines().count();
+        let whole = out.status.success() && (names == 3000 || out.stdout == b"old\n");
+        if let Some(e) = is_none(&b, "b.img").err().filter(|_| !whole) {
+            bad.push(format!("killed after {millis} ms: {names} names; {e}"));
+        }
+    }
+    assert!(bad.is_empty(), "{} of them:\n{}", bad.len(), bad.join("\n"));
+}
+
 #[test]
 fn sizes_and_a_full_standard_output() {
     let b = Bench::new();
