@@ -7,6 +7,7 @@
 //! | `exercise` | one file, every way of changing it, beside a model |
 //! | `files` | mappings, caches, locks, ioctls |
 //! | `flags` | what chattr +i and +a forbid |
+//! | `setid` | who takes set-id bits from a file |
 //! | `load` | several writers at once |
 //! | `kill` | kill -9 under load |
 //! | `inside` | a serving process that can be looked into |
@@ -40,6 +41,7 @@ mod posix;
 mod postgres;
 mod programs;
 mod rig;
+mod setid;
 mod shutdown;
 mod stress;
 mod trees;
