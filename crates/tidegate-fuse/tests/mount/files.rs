@@ -80,6 +80,24 @@ fn direct_and_cached_writes_agree() {
     rig.finish();
 }
 
+/// Once an asynchronous write past the page cache is reported, whoever reads through that sees it.
+#[test]
+fn asynchronous_direct_writes_are_seen_by_readers() {
+    if cannot_mount() || !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    let rig = Rig::new(256, "");
+    for readers in ["1", "2", "6"] {
+        let mut perl = Command::new("perl");
+        perl.args(["-e", include_str!("scripts/aio.pl")]).arg(rig.dir.join("f")).args(["1000", readers]);
+        let out = perl.output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let stale = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert_eq!(stale, "0", "of 1000 reads are stale, beside {readers} others");
+    }
+    rig.finish();
+}
+
 /// A hole is where nothing was written, also while the kernel alone knows what was.
 #[test]
 fn seeks_see_what_is_not_written_back() {
