@@ -215,6 +215,45 @@ fn ioctls_reach_the_volume() {
     rig.finish();
 }
 
+/// As ext4 and F2FS have it: behind the end of the volume is nothing to trim, and nobody trims what files have.
+#[test]
+fn a_trim_is_within_what_is_free() {
+    const FITRIM: u32 = 0xc018_5879;
+    if cannot_mount() {
+        return;
+    }
+    let mut rig = Rig::new(256, "");
+    std::fs::write(rig.dir.join("f"), vec![5; 20 << 20]).unwrap();
+    // The number of bytes, or the errno.
+    let trim = |dir: &Path, start: u64, least: u64| {
+        let program = "open(F,'<',$ARGV[0]) or exit 255; $r = pack('QQQ',$ARGV[2],~0,$ARGV[3]); \
+                       print ioctl(F,$ARGV[1],$r) ? (unpack('QQQ',$r))[1] : 'errno ' . ($!+0)";
+        let mut perl = Command::new("perl");
+        perl.args(["-e", program]).arg(dir).args([FITRIM.into(), start, least].map(|n: u64| n.to_string()));
+        String::from_utf8_lossy(&perl.output().unwrap().stdout).into_owned()
+    };
+    let mut wrong = Vec::new();
+    for again in [false, true] {
+        let free = rustix::fs::statvfs(&rig.dir).unwrap();
+        let free = free.f_bfree * free.f_frsize;
+        let trimmed = trim(&rig.dir, 0, 0);
+        if trimmed.parse::<u64>().is_ok_and(|n| n > free) {
+            wrong.push(format!("{trimmed} bytes of {free} that are free; mounted again: {again}"));
+        }
+        for start in [256 << 20, 1 << 40, 1 << 63, !0] {
+            let answer = trim(&rig.dir, start, 0);
+            if answer != "errno 22" {
+                wrong.push(format!("from {start} on: {answer}"));
+            }
+        }
+        assert!(rig.unmount());
+        rig.mount("").unwrap();
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(std::fs::read(rig.dir.join("f")).unwrap(), vec![5; 20 << 20]);
+    rig.finish();
+}
+
 /// An unlinked file takes its space until the last user is gone, and no longer.
 #[test]
 fn forgotten_files_give_their_space_back() {
