@@ -13,6 +13,7 @@
 //! | `inside` | a serving process that can be looked into |
 //! | `errors` | a device whose writes fail, a process that is stopped |
 //! | `full` | a volume that is full |
+//! | `host` | an image on another file system in user space |
 //! | `damage` | a volume of which a part is damaged |
 //! | `shutdown` | ending a volume, more or less of it saved; syncing all of it |
 //! | `whiteout` | renames that leave a whiteout, and the union mount that wants them |
@@ -32,6 +33,7 @@ mod files;
 mod flags;
 mod fsx;
 mod full;
+mod host;
 mod inside;
 mod kill;
 mod load;
