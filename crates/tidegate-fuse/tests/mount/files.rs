@@ -309,6 +309,30 @@ fn unnamed_files_can_be_named() {
     rig.finish();
 }
 
+/// Many that were never named leave the kernel much to say at the end, of which nobody hears any more.
+#[test]
+fn a_mount_of_many_unnamed_files_ends_well() {
+    if cannot_mount() {
+        return;
+    }
+    let mut rig = Rig::new(256, "");
+    for round in 0..3 {
+        let makers: Vec<_> = (0..4)
+            .map(|_| {
+                let dir = rig.dir.clone();
+                let make = move || {
+                    rustix::fs::open(&dir, OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR | Mode::WUSR).unwrap()
+                };
+                std::thread::spawn(move || (0..5000).for_each(|_| drop(make())))
+            })
+            .collect();
+        makers.into_iter().for_each(|t| t.join().unwrap());
+        assert!(rig.unmount(), "round {round}: the serving process failed");
+        rig.mount("").unwrap();
+    }
+    rig.finish();
+}
+
 #[test]
 fn births_are_told() {
     use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
