@@ -284,3 +284,98 @@ fn what_cannot_be_unmounted_is_said_why() {
     let line = m.bench.fails(&["df", "a.img"], 1);
     assert!(line.contains(&format!("process {} (", std::process::id())), "{line}");
 }
+
+/// What of a mount is bound to another place too, in whole or in part, be it a file.
+const BOUND: [(&str, &str); 3] = [("mnt", "other"), ("mnt/sub", "other"), ("mnt/f", "file")];
+
+/// A mount of which `what` is bound to `to`, a path; unbound when dropped.
+fn bound(what: &str, to: &str) -> (Mount, Bound) {
+    let m = Mount::new();
+    fs::create_dir(m.bench.path("other")).unwrap();
+    fs::write(m.bench.path("file"), "").unwrap();
+    m.bench.ok(&["mount", "a.img", "mnt"]);
+    fs::create_dir(m.dir.join("sub")).unwrap();
+    fs::write(m.dir.join("f"), "content").unwrap();
+    let to = m.bench.path(to);
+    let status = Command::new("mount").arg("--bind").args([&m.bench.path(what), &to]).status();
+    assert!(status.unwrap().success());
+    (m, Bound(to))
+}
+
+struct Bound(PathBuf);
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["-q", "-l"]).arg(&self.0).status();
+    }
+}
+
+/// Unmounts one of the two places; what it says. It has nothing to wait for: less than a wait for a volume's end.
+fn unmount_soon(m: &Mount, dir: &str) -> Result<String, String> {
+    let program = env!("CARGO_BIN_EXE_tidegate");
+    let mut c = Command::new("timeout");
+    c.args(["3", program, "umount", dir]).current_dir(m.bench.dir.path());
+    let out = c.output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr).trim().to_string();
+    if out.status.success() { Ok(said) } else { Err(format!("{dir}: {:?}: {said}", out.status.code())) }
+}
+
+/// The volume stays in use then, which it says, and there is nothing to wait for.
+#[test]
+fn what_is_bound_elsewhere_is_unmounted_at_once() {
+    if cannot_mount() {
+        return;
+    }
+    let mut wrong = Vec::new();
+    for (what, to) in BOUND {
+        let (m, _bound) = bound(what, to);
+        match unmount_soon(&m, "mnt") {
+            Ok(said) if said.contains("mounted elsewhere") => {}
+            answer => wrong.push(format!("{what} is bound: {answer:?}")),
+        }
+        assert!(!m.mounted());
+        assert_eq!(m.servers().len(), 1);
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// So it is for the copy, a file among them; the mount it is of stays.
+#[test]
+fn what_is_bound_is_unmounted_by_its_own_name() {
+    if cannot_mount() {
+        return;
+    }
+    let mut wrong = Vec::new();
+    for (what, to) in BOUND {
+        let (m, _bound) = bound(what, to);
+        match unmount_soon(&m, to) {
+            Ok(said) if said.contains("mounted elsewhere") => {}
+            answer => wrong.push(format!("{what} is bound, and of that: {answer:?}")),
+        }
+        assert!(m.mounted());
+        assert_eq!(fs::read_to_string(m.dir.join("f")).unwrap(), "content");
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Whichever goes last, it waits for the volume.
+#[test]
+fn the_last_place_of_a_volume_is_waited_for() {
+    if cannot_mount() {
+        return;
+    }
+    let mut wrong = Vec::new();
+    for (what, to) in BOUND {
+        let (m, _bound) = bound(what, to);
+        assert!(Command::new("umount").arg(&m.dir).status().unwrap().success());
+        let out = m.bench.command(&["umount", to]).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        if !out.status.success() || !said.is_empty() || !m.servers().is_empty() {
+            wrong.push(format!("{what} is bound, and left: {:?}: {said}", out.status.code()));
+            continue;
+        }
+        assert_eq!(m.bench.ok(&["cat", "a.img:/f"]), "content");
+        m.bench.fsck("a.img");
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

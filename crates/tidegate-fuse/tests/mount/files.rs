@@ -80,6 +80,24 @@ fn direct_and_cached_writes_agree() {
     rig.finish();
 }
 
+/// Once an asynchronous write past the page cache is reported, whoever reads through that sees it.
+#[test]
+fn asynchronous_direct_writes_are_seen_by_readers() {
+    if cannot_mount() || !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    let rig = Rig::new(256, "");
+    for readers in ["1", "2", "6"] {
+        let mut perl = Command::new("perl");
+        perl.args(["-e", include_str!("scripts/aio.pl")]).arg(rig.dir.join("f")).args(["1000", readers]);
+        let out = perl.output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let stale = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert_eq!(stale, "0", "of 1000 reads are stale, beside {readers} others");
+    }
+    rig.finish();
+}
+
 /// A hole is where nothing was written, also while the kernel alone knows what was.
 #[test]
 fn seeks_see_what_is_not_written_back() {
@@ -197,6 +215,45 @@ fn ioctls_reach_the_volume() {
     rig.finish();
 }
 
+/// As ext4 and F2FS have it: behind the end of the volume is nothing to trim, and nobody trims what files have.
+#[test]
+fn a_trim_is_within_what_is_free() {
+    const FITRIM: u32 = 0xc018_5879;
+    if cannot_mount() {
+        return;
+    }
+    let mut rig = Rig::new(256, "");
+    std::fs::write(rig.dir.join("f"), vec![5; 20 << 20]).unwrap();
+    // The number of bytes, or the errno.
+    let trim = |dir: &Path, start: u64, least: u64| {
+        let program = "open(F,'<',$ARGV[0]) or exit 255; $r = pack('QQQ',$ARGV[2],~0,$ARGV[3]); \
+                       print ioctl(F,$ARGV[1],$r) ? (unpack('QQQ',$r))[1] : 'errno ' . ($!+0)";
+        let mut perl = Command::new("perl");
+        perl.args(["-e", program]).arg(dir).args([FITRIM.into(), start, least].map(|n: u64| n.to_string()));
+        String::from_utf8_lossy(&perl.output().unwrap().stdout).into_owned()
+    };
+    let mut wrong = Vec::new();
+    for again in [false, true] {
+        let free = rustix::fs::statvfs(&rig.dir).unwrap();
+        let free = free.f_bfree * free.f_frsize;
+        let trimmed = trim(&rig.dir, 0, 0);
+        if trimmed.parse::<u64>().is_ok_and(|n| n > free) {
+            wrong.push(format!("{trimmed} bytes of {free} that are free; mounted again: {again}"));
+        }
+        for start in [256 << 20, 1 << 40, 1 << 63, !0] {
+            let answer = trim(&rig.dir, start, 0);
+            if answer != "errno 22" {
+                wrong.push(format!("from {start} on: {answer}"));
+            }
+        }
+        assert!(rig.unmount());
+        rig.mount("").unwrap();
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(std::fs::read(rig.dir.join("f")).unwrap(), vec![5; 20 << 20]);
+    rig.finish();
+}
+
 /// An unlinked file takes its space until the last user is gone, and no longer.
 #[test]
 fn forgotten_files_give_their_space_back() {
@@ -249,6 +306,30 @@ fn unnamed_files_can_be_named() {
     assert_eq!(std::fs::read(rig.dir.join("named")).unwrap(), [7; 10_000]);
     assert_eq!(std::fs::read_dir(&rig.dir).unwrap().count(), 1);
     std::fs::remove_file(rig.dir.join("named")).unwrap();
+    rig.finish();
+}
+
+/// Many that were never named leave the kernel much to say at the end, of which nobody hears any more.
+#[test]
+fn a_mount_of_many_unnamed_files_ends_well() {
+    if cannot_mount() {
+        return;
+    }
+    let mut rig = Rig::new(256, "");
+    for round in 0..3 {
+        let makers: Vec<_> = (0..4)
+            .map(|_| {
+                let dir = rig.dir.clone();
+                let make = move || {
+                    rustix::fs::open(&dir, OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR | Mode::WUSR).unwrap()
+                };
+                std::thread::spawn(move || (0..5000).for_each(|_| drop(make())))
+            })
+            .collect();
+        makers.into_iter().for_each(|t| t.join().unwrap());
+        assert!(rig.unmount(), "round {round}: the serving process failed");
+        rig.mount("").unwrap();
+    }
     rig.finish();
 }
 

@@ -7,11 +7,13 @@
 //! | `exercise` | one file, every way of changing it, beside a model |
 //! | `files` | mappings, caches, locks, ioctls |
 //! | `flags` | what chattr +i and +a forbid |
+//! | `setid` | who takes set-id bits from a file |
 //! | `load` | several writers at once |
 //! | `kill` | kill -9 under load |
 //! | `inside` | a serving process that can be looked into |
 //! | `errors` | a device whose writes fail, a process that is stopped |
 //! | `full` | a volume that is full |
+//! | `host` | an image on another file system in user space |
 //! | `damage` | a volume of which a part is damaged |
 //! | `shutdown` | ending a volume, more or less of it saved; syncing all of it |
 //! | `whiteout` | renames that leave a whiteout, and the union mount that wants them |
@@ -31,6 +33,7 @@ mod files;
 mod flags;
 mod fsx;
 mod full;
+mod host;
 mod inside;
 mod kill;
 mod load;
@@ -40,6 +43,7 @@ mod posix;
 mod postgres;
 mod programs;
 mod rig;
+mod setid;
 mod shutdown;
 mod stress;
 mod trees;

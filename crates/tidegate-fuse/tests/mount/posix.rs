@@ -85,4 +85,6 @@ macro_rules! scripts {
     };
 }
 
-scripts!(names renames permissions sticky_setgid times open_files ranges xattrs acls);
+scripts!(
+    names renames permissions sticky_setgid chown_setid times chattr_times access_times open_files flags_open ranges xattrs acls acls_users
+);
