@@ -17,6 +17,7 @@
 //! | `wfq` | the weighted fair queueing elevator: `sched` says which request is next, the rest sends it |
 //! | [`device`] | the [`Device`] trait |
 //! | [`file`] | opening an image: lock, backend choice, synchronous I/O |
+//! | [`held`] | a device that keeps writes to its first blocks back |
 //! | `loops` | loop devices: what lies behind one, and what is mounted through one |
 //! | [`uring`] | the io_uring backend |
 //! | [`host`] | ioctls of the host's kernel |
@@ -42,6 +43,7 @@ pub mod elevator;
 pub mod faulty;
 pub mod file;
 pub mod fuse_ring;
+pub mod held;
 pub mod host;
 mod loops;
 pub mod memory;

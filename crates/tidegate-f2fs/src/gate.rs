@@ -25,6 +25,9 @@ pub const READABLE: Features = Features::ENCRYPT
     .union(Features::CASEFOLD)
     .union(Features::RO);
 
+/// Segments that the smallest volume has (`F2FS_MIN_SEGMENTS`).
+const MIN_SEGMENTS: u32 = 9;
+
 /// A superblock whose geometry holds together.
 #[derive(Clone)]
 pub struct Superblock {
@@ -127,7 +130,7 @@ impl Superblock {
         let nat = self.nat_blocks as u64 * NAT_ENTRY_PER_BLOCK as u64;
         rule(nat > 4 && nat < u32::MAX as u64, "superblock: segment_count_nat")?;
         self.max_nid = nat as u32;
-        rule(self.segs_per_sec > 0 && r.secs_per_zone.get() > 0, "superblock: segs_per_sec, secs_per_zone")?;
+        self.check_units()?;
         rule(r.segment_count_ckpt.get() == 2, "superblock: segment_count_ckpt is not 2")?;
         rule(self.main_segments > 6, "superblock: segment_count_main")?;
         let areas = [
@@ -144,6 +147,8 @@ impl Superblock {
             )?;
         }
         let end = self.main_blkaddr as u64 + seg(self.main_segments);
+        let all = r.segment0_blkaddr.get() as u64 + seg(r.segment_count.get());
+        rule(end <= all, "superblock: segment_count ends before the main area")?;
         rule(end <= self.block_count, "superblock: block_count ends before the main area")?;
         rule(end < BlockAddr::COMPRESS.0 as u64, "superblock: more blocks than addresses")?;
         let sits = self.sit_blocks as u64 * SIT_ENTRY_PER_BLOCK as u64;
@@ -170,6 +175,38 @@ impl Superblock {
             return Err(Error::new(ErrorKind::Corrupt, what));
         }
         Ok(self)
+    }
+
+    /// Sectors, sections and zones, the devices and quota files, as Linux and fsck.f2fs ask for them
+    /// (`sanity_check_raw_super`).
+    fn check_units(&self) -> Result<()> {
+        let r = &self.raw;
+        let (sector, per_block) = (r.log_sectorsize.get(), r.log_sectors_per_block.get());
+        rule((9..=12).contains(&sector), "superblock: log_sectorsize")?;
+        rule(
+            per_block == 12 - sector,
+            "superblock: log_sectorsize and log_sectors_per_block do not make up a block",
+        )?;
+        let (segments, sections, zones) =
+            (r.segment_count.get(), r.section_count.get(), r.secs_per_zone.get());
+        rule(segments >= MIN_SEGMENTS, "superblock: segment_count")?;
+        rule(
+            segments as u64 <= self.block_count / BLOCKS_PER_SEG as u64,
+            "superblock: block_count ends before segment_count segments",
+        )?;
+        rule(
+            sections as u64 * self.segs_per_sec as u64 == self.main_segments as u64 && sections > 0,
+            "superblock: section_count and segs_per_sec do not make up segment_count_main",
+        )?;
+        rule((1..=sections).contains(&zones), "superblock: secs_per_zone")?;
+        let first = &r.devs[0];
+        rule(
+            first.path[0] == 0 || first.total_segments.get() == segments,
+            "superblock: devs: the first device has not all segments",
+        )?;
+        let quota = self.features.contains(Features::QUOTA_INO);
+        let is_file = |ino: u32| ino == 0 || quota && ino > self.root_ino && ino < self.max_nid;
+        rule(r.qf_ino.iter().all(|i| is_file(i.get())), "superblock: qf_ino")
     }
 
     /// Whether `addr` is a block of the main area.
@@ -237,34 +274,90 @@ pub struct Checkpoint {
     pub sit_bitmap: Vec<u8>,
     /// Version bitmap of the NAT.
     pub nat_bitmap: Vec<u8>,
+    /// What is wrong with the other pack, where that is newer and was written to its end: the volume is damaged.
+    pub passed_over: Option<String>,
+}
+
+/// What footers of nodes carry that were written after a checkpoint, and which bits of it count.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeStamp {
+    version: u64,
+    mask: u64,
+}
+
+impl NodeStamp {
+    /// Whether a footer with this `cp_ver` was written after the checkpoint.
+    pub fn is_on(self, cp_ver: u64) -> bool {
+        (cp_ver ^ self.version) & self.mask == 0
+    }
+}
+
+/// A pack that cannot be used.
+#[derive(Debug)]
+pub struct BadPack {
+    /// Why.
+    pub error: Error,
+    /// Its version, where it was written to its end: it did count.
+    pub version: Option<u64>,
+}
+
+impl From<Error> for BadPack {
+    fn from(error: Error) -> Self {
+        BadPack { error, version: None }
+    }
 }
 
 impl Checkpoint {
-    /// Reads and validates both packs through `read` (a block by its address) and takes the newer.
+    /// Reads and validates both packs through `read` (a block by its address) and takes the newer. A pack that was
+    /// not written to its end is what a power cut leaves. One that was, and says what cannot be, is damage: then
+    /// the other is taken, with [`Checkpoint::passed_over`] set.
     ///
     /// # Errors
-    /// `Corrupt` when neither is whole.
+    /// `Corrupt` when neither can be used.
     pub fn load(sb: &Superblock, mut read: impl FnMut(u32) -> Result<Vec<u8>>) -> Result<Checkpoint> {
-        let mut packs = [0, 1].map(|n| Self::load_pack(sb, n, &mut read));
-        let version = |r: &Result<Checkpoint>| r.as_ref().ok().map(|c| c.raw.checkpoint_ver.get());
-        let newest = match (version(&packs[0]), version(&packs[1])) {
-            // Versions wrap: the newer is the one that is ahead.
-            (Some(a), Some(b)) => usize::from((b.wrapping_sub(a) as i64) > 0),
-            (None, Some(_)) => 1,
-            _ => 0,
-        };
-        std::mem::replace(&mut packs[newest], Err(ErrorKind::Corrupt.into()))
+        let [a, b] = [0, 1].map(|n| Self::load_pack(sb, n, &mut read));
+        // Versions wrap: the newer is the one that is ahead.
+        let newer = |of: u64, than: u64| (of.wrapping_sub(than) as i64) > 0;
+        match (a, b) {
+            (Ok(a), Ok(b)) => Ok(if newer(b.version(), a.version()) { b } else { a }),
+            (Ok(mut cp), Err(bad)) | (Err(bad), Ok(mut cp)) => {
+                // Of two with one version the first counts; sload.f2fs leaves such packs.
+                let counts = |v| newer(v, cp.version()) || cp.pack == 1 && v == cp.version();
+                let passed = bad.version.is_some_and(counts);
+                cp.passed_over = passed.then(|| bad.error.to_string());
+                Ok(cp)
+            }
+            (Err(a), Err(b)) => {
+                let b_is_newest = match (a.version, b.version) {
+                    (Some(x), Some(y)) => newer(y, x),
+                    (None, Some(_)) => true,
+                    _ => false,
+                };
+                Err(if b_is_newest { b.error } else { a.error })
+            }
+        }
     }
 
     /// Reads and validates one pack.
     ///
     /// # Errors
-    /// `Corrupt`, with what is wrong with it.
+    /// What is wrong with it, and the version of a pack that was written to its end.
     pub fn load_pack(
         sb: &Superblock,
         pack: u32,
         read: &mut impl FnMut(u32) -> Result<Vec<u8>>,
-    ) -> Result<Checkpoint> {
+    ) -> std::result::Result<Checkpoint, BadPack> {
+        let (raw, crc, head) = Self::load_head(sb, pack, read)?;
+        let version = Some(raw.checkpoint_ver.get());
+        Self::validated(sb, pack, (raw, crc, head), read).map_err(|error| BadPack { error, version })
+    }
+
+    /// Reads a pack's head, and its tail, which must be of one version.
+    fn load_head(
+        sb: &Superblock,
+        pack: u32,
+        read: &mut impl FnMut(u32) -> Result<Vec<u8>>,
+    ) -> Result<(RawCheckpoint, u32, Vec<u8>)> {
         let start = sb.cp_blkaddr + pack * BLOCKS_PER_SEG;
         let bad = |what: &str| Error::corrupt(format!("checkpoint pack {pack} (block {start}): {what}"));
         let head = read(start)?;
@@ -278,10 +371,23 @@ impl Checkpoint {
         if tail_version != Some(raw.checkpoint_ver) {
             return Err(bad("head and tail do not agree: it was not written to its end"));
         }
+        Ok((raw, crc, head))
+    }
+
+    fn validated(
+        sb: &Superblock,
+        pack: u32,
+        (raw, crc, head): (RawCheckpoint, u32, Vec<u8>),
+        read: &mut impl FnMut(u32) -> Result<Vec<u8>>,
+    ) -> Result<Checkpoint> {
+        let start = sb.cp_blkaddr + pack * BLOCKS_PER_SEG;
+        let bad = |what: &str| Error::corrupt(format!("checkpoint pack {pack} (block {start}): {what}"));
         let flags = CpFlags::from_bits_retain(raw.ckpt_flags.get());
         let (sit, nat) = bitmaps(sb, &raw, flags, &head, |n| read(start + 1 + n))?
             .ok_or_else(|| bad("the version bitmaps do not fit"))?;
-        let cp = Checkpoint { raw: Box::new(raw), flags, pack, start, crc, sit_bitmap: sit, nat_bitmap: nat };
+        let raw = Box::new(raw);
+        let cp =
+            Checkpoint { raw, flags, pack, start, crc, sit_bitmap: sit, nat_bitmap: nat, passed_over: None };
         cp.validate(sb).map_err(|what| bad(&what))?;
         Ok(cp)
     }
@@ -289,10 +395,10 @@ impl Checkpoint {
     fn validate(&self, sb: &Superblock) -> std::result::Result<(), String> {
         let r = &self.raw;
         let fail = |what: &str| Err(what.to_string());
-        if self.sit_bitmap.len() * 8 < sb.sit_blocks as usize
-            || self.nat_bitmap.len() * 8 < sb.nat_blocks as usize
+        if self.sit_bitmap.len() * 8 != sb.sit_blocks as usize
+            || self.nat_bitmap.len() * 8 != sb.nat_blocks as usize
         {
-            return fail("the version bitmaps are too small");
+            return fail("the version bitmaps are not of the size of SIT and NAT");
         }
         for i in 0..NR_CURSEG_DATA_TYPE {
             let logs =
@@ -308,16 +414,21 @@ impl Checkpoint {
             return fail("two logs share a segment");
         }
         let blocks = sb.main_segments as u64 * BLOCKS_PER_SEG as u64;
-        if r.user_block_count.get() > blocks || r.valid_block_count.get() > blocks {
+        let user = r.user_block_count.get();
+        if user == 0 || user > blocks || r.valid_block_count.get() > user {
             return fail("user_block_count or valid_block_count");
+        }
+        let (reserved, overprovision) = (r.rsvd_segment_count.get(), r.overprov_segment_count.get());
+        let none = reserved == 0 || overprovision == 0;
+        if reserved > sb.main_segments || none && !sb.features.contains(Features::RO) {
+            return fail("rsvd_segment_count or overprov_segment_count");
         }
         if r.valid_node_count.get() as u64 > r.valid_block_count.get()
             || r.valid_inode_count.get() > r.valid_node_count.get()
         {
             return fail("valid_node_count or valid_inode_count");
         }
-        if r.free_segment_count.get() > sb.main_segments || r.overprov_segment_count.get() > sb.main_segments
-        {
+        if r.free_segment_count.get() > sb.main_segments || overprovision > sb.main_segments {
             return fail("free_segment_count or overprov_segment_count");
         }
         if r.next_free_nid.get() >= sb.max_nid {
@@ -338,6 +449,20 @@ impl Checkpoint {
     /// Whether the pack holds node summaries.
     pub fn has_node_summaries(&self) -> bool {
         self.flags.intersects(CpFlags::UMOUNT | CpFlags::FASTBOOT)
+    }
+
+    /// Where the chain of fsynced nodes begins, if there is one: where the warm node log goes on.
+    pub fn chain_start(&self, sb: &Superblock) -> BlockAddr {
+        let (segno, off) = (self.raw.cur_node_segno[1].get(), self.raw.cur_node_blkoff[1].get() as u32);
+        BlockAddr(sb.main_blkaddr + segno * BLOCKS_PER_SEG + off)
+    }
+
+    /// What nodes carry that were written after this checkpoint.
+    pub fn node_stamp(&self) -> NodeStamp {
+        // fsck.f2fs leaves a checkpoint whose CRC no node knows of.
+        let any_crc = self.flags.contains(CpFlags::NOCRC_RECOVERY);
+        let mask = if any_crc { u64::from(u32::MAX) } else { u64::MAX };
+        NodeStamp { version: crate::sbi::node_version(self), mask }
     }
 
     /// Version.

@@ -145,14 +145,28 @@ impl F2fs {
                 false => fs.write_io.submit_all(&fs.stats),
             }
         });
+        fs.check_root()?;
         fs.recover(even_hurt)?;
         Ok(fs)
+    }
+
+    /// Refuses a volume whose root is no directory: nothing in it has a name.
+    fn check_root(&self) -> Result<()> {
+        let root = self.load_inode(Ino(self.sb.root_ino as u64)).map_err(|e| e.of("the root directory"))?;
+        match root.attr.file_type {
+            FileType::Directory => Ok(()),
+            _ => Err(Error::corrupt(format!("inode {}: the root is no directory", root.ino))),
+        }
     }
 
     /// Brings the volume to the state that was promised: orphans go, fsynced files come back. Opened
     /// read-only, files come back in memory only.
     fn recover(&self, even_hurt: bool) -> Result<()> {
-        let hurt = !even_hurt && self.ckpt.lock().cp.flags.intersects(CpFlags::ERROR | CpFlags::FSCK);
+        let hurt = {
+            let cp = &self.ckpt.lock().cp;
+            let flagged = !even_hurt && cp.flags.intersects(CpFlags::ERROR | CpFlags::FSCK);
+            flagged || cp.passed_over.is_some()
+        };
         let writable = self.why_read_only().is_none();
         if self.recovery == Recovery::None || hurt {
             return Ok(());
@@ -262,6 +276,9 @@ fn why_read_only(
             "its checkpoint says that checkpointing is disabled or a resize is under way: opened read-only"
                 .into(),
         ));
+    }
+    if let Some(what) = &cp.passed_over {
+        return Ok(Some(format!("{what}: damaged, run check --repair; opened read-only as it was before")));
     }
     if cp.flags.intersects(CpFlags::ERROR | CpFlags::FSCK) && !even_hurt {
         return Ok(Some("an earlier error is recorded in it: run fsck.f2fs; opened read-only".into()));

@@ -122,7 +122,7 @@ fn acl_to_disk(value: &[u8]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-fn acl_from_disk(value: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn acl_from_disk(value: &[u8]) -> Option<Vec<u8>> {
     let (version, mut rest) = value.split_first_chunk::<4>()?;
     if u32::from_le_bytes(*version) != 1 {
         return None;
@@ -139,7 +139,9 @@ fn acl_from_disk(value: &[u8]) -> Option<Vec<u8>> {
         }
         entries.push(acl::Entry { tag, perm, id });
     }
-    Some(Acl(entries).to_xattr())
+    let value = Acl(entries).to_xattr();
+    // What user space would not take back is damage.
+    (rest.is_empty() && Acl::parse(&value).is_some()).then_some(value)
 }
 
 fn is_acl(index: u8) -> bool {

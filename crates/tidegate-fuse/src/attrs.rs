@@ -1,6 +1,7 @@
 //! Attributes: of inodes, extended ones, of the volume.
 
 use crate::errno::{Result, ToErrno};
+use crate::privileges::Kill;
 use crate::server::{Caller, Entry, ROOT, Server};
 use rustix::io::Errno;
 use tidegate::vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
@@ -16,7 +17,15 @@ impl Server {
             self.check_refused(node, fh)?;
         }
         self.keep_asked(node);
-        Ok(self.entry(&*self.inode(node)?))
+        let inode = self.inode(node)?;
+        if inode.attr().flags & IMMUTABLE != 0 && self.handles.is_written(node) {
+            // The kernel asks through an open file before it writes, and is to ask before the next write, too.
+            if fh.is_some_and(|fh| self.handles.get(fh).is_ok_and(|h| h.writes)) {
+                return Err(Errno::PERM);
+            }
+            self.have_asked(node);
+        }
+        Ok(self.entry(&inode))
     }
 
     /// Changes attributes; what they are then. With `kill` set-id bits go; with `touch` both times are those of
@@ -24,7 +33,7 @@ impl Server {
     ///
     /// # Errors
     /// `EPERM`, `EROFS`, `EFBIG`, `ENOSPC`.
-    pub fn setattr(&self, node: u64, set: &SetAttr, kill: bool, touch: bool) -> Result<Entry> {
+    pub fn setattr(&self, node: u64, set: &SetAttr, kill: Kill<'_>, touch: bool) -> Result<Entry> {
         let inode = self.inode(node)?;
         let others = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.size.is_some();
         if others || !touch && (set.atime.is_some() || self.by_user(&inode, set)) {

@@ -1,12 +1,13 @@
 //! Open files: reading, writing, durability, ranges.
 
 use crate::errno::{Result, ToErrno};
+use crate::privileges::Kill;
 use crate::server::{ROOT, Server};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::sync::Arc;
 use tidegate::vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
-use tidegate::vfs::{FallocateFlags, FileType, Inode, OpenFlags, SeekTarget, SetAttr};
+use tidegate::vfs::{FallocateFlags, FileType, Inode, OpenFlags, SeekTarget};
 use tidegate_block::PAGE_SIZE;
 
 /// Bytes that one copy request moves at most: the caller asks again for the rest.
@@ -28,7 +29,7 @@ impl Server {
     ///
     /// # Errors
     /// `EROFS`, `EPERM` for what its flags forbid, `ESTALE`.
-    pub fn open(&self, node: u64, flags: u32, kill: bool) -> Result<u64> {
+    pub fn open(&self, node: u64, flags: u32, kill: Kill<'_>) -> Result<u64> {
         let inode = self.inode(node)?;
         self.open_inode(&inode, flags, kill)
     }
@@ -45,7 +46,7 @@ impl Server {
         (how, writes)
     }
 
-    pub(crate) fn open_inode(&self, inode: &Arc<Inode>, flags: u32, kill: bool) -> Result<u64> {
+    pub(crate) fn open_inode(&self, inode: &Arc<Inode>, flags: u32, kill: Kill<'_>) -> Result<u64> {
         let (mut how, writes) = Self::how(flags);
         let flags = OFlags::from_bits_retain(flags);
         if writes {
@@ -59,7 +60,21 @@ impl Server {
             self.kill_set_id(inode, kill)?;
         }
         let file = self.vfs().open(ROOT, inode, how).sys()?;
+        if !writes {
+            self.accessed(inode);
+        }
         Ok(self.handles.add(self.node(inode), file, writes))
+    }
+
+    /// Notes an access that begins: what the kernel reads from its own cache we never hear of. By relatime's rules this
+    /// changes the time once a day, or once after a change; then the kernel is told to ask for it.
+    pub(crate) fn accessed(&self, inode: &Arc<Inode>) {
+        // A time of access that cannot be written is no reason to refuse the access.
+        if self.vfs().touch_atime(inode).is_ok_and(|changed| changed)
+            && let Some(kernel) = self.kernel()
+        {
+            kernel.forget_attributes(self.node(inode));
+        }
     }
 
     /// Closes an open file.
@@ -83,33 +98,21 @@ impl Server {
         Ok(n)
     }
 
-    /// Writes all of `data`. The file's times are the kernel's to set; set-id bits go with `kill`.
+    /// Writes all of `data`, which the kernel `cached` before. The file's times are the kernel's to set; set-id bits go
+    /// with `kill`.
     ///
     /// # Errors
-    /// `ENOSPC`, `EFBIG`, `EROFS`.
-    pub fn write(&self, fh: u64, pos: u64, data: &[u8], kill: bool) -> Result<()> {
+    /// `ENOSPC`, `EFBIG`, `EROFS`; `EPERM` for an immutable file, but for what was written before it was one.
+    pub fn write(&self, fh: u64, pos: u64, data: &[u8], cached: bool, kill: Kill<'_>) -> Result<()> {
         self.space.check_data(self, data.len() as u64)?;
         let h = self.handles.get(fh)?;
+        if !cached {
+            self.check_flags(h.file.inode(), IMMUTABLE)?;
+        }
         self.kill_set_id(h.file.inode(), kill)?;
         h.file.write_at(pos, data).sys()?;
         if data.len() >= STREAM {
             h.file.forget_pages(pos.saturating_sub(BEHIND), pos);
-        }
-        Ok(())
-    }
-
-    /// Takes set-id bits off as a change of content by somebody without privileges does. The kernel, which leaves
-    /// this to us, keeps the mode that it knows: it is told to ask for it again before the change is answered.
-    pub(crate) fn kill_set_id(&self, inode: &Arc<Inode>, kill: bool) -> Result<()> {
-        let mode = inode.attr().mode;
-        let kept = if mode & 0o010 != 0 { mode & !0o6000 } else { mode & !0o4000 };
-        if !kill || kept == mode || inode.file_type != FileType::Regular {
-            return Ok(());
-        }
-        let set = SetAttr { mode: Some(kept), ..SetAttr::default() };
-        self.vfs().setattr(ROOT, inode, &set).sys()?;
-        if let Some(kernel) = self.kernel() {
-            kernel.forget_attributes(self.node(inode));
         }
         Ok(())
     }
@@ -126,7 +129,7 @@ impl Server {
     ///
     /// # Errors
     /// `EOPNOTSUPP` for a mode the format does not have, `ENOSPC`, `EFBIG`.
-    pub fn fallocate(&self, fh: u64, mode: u32, offset: u64, len: u64, kill: bool) -> Result<()> {
+    pub fn fallocate(&self, fh: u64, mode: u32, offset: u64, len: u64, kill: Kill<'_>) -> Result<()> {
         let flags = FallocateFlags::from_bits(mode).ok_or(Errno::OPNOTSUPP)?;
         let h = self.handles.get(fh)?;
         if !flags.contains(FallocateFlags::PUNCH_HOLE) {
@@ -170,10 +173,11 @@ impl Server {
     ///
     /// # Errors
     /// As reading and writing.
-    pub fn copy_file_range(&self, from: (u64, u64), to: (u64, u64), len: u64, kill: bool) -> Result<u64> {
+    pub fn copy_file_range(&self, from: (u64, u64), to: (u64, u64), len: u64, kill: Kill<'_>) -> Result<u64> {
         let (src, dst) = (self.handles.get(from.0)?, self.handles.get(to.0)?);
         let len = len.min(COPY_MAX);
         self.space.check_data(self, len.min(src.file.size()))?;
+        self.check_flags(dst.file.inode(), IMMUTABLE)?;
         self.kill_set_id(dst.file.inode(), kill)?;
         let mut buf = vec![0; COPY_STEP.min(len as usize)];
         let mut done = 0;

@@ -90,7 +90,8 @@ impl HostSpace {
     fn ask(&self, image: &OwnedFd) {
         let holes = fstat(image).is_ok_and(|s| (s.st_blocks as u64) * 512 < s.st_size as u64);
         let room = match fstatvfs(image) {
-            Ok(s) if holes => s.f_bavail * s.f_frsize,
+            // A host that says that it has no blocks at all, as some FUSE file systems do, does not know.
+            Ok(s) if holes && s.f_blocks > 0 => s.f_bavail * s.f_frsize,
             _ => u64::MAX,
         };
         self.available.store(room, Relaxed);

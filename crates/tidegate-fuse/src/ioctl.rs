@@ -117,7 +117,10 @@ impl Server {
             return Err(Errno::OPNOTSUPP);
         }
         let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
-        self.vfs().setattr(ROOT, &inode, &set).sys().map(|()| Vec::new())
+        self.vfs().setattr(ROOT, &inode, &set).sys()?;
+        // The time of the change; and whoever has the file open for writing is to be told that it is immutable.
+        self.have_asked(node);
+        Ok(Vec::new())
     }
 
     fn fs_get_xattr(&self, node: u64) -> Result<Vec<u8>> {
@@ -148,10 +151,14 @@ impl Server {
             Ok(u64::from_le_bytes(b.try_into().map_err(|_| Errno::INVAL)?))
         };
         let (start, len, minlen) = (at(0)?, at(8)?, at(16)?);
-        if len < self.vfs().statfs().block_size as u64 {
+        let s = self.vfs().statfs();
+        let size = s.block_size as u64;
+        if len < size || start >= s.blocks.saturating_mul(size) {
             return Err(Errno::INVAL);
         }
         let trimmed = self.volume.f2fs().trim(start..start.saturating_add(len), minlen).sys()?;
+        // Blocks that are kept for cleaning are trimmed, too, but nobody else counts them as free.
+        let trimmed = trimmed.min(s.blocks_free.saturating_mul(size));
         Ok([start, trimmed, minlen].iter().flat_map(|v| v.to_le_bytes()).collect())
     }
 

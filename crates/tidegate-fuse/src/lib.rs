@@ -14,6 +14,7 @@
 //! | [`transport`] | the trait for what carries requests; one on io_uring or /dev/fuse itself, one on `fuser`; CPUs kept awake |
 //! | [`server`] | what every operation starts from: the volume, who asks, how inodes look |
 //! | [`names`], [`attrs`], [`data`], [`ioctl`] | the operations |
+//! | [`privileges`] | set-id bits, and who may keep them |
 //! | `nodes`, `handles` | what the kernel knows: lookup counts, open files |
 //! | [`refused`] | writes that failed after the program was told that they had not |
 //! | `walk` | reading inodes ahead of who walks a tree |
@@ -49,6 +50,7 @@ pub mod mount;
 pub mod names;
 mod nodes;
 pub mod options;
+pub mod privileges;
 pub mod refused;
 pub mod server;
 pub mod session;

@@ -2,6 +2,7 @@
 
 use crate::errno::{Result, ToErrno};
 use crate::ioctl::{DIRSYNC, SYNC};
+use crate::privileges::Kill;
 use crate::server::{Caller, Entry, ROOT, Server};
 use crate::walk::Listed;
 use rustix::io::Errno;
@@ -87,7 +88,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::make`] and [`Server::open`].
-    pub fn create(&self, caller: &Caller, m: &Make<'_>, flags: u32, kill: bool) -> Result<(Entry, u64)> {
+    pub fn create(&self, caller: &Caller, m: &Make<'_>, flags: u32, kill: Kill<'_>) -> Result<(Entry, u64)> {
         let excl = flags & rustix::fs::OFlags::EXCL.bits() != 0;
         let inode = match self.make_inode(caller, m) {
             Err(Errno::EXIST) if !excl => {
@@ -197,7 +198,10 @@ impl Server {
     /// # Errors
     /// `EINVAL` when it is none.
     pub fn readlink(&self, node: u64) -> Result<Vec<u8>> {
-        self.vfs().readlink(&*self.inode(node)?).sys()
+        let inode = self.inode(node)?;
+        let target = self.vfs().readlink(&inode).sys()?;
+        self.accessed(&inode);
+        Ok(target)
     }
 
     /// Calls `add` for each entry from position `pos` on until it returns false.
@@ -206,6 +210,9 @@ impl Server {
     /// `ENOTDIR`, and those of reading.
     pub fn readdir(&self, node: u64, pos: u64, add: &mut dyn FnMut(&DirEntry) -> bool) -> Result<()> {
         let dir = self.inode(node)?;
+        if pos == 0 {
+            self.accessed(&dir);
+        }
         self.vfs().readdir(&dir, pos, &mut |e| add(&e)).sys()
     }
 

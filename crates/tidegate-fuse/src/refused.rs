@@ -82,7 +82,8 @@ impl Server {
         }
     }
 
-    fn have_asked(&self, node: u64) {
+    /// Has the kernel ask for the attributes of `node` before it uses them again.
+    pub(crate) fn have_asked(&self, node: u64) {
         if let Some(kernel) = self.kernel() {
             kernel.forget_attributes(node);
         }

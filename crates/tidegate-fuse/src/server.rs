@@ -27,6 +27,8 @@ pub struct Caller {
     pub uid: u32,
     /// Group likewise.
     pub gid: u32,
+    /// Its thread; 0 when it is in a namespace that we do not see.
+    pub pid: u32,
 }
 
 /// What the kernel learns of an inode.

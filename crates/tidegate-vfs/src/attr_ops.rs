@@ -68,8 +68,8 @@ impl Vfs {
     fn apply(&self, cred: &Cred, inode: &Inode, set: &SetAttr) {
         let now = self.now();
         let mut a = inode.attr();
-        if (set.uid.is_some() || set.gid.is_some()) && set.mode.is_none() && a.file_type == FileType::Regular
-        {
+        let owner = set.uid.is_some() || set.gid.is_some();
+        if owner && set.mode.is_none() && a.file_type != FileType::Directory {
             crate::file_write::drop_set_id(&mut a);
         }
         if let Some(mode) = set.mode {

@@ -215,26 +215,11 @@ impl File {
         Ok(n)
     }
 
-    /// Relatime: the access time follows when it is older than a change, or than a day.
     fn touch_atime(&self) -> Result<()> {
-        if self.vfs.options.noatime
-            || self.flags.contains(OpenFlags::NOATIME)
-            || self.vfs.fs.read_only().is_some()
-        {
+        if self.flags.contains(OpenFlags::NOATIME) {
             return Ok(());
         }
-        let now = self.vfs.now();
-        {
-            let mut a = self.inode.attr();
-            if a.atime > a.mtime && a.atime > a.ctime && now.secs - a.atime.secs < RELATIME_SECS {
-                return Ok(());
-            }
-            a.atime = now;
-        }
-        let guard = self.inode.rwsem.write();
-        self.vfs.fs.update_inode(&self.inode)?;
-        drop(guard);
-        self.vfs.balance()
+        self.vfs.touch_atime(&self.inode).map(drop)
     }
 
     /// Finds data or a hole at or after `pos`.
@@ -309,5 +294,31 @@ impl Drop for File {
             // Nobody is left to hear of a failure; the inode stays an orphan for the next mount.
             let _ = self.vfs.evict_if_unused(&self.inode);
         }
+    }
+}
+
+impl Vfs {
+    /// Notes an access, by relatime's rules: the access time follows when it is older than a change, or than a day.
+    /// Whether it did. Takes `i_rwsem`.
+    ///
+    /// # Errors
+    /// Those of storing the inode.
+    pub fn touch_atime(&self, inode: &Arc<Inode>) -> Result<bool> {
+        if self.options.noatime || self.fs.read_only().is_some() {
+            return Ok(false);
+        }
+        let now = self.now();
+        {
+            let mut a = inode.attr();
+            if a.atime > a.mtime && a.atime > a.ctime && now.secs - a.atime.secs < RELATIME_SECS {
+                return Ok(false);
+            }
+            a.atime = now;
+        }
+        let guard = inode.rwsem.write();
+        self.fs.update_inode(inode)?;
+        drop(guard);
+        self.balance()?;
+        Ok(true)
     }
 }

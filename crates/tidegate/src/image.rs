@@ -60,7 +60,7 @@ impl Claim {
     /// Claims `path`. With `force`, whatever is there may go.
     ///
     /// # Errors
-    /// In use; it holds something else than F2FS, or is a device and holds any volume.
+    /// In use; it holds something.
     pub fn new(path: &Path, force: bool, backend: Backend) -> Result<Claim> {
         let there = existing(path)?;
         let end = end_of(path);
@@ -75,7 +75,7 @@ impl Claim {
         let shown = show(path_bytes(path));
         let why = match claim.found {
             Found::Other(what) => what,
-            Found::F2fs if there == Existing::Device => "an f2fs volume",
+            Found::F2fs => "an f2fs volume",
             _ => return Ok(claim),
         };
         if force {

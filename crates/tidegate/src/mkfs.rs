@@ -8,14 +8,16 @@ use crate::progress::Progress;
 use crate::spool::spool;
 use crate::summary::Summary;
 use crate::tar::compress;
-use crate::unfinished::{Partial, Unfinished};
+use crate::unfinished::Unfinished;
 use crate::volume::{OpenOptions, Volume};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tidegate_block::{QueueLimits, RequestQueue};
+use tidegate_block::held::Held;
+use tidegate_block::{Device, PAGE_SIZE, QueueLimits, RequestQueue};
 use tidegate_f2fs::mkfs::{self as f2fs_mkfs, MkfsOptions};
+use tidegate_f2fs::raw;
 use tidegate_rt::{Timespec, clock};
 use tidegate_vfs::MemoryLimits;
 
@@ -71,7 +73,7 @@ pub struct Request {
     pub reproducible: Option<Timespec>,
     /// Counters to move on.
     pub progress: Arc<Progress>,
-    /// Whatever is at `image` may be lost; without it, only an image of F2FS, and zeros.
+    /// Whatever is at `image` may be lost; without it, only zeros.
     pub force: bool,
     /// For a thread that catches signals.
     pub unfinished: Arc<Unfinished>,
@@ -237,7 +239,11 @@ fn make(
     }
     let (replace, unfinished) = (request.from.is_some(), request.unfinished.clone());
     let image = NewImage::create(claim, bytes, replace, request.open.backend, &unfinished)?;
-    let queue = Arc::new(RequestQueue::new(image.device.clone(), QueueLimits::default()));
+    // In place, a volume must not be one before it is complete.
+    let held =
+        (image.in_place() && replace).then(|| Arc::new(Held::new(image.device.clone(), 2, is_superblock)));
+    let device = held.clone().map_or_else(|| image.device.clone(), |h| h as Arc<dyn Device>);
+    let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
     let options = MkfsOptions { discard: there == Existing::Device, ..request.options.clone() };
     let report = f2fs_mkfs::mkfs(&queue, &options).map_err(|e| Error::other(&shown, e))?;
     summary.phase("format", start);
@@ -245,9 +251,6 @@ fn make(
     let io;
     if let Some(source) = source(&mut request.from)? {
         let start = clock::now();
-        if image.in_place() {
-            unfinished.filling(Partial { queue: queue.clone(), uuid: report.uuid });
-        }
         let volume = Volume::from_queue(&shown, queue, &request.open)?;
         let target = Target { dir: volume.resolve(b"/", true)?, path: b"/".to_vec(), name: None };
         let options = ImportOptions {
@@ -273,8 +276,16 @@ fn make(
         phases: std::mem::take(&mut summary.phases),
         ..io
     };
-    unfinished.finish(|| image.finish())?;
+    unfinished.finish(|| {
+        held.map_or(Ok(()), |h| h.release()).map_err(|e| Error::os(shown.as_bytes(), e))?;
+        image.finish()
+    })?;
     Ok((report.uuid, notes))
+}
+
+/// Whether one of the first two blocks makes a volume of what it is on.
+fn is_superblock(block: &[u8; PAGE_SIZE]) -> bool {
+    block[raw::SUPER_OFFSET..].starts_with(&raw::F2FS_MAGIC.to_le_bytes())
 }
 
 /// What an import reads; a stream that was not kept is used up.

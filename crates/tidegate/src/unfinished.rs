@@ -2,15 +2,10 @@
 
 use crate::image::Claim;
 use std::path::PathBuf;
-use std::sync::Arc;
-use tidegate_block::{Bio, BioFlags, Errno, PageBuf, RequestQueue, Sector, Segment};
 use tidegate_rt::{LockClass, Mutex};
 
 /// Held while the volume that is not complete is taken back, and so before all locks of I/O.
 static STATE: LockClass = LockClass::new("mkfs->unfinished", 3);
-
-/// Where a superblock keeps the volume's UUID, in each of the first two blocks.
-const UUID: usize = 1024 + 108;
 
 /// How far a making is, for a thread that catches signals.
 pub struct Unfinished(Mutex<State>);
@@ -22,8 +17,6 @@ struct State {
     before: Before,
     /// A file under another name.
     temporary: Option<PathBuf>,
-    /// A volume that can be opened, but lacks part of its content.
-    open: Option<Partial>,
     done: bool,
 }
 
@@ -34,29 +27,6 @@ enum Before {
     Nothing,
     Kept,
     Gone,
-}
-
-/// An empty volume that is being filled where another was.
-pub struct Partial {
-    /// The way to it.
-    pub queue: Arc<RequestQueue>,
-    /// Its UUID.
-    pub uuid: [u8; 16],
-}
-
-impl Partial {
-    /// Takes the superblocks away, so that nothing passes for a volume that is not complete. The UUID stays:
-    /// the next making with it learns that there are blocks of this one.
-    fn spoil(&self) -> Result<(), Errno> {
-        for block in 0..2 {
-            let mut page = PageBuf::zeroed(1);
-            page[UUID..UUID + 16].copy_from_slice(&self.uuid);
-            let segment = Segment::pages(Arc::new(page), 0, 1);
-            let bio = Bio::write(Sector(block * 8), vec![segment], BioFlags::SYNC | BioFlags::META);
-            self.queue.submit_wait(bio)?;
-        }
-        self.queue.flush()
-    }
 }
 
 impl Default for Unfinished {
@@ -94,13 +64,7 @@ impl Unfinished {
 
     /// It is made anew.
     pub(crate) fn again(&self) {
-        let mut s = self.0.lock();
-        (s.open, s.temporary) = (None, None);
-    }
-
-    /// What is in place can be opened from now on.
-    pub(crate) fn filling(&self, open: Partial) {
-        self.0.lock().open = Some(open);
+        self.0.lock().temporary = None;
     }
 
     /// Completes it by `last`, unless a signal came first.
@@ -138,14 +102,6 @@ impl State {
         if let Some(path) = self.temporary.take() {
             let _ = std::fs::remove_file(path);
         }
-        let spoiled = self.open.take().map_or(Ok(()), |p| p.spoil());
-        let gone = (self.before == Before::Gone).then_some("what was there before is gone");
-        match (gone, spoiled) {
-            (gone, Ok(())) => gone.map(str::to_string),
-            (_, Err(e)) => Some(format!(
-                "what is there now is only a part, and taking that back failed: {}",
-                std::io::Error::from(e)
-            )),
-        }
+        (self.before == Before::Gone).then(|| "what was there before is gone".to_string())
     }
 }

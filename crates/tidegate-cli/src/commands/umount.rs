@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidegate::error::{path_bytes, show};
 use tidegate::{Error, Result};
-use tidegate_fuse::control::{Client, address};
+use tidegate_fuse::control::Client;
+use tidegate_fuse::control::address::{self, Mounted};
 use tidegate_fuse::mount::{is_dead, unmount};
 use tidegate_rt::thread;
 
+const ELSEWHERE: &str = "mounted elsewhere, too: written when that goes";
 /// How often a busy mount is tried again, and after how long.
 const BUSY: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(40);
@@ -38,14 +40,22 @@ pub fn run(args: &Args, _global: &Global) -> Result<()> {
     if args.lazy || is_dead(dir) {
         return unmount(dir, args.lazy).map_err(about);
     }
-    check_mountpoint(dir)?;
-    let ending = Client::connect(dir).and_then(Client::end);
+    let (mount, elsewhere) = mounted(dir)?;
+    if elsewhere {
+        let_go(dir).map_err(about)?;
+        let dir = show(path_bytes(dir));
+        out::note(format_args!("{dir}: {ELSEWHERE}"));
+        return Ok(());
+    }
+    // By the directory those are found whose owner is another than the image's.
+    let place = if dir.is_dir() { dir.as_path() } else { Path::new(&mount.source) };
+    let ending = Client::connect(place).and_then(Client::end);
     let_go(dir).map_err(about)?;
     match ending {
         Ok(ending) => {
+            // In another namespace, which cannot be seen from here.
             if !ending.wait()? {
-                let dir = show(path_bytes(dir));
-                out::note(format_args!("{dir}: mounted elsewhere, too: written when that goes"));
+                out::note(format_args!("{}: {ELSEWHERE}", show(path_bytes(dir))));
             }
             Ok(())
         }
@@ -53,17 +63,22 @@ pub fn run(args: &Args, _global: &Global) -> Result<()> {
     }
 }
 
-/// Refuses what is in a mount, but not where it is mounted.
-fn check_mountpoint(dir: &Path) -> Result<()> {
-    let mount = address::mount_of(dir).map_err(|e| Error::os(path_bytes(dir), e))?;
-    let wrong = |why: String| Err(Error::other(show(path_bytes(dir)), why));
-    let Some(mount) = mount else { return wrong("not a directory".into()) };
-    match std::fs::canonicalize(dir) {
-        Ok(at) if !address::is_mounted_at(&at) => {
-            wrong(format!("not a mount point; the volume is mounted at {}", show(mount.directory.as_bytes())))
-        }
-        _ => Ok(()),
+/// What is mounted at `dir`, and whether it is mounted elsewhere, too.
+fn mounted(dir: &Path) -> Result<(Mounted, bool)> {
+    let about = |e| Error::os(path_bytes(dir), e);
+    if let Some(found) = std::fs::canonicalize(dir).ok().and_then(|at| address::mounted_at(&at)) {
+        return Ok(found);
     }
+    Err(match address::mount_of(dir).map_err(about)? {
+        Some(m) => {
+            let at = show(m.directory.as_bytes());
+            Error::other(
+                show(path_bytes(dir)),
+                format_args!("not a mount point; the volume is mounted at {at}"),
+            )
+        }
+        None => Error::other(show(path_bytes(dir)), "not a directory, and nothing of ours is mounted there"),
+    })
 }
 
 /// Unmounts. The serving process itself may have a file open for a moment.

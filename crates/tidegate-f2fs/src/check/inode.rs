@@ -3,6 +3,7 @@
 use super::device::Block;
 use super::{Checker, rules};
 use crate::raw::*;
+use crate::units::BlockAddr;
 use tidegate_vfs::Result;
 use zerocopy::FromBytes;
 
@@ -171,6 +172,7 @@ impl Checker<'_> {
         self.check_layout_words(i)?;
         if !orphan {
             self.check_size(i)?;
+            self.check_target(i)?;
         }
         Ok(())
     }
@@ -206,10 +208,37 @@ impl Checker<'_> {
                 format!("i_inline {flags:#x} does not fit the file type")
             })?;
         }
+        let inline_data = &i.block[i.inline_at..i.inline_at + i.inline_max];
+        if i.has(inline::DATA) && !i.has(inline::DATA_EXIST) && inline_data.iter().any(|b| *b != 0) {
+            self.at(rules::INODE_INLINE, i.ino, || {
+                "inline data, but i_inline says that there is none".into()
+            })?;
+        }
         if i.is_inline() && i.raw_nids().any(|nid| nid != 0) {
             self.at(rules::INODE_INLINE, i.ino, || {
                 "inline content, but also direct or indirect nodes".into()
             })?;
+        }
+        Ok(())
+    }
+
+    /// A link's target has as many bytes as the size says, none of them zero.
+    fn check_target(&mut self, i: &Inode) -> Result<()> {
+        let size = i.raw.i_size.get();
+        if i.kind != Kind::Symlink || i.encrypted() || size > BLOCK_SIZE as u64 {
+            return Ok(());
+        }
+        let addr = BlockAddr(super::device::le32(i.raw_addrs(), 0));
+        let content = if i.is_inline() {
+            i.block[i.inline_at..i.inline_at + i.inline_max].to_vec()
+        } else if self.sb.in_main(addr) {
+            self.dev.block(addr.0)?.to_vec()
+        } else {
+            return self.at(rules::LINK_TARGET, i.ino, || format!("its target has the block {addr}"));
+        };
+        let has = content.iter().position(|b| *b == 0).unwrap_or(content.len());
+        if (has as u64) < size {
+            self.at(rules::LINK_TARGET, i.ino, || format!("i_size is {size}, its target has {has} bytes"))?;
         }
         Ok(())
     }

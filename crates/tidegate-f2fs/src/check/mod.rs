@@ -21,6 +21,7 @@
 //! | `sit` | the SIT, the logs, the counters |
 
 mod bits;
+mod chain;
 mod device;
 mod dir;
 mod inode;
@@ -82,6 +83,7 @@ pub fn check(queue: &RequestQueue, options: CheckOptions) -> Result<CheckReport>
     c.walk()?;
     c.check_nat_reached();
     c.check_sit()?;
+    c.check_chain()?;
     Ok(c.report())
 }
 

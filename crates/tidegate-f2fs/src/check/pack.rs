@@ -57,12 +57,14 @@ pub(super) fn superblock(dev: &Reader<'_>, found: &mut Findings) -> Result<Super
     first.or_else(|e| second.map_err(|_| e))
 }
 
-/// Loads the newer checkpoint; a broken older one is only noted.
+/// Loads the newer checkpoint. A broken older one is only noted, and so is one that a power cut left unfinished.
 pub(super) fn checkpoint(dev: &Reader<'_>, sb: &Superblock, found: &mut Findings) -> Result<Checkpoint> {
     let mut read = |addr: u32| dev.read(addr, 1).map(|b| b.to_vec());
     let cp = Checkpoint::load(sb, &mut read)?;
-    if let Err(e) = Checkpoint::load_pack(sb, 1 - cp.pack, &mut read) {
-        found.notes.push(format!("the older checkpoint cannot be used: {e}"));
+    if let Some(what) = &cp.passed_over {
+        found.add(rules::CP_NEWEST, || format!("{what}; it is the newest, what it wrote is lost"));
+    } else if let Err(bad) = Checkpoint::load_pack(sb, 1 - cp.pack, &mut read) {
+        found.notes.push(format!("the other checkpoint cannot be used: {}", bad.error));
     }
     if cp.flags.intersects(CpFlags::FSCK | CpFlags::ERROR) {
         found.notes.push("the checkpoint is flagged as in need of repair".into());

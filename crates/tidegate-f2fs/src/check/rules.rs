@@ -12,6 +12,8 @@ macro_rules! rules {
 rules! {
     SB_COPY "sb-copy" "Both copies of the superblock are valid and hold the same bytes.";
     CP_PACK "cp-pack" "The pack in use holds its summaries, orphans and journals in well-formed blocks.";
+    CP_NEWEST "cp-newest" "The newest checkpoint that was written to its end says what can be.";
+    CHAIN "fsync-chain" "The chain of fsynced nodes behind the checkpoint ends, and names nodes that can be.";
     CP_ORPHAN "cp-orphan" "Orphan blocks carry a matching checksum, a sane count and known inode numbers.";
     CP_JOURNAL "cp-journal" "NAT and SIT journals hold no more entries than fit, each for a number that exists, once.";
     CP_CURSEG "cp-curseg" "A log's next block is free, and so is all behind it when the log appends.";
@@ -40,6 +42,7 @@ rules! {
     INODE_XATTR_SIZE "inode-xattr-size" "An inode with inline xattrs says how large their area is, where sizes differ.";
     INODE_CASEFOLD "inode-casefold" "Only directories ignore case, and only where the volume has that feature.";
     INODE_SIZE "inode-size" "The size fits the file type, the inline area and the blocks.";
+    LINK_TARGET "inode-link-target" "A symbolic link's target has i_size bytes, none of them zero.";
     INODE_BLOCKS "inode-blocks" "i_blocks counts the inode, its nodes and its blocks.";
     INODE_EXTENT "inode-extent" "i_ext agrees with the block addresses of the file.";
     INODE_NAMELEN "inode-namelen" "i_namelen is at most 255.";
@@ -56,7 +59,7 @@ rules! {
     DENTRY_TYPE "dentry-type" "An entry's file type is that of its inode.";
     DENTRY_INO "dentry-ino" "An entry names an inode.";
     DENTRY_DUPLICATE "dentry-duplicate" "A directory holds a name once.";
-    XATTR "xattr" "An xattr area has its magic, and its entries end inside it.";
+    XATTR "xattr" "An xattr area has its magic; its entries end inside it, have names, each once; ACLs are well-formed.";
     DATA_ADDRESS "data-address" "A file's block addresses point into the main area.";
     DATA_SHARED "block-shared" "A block has one owner.";
     SUM_OWNER "summary-owner" "A block's summary names its owner: node, place in the node, version.";

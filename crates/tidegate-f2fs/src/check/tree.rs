@@ -30,7 +30,7 @@ pub(super) struct FileState {
 impl FileState {
     pub(super) fn new(i: &Inode, dir: Option<DirState>) -> Self {
         let extent =
-            (i.kind == Kind::Regular && !i.compressed && i.raw.i_ext.len.get() > 0).then_some(i.raw.i_ext);
+            (i.kind != Kind::Special && !i.compressed && i.raw.i_ext.len.get() > 0).then_some(i.raw.i_ext);
         FileState {
             ino: i.ino,
             blocks: 1,

@@ -1,6 +1,7 @@
 //! The chain of warm nodes behind the last checkpoint.
 
 use super::Entry;
+use crate::gate::NodeStamp;
 use crate::node::{flag_of, ino_of, is_dnode, nid_of, ofs_of, word};
 use crate::raw::*;
 use crate::sbi::F2fs;
@@ -16,9 +17,7 @@ const READ_AHEAD: u32 = 32;
 pub(super) struct Chain<'a> {
     fs: &'a F2fs,
     at: BlockAddr,
-    /// What footers carry that were written after the checkpoint, and which bits of it count.
-    version: u64,
-    mask: u64,
+    stamp: NodeStamp,
     buf: Option<(BlockAddr, PageBuf)>,
     /// Brent's loop detection: a block that was passed, the steps since, and after how many of these it
     /// is replaced.
@@ -30,14 +29,9 @@ pub(super) struct Chain<'a> {
 impl<'a> Chain<'a> {
     pub(super) fn new(fs: &'a F2fs) -> Self {
         let state = fs.ckpt.lock();
-        let r = &state.cp.raw;
-        let (segno, off) = (r.cur_node_segno[1].get(), r.cur_node_blkoff[1].get() as u32);
-        // fsck.f2fs leaves a checkpoint whose CRC no node knows of.
-        let any_crc = state.cp.flags.contains(CpFlags::NOCRC_RECOVERY);
         Chain {
-            at: BlockAddr(fs.sb.main_blkaddr + segno * BLOCKS_PER_SEG + off),
-            version: state.node_version,
-            mask: if any_crc { u32::MAX as u64 } else { u64::MAX },
+            at: state.cp.chain_start(&fs.sb),
+            stamp: state.cp.node_stamp(),
             fs,
             buf: None,
             passed: BlockAddr::NULL,
@@ -69,7 +63,7 @@ impl<'a> Chain<'a> {
         let i = (at.0 - start.0) as usize * BLOCK_SIZE;
         let page = &self.buf.insert((start, buf)).1[i..i + BLOCK_SIZE];
         let stamp = page[FOOTER_OFFSET + 12..].first_chunk().map_or(0, |v| u64::from_le_bytes(*v));
-        if (stamp ^ self.version) & self.mask != 0 {
+        if !self.stamp.is_on(stamp) {
             return Ok(None);
         }
         self.at = BlockAddr(word(page, FOOTER_OFFSET / 4 + 5));

@@ -1,4 +1,4 @@
-//! New places for blocks: free in what the last checkpoint says and in what was found.
+//! New places for blocks: nobody's in what the last checkpoint says, in what was found, and in the chain behind it.
 
 use super::Repair;
 use super::claim::{HAS_DATA, HAS_NODES, Owner};
@@ -68,7 +68,8 @@ impl Repair<'_, '_> {
     }
 
     fn is_gap(&self, segno: u32, n: u32) -> bool {
-        !self.is_used(segno, n) && !self.was_valid(self.segment_start(segno) + n)
+        let addr = self.segment_start(segno) + n;
+        !self.is_used(segno, n) && !self.was_valid(addr) && !self.referred.get(addr - self.sb.main_blkaddr)
     }
 
     /// The first block from `from` on that is free before and after.
@@ -114,7 +115,10 @@ impl Repair<'_, '_> {
         let mut all = (1..=n).map(|i| ((hint as u64 + i as u64) % n as u64) as u32);
         let free = |s: &u32| {
             let before = &self.sit[*s as usize].valid_map;
-            !self.is_log(*s) && self.usage.used.count(*s) == 0 && *before == [0; 64]
+            !self.is_log(*s)
+                && self.usage.used.count(*s) == 0
+                && self.referred.count(*s) == 0
+                && *before == [0; 64]
         };
         all.find(free).map(|segno| Log { segno, next: 0, appends: true })
     }

@@ -91,6 +91,7 @@ impl Repair<'_, '_> {
     /// Books the block.
     pub(super) fn own(&mut self, addr: u32, owner: Owner) {
         self.usage.used.set(addr - self.sb.main_blkaddr);
+        self.referred.set(addr - self.sb.main_blkaddr);
         self.usage.blocks += 1;
         self.usage.nodes += u64::from(owner.slot.is_none());
         let (segno, _) = split(&self.sb, addr);
@@ -210,7 +211,7 @@ impl Repair<'_, '_> {
     /// is wrong in them was wrong before.
     pub(super) fn flush_ssa(&mut self) -> Result<()> {
         for (segno, (block, dirty)) in std::mem::take(&mut self.ssa.kept) {
-            if dirty && !self.options.dry_run {
+            if dirty && !self.options.dry_run && !self.keeps_ssa {
                 self.disk.write(self.sb.ssa_blkaddr + segno, &block[..], BioFlags::empty())?;
             }
         }

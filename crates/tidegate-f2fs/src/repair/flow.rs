@@ -6,6 +6,7 @@ use super::finish::HURT;
 use super::pack;
 use super::report::{Change, OnChange, Outcome, RepairOptions, RepairReport};
 use crate::check::{CheckOptions, CheckReport, check};
+use crate::gate::Superblock;
 use crate::raw::*;
 use crate::{F2fs, F2fsOptions};
 use std::sync::Arc;
@@ -36,12 +37,13 @@ pub fn repair(
         notes: Vec::new(),
         check: check(queue, CheckOptions::default())?,
     };
-    if recover(queue, options, &mut report)? {
+    let mut given_up = false;
+    if recover(queue, options, &mut report, &mut given_up)? {
         report.check = check(queue, CheckOptions::default())?;
     }
     loop {
         let hurt = is_hurt(queue)?;
-        if report.check.is_clean() && !hurt {
+        if report.check.is_clean() && !hurt && !given_up {
             break;
         }
         if report.rounds == ROUNDS || options.dry_run && report.rounds == 1 {
@@ -50,10 +52,11 @@ pub fn repair(
         }
         refuse(queue)?;
         report.rounds += 1;
-        if !round(queue, options, &mut report, on_change)? {
+        if !round(queue, options, given_up, &mut report, on_change)? {
             report.outcome = Outcome::Left;
             return Ok(report);
         }
+        given_up = false;
         if !options.dry_run {
             report.check = check(queue, CheckOptions::default())?;
         }
@@ -62,10 +65,11 @@ pub fn repair(
     Ok(report)
 }
 
-/// One repair; false when it could not be done.
+/// One repair, which ends a chain of fsynced nodes that is `given_up`; false when it could not be done.
 fn round(
     queue: &RequestQueue,
     options: RepairOptions,
+    given_up: bool,
     report: &mut RepairReport,
     on_change: OnChange<'_>,
 ) -> Result<bool> {
@@ -79,6 +83,9 @@ fn round(
     let mut r = Repair::load(queue, options, on_change)?;
     if report.check.problems.iter().any(|p| p.rule.starts_with("nat-bits")) {
         r.change("checkpoint", "nat_bits".into(), "wrong".into(), "made anew".into());
+    }
+    if given_up || report.check.problems.iter().any(|p| p.rule == "fsync-chain") {
+        r.change("checkpoint", "fsynced nodes".into(), "make no sense".into(), "given up".into());
     }
     let done = r.run(clean);
     report.changes += r.changes;
@@ -127,6 +134,19 @@ fn is_hurt(queue: &RequestQueue) -> Result<bool> {
     Ok(pack::checkpoint(&Disk::new(queue), &sb)?.flags.intersects(HURT))
 }
 
+/// Whether nodes were fsynced after the last checkpoint.
+fn has_chain(queue: &RequestQueue, sb: &Superblock) -> Result<bool> {
+    let mut disk = Disk::new(queue);
+    let cp = pack::checkpoint(&disk, sb)?;
+    let at = cp.chain_start(sb);
+    if !sb.in_main(at) {
+        return Ok(false);
+    }
+    let block = disk.block(at.0)?;
+    let stamp = block[FOOTER_OFFSET + 12..].first_chunk().map_or(0, |v| u64::from_le_bytes(*v));
+    Ok(cp.node_stamp().is_on(stamp))
+}
+
 /// Refuses volumes that cannot be written faithfully.
 fn refuse(queue: &RequestQueue) -> Result<()> {
     let (sb, _) = pack::superblock(queue)?;
@@ -143,9 +163,17 @@ fn refuse(queue: &RequestQueue) -> Result<()> {
 
 /// Lets the engine free orphans and roll forward, where there is need and its maps can be trusted.
 /// Whether it did.
-fn recover(queue: &Arc<RequestQueue>, options: RepairOptions, report: &mut RepairReport) -> Result<bool> {
+///
+/// `given_up` is set where there is something to recover that makes no sense: a new checkpoint must end it, or whoever
+/// opens the volume next will try, too.
+fn recover(
+    queue: &Arc<RequestQueue>,
+    options: RepairOptions,
+    report: &mut RepairReport,
+    given_up: &mut bool,
+) -> Result<bool> {
     let (sb, _) = pack::superblock(queue)?;
-    let unclean = report.check.unclean || report.check.orphans > 0;
+    let unclean = report.check.unclean || report.check.orphans > 0 || has_chain(queue, &sb)?;
     if !unclean || !sb.read_only_features.is_empty() {
         return Ok(false);
     }
@@ -163,6 +191,7 @@ fn recover(queue: &Arc<RequestQueue>, options: RepairOptions, report: &mut Repai
         // It will make no more sense another time.
         Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Stale | ErrorKind::FileTooBig) => {
             report.notes.push(format!("what was fsynced after the last checkpoint is not recovered: {e}"));
+            *given_up = true;
             Ok(true)
         }
         // A checkpoint of ours would end the chain, which may be read or find room later.

@@ -232,6 +232,11 @@ impl Repair<'_, '_> {
                 (0..5).for_each(|n| i.set32(I_NID_OFFSET + 4 * n, 0));
             }
         }
+        if flags & inline::DATA != 0 && flags & inline::DATA_EXIST == 0 {
+            let a = i.areas;
+            let has_data = i.block[a.inline_at()..a.inline_at() + a.inline_max()].iter().any(|b| *b != 0);
+            flags |= if has_data { inline::DATA_EXIST } else { 0 };
+        }
         if flags != was {
             i.block[at::INLINE] = flags;
             i.dirty = true;

@@ -45,6 +45,7 @@ pub use report::{Change, OnChange, Outcome, RepairOptions, RepairReport};
 
 use crate::gate::{Checkpoint, Superblock};
 use crate::raw::*;
+use crate::units::BlockAddr;
 use areas::Areas;
 use bits::Bits;
 use claim::{Ssa, Usage};
@@ -54,7 +55,7 @@ use map::NatTable;
 use pack::{Log, Pack, Summaries};
 use std::collections::BTreeSet;
 use tidegate_block::RequestQueue;
-use tidegate_rt::hash::HashMap;
+use tidegate_rt::hash::{HashMap, HashSet};
 use tidegate_vfs::{Error, Result};
 
 /// One round of repair.
@@ -67,6 +68,13 @@ struct Repair<'q, 'c> {
     nat: NatTable,
     /// Blocks that the NAT has nodes in.
     nat_addrs: Bits,
+    /// Blocks that the last checkpoint or the chain behind it refers to, as far as they were come upon. The SIT, which
+    /// should know the former, may be damaged. Nothing is written there, so that a repair that is cut off and run
+    /// again finds what it found.
+    referred: Bits,
+    /// A chain of fsynced nodes that is not recovered, and may be once the summaries are mended: these wait
+    /// until the new checkpoint has ended it.
+    keeps_ssa: bool,
     logs: [Log; NR_CURSEG_TYPE],
     /// Summaries of the segments that logs work on; whether they were in the pack.
     summaries: HashMap<u32, (Summaries, bool)>,
@@ -111,6 +119,8 @@ impl<'q, 'c> Repair<'q, 'c> {
             sit,
             nat,
             nat_addrs: Bits::new(main),
+            referred: Bits::new(main),
+            keeps_ssa: false,
             logs: pack.logs,
             summaries: pack.summaries,
             ssa: Ssa::default(),
@@ -139,8 +149,10 @@ impl<'q, 'c> Repair<'q, 'c> {
             from = nid + 1;
             if map::in_main(&r.sb, e.block_addr.get()) {
                 r.nat_addrs.set(e.block_addr.get() - r.sb.main_blkaddr);
+                r.referred.set(e.block_addr.get() - r.sb.main_blkaddr);
             }
         }
+        r.keeps_ssa = r.follow_chain()?;
         for c in pack.changes {
             r.tell(c);
         }
@@ -188,6 +200,26 @@ impl<'q, 'c> Repair<'q, 'c> {
             self.mend_dir(ino, parent)?;
         }
         Ok(())
+    }
+
+    /// Notes what the chain of fsynced nodes behind the checkpoint refers to; whether there is one.
+    fn follow_chain(&mut self) -> Result<bool> {
+        let (mut at, stamp) = (self.cp.chain_start(&self.sb), self.cp.node_stamp());
+        let mut met = HashSet::default();
+        while self.sb.in_main(at) && met.insert(at) {
+            let block = self.disk.block(at.0)?;
+            let word = |n: usize| disk::le32(&block[..], 4 * n);
+            let footer = FOOTER_OFFSET / 4;
+            if !stamp.is_on(u64::from(word(footer + 3)) | u64::from(word(footer + 4)) << 32) {
+                break;
+            }
+            // Each word that may be an address: a block too many is kept.
+            for addr in (0..footer).map(word).chain([at.0]).filter(|a| map::in_main(&self.sb, *a)) {
+                self.referred.set(addr - self.sb.main_blkaddr);
+            }
+            at = BlockAddr(word(footer + 5));
+        }
+        Ok(met.len() > 1)
     }
 
     fn change(&mut self, what: &'static str, place: String, from: String, to: String) {

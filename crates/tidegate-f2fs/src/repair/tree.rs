@@ -7,6 +7,7 @@ use super::inode::{Inode, Kind, at};
 use super::map::Place;
 use crate::raw::*;
 use crate::units::BlockAddr;
+use tidegate_rt::hash::HashSet;
 use tidegate_vfs::Result;
 
 /// A block of a directory's entries.
@@ -40,12 +41,16 @@ impl Repair<'_, '_> {
         let extent = RawExtent { fofs: word(0), blk: word(1), len: word(2) };
         let is_dir = i.kind == Kind::Directory;
         let mut w = Walk { blocks: 1, end: 0, entries: Vec::new(), is_dir, ino: i.ino, extent, matched: 0 };
+        self.mend_target(i)?;
         if i.kind != Kind::Special {
             if !i.is_inline() {
                 let (base, addrs) = (i.areas.base(), i.areas.addrs());
                 i.dirty |= self.leaf(&mut w, i.ino, &mut i.block, base, addrs, 0)?;
             }
             self.branches(i, &mut w)?;
+            if i.kind == Kind::Symlink && !i.is_inline() && i.u32(i.areas.base()) == 0 {
+                self.lose_target(i);
+            }
         }
         self.mend_xattrs(i, &mut w)?;
         self.mend_extent(i, &w);
@@ -151,7 +156,7 @@ impl Repair<'_, '_> {
 
     fn mend_extent(&mut self, i: &mut Inode, w: &Walk) {
         let len = w.extent.len.get();
-        if i.kind != Kind::Regular || len == 0 || w.matched == len {
+        if len == 0 || w.matched == len {
             return;
         }
         let (fofs, blk) = (w.extent.fofs, w.extent.blk);
@@ -173,9 +178,6 @@ impl Repair<'_, '_> {
         } else {
             right = right.min((i.areas.addrs() as u64 + MOST) * block);
         }
-        if i.kind == Kind::Symlink && (right == 0 || right > block) {
-            right = self.symlink_length(i)?;
-        }
         if right != size {
             self.inode_change(i.ino, "i_size", size.to_string(), right.to_string());
             i.set64(at::SIZE, right);
@@ -183,19 +185,42 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Bytes of a symbolic link's target, up to the first NUL.
-    fn symlink_length(&mut self, i: &Inode) -> Result<u64> {
+    /// Makes a link's size that of its target, which a zero byte ends.
+    fn mend_target(&mut self, i: &mut Inode) -> Result<()> {
+        if i.kind != Kind::Symlink {
+            return Ok(());
+        }
         let a = i.areas;
         let content = if i.has(inline::DATA) {
             i.block[a.inline_at()..a.inline_at() + a.inline_max()].to_vec()
         } else {
-            let addr = BlockAddr(i.u32(a.base()));
-            if self.sb.in_main(addr) { self.disk.block(addr.0)?.to_vec() } else { vec![b'?'] }
+            let addr = i.u32(a.base());
+            if self.is_free(addr) { self.disk.block(addr)?.to_vec() } else { Vec::new() }
         };
-        Ok(content.iter().position(|b| *b == 0).unwrap_or(content.len()).max(1) as u64)
+        let has = content.iter().position(|b| *b == 0).unwrap_or(content.len()) as u64;
+        let size = i.u64(at::SIZE);
+        if has == 0 {
+            self.lose_target(i);
+        } else if size == 0 || size > has {
+            self.inode_change(i.ino, "i_size", size.to_string(), has.to_string());
+            i.set64(at::SIZE, has);
+        }
+        Ok(())
     }
 
-    /// Extended attributes: cut off at the first entry that is none.
+    /// A link whose target is gone leads to "?": its name, owner and attributes stay.
+    fn lose_target(&mut self, i: &mut Inode) {
+        self.inode_change(i.ino, "target", "gone".into(), "\"?\"".into());
+        let a = i.areas;
+        i.block[a.base()..a.base() + 4 * a.addrs()].fill(0);
+        (0..5).for_each(|n| i.set32(I_NID_OFFSET + 4 * n, 0));
+        (0..3).for_each(|n| i.set32(at::EXTENT + 4 * n, 0));
+        i.block[at::INLINE] |= inline::DATA | inline::DATA_EXIST;
+        i.block[a.inline_at()] = b'?';
+        i.set64(at::SIZE, 1);
+    }
+
+    /// Extended attributes: entries that cannot be go, and all behind one that does not end.
     fn mend_xattrs(&mut self, i: &mut Inode, w: &mut Walk) -> Result<()> {
         let nid = i.u32(at::XATTR_NID);
         let words = if i.has(inline::XATTR) { i.areas.words } else { 0 };
@@ -218,10 +243,13 @@ impl Repair<'_, '_> {
         if node.is_none() && le32(&area, 0) == 0 {
             return Ok(());
         }
-        let Some(good) = xattrs_end(&area) else { return Ok(()) };
-        self.inode_change(i.ino, "xattrs", format!("{} bytes", area.len()), format!("{good} bytes are good"));
-        area[good..].fill(0);
-        if good == 0 && node.is_some() {
+        let (good, entries) = good_xattrs(&area);
+        if good == area {
+            return Ok(());
+        }
+        self.inode_change(i.ino, "xattrs", "damaged".into(), format!("{entries} entries are good"));
+        area = good;
+        if entries == 0 && node.is_some() {
             put32(&mut area, 0, F2FS_XATTR_MAGIC);
             put32(&mut area, 4, 1);
         }
@@ -235,20 +263,49 @@ impl Repair<'_, '_> {
     }
 }
 
-/// Where the good part of an xattr area ends, when not all of it is good.
-fn xattrs_end(area: &[u8]) -> Option<usize> {
+/// An xattr area with its good entries alone, one behind the other, and how many they are. What lies behind the last
+/// stays where all entries are good.
+fn good_xattrs(area: &[u8]) -> (Vec<u8>, usize) {
+    let none = || (vec![0; area.len()], 0);
     if area.len() < XATTR_HEADER_SIZE || le32(area, 0) != F2FS_XATTR_MAGIC {
-        return Some(0);
+        return none();
     }
-    let mut at = XATTR_HEADER_SIZE;
-    while le32(area, at) != 0 {
-        let Some(head) = area.get(at..at + 4) else { break };
-        let len = 4 + head[1] as usize + u16::from_le_bytes([head[2], head[3]]) as usize;
-        let next = at + len.next_multiple_of(4);
-        if next > area.len() {
-            return Some(at);
+    let (mut at, mut count, mut all_good) = (XATTR_HEADER_SIZE, 0, true);
+    let mut good = area[..XATTR_HEADER_SIZE].to_vec();
+    let mut names = HashSet::default();
+    while at + 4 <= area.len() && le32(area, at) != 0 {
+        let (index, name) = (area[at], area[at + 1] as usize);
+        let value = u16::from_le_bytes([area[at + 2], area[at + 3]]) as usize;
+        let next = at + (4 + name + value).next_multiple_of(4);
+        let Some(entry) = area.get(at..next) else {
+            all_good = false;
+            break;
+        };
+        let (name, value) = (&entry[4..4 + name], &entry[4 + name..4 + name + value]);
+        if is_good_xattr(index, name, value) && names.insert((index, name)) {
+            good.extend_from_slice(entry);
+            count += 1;
+        } else {
+            all_good = false;
         }
         at = next;
     }
-    None
+    if all_good {
+        return (area.to_vec(), count);
+    }
+    if count == 0 {
+        return none();
+    }
+    good.resize(area.len(), 0);
+    (good, count)
+}
+
+/// Whether an attribute can be read: it has a name, or is an ACL that can be taken apart.
+fn is_good_xattr(index: u8, name: &[u8], value: &[u8]) -> bool {
+    match index {
+        index::POSIX_ACL_ACCESS | index::POSIX_ACL_DEFAULT => {
+            name.is_empty() && crate::xattr::acl_from_disk(value).is_some()
+        }
+        _ => !name.is_empty() && !name.contains(&0),
+    }
 }

@@ -149,10 +149,13 @@ pub fn mount_of(place: &Path) -> io::Result<Option<Mounted>> {
     }
 }
 
-/// Whether something of ours is mounted at `dir` itself, a path without links.
-pub fn is_mounted_at(dir: &Path) -> bool {
+/// What of ours is mounted at `place` itself, a path without links: a directory, or a file that is bound there; and
+/// whether the volume is mounted elsewhere, too.
+pub fn mounted_at(place: &Path) -> Option<(Mounted, bool)> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    mounts(&table).any(|(_, m)| Path::new(&m.directory) == dir)
+    let (device, mount) = mounts(&table).find(|(_, m)| Path::new(&m.directory) == place)?;
+    let places = mounts(&table).filter(|(d, _)| *d == device).count();
+    Some((mount, places > 1))
 }
 
 fn closed(owner: u32) -> io::Error {

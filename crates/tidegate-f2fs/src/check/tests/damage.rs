@@ -54,6 +54,14 @@ pub(crate) const CHECKPOINT: &[Damage] = &[
     }),
     (NAT_BITS, Silent, |e| e.flip(nat_bits(e) + 8)),
     (NAT_BITS_KEY, Silent, |e| e.flip(nat_bits(e))),
+    (CHAIN, Silent, |e| {
+        let at = e.vol.cp.chain_start(&e.vol.sb).0 as usize * 4096 + FOOTER_OFFSET;
+        let version = crate::sbi::node_version(&e.vol.cp);
+        // Node and inode 1, written after the checkpoint.
+        e.put32(at, 1);
+        e.put32(at + 4, 1);
+        e.put(at + 12, &version.to_le_bytes());
+    }),
 ];
 
 fn nat_bits(e: &Editor<'_>) -> usize {
@@ -120,6 +128,7 @@ pub(crate) const NODES: &[Damage] = &[
     (INODE_RESERVED, Objects, |e| e.put32(at(e, A) + I_ADDR_OFFSET, 5)),
     (INODE_CASEFOLD, Objects, |e| casefold(e, at(e, A))),
     (INODE_SIZE, Silent, |e| e.put32(at(e, "many") + SIZE, 4096)),
+    (LINK_TARGET, Silent, |e| e.add32(at(e, "symlink") + SIZE, 1)),
     (INODE_BLOCKS, Objects, |e| e.add32(at(e, A) + BLOCKS, 1)),
     (INODE_EXTENT, Objects, |e| {
         let (inode, addr) = (at(e, "mid"), e.vol.addr(ino(e, "mid"), 0));
@@ -211,6 +220,9 @@ pub(crate) const WITH_FEATURES: &[Damage] = &[
     (INODE_CASEFOLD, Objects, |e| casefold(e, e.vol.node(SOME_FILE))),
 ];
 
+/// What falls back on a checkpoint without any content, so that only the check can be held to it.
+const PACKS: &[Damage] = &[(CP_NEWEST, Silent, |e| e.checkpoint(|r| r.user_block_count.set(0)))];
+
 /// Volumes that only the check knows.
 const CASEFOLDED: &[Damage] = &[(INODE_CASEFOLD, Objects, |e| casefold(e, at(e, A)))];
 
@@ -232,6 +244,7 @@ fn damage_to_the_checkpoint() {
     let Some(v) = Volume::build("") else { return };
     assert!(!v.fsck_objects(&[]));
     try_all(&v, CHECKPOINT);
+    try_all(&v, PACKS);
 }
 
 #[test]
@@ -266,7 +279,7 @@ fn damage_where_case_may_be_ignored() {
 
 #[test]
 fn every_rule_is_tried() {
-    let tables = [CHECKPOINT, MAPS, NODES, DIRECTORIES, WITH_FEATURES].concat();
+    let tables = [CHECKPOINT, PACKS, MAPS, NODES, DIRECTORIES, WITH_FEATURES].concat();
     let untried: Vec<_> = rules::ALL.iter().filter(|(n, _)| !tables.iter().any(|t| t.0 == *n)).collect();
     assert!(untried.is_empty(), "{untried:?}");
     let mut names: Vec<_> = rules::ALL.iter().map(|r| r.0).collect();

@@ -1,6 +1,6 @@
 //! Requests about attributes, and ioctls.
 
-use super::dispatch::{ACL_KILL_SGID, Outcome, Worker, bytes, empty, sized, with};
+use super::dispatch::{ACL_KILL_SGID, Outcome, Worker, bytes, caller_of, empty, kill_if, sized, with};
 use super::opcode::*;
 use super::wire::{Head, Reader, SetAttrIn, Writer};
 use crate::errno::Result;
@@ -16,7 +16,7 @@ const GETATTR_FH: u32 = 1;
 impl Worker {
     pub(super) fn attrs(&mut self, h: &Head, mut r: Reader<'_>) -> Outcome {
         let server = &self.server;
-        let caller = Caller { uid: h.uid, gid: h.gid };
+        let caller = caller_of(h);
         match h.opcode {
             GETATTR => {
                 let (flags, _, fh) = (r.u32()?, r.u32()?, r.u64()?);
@@ -29,7 +29,7 @@ impl Worker {
             }
             SETATTR => {
                 let (set, kill, touch) = self.set_attr(&mut r)?;
-                let x = server.setattr(h.node, &set, kill, touch)?;
+                let x = server.setattr(h.node, &set, kill_if(&caller, kill), touch)?;
                 with(|w| w.attr_out(&x, TTL))
             }
             READLINK => bytes(Writer(server.readlink(h.node)?)),
@@ -85,8 +85,10 @@ impl Worker {
             ctime: given(10).then_some(x.times[2]),
             ..SetAttr::default()
         };
+        // Of a chown(2) that changes no owner the time of change alone is left; it takes set-id bits, too.
+        let only_ctime = (0..=11).all(|bit| given(bit) == (bit == 10));
         let touch = given(7) && (given(8) || set.mtime.is_some() && set.mtime == set.ctime);
-        Ok((set, given(11), touch))
+        Ok((set, given(11) || only_ctime, touch))
     }
 
     fn ioctl(&self, h: &Head, caller: &Caller, mut r: Reader<'_>) -> Outcome {

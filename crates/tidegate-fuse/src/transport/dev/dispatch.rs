@@ -6,6 +6,7 @@ use super::ring::Post;
 use super::wire::{ENTRY, Head, Reader, Writer, decode_dev};
 use crate::errno::Result;
 use crate::names::Make;
+use crate::privileges::Kill;
 use crate::server::{Caller, Entry, Server};
 use crate::transport::TTL;
 use rustix::io::Errno;
@@ -150,7 +151,7 @@ impl Worker {
 
     fn names(&mut self, h: &Head, mut r: Reader<'_>) -> Outcome {
         let server = &self.server;
-        let caller = Caller { uid: h.uid, gid: h.gid };
+        let caller = caller_of(h);
         let make = |mode: u32, umask: u32, rdev: DeviceNumber, name: &[u8], target: &[u8]| {
             server
                 .make(&caller, &Make { parent: h.node, name, mode, umask, rdev, target })
@@ -199,7 +200,12 @@ impl Worker {
                 let m = Make { parent: h.node, name, mode, umask, rdev, target: b"" };
                 let (x, fh) = match h.opcode {
                     TMPFILE => server.tmpfile(&caller, &m, flags)?,
-                    _ => server.create(&caller, &m, flags, open_flags & OPEN_KILL_SUIDGID != 0)?,
+                    _ => server.create(
+                        &caller,
+                        &m,
+                        flags,
+                        kill_if(&caller, open_flags & OPEN_KILL_SUIDGID != 0),
+                    )?,
                 };
                 with(|w| {
                     w.entry(&x, TTL);
@@ -212,7 +218,9 @@ impl Worker {
     fn write(&mut self, h: &Head, mut r: Reader<'_>, data: &[u8]) -> Outcome {
         let (fh, pos, size, flags) = (r.u64()?, r.u64()?, r.u32()?, r.u32()?);
         let data = &data[..data.len().min(size as usize)];
-        if let Err(e) = self.server.write(fh, pos, data, flags & WRITE_KILL_SUIDGID != 0) {
+        let caller = caller_of(h);
+        let kill = kill_if(&caller, flags & WRITE_KILL_SUIDGID != 0);
+        if let Err(e) = self.server.write(fh, pos, data, flags & WRITE_CACHE != 0, kill) {
             if flags & WRITE_CACHE != 0 {
                 self.server.refuse(h.node, e, data.len() as u64);
             }
@@ -226,10 +234,12 @@ impl Worker {
 
     fn data(&mut self, h: &Head, mut r: Reader<'_>, buffer: &mut [u8]) -> Outcome {
         let server = &self.server;
+        let caller = caller_of(h);
         match h.opcode {
             OPEN => {
                 let (flags, open_flags) = (r.u32()?, r.u32()?);
-                let fh = server.open(h.node, flags, open_flags & OPEN_KILL_SUIDGID != 0)?;
+                let kill = kill_if(&caller, open_flags & OPEN_KILL_SUIDGID != 0);
+                let fh = server.open(h.node, flags, kill)?;
                 with(|w| opened(w, fh))
             }
             RELEASE => {
@@ -257,7 +267,7 @@ impl Worker {
             }
             FALLOCATE => {
                 let (fh, offset, len, mode) = (r.u64()?, r.u64()?, r.u64()?, r.u32()?);
-                server.fallocate(fh, mode, offset, len, h.uid != 0).and_then(|()| empty())
+                server.fallocate(fh, mode, offset, len, Kill::Unless(&caller)).and_then(|()| empty())
             }
             LSEEK => {
                 let (fh, pos, whence) = (r.u64()?, r.u64()?, r.u32()?);
@@ -271,7 +281,7 @@ impl Worker {
                 let from = (r.u64()?, r.u64()?);
                 r.skip(8)?;
                 let (to, len) = ((r.u64()?, r.u64()?), r.u64()?);
-                let n = server.copy_file_range(from, to, len, h.uid != 0)?;
+                let n = server.copy_file_range(from, to, len, Kill::Unless(&caller))?;
                 with(|w| w.u64(n))
             }
         }
@@ -326,4 +336,14 @@ pub(super) fn opened(w: &mut Writer, fh: u64) {
     w.u64(fh);
     w.u32(KEEP_CACHE);
     w.u32(0);
+}
+
+/// Who sent a request.
+pub(super) fn caller_of(h: &Head) -> Caller {
+    Caller { uid: h.uid, gid: h.gid, pid: h.pid }
+}
+
+/// What `flagged` by the kernel means for set-id bits.
+pub(super) fn kill_if(caller: &Caller, flagged: bool) -> Kill<'_> {
+    if flagged { Kill::By(caller) } else { Kill::No }
 }

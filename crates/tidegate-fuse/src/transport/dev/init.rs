@@ -27,7 +27,6 @@ bitflags::bitflags! {
         const SPLICE_READ = 1 << 9;
         const HAS_IOCTL_DIR = 1 << 11;
         const DO_READDIRPLUS = 1 << 13;
-        const ASYNC_DIO = 1 << 15;
         const WRITEBACK_CACHE = 1 << 16;
         const PARALLEL_DIROPS = 1 << 18;
         const POSIX_ACL = 1 << 20;
@@ -81,7 +80,8 @@ impl Greeting {
         self.offered.contains(Init::OVER_IO_URING)
     }
 
-    /// Answers. Not asked for: `ATOMIC_O_TRUNC` (a truncation of its own costs one request and is seen by
+    /// Answers. Not asked for: `ASYNC_DIO` (the kernel then leaves pages in its cache that an asynchronous direct write
+    /// has replaced, and readers see them); `ATOMIC_O_TRUNC` (a truncation of its own costs one request and is seen by
     /// everybody), `POSIX_LOCKS` and `FLOCK_LOCKS` (a volume is mounted once, and the kernel's own locks see
     /// deadlocks and can be interrupted). With `rings` the kernel holds requests back until each of its
     /// queues has a place.

@@ -69,7 +69,7 @@ pub(super) fn attr(x: &Entry) -> FileAttr {
 }
 
 pub(super) fn caller(req: &Request) -> Caller {
-    Caller { uid: req.uid(), gid: req.gid() }
+    Caller { uid: req.uid(), gid: req.gid(), pid: req.pid() }
 }
 
 pub(super) fn generation(x: &Entry) -> Generation {

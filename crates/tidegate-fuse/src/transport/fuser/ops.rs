@@ -4,6 +4,7 @@ use super::convert::*;
 use crate::errno::Result;
 use crate::ioctl::UserPointer;
 use crate::names::Make;
+use crate::privileges::Kill;
 use crate::server::Server;
 use crate::transport::TTL;
 use crate::transport::dev::wire::decode_dev;
@@ -98,7 +99,7 @@ impl Filesystem for Adapter {
             ctime: ctime.map(timespec),
             ..SetAttr::default()
         };
-        send_attr(reply, self.server.setattr(ino.0, &set, false, touch));
+        send_attr(reply, self.server.setattr(ino.0, &set, Kill::No, touch));
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
@@ -160,7 +161,7 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.server.open(ino.0, flags.0 as u32, false) {
+        match self.server.open(ino.0, flags.0 as u32, Kill::No) {
             Ok(fh) => reply.opened(FileHandle(fh), FopenFlags::FOPEN_KEEP_CACHE),
             Err(x) => reply.error(e(x)),
         }
@@ -177,7 +178,7 @@ impl Filesystem for Adapter {
         reply: ReplyCreate,
     ) {
         let m = make(parent, name, FileType::Regular.mode_bits() | mode & 0o7777, umask);
-        match self.server.create(&caller(req), &m, flags as u32, false) {
+        match self.server.create(&caller(req), &m, flags as u32, Kill::No) {
             Ok((x, fh)) => {
                 let (attr, fh) = (attr(&x), FileHandle(fh));
                 reply.created(&TTL, &attr, generation(&x), fh, FopenFlags::FOPEN_KEEP_CACHE);
@@ -221,10 +222,11 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.server.write(fh.0, offset, data, false) {
+        let cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        match self.server.write(fh.0, offset, data, cached, Kill::No) {
             Ok(()) => reply.written(data.len() as u32),
             Err(x) => {
-                if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+                if cached {
                     self.server.refuse(ino.0, x, data.len() as u64);
                 }
                 reply.error(e(x));
@@ -358,7 +360,7 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        send_empty(reply, self.server.fallocate(fh.0, mode as u32, offset, length, false));
+        send_empty(reply, self.server.fallocate(fh.0, mode as u32, offset, length, Kill::No));
     }
 
     fn lseek(
@@ -395,7 +397,7 @@ impl Filesystem for Adapter {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        match self.server.copy_file_range((fh_in.0, offset_in), (fh_out.0, offset_out), len, false) {
+        match self.server.copy_file_range((fh_in.0, offset_in), (fh_out.0, offset_out), len, Kill::No) {
             Ok(n) => reply.written(n as u32),
             Err(x) => reply.error(e(x)),
         }
