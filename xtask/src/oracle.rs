@@ -67,6 +67,8 @@ pub const TABLE: &[Oracle] = &[
     oracle("fuse2fs", "fuse2fs"),
     oracle("fio", "fio"),
     oracle("setfacl", "acl"),
+    oracle("fakeroot", "fakeroot"),
+    oracle("losetup", "mount"),
     oracle("getfattr", "attr"),
     oracle("setfattr", "attr"),
     oracle("fusermount3", "fuse3"),

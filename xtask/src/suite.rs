@@ -31,7 +31,8 @@ pub fn run(quick: bool) -> Result<()> {
         let dir = golden::default_dir();
         step("golden volumes", || golden::make_all(&dir, &[], false))?;
     }
-    cargo("tests", &["test", "--workspace"])?;
+    // All of them: one that fails says nothing of the others.
+    cargo("tests", &["test", "--workspace", "--no-fail-fast"])?;
     // They are no part of an ordinary build.
     let bugs = ["test", "--package", "tidegate", "--features", "planted-bugs", "--test", "crash", "planted"];
     cargo("planted bugs are caught", &bugs)?;

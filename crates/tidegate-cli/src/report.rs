@@ -43,6 +43,9 @@ fn text(out: &mut Out, s: &Summary, extra: &[(&'static str, String)]) -> Result<
     for (key, value) in extra {
         out.line(format_args!("{key}: {value}"))?;
     }
+    if s.image_bytes > 0 {
+        out.line(format_args!("size: {}", bytes(s.image_bytes)))?;
+    }
     let rate = if s.seconds > 0.0 { s.bytes as f64 / s.seconds } else { 0.0 };
     out.line(format_args!(
         "{} files, {} directories, {} in {:.2} s ({}/s)",

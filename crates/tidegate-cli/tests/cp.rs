@@ -136,7 +136,7 @@ fn a_directory_that_is_there_keeps_its_mode() {
     fs::create_dir(b.path("out")).unwrap();
     fs::set_permissions(b.path("out"), fs::Permissions::from_mode(0o711)).unwrap();
     fs::set_permissions(b.path("src"), fs::Permissions::from_mode(0o750)).unwrap();
-    b.ok(&["mkfs", "--size", "128M", "--from", "src", "a.img"]);
+    b.ok(&["mkfs", "--force", "--size", "128M", "--from", "src", "a.img"]);
     b.ok(&["cp", "a.img:/", "out"]);
     assert_eq!(mode(), 0o711);
     b.ok(&["cp", "-p", "a.img:/", "out"]);

@@ -98,3 +98,20 @@ fn nobody_has_to_hear_of_it() {
     assert_eq!(copy.stderr(says).status().unwrap().code(), Some(1));
     assert_eq!(b.ok(&["ls", "a.img:/"]), "a\nz\n");
 }
+
+#[test]
+fn a_dash_is_a_stream() {
+    let b = Bench::new();
+    b.ok(&["mkfs", "--size", "64M", "a.img", "--quiet"]);
+    fs::write(b.path("in"), vec![7; 3 << 20]).unwrap();
+    for _ in 0..2 {
+        let from = fs::File::open(b.path("in")).unwrap();
+        let out = b.command(&["cp", "-", "a.img:/f"]).stdin(from).output().unwrap();
+        assert!(out.status.success() && out.stdout.is_empty() && out.stderr.is_empty(), "{out:?}");
+        fs::write(b.path("in"), "short").unwrap();
+    }
+    b.fsck("a.img");
+    let out = b.command(&["cp", "a.img:/f", "-"]).output().unwrap();
+    assert!(out.status.success() && out.stdout == b"short", "{out:?}");
+    assert!(!b.path("-").exists());
+}

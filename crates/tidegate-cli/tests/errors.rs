@@ -59,19 +59,21 @@ fn an_image_in_use_is_left_alone() {
 fn mkfs_that_fails_leaves_nothing() {
     let b = Bench::new();
     let names = || fs::read_dir(b.dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect::<Vec<_>>();
-    assert!(b.fails(&["mkfs", "a.img"], 1).contains("--size"));
-    assert!(b.fails(&["mkfs", "--size", "1M", "a.img"], 1).starts_with("a.img: "));
-    assert!(b.fails(&["mkfs", "--from", "nowhere", "a.img"], 1).starts_with("nowhere: no such file"));
+    assert!(b.fails(&["mkfs", "--force", "a.img"], 1).contains("--size"));
+    assert!(b.fails(&["mkfs", "--force", "--size", "1M", "a.img"], 1).starts_with("a.img: "));
+    assert!(
+        b.fails(&["mkfs", "--force", "--from", "nowhere", "a.img"], 1).starts_with("nowhere: no such file")
+    );
     assert!(names().is_empty(), "{:?}", names());
     fs::write(b.path("big"), vec![1; 60 << 20]).unwrap();
     fs::create_dir(b.path("src")).unwrap();
     fs::rename(b.path("big"), b.path("src/big")).unwrap();
-    let line = b.fails(&["mkfs", "--size", "40M", "--from", "src", "a.img"], 1);
+    let line = b.fails(&["mkfs", "--force", "--size", "40M", "--from", "src", "a.img"], 1);
     assert!(line.starts_with("a.img:/big: ") && line.contains("no space"), "{line}");
     assert_eq!(names(), ["src"]);
     // In a tree of its own, an existing image is left out.
-    b.ok(&["mkfs", "--size", "128M", "src/a.img"]);
-    b.ok(&["mkfs", "--from", "src", "src/a.img"]);
+    b.ok(&["mkfs", "--force", "--size", "128M", "src/a.img"]);
+    b.ok(&["mkfs", "--force", "--from", "src", "src/a.img"]);
     assert_eq!(b.ok(&["ls", "src/a.img"]), "big\n");
 }
 

@@ -57,15 +57,85 @@ fn what_is_no_image_is_not_destroyed() {
         b.ok(&["mkfs", "-f", "--from", "src", name]);
         b.fsck(name);
     }
-    // Nothing that could be missed.
+    // Nothing that could be missed; from then on a volume.
     fs::write(b.path("empty"), b"").unwrap();
     fs::write(b.path("zeros"), vec![0; MIB]).unwrap();
-    for name in ["empty", "zeros", "new", "disk.img"] {
+    for name in ["empty", "zeros", "new"] {
         b.ok(&["mkfs", "--size", "64M", name]);
-        b.ok(&["mkfs", "--from", "src", name]);
-        b.ok(&["mkfs", "--from", "src", name]);
-        b.ok(&["mkfs", name]);
+        for args in [&["--size", "64M"][..], &["--from", "src"], &[]] {
+            let line = b.fails(&[&["mkfs", name], args].concat(), 1);
+            assert!(line.contains("an f2fs volume") && line.contains("--force (-f)"), "{line}");
+            b.fsck(name);
+        }
+        b.ok(&["mkfs", "--force", name]);
     }
+}
+
+#[test]
+fn a_prepared_file_keeps_its_size_and_a_fitting_one_leaves_room() {
+    let b = Bench::new();
+    fs::create_dir(b.path("src")).unwrap();
+    fs::write(b.path("src/f"), vec![1; MIB]).unwrap();
+    fs::File::create(b.path("a.img")).unwrap().set_len(200 << 20).unwrap();
+    b.ok(&["mkfs", "--from", "src", "a.img"]);
+    assert_eq!(fs::metadata(b.path("a.img")).unwrap().len(), 200 << 20);
+    b.ok(&["mkfs", "--from", "src", "--free", "150M", "b.img"]);
+    b.fsck("b.img");
+    let df: serde_json::Value = serde_json::from_str(&b.ok(&["--json", "df", "b.img"])).unwrap();
+    let available = df[0]["available"].as_u64().unwrap();
+    assert!((150 << 20..180 << 20).contains(&available), "{df}");
+}
+
+/// What fakeroot pretends to is what goes in and comes out.
+#[test]
+fn fakeroot_is_seen() {
+    if !common::has("fakeroot") {
+        eprintln!("skipped: fakeroot is not installed");
+        assert!(std::env::var_os("CI").is_none());
+        return;
+    }
+    let b = Bench::new();
+    let script = "mkdir src && mknod src/console c 5 1 && echo x >src/f && chown 123:456 src/f && \
+        $0 mkfs --quiet --from src a.img && $0 cp a.img:/ out && stat -c '%F %t %T' out/console && \
+        stat -c '%u %g' out/f";
+    let mut c = Command::new("fakeroot");
+    // As somebody who may do none of this.
+    let program = env!("CARGO_BIN_EXE_tidegate");
+    if common::is_root() {
+        use std::os::unix::process::CommandExt;
+        std::os::unix::fs::chown(b.dir.path(), Some(12_345), Some(12_345)).unwrap();
+        c.uid(12_345).gid(12_345);
+    }
+    let copy = b.path("tidegate");
+    fs::copy(program, &copy).unwrap();
+    c.args(["bash", "-c", script]).arg(&copy).current_dir(b.dir.path());
+    let out = c.output().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{text}");
+    assert_eq!(text, "character special file 5 1\n123 456\n");
+    let listed = b.ok(&["ls", "-l", "a.img:/"]);
+    assert!(listed.contains("crw") && listed.contains(" 123 456 "), "{listed}");
+}
+
+#[test]
+fn owners_are_who_is_asked_for() {
+    let b = Bench::new();
+    fs::create_dir_all(b.path("src/d")).unwrap();
+    fs::write(b.path("src/d/f"), "x").unwrap();
+    let owner = |image: &str, path: &str| {
+        let json: serde_json::Value =
+            serde_json::from_str(&b.ok(&["--json", "stat", &format!("{image}:{path}")])).unwrap();
+        (json[0]["uid"].as_u64().unwrap(), json[0]["gid"].as_u64().unwrap())
+    };
+    b.ok(&["mkfs", "--from", "src", "--owner", "7:8", "--root-owner", "9:10", "a.img"]);
+    assert_eq!(
+        [owner("a.img", "/"), owner("a.img", "/d"), owner("a.img", "/d/f")],
+        [(9, 10), (7, 8), (7, 8)]
+    );
+    b.ok(&["mkfs", "--from", "src", "--all-root", "b.img"]);
+    assert_eq!([owner("b.img", "/"), owner("b.img", "/d/f")], [(0, 0), (0, 0)]);
+    b.ok(&["mkfs", "--size", "64M", "--root-owner", "11:12", "c.img"]);
+    assert_eq!(owner("c.img", "/"), (11, 12));
 }
 
 #[test]
@@ -102,15 +172,15 @@ fn a_failure_leaves_the_old_image_and_says_which_size_would_do() {
     let b = Bench::new();
     let old = old_image(&b);
     let before = names(&b);
-    let line = b.fails(&["mkfs", "--size", "40M", "--from", "src", "a.img"], 1);
+    let line = b.fails(&["mkfs", "--force", "--size", "40M", "--from", "src", "a.img"], 1);
     assert!(line.starts_with("a.img:/big: ") && line.contains("no space left on the volume"), "{line}");
     let size = line.split("--size ").nth(1).unwrap().split(' ').next().unwrap().to_string();
     assert!(fs::read(b.path("a.img")).unwrap() == old, "the old image was changed");
     assert_eq!(names(&b), before);
     fs::write(b.path("cut.tar"), [b"x".repeat(512), vec![0; 100]].concat()).unwrap();
-    b.fails(&["mkfs", "--size", "64M", "--from", "cut.tar", "a.img"], 1);
+    b.fails(&["mkfs", "--force", "--size", "64M", "--from", "cut.tar", "a.img"], 1);
     assert!(fs::read(b.path("a.img")).unwrap() == old);
-    b.ok(&["mkfs", "--size", &size, "--from", "src", "a.img"]);
+    b.ok(&["mkfs", "--force", "--size", &size, "--from", "src", "a.img"]);
     b.fsck("a.img");
     assert_eq!(b.ok(&["ls", "a.img"]), "big\n");
 }
@@ -126,25 +196,25 @@ fn a_new_image_keeps_what_the_old_file_was() {
     }
     let was = fs::metadata(&image).unwrap();
     std::os::unix::fs::symlink("a.img", b.path("link.img")).unwrap();
-    b.ok(&["mkfs", "--from", "src", "link.img"]);
+    b.ok(&["mkfs", "--force", "--from", "src", "link.img"]);
     let is = fs::metadata(&image).unwrap();
     assert!(b.path("link.img").is_symlink() && was.ino() != is.ino());
     assert_eq!((was.mode(), was.uid(), was.gid()), (is.mode(), is.uid(), is.gid()));
     assert_eq!(b.ok(&["ls", "a.img"]), "big\n");
     // Other names stay names of it.
     fs::hard_link(&image, b.path("b.img")).unwrap();
-    b.ok(&["mkfs", "--from", "one", "a.img"]);
+    b.ok(&["mkfs", "--force", "--from", "one", "a.img"]);
     assert_eq!(b.ok(&["ls", "b.img"]), "old\n");
-    let line = b.fails(&["mkfs", "--size", "40M", "--from", "src", "b.img"], 1);
+    let line = b.fails(&["mkfs", "--force", "--size", "40M", "--from", "src", "b.img"], 1);
     assert!(line.ends_with("; what was there before is gone"), "{line}");
     assert!(b.fails(&["ls", "a.img"], 1).contains("not an f2fs"), "half a volume passes for one");
-    b.ok(&["mkfs", "--from", "one", "a.img"]);
+    b.ok(&["mkfs", "--force", "--from", "one", "a.img"]);
     b.fsck("b.img");
 }
 
 /// A `mkfs` that waits for the rest of a tar.
 fn waiting(b: &Bench) -> (Child, std::process::ChildStdin) {
-    let mut c = b.command(&["mkfs", "--size", "64M", "--from", "-", "a.img"]);
+    let mut c = b.command(&["mkfs", "--force", "--size", "64M", "--from", "-", "a.img"]);
     let mut child = c.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let mut tar =
@@ -233,7 +303,7 @@ fn a_killed_making_in_place_leaves_no_volume() {
     fs::hard_link(b.path("a.img"), b.path("b.img")).unwrap();
     assert_eq!(end(&b, "KILL"), (9, String::new()));
     is_none(&b, "a.img").unwrap();
-    b.ok(&["mkfs", "--from", "one", "a.img"]);
+    b.ok(&["mkfs", "--force", "--from", "one", "a.img"]);
     b.fsck("b.img");
 }
 
@@ -245,13 +315,13 @@ fn a_making_in_place_that_is_killed_anywhere_leaves_the_old_or_none_or_the_new()
     for n in 0..3000 {
         fs::write(b.path(&format!("many/{n}")), vec![n as u8; 20_000]).unwrap();
     }
-    b.ok(&["mkfs", "--size", "200M", "--from", "one", "a.img"]);
+    b.ok(&["mkfs", "--force", "--size", "200M", "--from", "one", "a.img"]);
     let old = fs::read(b.path("a.img")).unwrap();
     fs::hard_link(b.path("a.img"), b.path("b.img")).unwrap();
     let mut bad = Vec::new();
     for millis in (0..300).step_by(15) {
         fs::write(b.path("b.img"), &old).unwrap();
-        let mut c = b.command(&["mkfs", "--size", "200M", "--from", "many", "a.img"]);
+        let mut c = b.command(&["mkfs", "--force", "--size", "200M", "--from", "many", "a.img"]);
         let mut child = c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(millis));
         child.kill().unwrap();
@@ -334,7 +404,7 @@ fn a_file_that_is_mounted_is_written_in_place() {
         eprintln!("skipped: nothing can be mounted here");
         return;
     };
-    b.ok(&["mkfs", "--from", "src", "c.img"]);
+    b.ok(&["mkfs", "--force", "--from", "src", "c.img"]);
     assert_eq!(b.ok(&["ls", "a.img"]).trim(), "big");
 }
 
@@ -347,9 +417,9 @@ fn a_host_that_holds_one_image_but_not_two_keeps_the_old() {
         return;
     };
     old_image(&b);
-    b.ok(&["mkfs", "--from", "src", "out/a.img"]);
+    b.ok(&["mkfs", "--force", "--from", "src", "out/a.img"]);
     let old = fs::read(b.path("out/a.img")).unwrap();
-    let line = b.fails(&["mkfs", "--from", "src", "out/a.img"], 1);
+    let line = b.fails(&["mkfs", "--force", "--from", "src", "out/a.img"], 1);
     assert!(line.contains("no space left"), "{line}");
     assert!(line.contains("the old image is kept") && line.contains("remove it first"), "{line}");
     assert!(fs::read(b.path("out/a.img")).unwrap() == old, "the old image was changed");

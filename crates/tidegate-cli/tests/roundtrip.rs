@@ -123,8 +123,11 @@ fn tars_of_all_kinds_are_read() {
         }
         let _ = fs::remove_dir_all(b.path("out"));
         let stdin = fs::File::open(b.path(name)).unwrap();
-        let out =
-            b.command(&["mkfs", "--size", "auto", "--from", "-", "a.img"]).stdin(stdin).output().unwrap();
+        let out = b
+            .command(&["mkfs", "--force", "--size", "auto", "--from", "-", "a.img"])
+            .stdin(stdin)
+            .output()
+            .unwrap();
         assert!(out.status.success(), "{name}: {}", String::from_utf8_lossy(&out.stderr));
         b.fsck("a.img");
         b.ok(&["cp", "a.img:/", "out"]);
@@ -135,7 +138,7 @@ fn tars_of_all_kinds_are_read() {
         c.args([format, "--sparse", "-cf", "gnu.tar", "-C", "src", "."]).current_dir(b.dir.path());
         assert!(c.stderr(Stdio::null()).status().unwrap().success());
         let _ = fs::remove_dir_all(b.path("out"));
-        b.ok(&["mkfs", "--from", "gnu.tar", "a.img", "--size", "auto"]);
+        b.ok(&["mkfs", "--force", "--from", "gnu.tar", "a.img", "--size", "auto"]);
         b.fsck("a.img");
         b.ok(&["cp", "a.img:/", "out"]);
         // These formats hold neither attributes nor fractions of a second.

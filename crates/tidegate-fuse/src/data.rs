@@ -60,14 +60,11 @@ impl Server {
             self.kill_set_id(inode, kill)?;
         }
         let file = self.vfs().open(ROOT, inode, how).sys()?;
-        if !writes {
-            self.accessed(inode);
-        }
         Ok(self.handles.add(self.node(inode), file, writes))
     }
 
-    /// Notes an access that begins: what the kernel reads from its own cache we never hear of. By relatime's rules this
-    /// changes the time once a day, or once after a change; then the kernel is told to ask for it.
+    /// Notes that a directory or a link is read. By relatime's rules this changes the time once a day, or once after a
+    /// change; then the kernel is told to ask for it.
     pub(crate) fn accessed(&self, inode: &Arc<Inode>) {
         // A time of access that cannot be written is no reason to refuse the access.
         if self.vfs().touch_atime(inode).is_ok_and(|changed| changed)

@@ -228,6 +228,9 @@ impl Server {
         add: &mut dyn FnMut(&DirEntry, Option<&Entry>) -> bool,
     ) -> Result<()> {
         let dir = self.inode(node)?;
+        if pos == 0 {
+            self.accessed(&dir);
+        }
         let (mut dirs, mut inodes, mut next, mut all) = (Vec::new(), 0, pos, true);
         self.list_with_attributes(&dir, pos, &mut |e, entry| {
             let fits = add(e, entry);

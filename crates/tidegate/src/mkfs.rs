@@ -19,7 +19,7 @@ use tidegate_block::{Device, PAGE_SIZE, QueueLimits, RequestQueue};
 use tidegate_f2fs::mkfs::{self as f2fs_mkfs, MkfsOptions};
 use tidegate_f2fs::raw;
 use tidegate_rt::{Timespec, clock};
-use tidegate_vfs::MemoryLimits;
+use tidegate_vfs::{Cred, MemoryLimits, SetAttr};
 
 /// Bytes that go in between two syncs when equal input must make equal bytes.
 const SYNC_EVERY: u64 = 32 << 20;
@@ -69,6 +69,12 @@ pub struct Request {
     pub options: MkfsOptions,
     /// How it is opened to be filled.
     pub open: OpenOptions,
+    /// User and group of all that goes in, whoever owns it at the source.
+    pub owner: Option<(u32, u32)>,
+    /// User and group of the root directory, whatever the source says of it.
+    pub root_owner: Option<(u32, u32)>,
+    /// Bytes to be left for more, where the volume is made to fit.
+    pub free: u64,
     /// Equal input makes equal bytes: no time is later than this, and changes bear it.
     pub reproducible: Option<Timespec>,
     /// Counters to move on.
@@ -98,6 +104,9 @@ pub struct Made {
 pub fn mkfs(mut request: Request) -> Result<Made> {
     let start = clock::now();
     let mut summary = Summary::default();
+    if let Some((uid, gid)) = request.root_owner {
+        (request.options.root_uid, request.options.root_gid) = (uid, gid);
+    }
     if let Some(time) = request.reproducible {
         request.options.time = time;
         request.open.fixed_time = Some(time);
@@ -122,7 +131,7 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
             let content = measure(&mut request, there)?;
             summary.phase("measure", start);
             request.progress.expect(content.files + content.dirs, content.bytes);
-            fit(&shown, content.blocks, &request.options)?
+            fit(&shown, content.blocks + request.free.div_ceil(PAGE_SIZE as u64), &request.options)?
         }
     };
     for attempt in 1.. {
@@ -255,13 +264,21 @@ fn make(
         let target = Target { dir: volume.resolve(b"/", true)?, path: b"/".to_vec(), name: None };
         let options = ImportOptions {
             clamp: request.reproducible,
+            owner: request.owner,
             sync_every: request.reproducible.map(|_| SYNC_EVERY),
             skip: skip(there).into_iter().chain(image.id()).collect(),
             // A volume that lacks something is not what was asked for.
             failed: None,
             progress: request.progress.clone(),
         };
+        let root = target.dir.clone();
         notes = import(&volume, source, target, &options)?.notes;
+        if let Some((uid, gid)) = request.root_owner {
+            let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
+            let set = volume.vfs().setattr(&Cred::ROOT, &root, &set);
+            set.map_err(|e| volume.error_at(b"/", e))?;
+        }
+        drop(root);
         summary.phase("import", start);
         io = volume.unmount()?;
     } else {

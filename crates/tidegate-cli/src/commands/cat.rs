@@ -27,11 +27,20 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     }
     let mut out = Out::new();
     for place in args.places.iter().map(|p| Place::parse(p)) {
-        let Some(volume) = global.or_fail(global.read(&place)) else { continue };
-        write(&volume, &place, global, &mut out)?;
-        global.or_fail(volume.unmount());
+        copy(&place, global, &mut out)?;
     }
     out.finish()
+}
+
+/// Writes what is at a place to `out`. What stands in the way of reading it is told, and no error.
+///
+/// # Errors
+/// Those of writing.
+pub fn copy(place: &Place, global: &Global, out: &mut Out) -> Result<()> {
+    let Some(volume) = global.or_fail(global.read(place)) else { return Ok(()) };
+    write(&volume, place, global, out)?;
+    global.or_fail(volume.unmount());
+    Ok(())
 }
 
 /// Writes one file. What stands in the way of reading it is told, and no error.

@@ -2,10 +2,12 @@
 
 use crate::bar::Bar;
 use crate::global::Global;
+use crate::out::Out;
 use crate::place::{Place, Where};
 use crate::{out, report};
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
@@ -13,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate::error::{path_bytes, show};
 use tidegate::import::{ImportOptions, Source, Target};
+use tidegate::vfs::{Cred, OpenFlags};
 use tidegate::{Error, Progress, Result, Summary, Volume, export, import};
 
 /// Arguments.
@@ -25,10 +28,17 @@ pub struct Args {
     /// that is there already, and is the whole destination, keeps its own without it
     #[arg(short, long)]
     preserve: bool,
-    /// What to copy, and where to: one side on the host, the other in a volume (IMAGE:/path)
+    /// Print what the copy took
+    #[arg(short, long)]
+    verbose: bool,
+    /// What to copy, and where to: one side on the host, the other in a volume (IMAGE:/path); `-` is standard input
+    /// or output
     #[arg(required = true, num_args = 2.., value_name = "SRC... DST")]
     paths: Vec<OsString>,
 }
+
+/// Bytes of a stream read at once.
+const CHUNK: usize = 1 << 20;
 
 /// Copies. What fails is told, and the rest goes on.
 ///
@@ -40,12 +50,55 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     let (to, from) = args.paths.split_last().expect("clap wants two");
     let from: Vec<Where> = from.iter().map(|p| Where::parse(p)).collect();
     match Where::parse(to) {
-        Where::Volume(to) => inward(&from, &to, global),
-        Where::Host(to) => outward(&from, export::To { path: to, attributes: args.preserve }, global),
+        Where::Volume(to) => match &from[..] {
+            [Where::Host(from)] if from == Path::new("-") => stream_in(&to, global),
+            from => inward(from, &to, args, global),
+        },
+        Where::Host(to) if to == Path::new("-") => stream_out(&from, global),
+        Where::Host(to) => outward(&from, export::To { path: to, attributes: args.preserve }, args, global),
     }
 }
 
-fn inward(from: &[Where], to: &Place, global: &Global) -> Result<()> {
+/// Makes a file of what comes on standard input, or replaces its content.
+fn stream_in(to: &Place, global: &Global) -> Result<()> {
+    let volume = global.write(to)?;
+    let done = || -> Result<()> {
+        let fails = |e| volume.error_at(&to.path, e);
+        let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNC;
+        let file = volume.vfs().open_path(&Cred::ROOT, &to.path, flags, 0o644).map_err(fails)?;
+        let (mut buf, mut at) = (vec![0; CHUNK], 0);
+        loop {
+            let n = std::io::stdin().read(&mut buf).map_err(|e| Error::Os("standard input".into(), e))?;
+            if n == 0 {
+                return Ok(());
+            }
+            file.write_at(at, &buf[..n]).map_err(fails)?;
+            at += n as u64;
+        }
+    };
+    let done = done();
+    report::after_change(global, done, volume)
+}
+
+/// Writes files to standard output.
+fn stream_out(from: &[Where], global: &Global) -> Result<()> {
+    let mut out = Out::new();
+    for f in from {
+        let Where::Volume(place) = f else { return Err(no_volume(f)) };
+        super::cat::copy(place, global, &mut out)?;
+    }
+    out.finish()
+}
+
+fn no_volume(of: &Where) -> Error {
+    let shown = match of {
+        Where::Host(p) => show(path_bytes(p)),
+        Where::Volume(p) => p.to_string(),
+    };
+    Error::other(shown, "neither side is in a volume; name a place there as IMAGE:/path")
+}
+
+fn inward(from: &[Where], to: &Place, args: &Args, global: &Global) -> Result<()> {
     let mut sources = Vec::new();
     for f in from {
         match f {
@@ -99,7 +152,9 @@ fn inward(from: &[Where], to: &Place, global: &Global) -> Result<()> {
             summary
         }
     };
-    report::print(global, &report::with_progress(summary, &progress), &[])?;
+    if args.verbose || global.json {
+        report::print(global, &report::with_progress(summary, &progress), &[])?;
+    }
     Ok(())
 }
 
@@ -121,17 +176,12 @@ fn target(volume: &Volume, to: &Place, source: &Path) -> Result<Target> {
     Ok(Target { dir: volume.resolve_dir(parent)?, path: parent.to_vec(), name: Some(name.to_vec()) })
 }
 
-fn outward(from: &[Where], to: export::To, global: &Global) -> Result<()> {
+fn outward(from: &[Where], to: export::To, args: &Args, global: &Global) -> Result<()> {
     let mut places = Vec::new();
     for f in from {
         match f {
             Where::Volume(p) => places.push(p),
-            Where::Host(p) => {
-                return Err(Error::other(
-                    show(path_bytes(p)),
-                    "neither side is in a volume; name a place there as IMAGE:/path",
-                ));
-            }
+            Where::Host(_) => return Err(no_volume(f)),
         }
     }
     if places.len() > 1 && !to.path.is_dir() {
@@ -149,7 +199,7 @@ fn outward(from: &[Where], to: export::To, global: &Global) -> Result<()> {
     }
     drop(bar);
     out::notes(&out.notes);
-    if !out.to_stdout {
+    if !out.to_stdout && (args.verbose || global.json) {
         report::print(global, &report::with_progress(out.summary, &progress), &[])?;
     }
     Ok(())

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate::f2fs::mkfs::MkfsOptions;
 use tidegate::f2fs::raw::Features;
+use tidegate::found::{Found, found};
 use tidegate::image::{Existing, existing};
 use tidegate::mkfs::{From, Request, Size};
 use tidegate::{Error, Progress, Result, Unfinished};
@@ -18,7 +19,7 @@ pub struct Args {
     #[arg(short = 't', long = "type", value_name = "FORMAT", default_value = "f2fs", value_parser = ["f2fs"])]
     format: String,
     /// Size of the image, such as 64M or 1.5T, or `auto` to fit what --from holds; left out, it is `auto`
-    /// with --from, else that of the image that is there
+    /// with --from, else that of the image that is there; an empty file keeps its size
     #[arg(long, value_parser = size, value_name = "SIZE|auto")]
     size: Option<Size>,
     /// Fill the volume from a directory, a tar (plain, gzip or zstd), or a tar on standard input (`-`)
@@ -34,8 +35,20 @@ pub struct Args {
     /// sb_checksum, lost_found
     #[arg(long, value_delimiter = ',', value_parser = feature)]
     features: Vec<Features>,
-    /// Make the volume whatever is there: another file system, a partition table, a file that is no image;
-    /// a device with any file system
+    /// Who owns the root directory, as UID:GID; left out, whoever owns it at the source, and without --from the
+    /// caller
+    #[arg(long, value_parser = units::owner, value_name = "UID:GID")]
+    root_owner: Option<(u32, u32)>,
+    /// Who owns all that --from holds, as UID:GID
+    #[arg(long, value_parser = units::owner, value_name = "UID:GID")]
+    owner: Option<(u32, u32)>,
+    /// The superuser owns all that --from holds: --owner 0:0
+    #[arg(long, conflicts_with = "owner")]
+    all_root: bool,
+    /// How much to leave free in a volume that is made to fit, such as 50M
+    #[arg(long, value_parser = units::size, value_name = "SIZE")]
+    free: Option<u64>,
+    /// Make the volume whatever is there: a file system of any kind, a partition table, a file that is no image
     #[arg(short, long)]
     force: bool,
     /// The image file, made if it is missing, or a block device
@@ -90,6 +103,9 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         from: args.from.as_deref().map(from).transpose()?,
         options,
         open: global.open_options(false)?,
+        owner: if args.all_root { Some((0, 0)) } else { args.owner },
+        root_owner: args.root_owner.or_else(|| caller().filter(|_| args.from.is_none())),
+        free: args.free.unwrap_or(0),
         reproducible,
         progress: progress.clone(),
         force: args.force,
@@ -100,11 +116,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     drop(bar);
     let made = made?;
     out::notes(&made.notes);
-    let extra = [
-        ("image", args.image.display().to_string()),
-        ("size", units::bytes(made.summary.image_bytes)),
-        ("uuid", units::uuid_text(&made.uuid)),
-    ];
+    let extra = [("image", args.image.display().to_string()), ("uuid", units::uuid_text(&made.uuid))];
     let printed = report::print(global, &made.summary, &extra);
     printed.map_err(|e| if e.is_broken_pipe() { e } else { e.and("the image is made all the same") })
 }
@@ -115,6 +127,8 @@ fn choose_size(args: &Args) -> Result<Size> {
     }
     match existing(&args.image)? {
         Existing::Device => Ok(Size::Keep),
+        // A file that was prepared for it has the size that is wanted.
+        Existing::File(n, _) if n > 0 && found(&args.image)? == Found::Nothing => Ok(Size::Keep),
         _ if args.from.is_some() => Ok(Size::Fit),
         Existing::File(n, _) if n > 0 => Ok(Size::Keep),
         _ => {
@@ -122,6 +136,12 @@ fn choose_size(args: &Args) -> Result<Size> {
             Err(Error::other(image, "a new image needs a size: give --size, or --from to fit its content"))
         }
     }
+}
+
+/// Whose root directory an empty volume gets: the caller's, who is to fill it.
+fn caller() -> Option<(u32, u32)> {
+    use rustix::process::{getegid, geteuid};
+    (!geteuid().is_root()).then(|| (geteuid().as_raw(), getegid().as_raw()))
 }
 
 fn from(path: &Path) -> Result<From> {

@@ -104,7 +104,7 @@ fn pages_that_the_kernel_has_read_are_let_go() {
     file.fsync(false).unwrap();
     inode.mapping.reclaim(false);
     let server = Server::new(volume.clone(), Default::default());
-    let fh = server.open(inode.ino.0, 0, false).unwrap();
+    let fh = server.open(inode.ino.0, 0, tidegate_fuse::privileges::Kill::No).unwrap();
     let cached = || (0..9).filter(|i| inode.mapping.has(*i)).collect::<Vec<_>>();
     let mut got = vec![0; 9 * PAGE];
     for flags in [0, OFlags::DIRECT.bits()] {

@@ -207,7 +207,7 @@ impl State {
             "truncate" => {
                 done(open(path, OFlags::WRONLY, Mode::empty()).and_then(|f| ftruncate(f, number(w[2]))))
             }
-            "access" => done(access(path, Access::from_bits_retain(number(w[2]) as u32))),
+            "access" => done(access(path, Access::from_bits_retain(number(w[2]) as _))),
             "utimens" => self.utimens(&path, w[2], w[3]),
             "settimes" => times(&path).map(|t| format!("{} {:?}", t[0].0, t[1])),
             "mark" => {

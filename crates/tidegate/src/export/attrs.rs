@@ -5,7 +5,9 @@ use crate::node::Meta;
 use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use std::collections::BTreeMap;
 use std::ffi::CStr;
+use std::fs::{File, Permissions};
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::PermissionsExt;
 use tidegate_block::Errno;
 use tidegate_vfs::FileType;
 
@@ -75,11 +77,8 @@ impl Attrs {
     ) -> Result<(), Errno> {
         let foreign = meta.uid != self.uid || meta.gid != self.gid || inherits_group || made.is_none();
         let mut mode = meta.mode;
-        if foreign
-            && let Err(e) =
-                rustix::fs::fchown(fd, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid)))
-        {
-            self.refuse("owners", name, e)?;
+        if foreign && let Err(e) = std::os::unix::fs::fchown(fd, Some(meta.uid), Some(meta.gid)) {
+            self.refuse("owners", name, errno(&e))?;
             mode &= !SET_ID;
         }
         for (key, value) in &meta.xattrs {
@@ -90,7 +89,7 @@ impl Attrs {
         // The mode is right already when nothing took bits from it since.
         let kept = made.is_some_and(|m| m.as_raw_mode() & !self.umask == mode);
         if !kept || foreign || !meta.xattrs.is_empty() {
-            rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
+            chmod(fd, mode)?;
         }
         rustix::fs::futimens(fd, &times(meta))
     }
@@ -119,6 +118,16 @@ impl Attrs {
         }
         rustix::fs::utimensat(dir, name, &times(meta), AtFlags::SYMLINK_NOFOLLOW)
     }
+}
+
+/// Through libc's own function, which tools such as fakeroot wrap: rustix has the kernel's alone.
+fn chmod(fd: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
+    let file = fd.try_clone_to_owned().map(File::from);
+    file.and_then(|f| f.set_permissions(Permissions::from_mode(mode))).map_err(|e| errno(&e))
+}
+
+fn errno(e: &std::io::Error) -> Errno {
+    Errno::from_io_error(e).unwrap_or(Errno::IO)
 }
 
 fn times(meta: &Meta) -> Timestamps {

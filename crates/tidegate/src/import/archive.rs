@@ -78,7 +78,7 @@ fn send<R: Input>(
     for note in &e.notes {
         to.push(Item::Note(format!("{}: {note}", show(&e.path))))?;
     }
-    e.meta.clamp(options.clamp);
+    options.adjust(&mut e.meta);
     let meta = e.meta;
     if path.is_empty() && meta.kind != FileType::Directory {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "an entry without a name").into());

@@ -52,6 +52,8 @@ pub struct Target {
 pub struct ImportOptions {
     /// No time is later than this, so that equal content makes equal bytes.
     pub clamp: Option<Timespec>,
+    /// User and group that everything is given, whoever owns it at the source.
+    pub owner: Option<(u32, u32)>,
     /// Sync each time so many bytes went in, for a write-out order that does not depend on timing.
     pub sync_every: Option<u64>,
     /// Device and inode numbers of files that are left out: the image itself.
@@ -61,6 +63,16 @@ pub struct ImportOptions {
     pub failed: Option<Failed>,
     /// Counters to move on.
     pub progress: Arc<Progress>,
+}
+
+impl ImportOptions {
+    /// What is to be kept of an inode's attributes.
+    fn adjust(&self, meta: &mut Meta) {
+        meta.clamp(self.clamp);
+        if let Some((uid, gid)) = self.owner {
+            (meta.uid, meta.gid) = (uid, gid);
+        }
+    }
 }
 
 /// What an import leaves to say.

@@ -157,7 +157,7 @@ impl Walker<'_> {
         // Something else may have taken its place.
         let is_dir = |m: &Meta| m.kind == FileType::Directory;
         let mut meta = host::meta(st, xattrs).filter(is_dir).ok_or_else(|| self.os(Errno::NOTDIR))?;
-        meta.clamp(self.options.clamp);
+        self.options.adjust(&mut meta);
         self.to.push(Item::Dir { place, id, meta })?;
         let (entries, end) = host::list(fd.as_fd(), &mut self.names);
         self.or_leave_out(end.map_err(|e| self.os(e)))?;
@@ -224,7 +224,7 @@ impl Walker<'_> {
     fn meta(&self, st: &Stat, xattrs: Vec<crate::node::Xattr>) -> std::result::Result<Meta, End> {
         let mut meta = host::meta(st, xattrs)
             .ok_or_else(|| End::Error(Error::other(show(&self.path), "neither file, link nor device")))?;
-        meta.clamp(self.options.clamp);
+        self.options.adjust(&mut meta);
         Ok(meta)
     }
 
