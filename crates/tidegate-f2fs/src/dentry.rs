@@ -87,23 +87,35 @@ fn raw_entry(t: &[u8], l: &Layout, i: usize) -> Option<RawDirEntry> {
 /// # Errors
 /// `Corrupt`.
 pub(crate) fn find(t: &[u8], l: &Layout, hash: u32, name: &[u8]) -> Result<Option<(usize, u32)>> {
-    let mut slot = 0;
-    while let Some(e) = next_entry(t, l, slot)? {
-        if e.hash == hash && e.name == name {
+    // The hashes alone first: a missing name is looked for in every level of a directory.
+    let wanted = hash.to_le_bytes();
+    let entries = t[l.dentries..].chunks_exact(SIZE_OF_DIR_ENTRY).take(l.max);
+    for (i, _) in entries.enumerate().filter(|(_, e)| e[..4] == wanted) {
+        if !test_bit_le(t, i) {
+            continue;
+        }
+        // Not a slot that a longer name left behind: that one's length is 0, and no name's is.
+        if let Some(e) = next_entry(t, l, i)?.filter(|e| e.slot == i)
+            && e.name == name
+        {
             return Ok(Some((e.slot, e.ino)));
         }
-        slot = e.next;
     }
     Ok(None)
 }
 
 /// The first place with room for a name of `n` slots.
 pub(crate) fn room(t: &[u8], l: &Layout, n: usize) -> Option<usize> {
-    let mut run = 0;
-    for i in 0..l.max {
+    let (mut run, mut i) = (0, 0);
+    while i < l.max {
+        if t[i / 8] == u8::MAX && i.is_multiple_of(8) {
+            (run, i) = (0, i + 8);
+            continue;
+        }
         run = if test_bit_le(t, i) { 0 } else { run + 1 };
+        i += 1;
         if run == n {
-            return Some(i + 1 - n);
+            return Some(i - n);
         }
     }
     None

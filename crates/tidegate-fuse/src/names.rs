@@ -7,11 +7,16 @@ use crate::server::{Caller, Entry, ROOT, Server};
 use crate::walk::Listed;
 use rustix::io::Errno;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use tidegate::vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
 use tidegate::vfs::{DeviceNumber, DirEntry, ErrorKind, FileType, Inode, NewInode, OpenFlags, RenameFlags};
 
 /// Entries of a directory taken at a time, so that nothing is looked up under its lock.
 const READDIR_BATCH: usize = 64;
+
+/// From this position on, in slots, a listing is of names alone: the inodes of a large directory are all over the
+/// volume, and to read them takes longer than all else. Unless somebody looks at what bears them.
+const NAMES_ALONE: u64 = 8192;
 
 /// What is to be made, as the kernel says it.
 pub struct Make<'a> {
@@ -37,7 +42,10 @@ impl Server {
     pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Option<Entry>> {
         let dir = self.inode(parent)?;
         match self.vfs().lookup(&dir, name) {
-            Ok(inode) => Ok(Some(self.remembered(&inode))),
+            Ok(inode) => {
+                self.looked_up.store(dir.ino.0, Relaxed);
+                Ok(Some(self.remembered(&inode)))
+            }
             Err(e) if e.kind() == ErrorKind::NotFound && !dir.is_freed() => Ok(None),
             Err(e) => Err(crate::errno::errno(&e)),
         }
@@ -216,8 +224,9 @@ impl Server {
         self.vfs().readdir(&dir, pos, &mut |e| add(&e)).sys()
     }
 
-    /// The same with attributes. An entry that `add` takes counts as a lookup, but "." and "..". One whose inode
-    /// cannot be read has none: who looks at it is told why, and the others are seen.
+    /// The same with attributes, of a large directory for the first entries alone. An entry that `add` takes counts as
+    /// a lookup, but "." and "..". One whose inode cannot be read has none: a look at it tells why, and the others
+    /// are seen.
     ///
     /// # Errors
     /// As [`Server::readdir`].
@@ -230,6 +239,9 @@ impl Server {
         let dir = self.inode(node)?;
         if pos == 0 {
             self.accessed(&dir);
+            let _ = self.looked_up.compare_exchange(dir.ino.0, 0, Relaxed, Relaxed);
+        } else if pos >= NAMES_ALONE && self.looked_up.load(Relaxed) != dir.ino.0 {
+            return self.vfs().readdir(&dir, pos, &mut |e| add(&e, None)).sys();
         }
         let (mut dirs, mut inodes, mut next, mut all) = (Vec::new(), 0, pos, true);
         self.list_with_attributes(&dir, pos, &mut |e, entry| {

@@ -8,6 +8,7 @@ use crate::refused::Refused;
 use crate::transport::Kernel;
 use crate::walk::Walk;
 use rustix::io::Errno;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use tidegate::Volume;
 use tidegate::vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
@@ -61,6 +62,8 @@ pub struct Server {
     pub(crate) refused: Refused,
     pub(crate) space: HostSpace,
     pub(crate) walk: Arc<Walk>,
+    /// The large directory in which names were looked up that had been listed alone.
+    pub(crate) looked_up: AtomicU64,
     pub(crate) view: View,
     /// Who mounted it, and may do what the superuser may to the volume as a whole.
     pub(crate) owner: u32,
@@ -78,6 +81,7 @@ impl Server {
             refused: Refused::new(),
             space: HostSpace::new(volume.path()),
             walk: Arc::default(),
+            looked_up: AtomicU64::new(0),
             view,
             owner: rustix::process::geteuid().as_raw(),
             kernel: OnceLock::new(),

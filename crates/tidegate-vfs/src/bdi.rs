@@ -288,7 +288,8 @@ impl Bdi {
     }
 
     /// Takes the inodes for a pass: all of them, or those dirty for longer than the expiry. Returns how many
-    /// dirty pages one of them has at least: the mean, or the most if the mean counts pages of others.
+    /// dirty pages one of them has at least: the mean. A file system's own do not count: there are few, they have
+    /// more than any, and to write nodes before the data that changes them again is to write them twice.
     pub(crate) fn queue_io(&self, all: bool) -> u64 {
         let now = clock::now().0;
         let mut l = self.lists.lock();
@@ -302,8 +303,9 @@ impl Bdi {
             l.b_io.extend(i);
         }
         l.b_io.make_contiguous().sort_by_key(|i| i.internal);
-        let most = l.b_io.iter().map(|i| i.mapping.nr_dirty()).max().unwrap_or(0);
-        most.min(self.nr_dirty.load(Relaxed) / (l.b_io.len() as u64).max(1))
+        let of_files = l.b_io.iter().take_while(|i| !i.internal).map(|i| i.mapping.nr_dirty());
+        let (most, sum, n) = of_files.fold((0, 0, 0), |(m, s, n), d| (d.max(m), s + d, n + 1));
+        most.min(sum / n.max(1))
     }
 }
 
