@@ -35,7 +35,6 @@ pub(crate) struct Entry<'a> {
     pub slot: usize,
     /// First slot behind it.
     pub next: usize,
-    pub hash: u32,
     pub ino: u32,
     pub file_type: u8,
     pub name: &'a [u8],
@@ -72,8 +71,8 @@ pub(crate) fn next_entry<'a>(t: &'a [u8], l: &Layout, slot: usize) -> Result<Opt
             return Err(Error::corrupt(format!("directory entry {i} has a name of {len} bytes")));
         }
         let at = l.names + i * F2FS_SLOT_LEN;
-        let (hash, ino) = (de.hash_code.get(), de.ino.get());
-        return Ok(Some(Entry { slot: i, next, hash, ino, file_type: de.file_type, name: &t[at..at + len] }));
+        let ino = de.ino.get();
+        return Ok(Some(Entry { slot: i, next, ino, file_type: de.file_type, name: &t[at..at + len] }));
     }
     Ok(None)
 }

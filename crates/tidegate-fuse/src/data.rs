@@ -103,7 +103,10 @@ impl Server {
     pub fn write(&self, fh: u64, pos: u64, data: &[u8], cached: bool, kill: Kill<'_>) -> Result<()> {
         self.space.check_data(self, data.len() as u64)?;
         let h = self.handles.get(fh)?;
-        if !cached {
+        self.dirty_bound.wrote(self, data.len() as u64);
+        if cached {
+            self.check_behind_refused(h.file.inode(), pos)?;
+        } else {
             self.check_flags(h.file.inode(), IMMUTABLE)?;
         }
         self.kill_set_id(h.file.inode(), kill)?;

@@ -17,6 +17,7 @@
 //! | [`privileges`] | set-id bits, and who may keep them |
 //! | `nodes`, `handles` | what the kernel knows: lookup counts, open files |
 //! | [`refused`] | writes that failed after the program was told that they had not |
+//! | `dirty_bound` | how much the kernel may keep back near the end of a volume |
 //! | `walk` | reading inodes ahead of who walks a tree |
 //! | `host_space` | a sparse image on a full disk |
 //! | [`errno`] | errors become errno |
@@ -42,6 +43,7 @@
 pub mod attrs;
 pub mod control;
 pub mod data;
+mod dirty_bound;
 pub mod errno;
 mod handles;
 mod host_space;

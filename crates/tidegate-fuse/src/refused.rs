@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use tidegate::vfs::Inode;
 use tidegate_rt::{LockClass, Mutex, thread};
 
 static REFUSED: LockClass = LockClass::new("fuse->refused", 5);
@@ -21,6 +22,8 @@ struct Refusal {
     error: Errno,
     /// The largest request that was refused, in bytes.
     len: u64,
+    /// The first byte of the first request that was refused.
+    from: u64,
     /// Open files whose writer has heard of it.
     told: Vec<u64>,
     /// There was room again before a writer asked. It is believed once: what ran out need not have been blocks.
@@ -48,13 +51,13 @@ impl Refused {
     }
 
     /// Notes a refusal; whether the kernel may have attributes that keep it from asking.
-    fn add(&self, node: u64, error: Errno, len: u64) -> bool {
+    fn add(&self, node: u64, error: Errno, pos: u64, len: u64) -> bool {
         let mut nodes = self.nodes.lock();
         let known = nodes.len();
-        let new = Refusal { error, len: 0, told: Vec::new(), over: false, believed: false };
+        let new = Refusal { error, len: 0, from: pos, told: Vec::new(), over: false, believed: false };
         let r = nodes.entry(node).or_insert(new);
         let settled = r.over || !r.told.is_empty();
-        (r.error, r.len, r.over) = (error, r.len.max(len), false);
+        (r.error, r.len, r.from, r.over) = (error, r.len.max(len), r.from.min(pos), false);
         r.told.clear();
         let is_new = nodes.len() > known;
         self.count.store(nodes.len(), SeqCst);
@@ -72,9 +75,22 @@ impl Refused {
 }
 
 impl Server {
-    /// The kernel could not write back `len` bytes of `node`, since we refused them with `error`.
-    pub fn refuse(self: &Arc<Self>, node: u64, error: Errno, len: u64) {
-        if self.refused.add(node, error, len) {
+    /// Before pages are taken that the kernel cached. Behind pages that were refused they would make a file with a hole
+    /// where a program wrote: a file ends where what was kept of it does.
+    ///
+    /// # Errors
+    /// The error that the pages before met.
+    pub(crate) fn check_behind_refused(&self, inode: &Inode, pos: u64) -> Result<()> {
+        let behind = |r: &mut Refusal| (r.from < pos).then_some(r.error);
+        match self.refused.with(self.node(inode), behind).flatten() {
+            Some(error) if pos > inode.size() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The kernel could not write back `len` bytes at `pos` of `node`, since we refused them with `error`.
+    pub fn refuse(self: &Arc<Self>, node: u64, error: Errno, pos: u64, len: u64) {
+        if self.refused.add(node, error, pos, len) {
             let server = self.clone();
             // Aside: the kernel may wait there for the very write that is being answered. Where no thread can be
             // had, close and fsync tell it.

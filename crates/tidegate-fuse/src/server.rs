@@ -1,5 +1,6 @@
 //! The volume as the kernel's client sees it: what every operation starts from.
 
+use crate::dirty_bound::DirtyBound;
 use crate::errno::{Result, ToErrno};
 use crate::handles::Handles;
 use crate::host_space::HostSpace;
@@ -61,6 +62,7 @@ pub struct Server {
     pub(crate) handles: Handles,
     pub(crate) refused: Refused,
     pub(crate) space: HostSpace,
+    pub(crate) dirty_bound: DirtyBound,
     pub(crate) walk: Arc<Walk>,
     /// The large directory in which names were looked up that had been listed alone.
     pub(crate) looked_up: AtomicU64,
@@ -80,6 +82,7 @@ impl Server {
             handles: Handles::new(),
             refused: Refused::new(),
             space: HostSpace::new(volume.path()),
+            dirty_bound: DirtyBound::new(),
             walk: Arc::default(),
             looked_up: AtomicU64::new(0),
             view,

@@ -72,6 +72,7 @@ pub fn serve(
     let transport =
         transport::connect(options.transport, server.clone(), connection).map_err(|e| at(dir, e))?;
     mount::tune(dir);
+    server.dirty_bound.mounted(&server, dir);
     let (ends, ended) = channel::bounded(2);
     let (told, s, d, ours) = (ends.clone(), server.clone(), dir.clone(), mount::device(dir));
     let signalled = move || {

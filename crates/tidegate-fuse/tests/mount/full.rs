@@ -3,6 +3,7 @@
 use crate::rig::{Rig, cannot_mount};
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 
 /// A program that writes on and on to a full volume hears of it from write(2), soon. What is there stays.
 #[test]
@@ -29,9 +30,13 @@ fn a_full_volume_is_told_to_who_writes() {
     let mut rig = rig;
     assert!(rig.unmount());
     rig.mount("").unwrap();
-    let there = fs::metadata(&path).unwrap().len();
-    // The last pages may have found room, with holes before them.
+    let is = fs::metadata(&path).unwrap();
+    let there = is.len();
     assert!((1 << 20..=written).contains(&there), "{there} of {written}");
+    // What is there is what was written, and not much more was taken than that.
+    assert!(is.blocks() * 512 >= there, "{} bytes in {} blocks", there, is.blocks());
+    assert!(fs::read(&path).unwrap().iter().all(|b| *b == 7), "a hole where something was written");
+    assert!(written < there + (16 << 20), "{written} bytes were taken, {there} kept");
     // There may be room again.
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
     let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();

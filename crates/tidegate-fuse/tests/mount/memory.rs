@@ -117,3 +117,48 @@ fn pages_that_the_kernel_has_read_are_let_go() {
     drop(file);
     vfs.unmount().unwrap();
 }
+
+/// Who lists names wants names: of a large directory no inode is read, until somebody looks at one.
+#[test]
+fn a_large_directory_is_listed_by_names_alone() {
+    const FILES: usize = 20_000;
+    let rig = Rig::unmounted(256);
+    let volume = Arc::new(Volume::open(&rig.image, &OpenOptions::default()).unwrap());
+    let vfs = volume.vfs();
+    let root = vfs.root().unwrap();
+    let name = |i: usize| format!("a-name-of-a-file-{i}");
+    for i in 0..FILES {
+        vfs.create(&Cred::ROOT, &root, name(i).as_bytes(), 0o644).unwrap();
+    }
+    let server = Server::new(volume.clone(), Default::default());
+    let list = || {
+        let (mut pos, mut all, mut with_attributes) = (0, 0, 0);
+        loop {
+            let (from, mut taken) = (pos, 0);
+            let mut add = |e: &tidegate::vfs::DirEntry, entry: Option<&tidegate_fuse::server::Entry>| {
+                // As many as one answer of the kernel's holds.
+                if taken == 400 {
+                    return false;
+                }
+                (pos, taken) = (e.next, taken + 1);
+                with_attributes += usize::from(entry.is_some());
+                true
+            };
+            server.readdirplus(tidegate_fuse::server::ROOT_NODE, from, &mut add).unwrap();
+            if taken == 0 {
+                return (all, with_attributes);
+            }
+            all += taken;
+        }
+    };
+    let (all, few) = list();
+    assert_eq!(all, FILES + 2);
+    assert!(few > 0 && few < FILES / 2, "{few} inodes were read");
+    // Somebody does look at them, as a walk does that looks at each name when it comes.
+    server.lookup(tidegate_fuse::server::ROOT_NODE, name(1).as_bytes()).unwrap().unwrap();
+    let first = server.known_nodes().0;
+    assert!(first <= few + 1, "{first} inodes are known");
+    server.detach();
+    drop(root);
+    vfs.unmount().unwrap();
+}

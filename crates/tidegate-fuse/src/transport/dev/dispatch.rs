@@ -222,7 +222,7 @@ impl Worker {
         let kill = kill_if(&caller, flags & WRITE_KILL_SUIDGID != 0);
         if let Err(e) = self.server.write(fh, pos, data, flags & WRITE_CACHE != 0, kill) {
             if flags & WRITE_CACHE != 0 {
-                self.server.refuse(h.node, e, data.len() as u64);
+                self.server.refuse(h.node, e, pos, data.len() as u64);
             }
             return Err(e);
         }

@@ -227,7 +227,7 @@ impl Filesystem for Adapter {
             Ok(()) => reply.written(data.len() as u32),
             Err(x) => {
                 if cached {
-                    self.server.refuse(ino.0, x, data.len() as u64);
+                    self.server.refuse(ino.0, x, offset, data.len() as u64);
                 }
                 reply.error(e(x));
             }
