@@ -95,7 +95,7 @@ const EXTRA_DIRS: &[&str] = &["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin
 const POSTGRES_ROOT: &str = "/usr/lib/postgresql";
 
 /// Where what no package brings is installed.
-fn own_root() -> PathBuf {
+pub fn own_root() -> PathBuf {
     workspace::target_dir().join("oracles")
 }
 

@@ -18,6 +18,7 @@
 //! | [`device`] | the [`Device`] trait |
 //! | [`file`] | opening an image: lock, backend choice, synchronous I/O |
 //! | [`held`] | a device that keeps writes to its first blocks back |
+//! | [`slice`] | the end of a device as a device: a partition |
 //! | `loops` | loop devices: what lies behind one, and what is mounted through one |
 //! | [`uring`] | the io_uring backend |
 //! | [`host`] | ioctls of the host's kernel |
@@ -54,6 +55,7 @@ pub mod record;
 pub mod request;
 pub mod reserve;
 mod slab;
+pub mod slice;
 pub mod threads;
 mod traced;
 pub mod uring;

@@ -25,7 +25,10 @@ pub(crate) fn lock_behind(device: &Stat, op: FlockOperation) -> Result<Vec<Owned
         // What cannot be opened has no lock of ours to respect: it was deleted, or lies in another root.
         let Ok(fd) = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { break };
         let Ok(st) = rustix::fs::fstat(&fd) else { break };
-        if patiently(Errno::WOULDBLOCK, || rustix::fs::flock(&fd, op)).is_err() {
+        // Parts of a file may have users side by side; together they keep off those of all of it.
+        let op = if is_part(&at) { FlockOperation::NonBlockingLockShared } else { op };
+        // Where locks are not to be had, as on some network file systems, there is none to respect.
+        if patiently(Errno::WOULDBLOCK, || rustix::fs::flock(&fd, op)) == Err(Errno::WOULDBLOCK) {
             return Err(path);
         }
         locked.push(fd);
@@ -44,6 +47,14 @@ fn behind(device: &Stat) -> Option<PathBuf> {
     let read = |name: &str| std::fs::read(Path::new(&dir).join(name)).ok();
     let path = read("loop/backing_file").or_else(|| read("../loop/backing_file"))?;
     Some(path_of(&path))
+}
+
+/// Whether a device is a partition of a loop device, or one over a part of its file.
+fn is_part(device: &Stat) -> bool {
+    let dir = format!("/sys/dev/block/{}:{}", major(device.st_rdev), minor(device.st_rdev));
+    let read = |name: &str| std::fs::read_to_string(Path::new(&dir).join(name)).ok();
+    let zero = |name: &str| read(name).is_none_or(|s| s.trim() == "0");
+    read("loop/backing_file").is_none() || !zero("loop/offset") || !zero("loop/sizelimit")
 }
 
 /// The path in a `backing_file`, which ends with a newline.

@@ -49,6 +49,9 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
+    if asks_for_options() {
+        return print_options();
+    }
     let cli = match mount_helper::arguments(std::env::args_os()) {
         Some(args) => Cli::try_parse_from(std::iter::once("tidegate".into()).chain(args)),
         None => Cli::try_parse(),
@@ -71,6 +74,23 @@ fn main() -> ExitCode {
             cli.global.fail(&e);
             ExitCode::from(failure)
         }
+    }
+}
+
+/// Whether the options of a mount are asked for by `-o help`, with which no other argument matters.
+fn asks_for_options() -> bool {
+    let args: Vec<_> = std::env::args_os().collect();
+    args.windows(2).any(|w| (w[0] == "-o" || w[0] == "--options") && w[1] == "help")
+}
+
+fn print_options() -> ExitCode {
+    let mut out = out::Out::new();
+    let words = tidegate_fuse::options::WORDS;
+    let width = words.iter().map(|w| w.0.len()).max().unwrap_or(0);
+    let lines = words.iter().try_for_each(|(word, what)| out.line(format_args!("{word:width$}  {what}")));
+    match lines.and_then(|()| out.finish()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(PIPE),
     }
 }
 

@@ -379,3 +379,25 @@ fn the_last_place_of_a_volume_is_waited_for() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+#[test]
+fn an_image_that_cannot_be_written_is_mounted_read_only() {
+    if cannot_mount() || !common::has("chattr") {
+        return;
+    }
+    let m = Mount::new();
+    let chattr = |flag: &str| {
+        Command::new("chattr").arg(flag).arg(m.bench.path("a.img")).status().is_ok_and(|s| s.success())
+    };
+    if !chattr("+i") {
+        println!("SKIPPED: the scratch directory has no immutable files");
+        return;
+    }
+    let out = m.bench.command(&["mount", "a.img", "mnt"]).output().unwrap();
+    let write = fs::write(m.dir.join("f"), "x");
+    let _ = m.bench.command(&["umount", "mnt"]).status();
+    assert!(chattr("-i"));
+    let told = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success() && told.contains("a.img") && told.contains("read-only"), "{told}");
+    assert_eq!(write.unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+}

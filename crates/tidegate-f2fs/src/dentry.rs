@@ -93,11 +93,13 @@ pub(crate) fn find(t: &[u8], l: &Layout, hash: u32, name: &[u8]) -> Result<Optio
         if !test_bit_le(t, i) {
             continue;
         }
-        // Not a slot that a longer name left behind: that one's length is 0, and no name's is.
-        if let Some(e) = next_entry(t, l, i)?.filter(|e| e.slot == i)
-            && e.name == name
-        {
-            return Ok(Some((e.slot, e.ino)));
+        // A longer name may cover the slot of one that was there before it: so an entry must begin there.
+        let mut slot = 0;
+        while let Some(e) = next_entry(t, l, slot)?.filter(|e| e.slot <= i) {
+            if e.slot == i && e.name == name {
+                return Ok(Some((e.slot, e.ino)));
+            }
+            slot = e.next;
         }
     }
     Ok(None)

@@ -274,6 +274,8 @@ pub struct Checkpoint {
     pub sit_bitmap: Vec<u8>,
     /// Version bitmap of the NAT.
     pub nat_bitmap: Vec<u8>,
+    /// Version of the newest pack that was written to its end: the next has a later one.
+    pub newest_version: u64,
     /// What is wrong with the other pack, where that is newer and was written to its end: the volume is damaged.
     pub passed_over: Option<String>,
 }
@@ -323,8 +325,10 @@ impl Checkpoint {
             (Ok(mut cp), Err(bad)) | (Err(bad), Ok(mut cp)) => {
                 // Of two with one version the first counts; sload.f2fs leaves such packs.
                 let counts = |v| newer(v, cp.version()) || cp.pack == 1 && v == cp.version();
-                let passed = bad.version.is_some_and(counts);
-                cp.passed_over = passed.then(|| bad.error.to_string());
+                if let Some(version) = bad.version.filter(|v| counts(*v)) {
+                    cp.passed_over = Some(bad.error.to_string());
+                    cp.newest_version = version;
+                }
                 Ok(cp)
             }
             (Err(a), Err(b)) => {
@@ -386,8 +390,17 @@ impl Checkpoint {
         let (sit, nat) = bitmaps(sb, &raw, flags, &head, |n| read(start + 1 + n))?
             .ok_or_else(|| bad("the version bitmaps do not fit"))?;
         let raw = Box::new(raw);
-        let cp =
-            Checkpoint { raw, flags, pack, start, crc, sit_bitmap: sit, nat_bitmap: nat, passed_over: None };
+        let cp = Checkpoint {
+            newest_version: raw.checkpoint_ver.get(),
+            raw,
+            flags,
+            pack,
+            start,
+            crc,
+            sit_bitmap: sit,
+            nat_bitmap: nat,
+            passed_over: None,
+        };
         cp.validate(sb).map_err(|what| bad(&what))?;
         Ok(cp)
     }

@@ -145,7 +145,10 @@ impl F2fs {
                 false => fs.write_io.submit_all(&fs.stats),
             }
         });
-        fs.check_root()?;
+        // A repair recovers first, and mends the root after.
+        if !even_hurt {
+            fs.check_root()?;
+        }
         fs.recover(even_hurt)?;
         Ok(fs)
     }

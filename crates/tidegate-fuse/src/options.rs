@@ -20,6 +20,42 @@ const FIXED: u64 = 96 << 20;
 /// The most memory that is got before it is wanted, in bytes.
 const MAX_RESERVE: u64 = 16 << 20;
 
+/// Every word of a mount and every switch of the file system, as they may be written, and what each does. Words that
+/// mean something to mount(8) alone are left out.
+pub const WORDS: &[(&str, &str)] = &[
+    ("ro", "change nothing"),
+    ("rw", "allow changes (the default)"),
+    ("allow_other", "let in other users than the one who mounts"),
+    ("auto_unmount", "have fusermount3 unmount when the serving process dies"),
+    ("noatime", "reading leaves access times alone"),
+    ("relatime", "they follow once a day, or once after a change (the default)"),
+    ("suid", "set-id bits count (the superuser's to say; by default they do not)"),
+    ("dev", "device files are devices (the superuser's to say; by default they are not)"),
+    ("noexec", "start no programs"),
+    ("sync", "each write is durable when it returns"),
+    ("dirsync", "each change of names is durable when it returns"),
+    ("uid=1000", "everything seems to belong to this user"),
+    ("gid=1000", "everything seems to belong to this group"),
+    ("offset=1M", "where in the image the volume begins: a partition of a disk"),
+    ("cache=256M", "memory for the serving process"),
+    ("threads=8", "threads that serve requests"),
+    ("transport=best", "how requests come: best, uring, dev, fuser"),
+    ("keep_awake=auto", "keep CPUs from halting between requests: auto, on, off"),
+    ("fsync_mode=posix", "posix, strict, nobarrier"),
+    ("flush_merge", "one flush serves all who wait (or noflush_merge)"),
+    ("checkpoint_merge", "one checkpoint serves all who wait (or nocheckpoint_merge)"),
+    ("ckpt_thread_ioprio=be/3", "I/O priority of checkpoints"),
+    ("writepages=extent", "how writers share a log: unlocked, locked, submit_locked, extent"),
+    ("min_seq_blocks=512", "dirty pages from which on a sync takes its turn"),
+    ("sync_wait=epoch", "who waits in a sync: flusher, caller, epoch"),
+    ("mode=adaptive", "fill holes of segments when space runs short (or lfs: never)"),
+    ("background_gc=on", "clean while idle: on, off, sync"),
+    ("discard", "give free blocks back to the device (or nodiscard)"),
+    ("discard_io_aware", "wait with that until the device is idle (or nodiscard_io_aware)"),
+    ("roll_forward", "recover what was fsynced (or disable_roll_forward: give it up)"),
+    ("norecovery", "change nothing to recover, and open read-only"),
+];
+
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {

@@ -76,16 +76,24 @@ impl Refused {
 
 impl Server {
     /// Before pages are taken that the kernel cached. Behind pages that were refused they would make a file with a hole
-    /// where a program wrote: a file ends where what was kept of it does.
+    /// where a program wrote: while there is no room, a file ends where what was kept of it does.
     ///
     /// # Errors
     /// The error that the pages before met.
     pub(crate) fn check_behind_refused(&self, inode: &Inode, pos: u64) -> Result<()> {
-        let behind = |r: &mut Refusal| (r.from < pos).then_some(r.error);
+        let behind = |r: &mut Refusal| (r.from < pos && !r.over).then_some((r.error, r.len));
         match self.refused.with(self.node(inode), behind).flatten() {
-            Some(error) if pos > inode.size() => Err(error),
+            Some((error, len)) if pos > inode.size() && !(error == Errno::NOSPC && self.has_room(len)) => {
+                Err(error)
+            }
             _ => Ok(()),
         }
+    }
+
+    /// Whether `len` bytes fit, in the volume and where the image is kept.
+    fn has_room(&self, len: u64) -> bool {
+        let s = self.vfs().statfs();
+        s.blocks_available * u64::from(s.block_size) >= len && self.space.check_data(self, len).is_ok()
     }
 
     /// The kernel could not write back `len` bytes at `pos` of `node`, since we refused them with `error`.
@@ -117,10 +125,7 @@ impl Server {
         if !self.handles.get(fh).is_ok_and(|h| h.writes) {
             return Ok(());
         }
-        let s = self.vfs().statfs();
-        let room =
-            || s.blocks_available * s.block_size as u64 >= len && self.space.check_data(self, len).is_ok();
-        let over = error == Errno::NOSPC && !believed && room();
+        let over = error == Errno::NOSPC && !believed && self.has_room(len);
         self.refused.with(node, |r| match over {
             true => (r.over, r.believed) = (true, true),
             false => r.told.push(fh),

@@ -78,6 +78,11 @@ impl<T> Descent<T> {
         Some((level.fd.as_ref()?.as_fd(), &mut level.of))
     }
 
+    /// Whether the way back was not found: there is no telling what lies where.
+    pub fn is_lost(&self) -> bool {
+        !self.is_empty() && self.last().is_none()
+    }
+
     /// Whether the walk is where it began.
     pub fn is_empty(&self) -> bool {
         self.levels.is_empty()

@@ -1,6 +1,8 @@
 //! What format an image has.
 
 use crate::error::{Error, Result};
+use crate::found::{Found, tell};
+use crate::partitions::{self, Partition};
 use tidegate_block::{BioFlags, PAGE_SIZE, RequestQueue, Sector};
 
 /// A format that a volume can have.
@@ -14,6 +16,9 @@ pub enum Format {
 /// Where ext2, 3 and 4 keep their magic number, and the number.
 const EXT_MAGIC_AT: usize = 1024 + 0x38;
 const EXT_MAGIC: [u8; 2] = [0x53, 0xef];
+
+/// Pages that are looked at to say what an image is instead.
+const LOOKED_AT: u64 = 17;
 
 /// The format of the image called `image` behind `queue`.
 ///
@@ -36,5 +41,31 @@ pub fn detect(image: &str, queue: &RequestQueue) -> Result<Format> {
     if first[EXT_MAGIC_AT..EXT_MAGIC_AT + 2] == EXT_MAGIC {
         return Err(Error::other(image, "ext4 is not supported yet"));
     }
-    Err(Error::other(image, "not an f2fs or ext4 volume"))
+    let pages = (size / PAGE_SIZE as u64).min(LOOKED_AT) as usize;
+    let front = queue.read_wait(Sector(0), pages, BioFlags::empty());
+    let found = front.map_or(Found::Nothing, |b| tell(&b));
+    let parts = partitions::list(queue);
+    Err(match found {
+        _ if !parts.is_empty() => {
+            let part = |p: &Partition| format!("partition {} at {} holds {}", p.number, p.offset, p.holds);
+            let parts: Vec<String> = parts.iter().map(part).collect();
+            let what = "a disk with a partition table: name a partition's beginning with -o offset=BYTES";
+            Error::other(image, format_args!("{what}; {}", parts.join(", ")))
+        }
+        Found::Other(what) => {
+            Error::other(image, format_args!("not an f2fs or ext4 volume, but {what}{}", cure(what)))
+        }
+        _ => Error::other(image, "not an f2fs or ext4 volume"),
+    })
+}
+
+/// How to get at a volume that may be inside.
+fn cure(what: &str) -> &'static str {
+    match what {
+        "a qcow2 image" | "a VMDK image" | "a VHDX image" => "; qemu-img convert -O raw makes an image of it",
+        "an Android sparse image" => "; simg2img makes an image of it",
+        "gzip data" | "zstd data" | "xz data" | "a zip archive" => "; unpack it first",
+        "a tar archive" => "; mkfs --from makes a volume of it",
+        _ => "",
+    }
 }

@@ -25,7 +25,7 @@ const F2FS: [u8; 4] = [0x10, 0x20, 0xf5, 0xf2];
 const UUID: std::ops::Range<usize> = SUPER + 108..SUPER + 124;
 
 /// Marks: where, what, and whose.
-const MARKS: [(usize, &[u8], &str); 27] = [
+const MARKS: [(usize, &[u8], &str); 28] = [
     (0x10040, b"_BHRfS_M", "a btrfs file system"),
     (32769, b"CD001", "an ISO 9660 file system"),
     (0, b"XFSB", "an xfs file system"),
@@ -41,6 +41,7 @@ const MARKS: [(usize, &[u8], &str); 27] = [
     (1024 + 0x38, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
     (512, b"EFI PART", "a GPT partition table"),
     (0, b"QFI\xfb", "a qcow2 image"),
+    (0, b"\x3a\xff\x26\xed", "an Android sparse image"),
     (0, b"KDMV", "a VMDK image"),
     (0, b"vhdxfile", "a VHDX image"),
     (0, b"%PDF-", "a PDF document"),
@@ -66,7 +67,8 @@ pub fn found(path: &Path) -> Result<Found> {
     Ok(tell(&first))
 }
 
-fn tell(first: &[u8]) -> Found {
+/// Looks at the first bytes of something.
+pub(crate) fn tell(first: &[u8]) -> Found {
     let has = |at: usize, mark: &[u8]| first.get(at..).is_some_and(|b| b.starts_with(mark));
     if has(SUPER, &F2FS) || has(BLOCK + SUPER, &F2FS) {
         return Found::F2fs;

@@ -7,6 +7,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`volume`], [`detect`] | [`Volume`]: open, sync, unmount; what format an image has |
+//! | [`partitions`] | what a disk with a partition table holds |
 //! | [`paths`] | operations by path, as the superuser |
 //! | [`mkfs`](mod@mkfs), [`image`], [`spool`] | making a volume, sized to its content; the file it is made in; a source that comes once |
 //! | [`found`], [`unfinished`] | what a volume would be made over; what a making that is cut short leaves |
@@ -50,6 +51,7 @@ pub mod import;
 pub mod mkfs;
 pub mod node;
 pub mod observe;
+pub mod partitions;
 pub mod paths;
 pub mod progress;
 pub mod sample;

@@ -104,6 +104,10 @@ pub struct Made {
 pub fn mkfs(mut request: Request) -> Result<Made> {
     let start = clock::now();
     let mut summary = Summary::default();
+    if request.open.offset > 0 {
+        let what = "option \"offset\": a volume is made of a whole image or device";
+        return Err(Error::other(show(path_bytes(&request.image)), what));
+    }
     if let Some((uid, gid)) = request.root_owner {
         (request.options.root_uid, request.options.root_gid) = (uid, gid);
     }

@@ -5,6 +5,7 @@ use crate::error::{Error, Result, path_bytes, show};
 use crate::summary::Summary;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tidegate_block::slice::Slice;
 use tidegate_block::{Backend, Elevator, QueueLimits, RequestQueue};
 use tidegate_f2fs::{CkptStats, F2fs, F2fsOptions, FsStats, VolumeInfo};
 use tidegate_rt::{Timespec, clock};
@@ -29,6 +30,8 @@ pub struct OpenOptions {
     pub noatime: bool,
     /// Who waits in a sync.
     pub sync_wait: SyncWait,
+    /// Where in the image the volume begins, in bytes: a partition of a disk.
+    pub offset: u64,
     /// Switches of F2FS; `read_only` and `fixed_time` above override what it says of these.
     pub f2fs: F2fsOptions,
 }
@@ -44,13 +47,14 @@ impl Default for OpenOptions {
             fixed_time: None,
             noatime: true,
             sync_wait: SyncWait::default(),
+            offset: 0,
             f2fs: F2fsOptions::default(),
         }
     }
 }
 
 impl OpenOptions {
-    /// Applies options spelled as for mount(8): `sync_wait=` and those of the file system.
+    /// Applies options spelled as for mount(8): `sync_wait=`, `offset=` and those of the file system.
     ///
     /// # Errors
     /// `InvalidArgument` naming the first that is unknown or has a wrong value; those before it are set.
@@ -58,11 +62,27 @@ impl OpenOptions {
         for option in list.split(',').filter(|o| !o.is_empty()) {
             match option.split_once('=') {
                 Some(("sync_wait", word)) => self.sync_wait = word.parse()?,
+                Some(("offset", bytes)) => self.offset = parse_offset(option, bytes)?,
                 _ => self.f2fs.parse(option)?,
             }
         }
         Ok(())
     }
+}
+
+/// A number of bytes, such as 1048576 or 1M.
+fn parse_offset(option: &str, text: &str) -> tidegate_vfs::Result<u64> {
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    bytes.filter(|n| n.is_multiple_of(512)).ok_or_else(|| {
+        let what = format!("option \"{option}\": not a multiple of 512 such as 1048576 or 1M");
+        tidegate_vfs::Error::new(tidegate_vfs::ErrorKind::InvalidArgument, what)
+    })
 }
 
 /// A volume in an image or on a device. Dropping it without [`Volume::unmount`] keeps what was synced.
@@ -238,5 +258,11 @@ pub fn open_queue(path: &Path, options: &OpenOptions) -> Result<RequestQueue> {
     };
     let device =
         tidegate_block::file::open(path, how).map_err(|e| Error::open(&show(path_bytes(path)), e))?;
+    let device = match options.offset {
+        0 => device,
+        offset => Arc::new(Slice::new(device, offset).ok_or_else(|| {
+            Error::other(show(path_bytes(path)), format_args!("option \"offset={offset}\": it is shorter"))
+        })?),
+    };
     Ok(RequestQueue::with_elevator(device, QueueLimits::default(), options.elevator))
 }

@@ -98,7 +98,7 @@ impl Uml {
         let job = TempDir::new("guest")?;
         let init = self.write_job(job.path(), body)?;
 
-        let mut command = Command::new(kernel);
+        let mut command = run_kernel(kernel)?;
         command
             .arg(format!("mem={}", self.memory))
             .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw"])
@@ -185,4 +185,35 @@ fn quoted(word: &[u8]) -> Vec<u8> {
 /// A path as a literal shell word, for building bodies.
 pub fn sh(path: impl AsRef<Path>) -> String {
     String::from_utf8_lossy(&quoted(path.as_ref().as_os_str().as_bytes())).into_owned()
+}
+
+/// Prepares to run the kernel where the CPU has more registers than it was built for (AMX): the first process would
+/// die of that.
+fn run_kernel(kernel: PathBuf) -> Result<Command> {
+    let mut command = Command::new(kernel);
+    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    if cpu.contains(" amx_tile") {
+        command.env("LD_PRELOAD", registers()?);
+    }
+    Ok(command)
+}
+
+/// The library that fills in the registers that the kernel does not know, built when it is missing.
+fn registers() -> Result<PathBuf> {
+    const SOURCE: &str = include_str!("registers.c");
+    let dir = oracle::own_root().join("lib");
+    let library = dir.join("uml-registers.so");
+    if library.exists() {
+        return Ok(library);
+    }
+    fs::create_dir_all(&dir).context("making the oracles' directory")?;
+    let (source, part) =
+        (dir.join(format!("{}.c", std::process::id())), dir.join(format!("{}.so", std::process::id())));
+    fs::write(&source, SOURCE)?;
+    let status = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).args([&part, &source]).status();
+    ensure!(status.context("running cc")?.success(), "cc cannot build {}", source.display());
+    let _ = fs::remove_file(&source);
+    // Several tests may be here at once: each gives the same the name.
+    fs::rename(&part, &library)?;
+    Ok(library)
 }

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tidegate::{Error, OpenOptions, Result, Volume};
 use tidegate_fuse::MountOptions;
@@ -37,7 +37,7 @@ pub struct Args {
 
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     if args.fake {
-        return options(global).map(drop);
+        return options(args, global).map(drop);
     }
     if args.foreground {
         return serve(args, global, |volume| global.tell_recovered(volume));
@@ -61,9 +61,14 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     })
 }
 
-fn options(global: &Global) -> Result<(MountOptions, OpenOptions)> {
+fn options(args: &Args, global: &Global) -> Result<(MountOptions, OpenOptions)> {
     let words = global.options.as_deref().unwrap_or("");
     let mut options = MountOptions::parse(words).map_err(|e| Error::other("-o", e))?;
+    if let Some(why) = unwritable(&args.image).filter(|_| !options.read_only) {
+        options.read_only = true;
+        let image = tidegate::error::show(tidegate::error::path_bytes(&args.image));
+        out::note(format_args!("{image}: cannot be written ({why}): mounted read-only"));
+    }
     if let Some(cache) = global.cache {
         tidegate_fuse::options::check_cache(cache).map_err(|e| Error::other("--cache", e))?;
         options.cache = Some(cache);
@@ -86,8 +91,16 @@ fn options(global: &Global) -> Result<(MountOptions, OpenOptions)> {
     Ok((options, open))
 }
 
+/// Why an image can be read but not written, where that is so; mount(8) goes on with what it can do, too.
+fn unwritable(image: &Path) -> Option<std::io::Error> {
+    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    let why = std::fs::OpenOptions::new().write(true).open(image).err()?;
+    let is_that = matches!(why.kind(), PermissionDenied | ReadOnlyFilesystem);
+    (is_that && std::fs::File::open(image).is_ok()).then_some(why)
+}
+
 fn serve(args: &Args, global: &Global, ready: impl FnOnce(&Volume)) -> Result<()> {
-    let (options, open) = options(global)?;
+    let (options, open) = options(args, global)?;
     tidegate_fuse::serve(&args.image, &args.directory, &options, open, ready)
 }
 

@@ -59,7 +59,7 @@ impl Repair<'_, '_> {
         let is_log = |s: u32| self.logs.iter().any(|l| l.segno == s);
         let free = (0..self.sb.main_segments).filter(|s| used.used.count(*s) == 0 && !is_log(*s)).count();
         let blocks = used.blocks + used.reserved;
-        let version = cp.version().wrapping_add(1);
+        let version = cp.newest_version.wrapping_add(1);
         let r = &mut *cp.raw;
         r.checkpoint_ver = version.into();
         r.ckpt_flags = flags.bits().into();

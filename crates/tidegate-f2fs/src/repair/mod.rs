@@ -205,7 +205,7 @@ impl<'q, 'c> Repair<'q, 'c> {
     /// Notes what the chain of fsynced nodes behind the checkpoint refers to; whether there is one.
     fn follow_chain(&mut self) -> Result<bool> {
         let (mut at, stamp) = (self.cp.chain_start(&self.sb), self.cp.node_stamp());
-        let mut met = HashSet::default();
+        let (mut met, mut any) = (HashSet::default(), false);
         while self.sb.in_main(at) && met.insert(at) {
             let block = self.disk.block(at.0)?;
             let word = |n: usize| disk::le32(&block[..], 4 * n);
@@ -213,13 +213,14 @@ impl<'q, 'c> Repair<'q, 'c> {
             if !stamp.is_on(u64::from(word(footer + 3)) | u64::from(word(footer + 4)) << 32) {
                 break;
             }
+            any = true;
             // Each word that may be an address: a block too many is kept.
             for addr in (0..footer).map(word).chain([at.0]).filter(|a| map::in_main(&self.sb, *a)) {
                 self.referred.set(addr - self.sb.main_blkaddr);
             }
             at = BlockAddr(word(footer + 5));
         }
-        Ok(met.len() > 1)
+        Ok(any)
     }
 
     fn change(&mut self, what: &'static str, place: String, from: String, to: String) {

@@ -113,7 +113,7 @@ impl Writer {
         };
         self.skipped = is_dir as usize;
         self.ascend();
-        if ends_all(e) {
+        if ends_all(e) || self.stack.is_lost() {
             return Err(error);
         }
         (self.failed)(error);

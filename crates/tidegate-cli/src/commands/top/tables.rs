@@ -5,6 +5,7 @@ use super::view::View;
 use crate::units::{bytes, duration};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
+use ratatui::style::Style;
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Row, Table};
 use tidegate::Sample;
@@ -20,6 +21,37 @@ fn head(view: &View, names: &[&'static str]) -> Row<'static> {
     Row::new(cells).style(view.theme.head())
 }
 
+/// How many columns of these widths fit into `room`, the first of which may grow. A column that does not fit is left
+/// out: a number without its first digits is another number.
+pub fn columns_that_fit(widths: &[u16], room: u16) -> usize {
+    let ends = widths.iter().scan(0u16, |end, w| {
+        *end = end.saturating_add(*w);
+        Some(std::mem::replace(end, end.saturating_add(1)))
+    });
+    ends.take_while(|end| *end <= room).count().max(1)
+}
+
+/// Draws rows below their header, as many columns of them as fit.
+fn table(
+    view: &View,
+    frame: &mut Frame,
+    area: Rect,
+    columns: &[(&'static str, u16)],
+    rows: impl Iterator<Item = (Vec<Cell<'static>>, Option<Style>)>,
+) {
+    let widths: Vec<u16> = columns.iter().map(|c| c.1).collect();
+    let n = columns_that_fit(&widths, area.width);
+    let names: Vec<&'static str> = columns[..n].iter().map(|c| c.0).collect();
+    let rows = rows.map(|(cells, style)| {
+        let row = Row::new(cells.into_iter().take(n));
+        style.map_or(row.clone(), |s| row.style(s))
+    });
+    let constraint =
+        |(i, w): (usize, &u16)| if i == 0 { Constraint::Min(*w) } else { Constraint::Length(*w) };
+    let widths: Vec<Constraint> = widths[..n].iter().enumerate().map(constraint).collect();
+    frame.render_widget(Table::new(rows, widths).header(head(view, &names)).column_spacing(1), area);
+}
+
 /// How long fsyncs and checkpoints take.
 pub fn latency(view: &View, frame: &mut Frame, area: Rect) {
     let w = &view.history.window;
@@ -32,20 +64,11 @@ pub fn latency(view: &View, frame: &mut Frame, area: Rect) {
         let times = [l.p50_ns, l.p99_ns, l.max_ns].map(|ns| right(time(ns, l.count)));
         let mut cells = vec![Cell::from(name), right(per_second)];
         cells.extend(times);
-        Row::new(cells)
+        (cells, None)
     };
     let rows = [row("fsync", &w.fsync), row("ckpt", &w.checkpoint), row("  frozen", &w.frozen)];
-    let widths = [
-        Constraint::Min(8),
-        Constraint::Length(5),
-        Constraint::Length(7),
-        Constraint::Length(7),
-        Constraint::Length(7),
-    ];
-    frame.render_widget(
-        Table::new(rows, widths).header(head(view, &["", "/s", "p50", "p99", "max"])).column_spacing(1),
-        inner,
-    );
+    let columns = [("", 8), ("/s", 5), ("p50", 7), ("p99", 7), ("max", 7)];
+    table(view, frame, inner, &columns, rows.into_iter());
 }
 
 /// The locks that are waited for and held most.
@@ -56,19 +79,15 @@ pub fn locks(view: &View, frame: &mut Frame, area: Rect) {
     let share = |ns: u64| format!("{:.1} %", ns as f64 * 100.0 / all);
     let rows = w.locks.iter().take(usize::from(inner.height.saturating_sub(1))).map(|l| {
         let waits = l.wait_total_ns.checked_div(l.contentions).map_or("–".into(), duration);
-        let row = Row::new([
+        let cells = vec![
             Cell::from(l.class.clone()),
             right(share(l.wait_total_ns)),
             right(waits),
             right(share(l.hold_total_ns)),
-        ]);
-        if l.wait_total_ns as f64 > all / 10.0 { row.style(view.theme.warning()) } else { row }
+        ];
+        (cells, (l.wait_total_ns as f64 > all / 10.0).then(|| view.theme.warning()))
     });
-    let widths = [Constraint::Min(12), Constraint::Length(7), Constraint::Length(7), Constraint::Length(7)];
-    frame.render_widget(
-        Table::new(rows, widths).header(head(view, &["class", "waited", "mean", "held"])).column_spacing(1),
-        inner,
-    );
+    table(view, frame, inner, &[("class", 12), ("waited", 7), ("mean", 7), ("held", 7)], rows);
 }
 
 /// The files with the most to write.

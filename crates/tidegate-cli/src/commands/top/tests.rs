@@ -114,3 +114,9 @@ fn without_colours_nothing_is_coloured() {
     assert_eq!(colored(&drawn(80, 24, false)), 0);
     assert!(colored(&drawn(80, 24, true)) > 100);
 }
+
+#[test]
+fn a_column_that_does_not_fit_is_left_out() {
+    let fit = |room| super::tables::columns_that_fit(&[8, 5, 7, 7, 7], room);
+    assert_eq!([38, 37, 30, 29, 8, 1].map(fit), [5, 4, 4, 3, 1, 1]);
+}

@@ -1,0 +1,50 @@
+//! The end of a device as a device: a partition of a disk's image.
+
+use crate::{Device, Errno, Request, SECTOR_SIZE};
+use std::sync::Arc;
+
+/// See the module.
+pub struct Slice {
+    below: Arc<dyn Device>,
+    /// Where it begins, in sectors.
+    start: u64,
+}
+
+impl Slice {
+    /// What of `below` lies behind byte `offset`; `None` where that is no sector's beginning, or nothing does.
+    pub fn new(below: Arc<dyn Device>, offset: u64) -> Option<Slice> {
+        let fits = offset.is_multiple_of(SECTOR_SIZE) && offset < below.size();
+        fits.then(|| Slice { below, start: offset / SECTOR_SIZE })
+    }
+
+    fn shift(&self, rq: &mut Request) {
+        rq.sector.0 += self.start;
+        rq.bios.iter_mut().for_each(|b| b.sector.0 += self.start);
+    }
+}
+
+impl Device for Slice {
+    fn name(&self) -> &str {
+        self.below.name()
+    }
+    fn size(&self) -> u64 {
+        self.below.size() - self.start * SECTOR_SIZE
+    }
+    fn read_only(&self) -> bool {
+        self.below.read_only()
+    }
+    fn backend(&self) -> &'static str {
+        self.below.backend()
+    }
+    fn is_quick(&self, rq: &Request) -> bool {
+        self.below.is_quick(rq)
+    }
+    fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
+        self.shift(rq);
+        self.below.execute(rq)
+    }
+    fn submit(&self, mut rq: Request) {
+        self.shift(&mut rq);
+        self.below.submit(rq);
+    }
+}

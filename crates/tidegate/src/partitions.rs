@@ -1,0 +1,81 @@
+//! Partition tables: what a disk's image holds where no volume begins at its front.
+
+use crate::found::{Found, tell};
+use tidegate_block::{BioFlags, PAGE_SIZE, RequestQueue, Sector};
+
+/// Bytes of a sector, in which tables count.
+const SECTOR: u64 = 512;
+/// Pages of a partition that are looked at.
+const LOOKED_AT: usize = 17;
+/// Entries of a GPT that are read.
+const MAX_ENTRIES: usize = 128;
+
+/// A part of a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partition {
+    /// As the table counts, from 1.
+    pub number: usize,
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    /// What is in it.
+    pub holds: String,
+}
+
+/// The partitions of the disk behind `queue`; none where there is no table. What cannot be read is left out.
+pub fn list(queue: &RequestQueue) -> Vec<Partition> {
+    let Some(front) = read(queue, 0, 1) else { return Vec::new() };
+    let starts = if front[512..].starts_with(b"EFI PART") { gpt(queue, &front) } else { mbr(&front) };
+    let partition = |(number, start): (usize, u64)| {
+        let offset = start.checked_mul(SECTOR)?;
+        let holds = match tell(&read(queue, start, LOOKED_AT).or_else(|| read(queue, start, 1))?) {
+            Found::F2fs => "an f2fs volume",
+            Found::Nothing => "nothing",
+            Found::Other(what) => what,
+        };
+        Some(Partition { number, offset, holds: holds.into() })
+    };
+    starts.into_iter().filter_map(partition).collect()
+}
+
+fn read(queue: &RequestQueue, sector: u64, pages: usize) -> Option<Vec<u8>> {
+    let end = sector.checked_mul(SECTOR)?.checked_add((pages * PAGE_SIZE) as u64)?;
+    let inside = end <= queue.device().size();
+    inside.then(|| queue.read_wait(Sector(sector), pages, BioFlags::empty()).ok())?.map(|b| b.to_vec())
+}
+
+fn u32_at(b: &[u8], at: usize) -> u64 {
+    b.get(at..).and_then(|b| b.first_chunk()).map_or(0, |w| u64::from(u32::from_le_bytes(*w)))
+}
+
+fn u64_at(b: &[u8], at: usize) -> u64 {
+    u32_at(b, at) | u32_at(b, at + 4) << 32
+}
+
+/// Numbers and first sectors of the four entries of a DOS table; those of logical partitions are not followed.
+fn mbr(front: &[u8]) -> Vec<(usize, u64)> {
+    if front[510..512] != [0x55, 0xaa] {
+        return Vec::new();
+    }
+    let entry = |n: usize| {
+        let at = 446 + 16 * n;
+        let (kind, start, count) = (front[at + 4], u32_at(front, at + 8), u32_at(front, at + 12));
+        (kind != 0 && start > 0 && count > 0).then_some((n + 1, start))
+    };
+    (0..4).filter_map(entry).collect()
+}
+
+/// The same of a GPT with sectors of 512 bytes.
+fn gpt(queue: &RequestQueue, front: &[u8]) -> Vec<(usize, u64)> {
+    let header = &front[512..];
+    let (at, count, size) = (u64_at(header, 72), u32_at(header, 80) as usize, u32_at(header, 84) as usize);
+    if !(128..=1024).contains(&size) {
+        return Vec::new();
+    }
+    let count = count.min(MAX_ENTRIES);
+    let Some(table) = read(queue, at, (count * size).div_ceil(PAGE_SIZE).max(1)) else { return Vec::new() };
+    let entry = |(n, e): (usize, &[u8])| {
+        let used = e[..16].iter().any(|b| *b != 0);
+        (used && u64_at(e, 32) > 0).then(|| (n + 1, u64_at(e, 32)))
+    };
+    table.chunks_exact(size).take(count).enumerate().filter_map(entry).collect()
+}
