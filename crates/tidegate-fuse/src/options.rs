@@ -255,14 +255,7 @@ fn number(word: &str, value: &str) -> Result<u32, String> {
 /// A number of bytes with an optional K, M or G.
 fn size(word: &str, value: &str) -> Result<u64, String> {
     let bad = || format!("option \"{word}\": not a size such as 256M");
-    let (digits, shift) = match value.as_bytes().last() {
-        Some(b'k' | b'K') => (&value[..value.len() - 1], 10),
-        Some(b'm' | b'M') => (&value[..value.len() - 1], 20),
-        Some(b'g' | b'G') => (&value[..value.len() - 1], 30),
-        _ => (value, 0),
-    };
-    let n: u64 = digits.parse().map_err(|_| bad())?;
-    n.checked_mul(1 << shift).ok_or_else(bad)
+    tidegate::volume::bytes_of(value).ok_or_else(bad)
 }
 
 #[cfg(test)]

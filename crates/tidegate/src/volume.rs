@@ -70,16 +70,19 @@ impl OpenOptions {
     }
 }
 
-/// A number of bytes, such as 1048576 or 1M.
-fn parse_offset(option: &str, text: &str) -> tidegate_vfs::Result<u64> {
+/// A number of bytes as mount options have it: 1048576 or 1024K or 1M.
+pub fn bytes_of(text: &str) -> Option<u64> {
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
         Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
         _ => (text, 0),
     };
-    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
-    bytes.filter(|n| n.is_multiple_of(512)).ok_or_else(|| {
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+fn parse_offset(option: &str, text: &str) -> tidegate_vfs::Result<u64> {
+    bytes_of(text).filter(|n| n.is_multiple_of(512)).ok_or_else(|| {
         let what = format!("option \"{option}\": not a multiple of 512 such as 1048576 or 1M");
         tidegate_vfs::Error::new(tidegate_vfs::ErrorKind::InvalidArgument, what)
     })
