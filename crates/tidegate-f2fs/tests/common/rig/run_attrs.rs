@@ -12,7 +12,7 @@ fn xattr_name(n: u8) -> Vec<u8> {
         4 => b"user.a-longer-name".to_vec(),
         5 => [b"user.", &[b'n'; 250][..]].concat(),
         6 => b"trusted.t".to_vec(),
-        7 => b"security.capability".to_vec(),
+        7 => b"security.selinux".to_vec(),
         8 => b"security.other".to_vec(),
         9 => b"user.\xff\xfe".to_vec(),
         10 => b"trusted.overlay.opaque".to_vec(),
