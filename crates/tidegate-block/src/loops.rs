@@ -1,8 +1,8 @@
 //! Loop devices: the kernel's way of making a block device of an image file.
 //!
-//! A lock on the file does not keep others from the device, nor one on the device from the file. So whoever opens a
-//! loop device locks the files behind it, too, and a file that the kernel has mounted through a loop device is in
-//! use. What is attached stands in sysfs.
+//! A lock on the file does not keep others from the device, nor one on the device from the file. So opening a loop
+//! device locks the files behind it, too, and a file that the kernel has mounted through a loop device is in use.
+//! Sysfs tells which files are attached to which devices.
 
 use crate::Errno;
 use crate::file::patiently;
@@ -22,7 +22,7 @@ pub(crate) fn lock_behind(device: &Stat, op: FlockOperation) -> Result<Vec<Owned
     let mut locked = Vec::new();
     let mut at = *device;
     while let Some(path) = behind(&at).filter(|_| locked.len() < MAX_DEPTH) {
-        // What cannot be opened has no lock of ours to respect: it was deleted, or lies in another root.
+        // A file that cannot be opened was deleted, or lies in another root: it has no lock of ours to respect.
         let Ok(fd) = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { break };
         let Ok(st) = rustix::fs::fstat(&fd) else { break };
         // Parts of a file may have users side by side; together they keep off those of all of it.

@@ -32,7 +32,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     out.finish()
 }
 
-/// Writes what is at a place to `out`. What stands in the way of reading it is told, and no error.
+/// Writes the file at a place to `out`. A failure to read it is told and is no error.
 ///
 /// # Errors
 /// Those of writing.

@@ -31,8 +31,8 @@ pub struct Args {
     /// Print what the copy took
     #[arg(short, long)]
     verbose: bool,
-    /// What to copy, and where to: one side on the host, the other in a volume (IMAGE:/path); `-` is standard input
-    /// or output
+    /// The sources, then the destination: one side on the host, the other in a volume (IMAGE:/path); `-` is standard
+    /// input or output
     #[arg(required = true, num_args = 2.., value_name = "SRC... DST")]
     paths: Vec<OsString>,
 }

@@ -118,7 +118,7 @@ impl Lister<'_> {
         Ok(())
     }
 
-    /// What the place at `path` is.
+    /// The inode at `path`, where a listing begins.
     fn top(&self, volume: &Volume, path: &[u8]) -> Result<Arc<Inode>> {
         let follow = !(self.args.long || self.args.directory);
         match volume.resolve(path, follow) {
@@ -128,7 +128,7 @@ impl Lister<'_> {
         }
     }
 
-    /// What is to be listed of inode `ino` at `at`, by name; whether it is what a directory holds.
+    /// The items to list for inode `ino` at `at`, by name, and whether they are the entries of a directory.
     fn items(&self, volume: &Volume, ino: Ino, at: &Trail, met: &mut Met) -> Result<(Vec<Item>, bool)> {
         let inode = volume.vfs().iget(ino).map_err(|e| volume.error_at(&at.path(), e))?;
         if !inode.is_dir() || self.args.directory {

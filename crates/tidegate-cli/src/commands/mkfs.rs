@@ -35,11 +35,10 @@ pub struct Args {
     /// sb_checksum, lost_found
     #[arg(long, value_delimiter = ',', value_parser = feature)]
     features: Vec<Features>,
-    /// Who owns the root directory, as UID:GID; left out, whoever owns it at the source, and without --from the
-    /// caller
+    /// The owner of the root directory, as UID:GID; left out, its owner at the source, and without --from the caller
     #[arg(long, value_parser = units::owner, value_name = "UID:GID")]
     root_owner: Option<(u32, u32)>,
-    /// Who owns all that --from holds, as UID:GID
+    /// The owner of all that --from holds, as UID:GID
     #[arg(long, value_parser = units::owner, value_name = "UID:GID")]
     owner: Option<(u32, u32)>,
     /// The superuser owns all that --from holds: --owner 0:0

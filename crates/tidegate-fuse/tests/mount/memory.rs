@@ -118,7 +118,7 @@ fn pages_that_the_kernel_has_read_are_let_go() {
     vfs.unmount().unwrap();
 }
 
-/// Who lists names wants names: of a large directory no inode is read, until somebody looks at one.
+/// A listing of a large directory reads the inodes of its first entries alone, until a name is looked up.
 #[test]
 fn a_large_directory_is_listed_by_names_alone() {
     const FILES: usize = 20_000;
