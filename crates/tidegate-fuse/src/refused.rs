@@ -76,7 +76,8 @@ impl Refused {
 
 impl Server {
     /// Before pages are taken that the kernel cached. Behind pages that were refused they would make a file with a hole
-    /// where a program wrote: while there is no room, a file ends where what was kept of it does.
+    /// where a program wrote, so while there is no room the file gets no longer. A page that another thread takes at the
+    /// moment of the refusal may still come behind it.
     ///
     /// # Errors
     /// The error that the pages before met.
