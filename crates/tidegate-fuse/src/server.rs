@@ -133,6 +133,7 @@ impl Server {
     /// What the kernel is told of an inode.
     pub(crate) fn entry(&self, inode: &Inode) -> Entry {
         let mut attr = inode.attr().clone();
+        attr.size = attr.size.min(inode.read_size());
         attr.uid = self.view.uid.unwrap_or(attr.uid);
         attr.gid = self.view.gid.unwrap_or(attr.gid);
         attr.blocks = self.vfs().fs().sectors(inode);

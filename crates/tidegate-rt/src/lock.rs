@@ -248,6 +248,12 @@ impl<T: ?Sized> RwLock<T> {
         RwLockReadGuard { inner, _held: held }
     }
 
+    /// Takes the lock shared unless somebody has it exclusive or waits for that.
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        let inner = self.inner.try_read()?;
+        Some(RwLockReadGuard { inner, _held: Held::tried(self.class, Address::of(&self.inner)) })
+    }
+
     /// Takes the lock exclusive, waiting for it.
     #[track_caller]
     #[inline]

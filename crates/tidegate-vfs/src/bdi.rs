@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ord
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tidegate_block::PAGE_SIZE;
-use tidegate_rt::{Condvar, LockClass, Mutex, WaitQueue, clock, trace::SpanPoint};
+use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, WaitQueue, clock, trace::SpanPoint};
 
 static BALANCE: SpanPoint<1> = SpanPoint::new("balance_dirty_pages", ["dirty"]);
 
@@ -43,25 +43,28 @@ const DIRTY_EXPIRE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Something the flusher is asked to do.
 pub(crate) enum Work {
+    /// Write what was dirtied before `before`, as WB_SYNC_NONE: inode by inode in turns, `pages` pages at most.
+    Start { pages: u64, before: Nanos },
     /// Write everything dirtied before now, as WB_SYNC_ALL; with `wait`, wait for each inode's pages before
     /// the next.
     Sync { wait: bool, done: Arc<Completion> },
 }
 
-/// Set once, waited for by any number of threads.
+/// What some work came to: set once, waited for by any number of threads.
 #[derive(Default)]
 pub(crate) struct Completion {
-    done: AtomicBool,
+    result: OnceLock<Result<()>>,
     queue: WaitQueue,
 }
 
 impl Completion {
-    pub(crate) fn complete(&self) {
-        self.done.store(true, SeqCst);
+    pub(crate) fn complete(&self, result: Result<()>) {
+        let _ = self.result.set(result);
         self.queue.wake_all();
     }
-    pub(crate) fn wait(&self) {
-        self.queue.wait_until(|| self.done.load(SeqCst));
+    pub(crate) fn wait(&self) -> Result<()> {
+        self.queue.wait_until(|| self.result.get().is_some());
+        self.result.get().cloned().unwrap_or(Ok(()))
     }
 }
 
@@ -284,19 +287,18 @@ impl Bdi {
 
     /// Whether an inode has been dirty for longer than the expiry.
     pub(crate) fn is_old(&self, inode: &Inode) -> bool {
-        is_old(inode, clock::now().0)
+        dirtied_before(inode, expired())
     }
 
-    /// Takes the inodes for a pass: all of them, or those dirty for longer than the expiry. Returns how many
-    /// dirty pages one of them has at least: the mean. A file system's own do not count: there are few, they have
+    /// Takes the inodes for a pass: those that were not finished, and those dirtied before `before`. Returns how
+    /// many dirty pages one of them has at least: the mean. A file system's own do not count: there are few, they have
     /// more than any, and to write nodes before the data that changes them again is to write them twice.
-    pub(crate) fn queue_io(&self, all: bool) -> u64 {
-        let now = clock::now().0;
+    pub(crate) fn queue_io(&self, before: Nanos) -> u64 {
         let mut l = self.lists.lock();
         let more = std::mem::take(&mut l.b_more_io);
         l.b_io.extend(more);
         while let Some(i) = l.b_dirty.front() {
-            if !all && !is_old(i, now) {
+            if !dirtied_before(i, before) {
                 break;
             }
             let i = l.b_dirty.pop_front();
@@ -309,7 +311,16 @@ impl Bdi {
     }
 }
 
-fn is_old(inode: &Inode, now: u64) -> bool {
-    let age = now.saturating_sub(inode.dirtied_when.load(Relaxed));
-    age >= DIRTY_EXPIRE_INTERVAL.as_nanos() as u64
+/// Pages dirtied before then are dirty now.
+pub(crate) fn until_now() -> Nanos {
+    Nanos(clock::now().0 + 1)
+}
+
+/// Pages dirtied before then have been dirty for as long as the expiry.
+pub(crate) fn expired() -> Nanos {
+    Nanos(until_now().0.saturating_sub(DIRTY_EXPIRE_INTERVAL.as_nanos() as u64))
+}
+
+fn dirtied_before(inode: &Inode, before: Nanos) -> bool {
+    inode.dirtied_when.load(Relaxed) < before.0
 }

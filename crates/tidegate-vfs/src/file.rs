@@ -1,11 +1,11 @@
 //! Open files: opening, reading, seeking, durability.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::fs::WritebackControl;
 use crate::inode::Inode;
 use crate::namei::MAX_SYMLINKS;
 use crate::perm::{self, MAY_READ, MAY_WRITE};
-use crate::readahead::ReadAheadState;
+use crate::readahead::{PagedIn, ReadAheadState, copy_run};
 use crate::types::*;
 use crate::vfs::Vfs;
 use std::sync::Arc;
@@ -164,15 +164,15 @@ impl File {
         }
     }
 
-    /// Reads at `pos`; how many bytes, fewer only at the end of the file. Takes `i_rwsem` shared.
+    /// Reads at `pos`; how many bytes, fewer only at the end of the file. Takes no lock for pages in memory, and
+    /// `invalidate_lock` shared to read others in; a write of the same range that goes on meanwhile is seen in part.
     ///
     /// # Errors
     /// `BadFile`, `IsADirectory`, those of the device, `Corrupt`.
     pub fn read_at(&self, pos: u64, to: &mut [u8]) -> Result<usize> {
         sim::syscall();
         self.allow(OpenFlags::READ)?;
-        let guard = self.inode.rwsem.read();
-        let size = self.inode.size();
+        let size = self.inode.read_size();
         if pos >= size {
             return Ok(0);
         }
@@ -182,19 +182,19 @@ impl File {
         let mut done = mapping.copy_out(pos, to);
         while done < len {
             let at = pos + done as u64;
-            let page = at / PAGE_SIZE as u64;
-            if !mapping.wait_ahead(page, page + 1) || !mapping.has(page) {
-                self.read_in(at, pos, (len - done) as u64, size)?;
-            }
-            let n = mapping.copy_out(at, &mut to[done..]);
-            // Reclaim may have taken the page at once; one page is then read past the cache.
-            done += if n > 0 { n } else { self.read_past_cache(at, &mut to[done..])? };
+            done += match self.page_in(at, pos, (len - done) as u64)? {
+                PagedIn::Cached => mapping.copy_out(at, &mut to[done..]),
+                PagedIn::Read(run) => {
+                    let n = copy_run(&run, at, &mut to[done..]);
+                    n + mapping.copy_out(at + n as u64, &mut to[done + n..])
+                }
+                PagedIn::End => break,
+            };
         }
-        self.read_on(pos, pos + len as u64, size);
-        drop(guard);
+        self.read_on(pos, pos + done as u64);
         self.touch_atime()?;
         self.vfs.bdi.shrink();
-        Ok(len)
+        Ok(done)
     }
 
     /// Lets go of the clean pages that lie in `pos..end` (bytes): for who has the bytes elsewhere. Takes `i_rwsem`
@@ -204,15 +204,6 @@ impl File {
         let _unchanged = self.inode.rwsem.read();
         let page = PAGE_SIZE as u64;
         self.inode.mapping.reclaim_range(pos.div_ceil(page), end / page, false);
-    }
-
-    fn read_past_cache(&self, pos: u64, to: &mut [u8]) -> Result<usize> {
-        let runs = self.vfs.fs.read_pages(&self.inode, pos / PAGE_SIZE as u64, 1)?;
-        let page = runs.first().ok_or_else(|| Error::from(ErrorKind::Io))?;
-        let from = &page.bytes()[pos as usize % PAGE_SIZE..];
-        let n = from.len().min(to.len());
-        to[..n].copy_from_slice(&from[..n]);
-        Ok(n)
     }
 
     fn touch_atime(&self) -> Result<()> {
@@ -299,7 +290,7 @@ impl Drop for File {
 
 impl Vfs {
     /// Notes an access, by relatime's rules: the access time follows when it is older than a change, or than a day.
-    /// Whether it did. Takes `i_rwsem`.
+    /// Whether it did.
     ///
     /// # Errors
     /// Those of storing the inode.
@@ -315,9 +306,7 @@ impl Vfs {
             }
             a.atime = now;
         }
-        let guard = inode.rwsem.write();
-        self.fs.update_inode(inode)?;
-        drop(guard);
+        self.fs.update_times(inode)?;
         self.balance()?;
         Ok(true)
     }

@@ -3,14 +3,15 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::File;
 use crate::fs::WriteEnd;
-use crate::inode::Inode;
+use crate::inode::{Growing, Inode};
+use crate::mapping::Change;
 use crate::mapping::chunk::PageRun;
 use crate::types::*;
 use crate::vfs::Vfs;
 use std::ops::Range;
 use std::sync::Arc;
 use tidegate_block::{PAGE_SIZE, PageBuf};
-use tidegate_rt::trace::SpanPoint;
+use tidegate_rt::{Timespec, trace::SpanPoint};
 
 static WRITE: SpanPoint<3> = SpanPoint::new("vfs_write", ["ino", "pos", "len"]);
 
@@ -59,24 +60,40 @@ impl File {
         }
         self.before_write(pos, data.len() as u64)?;
         let now = self.change_time();
-        if self.vfs.fs.write_inline(inode, pos, data, now)? {
-            inode.mapping.remove(0, 1);
+        if self.write_inline(pos, data, now)? {
             return Ok(());
         }
         let end = pos + data.len() as u64;
         let (first, last) = (pos / PAGE, (end - 1) / PAGE);
         let old = inode.size();
         self.vfs.fill_edges(inode, pos..end, old)?;
+        let change = self.vfs.begin_write(inode, first..last + 1);
         self.vfs.fs.reserve(inode, first, last - first + 1, Some(&WriteEnd { end, time: now }))?;
         let copied = self.copy_in(pos, data, old);
+        drop(change);
         self.vfs.bdi.mark_dirty(inode);
         if copied.is_err() && end > old {
             // What it would end with is not there.
+            let _none = inode.mapping.invalidate_lock.write();
             inode.mapping.remove(old.div_ceil(PAGE), u64::MAX);
             inode.attr().size = old;
             let _ = self.vfs.fs.update_inode(inode);
         }
         copied
+    }
+
+    /// Writes to a file that is kept in its inode; false when the page cache must take it.
+    fn write_inline(&self, pos: u64, data: &[u8], now: Option<Timespec>) -> Result<bool> {
+        let inode = &self.inode;
+        if pos + data.len() as u64 > PAGE || inode.size() > PAGE {
+            return Ok(false);
+        }
+        let _write = self.vfs.begin_write(inode, 0..1);
+        let inline = self.vfs.fs.write_inline(inode, pos, data, now)?;
+        if inline {
+            inode.mapping.remove(0, 1);
+        }
+        Ok(inline)
     }
 
     /// Copies `data` into pages that are there as far as it does not cover them, in a file that had `old` bytes.
@@ -115,14 +132,15 @@ impl File {
         }
         self.before_write(pos, bytes as u64)?;
         let now = self.change_time();
-        if self.vfs.fs.write_inline(&self.inode, pos, &buf[..bytes], now)? {
-            self.inode.mapping.remove(0, 1);
+        if self.write_inline(pos, &buf[..bytes], now)? {
             drop(guard);
             return self.vfs.balance();
         }
+        let change = self.vfs.begin_write(&self.inode, pos / PAGE..pos / PAGE + pages as u64);
         self.vfs.fs.reserve(&self.inode, pos / PAGE, pages as u64, Some(&WriteEnd { end, time: now }))?;
         buf[bytes..pages * PAGE_SIZE].fill(0);
         self.inode.mapping.insert_dirty(pos / PAGE, &PageRun { buf: Arc::new(buf), first: 0, pages });
+        drop(change);
         self.vfs.bdi.mark_dirty(&self.inode);
         drop(guard);
         self.vfs.balance()
@@ -139,22 +157,21 @@ impl File {
                 format!("a write at {pos}; files end at {max} bytes"),
             ));
         }
-        self.drop_set_id();
+        self.drop_set_id()?;
         // Bytes between the old end and the write must read as zeros even where they share its page.
-        let size = self.inode.size();
-        self.inode.mapping.wait_ahead(size.min(pos) / PAGE, (pos + len).div_ceil(PAGE));
         self.vfs.zero_tail(&self.inode, pos)
     }
 
     /// Who may not keep privileges takes the set-id bits off by changing content.
-    fn drop_set_id(&self) {
-        if !self.privileged {
-            drop_set_id(&mut self.inode.attr());
+    fn drop_set_id(&self) -> Result<()> {
+        if !self.privileged && drop_set_id(&mut self.inode.attr()) {
+            self.vfs.fs.update_inode(&self.inode)?;
         }
+        Ok(())
     }
 
     /// The time that a change of the content sets, unless who has the file open keeps its times.
-    fn change_time(&self) -> Option<tidegate_rt::Timespec> {
+    fn change_time(&self) -> Option<Timespec> {
         (!self.flags.contains(OpenFlags::NOCMTIME)).then(|| self.vfs.now())
     }
 
@@ -206,7 +223,7 @@ impl File {
         if inode.is_freed() {
             return Err(ErrorKind::Stale.into());
         }
-        self.drop_set_id();
+        self.drop_set_id()?;
         let punch = flags.contains(FallocateFlags::PUNCH_HOLE);
         if punch || flags.contains(FallocateFlags::ZERO_RANGE) {
             self.vfs.zero_range(inode, at, end)?;
@@ -221,12 +238,27 @@ impl File {
     }
 }
 
-/// Takes set-user-id off, and set-group-id where it means that.
-pub(crate) fn drop_set_id(a: &mut Attr) {
-    a.mode &= if a.mode & 0o010 != 0 { !0o6000 } else { !0o4000 };
+/// Takes set-user-id off, and set-group-id where it means that; whether one was set.
+pub(crate) fn drop_set_id(a: &mut Attr) -> bool {
+    let bits = a.mode & if a.mode & 0o010 != 0 { 0o6000 } else { 0o4000 };
+    a.mode &= !bits;
+    bits != 0
+}
+
+/// Pages of a write, and the size that they may give the file: readers see neither before the bytes.
+struct Write<'a> {
+    _growing: Growing<'a>,
+    _change: Change<'a>,
 }
 
 impl Vfs {
+    /// Says that `pages` are going to be written to, which may make the file longer.
+    fn begin_write<'a>(&self, inode: &'a Inode, pages: Range<u64>) -> Write<'a> {
+        // Content that was kept in the inode moves to the first page.
+        let start = if inode.size() <= PAGE { 0 } else { pages.start };
+        Write { _change: inode.mapping.begin_change(start..pages.end), _growing: inode.grow() }
+    }
+
     /// Reads in the first and last page of a write where it covers them only in part; past the `size` that the file
     /// has before the write there are zeros.
     fn fill_edges(&self, inode: &Arc<Inode>, write: Range<u64>, size: u64) -> Result<()> {
@@ -240,7 +272,7 @@ impl Vfs {
                 inode.mapping.insert_clean(index, &run);
                 return Ok(());
             }
-            self.fill(inode, index, 1)
+            self.fill(inode, index, 1).map(drop)
         };
         let (first, last) = (pos / PAGE, (end - 1) / PAGE);
         edge(first, !pos.is_multiple_of(PAGE) || (end < (first + 1) * PAGE))?;
@@ -265,12 +297,13 @@ impl Vfs {
             return Ok(());
         }
         let index = from / PAGE;
-        inode.mapping.wait_ahead(index, index + 1);
         let kept = to.min(inode.size()).saturating_sub(from) as usize;
+        let change = inode.mapping.begin_change(index..index + 1);
         if kept > 0 && self.fs.write_inline(inode, from, &[0; PAGE_SIZE][..kept], Some(self.now()))? {
             inode.mapping.remove(0, 1);
             return Ok(());
         }
+        drop(change);
         if !inode.mapping.has(index) {
             let unwritten = |_: u64| false;
             let data = self.fs.seek(inode, index, index + 1, SeekTarget::Data, &unwritten)?;
@@ -284,7 +317,6 @@ impl Vfs {
     /// Zeroes bytes `from..to` of one page in the cache and marks it dirty; `unless_zero` already.
     fn zero_cached(&self, inode: &Arc<Inode>, from: u64, to: u64, unless_zero: bool) -> Result<()> {
         let index = from / PAGE;
-        inode.mapping.wait_ahead(index, index + 1);
         let range = (from % PAGE) as usize..(to - index * PAGE) as usize;
         loop {
             if !inode.mapping.has(index) {
@@ -294,6 +326,7 @@ impl Vfs {
             if unless_zero && run.is_some_and(|r| r.bytes()[range.clone()].iter().all(|&b| b == 0)) {
                 return Ok(());
             }
+            let _change = self.begin_write(inode, index..index + 1);
             self.fs.reserve(inode, index, 1, None)?;
             // Clean pages may go at any time.
             if inode.mapping.modify(index, |p| p[range.clone()].fill(0)).is_some() {
@@ -313,7 +346,9 @@ impl Vfs {
         self.zero_in_page(inode, offset, first * PAGE)?;
         self.zero_in_page(inode, last * PAGE, end)?;
         if first < last {
-            // Blocks go only after their pages' write-back, so that nobody writes to a freed block.
+            // Blocks go only after their pages' write-back, so that nobody writes to a freed block, and while nobody
+            // reads pages in.
+            let _none = inode.mapping.invalidate_lock.write();
             inode.mapping.remove(first, last);
             self.fs.punch_hole(inode, first, last - first)?;
         }
@@ -339,9 +374,12 @@ impl Vfs {
         let old = inode.size();
         if size < old {
             self.zero_in_page(inode, size, size.next_multiple_of(PAGE).min(old.next_multiple_of(PAGE)))?;
-            inode.mapping.remove(size.div_ceil(PAGE), u64::MAX);
         }
         self.zero_tail(inode, size)?;
+        let _none = inode.mapping.invalidate_lock.write();
+        if size < old {
+            inode.mapping.remove(size.div_ceil(PAGE), u64::MAX);
+        }
         self.fs.truncate(inode, size, self.now())
     }
 }

@@ -1,19 +1,22 @@
 //! The flusher thread: writes dirty inodes when they are old, when there are many, and when asked.
 
-use crate::bdi::{Bdi, Completion, DIRTY_WRITEBACK_INTERVAL, Work};
+use crate::bdi::{Bdi, Completion, DIRTY_WRITEBACK_INTERVAL, Work, expired, until_now};
+use crate::error::Result;
 use crate::fs::{FileSystem, WritebackControl};
 use crate::inode::Inode;
 use crate::observe::Pass;
+use crate::sync::SyncWait;
 use crate::types::FileType;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use tidegate_rt::{
-    thread,
+    Nanos, thread,
     trace::{EventPoint, SpanPoint},
 };
 
 static WB_SYNC: SpanPoint<1> = SpanPoint::new("wb_sync", ["wait"]);
+static WB_START: SpanPoint<1> = SpanPoint::new("wb_start", ["pages"]);
 static WB_BACKGROUND: SpanPoint<1> = SpanPoint::new("wb_background", ["dirty"]);
 static WRITEBACK_START: EventPoint<2> = EventPoint::new("writeback_start", ["reason", "dirty"]);
 static WRITEBACK_WRITTEN: EventPoint<1> = EventPoint::new("writeback_written", ["pages"]);
@@ -30,7 +33,9 @@ const MIN_PAUSE: Duration = Duration::from_millis(20);
 /// Why a pass is made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum For {
-    /// Somebody asked for everything.
+    /// Somebody asks for everything, and will ask again to wait for it.
+    Start { before: Nanos },
+    /// Somebody asks for everything.
     Sync { wait: bool },
     /// Too much is dirty.
     Background,
@@ -41,7 +46,7 @@ enum For {
 impl From<For> for Pass {
     fn from(why: For) -> Pass {
         match why {
-            For::Sync { .. } => Pass::Sync,
+            For::Start { .. } | For::Sync { .. } => Pass::Sync,
             For::Background => Pass::Background,
             For::Age => Pass::Periodic,
         }
@@ -61,13 +66,25 @@ impl Flusher {
         Ok(Flusher { bdi, thread: Some(thread) })
     }
 
-    /// Has everything written that is dirty, and comes back when it is submitted. With `wait`, the flusher
-    /// waits for each inode's pages before the next; otherwise that is for the caller.
-    pub(crate) fn sync(&self, wait: bool) {
+    /// Has everything written that is dirty, and comes back when it is submitted; for the position `flusher`, when
+    /// it is written. As in Linux a pass of WB_SYNC_NONE goes first, in which inodes take turns, so that the pass of
+    /// WB_SYNC_ALL finds little to do. The position `epoch` has none of it: its one pass submits everything and
+    /// waits for nothing.
+    ///
+    /// # Errors
+    /// The first of submitting; everything was tried.
+    pub(crate) fn sync(&self, how: SyncWait) -> Result<()> {
         let done = Arc::new(Completion::default());
-        self.bdi.lists.lock().work.push_back(Work::Sync { wait, done: done.clone() });
+        let work = Work::Sync { wait: how == SyncWait::Flusher, done: done.clone() };
+        let start = Work::Start { pages: self.bdi.nr_dirty.load(SeqCst), before: until_now() };
+        let mut l = self.bdi.lists.lock();
+        if how != SyncWait::Epoch {
+            l.work.push_back(start);
+        }
+        l.work.push_back(work);
+        drop(l);
         self.bdi.flusher.notify_one();
-        done.wait();
+        done.wait()
     }
 }
 
@@ -92,16 +109,17 @@ fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>, periodic: bool) {
         let shutdown = l.shutdown;
         drop(l);
         match work {
+            Some(Work::Start { pages, before }) => start(fs, bdi, pages, before),
             Some(Work::Sync { wait, done }) => {
                 let _span = WB_SYNC.enter([wait as u64]);
-                pass(fs, bdi, For::Sync { wait });
+                let (_, result) = pass(fs, bdi, For::Sync { wait }, u64::MAX);
                 bdi.judge_pass();
-                done.complete();
+                done.complete(result);
             }
             None if shutdown => return,
             None if bdi.over_background() => background(fs, bdi),
             None if periodic => {
-                pass(fs, bdi, For::Age);
+                let _ = pass(fs, bdi, For::Age, u64::MAX);
                 bdi.judge_pass();
                 fs.periodic();
             }
@@ -110,11 +128,25 @@ fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>, periodic: bool) {
     }
 }
 
+/// Writes what was dirty when a sync began, as far as it goes without waiting. An inode that is dirtied again and
+/// again does not keep it: it ends after as many pages as were dirty.
+fn start(fs: &dyn FileSystem, bdi: &Arc<Bdi>, mut pages: u64, before: Nanos) {
+    let _span = WB_START.enter([pages]);
+    while pages > 0 {
+        let (wrote, _) = pass(fs, bdi, For::Start { before }, pages);
+        pages = pages.saturating_sub(wrote);
+        // What could not be written is for the pass that somebody waits for.
+        if bdi.judge_pass() > 0 || wrote == 0 {
+            break;
+        }
+    }
+}
+
 /// Writes until the dirty pages are below the background threshold.
 fn background(fs: &dyn FileSystem, bdi: &Arc<Bdi>) {
     let _span = WB_BACKGROUND.enter([bdi.dirty_bytes()]);
     while bdi.over_background() && bdi.lists.lock().work.is_empty() {
-        let wrote = pass(fs, bdi, For::Background);
+        let (wrote, _) = pass(fs, bdi, For::Background, u64::MAX);
         bdi.stuck.store(wrote == 0, SeqCst);
         let failed = bdi.judge_pass();
         if wrote == 0 || failed > 0 {
@@ -143,14 +175,19 @@ fn pause(bdi: &Bdi, d: Duration) {
     bdi.stats.idle();
 }
 
-/// One turn over the dirty inodes; pages written. In the background it ends as soon as little enough is
-/// dirty: who was not reached has more to write next time, in one piece.
-fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For) -> u64 {
-    let mean = bdi.queue_io(why != For::Age);
+/// One turn over the dirty inodes, of at most about `most` pages; pages written, and the first error of submitting.
+/// In the background it ends as soon as little enough is dirty: who was not reached has more to write next time, in
+/// one piece.
+fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For, most: u64) -> (u64, Result<()>) {
+    let mean = bdi.queue_io(match why {
+        For::Start { before } => before,
+        For::Sync { .. } | For::Background => until_now(),
+        For::Age => expired(),
+    });
     // In the background, an inode with less to write than the others is left to grow: streams that are
     // written at once should not be cut into small pieces. Unless what it has cannot be written.
     let few = if why == For::Background && !bdi.is_failing() { mean } else { 0 };
-    let mut written = 0;
+    let (mut written, mut result) = (0, Ok(()));
     bdi.stats.pass(why.into());
     WRITEBACK_START.record([Pass::from(why) as u64, bdi.dirty_bytes()]);
     loop {
@@ -159,8 +196,11 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For) -> u64 {
             bdi.lists.lock().b_more_io.push_back(inode);
             continue;
         }
-        written += writeback_single_inode(fs, bdi, &inode, why);
+        let (n, r) = writeback_single_inode(fs, bdi, &inode, why);
+        written += n;
+        result = result.and(r);
         let enough = match why {
+            For::Start { .. } => written >= most,
             For::Sync { .. } => false,
             For::Background => !bdi.over_background(),
             For::Age => bdi.lists.lock().shutdown,
@@ -172,22 +212,28 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For) -> u64 {
     bdi.submit_pending();
     bdi.stats.idle();
     WRITEBACK_WRITTEN.record([written]);
-    written
+    (written, result)
 }
 
-fn writeback_single_inode(fs: &dyn FileSystem, bdi: &Arc<Bdi>, inode: &Arc<Inode>, why: For) -> u64 {
+/// Writes one inode of a pass; pages written, and what submitting them came to.
+fn writeback_single_inode(
+    fs: &dyn FileSystem,
+    bdi: &Arc<Bdi>,
+    inode: &Arc<Inode>,
+    why: For,
+) -> (u64, Result<()>) {
     // Off the list first: a page dirtied from here on puts the inode back on it.
     inode.listed.store(false, SeqCst);
     // An fsync was here before. What a file system does for others after their last page is its own matter.
     if inode.file_type == FileType::Regular && !inode.internal && inode.mapping.is_idle() {
-        return 0;
+        return (0, Ok(()));
     }
     bdi.stats.at(inode.ino);
     let _span = SINGLE_INODE.enter([inode.ino.0, inode.mapping.nr_dirty()]);
     let most = if bdi.is_failing() { PROBE_PAGES } else { MAX_WRITEBACK_PAGES };
     let mut wbc = match why {
         For::Sync { .. } => WritebackControl::sync(),
-        For::Background | For::Age => WritebackControl::background(most),
+        For::Start { .. } | For::Background | For::Age => WritebackControl::background(most),
     };
     let submitted = fs.writepages(inode, &mut wbc);
     if why == (For::Sync { wait: true }) {
@@ -198,10 +244,10 @@ fn writeback_single_inode(fs: &dyn FileSystem, bdi: &Arc<Bdi>, inode: &Arc<Inode
         // The pages are dirty again and the error stands in the mapping, for fsync.
         inode.listed.store(true, SeqCst);
         bdi.lists.lock().b_dirty.push_back(inode.clone());
-        return wbc.written;
+        return (wbc.written, submitted);
     }
     if inode.mapping.nr_dirty() > 0 && !inode.listed.swap(true, SeqCst) {
         bdi.lists.lock().b_more_io.push_back(inode.clone());
     }
-    wbc.written
+    (wbc.written, Ok(()))
 }

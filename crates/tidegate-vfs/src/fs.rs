@@ -154,6 +154,12 @@ pub trait FileSystem: Send + Sync {
     /// Takes over attributes that were set in `inode.attr`.
     fn update_inode(&self, inode: &Inode) -> Result<()>;
 
+    /// Takes over times that were set in `inode.attr`, at the latest with the next fsync or sync. No lock held.
+    fn update_times(&self, inode: &Arc<Inode>) -> Result<()> {
+        let _guard = inode.rwsem.write();
+        self.update_inode(inode)
+    }
+
     /// The value of attribute `name` (with its namespace, e.g. `user.x`), in the form user space sees.
     fn getxattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>>;
 
@@ -176,17 +182,20 @@ pub trait FileSystem: Send + Sync {
         inode.attr().blocks
     }
 
-    /// Reads pages `index..index + pages` from the volume; holes as zeros. May return fewer.
+    /// Reads pages `index..index + pages` from the volume; holes as zeros. May return fewer. `i_rwsem` is held, or
+    /// `invalidate_lock` shared with the pages as being read in.
     fn read_pages(&self, inode: &Inode, index: u64, pages: usize) -> Result<Vec<PageRun>>;
 
     /// Starts to read such pages, for who may want them soon; `done` gets them, from any thread, possibly
-    /// before this returns, or an error that nobody has to know of. `i_rwsem` may be released before.
+    /// before this returns, or an error that nobody has to know of. `invalidate_lock` is held shared, and may be
+    /// released before.
     fn read_ahead(&self, inode: &Arc<Inode>, index: u64, pages: usize, done: ReadDone) {
         done(self.read_pages(inode, index, pages));
     }
 
     /// Makes sure that the pages can be written out later: space is promised, nothing is placed. What `write`
-    /// does to the attributes, if there is one, is done and stored with that.
+    /// does to the attributes, if there is one, is done with that; it is stored at the latest with the next fsync
+    /// or sync.
     ///
     /// # Errors
     /// `NoSpace`, those of the device; the attributes are as they were then, but for blocks of nodes.

@@ -28,6 +28,8 @@ pub struct Inode {
     pub mapping: AddressSpace,
     attr: Mutex<Attr>,
     seen: Seen,
+    /// The size that readers go by while a write makes the file longer.
+    growing_from: AtomicU64,
     private: Box<dyn Any + Send + Sync>,
     /// Open files. Changed under `i_lock`.
     opens: AtomicU32,
@@ -55,6 +57,7 @@ impl Inode {
             mapping: AddressSpace::new(bdi, shards),
             seen: Seen::of(&parts.attr),
             attr: Mutex::new(&I_LOCK, parts.attr),
+            growing_from: AtomicU64::new(u64::MAX),
             private: parts.private,
             opens: AtomicU32::new(0),
             freed: AtomicBool::new(false),
@@ -82,6 +85,21 @@ impl Inode {
     /// The size in bytes (`i_size_read`). Takes no lock.
     pub fn size(&self) -> u64 {
         self.seen.size.load(Acquire)
+    }
+
+    /// The size as readers see it, in bytes: while a write makes the file longer, the size before it, until its bytes
+    /// are there. Takes no lock.
+    pub fn read_size(&self) -> u64 {
+        // In this order: who sees the new size sees that it is growing, or that it has grown.
+        let size = self.size();
+        size.min(self.growing_from.load(SeqCst))
+    }
+
+    /// Says that the file grows from its size now; over when the result is dropped. The caller holds `i_rwsem`
+    /// exclusive.
+    pub(crate) fn grow(&self) -> Growing<'_> {
+        self.growing_from.store(self.size(), SeqCst);
+        Growing(self)
     }
 
     /// How many names it has. Takes no lock.
@@ -140,6 +158,15 @@ impl Inode {
             && self.opens.load(SeqCst) == 0
             && self.mapping.nr_dirty() == 0
             && self.mapping.nr_writeback() == 0
+    }
+}
+
+/// See [`Inode::grow`].
+pub(crate) struct Growing<'a>(&'a Inode);
+
+impl Drop for Growing<'_> {
+    fn drop(&mut self) {
+        self.0.growing_from.store(u64::MAX, SeqCst);
     }
 }
 

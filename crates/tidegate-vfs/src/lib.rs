@@ -22,7 +22,7 @@
 //! | [`perm`], [`acl`] | who may do what |
 //!
 //! Lock order (ranks in brackets): `i_rwsem` [20; directories before their children, two directories in
-//! order of inode number] → the file system's own [30–600] → `mapping->i_pages` [700]. `i_lock` [650],
+//! order of inode number] → `mapping->invalidate_lock` [25] → the file system's own [30–600] → `mapping->i_pages` [700]. `i_lock` [650],
 //! `wb->list_lock` [640], `inode_hash_lock` [630] and `bdi->clock` [635] protect memory only.
 #![forbid(unsafe_code)]
 

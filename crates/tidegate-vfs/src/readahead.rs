@@ -6,12 +6,13 @@
 use crate::error::{ErrorKind, Result};
 use crate::file::File;
 use crate::inode::Inode;
-use crate::mapping::ReadAhead;
+use crate::mapping::PageIn;
 use crate::mapping::chunk::PageRun;
 use crate::vfs::Vfs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate_block::{PAGE_SIZE, PageBuf};
+use tidegate_rt::sim;
 
 /// Pages of the first window, and of the largest.
 const RA_MIN: u64 = 32;
@@ -42,11 +43,27 @@ impl ReadAheadState {
     }
 }
 
+/// What became of a page that was missing.
+pub(crate) enum PagedIn {
+    /// Somebody else brings it, or has brought it: it is looked for again.
+    Cached,
+    /// It was read, and its neighbours with it. It is in memory unless it was dropped at once.
+    Read(PageRun),
+    /// The file ends before it.
+    End,
+}
+
 impl File {
     /// Reads missing pages at byte `pos` into the cache, for a read of which `want` bytes are left and that
-    /// began at `start`: what is wanted and, for sequential readers, a window.
-    pub(crate) fn read_in(&self, pos: u64, start: u64, want: u64, size: u64) -> Result<()> {
+    /// began at `start`: what is wanted and, for sequential readers, a window. Takes `invalidate_lock` shared.
+    pub(crate) fn page_in(&self, pos: u64, start: u64, want: u64) -> Result<PagedIn> {
+        let (inode, mapping) = (&self.inode, &self.inode.mapping);
         let index = pos / PAGE;
+        let kept = mapping.invalidate_lock.read();
+        let size = inode.read_size();
+        if pos >= size {
+            return Ok(PagedIn::End);
+        }
         let wanted = (pos + want).div_ceil(PAGE) - index;
         let pages = if self.ra.next.load(Relaxed) == start {
             wanted.max(self.ra.next_window())
@@ -55,21 +72,28 @@ impl File {
             wanted
         };
         let pages = pages.min(RA_MAX).min(size.div_ceil(PAGE) - index);
-        let (cached, n) = self.inode.mapping.residency(index, pages);
-        self.ra.end.store(index + n, Relaxed);
+        let (cached, missing) = mapping.residency(index, pages);
         if cached {
-            // Another reader was faster. What is on the volume may be older than pages that are dirty; it must
-            // not come into the cache when these are written and dropped meanwhile.
-            return Ok(());
+            self.ra.end.store(index + missing, Relaxed);
+            return Ok(PagedIn::Cached);
         }
-        self.vfs.fill(&self.inode, index, n)
+        let Some(page_in) = PageIn::begin(inode, index..index + missing) else {
+            drop(kept);
+            mapping.wait_not_busy(index);
+            return Ok(PagedIn::Cached);
+        };
+        // Only now: a page that is missing while it is being read in is not dirty, and stays so. What is on the
+        // volume may be older than a page that was dirty a moment ago.
+        let (cached, missing) = mapping.residency(index, page_in.len());
+        self.ra.end.store(index + missing, Relaxed);
+        if cached { Ok(PagedIn::Cached) } else { self.vfs.fill(inode, index, missing).map(PagedIn::Read) }
     }
 
-    /// After a read of `start..end`: starts the next window if the reader is sequential and near its end.
-    /// The caller holds `i_rwsem` shared.
-    pub(crate) fn read_on(&self, start: u64, end: u64, size: u64) {
+    /// After a read of `start..end`: starts the next window if the reader is sequential and near its end. Takes
+    /// `invalidate_lock` shared.
+    pub(crate) fn read_on(&self, start: u64, end: u64) {
         let sequential = self.ra.next.swap(end, Relaxed) == start;
-        let (ahead, last) = (self.ra.end.load(Relaxed), size.div_ceil(PAGE));
+        let (ahead, last) = (self.ra.end.load(Relaxed), self.inode.read_size().div_ceil(PAGE));
         let at = end.div_ceil(PAGE);
         if !sequential || ahead < at || ahead >= last || at + self.ra.window.load(Relaxed) / 2 < ahead {
             return;
@@ -80,53 +104,73 @@ impl File {
     }
 }
 
+/// Copies bytes from `pos` of the file on out of a run that begins with the page of `pos`; how many.
+pub(crate) fn copy_run(run: &PageRun, pos: u64, to: &mut [u8]) -> usize {
+    let from = &run.bytes()[pos as usize % PAGE_SIZE..];
+    let n = from.len().min(to.len());
+    to[..n].copy_from_slice(&from[..n]);
+    sim::copy(n);
+    n
+}
+
 impl Vfs {
-    /// Reads `pages` pages from the volume into the cache. Bytes past the file's size are zeroed, as
-    /// other writers may have left anything there.
-    pub(crate) fn fill(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()> {
-        let size = inode.size();
-        let mut at = index;
+    /// Reads `pages` pages from the volume into the cache; those that it read first. Bytes past the file's size are
+    /// zeroed, as other writers may have left anything there. The caller has the pages as being read in, or holds
+    /// `i_rwsem` exclusive.
+    pub(crate) fn fill(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<PageRun> {
+        let size = inode.read_size();
+        let (mut at, mut first) = (index, None);
         while at < index + pages {
             let runs = self.fs.read_pages(inode, at, (index + pages - at) as usize)?;
             if runs.is_empty() {
-                return Err(ErrorKind::Io.into());
+                break;
             }
-            at = insert_read(inode, at, runs, size);
+            for run in runs {
+                let run = insert_read(inode, at, run, size);
+                at += run.pages as u64;
+                first.get_or_insert(run);
+            }
         }
         self.bdi.cached(inode);
-        Ok(())
+        if at < index + pages { Err(ErrorKind::Io.into()) } else { first.ok_or_else(|| ErrorKind::Io.into()) }
     }
 
     /// Starts to read the first missing pages of a range into the cache.
     fn start_fill(&self, inode: &Arc<Inode>, index: u64, pages: u64) {
-        let (cached, n) = inode.mapping.residency(index, pages);
+        let _kept = inode.mapping.invalidate_lock.read();
+        let (cached, missing) = inode.mapping.residency(index, pages);
         if cached {
             return;
         }
-        let Some(ahead) = ReadAhead::begin(inode, index..index + n) else { return };
+        let Some(page_in) = PageIn::begin(inode, index..index + missing) else { return };
+        // Again, as in `page_in`.
+        let (cached, missing) = inode.mapping.residency(index, page_in.len());
+        if cached {
+            return;
+        }
         let bdi = self.bdi.clone();
         let done = Box::new(move |read: Result<Vec<PageRun>>| {
-            let inode = ahead.inode();
+            let inode = page_in.inode();
             // Who wants the pages reads them again and is told of the error.
             if let Ok(runs) = read {
-                insert_read(inode, index, runs, inode.size());
+                let (size, mut at) = (inode.read_size(), index);
+                for run in runs {
+                    at += insert_read(inode, at, run, size).pages as u64;
+                }
                 bdi.cached(inode);
             }
         });
-        self.fs.read_ahead(inode, index, n as usize, done);
+        self.fs.read_ahead(inode, index, missing as usize, done);
     }
 }
 
-/// Caches what was read from page `at` on; the page after it. Bytes past the file's size are zeroed, as other
-/// writers may have left anything there.
-fn insert_read(inode: &Inode, mut at: u64, runs: Vec<PageRun>, size: u64) -> u64 {
-    for run in runs {
-        let end = (at + run.pages as u64) * PAGE;
-        let run = if end > size { zero_past(run, size.saturating_sub(at * PAGE)) } else { run };
-        inode.mapping.insert_clean(at, &run);
-        at += run.pages as u64;
-    }
-    at
+/// Caches what was read from page `at` on, with zeros past the end of the file, which other writers may have left
+/// anything in; what it is then.
+fn insert_read(inode: &Inode, at: u64, run: PageRun, size: u64) -> PageRun {
+    let end = (at + run.pages as u64) * PAGE;
+    let run = if end > size { zero_past(run, size.saturating_sub(at * PAGE)) } else { run };
+    inode.mapping.insert_clean(at, &run);
+    run
 }
 
 /// The run with zeros from byte `valid` on.

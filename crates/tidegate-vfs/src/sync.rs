@@ -1,7 +1,8 @@
 //! sync(2): everything dirty is written and waited for. Who waits, and for what, is a switch.
 //!
 //! A sync has two halves. The flusher submits every dirty page; somebody waits for what was submitted.
-//! [`SyncWait`] says who. Pages that are dirtied after a sync began are not its business.
+//! [`SyncWait`] says who. Pages that are dirtied after a sync began are not its business. When pages could not be
+//! submitted or come back unwritten meanwhile, the sync writes what is dirty once more, inode by inode.
 //!
 //! **Epochs.** Every page that is dirty or under write-back bears the epoch in which it was dirtied, as one bit
 //! in its chunk, and [`Epochs`] counts those pages. A sync closes the current epoch and waits until none of its
@@ -237,20 +238,30 @@ impl Vfs {
         match how {
             SyncWait::Epoch => self.sync_shared.share(|| self.sync_epoch(flusher)),
             _ => {
-                flusher.sync(how == SyncWait::Flusher);
-                self.wait_sb_inodes().and(self.fs.sync_fs())
+                let before = self.bdi.epochs.given_back.load(SeqCst);
+                let submitted = flusher.sync(how);
+                self.wait_sb_inodes();
+                let failed = submitted.is_err() || self.bdi.epochs.given_back.load(SeqCst) != before;
+                let again = if failed { self.write_again() } else { Ok(()) };
+                again.and(self.fs.sync_fs())
             }
         }
     }
 
-    /// Waits for every inode's write-back; the first error.
-    fn wait_sb_inodes(&self) -> Result<()> {
+    /// Waits for every inode's write-back. Pages that were dirtied since the sync began stay dirty.
+    fn wait_sb_inodes(&self) {
         let _span = WAIT_SB_INODES.enter([]);
+        for inode in self.icache.all() {
+            inode.mapping.wait_writeback(0, u64::MAX);
+        }
+    }
+
+    /// Writes every inode that has dirty pages and waits for it: after pages could not be submitted or came back
+    /// unwritten, to write them after all or to learn why not. The first error.
+    fn write_again(&self) -> Result<()> {
         let mut first = Ok(());
         for inode in self.icache.all() {
             let mapping = &inode.mapping;
-            mapping.wait_writeback(0, u64::MAX);
-            // The flusher could not write it, or is at it again; once more, to learn why.
             if mapping.nr_dirty() > 0 || mapping.nr_writeback() > 0 {
                 let seen = AtomicU32::new(mapping.errseq());
                 first = first.and(self.write_pages(&inode, None)).and_then(|()| mapping.check_error(&seen));
@@ -263,16 +274,18 @@ impl Vfs {
         let epochs = &self.bdi.epochs;
         let before = epochs.given_back.load(SeqCst);
         let parity = epochs.close();
-        flusher.sync(false);
+        let submitted = flusher.sync(SyncWait::Epoch);
         // What is dirty still could not be written, or its inode came onto the lists too late. Nobody else may
-        // ever write it, so nobody waits for it: it is looked for as others do.
+        // ever write it, so nobody waits for its epoch: it is written here.
         let stranded = epochs.dirty[parity].load(SeqCst) > 0;
-        if !stranded {
+        if stranded {
+            self.wait_sb_inodes();
+        } else {
             wait_for_epoch(&self.bdi, parity);
         }
-        let walk = stranded || epochs.given_back.load(SeqCst) != before;
-        let walked = if walk { self.wait_sb_inodes() } else { Ok(()) };
-        walked.and(self.fs.sync_fs())
+        let failed = submitted.is_err() || epochs.given_back.load(SeqCst) != before;
+        let again = if stranded || failed { self.write_again() } else { Ok(()) };
+        again.and(self.fs.sync_fs())
     }
 }
 

@@ -170,8 +170,10 @@ impl Vfs {
         if !inode.claim_free() {
             return Ok(());
         }
+        let none = inode.mapping.invalidate_lock.write();
         inode.mapping.remove(0, u64::MAX);
         let r = self.fs.evict_inode(inode);
+        drop(none);
         drop(guard);
         self.icache.remove(inode);
         r

@@ -5,14 +5,22 @@
 //! reference count: a bio or a reader keeps its reference, and who changes a page somebody else holds
 //! gets a copy ([`Chunk::modify`]). So pages need no lock of their own and stay stable under I/O.
 //!
-//! Who calls what: changes of the pages of a range are serialised by the inode's `i_rwsem`; write-back
-//! runs beside them and owns the dirty → writeback → clean transitions.
+//! Who calls what:
+//!
+//! | who | holds | so that |
+//! |---|---|---|
+//! | a writer | `i_rwsem` exclusive, its pages as being changed (`busy`) | pages change by one at a time |
+//! | a reader of cached pages | nothing | it waits for nobody |
+//! | a reader of missing pages | `invalidate_lock` shared, the pages as being read in (`busy`) | what it read is still what the page holds |
+//! | truncation, punching | `i_rwsem` and `invalidate_lock` exclusive | no page-in reads blocks that are being freed |
+//! | write-back | nothing | it owns the dirty → writeback → clean transitions |
 
-mod ahead;
+mod busy;
 pub mod chunk;
 mod writeback;
 
-pub use ahead::ReadAhead;
+pub(crate) use busy::Change;
+pub use busy::PageIn;
 pub use writeback::{DirtyRun, Tag, Taken};
 
 use crate::bdi::Bdi;
@@ -22,8 +30,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_block::{PAGE_SIZE, PageBuf};
-use tidegate_rt::{LockClass, Mutex, WaitQueue, sim};
+use tidegate_rt::{LockClass, Mutex, RwLock, WaitQueue, sim};
 
+static INVALIDATE_LOCK: LockClass = LockClass::new("mapping->invalidate_lock", 25);
 /// Rank below the device's locks and above every file system lock.
 static I_PAGES: LockClass = LockClass::new("mapping->i_pages", 700);
 
@@ -42,7 +51,9 @@ pub struct AddressSpace {
     dirty: AtomicU64,
     writeback: AtomicU64,
     idle: WaitQueue,
-    ahead: ahead::Reads,
+    busy: busy::BusyPages,
+    /// Held shared by who reads pages in, exclusive by who takes pages and their blocks away.
+    pub(crate) invalidate_lock: RwLock<()>,
     /// Counts failed writes; a file remembers the value it has seen (errseq).
     errseq: AtomicU32,
     /// The device's last error; 0 when it had none.
@@ -70,7 +81,8 @@ impl AddressSpace {
             dirty: AtomicU64::new(0),
             writeback: AtomicU64::new(0),
             idle: WaitQueue::new(),
-            ahead: ahead::Reads::default(),
+            busy: busy::BusyPages::default(),
+            invalidate_lock: RwLock::new(&INVALIDATE_LOCK, ()),
             errseq: AtomicU32::new(0),
             errno: AtomicI32::new(0),
             no_space: AtomicBool::new(false),
@@ -130,8 +142,16 @@ impl AddressSpace {
             s.chunks.remove(&chunk);
         }
         self.account(&self.pages, &self.bdi.nr_pages, p0, p1);
-        self.account(&self.dirty, &self.bdi.nr_dirty, d0, d1);
-        self.account(&self.writeback, &self.bdi.nr_writeback, w0, w1);
+        let dirty = || self.account(&self.dirty, &self.bdi.nr_dirty, d0, d1);
+        let writeback = || self.account(&self.writeback, &self.bdi.nr_writeback, w0, w1);
+        // A page on its way is counted twice for a moment, never not at all.
+        if w1.count_ones() > w0.count_ones() {
+            writeback();
+            dirty();
+        } else {
+            dirty();
+            writeback();
+        }
         r
     }
 
@@ -176,7 +196,7 @@ impl AddressSpace {
 
     /// Whether no page is dirty or under write-back, at one time of each shard.
     pub(crate) fn is_idle(&self) -> bool {
-        // Between being dirty and being under write-back a page is counted as neither.
+        // A page that becomes dirty again may be looked for where it no longer is, and then where it was.
         let idle = |s: &Mutex<Shard>| {
             let s = s.lock();
             s.dirty.is_empty() && s.chunks.values().all(|c| c.writeback == 0)
@@ -293,9 +313,10 @@ impl AddressSpace {
         v
     }
 
-    /// Drops the pages `start..end`, dirty ones too, after waiting for those under write-back or being read.
+    /// Drops the pages `start..end`, dirty ones too, after waiting for those under write-back or being read in. The
+    /// caller keeps new page-ins of them away: it holds `invalidate_lock` exclusive, or changes them.
     pub fn remove(&self, start: u64, end: u64) {
-        self.wait_ahead(start, end);
+        self.wait_page_ins(start..end);
         if self.nr_pages() == 0 && self.nr_writeback() == 0 {
             return;
         }
