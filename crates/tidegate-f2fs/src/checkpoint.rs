@@ -6,7 +6,9 @@
 
 use crate::ckpt_stat::Step;
 use crate::curseg::{Curseg, Log};
+use crate::data_write::Ops;
 use crate::gate::Checkpoint;
+use crate::options::CheckpointData;
 use crate::raw::*;
 use crate::sbi::{F2fs, node_version};
 use crate::summary;
@@ -77,11 +79,15 @@ impl F2fs {
         let stat = &self.ckpt_stat;
         // Most of the work before the freeze, so that the freeze is short. What fails here fails again below.
         let _ = stat.time(Step::PreDirs, || self.write_dirty_dirs());
+        let _ = stat.time(Step::PreInodes, || self.store_inode_meta());
         let _ = stat.time(Step::PreNodes, || {
             let r = self.write_nodes(&mut WritebackControl::background(u64::MAX));
             self.write_io.submit_all(&self.stats);
             r
         });
+        if self.switches.checkpoint_data() == CheckpointData::Wait {
+            stat.time(Step::PreDrain, || self.write_io.wait_begun(&self.stats));
+        }
         let frozen = stat.time(Step::LockAll, || self.cp_rwsem.write());
         stat.time(Step::Frozen, || {
             // An operation may have stopped half done before it let go.
@@ -104,11 +110,13 @@ impl F2fs {
             || self.sit.is_dirty()
             || self.orphans_changed.load(SeqCst)
             || !self.dirty_dirs.lock().is_empty()
+            || self.dirty_inodes.len() > 0
     }
 
     fn checkpoint_frozen(&self, umount: bool) -> Result<()> {
         let stat = &self.ckpt_stat;
         stat.time(Step::Dirs, || self.sync_dirs())?;
+        stat.time(Step::Inodes, || self.sync_inode_meta())?;
         stat.time(Step::Nodes, || self.sync_nodes())?;
         stat.time(Step::Drain, || self.drain_writes().and_then(|()| self.rewrite_failed_pages()))?;
         self.settle_logs()?;
@@ -123,15 +131,20 @@ impl F2fs {
         stat.time(Step::After, || self.checkpointed(pack.cp))
     }
 
-    /// Waits for everything in flight, file data included: no checkpoint refers to a block that is not
-    /// there yet.
+    /// Waits for what is in flight, file data included: no checkpoint refers to a block that is not there yet. With
+    /// `checkpoint_data=linux`, for what Linux waits for. For who has operations frozen.
     ///
     /// # Errors
     /// `Io` when a directory's block could not be written: its page is dirty again, and its inode may be
     /// on no list.
     pub(crate) fn drain_writes(&self) -> Result<()> {
-        self.write_io.send_all(&self.stats);
-        self.queue.drain();
+        match self.switches.checkpoint_data() {
+            CheckpointData::Wait => {
+                self.write_io.send_all(&self.stats);
+                self.queue.drain();
+            }
+            CheckpointData::Linux => self.write_io.wait_cp_data(&self.stats),
+        }
         self.lost_metadata().map_or(Ok(()), Err)
     }
 
@@ -149,12 +162,11 @@ impl F2fs {
         Ok(())
     }
 
-    /// Writes directories with dirty pages; does not wait. Takes `cp_rwsem` shared for each.
+    /// Writes directories with dirty pages; does not wait. Takes `cp_rwsem` shared.
     fn write_dirty_dirs(&self) -> Result<()> {
         let dirs: Vec<_> = self.dirty_dirs.lock().values().cloned().collect();
         for d in dirs {
-            let _op = self.cp_rwsem.read();
-            self.write_data_locked(&d, &mut WritebackControl::background(u64::MAX))?;
+            self.write_data_pass(&d, &mut WritebackControl::background(u64::MAX), Ops::Beside)?;
         }
         Ok(())
     }
@@ -170,7 +182,7 @@ impl F2fs {
         for d in &dirs {
             let before = d.mapping.errseq();
             d.mapping.tag_towrite(0, u64::MAX);
-            self.write_data_locked(d, &mut WritebackControl::sync())?;
+            self.write_data_pass(d, &mut WritebackControl::sync(), Ops::Frozen)?;
             if d.mapping.errseq() != before {
                 return Err(failed(d));
             }

@@ -9,9 +9,12 @@ use tidegate_rt::{Distribution, Histogram, Nanos, clock, trace::SpanPoint};
 pub(crate) enum Step {
     GlobalSem,
     PreDirs,
+    PreInodes,
     PreNodes,
+    PreDrain,
     LockAll,
     Dirs,
+    Inodes,
     Nodes,
     Drain,
     Nat,
@@ -25,15 +28,18 @@ pub(crate) enum Step {
     Whole,
 }
 
-const STEPS: usize = 16;
+const STEPS: usize = 19;
 
 /// What it is called in tables, its trace point, and whether operations are frozen meanwhile.
 const STEP_NAMES: [(&str, &str, bool); STEPS] = [
     ("wait for cp_global_sem", "f2fs_cp_global_sem", false),
     ("directories, before the freeze", "f2fs_sync_dirty_inodes", false),
+    ("inodes, before the freeze", "f2fs_sync_inode_meta", false),
     ("nodes, before the freeze", "f2fs_sync_node_pages", false),
+    ("I/O in flight, before the freeze", "f2fs_wait_on_all_pages", false),
     ("wait for cp_rwsem", "f2fs_lock_all", false),
     ("directories", "f2fs_sync_dirty_inodes", true),
+    ("inodes", "f2fs_sync_inode_meta", true),
     ("nodes", "f2fs_sync_node_pages", true),
     ("I/O in flight", "f2fs_wait_on_all_pages", true),
     ("NAT", "f2fs_flush_nat_entries", true),

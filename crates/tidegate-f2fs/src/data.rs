@@ -102,17 +102,29 @@ impl F2fs {
     }
 
     /// Gives holes among the pages a reservation (`NEW`), so that writing them out cannot fail for want
-    /// of space, and stores that with what `write` does. Takes `cp_rwsem` shared, then `i_dnode`.
+    /// of space, and stores that with what `write` does. Takes `cp_rwsem` shared, then `i_dnode`; for a write to
+    /// pages that all have a place already, it takes no `cp_rwsem`, so that it does not wait for a checkpoint.
     ///
     /// # Errors
     /// `NoSpace`; none of them is reserved that was not before.
     pub(crate) fn reserve_pages(
         &self,
-        inode: &Inode,
+        inode: &Arc<Inode>,
         index: u64,
         pages: u64,
         write: Option<&WriteEnd>,
     ) -> Result<()> {
+        if let Some(write) = write
+            && self.are_reserved(inode, index, index + pages)?
+        {
+            let grows = write.end > inode.size();
+            write.apply(&mut inode.attr());
+            if grows {
+                fi(inode).fsync.inode_changed();
+            }
+            self.dirty_inode(inode);
+            return Ok(());
+        }
         let _op = self.cp_rwsem.read();
         if fi(inode).has_inline(inline::DATA) {
             self.convert_inline(inode)?;
@@ -134,6 +146,22 @@ impl F2fs {
             write.apply(&mut inode.attr());
         }
         reserved.map(drop)
+    }
+
+    /// Whether each of the pages `at..end` has a place or a reservation. The caller holds `i_rwsem`, so that it stays
+    /// so.
+    fn are_reserved(&self, inode: &Inode, mut at: u64, end: u64) -> Result<bool> {
+        if fi(inode).has_inline(inline::DATA) {
+            return Ok(false);
+        }
+        while at < end {
+            let m = self.map_pages(inode, at, end - at)?;
+            if m.blk != BlockAddr::NEW && !m.blk.is_data() {
+                return Ok(false);
+            }
+            at += m.pages;
+        }
+        Ok(true)
     }
 
     /// Reserves for the holes in `start..end`, for all or for none. `blocks` of the inode has grown for nodes that were

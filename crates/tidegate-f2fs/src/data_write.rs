@@ -2,11 +2,12 @@
 
 use crate::curseg::Log;
 use crate::options::WritePages;
+use crate::place::Placed;
 use crate::sbi::F2fs;
 use crate::write_io::{Extent, LastBio, Pages};
 use std::sync::Arc;
-use tidegate_block::{BioFlags, PAGE_SIZE, PageBuf, Segment};
-use tidegate_rt::trace::SpanPoint;
+use tidegate_block::{BioFlags, PAGE_SIZE, Segment};
+use tidegate_rt::{RwLockReadGuard, trace::SpanPoint};
 use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
 use tidegate_vfs::{ErrorKind, FileType, Inode, Result, WritebackControl};
 
@@ -30,6 +31,33 @@ pub(crate) enum Placement {
     Move,
     /// To the log of the file's temperature, away from where they could not be written.
     Rescue,
+}
+
+/// What keeps a pass and checkpoints apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ops {
+    /// The pass takes `cp_rwsem` shared for each run of pages.
+    Beside,
+    /// The caller is the checkpoint and holds it exclusive.
+    Frozen,
+}
+
+/// A pass over a file's dirty pages.
+pub(crate) struct DataPass {
+    how: Placement,
+    flags: BioFlags,
+    /// Pages placed so far.
+    placed: u64,
+    /// The bio held back, for more to join.
+    last: Option<LastBio>,
+}
+
+impl DataPass {
+    /// A pass that has done nothing yet; `sync` when somebody waits for it.
+    pub(crate) fn new(how: Placement, sync: bool) -> Self {
+        let flags = if sync { BioFlags::SYNC } else { BioFlags::BACKGROUND };
+        DataPass { how, flags, placed: 0, last: None }
+    }
 }
 
 impl F2fs {
@@ -71,9 +99,7 @@ impl F2fs {
         let position = self.switches.writepages();
         let takes_turns = matches!(position, WritePages::Locked | WritePages::SubmitLocked);
         let turn = (takes_turns && self.serialises(inode, wbc)).then(|| self.writepages.lock());
-        let op = self.cp_rwsem.read();
-        let r = self.write_data_locked(inode, wbc);
-        drop(op);
+        let r = self.write_data_pass(inode, wbc, Ops::Beside);
         match position {
             // Small files of a pass share bios; a pass ends with all of them sent.
             WritePages::Extent => {}
@@ -86,12 +112,19 @@ impl F2fs {
         r
     }
 
-    /// The same for who holds `cp_rwsem`: an operation, or the checkpoint itself.
-    pub(crate) fn write_data_locked(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
-        let mut last = None;
-        let r = self.write_runs(inode, wbc, &mut last);
-        // Not later: the checkpoint waits for what is in flight, not for what is held back.
-        self.write_io.send_last(&self.stats, last, wbc.fsync.is_some());
+    /// One pass over an inode's dirty pages.
+    pub(crate) fn write_data_pass(
+        &self,
+        inode: &Arc<Inode>,
+        wbc: &mut WritebackControl,
+        ops: Ops,
+    ) -> Result<()> {
+        // Few pages for fsync: where they are, no node has to be written for them.
+        let in_place = wbc.fsync.is_some_and(|d| d || inode.mapping.nr_dirty() <= MIN_FSYNC_BLOCKS);
+        let mut pass = DataPass::new(Placement::ByPolicy { in_place }, wbc.sync_all);
+        let r = self.write_runs(inode, wbc, &mut pass, ops);
+        wbc.written += pass.placed;
+        self.end_pass(&mut pass, wbc.fsync.is_some());
         r?;
         if inode.is_dir() {
             // Looked at under the lock that is taken after a block becomes dirty.
@@ -109,94 +142,125 @@ impl F2fs {
         &self,
         inode: &Arc<Inode>,
         wbc: &mut WritebackControl,
-        last: &mut Option<LastBio>,
+        pass: &mut DataPass,
+        ops: Ops,
     ) -> Result<()> {
         let tag = if wbc.sync_all { Tag::ToWrite } else { Tag::Dirty };
-        let max = match self.switches.writepages() {
-            WritePages::Extent => MAX_EXTENT,
-            _ => PageBuf::MAX_PAGES,
-        };
-        // Few pages for fsync: where they are, no node has to be written for them.
-        let in_place = wbc.fsync.is_some_and(|d| d || inode.mapping.nr_dirty() <= MIN_FSYNC_BLOCKS);
-        let how = Placement::ByPolicy { in_place };
+        // Linux takes and places page by page; whoever wants its extents whole asks for them at once.
+        let max = if self.places_whole(pass.how) { MAX_EXTENT } else { 1 };
         let mut at = wbc.start;
         while wbc.nr_to_write > 0 {
+            // Before pages are taken: a checkpoint that wants them itself must not find them taken by who waits
+            // for it.
+            let op = (ops == Ops::Beside).then(|| self.begin_op(pass));
             match inode.mapping.take_dirty(at, wbc.end, tag, max) {
                 Taken::None => break,
                 Taken::Busy(i) if wbc.sync_all => {
+                    drop(op);
                     // It may be in there.
-                    self.write_io.send_last(&self.stats, last.take(), true);
+                    self.end_pass(pass, true);
                     inode.mapping.wait_writeback(i, i + 1);
                 }
                 Taken::Busy(i) => at = i + 1,
                 Taken::Run(run) => {
                     at = run.index + run.pages as u64;
                     wbc.nr_to_write = wbc.nr_to_write.saturating_sub(run.pages as u64);
-                    self.write_run(inode, run, wbc.sync_all, how, &mut wbc.written, last)?;
+                    self.write_run(inode, run, op, pass)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Places a run of pages and submits it; adds what was placed to `placed`. On an error the rest is
-    /// dirty again.
+    /// Takes `cp_rwsem` shared. A checkpoint that keeps it waits for bios which are held back: the pass's goes first.
+    fn begin_op(&self, pass: &mut DataPass) -> RwLockReadGuard<'_, ()> {
+        self.cp_rwsem.try_read().unwrap_or_else(|| {
+            self.end_pass(pass, false);
+            self.cp_rwsem.read()
+        })
+    }
+
+    /// Sends what a pass holds back; with `here` in the calling thread, which is about to wait for it.
+    pub(crate) fn end_pass(&self, pass: &mut DataPass, here: bool) {
+        self.write_io.send_last(&self.stats, pass.last.take(), here);
+    }
+
+    fn places_whole(&self, how: Placement) -> bool {
+        self.switches.writepages() == WritePages::Extent || how == Placement::Move
+    }
+
+    /// Places a run of pages and submits it. On an error the rest is dirty again. `op` is `cp_rwsem`, which is let
+    /// go of once the pages have their places: a congested queue then keeps no checkpoint. Linux's positions of
+    /// the switch `writepages` send with it held, as Linux does.
     pub(crate) fn write_run(
         &self,
         inode: &Arc<Inode>,
         run: DirtyRun,
-        sync: bool,
-        how: Placement,
-        placed: &mut u64,
-        last: &mut Option<LastBio>,
+        op: Option<RwLockReadGuard<'_, ()>>,
+        pass: &mut DataPass,
     ) -> Result<()> {
-        let DirtyRun { index, pages, segments } = run;
-        let mut segments = Segments { list: segments.into(), bytes_used: 0 };
-        let mut done = 0;
-        let flags = if sync { BioFlags::SYNC } else { BioFlags::BACKGROUND };
-        let log = if how == Placement::Move { Log::ColdData } else { self.data_log(inode) };
+        let whole = self.places_whole(pass.how);
+        let (places, r) = self.place_run(inode, run.index, run.pages, pass.how);
+        let placing = self.write_io.placing();
+        let op = op.filter(|_| !whole);
+        let log = if pass.how == Placement::Move { Log::ColdData } else { self.data_log(inode) };
+        let mut segments = Segments { list: run.segments.into(), bytes_used: 0 };
+        let mut at = run.index;
+        for p in places {
+            let part = segments.take(p.pages);
+            match p.blk {
+                Some(blk) => {
+                    let cleaned = pass.how == Placement::Move;
+                    let pages =
+                        Pages { inode: inode.clone(), index: at, pages: p.pages, moved: p.moved, cleaned };
+                    let extent = Extent { blk, segments: part, pages };
+                    if whole {
+                        self.write_io.add_extent(&self.stats, log, extent, pass.flags, &mut pass.last);
+                    } else {
+                        self.write_io.add_within(&self.stats, log, extent, pass.flags);
+                    }
+                    self.stats.placed(cleaned, p.pages as u64);
+                }
+                None => inode.mapping.end_writeback(at, p.pages, None),
+            }
+            at += p.pages as u64;
+            pass.placed += p.pages as u64;
+        }
+        drop(placing);
+        drop(op);
+        r
+    }
+
+    /// Places `pages` taken pages from `index` on; those that it could not place are dirty again.
+    fn place_run(
+        &self,
+        inode: &Arc<Inode>,
+        index: u64,
+        pages: usize,
+        how: Placement,
+    ) -> (Vec<Placed>, Result<()>) {
+        let (mut places, mut done) = (Vec::new(), 0);
         while done < pages {
             let at = index + done as u64;
-            // Linux places page by page; whoever wants its extents whole asks for them at once.
-            let whole = self.switches.writepages() == WritePages::Extent || matches!(how, Placement::Move);
-            match self.place_pages(inode, at, if whole { pages - done } else { 1 }, how) {
-                Ok(places) => {
-                    for p in places {
-                        let at = index + done as u64;
-                        let part = segments.take(p.pages);
-                        match p.blk {
-                            Some(blk) => {
-                                let pages =
-                                    Pages { inode: inode.clone(), index: at, pages: p.pages, moved: p.moved };
-                                let extent = Extent { blk, segments: part, pages };
-                                if whole {
-                                    self.write_io.add_extent(&self.stats, log, extent, flags, last);
-                                } else {
-                                    self.write_io.add_within(&self.stats, log, extent, flags);
-                                }
-                                self.stats.placed(how == Placement::Move, p.pages as u64);
-                            }
-                            None => inode.mapping.end_writeback(at, p.pages, None),
-                        }
-                        done += p.pages;
-                        *placed += p.pages as u64;
-                    }
-                }
-                // Room can be made.
-                Err(e) if e.kind() == ErrorKind::NoSpace => {
-                    inode.mapping.redirty(at, pages - done);
-                    // The flusher may have found nothing there meanwhile and taken it off its list.
-                    self.bdi.mark_dirty(inode);
-                    return Err(e);
+            match self.place_pages(inode, at, pages - done, how) {
+                Ok(more) => {
+                    done += more.iter().map(|p| p.pages).sum::<usize>();
+                    places.extend(more);
                 }
                 Err(e) => {
-                    inode.mapping.end_writeback(at, pages - done, Some(e.kind()));
+                    if e.kind() == ErrorKind::NoSpace {
+                        // Room can be made.
+                        inode.mapping.redirty(at, pages - done);
+                    } else {
+                        inode.mapping.end_writeback(at, pages - done, Some(e.kind()));
+                    }
+                    // The flusher may have found nothing there meanwhile and taken it off its list.
                     self.bdi.mark_dirty(inode);
-                    return Err(e);
+                    return (places, Err(e));
                 }
             }
         }
-        Ok(())
+        (places, Ok(()))
     }
 
     /// Whether Linux would have this writer take its turn.

@@ -2,7 +2,8 @@
 //!
 //! An inode holds addresses itself, then two direct nodes, two indirect nodes, one double-indirect node.
 //! Changes are made under the inode's `i_dnode` lock; reading needs none, since a node is read as a
-//! whole and who reads a page keeps its address from being freed by holding `i_rwsem`.
+//! whole, a new node is there before anything points to it, and who reads a page in keeps its address from being
+//! freed: by `mapping->invalidate_lock` from truncation, and by having the page as being read in from a new place.
 
 use crate::inode::fi;
 use crate::node::{set_word, word};

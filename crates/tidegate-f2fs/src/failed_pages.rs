@@ -8,7 +8,7 @@
 //! A page is noted before its write-back ends, and dirty from then on until it is written or cut off.
 
 use crate::curseg::Log;
-use crate::data_write::Placement;
+use crate::data_write::{DataPass, Placement};
 use crate::dnode::Found;
 use crate::inode::fi;
 use crate::sbi::F2fs;
@@ -124,9 +124,9 @@ impl F2fs {
             _ => return self.take_place_away(inode, index),
         };
         let busy = || Error::new(ErrorKind::Busy, "a page under write-back in a checkpoint");
-        let mut last = None;
-        let r = self.write_run(inode, run.ok_or_else(busy)?, true, Placement::Rescue, &mut 0, &mut last);
-        self.write_io.send_last(&self.stats, last, true);
+        let mut pass = DataPass::new(Placement::Rescue, true);
+        let r = self.write_run(inode, run.ok_or_else(busy)?, None, &mut pass);
+        self.end_pass(&mut pass, true);
         r
     }
 

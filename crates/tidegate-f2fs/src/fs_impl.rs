@@ -113,6 +113,11 @@ impl FileSystem for F2fs {
         self.store_inode(inode)
     }
 
+    fn update_times(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.dirty_inode(inode);
+        Ok(())
+    }
+
     fn getxattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
         self.get_xattr(inode, name)
     }
@@ -218,6 +223,7 @@ impl FileSystem for F2fs {
     }
 
     fn balance(&self) -> Result<()> {
+        self.balance_inode_meta()?;
         self.balance_segments()?;
         // What fsync must know of inodes is kept until the next checkpoint.
         let many = self.since_cp.len() > MAX_SINCE_CP;

@@ -280,6 +280,7 @@ impl F2fs {
         }
         // Changes made from here on are for the next fsync.
         state.changed.store(false, Relaxed);
+        self.store_if_dirty(inode)?;
         let mut nids = self.dirty_dnodes(inode)?;
         if nids.is_empty() && !mapping.is_dirty(ino.0 as u64) {
             // Whatever changes a file changes its inode.

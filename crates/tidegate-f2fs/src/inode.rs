@@ -1,12 +1,13 @@
 //! Inodes: from the node block to memory and back.
 //!
-//! Attributes are written through to the inode's node page with every change, so the page is always
-//! current and a checkpoint has nothing to collect.
+//! What an operation changes of the attributes is in the inode's node page before the operation ends, except for
+//! what a plain write or a read does to times and the size: that is noted (`imeta`).
 
 use crate::curseg::Log;
 use crate::extent::{Extent, ExtentCache};
 use crate::fsync::FsyncState;
 use crate::gate::Superblock;
+use crate::imeta;
 use crate::node::{ino_of, nid_of, ofs_of, set_word, word};
 use crate::raw::*;
 use crate::sbi::F2fs;
@@ -37,6 +38,8 @@ pub(crate) struct F2fsInode {
     pub inline_xattr_words: usize,
     pub compressed: bool,
     pub fsync: FsyncState,
+    /// Whether its times or size are newer than its node.
+    pub meta: imeta::State,
 }
 
 impl F2fsInode {
@@ -153,6 +156,7 @@ impl F2fs {
             inline_xattr_words,
             compressed: raw.i_flags.get() & FS_COMPR_FL != 0,
             fsync: FsyncState::of_read(self.flushes.completed()),
+            meta: imeta::State::default(),
         };
         self.check_inode(raw, file_type, &private).map_err(bad)?;
         if raw.i_links.get() == 0 && !self.orphans.lock().contains(nid) {
@@ -285,6 +289,17 @@ impl F2fs {
         })
     }
 
+    /// Writes an inode's times and size alone to its node page. For who holds `i_dnode`.
+    pub(crate) fn store_times(&self, inode: &Inode) -> Result<()> {
+        let attr = inode.attr().clone();
+        self.modify_node(Nid(inode.ino.0 as u32), |page| {
+            if let Ok((raw, _)) = RawInode::mut_from_prefix(page) {
+                write_times(raw, &attr);
+                raw.i_size = attr.size.into();
+            }
+        })
+    }
+
     /// The log for an inode's data.
     pub(crate) fn data_log(&self, inode: &Inode) -> Log {
         if inode.is_dir() || fi(inode).has_advise(advise::HOT) {
@@ -337,14 +352,9 @@ pub(crate) fn write_fields(page: &mut [u8], a: &Attr, f: &F2fsInode, largest: Ex
         raw.i_uid = a.uid.into();
         raw.i_gid = a.gid.into();
         raw.i_links = a.nlink.into();
+        write_times(raw, a);
         raw.i_size = a.size.into();
         raw.i_blocks = (a.blocks / 8 + 1).into();
-        raw.i_atime = (a.atime.secs as u64).into();
-        raw.i_ctime = (a.ctime.secs as u64).into();
-        raw.i_mtime = (a.mtime.secs as u64).into();
-        raw.i_atime_nsec = a.atime.nanos.into();
-        raw.i_ctime_nsec = a.ctime.nanos.into();
-        raw.i_mtime_nsec = a.mtime.nanos.into();
         raw.i_generation = a.generation.into();
         raw.i_current_depth = f.depth.load(Relaxed).into();
         raw.i_xattr_nid = f.xattr_nid.load(Relaxed).into();
@@ -362,6 +372,15 @@ pub(crate) fn write_fields(page: &mut [u8], a: &Attr, f: &F2fsInode, largest: Ex
         page[at..at + 8].copy_from_slice(&t.secs.to_le_bytes());
         page[at + 8..at + 12].copy_from_slice(&t.nanos.to_le_bytes());
     }
+}
+
+fn write_times(raw: &mut RawInode, a: &Attr) {
+    raw.i_atime = (a.atime.secs as u64).into();
+    raw.i_ctime = (a.ctime.secs as u64).into();
+    raw.i_mtime = (a.mtime.secs as u64).into();
+    raw.i_atime_nsec = a.atime.nanos.into();
+    raw.i_ctime_nsec = a.ctime.nanos.into();
+    raw.i_mtime_nsec = a.mtime.nanos.into();
 }
 
 fn read_rdev(page: &[u8], t: FileType, extra_words: usize) -> DeviceNumber {

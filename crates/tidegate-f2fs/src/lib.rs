@@ -14,9 +14,10 @@
 //! | `curseg` | the six logs: allocation of runs of blocks |
 //! | `node`, `node_write`, `dnode` | node blocks, writing them out, the tree of addresses |
 //! | `data`, `data_write`, `place`, `read_ahead`, `truncate`, `inline`, `extent` | file data |
-//! | `write_io` | bios that grow while pages are placed one behind the other |
+//! | `write_io`, `in_flight` | bios that grow while pages are placed one behind the other; those that have not ended |
 //! | `failed_pages` | pages that could not be written to their new place, which nothing may vouch for |
 //! | `inode`, `dentry`, `dir`, `namei`, `rename`, `xattr` | inodes, directories, names, attributes |
+//! | `imeta` | inodes whose times or size are newer than their node |
 //! | `checkpoint`, `orphan` | making it all durable, and what is open without a name |
 //! | `fsync`, `since_cp`, `flush`, `recover` | making one file durable: its nodes, what they cannot tell, the flush; rolling them forward |
 //! | `gc`, `discard` | cleaning: room for logs, and telling the device what is free |
@@ -26,7 +27,7 @@
 //!
 //! Lock order (ranks): `gc_lock` 18 → `cprc->issue_list` 85 → `cp_global_sem` 90 → `writepages` 95 →
 //! `cp_rwsem` 100 → `node_write` 110 → `i_dnode` 200 → `nat_tree_lock` 400 →
-//! `ino_lock` 430, 435, `inode_lock[DIR_INODE]` 440 → `curseg_mutex` 500 → `sentry_lock` 510 →
+//! `ino_lock` 430, 435, `inode_lock[DIR_INODE]` 440, `inode_lock[DIRTY_META]` 445 → `curseg_mutex` 500 → `sentry_lock` 510 →
 //! `stat_lock` 520 → `ckpt` 560 → `io_rwsem` 570 → `fsync_node_lock` 575 →
 //! `failed_pages` 577.
 #![forbid(unsafe_code)]
@@ -50,6 +51,8 @@ mod fs_impl;
 mod fsync;
 pub mod gate;
 mod gc;
+mod imeta;
+mod in_flight;
 pub mod info;
 mod inline;
 mod inode;

@@ -6,6 +6,7 @@
 use crate::dentry::type_to_raw;
 use crate::extent::ExtentCache;
 use crate::fsync::FsyncState;
+use crate::imeta;
 use crate::inode::{F2fsInode, I_DNODE, fi, write_extra, write_fields, write_rdev};
 use crate::node::set_word;
 use crate::raw::*;
@@ -132,6 +133,7 @@ impl F2fs {
             inline_xattr_words: DEFAULT_INLINE_XATTR_ADDRS,
             compressed: false,
             fsync: FsyncState::of_made(),
+            meta: imeta::State::default(),
         };
         match new.file_type {
             FileType::Directory => {
@@ -337,6 +339,7 @@ impl F2fs {
     fn evict_step(&self, inode: &Inode) -> Result<bool> {
         let _op = self.cp_rwsem.read();
         self.dirty_dirs.lock().remove(&inode.ino.0);
+        self.forget_inode_meta(inode);
         let f = fi(inode);
         let has_blocks =
             matches!(inode.file_type, FileType::Regular | FileType::Directory | FileType::Symlink);

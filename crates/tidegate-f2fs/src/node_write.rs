@@ -129,7 +129,7 @@ impl F2fs {
             let (seg, pages) = match seg {
                 Some(seg) => {
                     let (inode, index) = (self.node_inode.clone(), nids[i].0 as u64);
-                    (seg, Some(Pages { inode, index, pages: 1, moved: false }))
+                    (seg, Some(Pages { inode, index, pages: 1, moved: false, cleaned: false }))
                 }
                 // Recovery goes from block to block: none may be left out.
                 None if log == Log::WarmNode => {

@@ -73,6 +73,19 @@ switch! {
 }
 
 switch! {
+    /// Which file data a checkpoint waits for (`checkpoint_data=`).
+    CheckpointData {
+        /// All that has a place: no checkpoint refers to a block that is not there. What is in flight when it
+        /// begins is waited for before operations are frozen.
+        #[default]
+        Wait = "wait",
+        /// Only what cleaning moves and directories, as Linux does. After a power cut, pages that were being written
+        /// may show what their new blocks held before, of other files too.
+        Linux = "linux",
+    }
+}
+
+switch! {
     /// Cleaning when nobody waits for it (`background_gc=`).
     BackgroundGc {
         /// A thread moves what is still valid out of mostly stale segments while the volume is idle.
@@ -132,6 +145,8 @@ pub struct F2fsOptions {
     /// file are dirty (`min_seq_blocks`, an attribute in sysfs in Linux): a segment's worth, as in Linux since
     /// 4.19. 0: each takes it, as when `submit_locked` was new.
     pub min_seq_blocks: u32,
+    /// See [`CheckpointData`].
+    pub checkpoint_data: CheckpointData,
     /// See [`BackgroundGc`].
     pub background_gc: BackgroundGc,
     /// See [`AllocMode`].
@@ -159,6 +174,7 @@ impl Default for F2fsOptions {
             ckpt_thread_ioprio: (2, 3),
             writepages: WritePages::default(),
             min_seq_blocks: BLOCKS_PER_SEG,
+            checkpoint_data: CheckpointData::default(),
             background_gc: BackgroundGc::default(),
             mode: AllocMode::default(),
             discard: true,
@@ -170,8 +186,15 @@ impl Default for F2fsOptions {
 }
 
 /// Options that are nothing without a value.
-const VALUED: [&str; 6] =
-    ["fsync_mode", "ckpt_thread_ioprio", "writepages", "min_seq_blocks", "background_gc", "mode"];
+const VALUED: [&str; 7] = [
+    "fsync_mode",
+    "ckpt_thread_ioprio",
+    "writepages",
+    "min_seq_blocks",
+    "checkpoint_data",
+    "background_gc",
+    "mode",
+];
 /// Words that mean something where a volume is mounted, and nowhere else.
 const OF_MOUNTS: [&str; 16] = [
     "allow_other",
@@ -218,6 +241,7 @@ impl F2fsOptions {
             ("ckpt_thread_ioprio", Some(v)) => self.ckpt_thread_ioprio = parse_ioprio(v)?,
             ("writepages", Some(v)) => self.writepages = WritePages::parse(name, v)?,
             ("min_seq_blocks", Some(v)) => self.min_seq_blocks = parse_blocks(option, v)?,
+            ("checkpoint_data", Some(v)) => self.checkpoint_data = CheckpointData::parse(name, v)?,
             ("background_gc", Some(v)) => self.background_gc = BackgroundGc::parse(name, v)?,
             ("mode", Some(v)) => self.mode = AllocMode::parse(name, v)?,
             _ if VALUED.contains(&name) => {
@@ -282,6 +306,7 @@ pub(crate) struct Switches {
     ioprio: [AtomicU8; 2],
     writepages: AtomicU8,
     min_seq_blocks: AtomicU32,
+    checkpoint_data: AtomicU8,
     background_gc: AtomicU8,
     mode: AtomicU8,
     discard: AtomicU8,
@@ -299,6 +324,7 @@ impl Switches {
             ioprio: [AtomicU8::new(0), AtomicU8::new(0)],
             writepages: AtomicU8::new(0),
             min_seq_blocks: AtomicU32::new(0),
+            checkpoint_data: AtomicU8::new(0),
             background_gc: AtomicU8::new(0),
             mode: AtomicU8::new(0),
             discard: AtomicU8::new(0),
@@ -319,6 +345,7 @@ impl Switches {
         self.ioprio[1].store(o.ckpt_thread_ioprio.1, Relaxed);
         self.writepages.store(o.writepages as u8, Relaxed);
         self.min_seq_blocks.store(o.min_seq_blocks, Relaxed);
+        self.checkpoint_data.store(o.checkpoint_data as u8, Relaxed);
         self.background_gc.store(o.background_gc as u8, Relaxed);
         self.mode.store(o.mode as u8, Relaxed);
         self.discard.store(o.discard as u8, Relaxed);
@@ -343,6 +370,9 @@ impl Switches {
     }
     pub(crate) fn min_seq_blocks(&self) -> u64 {
         self.min_seq_blocks.load(Relaxed) as u64
+    }
+    pub(crate) fn checkpoint_data(&self) -> CheckpointData {
+        CheckpointData::from_byte(self.checkpoint_data.load(Relaxed))
     }
     pub(crate) fn background_gc(&self) -> BackgroundGc {
         BackgroundGc::from_byte(self.background_gc.load(Relaxed))

@@ -7,6 +7,7 @@ use crate::curseg::Cursegs;
 use crate::flush::FlushControl;
 use crate::gate::{Checkpoint, Superblock};
 use crate::gc::Gc;
+use crate::imeta::DirtyInodes;
 use crate::meta::Meta;
 use crate::nat::Nat;
 use crate::options::{F2fsOptions, Recovery, Switches};
@@ -74,6 +75,8 @@ pub struct F2fs {
     pub(crate) orphans_changed: AtomicBool,
     /// Directories with dirty pages: a checkpoint writes them.
     pub(crate) dirty_dirs: Mutex<HashMap<u64, Arc<Inode>>>,
+    /// Inodes with times or a size that their nodes do not have: a checkpoint stores them.
+    pub(crate) dirty_inodes: DirtyInodes,
     pub(crate) stats: Counters,
     pub(crate) ckpt_stat: CkptStat,
     pub(crate) ckpt_thread: CkptThread,
@@ -135,6 +138,7 @@ impl F2fs {
             orphans: Mutex::new(&ORPHANS, orphans),
             orphans_changed: AtomicBool::new(false),
             dirty_dirs: Mutex::new(&DIRTY_DIRS, HashMap::default()),
+            dirty_inodes: DirtyInodes::default(),
             stats: Counters::opened_now(),
             ckpt_stat: CkptStat::default(),
             ckpt_thread: CkptThread::default(),

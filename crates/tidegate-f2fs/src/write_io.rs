@@ -7,6 +7,7 @@
 use crate::curseg::Log;
 use crate::failed_pages::FailedPages;
 use crate::flush::FlushControl;
+use crate::in_flight::InFlight;
 use crate::inode::fi;
 use crate::raw::NR_CURSEG_TYPE;
 use crate::stats::Counters;
@@ -14,6 +15,7 @@ use crate::units::BlockAddr;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tidegate_block::{Bio, BioFlags, Errno, RequestQueue, Segment};
 use tidegate_rt::{
     LockClass, Mutex, WaitQueue,
@@ -30,6 +32,8 @@ static WAIT_ON_NODES: SpanPoint<0> = SpanPoint::new("f2fs_wait_on_node_pages_wri
 static IO_LOCK: LockClass = LockClass::new("io->io_rwsem", 570);
 static FSYNC_NODES: LockClass = LockClass::new("sbi->fsync_node_lock", 575);
 
+/// How long who waits sleeps before it looks for bios to send: a page joins one after it has its place.
+const RESUBMIT: Duration = Duration::from_millis(2);
 /// Pages from which on an extent goes out in bios of its own.
 const OWN_BIO: usize = 32;
 
@@ -40,6 +44,8 @@ pub(crate) struct Pages {
     pub pages: usize,
     /// File data that goes to a new place.
     pub moved: bool,
+    /// Cleaning moves them.
+    pub cleaned: bool,
 }
 
 /// Pages that have one range of blocks.
@@ -60,6 +66,11 @@ struct Placed {
 pub(crate) struct LastBio(Log, Growing);
 
 impl Pages {
+    /// Whether every checkpoint waits for them.
+    fn is_cp_data(&self, log: Log) -> bool {
+        log.is_node() || self.inode.is_dir() || self.cleaned
+    }
+
     fn range(&self) -> std::ops::Range<u64> {
         self.index..self.index + self.pages as u64
     }
@@ -80,6 +91,11 @@ struct Growing {
     flags: BioFlags,
     /// Its number in the chain of warm nodes.
     seq: u64,
+    /// Which half of those in flight counts it.
+    half: usize,
+    /// It has what every checkpoint waits for: nodes, blocks of directories, pages that cleaning moves
+    /// (`F2FS_WB_CP_DATA`).
+    cp_data: bool,
 }
 
 impl Growing {
@@ -102,6 +118,8 @@ pub(crate) struct WriteIo {
     logs: [Mutex<Growing>; NR_CURSEG_TYPE],
     /// The logs that have a growing bio, a bit each; changed with the log locked.
     growing: AtomicU8,
+    /// Runs of pages that have their places and are about to join bios.
+    placing: AtomicU64,
     /// Bios that were begun and that the queue does not have yet, wherever they are held.
     unsent: AtomicU64,
     sent: WaitQueue,
@@ -109,10 +127,22 @@ pub(crate) struct WriteIo {
     pub failed_pages: Arc<FailedPages>,
 }
 
+/// A run of pages that has its places and that bios do not have yet; a checkpoint waits for it.
+pub(crate) struct Placing<'a>(&'a WriteIo);
+
+impl Drop for Placing<'_> {
+    fn drop(&mut self) {
+        if self.0.placing.fetch_sub(1, SeqCst) == 1 {
+            self.0.sent.wake_all();
+        }
+    }
+}
+
 /// What the completion of a bio tells.
 struct Done {
     chain: Chain,
     shorter: WaitQueue,
+    in_flight: InFlight,
     flushes: Arc<FlushControl>,
     failed_pages: Arc<FailedPages>,
     /// The first that failed of what nothing may vouch for.
@@ -126,13 +156,28 @@ impl WriteIo {
         let done = Done {
             chain,
             shorter: WaitQueue::new(),
+            in_flight: InFlight::default(),
             flushes,
             failed_pages: failed_pages.clone(),
             metadata_error: OnceLock::new(),
         };
         let logs = std::array::from_fn(|_| Mutex::new(&IO_LOCK, Growing::default()));
-        let (unsent, sent) = (AtomicU64::new(0), WaitQueue::new());
-        WriteIo { queue, logs, growing: AtomicU8::new(0), unsent, sent, done: Arc::new(done), failed_pages }
+        WriteIo {
+            queue,
+            logs,
+            growing: AtomicU8::new(0),
+            placing: AtomicU64::new(0),
+            unsent: AtomicU64::new(0),
+            sent: WaitQueue::new(),
+            done: Arc::new(done),
+            failed_pages,
+        }
+    }
+
+    /// Says that pages have their places, before `cp_rwsem` is let go of; until the result is dropped, they join bios.
+    pub(crate) fn placing(&self) -> Placing<'_> {
+        self.placing.fetch_add(1, SeqCst);
+        Placing(self)
     }
 
     /// Sends an extent of pages in bios of its own, if it is long enough, so that nobody's pages come
@@ -157,7 +202,8 @@ impl WriteIo {
         let mut done = 0;
         while done < pages.pages {
             let mut g = Growing { start: blk.plus(done as u32), flags, ..Growing::default() };
-            self.unsent.fetch_add(1, SeqCst);
+            self.begin(&mut g);
+            self.note_cp_data(&mut g, pages.is_cp_data(log));
             while let Some(s) = rest.peek() {
                 let n = (s.len / 4096) as usize;
                 let full = g.segments.len() == limits.max_segments || g.blocks as usize + n > most;
@@ -173,6 +219,7 @@ impl WriteIo {
                 index: pages.index + done as u64,
                 pages: n,
                 moved: pages.moved,
+                cleaned: pages.cleaned,
             });
             done += n;
             if let Some(LastBio(log, before)) = last.replace(LastBio(log, g)) {
@@ -259,18 +306,53 @@ impl WriteIo {
             stats.sent_early(f.start.plus(f.blocks) != blk && f.is_of_another(&p.inode));
         }
         if g.blocks == 0 {
-            self.unsent.fetch_add(1, SeqCst);
+            self.begin(g);
             self.growing.fetch_or(log.bit(), SeqCst);
             g.start = blk;
             if log == Log::WarmNode {
                 g.seq = self.done.begin();
             }
         }
+        self.note_cp_data(g, pages.as_ref().is_none_or(|p| p.is_cp_data(log)));
         g.blocks += n;
         g.flags |= flags;
         g.segments.extend(segments);
         g.pages.extend(pages);
         full
+    }
+
+    fn begin(&self, g: &mut Growing) {
+        self.unsent.fetch_add(1, SeqCst);
+        g.half = self.done.in_flight.begin();
+    }
+
+    fn note_cp_data(&self, g: &mut Growing, cp_data: bool) {
+        if cp_data && !g.cp_data {
+            g.cp_data = true;
+            self.done.in_flight.note_cp_data();
+        }
+    }
+
+    /// Waits for bios that were begun before the call, beside others that are begun meanwhile. For a checkpoint
+    /// before it freezes operations; one at a time.
+    pub(crate) fn wait_begun(&self, stats: &Counters) {
+        let half = self.done.in_flight.turn();
+        self.wait_sending(stats, || self.done.in_flight.is_over(half));
+    }
+
+    /// Waits for what Linux's checkpoint waits for. For who keeps others from placing pages.
+    pub(crate) fn wait_cp_data(&self, stats: &Counters) {
+        self.sent.wait_until(|| self.placing.load(SeqCst) == 0);
+        self.wait_sending(stats, || !self.done.in_flight.has_cp_data());
+    }
+
+    fn wait_sending(&self, stats: &Counters, mut ended: impl FnMut() -> bool) {
+        loop {
+            self.submit_all(stats);
+            if self.done.in_flight.ended.wait_timeout(RESUBMIT, &mut ended) {
+                return;
+            }
+        }
     }
 
     /// Sends every growing bio.
@@ -281,8 +363,10 @@ impl WriteIo {
     }
 
     /// Sends every growing bio and waits until the queue has all that anybody had taken to send. For who
-    /// keeps others from adding.
+    /// keeps others from placing pages.
     pub(crate) fn send_all(&self, stats: &Counters) {
+        // In this order: what has a place may join a growing bio yet.
+        self.sent.wait_until(|| self.placing.load(SeqCst) == 0);
         self.submit_all(stats);
         self.sent.wait_until(|| self.unsent.load(SeqCst) == 0);
     }
@@ -338,6 +422,7 @@ impl WriteIo {
         let (sector, size) = (g.start.sector().0, u64::from(g.blocks) * 4096);
         SUBMIT_WRITE_BIO.record([sector, size, log as u64, flags.bits().into()]);
         let (start, pages, seq, done) = (g.start, g.pages, g.seq, self.done.clone());
+        let (half, cp_data) = (g.half, g.cp_data);
         let bio = Bio::write(g.start.sector(), g.segments, flags).on_end(move |r, _| {
             if let Err(e) = r {
                 done.failed(log, start, &pages, e);
@@ -360,6 +445,7 @@ impl WriteIo {
             if log == Log::WarmNode {
                 done.end(seq);
             }
+            done.in_flight.end(half, cp_data);
         });
         if here {
             self.queue.submit_here(bio)

@@ -4,7 +4,7 @@
 //! cut off meanwhile, so a page that is neither dirty nor under write-back is on the volume as it is,
 //! and its block stays where the node says. Readers look at [`super::Gc::moves`] instead.
 
-use crate::data_write::Placement;
+use crate::data_write::{DataPass, Placement};
 use crate::dnode::Found;
 use crate::inode::fi;
 use crate::node::{ino_of, is_dnode, ofs_of, word};
@@ -111,7 +111,7 @@ impl F2fs {
                 continue;
             }
             // Before pages are taken: a checkpoint waits for whatever was.
-            let _op = self.cp_rwsem.read();
+            let op = self.cp_rwsem.read();
             // Reclaim may have been quicker, or the flusher.
             let Some(taken) = m.take_cached(index, there) else {
                 tries -= 1;
@@ -121,9 +121,9 @@ impl F2fs {
                 continue;
             };
             at += taken.pages;
-            let mut last = None;
-            let r = self.write_run(inode, taken, false, Placement::Move, &mut 0, &mut last);
-            self.write_io.send_last(&self.stats, last, false);
+            let mut pass = DataPass::new(Placement::Move, false);
+            let r = self.write_run(inode, taken, Some(op), &mut pass);
+            self.end_pass(&mut pass, false);
             if r.is_err() && inode.mapping.nr_dirty() > 0 {
                 self.bdi.mark_dirty(inode);
                 if inode.is_dir() {

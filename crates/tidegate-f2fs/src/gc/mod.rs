@@ -142,7 +142,7 @@ impl F2fs {
 
     /// Blocks that a checkpoint made now would write, at most.
     fn dirty_for_checkpoint(&self) -> u64 {
-        self.node_inode.mapping.nr_dirty() + 2 * self.gc.dir_pages.load(Relaxed)
+        self.node_inode.mapping.nr_dirty() + self.dirty_inodes.len() + 2 * self.gc.dir_pages.load(Relaxed)
     }
 
     /// Free segments that must be left when `whom` goes to a fresh one.

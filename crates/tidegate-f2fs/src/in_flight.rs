@@ -1,0 +1,73 @@
+//! Bios that were begun and have not ended, in two halves: a checkpoint waits for one while the other fills.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use tidegate_rt::WaitQueue;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct InFlight {
+    turns: AtomicUsize,
+    bios: [AtomicU64; 2],
+    /// Of all, those with what every checkpoint waits for (`F2FS_WB_CP_DATA`).
+    cp_data: AtomicU64,
+    /// One of the counts came to 0.
+    pub ended: WaitQueue,
+}
+
+impl InFlight {
+    /// Counts a bio; the half that has it. Who turns to the other half at this moment may miss it: only a wait with
+    /// operations frozen is for all.
+    pub(crate) fn begin(&self) -> usize {
+        let half = self.turns.load(SeqCst) % 2;
+        self.bios[half].fetch_add(1, SeqCst);
+        half
+    }
+
+    /// A bio that was begun is found to have what every checkpoint waits for; said once of each.
+    pub(crate) fn note_cp_data(&self) {
+        self.cp_data.fetch_add(1, SeqCst);
+    }
+
+    /// A bio has ended; `cp_data` if that was noted.
+    pub(crate) fn end(&self, half: usize, cp_data: bool) {
+        let mut over = self.bios[half].fetch_sub(1, SeqCst) == 1;
+        over |= cp_data && self.cp_data.fetch_sub(1, SeqCst) == 1;
+        if over {
+            self.ended.wake_all();
+        }
+    }
+
+    /// Has bios counted in the other half from now on; the half before. Only when the other half is over.
+    pub(crate) fn turn(&self) -> usize {
+        self.turns.fetch_add(1, SeqCst) % 2
+    }
+
+    /// Whether no bio of a half is left.
+    pub(crate) fn is_over(&self, half: usize) -> bool {
+        self.bios[half].load(SeqCst) == 0
+    }
+
+    /// Whether a bio is left that every checkpoint waits for.
+    pub(crate) fn has_cp_data(&self) -> bool {
+        self.cp_data.load(SeqCst) > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_half_is_over_whatever_the_other_has() {
+        let f = InFlight::default();
+        let (first, second) = (f.begin(), f.begin());
+        f.note_cp_data();
+        assert_eq!(f.turn(), first);
+        let later = f.begin();
+        assert_ne!(later, first);
+        f.end(first, true);
+        assert!(!f.is_over(first) && !f.has_cp_data());
+        f.end(second, false);
+        assert!(f.is_over(first) && !f.is_over(later));
+    }
+}
