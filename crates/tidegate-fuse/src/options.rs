@@ -45,6 +45,7 @@ pub const WORDS: &[(&str, &str)] = &[
     ("flush_merge", "one flush serves all who wait (or noflush_merge)"),
     ("checkpoint_merge", "one checkpoint serves all who wait (or nocheckpoint_merge)"),
     ("ckpt_thread_ioprio=be/3", "I/O priority of checkpoints"),
+    ("checkpoint_data=wait", "whether a checkpoint waits for file data in flight: wait, linux (no)"),
     ("writepages=extent", "how writers share a log: unlocked, locked, submit_locked, extent"),
     ("min_seq_blocks=512", "dirty pages from which on a sync takes its turn"),
     ("sync_wait=epoch", "who waits in a sync: flusher, caller, epoch"),
