@@ -225,6 +225,8 @@ impl FileSystem for F2fs {
     fn balance(&self) -> Result<()> {
         self.balance_inode_meta()?;
         self.balance_segments()?;
+        // Whoever takes an id is told of errors.
+        let _ = self.nat.refill(&self.meta);
         // What fsync must know of inodes is kept until the next checkpoint.
         let many = self.since_cp.len() > MAX_SINCE_CP;
         // Pages that cannot be written now may be later.

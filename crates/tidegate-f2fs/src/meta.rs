@@ -6,13 +6,53 @@
 use crate::raw::FOOTER_OFFSET;
 use crate::stats::{BlockKind, Counters};
 use crate::units::BlockAddr;
+use std::ops::Range;
 use std::sync::Arc;
-use tidegate_block::{Bio, BioFlags, PageBuf, Plug, RequestQueue};
+use tidegate_block::{Bio, BioData, BioFlags, Errno, PageBuf, Plug, RequestQueue};
+use tidegate_rt::{LockClass, Mutex, WaitQueue};
 use tidegate_vfs::mapping::{Tag, Taken};
 use tidegate_vfs::{Bdi, Error, ErrorKind, Inode, PageRun, Result, WritebackControl};
 
+static AHEAD: LockClass = LockClass::new("meta->ahead", 720);
+
 /// Blocks read at once where neighbours are likely wanted too.
 const READ_AHEAD: u32 = 8;
+
+/// Blocks that are being read, in the order they were asked for.
+pub(crate) struct BlocksAhead(Arc<Ahead>);
+
+struct Ahead {
+    state: Mutex<Vec<Option<Result<PageRun>>>>,
+    ended: WaitQueue,
+}
+
+impl Ahead {
+    /// A bio for some of them has ended; `first` is its first block.
+    fn end(&self, range: Range<usize>, first: u32, r: std::result::Result<(), Errno>, data: BioData) {
+        let buf = match (r, data) {
+            (Ok(()), BioData::Read(mut v)) if v.len() == 1 => Ok(Arc::new(v.remove(0))),
+            (r, _) => Err(r.err().unwrap_or(Errno::IO)),
+        };
+        let mut state = self.state.lock();
+        for (n, slot) in state[range].iter_mut().enumerate() {
+            let block = buf.as_ref().map(|buf| PageRun { buf: buf.clone(), first: n, pages: 1 });
+            *slot = Some(block.map_err(|e| Error::device(*e, format!("reading metadata block {first}"))));
+        }
+        drop(state);
+        self.ended.wake_all();
+    }
+}
+
+impl BlocksAhead {
+    /// The blocks, when all are there.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn wait(self) -> Result<Vec<PageRun>> {
+        self.0.ended.wait_until(|| self.0.state.lock().iter().all(Option::is_some));
+        std::mem::take(&mut *self.0.state.lock()).into_iter().flatten().collect()
+    }
+}
 
 /// See the module.
 pub(crate) struct Meta {
@@ -55,6 +95,37 @@ impl Meta {
         self.bdi.cached(&self.inode);
         self.bdi.shrink();
         Ok(page)
+    }
+
+    /// Starts to read blocks that memory does not have, neighbours in one bio. They do not come into the cache by
+    /// themselves: a copy that is written and dropped meanwhile would be replaced by what it was.
+    pub(crate) fn read_ahead(&self, addrs: &[u32]) -> BlocksAhead {
+        let ahead =
+            Arc::new(Ahead { state: Mutex::new(&AHEAD, vec![None; addrs.len()]), ended: WaitQueue::new() });
+        let mut at = 0;
+        while at < addrs.len() {
+            if let Some(run) = self.inode.mapping.get(u64::from(addrs[at]), 1) {
+                ahead.state.lock()[at] = Some(Ok(run));
+                at += 1;
+                continue;
+            }
+            let (_, missing) = self.inode.mapping.residency(u64::from(addrs[at]), (addrs.len() - at) as u64);
+            let follows = |n: &usize| addrs[at + n] == addrs[at] + *n as u32;
+            let n = (1..addrs.len() - at).take_while(follows).count() + 1;
+            let n = n.min(missing.max(1) as usize);
+            let (ahead, first, range) = (ahead.clone(), addrs[at], at..at + n);
+            let bufs = vec![PageBuf::stale(n)];
+            let bio = Bio::read(BlockAddr(first).sector(), bufs, BioFlags::META | BioFlags::RAHEAD);
+            self.queue.submit(bio.on_end(move |r, data| ahead.end(range, first, r, data)));
+            at += n;
+        }
+        BlocksAhead(ahead)
+    }
+
+    /// Caches a block that was read ahead. The caller knows that it has not been written since.
+    pub(crate) fn keep(&self, addr: u32, block: &PageRun) {
+        self.inode.mapping.insert_clean(u64::from(addr), block);
+        self.bdi.cached(&self.inode);
     }
 
     /// The id in the footer of the node block at `addr`, outside the area; `None` if there is none.

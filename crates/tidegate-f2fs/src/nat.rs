@@ -2,7 +2,11 @@
 //!
 //! Entries come from the journal, which overrides the table, or from the table's current copy; changed
 //! ones stay in memory until a checkpoint puts them into the journal or into the other copy.
+//!
+//! Nobody reads the device with `nat_tree_lock` held: an entry that is missing is read without it, and looked for
+//! again.
 
+mod free;
 mod journal;
 
 use crate::gate::{Checkpoint, Superblock};
@@ -11,7 +15,7 @@ use crate::raw::*;
 use crate::units::{BlockAddr, Nid};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use tidegate_block::PageBuf;
 use tidegate_rt::hash::{HashMap, HashSet};
 use tidegate_rt::{LockClass, Mutex};
@@ -24,8 +28,6 @@ static NAT_TREE_LOCK: LockClass = LockClass::new("nm_i->nat_tree_lock", 400);
 
 /// Clean entries kept in memory.
 const MAX_CLEAN: usize = 65_536;
-/// NAT blocks looked at for free ids before giving up on this round.
-const SCAN_BLOCKS: u32 = 8;
 const PER_BLOCK: u32 = NAT_ENTRY_PER_BLOCK as u32;
 
 /// Where a node is and whose it is.
@@ -69,11 +71,15 @@ impl NatBits {
     }
 }
 
-/// How many entries are dirty, and how many ids wait to be free: for who looks without the lock.
+/// What others want to know without the lock.
 #[derive(Default)]
 struct NrDirty {
+    /// Entries that changed since the checkpoint.
     dirty: AtomicU32,
+    /// Ids that wait for the next one to be free.
     freed: AtomicU32,
+    /// Few free ids are listed.
+    short: AtomicBool,
 }
 
 pub(crate) struct NatState {
@@ -86,10 +92,13 @@ pub(crate) struct NatState {
     pub(crate) journal: BTreeMap<u32, NatEntry>,
     pub(crate) bitmap: Vec<u8>,
     pub(crate) bits: Option<NatBits>,
-    free: VecDeque<u32>,
-    /// Freed since the last checkpoint, which still uses them.
-    freed: BTreeSet<u32>,
+    /// Free ids and their versions, in the order they will be used.
+    free: VecDeque<(u32, u8)>,
+    /// Freed since the last checkpoint, which still uses them, with their next versions.
+    freed: BTreeMap<u32, u8>,
     next_scan: u32,
+    /// A whole round found no more: there are none but those that are listed, or freed and waiting.
+    all_listed: bool,
     /// Counts flushes: a block read without the lock may be outdated by one.
     flushes: u64,
 }
@@ -97,6 +106,7 @@ pub(crate) struct NatState {
 /// See the module.
 pub(crate) struct Nat {
     state: Mutex<NatState>,
+    scan: free::Scan,
     counts: Arc<NrDirty>,
     nat_blkaddr: u32,
     max_nid: u32,
@@ -119,12 +129,13 @@ impl Nat {
             bitmap: cp.nat_bitmap.clone(),
             bits,
             free: VecDeque::new(),
-            freed: BTreeSet::new(),
+            freed: BTreeMap::new(),
             next_scan: cp.raw.next_free_nid.get() / PER_BLOCK,
+            all_listed: false,
             flushes: 0,
         };
         let state = Mutex::new(&NAT_TREE_LOCK, state);
-        Nat { state, counts, nat_blkaddr: sb.nat_blkaddr, max_nid: sb.max_nid }
+        Nat { state, scan: free::Scan::default(), counts, nat_blkaddr: sb.nat_blkaddr, max_nid: sb.max_nid }
     }
 
     /// The address of the current copy of NAT block `block`. Copies interleave segment by segment.
@@ -159,72 +170,30 @@ impl Nat {
         }
     }
 
-    /// Takes a free node id for `ino` (`None`: an inode, its own). It has no place yet.
-    ///
-    /// # Errors
-    /// `NoSpace` when every id is in use.
-    pub(crate) fn alloc(&self, meta: &Meta, ino: Option<u32>) -> Result<Nid> {
-        let mut s = self.state.lock();
-        if s.free.is_empty() {
-            self.scan(&mut s, meta)?;
-        }
-        let nid =
-            s.free.pop_front().ok_or_else(|| Error::new(ErrorKind::NoSpace, "every node id is in use"))?;
-        let version = self.entry(&s, meta, Nid(nid))?.version;
-        s.set(nid, NatEntry { ino: ino.unwrap_or(nid), addr: BlockAddr::NEW, version });
-        Ok(Nid(nid))
-    }
-
-    /// Fills the list of free ids from the next NAT blocks, going round once.
-    fn scan(&self, s: &mut NatState, meta: &Meta) -> Result<()> {
-        let blocks = self.max_nid / PER_BLOCK;
-        let known = s.known_blocks();
-        let mut seen = 0;
-        while seen < blocks && (s.free.is_empty() || seen % SCAN_BLOCKS != 0) {
-            let block = s.next_scan % blocks;
-            s.next_scan = (block + 1) % blocks;
-            seen += 1;
-            if s.bits.as_ref().is_some_and(|b| test_bit_le(&b.full, block as usize))
-                && !known.contains(&block)
-            {
-                continue;
-            }
-            let bytes = meta.read(self.block_addr(s, block))?;
-            let first = block * PER_BLOCK;
-            for i in 0..PER_BLOCK {
-                let nid = first + i;
-                let e = s.known(nid).unwrap_or_else(|| entry_in(bytes.bytes(), i));
-                if nid > 3 && e.addr == BlockAddr::NULL && !s.freed.contains(&nid) {
-                    s.free.push_back(nid);
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Takes the free id `nid` for the inode of that number. It has no place yet.
     ///
     /// # Errors
     /// `Corrupt` when it is in use.
     pub(crate) fn claim(&self, meta: &Meta, nid: Nid) -> Result<()> {
-        let mut s = self.state.lock();
-        let e = self.entry(&s, meta, nid)?;
-        if e.addr != BlockAddr::NULL {
-            return Err(Error::corrupt(format!("node id {nid} is in use and free at once")));
-        }
-        s.free.retain(|n| *n != nid.0);
-        s.set(nid.0, NatEntry { ino: nid.0, addr: BlockAddr::NEW, version: e.version });
-        Ok(())
+        self.with_entries(meta, &[nid], |s, e| {
+            if e[0].addr != BlockAddr::NULL {
+                return Err(Error::corrupt(format!("node id {nid} is in use and free at once")));
+            }
+            s.free.retain(|n| n.0 != nid.0);
+            s.set(nid.0, NatEntry { ino: nid.0, addr: BlockAddr::NEW, version: e[0].version });
+            Ok(())
+        })?
     }
 
     /// Frees a node: where it was. The id may be used again after the next checkpoint.
     pub(crate) fn free(&self, meta: &Meta, nid: Nid) -> Result<BlockAddr> {
-        let mut s = self.state.lock();
-        let old = self.entry(&s, meta, nid)?;
-        s.set(nid.0, NatEntry { ino: 0, addr: BlockAddr::NULL, version: old.version.wrapping_add(1) });
-        s.freed.insert(nid.0);
-        s.count();
-        Ok(old.addr)
+        self.with_entries(meta, &[nid], |s, old| {
+            let version = old[0].version.wrapping_add(1);
+            s.set(nid.0, NatEntry { ino: 0, addr: BlockAddr::NULL, version });
+            s.freed.insert(nid.0, version);
+            s.count();
+            old[0].addr
+        })
     }
 
     /// Moves nodes to new places: the old ones, in the same order; `None` for a node that was freed
@@ -233,30 +202,36 @@ impl Nat {
     /// # Errors
     /// Those of reading the NAT; nothing was moved then.
     pub(crate) fn relocate(&self, meta: &Meta, moves: &[(Nid, BlockAddr)]) -> Result<Vec<Option<BlockAddr>>> {
-        let mut s = self.state.lock();
-        let olds = moves.iter().map(|(nid, _)| self.entry(&s, meta, *nid)).collect::<Result<Vec<_>>>()?;
-        s.moves += 1;
-        Ok(moves
-            .iter()
-            .zip(olds)
-            .map(|((nid, addr), e)| {
+        let nids: Vec<Nid> = moves.iter().map(|m| m.0).collect();
+        self.with_entries(meta, &nids, |s, olds| {
+            s.moves += 1;
+            let mut change = |(nid, addr): &(Nid, BlockAddr), e: NatEntry| {
                 let used = e.addr != BlockAddr::NULL;
                 used.then(|| {
                     s.set(nid.0, NatEntry { addr: *addr, ..e });
                     e.addr
                 })
-            })
-            .collect())
+            };
+            moves.iter().zip(olds).map(|(m, e)| change(m, e)).collect()
+        })
     }
 
-    /// The entry of `nid` with the NAT locked. A node in memory may outlive what is cached of its entry.
-    fn entry(&self, s: &NatState, meta: &Meta, nid: Nid) -> Result<NatEntry> {
-        match s.known(nid.0) {
-            Some(e) => Ok(e),
-            None => {
-                let block = meta.read(self.block_addr(s, nid.0 / PER_BLOCK))?;
-                Ok(entry_in(block.bytes(), nid.0 % PER_BLOCK))
-            }
+    /// Runs `f` on the state and the entries of `nids`, in their order. Entries that memory has not are read before,
+    /// without the lock.
+    fn with_entries<R>(
+        &self,
+        meta: &Meta,
+        nids: &[Nid],
+        f: impl FnOnce(&mut NatState, Vec<NatEntry>) -> R,
+    ) -> Result<R> {
+        loop {
+            let mut s = self.state.lock();
+            let Some(missing) = nids.iter().find(|n| s.known(n.0).is_none()).copied() else {
+                let entries = nids.iter().filter_map(|n| s.known(n.0)).collect();
+                return Ok(f(&mut s, entries));
+            };
+            drop(s);
+            self.lookup(meta, missing)?;
         }
     }
 
@@ -274,15 +249,15 @@ impl Nat {
         moves: Option<u64>,
         f: impl FnOnce() -> R,
     ) -> Result<Option<R>> {
-        let s = self.state.lock();
-        let stayed = moves.is_none_or(|m| m == s.moves);
-        Ok((stayed && self.entry(&s, meta, nid)?.addr == addr).then(f))
+        self.with_entries(meta, &[nid], |s, e| {
+            let stayed = moves.is_none_or(|m| m == s.moves);
+            (stayed && e[0].addr == addr).then(f)
+        })
     }
 
     /// Versions of node ids, for summaries.
     pub(crate) fn versions(&self, meta: &Meta, nids: &[Nid]) -> Result<Vec<u8>> {
-        let s = self.state.lock();
-        nids.iter().map(|n| Ok(self.entry(&s, meta, *n)?.version)).collect()
+        self.with_entries(meta, nids, |_, e| e.iter().map(|e| e.version).collect())
     }
 
     /// Whether the node is where the last checkpoint has it.
@@ -304,7 +279,7 @@ impl Nat {
     /// An id at or behind which a free one is likely, for the checkpoint.
     pub(crate) fn next_free_nid(&self) -> u32 {
         let s = self.state.lock();
-        let nid = s.free.front().copied().unwrap_or(s.next_scan * PER_BLOCK);
+        let nid = s.free.front().map_or(s.next_scan * PER_BLOCK, |f| f.0);
         nid.clamp(4, self.max_nid - 1)
     }
 
@@ -361,8 +336,8 @@ impl Nat {
     pub(crate) fn checkpointed(&self) {
         let mut s = self.state.lock();
         let freed = std::mem::take(&mut s.freed);
-        s.count();
         s.free.extend(freed);
+        s.count();
     }
 
     /// Runs `f` on the state, for the checkpoint pack and `info`.
@@ -388,6 +363,7 @@ impl NatState {
     fn count(&self) {
         self.counts.dirty.store(self.dirty.len() as u32, Relaxed);
         self.counts.freed.store(self.freed.len() as u32, Relaxed);
+        self.counts.short.store(self.is_short(), Relaxed);
     }
 
     fn set(&mut self, nid: u32, e: NatEntry) {

@@ -288,3 +288,48 @@ fn a_checkpoint_as_linux_has_it_leaves_data_in_flight() {
     let (left, _, whole) = checkpoint_beside_late_pages("checkpoint_data=linux");
     assert!(left == 64 && whole.0 < HALF_LATE, "{left} pages left, {whole:?}");
 }
+
+/// Who looks for free node ids, of which the device tells late, keeps nobody else from the NAT.
+#[test]
+fn a_look_for_free_node_ids_stops_no_fsync() {
+    let (longest, waited) = simulate(4, 0, || {
+        let nat = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let late = Rule::new(Fault::Late(LATE)).op(Op::Read).when({
+            let nat = nat.clone();
+            move |rq| (nat[0].load(SeqCst)..nat[1].load(SeqCst)).contains(&rq.sector.bytes())
+        });
+        let queue = queue(Preset::Nvme.spec(), Some(late));
+        let volume = volume(&queue, MemoryLimits::of_machine(1 << 30), "background_gc=off");
+        let f = file(&volume, b"/f");
+        let areas = volume.f2fs().info().unwrap().areas;
+        let area = areas.iter().position(|a| a.0.eq_ignore_ascii_case("nat")).unwrap();
+        for (bound, at) in nat.iter().zip([areas[area].1, areas[area + 1].1]) {
+            bound.store(u64::from(at) * PAGE as u64, SeqCst);
+        }
+        let over = Arc::new(AtomicBool::new(false));
+        let maker = {
+            let (volume, over) = (volume.clone(), over.clone());
+            let body = move || {
+                let (mut made, mut waited) = (0, false);
+                while !waited {
+                    let start = clock::now();
+                    file(&volume, format!("/{made}").as_bytes());
+                    made += 1;
+                    waited = clock::now().since(start).0 > HALF_LATE;
+                }
+                over.store(true, SeqCst);
+                waited
+            };
+            thread::spawn("maker", body).unwrap()
+        };
+        let mut longest = Nanos(0);
+        while !over.load(SeqCst) {
+            f.write_at(0, &[1; PAGE]).unwrap();
+            let start = clock::now();
+            f.fsync(false).unwrap();
+            longest = longest.max(clock::now().since(start));
+        }
+        (longest, maker.join())
+    });
+    assert!(waited && longest.0 < HALF_LATE / 4, "an fsync took {longest:?}");
+}
