@@ -1,8 +1,9 @@
 //! Readers that wait for the device beside who changes their pages: nobody finds later what a page held before.
 
-use crate::slow_fs::{MS, PAGES, SlowDevice, TAKES, What, mount, open};
+use crate::slow_fs::{MS, PAGES, SlowDevice, TAKES, Takes, What, mount, open};
 use crate::{FallocateFlags, SyncWait, Vfs};
 use std::sync::Arc;
+use std::time::Duration;
 use tidegate_block::PAGE_SIZE;
 use tidegate_rt::{Nanos, clock, sim, thread};
 
@@ -10,12 +11,15 @@ const INO: u64 = 7;
 const PAGE: u64 = PAGE_SIZE as u64;
 const LEN: u64 = PAGES * PAGE;
 
+/// A page is written, and dropped from memory, while another read of it is under way.
+const SLOW_READS: Takes = Takes { read: Duration::from_millis(30), ..TAKES };
+
 /// Runs a volume with one file full of ones in a simulated world, for several seeds.
 fn each_seed(f: impl Fn(Arc<Vfs>, Arc<SlowDevice>) + Copy + Send + 'static) {
     for seed in 0..4 {
         println!("seed {seed}");
         sim::run(seed, 3, move || {
-            let (vfs, device) = mount(SyncWait::Caller, TAKES);
+            let (vfs, device) = mount(SyncWait::Caller, SLOW_READS);
             (0..PAGES).for_each(|i| device.put(INO, i, 1));
             f(vfs, device);
         });
@@ -59,7 +63,7 @@ fn a_write_waits_for_no_read_of_another_page() {
         let wrote = clock::now();
         let (seen, read) = reader.join();
         assert_eq!(seen, Some(1));
-        assert!(wrote.since(began).duration() < 2 * MS && read.since(began).duration() >= TAKES.read);
+        assert!(wrote.since(began).duration() < 2 * MS && read.since(began).duration() >= SLOW_READS.read);
     });
 }
 
@@ -120,7 +124,7 @@ fn what_is_read_ahead_is_waited_for_before_it_goes() {
                 true => f.fallocate(how, 0, LEN).unwrap(),
                 false => [0, LEN].into_iter().for_each(|size| f.truncate(size).unwrap()),
             }
-            thread::sleep(10 * MS);
+            thread::sleep(SLOW_READS.read);
             assert_eq!(read(&vfs, 3).0, Some(0));
         });
     }

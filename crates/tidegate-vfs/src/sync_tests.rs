@@ -142,10 +142,10 @@ fn an_epoch_is_over_before_what_came_after_it() {
     each_seed(SyncWait::Epoch, TAKES, |bed| {
         let vfs = bed.vfs.clone();
         let began = clock::now();
+        let files: Vec<_> = (1..20).map(|n| open(&vfs, FILES.end + n)).collect();
         let later = thread::spawn("later", move || {
-            for n in 1..20 {
-                thread::sleep(5 * MS);
-                let f = open(&vfs, FILES.end + n);
+            for f in &files {
+                thread::sleep(3 * MS);
                 f.write_at(0, &[1; 4096]).unwrap();
                 let mut wbc = crate::WritebackControl::sync();
                 vfs.fs().writepages(f.inode(), &mut wbc).unwrap();
