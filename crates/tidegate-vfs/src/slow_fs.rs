@@ -124,14 +124,22 @@ pub(crate) const TAKES: Takes = Takes {
     skips: false,
 };
 
-/// A mounted volume.
+/// A mounted volume, on which nothing is written for its age.
 pub(crate) fn mount(sync_wait: SyncWait, takes: Takes) -> (Arc<Vfs>, Arc<SlowDevice>) {
-    let bdi = Bdi::new(MemoryLimits::default());
+    let options =
+        MountOptions { noatime: true, no_periodic_writeback: true, sync_wait, ..MountOptions::default() };
+    mount_with(MemoryLimits::default(), options, takes)
+}
+
+pub(crate) fn mount_with(
+    limits: MemoryLimits,
+    options: MountOptions,
+    takes: Takes,
+) -> (Arc<Vfs>, Arc<SlowDevice>) {
+    let bdi = Bdi::new(limits);
     let (log, disk) = (Mutex::new(&LOG, Vec::new()), Mutex::new(&DISK, HashMap::new()));
     let device = Arc::new(SlowDevice { wrong: Wrong::default(), log, disk });
     let fs = Arc::new(SlowFs { takes, device: device.clone() });
-    let options =
-        MountOptions { noatime: true, no_periodic_writeback: true, sync_wait, ..MountOptions::default() };
     (Vfs::mount(fs, bdi, options).unwrap(), device)
 }
 
