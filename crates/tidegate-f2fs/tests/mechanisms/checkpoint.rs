@@ -2,8 +2,9 @@
 
 use crate::bed::{Bed, LATE, MS, PAGE, ROOT, beside, each_seed, took};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
-use tidegate_block::Request;
+use tidegate_block::{BioFlags, Request};
 use tidegate_rt::thread;
 use tidegate_vfs::File;
 
@@ -122,9 +123,9 @@ fn who_overwrites_does_not_wait_for_a_checkpoint() {
         f.write_at(0, &[7; LEN]).unwrap();
         bed.fs.write_checkpoint(true).unwrap();
         let checkpoint = frozen(bed);
-        let overwrote = took(|| drop(f.write_at(5 * PAGE as u64, &[9; PAGE]).unwrap()));
+        let overwrote = took(|| assert!(f.write_at(5 * PAGE as u64, &[9; PAGE]).is_ok()));
         assert!(overwrote < LATE / 4, "overwriting a page took {overwrote:?}");
-        let appended = took(|| drop(f.write_at(LEN as u64, &[9; PAGE]).unwrap()));
+        let appended = took(|| assert!(f.write_at(LEN as u64, &[9; PAGE]).is_ok()));
         assert!(appended > LATE / 4, "appending one took {appended:?}");
         assert!(checkpoint.join() > LATE);
     });
@@ -161,14 +162,33 @@ fn times_of_overwrites_are_stored_by_checkpoints_and_fsyncs() {
 fn what_is_noted_of_inodes_is_bounded() {
     each_seed(0..1, "", |bed| {
         let files: Vec<File> = (0..600).map(|n| bed.open(&format!("/{n}"))).collect();
-        files.iter().for_each(|f| drop(f.write_at(0, &[1; 2 * PAGE]).unwrap()));
+        files.iter().for_each(|f| assert!(f.write_at(0, &[1; 2 * PAGE]).is_ok()));
         bed.vfs.sync().unwrap();
         let before = bed.vfs.bdi().dirty_bytes();
-        files[..500].iter().for_each(|f| drop(f.write_at(0, &[2; PAGE]).unwrap()));
+        files[..500].iter().for_each(|f| assert!(f.write_at(0, &[2; PAGE]).is_ok()));
         let few = bed.vfs.bdi().dirty_bytes() - before;
         assert_eq!(few, 500 * PAGE as u64, "pages of data alone");
-        files[500..].iter().for_each(|f| drop(f.write_at(0, &[2; PAGE]).unwrap()));
+        files[500..].iter().for_each(|f| assert!(f.write_at(0, &[2; PAGE]).is_ok()));
         let many = bed.vfs.bdi().dirty_bytes() - before;
         assert!(many > 1000 * PAGE as u64, "{} dirty pages", many / PAGE as u64);
+    });
+}
+
+/// All that a pack vouches for is durable before its tail is written, and then the tail is.
+#[test]
+fn the_tail_of_a_pack_flushes_before_and_after() {
+    each_seed(0..1, "", |bed| {
+        let (packs, tails) = (bed.packs(), Arc::new(AtomicU64::new(0)));
+        let seen = tails.clone();
+        bed.late(move |rq| {
+            let tail =
+                packs.contains(&rq.sector.bytes()) && rq.flags.contains(BioFlags::PREFLUSH | BioFlags::FUA);
+            seen.fetch_add(u64::from(tail), SeqCst);
+            false
+        });
+        for n in 1..4 {
+            bed.fs.write_checkpoint(true).unwrap();
+            assert_eq!(tails.load(SeqCst), n);
+        }
     });
 }
