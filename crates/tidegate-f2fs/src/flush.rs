@@ -190,7 +190,7 @@ mod tests {
         });
     }
 
-    /// Who is about to want a flush shares one that takes long.
+    /// An fsync that is about to want a flush shares one that takes long.
     #[test]
     fn a_flush_that_takes_long_waits_for_fsyncs_on_their_way() {
         each_seed(|fcc, queue| {

@@ -19,7 +19,7 @@ const LIGHT: u32 = 20;
 fn rig() -> Rig {
     Rig {
         elevator: Elevator::Wfq(WfqOptions { strict_guarantees: true, ..WfqOptions::default() }),
-        // Whoever flushes for others does it in the group of its own.
+        // A thread that flushes for others would do it in its own group.
         options: "nocheckpoint_merge,noflush_merge".into(),
         // The flusher has something to write all the time, and what is read is not in memory.
         memory: MemoryLimits {

@@ -1,4 +1,4 @@
-//! When dirty pages are written though nobody asks, who waits for that, and what memory keeps.
+//! When dirty pages are written though nobody asks, which writers wait for that, and what memory keeps.
 
 use super::*;
 use crate::slow_fs::{MS, SlowDevice, TAKES, What, dirty, mount_with, open};
@@ -21,7 +21,7 @@ fn each_seed(periodic: bool, f: impl Fn(Arc<Vfs>, Arc<SlowDevice>) + Copy + Send
     }
 }
 
-/// Who makes pages dirty waits above the limit; pages on their way to the device count.
+/// A thread that makes pages dirty waits above the limit; pages on their way to the device count.
 #[test]
 fn writers_wait_while_too_much_is_dirty() {
     each_seed(false, |vfs, _| {

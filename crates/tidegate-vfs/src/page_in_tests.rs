@@ -1,4 +1,5 @@
-//! Readers that wait for the device beside who changes their pages: nobody finds later what a page held before.
+//! Readers that wait for the device beside threads that change their pages: no read later finds what a page held
+//! before.
 
 use crate::slow_fs::{MS, PAGES, SlowDevice, TAKES, Takes, What, mount, open};
 use crate::{FallocateFlags, SyncWait, Vfs};

@@ -177,7 +177,7 @@ fn weights_hold_among_queues_that_think() {
     }
 }
 
-/// Without them nobody waits for requests that nobody waits for.
+/// Without them the device is kept idle for no asynchronous queue.
 #[test]
 fn asynchronous_queues_are_not_waited_for_otherwise() {
     let mut s = Sched::new(WfqOptions { depth: 1, ..Default::default() });
@@ -186,7 +186,7 @@ fn asynchronous_queues_are_not_waited_for_otherwise() {
     assert!(s.stats().iter().all(|q| q.idled == 0));
 }
 
-/// Strict guarantees include the idle class; those who come meanwhile do not wait for it.
+/// Strict guarantees include the idle class; requests of other classes that come meanwhile do not wait for it.
 #[test]
 fn the_idle_class_in_service_gives_way() {
     let mut s = sched(true);

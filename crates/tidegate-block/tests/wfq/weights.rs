@@ -10,7 +10,7 @@ use tidegate_rt::{Nanos, WaitQueue, clock, sim, thread};
 const RUN: Duration = Duration::from_secs(4);
 const PAGES: usize = 64;
 
-/// How a group submits: so many requests at a time, and whether it is said that somebody waits for them.
+/// How a group submits: so many requests at a time, marked as such that somebody waits for or not.
 #[derive(Clone, Copy, Debug)]
 struct Submits {
     at_once: usize,
@@ -63,7 +63,7 @@ fn strict() -> WfqOptions {
     WfqOptions { strict_guarantees: true, ..Default::default() }
 }
 
-/// Whoever submits, and however: shares follow the weights while both have something to send.
+/// Shares follow the weights while both queues have something to send, whatever kind of queue each is.
 #[test]
 fn strict_guarantees_share_by_weight_among_all_kinds_of_queues() {
     let how = |at_once, sync| Submits { at_once, sync };

@@ -75,7 +75,8 @@ fn a_time_slice_ends() {
             log.lock().clone()
         });
         let turns: Vec<usize> = log.chunk_by(|a, b| a == b).map(<[u64]>::len).collect();
-        // While both are at it: who is left alone at the end goes on, and the drawn one may be the same again.
+        // While both are at it: the task that is left alone at the end goes on, and the one that is drawn may be the
+        // same again.
         let longest = turns[..turns.len() - 1].iter().max().unwrap();
         assert!(*longest <= 12 * steps as usize && turns.len() > 100 / steps as usize / 2, "{turns:?}");
         assert!(turns.iter().filter(|n| **n <= steps as usize + 1).count() > turns.len() / 4, "{turns:?}");
