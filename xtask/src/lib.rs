@@ -4,6 +4,7 @@
 //! |--------------|----------------------------------------------------------------------|
 //! | [`oracle`]   | the independent programs results are checked against                  |
 //! | [`manifest`] | a comparable description of every name, attribute and byte of a tree  |
+//! | [`mutants`]  | changes that tests must notice                                         |
 //! | [`uml`]      | the real kernel file system, run as an ordinary process               |
 //! | [`fill`]     | test trees with every odd corner                                      |
 //! | [`power`]    | workers whose fsyncs are promises, and what a power cut left of them     |
@@ -19,6 +20,7 @@ pub mod bench;
 pub mod fill;
 pub mod golden;
 pub mod manifest;
+pub mod mutants;
 pub mod oracle;
 pub mod perfetto;
 pub mod power;

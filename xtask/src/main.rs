@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use xtask::{bench, fill, golden, manifest, oracle, power, soak, suite, uml};
+use xtask::{bench, fill, golden, manifest, mutants, oracle, power, soak, suite, uml};
 
 #[derive(Parser)]
 #[command(name = "xtask", about = "Tests and measures Tidegate")]
@@ -41,6 +41,12 @@ enum Task {
     Bench(bench::Task),
     /// Cut the power at every moment of many runs and judge what recovery makes of it.
     Crash(crash::CrashArgs),
+    /// Break promises one at a time, in a copy of the sources, and see that the tests named in mutants.toml notice.
+    Mutants {
+        /// Only those whose name contains this.
+        #[arg(long, value_name = "NAME")]
+        only: Vec<String>,
+    },
     /// Run the tests of the mount that are short elsewhere at length (as root).
     Soak(soak::SoakArgs),
     /// Make the golden volumes.
@@ -157,6 +163,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Test { quick } => suite::run(quick).map(|()| ExitCode::SUCCESS),
         Task::Bench(task) => task.run().map(|()| ExitCode::SUCCESS),
         Task::Crash(args) => crash::run(&args),
+        Task::Mutants { only } => mutants::run(&only),
         Task::Soak(args) => soak::run(&args).map(|()| ExitCode::SUCCESS),
         Task::Golden(args) => run_golden(&args),
         Task::GuestFill { kind, dir } => fill::fill(kind, &dir).map(|()| ExitCode::SUCCESS),

@@ -19,17 +19,18 @@ pub struct WfqOptions {
     /// Requests at the device at a time, at least 1. The smaller, the more the elevator decides and the
     /// less the device.
     pub depth: usize,
-    /// One request at the device at a time, and idling whenever the synchronous queue in service has
-    /// nothing to send: the shares hold whatever submitters do, and throughput pays. As BFQ's tunable
-    /// of this name (`Documentation/block/bfq-iosched.rst`).
+    /// One request at the device at a time, and idling whenever the queue in service has nothing to send, be it
+    /// synchronous or not: the shares hold whatever submitters do, and throughput pays. As BFQ's tunable of this
+    /// name (`Documentation/block/bfq-iosched.rst`).
     pub strict_guarantees: bool,
-    /// Bytes that a synchronous queue is served before others are looked at, as long as it sends.
+    /// Bytes that a queue is served before others are looked at, as long as it sends: a synchronous one, or with
+    /// `strict_guarantees` any.
     pub max_budget: u64,
     /// The same in time.
     pub timeout_sync: Duration,
-    /// How long the device is kept idle for the next request of the synchronous queue in service. Without
-    /// `strict_guarantees` only where the busy groups' weights differ and the queue's requests have been
-    /// coming that soon. Zero: never.
+    /// How long the device is kept idle for the next request of the queue in service. Without
+    /// `strict_guarantees` only for a synchronous one, where the busy groups' weights differ and its requests have
+    /// been coming that soon. Zero: never.
     pub slice_idle: Duration,
     /// How long the other classes must have had nothing to do before the idle class is served.
     pub idle_class_delay: Duration,

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use tidegate_block::{Errno, Fault, Faulty, MemoryDevice, Op, QueueLimits, Rule};
-    use tidegate_rt::thread;
+    use tidegate_rt::{sim, thread};
 
     #[test]
     fn whoever_waits_finds_its_writes_durable() {
@@ -157,6 +157,62 @@ mod tests {
             .collect();
         threads.into_iter().for_each(|t| t.join());
         assert!(queue.stats().flushes <= 8 * 500);
+    }
+
+    const TAKES: Duration = Duration::from_millis(2);
+
+    /// Runs `f` in simulated worlds, with a device whose flushes take [`TAKES`].
+    fn each_seed(f: impl Fn(Arc<FlushControl>, Arc<RequestQueue>) + Copy + Send + 'static) {
+        for seed in 0..4 {
+            println!("seed {seed}");
+            sim::run(seed, 3, move || {
+                let late = Rule::new(Fault::Late(TAKES)).op(Op::Flush);
+                let device = Faulty::new(Arc::new(MemoryDevice::new(1 << 20)), [late]);
+                let queue = RequestQueue::new(device, QueueLimits::default());
+                f(Arc::new(FlushControl::default()), Arc::new(queue));
+            });
+        }
+    }
+
+    #[test]
+    fn what_is_written_while_a_flush_runs_needs_another() {
+        each_seed(|fcc, queue| {
+            let before = fcc.write_completed();
+            let (f, q) = (fcc.clone(), queue.clone());
+            let flushing = thread::spawn("fsync", move || f.flush(&q, true).unwrap()).unwrap();
+            thread::sleep(TAKES / 2);
+            let later = fcc.write_completed();
+            flushing.join();
+            assert!(fcc.is_durable(before) && !fcc.is_durable(later));
+            fcc.flush(&queue, true).unwrap();
+            assert!(fcc.is_durable(later));
+            assert_eq!(queue.stats().flushes, 2);
+        });
+    }
+
+    /// An fsync that is about to want a flush shares one that takes long.
+    #[test]
+    fn a_flush_that_takes_long_waits_for_fsyncs_on_their_way() {
+        each_seed(|fcc, queue| {
+            for _ in 0..20 {
+                fcc.write_completed();
+                fcc.flush(&queue, true).unwrap();
+            }
+            let (before, f, q) = (queue.stats().flushes, fcc.clone(), queue.clone());
+            let writes = move || {
+                let coming = f.approach();
+                thread::sleep(TAKES / 2);
+                f.write_completed();
+                drop(coming);
+                f.flush(&q, true).unwrap();
+            };
+            let coming = thread::spawn("fsync", writes).unwrap();
+            thread::sleep(TAKES / 8);
+            fcc.write_completed();
+            fcc.flush(&queue, true).unwrap();
+            coming.join();
+            assert_eq!(queue.stats().flushes - before, 1);
+        });
     }
 
     #[test]

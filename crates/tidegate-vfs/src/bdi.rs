@@ -324,3 +324,7 @@ pub(crate) fn expired() -> Nanos {
 fn dirtied_before(inode: &Inode, before: Nanos) -> bool {
     inode.dirtied_when.load(Relaxed) < before.0
 }
+
+#[cfg(test)]
+#[path = "bdi_tests.rs"]
+mod pinned;

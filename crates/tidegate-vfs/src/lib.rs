@@ -44,6 +44,8 @@ pub mod observe;
 pub mod perm;
 mod readahead;
 pub mod rename;
+#[cfg(test)]
+mod slow_fs;
 mod sync;
 pub mod tmpfile;
 pub mod types;

@@ -183,3 +183,7 @@ fn zero_past(run: PageRun, valid: u64) -> PageRun {
     buf[valid..].fill(0);
     PageRun { buf: Arc::new(buf), first: 0, pages: run.pages }
 }
+
+#[cfg(test)]
+#[path = "page_in_tests.rs"]
+mod pinned;

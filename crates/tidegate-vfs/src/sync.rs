@@ -101,12 +101,19 @@ impl Epochs {
     /// Counts pages that are dirtied now, and pages that are written though they were clean; the parity of
     /// their epoch. Whoever closes that epoch later finds them counted.
     pub(crate) fn enter(&self, dirty: u64, writeback: u64) -> usize {
+        self.enter_in(|| self.current.load(SeqCst), dirty, writeback)
+    }
+
+    /// The same, with what says which epoch is current.
+    #[inline]
+    fn enter_in(&self, current: impl Fn() -> u64, dirty: u64, writeback: u64) -> usize {
         loop {
-            let epoch = self.current.load(SeqCst);
+            let epoch = current();
             let parity = (epoch & 1) as usize;
             self.dirty[parity].fetch_add(dirty, SeqCst);
             self.writeback[parity].fetch_add(writeback, SeqCst);
-            if self.current.load(SeqCst) == epoch {
+            // An epoch that was closed meanwhile may have been waited for without these pages.
+            if current() == epoch {
                 return parity;
             }
             self.leave(parity, dirty, writeback);
@@ -358,3 +365,7 @@ mod tests {
         assert!(epochs.is_drained(first) && !epochs.is_drained(second));
     }
 }
+
+#[cfg(test)]
+#[path = "sync_tests.rs"]
+mod pinned;

@@ -23,7 +23,7 @@ pub(super) struct Sched {
     classes: [Class; 3],
     weights: BTreeMap<u32, u32>,
     inflight: usize,
-    /// The synchronous queue that is served before others.
+    /// The queue that is served before others: a synchronous one, or with strict guarantees any.
     service: Option<Service>,
     /// Since when the idle class has waited for one of its requests to be served.
     idle_since: Nanos,
@@ -164,7 +164,9 @@ impl Sched {
         }
         let service = self.service.take().unwrap_or(Service { key, bytes: 0, since: now });
         let served = Service { bytes: service.bytes + e.cost(), ..service };
-        self.service = (e.sync && key.class != IDLE).then_some(served);
+        // As BFQ: strict guarantees are looked at before anything else, also before what kind of queue it is.
+        let gets_turns = self.options.strict_guarantees || (e.sync && key.class != IDLE);
+        self.service = gets_turns.then_some(served);
         Next::Job(key, e.job)
     }
 

@@ -2,6 +2,7 @@
 
 mod device;
 mod random;
+mod weights;
 
 use device::{Served, SlowDevice, queue};
 use std::sync::Arc;
@@ -93,8 +94,14 @@ fn strict_guarantees_give_a_sync_group_its_share() {
     let device = SlowDevice::new(Duration::from_micros(50), true);
     // So long that only the end of the idling by a request is seen, on however slow a machine.
     let long = Duration::from_secs(3600);
-    let options =
-        WfqOptions { strict_guarantees: true, slice_idle: long, timeout_sync: long, ..Default::default() };
+    // The flood has turns as well, and they end with its budget.
+    let options = WfqOptions {
+        strict_guarantees: true,
+        slice_idle: long,
+        timeout_sync: long,
+        max_budget: 8 * 4096,
+        ..Default::default()
+    };
     let q = queue(device.clone(), options, 1000);
     q.set_group_weight(2, 20);
     flood(&q, of(2), 1000, 1);
@@ -106,7 +113,7 @@ fn strict_guarantees_give_a_sync_group_its_share() {
     let served = device.served();
     let at: Vec<_> = (0..served.len()).filter(|i| served[*i].ctx.group == 1).collect();
     let between = at[149] - at[0] - 149;
-    assert!(between <= 31, "{between} of the flood's requests between");
+    assert!((22..=38).contains(&between), "{between} of the flood's requests between");
     assert_eq!(device.most(), 1);
     assert!(q.elevator_stats()[0].idled > 0);
     // The device is kept idle for a request that will not come: dropping the queue ends that.

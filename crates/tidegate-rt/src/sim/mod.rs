@@ -26,6 +26,8 @@
 //! runs may go on in one process, each on threads of its own.
 
 mod config;
+#[cfg(test)]
+mod pinned;
 mod report;
 mod sched;
 pub(crate) mod sync;

@@ -1,0 +1,117 @@
+//! The request queue without an elevator, in a simulated world: who waits for room, and what goes out as one request.
+
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_block::*;
+use tidegate_rt::{LockClass, Mutex, clock, sim, thread};
+
+const MS: Duration = Duration::from_millis(1);
+/// What each request takes.
+const TAKES: Duration = Duration::from_millis(100);
+const LIMITS: QueueLimits =
+    QueueLimits { nr_requests: 4, max_inflight_bytes: 64 << 10, max_bytes: 32 << 10, max_segments: 8 };
+
+static SEEN: LockClass = LockClass::new("test->seen", 975);
+
+type Seen = Arc<Mutex<Vec<(u64, u64)>>>;
+
+/// Runs `f` with a queue, and with a list of what came to the device: sectors and bytes.
+fn each_seed(f: impl Fn(Arc<RequestQueue>, Seen) + Copy + Send + 'static) {
+    for seed in 0..4 {
+        println!("seed {seed}");
+        sim::run(seed, 3, move || {
+            let seen: Seen = Arc::new(Mutex::new(&SEEN, Vec::new()));
+            let note = seen.clone();
+            let late = Rule::new(Fault::Late(TAKES)).when(move |rq| {
+                note.lock().push((rq.sector.0, rq.bytes));
+                true
+            });
+            let device = Faulty::new(Arc::new(MemoryDevice::new(16 << 20)), [late]);
+            f(Arc::new(RequestQueue::new(device, LIMITS)), seen);
+        });
+    }
+}
+
+fn write(page: u64, pages: usize) -> Bio {
+    let segment = Segment::pages(Arc::new(PageBuf::zeroed(pages)), 0, pages);
+    Bio::write(Sector(page * 8), vec![segment], BioFlags::empty())
+}
+
+fn took(f: impl FnOnce()) -> Duration {
+    let from = clock::now();
+    f();
+    clock::now().since(from).duration()
+}
+
+#[test]
+fn submitters_wait_while_there_are_too_many_requests() {
+    each_seed(|q, _| {
+        assert!(took(|| (0..4).for_each(|i| q.submit(write(i * 10, 1)))) < MS);
+        assert_eq!((q.in_flight(), q.stats().congested), (4, 0));
+        let fifth = took(|| q.submit(write(100, 1)));
+        assert!(fifth > TAKES - 2 * MS, "{fifth:?}");
+        assert_eq!(q.stats().congested, 1);
+    });
+}
+
+#[test]
+fn submitters_wait_while_there_are_too_many_bytes() {
+    each_seed(|q, _| {
+        assert!(took(|| (0..2).for_each(|i| q.submit(write(i * 10, 8)))) < MS);
+        let third = took(|| q.submit(write(100, 1)));
+        assert!(third > TAKES - 2 * MS, "{third:?}");
+    });
+}
+
+/// A request that is larger than all that may be in flight goes alone.
+#[test]
+fn no_request_is_too_large() {
+    each_seed(|q, _| {
+        assert!(took(|| q.submit(write(0, 100))) < MS);
+        let next = took(|| q.submit(write(200, 100)));
+        assert!(next > TAKES - 2 * MS, "{next:?}");
+    });
+}
+
+#[test]
+fn who_drains_waits_for_changes_and_for_no_read() {
+    each_seed(|q, _| {
+        q.submit(Bio::read(Sector(0), vec![PageBuf::stale(1)], BioFlags::empty()));
+        let reads = took(|| q.drain());
+        assert!(reads < MS, "{reads:?}");
+        thread::sleep(TAKES / 2);
+        q.submit(write(0, 1));
+        let writes = took(|| q.drain());
+        assert!(writes > TAKES - MS, "{writes:?}");
+    });
+}
+
+#[test]
+fn a_queue_goes_when_its_requests_have_ended() {
+    each_seed(|q, _| {
+        q.submit(write(0, 1));
+        let gone = took(|| drop(Arc::into_inner(q)));
+        assert!(gone > TAKES - MS, "{gone:?}");
+    });
+}
+
+/// What continues a gathered request joins it, up to the largest request; the rest goes in order of address.
+#[test]
+fn a_plug_merges_and_sorts() {
+    each_seed(|q, seen| {
+        let mut plug = Plug::new(&q);
+        for page in [100, 101, 50, 102, 51, 7] {
+            plug.add(write(page, 1));
+        }
+        assert!(seen.lock().is_empty(), "a plug holds back");
+        drop(plug);
+        assert_eq!(*seen.lock(), [(7 * 8, 4096), (50 * 8, 2 * 4096), (100 * 8, 3 * 4096)]);
+        q.drain();
+        seen.lock().clear();
+        let mut plug = Plug::new(&q);
+        (0..9).for_each(|page| plug.add(write(page, 1)));
+        drop(plug);
+        assert_eq!(*seen.lock(), [(0, 8 * 4096), (64, 4096)], "32 KiB at most");
+        assert_eq!((q.stats().write_bios, q.stats().write_requests), (15, 5));
+    });
+}

@@ -1,0 +1,88 @@
+//! `writepages=`: who places and sends beside whom.
+
+use crate::bed::{ALONE, Bed, PAGE, each_jittered};
+use std::sync::Arc;
+use tidegate_rt::{lockstat, thread};
+
+const WRITERS: u64 = 6;
+const FILES: u64 = 3;
+const PAGES: usize = 40;
+
+/// What writers of files that are fsynced each came to.
+#[derive(Debug, Default)]
+struct Came {
+    /// Bios that ended because another file's pages came between.
+    split: u64,
+    /// Pieces of all files.
+    pieces: u64,
+    /// Times that `sbi->writepages` was taken.
+    locks: u64,
+}
+
+fn write(bed: &Arc<Bed>) -> (u64, u64) {
+    let writer = |w: u64| {
+        let bed = bed.clone();
+        let body = move || {
+            for n in 0..FILES {
+                let f = bed.open(&format!("/{w}-{n}"));
+                f.write_at(0, &[w as u8; PAGES * PAGE]).unwrap();
+                f.fsync(false).unwrap();
+            }
+        };
+        thread::spawn("writer", body).unwrap()
+    };
+    (0..WRITERS).map(writer).collect::<Vec<_>>().into_iter().for_each(thread::JoinHandle::join);
+    let files = (0..WRITERS).flat_map(|w| (0..FILES).map(move |n| format!("/{w}-{n}")));
+    let pieces = files.map(|path| {
+        let f = bed.open(&path);
+        let mut got = vec![0; PAGES * PAGE];
+        assert_eq!(f.read_at(0, &mut got).unwrap(), got.len());
+        assert!(got.iter().all(|b| *b == path.as_bytes()[1] - b'0'), "{path}");
+        bed.fs.fragments_of(f.inode()).unwrap()
+    });
+    (bed.fs.stats().split_bios, pieces.sum())
+}
+
+/// The same of several seeds together.
+fn all(options: &'static str) -> Came {
+    let _alone = ALONE.lock();
+    let counts = lockstat::collect();
+    lockstat::reset();
+    let each = each_jittered(0..8, 8, options, write);
+    let locks = lockstat::snapshot().into_iter().find(|l| l.class == "sbi->writepages");
+    drop(counts);
+    let (split, pieces) = each.iter().fold((0, 0), |sum, c| (sum.0 + c.0, sum.1 + c.1));
+    let came = Came { split, pieces, locks: locks.map_or(0, |l| l.acquisitions) };
+    println!("{options}: {came:?}");
+    came
+}
+
+#[test]
+fn each_position_keeps_together_what_it_says() {
+    let files = 8 * WRITERS * FILES;
+    let unlocked = all("writepages=unlocked,min_seq_blocks=0");
+    let locked = all("writepages=locked,min_seq_blocks=0");
+    let submit_locked = all("writepages=submit_locked,min_seq_blocks=0");
+    let extent = all("writepages=extent,min_seq_blocks=0");
+    // Nobody is kept from anybody's bio, or pages are placed in turn and the last bio is sent after the turn.
+    assert!(unlocked.split > locked.split && locked.split > 0, "{unlocked:?} {locked:?}");
+    // Sent inside the lock: nobody else's page comes between.
+    assert_eq!(submit_locked.split, 0, "{submit_locked:?}");
+    // Bios of its own.
+    assert_eq!(extent.split, 0, "{extent:?}");
+    assert_eq!([unlocked.locks, extent.locks], [0, 0]);
+    assert_eq!([locked.locks, submit_locked.locks], [files; 2]);
+    // A file lies in one piece, or in two where a segment ends; without lock and extents in many.
+    for c in [&locked, &submit_locked, &extent] {
+        assert!(c.pieces < files + files / 4, "{c:?}");
+    }
+    assert!(unlocked.pieces > 2 * files, "{unlocked:?}");
+}
+
+/// Small files that somebody waits for stay out of the lock's way unless all are asked (since Linux 4.19).
+#[test]
+fn small_files_take_no_turn() {
+    assert_eq!(all("writepages=submit_locked").locks, 0);
+    assert_eq!(all("writepages=submit_locked,min_seq_blocks=40").locks, 8 * WRITERS * FILES);
+    assert_eq!(all("writepages=submit_locked,min_seq_blocks=41").locks, 0);
+}

@@ -1,0 +1,137 @@
+//! What a run is charged and who decides its order: each of these tests fails when one of them is left out.
+
+use super::*;
+use crate::{LockClass, Mutex, WaitQueue, clock, thread};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+static LOG: LockClass = LockClass::new("test->log", 10);
+
+const FREE: Costs =
+    Costs { syscall: Nanos(0), copy_page: Nanos(0), lock: Nanos(0), wake_up: Nanos(0), switch: Nanos(0) };
+
+fn value<R: Send + 'static>(config: &Config, f: impl FnOnce() -> R + Send + 'static) -> R {
+    println!("seed {}", config.seed);
+    run_with(config, f).unwrap().value
+}
+
+/// A sleep is over when its time is, and then the task has to get onto a CPU.
+#[test]
+fn a_switch_takes_its_time() {
+    for switch in [0, 1_500, 20_000] {
+        let costs = Costs { switch: Nanos(switch), ..FREE };
+        let slept = value(&Config { costs, ..Config::default() }, || {
+            let from = clock::now();
+            thread::sleep(Duration::from_millis(1));
+            clock::now().since(from)
+        });
+        assert_eq!(slept, Nanos(1_000_000 + switch));
+    }
+}
+
+#[test]
+fn a_wake_up_takes_its_time() {
+    for wake_up in [0, 3_000, 20_000] {
+        let costs = Costs { wake_up: Nanos(wake_up), ..FREE };
+        let between = value(&Config { costs, ..Config::default() }, || {
+            let shared = Arc::new((AtomicBool::new(false), WaitQueue::new()));
+            let s = shared.clone();
+            let waits = move || {
+                s.1.wait_until(|| s.0.load(SeqCst));
+                clock::now()
+            };
+            let waits = thread::spawn("waits", waits).unwrap();
+            thread::sleep(Duration::from_millis(1));
+            let woken = clock::now();
+            shared.0.store(true, SeqCst);
+            shared.1.wake_all();
+            waits.join().since(woken)
+        });
+        assert_eq!(between, Nanos(wake_up));
+    }
+}
+
+/// Two tasks on one CPU that never wait take turns, each for a time slice.
+#[test]
+fn a_time_slice_ends() {
+    const STEP: u64 = 100_000;
+    for (seed, steps) in (0..10).flat_map(|seed| [(seed, 5), (seed, 20)]) {
+        let config = Config { seed, cpus: 1, costs: FREE, slice: Nanos(steps * STEP), ..Config::default() };
+        let log = value(&config, || {
+            let log = Arc::new(Mutex::new(&LOG, Vec::new()));
+            let task = |i: u64| {
+                let log = log.clone();
+                let work = move || {
+                    for _ in 0..100 {
+                        charge(Nanos(STEP));
+                        log.lock().push(i);
+                    }
+                };
+                thread::spawn("works", work).unwrap()
+            };
+            [task(0), task(1)].into_iter().for_each(thread::JoinHandle::join);
+            log.lock().clone()
+        });
+        let turns: Vec<usize> = log.chunk_by(|a, b| a == b).map(<[u64]>::len).collect();
+        // While both are at it: the task that is left alone at the end goes on, and the one that is drawn may be the
+        // same again.
+        let longest = turns[..turns.len() - 1].iter().max().unwrap();
+        assert!(*longest <= 12 * steps as usize && turns.len() > 100 / steps as usize / 2, "{turns:?}");
+        assert!(turns.iter().filter(|n| **n <= steps as usize + 1).count() > turns.len() / 4, "{turns:?}");
+    }
+}
+
+/// Which of several ready tasks moves is the seed's choice.
+#[test]
+fn the_seed_chooses_who_is_next() {
+    const TASKS: u64 = 6;
+    let orders: Vec<Vec<u64>> = (0..60)
+        .map(|seed| {
+            let config = Config { seed, cpus: 1, costs: FREE, ..Config::default() };
+            value(&config, || {
+                let log = Arc::new(Mutex::new(&LOG, Vec::new()));
+                let task = |i| {
+                    let log = log.clone();
+                    thread::spawn("logs", move || log.lock().push(i)).unwrap()
+                };
+                let tasks: Vec<_> = (0..TASKS).map(task).collect();
+                tasks.into_iter().for_each(thread::JoinHandle::join);
+                log.lock().clone()
+            })
+        })
+        .collect();
+    let first: BTreeSet<u64> = orders.iter().map(|o| o[0]).collect();
+    let last: BTreeSet<u64> = orders.iter().map(|o| o[TASKS as usize - 1]).collect();
+    assert!(first.len() as u64 == TASKS && last.len() as u64 == TASKS, "{orders:?}");
+    let all: BTreeSet<_> = orders.iter().collect();
+    assert!(all.len() > 50, "{} orders of 60 seeds", all.len());
+}
+
+/// Locks that nobody else wants cost CPU time, which tasks pay side by side as far as there are CPUs.
+#[test]
+fn charges_are_paid_on_as_many_cpus_as_there_are() {
+    let took = |cpus| {
+        let costs = Costs { lock: Nanos(1_000), ..FREE };
+        let config = Config { cpus, costs, quantum: Nanos(0), ..Config::default() };
+        value(&config, || {
+            let done = Arc::new(AtomicU64::new(0));
+            let from = clock::now();
+            let task = |_| {
+                let done = done.clone();
+                let mine = Mutex::new(&LOG, ());
+                let work = move || {
+                    (0..100).for_each(|_| drop(mine.lock()));
+                    done.fetch_add(1, SeqCst);
+                };
+                thread::spawn("locks", work).unwrap()
+            };
+            (0..4).map(task).collect::<Vec<_>>().into_iter().for_each(thread::JoinHandle::join);
+            assert_eq!(done.load(SeqCst), 4);
+            clock::now().since(from).0
+        })
+    };
+    // A lock is paid for when it is taken and when it is released.
+    assert_eq!([1, 2, 4].map(took), [800_000, 400_000, 200_000]);
+}

@@ -1,0 +1,101 @@
+//! When dirty pages are written though nobody asks, which writers wait for that, and what memory keeps.
+
+use super::*;
+use crate::slow_fs::{MS, SlowDevice, TAKES, What, dirty, mount_with, open};
+use crate::{MountOptions, Vfs};
+use tidegate_rt::{sim, thread};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+const LIMITS: MemoryLimits =
+    MemoryLimits { cache: 256 * PAGE, dirty: 64 * PAGE, background: 32 * PAGE, inodes: 1000 };
+
+fn each_seed(periodic: bool, f: impl Fn(Arc<Vfs>, Arc<SlowDevice>) + Copy + Send + 'static) {
+    for seed in 0..4 {
+        println!("seed {seed}");
+        sim::run(seed, 3, move || {
+            let options =
+                MountOptions { noatime: true, no_periodic_writeback: !periodic, ..MountOptions::default() };
+            let (vfs, device) = mount_with(LIMITS, options, TAKES);
+            f(vfs, device);
+        });
+    }
+}
+
+/// A thread that makes pages dirty waits above the limit; pages on their way to the device count.
+#[test]
+fn writers_wait_while_too_much_is_dirty() {
+    each_seed(false, |vfs, _| {
+        let bdi = vfs.bdi();
+        let from = clock::now();
+        for ino in 10..60 {
+            dirty(&vfs, ino, 8);
+            let most = bdi.dirty_bytes() + bdi.writeback_bytes();
+            assert!(most <= LIMITS.dirty + 8 * PAGE, "{} pages", most / PAGE);
+        }
+        // 400 pages through a device that takes as long for what it is given at once.
+        assert!(clock::now().since(from).duration() > 3 * TAKES.write);
+    });
+}
+
+#[test]
+fn nothing_is_written_below_the_background_threshold() {
+    each_seed(false, |vfs, device| {
+        (10..14).for_each(|ino| drop(dirty(&vfs, ino, 8)));
+        thread::sleep(100 * DIRTY_WRITEBACK_INTERVAL);
+        assert_eq!((vfs.bdi().dirty_bytes(), device.log().len()), (32 * PAGE, 0));
+        let from = clock::now();
+        dirty(&vfs, 14, 1);
+        assert!(clock::now().since(from).duration() < MS, "nobody waits below the limit");
+        thread::sleep(TAKES.write * 5);
+        assert!(vfs.bdi().dirty_bytes() <= LIMITS.background, "{} pages", vfs.bdi().dirty_bytes() / PAGE);
+    });
+}
+
+/// In the background, files with less to write than the others are left to grow.
+#[test]
+fn the_background_takes_the_largest_first() {
+    each_seed(false, |vfs, device| {
+        (10..20).for_each(|ino| drop(dirty(&vfs, ino, 1)));
+        dirty(&vfs, 30, 16);
+        dirty(&vfs, 31, 16);
+        thread::sleep(TAKES.write * 5);
+        let written: Vec<u64> = device
+            .log()
+            .iter()
+            .filter_map(|e| match e.1 {
+                What::Write { ino, .. } => Some(ino),
+                _ => None,
+            })
+            .collect();
+        assert!(!written.is_empty() && written.iter().all(|ino| *ino >= 30), "{written:?}");
+    });
+}
+
+/// Pages that have been dirty for 30 s are written by the next pass of the flusher, 5 s later at most.
+#[test]
+fn old_pages_are_written() {
+    each_seed(true, |vfs, device| {
+        dirty(&vfs, 10, 1);
+        thread::sleep(DIRTY_EXPIRE_INTERVAL - 100 * MS);
+        assert_eq!(device.log().len(), 0);
+        thread::sleep(DIRTY_WRITEBACK_INTERVAL + 200 * MS + TAKES.write);
+        assert_eq!((vfs.bdi().dirty_bytes(), vfs.bdi().writeback_bytes()), (0, 0));
+        assert_eq!(clock::now().0 / 1_000_000_000, 35);
+    });
+}
+
+/// Clean pages go when there are too many, those that nobody has used again first.
+#[test]
+fn what_is_cached_is_bounded() {
+    each_seed(false, |vfs, _| {
+        let read = |ino| {
+            let mut page = [0; 16 * PAGE_SIZE];
+            open(&vfs, ino).read_at(0, &mut page).unwrap();
+        };
+        for ino in 100..200 {
+            read(ino);
+            assert!(vfs.bdi().cached_bytes() <= LIMITS.cache + 16 * PAGE);
+        }
+        assert!(vfs.bdi().cached_bytes() >= LIMITS.cache / 2);
+    });
+}
