@@ -2,7 +2,7 @@
 
 use super::contestant::{CPUS, Contestant};
 use super::observer::{First, Observer, folded, watch};
-use super::outcome::{Case, Estimate, Outcome, Position};
+use super::outcome::{Case, Counted, Estimate, Outcome, Position};
 use super::{Opening, conditions};
 use crate::error::{Error, Result};
 use crate::result::RunResult;
@@ -98,9 +98,11 @@ impl<'a> Lane<'a> {
 
     fn position(&mut self) -> Option<Position> {
         let runs = std::mem::take(&mut self.runs);
+        let values: Vec<Option<f64>> = runs.iter().map(|r| Some(r.elapsed_ns as f64 / 1e9)).collect();
         Some(Position {
             name: self.target.to_string(),
-            metric: Estimate::of(runs.iter().map(|r| r.elapsed_ns as f64 / 1e9))?,
+            metric: Estimate::of(values.iter().flatten().copied())?,
+            values,
             counters: counters(&runs),
             runs,
             call_tree: std::mem::take(&mut self.tree),
@@ -128,7 +130,7 @@ fn finish(spec: &Spec, mut lanes: Vec<Lane<'_>>, opening: &Opening) -> Race {
         less_is_better: true,
         published: None,
         positions: lanes.iter_mut().filter_map(Lane::position).collect(),
-        bars: Vec::new(),
+        comparisons: Vec::new(),
     };
     let outcome = Outcome {
         experiment: EXPERIMENT.into(),
@@ -144,18 +146,19 @@ fn finish(spec: &Spec, mut lanes: Vec<Lane<'_>>, opening: &Opening) -> Race {
     Race { outcome, failed: lanes.into_iter().filter_map(failed).collect() }
 }
 
-/// Operations a second by kind, and the p99 of each in milliseconds; medians.
-fn counters(runs: &[RunResult]) -> Vec<(String, f64)> {
-    let median = |f: &dyn Fn(&RunResult) -> f64| Estimate::of(runs.iter().map(f)).map_or(0.0, |e| e.median);
+/// Operations a second by kind, and the p99 of each in milliseconds.
+fn counters(runs: &[RunResult]) -> Vec<Counted> {
+    let of_runs = |f: &dyn Fn(&RunResult) -> f64| runs.iter().map(|r| Some(f(r))).collect();
     let kinds = runs.first().into_iter().flat_map(|r| r.ops.keys().cloned());
     let both = |kind: String| {
         let p99 = |r: &RunResult| {
             let of = r.ops.get(&kind).and_then(|o| o.latency.percentiles.get("99.000000"));
             of.map_or(0.0, |ns| *ns as f64 / 1e6)
         };
-        [(format!("{kind}/s"), median(&|r| r.per_second(&kind))), (format!("{kind}, p99 ms"), median(&p99))]
+        let rate = Counted::of(&format!("{kind}/s"), of_runs(&|r| r.per_second(&kind)));
+        [rate, Counted::of(&format!("{kind}, p99 ms"), of_runs(&p99))]
     };
-    kinds.flat_map(both).collect()
+    kinds.flat_map(both).flatten().collect()
 }
 
 #[cfg(test)]

@@ -5,13 +5,19 @@
 //! |---|---|
 //! | `m1`, `m3`, `m5` | the experiments by mechanism |
 //! | `setting` | one setting, measured: positions in turn, run by run |
+//! | [`comparison`] | a figure of ours against what was published: yes, partly, no |
+//! | [`interval`] | where a figure lies, by a few runs |
 //! | [`compare`] | one workload on several targets |
 //! | [`contestant`] | targets by name: directories, images, models |
 //! | [`observer`] | looking inside the first run of each position |
 //! | [`outcome`] | what comes of it |
 
+#[cfg(test)]
+mod bars;
 pub mod compare;
+pub mod comparison;
 pub mod contestant;
+pub mod interval;
 mod m1;
 mod m3;
 mod m5;
@@ -22,6 +28,7 @@ mod setting;
 pub use observer::{First, Observer};
 pub use outcome::Outcome;
 pub use setting::Where;
+pub(crate) use setting::by_rounds;
 
 use crate::error::{Error, Result};
 use setting::Setting;

@@ -1,6 +1,7 @@
 //! What an experiment gives: every run of every position, and what is said of them. Kept as JSON, drawn by the
 //! report.
 
+use super::comparison::Comparison;
 use crate::result::RunResult;
 use serde::{Deserialize, Serialize};
 
@@ -42,8 +43,8 @@ pub struct Case {
     pub published: Option<Published>,
     /// Each position, the old one first.
     pub positions: Vec<Position>,
-    /// Ratios that are held against a bar.
-    pub bars: Vec<Bar>,
+    /// Figures that are held against what was published, or against a bound.
+    pub comparisons: Vec<Comparison>,
 }
 
 /// What was published of a mechanism.
@@ -66,9 +67,11 @@ pub struct Position {
     pub name: String,
     /// The metric over the runs.
     pub metric: Estimate,
-    /// The mechanism's counters: name, median over the runs.
-    pub counters: Vec<(String, f64)>,
-    /// Every run.
+    /// The metric of each run, where it has one.
+    pub values: Vec<Option<f64>>,
+    /// The mechanism's counters.
+    pub counters: Vec<Counted>,
+    /// Every run, in the order of rounds.
     pub runs: Vec<RunResult>,
     /// The call tree of the first run (in real time perhaps of one beside the others) as folded stacks, `a;b;c 123` in nanoseconds, a line each; empty if none
     /// was recorded.
@@ -87,19 +90,23 @@ pub struct Estimate {
     pub high: f64,
 }
 
-/// A ratio of two positions and what is demanded of it.
+/// A counter of the mechanism.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Bar {
-    /// What it is a ratio of, such as `flusher / caller`.
+pub struct Counted {
+    /// Its name.
     pub name: String,
-    /// The demand, such as `>= 7.5`.
-    pub demand: String,
-    /// The ratio, if both were measured.
-    pub value: Option<f64>,
-    /// Whether it is met.
-    pub met: Option<bool>,
-    /// The published ratio, if there is one.
-    pub published: Option<f64>,
+    /// Median over the runs.
+    pub median: f64,
+    /// Of each run, where it has one.
+    pub values: Vec<Option<f64>>,
+}
+
+impl Counted {
+    /// A counter by its runs; `None` where none has it.
+    pub fn of(name: &str, values: Vec<Option<f64>>) -> Option<Counted> {
+        let median = Estimate::of(values.iter().flatten().copied())?.median;
+        Some(Counted { name: name.into(), median, values })
+    }
 }
 
 impl Estimate {
@@ -120,59 +127,9 @@ impl Estimate {
     }
 }
 
-impl Bar {
-    /// At least `demand`.
-    pub fn at_least(name: impl Into<String>, demand: f64, value: Option<f64>) -> Bar {
-        Bar {
-            name: name.into(),
-            demand: format!(">= {demand}"),
-            value,
-            met: value.map(|v| v >= demand),
-            published: None,
-        }
-    }
-
-    /// At most `demand`.
-    pub fn at_most(name: impl Into<String>, demand: f64, value: Option<f64>) -> Bar {
-        Bar {
-            name: name.into(),
-            demand: format!("<= {demand}"),
-            value,
-            met: value.map(|v| v <= demand),
-            published: None,
-        }
-    }
-
-    /// Or `what`, where that `holds`.
-    pub fn or(self, what: &str, holds: Option<bool>) -> Bar {
-        let met = match (self.met, holds) {
-            (Some(true), _) | (_, Some(true)) => Some(true),
-            (met, holds) => met.or(holds),
-        };
-        Bar { demand: format!("{} or {what}", self.demand), met, ..self }
-    }
-
-    /// Beside what was published.
-    pub fn beside(self, published: f64) -> Bar {
-        Bar { published: Some(published), ..self }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_of_two_demands_is_enough() {
-        let bar = |value| Bar::at_least("a / b", 2.0, value);
-        let met = |value, holds| bar(value).or("c", holds).met;
-        assert_eq!((met(Some(1.0), Some(true)), met(Some(2.0), Some(false))), (Some(true), Some(true)));
-        assert_eq!(
-            (met(Some(1.0), Some(false)), met(Some(1.0), None), met(None, None)),
-            (Some(false), Some(false), None)
-        );
-        assert_eq!(bar(None).or("c", None).demand, ">= 2 or c");
-    }
 
     #[test]
     fn a_median_has_its_interval() {

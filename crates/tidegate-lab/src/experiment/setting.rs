@@ -1,8 +1,9 @@
 //! One setting of an experiment: what is run, on what, and what of it is compared.
 
 use super::Plan;
+use super::comparison::Comparison;
 use super::observer::{First, Observer, Watched, folded, watch};
-use super::outcome::{Bar, Case, Estimate, Position, Published};
+use super::outcome::{Case, Counted, Estimate, Position, Published};
 use crate::error::{Error, Result};
 use crate::result::RunResult;
 use crate::target::{Rig, Target, VolumeTarget};
@@ -126,7 +127,7 @@ pub(super) struct Setting {
     pub positions: &'static [&'static str],
     pub published: Option<Published>,
     pub counters: &'static [Counter],
-    pub bars: fn(&[Position]) -> Vec<Bar>,
+    pub bars: fn(&[Position]) -> Vec<Comparison>,
 }
 
 impl Setting {
@@ -176,18 +177,20 @@ impl Setting {
             metric: self.metric.name().into(),
             less_is_better: true,
             published: self.published.clone(),
-            bars: (self.bars)(&positions),
+            comparisons: (self.bars)(&positions),
             positions,
         })
     }
 
     fn position(&self, name: &str, runs: Vec<RunResult>, call_tree: String) -> Position {
-        let median = |f: &dyn Fn(&RunResult) -> Option<f64>| Estimate::of(runs.iter().filter_map(f));
-        let counters = self.counters.iter().filter_map(|(name, f)| Some(((*name).into(), median(f)?.median)));
-        let blocked = (!call_tree.is_empty()).then(|| (BLOCKED.into(), flusher_blocked_ms(&call_tree)));
-        let counters = counters.chain(blocked);
-        let metric = median(&|r| self.metric.of(r)).unwrap_or_default();
-        Position { name: name.into(), metric, counters: counters.collect(), runs, call_tree }
+        let of_runs = |f: &dyn Fn(&RunResult) -> Option<f64>| runs.iter().map(f).collect::<Vec<_>>();
+        let blocked = (!call_tree.is_empty()).then(|| vec![Some(flusher_blocked_ms(&call_tree))]);
+        let counters = self.counters.iter().map(|(name, f)| (*name, of_runs(f)));
+        let counters = counters.chain(blocked.map(|values| (BLOCKED, values)));
+        let counters = counters.filter_map(|(name, values)| Counted::of(name, values)).collect();
+        let values = of_runs(&|r| self.metric.of(r));
+        let metric = Estimate::of(values.iter().flatten().copied()).unwrap_or_default();
+        Position { name: name.into(), metric, values, counters, runs, call_tree }
     }
 
     /// The call tree of a run that is not among the results, on a device that is ours to use.
@@ -291,16 +294,32 @@ pub(super) fn per(r: &RunResult, a: &str, b: &str) -> Option<f64> {
     Some(count(r, a).unwrap_or(0.0) / count(r, b).filter(|n| *n > 0.0)?)
 }
 
-/// Metric of one position by another's.
-pub(super) fn ratio(positions: &[Position], a: &str, b: &str) -> Option<f64> {
-    let median = |name: &str| positions.iter().find(|p| is(&p.name, name)).map(|p| p.metric.median);
-    Some(median(a)? / median(b).filter(|m| *m > 0.0)?)
+/// Metric of one position by another's, in each round that has both.
+pub(super) fn ratio(positions: &[Position], a: &str, b: &str) -> Vec<f64> {
+    let of = |name: &str| positions.iter().find(|p| is(&p.name, name));
+    of(a).zip(of(b)).map_or(Vec::new(), |(a, b)| by_rounds(&a.values, &b.values))
 }
 
-/// The median of a counter in a position.
-pub(super) fn counter(positions: &[Position], position: &str, name: &str) -> Option<f64> {
-    let of = positions.iter().find(|p| is(&p.name, position))?;
-    of.counters.iter().find(|c| c.0 == name).map(|c| c.1)
+/// A counter of one position by another's, in each round that has both.
+pub(super) fn counter_ratio(positions: &[Position], name: &str, a: &str, b: &str) -> Vec<f64> {
+    by_rounds(counted(positions, a, name), counted(positions, b, name))
+}
+
+/// A counter in a position, of each run that has it.
+pub(super) fn counter(positions: &[Position], position: &str, name: &str) -> Vec<f64> {
+    counted(positions, position, name).iter().flatten().copied().collect()
+}
+
+fn counted<'a>(positions: &'a [Position], position: &str, name: &str) -> &'a [Option<f64>] {
+    let of = positions.iter().find(|p| is(&p.name, position));
+    let counter = of.and_then(|p| p.counters.iter().find(|c| c.name == name));
+    counter.map_or(&[], |c| &c.values)
+}
+
+/// One figure by another, round by round.
+pub(crate) fn by_rounds(a: &[Option<f64>], b: &[Option<f64>]) -> Vec<f64> {
+    let both = a.iter().zip(b).filter_map(|(a, b)| Some((*a)?).zip(*b));
+    both.filter(|(_, b)| *b > 0.0).map(|(a, b)| a / b).collect()
 }
 
 /// Milliseconds that were waited for locks of a class.

@@ -1,7 +1,7 @@
 //! Outcomes drawn: one page that needs nothing but itself, and a table for the terminal.
 //!
 //! It does: lay out [`Outcome`]s as HTML with inline drawings, in light, dark and print. It does not: measure,
-//! judge (bars come with the outcome), read or write files. Equal outcomes give equal bytes.
+//! judge (verdicts come with the outcome), read or write files. Equal outcomes give equal bytes.
 //!
 //! | module | holds |
 //! |---|---|
@@ -37,7 +37,7 @@ mod trees;
 pub use page::html;
 pub use terminal::table;
 
-use crate::experiment::outcome::{Bar, Case, Estimate, Outcome, Position};
+use crate::experiment::outcome::{Case, Estimate, Outcome, Position};
 
 /// What a report shows beside outcomes.
 #[derive(Clone, Debug, Default)]

@@ -3,6 +3,7 @@
 use super::summary;
 use super::text::{esc, num};
 use super::{Case, Extras, Outcome, bars, colour, devices, percentile, tables, timeline, trees};
+use crate::experiment::comparison::{RULES, Verdict};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -30,16 +31,13 @@ fn header(out: &mut String, outcomes: &[Outcome], extras: &Extras) {
         out.push_str("<p>No experiment was measured.</p></header>");
         return;
     }
-    let bars = || outcomes.iter().flat_map(|o| &o.cases).flat_map(|c| &c.bars);
-    let (all, met) = (bars().count(), bars().filter(|b| b.met == Some(true)).count());
-    let unmeasured = bars().filter(|b| b.met.is_none()).count();
-    if all > 0 {
-        let class = if met == all { "met" } else { "unmet" };
-        let _ = write!(out, "<p class=\"lead\"><span class=\"{class}\">{met} of {all} bars met</span>");
-        if unmeasured > 0 {
-            let _ = write!(out, ", {unmeasured} not measured");
-        }
-        out.push_str(".</p>");
+    let all = || outcomes.iter().flat_map(|o| &o.cases).flat_map(|c| &c.comparisons);
+    let of = |v| all().filter(|c| c.reproduces == v).count();
+    let (yes, partly, no) = (of(Verdict::Yes), of(Verdict::Partly), of(Verdict::No));
+    if all().count() > 0 {
+        let class = summary::class(if partly + no == 0 { Verdict::Yes } else { Verdict::No });
+        let _ = write!(out, "<p class=\"lead\"><span class=\"{class}\">Of {} comparisons", all().count());
+        let _ = write!(out, " {yes} reproduce, {partly} partly, {no} not</span>.</p>");
     }
     out.push_str("<nav aria-label=\"Experiments\">");
     for o in outcomes {
@@ -51,11 +49,12 @@ fn header(out: &mut String, outcomes: &[Outcome], extras: &Extras) {
     }
     out.push_str("</nav></header><main><section class=\"top\"><h2>Summary</h2>");
     out.push_str(&summary::html(outcomes));
-    out.push_str(
-        "<p class=\"quiet small\">Medians over the runs; below them, where they lie with 95 % confidence, \
-         or with fewer than six runs the least and the most. ",
+    let _ = write!(
+        out,
+        "<p class=\"quiet small\">Of each position the median over the runs; below it, where it lies with 95 % \
+         confidence, or with fewer than six runs the least and the most. {}</p></section></main>",
+        esc(RULES)
     );
-    out.push_str("The interval of a ratio is the widest that both intervals allow.</p></section></main>");
 }
 
 fn experiment(out: &mut String, o: &Outcome) {

@@ -67,12 +67,12 @@ pub fn latencies(o: &Outcome, case: &Case) -> Option<String> {
 /// The mechanism's counters, medians over the runs.
 pub fn counters(case: &Case) -> Option<String> {
     let mut names: Vec<&str> = Vec::new();
-    for (name, _) in case.positions.iter().flat_map(|p| &p.counters) {
-        if !names.contains(&name.as_str()) {
+    for name in case.positions.iter().flat_map(|p| &p.counters).map(|c| c.name.as_str()) {
+        if !names.contains(&name) {
             names.push(name);
         }
     }
-    let value = |p: &Position, n: &str| p.counters.iter().find(|(k, _)| k == n).map(|(_, v)| *v);
+    let value = |p: &Position, n: &str| p.counters.iter().find(|c| c.name == n).map(|c| c.median);
     let cells = |n: &str| {
         let of = |p: &Position| value(p, n).map_or("–".into(), num);
         row(n, case.positions.iter().map(of))
