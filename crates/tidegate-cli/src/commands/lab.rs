@@ -9,7 +9,7 @@ use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use tidegate::{Error, Result};
-use tidegate_lab::experiment::compare::compare;
+use tidegate_lab::experiment::compare::{self, compare};
 use tidegate_lab::experiment::contestant::Contestant;
 use tidegate_lab::experiment::{self, Experiment, Opening, Outcome, Plan, Where};
 use tidegate_lab::report::{self, Extras};
@@ -37,18 +37,22 @@ enum What {
     List,
     /// Run an experiment: its published setting with the switch in every position
     ///
-    /// --lockstat, --trace and --profile look at the first run of each position, from the making of its volume
-    /// to the end. Each position has files of its own: with --trace t.json, t.m3.1.sync_wait=caller.json is of
-    /// the first setting of m3. Times are those of the run: virtual on a simulated device. There, call trees
-    /// are recorded anyway, since they take no virtual time; on a model in real time, of one more run that is not
-    /// among the results. They are kept with the results: `lab report` draws them.
+    /// All positions run once in each round, in an order of its own. In real time a run of each goes before that
+    /// does not count.
+    ///
+    /// --lockstat, --trace and --profile look at one more run of each position, from the making of its volume to
+    /// the end: in simulated time the median run once more, which is the same run, in real time another one that
+    /// is not among the results. Each position has files of its own: with --trace t.json,
+    /// t.m3.1.sync_wait=caller.json is of the first setting of m3. Times are those of the run: virtual on a
+    /// simulated device. On models call trees are recorded anyway and kept with the results: `lab report` draws
+    /// them.
     #[command(verbatim_doc_comment)]
     Run(Run),
     /// Make one HTML file of the results that are kept
     Report,
     /// Run one workload on several targets
     ///
-    /// --lockstat, --trace and --profile look at the first run on each target, as in `lab run`, at what this
+    /// --lockstat, --trace and --profile look at one more run on each target, as in `lab run`, at what this
     /// process does of it: nothing, of a directory. What the workload makes is removed after each run.
     Compare(Compare),
     /// Run a job file of fio's on a target, and print what fio prints; with --json, as its --output-format=json
@@ -72,7 +76,7 @@ struct Run {
     /// The first run's seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Runs of each position
+    /// Runs of each position; 7 unless told, with --quick 3
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     runs: Option<u32>,
 }
@@ -163,7 +167,8 @@ fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
         runs: args.runs.unwrap_or(0),
         opening: opening(global)?,
     };
-    let look = Look::new(experiments.iter().map(|e| e.runs(&plan)).sum(), global)?;
+    let wanted = global.watch.wanted();
+    let look = Look::new(experiments.iter().map(|e| e.runs(&plan, wanted)).sum(), global)?;
     let mut outcomes = Vec::new();
     for e in experiments {
         let outcome = e.run(&plan, &look).map_err(failed(e.name))?;
@@ -177,7 +182,7 @@ fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
 fn race(args: &Compare, dir: &Path, global: &Global) -> Result<()> {
     let spec = args.spec()?;
     writable(dir)?;
-    let look = Look::new(args.targets.len() as u64 * u64::from(args.runs), global)?;
+    let look = Look::new(compare::runs(&args.targets, args.runs.into(), global.watch.wanted()), global)?;
     let race = compare(&args.targets, &spec, args.runs, &opening(global)?, &look);
     let race = race.map_err(failed("lab compare"))?;
     look.end();

@@ -51,7 +51,6 @@ fn settings(quick: bool) -> Vec<Setting> {
         place: Where::Real(Preset::Ramdisk),
         size: 2 << 30,
         cpus: 4,
-        quick_runs: 5,
         elevator: Elevator::None,
         memory: MemoryLimits { cache: 256 << 20, dirty: 128 << 20, background: 96 << 20, inodes: 1 << 16 },
         options: "min_seq_blocks=0",

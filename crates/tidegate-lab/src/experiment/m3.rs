@@ -53,7 +53,6 @@ fn settings(quick: bool) -> Vec<Setting> {
         place: Where::Preset(Preset::RaidBbwc),
         size: 8 << 30,
         cpus: 16,
-        quick_runs: 1,
         elevator: Elevator::None,
         // Of a machine with memory for all that is dirty between two syncs.
         memory: MemoryLimits { cache: 4 << 30, dirty: 2 << 30, background: 1 << 30, inodes: 1 << 20 },

@@ -42,7 +42,6 @@ fn settings(quick: bool) -> Vec<Setting> {
         place: Where::Preset(Preset::Ufs),
         size: 1 << 30,
         cpus: 8,
-        quick_runs: 3,
         elevator: Elevator::Wfq(WfqOptions { strict_guarantees: true, ..WfqOptions::default() }),
         memory: MemoryLimits::default(),
         options: "",

@@ -2,6 +2,7 @@
 //! report.
 
 use super::comparison::Comparison;
+use super::rounds::median_run;
 use crate::result::RunResult;
 use serde::{Deserialize, Serialize};
 
@@ -14,9 +15,7 @@ pub struct Outcome {
     pub title: String,
     /// Why the positions differ, in a few sentences.
     pub mechanism: String,
-    /// The seed of the first run; each further run has the next.
-    pub seed: u64,
-    /// Whether time was virtual: then the same seed gives the same outcome, byte for byte.
+    /// Whether time was virtual: then the same seeds give the same outcome, byte for byte.
     pub simulated: bool,
     /// Simulated CPUs; 0 in real time.
     pub cpus: usize,
@@ -41,6 +40,10 @@ pub struct Case {
     pub less_is_better: bool,
     /// What was published for the same, if this is the published setting.
     pub published: Option<Published>,
+    /// The seed of each round.
+    pub seeds: Vec<u64>,
+    /// For each round, positions by their numbers from 0, in the order in which they ran.
+    pub order: Vec<Vec<usize>>,
     /// Each position, the old one first.
     pub positions: Vec<Position>,
     /// Figures that are held against what was published, or against a bound.
@@ -73,8 +76,10 @@ pub struct Position {
     pub counters: Vec<Counted>,
     /// Every run, in the order of rounds.
     pub runs: Vec<RunResult>,
-    /// The call tree of the first run (in real time perhaps of one beside the others) as folded stacks, `a;b;c 123` in nanoseconds, a line each; empty if none
-    /// was recorded.
+    /// The number of the run that is drawn in detail, from 0: the median one.
+    pub drawn: usize,
+    /// The call tree of that run, or in real time of one more that was recorded, as folded stacks: `a;b;c 123` in
+    /// nanoseconds, a line each. Empty if none was recorded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub call_tree: String,
 }
@@ -109,6 +114,42 @@ impl Counted {
     }
 }
 
+/// What the flusher waited for anything, in the run whose call tree is kept.
+const BLOCKED: &str = "flusher blocked, ms (drawn run)";
+/// Spans of the flusher that are nothing but waiting.
+const WAITS: [&str; 4] = ["folio_wait_writeback", "submit_bio_wait", "f2fs_issue_flush", "blk_mq_get_tag"];
+
+impl Position {
+    /// A position by its runs and their metric.
+    pub(super) fn of(name: &str, values: Vec<Option<f64>>, runs: Vec<RunResult>) -> Position {
+        let metric = Estimate::of(values.iter().flatten().copied()).unwrap_or_default();
+        let drawn = median_run(&values);
+        Position { name: name.into(), metric, values, runs, drawn, ..Position::default() }
+    }
+
+    /// The run that is drawn in detail.
+    pub fn drawn_run(&self) -> Option<&RunResult> {
+        self.runs.get(self.drawn)
+    }
+
+    /// Takes the call tree of one run.
+    pub(super) fn seen(&mut self, folded: &str) {
+        self.call_tree = folded.into();
+        self.counters.extend(Counted::of(BLOCKED, vec![Some(flusher_blocked_ms(folded))]));
+    }
+}
+
+/// What the flusher waited, by a call tree as folded stacks.
+fn flusher_blocked_ms(folded: &str) -> f64 {
+    let stacks = folded.lines().filter_map(|l| l.rsplit_once(' '));
+    let waits = |stack: &str| {
+        let last = stack.rsplit(';').next().unwrap_or_default();
+        stack.starts_with("tg-flusher;") && (last.starts_with("[lock ") || WAITS.contains(&last))
+    };
+    let ns = stacks.filter(|(stack, _)| waits(stack)).filter_map(|(_, ns)| ns.parse::<u64>().ok());
+    ns.sum::<u64>() as f64 / 1e6
+}
+
 impl Estimate {
     /// The median of `values` and its 95 % interval by order statistics: no assumption on how they are
     /// distributed. Fewer than six values have no such interval: then it is the least and the greatest, which
@@ -130,6 +171,14 @@ impl Estimate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_flusher_waited_for_is_told_by_its_call_tree() {
+        let tree = "tg-flusher;wb_sync 5\ntg-flusher;wb_sync;folio_wait_writeback 2000000\n\
+            tg-flusher;wb_sync;folio_wait_writeback;[lock a b] 500000\ntg-flusher;wb_sync;f2fs_writepages 7\n\
+            sync;wait_sb_inodes;folio_wait_writeback 9000000\nsync;[lock a b] 1\n";
+        assert_eq!((flusher_blocked_ms(tree), flusher_blocked_ms("")), (2.5, 0.0));
+    }
 
     #[test]
     fn a_median_has_its_interval() {

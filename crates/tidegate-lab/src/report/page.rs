@@ -86,10 +86,19 @@ fn conditions(o: &Outcome) -> String {
         (a, b) => format!("{a} to {b} runs of each position"),
     };
     let time = match o.simulated {
-        true => format!("in simulated time on {} CPUs: the same seed gives the same figures", o.cpus),
-        false => "in real time".into(),
+        true => format!(
+            "in simulated time on {} CPUs, where a run depends on its seed alone and nothing needs to warm up",
+            o.cpus
+        ),
+        false => "in real time, after one of each position that does not count".into(),
     };
-    format!("{runs}, from seed {}, {time}.", o.seed)
+    let seeds: BTreeSet<u64> = o.cases.iter().flat_map(|c| &c.seeds).copied().collect();
+    let seeds = match (seeds.first(), seeds.last()) {
+        (Some(a), Some(b)) if a != b && b - a + 1 == seeds.len() as u64 => format!(", seeds {a} to {b}"),
+        (None, _) => String::new(),
+        _ => format!(", seeds {}", seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")),
+    };
+    format!("{runs}{seeds}, in rounds that run all of them in an order of their own, {time}.")
 }
 
 /// All of a case but its call trees; its section is left open.
@@ -119,12 +128,12 @@ fn case(out: &mut String, o: &Outcome, case: &Case, (by_percentile, over_time): 
     for op in timeline::ops(&case.positions).iter().take(over_time) {
         let panels = timeline::throughput(o, &case.positions, op);
         if let Some(svg) = panels.draw() {
-            figure(out, "whole", &format!("{}, in the first run of each position", panels.title), &svg);
+            figure(out, "whole", &format!("{}, in the median run of each position", panels.title), &svg);
         }
     }
     let panels = timeline::bio_size(o, &case.positions);
     if let Some(svg) = panels.draw() {
-        figure(out, "whole", &format!("{}, in the first run of each position", panels.title), &svg);
+        figure(out, "whole", &format!("{}, in the median run of each position", panels.title), &svg);
     }
     out.push_str("</div>");
     if ops.len() > by_percentile {

@@ -45,7 +45,15 @@ fn position(name: &str, slow: u64) -> Position {
         vec![Counted { name: "stray bios".into(), median: 3.5, values: vec![Some(3.0), Some(4.0)] }];
     let values = vec![Some(m), Some(m * 1.1)];
     let call_tree = "mark;fsync <x> 60\nmark;[lock i_rwsem] 40\n".into();
-    Position { name: name.into(), metric, values, counters, runs: vec![run(slow), run(slow + 1)], call_tree }
+    Position {
+        name: name.into(),
+        metric,
+        values,
+        counters,
+        runs: vec![run(slow), run(slow + 1)],
+        drawn: 1,
+        call_tree,
+    }
 }
 
 fn outcome() -> Outcome {
@@ -55,6 +63,8 @@ fn outcome() -> Outcome {
         target: "f2fs on \"hdd\"".into(),
         workload: "{\"workload\":\"fs_mark\"}".into(),
         metric: "seconds of a sync".into(),
+        seeds: vec![5, 6],
+        order: vec![vec![2, 0, 1], vec![1, 0, 2]],
         less_is_better: true,
         published: Some(Published { before: 52.4, after: 6.9, ..Published::default() }),
         positions: vec![
@@ -164,9 +174,17 @@ fn everybody_is_named() {
 }
 
 #[test]
+fn the_median_run_is_drawn() {
+    let page = page();
+    // The p50 of the second run of the first position, which is the one to draw, and of the first.
+    assert!(page.contains("459\u{a0}µs") && !page.contains("450\u{a0}µs"));
+    assert!(page.contains("seeds 5, 6,") || page.contains("seeds 5 to 6,"), "how it was measured");
+}
+
+#[test]
 fn call_trees_are_there_or_asked_for() {
     let page = page();
-    for part in ["sync_wait=caller: call tree of the first run", "[lock i_rwsem]: 40.0 % (40)"] {
+    for part in ["sync_wait=caller: call tree of the median run", "[lock i_rwsem]: 40.0 % (40)"] {
         assert!(page.contains(part), "{part}");
     }
     assert!(page.contains("fsync &lt;x&gt;: 60.0 %") && !page.contains("No call tree was recorded"));
