@@ -25,7 +25,14 @@ fn a_target_that_fails_costs_nothing_but_itself() {
     assert_eq!(fs::read_dir(b.path("d")).unwrap().count(), 0);
     assert_eq!(b.ok(&["ls", "v.img:/"]), "");
     b.fsck("v.img");
-    let json = |args: &[&str]| b.ok(&[&RACE[..], &["--json"], args].concat());
+    let json = |args: &[&str]| {
+        let mut v: Value = serde_json::from_str(&b.ok(&[&RACE[..], &["--json"], args].concat())).unwrap();
+        let head = v[0]["head"].take();
+        let date = head["date"].as_str().unwrap();
+        assert!(date.len() == 20 && date.ends_with('Z') && &date[10..11] == "T", "{head}");
+        assert!(head["commit"].as_str().is_some_and(|c| !c.is_empty()) && head["quick"] == false, "{head}");
+        v
+    };
     assert_eq!(json(&[]), json(&[]), "simulated");
     assert_ne!(json(&["-o", "fsync_mode=strict"]), json(&[]), "options of every command count");
     assert!(b.fails(&[&RACE[..], &["-o", "bogus=1"]].concat(), 1).contains("bogus"));

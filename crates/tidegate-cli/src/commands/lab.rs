@@ -4,6 +4,7 @@ use crate::global::Global;
 use crate::out::{self, Out};
 use crate::units::size;
 use clap::{Subcommand, ValueEnum};
+use head::head;
 use look::Look;
 use std::fs;
 use std::io::IsTerminal;
@@ -15,6 +16,7 @@ use tidegate_lab::experiment::{self, Experiment, Opening, Outcome, Plan, Where};
 use tidegate_lab::report::{self, Extras};
 use tidegate_lab::workload::{CkptStorm, FsMark, PgIoPerf, Spec, Streams, SyncMode};
 
+mod head;
 mod job_file;
 mod look;
 
@@ -172,6 +174,7 @@ fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
     let mut outcomes = Vec::new();
     for e in experiments {
         let outcome = e.run(&plan, &look).map_err(failed(e.name))?;
+        let outcome = Outcome { head: head(plan.quick), ..outcome };
         keep(dir, &outcome)?;
         outcomes.push(outcome);
     }
@@ -186,9 +189,10 @@ fn race(args: &Compare, dir: &Path, global: &Global) -> Result<()> {
     let race = compare(&args.targets, &spec, args.runs, &opening(global)?, &look);
     let race = race.map_err(failed("lab compare"))?;
     look.end();
-    if race.outcome.cases.iter().any(|c| !c.positions.is_empty()) {
-        keep(dir, &race.outcome)?;
-        show(&[race.outcome], dir, global)?;
+    let outcome = Outcome { head: head(false), ..race.outcome };
+    if outcome.cases.iter().any(|c| !c.positions.is_empty()) {
+        keep(dir, &outcome)?;
+        show(&[outcome], dir, global)?;
     }
     let mut failures: Vec<Error> = race.failed.into_iter().map(|(t, e)| Error::other(t, e)).collect();
     let Some(last) = failures.pop() else { return Ok(()) };

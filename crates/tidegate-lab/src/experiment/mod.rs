@@ -112,7 +112,7 @@ impl Experiment {
         (self.settings)(plan.quick).iter().map(|s| s.runs(plan, wanted) as u64).sum()
     }
 
-    /// Runs it; `observer` is told of each run.
+    /// Runs it; `observer` is told of each run. When and by what, the caller adds.
     ///
     /// # Errors
     /// The first run that fails; those of the observer.
@@ -126,6 +126,7 @@ impl Experiment {
         }
         (self.across)(&mut cases);
         Ok(Outcome {
+            head: outcome::Head { quick: plan.quick, ..outcome::Head::default() },
             experiment: self.name.into(),
             title: self.title.into(),
             mechanism: self.mechanism.into(),

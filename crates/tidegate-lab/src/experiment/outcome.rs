@@ -6,16 +6,43 @@ use super::rounds::median_run;
 use crate::result::RunResult;
 use serde::{Deserialize, Serialize};
 
+/// When and by what something was measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// When it had ended, as RFC 3339 writes it, in UTC.
+    pub date: String,
+    /// Version of the program.
+    pub version: String,
+    /// Commit that it was built from.
+    pub commit: String,
+    /// Processors and kernel.
+    pub machine: String,
+    /// Whether it was a first look.
+    pub quick: bool,
+}
+
+impl Head {
+    /// In a line.
+    pub fn line(&self) -> String {
+        let extent = if self.quick { "quick" } else { "full" };
+        let Head { date, version, commit, machine, .. } = self;
+        format!("{date}, tidegate {version}, commit {commit}, {machine}, {extent}")
+    }
+}
+
 /// One experiment, measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
+    /// When and by what it was measured.
+    #[serde(default)]
+    pub head: Head,
     /// Its name, such as `m3`.
     pub experiment: String,
     /// What it is about, in a line.
     pub title: String,
     /// Why the positions differ, in a few sentences.
     pub mechanism: String,
-    /// Whether time was virtual: then the same seeds give the same outcome, byte for byte.
+    /// Whether time was virtual: then the same seeds give the same outcome but for its head, byte for byte.
     pub simulated: bool,
     /// Simulated CPUs; 0 in real time.
     pub cpus: usize,

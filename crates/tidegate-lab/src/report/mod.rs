@@ -9,6 +9,7 @@
 //! | `summary` | what stands at the top of the page |
 //! | `terminal` | the same for a terminal |
 //! | `tables` | latencies, counters, locks, steps of checkpoints |
+//! | `latency` | the columns of every table of latencies |
 //! | `devices` | where the figures of device models are from |
 //! | `bars`, `percentile`, `panels`, `flame` | the charts |
 //! | `trees` | where flame graphs stand, and how to get them |
@@ -20,6 +21,7 @@
 mod bars;
 mod devices;
 mod flame;
+pub(crate) mod latency;
 mod page;
 mod panels;
 mod percentile;
@@ -58,4 +60,17 @@ fn colour(outcome: &Outcome, name: &str) -> usize {
         }
     }
     names.iter().position(|n| *n == name).unwrap_or(0) % COLOURS
+}
+
+/// When and by what everything was measured: a line for each that differs, with the experiments it is of.
+fn heads(outcomes: &[Outcome]) -> Vec<String> {
+    let mut heads: Vec<(String, Vec<&str>)> = Vec::new();
+    for o in outcomes.iter().filter(|o| !o.head.date.is_empty()) {
+        let line = o.head.line();
+        match heads.iter_mut().find(|(l, _)| *l == line) {
+            Some((_, of)) => of.push(&o.experiment),
+            None => heads.push((line, vec![&o.experiment])),
+        }
+    }
+    heads.into_iter().map(|(line, of)| format!("{}: {line}", of.join(", "))).collect()
 }

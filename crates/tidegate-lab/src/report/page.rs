@@ -2,7 +2,7 @@
 
 use super::summary;
 use super::text::{esc, num};
-use super::{Case, Extras, Outcome, bars, colour, devices, percentile, tables, timeline, trees};
+use super::{Case, Extras, Outcome, bars, colour, devices, heads, percentile, tables, timeline, trees};
 use crate::experiment::comparison::{RULES, Verdict};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -30,6 +30,9 @@ fn header(out: &mut String, outcomes: &[Outcome], extras: &Extras) {
     if outcomes.is_empty() {
         out.push_str("<p>No experiment was measured.</p></header>");
         return;
+    }
+    for line in heads(outcomes) {
+        let _ = write!(out, "<p class=\"quiet small\">{}</p>", esc(&line));
     }
     let all = || outcomes.iter().flat_map(|o| &o.cases).flat_map(|c| &c.comparisons);
     let of = |v| all().filter(|c| c.reproduces == v).count();

@@ -1,7 +1,7 @@
 //! Tables of an experiment: latencies, counters, locks, steps of checkpoints.
 
 use super::text::{count, esc, nanos, num};
-use super::{Case, Outcome, Position, colour, percentile};
+use super::{Case, Outcome, Position, colour, latency, percentile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -46,17 +46,14 @@ fn owned(columns: &[&str]) -> Vec<String> {
 /// Latencies of every kind of operation, in the median run of each position.
 pub fn latencies(o: &Outcome, case: &Case) -> Option<String> {
     let (ops, _) = percentile::ops(&case.positions);
-    let columns = owned(&["operation", "operations", "mean", "p50", "p99", "p99.9", "p99.99", "longest"]);
+    let columns = [owned(&["operation", "operations"]), latency::columns()].concat();
     let mut body = String::new();
     for p in &case.positions {
         let Some(run) = p.drawn_run() else { continue };
         body += &format!("<tbody>{}", group(o, &p.name, columns.len(), ""));
         for (name, op) in ops.iter().filter_map(|n| run.ops.get_key_value(n)) {
             let l = &op.latency;
-            let at = |p: &str| l.percentiles.get(p).map_or("–".into(), |v| nanos(*v as f64));
-            let high = ["50.000000", "99.000000", "99.900000", "99.990000"].map(at);
-            let cells = [count(l.count), nanos(l.mean)].into_iter().chain(high).chain([nanos(l.max as f64)]);
-            body += &row(name, cells);
+            body += &row(name, [count(l.count)].into_iter().chain(latency::cells(l)));
         }
         body += "</tbody>";
     }

@@ -1,8 +1,8 @@
 //! The summary for a terminal of 80 columns: for each case its positions, then its ratios.
 
-use super::Outcome;
 use super::summary::{Ratio, ratios, short};
 use super::text::{cut, num};
+use super::{Outcome, heads};
 use crate::experiment::comparison::{Rule, Verdict};
 use std::fmt::Write;
 
@@ -17,6 +17,9 @@ const REASON: usize = 6;
 /// A block of lines for each case; with `colour`, by ANSI escapes.
 pub fn table(outcomes: &[Outcome], colour: bool) -> String {
     let mut t = Table { out: String::new(), colour };
+    for line in heads(outcomes) {
+        wrapped(&plain(&line), WIDTH).iter().for_each(|l| t.line(l, ""));
+    }
     t.line(&row("", ["ours", "95 %", "published"], "reproduces"), "1");
     for (o, case) in outcomes.iter().flat_map(|o| o.cases.iter().map(move |c| (o, c))) {
         t.line("", "");

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::experiment::comparison::{Because, Comparison, Rule};
-use crate::experiment::outcome::{Counted, Published};
+use crate::experiment::outcome::{Counted, Head, Published};
 use crate::result::{Checkpoints, Event, Latency, LockStat, OpStats, RunResult, Series, Step};
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ fn run(slow: u64) -> RunResult {
     let histogram: Vec<(u64, u64)> = (1..200).map(|i| (i * i * slow * 1000, 400 / i + 1)).collect();
     let count = histogram.iter().map(|h| h.1).sum();
     let percentiles = BTreeMap::from([("50.000000".to_string(), 9000 * slow)]);
-    let latency = Latency { count, min: 1, max: 9, mean: 5e6, stddev: 1.0, percentiles };
+    let latency =
+        Latency { count, min: 1, max: 9, mean: 5e6, stddev: 1.23e6, longest: vec![9 * slow, 8], percentiles };
     let series: Vec<(u64, u64)> = (0..1000).map(|i| (i % 7, i % 7 * 65536)).collect();
     let counters = BTreeMap::from([
         ("queue.write_bios".to_string(), vec![4; 1000]),
@@ -160,9 +161,15 @@ fn everybody_is_named() {
     let page = page();
     let names =
         ["sync_wait=flusher", "sync_wait=caller", "sync_wait=epoch", "stray bios", "sbi-&gt;writepages"];
-    for name in
-        names.into_iter().chain(["flush &lt;nat&gt;", "b&lt;T&gt;", "a &lt;note&gt;", "p99.99", "12,345"])
-    {
+    for name in names.into_iter().chain([
+        "flush &lt;nat&gt;",
+        "b&lt;T&gt;",
+        "a &lt;note&gt;",
+        "p99.99",
+        "12,345",
+        "longest 5",
+        "1.23\u{a0}ms",
+    ]) {
         assert!(page.contains(name), "{name}");
     }
     let why = "larger than published, because of &lt;this&gt;";
@@ -171,6 +178,26 @@ fn everybody_is_named() {
         assert!(page.contains(verdict), "{verdict}");
     }
     assert_eq!(page, self::page(), "equal outcomes give equal bytes");
+}
+
+#[test]
+fn the_head_says_when_and_by_what() {
+    let head = |quick| Head {
+        date: "2026-11-23T15:04:05Z".into(),
+        version: "0.1.0".into(),
+        commit: "0123456789ab".into(),
+        machine: "<cpu>, 2 CPUs, Linux 6.18".into(),
+        quick,
+    };
+    let of =
+        |experiment: &str, quick| Outcome { experiment: experiment.into(), head: head(quick), ..outcome() };
+    let outcomes = [of("m1", true), of("m3", true), of("m5", false)];
+    let said =
+        "m1, m3: 2026-11-23T15:04:05Z, tidegate 0.1.0, commit 0123456789ab, <cpu>, 2 CPUs, Linux 6.18, quick";
+    let page = html(&outcomes, &Extras::default());
+    assert!(page.contains(&text::esc(said)) && page.contains("m5: ") && page.contains("Linux 6.18, full"));
+    let table = table(&outcomes, false);
+    assert!(table.replace('\n', " ").starts_with(said), "{table}");
 }
 
 #[test]
