@@ -30,6 +30,32 @@ pub(super) struct Entrant<'a> {
     pub opening: Opening,
 }
 
+/// What of a run is compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Measure {
+    /// Seconds of the measured part.
+    #[default]
+    Elapsed,
+    /// Mean seconds of an operation of that name.
+    Op(String),
+}
+
+impl Measure {
+    fn name(&self) -> String {
+        match self {
+            Measure::Elapsed => "elapsed, s".into(),
+            Measure::Op(op) => format!("mean time of {op}, s"),
+        }
+    }
+
+    fn of(&self, r: &RunResult) -> Option<f64> {
+        match self {
+            Measure::Elapsed => Some(r.elapsed_ns as f64 / 1e9),
+            Measure::Op(op) => r.ops.get(op).map(|o| o.latency.mean / 1e9),
+        }
+    }
+}
+
 /// A race of all entrants by one workload.
 pub(super) struct Heat {
     pub case: Case,
@@ -63,7 +89,7 @@ pub fn compare(
     let entrant = |target| Entrant { name: Contestant::to_string(target), target, opening: opening.clone() };
     let entrants: Vec<Entrant<'_>> = targets.iter().map(entrant).collect();
     let rounds = Rounds::new(1, u64::from(runs), targets.len());
-    let heat = heat(&entrants, spec, &rounds, (EXPERIMENT, 1), observer)?;
+    let heat = heat(&entrants, (spec, &Measure::Elapsed), &rounds, (EXPERIMENT, 1), observer)?;
     let simulated = targets.iter().all(Contestant::is_simulated);
     let n = targets.len();
     let outcome = Outcome {
@@ -87,7 +113,7 @@ pub fn runs<'a>(targets: impl IntoIterator<Item = &'a Contestant>, rounds: u64, 
 /// Runs a race; `of` is the outcome's name and which of its cases this is.
 pub(super) fn heat(
     entrants: &[Entrant<'_>],
-    spec: &Spec,
+    (spec, measure): (&Spec, &Measure),
     rounds: &Rounds,
     of: (&str, usize),
     observer: &dyn Observer,
@@ -105,7 +131,7 @@ pub(super) fn heat(
     }
     let mut positions = Vec::new();
     for lane in lanes.iter_mut().filter(|l| !l.runs.is_empty()) {
-        let mut position = lane.position();
+        let mut position = lane.position(measure);
         let wanted = observer.wants();
         let seed = rounds.seeds.get(position.drawn).copied().unwrap_or_default();
         let again = if wanted.anything() { lane.run(seed, wanted, observer) } else { None };
@@ -120,7 +146,7 @@ pub(super) fn heat(
         name: spec.name().into(),
         target: String::new(),
         workload: serde_json::to_string(spec).unwrap_or_default(),
-        metric: "elapsed, s".into(),
+        metric: measure.name(),
         less_is_better: true,
         published: None,
         seeds: rounds.seeds.clone(),
@@ -184,9 +210,9 @@ impl<'a> Lane<'a> {
         }
     }
 
-    fn position(&mut self) -> Position {
+    fn position(&mut self, measure: &Measure) -> Position {
         let runs = std::mem::take(&mut self.runs);
-        let values = runs.iter().map(|r| Some(r.elapsed_ns as f64 / 1e9)).collect();
+        let values = runs.iter().map(|r| measure.of(r)).collect();
         Position { counters: counters(&runs), ..Position::of(&self.entrant.name, values, runs) }
     }
 

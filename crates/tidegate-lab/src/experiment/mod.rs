@@ -8,6 +8,7 @@
 //! | [`rounds`] | how often positions run, in which order, with which seeds |
 //! | [`comparison`] | a figure of ours against what was published: yes, partly, no |
 //! | [`interval`] | where a figure lies, by a few runs |
+//! | [`sweep`] | experiments of one's own, from a TOML file |
 //! | [`compare`] | one workload on several targets |
 //! | [`contestant`] | targets by name: directories, images, models |
 //! | [`observer`] | looking inside one run of each position |
@@ -27,6 +28,7 @@ pub mod outcome;
 mod place;
 pub mod rounds;
 mod setting;
+pub mod sweep;
 
 pub use observer::{Looked, Observer};
 pub use outcome::Outcome;

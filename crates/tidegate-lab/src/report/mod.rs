@@ -8,6 +8,7 @@
 //! | `page` | the page and its sections |
 //! | `summary` | what stands at the top of the page |
 //! | `terminal` | the same for a terminal |
+//! | `csv` | every run, for other programs |
 //! | `tables` | latencies, counters, locks, steps of checkpoints |
 //! | `latency` | the columns of every table of latencies |
 //! | `devices` | where the figures of device models are from |
@@ -19,6 +20,7 @@
 //! A position has one colour and one dash throughout an experiment, by its place in the outcome.
 
 mod bars;
+mod csv;
 mod devices;
 mod flame;
 pub(crate) mod latency;
@@ -36,6 +38,7 @@ pub(crate) mod text;
 mod timeline;
 mod trees;
 
+pub use csv::csv;
 pub use page::html;
 pub use terminal::table;
 

@@ -201,6 +201,21 @@ fn the_head_says_when_and_by_what() {
 }
 
 #[test]
+fn other_programs_read_every_run() {
+    let text = csv(&outcome()).unwrap();
+    let mut read = ::csv::Reader::from_reader(&text[..]);
+    let rows: Vec<BTreeMap<String, String>> = read.deserialize().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 2 * 3 * 2, "cases with positions, positions, runs");
+    let of = |i: usize, column: &str| &*rows[i][column];
+    let which = |i| [of(i, "position"), of(i, "round"), of(i, "seed"), of(i, "place")];
+    assert_eq!(which(0), ["sync_wait=flusher", "1", "5", "2"]);
+    assert_eq!(which(1), ["sync_wait=flusher", "2", "6", "2"]);
+    assert_eq!(which(4), ["sync_wait=epoch", "1", "5", "1"]);
+    assert_eq!([of(1, "operation"), of(1, "p50_ns"), of(1, "p99_ns")], ["file", "459000", ""]);
+    assert_eq!([of(0, "case"), of(0, "value")], ["one sync & 16 threads", "50.0"]);
+}
+
+#[test]
 fn the_median_run_is_drawn() {
     let page = page();
     // The p50 of the second run of the first position, which is the one to draw, and of the first.

@@ -3,6 +3,7 @@
 use super::page::figure;
 use super::text::esc;
 use super::{Case, Extras, Outcome, flame};
+use crate::experiment::Experiment;
 use std::fmt::Write;
 
 const EXPLAINED: &str = "A frame is as wide as its share of the time that all threads spent in spans, waits \
@@ -32,7 +33,8 @@ pub fn missing(out: &mut String, o: &Outcome) {
     }
     let command = match o.experiment.as_str() {
         "compare" => "tidegate lab compare --profile FILE …".to_owned(),
-        name => format!("tidegate lab run {name} --profile FILE"),
+        name if Experiment::named(name).is_ok() => format!("tidegate lab run {name} --profile FILE"),
+        _ => "tidegate lab run FILE.toml --profile FILE".to_owned(),
     };
     let _ = write!(
         out,
