@@ -93,6 +93,12 @@ pub fn time(t: Timespec, full: bool) -> String {
     }
 }
 
+/// A time to the second, as RFC 3339 writes it, in UTC.
+pub fn rfc3339(t: Timespec) -> String {
+    let whole = time(t, true);
+    format!("{}T{}Z", &whole[..10], &whole[11..19])
+}
+
 /// Year, month and day of a number of days since 1970 (Gregorian). Eras of 400 years begin on 1 March.
 fn date(days: i64) -> (i64, i64, i64) {
     let z = days.saturating_add(719_468);
@@ -171,5 +177,6 @@ mod tests {
         assert_eq!(t(951_782_400), "2000-02-29 00:00");
         assert_eq!(t(4_102_444_799), "2099-12-31 23:59");
         assert_eq!(time(Timespec { secs: 1, nanos: 5 }, true), "1970-01-01 00:00:01.000000005");
+        assert_eq!(rfc3339(Timespec { secs: 951_782_401, nanos: 5 }), "2000-02-29T00:00:01Z");
     }
 }

@@ -25,7 +25,14 @@ fn a_target_that_fails_costs_nothing_but_itself() {
     assert_eq!(fs::read_dir(b.path("d")).unwrap().count(), 0);
     assert_eq!(b.ok(&["ls", "v.img:/"]), "");
     b.fsck("v.img");
-    let json = |args: &[&str]| b.ok(&[&RACE[..], &["--json"], args].concat());
+    let json = |args: &[&str]| {
+        let mut v: Value = serde_json::from_str(&b.ok(&[&RACE[..], &["--json"], args].concat())).unwrap();
+        let head = v[0]["head"].take();
+        let date = head["date"].as_str().unwrap();
+        assert!(date.len() == 20 && date.ends_with('Z') && &date[10..11] == "T", "{head}");
+        assert!(head["commit"].as_str().is_some_and(|c| !c.is_empty()) && head["quick"] == false, "{head}");
+        v
+    };
     assert_eq!(json(&[]), json(&[]), "simulated");
     assert_ne!(json(&["-o", "fsync_mode=strict"]), json(&[]), "options of every command count");
     assert!(b.fails(&[&RACE[..], &["-o", "bogus=1"]].concat(), 1).contains("bogus"));
@@ -80,4 +87,27 @@ fn a_job_file_runs_on_any_target() {
     fs::write(b.path("j.fio"), "[w]\nsize=1m\nfrobnicate=1").unwrap();
     let line = b.fails(&["lab", "fio", "j.fio", "--target", "sim:nvme"], 1);
     assert!(line.contains("line 3") && line.contains("frobnicate"), "{line}");
+}
+
+#[test]
+fn an_experiment_of_ones_own_is_a_file() {
+    let b = Bench::new();
+    let text = "name = \"own\"\ndevices = [\"sim:ufs\"]\nseeds = [7, 9]\n\
+        [workload]\nworkload = \"fs_mark\"\nfiles = [3, 5]\n[options]\nsync_wait = [\"flusher\", \"caller\"]\n";
+    fs::write(b.path("own.toml"), text).unwrap();
+    let v: Value = serde_json::from_str(&b.ok(&["lab", "run", "own.toml", "--json"])).unwrap();
+    assert_eq!(
+        (&v[0]["experiment"], &v[0]["cases"][1]["seeds"]),
+        (&"own".into(), &serde_json::json!([7, 9]))
+    );
+    let rows = fs::read_to_string(b.path("tidegate-lab/own.csv")).unwrap();
+    // Two numbers of files, two positions, two runs; create, write, fsync, close, file.
+    assert_eq!(rows.lines().count(), 1 + 2 * 2 * 2 * 5, "{rows}");
+    let table = b.ok(&["lab", "run", "own.toml", "--runs", "1", "-q"]);
+    assert!(table.contains("fs_mark, files=3 on sim:ufs") && table.contains("own: "), "{table}");
+    assert!(b.ok(&["lab", "report"]).contains("report.html"));
+    assert!(b.fails(&["lab", "run", "own.toml", "--device", "hdd"], 1).contains("in the file"));
+    fs::write(b.path("own.toml"), text.replace("files =", "flies =")).unwrap();
+    assert!(b.fails(&["lab", "run", "own.toml"], 1).contains("flies"));
+    assert!(b.fails(&["lab", "run", "nowhere.toml"], 1).contains("nowhere.toml"));
 }

@@ -62,16 +62,9 @@ impl Shared {
         clock::now().since(self.start).duration()
     }
 
-    /// Sleeps for `d`, or until told to stop; looked at every 10 ms.
+    /// Sleeps for `d`, or until told to stop.
     pub fn sleep(&self, d: Duration) {
-        let until = self.elapsed() + d;
-        while !self.stopped() {
-            let left = until.saturating_sub(self.elapsed());
-            if left.is_zero() {
-                return;
-            }
-            thread::sleep(left.min(Duration::from_millis(10)));
-        }
+        self.meeting.queue.wait_timeout(d, || self.stopped());
     }
 }
 

@@ -9,10 +9,14 @@ use tidegate_rt::{Nanos, clock};
 pub const PERCENTILES: [f64; 17] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
 
+/// How many of the longest are kept each by itself: as many as published tables have.
+pub const LONGEST: usize = 5;
+
 /// Operations of one kind.
 #[derive(Clone)]
 pub struct Op {
     latencies: Histogram<u64>,
+    longest: Vec<u64>,
     bytes: u64,
     series: Vec<(u64, u64)>,
 }
@@ -21,7 +25,18 @@ impl Default for Op {
     fn default() -> Self {
         // Three significant digits are within what the type takes.
         let latencies = Histogram::new(3).expect("a precision of 3 digits");
-        Op { latencies, bytes: 0, series: Vec::new() }
+        Op { latencies, longest: Vec::new(), bytes: 0, series: Vec::new() }
+    }
+}
+
+impl Op {
+    /// Keeps `took` if it is among the longest.
+    fn keep(&mut self, took: u64) {
+        let at = self.longest.partition_point(|l| *l >= took);
+        if at < LONGEST {
+            self.longest.insert(at, took);
+            self.longest.truncate(LONGEST);
+        }
     }
 }
 
@@ -60,6 +75,7 @@ impl Recorder {
         let o = self.ops.entry(op).or_default();
         // The histogram resizes itself, so it takes every value.
         o.latencies.record(end.since(begin).0).expect("a histogram that resizes itself");
+        o.keep(end.since(begin).0);
         o.bytes += bytes;
         let slot = (end.since(self.start).0 / self.interval_ns) as usize;
         if o.series.len() <= slot {
@@ -81,6 +97,7 @@ impl Recorder {
         for (name, op) in other.ops {
             let mine = self.ops.entry(name).or_default();
             mine.latencies.add(&op.latencies).expect("a histogram that resizes itself");
+            op.longest.iter().for_each(|took| mine.keep(*took));
             mine.bytes += op.bytes;
             mine.series.resize(mine.series.len().max(op.series.len()), (0, 0));
             for (to, from) in mine.series.iter_mut().zip(op.series) {
@@ -98,7 +115,7 @@ impl Recorder {
             series.ops.insert(name.to_string(), op.series);
             let histogram =
                 op.latencies.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect();
-            let latency = latency(&op.latencies);
+            let latency = latency(&op.latencies, op.longest);
             ops.insert(name.to_string(), OpStats { bytes: op.bytes, latency, histogram });
         }
         self.events.sort();
@@ -106,7 +123,7 @@ impl Recorder {
     }
 }
 
-fn latency(h: &Histogram<u64>) -> Latency {
+fn latency(h: &Histogram<u64>, longest: Vec<u64>) -> Latency {
     if h.is_empty() {
         return Latency::default();
     }
@@ -116,6 +133,7 @@ fn latency(h: &Histogram<u64>) -> Latency {
         max: h.max(),
         mean: h.mean(),
         stddev: h.stdev(),
+        longest,
         percentiles: PERCENTILES.iter().map(|p| (format!("{p:.6}"), h.value_at_percentile(*p))).collect(),
     }
 }
@@ -139,8 +157,12 @@ mod tests {
         assert_eq!((read.bytes, read.latency.count, read.latency.min, read.latency.max), (25, 3, 50, 200));
         assert_eq!(read.histogram, [(50, 1), (60, 1), (200, 1)]);
         assert_eq!(read.latency.percentiles["50.000000"], 60);
+        assert_eq!(read.latency.longest, [200, 60, 50]);
         assert_eq!(series.ops["read"], [(2, 15), (0, 0), (1, 10)]);
         assert_eq!(series.ops["fsync"], [(0, 0), (1, 0)]);
+        let mut many = Recorder::new(Nanos(0), 100);
+        [3, 9, 4, 9, 1, 5, 8].into_iter().for_each(|n| many.add("read", 0, Nanos(0), Nanos(n)));
+        assert_eq!(many.report().0["read"].latency.longest, [9, 9, 8, 5, 4]);
         let mut long = Recorder::new(Nanos(0), 1 << 40);
         long.add("read", 0, Nanos(0), Nanos(3_600_000_000_000));
         let longest = long.report().0["read"].latency.max;

@@ -65,6 +65,9 @@ pub struct Latency {
     pub mean: f64,
     /// Standard deviation.
     pub stddev: f64,
+    /// The longest, the longest first; no more than [`crate::record::LONGEST`].
+    #[serde(default)]
+    pub longest: Vec<u64>,
     /// By percentage, as `99.000000`: no more than this.
     pub percentiles: BTreeMap<String, u64>,
 }

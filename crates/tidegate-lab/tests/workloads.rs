@@ -146,3 +146,23 @@ fn specifications_are_read_and_wrong_ones_refused() {
         assert!(run(&spec, &target).is_err(), "{spec:?}");
     }
 }
+
+/// A default run in simulated time has a bound and says so; in real time none, and none where it is lifted.
+#[test]
+fn pgioperf_does_not_simulate_for_ever() {
+    let mix = |operations| {
+        let huge = PgIoPerf { file_size: 4 << 20, log_size: 1 << 20, duration_ms: 40, ..PgIoPerf::default() };
+        Spec::Pgioperf(PgIoPerf { readers: 2, operations, ..huge })
+    };
+    let simulated = |operations| sim::run(1, 4, move || on_volume(Preset::Nvme, &mix(operations)));
+    let count =
+        |r: &RunResult| ["read", "write", "commit"].map(|op| r.ops[op].latency.count).iter().sum::<u64>();
+    let bounded = simulated(Some(500));
+    // The others end the operation that they are in.
+    assert!((500..504).contains(&count(&bounded)), "{}", count(&bounded));
+    assert!(bounded.elapsed_ns < 40_000_000, "{}", bounded.elapsed_ns);
+    assert!(bounded.notes[0].contains("ended after 500 operations"), "{:?}", bounded.notes);
+    let whole = simulated(Some(0));
+    assert!(whole.elapsed_ns >= 40_000_000 && whole.notes.is_empty(), "{:?}", whole.notes);
+    assert!(on_volume(Preset::Nvme, &mix(None)).notes.is_empty(), "real time ends by itself");
+}

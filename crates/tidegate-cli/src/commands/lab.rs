@@ -4,17 +4,21 @@ use crate::global::Global;
 use crate::out::{self, Out};
 use crate::units::size;
 use clap::{Subcommand, ValueEnum};
+use head::head;
 use look::Look;
 use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use tidegate::{Error, Result};
-use tidegate_lab::experiment::compare::compare;
+use tidegate_lab::experiment::compare::{self, Race, compare};
 use tidegate_lab::experiment::contestant::Contestant;
+use tidegate_lab::experiment::rounds::Rounds;
+use tidegate_lab::experiment::sweep::Sweep;
 use tidegate_lab::experiment::{self, Experiment, Opening, Outcome, Plan, Where};
 use tidegate_lab::report::{self, Extras};
 use tidegate_lab::workload::{CkptStorm, FsMark, PgIoPerf, Spec, Streams, SyncMode};
 
+mod head;
 mod job_file;
 mod look;
 
@@ -35,20 +39,27 @@ pub struct Args {
 enum What {
     /// Say what each experiment is about
     List,
-    /// Run an experiment: its published setting with the switch in every position
+    /// Run an experiment: a published one with its switch in every position, or one of your own
     ///
-    /// --lockstat, --trace and --profile look at the first run of each position, from the making of its volume
-    /// to the end. Each position has files of its own: with --trace t.json, t.m3.1.sync_wait=caller.json is of
-    /// the first setting of m3. Times are those of the run: virtual on a simulated device. There, call trees
-    /// are recorded anyway, since they take no virtual time; on a model in real time, of one more run that is not
-    /// among the results. They are kept with the results: `lab report` draws them.
+    /// One of your own is a TOML file: a workload, devices and mount options. Lists in it are tried value by value.
+    /// crates/tidegate-lab/examples/commits.toml is one. Every result is kept as JSON, and each run's figures as CSV.
+    ///
+    /// All positions run once in each round, in an order of its own. In real time a run of each goes before that
+    /// does not count.
+    ///
+    /// --lockstat, --trace and --profile look at one more run of each position, from the making of its volume to
+    /// the end: in simulated time the median run once more, which is the same run, in real time another one that
+    /// is not among the results. Each position has files of its own: with --trace t.json,
+    /// t.m3.1.sync_wait=caller.json is of the first setting of m3. Times are those of the run: virtual on a
+    /// simulated device. On models call trees are recorded anyway and kept with the results: `lab report` draws
+    /// them.
     #[command(verbatim_doc_comment)]
     Run(Run),
     /// Make one HTML file of the results that are kept
     Report,
     /// Run one workload on several targets
     ///
-    /// --lockstat, --trace and --profile look at the first run on each target, as in `lab run`, at what this
+    /// --lockstat, --trace and --profile look at one more run on each target, as in `lab run`, at what this
     /// process does of it: nothing, of a directory. What the workload makes is removed after each run.
     Compare(Compare),
     /// Run a job file of fio's on a target, and print what fio prints; with --json, as its --output-format=json
@@ -59,7 +70,7 @@ enum What {
 
 #[derive(clap::Args)]
 struct Run {
-    /// m1, m3, m5 or all
+    /// m1, m3, m5, all, or a file of your own: FILE.toml
     name: String,
     /// Less of everything, for a first look
     #[arg(long)]
@@ -69,10 +80,10 @@ struct Run {
     /// A file must not be there yet: it is made for each run and removed again.
     #[arg(long, value_name = "DEVICE")]
     device: Option<Where>,
-    /// The first run's seed
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Runs of each position
+    /// The first run's seed; each further one has the next. 1 unless told
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Runs of each position; 7 unless told, with --quick 3
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     runs: Option<u32>,
 }
@@ -122,6 +133,7 @@ struct Compare {
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     match &args.what {
         What::List => list(global),
+        What::Run(run) if run.name.ends_with(".toml") => run_file(run, &args.out, global),
         What::Run(run) => run_experiments(run, &args.out, global),
         What::Report => make_report(&args.out, global),
         What::Compare(c) => race(c, &args.out, global),
@@ -150,6 +162,27 @@ fn failed(what: &str) -> impl Fn(tidegate_lab::Error) -> Error + '_ {
     move |e| Error::other(what, e)
 }
 
+/// Runs what a TOML file says.
+fn run_file(args: &Run, dir: &Path, global: &Global) -> Result<()> {
+    let text = fs::read_to_string(&args.name).map_err(|e| Error::Os(args.name.clone(), e))?;
+    let mut sweep = Sweep::parse(&text).map_err(failed(&args.name))?;
+    if args.device.is_some() {
+        return Err(Error::other("--device", format_args!("{}: its devices are in the file", args.name)));
+    }
+    if args.seed.is_some() || args.runs.is_some() {
+        let runs = args.runs.map_or(sweep.seeds.len() as u64, u64::from);
+        sweep.seeds = Rounds::new(args.seed.unwrap_or(sweep.seeds[0]), runs, 0).seeds;
+    }
+    if args.quick && args.runs.is_none() {
+        sweep.quick();
+    }
+    writable(dir)?;
+    let look = Look::new(sweep.runs(global.watch.wanted()), global)?;
+    let race = sweep.run(&opening(global)?, &look).map_err(failed(&args.name))?;
+    look.end();
+    finish(race, args.quick, dir, global)
+}
+
 fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
     let experiments: Vec<&Experiment> = match args.name.as_str() {
         "all" => experiment::ALL.to_vec(),
@@ -159,14 +192,16 @@ fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
     let plan = Plan {
         quick: args.quick,
         device: args.device.clone(),
-        seed: args.seed,
+        seed: args.seed.unwrap_or(1),
         runs: args.runs.unwrap_or(0),
         opening: opening(global)?,
     };
-    let look = Look::new(experiments.iter().map(|e| e.runs(&plan)).sum(), global)?;
+    let wanted = global.watch.wanted();
+    let look = Look::new(experiments.iter().map(|e| e.runs(&plan, wanted)).sum(), global)?;
     let mut outcomes = Vec::new();
     for e in experiments {
         let outcome = e.run(&plan, &look).map_err(failed(e.name))?;
+        let outcome = Outcome { head: head(plan.quick), ..outcome };
         keep(dir, &outcome)?;
         outcomes.push(outcome);
     }
@@ -177,13 +212,19 @@ fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
 fn race(args: &Compare, dir: &Path, global: &Global) -> Result<()> {
     let spec = args.spec()?;
     writable(dir)?;
-    let look = Look::new(args.targets.len() as u64 * u64::from(args.runs), global)?;
+    let look = Look::new(compare::runs(&args.targets, args.runs.into(), global.watch.wanted()), global)?;
     let race = compare(&args.targets, &spec, args.runs, &opening(global)?, &look);
     let race = race.map_err(failed("lab compare"))?;
     look.end();
-    if race.outcome.cases.iter().any(|c| !c.positions.is_empty()) {
-        keep(dir, &race.outcome)?;
-        show(&[race.outcome], dir, global)?;
+    finish(race, false, dir, global)
+}
+
+/// Keeps and shows what came of a race; what failed is the command's failure.
+fn finish(race: Race, quick: bool, dir: &Path, global: &Global) -> Result<()> {
+    let outcome = Outcome { head: head(quick), ..race.outcome };
+    if outcome.cases.iter().any(|c| !c.positions.is_empty()) {
+        keep(dir, &outcome)?;
+        show(&[outcome], dir, global)?;
     }
     let mut failures: Vec<Error> = race.failed.into_iter().map(|(t, e)| Error::other(t, e)).collect();
     let Some(last) = failures.pop() else { return Ok(()) };
@@ -238,10 +279,13 @@ fn show(outcomes: &[Outcome], dir: &Path, global: &Global) -> Result<()> {
     out.finish()
 }
 
+/// Keeps an outcome as JSON, and beside it every run's figures as CSV.
 fn keep(dir: &Path, outcome: &Outcome) -> Result<()> {
-    let path = dir.join(format!("{}.json", outcome.experiment));
-    let text = serde_json::to_vec(outcome).map_err(|e| Error::Os(path.display().to_string(), e.into()))?;
-    save(&path, &text)
+    let path = |extension: &str| dir.join(format!("{}.{extension}", outcome.experiment));
+    let failed = |path: &Path, e: std::io::Error| Error::Os(path.display().to_string(), e);
+    let (json, csv) = (path("json"), path("csv"));
+    save(&json, &serde_json::to_vec(outcome).map_err(|e| failed(&json, e.into()))?)?;
+    save(&csv, &report::csv(outcome).map_err(|e| failed(&csv, std::io::Error::other(e)))?)
 }
 
 /// Makes the directory of results, and sees that files can be made there: better known before anything is run.

@@ -1,13 +1,14 @@
-//! One workload on several targets, in turn.
+//! One workload on several targets, in rounds.
 
 use super::contestant::{CPUS, Contestant};
-use super::observer::{First, Observer, folded, watch};
-use super::outcome::{Case, Estimate, Outcome, Position};
+use super::observer::{Looked, Observer, folded, watch};
+use super::outcome::{Case, Counted, Outcome, Position};
+use super::rounds::Rounds;
 use super::{Opening, conditions};
 use crate::error::{Error, Result};
 use crate::result::RunResult;
 use crate::workload::{Spec, run};
-use tidegate::observe::Wanted;
+use tidegate::observe::{Observed, Wanted};
 
 /// What a race is called among outcomes.
 const EXPERIMENT: &str = "compare";
@@ -21,13 +22,54 @@ pub struct Race {
     pub failed: Vec<(String, Error)>,
 }
 
-/// One target in a race.
+/// One that takes part in a race.
+#[derive(Clone, Debug)]
+pub(super) struct Entrant<'a> {
+    pub name: String,
+    pub target: &'a Contestant,
+    pub opening: Opening,
+}
+
+/// What of a run is compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Measure {
+    /// Seconds of the measured part.
+    #[default]
+    Elapsed,
+    /// Mean seconds of an operation of that name.
+    Op(String),
+}
+
+impl Measure {
+    fn name(&self) -> String {
+        match self {
+            Measure::Elapsed => "elapsed, s".into(),
+            Measure::Op(op) => format!("mean time of {op}, s"),
+        }
+    }
+
+    fn of(&self, r: &RunResult) -> Option<f64> {
+        match self {
+            Measure::Elapsed => Some(r.elapsed_ns as f64 / 1e9),
+            Measure::Op(op) => r.ops.get(op).map(|o| o.latency.mean / 1e9),
+        }
+    }
+}
+
+/// A race of all entrants by one workload.
+pub(super) struct Heat {
+    pub case: Case,
+    pub failed: Vec<(String, Error)>,
+    pub notes: Vec<String>,
+}
+
+/// One entrant on its way.
 struct Lane<'a> {
-    target: &'a Contestant,
+    entrant: &'a Entrant<'a>,
+    spec: &'a Spec,
     /// Files of the workload were there before, and are somebody's.
     not_ours: bool,
     runs: Vec<RunResult>,
-    tree: String,
     failed: Option<Error>,
 }
 
@@ -44,50 +86,122 @@ pub fn compare(
     opening: &Opening,
     observer: &dyn Observer,
 ) -> Result<Race> {
-    let mut lanes: Vec<Lane<'_>> = targets.iter().map(|t| Lane::new(t, spec, opening)).collect();
-    for round in 0..runs.max(1) {
-        for lane in lanes.iter_mut().filter(|l| l.failed.is_none()) {
-            let wanted = if round == 0 { observer.wants() } else { Wanted::default() };
-            let of = spec.clone();
-            let f = || lane.target.with(opening, 1 + u64::from(round), move |t| run(&of, t));
-            match watch(wanted, f) {
-                Ok((result, observed)) => {
-                    lane.runs.push(result);
-                    let name = lane.target.to_string();
-                    observer.ran(&name);
-                    if let Some(o) = observed {
-                        lane.tree = folded(&o);
-                        let setting = spec.name();
-                        let position = &name;
-                        observer.saw(&First { experiment: EXPERIMENT, number: 1, setting, position }, &o)?;
-                    }
-                }
-                Err(e) => lane.failed = Some(e),
+    let entrant = |target| Entrant { name: Contestant::to_string(target), target, opening: opening.clone() };
+    let entrants: Vec<Entrant<'_>> = targets.iter().map(entrant).collect();
+    let rounds = Rounds::new(1, u64::from(runs), targets.len());
+    let heat = heat(&entrants, (spec, &Measure::Elapsed), &rounds, (EXPERIMENT, 1), observer)?;
+    let simulated = targets.iter().all(Contestant::is_simulated);
+    let n = targets.len();
+    let outcome = Outcome {
+        experiment: EXPERIMENT.into(),
+        title: format!("{} on {n} target{}", spec.name(), if n == 1 { "" } else { "s" }),
+        simulated,
+        cpus: if simulated { CPUS } else { 0 },
+        cases: vec![Case { target: "each of the targets".into(), ..heat.case }],
+        notes: conditions(opening).into_iter().chain(heat.notes).collect(),
+        ..Outcome::default()
+    };
+    Ok(Race { outcome, failed: heat.failed })
+}
+
+/// How many runs a race takes, those included that do not count.
+pub fn runs<'a>(targets: impl IntoIterator<Item = &'a Contestant>, rounds: u64, wanted: Wanted) -> u64 {
+    let extra = |t: &Contestant| u64::from(!t.is_simulated()) + u64::from(wanted.anything());
+    targets.into_iter().map(|t| rounds + extra(t)).sum()
+}
+
+/// Runs a race; `of` is the outcome's name and which of its cases this is.
+pub(super) fn heat(
+    entrants: &[Entrant<'_>],
+    (spec, measure): (&Spec, &Measure),
+    rounds: &Rounds,
+    of: (&str, usize),
+    observer: &dyn Observer,
+) -> Result<Heat> {
+    let mut lanes: Vec<Lane<'_>> = entrants.iter().map(|e| Lane::new(e, spec)).collect();
+    for lane in lanes.iter_mut().filter(|l| !l.entrant.target.is_simulated()) {
+        lane.run(0, Wanted::default(), observer);
+    }
+    for (seed, order) in rounds.each() {
+        for i in order {
+            if let Some((result, _)) = lanes[*i].run(seed, Wanted::default(), observer) {
+                lanes[*i].runs.push(result);
             }
-            lane.clean(spec, opening);
         }
     }
-    Ok(finish(spec, lanes, opening))
+    let mut positions = Vec::new();
+    for lane in lanes.iter_mut().filter(|l| !l.runs.is_empty()) {
+        let mut position = lane.position(measure);
+        let wanted = observer.wants();
+        let seed = rounds.seeds.get(position.drawn).copied().unwrap_or_default();
+        let again = if wanted.anything() { lane.run(seed, wanted, observer) } else { None };
+        if let Some((_, Some(observed))) = again {
+            position.seen(&folded(&observed));
+            let (setting, name) = (spec.name(), &*position.name);
+            observer.saw(&Looked { experiment: of.0, number: of.1, setting, position: name }, &observed)?;
+        }
+        positions.push(position);
+    }
+    let case = Case {
+        name: spec.name().into(),
+        target: String::new(),
+        workload: serde_json::to_string(spec).unwrap_or_default(),
+        metric: measure.name(),
+        less_is_better: true,
+        published: None,
+        seeds: rounds.seeds.clone(),
+        order: rounds.order.clone(),
+        positions,
+        comparisons: Vec::new(),
+    };
+    let notes = lanes.iter().flat_map(Lane::notes).collect();
+    let failed = |l: Lane<'_>| Some((l.entrant.name.clone(), l.failed?));
+    Ok(Heat { case, notes, failed: lanes.into_iter().filter_map(failed).collect() })
 }
 
 impl<'a> Lane<'a> {
-    fn new(target: &'a Contestant, spec: &Spec, opening: &Opening) -> Self {
+    fn new(entrant: &'a Entrant<'a>, spec: &'a Spec) -> Self {
         let root = spec.root();
-        let there = match target.stays() {
-            true => target.with(opening, 0, move |t| t.exists(root)).map(|(there, _)| there),
+        let there = match entrant.target.stays() {
+            true => entrant.target.with(&entrant.opening, 0, move |t| t.exists(root)).map(|(there, _)| there),
             false => Ok(false),
         };
         let (not_ours, failed) = there.map_or_else(|e| (false, Some(e)), |there| (there, None));
-        Lane { target, not_ours, runs: Vec::new(), tree: String::new(), failed }
+        Lane { entrant, spec, not_ours, runs: Vec::new(), failed }
+    }
+
+    /// Runs it once and cleans up; `None` if that fails, or has failed before.
+    fn run(
+        &mut self,
+        seed: u64,
+        wanted: Wanted,
+        observer: &dyn Observer,
+    ) -> Option<(RunResult, Option<Observed>)> {
+        if self.failed.is_some() {
+            return None;
+        }
+        let (of, e) = (self.spec.clone(), self.entrant);
+        let done = watch(wanted, || e.target.with(&e.opening, seed, move |t| run(&of, t)));
+        self.clean();
+        match done {
+            Ok(done) => {
+                observer.ran(&e.name);
+                Some(done)
+            }
+            Err(e) => {
+                self.failed = Some(e);
+                None
+            }
+        }
     }
 
     /// Removes what a run left.
-    fn clean(&mut self, spec: &Spec, opening: &Opening) {
-        if self.not_ours || !self.target.stays() {
+    fn clean(&mut self) {
+        let (target, root) = (self.entrant.target, self.spec.root());
+        if self.not_ours || !target.stays() {
             return;
         }
-        let root = spec.root();
-        let cleaned = self.target.with(opening, 0, move |t| match t.exists(root)? {
+        let cleaned = target.with(&self.entrant.opening, 0, move |t| match t.exists(root)? {
             true => t.remove_tree(root),
             false => Ok(()),
         });
@@ -96,66 +210,33 @@ impl<'a> Lane<'a> {
         }
     }
 
-    fn position(&mut self) -> Option<Position> {
+    fn position(&mut self, measure: &Measure) -> Position {
         let runs = std::mem::take(&mut self.runs);
-        Some(Position {
-            name: self.target.to_string(),
-            metric: Estimate::of(runs.iter().map(|r| r.elapsed_ns as f64 / 1e9))?,
-            counters: counters(&runs),
-            runs,
-            call_tree: std::mem::take(&mut self.tree),
-        })
+        let values = runs.iter().map(|r| measure.of(r)).collect();
+        Position { counters: counters(&runs), ..Position::of(&self.entrant.name, values, runs) }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let name = &self.entrant.name;
+        let failed = self.failed.as_ref().map(|e| format!("{name} failed: {e}"));
+        let there = format!("{name}: {} was there before and was written over", self.spec.root());
+        failed.into_iter().chain(self.not_ours.then_some(there)).collect()
     }
 }
 
-fn finish(spec: &Spec, mut lanes: Vec<Lane<'_>>, opening: &Opening) -> Race {
-    let simulated = lanes.iter().all(|l| l.target.is_simulated());
-    let n = lanes.len();
-    let mut notes = conditions(opening);
-    for l in &lanes {
-        if let Some(e) = &l.failed {
-            notes.push(format!("{} failed after {} runs: {e}", l.target, l.runs.len()));
-        }
-        if l.not_ours {
-            notes.push(format!("{}: {} was there before and was written over", l.target, spec.root()));
-        }
-    }
-    let case = Case {
-        name: spec.name().into(),
-        target: "each of the targets".into(),
-        workload: serde_json::to_string(spec).unwrap_or_default(),
-        metric: "elapsed, s".into(),
-        less_is_better: true,
-        published: None,
-        positions: lanes.iter_mut().filter_map(Lane::position).collect(),
-        bars: Vec::new(),
-    };
-    let outcome = Outcome {
-        experiment: EXPERIMENT.into(),
-        title: format!("{} on {n} target{}", spec.name(), if n == 1 { "" } else { "s" }),
-        seed: u64::from(simulated),
-        simulated,
-        cpus: if simulated { CPUS } else { 0 },
-        cases: vec![case],
-        notes,
-        ..Outcome::default()
-    };
-    let failed = |l: Lane<'_>| Some((l.target.to_string(), l.failed?));
-    Race { outcome, failed: lanes.into_iter().filter_map(failed).collect() }
-}
-
-/// Operations a second by kind, and the p99 of each in milliseconds; medians.
-fn counters(runs: &[RunResult]) -> Vec<(String, f64)> {
-    let median = |f: &dyn Fn(&RunResult) -> f64| Estimate::of(runs.iter().map(f)).map_or(0.0, |e| e.median);
+/// Operations a second by kind, and the p99 of each in milliseconds.
+fn counters(runs: &[RunResult]) -> Vec<Counted> {
+    let of_runs = |f: &dyn Fn(&RunResult) -> f64| runs.iter().map(|r| Some(f(r))).collect();
     let kinds = runs.first().into_iter().flat_map(|r| r.ops.keys().cloned());
     let both = |kind: String| {
         let p99 = |r: &RunResult| {
             let of = r.ops.get(&kind).and_then(|o| o.latency.percentiles.get("99.000000"));
             of.map_or(0.0, |ns| *ns as f64 / 1e6)
         };
-        [(format!("{kind}/s"), median(&|r| r.per_second(&kind))), (format!("{kind}, p99 ms"), median(&p99))]
+        let rate = Counted::of(&format!("{kind}/s"), of_runs(&|r| r.per_second(&kind)));
+        [rate, Counted::of(&format!("{kind}, p99 ms"), of_runs(&p99))]
     };
-    kinds.flat_map(both).collect()
+    kinds.flat_map(both).flatten().collect()
 }
 
 #[cfg(test)]
@@ -179,7 +260,7 @@ mod tests {
         assert_eq!(ran, [(here, 2), ("sim:ufs".to_owned(), 2)]);
         assert_eq!(r.failed.len(), 1);
         assert!(r.failed[0].1.to_string().contains("/nowhere/at/all"), "{:?}", r.failed);
-        assert!(r.outcome.notes[0].contains("failed after 0 runs"), "{:?}", r.outcome.notes);
+        assert!(r.outcome.notes[0].contains("failed: "), "{:?}", r.outcome.notes);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "what was made is removed");
     }
 

@@ -1,7 +1,9 @@
 //! What a workload can be run on by name: directories, images, device models.
 
 use super::Opening;
-use super::setting::{on_volume, preset};
+use super::place::preset;
+use super::rounds::world;
+use super::setting::on_volume;
 use crate::error::{Error, Result};
 use crate::target::{Directory, Rig, Target, VolumeTarget};
 use std::fmt;
@@ -91,8 +93,7 @@ impl Contestant {
             Contestant::Preset(preset) => on_volume(rig(*preset, opening).build()?, f).and_then(real),
             Contestant::Simulated(preset) => {
                 let rig = rig(*preset, opening);
-                let config = sim::Config { seed, cpus: CPUS, ..sim::Config::default() };
-                let done = sim::run_with(&config, move || on_volume(rig.build()?, f));
+                let done = sim::run_with(&world(seed, CPUS), move || on_volume(rig.build()?, f));
                 let done = done.map_err(|deadlock| Error::spec(deadlock.to_string()))?;
                 Ok((done.value?, Some(done.elapsed)))
             }

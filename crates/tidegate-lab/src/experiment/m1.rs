@@ -1,7 +1,8 @@
 //! M1: who keeps one file's placing and submission together.
 
-use super::outcome::{Bar, Position, Published};
-use super::setting::{Metric, Setting, count, counter, lock_wait_ms, per, ratio};
+use super::comparison::{Because, Comparison, Rule};
+use super::outcome::{Position, Published};
+use super::setting::{Metric, Setting, count, counter, counter_ratio, lock_wait_ms, per, ratio};
 use super::{Experiment, Where};
 use crate::workload::{FsMark, Spec, SyncMode};
 use tidegate::Elevator;
@@ -20,8 +21,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         "min_seq_blocks=0: every writer takes the lock, as when the change was published; since 4.19 those that \
          write less than a segment do not.",
         "In real time, with this machine's CPUs: another gets in between the lock and the sending of a bio by \
-         accidents of timing, which a simulated world without noise does not have (--device ramdisk: no splits). \
-         Where the noise hides what they cost, the bar asks for the splits themselves.",
+         accidents of timing, which a simulated world without noise does not have (--device ramdisk: no splits).",
         "The model copies in the thread that sends, as Linux's ramdisk did; in the three positions of Linux the \
          growing bio stays locked meanwhile, as there.",
     ],
@@ -30,6 +30,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const POSITIONS: &[&str] =
     &["writepages=unlocked", "writepages=locked", "writepages=submit_locked", "writepages=extent"];
+
+const KIB: &str = "KiB of a data bio";
+const SPLIT: &str = "bios split by others";
+const PIECES: &str = "pieces of a file";
 
 fn settings(quick: bool) -> Vec<Setting> {
     let mark = |files, size, loops| FsMark {
@@ -47,7 +51,6 @@ fn settings(quick: bool) -> Vec<Setting> {
         place: Where::Real(Preset::Ramdisk),
         size: 2 << 30,
         cpus: 4,
-        quick_runs: 5,
         elevator: Elevator::None,
         memory: MemoryLimits { cache: 256 << 20, dirty: 128 << 20, background: 96 << 20, inodes: 1 << 16 },
         options: "min_seq_blocks=0",
@@ -57,9 +60,9 @@ fn settings(quick: bool) -> Vec<Setting> {
         published,
         counters: &[
             ("bios", |r| count(r, "fs.data_bios")),
-            ("KiB of a data bio", |r| Some(per(r, "fs.data_blocks", "fs.data_bios")? * 4.0)),
-            ("bios split by others", |r| Some(count(r, "fs.split_bios").unwrap_or(0.0))),
-            ("pieces of a file", |r| {
+            (KIB, |r| Some(per(r, "fs.data_blocks", "fs.data_bios")? * 4.0)),
+            (SPLIT, |r| Some(count(r, "fs.split_bios").unwrap_or(0.0))),
+            (PIECES, |r| {
                 Some(count(r, "fs.data_fragments")? / r.ops.get("file").map(|o| o.latency.count as f64)?)
             }),
             ("waited for sbi->writepages, ms", |r| lock_wait_ms(r, "sbi->writepages")),
@@ -80,20 +83,26 @@ fn settings(quick: bool) -> Vec<Setting> {
     ]
 }
 
-fn bars(p: &[Position]) -> Vec<Bar> {
-    let pieces = |who| counter(p, who, "pieces of a file");
-    let split = |who| counter(p, who, "bios split by others");
-    let fewer = pieces("extent").zip(pieces("submit_locked")).map(|(a, b)| a / b);
-    let kept = counter(p, "submit_locked", "KiB of a data bio").map(|kib| kib > 508.0);
-    let as_published = split("locked").zip(split("submit_locked")).zip(kept);
-    let as_published = as_published.map(|((before, after), kept)| before > 0.0 && after == 0.0 && kept);
+fn bars(p: &[Position]) -> Vec<Comparison> {
+    let because = Because::default();
+    let pieces = counter_ratio(p, PIECES, "extent", "submit_locked");
+    let split = |who| counter(p, who, SPLIT);
     vec![
-        Bar::at_least("locked / submit_locked", 1.10, ratio(p, "locked", "submit_locked"))
-            .or("splits in locked alone", as_published)
-            .beside(4.244 / 3.822),
-        Bar::at_most("bios split with submit_locked", 0.0, split("submit_locked")),
-        Bar::at_most("extent / submit_locked", 1.0, ratio(p, "extent", "submit_locked")),
-        Bar::at_most("extent / locked", 1.0, ratio(p, "extent", "locked")),
-        Bar::at_most("a file's pieces, extent / submit_locked", 1.0, fewer),
+        Comparison::reproduces(
+            "locked / submit_locked",
+            4.244 / 3.822,
+            &ratio(p, "locked", "submit_locked"),
+            because,
+        ),
+        Comparison::figure("bios split with locked", Rule::AtLeast(1.0), &split("locked")),
+        Comparison::figure("bios split with submit_locked", Rule::AtMost(0.0), &split("submit_locked")),
+        Comparison::figure(
+            "KiB of a bio, submit_locked",
+            Rule::AtLeast(508.0),
+            &counter(p, "submit_locked", KIB),
+        ),
+        Comparison::ratio("extent / submit_locked", Rule::AtMost(1.0), &ratio(p, "extent", "submit_locked")),
+        Comparison::ratio("extent / locked", Rule::AtMost(1.0), &ratio(p, "extent", "locked")),
+        Comparison::ratio("pieces, extent / submit_locked", Rule::AtMost(1.0), &pieces),
     ]
 }

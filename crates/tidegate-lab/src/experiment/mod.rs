@@ -4,28 +4,41 @@
 //! | module | holds |
 //! |---|---|
 //! | `m1`, `m3`, `m5` | the experiments by mechanism |
-//! | `setting` | one setting, measured: positions in turn, run by run |
+//! | `place`, `setting` | devices by name; one setting, measured |
+//! | [`rounds`] | how often positions run, in which order, with which seeds |
+//! | [`comparison`] | a figure of ours against what was published: yes, partly, no |
+//! | [`interval`] | where a figure lies, by a few runs |
+//! | [`sweep`] | experiments of one's own, from a TOML file |
 //! | [`compare`] | one workload on several targets |
 //! | [`contestant`] | targets by name: directories, images, models |
-//! | [`observer`] | looking inside the first run of each position |
+//! | [`observer`] | looking inside one run of each position |
 //! | [`outcome`] | what comes of it |
 
+#[cfg(test)]
+mod bars;
 pub mod compare;
+pub mod comparison;
 pub mod contestant;
+pub mod interval;
 mod m1;
 mod m3;
 mod m5;
 pub mod observer;
 pub mod outcome;
+mod place;
+pub mod rounds;
 mod setting;
+pub mod sweep;
 
-pub use observer::{First, Observer};
+pub use observer::{Looked, Observer};
 pub use outcome::Outcome;
-pub use setting::Where;
+pub use place::Where;
+pub(crate) use setting::by_rounds;
 
 use crate::error::{Error, Result};
 use setting::Setting;
 use tidegate::Backend;
+use tidegate::observe::Wanted;
 use tidegate_vfs::MemoryLimits;
 
 /// How volumes are opened, beside what an experiment says.
@@ -55,7 +68,7 @@ pub struct Plan {
     pub device: Option<Where>,
     /// The first run's seed.
     pub seed: u64,
-    /// Runs of each position; 0 for the default: 5, or what the setting says of a first look.
+    /// Runs of each position; 0 for the default: [`rounds::RUNS`], or [`rounds::QUICK_RUNS`] for a first look.
     pub runs: u32,
     /// How volumes are opened.
     pub opening: Opening,
@@ -96,12 +109,12 @@ impl Experiment {
         (self.settings)(false).into_iter().map(tell).collect()
     }
 
-    /// How many runs it takes.
-    pub fn runs(&self, plan: &Plan) -> u64 {
-        (self.settings)(plan.quick).iter().map(|s| s.runs(plan) * s.positions.len() as u64).sum()
+    /// How many runs it takes, if that is to be recorded.
+    pub fn runs(&self, plan: &Plan, wanted: Wanted) -> u64 {
+        (self.settings)(plan.quick).iter().map(|s| s.runs(plan, wanted) as u64).sum()
     }
 
-    /// Runs it; `observer` is told of each run.
+    /// Runs it; `observer` is told of each run. When and by what, the caller adds.
     ///
     /// # Errors
     /// The first run that fails; those of the observer.
@@ -115,10 +128,10 @@ impl Experiment {
         }
         (self.across)(&mut cases);
         Ok(Outcome {
+            head: outcome::Head { quick: plan.quick, ..outcome::Head::default() },
             experiment: self.name.into(),
             title: self.title.into(),
             mechanism: self.mechanism.into(),
-            seed: plan.seed,
             simulated,
             cpus,
             cases,

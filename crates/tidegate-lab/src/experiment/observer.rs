@@ -1,4 +1,4 @@
-//! Looking inside: what is recorded of the first run of each position, and who is told.
+//! Looking inside: what is recorded of one run of each position, and who is told.
 
 use crate::error::Result;
 use tidegate::observe::{Observed, ProfileForm, Recording, Wanted};
@@ -9,17 +9,16 @@ pub trait Observer {
     /// A run has ended; what it was.
     fn ran(&self, what: &str);
 
-    /// What to record of the first run of each position. Call trees of runs in simulated time are recorded
-    /// anyway: they take none of it.
+    /// What to record of one more run of each position. Call trees of runs on models are recorded anyway.
     fn wants(&self) -> Wanted {
         Wanted::default()
     }
 
-    /// Takes what was recorded of the first run of a position, if anything was wanted.
+    /// Takes what was recorded of the run that is drawn of a position, if anything was wanted.
     ///
     /// # Errors
     /// Those of keeping it; the experiment ends with them.
-    fn saw(&self, _first: &First<'_>, _observed: &Observed) -> Result<()> {
+    fn saw(&self, _run: &Looked<'_>, _observed: &Observed) -> Result<()> {
         Ok(())
     }
 }
@@ -31,9 +30,9 @@ impl<F: Fn(&str)> Observer for F {
     }
 }
 
-/// The first run of a position.
+/// Of which position a run was looked at.
 #[derive(Clone, Copy, Debug)]
-pub struct First<'a> {
+pub struct Looked<'a> {
     /// The experiment's name.
     pub experiment: &'a str,
     /// Which of its settings, from 1.
@@ -44,7 +43,7 @@ pub struct First<'a> {
     pub position: &'a str,
 }
 
-impl First<'_> {
+impl Looked<'_> {
     /// A name for files of it: `m3.1.sync_wait=caller`.
     pub fn file_name(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() || "=._-".contains(c) { c } else { '-' };
@@ -84,9 +83,9 @@ mod tests {
 
     #[test]
     fn positions_make_names_of_files() {
-        let first = First { experiment: "compare", number: 1, setting: "", position: "dir:/mnt/a b" };
-        assert_eq!(first.file_name(), "compare.1.dir--mnt-a-b");
-        let first = First { experiment: "m3", number: 2, position: "sync_wait=caller", ..first };
-        assert_eq!(first.file_name(), "m3.2.sync_wait=caller");
+        let run = Looked { experiment: "compare", number: 1, setting: "", position: "dir:/mnt/a b" };
+        assert_eq!(run.file_name(), "compare.1.dir--mnt-a-b");
+        let run = Looked { experiment: "m3", number: 2, position: "sync_wait=caller", ..run };
+        assert_eq!(run.file_name(), "m3.2.sync_wait=caller");
     }
 }

@@ -1,21 +1,48 @@
 //! What an experiment gives: every run of every position, and what is said of them. Kept as JSON, drawn by the
 //! report.
 
+use super::comparison::Comparison;
+use super::rounds::median_run;
 use crate::result::RunResult;
 use serde::{Deserialize, Serialize};
+
+/// When and by what something was measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// When it had ended, as RFC 3339 writes it, in UTC.
+    pub date: String,
+    /// Version of the program.
+    pub version: String,
+    /// Commit that it was built from.
+    pub commit: String,
+    /// Processors and kernel.
+    pub machine: String,
+    /// Whether it was a first look.
+    pub quick: bool,
+}
+
+impl Head {
+    /// In a line.
+    pub fn line(&self) -> String {
+        let extent = if self.quick { "quick" } else { "full" };
+        let Head { date, version, commit, machine, .. } = self;
+        format!("{date}, tidegate {version}, commit {commit}, {machine}, {extent}")
+    }
+}
 
 /// One experiment, measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
+    /// When and by what it was measured.
+    #[serde(default)]
+    pub head: Head,
     /// Its name, such as `m3`.
     pub experiment: String,
     /// What it is about, in a line.
     pub title: String,
     /// Why the positions differ, in a few sentences.
     pub mechanism: String,
-    /// The seed of the first run; each further run has the next.
-    pub seed: u64,
-    /// Whether time was virtual: then the same seed gives the same outcome, byte for byte.
+    /// Whether time was virtual: then the same seeds give the same outcome but for its head, byte for byte.
     pub simulated: bool,
     /// Simulated CPUs; 0 in real time.
     pub cpus: usize,
@@ -40,10 +67,14 @@ pub struct Case {
     pub less_is_better: bool,
     /// What was published for the same, if this is the published setting.
     pub published: Option<Published>,
+    /// The seed of each round.
+    pub seeds: Vec<u64>,
+    /// For each round, positions by their numbers from 0, in the order in which they ran.
+    pub order: Vec<Vec<usize>>,
     /// Each position, the old one first.
     pub positions: Vec<Position>,
-    /// Ratios that are held against a bar.
-    pub bars: Vec<Bar>,
+    /// Figures that are held against what was published, or against a bound.
+    pub comparisons: Vec<Comparison>,
 }
 
 /// What was published of a mechanism.
@@ -66,12 +97,16 @@ pub struct Position {
     pub name: String,
     /// The metric over the runs.
     pub metric: Estimate,
-    /// The mechanism's counters: name, median over the runs.
-    pub counters: Vec<(String, f64)>,
-    /// Every run.
+    /// The metric of each run, where it has one.
+    pub values: Vec<Option<f64>>,
+    /// The mechanism's counters.
+    pub counters: Vec<Counted>,
+    /// Every run, in the order of rounds.
     pub runs: Vec<RunResult>,
-    /// The call tree of the first run (in real time perhaps of one beside the others) as folded stacks, `a;b;c 123` in nanoseconds, a line each; empty if none
-    /// was recorded.
+    /// The number of the run that is drawn in detail, from 0: the median one.
+    pub drawn: usize,
+    /// The call tree of that run, or in real time of one more that was recorded, as folded stacks: `a;b;c 123` in
+    /// nanoseconds, a line each. Empty if none was recorded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub call_tree: String,
 }
@@ -87,19 +122,59 @@ pub struct Estimate {
     pub high: f64,
 }
 
-/// A ratio of two positions and what is demanded of it.
+/// A counter of the mechanism.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Bar {
-    /// What it is a ratio of, such as `flusher / caller`.
+pub struct Counted {
+    /// Its name.
     pub name: String,
-    /// The demand, such as `>= 7.5`.
-    pub demand: String,
-    /// The ratio, if both were measured.
-    pub value: Option<f64>,
-    /// Whether it is met.
-    pub met: Option<bool>,
-    /// The published ratio, if there is one.
-    pub published: Option<f64>,
+    /// Median over the runs.
+    pub median: f64,
+    /// Of each run, where it has one.
+    pub values: Vec<Option<f64>>,
+}
+
+impl Counted {
+    /// A counter by its runs; `None` where none has it.
+    pub fn of(name: &str, values: Vec<Option<f64>>) -> Option<Counted> {
+        let median = Estimate::of(values.iter().flatten().copied())?.median;
+        Some(Counted { name: name.into(), median, values })
+    }
+}
+
+/// What the flusher waited for anything, in the run whose call tree is kept.
+const BLOCKED: &str = "flusher blocked, ms (drawn run)";
+/// Spans of the flusher that are nothing but waiting.
+const WAITS: [&str; 4] = ["folio_wait_writeback", "submit_bio_wait", "f2fs_issue_flush", "blk_mq_get_tag"];
+
+impl Position {
+    /// A position by its runs and their metric.
+    pub(super) fn of(name: &str, values: Vec<Option<f64>>, runs: Vec<RunResult>) -> Position {
+        let metric = Estimate::of(values.iter().flatten().copied()).unwrap_or_default();
+        let drawn = median_run(&values);
+        Position { name: name.into(), metric, values, runs, drawn, ..Position::default() }
+    }
+
+    /// The run that is drawn in detail.
+    pub fn drawn_run(&self) -> Option<&RunResult> {
+        self.runs.get(self.drawn)
+    }
+
+    /// Takes the call tree of one run.
+    pub(super) fn seen(&mut self, folded: &str) {
+        self.call_tree = folded.into();
+        self.counters.extend(Counted::of(BLOCKED, vec![Some(flusher_blocked_ms(folded))]));
+    }
+}
+
+/// What the flusher waited, by a call tree as folded stacks.
+fn flusher_blocked_ms(folded: &str) -> f64 {
+    let stacks = folded.lines().filter_map(|l| l.rsplit_once(' '));
+    let waits = |stack: &str| {
+        let last = stack.rsplit(';').next().unwrap_or_default();
+        stack.starts_with("tg-flusher;") && (last.starts_with("[lock ") || WAITS.contains(&last))
+    };
+    let ns = stacks.filter(|(stack, _)| waits(stack)).filter_map(|(_, ns)| ns.parse::<u64>().ok());
+    ns.sum::<u64>() as f64 / 1e6
 }
 
 impl Estimate {
@@ -120,58 +195,16 @@ impl Estimate {
     }
 }
 
-impl Bar {
-    /// At least `demand`.
-    pub fn at_least(name: impl Into<String>, demand: f64, value: Option<f64>) -> Bar {
-        Bar {
-            name: name.into(),
-            demand: format!(">= {demand}"),
-            value,
-            met: value.map(|v| v >= demand),
-            published: None,
-        }
-    }
-
-    /// At most `demand`.
-    pub fn at_most(name: impl Into<String>, demand: f64, value: Option<f64>) -> Bar {
-        Bar {
-            name: name.into(),
-            demand: format!("<= {demand}"),
-            value,
-            met: value.map(|v| v <= demand),
-            published: None,
-        }
-    }
-
-    /// Or `what`, where that `holds`.
-    pub fn or(self, what: &str, holds: Option<bool>) -> Bar {
-        let met = match (self.met, holds) {
-            (Some(true), _) | (_, Some(true)) => Some(true),
-            (met, holds) => met.or(holds),
-        };
-        Bar { demand: format!("{} or {what}", self.demand), met, ..self }
-    }
-
-    /// Beside what was published.
-    pub fn beside(self, published: f64) -> Bar {
-        Bar { published: Some(published), ..self }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn one_of_two_demands_is_enough() {
-        let bar = |value| Bar::at_least("a / b", 2.0, value);
-        let met = |value, holds| bar(value).or("c", holds).met;
-        assert_eq!((met(Some(1.0), Some(true)), met(Some(2.0), Some(false))), (Some(true), Some(true)));
-        assert_eq!(
-            (met(Some(1.0), Some(false)), met(Some(1.0), None), met(None, None)),
-            (Some(false), Some(false), None)
-        );
-        assert_eq!(bar(None).or("c", None).demand, ">= 2 or c");
+    fn what_the_flusher_waited_for_is_told_by_its_call_tree() {
+        let tree = "tg-flusher;wb_sync 5\ntg-flusher;wb_sync;folio_wait_writeback 2000000\n\
+            tg-flusher;wb_sync;folio_wait_writeback;[lock a b] 500000\ntg-flusher;wb_sync;f2fs_writepages 7\n\
+            sync;wait_sb_inodes;folio_wait_writeback 9000000\nsync;[lock a b] 1\n";
+        assert_eq!((flusher_blocked_ms(tree), flusher_blocked_ms("")), (2.5, 0.0));
     }
 
     #[test]

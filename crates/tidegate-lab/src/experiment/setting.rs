@@ -1,75 +1,24 @@
 //! One setting of an experiment: what is run, on what, and what of it is compared.
 
 use super::Plan;
-use super::observer::{First, Observer, Watched, folded, watch};
-use super::outcome::{Bar, Case, Estimate, Position, Published};
+use super::comparison::Comparison;
+use super::observer::{Looked, Observer, Watched, folded, watch};
+use super::outcome::{Case, Counted, Position, Published};
+use super::place::Where;
+use super::rounds::{QUICK_RUNS, RUNS, Rounds, world};
 use crate::error::{Error, Result};
 use crate::result::RunResult;
 use crate::target::{Rig, Target, VolumeTarget};
 use crate::workload::{Spec, run};
-use std::fmt;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::Path;
 use std::sync::Arc;
 use tidegate::observe::Wanted;
 use tidegate::{Backend, Elevator};
 use tidegate_block::{Preset, QueueLimits, file};
 use tidegate_rt::{lockstat, sim};
 use tidegate_vfs::MemoryLimits;
-
-/// What an experiment runs on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Where {
-    /// A device model, in simulated time.
-    Preset(Preset),
-    /// A device model, in real time: with this machine's CPUs, threads and noise.
-    Real(Preset),
-    /// An image file that is made for it, in real time.
-    File(PathBuf),
-}
-
-impl Where {
-    pub(super) fn is_simulated(&self) -> bool {
-        matches!(self, Where::Preset(_))
-    }
-}
-
-impl FromStr for Where {
-    type Err = String;
-
-    fn from_str(s: &str) -> std::result::Result<Self, String> {
-        let preset = |s: &str| preset(s).map_err(|e| format!("{e}, real:PRESET or file:PATH"));
-        match s.split_once(':') {
-            Some(("file", "")) => Err("file: needs the path of a file to make".into()),
-            Some(("file", path)) => Ok(Where::File(path.into())),
-            Some(("real", name)) => preset(name).map(Where::Real),
-            _ => preset(s).map(Where::Preset),
-        }
-    }
-}
-
-/// The device model of that name, of those that a volume works on.
-pub(super) fn preset(name: &str) -> std::result::Result<Preset, String> {
-    match name.parse() {
-        Ok(p @ Preset::Zns) => Err(format!("{p}: F2FS on zones is not supported yet; there are {PRESETS}")),
-        Ok(p) => Ok(p),
-        Err(_) => Err(format!("no device model is called \"{name}\"; there are {PRESETS}")),
-    }
-}
-
-const PRESETS: &str = "ramdisk, hdd, raid-bbwc, ufs, nvme";
-
-impl fmt::Display for Where {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Where::Preset(p) => write!(f, "{p}"),
-            Where::Real(p) => write!(f, "{p}, real time"),
-            Where::File(path) => write!(f, "{}", path.display()),
-        }
-    }
-}
 
 /// What is compared.
 #[derive(Clone, Copy, Debug)]
@@ -114,8 +63,6 @@ pub(super) struct Setting {
     /// Bytes of the device.
     pub size: u64,
     pub cpus: usize,
-    /// Runs of each position in simulated time for a first look.
-    pub quick_runs: u64,
     pub elevator: Elevator,
     pub memory: MemoryLimits,
     /// Mount options in every position.
@@ -126,49 +73,69 @@ pub(super) struct Setting {
     pub positions: &'static [&'static str],
     pub published: Option<Published>,
     pub counters: &'static [Counter],
-    pub bars: fn(&[Position]) -> Vec<Bar>,
+    pub bars: fn(&[Position]) -> Vec<Comparison>,
 }
 
 impl Setting {
-    pub(super) fn runs(&self, plan: &Plan) -> u64 {
-        match plan.runs {
-            0 if self.place(plan).is_simulated() && plan.quick => self.quick_runs,
-            0 => 5,
-            n => u64::from(n),
-        }
+    /// Rounds.
+    fn rounds(&self, plan: &Plan) -> Rounds {
+        let runs = match (plan.runs, plan.quick) {
+            (0, true) => QUICK_RUNS,
+            (0, false) => RUNS,
+            (n, _) => u64::from(n),
+        };
+        Rounds::new(plan.seed, runs, self.positions.len())
+    }
+
+    /// Runs of all positions, those included that do not count.
+    pub(super) fn runs(&self, plan: &Plan, wanted: Wanted) -> usize {
+        let warm_up = usize::from(!self.place(plan).is_simulated());
+        let look = usize::from(self.place(plan).looked_at(wanted).is_some());
+        self.positions.len() * (self.rounds(plan).seeds.len() + warm_up + look)
     }
 
     pub(super) fn place<'a>(&'a self, plan: &'a Plan) -> &'a Where {
         plan.device.as_ref().unwrap_or(&self.place)
     }
 
-    /// Runs each position in every round, in turn; `of` is the experiment's name and which of its settings
-    /// this is.
+    /// Runs each position in every round; `of` is the experiment's name and which of its settings this is.
     pub(super) fn measure(&self, plan: &Plan, of: (&str, usize), observer: &dyn Observer) -> Result<Case> {
         let place = self.place(plan);
+        let rounds = self.rounds(plan);
         let mut runs: Vec<Vec<RunResult>> = vec![Vec::new(); self.positions.len()];
-        let mut trees = Vec::new();
-        for round in 0..self.runs(plan) {
-            for (position, runs) in self.positions.iter().zip(&mut runs) {
-                let wanted = if round == 0 { wanted(observer, place) } else { Wanted::default() };
-                let (result, observed) = self.once(plan, position, plan.seed.wrapping_add(round), wanted)?;
-                runs.push(result);
-                observer.ran(&format!("{}, {position}", self.name));
-                if round > 0 {
-                    continue;
-                }
-                trees.push(match observed.as_ref().filter(|o| o.wanted.calls) {
-                    Some(o) => folded(o),
-                    None => self.tree_beside(plan, position)?,
-                });
-                let first = First { experiment: of.0, number: of.1, setting: &self.name, position };
-                observed
-                    .filter(|_| observer.wants().anything())
-                    .map_or(Ok(()), |o| observer.saw(&first, &o))?;
+        let run = |position: &'static str, seed, wanted| {
+            let done = self.once(plan, position, seed, wanted)?;
+            observer.ran(&format!("{}, {position}", self.name));
+            Ok::<_, Error>(done)
+        };
+        if !place.is_simulated() {
+            for position in self.positions {
+                run(position, plan.seed, Wanted::default())?;
             }
         }
-        let positions = self.positions.iter().zip(runs).zip(trees);
-        let positions: Vec<_> = positions.map(|((p, r), tree)| self.position(p, r, tree)).collect();
+        for (seed, order) in rounds.each() {
+            for i in order {
+                let (result, _) = run(self.positions[*i], seed, Wanted::default())?;
+                runs[*i].push(result);
+            }
+        }
+        let mut positions = Vec::new();
+        for (position, runs) in self.positions.iter().zip(runs) {
+            let mut measured = self.position(position, runs);
+            if let Some(wanted) = place.looked_at(observer.wants()) {
+                let (again, observed) = run(position, rounds.seeds[measured.drawn], wanted)?;
+                let same = again.elapsed_ns == measured.runs[measured.drawn].elapsed_ns;
+                debug_assert!(same || !place.is_simulated(), "{position}: a seed gives one run");
+                let drawn = Looked { experiment: of.0, number: of.1, setting: &self.name, position };
+                if let Some(o) = &observed {
+                    measured.seen(&folded(o));
+                }
+                if let Some(o) = observed.filter(|_| observer.wants().anything()) {
+                    observer.saw(&drawn, &o)?;
+                }
+            }
+            positions.push(measured);
+        }
         Ok(Case {
             name: self.name.clone(),
             target: place.to_string(),
@@ -176,28 +143,18 @@ impl Setting {
             metric: self.metric.name().into(),
             less_is_better: true,
             published: self.published.clone(),
-            bars: (self.bars)(&positions),
+            seeds: rounds.seeds,
+            order: rounds.order,
+            comparisons: (self.bars)(&positions),
             positions,
         })
     }
 
-    fn position(&self, name: &str, runs: Vec<RunResult>, call_tree: String) -> Position {
-        let median = |f: &dyn Fn(&RunResult) -> Option<f64>| Estimate::of(runs.iter().filter_map(f));
-        let counters = self.counters.iter().filter_map(|(name, f)| Some(((*name).into(), median(f)?.median)));
-        let blocked = (!call_tree.is_empty()).then(|| (BLOCKED.into(), flusher_blocked_ms(&call_tree)));
-        let counters = counters.chain(blocked);
-        let metric = median(&|r| self.metric.of(r)).unwrap_or_default();
-        Position { name: name.into(), metric, counters: counters.collect(), runs, call_tree }
-    }
-
-    /// The call tree of a run that is not among the results, on a device that is ours to use.
-    fn tree_beside(&self, plan: &Plan, position: &str) -> Result<String> {
-        if !matches!(self.place(plan), Where::Real(_)) {
-            return Ok(String::new());
-        }
-        let calls = Wanted { calls: true, ..Wanted::default() };
-        let (_, observed) = self.once(plan, position, plan.seed, calls)?;
-        Ok(observed.as_ref().map(folded).unwrap_or_default())
+    fn position(&self, name: &str, runs: Vec<RunResult>) -> Position {
+        let of_runs = |f: &dyn Fn(&RunResult) -> Option<f64>| runs.iter().map(f).collect::<Vec<_>>();
+        let counters = self.counters.iter().filter_map(|(name, f)| Counted::of(name, of_runs(f))).collect();
+        let values = of_runs(&|r| self.metric.of(r));
+        Position { counters, ..Position::of(name, values, runs) }
     }
 
     fn once(&self, plan: &Plan, position: &str, seed: u64, wanted: Wanted) -> Result<Watched<RunResult>> {
@@ -215,8 +172,7 @@ impl Setting {
         let result = watch(wanted, || match place {
             Where::Preset(preset) => {
                 let rig = rig(*preset);
-                let config = sim::Config { seed, cpus: self.cpus, ..sim::Config::default() };
-                let done = sim::run_with(&config, move || on_model(&rig, &workload));
+                let done = sim::run_with(&world(seed, self.cpus), move || on_model(&rig, &workload));
                 let done = done.map_err(|deadlock| Error::spec(deadlock.to_string()))?;
                 Ok((done.value?, Some(done.elapsed)))
             }
@@ -228,12 +184,6 @@ impl Setting {
         lockstat::enable(false);
         result
     }
-}
-
-/// What is recorded of a first run. In real time nothing that was not asked for: it would be measured, too.
-fn wanted(observer: &dyn Observer, place: &Where) -> Wanted {
-    let wanted = observer.wants();
-    Wanted { calls: wanted.calls || place.is_simulated(), ..wanted }
 }
 
 fn on_model(rig: &Rig, workload: &Spec) -> Result<RunResult> {
@@ -265,22 +215,6 @@ pub(super) fn on_volume<R>(volume: VolumeTarget, f: impl FnOnce(&Arc<dyn Target>
     unmounted.map(|()| result)
 }
 
-/// What the flusher waited for anything, in the first run of a position.
-const BLOCKED: &str = "flusher blocked, ms (first run)";
-/// Spans of the flusher that are nothing but waiting.
-const WAITS: [&str; 4] = ["folio_wait_writeback", "submit_bio_wait", "f2fs_issue_flush", "blk_mq_get_tag"];
-
-/// The same, of a call tree as folded stacks.
-fn flusher_blocked_ms(folded: &str) -> f64 {
-    let stacks = folded.lines().filter_map(|l| l.rsplit_once(' '));
-    let waits = |stack: &str| {
-        let last = stack.rsplit(';').next().unwrap_or_default();
-        stack.starts_with("tg-flusher;") && (last.starts_with("[lock ") || WAITS.contains(&last))
-    };
-    let ns = stacks.filter(|(stack, _)| waits(stack)).filter_map(|(_, ns)| ns.parse::<u64>().ok());
-    ns.sum::<u64>() as f64 / 1e6
-}
-
 /// A counter of a run.
 pub(super) fn count(r: &RunResult, name: &str) -> Option<f64> {
     r.counters.get(name).map(|n| *n as f64)
@@ -291,16 +225,32 @@ pub(super) fn per(r: &RunResult, a: &str, b: &str) -> Option<f64> {
     Some(count(r, a).unwrap_or(0.0) / count(r, b).filter(|n| *n > 0.0)?)
 }
 
-/// Metric of one position by another's.
-pub(super) fn ratio(positions: &[Position], a: &str, b: &str) -> Option<f64> {
-    let median = |name: &str| positions.iter().find(|p| is(&p.name, name)).map(|p| p.metric.median);
-    Some(median(a)? / median(b).filter(|m| *m > 0.0)?)
+/// Metric of one position by another's, in each round that has both.
+pub(super) fn ratio(positions: &[Position], a: &str, b: &str) -> Vec<f64> {
+    let of = |name: &str| positions.iter().find(|p| is(&p.name, name));
+    of(a).zip(of(b)).map_or(Vec::new(), |(a, b)| by_rounds(&a.values, &b.values))
 }
 
-/// The median of a counter in a position.
-pub(super) fn counter(positions: &[Position], position: &str, name: &str) -> Option<f64> {
-    let of = positions.iter().find(|p| is(&p.name, position))?;
-    of.counters.iter().find(|c| c.0 == name).map(|c| c.1)
+/// A counter of one position by another's, in each round that has both.
+pub(super) fn counter_ratio(positions: &[Position], name: &str, a: &str, b: &str) -> Vec<f64> {
+    by_rounds(counted(positions, a, name), counted(positions, b, name))
+}
+
+/// A counter in a position, of each run that has it.
+pub(super) fn counter(positions: &[Position], position: &str, name: &str) -> Vec<f64> {
+    counted(positions, position, name).iter().flatten().copied().collect()
+}
+
+fn counted<'a>(positions: &'a [Position], position: &str, name: &str) -> &'a [Option<f64>] {
+    let of = positions.iter().find(|p| is(&p.name, position));
+    let counter = of.and_then(|p| p.counters.iter().find(|c| c.name == name));
+    counter.map_or(&[], |c| &c.values)
+}
+
+/// One figure by another, round by round.
+pub(crate) fn by_rounds(a: &[Option<f64>], b: &[Option<f64>]) -> Vec<f64> {
+    let both = a.iter().zip(b).filter_map(|(a, b)| Some((*a)?).zip(*b));
+    both.filter(|(_, b)| *b > 0.0).map(|(a, b)| a / b).collect()
 }
 
 /// Milliseconds that were waited for locks of a class.
@@ -316,29 +266,72 @@ fn is(position: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::{FsMark, SyncMode};
+    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-    #[test]
-    fn devices_are_those_that_a_volume_works_on() {
-        assert_eq!("real:hdd".parse(), Ok(Where::Real(Preset::Hdd)));
-        assert_eq!("file:/x:y".parse(), Ok(Where::File("/x:y".into())));
-        for (text, word) in [
-            ("zns", "not supported yet"),
-            ("real:zns", "not supported yet"),
-            ("nvme2", "\"nvme2\"; there are ramdisk"),
-            ("file:", "path"),
-            ("", "file:PATH"),
-        ] {
-            let e = text.parse::<Where>().unwrap_err();
-            assert!(e.contains(word), "{text}: {e}");
+    fn setting(place: Where) -> Setting {
+        let files =
+            FsMark { threads: 8, files: 40, sync: SyncMode::None, sync_every_ms: 1, ..FsMark::default() };
+        Setting {
+            name: "a few files".into(),
+            place,
+            size: 128 << 20,
+            cpus: 4,
+            elevator: Elevator::None,
+            memory: MemoryLimits::default(),
+            options: "",
+            workload: Spec::FsMark(files),
+            metric: Metric::Elapsed,
+            positions: &["sync_wait=flusher", "sync_wait=caller"],
+            published: None,
+            counters: &[],
+            bars: |_| Vec::new(),
         }
     }
 
+    /// What is measured in three rounds, and how many runs that took.
+    fn measured(place: Where) -> (Case, u64) {
+        let ran = AtomicU64::new(0);
+        let count = |_: &str| {
+            ran.fetch_add(1, SeqCst);
+        };
+        let plan = Plan { quick: true, seed: 3, ..Plan::default() };
+        let setting = setting(place);
+        let case = setting.measure(&plan, ("test", 1), &count).unwrap();
+        let ran = ran.load(SeqCst);
+        assert_eq!(ran, setting.runs(&plan, Wanted::default()) as u64, "what is said before");
+        (case, ran)
+    }
+
+    /// Together, since recordings are the process's.
     #[test]
-    fn what_the_flusher_waited_for_is_told_by_its_call_tree() {
-        let tree = "tg-flusher;wb_sync 5\ntg-flusher;wb_sync;folio_wait_writeback 2000000\n\
-            tg-flusher;wb_sync;folio_wait_writeback;[lock a b] 500000\ntg-flusher;wb_sync;f2fs_writepages 7\n\
-            sync;wait_sb_inodes;folio_wait_writeback 9000000\nsync;[lock a b] 1\n";
-        assert_eq!((flusher_blocked_ms(tree), flusher_blocked_ms("")), (2.5, 0.0));
+    fn rounds_are_run_as_said() {
+        seeds_differ_and_each_gives_one_run();
+        in_real_time_a_run_goes_before_that_does_not_count();
+    }
+
+    fn seeds_differ_and_each_gives_one_run() {
+        println!("seeds 3, 4, 5");
+        let (case, ran) = measured(Where::Preset(Preset::Ufs));
+        assert_eq!((&case.seeds[..], ran), (&[3, 4, 5][..], 2 * (3 + 1)), "the median run once more");
+        assert_eq!(case.order, Rounds::new(3, 3, 2).order);
+        for p in &case.positions {
+            assert!(p.values[0] != p.values[1] || p.values[1] != p.values[2], "{:?}", p.values);
+            assert_eq!(Some(p.metric.median), p.values[p.drawn], "{:?}", p.values);
+            assert!(p.call_tree.contains("f2fs_writepages"), "{}", p.call_tree);
+        }
+        let (again, _) = measured(Where::Preset(Preset::Ufs));
+        let values = |c: &Case| c.positions.iter().map(|p| p.values.clone()).collect::<Vec<_>>();
+        assert_eq!(values(&case), values(&again));
+    }
+
+    fn in_real_time_a_run_goes_before_that_does_not_count() {
+        let (case, ran) = measured(Where::Real(Preset::Ramdisk));
+        assert_eq!(ran, 2 * (1 + 3 + 1), "one to warm up, one to look at");
+        assert!(case.positions.iter().all(|p| p.runs.len() == 3 && p.values.len() == 3));
+        let dir = tempfile::tempdir().unwrap();
+        let (_, ran) = measured(Where::File(dir.path().join("v.img")));
+        assert_eq!(ran, 2 * (1 + 3), "nobody wanted to look");
     }
 
     #[test]

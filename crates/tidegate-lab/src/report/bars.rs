@@ -1,10 +1,11 @@
 //! Bars with their intervals: the metric of each position, and ratios beside the published ones.
 
 use super::scale::Scale;
-use super::summary::{Ratio, estimate, pretty, ratios, verdict};
+use super::summary::{Judged, Ratio, class, estimate, ratios};
 use super::svg::{Anchor, Svg, width};
 use super::text::{cut, num, times};
 use super::{Case, Outcome, colour};
+use crate::experiment::comparison::Rule;
 
 const W: f64 = 520.0;
 const ROW: f64 = 42.0;
@@ -48,12 +49,14 @@ const LEFT: f64 = 14.0;
 const ENDS: [f64; 4] = [700.0, 800.0, 900.0, 1046.0];
 const RIGHT: f64 = 560.0;
 
-/// Every ratio of an experiment, its interval, the published one and the bar.
+/// Every ratio of an experiment, its interval, the published one and whether it reproduces.
 pub fn ratio(outcome: &Outcome) -> Option<String> {
     let rows: Vec<(String, Ratio)> = outcome
         .cases
         .iter()
         .flat_map(|c| ratios(c).into_iter().map(|r| (format!("{}: {}", c.name, r.name), r)))
+        // Other figures have no place on the axis.
+        .filter(|(_, r)| r.is_ratio)
         .collect();
     let values = || rows.iter().flat_map(|(_, r)| all(r)).filter(|v| v.is_finite() && *v > 0.0);
     let (min, max) = (values().reduce(f64::min)?.min(1.0), values().reduce(f64::max)?.max(1.0));
@@ -61,7 +64,7 @@ pub fn ratio(outcome: &Outcome) -> Option<String> {
     let bottom = 30.0 + ROW * rows.len() as f64;
     let said: Vec<String> = rows.iter().map(|(name, r)| said(name, r)).collect();
     let mut svg = Svg::new(WIDE, bottom + 40.0, "Ratios", &said.join("; "));
-    for (head, end) in ["ours", "published", "bar", ""].iter().zip(ENDS) {
+    for (head, end) in ["ours", "published", "against", "reproduces"].iter().zip(ENDS) {
         svg.text(end, 16.0, Anchor::End, "unit", head);
     }
     let ticks = x.log_ticks(10.0, 8);
@@ -71,33 +74,39 @@ pub fn ratio(outcome: &Outcome) -> Option<String> {
     }
     rows.iter().enumerate().for_each(|(i, (name, r))| row(&mut svg, &x, 28.0 + ROW * i as f64, name, r));
     svg.labels(ticks.iter().map(|v| (x.at(*v), times(*v))), bottom + 16.0, (0.0, RIGHT + 30.0));
-    let unit = "ratio: ● ours, ◇ published, ┆ the bar";
+    let unit = "ratio: ● ours, ◇ published, ┆ a bound of ours";
     svg.text((LEFT + RIGHT) / 2.0, bottom + 34.0, Anchor::Middle, "unit", unit);
     Some(svg.done())
 }
 
 fn all(r: &Ratio) -> impl Iterator<Item = f64> {
     let (low, high) = r.interval.unzip();
-    [r.value, r.published, low, high, demanded(r)].into_iter().flatten()
+    [r.value, r.published, low, high, bound(r)].into_iter().flatten()
 }
 
-/// The number of a demand such as `>= 7.5`.
-fn demanded(r: &Ratio) -> Option<f64> {
-    // What may hold instead of it has no place on the axis.
-    r.demand.trim_start_matches(['<', '>', '=', ' ']).split(' ').next()?.parse().ok()
+/// The bound that it is held against, if it is not what was published.
+fn bound(r: &Ratio) -> Option<f64> {
+    let rule = r.judged.as_ref()?.rule;
+    (!matches!(rule, Rule::Published(_))).then(|| rule.number())
+}
+
+/// Against what, and the verdict with the class of its colour.
+fn verdict(j: Option<&Judged>) -> (String, String, &'static str) {
+    match j {
+        None => (String::new(), "–".into(), "tick"),
+        Some(j) => (j.rule.to_string(), j.verdict.to_string(), class(j.verdict)),
+    }
 }
 
 fn said(name: &str, r: &Ratio) -> String {
-    let value = |v: Option<f64>| v.map_or("none".into(), times);
-    let bar =
-        if r.demand.is_empty() { "no bar".into() } else { format!("bar {} {}", r.demand, verdict(r.met)) };
-    format!("{name}: ours {}, published {}, {bar}", value(r.value), value(r.published))
+    let (rule, verdict, _) = verdict(r.judged.as_ref());
+    format!("{name}: ours {}, published {}, {rule} {verdict}", r.tell(r.value), r.tell(r.published))
 }
 
 fn row(svg: &mut Svg, x: &Scale, top: f64, name: &str, r: &Ratio) {
     svg.text(LEFT + 2.0, top + 13.0, Anchor::Start, "name halo", &cut(name, (RIGHT / width("m")) as usize));
     let y = top + 27.0;
-    if let Some(v) = demanded(r).filter(|v| *v > 0.0) {
+    if let Some(v) = bound(r).filter(|v| *v > 0.0) {
         svg.line((x.at(v), y - 9.0), (x.at(v), y + 9.0), "demand");
     }
     if let Some(p) = r.published.filter(|p| *p > 0.0) {
@@ -112,20 +121,8 @@ fn row(svg: &mut Svg, x: &Scale, top: f64, name: &str, r: &Ratio) {
         }
         svg.dot((x.at(v), y), 5.0, "ours");
     }
-    let value = |v: Option<f64>| v.map_or("–".into(), times);
-    let (bar, class) = match r.demand.is_empty() {
-        true => ("no bar", "tick"),
-        false => (verdict(r.met), if r.met == Some(true) { "met" } else { "unmet" }),
-    };
-    let demand = match r.demand.split_once(" or ") {
-        // Below, since it is as wide as two columns.
-        Some((demand, other)) => {
-            svg.text(ENDS[2], y + 17.5, Anchor::End, "tick", &format!("or {other}"));
-            demand
-        }
-        None => &r.demand,
-    };
-    let figures = [value(r.value), value(r.published), pretty(demand), bar.to_string()];
+    let (rule, verdict, class) = verdict(r.judged.as_ref());
+    let figures = [r.tell(r.value), r.tell(r.published), rule, verdict];
     for ((s, end), class) in figures.iter().zip(ENDS).zip(["value", "value", "tick", class]) {
         svg.text(end, y + 4.5, Anchor::End, class, s);
     }

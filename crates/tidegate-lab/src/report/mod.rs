@@ -1,14 +1,16 @@
 //! Outcomes drawn: one page that needs nothing but itself, and a table for the terminal.
 //!
 //! It does: lay out [`Outcome`]s as HTML with inline drawings, in light, dark and print. It does not: measure,
-//! judge (bars come with the outcome), read or write files. Equal outcomes give equal bytes.
+//! judge (verdicts come with the outcome), read or write files. Equal outcomes give equal bytes.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `page` | the page and its sections |
 //! | `summary` | what stands at the top of the page |
 //! | `terminal` | the same for a terminal |
+//! | `csv` | every run, for other programs |
 //! | `tables` | latencies, counters, locks, steps of checkpoints |
+//! | `latency` | the columns of every table of latencies |
 //! | `devices` | where the figures of device models are from |
 //! | `bars`, `percentile`, `panels`, `flame` | the charts |
 //! | `trees` | where flame graphs stand, and how to get them |
@@ -18,8 +20,10 @@
 //! A position has one colour and one dash throughout an experiment, by its place in the outcome.
 
 mod bars;
+mod csv;
 mod devices;
 mod flame;
+pub(crate) mod latency;
 mod page;
 mod panels;
 mod percentile;
@@ -34,10 +38,11 @@ pub(crate) mod text;
 mod timeline;
 mod trees;
 
+pub use csv::csv;
 pub use page::html;
 pub use terminal::table;
 
-use crate::experiment::outcome::{Bar, Case, Estimate, Outcome, Position};
+use crate::experiment::outcome::{Case, Estimate, Outcome, Position};
 
 /// What a report shows beside outcomes.
 #[derive(Clone, Debug, Default)]
@@ -58,4 +63,17 @@ fn colour(outcome: &Outcome, name: &str) -> usize {
         }
     }
     names.iter().position(|n| *n == name).unwrap_or(0) % COLOURS
+}
+
+/// When and by what everything was measured: a line for each that differs, with the experiments it is of.
+fn heads(outcomes: &[Outcome]) -> Vec<String> {
+    let mut heads: Vec<(String, Vec<&str>)> = Vec::new();
+    for o in outcomes.iter().filter(|o| !o.head.date.is_empty()) {
+        let line = o.head.line();
+        match heads.iter_mut().find(|(l, _)| *l == line) {
+            Some((_, of)) => of.push(&o.experiment),
+            None => heads.push((line, vec![&o.experiment])),
+        }
+    }
+    heads.into_iter().map(|(line, of)| format!("{}: {line}", of.join(", "))).collect()
 }

@@ -2,7 +2,8 @@
 
 use super::summary;
 use super::text::{esc, num};
-use super::{Case, Extras, Outcome, bars, colour, devices, percentile, tables, timeline, trees};
+use super::{Case, Extras, Outcome, bars, colour, devices, heads, percentile, tables, timeline, trees};
+use crate::experiment::comparison::{RULES, Verdict};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -30,16 +31,16 @@ fn header(out: &mut String, outcomes: &[Outcome], extras: &Extras) {
         out.push_str("<p>No experiment was measured.</p></header>");
         return;
     }
-    let bars = || outcomes.iter().flat_map(|o| &o.cases).flat_map(|c| &c.bars);
-    let (all, met) = (bars().count(), bars().filter(|b| b.met == Some(true)).count());
-    let unmeasured = bars().filter(|b| b.met.is_none()).count();
-    if all > 0 {
-        let class = if met == all { "met" } else { "unmet" };
-        let _ = write!(out, "<p class=\"lead\"><span class=\"{class}\">{met} of {all} bars met</span>");
-        if unmeasured > 0 {
-            let _ = write!(out, ", {unmeasured} not measured");
-        }
-        out.push_str(".</p>");
+    for line in heads(outcomes) {
+        let _ = write!(out, "<p class=\"quiet small\">{}</p>", esc(&line));
+    }
+    let all = || outcomes.iter().flat_map(|o| &o.cases).flat_map(|c| &c.comparisons);
+    let of = |v| all().filter(|c| c.reproduces == v).count();
+    let (yes, partly, no) = (of(Verdict::Yes), of(Verdict::Partly), of(Verdict::No));
+    if all().count() > 0 {
+        let class = summary::class(if partly + no == 0 { Verdict::Yes } else { Verdict::No });
+        let _ = write!(out, "<p class=\"lead\"><span class=\"{class}\">Of {} comparisons", all().count());
+        let _ = write!(out, " {yes} reproduce, {partly} partly, {no} not</span>.</p>");
     }
     out.push_str("<nav aria-label=\"Experiments\">");
     for o in outcomes {
@@ -51,11 +52,12 @@ fn header(out: &mut String, outcomes: &[Outcome], extras: &Extras) {
     }
     out.push_str("</nav></header><main><section class=\"top\"><h2>Summary</h2>");
     out.push_str(&summary::html(outcomes));
-    out.push_str(
-        "<p class=\"quiet small\">Medians over the runs; below them, where they lie with 95 % confidence, \
-         or with fewer than six runs the least and the most. ",
+    let _ = write!(
+        out,
+        "<p class=\"quiet small\">Of each position the median over the runs; below it, where it lies with 95 % \
+         confidence, or with fewer than six runs the least and the most. {}</p></section></main>",
+        esc(RULES)
     );
-    out.push_str("The interval of a ratio is the widest that both intervals allow.</p></section></main>");
 }
 
 fn experiment(out: &mut String, o: &Outcome) {
@@ -87,10 +89,19 @@ fn conditions(o: &Outcome) -> String {
         (a, b) => format!("{a} to {b} runs of each position"),
     };
     let time = match o.simulated {
-        true => format!("in simulated time on {} CPUs: the same seed gives the same figures", o.cpus),
-        false => "in real time".into(),
+        true => format!(
+            "in simulated time on {} CPUs, where a run depends on its seed alone and nothing needs to warm up",
+            o.cpus
+        ),
+        false => "in real time, after one of each position that does not count".into(),
     };
-    format!("{runs}, from seed {}, {time}.", o.seed)
+    let seeds: BTreeSet<u64> = o.cases.iter().flat_map(|c| &c.seeds).copied().collect();
+    let seeds = match (seeds.first(), seeds.last()) {
+        (Some(a), Some(b)) if a != b && b - a + 1 == seeds.len() as u64 => format!(", seeds {a} to {b}"),
+        (None, _) => String::new(),
+        _ => format!(", seeds {}", seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")),
+    };
+    format!("{runs}{seeds}, in rounds that run all of them in an order of their own, {time}.")
 }
 
 /// All of a case but its call trees; its section is left open.
@@ -120,12 +131,12 @@ fn case(out: &mut String, o: &Outcome, case: &Case, (by_percentile, over_time): 
     for op in timeline::ops(&case.positions).iter().take(over_time) {
         let panels = timeline::throughput(o, &case.positions, op);
         if let Some(svg) = panels.draw() {
-            figure(out, "whole", &format!("{}, in the first run of each position", panels.title), &svg);
+            figure(out, "whole", &format!("{}, in the median run of each position", panels.title), &svg);
         }
     }
     let panels = timeline::bio_size(o, &case.positions);
     if let Some(svg) = panels.draw() {
-        figure(out, "whole", &format!("{}, in the first run of each position", panels.title), &svg);
+        figure(out, "whole", &format!("{}, in the median run of each position", panels.title), &svg);
     }
     out.push_str("</div>");
     if ops.len() > by_percentile {

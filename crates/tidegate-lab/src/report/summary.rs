@@ -1,43 +1,55 @@
 //! What stands at the top: a row for each case.
 
 use super::text::{esc, num, times};
-use super::{Bar, Case, Estimate, Outcome, colour};
+use super::{Case, Estimate, Outcome, colour};
+use crate::experiment::by_rounds;
+use crate::experiment::comparison::{Comparison, Rule, Verdict};
+use crate::experiment::interval::Interval;
 use std::fmt::Write;
 
-/// One ratio of a case.
+/// One figure of a case that is compared.
 pub struct Ratio {
-    /// What it is a ratio of.
+    /// What it is.
     pub name: String,
+    /// Whether it is how many times something is something else.
+    pub is_ratio: bool,
     /// Ours.
     pub value: Option<f64>,
-    /// Between which it lies, if both positions' intervals are known.
+    /// Between which it lies, if that is known.
     pub interval: Option<(f64, f64)>,
     /// The published one.
     pub published: Option<f64>,
-    /// The demand; empty for none.
-    pub demand: String,
-    /// Whether it is met.
-    pub met: Option<bool>,
+    /// What it is held against, if anything.
+    pub judged: Option<Judged>,
 }
 
-/// The ratios of a case: its bars, or else the old position against the next.
+/// What came of holding it against something.
+pub struct Judged {
+    /// Against what.
+    pub rule: Rule,
+    /// Whether it reproduces.
+    pub verdict: Verdict,
+    /// Why not.
+    pub why: String,
+}
+
+/// What is compared in a case, or else the old position against the next.
 pub fn ratios(case: &Case) -> Vec<Ratio> {
-    if !case.bars.is_empty() {
-        return case.bars.iter().map(|b| of_bar(case, b)).collect();
+    if !case.comparisons.is_empty() {
+        return case.comparisons.iter().map(judged).collect();
     }
     let [old, new, ..] = &case.positions[..] else {
         return Vec::new();
     };
     let (over, under) = if case.less_is_better { (old, new) } else { (new, old) };
-    let (a, b) = (over.metric, under.metric);
-    let value = (b.median != 0.0).then(|| a.median / b.median);
+    let ours = Interval::of_ratios(&by_rounds(&over.values, &under.values));
     vec![Ratio {
         name: format!("{} / {}", short(&over.name), short(&under.name)),
-        value,
-        interval: value.and_then(|_| interval(a, b)),
+        is_ratio: true,
+        value: ours.map(|o| o.mean),
+        interval: ours.and_then(|o| o.ends),
         published: published(case),
-        demand: String::new(),
-        met: None,
+        judged: None,
     }]
 }
 
@@ -48,31 +60,36 @@ fn published(case: &Case) -> Option<f64> {
     (b != 0.0).then(|| a / b)
 }
 
-fn of_bar(case: &Case, bar: &Bar) -> Ratio {
+fn judged(c: &Comparison) -> Ratio {
     Ratio {
-        name: bar.name.clone(),
-        value: bar.value,
-        interval: bar_interval(case, bar),
-        published: bar.published,
-        demand: bar.demand.clone(),
-        met: bar.met,
+        name: c.name.clone(),
+        is_ratio: c.is_ratio,
+        value: c.ours,
+        interval: c.low.zip(c.high),
+        published: c.published,
+        judged: Some(Judged { rule: c.rule, verdict: c.reproduces, why: c.why.clone() }),
     }
 }
 
-/// Of a bar named `a / b` that is the ratio of the metrics of these positions.
-fn bar_interval(case: &Case, bar: &Bar) -> Option<(f64, f64)> {
-    let (over, under) = bar.name.split_once(" / ")?;
-    let find = |n: &str| case.positions.iter().find(|p| p.name == n || short(&p.name) == n);
-    let (a, b) = (find(over)?.metric, find(under)?.metric);
-    let value = bar.value?;
-    let same = (a.median / b.median / value - 1.0).abs() < 0.02;
-    if same { interval(a, b) } else { None }
+impl Ratio {
+    /// A value of its kind.
+    pub fn tell(&self, value: Option<f64>) -> String {
+        value.map_or("–".into(), if self.is_ratio { times } else { num })
+    }
+
+    /// Its interval; empty where there is none.
+    pub fn between(&self) -> String {
+        self.interval.map_or(String::new(), |(low, high)| format!("{}–{}", num(low), num(high)))
+    }
 }
 
-/// The widest that the ends of both intervals allow; `None` of single runs.
-fn interval(a: Estimate, b: Estimate) -> Option<(f64, f64)> {
-    let i = (a.low / b.high, a.high / b.low);
-    (i.0 < i.1 && i.1.is_finite() && i.0 > 0.0).then_some(i)
+/// The class of a verdict's colour.
+pub fn class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Yes => "yes",
+        Verdict::Partly => "partly",
+        Verdict::No => "no",
+    }
 }
 
 /// A position without the name of its switch.
@@ -88,15 +105,6 @@ pub fn estimate(e: Estimate) -> String {
     match e.low == e.high {
         true => num(e.median),
         false => format!("{} [{}–{}]", num(e.median), num(e.low), num(e.high)),
-    }
-}
-
-/// In words.
-pub fn verdict(met: Option<bool>) -> &'static str {
-    match met {
-        Some(true) => "met",
-        Some(false) => "not met",
-        None => "not measured",
     }
 }
 
@@ -116,8 +124,8 @@ pub fn html(outcomes: &[Outcome]) -> String {
     for p in places {
         let _ = write!(out, "<th scope=\"col\">{p}</th>");
     }
-    out.push_str("<th scope=\"col\" class=\"n\">our ratio</th><th scope=\"col\" class=\"n\">published</th>");
-    out.push_str("<th scope=\"col\">bar</th></tr></thead>");
+    out.push_str("<th scope=\"col\" class=\"n\">ours</th><th scope=\"col\" class=\"n\">published</th>");
+    out.push_str("<th scope=\"col\">reproduces</th></tr></thead>");
     for o in outcomes {
         out.push_str("<tbody>");
         o.cases.iter().enumerate().for_each(|(i, case)| rows(&mut out, o, case, i == 0, places.len()));
@@ -162,39 +170,27 @@ fn rows(out: &mut String, o: &Outcome, case: &Case, first: bool, places: usize) 
     }
     for (i, r) in ratios.iter().enumerate() {
         out.push_str(if i > 0 { "<tr>" } else { "" });
-        let value = |v: Option<f64>| v.map_or("–".into(), times);
-        let between =
-            r.interval.map(|(a, b)| format!(" <span class=\"quiet at\">{}–{}</span>", num(a), num(b)));
-        let between = between.unwrap_or_default();
-        let _ = write!(
-            out,
-            "<td><b class=\"in\">{}</b>{between}<small>{}</small></td>",
-            value(r.value),
-            esc(&r.name)
-        );
-        let _ = write!(out, "<td><b class=\"quiet in\">{}</b></td>", value(r.published));
-        let _ = write!(out, "<td>{}</td></tr>", bar_html(r));
+        let between = match &*r.between() {
+            "" => String::new(),
+            ends => format!(" <span class=\"quiet at\">{ends}</span>"),
+        };
+        let (ours, name, published) = (r.tell(r.value), esc(&r.name), r.tell(r.published));
+        let _ = write!(out, "<td><b class=\"in\">{ours}</b>{between}<small>{name}</small></td>");
+        let _ = write!(out, "<td><b class=\"quiet in\">{published}</b></td>");
+        let _ = write!(out, "<td>{}</td></tr>", verdict_html(r.judged.as_ref()));
     }
 }
 
-/// Whether a bar is met, in words and colour.
-pub fn bar_html(r: &Ratio) -> String {
-    if r.demand.is_empty() {
-        return "<span class=\"quiet\">no bar</span>".into();
-    }
-    let (class, sign) = match r.met {
-        Some(true) => ("met", "✓"),
-        Some(false) => ("unmet", "✗"),
-        None => ("quiet", "–"),
+/// Whether it reproduces, in words and colour, and why not.
+fn verdict_html(judged: Option<&Judged>) -> String {
+    let Some(j) = judged else { return "<span class=\"quiet\">nothing is demanded</span>".into() };
+    let sign = match j.verdict {
+        Verdict::Yes => "✓",
+        Verdict::Partly => "~",
+        Verdict::No => "✗",
     };
-    format!(
-        "<span class=\"{class} at\">{sign} {}</span><small>{}</small>",
-        verdict(r.met),
-        esc(&pretty(&r.demand))
-    )
-}
-
-/// A demand with the signs of a book.
-pub fn pretty(demand: &str) -> String {
-    demand.replace(">=", "≥").replace("<=", "≤")
+    let (class, verdict) = (class(j.verdict), j.verdict);
+    let (rule, why) = (esc(&j.rule.to_string()), esc(&j.why));
+    let why = if why.is_empty() { String::new() } else { format!("<small class=\"why\">{why}</small>") };
+    format!("<span class=\"{class} at\">{sign} {verdict}</span><small>{rule}</small>{why}")
 }

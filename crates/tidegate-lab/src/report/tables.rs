@@ -1,7 +1,7 @@
 //! Tables of an experiment: latencies, counters, locks, steps of checkpoints.
 
 use super::text::{count, esc, nanos, num};
-use super::{Case, Outcome, Position, colour, percentile};
+use super::{Case, Outcome, Position, colour, latency, percentile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -43,36 +43,33 @@ fn owned(columns: &[&str]) -> Vec<String> {
     columns.iter().map(|c| c.to_string()).collect()
 }
 
-/// Latencies of every kind of operation, in the first run of each position.
+/// Latencies of every kind of operation, in the median run of each position.
 pub fn latencies(o: &Outcome, case: &Case) -> Option<String> {
     let (ops, _) = percentile::ops(&case.positions);
-    let columns = owned(&["operation", "operations", "mean", "p50", "p99", "p99.9", "p99.99", "longest"]);
+    let columns = [owned(&["operation", "operations"]), latency::columns()].concat();
     let mut body = String::new();
     for p in &case.positions {
-        let Some(run) = p.runs.first() else { continue };
+        let Some(run) = p.drawn_run() else { continue };
         body += &format!("<tbody>{}", group(o, &p.name, columns.len(), ""));
         for (name, op) in ops.iter().filter_map(|n| run.ops.get_key_value(n)) {
             let l = &op.latency;
-            let at = |p: &str| l.percentiles.get(p).map_or("–".into(), |v| nanos(*v as f64));
-            let high = ["50.000000", "99.000000", "99.900000", "99.990000"].map(at);
-            let cells = [count(l.count), nanos(l.mean)].into_iter().chain(high).chain([nanos(l.max as f64)]);
-            body += &row(name, cells);
+            body += &row(name, [count(l.count)].into_iter().chain(latency::cells(l)));
         }
         body += "</tbody>";
     }
-    let caption = "Latencies in the first run of each position";
+    let caption = "Latencies in the median run of each position";
     (!ops.is_empty()).then(|| table(caption, &columns, &body))
 }
 
 /// The mechanism's counters, medians over the runs.
 pub fn counters(case: &Case) -> Option<String> {
     let mut names: Vec<&str> = Vec::new();
-    for (name, _) in case.positions.iter().flat_map(|p| &p.counters) {
-        if !names.contains(&name.as_str()) {
+    for name in case.positions.iter().flat_map(|p| &p.counters).map(|c| c.name.as_str()) {
+        if !names.contains(&name) {
             names.push(name);
         }
     }
-    let value = |p: &Position, n: &str| p.counters.iter().find(|(k, _)| k == n).map(|(_, v)| *v);
+    let value = |p: &Position, n: &str| p.counters.iter().find(|c| c.name == n).map(|c| c.median);
     let cells = |n: &str| {
         let of = |p: &Position| value(p, n).map_or("–".into(), num);
         row(n, case.positions.iter().map(of))
@@ -87,10 +84,10 @@ fn by_position(first: &str, case: &Case) -> Vec<String> {
     [first.to_string()].into_iter().chain(case.positions.iter().map(|p| p.name.clone())).collect()
 }
 
-/// Everything that the target counted in the first run of each position.
+/// Everything that the target counted in the median run of each position.
 pub fn all_counters(case: &Case) -> Option<String> {
     let runs: Vec<Option<&BTreeMap<String, u64>>> =
-        case.positions.iter().map(|p| p.runs.first().map(|r| &r.counters)).collect();
+        case.positions.iter().map(|p| p.drawn_run().map(|r| &r.counters)).collect();
     let names: BTreeSet<&String> = runs.iter().flatten().flat_map(|c| c.keys()).collect();
     let cells = |n: &&String| {
         let of =
@@ -98,7 +95,7 @@ pub fn all_counters(case: &Case) -> Option<String> {
         row(n, runs.iter().map(of))
     };
     let body: String = names.iter().map(cells).collect();
-    let caption = "All counters, in the first run of each position";
+    let caption = "All counters, in the median run of each position";
     (!names.is_empty())
         .then(|| table(caption, &by_position("counter", case), &format!("<tbody>{body}</tbody>")))
 }
@@ -116,7 +113,7 @@ pub fn locks(o: &Outcome, case: &Case) -> Option<String> {
     ]);
     let mut body = String::new();
     for p in &case.positions {
-        let mut locks: Vec<_> = p.runs.first().map(|r| r.locks.iter().collect()).unwrap_or_default();
+        let mut locks: Vec<_> = p.drawn_run().map(|r| r.locks.iter().collect()).unwrap_or_default();
         locks.sort_by(|a: &&crate::result::LockStat, b| {
             (b.wait_total_ns, b.acquisitions, &a.class).cmp(&(a.wait_total_ns, a.acquisitions, &b.class))
         });
@@ -136,7 +133,7 @@ pub fn locks(o: &Outcome, case: &Case) -> Option<String> {
         }
         body += "</tbody>";
     }
-    let caption = "Locks in the first run of each position, most waited for first";
+    let caption = "Locks in the median run of each position, most waited for first";
     (!body.is_empty()).then(|| table(caption, &columns, &body))
 }
 
@@ -145,7 +142,7 @@ pub fn steps(o: &Outcome, case: &Case) -> Option<String> {
     let columns = owned(&["step", "times", "shortest", "mean", "p99", "longest"]);
     let mut body = String::new();
     for p in &case.positions {
-        let Some(c) = p.runs.first().and_then(|r| r.checkpoints.as_ref()) else { continue };
+        let Some(c) = p.drawn_run().and_then(|r| r.checkpoints.as_ref()) else { continue };
         let merge = if c.merge { "one serves all who wait" } else { "each for itself" };
         let (total, issued) = (count(c.total), count(c.issued));
         let more = format!("{merge}; {issued} issued, {total} served; longest {} ms", c.peak_ms);
@@ -156,6 +153,6 @@ pub fn steps(o: &Outcome, case: &Case) -> Option<String> {
         }
         body += "</tbody>";
     }
-    let caption = "Steps of checkpoints in the first run of each position, since the volume was opened";
+    let caption = "Steps of checkpoints in the median run of each position, since the volume was opened";
     (!body.is_empty()).then(|| table(caption, &columns, &body))
 }

@@ -1,20 +1,26 @@
 //! The summary for a terminal of 80 columns: for each case its positions, then its ratios.
 
-use super::Outcome;
-use super::summary::{Ratio, pretty, ratios, short, verdict};
-use super::text::{cut, num, times};
+use super::summary::{Ratio, ratios, short};
+use super::text::{cut, num};
+use super::{Outcome, heads};
+use crate::experiment::comparison::{Rule, Verdict};
 use std::fmt::Write;
 
 const WIDTH: usize = 80;
 /// Widest name; longer ones are cut.
-const NAME: usize = 39;
-/// Width of our figure, and of the published one.
-const FIGURE: usize = 7;
+const NAME: usize = 33;
+/// Widths of our figure, of its interval, and of the published one or the bound.
+const FIGURES: [usize; 3] = [7, 13, 9];
+/// How far in a reason stands.
+const REASON: usize = 6;
 
 /// A block of lines for each case; with `colour`, by ANSI escapes.
 pub fn table(outcomes: &[Outcome], colour: bool) -> String {
     let mut t = Table { out: String::new(), colour };
-    t.line(&row("", "ours", &format!("{:>FIGURE$}  bar", "published")), "1");
+    for line in heads(outcomes) {
+        wrapped(&plain(&line), WIDTH).iter().for_each(|l| t.line(l, ""));
+    }
+    t.line(&row("", ["ours", "95 %", "published"], "reproduces"), "1");
     for (o, case) in outcomes.iter().flat_map(|o| o.cases.iter().map(move |c| (o, c))) {
         t.line("", "");
         t.line(&plain(&format!("{}  {}: {}", o.experiment, case.name, case.metric)), "1");
@@ -25,7 +31,7 @@ pub fn table(outcomes: &[Outcome], colour: bool) -> String {
             } else {
                 format!("{}–{}", num(e.low), num(e.high))
             };
-            t.line(&row(short(&p.name), &num(e.median), &between), "");
+            t.line(&row(short(&p.name), [&num(e.median), &between, ""], ""), "");
         }
         ratios(case).iter().for_each(|r| t.ratio(r));
         if let Some(p) = &case.published {
@@ -50,28 +56,49 @@ impl Table {
     }
 
     fn ratio(&mut self, r: &Ratio) {
-        let value = |v: Option<f64>| v.map_or("–".into(), times);
-        // What may hold instead stands below.
-        let (demand, other) = r.demand.split_once(" or ").unwrap_or((&r.demand, ""));
-        let bar = match demand {
-            "" => "–".into(),
-            d => format!("{} {}", plain(&pretty(d)), verdict(r.met)),
+        let (against, verdict, style, why) = match &r.judged {
+            None => (r.tell(r.published), String::new(), "", ""),
+            Some(j) => {
+                let against = match j.rule {
+                    Rule::Published(_) => r.tell(r.published),
+                    bound => bound.to_string(),
+                };
+                (against, j.verdict.to_string(), style(j.verdict), &*j.why)
+            }
         };
-        let style = match r.met {
-            Some(true) => "32",
-            Some(false) => "31",
-            None => "",
-        };
-        let rest = format!("{:>width$}  {bar}", value(r.published), width = FIGURE + 1);
-        self.line(&row(&r.name, &value(r.value), &rest), style);
-        if !other.is_empty() {
-            self.line(&format!("{:>WIDTH$}", format!("or {}", plain(other))), "");
-        }
+        self.line(&row(&r.name, [&r.tell(r.value), &r.between(), &against], &verdict), style);
+        wrapped(&plain(why), WIDTH - REASON)
+            .iter()
+            .for_each(|l| self.line(&format!("{:REASON$}{l}", ""), style));
     }
 }
 
-fn row(name: &str, ours: &str, rest: &str) -> String {
-    format!("  {:<NAME$} {ours:>FIGURE$}  {rest}", cut(&plain(name), NAME))
+fn style(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Yes => "32",
+        Verdict::Partly => "33",
+        Verdict::No => "31",
+    }
+}
+
+fn row(name: &str, [ours, between, against]: [&str; 3], verdict: &str) -> String {
+    let [a, b, c] = FIGURES;
+    format!("  {:<NAME$} {ours:>a$}  {between:<b$} {against:>c$}  {verdict}", cut(&plain(name), NAME))
+}
+
+/// Lines of no more than `width`, broken between words.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(l) if l.chars().count() + 1 + word.chars().count() <= width => {
+                l.push(' ');
+                l.push_str(word);
+            }
+            _ => lines.push(word.into()),
+        }
+    }
+    lines
 }
 
 /// Without what could move a cursor.

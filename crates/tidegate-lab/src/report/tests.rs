@@ -1,7 +1,8 @@
 //! The page is whole: every drawing is well-formed, nothing is loaded, everybody is named.
 
 use super::*;
-use crate::experiment::outcome::{Bar, Published};
+use crate::experiment::comparison::{Because, Comparison, Rule};
+use crate::experiment::outcome::{Counted, Head, Published};
 use crate::result::{Checkpoints, Event, Latency, LockStat, OpStats, RunResult, Series, Step};
 use std::collections::BTreeMap;
 
@@ -9,7 +10,8 @@ fn run(slow: u64) -> RunResult {
     let histogram: Vec<(u64, u64)> = (1..200).map(|i| (i * i * slow * 1000, 400 / i + 1)).collect();
     let count = histogram.iter().map(|h| h.1).sum();
     let percentiles = BTreeMap::from([("50.000000".to_string(), 9000 * slow)]);
-    let latency = Latency { count, min: 1, max: 9, mean: 5e6, stddev: 1.0, percentiles };
+    let latency =
+        Latency { count, min: 1, max: 9, mean: 5e6, stddev: 1.23e6, longest: vec![9 * slow, 8], percentiles };
     let series: Vec<(u64, u64)> = (0..1000).map(|i| (i % 7, i % 7 * 65536)).collect();
     let counters = BTreeMap::from([
         ("queue.write_bios".to_string(), vec![4; 1000]),
@@ -40,18 +42,30 @@ fn run(slow: u64) -> RunResult {
 fn position(name: &str, slow: u64) -> Position {
     let m = slow as f64;
     let metric = Estimate { median: m, low: m * 0.9, high: m * 1.2 };
-    let counters = vec![("stray bios".to_string(), 3.5)];
+    let counters =
+        vec![Counted { name: "stray bios".into(), median: 3.5, values: vec![Some(3.0), Some(4.0)] }];
+    let values = vec![Some(m), Some(m * 1.1)];
     let call_tree = "mark;fsync <x> 60\nmark;[lock i_rwsem] 40\n".into();
-    Position { name: name.into(), metric, counters, runs: vec![run(slow), run(slow + 1)], call_tree }
+    Position {
+        name: name.into(),
+        metric,
+        values,
+        counters,
+        runs: vec![run(slow), run(slow + 1)],
+        drawn: 1,
+        call_tree,
+    }
 }
 
 fn outcome() -> Outcome {
-    let bar = |name: &str, demand, value| Bar::at_least(name, demand, value);
+    let because = Because { larger: "of <this>", ..Because::default() };
     let case = Case {
         name: "one sync & 16 threads".into(),
         target: "f2fs on \"hdd\"".into(),
         workload: "{\"workload\":\"fs_mark\"}".into(),
         metric: "seconds of a sync".into(),
+        seeds: vec![5, 6],
+        order: vec![vec![2, 0, 1], vec![1, 0, 2]],
         less_is_better: true,
         published: Some(Published { before: 52.4, after: 6.9, ..Published::default() }),
         positions: vec![
@@ -59,13 +73,16 @@ fn outcome() -> Outcome {
             position("sync_wait=caller", 7),
             position("sync_wait=epoch", 3),
         ],
-        bars: vec![
-            bar("flusher / caller", 7.5, Some(50.0 / 7.0)).beside(7.6),
-            bar("flusher / epoch", 7.5, None),
-            bar("caller / epoch", 1.0, Some(2.3)),
+        comparisons: vec![
+            Comparison::reproduces("flusher / caller", 7.5, &[7.1, 7.2, 7.1], because),
+            Comparison::reproduces("flusher / epoch", 7.5, &[16.0, 16.1, 16.2], because),
+            Comparison::reproduces("flusher / none", 7.5, &[], because),
+            Comparison::ratio("caller / epoch", Rule::AtLeast(1.0), &[2.3, 2.4]),
+            Comparison::figure("KiB of a bio", Rule::AtLeast(508.0), &[400.0, 402.0]),
         ],
     };
-    let plain = Case { bars: Vec::new(), published: None, name: "without bars".into(), ..case.clone() };
+    let plain =
+        Case { comparisons: Vec::new(), published: None, name: "without bars".into(), ..case.clone() };
     Outcome {
         experiment: "m3".into(),
         title: "sync(2) <waits>".into(),
@@ -144,21 +161,72 @@ fn everybody_is_named() {
     let page = page();
     let names =
         ["sync_wait=flusher", "sync_wait=caller", "sync_wait=epoch", "stray bios", "sbi-&gt;writepages"];
-    for name in
-        names.into_iter().chain(["flush &lt;nat&gt;", "b&lt;T&gt;", "a &lt;note&gt;", "p99.99", "12,345"])
-    {
+    for name in names.into_iter().chain([
+        "flush &lt;nat&gt;",
+        "b&lt;T&gt;",
+        "a &lt;note&gt;",
+        "p99.99",
+        "12,345",
+        "longest 5",
+        "1.23\u{a0}ms",
+    ]) {
         assert!(page.contains(name), "{name}");
     }
-    for verdict in ["✗ not met", "✓ met", "– not measured", "1 of 3 bars met"] {
+    let why = "larger than published, because of &lt;this&gt;";
+    for verdict in ["✗ no<", "✓ yes<", "~ partly<", why, "Of 5 comparisons 2 reproduce, 1 partly, 2 not"]
+    {
         assert!(page.contains(verdict), "{verdict}");
     }
     assert_eq!(page, self::page(), "equal outcomes give equal bytes");
 }
 
 #[test]
+fn the_head_says_when_and_by_what() {
+    let head = |quick| Head {
+        date: "2026-11-23T15:04:05Z".into(),
+        version: "0.1.0".into(),
+        commit: "0123456789ab".into(),
+        machine: "<cpu>, 2 CPUs, Linux 6.18".into(),
+        quick,
+    };
+    let of =
+        |experiment: &str, quick| Outcome { experiment: experiment.into(), head: head(quick), ..outcome() };
+    let outcomes = [of("m1", true), of("m3", true), of("m5", false)];
+    let said =
+        "m1, m3: 2026-11-23T15:04:05Z, tidegate 0.1.0, commit 0123456789ab, <cpu>, 2 CPUs, Linux 6.18, quick";
+    let page = html(&outcomes, &Extras::default());
+    assert!(page.contains(&text::esc(said)) && page.contains("m5: ") && page.contains("Linux 6.18, full"));
+    let table = table(&outcomes, false);
+    assert!(table.replace('\n', " ").starts_with(said), "{table}");
+}
+
+#[test]
+fn other_programs_read_every_run() {
+    let text = csv(&outcome()).unwrap();
+    let mut read = ::csv::Reader::from_reader(&text[..]);
+    let rows: Vec<BTreeMap<String, String>> = read.deserialize().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 2 * 3 * 2, "cases with positions, positions, runs");
+    let of = |i: usize, column: &str| &*rows[i][column];
+    let which = |i| [of(i, "position"), of(i, "round"), of(i, "seed"), of(i, "place")];
+    assert_eq!(which(0), ["sync_wait=flusher", "1", "5", "2"]);
+    assert_eq!(which(1), ["sync_wait=flusher", "2", "6", "2"]);
+    assert_eq!(which(4), ["sync_wait=epoch", "1", "5", "1"]);
+    assert_eq!([of(1, "operation"), of(1, "p50_ns"), of(1, "p99_ns")], ["file", "459000", ""]);
+    assert_eq!([of(0, "case"), of(0, "value")], ["one sync & 16 threads", "50.0"]);
+}
+
+#[test]
+fn the_median_run_is_drawn() {
+    let page = page();
+    // The p50 of the second run of the first position, which is the one to draw, and of the first.
+    assert!(page.contains("459\u{a0}µs") && !page.contains("450\u{a0}µs"));
+    assert!(page.contains("seeds 5, 6,") || page.contains("seeds 5 to 6,"), "how it was measured");
+}
+
+#[test]
 fn call_trees_are_there_or_asked_for() {
     let page = page();
-    for part in ["sync_wait=caller: call tree of the first run", "[lock i_rwsem]: 40.0 % (40)"] {
+    for part in ["sync_wait=caller: call tree of the median run", "[lock i_rwsem]: 40.0 % (40)"] {
         assert!(page.contains(part), "{part}");
     }
     assert!(page.contains("fsync &lt;x&gt;: 60.0 %") && !page.contains("No call tree was recorded"));
@@ -190,29 +258,33 @@ fn nothing_measured_is_a_page_too() {
 
 #[test]
 fn the_terminal_has_the_same_table() {
-    let mut outcome = outcome();
-    let either = outcome.cases[0].bars.remove(2).or("splits in locked alone", Some(true));
-    outcome.cases[0].bars.push(either);
-    let plain = table(&[outcome.clone()], false);
-    // A heading; for each case a blank line and its name; positions; ratios; the alternative; what was published.
-    assert_eq!(plain.lines().count(), 1 + 3 * 2 + 3 + 3 + (3 + 1) + 1 + 1, "{plain}");
+    let plain = table(&[outcome()], false);
+    // A heading; for each case a blank line and its name; positions; figures; three reasons; what was published.
+    assert_eq!(plain.lines().count(), 1 + 3 * 2 + 3 + 3 + (5 + 1) + 3 + 1, "{plain}");
     assert!(!plain.contains('\x1b'));
     let words: Vec<String> =
         plain.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     for s in [
-        "ours published bar",
+        "ours 95 % published reproduces",
         "m3 one sync & 16 threads: seconds of a sync",
         "flusher 50 45–60",
         "caller 7 6.3–8.4",
-        "flusher / caller 7.14× 7.6× ≥ 7.5 not met",
-        "flusher / epoch – – ≥ 7.5 not measured",
-        "or splits in locked alone",
+        "flusher / caller 7.13× 6.99–7.28 7.5× yes",
+        "flusher / epoch 16.1× 15.9–16.4 7.5× partly",
+        "flusher / none – 7.5× no",
+        "not measured",
+        "larger than published, because of <this>",
+        "KiB of a bio 401 388–414 ≥ 508 no",
     ] {
         assert!(words.iter().any(|w| w == s), "{s}:\n{plain}");
     }
     assert!(plain.lines().all(|l| l.chars().count() <= 80), "{plain}");
-    let coloured = table(&[outcome], true);
-    assert!(coloured.contains("\x1b[32m") && coloured.contains("\x1b[31m"));
+    let coloured = table(&[outcome()], true);
+    for (style, verdict) in [("32", "yes"), ("33", "partly"), ("31", "no")] {
+        let line =
+            |l: &str| l.starts_with(&format!("\x1b[{style}m")) && l.contains(&format!("  {verdict}\x1b"));
+        assert!(coloured.lines().any(line), "{verdict}: {coloured}");
+    }
     let evil = Outcome { experiment: "\x1b[2J".into(), cases: vec![Case::default()], ..Outcome::default() };
     assert!(!table(&[evil], false).contains('\x1b'));
 }

@@ -8,14 +8,13 @@ use std::collections::BTreeMap;
 /// Points of a line; more intervals than that are taken together.
 const POINTS: usize = 220;
 
-/// Throughput of `op` over time in the first run of each position, with its events.
+/// Throughput of `op` over time in the median run of each position, with its events.
 pub fn throughput(outcome: &Outcome, positions: &[Position], op: &str) -> Panels {
-    let series =
-        |p: &Position| p.runs.first().and_then(|r| r.series.ops.get(op)).cloned().unwrap_or_default();
+    let series = |p: &Position| p.drawn_run().and_then(|r| r.series.ops.get(op)).cloned().unwrap_or_default();
     // Files are counted, as fs_mark does, though they have bytes.
     let moves = op != "file" && positions.iter().any(|p| series(p).iter().any(|(_, b)| *b > 0));
     let panel = |p: &Position| {
-        let run = p.runs.first()?;
+        let run = p.drawn_run()?;
         let of = |(n, b): &(u64, u64)| if moves { *b as f64 / 1048576.0 } else { *n as f64 };
         let mut values: Vec<f64> = series(p).iter().map(of).collect();
         // An operation that ended before the run did is at 0 from there on.
@@ -37,10 +36,10 @@ pub fn throughput(outcome: &Outcome, positions: &[Position], op: &str) -> Panels
     }
 }
 
-/// Mean size of the bios that were written in each interval of the first run.
+/// Mean size of the bios that were written in each interval of the median run.
 pub fn bio_size(outcome: &Outcome, positions: &[Position]) -> Panels {
     let panel = |p: &Position| {
-        let run = p.runs.first()?;
+        let run = p.drawn_run()?;
         let get = |name| run.series.counters.get(name);
         let (bytes, bios) = (get("queue.write_bytes")?, get("queue.write_bios")?);
         let size = |part: std::ops::Range<usize>| {
@@ -128,7 +127,7 @@ fn counted(run: &RunResult) -> Vec<Event> {
 /// Operations worth a chart over time: those that moved bytes or ended in most intervals first.
 pub fn ops(positions: &[Position]) -> Vec<String> {
     let mut seen: BTreeMap<&str, (bool, usize)> = BTreeMap::new();
-    for (name, values) in positions.iter().filter_map(|p| p.runs.first()).flat_map(|r| &r.series.ops) {
+    for (name, values) in positions.iter().filter_map(|p| p.drawn_run()).flat_map(|r| &r.series.ops) {
         let e = seen.entry(name).or_default();
         e.0 |= values.iter().any(|v| v.1 > 0);
         e.1 += values.iter().filter(|v| v.0 > 0).count();

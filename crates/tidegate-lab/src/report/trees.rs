@@ -3,15 +3,16 @@
 use super::page::figure;
 use super::text::esc;
 use super::{Case, Extras, Outcome, flame};
+use crate::experiment::Experiment;
 use std::fmt::Write;
 
 const EXPLAINED: &str = "A frame is as wide as its share of the time that all threads spent in spans, waits \
     included; who calls stands below whom it calls. [lock …] is waiting for it.";
 
-/// The first run of each position; behind a click unless `open`.
+/// The drawn run of each position; behind a click unless `open`.
 pub fn of_positions(out: &mut String, case: &Case, open: bool) {
     let drawn: Vec<(String, String)> = (case.positions.iter())
-        .map(|p| (format!("{}: call tree of the first run", p.name), p))
+        .map(|p| (format!("{}: call tree of the median run", p.name), p))
         .filter_map(|(title, p)| flame::chart(&title, &p.call_tree).map(|svg| (title, svg)))
         .collect();
     if drawn.is_empty() {
@@ -32,11 +33,12 @@ pub fn missing(out: &mut String, o: &Outcome) {
     }
     let command = match o.experiment.as_str() {
         "compare" => "tidegate lab compare --profile FILE …".to_owned(),
-        name => format!("tidegate lab run {name} --profile FILE"),
+        name if Experiment::named(name).is_ok() => format!("tidegate lab run {name} --profile FILE"),
+        _ => "tidegate lab run FILE.toml --profile FILE".to_owned(),
     };
     let _ = write!(
         out,
-        "<p class=\"quiet small\">No call tree was recorded: <code>{}</code> records one of the first run of \
+        "<p class=\"quiet small\">No call tree was recorded: <code>{}</code> records one of the median run of \
          each position.</p>",
         esc(&command)
     );

@@ -13,10 +13,11 @@ use crate::result::RunResult;
 use crate::target::{OpenHow, Target};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate_block::IoContext;
 use tidegate_rt::rng::Rng;
-use tidegate_rt::{clock, thread};
+use tidegate_rt::{clock, sim, thread};
 
 /// The workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +43,10 @@ pub struct PgIoPerf {
     pub log_pause_us: u64,
     /// How long it all runs, in milliseconds.
     pub duration_ms: u64,
+    /// Operations of all threads after which it ends before that; 0 for none. Left out, it is 200,000 in simulated
+    /// time, which a fast device reaches in less than a second of it and the simulator in less than a minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operations: Option<u64>,
     /// Decides which blocks are read and written.
     pub seed: u64,
     /// Length of an interval of the series, in milliseconds.
@@ -61,9 +66,40 @@ impl Default for PgIoPerf {
             log_writes_per_fsync: 1,
             log_pause_us: 0,
             duration_ms: 10_000,
+            operations: None,
             seed: 1,
             interval_ms: interval_ms(),
         }
+    }
+}
+
+/// The most operations in simulated time, unless told.
+const SIMULATED: u64 = 200_000;
+
+/// Counts operations, and stops the run after the last of them.
+#[derive(Clone)]
+struct Budget {
+    done: Arc<AtomicU64>,
+    most: u64,
+}
+
+impl Budget {
+    fn spend(&self, s: &Shared) {
+        if self.most > 0 && self.done.fetch_add(1, Relaxed) + 1 == self.most {
+            s.stop();
+        }
+    }
+
+    /// What there is to say of it.
+    fn note(&self, took: Duration, whole: Duration) -> Option<String> {
+        (self.most > 0 && self.done.load(Relaxed) >= self.most).then(|| {
+            format!(
+                "pgioperf ended after {} operations, at {:.3} s of {:.3} s: \"operations\" sets how many, 0 for no bound",
+                self.most,
+                took.as_secs_f64(),
+                whole.as_secs_f64()
+            )
+        })
     }
 }
 
@@ -88,34 +124,39 @@ impl PgIoPerf {
         lay_out(&**target, LOG, self.log_size, 0)?;
         target.sync()?;
         let mut crew = Crew::new(target, self.interval_ms);
+        let most = self.operations.unwrap_or(if sim::active() { SIMULATED } else { 0 });
+        let budget = Budget { done: Arc::default(), most };
         for n in 0..self.readers {
-            let mix = self.clone();
-            crew.beside(format!("reader-{n}"), IoContext::default(), move |s| mix.read(s, n, blocks));
+            let (mix, b) = (self.clone(), budget.clone());
+            crew.beside(format!("reader-{n}"), IoContext::default(), move |s| mix.read(s, n, blocks, &b));
         }
-        let mix = self.clone();
-        crew.beside("writer".into(), IoContext::default(), move |s| mix.write(s, blocks));
-        let mix = self.clone();
-        crew.beside("log".into(), IoContext::default(), move |s| mix.log(s, pieces));
+        let (mix, b) = (self.clone(), budget.clone());
+        crew.beside("writer".into(), IoContext::default(), move |s| mix.write(s, blocks, &b));
+        let (mix, b) = (self.clone(), budget.clone());
+        crew.beside("log".into(), IoContext::default(), move |s| mix.log(s, pieces, &b));
         let whole = millis(self.duration_ms);
         crew.worker("timer".into(), IoContext::default(), move |s| {
             s.sleep(whole);
             Ok(s.recorder())
         });
-        crew.run("pgioperf", |_, _| Ok(()))
+        let mut result = crew.run("pgioperf", |_, _| Ok(()))?;
+        result.notes.extend(budget.note(Duration::from_nanos(result.elapsed_ns), whole));
+        Ok(result)
     }
 
-    fn read(&self, s: &Shared, n: u64, blocks: u64) -> Result<Recorder> {
+    fn read(&self, s: &Shared, n: u64, blocks: u64, budget: &Budget) -> Result<Recorder> {
         let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed).fork(n + 2));
         let file = s.target.open(HUGE, OpenHow::default())?;
         let mut buf = vec![0; self.block as usize];
         while !s.stopped() {
             let at = rng.below(blocks) * self.block;
             r.time("read", self.block, || file.read_at(at, &mut buf))?;
+            budget.spend(s);
         }
         Ok(r)
     }
 
-    fn write(&self, s: &Shared, blocks: u64) -> Result<Recorder> {
+    fn write(&self, s: &Shared, blocks: u64, budget: &Budget) -> Result<Recorder> {
         let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed).fork(0));
         let file = s.target.open(HUGE, OpenHow::default())?;
         let mut buf = vec![0; self.block as usize];
@@ -124,6 +165,7 @@ impl PgIoPerf {
             rng.fill(&mut buf);
             let at = rng.below(blocks) * self.block;
             r.time("write", self.block, || file.write_at(at, &buf))?;
+            budget.spend(s);
             written += 1;
             if self.writes_per_fsync > 0 && written.is_multiple_of(self.writes_per_fsync) {
                 let begin = clock::now();
@@ -135,7 +177,7 @@ impl PgIoPerf {
         Ok(r)
     }
 
-    fn log(&self, s: &Shared, pieces: u64) -> Result<Recorder> {
+    fn log(&self, s: &Shared, pieces: u64, budget: &Budget) -> Result<Recorder> {
         let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed).fork(1));
         let file = s.target.open(LOG, OpenHow::default())?;
         let mut buf = vec![0; self.log_block as usize];
@@ -150,6 +192,7 @@ impl PgIoPerf {
                 }
                 file.fsync(true)
             })?;
+            budget.spend(s);
             pause(self.log_pause_us);
         }
         Ok(r)

@@ -8,7 +8,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 use tidegate::observe::{Observed, Wanted};
 use tidegate::{Error, Result};
-use tidegate_lab::experiment::{First, Observer};
+use tidegate_lab::experiment::{Looked, Observer};
 
 /// See the module.
 pub struct Look<'a> {
@@ -36,10 +36,10 @@ impl<'a> Look<'a> {
         self.bar.finish_and_clear();
     }
 
-    fn keep(&self, first: &First<'_>, observed: &Observed) -> Result<()> {
-        let of_position = self.watch.named(&first.file_name());
+    fn keep(&self, run: &Looked<'_>, observed: &Observed) -> Result<()> {
+        let of_position = self.watch.named(&run.file_name());
         if self.watch.lockstat {
-            out::line(format_args!("{}: {}, {}", first.experiment, first.setting, first.position));
+            out::line(format_args!("{}: {}, {}", run.experiment, run.setting, run.position));
         }
         of_position.write(observed)?;
         let files = [&of_position.trace, &of_position.profile].into_iter().flatten();
@@ -58,8 +58,8 @@ impl Observer for Look<'_> {
         self.watch.wanted()
     }
 
-    fn saw(&self, first: &First<'_>, observed: &Observed) -> tidegate_lab::Result<()> {
-        Ok(self.bar.suspend(|| self.keep(first, observed))?)
+    fn saw(&self, run: &Looked<'_>, observed: &Observed) -> tidegate_lab::Result<()> {
+        Ok(self.bar.suspend(|| self.keep(run, observed))?)
     }
 }
 

@@ -1,0 +1,23 @@
+//! Tells the program which commit it is built from.
+
+use std::process::Command;
+
+/// What git says, if there is one and this is its tree.
+fn git(args: &[&str]) -> Option<String> {
+    let done = Command::new("git").args(args).output().ok().filter(|o| o.status.success())?;
+    Some(String::from_utf8(done.stdout).ok()?.trim().to_owned())
+}
+
+fn main() {
+    let commit = git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".into());
+    let changed =
+        git(&["status", "--porcelain", "--untracked-files=no", ".."]).is_some_and(|s| !s.is_empty());
+    println!("cargo::rustc-env=TIDEGATE_COMMIT={commit}{}", if changed { " with changes" } else { "" });
+    // A commit, a checkout, and a change of any crate.
+    for file in ["HEAD", "logs/HEAD"] {
+        if let Some(path) = git(&["rev-parse", "--git-path", file]) {
+            println!("cargo::rerun-if-changed={path}");
+        }
+    }
+    println!("cargo::rerun-if-changed=..");
+}

@@ -1,0 +1,245 @@
+//! A figure of ours held against what was published, or against what we demand of it.
+
+use super::interval::Interval;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How far from the published ratio ours may lie, to either side.
+pub const FACTOR: f64 = 2.0;
+
+/// What the verdicts mean, as reports say it.
+pub const RULES: &str = "A published ratio reproduces: yes, when it lies within a factor of 2 of ours, to either \
+    side, and all of our 95 % interval is on its side of 1; partly, when all of our interval is on its side of 1, \
+    but ours is larger or smaller by more than that factor; no, when our interval reaches 1 or lies on its other \
+    side, or when there is none, as of a single run. A bound of ours holds: yes, when all of our interval keeps it; \
+    partly, when ours does and an end of the interval does not; else no. Ours is the mean over the rounds \
+    (of ratios the geometric one, each of two runs of one round), with Student's 95 % interval.";
+
+/// What a figure is held against.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    /// A published ratio, to both sides.
+    Published(f64),
+    /// A bound of ours.
+    AtLeast(f64),
+    /// A bound of ours.
+    AtMost(f64),
+}
+
+/// Whether it does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)] // see `RULES`
+pub enum Verdict {
+    Yes,
+    Partly,
+    #[default]
+    No,
+}
+
+/// One figure, judged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// What it is, such as `flusher / caller`.
+    pub name: String,
+    /// What it is held against.
+    pub rule: Rule,
+    /// Whether it is how many times something is something else.
+    pub is_ratio: bool,
+    /// What was published of the same, if anything was.
+    pub published: Option<f64>,
+    /// Ours, if it was measured.
+    pub ours: Option<f64>,
+    /// Lower end of its interval, if there is one.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// The verdict.
+    pub reproduces: Verdict,
+    /// Why it is not yes; empty if it is.
+    pub why: String,
+}
+
+/// What is known of why ours would differ.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Because {
+    /// Why ours would be the larger ratio.
+    pub larger: &'static str,
+    /// Why ours would be the smaller ratio.
+    pub smaller: &'static str,
+}
+
+impl Comparison {
+    /// A ratio by rounds against the published one.
+    pub(crate) fn reproduces(name: &str, published: f64, rounds: &[f64], because: Because) -> Self {
+        Self::judged(name, Rule::Published(published), true, rounds, because)
+    }
+
+    /// A ratio by rounds against a bound.
+    pub(crate) fn ratio(name: &str, rule: Rule, rounds: &[f64]) -> Self {
+        Self::judged(name, rule, true, rounds, Because::default())
+    }
+
+    /// Another figure by rounds against a bound.
+    pub(crate) fn figure(name: &str, rule: Rule, rounds: &[f64]) -> Self {
+        Self::judged(name, rule, false, rounds, Because::default())
+    }
+
+    /// With what was published of the same figure beside the bound.
+    pub(crate) fn beside(self, published: f64) -> Self {
+        Comparison { published: Some(published), ..self }
+    }
+
+    fn judged(name: &str, rule: Rule, is_ratio: bool, rounds: &[f64], because: Because) -> Self {
+        let ours = if is_ratio { Interval::of_ratios(rounds) } else { Interval::of(rounds) };
+        let (reproduces, why) = rule.judge(ours, because);
+        let published = match rule {
+            Rule::Published(p) => Some(p),
+            _ => None,
+        };
+        let (low, high) = ours.and_then(|o| o.ends).unzip();
+        let (name, ours) = (name.into(), ours.map(|o| o.mean));
+        Comparison { name, rule, is_ratio, published, ours, low, high, reproduces, why }
+    }
+}
+
+impl Rule {
+    /// The one place where a verdict is found; [`RULES`] says the same in words.
+    fn judge(self, ours: Option<Interval>, because: Because) -> (Verdict, String) {
+        let Some(ours) = ours else { return (Verdict::No, "not measured".into()) };
+        let Some((low, high)) = ours.ends else {
+            return (Verdict::No, "one run of each position has no interval".into());
+        };
+        let reaches = |what: &str, bound: f64| {
+            format!("our interval, {} to {}, {what} {bound}", plain(low), plain(high))
+        };
+        let bounded =
+            |keeps: &dyn Fn(f64) -> bool, bound: f64| match (keeps(low) && keeps(high), keeps(ours.mean)) {
+                (true, _) => (Verdict::Yes, String::new()),
+                (false, true) => (Verdict::Partly, reaches("reaches past", bound)),
+                (false, false) => (Verdict::No, format!("ours, {}, is not {self}", plain(ours.mean))),
+            };
+        match self {
+            Rule::AtLeast(bound) => bounded(&|v| v >= bound, bound),
+            Rule::AtMost(bound) => bounded(&|v| v <= bound, bound),
+            Rule::Published(published) => {
+                let larger = ours.mean > published;
+                let (side, known) =
+                    if larger { ("larger", because.larger) } else { ("smaller", because.smaller) };
+                let known = if known.is_empty() { "of something that is not known yet" } else { known };
+                let differs = |why: &str| format!("{side} than published, because {why}");
+                if !ours.excludes(1.0) {
+                    return (Verdict::No, differs(&reaches("does not exclude", 1.0)));
+                }
+                if (ours.mean > 1.0) != (published > 1.0) {
+                    return (Verdict::No, differs("here the other position is the better one"));
+                }
+                let apart = (ours.mean / published).max(published / ours.mean);
+                match apart <= FACTOR {
+                    true => (Verdict::Yes, String::new()),
+                    false => (Verdict::Partly, differs(known)),
+                }
+            }
+        }
+    }
+
+    /// The bound or the published ratio.
+    pub fn number(self) -> f64 {
+        match self {
+            Rule::Published(v) | Rule::AtLeast(v) | Rule::AtMost(v) => v,
+        }
+    }
+}
+
+/// Three decimals at most.
+fn plain(v: f64) -> String {
+    format!("{v:.3}").trim_end_matches('0').trim_end_matches('.').into()
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Rule::Published(_) => write!(f, "published ×/÷ {FACTOR}"),
+            Rule::AtLeast(v) => write!(f, "≥ {v}"),
+            Rule::AtMost(v) => write!(f, "≤ {v}"),
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verdict::Yes => "yes",
+            Verdict::Partly => "partly",
+            Verdict::No => "no",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BECAUSE: Because = Because { larger: "of A", smaller: "of B" };
+
+    fn published(published: f64, rounds: &[f64]) -> (Verdict, String) {
+        let c = Comparison::reproduces("a / b", published, rounds, BECAUSE);
+        (c.reproduces, c.why)
+    }
+
+    #[test]
+    fn a_published_ratio_has_two_sides() {
+        for inside in [&[1.05, 1.06, 1.05], &[2.0, 2.01, 2.0], &[3.9, 3.95, 3.9]] {
+            assert_eq!(published(2.0, inside), (Verdict::Yes, String::new()), "{inside:?}");
+        }
+        let (verdict, why) = published(2.0, &[4.1, 4.2, 4.15]);
+        assert_eq!((verdict, &*why), (Verdict::Partly, "larger than published, because of A"));
+        let (verdict, why) = published(4.0, &[1.9, 1.91, 1.9]);
+        assert_eq!((verdict, &*why), (Verdict::Partly, "smaller than published, because of B"));
+        let unknown = Comparison::reproduces("a / b", 9.0, &[1.9, 1.91], Because::default());
+        assert!(unknown.why.contains("not known yet"), "{}", unknown.why);
+    }
+
+    #[test]
+    fn what_is_not_shown_is_not_reproduced() {
+        // Within the factor, but the runs could as well be equal.
+        let (verdict, why) = published(1.4, &[0.9, 1.6, 1.3]);
+        assert_eq!(verdict, Verdict::No);
+        assert!(
+            why.starts_with("smaller than published, because our interval") && why.contains("exclude 1"),
+            "{why}"
+        );
+        // Within the factor, and the other position is better.
+        let (verdict, why) = published(1.11, &[0.9, 0.91, 0.9]);
+        assert_eq!((verdict, why.contains("other position")), (Verdict::No, true), "{why}");
+        assert_eq!(published(1.4, &[1.4]).0, Verdict::No, "one run");
+        assert_eq!(published(1.4, &[]), (Verdict::No, "not measured".into()));
+        // The same for a published ratio below 1.
+        assert_eq!(published(0.5, &[0.6, 0.61, 0.6]).0, Verdict::Yes);
+        assert_eq!(published(0.5, &[1.0, 1.0, 1.0]).0, Verdict::No);
+    }
+
+    #[test]
+    fn a_bound_holds_for_all_of_the_interval() {
+        let judge = |rule, rounds: &[f64]| Comparison::figure("a", rule, rounds).reproduces;
+        assert_eq!(judge(Rule::AtMost(0.2), &[0.1, 0.11, 0.1]), Verdict::Yes);
+        assert_eq!(judge(Rule::AtMost(0.2), &[0.1, 0.19, 0.1]), Verdict::Partly);
+        assert_eq!(judge(Rule::AtMost(0.2), &[0.3, 0.31, 0.3]), Verdict::No);
+        assert_eq!(judge(Rule::AtLeast(0.6), &[0.9, 0.91, 0.9]), Verdict::Yes);
+        assert_eq!(judge(Rule::AtLeast(0.6), &[0.9, 0.61, 0.7]), Verdict::Partly);
+        assert_eq!(judge(Rule::AtLeast(0.6), &[0.5, 0.51, 0.5]), Verdict::No);
+        assert_eq!(judge(Rule::AtMost(0.0), &[0.0, 0.0, 0.0]), Verdict::Yes, "none is none");
+        assert_eq!(judge(Rule::AtMost(0.0), &[0.0]), Verdict::No, "one run");
+    }
+
+    #[test]
+    fn programs_read_it() {
+        let c = Comparison::reproduces("flusher / caller", 7.5, &[2.0, 2.1, 2.0], BECAUSE);
+        let json = serde_json::to_value(&c).unwrap();
+        assert_eq!((&json["published"], &json["reproduces"]), (&7.5.into(), &"partly".into()));
+        let ours = json["ours"].as_f64().unwrap();
+        assert!(json["low"].as_f64().unwrap() < ours && ours < json["high"].as_f64().unwrap());
+        assert_eq!(serde_json::from_value::<Comparison>(json).unwrap(), c);
+    }
+}

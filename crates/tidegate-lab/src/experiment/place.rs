@@ -1,0 +1,89 @@
+//! What an experiment runs on, by name.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use tidegate::observe::Wanted;
+use tidegate_block::Preset;
+
+/// What an experiment runs on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// A device model, in simulated time.
+    Preset(Preset),
+    /// A device model, in real time: with this machine's CPUs, threads and noise.
+    Real(Preset),
+    /// An image file that is made for it, in real time.
+    File(PathBuf),
+}
+
+impl Where {
+    pub(super) fn is_simulated(&self) -> bool {
+        matches!(self, Where::Preset(_))
+    }
+
+    /// What one more run of each position records: in simulated time the median run again, which is the same run.
+    /// In real time another one, which does not count, since looking takes time there.
+    pub(super) fn looked_at(&self, wanted: Wanted) -> Option<Wanted> {
+        match self {
+            Where::Preset(_) | Where::Real(_) => Some(Wanted { calls: true, ..wanted }),
+            Where::File(_) => wanted.anything().then_some(wanted),
+        }
+    }
+}
+
+impl FromStr for Where {
+    type Err = String;
+
+    fn from_str(s: &str) -> std::result::Result<Self, String> {
+        let preset = |s: &str| preset(s).map_err(|e| format!("{e}, real:PRESET or file:PATH"));
+        match s.split_once(':') {
+            Some(("file", "")) => Err("file: needs the path of a file to make".into()),
+            Some(("file", path)) => Ok(Where::File(path.into())),
+            Some(("real", name)) => preset(name).map(Where::Real),
+            _ => preset(s).map(Where::Preset),
+        }
+    }
+}
+
+/// The device model of that name, of those that a volume works on.
+pub(super) fn preset(name: &str) -> std::result::Result<Preset, String> {
+    match name.parse() {
+        Ok(p @ Preset::Zns) => Err(format!("{p}: F2FS on zones is not supported yet; there are {PRESETS}")),
+        Ok(p) => Ok(p),
+        Err(_) => Err(format!("no device model is called \"{name}\"; there are {PRESETS}")),
+    }
+}
+
+const PRESETS: &str = "ramdisk, hdd, raid-bbwc, ufs, nvme";
+
+impl fmt::Display for Where {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Where::Preset(p) => write!(f, "{p}"),
+            Where::Real(p) => write!(f, "{p}, real time"),
+            Where::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_those_that_a_volume_works_on() {
+        assert_eq!("real:hdd".parse(), Ok(Where::Real(Preset::Hdd)));
+        assert_eq!("file:/x:y".parse(), Ok(Where::File("/x:y".into())));
+        for (text, word) in [
+            ("zns", "not supported yet"),
+            ("real:zns", "not supported yet"),
+            ("nvme2", "\"nvme2\"; there are ramdisk"),
+            ("file:", "path"),
+            ("", "file:PATH"),
+        ] {
+            let e = text.parse::<Where>().unwrap_err();
+            assert!(e.contains(word), "{text}: {e}");
+        }
+    }
+}

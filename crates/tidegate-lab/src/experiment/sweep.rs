@@ -1,0 +1,265 @@
+//! Experiments of one's own: workload × devices × mount options, from a TOML file.
+//!
+//! The example says what each line is for:
+//!
+//! ```toml
+#![doc = include_str!("../../examples/commits.toml")]
+//! ```
+//!
+//! Each device with each point of the workload is a case, and each combination of options one of its positions.
+
+use super::compare::{Entrant, Heat, Measure, Race, heat, runs};
+use super::contestant::{CPUS, Contestant};
+use super::observer::Observer;
+use super::outcome::{Case, Outcome};
+use super::rounds::{QUICK_RUNS, RUNS, Rounds};
+use super::{ALL, Opening, conditions};
+use crate::error::{Error, Result};
+use crate::workload::Spec;
+use serde::Deserialize;
+use tidegate::observe::Wanted;
+use toml::{Table, Value};
+
+/// The file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    #[serde(default)]
+    title: String,
+    devices: Vec<String>,
+    runs: Option<u32>,
+    seeds: Option<Vec<u64>>,
+    metric: Option<String>,
+    workload: Table,
+    #[serde(default)]
+    options: Table,
+}
+
+/// An experiment that was read from a file.
+#[derive(Clone, Debug)]
+pub struct Sweep {
+    /// What its results are called.
+    pub name: String,
+    /// A seed for each round.
+    pub seeds: Vec<u64>,
+    title: String,
+    devices: Vec<Contestant>,
+    measure: Measure,
+    /// Each point of the workload: what is particular to it, and the whole.
+    workloads: Vec<(String, Spec)>,
+    /// Mount options of each position: what is particular to it, and all of them.
+    options: Vec<(String, String)>,
+}
+
+impl Sweep {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// What is wrong in it, and where.
+    pub fn parse(text: &str) -> Result<Sweep> {
+        let file: File = toml::from_str(text).map_err(|e| Error::spec(e.to_string().trim_end()))?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+        if file.name.is_empty() || !file.name.chars().all(plain) {
+            return Err(Error::spec(format!("name = {:?}: letters, digits, - and _", file.name)));
+        }
+        if ALL.iter().any(|e| e.name == file.name) || ["all", "compare"].contains(&&*file.name) {
+            return Err(Error::spec(format!("name = {:?}: the lab's own results are called so", file.name)));
+        }
+        if file.devices.is_empty() {
+            return Err(Error::spec("devices: at least one"));
+        }
+        let device = |d: &String| d.parse().map_err(|e: String| Error::spec(format!("devices: {e}")));
+        let devices: Vec<Contestant> = file.devices.iter().map(device).collect::<Result<_>>()?;
+        let mounted = |d: &&Contestant| matches!(d, Contestant::Dir(_)) && !file.options.is_empty();
+        if let Some(dir) = devices.iter().find(mounted) {
+            return Err(Error::spec(format!("{dir}: a directory is mounted already and takes no options")));
+        }
+        let workload = |(label, table)| {
+            let spec = Spec::deserialize(Value::Table(table));
+            Ok((label, spec.map_err(|e| Error::spec(format!("workload: {e}")))?))
+        };
+        let workloads = points(&file.workload).into_iter().map(workload).collect::<Result<_>>()?;
+        let options = points(&file.options).into_iter().map(|(_, table)| position(&file.options, &table));
+        let options = options.collect::<Result<_>>()?;
+        let seeds = match (file.seeds, file.runs) {
+            (Some(_), Some(_)) => {
+                return Err(Error::spec("seeds and runs: one of them says how many rounds"));
+            }
+            (Some(seeds), None) if seeds.is_empty() => return Err(Error::spec("seeds: at least one")),
+            (Some(seeds), None) => seeds,
+            (None, Some(0)) => return Err(Error::spec("runs: at least one")),
+            (None, runs) => (1..=runs.map_or(RUNS, u64::from)).collect(),
+        };
+        let measure = file.metric.map_or(Measure::Elapsed, Measure::Op);
+        Ok(Sweep { name: file.name, title: file.title, devices, seeds, measure, workloads, options })
+    }
+
+    /// No more rounds than a first look has.
+    pub fn quick(&mut self) {
+        self.seeds.truncate(QUICK_RUNS as usize);
+    }
+
+    /// How many runs it takes, if that is to be recorded.
+    pub fn runs(&self, wanted: Wanted) -> u64 {
+        let each = runs(&self.devices, self.seeds.len() as u64, wanted);
+        each * (self.workloads.len() * self.options.len()) as u64
+    }
+
+    /// Runs it; `observer` is told of each run. A position that fails takes no further part in its case.
+    ///
+    /// # Errors
+    /// Those of the observer.
+    pub fn run(&self, opening: &Opening, observer: &dyn Observer) -> Result<Race> {
+        let mut race = Race::default();
+        let mut notes = conditions(opening);
+        for target in &self.devices {
+            for (label, spec) in &self.workloads {
+                let entrant = |(name, options): &(String, String)| {
+                    let both = [&*opening.options, options].into_iter().filter(|o| !o.is_empty());
+                    let options = both.collect::<Vec<_>>().join(",");
+                    Entrant { name: name.clone(), target, opening: Opening { options, ..opening.clone() } }
+                };
+                let entrants: Vec<Entrant<'_>> = self.options.iter().map(entrant).collect();
+                let rounds = Rounds::with_seeds(self.seeds.clone(), entrants.len());
+                let of = (&*self.name, race.outcome.cases.len() + 1);
+                let heat: Heat = heat(&entrants, (spec, &self.measure), &rounds, of, observer)?;
+                let separator = if label.is_empty() { "" } else { ", " };
+                let name = format!("{}{separator}{label} on {target}", spec.name());
+                let in_case = |(who, e): (String, Error)| (format!("{name}, {who}"), e);
+                race.failed.extend(heat.failed.into_iter().map(in_case));
+                notes.extend(heat.notes.into_iter().map(|n| format!("{name}: {n}")));
+                race.outcome.cases.push(Case { name, target: target.to_string(), ..heat.case });
+            }
+        }
+        let simulated = self.devices.iter().all(Contestant::is_simulated);
+        race.outcome = Outcome {
+            experiment: self.name.clone(),
+            title: self.title.clone(),
+            simulated,
+            cpus: if simulated { CPUS } else { 0 },
+            notes,
+            ..race.outcome
+        };
+        Ok(race)
+    }
+}
+
+/// Values that are tried one by one. A list of tables is one value, such as the groups of a workload.
+fn axis(value: &Value) -> Option<&Vec<Value>> {
+    value.as_array().filter(|list| !list.is_empty() && !list.iter().any(Value::is_table))
+}
+
+/// Every combination of the values that lists have, with what is particular to it.
+fn points(table: &Table) -> Vec<(String, Table)> {
+    let mut points = vec![(String::new(), table.clone())];
+    for (key, values) in table.iter().filter_map(|(k, v)| Some((k, axis(v)?))) {
+        let mut more = Vec::new();
+        for (label, point) in &points {
+            for value in values {
+                let mut point = point.clone();
+                point.insert(key.clone(), value.clone());
+                let separator = if label.is_empty() { "" } else { ", " };
+                more.push((format!("{label}{separator}{key}={}", bare(value)), point));
+            }
+        }
+        points = more;
+    }
+    points
+}
+
+/// Mount options of one combination: what is particular to it, and all of them.
+fn position(all: &Table, point: &Table) -> Result<(String, String)> {
+    let option = |(key, value): (&String, &Value)| match value {
+        Value::Boolean(true) => Ok(key.clone()),
+        Value::Boolean(false) => Ok(format!("no{key}")),
+        Value::Table(_) | Value::Array(_) => {
+            Err(Error::spec(format!("options: {key}: one value, or a list of them")))
+        }
+        value => Ok(format!("{key}={}", bare(value))),
+    };
+    let join = |swept: bool| {
+        let chosen = point.iter().filter(|(key, _)| !swept || axis(&all[*key]).is_some());
+        chosen.map(option).collect::<Result<Vec<_>>>().map(|o| o.join(","))
+    };
+    let name = join(true)?;
+    Ok((if name.is_empty() { "as given".into() } else { name }, join(false)?))
+}
+
+/// A value without quotes.
+fn bare(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = include_str!("../../examples/commits.toml");
+
+    #[test]
+    fn the_example_runs() {
+        let small = EXAMPLE.replace("operations = 20_000", "operations = 2_000").replace("[4, 16]", "[1, 2]");
+        assert_ne!(small.len(), EXAMPLE.len(), "what makes it small is there");
+        let mut sweep = Sweep::parse(&small).unwrap();
+        assert_eq!((sweep.devices.len(), sweep.workloads.len(), sweep.options.len()), (2, 2, 2));
+        println!("seeds {:?}", sweep.seeds);
+        sweep.seeds.truncate(2);
+        assert_eq!(sweep.runs(Wanted::default()), 2 * 2 * 2 * 2);
+        let race = sweep.run(&Opening::default(), &|_: &str| {}).unwrap();
+        assert!(race.failed.is_empty(), "{:?}", race.failed);
+        let cases = &race.outcome.cases;
+        assert_eq!((cases.len(), &*cases[0].name), (4, "pgioperf, readers=1 on sim:nvme"));
+        for c in cases {
+            let positions: Vec<&str> = c.positions.iter().map(|p| &*p.name).collect();
+            assert_eq!(positions, ["sync_wait=flusher", "sync_wait=caller"], "{}", c.name);
+            let measured = c.positions.iter().all(|p| p.values.len() == 2 && p.metric.median > 0.0);
+            assert!(measured, "{}", c.name);
+            assert_eq!((&*c.metric, c.seeds.len()), ("mean time of commit, s", 2));
+        }
+        assert_ne!(cases[0].workload, cases[1].workload, "the point is run, not only named");
+    }
+
+    #[test]
+    fn lists_are_tried_value_by_value_and_tables_are_not() {
+        let text = |more: &str| format!("name = \"a\"\ndevices = [\"sim:ufs\"]\nruns = 2\n{more}");
+        let storm = "[workload]\nworkload = \"ckpt_storm\"\nstream_group = [0, 1]\n\
+            stream_size = [131072, 262144]\ngroups = [{ times = 3 }, { group = 2, times = 0 }]\n\
+            [options]\ncheckpoint_merge = [true, false]\nfsync_mode = \"strict\"\n";
+        let sweep = Sweep::parse(&text(storm)).unwrap();
+        assert_eq!((sweep.workloads.len(), sweep.seeds), (4, vec![1, 2]));
+        assert_eq!(sweep.workloads[3].0, "stream_group=1, stream_size=262144");
+        let Spec::CkptStorm(s) = &sweep.workloads[3].1 else { panic!("{:?}", sweep.workloads[3]) };
+        assert_eq!((s.groups.len(), s.stream_group, s.stream_size), (2, 1, 262_144));
+        let options: Vec<(&str, &str)> = sweep.options.iter().map(|(a, b)| (&**a, &**b)).collect();
+        let (on, off) = ("checkpoint_merge,fsync_mode=strict", "nocheckpoint_merge,fsync_mode=strict");
+        assert_eq!(options, [("checkpoint_merge", on), ("nocheckpoint_merge", off)]);
+        let plain = Sweep::parse(&text("[workload]\nworkload = \"fs_mark\"")).unwrap();
+        assert_eq!(plain.options, [("as given".to_owned(), String::new())]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let mark = "[workload]\nworkload = \"fs_mark\"\n";
+        let file = |head: &str, more: &str| format!("{head}\n{mark}{more}");
+        let (name, ufs) = ("name = \"a\"", "devices = [\"sim:ufs\"]");
+        for (text, word) in [
+            (file(&format!("name = \"m3\"\n{ufs}"), ""), "own results"),
+            (file(&format!("name = \"../a\"\n{ufs}"), ""), "letters"),
+            (file(&format!("{name}\ndevices = [\"floppy\"]"), ""), "dir:PATH"),
+            (file(&format!("{name}\ndevices = []"), ""), "at least one"),
+            (file(&format!("{name}\n{ufs}\nruns = 1\nseeds = [1]"), ""), "one of them"),
+            (file(&format!("{name}\n{ufs}\nruns = 0"), ""), "at least one"),
+            (file(&format!("{name}\n{ufs}\nbogus = 1"), ""), "bogus"),
+            (file(&format!("{name}\n{ufs}"), "bogus = [1, 2]"), "bogus"),
+            (
+                file(&format!("{name}\ndevices = [\"dir:/tmp\"]"), "[options]\nsync_wait = \"caller\""),
+                "mounted",
+            ),
+            (format!("{name}\n{ufs}"), "workload"),
+        ] {
+            let e = Sweep::parse(&text).unwrap_err().to_string();
+            assert!(e.contains(word), "{text}: {e}");
+        }
+    }
+}
