@@ -131,8 +131,8 @@ fn runs_of_the_lab_are_looked_at() {
     assert!(out.stdout == b.ok(&["lab", "run", "m5", "--quick", "--json"]).into_bytes());
     for position in ["1.checkpoint_merge", "2.nocheckpoint_merge"] {
         let found = chrome::check_file(&b.path(&format!("t.m5.{position}.json")));
-        // From the beginning of the simulated world, which lasts some seconds at most.
-        assert!(found.span.1 < 60e6, "{:?}", found.span);
+        // From the beginning of the simulated world, which lasts some minutes at most.
+        assert!(found.span.1 < 600e6, "{:?}", found.span);
         for name in ["f2fs_write_checkpoint", "request WSM", "thread_name"] {
             assert!(found.names.contains_key(name), "{name} in {:?}", found.names);
         }
