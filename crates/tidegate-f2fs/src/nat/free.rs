@@ -5,18 +5,27 @@ use crate::meta::BlocksAhead;
 
 static BUILD_LOCK: LockClass = LockClass::new("nm_i->build_lock", 395);
 
-/// NAT blocks of a batch. A busy disk answers late; those who make files need ids until it does.
-const BATCH: usize = 32;
+/// NAT blocks of the first batch; each is twice the one before, up to the most. Who makes a file wants an answer soon;
+/// those who make many need ids for as long as a busy disk takes to tell of more.
+const BATCH: usize = 8;
+const MOST: usize = 128;
 /// Ids that many operations at once may take before one of them looks for more.
 const SHORT: usize = 64;
 
 /// Who looks for free ids, one at a time.
-pub(super) struct Scan(Mutex<Option<Batch>>);
+pub(super) struct Scan(Mutex<Ahead>);
 
 impl Default for Scan {
     fn default() -> Self {
-        Scan(Mutex::new(&BUILD_LOCK, None))
+        Scan(Mutex::new(&BUILD_LOCK, Ahead { batch: None, size: BATCH }))
     }
+}
+
+struct Ahead {
+    /// What is read before it is wanted.
+    batch: Option<Batch>,
+    /// Blocks of the next one.
+    size: usize,
 }
 
 /// Blocks that are being read.
@@ -74,9 +83,10 @@ impl Nat {
             seen %= blocks;
             // One flush moves what it changes to the other copy, a second may move it back.
             let fresh = |flushes: u64, s: &NatState| s.flushes - flushes <= 1;
-            let (batch, is_ahead) = match ahead.take().filter(|b| fresh(b.flushes, &self.state.lock())) {
+            let (batch, is_ahead) = match ahead.batch.take().filter(|b| fresh(b.flushes, &self.state.lock()))
+            {
                 Some(batch) => (batch, true),
-                None => (self.next_batch(meta, &mut seen), false),
+                None => (self.next_batch(meta, ahead.size, &mut seen), false),
             };
             let bytes = match batch.bytes.wait() {
                 // It may be well by now; otherwise whoever meets it on the round is told.
@@ -98,7 +108,8 @@ impl Nat {
                 continue;
             }
             drop(s);
-            *ahead = Some(self.next_batch(meta, &mut 0));
+            ahead.size = (ahead.size * 2).min(MOST);
+            ahead.batch = Some(self.next_batch(meta, ahead.size, &mut 0));
             return Ok(true);
         }
         let mut s = self.state.lock();
@@ -107,14 +118,14 @@ impl Nat {
         Ok(!s.free.is_empty())
     }
 
-    /// Starts to read the next blocks that may have free ids; `seen` grows by the blocks passed on the way.
-    fn next_batch(&self, meta: &Meta, seen: &mut u32) -> Batch {
+    /// Starts to read the next `size` blocks that may have free ids; `seen` grows by the blocks passed on the way.
+    fn next_batch(&self, meta: &Meta, size: usize, seen: &mut u32) -> Batch {
         let count = self.max_nid / PER_BLOCK;
         let mut s = self.state.lock();
         let known = s.known_blocks();
         let mut blocks = Vec::new();
         let mut passed = 0;
-        while passed < count && blocks.len() < BATCH {
+        while passed < count && blocks.len() < size {
             let block = s.next_scan % count;
             s.next_scan = (block + 1) % count;
             passed += 1;
