@@ -221,6 +221,19 @@ mod tests {
     }
 
     #[test]
+    fn a_metric_that_no_run_has_is_no_result() {
+        let text = "name = \"a\"\ndevices = [\"sim:ufs\"]\nruns = 1\nmetric = \"commit\"\n\
+            [workload]\nworkload = \"fs_mark\"\nfiles = 2\n";
+        let race = Sweep::parse(text).unwrap().run(&Opening::default(), &|_: &str| {}).unwrap();
+        assert!(race.outcome.cases[0].positions.is_empty());
+        assert!(
+            race.failed[0].1.to_string().contains("no run has a mean time of commit"),
+            "{:?}",
+            race.failed
+        );
+    }
+
+    #[test]
     fn lists_are_tried_value_by_value_and_tables_are_not() {
         let text = |more: &str| format!("name = \"a\"\ndevices = [\"sim:ufs\"]\nruns = 2\n{more}");
         let storm = "[workload]\nworkload = \"ckpt_storm\"\nstream_group = [0, 1]\n\
