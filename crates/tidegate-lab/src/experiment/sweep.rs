@@ -199,7 +199,10 @@ mod tests {
 
     #[test]
     fn the_example_runs() {
-        let small = EXAMPLE.replace("operations = 20_000", "operations = 2_000").replace("[4, 16]", "[1, 2]");
+        let small = EXAMPLE
+            .replace("134_217_728", "33_554_432")
+            .replace("operations = 20_000", "operations = 2_000")
+            .replace("[4, 16]", "[1, 2]");
         assert_ne!(small.len(), EXAMPLE.len(), "what makes it small is there");
         let mut sweep = Sweep::parse(&small).unwrap();
         assert_eq!((sweep.devices.len(), sweep.workloads.len(), sweep.options.len()), (2, 2, 2));
@@ -212,7 +215,7 @@ mod tests {
         assert_eq!((cases.len(), &*cases[0].name), (4, "pgioperf, readers=1 on sim:nvme"));
         for c in cases {
             let positions: Vec<&str> = c.positions.iter().map(|p| &*p.name).collect();
-            assert_eq!(positions, ["sync_wait=flusher", "sync_wait=caller"], "{}", c.name);
+            assert_eq!(positions, ["fsync_mode=posix", "fsync_mode=nobarrier"], "{}", c.name);
             let measured = c.positions.iter().all(|p| p.values.len() == 2 && p.metric.median > 0.0);
             assert!(measured, "{}", c.name);
             assert_eq!((&*c.metric, c.seeds.len()), ("mean time of commit, s", 2));
