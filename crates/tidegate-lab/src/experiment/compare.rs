@@ -132,6 +132,10 @@ pub(super) fn heat(
     let mut positions = Vec::new();
     for lane in lanes.iter_mut().filter(|l| !l.runs.is_empty()) {
         let mut position = lane.position(measure);
+        if position.values.iter().all(Option::is_none) {
+            lane.failed = Some(Error::spec(format!("no run has a {}", measure.name())));
+            continue;
+        }
         let wanted = observer.wants();
         let seed = rounds.seeds.get(position.drawn).copied().unwrap_or_default();
         let again = if wanted.anything() { lane.run(seed, wanted, observer) } else { None };

@@ -199,7 +199,10 @@ mod tests {
 
     #[test]
     fn the_example_runs() {
-        let small = EXAMPLE.replace("operations = 20_000", "operations = 2_000").replace("[4, 16]", "[1, 2]");
+        let small = EXAMPLE
+            .replace("134_217_728", "33_554_432")
+            .replace("operations = 20_000", "operations = 2_000")
+            .replace("[4, 16]", "[1, 2]");
         assert_ne!(small.len(), EXAMPLE.len(), "what makes it small is there");
         let mut sweep = Sweep::parse(&small).unwrap();
         assert_eq!((sweep.devices.len(), sweep.workloads.len(), sweep.options.len()), (2, 2, 2));
@@ -212,12 +215,25 @@ mod tests {
         assert_eq!((cases.len(), &*cases[0].name), (4, "pgioperf, readers=1 on sim:nvme"));
         for c in cases {
             let positions: Vec<&str> = c.positions.iter().map(|p| &*p.name).collect();
-            assert_eq!(positions, ["sync_wait=flusher", "sync_wait=caller"], "{}", c.name);
+            assert_eq!(positions, ["fsync_mode=posix", "fsync_mode=nobarrier"], "{}", c.name);
             let measured = c.positions.iter().all(|p| p.values.len() == 2 && p.metric.median > 0.0);
             assert!(measured, "{}", c.name);
             assert_eq!((&*c.metric, c.seeds.len()), ("mean time of commit, s", 2));
         }
         assert_ne!(cases[0].workload, cases[1].workload, "the point is run, not only named");
+    }
+
+    #[test]
+    fn a_metric_that_no_run_has_is_no_result() {
+        let text = "name = \"a\"\ndevices = [\"sim:ufs\"]\nruns = 1\nmetric = \"commit\"\n\
+            [workload]\nworkload = \"fs_mark\"\nfiles = 2\n";
+        let race = Sweep::parse(text).unwrap().run(&Opening::default(), &|_: &str| {}).unwrap();
+        assert!(race.outcome.cases[0].positions.is_empty());
+        assert!(
+            race.failed[0].1.to_string().contains("no run has a mean time of commit"),
+            "{:?}",
+            race.failed
+        );
     }
 
     #[test]

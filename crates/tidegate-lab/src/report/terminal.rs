@@ -4,6 +4,7 @@ use super::summary::{Ratio, ratios, short};
 use super::text::{cut, num};
 use super::{Outcome, heads};
 use crate::experiment::comparison::{Rule, Verdict};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 const WIDTH: usize = 80;
@@ -34,6 +35,11 @@ pub fn table(outcomes: &[Outcome], colour: bool) -> String {
             t.line(&row(short(&p.name), [&num(e.median), &between, ""], ""), "");
         }
         ratios(case).iter().for_each(|r| t.ratio(r));
+        let notes: BTreeSet<&String> =
+            case.positions.iter().flat_map(|p| &p.runs).flat_map(|r| &r.notes).collect();
+        for line in notes.iter().flat_map(|n| wrapped(&plain(n), WIDTH - 2)) {
+            t.line(&format!("  {line}"), "");
+        }
         if let Some(p) = &case.published {
             let (what, source) = (plain(&p.what), plain(&p.source));
             t.line(&format!("  {source}: {what}, {} → {}", num(p.before), num(p.after)), "");

@@ -259,8 +259,9 @@ fn nothing_measured_is_a_page_too() {
 #[test]
 fn the_terminal_has_the_same_table() {
     let plain = table(&[outcome()], false);
-    // A heading; for each case a blank line and its name; positions; figures; three reasons; what was published.
-    assert_eq!(plain.lines().count(), 1 + 3 * 2 + 3 + 3 + (5 + 1) + 3 + 1, "{plain}");
+    // A heading; for each case a blank line and its name; positions; figures; three reasons; notes; what was published.
+    assert_eq!(plain.lines().count(), 1 + 3 * 2 + 3 + 3 + (5 + 1) + 3 + 2 + 1, "{plain}");
+    assert_eq!(plain.lines().filter(|l| *l == "  a <note>").count(), 2, "once in a case");
     assert!(!plain.contains('\x1b'));
     let words: Vec<String> =
         plain.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
