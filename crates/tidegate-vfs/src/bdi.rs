@@ -35,6 +35,20 @@ impl Default for MemoryLimits {
     }
 }
 
+impl MemoryLimits {
+    /// Of a machine with so many bytes of memory, as Linux computes them from `dirty_ratio` (20) and
+    /// `dirty_background_ratio` (10); all of the memory is taken for dirtyable.
+    pub const fn of_machine(memory: u64) -> Self {
+        MemoryLimits {
+            cache: memory,
+            dirty: memory / 5,
+            background: memory / 10,
+            // As many as an inode, its name and its page at a time leave room for.
+            inodes: (memory / 8192) as usize,
+        }
+    }
+}
+
 /// When dirty inodes are looked at, and how old they must be.
 pub(crate) const DIRTY_WRITEBACK_INTERVAL: Duration = Duration::from_secs(5);
 /// Failed passes after which a writer waits no longer.
