@@ -201,16 +201,16 @@ impl F2fs {
     ) -> Result<()> {
         let whole = self.places_whole(pass.how);
         let (places, r) = self.place_run(inode, run.index, run.pages, pass.how);
-        let placing = self.write_io.placing();
+        let cleaned = pass.how == Placement::Move;
+        let placing = self.write_io.placing(cleaned || inode.is_dir());
         let op = op.filter(|_| !whole);
-        let log = if pass.how == Placement::Move { Log::ColdData } else { self.data_log(inode) };
+        let log = if cleaned { Log::ColdData } else { self.data_log(inode) };
         let mut segments = Segments { list: run.segments.into(), bytes_used: 0 };
         let mut at = run.index;
         for p in places {
             let part = segments.take(p.pages);
             match p.blk {
                 Some(blk) => {
-                    let cleaned = pass.how == Placement::Move;
                     let pages =
                         Pages { inode: inode.clone(), index: at, pages: p.pages, moved: p.moved, cleaned };
                     let extent = Extent { blk, segments: part, pages };

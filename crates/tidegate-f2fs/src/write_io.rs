@@ -120,6 +120,8 @@ pub(crate) struct WriteIo {
     growing: AtomicU8,
     /// Runs of pages that have their places and are about to join bios.
     placing: AtomicU64,
+    /// Those of them that every checkpoint waits for.
+    placing_cp_data: AtomicU64,
     /// Bios that were begun and that the queue does not have yet, wherever they are held.
     unsent: AtomicU64,
     sent: WaitQueue,
@@ -128,12 +130,17 @@ pub(crate) struct WriteIo {
 }
 
 /// A run of pages that has its places and that bios do not have yet; a checkpoint waits for it.
-pub(crate) struct Placing<'a>(&'a WriteIo);
+pub(crate) struct Placing<'a> {
+    io: &'a WriteIo,
+    cp_data: bool,
+}
 
 impl Drop for Placing<'_> {
     fn drop(&mut self) {
-        if self.0.placing.fetch_sub(1, SeqCst) == 1 {
-            self.0.sent.wake_all();
+        let mut over = self.io.placing.fetch_sub(1, SeqCst) == 1;
+        over |= self.cp_data && self.io.placing_cp_data.fetch_sub(1, SeqCst) == 1;
+        if over {
+            self.io.sent.wake_all();
         }
     }
 }
@@ -167,6 +174,7 @@ impl WriteIo {
             logs,
             growing: AtomicU8::new(0),
             placing: AtomicU64::new(0),
+            placing_cp_data: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
             sent: WaitQueue::new(),
             done: Arc::new(done),
@@ -175,9 +183,13 @@ impl WriteIo {
     }
 
     /// Says that pages have their places, before `cp_rwsem` is let go of; until the result is dropped, they join bios.
-    pub(crate) fn placing(&self) -> Placing<'_> {
+    /// `cp_data` when every checkpoint waits for them.
+    pub(crate) fn placing(&self, cp_data: bool) -> Placing<'_> {
         self.placing.fetch_add(1, SeqCst);
-        Placing(self)
+        if cp_data {
+            self.placing_cp_data.fetch_add(1, SeqCst);
+        }
+        Placing { io: self, cp_data }
     }
 
     /// Sends an extent of pages in bios of its own, if it is long enough, so that nobody's pages come
@@ -342,7 +354,7 @@ impl WriteIo {
 
     /// Waits for what Linux's checkpoint waits for. For who keeps others from placing pages.
     pub(crate) fn wait_cp_data(&self, stats: &Counters) {
-        self.sent.wait_until(|| self.placing.load(SeqCst) == 0);
+        self.sent.wait_until(|| self.placing_cp_data.load(SeqCst) == 0);
         self.wait_sending(stats, || !self.done.in_flight.has_cp_data());
     }
 
