@@ -5,6 +5,7 @@
 //! where it claims most, so a survivor fails the whole run.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -133,8 +134,8 @@ pub fn run(only: &[String]) -> Result<ExitCode> {
     let mut tests = BTreeMap::new();
     for m in &chosen {
         let test = (&m.package, &m.test);
-        if !tests.contains_key(&test) {
-            tests.insert(test, passes_unchanged(m, &place)?);
+        if let Entry::Vacant(e) = tests.entry(test) {
+            e.insert(passes_unchanged(m, &place)?);
         }
     }
     let mut bad = 0;

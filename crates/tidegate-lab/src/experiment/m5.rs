@@ -56,7 +56,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         counters: &[
             ("checkpoints", |r| count(r, "fs.checkpoints")),
             ("fsyncs", |r| r.ops.get("touch+fsync").map(|o| o.latency.count as f64)),
-            ("ms of an fsync, weight 100", |r| Some(r.ops.get("touch+fsync g1")?.latency.mean as f64 / 1e6)),
+            ("ms of an fsync, weight 100", |r| Some(r.ops.get("touch+fsync g1")?.latency.mean / 1e6)),
             ("stream, MB/s", |r| {
                 let bytes = r.ops.get("stream")?.bytes as f64;
                 Some(bytes * 1e3 / r.elapsed_ns as f64)
