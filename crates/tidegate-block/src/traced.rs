@@ -3,6 +3,7 @@
 use crate::{Errno, Request};
 use tidegate_rt::trace::{self, EventPoint};
 
+static INSERT: EventPoint<4> = EventPoint::new("block_rq_insert", ["sector", "bytes", "op", "flags"]);
 static ISSUE: EventPoint<4> = EventPoint::new("block_rq_issue", ["sector", "bytes", "op", "flags"]);
 static COMPLETE: EventPoint<4> = EventPoint::new("block_rq_complete", ["sector", "bytes", "op", "flags"]);
 static ERROR: EventPoint<4> = EventPoint::new("block_rq_error", ["sector", "bytes", "op", "error"]);
@@ -11,13 +12,24 @@ static ERROR: EventPoint<4> = EventPoint::new("block_rq_error", ["sector", "byte
 #[derive(Clone, Copy)]
 pub(crate) struct Traced([u64; 4]);
 
+fn numbers(rq: &Request) -> [u64; 4] {
+    [rq.sector.0, rq.bytes, rq.op as u64, rq.flags.bits().into()]
+}
+
+/// Records that an elevator gets `rq`. Where it joins another there, it is issued with that.
+pub(crate) fn insert(rq: &Request) {
+    if trace::enabled() {
+        INSERT.record(numbers(rq));
+    }
+}
+
 impl Traced {
     /// Records that `rq` goes to the device, if events are recorded.
     pub(crate) fn issue(rq: &Request) -> Option<Traced> {
         if !trace::enabled() {
             return None;
         }
-        let numbers = [rq.sector.0, rq.bytes, rq.op as u64, rq.flags.bits().into()];
+        let numbers = numbers(rq);
         ISSUE.record(numbers);
         Some(Traced(numbers))
     }
@@ -31,8 +43,7 @@ impl Traced {
         COMPLETE.record(self.0);
     }
 
-    /// Records the issue now and the end when it comes. With an elevator the issue is when it gets the
-    /// request.
+    /// Records the issue now and the end when it comes: to be called when nothing is between it and the device.
     pub(crate) fn watch(rq: &mut Request) {
         if let Some(traced) = Traced::issue(rq) {
             rq.after_end_with(move |r| traced.complete(r));

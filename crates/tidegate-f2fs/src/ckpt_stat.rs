@@ -53,7 +53,7 @@ const STEP_NAMES: [(&str, &str, bool); STEPS] = [
     ("checkpoint in all", "f2fs_write_checkpoint", false),
 ];
 
-static WRITE_CHECKPOINT: SpanPoint<1> = SpanPoint::new("f2fs_write_checkpoint", ["reason"]);
+static WRITE_CHECKPOINT: SpanPoint<1> = SpanPoint::operation("f2fs_write_checkpoint", ["reason"]);
 static STEP_POINTS: [SpanPoint<1>; STEPS] = {
     let mut all = [const { SpanPoint::new("", ["frozen"]) }; STEPS];
     let mut i = 0;

@@ -15,6 +15,7 @@ use tidegate_rt::{
     trace::{EventPoint, SpanPoint},
 };
 
+static WAIT_FOR_COMPLETION: SpanPoint<0> = SpanPoint::new("wb_wait_for_completion", []);
 static WB_SYNC: SpanPoint<1> = SpanPoint::new("wb_sync", ["wait"]);
 static WB_START: SpanPoint<1> = SpanPoint::new("wb_start", ["pages"]);
 static WB_BACKGROUND: SpanPoint<1> = SpanPoint::new("wb_background", ["dirty"]);
@@ -84,6 +85,7 @@ impl Flusher {
         l.work.push_back(work);
         drop(l);
         self.bdi.flusher.notify_one();
+        let _span = WAIT_FOR_COMPLETION.enter([]);
         done.wait()
     }
 }
