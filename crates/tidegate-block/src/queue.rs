@@ -208,7 +208,7 @@ impl RequestQueue {
         let traced = Traced::issue(rq);
         let r = self.device.execute(rq);
         if let Some(t) = traced {
-            t.complete(r);
+            t.complete_here(r);
         }
         r
     }

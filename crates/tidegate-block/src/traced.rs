@@ -1,7 +1,8 @@
 //! Requests on their way to the device and back, as trace events.
 
 use crate::{Errno, Request};
-use tidegate_rt::trace::{self, EventPoint};
+use tidegate_rt::trace::{self, EventPoint, causes};
+use tidegate_rt::{Nanos, clock};
 
 static INSERT: EventPoint<4> = EventPoint::new("block_rq_insert", ["sector", "bytes", "op", "flags"]);
 static ISSUE: EventPoint<4> = EventPoint::new("block_rq_issue", ["sector", "bytes", "op", "flags"]);
@@ -10,7 +11,10 @@ static ERROR: EventPoint<4> = EventPoint::new("block_rq_error", ["sector", "byte
 
 /// A request whose issue was recorded.
 #[derive(Clone, Copy)]
-pub(crate) struct Traced([u64; 4]);
+pub(crate) struct Traced {
+    numbers: [u64; 4],
+    issued: Nanos,
+}
 
 fn numbers(rq: &Request) -> [u64; 4] {
     [rq.sector.0, rq.bytes, rq.op as u64, rq.flags.bits().into()]
@@ -30,17 +34,24 @@ impl Traced {
             return None;
         }
         let numbers = numbers(rq);
+        let issued = clock::stamp();
         ISSUE.record(numbers);
-        Some(Traced(numbers))
+        Some(Traced { numbers, issued })
     }
 
     /// Records that it is done.
     pub(crate) fn complete(self, r: Result<(), Errno>) {
         if let Err(e) = r {
-            let [sector, bytes, op, _] = self.0;
+            let [sector, bytes, op, _] = self.numbers;
             ERROR.record([sector, bytes, op, e.raw_os_error().unsigned_abs().into()]);
         }
-        COMPLETE.record(self.0);
+        COMPLETE.record(self.numbers);
+    }
+
+    /// The same where the calling thread had the device do it.
+    pub(crate) fn complete_here(self, r: Result<(), Errno>) {
+        self.complete(r);
+        causes::called(self.issued);
     }
 
     /// Records the issue now and the end when it comes: to be called when nothing is between it and the device.

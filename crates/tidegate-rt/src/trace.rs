@@ -254,8 +254,11 @@ fn end(span: &Span) {
     if span.mode & CALLS != 0 {
         leave(at);
     }
-    if span.mode & (CAUSES | KEPT) == CAUSES && span.point.is_operation() {
-        causes::processor();
+    if span.mode & (CAUSES | KEPT) == CAUSES {
+        match span.point.is_operation() {
+            true => causes::processor(),
+            false => causes::called(span.at),
+        }
     }
 }
 
@@ -285,6 +288,7 @@ pub(crate) fn contention(
     } else if mode & EVENTS != 0 {
         let point = points::contention(class, place.file());
         with(|l| l.push(RECORDING.load(Relaxed), (since, at), point, &[line, lock, 0, 0]));
+        causes::called(since);
     }
     if mode & CALLS != 0 {
         with(|l| {

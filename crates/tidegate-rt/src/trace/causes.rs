@@ -27,6 +27,9 @@ pub const LOCK: &str = "lock";
 /// Shorter holds are not recorded.
 pub const LONG_HOLD: Nanos = Nanos(100_000);
 
+/// Who was in a call for at least so long may have waited for a processor when it was over.
+pub const LONG_CALL: Nanos = Nanos(200_000);
+
 static THREAD: Named = Named::new(Kind::Instant, PROCESSOR, [RAN, DELAYED]);
 
 /// Whether somebody looks for causes.
@@ -35,12 +38,20 @@ pub(crate) fn wanted() -> bool {
     mode() & (CAUSES | EVENTS | KEPT) == CAUSES | EVENTS
 }
 
+/// The calling thread was in a call since `since` that may have slept: if that was long, records how long it waited for
+/// a processor then.
+pub fn called(since: Nanos) {
+    if wanted() && clock::stamp().since(since) >= LONG_CALL {
+        processor();
+    }
+}
+
 /// Records how long processors have had the calling thread.
 #[cold]
 #[inline(never)]
 pub(super) fn processor() {
     if wanted() {
-        let simulated = task::with(|t| [t.ran(), UNKNOWN, 0, 0]);
+        let simulated = task::with(|t| [t.ran(), t.delayed(), 0, 0]);
         let numbers = simulated.unwrap_or_else(|| [ran(), delayed().unwrap_or(UNKNOWN), 0, 0]);
         let at = clock::stamp();
         with(|l| l.push(RECORDING.load(Relaxed), (at, at), THREAD.id(Kind::Instant), &numbers));

@@ -39,7 +39,15 @@ pub(super) fn of(kinds: &[Kind]) -> Vec<Advice> {
         let text = text(cause)?.to_string();
         Some(Advice { cause, share: ns as f64 / all as f64, text })
     };
-    by_cause.into_iter().filter_map(advice).collect()
+    let mut all: Vec<Advice> = Vec::new();
+    for a in by_cause.into_iter().filter_map(advice) {
+        match all.iter_mut().find(|b| b.text == a.text) {
+            Some(b) => b.share += a.share,
+            None => all.push(a),
+        }
+    }
+    all.sort_by(|a, b| b.share.total_cmp(&a.share));
+    all
 }
 
 /// How long a part went by with each cause, by itself or within it.

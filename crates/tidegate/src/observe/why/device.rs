@@ -21,7 +21,8 @@ pub(super) enum Subject {
 impl Subject {
     fn words(self) -> &'static str {
         match self {
-            Subject::Pages(_) => "its own pages",
+            Subject::Pages(Some(_)) => "its own pages",
+            Subject::Pages(None) => "pages",
             Subject::Nodes => "nodes",
             Subject::All => "pages in flight",
         }
@@ -93,7 +94,9 @@ impl Walk<'_> {
     /// The thread that had most bytes of requests under way, and what it did.
     fn most(&self, me: u32, near: &[&Request], own: &[&Request], within: (u64, u64)) -> Option<String> {
         let mut bytes: HashMap<u32, u64> = HashMap::new();
-        for r in near.iter().filter(|r| !own.iter().any(|o| std::ptr::eq(*o, **r))) {
+        let is_data = |r: &&&Request| r.is_write() || r.is(Op::Read);
+        let is_other = |r: &&&Request| !own.iter().any(|o| std::ptr::eq(*o, **r));
+        for r in near.iter().filter(is_data).filter(is_other) {
             *bytes.entry(r.by).or_default() += r.bytes;
         }
         let (by, _) = bytes.into_iter().max_by_key(|(thread, bytes)| (*bytes, *thread))?;
@@ -102,6 +105,22 @@ impl Walk<'_> {
         }
         let doing = self.t.doing(by, within.0, within.1).map(|d| format!(" ({d})")).unwrap_or_default();
         Some(format!("{}{doing}", self.t.name(by)))
+    }
+
+    /// What a flush has to make durable: what was written since the one before.
+    fn written_before(&self, flush: &Request) -> String {
+        let (mut all, mut by) = (0, HashMap::<u32, u64>::new());
+        for r in self.t.requests.since_flush(flush) {
+            all += r.bytes;
+            *by.entry(r.by).or_default() += r.bytes;
+        }
+        let most = by.into_iter().max_by_key(|(thread, bytes)| (*bytes, *thread));
+        match most {
+            Some((thread, _)) if all >= 1 << 20 => {
+                format!(", of {} MiB written since the last, most by {}", all >> 20, self.t.name(thread))
+            }
+            _ => String::new(),
+        }
     }
 
     /// Waits for room in the request queue.
@@ -130,6 +149,8 @@ impl Walk<'_> {
 
     /// A request that the device does in the thread that wants it.
     pub(super) fn at_device(&self, thread: u32, r: &Request, from: u64, to: u64, out: &mut Vec<Part>) {
+        let after = if r.is(Op::Flush) { "after a flush" } else { "after a request that it did itself" };
+        let to = if to == r.done { self.woken_after(thread, after.into(), (from, to), out) } else { to };
         let near: Vec<&Request> = self.t.requests.within(from, to).collect();
         let mut parts = Vec::new();
         for (a, b) in moments(&near, from, to) {
@@ -137,12 +158,13 @@ impl Walk<'_> {
             parts.push(Part::new(cause, how, b - a));
         }
         if r.is(Op::Flush) {
-            out.push(Part::new(Cause::Flush, "a flush of its own", to - from).with(parts));
+            let what = format!("a flush of its own{}", self.written_before(r));
+            out.push(Part::new(Cause::Flush, what, to - from).with(parts));
             return;
         }
         let what = match () {
             () if r.flags.intersects(BioFlags::PREFLUSH | BioFlags::FUA) => "a write with a flush",
-            () if r.is_write() && r.flags.contains(BioFlags::META) => "nodes",
+            () if r.is_write() && r.flags.contains(BioFlags::META) => "metadata",
             () if r.is_write() => "its own pages",
             () if r.is(Op::Read) => "a read",
             () => "a discard",

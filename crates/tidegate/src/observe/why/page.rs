@@ -89,7 +89,7 @@ fn slow(n: usize, s: &Slow, to: &mut impl Write) -> io::Result<()> {
     }
     writeln!(to)?;
     lines(&format!("{n:>2}. "), 4, &title, to)?;
-    for p in s.parts.iter().take(PARTS).filter(|p| p.ns * 100 >= s.ns) {
+    for p in s.parts.iter().take(PARTS).filter(|p| p.ns * 50 >= s.ns) {
         let share = p.ns as f64 / s.ns.max(1) as f64 * 100.0;
         lines(&format!("    {share:>5.1} %  {:>8}  ", time(p.ns)), 23, &p.what, to)?;
         let within = within(p);

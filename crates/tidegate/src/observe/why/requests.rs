@@ -103,6 +103,18 @@ impl Requests {
         }
     }
 
+    /// Writes that ended between the flush before this one and this one.
+    pub fn since_flush(&self, flush: &Request) -> Vec<&Request> {
+        let until = self.all.partition_point(|r| r.issued < flush.issued);
+        let durable = |r: &&Request| {
+            r.done <= flush.issued && (r.is(Op::Flush) || r.flags.contains(BioFlags::PREFLUSH))
+        };
+        let before = self.all[..until].iter().rev().find(durable).map_or(0, |r| r.issued);
+        let first = self.all.partition_point(|r| r.issued + self.longest < before);
+        let ended = |r: &&Request| r.is_write() && r.done > before && r.done <= flush.issued;
+        self.all[first..until].iter().filter(ended).collect()
+    }
+
     /// Those that were in an elevator or at the device in an interval.
     pub fn within(&self, from: u64, to: u64) -> impl Iterator<Item = &Request> {
         let first = self.all.partition_point(|r| r.issued < from.saturating_sub(self.longest));

@@ -193,7 +193,7 @@ fn a_freeze_says_which_step_of_the_checkpoint_it_was() {
     assert_eq!(asked.parts[0].what, "a checkpoint (non regular) by tg-ckpt");
     let checkpoint = &report.kinds[2].slowest[0];
     assert_eq!(checkpoint.asked_by, ["tg-fuse-1 (an fsync of inode 4: non regular)"]);
-    assert_eq!(tenths(&checkpoint.parts), [(Cause::Step, 60), (Cause::Work, 35)]);
+    assert_eq!(tenths(&checkpoint.parts), [(Cause::Step, 60), (Cause::Work, 25), (Cause::Work, 10)]);
 }
 
 #[test]
@@ -209,6 +209,19 @@ fn somebodys_flush_is_named_after_them() {
     let part = &report.kinds[0].slowest[1].parts[0];
     assert_eq!(part.what, "a flush that tg-fuse-1 (an fsync of inode 4) issued");
     assert_eq!(tenths(&part.parts), [(Cause::Flush, 70), (Cause::Company, 30)]);
+}
+
+/// That the thread was ready to run at the end of a wait is known from the system.
+#[test]
+fn the_end_of_a_wait_may_be_one_for_a_processor() {
+    let mut m = Made::default();
+    m.cpu(0, 1, 0, Some(0));
+    m.event(0, 1, "vfs_fsync_range", Phase::Begin, &[("ino", 5)]);
+    m.span(1, (10, 100), "f2fs_issue_flush", &[]).request_by(1, (10, 100), 1, FLUSH, 0);
+    m.cpu(100, 1, 1, Some(40));
+    m.event(110, 1, "vfs_fsync_range", Phase::End, &[]);
+    m.cpu(110, 1, 11, Some(50));
+    assert_eq!(m.parts(), [(Cause::Flush, 50), (Cause::Processor, 49), (Cause::Running, 11)]);
 }
 
 /// What has no name is divided by what the system says of the thread.

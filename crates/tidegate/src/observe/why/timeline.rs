@@ -4,7 +4,7 @@ use super::requests::Requests;
 use crate::observe::words::{addresses, arg, page_write};
 use std::collections::{BTreeMap, HashMap};
 use tidegate_block::SECTOR_SIZE;
-use tidegate_rt::trace::causes::{DELAYED, HELD, LOCK, PROCESSOR, RAN, UNKNOWN};
+use tidegate_rt::trace::causes::{DELAYED, HELD, LOCK, LONG_CALL, PROCESSOR, RAN, UNKNOWN};
 use tidegate_rt::trace::{Args, Event, Phase, Recorded};
 
 /// Sectors of a block.
@@ -198,6 +198,13 @@ impl Timeline {
         let last = all.get(all.partition_point(|p| p.at < to))?;
         let delayed = last.delayed.zip(first.delayed).map(|(l, f)| l.saturating_sub(f));
         Some((last.ran.saturating_sub(first.ran), delayed))
+    }
+
+    /// Of a wait that ended at `to`, how long the thread could have gone on and waited for a processor: its last part.
+    /// Only long waits say so.
+    pub fn delay(&self, thread: u32, from: u64, to: u64) -> Option<u64> {
+        let delayed = self.processor(thread, from, to)?.1?;
+        Some(if to - from < LONG_CALL.0 { 0 } else { delayed.min(to - from) })
     }
 
     /// Where pages of an inode were sent until `to`.

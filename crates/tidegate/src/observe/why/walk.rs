@@ -49,9 +49,37 @@ impl<'a> Walk<'a> {
     }
 
     /// A thread that is to do something and has not begun, or has ended.
-    fn idle(&self, thread: u32, from: u64, to: u64) -> Option<Part> {
-        let what = format!("{} is woken, or ends", self.t.name(thread));
-        (from < to).then(|| Part::new(Cause::Processor, what, to - from))
+    fn idle(&self, thread: u32, from: u64, to: u64) -> Vec<Part> {
+        if from >= to {
+            return Vec::new();
+        }
+        let (name, ns) = (self.t.name(thread), to - from);
+        let waiting = self.t.processor(thread, from, to).and_then(|p| p.1).unwrap_or(ns).min(ns);
+        vec![
+            Part::new(Cause::Processor, format!("{name}, woken: waiting for a CPU"), waiting),
+            Part::new(Cause::Unknown, format!("{name} had not begun, or had ended"), ns - waiting),
+        ]
+    }
+
+    /// The end of a wait but for the time that the thread waited for a processor afterwards, which is added to `out`.
+    fn woken(&self, s: &Span, from: u64, to: u64, out: &mut Vec<Part>) -> u64 {
+        let after = if s.is_lock { format!("after lock {}", s.name) } else { format!("after {}", s.name) };
+        self.woken_after(s.thread, after, (from, to), out)
+    }
+
+    pub(super) fn woken_after(
+        &self,
+        thread: u32,
+        after: String,
+        (from, to): (u64, u64),
+        out: &mut Vec<Part>,
+    ) -> u64 {
+        let delay = self.t.delay(thread, from, to).unwrap_or(0);
+        if delay > 0 {
+            let within = vec![Part::new(Cause::Processor, after, delay)];
+            out.push(Part::new(Cause::Processor, "waiting for a CPU", delay).with(within));
+        }
+        to - delay
     }
 
     fn inside(&self, id: Id, from: u64, to: u64, out: &mut Vec<Part>) {
@@ -61,16 +89,17 @@ impl<'a> Walk<'a> {
             return;
         }
         if s.is_lock {
+            let to = if to == s.end { self.woken(s, from, to, out) } else { to };
             return out.extend(self.lock(s, from, to));
         }
         match s.name {
             "f2fs_wait_for_flush" => {
                 let whose = s.arg("thread").map(|t| t as u32);
-                out.push(self.other(Cause::Flush, "a flush that {} issued", whose, from, to));
+                self.other(Cause::Flush, "a flush that {} issued", whose, s, (from, to), out);
             }
             "wait_for_sync_pass" => {
                 let whose = s.arg("thread").map(|t| t as u32);
-                out.push(self.other(Cause::SyncPass, "a sync that {} does", whose, from, to));
+                self.other(Cause::SyncPass, "a sync that {} does", whose, s, (from, to), out);
             }
             "f2fs_issue_checkpoint" => {
                 let whose = self.busiest("f2fs_write_checkpoint", "tg-ckpt", from, to);
@@ -78,11 +107,11 @@ impl<'a> Walk<'a> {
                     Some(n) => format!("a checkpoint ({}) by {{}}", crate::observe::words::cp_reason(n)),
                     None => "a checkpoint by {}".into(),
                 };
-                out.push(self.other(Cause::Checkpoint, &what, whose, from, to));
+                self.other(Cause::Checkpoint, &what, whose, s, (from, to), out);
             }
             "wb_wait_for_completion" => {
                 let whose = self.busiest("wb_sync", "tg-flusher", from, to);
-                out.push(self.other(Cause::Flusher, "{}, which writes what is dirty", whose, from, to));
+                self.other(Cause::Flusher, "{}, which writes what is dirty", whose, s, (from, to), out);
             }
             "f2fs_wait_for_fsyncs" => {
                 out.push(Part::new(Cause::Company, "fsyncs that are about to need the same flush", ns));
@@ -126,6 +155,17 @@ impl<'a> Walk<'a> {
             return;
         }
         let s = &self.t.spans[id];
+        let waits = matches!(
+            s.name,
+            "folio_wait_writeback"
+                | "filemap_fdatawait"
+                | "f2fs_wait_on_node_pages_writeback"
+                | "wait_epoch"
+                | "wait_sb_inodes"
+                | "f2fs_wait_on_all_pages"
+                | "blk_mq_get_tag"
+        );
+        let to = if waits && to == s.end { self.woken(s, from, to, out) } else { to };
         match s.name {
             "folio_wait_writeback" => self.pages(s, Subject::Pages(self.ino(id)), from, to, out),
             "filemap_fdatawait" => self.pages(s, Subject::Pages(s.arg("ino")), from, to, out),
@@ -145,15 +185,24 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What another thread did meanwhile; `{}` in `what` becomes its name.
-    fn other(&self, cause: Cause, what: &str, whose: Option<u32>, from: u64, to: u64) -> Part {
+    /// A wait for another thread, and what that did meanwhile; `{}` in `what` becomes its name.
+    fn other(
+        &self,
+        cause: Cause,
+        what: &str,
+        whose: Option<u32>,
+        s: &Span,
+        (from, to): (u64, u64),
+        out: &mut Vec<Part>,
+    ) {
+        let to = if to == s.end { self.woken(s, from, to, out) } else { to };
         let name = whose.map_or("another thread".into(), |t| self.t.name(t));
         let parts = whose.map(|t| self.thread(t, from, to)).unwrap_or_default();
         let what = match (cause, whose.and_then(|t| self.t.doing(t, from, to))) {
             (Cause::Flush, Some(doing)) => what.replace("{}", &format!("{name} ({doing})")),
             _ => what.replace("{}", &name),
         };
-        Part::new(cause, what, to - from).with(parts)
+        out.push(Part::new(cause, what, to - from).with(parts));
     }
 
     /// The thread with most of a span called so in an interval, or else the one that is called as who does this.
