@@ -41,8 +41,6 @@ pub(crate) struct Task {
     debt: Cell<u64>,
     /// All that was ever charged.
     ran: Cell<u64>,
-    /// How long it took to pay, beyond what was paid: others had the CPUs.
-    delayed: Cell<u64>,
 }
 
 impl Task {
@@ -66,7 +64,7 @@ impl Task {
 
     /// Nanoseconds that it waited for a CPU since it began.
     pub fn delayed(&self) -> u64 {
-        self.delayed.get()
+        self.sim.delayed(self.id)
     }
 
     /// Nanoseconds on the virtual clock.
@@ -78,10 +76,7 @@ impl Task {
     pub fn settle(&self) -> bool {
         let debt = self.debt.take();
         if debt > 0 {
-            let before = self.sim.now();
             self.sim.pay(self.id, debt);
-            let took = self.sim.now() - before;
-            self.delayed.set(self.delayed.get() + took.saturating_sub(debt));
         }
         debt > 0
     }
@@ -158,10 +153,8 @@ pub(crate) fn start<T: Send + 'static>(
         // Nobody tells a task that could not be added.
         let id = tell.recv().ok()?;
         mine.wait();
-        CURRENT.with(|c| {
-            *c.borrow_mut() =
-                Some(Task { sim: world, id, debt: Cell::new(0), ran: Cell::new(0), delayed: Cell::new(0) })
-        });
+        CURRENT
+            .with(|c| *c.borrow_mut() = Some(Task { sim: world, id, debt: Cell::new(0), ran: Cell::new(0) }));
         let _exit = Exit;
         Some(f())
     };

@@ -8,6 +8,8 @@ use tidegate_rt::trace::causes::LOCK;
 
 /// From a thread to the one that it waits for, and on: so many times at most.
 const DEEPEST: u32 = 4;
+/// What it takes a processor with nothing else to do to switch to a thread, at most.
+const SWITCH: u64 = 100_000;
 /// A gap between holds of a lock that is no gap.
 const SLACK: u64 = 20_000;
 
@@ -54,7 +56,10 @@ impl<'a> Walk<'a> {
             return Vec::new();
         }
         let (name, ns) = (self.t.name(thread), to - from);
-        let waiting = self.t.processor(thread, from, to).and_then(|p| p.1).unwrap_or(ns).min(ns);
+        if ns < SWITCH {
+            return vec![Part::new(Cause::Processor, format!("a switch to {name}, or back"), ns)];
+        }
+        let waiting = self.t.processor(thread, from, to).and_then(|p| p.1).unwrap_or(0).min(ns);
         vec![
             Part::new(Cause::Processor, format!("{name}, woken: waiting for a CPU"), waiting),
             Part::new(Cause::Unknown, format!("{name} had not begun, or had ended"), ns - waiting),
