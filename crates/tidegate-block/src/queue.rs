@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Seq
 use tidegate_rt::{Distribution, Histogram, WaitQueue, trace::SpanPoint};
 
 static SUBMIT_BIO_WAIT: SpanPoint<0> = SpanPoint::new("submit_bio_wait", []);
-static GET_TAG: SpanPoint<0> = SpanPoint::new("blk_mq_get_tag", []);
+static GET_TAG: SpanPoint<0> = SpanPoint::timed("blk_mq_get_tag", []);
 
 /// Bounds of a queue.
 #[derive(Clone, Copy, Debug)]
@@ -205,7 +205,7 @@ impl RequestQueue {
 
     /// Has the device do a request in the calling thread.
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
-        let traced = Traced::issue(rq);
+        let traced = Traced::issue_here(rq);
         let r = self.device.execute(rq);
         if let Some(t) = traced {
             t.complete_here(r);

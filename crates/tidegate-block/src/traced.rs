@@ -39,6 +39,12 @@ impl Traced {
         Some(Traced { numbers, issued })
     }
 
+    /// The same where the calling thread has the device do it.
+    pub(crate) fn issue_here(rq: &Request) -> Option<Traced> {
+        causes::calls();
+        Traced::issue(rq)
+    }
+
     /// Records that it is done.
     pub(crate) fn complete(self, r: Result<(), Errno>) {
         if let Err(e) = r {

@@ -15,8 +15,8 @@ use tidegate_rt::{WaitQueue, clock, thread, trace::SpanPoint};
 use tidegate_vfs::{Error, Result};
 
 static ISSUE_FLUSH: SpanPoint<1> = SpanPoint::new("f2fs_issue_flush", ["flush_merge"]);
-static WAIT_FOR_FLUSH: SpanPoint<1> = SpanPoint::new("f2fs_wait_for_flush", ["thread"]);
-static WAIT_FOR_FSYNCS: SpanPoint<0> = SpanPoint::new("f2fs_wait_for_fsyncs", []);
+static WAIT_FOR_FLUSH: SpanPoint<1> = SpanPoint::timed("f2fs_wait_for_flush", ["thread"]);
+static WAIT_FOR_FSYNCS: SpanPoint<0> = SpanPoint::timed("f2fs_wait_for_fsyncs", []);
 
 /// A flush that takes less than it takes to switch threads is not waited with.
 const WORTH_WAITING: Duration = Duration::from_micros(20);

@@ -27,7 +27,7 @@ static SUBMIT_PAGE_WRITE: EventPoint<4> =
     EventPoint::new("f2fs_submit_page_write", ["ino", "index", "addrs", "what"]);
 static SUBMIT_WRITE_BIO: EventPoint<4> =
     EventPoint::new("f2fs_submit_write_bio", ["sector", "size", "log", "flags"]);
-static WAIT_ON_NODES: SpanPoint<0> = SpanPoint::new("f2fs_wait_on_node_pages_writeback", []);
+static WAIT_ON_NODES: SpanPoint<0> = SpanPoint::timed("f2fs_wait_on_node_pages_writeback", []);
 
 static IO_LOCK: LockClass = LockClass::new("io->io_rwsem", 570);
 static FSYNC_NODES: LockClass = LockClass::new("sbi->fsync_node_lock", 575);

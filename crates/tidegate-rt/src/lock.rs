@@ -105,6 +105,7 @@ impl Held {
         if !lockstat::enabled() && !trace::recording() {
             return Self::simulated(raw, class, at).0;
         }
+        trace::causes::calls();
         let t = clock::stamp();
         let (g, waited) = Self::simulated(raw, class, at);
         if waited {

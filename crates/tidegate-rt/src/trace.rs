@@ -173,12 +173,13 @@ impl<const N: usize> SpanPoint<N> {
         SpanPoint(Named::new(Kind::Span, name, keys))
     }
 
-    /// One that is an operation as its caller sees it. Who looks for causes learns how long a processor had it.
+    /// One that is an operation as its caller sees it, or a wait. Who looks for causes learns how long a processor had
+    /// its thread meanwhile, and how long that waited for one.
     ///
     /// # Panics
     /// As [`SpanPoint::new`].
-    pub const fn operation(name: &'static str, keys: [&'static str; N]) -> Self {
-        SpanPoint(Named::new(Kind::Span, name, keys).operation())
+    pub const fn timed(name: &'static str, keys: [&'static str; N]) -> Self {
+        SpanPoint(Named::new(Kind::Span, name, keys).timed())
     }
 
     /// Begins a span that ends when the result is dropped.
@@ -230,7 +231,7 @@ fn record(point: &'static Named, mode: u8, numbers: &[u64; 4]) {
 /// When a span began, and in which recording.
 #[inline(never)]
 fn begin(point: &'static Named, mode: u8, numbers: &[u64; 4]) -> (Nanos, u32) {
-    if mode & (CAUSES | KEPT) == CAUSES && point.is_operation() {
+    if mode & (CAUSES | KEPT) == CAUSES && point.is_timed() {
         causes::processor();
     }
     let at = clock::stamp();
@@ -255,7 +256,7 @@ fn end(span: &Span) {
         leave(at);
     }
     if span.mode & (CAUSES | KEPT) == CAUSES {
-        match span.point.is_operation() {
+        match span.point.is_timed() {
             true => causes::processor(),
             false => causes::called(span.at),
         }

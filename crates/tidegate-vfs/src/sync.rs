@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use tidegate_rt::{LockClass, Mutex, WaitQueue, thread, trace::SpanPoint};
 
-static SYNC_FILESYSTEM: SpanPoint<1> = SpanPoint::operation("sync_filesystem", ["sync_wait"]);
-static WAIT_SB_INODES: SpanPoint<0> = SpanPoint::new("wait_sb_inodes", []);
-static WAIT_SHARED_PASS: SpanPoint<1> = SpanPoint::new("wait_for_sync_pass", ["thread"]);
-static WAIT_EPOCH: SpanPoint<1> = SpanPoint::new("wait_epoch", ["pages"]);
+static SYNC_FILESYSTEM: SpanPoint<1> = SpanPoint::timed("sync_filesystem", ["sync_wait"]);
+static WAIT_SB_INODES: SpanPoint<0> = SpanPoint::timed("wait_sb_inodes", []);
+static WAIT_SHARED_PASS: SpanPoint<1> = SpanPoint::timed("wait_for_sync_pass", ["thread"]);
+static WAIT_EPOCH: SpanPoint<1> = SpanPoint::timed("wait_epoch", ["pages"]);
 
 static SYNC: LockClass = LockClass::new("sb->s_sync", 12);
 

@@ -19,7 +19,7 @@ const MS: u64 = 1_000_000;
 /// A recording is the process's, so the tests take turns.
 static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-static FSYNC: SpanPoint<1> = SpanPoint::operation("vfs_fsync_range", ["ino"]);
+static FSYNC: SpanPoint<1> = SpanPoint::timed("vfs_fsync_range", ["ino"]);
 static LOCK: LockClass = LockClass::new("why->lock", 50);
 
 fn simulate<T: Send + 'static>(

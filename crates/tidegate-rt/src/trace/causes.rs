@@ -38,6 +38,13 @@ pub(crate) fn wanted() -> bool {
     mode() & (CAUSES | EVENTS | KEPT) == CAUSES | EVENTS
 }
 
+/// The calling thread is about to call what may sleep.
+pub fn calls() {
+    if wanted() {
+        processor();
+    }
+}
+
 /// The calling thread was in a call since `since` that may have slept: if that was long, records how long it waited for
 /// a processor then.
 pub fn called(since: Nanos) {

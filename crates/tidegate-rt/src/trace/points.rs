@@ -68,8 +68,8 @@ pub(super) struct Named {
     point: Point,
     /// How many numbers it has.
     pub args: u8,
-    /// It is an operation as its caller sees it.
-    operation: bool,
+    /// Processor time is recorded at both of its ends, for who looks for causes.
+    timed: bool,
     /// One more than its number; 0 while it has none.
     number: AtomicU32,
 }
@@ -87,18 +87,18 @@ impl Named {
         Named {
             point: Point { kind, name, keys: all },
             args: N as u8,
-            operation: false,
+            timed: false,
             number: AtomicU32::new(0),
         }
     }
 
-    pub const fn operation(mut self) -> Self {
-        self.operation = true;
+    pub const fn timed(mut self) -> Self {
+        self.timed = true;
         self
     }
 
-    pub fn is_operation(&self) -> bool {
-        self.operation
+    pub fn is_timed(&self) -> bool {
+        self.timed
     }
 
     pub fn name(&self) -> &'static str {
