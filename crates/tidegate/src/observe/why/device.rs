@@ -48,7 +48,9 @@ impl Walk<'_> {
             own = near.iter().copied().filter(|r| r.is_write()).collect();
         }
         let what = subject.words();
-        let last = own.iter().map(|r| r.done).filter(|d| *d <= to).max().unwrap_or(from);
+        let written = own.iter().map(|r| r.done).filter(|d| *d <= to).max();
+        let last = written.unwrap_or(from);
+        let to = self.woken(s, (from, to), written, out);
         for (a, b) in moments(&near, from, to) {
             let there = own.iter().find(|r| r.is_there(a));
             let (cause, how) = match there {

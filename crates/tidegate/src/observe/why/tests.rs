@@ -224,6 +224,18 @@ fn the_end_of_a_wait_may_be_one_for_a_processor() {
     assert_eq!(m.parts(), [(Cause::Flush, 50), (Cause::Processor, 49), (Cause::Running, 11)]);
 }
 
+/// Who had no processor while what it waited for went on would have waited anyway.
+#[test]
+fn a_delay_counts_from_when_what_was_waited_for_was_done() {
+    let mut m = Made::default();
+    m.cpu(0, 1, 0, Some(0));
+    m.event(0, 1, "vfs_fsync_range", Phase::Begin, &[("ino", 5)]);
+    m.span(1, (0, 100), "f2fs_issue_checkpoint", &[]);
+    m.event(100, 1, "vfs_fsync_range", Phase::End, &[]);
+    m.cpu(100, 1, 0, Some(95)).span(7, (0, 70), "f2fs_write_checkpoint", &[("reason", 0)]);
+    assert_eq!(m.parts(), [(Cause::Checkpoint, 70), (Cause::Processor, 30)]);
+}
+
 /// What has no name is divided by what the system says of the thread.
 #[test]
 fn what_is_left_ran_or_waited_for_a_processor_or_has_no_name() {

@@ -171,6 +171,18 @@ impl Timeline {
         self.in_order(all, from, to)
     }
 
+    /// When the last span of a thread called so that ends in an interval does so.
+    pub fn last_end(&self, thread: u32, name: &str, from: u64, to: u64) -> Option<u64> {
+        let within = |id: Id| self.ends(id, name, from, to);
+        self.roots(thread, from, to).filter_map(within).max()
+    }
+
+    fn ends(&self, id: Id, name: &str, from: u64, to: u64) -> Option<u64> {
+        let s = &self.spans[id];
+        let own = (s.name == name && s.end <= to).then_some(s.end);
+        own.or_else(|| self.children(id, from, to).filter_map(|c| self.ends(c, name, from, to)).max())
+    }
+
     /// The spans directly in a span that are in an interval, in order.
     pub fn children(&self, id: Id, from: u64, to: u64) -> impl Iterator<Item = Id> {
         self.in_order(&self.spans[id].children, from, to)

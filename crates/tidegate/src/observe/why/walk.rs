@@ -67,9 +67,19 @@ impl<'a> Walk<'a> {
     }
 
     /// The end of a wait but for the time that the thread waited for a processor afterwards, which is added to `out`.
-    fn woken(&self, s: &Span, from: u64, to: u64, out: &mut Vec<Part>) -> u64 {
+    /// What was waited for happened at `event`: who had no processor before that would have waited anyway.
+    pub(super) fn woken(
+        &self,
+        s: &Span,
+        (from, to): (u64, u64),
+        event: Option<u64>,
+        out: &mut Vec<Part>,
+    ) -> u64 {
+        if to < s.end {
+            return to;
+        }
         let after = if s.is_lock { format!("after lock {}", s.name) } else { format!("after {}", s.name) };
-        self.woken_after(s.thread, after, (from, to), out)
+        self.woken_after(s.thread, after, (from.max(event.unwrap_or(from).min(to)), to), out)
     }
 
     pub(super) fn woken_after(
@@ -94,8 +104,7 @@ impl<'a> Walk<'a> {
             return;
         }
         if s.is_lock {
-            let to = if to == s.end { self.woken(s, from, to, out) } else { to };
-            return out.extend(self.lock(s, from, to));
+            return self.lock(s, from, to, out);
         }
         match s.name {
             "f2fs_wait_for_flush" => {
@@ -160,17 +169,6 @@ impl<'a> Walk<'a> {
             return;
         }
         let s = &self.t.spans[id];
-        let waits = matches!(
-            s.name,
-            "folio_wait_writeback"
-                | "filemap_fdatawait"
-                | "f2fs_wait_on_node_pages_writeback"
-                | "wait_epoch"
-                | "wait_sb_inodes"
-                | "f2fs_wait_on_all_pages"
-                | "blk_mq_get_tag"
-        );
-        let to = if waits && to == s.end { self.woken(s, from, to, out) } else { to };
         match s.name {
             "folio_wait_writeback" => self.pages(s, Subject::Pages(self.ino(id)), from, to, out),
             "filemap_fdatawait" => self.pages(s, Subject::Pages(s.arg("ino")), from, to, out),
@@ -178,7 +176,10 @@ impl<'a> Walk<'a> {
             "wait_epoch" | "wait_sb_inodes" | "f2fs_wait_on_all_pages" => {
                 self.pages(s, Subject::All, from, to, out);
             }
-            "blk_mq_get_tag" => out.push(self.room(s.thread, from, to)),
+            "blk_mq_get_tag" => {
+                let to = self.woken(s, (from, to), None, out);
+                out.push(self.room(s.thread, from, to));
+            }
             name => {
                 for (from, to, request) in self.here(s.thread, from, to) {
                     match request {
@@ -200,7 +201,7 @@ impl<'a> Walk<'a> {
         (from, to): (u64, u64),
         out: &mut Vec<Part>,
     ) {
-        let to = if to == s.end { self.woken(s, from, to, out) } else { to };
+        let to = self.woken(s, (from, to), whose.and_then(|t| self.over(cause, t, from, to)), out);
         let name = whose.map_or("another thread".into(), |t| self.t.name(t));
         let parts = whose.map(|t| self.thread(t, from, to)).unwrap_or_default();
         let what = match (cause, whose.and_then(|t| self.t.doing(t, from, to))) {
@@ -208,6 +209,18 @@ impl<'a> Walk<'a> {
             _ => what.replace("{}", &name),
         };
         out.push(Part::new(cause, what, to - from).with(parts));
+    }
+
+    /// When another thread was done last with what is waited for.
+    fn over(&self, cause: Cause, thread: u32, from: u64, to: u64) -> Option<u64> {
+        let name = match cause {
+            Cause::Checkpoint => "f2fs_write_checkpoint",
+            Cause::Flush => "f2fs_issue_flush",
+            Cause::Flusher => "wb_sync",
+            Cause::SyncPass => "sync_filesystem",
+            _ => return None,
+        };
+        self.t.last_end(thread, name, from, to)
     }
 
     /// The thread with most of a span called so in an interval, or else the one that is called as who does this.
@@ -221,10 +234,12 @@ impl<'a> Walk<'a> {
     }
 
     /// Who had a lock while it was waited for, and what they did meanwhile.
-    fn lock(&self, s: &Span, from: u64, to: u64) -> Vec<Part> {
+    fn lock(&self, s: &Span, from: u64, to: u64, out: &mut Vec<Part>) {
         let class = s.name;
         let holds = self.t.holds(class, s.arg(LOCK).unwrap_or(0), s.thread, from, to);
-        let (mut parts, mut at) = (Vec::new(), from);
+        let given_back = holds.iter().map(|h| h.to).filter(|end| *end <= to).max();
+        let to = self.woken(s, (from, to), given_back, out);
+        let mut at = from;
         while at < to {
             let now = holds.iter().filter(|h| h.from <= at + SLACK && h.to > at).max_by_key(|h| h.to);
             match now {
@@ -235,18 +250,17 @@ impl<'a> Walk<'a> {
                         if doing.as_deref() == Some("a checkpoint") { Cause::Freeze } else { Cause::Lock };
                     let doing = doing.map(|d| format!(" ({d})")).unwrap_or_default();
                     let what = format!("lock {class}, which {}{doing} had", self.t.name(h.thread));
-                    parts.push(Part::new(cause, what, end - at).with(self.thread(h.thread, at, end)));
+                    out.push(Part::new(cause, what, end - at).with(self.thread(h.thread, at, end)));
                     at = end;
                 }
                 None => {
                     let next = holds.iter().map(|h| h.from).filter(|f| *f > at).min().unwrap_or(to).min(to);
                     let what = format!("lock {class}, given back: others for a moment, or not running yet");
-                    parts.push(Part::new(Cause::Lock, what, next - at));
+                    out.push(Part::new(Cause::Lock, what, next - at));
                     at = next;
                 }
             }
         }
-        parts
     }
 
     fn is_step(&self, s: &Span) -> bool {
