@@ -1,15 +1,15 @@
 //! The request queue: merges what a plug gathers, bounds what is in flight, counts.
 
 use crate::bio::{Bio, BioData, BioFlags, Op, Sector};
-use crate::traced::Traced;
-use crate::wfq::Wfq;
+use crate::traced::{self, Traced};
+use crate::wfq::{Slot, Wfq};
 use crate::{Device, Elevator, ElevatorStats, Errno, PageBuf, Request};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_rt::{Distribution, Histogram, WaitQueue, trace::SpanPoint};
 
 static SUBMIT_BIO_WAIT: SpanPoint<0> = SpanPoint::new("submit_bio_wait", []);
-static GET_TAG: SpanPoint<0> = SpanPoint::new("blk_mq_get_tag", []);
+static GET_TAG: SpanPoint<0> = SpanPoint::timed("blk_mq_get_tag", []);
 
 /// Bounds of a queue.
 #[derive(Clone, Copy, Debug)]
@@ -165,7 +165,7 @@ impl RequestQueue {
         }
         self.inflight.watch(&mut rq);
         self.n.write_requests.fetch_add((rq.op == Op::Write) as u64, Relaxed);
-        let slot = self.wfq.as_ref().map(|w| w.enter(&rq));
+        let slot = self.enter(&rq);
         match slot {
             Some(_) => self.inflight.enter(),
             None => self.wait_for_room(rq.bytes),
@@ -190,18 +190,25 @@ impl RequestQueue {
         // Who asks for a flush has a span for that.
         let _span = (bio.op != Op::Flush).then(|| SUBMIT_BIO_WAIT.enter([]));
         let mut rq = Request::new(bio);
-        let slot = self.wfq.as_ref().map(|w| w.enter(&rq));
+        let slot = self.enter(&rq);
         self.execute(&mut rq)?;
         drop(slot);
         Ok(rq.bios.remove(0).data)
     }
 
+    /// Waits until the elevator, if there is one, has it be the turn of `rq`.
+    fn enter(&self, rq: &Request) -> Option<Slot<'_>> {
+        let w = self.wfq.as_ref()?;
+        traced::insert(rq);
+        Some(w.enter(rq))
+    }
+
     /// Has the device do a request in the calling thread.
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
-        let traced = Traced::issue(rq);
+        let traced = Traced::issue_here(rq);
         let r = self.device.execute(rq);
         if let Some(t) = traced {
-            t.complete(r);
+            t.complete_here(r);
         }
         r
     }
@@ -283,8 +290,8 @@ impl RequestQueue {
     fn dispatch(&self, mut rq: Request) {
         let write = rq.op == Op::Write;
         self.inflight.watch(&mut rq);
-        Traced::watch(&mut rq);
         if let Some(w) = &self.wfq {
+            traced::insert(&rq);
             let merged = w.submit(rq, &self.n.congested);
             self.n.write_requests.fetch_add((write && !merged) as u64, Relaxed);
             return;
@@ -293,6 +300,7 @@ impl RequestQueue {
             self.n.write_requests.fetch_add(1, Relaxed);
         }
         self.wait_for_room(rq.bytes);
+        Traced::watch(&mut rq);
         let (inflight, bytes) = (self.inflight.clone(), rq.bytes);
         rq.after_end(move || {
             inflight.bytes.fetch_sub(bytes, SeqCst);

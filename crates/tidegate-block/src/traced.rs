@@ -1,15 +1,31 @@
 //! Requests on their way to the device and back, as trace events.
 
 use crate::{Errno, Request};
-use tidegate_rt::trace::{self, EventPoint};
+use tidegate_rt::trace::{self, EventPoint, causes};
+use tidegate_rt::{Nanos, clock};
 
+static INSERT: EventPoint<4> = EventPoint::new("block_rq_insert", ["sector", "bytes", "op", "flags"]);
 static ISSUE: EventPoint<4> = EventPoint::new("block_rq_issue", ["sector", "bytes", "op", "flags"]);
 static COMPLETE: EventPoint<4> = EventPoint::new("block_rq_complete", ["sector", "bytes", "op", "flags"]);
 static ERROR: EventPoint<4> = EventPoint::new("block_rq_error", ["sector", "bytes", "op", "error"]);
 
 /// A request whose issue was recorded.
 #[derive(Clone, Copy)]
-pub(crate) struct Traced([u64; 4]);
+pub(crate) struct Traced {
+    numbers: [u64; 4],
+    issued: Nanos,
+}
+
+fn numbers(rq: &Request) -> [u64; 4] {
+    [rq.sector.0, rq.bytes, rq.op as u64, rq.flags.bits().into()]
+}
+
+/// Records that an elevator gets `rq`. Where it joins another there, it is issued with that.
+pub(crate) fn insert(rq: &Request) {
+    if trace::enabled() {
+        INSERT.record(numbers(rq));
+    }
+}
 
 impl Traced {
     /// Records that `rq` goes to the device, if events are recorded.
@@ -17,22 +33,34 @@ impl Traced {
         if !trace::enabled() {
             return None;
         }
-        let numbers = [rq.sector.0, rq.bytes, rq.op as u64, rq.flags.bits().into()];
+        let numbers = numbers(rq);
+        let issued = clock::stamp();
         ISSUE.record(numbers);
-        Some(Traced(numbers))
+        Some(Traced { numbers, issued })
+    }
+
+    /// The same where the calling thread has the device do it.
+    pub(crate) fn issue_here(rq: &Request) -> Option<Traced> {
+        causes::calls();
+        Traced::issue(rq)
     }
 
     /// Records that it is done.
     pub(crate) fn complete(self, r: Result<(), Errno>) {
         if let Err(e) = r {
-            let [sector, bytes, op, _] = self.0;
+            let [sector, bytes, op, _] = self.numbers;
             ERROR.record([sector, bytes, op, e.raw_os_error().unsigned_abs().into()]);
         }
-        COMPLETE.record(self.0);
+        COMPLETE.record(self.numbers);
     }
 
-    /// Records the issue now and the end when it comes. With an elevator the issue is when it gets the
-    /// request.
+    /// The same where the calling thread had the device do it.
+    pub(crate) fn complete_here(self, r: Result<(), Errno>) {
+        self.complete(r);
+        causes::called(self.issued);
+    }
+
+    /// Records the issue now and the end when it comes: to be called when nothing is between it and the device.
     pub(crate) fn watch(rq: &mut Request) {
         if let Some(traced) = Traced::issue(rq) {
             rq.after_end_with(move |r| traced.complete(r));

@@ -52,6 +52,47 @@ impl Drop for Bar {
     }
 }
 
+/// Shows how much is left of a time that is waited, until it is dropped.
+pub struct Countdown {
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Countdown {
+    /// Begins now. Short ones are not shown.
+    pub fn new(what: &'static str, long: Duration, quiet: bool) -> Countdown {
+        let stop = Arc::new(Stop::default());
+        let s = stop.clone();
+        let wanted = !quiet && long > PATIENCE && std::io::stderr().is_terminal();
+        let thread = wanted.then(|| spawn("tg-progress", move || count(what, long, &s)).ok()).flatten();
+        Countdown { stop, thread }
+    }
+}
+
+impl Drop for Countdown {
+    fn drop(&mut self) {
+        self.stop.now.store(true, SeqCst);
+        self.stop.queue.wake_all();
+        if let Some(t) = self.thread.take() {
+            t.join();
+        }
+    }
+}
+
+fn count(what: &'static str, long: Duration, stop: &Stop) {
+    let bar = ProgressBar::with_draw_target(Some(long.as_millis() as u64), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{msg} [{bar:30}] {elapsed}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+    bar.set_message(what);
+    loop {
+        bar.set_position(bar.elapsed().as_millis() as u64);
+        if stop.wait(TICK) {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+}
+
 fn show(p: &Progress, stop: &Stop) {
     if stop.wait(PATIENCE) {
         return;

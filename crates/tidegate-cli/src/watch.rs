@@ -45,6 +45,7 @@ impl Watch {
             locks: self.lockstat,
             events: self.trace.as_ref().map(|_| self.trace_events.max(1)),
             calls: self.profile.is_some(),
+            causes: false,
         }
     }
 

@@ -53,12 +53,12 @@ const STEP_NAMES: [(&str, &str, bool); STEPS] = [
     ("checkpoint in all", "f2fs_write_checkpoint", false),
 ];
 
-static WRITE_CHECKPOINT: SpanPoint<1> = SpanPoint::new("f2fs_write_checkpoint", ["reason"]);
+static WRITE_CHECKPOINT: SpanPoint<1> = SpanPoint::timed("f2fs_write_checkpoint", ["reason"]);
 static STEP_POINTS: [SpanPoint<1>; STEPS] = {
-    let mut all = [const { SpanPoint::new("", ["frozen"]) }; STEPS];
+    let mut all = [const { SpanPoint::timed("", ["frozen"]) }; STEPS];
     let mut i = 0;
     while i < STEPS {
-        all[i] = SpanPoint::new(STEP_NAMES[i].1, ["frozen"]);
+        all[i] = SpanPoint::timed(STEP_NAMES[i].1, ["frozen"]);
         i += 1;
     }
     all

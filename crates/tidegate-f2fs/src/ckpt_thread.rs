@@ -18,7 +18,7 @@ use tidegate_rt::{
 };
 use tidegate_vfs::{Error, ErrorKind, Result};
 
-static ISSUE_CHECKPOINT: SpanPoint<0> = SpanPoint::new("f2fs_issue_checkpoint", []);
+static ISSUE_CHECKPOINT: SpanPoint<0> = SpanPoint::timed("f2fs_issue_checkpoint", []);
 
 static ISSUE_LIST: LockClass = LockClass::new("cprc->issue_list", 85);
 

@@ -211,8 +211,14 @@ impl F2fs {
             let part = segments.take(p.pages);
             match p.blk {
                 Some(blk) => {
-                    let pages =
-                        Pages { inode: inode.clone(), index: at, pages: p.pages, moved: p.moved, cleaned };
+                    let pages = Pages {
+                        inode: inode.clone(),
+                        index: at,
+                        pages: p.pages,
+                        old: p.old,
+                        moved: p.moved,
+                        cleaned,
+                    };
                     let extent = Extent { blk, segments: part, pages };
                     if whole {
                         self.write_io.add_extent(&self.stats, log, extent, pass.flags, &mut pass.last);

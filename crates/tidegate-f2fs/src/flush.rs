@@ -8,15 +8,15 @@
 //! flush takes.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 use tidegate_block::RequestQueue;
-use tidegate_rt::{WaitQueue, clock, trace::SpanPoint};
+use tidegate_rt::{WaitQueue, clock, thread, trace::SpanPoint};
 use tidegate_vfs::{Error, Result};
 
 static ISSUE_FLUSH: SpanPoint<1> = SpanPoint::new("f2fs_issue_flush", ["flush_merge"]);
-static WAIT_FOR_FLUSH: SpanPoint<0> = SpanPoint::new("f2fs_wait_for_flush", []);
-static WAIT_FOR_FSYNCS: SpanPoint<0> = SpanPoint::new("f2fs_wait_for_fsyncs", []);
+static WAIT_FOR_FLUSH: SpanPoint<1> = SpanPoint::timed("f2fs_wait_for_flush", ["thread"]);
+static WAIT_FOR_FSYNCS: SpanPoint<0> = SpanPoint::timed("f2fs_wait_for_fsyncs", []);
 
 /// A flush that takes less than it takes to switch threads is not waited with.
 const WORTH_WAITING: Duration = Duration::from_micros(20);
@@ -37,8 +37,8 @@ pub(crate) struct FlushControl {
     took: AtomicU64,
     /// Why one failed. What it was for may be gone: a later one that succeeds says nothing of it.
     failed: OnceLock<Error>,
-    /// A flush is under way.
-    running: AtomicBool,
+    /// The thread whose flush is under way, or 0.
+    running: AtomicU32,
     done: WaitQueue,
 }
 
@@ -90,15 +90,16 @@ impl FlushControl {
         let need = self.completed();
         let _span = ISSUE_FLUSH.enter([merge as u64]);
         while merge && !self.is_durable(need) {
-            if !self.running.swap(true, SeqCst) {
+            let running = self.running.compare_exchange(0, thread::id(), SeqCst, SeqCst);
+            let Err(whose) = running else {
                 self.wait_for_company();
                 let r = self.issue(queue);
-                self.running.store(false, SeqCst);
+                self.running.store(0, SeqCst);
                 self.done.wake_all();
                 return r;
-            }
-            let _span = WAIT_FOR_FLUSH.enter([]);
-            self.done.wait_until(|| self.is_durable(need) || !self.running.load(SeqCst));
+            };
+            let _span = WAIT_FOR_FLUSH.enter([whose.into()]);
+            self.done.wait_until(|| self.is_durable(need) || self.running.load(SeqCst) != whose);
         }
         if merge { Ok(()) } else { self.issue(queue) }
     }

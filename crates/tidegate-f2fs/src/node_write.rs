@@ -124,12 +124,14 @@ impl F2fs {
         freed.extend(moves.iter().zip(&olds).filter(|(_, old)| old.is_none()).map(|(m, _)| m.1));
         freed.sort_unstable();
         self.guard(self.sit.invalidate(&freed)).map_err(give_up)?;
+        let mut olds = olds.into_iter().map(|old| old.unwrap_or(BlockAddr::NULL));
         for (i, seg) in taken.into_iter().enumerate() {
             let blk = a.start.plus(i as u32);
             let (seg, pages) = match seg {
                 Some(seg) => {
                     let (inode, index) = (self.node_inode.clone(), nids[i].0 as u64);
-                    (seg, Some(Pages { inode, index, pages: 1, moved: false, cleaned: false }))
+                    let old = olds.next().unwrap_or(BlockAddr::NULL);
+                    (seg, Some(Pages { inode, index, pages: 1, old, moved: false, cleaned: false }))
                 }
                 // Recovery goes from block to block: none may be left out.
                 None if log == Log::WarmNode => {

@@ -17,6 +17,8 @@ use tidegate_vfs::{FileType, Inode, Result};
 pub(crate) struct Placed {
     /// `None` for pages that have no place any more: cut off or punched meanwhile.
     pub blk: Option<BlockAddr>,
+    /// Where the first of them was.
+    pub old: BlockAddr,
     /// That is a new place.
     pub moved: bool,
     pub pages: usize,
@@ -44,13 +46,13 @@ impl F2fs {
         let mut map = fi(inode).map.lock();
         let (parts, hole) = self.parts_of(inode, index, pages)?;
         let Some(first) = parts.first() else {
-            return Ok(vec![Placed { blk: None, moved: false, pages: hole }]);
+            return Ok(vec![Placed { blk: None, old: BlockAddr::NULL, moved: false, pages: hole }]);
         };
         let old = first.olds[0];
         if self.stays_in_place(inode, old, how) {
             let n = (0..first.olds.len()).take_while(|i| first.olds[*i].0 == old.0 + *i as u32).count();
             self.stats.in_place.fetch_add(n as u64, Relaxed);
-            return Ok(vec![Placed { blk: Some(old), moved: false, pages: n }]);
+            return Ok(vec![Placed { blk: Some(old), old, moved: false, pages: n }]);
         }
         let ino = Nid(inode.ino.0 as u32);
         if inode.file_type == FileType::Regular && parts.iter().all(|p| p.d.nid != ino) {
@@ -71,8 +73,15 @@ impl F2fs {
         }
         self.guard(self.note_extents(inode, &mut map, index, &got))?;
         fi(inode).fsync.placed(got.iter().map(|a| a.blocks as usize).sum());
-        let placed = |a: &Allocated| Placed { blk: Some(a.start), moved: true, pages: a.blocks as usize };
-        Ok(got.iter().map(placed).collect())
+        let mut olds = parts.iter().flat_map(|p| p.olds.iter().copied());
+        let mut placed = Vec::with_capacity(got.len());
+        for a in got.iter().filter(|a| a.blocks > 0) {
+            let pages = a.blocks as usize;
+            let old = olds.next().unwrap_or(BlockAddr::NULL);
+            olds.by_ref().take(pages - 1).for_each(drop);
+            placed.push(Placed { blk: Some(a.start), old, moved: true, pages });
+        }
+        Ok(placed)
     }
 
     /// The nodes with the addresses of pages from `index` on, as long as these have a reservation or a

@@ -24,10 +24,10 @@ use tidegate_rt::{
 use tidegate_vfs::{Error, ErrorKind, Inode};
 
 static SUBMIT_PAGE_WRITE: EventPoint<4> =
-    EventPoint::new("f2fs_submit_page_write", ["ino", "index", "newaddr", "pages"]);
+    EventPoint::new("f2fs_submit_page_write", ["ino", "index", "addrs", "what"]);
 static SUBMIT_WRITE_BIO: EventPoint<4> =
     EventPoint::new("f2fs_submit_write_bio", ["sector", "size", "log", "flags"]);
-static WAIT_ON_NODES: SpanPoint<0> = SpanPoint::new("f2fs_wait_on_node_pages_writeback", []);
+static WAIT_ON_NODES: SpanPoint<0> = SpanPoint::timed("f2fs_wait_on_node_pages_writeback", []);
 
 static IO_LOCK: LockClass = LockClass::new("io->io_rwsem", 570);
 static FSYNC_NODES: LockClass = LockClass::new("sbi->fsync_node_lock", 575);
@@ -42,6 +42,8 @@ pub(crate) struct Pages {
     pub inode: Arc<Inode>,
     pub index: u64,
     pub pages: usize,
+    /// Where the first of them was; as [`BlockAddr::NEW`] and [`BlockAddr::NULL`] where it had no place.
+    pub old: BlockAddr,
     /// File data that goes to a new place.
     pub moved: bool,
     /// Cleaning moves them.
@@ -75,10 +77,12 @@ impl Pages {
         self.index..self.index + self.pages as u64
     }
 
-    /// Records where they go.
-    fn trace(&self, blk: BlockAddr) {
-        let (ino, newaddr, pages) = (self.inode.ino.0, u64::from(blk.0), self.pages as u64);
-        SUBMIT_PAGE_WRITE.record([ino, self.index, newaddr, pages]);
+    /// Records where they go: two addresses in one number, the old one above; and how many pages (12 bits), of which
+    /// log (4 bits), in a bio with which flags.
+    fn trace(&self, blk: BlockAddr, log: Log, flags: BioFlags) {
+        let addrs = u64::from(self.old.0) << 32 | u64::from(blk.0);
+        let what = self.pages as u64 & 0xFFF | (log as u64) << 12 | u64::from(flags.bits()) << 16;
+        SUBMIT_PAGE_WRITE.record([self.inode.ino.0, self.index, addrs, what]);
     }
 }
 
@@ -208,7 +212,7 @@ impl WriteIo {
         if pages.pages < OWN_BIO {
             return self.add(stats, log, blk, segments, Some(pages), flags);
         }
-        pages.trace(blk);
+        pages.trace(blk, log, flags);
         let most = (limits.max_bytes / 4096) as usize;
         let mut rest = segments.into_iter().peekable();
         let mut done = 0;
@@ -230,6 +234,7 @@ impl WriteIo {
                 inode: pages.inode.clone(),
                 index: pages.index + done as u64,
                 pages: n,
+                old: pages.old,
                 moved: pages.moved,
                 cleaned: pages.cleaned,
             });
@@ -306,7 +311,7 @@ impl WriteIo {
     ) -> Option<Growing> {
         let Placed { blk, segments, pages } = placed;
         if let Some(p) = &pages {
-            p.trace(blk);
+            p.trace(blk, log, flags);
         }
         let n = segments.iter().map(|s| s.len).sum::<u32>() / 4096;
         let limits = self.queue.limits();

@@ -105,10 +105,11 @@ impl Held {
         if !lockstat::enabled() && !trace::recording() {
             return Self::simulated(raw, class, at).0;
         }
+        trace::causes::calls();
         let t = clock::stamp();
         let (g, waited) = Self::simulated(raw, class, at);
         if waited {
-            class.waited(t, at);
+            class.waited(raw.address().number(), t, at);
         }
         g
     }
@@ -139,7 +140,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         class::pop(self.class);
         if let Some(t) = self.since {
-            self.class.held(t);
+            self.class.held(self.lock.number(), t);
         }
         sync::released(self.lock);
     }
@@ -329,7 +330,7 @@ impl Condvar {
         at: &'static Location<'static>,
     ) -> bool {
         if let Some(t) = g.held.since {
-            g.held.class.held(t);
+            g.held.class.held(g.held.lock.number(), t);
         }
         class::pop(g.held.class);
         let lock = Want { lock: g.held.lock, class: g.held.class, shared: false, at };

@@ -9,7 +9,8 @@
 
 use crate::class::LockClass;
 use crate::clock::{self, Nanos};
-use crate::{thread, trace};
+use crate::thread;
+use crate::trace::{self, causes};
 pub(crate) use slots::Taken;
 use slots::Timed;
 use std::num::NonZeroU64;
@@ -227,10 +228,10 @@ impl LockClass {
         self.number.load(Relaxed)
     }
 
-    /// Counts a wait that began at `since` and is over now, and has it traced.
-    pub(crate) fn waited(&'static self, since: Nanos, at: &'static Location<'static>) {
+    /// Counts a wait for the lock numbered `lock` that began at `since` and is over now, and has it traced.
+    pub(crate) fn waited(&'static self, lock: u64, since: Nanos, at: &'static Location<'static>) {
         let now = clock::stamp();
-        trace::contention(self.name(), since, now, at);
+        trace::contention(self.name(), lock, (since, now), at);
         if !enabled() {
             return;
         }
@@ -247,7 +248,8 @@ impl LockClass {
 
     #[inline(never)]
     fn count(&'static self, shared: bool) -> Taken {
-        let always = self.rank() < MOMENTS && !shared;
+        // Who looks for causes is to learn who kept a checkpoint waiting: all who share are among them.
+        let always = self.rank() < MOMENTS && (!shared || causes::wanted());
         slots::taken(self.number(), always, ONE_IN)
     }
 
@@ -264,10 +266,14 @@ impl LockClass {
         taken.timed.and_then(Since::now)
     }
 
-    /// Counts a hold that ends now.
+    /// Counts a hold of the lock numbered `lock` that ends now.
     #[inline(never)]
-    pub(crate) fn held(&'static self, since: Since) {
-        slots::held(self.number(), since.timed(), clock::stamp().since(since.at()));
+    pub(crate) fn held(&'static self, lock: u64, since: Since) {
+        let now = clock::stamp();
+        slots::held(self.number(), since.timed(), now.since(since.at()));
+        if causes::wanted() {
+            causes::hold(self.name(), lock, since.at(), now);
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use threads::with;
 
+pub mod causes;
 mod packed;
 mod points;
 mod record;
@@ -24,6 +25,8 @@ const EVENTS: u8 = 1;
 const CALLS: u8 = 2;
 /// Events are the calling thread's simulated world's.
 const KEPT: u8 = 4;
+/// Events that say why others waited are among them.
+const CAUSES: u8 = 8;
 
 static MODE: AtomicU8 = AtomicU8::new(0);
 /// Counts the beginnings and ends of recordings.
@@ -45,7 +48,7 @@ pub enum Phase {
     /// The end of the span of the same name begun last on this thread.
     End,
     /// The beginning of a wait for a lock; the name is its class, the first number where it is taken: a file
-    /// and a line.
+    /// and a line. The second tells it from others of its class, except in a simulated world.
     ContentionBegin,
     /// Its end.
     ContentionEnd,
@@ -91,6 +94,12 @@ pub fn enable(capacity: Option<usize>) {
     }
     RECORDING.fetch_add(1, Relaxed);
     switch(EVENTS, capacity.is_some());
+}
+
+/// Switches on or off what says why others waited, among the events: long holds of locks, and the time that a processor
+/// had for an operation. See [`causes`].
+pub fn enable_causes(on: bool) {
+    switch(CAUSES, on);
 }
 
 /// Switches call trees on or off.
@@ -164,6 +173,15 @@ impl<const N: usize> SpanPoint<N> {
         SpanPoint(Named::new(Kind::Span, name, keys))
     }
 
+    /// One that is an operation as its caller sees it, or a wait. Who looks for causes learns how long a processor had
+    /// its thread meanwhile, and how long that waited for one.
+    ///
+    /// # Panics
+    /// As [`SpanPoint::new`].
+    pub const fn timed(name: &'static str, keys: [&'static str; N]) -> Self {
+        SpanPoint(Named::new(Kind::Span, name, keys).timed())
+    }
+
     /// Begins a span that ends when the result is dropped.
     #[inline]
     #[must_use = "the span lasts as long as the guard"]
@@ -213,6 +231,9 @@ fn record(point: &'static Named, mode: u8, numbers: &[u64; 4]) {
 /// When a span began, and in which recording.
 #[inline(never)]
 fn begin(point: &'static Named, mode: u8, numbers: &[u64; 4]) -> (Nanos, u32) {
+    if mode & (CAUSES | KEPT) == CAUSES && point.is_timed() {
+        causes::processor();
+    }
     let at = clock::stamp();
     if mode & KEPT != 0 {
         keep(at, point.name(), Phase::Begin, point.args(numbers));
@@ -234,6 +255,12 @@ fn end(span: &Span) {
     if span.mode & CALLS != 0 {
         leave(at);
     }
+    if span.mode & (CAUSES | KEPT) == CAUSES {
+        match span.point.is_timed() {
+            true => causes::processor(),
+            false => causes::called(span.at),
+        }
+    }
 }
 
 #[inline(never)]
@@ -246,8 +273,13 @@ fn leave(at: Nanos) {
     with(|l| l.leave(at));
 }
 
-/// Records a wait for a lock of `class` that began at `since`, at `place`, and ended at `at`.
-pub(crate) fn contention(class: &'static str, since: Nanos, at: Nanos, place: &'static Location<'static>) {
+/// Records a wait for the lock numbered `lock`, of `class`, that began at `since`, at `place`, and ended at `at`.
+pub(crate) fn contention(
+    class: &'static str,
+    lock: u64,
+    (since, at): (Nanos, Nanos),
+    place: &'static Location<'static>,
+) {
     let (mode, line) = (mode(), u64::from(place.line()));
     if mode & KEPT != 0 {
         let mut args = NO_ARGS;
@@ -256,7 +288,8 @@ pub(crate) fn contention(class: &'static str, since: Nanos, at: Nanos, place: &'
         keep(at, class, Phase::ContentionEnd, NO_ARGS);
     } else if mode & EVENTS != 0 {
         let point = points::contention(class, place.file());
-        with(|l| l.push(RECORDING.load(Relaxed), (since, at), point, &[line, 0, 0, 0]));
+        with(|l| l.push(RECORDING.load(Relaxed), (since, at), point, &[line, lock, 0, 0]));
+        causes::called(since);
     }
     if mode & CALLS != 0 {
         with(|l| {

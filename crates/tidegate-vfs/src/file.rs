@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU32;
 use tidegate_block::PAGE_SIZE;
 use tidegate_rt::{clock, sim, trace::SpanPoint};
 
-static FSYNC_RANGE: SpanPoint<2> = SpanPoint::new("vfs_fsync_range", ["ino", "datasync"]);
+static FSYNC_RANGE: SpanPoint<2> = SpanPoint::timed("vfs_fsync_range", ["ino", "datasync"]);
 static WRITE_AND_WAIT: SpanPoint<0> = SpanPoint::new("file_write_and_wait_range", []);
 
 /// Times that pages are written which others gave back for want of space.

@@ -15,13 +15,14 @@ use tidegate_rt::{
     trace::{EventPoint, SpanPoint},
 };
 
+static WAIT_FOR_COMPLETION: SpanPoint<0> = SpanPoint::timed("wb_wait_for_completion", []);
 static WB_SYNC: SpanPoint<1> = SpanPoint::new("wb_sync", ["wait"]);
 static WB_START: SpanPoint<1> = SpanPoint::new("wb_start", ["pages"]);
 static WB_BACKGROUND: SpanPoint<1> = SpanPoint::new("wb_background", ["dirty"]);
 static WRITEBACK_START: EventPoint<2> = EventPoint::new("writeback_start", ["reason", "dirty"]);
 static WRITEBACK_WRITTEN: EventPoint<1> = EventPoint::new("writeback_written", ["pages"]);
 static SINGLE_INODE: SpanPoint<2> = SpanPoint::new("writeback_single_inode", ["ino", "dirty"]);
-static FDATAWAIT: SpanPoint<1> = SpanPoint::new("filemap_fdatawait", ["ino"]);
+static FDATAWAIT: SpanPoint<1> = SpanPoint::timed("filemap_fdatawait", ["ino"]);
 
 /// Pages written of one inode before the next has its turn, in a pass nobody waits for.
 const MAX_WRITEBACK_PAGES: u64 = 4096;
@@ -84,6 +85,7 @@ impl Flusher {
         l.work.push_back(work);
         drop(l);
         self.bdi.flusher.notify_one();
+        let _span = WAIT_FOR_COMPLETION.enter([]);
         done.wait()
     }
 }

@@ -139,7 +139,7 @@ impl Vfs {
     }
 
     /// Paths of inodes, of which every name up to the root is in memory.
-    fn cached_paths(&self, inos: Vec<Ino>) -> HashMap<Ino, Vec<u8>> {
+    pub fn cached_paths(&self, inos: Vec<Ino>) -> HashMap<Ino, Vec<u8>> {
         let mut names = HashMap::default();
         let mut wanted: HashSet<Ino> = inos.iter().copied().collect();
         for _ in 0..MAX_DEPTH {

@@ -17,11 +17,12 @@ use crate::vfs::Vfs;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
-use tidegate_rt::{LockClass, Mutex, WaitQueue, trace::SpanPoint};
+use tidegate_rt::{LockClass, Mutex, WaitQueue, thread, trace::SpanPoint};
 
-static SYNC_FILESYSTEM: SpanPoint<1> = SpanPoint::new("sync_filesystem", ["sync_wait"]);
-static WAIT_SB_INODES: SpanPoint<0> = SpanPoint::new("wait_sb_inodes", []);
-static WAIT_EPOCH: SpanPoint<1> = SpanPoint::new("wait_epoch", ["pages"]);
+static SYNC_FILESYSTEM: SpanPoint<1> = SpanPoint::timed("sync_filesystem", ["sync_wait"]);
+static WAIT_SB_INODES: SpanPoint<0> = SpanPoint::timed("wait_sb_inodes", []);
+static WAIT_SHARED_PASS: SpanPoint<1> = SpanPoint::timed("wait_for_sync_pass", ["thread"]);
+static WAIT_EPOCH: SpanPoint<1> = SpanPoint::timed("wait_epoch", ["pages"]);
 
 static SYNC: LockClass = LockClass::new("sb->s_sync", 12);
 
@@ -166,13 +167,15 @@ struct Passes {
     begun: u64,
     ended: u64,
     running: bool,
+    /// The thread that does the pass which runs.
+    whose: u32,
     /// What the last pass came to.
     result: Result<()>,
 }
 
 impl Default for Shared {
     fn default() -> Self {
-        let passes = Passes { begun: 0, ended: 0, running: false, result: Ok(()) };
+        let passes = Passes { begun: 0, ended: 0, running: false, whose: 0, result: Ok(()) };
         Shared { state: Mutex::new(&SYNC, passes), ended: WaitQueue::new() }
     }
 }
@@ -187,11 +190,12 @@ impl Shared {
                 return s.result.clone();
             }
             if !s.running {
-                (s.running, s.begun) = (true, s.begun + 1);
+                (s.running, s.whose, s.begun) = (true, thread::id(), s.begun + 1);
                 break;
             }
-            let running = s.begun;
+            let (running, whose) = (s.begun, s.whose);
             drop(s);
+            let _span = WAIT_SHARED_PASS.enter([whose.into()]);
             self.ended.wait_until(|| self.state.lock().ended >= running);
         }
         let mut running = Running { shared: self, result: Err(ErrorKind::Io.into()) };

@@ -10,6 +10,7 @@ mod sched;
 
 use crate::bio::{BioFlags, Op};
 use crate::queue::InFlight;
+use crate::traced::Traced;
 use crate::{Device, ElevatorStats, QueueLimits, Request, WfqOptions};
 use flow::{Entry, Job, Key, Ticket};
 use sched::{NEVER, Next, Sched};
@@ -275,6 +276,7 @@ impl Shared {
     }
 
     fn send(self: &Arc<Self>, key: Key, mut rq: Request) {
+        Traced::watch(&mut rq);
         let (shared, inflight, bytes) = (self.clone(), self.inflight.clone(), rq.bytes);
         rq.after_end(move || {
             shared.complete(key, Some(bytes));

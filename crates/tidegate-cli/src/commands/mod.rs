@@ -22,6 +22,7 @@ mod trace;
 mod tree;
 mod trim;
 mod umount;
+mod why;
 
 use crate::global::Global;
 use clap::Subcommand;
@@ -69,6 +70,8 @@ pub enum Command {
     Top(top::Args),
     /// Record what a mounted volume does: locks, trace events, a call tree
     Trace(trace::Args),
+    /// Explain the slowest fsyncs, syncs and checkpoints of a mounted volume: what each waited for, and what to do
+    Why(why::Args),
     /// Measure what a switch does, in simulated time; race volumes and directories
     Lab(lab::Args),
     /// Check a volume, and with --repair mend it; exit status 0: clean, 4: errors, 8: could not check, 16: wrong usage
@@ -102,6 +105,7 @@ impl Command {
             Command::Sync(a) => sync::run(a, global),
             Command::Top(a) => top::run(a, global),
             Command::Trace(a) => trace::run(a, global),
+            Command::Why(a) => why::run(a, global),
             Command::Lab(a) => lab::run(a, global),
         };
         done.map(|()| ExitCode::SUCCESS)
@@ -110,7 +114,7 @@ impl Command {
     /// Whether it can be looked at as a whole by --lockstat, --trace and --profile. The lab looks at runs of
     /// its own.
     pub fn runs_here(&self) -> bool {
-        !self.is_mount() && !matches!(self, Command::Trace(_) | Command::Lab(_))
+        !self.is_mount() && !matches!(self, Command::Trace(_) | Command::Why(_) | Command::Lab(_))
     }
 
     /// Whether what it shows or starts is a mount.

@@ -1,13 +1,14 @@
 //! Asking a running mount.
 
 use super::address;
-use super::protocol::{self, Answer, Ask, Found, Record, VERSION, What};
+use super::protocol::{self, Answer, Ask, Found, Record, VERSION, What, Why};
 use std::io::{self, BufReader};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 use tidegate::error::path_bytes;
+use tidegate::observe::why::Report;
 use tidegate::{Error, Result, Sample};
 
 /// A mount that does not answer for so long is as good as gone.
@@ -101,14 +102,28 @@ impl Client {
     /// # Errors
     /// The mount has ended, or refuses: somebody else is recording. Those of writing.
     pub fn record(&mut self, record: Record, to: &mut [&mut dyn io::Write]) -> Result<Found> {
-        let long = Duration::try_from_secs_f64(record.seconds).unwrap_or_default();
-        let patience = self.stream.get_ref().set_read_timeout(Some(PATIENCE + long));
-        patience.map_err(|e| self.error(e))?;
+        self.wait_longer(record.seconds)?;
         let answer = self.ask(What::Record(record))?;
         for part in to {
             protocol::copy_chunks(&mut self.stream, part).map_err(|e| self.error(e))?;
         }
         answer.recorded.ok_or_else(|| self.error(io::ErrorKind::InvalidData.into()))
+    }
+
+    /// Has the mount watch what it does, and say why the slowest operations were slow.
+    ///
+    /// # Errors
+    /// The mount has ended, or refuses: somebody else is recording; it is of a version that cannot.
+    pub fn why(&mut self, why: Why) -> Result<Report> {
+        self.wait_longer(why.seconds)?;
+        let answer = self.ask(What::Why(why))?;
+        answer.why.map(|r| *r).ok_or_else(|| self.error(io::ErrorKind::InvalidData.into()))
+    }
+
+    /// The next answer comes so much later.
+    fn wait_longer(&self, seconds: f64) -> Result<()> {
+        let long = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        self.stream.get_ref().set_read_timeout(Some(PATIENCE + long)).map_err(|e| self.error(e))
     }
 
     /// Has the mount tell how it ends. To be called before it is unmounted.

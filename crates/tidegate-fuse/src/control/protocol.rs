@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read, Write};
 use tidegate::Sample;
+use tidegate::observe::why::Report;
 use tidegate::observe::{ProfileForm, TraceForm};
 
 /// What both sides speak; who speaks another is told so.
@@ -36,6 +37,8 @@ pub enum What {
     },
     /// A recording from now on. Behind the answer come the parts that were wanted, in this order, in chunks.
     Record(Record),
+    /// Why the slowest fsyncs, syncs and checkpoints from now on are slow.
+    Why(Why),
     /// How the mount ends. It answers that it will tell, again when the kernel has let go, and once more when it
     /// has let go of the volume: an error is what went wrong then. The connection lasts as long as the process.
     End,
@@ -59,6 +62,19 @@ pub struct Record {
     pub profile: Option<ProfileForm>,
 }
 
+/// What is to be explained.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Why {
+    /// How long to watch.
+    pub seconds: f64,
+    /// Events that are kept of each thread.
+    pub events: usize,
+    /// What takes no longer than so many nanoseconds is not slow.
+    pub over_ns: u64,
+    /// How many operations of each kind.
+    pub most: usize,
+}
+
 /// An answer.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Answer {
@@ -73,6 +89,9 @@ pub struct Answer {
     /// What the recording asked for found; its parts follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded: Option<Found>,
+    /// The explanation asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<Box<Report>>,
 }
 
 /// What a recording found.

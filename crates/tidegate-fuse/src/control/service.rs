@@ -1,7 +1,7 @@
 //! The mount's side of the socket.
 
 use super::address;
-use super::protocol::{self, Answer, Ask, ChunkWriter, Found, Record, VERSION, What};
+use super::protocol::{self, Answer, Ask, ChunkWriter, Found, Record, VERSION, What, Why};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvFlags, recv};
 use std::io::{self, BufReader};
@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tidegate::observe::why::explain;
 use tidegate::observe::{Observed, Recording, Wanted, lockstat as lockstat_table};
+use tidegate::vfs::Ino;
 use tidegate::{Result, Volume};
 use tidegate_rt::{LockClass, Mutex, clock, lockstat, thread, wait};
 
@@ -29,6 +31,10 @@ const AGAIN: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(3600);
 /// Most events of each thread that a recording keeps.
 const MAX_EVENTS: usize = 1 << 20;
+/// Most operations of each kind that are explained.
+const MAX_EXPLAINED: usize = 1000;
+/// Rings and trees are the process's.
+const BUSY: &str = "somebody else is recording: try again when they have ended";
 
 static WAITING: LockClass = LockClass::new("control->waiting", 4);
 
@@ -161,16 +167,30 @@ fn may_ask(stream: &UnixStream) -> bool {
 }
 
 /// Records for as long as is asked, or until the mount or who asked ends; `None` while another recording is under way.
-fn recorded(r: &Record, shared: &Shared, stream: &UnixStream) -> Option<Observed> {
-    let events = r.trace.is_some().then(|| r.events.clamp(1, MAX_EVENTS));
-    let recording = Recording::start(Wanted { locks: r.locks, events, calls: r.profile.is_some() })?;
+fn recorded(seconds: f64, wanted: Wanted, shared: &Shared, stream: &UnixStream) -> Option<Observed> {
+    let events = wanted.events.map(|n| n.clamp(1, MAX_EVENTS));
+    let recording = Recording::start(Wanted { events, ..wanted })?;
     let start = clock::now();
-    let long = Duration::try_from_secs_f64(r.seconds).unwrap_or_default().min(LONGEST);
+    let long = Duration::try_from_secs_f64(seconds).unwrap_or_default().min(LONGEST);
     while !shared.over.load(SeqCst) && !has_gone(stream) {
         let Some(left) = wait::remaining(start, long) else { break };
         thread::sleep(left.min(AGAIN));
     }
     Some(Observed { device: shared.device, ..recording.finish() })
+}
+
+/// Why the slowest operations of a recording were slow, with the names of their files.
+fn explained(why: &Why, observed: &Observed, shared: &Shared) -> Answer {
+    let mut report = explain(observed, why.over_ns, why.most.min(MAX_EXPLAINED));
+    if let Some(volume) = shared.volume.upgrade() {
+        let slow = || report.kinds.iter().flat_map(|k| &k.slowest);
+        let paths = volume.vfs().cached_paths(slow().filter_map(|s| s.ino).map(Ino).collect());
+        for s in report.kinds.iter_mut().flat_map(|k| &mut k.slowest) {
+            let path = s.ino.and_then(|ino| paths.get(&Ino(ino)));
+            s.path = path.map(|p| String::from_utf8_lossy(p).into_owned());
+        }
+    }
+    Answer { v: VERSION, why: Some(Box::new(report)), ..Answer::default() }
 }
 
 /// Sends the parts of a recording.
@@ -237,10 +257,22 @@ fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
             }
             Ok(Ask { what: What::Record(record), .. }) => {
                 drop(volume);
-                match recorded(&record, shared, stream) {
+                let events = record.trace.is_some().then_some(record.events);
+                let calls = record.profile.is_some();
+                let wanted = Wanted { locks: record.locks, events, calls, causes: false };
+                match recorded(record.seconds, wanted, shared, stream) {
                     Some(observed) => send(&record, &observed, to)?,
-                    None => protocol::write(&mut to, &Answer::error("somebody else is recording"))?,
+                    None => protocol::write(&mut to, &Answer::error(BUSY))?,
                 }
+            }
+            Ok(Ask { what: What::Why(why), .. }) => {
+                drop(volume);
+                let wanted = Wanted { events: Some(why.events), causes: true, ..Wanted::default() };
+                let answer = match recorded(why.seconds, wanted, shared, stream) {
+                    Some(observed) => explained(&why, &observed, shared),
+                    None => Answer::error(BUSY),
+                };
+                protocol::write(&mut to, &answer)?;
             }
         }
     }

@@ -90,6 +90,10 @@ pub(super) struct TaskState {
     timed_out: bool,
     /// CPU time since it got its CPU.
     used: u64,
+    /// When it became ready.
+    ready_since: u64,
+    /// How long it was ready and had no CPU.
+    delayed: u64,
     pub held: Vec<(Key, &'static LockClass)>,
     pub done: bool,
 }
@@ -207,11 +211,13 @@ impl Sim {
             woken: Vec::new(),
             timed_out: false,
             used: 0,
+            ready_since: 0,
+            delayed: 0,
             held: Vec::new(),
             done: false,
         });
         s.live += 1;
-        s.ready.push(id);
+        s.get_ready(id);
         id
     }
 
@@ -250,6 +256,11 @@ impl Sim {
             s.trace.pop_front();
         }
         s.trace.push_back(event);
+    }
+
+    /// How long the task `me` has waited for a CPU.
+    pub fn delayed(&self, me: TaskId) -> u64 {
+        self.state.lock().tasks[me].delayed
     }
 
     /// The task `me` holds its CPU for `time`.
@@ -434,6 +445,7 @@ impl Sim {
                 let id = s.ready.swap_remove(i);
                 s.busy += 1;
                 s.tasks[id].used = 0;
+                s.tasks[id].delayed += s.now - s.tasks[id].ready_since;
                 let due = s.now + self.costs.switch.0;
                 s.schedule(due, Event::Paid(id));
                 continue;
@@ -450,15 +462,16 @@ impl Sim {
                         return Some(id);
                     }
                     s.busy -= 1;
-                    s.ready.push(id);
+                    s.get_ready(id);
                 }
                 Event::Ready(id) => {
                     self.set_now(s, at);
-                    s.ready.push(id);
+                    s.get_ready(id);
                 }
                 Event::Timeout(id, ticket) => {
                     if s.time_out(id, Ticket(ticket)) {
                         self.set_now(s, at);
+                        s.get_ready(id);
                     }
                 }
             }
@@ -472,6 +485,11 @@ impl Sim {
 }
 
 impl State {
+    fn get_ready(&mut self, id: TaskId) {
+        self.tasks[id].ready_since = self.now;
+        self.ready.push(id);
+    }
+
     fn schedule(&mut self, at: u64, event: Event) {
         let tie = self.rng.bits();
         self.numbered += 1;
@@ -496,13 +514,12 @@ impl State {
         }
     }
 
-    /// Ends a wait whose time is over; whether it was still one.
+    /// Ends a wait whose time is over; whether it was still one, so that its task gets ready.
     fn time_out(&mut self, id: TaskId, ticket: Ticket) -> bool {
         let task = &mut self.tasks[id];
         let Some(blocked) = task.blocked.take_if(|b| b.ticket == ticket) else { return false };
         task.timed_out = true;
         self.strike(blocked.key, ticket);
-        self.ready.push(id);
         true
     }
 }

@@ -21,6 +21,11 @@ impl Address {
         Address(std::ptr::from_ref(of).cast::<()>().addr())
     }
 
+    /// A number that tells it from most others, in half a word.
+    pub fn number(self) -> u64 {
+        u64::from((self.0 >> 3) as u32)
+    }
+
     fn key(self) -> Key {
         Key::At(self.0)
     }

@@ -39,6 +39,8 @@ pub(crate) struct Task {
     id: TaskId,
     /// Nanoseconds charged and not paid for.
     debt: Cell<u64>,
+    /// All that was ever charged.
+    ran: Cell<u64>,
 }
 
 impl Task {
@@ -52,6 +54,17 @@ impl Task {
 
     pub fn charge(&self, time: u64) {
         self.debt.set(self.debt.get() + time);
+        self.ran.set(self.ran.get() + time);
+    }
+
+    /// Nanoseconds that it was charged since it began.
+    pub fn ran(&self) -> u64 {
+        self.ran.get()
+    }
+
+    /// Nanoseconds that it waited for a CPU since it began.
+    pub fn delayed(&self) -> u64 {
+        self.sim.delayed(self.id)
     }
 
     /// Nanoseconds on the virtual clock.
@@ -140,7 +153,8 @@ pub(crate) fn start<T: Send + 'static>(
         // Nobody tells a task that could not be added.
         let id = tell.recv().ok()?;
         mine.wait();
-        CURRENT.with(|c| *c.borrow_mut() = Some(Task { sim: world, id, debt: Cell::new(0) }));
+        CURRENT
+            .with(|c| *c.borrow_mut() = Some(Task { sim: world, id, debt: Cell::new(0), ran: Cell::new(0) }));
         let _exit = Exit;
         Some(f())
     };

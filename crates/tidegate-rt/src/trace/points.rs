@@ -1,6 +1,7 @@
 //! What events of one place in the source have in common, under a number: most of an event need not be written
 //! again each time.
 
+use super::causes::LOCK;
 use super::record::Kind;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -67,6 +68,8 @@ pub(super) struct Named {
     point: Point,
     /// How many numbers it has.
     pub args: u8,
+    /// Processor time is recorded at both of its ends, for who looks for causes.
+    timed: bool,
     /// One more than its number; 0 while it has none.
     number: AtomicU32,
 }
@@ -81,7 +84,21 @@ impl Named {
             all[i] = keys[i];
             i += 1;
         }
-        Named { point: Point { kind, name, keys: all }, args: N as u8, number: AtomicU32::new(0) }
+        Named {
+            point: Point { kind, name, keys: all },
+            args: N as u8,
+            timed: false,
+            number: AtomicU32::new(0),
+        }
+    }
+
+    pub const fn timed(mut self) -> Self {
+        self.timed = true;
+        self
+    }
+
+    pub fn is_timed(&self) -> bool {
+        self.timed
     }
 
     pub fn name(&self) -> &'static str {
@@ -109,6 +126,13 @@ impl Named {
     pub fn args(&self, numbers: &[u64; 4]) -> super::Args {
         std::array::from_fn(|i| (self.point.keys[i], numbers[i]))
     }
+}
+
+/// A point that no place in the source names, with its first so many numbers; none when there are too many.
+#[cold]
+pub(super) fn instant(name: &'static str, keys: [&'static str; 4], args: u8) -> Option<PointId> {
+    let kind = Kind::Instant;
+    registered(Point { kind, name, keys }).map(|number| PointId { number, kind, args })
 }
 
 const PLACES: usize = 512;
@@ -148,8 +172,8 @@ fn key_of(class: &'static str, file: &'static str) -> u64 {
 
 /// The point of waits for locks of a class that are taken in a file; none when there are too many.
 pub(super) fn contention(class: &'static str, file: &'static str) -> Option<PointId> {
-    let of = |number| PointId { number, kind: Kind::Contention, args: 1 };
-    let point = Point { kind: Kind::Contention, name: class, keys: [file, "", "", ""] };
+    let of = |number| PointId { number, kind: Kind::Contention, args: 2 };
+    let point = Point { kind: Kind::Contention, name: class, keys: [file, LOCK, "", ""] };
     let key = key_of(class, file);
     for p in 0..PROBES {
         let found = &FOUND[(key as usize).wrapping_add(p) % PLACES];

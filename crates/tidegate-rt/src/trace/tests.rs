@@ -122,7 +122,7 @@ fn spans_are_recorded_when_they_end_in_their_recording() {
         let _outer = span("outer", 7);
         event("point", 8);
         let _inner = span("inner", 0);
-        contention("lock", clock::stamp(), clock::stamp(), place);
+        contention("lock", 7, (clock::stamp(), clock::stamp()), place);
     }
     let open = span("open", 0);
     enable(None);
@@ -154,7 +154,7 @@ fn spans_make_a_tree() {
                 let _inner = span("inner", 0);
                 thread::sleep(std::time::Duration::from_millis(1));
             }
-            contention("lock", clock::stamp(), Nanos(clock::stamp().0 + 5_000_000), Location::caller());
+            contention("lock", 7, (clock::stamp(), Nanos(clock::stamp().0 + 5_000_000)), Location::caller());
         }
         enable_calls(false);
         let _after = span("after", 0);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate_block::{Errno, Segment};
 use tidegate_rt::trace::SpanPoint;
 
-static WAIT_WRITEBACK: SpanPoint<1> = SpanPoint::new("folio_wait_writeback", ["index"]);
+static WAIT_WRITEBACK: SpanPoint<1> = SpanPoint::timed("folio_wait_writeback", ["index"]);
 
 /// How long a waiter sleeps before it looks for bios to send.
 const RESUBMIT: Duration = Duration::from_millis(2);

@@ -13,13 +13,13 @@ use tidegate_rt::rng::Rng;
 /// Events that are kept of each thread: as `tidegate --trace` does.
 const EVENTS: usize = 65_536;
 
-const OFF: Wanted = Wanted { locks: false, events: None, calls: false };
+const OFF: Wanted = Wanted { locks: false, events: None, calls: false, causes: false };
 const WAYS: [(&str, Wanted); 5] = [
     ("off", OFF),
     ("lockstat", Wanted { locks: true, ..OFF }),
     ("trace", Wanted { events: Some(EVENTS), ..OFF }),
     ("profile", Wanted { calls: true, ..OFF }),
-    ("all", Wanted { locks: true, events: Some(EVENTS), calls: true }),
+    ("all", Wanted { locks: true, events: Some(EVENTS), calls: true, ..OFF }),
 ];
 
 #[derive(Args)]

@@ -4,7 +4,7 @@
 //! asynchronous slice from `block_rq_issue` to `block_rq_complete`, wherever it is completed.
 
 use super::Observed;
-use super::words::{arg, block_type, cp_reason, rwbs};
+use super::words::{addresses, arg, block_type, cp_reason, page_write, rw, rwbs};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
 use tidegate_rt::Nanos;
@@ -135,6 +135,15 @@ fn key(e: &Event) -> Key {
 }
 
 fn args(e: &Event) -> String {
+    if e.name == "f2fs_submit_page_write" {
+        let ((old, new), (pages, bio)) = (addresses(e), page_write(e));
+        let n = |name| arg(e, name).unwrap_or(0);
+        let (ino, index, rw, what) = (n("ino"), n("index"), quoted(&rw(&bio)), block_type(&bio));
+        return format!(
+            ",\"args\":{{\"ino\":{ino},\"index\":{index},\"oldaddr\":{old},\"newaddr\":{new},\"pages\":{pages},\
+             \"rw\":{rw},\"type\":\"{what}\"}}"
+        );
+    }
     let mut fields: Vec<String> = (e.args.iter().filter(|a| !a.0.is_empty()))
         .map(|(name, n)| match (*name, e.name) {
             ("reason", "f2fs_fsync_checkpoint") => format!("\"cp_reason\":{}", quoted(cp_reason(*n))),

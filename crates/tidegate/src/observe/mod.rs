@@ -7,6 +7,7 @@
 //! | [`text`] | events shaped as the kernel's `trace_pipe` |
 //! | [`chrome`] | events as JSON for Perfetto and Chrome |
 //! | [`profile`] | call trees shaped as `perf report` shows them, and folded stacks |
+//! | [`why`] | why the slowest operations were slow |
 //! | `words` | what numbers of events mean |
 //!
 //! Times are those of the runtime's clock: real, or virtual in a simulated world.
@@ -16,6 +17,7 @@ pub mod lockstat;
 pub mod profile;
 mod recording;
 pub mod text;
+pub mod why;
 mod words;
 
 pub use recording::{Observed, Recording, Wanted};

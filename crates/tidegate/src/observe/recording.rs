@@ -17,6 +17,8 @@ pub struct Wanted {
     pub events: Option<usize>,
     /// Call trees.
     pub calls: bool,
+    /// Among the events, what says why others waited: long holds of locks, processor time of operations.
+    pub causes: bool,
 }
 
 impl Wanted {
@@ -57,7 +59,9 @@ impl Recording {
             return None;
         }
         drop(trace::take());
-        let collecting = wanted.locks.then(lockstat::collect);
+        // Holds are timed for who looks at locks.
+        let collecting = (wanted.locks || wanted.causes).then(lockstat::collect);
+        trace::enable_causes(wanted.causes);
         trace::enable(wanted.events);
         trace::enable_calls(wanted.calls);
         Some(Recording { wanted, since: clock::stamp(), collecting })
@@ -65,8 +69,7 @@ impl Recording {
 
     /// Ends; what was recorded.
     pub fn finish(mut self) -> Observed {
-        trace::enable(None);
-        trace::enable_calls(false);
+        stop();
         let locks = if self.wanted.locks { lockstat::snapshot() } else { Vec::new() };
         drop(self.collecting.take());
         Observed {
@@ -80,10 +83,15 @@ impl Recording {
     }
 }
 
+fn stop() {
+    trace::enable(None);
+    trace::enable_calls(false);
+    trace::enable_causes(false);
+}
+
 impl Drop for Recording {
     fn drop(&mut self) {
-        trace::enable(None);
-        trace::enable_calls(false);
+        stop();
         drop(trace::take());
         UNDER_WAY.store(false, SeqCst);
     }

@@ -4,7 +4,7 @@
 //! kernel has other words for (`f2fs_sync_file_enter`, states of `f2fs_write_checkpoint`) get these.
 
 use super::Observed;
-use super::words::{arg, block_type, cp_for, cp_reason, rw, rwbs};
+use super::words::{addresses, arg, block_type, cp_for, cp_reason, page_write, rw, rwbs};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -66,15 +66,19 @@ fn words(e: &Event, begun: Option<&Event>, device: (u32, u32), task: &str) -> Op
             let (rw, what) = (rw(e), block_type(e));
             format!("{}: {dev}, rw = {rw}, {what}, sector = {}, size = {}", e.name, n("sector"), n("size"))
         }
-        ("f2fs_submit_page_write", _) => format!(
-            "{}: {dev}, ino = {}, page_index = 0x{:x}, newaddr = 0x{:x}, pages = {}",
-            e.name,
-            n("ino"),
-            n("index"),
-            n("newaddr"),
-            n("pages")
-        ),
-        ("block_rq_issue", _) => block(e, device, &format!(" {} ()", n("bytes")), task),
+        ("f2fs_submit_page_write", _) => {
+            let ((old, new), (pages, bio)) = (addresses(e), page_write(e));
+            format!(
+                "{}: {dev}, ino = {}, page_index = 0x{:x}, oldaddr = 0x{old:x}, newaddr = 0x{new:x}, rw = {}, type = {}, \
+                 pages = {pages}",
+                e.name,
+                n("ino"),
+                n("index"),
+                rw(&bio),
+                block_type(&bio),
+            )
+        }
+        ("block_rq_insert" | "block_rq_issue", _) => block(e, device, &format!(" {} ()", n("bytes")), task),
         ("block_rq_complete", _) => block(e, device, " ()", "0"),
         ("f2fs_sync_file", Phase::Begin) => format!("f2fs_sync_file_enter: {dev}{}", fields(e)),
         ("f2fs_sync_file", _) => {

@@ -1,7 +1,7 @@
 //! What numbers of events mean, in the kernel's words.
 
 use tidegate_block::{BioFlags, Op};
-use tidegate_rt::trace::Event;
+use tidegate_rt::trace::{Event, NO_ARGS};
 
 /// The number of that name.
 pub(super) fn arg(e: &Event, name: &str) -> Option<u64> {
@@ -38,6 +38,20 @@ pub(super) fn rwbs(e: &Event) -> String {
         }
     }
     s
+}
+
+/// The old and the new address of `f2fs_submit_page_write`.
+pub(super) fn addresses(e: &Event) -> (u32, u32) {
+    let addrs = arg(e, "addrs").unwrap_or(0);
+    ((addrs >> 32) as u32, addrs as u32)
+}
+
+/// Of `f2fs_submit_page_write`: how many pages, and an event with the `log` and the `flags` of their bio.
+pub(super) fn page_write(e: &Event) -> (u64, Event) {
+    let what = arg(e, "what").unwrap_or(0);
+    let mut bio = Event { args: NO_ARGS, ..*e };
+    (bio.args[0], bio.args[1]) = (("log", what >> 12 & 0xF), ("flags", what >> 16));
+    (what & 0xFFF, bio)
 }
 
 /// How a bio is written, as F2FS events spell it.

@@ -10,6 +10,7 @@ mod dispatch;
 mod floor;
 mod init;
 mod opcode;
+mod requests;
 mod ring;
 pub(crate) mod wire;
 
@@ -163,6 +164,7 @@ fn serve(maker: &Maker, awake: Option<Arc<Awake>>, channel: &Arc<Channel>) -> io
             channel.send(h.unique, 0, &[]);
             break;
         }
+        let _span = requests::begin(&h);
         match worker.outcome(&h, r.0, &mut buffer, back) {
             Ok(Answer::Bytes(w)) => drop(channel.send(h.unique, 0, &[&w.0])),
             Ok(Answer::Buffer(n)) => drop(channel.send(h.unique, 0, &[&buffer[..n]])),

@@ -6,6 +6,7 @@
 //! one that takes long while a thread is idle; the kernel gives a request to who was idle last.
 
 use super::dispatch::{Answer, Aside, Maker, Outcome, volume_of};
+use super::requests;
 use super::wire::{Head, Reader};
 use crate::mount::unmount;
 use crate::transport::MAX_IO;
@@ -164,8 +165,10 @@ impl Post {
                 awake.request();
             }
             let m = ring.message()?;
+            let mut span = None;
             let outcome = match Head::parse(&mut Reader(m.head)) {
                 Ok(h) => {
+                    span = Some(requests::begin(&h));
                     place.choose(volume_of(&h, m.fixed, m.len));
                     worker.outcome(&h, m.fixed, m.payload, m.len)
                 }
@@ -183,6 +186,8 @@ impl Post {
                 Ok(Answer::Nothing) => (0, 0),
                 Err(e) => (-e.raw_os_error(), 0),
             };
+            // Answering and waiting for the next are one call.
+            drop(span);
             more = ring.answer(error, len)?;
         }
         Ok(())

@@ -1,0 +1,104 @@
+//! What to do about each cause.
+
+use super::part::{Cause, Part};
+use super::{Kind, Operation};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
+/// A cause that matters is at least one part in so many of the time of all that was slow.
+const MATTERS: u64 = 20;
+
+/// A main cause, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Advice {
+    /// The cause.
+    pub cause: Cause,
+    /// Its share of the time of the slow operations that were explained, of 1. A part within another counts for both.
+    pub share: f64,
+    /// A sentence.
+    pub text: String,
+}
+
+/// For all fsyncs and syncs that were explained, or for the checkpoints where none were.
+pub(super) fn of(kinds: &[Kind]) -> Vec<Advice> {
+    let (checkpoints, waited_for): (Vec<&Kind>, _) =
+        kinds.iter().partition(|k| k.operation == Operation::Checkpoint);
+    let somebody_waited = waited_for.iter().any(|k| !k.slowest.is_empty());
+    let kinds = if somebody_waited { waited_for } else { checkpoints };
+    let slow = || kinds.iter().flat_map(|k| &k.slowest);
+    let all: u64 = slow().map(|s| s.ns).sum();
+    let mut by_cause: HashMap<Cause, u64> = HashMap::new();
+    for p in slow().flat_map(|s| &s.parts) {
+        for (cause, ns) in causes(p) {
+            *by_cause.entry(cause).or_default() += ns;
+        }
+    }
+    let mut by_cause: Vec<_> = by_cause.into_iter().filter(|(_, ns)| ns * MATTERS >= all.max(1)).collect();
+    by_cause.sort_by_key(|(cause, ns)| (std::cmp::Reverse(*ns), *cause));
+    let advice = |(cause, ns): (Cause, u64)| {
+        let text = text(cause)?.to_string();
+        Some(Advice { cause, share: ns as f64 / all as f64, text })
+    };
+    let mut all: Vec<Advice> = Vec::new();
+    for a in by_cause.into_iter().filter_map(advice) {
+        match all.iter_mut().find(|b| b.text == a.text) {
+            Some(b) => b.share += a.share,
+            None => all.push(a),
+        }
+    }
+    all.sort_by(|a, b| b.share.total_cmp(&a.share));
+    all
+}
+
+/// How long a part went by with each cause, by itself or within it.
+fn causes(p: &Part) -> HashMap<Cause, u64> {
+    let mut all: HashMap<Cause, u64> = HashMap::new();
+    for (cause, ns) in p.parts.iter().flat_map(causes) {
+        *all.entry(cause).or_default() += ns;
+    }
+    // Once for a cause within itself.
+    all.insert(p.cause, p.ns);
+    all
+}
+
+fn text(cause: Cause) -> Option<&'static str> {
+    Some(match cause {
+        Cause::DeviceDiscard => {
+            "discards: leave discard_io_aware on, as it is from the start (they then wait until the device is idle), or \
+             mount with -o nodiscard and run tidegate trim when nobody waits"
+        }
+        Cause::DeviceShared | Cause::Room => {
+            "other requests at the device: have less dirty at once with a smaller -o cache=, since the flusher starts at a \
+             share of it, or slow down who writes"
+        }
+        Cause::Flush | Cause::DeviceFlush => {
+            "flushes of the device: fsync less often or from several threads at once (they share a flush), and have less \
+             dirty at once with a smaller -o cache="
+        }
+        Cause::Company => {
+            "waiting for other fsyncs: -o noflush_merge has each fsync flush for itself at once"
+        }
+        Cause::Elevator => "the elevator: give who waits a larger weight or a better I/O priority",
+        Cause::Freeze => {
+            "operations frozen by checkpoints: have fewer of them, by syncing files instead of directories and of the volume"
+        }
+        Cause::Checkpoint => {
+            "checkpoints that fsyncs asked for: fsync the new files instead of their directory, since a new file's fsync \
+             brings its name along; the reason in brackets says what made each one necessary"
+        }
+        Cause::Lock => {
+            "locks: let others who use the same file or directory do less at once; tidegate trace --lockstat counts"
+        }
+        Cause::Cleaning => "cleaning: leave more of the volume free, or make it larger",
+        Cause::Flusher | Cause::SyncPass => {
+            "writing all that is dirty: fsync the files that matter instead of the volume, or a smaller -o cache="
+        }
+        Cause::Processor => {
+            "waiting for a CPU: run less beside the mount, give it a better nice value, or more CPUs"
+        }
+        Cause::Running => "the mount's own work: tidegate trace --profile says on what it is spent",
+        Cause::Device => "the device itself: it had nothing else to do, so a faster one is what helps",
+        Cause::Unknown => "sleep that nothing names: tidegate trace shows the spans around it",
+        Cause::Work | Cause::Unsent | Cause::Step => return None,
+    })
+}

@@ -1,0 +1,186 @@
+//! Waits for requests: where each was meanwhile, and what else the device had to do.
+
+use super::part::{Cause, Part};
+use super::requests::Request;
+use super::timeline::Span;
+use super::walk::Walk;
+use std::collections::HashMap;
+use tidegate_block::{BioFlags, Op};
+
+/// What is waited for.
+#[derive(Clone, Copy)]
+pub(super) enum Subject {
+    /// Pages, of an inode if it is known.
+    Pages(Option<u64>),
+    /// Nodes.
+    Nodes,
+    /// Whatever is being written.
+    All,
+}
+
+impl Subject {
+    fn words(self) -> &'static str {
+        match self {
+            Subject::Pages(Some(_)) => "its own pages",
+            Subject::Pages(None) => "pages",
+            Subject::Nodes => "nodes",
+            Subject::All => "pages in flight",
+        }
+    }
+}
+
+impl Walk<'_> {
+    /// Waits until pages are written.
+    pub(super) fn pages(&self, s: &Span, subject: Subject, from: u64, to: u64, out: &mut Vec<Part>) {
+        let near: Vec<&Request> = self.t.requests.within(from, to).collect();
+        let of_nodes = |r: &Request| r.flags.contains(BioFlags::META);
+        let mut own: Vec<&Request> = match subject {
+            Subject::Pages(Some(ino)) => {
+                let pages = self.t.pages(ino, to);
+                // Long ago, their sectors may have been others'.
+                let is_own = |r: &&Request| pages.iter().rev().any(|p| r.from < p.to && p.from < r.to);
+                near.iter().copied().filter(|r| r.is_write()).filter(is_own).collect()
+            }
+            Subject::Nodes => near.iter().copied().filter(|r| r.is_write() && of_nodes(r)).collect(),
+            _ => Vec::new(),
+        };
+        if own.is_empty() {
+            own = near.iter().copied().filter(|r| r.is_write()).collect();
+        }
+        let what = subject.words();
+        let written = own.iter().map(|r| r.done).filter(|d| *d <= to).max();
+        let last = written.unwrap_or(from);
+        let to = self.woken(s, (from, to), written, out);
+        for (a, b) in moments(&near, from, to) {
+            let there = own.iter().find(|r| r.is_there(a));
+            let (cause, how) = match there {
+                Some(_) => self.beside(s.thread, &near, &own, a, (from, to)),
+                None if own.iter().any(|r| r.inserted <= a && a < r.issued) => {
+                    (Cause::Elevator, "in the elevator".into())
+                }
+                None if a >= last => {
+                    let what = format!("woken after {what} were written, and not running yet");
+                    out.push(Part::new(Cause::Processor, what, b - a));
+                    continue;
+                }
+                None => (Cause::Unsent, "not sent to the device yet".into()),
+            };
+            out.push(Part::new(cause, format!("{what}: {how}"), b - a));
+        }
+    }
+
+    /// What the device had to do beside what is waited for.
+    fn beside(
+        &self,
+        me: u32,
+        near: &[&Request],
+        own: &[&Request],
+        at: u64,
+        within: (u64, u64),
+    ) -> (Cause, String) {
+        let is_other = |r: &&&Request| r.is_there(at) && !own.iter().any(|o| std::ptr::eq(*o, **r));
+        let others: Vec<&Request> = near.iter().filter(is_other).copied().collect();
+        let whose = |op: Op| others.iter().filter(|r| r.is(op)).map(|r| self.t.name(r.by)).next();
+        if let Some(name) = whose(Op::Discard) {
+            return (Cause::DeviceDiscard, format!("at the device, as were discards of {name}"));
+        }
+        if let Some(name) = whose(Op::Flush) {
+            return (Cause::DeviceFlush, format!("at the device, as was a flush of {name}"));
+        }
+        match self.most(me, near, own, within).filter(|_| !others.is_empty()) {
+            Some(who) => (Cause::DeviceShared, format!("at the device, as were requests of {who}")),
+            None => (Cause::Device, "at the device, alone".into()),
+        }
+    }
+
+    /// The thread that had most bytes of requests under way, and what it did.
+    fn most(&self, me: u32, near: &[&Request], own: &[&Request], within: (u64, u64)) -> Option<String> {
+        let mut bytes: HashMap<u32, u64> = HashMap::new();
+        let is_data = |r: &&&Request| r.is_write() || r.is(Op::Read);
+        let is_other = |r: &&&Request| !own.iter().any(|o| std::ptr::eq(*o, **r));
+        for r in near.iter().filter(is_data).filter(is_other) {
+            *bytes.entry(r.by).or_default() += r.bytes;
+        }
+        let (by, _) = bytes.into_iter().max_by_key(|(thread, bytes)| (*bytes, *thread))?;
+        if by == me {
+            return Some("its own".into());
+        }
+        let doing = self.t.doing(by, within.0, within.1).map(|d| format!(" ({d})")).unwrap_or_default();
+        Some(format!("{}{doing}", self.t.name(by)))
+    }
+
+    /// What a flush has to make durable: what was written since the one before.
+    fn written_before(&self, flush: &Request) -> String {
+        let (mut all, mut by) = (0, HashMap::<u32, u64>::new());
+        for r in self.t.requests.since_flush(flush) {
+            all += r.bytes;
+            *by.entry(r.by).or_default() += r.bytes;
+        }
+        let most = by.into_iter().max_by_key(|(thread, bytes)| (*bytes, *thread));
+        match most {
+            Some((thread, _)) if all >= 1 << 20 => {
+                format!(", of {} MiB written since the last, most by {}", all >> 20, self.t.name(thread))
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// Waits for room in the request queue.
+    pub(super) fn room(&self, me: u32, from: u64, to: u64) -> Part {
+        let near: Vec<&Request> = self.t.requests.within(from, to).collect();
+        let whose = self.most(me, &near, &[], (from, to));
+        let full = whose.map(|w| format!(", which was full of requests of {w}")).unwrap_or_default();
+        Part::new(Cause::Room, format!("room in the request queue{full}"), to - from)
+    }
+
+    /// The parts of an interval in which the thread did a request of its own in person.
+    pub(super) fn here(&self, thread: u32, from: u64, to: u64) -> Vec<(u64, u64, Option<&Request>)> {
+        let (mut parts, mut at) = (Vec::new(), from);
+        for r in self.t.requests.within(from, to).filter(|r| r.here && r.by == thread) {
+            let (begin, end) = (r.issued.max(at), r.done.min(to));
+            if begin < end {
+                parts.push((at, begin, None));
+                parts.push((begin, end, Some(r)));
+                at = end;
+            }
+        }
+        parts.push((at, to, None));
+        parts.retain(|(from, to, _)| from < to);
+        parts
+    }
+
+    /// A request that the device does in the thread that wants it.
+    pub(super) fn at_device(&self, thread: u32, r: &Request, from: u64, to: u64, out: &mut Vec<Part>) {
+        let after = if r.is(Op::Flush) { "after a flush" } else { "after a request that it did itself" };
+        let to = if to == r.done { self.woken_after(thread, after.into(), (from, to), out) } else { to };
+        let near: Vec<&Request> = self.t.requests.within(from, to).collect();
+        let mut parts = Vec::new();
+        for (a, b) in moments(&near, from, to) {
+            let (cause, how) = self.beside(thread, &near, &[r], a, (from, to));
+            parts.push(Part::new(cause, how, b - a));
+        }
+        if r.is(Op::Flush) {
+            let what = format!("a flush of its own{}", self.written_before(r));
+            out.push(Part::new(Cause::Flush, what, to - from).with(parts));
+            return;
+        }
+        let what = match () {
+            () if r.flags.intersects(BioFlags::PREFLUSH | BioFlags::FUA) => "a write with a flush",
+            () if r.is_write() && r.flags.contains(BioFlags::META) => "metadata",
+            () if r.is_write() => "its own pages",
+            () if r.is(Op::Read) => "a read",
+            () => "a discard",
+        };
+        out.extend(parts.into_iter().map(|p| Part { what: format!("{what}: {}", p.what), ..p }));
+    }
+}
+
+/// An interval cut where a request comes, goes to the device, or ends.
+fn moments(near: &[&Request], from: u64, to: u64) -> Vec<(u64, u64)> {
+    let mut cuts: Vec<u64> = near.iter().flat_map(|r| [r.inserted, r.issued, r.done]).collect();
+    cuts.retain(|c| from < *c && *c < to);
+    cuts.extend([from, to]);
+    cuts.sort_unstable();
+    cuts.dedup();
+    cuts.windows(2).map(|w| (w[0], w[1])).collect()
+}

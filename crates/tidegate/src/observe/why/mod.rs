@@ -1,0 +1,212 @@
+//! Why the slowest fsyncs, syncs and checkpoints of a recording took so long.
+//!
+//! [`explain`] is a function of a recording ([`Wanted::causes`](super::Wanted)) and of nothing else. Each part of an
+//! operation's time gets a name: what was waited for, and what that consisted of, whoever did it.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `timeline` | the recording, to be asked by thread and time |
+//! | `requests` | requests in elevators and at the device |
+//! | `walk` | spans, locks, flushes, checkpoints: from a thread to the one that it waits for |
+//! | `device` | waits for requests |
+//! | `processor` | what is left: running, or waiting for a processor |
+//! | `part` | names and times |
+//! | `advice` | what to do about each cause |
+//! | [`page`] | all that on a page |
+
+mod advice;
+mod device;
+pub mod page;
+mod part;
+mod processor;
+mod requests;
+#[cfg(test)]
+mod tests;
+mod timeline;
+mod walk;
+
+use super::Observed;
+pub use advice::Advice;
+pub use part::{Cause, Part};
+use serde::{Deserialize, Serialize};
+use timeline::{Id, Timeline};
+use walk::Walk;
+
+/// What is explained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// An fsync of one inode.
+    Fsync,
+    /// A sync of the volume.
+    Sync,
+    /// A checkpoint, whoever asked for it.
+    Checkpoint,
+}
+
+impl Operation {
+    const ALL: [Operation; 3] = [Operation::Fsync, Operation::Sync, Operation::Checkpoint];
+
+    /// The span that it is.
+    fn span(self) -> &'static str {
+        match self {
+            Operation::Fsync => "vfs_fsync_range",
+            Operation::Sync => "sync_filesystem",
+            Operation::Checkpoint => "f2fs_write_checkpoint",
+        }
+    }
+
+    /// What it is called.
+    pub fn word(self) -> &'static str {
+        match self {
+            Operation::Fsync => "fsync",
+            Operation::Sync => "sync",
+            Operation::Checkpoint => "checkpoint",
+        }
+    }
+}
+
+/// One slow operation. Times are in nanoseconds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Slow {
+    /// What it was.
+    pub operation: Operation,
+    /// Of which inode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ino: Option<u64>,
+    /// The inode's path, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The thread that did it.
+    pub thread: String,
+    /// When it began, from the beginning of the recording.
+    pub at_ns: u64,
+    /// How long it took.
+    pub ns: u64,
+    /// How long a processor had the thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ran_ns: Option<u64>,
+    /// How long the thread could have run and waited for a processor, in all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delayed_ns: Option<u64>,
+    /// Who asked for it, where that is another.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked_by: Vec<String>,
+    /// The share of its time that has a name, of 1.
+    pub named: f64,
+    /// What it consisted of, largest first.
+    pub parts: Vec<Part>,
+}
+
+/// All operations of one kind. Times are in nanoseconds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Kind {
+    /// Which kind.
+    pub operation: Operation,
+    /// How many ended in the recording, having begun in it.
+    pub count: usize,
+    /// How many took longer than the threshold.
+    pub over: usize,
+    /// Half of all took no longer.
+    pub p50_ns: u64,
+    /// 99 of 100 took no longer.
+    pub p99_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+    /// The slowest that took longer than the threshold, slowest first.
+    pub slowest: Vec<Slow>,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// How long was recorded.
+    pub recorded_ns: u64,
+    /// The threshold.
+    pub over_ns: u64,
+    /// Events that were looked at.
+    pub events: u64,
+    /// Events that were dropped, the oldest, since more came than are kept.
+    pub dropped: u64,
+    /// By kind.
+    pub kinds: Vec<Kind>,
+    /// What to do, for what took most first.
+    pub advice: Vec<Advice>,
+}
+
+/// Explains the `most` slowest operations of each kind that took longer than `over` nanoseconds.
+pub fn explain(observed: &Observed, over: u64, most: usize) -> Report {
+    let t = Timeline::of(&observed.recorded);
+    let kinds: Vec<Kind> =
+        Operation::ALL.into_iter().map(|o| kind(&t, o, observed.since.0, over, most)).collect();
+    Report {
+        recorded_ns: observed.until.since(observed.since).0,
+        over_ns: over,
+        events: observed.recorded.events.len() as u64,
+        dropped: observed.recorded.dropped,
+        advice: advice::of(&kinds),
+        kinds,
+    }
+}
+
+fn kind(t: &Timeline, operation: Operation, since: u64, over: u64, most: usize) -> Kind {
+    let took = |id: &Id| t.spans[*id].end - t.spans[*id].begin;
+    let mut ids: Vec<Id> = (0..t.spans.len()).filter(|id| t.spans[*id].name == operation.span()).collect();
+    // The earlier of two that took as long.
+    ids.sort_by_key(|id| (std::cmp::Reverse(took(id)), *id));
+    let at = |percent: usize| ids.get(ids.len() * (100 - percent) / 100).map_or(0, took);
+    let slow: Vec<Id> = ids.iter().copied().take_while(|id| took(id) > over).collect();
+    Kind {
+        operation,
+        count: ids.len(),
+        over: slow.len(),
+        p50_ns: at(50),
+        p99_ns: at(99),
+        max_ns: ids.first().map_or(0, took),
+        slowest: slow.into_iter().take(most).map(|id| one(t, operation, id, since)).collect(),
+    }
+}
+
+fn one(t: &Timeline, operation: Operation, id: Id, since: u64) -> Slow {
+    let s = &t.spans[id];
+    let ns = s.end - s.begin;
+    let processor = t.processor(s.thread, s.begin, s.end);
+    let parts = processor::split(Walk::new(t).span(id), processor);
+    let unknown: u64 = parts.iter().map(Part::unknown).sum();
+    Slow {
+        operation,
+        ino: s.arg("ino"),
+        path: None,
+        thread: t.name(s.thread),
+        at_ns: s.begin.saturating_sub(since),
+        ns,
+        ran_ns: processor.map(|p| p.0),
+        delayed_ns: processor.and_then(|p| p.1),
+        asked_by: if operation == Operation::Checkpoint { asked_by(t, id) } else { Vec::new() },
+        named: 1.0 - unknown as f64 / ns.max(1) as f64,
+        parts,
+    }
+}
+
+/// Who waited for a checkpoint when it began, and until it ended.
+fn asked_by(t: &Timeline, id: Id) -> Vec<String> {
+    let s = &t.spans[id];
+    let asks = |a: &&timeline::Span| {
+        a.name == "f2fs_issue_checkpoint"
+            && a.begin <= s.begin
+            && a.end >= s.end
+            && a.within(s.begin, s.end) > 0
+    };
+    let who = |a: &timeline::Span| {
+        let doing = t.doing(a.thread, a.begin, a.end).unwrap_or_default();
+        let why = t.reason(a.thread, a.begin.saturating_sub(1_000_000), a.begin);
+        let why = why.map(|n| format!(": {}", super::words::cp_reason(n))).unwrap_or_default();
+        format!("{} ({doing}{why})", t.name(a.thread))
+    };
+    let mut all: Vec<String> = t.spans.iter().filter(asks).map(who).collect();
+    if all.is_empty() && s.parent.is_some() {
+        all.extend(t.doing(s.thread, s.begin, s.end));
+    }
+    all.dedup();
+    all
+}

@@ -1,0 +1,100 @@
+//! What time went by with, by name.
+
+use serde::{Deserialize, Serialize};
+
+/// Why time went by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// A processor had the thread.
+    Running,
+    /// The thread could have gone on, and waited for a processor.
+    Processor,
+    /// Another thread's work, of which nothing says whether a processor had it.
+    Work,
+    /// The device had what was waited for, and nothing else.
+    Device,
+    /// The device had what was waited for, and other requests.
+    DeviceShared,
+    /// The device had what was waited for, and a flush.
+    DeviceFlush,
+    /// The device had what was waited for, and discards.
+    DeviceDiscard,
+    /// An elevator kept what was waited for.
+    Elevator,
+    /// What was waited for had not been sent.
+    Unsent,
+    /// A flush of the device.
+    Flush,
+    /// fsyncs that were about to need the same flush were waited for.
+    Company,
+    /// The request queue was full.
+    Room,
+    /// A lock that others had.
+    Lock,
+    /// A lock that a checkpoint had, which froze operations.
+    Freeze,
+    /// A checkpoint that was asked for.
+    Checkpoint,
+    /// A step of a checkpoint.
+    Step,
+    /// Segments were short and had to be cleaned.
+    Cleaning,
+    /// The flusher, which writes what is dirty.
+    Flusher,
+    /// Another's sync, which serves this one.
+    SyncPass,
+    /// Nothing says why.
+    Unknown,
+}
+
+/// A share of an operation's time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Why it went by.
+    pub cause: Cause,
+    /// The same in words, with who and what.
+    pub what: String,
+    /// How long, in nanoseconds.
+    pub ns: u64,
+    /// What it consisted of, largest first, as far as is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
+}
+
+impl Part {
+    pub(super) fn new(cause: Cause, what: impl Into<String>, ns: u64) -> Part {
+        Part { cause, what: what.into(), ns, parts: Vec::new() }
+    }
+
+    pub(super) fn with(self, parts: Vec<Part>) -> Part {
+        Part { parts, ..self }
+    }
+
+    /// How much of it has no name.
+    pub fn unknown(&self) -> u64 {
+        match self.cause {
+            Cause::Unknown => self.ns,
+            _ => self.parts.iter().map(Part::unknown).sum::<u64>().min(self.ns),
+        }
+    }
+}
+
+/// Parts of one kind become one; the largest comes first.
+pub(super) fn joined(parts: Vec<Part>) -> Vec<Part> {
+    let mut all: Vec<Part> = Vec::new();
+    for part in parts.into_iter().filter(|p| p.ns > 0) {
+        match all.iter_mut().find(|a| a.cause == part.cause && a.what == part.what) {
+            Some(a) => {
+                a.ns += part.ns;
+                a.parts.extend(part.parts);
+            }
+            None => all.push(part),
+        }
+    }
+    for a in &mut all {
+        a.parts = joined(std::mem::take(&mut a.parts));
+    }
+    all.sort_by_key(|p| std::cmp::Reverse(p.ns));
+    all
+}

@@ -1,0 +1,62 @@
+//! What is left of an operation when all its waits have names: a processor had its thread, or the thread waited for
+//! one, or nobody knows.
+
+use super::part::{Cause, Part, joined};
+
+/// Divides the work of an operation's own thread by how long processors had it, and how long it waited for one; that the
+/// system did not say the latter means that it may have waited all the time that it did not run.
+pub(super) fn split(parts: Vec<Part>, processor: Option<(u64, Option<u64>)>) -> Vec<Part> {
+    let work = of(&parts, Cause::Work);
+    let Some((ran, delayed)) = processor.filter(|_| work > 0) else { return parts };
+    let running = work.min(ran);
+    let left = work - running;
+    // A thread that is woken waits for a processor, too: that time has its name.
+    let waited = delayed.map(|d| d.saturating_sub(of(&parts, Cause::Processor)));
+    let waiting = waited.map_or(left, |w| w.min(left));
+    divided(parts, &|p| {
+        let share = |of: u64| (u128::from(p.ns) * u128::from(of) / u128::from(work)) as u64;
+        let (running, waiting) = (share(running), share(waiting));
+        let unknown = p.ns - running - waiting;
+        let within = |ns| vec![Part::new(Cause::Work, p.what.clone(), ns)];
+        [
+            Part::new(Cause::Running, "running", running).with(within(running)),
+            Part::new(Cause::Processor, "waiting for a CPU", waiting).with(within(waiting)),
+            Part::new(Cause::Unknown, "asleep, and nothing says why", unknown).with(within(unknown)),
+        ]
+    })
+}
+
+/// Parts within these are the same thread's.
+fn is_own(p: &Part) -> bool {
+    matches!(p.cause, Cause::Step | Cause::Cleaning)
+}
+
+fn of(parts: &[Part], cause: Cause) -> u64 {
+    parts
+        .iter()
+        .map(|p| {
+            if p.cause == cause {
+                p.ns
+            } else if is_own(p) {
+                of(&p.parts, cause)
+            } else {
+                0
+            }
+        })
+        .sum()
+}
+
+fn divided(parts: Vec<Part>, f: &impl Fn(&Part) -> [Part; 3]) -> Vec<Part> {
+    let mut out = Vec::new();
+    for p in parts {
+        match p.cause {
+            Cause::Work => out.extend(f(&p)),
+            _ if is_own(&p) => {
+                let within = divided(p.parts.clone(), f);
+                out.push(p.with(within));
+            }
+            _ => out.push(p),
+        }
+    }
+    joined(out)
+}

@@ -1,0 +1,126 @@
+//! Requests on their way: into an elevator, to the device, and back.
+
+use crate::observe::words::arg;
+use std::collections::{HashMap, VecDeque};
+use tidegate_block::{BioFlags, Op, SECTOR_SIZE};
+use tidegate_rt::trace::Event;
+
+/// One that was issued.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub op: u64,
+    pub flags: BioFlags,
+    pub from: u64,
+    pub to: u64,
+    pub bytes: u64,
+    /// When an elevator got it, or when it was issued.
+    pub inserted: u64,
+    pub issued: u64,
+    pub done: u64,
+    /// The thread that wanted it.
+    pub by: u32,
+    /// The thread that the device had do it, where it is the one that wanted it.
+    pub here: bool,
+}
+
+impl Request {
+    pub fn is(&self, op: Op) -> bool {
+        self.op == op as u64
+    }
+
+    pub fn is_write(&self) -> bool {
+        self.is(Op::Write)
+    }
+
+    /// Whether it is at the device at a time.
+    pub fn is_there(&self, at: u64) -> bool {
+        self.issued <= at && at < self.done
+    }
+}
+
+/// All, in the order in which they were issued.
+#[derive(Default)]
+pub(super) struct Requests {
+    all: Vec<Request>,
+    /// The longest time from the beginning to the end of one.
+    longest: u64,
+    open: HashMap<(u64, u64, u64), VecDeque<usize>>,
+    /// What elevators have, by operation and first sector: when they got it, and from whom.
+    held: HashMap<(u64, u64), VecDeque<(u64, u32)>>,
+}
+
+impl Requests {
+    /// Takes an event of a request, if it is one.
+    pub fn event(&mut self, e: &Event) {
+        let n = |name| arg(e, name).unwrap_or(0);
+        let (sector, bytes, op) = (n("sector"), n("bytes"), n("op"));
+        match e.name {
+            "block_rq_insert" => {
+                self.held.entry((op, sector)).or_default().push_back((e.at.0, e.thread));
+            }
+            "block_rq_issue" => {
+                let (inserted, by) = self.inserted(op, sector, bytes).unwrap_or((e.at.0, e.thread));
+                self.open.entry((sector, bytes, op)).or_default().push_back(self.all.len());
+                self.all.push(Request {
+                    op,
+                    flags: BioFlags::from_bits_truncate(n("flags") as u16),
+                    from: sector,
+                    to: sector + bytes / SECTOR_SIZE,
+                    bytes,
+                    inserted,
+                    issued: e.at.0,
+                    done: u64::MAX,
+                    by,
+                    here: false,
+                });
+            }
+            "block_rq_complete" => {
+                let open = self.open.get_mut(&(sector, bytes, op));
+                if let Some(i) = open.and_then(VecDeque::pop_front) {
+                    let r = &mut self.all[i];
+                    (r.done, r.here) = (e.at.0, r.by == e.thread);
+                    self.longest = self.longest.max(r.done - r.inserted);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes what an elevator had out of it: the one that begins there, and all that were joined to it.
+    fn inserted(&mut self, op: u64, sector: u64, bytes: u64) -> Option<(u64, u32)> {
+        let first = self.held.get_mut(&(op, sector)).and_then(VecDeque::pop_front)?;
+        let end = sector + bytes / SECTOR_SIZE;
+        self.held.retain(|(o, s), at| *o != op || !(sector + 1..end).contains(s) || at.pop_front().is_none());
+        self.held.retain(|_, at| !at.is_empty());
+        Some(first)
+    }
+
+    /// What is under way at the end of the recording stays so.
+    pub fn close(&mut self, last: u64) {
+        for r in self.all.iter_mut().filter(|r| r.done == u64::MAX) {
+            r.done = last.max(r.issued);
+            self.longest = self.longest.max(r.done - r.inserted);
+        }
+    }
+
+    /// Writes that ended between the flush before this one and this one.
+    pub fn since_flush(&self, flush: &Request) -> Vec<&Request> {
+        let until = self.all.partition_point(|r| r.issued < flush.issued);
+        let durable = |r: &&Request| {
+            r.done <= flush.issued && (r.is(Op::Flush) || r.flags.contains(BioFlags::PREFLUSH))
+        };
+        let before = self.all[..until].iter().rev().find(durable).map_or(0, |r| r.issued);
+        let first = self.all.partition_point(|r| r.issued + self.longest < before);
+        let ended = |r: &&Request| r.is_write() && r.done > before && r.done <= flush.issued;
+        self.all[first..until].iter().filter(ended).collect()
+    }
+
+    /// Those that were in an elevator or at the device in an interval.
+    pub fn within(&self, from: u64, to: u64) -> impl Iterator<Item = &Request> {
+        let first = self.all.partition_point(|r| r.issued < from.saturating_sub(self.longest));
+        // One that an elevator has is issued later.
+        let until = to.saturating_add(self.longest);
+        let near = self.all[first..].iter().take_while(move |r| r.issued < until);
+        near.filter(move |r| r.done > from && r.inserted < to)
+    }
+}

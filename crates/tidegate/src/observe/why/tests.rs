@@ -1,0 +1,289 @@
+//! Recordings made by hand, of which the truth is known.
+
+use super::*;
+use tidegate_rt::Nanos;
+use tidegate_rt::trace::causes::UNKNOWN;
+use tidegate_rt::trace::{Event, NO_ARGS, Phase};
+
+const MS: u64 = 1_000_000;
+const WRITE: u64 = 1;
+const FLUSH: u64 = 2;
+const DISCARD: u64 = 3;
+
+/// Times are in tenths of milliseconds.
+#[derive(Default)]
+struct Made(Vec<Event>);
+
+impl Made {
+    fn event(
+        &mut self,
+        at: u64,
+        thread: u32,
+        name: &'static str,
+        phase: Phase,
+        args: &[(&'static str, u64)],
+    ) {
+        let mut all = NO_ARGS;
+        all[..args.len()].copy_from_slice(args);
+        self.0.push(Event { at: Nanos(at * MS / 10), thread, name, phase, args: all });
+    }
+
+    fn span(
+        &mut self,
+        thread: u32,
+        (from, to): (u64, u64),
+        name: &'static str,
+        args: &[(&'static str, u64)],
+    ) -> &mut Self {
+        self.event(from, thread, name, Phase::Begin, args);
+        self.event(to, thread, name, Phase::End, &[]);
+        self
+    }
+
+    fn waits(&mut self, thread: u32, (from, to): (u64, u64), class: &'static str, lock: u64) -> &mut Self {
+        self.event(from, thread, class, Phase::ContentionBegin, &[("x.rs", 1), ("lock", lock)]);
+        self.event(to, thread, class, Phase::ContentionEnd, &[]);
+        self
+    }
+
+    fn holds(&mut self, thread: u32, (from, to): (u64, u64), class: &'static str, lock: u64) -> &mut Self {
+        let held = (to - from) * MS / 10;
+        self.event(to, thread, class, Phase::Instant, &[("held", held), ("lock", lock)]);
+        self
+    }
+
+    /// A request of 4 KiB at a block, which thread 90 completes.
+    fn request(&mut self, thread: u32, (from, to): (u64, u64), op: u64, block: u64) -> &mut Self {
+        self.request_by(thread, (from, to), 90, op, block)
+    }
+
+    fn request_by(
+        &mut self,
+        thread: u32,
+        (from, to): (u64, u64),
+        ends: u32,
+        op: u64,
+        block: u64,
+    ) -> &mut Self {
+        let args = [("sector", block * 8), ("bytes", 4096), ("op", op), ("flags", 0)];
+        self.event(from, thread, "block_rq_issue", Phase::Instant, &args);
+        self.event(to, ends, "block_rq_complete", Phase::Instant, &args);
+        self
+    }
+
+    fn page(&mut self, at: u64, thread: u32, ino: u64, block: u64) -> &mut Self {
+        let args = [("ino", ino), ("index", 0), ("addrs", block), ("what", 1)];
+        self.event(at, thread, "f2fs_submit_page_write", Phase::Instant, &args);
+        self
+    }
+
+    fn cpu(&mut self, at: u64, thread: u32, ran: u64, delayed: Option<u64>) -> &mut Self {
+        let delayed = delayed.map_or(UNKNOWN, |d| d * MS / 10);
+        let args = [("ran", ran * MS / 10), ("delayed", delayed)];
+        self.event(at, thread, "thread_cpu", Phase::Instant, &args);
+        self
+    }
+
+    fn explain(&mut self) -> Report {
+        // As a recording has them: spans that begin at one time, the longest first, as they were made here.
+        self.0.sort_by_key(|e| e.at);
+        let mut o = Observed::default();
+        o.recorded.events = std::mem::take(&mut self.0);
+        for (thread, name) in
+            [(1, "tg-fuse-0"), (2, "tg-fuse-1"), (7, "tg-ckpt"), (8, "tg-flusher"), (9, "tg-f2fs-gc")]
+        {
+            o.recorded.threads.insert(thread, name.into());
+        }
+        explain(&o, 0, 10)
+    }
+
+    /// The parts of the only fsync: causes, and tenths of milliseconds.
+    fn parts(&mut self) -> Vec<(Cause, u64)> {
+        tenths(&self.explain().kinds[0].slowest[0].parts)
+    }
+}
+
+fn tenths(parts: &[Part]) -> Vec<(Cause, u64)> {
+    parts.iter().map(|p| (p.cause, p.ns * 10 / MS)).collect()
+}
+
+/// An fsync of inode 5 by thread 1 that is a wait called so, from end to end.
+fn fsync(name: &'static str, until: u64, args: &[(&'static str, u64)]) -> Made {
+    let mut m = Made::default();
+    m.event(0, 1, "vfs_fsync_range", Phase::Begin, &[("ino", 5), ("datasync", 0)]);
+    m.span(1, (0, until), name, args);
+    m.event(until, 1, "vfs_fsync_range", Phase::End, &[]);
+    m
+}
+
+#[test]
+fn a_wait_for_pages_is_divided_by_what_was_at_the_device() {
+    let mut m = fsync("folio_wait_writeback", 100, &[]);
+    m.page(0, 1, 5, 1000).request(1, (10, 90), WRITE, 1000);
+    // Another's write ends later: it is not waited for.
+    m.page(0, 8, 6, 2000).request(8, (70, 99), WRITE, 2000);
+    m.request(9, (20, 60), DISCARD, 5000);
+    let want = [
+        (Cause::DeviceDiscard, 40),
+        (Cause::Device, 20),
+        (Cause::DeviceShared, 20),
+        (Cause::Unsent, 10),
+        (Cause::Processor, 10),
+    ];
+    let report = m.explain();
+    let s = &report.kinds[0].slowest[0];
+    assert_eq!(tenths(&s.parts), want);
+    assert_eq!(s.parts[0].what, "its own pages: at the device, as were discards of tg-f2fs-gc");
+    assert_eq!((s.ino, s.named, &*s.thread), (Some(5), 1.0, "tg-fuse-0"));
+}
+
+#[test]
+fn time_in_the_elevator_is_not_the_devices() {
+    let mut m = fsync("folio_wait_writeback", 100, &[]);
+    let args = |block: u64, bytes| [("sector", block * 8), ("bytes", bytes), ("op", WRITE), ("flags", 0)];
+    m.page(0, 1, 5, 1001);
+    // The second joins the first in the elevator and is issued with it.
+    m.event(0, 8, "block_rq_insert", Phase::Instant, &args(1000, 4096));
+    m.event(0, 1, "block_rq_insert", Phase::Instant, &args(1001, 4096));
+    m.event(70, 8, "block_rq_issue", Phase::Instant, &args(1000, 8192));
+    m.event(100, 90, "block_rq_complete", Phase::Instant, &args(1000, 8192));
+    assert_eq!(m.parts(), [(Cause::Elevator, 70), (Cause::Device, 30)]);
+}
+
+#[test]
+fn a_lock_is_theirs_who_had_it_and_no_other_of_its_class() {
+    let mut m = Made::default();
+    m.event(0, 1, "vfs_fsync_range", Phase::Begin, &[("ino", 5)]);
+    m.waits(1, (0, 100), "inode->i_rwsem", 33);
+    m.event(100, 1, "vfs_fsync_range", Phase::End, &[]);
+    m.span(2, (0, 60), "vfs_write", &[("ino", 5)]).holds(2, (0, 60), "inode->i_rwsem", 33);
+    m.holds(8, (0, 100), "inode->i_rwsem", 44);
+    let report = m.explain();
+    let parts = &report.kinds[0].slowest[0].parts;
+    assert_eq!(tenths(parts), [(Cause::Lock, 60), (Cause::Lock, 40)]);
+    assert_eq!(parts[0].what, "lock inode->i_rwsem, which tg-fuse-1 (a write to inode 5) had");
+    assert_eq!(tenths(&parts[0].parts), [(Cause::Work, 60)]);
+}
+
+#[test]
+fn a_freeze_says_which_step_of_the_checkpoint_it_was() {
+    let mut m = Made::default();
+    m.event(0, 1, "vfs_fsync_range", Phase::Begin, &[("ino", 5)]);
+    m.waits(1, (20, 100), "sbi->cp_rwsem", 3);
+    m.event(100, 1, "vfs_fsync_range", Phase::End, &[]);
+    m.event(0, 2, "vfs_fsync_range", Phase::Begin, &[("ino", 4)]);
+    m.event(0, 2, "f2fs_fsync_checkpoint", Phase::Instant, &[("ino", 4), ("reason", 1)]);
+    m.span(2, (0, 110), "f2fs_issue_checkpoint", &[]);
+    m.event(111, 2, "vfs_fsync_range", Phase::End, &[]);
+    m.event(5, 7, "f2fs_write_checkpoint", Phase::Begin, &[("reason", 0)]);
+    m.event(10, 7, "f2fs_block_operations", Phase::Begin, &[("frozen", 1)]);
+    m.event(10, 7, "f2fs_sync_node_pages", Phase::Begin, &[("frozen", 1)]);
+    m.span(7, (10, 70), "folio_wait_writeback", &[]).request(7, (10, 70), WRITE, 7);
+    m.event(70, 7, "f2fs_sync_node_pages", Phase::End, &[]);
+    m.event(95, 7, "f2fs_block_operations", Phase::End, &[]);
+    m.holds(7, (10, 95), "sbi->cp_rwsem", 3);
+    m.event(100, 7, "f2fs_write_checkpoint", Phase::End, &[]);
+    let report = m.explain();
+    let [asked, frozen] = &report.kinds[0].slowest[..] else { panic!("{report:?}") };
+    assert_eq!(tenths(&frozen.parts), [(Cause::Freeze, 75), (Cause::Work, 20), (Cause::Lock, 5)]);
+    let steps = &frozen.parts[0].parts;
+    assert_eq!(tenths(steps), [(Cause::Step, 50), (Cause::Work, 25)]);
+    assert_eq!(steps[0].what, "f2fs_sync_node_pages, operations frozen");
+    assert_eq!(tenths(&steps[0].parts), [(Cause::Device, 50)]);
+    assert_eq!(asked.parts[0].what, "a checkpoint (non regular) by tg-ckpt");
+    let checkpoint = &report.kinds[2].slowest[0];
+    assert_eq!(checkpoint.asked_by, ["tg-fuse-1 (an fsync of inode 4: non regular)"]);
+    assert_eq!(tenths(&checkpoint.parts), [(Cause::Step, 60), (Cause::Work, 25), (Cause::Work, 10)]);
+}
+
+#[test]
+fn somebodys_flush_is_named_after_them() {
+    let mut m = fsync("f2fs_wait_for_flush", 100, &[("thread", 2)]);
+    m.event(0, 2, "vfs_fsync_range", Phase::Begin, &[("ino", 4)]);
+    m.span(2, (0, 100), "f2fs_issue_flush", &[]).request_by(2, (30, 100), 2, FLUSH, 0);
+    m.span(2, (0, 30), "f2fs_wait_for_fsyncs", &[]);
+    m.event(110, 2, "vfs_fsync_range", Phase::End, &[]);
+    // The wait for company is within the flush.
+    m.0.sort_by_key(|e| (e.at, e.thread));
+    let report = m.explain();
+    let part = &report.kinds[0].slowest[1].parts[0];
+    assert_eq!(part.what, "a flush that tg-fuse-1 (an fsync of inode 4) issued");
+    assert_eq!(tenths(&part.parts), [(Cause::Flush, 70), (Cause::Company, 30)]);
+}
+
+/// That the thread was ready to run at the end of a wait is known from the system.
+#[test]
+fn the_end_of_a_wait_may_be_one_for_a_processor() {
+    let mut m = Made::default();
+    m.cpu(0, 1, 0, Some(0));
+    m.event(0, 1, "vfs_fsync_range", Phase::Begin, &[("ino", 5)]);
+    m.span(1, (10, 100), "f2fs_issue_flush", &[]).request_by(1, (10, 100), 1, FLUSH, 0);
+    m.cpu(100, 1, 1, Some(40));
+    m.event(110, 1, "vfs_fsync_range", Phase::End, &[]);
+    m.cpu(110, 1, 11, Some(50));
+    assert_eq!(m.parts(), [(Cause::Flush, 50), (Cause::Processor, 49), (Cause::Running, 11)]);
+}
+
+/// Who had no processor while what it waited for went on would have waited anyway.
+#[test]
+fn a_delay_counts_from_when_what_was_waited_for_was_done() {
+    let mut m = Made::default();
+    m.cpu(0, 1, 0, Some(0));
+    m.event(0, 1, "vfs_fsync_range", Phase::Begin, &[("ino", 5)]);
+    m.span(1, (0, 100), "f2fs_issue_checkpoint", &[]);
+    m.event(100, 1, "vfs_fsync_range", Phase::End, &[]);
+    m.cpu(100, 1, 0, Some(95)).span(7, (0, 70), "f2fs_write_checkpoint", &[("reason", 0)]);
+    assert_eq!(m.parts(), [(Cause::Checkpoint, 70), (Cause::Processor, 30)]);
+}
+
+/// What has no name is divided by what the system says of the thread.
+#[test]
+fn what_is_left_ran_or_waited_for_a_processor_or_has_no_name() {
+    let split = |delayed: Option<u64>| {
+        let mut m = Made::default();
+        m.cpu(0, 1, 1000, delayed.map(|_| 500)).span(1, (0, 100), "vfs_fsync_range", &[("ino", 5)]);
+        m.cpu(100, 1, 1030, delayed.map(|d| 500 + d));
+        let slow = m.explain().kinds[0].slowest[0].clone();
+        (tenths(&slow.parts), slow.named)
+    };
+    let (running, waiting) = ((Cause::Running, 30), Cause::Processor);
+    assert_eq!(split(None), (vec![(waiting, 70), running], 1.0));
+    assert_eq!(split(Some(70)), (vec![(waiting, 70), running], 1.0));
+    assert_eq!(split(Some(50)), (vec![(waiting, 50), running, (Cause::Unknown, 20)], 0.8));
+}
+
+#[test]
+fn the_slowest_come_first_and_no_others() {
+    let mut m = Made::default();
+    for i in 0..30u64 {
+        m.span(1, (i * 1000, i * 1000 + 100 + i * 7 % 30), "vfs_fsync_range", &[("ino", i)]);
+    }
+    m.0.sort_by_key(|e| e.at);
+    let mut o = Observed::default();
+    o.recorded.events = m.0;
+    let report = explain(&o, 12 * MS, 5);
+    let k = &report.kinds[0];
+    let took: Vec<u64> = k.slowest.iter().map(|s| s.ns * 10 / MS).collect();
+    assert_eq!((k.count, k.over, k.max_ns * 10 / MS, took), (30, 9, 129, vec![129, 128, 127, 126, 125]));
+}
+
+#[test]
+fn the_page_says_what_to_do() {
+    let mut m = fsync("folio_wait_writeback", 1000, &[]);
+    m.page(0, 1, 5, 1000).request(1, (0, 1000), WRITE, 1000).request(9, (0, 900), DISCARD, 5000);
+    let report = m.explain();
+    assert_eq!(report.advice[0].cause, Cause::DeviceDiscard);
+    let mut out = Vec::new();
+    page::write(&report, "vol.img", &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    for want in [
+        " 1. fsync of 100.0 ms: inode 5, at 0.000 s, by tg-fuse-0; 100.0 % named",
+        "     90.0 %   90.0 ms  its own pages: at the device, as were discards of tg-f2fs-gc",
+        "   90.0 %  discards: leave discard_io_aware on",
+    ] {
+        assert!(text.contains(want), "{want}\nin\n{text}");
+    }
+    assert!(text.lines().all(|l| l.chars().count() <= 120), "{text}");
+    let json = serde_json::to_string(&report).unwrap();
+    assert!(json.contains("\"cause\":\"device_discard\""), "{json}");
+}

@@ -1,0 +1,290 @@
+//! What a thread's time consisted of, from the spans that it was in: what each waited for, and, where that was
+//! another thread, what that one did meanwhile.
+
+use super::device::Subject;
+use super::part::{Cause, Part, joined};
+use super::timeline::{Id, Span, Timeline};
+use tidegate_rt::trace::causes::LOCK;
+
+/// From a thread to the one that it waits for, and on: so many times at most.
+const DEEPEST: u32 = 4;
+/// What it takes a processor with nothing else to do to switch to a thread, at most.
+const SWITCH: u64 = 100_000;
+/// A gap between holds of a lock that is no gap.
+const SLACK: u64 = 20_000;
+
+/// Someone's way through a recording.
+pub(super) struct Walk<'a> {
+    pub t: &'a Timeline,
+    depth: u32,
+}
+
+impl<'a> Walk<'a> {
+    pub fn new(t: &'a Timeline) -> Self {
+        Walk { t, depth: 0 }
+    }
+
+    /// What one span consisted of.
+    pub fn span(&self, id: Id) -> Vec<Part> {
+        let s = &self.t.spans[id];
+        let mut parts = Vec::new();
+        self.through(id, s.begin, s.end, &mut parts);
+        joined(parts)
+    }
+
+    /// What a thread did from `from` to `to`.
+    fn thread(&self, thread: u32, from: u64, to: u64) -> Vec<Part> {
+        if self.depth >= DEEPEST {
+            return Vec::new();
+        }
+        let deeper = Walk { t: self.t, depth: self.depth + 1 };
+        let (mut parts, mut at) = (Vec::new(), from);
+        for id in self.t.roots(thread, from, to) {
+            let s = &self.t.spans[id];
+            let (begin, end) = (s.begin.max(at), s.end.min(to));
+            parts.extend(self.idle(thread, at, begin));
+            deeper.inside(id, begin, end, &mut parts);
+            at = end;
+        }
+        parts.extend(self.idle(thread, at, to));
+        joined(parts)
+    }
+
+    /// A thread that is to do something and has not begun, or has ended.
+    fn idle(&self, thread: u32, from: u64, to: u64) -> Vec<Part> {
+        if from >= to {
+            return Vec::new();
+        }
+        let (name, ns) = (self.t.name(thread), to - from);
+        if ns < SWITCH {
+            return vec![Part::new(Cause::Processor, format!("a switch to {name}, or back"), ns)];
+        }
+        let waiting = self.t.processor(thread, from, to).and_then(|p| p.1).unwrap_or(0).min(ns);
+        vec![
+            Part::new(Cause::Processor, format!("{name}, woken: waiting for a CPU"), waiting),
+            Part::new(Cause::Unknown, format!("{name} had not begun, or had ended"), ns - waiting),
+        ]
+    }
+
+    /// The end of a wait but for the time that the thread waited for a processor afterwards, which is added to `out`.
+    /// What was waited for happened at `event`: who had no processor before that would have waited anyway.
+    pub(super) fn woken(
+        &self,
+        s: &Span,
+        (from, to): (u64, u64),
+        event: Option<u64>,
+        out: &mut Vec<Part>,
+    ) -> u64 {
+        if to < s.end {
+            return to;
+        }
+        let after = if s.is_lock { format!("after lock {}", s.name) } else { format!("after {}", s.name) };
+        self.woken_after(s.thread, after, (from.max(event.unwrap_or(from).min(to)), to), out)
+    }
+
+    pub(super) fn woken_after(
+        &self,
+        thread: u32,
+        after: String,
+        (from, to): (u64, u64),
+        out: &mut Vec<Part>,
+    ) -> u64 {
+        let delay = self.t.delay(thread, from, to).unwrap_or(0);
+        if delay > 0 {
+            let within = vec![Part::new(Cause::Processor, after, delay)];
+            out.push(Part::new(Cause::Processor, "waiting for a CPU", delay).with(within));
+        }
+        to - delay
+    }
+
+    fn inside(&self, id: Id, from: u64, to: u64, out: &mut Vec<Part>) {
+        let s = &self.t.spans[id];
+        let ns = to.saturating_sub(from);
+        if ns == 0 {
+            return;
+        }
+        if s.is_lock {
+            return self.lock(s, from, to, out);
+        }
+        match s.name {
+            "f2fs_wait_for_flush" => {
+                let whose = s.arg("thread").map(|t| t as u32);
+                self.other(Cause::Flush, "a flush that {} issued", whose, s, (from, to), out);
+            }
+            "wait_for_sync_pass" => {
+                let whose = s.arg("thread").map(|t| t as u32);
+                self.other(Cause::SyncPass, "a sync that {} does", whose, s, (from, to), out);
+            }
+            "f2fs_issue_checkpoint" => {
+                let whose = self.busiest("f2fs_write_checkpoint", "tg-ckpt", from, to);
+                let what = match self.t.reason(s.thread, self.outermost(id).begin, from) {
+                    Some(n) => format!("a checkpoint ({}) by {{}}", crate::observe::words::cp_reason(n)),
+                    None => "a checkpoint by {}".into(),
+                };
+                self.other(Cause::Checkpoint, &what, whose, s, (from, to), out);
+            }
+            "wb_wait_for_completion" => {
+                let whose = self.busiest("wb_sync", "tg-flusher", from, to);
+                self.other(Cause::Flusher, "{}, which writes what is dirty", whose, s, (from, to), out);
+            }
+            "f2fs_wait_for_fsyncs" => {
+                out.push(Part::new(Cause::Company, "fsyncs that are about to need the same flush", ns));
+            }
+            "f2fs_write_checkpoint" if s.parent.is_some() => {
+                let mut parts = Vec::new();
+                self.through(id, from, to, &mut parts);
+                out.push(Part::new(Cause::Checkpoint, "a checkpoint of its own", ns).with(parts));
+            }
+            "f2fs_gc" => {
+                let mut parts = Vec::new();
+                self.through(id, from, to, &mut parts);
+                out.push(Part::new(Cause::Cleaning, "cleaning, since segments were short", ns).with(parts));
+            }
+            _ if self.is_step(s) => {
+                let frozen = if s.arg("frozen") == Some(1) { ", operations frozen" } else { "" };
+                let mut parts = Vec::new();
+                self.through(id, from, to, &mut parts);
+                let what = format!("{}{frozen}", s.name);
+                out.push(Part::new(Cause::Step, what, ns).with(parts));
+            }
+            _ => self.through(id, from, to, out),
+        }
+    }
+
+    /// Spans in a span, and what is between them.
+    fn through(&self, id: Id, from: u64, to: u64, out: &mut Vec<Part>) {
+        let mut at = from;
+        for c in self.t.children(id, from, to) {
+            let (begin, end) = (self.t.spans[c].begin.max(at), self.t.spans[c].end.min(to));
+            self.own(id, at, begin, out);
+            self.inside(c, begin, end, out);
+            at = end.max(at);
+        }
+        self.own(id, at, to, out);
+    }
+
+    /// What a span does itself.
+    fn own(&self, id: Id, from: u64, to: u64, out: &mut Vec<Part>) {
+        if from >= to {
+            return;
+        }
+        let s = &self.t.spans[id];
+        match s.name {
+            "folio_wait_writeback" => self.pages(s, Subject::Pages(self.ino(id)), from, to, out),
+            "filemap_fdatawait" => self.pages(s, Subject::Pages(s.arg("ino")), from, to, out),
+            "f2fs_wait_on_node_pages_writeback" => self.pages(s, Subject::Nodes, from, to, out),
+            "wait_epoch" | "wait_sb_inodes" | "f2fs_wait_on_all_pages" => {
+                self.pages(s, Subject::All, from, to, out);
+            }
+            "blk_mq_get_tag" => {
+                let to = self.woken(s, (from, to), None, out);
+                out.push(self.room(s.thread, from, to));
+            }
+            name => {
+                for (from, to, request) in self.here(s.thread, from, to) {
+                    match request {
+                        Some(r) => self.at_device(s.thread, r, from, to, out),
+                        None => out.push(Part::new(Cause::Work, format!("{name} itself"), to - from)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// A wait for another thread, and what that did meanwhile; `{}` in `what` becomes its name.
+    fn other(
+        &self,
+        cause: Cause,
+        what: &str,
+        whose: Option<u32>,
+        s: &Span,
+        (from, to): (u64, u64),
+        out: &mut Vec<Part>,
+    ) {
+        let to = self.woken(s, (from, to), whose.and_then(|t| self.over(cause, t, from, to)), out);
+        let name = whose.map_or("another thread".into(), |t| self.t.name(t));
+        let parts = whose.map(|t| self.thread(t, from, to)).unwrap_or_default();
+        let what = match (cause, whose.and_then(|t| self.t.doing(t, from, to))) {
+            (Cause::Flush, Some(doing)) => what.replace("{}", &format!("{name} ({doing})")),
+            _ => what.replace("{}", &name),
+        };
+        out.push(Part::new(cause, what, to - from).with(parts));
+    }
+
+    /// When another thread was done last with what is waited for.
+    fn over(&self, cause: Cause, thread: u32, from: u64, to: u64) -> Option<u64> {
+        let name = match cause {
+            Cause::Checkpoint => "f2fs_write_checkpoint",
+            Cause::Flush => "f2fs_issue_flush",
+            Cause::Flusher => "wb_sync",
+            Cause::SyncPass => "sync_filesystem",
+            _ => return None,
+        };
+        self.t.last_end(thread, name, from, to)
+    }
+
+    /// The thread with most of a span called so in an interval, or else the one that is called as who does this.
+    fn busiest(&self, span: &str, otherwise: &str, from: u64, to: u64) -> Option<u32> {
+        let usual = self.t.called(otherwise);
+        let does = |t: &u32| self.t.roots(*t, from, to).any(|id| self.t.spans[id].name == span);
+        usual.filter(does).or_else(|| {
+            let all = self.t.spans.iter().filter(|s| s.name == span && s.within(from, to) > 0);
+            all.max_by_key(|s| s.within(from, to)).map(|s| s.thread).or(usual)
+        })
+    }
+
+    /// Who had a lock while it was waited for, and what they did meanwhile.
+    fn lock(&self, s: &Span, from: u64, to: u64, out: &mut Vec<Part>) {
+        let class = s.name;
+        let holds = self.t.holds(class, s.arg(LOCK).unwrap_or(0), s.thread, from, to);
+        let given_back = holds.iter().map(|h| h.to).filter(|end| *end <= to).max();
+        let to = self.woken(s, (from, to), given_back, out);
+        let mut at = from;
+        while at < to {
+            let now = holds.iter().filter(|h| h.from <= at + SLACK && h.to > at).max_by_key(|h| h.to);
+            match now {
+                Some(h) => {
+                    let end = h.to.min(to);
+                    let doing = self.t.doing(h.thread, at, end);
+                    let cause =
+                        if doing.as_deref() == Some("a checkpoint") { Cause::Freeze } else { Cause::Lock };
+                    let doing = doing.map(|d| format!(" ({d})")).unwrap_or_default();
+                    let what = format!("lock {class}, which {}{doing} had", self.t.name(h.thread));
+                    out.push(Part::new(cause, what, end - at).with(self.thread(h.thread, at, end)));
+                    at = end;
+                }
+                None => {
+                    let next = holds.iter().map(|h| h.from).filter(|f| *f > at).min().unwrap_or(to).min(to);
+                    let what = format!("lock {class}, given back: others for a moment, or not running yet");
+                    out.push(Part::new(Cause::Lock, what, next - at));
+                    at = next;
+                }
+            }
+        }
+    }
+
+    fn is_step(&self, s: &Span) -> bool {
+        let parent = s.parent.map(|p| self.t.spans[p].name);
+        s.name != "f2fs_block_operations"
+            && matches!(parent, Some("f2fs_write_checkpoint" | "f2fs_block_operations"))
+    }
+
+    fn outermost(&self, mut id: Id) -> &Span {
+        while let Some(p) = self.t.spans[id].parent {
+            id = p;
+        }
+        &self.t.spans[id]
+    }
+
+    /// The inode that a span is about, or one around it.
+    fn ino(&self, mut id: Id) -> Option<u64> {
+        loop {
+            let s = &self.t.spans[id];
+            match (s.arg("ino"), s.parent) {
+                (Some(ino), _) => return Some(ino),
+                (None, Some(p)) => id = p,
+                (None, None) => return None,
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Why operations of simulated worlds were slow, where what happened is known.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate::observe::why::{Cause, Operation, Report, explain};
+use tidegate::observe::{Recording, Wanted};
+use tidegate::vfs::{Cred, MemoryLimits, OpenFlags};
+use tidegate::{OpenOptions, Volume};
+use tidegate_block::{Model, Preset, RequestQueue};
+use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
+use tidegate_rt::rng::Rng;
+use tidegate_rt::sim::{Config, charge, run_with};
+use tidegate_rt::trace::SpanPoint;
+use tidegate_rt::{LockClass, Mutex, Nanos, thread};
+
+const MS: u64 = 1_000_000;
+
+/// A recording is the process's, so the tests take turns.
+static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+static FSYNC: SpanPoint<1> = SpanPoint::timed("vfs_fsync_range", ["ino"]);
+static LOCK: LockClass = LockClass::new("why->lock", 50);
+
+fn simulate<T: Send + 'static>(
+    seed: u64,
+    cpus: usize,
+    over: u64,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> (T, Report) {
+    println!("seed {seed}");
+    let config = Config { seed, cpus, quantum: Nanos(0), ..Config::default() };
+    let watched = move || {
+        let wanted = Wanted { events: Some(1 << 18), causes: true, ..Wanted::default() };
+        let recording = Recording::start(wanted).expect("one at a time");
+        let value = body();
+        let observed = recording.finish();
+        assert_eq!(observed.recorded.dropped, 0);
+        (value, explain(&observed, over, 10))
+    };
+    run_with(&config, watched).unwrap_or_else(|deadlock| panic!("seed {seed}: {deadlock}")).value
+}
+
+/// An fsync that computes, waits for a lock, waits for a processor that others have, and sleeps for no reason.
+#[test]
+fn what_is_known_is_found() {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    for seed in 1..20 {
+        let mut rng = Rng::new(seed);
+        let mut ms = || 5 + rng.below(50);
+        let (runs, held, busy, sleeps) = (ms(), ms(), ms(), ms());
+        let body = move || {
+            let lock = Arc::new(Mutex::new(&LOCK, ()));
+            let mine = lock.clone();
+            let holder = move || {
+                let _held = mine.lock();
+                thread::sleep(Duration::from_millis(held));
+            };
+            let holder = thread::spawn("holder", holder).unwrap();
+            // For the holder to have it.
+            thread::sleep(Duration::from_micros(10));
+            {
+                let _span = FSYNC.enter([7]);
+                drop(lock.lock());
+                // The only processor is another's while this is to run.
+                let other = thread::spawn("other", move || charge(Nanos(busy * MS))).unwrap();
+                thread::sleep(Duration::from_micros(10));
+                charge(Nanos(runs * MS));
+                thread::sleep(Duration::from_millis(sleeps));
+                other.join();
+            }
+            holder.join();
+        };
+        let ((), report) = simulate(seed, 1, 0, body);
+        let slow = &report.kinds[0].slowest[0];
+        let of = |cause| slow.parts.iter().filter(|p| p.cause == cause).map(|p| p.ns).sum::<u64>();
+        let is = |found: u64, want: u64, what: &str| {
+            let near = found.abs_diff(want * MS) < MS / 2;
+            assert!(near, "seed {seed}: {what} is {found} ns, not {want} ms, in {:#?}", slow.parts);
+        };
+        assert_eq!((report.kinds[0].count, slow.ino), (1, Some(7)));
+        is(of(Cause::Running), runs, "running");
+        is(of(Cause::Lock), held, "the lock");
+        // Whoever comes first has the processor for a slice; and the other is waited for at the end.
+        let (waiting, asleep) = (of(Cause::Processor), of(Cause::Unknown));
+        assert!(waiting <= busy * MS + MS, "seed {seed}: {:#?}", slow.parts);
+        assert!(waiting + MS > busy.min(runs) * MS / 2, "seed {seed}: {:#?}", slow.parts);
+        assert!(asleep + MS / 2 >= sleeps * MS, "seed {seed}: {:#?}", slow.parts);
+        let sum: u64 = slow.parts.iter().map(|p| p.ns).sum();
+        assert!(sum.abs_diff(slow.ns) < 100, "seed {seed}: {:#?}", slow.parts);
+        let lock = slow.parts.iter().find(|p| p.cause == Cause::Lock).unwrap();
+        assert!(lock.what.contains("why->lock, which holder"), "seed {seed}: {}", lock.what);
+        // Nothing says why it slept.
+        assert!(slow.named < 0.98, "seed {seed}: {:#?}", slow.parts);
+    }
+}
+
+/// Writes files, fsyncs them and their directory, and syncs.
+fn writer(volume: &Volume, n: u64) -> Result<(), Box<dyn Error>> {
+    let path = |file: u64| format!("/{n}/{file}").into_bytes();
+    volume.mkdir(format!("/{n}").as_bytes(), 0o755, false)?;
+    for i in 0..20 {
+        let flags = OpenFlags::CREATE | OpenFlags::WRITE;
+        let file = volume.vfs().open_path(&Cred::ROOT, &path(i % 7), flags, 0o644)?;
+        file.write_at(0, &vec![n as u8; 4096 << (i + n) % 9])?;
+        match i % 4 {
+            1 => volume
+                .vfs()
+                .open_path(&Cred::ROOT, format!("/{n}").as_bytes(), OpenFlags::READ, 0)?
+                .fsync(false)?,
+            3 if i > 12 => volume.sync()?,
+            _ => file.fsync(false)?,
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn each_slow_operation_of_a_volume_is_explained() {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    for (seed, preset) in [(1, Preset::Hdd), (2, Preset::Nvme), (3, Preset::Hdd)] {
+        let body = move || {
+            let spec = preset.spec();
+            let device = Model::with_spec("device", spec, 256 << 20);
+            let queue = Arc::new(RequestQueue::new(device, spec.queue_limits()));
+            mkfs(&queue, &MkfsOptions::default()).unwrap();
+            let memory = MemoryLimits { cache: 4 << 20, dirty: 2 << 20, background: 1 << 20, inodes: 64 };
+            let options = OpenOptions { memory, ..OpenOptions::default() };
+            let volume = Arc::new(Volume::from_queue("simulated", queue.clone(), &options).unwrap());
+            let start = |n| {
+                let volume = volume.clone();
+                thread::spawn(&format!("writer/{n}"), move || writer(&volume, n).unwrap()).unwrap()
+            };
+            let writers: Vec<_> = (0..6).map(start).collect();
+            writers.into_iter().for_each(thread::JoinHandle::join);
+            Arc::into_inner(volume).unwrap().unmount().unwrap();
+        };
+        let ((), report) = simulate(seed, 2, 0, body);
+        for (k, least) in report.kinds.iter().zip([60, 6, 10]) {
+            assert!(
+                k.count >= least && k.slowest.len() >= 6,
+                "seed {seed}: {} of {:?}",
+                k.count,
+                k.operation
+            );
+            for s in &k.slowest {
+                let sum: u64 = s.parts.iter().map(|p| p.ns).sum();
+                assert!(sum.abs_diff(s.ns) <= s.ns / 1000 + 10, "seed {seed}: {sum} of {s:#?}");
+                assert!(s.named >= 0.95, "seed {seed}: {s:#?}");
+            }
+        }
+        let checkpoints = &report.kinds[2].slowest;
+        assert_eq!(report.kinds[2].operation, Operation::Checkpoint);
+        let asked = checkpoints.iter().filter(|s| !s.asked_by.is_empty()).count();
+        assert!(asked * 2 >= checkpoints.len(), "seed {seed}: {checkpoints:#?}");
+        assert!(!report.advice.is_empty(), "seed {seed}");
+    }
+}
