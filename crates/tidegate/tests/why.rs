@@ -17,7 +17,8 @@ use tidegate_rt::{LockClass, Mutex, Nanos, thread};
 const MS: u64 = 1_000_000;
 
 /// A recording is the process's, so the tests take turns.
-static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+static TURN: Mutex<()> = Mutex::new(&TURNS, ());
+static TURNS: LockClass = LockClass::new("why->turn", 1);
 
 static FSYNC: SpanPoint<1> = SpanPoint::timed("vfs_fsync_range", ["ino"]);
 static LOCK: LockClass = LockClass::new("why->lock", 50);
@@ -44,7 +45,7 @@ fn simulate<T: Send + 'static>(
 /// An fsync that computes, waits for a lock, waits for a processor that others have, and sleeps for no reason.
 #[test]
 fn what_is_known_is_found() {
-    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    let _turn = TURN.lock();
     for seed in 1..20 {
         let mut rng = Rng::new(seed);
         let mut ms = || 5 + rng.below(50);
@@ -102,7 +103,7 @@ fn writer(volume: &Volume, n: u64) -> Result<(), Box<dyn Error>> {
     for i in 0..20 {
         let flags = OpenFlags::CREATE | OpenFlags::WRITE;
         let file = volume.vfs().open_path(&Cred::ROOT, &path(i % 7), flags, 0o644)?;
-        file.write_at(0, &vec![n as u8; 4096 << (i + n) % 9])?;
+        file.write_at(0, &vec![n as u8; 4096 << ((i + n) % 9)])?;
         match i % 4 {
             1 => volume
                 .vfs()
@@ -117,7 +118,7 @@ fn writer(volume: &Volume, n: u64) -> Result<(), Box<dyn Error>> {
 
 #[test]
 fn each_slow_operation_of_a_volume_is_explained() {
-    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    let _turn = TURN.lock();
     for (seed, preset) in [(1, Preset::Hdd), (2, Preset::Nvme), (3, Preset::Hdd)] {
         let body = move || {
             let spec = preset.spec();
