@@ -36,7 +36,7 @@ const STEP_NAMES: [(&str, &str, bool); STEPS] = [
     ("directories, before the freeze", "f2fs_sync_dirty_inodes", false),
     ("inodes, before the freeze", "f2fs_sync_inode_meta", false),
     ("nodes, before the freeze", "f2fs_sync_node_pages", false),
-    ("I/O in flight, before the freeze", "f2fs_wait_on_all_pages", false),
+    ("data, before the freeze", "f2fs_wait_on_all_pages", false),
     ("wait for cp_rwsem", "f2fs_lock_all", false),
     ("directories", "f2fs_sync_dirty_inodes", true),
     ("inodes", "f2fs_sync_inode_meta", true),
