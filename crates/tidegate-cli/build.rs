@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// What git says, if there is one and this is its tree.
+/// Git's answer, if there is a git and this is its tree.
 fn git(args: &[&str]) -> Option<String> {
     let done = Command::new("git").args(args).output().ok().filter(|o| o.status.success())?;
     Some(String::from_utf8(done.stdout).ok()?.trim().to_owned())

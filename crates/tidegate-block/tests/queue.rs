@@ -6,7 +6,7 @@ use tidegate_block::*;
 use tidegate_rt::{LockClass, Mutex, clock, sim, thread};
 
 const MS: Duration = Duration::from_millis(1);
-/// What each request takes.
+/// The time of each request.
 const TAKES: Duration = Duration::from_millis(100);
 const LIMITS: QueueLimits =
     QueueLimits { nr_requests: 4, max_inflight_bytes: 64 << 10, max_bytes: 32 << 10, max_segments: 8 };
@@ -95,7 +95,7 @@ fn a_queue_goes_when_its_requests_have_ended() {
     });
 }
 
-/// What continues a gathered request joins it, up to the largest request; the rest goes in order of address.
+/// A bio that continues a gathered request joins it, up to the largest request; the rest goes in order of address.
 #[test]
 fn a_plug_merges_and_sorts() {
     each_seed(|q, seen| {

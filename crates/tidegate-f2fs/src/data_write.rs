@@ -33,7 +33,7 @@ pub(crate) enum Placement {
     Rescue,
 }
 
-/// What keeps a pass and checkpoints apart.
+/// The means that keeps a pass and checkpoints apart.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ops {
     /// The pass takes `cp_rwsem` shared for each run of pages.
@@ -146,12 +146,12 @@ impl F2fs {
         ops: Ops,
     ) -> Result<()> {
         let tag = if wbc.sync_all { Tag::ToWrite } else { Tag::Dirty };
-        // Linux takes and places page by page; whoever wants its extents whole asks for them at once.
+        // Linux takes and places page by page; a position that places extents whole takes their pages at once.
         let max = if self.places_whole(pass.how) { MAX_EXTENT } else { 1 };
         let mut at = wbc.start;
         while wbc.nr_to_write > 0 {
-            // Before pages are taken: a checkpoint that wants them itself must not find them taken by who waits
-            // for it.
+            // Before pages are taken: a checkpoint that wants them itself must not find them taken by a pass that
+            // waits for it.
             let op = (ops == Ops::Beside).then(|| self.begin_op(pass));
             match inode.mapping.take_dirty(at, wbc.end, tag, max) {
                 Taken::None => break,

@@ -134,13 +134,13 @@ fn strict_guarantees_keep_the_device_for_the_queue_in_service() {
     let turns: Vec<_> = served.chunk_by(|x, y| x == y).map(|t| (t[0] == a, t.len())).collect();
     let floods: Vec<_> = turns.iter().filter(|t| !t.0).map(|t| t.1).collect();
     assert!(floods.iter().all(|n| (124..=126).contains(n)), "{floods:?}");
-    // What comes between is as much as is due, in turns of 31 or 32 requests that make no difference here.
+    // The requests between are as many as are due, in turns of 31 or 32 that make no difference here.
     let between: Vec<_> = turns[1..turns.len() - 1].iter().filter(|t| t.0).map(|t| t.1).collect();
     assert!(between.iter().all(|n| (590..=660).contains(n)), "{between:?}");
     assert!(s.stats()[0].idled > 9000);
 }
 
-/// What two queues that think for 0.1 ms after each request of 1 ms are served in a minute; whether they are
+/// The service in a minute of two queues that think for 0.1 ms after each request of 1 ms; whether they are
 /// synchronous.
 fn two_that_think(s: &mut Sched, is_sync: [bool; 2]) -> [u32; 2] {
     s.set_weight(2, 20);

@@ -27,7 +27,7 @@ pub struct Args {
     /// A mounted directory, or the image that is mounted
     #[arg(value_name = "DIR|IMAGE")]
     place: PathBuf,
-    /// What takes longer than this is slow (a number with us, ms or s)
+    /// Operations that take longer than this are slow (a number with us, ms or s)
     #[arg(long, default_value = "50ms", value_parser = duration, value_name = "TIME")]
     over: Duration,
     /// How long to watch, in seconds (0 to 3600)
