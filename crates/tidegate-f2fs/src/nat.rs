@@ -3,8 +3,8 @@
 //! Entries come from the journal, which overrides the table, or from the table's current copy; changed
 //! ones stay in memory until a checkpoint puts them into the journal or into the other copy.
 //!
-//! Nobody reads the device with `nat_tree_lock` held: an entry that is missing is read without it, and looked for
-//! again.
+//! No operation reads the device with `nat_tree_lock` held: an entry that is missing is read without it, and looked
+//! for again. Only the checkpoint does, with operations frozen, for a block that it changes and memory lacks.
 
 mod free;
 mod journal;
