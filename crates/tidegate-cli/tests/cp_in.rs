@@ -36,10 +36,7 @@ fn what_is_not_permitted_is_left_out() {
     fs::set_permissions(b.path("src/secret"), closed.clone()).unwrap();
     fs::set_permissions(b.path("src/closed"), closed).unwrap();
 
-    // The program may lie where others cannot go.
-    let program = b.path("tidegate");
-    fs::copy(env!("CARGO_BIN_EXE_tidegate"), &program).unwrap();
-    let mut copy = Command::new(program);
+    let mut copy = Command::new(b.program());
     copy.args(["cp", "src", "a.img:/"]).current_dir(b.dir.path());
     if is_root() {
         fs::set_permissions(b.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -183,9 +183,7 @@ fn an_ordinary_user_asks_for_his_own_mounts_only() {
     let open = |mode| fs::Permissions::from_mode(mode);
     fs::set_permissions(m.bench.dir.path(), open(0o755)).unwrap();
     fs::set_permissions(&m.image, open(0o644)).unwrap();
-    let program = m.bench.path("tidegate");
-    fs::copy(env!("CARGO_BIN_EXE_tidegate"), &program).unwrap();
-    let mut command = Command::new(&program);
+    let mut command = Command::new(m.bench.program());
     let command = command.args(["top", "a.img", "--json"]).current_dir(m.bench.dir.path());
     let out = command.uid(65534).gid(65534).output().unwrap();
     let line = common::failed(&out, 1);

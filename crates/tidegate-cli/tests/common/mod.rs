@@ -31,6 +31,17 @@ impl Bench {
         c
     }
 
+    /// A copy of the program in the bench's directory, for users who cannot reach the original.
+    ///
+    /// `cp` makes it: a child that another test forks meanwhile would hold a copy of our descriptor, open for
+    /// writing, and the program could not be executed (ETXTBSY).
+    pub fn program(&self) -> PathBuf {
+        let copy = self.path("tidegate");
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_tidegate")).arg(&copy).status().unwrap();
+        assert!(copied.success());
+        copy
+    }
+
     /// Runs the program, which must succeed; its standard output.
     pub fn ok(&self, args: &[&str]) -> String {
         let out = self.command(args).output().unwrap();
