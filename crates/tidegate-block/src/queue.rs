@@ -6,7 +6,7 @@ use crate::wfq::{Slot, Wfq};
 use crate::{Device, Elevator, ElevatorStats, Errno, PageBuf, Request};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use tidegate_rt::{Distribution, Histogram, WaitQueue, trace::SpanPoint};
+use tidegate_rt::{Distribution, Histogram, WaitQueue, sim, trace::SpanPoint};
 
 static SUBMIT_BIO_WAIT: SpanPoint<0> = SpanPoint::new("submit_bio_wait", []);
 static GET_TAG: SpanPoint<0> = SpanPoint::timed("blk_mq_get_tag", []);
@@ -259,6 +259,7 @@ impl RequestQueue {
     }
 
     fn count(&self, bio: &Bio) {
+        sim::bio();
         let len = bio.data.len();
         match bio.op {
             Op::Read => {

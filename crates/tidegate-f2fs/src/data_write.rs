@@ -7,7 +7,7 @@ use crate::sbi::F2fs;
 use crate::write_io::{Extent, LastBio, Pages};
 use std::sync::Arc;
 use tidegate_block::{BioFlags, PAGE_SIZE, Segment};
-use tidegate_rt::{RwLockReadGuard, trace::SpanPoint};
+use tidegate_rt::{RwLockReadGuard, sim, trace::SpanPoint};
 use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
 use tidegate_vfs::{ErrorKind, FileType, Inode, Result, WritebackControl};
 
@@ -163,6 +163,7 @@ impl F2fs {
                 }
                 Taken::Busy(i) => at = i + 1,
                 Taken::Run(run) => {
+                    sim::write_pages(run.pages);
                     at = run.index + run.pages as u64;
                     wbc.nr_to_write = wbc.nr_to_write.saturating_sub(run.pages as u64);
                     self.write_run(inode, run, op, pass)?;

@@ -11,6 +11,7 @@ use crate::raw::*;
 use crate::sbi::F2fs;
 use crate::units::{BlockAddr, Nid};
 use std::sync::atomic::Ordering::Relaxed;
+use tidegate_rt::sim;
 use tidegate_vfs::{FileType, Inode, Result};
 
 /// Neighbouring pages and where they go.
@@ -60,6 +61,7 @@ impl F2fs {
             // cannot fail for want of it.
             self.modify_node(ino, |_| ())?;
         }
+        sim::place();
         let mut got = self.allocate_for(inode, &parts, how)?;
         if how == Placement::Move {
             self.gc.moving(inode.ino);

@@ -135,6 +135,16 @@ impl Held {
     }
 }
 
+/// Goes before a lock is free: time that the holder was charged with the lock in its hands is time it was held.
+struct Paid;
+
+impl Drop for Paid {
+    #[inline]
+    fn drop(&mut self) {
+        sync::pay();
+    }
+}
+
 impl Drop for Held {
     #[inline]
     fn drop(&mut self) {
@@ -154,6 +164,7 @@ pub struct Mutex<T: ?Sized> {
 
 /// Exclusive access to a [`Mutex`]'s value.
 pub struct MutexGuard<'a, T: ?Sized> {
+    _paid: Paid,
     inner: parking_lot::MutexGuard<'a, T>,
     held: Held,
 }
@@ -188,13 +199,13 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     fn take(&self, nested: bool) -> MutexGuard<'_, T> {
         let (inner, held) = Held::acquire(&self.inner, self.class, nested, Location::caller());
-        MutexGuard { inner, held }
+        MutexGuard { _paid: Paid, inner, held }
     }
 
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
-        Some(MutexGuard { inner, held: Held::tried(self.class, Address::of(&self.inner)) })
+        Some(MutexGuard { _paid: Paid, inner, held: Held::tried(self.class, Address::of(&self.inner)) })
     }
 
     /// The value, by a borrow that proves nobody else has it.
@@ -223,12 +234,14 @@ pub struct RwLock<T: ?Sized> {
 
 /// Shared access to a [`RwLock`]'s value.
 pub struct RwLockReadGuard<'a, T: ?Sized> {
+    _paid: Paid,
     inner: parking_lot::RwLockReadGuard<'a, T>,
     _held: Held,
 }
 
 /// Exclusive access to a [`RwLock`]'s value.
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
+    _paid: Paid,
     inner: parking_lot::RwLockWriteGuard<'a, T>,
     _held: Held,
 }
@@ -246,13 +259,13 @@ impl<T: ?Sized> RwLock<T> {
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         let (inner, held) = Held::acquire(Read(&self.inner), self.class, false, Location::caller());
-        RwLockReadGuard { inner, _held: held }
+        RwLockReadGuard { _paid: Paid, inner, _held: held }
     }
 
     /// Takes the lock shared unless somebody has it exclusive or waits for that.
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         let inner = self.inner.try_read()?;
-        Some(RwLockReadGuard { inner, _held: Held::tried(self.class, Address::of(&self.inner)) })
+        Some(RwLockReadGuard { _paid: Paid, inner, _held: Held::tried(self.class, Address::of(&self.inner)) })
     }
 
     /// Takes the lock exclusive, waiting for it.
@@ -272,13 +285,17 @@ impl<T: ?Sized> RwLock<T> {
     #[inline]
     fn take_write(&self, nested: bool) -> RwLockWriteGuard<'_, T> {
         let (inner, held) = Held::acquire(Write(&self.inner), self.class, nested, Location::caller());
-        RwLockWriteGuard { inner, _held: held }
+        RwLockWriteGuard { _paid: Paid, inner, _held: held }
     }
 
     /// Takes the lock exclusive if it is free.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let inner = self.inner.try_write()?;
-        Some(RwLockWriteGuard { inner, _held: Held::tried(self.class, Address::of(&self.inner)) })
+        Some(RwLockWriteGuard {
+            _paid: Paid,
+            inner,
+            _held: Held::tried(self.class, Address::of(&self.inner)),
+        })
     }
 }
 

@@ -37,8 +37,7 @@ pub use figures::Figure;
 pub use preset::{Preset, Spec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
-use tidegate_rt::{Condvar, LockClass, Mutex, MutexGuard, Nanos, clock, thread};
+use tidegate_rt::{Condvar, LockClass, Mutex, MutexGuard, Nanos, clock, sim, thread};
 pub use timing::{Command, Kind, Timing};
 use zone::Zones;
 pub use zone::{Zone, ZoneSpec, ZoneState};
@@ -232,16 +231,19 @@ impl Shared {
         Ok(id)
     }
 
-    /// Does a request in the calling thread and lets the time pass that the device would have taken.
+    /// Does a request in the calling thread, which takes the time: a device that works at once is memory, and
+    /// the thread that asks copies.
     fn serve_here(&self, rq: &mut Request) -> Result<(), Errno> {
         let mut st = self.state.lock();
         let command = self.command(&mut st, rq)?;
         let end = st.timing.at_once(clock::now(), command);
         drop(st);
         self.move_data(rq)?;
-        let left = end.unwrap_or_default().since(clock::now()).duration();
-        if left > Duration::ZERO {
-            thread::sleep(left);
+        let left = end.unwrap_or_default().since(clock::now());
+        if sim::active() {
+            sim::charge(left);
+        } else if left > Nanos(0) {
+            thread::sleep(left.duration());
         }
         Ok(())
     }

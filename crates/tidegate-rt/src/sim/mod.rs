@@ -9,7 +9,8 @@
 //! | module | holds |
 //! |---|---|
 //! | [`config`] | [`Config`], [`Costs`] |
-//! | `sched` | tasks, CPUs, events in virtual time, who is next |
+//! | `sched` | CPUs, events in virtual time, who is next |
+//! | `state` | tasks, their waits, what happens when |
 //! | `task` | a task's thread: handing over, paying for CPU time |
 //! | `sync` | waiting for locks, condition variables and wait queues |
 //! | `report` | [`Deadlock`] |
@@ -30,6 +31,7 @@ mod config;
 mod pinned;
 mod report;
 mod sched;
+mod state;
 pub(crate) mod sync;
 pub(crate) mod task;
 #[cfg(test)]
@@ -122,6 +124,38 @@ pub fn syscall() {
 #[inline]
 pub fn copy(bytes: usize) {
     task::with(|t| t.charge((bytes as u64).saturating_mul(t.sim().costs().copy_page.0) / 4096));
+}
+
+/// Charges so many pages of the cache that are written to, beside their copy.
+#[inline]
+pub fn cache_pages(pages: usize) {
+    task::with(|t| t.charge((pages as u64).saturating_mul(t.sim().costs().cache_page.0)));
+}
+
+/// Charges so many dirty pages that are taken for writing.
+#[inline]
+pub fn write_pages(pages: usize) {
+    task::with(|t| t.charge((pages as u64).saturating_mul(t.sim().costs().write_page.0)));
+}
+
+/// Charges one search for a place on the device.
+#[inline]
+pub fn place() {
+    task::with(|t| t.charge(t.sim().costs().place.0));
+}
+
+/// Charges a bio.
+#[inline]
+pub fn bio() {
+    task::with(|t| t.charge(t.sim().costs().bio.0));
+}
+
+/// CPU time that all tasks of this simulated world have used, what they spun for locks included; `None` outside one.
+pub fn cpu_time() -> Option<Nanos> {
+    task::with(|t| {
+        t.settle();
+        Nanos(t.sim().cpu_time())
+    })
 }
 
 /// A number from the run's seed; `None` outside a simulated world.

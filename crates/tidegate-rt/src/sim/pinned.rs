@@ -9,8 +9,7 @@ use std::time::Duration;
 
 static LOG: LockClass = LockClass::new("test->log", 10);
 
-const FREE: Costs =
-    Costs { syscall: Nanos(0), copy_page: Nanos(0), lock: Nanos(0), wake_up: Nanos(0), switch: Nanos(0) };
+const FREE: Costs = Costs::FREE;
 
 fn value<R: Send + 'static>(config: &Config, f: impl FnOnce() -> R + Send + 'static) -> R {
     println!("seed {}", config.seed);
@@ -134,4 +133,82 @@ fn charges_are_paid_on_as_many_cpus_as_there_are() {
     };
     // A lock is paid for when it is taken and when it is released.
     assert_eq!([1, 2, 4].map(took), [800_000, 400_000, 200_000]);
+}
+
+/// One task holds a lock while `hold` lasts, another wants it 2 µs after that began: when it has it, and the CPU time
+/// of both, in nanoseconds.
+fn second(spin: bool, hold: fn()) -> (u64, u64) {
+    let costs = Costs { wake_up: Nanos(3_000), switch: Nanos(500), ..FREE };
+    value(&Config { costs, spin, quantum: Nanos(0), ..Config::default() }, move || {
+        let lock = Arc::new(Mutex::new(&LOG, ()));
+        let theirs = lock.clone();
+        let holds = thread::spawn("holds", move || {
+            let _held = theirs.lock();
+            hold();
+        });
+        thread::sleep(Duration::from_micros(2));
+        drop(lock.lock());
+        let (got, used) = (clock::now().0, cpu_time().unwrap().0);
+        holds.unwrap().join();
+        (got, used)
+    })
+}
+
+/// Its CPU is the waiter's meanwhile, and it needs no wake-up and no switch.
+#[test]
+fn a_task_spins_while_the_holder_runs() {
+    let work = || charge(Nanos(10_000));
+    let (slept, spun) = (second(false, work), second(true, work));
+    assert_eq!(slept.0 - spun.0, 3_500);
+    // From 2.5 µs, when it is awake, to 10.5; less the switch.
+    assert_eq!(spun.1 - slept.1, 8_000 - 500);
+}
+
+/// Nobody spins for a task that sleeps.
+#[test]
+fn a_task_does_not_spin_while_the_holder_sleeps() {
+    let sleep = || thread::sleep(Duration::from_micros(10));
+    assert_eq!(second(false, sleep), second(true, sleep));
+}
+
+/// A task that spins gives its CPU up when the holder loses its own, and to others after a slice.
+#[test]
+fn a_task_stops_spinning() {
+    let work_then_sleep = || {
+        charge(Nanos(10_000));
+        thread::sleep(Duration::from_millis(1));
+    };
+    let (slept, spun) = (second(false, work_then_sleep), second(true, work_then_sleep));
+    assert_eq!((slept.0, spun.1 - slept.1), (spun.0, 8_000));
+    let slice = Config::default().slice.0;
+    let long = || charge(Nanos(20_000_000));
+    let (slept, spun) = (second(false, long), second(true, long));
+    assert_eq!((slept.0, spun.1 - slept.1), (spun.0, slice));
+}
+
+/// Two tasks on CPUs of their own that spin for each other's locks are found.
+#[test]
+fn spinning_for_each_other_is_a_deadlock() {
+    let crossed = || {
+        let locks = Arc::new([Mutex::new(&LOG, ()), Mutex::new(&LOG, ())]);
+        let tasks = [[0, 1], [1, 0]].map(|[first, then]| {
+            let locks = locks.clone();
+            let body = move || {
+                let _first = locks[first].lock();
+                charge(Nanos(10_000));
+                drop(locks[then].lock_nested());
+            };
+            thread::spawn("crossed", body).unwrap()
+        });
+        tasks.into_iter().for_each(thread::JoinHandle::join);
+    };
+    let found = run_with(&Config::default(), crossed).unwrap_err();
+    assert_eq!(found.tasks.len(), 3, "{found}");
+}
+
+/// What is charged under a lock passes before the lock is free.
+#[test]
+fn a_lock_is_held_for_what_is_charged_under_it() {
+    let switch = 500;
+    assert_eq!(second(false, || charge(Nanos(50_000))).0, 1 + 2 * switch + 50_000 + 3_000 + switch);
 }

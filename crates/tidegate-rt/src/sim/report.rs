@@ -1,6 +1,6 @@
 //! A deadlock, told so that it can be mended.
 
-use super::sched::{Key, Reason, State, TaskState};
+use super::state::{Key, Reason, State, TaskState};
 use std::fmt::Write;
 
 /// Tasks are left that can never go on.

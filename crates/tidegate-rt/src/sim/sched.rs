@@ -1,14 +1,14 @@
-//! Tasks, simulated CPUs, events in virtual time, and who is next.
+//! Simulated CPUs, events in virtual time, and who is next.
 
 use super::config::{Config, Costs};
 use super::report::{self, Deadlock};
+use super::state::{Blocked, Event, Key, Mode, Reason, State, TaskId, Ticket, Waiter, Wanting};
 use super::task::Baton;
 use crate::class::LockClass;
 use crate::clock::Nanos;
-use crate::rng::Rng;
 use crate::trace::Event as TraceEvent;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,117 +23,12 @@ const LIMIT: u64 = 86_400_000_000_000;
 /// shorter than a wake-up would keep others from a lock for ever.
 const FAIR: u64 = 500_000;
 
-/// A task, by the order in which they were started.
-pub(super) type TaskId = usize;
-
-/// What a task waits at: addresses are only compared, so they decide nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
-    /// A lock, condition variable or queue at this address.
-    At(usize),
-    /// The end of a task.
-    End(TaskId),
-    /// Nothing but time.
-    Time,
-}
-
-/// Names one wait; never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket(u64);
-
-/// Whom a waiter can go on together with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    Exclusive,
-    Shared,
-}
-
-struct Waiter {
-    task: TaskId,
-    ticket: Ticket,
-    mode: Mode,
-}
-
-/// A task that wants a lock, and since when.
-struct Wanting {
-    task: TaskId,
-    mode: Mode,
-    since: u64,
-}
-
-/// What to say of a wait in a report.
-#[derive(Clone, Copy)]
-pub(crate) enum Reason {
-    Lock(&'static LockClass),
-    Condvar,
-    WaitQueue,
-    Sleep,
-    Join,
-}
-
-/// A wait as a report tells it.
-#[derive(Clone, Copy)]
-pub(super) struct Blocked {
-    ticket: Ticket,
-    pub key: Key,
-    pub reason: Reason,
-    pub at: &'static Location<'static>,
-}
-
-/// A task, as the scheduler sees it.
-pub(super) struct TaskState {
-    pub name: String,
-    baton: Arc<Baton>,
-    pub blocked: Option<Blocked>,
-    /// Waits that ended before the task went to sleep for them.
-    woken: Vec<Ticket>,
-    timed_out: bool,
-    /// CPU time since it got its CPU.
-    used: u64,
-    /// When it became ready.
-    ready_since: u64,
-    /// How long it was ready and had no CPU.
-    delayed: u64,
-    pub held: Vec<(Key, &'static LockClass)>,
-    pub done: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
-    /// The task's time on its CPU is paid for.
-    Paid(TaskId),
-    /// A woken task becomes ready.
-    Ready(TaskId),
-    /// A wait is over its time.
-    Timeout(TaskId, u64),
-}
-
-/// When, a number from the seed for those of one instant, and which came first.
-type Due = Reverse<(u64, u64, u64, Event)>;
-
-pub(super) struct State {
-    now: u64,
-    rng: Rng,
-    events: BinaryHeap<Due>,
-    numbered: u64,
-    ready: Vec<TaskId>,
-    /// CPUs that a task is on: the one that moves, and those that pay.
-    busy: usize,
-    live: usize,
-    pub tasks: Vec<TaskState>,
-    waiting: HashMap<Key, VecDeque<Waiter>>,
-    /// Tasks that have slept for a lock and do not have it yet, awake or not.
-    wanting: HashMap<Key, Vec<Wanting>>,
-    switches: u64,
-    trace: VecDeque<TraceEvent>,
-    ended: Option<Result<(), Deadlock>>,
-}
-
 /// One simulated world.
 pub(crate) struct Sim {
     cpus: usize,
     costs: Costs,
     slice: u64,
+    spin: bool,
     pub(super) quantum: u64,
     pub(super) jitter: u32,
     epoch: i64,
@@ -147,31 +42,17 @@ pub(crate) struct Sim {
 
 impl Sim {
     pub fn new(config: &Config) -> Arc<Sim> {
-        let state = State {
-            now: 1,
-            rng: Rng::new(config.seed),
-            events: BinaryHeap::new(),
-            numbered: 0,
-            ready: Vec::new(),
-            busy: 0,
-            live: 0,
-            tasks: Vec::new(),
-            waiting: HashMap::new(),
-            wanting: HashMap::new(),
-            switches: 0,
-            trace: VecDeque::new(),
-            ended: None,
-        };
         Arc::new(Sim {
             cpus: config.cpus.max(1),
             costs: config.costs,
             slice: config.slice.0,
+            spin: config.spin,
             quantum: config.quantum.0,
             jitter: config.jitter,
             epoch: config.epoch,
             keep: config.trace,
             clock: AtomicU64::new(1),
-            state: parking_lot::Mutex::new(state),
+            state: parking_lot::Mutex::new(State::new(config.seed)),
             end: parking_lot::Condvar::new(),
         })
     }
@@ -202,23 +83,7 @@ impl Sim {
 
     /// A new task, ready to move.
     pub fn add(&self, name: &str, baton: Arc<Baton>) -> TaskId {
-        let mut s = self.state.lock();
-        let id = s.tasks.len();
-        s.tasks.push(TaskState {
-            name: name.to_owned(),
-            baton,
-            blocked: None,
-            woken: Vec::new(),
-            timed_out: false,
-            used: 0,
-            ready_since: 0,
-            delayed: 0,
-            held: Vec::new(),
-            done: false,
-        });
-        s.live += 1;
-        s.get_ready(id);
-        id
+        self.state.lock().add(name, baton)
     }
 
     /// Lets the first task move; called from outside.
@@ -258,6 +123,11 @@ impl Sim {
         s.trace.push_back(event);
     }
 
+    /// CPU time that all tasks have used, in nanoseconds.
+    pub fn cpu_time(&self) -> u64 {
+        self.state.lock().cpu_time
+    }
+
     /// How long the task `me` has waited for a CPU.
     pub fn delayed(&self, me: TaskId) -> u64 {
         self.state.lock().tasks[me].delayed
@@ -267,6 +137,7 @@ impl Sim {
     pub fn pay(&self, me: TaskId, time: u64) {
         let mut s = self.state.lock();
         s.tasks[me].used += time;
+        s.cpu_time += time;
         let until = s.now + time;
         let over = s.tasks[me].used >= self.slice;
         let others_first = s.events.peek().is_some_and(|Reverse((at, ..))| *at <= until);
@@ -299,7 +170,7 @@ impl Sim {
         s.strike(key, ticket);
     }
 
-    /// Sleeps until somebody wakes `ticket` or `limit` is over; whether it was woken.
+    /// Sleeps, or spins for a lock, until somebody wakes `ticket` or `limit` is over; whether it was woken.
     pub fn sleep(
         &self,
         me: TaskId,
@@ -320,7 +191,14 @@ impl Sim {
             let due = s.now.saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
             s.schedule(due, Event::Timeout(me, ticket.0));
         }
-        s.busy -= 1;
+        if matches!(reason, Reason::Lock(_)) && self.spin && s.may_spin(key, ticket) {
+            let left = self.slice.saturating_sub(s.tasks[me].used).max(1);
+            s.tasks[me].spins = Some(s.now);
+            let due = s.now + left;
+            s.schedule(due, Event::SpinOver(me, ticket.0));
+        } else {
+            s.leave_cpu(me);
+        }
         self.give_way(s, me);
         !self.state.lock().tasks[me].timed_out
     }
@@ -334,12 +212,16 @@ impl Sim {
         }
     }
 
-    /// A lock at `key` is free again: wakes the first who wants it, and with a reader those right behind.
+    /// A lock at `key` is free again: wakes the first who wants it, and with a reader those right behind. A task
+    /// that spins sees that it is free before one that sleeps is awake.
     pub fn released(&self, me: TaskId, key: Key) {
         let mut s = self.state.lock();
         let held = &mut s.tasks[me].held;
         if let Some(i) = held.iter().rposition(|(k, _)| *k == key) {
             held.remove(i);
+        }
+        if let Some(spinner) = s.overtaking(key, FAIR) {
+            self.wake_one(&mut s, spinner);
         }
         while let Some(waiter) = s.first(key) {
             let mode = waiter.mode;
@@ -396,7 +278,7 @@ impl Sim {
     pub fn exit(&self, me: TaskId) {
         let mut s = self.state.lock();
         s.tasks[me].done = true;
-        s.busy -= 1;
+        s.leave_cpu(me);
         s.live -= 1;
         while let Some(waiter) = s.first(Key::End(me)) {
             self.wake_one(&mut s, waiter);
@@ -408,8 +290,12 @@ impl Sim {
         let task = &mut s.tasks[waiter.task];
         if task.blocked.is_some_and(|b| b.ticket == waiter.ticket) {
             task.blocked = None;
-            let due = s.now + self.costs.wake_up.0;
-            s.schedule(due, Event::Ready(waiter.task));
+            let event = if s.end_spin(waiter.task) {
+                (s.now + self.costs.lock.0, Event::Paid(waiter.task))
+            } else {
+                (s.now + self.costs.wake_up.0, Event::Ready(waiter.task))
+            };
+            s.schedule(event.0, event.1);
         } else {
             task.woken.push(waiter.ticket);
         }
@@ -443,9 +329,8 @@ impl Sim {
             if !s.ready.is_empty() && s.busy < self.cpus {
                 let i = s.rng.below(s.ready.len() as u64) as usize;
                 let id = s.ready.swap_remove(i);
-                s.busy += 1;
-                s.tasks[id].used = 0;
-                s.tasks[id].delayed += s.now - s.tasks[id].ready_since;
+                s.get_cpu(id);
+                s.cpu_time += self.costs.switch.0;
                 let due = s.now + self.costs.switch.0;
                 s.schedule(due, Event::Paid(id));
                 continue;
@@ -461,12 +346,20 @@ impl Sim {
                     if s.tasks[id].used < self.slice || s.ready.is_empty() {
                         return Some(id);
                     }
-                    s.busy -= 1;
+                    s.leave_cpu(id);
                     s.get_ready(id);
                 }
                 Event::Ready(id) => {
                     self.set_now(s, at);
                     s.get_ready(id);
+                }
+                // So that two who spin for each other's locks are found.
+                Event::SpinOver(id, ticket) => {
+                    let same = |b: Blocked| b.ticket == Ticket(ticket);
+                    if s.tasks[id].spins.is_some() && s.tasks[id].blocked.is_some_and(same) {
+                        self.set_now(s, at);
+                        s.sleep_on(id);
+                    }
                 }
                 Event::Timeout(id, ticket) => {
                     if s.time_out(id, Ticket(ticket)) {
@@ -481,45 +374,5 @@ impl Sim {
     fn set_now(&self, s: &mut State, now: u64) {
         s.now = now;
         self.clock.store(now, Relaxed);
-    }
-}
-
-impl State {
-    fn get_ready(&mut self, id: TaskId) {
-        self.tasks[id].ready_since = self.now;
-        self.ready.push(id);
-    }
-
-    fn schedule(&mut self, at: u64, event: Event) {
-        let tie = self.rng.bits();
-        self.numbered += 1;
-        self.events.push(Reverse((at, tie, self.numbered, event)));
-    }
-
-    fn first(&mut self, key: Key) -> Option<Waiter> {
-        let list = self.waiting.get_mut(&key)?;
-        let waiter = list.pop_front();
-        if list.is_empty() {
-            self.waiting.remove(&key);
-        }
-        waiter
-    }
-
-    fn strike(&mut self, key: Key, ticket: Ticket) {
-        if let Some(list) = self.waiting.get_mut(&key) {
-            list.retain(|w| w.ticket != ticket);
-            if list.is_empty() {
-                self.waiting.remove(&key);
-            }
-        }
-    }
-
-    /// Ends a wait whose time is over; whether it was still one, so that its task gets ready.
-    fn time_out(&mut self, id: TaskId, ticket: Ticket) -> bool {
-        let task = &mut self.tasks[id];
-        let Some(blocked) = task.blocked.take_if(|b| b.ticket == ticket) else { return false };
-        task.timed_out = true;
-        self.strike(blocked.key, ticket);
-        true
     }
 }

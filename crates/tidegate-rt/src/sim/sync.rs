@@ -5,7 +5,7 @@
 //! Unless it is one of the process (a pool of buffers, say) and held outside: then the whole world waits, in no
 //! time of its own.
 
-use super::sched::{Key, Mode, Reason, Ticket};
+use super::state::{Key, Mode, Reason, Ticket};
 use super::task::{self, Task};
 use crate::class::LockClass;
 use std::panic::Location;
@@ -95,6 +95,12 @@ pub(crate) fn acquired(lock: Address, class: &'static LockClass) {
         t.charge(t.sim().costs().lock.0);
         t.sim().acquired(t.id(), lock.key(), class);
     });
+}
+
+/// A lock is about to be released: its holder pays what has come together.
+#[inline]
+pub(crate) fn pay() {
+    task::with(Task::pay);
 }
 
 /// A lock has been released.

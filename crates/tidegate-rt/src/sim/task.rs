@@ -1,6 +1,7 @@
 //! A task's thread: whose turn it is, and what it owes for CPU time.
 
-use super::sched::{Key, Mode, Reason, Sim, TaskId};
+use super::sched::Sim;
+use super::state::{Key, Mode, Reason, TaskId};
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::sync::Arc;
@@ -81,11 +82,16 @@ impl Task {
         debt > 0
     }
 
-    /// Comes to where it may meet others.
-    pub fn meet(&self) {
+    /// Pays what is owed, if enough has come together.
+    pub fn pay(&self) {
         if self.debt.get() >= self.sim.quantum {
             self.settle();
         }
+    }
+
+    /// Comes to where it may meet others.
+    pub fn meet(&self) {
+        self.pay();
         if self.sim.jitter > 0 && self.sim.random().is_multiple_of(u64::from(self.sim.jitter)) {
             let pause = self.sim.random() % self.sim.slice().max(1);
             self.pause(Duration::from_nanos(pause));

@@ -404,6 +404,7 @@ fn range_mask(id: u64, start: u64, end: u64) -> u64 {
 /// Writes `from` into a chunk at `offset` bytes past page `slot`.
 fn write_chunk(c: &mut Chunk, slot: usize, offset: usize, from: &[u8]) -> Result<()> {
     sim::copy(from.len());
+    sim::cache_pages((offset + from.len()).div_ceil(PAGE_SIZE));
     let (mut slot, mut offset, mut from) = (slot, offset, from);
     while !from.is_empty() {
         let absent = c.present() >> slot & 1 == 0;

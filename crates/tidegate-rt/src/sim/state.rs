@@ -1,0 +1,272 @@
+//! What there is in a simulated world: tasks, their waits, and what happens when.
+
+use super::report::Deadlock;
+use super::task::Baton;
+use crate::class::LockClass;
+use crate::rng::Rng;
+use crate::trace::Event as TraceEvent;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::panic::Location;
+use std::sync::Arc;
+
+/// A task, by the order in which they were started.
+pub(super) type TaskId = usize;
+
+/// What a task waits at: addresses are only compared, so they decide nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Key {
+    /// A lock, condition variable or queue at this address.
+    At(usize),
+    /// The end of a task.
+    End(TaskId),
+    /// Nothing but time.
+    Time,
+}
+
+/// Names one wait; never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket(pub(super) u64);
+
+/// Whom a waiter can go on together with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Exclusive,
+    Shared,
+}
+
+pub(super) struct Waiter {
+    pub task: TaskId,
+    pub ticket: Ticket,
+    pub mode: Mode,
+}
+
+/// A task that wants a lock, and since when.
+pub(super) struct Wanting {
+    pub task: TaskId,
+    pub mode: Mode,
+    pub since: u64,
+}
+
+/// What to say of a wait in a report.
+#[derive(Clone, Copy)]
+pub(crate) enum Reason {
+    Lock(&'static LockClass),
+    Condvar,
+    WaitQueue,
+    Sleep,
+    Join,
+}
+
+/// A wait as a report tells it.
+#[derive(Clone, Copy)]
+pub(super) struct Blocked {
+    pub ticket: Ticket,
+    pub key: Key,
+    pub reason: Reason,
+    pub at: &'static Location<'static>,
+}
+
+/// A task, as the scheduler sees it.
+pub(super) struct TaskState {
+    pub name: String,
+    pub baton: Arc<Baton>,
+    pub blocked: Option<Blocked>,
+    /// Waits that ended before the task went to sleep for them.
+    pub woken: Vec<Ticket>,
+    pub timed_out: bool,
+    /// It has a CPU: it moves, pays or spins.
+    pub on_cpu: bool,
+    /// Since when it spins for the lock that it is blocked at.
+    pub spins: Option<u64>,
+    /// CPU time since it got its CPU.
+    pub used: u64,
+    /// When it became ready.
+    pub ready_since: u64,
+    /// How long it was ready and had no CPU.
+    pub delayed: u64,
+    pub held: Vec<(Key, &'static LockClass)>,
+    pub done: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Event {
+    /// The task's time on its CPU is paid for.
+    Paid(TaskId),
+    /// A woken task becomes ready.
+    Ready(TaskId),
+    /// A wait is over its time.
+    Timeout(TaskId, u64),
+    /// A task has spun for a time slice.
+    SpinOver(TaskId, u64),
+}
+
+/// When, a number from the seed for those of one instant, and which came first.
+pub(super) type Due = Reverse<(u64, u64, u64, Event)>;
+
+pub(super) struct State {
+    pub now: u64,
+    pub rng: Rng,
+    pub events: BinaryHeap<Due>,
+    pub numbered: u64,
+    pub ready: Vec<TaskId>,
+    /// CPUs that a task is on: the one that moves, those that pay and those that spin.
+    pub busy: usize,
+    pub live: usize,
+    pub tasks: Vec<TaskState>,
+    pub waiting: HashMap<Key, VecDeque<Waiter>>,
+    /// Tasks that have slept for a lock and do not have it yet, awake or not.
+    pub wanting: HashMap<Key, Vec<Wanting>>,
+    pub switches: u64,
+    /// CPU time that all tasks have used, in nanoseconds.
+    pub cpu_time: u64,
+    pub trace: VecDeque<TraceEvent>,
+    pub ended: Option<Result<(), Deadlock>>,
+}
+
+impl State {
+    /// A world at its beginning.
+    pub fn new(seed: u64) -> State {
+        State {
+            now: 1,
+            rng: Rng::new(seed),
+            events: BinaryHeap::new(),
+            numbered: 0,
+            ready: Vec::new(),
+            busy: 0,
+            live: 0,
+            tasks: Vec::new(),
+            waiting: HashMap::new(),
+            wanting: HashMap::new(),
+            switches: 0,
+            cpu_time: 0,
+            trace: VecDeque::new(),
+            ended: None,
+        }
+    }
+
+    /// A new task, ready to move.
+    pub fn add(&mut self, name: &str, baton: Arc<Baton>) -> TaskId {
+        let id = self.tasks.len();
+        self.tasks.push(TaskState {
+            name: name.to_owned(),
+            baton,
+            blocked: None,
+            woken: Vec::new(),
+            timed_out: false,
+            on_cpu: false,
+            spins: None,
+            used: 0,
+            ready_since: 0,
+            delayed: 0,
+            held: Vec::new(),
+            done: false,
+        });
+        self.live += 1;
+        self.get_ready(id);
+        id
+    }
+
+    /// The task `id`, ready before, has a CPU from now on.
+    pub fn get_cpu(&mut self, id: TaskId) {
+        self.busy += 1;
+        let task = &mut self.tasks[id];
+        task.on_cpu = true;
+        task.used = 0;
+        task.delayed += self.now - task.ready_since;
+    }
+
+    /// The task `id` gives up its CPU; those who spin for what it holds sleep from now on.
+    pub fn leave_cpu(&mut self, id: TaskId) {
+        self.busy -= 1;
+        self.tasks[id].on_cpu = false;
+        for at in 0..self.tasks[id].held.len() {
+            let key = self.tasks[id].held[at].0;
+            let spin = |w: &&Waiter| self.tasks[w.task].spins.is_some();
+            let spinning: Vec<TaskId> =
+                self.waiting.get(&key).into_iter().flatten().filter(spin).map(|w| w.task).collect();
+            spinning.into_iter().for_each(|task| self.sleep_on(task));
+        }
+    }
+
+    /// A task that spins sleeps from now on.
+    pub fn sleep_on(&mut self, id: TaskId) {
+        self.end_spin(id);
+        self.leave_cpu(id);
+    }
+
+    /// Counts the time that a task has spun as used; whether it was spinning.
+    pub fn end_spin(&mut self, id: TaskId) -> bool {
+        let Some(since) = self.tasks[id].spins.take() else { return false };
+        let spun = self.now - since;
+        self.tasks[id].used += spun;
+        self.cpu_time += spun;
+        true
+    }
+
+    /// Whether tasks hold the lock at `key`, all of them on a CPU.
+    pub fn holders_run(&self, key: Key) -> bool {
+        let mut holders = self.tasks.iter().filter(|t| t.held.iter().any(|(k, _)| *k == key)).peekable();
+        holders.peek().is_some() && holders.all(|t| t.on_cpu)
+    }
+
+    pub fn get_ready(&mut self, id: TaskId) {
+        self.tasks[id].ready_since = self.now;
+        self.ready.push(id);
+    }
+
+    pub fn schedule(&mut self, at: u64, event: Event) {
+        let tie = self.rng.bits();
+        self.numbered += 1;
+        self.events.push(Reverse((at, tie, self.numbered, event)));
+    }
+
+    pub fn first(&mut self, key: Key) -> Option<Waiter> {
+        let list = self.waiting.get_mut(&key)?;
+        let waiter = list.pop_front();
+        if list.is_empty() {
+            self.waiting.remove(&key);
+        }
+        waiter
+    }
+
+    /// Takes off the list who spins at `key` and gets the lock before the first on it, who sleeps; not when that one
+    /// has wanted it for `fair` nanoseconds.
+    pub fn overtaking(&mut self, key: Key, fair: u64) -> Option<Waiter> {
+        let list = self.waiting.get_mut(&key)?;
+        let spins = |w: &Waiter| self.tasks[w.task].spins.is_some();
+        let at = list.iter().position(spins).filter(|at| *at > 0)?;
+        let first = list.front()?.task;
+        let since = self.wanting.get(&key)?.iter().find(|w| w.task == first)?.since;
+        if self.now.saturating_sub(since) >= fair {
+            return None;
+        }
+        list.remove(at)
+    }
+
+    /// Whether who waits with `ticket` for the lock at `key` may spin: it wants that alone, as for Linux's mutexes and
+    /// semaphores, and all that hold it are on a CPU.
+    pub fn may_spin(&self, key: Key, ticket: Ticket) -> bool {
+        let of = |w: &&Waiter| w.ticket == ticket;
+        let mode = self.waiting.get(&key).and_then(|l| l.iter().find(of)).map(|w| w.mode);
+        mode == Some(Mode::Exclusive) && self.holders_run(key)
+    }
+
+    pub fn strike(&mut self, key: Key, ticket: Ticket) {
+        if let Some(list) = self.waiting.get_mut(&key) {
+            list.retain(|w| w.ticket != ticket);
+            if list.is_empty() {
+                self.waiting.remove(&key);
+            }
+        }
+    }
+
+    /// Ends a wait whose time is over; whether it was still one, so that its task gets ready.
+    pub fn time_out(&mut self, id: TaskId, ticket: Ticket) -> bool {
+        let task = &mut self.tasks[id];
+        let Some(blocked) = task.blocked.take_if(|b| b.ticket == ticket) else { return false };
+        task.timed_out = true;
+        self.strike(blocked.key, ticket);
+        true
+    }
+}
