@@ -8,6 +8,7 @@ use crate::result::RunResult;
 use crate::workload::{FsMark, Spec, SyncMode};
 use tidegate::Elevator;
 use tidegate_block::Preset;
+use tidegate_rt::sim::Costs;
 use tidegate_vfs::MemoryLimits;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -53,6 +54,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         place: Where::Preset(Preset::RaidBbwc),
         size: 8 << 30,
         cpus: 16,
+        costs: Costs::default(),
         elevator: Elevator::None,
         // Of a machine with memory for all that is dirty between two syncs.
         memory: MemoryLimits { cache: 4 << 30, dirty: 2 << 30, background: 1 << 30, inodes: 1 << 20 },

@@ -7,6 +7,7 @@ use super::{Experiment, Where};
 use crate::workload::{CkptStorm, Spec, StormGroup};
 use tidegate::{Elevator, WfqOptions};
 use tidegate_block::Preset;
+use tidegate_rt::sim::Costs;
 use tidegate_vfs::MemoryLimits;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -46,6 +47,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         place: Where::Preset(Preset::Ufs),
         size: 2 << 30,
         cpus: 8,
+        costs: Costs::default(),
         elevator: Elevator::Wfq(WfqOptions { strict_guarantees: true, ..WfqOptions::default() }),
         memory: MemoryLimits::of_machine(1 << 30),
         options: "checkpoint_data=linux",

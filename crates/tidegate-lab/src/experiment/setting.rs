@@ -17,7 +17,8 @@ use std::sync::Arc;
 use tidegate::observe::Wanted;
 use tidegate::{Backend, Elevator};
 use tidegate_block::{Preset, QueueLimits, file};
-use tidegate_rt::{lockstat, sim};
+use tidegate_rt::lockstat;
+use tidegate_rt::sim::{self, Costs};
 use tidegate_vfs::MemoryLimits;
 
 /// What is compared.
@@ -63,6 +64,8 @@ pub(super) struct Setting {
     /// Bytes of the device.
     pub size: u64,
     pub cpus: usize,
+    /// What they take for what, in simulated time.
+    pub costs: Costs,
     pub elevator: Elevator,
     pub memory: MemoryLimits,
     /// Mount options in every position.
@@ -166,13 +169,15 @@ impl Setting {
             memory: opening.memory.unwrap_or(self.memory),
             ..Rig::new(preset, self.size)
         };
-        let workload = self.workload.clone();
+        let (workload, costs) = (self.workload.clone(), self.costs);
         lockstat::reset();
         lockstat::enable(true);
         let result = watch(wanted, || match place {
             Where::Preset(preset) => {
                 let rig = rig(*preset);
-                let done = sim::run_with(&world(seed, self.cpus), move || on_model(&rig, &workload));
+                let done = sim::run_with(&sim::Config { costs, ..world(seed, self.cpus) }, move || {
+                    on_model(&rig, &workload)
+                });
                 let done = done.map_err(|deadlock| Error::spec(deadlock.to_string()))?;
                 Ok((done.value?, Some(done.elapsed)))
             }
@@ -277,6 +282,7 @@ mod tests {
             place,
             size: 128 << 20,
             cpus: 4,
+            costs: Costs::default(),
             elevator: Elevator::None,
             memory: MemoryLimits::default(),
             options: "",

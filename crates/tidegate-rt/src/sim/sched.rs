@@ -157,7 +157,7 @@ impl Sim {
         let ticket = Ticket(s.numbered);
         if key != Key::Time {
             let list = s.waiting.entry(key).or_default();
-            let waiter = Waiter { task: me, ticket, mode };
+            let waiter = Waiter { task: me, ticket, mode, failed: first };
             if first { list.push_front(waiter) } else { list.push_back(waiter) }
         }
         ticket
@@ -203,34 +203,38 @@ impl Sim {
         !self.state.lock().tasks[me].timed_out
     }
 
-    /// Wakes at most `most` of those who wait at `key`, the first first.
-    pub fn wake(&self, key: Key, most: usize) {
+    /// Wakes at most `most` of those who wait at `key`, the first first; how many slept.
+    pub fn wake(&self, key: Key, most: usize) -> u64 {
         let mut s = self.state.lock();
+        let mut slept = 0;
         for _ in 0..most {
             let Some(waiter) = s.first(key) else { break };
-            self.wake_one(&mut s, waiter);
+            slept += u64::from(self.wake_one(&mut s, waiter));
         }
+        slept
     }
 
     /// A lock at `key` is free again: wakes the first who wants it, and with a reader those right behind. A task
-    /// that spins sees that it is free before one that sleeps is awake.
-    pub fn released(&self, me: TaskId, key: Key) {
+    /// that spins sees that it is free before one that sleeps is awake. How many of them slept.
+    pub fn released(&self, me: TaskId, key: Key) -> u64 {
         let mut s = self.state.lock();
         let held = &mut s.tasks[me].held;
         if let Some(i) = held.iter().rposition(|(k, _)| *k == key) {
             held.remove(i);
         }
-        if let Some(spinner) = s.overtaking(key, FAIR) {
+        if let Some(spinner) = s.overtaking(key) {
             self.wake_one(&mut s, spinner);
         }
+        let mut slept = 0;
         while let Some(waiter) = s.first(key) {
             let mode = waiter.mode;
-            self.wake_one(&mut s, waiter);
+            slept += u64::from(self.wake_one(&mut s, waiter));
             let next = s.waiting.get(&key).and_then(VecDeque::front).map(|w| w.mode);
             if (mode, next) != (Mode::Shared, Some(Mode::Shared)) {
                 break;
             }
         }
+        slept
     }
 
     pub fn acquired(&self, me: TaskId, key: Key, class: &'static LockClass) {
@@ -286,18 +290,21 @@ impl Sim {
         self.pass_on(&mut s);
     }
 
-    fn wake_one(&self, s: &mut State, waiter: Waiter) {
+    /// Lets a waiter go on; whether it slept.
+    fn wake_one(&self, s: &mut State, waiter: Waiter) -> bool {
         let task = &mut s.tasks[waiter.task];
         if task.blocked.is_some_and(|b| b.ticket == waiter.ticket) {
             task.blocked = None;
-            let event = if s.end_spin(waiter.task) {
-                (s.now + self.costs.lock.0, Event::Paid(waiter.task))
-            } else {
-                (s.now + self.costs.wake_up.0, Event::Ready(waiter.task))
+            let slept = !s.end_spin(waiter.task);
+            let (due, event) = match slept {
+                true => (s.now + self.costs.wake_up.0, Event::Ready(waiter.task)),
+                false => (s.now + self.costs.lock.0, Event::Paid(waiter.task)),
             };
-            s.schedule(event.0, event.1);
+            s.schedule(due, event);
+            slept
         } else {
             task.woken.push(waiter.ticket);
+            false
         }
     }
 

@@ -39,6 +39,8 @@ pub(super) struct Waiter {
     pub task: TaskId,
     pub ticket: Ticket,
     pub mode: Mode,
+    /// It was woken before, and somebody else had taken the lock.
+    pub failed: bool,
 }
 
 /// A task that wants a lock, and since when.
@@ -230,18 +232,13 @@ impl State {
         waiter
     }
 
-    /// Takes off the list who spins at `key` and gets the lock before the first on it, who sleeps; not when that one
-    /// has wanted it for `fair` nanoseconds.
-    pub fn overtaking(&mut self, key: Key, fair: u64) -> Option<Waiter> {
+    /// Takes off the list the first task that spins at `key`, if it gets the lock before the first of all, which sleeps:
+    /// that one is let down once (`MUTEX_FLAG_HANDOFF`, `RWSEM_FLAG_HANDOFF`).
+    pub fn overtaking(&mut self, key: Key) -> Option<Waiter> {
         let list = self.waiting.get_mut(&key)?;
         let spins = |w: &Waiter| self.tasks[w.task].spins.is_some();
         let at = list.iter().position(spins).filter(|at| *at > 0)?;
-        let first = list.front()?.task;
-        let since = self.wanting.get(&key)?.iter().find(|w| w.task == first)?.since;
-        if self.now.saturating_sub(since) >= fair {
-            return None;
-        }
-        list.remove(at)
+        if list.front()?.failed { None } else { list.remove(at) }
     }
 
     /// Whether who waits with `ticket` for the lock at `key` may spin: it wants that alone, as for Linux's mutexes and

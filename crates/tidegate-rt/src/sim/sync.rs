@@ -107,8 +107,9 @@ pub(crate) fn pay() {
 #[inline]
 pub(crate) fn released(lock: Address) {
     task::with(|t| {
-        t.sim().released(t.id(), lock.key());
-        t.charge(t.sim().costs().lock.0);
+        let costs = t.sim().costs();
+        let slept = t.sim().released(t.id(), lock.key());
+        t.charge(costs.lock.0 + slept * costs.wake.0);
         t.meet();
     });
 }
@@ -118,7 +119,8 @@ pub(crate) fn released(lock: Address) {
 pub(crate) fn wake(queue: Address, most: usize) -> bool {
     task::with(|t| {
         t.meet();
-        t.sim().wake(queue.key(), most);
+        let slept = t.sim().wake(queue.key(), most);
+        t.charge(slept * t.sim().costs().wake.0);
     })
     .is_some()
 }
