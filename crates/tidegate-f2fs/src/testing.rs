@@ -1,6 +1,6 @@
 //! A small new volume in memory, for unit tests that look inside.
 
-use crate::mkfs::{MkfsOptions, mkfs};
+use crate::offline::mkfs::{MkfsOptions, mkfs};
 use crate::{F2fs, F2fsOptions};
 use std::sync::Arc;
 use tidegate_block::{Faulty, MemoryDevice, QueueLimits, RequestQueue};

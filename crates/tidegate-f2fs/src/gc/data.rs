@@ -4,13 +4,13 @@
 //! cut off meanwhile, so a page that is neither dirty nor under write-back is on the volume as it is,
 //! and its block stays where the node says. Readers look at [`super::Gc::moves`] instead.
 
-use crate::data_write::{DataPass, Placement};
-use crate::dnode::Found;
+use crate::file::write::{DataPass, Placement};
+use crate::format::raw::*;
+use crate::format::units::{BlockAddr, Nid, SegNo};
 use crate::inode::fi;
+use crate::node::dnode::Found;
 use crate::node::{ino_of, is_dnode, ofs_of, word};
-use crate::raw::*;
-use crate::sbi::F2fs;
-use crate::units::{BlockAddr, Nid, SegNo};
+use crate::volume::sbi::F2fs;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, PageBuf};

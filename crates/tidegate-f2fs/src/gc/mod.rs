@@ -13,10 +13,10 @@ mod node;
 mod thread;
 mod victim;
 
-use crate::options::F2fsOptions;
-use crate::raw::*;
-use crate::sbi::F2fs;
-use crate::units::SegNo;
+use crate::format::raw::*;
+use crate::format::units::SegNo;
+use crate::volume::options::F2fsOptions;
+use crate::volume::sbi::F2fs;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};

@@ -1,8 +1,8 @@
 //! Moving nodes: they are marked dirty as they are, and written elsewhere like any other.
 
-use crate::raw::*;
-use crate::sbi::F2fs;
-use crate::units::{Nid, SegNo};
+use crate::format::raw::*;
+use crate::format::units::{Nid, SegNo};
+use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate_vfs::{ErrorKind, Result};
 

@@ -1,7 +1,7 @@
 //! The thread that cleans while nobody waits for it, and discards what checkpoints freed.
 
-use crate::options::BackgroundGc;
-use crate::sbi::F2fs;
+use crate::volume::options::BackgroundGc;
+use crate::volume::sbi::F2fs;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidegate_rt::{Nanos, clock, thread};

@@ -1,7 +1,7 @@
 //! Which section to clean next.
 
-use crate::raw::*;
-use crate::sit::Sit;
+use crate::format::raw::*;
+use crate::tables::sit::Sit;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use tidegate_vfs::Result;

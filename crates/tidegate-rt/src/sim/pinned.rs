@@ -52,6 +52,29 @@ fn a_wake_up_takes_its_time() {
     }
 }
 
+#[test]
+fn who_wakes_pays_for_each_that_sleeps() {
+    for wake in [0, 7_000] {
+        let costs = Costs { wake: Nanos(wake), ..FREE };
+        let took = value(&Config { costs, ..Config::default() }, || {
+            let shared = Arc::new((AtomicBool::new(false), WaitQueue::new()));
+            let waits = |_| {
+                let s = shared.clone();
+                thread::spawn("waits", move || s.1.wait_until(|| s.0.load(SeqCst))).unwrap()
+            };
+            let tasks: Vec<_> = (0..3).map(waits).collect();
+            thread::sleep(Duration::from_millis(1));
+            shared.0.store(true, SeqCst);
+            let from = clock::now();
+            shared.1.wake_all();
+            let took = clock::now().since(from);
+            tasks.into_iter().for_each(thread::JoinHandle::join);
+            took
+        });
+        assert_eq!(took, Nanos(3 * wake));
+    }
+}
+
 /// Two tasks on one CPU that never wait take turns, each for a time slice.
 #[test]
 fn a_time_slice_ends() {
@@ -184,6 +207,39 @@ fn a_task_stops_spinning() {
     let long = || charge(Nanos(20_000_000));
     let (slept, spun) = (second(false, long), second(true, long));
     assert_eq!((slept.0, spun.1 - slept.1), (spun.0, slice));
+}
+
+/// A task that sleeps for a lock is woken, finds that one that spins has it, and gets it from that one, though a third
+/// spins for it as well.
+#[test]
+fn a_task_that_sleeps_is_overtaken_once() {
+    let costs = Costs { wake_up: Nanos(3_000), ..FREE };
+    let config = Config { costs, cpus: 4, quantum: Nanos(0), ..Config::default() };
+    let before = value(&config, || {
+        let lock = Arc::new(Mutex::new(&LOG, 0));
+        let first = lock.lock();
+        let theirs = lock.clone();
+        let sleeps = thread::spawn("sleeps", move || *theirs.lock()).unwrap();
+        thread::sleep(Duration::from_micros(10));
+        let spins = |_| {
+            let lock = lock.clone();
+            let rounds = move || {
+                for _ in 0..5 {
+                    let mut turns = lock.lock();
+                    *turns += 1;
+                    charge(Nanos(5_000));
+                }
+            };
+            thread::spawn("spins", rounds).unwrap()
+        };
+        let spinning: Vec<_> = (0..2).map(spins).collect();
+        charge(Nanos(10_000));
+        drop(first);
+        let before = sleeps.join();
+        spinning.into_iter().for_each(thread::JoinHandle::join);
+        before
+    });
+    assert_eq!(before, 1);
 }
 
 /// Two tasks on CPUs of their own that spin for each other's locks are found.

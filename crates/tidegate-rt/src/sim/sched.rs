@@ -155,9 +155,12 @@ impl Sim {
         let mut s = self.state.lock();
         s.numbered += 1;
         let ticket = Ticket(s.numbered);
+        if first && let Some(list) = s.wanting.get_mut(&key) {
+            list.iter_mut().filter(|w| w.task == me).for_each(|w| w.failed = true);
+        }
         if key != Key::Time {
             let list = s.waiting.entry(key).or_default();
-            let waiter = Waiter { task: me, ticket, mode, failed: first };
+            let waiter = Waiter { task: me, ticket, mode };
             if first { list.push_front(waiter) } else { list.push_back(waiter) }
         }
         ticket
@@ -242,11 +245,13 @@ impl Sim {
     }
 
     /// Whether who comes to take the lock at `key` goes behind others, though it may be free: to share it, behind
-    /// who wants it alone; in any case behind who has wanted it for [`FAIR`].
+    /// who wants it alone; in any case behind who was woken for it in vain or has wanted it for [`FAIR`].
     pub fn goes_behind(&self, key: Key, mode: Mode) -> bool {
         let s = self.state.lock();
         let first = |w: &Wanting| {
-            (mode, w.mode) == (Mode::Shared, Mode::Exclusive) || s.now.saturating_sub(w.since) >= FAIR
+            (mode, w.mode) == (Mode::Shared, Mode::Exclusive)
+                || w.failed
+                || s.now.saturating_sub(w.since) >= FAIR
         };
         s.wanting.get(&key).is_some_and(|w| w.iter().any(first))
     }
@@ -255,7 +260,7 @@ impl Sim {
     pub fn want(&self, me: TaskId, key: Key, mode: Mode) {
         let mut s = self.state.lock();
         let since = s.now;
-        s.wanting.entry(key).or_default().push(Wanting { task: me, mode, since });
+        s.wanting.entry(key).or_default().push(Wanting { task: me, mode, since, failed: false });
     }
 
     /// It has got it.

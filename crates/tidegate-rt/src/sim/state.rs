@@ -39,8 +39,6 @@ pub(super) struct Waiter {
     pub task: TaskId,
     pub ticket: Ticket,
     pub mode: Mode,
-    /// It was woken before, and somebody else had taken the lock.
-    pub failed: bool,
 }
 
 /// A task that wants a lock, and since when.
@@ -48,6 +46,8 @@ pub(super) struct Wanting {
     pub task: TaskId,
     pub mode: Mode,
     pub since: u64,
+    /// It was woken, and another task had taken the lock.
+    pub failed: bool,
 }
 
 /// What to say of a wait in a report.
@@ -238,7 +238,9 @@ impl State {
         let list = self.waiting.get_mut(&key)?;
         let spins = |w: &Waiter| self.tasks[w.task].spins.is_some();
         let at = list.iter().position(spins).filter(|at| *at > 0)?;
-        if list.front()?.failed { None } else { list.remove(at) }
+        let first = list.front()?.task;
+        let failed = |w: &Wanting| w.task == first && w.failed;
+        if self.wanting.get(&key).is_some_and(|w| w.iter().any(failed)) { None } else { list.remove(at) }
     }
 
     /// Whether who waits with `ticket` for the lock at `key` may spin: it wants that alone, as for Linux's mutexes and

@@ -1,0 +1,335 @@
+//! Directories: names in multi-level hash buckets, or inside the inode while they are few.
+//!
+//! The caller holds the directory's `i_rwsem`, exclusive for changes, and `cp_rwsem` for changes.
+
+pub(crate) mod namei;
+pub(crate) mod rename;
+
+use crate::format::dentry::{self, Layout};
+use crate::format::raw::*;
+use crate::format::units::{BlockAddr, Nid};
+use crate::inode::{F2fsInode, fi};
+use crate::node::dnode::Found;
+use crate::volume::sbi::F2fs;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tidegate_block::PageBuf;
+use tidegate_vfs::{DirEntry, Error, ErrorKind, Ino, Inode, PageRun, Result};
+
+/// Directory blocks read at once when listing.
+const READ_AHEAD: u64 = 32;
+
+/// Where an entry is.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    /// Block of the directory; `None` for the inline area.
+    block: Option<u64>,
+    slot: usize,
+    pub ino: u32,
+}
+
+fn inline_layout(f: &F2fsInode) -> Layout {
+    Layout::inline(f.inline_area().len())
+}
+
+/// The blocks that a name with `hash` may be in at `level`.
+fn bucket(f: &F2fsInode, level: u32, hash: u32) -> std::ops::Range<u64> {
+    let dir_level = f.dir_level as u32;
+    let first = dir_block_index(level, dir_level, hash % dir_buckets(level, dir_level));
+    first..first + bucket_blocks(level) as u64
+}
+
+impl F2fs {
+    fn dir_nid(dir: &Inode) -> Nid {
+        Nid(dir.ino.0 as u32)
+    }
+
+    /// A block of a directory; `None` for a hole.
+    fn dir_block(&self, dir: &Inode, block: u64) -> Result<Option<PageRun>> {
+        if let Some(run) = dir.mapping.get(block, 1) {
+            return Ok(Some(run));
+        }
+        if let Some(run) = self.overlay.get().and_then(|o| o.get(&(dir.ino.0, block))) {
+            return Ok(Some(run.clone()));
+        }
+        if block * BLOCK_SIZE as u64 >= dir.size() {
+            return Ok(None);
+        }
+        // No page that is cached: what is on the volume may be older than a dirty one, and must not come into the
+        // cache when that is written and dropped meanwhile.
+        let missing = loop {
+            match dir.mapping.residency(block, READ_AHEAD) {
+                (false, n) => break n,
+                (true, _) => match dir.mapping.get(block, 1) {
+                    Some(run) => return Ok(Some(run)),
+                    None => continue,
+                },
+            }
+        };
+        let m = self.map_pages(dir, block, missing)?;
+        if !m.blk.is_data() {
+            return Ok(None);
+        }
+        let (mut first, mut at) = (None, block);
+        for run in self.read_data(dir, block, m.pages as usize)? {
+            dir.mapping.insert_clean(at, &run);
+            at += run.pages as u64;
+            first = first.or(Some(PageRun { pages: 1, ..run }));
+        }
+        // What is cached meanwhile is newer than what was read.
+        Ok(dir.mapping.get(block, 1).or(first))
+    }
+
+    /// Finds `name`.
+    ///
+    /// # Errors
+    /// `Corrupt`, those of the device.
+    pub(crate) fn find_entry(&self, dir: &Inode, name: &[u8]) -> Result<Option<Place>> {
+        let (f, hash) = (fi(dir), dentry_hash(name));
+        let at = |e: Error| e.of(format!("directory {}", dir.ino));
+        if f.has_inline(inline::DENTRY) {
+            let node = self.node_of(Self::dir_nid(dir), dir.ino.0)?;
+            let hit =
+                dentry::find(&node.bytes()[f.inline_area()], &inline_layout(f), hash, name).map_err(at)?;
+            return Ok(hit.map(|(slot, ino)| Place { block: None, slot, ino }));
+        }
+        for level in 0..f.depth.load(Relaxed) {
+            for block in bucket(f, level, hash) {
+                let Some(page) = self.dir_block(dir, block)? else { continue };
+                if let Some((slot, ino)) =
+                    dentry::find(page.bytes(), &dentry::BLOCK, hash, name).map_err(at)?
+                {
+                    return Ok(Some(Place { block: Some(block), slot, ino }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Adds `name`, which is missing. The caller stores the inode.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Corrupt`, those of the device; the directory has the names it had.
+    pub(crate) fn add_entry(&self, dir: &Arc<Inode>, name: &[u8], ino: u32, file_type: u8) -> Result<()> {
+        let (f, hash, n) = (fi(dir), dentry_hash(name), dentry::slots(name));
+        if f.has_inline(inline::DENTRY) {
+            let l = inline_layout(f);
+            let put = self.modify_node(Self::dir_nid(dir), |page| {
+                let t = &mut page[f.inline_area()];
+                let slot = dentry::room(t, &l, n)?;
+                dentry::put(t, &l, slot, hash, name, ino, file_type);
+                Some(())
+            })?;
+            if put.is_some() {
+                return Ok(());
+            }
+            self.convert_inline_dir(dir)?;
+        }
+        for level in 0..MAX_DIR_HASH_DEPTH {
+            for block in bucket(f, level, hash) {
+                let page = self.dir_block(dir, block)?;
+                let room = page.as_ref().map_or(Some(0), |p| dentry::room(p.bytes(), &dentry::BLOCK, n));
+                let Some(slot) = room else { continue };
+                if page.is_none() {
+                    self.new_dir_block(dir, block)?;
+                }
+                let put = self.modify_dir_block(dir, block, |t| {
+                    dentry::put(t, &dentry::BLOCK, slot, hash, name, ino, file_type);
+                });
+                f.depth.fetch_max(level + 1, Relaxed);
+                // The caller stores what a new block adds to the inode, but not after an error.
+                return if page.is_none() { self.finish(|| put) } else { put };
+            }
+        }
+        Err(Error::new(ErrorKind::NoSpace, format!("directory {} is full", dir.ino)))
+    }
+
+    /// Gives a directory a block of zeros where it has a hole.
+    fn new_dir_block(&self, dir: &Arc<Inode>, block: u64) -> Result<()> {
+        self.reserve_dir_block(dir, block)?;
+        let run = PageRun { buf: Arc::new(PageBuf::zeroed(1)), first: 0, pages: 1 };
+        dir.mapping.insert_dirty(block, &run);
+        let mut a = dir.attr();
+        a.size = a.size.max((block + 1) * BLOCK_SIZE as u64);
+        Ok(())
+    }
+
+    fn reserve_dir_block(&self, dir: &Inode, block: u64) -> Result<()> {
+        let map = fi(dir).map.lock();
+        match self.reserve_holes(dir, &map, block, block + 1) {
+            Ok(sectors) => {
+                dir.attr().blocks += sectors;
+                Ok(())
+            }
+            Err(e) => {
+                // Nodes made on the way stay.
+                let attr = dir.attr().clone();
+                self.finish(|| self.store_inode_with(dir, &attr, map.largest))?;
+                Err(e)
+            }
+        }
+    }
+
+    /// Changes a block of a directory and marks it dirty.
+    fn modify_dir_block(&self, dir: &Arc<Inode>, block: u64, mut f: impl FnMut(&mut [u8])) -> Result<()> {
+        while dir.mapping.modify(block, &mut f).is_none() {
+            let page = self
+                .dir_block(dir, block)?
+                .ok_or_else(|| Error::corrupt(format!("directory {}: block {block} is a hole", dir.ino)))?;
+            dir.mapping.insert_clean(block, &page);
+        }
+        self.bdi.mark_dirty(dir);
+        self.dirty_dirs.lock().insert(dir.ino.0, dir.clone());
+        Ok(())
+    }
+
+    /// Moves an inline directory's entries to blocks.
+    fn convert_inline_dir(&self, dir: &Arc<Inode>) -> Result<()> {
+        let f = fi(dir);
+        let (area, l) = (f.inline_area(), inline_layout(f));
+        let table = self.node_of(Self::dir_nid(dir), dir.ino.0)?.bytes()[area.clone()].to_vec();
+        // All of them before anything changes: a damaged table stays what it is.
+        let (mut entries, mut slot) = (Vec::new(), 0);
+        while let Some(e) = dentry::next_entry(&table, &l, slot)? {
+            slot = e.next;
+            entries.push(e);
+        }
+        // The reserved word before the area is address 0 from now on; it is zero already.
+        self.modify_node(Self::dir_nid(dir), |page| page[area.clone()].fill(0))?;
+        f.set_inline(inline::DENTRY, false);
+        f.depth.store(1, Relaxed);
+        dir.attr().size = 0;
+        let moved = entries.iter().try_for_each(|e| self.add_entry(dir, e.name, e.ino, e.file_type));
+        self.finish(|| {
+            if moved.is_err() {
+                // No block for the entries: they go back where they were.
+                self.truncate_pages(dir, 0)?;
+                dir.mapping.remove(0, u64::MAX);
+                f.set_inline(inline::DENTRY, true);
+                dir.attr().size = area.len() as u64;
+                self.modify_node(Self::dir_nid(dir), |page| page[area.clone()].copy_from_slice(&table))?;
+            }
+            self.store_inode(dir)
+        })?;
+        moved
+    }
+
+    /// Reads what taking an entry out may need.
+    pub(crate) fn read_to_remove(&self, dir: &Inode, at: Place) -> Result<()> {
+        if let Some(block) = at.block
+            && let Found::At(d) = self.find_dnode(dir, block)?
+        {
+            self.node_of(d.nid, dir.ino.0)?;
+        }
+        Ok(())
+    }
+
+    /// Takes an entry out; a block that becomes empty is given back. An error may leave half of it done.
+    pub(crate) fn remove_entry(&self, dir: &Arc<Inode>, at: Place, name: &[u8]) -> Result<()> {
+        let n = dentry::slots(name);
+        let Some(block) = at.block else {
+            let area = fi(dir).inline_area();
+            return self.modify_node(Self::dir_nid(dir), |p| dentry::clear(&mut p[area.clone()], at.slot, n));
+        };
+        let mut empty = false;
+        self.modify_dir_block(dir, block, |t| {
+            dentry::clear(t, at.slot, n);
+            empty = dentry::is_empty(t, &dentry::BLOCK);
+        })?;
+        if empty {
+            dir.mapping.remove(block, block + 1);
+            self.free_pages(dir, block, block + 1)?;
+        }
+        Ok(())
+    }
+
+    /// Points an entry to another inode.
+    pub(crate) fn set_entry(&self, dir: &Arc<Inode>, at: Place, ino: u32, file_type: u8) -> Result<()> {
+        match at.block {
+            Some(block) => self
+                .modify_dir_block(dir, block, |t| dentry::point(t, &dentry::BLOCK, at.slot, ino, file_type)),
+            None => {
+                let (area, l) = (fi(dir).inline_area(), inline_layout(fi(dir)));
+                self.modify_node(Self::dir_nid(dir), |p| {
+                    dentry::point(&mut p[area.clone()], &l, at.slot, ino, file_type)
+                })
+            }
+        }
+    }
+
+    /// Whether a directory has no entry but "." and "..".
+    pub(crate) fn dir_is_empty(&self, dir: &Inode) -> Result<bool> {
+        let mut empty = true;
+        self.list_entries(dir, 0, &mut |e| {
+            empty = e.name == b"." || e.name == b"..";
+            empty
+        })?;
+        Ok(empty)
+    }
+
+    /// Lists entries from position `pos` on: a position counts slots, block by block.
+    pub(crate) fn list_entries(
+        &self,
+        dir: &Inode,
+        pos: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<()> {
+        let f = fi(dir);
+        if f.has_inline(inline::DENTRY) {
+            let node = self.node_of(Self::dir_nid(dir), dir.ino.0)?;
+            let l = inline_layout(f);
+            return self.list_table(dir, &node.bytes()[f.inline_area()], &l, 0, pos as usize, emit).map(drop);
+        }
+        let per_block = NR_DENTRY_IN_BLOCK as u64;
+        let blocks = dir.size().div_ceil(BLOCK_SIZE as u64);
+        let mut block = pos / per_block;
+        let mut slot = (pos % per_block) as usize;
+        while block < blocks {
+            if let Some(page) = self.dir_block(dir, block)? {
+                if !self.list_table(dir, page.bytes(), &dentry::BLOCK, block * per_block, slot, emit)? {
+                    return Ok(());
+                }
+                block += 1;
+            } else {
+                block += self.hole_len(dir, block, blocks)?;
+            }
+            slot = 0;
+        }
+        self.bdi.shrink();
+        Ok(())
+    }
+
+    /// Blocks of a hole at `block`, at least 1.
+    fn hole_len(&self, dir: &Inode, block: u64, blocks: u64) -> Result<u64> {
+        let m = self.map_pages(dir, block, blocks - block)?;
+        Ok(if m.blk == BlockAddr::NULL { m.pages.max(1) } else { 1 })
+    }
+
+    /// Lists a table's entries; false when the caller has enough.
+    fn list_table(
+        &self,
+        dir: &Inode,
+        t: &[u8],
+        l: &Layout,
+        base: u64,
+        slot: usize,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<bool> {
+        let mut slot = slot;
+        while let Some(e) =
+            dentry::next_entry(t, l, slot).map_err(|e| e.of(format!("directory {}", dir.ino)))?
+        {
+            slot = e.next;
+            let entry = DirEntry {
+                ino: Ino(e.ino as u64),
+                file_type: dentry::type_from_raw(e.file_type),
+                name: e.name.to_vec(),
+                next: base + e.next as u64,
+            };
+            if !emit(entry) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,376 @@
+//! Checkpoints: the volume as it is at one moment, made durable.
+//!
+//! Order: directories and nodes go out while operations are frozen (`cp_rwsem` exclusive); everything in
+//! flight is waited for; NAT and SIT go to their other copies; then the pack's head, payload, orphans
+//! and summaries; and when all that is on the device, flushed, the tail block that makes it count.
+
+use crate::durable::ckpt_stat::Step;
+use crate::file::write::Ops;
+use crate::format::gate::Checkpoint;
+use crate::format::raw::*;
+use crate::segment::curseg::{Curseg, Log};
+use crate::tables::summary;
+use crate::volume::options::CheckpointData;
+use crate::volume::sbi::{F2fs, node_version};
+use std::sync::atomic::Ordering::SeqCst;
+use tidegate_block::{Bio, BioFlags, PageBuf, Segment};
+use tidegate_rt::clock;
+use tidegate_vfs::{Error, ErrorKind, Inode, Result, WritebackControl};
+use zerocopy::IntoBytes;
+
+/// Why a checkpoint is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CpReason {
+    /// Somebody wants what was done so far to be durable.
+    Sync,
+    /// Somebody wants one.
+    Force,
+    /// The volume is left clean.
+    Umount,
+}
+
+impl CpReason {
+    /// For who asked for one.
+    pub(crate) fn asked(force: bool) -> Self {
+        if force { CpReason::Force } else { CpReason::Sync }
+    }
+}
+
+impl F2fs {
+    /// Writes a checkpoint in the calling thread if anything changed since the last one, or if `umount`
+    /// is wanted and the last was none. Takes `cp_global_sem`, then `cp_rwsem` exclusive; the caller
+    /// holds no lock of the volume. Most callers want [`F2fs::issue_checkpoint`].
+    ///
+    /// # Errors
+    /// What failed; the volume takes no more changes then.
+    pub(crate) fn checkpoint(&self, umount: bool) -> Result<()> {
+        self.checkpoint_for(if umount { CpReason::Umount } else { CpReason::Sync }).map(drop)
+    }
+
+    /// The same; whether one was written.
+    pub(crate) fn checkpoint_for(&self, reason: CpReason) -> Result<bool> {
+        let stat = &self.ckpt_stat;
+        let one = stat.time(Step::GlobalSem, || self.cp_mutex.lock());
+        // Here, not before: the checkpoint we waited for may have failed.
+        self.check_writable()?;
+        if !self.wants_checkpoint(reason) {
+            // Data may have been written in place since.
+            let durable = self.flushes.is_durable(self.flushes.completed());
+            return if durable { Ok(false) } else { self.flush_device().map(|()| false) };
+        }
+        let start = clock::now();
+        let r = stat.time_whole(reason, || self.write_checkpoint_locked(reason == CpReason::Umount));
+        self.stats.checkpoint(start);
+        drop(one);
+        self.discard_freed();
+        r.map(|()| true)
+    }
+
+    fn wants_checkpoint(&self, reason: CpReason) -> bool {
+        self.is_dirty()
+            || match reason {
+                CpReason::Sync => false,
+                CpReason::Force => true,
+                CpReason::Umount => !self.ckpt.lock().cp.flags.contains(CpFlags::UMOUNT),
+            }
+    }
+
+    fn write_checkpoint_locked(&self, umount: bool) -> Result<()> {
+        let stat = &self.ckpt_stat;
+        // Most of the work before the freeze, so that the freeze is short. What fails here fails again below.
+        let _ = stat.time(Step::PreDirs, || self.write_dirty_dirs());
+        let _ = stat.time(Step::PreInodes, || self.store_inode_meta());
+        let _ = stat.time(Step::PreNodes, || {
+            let r = self.write_nodes(&mut WritebackControl::background(u64::MAX));
+            self.write_io.submit_all(&self.stats);
+            r
+        });
+        if self.switches.checkpoint_data() == CheckpointData::Wait {
+            stat.time(Step::PreDrain, || self.write_io.wait_begun(&self.stats));
+        }
+        let frozen = stat.time(Step::LockAll, || self.cp_rwsem.write());
+        stat.time(Step::Frozen, || {
+            // An operation may have stopped half done before it let go.
+            let stopped = || self.check_writable().map_err(|e| Error::new(ErrorKind::Io, e.to_string()));
+            let r =
+                self.lost_metadata().map_or_else(stopped, Err).and_then(|()| self.checkpoint_frozen(umount));
+            // Before anybody goes on with what it left half done.
+            if let Err(e) = &r {
+                self.stop(e);
+            }
+            drop(frozen);
+            r
+        })
+    }
+
+    /// Whether anything differs from the last checkpoint.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.node_inode.mapping.nr_dirty() > 0
+            || self.nat.is_dirty()
+            || self.sit.is_dirty()
+            || self.orphans_changed.load(SeqCst)
+            || !self.dirty_dirs.lock().is_empty()
+            || self.dirty_inodes.len() > 0
+    }
+
+    fn checkpoint_frozen(&self, umount: bool) -> Result<()> {
+        let stat = &self.ckpt_stat;
+        stat.time(Step::Dirs, || self.sync_dirs())?;
+        stat.time(Step::Inodes, || self.sync_inode_meta())?;
+        stat.time(Step::Nodes, || self.sync_nodes())?;
+        stat.time(Step::Drain, || self.drain_writes().and_then(|()| self.rewrite_failed_pages()))?;
+        self.settle_logs()?;
+        let nat_bits = umount && self.nat.with(|n| n.bits.is_some());
+        stat.time(Step::Nat, || self.nat.flush(&self.meta, nat_bits))?;
+        stat.time(Step::Sit, || self.sit.flush(&self.meta))?;
+        stat.time(Step::Meta, || self.meta.sync(&self.stats))?;
+        let pack = stat.time(Step::Build, || self.build_pack(umount, nat_bits))?;
+        let completed = self.flushes.completed();
+        self.write_pack(&pack)?;
+        self.flushes.flushed(completed);
+        stat.time(Step::After, || self.checkpointed(pack.cp))
+    }
+
+    /// Waits for what is in flight, file data included: no checkpoint refers to a block that is not there yet. With
+    /// `checkpoint_data=linux`, for what Linux waits for. For who has operations frozen.
+    ///
+    /// # Errors
+    /// `Io` when a directory's block could not be written: its page is dirty again, and its inode may be
+    /// on no list.
+    pub(crate) fn drain_writes(&self) -> Result<()> {
+        match self.switches.checkpoint_data() {
+            CheckpointData::Wait => {
+                self.write_io.send_all(&self.stats);
+                self.queue.drain();
+            }
+            CheckpointData::Linux => self.write_io.wait_cp_data(&self.stats),
+        }
+        self.lost_metadata().map_or(Ok(()), Err)
+    }
+
+    /// The pack is on the device: memory follows.
+    fn checkpointed(&self, cp: Checkpoint) -> Result<()> {
+        self.cursegs.checkpointed();
+        self.since_cp.clear();
+        self.counts.lock().checkpointed();
+        self.nat.checkpointed();
+        self.gc.freed(self.sit.checkpointed()?);
+        self.orphans_changed.store(false, SeqCst);
+        let mut state = self.ckpt.lock();
+        state.node_version = node_version(&cp);
+        state.cp = cp;
+        Ok(())
+    }
+
+    /// Writes directories with dirty pages; does not wait. Takes `cp_rwsem` shared.
+    fn write_dirty_dirs(&self) -> Result<()> {
+        let dirs: Vec<_> = self.dirty_dirs.lock().values().cloned().collect();
+        for d in dirs {
+            self.write_data_pass(&d, &mut WritebackControl::background(u64::MAX), Ops::Beside)?;
+        }
+        Ok(())
+    }
+
+    /// Writes every dirty page of every directory and waits.
+    fn sync_dirs(&self) -> Result<()> {
+        let mut dirs: Vec<_> = self.dirty_dirs.lock().drain().map(|d| d.1).collect();
+        dirs.sort_by_key(|d| d.ino);
+        let failed = |d: &Inode| {
+            let unknown = || d.mapping.last_error(format!("writing directory {}", d.ino));
+            self.lost_metadata().unwrap_or_else(unknown)
+        };
+        for d in &dirs {
+            let before = d.mapping.errseq();
+            d.mapping.tag_towrite(0, u64::MAX);
+            self.write_data_pass(d, &mut WritebackControl::sync(), Ops::Frozen)?;
+            if d.mapping.errseq() != before {
+                return Err(failed(d));
+            }
+        }
+        for d in &dirs {
+            d.mapping.wait_writeback(0, u64::MAX);
+            if d.mapping.nr_dirty() > 0 {
+                return Err(failed(d));
+            }
+        }
+        Ok(())
+    }
+
+    /// The next pack: every block of it, and where it goes.
+    fn build_pack(&self, umount: bool, nat_bits: bool) -> Result<Pack> {
+        let logs = Log::ALL.map(|l| self.cursegs.lock(l).snapshot());
+        let [hot, warm, cold, ..] = &logs;
+        let data = [hot, warm, cold];
+        let (nat_journal, nat_bitmap) = self.nat.with(|n| (n.journal_bytes(), n.bitmap.clone()));
+        let (sit_journal, sit_bitmap, free) =
+            self.sit.with(|s| (s.journal_bytes(), s.bitmap.clone(), s.free().free + s.free().prefree));
+        let compact = summary::compact_blocks(&data) < NR_CURSEG_DATA_TYPE;
+        let mut sums = if compact {
+            summary::pack_compact(&data, &nat_journal, &sit_journal)
+        } else {
+            let journals: [&[u8]; 3] = [&nat_journal, &[0; SUM_JOURNAL_SIZE], &sit_journal];
+            data.iter().zip(journals).map(|(c, j)| summary::pack_normal(c, j)).collect()
+        };
+        if umount {
+            sums.extend(
+                logs[NR_CURSEG_DATA_TYPE..].iter().map(|c| summary::pack_normal(c, &[0; SUM_JOURNAL_SIZE])),
+            );
+        }
+        let orphans = self.pack_orphans();
+        let payload = self.sb.cp_payload as usize;
+        let total = 1 + payload + orphans.len() + sums.len() + 1;
+        let room = (BLOCKS_PER_SEG as usize).checked_sub(total).ok_or_else(|| {
+            Error::new(
+                ErrorKind::NoSpace,
+                format!("a checkpoint pack of {total} blocks is more than a segment"),
+            )
+        })?;
+        let nat_bits = nat_bits && self.nat.with(|n| n.bits.as_ref().is_some_and(|b| b.blocks() <= room));
+
+        let old = self.ckpt.lock().cp.clone();
+        let mut flags = old.flags
+            & (CpFlags::ERROR | CpFlags::FSCK | CpFlags::LARGE_NAT_BITMAP | CpFlags::QUOTA_NEED_FSCK);
+        flags |= CpFlags::CRC_RECOVERY;
+        flags.set(CpFlags::UMOUNT, umount);
+        flags.set(CpFlags::COMPACT_SUM, compact);
+        flags.set(CpFlags::ORPHAN_PRESENT, !orphans.is_empty());
+        flags.set(CpFlags::NAT_BITS, nat_bits);
+        let mut cp = old.clone();
+        cp.pack = 1 - old.pack;
+        cp.start = self.sb.cp_blkaddr + cp.pack * BLOCKS_PER_SEG;
+        cp.flags = flags;
+        (cp.sit_bitmap, cp.nat_bitmap) = (sit_bitmap, nat_bitmap);
+        let counts = *self.counts.lock();
+        let r = &mut *cp.raw;
+        r.checkpoint_ver = old.version().wrapping_add(1).into();
+        r.valid_block_count = counts.valid_blocks.into();
+        r.valid_node_count = counts.valid_nodes.into();
+        r.valid_inode_count = counts.valid_inodes.into();
+        r.free_segment_count = free.into();
+        r.ckpt_flags = flags.bits().into();
+        r.cp_pack_total_block_count = (total as u32).into();
+        r.cp_pack_start_sum = ((1 + payload + orphans.len()) as u32).into();
+        r.next_free_nid = self.nat.next_free_nid().into();
+        r.elapsed_time = self.sit.elapsed().into();
+        for (i, c) in logs.iter().enumerate() {
+            set_log(r, i, c)?;
+        }
+        let (head, payload_blocks) = self.build_head(&mut cp)?;
+        let bits = if nat_bits { self.pack_nat_bits(&cp) } else { Vec::new() };
+        let mut blocks = vec![head.clone()];
+        blocks.extend(payload_blocks);
+        blocks.extend(orphans);
+        blocks.extend(sums);
+        Ok(Pack { cp, blocks, tail: head, nat_bits: bits })
+    }
+
+    /// The head block with its bitmaps and checksum, and the payload blocks.
+    fn build_head(&self, cp: &mut Checkpoint) -> Result<(PageBuf, Vec<PageBuf>)> {
+        let mut head = PageBuf::zeroed(1);
+        head[..CP_BITMAP_OFFSET].copy_from_slice(cp.raw.as_bytes());
+        let mut payload = Vec::new();
+        let base = CP_BITMAP_OFFSET;
+        let (sit, nat) = (&cp.sit_bitmap, &cp.nat_bitmap);
+        let mut put = |at: usize, bytes: &[u8]| head[at..at + bytes.len()].copy_from_slice(bytes);
+        if cp.flags.contains(CpFlags::LARGE_NAT_BITMAP) {
+            put(base + 4, nat);
+            put(base + 4 + nat.len(), sit);
+        } else if self.sb.cp_payload == 0 {
+            put(base, sit);
+            put(base + sit.len(), nat);
+        } else {
+            put(base, nat);
+            for n in 0..self.sb.cp_payload as usize {
+                let from = (n * BLOCK_SIZE).min(sit.len());
+                payload.push(PageBuf::from_slice(&sit[from..sit.len().min(from + BLOCK_SIZE)]));
+            }
+        }
+        let offset = cp.raw.checksum_offset.get() as usize;
+        cp.crc = checkpoint_crc(&head, offset);
+        head[offset..offset + 4].copy_from_slice(&cp.crc.to_le_bytes());
+        Ok((head, payload))
+    }
+
+    /// The nat_bits blocks: a key made of the checkpoint's CRC and version, then the two bitmaps.
+    fn pack_nat_bits(&self, cp: &Checkpoint) -> Vec<PageBuf> {
+        let mut bytes = nat_bits_key(cp).to_le_bytes().to_vec();
+        self.nat.with(|n| {
+            if let Some(b) = &n.bits {
+                bytes.extend(&b.full);
+                bytes.extend(&b.empty);
+            }
+        });
+        bytes.chunks(BLOCK_SIZE).map(PageBuf::from_slice).collect()
+    }
+
+    /// Writes the pack; the tail last, when everything else is on the device.
+    fn write_pack(&self, p: &Pack) -> Result<()> {
+        let at = |n: usize| crate::format::units::BlockAddr(p.cp.start + n as u32).sector();
+        let fail = |e| Error::device(e, format!("writing checkpoint pack {}", p.cp.pack));
+        let bits_at = BLOCKS_PER_SEG as usize - p.nat_bits.len();
+        let write = |first: usize, blocks: &[PageBuf], flags: BioFlags| {
+            self.stats.bio(crate::volume::stats::BlockKind::Meta, blocks.len() as u64);
+            let segs = blocks.iter().map(|b| Segment::pages(std::sync::Arc::new(b.clone()), 0, 1)).collect();
+            self.queue
+                .submit_wait(Bio::write(at(first), segs, flags | BioFlags::SYNC | BioFlags::META))
+                .map(drop)
+                .map_err(fail)
+        };
+        self.ckpt_stat.time(Step::Pack, || {
+            if !p.nat_bits.is_empty() {
+                write(bits_at, &p.nat_bits, BioFlags::empty())?;
+            }
+            write(0, &p.blocks, BioFlags::empty())
+        })?;
+        let tail = std::slice::from_ref(&p.tail);
+        let written = self.ckpt_stat.time(Step::Tail, || write(p.blocks.len(), tail, self.tail_flags()));
+        // What its flush was to make durable may be gone, also what others wait for.
+        written.inspect_err(|e| self.flushes.fail(e))?;
+        // The cache may hold what was there before.
+        self.meta.inode.mapping.remove(p.cp.start as u64, (p.cp.start + BLOCKS_PER_SEG) as u64);
+        Ok(())
+    }
+}
+
+impl F2fs {
+    /// The tail is durable when it is written, and all it vouches for was before.
+    #[cfg(not(feature = "planted-bugs"))]
+    fn tail_flags(&self) -> BioFlags {
+        BioFlags::PREFLUSH | BioFlags::FUA
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    fn tail_flags(&self) -> BioFlags {
+        let missing = self.switches.planted(crate::volume::options::PlantedBug::MissingFlush);
+        if missing { BioFlags::FUA } else { BioFlags::PREFLUSH | BioFlags::FUA }
+    }
+}
+
+/// What goes to the device for a checkpoint.
+struct Pack {
+    cp: Checkpoint,
+    /// Head, payload, orphans, summaries.
+    blocks: Vec<PageBuf>,
+    tail: PageBuf,
+    /// For the end of the pack's segment.
+    nat_bits: Vec<PageBuf>,
+}
+
+/// The value that nat_bits begin with when they belong to checkpoint `cp`.
+pub(crate) fn nat_bits_key(cp: &Checkpoint) -> u64 {
+    cp.version() | (cp.crc as u64) << 32
+}
+
+fn set_log(r: &mut RawCheckpoint, i: usize, c: &Curseg) -> Result<()> {
+    if c.next_blkoff >= BLOCKS_PER_SEG as usize {
+        return Err(Error::new(ErrorKind::NoSpace, "no segment is left for the next log block"));
+    }
+    let off = c.next_blkoff as u16;
+    if i < NR_CURSEG_DATA_TYPE {
+        (r.cur_data_segno[i], r.cur_data_blkoff[i]) = (c.segno.0.into(), off.into());
+    } else {
+        (r.cur_node_segno[i - 3], r.cur_node_blkoff[i - 3]) = (c.segno.0.into(), off.into());
+    }
+    r.alloc_type[i] = c.ssr as u8;
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! What checkpoints cost: requests and what served them, and the time of each step.
+
+use crate::durable::checkpoint::CpReason;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tidegate_rt::{Distribution, Histogram, Nanos, clock, trace::SpanPoint};
+
+/// A part of a checkpoint whose time is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    GlobalSem,
+    PreDirs,
+    PreInodes,
+    PreNodes,
+    PreDrain,
+    LockAll,
+    Dirs,
+    Inodes,
+    Nodes,
+    Drain,
+    Nat,
+    Sit,
+    Meta,
+    Build,
+    Pack,
+    Tail,
+    After,
+    Frozen,
+    Whole,
+}
+
+const STEPS: usize = 19;
+
+/// What it is called in tables, its trace point, and whether operations are frozen meanwhile.
+const STEP_NAMES: [(&str, &str, bool); STEPS] = [
+    ("wait for cp_global_sem", "f2fs_cp_global_sem", false),
+    ("directories, before the freeze", "f2fs_sync_dirty_inodes", false),
+    ("inodes, before the freeze", "f2fs_sync_inode_meta", false),
+    ("nodes, before the freeze", "f2fs_sync_node_pages", false),
+    ("data, before the freeze", "f2fs_wait_on_all_pages", false),
+    ("wait for cp_rwsem", "f2fs_lock_all", false),
+    ("directories", "f2fs_sync_dirty_inodes", true),
+    ("inodes", "f2fs_sync_inode_meta", true),
+    ("nodes", "f2fs_sync_node_pages", true),
+    ("I/O in flight", "f2fs_wait_on_all_pages", true),
+    ("NAT", "f2fs_flush_nat_entries", true),
+    ("SIT", "f2fs_flush_sit_entries", true),
+    ("metadata area", "f2fs_sync_meta_pages", true),
+    ("building the pack", "f2fs_build_cp_pack", true),
+    ("writing the pack", "f2fs_write_cp_pack", true),
+    ("flush and tail block", "f2fs_commit_checkpoint", true),
+    ("freeing segments", "f2fs_clear_prefree_segments", true),
+    ("frozen in all", "f2fs_block_operations", true),
+    ("checkpoint in all", "f2fs_write_checkpoint", false),
+];
+
+static WRITE_CHECKPOINT: SpanPoint<1> = SpanPoint::timed("f2fs_write_checkpoint", ["reason"]);
+static STEP_POINTS: [SpanPoint<1>; STEPS] = {
+    let mut all = [const { SpanPoint::timed("", ["frozen"]) }; STEPS];
+    let mut i = 0;
+    while i < STEPS {
+        all[i] = SpanPoint::timed(STEP_NAMES[i].1, ["frozen"]);
+        i += 1;
+    }
+    all
+};
+
+/// Time of one step over all checkpoints, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StepStats {
+    /// What was done.
+    pub name: &'static str,
+    /// Whether operations that change the volume waited meanwhile.
+    pub frozen: bool,
+    /// How often.
+    pub count: u64,
+    /// Least.
+    pub min_ns: u64,
+    /// Mean.
+    pub mean_ns: u64,
+    /// 99 of 100 took no longer; exact to an eighth.
+    pub p99_ns: u64,
+    /// Most.
+    pub max_ns: u64,
+}
+
+/// Requests for checkpoints and what became of them, since the volume was opened.
+#[derive(Clone, Debug, Default)]
+pub struct CkptStats {
+    /// Whether one thread serves all who wait (`checkpoint_merge`).
+    pub checkpoint_merge: bool,
+    /// Requests that wait now.
+    pub queued_ckpt: u64,
+    /// Checkpoints written for requests. Less than `total_ckpt` when some were merged, or when nothing
+    /// had changed.
+    pub issued_ckpt: u64,
+    /// Requests.
+    pub total_ckpt: u64,
+    /// How long requests waited that were answered last: the mean of one checkpoint's, in milliseconds.
+    pub cur_ckpt_time: u64,
+    /// The largest such time, in milliseconds.
+    pub peak_ckpt_time: u64,
+    /// The steps of all checkpoints, in order; the last two are sums over others.
+    pub steps: Vec<StepStats>,
+}
+
+/// See the module. Nothing here is locked or allocated while a checkpoint runs.
+pub(crate) struct CkptStat {
+    queued: AtomicU64,
+    issued: AtomicU64,
+    total: AtomicU64,
+    cur_ns: AtomicU64,
+    peak_ns: AtomicU64,
+    steps: Vec<Histogram>,
+}
+
+impl Default for CkptStat {
+    fn default() -> Self {
+        let n = || AtomicU64::new(0);
+        let steps = (0..STEPS).map(|_| Histogram::default()).collect();
+        CkptStat { queued: n(), issued: n(), total: n(), cur_ns: n(), peak_ns: n(), steps }
+    }
+}
+
+impl CkptStat {
+    /// Does `f` as `step`: timed and traced.
+    pub(crate) fn time<T>(&self, step: Step, f: impl FnOnce() -> T) -> T {
+        let _span = STEP_POINTS[step as usize].enter([STEP_NAMES[step as usize].2 as u64]);
+        self.timed(step, f)
+    }
+
+    /// Does `f` as a whole checkpoint.
+    pub(crate) fn time_whole<T>(&self, reason: CpReason, f: impl FnOnce() -> T) -> T {
+        let _span = WRITE_CHECKPOINT.enter([reason as u64]);
+        self.timed(Step::Whole, f)
+    }
+
+    fn timed<T>(&self, step: Step, f: impl FnOnce() -> T) -> T {
+        let start = clock::now();
+        let r = f();
+        self.steps[step as usize].record(clock::now().since(start).0);
+        r
+    }
+
+    /// Somebody asks for a checkpoint.
+    pub(crate) fn asked(&self) {
+        self.total.fetch_add(1, Relaxed);
+        self.queued.fetch_add(1, Relaxed);
+    }
+
+    /// Those who asked at `when` have their answer; `written`: by a checkpoint made for them.
+    pub(crate) fn answered(&self, when: impl ExactSizeIterator<Item = Nanos>, written: bool) {
+        let (now, n) = (clock::now(), when.len() as u64);
+        let waited: u64 = when.map(|t| now.since(t).0).sum();
+        let mean = waited / n.max(1);
+        self.queued.fetch_sub(n, Relaxed);
+        self.issued.fetch_add(written as u64, Relaxed);
+        self.cur_ns.store(mean, Relaxed);
+        self.peak_ns.fetch_max(mean, Relaxed);
+    }
+
+    /// How long checkpoints took in all, and how long operations were frozen, in nanoseconds.
+    pub(crate) fn times(&self) -> (Distribution, Distribution) {
+        (self.steps[Step::Whole as usize].read(), self.steps[Step::Frozen as usize].read())
+    }
+
+    pub(crate) fn snapshot(&self, checkpoint_merge: bool) -> CkptStats {
+        let ms = |ns: &AtomicU64| ns.load(Relaxed) / 1_000_000;
+        let steps =
+            self.steps.iter().zip(STEP_NAMES).map(|(h, (name, _, frozen))| stats(&h.read(), name, frozen));
+        CkptStats {
+            checkpoint_merge,
+            queued_ckpt: self.queued.load(Relaxed),
+            issued_ckpt: self.issued.load(Relaxed),
+            total_ckpt: self.total.load(Relaxed),
+            cur_ckpt_time: ms(&self.cur_ns),
+            peak_ckpt_time: ms(&self.peak_ns),
+            steps: steps.collect(),
+        }
+    }
+}
+
+fn stats(d: &Distribution, name: &'static str, frozen: bool) -> StepStats {
+    StepStats {
+        name,
+        frozen,
+        count: d.count,
+        min_ns: d.min,
+        mean_ns: d.mean(),
+        p99_ns: d.percentile(99.0),
+        max_ns: d.max,
+    }
+}

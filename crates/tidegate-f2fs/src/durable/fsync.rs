@@ -1,0 +1,363 @@
+//! fsync: an inode's nodes alone go out, marked so that recovery rolls them forward.
+//!
+//! The nodes of a regular file go to the warm-node log, where each names the block of the next. The
+//! inode goes last and bears the mark, so recovery takes all of them or none. An fsync is durable when
+//! every node before it in that chain is, too.
+//!
+//! File data is flushed before the nodes that point to it go out. (Linux leaves the order to the device
+//! unless `fsync_mode=strict`: a power cut inside an fsync may then replace a durable page by what its
+//! new block held before.)
+
+use crate::durable::flush::Approach;
+use crate::durable::since_cp::Since;
+use crate::format::raw::*;
+use crate::format::units::Nid;
+use crate::inode::fi;
+use crate::node::{ino_of, is_dnode, ofs_of};
+use crate::volume::options::FsyncMode;
+use crate::volume::sbi::F2fs;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use tidegate_rt::{
+    LockClass, Mutex,
+    trace::{EventPoint, SpanPoint},
+};
+use tidegate_vfs::{Error, ErrorKind, FileType, Inode, Result};
+
+static SYNC_FILE: SpanPoint<2> = SpanPoint::new("f2fs_sync_file", ["ino", "datasync"]);
+static FSYNC_CHECKPOINT: EventPoint<2> = EventPoint::new("f2fs_fsync_checkpoint", ["ino", "reason"]);
+
+static DNODES: LockClass = LockClass::new("fi->dirty_dnodes", 705);
+static ONE: LockClass = LockClass::new("fi->i_fsync", 19);
+
+/// Times that an fsync waits for other writers of its file before it takes a checkpoint.
+const TRIES: u32 = 4;
+
+/// Direct nodes remembered for each inode; more are looked for.
+const MAX_DNODES: usize = 1024;
+
+/// What fsync keeps of an inode in memory.
+pub(crate) struct FsyncState {
+    /// One fsync of a file at a time: the next may rely on what this one takes over.
+    one: Mutex<()>,
+    /// Direct nodes changed since the last fsync, the inode and the xattr node not among them. `None`
+    /// when they are not known.
+    dnodes: Mutex<Option<BTreeSet<u32>>>,
+    /// Something changed without which its data cannot be read back.
+    changed: AtomicBool,
+    /// Number of the last completed write of its data, and of the last to a new place.
+    written: AtomicU64,
+    moved: AtomicU64,
+    /// Pages that have a new place and are not there yet.
+    moving: AtomicU64,
+    /// A page could not be written: from now on they go elsewhere.
+    in_place_failed: AtomicBool,
+}
+
+impl FsyncState {
+    /// For an inode that was just read, when `completed` writes were. It may have been in memory before:
+    /// any of them may be its own.
+    pub(crate) fn of_read(completed: u64) -> Self {
+        let s = Self::new(false);
+        s.moved_alone(completed);
+        s
+    }
+
+    /// For an inode that was just made.
+    pub(crate) fn of_made() -> Self {
+        Self::new(true)
+    }
+
+    fn new(made: bool) -> Self {
+        FsyncState {
+            one: Mutex::new(&ONE, ()),
+            dnodes: Mutex::new(&DNODES, made.then(BTreeSet::new)),
+            changed: AtomicBool::new(true),
+            written: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+            moving: AtomicU64::new(0),
+            in_place_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Notes a changed direct node.
+    pub(crate) fn dnode_changed(&self, nid: Nid) {
+        self.changed.store(true, Relaxed);
+        let mut d = self.dnodes.lock();
+        if let Some(set) = &mut *d {
+            set.insert(nid.0);
+            if set.len() > MAX_DNODES {
+                *d = None;
+            }
+        }
+    }
+
+    /// Notes a change of the inode that fdatasync must keep.
+    pub(crate) fn inode_changed(&self) {
+        self.changed.store(true, Relaxed);
+    }
+
+    /// Whether pages may be written where they are.
+    pub(crate) fn may_stay_in_place(&self) -> bool {
+        !self.in_place_failed.load(Relaxed)
+    }
+
+    /// Notes that `pages` pages got new places. The caller holds `i_dnode`.
+    pub(crate) fn placed(&self, pages: usize) {
+        self.moving.fetch_add(pages as u64, SeqCst);
+    }
+
+    /// Notes that data write number `n`, of `pages` pages, has completed or has failed.
+    pub(crate) fn data_written(&self, n: u64, pages: usize, moved: bool, failed: bool) {
+        if failed {
+            self.in_place_failed.store(true, Relaxed);
+        }
+        self.written.fetch_max(n, SeqCst);
+        if moved {
+            self.moved.fetch_max(n, SeqCst);
+            self.moving.fetch_sub(pages as u64, SeqCst);
+        }
+    }
+
+    /// Notes a write of data to a new place, outside the page cache, that is done.
+    pub(crate) fn moved_alone(&self, n: u64) {
+        self.written.fetch_max(n, SeqCst);
+        self.moved.fetch_max(n, SeqCst);
+    }
+
+    /// Puts back what a failed fsync took over.
+    fn forget(&self) {
+        *self.dnodes.lock() = None;
+        self.changed.store(true, Relaxed);
+    }
+}
+
+impl F2fs {
+    /// Makes an inode durable whose data has been written and waited for. No lock held
+    /// by the caller; for some inodes writes a checkpoint instead.
+    ///
+    /// # Errors
+    /// Those of the device; the volume takes no more changes then.
+    pub(crate) fn fsync_inode(&self, inode: &Inode, datasync: bool) -> Result<()> {
+        if self.opened_read_only() {
+            return Ok(()); // nothing can have changed
+        }
+        self.check_writable()?;
+        // Its nodes go to new places, and no room can be made once locks are held.
+        self.make_room()?;
+        let ino = inode.ino.0;
+        let _span = SYNC_FILE.enter([ino, datasync as u64]);
+        let state = &fi(inode).fsync;
+        let barrier = self.switches.fsync_mode() != FsyncMode::Nobarrier;
+        let one = state.one.lock();
+        if datasync && !state.changed.load(Relaxed) {
+            self.stats.fsyncs.fetch_add(1, Relaxed);
+            let durable = self.flushes.is_durable(state.written.load(SeqCst));
+            return if barrier && !durable { self.flush_device() } else { Ok(()) };
+        }
+        let mut why = Reason::Unsettled;
+        for _ in 0..TRIES {
+            if barrier && !self.flushes.is_durable(state.moved.load(SeqCst)) {
+                self.flush_device()?;
+            }
+            // Held while it is decided and done: no change of the file or its name comes between.
+            let stable = inode.rwsem.read();
+            if let Some(reason) = self.needs_checkpoint(inode)? {
+                why = reason;
+                break;
+            }
+            let coming = self.flushes.approach();
+            let wrote = self.write_inode_nodes(inode, barrier).inspect_err(|_| state.forget());
+            drop(stable);
+            match wrote {
+                Ok(Wrote::Nodes) if self.cursegs.chain_is_broken() => {
+                    why = Reason::NoChain;
+                    break;
+                }
+                Ok(Wrote::InFlight) => {
+                    drop(coming);
+                    inode.mapping.wait_writeback(0, u64::MAX)
+                }
+                Ok(Wrote::FailedPages) => {
+                    why = Reason::FailedPages;
+                    break;
+                }
+                Ok(wrote) => {
+                    self.stats.fsyncs.fetch_add(1, Relaxed);
+                    return self.settle(state, wrote, coming, barrier);
+                }
+                Err(e) if e.kind() == ErrorKind::NoSpace => {
+                    why = Reason::NoSpace;
+                    break;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        drop(one);
+        FSYNC_CHECKPOINT.record([ino, why as u64]);
+        self.stats.fsync_checkpoints.fetch_add(1, Relaxed);
+        self.issue_checkpoint()
+    }
+
+    /// Waits until what an fsync wrote is durable, and the chain before it.
+    fn settle(&self, state: &FsyncState, wrote: Wrote, coming: Approach<'_>, barrier: bool) -> Result<()> {
+        let nodes = wrote == Wrote::Nodes;
+        if nodes {
+            self.write_io.sync_chain(&self.stats);
+            self.check_promises()?;
+        }
+        drop(coming);
+        let durable = !nodes && self.flushes.is_durable(state.written.load(SeqCst));
+        if barrier && !durable { self.flush_device() } else { Ok(()) }
+    }
+
+    /// Nothing is promised any more on a volume that has stopped meanwhile.
+    fn check_promises(&self) -> Result<()> {
+        self.check_writable().map_err(|e| Error::new(ErrorKind::Io, e.to_string()))
+    }
+
+    /// Makes every completed write durable.
+    pub(crate) fn flush_device(&self) -> Result<()> {
+        self.guard(self.flushes.flush(&self.queue, self.switches.flush_merge()))
+    }
+
+    /// Why only a checkpoint can make this inode durable, if so.
+    fn needs_checkpoint(&self, inode: &Inode) -> Result<Option<Reason>> {
+        let f = fi(inode);
+        let pino = f.pino.load(Relaxed);
+        let [since, parent] = self.since_cp.of_each([inode.ino.0 as u32, pino]);
+        let named = since.contains(Since::NEW) && !since.contains(Since::FSYNCED);
+        let reason = if inode.file_type != FileType::Regular || f.compressed {
+            Reason::NotRegular
+        } else if inode.nlink() != 1 {
+            Reason::HardLink
+        } else if f.has_advise(advise::LOST_PINO) {
+            Reason::WrongParent
+        } else if since.contains(Since::RENAMED) && !named {
+            Reason::Renamed
+        } else if since.contains(Since::CUT) {
+            Reason::Cut
+        } else if parent.contains(Since::NEW) {
+            Reason::NewParent
+        } else if self.cursegs.chain_is_broken() {
+            Reason::NoChain
+        } else if !self.has_space_for_roll_forward() {
+            Reason::NoSpace
+        } else if named && self.name_is_vacated(inode, pino)? {
+            Reason::NameVacated
+        } else if named && self.switches.fsync_mode() == FsyncMode::Strict && parent.contains(Since::RENAMED)
+        {
+            Reason::ParentRenamed
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(reason))
+    }
+
+    fn name_is_vacated(&self, inode: &Inode, pino: u32) -> Result<bool> {
+        let node = self.node_of(Nid(inode.ino.0 as u32), inode.ino.0)?;
+        Ok(crate::inode::name_of(node.bytes()).is_none_or(|n| self.since_cp.is_vacated(pino, n)))
+    }
+
+    /// Writes the inode's dirty nodes, the inode last and marked. With `barrier`, only when all the data
+    /// they may point to is durable. The caller holds `i_rwsem` shared; takes `cp_rwsem` shared,
+    /// `node_write`, `i_dnode`.
+    fn write_inode_nodes(&self, inode: &Inode, barrier: bool) -> Result<Wrote> {
+        let ino = Nid(inode.ino.0 as u32);
+        let mapping = &self.node_inode.mapping;
+        let state = &fi(inode).fsync;
+        let _op = self.cp_rwsem.read();
+        self.check_promises()?;
+        let writer = self.node_write.lock();
+        // No page gets a new place from here on.
+        let _map = fi(inode).map.lock();
+        let settled = state.moving.load(SeqCst) == 0 && self.flushes.is_durable(state.moved.load(SeqCst));
+        if barrier && !settled {
+            return Ok(Wrote::InFlight);
+        }
+        if self.write_io.failed_pages.has(inode.ino.0) {
+            return Ok(Wrote::FailedPages);
+        }
+        // Changes made from here on are for the next fsync.
+        state.changed.store(false, Relaxed);
+        self.store_if_dirty(inode)?;
+        let mut nids = self.dirty_dnodes(inode)?;
+        if nids.is_empty() && !mapping.is_dirty(ino.0 as u64) {
+            // Whatever changes a file changes its inode.
+            let marked = self.since_cp.of(ino.0).contains(Since::LAST_FSYNC);
+            if marked || self.nat.is_checkpointed(ino) {
+                return Ok(Wrote::Nothing);
+            }
+        }
+        nids.push(ino);
+        self.write_fsync_nodes(&writer, ino, &nids)?;
+        Ok(Wrote::Nodes)
+    }
+
+    /// The inode's dirty direct nodes, its xattr node among them, in order.
+    fn dirty_dnodes(&self, inode: &Inode) -> Result<Vec<Nid>> {
+        let f = fi(inode);
+        let mapping = &self.node_inode.mapping;
+        let known = {
+            let mut d = f.fsync.dnodes.lock();
+            d.replace(BTreeSet::new())
+        };
+        let ours = |nid: u64| {
+            mapping.get(nid, 1).is_some_and(|run| {
+                let page = run.bytes();
+                ino_of(page) as u64 == inode.ino.0 && is_dnode(ofs_of(page)) && nid != inode.ino.0
+            })
+        };
+        let found: Vec<u64> = match known {
+            Some(mut set) => {
+                set.extend(Some(f.xattr_nid.load(Relaxed)).filter(|n| *n != 0));
+                set.into_iter().map(u64::from).filter(|n| mapping.is_dirty(*n)).collect()
+            }
+            None => mapping.dirty_indices(0, u64::MAX, usize::MAX),
+        };
+        Ok(found.into_iter().filter(|n| ours(*n)).map(|n| Nid(n as u32)).collect())
+    }
+}
+
+/// What became of an inode's nodes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wrote {
+    /// They are on their way.
+    Nodes,
+    /// There was nothing to write.
+    Nothing,
+    /// Not written: data is on its way that they would point to.
+    InFlight,
+    /// Not written: they point to where pages should be but are not.
+    FailedPages,
+}
+
+/// Why an fsync becomes a checkpoint.
+#[derive(Clone, Copy, Debug)]
+#[repr(u8)]
+enum Reason {
+    /// Roll-forward knows regular files only.
+    NotRegular = 1,
+    /// It has several names, or none.
+    HardLink,
+    /// Its parent is not known for certain.
+    WrongParent,
+    /// Roll-forward would leave it at its old name.
+    Renamed,
+    /// It lost nodes.
+    Cut,
+    /// Its directory is not in the checkpoint.
+    NewParent,
+    /// The chain of warm nodes ends before the log does.
+    NoChain,
+    /// Recovery might find no room.
+    NoSpace,
+    /// Others write the file all the time.
+    Unsettled,
+    /// Recovering its name would take that of an inode which lives on under another.
+    NameVacated,
+    /// (strict) Its directory has another name in the checkpoint.
+    ParentRenamed,
+    /// Pages that could not be written where its nodes say.
+    FailedPages,
+}

@@ -1,0 +1,21 @@
+//! Durability: checkpoints of the whole volume, fsync of one file, and recovery after a power cut.
+//!
+//! Its locks: `i_fsync` 19, `issue_list` 85, `ino_lock[TRANS]` 435, `dirty_dnodes` 705; a checkpoint takes
+//! `cp_global_sem` 90, `cp_rwsem` 100 and `node_write` 110 exclusive. The VFS's glue and cleaning ask for
+//! checkpoints; opening a volume asks for recovery.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `checkpoint` | the volume as it is at one moment, made durable |
+//! | `ckpt_thread`, [`ckpt_stat`] | one thread that writes checkpoints for all who wait; what they cost |
+//! | `fsync`, `since_cp` | nodes of one file, marked for recovery; what recovery cannot tell |
+//! | `flush` | one device flush for all who wait |
+//! | `recover` | rolling marked nodes forward |
+
+pub(crate) mod checkpoint;
+pub mod ckpt_stat;
+pub(crate) mod ckpt_thread;
+pub(crate) mod flush;
+pub(crate) mod fsync;
+pub(crate) mod recover;
+pub(crate) mod since_cp;

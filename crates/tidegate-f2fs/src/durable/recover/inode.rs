@@ -1,0 +1,187 @@
+//! Recovering an inode: its attributes, its inline parts, its xattr node.
+
+use super::RollForward;
+use crate::format::raw::*;
+use crate::format::units::{BlockAddr, Nid};
+use crate::inode::{checksum_holds, fi};
+use crate::node::{ino_of, set_word, word};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tidegate_block::{BioFlags, PageBuf};
+use tidegate_rt::Timespec;
+use tidegate_vfs::{Error, FileType, Inode, Result};
+use zerocopy::FromBytes;
+
+/// The words of an inode that name other nodes.
+const NIDS: Range<usize> = I_NID_OFFSET / 4..I_NID_OFFSET / 4 + 5;
+
+fn raw_of(page: &[u8]) -> Result<&RawInode> {
+    RawInode::ref_from_prefix(page).map(|r| r.0).map_err(|_| Error::corrupt("short inode"))
+}
+
+impl RollForward<'_> {
+    fn read_node_block(&self, at: BlockAddr) -> Result<PageBuf> {
+        let page = self
+            .fs
+            .queue
+            .read_wait(at.sector(), 1, BioFlags::META)
+            .map_err(|e| Error::device(e, format!("reading node block {at}")))?;
+        Ok(page)
+    }
+
+    /// Makes inode `ino` as the node at `at` has it, but for its data, which follows. False when it is no
+    /// regular file, which fsync never leaves for recovery.
+    pub(super) fn make_inode(&self, ino: u32, at: BlockAddr) -> Result<bool> {
+        let fs = self.fs;
+        let mut page = self.read_node_block(at)?;
+        let raw = raw_of(&page)?;
+        let regular = FileType::from_mode(raw.i_mode.get() as u32) == Some(FileType::Regular);
+        if !regular || ino_of(&page) != ino || !checksum_holds(&fs.sb, &page) {
+            return Ok(false);
+        }
+        let extra = raw.i_inline & inline::EXTRA_ATTR != 0;
+        let isize = if extra { word(&page, I_ADDR_OFFSET / 4) as usize & 0xffff } else { 0 };
+        if isize > 64 {
+            return Err(Error::corrupt(format!("inode {ino}: i_extra_isize")));
+        }
+        let raw = RawInode::mut_from_prefix(&mut page).map_err(|_| Error::corrupt("short inode"))?.0;
+        raw.i_inline &= inline::XATTR | inline::EXTRA_ATTR;
+        (raw.i_size, raw.i_blocks, raw.i_links, raw.i_xattr_nid) = (0.into(), 1.into(), 1.into(), 0.into());
+        raw.i_ext = RawExtent { fofs: 0.into(), blk: 0.into(), len: 0.into() };
+        page[I_ADDR_OFFSET + isize..I_NID_OFFSET].fill(0);
+        NIDS.for_each(|w| set_word(&mut page, w, 0));
+        fs.book(1, 1, 1)?;
+        fs.nat.claim(&fs.meta, Nid(ino))?;
+        fs.insert_node(Nid(ino), page);
+        Ok(true)
+    }
+
+    /// Drops the node trees that inode `ino` has in the checkpoint and no more in its last version at `at`.
+    pub(super) fn drop_old_subtrees(&self, ino: u32, at: BlockAddr) -> Result<bool> {
+        let page = self.read_node_block(at)?;
+        let inode = self.load(ino)?;
+        if inode.file_type != FileType::Regular {
+            return Ok(false);
+        }
+        self.drop_subtrees(&inode, |now, k| now != word(&page, NIDS.start + k))?;
+        self.fs.store_inode(&inode)?;
+        Ok(true)
+    }
+
+    /// Drops the node trees of which `gone` says so, given the id and which of the five it is.
+    fn drop_subtrees(&self, inode: &Inode, gone: impl Fn(u32, usize) -> bool) -> Result<()> {
+        for k in 0..5 {
+            let node = self.fs.node_of(Nid(inode.ino.0 as u32), inode.ino.0)?;
+            let now = word(node.bytes(), NIDS.start + k);
+            if now != 0 && gone(now, k) {
+                self.fs.drop_subtree(inode, k)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over an inode: attributes, inline parts, the addresses in it. Only the `last` one of a file tells
+    /// that the file has no xattr node: before it, the log may have that node ahead of an inode that does not
+    /// name it yet.
+    pub(super) fn recover_inode(&self, inode: &Arc<Inode>, page: &[u8], last: bool) -> Result<()> {
+        let (fs, f) = (self.fs, fi(inode));
+        if !checksum_holds(&fs.sb, page) {
+            return Err(Error::corrupt("the checksum does not match"));
+        }
+        let raw = raw_of(page)?;
+        let extra = raw.i_inline & inline::EXTRA_ATTR != 0;
+        if fs.layout_of(page, raw).map_err(Error::corrupt)? != (f.extra_words, f.inline_xattr_words) {
+            return Err(Error::corrupt("its layout changed"));
+        }
+        fs.check_inode(raw, FileType::Regular, f).map_err(Error::corrupt)?;
+        let isize = f.extra_words * 4;
+        if last && raw.i_xattr_nid.get() == 0 && f.xattr_nid.load(Relaxed) != 0 {
+            fs.free_xattr_node(inode)?;
+            let mut a = inode.attr();
+            a.blocks = a.blocks.saturating_sub(8);
+        }
+        self.drop_subtrees(inode, |_, k| word(page, NIDS.start + k) == 0)?;
+        self.recover_inline_xattr(inode, page, raw)?;
+        f.advise.store(raw.i_advise, Relaxed);
+        let in_inode = raw.i_inline & inline::DATA != 0;
+        self.recover_inline_data(inode, page, in_inode.then_some(raw))?;
+        if !in_inode {
+            let base = f.addr_base();
+            let wanted: Vec<BlockAddr> =
+                (0..f.addrs_per_inode()).map(|i| BlockAddr(word(page, base + i))).collect();
+            self.recover_addresses(inode, 0, &wanted)?;
+        }
+        if extra {
+            let area = I_ADDR_OFFSET..I_ADDR_OFFSET + isize;
+            fs.modify_node(Nid(inode.ino.0 as u32), |p| {
+                p[area.clone()].copy_from_slice(&page[area.clone()])
+            })?;
+        }
+        {
+            let time = |s: u64, n: u32| Timespec { secs: s as i64, nanos: n.min(999_999_999) };
+            let mut a = inode.attr();
+            a.mode = raw.i_mode.get() as u32 & 0o7777;
+            (a.uid, a.gid) = (raw.i_uid.get(), raw.i_gid.get());
+            (a.size, a.flags) = (raw.i_size.get(), raw.i_flags.get());
+            a.atime = time(raw.i_atime.get(), raw.i_atime_nsec.get());
+            a.mtime = time(raw.i_mtime.get(), raw.i_mtime_nsec.get());
+            a.ctime = time(raw.i_ctime.get(), raw.i_ctime_nsec.get());
+        }
+        fs.store_inode(inode)
+    }
+
+    fn recover_inline_xattr(&self, inode: &Inode, page: &[u8], raw: &RawInode) -> Result<()> {
+        let f = fi(inode);
+        if raw.i_inline & inline::XATTR == 0 || !f.has_inline(inline::XATTR) {
+            return Ok(());
+        }
+        let area = f.inline_xattr_area();
+        self.fs.modify_node(Nid(inode.ino.0 as u32), |p| p[area.clone()].copy_from_slice(&page[area.clone()]))
+    }
+
+    /// Takes over data kept in the inode, or with `None` makes room for addresses.
+    pub(super) fn recover_inline_data(
+        &self,
+        inode: &Arc<Inode>,
+        page: &[u8],
+        raw: Option<&RawInode>,
+    ) -> Result<()> {
+        let (fs, f) = (self.fs, fi(inode));
+        let (nid, area) = (Nid(inode.ino.0 as u32), f.inline_area());
+        match (raw, f.has_inline(inline::DATA)) {
+            (Some(raw), was) => {
+                if !was {
+                    fs.truncate_pages(inode, 0)?;
+                }
+                f.set_inline(inline::DATA, true);
+                f.set_inline(inline::DATA_EXIST, raw.i_inline & inline::DATA_EXIST != 0);
+                fs.modify_node(nid, |p| p[area.clone()].copy_from_slice(&page[area.clone()]))
+            }
+            (None, true) => {
+                f.set_inline(inline::DATA | inline::DATA_EXIST, false);
+                fs.modify_node(nid, |p| p[area.clone()].fill(0))
+            }
+            (None, false) => Ok(()),
+        }
+    }
+
+    /// Takes over the attributes kept in a node of their own.
+    pub(super) fn recover_xattr_node(&self, inode: &Arc<Inode>, page: &[u8]) -> Result<()> {
+        let (fs, f) = (self.fs, fi(inode));
+        let fill =
+            |p: &mut [u8]| p[..VALID_XATTR_BLOCK_SIZE].copy_from_slice(&page[..VALID_XATTR_BLOCK_SIZE]);
+        match f.xattr_nid.load(Relaxed) {
+            0 => {
+                let nid = fs.new_node(Some(inode.ino.0 as u32), XATTR_NODE_OFFSET, true, fill)?;
+                f.xattr_nid.store(nid.0, Relaxed);
+                inode.attr().blocks += 8;
+                fs.store_inode(inode)
+            }
+            nid => {
+                fs.node_of(Nid(nid), inode.ino.0)?;
+                fs.modify_node(Nid(nid), fill)
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What happened to inodes and names since the last checkpoint, as far as fsync must know it.
+//!
+//! Roll-forward gives a file its data, its attributes and, if it is new, its name. Whatever else an
+//! fsync would have to promise needs a checkpoint; this is how it is noticed. Notes are made before the
+//! change they tell of, so that an fsync between the two errs on the safe side.
+
+use crate::format::raw::dentry_hash;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use tidegate_rt::hash::{HashMap, HashSet};
+use tidegate_rt::{LockClass, Mutex};
+use tidegate_vfs::Inode;
+
+static INO_LOCK: LockClass = LockClass::new("im->ino_lock[TRANS]", 435);
+
+bitflags::bitflags! {
+    /// What happened to an inode.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(crate) struct Since: u8 {
+        /// Made since the checkpoint.
+        const NEW = 1;
+        /// Written with the fsync mark.
+        const FSYNCED = 2;
+        /// Its name changed.
+        const RENAMED = 4;
+        /// Lost nodes by truncation: what roll-forward finds of it would not tell so.
+        const CUT = 8;
+        /// The last time it was written it bore the fsync mark.
+        const LAST_FSYNC = 16;
+    }
+}
+
+#[derive(Default)]
+struct Notes {
+    inodes: HashMap<u32, Since>,
+    /// Names, as parent and hash, that an inode gave up which lives on.
+    vacated: HashSet<(u32, u32)>,
+}
+
+/// See the module.
+pub(crate) struct SinceCp {
+    notes: Mutex<Notes>,
+    /// Inodes and names noted.
+    len: AtomicUsize,
+}
+
+impl Default for SinceCp {
+    fn default() -> Self {
+        SinceCp { notes: Mutex::new(&INO_LOCK, Notes::default()), len: AtomicUsize::new(0) }
+    }
+}
+
+impl SinceCp {
+    /// Adds to what is noted of inode `ino`.
+    pub(crate) fn note(&self, ino: u32, what: Since) {
+        self.change(|n| *n.inodes.entry(ino).or_default() |= what);
+    }
+
+    /// What is noted of inode `ino`.
+    pub(crate) fn of(&self, ino: u32) -> Since {
+        let [since] = self.of_each([ino]);
+        since
+    }
+
+    /// The same of each of several, all at one time.
+    pub(crate) fn of_each<const N: usize>(&self, inos: [u32; N]) -> [Since; N] {
+        let n = self.notes.lock();
+        inos.map(|ino| n.inodes.get(&ino).copied().unwrap_or_default())
+    }
+
+    fn change(&self, f: impl FnOnce(&mut Notes)) {
+        let mut n = self.notes.lock();
+        f(&mut n);
+        self.len.store(n.inodes.len() + n.vacated.len(), Relaxed);
+    }
+
+    /// Inode nodes `inos` were written, with the fsync mark or without.
+    pub(crate) fn inodes_written(&self, inos: impl Iterator<Item = u32>, fsync: bool) {
+        self.change(|n| {
+            for ino in inos {
+                if fsync {
+                    *n.inodes.entry(ino).or_default() |= Since::FSYNCED | Since::LAST_FSYNC;
+                } else if let Some(s) = n.inodes.get_mut(&ino) {
+                    s.remove(Since::LAST_FSYNC);
+                }
+            }
+        });
+    }
+
+    /// Notes that what bore `name` in `dir` bears it no more and is still there.
+    pub(crate) fn vacate(&self, dir: &Inode, name: &[u8]) {
+        self.change(|n| {
+            n.vacated.insert((dir.ino.0 as u32, dentry_hash(name)));
+        });
+    }
+
+    /// Whether `name` in directory `pino` was vacated; another name with its hash counts, too.
+    pub(crate) fn is_vacated(&self, pino: u32, name: &[u8]) -> bool {
+        self.notes.lock().vacated.contains(&(pino, dentry_hash(name)))
+    }
+
+    /// Inodes and names noted. Takes no lock.
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Relaxed)
+    }
+
+    /// Forgets everything: a checkpoint has it all. Called with operations frozen.
+    pub(crate) fn clear(&self) {
+        self.change(|n| *n = Notes::default());
+    }
+}

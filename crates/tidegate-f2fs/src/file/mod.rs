@@ -1,0 +1,25 @@
+//! File data: the map from pages to blocks, and the way of pages to the device.
+//!
+//! Its locks: `io_rwsem` 570, one for each log, `fsync_node_lock` 575, `failed_pages` 577. The map of one file is
+//! guarded by its `i_dnode` 200. The VFS's glue, cleaning and the checkpoint call it.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `map` | blocks of pages; promises of blocks |
+//! | `extent`, `inline` | what is known of a map without its nodes; data inside the inode |
+//! | `write`, `place` | passes over dirty pages; the places these get |
+//! | `write_io`, `in_flight` | bios that grow while pages are placed; bios that have not ended |
+//! | `failed_pages` | pages that are not where the map says, since their write failed |
+//! | `read_ahead` | pages read before they are wanted |
+//! | `truncate` | cutting files and punching holes |
+
+pub(crate) mod extent;
+pub(crate) mod failed_pages;
+pub(crate) mod in_flight;
+pub(crate) mod inline;
+pub(crate) mod map;
+pub(crate) mod place;
+pub(crate) mod read_ahead;
+pub(crate) mod truncate;
+pub(crate) mod write;
+pub(crate) mod write_io;

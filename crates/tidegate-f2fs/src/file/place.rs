@@ -1,0 +1,242 @@
+//! Where dirty pages go: a run of them gets one extent, whatever nodes its addresses are in.
+
+use crate::file::extent::ExtentCache;
+use crate::file::write::Placement;
+use crate::format::raw::*;
+use crate::format::units::{BlockAddr, Nid};
+use crate::gc::For;
+use crate::inode::fi;
+use crate::node::dnode::{Dnode, Found};
+use crate::segment::curseg::{Allocated, Log};
+use crate::volume::options::AllocMode;
+use crate::volume::sbi::F2fs;
+use std::sync::atomic::Ordering::Relaxed;
+use tidegate_rt::sim;
+use tidegate_vfs::{FileType, Inode, Result};
+
+/// Neighbouring pages and where they go.
+pub(crate) struct Placed {
+    /// `None` for pages that have no place any more: cut off or punched meanwhile.
+    pub blk: Option<BlockAddr>,
+    /// Where the first of them was.
+    pub old: BlockAddr,
+    /// That is a new place.
+    pub moved: bool,
+    pub pages: usize,
+}
+
+/// Pages whose addresses are in one node.
+struct Part {
+    d: Dnode,
+    olds: Vec<BlockAddr>,
+}
+
+impl F2fs {
+    /// Places the first of `pages` pages from `index` on and makes the block map say so. Pages that get
+    /// new places get them from their log in one go, so that nobody comes between. Takes `i_dnode`.
+    ///
+    /// # Errors
+    /// `NoSpace` with nothing placed; `Corrupt`.
+    pub(crate) fn place_pages(
+        &self,
+        inode: &Inode,
+        index: u64,
+        pages: usize,
+        how: Placement,
+    ) -> Result<Vec<Placed>> {
+        let mut map = fi(inode).map.lock();
+        let (parts, hole) = self.parts_of(inode, index, pages)?;
+        let Some(first) = parts.first() else {
+            return Ok(vec![Placed { blk: None, old: BlockAddr::NULL, moved: false, pages: hole }]);
+        };
+        let old = first.olds[0];
+        if self.stays_in_place(inode, old, how) {
+            let n = (0..first.olds.len()).take_while(|i| first.olds[*i].0 == old.0 + *i as u32).count();
+            self.stats.in_place.fetch_add(n as u64, Relaxed);
+            return Ok(vec![Placed { blk: Some(old), old, moved: false, pages: n }]);
+        }
+        let ino = Nid(inode.ino.0 as u32);
+        if inode.file_type == FileType::Regular && parts.iter().all(|p| p.d.nid != ino) {
+            // In memory and dirty, as it is where it has addresses of its own that change: noting the extent
+            // cannot fail for want of it.
+            self.modify_node(ino, |_| ())?;
+        }
+        sim::place();
+        let mut got = self.allocate_for(inode, &parts, how)?;
+        if how == Placement::Move {
+            self.gc.moving(inode.ino);
+        }
+        let (moved, r) = self.move_addresses(inode, &parts, &got);
+        if r.is_err() {
+            self.give_back(&mut got, moved)?;
+            if moved == 0 {
+                r?; // else the rest meets it again
+            }
+        }
+        self.guard(self.note_extents(inode, &mut map, index, &got))?;
+        fi(inode).fsync.placed(got.iter().map(|a| a.blocks as usize).sum());
+        let mut olds = parts.iter().flat_map(|p| p.olds.iter().copied());
+        let mut placed = Vec::with_capacity(got.len());
+        for a in got.iter().filter(|a| a.blocks > 0) {
+            let pages = a.blocks as usize;
+            let old = olds.next().unwrap_or(BlockAddr::NULL);
+            olds.by_ref().take(pages - 1).for_each(drop);
+            placed.push(Placed { blk: Some(a.start), old, moved: true, pages });
+        }
+        Ok(placed)
+    }
+
+    /// The nodes with the addresses of pages from `index` on, as long as these have a reservation or a
+    /// place; when the first has none, how many have none.
+    fn parts_of(&self, inode: &Inode, index: u64, pages: usize) -> Result<(Vec<Part>, usize)> {
+        let mut parts = Vec::new();
+        let mut at = 0;
+        while at < pages {
+            let d = match self.find_dnode(inode, index + at as u64)? {
+                Found::Hole(n) if at == 0 => return Ok((parts, pages.min(n as usize))),
+                Found::Hole(_) => break,
+                Found::At(d) => d,
+            };
+            let mut olds = self.addresses(inode, &d, pages - at)?;
+            let looked = olds.len();
+            let n = olds.iter().take_while(|a| **a != BlockAddr::NULL).count();
+            if n == 0 && at == 0 {
+                return Ok((parts, olds.iter().take_while(|a| **a == BlockAddr::NULL).count()));
+            }
+            olds.truncate(n);
+            for a in &olds {
+                self.check_data_addr(*a, inode.ino.0)?;
+            }
+            if n > 0 {
+                parts.push(Part { d, olds });
+            }
+            if n < looked {
+                break;
+            }
+            at += n;
+        }
+        Ok((parts, 0))
+    }
+
+    /// Allocates for the pages of `parts`, or for as many of the first as there is room for.
+    fn allocate_for(&self, inode: &Inode, parts: &[Part], how: Placement) -> Result<Vec<Allocated>> {
+        let (log, whom) = match how {
+            Placement::Move => (Log::ColdData, For::Cleaning),
+            // A checkpoint has to write them.
+            _ if inode.is_dir() || how == Placement::Rescue => (self.data_log(inode), For::Checkpoint),
+            _ => (self.data_log(inode), For::Data),
+        };
+        let nids: Vec<Nid> = parts.iter().map(|p| p.d.nid).collect();
+        let versions = self.nat.versions(&self.meta, &nids)?;
+        let owners: Vec<RawSummary> = parts
+            .iter()
+            .zip(versions)
+            .flat_map(|(p, version)| {
+                let of = move |i: usize| RawSummary {
+                    nid: p.d.nid.0.into(),
+                    version,
+                    ofs_in_node: ((p.d.slot + i) as u16).into(),
+                };
+                (0..p.olds.len()).map(of)
+            })
+            .collect();
+        self.allocate_extents(log, whom, owners.len() as u32, |i| owners[i as usize])
+    }
+
+    /// Points the first pages of `parts` to what was allocated and frees what they had; of how many, also
+    /// when it fails on the way.
+    fn move_addresses(&self, inode: &Inode, parts: &[Part], got: &[Allocated]) -> (usize, Result<()>) {
+        let news: Vec<BlockAddr> = got.iter().flat_map(|a| (0..a.blocks).map(|i| a.start.plus(i))).collect();
+        let (mut freed, mut r) = (Vec::new(), Ok(()));
+        let mut rest = &news[..];
+        for p in parts {
+            let (here, after) = rest.split_at(p.olds.len().min(rest.len()));
+            if here.is_empty() {
+                break;
+            }
+            if let Err(e) = self.update_addresses(inode, &p.d, here.len(), |i, _| here[i]) {
+                r = Err(e);
+                break;
+            }
+            freed.extend(p.olds[..here.len()].iter().copied().filter(|a| a.is_data()));
+            rest = after;
+        }
+        (news.len() - rest.len(), r.and(self.guard(self.sit.invalidate(&freed))))
+    }
+
+    /// Frees what was allocated past the first `pages` blocks: nothing points there.
+    fn give_back(&self, got: &mut Vec<Allocated>, pages: usize) -> Result<()> {
+        let (mut unused, mut left) = (Vec::new(), pages as u32);
+        for a in got.iter_mut() {
+            let used = a.blocks.min(left);
+            unused.extend((used..a.blocks).map(|i| a.start.plus(i)));
+            (a.blocks, left) = (used, left - used);
+        }
+        got.retain(|a| a.blocks > 0);
+        self.guard(self.sit.invalidate(&unused))
+    }
+
+    /// Remembers extents from page `index` on, the largest in the inode, too.
+    fn note_extents(
+        &self,
+        inode: &Inode,
+        map: &mut ExtentCache,
+        index: u64,
+        got: &[Allocated],
+    ) -> Result<()> {
+        let mut at = index;
+        for a in got {
+            let goes_on = at > 0 && map.lookup(at - 1).is_some_and(|(blk, _)| blk.plus(1) == a.start);
+            self.stats.fragments.fetch_add(!goes_on as u64, Relaxed);
+            map.insert(at, a.start, a.blocks);
+            at += a.blocks as u64;
+        }
+        if inode.file_type != FileType::Regular {
+            return Ok(());
+        }
+        let largest = map.largest;
+        self.modify_node(Nid(inode.ino.0 as u32), |p| set_extent(p, largest))
+    }
+
+    /// The in-place-update policy: files only, and only for fsync or where a new place is hard to find. Somebody
+    /// relies on where a pinned file's blocks are.
+    fn stays_in_place(&self, inode: &Inode, old: BlockAddr, how: Placement) -> bool {
+        let Placement::ByPolicy { in_place } = how else { return false };
+        if !old.is_data() || inode.file_type != FileType::Regular || !fi(inode).fsync.may_stay_in_place() {
+            return false;
+        }
+        if fi(inode).has_inline(inline::PIN_FILE) {
+            return true;
+        }
+        if self.switches.mode() == AllocMode::Lfs {
+            return false;
+        }
+        in_place || self.sit.free_segments().0 <= self.ssr_threshold()
+    }
+
+    /// Pieces that a file's data lies in.
+    ///
+    /// # Errors
+    /// Those of reading its nodes.
+    pub fn fragments_of(&self, inode: &Inode) -> Result<u64> {
+        let (mut at, mut pieces, mut next) = (0, 0, BlockAddr::NULL);
+        let end = inode.size().div_ceil(BLOCK_SIZE as u64);
+        while at < end && !fi(inode).has_inline(inline::DATA) {
+            let m = self.map_pages(inode, at, end - at)?;
+            if m.blk.is_data() {
+                pieces += (m.blk != next) as u64;
+                next = m.blk.plus(m.pages as u32);
+            }
+            at += m.pages;
+        }
+        Ok(pieces)
+    }
+}
+
+/// Sets the inode block's largest extent.
+fn set_extent(page: &mut [u8], e: crate::file::extent::Extent) {
+    let at = std::mem::offset_of!(RawInode, i_ext);
+    page[at..at + 4].copy_from_slice(&(e.fofs as u32).to_le_bytes());
+    page[at + 4..at + 8].copy_from_slice(&e.blk.0.to_le_bytes());
+    page[at + 8..at + 12].copy_from_slice(&e.len.to_le_bytes());
+}

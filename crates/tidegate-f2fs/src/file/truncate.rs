@@ -1,0 +1,265 @@
+//! Cutting files: from their end, some nodes at a time.
+//!
+//! A node all of whose pages go is freed as it is and never becomes dirty, so cutting needs no room. A
+//! large file is cut in steps, each of which is a change of its own: what a power cut leaves between two
+//! of them is a file that ends between its old end and its new one, and nothing behind it.
+
+use crate::durable::since_cp::Since;
+use crate::format::raw::*;
+use crate::format::units::{BlockAddr, Nid};
+use crate::inode::fi;
+use crate::node::dnode::{Dnode, Found};
+use crate::node::{set_word, word};
+use crate::volume::sbi::F2fs;
+use tidegate_rt::Timespec;
+use tidegate_vfs::{ErrorKind, Inode, Result};
+
+/// Nodes freed while checkpoints are kept waiting.
+const NODES_AT_ONCE: u32 = 512;
+
+const N: u64 = NIDS_PER_BLOCK as u64;
+const A: u64 = ADDRS_PER_BLOCK as u64;
+/// Pages behind each of an inode's node ids, and the levels of nodes between.
+const TREES: [(u64, u32); 5] = [(A, 0), (A, 0), (A * N, 1), (A * N, 1), (A * N * N, 2)];
+
+/// How far a cut is.
+struct Cut {
+    /// First page to go.
+    from: u64,
+    /// Pages from here on are gone.
+    to: u64,
+    /// Nodes that may still be freed.
+    left: u32,
+    /// Blocks freed, those of nodes among them.
+    blocks: u64,
+}
+
+/// What became of a node.
+#[derive(PartialEq, Eq)]
+enum Fate {
+    /// It is free.
+    Gone,
+    /// It stays: pages before the cut are in it, or it is not done yet.
+    Kept,
+}
+
+impl F2fs {
+    /// Sets the size of a file, or takes a step on the way there; whether it is set. The caller holds no
+    /// lock but the inode's; takes `cp_rwsem` shared.
+    pub(crate) fn truncate_step(&self, inode: &Inode, size: u64, now: Timespec) -> Result<bool> {
+        let _op = self.cp_rwsem.read();
+        let f = fi(inode);
+        let old = inode.size();
+        if f.has_inline(inline::DATA) {
+            if size > f.inline_area().len() as u64 {
+                self.convert_inline(inode)?;
+            } else {
+                // What lies past the end may be anything.
+                self.truncate_inline(inode, size.min(old))?;
+            }
+        } else if size < old && !self.cut_step(inode, size.div_ceil(BLOCK_SIZE as u64))? {
+            return Ok(false);
+        }
+        {
+            let mut a = inode.attr();
+            a.size = size;
+            a.mtime = now;
+            a.ctime = now;
+        }
+        self.store_inode(inode)?;
+        Ok(true)
+    }
+
+    /// Frees everything from page `from` on, nodes too, in one change. The caller holds `cp_rwsem`.
+    pub(crate) fn truncate_pages(&self, inode: &Inode, from: u64) -> Result<()> {
+        while !self.cut_step(inode, from)? {}
+        Ok(())
+    }
+
+    /// Frees pages and nodes from the file's end towards page `from`; false when it is not there yet, and
+    /// the file ends where it got to. The caller holds `cp_rwsem`, and may let it go before the next step.
+    /// Takes `i_dnode`.
+    pub(crate) fn cut_step(&self, inode: &Inode, from: u64) -> Result<bool> {
+        let mut map = fi(inode).map.lock();
+        if inode.nlink() > 0 && self.has_dnodes(inode)? {
+            self.since_cp.note(inode.ino.0 as u32, Since::CUT);
+        }
+        map.invalidate(from, u64::MAX - from);
+        let mut cut = Cut { from, to: u64::MAX, left: NODES_AT_ONCE, blocks: 0 };
+        let done = self.cut_file(inode, &mut cut);
+        let gone = if let Ok(true) = done { from } else { cut.to };
+        self.write_io.failed_pages.settle(inode.ino.0, gone..u64::MAX);
+        let attr = {
+            let mut a = inode.attr();
+            a.blocks = a.blocks.saturating_sub(cut.blocks * 8);
+            if let Ok(false) = done {
+                a.size = a.size.min(cut.to.saturating_mul(BLOCK_SIZE as u64));
+            }
+            a.clone()
+        };
+        // Also when it failed on the way: what is gone is gone.
+        let stored = self.store_inode_with(inode, &attr, map.largest);
+        done.and_then(|done| stored.map(|()| done))
+    }
+
+    fn cut_file(&self, inode: &Inode, cut: &mut Cut) -> Result<bool> {
+        let in_inode = fi(inode).addrs_per_inode() as u64;
+        let mut start = in_inode + TREES.iter().map(|t| t.0).sum::<u64>();
+        for (k, (pages, _)) in TREES.iter().enumerate().rev() {
+            start -= pages;
+            if cut.from < start + pages {
+                self.cut_tree(inode, k, start, cut)?;
+            }
+            if cut.left == 0 {
+                return Ok(false);
+            }
+        }
+        if cut.from < in_inode
+            && let Found::At(d) = self.find_dnode(inode, cut.from)?
+        {
+            cut.blocks += self.free_addresses(inode, &d, d.room)?;
+        }
+        Ok(true)
+    }
+
+    /// Cuts the tree of nodes behind id `k` of an inode, whose pages begin at `start`.
+    fn cut_tree(&self, inode: &Inode, k: usize, start: u64, cut: &mut Cut) -> Result<()> {
+        let (ino, w) = (Nid(inode.ino.0 as u32), I_NID_OFFSET / 4 + k);
+        let nid = Nid(word(self.node_of(ino, inode.ino.0)?.bytes(), w));
+        if nid.0 != 0 && self.cut_node(inode, nid, TREES[k].1, start, cut)? == Fate::Gone {
+            // Who cannot be told that its node is gone must not go on.
+            self.guard(self.modify_node(ino, |b| set_word(b, w, 0)))?;
+        }
+        Ok(())
+    }
+
+    /// Cuts what hangs on node `nid`, whose pages begin at `start` and are `levels` nodes further down.
+    fn cut_node(&self, inode: &Inode, nid: Nid, levels: u32, start: u64, cut: &mut Cut) -> Result<Fate> {
+        self.check_nid(nid, inode.ino.0)?;
+        if levels == 0 {
+            return self.cut_dnode(inode, nid, start, cut);
+        }
+        // Proves that the node is this inode's, too.
+        let page = self.node_of(nid, inode.ino.0)?;
+        let each = A * N.pow(levels - 1);
+        let first = (cut.from.saturating_sub(start) / each) as usize;
+        let mut cleared = N as usize;
+        let mut r = Ok(Fate::Gone);
+        for i in (first..N as usize).rev() {
+            let child = Nid(word(page.bytes(), i));
+            if child.0 == 0 {
+                continue;
+            }
+            if cut.left == 0 {
+                r = Ok(Fate::Kept);
+                break;
+            }
+            r = self.cut_node(inode, child, levels - 1, start + i as u64 * each, cut);
+            if !matches!(r, Ok(Fate::Gone)) {
+                break;
+            }
+            cleared = i;
+        }
+        if matches!(r, Ok(Fate::Gone)) && cut.from <= start {
+            self.free_node(nid, false)?;
+            cut.blocks += 1;
+            cut.left = cut.left.saturating_sub(1);
+            return Ok(Fate::Gone);
+        }
+        if cleared < N as usize {
+            let clear = |b: &mut [u8]| (cleared..N as usize).for_each(|i| set_word(b, i, 0));
+            self.guard(self.modify_node(nid, clear))?;
+        }
+        r.map(|_| Fate::Kept)
+    }
+
+    fn cut_dnode(&self, inode: &Inode, nid: Nid, start: u64, cut: &mut Cut) -> Result<Fate> {
+        cut.left -= 1;
+        let d = Dnode::whole(nid);
+        if start < cut.from {
+            let d = d.from((cut.from - start) as usize);
+            cut.blocks += self.free_addresses(inode, &d, d.room)?;
+            cut.to = cut.from;
+            return Ok(Fate::Kept);
+        }
+        let used = self.used_addresses(inode, &d, d.room)?;
+        self.free_node(nid, false)?;
+        cut.to = start;
+        self.free_used(&used)?;
+        cut.blocks += used.len() as u64 + 1;
+        Ok(Fate::Gone)
+    }
+
+    /// Frees the tree of nodes behind id `k` (0 to 4) of an inode, and the pages in it. The caller stores
+    /// the inode.
+    pub(crate) fn drop_subtree(&self, inode: &Inode, k: usize) -> Result<()> {
+        let mut map = fi(inode).map.lock();
+        let start = fi(inode).addrs_per_inode() as u64 + TREES[..k].iter().map(|t| t.0).sum::<u64>();
+        map.invalidate(start, TREES[k].0);
+        let mut cut = Cut { from: start, to: u64::MAX, left: u32::MAX, blocks: 0 };
+        let dropped = self.cut_tree(inode, k, start, &mut cut);
+        let mut a = inode.attr();
+        a.blocks = a.blocks.saturating_sub(cut.blocks * 8);
+        dropped
+    }
+
+    /// Frees the blocks of pages `start..end`; nodes stay, and each of them becomes dirty. The caller holds
+    /// `cp_rwsem`; takes `i_dnode`.
+    pub(crate) fn free_pages(&self, inode: &Inode, start: u64, end: u64) -> Result<()> {
+        let mut map = fi(inode).map.lock();
+        map.invalidate(start, end.saturating_sub(start));
+        self.write_io.failed_pages.settle(inode.ino.0, start..end);
+        let mut blocks = 0;
+        let freed = self.free_range(inode, start, end, &mut blocks);
+        let attr = {
+            let mut a = inode.attr();
+            a.blocks = a.blocks.saturating_sub(blocks * 8);
+            a.clone()
+        };
+        let stored = self.store_inode_with(inode, &attr, map.largest);
+        freed.and(stored)
+    }
+
+    fn free_range(&self, inode: &Inode, start: u64, end: u64, blocks: &mut u64) -> Result<()> {
+        let mut at = start;
+        while at < end {
+            match self.find_dnode(inode, at) {
+                Err(e) if e.kind() == ErrorKind::FileTooBig => break,
+                Err(e) => return Err(e),
+                Ok(Found::Hole(n)) => at = at.saturating_add(n),
+                Ok(Found::At(d)) => {
+                    let n = d.room.min((end - at).min(usize::MAX as u64) as usize);
+                    *blocks += self.free_addresses(inode, &d, n)?;
+                    at += n as u64;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes holes of `n` pages from `d`'s on; how many were none.
+    fn free_addresses(&self, inode: &Inode, d: &Dnode, n: usize) -> Result<u64> {
+        let used = self.used_addresses(inode, d, n)?;
+        if !used.is_empty() {
+            self.update_addresses(inode, d, n, |_, _| BlockAddr::NULL)?;
+            self.free_used(&used)?;
+        }
+        Ok(used.len() as u64)
+    }
+
+    /// The addresses of `n` pages from `d`'s on that are no holes.
+    fn used_addresses(&self, inode: &Inode, d: &Dnode, n: usize) -> Result<Vec<BlockAddr>> {
+        let mut all = self.addresses(inode, d, n)?;
+        all.retain(|a| *a != BlockAddr::NULL);
+        all.iter().try_for_each(|a| self.check_data_addr(*a, inode.ino.0))?;
+        Ok(all)
+    }
+
+    /// Frees blocks that no page points to any more, and promises of such.
+    fn free_used(&self, used: &[BlockAddr]) -> Result<()> {
+        let placed: Vec<BlockAddr> = used.iter().copied().filter(|a| a.is_data()).collect();
+        self.guard(self.sit.invalidate(&placed))?;
+        self.unbook(used.len() as u64, 0, 0);
+        Ok(())
+    }
+}

@@ -1,0 +1,304 @@
+//! Writing file data out: an extent is allocated for each run of dirty pages.
+
+use crate::file::place::Placed;
+use crate::file::write_io::{Extent, LastBio, Pages};
+use crate::segment::curseg::Log;
+use crate::volume::options::WritePages;
+use crate::volume::sbi::F2fs;
+use std::sync::Arc;
+use tidegate_block::{BioFlags, PAGE_SIZE, Segment};
+use tidegate_rt::{RwLockReadGuard, sim, trace::SpanPoint};
+use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
+use tidegate_vfs::{ErrorKind, FileType, Inode, Result, WritebackControl};
+
+static WRITEPAGES: SpanPoint<3> = SpanPoint::new("f2fs_writepages", ["ino", "dirty", "sync"]);
+
+/// fsync of at most this many dirty pages writes them where they are (`min_fsync_blocks`).
+const MIN_FSYNC_BLOCKS: u64 = 8;
+/// Dirty pages up to which an fsync is soon done with writing.
+const SOON: u64 = 16;
+/// Pages placed in one go at most, in several bios.
+const MAX_EXTENT: usize = 2048;
+/// Times that room is made for a pass that gets no further.
+const ROOM_TRIES: u32 = 4;
+
+/// Where pages go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// To the log of the file's temperature, or where they are.
+    ByPolicy { in_place: bool },
+    /// To the cold log, away from where they are: cleaning.
+    Move,
+    /// To the log of the file's temperature, away from where they could not be written.
+    Rescue,
+}
+
+/// The means that keeps a pass and checkpoints apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ops {
+    /// The pass takes `cp_rwsem` shared for each run of pages.
+    Beside,
+    /// The caller is the checkpoint and holds it exclusive.
+    Frozen,
+}
+
+/// A pass over a file's dirty pages.
+pub(crate) struct DataPass {
+    how: Placement,
+    flags: BioFlags,
+    /// Pages placed so far.
+    placed: u64,
+    /// The bio held back, for more to join.
+    last: Option<LastBio>,
+}
+
+impl DataPass {
+    /// A pass that has done nothing yet; `sync` when somebody waits for it.
+    pub(crate) fn new(how: Placement, sync: bool) -> Self {
+        let flags = if sync { BioFlags::SYNC } else { BioFlags::BACKGROUND };
+        DataPass { how, flags, placed: 0, last: None }
+    }
+}
+
+impl F2fs {
+    /// Writes an inode's dirty pages out; does not wait for them. No lock held by the caller.
+    ///
+    /// # Errors
+    /// `NoSpace` when no segment has room even after cleaning; the pages stay dirty.
+    pub(crate) fn write_data(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
+        if wbc.sync_all {
+            inode.mapping.tag_towrite(wbc.start, wbc.end);
+        }
+        let _span = WRITEPAGES.enter([inode.ino.0, inode.mapping.nr_dirty(), wbc.sync_all as u64]);
+        // While more than this is written, others had better flush.
+        let soon = wbc.fsync.is_some() && inode.mapping.nr_dirty() <= SOON;
+        let _coming = soon.then(|| self.flushes.approach());
+        let mut tries = ROOM_TRIES;
+        loop {
+            let before = wbc.written;
+            let r = self.write_data_in_turn(inode, wbc);
+            match r {
+                Err(e) if e.kind() == ErrorKind::NoSpace && tries > 0 => {
+                    tries = if wbc.written > before { ROOM_TRIES } else { tries - 1 };
+                    self.make_room_now()?;
+                    if wbc.sync_all {
+                        inode.mapping.tag_towrite(wbc.start, wbc.end);
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::NoSpace => {
+                    inode.mapping.record_error(ErrorKind::NoSpace);
+                    return Err(e);
+                }
+                r => return r,
+            }
+        }
+    }
+
+    /// One pass, with `sbi->writepages` held where the switch and the rule ask for it.
+    fn write_data_in_turn(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
+        let position = self.switches.writepages();
+        let takes_turns = matches!(position, WritePages::Locked | WritePages::SubmitLocked);
+        let turn = (takes_turns && self.serialises(inode, wbc)).then(|| self.writepages.lock());
+        let r = self.write_data_pass(inode, wbc, Ops::Beside);
+        match position {
+            // Small files of a pass share bios; a pass ends with all of them sent.
+            WritePages::Extent => {}
+            WritePages::SubmitLocked => self.write_io.submit_within(&self.stats, self.data_log(inode), inode),
+            WritePages::Unlocked | WritePages::Locked => {
+                drop(turn);
+                self.write_io.submit_within(&self.stats, self.data_log(inode), inode);
+            }
+        }
+        r
+    }
+
+    /// One pass over an inode's dirty pages.
+    pub(crate) fn write_data_pass(
+        &self,
+        inode: &Arc<Inode>,
+        wbc: &mut WritebackControl,
+        ops: Ops,
+    ) -> Result<()> {
+        // Few pages for fsync: where they are, no node has to be written for them.
+        let in_place = wbc.fsync.is_some_and(|d| d || inode.mapping.nr_dirty() <= MIN_FSYNC_BLOCKS);
+        let mut pass = DataPass::new(Placement::ByPolicy { in_place }, wbc.sync_all);
+        let r = self.write_runs(inode, wbc, &mut pass, ops);
+        wbc.written += pass.placed;
+        self.end_pass(&mut pass, wbc.fsync.is_some());
+        r?;
+        if inode.is_dir() {
+            // Looked at under the lock that is taken after a block becomes dirty.
+            let mut dirs = self.dirty_dirs.lock();
+            // A removed directory's number may be another's by now.
+            let own = dirs.get(&inode.ino.0).is_some_and(|d| Arc::ptr_eq(d, inode));
+            if own && inode.mapping.nr_dirty() == 0 {
+                dirs.remove(&inode.ino.0);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_runs(
+        &self,
+        inode: &Arc<Inode>,
+        wbc: &mut WritebackControl,
+        pass: &mut DataPass,
+        ops: Ops,
+    ) -> Result<()> {
+        let tag = if wbc.sync_all { Tag::ToWrite } else { Tag::Dirty };
+        // Linux takes and places page by page; a position that places extents whole takes their pages at once.
+        let max = if self.places_whole(pass.how) { MAX_EXTENT } else { 1 };
+        let mut at = wbc.start;
+        while wbc.nr_to_write > 0 {
+            // Before pages are taken: a checkpoint that wants them itself must not find them taken by a pass that
+            // waits for it.
+            let op = (ops == Ops::Beside).then(|| self.begin_op(pass));
+            match inode.mapping.take_dirty(at, wbc.end, tag, max) {
+                Taken::None => break,
+                Taken::Busy(i) if wbc.sync_all => {
+                    drop(op);
+                    // It may be in there.
+                    self.end_pass(pass, true);
+                    inode.mapping.wait_writeback(i, i + 1);
+                }
+                Taken::Busy(i) => at = i + 1,
+                Taken::Run(run) => {
+                    sim::write_pages(run.pages);
+                    at = run.index + run.pages as u64;
+                    wbc.nr_to_write = wbc.nr_to_write.saturating_sub(run.pages as u64);
+                    self.write_run(inode, run, op, pass)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes `cp_rwsem` shared. A checkpoint that keeps it waits for bios which are held back: the pass's goes first.
+    fn begin_op(&self, pass: &mut DataPass) -> RwLockReadGuard<'_, ()> {
+        self.cp_rwsem.try_read().unwrap_or_else(|| {
+            self.end_pass(pass, false);
+            self.cp_rwsem.read()
+        })
+    }
+
+    /// Sends what a pass holds back; with `here` in the calling thread, which is about to wait for it.
+    pub(crate) fn end_pass(&self, pass: &mut DataPass, here: bool) {
+        self.write_io.send_last(&self.stats, pass.last.take(), here);
+    }
+
+    fn places_whole(&self, how: Placement) -> bool {
+        self.switches.writepages() == WritePages::Extent || how == Placement::Move
+    }
+
+    /// Places a run of pages and submits it. On an error the rest is dirty again. `op` is `cp_rwsem`, which is let
+    /// go of once the pages have their places: a congested queue then keeps no checkpoint. Linux's positions of
+    /// the switch `writepages` send with it held, as Linux does.
+    pub(crate) fn write_run(
+        &self,
+        inode: &Arc<Inode>,
+        run: DirtyRun,
+        op: Option<RwLockReadGuard<'_, ()>>,
+        pass: &mut DataPass,
+    ) -> Result<()> {
+        let whole = self.places_whole(pass.how);
+        let (places, r) = self.place_run(inode, run.index, run.pages, pass.how);
+        let cleaned = pass.how == Placement::Move;
+        let placing = self.write_io.placing(cleaned || inode.is_dir());
+        let op = op.filter(|_| !whole);
+        let log = if cleaned { Log::ColdData } else { self.data_log(inode) };
+        let mut segments = Segments { list: run.segments.into(), bytes_used: 0 };
+        let mut at = run.index;
+        for p in places {
+            let part = segments.take(p.pages);
+            match p.blk {
+                Some(blk) => {
+                    let pages = Pages {
+                        inode: inode.clone(),
+                        index: at,
+                        pages: p.pages,
+                        old: p.old,
+                        moved: p.moved,
+                        cleaned,
+                    };
+                    let extent = Extent { blk, segments: part, pages };
+                    if whole {
+                        self.write_io.add_extent(&self.stats, log, extent, pass.flags, &mut pass.last);
+                    } else {
+                        self.write_io.add_within(&self.stats, log, extent, pass.flags);
+                    }
+                    self.stats.placed(cleaned, p.pages as u64);
+                }
+                None => inode.mapping.end_writeback(at, p.pages, None),
+            }
+            at += p.pages as u64;
+            pass.placed += p.pages as u64;
+        }
+        drop(placing);
+        drop(op);
+        r
+    }
+
+    /// Places `pages` taken pages from `index` on; those that it could not place are dirty again.
+    fn place_run(
+        &self,
+        inode: &Arc<Inode>,
+        index: u64,
+        pages: usize,
+        how: Placement,
+    ) -> (Vec<Placed>, Result<()>) {
+        let (mut places, mut done) = (Vec::new(), 0);
+        while done < pages {
+            let at = index + done as u64;
+            match self.place_pages(inode, at, pages - done, how) {
+                Ok(more) => {
+                    done += more.iter().map(|p| p.pages).sum::<usize>();
+                    places.extend(more);
+                }
+                Err(e) => {
+                    if e.kind() == ErrorKind::NoSpace {
+                        // Room can be made.
+                        inode.mapping.redirty(at, pages - done);
+                    } else {
+                        inode.mapping.end_writeback(at, pages - done, Some(e.kind()));
+                    }
+                    // The flusher may have found nothing there meanwhile and taken it off its list.
+                    self.bdi.mark_dirty(inode);
+                    return (places, Err(e));
+                }
+            }
+        }
+        (places, Ok(()))
+    }
+
+    /// Whether Linux would have this writer take its turn.
+    fn serialises(&self, inode: &Inode, wbc: &WritebackControl) -> bool {
+        let many = || inode.mapping.nr_dirty() >= self.switches.min_seq_blocks();
+        inode.file_type == FileType::Regular && (!wbc.sync_all || many())
+    }
+}
+
+/// The memory of a run, handed out from its front.
+struct Segments {
+    list: std::collections::VecDeque<Segment>,
+    bytes_used: u32,
+}
+
+impl Segments {
+    /// The next `pages` pages.
+    fn take(&mut self, pages: usize) -> Vec<Segment> {
+        let mut want = (pages * PAGE_SIZE) as u32;
+        let mut out = Vec::new();
+        while want > 0 {
+            let Some(s) = self.list.front() else { break };
+            let n = want.min(s.len - self.bytes_used);
+            out.push(Segment { buf: s.buf.clone(), offset: s.offset + self.bytes_used, len: n });
+            self.bytes_used += n;
+            want -= n;
+            if self.bytes_used == s.len {
+                self.list.pop_front();
+                self.bytes_used = 0;
+            }
+        }
+        out
+    }
+}

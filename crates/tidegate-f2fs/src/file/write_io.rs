@@ -1,0 +1,510 @@
+//! Write bios that are still growing: one for each log (the kernel's `sbi->write_io`).
+//!
+//! Pages of many inodes that follow each other in a log leave as one bio. A growing bio goes out when it
+//! is full, when the next page does not continue it, at the end of a write-back pass, and before anybody
+//! waits for write-back ([`tidegate_vfs::Bdi::set_submit_pending`]).
+
+use crate::durable::flush::FlushControl;
+use crate::file::failed_pages::FailedPages;
+use crate::file::in_flight::InFlight;
+use crate::format::raw::NR_CURSEG_TYPE;
+use crate::format::units::BlockAddr;
+use crate::inode::fi;
+use crate::segment::curseg::Log;
+use crate::volume::stats::Counters;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tidegate_block::{Bio, BioFlags, Errno, RequestQueue, Segment};
+use tidegate_rt::{
+    LockClass, Mutex, WaitQueue,
+    trace::{EventPoint, SpanPoint},
+};
+use tidegate_vfs::{Error, ErrorKind, Inode};
+
+static SUBMIT_PAGE_WRITE: EventPoint<4> =
+    EventPoint::new("f2fs_submit_page_write", ["ino", "index", "addrs", "what"]);
+static SUBMIT_WRITE_BIO: EventPoint<4> =
+    EventPoint::new("f2fs_submit_write_bio", ["sector", "size", "log", "flags"]);
+static WAIT_ON_NODES: SpanPoint<0> = SpanPoint::timed("f2fs_wait_on_node_pages_writeback", []);
+
+static IO_LOCK: LockClass = LockClass::new("io->io_rwsem", 570);
+static FSYNC_NODES: LockClass = LockClass::new("sbi->fsync_node_lock", 575);
+
+/// How long who waits sleeps before it looks for bios to send: a page joins one after it has its place.
+const RESUBMIT: Duration = Duration::from_millis(2);
+/// Pages from which on an extent goes out in bios of its own.
+const OWN_BIO: usize = 32;
+
+/// Pages whose write-back ends with their bio.
+pub(crate) struct Pages {
+    pub inode: Arc<Inode>,
+    pub index: u64,
+    pub pages: usize,
+    /// Where the first of them was; as [`BlockAddr::NEW`] and [`BlockAddr::NULL`] where it had no place.
+    pub old: BlockAddr,
+    /// File data that goes to a new place.
+    pub moved: bool,
+    /// Cleaning moves them.
+    pub cleaned: bool,
+}
+
+/// Pages that have one range of blocks.
+pub(crate) struct Extent {
+    pub blk: BlockAddr,
+    pub segments: Vec<Segment>,
+    pub pages: Pages,
+}
+
+/// Blocks that have a place, and whose they are, if anybody's.
+struct Placed {
+    blk: BlockAddr,
+    segments: Vec<Segment>,
+    pages: Option<Pages>,
+}
+
+/// The bio that a pass over a file sends at its end.
+pub(crate) struct LastBio(Log, Growing);
+
+impl Pages {
+    /// Whether every checkpoint waits for them.
+    fn is_cp_data(&self, log: Log) -> bool {
+        log.is_node() || self.inode.is_dir() || self.cleaned
+    }
+
+    fn range(&self) -> std::ops::Range<u64> {
+        self.index..self.index + self.pages as u64
+    }
+
+    /// Records where they go: two addresses in one number, the old one above; and how many pages (12 bits), of which
+    /// log (4 bits), in a bio with which flags.
+    fn trace(&self, blk: BlockAddr, log: Log, flags: BioFlags) {
+        let addrs = u64::from(self.old.0) << 32 | u64::from(blk.0);
+        let what = self.pages as u64 & 0xFFF | (log as u64) << 12 | u64::from(flags.bits()) << 16;
+        SUBMIT_PAGE_WRITE.record([self.inode.ino.0, self.index, addrs, what]);
+    }
+}
+
+#[derive(Default)]
+struct Growing {
+    start: BlockAddr,
+    blocks: u32,
+    segments: Vec<Segment>,
+    pages: Vec<Pages>,
+    flags: BioFlags,
+    /// Its number in the chain of warm nodes.
+    seq: u64,
+    /// Which half of those in flight counts it.
+    half: usize,
+    /// It has what every checkpoint waits for: nodes, blocks of directories, pages that cleaning moves
+    /// (`F2FS_WB_CP_DATA`).
+    cp_data: bool,
+}
+
+impl Growing {
+    fn is_of_another(&self, inode: &Arc<Inode>) -> bool {
+        self.pages.last().is_some_and(|p| !Arc::ptr_eq(&p.inode, inode))
+    }
+}
+
+/// Bios of the warm-node log, numbered in the order of their blocks.
+struct Chain {
+    /// The number of the next. Changed with `open` locked.
+    next: AtomicU64,
+    /// Those that are not on the device yet.
+    open: Mutex<BTreeSet<u64>>,
+}
+
+/// See the module.
+pub(crate) struct WriteIo {
+    queue: Arc<RequestQueue>,
+    logs: [Mutex<Growing>; NR_CURSEG_TYPE],
+    /// The logs that have a growing bio, a bit each; changed with the log locked.
+    growing: AtomicU8,
+    /// Runs of pages that have their places and are about to join bios.
+    placing: AtomicU64,
+    /// Those of them that every checkpoint waits for.
+    placing_cp_data: AtomicU64,
+    /// Bios that were begun and that the queue does not have yet, wherever they are held.
+    unsent: AtomicU64,
+    sent: WaitQueue,
+    done: Arc<Done>,
+    pub failed_pages: Arc<FailedPages>,
+}
+
+/// A run of pages that has its places and that bios do not have yet; a checkpoint waits for it.
+pub(crate) struct Placing<'a> {
+    io: &'a WriteIo,
+    cp_data: bool,
+}
+
+impl Drop for Placing<'_> {
+    fn drop(&mut self) {
+        let mut over = self.io.placing.fetch_sub(1, SeqCst) == 1;
+        over |= self.cp_data && self.io.placing_cp_data.fetch_sub(1, SeqCst) == 1;
+        if over {
+            self.io.sent.wake_all();
+        }
+    }
+}
+
+/// What the completion of a bio tells.
+struct Done {
+    chain: Chain,
+    shorter: WaitQueue,
+    in_flight: InFlight,
+    flushes: Arc<FlushControl>,
+    failed_pages: Arc<FailedPages>,
+    /// The first that failed of what nothing may vouch for.
+    metadata_error: OnceLock<Error>,
+}
+
+impl WriteIo {
+    pub(crate) fn new(queue: Arc<RequestQueue>, flushes: Arc<FlushControl>) -> Self {
+        let chain = Chain { next: AtomicU64::new(0), open: Mutex::new(&FSYNC_NODES, BTreeSet::new()) };
+        let failed_pages = Arc::<FailedPages>::default();
+        let done = Done {
+            chain,
+            shorter: WaitQueue::new(),
+            in_flight: InFlight::default(),
+            flushes,
+            failed_pages: failed_pages.clone(),
+            metadata_error: OnceLock::new(),
+        };
+        let logs = std::array::from_fn(|_| Mutex::new(&IO_LOCK, Growing::default()));
+        WriteIo {
+            queue,
+            logs,
+            growing: AtomicU8::new(0),
+            placing: AtomicU64::new(0),
+            placing_cp_data: AtomicU64::new(0),
+            unsent: AtomicU64::new(0),
+            sent: WaitQueue::new(),
+            done: Arc::new(done),
+            failed_pages,
+        }
+    }
+
+    /// Says that pages have their places, before `cp_rwsem` is let go of; until the result is dropped, they join bios.
+    /// `cp_data` when every checkpoint waits for them.
+    pub(crate) fn placing(&self, cp_data: bool) -> Placing<'_> {
+        self.placing.fetch_add(1, SeqCst);
+        if cp_data {
+            self.placing_cp_data.fetch_add(1, SeqCst);
+        }
+        Placing { io: self, cp_data }
+    }
+
+    /// Sends an extent of pages in bios of its own, if it is long enough, so that nobody's pages come
+    /// between; a short one grows with its log's bio. The last of its bios goes to `last`, in place of
+    /// what was there, which is sent.
+    pub(crate) fn add_extent(
+        &self,
+        stats: &Counters,
+        log: Log,
+        extent: Extent,
+        flags: BioFlags,
+        last: &mut Option<LastBio>,
+    ) {
+        let Extent { blk, segments, pages } = extent;
+        let limits = self.queue.limits();
+        if pages.pages < OWN_BIO {
+            return self.add(stats, log, blk, segments, Some(pages), flags);
+        }
+        pages.trace(blk, log, flags);
+        let most = (limits.max_bytes / 4096) as usize;
+        let mut rest = segments.into_iter().peekable();
+        let mut done = 0;
+        while done < pages.pages {
+            let mut g = Growing { start: blk.plus(done as u32), flags, ..Growing::default() };
+            self.begin(&mut g);
+            self.note_cp_data(&mut g, pages.is_cp_data(log));
+            while let Some(s) = rest.peek() {
+                let n = (s.len / 4096) as usize;
+                let full = g.segments.len() == limits.max_segments || g.blocks as usize + n > most;
+                if full && g.blocks > 0 {
+                    break;
+                }
+                g.blocks += n as u32;
+                g.segments.extend(rest.next());
+            }
+            let n = g.blocks as usize;
+            g.pages.push(Pages {
+                inode: pages.inode.clone(),
+                index: pages.index + done as u64,
+                pages: n,
+                old: pages.old,
+                moved: pages.moved,
+                cleaned: pages.cleaned,
+            });
+            done += n;
+            if let Some(LastBio(log, before)) = last.replace(LastBio(log, g)) {
+                self.send(stats, log, before, false);
+            }
+        }
+    }
+
+    /// Sends the last bio of a pass. With `here` the calling thread, which is about to wait for it, does it.
+    pub(crate) fn send_last(&self, stats: &Counters, last: Option<LastBio>, here: bool) {
+        if let Some(LastBio(log, g)) = last {
+            self.send(stats, log, g, here);
+        }
+    }
+
+    /// Why a node, or whatever keeps their chain together, or a directory's block could not be written,
+    /// if so. Nothing may vouch for it then.
+    pub(crate) fn metadata_error(&self) -> Option<&Error> {
+        self.done.metadata_error.get()
+    }
+
+    /// Adds blocks that were placed at `blk`; `pages` are whose they are, if anybody's. Waits while the
+    /// queue is congested, holding no lock.
+    pub(crate) fn add(
+        &self,
+        stats: &Counters,
+        log: Log,
+        blk: BlockAddr,
+        segments: Vec<Segment>,
+        pages: Option<Pages>,
+        flags: BioFlags,
+    ) {
+        let mut g = self.logs[log as usize].lock();
+        let full = self.join(stats, &mut g, log, Placed { blk, segments, pages }, flags);
+        drop(g);
+        if let Some(full) = full {
+            self.send(stats, log, full, false);
+        }
+    }
+
+    /// The same as Linux does it: what is full is sent with the log's growing bio still locked, also while the
+    /// queue is congested.
+    pub(crate) fn add_within(&self, stats: &Counters, log: Log, extent: Extent, flags: BioFlags) {
+        let Extent { blk, segments, pages } = extent;
+        let mut g = self.logs[log as usize].lock();
+        if let Some(full) = self.join(stats, &mut g, log, Placed { blk, segments, pages: Some(pages) }, flags)
+        {
+            self.send(stats, log, full, false);
+        }
+    }
+
+    /// Sends the growing bio of one log at the end of a pass over `inode`, as Linux does it: with the bio
+    /// locked, and whosever pages are in it.
+    pub(crate) fn submit_within(&self, stats: &Counters, log: Log, inode: &Arc<Inode>) {
+        let mut g = self.logs[log as usize].lock();
+        if g.blocks > 0 {
+            // Another is adding to it, or about to send it.
+            stats.sent_early(g.is_of_another(inode));
+            self.growing.fetch_and(!log.bit(), SeqCst);
+            self.send(stats, log, std::mem::take(&mut *g), false);
+        }
+    }
+
+    /// Adds blocks to a growing bio; what was there is returned if they do not fit.
+    fn join(
+        &self,
+        stats: &Counters,
+        g: &mut Growing,
+        log: Log,
+        placed: Placed,
+        flags: BioFlags,
+    ) -> Option<Growing> {
+        let Placed { blk, segments, pages } = placed;
+        if let Some(p) = &pages {
+            p.trace(blk, log, flags);
+        }
+        let n = segments.iter().map(|s| s.len).sum::<u32>() / 4096;
+        let limits = self.queue.limits();
+        let fits = g.start.plus(g.blocks) == blk
+            && g.segments.len() + segments.len() <= limits.max_segments
+            && ((g.blocks + n) as u64) * 4096 <= limits.max_bytes;
+        let full = (g.blocks > 0 && !fits).then(|| std::mem::take(g));
+        if let (Some(f), Some(p)) = (&full, &pages) {
+            stats.sent_early(f.start.plus(f.blocks) != blk && f.is_of_another(&p.inode));
+        }
+        if g.blocks == 0 {
+            self.begin(g);
+            self.growing.fetch_or(log.bit(), SeqCst);
+            g.start = blk;
+            if log == Log::WarmNode {
+                g.seq = self.done.begin();
+            }
+        }
+        self.note_cp_data(g, pages.as_ref().is_none_or(|p| p.is_cp_data(log)));
+        g.blocks += n;
+        g.flags |= flags;
+        g.segments.extend(segments);
+        g.pages.extend(pages);
+        full
+    }
+
+    fn begin(&self, g: &mut Growing) {
+        self.unsent.fetch_add(1, SeqCst);
+        g.half = self.done.in_flight.begin();
+    }
+
+    fn note_cp_data(&self, g: &mut Growing, cp_data: bool) {
+        if cp_data && !g.cp_data {
+            g.cp_data = true;
+            self.done.in_flight.note_cp_data();
+        }
+    }
+
+    /// Waits for bios that were begun before the call, beside others that are begun meanwhile. For a checkpoint
+    /// before it freezes operations; one at a time.
+    pub(crate) fn wait_begun(&self, stats: &Counters) {
+        let half = self.done.in_flight.turn();
+        self.wait_sending(stats, || self.done.in_flight.is_over(half));
+    }
+
+    /// Waits for what Linux's checkpoint waits for. For who keeps others from placing pages.
+    pub(crate) fn wait_cp_data(&self, stats: &Counters) {
+        self.sent.wait_until(|| self.placing_cp_data.load(SeqCst) == 0);
+        self.wait_sending(stats, || !self.done.in_flight.has_cp_data());
+    }
+
+    fn wait_sending(&self, stats: &Counters, mut ended: impl FnMut() -> bool) {
+        loop {
+            self.submit_all(stats);
+            if self.done.in_flight.ended.wait_timeout(RESUBMIT, &mut ended) {
+                return;
+            }
+        }
+    }
+
+    /// Sends every growing bio.
+    pub(crate) fn submit_all(&self, stats: &Counters) {
+        for log in Log::ALL {
+            self.submit(stats, log);
+        }
+    }
+
+    /// Sends every growing bio and waits until the queue has all that anybody had taken to send. For who
+    /// keeps others from placing pages.
+    pub(crate) fn send_all(&self, stats: &Counters) {
+        // In this order: what has a place may join a growing bio yet.
+        self.sent.wait_until(|| self.placing.load(SeqCst) == 0);
+        self.submit_all(stats);
+        self.sent.wait_until(|| self.unsent.load(SeqCst) == 0);
+    }
+
+    /// The same for who then waits for one of them: the last is done by the calling thread.
+    pub(crate) fn submit_all_here(&self, stats: &Counters) {
+        let mut last = None;
+        for log in Log::ALL {
+            if let Some(g) = self.take(log)
+                && let Some(LastBio(log, before)) = last.replace(LastBio(log, g))
+            {
+                self.send(stats, log, before, false);
+            }
+        }
+        self.send_last(stats, last, true);
+    }
+
+    /// Sends the growing bio of one log.
+    pub(crate) fn submit(&self, stats: &Counters, log: Log) {
+        if let Some(g) = self.take(log) {
+            self.send(stats, log, g, false);
+        }
+    }
+
+    fn take(&self, log: Log) -> Option<Growing> {
+        // Whoever added something to it before this call has set the bit.
+        if self.growing.load(SeqCst) & log.bit() == 0 {
+            return None;
+        }
+        let mut growing = self.logs[log as usize].lock();
+        self.growing.fetch_and(!log.bit(), SeqCst);
+        let g = std::mem::take(&mut *growing);
+        (g.blocks > 0).then_some(g)
+    }
+
+    /// Sends what grows in the warm-node log and waits until every block added to it before the call is
+    /// written.
+    pub(crate) fn sync_chain(&self, stats: &Counters) {
+        let end = self.done.chain.next.load(SeqCst);
+        if let Some(g) = self.take(Log::WarmNode) {
+            self.send(stats, Log::WarmNode, g, true);
+        }
+        let written = || self.done.chain.open.lock().first().is_none_or(|s| *s >= end);
+        if !written() {
+            let _span = WAIT_ON_NODES.enter([]);
+            self.done.shorter.wait_until(written);
+        }
+    }
+
+    fn send(&self, stats: &Counters, log: Log, g: Growing, here: bool) {
+        stats.bio(log.kind(), g.blocks as u64);
+        let flags = if log.is_node() { g.flags | BioFlags::META } else { g.flags };
+        let (sector, size) = (g.start.sector().0, u64::from(g.blocks) * 4096);
+        SUBMIT_WRITE_BIO.record([sector, size, log as u64, flags.bits().into()]);
+        let (start, pages, seq, done) = (g.start, g.pages, g.seq, self.done.clone());
+        let (half, cp_data) = (g.half, g.cp_data);
+        let bio = Bio::write(g.start.sector(), g.segments, flags).on_end(move |r, _| {
+            if let Err(e) = r {
+                done.failed(log, start, &pages, e);
+            }
+            // Counted first: who finds its pages written asks for a flush by this number.
+            let n = done.flushes.write_completed();
+            for p in pages {
+                if !log.is_node() {
+                    if p.moved && r.is_ok() {
+                        done.failed_pages.settle(p.inode.ino.0, p.range());
+                    }
+                    fi(&p.inode).fsync.data_written(n, p.pages, p.moved, r.is_err());
+                }
+                p.inode.mapping.end_writeback(p.index, p.pages, r.err().map(kind_of));
+                if r.is_err() {
+                    // Dirty again: for the flusher to find, and not to be dropped from memory.
+                    p.inode.mapping.bdi().mark_dirty(&p.inode);
+                }
+            }
+            if log == Log::WarmNode {
+                done.end(seq);
+            }
+            done.in_flight.end(half, cp_data);
+        });
+        if here {
+            self.queue.submit_here(bio)
+        } else {
+            self.queue.submit(bio)
+        }
+        if self.unsent.fetch_sub(1, SeqCst) == 1 {
+            self.sent.wake_all();
+        }
+    }
+}
+
+/// Who syncs a file is told that the device is full; who changes metadata, that it failed.
+fn kind_of(e: Errno) -> ErrorKind {
+    if e == Errno::NOSPC { ErrorKind::NoSpace } else { ErrorKind::Io }
+}
+
+impl Done {
+    /// Notes what a write of `pages` at `start` that failed means for who wants to rely on it.
+    fn failed(&self, log: Log, start: BlockAddr, pages: &[Pages], e: Errno) {
+        let dir = pages.iter().find(|p| p.inode.is_dir());
+        if log.is_node() || dir.is_some() {
+            let what = dir.map_or("nodes".to_string(), |d| format!("directory {}", d.inode.ino));
+            let _ = self.metadata_error.set(Error::device(e, format!("writing {what} at block {start}")));
+        }
+        for p in pages.iter().filter(|p| !log.is_node() && !p.inode.is_dir()) {
+            p.inode.mapping.record_errno(e);
+            if p.moved {
+                self.failed_pages.note(&p.inode, p.range());
+            }
+        }
+    }
+
+    fn begin(&self) -> u64 {
+        let mut open = self.chain.open.lock();
+        let seq = self.chain.next.fetch_add(1, SeqCst);
+        open.insert(seq);
+        seq
+    }
+
+    fn end(&self, seq: u64) {
+        self.chain.open.lock().remove(&seq);
+        self.shorter.wake_all();
+    }
+}

@@ -1,0 +1,252 @@
+//! Node blocks in memory: reading, making, changing, freeing them.
+//!
+//! Nodes are pages of the node inode's mapping, by node id. A change of one node is atomic (under its
+//! `i_pages` shard); changes over several nodes of an inode are serialised by its `i_dnode` lock, and
+//! kept together against checkpoints by `cp_rwsem`.
+
+pub(crate) mod dnode;
+pub(crate) mod write;
+
+use crate::format::raw::*;
+use crate::format::units::{BlockAddr, Nid};
+use crate::volume::sbi::F2fs;
+use std::sync::Arc;
+use tidegate_block::{BioFlags, Errno, PageBuf};
+use tidegate_vfs::{Error, ErrorKind, PageRun, Result};
+
+/// Blocks in the piece of a segment that is read for a node: nodes made together are wanted together, in
+/// whatever order.
+const READ_AROUND: usize = 16;
+
+/// Little-endian word `i` of a block.
+pub(crate) fn word(block: &[u8], i: usize) -> u32 {
+    block[i * 4..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b))
+}
+
+/// Sets little-endian word `i` of a block.
+pub(crate) fn set_word(block: &mut [u8], i: usize, v: u32) {
+    block[i * 4..i * 4 + 4].copy_from_slice(&v.to_le_bytes());
+}
+
+const FOOTER_NID: usize = FOOTER_OFFSET / 4;
+const FOOTER_INO: usize = FOOTER_NID + 1;
+const FOOTER_FLAG: usize = FOOTER_NID + 2;
+
+/// Block `i` of those in `blocks`.
+fn block(blocks: &[u8], i: usize) -> &[u8] {
+    &blocks[i * BLOCK_SIZE..(i + 1) * BLOCK_SIZE]
+}
+
+fn unreadable(e: Errno, nid: Nid, addr: BlockAddr) -> Error {
+    Error::device(e, format!("reading node {nid} at block {addr}"))
+}
+
+/// A node block's own id.
+pub(crate) fn nid_of(block: &[u8]) -> Nid {
+    Nid(word(block, FOOTER_NID))
+}
+
+/// The inode a node block belongs to.
+pub(crate) fn ino_of(block: &[u8]) -> u32 {
+    word(block, FOOTER_INO)
+}
+
+/// A node block's footer flag.
+pub(crate) fn flag_of(block: &[u8]) -> u32 {
+    word(block, FOOTER_FLAG)
+}
+
+/// A node block's offset in its file.
+pub(crate) fn ofs_of(block: &[u8]) -> u32 {
+    flag_of(block) >> OFFSET_BIT_SHIFT
+}
+
+/// Whether the node at offset `ofs` holds addresses or xattrs rather than node ids.
+pub(crate) fn is_dnode(ofs: u32) -> bool {
+    let n = NIDS_PER_BLOCK as u32;
+    if ofs == XATTR_NODE_OFFSET {
+        return true;
+    }
+    if ofs == 3 || ofs == 4 + n || ofs == 5 + 2 * n {
+        return false;
+    }
+    ofs < 6 + 2 * n || !(ofs - 6 - 2 * n).is_multiple_of(n + 1)
+}
+
+impl F2fs {
+    /// The node `nid`, from memory or the volume; checked to be that node.
+    ///
+    /// # Errors
+    /// `Stale` when the id is free, `Corrupt` when something else is there, those of the device.
+    pub(crate) fn node(&self, nid: Nid) -> Result<PageRun> {
+        if let Some(run) = self.node_inode.mapping.get(nid.0 as u64, 1) {
+            return Ok(run);
+        }
+        let run = self.load_node(nid)?;
+        self.bdi.shrink();
+        Ok(run)
+    }
+
+    /// Reads the node `nid` into memory unless it is there.
+    fn load_node(&self, nid: Nid) -> Result<PageRun> {
+        let mapping = &self.node_inode.mapping;
+        loop {
+            if let Some(run) = mapping.get(nid.0 as u64, 1) {
+                return Ok(run);
+            }
+            let entry = self.nat.lookup(&self.meta, nid)?;
+            if entry.addr == BlockAddr::NULL {
+                return Err(Error::new(ErrorKind::Stale, format!("node {nid} is free")));
+            }
+            if entry.addr == BlockAddr::NEW {
+                continue; // made this moment; its page follows
+            }
+            if !self.sb.in_main(entry.addr) {
+                let what = format!("NAT: node {nid} at block {}, outside the main area", entry.addr);
+                return Err(Error::corrupt(what));
+            }
+            // A place is noted before the node is written there.
+            mapping.wait_writeback(nid.0 as u64, nid.0 as u64 + 1);
+            let moves = self.nat.moves();
+            let settled = mapping.nr_writeback() == 0;
+            let (blocks, at) = match self.read_node_blocks(nid, entry.addr) {
+                // It moved meanwhile, and its old block may be somebody else's by now.
+                Err(_) if self.nat.lookup(&self.meta, nid)?.addr != entry.addr => continue,
+                r => r?,
+            };
+            self.keep_nodes(blocks, (at, entry.addr), settled.then_some(moves))?;
+            self.bdi.cached(&self.node_inode);
+        }
+    }
+
+    /// Reads the node `nid` and the blocks around it; also which of them it is.
+    fn read_node_blocks(&self, nid: Nid, addr: BlockAddr) -> Result<(PageBuf, usize)> {
+        let at = self.sit.place(addr).1 % READ_AROUND;
+        let read = |first: u32, n| self.queue.read_wait(BlockAddr(first).sector(), n, BioFlags::META);
+        let (buf, at) = match read(addr.0 - at as u32, READ_AROUND) {
+            Ok(buf) => (buf, at),
+            // Others may be what cannot be read.
+            Err(_) => (read(addr.0, 1).map_err(|e| unreadable(e, nid, addr))?, 0),
+        };
+        let page = block(&buf, at);
+        if nid_of(page) != nid {
+            return Err(Error::corrupt(format!(
+                "block {addr} should be node {nid} but says it is {}",
+                nid_of(page)
+            )));
+        }
+        if ofs_of(page) == 0 && !crate::inode::checksum_holds(&self.sb, page) {
+            return Err(Error::corrupt(format!("inode {nid}: the checksum does not match")));
+        }
+        Ok((buf, at))
+    }
+
+    /// Caches block `at` of those read, which is at `addr`, and the others that are current nodes: if no node has
+    /// moved since there were `moves`, and none was being written then. One read before it was written may pass for
+    /// current.
+    fn keep_nodes(&self, blocks: PageBuf, (at, addr): (usize, BlockAddr), moves: Option<u64>) -> Result<()> {
+        let mapping = &self.node_inode.mapping;
+        let place = |i: usize| BlockAddr(addr.0 - at as u32).plus(i as u32);
+        let mut nodes = Vec::with_capacity(READ_AROUND);
+        for i in 0..blocks.pages() {
+            let page = block(&blocks, i);
+            let nid = nid_of(page);
+            let known = moves.is_some()
+                && (4..self.sb.max_nid).contains(&nid.0)
+                && !mapping.has(nid.0 as u64)
+                && self.nat.lookup(&self.meta, nid).is_ok_and(|e| e.addr == place(i));
+            if i == at || known && (ofs_of(page) != 0 || crate::inode::checksum_holds(&self.sb, page)) {
+                nodes.push((nid, i));
+            }
+        }
+        // A few are not to hold the memory of all.
+        let sparse = 2 * nodes.len() < blocks.pages();
+        let blocks = Arc::new(blocks);
+        for (nid, i) in nodes {
+            let node = match sparse {
+                true => PageRun { buf: Arc::new(PageBuf::from_slice(block(&blocks, i))), first: 0, pages: 1 },
+                false => PageRun { buf: blocks.clone(), first: i, pages: 1 },
+            };
+            // Only if the node is there still: another thread may have read, changed and written it.
+            let keep = || mapping.insert_clean(nid.0 as u64, &node);
+            let kept = self.nat.if_at(&self.meta, (nid, place(i)), moves.filter(|_| i != at), keep);
+            // What cannot be told of a neighbour is no matter of this node's.
+            if i == at {
+                kept?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The node `nid`, which must belong to inode `ino`.
+    pub(crate) fn node_of(&self, nid: Nid, ino: u64) -> Result<PageRun> {
+        self.check_nid(nid, ino)?;
+        let run = self.node(nid)?;
+        if ino_of(run.bytes()) as u64 != ino {
+            return Err(Error::corrupt(format!(
+                "node {nid} belongs to inode {}, not {ino}",
+                ino_of(run.bytes())
+            )));
+        }
+        Ok(run)
+    }
+
+    /// Changes the node `nid` and marks it dirty.
+    pub(crate) fn modify_node<R>(&self, nid: Nid, mut f: impl FnMut(&mut [u8]) -> R) -> Result<R> {
+        loop {
+            if let Some(r) = self.node_inode.mapping.modify(nid.0 as u64, &mut f) {
+                self.bdi.mark_dirty(&self.node_inode);
+                return Ok(r);
+            }
+            self.load_node(nid)?;
+        }
+    }
+
+    /// Makes a node for offset `ofs` of inode `ino` (`None`: an inode node, whose id is the inode's).
+    /// `cold` says that it is not a directory's. The block is booked.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(crate) fn new_node(
+        &self,
+        ino: Option<u32>,
+        ofs: u32,
+        cold: bool,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Nid> {
+        self.book(1, 1, ino.is_none() as u32)?;
+        let nid = match self.nat.alloc(&self.meta, ino) {
+            Ok(n) => n,
+            Err(e) => {
+                self.unbook(1, 1, ino.is_none() as u32);
+                return Err(e);
+            }
+        };
+        let mut page = PageBuf::zeroed(1);
+        fill(&mut page);
+        set_word(&mut page, FOOTER_NID, nid.0);
+        set_word(&mut page, FOOTER_INO, ino.unwrap_or(nid.0));
+        set_word(&mut page, FOOTER_FLAG, ofs << OFFSET_BIT_SHIFT | if cold { COLD_BIT_MASK } else { 0 });
+        self.insert_node(nid, page);
+        Ok(nid)
+    }
+
+    /// Puts a node into memory, dirty.
+    pub(crate) fn insert_node(&self, nid: Nid, page: PageBuf) {
+        let run = PageRun { buf: Arc::new(page), first: 0, pages: 1 };
+        self.node_inode.mapping.insert_dirty(nid.0 as u64, &run);
+        self.bdi.mark_dirty(&self.node_inode);
+    }
+
+    /// Frees a node: its page, its id after the next checkpoint, its block.
+    pub(crate) fn free_node(&self, nid: Nid, is_inode: bool) -> Result<()> {
+        // The id first: the node writer drops what it took of a node that has no place any more.
+        let old = self.nat.free(&self.meta, nid)?;
+        self.node_inode.mapping.remove(nid.0 as u64, nid.0 as u64 + 1);
+        if old.is_data() {
+            self.guard(self.sit.invalidate(&[old]))?;
+        }
+        self.unbook(1, 1, is_inode as u32);
+        Ok(())
+    }
+}

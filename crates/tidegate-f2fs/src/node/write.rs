@@ -1,0 +1,222 @@
+//! Writing nodes out: by log, a run of blocks at a time.
+
+use crate::durable::since_cp::Since;
+use crate::file::write_io::Pages;
+use crate::format::raw::*;
+use crate::format::units::{BlockAddr, Nid};
+use crate::inode;
+use crate::node::{flag_of, is_dnode, nid_of, ofs_of};
+use crate::segment::curseg::Log;
+use crate::volume::sbi::F2fs;
+use std::sync::Arc;
+use tidegate_block::{BioFlags, PageBuf, Segment};
+use tidegate_rt::{MutexGuard, trace::SpanPoint};
+use tidegate_vfs::{Error, Result, WritebackControl};
+
+static SYNC_NODE_PAGES: SpanPoint<0> = SpanPoint::new("f2fs_sync_node_pages", []);
+static FSYNC_NODE_PAGES: SpanPoint<2> = SpanPoint::new("f2fs_fsync_node_pages", ["ino", "nodes"]);
+
+/// Nodes looked at in one round; as many as a segment holds.
+const BATCH: usize = 512;
+
+impl F2fs {
+    /// Writes dirty nodes out; does not wait for them. Takes `cp_rwsem` shared.
+    pub(crate) fn write_nodes(&self, wbc: &mut WritebackControl) -> Result<()> {
+        let _op = self.cp_rwsem.read();
+        self.write_nodes_locked(wbc)
+    }
+
+    /// The same for who holds `cp_rwsem`. Takes `node_write`.
+    pub(crate) fn write_nodes_locked(&self, wbc: &mut WritebackControl) -> Result<()> {
+        let _span = SYNC_NODE_PAGES.enter([]);
+        let _writer = self.node_write.lock();
+        let mapping = &self.node_inode.mapping;
+        let flags = if wbc.sync_all { BioFlags::SYNC } else { BioFlags::BACKGROUND };
+        let mut at = wbc.start;
+        while wbc.nr_to_write > 0 {
+            let max = BATCH.min(wbc.nr_to_write.min(BATCH as u64) as usize);
+            let found = mapping.dirty_indices(at, wbc.end, max);
+            let Some(last) = found.last() else { return Ok(()) };
+            at = last + 1;
+            let mut by_log: [Vec<Nid>; 3] = Default::default();
+            for index in found {
+                if wbc.sync_all {
+                    mapping.wait_writeback(index, index + 1);
+                }
+                if let Some(run) = mapping.get(index, 1) {
+                    by_log[node_log(run.bytes()) as usize - 3].push(Nid(index as u32));
+                }
+            }
+            for (i, nids) in by_log.iter().enumerate() {
+                let log = [Log::HotNode, Log::WarmNode, Log::ColdNode][i];
+                let mut rest = &nids[..];
+                while !rest.is_empty() {
+                    let n = self.write_node_run(log, rest, None, flags)?;
+                    rest = &rest[n..];
+                    wbc.written += n as u64;
+                    wbc.nr_to_write = wbc.nr_to_write.saturating_sub(n as u64);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes dirty nodes of a regular file for fsync: `ino` last, with the marks that recovery looks
+    /// for. For who holds `cp_rwsem` and `node_write`.
+    pub(crate) fn write_fsync_nodes(&self, _: &MutexGuard<'_, ()>, ino: Nid, nids: &[Nid]) -> Result<()> {
+        let _span = FSYNC_NODE_PAGES.enter([ino.0.into(), nids.len() as u64]);
+        for nid in nids {
+            self.node_inode.mapping.wait_writeback(nid.0 as u64, nid.0 as u64 + 1);
+        }
+        // Dirty whatever happened to it, so that it is taken and marked.
+        self.modify_node(ino, |_| ())?;
+        let mut rest = nids;
+        while !rest.is_empty() {
+            let n = self.write_node_run(Log::WarmNode, rest, Some(ino), BioFlags::SYNC)?;
+            rest = &rest[n..];
+        }
+        Ok(())
+    }
+
+    /// Writes the first nodes of `nids` to one run of blocks; how many. `fsynced` is the inode that gets
+    /// the fsync mark. For who holds `node_write`.
+    fn write_node_run(&self, log: Log, nids: &[Nid], fsynced: Option<Nid>, flags: BioFlags) -> Result<usize> {
+        let versions = self.nat.versions(&self.meta, nids)?;
+        let a = self.allocate(log, nids.len() as u32, |i| RawSummary {
+            nid: nids[i as usize].0.into(),
+            version: versions[i as usize],
+            ofs_in_node: 0.into(),
+        })?;
+        let n = a.blocks as usize;
+        let mut taken: Vec<Option<Segment>> = Vec::with_capacity(n);
+        let version = self.ckpt.lock().node_version;
+        let mut inos = Vec::new();
+        for (i, nid) in nids[..n].iter().enumerate() {
+            let next = if i + 1 < n { a.start.plus(i as u32 + 1) } else { a.next };
+            let marks = if fsynced == Some(*nid) { self.fsync_marks(*nid) } else { 0 };
+            let page = self.node_inode.mapping.take_page_with(nid.0 as u64, |p| {
+                if ofs_of(p) == 0 {
+                    inos.push(nid.0);
+                }
+                self.sign_node(p, marks, version, next);
+            });
+            taken.push(page.map(|p| Segment::pages(p.buf, p.first, 1)));
+        }
+        match fsynced {
+            Some(ino) => {
+                let last = inos.iter().copied().filter(|i| *i == ino.0);
+                self.since_cp.inodes_written(last, true);
+            }
+            None => self.since_cp.inodes_written(inos.into_iter(), false),
+        }
+        let moves: Vec<(Nid, BlockAddr)> =
+            (0..n).filter(|i| taken[*i].is_some()).map(|i| (nids[i], a.start.plus(i as u32))).collect();
+        let give_up = |e: Error| {
+            for (nid, _) in &moves {
+                self.node_inode.mapping.end_writeback(nid.0 as u64, 1, Some(e.kind()));
+            }
+            e
+        };
+        let olds = self.guard(self.nat.relocate(&self.meta, &moves)).map_err(give_up)?;
+        let mut freed: Vec<BlockAddr> = olds.iter().flatten().copied().filter(|b| b.is_data()).collect();
+        // Nodes that went away between being found and being taken leave their new block unused.
+        freed.extend((0..n).filter(|i| taken[*i].is_none()).map(|i| a.start.plus(i as u32)));
+        freed.extend(moves.iter().zip(&olds).filter(|(_, old)| old.is_none()).map(|(m, _)| m.1));
+        freed.sort_unstable();
+        self.guard(self.sit.invalidate(&freed)).map_err(give_up)?;
+        let mut olds = olds.into_iter().map(|old| old.unwrap_or(BlockAddr::NULL));
+        for (i, seg) in taken.into_iter().enumerate() {
+            let blk = a.start.plus(i as u32);
+            let (seg, pages) = match seg {
+                Some(seg) => {
+                    let (inode, index) = (self.node_inode.clone(), nids[i].0 as u64);
+                    let old = olds.next().unwrap_or(BlockAddr::NULL);
+                    (seg, Some(Pages { inode, index, pages: 1, old, moved: false, cleaned: false }))
+                }
+                // Recovery goes from block to block: none may be left out.
+                None if log == Log::WarmNode => {
+                    let next = if i + 1 < n { blk.plus(1) } else { a.next };
+                    (self.filler(version, next), None)
+                }
+                None => continue,
+            };
+            self.write_io.add(&self.stats, log, blk, vec![seg], pages, flags);
+        }
+        Ok(n)
+    }
+
+    /// The marks of an inode written by fsync: of one that no checkpoint has, recovery adds the name.
+    fn fsync_marks(&self, ino: Nid) -> u32 {
+        let since = self.since_cp.of(ino.0);
+        let named = since.contains(Since::NEW) && !since.contains(Since::FSYNCED);
+        if named && !self.plants_wrong_dentry_mark() {
+            FSYNC_BIT_MASK | DENT_BIT_MASK
+        } else {
+            FSYNC_BIT_MASK
+        }
+    }
+
+    #[cfg(not(feature = "planted-bugs"))]
+    fn plants_wrong_dentry_mark(&self) -> bool {
+        false
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    fn plants_wrong_dentry_mark(&self) -> bool {
+        self.switches.planted(crate::volume::options::PlantedBug::WrongDentryMark)
+    }
+
+    /// Sets what a node says of its place in the log and of fsync, and an inode's checksum over that.
+    fn sign_node(&self, page: &mut [u8], marks: u32, version: u64, next: BlockAddr) {
+        let flag = flag_of(page) & !(FSYNC_BIT_MASK | DENT_BIT_MASK) | marks;
+        set_footer(page, flag, version, next);
+        if ofs_of(page) == 0 {
+            inode::set_checksum(&self.sb, page);
+        }
+    }
+
+    /// A block that is nobody's node and only leads on to `next`.
+    fn filler(&self, version: u64, next: BlockAddr) -> Segment {
+        let mut page = PageBuf::zeroed(1);
+        set_footer(&mut page, COLD_BIT_MASK, version, next);
+        Segment::pages(Arc::new(page), 0, 1)
+    }
+
+    /// Writes every dirty node and waits. For who holds `cp_rwsem` exclusive.
+    ///
+    /// # Errors
+    /// `Io` when one could not be written.
+    pub(crate) fn sync_nodes(&self) -> Result<()> {
+        let before = self.node_inode.mapping.errseq();
+        while self.node_inode.mapping.nr_dirty() > 0 {
+            self.write_nodes_locked(&mut WritebackControl::sync())?;
+            if self.node_inode.mapping.errseq() != before {
+                break;
+            }
+        }
+        self.node_inode.mapping.wait_writeback(0, u64::MAX);
+        if self.node_inode.mapping.errseq() != before {
+            let why = self.lost_metadata();
+            return Err(why.unwrap_or_else(|| self.node_inode.mapping.last_error("writing nodes".into())));
+        }
+        Ok(())
+    }
+}
+
+fn set_footer(page: &mut [u8], flag: u32, version: u64, next: BlockAddr) {
+    page[FOOTER_OFFSET + 8..FOOTER_OFFSET + 12].copy_from_slice(&flag.to_le_bytes());
+    page[FOOTER_OFFSET + 12..FOOTER_OFFSET + 20].copy_from_slice(&version.to_le_bytes());
+    page[FOOTER_OFFSET + 20..FOOTER_OFFSET + 24].copy_from_slice(&next.0.to_le_bytes());
+}
+
+/// The log a node goes to: indirect nodes are cold, others warm, those of directories hot.
+fn node_log(page: &[u8]) -> Log {
+    debug_assert!(nid_of(page).0 != 0);
+    if !is_dnode(ofs_of(page)) {
+        Log::ColdNode
+    } else if flag_of(page) & COLD_BIT_MASK != 0 {
+        Log::WarmNode
+    } else {
+        Log::HotNode
+    }
+}

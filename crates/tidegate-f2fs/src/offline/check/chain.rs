@@ -1,0 +1,37 @@
+//! The chain of fsynced nodes behind the checkpoint: it must end, and name nodes that can be.
+
+use super::device::le32;
+use super::{Checker, rules};
+use crate::format::raw::*;
+use crate::format::units::BlockAddr;
+use tidegate_rt::hash::HashSet;
+use tidegate_vfs::Result;
+
+impl Checker<'_> {
+    /// Follows the chain from where the warm node log goes on.
+    pub(super) fn check_chain(&mut self) -> Result<()> {
+        let (mut at, stamp) = (self.cp.chain_start(&self.sb), self.cp.node_stamp());
+        let mut met = HashSet::default();
+        while self.sb.in_main(at) {
+            let block = self.dev.block(at.0)?;
+            let word = |n: usize| le32(&block[..], FOOTER_OFFSET + 4 * n);
+            if !stamp.is_on(u64::from(word(3)) | u64::from(word(4)) << 32) {
+                return Ok(());
+            }
+            if !met.insert(at) {
+                self.found
+                    .add(rules::CHAIN, || format!("the chain of fsynced nodes comes back to block {at}"));
+                return Ok(());
+            }
+            for (what, id) in [("node", word(0)), ("inode", word(1))] {
+                // A filler, which stands for a node that went away, has neither.
+                if id != 0 && !self.known_nid(id) {
+                    let what = || format!("the chain of fsynced nodes (block {at}): there is no {what} {id}");
+                    self.found.add(rules::CHAIN, what);
+                }
+            }
+            at = BlockAddr(word(5));
+        }
+        Ok(())
+    }
+}

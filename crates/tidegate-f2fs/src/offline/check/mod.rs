@@ -1,0 +1,136 @@
+//! A read-only consistency check of a volume, written from the format.
+//!
+//! It shares no code with the engine but the raw structures and the gate, so that a mistake of the engine
+//! does not hide itself. It reads what the last checkpoint says; what an unclean volume would roll forward
+//! is not looked at. Every node and block is visited once, so damage cannot make it loop.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `rules` | every rule: name and sentence |
+//! | `report` | options, problems, the report |
+//! | `device` | reading with a small cache |
+//! | `bits` | bitmaps that take memory where they are set |
+//! | `pack` | superblock, checkpoint, orphans, summaries, journals |
+//! | `nat` | the NAT and nat_bits |
+//! | `walk` | from the root to every inode; names and links |
+//! | `inode` | an inode by itself |
+//! | `tree` | a file's nodes and block addresses |
+//! | `dir` | directory entries |
+//! | `xattr` | extended attributes |
+//! | `usage` | owners of blocks, summaries |
+//! | `sit` | the SIT, the logs, the counters |
+
+mod bits;
+mod chain;
+mod device;
+mod dir;
+mod inode;
+mod nat;
+mod pack;
+mod report;
+mod rules;
+mod sit;
+#[cfg(test)]
+pub(crate) mod tests;
+mod tree;
+mod usage;
+mod walk;
+mod xattr;
+
+pub use report::{CheckOptions, CheckReport, Problem, Progress};
+
+use crate::format::gate::{Checkpoint, Superblock};
+use crate::format::raw::CpFlags;
+use bits::LazyBits;
+use device::Reader;
+use nat::NatTable;
+use pack::Pack;
+use report::Findings;
+use tidegate_block::RequestQueue;
+use tidegate_rt::hash::HashMap;
+use tidegate_vfs::Result;
+use usage::Usage;
+use walk::{Links, Pending};
+
+/// A check under way.
+struct Checker<'q> {
+    dev: Reader<'q>,
+    sb: Superblock,
+    cp: Checkpoint,
+    pack: Pack,
+    nat: NatTable,
+    /// Nodes come upon.
+    reached: LazyBits,
+    usage: Usage,
+    found: Findings,
+    pending: Vec<Pending>,
+    links: HashMap<u32, Links>,
+    files: u64,
+    directories: u64,
+    others: u64,
+    orphans: u64,
+    progress: Option<Progress>,
+}
+
+/// Checks the volume behind `queue` as its last checkpoint has it. Nothing is written.
+///
+/// # Errors
+/// When no superblock or no checkpoint can be loaded, when a feature is not known, and when the device fails.
+/// All other damage is in the report.
+pub fn check(queue: &RequestQueue, options: CheckOptions) -> Result<CheckReport> {
+    let mut c = Checker::load(queue, options)?;
+    c.check_nat();
+    c.walk()?;
+    c.check_nat_reached();
+    c.check_sit()?;
+    c.check_chain()?;
+    Ok(c.report())
+}
+
+impl<'q> Checker<'q> {
+    fn load(queue: &'q RequestQueue, options: CheckOptions) -> Result<Self> {
+        let dev = Reader::new(queue);
+        let mut found = Findings::new(options.max_problems);
+        let sb = pack::superblock(&dev, &mut found)?;
+        let cp = pack::checkpoint(&dev, &sb, &mut found)?;
+        let pack = Pack::load(&dev, &sb, &cp, &mut found)?;
+        let nat = NatTable::load(&dev, &sb, &cp)?;
+        let mut c = Checker {
+            reached: LazyBits::new(sb.max_nid as u64),
+            usage: Usage::new(&sb),
+            dev,
+            sb,
+            cp,
+            pack,
+            nat,
+            found,
+            pending: Vec::new(),
+            links: HashMap::default(),
+            files: 0,
+            directories: 0,
+            others: 0,
+            orphans: 0,
+            progress: options.progress,
+        };
+        // nat_bits speak of the blocks alone, without the journal.
+        c.check_nat_bits()?;
+        c.nat.apply(&c.pack);
+        Ok(c)
+    }
+
+    fn report(self) -> CheckReport {
+        CheckReport {
+            problems: self.found.problems,
+            total_problems: self.found.total,
+            notes: self.found.notes,
+            files: self.files,
+            directories: self.directories,
+            others: self.others,
+            nodes: self.usage.nodes,
+            blocks: self.usage.blocks,
+            orphans: self.orphans,
+            unclean: !self.cp.flags.contains(CpFlags::UMOUNT),
+            rules: rules::ALL,
+        }
+    }
+}

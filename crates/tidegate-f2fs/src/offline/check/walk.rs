@@ -1,0 +1,259 @@
+//! From the root to every inode, without recursion.
+
+use super::device::{Block, le32};
+use super::dir::DirState;
+use super::inode::{Inode, Kind};
+use super::tree::FileState;
+use super::usage::Owner;
+use super::{Checker, rules};
+use crate::format::raw::*;
+use crate::format::units::BlockAddr;
+use tidegate_vfs::Result;
+
+/// Inodes looked at in order of their address, for the sake of read-ahead.
+const BATCH: usize = 4096;
+/// Nodes between two calls of the progress function.
+const PROGRESS_STEP: u64 = 512;
+/// Most names in a path that is shown.
+const MAX_PATH: usize = 64;
+
+/// A name found in a directory whose inode is yet to be looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pending {
+    pub(super) ino: u32,
+    pub(super) parent: u32,
+    pub(super) file_type: u8,
+}
+
+/// How an inode was come upon.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum From {
+    Name(Pending),
+    Root,
+    /// A quota file: named by the superblock alone.
+    Quota,
+    Orphan,
+}
+
+/// Links of an inode that has, or should have, more than one.
+pub(super) struct Links {
+    stored: u32,
+    seen: u32,
+}
+
+impl Checker<'_> {
+    /// Whether `nid` can be that of a node of a file.
+    pub(super) fn known_nid(&self, nid: u32) -> bool {
+        nid != 0 && nid < self.sb.max_nid && nid != self.sb.node_ino && nid != self.sb.meta_ino
+    }
+
+    /// Visits the tree, the quota files and the orphans.
+    pub(super) fn walk(&mut self) -> Result<()> {
+        self.visit(self.sb.root_ino, From::Root)?;
+        while !self.pending.is_empty() {
+            let mut batch = self.pending.split_off(self.pending.len().saturating_sub(BATCH));
+            batch.sort_unstable_by_key(|p| (self.nat.entry(p.ino).block_addr.get(), p.ino));
+            for p in batch {
+                self.visit(p.ino, From::Name(p))?;
+            }
+        }
+        if self.sb.features.contains(Features::QUOTA_INO) {
+            for ino in self.sb.raw.qf_ino.map(|i| i.get()) {
+                if self.known_nid(ino) {
+                    self.visit(ino, From::Quota)?;
+                }
+            }
+        }
+        self.walk_orphans()?;
+        self.check_links()
+    }
+
+    fn walk_orphans(&mut self) -> Result<()> {
+        let mut orphans = std::mem::take(&mut self.pack.orphans);
+        orphans.sort_unstable();
+        orphans.dedup();
+        self.orphans = orphans.len() as u64;
+        for ino in orphans {
+            if self.reached.get(ino) {
+                self.at(rules::ORPHAN_LINKED, ino, || "listed as an orphan, but in the tree".into())?;
+            } else {
+                self.visit(ino, From::Orphan)?;
+            }
+        }
+        // A directory that was removed while open is empty; what it names is not in the tree.
+        self.pending.clear();
+        Ok(())
+    }
+
+    fn visit(&mut self, ino: u32, from: From) -> Result<()> {
+        if !self.reached.set(ino) {
+            return self.visit_again(ino, from);
+        }
+        let Some(block) = self.node(ino, ino, 0)? else { return Ok(()) };
+        let Some(i) = self.inode(ino, block)? else { return Ok(()) };
+        self.usage.inodes += 1;
+        if from != From::Orphan {
+            self.count(&i);
+        }
+        self.check_name(&i, from)?;
+        self.check_inode(&i, from == From::Orphan)?;
+        let dir = (i.kind == Kind::Directory).then(|| DirState::new(&i, parent_of(ino, from)));
+        let mut f = FileState::new(&i, dir);
+        self.walk_tree(&i, &mut f)?;
+        if i.kind == Kind::Directory && i.has(inline::DENTRY) {
+            self.inline_dentries(&i, &mut f)?;
+        }
+        self.check_xattrs(&i, &mut f)?;
+        self.check_tree(&i, &f, from == From::Orphan)?;
+        self.check_directory(&i, &mut f)
+    }
+
+    fn count(&mut self, i: &Inode) {
+        match i.kind {
+            Kind::Regular => self.files += 1,
+            Kind::Directory => self.directories += 1,
+            Kind::Symlink | Kind::Special => self.others += 1,
+        }
+    }
+
+    /// What ties a name to its inode, at the first name.
+    fn check_name(&mut self, i: &Inode, from: From) -> Result<()> {
+        let From::Name(p) = from else { return Ok(()) };
+        self.check_type(i.ino, p, i.file_type())?;
+        let links = i.raw.i_links.get();
+        if i.kind != Kind::Directory {
+            if links != 1 {
+                self.links.insert(i.ino, Links { stored: links, seen: 1 });
+            }
+        } else if i.raw.i_pino.get() != p.parent {
+            let pino = i.raw.i_pino.get();
+            self.at(rules::DIR_PARENT, i.ino, || format!("i_pino is {pino}, it is in inode {}", p.parent))?;
+        }
+        Ok(())
+    }
+
+    fn check_type(&mut self, ino: u32, p: Pending, is: u8) -> Result<()> {
+        if is == p.file_type {
+            return Ok(());
+        }
+        self.at(rules::DENTRY_TYPE, ino, || {
+            format!("its entry in inode {} says file type {}, it is {is}", p.parent, p.file_type)
+        })
+    }
+
+    /// A further name of an inode: a hard link, or damage.
+    fn visit_again(&mut self, ino: u32, from: From) -> Result<()> {
+        let From::Name(p) = from else { return Ok(()) };
+        let entry = self.nat.entry(ino);
+        if entry.ino.get() != ino {
+            return self.at(rules::DENTRY_INO, p.parent, || format!("node {ino} is not an inode"));
+        }
+        let addr = entry.block_addr.get();
+        if !self.sb.in_main(BlockAddr(addr)) {
+            return Ok(());
+        }
+        let block = self.dev.block(addr)?;
+        let Some(i) = self.inode(ino, block)? else { return Ok(()) };
+        self.check_type(ino, p, i.file_type())?;
+        if i.kind == Kind::Directory {
+            return self.at(rules::DIR_LINKED_TWICE, ino, || format!("also in inode {}", p.parent));
+        }
+        self.links.entry(ino).or_insert(Links { stored: 1, seen: 1 }).seen += 1;
+        Ok(())
+    }
+
+    fn check_links(&mut self) -> Result<()> {
+        let links = std::mem::take(&mut self.links);
+        let mut wrong: Vec<_> = links.iter().filter(|(_, l)| l.stored != l.seen).collect();
+        wrong.sort_unstable_by_key(|(ino, _)| **ino);
+        for (&ino, l) in wrong {
+            self.at(rules::LINK_COUNT, ino, || format!("i_links is {}, it has {} names", l.stored, l.seen))?;
+        }
+        Ok(())
+    }
+
+    /// Node `nid` of inode `ino` at offset `ofs` of the file's tree, taken and checked; none when it cannot
+    /// be trusted.
+    pub(super) fn node(&mut self, nid: u32, ino: u32, ofs: u32) -> Result<Option<Block>> {
+        let entry = self.nat.entry(nid);
+        let addr = entry.block_addr.get();
+        if addr == 0 {
+            self.at(rules::NAT_MISSING, ino, || format!("node {nid} has no NAT entry"))?;
+            return Ok(None);
+        }
+        if entry.ino.get() != ino {
+            let says = entry.ino.get();
+            self.at(rules::NAT_INO, ino, || format!("the NAT gives node {nid} to inode {says}"))?;
+        }
+        let owner = Owner { ino, nid, version: entry.version, slot: None };
+        if !self.claim(addr, owner)? {
+            return Ok(None);
+        }
+        self.tell_progress();
+        let block = self.dev.block(addr)?;
+        let footer = |at: usize| le32(&block[..], FOOTER_OFFSET + at);
+        let (has_nid, has_ino, has_ofs) = (footer(0), footer(4), footer(8) >> OFFSET_BIT_SHIFT);
+        if (has_nid, has_ino) != (nid, ino) {
+            self.at(rules::NODE_FOOTER, ino, || {
+                format!("node {nid} (block {addr}): the footer says node {has_nid} of inode {has_ino}")
+            })?;
+            if has_nid != nid && has_ino != ino {
+                return Ok(None); // another node altogether
+            }
+        }
+        if has_ofs != ofs {
+            self.at(rules::NODE_OFFSET, ino, || {
+                format!("node {nid} (block {addr}): the footer says offset {has_ofs}, it stands at {ofs}")
+            })?;
+        }
+        Ok(Some(block))
+    }
+
+    fn tell_progress(&mut self) {
+        let done = self.usage.nodes;
+        if let Some(f) = self.progress.as_mut().filter(|_| done.is_multiple_of(PROGRESS_STEP)) {
+            f(done, self.cp.raw.valid_node_count.get() as u64);
+        }
+    }
+
+    /// Books a problem of inode `ino`, with the inode's path when that can be told.
+    pub(super) fn at(&mut self, rule: &'static str, ino: u32, text: impl FnOnce() -> String) -> Result<()> {
+        let path = if self.found.wanted() { self.path(ino)? } else { None };
+        self.found.add(rule, || match path {
+            Some(path) => format!("inode {ino} ({path}): {}", text()),
+            None => format!("inode {ino}: {}", text()),
+        });
+        Ok(())
+    }
+
+    /// The path of `ino` as the inodes' own names tell it.
+    fn path(&mut self, ino: u32) -> Result<Option<String>> {
+        let mut names = Vec::new();
+        let mut at = ino;
+        while at != self.sb.root_ino {
+            let addr = self.nat.entry(at).block_addr.get();
+            if names.len() > MAX_PATH || !self.sb.in_main(BlockAddr(addr)) {
+                return Ok(None);
+            }
+            let block = self.dev.block(addr)?;
+            let Ok((raw, _)) = <RawInode as zerocopy::FromBytes>::read_from_prefix(&block[..]) else {
+                return Ok(None);
+            };
+            let Some(name) = raw.i_name.get(..raw.i_namelen.get() as usize).filter(|n| !n.is_empty()) else {
+                return Ok(None);
+            };
+            names.push(String::from_utf8_lossy(name).escape_debug().to_string());
+            at = raw.i_pino.get();
+        }
+        names.reverse();
+        Ok(Some(format!("/{}", names.join("/"))))
+    }
+}
+
+fn parent_of(ino: u32, from: From) -> Option<u32> {
+    match from {
+        From::Name(p) => Some(p.parent),
+        From::Root => Some(ino),
+        From::Quota | From::Orphan => None,
+    }
+}

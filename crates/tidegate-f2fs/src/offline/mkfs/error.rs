@@ -1,0 +1,97 @@
+//! What can go wrong when a volume is made.
+
+use crate::format::raw::Features;
+use crate::format::units::BlockAddr;
+use tidegate_block::Errno;
+
+const MIB: u64 = 1 << 20;
+
+/// Why no volume was made. Nothing was written unless it is [`MkfsError::Io`].
+#[derive(Debug, thiserror::Error)]
+pub enum MkfsError {
+    /// The device has no room for the metadata areas, six logs and a reserve.
+    #[error("volume of {} is too small for f2fs: at least {}", Size(*bytes), Size(*need))]
+    TooSmall {
+        /// Size of the device in bytes.
+        bytes: u64,
+        /// Smallest size that works with these options, in bytes.
+        need: u64,
+    },
+    /// Block addresses have 32 bits.
+    #[error("volume of {} is too large for f2fs: at most 16 TiB", Size(*bytes))]
+    TooLarge {
+        /// Size of the device in bytes.
+        bytes: u64,
+    },
+    /// The ratio is not a percentage.
+    #[error("overprovision of {0} % makes no sense: choose more than 0 and less than 100, or leave it out")]
+    BadOverprovision(f64),
+    /// The ratio asks for a larger reserve than the volume has free segments.
+    #[error(
+        "overprovision of {percent} % needs {reserved} reserved segments, the volume has {free} to give: \
+         choose another ratio or a larger volume, or leave the ratio out"
+    )]
+    Overprovision {
+        /// The ratio asked for, in percent.
+        percent: f64,
+        /// Segments that cleaning would need in reserve.
+        reserved: u64,
+        /// Segments free after the logs.
+        free: u64,
+    },
+    /// Sections or zones of no segments, or too large to count.
+    #[error(
+        "{segs_per_sec} segments per section and {secs_per_zone} sections per zone: both must be at least 1, \
+         a zone at most 1 TiB"
+    )]
+    BadZone {
+        /// Segments per section asked for.
+        segs_per_sec: u32,
+        /// Sections per zone asked for.
+        secs_per_zone: u32,
+    },
+    /// The label does not fit.
+    #[error("label of {0} UTF-16 units is too long: at most 512")]
+    LabelTooLong(usize),
+    /// The version text does not fit.
+    #[error("version text of {0} bytes is too long: at most 255")]
+    VersionTooLong(usize),
+    /// An extension does not fit its slot.
+    #[error("file extension {0:?} cannot be listed: it must have 1 to 7 bytes and no NUL")]
+    BadExtension(String),
+    /// The list of extensions is full.
+    #[error("{0} file extensions are too many: at most 64, cold and hot together")]
+    TooManyExtensions(usize),
+    /// A feature that mkfs does not make.
+    #[error("cannot make a volume with the features {0:?}")]
+    UnsupportedFeatures(Features),
+    /// The features that keep something in the inode's extra attributes need these.
+    #[error("the features {0:?} need EXTRA_ATTR: add it or leave them out")]
+    NeedsExtraAttr(Features),
+    /// The device was opened for reading only.
+    #[error("{0} is open for reading only: open it for writing")]
+    ReadOnly(String),
+    /// The device failed. It holds no valid volume now.
+    #[error("{what} at block {block} failed")]
+    Io {
+        /// What was under way.
+        what: &'static str,
+        /// Where, in blocks.
+        block: BlockAddr,
+        /// The device's errno.
+        source: Errno,
+    },
+}
+
+/// A size in the largest binary unit that says it in whole numbers, from MiB down to bytes.
+struct Size(u64);
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            n if n > 0 && n.is_multiple_of(MIB) => write!(f, "{} MiB", n / MIB),
+            n if n > 0 && n.is_multiple_of(1 << 10) => write!(f, "{} KiB", n >> 10),
+            n => write!(f, "{n} bytes"),
+        }
+    }
+}

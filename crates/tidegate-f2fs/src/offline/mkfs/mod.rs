@@ -1,0 +1,153 @@
+//! Making an empty volume, with the geometry that `mkfs.f2fs` 1.15 gives it.
+//!
+//! It does: choose the geometry for a size, write the metadata areas, the root directory and perhaps
+//! lost+found. It does not: put files on the volume, or make features that [`SUPPORTED_FEATURES`] leaves out.
+//!
+//! A volume is valid only when its superblock is there. So the old ones go first, everything else is made
+//! durable, and the new ones are written last: an attempt that was cut short leaves no volume.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `options` | [`MkfsOptions`] and its checks |
+//! | `error` | [`MkfsError`] |
+//! | `layout` | [`Layout`]: where the areas lie |
+//! | `overprovision` | how much is kept back for cleaning |
+//! | `superblock`, `checkpoint`, `tables`, `tree` | what is written |
+//! | `writer` | how it is written |
+
+mod checkpoint;
+mod error;
+mod layout;
+mod options;
+mod overprovision;
+mod superblock;
+mod tables;
+mod tree;
+mod writer;
+
+#[cfg(test)]
+mod oracle;
+#[cfg(test)]
+mod tests;
+
+pub use error::MkfsError;
+pub use layout::{Layout, layout};
+pub use options::{COLD_EXTENSIONS, HOT_EXTENSIONS, MkfsOptions, SUPPORTED_FEATURES};
+
+use crate::format::raw::BLOCKS_PER_SEG;
+use crate::format::units::{BlockAddr, SegNo};
+use checkpoint::FirstCheckpoint;
+use tidegate_block::RequestQueue;
+use tidegate_rt::clock;
+use tree::NewDir;
+use writer::Writer;
+
+/// What was made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MkfsReport {
+    /// Identity of the volume, given or drawn.
+    pub uuid: [u8; 16],
+    /// Its geometry: blocks, segments, what users may fill and what is kept back.
+    pub layout: Layout,
+    /// Version of its first checkpoint.
+    pub checkpoint_version: u64,
+}
+
+/// Where the two superblocks lie.
+const SUPERBLOCKS: [BlockAddr; 2] = [BlockAddr(0), BlockAddr(1)];
+
+/// Makes an empty volume on the whole of `queue`'s device. What was on it is lost.
+///
+/// The same options with a UUID make the same volume, the first checkpoint's version included. Node blocks
+/// of an earlier volume with that UUID could then pass for new ones after a power cut; where one is
+/// found, the main area is zeroed too.
+///
+/// # Errors
+/// An option or size that makes no volume: nothing was written. A device error: the device holds none.
+pub fn mkfs(queue: &RequestQueue, options: &MkfsOptions) -> Result<MkfsReport, MkfsError> {
+    let device = queue.device();
+    let layout = layout(device.size(), options)?;
+    if device.read_only() {
+        return Err(MkfsError::ReadOnly(device.name().into()));
+    }
+    let uuid = options.uuid.unwrap_or_else(random_uuid);
+    let version = first_version(&uuid, options);
+    let writer = Writer(queue);
+    clear(&writer, &layout, options, &uuid)?;
+    fill(&writer, &layout, options, &uuid, version)?;
+    writer.flush()?;
+    for at in SUPERBLOCKS {
+        writer.write(at, superblock::superblock(&layout, options, &uuid))?;
+    }
+    writer.flush()?;
+    Ok(MkfsReport { uuid, layout, checkpoint_version: version })
+}
+
+/// Takes the old volume away and leaves zeros where the new one reads before it writes.
+fn clear(w: &Writer, l: &Layout, options: &MkfsOptions, uuid: &[u8; 16]) -> Result<(), MkfsError> {
+    let mut was_here = false;
+    for at in SUPERBLOCKS {
+        was_here |= superblock::has_uuid(&w.read(at)?, uuid);
+    }
+    for at in SUPERBLOCKS {
+        w.write(at, superblock::placeholder(uuid))?;
+    }
+    w.flush()?;
+    let behind = BlockAddr(SUPERBLOCKS.len() as u32);
+    if options.discard {
+        w.discard(behind, l.block_count - behind.0 as u64)?;
+    }
+    // Up to the SSA: a summary is written before it is read.
+    w.zero(behind, (l.ssa.0 - behind.0) as u64)?;
+    if was_here {
+        w.zero(l.main, l.segment_count_main as u64 * BLOCKS_PER_SEG as u64)?;
+    }
+    Ok(())
+}
+
+/// Writes everything but the superblocks.
+fn fill(
+    w: &Writer,
+    layout: &Layout,
+    options: &MkfsOptions,
+    uuid: &[u8; 16],
+    version: u64,
+) -> Result<(), MkfsError> {
+    let dirs: Vec<NewDir> = tree::new_dirs(layout, options);
+    for dir in &dirs {
+        w.write(dir.data, dir.dentry_block(&dirs))?;
+        w.write(dir.node, dir.node_block(dir.subdirs(&dirs), options, uuid))?;
+    }
+    w.write(layout.nat, tables::nat_block(&dirs))?;
+    let first = FirstCheckpoint { layout, dirs: &dirs, options, version };
+    first.blocks().into_iter().try_for_each(|(at, block)| w.write(at, block))
+}
+
+impl Layout {
+    /// First block of a segment of the main area.
+    fn segment_start(&self, segment: SegNo) -> BlockAddr {
+        self.main.plus(segment.0 * BLOCKS_PER_SEG)
+    }
+}
+
+/// A version-4 UUID.
+fn random_uuid() -> [u8; 16] {
+    let mut uuid = [0; 16];
+    uuid[..8].copy_from_slice(&clock::entropy().to_le_bytes());
+    uuid[8..].copy_from_slice(&clock::entropy().to_le_bytes());
+    uuid[6] = uuid[6] & 0x0f | 0x40;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    uuid
+}
+
+/// The first checkpoint's version: 31 bits of a hash (FNV-1a) of the UUID and the time, odd and large, so
+/// that two volumes on one device, one after the other, hardly share any.
+fn first_version(uuid: &[u8; 16], options: &MkfsOptions) -> u64 {
+    let time = options.time.secs.to_le_bytes().into_iter().chain(options.time.nanos.to_le_bytes());
+    let hash = uuid
+        .iter()
+        .copied()
+        .chain(time)
+        .fold(0xcbf2_9ce4_8422_2325_u64, |h, byte| (h ^ byte as u64).wrapping_mul(0x0000_0100_0000_01b3));
+    hash >> 34 | 0x4000_0001
+}

@@ -1,0 +1,89 @@
+//! The superblock.
+
+use super::tree::{META_INO, NODE_INO, ROOT_INO};
+use super::{Layout, MkfsOptions};
+use crate::format::raw::{
+    BLOCK_SIZE, F2FS_MAGIC, Features, LOG_BLOCKS_PER_SEG, RawSuperblock, SB_CRC_OFFSET, SUPER_OFFSET,
+    f2fs_crc32,
+};
+use std::mem::offset_of;
+use tidegate_block::PageBuf;
+use zerocopy::{FromZeros, IntoBytes};
+
+/// Version of the format.
+const VERSION: (u16, u16) = (1, 15);
+const LOG_SECTOR: u32 = 9;
+const LOG_BLOCK: u32 = BLOCK_SIZE.trailing_zeros();
+/// Where the UUID lies in blocks 0 and 1.
+const UUID_OFFSET: usize = SUPER_OFFSET + offset_of!(RawSuperblock, uuid);
+
+/// The block that holds the superblock.
+pub(super) fn superblock(l: &Layout, options: &MkfsOptions, uuid: &[u8; 16]) -> PageBuf {
+    let mut sb = geometry(l, options);
+    sb.uuid = *uuid;
+    sb.feature = options.features.bits().into();
+    for (to, unit) in sb.volume_name.iter_mut().zip(options.label.encode_utf16()) {
+        *to = unit.into();
+    }
+    put_extensions(&mut sb, options);
+    sb.version[..options.version.len()].copy_from_slice(options.version.as_bytes());
+    sb.init_version = sb.version;
+    if options.has(Features::SB_CHKSUM) {
+        sb.checksum_offset = (SB_CRC_OFFSET as u32).into();
+        sb.crc = f2fs_crc32(&sb.as_bytes()[..SB_CRC_OFFSET]).into();
+    }
+    let mut block = PageBuf::zeroed(1);
+    block[SUPER_OFFSET..].copy_from_slice(sb.as_bytes());
+    block
+}
+
+fn geometry(l: &Layout, options: &MkfsOptions) -> RawSuperblock {
+    let mut sb = RawSuperblock::new_zeroed();
+    sb.magic = F2FS_MAGIC.into();
+    (sb.major_ver, sb.minor_ver) = (VERSION.0.into(), VERSION.1.into());
+    sb.log_sectorsize = LOG_SECTOR.into();
+    sb.log_sectors_per_block = (LOG_BLOCK - LOG_SECTOR).into();
+    sb.log_blocksize = LOG_BLOCK.into();
+    sb.log_blocks_per_seg = LOG_BLOCKS_PER_SEG.into();
+    sb.segs_per_sec = options.segs_per_sec.into();
+    sb.secs_per_zone = options.secs_per_zone.into();
+    sb.block_count = l.block_count.into();
+    sb.section_count = l.section_count.into();
+    sb.segment_count = l.segment_count.into();
+    sb.segment_count_ckpt = l.segment_count_ckpt.into();
+    sb.segment_count_sit = l.segment_count_sit.into();
+    sb.segment_count_nat = l.segment_count_nat.into();
+    sb.segment_count_ssa = l.segment_count_ssa.into();
+    sb.segment_count_main = l.segment_count_main.into();
+    (sb.segment0_blkaddr, sb.cp_blkaddr) = (l.segment0.0.into(), l.segment0.0.into());
+    sb.sit_blkaddr = l.sit.0.into();
+    sb.nat_blkaddr = l.nat.0.into();
+    sb.ssa_blkaddr = l.ssa.0.into();
+    sb.main_blkaddr = l.main.0.into();
+    (sb.root_ino, sb.node_ino, sb.meta_ino) = (ROOT_INO.0.into(), NODE_INO.0.into(), META_INO.0.into());
+    sb.cp_payload = l.cp_payload.into();
+    sb
+}
+
+/// Cold extensions first, the hot ones behind them.
+fn put_extensions(sb: &mut RawSuperblock, options: &MkfsOptions) {
+    let all = options.cold_extensions.iter().chain(&options.hot_extensions);
+    for (slot, extension) in sb.extension_list.iter_mut().zip(all) {
+        slot[..extension.len()].copy_from_slice(extension.as_bytes());
+    }
+    sb.extension_count = (options.cold_extensions.len() as u32).into();
+    sb.hot_ext_count = options.hot_extensions.len() as u8;
+}
+
+/// What replaces a superblock while mkfs is at work: nothing that mounts, but the UUID that is being made,
+/// so that a second attempt knows of the first.
+pub(super) fn placeholder(uuid: &[u8; 16]) -> PageBuf {
+    let mut block = PageBuf::zeroed(1);
+    block[UUID_OFFSET..UUID_OFFSET + 16].copy_from_slice(uuid);
+    block
+}
+
+/// Whether a block was a superblock, or a placeholder, of the volume `uuid`.
+pub(super) fn has_uuid(block: &[u8], uuid: &[u8; 16]) -> bool {
+    block[UUID_OFFSET..UUID_OFFSET + 16] == uuid[..]
+}

@@ -1,0 +1,141 @@
+//! New places for blocks: nobody's in what the last checkpoint says, in what was found, and in the chain behind it.
+
+use super::Repair;
+use super::claim::{HAS_DATA, HAS_NODES, Owner};
+use super::map;
+use super::pack::{Log, empty};
+use crate::format::raw::*;
+use tidegate_vfs::{Error, ErrorKind, Result};
+use zerocopy::FromBytes;
+
+/// The log that new directory blocks go to.
+pub(super) const HOT_DATA: usize = 0;
+/// The log that directories' inodes go to.
+pub(super) const HOT_NODE: usize = 3;
+/// The log that other nodes go to.
+pub(super) const WARM_NODE: usize = 4;
+
+impl Repair<'_, '_> {
+    /// A block for `owner` from log `kind`.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(super) fn alloc(&mut self, kind: usize, owner: Owner) -> Result<u32> {
+        if !self.can_write(self.logs[kind]) {
+            self.next_segment(kind)?;
+        }
+        let log = self.logs[kind];
+        let addr = self.segment_start(log.segno) + log.next;
+        self.own(addr, owner);
+        let sum = self.summary_for(owner);
+        self.put_summary(addr, sum, owner.slot.is_none(), false)?;
+        let from = log.next + 1;
+        let next = if log.appends { from } else { self.gap(log.segno, from).unwrap_or(BLOCKS_PER_SEG) };
+        self.logs[kind].next = next;
+        Ok(addr)
+    }
+
+    /// Sees to it that each log can go on where the checkpoint will say.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(super) fn mend_logs(&mut self, told: bool) -> Result<()> {
+        for kind in 0..NR_CURSEG_TYPE {
+            let was = self.logs[kind];
+            if self.fits(kind, was) {
+                continue;
+            }
+            self.next_segment(kind)?;
+            if told {
+                let show = |l: Log| format!("segment {} block {}", l.segno, l.next);
+                self.change("checkpoint", format!("log {kind}"), show(was), show(self.logs[kind]));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn segment_start(&self, segno: u32) -> u32 {
+        self.sb.main_blkaddr + segno * BLOCKS_PER_SEG
+    }
+
+    fn is_used(&self, segno: u32, n: u32) -> bool {
+        self.usage.used.get(segno * BLOCKS_PER_SEG + n)
+    }
+
+    /// Whether the next block of the log may be written now.
+    fn can_write(&self, log: Log) -> bool {
+        log.next < BLOCKS_PER_SEG && self.is_gap(log.segno, log.next)
+    }
+
+    fn is_gap(&self, segno: u32, n: u32) -> bool {
+        let addr = self.segment_start(segno) + n;
+        !self.is_used(segno, n) && !self.was_valid(addr) && !self.referred.get(addr - self.sb.main_blkaddr)
+    }
+
+    /// The first block from `from` on that is free before and after.
+    fn gap(&self, segno: u32, from: u32) -> Option<u32> {
+        (from..BLOCKS_PER_SEG).find(|n| self.is_gap(segno, *n))
+    }
+
+    /// Whether a log may stand as it does.
+    fn fits(&self, kind: usize, log: Log) -> bool {
+        let end = if log.appends { BLOCKS_PER_SEG } else { log.next + 1 };
+        log.next < BLOCKS_PER_SEG
+            && self.usage.kinds[log.segno as usize] & !holds(kind) == 0
+            && (log.next..end).all(|n| !self.is_used(log.segno, n))
+    }
+
+    /// Lets log `kind` go on to a free segment, or to one with gaps.
+    fn next_segment(&mut self, kind: usize) -> Result<()> {
+        let old = self.logs[kind].segno;
+        let found = self.free_segment(old).or_else(|| self.gappy_segment(kind));
+        let log = found.ok_or_else(|| Error::new(ErrorKind::NoSpace, "no free block for the repair"))?;
+        if let Some((sums, _)) = self.summaries.remove(&old) {
+            let node = self.usage.kinds[old as usize] & HAS_NODES != 0;
+            self.put_ssa(old, &sums, node)?;
+        }
+        let mut sums = empty();
+        if !log.appends {
+            let block = self.disk_summaries(log.segno)?;
+            for (sum, raw) in sums.iter_mut().zip(block.chunks_exact(SUMMARY_SIZE)) {
+                *sum = RawSummary::read_from_bytes(raw).unwrap_or_default();
+            }
+        }
+        self.summaries.insert(log.segno, (sums, false));
+        self.logs[kind] = log;
+        Ok(())
+    }
+
+    fn is_log(&self, segno: u32) -> bool {
+        self.logs.iter().any(|l| l.segno == segno)
+    }
+
+    fn free_segment(&self, hint: u32) -> Option<Log> {
+        let n = self.sb.main_segments;
+        let mut all = (1..=n).map(|i| ((hint as u64 + i as u64) % n as u64) as u32);
+        let free = |s: &u32| {
+            let before = &self.sit[*s as usize].valid_map;
+            !self.is_log(*s)
+                && self.usage.used.count(*s) == 0
+                && self.referred.count(*s) == 0
+                && *before == [0; 64]
+        };
+        all.find(free).map(|segno| Log { segno, next: 0, appends: true })
+    }
+
+    fn gappy_segment(&self, kind: usize) -> Option<Log> {
+        let node = |kind: usize| kind >= NR_CURSEG_DATA_TYPE;
+        let good = |s: &u32| {
+            !self.is_log(*s)
+                && self.usage.kinds[*s as usize] == holds(kind)
+                && node(map::kind(&self.sit[*s as usize])) == node(kind)
+        };
+        let mut all = (0..self.sb.main_segments).filter(good);
+        all.find_map(|segno| Some(Log { segno, next: self.gap(segno, 0)?, appends: false }))
+    }
+}
+
+/// What segments of log `kind` hold.
+pub(super) fn holds(kind: usize) -> u8 {
+    if kind < NR_CURSEG_DATA_TYPE { HAS_DATA } else { HAS_NODES }
+}

@@ -1,0 +1,233 @@
+//! Who owns which block: each is given once, and its summary made to say so.
+
+use super::disk::{Block, le32};
+use super::map::{self, in_main, split};
+use super::{Repair, nodes};
+use crate::format::raw::*;
+use std::collections::BTreeMap;
+use tidegate_block::BioFlags;
+use tidegate_rt::hash::HashMap;
+use tidegate_vfs::Result;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The segment holds nodes.
+pub(super) const HAS_NODES: u8 = 1;
+/// The segment holds data.
+pub(super) const HAS_DATA: u8 = 2;
+/// Summary blocks kept before they are written.
+const KEPT: usize = 256;
+
+/// Who refers to a block.
+#[derive(Clone, Copy)]
+pub(super) struct Owner {
+    /// The node that the summary names: the block itself, or the one that holds its address.
+    pub(super) nid: u32,
+    /// Which of that node's addresses; none for nodes.
+    pub(super) slot: Option<u16>,
+}
+
+/// Blocks in use, and the counters that follow from them.
+pub(super) struct Usage {
+    /// A bit for each block of the main area.
+    pub(super) used: super::bits::Bits,
+    /// `HAS_*` for each segment.
+    pub(super) kinds: Vec<u8>,
+    pub(super) blocks: u64,
+    pub(super) nodes: u64,
+    pub(super) inodes: u64,
+    /// Blocks that are counted but have no place yet.
+    pub(super) reserved: u64,
+}
+
+impl Usage {
+    /// Nothing in use, of so many segments.
+    pub(super) fn new(segments: u32) -> Self {
+        Usage {
+            used: super::bits::Bits::new(segments as u64 * BLOCKS_PER_SEG as u64),
+            kinds: vec![0; segments as usize],
+            blocks: 0,
+            nodes: 0,
+            inodes: 0,
+            reserved: 0,
+        }
+    }
+}
+
+/// Summary blocks of the SSA that were looked at.
+#[derive(Default)]
+pub(super) struct Ssa {
+    kept: HashMap<u32, (Block, bool)>,
+    /// Summaries corrected in each segment.
+    pub(super) corrected: BTreeMap<u32, u32>,
+}
+
+impl Repair<'_, '_> {
+    /// Whether block `addr` can be had.
+    pub(super) fn is_free(&self, addr: u32) -> bool {
+        in_main(&self.sb, addr) && !self.usage.used.get(addr - self.sb.main_blkaddr)
+    }
+
+    /// Takes block `addr` for `owner`; false when it is not in the main area or another's.
+    pub(super) fn claim(&mut self, addr: u32, owner: Owner) -> Result<bool> {
+        if !self.is_free(addr) {
+            return Ok(false);
+        }
+        let sum = self.summary(addr)?;
+        let right = self.summary_for(owner);
+        let same = |a: RawSummary| match owner.slot {
+            Some(_) => a == right,
+            None => a.nid == right.nid,
+        };
+        // A version may differ where the NAT was lost.
+        let named = (sum.nid, sum.ofs_in_node) == (right.nid, right.ofs_in_node);
+        if owner.slot.is_some() && self.is_foreign(addr, sum, named)? {
+            return Ok(false);
+        }
+        self.own(addr, owner);
+        self.put_summary(addr, right, owner.slot.is_none(), !same(sum))?;
+        Ok(true)
+    }
+
+    /// Books the block.
+    pub(super) fn own(&mut self, addr: u32, owner: Owner) {
+        self.usage.used.set(addr - self.sb.main_blkaddr);
+        self.referred.set(addr - self.sb.main_blkaddr);
+        self.usage.blocks += 1;
+        self.usage.nodes += u64::from(owner.slot.is_none());
+        let (segno, _) = split(&self.sb, addr);
+        self.usage.kinds[segno as usize] |= if owner.slot.is_none() { HAS_NODES } else { HAS_DATA };
+    }
+
+    /// Takes the booking back.
+    pub(super) fn disown(&mut self, addr: u32, node: bool) {
+        self.usage.used.clear(addr - self.sb.main_blkaddr);
+        self.usage.blocks -= 1;
+        self.usage.nodes -= u64::from(node);
+    }
+
+    pub(super) fn summary_for(&self, owner: Owner) -> RawSummary {
+        let nid = owner.nid.into();
+        match owner.slot {
+            // Linux keeps a version only for data.
+            Some(slot) => {
+                RawSummary { nid, version: self.nat.entry(owner.nid).version, ofs_in_node: slot.into() }
+            }
+            None => RawSummary { nid, ..Default::default() },
+        }
+    }
+
+    /// Whether block `addr` cannot be the claimant's data: it is a node, it lies among nodes, its summary
+    /// names an owner who confirms it, or neither SIT nor summary know anything of it (`named`: the
+    /// summary says the claimant).
+    fn is_foreign(&mut self, addr: u32, sum: RawSummary, named: bool) -> Result<bool> {
+        let (segno, _) = split(&self.sb, addr);
+        let among_nodes = self.usage.kinds[segno as usize] & HAS_NODES != 0;
+        Ok(among_nodes
+            || self.is_node(addr)?
+            || !named && (!self.was_valid(addr) || self.is_owner(addr, sum)?))
+    }
+
+    /// Whether the block is a node, by its own footer and the NAT.
+    fn is_node(&mut self, addr: u32) -> Result<bool> {
+        if !self.nat_addrs.get(addr - self.sb.main_blkaddr) {
+            return Ok(false);
+        }
+        let nid = nodes::Footer::of(&*self.disk.block(addr)?).nid;
+        Ok(self.known_nid(nid) && self.nat.addr(nid) == addr)
+    }
+
+    /// Whether the node that a summary names holds `addr` where the summary says.
+    fn is_owner(&mut self, addr: u32, sum: RawSummary) -> Result<bool> {
+        let (nid, slot) = (sum.nid.get(), sum.ofs_in_node.get() as usize);
+        let at = self.nat.addr(nid);
+        if !self.known_nid(nid) || !in_main(&self.sb, at) || slot >= ADDRS_PER_BLOCK {
+            return Ok(false);
+        }
+        let block = self.disk.block(at)?;
+        let footer = nodes::Footer::of(&block);
+        if footer.nid != nid {
+            return Ok(false);
+        }
+        let base = if footer.ino == nid { self.addr_base(&block) } else { 0 };
+        let at = base + 4 * slot;
+        Ok(at + 4 <= FOOTER_OFFSET && le32(&block[..], at) == addr)
+    }
+
+    fn summary(&mut self, addr: u32) -> Result<RawSummary> {
+        let (segno, at) = split(&self.sb, addr);
+        if let Some((sums, _)) = self.summaries.get(&segno) {
+            return Ok(sums[at]);
+        }
+        let (block, _) = self.ssa_block(segno)?;
+        let sum = RawSummary::read_from_prefix(&block[at * SUMMARY_SIZE..]);
+        Ok(sum.map(|s| s.0).unwrap_or_default())
+    }
+
+    /// Sets the summary of `addr`. `wrong`: it said something else.
+    pub(super) fn put_summary(&mut self, addr: u32, sum: RawSummary, node: bool, wrong: bool) -> Result<()> {
+        let (segno, at) = split(&self.sb, addr);
+        if let Some((sums, known)) = self.summaries.get_mut(&segno) {
+            sums[at] = sum;
+            if wrong && *known {
+                *self.ssa.corrected.entry(segno).or_default() += 1;
+            }
+            return Ok(());
+        }
+        let want = if node { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
+        let (block, dirty) = self.ssa_block(segno)?;
+        let wrong_type = std::mem::replace(&mut block[BLOCK_SIZE - SUM_FOOTER_SIZE], want) != want;
+        if wrong || wrong_type {
+            *dirty = true;
+            block[at * SUMMARY_SIZE..][..SUMMARY_SIZE].copy_from_slice(sum.as_bytes());
+            *self.ssa.corrected.entry(segno).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    fn ssa_block(&mut self, segno: u32) -> Result<&mut (Block, bool)> {
+        if !self.ssa.kept.contains_key(&segno) {
+            if self.ssa.kept.len() >= KEPT {
+                self.flush_ssa()?;
+            }
+            let block = self.disk.block(self.sb.ssa_blkaddr + segno)?;
+            self.ssa.kept.insert(segno, (block, false));
+        }
+        let missing = || tidegate_vfs::Error::corrupt(format!("no summary of segment {segno}"));
+        self.ssa.kept.get_mut(&segno).ok_or_else(missing)
+    }
+
+    /// Replaces the summaries of a segment that was a log's, whose SSA block is out of date.
+    pub(super) fn put_ssa(&mut self, segno: u32, sums: &super::pack::Summaries, node: bool) -> Result<()> {
+        let (block, dirty) = self.ssa_block(segno)?;
+        let entries = sums.as_bytes();
+        block[..entries.len()].copy_from_slice(entries);
+        block[entries.len()..].fill(0);
+        block[BLOCK_SIZE - SUM_FOOTER_SIZE] = if node { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
+        *dirty = true;
+        Ok(())
+    }
+
+    /// Writes changed summary blocks. They may change at any time: they say who owns a block now, and what
+    /// is wrong in them was wrong before.
+    pub(super) fn flush_ssa(&mut self) -> Result<()> {
+        for (segno, (block, dirty)) in std::mem::take(&mut self.ssa.kept) {
+            if dirty && !self.options.dry_run && !self.keeps_ssa {
+                self.disk.write(self.sb.ssa_blkaddr + segno, &block[..], BioFlags::empty())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the last checkpoint marks block `addr` as in use.
+    pub(super) fn was_valid(&self, addr: u32) -> bool {
+        let (segno, at) = map::split(&self.sb, addr);
+        test_bit_msb(&self.sit[segno as usize].valid_map, at)
+    }
+}
+
+impl Repair<'_, '_> {
+    /// The summary block of a segment as the SSA has it, changes included.
+    pub(super) fn disk_summaries(&mut self, segno: u32) -> Result<Block> {
+        Ok(self.ssa_block(segno)?.0.clone())
+    }
+}

@@ -1,0 +1,297 @@
+//! An inode by itself: its layout, and what in it cannot be.
+
+use super::areas::{Areas, areas};
+use super::disk::{Block, le32, put32};
+use super::map::Place;
+use super::{Repair, dots};
+use crate::format::raw::*;
+use tidegate_vfs::Result;
+
+/// What kind of file an inode is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Regular,
+    Directory,
+    Symlink,
+    /// Device, fifo, socket: `i_addr` holds no addresses.
+    Special,
+}
+
+/// Fields by their offset in the inode block.
+pub(super) mod at {
+    use crate::format::raw::RawInode;
+    use std::mem::offset_of;
+    pub(in super::super) const MODE: usize = 0;
+    pub(in super::super) const ADVISE: usize = 2;
+    pub(in super::super) const INLINE: usize = 3;
+    pub(in super::super) const LINKS: usize = offset_of!(RawInode, i_links);
+    pub(in super::super) const SIZE: usize = offset_of!(RawInode, i_size);
+    pub(in super::super) const BLOCKS: usize = offset_of!(RawInode, i_blocks);
+    pub(in super::super) const DEPTH: usize = offset_of!(RawInode, i_current_depth);
+    pub(in super::super) const XATTR_NID: usize = offset_of!(RawInode, i_xattr_nid);
+    pub(in super::super) const FLAGS: usize = offset_of!(RawInode, i_flags);
+    pub(in super::super) const PINO: usize = offset_of!(RawInode, i_pino);
+    pub(in super::super) const NAMELEN: usize = offset_of!(RawInode, i_namelen);
+    pub(in super::super) const NAME: usize = offset_of!(RawInode, i_name);
+    pub(in super::super) const DIR_LEVEL: usize = offset_of!(RawInode, i_dir_level);
+    pub(in super::super) const EXTENT: usize = offset_of!(RawInode, i_ext);
+}
+
+/// Compressed files.
+const COMPR_FL: u32 = 0x4;
+/// Case-insensitive directories.
+const CASEFOLD_FL: u32 = 0x4000_0000;
+/// An inode that was found good enough to go on with.
+pub(super) struct Inode {
+    pub(super) ino: u32,
+    pub(super) addr: u32,
+    pub(super) block: Block,
+    pub(super) kind: Kind,
+    pub(super) areas: Areas,
+    pub(super) dirty: bool,
+}
+
+impl Inode {
+    pub(super) fn u32(&self, at: usize) -> u32 {
+        le32(&self.block[..], at)
+    }
+
+    pub(super) fn u64(&self, at: usize) -> u64 {
+        self.u32(at) as u64 | (self.u32(at + 4) as u64) << 32
+    }
+
+    pub(super) fn set32(&mut self, at: usize, v: u32) {
+        put32(&mut self.block[..], at, v);
+        self.dirty = true;
+    }
+
+    pub(super) fn set64(&mut self, at: usize, v: u64) {
+        self.set32(at, v as u32);
+        self.set32(at + 4, (v >> 32) as u32);
+    }
+
+    pub(super) fn has(&self, flag: u8) -> bool {
+        self.block[at::INLINE] & flag != 0
+    }
+
+    pub(super) fn is_inline(&self) -> bool {
+        self.has(inline::DATA | inline::DENTRY)
+    }
+
+    pub(super) fn file_type(&self) -> u8 {
+        file_type_of(&self.block)
+    }
+
+    /// Names are hashed in ways that only the kernel knows: they are left as they are.
+    pub(super) fn strange_names(&self) -> bool {
+        self.block[at::ADVISE] & advise::ENCRYPT != 0 || self.u32(at::FLAGS) & CASEFOLD_FL != 0
+    }
+}
+
+/// The dentry type that goes with an inode's mode.
+pub(super) fn file_type_of(block: &[u8; BLOCK_SIZE]) -> u8 {
+    match block[at::MODE + 1] & 0xf0 {
+        0x80 => file_type::REG_FILE,
+        0x40 => file_type::DIR,
+        0x20 => file_type::CHRDEV,
+        0x60 => file_type::BLKDEV,
+        0x10 => file_type::FIFO,
+        0xc0 => file_type::SOCK,
+        0xa0 => file_type::SYMLINK,
+        _ => file_type::UNKNOWN,
+    }
+}
+
+/// The mode's type bits that go with a dentry type.
+fn mode_of(file_type: u8) -> Option<u8> {
+    let bits = [0, 0x80, 0x40, 0x20, 0x60, 0x10, 0xc0, 0xa0];
+    bits.get(file_type as usize).copied().filter(|b| *b != 0)
+}
+
+impl Repair<'_, '_> {
+    /// Takes inode `ino`, whose name says `hint` is its type, and mends its layout and flags.
+    pub(super) fn take_inode(&mut self, ino: u32, hint: u8) -> Result<Option<Inode>> {
+        let Some((addr, mut block)) = self.take_node(ino, ino, 0)? else { return Ok(None) };
+        self.is_inode.set(ino);
+        self.usage.inodes += 1;
+        let mut dirty = false;
+        if file_type_of(&block) == file_type::UNKNOWN {
+            let Some(bits) = mode_of(hint) else { return self.give_up_inode(ino, addr) };
+            let was = u16::from_le_bytes([block[at::MODE], block[at::MODE + 1]]);
+            block[at::MODE + 1] = block[at::MODE + 1] & 0x0f | bits;
+            let now = u16::from_le_bytes([block[at::MODE], block[at::MODE + 1]]);
+            self.inode_change(ino, "i_mode", format!("{was:#o}"), format!("{now:#o}"));
+            dirty = true;
+        }
+        let (areas, mended) = self.mend_areas(ino, &mut block);
+        let kind = match file_type_of(&block) {
+            file_type::REG_FILE => Kind::Regular,
+            file_type::DIR => Kind::Directory,
+            file_type::SYMLINK => Kind::Symlink,
+            _ => Kind::Special,
+        };
+        let mut i = Inode { ino, addr, block, kind, areas, dirty: dirty || mended };
+        if i.kind == Kind::Directory {
+            self.is_dir.set(ino);
+        }
+        self.mend_feature_flags(&mut i);
+        self.mend_inline_flags(&mut i)?;
+        if i.is_inline() && i.u32(i.areas.base()) != 0 {
+            let was = format!("{:#x}", i.u32(i.areas.base()));
+            self.inode_change(ino, "word before inline content", was, "0x0".into());
+            i.set32(i.areas.base(), 0);
+        }
+        self.mend_namelen(&mut i);
+        self.note_checksum(&mut i);
+        Ok(Some(i))
+    }
+
+    fn give_up_inode(&mut self, ino: u32, addr: u32) -> Result<Option<Inode>> {
+        self.reached.clear(ino);
+        self.is_inode.clear(ino);
+        self.usage.inodes -= 1;
+        self.disown(addr, true);
+        self.disk.changed.remove(&addr);
+        Ok(None)
+    }
+
+    /// Remembers the inode's changes.
+    pub(super) fn keep(&mut self, i: Inode) {
+        if i.dirty {
+            self.disk.put(i.addr, Place::Node(i.ino), i.block);
+        }
+    }
+
+    /// An inode that was taken before, with the changes made since.
+    pub(super) fn again(&mut self, ino: u32) -> Result<Inode> {
+        let addr = self.nat.addr(ino);
+        let block = self.disk.block(addr)?;
+        let areas = areas(&self.sb, &block).unwrap_or(self.usual);
+        let kind = if file_type_of(&block) == file_type::DIR { Kind::Directory } else { Kind::Regular };
+        Ok(Inode { ino, addr, block, kind, areas, dirty: false })
+    }
+
+    /// Where addresses begin in an inode block.
+    pub(super) fn addr_base(&self, block: &[u8; BLOCK_SIZE]) -> usize {
+        areas(&self.sb, block).unwrap_or(self.usual).base()
+    }
+
+    pub(super) fn inode_change(&mut self, ino: u32, field: &str, from: String, to: String) {
+        self.change("inode", format!("inode {ino} {field}"), from, to);
+    }
+
+    /// Flags of features that the volume does not have.
+    fn mend_feature_flags(&mut self, i: &mut Inode) {
+        let has = |f: Features| self.sb.features.contains(f);
+        let (mut advise, mut flags) = (i.block[at::ADVISE], i.u32(at::FLAGS));
+        let before = (advise, flags);
+        if !has(Features::ENCRYPT) {
+            advise &= !(advise::ENCRYPT | advise::ENC_NAME);
+        }
+        if !has(Features::VERITY) {
+            advise &= !advise::VERITY;
+        }
+        if !has(Features::CASEFOLD) {
+            flags &= !CASEFOLD_FL;
+        }
+        if !has(Features::COMPRESSION) {
+            flags &= !COMPR_FL;
+        }
+        if before != (advise, flags) {
+            let show = |(a, f): (u8, u32)| format!("i_advise {a:#x}, i_flags {f:#x}");
+            self.inode_change(i.ino, "flags", show(before), show((advise, flags)));
+            i.block[at::ADVISE] = advise;
+            i.set32(at::FLAGS, flags);
+        }
+    }
+
+    fn mend_inline_flags(&mut self, i: &mut Inode) -> Result<()> {
+        let was = i.block[at::INLINE];
+        let mut flags = was;
+        match i.kind {
+            Kind::Directory => {
+                flags &= !inline::DATA;
+                let mut as_inline = i.block.clone();
+                as_inline[at::INLINE] = flags | inline::DENTRY;
+                if let Some(a) = areas(&self.sb, &as_inline)
+                    && was & inline::DENTRY == 0
+                    && dots::begins_with_dot(&as_inline[..], a, i.ino)
+                {
+                    flags |= inline::DENTRY;
+                }
+            }
+            Kind::Regular | Kind::Symlink => flags &= !inline::DENTRY,
+            Kind::Special => flags &= !(inline::DATA | inline::DENTRY),
+        }
+        let nids: Vec<u32> = (0..5).map(|n| i.u32(I_NID_OFFSET + 4 * n)).collect();
+        if flags & (inline::DATA | inline::DENTRY) != 0 && nids.iter().any(|n| *n != 0) {
+            if self.has_node(i.ino, &nids)? {
+                flags &= !(inline::DATA | inline::DENTRY | inline::DATA_EXIST);
+            } else {
+                self.inode_change(i.ino, "i_nid", format!("{nids:?}"), "none: its content is inline".into());
+                (0..5).for_each(|n| i.set32(I_NID_OFFSET + 4 * n, 0));
+            }
+        }
+        if flags & inline::DATA != 0 && flags & inline::DATA_EXIST == 0 {
+            let a = i.areas;
+            let has_data = i.block[a.inline_at()..a.inline_at() + a.inline_max()].iter().any(|b| *b != 0);
+            flags |= if has_data { inline::DATA_EXIST } else { 0 };
+        }
+        if flags != was {
+            i.block[at::INLINE] = flags;
+            i.dirty = true;
+            self.inode_change(i.ino, "i_inline", format!("{was:#x}"), format!("{flags:#x}"));
+            i.areas = areas(&self.sb, &i.block).unwrap_or(self.usual);
+        }
+        Ok(())
+    }
+
+    /// Whether one of the node numbers is a node of `ino`.
+    fn has_node(&mut self, ino: u32, nids: &[u32]) -> Result<bool> {
+        for (n, nid) in nids.iter().enumerate().filter(|(_, nid)| **nid != 0) {
+            let ofs = [1, 2, 3, 4 + NIDS_PER_BLOCK as u32, 5 + 2 * NIDS_PER_BLOCK as u32][n];
+            if self.known_nid(*nid) && self.find_node(*nid, ino, ofs)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn mend_namelen(&mut self, i: &mut Inode) {
+        let len = i.u32(at::NAMELEN);
+        if len as usize <= F2FS_NAME_LEN {
+            return;
+        }
+        let name = &i.block[at::NAME..at::NAME + F2FS_NAME_LEN];
+        let found = name.iter().position(|b| *b == 0).unwrap_or(F2FS_NAME_LEN) as u32;
+        self.inode_change(i.ino, "i_namelen", len.to_string(), found.to_string());
+        i.set32(at::NAMELEN, found);
+    }
+
+    /// A checksum that does not match is made to: what else is wrong is mended on its own.
+    fn note_checksum(&mut self, i: &mut Inode) {
+        if let Some((stored, sum)) = checksum(&self.sb, i.ino, &i.block).filter(|(a, b)| a != b)
+            && !i.dirty
+        {
+            self.inode_change(i.ino, "checksum", format!("{stored:#x}"), format!("{sum:#x}"));
+            i.dirty = true;
+        }
+    }
+}
+
+/// The checksum an inode carries and the one it should, where it has one.
+pub(super) fn checksum(
+    sb: &crate::format::gate::Superblock,
+    ino: u32,
+    b: &[u8; BLOCK_SIZE],
+) -> Option<(u32, u32)> {
+    let extra = areas(sb, b)?.extra;
+    if !sb.features.contains(Features::INODE_CHKSUM) || I_ADDR_OFFSET + extra < I_CHKSUM_OFFSET + 4 {
+        return None;
+    }
+    let generation = le32(b, std::mem::offset_of!(RawInode, i_generation));
+    let seed = f2fs_chksum(u32::MAX, &sb.raw.uuid);
+    let seed = f2fs_chksum(f2fs_chksum(seed, &ino.to_le_bytes()), &generation.to_le_bytes());
+    let sum = f2fs_chksum(f2fs_chksum(seed, &b[..I_CHKSUM_OFFSET]), &[0; 4]);
+    Some((le32(b, I_CHKSUM_OFFSET), f2fs_chksum(sum, &b[I_CHKSUM_OFFSET + 4..])))
+}

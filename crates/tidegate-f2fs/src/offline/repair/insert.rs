@@ -1,0 +1,261 @@
+//! Entries that are added: to where their hash says, and to lost_found.
+
+use super::Repair;
+use super::alloc::HOT_DATA;
+use super::areas::areas;
+use super::claim::Owner;
+use super::dir::Insert;
+use super::disk::{Block, Changed, le32, put32};
+use super::dots::{BLOCK_LAYOUT, Layout, inline_layout, slots_of};
+use super::inode::{Inode, at};
+use super::map::Place;
+use crate::format::raw::*;
+use crate::format::units::BlockAddr;
+use tidegate_vfs::Result;
+
+/// Numbers tried when a name is taken.
+const MOST_CLASHES: u32 = 1000;
+
+/// A block of a directory: the node and slot that hold its address, and the address.
+struct Slot {
+    nid: u32,
+    slot: usize,
+    addr: u32,
+}
+
+impl Repair<'_, '_> {
+    /// Adds every entry that waits.
+    pub(super) fn insert_all(&mut self) -> Result<()> {
+        for (dir, parent) in std::mem::take(&mut self.no_first_block) {
+            let mut i = self.again(dir)?;
+            if let Some(slot) = self.slot_of(&i, 0)? {
+                self.change("dentry", format!("inode {dir} block 0"), "missing".into(), "new".into());
+                self.new_block(&mut i, &slot, 0, dots_block(dir, parent))?;
+                self.keep(i);
+            }
+        }
+        for e in std::mem::take(&mut self.inserts) {
+            let placed = e.dir != 0 && self.insert(e.dir, &e.name, e.ino, e.file_type, false)?;
+            if !placed {
+                self.insert_lost(&e)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn insert_lost(&mut self, e: &Insert) -> Result<()> {
+        let dir = self.lost_found()?;
+        let mut name = e.name.clone();
+        for n in 1..MOST_CLASHES {
+            if self.find_in(dir, &name)?.is_none() {
+                break;
+            }
+            name = format!("ino-{}-{n}", e.ino).into_bytes();
+        }
+        let shown = String::from_utf8_lossy(&name).escape_debug().to_string();
+        if !self.insert(dir, &name, e.ino, e.file_type, true)? {
+            self.notes.push(format!("no room in lost_found for inode {}", e.ino));
+            return Ok(());
+        }
+        self.change(
+            "inode",
+            format!("inode {}", e.ino),
+            "no name".into(),
+            format!("lost_found (inode {dir}) \"{shown}\""),
+        );
+        let mut i = self.again(e.ino)?;
+        i.set32(at::PINO, dir);
+        i.set32(at::NAMELEN, name.len() as u32);
+        i.block[at::NAME..at::NAME + F2FS_NAME_LEN].fill(0);
+        i.block[at::NAME..at::NAME + name.len()].copy_from_slice(&name);
+        self.keep(i);
+        if e.file_type == file_type::DIR { self.set_parent(e.ino, dir) } else { Ok(()) }
+    }
+
+    /// Points ".." of directory `ino` to `parent`.
+    fn set_parent(&mut self, ino: u32, parent: u32) -> Result<()> {
+        let Some((addr, place, l, slot)) = self.find_in(ino, b"..")? else { return Ok(()) };
+        let mut block = self.disk.block(addr)?;
+        let e = RawDirEntry { ino: parent.into(), ..l.entry(&block[..], slot) };
+        l.put_entry(&mut block[..], slot, e);
+        self.disk.put(addr, place, block);
+        Ok(())
+    }
+
+    /// The block and slot of the entry called `name` in directory `dir`.
+    pub(super) fn find_in(&mut self, dir: u32, name: &[u8]) -> Result<Option<(u32, Place, Layout, usize)>> {
+        let i = self.again(dir)?;
+        if i.has(inline::DENTRY) {
+            let l = inline_layout(i.areas);
+            return Ok(l.find(&i.block[..], name).map(|s| (i.addr, Place::Node(dir), l, s)));
+        }
+        let (hash, dir_level) = (dentry_hash(name), i.block[at::DIR_LEVEL] as u32);
+        for level in 0..MAX_DIR_HASH_DEPTH {
+            let first = dir_block_index(level, dir_level, hash % dir_buckets(level, dir_level));
+            for index in first..first + bucket_blocks(level) as u64 {
+                let Some(s) = self.slot_of(&i, index)? else { return Ok(None) };
+                if !self.sb.in_main(BlockAddr(s.addr)) {
+                    continue;
+                }
+                let block = self.disk.block(s.addr)?;
+                if let Some(slot) = BLOCK_LAYOUT.find(&block[..], name) {
+                    let place = Place::Entries { nid: s.nid, slot: s.slot as u16 };
+                    return Ok(Some((s.addr, place, BLOCK_LAYOUT, slot)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Adds an entry; false when there is no room for it. `count`: the directory's links do not count it yet.
+    pub(super) fn insert(
+        &mut self,
+        dir: u32,
+        name: &[u8],
+        ino: u32,
+        file_type: u8,
+        count: bool,
+    ) -> Result<bool> {
+        let mut i = self.again(dir)?;
+        if count && file_type == file_type::DIR {
+            i.set32(at::LINKS, i.u32(at::LINKS) + 1);
+        }
+        if i.has(inline::DENTRY) {
+            let l = inline_layout(i.areas);
+            if let Some(slot) = l.room(&i.block[..], slots_of(name.len())) {
+                l.add(&mut i.block[..], slot, name, ino, file_type);
+                i.dirty = true;
+                self.keep(i);
+                return Ok(true);
+            }
+            self.move_to_blocks(&mut i)?;
+        }
+        let done = self.insert_in_blocks(&mut i, name, ino, file_type)?;
+        if done {
+            self.keep(i);
+        }
+        Ok(done)
+    }
+
+    fn insert_in_blocks(&mut self, i: &mut Inode, name: &[u8], ino: u32, file_type: u8) -> Result<bool> {
+        let (hash, dir_level) = (dentry_hash(name), i.block[at::DIR_LEVEL] as u32);
+        for level in 0..MAX_DIR_HASH_DEPTH {
+            let first = dir_block_index(level, dir_level, hash % dir_buckets(level, dir_level));
+            for index in first..first + bucket_blocks(level) as u64 {
+                let Some(s) = self.slot_of(i, index)? else { return Ok(false) };
+                if self.sb.in_main(BlockAddr(s.addr)) {
+                    let mut block = self.disk.block(s.addr)?;
+                    let Some(slot) = BLOCK_LAYOUT.room(&block[..], slots_of(name.len())) else { continue };
+                    BLOCK_LAYOUT.add(&mut block[..], slot, name, ino, file_type);
+                    self.disk.put(s.addr, Place::Entries { nid: s.nid, slot: s.slot as u16 }, block);
+                } else {
+                    let mut block: Block = Box::new([0; BLOCK_SIZE]);
+                    BLOCK_LAYOUT.add(&mut block[..], 0, name, ino, file_type);
+                    self.new_block(i, &s, index, block)?;
+                }
+                i.set32(at::DEPTH, i.u32(at::DEPTH).max(level + 1));
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The node that holds the address of block `index`, when there is one: no new nodes are made.
+    fn slot_of(&mut self, i: &Inode, index: u64) -> Result<Option<Slot>> {
+        let addrs = i.areas.addrs() as u64;
+        if index < addrs {
+            let slot = index as usize;
+            return Ok(Some(Slot { nid: i.ino, slot, addr: i.u32(i.areas.base() + 4 * slot) }));
+        }
+        let (n, slot) =
+            ((index - addrs) / ADDRS_PER_BLOCK as u64, (index - addrs) as usize % ADDRS_PER_BLOCK);
+        let nid = if n < 2 { i.u32(I_NID_OFFSET + 4 * n as usize) } else { 0 };
+        if nid == 0 {
+            return Ok(None);
+        }
+        let node = self.disk.block(self.nat.addr(nid))?;
+        Ok(Some(Slot { nid, slot, addr: le32(&node[..], 4 * slot) }))
+    }
+
+    /// Gives the directory `i` the block `index`, which `s` is to hold the address of.
+    fn new_block(&mut self, i: &mut Inode, s: &Slot, index: u64, block: Block) -> Result<()> {
+        let addr = self.alloc(HOT_DATA, Owner { nid: s.nid, slot: Some(s.slot as u16) })?;
+        let place = Place::Entries { nid: s.nid, slot: s.slot as u16 };
+        self.disk.changed.insert(addr, Changed { block, place, fresh: true });
+        if s.nid == i.ino {
+            i.set32(i.areas.base() + 4 * s.slot, addr);
+        } else {
+            let at = self.nat.addr(s.nid);
+            let mut node = self.disk.block(at)?;
+            put32(&mut node[..], 4 * s.slot, addr);
+            self.disk.put(at, Place::Node(s.nid), node);
+        }
+        if BlockAddr(s.addr) == BlockAddr::NEW {
+            self.usage.reserved -= 1; // counted already
+        } else {
+            i.set64(at::BLOCKS, i.u64(at::BLOCKS) + 1);
+        }
+        i.set64(at::SIZE, i.u64(at::SIZE).max((index + 1) * BLOCK_SIZE as u64));
+        Ok(())
+    }
+
+    /// Moves a directory's entries out of its inode.
+    fn move_to_blocks(&mut self, i: &mut Inode) -> Result<()> {
+        let l = inline_layout(i.areas);
+        let (mut entries, mut slot, mut parent) = (Vec::new(), 0, i.u32(at::PINO));
+        while slot < l.slots {
+            let e = l.entry(&i.block[..], slot);
+            let len = e.name_len.get() as usize;
+            if !l.marked(&i.block[..], slot) || slot + slots_of(len) > l.slots {
+                slot += 1;
+                continue;
+            }
+            match l.name(&i.block[..], slot, len) {
+                b"." => {}
+                b".." => parent = e.ino.get(),
+                name => entries.push((name.to_vec(), e.ino.get(), e.file_type)),
+            }
+            slot += slots_of(len);
+        }
+        self.inode_change(i.ino, "entries", "inline".into(), "in blocks".into());
+        let area = i.areas.base()..i.areas.base() + 4 * i.areas.addrs();
+        i.block[area].fill(0);
+        i.block[at::INLINE] &= !(inline::DENTRY | inline::DOTS);
+        i.areas = areas(&self.sb, &i.block).unwrap_or(self.usual);
+        i.set64(at::SIZE, 0);
+        if let Some(slot) = self.slot_of(i, 0)? {
+            self.new_block(i, &slot, 0, dots_block(i.ino, parent))?;
+        }
+        for (name, ino, file_type) in entries {
+            self.insert_in_blocks(i, &name, ino, file_type)?;
+        }
+        Ok(())
+    }
+
+    /// The directory for what has no name: there, or made.
+    fn lost_found(&mut self) -> Result<u32> {
+        if let Some(ino) = self.lost_found {
+            return Ok(ino);
+        }
+        for name in [&b"lost+found"[..], b"lost_found"] {
+            if let Some((addr, _, l, slot)) = self.find_in(self.sb.root_ino, name)? {
+                let ino = l.entry(&self.disk.block(addr)?[..], slot).ino.get();
+                if self.is_dir.get(ino) {
+                    self.lost_found = Some(ino);
+                    return Ok(ino);
+                }
+            }
+        }
+        let ino = self.new_lost_found()?;
+        self.lost_found = Some(ino);
+        Ok(ino)
+    }
+}
+
+/// The first block of a directory.
+pub(super) fn dots_block(ino: u32, parent: u32) -> Block {
+    let mut block: Block = Box::new([0; BLOCK_SIZE]);
+    BLOCK_LAYOUT.add(&mut block[..], 0, b".", ino, file_type::DIR);
+    BLOCK_LAYOUT.add(&mut block[..], 1, b"..", parent, file_type::DIR);
+    block
+}

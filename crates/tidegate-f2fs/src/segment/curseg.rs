@@ -1,0 +1,316 @@
+//! The six logs: where blocks are allocated, a run at a time.
+//!
+//! A log appends to a free segment (LFS) or, when those run short, fills the holes of one in use (SSR).
+//! Its summary says who owns each block; it goes to the SSA when the log leaves the segment and into
+//! the pack at each checkpoint.
+
+use crate::format::gate::Checkpoint;
+use crate::format::raw::*;
+use crate::format::units::{BlockAddr, SegNo};
+use crate::gc::For;
+use crate::volume::options::AllocMode;
+use crate::volume::sbi::F2fs;
+use crate::volume::stats::BlockKind;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use tidegate_block::PageBuf;
+use tidegate_rt::{LockClass, Mutex, MutexGuard};
+use tidegate_vfs::{Error, ErrorKind, Result};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+static CURSEG: LockClass = LockClass::new("curseg->curseg_mutex", 500);
+
+/// A log; the numbers are those of `CURSEG_*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Log {
+    HotData = 0,
+    WarmData = 1,
+    ColdData = 2,
+    HotNode = 3,
+    WarmNode = 4,
+    ColdNode = 5,
+}
+
+impl Log {
+    pub(crate) const ALL: [Log; NR_CURSEG_TYPE] =
+        [Log::HotData, Log::WarmData, Log::ColdData, Log::HotNode, Log::WarmNode, Log::ColdNode];
+
+    pub(crate) fn is_node(self) -> bool {
+        self as u8 >= 3
+    }
+
+    /// Its bit in a set of logs.
+    pub(crate) fn bit(self) -> u8 {
+        1 << self as u8
+    }
+
+    pub(crate) fn kind(self) -> BlockKind {
+        if self.is_node() { BlockKind::Node } else { BlockKind::Data }
+    }
+}
+
+/// A log's segment.
+pub(crate) struct Curseg {
+    pub segno: SegNo,
+    /// Next block to be written; below 512 always.
+    pub next_blkoff: usize,
+    /// Fills holes.
+    pub ssr: bool,
+    pub sum: Box<RawSummaryBlock>,
+}
+
+impl Curseg {
+    /// The log as the checkpoint left it.
+    pub(crate) fn from_checkpoint(cp: &Checkpoint, log: Log, sum: Box<RawSummaryBlock>) -> Curseg {
+        let i = log as usize;
+        let (segno, off) = if log.is_node() {
+            (cp.raw.cur_node_segno[i - 3], cp.raw.cur_node_blkoff[i - 3])
+        } else {
+            (cp.raw.cur_data_segno[i], cp.raw.cur_data_blkoff[i])
+        };
+        let ssr = cp.raw.alloc_type[i] != 0;
+        Curseg { segno: SegNo(segno.get()), next_blkoff: off.get() as usize, ssr, sum }
+    }
+
+    /// A copy, for the checkpoint pack.
+    pub(crate) fn snapshot(&self) -> Curseg {
+        Curseg { segno: self.segno, next_blkoff: self.next_blkoff, ssr: self.ssr, sum: self.sum.clone() }
+    }
+
+    /// Summaries that a checkpoint must keep: all of an SSR segment, those written of another.
+    pub(crate) fn summaries(&self) -> usize {
+        if self.ssr { ENTRIES_IN_SUM } else { self.next_blkoff }
+    }
+}
+
+/// All logs. Each has a lock of its own.
+pub(crate) struct Cursegs {
+    logs: [Mutex<Curseg>; NR_CURSEG_TYPE],
+    /// Blocks allocated since the last checkpoint.
+    allocated: AtomicU64,
+    /// The last warm node does not name the block of the next. Nor is a chain that the volume was opened
+    /// on to be continued: what a power cut left behind it would be taken for its next nodes.
+    chain_broken: AtomicBool,
+}
+
+impl Cursegs {
+    pub(crate) fn new(logs: [Curseg; NR_CURSEG_TYPE]) -> Self {
+        let logs = logs.map(|c| Mutex::new(&CURSEG, c));
+        Cursegs { logs, allocated: AtomicU64::new(0), chain_broken: AtomicBool::new(true) }
+    }
+
+    /// Blocks allocated since the last checkpoint.
+    pub(crate) fn allocated_since_cp(&self) -> u64 {
+        self.allocated.load(Relaxed)
+    }
+
+    /// Whether roll-forward would miss the next warm nodes.
+    pub(crate) fn chain_is_broken(&self) -> bool {
+        self.chain_broken.load(Relaxed)
+    }
+
+    /// A checkpoint is made: the next chain begins where the warm-node log stands.
+    pub(crate) fn checkpointed(&self) {
+        self.allocated.store(0, Relaxed);
+        self.chain_broken.store(false, Relaxed);
+    }
+
+    pub(crate) fn lock(&self, log: Log) -> MutexGuard<'_, Curseg> {
+        self.logs[log as usize].lock()
+    }
+}
+
+/// Blocks allocated in one piece.
+pub(crate) struct Allocated {
+    pub start: BlockAddr,
+    pub blocks: u32,
+    /// The block the log will write next.
+    pub next: BlockAddr,
+}
+
+impl F2fs {
+    /// Allocates up to `want` neighbouring blocks from `log`; `summary` says who owns the i-th. Takes
+    /// the log's `curseg_mutex`, then `sentry_lock`, once for the run.
+    ///
+    /// # Errors
+    /// `NoSpace` when there is no segment to go to; nothing is allocated then.
+    pub(crate) fn allocate(
+        &self,
+        log: Log,
+        want: u32,
+        summary: impl FnMut(u32) -> RawSummary,
+    ) -> Result<Allocated> {
+        self.allocate_locked(&mut self.cursegs.lock(log), log, For::Checkpoint, want, summary)
+    }
+
+    /// Allocates up to `want` blocks from `log` in as few pieces as it has, with nobody's in between;
+    /// leaves as many free segments alone as `whom` must. `summary` says who owns the i-th.
+    ///
+    /// # Errors
+    /// `NoSpace` when not even one block could be had.
+    pub(crate) fn allocate_extents(
+        &self,
+        log: Log,
+        whom: For,
+        want: u32,
+        mut summary: impl FnMut(u32) -> RawSummary,
+    ) -> Result<Vec<Allocated>> {
+        let mut c = self.cursegs.lock(log);
+        let mut out: Vec<Allocated> = Vec::new();
+        let mut done = 0;
+        while done < want {
+            match self.allocate_locked(&mut c, log, whom, want - done, |i| summary(done + i)) {
+                Ok(a) => {
+                    done += a.blocks;
+                    match out.last_mut() {
+                        Some(last) if last.start.plus(last.blocks) == a.start => last.blocks += a.blocks,
+                        _ => out.push(a),
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::NoSpace && done > 0 => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(out)
+    }
+
+    fn allocate_locked(
+        &self,
+        c: &mut Curseg,
+        log: Log,
+        whom: For,
+        want: u32,
+        mut summary: impl FnMut(u32) -> RawSummary,
+    ) -> Result<Allocated> {
+        let mut room = self.room(c)?;
+        if room == 0 {
+            // The segment could not be left when it became full.
+            self.next_segment(c, log)?;
+            room = self.room(c)?;
+        }
+        // A log always has a segment to be in, as the checkpoint needs it; a fresh one may be out of bounds.
+        if c.next_blkoff == 0 && !c.ssr && self.sit.free_segments().0 < self.kept_free(whom) {
+            if self.switches.mode() != AllocMode::Adaptive || !self.fill_holes(c, log)? {
+                return Err(Error::new(ErrorKind::NoSpace, "free segments are short"));
+            }
+            room = self.room(c)?;
+        }
+        if c.ssr && self.nodes_come_first(whom) {
+            return Err(Error::new(ErrorKind::NoSpace, "a checkpoint must write nodes first"));
+        }
+        let n = want.min(room);
+        if n == 0 {
+            return Err(Error::new(ErrorKind::NoSpace, "no segment has room"));
+        }
+        let start = self.sit.segment_start(c.segno).plus(c.next_blkoff as u32);
+        self.sit.allocated(start, n, log as usize)?;
+        for i in 0..n {
+            let at = c.next_blkoff + i as usize;
+            c.sum.entries[at] = summary(i);
+        }
+        c.next_blkoff += n as usize;
+        if self.advance(c)? == 0 {
+            // Without a segment to go to, the log stays at its last block until one is free.
+            match self.next_segment(c, log) {
+                Err(e) if e.kind() == ErrorKind::NoSpace => {
+                    if log == Log::WarmNode {
+                        self.cursegs.chain_broken.store(true, Relaxed);
+                    }
+                }
+                r => r?,
+            }
+        }
+        self.cursegs.allocated.fetch_add(n as u64, Relaxed);
+        let next = match c.next_blkoff {
+            at if at < BLOCKS_PER_SEG as usize => self.sit.segment_start(c.segno).plus(at as u32),
+            _ => BlockAddr::NULL,
+        };
+        Ok(Allocated { start, blocks: n, next })
+    }
+
+    /// Takes a log to another segment, whatever room is left in its own.
+    ///
+    /// # Errors
+    /// `NoSpace` when there is none to go to.
+    pub(crate) fn leave_segment(&self, log: Log) -> Result<()> {
+        self.next_segment(&mut self.cursegs.lock(log), log)
+    }
+
+    /// Has a log go on in its own segment, in the holes that are left.
+    pub(crate) fn stay_in_holes(&self, log: Log) -> Result<()> {
+        let mut c = self.cursegs.lock(log);
+        c.ssr = true;
+        // Who fills holes is taken to have found the rest in the SSA.
+        self.meta.write(self.sb.ssa_blkaddr + c.segno.0, PageBuf::from_slice(c.sum.as_bytes()));
+        self.advance(&mut c).map(drop)
+    }
+
+    /// How many blocks follow `next_blkoff` in one piece.
+    fn room(&self, c: &Curseg) -> Result<u32> {
+        if c.next_blkoff >= BLOCKS_PER_SEG as usize {
+            return Ok(0);
+        }
+        if !c.ssr {
+            return Ok(BLOCKS_PER_SEG - c.next_blkoff as u32);
+        }
+        let run = self.sit.writable_run(c.segno, c.next_blkoff)?;
+        Ok(run.filter(|r| r.0 == c.next_blkoff).map_or(0, |r| r.1 as u32))
+    }
+
+    /// Moves an SSR log on to its next hole; how much room there is.
+    fn advance(&self, c: &mut Curseg) -> Result<u32> {
+        if c.ssr && c.next_blkoff < BLOCKS_PER_SEG as usize {
+            c.next_blkoff = match self.sit.writable_run(c.segno, c.next_blkoff)? {
+                Some((at, _)) => at,
+                None => BLOCKS_PER_SEG as usize,
+            };
+        }
+        self.room(c)
+    }
+
+    /// Takes the log to another segment: a free one, or while those are short, one with holes.
+    fn next_segment(&self, c: &mut Curseg, log: Log) -> Result<()> {
+        let free = self.sit.free_segments().0;
+        let fills_holes = self.switches.mode() == AllocMode::Adaptive && free <= self.ssr_threshold();
+        // Rather a hole than no checkpoint, whatever the mode.
+        if (fills_holes || free == 0) && self.fill_holes(c, log)? {
+            return Ok(());
+        }
+        let Some(seg) = self.sit.take_free_segment(log as usize, c.segno)? else {
+            return Err(Error::new(ErrorKind::NoSpace, "no free segment"));
+        };
+        self.enter(c, log, seg, 0, false, Box::new(RawSummaryBlock::new_zeroed()));
+        Ok(())
+    }
+
+    /// Takes the log to the holes of a segment in use; false when none has any.
+    fn fill_holes(&self, c: &mut Curseg, log: Log) -> Result<bool> {
+        let Some(seg) = self.sit.take_victim(log as usize)? else { return Ok(false) };
+        let block = self.meta.read(self.sb.ssa_blkaddr + seg.0)?;
+        let sum = RawSummaryBlock::read_from_bytes(block.bytes())
+            .map(Box::new)
+            .map_err(|_| Error::corrupt("SSA block"))?;
+        let first = self.sit.writable_run(seg, 0)?.map_or(BLOCKS_PER_SEG as usize, |r| r.0);
+        self.enter(c, log, seg, first, true, sum);
+        self.stats.ssr_segments.fetch_add(1, Relaxed);
+        Ok(true)
+    }
+
+    fn enter(&self, c: &mut Curseg, log: Log, seg: SegNo, at: usize, ssr: bool, sum: Box<RawSummaryBlock>) {
+        // Journals travel in the checkpoint pack only; the SSA keeps who owns what.
+        self.meta.write(self.sb.ssa_blkaddr + c.segno.0, PageBuf::from_slice(c.sum.as_bytes()));
+        *c = Curseg { segno: seg, next_blkoff: at, ssr, sum };
+        c.sum.entry_type = if log.is_node() { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
+    }
+
+    /// Moves logs on whose segment is full. For the checkpoint, which must name a next block for each.
+    pub(crate) fn settle_logs(&self) -> Result<()> {
+        for log in Log::ALL {
+            let mut c = self.cursegs.lock(log);
+            if self.room(&c)? == 0 {
+                self.next_segment(&mut c, log)?;
+            }
+        }
+        Ok(())
+    }
+}

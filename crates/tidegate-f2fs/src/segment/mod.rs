@@ -1,0 +1,12 @@
+//! The logs, and the segments that they leave behind.
+//!
+//! Its locks: `curseg_mutex` 500, one for each log, and `cmd_lock` 525. Whatever places a block calls it, with
+//! `cp_rwsem` held shared, or exclusive by the checkpoint.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `curseg` | the six logs: runs of blocks are allocated here |
+//! | `discard` | telling the device which blocks hold nothing |
+
+pub(crate) mod curseg;
+pub(crate) mod discard;

@@ -1,0 +1,18 @@
+//! The tables of the metadata area, and what is counted of the volume.
+//!
+//! Their locks: `build_lock` 395, `nat_tree_lock` 400, `sentry_lock` 510, `meta->ahead` 720. Nodes, logs, cleaning and
+//! the checkpoint call it; it calls none of them.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `meta` | the metadata area through the page cache |
+//! | `nat` | where each node is, and the node numbers that are free |
+//! | `sit` | the blocks of each segment that are valid, and the segments that are free |
+//! | `summary` | the owners of blocks, as a checkpoint pack has them |
+//! | `counts` | promised blocks and nodes |
+
+pub(crate) mod counts;
+pub(crate) mod meta;
+pub(crate) mod nat;
+pub(crate) mod sit;
+pub(crate) mod summary;

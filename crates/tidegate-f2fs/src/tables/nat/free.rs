@@ -1,0 +1,167 @@
+//! Free node ids: found by reading the NAT round and round, one batch of blocks ahead of who takes them.
+
+use super::*;
+use crate::tables::meta::BlocksAhead;
+
+static BUILD_LOCK: LockClass = LockClass::new("nm_i->build_lock", 395);
+
+/// NAT blocks of the first batch; each is twice the one before, up to the most. Who makes a file wants an answer soon;
+/// those who make many need ids for as long as a busy disk takes to tell of more.
+const BATCH: usize = 8;
+const MOST: usize = 128;
+/// Ids that many operations at once may take before one of them looks for more.
+const SHORT: usize = 64;
+
+/// Who looks for free ids, one at a time.
+pub(super) struct Scan(Mutex<Ahead>);
+
+impl Default for Scan {
+    fn default() -> Self {
+        Scan(Mutex::new(&BUILD_LOCK, Ahead { batch: None, size: BATCH }))
+    }
+}
+
+struct Ahead {
+    /// What is read before it is wanted.
+    batch: Option<Batch>,
+    /// Blocks of the next one.
+    size: usize,
+}
+
+/// Blocks that are being read.
+struct Batch {
+    /// What [`NatState::flushes`] was: another copy of a block may count after the next.
+    flushes: u64,
+    /// Numbers of the blocks in the NAT, and where they are.
+    blocks: Vec<(u32, u32)>,
+    bytes: BlocksAhead,
+}
+
+impl Nat {
+    /// Takes a free node id for `ino` (`None`: an inode, its own). It has no place yet. Waits for the device when
+    /// ids are used up faster than it tells of others.
+    ///
+    /// # Errors
+    /// `NoSpace` when every id is in use.
+    pub(crate) fn alloc(&self, meta: &Meta, ino: Option<u32>) -> Result<Nid> {
+        loop {
+            let mut s = self.state.lock();
+            if let Some((nid, version)) = s.free.pop_front() {
+                s.set(nid, NatEntry { ino: ino.unwrap_or(nid), addr: BlockAddr::NEW, version });
+                return Ok(Nid(nid));
+            }
+            drop(s);
+            if !self.build_free_nids(meta)? {
+                return Err(Error::new(ErrorKind::NoSpace, "every node id is in use"));
+            }
+        }
+    }
+
+    /// Before an operation that may take ids, with no lock held: who waits for the device here keeps no checkpoint
+    /// and nobody behind it.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn refill(&self, meta: &Meta) -> Result<()> {
+        if self.counts.short.load(Relaxed) { self.build_free_nids(meta).map(drop) } else { Ok(()) }
+    }
+
+    /// Adds to the list of free ids from the next NAT blocks, going round once; whether there are any. Takes
+    /// `build_lock`.
+    fn build_free_nids(&self, meta: &Meta) -> Result<bool> {
+        let mut ahead = self.scan.0.lock();
+        let s = self.state.lock();
+        // Somebody was quicker, or a checkpoint gave ids back.
+        if !s.is_short() {
+            return Ok(!s.free.is_empty());
+        }
+        drop(s);
+        let blocks = self.max_nid / PER_BLOCK;
+        // Blocks passed on this round, and whether a checkpoint had one passed over.
+        let (mut seen, mut moved) = (0, false);
+        while seen < blocks || std::mem::take(&mut moved) {
+            seen %= blocks;
+            // One flush moves what it changes to the other copy, a second may move it back.
+            let fresh = |flushes: u64, s: &NatState| s.flushes - flushes <= 1;
+            let (batch, is_ahead) = match ahead.batch.take().filter(|b| fresh(b.flushes, &self.state.lock()))
+            {
+                Some(batch) => (batch, true),
+                None => (self.next_batch(meta, ahead.size, &mut seen), false),
+            };
+            let bytes = match batch.bytes.wait() {
+                // It may be well by now; otherwise whoever meets it on the round is told.
+                Err(_) if is_ahead => continue,
+                r => r?,
+            };
+            let mut s = self.state.lock();
+            for ((block, addr), bytes) in batch.blocks.iter().zip(bytes) {
+                if fresh(batch.flushes, &s) && self.block_addr(&s, *block) == *addr {
+                    s.take_free(*block, bytes.bytes());
+                    // The checkpoint that changes it wants it again.
+                    meta.keep(*addr, &bytes);
+                } else {
+                    moved = true;
+                }
+            }
+            s.count();
+            if s.free.len() < SHORT {
+                continue;
+            }
+            drop(s);
+            ahead.size = (ahead.size * 2).min(MOST);
+            ahead.batch = Some(self.next_batch(meta, ahead.size, &mut 0));
+            return Ok(true);
+        }
+        let mut s = self.state.lock();
+        s.all_listed = true;
+        s.count();
+        Ok(!s.free.is_empty())
+    }
+
+    /// Starts to read the next `size` blocks that may have free ids; `seen` grows by the blocks passed on the way.
+    fn next_batch(&self, meta: &Meta, size: usize, seen: &mut u32) -> Batch {
+        let count = self.max_nid / PER_BLOCK;
+        let mut s = self.state.lock();
+        let known = s.known_blocks();
+        let mut blocks = Vec::new();
+        let mut passed = 0;
+        while passed < count && blocks.len() < size {
+            let block = s.next_scan % count;
+            s.next_scan = (block + 1) % count;
+            passed += 1;
+            let full = |b: &NatBits| test_bit_le(&b.full, block as usize);
+            if known.contains(&block) || !s.bits.as_ref().is_some_and(full) {
+                blocks.push((block, self.block_addr(&s, block)));
+            }
+        }
+        *seen += passed;
+        let flushes = s.flushes;
+        drop(s);
+        let addrs: Vec<u32> = blocks.iter().map(|b| b.1).collect();
+        Batch { flushes, blocks, bytes: meta.read_ahead(&addrs) }
+    }
+}
+
+impl NatState {
+    /// Whether to look for more.
+    pub(super) fn is_short(&self) -> bool {
+        self.free.len() < SHORT && !self.all_listed
+    }
+
+    /// Lists the free ids of a block that are not listed yet.
+    fn take_free(&mut self, block: u32, bytes: &[u8]) {
+        let range = block * PER_BLOCK..(block + 1) * PER_BLOCK;
+        let listed: HashSet<u32> = self.free.iter().map(|f| f.0).filter(|n| range.contains(n)).collect();
+        for i in 0..PER_BLOCK {
+            let nid = block * PER_BLOCK + i;
+            let e = self.known(nid).unwrap_or_else(|| entry_in(bytes, i));
+            if nid > 3
+                && e.addr == BlockAddr::NULL
+                && !self.freed.contains_key(&nid)
+                && !listed.contains(&nid)
+            {
+                self.free.push_back((nid, e.version));
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Where logs may go: free segments, segments with holes, and those that are out of bounds for a while.
+
+use super::{FreeSegments, Sit, SitState, VICTIM_SCAN};
+use crate::format::raw::*;
+use crate::format::units::{BlockAddr, SegNo};
+use std::sync::atomic::Ordering::SeqCst;
+use tidegate_vfs::Result;
+
+impl Sit {
+    /// Keeps logs away from segments (a bit each, least significant first) until the next checkpoint.
+    pub(crate) fn exclude(&self, segments: Option<Vec<u8>>) {
+        self.state.lock().excluded = segments;
+    }
+
+    /// Keeps logs from writing to a block until the next checkpoint, whether it is in use or not.
+    pub(crate) fn protect(&self, blk: BlockAddr) -> Result<()> {
+        let (seg, i) = self.place(blk);
+        let mut s = self.state.lock();
+        if self.entry(&mut s, seg.0)?.valid == 0 && !s.dirty.contains(&seg.0) && !s.current.contains(&seg.0) {
+            // Not free for now; the next checkpoint frees it unless something in it is taken by then.
+            s.count(|n| (n.free, n.prefree) = (n.free.saturating_sub(1), n.prefree + 1));
+        }
+        set_bit_msb(&mut self.entry(&mut s, seg.0)?.ckpt_map, i, true);
+        s.dirty.insert(seg.0);
+        Ok(())
+    }
+
+    /// Marks a block as in use that recovery found in use. `log` is the type of a segment that nothing else is in;
+    /// another keeps its own, as the log that may be in it goes by that.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is in use already.
+    pub(crate) fn claim(&self, blk: BlockAddr, log: usize) -> Result<()> {
+        let (seg, _) = self.place(blk);
+        let log = {
+            let mut s = self.state.lock();
+            let is_current = s.current.contains(&seg.0);
+            let e = self.entry(&mut s, seg.0)?;
+            let (is_empty, own) = (e.valid == 0, usize::from(e.log));
+            if is_empty && !is_current {
+                // An empty segment is free, or will be with the next checkpoint; it is neither now.
+                let is_prefree = s.dirty.contains(&seg.0);
+                s.count(|n| {
+                    let counted = if is_prefree { &mut n.prefree } else { &mut n.free };
+                    *counted = counted.saturating_sub(1);
+                });
+            }
+            if is_empty && !is_current { log } else { own }
+        };
+        self.allocated(blk, 1, log)
+    }
+
+    /// Takes a wholly free segment for `log`: the next one behind `hint`, whole sections first where
+    /// sections have several segments. Waits for discards when only they are in the way. `None` when no
+    /// segment is free for good.
+    pub(crate) fn take_free_segment(&self, log: usize, hint: SegNo) -> Result<Option<SegNo>> {
+        let mut s = self.state.lock();
+        let mut found = self.find_free(&mut s, hint)?;
+        while found.is_none() && !s.busy.is_empty() {
+            self.released.wait(&mut s);
+            found = self.find_free(&mut s, hint)?;
+        }
+        if let Some(segno) = found {
+            s.count(|n| n.free -= 1);
+            self.enter(&mut s, log, segno)?;
+        }
+        Ok(found.map(SegNo))
+    }
+
+    fn find_free(&self, s: &mut SitState, hint: SegNo) -> Result<Option<u32>> {
+        let n = self.main_segments;
+        let mut fallback = None;
+        if s.free.free > 0 {
+            for i in 1..=n {
+                let segno = ((hint.0 as u64 + i as u64) % n as u64) as u32;
+                if !self.is_free(s, segno)? {
+                    continue;
+                }
+                let in_section = segno / self.segs_per_sec == hint.0 / self.segs_per_sec;
+                if self.segs_per_sec == 1 || in_section || self.section_is_free(s, segno)? {
+                    fallback = Some(segno);
+                    break;
+                }
+                fallback = fallback.or(Some(segno));
+            }
+        }
+        Ok(fallback)
+    }
+
+    /// Free for good: nothing valid, nothing in the last checkpoint, nobody writing there.
+    pub(crate) fn is_free(&self, s: &mut SitState, segno: u32) -> Result<bool> {
+        #[cfg(feature = "planted-bugs")]
+        if self.early_reuse {
+            return Ok(!s.is_out_of_bounds(segno) && self.entry(s, segno)?.valid == 0);
+        }
+        if s.dirty.contains(&segno) || s.is_out_of_bounds(segno) {
+            return Ok(false);
+        }
+        Ok(self.entry(s, segno)?.valid == 0)
+    }
+
+    /// Nothing is valid any more in a segment that no log is in: the next checkpoint frees it.
+    #[cfg(not(feature = "planted-bugs"))]
+    pub(super) fn emptied(&self, s: &mut SitState, _: u32) -> Result<()> {
+        s.count(|n| n.prefree += 1);
+        Ok(())
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    pub(super) fn emptied(&self, s: &mut SitState, segno: u32) -> Result<()> {
+        if self.early_reuse {
+            s.count(|n| n.free += 1);
+            self.entry(s, segno)?.ckpt_map = [0; 64];
+        } else {
+            s.count(|n| n.prefree += 1);
+        }
+        Ok(())
+    }
+
+    fn section_is_free(&self, s: &mut SitState, segno: u32) -> Result<bool> {
+        let first = segno / self.segs_per_sec * self.segs_per_sec;
+        for n in first..(first + self.segs_per_sec).min(self.main_segments) {
+            if !self.is_free(s, n)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// A log goes on to `segno`, which is in use from now on whatever happens to the blocks in it. If
+    /// all in the segment it leaves was freed meanwhile, the next checkpoint frees that one.
+    fn enter(&self, s: &mut SitState, log: usize, segno: u32) -> Result<()> {
+        let old = std::mem::replace(&mut s.current[log], segno);
+        if self.entry(s, old)?.valid == 0 {
+            s.dirty.insert(old);
+            self.emptied(s, old)?;
+        }
+        self.entry(s, segno)?.log = log as u8;
+        s.dirty.insert(segno);
+        Ok(())
+    }
+
+    /// Takes the segment with the most room among those written by logs of the same kind (data or
+    /// nodes), for slack-space writing. `None` when none has any.
+    pub(crate) fn take_victim(&self, log: usize) -> Result<Option<SegNo>> {
+        let mut s = self.state.lock();
+        let n = self.main_segments;
+        let mut best: Option<(u32, u32)> = None;
+        for i in 0..n.min(VICTIM_SCAN) {
+            let segno = ((s.victim_hint as u64 + i as u64) % n as u64) as u32;
+            if s.is_taken(segno) {
+                continue;
+            }
+            let e = self.entry(&mut s, segno)?;
+            let room = e.writable();
+            let same_kind = (e.log < 3) == (log < 3);
+            if same_kind && e.valid > 0 && room > best.map_or(0, |b| b.0) {
+                best = Some((room, segno));
+            }
+        }
+        s.victim_hint = (s.victim_hint + VICTIM_SCAN) % n;
+        if let Some((_, segno)) = best {
+            self.enter(&mut s, log, segno)?;
+        }
+        Ok(best.map(|b| SegNo(b.1)))
+    }
+
+    /// The blocks of a segment from `from` on that may be written: first one and how many follow it.
+    pub(crate) fn writable_run(&self, seg: SegNo, from: usize) -> Result<Option<(usize, usize)>> {
+        let mut s = self.state.lock();
+        let e = self.entry(&mut s, seg.0)?;
+        let busy = |i: usize| test_bit_msb(&e.map, i) || test_bit_msb(&e.ckpt_map, i);
+        let end = BLOCKS_PER_SEG as usize;
+        Ok((from..end).find(|i| !busy(*i)).map(|a| (a, (a..end).take_while(|i| !busy(*i)).count())))
+    }
+}
+
+impl SitState {
+    /// The segments to be written to.
+    pub(crate) fn free(&self) -> FreeSegments {
+        self.free
+    }
+
+    /// Changes how many there are.
+    pub(super) fn count(&mut self, change: impl FnOnce(&mut FreeSegments)) {
+        change(&mut self.free);
+        self.seen.store(self.free.packed(), SeqCst);
+    }
+
+    /// A log or a cleaner is in it, or no log may go there.
+    pub(crate) fn is_taken(&self, segno: u32) -> bool {
+        self.cleaning.contains(&segno) || self.is_out_of_bounds(segno)
+    }
+
+    fn is_out_of_bounds(&self, segno: u32) -> bool {
+        let excluded = self.excluded.as_ref().is_some_and(|e| test_bit_le(e, segno as usize));
+        self.current.contains(&segno) || self.busy.contains(&segno) || excluded
+    }
+}

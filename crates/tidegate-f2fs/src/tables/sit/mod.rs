@@ -1,0 +1,411 @@
+//! The SIT: which blocks of each segment are valid.
+//!
+//! Two maps a segment: as it is now, and what the last checkpoint or an fsync since may lead to. A block
+//! may be written only if it is free in both, or a crash would find somebody else's bytes. SIT blocks are read when first
+//! asked for; clean ones are dropped again when there are many, so a large volume costs little memory.
+
+mod free;
+
+use crate::format::gate::{Checkpoint, Superblock};
+use crate::format::raw::*;
+use crate::format::units::{BlockAddr, SegNo};
+use crate::tables::meta::Meta;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use tidegate_block::PageBuf;
+use tidegate_rt::hash::HashMap;
+use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, clock};
+use tidegate_vfs::{Error, Result};
+use zerocopy::{FromBytes, IntoBytes};
+
+static SENTRY_LOCK: LockClass = LockClass::new("sit_i->sentry_lock", 510);
+
+const PER_BLOCK: u32 = SIT_ENTRY_PER_BLOCK as u32;
+/// SIT blocks kept in memory (about 9 KiB each).
+const MAX_BLOCKS: usize = 1024;
+/// Segments looked at for one with room in it.
+const VICTIM_SCAN: u32 = 4096;
+
+/// A segment.
+#[derive(Clone)]
+pub(crate) struct SegEntry {
+    /// Valid blocks.
+    pub valid: u16,
+    /// The log that wrote it: 0–5 as `CURSEG_*`.
+    pub log: u8,
+    /// Valid blocks now, most significant bit first.
+    pub map: [u8; 64],
+    /// Blocks that were valid in the last checkpoint or at any time since.
+    pub ckpt_map: [u8; 64],
+    /// When it changed last, in seconds of the volume's life.
+    pub mtime: u64,
+}
+
+impl SegEntry {
+    fn parse(raw: &RawSitEntry, segno: u32) -> Result<SegEntry> {
+        let (v, map) = (raw.vblocks.get(), raw.valid_map);
+        let (valid, log) = (v & ((1 << SIT_VBLOCKS_SHIFT) - 1), (v >> SIT_VBLOCKS_SHIFT) as u8);
+        let counted: u32 = map.iter().map(|b| b.count_ones()).sum();
+        if valid as u32 != counted || log as usize >= NR_CURSEG_TYPE {
+            return Err(Error::corrupt(format!(
+                "SIT: segment {segno} claims {valid} valid blocks of log {log}, its map has {counted}"
+            )));
+        }
+        Ok(SegEntry { valid, log, map, ckpt_map: map, mtime: raw.mtime.get() })
+    }
+
+    fn to_raw(&self) -> RawSitEntry {
+        RawSitEntry {
+            vblocks: (self.valid | (self.log as u16) << SIT_VBLOCKS_SHIFT).into(),
+            valid_map: self.map,
+            mtime: self.mtime.into(),
+        }
+    }
+
+    /// Blocks that may be written.
+    fn writable(&self) -> u32 {
+        self.map.iter().zip(&self.ckpt_map).map(|(a, b)| (!(a | b)).count_ones()).sum()
+    }
+}
+
+/// Segments to be written to.
+#[derive(Clone, Copy)]
+pub(crate) struct FreeSegments {
+    /// Wholly free ones that no log works on; those freed since the last checkpoint are not among them.
+    pub free: u32,
+    /// Those that became empty since the last checkpoint.
+    pub prefree: u32,
+}
+
+impl FreeSegments {
+    fn packed(self) -> u64 {
+        u64::from(self.free) | u64::from(self.prefree) << 32
+    }
+
+    fn unpacked(n: u64) -> Self {
+        FreeSegments { free: n as u32, prefree: (n >> 32) as u32 }
+    }
+}
+
+pub(crate) struct SitState {
+    blocks: HashMap<u32, Vec<SegEntry>>,
+    /// Segments that changed since the last checkpoint.
+    dirty: BTreeSet<u32>,
+    pub(crate) journal: BTreeMap<u32, RawSitEntry>,
+    pub(crate) bitmap: Vec<u8>,
+    /// Changed by [`SitState::count`].
+    free: FreeSegments,
+    /// The same, for who looks without the lock.
+    seen: Arc<AtomicU64>,
+    /// The segment each log works on.
+    pub(crate) current: [u32; NR_CURSEG_TYPE],
+    /// Segments that no log may enter, for a moment: they are being discarded.
+    pub(crate) busy: BTreeSet<u32>,
+    /// Segments whose holes no log may fill: they are being cleaned.
+    pub(crate) cleaning: BTreeSet<u32>,
+    victim_hint: u32,
+    /// Segments that no log may go to, a bit each, least significant first.
+    excluded: Option<Vec<u8>>,
+    elapsed: u64,
+    mounted: Option<Nanos>,
+}
+
+/// See the module.
+pub(crate) struct Sit {
+    pub(crate) state: Mutex<SitState>,
+    seen: Arc<AtomicU64>,
+    /// Segments came back from being discarded.
+    pub(crate) released: Condvar,
+    meta: MetaRef,
+    sit_blkaddr: u32,
+    sit_blocks: u32,
+    main_blkaddr: u32,
+    pub(crate) main_segments: u32,
+    pub(crate) segs_per_sec: u32,
+    /// See [`crate::volume::options::PlantedBug::EarlyReuse`].
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) early_reuse: bool,
+}
+
+type MetaRef = Arc<dyn Fn(u32) -> Result<tidegate_vfs::PageRun> + Send + Sync>;
+
+impl Sit {
+    /// `read` gives blocks of the metadata area. With `fixed_clock`, modification times do not advance.
+    pub(crate) fn new(
+        sb: &Superblock,
+        cp: &Checkpoint,
+        journal: BTreeMap<u32, RawSitEntry>,
+        read: MetaRef,
+        fixed_clock: bool,
+    ) -> Self {
+        let r = &cp.raw;
+        let current = std::array::from_fn(|i| {
+            if i < 3 { r.cur_data_segno[i].get() } else { r.cur_node_segno[i - 3].get() }
+        });
+        let free = FreeSegments { free: r.free_segment_count.get(), prefree: 0 };
+        let seen = Arc::new(AtomicU64::new(free.packed()));
+        let state = SitState {
+            blocks: HashMap::default(),
+            dirty: BTreeSet::new(),
+            journal,
+            bitmap: cp.sit_bitmap.clone(),
+            free,
+            seen: seen.clone(),
+            current,
+            busy: BTreeSet::new(),
+            cleaning: BTreeSet::new(),
+            victim_hint: 0,
+            excluded: None,
+            elapsed: r.elapsed_time.get(),
+            mounted: (!fixed_clock).then(clock::now),
+        };
+        Sit {
+            state: Mutex::new(&SENTRY_LOCK, state),
+            seen,
+            released: Condvar::new(),
+            meta: read,
+            sit_blkaddr: sb.sit_blkaddr,
+            sit_blocks: sb.sit_blocks,
+            main_blkaddr: sb.main_blkaddr,
+            main_segments: sb.main_segments,
+            segs_per_sec: sb.segs_per_sec,
+            #[cfg(feature = "planted-bugs")]
+            early_reuse: false,
+        }
+    }
+
+    fn block_addr(&self, s: &SitState, block: u32) -> u32 {
+        self.sit_blkaddr + block + if test_bit_msb(&s.bitmap, block as usize) { self.sit_blocks } else { 0 }
+    }
+
+    /// Splits an address of the main area into segment and block in it.
+    pub(crate) fn place(&self, addr: BlockAddr) -> (SegNo, usize) {
+        let n = addr.0 - self.main_blkaddr;
+        (SegNo(n >> LOG_BLOCKS_PER_SEG), (n & (BLOCKS_PER_SEG - 1)) as usize)
+    }
+
+    /// The first block of a segment.
+    pub(crate) fn segment_start(&self, seg: SegNo) -> BlockAddr {
+        BlockAddr(self.main_blkaddr + (seg.0 << LOG_BLOCKS_PER_SEG))
+    }
+
+    /// The entry of `segno`, read if need be.
+    pub(crate) fn entry<'a>(&self, s: &'a mut SitState, segno: u32) -> Result<&'a mut SegEntry> {
+        let block = segno / PER_BLOCK;
+        if !s.blocks.contains_key(&block) {
+            let loaded = self.load(s, block)?;
+            if s.blocks.len() >= MAX_BLOCKS {
+                let dirty: BTreeSet<u32> = s.dirty.iter().map(|n| n / PER_BLOCK).collect();
+                s.blocks.retain(|b, _| dirty.contains(b));
+            }
+            s.blocks.insert(block, loaded);
+        }
+        s.blocks
+            .get_mut(&block)
+            .and_then(|b| b.get_mut((segno % PER_BLOCK) as usize))
+            .ok_or_else(|| Error::corrupt(format!("segment {segno} is out of range")))
+    }
+
+    fn load(&self, s: &SitState, block: u32) -> Result<Vec<SegEntry>> {
+        let page = (self.meta)(self.block_addr(s, block))?;
+        let first = block * PER_BLOCK;
+        let n = PER_BLOCK.min(self.main_segments.saturating_sub(first));
+        (0..n)
+            .map(|i| match s.journal.get(&(first + i)) {
+                Some(raw) => SegEntry::parse(raw, first + i),
+                None => {
+                    let at = i as usize * size_of::<RawSitEntry>();
+                    let raw = RawSitEntry::ref_from_prefix(&page.bytes()[at..])
+                        .map_err(|_| Error::corrupt("SIT block"))?;
+                    SegEntry::parse(raw.0, first + i)
+                }
+            })
+            .collect()
+    }
+
+    /// A copy of a segment's entry.
+    pub(crate) fn get(&self, seg: SegNo) -> Result<SegEntry> {
+        self.entry(&mut self.state.lock(), seg.0).cloned()
+    }
+
+    /// Marks `n` blocks from `addr`, of one segment, as written by log `log`.
+    ///
+    /// # Errors
+    /// `Corrupt` when one is valid already.
+    pub(crate) fn allocated(&self, addr: BlockAddr, n: u32, log: usize) -> Result<()> {
+        let (seg, offset) = self.place(addr);
+        let mut s = self.state.lock();
+        let now = s.mtime();
+        let e = self.entry(&mut s, seg.0)?;
+        for i in offset..offset + n as usize {
+            if test_bit_msb(&e.map, i) {
+                return Err(Error::corrupt(format!("SIT: block {} is in use and free at once", addr.0)));
+            }
+            set_bit_msb(&mut e.map, i, true);
+            // Roll-forward may lead here before the next checkpoint, even if it is freed again by then.
+            set_bit_msb(&mut e.ckpt_map, i, true);
+        }
+        e.valid += n as u16;
+        e.log = log as u8;
+        e.mtime = now;
+        s.dirty.insert(seg.0);
+        Ok(())
+    }
+
+    /// Whether a block is in use.
+    pub(crate) fn is_valid(&self, blk: BlockAddr) -> Result<bool> {
+        let (seg, i) = self.place(blk);
+        Ok(test_bit_msb(&self.entry(&mut self.state.lock(), seg.0)?.map, i))
+    }
+
+    /// Whether a block is in a segment of nodes that is not empty.
+    pub(crate) fn holds_nodes(&self, blk: BlockAddr) -> Result<bool> {
+        let mut s = self.state.lock();
+        let e = self.entry(&mut s, self.place(blk).0.0)?;
+        Ok(e.valid > 0 && e.log >= 3)
+    }
+
+    /// Frees blocks, runs of neighbours in one go. They may be written again after the next checkpoint.
+    ///
+    /// # Errors
+    /// `Corrupt` when one is free already.
+    pub(crate) fn invalidate(&self, blocks: &[BlockAddr]) -> Result<()> {
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let mut s = self.state.lock();
+        let now = s.mtime();
+        let mut at = 0;
+        while at < blocks.len() {
+            let (seg, _) = self.place(blocks[at]);
+            let n = blocks[at..].iter().take_while(|b| self.place(**b).0 == seg).count();
+            let e = self.entry(&mut s, seg.0)?;
+            for b in &blocks[at..at + n] {
+                let i = self.place(*b).1;
+                if !test_bit_msb(&e.map, i) {
+                    return Err(Error::corrupt(format!("SIT: block {b} is freed but not in use")));
+                }
+                set_bit_msb(&mut e.map, i, false);
+                e.valid -= 1;
+            }
+            e.mtime = now;
+            let empty = e.valid == 0;
+            s.dirty.insert(seg.0);
+            if empty && !s.current.contains(&seg.0) {
+                self.emptied(&mut s, seg.0)?;
+            }
+            at += n;
+        }
+        Ok(())
+    }
+
+    /// Whether a checkpoint would have something to write.
+    pub(crate) fn is_dirty(&self) -> bool {
+        !self.state.lock().dirty.is_empty()
+    }
+
+    /// Free segments, those of the next checkpoint left out and counted in. Takes no lock.
+    pub(crate) fn free_segments(&self) -> (u32, u32) {
+        let FreeSegments { free, prefree } = FreeSegments::unpacked(self.seen.load(SeqCst));
+        (free, free + prefree)
+    }
+
+    /// Seconds of the volume's life.
+    pub(crate) fn elapsed(&self) -> u64 {
+        self.state.lock().mtime()
+    }
+
+    /// Puts every change into the journal if it has room, else into the table's other copies. Called by
+    /// the checkpoint, with operations frozen.
+    pub(crate) fn flush(&self, meta: &Meta) -> Result<()> {
+        let mut s = self.state.lock();
+        let mut all: BTreeSet<u32> = s.dirty.clone();
+        all.extend(s.journal.keys());
+        if all.len() <= SIT_JOURNAL_ENTRIES {
+            for segno in all {
+                let raw = self.entry(&mut s, segno)?.to_raw();
+                s.journal.insert(segno, raw);
+            }
+            return Ok(());
+        }
+        let blocks: BTreeSet<u32> = all.iter().map(|n| n / PER_BLOCK).collect();
+        for block in blocks {
+            self.entry(&mut s, block * PER_BLOCK)?;
+            let mut page = PageBuf::zeroed(1);
+            for (i, e) in s.blocks.get(&block).into_iter().flatten().enumerate() {
+                let at = i * size_of::<RawSitEntry>();
+                page[at..at + size_of::<RawSitEntry>()].copy_from_slice(e.to_raw().as_bytes());
+            }
+            let now = test_bit_msb(&s.bitmap, block as usize);
+            set_bit_msb(&mut s.bitmap, block as usize, !now);
+            meta.write(self.block_addr(&s, block), page);
+        }
+        s.journal.clear();
+        Ok(())
+    }
+
+    /// After the checkpoint: its maps are the current ones, and emptied segments are free. Which those are.
+    pub(crate) fn checkpointed(&self) -> Result<Vec<SegNo>> {
+        let mut s = self.state.lock();
+        let mut freed = Vec::new();
+        for segno in std::mem::take(&mut s.dirty) {
+            let e = self.entry(&mut s, segno)?;
+            e.ckpt_map = e.map;
+            let empty = e.valid == 0;
+            if empty && !s.current.contains(&segno) {
+                freed.push(SegNo(segno));
+            }
+        }
+        s.count(|n| n.free += std::mem::take(&mut n.prefree));
+        s.excluded = None;
+        Ok(freed)
+    }
+
+    /// Runs `f` on the state, for the checkpoint pack and `info`.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&SitState) -> R) -> R {
+        f(&self.state.lock())
+    }
+}
+
+impl SitState {
+    fn mtime(&self) -> u64 {
+        self.elapsed + self.mounted.map_or(0, |m| clock::now().since(m).0 / 1_000_000_000)
+    }
+
+    /// The journal as it goes into the cold-data summary.
+    pub(crate) fn journal_bytes(&self) -> [u8; SUM_JOURNAL_SIZE] {
+        let mut out = [0; SUM_JOURNAL_SIZE];
+        out[..2].copy_from_slice(&(self.journal.len() as u16).to_le_bytes());
+        for (i, (segno, e)) in self.journal.iter().enumerate() {
+            let raw = RawSitJournalEntry { segno: (*segno).into(), se: e.clone() };
+            let at = 2 + i * size_of::<RawSitJournalEntry>();
+            out[at..at + size_of::<RawSitJournalEntry>()].copy_from_slice(raw.as_bytes());
+        }
+        out
+    }
+}
+
+/// Reads the SIT journal of a cold-data summary.
+///
+/// # Errors
+/// `Corrupt` for a count or a segment out of range.
+pub(crate) fn parse_journal(bytes: &[u8], main_segments: u32) -> Result<BTreeMap<u32, RawSitEntry>> {
+    let n = u16::from_le_bytes([bytes[0], bytes[1]]) as usize;
+    if n > SIT_JOURNAL_ENTRIES {
+        return Err(Error::corrupt(format!("SIT journal: {n} entries")));
+    }
+    let mut out = BTreeMap::new();
+    for i in 0..n {
+        let at = 2 + i * size_of::<RawSitJournalEntry>();
+        let Ok((raw, _)) = RawSitJournalEntry::read_from_prefix(&bytes[at..]) else { break };
+        if raw.segno.get() >= main_segments {
+            return Err(Error::corrupt(format!("SIT journal: segment {} is out of range", raw.segno)));
+        }
+        out.insert(raw.segno.get(), raw.se);
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,18 @@
+//! The volume in memory: how it gets there, its switches, and what it tells of itself.
+//!
+//! Its locks: `cp_global_sem` 90, `writepages` 95, `cp_rwsem` 100, `node_write` 110, `ino_lock` 430,
+//! `inode_lock[DIR_INODE]` 440, `stat_lock` 520, `ckpt` 560, `stop_reason` 600. Every engine module works on
+//! [`sbi::F2fs`]; [`open`](mod@open) is called by the facade.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`sbi`] | the volume's parts and locks; the state of its health |
+//! | [`open`](mod@open) | superblock, checkpoint, summaries and orphans, read in this order |
+//! | [`options`] | mount options and switches |
+//! | [`info`], [`stats`] | what the volume is and what it did |
+
+pub mod info;
+pub mod open;
+pub mod options;
+pub mod sbi;
+pub mod stats;

@@ -1,0 +1,329 @@
+//! Opening a volume: superblock, checkpoint, summaries, orphans.
+
+use crate::durable::checkpoint::nat_bits_key;
+use crate::format::gate::{Checkpoint, Superblock};
+use crate::format::raw::*;
+use crate::format::units::BlockAddr;
+use crate::segment::curseg::{Curseg, Cursegs, Log};
+use crate::tables::meta::Meta;
+use crate::tables::nat::{Nat, NatBits};
+use crate::tables::sit::Sit;
+use crate::tables::summary;
+use crate::volume::options::{F2fsOptions, Recovery};
+use crate::volume::sbi::{F2fs, Parts};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use tidegate_block::{BioFlags, RequestQueue};
+use tidegate_vfs::{Attr, Bdi, DeviceNumber, Error, ErrorKind, FileType, Ino, Inode, InodeParts, Result};
+use zerocopy::FromBytes;
+
+/// Shards of the node mapping: how many threads can work on unrelated nodes at once.
+const NODE_SHARDS: usize = 16;
+
+/// Whether the device holds an F2FS superblock in either place.
+pub fn is_f2fs(queue: &RequestQueue) -> bool {
+    (0..2).any(|n| {
+        let block = queue.read_wait(BlockAddr(n).sector(), 1, BioFlags::META);
+        block.is_ok_and(|b| word_at(&b, SUPER_OFFSET) == F2FS_MAGIC)
+    })
+}
+
+fn word_at(b: &[u8], at: usize) -> u32 {
+    b[at..].first_chunk().map_or(0, |w| u32::from_le_bytes(*w))
+}
+
+/// Reads the superblock: the first copy, or the second when the first is no good.
+///
+/// # Errors
+/// What is wrong with the first copy, when both are bad.
+pub fn load_superblock(queue: &RequestQueue) -> Result<Superblock> {
+    let blocks = queue.device().size() / BLOCK_SIZE as u64;
+    let copy = |n: u32| {
+        let b = queue
+            .read_wait(BlockAddr(n).sector(), 1, BioFlags::META)
+            .map_err(|e| Error::device(e, format!("reading superblock {n}")))?;
+        Superblock::parse(&b, blocks)
+    };
+    match copy(0) {
+        Ok(sb) => Ok(sb),
+        Err(first) => match copy(1) {
+            Ok(sb) => Ok(sb),
+            // The more telling of the two errors.
+            Err(second) if first.kind() == ErrorKind::InvalidArgument => Err(second),
+            Err(_) => Err(first),
+        },
+    }
+}
+
+/// Reads the current checkpoint.
+///
+/// # Errors
+/// `Corrupt` when neither pack is whole.
+pub fn load_checkpoint(queue: &RequestQueue, sb: &Superblock) -> Result<Checkpoint> {
+    Checkpoint::load(sb, |addr| {
+        queue
+            .read_wait(BlockAddr(addr).sector(), 1, BioFlags::META)
+            .map(|b| b.to_vec())
+            .map_err(|e| Error::device(e, format!("reading checkpoint block {addr}")))
+    })
+}
+
+impl F2fs {
+    /// Opens the volume behind `queue`, its pages accounted to `bdi`. What is left of unlinked files is
+    /// freed unless the volume is read-only.
+    ///
+    /// # Errors
+    /// `Corrupt` with what is wrong, `Unsupported` with the feature, those of the device.
+    pub fn open(queue: Arc<RequestQueue>, bdi: Arc<Bdi>, options: F2fsOptions) -> Result<Arc<F2fs>> {
+        Self::open_as(queue, bdi, options, false)
+    }
+
+    /// Opens a volume for writing even where an earlier error is recorded in it, for a repair that has
+    /// looked at it.
+    pub(crate) fn open_hurt(
+        queue: Arc<RequestQueue>,
+        bdi: Arc<Bdi>,
+        options: F2fsOptions,
+    ) -> Result<Arc<F2fs>> {
+        Self::open_as(queue, bdi, options, true)
+    }
+
+    fn open_as(
+        queue: Arc<RequestQueue>,
+        bdi: Arc<Bdi>,
+        options: F2fsOptions,
+        even_hurt: bool,
+    ) -> Result<Arc<F2fs>> {
+        let sb = load_superblock(&queue)?;
+        let cp = load_checkpoint(&queue, &sb)?;
+        let meta_inode = internal_inode(sb.meta_ino, &bdi, 1);
+        let meta = Meta::new(meta_inode, queue.clone(), bdi.clone(), sb.main_blkaddr);
+        let sums = summary::load(&sb, &cp, &meta)?;
+        let read_only = why_read_only(&queue, &sb, &cp, &options, even_hurt)?;
+        let bits = load_nat_bits(&sb, &cp, &meta)?;
+        let nat = Nat::new(&sb, &cp, sums.nat_journal, bits);
+        let reader = Meta::new(meta.inode.clone(), queue.clone(), bdi.clone(), sb.main_blkaddr);
+        #[cfg_attr(not(feature = "planted-bugs"), expect(unused_mut))]
+        let mut sit =
+            Sit::new(&sb, &cp, sums.sit_journal, Arc::new(move |a| reader.read(a)), options.deterministic);
+        #[cfg(feature = "planted-bugs")]
+        {
+            sit.early_reuse = options.planted == Some(crate::volume::options::PlantedBug::EarlyReuse);
+        }
+        let mut left = sums.sums.into_iter();
+        let logs = Log::ALL.map(|l| left.next().map(|s| Curseg::from_checkpoint(&cp, l, s)));
+        let [Some(a), Some(b), Some(c), Some(d), Some(e), Some(f)] = logs else {
+            return Err(Error::corrupt("checkpoint: summaries are missing"));
+        };
+        let orphans = load_orphans(&sb, &cp, &meta)?;
+        let node_inode = internal_inode(sb.node_ino, &bdi, NODE_SHARDS);
+        let deterministic = options.deterministic;
+        let fs = Arc::new(F2fs::assemble(Parts {
+            sb,
+            queue,
+            bdi,
+            options,
+            read_only,
+            meta,
+            node_inode,
+            nat,
+            sit,
+            cursegs: Cursegs::new([a, b, c, d, e, f]),
+            cp,
+            orphans,
+        }));
+        fs.gc.set_owner(Arc::downgrade(&fs));
+        if !deterministic {
+            fs.ckpt_thread.bind(Arc::downgrade(&fs));
+        }
+        let weak = Arc::downgrade(&fs);
+        fs.bdi.set_submit_pending(move |here| {
+            let Some(fs) = weak.upgrade() else { return };
+            match here {
+                true => fs.write_io.submit_all_here(&fs.stats),
+                false => fs.write_io.submit_all(&fs.stats),
+            }
+        });
+        // A repair recovers first, and mends the root after.
+        if !even_hurt {
+            fs.check_root()?;
+        }
+        fs.recover(even_hurt)?;
+        Ok(fs)
+    }
+
+    /// Refuses a volume whose root is no directory: nothing in it has a name.
+    fn check_root(&self) -> Result<()> {
+        let root = self.load_inode(Ino(self.sb.root_ino as u64)).map_err(|e| e.of("the root directory"))?;
+        match root.attr.file_type {
+            FileType::Directory => Ok(()),
+            _ => Err(Error::corrupt(format!("inode {}: the root is no directory", root.ino))),
+        }
+    }
+
+    /// Brings the volume to the state that was promised: orphans go, fsynced files come back. Opened
+    /// read-only, files come back in memory only.
+    fn recover(&self, even_hurt: bool) -> Result<()> {
+        let hurt = {
+            let cp = &self.ckpt.lock().cp;
+            let flagged = !even_hurt && cp.flags.intersects(CpFlags::ERROR | CpFlags::FSCK);
+            flagged || cp.passed_over.is_some()
+        };
+        let writable = self.why_read_only().is_none();
+        if self.recovery == Recovery::None || hurt {
+            return Ok(());
+        }
+        if !self.sb.read_only_features.is_empty() {
+            self.unrecovered.store(self.has_fsynced_files().unwrap_or(true), SeqCst);
+            return Ok(());
+        }
+        if writable {
+            self.recover_orphans()?;
+        }
+        let found = match self.recovery {
+            // A chain that makes no sense is still one.
+            Recovery::Disabled => writable && self.has_fsynced_files().unwrap_or(true),
+            _ => self.roll_forward().map_err(of_recovery)?,
+        };
+        let clean = self.ckpt.lock().cp.flags.contains(CpFlags::UMOUNT);
+        if writable && (found || !clean) {
+            // Also when nothing came of them: what is written from here on must not lead to nodes that a power
+            // cut left behind.
+            self.orphans_changed.store(true, SeqCst);
+            self.checkpoint(false)?;
+        }
+        Ok(())
+    }
+
+    /// Frees the inodes that had lost their last name when the checkpoint was made.
+    ///
+    /// # Errors
+    /// `Corrupt`, also where a number cannot be an orphan's: nothing vouches for those blocks' content.
+    fn recover_orphans(&self) -> Result<()> {
+        let inos: Vec<u32> = self.orphans.lock().iter().copied().collect();
+        if let Some(ino) = inos.iter().find(|i| **i <= self.sb.root_ino || **i >= self.sb.max_nid) {
+            return Err(Error::corrupt(format!("orphan block: inode {ino} can be none")));
+        }
+        for ino in inos {
+            let inode = match self.load_inode(Ino(ino as u64)) {
+                Ok(p) => Inode::new(p, self.bdi.clone(), 1),
+                Err(e) if crate::inode::is_gone(&e) => {
+                    self.orphans.lock().remove(&ino);
+                    continue;
+                }
+                Err(e) => return Err(e.of("freeing an orphan")),
+            };
+            if inode.is_dir() && !self.dir_is_empty(&inode)? {
+                return Err(Error::corrupt(format!("orphan block: directory {ino} is not empty")));
+            }
+            inode.attr().nlink = 0;
+            self.evict(&inode)?;
+        }
+        Ok(())
+    }
+}
+
+/// Says what to do about an error of roll-forward.
+fn of_recovery(e: Error) -> Error {
+    let what = "recovering fsynced files";
+    match e.kind() {
+        ErrorKind::Corrupt | ErrorKind::Stale | ErrorKind::FileTooBig => Error::corrupt(format!(
+            "{what} (fsck.f2fs may mend them, disable_roll_forward opens the volume without them): {e}"
+        )),
+        _ => e.of(format!("{what} (disable_roll_forward opens the volume without them)")),
+    }
+}
+
+/// The inode behind a mapping of the file system's own.
+fn internal_inode(ino: u32, bdi: &Arc<Bdi>, shards: usize) -> Arc<Inode> {
+    let attr = Attr {
+        file_type: FileType::Regular,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        nlink: 1,
+        size: u64::MAX,
+        blocks: 0,
+        atime: Default::default(),
+        mtime: Default::default(),
+        ctime: Default::default(),
+        crtime: None,
+        rdev: DeviceNumber::default(),
+        generation: 0,
+        flags: 0,
+    };
+    let parts = InodeParts { ino: Ino(ino as u64), attr, private: Box::new(()) };
+    Arc::new(Inode::internal(parts, bdi.clone(), shards))
+}
+
+/// Why this volume may not be changed, if so.
+fn why_read_only(
+    queue: &RequestQueue,
+    sb: &Superblock,
+    cp: &Checkpoint,
+    o: &F2fsOptions,
+    even_hurt: bool,
+) -> Result<Option<String>> {
+    if o.read_only || queue.device().read_only() {
+        return Ok(Some("opened read-only".into()));
+    }
+    if !sb.read_only_features.is_empty() {
+        return Ok(Some(format!(
+            "f2fs feature {} is not supported: opened read-only",
+            sb.read_only_features
+        )));
+    }
+    if cp.flags.intersects(CpFlags::DISABLED | CpFlags::RESIZEFS) {
+        return Ok(Some(
+            "its checkpoint says that checkpointing is disabled or a resize is under way: opened read-only"
+                .into(),
+        ));
+    }
+    if let Some(what) = &cp.passed_over {
+        return Ok(Some(format!("{what}: damaged, run check --repair; opened read-only as it was before")));
+    }
+    if cp.flags.intersects(CpFlags::ERROR | CpFlags::FSCK) && !even_hurt {
+        return Ok(Some("an earlier error is recorded in it: run fsck.f2fs; opened read-only".into()));
+    }
+    Ok(None)
+}
+
+/// Reads the orphans' numbers.
+fn load_orphans(sb: &Superblock, cp: &Checkpoint, meta: &Meta) -> Result<BTreeSet<u32>> {
+    let mut out = BTreeSet::new();
+    if !cp.flags.contains(CpFlags::ORPHAN_PRESENT) {
+        return Ok(out);
+    }
+    for n in 1 + sb.cp_payload..cp.raw.cp_pack_start_sum.get() {
+        let page = meta.read(cp.start + n)?;
+        let b = RawOrphanBlock::ref_from_prefix(page.bytes()).map_err(|_| Error::corrupt("orphan block"))?.0;
+        let count = b.entry_count.get() as usize;
+        if count > ORPHANS_PER_BLOCK {
+            return Err(Error::corrupt(format!("orphan block {}: {count} entries", cp.start + n)));
+        }
+        out.extend(b.ino[..count].iter().map(|i| i.get()));
+    }
+    Ok(out)
+}
+
+/// Reads nat_bits if the pack has them and they belong to it.
+fn load_nat_bits(sb: &Superblock, cp: &Checkpoint, meta: &Meta) -> Result<Option<NatBits>> {
+    if !cp.flags.contains(CpFlags::NAT_BITS) {
+        return Ok(None);
+    }
+    let len = sb.nat_blocks as usize / 8;
+    let blocks = (8 + 2 * len).div_ceil(BLOCK_SIZE) as u32;
+    if blocks + cp.raw.cp_pack_total_block_count.get() > BLOCKS_PER_SEG {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    for n in 0..blocks {
+        bytes.extend_from_slice(meta.read(cp.start + BLOCKS_PER_SEG - blocks + n)?.bytes());
+    }
+    let key = bytes.first_chunk().map_or(0, |k| u64::from_le_bytes(*k));
+    if key != nat_bits_key(cp) {
+        return Ok(None); // stale
+    }
+    Ok(Some(NatBits { full: bytes[8..8 + len].to_vec(), empty: bytes[8 + len..8 + 2 * len].to_vec() }))
+}
