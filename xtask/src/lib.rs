@@ -2,6 +2,7 @@
 //!
 //! | module       | what it holds                                                        |
 //! |--------------|----------------------------------------------------------------------|
+//! | [`arrows`]   | which file of a crate calls which                                     |
 //! | [`oracle`]   | the independent programs results are checked against                  |
 //! | [`manifest`] | a comparable description of every name, attribute and byte of a tree  |
 //! | [`mutants`]  | changes that tests must notice                                         |
@@ -16,6 +17,7 @@
 //! | [`workspace`]| where the workspace, its target directory and this helper binary are  |
 //! | [`temp`]     | scratch directories that remove themselves                            |
 
+pub mod arrows;
 pub mod bench;
 pub mod fill;
 pub mod golden;

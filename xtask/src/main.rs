@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use xtask::{bench, fill, golden, manifest, mutants, oracle, power, soak, suite, uml};
+use xtask::{arrows, bench, fill, golden, manifest, mutants, oracle, power, soak, suite, uml, workspace};
 
 #[derive(Parser)]
 #[command(name = "xtask", about = "Tests and measures Tidegate")]
@@ -46,6 +46,12 @@ enum Task {
         /// Only those whose name contains this.
         #[arg(long, value_name = "NAME")]
         only: Vec<String>,
+    },
+    /// Print which file of a crate calls which, and fail where these form a cycle.
+    Arrows {
+        /// The crate's directory below `crates`.
+        #[arg(default_value = "tidegate-f2fs")]
+        package: String,
     },
     /// Run the tests of the mount that are short elsewhere at length (as root).
     Soak(soak::SoakArgs),
@@ -164,6 +170,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Bench(task) => task.run().map(|()| ExitCode::SUCCESS),
         Task::Crash(args) => crash::run(&args),
         Task::Mutants { only } => mutants::run(&only),
+        Task::Arrows { package } => run_arrows(&package),
         Task::Soak(args) => soak::run(&args).map(|()| ExitCode::SUCCESS),
         Task::Golden(args) => run_golden(&args),
         Task::GuestFill { kind, dir } => fill::fill(kind, &dir).map(|()| ExitCode::SUCCESS),
@@ -198,6 +205,21 @@ fn run_manifest(args: &ManifestArgs) -> Result<ExitCode> {
         None => tree.write(std::io::stdout().lock())?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn run_arrows(package: &str) -> Result<ExitCode> {
+    let src = workspace::root().join("crates").join(package).join("src");
+    let arrows = arrows::of(&src).with_context(|| src.display().to_string())?;
+    for (from, to) in &arrows {
+        for (to, calls) in to {
+            println!("{from} -> {to}: {}", calls.iter().cloned().collect::<Vec<_>>().join(", "));
+        }
+    }
+    let cycles = arrows::cycles(&arrows);
+    for files in &cycles {
+        eprintln!("a cycle of {}: {}", files.len(), files.iter().cloned().collect::<Vec<_>>().join(", "));
+    }
+    Ok(verdict(cycles.is_empty()))
 }
 
 fn run_uml(args: &UmlArgs) -> Result<ExitCode> {

@@ -131,23 +131,6 @@ impl F2fs {
         stat.time(Step::After, || self.checkpointed(pack.cp))
     }
 
-    /// Waits for what is in flight, file data included: no checkpoint refers to a block that is not there yet. With
-    /// `checkpoint_data=linux`, for what Linux waits for. For who has operations frozen.
-    ///
-    /// # Errors
-    /// `Io` when a directory's block could not be written: its page is dirty again, and its inode may be
-    /// on no list.
-    pub(crate) fn drain_writes(&self) -> Result<()> {
-        match self.switches.checkpoint_data() {
-            CheckpointData::Wait => {
-                self.write_io.send_all(&self.stats);
-                self.queue.drain();
-            }
-            CheckpointData::Linux => self.write_io.wait_cp_data(&self.stats),
-        }
-        self.lost_metadata().map_or(Ok(()), Err)
-    }
-
     /// The pack is on the device: memory follows.
     fn checkpointed(&self, cp: Checkpoint) -> Result<()> {
         self.cursegs.checkpointed();

@@ -216,11 +216,6 @@ impl F2fs {
         self.check_writable().map_err(|e| Error::new(ErrorKind::Io, e.to_string()))
     }
 
-    /// Makes every completed write durable.
-    pub(crate) fn flush_device(&self) -> Result<()> {
-        self.guard(self.flushes.flush(&self.queue, self.switches.flush_merge()))
-    }
-
     /// Why only a checkpoint can make this inode durable, if so.
     fn needs_checkpoint(&self, inode: &Inode) -> Result<Option<Reason>> {
         let f = fi(inode);

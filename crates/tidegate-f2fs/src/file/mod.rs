@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `map` | blocks of pages; promises of blocks |
 //! | `extent`, `inline` | what is known of a map without its nodes; data inside the inode |
+//! | `first_block` | the block that data which leaves the inode goes to |
 //! | `write`, `place` | passes over dirty pages; the places these get |
 //! | `write_io`, `in_flight` | bios that grow while pages are placed; bios that have not ended |
 //! | `failed_pages` | pages that are not where the map says, since their write failed |
@@ -15,6 +16,7 @@
 
 pub(crate) mod extent;
 pub(crate) mod failed_pages;
+pub(crate) mod first_block;
 pub(crate) mod in_flight;
 pub(crate) mod inline;
 pub(crate) mod map;

@@ -4,10 +4,10 @@ use crate::file::extent::ExtentCache;
 use crate::file::write::Placement;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
-use crate::gc::For;
 use crate::inode::fi;
 use crate::node::dnode::{Dnode, Found};
 use crate::segment::curseg::{Allocated, Log};
+use crate::segment::policy::Reserve;
 use crate::volume::options::AllocMode;
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::Relaxed;
@@ -121,10 +121,10 @@ impl F2fs {
     /// Allocates for the pages of `parts`, or for as many of the first as there is room for.
     fn allocate_for(&self, inode: &Inode, parts: &[Part], how: Placement) -> Result<Vec<Allocated>> {
         let (log, whom) = match how {
-            Placement::Move => (Log::ColdData, For::Cleaning),
+            Placement::Move => (Log::ColdData, Reserve::Cleaning),
             // A checkpoint has to write them.
-            _ if inode.is_dir() || how == Placement::Rescue => (self.data_log(inode), For::Checkpoint),
-            _ => (self.data_log(inode), For::Data),
+            _ if inode.is_dir() || how == Placement::Rescue => (self.data_log(inode), Reserve::Checkpoint),
+            _ => (self.data_log(inode), Reserve::Data),
         };
         let nids: Vec<Nid> = parts.iter().map(|p| p.d.nid).collect();
         let versions = self.nat.versions(&self.meta, &nids)?;

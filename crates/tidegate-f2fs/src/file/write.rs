@@ -7,20 +7,14 @@ use crate::volume::options::WritePages;
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, PAGE_SIZE, Segment};
-use tidegate_rt::{RwLockReadGuard, sim, trace::SpanPoint};
+use tidegate_rt::{RwLockReadGuard, sim};
 use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
 use tidegate_vfs::{ErrorKind, FileType, Inode, Result, WritebackControl};
 
-static WRITEPAGES: SpanPoint<3> = SpanPoint::new("f2fs_writepages", ["ino", "dirty", "sync"]);
-
 /// fsync of at most this many dirty pages writes them where they are (`min_fsync_blocks`).
 const MIN_FSYNC_BLOCKS: u64 = 8;
-/// Dirty pages up to which an fsync is soon done with writing.
-const SOON: u64 = 16;
 /// Pages placed in one go at most, in several bios.
 const MAX_EXTENT: usize = 2048;
-/// Times that room is made for a pass that gets no further.
-const ROOM_TRIES: u32 = 4;
 
 /// Where pages go.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,41 +55,8 @@ impl DataPass {
 }
 
 impl F2fs {
-    /// Writes an inode's dirty pages out; does not wait for them. No lock held by the caller.
-    ///
-    /// # Errors
-    /// `NoSpace` when no segment has room even after cleaning; the pages stay dirty.
-    pub(crate) fn write_data(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
-        if wbc.sync_all {
-            inode.mapping.tag_towrite(wbc.start, wbc.end);
-        }
-        let _span = WRITEPAGES.enter([inode.ino.0, inode.mapping.nr_dirty(), wbc.sync_all as u64]);
-        // While more than this is written, others had better flush.
-        let soon = wbc.fsync.is_some() && inode.mapping.nr_dirty() <= SOON;
-        let _coming = soon.then(|| self.flushes.approach());
-        let mut tries = ROOM_TRIES;
-        loop {
-            let before = wbc.written;
-            let r = self.write_data_in_turn(inode, wbc);
-            match r {
-                Err(e) if e.kind() == ErrorKind::NoSpace && tries > 0 => {
-                    tries = if wbc.written > before { ROOM_TRIES } else { tries - 1 };
-                    self.make_room_now()?;
-                    if wbc.sync_all {
-                        inode.mapping.tag_towrite(wbc.start, wbc.end);
-                    }
-                }
-                Err(e) if e.kind() == ErrorKind::NoSpace => {
-                    inode.mapping.record_error(ErrorKind::NoSpace);
-                    return Err(e);
-                }
-                r => return r,
-            }
-        }
-    }
-
     /// One pass, with `sbi->writepages` held where the switch and the rule ask for it.
-    fn write_data_in_turn(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
+    pub(crate) fn write_data_in_turn(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
         let position = self.switches.writepages();
         let takes_turns = matches!(position, WritePages::Locked | WritePages::SubmitLocked);
         let turn = (takes_turns && self.serialises(inode, wbc)).then(|| self.writepages.lock());

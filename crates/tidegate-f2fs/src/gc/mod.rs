@@ -4,9 +4,6 @@
 //! who needs it, with no lock held ([`F2fs::make_room`]), or by a thread while the volume is idle. Data
 //! goes through the page cache to the cold log; nodes are only marked dirty, since the checkpoint that
 //! has to follow writes them elsewhere. A cleaned segment is free after that checkpoint.
-//!
-//! Free segments are kept in steps, so that each step can finish what the one before began: ordinary
-//! data stops first, then cleaning; what a checkpoint must write (nodes, directories) may take the last.
 
 mod data;
 mod node;
@@ -15,6 +12,7 @@ mod victim;
 
 use crate::format::raw::*;
 use crate::format::units::SegNo;
+use crate::segment::policy::KEPT_BY_DATA;
 use crate::volume::options::F2fsOptions;
 use crate::volume::sbi::F2fs;
 use std::collections::BTreeSet;
@@ -34,11 +32,6 @@ static GC_LOCK: LockClass = LockClass::new("sbi->gc_lock", 18);
 static GC_THREAD: LockClass = LockClass::new("gc_th->state", 610);
 static DISCARDS: LockClass = LockClass::new("dcc->cmd_lock", 525);
 
-/// Free segments that cleaning leaves alone beyond what a checkpoint needs: its own last victim makes
-/// that many nodes dirty.
-const KEPT_BY_CLEANING: u32 = 2;
-/// The same for ordinary data: one victim can still be cleaned.
-const KEPT_BY_DATA: u32 = 4;
 /// Segments made free beyond what is needed, so that not every writer cleans.
 const AHEAD: u32 = 2;
 /// Checkpoints made for one caller.
@@ -51,17 +44,6 @@ const RETRY_SKIPPED: u32 = 64;
 const MOST_REFUSED: usize = 8;
 const MOVE_SLOTS: usize = 64;
 
-/// For whom blocks are allocated: how many free segments must be left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum For {
-    /// What the next checkpoint must write: may take the last.
-    Checkpoint,
-    /// Blocks that cleaning moves.
-    Cleaning,
-    /// File data.
-    Data,
-}
-
 /// See the module.
 pub(crate) struct Gc {
     inodes: OnceLock<Inodes>,
@@ -71,7 +53,7 @@ pub(crate) struct Gc {
     /// Counts moves of inodes whose number falls into the slot: a read that overlaps one is repeated.
     moves: Arc<[AtomicU32; MOVE_SLOTS]>,
     /// Dirty pages of directories when they were last counted.
-    dir_pages: AtomicU64,
+    pub(crate) dir_pages: AtomicU64,
     thread: Mutex<Thread>,
     wake: Condvar,
     /// Segments freed by checkpoints, to be discarded.
@@ -135,53 +117,6 @@ impl Gc {
 }
 
 impl F2fs {
-    /// Segments that a checkpoint made now would take for nodes and directories.
-    fn checkpoint_need(&self) -> u32 {
-        self.dirty_for_checkpoint().div_ceil(BLOCKS_PER_SEG as u64) as u32 + 1
-    }
-
-    /// Blocks that a checkpoint made now would write, at most.
-    fn dirty_for_checkpoint(&self) -> u64 {
-        self.node_inode.mapping.nr_dirty() + self.dirty_inodes.len() + 2 * self.gc.dir_pages.load(Relaxed)
-    }
-
-    /// Free segments that must be left when `whom` goes to a fresh one.
-    pub(crate) fn kept_free(&self, whom: For) -> u32 {
-        let spare = self.spare_segments();
-        match whom {
-            For::Checkpoint => 0,
-            For::Cleaning => self.checkpoint_need() + KEPT_BY_CLEANING.min(spare / 4),
-            For::Data => self.checkpoint_need() + KEPT_BY_DATA.min(spare / 2),
-        }
-    }
-
-    /// Whether so many nodes became dirty that a checkpoint must write them before `whom` goes on: filling
-    /// holes takes no free segment, but each block placed may change a node.
-    pub(crate) fn nodes_come_first(&self, whom: For) -> bool {
-        whom != For::Checkpoint
-            && self.node_inode.mapping.nr_dirty() >= BLOCKS_PER_SEG as u64
-            && self.sit.free_segments().0 < self.kept_free(whom)
-    }
-
-    /// Segments that are left when the volume is full and each log has one to itself: few on the smallest
-    /// volumes, which live on holes.
-    fn spare_segments(&self) -> u32 {
-        let user = self.counts.lock().user_blocks.div_ceil(BLOCKS_PER_SEG as u64) as u32;
-        self.sb.main_segments.saturating_sub(user + NR_CURSEG_TYPE as u32)
-    }
-
-    /// At this many free segments, logs begin to fill holes.
-    pub(crate) fn ssr_threshold(&self) -> u32 {
-        let reserved = self.ckpt.lock().cp.raw.rsvd_segment_count.get();
-        self.checkpoint_need() + reserved.min(self.sb.main_segments / 10) + NR_CURSEG_TYPE as u32
-    }
-
-    /// At this many free segments, who is about to need some cleans first.
-    fn gc_threshold(&self) -> u32 {
-        let reserved = self.ckpt.lock().cp.raw.rsvd_segment_count.get();
-        self.kept_free(For::Data) + reserved.min(self.sb.main_segments / 20).max(2)
-    }
-
     fn count_dir_pages(&self) {
         let pages = self.dirty_dirs.lock().values().map(|d| d.mapping.nr_dirty()).sum();
         self.gc.dir_pages.store(pages, Relaxed);

@@ -7,7 +7,7 @@
 use crate::format::gate::Checkpoint;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};
-use crate::gc::For;
+use crate::segment::policy::Reserve;
 use crate::volume::options::AllocMode;
 use crate::volume::sbi::F2fs;
 use crate::volume::stats::BlockKind;
@@ -140,7 +140,7 @@ impl F2fs {
         want: u32,
         summary: impl FnMut(u32) -> RawSummary,
     ) -> Result<Allocated> {
-        self.allocate_locked(&mut self.cursegs.lock(log), log, For::Checkpoint, want, summary)
+        self.allocate_locked(&mut self.cursegs.lock(log), log, Reserve::Checkpoint, want, summary)
     }
 
     /// Allocates up to `want` blocks from `log` in as few pieces as it has, with nobody's in between;
@@ -151,7 +151,7 @@ impl F2fs {
     pub(crate) fn allocate_extents(
         &self,
         log: Log,
-        whom: For,
+        whom: Reserve,
         want: u32,
         mut summary: impl FnMut(u32) -> RawSummary,
     ) -> Result<Vec<Allocated>> {
@@ -178,7 +178,7 @@ impl F2fs {
         &self,
         c: &mut Curseg,
         log: Log,
-        whom: For,
+        whom: Reserve,
         want: u32,
         mut summary: impl FnMut(u32) -> RawSummary,
     ) -> Result<Allocated> {

@@ -6,7 +6,9 @@
 //! | module | holds |
 //! |---|---|
 //! | `curseg` | the six logs: runs of blocks are allocated here |
+//! | `policy` | free segments that are kept, and for whom |
 //! | `discard` | telling the device which blocks hold nothing |
 
 pub(crate) mod curseg;
 pub(crate) mod discard;
+pub(crate) mod policy;

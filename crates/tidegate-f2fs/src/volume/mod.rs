@@ -6,11 +6,13 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`sbi`] | the volume's parts and locks; the state of its health |
+//! | [`sbi`] | the volume's parts and locks |
+//! | `health` | whether it takes changes, and what ends that |
 //! | [`open`](mod@open) | superblock, checkpoint, summaries and orphans, read in this order |
 //! | [`options`] | mount options and switches |
 //! | [`info`], [`stats`] | what the volume is and what it did |
 
+pub(crate) mod health;
 pub mod info;
 pub mod open;
 pub mod options;

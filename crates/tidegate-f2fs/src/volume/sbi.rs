@@ -24,7 +24,7 @@ use std::sync::{Arc, OnceLock};
 use tidegate_block::RequestQueue;
 use tidegate_rt::hash::HashMap;
 use tidegate_rt::{LockClass, Mutex, RwLock};
-use tidegate_vfs::{Bdi, Error, ErrorKind, Inode, PageRun, Result};
+use tidegate_vfs::{Bdi, Error, Inode, PageRun, Result};
 
 static CP_MUTEX: LockClass = LockClass::new("sbi->cp_global_sem", 90);
 static WRITEPAGES: LockClass = LockClass::new("sbi->writepages", 95);
@@ -48,7 +48,7 @@ pub struct F2fs {
     pub(crate) sb: Superblock,
     pub(crate) queue: Arc<RequestQueue>,
     pub(crate) bdi: Arc<Bdi>,
-    read_only: Option<String>,
+    pub(super) read_only: Option<String>,
     /// Files were fsynced after the last checkpoint, and it is not known how to bring them back.
     pub(crate) unrecovered: AtomicBool,
     /// Blocks of the metadata area, by address.
@@ -88,8 +88,8 @@ pub struct F2fs {
     pub(crate) recovered: AtomicU64,
     pub(crate) gc: Gc,
     pub(crate) next_generation: AtomicU32,
-    failed: AtomicBool,
-    failure: Mutex<String>,
+    pub(super) failed: AtomicBool,
+    pub(super) failure: Mutex<String>,
 }
 
 /// What [`F2fs::assemble`] puts together.
@@ -170,64 +170,6 @@ impl F2fs {
         if !options.checkpoint_merge {
             self.ckpt_thread.stop();
         }
-    }
-
-    /// Why changes are refused, if they are.
-    pub(crate) fn why_read_only(&self) -> Option<String> {
-        if !self.failed.load(SeqCst)
-            && let Some(e) = self.lost_metadata()
-        {
-            self.stop(&e);
-        }
-        if self.failed.load(SeqCst) {
-            return Some(format!("stopped after an error: {}", *self.failure.lock()));
-        }
-        let why = self.read_only.clone()?;
-        Some(match self.unrecovered.load(SeqCst) {
-            true => format!("{why}, without what was fsynced after its last checkpoint"),
-            false => why,
-        })
-    }
-
-    /// Whether changes were refused from the beginning.
-    pub(crate) fn opened_read_only(&self) -> bool {
-        self.read_only.is_some()
-    }
-
-    /// Why a node, a directory's block or a block of the metadata area could not be written, if so. What
-    /// is in memory is newer than what recovery would find, so nothing more may be promised.
-    pub(crate) fn lost_metadata(&self) -> Option<Error> {
-        let of = |i: &Inode, what: &str| (i.mapping.errseq() != 0).then(|| i.mapping.last_error(what.into()));
-        let known = || self.write_io.metadata_error().cloned();
-        of(&self.meta.inode, "writing the metadata area")
-            .or_else(known)
-            .or_else(|| of(&self.node_inode, "writing nodes"))
-    }
-
-    /// Refuses changes on a volume that is read-only or has failed.
-    pub(crate) fn check_writable(&self) -> Result<()> {
-        match self.why_read_only() {
-            None => Ok(()),
-            Some(why) => Err(Error::new(ErrorKind::ReadOnly, why)),
-        }
-    }
-
-    /// Stops all further changes, since what is in memory and what is on the volume may not agree.
-    pub(crate) fn stop(&self, why: &Error) {
-        let mut f = self.failure.lock();
-        if !self.failed.swap(true, SeqCst) {
-            *f = why.to_string();
-        }
-    }
-
-    /// Passes a result on; an error that leaves metadata half changed stops the volume.
-    pub(crate) fn guard<T>(&self, r: Result<T>) -> Result<T> {
-        if let Err(e) = &r
-            && (e.errno().is_some() || matches!(e.kind(), ErrorKind::Io | ErrorKind::Corrupt))
-        {
-            self.stop(e);
-        }
-        r
     }
 
     /// Checks an address read from a node before anybody goes there.

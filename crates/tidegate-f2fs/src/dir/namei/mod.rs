@@ -8,17 +8,16 @@ use crate::durable::since_cp::Since;
 use crate::file::extent::ExtentCache;
 use crate::format::dentry::type_to_raw;
 use crate::format::raw::*;
-use crate::format::units::{BlockAddr, Nid};
+use crate::format::units::Nid;
 use crate::inode::imeta;
 use crate::inode::{F2fsInode, I_DNODE, fi, write_extra, write_fields, write_rdev};
 use crate::node::set_word;
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
-use tidegate_block::{Bio, BioFlags, PageBuf, Segment};
 use tidegate_rt::{Mutex, Timespec};
 use tidegate_vfs::fs::NewXattrs;
-use tidegate_vfs::{Attr, Error, ErrorKind, FileType, Ino, Inode, InodeParts, NewInode, Result};
+use tidegate_vfs::{Attr, ErrorKind, FileType, Ino, Inode, InodeParts, NewInode, Result};
 
 /// Most names of an inode.
 const F2FS_LINK_MAX: u32 = u32::MAX;
@@ -208,26 +207,6 @@ impl F2fs {
         })
     }
 
-    /// Writes `bytes` to a block of its own and waits for it: the first block of node `nid`'s file.
-    pub(crate) fn place_first_block(&self, nid: Nid, bytes: &[u8]) -> Result<BlockAddr> {
-        self.book(1, 0, 0)?;
-        self.write_first_block(nid, bytes).inspect_err(|_| self.unbook(1, 0, 0))
-    }
-
-    fn write_first_block(&self, nid: Nid, bytes: &[u8]) -> Result<BlockAddr> {
-        let version = self.nat.versions(&self.meta, &[nid])?[0];
-        let log = crate::segment::curseg::Log::WarmData;
-        let a =
-            self.allocate(log, 1, |_| RawSummary { nid: nid.0.into(), version, ofs_in_node: 0.into() })?;
-        self.stats.bio(log.kind(), 1);
-        let seg = Segment::pages(Arc::new(PageBuf::from_slice(bytes)), 0, 1);
-        if let Err(e) = self.queue.submit_wait(Bio::write(a.start.sector(), vec![seg], BioFlags::SYNC)) {
-            self.sit.invalidate(&[a.start])?;
-            return Err(Error::device(e, format!("node {nid}: writing its first block")));
-        }
-        Ok(a.start)
-    }
-
     /// Gives `inode` another name.
     pub(crate) fn link_inode(
         &self,
@@ -258,15 +237,6 @@ impl F2fs {
             self.store_inode(inode)?;
             self.touch(dir, now)
         })
-    }
-
-    /// Does what follows the first step of a change. The caller holds `cp_rwsem`, so that no checkpoint has
-    /// the one without the other.
-    ///
-    /// # Errors
-    /// Those of `rest`; the volume takes no more changes then.
-    pub(crate) fn finish<T>(&self, rest: impl FnOnce() -> Result<T>) -> Result<T> {
-        rest().inspect_err(|e| self.stop(e))
     }
 
     /// Reads the nodes of `inodes`, which a change is about to change.

@@ -1,5 +1,7 @@
 //! F2FS as the VFS sees it.
 
+mod writepages;
+
 use crate::format::raw::*;
 use crate::inode::fi;
 use crate::volume::sbi::F2fs;

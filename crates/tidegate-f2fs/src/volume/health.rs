@@ -1,0 +1,74 @@
+//! Whether the volume takes changes, and what ends that.
+
+use crate::volume::sbi::F2fs;
+use std::sync::atomic::Ordering::SeqCst;
+use tidegate_vfs::{Error, ErrorKind, Inode, Result};
+
+impl F2fs {
+    /// Why changes are refused, if they are.
+    pub(crate) fn why_read_only(&self) -> Option<String> {
+        if !self.failed.load(SeqCst)
+            && let Some(e) = self.lost_metadata()
+        {
+            self.stop(&e);
+        }
+        if self.failed.load(SeqCst) {
+            return Some(format!("stopped after an error: {}", *self.failure.lock()));
+        }
+        let why = self.read_only.clone()?;
+        Some(match self.unrecovered.load(SeqCst) {
+            true => format!("{why}, without what was fsynced after its last checkpoint"),
+            false => why,
+        })
+    }
+
+    /// Whether changes were refused from the beginning.
+    pub(crate) fn opened_read_only(&self) -> bool {
+        self.read_only.is_some()
+    }
+
+    /// Why a node, a directory's block or a block of the metadata area could not be written, if so. What
+    /// is in memory is newer than what recovery would find, so nothing more may be promised.
+    pub(crate) fn lost_metadata(&self) -> Option<Error> {
+        let of = |i: &Inode, what: &str| (i.mapping.errseq() != 0).then(|| i.mapping.last_error(what.into()));
+        let known = || self.write_io.metadata_error().cloned();
+        of(&self.meta.inode, "writing the metadata area")
+            .or_else(known)
+            .or_else(|| of(&self.node_inode, "writing nodes"))
+    }
+
+    /// Refuses changes on a volume that is read-only or has failed.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        match self.why_read_only() {
+            None => Ok(()),
+            Some(why) => Err(Error::new(ErrorKind::ReadOnly, why)),
+        }
+    }
+
+    /// Stops all further changes, since what is in memory and what is on the volume may not agree.
+    pub(crate) fn stop(&self, why: &Error) {
+        let mut f = self.failure.lock();
+        if !self.failed.swap(true, SeqCst) {
+            *f = why.to_string();
+        }
+    }
+
+    /// Passes a result on; an error that leaves metadata half changed stops the volume.
+    pub(crate) fn guard<T>(&self, r: Result<T>) -> Result<T> {
+        if let Err(e) = &r
+            && (e.errno().is_some() || matches!(e.kind(), ErrorKind::Io | ErrorKind::Corrupt))
+        {
+            self.stop(e);
+        }
+        r
+    }
+
+    /// Does what follows the first step of a change. The caller holds `cp_rwsem`, so that no checkpoint has
+    /// the one without the other.
+    ///
+    /// # Errors
+    /// Those of `rest`; the volume takes no more changes then.
+    pub(crate) fn finish<T>(&self, rest: impl FnOnce() -> Result<T>) -> Result<T> {
+        rest().inspect_err(|e| self.stop(e))
+    }
+}
