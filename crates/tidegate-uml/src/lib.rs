@@ -167,7 +167,7 @@ impl Uml {
     fn write_job(&self, job: &TempDir, body: &str) -> Result<PathBuf> {
         let job = job.path();
         let mut helper = (self.helper)().map_err(Error::io("finding the program that the guest runs"))?;
-        if helper.starts_with("/dev") {
+        if is_hidden(&helper) {
             let copy = job.join("helper");
             fs::copy(&helper, &copy).map_err(Error::file(&helper))?;
             helper = copy;
@@ -196,14 +196,19 @@ impl Uml {
     }
 }
 
-/// A directory for what a guest and the host share: the system's temporary one, but not below `/dev`, over which a
-/// guest mounts its own.
+/// A directory for what a guest and the host share: the system's temporary one, or where a guest cannot see that,
+/// `/var/tmp`.
 pub fn scratch_directory() -> PathBuf {
-    outside_dev(std::env::temp_dir())
+    seen_by_guests(std::env::temp_dir())
 }
 
-fn outside_dev(dir: PathBuf) -> PathBuf {
-    if dir.starts_with("/dev") { PathBuf::from("/var/tmp") } else { dir }
+fn seen_by_guests(dir: PathBuf) -> PathBuf {
+    if is_hidden(&dir) { PathBuf::from("/var/tmp") } else { dir }
+}
+
+/// Whether a guest mounts something of its own over it.
+fn is_hidden(path: &Path) -> bool {
+    ["/dev", "/proc", "/sys", "/run"].iter().any(|dir| path.starts_with(dir))
 }
 
 /// The kernel's command line splits at blanks and ubd's arguments at commas.
@@ -262,8 +267,10 @@ mod tests {
         }
         let e = visible(&dir.path().join("none.img")).unwrap_err().to_string();
         assert!(e.contains("none.img"), "{e}");
-        assert_eq!(outside_dev("/dev/shm/x".into()), Path::new("/var/tmp"));
-        assert_eq!(outside_dev("/home/x".into()), Path::new("/home/x"));
+        for hidden in ["/dev/shm/x", "/run/user/1000"] {
+            assert_eq!(seen_by_guests(hidden.into()), Path::new("/var/tmp"));
+        }
+        assert_eq!(seen_by_guests("/home/x".into()), Path::new("/home/x"));
     }
 
     #[test]

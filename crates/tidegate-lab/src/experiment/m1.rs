@@ -26,6 +26,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
          growing bio stays locked meanwhile, as there.",
     ],
     across: |_| {},
+    kernel: None,
 };
 
 const POSITIONS: &[&str] =

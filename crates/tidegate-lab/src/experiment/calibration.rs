@@ -1,0 +1,149 @@
+//! The kernel's own ratio, beside ours: the switch turned in Linux itself, in a guest. Nothing is demanded of it.
+//!
+//! The guest has one CPU and the disk of this host, so its figures are of another machine than ours. What can be
+//! compared is which position is the better one there, and by how much.
+
+use super::Plan;
+use super::comparison::Comparison;
+use super::observer::Observer;
+use super::outcome::{Case, Counted, Position, Published};
+use super::rounds::Rounds;
+use super::setting::{Counter, Metric, ratio};
+use crate::error::{Error, Result};
+use crate::kernel::{Disk, Format, Guest, Named, What, directory};
+use crate::result::RunResult;
+use crate::workload::Spec;
+
+/// Each is two boots and two runs: together they are to take less than a minute.
+const ROUNDS: u64 = 4;
+/// Bytes of the volume.
+const SIZE: u64 = 1 << 30;
+
+/// See the module.
+pub(super) struct Calibration {
+    /// Mount options, the old one first.
+    pub positions: &'static [&'static str],
+    pub workload: fn() -> Spec,
+    /// Bytes that may be dirty in the guest.
+    pub dirty: u64,
+    pub counters: &'static [Counter],
+    /// What the first position by the second is called.
+    pub name: &'static str,
+    pub published: fn() -> Published,
+    /// What differs from ours.
+    pub note: &'static str,
+}
+
+impl Calibration {
+    /// Runs of all positions.
+    pub(super) fn runs(&self) -> u64 {
+        ROUNDS * self.positions.len() as u64
+    }
+
+    /// What the kernel shows, and what is to be known of it; where it cannot be run, why.
+    pub(super) fn shown(&self, plan: &Plan, observer: &dyn Observer) -> (Option<Case>, String) {
+        match self.measure(plan, observer) {
+            Ok(case) => {
+                let note = format!(
+                    "The kernel is {}, with one CPU, in real time. Its image is in {}, on the host's disk, for which \
+                     each write waits. The elevator is BFQ with strict_guarantees. {} Nothing is demanded of it.",
+                    case.target,
+                    directory().display(),
+                    self.note
+                );
+                (Some(case), note)
+            }
+            Err(e) => (None, format!("The kernel is not shown beside: {e}")),
+        }
+    }
+
+    fn measure(&self, plan: &Plan, observer: &dyn Observer) -> Result<Case> {
+        let rounds = Rounds::new(plan.seed, ROUNDS, self.positions.len());
+        let spec = (self.workload)();
+        let mut runs: Vec<Vec<RunResult>> = vec![Vec::new(); self.positions.len()];
+        for (_, order) in rounds.each() {
+            for i in order {
+                let options = self.positions[*i];
+                let volume = Named { what: What::New(Format::F2fs), options: options.into() };
+                let guest = Guest {
+                    volume: &volume,
+                    options: "",
+                    size: SIZE,
+                    disk: Disk::Slow { dirty: self.dirty },
+                };
+                runs[*i].push(guest.run(&spec)?.result);
+                observer.ran(&format!("the kernel, {options}"));
+            }
+        }
+        let workload = serde_json::to_string(&spec).map_err(|e| Error::spec(e.to_string()))?;
+        Ok(self.case(workload, rounds, runs))
+    }
+
+    fn case(&self, workload: String, rounds: Rounds, runs: Vec<Vec<RunResult>>) -> Case {
+        let target = runs.iter().flatten().next().map(|r| r.target.clone()).unwrap_or_default();
+        let position = |(name, runs): (&&str, Vec<RunResult>)| {
+            let of_runs = |f: &dyn Fn(&RunResult) -> Option<f64>| runs.iter().map(f).collect::<Vec<_>>();
+            let counters =
+                self.counters.iter().filter_map(|(name, f)| Counted::of(name, of_runs(f))).collect();
+            let values = of_runs(&|r| Metric::Elapsed.of(r));
+            Position { counters, ..Position::of(name, values, runs) }
+        };
+        let positions: Vec<Position> = self.positions.iter().zip(runs).map(position).collect();
+        let published = (self.published)();
+        let rounds_of_both = ratio(&positions, self.positions[0], self.positions[1]);
+        let name = format!("the kernel, {}", self.name);
+        Case {
+            name: "the kernel, in this setting".into(),
+            target,
+            workload,
+            metric: Metric::Elapsed.name().into(),
+            less_is_better: true,
+            comparisons: vec![Comparison::shown(&name, published.ratio(), &rounds_of_both)],
+            published: Some(published),
+            seeds: rounds.seeds,
+            order: rounds.order,
+            positions,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::comparison::Verdict;
+    use crate::experiment::{ALL, Experiment, Where};
+    use tidegate::observe::Wanted;
+
+    fn kernel() -> &'static Calibration {
+        Experiment::named("m5").unwrap().kernel.as_ref().unwrap()
+    }
+
+    #[test]
+    fn the_kernels_ratio_is_shown_and_not_judged() {
+        let run = |s: u64| RunResult { elapsed_ns: s * 1_000_000_000, ..RunResult::default() };
+        let runs = vec![vec![run(3), run(6), run(3), run(3)], vec![run(6), run(12), run(6), run(6)]];
+        let case = kernel().case(String::new(), Rounds::new(1, 4, 2), runs);
+        let [c] = &case.comparisons[..] else { panic!("{:?}", case.comparisons) };
+        assert_eq!((c.ours.map(|r| (r * 1e6).round()), c.published), (Some(500_000.0), Some(68.0 / 48.0)));
+        assert_eq!(
+            (c.reproduces, &*c.why),
+            (Verdict::Shown, ""),
+            "worse than published, and no defect of ours"
+        );
+        assert!(c.low.is_some() && c.high.is_some());
+        assert_eq!(case.positions[0].name, "nocheckpoint_merge");
+    }
+
+    #[test]
+    fn the_kernel_runs_where_it_may() {
+        let m5 = Experiment::named("m5").unwrap();
+        let runs = |plan: Plan| {
+            m5.runs(&plan, Wanted::default()) - m5.runs(&Plan { kernel: false, ..plan }, Wanted::default())
+        };
+        let may = || Plan { kernel: true, ..Plan::default() };
+        assert_eq!(runs(may()), 8);
+        assert_eq!(runs(Plan { quick: true, ..may() }), 0);
+        assert_eq!(runs(Plan { device: Some(Where::Preset(tidegate_block::Preset::Hdd)), ..may() }), 0);
+        assert_eq!(ALL.iter().filter(|e| e.kernel.is_some()).count(), 1);
+    }
+}
