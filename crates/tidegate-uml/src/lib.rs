@@ -34,7 +34,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use tempfile::TempDir;
 
 /// Line the guest prints before the body's first output.
 const BEGIN: &str = "@@guest-begin";
@@ -85,8 +84,8 @@ impl Uml {
         self
     }
 
-    /// Has each write of the first disk take as long as the host's disk does (O_SYNC), instead of going to the
-    /// host's page cache until the guest flushes.
+    /// Has each write of the first disk wait until it is on the host's disk (O_SYNC). Otherwise it goes to the host's
+    /// page cache and stays there: user-mode-linux passes no flush on, so an fsync in the guest costs nothing.
     pub fn synchronous(mut self) -> Self {
         self.flags = "s";
         self
@@ -138,7 +137,8 @@ impl Uml {
         let dir = scratch_directory();
         let job =
             tempfile::Builder::new().prefix("tidegate-guest-").tempdir_in(&dir).map_err(Error::file(&dir))?;
-        let init = self.write_job(&job, body)?;
+        let own = visible(job.path())?;
+        let init = self.write_job(&own, body)?;
 
         let mut command = Command::new("/bin/sh");
         command
@@ -148,6 +148,8 @@ impl Uml {
             .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw"])
             .arg(joined(&format!("ubda{}=", self.flags), &image))
             .arg(joined("init=", &init))
+            // Its own files, else in the home directory, where it may not be allowed to write.
+            .arg(joined("uml_dir=", &own.join("")))
             .args(["con=null", "con0=fd:0,fd:1", "quiet", "selinux=0", "apparmor=0"])
             .env("TMPDIR", fast_tmp())
             .stdin(Stdio::piped())
@@ -164,8 +166,7 @@ impl Uml {
         Running::new(child, job, self.timeout)
     }
 
-    fn write_job(&self, job: &TempDir, body: &str) -> Result<PathBuf> {
-        let job = job.path();
+    fn write_job(&self, job: &Path, body: &str) -> Result<PathBuf> {
         let mut helper = (self.helper)().map_err(Error::io("finding the program that the guest runs"))?;
         if is_hidden(&helper) {
             let copy = job.join("helper");
@@ -211,7 +212,7 @@ fn is_hidden(path: &Path) -> bool {
     ["/dev", "/proc", "/sys", "/run"].iter().any(|dir| path.starts_with(dir))
 }
 
-/// The kernel's command line splits at blanks and ubd's arguments at commas.
+/// The path of an image or a job. The kernel's command line splits at blanks and ubd's arguments at commas.
 fn visible(image: &Path) -> Result<PathBuf> {
     let path = fs::canonicalize(image).map_err(Error::file(image))?;
     if path.as_os_str().as_bytes().iter().any(|b| b" \t\n,:\"".contains(b)) {

@@ -10,7 +10,7 @@ use super::outcome::{Case, Counted, Position, Published};
 use super::rounds::Rounds;
 use super::setting::{Counter, Metric, ratio};
 use crate::error::{Error, Result};
-use crate::kernel::{Disk, Format, Guest, Named, What, directory};
+use crate::kernel::{Format, Guest, Named, Shares, What, directory};
 use crate::result::RunResult;
 use crate::workload::Spec;
 
@@ -60,17 +60,13 @@ impl Calibration {
     fn measure(&self, plan: &Plan, observer: &dyn Observer) -> Result<Case> {
         let rounds = Rounds::new(plan.seed, ROUNDS, self.positions.len());
         let spec = (self.workload)();
+        let shares = Shares { dirty: self.dirty };
         let mut runs: Vec<Vec<RunResult>> = vec![Vec::new(); self.positions.len()];
         for (_, order) in rounds.each() {
             for i in order {
                 let options = self.positions[*i];
                 let volume = Named { what: What::New(Format::F2fs), options: options.into() };
-                let guest = Guest {
-                    volume: &volume,
-                    options: "",
-                    size: SIZE,
-                    disk: Disk::Slow { dirty: self.dirty },
-                };
+                let guest = Guest { volume: &volume, options: "", size: SIZE, shares: Some(shares) };
                 runs[*i].push(guest.run(&spec)?.result);
                 observer.ran(&format!("the kernel, {options}"));
             }

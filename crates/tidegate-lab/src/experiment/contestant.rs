@@ -5,7 +5,7 @@ use super::place::preset;
 use super::rounds::world;
 use super::setting::on_volume;
 use crate::error::{Error, Result};
-use crate::kernel::{Disk, Format, Guest, Named, Ran, What, joined, with_mounted};
+use crate::kernel::{Format, Guest, Named, Ran, What, joined, with_mounted};
 use crate::target::{Directory, Rig, Target, VolumeTarget};
 use crate::workload::{Spec, run};
 use std::fmt;
@@ -101,7 +101,7 @@ impl Contestant {
     /// As of [`Contestant::with`].
     pub(super) fn run(&self, opening: &Opening, seed: u64, spec: &Spec) -> Result<(Ran, Option<Nanos>)> {
         if let Contestant::Kernel(volume) = self {
-            let guest = Guest { volume, options: &opening.mounted, size: MODEL, disk: Disk::Cached };
+            let guest = Guest { volume, options: &opening.mounted, size: MODEL, shares: None };
             return Ok((guest.run(spec)?, None));
         }
         let spec = spec.clone();

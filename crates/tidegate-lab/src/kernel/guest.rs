@@ -44,21 +44,15 @@ pub struct Ran {
     pub was_there: bool,
 }
 
-/// The disk of a guest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Disk {
-    /// Writes go to the host's page cache; a flush waits until they are on its disk, as for a loop mount.
-    #[default]
-    Cached,
-    /// Each write takes as long as the host's disk does, and `bfq` decides on the order with `strict_guarantees`. As
-    /// many bytes as said may be dirty, half of them before the flusher begins.
-    Slow {
-        /// Bytes.
-        dirty: u64,
-    },
+/// How a guest's I/O is shared out, where it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// As many bytes may be dirty, half of them before the flusher begins.
+    pub dirty: u64,
 }
 
-/// A guest to run a workload in.
+/// A guest to run a workload in. Each of its writes waits until it is on the host's disk: what an fsync promises there
+/// is kept, and takes as long as it does.
 #[derive(Clone, Debug)]
 pub struct Guest<'a> {
     /// What it mounts.
@@ -67,8 +61,8 @@ pub struct Guest<'a> {
     pub options: &'a str,
     /// Bytes of a new volume.
     pub size: u64,
-    /// Its disk.
-    pub disk: Disk,
+    /// With `bfq` as elevator and its `strict_guarantees`; the kernel's own choice if none is given.
+    pub shares: Option<Shares>,
 }
 
 impl Guest<'_> {
@@ -100,10 +94,7 @@ impl Guest<'_> {
         let job = job.map_err(|e| Error::host(&scratch, e))?;
         let stays = matches!(self.volume.what, What::Image(_));
         Job { spec: spec.clone(), stays }.write(job.path())?;
-        let mut uml = Uml::new(image).timeout(LONGEST);
-        if self.disk != Disk::Cached {
-            uml = uml.synchronous();
-        }
+        let uml = Uml::new(image).timeout(LONGEST).synchronous();
         let mut guest = uml.spawn(&self.body(how, job.path()))?;
         match answered(&mut guest)? {
             // Unmounting would write what nobody reads.
@@ -124,17 +115,16 @@ impl Guest<'_> {
             none if none.is_empty() => String::new(),
             some => format!("-o {}", sh(some)),
         };
-        let disk = match self.disk {
-            Disk::Cached => String::new(),
-            Disk::Slow { dirty } => format!(
+        let shares = self.shares.map_or(String::new(), |Shares { dirty }| {
+            format!(
                 "cd /sys/block/ubda/queue; echo bfq >scheduler; echo 1 >iosched/strict_guarantees\n\
                  cd /proc/sys/vm; echo {} >dirty_background_bytes; echo {dirty} >dirty_bytes; cd /\n",
                 dirty / 2
-            ),
-        };
+            )
+        });
         let job = sh(job);
         format!(
-            "{disk}mount {how} {options} $DEV $MNT\n\"$HELPER\" {WORK} {job} $MNT\necho {DONE}\numount $MNT\n"
+            "{shares}mount {how} {options} $DEV $MNT\n\"$HELPER\" {WORK} {job} $MNT\necho {DONE}\numount $MNT\n"
         )
     }
 }
@@ -163,8 +153,11 @@ fn answered(guest: &mut Running) -> Result<bool> {
     Ok(false)
 }
 
-/// The end of what was printed, in one line.
+/// The end of what was printed, in one line; of a kernel that died, what it died of.
 fn last_lines(text: &str) -> String {
+    if let Some((_, why)) = text.split_once("Kernel panic") {
+        return format!("the guest's kernel died: panic{}", why.lines().next().unwrap_or_default());
+    }
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
     let from = lines.len().saturating_sub(LAST);
     if lines.is_empty() { "the guest ended without a word".into() } else { lines[from..].join("; ") }
@@ -216,13 +209,13 @@ mod tests {
     #[test]
     fn options_of_both_are_mounted_with() {
         let volume: Named = "f2fs,mode=lfs".parse().unwrap();
-        let guest = Guest { volume: &volume, options: "nocheckpoint_merge", size: 0, disk: Disk::default() };
+        let guest = Guest { volume: &volume, options: "nocheckpoint_merge", size: 0, shares: None };
         let body = guest.body("-t f2fs", Path::new("/tmp/it's"));
         let lines: Vec<&str> = body.lines().collect();
         assert_eq!(lines[0], "mount -t f2fs -o 'mode=lfs,nocheckpoint_merge' $DEV $MNT");
         assert_eq!(lines[1], "\"$HELPER\" guest-work '/tmp/it'\\''s' $MNT");
-        let slow = Guest { options: "", disk: Disk::Slow { dirty: 8 }, ..guest };
-        let body = slow.body("", Path::new("/tmp/j"));
+        let shared = Guest { options: "", shares: Some(Shares { dirty: 8 }), ..guest };
+        let body = shared.body("", Path::new("/tmp/j"));
         assert!(
             body.contains("echo bfq >scheduler") && body.contains("echo 4 >dirty_background_bytes"),
             "{body}"
@@ -232,6 +225,8 @@ mod tests {
     #[test]
     fn a_failure_is_told_in_a_line() {
         assert_eq!(last_lines("a\n\nb \nc\nd\n"), "b; c; d");
+        let died = "<4>x\n<0>Kernel panic - not syncing: no init\n<4> [<60>] ? trace";
+        assert_eq!(last_lines(died), "the guest's kernel died: panic - not syncing: no init");
         assert_eq!(last_lines("\n"), "the guest ended without a word");
     }
 }

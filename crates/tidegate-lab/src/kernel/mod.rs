@@ -15,7 +15,7 @@ mod guest;
 mod host;
 mod named;
 
-pub use guest::{Disk, Guest, Ran, WORK, work};
+pub use guest::{Guest, Ran, Shares, WORK, work};
 pub use named::{Format, Named, What};
 
 pub(crate) use fresh::directory;
