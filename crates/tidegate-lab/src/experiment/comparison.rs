@@ -117,9 +117,8 @@ impl Comparison {
 impl Rule {
     /// The one place where a verdict is found; [`RULES`] says the same in words.
     fn judge(self, ours: Option<Interval>, because: Because) -> (Verdict, String) {
-        let shown = (Verdict::Shown, String::new());
         if matches!(self, Rule::Shown(_)) {
-            return shown;
+            return (Verdict::Shown, String::new());
         }
         let Some(ours) = ours else { return (Verdict::No, "not measured".into()) };
         let Some((low, high)) = ours.ends else {
@@ -135,10 +134,9 @@ impl Rule {
                 (false, false) => (Verdict::No, format!("ours, {}, is not {self}", plain(ours.mean))),
             };
         match self {
-            Rule::Shown(_) => shown,
             Rule::AtLeast(bound) => bounded(&|v| v >= bound, bound),
             Rule::AtMost(bound) => bounded(&|v| v <= bound, bound),
-            Rule::Published(published) => {
+            Rule::Published(published) | Rule::Shown(published) => {
                 let larger = ours.mean > published;
                 let (side, known) =
                     if larger { ("larger", because.larger) } else { ("smaller", because.smaller) };

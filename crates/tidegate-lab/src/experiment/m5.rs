@@ -31,7 +31,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         dirty: 12 << 20,
         counters: COUNTERS,
         name: RATIO,
-        published,
+        published: || published().ratio(),
         note: "Its two groups are I/O priorities, of which its BFQ, which knows no cgroups, makes weights of 50 and 10; \
             the thread has be/3, the weight 50. Fewer fsyncs and a smaller stream than ours, since each write waits \
             for a real disk.",
