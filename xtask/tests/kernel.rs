@@ -1,6 +1,7 @@
 //! The guest kernel works, reports truly, and loses power as told.
 
 use std::fs::File;
+use std::path::Path;
 use std::process::Command;
 
 use xtask::manifest::{Manifest, Options, compare, walk};
@@ -60,8 +61,17 @@ fn power_cut() {
     let mut guest = uml::guest(&image).spawn(body).unwrap();
     guest.wait_for_line("ready").unwrap();
     guest.kill().unwrap();
+    assert_eq!(processes_of(&image), 0, "nobody writes to the image any more");
     let output = uml::guest(&image).run("mount -t f2fs $DEV $MNT; ls $MNT; umount $MNT").unwrap();
     assert_eq!(output.check().unwrap().stdout, "kept\n");
+}
+
+/// Processes that were started with the image.
+fn processes_of(image: &Path) -> usize {
+    let image = image.to_string_lossy().into_owned();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|p| std::fs::read(p.path().join("cmdline")).ok());
+    lines.filter(|l| String::from_utf8_lossy(l).contains(&image)).count()
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod common;
 use common::{Bench, has, is_root};
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -118,10 +118,14 @@ fn a_guest_ends_with_whoever_started_it() {
         return;
     }
     let b = Bench::new();
-    let mut endless = b.command(&["lab", "compare", "--files", "10000000", "--target", "kernel:f2fs"]);
-    let mut started = endless.env("TMPDIR", b.dir.path()).spawn().unwrap();
-    let guests = || processes(&b.dir.path().join("tidegate-"), "linux.uml");
-    assert!(within(30, || guests() > 0), "the guest begins");
+    b.ok(&["mkfs", "--size", "2G", "v.img"]);
+    let allocated = || b.path("v.img").metadata().unwrap().blocks() * 512;
+    let empty = allocated();
+    let long = ["--files", "1000", "--size", "1M", "--target", "kernel:v.img"];
+    let mut started = b.command(&[&["lab", "compare"], &long[..]].concat()).spawn().unwrap();
+    let guests = || processes(&b.path("v.img"), "linux.uml");
+    assert!(within(60, || allocated() > empty + (16 << 20)), "the guest writes");
+    assert!(guests() > 0);
     started.kill().unwrap();
     started.wait().unwrap();
     assert!(within(30, || guests() == 0), "the guest has gone");

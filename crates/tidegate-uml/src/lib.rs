@@ -46,9 +46,10 @@ const BODY: &str = "body";
 /// The command by which the helper becomes the guest's process 1; the directory of the job follows.
 pub const INIT: &str = "guest-init";
 
-/// Runs the kernel, and ends it when whoever started this goes away, by whatever signal: the kernel is several
-/// processes, which would stay. Standard input is a pipe that ends then, and 0 is the process group that begins here.
-const GUARD: &str = "\"$@\" </dev/null & exec >/dev/null; read -r never; kill -9 0";
+/// Becomes the kernel, beside a guard that ends it when whoever started this goes away, by whatever signal: the kernel
+/// is several processes, which would stay. Standard input is a pipe that ends then. The kernel has to lead the process
+/// group that begins here, which is the one that is killed: else it begins one of its own.
+const GUARDED: &str = "exec 3<&0; { read -r never <&3; kill -9 0; } >/dev/null & exec \"$@\" </dev/null 3<&-";
 
 /// A guest yet to be started.
 #[derive(Debug, Clone)]
@@ -142,7 +143,7 @@ impl Uml {
 
         let mut command = Command::new("/bin/sh");
         command
-            .args(["-c", GUARD, "guard"])
+            .args(["-c", GUARDED, "guard"])
             .arg(kernel)
             .arg(format!("mem={}", self.memory))
             .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw"])

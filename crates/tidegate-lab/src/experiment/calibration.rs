@@ -13,9 +13,15 @@ use crate::error::{Error, Result};
 use crate::kernel::{Format, Guest, Named, Shares, What, directory};
 use crate::result::RunResult;
 use crate::workload::Spec;
+use std::time::Duration;
+use tidegate_rt::clock;
 
-/// Each is two boots and two runs: together they are to take less than a minute.
+/// Rounds at most; each is two boots and two runs.
 const ROUNDS: u64 = 4;
+/// Rounds that are run however long they take: fewer have no interval.
+const LEAST: u64 = 2;
+/// What all of them are to take at most: the disk below may be a slow one, or busy.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of the volume.
 const SIZE: u64 = 1 << 30;
 
@@ -36,7 +42,7 @@ pub(super) struct Calibration {
 }
 
 impl Calibration {
-    /// Runs of all positions.
+    /// Runs of all positions, if there is time for them.
     pub(super) fn runs(&self) -> u64 {
         ROUNDS * self.positions.len() as u64
     }
@@ -59,11 +65,16 @@ impl Calibration {
     }
 
     fn measure(&self, plan: &Plan, observer: &dyn Observer) -> Result<Case> {
-        let rounds = Rounds::new(plan.seed, ROUNDS, self.positions.len());
+        let mut rounds = Rounds::new(plan.seed, ROUNDS, self.positions.len());
         let spec = (self.workload)();
         let shares = Shares { dirty: self.dirty };
         let mut runs: Vec<Vec<RunResult>> = vec![Vec::new(); self.positions.len()];
+        let (begin, mut done) = (clock::now(), 0);
         for (_, order) in rounds.each() {
+            if !has_time(done, clock::now().since(begin).duration()) {
+                break;
+            }
+            done += 1;
             for i in order {
                 let options = self.positions[*i];
                 let volume = Named { what: What::New(Format::F2fs), options: options.into() };
@@ -73,6 +84,8 @@ impl Calibration {
             }
         }
         let workload = serde_json::to_string(&spec).map_err(|e| Error::spec(e.to_string()))?;
+        rounds.seeds.truncate(done as usize);
+        rounds.order.truncate(done as usize);
         Ok(self.case(workload, rounds, runs))
     }
 
@@ -103,6 +116,11 @@ impl Calibration {
     }
 }
 
+/// Whether one more round as long as those that were run ends in time.
+fn has_time(done: u64, took: Duration) -> bool {
+    done < LEAST || took * (done as u32 + 1) <= PATIENCE * done as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,6 +146,14 @@ mod tests {
         );
         assert!(c.low.is_some() && c.high.is_some());
         assert_eq!(case.positions[0].name, "nocheckpoint_merge");
+    }
+
+    #[test]
+    fn rounds_go_on_while_there_is_time() {
+        let after = |done, seconds| has_time(done, Duration::from_secs(seconds));
+        assert!(after(0, 0) && after(1, 500), "two in any case");
+        assert!(after(2, 40) && !after(2, 41));
+        assert!(after(3, 45) && !after(3, 46));
     }
 
     #[test]

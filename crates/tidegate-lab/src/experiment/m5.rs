@@ -45,7 +45,7 @@ const RATIO: &str = "without / with checkpoint_merge";
 fn in_the_kernel() -> Spec {
     let group = |group, weight, times| StormGroup { group, weight, threads: 1, times };
     Spec::CkptStorm(CkptStorm {
-        groups: vec![group(1, 100, 12), group(2, 20, 0)],
+        groups: vec![group(1, 100, 10), group(2, 20, 0)],
         stream_group: 1,
         stream_size: 16 << 20,
         ..CkptStorm::default()
