@@ -28,7 +28,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     kernel: Some(Calibration {
         positions: POSITIONS,
         workload: in_the_kernel,
-        dirty: 12 << 20,
+        dirty: 3 << 20,
         counters: COUNTERS,
         name: RATIO,
         published: || published().ratio(),
@@ -45,9 +45,9 @@ const RATIO: &str = "without / with checkpoint_merge";
 fn in_the_kernel() -> Spec {
     let group = |group, weight, times| StormGroup { group, weight, threads: 1, times };
     Spec::CkptStorm(CkptStorm {
-        groups: vec![group(1, 100, 10), group(2, 20, 0)],
+        groups: vec![group(1, 100, 6), group(2, 20, 0)],
         stream_group: 1,
-        stream_size: 16 << 20,
+        stream_size: 4 << 20,
         ..CkptStorm::default()
     })
 }

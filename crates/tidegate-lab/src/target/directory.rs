@@ -26,7 +26,7 @@ const GROUPS: usize = 9;
 fn level(weight: u32) -> Option<u8> {
     const OF_ONE: u32 = 20;
     let levels = u32::from(host::IO_LEVELS);
-    let fits = (OF_ONE..=OF_ONE * levels).contains(&weight) && weight % OF_ONE == 0;
+    let fits = (OF_ONE..=OF_ONE * levels).contains(&weight) && weight.is_multiple_of(OF_ONE);
     fits.then(|| (levels - weight / OF_ONE) as u8)
 }
 
