@@ -100,14 +100,13 @@ impl Calibration {
         };
         let positions: Vec<Position> = self.positions.iter().zip(runs).map(position).collect();
         let rounds_of_both = ratio(&positions, self.positions[0], self.positions[1]);
-        let name = format!("the kernel, {}", self.name);
         Case {
             name: "the kernel, in this setting".into(),
             target,
             workload,
             metric: Metric::Elapsed.name().into(),
             less_is_better: true,
-            comparisons: vec![Comparison::shown(&name, (self.published)(), &rounds_of_both)],
+            comparisons: vec![Comparison::shown(self.name, (self.published)(), &rounds_of_both)],
             published: None,
             seeds: rounds.seeds,
             order: rounds.order,

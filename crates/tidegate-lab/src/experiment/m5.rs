@@ -30,7 +30,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         workload: in_the_kernel,
         dirty: 3 << 20,
         counters: COUNTERS,
-        name: RATIO,
+        name: "without / with, in the kernel",
         published: || published().ratio(),
         note: "Its two groups are I/O priorities, of which its BFQ, which knows no cgroups, makes weights of 50 and 10; \
             the thread has be/3, the weight 50. Fewer fsyncs and a smaller stream than ours, since each write waits \

@@ -101,7 +101,9 @@ fn verdict(j: Option<&Judged>) -> (String, String, &'static str) {
 
 fn said(name: &str, r: &Ratio) -> String {
     let (rule, verdict, _) = verdict(r.judged.as_ref());
-    format!("{name}: ours {}, published {}, {rule} {verdict}", r.tell(r.value), r.tell(r.published))
+    let judged = format!("{rule} {verdict}");
+    let (ours, published, judged) = (r.tell(r.value), r.tell(r.published), judged.trim_start());
+    format!("{name}: ours {ours}, published {published}, {judged}")
 }
 
 fn row(svg: &mut Svg, x: &Scale, top: f64, name: &str, r: &Ratio) {
