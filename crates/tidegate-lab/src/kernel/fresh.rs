@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tidegate::Elevator;
 use tidegate_block::{QueueLimits, RequestQueue, file};
 use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
-use tidegate_uml::{programs, scratch_directory};
+use tidegate_uml::programs;
 
 /// An image in a directory of its own, both of which go with it.
 pub(crate) struct Fresh {
@@ -19,7 +19,7 @@ pub(crate) struct Fresh {
 pub(crate) fn directory() -> PathBuf {
     let on_disk = Path::new("/var/tmp");
     let told = std::env::var_os("TMPDIR").is_some();
-    if told || !on_disk.is_dir() { scratch_directory() } else { on_disk.into() }
+    if told || !on_disk.is_dir() { std::env::temp_dir() } else { on_disk.into() }
 }
 
 impl Fresh {
