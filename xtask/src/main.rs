@@ -224,7 +224,7 @@ fn run_arrows(package: &str) -> Result<ExitCode> {
 
 fn run_uml(args: &UmlArgs) -> Result<ExitCode> {
     let body = std::fs::read_to_string(&args.script).with_context(|| args.script.display().to_string())?;
-    let mut guest = uml::Uml::new(&args.image).memory(&args.mem).timeout(Duration::from_secs(args.timeout));
+    let mut guest = uml::guest(&args.image).memory(&args.mem).timeout(Duration::from_secs(args.timeout));
     if let Some(second) = &args.second {
         guest = guest.second_image(second);
     }

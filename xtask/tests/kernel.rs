@@ -1,11 +1,12 @@
 //! The guest kernel works, reports truly, and loses power as told.
 
 use std::fs::File;
+use std::path::Path;
 use std::process::Command;
 
 use xtask::manifest::{Manifest, Options, compare, walk};
 use xtask::temp::TempDir;
-use xtask::uml::Uml;
+use xtask::uml;
 use xtask::{golden, oracle};
 
 fn formatted(dir: &TempDir) -> std::path::PathBuf {
@@ -30,13 +31,13 @@ fn writes_and_reports() {
     let dir = TempDir::new("kernel").unwrap();
     let image = formatted(&dir);
     let body = "mount -t f2fs $DEV $MNT\n\
-                $XTASK guest-fill simple $MNT\n\
-                $XTASK manifest $MNT -o $OUT\n\
+                $HELPER guest-fill simple $MNT\n\
+                $HELPER manifest $MNT -o $OUT\n\
                 umount $MNT\n\
                 echo \"said $WORD\"\n\
                 exit 7\n";
     let out = dir.path().join("guest.jsonl");
-    let guest = Uml::new(&image).env("OUT", &out).env("WORD", "it's \"so\"");
+    let guest = uml::guest(&image).env("OUT", &out).env("WORD", "it's \"so\"");
     let output = guest.run(body).unwrap();
     assert_eq!((output.status, output.stdout.as_str()), (7, "said it's \"so\"\n"));
     golden::fsck_f2fs(&image).unwrap();
@@ -57,11 +58,20 @@ fn power_cut() {
     let image = formatted(&dir);
     let body = "mount -t f2fs $DEV $MNT; echo kept > $MNT/kept; sync -f $MNT\n\
                 echo lost > $MNT/lost; echo ready; sleep 1000\n";
-    let mut guest = Uml::new(&image).spawn(body).unwrap();
+    let mut guest = uml::guest(&image).spawn(body).unwrap();
     guest.wait_for_line("ready").unwrap();
     guest.kill().unwrap();
-    let output = Uml::new(&image).run("mount -t f2fs $DEV $MNT; ls $MNT; umount $MNT").unwrap();
+    assert_eq!(processes_of(&image), 0, "nobody writes to the image any more");
+    let output = uml::guest(&image).run("mount -t f2fs $DEV $MNT; ls $MNT; umount $MNT").unwrap();
     assert_eq!(output.check().unwrap().stdout, "kept\n");
+}
+
+/// Processes that were started with the image.
+fn processes_of(image: &Path) -> usize {
+    let image = image.to_string_lossy().into_owned();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|p| std::fs::read(p.path().join("cmdline")).ok());
+    lines.filter(|l| String::from_utf8_lossy(l).contains(&image)).count()
 }
 
 #[test]
@@ -71,6 +81,6 @@ fn out_of_time() {
     }
     let dir = TempDir::new("kernel").unwrap();
     let image = formatted(&dir);
-    let guest = Uml::new(&image).timeout(std::time::Duration::from_secs(4));
+    let guest = uml::guest(&image).timeout(std::time::Duration::from_secs(4));
     assert!(guest.run("sleep 1000").unwrap_err().to_string().contains("out of time"));
 }

@@ -28,3 +28,27 @@ pub fn run_when_idle() -> Result<(), Errno> {
         _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::PERM)),
     }
 }
+
+/// Best-effort I/O priorities, 0 the highest; 4 is what a thread has that asked for none.
+pub const IO_LEVELS: u8 = 8;
+
+/// Gives what the calling thread reads and writes on the host's file systems the best-effort I/O priority of `level`.
+/// Elevators may look at it; `bfq` makes a weight of it, 10 times how many levels it is from the end.
+///
+/// # Errors
+/// `EINVAL` for a level that is none, `EPERM` where a sandbox forbids it.
+#[allow(unsafe_code)]
+pub fn set_io_priority(level: u8) -> Result<(), Errno> {
+    const WHO_PROCESS: libc::c_int = 1;
+    const CLASS_BEST_EFFORT: libc::c_int = 2 << 13;
+    if level >= IO_LEVELS {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: three numbers; process 0 is the calling thread.
+    match unsafe {
+        libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, CLASS_BEST_EFFORT | libc::c_int::from(level))
+    } {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::PERM)),
+    }
+}

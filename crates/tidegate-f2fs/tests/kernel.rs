@@ -23,7 +23,7 @@ use tree::*;
 use xtask::manifest::Manifest;
 use xtask::oracle;
 use xtask::temp::TempDir;
-use xtask::uml::Uml;
+use xtask::uml;
 
 const SIZE: u64 = 512 << 20;
 /// The same features in the words of mkfs.f2fs.
@@ -66,7 +66,7 @@ fn kernel_takes_over(features: Features) {
     assert_clean(&image);
     let ours = describe_image(&image);
     let (first, second) = (dir.path().join("first"), dir.path().join("second"));
-    let guest = Uml::new(&image).timeout(PATIENCE).env("FIRST", &first).env("SECOND", &second);
+    let guest = uml::guest(&image).timeout(PATIENCE).env("FIRST", &first).env("SECOND", &second);
     guest.run(KERNEL_CHANGES).unwrap().check().unwrap();
     assert_same("filled by us", &Manifest::load(&first).unwrap(), &ours);
     let changed = Manifest::load(&second).unwrap();
@@ -80,10 +80,10 @@ fn kernel_takes_over(features: Features) {
 /// Makes, removes, moves, overwrites and cuts what [`fill`] left.
 const KERNEL_CHANGES: &str = "
     mount -t f2fs $DEV $MNT
-    $XTASK manifest $MNT -o $FIRST
+    $HELPER manifest $MNT -o $FIRST
     cd $MNT
     mkdir kernel
-    $XTASK guest-fill simple kernel
+    $HELPER guest-fill simple kernel
     rm many/name-*5
     mv many kernel/moved
     mv inline/f1 inline/f2
@@ -99,7 +99,7 @@ const KERNEL_CHANGES: &str = "
     ln -s elsewhere kernel/symlink
     cd /
     sync -f $MNT
-    $XTASK manifest $MNT -o $SECOND
+    $HELPER manifest $MNT -o $SECOND
     umount $MNT
     ";
 
@@ -111,9 +111,9 @@ fn we_take_over(features: &str) {
     let dir = TempDir::new("kernel-test").unwrap();
     let image = reference_volume(&dir, features);
     let out = dir.path().join("filled");
-    let body = "mount -t f2fs $DEV $MNT; $XTASK guest-fill varied $MNT
-        $XTASK manifest $MNT -o $OUT; umount $MNT";
-    let guest = Uml::new(&image).timeout(PATIENCE).env("OUT", &out);
+    let body = "mount -t f2fs $DEV $MNT; $HELPER guest-fill varied $MNT
+        $HELPER manifest $MNT -o $OUT; umount $MNT";
+    let guest = uml::guest(&image).timeout(PATIENCE).env("OUT", &out);
     guest.run(body).unwrap().check().unwrap();
     let filled = Manifest::load(&out).unwrap();
     assert_same("filled by the kernel", &filled, &describe_image(&image));
@@ -124,8 +124,8 @@ fn we_take_over(features: &str) {
 /// What the kernel, mounting for writing, finds; and that its unmount leaves a clean volume.
 fn kernel_reads(image: &Path, dir: &TempDir) -> Manifest {
     let out = dir.path().join("read");
-    let body = "mount -t f2fs $DEV $MNT; $XTASK manifest $MNT -o $OUT; umount $MNT";
-    let guest = Uml::new(image).timeout(PATIENCE).env("OUT", &out);
+    let body = "mount -t f2fs $DEV $MNT; $HELPER manifest $MNT -o $OUT; umount $MNT";
+    let guest = uml::guest(image).timeout(PATIENCE).env("OUT", &out);
     guest.run(body).unwrap().check().unwrap();
     assert_clean(image);
     Manifest::load(&out).unwrap()

@@ -164,6 +164,7 @@ impl Crew {
 fn begin(shared: &Shared, (name, ctx, body): (String, IoContext, Body)) -> Result<Handle> {
     let shared = shared.clone();
     let run = move || {
+        shared.target.enter_group(ctx.group);
         let _io = ctx.enter();
         let r = body(&shared);
         if r.is_err() {

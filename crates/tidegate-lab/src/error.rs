@@ -25,6 +25,9 @@ pub enum Error {
     /// Making a volume.
     #[error(transparent)]
     Mkfs(#[from] tidegate_f2fs::mkfs::MkfsError),
+    /// A guest with a kernel of its own.
+    #[error(transparent)]
+    Guest(#[from] tidegate_uml::Error),
     /// The host's file system.
     #[error("{path}: {source}")]
     Host {

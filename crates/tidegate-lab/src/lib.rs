@@ -2,13 +2,14 @@
 //!
 //! It does: run workloads from published measurements ([`workload`]) and fio's job files ([`fio`]) on a
 //! [`Target`], and give everything that was measured as one [`RunResult`]. It does not: make devices (see
-//! [`tidegate_block::model`]), or mount peers.
+//! [`tidegate_block::model`]).
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`target`] | [`Target`]: a volume on any device, a directory of the host; [`Rig`]: a new volume on a model |
 //! | [`workload`] | [`Spec`] and [`run`]: fs_mark, pgioperf, checkpoint storm, streams |
 //! | [`experiment`] | the published experiments, and comparisons |
+//! | [`kernel`] | file systems as Linux has them: in a guest, or mounted on this host |
 //! | [`fio`] | job files read, run, and reported as fio does |
 //! | [`crew`] | the threads of a run, and what is sampled beside them |
 //! | [`record`] | what one thread measures |
@@ -25,6 +26,7 @@ pub mod crew;
 pub mod error;
 pub mod experiment;
 pub mod fio;
+pub mod kernel;
 pub mod record;
 pub mod report;
 pub mod result;

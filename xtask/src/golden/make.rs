@@ -15,12 +15,12 @@ use crate::fill::{Kind, fill};
 use crate::manifest::{Manifest, Options, compare};
 use crate::oracle;
 use crate::temp::TempDir;
-use crate::uml::{Uml, sh};
+use crate::uml::{self, Uml, sh};
 
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Mounts read-only, describes the tree to `$OUT`.
-const DESCRIBE: &str = "mount -t f2fs -o ro $DEV $MNT; $XTASK manifest $MNT -o $OUT; umount $MNT\n";
+const DESCRIBE: &str = "mount -t f2fs -o ro $DEV $MNT; $HELPER manifest $MNT -o $OUT; umount $MNT\n";
 
 struct Job<'a> {
     spec: &'a Spec,
@@ -84,13 +84,14 @@ impl Job<'_> {
     }
 
     fn guest(&self, image: &Path, out: &str) -> Uml {
-        Uml::new(image).timeout(PATIENCE).env("OUT", self.work.path().join(out))
+        uml::guest(image).timeout(PATIENCE).env("OUT", self.work.path().join(out))
     }
 
     fn by_kernel(&self, kind: Kind, mount: &str) -> Result<()> {
         let options = if mount.is_empty() { String::new() } else { format!("-o {mount} ") };
         let body = format!("mount -t f2fs {options}$DEV $MNT\n{}umount $MNT\n{DESCRIBE}", fill_with(kind)?);
-        self.guest(&self.image, "first").run(&body)?.check().map(drop)
+        self.guest(&self.image, "first").run(&body)?.check()?;
+        Ok(())
     }
 
     fn cut(&self, kind: Kind) -> Result<()> {
@@ -98,7 +99,7 @@ impl Job<'_> {
         // takes back, unless told to log it.
         let body = format!(
             "mount -t f2fs -o background_gc=off,mode=lfs $DEV $MNT\n{}sync -f $MNT\n\
-             $XTASK manifest $MNT -o $OUT\n{}echo cut-here\nsleep 1000\n",
+             $HELPER manifest $MNT -o $OUT\n{}echo cut-here\nsleep 1000\n",
             fill_with(Kind::Varied)?,
             fill_with(kind)?
         );
@@ -108,7 +109,7 @@ impl Job<'_> {
         let copy = self.work.path().join("copy.img");
         cache::sparse_copy(&self.image, &copy)?;
         // Unmounting a volume mounted so can bring the kernel down; losing power cannot.
-        let body = "mount -t f2fs -o ro,norecovery $DEV $MNT; $XTASK manifest $MNT -o $OUT";
+        let body = "mount -t f2fs -o ro,norecovery $DEV $MNT; $HELPER manifest $MNT -o $OUT";
         self.guest(&copy, "cut").run(body)?.check()?;
         let body = format!("mount -t f2fs $DEV $MNT; umount $MNT\n{DESCRIBE}");
         self.guest(&copy, "second").run(&body)?.check()?;
@@ -147,7 +148,7 @@ impl Job<'_> {
     }
 
     fn mountable(&self) -> Result<bool> {
-        let out = Uml::new(&self.image).run("mount -t f2fs -o ro $DEV $MNT && umount $MNT")?;
+        let out = uml::guest(&self.image).run("mount -t f2fs -o ro $DEV $MNT && umount $MNT")?;
         Ok(out.status == 0)
     }
 
@@ -161,7 +162,7 @@ impl Job<'_> {
 
 fn fill_with(kind: Kind) -> Result<String> {
     let value = kind.to_possible_value().context("a hidden tree")?;
-    Ok(format!("$XTASK guest-fill {} $MNT\n", sh(value.get_name())))
+    Ok(format!("$HELPER guest-fill {} $MNT\n", sh(value.get_name())))
 }
 
 fn tool(name: &str, args: &[&OsStr]) -> Result<()> {

@@ -47,6 +47,8 @@ enum What {
     /// All positions run once in each round, in an order of its own. In real time a run of each goes before that
     /// does not count.
     ///
+    /// m5 also shows checkpoint_merge in Linux itself, where user-mode-linux is installed: not with --quick or --device.
+    ///
     /// --lockstat, --trace and --profile look at one more run of each position, from the making of its volume to
     /// the end: in simulated time the median run once more, which is the same run, in real time another one that
     /// is not among the results. Each position has files of its own: with --trace t.json,
@@ -61,6 +63,14 @@ enum What {
     ///
     /// --lockstat, --trace and --profile look at one more run on each target, as in `lab run`, at what this
     /// process does of it: nothing, of a directory. What the workload makes is removed after each run.
+    ///
+    /// kernel: is Linux's own file system in a guest, which takes no root: user-mode-linux, with one CPU and 512 MiB.
+    /// kernel:f2fs and kernel:ext4 make a new volume for each run, kernel:IMAGE takes one that is there. host:ext4 is
+    /// this host's on a new volume, through a loop device, as root. Mount options follow a comma:
+    /// kernel:f2fs,nocheckpoint_merge. -o is for volumes that Tidegate opens. New volumes are sparse files of 2 GiB in
+    /// /var/tmp, or where TMPDIR says. In a guest each write waits until it is on the disk below, since
+    /// user-mode-linux passes no flush on; on the host, flushes do.
+    #[command(verbatim_doc_comment)]
     Compare(Compare),
     /// Run a job file of fio's on a target, and print what fio prints; with --json, as its --output-format=json
     ///
@@ -100,7 +110,8 @@ enum Workload {
 
 #[derive(clap::Args)]
 struct Compare {
-    /// dir:PATH, image:PATH, preset:NAME (a model in real time) or sim:NAME (simulated); give it for each
+    /// dir:PATH, image:PATH, preset:NAME (a model in real time), sim:NAME (simulated), kernel:f2fs, kernel:ext4,
+    /// kernel:IMAGE or host:ext4; give it for each
     #[arg(long = "target", required = true, value_name = "TARGET")]
     targets: Vec<Contestant>,
     /// What is run
@@ -195,6 +206,7 @@ fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
         seed: args.seed.unwrap_or(1),
         runs: args.runs.unwrap_or(0),
         opening: opening(global)?,
+        kernel: true,
     };
     let wanted = global.watch.wanted();
     let look = Look::new(experiments.iter().map(|e| e.runs(&plan, wanted)).sum(), global)?;
@@ -236,7 +248,8 @@ fn finish(race: Race, quick: bool, dir: &Path, global: &Global) -> Result<()> {
 fn opening(global: &Global) -> Result<Opening> {
     let open = global.open_options(false)?;
     let memory = global.cache.map(|_| open.memory);
-    Ok(Opening { options: global.options.clone().unwrap_or_default(), memory, backend: open.backend })
+    let options = global.options.clone().unwrap_or_default();
+    Ok(Opening { options, memory, backend: open.backend, ..Opening::default() })
 }
 
 impl Compare {

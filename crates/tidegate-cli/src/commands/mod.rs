@@ -5,6 +5,7 @@ mod check;
 mod checkpoints;
 mod cp;
 mod df;
+mod guest;
 mod info;
 mod lab;
 mod ln;
@@ -76,6 +77,12 @@ pub enum Command {
     Lab(lab::Args),
     /// Check a volume, and with --repair mend it; exit status 0: clean, 4: errors, 8: could not check, 16: wrong usage
     Check(check::Args),
+    /// (In a guest) be process 1
+    #[command(hide = true, name = tidegate_uml::INIT)]
+    GuestInit(guest::Init),
+    /// (In a guest) run a workload
+    #[command(hide = true, name = tidegate_lab::kernel::WORK)]
+    GuestWork(guest::Work),
 }
 
 impl Command {
@@ -107,6 +114,8 @@ impl Command {
             Command::Trace(a) => trace::run(a, global),
             Command::Why(a) => why::run(a, global),
             Command::Lab(a) => lab::run(a, global),
+            Command::GuestInit(a) => guest::init(a),
+            Command::GuestWork(a) => guest::work(a),
         };
         done.map(|()| ExitCode::SUCCESS)
     }

@@ -10,7 +10,7 @@ use xtask::golden::sparse_copy;
 use xtask::manifest::Manifest;
 use xtask::power::Promises;
 use xtask::temp::TempDir;
-use xtask::uml::Uml;
+use xtask::uml;
 
 /// Processes that write.
 const WORKERS: u32 = 4;
@@ -21,7 +21,7 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 
 const WRITERS: &str = "
     mount -t f2fs -o $OPTIONS $DEV $MNT
-    for w in 0 1 2 3; do $XTASK guest-power $SEED $w $MNT/w$w & done
+    for w in 0 1 2 3; do $HELPER guest-power $SEED $w $MNT/w$w & done
     wait
     ";
 
@@ -76,7 +76,7 @@ const MOVES: &str = "
     fallocate -c -o 3735552 -l 81920 a; sync a
     fallocate -i -o 3735552 -l 40960 b; sync b
     dd if=/dev/urandom of=a bs=4096 count=3 seek=915 conv=notrunc,fsync 2>&1
-    $XTASK manifest $MNT -o $OUT; sync $OUT
+    $HELPER manifest $MNT -o $OUT; sync $OUT
     echo done; sleep 1000
     ";
 
@@ -87,7 +87,7 @@ fn pages_that_changed_places_are_recovered() {
     }
     let dir = TempDir::new("power").unwrap();
     let (image, out) = (make_image(dir.path(), 128, FEATURES), dir.path().join("manifest"));
-    let mut running = Uml::new(&image).timeout(PATIENCE).env("OUT", &out).spawn(MOVES).unwrap();
+    let mut running = uml::guest(&image).timeout(PATIENCE).env("OUT", &out).spawn(MOVES).unwrap();
     running.wait_for_line("done").unwrap();
     running.kill().unwrap();
     let promised = Manifest::load(&out).unwrap();
@@ -101,7 +101,7 @@ fn pages_that_changed_places_are_recovered() {
 
 /// Lets the workers write until they printed that many lines, and a little longer.
 fn run_and_kill(image: &Path, options: &str, seed: u64, lines: usize, ms: u64) -> Promises {
-    let guest = Uml::new(image).timeout(PATIENCE).env("OPTIONS", options).env("SEED", seed.to_string());
+    let guest = uml::guest(image).timeout(PATIENCE).env("OPTIONS", options).env("SEED", seed.to_string());
     let mut running = guest.spawn(WRITERS).unwrap();
     let mut promises = Promises::new(seed, WORKERS, AHEAD);
     while promises.len() < lines {
@@ -125,9 +125,9 @@ pub fn recovered_by_the_kernel(image: &Path, promises: &Promises) -> Vec<String>
     sparse_copy(image, &copy).unwrap();
     std::fs::write(&list, promises.to_text()).unwrap();
     let body = "mount -t f2fs $DEV $MNT
-        $XTASK guest-power-verify $PROMISES $MNT || true
+        $HELPER guest-power-verify $PROMISES $MNT || true
         umount $MNT";
-    let guest = Uml::new(&copy).timeout(PATIENCE).env("PROMISES", &list);
+    let guest = uml::guest(&copy).timeout(PATIENCE).env("PROMISES", &list);
     let out = guest.run(body).unwrap().check().unwrap();
     let mut broken: Vec<String> = out.stdout.lines().map(str::to_owned).collect();
     broken.extend(xtask::golden::fsck_f2fs(&copy).err().map(|e| format!("{e:#}")));

@@ -7,7 +7,7 @@ use super::rounds::Rounds;
 use super::{Opening, conditions};
 use crate::error::{Error, Result};
 use crate::result::RunResult;
-use crate::workload::{Spec, run};
+use crate::workload::Spec;
 use tidegate::observe::{Observed, Wanted};
 
 /// What a race is called among outcomes.
@@ -184,13 +184,14 @@ impl<'a> Lane<'a> {
         if self.failed.is_some() {
             return None;
         }
-        let (of, e) = (self.spec.clone(), self.entrant);
-        let done = watch(wanted, || e.target.with(&e.opening, seed, move |t| run(&of, t)));
+        let e = self.entrant;
+        let done = watch(wanted, || e.target.run(&e.opening, seed, self.spec));
         self.clean();
         match done {
-            Ok(done) => {
+            Ok((ran, observed)) => {
+                self.not_ours |= ran.was_there;
                 observer.ran(&e.name);
-                Some(done)
+                Some((ran.result, observed))
             }
             Err(e) => {
                 self.failed = Some(e);

@@ -13,7 +13,8 @@ pub const RULES: &str = "A published ratio reproduces: yes, when it lies within 
     but ours is larger or smaller by more than that factor; no, when our interval reaches 1 or lies on its other \
     side, or when there is none, as of a single run. A bound of ours holds: yes, when all of our interval keeps it; \
     partly, when ours does and an end of the interval does not; else no. Ours is the mean over the rounds \
-    (of ratios the geometric one, each of two runs of one round), with Student's 95 % interval.";
+    (of ratios the geometric one, each of two runs of one round), with Student's 95 % interval. The kernel's \
+    own ratio is shown beside ours, and nothing is demanded of it.";
 
 /// What a figure is held against.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,6 +22,8 @@ pub const RULES: &str = "A published ratio reproduces: yes, when it lies within 
 pub enum Rule {
     /// A published ratio, to both sides.
     Published(f64),
+    /// A published ratio that somebody else is shown beside; nothing is demanded.
+    Shown(f64),
     /// A bound of ours.
     AtLeast(f64),
     /// A bound of ours.
@@ -36,6 +39,8 @@ pub enum Verdict {
     Partly,
     #[default]
     No,
+    /// Nothing is demanded.
+    Shown,
 }
 
 /// One figure, judged.
@@ -76,6 +81,11 @@ impl Comparison {
         Self::judged(name, Rule::Published(published), true, rounds, because)
     }
 
+    /// A ratio by rounds that is no figure of ours.
+    pub(crate) fn shown(name: &str, published: f64, rounds: &[f64]) -> Self {
+        Self::judged(name, Rule::Shown(published), true, rounds, Because::default())
+    }
+
     /// A ratio by rounds against a bound.
     pub(crate) fn ratio(name: &str, rule: Rule, rounds: &[f64]) -> Self {
         Self::judged(name, rule, true, rounds, Because::default())
@@ -95,7 +105,7 @@ impl Comparison {
         let ours = if is_ratio { Interval::of_ratios(rounds) } else { Interval::of(rounds) };
         let (reproduces, why) = rule.judge(ours, because);
         let published = match rule {
-            Rule::Published(p) => Some(p),
+            Rule::Published(p) | Rule::Shown(p) => Some(p),
             _ => None,
         };
         let (low, high) = ours.and_then(|o| o.ends).unzip();
@@ -107,6 +117,9 @@ impl Comparison {
 impl Rule {
     /// The one place where a verdict is found; [`RULES`] says the same in words.
     fn judge(self, ours: Option<Interval>, because: Because) -> (Verdict, String) {
+        if matches!(self, Rule::Shown(_)) {
+            return (Verdict::Shown, String::new());
+        }
         let Some(ours) = ours else { return (Verdict::No, "not measured".into()) };
         let Some((low, high)) = ours.ends else {
             return (Verdict::No, "one run of each position has no interval".into());
@@ -123,7 +136,7 @@ impl Rule {
         match self {
             Rule::AtLeast(bound) => bounded(&|v| v >= bound, bound),
             Rule::AtMost(bound) => bounded(&|v| v <= bound, bound),
-            Rule::Published(published) => {
+            Rule::Published(published) | Rule::Shown(published) => {
                 let larger = ours.mean > published;
                 let (side, known) =
                     if larger { ("larger", because.larger) } else { ("smaller", because.smaller) };
@@ -147,7 +160,7 @@ impl Rule {
     /// The bound or the published ratio.
     pub fn number(self) -> f64 {
         match self {
-            Rule::Published(v) | Rule::AtLeast(v) | Rule::AtMost(v) => v,
+            Rule::Published(v) | Rule::Shown(v) | Rule::AtLeast(v) | Rule::AtMost(v) => v,
         }
     }
 }
@@ -161,6 +174,7 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Rule::Published(_) => write!(f, "published ×/÷ {FACTOR}"),
+            Rule::Shown(_) => f.write_str("nothing is demanded"),
             Rule::AtLeast(v) => write!(f, "≥ {v}"),
             Rule::AtMost(v) => write!(f, "≤ {v}"),
         }
@@ -173,6 +187,7 @@ impl fmt::Display for Verdict {
             Verdict::Yes => "yes",
             Verdict::Partly => "partly",
             Verdict::No => "no",
+            Verdict::Shown => "shown",
         })
     }
 }

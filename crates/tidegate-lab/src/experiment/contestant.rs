@@ -1,13 +1,15 @@
-//! What a workload can be run on by name: directories, images, device models.
+//! What a workload can be run on by name: directories, images, device models, kernels' own file systems.
 
 use super::Opening;
 use super::place::preset;
 use super::rounds::world;
 use super::setting::on_volume;
 use crate::error::{Error, Result};
+use crate::kernel::{Format, Guest, Named, Ran, What, joined, with_mounted};
 use crate::target::{Directory, Rig, Target, VolumeTarget};
+use crate::workload::{Spec, run};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use tidegate::{OpenOptions, Volume};
@@ -25,9 +27,18 @@ pub enum Contestant {
     Preset(Preset),
     /// The same in simulated time: `sim:NAME`.
     Simulated(Preset),
+    /// Linux's own file system in a guest: `kernel:f2fs`, `kernel:ext4` or `kernel:IMAGE`, with `,OPTIONS` to mount
+    /// with.
+    Kernel(Named),
+    /// This host's, on a new volume that is mounted by a loop device: `host:ext4` or `host:f2fs`, as above.
+    Host(Format, String),
 }
 
-/// Bytes of a volume on a device model.
+/// What targets are called.
+const TARGETS: &str =
+    "dir:PATH, image:PATH, preset:NAME, sim:NAME, kernel:f2fs, kernel:ext4, kernel:IMAGE or host:ext4";
+
+/// Bytes of a new volume.
 const MODEL: u64 = 2 << 30;
 /// CPUs of a simulated world.
 pub(super) const CPUS: usize = 4;
@@ -42,7 +53,17 @@ impl FromStr for Contestant {
             Some(("image", path)) => Ok(Contestant::Image(path.into())),
             Some(("preset", name)) => preset(name).map(Contestant::Preset),
             Some(("sim", name)) => preset(name).map(Contestant::Simulated),
-            _ => Err("a target is dir:PATH, image:PATH, preset:NAME or sim:NAME".into()),
+            Some((kind @ ("kernel" | "host"), name)) => {
+                let named: Named = name.parse().map_err(|e| format!("{s}: {e}"))?;
+                match (kind, named.what) {
+                    ("kernel", what) => Ok(Contestant::Kernel(Named { what, ..named })),
+                    (_, What::New(format)) => Ok(Contestant::Host(format, named.options)),
+                    (_, What::Image(_)) => {
+                        Err(format!("{s}: there are host:ext4 and host:f2fs; kernel:IMAGE takes an image"))
+                    }
+                }
+            }
+            _ => Err(format!("\"{s}\": a target is {TARGETS}")),
         }
     }
 }
@@ -54,6 +75,11 @@ impl fmt::Display for Contestant {
             Contestant::Image(p) => write!(f, "image:{}", p.display()),
             Contestant::Preset(p) => write!(f, "preset:{p}"),
             Contestant::Simulated(p) => write!(f, "sim:{p}"),
+            Contestant::Kernel(n) => write!(f, "kernel:{n}"),
+            Contestant::Host(format, options) => {
+                let (what, options) = (What::New(*format), options.clone());
+                write!(f, "host:{}", Named { what, options })
+            }
         }
     }
 }
@@ -69,10 +95,24 @@ impl Contestant {
         matches!(self, Contestant::Dir(_) | Contestant::Image(_))
     }
 
+    /// Runs a workload on it; how long that took, if time was virtual.
+    ///
+    /// # Errors
+    /// As of [`Contestant::with`].
+    pub(super) fn run(&self, opening: &Opening, seed: u64, spec: &Spec) -> Result<(Ran, Option<Nanos>)> {
+        if let Contestant::Kernel(volume) = self {
+            let guest = Guest { volume, options: &opening.mounted, size: MODEL, shares: None };
+            return Ok((guest.run(spec)?, None));
+        }
+        let spec = spec.clone();
+        let (result, virtual_time) = self.with(opening, seed, move |t| run(&spec, t))?;
+        Ok((Ran { result, was_there: false }, virtual_time))
+    }
+
     /// Opens it, does `f` on it and closes it; how long that took, if time was virtual.
     ///
     /// # Errors
-    /// Those of opening and closing it, and of `f`.
+    /// Those of opening and closing it, and of `f`. In a guest nothing of this process can work.
     pub fn with<R: Send + 'static>(
         &self,
         opening: &Opening,
@@ -89,6 +129,14 @@ impl Contestant {
                 let volume = Volume::open(path, &open)?;
                 volume.check_writable()?;
                 on_volume(VolumeTarget::new(volume), f).and_then(real)
+            }
+            Contestant::Kernel(_) => Err(Error::spec(
+                "workloads of `lab compare` and `lab run` go there; for anything else mount it, and give dir:PATH",
+            )),
+            Contestant::Host(format, options) => {
+                let options = joined(options, &opening.mounted);
+                let work = |dir: &Path| f(&(Arc::new(Directory::open(dir)?) as Arc<dyn Target>));
+                with_mounted(*format, &options, MODEL, work).and_then(real)
             }
             Contestant::Preset(preset) => on_volume(rig(*preset, opening).build()?, f).and_then(real),
             Contestant::Simulated(preset) => {
@@ -113,12 +161,38 @@ mod tests {
 
     #[test]
     fn targets_are_read_and_written_alike() {
-        for text in ["dir:/mnt/a:b", "image:vol.img", "preset:hdd", "sim:raid-bbwc"] {
+        for text in [
+            "dir:/mnt/a:b",
+            "image:vol.img",
+            "preset:hdd",
+            "sim:raid-bbwc",
+            "kernel:f2fs,nocheckpoint_merge",
+            "kernel:/a/v.img",
+            "host:ext4,data=journal",
+        ] {
             assert_eq!(text.parse::<Contestant>().unwrap().to_string(), text);
         }
-        for (text, word) in [("vol.img", "dir:PATH"), ("dir:", "path"), ("sim:zns", "not supported yet")] {
+        for (text, word) in [
+            ("vol.img", "dir:PATH"),
+            ("dir:", "path"),
+            ("sim:zns", "not supported yet"),
+            ("kernel:", "path of an image"),
+            ("host:v.img", "host:ext4"),
+            ("kernel", "kernel:f2fs"),
+        ] {
             let e = text.parse::<Contestant>().unwrap_err();
             assert!(e.contains(word), "{text}: {e}");
         }
+        for text in ["kernel:ext4", "host:ext4"] {
+            let target: Contestant = text.parse().unwrap();
+            assert!(!target.is_simulated() && !target.stays(), "{text}: a volume for each run, in real time");
+        }
+    }
+
+    #[test]
+    fn a_closure_of_this_process_does_not_go_into_a_guest() {
+        let target: Contestant = "kernel:f2fs".parse().unwrap();
+        let e = target.with(&Opening::default(), 1, |_| Ok(())).unwrap_err().to_string();
+        assert!(e.contains("dir:PATH"), "{e}");
     }
 }

@@ -30,6 +30,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
          growing bio stays locked meanwhile, as there.",
     ],
     across: |_| {},
+    kernel: None,
 };
 
 const POSITIONS: &[&str] =

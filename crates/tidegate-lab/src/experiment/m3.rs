@@ -27,6 +27,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         "Published on XFS; here a sync of F2FS ends with a checkpoint, in every position.",
     ],
     across,
+    kernel: None,
 };
 
 const POSITIONS: &[&str] = &["sync_wait=flusher", "sync_wait=caller", "sync_wait=epoch"];

@@ -4,18 +4,20 @@
 //! | module | holds |
 //! |---|---|
 //! | `m1`, `m3`, `m5` | the experiments by mechanism |
+//! | `calibration` | the kernel's own ratio, beside ours |
 //! | `place`, `setting` | devices by name; one setting, measured |
 //! | [`rounds`] | how often positions run, in which order, with which seeds |
 //! | [`comparison`] | a figure of ours against what was published: yes, partly, no |
 //! | [`interval`] | where a figure lies, by a few runs |
 //! | [`sweep`] | experiments of one's own, from a TOML file |
 //! | [`compare`] | one workload on several targets |
-//! | [`contestant`] | targets by name: directories, images, models |
+//! | [`contestant`] | targets by name: directories, images, models, kernels |
 //! | [`observer`] | looking inside one run of each position |
 //! | [`outcome`] | what comes of it |
 
 #[cfg(test)]
 mod bars;
+mod calibration;
 pub mod compare;
 pub mod comparison;
 pub mod contestant;
@@ -36,6 +38,7 @@ pub use place::Where;
 pub(crate) use setting::by_rounds;
 
 use crate::error::{Error, Result};
+use calibration::Calibration;
 use setting::Setting;
 use tidegate::Backend;
 use tidegate::observe::Wanted;
@@ -46,6 +49,8 @@ use tidegate_vfs::MemoryLimits;
 pub struct Opening {
     /// Mount options, as `fsync_mode=strict`; those of a position go over them.
     pub options: String,
+    /// Mount options of what a kernel mounts, beside those that its name has.
+    pub mounted: String,
     /// Memory, instead of an experiment's.
     pub memory: Option<MemoryLimits>,
     /// What does the I/O on a file.
@@ -72,6 +77,9 @@ pub struct Plan {
     pub runs: u32,
     /// How volumes are opened.
     pub opening: Opening,
+    /// Whether the kernel may be shown beside, where an experiment can; for programs that can be a guest's process 1
+    /// (see [`crate::kernel`]). Not in a first look, and not on another device.
+    pub kernel: bool,
 }
 
 /// An experiment.
@@ -86,6 +94,8 @@ pub struct Experiment {
     notes: &'static [&'static str],
     /// Ratios across settings, put to the last of them.
     across: fn(&mut [outcome::Case]),
+    /// The switch in Linux itself, if it can be turned there.
+    kernel: Option<Calibration>,
 }
 
 /// All of them.
@@ -111,7 +121,13 @@ impl Experiment {
 
     /// How many runs it takes, if that is to be recorded.
     pub fn runs(&self, plan: &Plan, wanted: Wanted) -> u64 {
-        (self.settings)(plan.quick).iter().map(|s| s.runs(plan, wanted) as u64).sum()
+        let ours: usize = (self.settings)(plan.quick).iter().map(|s| s.runs(plan, wanted)).sum();
+        ours as u64 + self.kernel(plan).map_or(0, Calibration::runs)
+    }
+
+    /// The switch in Linux itself, if it is to be shown.
+    fn kernel(&self, plan: &Plan) -> Option<&Calibration> {
+        self.kernel.as_ref().filter(|_| plan.kernel && !plan.quick && plan.device.is_none())
     }
 
     /// Runs it; `observer` is told of each run. When and by what, the caller adds.
@@ -127,6 +143,13 @@ impl Experiment {
             cases.push(s.measure(plan, (self.name, i + 1), observer)?);
         }
         (self.across)(&mut cases);
+        let mut notes: Vec<String> = self.notes.iter().map(|n| (*n).to_owned()).collect();
+        if let Some(kernel) = self.kernel(plan) {
+            let (case, note) = kernel.shown(plan, observer);
+            cases.extend(case);
+            notes.push(note);
+        }
+        notes.extend(conditions(&plan.opening));
         Ok(Outcome {
             head: outcome::Head { quick: plan.quick, ..outcome::Head::default() },
             experiment: self.name.into(),
@@ -135,7 +158,7 @@ impl Experiment {
             simulated,
             cpus,
             cases,
-            notes: self.notes.iter().map(|n| (*n).to_owned()).chain(conditions(&plan.opening)).collect(),
+            notes,
         })
     }
 }

@@ -42,7 +42,8 @@ pub struct Outcome {
     pub title: String,
     /// Why the positions differ, in a few sentences.
     pub mechanism: String,
-    /// Whether time was virtual: then the same seeds give the same outcome but for its head, byte for byte.
+    /// Whether our time was virtual: then the same seeds give the same outcome but for its head, byte for byte, and
+    /// but for the case of the kernel, if that was shown beside.
     pub simulated: bool,
     /// Simulated CPUs; 0 in real time.
     pub cpus: usize,
@@ -88,6 +89,13 @@ pub struct Published {
     pub before: f64,
     /// After it.
     pub after: f64,
+}
+
+impl Published {
+    /// How many times what came before is what came after.
+    pub fn ratio(&self) -> f64 {
+        self.before / self.after
+    }
 }
 
 /// One position of a switch.

@@ -41,7 +41,7 @@ impl Metric {
         }
     }
 
-    fn of(self, r: &RunResult) -> Option<f64> {
+    pub(super) fn of(self, r: &RunResult) -> Option<f64> {
         match self {
             Metric::Elapsed => Some(r.elapsed_ns as f64 / 1e9),
             Metric::Event(name) => {

@@ -15,6 +15,7 @@ use super::outcome::{Case, Outcome};
 use super::rounds::{QUICK_RUNS, RUNS, Rounds};
 use super::{ALL, Opening, conditions};
 use crate::error::{Error, Result};
+use crate::kernel::joined;
 use crate::workload::Spec;
 use serde::Deserialize;
 use tidegate::observe::Wanted;
@@ -116,9 +117,10 @@ impl Sweep {
         for target in &self.devices {
             for (label, spec) in &self.workloads {
                 let entrant = |(name, options): &(String, String)| {
-                    let both = [&*opening.options, options].into_iter().filter(|o| !o.is_empty());
-                    let options = both.collect::<Vec<_>>().join(",");
-                    Entrant { name: name.clone(), target, opening: Opening { options, ..opening.clone() } }
+                    let mounted = joined(&opening.mounted, options);
+                    let options = joined(&opening.options, options);
+                    let opening = Opening { options, mounted, ..opening.clone() };
+                    Entrant { name: name.clone(), target, opening }
                 };
                 let entrants: Vec<Entrant<'_>> = self.options.iter().map(entrant).collect();
                 let rounds = Rounds::with_seeds(self.seeds.clone(), entrants.len());

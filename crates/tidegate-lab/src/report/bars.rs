@@ -87,20 +87,23 @@ fn all(r: &Ratio) -> impl Iterator<Item = f64> {
 /// The bound that it is held against, if it is not what was published.
 fn bound(r: &Ratio) -> Option<f64> {
     let rule = r.judged.as_ref()?.rule;
-    (!matches!(rule, Rule::Published(_))).then(|| rule.number())
+    (!matches!(rule, Rule::Published(_) | Rule::Shown(_))).then(|| rule.number())
 }
 
 /// Against what, and the verdict with the class of its colour.
 fn verdict(j: Option<&Judged>) -> (String, String, &'static str) {
     match j {
         None => (String::new(), "–".into(), "tick"),
+        Some(Judged { rule: Rule::Shown(_), verdict, .. }) => (String::new(), verdict.to_string(), "tick"),
         Some(j) => (j.rule.to_string(), j.verdict.to_string(), class(j.verdict)),
     }
 }
 
 fn said(name: &str, r: &Ratio) -> String {
     let (rule, verdict, _) = verdict(r.judged.as_ref());
-    format!("{name}: ours {}, published {}, {rule} {verdict}", r.tell(r.value), r.tell(r.published))
+    let judged = format!("{rule} {verdict}");
+    let (ours, published, judged) = (r.tell(r.value), r.tell(r.published), judged.trim_start());
+    format!("{name}: ours {ours}, published {published}, {judged}")
 }
 
 fn row(svg: &mut Svg, x: &Scale, top: f64, name: &str, r: &Ratio) {

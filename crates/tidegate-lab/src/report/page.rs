@@ -34,7 +34,10 @@ fn header(out: &mut String, outcomes: &[Outcome], extras: &Extras) {
     for line in heads(outcomes) {
         let _ = write!(out, "<p class=\"quiet small\">{}</p>", esc(&line));
     }
-    let all = || outcomes.iter().flat_map(|o| &o.cases).flat_map(|c| &c.comparisons);
+    let all = || {
+        let all = outcomes.iter().flat_map(|o| &o.cases).flat_map(|c| &c.comparisons);
+        all.filter(|c| c.reproduces != Verdict::Shown)
+    };
     let of = |v| all().filter(|c| c.reproduces == v).count();
     let (yes, partly, no) = (of(Verdict::Yes), of(Verdict::Partly), of(Verdict::No));
     if all().count() > 0 {

@@ -89,6 +89,7 @@ pub fn class(verdict: Verdict) -> &'static str {
         Verdict::Yes => "yes",
         Verdict::Partly => "partly",
         Verdict::No => "no",
+        Verdict::Shown => "quiet",
     }
 }
 
@@ -188,6 +189,7 @@ fn verdict_html(judged: Option<&Judged>) -> String {
         Verdict::Yes => "✓",
         Verdict::Partly => "~",
         Verdict::No => "✗",
+        Verdict::Shown => "·",
     };
     let (class, verdict) = (class(j.verdict), j.verdict);
     let (rule, why) = (esc(&j.rule.to_string()), esc(&j.why));

@@ -66,7 +66,7 @@ impl Table {
             None => (r.tell(r.published), String::new(), "", ""),
             Some(j) => {
                 let against = match j.rule {
-                    Rule::Published(_) => r.tell(r.published),
+                    Rule::Published(_) | Rule::Shown(_) => r.tell(r.published),
                     bound => bound.to_string(),
                 };
                 (against, j.verdict.to_string(), style(j.verdict), &*j.why)
@@ -84,6 +84,7 @@ fn style(verdict: Verdict) -> &'static str {
         Verdict::Yes => "32",
         Verdict::Partly => "33",
         Verdict::No => "31",
+        Verdict::Shown => "",
     }
 }
 

@@ -79,6 +79,7 @@ fn outcome() -> Outcome {
             Comparison::reproduces("flusher / none", 7.5, &[], because),
             Comparison::ratio("caller / epoch", Rule::AtLeast(1.0), &[2.3, 2.4]),
             Comparison::figure("KiB of a bio", Rule::AtLeast(508.0), &[400.0, 402.0]),
+            Comparison::shown("the kernel", 7.5, &[0.9, 0.9]),
         ],
     };
     let plain =
@@ -173,7 +174,8 @@ fn everybody_is_named() {
         assert!(page.contains(name), "{name}");
     }
     let why = "larger than published, because of &lt;this&gt;";
-    for verdict in ["✗ no<", "✓ yes<", "~ partly<", why, "Of 5 comparisons 2 reproduce, 1 partly, 2 not"]
+    for verdict in
+        ["✗ no<", "✓ yes<", "~ partly<", "· shown<", why, "Of 5 comparisons 2 reproduce, 1 partly, 2 not"]
     {
         assert!(page.contains(verdict), "{verdict}");
     }
@@ -260,7 +262,7 @@ fn nothing_measured_is_a_page_too() {
 fn the_terminal_has_the_same_table() {
     let plain = table(&[outcome()], false);
     // A heading; for each case a blank line and its name; positions; figures; three reasons; notes; what was published.
-    assert_eq!(plain.lines().count(), 1 + 3 * 2 + 3 + 3 + (5 + 1) + 3 + 2 + 1, "{plain}");
+    assert_eq!(plain.lines().count(), 1 + 3 * 2 + 3 + 3 + (6 + 1) + 3 + 2 + 1, "{plain}");
     assert_eq!(plain.lines().filter(|l| *l == "  a <note>").count(), 2, "once in a case");
     assert!(!plain.contains('\x1b'));
     let words: Vec<String> =
@@ -276,6 +278,7 @@ fn the_terminal_has_the_same_table() {
         "not measured",
         "larger than published, because of <this>",
         "KiB of a bio 401 388–414 ≥ 508 no",
+        "the kernel 0.9× 0.9–0.9 7.5× shown",
     ] {
         assert!(words.iter().any(|w| w == s), "{s}:\n{plain}");
     }

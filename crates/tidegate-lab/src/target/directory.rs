@@ -6,6 +6,8 @@ use rustix::fs::{Timespec, Timestamps, UTIME_NOW, futimens};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use tidegate_block::host;
 
 /// See the module.
 pub struct Directory {
@@ -13,6 +15,19 @@ pub struct Directory {
     handle: File,
     /// Major and minor number of the device.
     device: (u32, u32),
+    /// Weights of I/O groups by number; 0 for one that has none.
+    weights: [AtomicU32; GROUPS],
+}
+
+/// I/O groups that may have a weight, the root one included.
+const GROUPS: usize = 9;
+
+/// The I/O priority that has `bfq` give a thread half of `weight`; `None` where no priority does.
+fn level(weight: u32) -> Option<u8> {
+    const OF_ONE: u32 = 20;
+    let levels = u32::from(host::IO_LEVELS);
+    let fits = (OF_ONE..=OF_ONE * levels).contains(&weight) && weight.is_multiple_of(OF_ONE);
+    fits.then(|| (levels - weight / OF_ONE) as u8)
 }
 
 struct HostFile {
@@ -30,11 +45,18 @@ impl Directory {
         let handle = File::open(path).map_err(of)?;
         let dev = handle.metadata().map_err(of)?.dev();
         let device = (rustix::fs::major(dev), rustix::fs::minor(dev));
-        Ok(Directory { path: path.to_path_buf(), handle, device })
+        Ok(Directory { path: path.to_path_buf(), handle, device, weights: Default::default() })
     }
 
     fn at(&self, path: &str) -> PathBuf {
         self.path.join(path.trim_start_matches('/'))
+    }
+
+    /// Whether the device's elevator is one that shares by I/O priority. A partition has its disk's.
+    fn shares_by_priority(&self) -> bool {
+        let device = format!("/sys/dev/block/{}:{}", self.device.0, self.device.1);
+        let of = |queue: &str| fs::read_to_string(format!("{device}/{queue}/scheduler")).ok();
+        of("queue").or_else(|| of("../queue")).is_some_and(|text| text.contains("[bfq]"))
     }
 
     /// What the block layer counted, as Documentation/block/stat.rst has the columns.
@@ -124,6 +146,23 @@ impl Target for Directory {
         rustix::fs::syncfs(&self.handle).map_err(|e| Error::host(&self.path, e))
     }
 
+    fn set_group_weight(&self, group: u32, weight: u32) -> bool {
+        let Some(of_group) = self.weights.get(group as usize) else { return false };
+        if level(weight).is_none() || !self.shares_by_priority() {
+            return false;
+        }
+        of_group.store(weight, SeqCst);
+        true
+    }
+
+    fn enter_group(&self, group: u32) {
+        let weight = self.weights.get(group as usize).map_or(0, |w| w.load(SeqCst));
+        if let Some(level) = level(weight) {
+            // A sandbox that forbids it leaves the thread as it is.
+            let _ = host::set_io_priority(level);
+        }
+    }
+
     fn counts(&self) -> Counts {
         let mut counts = self.f2fs_counts();
         counts.extend(self.block_counts().unwrap_or_default());
@@ -156,5 +195,16 @@ impl TargetFile for HostFile {
 
     fn truncate(&self, size: u64) -> Result<()> {
         self.file.set_len(size).map_err(self.of())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_keep_their_proportion_or_are_none() {
+        assert_eq!([100, 20, 160].map(level), [Some(3), Some(7), Some(0)]);
+        assert_eq!([0, 10, 30, 180, 1000].map(level), [None; 5]);
     }
 }

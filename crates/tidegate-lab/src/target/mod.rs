@@ -85,6 +85,11 @@ pub trait Target: Send + Sync {
         false
     }
 
+    /// Has what the calling thread does count for an I/O group, where the thread's context does not say so already.
+    fn enter_group(&self, group: u32) {
+        let _ = group;
+    }
+
     /// Pieces that a file's data lies in, where that can be told.
     fn fragments(&self, path: &str) -> Result<Option<u64>> {
         let _ = path;

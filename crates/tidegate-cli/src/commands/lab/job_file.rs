@@ -15,7 +15,7 @@ pub struct Args {
     /// The job file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// dir:PATH, image:PATH, preset:NAME (a model in real time) or sim:NAME (simulated)
+    /// dir:PATH, image:PATH, preset:NAME (a model in real time), sim:NAME (simulated) or host:ext4 (as root)
     #[arg(long, value_name = "TARGET")]
     target: Contestant,
     /// Seed of a simulated world

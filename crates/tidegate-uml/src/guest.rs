@@ -1,8 +1,13 @@
 //! The guest's side: what runs there as process 1.
 //!
-//! Doing this here rather than in a shell script needs neither `kmod` nor an
-//! init system on the host whose root the guest borrows.
+//! Doing this here rather than in a shell script needs neither `kmod` nor an init system on the host whose root the
+//! guest borrows.
 
+use crate::error::{Error, Result};
+use crate::programs::require_module;
+use crate::{BEGIN, BODY, END, RESULT};
+use rustix::mount::{MountFlags, mount};
+use rustix::system::{RebootCommand, finit_module, reboot};
 use std::convert::Infallible;
 use std::ffi::CStr;
 use std::fs::{self, File};
@@ -10,22 +15,18 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
-use rustix::mount::{MountFlags, mount};
-use rustix::system::{RebootCommand, finit_module, reboot};
-
-use super::{BEGIN, BODY, END, RESULT};
-use crate::oracle;
-
 const MOUNT_POINT: &str = "/run/mnt";
 
 /// Runs a job as process 1 and powers off.
+///
+/// # Errors
+/// This is no process 1; the guest cannot be powered off.
 pub fn init(job: &Path) -> Result<Infallible> {
     if std::process::id() != 1 {
-        bail!("guest-init is for process 1 of a guest");
+        return Err(Error::Guest(format!("{} is for process 1 of a guest", crate::INIT)));
     }
     let status = run(job).unwrap_or_else(|e| {
-        println!("guest set-up failed: {e:#}");
+        println!("guest set-up failed: {e}");
         126
     });
     println!("{END} {status}");
@@ -42,10 +43,13 @@ pub fn init(job: &Path) -> Result<Infallible> {
 }
 
 /// Syncs and powers the guest off.
+///
+/// # Errors
+/// The kernel goes on.
 pub fn poweroff() -> Result<Infallible> {
     rustix::fs::sync();
-    reboot(RebootCommand::PowerOff).context("powering off")?;
-    bail!("still running after power off")
+    reboot(RebootCommand::PowerOff).map_err(Error::io("powering off"))?;
+    Err(Error::Guest("still running after power off".into()))
 }
 
 fn run(job: &Path) -> Result<i32> {
@@ -53,10 +57,10 @@ fn run(job: &Path) -> Result<i32> {
     for name in ["crc32_generic.ko", "f2fs.ko"] {
         load_module(name)?;
     }
-    for name in ["quota_tree.ko", "quota_v2.ko", "loop.ko"] {
+    for name in ["quota_tree.ko", "quota_v2.ko", "loop.ko", "bfq.ko"] {
         let _ = load_module(name);
     }
-    let helper = std::env::current_exe().context("finding the helper")?;
+    let helper = std::env::current_exe().map_err(Error::io("finding the helper"))?;
     println!("{BEGIN}");
     let status = Command::new("/bin/sh")
         .arg("-e")
@@ -67,28 +71,31 @@ fn run(job: &Path) -> Result<i32> {
         .env("HOME", "/root")
         .env("DEV", "/dev/ubda")
         .env("MNT", MOUNT_POINT)
-        .env("XTASK", helper)
+        .env("HELPER", helper)
         .status()
-        .context("running sh")?;
+        .map_err(Error::io("running sh"))?;
     Ok(status.code().unwrap_or(128))
 }
 
 fn mount_base() -> Result<()> {
     let none: Option<&CStr> = None;
-    mount("proc", "/proc", "proc", MountFlags::empty(), none).context("mounting /proc")?;
-    mount("sys", "/sys", "sysfs", MountFlags::empty(), none).context("mounting /sys")?;
+    let on = |what: &'static str, at: &'static str, kind: &'static str| {
+        mount(what, at, kind, MountFlags::empty(), none).map_err(Error::io(format!("mounting {at}")))
+    };
+    on("proc", "/proc", "proc")?;
+    on("sys", "/sys", "sysfs")?;
     if !Path::new("/dev/ubda").exists() {
-        mount("dev", "/dev", "devtmpfs", MountFlags::empty(), none).context("mounting /dev")?;
+        on("dev", "/dev", "devtmpfs")?;
     }
-    mount("run", "/run", "tmpfs", MountFlags::empty(), none).context("mounting /run")?;
-    fs::create_dir(MOUNT_POINT).context("making the mount point")
+    on("run", "/run", "tmpfs")?;
+    fs::create_dir(MOUNT_POINT).map_err(Error::io("making the mount point"))
 }
 
 fn load_module(name: &str) -> Result<()> {
-    let path = oracle::require(name)?;
-    let file = File::open(&path).with_context(|| format!("opening {}", path.display()))?;
+    let path = require_module(name)?;
+    let file = File::open(&path).map_err(Error::file(&path))?;
     match finit_module(&file, c"", 0) {
         Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
-        Err(e) => Err(e).with_context(|| format!("loading {}", path.display())),
+        Err(e) => Err(Error::file(&path)(e)),
     }
 }

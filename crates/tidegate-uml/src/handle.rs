@@ -1,17 +1,18 @@
 //! A started guest: its output as it comes, its end, and the power cut.
 
+use crate::error::{Error, Result};
+use crate::{BEGIN, END, RESULT};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tempfile::TempDir;
+use tidegate_rt::{Nanos, clock, thread};
 
-use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
-
-use super::{BEGIN, END, RESULT};
-use crate::temp::TempDir;
+/// How long killed processes may take to be gone.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a guest left behind.
 #[derive(Debug, Clone)]
@@ -26,9 +27,13 @@ pub struct GuestOutput {
 
 impl GuestOutput {
     /// Turns a failed body into an error that shows its output.
+    ///
+    /// # Errors
+    /// That one.
     pub fn check(self) -> Result<Self> {
-        ensure!(self.status == 0, "guest script exited with {}:\n{}", self.status, self.stdout);
-        Ok(self)
+        let GuestOutput { status, stdout, .. } = &self;
+        let failed = || Error::Guest(format!("guest script exited with {status}:\n{stdout}"));
+        if *status == 0 { Ok(self) } else { Err(failed()) }
     }
 }
 
@@ -40,16 +45,19 @@ pub struct Running {
     job: TempDir,
     lines: Receiver<String>,
     seen: Vec<String>,
-    deadline: Instant,
+    /// When its time is over.
+    deadline: Nanos,
     ended: bool,
 }
 
 impl Running {
     pub(super) fn new(mut child: Child, job: TempDir, timeout: Duration) -> Result<Self> {
         let group = Pid::from_child(&child);
-        let out = child.stdout.take().context("guest without output")?;
+        let Some(out) = child.stdout.take() else {
+            return Err(Error::Guest("a guest without output".into()));
+        };
         let (send, lines) = channel();
-        thread::spawn(move || {
+        let read = move || {
             let mut out = BufReader::new(out);
             let mut line = Vec::new();
             while matches!(out.read_until(b'\n', &mut line), Ok(n) if n > 0) {
@@ -59,12 +67,16 @@ impl Running {
                 }
                 line.clear();
             }
-        });
-        let deadline = Instant::now() + timeout;
+        };
+        thread::spawn("guest-output", read).map_err(Error::io("starting a thread"))?;
+        let deadline = Nanos(clock::now().0.saturating_add(timeout.as_nanos() as u64));
         Ok(Running { child, group, job, lines, seen: Vec::new(), deadline, ended: false })
     }
 
     /// The next line of the body's output; none when the body has ended.
+    ///
+    /// # Errors
+    /// The guest ran out of time.
     pub fn next_line(&mut self) -> Result<Option<String>> {
         loop {
             let Some(line) = self.next_console_line()? else { return Ok(None) };
@@ -81,35 +93,44 @@ impl Running {
     }
 
     /// Waits until the body prints a line, given whole.
+    ///
+    /// # Errors
+    /// It ended without, or ran out of time.
     pub fn wait_for_line(&mut self, wanted: &str) -> Result<()> {
         while let Some(line) = self.next_line()? {
             if line == wanted {
                 return Ok(());
             }
         }
-        bail!("the guest ended without the line {wanted:?}:\n{}", self.seen.join("\n"))
+        Err(Error::Guest(format!("the guest ended without the line {wanted:?}:\n{}", self.seen.join("\n"))))
     }
 
-    /// Power cut: kills the whole session and waits until it is gone.
+    /// Power cut: kills all of its processes and waits until they are gone.
+    ///
+    /// # Errors
+    /// They do not die.
     pub fn kill(mut self) -> Result<()> {
         self.cut()
     }
 
     /// Waits for the guest to power off by itself.
+    ///
+    /// # Errors
+    /// It died, or ran out of time.
     pub fn wait(mut self) -> Result<GuestOutput> {
         while self.next_console_line()?.is_some() {}
-        let exit = self.child.wait().context("waiting for the guest")?;
+        let exit = self.child.wait().map_err(Error::io("waiting for the guest"))?;
         self.cut()?;
         self.output(exit)
     }
 
     fn output(&self, exit: ExitStatus) -> Result<GuestOutput> {
         let console = self.seen.join("\n");
-        let result = match fs::read_to_string(self.job.path().join(RESULT)) {
-            Ok(text) => text,
-            Err(_) => bail!("the guest died before its script ended ({exit}):\n{console}"),
+        let Ok(result) = fs::read_to_string(self.job.path().join(RESULT)) else {
+            return Err(Error::Guest(format!("the guest died before its script ended ({exit}):\n{console}")));
         };
-        let status = result.trim().parse().with_context(|| format!("guest status {result:?}"))?;
+        let no_status = |_| Error::Guest(format!("the guest's status is {result:?}"));
+        let status = result.trim().parse().map_err(no_status)?;
         let body = self.seen.iter().skip_while(|l| *l != BEGIN).skip(1);
         let body: Vec<&str> = body.take_while(|l| !l.starts_with(END)).map(String::as_str).collect();
         let mut stdout = body.join("\n");
@@ -120,7 +141,7 @@ impl Running {
     }
 
     fn next_console_line(&mut self) -> Result<Option<String>> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
+        let left = self.deadline.since(clock::now()).duration();
         match self.lines.recv_timeout(left) {
             Ok(line) => {
                 self.seen.push(line.clone());
@@ -129,24 +150,29 @@ impl Running {
             Err(RecvTimeoutError::Disconnected) => Ok(None),
             Err(RecvTimeoutError::Timeout) => {
                 self.cut()?;
-                bail!("the guest ran out of time:\n{}", self.seen.join("\n"))
+                Err(Error::Guest(format!("the guest ran out of time:\n{}", self.seen.join("\n"))))
             }
         }
     }
 
     /// Power cut as [`Running::kill`]; what was printed before it can still be read.
+    ///
+    /// # Errors
+    /// As there.
     pub fn cut(&mut self) -> Result<()> {
         if self.ended {
             return Ok(());
         }
         self.ended = true;
         let _ = kill_process_group(self.group, Signal::KILL);
-        self.child.wait().context("waiting for the killed guest")?;
+        self.child.wait().map_err(Error::io("waiting for the killed guest"))?;
         // The kernel's helper processes are not ours to wait for; until they
         // are gone they could still write to the image.
-        let patience = Instant::now() + Duration::from_secs(10);
+        let begin = clock::now();
         while test_kill_process_group(self.group).is_ok() {
-            ensure!(Instant::now() < patience, "guest processes do not die");
+            if clock::now().since(begin).duration() > PATIENCE {
+                return Err(Error::Guest("processes of the guest do not die".into()));
+            }
             thread::sleep(Duration::from_millis(2));
         }
         Ok(())

@@ -1,0 +1,38 @@
+//! This program in a guest of the lab's: as its process 1, and as the one that works there.
+
+use std::path::PathBuf;
+use tidegate::{Error, Result};
+
+/// Arguments.
+#[derive(clap::Args)]
+pub struct Init {
+    /// Directory of the job
+    job: PathBuf,
+}
+
+/// Arguments.
+#[derive(clap::Args)]
+pub struct Work {
+    /// Directory of the job
+    job: PathBuf,
+    /// Where to work
+    dir: PathBuf,
+}
+
+/// Runs the guest until it is powered off.
+///
+/// # Errors
+/// This is no process 1 of a guest.
+pub fn init(args: &Init) -> Result<()> {
+    let failed = |e| Error::other(tidegate_uml::INIT, e);
+    match tidegate_uml::init(&args.job).map_err(failed)? {}
+}
+
+/// Runs the job's workload.
+///
+/// # Errors
+/// Those of the workload.
+pub fn work(args: &Work) -> Result<()> {
+    let dir = args.dir.display().to_string();
+    tidegate_lab::kernel::work(&args.job, &args.dir).map_err(|e| Error::other(dir, e))
+}

@@ -1,0 +1,170 @@
+//! The kernel's own ratio, beside ours: the switch turned in Linux itself, in a guest. Nothing is demanded of it.
+//!
+//! The guest has one CPU and the disk of this host, so its figures are of another machine than ours. What can be
+//! compared is which position is the better one there, and by how much.
+
+use super::Plan;
+use super::comparison::Comparison;
+use super::observer::Observer;
+use super::outcome::{Case, Counted, Position};
+use super::rounds::Rounds;
+use super::setting::{Counter, Metric, ratio};
+use crate::error::{Error, Result};
+use crate::kernel::{Format, Guest, Named, Shares, What, directory};
+use crate::result::RunResult;
+use crate::workload::Spec;
+use std::time::Duration;
+use tidegate_rt::clock;
+
+/// Rounds at most; each is two boots and two runs.
+const ROUNDS: u64 = 5;
+/// Rounds that are run however long they take: of fewer an interval says nothing.
+const LEAST: u64 = 3;
+/// What all of them are to take at most: the disk below may be a slow one, or busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes of the volume.
+const SIZE: u64 = 1 << 30;
+
+/// See the module.
+pub(super) struct Calibration {
+    /// Mount options, the old one first.
+    pub positions: &'static [&'static str],
+    pub workload: fn() -> Spec,
+    /// Bytes that may be dirty in the guest.
+    pub dirty: u64,
+    pub counters: &'static [Counter],
+    /// What the first position by the second is called.
+    pub name: &'static str,
+    /// The published ratio.
+    pub published: fn() -> f64,
+    /// What differs from ours.
+    pub note: &'static str,
+}
+
+impl Calibration {
+    /// Runs of all positions, if there is time for them.
+    pub(super) fn runs(&self) -> u64 {
+        ROUNDS * self.positions.len() as u64
+    }
+
+    /// What the kernel shows, and what is to be known of it; where it cannot be run, why.
+    pub(super) fn shown(&self, plan: &Plan, observer: &dyn Observer) -> (Option<Case>, String) {
+        match self.measure(plan, observer) {
+            Ok(case) => {
+                let note = format!(
+                    "The kernel is {}, with one CPU, in real time. Its image is in {}, on the host's disk, for which \
+                     each write waits. The elevator is BFQ with strict_guarantees. {} Nothing is demanded of it.",
+                    case.target,
+                    directory().display(),
+                    self.note
+                );
+                (Some(case), note)
+            }
+            Err(e) => (None, format!("The kernel is not shown beside: {e}")),
+        }
+    }
+
+    fn measure(&self, plan: &Plan, observer: &dyn Observer) -> Result<Case> {
+        let mut rounds = Rounds::new(plan.seed, ROUNDS, self.positions.len());
+        let spec = (self.workload)();
+        let shares = Shares { dirty: self.dirty };
+        let mut runs: Vec<Vec<RunResult>> = vec![Vec::new(); self.positions.len()];
+        let (begin, mut done) = (clock::now(), 0);
+        for (_, order) in rounds.each() {
+            if !has_time(done, clock::now().since(begin).duration()) {
+                break;
+            }
+            done += 1;
+            for i in order {
+                let options = self.positions[*i];
+                let volume = Named { what: What::New(Format::F2fs), options: options.into() };
+                let guest = Guest { volume: &volume, options: "", size: SIZE, shares: Some(shares) };
+                runs[*i].push(guest.run(&spec)?.result);
+                observer.ran(&format!("the kernel, {options}"));
+            }
+        }
+        let workload = serde_json::to_string(&spec).map_err(|e| Error::spec(e.to_string()))?;
+        rounds.seeds.truncate(done as usize);
+        rounds.order.truncate(done as usize);
+        Ok(self.case(workload, rounds, runs))
+    }
+
+    fn case(&self, workload: String, rounds: Rounds, runs: Vec<Vec<RunResult>>) -> Case {
+        let target = runs.iter().flatten().next().map(|r| r.target.clone()).unwrap_or_default();
+        let position = |(name, runs): (&&str, Vec<RunResult>)| {
+            let of_runs = |f: &dyn Fn(&RunResult) -> Option<f64>| runs.iter().map(f).collect::<Vec<_>>();
+            let counters =
+                self.counters.iter().filter_map(|(name, f)| Counted::of(name, of_runs(f))).collect();
+            let values = of_runs(&|r| Metric::Elapsed.of(r));
+            Position { counters, ..Position::of(name, values, runs) }
+        };
+        let positions: Vec<Position> = self.positions.iter().zip(runs).map(position).collect();
+        let rounds_of_both = ratio(&positions, self.positions[0], self.positions[1]);
+        Case {
+            name: "the kernel, in this setting".into(),
+            target,
+            workload,
+            metric: Metric::Elapsed.name().into(),
+            less_is_better: true,
+            comparisons: vec![Comparison::shown(self.name, (self.published)(), &rounds_of_both)],
+            published: None,
+            seeds: rounds.seeds,
+            order: rounds.order,
+            positions,
+        }
+    }
+}
+
+/// Whether one more round as long as those that were run ends in time.
+fn has_time(done: u64, took: Duration) -> bool {
+    done < LEAST || took * (done as u32 + 1) <= PATIENCE * done as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::comparison::Verdict;
+    use crate::experiment::{ALL, Experiment, Where};
+    use tidegate::observe::Wanted;
+
+    fn kernel() -> &'static Calibration {
+        Experiment::named("m5").unwrap().kernel.as_ref().unwrap()
+    }
+
+    #[test]
+    fn the_kernels_ratio_is_shown_and_not_judged() {
+        let run = |s: u64| RunResult { elapsed_ns: s * 1_000_000_000, ..RunResult::default() };
+        let runs = vec![vec![run(3), run(6), run(3), run(3)], vec![run(6), run(12), run(6), run(6)]];
+        let case = kernel().case(String::new(), Rounds::new(1, 4, 2), runs);
+        let [c] = &case.comparisons[..] else { panic!("{:?}", case.comparisons) };
+        assert_eq!((c.ours.map(|r| (r * 1e6).round()), c.published), (Some(500_000.0), Some(68.0 / 48.0)));
+        assert_eq!(
+            (c.reproduces, &*c.why),
+            (Verdict::Shown, ""),
+            "worse than published, and no defect of ours"
+        );
+        assert!(c.low.is_some() && c.high.is_some());
+        assert_eq!(case.positions[0].name, "nocheckpoint_merge");
+    }
+
+    #[test]
+    fn rounds_go_on_while_there_is_time() {
+        let after = |done, seconds| has_time(done, Duration::from_secs(seconds));
+        assert!(after(0, 0) && after(2, 500), "three in any case");
+        assert!(after(3, 45) && !after(3, 46));
+        assert!(after(4, 48) && !after(4, 49));
+    }
+
+    #[test]
+    fn the_kernel_runs_where_it_may() {
+        let m5 = Experiment::named("m5").unwrap();
+        let runs = |plan: Plan| {
+            m5.runs(&plan, Wanted::default()) - m5.runs(&Plan { kernel: false, ..plan }, Wanted::default())
+        };
+        let may = || Plan { kernel: true, ..Plan::default() };
+        assert_eq!(runs(may()), 2 * ROUNDS);
+        assert_eq!(runs(Plan { quick: true, ..may() }), 0);
+        assert_eq!(runs(Plan { device: Some(Where::Preset(tidegate_block::Preset::Hdd)), ..may() }), 0);
+        assert_eq!(ALL.iter().filter(|e| e.kernel.is_some()).count(), 1);
+    }
+}

@@ -1,0 +1,41 @@
+//! What can go wrong with a guest.
+
+use std::path::Path;
+
+/// See the module.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A program or a kernel module that is not installed.
+    #[error("{name} is not installed (on Debian: apt-get install {package})")]
+    Missing {
+        /// Its name.
+        name: String,
+        /// The Debian package that has it.
+        package: &'static str,
+    },
+    /// An operation of the host's.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was done, or to which file.
+        what: String,
+        /// What the host said.
+        source: std::io::Error,
+    },
+    /// The guest did not do as told, or cannot be told so.
+    #[error("{0}")]
+    Guest(String),
+}
+
+/// A result with [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn io<E: Into<std::io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Error {
+        let what = what.into();
+        |e| Error::Io { what, source: e.into() }
+    }
+
+    pub(crate) fn file<E: Into<std::io::Error>>(path: &Path) -> impl FnOnce(E) -> Error {
+        Error::io(path.display().to_string())
+    }
+}
