@@ -149,7 +149,7 @@ fn runs_of_the_lab_are_looked_at() {
         assert!(folded.contains("f2fs_write_checkpoint;"), "{folded}");
     }
     assert_eq!(err.matches("lock_stat version 0.4").count(), 4, "{err}");
-    let page = b.ok(&["lab", "report"]);
+    let page = b.ok(&["lab", "report", "--quiet"]);
     let page = fs::read_to_string(b.path(page.trim())).unwrap();
     assert_eq!(page.matches(": call tree of the median run</figcaption>").count(), 4);
     let line = b.fails(&["lab", "run", "m5", "--quick", "--trace", "nowhere/t.json"], 1);

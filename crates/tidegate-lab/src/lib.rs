@@ -11,6 +11,7 @@
 //! | [`experiment`] | the published experiments, and comparisons |
 //! | [`fio`] | job files read, run, and reported as fio does |
 //! | [`crew`] | the threads of a run, and what is sampled beside them |
+//! | [`cpu`] | processor time, as time(1) tells it |
 //! | [`record`] | what one thread measures |
 //! | [`result`] | what a run gives |
 //! | [`report`] | outcomes as one HTML page, and as a table for the terminal |
@@ -21,6 +22,7 @@
 //! nothing else is taken.
 #![forbid(unsafe_code)]
 
+pub mod cpu;
 pub mod crew;
 pub mod error;
 pub mod experiment;

@@ -46,7 +46,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         interval_ms: 1,
         ..FsMark::default()
     };
-    let setting = |name: &str, workload, published, bars| Setting {
+    let setting = |name: &str, workload, published: Option<Published>, bars| Setting {
         name: name.into(),
         place: Where::Real(Preset::Ramdisk),
         size: 2 << 30,
@@ -57,6 +57,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         workload: Spec::FsMark(workload),
         metric: Metric::Elapsed,
         positions: POSITIONS,
+        bios: published.is_some(),
         published,
         counters: &[
             ("bios", |r| count(r, "fs.data_bios")),

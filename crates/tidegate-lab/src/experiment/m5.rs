@@ -67,6 +67,7 @@ fn settings(quick: bool) -> Vec<Setting> {
             ("waited for sbi->cp_global_sem, ms", |r| lock_wait_ms(r, "sbi->cp_global_sem")),
         ],
         bars,
+        bios: false,
     };
     let published = Published {
         source: "commit 261eeb9c".into(),

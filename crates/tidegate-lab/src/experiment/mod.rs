@@ -11,6 +11,7 @@
 //! | [`sweep`] | experiments of one's own, from a TOML file |
 //! | [`compare`] | one workload on several targets |
 //! | [`contestant`] | targets by name: directories, images, models |
+//! | [`excerpt`] | a few bios of a run, around one that was split |
 //! | [`observer`] | looking inside one run of each position |
 //! | [`outcome`] | what comes of it |
 
@@ -19,6 +20,7 @@ mod bars;
 pub mod compare;
 pub mod comparison;
 pub mod contestant;
+pub mod excerpt;
 pub mod interval;
 mod m1;
 mod m3;

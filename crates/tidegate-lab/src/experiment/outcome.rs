@@ -2,6 +2,7 @@
 //! report.
 
 use super::comparison::Comparison;
+use super::excerpt::Excerpt;
 use super::rounds::median_run;
 use crate::result::RunResult;
 use serde::{Deserialize, Serialize};
@@ -109,6 +110,9 @@ pub struct Position {
     /// nanoseconds, a line each. Empty if none was recorded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub call_tree: String,
+    /// A few bios of the same run, where the experiment is about them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub excerpt: Option<Excerpt>,
 }
 
 /// A median and where it lies with 95 % confidence; of fewer than six values, between which it is.

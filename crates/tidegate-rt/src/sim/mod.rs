@@ -42,6 +42,7 @@ use crate::clock::Nanos;
 use crate::trace::Event;
 use sched::Sim;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What a run leaves.
 #[derive(Debug)]
@@ -122,6 +123,12 @@ pub fn syscall() {
 #[inline]
 pub fn copy(bytes: usize) {
     task::with(|t| t.charge((bytes as u64).saturating_mul(t.sim().costs().copy_page.0) / 4096));
+}
+
+/// CPU time that was charged since the world began: to all of its tasks, and to the calling one. None outside a
+/// simulated world.
+pub fn charged() -> Option<(Nanos, Nanos)> {
+    task::with(|t| (Nanos(t.sim().charged.load(Relaxed)), Nanos(t.ran())))
 }
 
 /// A number from the run's seed; `None` outside a simulated world.

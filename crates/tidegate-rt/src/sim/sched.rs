@@ -140,6 +140,8 @@ pub(crate) struct Sim {
     keep: usize,
     /// As [`State::now`], to be read without its lock.
     clock: AtomicU64,
+    /// Nanoseconds that tasks were charged, all together.
+    pub(super) charged: AtomicU64,
     /// Not a lock of the simulated world: it keeps that together.
     state: parking_lot::Mutex<State>,
     end: parking_lot::Condvar,
@@ -171,6 +173,7 @@ impl Sim {
             epoch: config.epoch,
             keep: config.trace,
             clock: AtomicU64::new(1),
+            charged: AtomicU64::new(0),
             state: parking_lot::Mutex::new(state),
             end: parking_lot::Condvar::new(),
         })

@@ -55,6 +55,7 @@ impl Task {
     pub fn charge(&self, time: u64) {
         self.debt.set(self.debt.get() + time);
         self.ran.set(self.ran.get() + time);
+        self.sim.charged.fetch_add(time, Relaxed);
     }
 
     /// Nanoseconds that it was charged since it began.

@@ -1,10 +1,11 @@
 //! Events as the kernel's `trace_pipe` prints them.
 //!
 //! A span prints a line where it begins and one where it ends; the latter says how long it took. Spans that the
-//! kernel has other words for (`f2fs_sync_file_enter`, states of `f2fs_write_checkpoint`) get these.
+//! kernel has other words for (`f2fs_sync_file_enter`, states of `f2fs_write_checkpoint`) get these. Processors are
+//! known of `f2fs_submit_write_bio` alone; elsewhere `[000]` stands for none.
 
 use super::Observed;
-use super::words::{addresses, arg, block_type, cp_for, cp_reason, page_write, rw, rwbs};
+use super::words::{addresses, arg, block_type, cp_for, cp_reason, cpu, page_write, rw, rwbs};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -39,13 +40,35 @@ pub fn write(observed: &Observed, to: &mut impl Write) -> io::Result<()> {
             Phase::Instant => None,
         };
         let name = r.threads.get(&e.thread).map_or("thread", String::as_str);
-        let (secs, micros) = (e.at.0 / 1_000_000_000, e.at.0 / 1000 % 1_000_000);
-        let head = format!("{:>16}-{:<7} [000] ..... {secs:>5}.{micros:06}: ", short(name), e.thread);
+        // Elsewhere who reads these files expects a number.
+        let head = head(name, e.thread, Some(cpu(e).unwrap_or(0)), e.at.0);
         if let Some(text) = words(e, begun, observed.device, name) {
             writeln!(to, "{head}{text}")?;
         }
     }
     Ok(())
+}
+
+/// What stands before an event at so many nanoseconds.
+pub(super) fn head(thread: &str, tid: u32, cpu: Option<u32>, at_ns: u64) -> String {
+    let (secs, micros) = (at_ns / 1_000_000_000, at_ns / 1000 % 1_000_000);
+    let cpu = cpu.map_or("---".into(), |cpu| format!("{cpu:03}"));
+    format!("{:>16}-{tid:<7} [{cpu}] ..... {secs:>5}.{micros:06}: ", short(thread))
+}
+
+/// `f2fs_submit_write_bio` with its sector and size.
+pub(super) fn submit_write_bio(
+    device: (u32, u32),
+    rw: &str,
+    what: &str,
+    (sector, size): (u64, u64),
+) -> String {
+    let dev = dev(device);
+    format!("f2fs_submit_write_bio: {dev}, rw = {rw}, {what}, sector = {sector}, size = {size}")
+}
+
+fn dev((major, minor): (u32, u32)) -> String {
+    format!("dev = ({major},{minor})")
 }
 
 /// A name as long as a task's can be.
@@ -54,7 +77,7 @@ fn short(name: &str) -> &str {
 }
 
 fn words(e: &Event, begun: Option<&Event>, device: (u32, u32), task: &str) -> Option<String> {
-    let dev = format!("dev = ({},{})", device.0, device.1);
+    let dev = dev(device);
     let took = begun.map(|b| e.at.since(b.at).0);
     let n = |name| arg(begun.unwrap_or(e), name).unwrap_or(0);
     Some(match (e.name, e.phase) {
@@ -63,9 +86,10 @@ fn words(e: &Event, begun: Option<&Event>, device: (u32, u32), task: &str) -> Op
         }
         (class, Phase::ContentionEnd) => format!("contention_end: {class}{}", waited(took)),
         ("f2fs_submit_write_bio", _) => {
-            let (rw, what) = (rw(e), block_type(e));
-            format!("{}: {dev}, rw = {rw}, {what}, sector = {}, size = {}", e.name, n("sector"), n("size"))
+            submit_write_bio(device, &rw(e), block_type(e), (n("sector"), n("size")))
         }
+        // The kernel's is a point.
+        ("f2fs_submit_page_write", Phase::End) => return None,
         ("f2fs_submit_page_write", _) => {
             let ((old, new), (pages, bio)) = (addresses(e), page_write(e));
             format!(
@@ -164,7 +188,7 @@ pub(super) mod tests {
                 3,
                 "f2fs_submit_write_bio",
                 Instant,
-                &[("sector", 4096), ("size", 8192), ("log", 4), ("flags", sync)],
+                &[("sector", 4096), ("size", 8192), ("log", 4), ("flags", sync | 3 << 16)],
             ),
             event(
                 1_700_000,
@@ -183,7 +207,7 @@ pub(super) mod tests {
             "      tg-flusher-3       [000] .....     0.001000: f2fs_sync_file_enter: dev = (8,1), ino = 5, datasync = 0",
             "      tg-flusher-3       [000] .....     0.001001: contention_begin: sbi->cp_rwsem (fsync.rs:12)",
             "      tg-flusher-3       [000] .....     0.001501: contention_end: sbi->cp_rwsem, waited = 500.000 us",
-            "      tg-flusher-3       [000] .....     0.001600: f2fs_submit_write_bio: dev = (8,1), rw = WRITE_SYNC, NODE, sector = 4096, size = 8192",
+            "      tg-flusher-3       [002] .....     0.001600: f2fs_submit_write_bio: dev = (8,1), rw = WRITE_SYNC, NODE, sector = 4096, size = 8192",
             "          thread-9       [000] .....     0.001700: block_rq_issue: 8,1 WS 4096 () 8 + 8 [thread]",
             "      tg-flusher-3       [000] .....     0.002000: f2fs_sync_file_exit: dev = (8,1), ino = 5, datasync = 0, took = 1000.000 us",
         ] {

@@ -1,0 +1,104 @@
+//! What lies below one function, as `perf report` shows it; below the pass over a file's pages, its five parts.
+
+use super::{Block, Case, NONE, SYMBOL};
+use std::fmt::Write;
+use tidegate::observe::graph::Graph;
+
+/// The parts of a pass.
+const PARTS: [&str; 5] = [
+    "f2fs_allocate_data_block",
+    "f2fs_get_dnode_of_data",
+    "f2fs_update_data_blkaddr",
+    "set_page_writeback",
+    "f2fs_submit_page_write",
+];
+
+/// The function that is Linux's pass.
+const LINUX: &str = "f2fs_write_cache_pages";
+
+/// Depth, hundredths of a percent of all samples, function.
+type Nodes = [(usize, u64, &'static str)];
+
+/// The kernel 5.19 as it is, by the notes on F2FS's performance; callees of the parts are cut.
+const PUBLISHED: &Nodes = &[
+    (0, 3197, LINUX),
+    (1, 2907, "f2fs_write_single_data_page"),
+    (2, 2708, "f2fs_do_write_data_page"),
+    (3, 1429, "f2fs_outplace_write_data"),
+    (4, 1111, "do_write_page"),
+    (5, 402, "f2fs_allocate_data_block"),
+    (5, 363, "f2fs_submit_page_write"),
+    (5, 125, "f2fs_update_device_state"),
+    (4, 189, "f2fs_update_data_blkaddr"),
+    (4, 105, "f2fs_update_extent_cache"),
+    (3, 591, "f2fs_get_dnode_of_data"),
+    (3, 397, "set_page_writeback"),
+    (3, 107, "f2fs_put_dnode"),
+    (1, 182, "clear_page_dirty_for_io"),
+];
+
+/// A kernel with its debugging on, by the same.
+const DEBUGGED: &Nodes = &[
+    (0, 4323, LINUX),
+    (1, 4209, "f2fs_write_single_data_page"),
+    (2, 3998, "f2fs_do_write_data_page"),
+    (3, 2712, "f2fs_outplace_write_data"),
+    (4, 2298, "do_write_page"),
+    (5, 1448, "f2fs_allocate_data_block"),
+    (5, 435, "f2fs_submit_page_write"),
+    (5, 374, "f2fs_update_device_state"),
+    (4, 405, "f2fs_update_data_blkaddr"),
+    (3, 610, "f2fs_get_dnode_of_data"),
+    (3, 272, "f2fs_get_node_info"),
+    (3, 268, "set_page_writeback"),
+];
+
+/// None where no call tree was recorded, or nobody called the function.
+pub(super) fn block(case: &Case, symbol: &str) -> Option<Block> {
+    let trees: Vec<(&str, Graph)> = (case.positions.iter())
+        .filter(|p| !p.call_tree.is_empty())
+        .map(|p| (&*p.name, Graph::of(&p.call_tree)))
+        .collect();
+    if !trees.iter().any(|(_, all)| all.below(symbol).is_some()) {
+        return None;
+    }
+    let mut b = Block::new(format!("{}: calls below {symbol}", case.name)).note(
+        "Ours are shares of the time that all threads spent in spans, waits included; perf's are of samples of \
+         processors. Less than 0.5 % is left out.",
+    );
+    let is_pass = symbol == SYMBOL;
+    if is_pass {
+        b.pane("the parts, of the whole pass", parts(&trees));
+        b.pane("published, kernel 5.19", draw(&Graph::of_shares(PUBLISHED), LINUX, 10_000));
+    }
+    for (name, all) in &trees {
+        b.pane(*name, draw(all, symbol, all.total()));
+    }
+    Some(b)
+}
+
+fn draw(all: &Graph, symbol: &str, total: u64) -> String {
+    all.below(symbol).map_or(NONE.into(), |g| g.draw(total))
+}
+
+/// The share that each part has of the pass.
+fn parts(trees: &[(&str, Graph)]) -> String {
+    let published = [("kernel 5.19, published", PUBLISHED), ("with debugging, published", DEBUGGED)];
+    let passes = published.iter().map(|(name, nodes)| (*name, Graph::of_shares(nodes).below(LINUX)));
+    let passes = passes.chain(trees.iter().map(|(name, all)| (*name, all.below(SYMBOL))));
+    let mut out = format!("{:26}", "");
+    for part in PARTS {
+        let short = part.trim_start_matches("f2fs_").trim_end_matches("_of_data").replace("_data_", "_");
+        let _ = write!(out, " {short:>18}");
+    }
+    out.push('\n');
+    for (name, pass) in passes {
+        let _ = write!(out, "{name:26}");
+        for part in PARTS {
+            let share = pass.as_ref().map(|p| 100.0 * p.time_in(part) as f64 / p.total() as f64);
+            let _ = write!(out, " {:>18}", share.map_or(NONE.into(), |s| format!("{s:.1}%")));
+        }
+        out.push('\n');
+    }
+    out
+}
