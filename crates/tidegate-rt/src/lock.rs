@@ -2,7 +2,7 @@
 
 use crate::class::{self, LockClass};
 use crate::clock;
-use crate::lockstat::{self, Since, TakenAt, Use};
+use crate::lockstat::{self, Since, Taken, TakenAt};
 use crate::sim;
 use crate::sim::sync::{self, Address, Want};
 use crate::trace;
@@ -82,9 +82,15 @@ impl Head {
         Head { class, taken_at: TakenAt::nowhere() }
     }
 
-    /// A way to take the lock, at a place in the source.
-    fn used(&self, shared: bool, at: &'static Location<'static>) -> Use<'_> {
-        Use { class: self.class, shared, taken_at: &self.taken_at, at }
+    /// The lock has been taken at a place in the source; from when on its hold is to be timed. Arguments one by one:
+    /// what stands together in memory would be put there for every lock.
+    #[inline]
+    fn acquired(&self, taken: Taken, shared: bool, at: &'static Location<'static>) -> Option<Since> {
+        if !taken.counted {
+            return None;
+        }
+        self.taken_at.set(at);
+        self.class.acquired(taken, shared, at)
     }
 }
 
@@ -107,31 +113,30 @@ impl<'a> Held<'a> {
         at: &'static Location<'static>,
     ) -> (R::Guard, Held<'a>) {
         class::push(head.class, nested);
-        let used = head.used(R::SHARED, at);
-        let taken = used.taking();
-        let g = Self::take(raw, used);
-        (g, Held { head, lock: raw.address(), since: used.acquired(taken) })
+        let taken = head.class.taking(R::SHARED);
+        let g = Self::take(raw, head, at);
+        (g, Held { head, lock: raw.address(), since: head.acquired(taken, R::SHARED, at) })
     }
 
     #[inline]
-    fn take<R: Raw>(raw: R, used: Use<'_>) -> R::Guard {
+    fn take<R: Raw>(raw: R, head: &Head, at: &'static Location<'static>) -> R::Guard {
         // In the simulated world only that knows whose turn it is.
         let free = if sim::active() { None } else { raw.try_take() };
-        free.unwrap_or_else(|| Self::waiting(raw, used))
+        free.unwrap_or_else(|| Self::waiting(raw, head, at))
     }
 
     #[cold]
     #[inline(never)]
-    fn waiting<R: Raw>(raw: R, used: Use<'_>) -> R::Guard {
+    fn waiting<R: Raw>(raw: R, head: &Head, at: &'static Location<'static>) -> R::Guard {
         if !lockstat::enabled() && !trace::recording() {
-            return Self::simulated(raw, used.class, used.at).0;
+            return Self::simulated(raw, head.class, at).0;
         }
         trace::causes::calls();
         // Asked before it is waited for: then it is another's.
-        let (t, holder) = (clock::stamp(), used.taken_at.get());
-        let (g, waited) = Self::simulated(raw, used.class, used.at);
+        let (t, holder) = (clock::stamp(), head.taken_at.get());
+        let (g, waited) = Self::simulated(raw, head.class, at);
         if waited {
-            used.waited(raw.address().number(), t, holder);
+            head.class.waited(raw.address().number(), t, R::SHARED, (at, holder));
         }
         g
     }
@@ -153,8 +158,7 @@ impl<'a> Held<'a> {
     fn tried(head: &'a Head, lock: Address, shared: bool, at: &'static Location<'static>) -> Held<'a> {
         class::push(head.class, true);
         sync::acquired(lock, head.class);
-        let used = head.used(shared, at);
-        Held { head, lock, since: used.acquired(used.taking()) }
+        Held { head, lock, since: head.acquired(head.class.taking(shared), shared, at) }
     }
 }
 

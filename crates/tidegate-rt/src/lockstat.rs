@@ -208,15 +208,6 @@ impl Bounces {
     }
 }
 
-/// A way to take a lock, at a place in the source.
-#[derive(Clone, Copy)]
-pub(crate) struct Use<'a> {
-    pub class: &'static LockClass,
-    pub shared: bool,
-    pub taken_at: &'a TakenAt,
-    pub at: &'static Location<'static>,
-}
-
 impl LockClass {
     fn read(&'static self) -> LockStat {
         let ((alone, a), (shared, b)) = (self.alone.read(), self.shared.read());
@@ -258,49 +249,56 @@ impl LockClass {
             causes::hold(self.name(), lock, since.at(), now);
         }
     }
-}
-
-impl Use<'_> {
-    /// Counts a wait for the lock numbered `lock` that began at `since` and is over now, and has it traced. `holder`
-    /// is where it had been taken.
-    pub(crate) fn waited(self, lock: u64, since: Nanos, holder: Option<&'static Location<'static>>) {
+    /// Counts a wait for the lock numbered `lock` that began at `since` and is over now, and has it traced. With the
+    /// place that waited and the place where it had been taken.
+    pub(crate) fn waited(
+        &'static self,
+        lock: u64,
+        since: Nanos,
+        shared: bool,
+        (at, holder): (&'static Location<'static>, Option<&'static Location<'static>>),
+    ) {
         let now = clock::stamp();
-        trace::contention(self.class.name(), lock, (since, now), self.at);
+        trace::contention(self.name(), lock, (since, now), at);
         if !enabled() {
             return;
         }
-        let bounced = self.class.counted(self.shared).last_waited.is_new(thread::id());
-        let number = self.class.number(self.shared);
-        slots::waited(number, now.since(since), bounced, (self.at, holder));
+        let bounced = self.counted(shared).last_waited.is_new(thread::id());
+        slots::waited(self.number(shared), now.since(since), bounced, (at, holder));
     }
 
-    /// Counts an acquisition that is about to be. Before it, not after: who waits for the lock need not wait for this.
+    /// Counts an acquisition that is about to be, together with others if `shared`. Before it, not after: who
+    /// waits for the lock need not wait for this.
     #[inline]
-    pub(crate) fn taking(&self) -> Taken {
-        if enabled() { self.count() } else { Taken::default() }
+    pub(crate) fn taking(&'static self, shared: bool) -> Taken {
+        if enabled() { self.count(shared) } else { Taken::default() }
     }
 
     #[inline(never)]
-    fn count(&self) -> Taken {
+    fn count(&'static self, shared: bool) -> Taken {
         // Who looks for causes is to learn who kept a checkpoint waiting: all who share are among them.
-        let always = self.class.rank() < MOMENTS && (!self.shared || causes::wanted());
-        slots::taken(self.class.number(self.shared), always, ONE_IN)
+        let always = self.rank() < MOMENTS && (!shared || causes::wanted());
+        slots::taken(self.number(shared), always, ONE_IN)
     }
 
-    /// The acquisition has happened; from when on its hold is to be timed.
+    /// An acquisition that was counted has happened, at a place in the source; from when on its hold is to be timed.
     #[inline]
-    pub(crate) fn acquired(&self, taken: Taken) -> Option<Since> {
-        if taken.counted { self.follow(taken) } else { None }
+    pub(crate) fn acquired(
+        &'static self,
+        taken: Taken,
+        shared: bool,
+        at: &'static Location<'static>,
+    ) -> Option<Since> {
+        let more = taken.asks || taken.timed.is_some() || self.counted(shared).bounces.is_asked();
+        if more { self.follow(taken, shared, at) } else { None }
     }
 
     #[inline(never)]
-    fn follow(&self, taken: Taken) -> Option<Since> {
-        self.taken_at.set(self.at);
-        let bounces = &self.class.counted(self.shared).bounces;
-        if taken.asks || bounces.is_asked() {
-            bounces.taken(taken.asks);
-        }
-        taken.timed.and_then(|timed| Since::now(timed, self.shared))
+    fn follow(&'static self, taken: Taken, shared: bool, at: &'static Location<'static>) -> Option<Since> {
+        self.counted(shared).bounces.taken(taken.asks);
+        let timed = taken.timed?;
+        places::tell(at);
+        Since::now(timed, shared)
     }
 }
 

@@ -102,7 +102,8 @@ fn those_who_share_are_told_apart() {
         thread::sleep(HELD);
         drop(held);
         readers.into_iter().for_each(thread::JoinHandle::join);
-        drop(lock.try_read());
+        let tries = lock.clone();
+        thread::spawn("tries", move || drop(tries.try_read())).unwrap().join();
         // One who writes meets one who reads.
         let reads = lock.read();
         let writer = lock.clone();

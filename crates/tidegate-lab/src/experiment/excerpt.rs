@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use tidegate::observe::Observed;
 use tidegate::observe::bios::{self, DATA, SentBio};
 
-/// How many are shown.
+/// How many are shown, and how many at most where the other part of a bio comes late.
 const LINES: usize = 6;
+const MOST: usize = 14;
 /// Of them, before the one that was split.
 const BEFORE: usize = 1;
 
@@ -31,7 +32,8 @@ impl Excerpt {
         // From the middle where there is nothing to see.
         let at = nearest_split(&sent).unwrap_or(sent.len() / 2);
         let from = at.saturating_sub(BEFORE).min(sent.len().saturating_sub(LINES));
-        let lines: Vec<SentBio> = sent.into_iter().skip(from).take(LINES).collect();
+        let other = other_part(&sent, at).map_or(0, |n| at - from + n + 1);
+        let lines: Vec<SentBio> = sent.into_iter().skip(from).take(other.clamp(LINES, MOST)).collect();
         let dropped = observed.recorded.dropped;
         (!lines.is_empty()).then_some(Excerpt { lines, bios, split, dropped })
     }
@@ -39,11 +41,14 @@ impl Excerpt {
 
 /// Of the bios that were split, the one whose other part was sent soonest after it.
 fn nearest_split(sent: &[SentBio]) -> Option<usize> {
-    let distance = |i: usize| {
-        let end = sent[i].sector + sent[i].size / 512;
-        sent[i..].iter().position(|b| b.what == DATA && b.sector == end).unwrap_or(usize::MAX)
-    };
-    (0..sent.len()).filter(|i| sent[*i].split).min_by_key(|i| distance(*i))
+    let distance = |i: &usize| other_part(sent, *i).unwrap_or(usize::MAX);
+    (0..sent.len()).filter(|i| sent[*i].split).min_by_key(distance)
+}
+
+/// How many bios after one the one was sent that goes on where it ends.
+fn other_part(sent: &[SentBio], i: usize) -> Option<usize> {
+    let end = sent[i].sector + sent[i].size / 512;
+    sent[i..].iter().position(|b| b.what == DATA && b.sector == end)
 }
 
 #[cfg(test)]
@@ -59,7 +64,10 @@ mod tests {
         let far = [bio(0, 1, true), bio(100, 4, false), bio(200, 4, false), bio(8, 3, false)];
         let near = [bio(300, 1, true), bio(308, 3, false)];
         let all = [&far[..], &near[..]].concat();
-        assert_eq!(nearest_split(&all), Some(4));
+        assert_eq!(
+            (nearest_split(&all), other_part(&all, 0), other_part(&all, 4)),
+            (Some(4), Some(3), Some(1))
+        );
         assert_eq!(nearest_split(&far[1..]), None);
     }
 }

@@ -6,6 +6,7 @@ use super::excerpt::Excerpt;
 use super::rounds::median_run;
 use crate::result::RunResult;
 use serde::{Deserialize, Serialize};
+use tidegate::observe::graph;
 
 /// When and by what something was measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,8 +148,6 @@ impl Counted {
 
 /// What the flusher waited for anything, in the run whose call tree is kept.
 const BLOCKED: &str = "flusher blocked, ms (drawn run)";
-/// Spans of the flusher that are nothing but waiting.
-const WAITS: [&str; 4] = ["folio_wait_writeback", "submit_bio_wait", "f2fs_issue_flush", "blk_mq_get_tag"];
 
 impl Position {
     /// A position by its runs and their metric.
@@ -175,7 +174,7 @@ fn flusher_blocked_ms(folded: &str) -> f64 {
     let stacks = folded.lines().filter_map(|l| l.rsplit_once(' '));
     let waits = |stack: &str| {
         let last = stack.rsplit(';').next().unwrap_or_default();
-        stack.starts_with("tg-flusher;") && (last.starts_with("[lock ") || WAITS.contains(&last))
+        stack.starts_with("tg-flusher;") && graph::is_wait(last)
     };
     let ns = stacks.filter(|(stack, _)| waits(stack)).filter_map(|(_, ns)| ns.parse::<u64>().ok());
     ns.sum::<u64>() as f64 / 1e6

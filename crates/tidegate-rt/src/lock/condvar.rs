@@ -50,8 +50,7 @@ impl Condvar {
             Some(d) => !self.0.wait_for(&mut g.inner, d).timed_out(),
         });
         class::push(class, true);
-        let used = g.held.head.used(false, at);
-        g.held.since = used.acquired(used.taking());
+        g.held.since = g.held.head.acquired(class.taking(false), false, at);
         woken
     }
 

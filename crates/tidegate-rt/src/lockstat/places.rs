@@ -1,90 +1,85 @@
-//! Places in the source that take locks, under numbers: a lock remembers in two bytes where it was taken last, so
-//! that who has to wait can tell who was in the way.
+//! Places in the source that take locks. A lock remembers where it was taken last, by a store alone; the places that
+//! this may mean are those whose holds were timed, and who has to wait asks for them.
 
+use std::collections::BTreeMap;
 use std::panic::Location;
 use std::ptr;
-use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// Places that are found without a lock; more are not told.
+/// Places that there is room for; more are not told.
 const PLACES: usize = 4096;
-/// Where a place may be, from the one that its address says.
+/// Where a key may be, from the entry that it says.
 const PROBES: usize = 16;
 
-/// A place's number, from 1, beside the address by which it is known.
-struct Known {
-    /// 0 while nothing is here. Set after `number`, with the table's list locked.
-    address: AtomicUsize,
-    number: AtomicU16,
+/// What stands for a place: the low half of its address. Two have the same if four gigabytes lie between them, which
+/// no program is large enough for.
+type Key = u32;
+
+fn key(at: &'static Location<'static>) -> Key {
+    ptr::from_ref(at).addr() as u32
 }
 
-impl Known {
-    const fn nothing() -> Known {
-        Known { address: AtomicUsize::new(0), number: AtomicU16::new(0) }
+/// Where a lock was taken last, while somebody looked; 0 for nowhere.
+pub(crate) struct TakenAt(AtomicU32);
+
+impl TakenAt {
+    pub(crate) const fn nowhere() -> Self {
+        TakenAt(AtomicU32::new(0))
+    }
+
+    /// Notes it. By who has just taken the lock, in whose cache it therefore is.
+    #[inline]
+    pub(crate) fn set(&self, at: &'static Location<'static>) {
+        self.0.store(key(at), Relaxed);
+    }
+
+    /// The place; none where nobody looked, or no hold from there was timed yet.
+    pub(crate) fn get(&self) -> Option<&'static Location<'static>> {
+        TABLE.all.lock().get(&self.0.load(Relaxed)).copied()
     }
 }
 
-/// Places by number and by address.
+/// From now on [`TakenAt::get`] knows this place.
+pub(super) fn tell(at: &'static Location<'static>) {
+    TABLE.tell(at);
+}
+
 struct Table {
-    known: [Known; PLACES],
-    all: parking_lot::Mutex<Vec<&'static Location<'static>>>,
+    /// Keys of what is in `all`, to be looked for without its lock; 0 in free entries.
+    known: [AtomicU32; PLACES],
+    all: parking_lot::Mutex<BTreeMap<Key, &'static Location<'static>>>,
 }
 
 static TABLE: Table = Table::empty();
 
-/// Where a lock was taken last, while somebody looked.
-pub(crate) struct TakenAt(AtomicU16);
-
-impl TakenAt {
-    pub(crate) const fn nowhere() -> Self {
-        TakenAt(AtomicU16::new(0))
-    }
-
-    /// Notes it. By who has just taken the lock, in whose cache it therefore is.
-    #[inline(never)]
-    pub(super) fn set(&self, at: &'static Location<'static>) {
-        self.0.store(TABLE.number(at), Relaxed);
-    }
-
-    /// The place; none where nobody looked or there are too many of them.
-    pub(crate) fn get(&self) -> Option<&'static Location<'static>> {
-        TABLE.place(self.0.load(Relaxed))
-    }
-}
-
 impl Table {
     const fn empty() -> Table {
-        Table { known: [const { Known::nothing() }; PLACES], all: parking_lot::Mutex::new(Vec::new()) }
+        Table { known: [const { AtomicU32::new(0) }; PLACES], all: parking_lot::Mutex::new(BTreeMap::new()) }
     }
 
-    /// Entries that may have the place at `address`.
-    fn probes(&self, address: usize) -> impl Iterator<Item = &Known> {
+    /// Entries that may have a key.
+    fn probes(&self, key: Key) -> impl Iterator<Item = &AtomicU32> {
         // Places lie in read-only memory, some words from each other.
-        let first = (address >> 3).wrapping_mul(0x9E37_79B1) >> 7;
+        let first = ((key >> 3).wrapping_mul(0x9E37_79B1) >> 12) as usize;
         (0..PROBES).map(move |i| &self.known[(first + i) % PLACES])
     }
 
-    /// The number of a place; 0 where there are too many.
-    fn number(&self, at: &'static Location<'static>) -> u16 {
-        let address = ptr::from_ref(at).addr();
-        let known = self.probes(address).find(|k| k.address.load(Acquire) == address);
-        known.map_or_else(|| self.register(at, address), |k| k.number.load(Relaxed))
+    fn tell(&self, at: &'static Location<'static>) {
+        let key = key(at);
+        // No entry is given up again: a free one ends the search.
+        let found = self.probes(key).map(|k| k.load(Acquire)).find(|k| [0, key].contains(k));
+        if found == Some(0) {
+            self.insert(at, key);
+        }
     }
 
     #[cold]
-    fn register(&self, at: &'static Location<'static>, address: usize) -> u16 {
+    fn insert(&self, at: &'static Location<'static>, key: Key) {
         let mut all = self.all.lock();
-        let free = self.probes(address).find(|k| [0, address].contains(&k.address.load(Relaxed)));
-        let Some(known) = free else { return 0 };
-        if known.address.load(Relaxed) == 0 {
-            all.push(at);
-            known.number.store(all.len() as u16, Relaxed);
-            known.address.store(address, Release);
+        if let Some(free) = self.probes(key).find(|k| k.load(Relaxed) == 0) {
+            all.insert(key, at);
+            free.store(key, Release);
         }
-        known.number.load(Relaxed)
-    }
-
-    fn place(&self, number: u16) -> Option<&'static Location<'static>> {
-        self.all.lock().get(usize::from(number).checked_sub(1)?).copied()
     }
 }
 
@@ -97,7 +92,10 @@ mod tests {
         let at = TakenAt::nowhere();
         assert_eq!(at.get(), None);
         let (here, there) = (Location::caller(), there());
+        at.set(here);
+        assert_eq!(at.get(), None, "nobody was told of it");
         for place in [here, there, here] {
+            tell(place);
             at.set(place);
             assert_eq!(at.get(), Some(place));
         }
@@ -112,10 +110,11 @@ mod tests {
         static FULL: Table = Table::empty();
         let leaked = |_| -> &'static Location<'static> { Box::leak(Box::new(*Location::caller())) };
         let many: Vec<_> = (0..PLACES + 100).map(leaked).collect();
-        let numbers: Vec<u16> = many.iter().map(|at| FULL.number(at)).collect();
-        assert!(numbers.contains(&0));
-        for (at, n) in many.iter().zip(&numbers).filter(|(_, n)| **n > 0) {
-            assert!(ptr::eq(FULL.place(*n).unwrap(), *at) && FULL.number(at) == *n);
-        }
+        many.iter().for_each(|at| FULL.tell(at));
+        let all = FULL.all.lock().clone();
+        assert!((PLACES / 2..=PLACES).contains(&all.len()), "{}", all.len());
+        many.iter().for_each(|at| FULL.tell(at));
+        assert_eq!(FULL.all.lock().len(), all.len());
+        assert!(all.iter().all(|(k, at)| key(at) == *k));
     }
 }

@@ -7,6 +7,29 @@ use std::fmt::Write;
 /// The least share that is drawn.
 const LEAST: f64 = 0.005;
 
+/// Spans whose own time is waiting.
+const WAITS: [&str; 14] = [
+    "balance_dirty_pages",
+    "blk_mq_get_tag",
+    "f2fs_issue_checkpoint",
+    "f2fs_issue_flush",
+    "f2fs_wait_for_flush",
+    "f2fs_wait_for_fsyncs",
+    "f2fs_wait_on_node_pages_writeback",
+    "filemap_fdatawait",
+    "folio_wait_writeback",
+    "submit_bio_wait",
+    "wait_epoch",
+    "wait_for_sync_pass",
+    "wait_sb_inodes",
+    "wb_wait_for_completion",
+];
+
+/// Whether who is in a frame of this name, and in none below it, waits.
+pub fn is_wait(frame: &str) -> bool {
+    frame.starts_with("[lock ") || WAITS.contains(&frame)
+}
+
 /// Time in one function as it was called, in nanoseconds or whatever the stacks are counted in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
@@ -60,6 +83,16 @@ impl Graph {
         self.gather(symbol, &mut found);
         found.sort();
         (found.total > 0).then_some(found)
+    }
+
+    /// The same without waits, which perf has no samples of.
+    pub fn without_waits(&self) -> Graph {
+        let own = if is_wait(&self.name) { 0 } else { self.own };
+        let below: Vec<Graph> = self.below.iter().map(Graph::without_waits).filter(|g| g.total > 0).collect();
+        let total = own + below.iter().map(|g| g.total).sum::<u64>();
+        let mut graph = Graph { name: self.name.clone(), total, own, below };
+        graph.sort();
+        graph
     }
 
     /// Time in a function, called by this one or further down.
@@ -136,6 +169,14 @@ mod tests {
             |--80.00%--place\n               |          |\n               |           --30.00%--[lock a b]\n               |\n                \
             --5.00%--send\n";
         assert_eq!(write.draw(all.total()), want);
+    }
+
+    #[test]
+    fn waits_can_be_left_out() {
+        let folded = format!("{FOLDED}flusher;folio_wait_writeback 50\nflusher;submit_bio_wait;copy 5\n");
+        let work = Graph::of(&folded).without_waits();
+        assert_eq!((work.total(), work.time_in("write"), work.time_in("place")), (75, 69, 50));
+        assert_eq!((work.below("folio_wait_writeback"), work.time_in("submit_bio_wait")), (None, 5));
     }
 
     #[test]

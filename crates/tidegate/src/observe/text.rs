@@ -17,14 +17,10 @@ use tidegate_rt::trace::{Event, Phase};
 /// Those of writing.
 pub fn write(observed: &Observed, to: &mut impl Write) -> io::Result<()> {
     let r = &observed.recorded;
-    let written = r.events.len() as u64 + r.dropped;
+    let kept = r.events.iter().filter(|e| has_line(e)).count() as u64;
+    let written = kept + r.dropped;
     writeln!(to, "# tracer: nop\n#")?;
-    writeln!(
-        to,
-        "# entries-in-buffer/entries-written: {}/{written}   #dropped: {}",
-        r.events.len(),
-        r.dropped
-    )?;
+    writeln!(to, "# entries-in-buffer/entries-written: {kept}/{written}   #dropped: {}", r.dropped)?;
     writeln!(to, "#\n#           TASK-TID     CPU#  |||||  TIMESTAMP  FUNCTION")?;
     writeln!(to, "#              | |         |   |||||     |         |")?;
     let mut open: HashMap<u32, Vec<&Event>> = HashMap::new();
@@ -42,11 +38,16 @@ pub fn write(observed: &Observed, to: &mut impl Write) -> io::Result<()> {
         let name = r.threads.get(&e.thread).map_or("thread", String::as_str);
         // Elsewhere who reads these files expects a number.
         let head = head(name, e.thread, Some(cpu(e).unwrap_or(0)), e.at.0);
-        if let Some(text) = words(e, begun, observed.device, name) {
-            writeln!(to, "{head}{text}")?;
+        if has_line(e) {
+            writeln!(to, "{head}{}", words(e, begun, observed.device, name))?;
         }
     }
     Ok(())
+}
+
+/// Of a span that is a point in the kernel's traces, the beginning has.
+fn has_line(e: &Event) -> bool {
+    e.name != "f2fs_submit_page_write" || e.phase != Phase::End
 }
 
 /// What stands before an event at so many nanoseconds.
@@ -76,11 +77,11 @@ fn short(name: &str) -> &str {
     name.char_indices().nth(15).map_or(name, |(i, _)| &name[..i])
 }
 
-fn words(e: &Event, begun: Option<&Event>, device: (u32, u32), task: &str) -> Option<String> {
+fn words(e: &Event, begun: Option<&Event>, device: (u32, u32), task: &str) -> String {
     let dev = dev(device);
     let took = begun.map(|b| e.at.since(b.at).0);
     let n = |name| arg(begun.unwrap_or(e), name).unwrap_or(0);
-    Some(match (e.name, e.phase) {
+    match (e.name, e.phase) {
         (class, Phase::ContentionBegin) => {
             format!("contention_begin: {class} ({}:{})", e.args[0].0, e.args[0].1)
         }
@@ -88,8 +89,6 @@ fn words(e: &Event, begun: Option<&Event>, device: (u32, u32), task: &str) -> Op
         ("f2fs_submit_write_bio", _) => {
             submit_write_bio(device, &rw(e), block_type(e), (n("sector"), n("size")))
         }
-        // The kernel's is a point.
-        ("f2fs_submit_page_write", Phase::End) => return None,
         ("f2fs_submit_page_write", _) => {
             let ((old, new), (pages, bio)) = (addresses(e), page_write(e));
             format!(
@@ -120,7 +119,7 @@ fn words(e: &Event, begun: Option<&Event>, device: (u32, u32), task: &str) -> Op
             format!("{name}_exit: {dev}{}{}", begun.map(fields).unwrap_or_default(), after(took))
         }
         (name, Phase::Instant) => format!("{name}: {dev}{}", fields(e)),
-    })
+    }
 }
 
 fn checkpoint(dev: &str, reason: &str, state: &str, took: Option<u64>) -> String {
@@ -197,18 +196,21 @@ pub(super) mod tests {
                 Instant,
                 &[("sector", 8), ("bytes", 4096), ("op", 1), ("flags", sync)],
             ),
+            event(1_800_000, 9, "f2fs_submit_page_write", Begin, &[("ino", 5), ("addrs", 7), ("what", 2)]),
+            event(1_900_000, 9, "f2fs_submit_page_write", End, &[]),
             event(2_000_000, 3, "f2fs_sync_file", End, &[]),
         ];
         let mut out = Vec::new();
         write(&observed(events, 2), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         for line in [
-            "# entries-in-buffer/entries-written: 7/9   #dropped: 2",
+            "# entries-in-buffer/entries-written: 8/10   #dropped: 2",
             "      tg-flusher-3       [000] .....     0.001000: f2fs_sync_file_enter: dev = (8,1), ino = 5, datasync = 0",
             "      tg-flusher-3       [000] .....     0.001001: contention_begin: sbi->cp_rwsem (fsync.rs:12)",
             "      tg-flusher-3       [000] .....     0.001501: contention_end: sbi->cp_rwsem, waited = 500.000 us",
             "      tg-flusher-3       [002] .....     0.001600: f2fs_submit_write_bio: dev = (8,1), rw = WRITE_SYNC, NODE, sector = 4096, size = 8192",
             "          thread-9       [000] .....     0.001700: block_rq_issue: 8,1 WS 4096 () 8 + 8 [thread]",
+            "          thread-9       [000] .....     0.001800: f2fs_submit_page_write: dev = (8,1), ino = 5, page_index = 0x0, oldaddr = 0x0, newaddr = 0x7, rw = WRITE, type = DATA, pages = 2",
             "      tg-flusher-3       [000] .....     0.002000: f2fs_sync_file_exit: dev = (8,1), ino = 5, datasync = 0, took = 1000.000 us",
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\nin\n{text}");

@@ -63,16 +63,20 @@ pub(super) fn block(case: &Case, symbol: &str) -> Option<Block> {
         return None;
     }
     let mut b = Block::new(format!("{}: calls below {symbol}", case.name)).note(
-        "Ours are shares of the time that all threads spent in spans, waits included; perf's are of samples of \
-         processors. Less than 0.5 % is left out.",
+        "Shares of the time that all threads spent in spans, once without waits, as perf has no samples of what \
+         sleeps, and once with them. What was ready to run and had no CPU is in both. Less than 0.5 % is left out.",
     );
-    let is_pass = symbol == SYMBOL;
-    if is_pass {
-        b.pane("the parts, of the whole pass", parts(&trees));
+    if symbol == SYMBOL {
+        b.pane("the parts, of the whole pass without waits", parts(&trees));
         b.pane("published, kernel 5.19", draw(&Graph::of_shares(PUBLISHED), LINUX, 10_000));
     }
     for (name, all) in &trees {
-        b.pane(*name, draw(all, symbol, all.total()));
+        let work = all.without_waits();
+        for (all, how) in [(&work, "without waits"), (all, "with waits")] {
+            if all.below(symbol).is_some() {
+                b.pane(format!("{name}, {how}"), draw(all, symbol, all.total()));
+            }
+        }
     }
     Some(b)
 }
@@ -81,11 +85,12 @@ fn draw(all: &Graph, symbol: &str, total: u64) -> String {
     all.below(symbol).map_or(NONE.into(), |g| g.draw(total))
 }
 
-/// The share that each part has of the pass.
+/// The share that each part has of the pass, waits left out.
 fn parts(trees: &[(&str, Graph)]) -> String {
     let published = [("kernel 5.19, published", PUBLISHED), ("with debugging, published", DEBUGGED)];
     let passes = published.iter().map(|(name, nodes)| (*name, Graph::of_shares(nodes).below(LINUX)));
-    let passes = passes.chain(trees.iter().map(|(name, all)| (*name, all.below(SYMBOL))));
+    let ours = trees.iter().map(|(name, all)| (*name, all.without_waits().below(SYMBOL)));
+    let passes = passes.chain(ours);
     let mut out = format!("{:26}", "");
     for part in PARTS {
         let short = part.trim_start_matches("f2fs_").trim_end_matches("_of_data").replace("_data_", "_");

@@ -4,7 +4,7 @@ use super::{Block, Case};
 use crate::result::LockStat;
 use tidegate::observe::lockstat::{CallPoint, Class, Row, Times, write_table};
 
-/// Classes shown of each position: those waited for longest.
+/// Classes shown of each position: those waited for longest, then those held longest.
 const CLASSES: usize = 8;
 
 /// Hundredths of a microsecond: least, longest, sum, mean.
@@ -93,7 +93,8 @@ pub(super) fn block(case: &Case) -> Option<Block> {
         let mut locks: Vec<&LockStat> = p.drawn_run().map(|r| r.locks.iter().collect()).unwrap_or_default();
         // Results of older versions have no rows.
         locks.retain(|l| !l.table.rows.is_empty());
-        locks.sort_by(|a, b| (b.wait_total_ns, &a.table.class).cmp(&(a.wait_total_ns, &b.table.class)));
+        let times = |l: &LockStat| std::cmp::Reverse((l.wait_total_ns, l.hold_total_ns));
+        locks.sort_by(|a, b| (times(a), &a.table.class).cmp(&(times(b), &b.table.class)));
         let classes: Vec<Class> = locks.iter().take(CLASSES).map(|l| l.table.clone()).collect();
         let more = if locks.len() > CLASSES {
             format!(", {CLASSES} of {} classes", locks.len())

@@ -17,6 +17,7 @@ mod m3;
 mod m5;
 mod time;
 
+use super::terminal::{WIDTH, wrapped};
 use super::text::esc;
 use super::{Case, Outcome};
 use std::fmt::Write;
@@ -127,7 +128,8 @@ pub fn as_published(outcomes: &[Outcome], symbol: Option<&str>) -> String {
     for o in outcomes {
         for b in blocks(o, symbol) {
             let _ = writeln!(out, "{}  {}", o.experiment, b.title);
-            b.notes.iter().for_each(|n| _ = writeln!(out, "  {n}"));
+            let notes = b.notes.iter().flat_map(|n| wrapped(n, WIDTH - 2));
+            notes.for_each(|line| _ = writeln!(out, "  {line}"));
             for Pane { whose, text } in b.panes {
                 let _ = writeln!(out, "\n  {whose}:\n{}", text.trim_end());
             }

@@ -237,11 +237,17 @@ fn with_trees() -> Outcome {
 #[test]
 fn calls_stand_as_perf_draws_them() {
     let o = with_trees();
-    let ours = pane(&o, "the setting: calls below f2fs_writepages", "checkpoint_merge");
+    let title = "the setting: calls below f2fs_writepages";
+    let ours = pane(&o, title, "checkpoint_merge, with waits");
     let want = "    50.00%    10.00%  f2fs_writepages\n            |\n            ---f2fs_writepages\n               |\n               \
         |--25.00%--f2fs_submit_page_write\n               |          |\n               |           \
         --25.00%--[lock io->io_rwsem]\n               |\n                --15.00%--f2fs_allocate_data_block\n";
     assert_eq!(ours, want);
+    let work = pane(&o, title, "checkpoint_merge, without waits");
+    assert!(
+        work.starts_with("    33.33%    13.33%  f2fs_writepages\n") && !work.contains("submit"),
+        "{work}"
+    );
     let published = pane(&o, "the setting", "published");
     assert!(
         published.starts_with("    31.97%") && published.contains("|--4.02%--f2fs_allocate_data_block"),
@@ -254,7 +260,7 @@ fn calls_stand_as_perf_draws_them() {
         ["allocate_block", "get_dnode", "update_blkaddr", "set_page_writeback", "submit_page_write"]
     );
     assert_eq!(rows[1][rows[1].len() - 5..], ["12.6%", "18.5%", "5.9%", "12.4%", "11.4%"], "{parts}");
-    assert_eq!(rows[3], ["checkpoint_merge", "30.0%", "0.0%", "0.0%", "0.0%", "50.0%"], "{parts}");
+    assert_eq!(rows[3], ["checkpoint_merge", "60.0%", "0.0%", "0.0%", "0.0%", "0.0%"], "{parts}");
 }
 
 #[test]
