@@ -28,6 +28,8 @@ static SUBMIT_PAGE_WRITE: SpanPoint<4> =
 /// In its flags, from bit 16 on, one more than the processor that it is sent by; 0 where that is not known.
 static SUBMIT_WRITE_BIO: EventPoint<4> =
     EventPoint::new("f2fs_submit_write_bio", ["sector", "size", "log", "flags"]);
+/// Sending what a pass holds back at its end.
+static SUBMIT_MERGED: SpanPoint<1> = SpanPoint::new("f2fs_submit_merged_write", ["log"]);
 static WAIT_ON_NODES: SpanPoint<0> = SpanPoint::timed("f2fs_wait_on_node_pages_writeback", []);
 
 static IO_LOCK: LockClass = LockClass::new("io->io_rwsem", 570);
@@ -249,6 +251,7 @@ impl WriteIo {
     /// Sends the last bio of a pass. With `here` the calling thread, which is about to wait for it, does it.
     pub(crate) fn send_last(&self, stats: &Counters, last: Option<LastBio>, here: bool) {
         if let Some(LastBio(log, g)) = last {
+            let _span = SUBMIT_MERGED.enter([log as u64]);
             self.send(stats, log, g, here);
         }
     }
@@ -294,6 +297,7 @@ impl WriteIo {
     /// Sends the growing bio of one log at the end of a pass over `inode`, as Linux does it: with the bio
     /// locked, and whosever pages are in it.
     pub(crate) fn submit_within(&self, stats: &Counters, log: Log, inode: &Arc<Inode>) {
+        let _span = SUBMIT_MERGED.enter([log as u64]);
         let mut g = self.logs[log as usize].lock();
         if g.blocks > 0 {
             // Another is adding to it, or about to send it.

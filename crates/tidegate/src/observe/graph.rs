@@ -127,25 +127,37 @@ impl Graph {
         self.below.iter_mut().for_each(Graph::sort);
     }
 
-    /// The graph as text; shares are of `all`.
-    pub fn draw(&self, all: u64) -> String {
+    /// The graph as text; shares are of `all`. Functions in `kept` are there however small their shares are.
+    pub fn draw(&self, all: u64, kept: &[&str]) -> String {
         let share = |n: u64| n as f64 / all.max(1) as f64;
         let mut out = String::new();
         let (total, own) = (100.0 * share(self.total), 100.0 * share(self.own));
         let _ = writeln!(out, "{total:>9.2}%{own:>9.2}%  {}", self.name);
         let _ = writeln!(out, "            |\n            ---{}", self.name);
-        self.branches(&share, "               ", &mut out);
+        let is_drawn = |g: &Graph| share(g.total) >= LEAST || g.has(kept);
+        self.branches(&share, &is_drawn, "               ", &mut out);
         out
     }
 
-    fn branches(&self, share: &impl Fn(u64) -> f64, lead: &str, out: &mut String) {
-        let drawn: Vec<&Graph> = self.below.iter().filter(|g| share(g.total) >= LEAST).collect();
+    /// Whether it is one of these, or calls one.
+    fn has(&self, names: &[&str]) -> bool {
+        names.contains(&&*self.name) || self.below.iter().any(|g| g.has(names))
+    }
+
+    fn branches(
+        &self,
+        share: &impl Fn(u64) -> f64,
+        is_drawn: &impl Fn(&Graph) -> bool,
+        lead: &str,
+        out: &mut String,
+    ) {
+        let drawn: Vec<&Graph> = self.below.iter().filter(|g| is_drawn(g)).collect();
         for (i, g) in drawn.iter().enumerate() {
             let last = i + 1 == drawn.len();
             let (fork, lead_below) = if last { (" ", " ") } else { ("|", "|") };
             let _ = writeln!(out, "{lead}|");
             let _ = writeln!(out, "{lead}{fork}--{:.2}%--{}", 100.0 * share(g.total), g.name);
-            g.branches(share, &format!("{lead}{lead_below}          "), out);
+            g.branches(share, is_drawn, &format!("{lead}{lead_below}          "), out);
         }
     }
 }
@@ -168,7 +180,7 @@ mod tests {
         let want = "    99.00%    14.00%  write\n            |\n            ---write\n               |\n               \
             |--80.00%--place\n               |          |\n               |           --30.00%--[lock a b]\n               |\n                \
             --5.00%--send\n";
-        assert_eq!(write.draw(all.total()), want);
+        assert_eq!(write.draw(all.total(), &[]), want);
     }
 
     #[test]
@@ -182,8 +194,9 @@ mod tests {
     #[test]
     fn small_shares_are_left_out() {
         let graph = Graph::of("a;b 996\na;c 4\n");
-        assert!(!graph.below("a").unwrap().draw(1000).contains("--c"));
-        assert!(graph.below("a").unwrap().draw(800).contains("--0.50%--c"));
+        let draw = |all, kept: &[&str]| graph.below("a").unwrap().draw(all, kept);
+        assert!(!draw(1000, &[]).contains("--c") && !draw(1000, &["b"]).contains("--c"));
+        assert!(draw(800, &[]).contains("--0.50%--c") && draw(1000, &["c"]).contains("--0.40%--c"));
     }
 
     #[test]

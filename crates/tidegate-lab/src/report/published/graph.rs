@@ -53,21 +53,24 @@ const DEBUGGED: &Nodes = &[
     (3, 268, "set_page_writeback"),
 ];
 
-/// None where no call tree was recorded, or nobody called the function.
-pub(super) fn block(case: &Case, symbol: &str) -> Option<Block> {
+/// Nothing where no call tree was recorded, or nobody called the function.
+pub(super) fn blocks(case: &Case, symbol: &str) -> Vec<Block> {
     let trees: Vec<(&str, Graph)> = (case.positions.iter())
         .filter(|p| !p.call_tree.is_empty())
         .map(|p| (&*p.name, Graph::of(&p.call_tree)))
         .collect();
     if !trees.iter().any(|(_, all)| all.below(symbol).is_some()) {
-        return None;
+        return Vec::new();
     }
+    let mut blocks = Vec::new();
     let mut b = Block::new(format!("{}: calls below {symbol}", case.name)).note(
         "Shares of the time that all threads spent in spans, once without waits, as perf has no samples of what \
-         sleeps, and once with them. What was ready to run and had no CPU is in both. Less than 0.5 % is left out.",
+         sleeps, and once with them. What was ready to run and had no CPU is in both. Less than 0.5 % is left out, but for the parts of a pass.",
     );
     if symbol == SYMBOL {
-        b.pane("the parts, of the whole pass without waits", parts(&trees));
+        let mut table = Block::new(format!("{}: the parts of {symbol}, without waits", case.name));
+        table.pane("shares of the whole pass", parts(&trees));
+        blocks.push(table);
         b.pane("published, kernel 5.19", draw(&Graph::of_shares(PUBLISHED), LINUX, 10_000));
     }
     for (name, all) in &trees {
@@ -78,11 +81,12 @@ pub(super) fn block(case: &Case, symbol: &str) -> Option<Block> {
             }
         }
     }
-    Some(b)
+    blocks.push(b);
+    blocks
 }
 
 fn draw(all: &Graph, symbol: &str, total: u64) -> String {
-    all.below(symbol).map_or(NONE.into(), |g| g.draw(total))
+    all.below(symbol).map_or(NONE.into(), |g| g.draw(total, &PARTS))
 }
 
 /// The share that each part has of the pass, waits left out.

@@ -72,7 +72,7 @@ fn blocks(o: &Outcome, symbol: Option<&str>) -> Vec<Block> {
     let below = symbol.unwrap_or(SYMBOL);
     let Some(case) = published(o) else {
         let asked = o.cases.iter().filter(|_| symbol.is_some());
-        return asked.filter_map(|c| graph::block(c, below)).collect();
+        return asked.flat_map(|c| graph::blocks(c, below)).collect();
     };
     let own = match o.experiment.as_str() {
         "m1" => m1::blocks(case),
@@ -80,7 +80,7 @@ fn blocks(o: &Outcome, symbol: Option<&str>) -> Vec<Block> {
         "m5" => m5::blocks(case),
         _ => Vec::new(),
     };
-    own.into_iter().chain(locks::block(case)).chain(graph::block(case, below)).collect()
+    own.into_iter().chain(locks::block(case)).chain(graph::blocks(case, below)).collect()
 }
 
 /// Whether a call tree of these has the function in it.
@@ -108,7 +108,7 @@ pub(super) fn html(out: &mut String, o: &Outcome, symbol: Option<&str>) {
         let longest = b.panes.iter().flat_map(|p| p.text.lines()).map(|l| l.chars().count()).max();
         let class = match longest.unwrap_or(0) {
             0..32 => "panes narrow",
-            32..72 => "panes",
+            32..84 => "panes",
             _ => "panes whole",
         };
         let _ = write!(out, "<div class=\"{class}\">");

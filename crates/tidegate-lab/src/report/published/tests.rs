@@ -248,12 +248,12 @@ fn calls_stand_as_perf_draws_them() {
         work.starts_with("    33.33%    13.33%  f2fs_writepages\n") && !work.contains("submit"),
         "{work}"
     );
-    let published = pane(&o, "the setting", "published");
+    let published = pane(&o, title, "published");
     assert!(
         published.starts_with("    31.97%") && published.contains("|--4.02%--f2fs_allocate_data_block"),
         "{published}"
     );
-    let parts = pane(&o, "the setting", "the parts");
+    let parts = pane(&o, "the setting: the parts", "shares");
     let rows = words(&parts);
     assert_eq!(
         rows[0],
