@@ -23,7 +23,7 @@ pub fn functions(text: &str, wanted: impl Fn(&str) -> bool) -> Vec<Function> {
     for f in blocks(&lines, name_of) {
         let (first, last) = f.lines;
         if lines[first as usize - 1..last as usize].iter().any(|l| wanted(l)) {
-            let around = types.iter().filter(|t| t.lines.0 < first && last <= t.lines.1).next_back();
+            let around = types.iter().rfind(|t| t.lines.0 < first && last <= t.lines.1);
             let name = around.map_or(f.name.clone(), |t| format!("{}::{}", t.name, f.name));
             found.push(Function { name, lines: f.lines });
         }
@@ -55,7 +55,7 @@ fn end(lines: &[&str], indent: usize) -> Option<u32> {
     }
     let outer = |l: &str| l.len() - l.trim_start().len() == indent && !l.trim().is_empty();
     let back = |l: &&str| outer(l) && (l.trim_start().starts_with('}') || l.ends_with(';'));
-    let at = lines.iter().skip(1).position(|l| back(l))?;
+    let at = lines.iter().skip(1).position(back)?;
     lines[at + 1].trim_start().starts_with('}').then_some(at as u32 + 1)
 }
 

@@ -14,8 +14,11 @@ type Figures = (&'static str, [u64; 2], Micros, [u64; 2], Micros);
 /// How often, an address without meaning here, the function.
 type Point = (u64, &'static str, &'static str);
 
+/// A class, its rows, where it was waited for, where it was had.
+type Published = (&'static str, &'static [Figures], &'static [Point], &'static [Point]);
+
 /// As the notes have them, of one writer on a kernel with its checks on.
-const PUBLISHED: [(&str, &[Figures], &[Point], &[Point]); 5] = [
+const PUBLISHED: [Published; 5] = [
     (
         "&sit_i->sentry_lock",
         &[
@@ -115,7 +118,7 @@ fn text(classes: &[Class]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-fn class((name, rows, waiting, holding): (&str, &[Figures], &[Point], &[Point])) -> Class {
+fn class((name, rows, waiting, holding): Published) -> Class {
     let times = |t: &Micros| {
         let [min_ns, max_ns, total_ns, avg_ns] = t.map(|hundredths| hundredths * 10);
         Times { min_ns, max_ns, total_ns, avg_ns }
