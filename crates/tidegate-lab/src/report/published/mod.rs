@@ -108,7 +108,7 @@ pub(super) fn html(out: &mut String, o: &Outcome, symbol: Option<&str>) {
         let longest = b.panes.iter().flat_map(|p| p.text.lines()).map(|l| l.chars().count()).max();
         let class = match longest.unwrap_or(0) {
             0..32 => "panes narrow",
-            32..84 => "panes",
+            32..96 => "panes",
             _ => "panes whole",
         };
         let _ = write!(out, "<div class=\"{class}\">");
