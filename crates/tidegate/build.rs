@@ -11,7 +11,7 @@ use std::{env, fs, io};
 /// Crates whose locks are of interest. Those that are not beside this one, as of a package from a registry, have none.
 const CRATES: [&str; 6] =
     ["tidegate", "tidegate-block", "tidegate-f2fs", "tidegate-fuse", "tidegate-rt", "tidegate-vfs"];
-/// What a line that takes a lock, or sleeps on a condition, has in it.
+/// Texts of which a line has one that takes a lock, or sleeps on a condition.
 const TAKES: [&str; 5] = [".lock", ".read", ".write", ".try_", ".wait"];
 
 fn sources(dir: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {

@@ -25,7 +25,7 @@ impl CpuTime {
         of(UsageWho::RUSAGE_THREAD, |(_, thread)| thread)
     }
 
-    /// What came to it since `before`.
+    /// The time that came to it since `before`.
     pub fn since(self, before: CpuTime) -> CpuTime {
         let user = self.user_ns.zip(before.user_ns).map(|(now, was)| now.saturating_sub(was));
         CpuTime { user_ns: user, sys_ns: self.sys_ns.saturating_sub(before.sys_ns) }

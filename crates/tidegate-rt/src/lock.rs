@@ -71,7 +71,7 @@ macro_rules! raw_rwlock {
 raw_rwlock!(Read, RwLockReadGuard, true, try_read, read);
 raw_rwlock!(Write, RwLockWriteGuard, false, try_write, write);
 
-/// What a lock has beside what it protects.
+/// The parts of a lock beside the value that it protects.
 struct Head {
     class: &'static LockClass,
     taken_at: TakenAt,

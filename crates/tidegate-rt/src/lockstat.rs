@@ -108,7 +108,7 @@ pub fn snapshot() -> Vec<LockStat> {
     all.into_iter().map(|(_, s)| s).collect()
 }
 
-/// What all threads count together of one way to take locks of a class.
+/// Figures that all threads count together of one way to take locks of a class.
 pub(crate) struct Counted {
     /// Among all that are counted, from 1; 0 before it was used.
     number: AtomicUsize,
@@ -126,7 +126,7 @@ impl Counted {
         self.last_waited.0.store(0, Relaxed);
     }
 
-    /// What was counted, and the places.
+    /// The figures, and the places.
     fn read(&self) -> (Figures, slots::Sum) {
         // Those who were never here have no number.
         let sum = match self.number.load(Relaxed) {

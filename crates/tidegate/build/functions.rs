@@ -9,7 +9,7 @@ pub struct Function {
     pub lines: (u32, u32),
 }
 
-/// What begins at a line and ends where its indentation comes back.
+/// A piece of source that begins at a line and ends where its indentation comes back.
 struct Block {
     name: String,
     lines: (u32, u32),
@@ -90,7 +90,7 @@ fn type_of(line: &str) -> Option<String> {
     identifier(path[..end].rsplit("::").next()?)
 }
 
-/// What follows `<…>`, if anything like that is there.
+/// The text after `<…>`, if anything like that is there.
 fn after_generics(text: &str) -> Option<&str> {
     if !text.starts_with('<') {
         return text.strip_prefix(' ');

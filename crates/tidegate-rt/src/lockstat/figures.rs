@@ -1,4 +1,4 @@
-//! What is told of a class of locks.
+//! Figures and places that are told of a class of locks.
 
 /// One class's figures.
 #[derive(Clone, Debug, Default)]

@@ -11,7 +11,7 @@ const PLACES: usize = 4096;
 /// Where a key may be, from the entry that it says.
 const PROBES: usize = 16;
 
-/// What stands for a place: the low half of its address. Two have the same if four gigabytes lie between them, which
+/// A short name of a place: the low half of its address. Two have the same if four gigabytes lie between them, which
 /// no program is large enough for.
 type Key = u32;
 

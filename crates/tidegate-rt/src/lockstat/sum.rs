@@ -1,4 +1,4 @@
-//! What several threads counted, together.
+//! Counts of several threads, together.
 
 use super::slots::{Count, End, Place, Slots, Times, Waits};
 use super::{CallPoint, Span};

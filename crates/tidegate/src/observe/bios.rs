@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::fmt;
 use tidegate_rt::trace::{Event, Phase};
 
-/// What holds file data, as [`SentBio::what`] has it.
+/// The kind of bios with file data, as [`SentBio::what`] has it.
 pub const DATA: &str = "DATA";
 
 /// A bio that was sent. Shown as `trace_pipe` shows `f2fs_submit_write_bio`.

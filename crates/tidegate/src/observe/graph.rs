@@ -1,6 +1,6 @@
 //! Call graphs of folded stacks as `perf report --stdio` draws them, whole or below one function.
 //!
-//! Shares are of the time of all stacks. What has less than half a percent of it is left out, as perf does.
+//! Shares are of the time of all stacks. Functions with less than half a percent of it are left out, as perf does.
 
 use std::fmt::Write;
 

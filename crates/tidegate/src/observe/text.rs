@@ -50,7 +50,7 @@ fn has_line(e: &Event) -> bool {
     e.name != "f2fs_submit_page_write" || e.phase != Phase::End
 }
 
-/// What stands before an event at so many nanoseconds.
+/// The head of an event's line, at so many nanoseconds.
 pub(super) fn head(thread: &str, tid: u32, cpu: Option<u32>, at_ns: u64) -> String {
     let (secs, micros) = (at_ns / 1_000_000_000, at_ns / 1000 % 1_000_000);
     let cpu = cpu.map_or("---".into(), |cpu| format!("{cpu:03}"));

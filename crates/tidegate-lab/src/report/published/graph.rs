@@ -1,4 +1,4 @@
-//! What lies below one function, as `perf report` shows it; below the pass over a file's pages, its five parts.
+//! The calls below one function, as `perf report` shows it; below the pass over a file's pages, its five parts.
 
 use super::{Block, Case, NONE, SYMBOL};
 use std::fmt::Write;
@@ -65,7 +65,7 @@ pub(super) fn blocks(case: &Case, symbol: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut b = Block::new(format!("{}: calls below {symbol}", case.name)).note(
         "Shares of the time that all threads spent in spans, once without waits, as perf has no samples of what \
-         sleeps, and once with them. What was ready to run and had no CPU is in both. Less than 0.5 % is left out, but for the parts of a pass.",
+         sleeps, and once with them. Time without a CPU, ready to run, is in both. Less than 0.5 % is left out, but for the parts of a pass.",
     );
     if symbol == SYMBOL {
         let mut table = Block::new(format!("{}: the parts of {symbol}, without waits", case.name));

@@ -3,7 +3,7 @@
 use super::{Block, Case, NONE};
 use crate::workload::Spec;
 
-/// What the thread did it in, without and with the change, in seconds.
+/// Times that the thread took, without and with the change, in seconds.
 const ELAPSED: [(&str, f64); 2] = [("nocheckpoint_merge", 68.0), ("checkpoint_merge", 48.0)];
 /// Times that it touched a file and synced the directory for that.
 const TIMES: u64 = 1000;

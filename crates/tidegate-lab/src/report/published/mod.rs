@@ -26,7 +26,7 @@ use tidegate::observe::graph::Graph;
 /// The function whose callees are shown unless told.
 pub const SYMBOL: &str = "f2fs_writepages";
 
-/// What stands for a figure that there is none of.
+/// The sign for a figure that there is none of.
 const NONE: &str = "–";
 
 /// Text of fixed width, and whose it is.
@@ -40,7 +40,7 @@ struct Pane {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Block {
     title: String,
-    /// What is to be known of it.
+    /// Notes on how to read it.
     notes: Vec<String>,
     panes: Vec<Pane>,
     /// Lines are long: on the page it is behind a click.

@@ -1,4 +1,4 @@
-//! What time(1) prints.
+//! The lines that time(1) prints.
 
 use super::NONE;
 use crate::cpu::CpuTime;
