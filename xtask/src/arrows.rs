@@ -190,7 +190,8 @@ impl Calls<'_> {
         let shown = format!("{of}::{function}");
         let Some(files) = self.names.functions.get(&(of, function)) else { return };
         // Of types with one name, the one in the nearest folder.
-        let near = |file: &String| file.split('/').zip(self.file.split('/')).take_while(|(a, b)| a == b).count();
+        let near =
+            |file: &String| file.split('/').zip(self.file.split('/')).take_while(|(a, b)| a == b).count();
         let Some(file) = files.iter().max_by_key(|f| near(f)).filter(|f| *f != self.file) else { return };
         self.to.entry(file.clone()).or_default().insert(shown);
     }

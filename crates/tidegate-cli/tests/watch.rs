@@ -65,7 +65,8 @@ fn a_copy_is_looked_at_from_all_sides() {
         columns[8..],
         ["acq-bounces", "acquisitions", "holdtime-min", "holdtime-max", "holdtime-total", "holdtime-avg"]
     );
-    for class in ["sbi->cp_rwsem:", "curseg->curseg_mutex:", "sit_i->sentry_lock:"] {
+    let rows = ["sbi->cp_rwsem-W:", "sbi->cp_rwsem-R:", "curseg->curseg_mutex:", "sit_i->sentry_lock:"];
+    for class in rows {
         assert!(err.lines().any(|l| l.trim_start().starts_with(class)), "{class} in\n{err}");
     }
     let names = chrome::check_file(&b.path("t.json")).names;
@@ -149,7 +150,17 @@ fn runs_of_the_lab_are_looked_at() {
         assert!(folded.contains("f2fs_write_checkpoint;"), "{folded}");
     }
     assert_eq!(err.matches("lock_stat version 0.4").count(), 4, "{err}");
-    let page = b.ok(&["lab", "report"]);
+    let shown = b.ok(&["lab", "report"]);
+    assert!(
+        shown.contains("[ checkpoint_merge ]\nElapsed: avg. 2.40 s")
+            && shown.contains("lock_stat version 0.4"),
+        "{shown}"
+    );
+    assert!(shown.lines().last().unwrap().ends_with("report.html"), "{shown}");
+    let shown = b.ok(&["lab", "report", "--symbol", "f2fs_issue_checkpoint"]);
+    assert!(shown.contains("---f2fs_issue_checkpoint\n") && !shown.contains("---f2fs_writepages"), "{shown}");
+    assert!(b.fails(&["lab", "report", "--symbol", "f2fs_nothing"], 1).contains("f2fs_nothing: no result"));
+    let page = b.ok(&["lab", "report", "--quiet"]);
     let page = fs::read_to_string(b.path(page.trim())).unwrap();
     assert_eq!(page.matches(": call tree of the median run</figcaption>").count(), 4);
     let line = b.fails(&["lab", "run", "m5", "--quick", "--trace", "nowhere/t.json"], 1);
@@ -183,7 +194,7 @@ fn a_running_mount_is_recorded() {
     let out = child.wait_with_output().unwrap();
     assert!(out.status.success());
     let table = String::from_utf8(out.stdout).unwrap();
-    assert!(table.starts_with("lock_stat version 0.4") && table.contains("sbi->cp_rwsem:"), "{table}");
+    assert!(table.starts_with("lock_stat version 0.4") && table.contains("sbi->cp_rwsem-R:"), "{table}");
     let names = chrome::check_file(&m.bench.path("t.json")).names;
     for name in
         ["vfs_fsync_range", "f2fs_sync_file", "f2fs_issue_flush", "vfs_write", "f2fs_submit_write_bio"]

@@ -60,7 +60,7 @@ fn run(position: WritePages, min_seq_blocks: u32) -> (u64, u64, FsStats) {
     let stats = fs.stats();
     vfs.unmount().unwrap();
     fsck(&device).unwrap();
-    (locks.map_or(0, |l| l.acquisitions), pieces, stats)
+    (locks.map_or(0, |l| l.all().acquisitions), pieces, stats)
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The threads of a run, and what is measured around them.
 
+use crate::cpu::CpuTime;
 use crate::error::{Error, Result};
 use crate::record::Recorder;
 use crate::result::{Event, RunResult};
@@ -126,7 +127,7 @@ impl Crew {
         if lockstat::enabled() {
             lockstat::reset();
         }
-        let before = target.counts();
+        let (before, cpu) = (target.counts(), CpuTime::of_all());
         self.shared.start = clock::now();
         let sampler = Sampler::start(&self.shared, before.clone())?;
         let mut all = self.shared.recorder();
@@ -135,6 +136,7 @@ impl Crew {
         let worked: Vec<_> = workers.into_iter().map(end).collect();
         let finished = finish(&self.shared, &mut all);
         let elapsed_ns = clock::now().since(self.shared.start).0;
+        let cpu = CpuTime::of_all().zip(cpu).map(|(now, before)| now.since(before));
         self.shared.stop();
         let besides: Vec<_> = beside.into_iter().map(end).collect();
         let counters = sampler.stop();
@@ -150,6 +152,7 @@ impl Crew {
             workload: workload.to_string(),
             target: target.describe(),
             elapsed_ns,
+            cpu,
             ops,
             series,
             events,

@@ -12,6 +12,7 @@
 //! | [`kernel`] | file systems as Linux has them: in a guest, or mounted on this host |
 //! | [`fio`] | job files read, run, and reported as fio does |
 //! | [`crew`] | the threads of a run, and what is sampled beside them |
+//! | [`cpu`] | processor time, as time(1) tells it |
 //! | [`record`] | what one thread measures |
 //! | [`result`] | what a run gives |
 //! | [`report`] | outcomes as one HTML page, and as a table for the terminal |
@@ -22,6 +23,7 @@
 //! nothing else is taken.
 #![forbid(unsafe_code)]
 
+pub mod cpu;
 pub mod crew;
 pub mod error;
 pub mod experiment;

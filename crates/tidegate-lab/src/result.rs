@@ -3,9 +3,11 @@
 //! Everything is in order of name or of time, and nothing comes from a wall clock, so a run in simulated
 //! time is the same bytes each time.
 
+use crate::cpu::CpuTime;
 use crate::target::Counts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use tidegate::observe::lockstat::Class;
 
 /// One run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -16,6 +18,9 @@ pub struct RunResult {
     pub target: String,
     /// Length of the measured part, in nanoseconds.
     pub elapsed_ns: u64,
+    /// Processor time in it, of the whole process: what else it did is in it, too.
+    #[serde(default)]
+    pub cpu: Option<CpuTime>,
     /// Operations by kind, such as `read`, `fsync`, `commit`.
     pub ops: BTreeMap<String, OpStats>,
     /// The same over time.
@@ -123,11 +128,13 @@ pub struct Step {
     pub max_ns: u64,
 }
 
-/// One class of locks; times in nanoseconds.
+/// One class of locks, those who share and those who do not together; times in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // as in `/proc/lock_stat`
 pub struct LockStat {
-    pub class: String,
+    /// Its name, and as `/proc/lock_stat` has it: rows and call points.
+    #[serde(flatten)]
+    pub table: Class,
     pub contentions: u64,
     pub wait_total_ns: u64,
     pub wait_max_ns: u64,

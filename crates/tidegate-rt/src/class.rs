@@ -1,7 +1,6 @@
 //! Lock classes and the order in which they may be taken.
 
-use crate::lockstat::{Bounces, LastWaited};
-use std::sync::atomic::AtomicUsize;
+use crate::lockstat::Counted;
 
 /// What a lock is: a name (the kernel's where there is one), a rank, and its statistics.
 ///
@@ -11,22 +10,16 @@ use std::sync::atomic::AtomicUsize;
 pub struct LockClass {
     name: &'static str,
     rank: u16,
-    /// Among all that are counted, from 1; 0 before it was used.
-    pub(crate) number: AtomicUsize,
-    pub(crate) bounces: Bounces,
-    pub(crate) last_waited: LastWaited,
+    /// Of those who take a lock alone.
+    pub(crate) alone: Counted,
+    /// Of those who share one.
+    pub(crate) shared: Counted,
 }
 
 impl LockClass {
     /// A class with the given name and rank. Lower ranks are taken first.
     pub const fn new(name: &'static str, rank: u16) -> Self {
-        LockClass {
-            name,
-            rank,
-            number: AtomicUsize::new(0),
-            bounces: Bounces::new(),
-            last_waited: LastWaited::new(),
-        }
+        LockClass { name, rank, alone: Counted::new(), shared: Counted::new() }
     }
 
     /// The name, e.g. `sit_i->sentry_lock`.

@@ -2,13 +2,16 @@
 
 use crate::class::{self, LockClass};
 use crate::clock;
-use crate::lockstat::{self, Since};
+use crate::lockstat::{self, Since, Taken, TakenAt};
 use crate::sim;
 use crate::sim::sync::{self, Address, Want};
 use crate::trace;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
-use std::time::Duration;
+
+mod condvar;
+
+pub use condvar::Condvar;
 
 /// A lock underneath, to be taken in one way.
 trait Raw: Copy {
@@ -68,48 +71,72 @@ macro_rules! raw_rwlock {
 raw_rwlock!(Read, RwLockReadGuard, true, try_read, read);
 raw_rwlock!(Write, RwLockWriteGuard, false, try_write, write);
 
-/// What a guard needs to account for itself when it goes.
-struct Held {
+/// The parts of a lock beside the value that it protects.
+struct Head {
     class: &'static LockClass,
+    taken_at: TakenAt,
+}
+
+impl Head {
+    const fn new(class: &'static LockClass) -> Head {
+        Head { class, taken_at: TakenAt::nowhere() }
+    }
+
+    /// The lock has been taken at a place in the source; from when on its hold is to be timed. Arguments one by one:
+    /// what stands together in memory would be put there for every lock.
+    #[inline]
+    fn acquired(&self, taken: Taken, shared: bool, at: &'static Location<'static>) -> Option<Since> {
+        if !taken.counted {
+            return None;
+        }
+        self.taken_at.set(at);
+        self.class.acquired(taken, shared, at)
+    }
+}
+
+/// What a guard needs to account for itself when it goes.
+struct Held<'a> {
+    head: &'a Head,
     lock: Address,
     since: Option<Since>,
 }
 
-impl Held {
+impl<'a> Held<'a> {
     /// Takes a lock, and counts it when statistics are on. Code for who waits and for simulated worlds stays out of
     /// the way, in one piece for each kind of lock; code for who looks is the same piece for all, so that looking
     /// does not drive something else out of the processor's caches.
     #[inline]
     fn acquire<R: Raw>(
         raw: R,
-        class: &'static LockClass,
+        head: &'a Head,
         nested: bool,
         at: &'static Location<'static>,
-    ) -> (R::Guard, Held) {
-        class::push(class, nested);
-        let taken = class.taking(R::SHARED);
-        let g = Self::take(raw, class, at);
-        (g, Held { class, lock: raw.address(), since: class.acquired(taken) })
+    ) -> (R::Guard, Held<'a>) {
+        class::push(head.class, nested);
+        let taken = head.class.taking(R::SHARED);
+        let g = Self::take(raw, head, at);
+        (g, Held { head, lock: raw.address(), since: head.acquired(taken, R::SHARED, at) })
     }
 
     #[inline]
-    fn take<R: Raw>(raw: R, class: &'static LockClass, at: &'static Location<'static>) -> R::Guard {
+    fn take<R: Raw>(raw: R, head: &Head, at: &'static Location<'static>) -> R::Guard {
         // In the simulated world only that knows whose turn it is.
         let free = if sim::active() { None } else { raw.try_take() };
-        free.unwrap_or_else(|| Self::waiting(raw, class, at))
+        free.unwrap_or_else(|| Self::waiting(raw, head, at))
     }
 
     #[cold]
     #[inline(never)]
-    fn waiting<R: Raw>(raw: R, class: &'static LockClass, at: &'static Location<'static>) -> R::Guard {
+    fn waiting<R: Raw>(raw: R, head: &Head, at: &'static Location<'static>) -> R::Guard {
         if !lockstat::enabled() && !trace::recording() {
-            return Self::simulated(raw, class, at).0;
+            return Self::simulated(raw, head.class, at).0;
         }
         trace::causes::calls();
-        let t = clock::stamp();
-        let (g, waited) = Self::simulated(raw, class, at);
+        // Asked before it is waited for: then it is another's.
+        let (t, holder) = (clock::stamp(), head.taken_at.get());
+        let (g, waited) = Self::simulated(raw, head.class, at);
         if waited {
-            class.waited(raw.address().number(), t, at);
+            head.class.waited(raw.address().number(), t, R::SHARED, (at, holder));
         }
         g
     }
@@ -128,10 +155,10 @@ impl Held {
     }
 
     /// Of a lock that was free.
-    fn tried(class: &'static LockClass, lock: Address) -> Held {
-        class::push(class, true);
-        sync::acquired(lock, class);
-        Held { class, lock, since: class.acquired(class.taking(false)) }
+    fn tried(head: &'a Head, lock: Address, shared: bool, at: &'static Location<'static>) -> Held<'a> {
+        class::push(head.class, true);
+        sync::acquired(lock, head.class);
+        Held { head, lock, since: head.acquired(head.class.taking(shared), shared, at) }
     }
 }
 
@@ -145,12 +172,12 @@ impl Drop for Paid {
     }
 }
 
-impl Drop for Held {
+impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
-        class::pop(self.class);
+        class::pop(self.head.class);
         if let Some(t) = self.since {
-            self.class.held(self.lock.number(), t);
+            self.head.class.held(self.lock.number(), t);
         }
         sync::released(self.lock);
     }
@@ -158,7 +185,7 @@ impl Drop for Held {
 
 /// Mutual exclusion.
 pub struct Mutex<T: ?Sized> {
-    class: &'static LockClass,
+    head: Head,
     inner: parking_lot::Mutex<T>,
 }
 
@@ -166,13 +193,13 @@ pub struct Mutex<T: ?Sized> {
 pub struct MutexGuard<'a, T: ?Sized> {
     _paid: Paid,
     inner: parking_lot::MutexGuard<'a, T>,
-    held: Held,
+    held: Held<'a>,
 }
 
 impl<T> Mutex<T> {
     /// A lock of `class` around `value`.
     pub const fn new(class: &'static LockClass, value: T) -> Self {
-        Mutex { class, inner: parking_lot::Mutex::new(value) }
+        Mutex { head: Head::new(class), inner: parking_lot::Mutex::new(value) }
     }
 
     /// The value, when nobody else can hold the lock.
@@ -198,14 +225,16 @@ impl<T: ?Sized> Mutex<T> {
     #[track_caller]
     #[inline]
     fn take(&self, nested: bool) -> MutexGuard<'_, T> {
-        let (inner, held) = Held::acquire(&self.inner, self.class, nested, Location::caller());
+        let (inner, held) = Held::acquire(&self.inner, &self.head, nested, Location::caller());
         MutexGuard { _paid: Paid, inner, held }
     }
 
     /// Takes the lock if it is free.
+    #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
-        Some(MutexGuard { _paid: Paid, inner, held: Held::tried(self.class, Address::of(&self.inner)) })
+        let held = Held::tried(&self.head, Address::of(&self.inner), false, Location::caller());
+        Some(MutexGuard { _paid: Paid, inner, held })
     }
 
     /// The value, by a borrow that proves nobody else has it.
@@ -228,7 +257,7 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
 
 /// Many readers or one writer.
 pub struct RwLock<T: ?Sized> {
-    class: &'static LockClass,
+    head: Head,
     inner: parking_lot::RwLock<T>,
 }
 
@@ -236,20 +265,20 @@ pub struct RwLock<T: ?Sized> {
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     _paid: Paid,
     inner: parking_lot::RwLockReadGuard<'a, T>,
-    _held: Held,
+    _held: Held<'a>,
 }
 
 /// Exclusive access to a [`RwLock`]'s value.
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     _paid: Paid,
     inner: parking_lot::RwLockWriteGuard<'a, T>,
-    _held: Held,
+    _held: Held<'a>,
 }
 
 impl<T> RwLock<T> {
     /// A lock of `class` around `value`.
     pub const fn new(class: &'static LockClass, value: T) -> Self {
-        RwLock { class, inner: parking_lot::RwLock::new(value) }
+        RwLock { head: Head::new(class), inner: parking_lot::RwLock::new(value) }
     }
 }
 
@@ -258,14 +287,16 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        let (inner, held) = Held::acquire(Read(&self.inner), self.class, false, Location::caller());
+        let (inner, held) = Held::acquire(Read(&self.inner), &self.head, false, Location::caller());
         RwLockReadGuard { _paid: Paid, inner, _held: held }
     }
 
     /// Takes the lock shared unless somebody has it exclusive or waits for that.
+    #[track_caller]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         let inner = self.inner.try_read()?;
-        Some(RwLockReadGuard { _paid: Paid, inner, _held: Held::tried(self.class, Address::of(&self.inner)) })
+        let held = Held::tried(&self.head, Address::of(&self.inner), true, Location::caller());
+        Some(RwLockReadGuard { _paid: Paid, inner, _held: held })
     }
 
     /// Takes the lock exclusive, waiting for it.
@@ -284,18 +315,16 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     #[inline]
     fn take_write(&self, nested: bool) -> RwLockWriteGuard<'_, T> {
-        let (inner, held) = Held::acquire(Write(&self.inner), self.class, nested, Location::caller());
+        let (inner, held) = Held::acquire(Write(&self.inner), &self.head, nested, Location::caller());
         RwLockWriteGuard { _paid: Paid, inner, _held: held }
     }
 
     /// Takes the lock exclusive if it is free.
+    #[track_caller]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let inner = self.inner.try_write()?;
-        Some(RwLockWriteGuard {
-            _paid: Paid,
-            inner,
-            _held: Held::tried(self.class, Address::of(&self.inner)),
-        })
+        let held = Held::tried(&self.head, Address::of(&self.inner), false, Location::caller());
+        Some(RwLockWriteGuard { _paid: Paid, inner, _held: held })
     }
 }
 
@@ -317,72 +346,11 @@ impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
     }
 }
 
-/// Waits for a change of what a [`Mutex`] protects.
-#[derive(Default)]
-pub struct Condvar(parking_lot::Condvar);
-
-impl Condvar {
-    /// A condition variable with no waiter.
-    pub const fn new() -> Self {
-        Condvar(parking_lot::Condvar::new())
-    }
-
-    /// Gives the lock up, waits for a wake-up, takes the lock again: another acquisition. Time asleep is not time
-    /// held.
-    #[track_caller]
-    pub fn wait<T: ?Sized>(&self, g: &mut MutexGuard<'_, T>) {
-        self.asleep(g, None, Location::caller());
-    }
-
-    /// As [`Condvar::wait`], for at most `d`; false when the time ran out.
-    #[track_caller]
-    pub fn wait_for<T: ?Sized>(&self, g: &mut MutexGuard<'_, T>, d: Duration) -> bool {
-        self.asleep(g, Some(d), Location::caller())
-    }
-
-    fn asleep<T: ?Sized>(
-        &self,
-        g: &mut MutexGuard<'_, T>,
-        limit: Option<Duration>,
-        at: &'static Location<'static>,
-    ) -> bool {
-        if let Some(t) = g.held.since {
-            g.held.class.held(g.held.lock.number(), t);
-        }
-        class::pop(g.held.class);
-        let lock = Want { lock: g.held.lock, class: g.held.class, shared: false, at };
-        let simulated = sync::wait(Address::of(self), &lock, &mut g.inner, limit);
-        let woken = simulated.unwrap_or_else(|| match limit {
-            None => {
-                self.0.wait(&mut g.inner);
-                true
-            }
-            Some(d) => !self.0.wait_for(&mut g.inner, d).timed_out(),
-        });
-        class::push(g.held.class, true);
-        g.held.since = g.held.class.acquired(g.held.class.taking(false));
-        woken
-    }
-
-    /// Wakes one waiter.
-    pub fn notify_one(&self) {
-        if !sync::wake(Address::of(self), 1) {
-            self.0.notify_one();
-        }
-    }
-
-    /// Wakes every waiter.
-    pub fn notify_all(&self) {
-        if !sync::wake(Address::of(self), usize::MAX) {
-            self.0.notify_all();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::Arc;
+    use std::time::Duration;
 
     #[test]
     #[cfg(debug_assertions)]
@@ -408,9 +376,11 @@ mod tests {
         t.join();
         lockstat::enable(false);
         let s = lockstat::snapshot().into_iter().find(|s| s.class == "test->contended").unwrap();
-        assert_eq!((s.acquisitions, s.contentions), (2, 1));
-        assert!(s.wait.min > 1_000_000, "{s:?}");
-        assert!(s.hold.max >= s.wait.max / 2);
-        assert!(s.points[0].0.contains("lock.rs:"), "{s:?}");
+        assert_eq!((s.alone.acquisitions, s.alone.contentions), (2, 1));
+        assert!(s.alone.wait.min > 1_000_000, "{s:?}");
+        assert!(s.alone.hold.max >= s.alone.wait.max / 2);
+        let (waits, holds) = (&s.waiting[0], &s.holding[0]);
+        assert!(waits.file.ends_with("lock.rs") && holds.file == waits.file, "{s:?}");
+        assert!(holds.line + 2 == waits.line, "{s:?}");
     }
 }

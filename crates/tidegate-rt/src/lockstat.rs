@@ -1,4 +1,5 @@
-//! Lock statistics by class, with the columns of `/proc/lock_stat`.
+//! Lock statistics by class, with the columns of `/proc/lock_stat`: of who takes a lock alone and of who shares it,
+//! and where those were taken that had to be waited for.
 //!
 //! Off by default: a lock then pays one relaxed load. On, each thread counts for itself. All acquisitions are
 //! counted and all waits are timed. Of holds, those are all timed that others cannot share, of the outer
@@ -11,13 +12,18 @@ use crate::class::LockClass;
 use crate::clock::{self, Nanos};
 use crate::thread;
 use crate::trace::{self, causes};
+pub use figures::{CallPoint, Figures, LockStat, Span};
+pub(crate) use places::TakenAt;
 pub(crate) use slots::Taken;
-use slots::Timed;
+use slots::{End, Timed};
 use std::num::NonZeroU64;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+mod figures;
+mod places;
 mod slots;
+mod sum;
 
 /// What acquisitions look at: in a cache line that is seldom written to.
 #[repr(align(64))]
@@ -30,8 +36,10 @@ struct Looking {
 
 static LOOKING: Looking = Looking { users: AtomicUsize::new(0), epoch: AtomicU64::new(1) };
 static SWITCHED: AtomicBool = AtomicBool::new(false);
-static REGISTRY: parking_lot::Mutex<Vec<&'static LockClass>> = parking_lot::Mutex::new(Vec::new());
+/// By number, from 1: a class, and whether it is those who share.
+static REGISTRY: parking_lot::Mutex<Vec<(&'static LockClass, bool)>> = parking_lot::Mutex::new(Vec::new());
 
+/// Places told of each class, as many as the kernel tells.
 const POINTS: usize = 4;
 /// The first rank of the classes that are held for a moment only.
 pub const MOMENTS: u16 = 110;
@@ -80,60 +88,70 @@ pub fn enabled() -> bool {
 /// Clears the figures of every class seen so far.
 pub fn reset() {
     slots::reset();
-    for c in REGISTRY.lock().iter() {
-        c.bounces.reset();
+    for (class, shared) in REGISTRY.lock().iter() {
+        class.counted(*shared).reset();
     }
-}
-
-/// One class's figures; times in nanoseconds.
-#[derive(Clone, Debug, Default)]
-pub struct LockStat {
-    /// The class's name.
-    pub class: &'static str,
-    /// Acquisitions that had to wait.
-    pub contentions: u64,
-    /// Time waited in contended acquisitions.
-    pub wait: Span,
-    /// All acquisitions.
-    pub acquisitions: u64,
-    /// Time held.
-    pub hold: Span,
-    /// Contended acquisitions by another thread than the class's last contended one.
-    pub con_bounces: u64,
-    /// Acquisitions by another thread than the class's last one.
-    pub acq_bounces: u64,
-    /// Source places (`file:line`) that waited most often, with their counts.
-    pub points: Vec<(String, u64)>,
-}
-
-/// Minimum, maximum and total of a time, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Span {
-    /// Shortest; 0 when nothing was counted.
-    pub min: u64,
-    /// Longest.
-    pub max: u64,
-    /// Sum.
-    pub total: u64,
-    /// Mean; 0 when nothing was counted.
-    pub avg: u64,
 }
 
 /// The figures of every class that was used since the last [`reset`], most waited first.
 pub fn snapshot() -> Vec<LockStat> {
-    let mut all: Vec<LockStat> = REGISTRY.lock().iter().map(|c| c.read()).collect();
-    all.retain(|s| s.acquisitions > 0);
-    all.sort_by_key(|s| std::cmp::Reverse((s.wait.total, s.hold.total)));
-    all
+    let registered = REGISTRY.lock().clone();
+    let mut classes: Vec<&'static LockClass> = Vec::new();
+    for (class, _) in registered {
+        if !classes.iter().any(|c| std::ptr::eq(*c, class)) {
+            classes.push(class);
+        }
+    }
+    let read = classes.into_iter().map(LockClass::read).map(|s| (s.all(), s));
+    let mut all: Vec<(Figures, LockStat)> = read.filter(|(f, _)| f.acquisitions > 0).collect();
+    all.sort_by_key(|(f, _)| std::cmp::Reverse((f.wait.total, f.hold.total)));
+    all.into_iter().map(|(_, s)| s).collect()
+}
+
+/// Figures that all threads count together of one way to take locks of a class.
+pub(crate) struct Counted {
+    /// Among all that are counted, from 1; 0 before it was used.
+    number: AtomicUsize,
+    bounces: Bounces,
+    last_waited: LastWaited,
+}
+
+impl Counted {
+    pub(crate) const fn new() -> Self {
+        Counted { number: AtomicUsize::new(0), bounces: Bounces::new(), last_waited: LastWaited::new() }
+    }
+
+    fn reset(&self) {
+        self.bounces.reset();
+        self.last_waited.0.store(0, Relaxed);
+    }
+
+    /// The figures, and the places.
+    fn read(&self) -> (Figures, slots::Sum) {
+        // Those who were never here have no number.
+        let sum = match self.number.load(Relaxed) {
+            0 => slots::Sum::default(),
+            n => slots::sum(n),
+        };
+        let figures = Figures {
+            contentions: sum.waits,
+            wait: sum.waited(),
+            acquisitions: sum.taken,
+            hold: sum.span(),
+            con_bounces: sum.bounces,
+            acq_bounces: self.bounces.of(sum.taken),
+        };
+        (figures, sum)
+    }
 }
 
 /// The thread that waited last for a lock of a class. Begins at a cache line: what is written here is not beside what
 /// every acquisition reads of a class.
 #[repr(align(64))]
-pub(crate) struct LastWaited(AtomicU32);
+struct LastWaited(AtomicU32);
 
 impl LastWaited {
-    pub(crate) const fn new() -> Self {
+    const fn new() -> Self {
         LastWaited(AtomicU32::new(0))
     }
 
@@ -149,7 +167,7 @@ impl LastWaited {
 
 /// How often a class goes from thread to thread. Of some acquisitions it is found out whether the next one of
 /// the class is another thread's: these stand for all.
-pub(crate) struct Bounces {
+struct Bounces {
     /// The thread of such an acquisition until the next one.
     asks: AtomicU32,
     asked: AtomicU64,
@@ -157,7 +175,7 @@ pub(crate) struct Bounces {
 }
 
 impl Bounces {
-    pub(crate) const fn new() -> Self {
+    const fn new() -> Self {
         Bounces { asks: AtomicU32::new(0), asked: AtomicU64::new(0), other: AtomicU64::new(0) }
     }
 
@@ -192,51 +210,61 @@ impl Bounces {
 
 impl LockClass {
     fn read(&'static self) -> LockStat {
-        let sum = slots::sum(self.number());
-        let place = |(at, n): &slots::Place| (format!("{}:{}", at.file(), at.line()), *n);
-        let mut points: Vec<(String, u64)> = sum.places.iter().map(place).collect();
-        points.sort_by_key(|p| std::cmp::Reverse(p.1));
-        points.truncate(POINTS);
-        LockStat {
-            class: self.name(),
-            contentions: sum.waits,
-            wait: sum.waited(),
-            acquisitions: sum.taken,
-            hold: sum.span(),
-            con_bounces: sum.bounces,
-            acq_bounces: self.bounces.of(sum.taken),
-            points,
-        }
+        let ((alone, a), (shared, b)) = (self.alone.read(), self.shared.read());
+        let points = |end| slots::most_frequent(a.places.iter().chain(&b.places), end, POINTS);
+        let (waiting, holding) = (points(End::Waits), points(End::Holds));
+        LockStat { class: self.name(), alone, shared, waiting, holding }
     }
 
-    /// Its number, given when it is first asked for.
+    fn counted(&'static self, shared: bool) -> &'static Counted {
+        if shared { &self.shared } else { &self.alone }
+    }
+
+    /// The number of a way to take its locks, given when it is first asked for.
     #[inline]
-    fn number(&'static self) -> usize {
-        match self.number.load(Relaxed) {
-            0 => self.register(),
+    fn number(&'static self, shared: bool) -> usize {
+        match self.counted(shared).number.load(Relaxed) {
+            0 => self.register(shared),
             n => n,
         }
     }
 
     #[cold]
-    fn register(&'static self) -> usize {
+    fn register(&'static self, shared: bool) -> usize {
         let mut all = REGISTRY.lock();
-        if self.number.load(Relaxed) == 0 {
-            all.push(self);
-            self.number.store(all.len(), Relaxed);
+        let number = &self.counted(shared).number;
+        if number.load(Relaxed) == 0 {
+            all.push((self, shared));
+            number.store(all.len(), Relaxed);
         }
-        self.number.load(Relaxed)
+        number.load(Relaxed)
     }
 
-    /// Counts a wait for the lock numbered `lock` that began at `since` and is over now, and has it traced.
-    pub(crate) fn waited(&'static self, lock: u64, since: Nanos, at: &'static Location<'static>) {
+    /// Counts a hold of the lock numbered `lock` that ends now.
+    #[inline(never)]
+    pub(crate) fn held(&'static self, lock: u64, since: Since) {
+        let now = clock::stamp();
+        slots::held(self.number(since.shared()), since.timed(), now.since(since.at()));
+        if causes::wanted() {
+            causes::hold(self.name(), lock, since.at(), now);
+        }
+    }
+    /// Counts a wait for the lock numbered `lock` that began at `since` and is over now, and has it traced. With the
+    /// place that waited and the place where it had been taken.
+    pub(crate) fn waited(
+        &'static self,
+        lock: u64,
+        since: Nanos,
+        shared: bool,
+        (at, holder): (&'static Location<'static>, Option<&'static Location<'static>>),
+    ) {
         let now = clock::stamp();
         trace::contention(self.name(), lock, (since, now), at);
         if !enabled() {
             return;
         }
-        let bounced = self.last_waited.is_new(thread::id());
-        slots::waited(self.number(), now.since(since), bounced, at);
+        let bounced = self.counted(shared).last_waited.is_new(thread::id());
+        slots::waited(self.number(shared), now.since(since), bounced, (at, holder));
     }
 
     /// Counts an acquisition that is about to be, together with others if `shared`. Before it, not after: who
@@ -250,44 +278,45 @@ impl LockClass {
     fn count(&'static self, shared: bool) -> Taken {
         // Who looks for causes is to learn who kept a checkpoint waiting: all who share are among them.
         let always = self.rank() < MOMENTS && (!shared || causes::wanted());
-        slots::taken(self.number(), always, ONE_IN)
+        slots::taken(self.number(shared), always, ONE_IN)
     }
 
-    /// The acquisition has happened; from when on its hold is to be timed.
+    /// An acquisition that was counted has happened, at a place in the source; from when on its hold is to be timed.
     #[inline]
-    pub(crate) fn acquired(&'static self, taken: Taken) -> Option<Since> {
-        let more = taken.counted && (taken.asks || taken.timed.is_some() || self.bounces.is_asked());
-        if more { self.follow(taken) } else { None }
+    pub(crate) fn acquired(
+        &'static self,
+        taken: Taken,
+        shared: bool,
+        at: &'static Location<'static>,
+    ) -> Option<Since> {
+        let more = taken.asks || taken.timed.is_some() || self.counted(shared).bounces.is_asked();
+        if more { self.follow(taken, shared, at) } else { None }
     }
 
     #[inline(never)]
-    fn follow(&'static self, taken: Taken) -> Option<Since> {
-        self.bounces.taken(taken.asks);
-        taken.timed.and_then(Since::now)
-    }
-
-    /// Counts a hold of the lock numbered `lock` that ends now.
-    #[inline(never)]
-    pub(crate) fn held(&'static self, lock: u64, since: Since) {
-        let now = clock::stamp();
-        slots::held(self.number(), since.timed(), now.since(since.at()));
-        if causes::wanted() {
-            causes::hold(self.name(), lock, since.at(), now);
-        }
+    fn follow(&'static self, taken: Taken, shared: bool, at: &'static Location<'static>) -> Option<Since> {
+        self.counted(shared).bounces.taken(taken.asks);
+        let timed = taken.timed?;
+        places::tell(at);
+        Since::now(timed, shared)
     }
 }
 
-/// From when on a lock is held that is timed, and in the low two bits how: a word, since every guard has one.
+/// From when on a lock is held that is timed, and in the low three bits how: a word, since every guard has one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Since(NonZeroU64);
 
 impl Since {
-    fn now(timed: Timed) -> Option<Since> {
-        NonZeroU64::new(clock::stamp().0 << 2 | (timed as u64 + 1)).map(Since)
+    fn now(timed: Timed, shared: bool) -> Option<Since> {
+        NonZeroU64::new(clock::stamp().0 << 3 | u64::from(shared) << 2 | (timed as u64 + 1)).map(Since)
     }
 
     fn at(self) -> Nanos {
-        Nanos(self.0.get() >> 2)
+        Nanos(self.0.get() >> 3)
+    }
+
+    fn shared(self) -> bool {
+        self.0.get() & 4 != 0
     }
 
     fn timed(self) -> Timed {

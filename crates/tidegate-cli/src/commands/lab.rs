@@ -57,8 +57,10 @@ enum What {
     /// them.
     #[command(verbatim_doc_comment)]
     Run(Run),
-    /// Make one HTML file of the results that are kept
-    Report,
+    /// Make one HTML file of the results that are kept, and print each published table with ours in the same form
+    ///
+    /// The path of the file is the last line; with --quiet, the only one.
+    Report(Report),
     /// Run one workload on several targets
     ///
     /// --lockstat, --trace and --profile look at one more run on each target, as in `lab run`, at what this
@@ -76,6 +78,13 @@ enum What {
     ///
     /// filename= and directory= are paths in the target. Files stay, as fio leaves them.
     Fio(job_file::Args),
+}
+
+#[derive(clap::Args)]
+struct Report {
+    /// Show the calls below this function alone, as `perf report --symbol-filter`; f2fs_writepages unless told
+    #[arg(long, value_name = "NAME")]
+    symbol: Option<String>,
 }
 
 #[derive(clap::Args)]
@@ -146,7 +155,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         What::List => list(global),
         What::Run(run) if run.name.ends_with(".toml") => run_file(run, &args.out, global),
         What::Run(run) => run_experiments(run, &args.out, global),
-        What::Report => make_report(&args.out, global),
+        What::Report(r) => make_report(r, &args.out, global),
         What::Compare(c) => race(c, &args.out, global),
         What::Fio(f) => job_file::run(f, global),
     }
@@ -320,7 +329,7 @@ fn save(path: &Path, bytes: &[u8]) -> Result<()> {
     })
 }
 
-fn make_report(dir: &Path, global: &Global) -> Result<()> {
+fn make_report(args: &Report, dir: &Path, global: &Global) -> Result<()> {
     let named = |path: &Path| path.display().to_string();
     let entries = fs::read_dir(dir).map_err(|e| Error::Os(named(dir), e))?;
     let mut paths: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
@@ -339,11 +348,14 @@ fn make_report(dir: &Path, global: &Global) -> Result<()> {
     if outcomes.is_empty() {
         return Err(Error::other(named(dir), "no results yet: `tidegate lab run all --quick` makes some"));
     }
-    let mut extras = Extras::default();
+    let mut extras = Extras { symbol: args.symbol.clone(), ..Extras::default() };
     for path in with("folded") {
         let text = fs::read_to_string(path).map_err(|e| Error::Os(named(path), e))?;
         let name = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
         extras.folded.push((name, text));
+    }
+    if let Some(symbol) = args.symbol.as_deref().filter(|s| !report::is_called(&outcomes, s)) {
+        return Err(Error::other(symbol, "no result has a call tree with this function in it"));
     }
     let path = dir.join("report.html");
     save(&path, report::html(&outcomes, &extras).as_bytes())?;
@@ -351,6 +363,9 @@ fn make_report(dir: &Path, global: &Global) -> Result<()> {
     if global.json {
         out.json(&serde_json::json!({ "report": path }))?;
     } else {
+        if !global.quiet {
+            out.bytes(report::as_published(&outcomes, args.symbol.as_deref()).as_bytes())?;
+        }
         out.line(path.display())?;
     }
     out.finish()

@@ -11,8 +11,12 @@ use crate::segment::policy::Reserve;
 use crate::volume::options::AllocMode;
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::Relaxed;
-use tidegate_rt::sim;
+use tidegate_rt::{sim, trace::SpanPoint};
 use tidegate_vfs::{FileType, Inode, Result};
+
+static GET_DNODE: SpanPoint<3> = SpanPoint::new("f2fs_get_dnode_of_data", ["ino", "index", "pages"]);
+static ALLOCATE: SpanPoint<3> = SpanPoint::new("f2fs_allocate_data_block", ["ino", "pages", "log"]);
+static UPDATE: SpanPoint<3> = SpanPoint::new("f2fs_update_data_blkaddr", ["ino", "index", "extents"]);
 
 /// Neighbouring pages and where they go.
 pub(crate) struct Placed {
@@ -66,6 +70,7 @@ impl F2fs {
         if how == Placement::Move {
             self.gc.moving(inode.ino);
         }
+        let span = UPDATE.enter([inode.ino.0, index, got.len() as u64]);
         let (moved, r) = self.move_addresses(inode, &parts, &got);
         if r.is_err() {
             self.give_back(&mut got, moved)?;
@@ -74,6 +79,7 @@ impl F2fs {
             }
         }
         self.guard(self.note_extents(inode, &mut map, index, &got))?;
+        drop(span);
         fi(inode).fsync.placed(got.iter().map(|a| a.blocks as usize).sum());
         let mut olds = parts.iter().flat_map(|p| p.olds.iter().copied());
         let mut placed = Vec::with_capacity(got.len());
@@ -89,6 +95,7 @@ impl F2fs {
     /// The nodes with the addresses of pages from `index` on, as long as these have a reservation or a
     /// place; when the first has none, how many have none.
     fn parts_of(&self, inode: &Inode, index: u64, pages: usize) -> Result<(Vec<Part>, usize)> {
+        let _span = GET_DNODE.enter([inode.ino.0, index, pages as u64]);
         let mut parts = Vec::new();
         let mut at = 0;
         while at < pages {
@@ -126,6 +133,8 @@ impl F2fs {
             _ if inode.is_dir() || how == Placement::Rescue => (self.data_log(inode), Reserve::Checkpoint),
             _ => (self.data_log(inode), Reserve::Data),
         };
+        let pages: usize = parts.iter().map(|p| p.olds.len()).sum();
+        let _span = ALLOCATE.enter([inode.ino.0, pages as u64, log as u64]);
         let nids: Vec<Nid> = parts.iter().map(|p| p.d.nid).collect();
         let versions = self.nat.versions(&self.meta, &nids)?;
         let owners: Vec<RawSummary> = parts

@@ -18,15 +18,18 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tidegate_block::{Bio, BioFlags, Errno, RequestQueue, Segment};
 use tidegate_rt::{
-    LockClass, Mutex, WaitQueue,
-    trace::{EventPoint, SpanPoint},
+    LockClass, Mutex, WaitQueue, thread,
+    trace::{self, EventPoint, Span, SpanPoint},
 };
 use tidegate_vfs::{Error, ErrorKind, Inode};
 
-static SUBMIT_PAGE_WRITE: EventPoint<4> =
-    EventPoint::new("f2fs_submit_page_write", ["ino", "index", "addrs", "what"]);
+static SUBMIT_PAGE_WRITE: SpanPoint<4> =
+    SpanPoint::new("f2fs_submit_page_write", ["ino", "index", "addrs", "what"]);
+/// In its flags, from bit 16 on, one more than the processor that it is sent by; 0 where that is not known.
 static SUBMIT_WRITE_BIO: EventPoint<4> =
     EventPoint::new("f2fs_submit_write_bio", ["sector", "size", "log", "flags"]);
+/// Sending what a pass holds back at its end.
+static SUBMIT_MERGED: SpanPoint<1> = SpanPoint::new("f2fs_submit_merged_write", ["log"]);
 static WAIT_ON_NODES: SpanPoint<0> = SpanPoint::timed("f2fs_wait_on_node_pages_writeback", []);
 
 static IO_LOCK: LockClass = LockClass::new("io->io_rwsem", 570);
@@ -77,12 +80,12 @@ impl Pages {
         self.index..self.index + self.pages as u64
     }
 
-    /// Records where they go: two addresses in one number, the old one above; and how many pages (12 bits), of which
-    /// log (4 bits), in a bio with which flags.
-    fn trace(&self, blk: BlockAddr, log: Log, flags: BioFlags) {
+    /// Joining bios, until the result is dropped. Says where they go: two addresses in one number, the old one above;
+    /// and how many pages (12 bits), of which log (4 bits), in a bio with which flags.
+    fn submitting(&self, blk: BlockAddr, log: Log, flags: BioFlags) -> Span {
         let addrs = u64::from(self.old.0) << 32 | u64::from(blk.0);
         let what = self.pages as u64 & 0xFFF | (log as u64) << 12 | u64::from(flags.bits()) << 16;
-        SUBMIT_PAGE_WRITE.record([self.inode.ino.0, self.index, addrs, what]);
+        SUBMIT_PAGE_WRITE.enter([self.inode.ino.0, self.index, addrs, what])
     }
 }
 
@@ -212,7 +215,7 @@ impl WriteIo {
         if pages.pages < OWN_BIO {
             return self.add(stats, log, blk, segments, Some(pages), flags);
         }
-        pages.trace(blk, log, flags);
+        let _span = pages.submitting(blk, log, flags);
         let most = (limits.max_bytes / 4096) as usize;
         let mut rest = segments.into_iter().peekable();
         let mut done = 0;
@@ -248,6 +251,7 @@ impl WriteIo {
     /// Sends the last bio of a pass. With `here` the calling thread, which is about to wait for it, does it.
     pub(crate) fn send_last(&self, stats: &Counters, last: Option<LastBio>, here: bool) {
         if let Some(LastBio(log, g)) = last {
+            let _span = SUBMIT_MERGED.enter([log as u64]);
             self.send(stats, log, g, here);
         }
     }
@@ -269,6 +273,7 @@ impl WriteIo {
         pages: Option<Pages>,
         flags: BioFlags,
     ) {
+        let _span = pages.as_ref().map(|p| p.submitting(blk, log, flags));
         let mut g = self.logs[log as usize].lock();
         let full = self.join(stats, &mut g, log, Placed { blk, segments, pages }, flags);
         drop(g);
@@ -281,6 +286,7 @@ impl WriteIo {
     /// queue is congested.
     pub(crate) fn add_within(&self, stats: &Counters, log: Log, extent: Extent, flags: BioFlags) {
         let Extent { blk, segments, pages } = extent;
+        let _span = pages.submitting(blk, log, flags);
         let mut g = self.logs[log as usize].lock();
         if let Some(full) = self.join(stats, &mut g, log, Placed { blk, segments, pages: Some(pages) }, flags)
         {
@@ -291,6 +297,7 @@ impl WriteIo {
     /// Sends the growing bio of one log at the end of a pass over `inode`, as Linux does it: with the bio
     /// locked, and whosever pages are in it.
     pub(crate) fn submit_within(&self, stats: &Counters, log: Log, inode: &Arc<Inode>) {
+        let _span = SUBMIT_MERGED.enter([log as u64]);
         let mut g = self.logs[log as usize].lock();
         if g.blocks > 0 {
             // Another is adding to it, or about to send it.
@@ -310,9 +317,6 @@ impl WriteIo {
         flags: BioFlags,
     ) -> Option<Growing> {
         let Placed { blk, segments, pages } = placed;
-        if let Some(p) = &pages {
-            p.trace(blk, log, flags);
-        }
         let n = segments.iter().map(|s| s.len).sum::<u32>() / 4096;
         let limits = self.queue.limits();
         let fits = g.start.plus(g.blocks) == blk
@@ -437,7 +441,10 @@ impl WriteIo {
         stats.bio(log.kind(), g.blocks as u64);
         let flags = if log.is_node() { g.flags | BioFlags::META } else { g.flags };
         let (sector, size) = (g.start.sector().0, u64::from(g.blocks) * 4096);
-        SUBMIT_WRITE_BIO.record([sector, size, log as u64, flags.bits().into()]);
+        if trace::enabled() {
+            let cpu = thread::cpu().map_or(0, |cpu| u64::from(cpu) + 1);
+            SUBMIT_WRITE_BIO.record([sector, size, log as u64, u64::from(flags.bits()) | cpu << 16]);
+        }
         let (start, pages, seq, done) = (g.start, g.pages, g.seq, self.done.clone());
         let (half, cp_data) = (g.half, g.cp_data);
         let bio = Bio::write(g.start.sector(), g.segments, flags).on_end(move |r, _| {

@@ -52,7 +52,7 @@ fn all(options: &'static str) -> Came {
     let locks = lockstat::snapshot().into_iter().find(|l| l.class == "sbi->writepages");
     drop(counts);
     let (split, pieces) = each.iter().fold((0, 0), |sum, c| (sum.0 + c.0, sum.1 + c.1));
-    let came = Came { split, pieces, locks: locks.map_or(0, |l| l.acquisitions) };
+    let came = Came { split, pieces, locks: locks.map_or(0, |l| l.all().acquisitions) };
     println!("{options}: {came:?}");
     came
 }

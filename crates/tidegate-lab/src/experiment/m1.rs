@@ -51,7 +51,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         interval_ms: 1,
         ..FsMark::default()
     };
-    let setting = |name: &str, place, workload, published, bars| Setting {
+    let setting = |name: &str, place, workload, published: Option<Published>, bars| Setting {
         name: name.into(),
         place,
         size: 2 << 30,
@@ -63,6 +63,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         workload: Spec::FsMark(workload),
         metric: Metric::Elapsed,
         positions: POSITIONS,
+        bios: published.is_some(),
         published,
         counters: &[
             ("bios", |r| count(r, "fs.data_bios")),

@@ -74,6 +74,7 @@ fn settings(quick: bool) -> Vec<Setting> {
             }),
         ],
         bars,
+        bios: false,
     };
     let published = Published {
         source: "commit 7747bd4bceb3".into(),

@@ -106,6 +106,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         published,
         counters: COUNTERS,
         bars,
+        bios: false,
     };
     vec![
         setting(

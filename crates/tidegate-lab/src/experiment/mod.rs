@@ -12,6 +12,7 @@
 //! | [`sweep`] | experiments of one's own, from a TOML file |
 //! | [`compare`] | one workload on several targets |
 //! | [`contestant`] | targets by name: directories, images, models, kernels |
+//! | [`excerpt`] | a few bios of a run, around one that was split |
 //! | [`observer`] | looking inside one run of each position |
 //! | [`outcome`] | what comes of it |
 
@@ -21,6 +22,7 @@ mod calibration;
 pub mod compare;
 pub mod comparison;
 pub mod contestant;
+pub mod excerpt;
 pub mod interval;
 mod m1;
 mod m3;

@@ -2,9 +2,11 @@
 //! report.
 
 use super::comparison::Comparison;
+use super::excerpt::Excerpt;
 use super::rounds::median_run;
 use crate::result::RunResult;
 use serde::{Deserialize, Serialize};
+use tidegate::observe::graph;
 
 /// When and by what something was measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,6 +119,9 @@ pub struct Position {
     /// nanoseconds, a line each. Empty if none was recorded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub call_tree: String,
+    /// A few bios of the same run, where the experiment is about them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub excerpt: Option<Excerpt>,
 }
 
 /// A median and where it lies with 95 % confidence; of fewer than six values, between which it is.
@@ -151,8 +156,6 @@ impl Counted {
 
 /// What the flusher waited for anything, in the run whose call tree is kept.
 const BLOCKED: &str = "flusher blocked, ms (drawn run)";
-/// Spans of the flusher that are nothing but waiting.
-const WAITS: [&str; 4] = ["folio_wait_writeback", "submit_bio_wait", "f2fs_issue_flush", "blk_mq_get_tag"];
 
 impl Position {
     /// A position by its runs and their metric.
@@ -179,7 +182,7 @@ fn flusher_blocked_ms(folded: &str) -> f64 {
     let stacks = folded.lines().filter_map(|l| l.rsplit_once(' '));
     let waits = |stack: &str| {
         let last = stack.rsplit(';').next().unwrap_or_default();
-        stack.starts_with("tg-flusher;") && (last.starts_with("[lock ") || WAITS.contains(&last))
+        stack.starts_with("tg-flusher;") && graph::is_wait(last)
     };
     let ns = stacks.filter(|(stack, _)| waits(stack)).filter_map(|(_, ns)| ns.parse::<u64>().ok());
     ns.sum::<u64>() as f64 / 1e6

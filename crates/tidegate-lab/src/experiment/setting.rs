@@ -2,6 +2,7 @@
 
 use super::Plan;
 use super::comparison::Comparison;
+use super::excerpt::Excerpt;
 use super::observer::{Looked, Observer, Watched, folded, watch};
 use super::outcome::{Case, Counted, Position, Published};
 use super::place::Where;
@@ -20,6 +21,9 @@ use tidegate_block::{Preset, QueueLimits, file};
 use tidegate_rt::lockstat;
 use tidegate_rt::sim::{self, Costs};
 use tidegate_vfs::MemoryLimits;
+
+/// Events kept of each thread, where bios are of interest.
+const EVENTS: usize = 1 << 16;
 
 /// What is compared.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +81,8 @@ pub(super) struct Setting {
     pub published: Option<Published>,
     pub counters: &'static [Counter],
     pub bars: fn(&[Position]) -> Vec<Comparison>,
+    /// Bios of the run that is looked at are of interest.
+    pub bios: bool,
 }
 
 impl Setting {
@@ -126,12 +132,15 @@ impl Setting {
         for (position, runs) in self.positions.iter().zip(runs) {
             let mut measured = self.position(position, runs);
             if let Some(wanted) = place.looked_at(observer.wants()) {
+                let events = wanted.events.or(self.bios.then_some(EVENTS));
+                let wanted = Wanted { events, ..wanted };
                 let (again, observed) = run(position, rounds.seeds[measured.drawn], wanted)?;
                 let same = again.elapsed_ns == measured.runs[measured.drawn].elapsed_ns;
                 debug_assert!(same || !place.is_simulated(), "{position}: a seed gives one run");
                 let drawn = Looked { experiment: of.0, number: of.1, setting: &self.name, position };
                 if let Some(o) = &observed {
                     measured.seen(&folded(o));
+                    measured.excerpt = self.bios.then(|| Excerpt::of(o)).flatten();
                 }
                 if let Some(o) = observed.filter(|_| observer.wants().anything()) {
                     observer.saw(&drawn, &o)?;
@@ -260,7 +269,7 @@ pub(crate) fn by_rounds(a: &[Option<f64>], b: &[Option<f64>]) -> Vec<f64> {
 
 /// Milliseconds that were waited for locks of a class.
 pub(super) fn lock_wait_ms(r: &RunResult, class: &str) -> Option<f64> {
-    r.locks.iter().find(|l| l.class == class).map(|l| l.wait_total_ns as f64 / 1e6)
+    r.locks.iter().find(|l| l.table.class == class).map(|l| l.wait_total_ns as f64 / 1e6)
 }
 
 /// Whether a position is called so, with or without the switch's name.
@@ -292,6 +301,7 @@ mod tests {
             published: None,
             counters: &[],
             bars: |_| Vec::new(),
+            bios: true,
         }
     }
 
@@ -325,6 +335,7 @@ mod tests {
             assert!(p.values[0] != p.values[1] || p.values[1] != p.values[2], "{:?}", p.values);
             assert_eq!(Some(p.metric.median), p.values[p.drawn], "{:?}", p.values);
             assert!(p.call_tree.contains("f2fs_writepages"), "{}", p.call_tree);
+            assert!(p.excerpt.as_ref().is_some_and(|e| e.bios > 0), "{:?}", p.excerpt);
         }
         let (again, _) = measured(Where::Preset(Preset::Ufs));
         let values = |c: &Case| c.positions.iter().map(|p| p.values.clone()).collect::<Vec<_>>();

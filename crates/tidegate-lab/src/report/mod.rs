@@ -8,6 +8,7 @@
 //! | `page` | the page and its sections |
 //! | `summary` | what stands at the top of the page |
 //! | `terminal` | the same for a terminal |
+//! | `published` | each published table in its own form, ours beside it |
 //! | `csv` | every run, for other programs |
 //! | `tables` | latencies, counters, locks, steps of checkpoints |
 //! | `latency` | the columns of every table of latencies |
@@ -27,6 +28,7 @@ pub(crate) mod latency;
 mod page;
 mod panels;
 mod percentile;
+mod published;
 mod scale;
 mod summary;
 mod svg;
@@ -40,6 +42,7 @@ mod trees;
 
 pub use csv::csv;
 pub use page::html;
+pub use published::{SYMBOL, as_published, is_called};
 pub use terminal::table;
 
 use crate::experiment::outcome::{Case, Estimate, Outcome, Position};
@@ -49,6 +52,8 @@ use crate::experiment::outcome::{Case, Estimate, Outcome, Position};
 pub struct Extras {
     /// Further call trees: a title, and folded stacks (`a;b;c 123`, a line each).
     pub folded: Vec<(String, String)>,
+    /// The function whose callees are shown as published; [`SYMBOL`] unless told.
+    pub symbol: Option<String>,
 }
 
 /// Colours that there are; a further position has the first again.

@@ -2,7 +2,9 @@
 
 use super::summary;
 use super::text::{esc, num};
-use super::{Case, Extras, Outcome, bars, colour, devices, heads, percentile, tables, timeline, trees};
+use super::{
+    Case, Extras, Outcome, bars, colour, devices, heads, percentile, published, tables, timeline, trees,
+};
 use crate::experiment::comparison::{RULES, Verdict};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -19,7 +21,7 @@ pub fn html(outcomes: &[Outcome], extras: &Extras) -> String {
     out.push_str("<meta name=\"color-scheme\" content=\"light dark\"><title>Tidegate lab report</title>");
     let _ = write!(out, "<style>{STYLE}</style></head><body>");
     header(&mut out, outcomes, extras);
-    outcomes.iter().for_each(|o| experiment(&mut out, o));
+    outcomes.iter().for_each(|o| experiment(&mut out, o, extras.symbol.as_deref()));
     trees::extra(&mut out, extras);
     out.push_str("</body></html>\n");
     out
@@ -63,7 +65,7 @@ fn header(out: &mut String, outcomes: &[Outcome], extras: &Extras) {
     );
 }
 
-fn experiment(out: &mut String, o: &Outcome) {
+fn experiment(out: &mut String, o: &Outcome, symbol: Option<&str>) {
     let (id, title) = (esc(&o.experiment), esc(&o.title));
     let _ = write!(out, "<section class=\"experiment\" id=\"x-{id}\"><h2><span>{id}</span> {title}</h2>");
     for paragraph in o.mechanism.split("\n\n").filter(|p| !p.trim().is_empty()) {
@@ -73,6 +75,7 @@ fn experiment(out: &mut String, o: &Outcome) {
     if let Some(svg) = bars::ratio(o) {
         figure(out, "whole", "How many times: ours, and what was published", &svg);
     }
+    published::html(out, o, symbol);
     for (i, case) in o.cases.iter().enumerate() {
         self::case(out, o, case, DRAWN[i.min(1)]);
         trees::of_positions(out, case, i == 0);

@@ -2,8 +2,10 @@
 
 use super::text::{count, esc, nanos, num};
 use super::{Case, Outcome, Position, colour, latency, percentile};
+use crate::result::LockStat;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use tidegate::observe::lockstat::Row;
 
 /// Locks shown of each position: those waited for longest.
 const LOCKS: usize = 12;
@@ -114,8 +116,12 @@ pub fn locks(o: &Outcome, case: &Case) -> Option<String> {
     let mut body = String::new();
     for p in &case.positions {
         let mut locks: Vec<_> = p.drawn_run().map(|r| r.locks.iter().collect()).unwrap_or_default();
-        locks.sort_by(|a: &&crate::result::LockStat, b| {
-            (b.wait_total_ns, b.acquisitions, &a.class).cmp(&(a.wait_total_ns, a.acquisitions, &b.class))
+        locks.sort_by(|a: &&LockStat, b| {
+            (b.wait_total_ns, b.acquisitions, &a.table.class).cmp(&(
+                a.wait_total_ns,
+                a.acquisitions,
+                &b.table.class,
+            ))
         });
         if locks.is_empty() {
             continue;
@@ -126,15 +132,30 @@ pub fn locks(o: &Outcome, case: &Case) -> Option<String> {
         };
         body += &format!("<tbody>{}", group(o, &p.name, columns.len(), &more));
         for l in locks.iter().take(LOCKS) {
-            let ns = |v: u64| nanos(v as f64);
-            let waits = [count(l.contentions), ns(l.wait_max_ns), ns(l.wait_total_ns)];
-            let holds = [count(l.acquisitions), ns(l.hold_max_ns), ns(l.hold_total_ns)];
-            body += &row(&l.class, waits.into_iter().chain(holds));
+            body += &lock(l);
         }
         body += "</tbody>";
     }
     let caption = "Locks in the median run of each position, most waited for first";
     (!body.is_empty()).then(|| table(caption, &columns, &body))
+}
+
+/// A row for each way in which locks of a class were taken; of older results one for all.
+fn lock(l: &LockStat) -> String {
+    let one = |name: &str, counts: [u64; 2], times: [u64; 4]| {
+        let [wait_max, wait_total, hold_max, hold_total] = times.map(|ns| nanos(ns as f64));
+        let [contentions, acquisitions] = counts.map(count);
+        row(name, [contentions, wait_max, wait_total, acquisitions, hold_max, hold_total])
+    };
+    if l.table.rows.is_empty() {
+        let times = [l.wait_max_ns, l.wait_total_ns, l.hold_max_ns, l.hold_total_ns];
+        return one(&l.table.class, [l.contentions, l.acquisitions], times);
+    }
+    let of = |r: &Row| {
+        let times = [r.wait.max_ns, r.wait.total_ns, r.hold.max_ns, r.hold.total_ns];
+        one(&r.name, [r.contentions, r.acquisitions], times)
+    };
+    l.table.rows.iter().map(of).collect()
 }
 
 /// What each step of checkpoints took.

@@ -7,7 +7,8 @@ use crate::experiment::comparison::{Rule, Verdict};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-const WIDTH: usize = 80;
+/// Columns of text.
+pub(super) const WIDTH: usize = 80;
 /// Widest name; longer ones are cut.
 const NAME: usize = 33;
 /// Widths of our figure, of its interval, and of the published one or the bound.
@@ -94,7 +95,7 @@ fn row(name: &str, [ours, between, against]: [&str; 3], verdict: &str) -> String
 }
 
 /// Lines of no more than `width`, broken between words.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {

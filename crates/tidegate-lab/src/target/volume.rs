@@ -4,6 +4,7 @@ use super::{Counts, OpenHow, Target, TargetFile};
 use crate::error::{Error, Result};
 use crate::result::{Checkpoints, LockStat, Step};
 use tidegate::Volume;
+use tidegate::observe::lockstat::Class;
 use tidegate_rt::lockstat;
 use tidegate_vfs::{Cred, ErrorKind, File, OpenFlags, SetAttr};
 
@@ -168,16 +169,19 @@ impl Target for VolumeTarget {
         if !lockstat::enabled() {
             return Vec::new();
         }
-        let all = lockstat::snapshot().into_iter().map(|l| LockStat {
-            class: l.class.to_string(),
-            contentions: l.contentions,
-            wait_total_ns: l.wait.total,
-            wait_max_ns: l.wait.max,
-            acquisitions: l.acquisitions,
-            hold_total_ns: l.hold.total,
-            hold_max_ns: l.hold.max,
-        });
-        all.collect()
+        let one = |l: lockstat::LockStat| {
+            let all = l.all();
+            LockStat {
+                table: Class::of(&l),
+                contentions: all.contentions,
+                wait_total_ns: all.wait.total,
+                wait_max_ns: all.wait.max,
+                acquisitions: all.acquisitions,
+                hold_total_ns: all.hold.total,
+                hold_max_ns: all.hold.max,
+            }
+        };
+        lockstat::snapshot().into_iter().map(one).collect()
     }
 
     fn set_group_weight(&self, group: u32, weight: u32) -> bool {

@@ -1,10 +1,11 @@
 //! Threads that make files in directories of their own, in the manner of fs_mark.
 //!
 //! Operations: `create`, `write`, `fsync`, `close` as in fs_mark, and `file`, all of one file; a loop's end
-//! is an event `loop` with its files and how many a second. A sync beside them is an event `sync`; a piece of a
-//! log beside them, until it is durable, a `commit`.
+//! is an event `loop` with its files and how many a second. A sync beside them is an event `sync` with its caller's
+//! processor time ([`USER_NS`], [`SYS_NS`]); a piece of a log beside them, until it is durable, a `commit`.
 
 use super::{interval_ms, millis, new_file};
+use crate::cpu::CpuTime;
 use crate::crew::{Crew, Shared};
 use crate::error::{Error, Result};
 use crate::record::Recorder;
@@ -15,6 +16,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_block::IoContext;
 use tidegate_rt::{Nanos, clock};
+
+/// Value of an event `sync`: nanoseconds of its caller in the program, where that is known.
+pub const USER_NS: &str = "user_ns";
+/// Value of an event `sync`: nanoseconds of its caller in the kernel, as [`CpuTime::sys_ns`].
+pub const SYS_NS: &str = "sys_ns";
 
 /// When files are made durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -205,11 +211,14 @@ fn log(s: &Shared, n: u64) -> Result<Recorder> {
     }
 }
 
-/// sync(2) as an event and an operation.
+/// sync(2) as an event, with the caller's processor time, and an operation.
 pub(super) fn sync(s: &Shared, r: &mut Recorder) -> Result<()> {
-    let begin = clock::now();
+    let (begin, before) = (clock::now(), CpuTime::of_thread());
     r.time("sync", 0, || s.target.sync())?;
-    r.event("sync", begin, &[]);
+    let cpu = CpuTime::of_thread().zip(before).map(|(now, before)| now.since(before));
+    let user = cpu.and_then(|c| c.user_ns).map(|ns| (USER_NS, ns));
+    let values: Vec<(&str, u64)> = user.into_iter().chain(cpu.map(|c| (SYS_NS, c.sys_ns))).collect();
+    r.event("sync", begin, &values);
     Ok(())
 }
 

@@ -15,7 +15,7 @@ mod pgioperf;
 mod stream;
 
 pub use ckpt_storm::{CkptStorm, StormGroup};
-pub use fs_mark::{FsMark, SyncMode};
+pub use fs_mark::{FsMark, SYS_NS, SyncMode, USER_NS};
 pub use pgioperf::PgIoPerf;
 pub use stream::{Periodic, Streams};
 

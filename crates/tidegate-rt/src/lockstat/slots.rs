@@ -1,7 +1,8 @@
 //! What threads count, each for itself: nobody else writes there, so that counting is neither an atomic
 //! operation nor a cache line that processors take from each other. Places of waits, which are rarer, are under a lock.
 
-use super::{LOOKING, Span};
+use super::LOOKING;
+pub(super) use super::sum::{Sum, most_frequent};
 use crate::clock::Nanos;
 use crate::thread;
 use std::cell::Cell;
@@ -101,59 +102,73 @@ pub(crate) enum Timed {
 }
 
 /// The counts of one thread.
-struct Slots {
+pub(super) struct Slots {
     epoch: AtomicU64,
     /// State of what draws lots.
     lots: AtomicU64,
     /// Classes from here on were not counted in this epoch.
-    used: AtomicUsize,
+    pub used: AtomicUsize,
     /// What every acquisition looks at, apart from the rest: several classes share a cache line.
-    counts: [Count; CLASSES],
-    times: [Times; CLASSES],
-    waits: [Waits; CLASSES],
-    /// Where it waited, by class. Only others who look wait for this lock, or let the thread wait.
-    places: parking_lot::Mutex<Vec<(usize, Place)>>,
+    pub counts: [Count; CLASSES],
+    pub times: [Times; CLASSES],
+    pub waits: [Waits; CLASSES],
+    /// Where it waited and for whom, by class. Only others who look wait for this lock, or let the thread wait.
+    pub places: parking_lot::Mutex<Vec<(usize, Place)>>,
 }
 
-/// A place in the source, and how often something happened there.
-pub(super) type Place = (&'static Location<'static>, u64);
+/// At which end of a wait a place is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// A lock was waited for there.
+    Waits,
+    /// It had been taken there.
+    Holds,
+}
 
-fn count_at(places: &mut Vec<Place>, (at, n): Place) {
-    match places.iter_mut().find(|p| std::ptr::eq(p.0, at) || p.0 == at) {
-        Some(p) => p.1 += n,
-        None => places.push((at, n)),
+/// A place in the source, and how often it was at that end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub end: End,
+    pub at: &'static Location<'static>,
+    pub count: u64,
+}
+
+impl Place {
+    /// Whether the other is the same but for its count.
+    pub fn is(&self, other: &Place) -> bool {
+        self.end == other.end && (std::ptr::eq(self.at, other.at) || self.at == other.at)
     }
 }
 
 /// Waits for locks of a class.
 #[derive(Default)]
-struct Waits {
-    n: AtomicU64,
-    total: AtomicU64,
-    min: AtomicU64,
-    max: AtomicU64,
+pub(super) struct Waits {
+    pub n: AtomicU64,
+    pub total: AtomicU64,
+    pub min: AtomicU64,
+    pub max: AtomicU64,
     /// Those after which another thread had waited.
-    bounces: AtomicU64,
+    pub bounces: AtomicU64,
 }
 
 /// Acquisitions, and in the low sixteen bits how many are left until one is drawn.
 #[derive(Default)]
-struct Count(AtomicU64);
+pub(super) struct Count(AtomicU64);
 
 #[derive(Default)]
-struct Times {
+pub(super) struct Times {
     /// Acquisitions that were timed in any case.
-    always: AtomicU64,
-    holds: [Holds; 3],
-    min: AtomicU64,
-    max: AtomicU64,
+    pub always: AtomicU64,
+    pub holds: [Holds; 3],
+    pub min: AtomicU64,
+    pub max: AtomicU64,
 }
 
 /// Holds that were timed, by [`Timed`].
 #[derive(Default)]
-struct Holds {
-    n: AtomicU64,
-    total: AtomicU64,
+pub(super) struct Holds {
+    pub n: AtomicU64,
+    pub total: AtomicU64,
 }
 
 /// Only the thread itself adds.
@@ -209,7 +224,7 @@ impl Slots {
 }
 
 impl Count {
-    fn taken(&self) -> u64 {
+    pub fn taken(&self) -> u64 {
         self.0.load(Relaxed) >> 16
     }
 
@@ -227,7 +242,7 @@ impl Count {
         n & 0xFFFF != 0
     }
 
-    fn set(&self, taken: u64, left: u64) {
+    pub fn set(&self, taken: u64, left: u64) {
         self.0.store(taken << 16 | left, Relaxed);
     }
 }
@@ -315,8 +330,14 @@ pub(super) fn held(class: usize, timed: Timed, time: Nanos) {
     }
 }
 
-/// Counts a wait at a place in the source; `bounced` whether another thread had waited last.
-pub(super) fn waited(class: usize, time: Nanos, bounced: bool, at: &'static Location<'static>) {
+/// Counts a wait; `bounced` whether another thread had waited last. With the place that waited, and the place that the
+/// lock had been taken at, if that is known.
+pub(super) fn waited(
+    class: usize,
+    time: Nanos,
+    bounced: bool,
+    (waiter, holder): (&'static Location<'static>, Option<&'static Location<'static>>),
+) {
     let Some(mine) = MINE.get().filter(|mine| mine.is_current()) else { return };
     // The acquisition was counted before the counts began anew.
     if class >= mine.used.load(Relaxed) {
@@ -333,115 +354,18 @@ pub(super) fn waited(class: usize, time: Nanos, bounced: bool, at: &'static Loca
     add(&waits.total, time.0);
     add(&waits.bounces, bounced as u64);
     let mut places = mine.places.lock();
-    match places.iter_mut().find(|(c, p)| *c == class && std::ptr::eq(p.0, at)) {
-        Some((_, p)) => p.1 += 1,
-        None => places.push((class, (at, 1))),
-    }
-}
-
-/// Counts of several threads.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Sum {
-    pub taken: u64,
-    always: u64,
-    /// Number and total of holds that were timed, by [`Timed`].
-    holds: [(u64, u64); 3],
-    min: Option<u64>,
-    max: u64,
-    /// Times waited; the mean is not in it.
-    wait: Span,
-    pub waits: u64,
-    pub bounces: u64,
-    pub places: Vec<Place>,
-}
-
-impl Sum {
-    fn add(&mut self, slots: &Slots, class: usize) {
-        let used = class < slots.used.load(Relaxed);
-        if let Some((count, times)) = slots.counts.get(class).zip(slots.times.get(class)).filter(|_| used) {
-            self.add_class(count, times);
-            self.add_waits(&slots.waits[class]);
-            let places = slots.places.lock();
-            places.iter().filter(|p| p.0 == class).for_each(|p| count_at(&mut self.places, p.1));
+    let ends = [(End::Waits, Some(waiter)), (End::Holds, holder)];
+    for (end, at) in ends.into_iter().filter_map(|(end, at)| Some((end, at?))) {
+        match places.iter_mut().find(|(c, p)| *c == class && p.end == end && std::ptr::eq(p.at, at)) {
+            Some((_, p)) => p.count += 1,
+            None => places.push((class, Place { end, at, count: 1 })),
         }
-    }
-
-    fn add_waits(&mut self, waits: &Waits) {
-        let get = |a: &AtomicU64| a.load(Relaxed);
-        let n = get(&waits.n);
-        if n > 0 {
-            let least = if self.waits == 0 { u64::MAX } else { self.wait.min };
-            self.wait.min = least.min(get(&waits.min));
-            self.wait.max = self.wait.max.max(get(&waits.max));
-            self.wait.total += get(&waits.total);
-            self.waits += n;
-            self.bounces += get(&waits.bounces);
-        }
-    }
-
-    /// Times waited.
-    pub fn waited(&self) -> Span {
-        Span { avg: self.wait.total.checked_div(self.waits).unwrap_or(0), ..self.wait }
-    }
-
-    fn add_class(&mut self, count: &Count, times: &Times) {
-        let get = |a: &AtomicU64| a.load(Relaxed);
-        self.taken += count.taken();
-        self.always += get(&times.always);
-        let mut any = false;
-        for (sum, holds) in self.holds.iter_mut().zip(&times.holds) {
-            any |= get(&holds.n) > 0;
-            *sum = (sum.0 + get(&holds.n), sum.1 + get(&holds.total));
-        }
-        if any {
-            let min = get(&times.min);
-            self.min = Some(self.min.map_or(min, |m| m.min(min)));
-            self.max = self.max.max(get(&times.max));
-        }
-    }
-
-    /// Times held: those that were drawn stand for the others, where none was each thread's first.
-    pub fn span(&self) -> Span {
-        let [always, drawn, first] = self.holds;
-        let (n, of) = if drawn.0 > 0 { drawn } else { first };
-        let others = u128::from(self.taken.saturating_sub(self.always));
-        let total =
-            always.1 + first.1 + (u128::from(of) * others).checked_div(u128::from(n)).unwrap_or(0) as u64;
-        let avg = total.checked_div(self.taken).unwrap_or(0);
-        Span { min: self.min.unwrap_or(0), max: self.max, total, avg }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn add(sum: &mut Sum, taken: u64, always: u64, holds: [(u64, u64); 3]) {
-        let holds = holds.map(|(n, total)| Holds { n: n.into(), total: total.into() });
-        let times = Times { always: always.into(), holds, max: 9.into(), ..Times::default() };
-        let count = Count::default();
-        count.set(taken, 9);
-        sum.add_class(&count, &times);
-    }
-
-    #[test]
-    fn drawn_holds_stand_for_those_that_were_not() {
-        let mut sum = Sum::default();
-        // One that was always timed and took long does not stand for others.
-        add(&mut sum, 101, 1, [(1, 5000), (10, 50), (0, 0)]);
-        assert_eq!(sum.span().total, 5000 + 100 * 5);
-        add(&mut sum, 50, 50, [(50, 100), (0, 0), (0, 0)]);
-        assert_eq!((sum.taken, sum.span().total), (151, 5000 + 100 + 100 * 5));
-        assert_eq!(sum.span().avg, 5600 / 151);
-        assert_eq!(Sum::default().span().total, 0);
-    }
-
-    #[test]
-    fn the_first_stands_for_others_while_none_was_drawn() {
-        let mut sum = Sum::default();
-        add(&mut sum, 21, 2, [(1, 50_000), (0, 0), (1, 10)]);
-        assert_eq!(sum.span().total, 50_000 + 10 + 19 * 10);
-    }
 
     #[test]
     fn one_in_sixteen_is_drawn_and_all_are_counted() {

@@ -150,11 +150,12 @@ pub fn bio() {
     task::with(|t| t.charge(t.sim().costs().bio.0));
 }
 
-/// CPU time that all tasks of this simulated world have used, what they spun for locks included; `None` outside one.
-pub fn cpu_time() -> Option<Nanos> {
+/// CPU time that was used since the world began, spinning for locks and switches included, by all of its tasks; and
+/// what the calling one was charged. `None` outside a simulated world.
+pub fn cpu_time() -> Option<(Nanos, Nanos)> {
     task::with(|t| {
         t.settle();
-        Nanos(t.sim().cpu_time())
+        (Nanos(t.sim().cpu_time()), Nanos(t.ran()))
     })
 }
 

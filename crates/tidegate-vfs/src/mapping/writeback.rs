@@ -9,6 +9,8 @@ use tidegate_block::{Errno, Segment};
 use tidegate_rt::trace::SpanPoint;
 
 static WAIT_WRITEBACK: SpanPoint<1> = SpanPoint::timed("folio_wait_writeback", ["index"]);
+/// Finding dirty pages is part of it: they are found and marked under one lock.
+static SET_WRITEBACK: SpanPoint<2> = SpanPoint::new("set_page_writeback", ["index", "most"]);
 
 /// How long a waiter sleeps before it looks for bios to send.
 const RESUBMIT: Duration = Duration::from_millis(2);
@@ -62,6 +64,7 @@ impl AddressSpace {
     /// as those of files are, which is locked once.
     pub fn take_dirty(&self, start: u64, end: u64, tag: Tag, max: usize) -> Taken {
         debug_assert_eq!(self.shards.len(), 1, "a run is taken in one piece");
+        let _span = SET_WRITEBACK.enter([start, max as u64]);
         let mut shard = self.shards[0].lock();
         let mut cursor = start;
         let mut out: Option<DirtyRun> = None;

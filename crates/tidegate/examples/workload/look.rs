@@ -64,7 +64,7 @@ impl Look {
             let observed = r.finish();
             let calls = observed.recorded.calls.iter().flat_map(|t| &t.nodes);
             report.counts.insert("spans", calls.map(|n| n.count).sum());
-            report.counts.insert("acquisitions", observed.locks.iter().map(|l| l.acquisitions).sum());
+            report.counts.insert("acquisitions", observed.locks.iter().map(|l| l.all().acquisitions).sum());
             let events = observed.recorded.events.len() as u64 + observed.recorded.dropped;
             report.counts.insert("events", events);
         }

@@ -146,6 +146,8 @@ fn args(e: &Event) -> String {
     }
     let mut fields: Vec<String> = (e.args.iter().filter(|a| !a.0.is_empty()))
         .map(|(name, n)| match (*name, e.name) {
+            // The processor stands above them.
+            ("flags", "f2fs_submit_write_bio") => format!("\"flags\":{}", n & 0xFFFF),
             ("reason", "f2fs_fsync_checkpoint") => format!("\"cp_reason\":{}", quoted(cp_reason(*n))),
             _ => format!("{}:{n}", quoted(name)),
         })

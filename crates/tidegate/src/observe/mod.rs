@@ -4,15 +4,19 @@
 //! |---|---|
 //! | `recording` | [`Recording`]: from a beginning to an end, for the whole process |
 //! | [`lockstat`] | lock statistics with the columns of `/proc/lock_stat` |
+//! | [`bios`] | what was sent in which order, and what was split |
 //! | [`text`] | events shaped as the kernel's `trace_pipe` |
 //! | [`chrome`] | events as JSON for Perfetto and Chrome |
+//! | [`graph`] | what lies below one function in folded stacks |
 //! | [`profile`] | call trees shaped as `perf report` shows them, and folded stacks |
 //! | [`why`] | why the slowest operations were slow |
 //! | `words` | what numbers of events mean |
 //!
 //! Times are those of the runtime's clock: real, or virtual in a simulated world.
 
+pub mod bios;
 pub mod chrome;
+pub mod graph;
 pub mod lockstat;
 pub mod profile;
 mod recording;

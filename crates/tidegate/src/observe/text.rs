@@ -1,10 +1,11 @@
 //! Events as the kernel's `trace_pipe` prints them.
 //!
 //! A span prints a line where it begins and one where it ends; the latter says how long it took. Spans that the
-//! kernel has other words for (`f2fs_sync_file_enter`, states of `f2fs_write_checkpoint`) get these.
+//! kernel has other words for (`f2fs_sync_file_enter`, states of `f2fs_write_checkpoint`) get these. Processors are
+//! known of `f2fs_submit_write_bio` alone; elsewhere `[000]` stands for none.
 
 use super::Observed;
-use super::words::{addresses, arg, block_type, cp_for, cp_reason, page_write, rw, rwbs};
+use super::words::{addresses, arg, block_type, cp_for, cp_reason, cpu, page_write, rw, rwbs};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -16,14 +17,10 @@ use tidegate_rt::trace::{Event, Phase};
 /// Those of writing.
 pub fn write(observed: &Observed, to: &mut impl Write) -> io::Result<()> {
     let r = &observed.recorded;
-    let written = r.events.len() as u64 + r.dropped;
+    let kept = r.events.iter().filter(|e| has_line(e)).count() as u64;
+    let written = kept + r.dropped;
     writeln!(to, "# tracer: nop\n#")?;
-    writeln!(
-        to,
-        "# entries-in-buffer/entries-written: {}/{written}   #dropped: {}",
-        r.events.len(),
-        r.dropped
-    )?;
+    writeln!(to, "# entries-in-buffer/entries-written: {kept}/{written}   #dropped: {}", r.dropped)?;
     writeln!(to, "#\n#           TASK-TID     CPU#  |||||  TIMESTAMP  FUNCTION")?;
     writeln!(to, "#              | |         |   |||||     |         |")?;
     let mut open: HashMap<u32, Vec<&Event>> = HashMap::new();
@@ -39,13 +36,40 @@ pub fn write(observed: &Observed, to: &mut impl Write) -> io::Result<()> {
             Phase::Instant => None,
         };
         let name = r.threads.get(&e.thread).map_or("thread", String::as_str);
-        let (secs, micros) = (e.at.0 / 1_000_000_000, e.at.0 / 1000 % 1_000_000);
-        let head = format!("{:>16}-{:<7} [000] ..... {secs:>5}.{micros:06}: ", short(name), e.thread);
-        if let Some(text) = words(e, begun, observed.device, name) {
-            writeln!(to, "{head}{text}")?;
+        // Elsewhere who reads these files expects a number.
+        let head = head(name, e.thread, Some(cpu(e).unwrap_or(0)), e.at.0);
+        if has_line(e) {
+            writeln!(to, "{head}{}", words(e, begun, observed.device, name))?;
         }
     }
     Ok(())
+}
+
+/// Of a span that is a point in the kernel's traces, the beginning has.
+fn has_line(e: &Event) -> bool {
+    e.name != "f2fs_submit_page_write" || e.phase != Phase::End
+}
+
+/// The head of an event's line, at so many nanoseconds.
+pub(super) fn head(thread: &str, tid: u32, cpu: Option<u32>, at_ns: u64) -> String {
+    let (secs, micros) = (at_ns / 1_000_000_000, at_ns / 1000 % 1_000_000);
+    let cpu = cpu.map_or("---".into(), |cpu| format!("{cpu:03}"));
+    format!("{:>16}-{tid:<7} [{cpu}] ..... {secs:>5}.{micros:06}: ", short(thread))
+}
+
+/// `f2fs_submit_write_bio` with its sector and size.
+pub(super) fn submit_write_bio(
+    device: (u32, u32),
+    rw: &str,
+    what: &str,
+    (sector, size): (u64, u64),
+) -> String {
+    let dev = dev(device);
+    format!("f2fs_submit_write_bio: {dev}, rw = {rw}, {what}, sector = {sector}, size = {size}")
+}
+
+fn dev((major, minor): (u32, u32)) -> String {
+    format!("dev = ({major},{minor})")
 }
 
 /// A name as long as a task's can be.
@@ -53,18 +77,17 @@ fn short(name: &str) -> &str {
     name.char_indices().nth(15).map_or(name, |(i, _)| &name[..i])
 }
 
-fn words(e: &Event, begun: Option<&Event>, device: (u32, u32), task: &str) -> Option<String> {
-    let dev = format!("dev = ({},{})", device.0, device.1);
+fn words(e: &Event, begun: Option<&Event>, device: (u32, u32), task: &str) -> String {
+    let dev = dev(device);
     let took = begun.map(|b| e.at.since(b.at).0);
     let n = |name| arg(begun.unwrap_or(e), name).unwrap_or(0);
-    Some(match (e.name, e.phase) {
+    match (e.name, e.phase) {
         (class, Phase::ContentionBegin) => {
             format!("contention_begin: {class} ({}:{})", e.args[0].0, e.args[0].1)
         }
         (class, Phase::ContentionEnd) => format!("contention_end: {class}{}", waited(took)),
         ("f2fs_submit_write_bio", _) => {
-            let (rw, what) = (rw(e), block_type(e));
-            format!("{}: {dev}, rw = {rw}, {what}, sector = {}, size = {}", e.name, n("sector"), n("size"))
+            submit_write_bio(device, &rw(e), block_type(e), (n("sector"), n("size")))
         }
         ("f2fs_submit_page_write", _) => {
             let ((old, new), (pages, bio)) = (addresses(e), page_write(e));
@@ -96,7 +119,7 @@ fn words(e: &Event, begun: Option<&Event>, device: (u32, u32), task: &str) -> Op
             format!("{name}_exit: {dev}{}{}", begun.map(fields).unwrap_or_default(), after(took))
         }
         (name, Phase::Instant) => format!("{name}: {dev}{}", fields(e)),
-    })
+    }
 }
 
 fn checkpoint(dev: &str, reason: &str, state: &str, took: Option<u64>) -> String {
@@ -164,7 +187,7 @@ pub(super) mod tests {
                 3,
                 "f2fs_submit_write_bio",
                 Instant,
-                &[("sector", 4096), ("size", 8192), ("log", 4), ("flags", sync)],
+                &[("sector", 4096), ("size", 8192), ("log", 4), ("flags", sync | 3 << 16)],
             ),
             event(
                 1_700_000,
@@ -173,18 +196,21 @@ pub(super) mod tests {
                 Instant,
                 &[("sector", 8), ("bytes", 4096), ("op", 1), ("flags", sync)],
             ),
+            event(1_800_000, 9, "f2fs_submit_page_write", Begin, &[("ino", 5), ("addrs", 7), ("what", 2)]),
+            event(1_900_000, 9, "f2fs_submit_page_write", End, &[]),
             event(2_000_000, 3, "f2fs_sync_file", End, &[]),
         ];
         let mut out = Vec::new();
         write(&observed(events, 2), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         for line in [
-            "# entries-in-buffer/entries-written: 7/9   #dropped: 2",
+            "# entries-in-buffer/entries-written: 8/10   #dropped: 2",
             "      tg-flusher-3       [000] .....     0.001000: f2fs_sync_file_enter: dev = (8,1), ino = 5, datasync = 0",
             "      tg-flusher-3       [000] .....     0.001001: contention_begin: sbi->cp_rwsem (fsync.rs:12)",
             "      tg-flusher-3       [000] .....     0.001501: contention_end: sbi->cp_rwsem, waited = 500.000 us",
-            "      tg-flusher-3       [000] .....     0.001600: f2fs_submit_write_bio: dev = (8,1), rw = WRITE_SYNC, NODE, sector = 4096, size = 8192",
+            "      tg-flusher-3       [002] .....     0.001600: f2fs_submit_write_bio: dev = (8,1), rw = WRITE_SYNC, NODE, sector = 4096, size = 8192",
             "          thread-9       [000] .....     0.001700: block_rq_issue: 8,1 WS 4096 () 8 + 8 [thread]",
+            "          thread-9       [000] .....     0.001800: f2fs_submit_page_write: dev = (8,1), ino = 5, page_index = 0x0, oldaddr = 0x0, newaddr = 0x7, rw = WRITE, type = DATA, pages = 2",
             "      tg-flusher-3       [000] .....     0.002000: f2fs_sync_file_exit: dev = (8,1), ino = 5, datasync = 0, took = 1000.000 us",
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\nin\n{text}");

@@ -54,6 +54,12 @@ pub(super) fn page_write(e: &Event) -> (u64, Event) {
     (what & 0xFFF, bio)
 }
 
+/// The processor of `f2fs_submit_write_bio`, if it is known.
+pub(super) fn cpu(e: &Event) -> Option<u32> {
+    let one_more = if e.name == "f2fs_submit_write_bio" { arg(e, "flags")? >> 16 } else { 0 };
+    one_more.checked_sub(1).map(|n| n as u32)
+}
+
 /// How a bio is written, as F2FS events spell it.
 pub(super) fn rw(e: &Event) -> String {
     let f = flags(arg(e, "flags").unwrap_or(0));

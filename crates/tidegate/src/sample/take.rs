@@ -146,14 +146,17 @@ fn file(f: WrittenFile) -> FileSample {
 }
 
 fn locks() -> Vec<LockSample> {
-    let one = |s: lockstat::LockStat| LockSample {
-        class: s.class.to_string(),
-        contentions: s.contentions,
-        wait_total_ns: s.wait.total,
-        wait_max_ns: s.wait.max,
-        acquisitions: s.acquisitions,
-        hold_total_ns: s.hold.total,
-        hold_max_ns: s.hold.max,
+    let one = |s: lockstat::LockStat| {
+        let all = s.all();
+        LockSample {
+            class: s.class.to_string(),
+            contentions: all.contentions,
+            wait_total_ns: all.wait.total,
+            wait_max_ns: all.wait.max,
+            acquisitions: all.acquisitions,
+            hold_total_ns: all.hold.total,
+            hold_max_ns: all.hold.max,
+        }
     };
     lockstat::snapshot().into_iter().map(one).collect()
 }

@@ -73,7 +73,8 @@ impl Made {
 
     fn page(&mut self, at: u64, thread: u32, ino: u64, block: u64) -> &mut Self {
         let args = [("ino", ino), ("index", 0), ("addrs", block), ("what", 1)];
-        self.event(at, thread, "f2fs_submit_page_write", Phase::Instant, &args);
+        self.event(at, thread, "f2fs_submit_page_write", Phase::Begin, &args);
+        self.event(at, thread, "f2fs_submit_page_write", Phase::End, &[]);
         self
     }
 

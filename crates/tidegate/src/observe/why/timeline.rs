@@ -111,6 +111,12 @@ impl Timeline {
     }
 
     fn begin(&mut self, e: &Event, parent: Option<Id>) {
+        if e.name == "f2fs_submit_page_write" {
+            let from = u64::from(addresses(e).1) * SECTORS;
+            let to = from + page_write(e).0 * SECTORS;
+            let ino = arg(e, "ino").unwrap_or(0);
+            self.pages.entry(ino).or_default().push(PageWrite { at: e.at.0, from, to });
+        }
         let id = self.spans.len();
         match parent {
             Some(p) => self.spans[p].children.push(id),
@@ -135,11 +141,6 @@ impl Timeline {
                 let delayed = Some(n(DELAYED)).filter(|d| *d != UNKNOWN);
                 let sample = Processor { at: e.at.0, ran: n(RAN), delayed };
                 self.processor.entry(e.thread).or_default().push(sample);
-            }
-            "f2fs_submit_page_write" => {
-                let from = u64::from(addresses(e).1) * SECTORS;
-                let to = from + page_write(e).0 * SECTORS;
-                self.pages.entry(n("ino")).or_default().push(PageWrite { at: e.at.0, from, to });
             }
             "f2fs_fsync_checkpoint" => {
                 self.reasons.entry(e.thread).or_default().push((e.at.0, n("reason")));

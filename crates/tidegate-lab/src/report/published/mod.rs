@@ -1,0 +1,143 @@
+//! Each published table in its own form, ours beside it: of each position the median run.
+//!
+//! It does: lay out text of fixed width, the same for the page and for a terminal. It does not: judge; what is not
+//! measured is a dash, and a note says why.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `m1`, `m3`, `m5` | what was published of each, and ours in the same form |
+//! | `locks` | `/proc/lock_stat` |
+//! | `graph` | what lies below `f2fs_writepages`, as `perf report` shows it |
+//! | `time` | what time(1) prints |
+
+mod graph;
+mod locks;
+mod m1;
+mod m3;
+mod m5;
+mod time;
+
+use super::terminal::{WIDTH, wrapped};
+use super::text::esc;
+use super::{Case, Outcome};
+use std::fmt::Write;
+use tidegate::observe::graph::Graph;
+
+/// The function whose callees are shown unless told.
+pub const SYMBOL: &str = "f2fs_writepages";
+
+/// The sign for a figure that there is none of.
+const NONE: &str = "–";
+
+/// Text of fixed width, and whose it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Pane {
+    whose: String,
+    text: String,
+}
+
+/// One table: as it was published, and of each position.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Block {
+    title: String,
+    /// Notes on how to read it.
+    notes: Vec<String>,
+    panes: Vec<Pane>,
+    /// Lines are long: on the page it is behind a click.
+    wide: bool,
+}
+
+impl Block {
+    fn new(title: impl Into<String>) -> Block {
+        Block { title: title.into(), ..Block::default() }
+    }
+
+    fn note(mut self, note: impl Into<String>) -> Block {
+        self.notes.push(note.into());
+        self
+    }
+
+    fn pane(&mut self, whose: impl Into<String>, text: impl Into<String>) {
+        self.panes.push(Pane { whose: whose.into(), text: text.into() });
+    }
+}
+
+/// The published setting of an outcome.
+fn published(o: &Outcome) -> Option<&Case> {
+    o.cases.iter().find(|c| c.published.is_some())
+}
+
+/// All tables of an outcome; of one that repeats nothing published, what lies below `symbol`, if that was asked for.
+fn blocks(o: &Outcome, symbol: Option<&str>) -> Vec<Block> {
+    let below = symbol.unwrap_or(SYMBOL);
+    let Some(case) = published(o) else {
+        let asked = o.cases.iter().filter(|_| symbol.is_some());
+        return asked.flat_map(|c| graph::blocks(c, below)).collect();
+    };
+    let own = match o.experiment.as_str() {
+        "m1" => m1::blocks(case),
+        "m3" => m3::blocks(case),
+        "m5" => m5::blocks(case),
+        _ => Vec::new(),
+    };
+    own.into_iter().chain(locks::block(case)).chain(graph::blocks(case, below)).collect()
+}
+
+/// Whether a call tree of these has the function in it.
+pub fn is_called(outcomes: &[Outcome], symbol: &str) -> bool {
+    let positions = outcomes.iter().flat_map(|o| &o.cases).flat_map(|c| &c.positions);
+    positions.into_iter().any(|p| Graph::of(&p.call_tree).below(symbol).is_some())
+}
+
+/// The section of an outcome on the page; nothing where there is none.
+pub(super) fn html(out: &mut String, o: &Outcome, symbol: Option<&str>) {
+    let blocks = blocks(o, symbol);
+    if blocks.is_empty() {
+        return;
+    }
+    out.push_str("<section class=\"case\"><h3>As published</h3>");
+    for b in &blocks {
+        let (open, close) = match b.wide {
+            true => (format!("<details><summary>{}</summary>", esc(&b.title)), "</details>"),
+            false => (format!("<h4>{}</h4>", esc(&b.title)), ""),
+        };
+        out.push_str(&open);
+        for note in &b.notes {
+            let _ = write!(out, "<p class=\"quiet small\">{}</p>", esc(note));
+        }
+        let longest = b.panes.iter().flat_map(|p| p.text.lines()).map(|l| l.chars().count()).max();
+        let class = match longest.unwrap_or(0) {
+            0..32 => "panes narrow",
+            32..96 => "panes",
+            _ => "panes whole",
+        };
+        let _ = write!(out, "<div class=\"{class}\">");
+        for Pane { whose, text } in &b.panes {
+            let (whose, text) = (esc(whose), esc(text.trim_end()));
+            let _ = write!(out, "<figure><figcaption>{whose}</figcaption><pre>{text}</pre></figure>");
+        }
+        let _ = write!(out, "</div>{close}");
+    }
+    out.push_str("</section>");
+}
+
+/// Each published table in its own form with ours below it, for a terminal. Trees of calls show what lies below `symbol`,
+/// unless told below `f2fs_writepages`; of outcomes that repeat nothing published they are all that there is.
+pub fn as_published(outcomes: &[Outcome], symbol: Option<&str>) -> String {
+    let mut out = String::new();
+    for o in outcomes {
+        for b in blocks(o, symbol) {
+            let _ = writeln!(out, "{}  {}", o.experiment, b.title);
+            let notes = b.notes.iter().flat_map(|n| wrapped(n, WIDTH - 2));
+            notes.for_each(|line| _ = writeln!(out, "  {line}"));
+            for Pane { whose, text } in b.panes {
+                let _ = writeln!(out, "\n  {whose}:\n{}", text.trim_end());
+            }
+            out.push('\n');
+        }
+    }
+    out.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests;

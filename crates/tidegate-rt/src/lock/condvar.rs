@@ -1,0 +1,70 @@
+//! Waiting for a change of what a mutex protects.
+
+use super::MutexGuard;
+use crate::class;
+use crate::sim::sync::{self, Address, Want};
+use std::panic::Location;
+use std::time::Duration;
+
+/// Waits for a change of what a [`Mutex`] protects.
+#[derive(Default)]
+pub struct Condvar(parking_lot::Condvar);
+
+impl Condvar {
+    /// A condition variable with no waiter.
+    pub const fn new() -> Self {
+        Condvar(parking_lot::Condvar::new())
+    }
+
+    /// Gives the lock up, waits for a wake-up, takes the lock again: another acquisition. Time asleep is not time
+    /// held.
+    #[track_caller]
+    pub fn wait<T: ?Sized>(&self, g: &mut MutexGuard<'_, T>) {
+        self.asleep(g, None, Location::caller());
+    }
+
+    /// As [`Condvar::wait`], for at most `d`; false when the time ran out.
+    #[track_caller]
+    pub fn wait_for<T: ?Sized>(&self, g: &mut MutexGuard<'_, T>, d: Duration) -> bool {
+        self.asleep(g, Some(d), Location::caller())
+    }
+
+    fn asleep<T: ?Sized>(
+        &self,
+        g: &mut MutexGuard<'_, T>,
+        limit: Option<Duration>,
+        at: &'static Location<'static>,
+    ) -> bool {
+        let class = g.held.head.class;
+        if let Some(t) = g.held.since {
+            class.held(g.held.lock.number(), t);
+        }
+        class::pop(class);
+        let lock = Want { lock: g.held.lock, class, shared: false, at };
+        let simulated = sync::wait(Address::of(self), &lock, &mut g.inner, limit);
+        let woken = simulated.unwrap_or_else(|| match limit {
+            None => {
+                self.0.wait(&mut g.inner);
+                true
+            }
+            Some(d) => !self.0.wait_for(&mut g.inner, d).timed_out(),
+        });
+        class::push(class, true);
+        g.held.since = g.held.head.acquired(class.taking(false), false, at);
+        woken
+    }
+
+    /// Wakes one waiter.
+    pub fn notify_one(&self) {
+        if !sync::wake(Address::of(self), 1) {
+            self.0.notify_one();
+        }
+    }
+
+    /// Wakes every waiter.
+    pub fn notify_all(&self) {
+        if !sync::wake(Address::of(self), usize::MAX) {
+            self.0.notify_all();
+        }
+    }
+}
