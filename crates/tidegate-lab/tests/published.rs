@@ -68,7 +68,7 @@ fn writers_take_turns_and_passes_have_parts() {
     let turns: Vec<&&str> =
         locks.iter().filter(|l| l.trim_start().starts_with("sbi->writepages  ")).collect();
     assert!(turns.len() == 2 && turns[0] == turns[1], "{turns:?}");
-    assert!(turns[0].contains("[<tidegate-f2fs/src/data_write.rs:"), "{turns:?}");
+    assert!(turns[0].contains("[<tidegate-f2fs/src/file/write.rs:"), "{turns:?}");
     assert!(turns[0].ends_with("] F2fs::write_data_in_turn"), "{turns:?}");
     let kept =
         o.cases[0].positions[1].runs[0].locks.iter().find(|l| l.table.class == "sbi->writepages").unwrap();

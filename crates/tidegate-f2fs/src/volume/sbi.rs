@@ -193,9 +193,3 @@ impl F2fs {
         self.sb.features.contains(Features::EXTRA_ATTR)
     }
 }
-
-/// What node footers written after checkpoint `cp` carry.
-pub(crate) fn node_version(cp: &Checkpoint) -> u64 {
-    let v = cp.version();
-    if cp.flags.contains(CpFlags::CRC_RECOVERY) { v | (cp.crc as u64) << 32 } else { v }
-}

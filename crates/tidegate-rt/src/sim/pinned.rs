@@ -171,7 +171,7 @@ fn second(spin: bool, hold: fn()) -> (u64, u64) {
         });
         thread::sleep(Duration::from_micros(2));
         drop(lock.lock());
-        let (got, used) = (clock::now().0, cpu_time().unwrap().0);
+        let (got, used) = (clock::now().0, cpu_time().unwrap().0.0);
         holds.unwrap().join();
         (got, used)
     })

@@ -81,7 +81,7 @@ pub struct CallPoint {
     pub count: u64,
     /// The function; empty where that is not known.
     pub function: String,
-    /// File and line, as `tidegate-f2fs/src/sit.rs:236`.
+    /// File and line, as `tidegate-f2fs/src/tables/sit/mod.rs:236`.
     pub place: String,
 }
 
