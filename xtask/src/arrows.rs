@@ -1,5 +1,7 @@
 //! Which file of a crate calls which, and where such arrows form a cycle.
 //!
+//! A private module is part of the file that declares it, but for those of a crate's root.
+//!
 //! A call is followed where the text tells the receiver's type: `self`, parameters, and fields of either. What a
 //! closure is given, what a method returned and what stands in a macro is not followed. Tests are left out.
 
@@ -34,14 +36,45 @@ pub fn of(src: &Path) -> Result<Arrows> {
     for (file, parsed) in &files {
         Definitions { file, names: &mut names, of: module(file) }.visit_file(parsed);
     }
+    let parts = parts(&files);
+    let whole = |file: &String| {
+        let mut file = file;
+        while let Some(of) = parts.get(file) {
+            file = of;
+        }
+        file.clone()
+    };
     let mut arrows = Arrows::new();
     for (file, parsed) in &files {
         let mut calls =
             Calls { file, names: &names, of: String::new(), types: HashMap::new(), to: BTreeMap::new() };
         calls.visit_file(parsed);
-        arrows.insert(file.clone(), calls.to);
+        let from = whole(file);
+        let arrows = arrows.entry(from.clone()).or_default();
+        for (to, functions) in
+            calls.to.into_iter().map(|(to, f)| (whole(&to), f)).filter(|(to, _)| *to != from)
+        {
+            arrows.entry(to).or_default().extend(functions);
+        }
     }
     Ok(arrows)
+}
+
+/// The file that declares it, by the file of a private module.
+fn parts(files: &[(String, syn::File)]) -> HashMap<String, String> {
+    let mut parts = HashMap::new();
+    for (file, parsed) in files.iter().filter(|(file, _)| file != "lib.rs") {
+        let folder = file.trim_end_matches("mod.rs").trim_end_matches(".rs").trim_end_matches('/');
+        for item in &parsed.items {
+            if let syn::Item::Mod(m) = item
+                && matches!(m.vis, syn::Visibility::Inherited)
+            {
+                let path = format!("{folder}/{}", m.ident);
+                parts.extend(["{}.rs", "{}/mod.rs"].map(|name| (name.replace("{}", &path), file.clone())));
+            }
+        }
+    }
+    parts
 }
 
 /// Groups of files in which each leads to each other one.
@@ -295,6 +328,20 @@ mod tests {
             ("d.rs", "impl V { fn d(&self) {} }"),
         ]);
         assert_eq!(cycles(&found), [BTreeSet::from(["a.rs", "b.rs", "c.rs"].map(str::to_owned))]);
+    }
+
+    #[test]
+    fn a_private_module_is_part_of_who_declares_it() {
+        let private = [
+            (
+                "table/mod.rs",
+                "mod free; struct T; impl T { fn low(&self) {} fn top(&self) { self.empty() } }",
+            ),
+            ("table/free.rs", "impl T { fn empty(&self) { self.low() } }"),
+        ];
+        assert_eq!(arrows(&private), Arrows::from([("table/mod.rs".into(), BTreeMap::new())]));
+        let public = private.map(|(file, text)| (file, text.replace("mod free", "pub(crate) mod free")));
+        assert_eq!(cycles(&arrows(&public.each_ref().map(|(f, t)| (*f, t.as_str())))).len(), 1);
     }
 
     #[test]

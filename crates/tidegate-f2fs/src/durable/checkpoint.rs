@@ -8,10 +8,11 @@ use crate::durable::ckpt_stat::Step;
 use crate::file::write::Ops;
 use crate::format::gate::Checkpoint;
 use crate::format::raw::*;
-use crate::segment::curseg::{Curseg, Log};
+use crate::segment::curseg::Curseg;
+use crate::segment::log::Log;
 use crate::tables::summary;
 use crate::volume::options::CheckpointData;
-use crate::volume::sbi::{F2fs, node_version};
+use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::SeqCst;
 use tidegate_block::{Bio, BioFlags, PageBuf, Segment};
 use tidegate_rt::clock;
@@ -140,7 +141,7 @@ impl F2fs {
         self.gc.freed(self.sit.checkpointed()?);
         self.orphans_changed.store(false, SeqCst);
         let mut state = self.ckpt.lock();
-        state.node_version = node_version(&cp);
+        state.node_version = cp.node_version();
         state.cp = cp;
         Ok(())
     }

@@ -7,7 +7,6 @@
 //! write ([`FlushControl::approach`]), and the flush begins when none is left, or after the time that a
 //! flush takes.
 
-use crate::volume::sbi::F2fs;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
@@ -130,13 +129,6 @@ impl FlushControl {
     /// Notes that a flush failed: from now on every one does.
     pub(crate) fn fail(&self, e: &Error) {
         let _ = self.failed.set(e.clone());
-    }
-}
-
-impl F2fs {
-    /// Makes every completed write durable.
-    pub(crate) fn flush_device(&self) -> Result<()> {
-        self.guard(self.flushes.flush(&self.queue, self.switches.flush_merge()))
     }
 }
 

@@ -7,24 +7,14 @@
 //!
 //! A page is noted before its write-back ends, and dirty from then on until it is written or cut off.
 
-use crate::file::write::{DataPass, Placement};
-use crate::format::units::BlockAddr;
-use crate::inode::fi;
-use crate::node::dnode::Found;
-use crate::segment::curseg::Log;
-use crate::volume::sbi::F2fs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use tidegate_rt::{LockClass, Mutex};
-use tidegate_vfs::mapping::{Tag, Taken};
-use tidegate_vfs::{Error, ErrorKind, Inode, Result};
+use tidegate_vfs::Inode;
 
 static FAILED_PAGES: LockClass = LockClass::new("sbi->failed_pages", 577);
-
-/// Places that a checkpoint tries for a page before it gives up.
-const TRIES: u32 = 4;
 
 type ByInode = BTreeMap<u64, (Arc<Inode>, BTreeSet<u64>)>;
 
@@ -74,75 +64,7 @@ impl FailedPages {
         !self.is_empty() && self.list.lock().contains_key(&ino)
     }
 
-    fn all(&self) -> Vec<(Arc<Inode>, BTreeSet<u64>)> {
+    pub(crate) fn all(&self) -> Vec<(Arc<Inode>, BTreeSet<u64>)> {
         self.list.lock().values().cloned().collect()
-    }
-}
-
-impl F2fs {
-    /// Writes failed pages to other places, and the nodes that name these, until all are written. For the
-    /// checkpoint, with operations frozen and nothing in flight.
-    ///
-    /// # Errors
-    /// `Io` when a page cannot be written anywhere; those of writing nodes.
-    pub(crate) fn rewrite_failed_pages(&self) -> Result<()> {
-        let failed = &self.write_io.failed_pages;
-        for again in 0..TRIES {
-            if failed.is_empty() {
-                return Ok(());
-            }
-            if again > 0 {
-                // More than a block may be bad.
-                for log in [Log::HotData, Log::WarmData, Log::ColdData] {
-                    let _ = self.leave_segment(log);
-                }
-            }
-            for (inode, pages) in failed.all() {
-                for index in pages {
-                    self.rewrite_failed_page(&inode, index)?;
-                }
-            }
-            self.sync_nodes()?;
-            self.drain_writes()?;
-        }
-        match failed.all().first() {
-            None => Ok(()),
-            Some((inode, pages)) => {
-                let page = pages.first().copied().unwrap_or_default();
-                let what = format!("inode {}: page {page} cannot be written anywhere", inode.ino);
-                Err(inode.mapping.last_error(what))
-            }
-        }
-    }
-
-    fn rewrite_failed_page(&self, inode: &Arc<Inode>, index: u64) -> Result<()> {
-        let m = &inode.mapping;
-        let run = match m.take_dirty(index, index + 1, Tag::Dirty, 1) {
-            Taken::Run(run) => Some(run),
-            _ if m.has(index) => m.take_cached(index, 1),
-            // It was dropped from memory by who is about to cut it off: nobody wants its bytes.
-            _ => return self.take_place_away(inode, index),
-        };
-        let busy = || Error::new(ErrorKind::Busy, "a page under write-back in a checkpoint");
-        let mut pass = DataPass::new(Placement::Rescue, true);
-        let r = self.write_run(inode, run.ok_or_else(busy)?, None, &mut pass);
-        self.end_pass(&mut pass, true);
-        r
-    }
-
-    /// Leaves a page with its reservation, so that it reads as zeros.
-    fn take_place_away(&self, inode: &Inode, index: u64) -> Result<()> {
-        let mut map = fi(inode).map.lock();
-        self.write_io.failed_pages.settle(inode.ino.0, index..index + 1);
-        let Found::At(d) = self.find_dnode(inode, index)? else { return Ok(()) };
-        let old = self.addresses(inode, &d, 1)?[0];
-        if !old.is_data() {
-            return Ok(());
-        }
-        map.invalidate(index, 1);
-        self.update_addresses(inode, &d, 1, |_, _| BlockAddr::NEW)?;
-        self.guard(self.sit.invalidate(&[old]))?;
-        let attr = inode.attr().clone();
-        self.store_inode_with(inode, &attr, map.largest)
     }
 }

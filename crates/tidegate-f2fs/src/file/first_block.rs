@@ -2,7 +2,7 @@
 
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
-use crate::segment::curseg::Log;
+use crate::segment::log::Log;
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use tidegate_block::{Bio, BioFlags, PageBuf, Segment};

@@ -1,10 +1,7 @@
 //! Bios that were begun and have not ended, in two halves: a checkpoint waits for one while the other fills.
 
-use crate::volume::options::CheckpointData;
-use crate::volume::sbi::F2fs;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use tidegate_rt::WaitQueue;
-use tidegate_vfs::Result;
 
 /// See the module.
 #[derive(Default)]
@@ -53,25 +50,6 @@ impl InFlight {
     /// Whether a bio is left that every checkpoint waits for.
     pub(crate) fn has_cp_data(&self) -> bool {
         self.cp_data.load(SeqCst) > 0
-    }
-}
-
-impl F2fs {
-    /// Waits for what is in flight, file data included: no checkpoint refers to a block that is not there yet. With
-    /// `checkpoint_data=linux`, for what Linux waits for. For who has operations frozen.
-    ///
-    /// # Errors
-    /// `Io` when a directory's block could not be written: its page is dirty again, and its inode may be
-    /// on no list.
-    pub(crate) fn drain_writes(&self) -> Result<()> {
-        match self.switches.checkpoint_data() {
-            CheckpointData::Wait => {
-                self.write_io.send_all(&self.stats);
-                self.queue.drain();
-            }
-            CheckpointData::Linux => self.write_io.wait_cp_data(&self.stats),
-        }
-        self.lost_metadata().map_or(Ok(()), Err)
     }
 }
 

@@ -10,10 +10,12 @@
 //! | `first_block` | the block that data which leaves the inode goes to |
 //! | `write`, `place` | passes over dirty pages; the places these get |
 //! | `write_io`, `in_flight` | bios that grow while pages are placed; bios that have not ended |
-//! | `failed_pages` | pages that are not where the map says, since their write failed |
+//! | `drain` | waiting for them |
+//! | `failed_pages`, `rescue` | pages that are not where the map says, since their write failed; writing them elsewhere |
 //! | `read_ahead` | pages read before they are wanted |
 //! | `truncate` | cutting files and punching holes |
 
+pub(crate) mod drain;
 pub(crate) mod extent;
 pub(crate) mod failed_pages;
 pub(crate) mod first_block;
@@ -22,6 +24,7 @@ pub(crate) mod inline;
 pub(crate) mod map;
 pub(crate) mod place;
 pub(crate) mod read_ahead;
+pub(crate) mod rescue;
 pub(crate) mod truncate;
 pub(crate) mod write;
 pub(crate) mod write_io;

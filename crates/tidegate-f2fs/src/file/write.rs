@@ -2,7 +2,7 @@
 
 use crate::file::place::Placed;
 use crate::file::write_io::{Extent, LastBio, Pages};
-use crate::segment::curseg::Log;
+use crate::segment::log::Log;
 use crate::volume::options::WritePages;
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;

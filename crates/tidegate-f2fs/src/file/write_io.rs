@@ -10,7 +10,7 @@ use crate::file::in_flight::InFlight;
 use crate::format::raw::NR_CURSEG_TYPE;
 use crate::format::units::BlockAddr;
 use crate::inode::fi;
-use crate::segment::curseg::Log;
+use crate::segment::log::Log;
 use crate::volume::stats::Counters;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};

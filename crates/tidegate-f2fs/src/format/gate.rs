@@ -310,6 +310,12 @@ impl From<Error> for BadPack {
 }
 
 impl Checkpoint {
+    /// What node footers written after this checkpoint carry.
+    pub(crate) fn node_version(&self) -> u64 {
+        let v = self.version();
+        if self.flags.contains(CpFlags::CRC_RECOVERY) { v | (self.crc as u64) << 32 } else { v }
+    }
+
     /// Reads and validates both packs through `read` (a block by its address) and takes the newer. A pack that was
     /// not written to its end is what a power cut leaves. One that was, and says what cannot be, is damage: then
     /// the other is taken, with [`Checkpoint::passed_over`] set.
@@ -475,7 +481,7 @@ impl Checkpoint {
         // fsck.f2fs leaves a checkpoint whose CRC no node knows of.
         let any_crc = self.flags.contains(CpFlags::NOCRC_RECOVERY);
         let mask = if any_crc { u64::from(u32::MAX) } else { u64::MAX };
-        NodeStamp { version: crate::volume::sbi::node_version(self), mask }
+        NodeStamp { version: self.node_version(), mask }
     }
 
     /// Version.

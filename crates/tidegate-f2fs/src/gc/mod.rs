@@ -7,30 +7,22 @@
 
 mod data;
 mod node;
+pub(crate) mod state;
 mod thread;
 mod victim;
 
 use crate::format::raw::*;
 use crate::format::units::SegNo;
 use crate::segment::policy::KEPT_BY_DATA;
-use crate::volume::options::F2fsOptions;
 use crate::volume::sbi::F2fs;
-use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock, Weak};
-use thread::Thread;
-use tidegate_rt::{Condvar, LockClass, Mutex, trace::SpanPoint};
-use tidegate_vfs::icache::Inodes;
-use tidegate_vfs::{Error, ErrorKind, Ino, Result};
+use std::sync::atomic::Ordering::Relaxed;
+use tidegate_rt::trace::SpanPoint;
+use tidegate_vfs::{Error, ErrorKind, Result};
 use victim::{Policy, Prospects, Victims};
 use zerocopy::FromBytes;
 
 static GC: SpanPoint<1> = SpanPoint::new("f2fs_gc", ["free"]);
-
-static GC_LOCK: LockClass = LockClass::new("sbi->gc_lock", 18);
-static GC_THREAD: LockClass = LockClass::new("gc_th->state", 610);
-static DISCARDS: LockClass = LockClass::new("dcc->cmd_lock", 525);
 
 /// Segments made free beyond what is needed, so that not every writer cleans.
 const AHEAD: u32 = 2;
@@ -42,25 +34,6 @@ const BARREN_ROUNDS: u32 = 3;
 const RETRY_SKIPPED: u32 = 64;
 /// Sections that there was no room to move: after so many, the others of a round will hardly fare better.
 const MOST_REFUSED: usize = 8;
-const MOVE_SLOTS: usize = 64;
-
-/// See the module.
-pub(crate) struct Gc {
-    inodes: OnceLock<Inodes>,
-    owner: OnceLock<Weak<F2fs>>,
-    /// One cleaner at a time.
-    lock: Mutex<Victims>,
-    /// Counts moves of inodes whose number falls into the slot: a read that overlaps one is repeated.
-    moves: Arc<[AtomicU32; MOVE_SLOTS]>,
-    /// Dirty pages of directories when they were last counted.
-    pub(crate) dir_pages: AtomicU64,
-    thread: Mutex<Thread>,
-    wake: Condvar,
-    /// Segments freed by checkpoints, to be discarded.
-    pub(crate) to_discard: Mutex<BTreeSet<u32>>,
-    pub(crate) discard_refused: AtomicBool,
-    pub(crate) deterministic: bool,
-}
 
 /// Segments held for cleaning; given back when dropped.
 struct Held<'a> {
@@ -73,46 +46,6 @@ struct Held<'a> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.sections.iter().chain(&self.refused).for_each(|s| self.fs.sit.release(s));
-    }
-}
-
-impl Gc {
-    pub(crate) fn new(o: &F2fsOptions) -> Gc {
-        Gc {
-            inodes: OnceLock::new(),
-            owner: OnceLock::new(),
-            lock: Mutex::new(&GC_LOCK, Victims::default()),
-            moves: Arc::new(std::array::from_fn(|_| AtomicU32::new(0))),
-            dir_pages: AtomicU64::new(0),
-            thread: Mutex::new(&GC_THREAD, Thread::default()),
-            wake: Condvar::new(),
-            to_discard: Mutex::new(&DISCARDS, BTreeSet::new()),
-            discard_refused: AtomicBool::new(false),
-            deterministic: o.deterministic,
-        }
-    }
-
-    pub(crate) fn set_owner(&self, fs: Weak<F2fs>) {
-        let _ = self.owner.set(fs);
-    }
-
-    pub(crate) fn attach(&self, inodes: Inodes) {
-        let _ = self.inodes.set(inodes);
-    }
-
-    /// How often pages of `ino` may have been moved.
-    pub(crate) fn moves(&self, ino: Ino) -> u32 {
-        self.moves[ino.0 as usize % MOVE_SLOTS].load(SeqCst)
-    }
-
-    /// Says later whether no page of `ino` may have been moved since.
-    pub(crate) fn watch_moves(&self, ino: Ino) -> impl FnOnce() -> bool + Send + 'static {
-        let (moves, before) = (self.moves.clone(), self.moves(ino));
-        move || moves[ino.0 as usize % MOVE_SLOTS].load(SeqCst) == before
-    }
-
-    pub(crate) fn moving(&self, ino: Ino) {
-        self.moves[ino.0 as usize % MOVE_SLOTS].fetch_add(1, SeqCst);
     }
 }
 

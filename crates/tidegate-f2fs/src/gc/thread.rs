@@ -18,38 +18,6 @@ const IDLE: Duration = Duration::from_millis(200);
 /// The same before discards, as the kernel's `discard_idle_interval`.
 const DISCARD_IDLE: Duration = Duration::from_secs(5);
 
-/// The thread's state, under `gc_th->state`.
-#[derive(Default)]
-pub(super) struct Thread {
-    stop: bool,
-    has_discards: bool,
-    running: Option<thread::JoinHandle<()>>,
-}
-
-impl super::Gc {
-    /// Ends the thread and waits for that. No lock of rank `gc_lock` or below held.
-    pub(crate) fn stop_thread(&self) {
-        let mut t = self.thread.lock();
-        t.stop = true;
-        let running = t.running.take();
-        self.wake.notify_all();
-        drop(t);
-        if let Some(r) = running {
-            r.join();
-        }
-    }
-
-    /// Hands freed segments to the thread; false when there is none.
-    pub(crate) fn wake_for_discards(&self) -> bool {
-        let mut t = self.thread.lock();
-        t.has_discards = t.running.is_some();
-        if t.has_discards {
-            self.wake.notify_all();
-        }
-        t.has_discards
-    }
-}
-
 impl F2fs {
     /// Starts the thread, unless the volume is read-only or what is written may not depend on the clock.
     /// A system that gives no thread leaves cleaning to writers.

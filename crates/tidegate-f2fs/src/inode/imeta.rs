@@ -5,77 +5,15 @@
 //! operation does to an inode is stored with it.
 
 use crate::format::raw::BLOCKS_PER_SEG;
+use crate::inode::dirty::{GONE, NOTED, STORED};
 use crate::inode::fi;
 use crate::volume::sbi::F2fs;
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use tidegate_rt::{LockClass, Mutex};
+use std::sync::atomic::Ordering::SeqCst;
 use tidegate_vfs::{Inode, Result};
-
-static DIRTY_META: LockClass = LockClass::new("sbi->inode_lock[DIRTY_META]", 445);
 
 /// Inodes noted at most before they are stored without a checkpoint: each is a node for the next one to write.
 const MOST: u64 = BLOCKS_PER_SEG as u64;
-
-const STORED: u8 = 0;
-const NOTED: u8 = 1;
-const GONE: u8 = 2;
-
-/// What an inode says of itself. It leaves `NOTED` with `i_dnode` held.
-#[derive(Default)]
-pub(crate) struct State(AtomicU8);
-
-impl State {
-    fn change(&self, from: u8, to: u8) -> bool {
-        self.0.compare_exchange(from, to, SeqCst, SeqCst).is_ok()
-    }
-
-    fn is_noted(&self) -> bool {
-        self.0.load(SeqCst) == NOTED
-    }
-}
-
-/// See the module.
-pub(crate) struct DirtyInodes {
-    list: Mutex<HashMap<u64, Arc<Inode>>>,
-    /// How many, to be looked at without the lock.
-    len: AtomicU64,
-}
-
-impl Default for DirtyInodes {
-    fn default() -> Self {
-        DirtyInodes { list: Mutex::new(&DIRTY_META, HashMap::new()), len: AtomicU64::new(0) }
-    }
-}
-
-impl DirtyInodes {
-    /// How many are noted.
-    pub(crate) fn len(&self) -> u64 {
-        self.len.load(Relaxed)
-    }
-
-    fn insert(&self, inode: &Arc<Inode>) {
-        let mut list = self.list.lock();
-        list.insert(inode.ino.0, inode.clone());
-        self.len.store(list.len() as u64, Relaxed);
-    }
-
-    fn remove(&self, ino: u64) -> Option<Arc<Inode>> {
-        let mut list = self.list.lock();
-        let gone = list.remove(&ino);
-        self.len.store(list.len() as u64, Relaxed);
-        gone
-    }
-
-    fn take(&self) -> Vec<Arc<Inode>> {
-        let mut list = self.list.lock();
-        self.len.store(0, Relaxed);
-        let mut all: Vec<_> = std::mem::take(&mut *list).into_values().collect();
-        all.sort_by_key(|i| i.ino);
-        all
-    }
-}
 
 impl F2fs {
     /// Notes that times or the size of `inode` have changed and its node has not (`f2fs_dirty_inode`). Takes

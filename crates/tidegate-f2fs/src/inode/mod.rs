@@ -3,17 +3,19 @@
 //! What an operation changes of the attributes is in the inode's node page before the operation ends, except for
 //! what a plain write or a read does to times and the size: that is noted (`imeta`).
 
+pub(crate) mod checksum;
+pub(crate) mod dirty;
+pub(crate) mod fsync_state;
 pub(crate) mod imeta;
 pub(crate) mod orphan;
 pub(crate) mod xattr;
 
-use crate::durable::fsync::FsyncState;
 use crate::file::extent::{Extent, ExtentCache};
-use crate::format::gate::Superblock;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
+use crate::inode::fsync_state::FsyncState;
 use crate::node::{ino_of, nid_of, ofs_of, set_word, word};
-use crate::segment::curseg::Log;
+use crate::segment::log::Log;
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use tidegate_rt::{LockClass, Mutex, Timespec};
@@ -42,7 +44,7 @@ pub(crate) struct F2fsInode {
     pub compressed: bool,
     pub fsync: FsyncState,
     /// Whether its times or size are newer than its node.
-    pub meta: imeta::State,
+    pub meta: dirty::State,
 }
 
 impl F2fsInode {
@@ -93,36 +95,6 @@ fn time(secs: u64, nanos: u32) -> Timespec {
     Timespec { secs: secs as i64, nanos: nanos.min(999_999_999) }
 }
 
-/// The checksum of an inode block: over UUID, number, generation and the block with its field as zero.
-fn checksum(sb: &Superblock, page: &[u8]) -> u32 {
-    let seed = f2fs_chksum(u32::MAX, &sb.raw.uuid);
-    let seed = f2fs_chksum(seed, &ino_of(page).to_le_bytes());
-    let generation = word(page, std::mem::offset_of!(RawInode, i_generation) / 4);
-    let seed = f2fs_chksum(seed, &generation.to_le_bytes());
-    let c = f2fs_chksum(seed, &page[..I_CHKSUM_OFFSET]);
-    let c = f2fs_chksum(c, &[0; 4]);
-    f2fs_chksum(c, &page[I_CHKSUM_OFFSET + 4..BLOCK_SIZE])
-}
-
-fn has_checksum(sb: &Superblock, page: &[u8]) -> bool {
-    sb.features.contains(Features::INODE_CHKSUM)
-        && page[3] & inline::EXTRA_ATTR != 0
-        && u16::from_le_bytes([page[I_ADDR_OFFSET], page[I_ADDR_OFFSET + 1]]) as usize >= 12
-}
-
-/// Whether an inode block as it was read has no checksum, or the right one.
-pub(crate) fn checksum_holds(sb: &Superblock, page: &[u8]) -> bool {
-    !has_checksum(sb, page) || checksum(sb, page) == word(page, I_CHKSUM_OFFSET / 4)
-}
-
-/// Sets an inode block's checksum if it has one.
-pub(crate) fn set_checksum(sb: &Superblock, page: &mut [u8]) {
-    if has_checksum(sb, page) {
-        let c = checksum(sb, page);
-        page[I_CHKSUM_OFFSET..I_CHKSUM_OFFSET + 4].copy_from_slice(&c.to_le_bytes());
-    }
-}
-
 /// Where extra attributes end in an inode block, and what they say.
 fn extra_of(page: &[u8]) -> Option<RawExtraAttr> {
     RawExtraAttr::read_from_prefix(&page[I_ADDR_OFFSET..]).ok().map(|r| r.0)
@@ -159,7 +131,7 @@ impl F2fs {
             inline_xattr_words,
             compressed: raw.i_flags.get() & FS_COMPR_FL != 0,
             fsync: FsyncState::of_read(self.flushes.completed()),
-            meta: imeta::State::default(),
+            meta: dirty::State::default(),
         };
         self.check_inode(raw, file_type, &private).map_err(bad)?;
         if raw.i_links.get() == 0 && !self.orphans.lock().contains(nid) {

@@ -135,7 +135,7 @@ impl F2fs {
                 nid_of(page)
             )));
         }
-        if ofs_of(page) == 0 && !crate::inode::checksum_holds(&self.sb, page) {
+        if ofs_of(page) == 0 && !crate::inode::checksum::checksum_holds(&self.sb, page) {
             return Err(Error::corrupt(format!("inode {nid}: the checksum does not match")));
         }
         Ok((buf, at))
@@ -155,7 +155,9 @@ impl F2fs {
                 && (4..self.sb.max_nid).contains(&nid.0)
                 && !mapping.has(nid.0 as u64)
                 && self.nat.lookup(&self.meta, nid).is_ok_and(|e| e.addr == place(i));
-            if i == at || known && (ofs_of(page) != 0 || crate::inode::checksum_holds(&self.sb, page)) {
+            if i == at
+                || known && (ofs_of(page) != 0 || crate::inode::checksum::checksum_holds(&self.sb, page))
+            {
                 nodes.push((nid, i));
             }
         }

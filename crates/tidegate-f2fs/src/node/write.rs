@@ -4,9 +4,8 @@ use crate::durable::since_cp::Since;
 use crate::file::write_io::Pages;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
-use crate::inode;
 use crate::node::{flag_of, is_dnode, nid_of, ofs_of};
-use crate::segment::curseg::Log;
+use crate::segment::log::Log;
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, PageBuf, Segment};
@@ -171,7 +170,7 @@ impl F2fs {
         let flag = flag_of(page) & !(FSYNC_BIT_MASK | DENT_BIT_MASK) | marks;
         set_footer(page, flag, version, next);
         if ofs_of(page) == 0 {
-            inode::set_checksum(&self.sb, page);
+            crate::inode::checksum::set_checksum(&self.sb, page);
         }
     }
 

@@ -7,10 +7,10 @@
 use crate::format::gate::Checkpoint;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};
+use crate::segment::log::Log;
 use crate::segment::policy::Reserve;
 use crate::volume::options::AllocMode;
 use crate::volume::sbi::F2fs;
-use crate::volume::stats::BlockKind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tidegate_block::PageBuf;
 use tidegate_rt::{LockClass, Mutex, MutexGuard};
@@ -18,36 +18,6 @@ use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 static CURSEG: LockClass = LockClass::new("curseg->curseg_mutex", 500);
-
-/// A log; the numbers are those of `CURSEG_*`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Log {
-    HotData = 0,
-    WarmData = 1,
-    ColdData = 2,
-    HotNode = 3,
-    WarmNode = 4,
-    ColdNode = 5,
-}
-
-impl Log {
-    pub(crate) const ALL: [Log; NR_CURSEG_TYPE] =
-        [Log::HotData, Log::WarmData, Log::ColdData, Log::HotNode, Log::WarmNode, Log::ColdNode];
-
-    pub(crate) fn is_node(self) -> bool {
-        self as u8 >= 3
-    }
-
-    /// Its bit in a set of logs.
-    pub(crate) fn bit(self) -> u8 {
-        1 << self as u8
-    }
-
-    pub(crate) fn kind(self) -> BlockKind {
-        if self.is_node() { BlockKind::Node } else { BlockKind::Data }
-    }
-}
 
 /// A log's segment.
 pub(crate) struct Curseg {

@@ -64,13 +64,6 @@ impl Sit {
     }
 }
 
-impl crate::gc::Gc {
-    /// A checkpoint freed these segments.
-    pub(crate) fn freed(&self, segments: Vec<SegNo>) {
-        self.to_discard.lock().extend(segments.iter().map(|s| s.0));
-    }
-}
-
 impl F2fs {
     /// After a checkpoint: the thread discards what it freed. A volume without one whose bytes must not
     /// depend on the clock does so at once.

@@ -5,10 +5,11 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `curseg` | the six logs: runs of blocks are allocated here |
+//! | `log`, `curseg` | the six logs: by name, and runs of blocks allocated in them |
 //! | `policy` | free segments that are kept, and for whom |
 //! | `discard` | telling the device which blocks hold nothing |
 
 pub(crate) mod curseg;
 pub(crate) mod discard;
+pub(crate) mod log;
 pub(crate) mod policy;

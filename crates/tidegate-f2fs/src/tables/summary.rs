@@ -2,7 +2,8 @@
 
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
-use crate::segment::curseg::{Curseg, Log};
+use crate::segment::curseg::Curseg;
+use crate::segment::log::Log;
 use crate::tables::meta::Meta;
 use crate::tables::nat::{self, NatEntry};
 use crate::tables::sit;

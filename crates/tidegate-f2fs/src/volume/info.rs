@@ -3,7 +3,7 @@
 use crate::format::gate::name_features;
 use crate::format::raw::*;
 use crate::format::units::SegNo;
-use crate::segment::curseg::Log;
+use crate::segment::log::Log;
 use crate::volume::sbi::F2fs;
 use tidegate_vfs::Result;
 

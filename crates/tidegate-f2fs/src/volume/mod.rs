@@ -6,12 +6,13 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`sbi`] | the volume's parts and locks |
+//! | [`sbi`], `assemble` | the volume's parts and locks; putting them together |
 //! | `health` | whether it takes changes, and what ends that |
 //! | [`open`](mod@open) | superblock, checkpoint, summaries and orphans, read in this order |
 //! | [`options`] | mount options and switches |
 //! | [`info`], [`stats`] | what the volume is and what it did |
 
+pub(crate) mod assemble;
 pub(crate) mod health;
 pub mod info;
 pub mod open;

@@ -4,13 +4,15 @@ use crate::durable::checkpoint::nat_bits_key;
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
-use crate::segment::curseg::{Curseg, Cursegs, Log};
+use crate::segment::curseg::{Curseg, Cursegs};
+use crate::segment::log::Log;
 use crate::tables::meta::Meta;
 use crate::tables::nat::{Nat, NatBits};
 use crate::tables::sit::Sit;
 use crate::tables::summary;
+use crate::volume::assemble::Parts;
 use crate::volume::options::{F2fsOptions, Recovery};
-use crate::volume::sbi::{F2fs, Parts};
+use crate::volume::sbi::F2fs;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -70,6 +72,15 @@ pub fn load_checkpoint(queue: &RequestQueue, sb: &Superblock) -> Result<Checkpoi
 }
 
 impl F2fs {
+    /// Turns the volume's switches to what `options` says. What only opening looks at is left alone.
+    /// Returns when requests that no longer have a checkpoint thread have been served.
+    pub fn remount(&self, options: &F2fsOptions) {
+        self.switches.turn(options);
+        if !options.checkpoint_merge {
+            self.ckpt_thread.stop();
+        }
+    }
+
     /// Opens the volume behind `queue`, its pages accounted to `bdi`. What is left of unlinked files is
     /// freed unless the volume is read-only.
     ///

@@ -8,33 +8,22 @@ use crate::file::write_io::WriteIo;
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
-use crate::gc::Gc;
-use crate::inode::imeta::DirtyInodes;
-use crate::inode::orphan::{Orphans, max_orphans};
+use crate::gc::state::Gc;
+use crate::inode::dirty::DirtyInodes;
+use crate::inode::orphan::Orphans;
 use crate::segment::curseg::Cursegs;
 use crate::tables::counts::Counts;
 use crate::tables::meta::Meta;
 use crate::tables::nat::Nat;
 use crate::tables::sit::Sit;
-use crate::volume::options::{F2fsOptions, Recovery, Switches};
+use crate::volume::options::{Recovery, Switches};
 use crate::volume::stats::Counters;
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use tidegate_block::RequestQueue;
 use tidegate_rt::hash::HashMap;
-use tidegate_rt::{LockClass, Mutex, RwLock};
+use tidegate_rt::{Mutex, RwLock};
 use tidegate_vfs::{Bdi, Error, Inode, PageRun, Result};
-
-static CP_MUTEX: LockClass = LockClass::new("sbi->cp_global_sem", 90);
-static WRITEPAGES: LockClass = LockClass::new("sbi->writepages", 95);
-static CP_RWSEM: LockClass = LockClass::new("sbi->cp_rwsem", 100);
-static NODE_WRITE: LockClass = LockClass::new("sbi->node_write", 110);
-static STAT_LOCK: LockClass = LockClass::new("sbi->stat_lock", 520);
-static ORPHANS: LockClass = LockClass::new("im->ino_lock", 430);
-static DIRTY_DIRS: LockClass = LockClass::new("sbi->inode_lock[DIR_INODE]", 440);
-static CP_STATE: LockClass = LockClass::new("sbi->ckpt", 560);
-static FAILURE: LockClass = LockClass::new("sbi->stop_reason", 600);
 
 /// The checkpoint on the volume, as the next one and the nodes written meanwhile need it.
 pub(crate) struct CpState {
@@ -92,67 +81,7 @@ pub struct F2fs {
     pub(super) failure: Mutex<String>,
 }
 
-/// What [`F2fs::assemble`] puts together.
-pub(crate) struct Parts {
-    pub sb: Superblock,
-    pub queue: Arc<RequestQueue>,
-    pub bdi: Arc<Bdi>,
-    pub options: F2fsOptions,
-    pub read_only: Option<String>,
-    pub meta: Meta,
-    pub node_inode: Arc<Inode>,
-    pub nat: Nat,
-    pub sit: Sit,
-    pub cursegs: Cursegs,
-    pub cp: Checkpoint,
-    pub orphans: BTreeSet<u32>,
-}
-
 impl F2fs {
-    pub(crate) fn assemble(p: Parts) -> F2fs {
-        let counts = Counts::new(&p.cp, p.sb.max_nid);
-        let orphans = Orphans::new(p.orphans, max_orphans(p.sb.cp_payload));
-        let generation = if p.options.deterministic { 1 } else { tidegate_rt::clock::entropy() as u32 };
-        let node_version = node_version(&p.cp);
-        let flushes = Arc::new(FlushControl::default());
-        F2fs {
-            ckpt: Mutex::new(&CP_STATE, CpState { cp: p.cp, node_version }),
-            sb: p.sb,
-            bdi: p.bdi,
-            read_only: p.read_only,
-            unrecovered: AtomicBool::new(false),
-            meta: p.meta,
-            node_inode: p.node_inode,
-            nat: p.nat,
-            sit: p.sit,
-            cursegs: p.cursegs,
-            write_io: WriteIo::new(p.queue.clone(), flushes.clone()),
-            flushes,
-            since_cp: SinceCp::default(),
-            queue: p.queue,
-            cp_mutex: Mutex::new(&CP_MUTEX, ()),
-            cp_rwsem: RwLock::new(&CP_RWSEM, ()),
-            writepages: Mutex::new(&WRITEPAGES, ()),
-            node_write: Mutex::new(&NODE_WRITE, ()),
-            counts: Mutex::new(&STAT_LOCK, counts),
-            orphans: Mutex::new(&ORPHANS, orphans),
-            orphans_changed: AtomicBool::new(false),
-            dirty_dirs: Mutex::new(&DIRTY_DIRS, HashMap::default()),
-            dirty_inodes: DirtyInodes::default(),
-            stats: Counters::opened_now(),
-            ckpt_stat: CkptStat::default(),
-            ckpt_thread: CkptThread::default(),
-            switches: Switches::new(&p.options),
-            recovery: p.options.recovery,
-            overlay: OnceLock::new(),
-            recovered: AtomicU64::new(0),
-            gc: Gc::new(&p.options),
-            next_generation: AtomicU32::new(generation),
-            failed: AtomicBool::new(false),
-            failure: Mutex::new(&FAILURE, String::new()),
-        }
-    }
-
     /// What went to the device and came from it.
     pub fn queue_stats(&self) -> tidegate_block::QueueStats {
         self.queue.stats()
@@ -161,15 +90,6 @@ impl F2fs {
     /// How many fsynced files opening the volume recovered.
     pub fn recovered(&self) -> u64 {
         self.recovered.load(SeqCst)
-    }
-
-    /// Turns the volume's switches to what `options` says. What only opening looks at is left alone.
-    /// Returns when requests that no longer have a checkpoint thread have been served.
-    pub fn remount(&self, options: &F2fsOptions) {
-        self.switches.turn(options);
-        if !options.checkpoint_merge {
-            self.ckpt_thread.stop();
-        }
     }
 
     /// Checks an address read from a node before anybody goes there.

@@ -3,13 +3,13 @@
 //! Each runs with `cp_rwsem` held shared, so a checkpoint has all of it or nothing. What has to be read is
 //! read before the first change, when an error leaves all as it was; what fails after it stops the volume.
 
-use crate::durable::fsync::FsyncState;
 use crate::durable::since_cp::Since;
 use crate::file::extent::ExtentCache;
 use crate::format::dentry::type_to_raw;
 use crate::format::raw::*;
 use crate::format::units::Nid;
-use crate::inode::imeta;
+use crate::inode::dirty;
+use crate::inode::fsync_state::FsyncState;
 use crate::inode::{F2fsInode, I_DNODE, fi, write_extra, write_fields, write_rdev};
 use crate::node::set_word;
 use crate::volume::sbi::F2fs;
@@ -132,7 +132,7 @@ impl F2fs {
             inline_xattr_words: DEFAULT_INLINE_XATTR_ADDRS,
             compressed: false,
             fsync: FsyncState::of_made(),
-            meta: imeta::State::default(),
+            meta: dirty::State::default(),
         };
         match new.file_type {
             FileType::Directory => {

@@ -3,7 +3,8 @@
 use super::RollForward;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
-use crate::inode::{checksum_holds, fi};
+use crate::inode::checksum::checksum_holds;
+use crate::inode::fi;
 use crate::node::{ino_of, set_word, word};
 use std::ops::Range;
 use std::sync::Arc;

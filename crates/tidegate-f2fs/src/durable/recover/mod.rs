@@ -14,7 +14,7 @@ mod name;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
 use crate::node::{is_dnode, ofs_of};
-use crate::segment::curseg::Log;
+use crate::segment::log::Log;
 use crate::volume::sbi::F2fs;
 use chain::Chain;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 use crate::format::raw::BLOCKS_PER_SEG;
-use crate::segment::curseg::Log;
+use crate::segment::log::Log;
 use crate::testing::new_volume;
 
 /// Where segments are short, a log fills holes of one that the chain of another log's file leads to.

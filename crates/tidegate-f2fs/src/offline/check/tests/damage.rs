@@ -56,7 +56,7 @@ pub(crate) const CHECKPOINT: &[Damage] = &[
     (NAT_BITS_KEY, Silent, |e| e.flip(nat_bits(e))),
     (CHAIN, Silent, |e| {
         let at = e.vol.cp.chain_start(&e.vol.sb).0 as usize * 4096 + FOOTER_OFFSET;
-        let version = crate::volume::sbi::node_version(&e.vol.cp);
+        let version = e.vol.cp.node_version();
         // Node and inode 1, written after the checkpoint.
         e.put32(at, 1);
         e.put32(at + 4, 1);

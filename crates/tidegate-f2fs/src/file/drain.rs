@@ -1,0 +1,29 @@
+//! Waiting for what is on its way to the device, and making it durable there.
+
+use crate::volume::options::CheckpointData;
+use crate::volume::sbi::F2fs;
+use tidegate_vfs::Result;
+
+impl F2fs {
+    /// Waits for what is in flight, file data included: no checkpoint refers to a block that is not there yet. With
+    /// `checkpoint_data=linux`, for what Linux waits for. For who has operations frozen.
+    ///
+    /// # Errors
+    /// `Io` when a directory's block could not be written: its page is dirty again, and its inode may be
+    /// on no list.
+    pub(crate) fn drain_writes(&self) -> Result<()> {
+        match self.switches.checkpoint_data() {
+            CheckpointData::Wait => {
+                self.write_io.send_all(&self.stats);
+                self.queue.drain();
+            }
+            CheckpointData::Linux => self.write_io.wait_cp_data(&self.stats),
+        }
+        self.lost_metadata().map_or(Ok(()), Err)
+    }
+
+    /// Makes every completed write durable.
+    pub(crate) fn flush_device(&self) -> Result<()> {
+        self.guard(self.flushes.flush(&self.queue, self.switches.flush_merge()))
+    }
+}

@@ -1,0 +1,68 @@
+//! The list of inodes whose times or size are newer than their node.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use tidegate_rt::{LockClass, Mutex};
+use tidegate_vfs::Inode;
+
+static DIRTY_META: LockClass = LockClass::new("sbi->inode_lock[DIRTY_META]", 445);
+
+pub(super) const STORED: u8 = 0;
+pub(super) const NOTED: u8 = 1;
+pub(super) const GONE: u8 = 2;
+
+/// What an inode says of itself. It leaves `NOTED` with `i_dnode` held.
+#[derive(Default)]
+pub(crate) struct State(pub(super) AtomicU8);
+
+impl State {
+    pub(super) fn change(&self, from: u8, to: u8) -> bool {
+        self.0.compare_exchange(from, to, SeqCst, SeqCst).is_ok()
+    }
+
+    pub(super) fn is_noted(&self) -> bool {
+        self.0.load(SeqCst) == NOTED
+    }
+}
+
+/// Those that are noted.
+pub(crate) struct DirtyInodes {
+    list: Mutex<HashMap<u64, Arc<Inode>>>,
+    /// How many, to be looked at without the lock.
+    len: AtomicU64,
+}
+
+impl Default for DirtyInodes {
+    fn default() -> Self {
+        DirtyInodes { list: Mutex::new(&DIRTY_META, HashMap::new()), len: AtomicU64::new(0) }
+    }
+}
+
+impl DirtyInodes {
+    /// How many are noted.
+    pub(crate) fn len(&self) -> u64 {
+        self.len.load(Relaxed)
+    }
+
+    pub(super) fn insert(&self, inode: &Arc<Inode>) {
+        let mut list = self.list.lock();
+        list.insert(inode.ino.0, inode.clone());
+        self.len.store(list.len() as u64, Relaxed);
+    }
+
+    pub(super) fn remove(&self, ino: u64) -> Option<Arc<Inode>> {
+        let mut list = self.list.lock();
+        let gone = list.remove(&ino);
+        self.len.store(list.len() as u64, Relaxed);
+        gone
+    }
+
+    pub(super) fn take(&self) -> Vec<Arc<Inode>> {
+        let mut list = self.list.lock();
+        self.len.store(0, Relaxed);
+        let mut all: Vec<_> = std::mem::take(&mut *list).into_values().collect();
+        all.sort_by_key(|i| i.ino);
+        all
+    }
+}
