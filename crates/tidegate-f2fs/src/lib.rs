@@ -7,7 +7,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`format`] | the bytes, their units, and the one place that validates them |
+//! | [`format`](mod@format) | the bytes, their units, and the one place that validates them |
 //! | [`volume`] | the volume in memory, how it gets there, its switches, what it tells of itself |
 //! | `tables` | metadata area, node table, segment table, owners of blocks, promised blocks |
 //! | `segment` | the six logs, and discards |

@@ -1,6 +1,12 @@
 //! Directories: names in multi-level hash buckets, or inside the inode while they are few.
 //!
-//! The caller holds the directory's `i_rwsem`, exclusive for changes, and `cp_rwsem` for changes.
+//! It owns no lock. The caller, the VFS's glue, holds the directory's `i_rwsem`, exclusive for changes, and `cp_rwsem`
+//! for changes.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `namei` | making inodes, giving and taking names |
+//! | `rename` | moving a name, or exchanging two |
 
 pub(crate) mod namei;
 pub(crate) mod rename;

@@ -1,6 +1,6 @@
 //! Durability: checkpoints of the whole volume, fsync of one file, and recovery after a power cut.
 //!
-//! Its locks: `i_fsync` 19, `issue_list` 85, `ino_lock[TRANS]` 435, `dirty_dnodes` 705; a checkpoint takes
+//! Its locks: `issue_list` 85, `ino_lock[TRANS]` 435; an fsync takes `i_fsync` 19, a checkpoint
 //! `cp_global_sem` 90, `cp_rwsem` 100 and `node_write` 110 exclusive. The VFS's glue and cleaning ask for
 //! checkpoints; opening a volume asks for recovery.
 //!

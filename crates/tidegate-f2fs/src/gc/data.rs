@@ -2,7 +2,7 @@
 //!
 //! The inode's `i_rwsem` is held shared until a page has its new place. No page of it can be dirtied or
 //! cut off meanwhile, so a page that is neither dirty nor under write-back is on the volume as it is,
-//! and its block stays where the node says. Readers look at [`super::Gc::moves`] instead.
+//! and its block stays where the node says. Readers look at [`super::state::Gc::moves`] instead.
 
 use crate::file::write::{DataPass, Placement};
 use crate::format::raw::*;

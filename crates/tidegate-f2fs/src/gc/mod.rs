@@ -1,9 +1,18 @@
 //! Cleaning: moving what is valid out of mostly stale segments, so that logs find free ones.
 //!
-//! Space is promised when it is booked; where it is has to be made when logs run short. That is done by
-//! who needs it, with no lock held ([`F2fs::make_room`]), or by a thread while the volume is idle. Data
-//! goes through the page cache to the cold log; nodes are only marked dirty, since the checkpoint that
-//! has to follow writes them elsewhere. A cleaned segment is free after that checkpoint.
+//! Space is promised when it is booked; a place is found when logs ask for one. Where free segments are short, the
+//! thread that needs some makes them with no lock held ([`F2fs::make_room`]), or a thread of the volume does while that
+//! is idle. Data goes through the page cache to the cold log. Nodes are only marked dirty, since the checkpoint that has
+//! to follow writes them elsewhere. A cleaned segment is free after that checkpoint.
+//!
+//! Its locks: `gc_lock` 18, `cmd_lock` 525, `gc_th->state` 610. The VFS's glue and fsync ask for room.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `state` | victims, the thread, inodes that were moved, segments to be discarded |
+//! | `victim` | the choice of the next section |
+//! | `data`, `node` | moving what is valid in a segment |
+//! | `thread` | cleaning and discarding while the volume is idle |
 
 mod data;
 mod node;

@@ -2,6 +2,17 @@
 //!
 //! What an operation changes of the attributes is in the inode's node page before the operation ends, except for
 //! what a plain write or a read does to times and the size: that is noted (`imeta`).
+//!
+//! Its locks: `i_dnode` 200, `ino_lock` 430, `inode_lock[DIRTY_META]` 445, and of fsync's state `i_fsync` 19 and
+//! `dirty_dnodes` 705. Files, directories and durability call it.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `checksum` | the checksum of an inode block |
+//! | `dirty`, `imeta` | inodes whose times or size are newer than their node: the list, and storing them |
+//! | `fsync_state` | what fsync keeps of an inode |
+//! | `orphan` | inodes without a name, and their place in a checkpoint pack |
+//! | `xattr` | extended attributes |
 
 pub(crate) mod checksum;
 pub(crate) mod dirty;

@@ -1,8 +1,13 @@
 //! Node blocks in memory: reading, making, changing, freeing them.
 //!
-//! Nodes are pages of the node inode's mapping, by node id. A change of one node is atomic (under its
-//! `i_pages` shard); changes over several nodes of an inode are serialised by its `i_dnode` lock, and
-//! kept together against checkpoints by `cp_rwsem`.
+//! Nodes are pages of the node inode's mapping, by node id. A change of one node is atomic (under its `i_pages`
+//! shard). Changes over several nodes of an inode are serialised by its `i_dnode` lock, and kept together against
+//! checkpoints by `cp_rwsem`; the callers (inodes, files, directories, cleaning) hold both.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `dnode` | the tree of addresses: the direct node of a page |
+//! | `write` | writing nodes out, for a checkpoint or an fsync; the latter holds `node_write` 110 |
 
 pub(crate) mod dnode;
 pub(crate) mod write;

@@ -1,6 +1,6 @@
 //! The logs, and the segments that they leave behind.
 //!
-//! Its locks: `curseg_mutex` 500, one for each log, and `cmd_lock` 525. Whatever places a block calls it, with
+//! Its locks: `curseg_mutex` 500, one for each log. Whatever places a block calls it, with
 //! `cp_rwsem` held shared, or exclusive by the checkpoint.
 //!
 //! | module | holds |

@@ -1,4 +1,7 @@
-//! F2FS as the VFS sees it.
+//! F2FS as the VFS sees it: [`tidegate_vfs::FileSystem`], each method in terms of the engine's.
+//!
+//! It owns no lock, and nothing in this crate calls it. `writepages` has the passes over an inode's dirty pages, with
+//! room made between them.
 
 mod writepages;
 

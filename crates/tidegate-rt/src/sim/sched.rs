@@ -128,6 +128,11 @@ impl Sim {
         self.state.lock().cpu_time
     }
 
+    /// How long the task `me` has spun for locks.
+    pub fn spun(&self, me: TaskId) -> u64 {
+        self.state.lock().tasks[me].spun
+    }
+
     /// How long the task `me` has waited for a CPU.
     pub fn delayed(&self, me: TaskId) -> u64 {
         self.state.lock().tasks[me].delayed

@@ -81,6 +81,8 @@ pub(super) struct TaskState {
     pub on_cpu: bool,
     /// Since when it spins for the lock that it is blocked at.
     pub spins: Option<u64>,
+    /// How long it has spun for locks since it began.
+    pub spun: u64,
     /// CPU time since it got its CPU.
     pub used: u64,
     /// When it became ready.
@@ -158,6 +160,7 @@ impl State {
             timed_out: false,
             on_cpu: false,
             spins: None,
+            spun: 0,
             used: 0,
             ready_since: 0,
             delayed: 0,
@@ -202,6 +205,7 @@ impl State {
         let Some(since) = self.tasks[id].spins.take() else { return false };
         let spun = self.now - since;
         self.tasks[id].used += spun;
+        self.tasks[id].spun += spun;
         self.cpu_time += spun;
         true
     }

@@ -58,9 +58,9 @@ impl Task {
         self.ran.set(self.ran.get() + time);
     }
 
-    /// Nanoseconds that it was charged since it began.
+    /// Nanoseconds that it was charged or spun since it began.
     pub fn ran(&self) -> u64 {
-        self.ran.get()
+        self.ran.get() + self.sim.spun(self.id)
     }
 
     /// Nanoseconds that it waited for a CPU since it began.

@@ -31,7 +31,8 @@ mod tests {
         let text = include_str!("../../../../tidegate-f2fs/src/segment/curseg.rs");
         let line =
             text.lines().position(|l| l.contains("let mut c = self.cursegs.lock(log);")).unwrap() as u32 + 1;
-        for file in ["crates/tidegate-f2fs/src/segment/curseg.rs", "/src/crates/tidegate-f2fs/src/curseg.rs"]
+        for file in
+            ["crates/tidegate-f2fs/src/segment/curseg.rs", "/src/crates/tidegate-f2fs/src/segment/curseg.rs"]
         {
             assert_eq!(at(file, line), Some("F2fs::allocate_extents"), "{file}:{line}");
         }

@@ -152,7 +152,11 @@ impl Walk<'_> {
     /// A request that the device does in the thread that wants it.
     pub(super) fn at_device(&self, thread: u32, r: &Request, from: u64, to: u64, out: &mut Vec<Part>) {
         let after = if r.is(Op::Flush) { "after a flush" } else { "after a request that it did itself" };
-        let to = if to == r.done { self.woken_after(thread, after.into(), (from, to), out) } else { to };
+        let to = if to == r.done {
+            self.woken_after(thread, after.into(), (from, to), to - from, out)
+        } else {
+            to
+        };
         let near: Vec<&Request> = self.t.requests.within(from, to).collect();
         let mut parts = Vec::new();
         for (a, b) in moments(&near, from, to) {

@@ -214,10 +214,10 @@ impl Timeline {
     }
 
     /// Of a wait that ended at `to`, how long the thread could have gone on and waited for a processor: its last part.
-    /// Only long waits say so.
-    pub fn delay(&self, thread: u32, from: u64, to: u64) -> Option<u64> {
+    /// Only calls that took long, `call` in all, say so.
+    pub fn delay(&self, thread: u32, from: u64, to: u64, call: u64) -> Option<u64> {
         let delayed = self.processor(thread, from, to)?.1?;
-        Some(if to - from < LONG_CALL.0 { 0 } else { delayed.min(to - from) })
+        Some(if call < LONG_CALL.0 { 0 } else { delayed.min(to - from) })
     }
 
     /// Where pages of an inode were sent until `to`.

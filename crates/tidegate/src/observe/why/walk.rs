@@ -79,17 +79,20 @@ impl<'a> Walk<'a> {
             return to;
         }
         let after = if s.is_lock { format!("after lock {}", s.name) } else { format!("after {}", s.name) };
-        self.woken_after(s.thread, after, (from.max(event.unwrap_or(from).min(to)), to), out)
+        let waited = (from.max(event.unwrap_or(from).min(to)), to);
+        self.woken_after(s.thread, after, waited, s.end - s.begin, out)
     }
 
+    /// The same at the end of a call that took `call` in all.
     pub(super) fn woken_after(
         &self,
         thread: u32,
         after: String,
         (from, to): (u64, u64),
+        call: u64,
         out: &mut Vec<Part>,
     ) -> u64 {
-        let delay = self.t.delay(thread, from, to).unwrap_or(0);
+        let delay = self.t.delay(thread, from, to, call).unwrap_or(0);
         if delay > 0 {
             let within = vec![Part::new(Cause::Processor, after, delay)];
             out.push(Part::new(Cause::Processor, "waiting for a CPU", delay).with(within));
