@@ -318,7 +318,7 @@ fn all(features: &'static str) {
         damage(&c);
         for (list, want) in [("", *want), ("ro", *want), ("disable_roll_forward", Want::Opens)] {
             let c = c.clone();
-            let tried = watch::within(Duration::from_secs(120), name, move || {
+            let tried = watch::within(Duration::from_secs(30), name, move || {
                 std::panic::catch_unwind(AssertUnwindSafe(|| try_open(&c, list, want)))
             });
             match tried {

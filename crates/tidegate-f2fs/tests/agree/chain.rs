@@ -135,7 +135,7 @@ fn all(crashed: &Crashed, names: &[&str]) {
             }
             set_block(&device, n, &b);
         }
-        match within(Duration::from_secs(120), name, move || repair_and_follow(&device)) {
+        match within(Duration::from_secs(30), name, move || repair_and_follow(&device)) {
             Ok(End::Good(_, tree)) => {
                 let missing: Vec<_> = names.iter().filter(|n| !tree.contains_key(**n)).collect();
                 if *name == "none" && !missing.is_empty() {

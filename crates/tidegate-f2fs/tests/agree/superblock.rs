@@ -197,7 +197,7 @@ fn table(features: &'static str) -> Found {
 
 fn judge(what: &str, field: &Field, device: &Arc<MemoryDevice>, path: &Path, found: &mut Found) {
     let d = device.clone();
-    let (ours, disagrees) = crate::watch::within(Duration::from_secs(120), what, move || ours(&d));
+    let (ours, disagrees) = crate::watch::within(Duration::from_secs(30), what, move || ours(&d));
     for (who, e) in &ours {
         if let Some(e) = e.as_ref().filter(|e| e.contains("panics")) {
             writeln!(found.panics, "  {what}: {who}: {e}").unwrap();

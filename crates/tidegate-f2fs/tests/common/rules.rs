@@ -122,7 +122,7 @@ fn nodes_outlive_their_table_entries() {
         return;
     }
     let limits = MemoryLimits { cache: 1 << 30, dirty: 1 << 30, background: 1 << 30, inodes: 100_000 };
-    within(Duration::from_secs(120), "changing 70,000 files", move || change_many(70_000, limits));
+    within(Duration::from_secs(30), "changing 70,000 files", move || change_many(70_000, limits));
 }
 
 /// A cache full of dirty nodes gets room by writing them, not by dropping what was just read.
