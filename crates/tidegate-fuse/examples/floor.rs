@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use tidegate_fuse::MountOptions;
 use tidegate_fuse::mount::mount;
 use tidegate_fuse::transport::dev::{Device, Rings};
-use tidegate_fuse::transport::{Connection, Transport, Which};
+use tidegate_fuse::transport::{Connection, Transport, TransportKind};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
@@ -15,8 +15,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = MountOptions::parse(&args.next().unwrap_or_default())?;
     let keeps_contents = args.next().is_some_and(|word| word == "contents");
     let rings = match options.transport {
-        Which::Uring => Rings::Always,
-        Which::Best => Rings::Maybe,
+        TransportKind::Uring => Rings::Always,
+        TransportKind::Best => Rings::Maybe,
         _ => Rings::Never,
     };
     let fd = mount("floor", &mountpoint, &options)?;

@@ -51,7 +51,7 @@ impl Server {
             }
         }
         self.kill_set_id(&inode, kill)?;
-        self.vfs().setattr(ROOT, &inode, &set).sys()?;
+        self.vfs().setattr(ROOT, &inode, &set).map_errno()?;
         Ok(self.entry(&inode))
     }
 
@@ -67,7 +67,7 @@ impl Server {
     /// # Errors
     /// `ENODATA`, `EOPNOTSUPP`.
     pub fn getxattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>> {
-        self.vfs().getxattr(ROOT, &*self.inode(node)?, name).sys()
+        self.vfs().getxattr(ROOT, &*self.inode(node)?, name).map_errno()
     }
 
     /// Sets an extended attribute, or removes it (`None`). With `kill_sgid` (an ACL set by somebody outside
@@ -89,11 +89,11 @@ impl Server {
         }
         let inode = self.inode(node)?;
         self.check_flags(&inode, IMMUTABLE | APPEND_ONLY)?;
-        self.vfs().setxattr(ROOT, &inode, name, value, flags).sys()?;
+        self.vfs().setxattr(ROOT, &inode, name, value, flags).map_errno()?;
         let mode = inode.attr().mode;
         if kill_sgid && mode & 0o2000 != 0 {
             let set = SetAttr { mode: Some(mode & !0o2000), ..SetAttr::default() };
-            self.vfs().setattr(ROOT, &inode, &set).sys()?;
+            self.vfs().setattr(ROOT, &inode, &set).map_errno()?;
         }
         Ok(())
     }
@@ -104,7 +104,7 @@ impl Server {
     /// Those of reading them.
     pub fn listxattr(&self, caller: &Caller, node: u64) -> Result<Vec<u8>> {
         let cred = Cred { uid: caller.uid, gid: caller.gid, groups: Vec::new() };
-        let names = self.vfs().listxattr(&cred, &*self.inode(node)?).sys()?;
+        let names = self.vfs().listxattr(&cred, &*self.inode(node)?).map_errno()?;
         Ok(names.iter().flat_map(|n| n.iter().copied().chain([0])).collect())
     }
 

@@ -35,7 +35,7 @@ impl Server {
     }
 
     /// How the engine opens a file that the kernel opens with `flags`; whether for writing.
-    pub(crate) fn how(flags: u32) -> (OpenFlags, bool) {
+    pub(crate) fn open_flags(flags: u32) -> (OpenFlags, bool) {
         let flags = OFlags::from_bits_retain(flags);
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
         // The kernel fills pages around a partial write through a file that is open for writing only.
@@ -47,7 +47,7 @@ impl Server {
     }
 
     pub(crate) fn open_inode(&self, inode: &Arc<Inode>, flags: u32, kill: Kill<'_>) -> Result<u64> {
-        let (mut how, writes) = Self::how(flags);
+        let (mut how, writes) = Self::open_flags(flags);
         let flags = OFlags::from_bits_retain(flags);
         if writes {
             self.check_flags(inode, IMMUTABLE)?;
@@ -59,7 +59,7 @@ impl Server {
             how |= OpenFlags::TRUNC;
             self.kill_set_id(inode, kill)?;
         }
-        let file = self.vfs().open(ROOT, inode, how).sys()?;
+        let file = self.vfs().open(ROOT, inode, how).map_errno()?;
         Ok(self.handles.add(self.node(inode), file, writes))
     }
 
@@ -87,7 +87,7 @@ impl Server {
     /// `EIO`, `EUCLEAN`.
     pub fn read(&self, fh: u64, pos: u64, to: &mut [u8], flags: u32) -> Result<usize> {
         let h = self.handles.get(fh)?;
-        let n = h.file.read_at(pos, to).sys()?;
+        let n = h.file.read_at(pos, to).map_errno()?;
         if !OFlags::from_bits_retain(flags).contains(OFlags::DIRECT) {
             // The kernel has whole pages from here on, up to the end of the file.
             h.file.forget_pages(pos, (pos + n as u64).next_multiple_of(PAGE_SIZE as u64));
@@ -110,7 +110,7 @@ impl Server {
             self.check_flags(h.file.inode(), IMMUTABLE)?;
         }
         self.kill_set_id(h.file.inode(), kill)?;
-        h.file.write_at(pos, data).sys()?;
+        h.file.write_at(pos, data).map_errno()?;
         if data.len() >= STREAM {
             h.file.forget_pages(pos.saturating_sub(BEHIND), pos);
         }
@@ -122,7 +122,7 @@ impl Server {
     /// # Errors
     /// `EIO`, `ENOSPC`.
     pub fn fsync(&self, fh: u64, datasync: bool) -> Result<()> {
-        self.handles.get(fh)?.file.fsync(datasync).sys()
+        self.handles.get(fh)?.file.fsync(datasync).map_errno()
     }
 
     /// Allocates, frees or zeroes a range. Set-id bits go with `kill`.
@@ -140,7 +140,7 @@ impl Server {
         }
         self.check_flags(h.file.inode(), IMMUTABLE)?;
         self.kill_set_id(h.file.inode(), kill)?;
-        h.file.fallocate(flags, offset, len).sys()
+        h.file.fallocate(flags, offset, len).map_errno()
     }
 
     /// Whether the kernel may hold pages of `node` that we have not seen. Then [`Server::lseek`] makes it
@@ -165,7 +165,7 @@ impl Server {
         {
             kernel.write_back(node, pos);
         }
-        h.file.seek(pos, target).sys()
+        h.file.seek(pos, target).map_errno()
     }
 
     /// Copies between two files, or within one; how many bytes, fewer at the end of the source.
@@ -183,7 +183,7 @@ impl Server {
         let mut done = 0;
         while done < len {
             let want = buf.len().min((len - done) as usize);
-            let part = src.file.read_at(from.1 + done, &mut buf[..want]).sys();
+            let part = src.file.read_at(from.1 + done, &mut buf[..want]).map_errno();
             let n = match part {
                 Ok(0) => break,
                 Ok(n) => n,

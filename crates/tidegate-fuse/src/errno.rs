@@ -43,11 +43,11 @@ pub fn errno(e: &Error) -> Errno {
 /// Turns an engine's result into the kernel's.
 pub(crate) trait ToErrno<T> {
     /// The value, or the errno.
-    fn sys(self) -> Result<T>;
+    fn map_errno(self) -> Result<T>;
 }
 
 impl<T> ToErrno<T> for tidegate::vfs::Result<T> {
-    fn sys(self) -> Result<T> {
+    fn map_errno(self) -> Result<T> {
         self.map_err(|e| errno(&e))
     }
 }

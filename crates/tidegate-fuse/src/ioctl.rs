@@ -106,7 +106,7 @@ impl Server {
                 kernel.write_back(node, 0);
             }
         }
-        self.vfs().sync().sys()
+        self.vfs().sync().map_errno()
     }
 
     fn set_flags(&self, node: u64, flags: u32) -> Result<Vec<u8>> {
@@ -117,7 +117,7 @@ impl Server {
             return Err(Errno::OPNOTSUPP);
         }
         let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
-        self.vfs().setattr(ROOT, &inode, &set).sys()?;
+        self.vfs().setattr(ROOT, &inode, &set).map_errno()?;
         // The time of the change; and whoever has the file open for writing is to be told that it is immutable.
         self.have_asked(node);
         Ok(Vec::new())
@@ -156,7 +156,7 @@ impl Server {
         if len < size || start >= s.blocks.saturating_mul(size) {
             return Err(Errno::INVAL);
         }
-        let trimmed = self.volume.f2fs().trim(start..start.saturating_add(len), minlen).sys()?;
+        let trimmed = self.volume.f2fs().trim(start..start.saturating_add(len), minlen).map_errno()?;
         // Blocks that are kept for cleaning are trimmed, too, but nobody else counts them as free.
         let trimmed = trimmed.min(s.blocks_free.saturating_mul(size));
         Ok([start, trimmed, minlen].iter().flat_map(|v| v.to_le_bytes()).collect())
@@ -168,7 +168,7 @@ impl Server {
         self.check_admin(caller)?;
         let saved = match at.word().unwrap_or(GOING_DOWN_FULLSYNC) {
             GOING_DOWN_FULLSYNC => self.sync_all(),
-            GOING_DOWN_METASYNC => self.vfs().fs().sync_fs().sys(),
+            GOING_DOWN_METASYNC => self.vfs().fs().sync_fs().map_errno(),
             GOING_DOWN_NOSYNC => Ok(()),
             _ => return Err(Errno::INVAL),
         };

@@ -77,7 +77,7 @@ impl Server {
             (FileType::Symlink, 4096..) => return Err(Errno::NAMETOOLONG),
             _ => {}
         }
-        let inode = self.vfs().make(ROOT, &dir, m.name, &new).sys()?;
+        let inode = self.vfs().make(ROOT, &dir, m.name, &new).map_errno()?;
         self.sync_names([&dir])?;
         Ok(inode)
     }
@@ -89,7 +89,7 @@ impl Server {
     }
 
     fn sync_dir(&self, dir: &Arc<Inode>, datasync: bool) -> Result<()> {
-        self.vfs().open(ROOT, dir, OpenFlags::READ).and_then(|f| f.fsync(datasync)).sys()
+        self.vfs().open(ROOT, dir, OpenFlags::READ).and_then(|f| f.fsync(datasync)).map_errno()
     }
 
     /// Makes a file and opens it; opens the one that is there unless `flags` have `O_EXCL`.
@@ -101,7 +101,7 @@ impl Server {
         let inode = match self.make_inode(caller, m) {
             Err(Errno::EXIST) if !excl => {
                 let dir = self.inode(m.parent)?;
-                self.vfs().lookup(&dir, m.name).sys()?
+                self.vfs().lookup(&dir, m.name).map_errno()?
             }
             r => r?,
         };
@@ -124,8 +124,8 @@ impl Server {
             gid: caller.gid,
             ..self.vfs().new_inode(ROOT, file_type, m.mode)
         };
-        let (how, writes) = Self::how(flags);
-        let file = self.vfs().tmpfile(ROOT, &dir, &new, how).sys()?;
+        let (how, writes) = Self::open_flags(flags);
+        let file = self.vfs().tmpfile(ROOT, &dir, &new, how).map_errno()?;
         let entry = self.remembered(file.inode());
         let pin = self.pin(file.inode())?;
         self.nodes.keep(entry.node, pin);
@@ -141,7 +141,7 @@ impl Server {
         let (inode, dir) = (self.inode(node)?, self.inode(parent)?);
         self.check_dir(&dir, false)?;
         self.check_flags(&inode, IMMUTABLE | APPEND_ONLY)?;
-        self.vfs().link(ROOT, &inode, &dir, name).sys()?;
+        self.vfs().link(ROOT, &inode, &dir, name).map_errno()?;
         self.sync_names([&dir])?;
         Ok(self.remembered(&inode))
     }
@@ -153,14 +153,14 @@ impl Server {
     pub fn remove(&self, parent: u64, name: &[u8], rmdir: bool) -> Result<()> {
         let dir = self.inode(parent)?;
         self.check_dir(&dir, true)?;
-        let inode = self.vfs().lookup(&dir, name).sys()?;
+        let inode = self.vfs().lookup(&dir, name).map_errno()?;
         self.check_flags(&inode, IMMUTABLE | APPEND_ONLY)?;
         let pin = self.pin(&inode)?;
         match rmdir {
             true => self.vfs().rmdir(ROOT, &dir, name),
             false => self.vfs().unlink(ROOT, &dir, name),
         }
-        .sys()?;
+        .map_errno()?;
         self.unnamed(&inode, pin);
         self.sync_names([&dir])
     }
@@ -181,7 +181,7 @@ impl Server {
         let (old_dir, new_dir) = (self.inode(from.0)?, self.inode(to.0)?);
         self.check_dir(&old_dir, true)?;
         self.check_dir(&new_dir, false)?;
-        let moved = self.vfs().lookup(&old_dir, from.1).sys()?;
+        let moved = self.vfs().lookup(&old_dir, from.1).map_errno()?;
         self.check_flags(&moved, IMMUTABLE | APPEND_ONLY)?;
         let target = match self.vfs().lookup(&new_dir, to.1) {
             Ok(t) => {
@@ -194,7 +194,7 @@ impl Server {
             Err(e) => return Err(crate::errno::errno(&e)),
         };
         let owner = (caller.uid, caller.gid);
-        self.vfs().rename_leaving(ROOT, (&old_dir, from.1), (&new_dir, to.1), flags, owner).sys()?;
+        self.vfs().rename_leaving(ROOT, (&old_dir, from.1), (&new_dir, to.1), flags, owner).map_errno()?;
         if let Some((t, pin)) = target {
             self.unnamed(&t, pin);
         }
@@ -207,7 +207,7 @@ impl Server {
     /// `EINVAL` when it is none.
     pub fn readlink(&self, node: u64) -> Result<Vec<u8>> {
         let inode = self.inode(node)?;
-        let target = self.vfs().readlink(&inode).sys()?;
+        let target = self.vfs().readlink(&inode).map_errno()?;
         self.accessed(&inode);
         Ok(target)
     }
@@ -221,7 +221,7 @@ impl Server {
         if pos == 0 {
             self.accessed(&dir);
         }
-        self.vfs().readdir(&dir, pos, &mut |e| add(&e)).sys()
+        self.vfs().readdir(&dir, pos, &mut |e| add(&e)).map_errno()
     }
 
     /// The same with attributes, of a large directory for the first entries alone. An entry that `add` takes counts as
@@ -241,7 +241,7 @@ impl Server {
             self.accessed(&dir);
             let _ = self.looked_up.compare_exchange(dir.ino.0, 0, Relaxed, Relaxed);
         } else if pos >= NAMES_ALONE && self.looked_up.load(Relaxed) != dir.ino.0 {
-            return self.vfs().readdir(&dir, pos, &mut |e| add(&e, None)).sys();
+            return self.vfs().readdir(&dir, pos, &mut |e| add(&e, None)).map_errno();
         }
         let (mut dirs, mut inodes, mut next, mut all) = (Vec::new(), 0, pos, true);
         self.list_with_attributes(&dir, pos, &mut |e, entry| {
@@ -273,7 +273,7 @@ impl Server {
                 batch.push(e);
                 batch.len() < READDIR_BATCH
             });
-            match read.sys() {
+            match read.map_errno() {
                 // What was added is counted, so it must arrive. The kernel asks again from here.
                 Err(_) if added => return Ok(()),
                 r => r?,

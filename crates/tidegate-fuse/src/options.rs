@@ -1,7 +1,7 @@
 //! The words of `-o`, as mount(8) and fstab spell them.
 
 use crate::server::View;
-use crate::transport::{KeepAwake, Which};
+use crate::transport::{KeepAwake, TransportKind};
 use rustix::mount::MountFlags;
 use tidegate::vfs::MemoryLimits;
 
@@ -77,7 +77,7 @@ pub struct MountOptions {
     /// Threads that serve requests.
     pub threads: usize,
     /// What carries requests.
-    pub transport: Which,
+    pub transport: TransportKind,
     /// When CPUs are kept from halting between requests.
     pub keep_awake: KeepAwake,
     /// What is left: switches of the file system.
@@ -95,7 +95,7 @@ impl Default for MountOptions {
             view: View::default(),
             cache: None,
             threads: (2 * tidegate_rt::thread::parallelism()).clamp(4, 16),
-            transport: Which::default(),
+            transport: TransportKind::default(),
             keep_awake: KeepAwake::default(),
             switches: String::new(),
         }
@@ -161,10 +161,10 @@ impl MountOptions {
             "threads" => self.threads = number(word, value)?.clamp(2, 64) as usize,
             "transport" => {
                 self.transport = match value {
-                    "best" => Which::Best,
-                    "uring" => Which::Uring,
-                    "dev" => Which::Dev,
-                    "fuser" => Which::Fuser,
+                    "best" => TransportKind::Best,
+                    "uring" => TransportKind::Uring,
+                    "dev" => TransportKind::Dev,
+                    "fuser" => TransportKind::Fuser,
                     _ => return Err(format!("option \"{word}\": it must be dev, uring, best or fuser")),
                 }
             }

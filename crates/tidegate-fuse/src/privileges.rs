@@ -81,7 +81,7 @@ impl Server {
             return Ok(());
         }
         let set = SetAttr { mode: Some(kept), ..SetAttr::default() };
-        self.vfs().setattr(ROOT, inode, &set).sys()?;
+        self.vfs().setattr(ROOT, inode, &set).map_errno()?;
         if let Some(kernel) = self.kernel() {
             kernel.forget_attributes(self.node(inode));
         }

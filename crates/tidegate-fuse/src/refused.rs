@@ -101,7 +101,7 @@ impl Server {
     pub fn refuse(self: &Arc<Self>, node: u64, error: Errno, pos: u64, len: u64) {
         if self.refused.add(node, error, pos, len) {
             let server = self.clone();
-            // Aside: the kernel may wait there for the very write that is being answered. Where no thread can be
+            // Offload: the kernel may wait there for the very write that is being answered. Where no thread can be
             // had, close and fsync tell it.
             let _ = thread::spawn("tg-fuse-aside", move || server.have_asked(node));
         }

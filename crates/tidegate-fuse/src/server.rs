@@ -123,7 +123,7 @@ impl Server {
 
     pub(crate) fn inode(&self, node: u64) -> Result<Arc<Inode>> {
         let ino = if node == ROOT_NODE { self.root } else { Ino(node) };
-        self.vfs().iget(ino).sys()
+        self.vfs().iget(ino).map_errno()
     }
 
     pub(crate) fn node(&self, inode: &Inode) -> u64 {
@@ -154,7 +154,7 @@ impl Server {
 
     /// Keeps an inode from being freed while its name goes.
     pub(crate) fn pin(&self, inode: &Arc<Inode>) -> Result<tidegate::vfs::File> {
-        self.vfs().open(ROOT, inode, OpenFlags::empty()).sys()
+        self.vfs().open(ROOT, inode, OpenFlags::empty()).map_errno()
     }
 
     /// Refuses what immutable and append-only inodes do not allow. The kernel does not know these flags

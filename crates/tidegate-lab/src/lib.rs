@@ -11,7 +11,7 @@
 //! | [`experiment`] | the published experiments, and comparisons |
 //! | [`kernel`] | file systems as Linux has them: in a guest, or mounted on this host |
 //! | [`fio`] | job files read, run, and reported as fio does |
-//! | [`crew`] | the threads of a run, and what is sampled beside them |
+//! | [`workers`] | the threads of a run, and what is sampled beside them |
 //! | [`cpu`] | processor time, as time(1) tells it |
 //! | [`record`] | what one thread measures |
 //! | [`result`] | what a run gives |
@@ -24,7 +24,6 @@
 #![forbid(unsafe_code)]
 
 pub mod cpu;
-pub mod crew;
 pub mod error;
 pub mod experiment;
 pub mod fio;
@@ -33,6 +32,7 @@ pub mod record;
 pub mod report;
 pub mod result;
 pub mod target;
+pub mod workers;
 pub mod workload;
 
 pub use error::{Error, Result};

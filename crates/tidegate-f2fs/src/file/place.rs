@@ -221,7 +221,7 @@ impl F2fs {
         if self.switches.mode() == AllocMode::Lfs {
             return false;
         }
-        in_place || self.sit.free_segments().0 <= self.ssr_threshold()
+        in_place || self.sit.free_segments().free <= self.ssr_threshold()
     }
 
     /// Pieces that a file's data lies in.

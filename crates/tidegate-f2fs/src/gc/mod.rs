@@ -66,7 +66,7 @@ impl F2fs {
 
     /// Whether free segments are short. Takes `inode_lock[DIR_INODE]`.
     fn is_short(&self, ahead: u32) -> bool {
-        let (free, _) = self.sit.free_segments();
+        let free = self.sit.free_segments().free;
         let dirty = 2 * (self.bdi.dirty_bytes() / BLOCK_SIZE as u64) / BLOCKS_PER_SEG as u64;
         if free as u64 > dirty + (self.sb.main_segments / 20 + KEPT_BY_DATA + ahead + 8) as u64 {
             return false; // whatever is dirty
@@ -77,7 +77,8 @@ impl F2fs {
 
     /// Between operations: keeps enough segments free for what is dirty. No lock held.
     pub(crate) fn balance_segments(&self) -> Result<()> {
-        let (free, after) = self.sit.free_segments();
+        let segments = self.sit.free_segments();
+        let (free, after) = (segments.free, segments.after());
         // A checkpoint now and then is cheaper than filling holes.
         let cheaper = after - free > self.sb.main_segments / 50 + 1 && free <= self.ssr_threshold();
         if cheaper && self.write_io.failed_pages.is_empty() && self.why_read_only().is_none() {
@@ -112,7 +113,7 @@ impl F2fs {
         if !self.is_short(0) || !refused && victims.is_futile(&self.prospects()) {
             return Ok(());
         }
-        let _span = GC.enter([self.sit.free_segments().0 as u64]);
+        let _span = GC.enter([self.sit.free_segments().free as u64]);
         self.stats.gc_foreground.fetch_add(1, Relaxed);
         victims.begin(RETRY_SKIPPED);
         victims.futile = None;
@@ -160,11 +161,12 @@ impl F2fs {
 
     /// Free segments above those at which cleaning begins.
     fn margin(&self) -> i64 {
-        i64::from(self.sit.free_segments().0) - i64::from(self.gc_threshold())
+        i64::from(self.sit.free_segments().free) - i64::from(self.gc_threshold())
     }
 
     fn prospects(&self) -> Prospects {
-        let (free, after) = self.sit.free_segments();
+        let segments = self.sit.free_segments();
+        let (free, after) = (segments.free, segments.after());
         let used = u64::from(self.sb.main_segments - free) * BLOCKS_PER_SEG as u64;
         Prospects {
             free,
@@ -187,7 +189,7 @@ impl F2fs {
         let mut held = Held { fs: self, sections: Vec::new(), refused: Vec::new() };
         let mut coming = 0;
         for _ in 0..max {
-            let (_, after) = self.sit.free_segments();
+            let after = self.sit.free_segments().after();
             if after + coming > enough {
                 break;
             }
@@ -227,11 +229,11 @@ impl F2fs {
                 RawSummaryBlock::ref_from_bytes(page.bytes()).map_err(|_| Error::corrupt("SSA block"))?;
             let valid: Vec<usize> =
                 (0..BLOCKS_PER_SEG as usize).filter(|i| test_bit_msb(&entry.map, *i)).collect();
-            if (sum.entry_type == SUM_TYPE_NODE) != (entry.log >= 3) {
+            if (sum.entry_type == SUM_TYPE_NODE) != entry.holds_nodes() {
                 let what = format!("segment {segno}: SIT and SSA disagree whether it holds nodes");
                 return Err(Error::corrupt(what));
             }
-            if entry.log >= 3 {
+            if entry.holds_nodes() {
                 self.move_nodes(SegNo(segno), sum, &valid)?;
                 nodes += 1;
             } else {

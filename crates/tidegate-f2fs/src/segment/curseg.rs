@@ -159,7 +159,7 @@ impl F2fs {
             room = self.room(c)?;
         }
         // A log always has a segment to be in, as the checkpoint needs it; a fresh one may be out of bounds.
-        if c.next_blkoff == 0 && !c.ssr && self.sit.free_segments().0 < self.kept_free(whom) {
+        if c.next_blkoff == 0 && !c.ssr && self.sit.free_segments().free < self.kept_free(whom) {
             if self.switches.mode() != AllocMode::Adaptive || !self.fill_holes(c, log)? {
                 return Err(Error::new(ErrorKind::NoSpace, "free segments are short"));
             }
@@ -240,7 +240,7 @@ impl F2fs {
 
     /// Takes the log to another segment: a free one, or while those are short, one with holes.
     fn next_segment(&self, c: &mut Curseg, log: Log) -> Result<()> {
-        let free = self.sit.free_segments().0;
+        let free = self.sit.free_segments().free;
         let fills_holes = self.switches.mode() == AllocMode::Adaptive && free <= self.ssr_threshold();
         // Rather a hole than no checkpoint, whatever the mode.
         if (fills_holes || free == 0) && self.fill_holes(c, log)? {

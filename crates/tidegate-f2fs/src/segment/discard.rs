@@ -86,7 +86,7 @@ impl F2fs {
     /// Discards some of the freed segments, as many as logs can spare for a moment; whether there may be
     /// more.
     pub(crate) fn discard_some(&self) -> bool {
-        let spare = self.sit.free_segments().0.saturating_sub(self.ssr_threshold()) / 2;
+        let spare = self.sit.free_segments().free.saturating_sub(self.ssr_threshold()) / 2;
         spare > 0 && self.discard_batch(BATCH.min(spare as usize))
     }
 

@@ -51,7 +51,7 @@ impl F2fs {
     pub(crate) fn nodes_come_first(&self, whom: Reserve) -> bool {
         whom != Reserve::Checkpoint
             && self.node_inode.mapping.nr_dirty() >= BLOCKS_PER_SEG as u64
-            && self.sit.free_segments().0 < self.kept_free(whom)
+            && self.sit.free_segments().free < self.kept_free(whom)
     }
 
     /// Segments that are left when the volume is full and each log has one to itself: few on the smallest

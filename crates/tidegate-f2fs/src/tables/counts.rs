@@ -116,7 +116,7 @@ impl F2fs {
     /// the chain is. A few find room where the logs go.
     fn has_segments_for_roll_forward(&self, dirty: u32) -> bool {
         let segments = dirty / BLOCKS_PER_SEG;
-        segments == 0 || self.sit.free_segments().0 >= segments + NR_CURSEG_TYPE as u32
+        segments == 0 || self.sit.free_segments().free >= segments + NR_CURSEG_TYPE as u32
     }
 
     /// Whether a checkpoint is due for the node ids that changed: they are many, or more of them wait to be

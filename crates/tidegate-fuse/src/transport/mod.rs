@@ -1,10 +1,10 @@
 //! Between the kernel and [`Server`]: whoever reads requests, calls it, and sends the answers.
 
-mod awake;
+mod cpu_awake;
 pub mod dev;
 pub mod fuser;
 
-pub use awake::KeepAwake;
+pub use cpu_awake::KeepAwake;
 
 use crate::server::Server;
 use dev::Rings;
@@ -35,7 +35,7 @@ pub struct Connection {
 
 /// The transports there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Which {
+pub enum TransportKind {
     /// On /dev/fuse: knows all of the protocol that we use.
     Dev,
     /// The same by io_uring if the kernel offers it, else on /dev/fuse.
@@ -73,12 +73,16 @@ pub trait Kernel: Send + Sync {
 ///
 /// # Errors
 /// The kernel's protocol is too old, or it hung up.
-pub fn connect(which: Which, server: Arc<Server>, connection: Connection) -> io::Result<Box<dyn Transport>> {
+pub fn connect(
+    which: TransportKind,
+    server: Arc<Server>,
+    connection: Connection,
+) -> io::Result<Box<dyn Transport>> {
     Ok(match which {
-        Which::Best => Box::new(dev::Device::connect(server, connection, Rings::Maybe)?),
-        Which::Uring => Box::new(dev::Device::connect(server, connection, Rings::Always)?),
-        Which::Dev => Box::new(dev::Device::connect(server, connection, Rings::Never)?),
-        Which::Fuser => Box::new(fuser::Fuser::connect(server, connection)?),
+        TransportKind::Best => Box::new(dev::Device::connect(server, connection, Rings::Maybe)?),
+        TransportKind::Uring => Box::new(dev::Device::connect(server, connection, Rings::Always)?),
+        TransportKind::Dev => Box::new(dev::Device::connect(server, connection, Rings::Never)?),
+        TransportKind::Fuser => Box::new(fuser::Fuser::connect(server, connection)?),
     })
 }
 

@@ -3,11 +3,11 @@
 use super::job::Job;
 use super::offsets::Offsets;
 use super::parse::JobFile;
-use crate::crew::{Crew, Shared};
 use crate::error::Result;
 use crate::record::Recorder;
 use crate::result::{OpStats, RunResult};
 use crate::target::{OpenHow, Target, TargetFile};
+use crate::workers::{Shared, Workers};
 use crate::workload::lay_out;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -94,14 +94,14 @@ fn prepare(job: &Job, target: &dyn Target) -> Result<()> {
 
 fn run_wave(group: usize, wave: &[&Job], target: &Arc<dyn Target>, outcome: &mut Outcome) -> Result<()> {
     let ended: Ended = Arc::new(Mutex::new(&ENDED, BTreeMap::new()));
-    let mut crew = Crew::new(target, INTERVAL_MS);
+    let mut workers = Workers::new(target, INTERVAL_MS);
     let mut threads = Vec::new();
     for job in wave {
         for n in 0..job.numjobs {
             let index = threads.len();
             threads.push(*job);
             let (worker, ended) = (Worker { job: (*job).clone(), n, index }, ended.clone());
-            crew.worker(format!("{}-{n}", job.name), IoContext::default(), move |s| {
+            workers.worker(format!("{}-{n}", job.name), IoContext::default(), move |s| {
                 let begin = clock::now();
                 let r = worker.run(s)?;
                 let ns = clock::now().since(begin).0;
@@ -110,7 +110,7 @@ fn run_wave(group: usize, wave: &[&Job], target: &Arc<dyn Target>, outcome: &mut
             });
         }
     }
-    outcome.waves.push(crew.run("fio", |_, _| Ok(()))?);
+    outcome.waves.push(workers.run("fio", |_, _| Ok(()))?);
     let mut grouped: Option<(&Job, Recorder, u64)> = None;
     let ended = std::mem::take(&mut *ended.lock());
     for (index, (r, ns)) in ended {

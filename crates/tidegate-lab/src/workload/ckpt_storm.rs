@@ -5,11 +5,11 @@
 //! `stream` for the writer's. The run ends when every group with a number of times has done it that often.
 
 use super::{group_ctx, interval_ms, new_file};
-use crate::crew::{Crew, Shared};
 use crate::error::{Error, Result};
 use crate::record::Recorder;
 use crate::result::RunResult;
 use crate::target::{OpenHow, Target};
+use crate::workers::{Shared, Workers};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tidegate_rt::clock;
@@ -94,7 +94,7 @@ impl CkptStorm {
             return Err(Error::spec("ckpt_storm: stream_size must be at least one stream_block"));
         }
         let mut notes = Vec::new();
-        let mut crew = Crew::new(target, self.interval_ms);
+        let mut workers = Workers::new(target, self.interval_ms);
         for g in &self.groups {
             if !target.set_group_weight(g.group, g.weight) {
                 notes.push(format!("group {} has no weight here: put the process into a cgroup", g.group));
@@ -103,16 +103,16 @@ impl CkptStorm {
                 target.mkdir(&dir(g.group, t))?;
                 let (name, ctx, of) = (format!("storm-g{}t{t}", g.group), group_ctx(g.group), g.clone());
                 let body = move |s: &Shared| touch(s, &of, t);
-                if g.times > 0 { crew.worker(name, ctx, body) } else { crew.beside(name, ctx, body) }
+                if g.times > 0 { workers.worker(name, ctx, body) } else { workers.beside(name, ctx, body) }
             }
         }
         target.sync()?;
         if self.stream_group > 0 {
             self.fill(target)?;
             let storm = self.clone();
-            crew.beside("stream".into(), group_ctx(self.stream_group), move |s| storm.stream(s));
+            workers.beside("stream".into(), group_ctx(self.stream_group), move |s| storm.stream(s));
         }
-        let mut result = crew.run("ckpt_storm", |_, _| Ok(()))?;
+        let mut result = workers.run("ckpt_storm", |_, _| Ok(()))?;
         result.notes = notes;
         Ok(result)
     }

@@ -6,11 +6,11 @@
 
 use super::{interval_ms, millis, new_file};
 use crate::cpu::CpuTime;
-use crate::crew::{Crew, Shared};
 use crate::error::{Error, Result};
 use crate::record::Recorder;
 use crate::result::RunResult;
 use crate::target::{OpenHow, Target};
+use crate::workers::{Shared, Workers};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,21 +100,21 @@ impl FsMark {
         }
         (0..self.threads).try_for_each(|t| target.mkdir(&dir(t)))?;
         target.sync()?;
-        let mut crew = Crew::new(target, self.interval_ms);
+        let mut workers = Workers::new(target, self.interval_ms);
         for t in 0..self.threads {
             let mark = self.clone();
-            crew.worker(format!("fs_mark-{t}"), IoContext::default(), move |s| mark.thread(s, t));
+            workers.worker(format!("fs_mark-{t}"), IoContext::default(), move |s| mark.thread(s, t));
         }
         if self.sync_every_ms > 0 {
             let every = millis(self.sync_every_ms);
             for n in 0..self.syncers.max(1) {
-                crew.beside(format!("sync-{n}"), IoContext::default(), move |s| sync_each(s, every));
+                workers.beside(format!("sync-{n}"), IoContext::default(), move |s| sync_each(s, every));
             }
         }
         for n in 0..self.logs {
-            crew.beside(format!("log-{n}"), IoContext::default(), move |s| log(s, n));
+            workers.beside(format!("log-{n}"), IoContext::default(), move |s| log(s, n));
         }
-        crew.run("fs_mark", |_, _| Ok(()))
+        workers.run("fs_mark", |_, _| Ok(()))
     }
 
     fn thread(&self, s: &Shared, t: u64) -> Result<Recorder> {

@@ -6,11 +6,11 @@
 //! is durable), and `checkpoint`, the fsync of the huge file.
 
 use super::{interval_ms, lay_out, millis};
-use crate::crew::{Crew, Shared};
 use crate::error::{Error, Result};
 use crate::record::Recorder;
 use crate::result::RunResult;
 use crate::target::{OpenHow, Target};
+use crate::workers::{Shared, Workers};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -123,23 +123,23 @@ impl PgIoPerf {
         lay_out(&**target, HUGE, self.file_size, 0x5a)?;
         lay_out(&**target, LOG, self.log_size, 0)?;
         target.sync()?;
-        let mut crew = Crew::new(target, self.interval_ms);
+        let mut workers = Workers::new(target, self.interval_ms);
         let most = self.operations.unwrap_or(if sim::active() { SIMULATED } else { 0 });
         let budget = Budget { done: Arc::default(), most };
         for n in 0..self.readers {
             let (mix, b) = (self.clone(), budget.clone());
-            crew.beside(format!("reader-{n}"), IoContext::default(), move |s| mix.read(s, n, blocks, &b));
+            workers.beside(format!("reader-{n}"), IoContext::default(), move |s| mix.read(s, n, blocks, &b));
         }
         let (mix, b) = (self.clone(), budget.clone());
-        crew.beside("writer".into(), IoContext::default(), move |s| mix.write(s, blocks, &b));
+        workers.beside("writer".into(), IoContext::default(), move |s| mix.write(s, blocks, &b));
         let (mix, b) = (self.clone(), budget.clone());
-        crew.beside("log".into(), IoContext::default(), move |s| mix.log(s, pieces, &b));
+        workers.beside("log".into(), IoContext::default(), move |s| mix.log(s, pieces, &b));
         let whole = millis(self.duration_ms);
-        crew.worker("timer".into(), IoContext::default(), move |s| {
+        workers.worker("timer".into(), IoContext::default(), move |s| {
             s.sleep(whole);
             Ok(s.recorder())
         });
-        let mut result = crew.run("pgioperf", |_, _| Ok(()))?;
+        let mut result = workers.run("pgioperf", |_, _| Ok(()))?;
         result.notes.extend(budget.note(Duration::from_nanos(result.elapsed_ns), whole));
         Ok(result)
     }

@@ -4,11 +4,11 @@
 
 use super::fs_mark::{sync, sync_each};
 use super::{interval_ms, millis, new_file};
-use crate::crew::{Crew, Shared};
 use crate::error::{Error, Result};
 use crate::record::Recorder;
 use crate::result::RunResult;
 use crate::target::Target;
+use crate::workers::{Shared, Workers};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tidegate_block::IoContext;
@@ -64,15 +64,15 @@ impl Streams {
         }
         target.mkdir("/streams")?;
         target.sync()?;
-        let mut crew = Crew::new(target, self.interval_ms);
+        let mut workers = Workers::new(target, self.interval_ms);
         for n in 0..self.writers {
             let spec = self.clone();
-            crew.worker(format!("stream-{n}"), IoContext::default(), move |s| spec.write(s, n));
+            workers.worker(format!("stream-{n}"), IoContext::default(), move |s| spec.write(s, n));
         }
         if let Periodic::SyncEveryMs(ms) = self.periodic {
-            crew.beside("sync".into(), IoContext::default(), move |s| sync_each(s, millis(ms)));
+            workers.beside("sync".into(), IoContext::default(), move |s| sync_each(s, millis(ms)));
         }
-        crew.run("streams", sync)
+        workers.run("streams", sync)
     }
 
     fn write(&self, s: &Shared, n: u64) -> Result<Recorder> {

@@ -3,6 +3,7 @@
 use super::{FreeSegments, Sit, SitState, VICTIM_SCAN};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};
+use crate::segment::log::Log;
 use std::sync::atomic::Ordering::SeqCst;
 use tidegate_vfs::Result;
 
@@ -153,7 +154,7 @@ impl Sit {
             }
             let e = self.entry(&mut s, segno)?;
             let room = e.writable();
-            let same_kind = (e.log < 3) == (log < 3);
+            let same_kind = e.holds_nodes() == (log >= Log::HotNode as usize);
             if same_kind && e.valid > 0 && room > best.map_or(0, |b| b.0) {
                 best = Some((room, segno));
             }

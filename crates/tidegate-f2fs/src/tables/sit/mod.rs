@@ -9,6 +9,7 @@ mod free;
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};
+use crate::segment::log::Log;
 use crate::tables::meta::Meta;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,6 +44,11 @@ pub(crate) struct SegEntry {
 }
 
 impl SegEntry {
+    /// Whether a log of nodes wrote it.
+    pub(crate) fn holds_nodes(&self) -> bool {
+        usize::from(self.log) >= Log::HotNode as usize
+    }
+
     fn parse(raw: &RawSitEntry, segno: u32) -> Result<SegEntry> {
         let (v, map) = (raw.vblocks.get(), raw.valid_map);
         let (valid, log) = (v & ((1 << SIT_VBLOCKS_SHIFT) - 1), (v >> SIT_VBLOCKS_SHIFT) as u8);
@@ -79,6 +85,11 @@ pub(crate) struct FreeSegments {
 }
 
 impl FreeSegments {
+    /// Those that the next checkpoint leaves free.
+    pub(crate) fn after(self) -> u32 {
+        self.free + self.prefree
+    }
+
     fn packed(self) -> u64 {
         u64::from(self.free) | u64::from(self.prefree) << 32
     }
@@ -263,7 +274,7 @@ impl Sit {
     pub(crate) fn holds_nodes(&self, blk: BlockAddr) -> Result<bool> {
         let mut s = self.state.lock();
         let e = self.entry(&mut s, self.place(blk).0.0)?;
-        Ok(e.valid > 0 && e.log >= 3)
+        Ok(e.valid > 0 && e.holds_nodes())
     }
 
     /// Frees blocks, runs of neighbours in one go. They may be written again after the next checkpoint.
@@ -305,10 +316,9 @@ impl Sit {
         !self.state.lock().dirty.is_empty()
     }
 
-    /// Free segments, those of the next checkpoint left out and counted in. Takes no lock.
-    pub(crate) fn free_segments(&self) -> (u32, u32) {
-        let FreeSegments { free, prefree } = FreeSegments::unpacked(self.seen.load(SeqCst));
-        (free, free + prefree)
+    /// Free segments. Takes no lock.
+    pub(crate) fn free_segments(&self) -> FreeSegments {
+        FreeSegments::unpacked(self.seen.load(SeqCst))
     }
 
     /// Seconds of the volume's life.

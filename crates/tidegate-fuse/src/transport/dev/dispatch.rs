@@ -44,7 +44,7 @@ pub(super) trait Answers {
 }
 
 /// Makes one for each thread.
-pub(super) type Maker = Arc<dyn Fn(Aside) -> Box<dyn Answers> + Send + Sync>;
+pub(super) type Maker = Arc<dyn Fn(Offload) -> Box<dyn Answers> + Send + Sync>;
 
 /// How many bytes of a file a request moves.
 pub(super) fn volume_of(h: &Head, fixed: &[u8], len: usize) -> usize {
@@ -87,7 +87,7 @@ pub(super) fn sized(value: Vec<u8>, room: u32) -> Outcome {
 }
 
 /// Where work is done that waits for other requests.
-pub(super) enum Aside {
+pub(super) enum Offload {
     /// In a thread of its own, which answers.
     Thread(Arc<Channel>),
     /// Here: others serve meanwhile.
@@ -96,7 +96,7 @@ pub(super) enum Aside {
 
 pub(super) struct Worker {
     pub(super) server: Arc<Server>,
-    aside: Aside,
+    offload: Offload,
     small: Vec<u8>,
 }
 
@@ -117,8 +117,8 @@ impl Answers for Worker {
 }
 
 impl Worker {
-    pub(super) fn new(server: Arc<Server>, aside: Aside) -> Worker {
-        Worker { server, aside, small: Vec::new() }
+    pub(super) fn new(server: Arc<Server>, offload: Offload) -> Worker {
+        Worker { server, offload, small: Vec::new() }
     }
 
     fn serve(&mut self, h: &Head, r: Reader<'_>, buffer: &mut [u8]) -> Outcome {
@@ -310,16 +310,16 @@ impl Worker {
     /// Does `work`; in a thread of its own if it waits for requests that this thread may have to serve.
     pub(super) fn maybe_aside(
         &self,
-        aside: bool,
+        offload: bool,
         h: &Head,
         work: impl FnOnce(&Server) -> Outcome + Send + 'static,
     ) -> Outcome {
-        if !aside {
+        if !offload {
             return work(&self.server);
         }
-        let channel = match &self.aside {
-            Aside::Here(post) => return post.while_others_serve(|| work(&self.server)),
-            Aside::Thread(channel) => channel.clone(),
+        let channel = match &self.offload {
+            Offload::Here(post) => return post.while_others_serve(|| work(&self.server)),
+            Offload::Thread(channel) => channel.clone(),
         };
         let (server, unique) = (self.server.clone(), h.unique);
         let started = thread::spawn("tg-fuse-aside", move || match work(&server) {

@@ -14,12 +14,12 @@ mod requests;
 mod ring;
 pub(crate) mod wire;
 
-use super::awake::Awake;
+use super::cpu_awake::Awake;
 use super::{Connection, Kernel, MAX_IO, Transport};
 use crate::server::Server;
-use dispatch::{Answer, Aside, Maker, Worker};
+use dispatch::{Answer, Maker, Offload, Worker};
 use floor::{Floor, Tree};
-use ring::Crew;
+use ring::Workers;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, readv, writev};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -90,7 +90,7 @@ pub struct Device {
     maker: Maker,
     channel: Arc<Channel>,
     threads: usize,
-    crew: Option<Arc<Crew>>,
+    workers: Option<Arc<Workers>>,
     awake: Option<Arc<Awake>>,
 }
 
@@ -101,7 +101,7 @@ impl Device {
     /// As [`super::connect`]; the kernel does not do io_uring where `rings` insists on it.
     pub fn connect(server: Arc<Server>, connection: Connection, rings: Rings) -> io::Result<Self> {
         let served = server.clone();
-        let maker: Maker = Arc::new(move |aside| Box::new(Worker::new(served.clone(), aside)));
+        let maker: Maker = Arc::new(move |offload| Box::new(Worker::new(served.clone(), offload)));
         let mountpoint = connection.mountpoint.clone();
         Self::greet(maker, connection, rings, |channel| {
             server.attach(Box::new(DeviceKernel { channel, mountpoint }));
@@ -130,27 +130,27 @@ impl Device {
         attach(channel.clone());
         let greeting = init::Greeting::read(&channel)?;
         let awake = Awake::start(keep_awake).map(Arc::new);
-        let crew = match rings {
+        let workers = match rings {
             Rings::Never => None,
             _ if !greeting.offers_rings() => None,
-            _ => Crew::gather(&maker, &awake, &channel.fd, &mountpoint, threads),
+            _ => Workers::gather(&maker, &awake, &channel.fd, &mountpoint, threads),
         };
-        if rings == Rings::Always && crew.is_none() {
+        if rings == Rings::Always && workers.is_none() {
             let what = "the kernel offers no FUSE over io_uring (the superuser allows it in \
                         /sys/module/fuse/parameters/enable_uring)";
             return Err(io::Error::new(io::ErrorKind::Unsupported, what));
         }
-        greeting.answer(&channel, crew.is_some())?;
-        if let Some(crew) = &crew {
-            crew.start();
+        greeting.answer(&channel, workers.is_some())?;
+        if let Some(workers) = &workers {
+            workers.start();
         }
-        Ok(Device { maker, channel, threads, crew, awake })
+        Ok(Device { maker, channel, threads, workers, awake })
     }
 }
 
 /// Reads requests from /dev/fuse and answers them.
 fn serve(maker: &Maker, awake: Option<Arc<Awake>>, channel: &Arc<Channel>) -> io::Result<()> {
-    let mut worker = maker(Aside::Thread(channel.clone()));
+    let mut worker = maker(Offload::Thread(channel.clone()));
     let (mut head, mut buffer) = ([0; WRITE_HEAD], vec![0; MAX_IO as usize + 4096]);
     while let Some(n) = channel.receive(&mut head, &mut buffer)? {
         if let Some(awake) = &awake {
@@ -177,7 +177,7 @@ fn serve(maker: &Maker, awake: Option<Arc<Awake>>, channel: &Arc<Channel>) -> io
 
 impl Transport for Device {
     fn run(self: Box<Self>) -> io::Result<()> {
-        let threads = if self.crew.is_some() { 1 } else { self.threads };
+        let threads = if self.workers.is_some() { 1 } else { self.threads };
         let workers: Vec<_> = (0..threads)
             .map(|i| {
                 let (maker, channel) = (self.maker.clone(), self.channel.clone());
@@ -186,7 +186,7 @@ impl Transport for Device {
             })
             .collect::<io::Result<_>>()?;
         let served = workers.into_iter().map(thread::JoinHandle::join).fold(Ok(()), Result::and);
-        let rings = self.crew.map_or(Ok(()), |c| c.end());
+        let rings = self.workers.map_or(Ok(()), |c| c.end());
         served.and(rings)
     }
 }

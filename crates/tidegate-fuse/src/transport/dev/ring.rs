@@ -5,12 +5,12 @@
 //! it to work on meanwhile. Each thread has one place of its queue, so no request waits behind
 //! one that takes long while a thread is idle; the kernel gives a request to who was idle last.
 
-use super::dispatch::{Answer, Aside, Maker, Outcome, volume_of};
+use super::dispatch::{Answer, Maker, Offload, Outcome, volume_of};
 use super::requests;
 use super::wire::{Head, Reader};
 use crate::mount::unmount;
 use crate::transport::MAX_IO;
-use crate::transport::awake::Awake;
+use crate::transport::cpu_awake::Awake;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use tidegate_block::fuse_ring::FuseRing;
 use tidegate_rt::{Condvar, LockClass, Mutex, thread};
 
-static CREW: LockClass = LockClass::new("fuse->crew", 1);
+static WORKERS: LockClass = LockClass::new("fuse->workers", 1);
 
 /// The kernel wants a place in the queue of each CPU there may ever be. With more of them, threads and buffers
 /// cost more than they bring.
@@ -60,7 +60,7 @@ struct Queue {
 }
 
 /// All threads of a mount.
-pub(super) struct Crew {
+pub(super) struct Workers {
     maker: Maker,
     awake: Option<Arc<Awake>>,
     fuse: Arc<OwnedFd>,
@@ -72,14 +72,14 @@ pub(super) struct Crew {
 
 /// Where a thread belongs.
 pub(super) struct Post {
-    crew: Arc<Crew>,
+    workers: Arc<Workers>,
     cpu: usize,
 }
 
 impl Post {
     /// Does `work`, which waits for other requests; that somebody serves them is seen to.
     pub(super) fn while_others_serve(&self, work: impl FnOnce() -> Outcome) -> Outcome {
-        let Some(queue) = self.crew.queues.get(self.cpu) else { return work() };
+        let Some(queue) = self.workers.queues.get(self.cpu) else { return work() };
         let waiting = queue.waiting.fetch_add(1, SeqCst) + 1;
         let outcome = match waiting < queue.threads.load(SeqCst) || self.relieve(queue) {
             true => work(),
@@ -92,12 +92,12 @@ impl Post {
     /// Has another thread join the queue, and waits until it takes requests; false if it does not.
     fn relieve(&self, queue: &Queue) -> bool {
         let before = queue.threads.load(SeqCst);
-        if self.crew.add(self.cpu).is_err() {
+        if self.workers.add(self.cpu).is_err() {
             return false;
         }
-        let mut state = self.crew.state.lock();
+        let mut state = self.workers.state.lock();
         while queue.threads.load(SeqCst) == before && !state.failed {
-            self.crew.changed.wait(&mut state);
+            self.workers.changed.wait(&mut state);
         }
         if state.failed {
             return false;
@@ -108,30 +108,30 @@ impl Post {
         let mut here = CpuSet::new();
         here.set(self.cpu);
         let _ = sched_setaffinity(None, &here);
-        let _ = rustix::fs::statvfs(&self.crew.mountpoint);
+        let _ = rustix::fs::statvfs(&self.workers.mountpoint);
         true
     }
 
     /// The place takes requests now, or never will.
     fn joined(&self, ok: bool) {
-        let mut state = self.crew.state.lock();
+        let mut state = self.workers.state.lock();
         state.failed |= !ok;
-        if let Some(queue) = self.crew.queues.get(self.cpu) {
+        if let Some(queue) = self.workers.queues.get(self.cpu) {
             queue.threads.fetch_add(ok as usize, SeqCst);
         }
-        self.crew.changed.notify_all();
+        self.workers.changed.notify_all();
     }
 
     fn serve(self) -> io::Result<()> {
-        let crew = self.crew.clone();
+        let workers = self.workers.clone();
         let mut place = Place::new(self.cpu);
-        let ring = FuseRing::new(crew.fuse.clone(), self.cpu as u16, MAX_IO as usize);
-        let mut state = crew.state.lock();
+        let ring = FuseRing::new(workers.fuse.clone(), self.cpu as u16, MAX_IO as usize);
+        let mut state = workers.state.lock();
         state.ready += 1;
         state.failed |= ring.is_err();
-        crew.changed.notify_all();
+        workers.changed.notify_all();
         while state.stage == Stage::Gathering {
-            crew.changed.wait(&mut state);
+            workers.changed.wait(&mut state);
         }
         let stage = state.stage;
         drop(state);
@@ -140,7 +140,7 @@ impl Post {
                 let served = self.answer_all(ring, &mut place);
                 if served.is_err() {
                     // Without us the kernel would wait for ever.
-                    let _ = unmount(&crew.mountpoint, true);
+                    let _ = unmount(&workers.mountpoint, true);
                 }
                 Ok(served?)
             }
@@ -157,8 +157,8 @@ impl Post {
             Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV) => return Ok(()),
             r => r?,
         }
-        let (maker, awake) = (self.crew.maker.clone(), self.crew.awake.clone());
-        let mut worker = maker(Aside::Here(self));
+        let (maker, awake) = (self.workers.maker.clone(), self.workers.awake.clone());
+        let mut worker = maker(Offload::Here(self));
         let mut more = ring.wait()?;
         while more {
             if let Some(awake) = &awake {
@@ -231,7 +231,7 @@ impl Place {
     }
 }
 
-impl Crew {
+impl Workers {
     /// Makes ready what serves by io_uring; `None` where that cannot be. The kernel is to be greeted next.
     pub(super) fn gather(
         maker: &Maker,
@@ -239,36 +239,36 @@ impl Crew {
         fuse: &Arc<OwnedFd>,
         mountpoint: &Path,
         threads: usize,
-    ) -> Option<Arc<Crew>> {
+    ) -> Option<Arc<Workers>> {
         let cpus = possible_cpus().filter(|n| *n <= MAX_CPUS)?;
         let state = State { stage: Stage::Gathering, ready: 0, failed: false, threads: Vec::new() };
-        let crew = Arc::new(Crew {
+        let workers = Arc::new(Workers {
             maker: maker.clone(),
             awake: awake.clone(),
             fuse: fuse.clone(),
             mountpoint: mountpoint.to_path_buf(),
             queues: (0..cpus).map(|_| Queue::default()).collect(),
-            state: Mutex::new(&CREW, state),
+            state: Mutex::new(&WORKERS, state),
             changed: Condvar::new(),
         });
         let least = if cpus <= FEW_CPUS { MIN_THREADS_FEW } else { MIN_THREADS };
         let each = threads.div_ceil(cpus).max(least);
-        let started = (0..cpus * each).all(|i| crew.add(i % cpus).is_ok());
-        let mut state = crew.state.lock();
+        let started = (0..cpus * each).all(|i| workers.add(i % cpus).is_ok());
+        let mut state = workers.state.lock();
         while state.ready < state.threads.len() {
-            crew.changed.wait(&mut state);
+            workers.changed.wait(&mut state);
         }
         if started && !state.failed {
             drop(state);
-            return Some(crew);
+            return Some(workers);
         }
         drop(state);
-        crew.turn(Stage::Dismissed);
+        workers.turn(Stage::Dismissed);
         None
     }
 
     fn add(self: &Arc<Self>, cpu: usize) -> io::Result<()> {
-        let post = Post { crew: self.clone(), cpu };
+        let post = Post { workers: self.clone(), cpu };
         let mut state = self.state.lock();
         let name = format!("tg-fuse-{cpu}-{}", state.threads.len());
         state.threads.push(thread::spawn(&name, move || post.serve())?);

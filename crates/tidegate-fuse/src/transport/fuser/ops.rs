@@ -28,7 +28,7 @@ pub(super) struct Adapter {
 }
 
 /// Does `work` in a thread of its own: it waits for requests that this thread may have to serve.
-fn aside(name: &str, work: impl FnOnce() + Send + 'static) {
+fn offload(name: &str, work: impl FnOnce() + Send + 'static) {
     // Without a thread the reply goes unanswered, which fuser turns into EIO.
     let _ = tidegate_rt::thread::spawn(name, work);
 }
@@ -347,7 +347,7 @@ impl Filesystem for Adapter {
             return answer(reply, self.server.ioctl(&who, ino.0, cmd, in_data, at));
         }
         let (server, input) = (self.server.clone(), in_data.to_vec());
-        aside("tg-fuse-ioctl", move || answer(reply, server.ioctl(&who, ino.0, cmd, &input, at)));
+        offload("tg-fuse-ioctl", move || answer(reply, server.ioctl(&who, ino.0, cmd, &input, at)));
     }
 
     fn fallocate(
@@ -381,7 +381,7 @@ impl Filesystem for Adapter {
             return answer(reply, self.server.lseek(ino.0, fh.0, pos, whence as u32));
         }
         let server = self.server.clone();
-        aside("tg-fuse-lseek", move || answer(reply, server.lseek(ino.0, fh.0, pos, whence as u32)));
+        offload("tg-fuse-lseek", move || answer(reply, server.lseek(ino.0, fh.0, pos, whence as u32)));
     }
 
     fn copy_file_range(

@@ -73,7 +73,7 @@ type Body = Box<dyn FnOnce(&Shared) -> Result<Recorder> + Send>;
 type Handle = thread::JoinHandle<Result<Recorder>>;
 
 /// A run that is being prepared, then goes on, then ends.
-pub struct Crew {
+pub struct Workers {
     shared: Shared,
     /// Those whose end is the run's end.
     workers: Vec<(String, IoContext, Body)>,
@@ -81,7 +81,7 @@ pub struct Crew {
     beside: Vec<(String, IoContext, Body)>,
 }
 
-impl Crew {
+impl Workers {
     /// Nobody yet, on `target`; throughput is kept for intervals of `interval_ms`.
     pub fn new(target: &Arc<dyn Target>, interval_ms: u64) -> Self {
         let shared = Shared {
@@ -91,7 +91,7 @@ impl Crew {
             stop: Arc::default(),
             meeting: Arc::default(),
         };
-        Crew { shared, workers: Vec::new(), beside: Vec::new() }
+        Workers { shared, workers: Vec::new(), beside: Vec::new() }
     }
 
     /// Adds a thread whose end is waited for.
