@@ -6,6 +6,7 @@
 
 use crate::durable::ckpt_stat::Step;
 use crate::file::write::Ops;
+use crate::file::write_io::Sender;
 use crate::format::gate::Checkpoint;
 use crate::format::raw::*;
 use crate::segment::curseg::Curseg;
@@ -83,11 +84,11 @@ impl F2fs {
         let _ = stat.time(Step::PreInodes, || self.store_inode_meta());
         let _ = stat.time(Step::PreNodes, || {
             let r = self.write_nodes(&mut WritebackControl::background(u64::MAX));
-            self.write_io.submit_all(&self.stats);
+            self.write_io.submit_all(Sender::Queue);
             r
         });
         if self.switches.checkpoint_data() == CheckpointData::Wait {
-            stat.time(Step::PreDrain, || self.write_io.wait_begun(&self.stats));
+            stat.time(Step::PreDrain, || self.write_io.wait_begun());
         }
         let frozen = stat.time(Step::LockAll, || self.cp_rwsem.write());
         stat.time(Step::Frozen, || {

@@ -14,10 +14,10 @@ impl F2fs {
     pub(crate) fn drain_writes(&self) -> Result<()> {
         match self.switches.checkpoint_data() {
             CheckpointData::Wait => {
-                self.write_io.send_all(&self.stats);
+                self.write_io.send_all();
                 self.queue.drain();
             }
-            CheckpointData::Linux => self.write_io.wait_cp_data(&self.stats),
+            CheckpointData::Linux => self.write_io.wait_cp_data(),
         }
         self.lost_metadata().map_or(Ok(()), Err)
     }

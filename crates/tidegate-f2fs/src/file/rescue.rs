@@ -1,6 +1,7 @@
 //! Writing failed pages to other places.
 
 use crate::file::write::{DataPass, Placement};
+use crate::file::write_io::Sender;
 use crate::format::units::BlockAddr;
 use crate::inode::fi;
 use crate::node::dnode::Found;
@@ -60,7 +61,7 @@ impl F2fs {
         let busy = || Error::new(ErrorKind::Busy, "a page under write-back in a checkpoint");
         let mut pass = DataPass::new(Placement::Rescue, true);
         let r = self.write_run(inode, run.ok_or_else(busy)?, None, &mut pass);
-        self.end_pass(&mut pass, true);
+        self.end_pass(&mut pass, Sender::Caller);
         r
     }
 

@@ -1,7 +1,7 @@
 //! Writing file data out: an extent is allocated for each run of dirty pages.
 
 use crate::file::place::Placed;
-use crate::file::write_io::{Extent, LastBio, Pages};
+use crate::file::write_io::{Extent, LastBio, Pages, Sender};
 use crate::segment::log::Log;
 use crate::volume::options::WritePages;
 use crate::volume::sbi::F2fs;
@@ -64,10 +64,10 @@ impl F2fs {
         match position {
             // Small files of a pass share bios; a pass ends with all of them sent.
             WritePages::Extent => {}
-            WritePages::SubmitLocked => self.write_io.submit_within(&self.stats, self.data_log(inode), inode),
+            WritePages::SubmitLocked => self.write_io.submit_within(self.data_log(inode), inode),
             WritePages::Unlocked | WritePages::Locked => {
                 drop(turn);
-                self.write_io.submit_within(&self.stats, self.data_log(inode), inode);
+                self.write_io.submit_within(self.data_log(inode), inode);
             }
         }
         r
@@ -85,7 +85,8 @@ impl F2fs {
         let mut pass = DataPass::new(Placement::ByPolicy { in_place }, wbc.sync_all);
         let r = self.write_runs(inode, wbc, &mut pass, ops);
         wbc.written += pass.placed;
-        self.end_pass(&mut pass, wbc.fsync.is_some());
+        let sender = if wbc.fsync.is_some() { Sender::Caller } else { Sender::Queue };
+        self.end_pass(&mut pass, sender);
         r?;
         if inode.is_dir() {
             // Looked at under the lock that is taken after a block becomes dirty.
@@ -119,7 +120,7 @@ impl F2fs {
                 Taken::Busy(i) if wbc.sync_all => {
                     drop(op);
                     // It may be in there.
-                    self.end_pass(pass, true);
+                    self.end_pass(pass, Sender::Caller);
                     inode.mapping.wait_writeback(i, i + 1);
                 }
                 Taken::Busy(i) => at = i + 1,
@@ -137,14 +138,14 @@ impl F2fs {
     /// Takes `cp_rwsem` shared. A checkpoint that keeps it waits for bios which are held back: the pass's goes first.
     fn begin_op(&self, pass: &mut DataPass) -> RwLockReadGuard<'_, ()> {
         self.cp_rwsem.try_read().unwrap_or_else(|| {
-            self.end_pass(pass, false);
+            self.end_pass(pass, Sender::Queue);
             self.cp_rwsem.read()
         })
     }
 
-    /// Sends what a pass holds back; with `here` in the calling thread, which is about to wait for it.
-    pub(crate) fn end_pass(&self, pass: &mut DataPass, here: bool) {
-        self.write_io.send_last(&self.stats, pass.last.take(), here);
+    /// Sends what a pass holds back.
+    pub(crate) fn end_pass(&self, pass: &mut DataPass, sender: Sender) {
+        self.write_io.send_last(pass.last.take(), sender);
     }
 
     fn places_whole(&self, how: Placement) -> bool {
@@ -183,9 +184,9 @@ impl F2fs {
                     };
                     let extent = Extent { blk, segments: part, pages };
                     if whole {
-                        self.write_io.add_extent(&self.stats, log, extent, pass.flags, &mut pass.last);
+                        self.write_io.add_extent(log, extent, pass.flags, &mut pass.last);
                     } else {
-                        self.write_io.add_within(&self.stats, log, extent, pass.flags);
+                        self.write_io.add_within(log, extent, pass.flags);
                     }
                     self.stats.placed(cleaned, p.pages as u64);
                 }

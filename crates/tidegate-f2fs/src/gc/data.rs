@@ -5,6 +5,7 @@
 //! and its block stays where the node says. Readers look at [`super::state::Gc::moves`] instead.
 
 use crate::file::write::{DataPass, Placement};
+use crate::file::write_io::Sender;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid, SegNo};
 use crate::inode::fi;
@@ -123,7 +124,7 @@ impl F2fs {
             at += taken.pages;
             let mut pass = DataPass::new(Placement::Move, false);
             let r = self.write_run(inode, taken, Some(op), &mut pass);
-            self.end_pass(&mut pass, false);
+            self.end_pass(&mut pass, Sender::Queue);
             if r.is_err() && inode.mapping.nr_dirty() > 0 {
                 self.bdi.mark_dirty(inode);
                 if inode.is_dir() {

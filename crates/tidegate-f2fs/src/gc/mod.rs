@@ -20,6 +20,7 @@ pub(crate) mod state;
 mod thread;
 mod victim;
 
+use crate::file::write_io::Sender;
 use crate::format::raw::*;
 use crate::format::units::SegNo;
 use crate::segment::policy::KEPT_BY_DATA;
@@ -207,7 +208,7 @@ impl F2fs {
             }
             held.sections.push(section);
         }
-        self.write_io.submit_all(&self.stats);
+        self.write_io.submit_all(Sender::Queue);
         Ok(held)
     }
 

@@ -139,7 +139,7 @@ impl F2fs {
                 }
                 None => continue,
             };
-            self.write_io.add(&self.stats, log, blk, vec![seg], pages, flags);
+            self.write_io.add(log, blk, vec![seg], pages, flags);
         }
         Ok(n)
     }

@@ -58,6 +58,7 @@ impl F2fs {
         let generation = if p.options.deterministic { 1 } else { tidegate_rt::clock::entropy() as u32 };
         let node_version = p.cp.node_version();
         let flushes = Arc::new(FlushControl::default());
+        let stats = Arc::new(Counters::opened_now());
         F2fs {
             ckpt: Mutex::new(&CP_STATE, CpState { cp: p.cp, node_version }),
             sb: p.sb,
@@ -69,7 +70,7 @@ impl F2fs {
             nat: p.nat,
             sit: p.sit,
             cursegs: p.cursegs,
-            write_io: WriteIo::new(p.queue.clone(), flushes.clone()),
+            write_io: WriteIo::new(p.queue.clone(), flushes.clone(), stats.clone()),
             flushes,
             since_cp: SinceCp::default(),
             queue: p.queue,
@@ -82,7 +83,7 @@ impl F2fs {
             orphans_changed: AtomicBool::new(false),
             dirty_dirs: Mutex::new(&DIRTY_DIRS, HashMap::default()),
             dirty_inodes: DirtyInodes::default(),
-            stats: Counters::opened_now(),
+            stats,
             ckpt_stat: CkptStat::default(),
             ckpt_thread: CkptThread::default(),
             switches: Switches::new(&p.options),

@@ -1,6 +1,7 @@
 //! Opening a volume: superblock, checkpoint, summaries, orphans.
 
 use crate::durable::checkpoint::nat_bits_key;
+use crate::file::write_io::Sender;
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
@@ -152,8 +153,8 @@ impl F2fs {
         fs.bdi.set_submit_pending(move |here| {
             let Some(fs) = weak.upgrade() else { return };
             match here {
-                true => fs.write_io.submit_all_here(&fs.stats),
-                false => fs.write_io.submit_all(&fs.stats),
+                true => fs.write_io.submit_all(Sender::Caller),
+                false => fs.write_io.submit_all(Sender::Queue),
             }
         });
         // A repair recovers first, and mends the root after.

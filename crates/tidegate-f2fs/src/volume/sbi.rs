@@ -66,7 +66,7 @@ pub struct F2fs {
     pub(crate) dirty_dirs: Mutex<HashMap<u64, Arc<Inode>>>,
     /// Inodes with times or a size that their nodes do not have: a checkpoint stores them.
     pub(crate) dirty_inodes: DirtyInodes,
-    pub(crate) stats: Counters,
+    pub(crate) stats: Arc<Counters>,
     pub(crate) ckpt_stat: CkptStat,
     pub(crate) ckpt_thread: CkptThread,
     pub(crate) switches: Switches,

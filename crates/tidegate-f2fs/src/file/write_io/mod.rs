@@ -4,27 +4,31 @@
 //! is full, when the next page does not continue it, at the end of a write-back pass, and before anybody
 //! waits for write-back ([`tidegate_vfs::Bdi::set_submit_pending`]).
 
+mod done;
+mod growing;
+
+pub(crate) use growing::{Extent, LastBio, Pages};
+
+use done::{Done, kind_of};
+use growing::{Growing, Placed};
+
 use crate::durable::flush::FlushControl;
 use crate::file::failed_pages::FailedPages;
-use crate::file::in_flight::InFlight;
 use crate::format::raw::NR_CURSEG_TYPE;
 use crate::format::units::BlockAddr;
 use crate::inode::fi;
 use crate::segment::log::Log;
 use crate::volume::stats::Counters;
-use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tidegate_block::{Bio, BioFlags, Errno, RequestQueue, Segment};
+use tidegate_block::{Bio, BioFlags, RequestQueue, Segment};
 use tidegate_rt::{
     LockClass, Mutex, WaitQueue, thread,
-    trace::{self, EventPoint, Span, SpanPoint},
+    trace::{self, EventPoint, SpanPoint},
 };
-use tidegate_vfs::{Error, ErrorKind, Inode};
+use tidegate_vfs::{Error, Inode};
 
-static SUBMIT_PAGE_WRITE: SpanPoint<4> =
-    SpanPoint::new("f2fs_submit_page_write", ["ino", "index", "addrs", "what"]);
 /// In its flags, from bit 16 on, one more than the processor that it is sent by; 0 where that is not known.
 static SUBMIT_WRITE_BIO: EventPoint<4> =
     EventPoint::new("f2fs_submit_write_bio", ["sector", "size", "log", "flags"]);
@@ -33,95 +37,25 @@ static SUBMIT_MERGED: SpanPoint<1> = SpanPoint::new("f2fs_submit_merged_write", 
 static WAIT_ON_NODES: SpanPoint<0> = SpanPoint::timed("f2fs_wait_on_node_pages_writeback", []);
 
 static IO_LOCK: LockClass = LockClass::new("io->io_rwsem", 570);
-static FSYNC_NODES: LockClass = LockClass::new("sbi->fsync_node_lock", 575);
 
 /// How long who waits sleeps before it looks for bios to send: a page joins one after it has its place.
 const RESUBMIT: Duration = Duration::from_millis(2);
 /// Pages from which on an extent goes out in bios of its own.
 const OWN_BIO: usize = 32;
 
-/// Pages whose write-back ends with their bio.
-pub(crate) struct Pages {
-    pub inode: Arc<Inode>,
-    pub index: u64,
-    pub pages: usize,
-    /// Where the first of them was; as [`BlockAddr::NEW`] and [`BlockAddr::NULL`] where it had no place.
-    pub old: BlockAddr,
-    /// File data that goes to a new place.
-    pub moved: bool,
-    /// Cleaning moves them.
-    pub cleaned: bool,
-}
-
-/// Pages that have one range of blocks.
-pub(crate) struct Extent {
-    pub blk: BlockAddr,
-    pub segments: Vec<Segment>,
-    pub pages: Pages,
-}
-
-/// Blocks that have a place, and whose they are, if anybody's.
-struct Placed {
-    blk: BlockAddr,
-    segments: Vec<Segment>,
-    pages: Option<Pages>,
-}
-
-/// The bio that a pass over a file sends at its end.
-pub(crate) struct LastBio(Log, Growing);
-
-impl Pages {
-    /// Whether every checkpoint waits for them.
-    fn is_cp_data(&self, log: Log) -> bool {
-        log.is_node() || self.inode.is_dir() || self.cleaned
-    }
-
-    fn range(&self) -> std::ops::Range<u64> {
-        self.index..self.index + self.pages as u64
-    }
-
-    /// Joining bios, until the result is dropped. Says where they go: two addresses in one number, the old one above;
-    /// and how many pages (12 bits), of which log (4 bits), in a bio with which flags.
-    fn submitting(&self, blk: BlockAddr, log: Log, flags: BioFlags) -> Span {
-        let addrs = u64::from(self.old.0) << 32 | u64::from(blk.0);
-        let what = self.pages as u64 & 0xFFF | (log as u64) << 12 | u64::from(flags.bits()) << 16;
-        SUBMIT_PAGE_WRITE.enter([self.inode.ino.0, self.index, addrs, what])
-    }
-}
-
-#[derive(Default)]
-struct Growing {
-    start: BlockAddr,
-    blocks: u32,
-    segments: Vec<Segment>,
-    pages: Vec<Pages>,
-    flags: BioFlags,
-    /// Its number in the chain of warm nodes.
-    seq: u64,
-    /// Which half of those in flight counts it.
-    half: usize,
-    /// It has what every checkpoint waits for: nodes, blocks of directories, pages that cleaning moves
-    /// (`F2FS_WB_CP_DATA`).
-    cp_data: bool,
-}
-
-impl Growing {
-    fn is_of_another(&self, inode: &Arc<Inode>) -> bool {
-        self.pages.last().is_some_and(|p| !Arc::ptr_eq(&p.inode, inode))
-    }
-}
-
-/// Bios of the warm-node log, numbered in the order of their blocks.
-struct Chain {
-    /// The number of the next. Changed with `open` locked.
-    next: AtomicU64,
-    /// Those that are not on the device yet.
-    open: Mutex<BTreeSet<u64>>,
+/// The thread that does a bio which the device takes quickly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sender {
+    /// The queue's.
+    Queue,
+    /// The calling one, which is about to wait for the bio.
+    Caller,
 }
 
 /// See the module.
 pub(crate) struct WriteIo {
     queue: Arc<RequestQueue>,
+    stats: Arc<Counters>,
     logs: [Mutex<Growing>; NR_CURSEG_TYPE],
     /// The logs that have a growing bio, a bit each; changed with the log locked.
     growing: AtomicU8,
@@ -152,32 +86,14 @@ impl Drop for Placing<'_> {
     }
 }
 
-/// What the completion of a bio tells.
-struct Done {
-    chain: Chain,
-    shorter: WaitQueue,
-    in_flight: InFlight,
-    flushes: Arc<FlushControl>,
-    failed_pages: Arc<FailedPages>,
-    /// The first that failed of what nothing may vouch for.
-    metadata_error: OnceLock<Error>,
-}
-
 impl WriteIo {
-    pub(crate) fn new(queue: Arc<RequestQueue>, flushes: Arc<FlushControl>) -> Self {
-        let chain = Chain { next: AtomicU64::new(0), open: Mutex::new(&FSYNC_NODES, BTreeSet::new()) };
+    pub(crate) fn new(queue: Arc<RequestQueue>, flushes: Arc<FlushControl>, stats: Arc<Counters>) -> Self {
         let failed_pages = Arc::<FailedPages>::default();
-        let done = Done {
-            chain,
-            shorter: WaitQueue::new(),
-            in_flight: InFlight::default(),
-            flushes,
-            failed_pages: failed_pages.clone(),
-            metadata_error: OnceLock::new(),
-        };
+        let done = Done::new(flushes, failed_pages.clone());
         let logs = std::array::from_fn(|_| Mutex::new(&IO_LOCK, Growing::default()));
         WriteIo {
             queue,
+            stats,
             logs,
             growing: AtomicU8::new(0),
             placing: AtomicU64::new(0),
@@ -202,18 +118,11 @@ impl WriteIo {
     /// Sends an extent of pages in bios of its own, if it is long enough, so that nobody's pages come
     /// between; a short one grows with its log's bio. The last of its bios goes to `last`, in place of
     /// what was there, which is sent.
-    pub(crate) fn add_extent(
-        &self,
-        stats: &Counters,
-        log: Log,
-        extent: Extent,
-        flags: BioFlags,
-        last: &mut Option<LastBio>,
-    ) {
+    pub(crate) fn add_extent(&self, log: Log, extent: Extent, flags: BioFlags, last: &mut Option<LastBio>) {
         let Extent { blk, segments, pages } = extent;
         let limits = self.queue.limits();
         if pages.pages < OWN_BIO {
-            return self.add(stats, log, blk, segments, Some(pages), flags);
+            return self.add(log, blk, segments, Some(pages), flags);
         }
         let _span = pages.submitting(blk, log, flags);
         let most = (limits.max_bytes / 4096) as usize;
@@ -243,16 +152,16 @@ impl WriteIo {
             });
             done += n;
             if let Some(LastBio(log, before)) = last.replace(LastBio(log, g)) {
-                self.send(stats, log, before, false);
+                self.send(log, before, Sender::Queue);
             }
         }
     }
 
     /// Sends the last bio of a pass. With `here` the calling thread, which is about to wait for it, does it.
-    pub(crate) fn send_last(&self, stats: &Counters, last: Option<LastBio>, here: bool) {
+    pub(crate) fn send_last(&self, last: Option<LastBio>, sender: Sender) {
         if let Some(LastBio(log, g)) = last {
             let _span = SUBMIT_MERGED.enter([log as u64]);
-            self.send(stats, log, g, here);
+            self.send(log, g, sender);
         }
     }
 
@@ -266,7 +175,6 @@ impl WriteIo {
     /// queue is congested, holding no lock.
     pub(crate) fn add(
         &self,
-        stats: &Counters,
         log: Log,
         blk: BlockAddr,
         segments: Vec<Segment>,
@@ -275,47 +183,39 @@ impl WriteIo {
     ) {
         let _span = pages.as_ref().map(|p| p.submitting(blk, log, flags));
         let mut g = self.logs[log as usize].lock();
-        let full = self.join(stats, &mut g, log, Placed { blk, segments, pages }, flags);
+        let full = self.join(&mut g, log, Placed { blk, segments, pages }, flags);
         drop(g);
         if let Some(full) = full {
-            self.send(stats, log, full, false);
+            self.send(log, full, Sender::Queue);
         }
     }
 
     /// The same as Linux does it: what is full is sent with the log's growing bio still locked, also while the
     /// queue is congested.
-    pub(crate) fn add_within(&self, stats: &Counters, log: Log, extent: Extent, flags: BioFlags) {
+    pub(crate) fn add_within(&self, log: Log, extent: Extent, flags: BioFlags) {
         let Extent { blk, segments, pages } = extent;
         let _span = pages.submitting(blk, log, flags);
         let mut g = self.logs[log as usize].lock();
-        if let Some(full) = self.join(stats, &mut g, log, Placed { blk, segments, pages: Some(pages) }, flags)
-        {
-            self.send(stats, log, full, false);
+        if let Some(full) = self.join(&mut g, log, Placed { blk, segments, pages: Some(pages) }, flags) {
+            self.send(log, full, Sender::Queue);
         }
     }
 
     /// Sends the growing bio of one log at the end of a pass over `inode`, as Linux does it: with the bio
     /// locked, and whosever pages are in it.
-    pub(crate) fn submit_within(&self, stats: &Counters, log: Log, inode: &Arc<Inode>) {
+    pub(crate) fn submit_within(&self, log: Log, inode: &Arc<Inode>) {
         let _span = SUBMIT_MERGED.enter([log as u64]);
         let mut g = self.logs[log as usize].lock();
         if g.blocks > 0 {
             // Another is adding to it, or about to send it.
-            stats.sent_early(g.is_of_another(inode));
+            self.stats.sent_early(g.is_of_another(inode));
             self.growing.fetch_and(!log.bit(), SeqCst);
-            self.send(stats, log, std::mem::take(&mut *g), false);
+            self.send(log, std::mem::take(&mut *g), Sender::Queue);
         }
     }
 
     /// Adds blocks to a growing bio; what was there is returned if they do not fit.
-    fn join(
-        &self,
-        stats: &Counters,
-        g: &mut Growing,
-        log: Log,
-        placed: Placed,
-        flags: BioFlags,
-    ) -> Option<Growing> {
+    fn join(&self, g: &mut Growing, log: Log, placed: Placed, flags: BioFlags) -> Option<Growing> {
         let Placed { blk, segments, pages } = placed;
         let n = segments.iter().map(|s| s.len).sum::<u32>() / 4096;
         let limits = self.queue.limits();
@@ -324,7 +224,7 @@ impl WriteIo {
             && ((g.blocks + n) as u64) * 4096 <= limits.max_bytes;
         let full = (g.blocks > 0 && !fits).then(|| std::mem::take(g));
         if let (Some(f), Some(p)) = (&full, &pages) {
-            stats.sent_early(f.start.plus(f.blocks) != blk && f.is_of_another(&p.inode));
+            self.stats.sent_early(f.start.plus(f.blocks) != blk && f.is_of_another(&p.inode));
         }
         if g.blocks == 0 {
             self.begin(g);
@@ -356,60 +256,46 @@ impl WriteIo {
 
     /// Waits for bios that were begun before the call, beside others that are begun meanwhile. For a checkpoint
     /// before it freezes operations; one at a time.
-    pub(crate) fn wait_begun(&self, stats: &Counters) {
+    pub(crate) fn wait_begun(&self) {
         let half = self.done.in_flight.turn();
-        self.wait_sending(stats, || self.done.in_flight.is_over(half));
+        self.wait_sending(|| self.done.in_flight.is_over(half));
     }
 
     /// Waits for what Linux's checkpoint waits for. For who keeps others from placing pages.
-    pub(crate) fn wait_cp_data(&self, stats: &Counters) {
+    pub(crate) fn wait_cp_data(&self) {
         self.sent.wait_until(|| self.placing_cp_data.load(SeqCst) == 0);
-        self.wait_sending(stats, || !self.done.in_flight.has_cp_data());
+        self.wait_sending(|| !self.done.in_flight.has_cp_data());
     }
 
-    fn wait_sending(&self, stats: &Counters, mut ended: impl FnMut() -> bool) {
+    fn wait_sending(&self, mut ended: impl FnMut() -> bool) {
         loop {
-            self.submit_all(stats);
+            self.submit_all(Sender::Queue);
             if self.done.in_flight.ended.wait_timeout(RESUBMIT, &mut ended) {
                 return;
             }
         }
     }
 
-    /// Sends every growing bio.
-    pub(crate) fn submit_all(&self, stats: &Counters) {
-        for log in Log::ALL {
-            self.submit(stats, log);
-        }
-    }
-
-    /// Sends every growing bio and waits until the queue has all that anybody had taken to send. For who
-    /// keeps others from placing pages.
-    pub(crate) fn send_all(&self, stats: &Counters) {
-        // In this order: what has a place may join a growing bio yet.
-        self.sent.wait_until(|| self.placing.load(SeqCst) == 0);
-        self.submit_all(stats);
-        self.sent.wait_until(|| self.unsent.load(SeqCst) == 0);
-    }
-
-    /// The same for who then waits for one of them: the last is done by the calling thread.
-    pub(crate) fn submit_all_here(&self, stats: &Counters) {
+    /// Sends every growing bio, the last of them by `sender`.
+    pub(crate) fn submit_all(&self, sender: Sender) {
         let mut last = None;
         for log in Log::ALL {
             if let Some(g) = self.take(log)
                 && let Some(LastBio(log, before)) = last.replace(LastBio(log, g))
             {
-                self.send(stats, log, before, false);
+                self.send(log, before, Sender::Queue);
             }
         }
-        self.send_last(stats, last, true);
+        self.send_last(last, sender);
     }
 
-    /// Sends the growing bio of one log.
-    pub(crate) fn submit(&self, stats: &Counters, log: Log) {
-        if let Some(g) = self.take(log) {
-            self.send(stats, log, g, false);
-        }
+    /// Sends every growing bio and waits until the queue has all that anybody had taken to send. For who
+    /// keeps others from placing pages.
+    pub(crate) fn send_all(&self) {
+        // In this order: what has a place may join a growing bio yet.
+        self.sent.wait_until(|| self.placing.load(SeqCst) == 0);
+        self.submit_all(Sender::Queue);
+        self.sent.wait_until(|| self.unsent.load(SeqCst) == 0);
     }
 
     fn take(&self, log: Log) -> Option<Growing> {
@@ -425,10 +311,10 @@ impl WriteIo {
 
     /// Sends what grows in the warm-node log and waits until every block added to it before the call is
     /// written.
-    pub(crate) fn sync_chain(&self, stats: &Counters) {
+    pub(crate) fn sync_chain(&self) {
         let end = self.done.chain.next.load(SeqCst);
         if let Some(g) = self.take(Log::WarmNode) {
-            self.send(stats, Log::WarmNode, g, true);
+            self.send(Log::WarmNode, g, Sender::Caller);
         }
         let written = || self.done.chain.open.lock().first().is_none_or(|s| *s >= end);
         if !written() {
@@ -437,8 +323,8 @@ impl WriteIo {
         }
     }
 
-    fn send(&self, stats: &Counters, log: Log, g: Growing, here: bool) {
-        stats.bio(log.kind(), g.blocks as u64);
+    fn send(&self, log: Log, g: Growing, sender: Sender) {
+        self.stats.bio(log.kind(), g.blocks as u64);
         let flags = if log.is_node() { g.flags | BioFlags::META } else { g.flags };
         let (sector, size) = (g.start.sector().0, u64::from(g.blocks) * 4096);
         if trace::enabled() {
@@ -471,47 +357,12 @@ impl WriteIo {
             }
             done.in_flight.end(half, cp_data);
         });
-        if here {
-            self.queue.submit_here(bio)
-        } else {
-            self.queue.submit(bio)
+        match sender {
+            Sender::Caller => self.queue.submit_here(bio),
+            Sender::Queue => self.queue.submit(bio),
         }
         if self.unsent.fetch_sub(1, SeqCst) == 1 {
             self.sent.wake_all();
         }
-    }
-}
-
-/// Who syncs a file is told that the device is full; who changes metadata, that it failed.
-fn kind_of(e: Errno) -> ErrorKind {
-    if e == Errno::NOSPC { ErrorKind::NoSpace } else { ErrorKind::Io }
-}
-
-impl Done {
-    /// Notes what a write of `pages` at `start` that failed means for who wants to rely on it.
-    fn failed(&self, log: Log, start: BlockAddr, pages: &[Pages], e: Errno) {
-        let dir = pages.iter().find(|p| p.inode.is_dir());
-        if log.is_node() || dir.is_some() {
-            let what = dir.map_or("nodes".to_string(), |d| format!("directory {}", d.inode.ino));
-            let _ = self.metadata_error.set(Error::device(e, format!("writing {what} at block {start}")));
-        }
-        for p in pages.iter().filter(|p| !log.is_node() && !p.inode.is_dir()) {
-            p.inode.mapping.record_errno(e);
-            if p.moved {
-                self.failed_pages.note(&p.inode, p.range());
-            }
-        }
-    }
-
-    fn begin(&self) -> u64 {
-        let mut open = self.chain.open.lock();
-        let seq = self.chain.next.fetch_add(1, SeqCst);
-        open.insert(seq);
-        seq
-    }
-
-    fn end(&self, seq: u64) {
-        self.chain.open.lock().remove(&seq);
-        self.shorter.wake_all();
     }
 }

@@ -1,0 +1,81 @@
+//! What the completion of a bio tells.
+
+use super::growing::Pages;
+use crate::durable::flush::FlushControl;
+use crate::file::failed_pages::FailedPages;
+use crate::file::in_flight::InFlight;
+use crate::format::units::BlockAddr;
+use crate::segment::log::Log;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use tidegate_block::Errno;
+use tidegate_rt::{LockClass, Mutex, WaitQueue};
+use tidegate_vfs::{Error, ErrorKind};
+
+static FSYNC_NODES: LockClass = LockClass::new("sbi->fsync_node_lock", 575);
+
+/// Bios of the warm-node log, numbered in the order of their blocks.
+pub(super) struct Chain {
+    /// The number of the next. Changed with `open` locked.
+    pub next: AtomicU64,
+    /// Those that are not on the device yet.
+    pub open: Mutex<BTreeSet<u64>>,
+}
+
+/// What completions need and leave.
+pub(super) struct Done {
+    pub chain: Chain,
+    pub shorter: WaitQueue,
+    pub in_flight: InFlight,
+    pub flushes: Arc<FlushControl>,
+    pub failed_pages: Arc<FailedPages>,
+    /// The first that failed of what nothing may vouch for.
+    pub metadata_error: OnceLock<Error>,
+}
+
+/// Who syncs a file is told that the device is full; who changes metadata, that it failed.
+pub(super) fn kind_of(e: Errno) -> ErrorKind {
+    if e == Errno::NOSPC { ErrorKind::NoSpace } else { ErrorKind::Io }
+}
+
+impl Done {
+    /// Of a volume that sends its first bio.
+    pub(super) fn new(flushes: Arc<FlushControl>, failed_pages: Arc<FailedPages>) -> Done {
+        Done {
+            chain: Chain { next: AtomicU64::new(0), open: Mutex::new(&FSYNC_NODES, BTreeSet::new()) },
+            shorter: WaitQueue::new(),
+            in_flight: InFlight::default(),
+            flushes,
+            failed_pages,
+            metadata_error: OnceLock::new(),
+        }
+    }
+
+    /// Notes what a write of `pages` at `start` that failed means for who wants to rely on it.
+    pub(super) fn failed(&self, log: Log, start: BlockAddr, pages: &[Pages], e: Errno) {
+        let dir = pages.iter().find(|p| p.inode.is_dir());
+        if log.is_node() || dir.is_some() {
+            let what = dir.map_or("nodes".to_string(), |d| format!("directory {}", d.inode.ino));
+            let _ = self.metadata_error.set(Error::device(e, format!("writing {what} at block {start}")));
+        }
+        for p in pages.iter().filter(|p| !log.is_node() && !p.inode.is_dir()) {
+            p.inode.mapping.record_errno(e);
+            if p.moved {
+                self.failed_pages.note(&p.inode, p.range());
+            }
+        }
+    }
+
+    pub(super) fn begin(&self) -> u64 {
+        let mut open = self.chain.open.lock();
+        let seq = self.chain.next.fetch_add(1, SeqCst);
+        open.insert(seq);
+        seq
+    }
+
+    pub(super) fn end(&self, seq: u64) {
+        self.chain.open.lock().remove(&seq);
+        self.shorter.wake_all();
+    }
+}

@@ -1,0 +1,82 @@
+//! A bio that grows, and the pages in it.
+
+use crate::format::units::BlockAddr;
+use crate::segment::log::Log;
+use std::sync::Arc;
+use tidegate_block::{BioFlags, Segment};
+use tidegate_rt::trace::{Span, SpanPoint};
+use tidegate_vfs::Inode;
+
+static SUBMIT_PAGE_WRITE: SpanPoint<4> =
+    SpanPoint::new("f2fs_submit_page_write", ["ino", "index", "addrs", "what"]);
+
+/// Pages whose write-back ends with their bio.
+pub(crate) struct Pages {
+    pub inode: Arc<Inode>,
+    pub index: u64,
+    pub pages: usize,
+    /// Where the first of them was; as [`BlockAddr::NEW`] and [`BlockAddr::NULL`] where it had no place.
+    pub old: BlockAddr,
+    /// File data that goes to a new place.
+    pub moved: bool,
+    /// Cleaning moves them.
+    pub cleaned: bool,
+}
+
+/// Pages that have one range of blocks.
+pub(crate) struct Extent {
+    pub blk: BlockAddr,
+    pub segments: Vec<Segment>,
+    pub pages: Pages,
+}
+
+/// Blocks that have a place, and whose they are, if anybody's.
+pub(super) struct Placed {
+    pub blk: BlockAddr,
+    pub segments: Vec<Segment>,
+    pub pages: Option<Pages>,
+}
+
+/// The bio that a pass over a file sends at its end.
+pub(crate) struct LastBio(pub(super) Log, pub(super) Growing);
+
+impl Pages {
+    /// Whether every checkpoint waits for them.
+    pub(super) fn is_cp_data(&self, log: Log) -> bool {
+        log.is_node() || self.inode.is_dir() || self.cleaned
+    }
+
+    pub(super) fn range(&self) -> std::ops::Range<u64> {
+        self.index..self.index + self.pages as u64
+    }
+
+    /// Joining bios, until the result is dropped. Says where they go: two addresses in one number, the old one above;
+    /// and how many pages (12 bits), of which log (4 bits), in a bio with which flags.
+    pub(super) fn submitting(&self, blk: BlockAddr, log: Log, flags: BioFlags) -> Span {
+        let addrs = u64::from(self.old.0) << 32 | u64::from(blk.0);
+        let what = self.pages as u64 & 0xFFF | (log as u64) << 12 | u64::from(flags.bits()) << 16;
+        SUBMIT_PAGE_WRITE.enter([self.inode.ino.0, self.index, addrs, what])
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Growing {
+    pub start: BlockAddr,
+    pub blocks: u32,
+    pub segments: Vec<Segment>,
+    pub pages: Vec<Pages>,
+    pub flags: BioFlags,
+    /// Its number in the chain of warm nodes.
+    pub seq: u64,
+    /// Which half of those in flight counts it.
+    pub half: usize,
+    /// It has what every checkpoint waits for: nodes, blocks of directories, pages that cleaning moves
+    /// (`F2FS_WB_CP_DATA`).
+    pub cp_data: bool,
+}
+
+impl Growing {
+    pub(super) fn is_of_another(&self, inode: &Arc<Inode>) -> bool {
+        self.pages.last().is_some_and(|p| !Arc::ptr_eq(&p.inode, inode))
+    }
+}
