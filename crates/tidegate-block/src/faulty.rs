@@ -114,7 +114,7 @@ struct Waiting {
 #[derive(Default)]
 struct Later(Option<Arc<(Mutex<Waiting>, Condvar)>>, Option<thread::JoinHandle<()>>);
 
-/// See the module. The rules can be exchanged at any time.
+/// A device whose requests fail by rules. The rules can be exchanged at any time.
 pub struct Faulty {
     inner: Arc<dyn Device>,
     rules: Mutex<Arc<Vec<Rule>>>,

@@ -85,7 +85,7 @@ pub struct Message<'a> {
     pub len: usize,
 }
 
-/// See the module.
+/// One place in a queue of the kernel's, for one request at a time.
 pub struct FuseRing {
     /// Before the buffers: it goes first.
     ring: IoUring<squeue::Entry128, cqueue::Entry>,

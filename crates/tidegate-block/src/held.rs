@@ -12,7 +12,7 @@ static HELD: LockClass = LockClass::new("held", 990);
 
 type Block = [u8; PAGE_SIZE];
 
-/// See the module.
+/// A device that keeps writes to its first blocks back until they are released.
 pub struct Held {
     below: Arc<dyn Device>,
     /// Whether a block is to be kept back.

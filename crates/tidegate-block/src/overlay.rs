@@ -56,7 +56,7 @@ impl Blocks {
     }
 }
 
-/// See the module.
+/// A copy-on-write device in memory, over bytes that it shares with others.
 pub struct Overlay {
     blocks: Arc<Blocks>,
     table: Vec<u32>,

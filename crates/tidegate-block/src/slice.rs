@@ -3,7 +3,7 @@
 use crate::{Device, Errno, Request, SECTOR_SIZE};
 use std::sync::Arc;
 
-/// See the module.
+/// A device from an offset of another to that one's end.
 pub struct Slice {
     below: Arc<dyn Device>,
     /// Where it begins, in sectors.

@@ -17,7 +17,7 @@ const LEAST: u64 = 1 << 20;
 /// No limit of ours.
 const NONE: u64 = u64::MAX;
 
-/// See the module.
+/// The bound on what the kernel may keep back of what programs wrote.
 pub(crate) struct DirtyBound {
     /// The directory in sysfs, where it may be written.
     dir: OnceLock<Option<PathBuf>>,

@@ -21,7 +21,7 @@ pub(crate) struct Handle {
 
 type Table = RwLock<HashMap<u64, Arc<Handle>>>;
 
-/// See the module.
+/// Open files by number.
 pub(crate) struct Handles {
     shards: Box<[Table]>,
     next: AtomicU64,

@@ -21,7 +21,7 @@ const FRESH: u64 = 20_000_000;
 /// Between two attempts to get room back by a checkpoint, in nanoseconds.
 const RELIEF: u64 = 1_000_000_000;
 
-/// See the module.
+/// Room below a sparse image, and when it was last looked at.
 pub(crate) struct HostSpace {
     /// The image, if it is a file: it may have holes, and discards make new ones.
     image: Option<OwnedFd>,

@@ -19,7 +19,7 @@ struct Shard {
     orphans: HashMap<u64, File>,
 }
 
-/// See the module.
+/// Inodes that the kernel knows, with its lookup counts.
 pub(crate) struct Nodes(Box<[Mutex<Shard>]>);
 
 impl Nodes {

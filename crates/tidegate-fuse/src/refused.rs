@@ -31,7 +31,7 @@ struct Refusal {
     believed: bool,
 }
 
-/// See the module.
+/// Pages that the kernel took from a program and the volume could not take.
 pub(crate) struct Refused {
     /// How many there are: most mounts never have one, and need not look.
     count: AtomicUsize,

@@ -138,7 +138,7 @@ impl Plan {
     }
 }
 
-/// See the module. Shared by who serves listings and the thread.
+/// Directories that are being walked; shared by the threads that serve listings and the one that reads ahead.
 #[derive(Default)]
 pub(crate) struct Walk {
     plan: Plans,

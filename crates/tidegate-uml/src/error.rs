@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// See the module.
+/// What can go wrong with a guest.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A program or a kernel module that is not installed.

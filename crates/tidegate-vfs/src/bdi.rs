@@ -94,7 +94,7 @@ pub(crate) struct Lists {
     pub(crate) shutdown: bool,
 }
 
-/// See the module.
+/// The write-back state of one volume.
 pub struct Bdi {
     limits: MemoryLimits,
     pub(crate) nr_pages: AtomicU64,

@@ -71,7 +71,7 @@ pub struct WriteEnd {
 }
 
 impl WriteEnd {
-    /// Does it.
+    /// Changes the size and the times of `a`.
     pub fn apply(&self, a: &mut Attr) {
         a.size = a.size.max(self.end);
         if let Some(time) = self.time {

@@ -16,7 +16,7 @@ use tidegate_rt::{LockClass, Mutex, MutexGuard, RwLock};
 static I_RWSEM: LockClass = LockClass::new("inode->i_rwsem", 20);
 static I_LOCK: LockClass = LockClass::new("inode->i_lock", 650);
 
-/// See the module. Shared; whoever holds a reference keeps it from being dropped from memory.
+/// An inode in memory. Shared: a reference keeps it from being dropped.
 pub struct Inode {
     /// Number.
     pub ino: Ino,

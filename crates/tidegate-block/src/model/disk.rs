@@ -62,7 +62,7 @@ struct Left {
     link: u64,
 }
 
-/// See the module.
+/// Disks behind one controller and its write cache.
 pub(super) struct Array {
     spec: DiskSpec,
     disk_size: u64,

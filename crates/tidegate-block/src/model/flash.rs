@@ -48,7 +48,7 @@ impl FlashSpec {
     }
 }
 
-/// See the module.
+/// Dies that work at once, behind one link each way.
 pub(super) struct Flash {
     spec: FlashSpec,
     unit: u64,

@@ -72,7 +72,7 @@ struct Shared {
     quick: bool,
 }
 
-/// See the module.
+/// A device in memory that takes the time of a real one.
 pub struct Model {
     shared: Arc<Shared>,
     spec: Spec,

@@ -52,7 +52,7 @@ enum Medium {
     Disk(Array),
 }
 
-/// See the module.
+/// The times at which a device's commands are done.
 pub struct Timing {
     depth: usize,
     active: usize,

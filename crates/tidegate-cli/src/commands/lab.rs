@@ -146,7 +146,7 @@ struct Compare {
     runs: u32,
 }
 
-/// Does it.
+/// Runs what the arguments ask for.
 ///
 /// # Errors
 /// What is in the way.

@@ -103,7 +103,7 @@ pub struct CkptStats {
     pub steps: Vec<StepStats>,
 }
 
-/// See the module. Nothing here is locked or allocated while a checkpoint runs.
+/// Requests for checkpoints and the times of their steps. Nothing here is locked or allocated while a checkpoint runs.
 pub(crate) struct CkptStat {
     queued: AtomicU64,
     issued: AtomicU64,

@@ -23,7 +23,7 @@ const WORTH_WAITING: Duration = Duration::from_micros(20);
 /// Nor is one held up for longer than this, whatever flushes take.
 const LONGEST_WAIT: Duration = Duration::from_millis(5);
 
-/// See the module.
+/// Counts completed writes and flushes, and joins those who wait for a flush.
 #[derive(Default)]
 pub(crate) struct FlushControl {
     /// Writes of file data and nodes that completed.

@@ -36,7 +36,7 @@ struct Notes {
     vacated: HashSet<(u32, u32)>,
 }
 
-/// See the module.
+/// Inodes by what happened to them since the last checkpoint.
 pub(crate) struct SinceCp {
     notes: Mutex<Notes>,
     /// Inodes and names noted.

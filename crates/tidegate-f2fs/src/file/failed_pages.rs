@@ -18,7 +18,7 @@ static FAILED_PAGES: LockClass = LockClass::new("sbi->failed_pages", 577);
 
 type ByInode = BTreeMap<u64, (Arc<Inode>, BTreeSet<u64>)>;
 
-/// See the module.
+/// Pages whose write to a new place failed, by inode.
 pub(crate) struct FailedPages {
     /// How many inodes have some; looked at without the lock.
     inodes: AtomicU64,

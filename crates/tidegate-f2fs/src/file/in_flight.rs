@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use tidegate_rt::WaitQueue;
 
-/// See the module.
+/// Counts of bios in flight, in two halves.
 #[derive(Default)]
 pub(crate) struct InFlight {
     turns: AtomicUsize,

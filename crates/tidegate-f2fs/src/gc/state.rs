@@ -25,7 +25,7 @@ pub(super) struct Thread {
     pub(super) running: Option<thread::JoinHandle<()>>,
 }
 
-/// See the module.
+/// What cleaning keeps of a volume.
 pub(crate) struct Gc {
     pub(super) inodes: OnceLock<Inodes>,
     pub(super) owner: OnceLock<Weak<F2fs>>,

@@ -42,7 +42,7 @@ pub enum KeepAwake {
     Off,
 }
 
-/// See the module. Ends its threads when dropped.
+/// Threads that keep CPUs from halting. Ends its threads when dropped.
 pub(super) struct Awake(Arc<State>);
 
 struct State {

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of the volume.
 const SIZE: u64 = 1 << 30;
 
-/// See the module.
+/// The same workload in Linux itself, for a ratio beside ours.
 pub(super) struct Calibration {
     /// Mount options, the old one first.
     pub positions: &'static [&'static str],

@@ -10,7 +10,7 @@ const MOST: usize = 14;
 /// Of them, before the one that was split.
 const BEFORE: usize = 1;
 
-/// See the module.
+/// A few bios of a run, around one that was split if there is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Excerpt {
     /// The bios, in order of time.

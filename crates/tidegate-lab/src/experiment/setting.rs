@@ -61,7 +61,7 @@ impl Metric {
 /// A value of a run to show beside the metric.
 pub(super) type Counter = (&'static str, fn(&RunResult) -> Option<f64>);
 
-/// See the module.
+/// One setting of an experiment.
 pub(super) struct Setting {
     pub name: String,
     pub place: Where,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use tidegate_block::host;
 
-/// See the module.
+/// A directory of the host.
 pub struct Directory {
     path: PathBuf,
     handle: File,

@@ -8,7 +8,7 @@ use tidegate::observe::lockstat::Class;
 use tidegate_rt::lockstat;
 use tidegate_vfs::{Cred, ErrorKind, File, OpenFlags, SetAttr};
 
-/// See the module.
+/// A volume in this process.
 pub struct VolumeTarget {
     volume: Volume,
 }

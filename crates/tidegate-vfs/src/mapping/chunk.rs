@@ -66,7 +66,7 @@ impl PageRun {
     }
 }
 
-/// See the module.
+/// 64 pages of a mapping.
 #[derive(Default)]
 pub struct Chunk {
     /// Sorted by `start`, never overlapping.

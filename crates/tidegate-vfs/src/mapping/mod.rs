@@ -43,7 +43,7 @@ struct Shard {
     dirty: BTreeSet<u64>,
 }
 
-/// Pages of a file in memory. See the module.
+/// Pages of a file in memory.
 pub struct AddressSpace {
     shards: Box<[Mutex<Shard>]>,
     bdi: Arc<Bdi>,

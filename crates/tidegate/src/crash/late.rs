@@ -57,7 +57,7 @@ impl State {
     }
 }
 
-/// See the module. What is submitted is done, and can be read, when it is answered.
+/// A device that answers late. A request is done, and can be read, when it is answered.
 pub struct Late {
     inner: Arc<dyn Device>,
     /// The one thread that polls. What others submit is answered at once.

@@ -38,7 +38,7 @@ pub struct Object {
     pub target: Vec<u8>,
 }
 
-/// See the module.
+/// The tree that a run's operations make, with its history.
 #[derive(Clone)]
 pub struct Model {
     /// Operations done.

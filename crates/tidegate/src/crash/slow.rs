@@ -20,7 +20,7 @@ struct Shared {
     work: Condvar,
 }
 
-/// See the module. What is submitted is done, and can be read, when it is answered.
+/// A device that answers in any order. A request is done, and can be read, when it is answered.
 pub struct Slow {
     shared: Arc<Shared>,
     thread: Option<thread::JoinHandle<()>>,

@@ -32,7 +32,7 @@ pub struct Change {
 /// No change.
 const NONE: u32 = u32::MAX;
 
-/// See the module.
+/// All that went to the device, in order.
 #[derive(Default)]
 pub struct Tape {
     /// All content there is.

@@ -17,7 +17,7 @@ use tidegate_vfs::{
 /// Notes kept; more of them are counted only.
 const MAX_NOTES: usize = 20;
 
-/// See the module.
+/// The side of an import that changes the volume.
 pub struct Applier<'a> {
     volume: &'a Volume,
     options: &'a ImportOptions,

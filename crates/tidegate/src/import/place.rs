@@ -38,7 +38,7 @@ impl Spot {
     }
 }
 
-/// See the module.
+/// Directories of the volume that an import has to do with.
 pub struct Places<'a> {
     volume: &'a Volume,
     target: Dir,

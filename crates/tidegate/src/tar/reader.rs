@@ -57,7 +57,7 @@ pub struct Entry {
     pub notes: Vec<String>,
 }
 
-/// See the module.
+/// Reads an archive entry by entry.
 pub struct Reader<R> {
     from: R,
     /// Bytes of the current entry still to come, and what fills up its last block.

@@ -22,7 +22,7 @@ pub struct Entry<'a> {
     pub ranges: Option<&'a [sparse::Range]>,
 }
 
-/// See the module.
+/// Writes a pax archive.
 pub struct Writer<W: Write> {
     to: W,
     /// Bytes that fill up the last block of the current entry.

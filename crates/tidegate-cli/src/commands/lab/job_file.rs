@@ -23,7 +23,7 @@ pub struct Args {
     seed: u64,
 }
 
-/// Does it.
+/// Runs the job file and prints its figures.
 ///
 /// # Errors
 /// A job file that cannot be read; what the target says.

@@ -10,7 +10,7 @@ use tidegate::observe::{Observed, Wanted};
 use tidegate::{Error, Result};
 use tidegate_lab::experiment::{Looked, Observer};
 
-/// See the module.
+/// Progress of an experiment, and recordings of its runs.
 pub struct Look<'a> {
     watch: &'a Watch,
     bar: ProgressBar,

@@ -37,7 +37,7 @@ struct Entry {
     dentry: Option<BlockAddr>,
 }
 
-/// See the module.
+/// One roll-forward, with what it has learned so far.
 struct RollForward<'a> {
     fs: &'a F2fs,
     entries: HashMap<u32, Entry>,

@@ -52,7 +52,7 @@ pub(crate) enum Sender {
     Caller,
 }
 
-/// See the module.
+/// The growing bios of a volume, one for each log.
 pub(crate) struct WriteIo {
     queue: Arc<RequestQueue>,
     stats: Arc<Counters>,

@@ -103,7 +103,7 @@ pub(crate) struct NatState {
     flushes: u64,
 }
 
-/// See the module.
+/// The node address table in memory.
 pub(crate) struct Nat {
     state: Mutex<NatState>,
     scan: free::Scan,

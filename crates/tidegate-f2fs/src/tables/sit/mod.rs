@@ -122,7 +122,7 @@ pub(crate) struct SitState {
     mounted: Option<Nanos>,
 }
 
-/// See the module.
+/// The segment information table in memory.
 pub(crate) struct Sit {
     pub(crate) state: Mutex<SitState>,
     seen: Arc<AtomicU64>,

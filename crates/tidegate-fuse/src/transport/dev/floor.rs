@@ -119,7 +119,7 @@ impl Tree {
     }
 }
 
-/// See the module.
+/// A server that only answers.
 pub(super) struct Floor(pub(super) Arc<Mutex<Tree>>);
 
 impl Answers for Floor {

@@ -85,7 +85,7 @@ impl Channel {
     }
 }
 
-/// See the module.
+/// The transport on /dev/fuse.
 pub struct Device {
     maker: Maker,
     channel: Arc<Channel>,

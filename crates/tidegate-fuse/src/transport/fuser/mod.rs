@@ -37,7 +37,7 @@ const WANTED: [InitFlags; 16] = [
 /// Requests that the kernel may send ahead (read-ahead, write-back) before it waits.
 const MAX_BACKGROUND: u16 = 64;
 
-/// See the module.
+/// The transport on the `fuser` crate.
 pub struct Fuser {
     session: Session<Adapter>,
 }

@@ -66,7 +66,7 @@ pub(super) struct PageWrite {
     pub to: u64,
 }
 
-/// See the module.
+/// A recording, to be asked by thread and time.
 #[derive(Default)]
 pub(super) struct Timeline {
     pub spans: Vec<Span>,

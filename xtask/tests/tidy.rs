@@ -1,0 +1,93 @@
+//! What the documents and comments promise of the sources.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use xtask::workspace;
+
+/// Sources of the crates that are shipped, tests left out; each with its path.
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(workspace::root().join("crates")).unwrap() {
+        collect(&entry.unwrap().path().join("src"), &mut all);
+    }
+    assert!(all.len() > 200, "only {} sources", all.len());
+    all
+}
+
+fn collect(dir: &Path, all: &mut Vec<(PathBuf, String)>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() {
+            collect(&path, all);
+        } else if path.extension().is_some_and(|e| e == "rs") && !name.ends_with("tests") {
+            all.push((path.clone(), fs::read_to_string(&path).unwrap()));
+        }
+    }
+}
+
+/// The files of modules that only tests have, by what declares them.
+fn of_tests(all: &[(PathBuf, String)]) -> BTreeSet<PathBuf> {
+    let mut files = BTreeSet::new();
+    for (path, text) in all {
+        for (before, after) in text.lines().zip(text.lines().skip(1)) {
+            if before.trim() == "#[cfg(test)]"
+                && let Some(name) = after.trim().strip_prefix("mod ").and_then(|m| m.strip_suffix(';'))
+            {
+                let stem = path.file_stem().unwrap().to_string_lossy();
+                let own = ["lib", "mod", "main"].contains(&&*stem);
+                let dir = if own { path.parent().unwrap().into() } else { path.with_extension("") };
+                files.extend([dir.join(format!("{name}.rs")), dir.join(name).join("mod.rs")]);
+            }
+        }
+    }
+    files
+}
+
+/// Rank and class of each lock in a text.
+fn locks(text: &str) -> Vec<(String, String)> {
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    let classes = text.split("LockClass::new(\"").skip(1);
+    classes
+        .map(|rest| {
+            let (class, rest) = rest.split_once('"').unwrap();
+            let rank: String =
+                rest.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
+            (rank, class.to_owned())
+        })
+        .collect()
+}
+
+#[test]
+fn every_lock_has_its_row() {
+    let all = sources();
+    let tests = of_tests(&all);
+    let shipped = all.iter().filter(|(path, _)| !tests.contains(path));
+    let declared: BTreeSet<_> = shipped
+        .flat_map(|(_, text)| locks(text))
+        .filter(|(_, class)| !class.starts_with("test->") && class.as_str() != "example")
+        .collect();
+    let document = fs::read_to_string(workspace::root().join("ARCHITECTURE.md")).unwrap();
+    let row = |line: &str| {
+        let mut cells = line.strip_prefix("| ")?.split(" | ");
+        let (rank, class) = (cells.next()?, cells.next()?.trim_matches('`'));
+        rank.parse::<u32>().ok().map(|_| (rank.to_owned(), class.to_owned()))
+    };
+    let written: BTreeSet<_> = document.lines().filter_map(row).collect();
+    let missing: Vec<_> = declared.difference(&written).collect();
+    let gone: Vec<_> = written.difference(&declared).collect();
+    assert!(missing.is_empty() && gone.is_empty(), "without a row: {missing:?}; without a lock: {gone:?}");
+}
+
+#[test]
+fn comments_say_what_they_describe() {
+    for (path, text) in sources() {
+        for (n, line) in text.lines().enumerate() {
+            let comment = line.trim_start().strip_prefix("///").unwrap_or_default().trim();
+            let empty = comment.contains("See the module") || ["Does it.", "The same."].contains(&comment);
+            assert!(!empty, "{}:{}: {comment}", path.display(), n + 1);
+        }
+    }
+}
