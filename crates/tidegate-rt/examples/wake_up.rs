@@ -1,4 +1,4 @@
-//! What a wake-up costs on this machine, for `sim::Costs`: `cargo run --release -p tidegate-rt --example wake_up`.
+//! The cost of a wake-up on this machine, for `sim::Costs`: `cargo run --release -p tidegate-rt --example wake_up`.
 //! CPU time of the thread that wakes, and the time until the other one runs; of 3000 each the median and the tenths.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it measures the world outside
 

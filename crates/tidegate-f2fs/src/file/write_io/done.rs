@@ -34,7 +34,7 @@ pub(super) struct Done {
     pub metadata_error: OnceLock<Error>,
 }
 
-/// Who syncs a file is told that the device is full; who changes metadata, that it failed.
+/// The error that an fsync hears: that the device is full, or that it failed.
 pub(super) fn kind_of(e: Errno) -> ErrorKind {
     if e == Errno::NOSPC { ErrorKind::NoSpace } else { ErrorKind::Io }
 }
