@@ -54,7 +54,7 @@ impl BlocksAhead {
     }
 }
 
-/// See the module.
+/// The metadata area in memory; pages by block address.
 pub(crate) struct Meta {
     pub(crate) inode: Arc<Inode>,
     queue: Arc<RequestQueue>,
