@@ -12,10 +12,17 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
 use tidegate::vfs::Inode;
 use tidegate_rt::{LockClass, Mutex, thread};
 
 static REFUSED: LockClass = LockClass::new("fuse->refused", 5);
+
+/// With so many bytes left nothing is about to be refused: more than the kernel has under way at once.
+const AMPLE: u64 = 64 << 20;
+/// Looks for the pages before a gap, and the time between two: a program that leaves a gap waits so long near the end.
+const PATIENCE: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// What became of a file's pages.
 struct Refusal {
@@ -76,19 +83,28 @@ impl Refused {
 
 impl Server {
     /// Before pages are taken that the kernel cached. Behind pages that were refused they would make a file with a hole
-    /// where a program wrote, so while there is no room the file gets no longer. A page that another thread takes at the
-    /// moment of the refusal may still come behind it.
+    /// where a program wrote, so while there is no room the file gets no longer. Where room is short, pages that would
+    /// leave a gap wait a moment for those before them, which another thread may be about to take or to refuse.
     ///
     /// # Errors
     /// The error that the pages before met.
     pub(crate) fn check_behind_refused(&self, inode: &Inode, pos: u64) -> Result<()> {
         let behind = |r: &mut Refusal| (r.from < pos && !r.over).then_some((r.error, r.len));
-        match self.refused.with(self.node(inode), behind).flatten() {
-            Some((error, len)) if pos > inode.size() && !(error == Errno::NOSPC && self.has_room(len)) => {
-                Err(error)
+        for _ in 0..PATIENCE {
+            if pos <= inode.size() {
+                return Ok(());
             }
-            _ => Ok(()),
+            if let Some((error, len)) = self.refused.with(self.node(inode), behind).flatten()
+                && !(error == Errno::NOSPC && self.has_room(len))
+            {
+                return Err(error);
+            }
+            if self.has_room(AMPLE) {
+                return Ok(());
+            }
+            thread::sleep(PAUSE);
         }
+        Ok(())
     }
 
     /// Whether `len` bytes fit, in the volume and where the image is kept.
