@@ -230,6 +230,10 @@ impl Sim {
         if let Some(i) = held.iter().rposition(|(k, _)| *k == key) {
             held.remove(i);
         }
+        // Of several that share a lock the last lets others have it.
+        if s.tasks.iter().any(|t| t.held.iter().any(|(k, _)| *k == key)) {
+            return 0;
+        }
         if let Some(spinner) = s.overtaking(key) {
             self.wake_one(&mut s, spinner);
         }
@@ -254,9 +258,9 @@ impl Sim {
     pub fn goes_behind(&self, key: Key, mode: Mode) -> bool {
         let s = self.state.lock();
         let first = |w: &Wanting| {
+            let together = (mode, w.mode) == (Mode::Shared, Mode::Shared);
             (mode, w.mode) == (Mode::Shared, Mode::Exclusive)
-                || w.failed
-                || s.now.saturating_sub(w.since) >= FAIR
+                || !together && (w.failed || s.now.saturating_sub(w.since) >= FAIR)
         };
         s.wanting.get(&key).is_some_and(|w| w.iter().any(first))
     }

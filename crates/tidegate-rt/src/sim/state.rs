@@ -196,8 +196,9 @@ impl State {
 
     /// A task that spins sleeps from now on.
     pub fn sleep_on(&mut self, id: TaskId) {
-        self.end_spin(id);
-        self.leave_cpu(id);
+        if self.end_spin(id) {
+            self.leave_cpu(id);
+        }
     }
 
     /// Counts the time that a task has spun as used; whether it was spinning.

@@ -280,10 +280,14 @@ impl WriteIo {
     pub(crate) fn submit_all(&self, sender: Sender) {
         let mut last = None;
         for log in Log::ALL {
-            if let Some(g) = self.take(log)
-                && let Some(LastBio(log, before)) = last.replace(LastBio(log, g))
-            {
-                self.send(log, before, Sender::Queue);
+            let Some(g) = self.take(log) else { continue };
+            // A bio is held back for the caller alone: what follows it must not wait for a congested queue.
+            let now = match sender {
+                Sender::Caller => last.replace(LastBio(log, g)),
+                Sender::Queue => Some(LastBio(log, g)),
+            };
+            if let Some(LastBio(log, g)) = now {
+                self.send(log, g, Sender::Queue);
             }
         }
         self.send_last(last, sender);
