@@ -157,7 +157,7 @@ impl WriteIo {
         }
     }
 
-    /// Sends the last bio of a pass. With `here` the calling thread, which is about to wait for it, does it.
+    /// Sends the last bio of a pass.
     pub(crate) fn send_last(&self, last: Option<LastBio>, sender: Sender) {
         if let Some(LastBio(log, g)) = last {
             let _span = SUBMIT_MERGED.enter([log as u64]);
