@@ -123,7 +123,7 @@ fn a_guest_ends_with_whoever_started_it() {
     let empty = allocated();
     let long = ["--files", "1000", "--size", "1M", "--target", "kernel:v.img"];
     let mut command = b.command(&[&["lab", "compare"], &long[..]].concat());
-    // What a killed program leaves goes with the bench.
+    // The directory of the bench takes along everything that a killed program leaves.
     let mut started = command.env("TMPDIR", b.dir.path()).spawn().unwrap();
     let guests = || processes(&b.path("v.img"), "linux.uml");
     assert!(within(60, || allocated() > empty + (16 << 20)), "the guest writes");

@@ -230,7 +230,7 @@ fn an_ordinary_user_mounts_through_the_helper() {
     m.bench.fsck("a.img");
 }
 
-/// What a user mounts is closed to the superuser, who hears whose it is, and may unmount it or let go of it.
+/// The mount of a user is closed to the superuser, who is told its owner, and may unmount it or let go of it.
 #[test]
 fn the_superuser_hears_whose_a_mount_is() {
     use std::os::unix::process::CommandExt;

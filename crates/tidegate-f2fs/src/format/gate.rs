@@ -310,7 +310,7 @@ impl From<Error> for BadPack {
 }
 
 impl Checkpoint {
-    /// What node footers written after this checkpoint carry.
+    /// The version in the footers of nodes that are written after this checkpoint.
     pub(crate) fn node_version(&self) -> u64 {
         let v = self.version();
         if self.flags.contains(CpFlags::CRC_RECOVERY) { v | (self.crc as u64) << 32 } else { v }

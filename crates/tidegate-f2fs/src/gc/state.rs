@@ -1,4 +1,4 @@
-//! What cleaning keeps of a volume: its thread, victims, what it moved, what is to be discarded.
+//! The state of cleaning: its thread, victims, inodes that were moved, segments to be discarded.
 
 use super::victim::Victims;
 use crate::format::units::SegNo;
@@ -25,7 +25,7 @@ pub(super) struct Thread {
     pub(super) running: Option<thread::JoinHandle<()>>,
 }
 
-/// What cleaning keeps of a volume.
+/// The state of cleaning, one for each volume.
 pub(crate) struct Gc {
     pub(super) inodes: OnceLock<Inodes>,
     pub(super) owner: OnceLock<Weak<F2fs>>,

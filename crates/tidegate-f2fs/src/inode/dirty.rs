@@ -12,7 +12,7 @@ pub(super) const STORED: u8 = 0;
 pub(super) const NOTED: u8 = 1;
 pub(super) const GONE: u8 = 2;
 
-/// What an inode says of itself. It leaves `NOTED` with `i_dnode` held.
+/// The state of one inode: stored, noted or gone. It leaves `NOTED` with `i_dnode` held.
 #[derive(Default)]
 pub(crate) struct State(pub(super) AtomicU8);
 

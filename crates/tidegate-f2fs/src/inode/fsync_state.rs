@@ -1,4 +1,4 @@
-//! What fsync keeps of an inode in memory.
+//! The state that fsync keeps of an inode in memory.
 
 use crate::format::units::Nid;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ static ONE: LockClass = LockClass::new("fi->i_fsync", 19);
 /// Direct nodes remembered for each inode; more are looked for.
 const MAX_DNODES: usize = 1024;
 
-/// What fsync keeps of an inode in memory.
+/// The state that fsync keeps of an inode in memory.
 pub(crate) struct FsyncState {
     /// One fsync of a file at a time: the next may rely on what this one takes over.
     pub(crate) one: Mutex<()>,

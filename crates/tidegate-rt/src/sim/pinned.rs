@@ -262,7 +262,7 @@ fn spinning_for_each_other_is_a_deadlock() {
     assert_eq!(found.tasks.len(), 3, "{found}");
 }
 
-/// What is charged under a lock passes before the lock is free.
+/// Time that is charged under a lock passes before the lock is free.
 #[test]
 fn a_lock_is_held_for_what_is_charged_under_it() {
     let switch = 500;

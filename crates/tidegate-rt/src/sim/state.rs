@@ -1,4 +1,4 @@
-//! What there is in a simulated world: tasks, their waits, and what happens when.
+//! The state of a simulated world: tasks, their waits, and events to come.
 
 use super::report::Deadlock;
 use super::task::Baton;

@@ -1,4 +1,4 @@
-//! What the completion of a bio tells.
+//! Completions of bios: the state they need, and the news they leave.
 
 use super::growing::Pages;
 use crate::durable::flush::FlushControl;
@@ -23,7 +23,7 @@ pub(super) struct Chain {
     pub open: Mutex<BTreeSet<u64>>,
 }
 
-/// What completions need and leave.
+/// State that completions of bios need, and the news they leave.
 pub(super) struct Done {
     pub chain: Chain,
     pub shorter: WaitQueue,
