@@ -17,6 +17,8 @@
 //! | [`workspace`]| where the workspace, its target directory and this helper binary are  |
 //! | [`temp`]     | scratch directories that remove themselves                            |
 
+#![forbid(unsafe_code)]
+
 pub mod arrows;
 pub mod bench;
 pub mod fill;

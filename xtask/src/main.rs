@@ -1,5 +1,7 @@
 //! `cargo xtask`: the commands that test and measure Tidegate.
 
+#![forbid(unsafe_code)]
+
 mod crash;
 
 use std::io::Write;

@@ -3,12 +3,12 @@
 //! A buffer in flight is shared by [`std::sync::Arc`]; whoever wants to change it must hold the only
 //! reference or make a copy. So a device never sees bytes move under it and no lock is held for I/O.
 
-use crate::PAGE_SIZE;
-use crate::slab;
+use crate::{PAGE_SIZE, reserve};
+use std::alloc::{Layout, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tidegate_rt::{LockClass, Mutex};
+use tidegate_sys::slab::{Pages, SLAB_BYTES, Slab};
 
 static POOL_CLASS: LockClass = LockClass::new("buf_pool", 1000);
 
@@ -22,46 +22,47 @@ const KEEP_BYTES: usize = 96 << 20;
 /// Bytes in the pool that are memory, not address space alone.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
-struct Free(NonNull<u8>);
-// SAFETY: a free buffer is plain memory that nobody else points to.
-unsafe impl Send for Free {}
-
 /// Free buffers of one size.
 #[derive(Default)]
 struct Class {
     /// With memory behind them; counted in [`KEPT`].
-    warm: Vec<Free>,
+    warm: Vec<Pages>,
     /// Whose memory the system has back.
-    cold: Vec<Free>,
+    cold: Vec<Pages>,
 }
 
 static POOL: [Mutex<Class>; MAX_ORDER + 1] =
     [const { Mutex::new(&POOL_CLASS, Class { warm: Vec::new(), cold: Vec::new() }) }; MAX_ORDER + 1];
 
 /// A free buffer; its bytes are zeros or what its last user left.
-fn take(order: usize) -> NonNull<u8> {
+fn take(order: usize) -> Pages {
     let mut class = POOL[order].lock();
-    if let Some(f) = class.warm.pop() {
+    if let Some(piece) = class.warm.pop() {
         KEPT.fetch_sub(PAGE_SIZE << order, Relaxed);
-        return f.0;
+        return piece;
     }
     if class.cold.is_empty() {
-        class.cold.extend(slab::carve(PAGE_SIZE << order).rev().map(Free));
+        class.cold.extend(slab().cut(PAGE_SIZE << order).rev());
     }
-    class.cold.pop().expect("a slab holds at least one").0
+    class.cold.pop().expect("a slab holds at least one")
+}
+
+/// A slab from the reserve or, where that has none at once, from the system. As the allocator does, ends the
+/// process when the system has no memory.
+fn slab() -> Slab {
+    reserve::take().or_else(Slab::map).unwrap_or_else(|| {
+        let layout = Layout::from_size_align(SLAB_BYTES, SLAB_BYTES);
+        handle_alloc_error(layout.expect("a power of two below isize::MAX"))
+    })
 }
 
 /// A page-aligned buffer of a whole number of pages, at most 256 (1 MiB).
 pub struct PageBuf {
-    ptr: NonNull<u8>,
+    /// All of the size class.
+    piece: Pages,
     pages: u16,
     order: u8,
 }
-
-// SAFETY: the buffer owns its memory, as `Box<[u8]>` does.
-unsafe impl Send for PageBuf {}
-// SAFETY: shared access only reads.
-unsafe impl Sync for PageBuf {}
 
 impl PageBuf {
     /// The most pages one buffer holds.
@@ -74,8 +75,7 @@ impl PageBuf {
     pub fn stale(pages: usize) -> Self {
         assert!((1..=Self::MAX_PAGES).contains(&pages), "PageBuf of {pages} pages");
         let order = pages.next_power_of_two().trailing_zeros() as usize;
-        let ptr = take(order);
-        PageBuf { ptr, pages: pages as u16, order: order as u8 }
+        PageBuf { piece: take(order), pages: pages as u16, order: order as u8 }
     }
 
     /// A buffer of zeros.
@@ -102,15 +102,13 @@ impl PageBuf {
 impl Deref for PageBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `ptr` is valid and initialised for the whole size class, which holds `pages` pages.
-        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.pages as usize * PAGE_SIZE) }
+        &self.piece[..self.pages as usize * PAGE_SIZE]
     }
 }
 
 impl DerefMut for PageBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and the borrow is exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.pages as usize * PAGE_SIZE) }
+        &mut self.piece[..self.pages as usize * PAGE_SIZE]
     }
 }
 
@@ -126,14 +124,14 @@ impl Drop for PageBuf {
     fn drop(&mut self) {
         let order = self.order as usize;
         let bytes = PAGE_SIZE << order;
+        let mut piece = std::mem::replace(&mut self.piece, Pages::EMPTY);
         if KEPT.fetch_add(bytes, Relaxed) + bytes <= KEEP_BYTES {
-            POOL[order].lock().warm.push(Free(self.ptr));
+            POOL[order].lock().warm.push(piece);
             return;
         }
         KEPT.fetch_sub(bytes, Relaxed);
-        // SAFETY: from `slab::carve` with this size; nobody else points to it.
-        unsafe { slab::give_back(self.ptr, bytes) };
-        POOL[order].lock().cold.push(Free(self.ptr));
+        piece.give_back();
+        POOL[order].lock().cold.push(piece);
     }
 }
 

@@ -8,7 +8,6 @@
 //! |---|---|
 //! | [`ctx`] | [`IoContext`]: I/O group and priority, current for a thread |
 //! | [`buf`] | [`PageBuf`], page-aligned memory, recycled |
-//! | `slab` | memory for them, from the system |
 //! | [`reserve`] | memory got before it is wanted |
 //! | [`bio`] | [`Bio`], its flags, segments and completion |
 //! | [`request`] | [`Request`]: adjacent bios merged, one device command |
@@ -21,9 +20,7 @@
 //! | [`slice`] | the end of a device as a device: a partition |
 //! | `loops` | loop devices: what lies behind one, and what is mounted through one |
 //! | [`uring`] | the io_uring backend |
-//! | [`host`] | ioctls of the host's kernel |
 //! | [`threads`] | the pread/pwrite backend, for where io_uring is refused |
-//! | [`fuse_ring`] | requests of the kernel's FUSE client by io_uring |
 //! | [`memory`] | a sparse device in memory |
 //! | `bytes` | what devices in memory share |
 //! | [`overlay`] | a copy-on-write device in memory: many variants of one content |
@@ -35,6 +32,8 @@
 //! Locks: `wfq->lock` is taken with no lock of a device held and is not held when a device or a completion
 //! is called; `io_uring->sq`, `io_workers` and the buffer pool are leaves.
 
+#![forbid(unsafe_code)]
+
 pub mod bio;
 pub mod buf;
 mod bytes;
@@ -43,9 +42,7 @@ pub mod device;
 pub mod elevator;
 pub mod faulty;
 pub mod file;
-pub mod fuse_ring;
 pub mod held;
-pub mod host;
 mod loops;
 pub mod memory;
 pub mod model;
@@ -54,7 +51,6 @@ pub mod queue;
 pub mod record;
 pub mod request;
 pub mod reserve;
-mod slab;
 pub mod slice;
 pub mod threads;
 mod traced;
@@ -75,9 +71,7 @@ pub use queue::{Plug, QueueLimits, QueueStats, RequestQueue};
 pub use record::{Record, Recorder};
 pub use request::Request;
 pub use reserve::Reserve;
-pub use rustix::io::Errno;
+pub use tidegate_sys::{Errno, PAGE_SIZE};
 
-/// Bytes in a page, and the unit in which buffers are made.
-pub const PAGE_SIZE: usize = 4096;
 /// Bytes in a sector, the unit of [`Sector`].
 pub const SECTOR_SIZE: u64 = 512;

@@ -5,12 +5,12 @@
 //! to do, so that who wants a buffer seldom waits for that. Nobody waits for the reserve: without a slab in it,
 //! memory comes as it does without.
 
-use crate::host::run_when_idle;
-use crate::slab::{self, Slab};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use tidegate_rt::{Condvar, LockClass, Mutex, thread};
+use tidegate_sys::host::run_when_idle;
+use tidegate_sys::slab::{SLAB_BYTES, Slab};
 
 static READY_CLASS: LockClass = LockClass::new("slab->ready", 1001);
 /// The process has one, as it has one pool of buffers: it is as large as the largest that was asked for.
@@ -50,7 +50,7 @@ impl Reserve {
     pub fn keep(bytes: usize) -> io::Result<Self> {
         let over = Arc::<AtomicBool>::default();
         let told = over.clone();
-        let thread = thread::spawn("tg-reserve", move || fill(bytes / slab::BYTES, &told))?;
+        let thread = thread::spawn("tg-reserve", move || fill(bytes / SLAB_BYTES, &told))?;
         Ok(Reserve { over, thread: Some(thread) })
     }
 }
@@ -80,7 +80,7 @@ fn fill(wanted: usize, over: &AtomicBool) {
             continue;
         }
         drop(ready);
-        let slab = slab::map();
+        let slab = Slab::map();
         ready = READY.lock();
         match slab {
             Some(slab) => {
@@ -110,13 +110,12 @@ mod tests {
             }
             panic!("{} slabs are ready, not {n}", ready());
         };
-        let reserve = Reserve::keep(3 * slab::BYTES).unwrap();
+        let reserve = Reserve::keep(3 * SLAB_BYTES).unwrap();
         until(3);
         // Other tests of the process may take some, too.
         for _ in 0..5 {
-            if let Some(slab) = take() {
-                // SAFETY: the slab is nobody else's.
-                unsafe { slab.0.write_bytes(1, slab::BYTES) };
+            for mut piece in take().into_iter().flat_map(|slab| slab.cut(SLAB_BYTES)) {
+                piece.fill(1);
             }
         }
         until(3);

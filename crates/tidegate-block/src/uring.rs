@@ -6,32 +6,26 @@
 use crate::bio::{BioFlags, Op};
 use crate::file::{FileIo, is_aligned};
 use crate::{Device, Errno, Request};
-use io_uring::{IoUring, opcode, types};
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use tidegate_rt::{LockClass, Mutex, thread};
+use tidegate_sys::uring::{self, Command, Completion, Memory, Reaper, Submitter};
 
 static SQ_CLASS: LockClass = LockClass::new("io_uring->sq", 985);
 const ENTRIES: u32 = 256;
-/// `user_data` of the entry that tells the reaper to end.
-const STOP: u64 = 0;
 
-#[repr(C)]
-struct IoVec {
-    base: *mut u8,
-    len: usize,
-}
-
-/// A request the kernel works on. Boxed: the kernel holds pointers into it until its completion.
-struct InFlight {
-    rq: Request,
-    iov: Vec<IoVec>,
+impl Memory for Request {
+    fn targets<'a>(&'a mut self, each: impl FnMut(&'a mut [u8])) {
+        self.for_each_target(each);
+    }
+    fn sources<'a>(&'a self, each: impl FnMut(&'a [u8])) {
+        self.for_each_source(each);
+    }
 }
 
 struct Shared {
     io: FileIo,
-    ring: IoUring,
-    sq: Mutex<()>,
+    sq: Mutex<Submitter<Request>>,
 }
 
 /// A file served by io_uring.
@@ -46,13 +40,13 @@ impl UringDevice {
     /// # Errors
     /// Gives `io` back with the errno when the kernel refuses (ENOSYS, EPERM under seccomp, EMFILE …).
     pub fn new(io: FileIo) -> Result<Self, (FileIo, Errno)> {
-        let ring = match IoUring::builder().dontfork().build(ENTRIES) {
-            Ok(r) => r,
-            Err(e) => return Err((io, Errno::from_io_error(&e).unwrap_or(Errno::NOSYS))),
+        let (submitter, reaper) = match uring::ring(ENTRIES) {
+            Ok(halves) => halves,
+            Err(e) => return Err((io, e)),
         };
-        let shared = Arc::new(Shared { io, ring, sq: Mutex::new(&SQ_CLASS, ()) });
+        let shared = Arc::new(Shared { io, sq: Mutex::new(&SQ_CLASS, submitter) });
         let s = shared.clone();
-        match thread::spawn("tg-uring", move || s.reap()) {
+        match thread::spawn("tg-uring", move || s.reap(reaper)) {
             Ok(t) => Ok(UringDevice { shared, reaper: Some(t) }),
             Err(e) => match Arc::try_unwrap(shared) {
                 Ok(s) => Err((s.io, Errno::from_io_error(&e).unwrap_or(Errno::AGAIN))),
@@ -63,55 +57,28 @@ impl UringDevice {
 }
 
 impl Shared {
-    /// Queues one entry and tells the kernel. Waits only if the submission ring is full, which the
+    /// Queues one command and tells the kernel. Waits only if the submission ring is full, which the
     /// request queue's bound on requests in flight keeps from happening.
-    fn push(&self, entry: &io_uring::squeue::Entry) {
-        let _sq = self.sq.lock();
-        // SAFETY: the mutex makes this the only submission queue handle; memory that the entry points
-        // to lives until its completion (see `InFlight`).
-        while unsafe { self.ring.submission_shared().push(entry) }.is_err() {
-            self.enter();
+    fn push(&self, mut command: Command<Request>) {
+        let mut sq = self.sq.lock();
+        while let Err(back) = sq.push(command) {
+            command = back;
+            enter(&mut sq);
         }
-        self.enter();
+        enter(&mut sq);
     }
 
-    /// Hands queued entries to the kernel. What can fail here passes (no memory, a full completion
-    /// ring, a signal), and the entry cannot be taken back, so it is tried until it goes through.
-    fn enter(&self) {
-        while self.ring.submit().is_err() {
-            thread::sleep(std::time::Duration::from_micros(50));
-        }
-    }
-
-    fn reap(&self) {
+    fn reap(&self, mut reaper: Reaper<Request>) {
         loop {
-            if self.wait().is_err() {
+            if reaper.wait().is_err() {
                 thread::sleep(std::time::Duration::from_millis(1));
             }
-            loop {
-                // SAFETY: only this thread touches the completion queue.
-                let Some(cqe) = (unsafe { self.ring.completion_shared() }).next() else { break };
-                if cqe.user_data() == STOP {
-                    return;
+            while let Some(completion) = reaper.reap() {
+                match completion {
+                    Completion::Done(rq, result) => self.finish(rq, result),
+                    Completion::Wake => return,
                 }
-                // SAFETY: `user_data` is the pointer that `submit` made from a box; each entry
-                // completes once.
-                let done = unsafe { Box::from_raw(cqe.user_data() as *mut InFlight) };
-                self.finish(done.rq, cqe.result());
             }
-        }
-    }
-
-    /// Waits for a completion without submitting, so that it needs no lock.
-    fn wait(&self) -> Result<(), Errno> {
-        // SAFETY: plain io_uring_enter with GETEVENTS and no argument memory.
-        let r = unsafe { self.ring.submitter().enter::<()>(0, 1, 1, None) };
-        match r {
-            Ok(_) => Ok(()),
-            Err(e) => match Errno::from_io_error(&e) {
-                Some(Errno::INTR) => Ok(()),
-                e => Err(e.unwrap_or(Errno::IO)),
-            },
         }
     }
 
@@ -127,6 +94,14 @@ impl Shared {
             },
         };
         rq.complete(r);
+    }
+}
+
+/// Hands queued commands to the kernel. What can fail here passes (no memory, a full completion
+/// ring, a signal), and a command cannot be taken back, so it is tried until it goes through.
+fn enter(sq: &mut Submitter<Request>) {
+    while sq.enter().is_err() {
+        thread::sleep(std::time::Duration::from_micros(50));
     }
 }
 
@@ -161,29 +136,18 @@ impl Device for UringDevice {
             return rq.complete(r);
         }
         self.shared.io.note(&rq);
-        let mut iov = Vec::with_capacity(rq.segments());
-        match rq.op {
-            Op::Read => rq.for_each_target(|t| iov.push(IoVec { base: t.as_mut_ptr(), len: t.len() })),
-            _ => rq.for_each_source(|s| iov.push(IoVec { base: s.as_ptr().cast_mut(), len: s.len() })),
-        }
-        let (write, at, n) = (rq.op == Op::Write, rq.sector.bytes(), iov.len() as u32);
-        let flight = Box::new(InFlight { rq, iov });
-        let fd = types::Fd(self.shared.io.fd.as_raw_fd());
-        let ptr = flight.iov.as_ptr().cast();
-        let raw = Box::into_raw(flight);
-        let entry = if write {
-            opcode::Writev::new(fd, ptr, n).offset(at).build()
-        } else {
-            opcode::Readv::new(fd, ptr, n).offset(at).build()
-        };
-        self.shared.push(&entry.user_data(raw as u64));
+        let (pos, file) = (rq.sector.bytes(), self.shared.io.fd.as_fd());
+        self.shared.push(match rq.op {
+            Op::Write => Command::write(file, pos, rq),
+            _ => Command::read(file, pos, rq),
+        });
     }
 }
 
 impl Drop for UringDevice {
     fn drop(&mut self) {
         // Every request queue drains before it lets go of its device, so nothing is in flight here.
-        self.shared.push(&opcode::Nop::new().build().user_data(STOP));
+        self.shared.push(Command::wake());
         if let Some(t) = self.reaper.take() {
             t.join();
         }

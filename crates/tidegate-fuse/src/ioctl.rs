@@ -182,7 +182,7 @@ impl Server {
 /// # Errors
 /// `path` is in no mounted volume, or may not be opened; what could not be written.
 pub fn full_sync(path: &Path) -> io::Result<()> {
-    match tidegate_block::host::ioctl_without_argument::<{ TIDEGATE_IOC_SYNC as _ }>(File::open(path)?) {
+    match tidegate_sys::host::ioctl_without_argument::<{ TIDEGATE_IOC_SYNC as _ }>(File::open(path)?) {
         Err(Errno::NOTTY) => Err(io::Error::other("not in a mounted volume")),
         r => r.map_err(io::Error::from),
     }

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use tidegate_sys::slab::{SLAB_BYTES, Slab};
 
 use crate::temp::TempDir;
 use crate::{golden, oracle};
@@ -150,19 +150,9 @@ pub fn touch_memory(dir: &Path) -> Result<()> {
 
 /// Touches memory in large pages, where the system has them.
 fn touch_large_pages() -> Result<()> {
-    const LARGE: usize = 2 << 20;
-    let bytes = TOUCHED_LARGE_MIB << 20;
-    let flags = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: a new anonymous mapping, wherever the system puts it.
-    let memory = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, flags.0, flags.1) }?;
-    // SAFETY: advice on memory that is ours alone. Without large pages it is touched in part.
-    let _ = unsafe { madvise(memory, bytes, Advice::LinuxHugepage) };
-    for at in (0..bytes).step_by(LARGE) {
-        // SAFETY: it lies in the mapping.
-        unsafe { memory.cast::<u8>().add(at).write_volatile(1) };
-    }
-    // SAFETY: the whole mapping, and nobody has it.
-    unsafe { munmap(memory, bytes) }.context("giving back what was touched")
+    let slabs = (TOUCHED_LARGE_MIB << 20) / SLAB_BYTES;
+    let touched: Option<Vec<_>> = (0..slabs).map(|_| Slab::map()).collect();
+    touched.map(drop).context("no memory to touch")
 }
 
 #[cfg(test)]

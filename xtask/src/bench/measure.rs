@@ -1,15 +1,14 @@
 //! What a run of a process costs.
 
 use std::fs::File;
-use std::io::{self, Read, Seek};
-use std::mem::MaybeUninit;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus, Stdio};
+use std::io::{Read, Seek};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::Serialize;
+use tidegate_sys::child;
 
 /// Cost of a process and of the children it waited for.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -38,7 +37,7 @@ pub fn run(command: &mut Command) -> Result<Cost> {
     command.stderr(errors.try_clone()?);
     let start = Instant::now();
     let child = command.spawn().with_context(|| format!("running {short}"))?;
-    let (status, usage) = wait4(child.id()).with_context(|| format!("waiting for {short}"))?;
+    let (status, usage) = child::wait(child.id()).with_context(|| format!("waiting for {short}"))?;
     let wall = start.elapsed().as_secs_f64();
     if !status.success() {
         let mut text = Vec::new();
@@ -48,28 +47,7 @@ pub fn run(command: &mut Command) -> Result<Cost> {
         let last: String = text.trim().lines().last().unwrap_or_default().chars().take(200).collect();
         bail!("{short}: {status}: {last}");
     }
-    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
-    let cpu = seconds(usage.ru_utime) + seconds(usage.ru_stime);
-    Ok(Cost { wall, cpu, rss: usage.ru_maxrss as f64 / 1024.0 })
-}
-
-/// Reaps a child; the standard library reports no resource usage.
-fn wait4(pid: u32) -> io::Result<(ExitStatus, libc::rusage)> {
-    let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
-    let mut status = 0;
-    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    loop {
-        // SAFETY: both pointers are valid for writes during the call.
-        let done = unsafe { libc::wait4(pid, &raw mut status, 0, usage.as_mut_ptr()) };
-        if done == pid {
-            // SAFETY: a zeroed rusage is valid, and the call filled it in.
-            return Ok((ExitStatus::from_raw(status), unsafe { usage.assume_init() }));
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
+    Ok(Cost { wall, cpu: usage.cpu.as_secs_f64(), rss: usage.max_rss_kib as f64 / 1024.0 })
 }
 
 /// Median and extremes of several values.

@@ -95,13 +95,5 @@ pub fn fsynced(dir: &Path) -> Result<()> {
 
 /// Starts and awaits writing of a file's pages, with no sync of the volume.
 fn write_back(file: &File) -> Result<()> {
-    use std::os::fd::AsRawFd;
-    let flags =
-        libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
-    // SAFETY: the descriptor is open for the length of the call; no memory is passed.
-    let done = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) };
-    if done != 0 {
-        return Err(std::io::Error::last_os_error()).context("writing pages back");
-    }
-    Ok(())
+    tidegate_sys::host::write_back(file).context("writing pages back")
 }

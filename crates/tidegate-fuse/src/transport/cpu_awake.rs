@@ -12,8 +12,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity}
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use tidegate_block::host::run_when_idle;
 use tidegate_rt::{clock, thread};
+use tidegate_sys::host::run_when_idle;
 
 /// Nanoseconds between two requests below which they come close together.
 const CLOSE: u64 = 500_000;

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-use tidegate_block::host;
+use tidegate_sys::host;
 
 /// A directory of the host.
 pub struct Directory {

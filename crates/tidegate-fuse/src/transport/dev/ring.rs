@@ -18,8 +18,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use tidegate_block::fuse_ring::FuseRing;
 use tidegate_rt::{Condvar, LockClass, Mutex, thread};
+use tidegate_sys::fuse_ring::FuseRing;
 
 static WORKERS: LockClass = LockClass::new("fuse->workers", 1);
 

@@ -28,12 +28,6 @@ const OUT_HEADER: usize = 16;
 const SQE_LEN: usize = 24;
 const _: () = assert!(size_of::<squeue::Entry128>() == 128);
 
-#[repr(C)]
-struct IoVec {
-    base: *mut u8,
-    len: usize,
-}
-
 /// Zeroed memory from the system; page-aligned.
 struct Pages {
     at: *mut u8,
@@ -119,7 +113,8 @@ impl FuseRing {
     /// # Errors
     /// `EAGAIN` before the kernel was greeted, `EOPNOTSUPP` where it does not do this, `ENOTCONN`.
     pub fn register(&mut self) -> Result<(), Errno> {
-        let vectors = [&self.header, &self.payload].map(|p| IoVec { base: p.at, len: p.layout.size() });
+        let vectors = [&self.header, &self.payload]
+            .map(|p| libc::iovec { iov_base: p.at.cast(), iov_len: p.layout.size() });
         let mut entry = self.command(REGISTER, 0, vectors.as_ptr() as u64);
         // SAFETY: an entry is plain data of 128 bytes (asserted above) in the kernel's layout.
         unsafe { (&raw mut entry).cast::<u8>().add(SQE_LEN).cast::<u32>().write_unaligned(2) };

@@ -1,14 +1,13 @@
 //! What is asked of the host's kernel without a safe wrapper elsewhere.
 
-use rustix::io::Errno;
+use crate::{Errno, last_errno};
 use rustix::ioctl::{NoArg, Opcode, ioctl};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// Does the ioctl `OPCODE`, one that takes no argument, on an open file.
 ///
 /// # Errors
 /// The kernel's: `ENOTTY` where the file's system does not know it.
-#[allow(unsafe_code)]
 pub fn ioctl_without_argument<const OPCODE: Opcode>(file: impl AsFd) -> Result<(), Errno> {
     // SAFETY: no memory of ours is handed over: where a pointer is expected, the kernel finds none.
     unsafe { ioctl(file, NoArg::<OPCODE>::new()) }
@@ -18,14 +17,13 @@ pub fn ioctl_without_argument<const OPCODE: Opcode>(file: impl AsFd) -> Result<(
 ///
 /// # Errors
 /// `EPERM` where a sandbox forbids it.
-#[allow(unsafe_code)]
 pub fn run_when_idle() -> Result<(), Errno> {
     // SAFETY: plain data of which all zeros are a value.
     let none: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: the parameter outlives the call; thread 0 is the caller.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const none) } {
         0 => Ok(()),
-        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::PERM)),
+        _ => Err(last_errno(Errno::PERM)),
     }
 }
 
@@ -37,7 +35,6 @@ pub const IO_LEVELS: u8 = 8;
 ///
 /// # Errors
 /// `EINVAL` for a level that is none, `EPERM` where a sandbox forbids it.
-#[allow(unsafe_code)]
 pub fn set_io_priority(level: u8) -> Result<(), Errno> {
     const WHO_PROCESS: libc::c_int = 1;
     const CLASS_BEST_EFFORT: libc::c_int = 2 << 13;
@@ -49,6 +46,20 @@ pub fn set_io_priority(level: u8) -> Result<(), Errno> {
         libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, CLASS_BEST_EFFORT | libc::c_int::from(level))
     } {
         0 => Ok(()),
-        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::PERM)),
+        _ => Err(last_errno(Errno::PERM)),
+    }
+}
+
+/// Starts and awaits writing of a file's dirty pages, with no sync of its metadata or of the device.
+///
+/// # Errors
+/// The kernel's: `EIO`, `ENOSPC`, `ESPIPE` for what is no file.
+pub fn write_back(file: impl AsFd) -> Result<(), Errno> {
+    let flags =
+        libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    // SAFETY: the descriptor is open for the length of the call; no memory is passed.
+    match unsafe { libc::sync_file_range(file.as_fd().as_raw_fd(), 0, 0, flags) } {
+        0 => Ok(()),
+        _ => Err(last_errno(Errno::IO)),
     }
 }

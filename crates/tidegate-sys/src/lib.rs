@@ -1,0 +1,29 @@
+//! The one crate with unsafe code: what the kernel and the allocator offer, behind interfaces that are safe.
+//!
+//! It does: own memory that the kernel reads and writes, and make the system calls for which no safe wrapper
+//! exists elsewhere. It does not: take locks, start threads, wait on its own account, or know what the bytes mean.
+//! What may not happen at the same time takes `&mut self`; a caller with several threads puts a lock around it.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`slab`] | [`Slab`](slab::Slab) and [`Pages`](slab::Pages): aligned memory in large pages |
+//! | [`uring`] | reads and writes of files by io_uring |
+//! | [`fuse_ring`] | requests of the kernel's FUSE client by io_uring |
+//! | [`host`] | single calls: an ioctl, priorities, write-back of a file |
+//! | [`child`] | the end of a child process with what it used |
+
+pub mod child;
+pub mod fuse_ring;
+pub mod host;
+pub mod slab;
+pub mod uring;
+
+pub use rustix::io::Errno;
+
+/// Bytes in a page, the alignment of all memory that is handed out.
+pub const PAGE_SIZE: usize = 4096;
+
+/// What the last call of libc said, or `other` when that is no errno.
+fn last_errno(other: Errno) -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(other)
+}
