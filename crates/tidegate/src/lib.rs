@@ -20,7 +20,6 @@
 //! | [`progress`], [`summary`] | how far it is; what it took |
 //! | [`observe`] | lock statistics, traces, profiles, and their forms |
 //! | [`sample`] | what a volume does at one moment: for `top` and Prometheus |
-//! | [`crash`] | the crash explorer: power cuts, recovery, promises |
 //! | [`error`] | errors that name the image or the path |
 //! | `holder` | who has an image open |
 //! | [`cgroup`] | how much memory this process may take |
@@ -37,7 +36,6 @@
 #![forbid(unsafe_code)]
 
 pub mod cgroup;
-pub mod crash;
 mod descent;
 pub mod detect;
 pub mod error;

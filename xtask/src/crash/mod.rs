@@ -18,8 +18,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tidegate::crash::{Limits, Progress, Report, Settings, explore, replay};
 use tidegate_block::{Device, Overlay};
+use tidegate_crash::{Limits, Progress, Report, Settings, explore, replay};
 use xtask::{golden, oracle, temp::TempDir, workspace};
 
 /// What `cargo xtask crash` takes.
@@ -98,7 +98,9 @@ pub fn run(args: &CrashArgs) -> Result<ExitCode> {
         return planted::hunt_all(&limits(args), args.json);
     }
     let mut settings = settings(args.fsck > 0)?;
-    planted::plant(&mut settings, args.bug);
+    if let Some(bug) = args.bug {
+        planted::plant(&mut settings, bug)?;
+    }
     let with = args.bug.map_or(String::new(), |b| format!(" --bug {}", b.name()));
     if let Some(which) = &args.replay {
         let (seed, state) = parse(which)?;
@@ -219,7 +221,7 @@ fn watched(
     limits: &Limits,
     settings: &Settings,
     bar: bool,
-) -> std::result::Result<Report, tidegate::crash::Fault> {
+) -> std::result::Result<Report, tidegate_crash::Fault> {
     let progress = Arc::new(Progress::default());
     if !bar || !std::io::stderr().is_terminal() {
         return explore(limits, settings, &progress);

@@ -1,12 +1,17 @@
 //! The hunt for bugs that were planted in the engine.
 
-use super::{Bug, CrashArgs, rebuilt};
-use anyhow::Result;
-use std::process::Command;
-#[cfg(feature = "planted-bugs")]
-pub use with::{hunt_all, plant};
-#[cfg(not(feature = "planted-bugs"))]
-pub use without::{hunt_all, plant};
+use super::{Bug, CrashArgs, exit, rebuilt, report, watched};
+use anyhow::{Context, Result, anyhow};
+use clap::ValueEnum;
+use serde_json::json;
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+use tidegate_crash::{Failure, Limits, Settings, replay};
+use tidegate_f2fs::planted::{Planted, PlantedBug};
+
+/// States and seconds after which a bug counts as not found.
+const STATES: u64 = 100_000;
+const SECONDS: u64 = 240;
 
 /// The program that hunts, with the arguments for it.
 pub fn hunted_apart(args: &CrashArgs) -> Result<Command> {
@@ -20,126 +25,100 @@ pub fn hunted_apart(args: &CrashArgs) -> Result<Command> {
     Ok(program)
 }
 
-#[cfg(not(feature = "planted-bugs"))]
-mod without {
-    use super::*;
-    use std::process::ExitCode;
-    use tidegate::crash::{Limits, Settings};
+/// Has the engine that does the runs make a mistake.
+///
+/// # Errors
+/// This program is built without the planted bugs.
+pub fn plant(settings: &mut Settings, bug: Bug) -> Result<()> {
+    let planted = Planted::new(match bug {
+        Bug::MissingFlush => PlantedBug::MissingFlush,
+        Bug::EarlyReuse => PlantedBug::EarlyReuse,
+        Bug::WrongDentryMark => PlantedBug::WrongDentryMark,
+    });
+    settings.planted = planted.context("built without the planted bugs")?;
+    Ok(())
+}
 
-    pub fn plant(_: &mut Settings, _: Option<Bug>) {}
+/// What came of one hunt.
+struct Hunt {
+    bug: Bug,
+    states: u64,
+    seconds: f64,
+    found: Option<Failure>,
+}
 
-    pub fn hunt_all(_: &Limits, _: bool) -> Result<ExitCode> {
-        anyhow::bail!("built without the planted bugs")
+/// Hunts each bug until it is found.
+pub fn hunt_all(limits: &Limits, as_json: bool) -> Result<ExitCode> {
+    let sound = Settings::default();
+    let hunts = Bug::value_variants().iter().map(|bug| hunt(*bug, limits, &sound, !as_json));
+    let hunts = hunts.collect::<Result<Vec<_>>>()?;
+    if as_json {
+        let all = hunts.iter().map(|h| {
+            json!({
+                "bug": h.bug.name(), "states": h.states, "seconds": h.seconds,
+                "found": h.found.as_ref().map(report::failure),
+            })
+        });
+        report::print_json(&all.collect())?;
+    } else {
+        hunts.iter().for_each(print);
+        table(&hunts);
+    }
+    Ok(exit(hunts.iter().all(|h| h.found.is_some())))
+}
+
+/// The first failure with a bug that is none without it.
+fn hunt(bug: Bug, limits: &Limits, sound: &Settings, bar: bool) -> Result<Hunt> {
+    let (start, mut before) = (Instant::now(), 0.0);
+    let mut with = sound.clone();
+    plant(&mut with, bug)?;
+    let mut limits = Limits { failures: 1, reference: 0, crowds: 0, ..limits.clone() };
+    let mut states = 0;
+    while states < STATES && start.elapsed().as_secs() < SECONDS {
+        limits.states = STATES - states;
+        limits.nanos = (SECONDS - start.elapsed().as_secs()) * 1_000_000_000;
+        let mut report = watched(&limits, &with, bar).map_err(|e| anyhow!("{e}"))?;
+        let Some(f) = report.failures.pop() else {
+            states += report.states;
+            break;
+        };
+        states += f.after;
+        let seconds = before + f.nanos as f64 / 1e9;
+        let same = Limits { seed: f.seed, states: u64::MAX, nanos: u64::MAX, shrink: 0, ..limits.clone() };
+        let without = replay(&same, sound, None, &[]).map_err(|e| anyhow!("{e}"))?;
+        if without.failures.is_empty() {
+            return Ok(Hunt { bug, states, seconds, found: Some(f) });
+        }
+        eprintln!("seed {}: broken without the planted bug, too", f.seed);
+        limits.seed = f.seed + 1;
+        before = start.elapsed().as_secs_f64();
+    }
+    Ok(Hunt { bug, states, seconds: start.elapsed().as_secs_f64(), found: None })
+}
+
+fn print(h: &Hunt) {
+    println!("planted bug {}:", h.bug.name());
+    match &h.found {
+        Some(f) => report::print_failure(f, &format!(" --bug {}", h.bug.name())),
+        None => println!("NOT FOUND\n"),
     }
 }
 
-#[cfg(feature = "planted-bugs")]
-mod with {
-    use super::super::{exit, report, watched};
-    use super::*;
-    use anyhow::anyhow;
-    use clap::ValueEnum;
-    use serde_json::json;
-    use std::process::ExitCode;
-    use std::time::Instant;
-    use tidegate::crash::{Failure, Limits, Settings, replay};
-    use tidegate::f2fs::options::PlantedBug;
-
-    /// States and seconds after which a bug counts as not found.
-    const STATES: u64 = 100_000;
-    const SECONDS: u64 = 240;
-
-    /// Has the engine that does the runs make a mistake.
-    pub fn plant(settings: &mut Settings, bug: Option<Bug>) {
-        settings.planted = bug.map(|b| match b {
-            Bug::MissingFlush => PlantedBug::MissingFlush,
-            Bug::EarlyReuse => PlantedBug::EarlyReuse,
-            Bug::WrongDentryMark => PlantedBug::WrongDentryMark,
-        });
-    }
-
-    /// What came of one hunt.
-    struct Hunt {
-        bug: Bug,
-        states: u64,
-        seconds: f64,
-        found: Option<Failure>,
-    }
-
-    /// Hunts each bug until it is found.
-    pub fn hunt_all(limits: &Limits, as_json: bool) -> Result<ExitCode> {
-        let sound = Settings::default();
-        let hunts = Bug::value_variants().iter().map(|bug| hunt(*bug, limits, &sound, !as_json));
-        let hunts = hunts.collect::<Result<Vec<_>>>()?;
-        if as_json {
-            let all = hunts.iter().map(|h| {
-                json!({
-                    "bug": h.bug.name(), "states": h.states, "seconds": h.seconds,
-                    "found": h.found.as_ref().map(report::failure),
-                })
-            });
-            report::print_json(&all.collect())?;
-        } else {
-            hunts.iter().for_each(print);
-            table(&hunts);
-        }
-        Ok(exit(hunts.iter().all(|h| h.found.is_some())))
-    }
-
-    /// The first failure with a bug that is none without it.
-    fn hunt(bug: Bug, limits: &Limits, sound: &Settings, bar: bool) -> Result<Hunt> {
-        let (start, mut before) = (Instant::now(), 0.0);
-        let mut with = sound.clone();
-        plant(&mut with, Some(bug));
-        let mut limits = Limits { failures: 1, reference: 0, crowds: 0, ..limits.clone() };
-        let mut states = 0;
-        while states < STATES && start.elapsed().as_secs() < SECONDS {
-            limits.states = STATES - states;
-            limits.nanos = (SECONDS - start.elapsed().as_secs()) * 1_000_000_000;
-            let mut report = watched(&limits, &with, bar).map_err(|e| anyhow!("{e}"))?;
-            let Some(f) = report.failures.pop() else {
-                states += report.states;
-                break;
-            };
-            states += f.after;
-            let seconds = before + f.nanos as f64 / 1e9;
-            let same =
-                Limits { seed: f.seed, states: u64::MAX, nanos: u64::MAX, shrink: 0, ..limits.clone() };
-            let without = replay(&same, sound, None, &[]).map_err(|e| anyhow!("{e}"))?;
-            if without.failures.is_empty() {
-                return Ok(Hunt { bug, states, seconds, found: Some(f) });
-            }
-            eprintln!("seed {}: broken without the planted bug, too", f.seed);
-            limits.seed = f.seed + 1;
-            before = start.elapsed().as_secs_f64();
-        }
-        Ok(Hunt { bug, states, seconds: start.elapsed().as_secs_f64(), found: None })
-    }
-
-    fn print(h: &Hunt) {
-        println!("planted bug {}:", h.bug.name());
-        match &h.found {
-            Some(f) => report::print_failure(f, &format!(" --bug {}", h.bug.name())),
-            None => println!("NOT FOUND\n"),
-        }
-    }
-
-    fn table(hunts: &[Hunt]) {
+fn table(hunts: &[Hunt]) {
+    println!(
+        "{:<18} {:<10} {:>7} {:>8} {:>17}",
+        "planted bug", "caught", "states", "seconds", "short operations"
+    );
+    for h in hunts {
+        let caught = h.found.as_ref().map_or("NO", |f| f.fault.promise);
+        let short = h.found.as_ref().and_then(|f| f.short.as_ref()).map(|s| s.steps.len().to_string());
         println!(
-            "{:<18} {:<10} {:>7} {:>8} {:>17}",
-            "planted bug", "caught", "states", "seconds", "short operations"
+            "{:<18} {:<10} {:>7} {:>8.1} {:>17}",
+            h.bug.name(),
+            caught,
+            h.states,
+            h.seconds,
+            short.unwrap_or_else(|| "-".into())
         );
-        for h in hunts {
-            let caught = h.found.as_ref().map_or("NO", |f| f.fault.promise);
-            let short = h.found.as_ref().and_then(|f| f.short.as_ref()).map(|s| s.steps.len().to_string());
-            println!(
-                "{:<18} {:<10} {:>7} {:>8.1} {:>17}",
-                h.bug.name(),
-                caught,
-                h.states,
-                h.seconds,
-                short.unwrap_or_else(|| "-".into())
-            );
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use tidegate::crash::{Failure, Report};
+use tidegate_crash::{Failure, Report};
 
 fn per_minute(r: &Report) -> u64 {
     (r.states as f64 / (r.nanos as f64 / 60e9).max(1e-9)) as u64

@@ -13,6 +13,7 @@ use crate::segment::curseg::Curseg;
 use crate::segment::log::Log;
 use crate::tables::summary;
 use crate::volume::options::CheckpointData;
+use crate::volume::planted::PlantedBug;
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::SeqCst;
 use tidegate_block::{Bio, BioFlags, PageBuf, Segment};
@@ -319,15 +320,11 @@ impl F2fs {
 
 impl F2fs {
     /// The tail is durable when it is written, and all it vouches for was before.
-    #[cfg(not(feature = "planted-bugs"))]
     fn tail_flags(&self) -> BioFlags {
+        if self.switches.planted.is(PlantedBug::MissingFlush) {
+            return BioFlags::FUA;
+        }
         BioFlags::PREFLUSH | BioFlags::FUA
-    }
-
-    #[cfg(feature = "planted-bugs")]
-    fn tail_flags(&self) -> BioFlags {
-        let missing = self.switches.planted(crate::volume::options::PlantedBug::MissingFlush);
-        if missing { BioFlags::FUA } else { BioFlags::PREFLUSH | BioFlags::FUA }
     }
 }
 

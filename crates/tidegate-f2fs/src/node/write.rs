@@ -6,6 +6,7 @@ use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
 use crate::node::{flag_of, is_dnode, nid_of, ofs_of};
 use crate::segment::log::Log;
+use crate::volume::planted::PlantedBug;
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, PageBuf, Segment};
@@ -148,21 +149,11 @@ impl F2fs {
     fn fsync_marks(&self, ino: Nid) -> u32 {
         let since = self.since_cp.of(ino.0);
         let named = since.contains(Since::NEW) && !since.contains(Since::FSYNCED);
-        if named && !self.plants_wrong_dentry_mark() {
+        if named && !self.switches.planted.is(PlantedBug::WrongDentryMark) {
             FSYNC_BIT_MASK | DENT_BIT_MASK
         } else {
             FSYNC_BIT_MASK
         }
-    }
-
-    #[cfg(not(feature = "planted-bugs"))]
-    fn plants_wrong_dentry_mark(&self) -> bool {
-        false
-    }
-
-    #[cfg(feature = "planted-bugs")]
-    fn plants_wrong_dentry_mark(&self) -> bool {
-        self.switches.planted(crate::volume::options::PlantedBug::WrongDentryMark)
     }
 
     /// Sets what a node says of its place in the log and of fsync, and an inode's checksum over that.

@@ -10,6 +10,7 @@
 //! | `health` | whether it takes changes, and what ends that |
 //! | [`open`](mod@open) | superblock, checkpoint, summaries and orphans, read in this order |
 //! | [`options`] | mount options and switches |
+//! | [`planted`] | bugs on purpose |
 //! | [`info`], [`stats`] | what the volume is and what it did |
 
 pub(crate) mod assemble;
@@ -17,5 +18,6 @@ pub(crate) mod health;
 pub mod info;
 pub mod open;
 pub mod options;
+pub mod planted;
 pub mod sbi;
 pub mod stats;

@@ -116,13 +116,9 @@ impl F2fs {
         let bits = load_nat_bits(&sb, &cp, &meta)?;
         let nat = Nat::new(&sb, &cp, sums.nat_journal, bits);
         let reader = Meta::new(meta.inode.clone(), queue.clone(), bdi.clone(), sb.main_blkaddr);
-        #[cfg_attr(not(feature = "planted-bugs"), expect(unused_mut))]
         let mut sit =
             Sit::new(&sb, &cp, sums.sit_journal, Arc::new(move |a| reader.read(a)), options.deterministic);
-        #[cfg(feature = "planted-bugs")]
-        {
-            sit.early_reuse = options.planted == Some(crate::volume::options::PlantedBug::EarlyReuse);
-        }
+        sit.planted = options.planted;
         let mut left = sums.sums.into_iter();
         let logs = Log::ALL.map(|l| left.next().map(|s| Curseg::from_checkpoint(&cp, l, s)));
         let [Some(a), Some(b), Some(c), Some(d), Some(e), Some(f)] = logs else {

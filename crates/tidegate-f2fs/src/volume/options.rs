@@ -1,6 +1,7 @@
 //! Mount options: how a volume is opened, and the switches that can be turned while it is in use.
 
 use crate::format::raw::BLOCKS_PER_SEG;
+use crate::volume::planted::Planted;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use tidegate_vfs::{Error, ErrorKind, Result};
 
@@ -109,18 +110,6 @@ switch! {
     }
 }
 
-/// A bug on purpose, to show that the crash explorer finds such.
-#[cfg(feature = "planted-bugs")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlantedBug {
-    /// The checkpoint's tail block is written without flushing what it vouches for.
-    MissingFlush,
-    /// A segment that became empty since the last checkpoint is used again before the next.
-    EarlyReuse,
-    /// fsync of a new file does not mark its inode as one whose name is to be recovered.
-    WrongDentryMark,
-}
-
 /// How to open a volume.
 #[derive(Clone, Debug)]
 pub struct F2fsOptions {
@@ -157,9 +146,8 @@ pub struct F2fsOptions {
     /// (`[no]discard_io_aware`, the kernel's `discard_io_aware` in sysfs): a device, or a host's file system below
     /// an image, lets others wait meanwhile, and blocks that are soon written again need no discard.
     pub discard_io_aware: bool,
-    /// See [`PlantedBug`].
-    #[cfg(feature = "planted-bugs")]
-    pub planted: Option<PlantedBug>,
+    /// See [`Planted`].
+    pub planted: Planted,
 }
 
 impl Default for F2fsOptions {
@@ -179,8 +167,7 @@ impl Default for F2fsOptions {
             mode: AllocMode::default(),
             discard: true,
             discard_io_aware: true,
-            #[cfg(feature = "planted-bugs")]
-            planted: None,
+            planted: Planted::default(),
         }
     }
 }
@@ -311,8 +298,7 @@ pub(crate) struct Switches {
     mode: AtomicU8,
     discard: AtomicU8,
     discard_io_aware: AtomicU8,
-    #[cfg(feature = "planted-bugs")]
-    planted: Option<PlantedBug>,
+    pub(crate) planted: Planted,
 }
 
 impl Switches {
@@ -329,7 +315,6 @@ impl Switches {
             mode: AtomicU8::new(0),
             discard: AtomicU8::new(0),
             discard_io_aware: AtomicU8::new(0),
-            #[cfg(feature = "planted-bugs")]
             planted: o.planted,
         };
         s.turn(o);
@@ -385,12 +370,6 @@ impl Switches {
     }
     pub(crate) fn discard_io_aware(&self) -> bool {
         self.discard_io_aware.load(Relaxed) != 0
-    }
-
-    /// Whether this bug is planted; always false in ordinary builds.
-    #[cfg(feature = "planted-bugs")]
-    pub(crate) fn planted(&self, bug: PlantedBug) -> bool {
-        self.planted == Some(bug)
     }
 }
 

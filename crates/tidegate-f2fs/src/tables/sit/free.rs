@@ -4,6 +4,7 @@ use super::{FreeSegments, Sit, SitState, VICTIM_SCAN};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};
 use crate::segment::log::Log;
+use crate::volume::planted::PlantedBug;
 use std::sync::atomic::Ordering::SeqCst;
 use tidegate_vfs::Result;
 
@@ -90,8 +91,7 @@ impl Sit {
 
     /// Free for good: nothing valid, nothing in the last checkpoint, nobody writing there.
     pub(crate) fn is_free(&self, s: &mut SitState, segno: u32) -> Result<bool> {
-        #[cfg(feature = "planted-bugs")]
-        if self.early_reuse {
+        if self.planted.is(PlantedBug::EarlyReuse) {
             return Ok(!s.is_out_of_bounds(segno) && self.entry(s, segno)?.valid == 0);
         }
         if s.dirty.contains(&segno) || s.is_out_of_bounds(segno) {
@@ -101,15 +101,8 @@ impl Sit {
     }
 
     /// Nothing is valid any more in a segment that no log is in: the next checkpoint frees it.
-    #[cfg(not(feature = "planted-bugs"))]
-    pub(super) fn emptied(&self, s: &mut SitState, _: u32) -> Result<()> {
-        s.count(|n| n.prefree += 1);
-        Ok(())
-    }
-
-    #[cfg(feature = "planted-bugs")]
     pub(super) fn emptied(&self, s: &mut SitState, segno: u32) -> Result<()> {
-        if self.early_reuse {
+        if self.planted.is(PlantedBug::EarlyReuse) {
             s.count(|n| n.free += 1);
             self.entry(s, segno)?.ckpt_map = [0; 64];
         } else {

@@ -11,6 +11,7 @@ use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};
 use crate::segment::log::Log;
 use crate::tables::meta::Meta;
+use crate::volume::planted::Planted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -134,9 +135,7 @@ pub(crate) struct Sit {
     main_blkaddr: u32,
     pub(crate) main_segments: u32,
     pub(crate) segs_per_sec: u32,
-    /// See [`crate::volume::options::PlantedBug::EarlyReuse`].
-    #[cfg(feature = "planted-bugs")]
-    pub(crate) early_reuse: bool,
+    pub(crate) planted: Planted,
 }
 
 type MetaRef = Arc<dyn Fn(u32) -> Result<tidegate_vfs::PageRun> + Send + Sync>;
@@ -181,8 +180,7 @@ impl Sit {
             main_blkaddr: sb.main_blkaddr,
             main_segments: sb.main_segments,
             segs_per_sec: sb.segs_per_sec,
-            #[cfg(feature = "planted-bugs")]
-            early_reuse: false,
+            planted: Planted::default(),
         }
     }
 

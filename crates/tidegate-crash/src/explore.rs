@@ -1,14 +1,14 @@
 //! Many runs, on several threads.
 
-use super::base::Base;
-use super::crowd;
-use super::generate::Profile;
-use super::plan::Plan;
-use super::recover::{Depth, inspect, inspect_all};
-use super::run::{Recording, Switches, record};
-use super::shrink::{Short, shrink};
-use super::state::{Amount, State, states};
-use super::{Fault, Settings};
+use crate::base::Base;
+use crate::crowd;
+use crate::generate::Profile;
+use crate::plan::Plan;
+use crate::recover::{Depth, inspect, inspect_all};
+use crate::run::{Recording, Switches, record};
+use crate::shrink::{Short, shrink};
+use crate::state::{Amount, State, states};
+use crate::{Fault, Settings};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tidegate_block::Overlay;

@@ -17,6 +17,7 @@
 //! | [`recover`], [`walk`] | opening a state; the tree that is found |
 //! | [`judge`] | the promises |
 //! | [`explore`](mod@explore), [`shrink`] | many runs on all processors; a failure made short |
+#![forbid(unsafe_code)]
 
 pub mod age;
 pub mod base;
@@ -42,9 +43,10 @@ pub mod walk;
 
 pub use explore::{Failure, Limits, Progress, Report, explore, replay};
 
-use crate::volume::OpenOptions;
 use std::sync::Arc;
+use tidegate::volume::OpenOptions;
 use tidegate_block::Overlay;
+use tidegate_f2fs::planted::Planted;
 
 /// A promise that was broken.
 #[derive(Clone, Debug)]
@@ -78,19 +80,14 @@ pub struct Settings {
     /// The volumes that runs begin with.
     pub bases: Arc<base::Bases>,
     /// A bug of the engine that does the runs. Recovery is done by a sound one.
-    #[cfg(feature = "planted-bugs")]
-    pub planted: Option<tidegate_f2fs::options::PlantedBug>,
+    pub planted: Planted,
 }
 
 impl Settings {
     /// How a run opens its volume.
     fn writer(&self) -> OpenOptions {
-        #[cfg_attr(not(feature = "planted-bugs"), expect(unused_mut))]
         let mut options = sound();
-        #[cfg(feature = "planted-bugs")]
-        {
-            options.f2fs.planted = self.planted;
-        }
+        options.f2fs.planted = self.planted;
         options
     }
 }

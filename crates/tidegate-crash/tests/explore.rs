@@ -1,11 +1,11 @@
 //! A short exploration of power cuts. `cargo xtask crash` does it at length.
 
 use std::sync::Arc;
-use tidegate::crash::generate::{Profile, generate};
-use tidegate::crash::model::Model;
-use tidegate::crash::plan::Plan;
-use tidegate::crash::state::Amount;
-use tidegate::crash::{Failure, Limits, Progress, Settings, explore};
+use tidegate_crash::generate::{Profile, generate};
+use tidegate_crash::model::Model;
+use tidegate_crash::plan::Plan;
+use tidegate_crash::state::Amount;
+use tidegate_crash::{Failure, Limits, Progress, Settings, explore};
 use tidegate_rt::rng::Rng;
 
 /// A failure in words, with what replays it.
@@ -48,7 +48,7 @@ fn a_seed_gives_one_run_and_every_part_of_it_is_a_run() {
 
 #[test]
 fn seeds_reach_every_profile_and_the_same_run_writes_the_same() {
-    use tidegate::crash::run::record;
+    use tidegate_crash::run::record;
     let settings = Settings::default();
     let mut seen = Vec::new();
     for seed in 1..60 {
@@ -60,7 +60,7 @@ fn seeds_reach_every_profile_and_the_same_run_writes_the_same() {
         let base = settings.bases.get(plan.base).unwrap_or_else(|e| panic!("{e}"));
         let tape = || {
             let run = record(base, &plan.steps, plan.manner, &settings).unwrap_or_else(|e| panic!("{e}"));
-            let change = |c: &tidegate::crash::tape::Change| (c.block, c.count, c.submitted, c.completed);
+            let change = |c: &tidegate_crash::tape::Change| (c.block, c.count, c.submitted, c.completed);
             run.tape.changes.iter().map(change).collect::<Vec<_>>()
         };
         assert_eq!(tape(), tape(), "seed {seed}");
@@ -72,10 +72,11 @@ fn seeds_reach_every_profile_and_the_same_run_writes_the_same() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn planted_bugs_are_caught() {
-    use tidegate::f2fs::options::PlantedBug::{EarlyReuse, MissingFlush, WrongDentryMark};
+    use tidegate_f2fs::planted::Planted;
+    use tidegate_f2fs::planted::PlantedBug::{EarlyReuse, MissingFlush, WrongDentryMark};
     let amount = Amount { boundaries: 10, prefixes: 30, subsets: 20 };
     for (bug, seed, states) in [(MissingFlush, 1, 100), (EarlyReuse, 17, 200), (WrongDentryMark, 1, 100)] {
-        let settings = Settings { planted: Some(bug), ..Settings::default() };
+        let settings = Settings { planted: Planted::new(bug).unwrap(), ..Settings::default() };
         let limits = Limits { seed, states, amount, workers: 1, failures: 1, shrink: 0, ..Limits::default() };
         let report = explore(&limits, &settings, &Arc::default()).unwrap_or_else(|e| panic!("{e}"));
         let found = report.failures.first();

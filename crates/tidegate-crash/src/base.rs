@@ -1,9 +1,9 @@
 //! The volumes that runs begin with. They are the same each time; each is made when it is first asked for.
 
-use super::model::Model;
-use super::{Fault, age, crowd, sound};
-use crate::volume::Volume;
+use crate::model::Model;
+use crate::{Fault, age, crowd, sound};
 use std::sync::{Arc, OnceLock};
+use tidegate::volume::Volume;
 use tidegate_block::{Blocks, Device, Overlay, QueueLimits, RequestQueue};
 use tidegate_f2fs::mkfs::{MkfsOptions, SUPPORTED_FEATURES, mkfs};
 use tidegate_f2fs::raw::Features;

@@ -1,9 +1,9 @@
 //! Makes a volume old: nearly full, its files in pieces, stale blocks all over the place.
 
-use super::model::Model;
-use super::ops::{CrashOp, Place, Step, Target};
-use super::run::Machine;
-use crate::volume::Volume;
+use crate::model::Model;
+use crate::ops::{CrashOp, Place, Step, Target};
+use crate::run::Machine;
+use tidegate::volume::Volume;
 use tidegate_rt::rng::Rng;
 use tidegate_vfs::Result;
 

@@ -1,11 +1,11 @@
 //! A volume's tree as it is found: every name, attribute and byte.
 
-use super::Fault;
-use super::model::{Id, Link, ROOT};
-use super::stamp::PAGE;
-use crate::volume::Volume;
+use crate::Fault;
+use crate::model::{Id, Link, ROOT};
+use crate::stamp::PAGE;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tidegate::volume::Volume;
 use tidegate_vfs::{Cred, ErrorKind, File, FileType, Ino, Inode, OpenFlags, Result, SeekTarget};
 
 /// An object as it is found.

@@ -1,7 +1,7 @@
 //! Runs as chance makes them: operations that can be done, on few files, with many syncs.
 
-use super::model::Model;
-use super::ops::{CrashOp, Place, SLOTS, Step, Target};
+use crate::model::Model;
+use crate::ops::{CrashOp, Place, SLOTS, Step, Target};
 use std::ops::Range;
 use tidegate_rt::rng::Rng;
 

@@ -4,19 +4,19 @@
 //! does its operations in order, and to its files nobody else does anything, so its tree is judged as if it
 //! were alone. A sync of one is a promise to all.
 
-use super::base::Base;
-use super::generate::{Profile, generate};
-use super::judge::{Promises, judge};
-use super::late::Pace;
-use super::model::{Id, Model, ROOT};
-use super::ops::{CrashOp, Step};
-use super::run::{Machine, Manner, Recording, SHORT_OF_MEMORY, Switches, open, simulate};
-use super::slow::Slow;
-use super::tape::Tape;
-use super::walk::Tree;
-use super::{Fault, Settings};
-use crate::volume::Volume;
+use crate::base::Base;
+use crate::generate::{Profile, generate};
+use crate::judge::{Promises, judge};
+use crate::late::Pace;
+use crate::model::{Id, Model, ROOT};
+use crate::ops::{CrashOp, Step};
+use crate::run::{Machine, Manner, Recording, SHORT_OF_MEMORY, Switches, open, simulate};
+use crate::slow::Slow;
+use crate::tape::Tape;
+use crate::walk::Tree;
+use crate::{Fault, Settings};
 use std::sync::Arc;
+use tidegate::volume::Volume;
 use tidegate_block::{Overlay, QueueLimits, Recorder, RequestQueue};
 use tidegate_rt::rng::Rng;
 use tidegate_rt::thread;

@@ -1,7 +1,7 @@
 //! The state generator by itself, on tapes made by hand.
 
-use super::state::{Amount, State, states};
-use super::tape::Tape;
+use crate::state::{Amount, State, states};
+use crate::tape::Tape;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, Blocks, Op, PAGE_SIZE, Record, Sector};

@@ -1,15 +1,15 @@
 //! Recovers one state and judges what comes of it.
 
-use super::crowd::judge_all;
-use super::judge::{Promises, judge};
-use super::late::{Late, Pace};
-use super::run::Recording;
-use super::state::{Amount, State, states};
-use super::tape::Tape;
-use super::walk::{Tree, walk};
-use super::{Fault, Reference, Settings, sound};
-use crate::volume::{OpenOptions, Volume};
+use crate::crowd::judge_all;
+use crate::judge::{Promises, judge};
+use crate::late::{Late, Pace};
+use crate::run::Recording;
+use crate::state::{Amount, State, states};
+use crate::tape::Tape;
+use crate::walk::{Tree, walk};
+use crate::{Fault, Reference, Settings, sound};
 use std::sync::Arc;
+use tidegate::volume::{OpenOptions, Volume};
 use tidegate_block::{Blocks, Device, Overlay, QueueLimits, Recorder, RequestQueue};
 use tidegate_f2fs::check::{CheckOptions, check};
 use tidegate_rt::rng::Rng;

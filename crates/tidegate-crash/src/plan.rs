@@ -1,12 +1,12 @@
 //! What a seed stands for.
 
-use super::Fault;
-use super::base::{Bases, Kind};
-use super::generate::{Profile, generate};
-use super::late::Pace;
-use super::ops::Step;
-use super::run::{Manner, Recording, Switches};
-use super::state::{Amount, State, states};
+use crate::Fault;
+use crate::base::{Bases, Kind};
+use crate::generate::{Profile, generate};
+use crate::late::Pace;
+use crate::ops::Step;
+use crate::run::{Manner, Recording, Switches};
+use crate::state::{Amount, State, states};
 use tidegate_rt::rng::Rng;
 
 /// A seed's run: what is done and how.

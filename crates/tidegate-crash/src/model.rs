@@ -3,9 +3,9 @@
 //! State `n` is the tree after `n` operations. An object's number is that of the operation that made it;
 //! on the volume it stands in the owner's user id, which nothing changes.
 
-use super::history::History;
-use super::ops::{CrashOp, Place, SLOTS, Step, Target, xattr};
-use super::stamp::{self, PAGE};
+use crate::history::History;
+use crate::ops::{CrashOp, Place, SLOTS, Step, Target, xattr};
+use crate::stamp::{self, PAGE};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidegate_vfs::FileType;

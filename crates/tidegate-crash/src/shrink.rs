@@ -1,11 +1,11 @@
 //! Makes a failure short: fewer operations, then fewer missing blocks.
 
-use super::base::Base;
-use super::ops::Step;
-use super::recover::{Depth, inspect};
-use super::run::{Manner, Recording, record};
-use super::state::{Amount, State, states};
-use super::{Fault, Settings};
+use crate::base::Base;
+use crate::ops::Step;
+use crate::recover::{Depth, inspect};
+use crate::run::{Manner, Recording, record};
+use crate::state::{Amount, State, states};
+use crate::{Fault, Settings};
 use tidegate_rt::clock;
 use tidegate_rt::rng::Rng;
 

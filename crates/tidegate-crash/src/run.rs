@@ -1,14 +1,14 @@
 //! Does the operations of a run to a volume whose device is recorded.
 
-use super::base::Base;
-use super::late::{Late, Pace};
-use super::model::{Id, Model};
-use super::ops::{CrashOp, Place, SLOTS, Step, Target, xattr};
-use super::stamp;
-use super::tape::Tape;
-use super::{Fault, Settings};
-use crate::volume::{OpenOptions, Volume};
+use crate::base::Base;
+use crate::late::{Late, Pace};
+use crate::model::{Id, Model};
+use crate::ops::{CrashOp, Place, SLOTS, Step, Target, xattr};
+use crate::stamp;
+use crate::tape::Tape;
+use crate::{Fault, Settings};
 use std::sync::Arc;
+use tidegate::volume::{OpenOptions, Volume};
 use tidegate_block::{Overlay, QueueLimits, Recorder, RequestQueue};
 use tidegate_f2fs::F2fs;
 use tidegate_f2fs::options::{AllocMode, FsyncMode, WritePages};
@@ -169,7 +169,7 @@ fn record_here(
     Ok(r)
 }
 
-pub(super) fn open(queue: Arc<RequestQueue>, options: &OpenOptions) -> crate::Result<Volume> {
+pub(super) fn open(queue: Arc<RequestQueue>, options: &OpenOptions) -> tidegate::Result<Volume> {
     let volume = Volume::from_queue("volume", queue, options)?;
     volume.check_writable()?;
     Ok(volume)

@@ -11,12 +11,12 @@
 //! | P6 | recovery leaves a volume that the check calls clean, and the same tree each time |
 //! | P7 | so does the reference checker |
 
-use super::Fault;
-use super::model::{Id, Link, Model, Object, Page, ROOT};
-use super::ops::CrashOp;
-use super::run::Recording;
-use super::stamp::{self, PAGE};
-use super::walk::{Found, Tree};
+use crate::Fault;
+use crate::model::{Id, Link, Model, Object, Page, ROOT};
+use crate::ops::CrashOp;
+use crate::run::Recording;
+use crate::stamp::{self, PAGE};
+use crate::walk::{Found, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 use tidegate_vfs::FileType;
 

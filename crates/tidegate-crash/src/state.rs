@@ -1,6 +1,6 @@
 //! What a power cut can leave: which moments, and which unflushed blocks at each.
 
-use super::tape::{Tape, Unit};
+use crate::tape::{Tape, Unit};
 use std::collections::BTreeSet;
 use tidegate_block::Overlay;
 use tidegate_rt::rng::Rng;
