@@ -3,7 +3,7 @@
 use crate::offline::mkfs::{MkfsOptions, mkfs};
 use crate::{F2fs, F2fsOptions};
 use std::sync::Arc;
-use tidegate_block::{Faulty, MemoryDevice, QueueLimits, RequestQueue};
+use tidegate_block::{Device, Faulty, MemoryDevice, QueueLimits, RequestQueue};
 use tidegate_vfs::{Bdi, MemoryLimits, MountOptions, Vfs};
 
 /// A volume that is open, and the device below it, which can be made to fail.
@@ -15,9 +15,13 @@ pub(crate) struct Open {
 
 /// Makes a volume of 64 MiB and opens it; nothing in it happens by the clock.
 pub(crate) fn new_volume() -> Open {
-    let memory = Arc::new(MemoryDevice::new(64 << 20));
-    mkfs(&RequestQueue::new(memory.clone(), QueueLimits::default()), &MkfsOptions::default()).unwrap();
-    let device = Faulty::new(memory, []);
+    new_volume_on(Arc::new(MemoryDevice::new(64 << 20)))
+}
+
+/// The same on another device.
+pub(crate) fn new_volume_on(below: Arc<dyn Device>) -> Open {
+    mkfs(&RequestQueue::new(below.clone(), QueueLimits::default()), &MkfsOptions::default()).unwrap();
+    let device = Faulty::new(below, []);
     let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
     let bdi = Bdi::new(MemoryLimits::default());
     let options = F2fsOptions { deterministic: true, ..Default::default() };

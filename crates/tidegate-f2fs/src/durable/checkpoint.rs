@@ -86,6 +86,7 @@ impl F2fs {
         let _ = stat.time(Step::PreNodes, || {
             let r = self.write_nodes(&mut WritebackControl::background(u64::MAX));
             self.write_io.submit_all(Sender::Queue);
+            self.nat.read_ahead(&self.meta);
             r
         });
         if self.switches.checkpoint_data() == CheckpointData::Wait {

@@ -112,7 +112,7 @@ impl Meta {
             let (_, missing) = self.inode.mapping.residency(u64::from(addrs[at]), (addrs.len() - at) as u64);
             let follows = |n: &usize| addrs[at + n] == addrs[at] + *n as u32;
             let n = (1..addrs.len() - at).take_while(follows).count() + 1;
-            let n = n.min(missing.max(1) as usize);
+            let n = n.min(missing.max(1) as usize).min(PageBuf::MAX_PAGES);
             let (ahead, first, range) = (ahead.clone(), addrs[at], at..at + n);
             let bufs = vec![PageBuf::stale(n)];
             let bio = Bio::read(BlockAddr(first).sector(), bufs, BioFlags::META | BioFlags::RAHEAD);

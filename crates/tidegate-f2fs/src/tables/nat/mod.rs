@@ -6,6 +6,7 @@
 //! No operation reads the device with `nat_tree_lock` held: an entry that is missing is read without it, and looked
 //! for again. Only the checkpoint does, with operations frozen, for a block that it changes and memory lacks.
 
+mod ahead;
 mod free;
 mod journal;
 

@@ -1,5 +1,9 @@
 use super::*;
-use crate::testing::{Open, new_volume};
+use crate::F2fs;
+use crate::testing::{Open, new_volume, new_volume_on};
+use std::sync::{OnceLock, Weak};
+use tidegate_block::{Device, Errno, MemoryDevice, Op, Request};
+use tidegate_rt::thread;
 use tidegate_vfs::{Cred, FileSystem, FileType, OpenFlags};
 
 const ROOT: &Cred = &Cred::ROOT;
@@ -63,5 +67,56 @@ fn clean_entries_have_a_cap() {
     }
     assert!(nat.with(|n| n.entries.len()) <= MAX_CLEAN + changed.len());
     assert!(!changed.is_empty() && nat.with(|n| changed.iter().all(|c| n.entries.contains_key(c))));
+    open.vfs.unmount().unwrap();
+}
+
+/// Counts reads that come while operations are frozen.
+struct Watching {
+    below: MemoryDevice,
+    volume: OnceLock<Weak<F2fs>>,
+    frozen: AtomicU32,
+}
+
+impl Device for Watching {
+    fn name(&self) -> &str {
+        "watching"
+    }
+    fn size(&self) -> u64 {
+        self.below.size()
+    }
+    fn read_only(&self) -> bool {
+        false
+    }
+    fn backend(&self) -> &'static str {
+        "memory"
+    }
+    fn execute(&self, rq: &mut Request) -> std::result::Result<(), Errno> {
+        let volume = self.volume.get().filter(|_| rq.op == Op::Read).and_then(Weak::upgrade);
+        if let Some(v) = volume {
+            // In a thread of its own, which holds no lock that comes after.
+            let frozen = move || v.cp_rwsem.try_read().is_none();
+            let frozen = thread::spawn("look", frozen).map_err(|_| Errno::IO)?.join();
+            self.frozen.fetch_add(frozen.into(), Relaxed);
+        }
+        self.below.execute(rq)
+    }
+}
+
+#[test]
+fn no_checkpoint_reads_the_table_while_operations_are_frozen() {
+    let below = MemoryDevice::new(64 << 20);
+    let device = Arc::new(Watching { below, volume: OnceLock::new(), frozen: AtomicU32::new(0) });
+    let open = new_volume_on(device.clone());
+    device.volume.set(Arc::downgrade(&open.fs)).unwrap();
+    let top = open.vfs.root().unwrap();
+    for n in 0..3 * PER_BLOCK {
+        drop(open.vfs.create(ROOT, &top, format!("f{n}").as_bytes(), 0o644).unwrap());
+    }
+    let before = open.fs.stats().checkpoints;
+    let mapping = &open.fs.meta.inode.mapping;
+    mapping.reclaim(false);
+    assert_eq!(mapping.nr_pages(), mapping.nr_dirty(), "nothing that can be read again is in memory");
+    open.vfs.sync().unwrap();
+    assert_eq!((open.fs.stats().checkpoints, device.frozen.load(Relaxed)), (before + 1, 0));
     open.vfs.unmount().unwrap();
 }
