@@ -99,3 +99,20 @@ fn what_is_cached_is_bounded() {
         assert!(vfs.bdi().cached_bytes() >= LIMITS.cache / 2);
     });
 }
+
+/// Many pages that are written once do not push out one that is used all the time, as a directory's are.
+#[test]
+fn pages_written_once_go_before_those_in_use() {
+    each_seed(false, |vfs, _| {
+        let used = open(&vfs, 50);
+        let mut page = [0; PAGE_SIZE];
+        used.read_at(0, &mut page).unwrap();
+        for ino in 100..200 {
+            used.read_at(0, &mut page).unwrap();
+            dirty(&vfs, ino, 16);
+            vfs.sync().unwrap();
+            assert!(used.inode().mapping.nr_pages() > 0, "dropped beside file {ino}");
+        }
+        assert!(vfs.bdi().cached_bytes() < 100 * 16 * PAGE, "some went");
+    });
+}

@@ -405,9 +405,10 @@ fn range_mask(id: u64, start: u64, end: u64) -> u64 {
 fn write_chunk(c: &mut Chunk, slot: usize, offset: usize, from: &[u8]) -> Result<()> {
     sim::copy(from.len());
     sim::cache_pages((offset + from.len()).div_ceil(PAGE_SIZE));
-    let (mut slot, mut offset, mut from) = (slot, offset, from);
+    let (mut slot, mut offset, mut from, mut again) = (slot, offset, from, false);
     while !from.is_empty() {
         let absent = c.present() >> slot & 1 == 0;
+        again |= !absent;
         let whole = if offset == 0 { from.len() / PAGE_SIZE } else { 0 };
         let n = if absent {
             let gap = (!c.present() >> slot).trailing_ones() as usize;
@@ -433,6 +434,8 @@ fn write_chunk(c: &mut Chunk, slot: usize, offset: usize, from: &[u8]) -> Result
         slot += (offset + n) / PAGE_SIZE;
         offset = (offset + n) % PAGE_SIZE;
     }
-    c.referenced = true;
+    // A page that is written for the first time has not been asked for again: who makes many files does not push out
+    // the directories that it makes them in.
+    c.referenced |= again;
     Ok(())
 }
