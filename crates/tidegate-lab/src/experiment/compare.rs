@@ -1,6 +1,6 @@
 //! One workload on several targets, in rounds.
 
-use super::contestant::{CPUS, Contestant};
+use super::contestant::Contestant;
 use super::observer::{Looked, Observer, folded, watch};
 use super::outcome::{Case, Counted, Outcome, Position};
 use super::rounds::Rounds;
@@ -96,7 +96,7 @@ pub fn compare(
         experiment: EXPERIMENT.into(),
         title: format!("{} on {n} target{}", spec.name(), if n == 1 { "" } else { "s" }),
         simulated,
-        cpus: if simulated { CPUS } else { 0 },
+        cpus: if simulated { opening.hardware.cpus } else { 0 },
         cases: vec![Case { target: "each of the targets".into(), ..heat.case }],
         notes: conditions(opening).into_iter().chain(heat.notes).collect(),
         ..Outcome::default()

@@ -12,7 +12,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-use tidegate::{OpenOptions, Volume};
+use tidegate::{Elevator, OpenOptions, Volume};
 use tidegate_block::Preset;
 use tidegate_rt::{Nanos, sim};
 
@@ -38,10 +38,22 @@ pub enum Contestant {
 const TARGETS: &str =
     "dir:PATH, image:PATH, preset:NAME, sim:NAME, kernel:f2fs, kernel:ext4, kernel:IMAGE or host:ext4";
 
-/// Bytes of a new volume.
-const MODEL: u64 = 2 << 30;
-/// CPUs of a simulated world.
-pub(super) const CPUS: usize = 4;
+/// What a new volume is on.
+#[derive(Clone, Copy, Debug)]
+pub struct Hardware {
+    /// Bytes of the device.
+    pub size: u64,
+    /// CPUs of a simulated world.
+    pub cpus: usize,
+    /// What decides the order of requests on a device model.
+    pub elevator: Elevator,
+}
+
+impl Default for Hardware {
+    fn default() -> Self {
+        Hardware { size: 2 << 30, cpus: 4, elevator: Elevator::None }
+    }
+}
 
 impl FromStr for Contestant {
     type Err = String;
@@ -95,13 +107,30 @@ impl Contestant {
         matches!(self, Contestant::Dir(_) | Contestant::Image(_))
     }
 
+    /// Whether it is a new volume on a device model.
+    pub(super) fn is_model(&self) -> bool {
+        matches!(self, Contestant::Preset(_) | Contestant::Simulated(_))
+    }
+
+    /// Whether this process opens the volume.
+    pub(super) fn is_ours(&self) -> bool {
+        self.is_model() || matches!(self, Contestant::Image(_))
+    }
+
+    /// Whether it is a volume made for the run.
+    pub(super) fn is_new(&self) -> bool {
+        let image = matches!(self, Contestant::Kernel(Named { what: What::Image(_), .. }));
+        !self.stays() && !image
+    }
+
     /// Runs a workload on it; how long that took, if time was virtual.
     ///
     /// # Errors
     /// As of [`Contestant::with`].
     pub(super) fn run(&self, opening: &Opening, seed: u64, spec: &Spec) -> Result<(Ran, Option<Nanos>)> {
         if let Contestant::Kernel(volume) = self {
-            let guest = Guest { volume, options: &opening.mounted, size: MODEL, shares: None };
+            let guest =
+                Guest { volume, options: &opening.mounted, size: opening.hardware.size, shares: None };
             return Ok((guest.run(spec)?, None));
         }
         let spec = spec.clone();
@@ -136,12 +165,13 @@ impl Contestant {
             Contestant::Host(format, options) => {
                 let options = joined(options, &opening.mounted);
                 let work = |dir: &Path| f(&(Arc::new(Directory::open(dir)?) as Arc<dyn Target>));
-                with_mounted(*format, &options, MODEL, work).and_then(real)
+                with_mounted(*format, &options, opening.hardware.size, work).and_then(real)
             }
             Contestant::Preset(preset) => on_volume(rig(*preset, opening).build()?, f).and_then(real),
             Contestant::Simulated(preset) => {
                 let rig = rig(*preset, opening);
-                let done = sim::run_with(&world(seed, CPUS), move || on_volume(rig.build()?, f));
+                let done =
+                    sim::run_with(&world(seed, opening.hardware.cpus), move || on_volume(rig.build()?, f));
                 let done = done.map_err(|deadlock| Error::spec(deadlock.to_string()))?;
                 Ok((done.value?, Some(done.elapsed)))
             }
@@ -150,9 +180,9 @@ impl Contestant {
 }
 
 fn rig(preset: Preset, opening: &Opening) -> Rig {
-    let rig = Rig::new(preset, MODEL);
+    let rig = Rig::new(preset, opening.hardware.size);
     let memory = opening.memory.unwrap_or(rig.memory);
-    Rig { options: opening.options.clone(), memory, ..rig }
+    Rig { options: opening.options.clone(), elevator: opening.hardware.elevator, memory, ..rig }
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ pub(crate) use setting::by_rounds;
 
 use crate::error::{Error, Result};
 use calibration::Calibration;
+use contestant::Hardware;
 use setting::Setting;
 use tidegate::Backend;
 use tidegate::observe::Wanted;
@@ -57,6 +58,8 @@ pub struct Opening {
     pub memory: Option<MemoryLimits>,
     /// What does the I/O on a file.
     pub backend: Backend,
+    /// What the new volumes of a comparison are on.
+    pub hardware: Hardware,
 }
 
 /// What is to be known of them beside the figures.

@@ -9,7 +9,7 @@
 //! Each device with each point of the workload is a case, and each combination of options one of its positions.
 
 use super::compare::{Entrant, Heat, Measure, Race, heat, runs};
-use super::contestant::{CPUS, Contestant};
+use super::contestant::{Contestant, Hardware};
 use super::observer::Observer;
 use super::outcome::{Case, Outcome};
 use super::rounds::{QUICK_RUNS, RUNS, Rounds};
@@ -18,7 +18,11 @@ use crate::error::{Error, Result};
 use crate::kernel::joined;
 use crate::workload::Spec;
 use serde::Deserialize;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use tidegate::observe::Wanted;
+use tidegate::{Elevator, WfqOptions};
+use tidegate_vfs::MemoryLimits;
 use toml::{Table, Value};
 
 /// The file.
@@ -32,6 +36,10 @@ struct File {
     runs: Option<u32>,
     seeds: Option<Vec<u64>>,
     metric: Option<String>,
+    size: Option<u64>,
+    cpus: Option<usize>,
+    elevator: Option<String>,
+    memory: Option<u64>,
     workload: Table,
     #[serde(default)]
     options: Table,
@@ -46,6 +54,8 @@ pub struct Sweep {
     pub seeds: Vec<u64>,
     title: String,
     devices: Vec<Contestant>,
+    hardware: Hardware,
+    memory: Option<MemoryLimits>,
     measure: Measure,
     /// Each point of the workload: what is particular to it, and the whole.
     workloads: Vec<(String, Spec)>,
@@ -76,6 +86,8 @@ impl Sweep {
         if let Some(dir) = devices.iter().find(mounted) {
             return Err(Error::spec(format!("{dir}: a directory is mounted already and takes no options")));
         }
+        let hardware = file.hardware(&devices)?;
+        let memory = file.memory(&devices)?;
         let workload = |(label, table)| {
             let spec = Spec::deserialize(Value::Table(table));
             Ok((label, spec.map_err(|e| Error::spec(format!("workload: {e}")))?))
@@ -93,7 +105,8 @@ impl Sweep {
             (None, runs) => (1..=runs.map_or(RUNS, u64::from)).collect(),
         };
         let measure = file.metric.map_or(Measure::Elapsed, Measure::Op);
-        Ok(Sweep { name: file.name, title: file.title, devices, seeds, measure, workloads, options })
+        let (name, title) = (file.name, file.title);
+        Ok(Sweep { name, title, devices, hardware, memory, seeds, measure, workloads, options })
     }
 
     /// No more rounds than a first look has.
@@ -113,6 +126,8 @@ impl Sweep {
     /// Those of the observer.
     pub fn run(&self, opening: &Opening, observer: &dyn Observer) -> Result<Race> {
         let mut race = Race::default();
+        let memory = self.memory.or(opening.memory);
+        let opening = &Opening { memory, hardware: self.hardware, ..opening.clone() };
         let mut notes = conditions(opening);
         for target in &self.devices {
             for (label, spec) in &self.workloads {
@@ -139,11 +154,68 @@ impl Sweep {
             experiment: self.name.clone(),
             title: self.title.clone(),
             simulated,
-            cpus: if simulated { CPUS } else { 0 },
+            cpus: if simulated { self.hardware.cpus } else { 0 },
             notes,
             ..race.outcome
         };
         Ok(race)
+    }
+}
+
+/// Bytes that a volume has at least and at most.
+const SIZES: RangeInclusive<u64> = 64 << 20..=16 << 40;
+/// CPUs of a simulated world.
+const CPUS: RangeInclusive<usize> = 1..=1024;
+/// Bytes of memory.
+const MEMORY: RangeInclusive<u64> = 32 << 20..=16 << 40;
+
+impl File {
+    /// What the new volumes are on.
+    fn hardware(&self, devices: &[Contestant]) -> Result<Hardware> {
+        let not = |key: &str, takes: fn(&Contestant) -> bool, what: &str| {
+            let other = devices.iter().find(|d| !takes(d));
+            other.map_or(Ok(()), |d| Err(Error::spec(format!("{key}: {d} takes none; {what}"))))
+        };
+        let mut hardware = Hardware::default();
+        if let Some(size) = self.size {
+            not("size", Contestant::is_new, "only new volumes do")?;
+            hardware.size = within("size", size, &SIZES)?;
+        }
+        if let Some(cpus) = self.cpus {
+            not("cpus", Contestant::is_simulated, "only sim:NAME does")?;
+            hardware.cpus = within("cpus", cpus, &CPUS)?;
+        }
+        if let Some(elevator) = &self.elevator {
+            not("elevator", Contestant::is_model, "only sim:NAME and preset:NAME do")?;
+            hardware.elevator = self::elevator(elevator)?;
+        }
+        Ok(hardware)
+    }
+
+    /// Memory of the volumes, as Linux divides that of a machine.
+    fn memory(&self, devices: &[Contestant]) -> Result<Option<MemoryLimits>> {
+        let Some(memory) = self.memory else { return Ok(None) };
+        if let Some(d) = devices.iter().find(|d| !d.is_ours()) {
+            return Err(Error::spec(format!("memory: {d} takes none; only volumes of this process do")));
+        }
+        within("memory", memory, &MEMORY).map(|m| Some(MemoryLimits::of_machine(m)))
+    }
+}
+
+fn within<T: PartialOrd + Copy + Display>(key: &str, value: T, range: &RangeInclusive<T>) -> Result<T> {
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    Err(Error::spec(format!("{key} = {value}: from {} to {}", range.start(), range.end())))
+}
+
+fn elevator(name: &str) -> Result<Elevator> {
+    let wfq = |strict_guarantees| Elevator::Wfq(WfqOptions { strict_guarantees, ..WfqOptions::default() });
+    match name {
+        "none" => Ok(Elevator::None),
+        "wfq" => Ok(wfq(false)),
+        "wfq,strict_guarantees" => Ok(wfq(true)),
+        _ => Err(Error::spec(format!("elevator = {name:?}: none, wfq or wfq,strict_guarantees"))),
     }
 }
 
@@ -196,6 +268,7 @@ fn bare(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::result::RunResult;
 
     const EXAMPLE: &str = include_str!("../../examples/commits.toml");
 
@@ -256,6 +329,36 @@ mod tests {
         assert_eq!(plain.options, [("as given".to_owned(), String::new())]);
     }
 
+    /// Each changes what is measured: a setting that is read and then forgotten would not.
+    #[test]
+    fn what_a_volume_is_on_counts() {
+        println!("seed 1");
+        let run = |more: &str, files: u64, groups: &str| {
+            let text = format!(
+                "name = \"a\"\ndevices = [\"sim:hdd\"]\nseeds = [1]\n{more}\n[workload]\n\
+                 workload = \"fs_mark\"\nthreads = 4\nsize = 65536\nfiles = {files}\n{groups}"
+            );
+            let race = Sweep::parse(&text).unwrap().run(&Opening::default(), &|_: &str| {}).unwrap();
+            let run = |c: &Case| c.positions.first().map(|p| p.runs[0].clone());
+            (race.outcome.cpus, race.outcome.cases.first().and_then(run), race.failed)
+        };
+        let each = "sync = \"none\"";
+        let (cpus, plain, _) = run("", 50, each);
+        let (one, alone, _) = run("cpus = 1", 50, each);
+        assert_eq!((cpus, one), (Hardware::default().cpus, 1));
+        let elapsed = |r: &Option<RunResult>| r.as_ref().unwrap().elapsed_ns;
+        assert!(elapsed(&alone) > 2 * elapsed(&plain), "one CPU for four threads");
+        // A seed gives one run: only the order of requests makes another of it.
+        let (_, many, _) = run("", 200, each);
+        let (_, wfq, _) = run("elevator = \"wfq\"", 200, each);
+        assert_ne!(elapsed(&many), elapsed(&wfq));
+        let (_, _, failed) = run("size = 67108864", 300, each);
+        assert!(failed.iter().any(|(_, e)| e.to_string().contains("space")), "75 MB into 64 MiB: {failed:?}");
+        let (_, all, _) = run("memory = 1073741824", 1000, each);
+        let (_, few, _) = run("memory = 67108864", 1000, each);
+        assert!(elapsed(&few) > 2 * elapsed(&all), "250 MB that memory holds, and that it does not hold");
+    }
+
     #[test]
     fn what_is_wrong_is_named() {
         let mark = "[workload]\nworkload = \"fs_mark\"\n";
@@ -275,6 +378,18 @@ mod tests {
                 "mounted",
             ),
             (format!("{name}\n{ufs}"), "workload"),
+            (file(&format!("{name}\n{ufs}\nsize = 4096"), ""), "size = 4096"),
+            (file(&format!("{name}\n{ufs}\nsize = \"8G\""), ""), "size"),
+            (file(&format!("{name}\ndevices = [\"dir:/tmp\"]\nsize = 1073741824"), ""), "size: dir:/tmp"),
+            (file(&format!("{name}\n{ufs}\ncpus = 0"), ""), "cpus = 0"),
+            (file(&format!("{name}\ndevices = [\"preset:ufs\"]\ncpus = 2"), ""), "cpus: preset:ufs"),
+            (file(&format!("{name}\n{ufs}\nelevator = \"cfq\""), ""), "elevator = \"cfq\""),
+            (
+                file(&format!("{name}\ndevices = [\"kernel:f2fs\"]\nelevator = \"wfq\""), ""),
+                "elevator: kernel",
+            ),
+            (file(&format!("{name}\n{ufs}\nmemory = 1"), ""), "memory = 1"),
+            (file(&format!("{name}\ndevices = [\"dir:/tmp\"]\nmemory = 1073741824"), ""), "memory: dir:/tmp"),
         ] {
             let e = Sweep::parse(&text).unwrap_err().to_string();
             assert!(e.contains(word), "{text}: {e}");
