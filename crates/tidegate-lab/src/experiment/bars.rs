@@ -24,7 +24,7 @@ const fn way(
 const SPLIT: &str = "bios split by others";
 const KIB: &str = "KiB of a data bio";
 const PIECES: &str = "pieces of a file";
-const DIP: &str = "least files/s by its median";
+const DIP: &str = "least row of files/s by its median";
 
 const M1: &[Way] = &[
     way("locked / submit_locked", &[("locked", "", 4.244), ("submit_locked", "", 3.822)], Yes),
