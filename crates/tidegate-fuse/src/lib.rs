@@ -11,7 +11,7 @@
 //! | [`control`] | a socket on which a running mount says what it does |
 //! | [`options`] | the words of `-o` |
 //! | [`mount`] | mount(2), `fusermount3`, unmounting |
-//! | [`transport`] | the trait for what carries requests; one on io_uring or /dev/fuse itself, one on `fuser`; CPUs kept awake |
+//! | [`transport`] | the trait for what carries requests; the one there is, on io_uring or /dev/fuse; CPUs kept awake |
 //! | [`server`] | what every operation starts from: the volume, who asks, how inodes look |
 //! | [`names`], [`attrs`], [`data`], [`ioctl`] | the operations |
 //! | [`privileges`] | set-id bits, and who may keep them |

@@ -39,7 +39,7 @@ pub const WORDS: &[(&str, &str)] = &[
     ("offset=1M", "where in the image the volume begins: a partition of a disk"),
     ("cache=256M", "memory for the serving process"),
     ("threads=8", "threads that serve requests"),
-    ("transport=best", "how requests come: best, uring, dev, fuser"),
+    ("transport=best", "how requests come: best, uring, dev"),
     ("keep_awake=auto", "keep CPUs from halting between requests: auto, on, off"),
     ("fsync_mode=posix", "posix, strict, nobarrier"),
     ("flush_merge", "one flush serves all who wait (or noflush_merge)"),
@@ -164,8 +164,12 @@ impl MountOptions {
                     "best" => TransportKind::Best,
                     "uring" => TransportKind::Uring,
                     "dev" => TransportKind::Dev,
-                    "fuser" => TransportKind::Fuser,
-                    _ => return Err(format!("option \"{word}\": it must be dev, uring, best or fuser")),
+                    "fuser" => {
+                        return Err(format!(
+                            "option \"{word}\": there is no such transport; dev does all it did"
+                        ));
+                    }
+                    _ => return Err(format!("option \"{word}\": it must be dev, uring or best")),
                 }
             }
             "keep_awake" => {
@@ -280,6 +284,8 @@ mod tests {
             "cache=1",
             "cache=7M",
             "keep_awake=maybe",
+            "transport=fast",
+            "transport=fuser",
             "ro=1",
             "allow_other=no",
             "sync=3",

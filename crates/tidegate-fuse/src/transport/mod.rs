@@ -2,7 +2,6 @@
 
 mod cpu_awake;
 pub mod dev;
-pub mod fuser;
 
 pub use cpu_awake::KeepAwake;
 
@@ -43,8 +42,6 @@ pub enum TransportKind {
     Best,
     /// By io_uring or not at all.
     Uring,
-    /// On the `fuser` crate.
-    Fuser,
 }
 
 /// Carries requests of one mount.
@@ -82,7 +79,6 @@ pub fn connect(
         TransportKind::Best => Box::new(dev::Device::connect(server, connection, Rings::Maybe)?),
         TransportKind::Uring => Box::new(dev::Device::connect(server, connection, Rings::Always)?),
         TransportKind::Dev => Box::new(dev::Device::connect(server, connection, Rings::Never)?),
-        TransportKind::Fuser => Box::new(fuser::Fuser::connect(server, connection)?),
     })
 }
 

@@ -185,6 +185,6 @@ fn a_file_is_what_was_done_to_it() {
 }
 
 #[test]
-fn a_file_is_what_was_done_to_it_through_fuser() {
-    exercise("fuser");
+fn a_file_is_what_was_done_to_it_by_the_best_transport() {
+    exercise("best");
 }

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
-const TRANSPORTS: [&str; 2] = ["", "transport=fuser"];
+const TRANSPORTS: [&str; 2] = ["", "transport=dev"];
 
 fn chattr(change: &str, path: &Path) {
     assert!(Command::new("chattr").arg(change).arg(path).status().unwrap().success());

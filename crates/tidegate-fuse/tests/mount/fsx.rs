@@ -66,6 +66,6 @@ fn fsx_finds_nothing_with_msync() {
 }
 
 #[test]
-fn fsx_finds_nothing_through_fuser() {
-    fsx("cache=16M,transport=fuser", 256 << 10, false, number("TIDEGATE_FSX_OPS", 200_000) / 20);
+fn fsx_finds_nothing_through_dev() {
+    fsx("cache=16M,transport=dev", 256 << 10, false, number("TIDEGATE_FSX_OPS", 200_000) / 20);
 }

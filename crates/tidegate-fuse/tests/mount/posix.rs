@@ -57,7 +57,7 @@ fn compare(script: &str) {
     }
     let scratch = tempfile::tempdir().unwrap();
     let expected = ops::run(&Ext4::mount(scratch.path()).0, script);
-    for transport in ["dev", "fuser"] {
+    for transport in ["dev", "best"] {
         compare_with(&expected, script, transport);
     }
 }
