@@ -75,9 +75,9 @@ impl Server {
     }
 
     /// Closes an open file.
-    pub fn release(&self, fh: u64) {
+    pub fn release(self: &Arc<Self>, fh: u64) {
         if let Some(node) = self.handles.remove(fh) {
-            self.refused.forget(node);
+            self.forget_refused(node);
         }
     }
 

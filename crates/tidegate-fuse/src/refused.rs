@@ -3,8 +3,9 @@
 //! With the write-back cache write(2) ends in the kernel. When it sends the pages and the volume is full, it
 //! notes the error for fsync and close, drops the pages and keeps the size it had in mind; a program that goes
 //! on writing hears nothing. So we have it forget the file's attributes: then it asks for them before the next
-//! write(2), and takes an error for an answer. The size it has in mind is true again when it forgets the inode:
-//! a truncation of ours would race with whoever goes on writing.
+//! write(2), and takes an error for an answer. The size it has in mind is true again when it forgets the inode (a
+//! truncation of ours would race with whoever goes on writing): once nobody writes the file, it is told to forget the
+//! name, and with it goes an inode that nobody uses.
 
 use crate::errno::Result;
 use crate::server::Server;
@@ -19,7 +20,7 @@ use tidegate_rt::{LockClass, Mutex, thread};
 static REFUSED: LockClass = LockClass::new("fuse->refused", 5);
 
 /// With so many bytes left nothing is about to be refused: more than the kernel has under way at once.
-const AMPLE: u64 = 64 << 20;
+const AMPLE: u64 = 16 << 20;
 /// Looks for the pages before a gap, and the time between two: a program that leaves a gap waits so long near the end.
 const PATIENCE: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(1);
@@ -33,9 +34,6 @@ struct Refusal {
     from: u64,
     /// Open files whose writer has heard of it.
     told: Vec<u64>,
-    /// There was room again before a writer asked. It is believed once: what ran out need not have been blocks.
-    over: bool,
-    believed: bool,
 }
 
 /// Pages that the kernel took from a program and the volume could not take.
@@ -61,41 +59,44 @@ impl Refused {
     fn add(&self, node: u64, error: Errno, pos: u64, len: u64) -> bool {
         let mut nodes = self.nodes.lock();
         let known = nodes.len();
-        let new = Refusal { error, len: 0, from: pos, told: Vec::new(), over: false, believed: false };
-        let r = nodes.entry(node).or_insert(new);
-        let settled = r.over || !r.told.is_empty();
-        (r.error, r.len, r.from, r.over) = (error, r.len.max(len), r.from.min(pos), false);
+        let r = nodes.entry(node).or_insert(Refusal { error, len: 0, from: pos, told: Vec::new() });
+        let settled = !r.told.is_empty();
+        (r.error, r.len, r.from) = (error, r.len.max(len), r.from.min(pos));
         r.told.clear();
         let is_new = nodes.len() > known;
         self.count.store(nodes.len(), SeqCst);
         is_new || settled
     }
 
-    /// Nobody writes the file any more: who did has heard of it at the latest when closing it.
-    pub(crate) fn forget(&self, node: u64) {
-        if self.count.load(SeqCst) > 0 {
-            let mut nodes = self.nodes.lock();
-            nodes.remove(&node);
-            self.count.store(nodes.len(), SeqCst);
+    /// Nobody writes the file any more: who did has heard of it at the latest when closing it. Whether there was something
+    /// to hear of.
+    fn forget(&self, node: u64) -> bool {
+        if self.count.load(SeqCst) == 0 {
+            return false;
         }
+        let mut nodes = self.nodes.lock();
+        let known = nodes.remove(&node).is_some();
+        self.count.store(nodes.len(), SeqCst);
+        known
     }
 }
 
 impl Server {
     /// Before pages are taken that the kernel cached. Behind pages that were refused they would make a file with a hole
-    /// where a program wrote, so while there is no room the file gets no longer. Where room is short, pages that would
-    /// leave a gap wait a moment for those before them, which another thread may be about to take or to refuse.
+    /// where a program wrote, so the file gets no longer before a writer was told, though there be room again: who
+    /// was told and goes on behind the loss wants that. Where room is short, pages that would leave a gap wait a moment
+    /// for those before them, which another thread may be about to take or to refuse.
     ///
     /// # Errors
     /// The error that the pages before met.
     pub(crate) fn check_behind_refused(&self, inode: &Inode, pos: u64) -> Result<()> {
-        let behind = |r: &mut Refusal| (r.from < pos && !r.over).then_some((r.error, r.len));
+        let behind = |r: &mut Refusal| (r.from < pos).then(|| (r.error, r.len, !r.told.is_empty()));
         for _ in 0..PATIENCE {
             if pos <= inode.size() {
                 return Ok(());
             }
-            if let Some((error, len)) = self.refused.with(self.node(inode), behind).flatten()
-                && !(error == Errno::NOSPC && self.has_room(len))
+            if let Some((error, len, told)) = self.refused.with(self.node(inode), behind).flatten()
+                && !(told && error == Errno::NOSPC && self.has_room(len))
             {
                 return Err(error);
             }
@@ -123,6 +124,24 @@ impl Server {
         }
     }
 
+    /// The last who could write `node` has closed it. If pages of it were refused, the kernel is to forget its size.
+    pub(crate) fn forget_refused(self: &Arc<Self>, node: u64) {
+        if self.refused.forget(node) {
+            let server = self.clone();
+            // Offload: the kernel may hold the directory for a request that waits for this thread.
+            let _ = thread::spawn("tg-fuse-aside", move || server.have_looked_up(node));
+        }
+    }
+
+    fn have_looked_up(&self, node: u64) {
+        if let (Some(kernel), Ok(inode)) = (self.kernel(), self.inode(node))
+            && let Some((dir, name)) = self.vfs().cached_name(inode.ino)
+            && let Ok(dir) = self.vfs().iget(dir)
+        {
+            kernel.forget_name(self.node(&dir), &name);
+        }
+    }
+
     /// Has the kernel ask for the attributes of `node` before it uses them again.
     pub(crate) fn have_asked(&self, node: u64) {
         if let Some(kernel) = self.kernel() {
@@ -136,25 +155,84 @@ impl Server {
     /// # Errors
     /// That.
     pub fn check_refused(&self, node: u64, fh: u64) -> Result<()> {
-        let untold =
-            |r: &mut Refusal| (!r.over && !r.told.contains(&fh)).then_some((r.error, r.len, r.believed));
-        let Some((error, len, believed)) = self.refused.with(node, untold).flatten() else { return Ok(()) };
+        let untold = |r: &mut Refusal| (!r.told.contains(&fh)).then_some(r.error);
+        let Some(error) = self.refused.with(node, untold).flatten() else { return Ok(()) };
         if !self.handles.get(fh).is_ok_and(|h| h.writes) {
             return Ok(());
         }
-        let over = error == Errno::NOSPC && !believed && self.has_room(len);
-        self.refused.with(node, |r| match over {
-            true => (r.over, r.believed) = (true, true),
-            false => r.told.push(fh),
-        });
-        if over { Ok(()) } else { Err(error) }
+        self.refused.with(node, |r| r.told.push(fh));
+        Err(error)
     }
 
     /// Before attributes of `node` are told: the kernel is not to keep them while a writer may have to hear of an
     /// error.
     pub(crate) fn keep_asked(&self, node: u64) {
-        if self.refused.with(node, |r| !r.over) == Some(true) {
+        if self.refused.with(node, |_| ()).is_some() {
             self.have_asked(node);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::Make;
+    use crate::privileges::Kill;
+    use crate::server::{Caller, ROOT_NODE, View};
+    use tidegate::vfs::DeviceNumber;
+
+    const PIECE: usize = 1 << 20;
+    const WRITES: u32 = 1;
+
+    fn volume(dir: &std::path::Path) -> Arc<tidegate::Volume> {
+        let image = dir.join("a.img");
+        let request = tidegate::mkfs::Request {
+            image: image.clone(),
+            size: tidegate::mkfs::Size::Bytes(64 << 20),
+            from: None,
+            options: Default::default(),
+            open: Default::default(),
+            owner: None,
+            root_owner: None,
+            free: 0,
+            reproducible: None,
+            progress: Default::default(),
+            force: false,
+            unfinished: Default::default(),
+        };
+        tidegate::mkfs(request).unwrap();
+        Arc::new(tidegate::Volume::open(&image, &tidegate::OpenOptions::default()).unwrap())
+    }
+
+    /// Pages behind a gap stay away though there be room again, until a writer was told.
+    #[test]
+    fn a_gap_is_made_by_those_alone_who_know_of_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let server = Server::new(volume(scratch.path()), View::default());
+        let caller = Caller { uid: 0, gid: 0, pid: 0 };
+        let create = |name: &[u8]| {
+            let (mode, rdev) = (0o100_644, DeviceNumber::default());
+            let make = Make { parent: ROOT_NODE, name, mode, umask: 0, rdev, target: b"" };
+            let (entry, fh) = server.create(&caller, &make, WRITES, Kill::No).unwrap();
+            (entry.node, fh)
+        };
+        let write = |fh, at: usize| server.write(fh, (at * PIECE) as u64, &vec![7; PIECE], true, Kill::No);
+        let (gone, other) = create(b"other");
+        (0..8).for_each(|i| write(other, i).unwrap());
+        server.release(other);
+        let (node, fh) = create(b"fill");
+        let lost = (0..64).find(|i| write(fh, *i).is_err()).unwrap();
+        server.refuse(node, Errno::NOSPC, (lost * PIECE) as u64, PIECE as u64);
+        server.remove(ROOT_NODE, b"other", false).unwrap();
+        server.forget(gone, 1);
+        server.vfs().sync().unwrap();
+        assert!(server.has_room(4 * PIECE as u64));
+        assert_eq!(write(fh, lost + 1), Err(Errno::NOSPC));
+        assert_eq!(server.getattr(node, Some(fh)).err(), Some(Errno::NOSPC));
+        assert!(server.getattr(node, Some(fh)).is_ok(), "it is told once");
+        write(fh, lost + 1).unwrap();
+        server.release(fh);
+        server.detach();
+        server.vfs().unmount().unwrap();
     }
 }

@@ -138,6 +138,12 @@ impl Vfs {
         files
     }
 
+    /// A name of an inode and the directory it is in, if one is in memory. Takes `dentry_hashtable`, and looks at all that
+    /// is in it.
+    pub fn cached_name(&self, ino: Ino) -> Option<(Ino, Box<[u8]>)> {
+        self.dcache.names_of(&HashSet::from_iter([ino])).remove(&ino)
+    }
+
     /// Paths of inodes, of which every name up to the root is in memory.
     pub fn cached_paths(&self, inos: Vec<Ino>) -> HashMap<Ino, Vec<u8>> {
         let mut names = HashMap::default();

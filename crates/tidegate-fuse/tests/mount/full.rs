@@ -4,6 +4,7 @@ use crate::rig::{Rig, cannot_mount};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 /// A program that writes on and on to a full volume hears of it from write(2), soon. What is there stays.
 #[test]
@@ -45,4 +46,46 @@ fn a_full_volume_is_told_to_who_writes() {
     assert_eq!(fs::metadata(&path).unwrap().len(), (1 << 20) + 4);
     drop(file);
     rig.finish();
+}
+
+/// A file is as long as what was kept of it once it is closed, also for who ignores the error of close; in the mount of an
+/// ordinary user, too, where the kernel's own bounds hold and a program hears of the end late.
+#[test]
+fn a_closed_file_is_as_long_as_what_was_kept() {
+    if cannot_mount() {
+        return;
+    }
+    const USER: u32 = 65_534;
+    let mut rig = Rig::unmounted(64);
+    rig.mount_as(USER, "uid=65534,gid=65534").unwrap();
+    let path = rig.dir.join("fill");
+    let as_user = || {
+        become_user(USER);
+        let mut file = fs::File::create(&path).unwrap();
+        let written = (0..420).take_while(|_| file.write_all(&[7; 64 << 10]).is_ok()).count() * (64 << 10);
+        drop(file);
+        let length = || fs::metadata(&path).unwrap().len() as usize;
+        // Whoever serves hears of a close after it.
+        for _ in 0..500 {
+            if length() < written {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        (written, length())
+    };
+    let (written, kept) = std::thread::scope(|scope| scope.spawn(as_user).join().unwrap());
+    assert!(rig.unmount());
+    rig.mount("").unwrap();
+    let read = fs::read(&path).unwrap();
+    assert_eq!(kept, read.len(), "of {written} written");
+    assert!(read.len() >= 1 << 20 && read.iter().all(|b| *b == 7));
+    rig.finish();
+}
+
+/// Has this thread be another user's, and no other.
+fn become_user(user: u32) {
+    let (uid, gid) = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(user));
+    rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
+    rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
 }

@@ -1,6 +1,7 @@
 //! An image, a process that serves it, a directory.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -82,7 +83,22 @@ impl Rig {
 
     /// The same; the test called `process` is who serves.
     pub fn mount_by(&mut self, process: &str, words: &str) -> Result<(), String> {
-        self.child = Some(start(process, &self.image, &self.dir, words)?);
+        self.child = Some(start(process, &self.image, &self.dir, words, None)?);
+        Ok(())
+    }
+
+    /// The same as an ordinary user, who owns the image and the directory from then on.
+    pub fn mount_as(&mut self, user: u32, words: &str) -> Result<(), String> {
+        for path in [&self.image, &self.dir] {
+            std::os::unix::fs::chown(path, Some(user), Some(user)).unwrap();
+        }
+        // In a container it may be the superuser's alone.
+        let (device, open) = ("/dev/fuse", std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let before = std::fs::metadata(device).unwrap().permissions();
+        std::fs::set_permissions(device, open).unwrap();
+        let child = start("serving_process", &self.image, &self.dir, words, Some(user));
+        std::fs::set_permissions(device, before).unwrap();
+        self.child = Some(child?);
         Ok(())
     }
 
@@ -144,17 +160,16 @@ impl Drop for Rig {
     }
 }
 
-fn start(process: &str, image: &Path, dir: &Path, words: &str) -> Result<Child, String> {
+fn start(process: &str, image: &Path, dir: &Path, words: &str, user: Option<u32>) -> Result<Child, String> {
     // For all tests with another transport, say. What a test asks for goes before.
     let given = std::env::var("TIDEGATE_MOUNT_OPTIONS").unwrap_or_default();
     let asked = format!("{}\n{}\n{given},{words}", image.display(), dir.display());
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", process, "--nocapture"])
-        .env(ASKED, asked)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", process, "--nocapture"]).env(ASKED, asked);
+    if let Some(user) = user {
+        command.uid(user).gid(user);
+    }
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     while said.read_line(&mut line).unwrap() > 0 {

@@ -31,6 +31,7 @@ use wire::{Head, OUT_HEADER, Reader, WRITE_HEAD, Writer};
 
 /// What the kernel is told without having asked.
 const NOTIFY_INVAL_INODE: i32 = 2;
+const NOTIFY_INVAL_ENTRY: i32 = 3;
 /// The offset that means attributes alone: any below 0.
 const NO_PAGES: u64 = u64::MAX;
 
@@ -217,5 +218,13 @@ impl Kernel for DeviceKernel {
 
     fn forget_attributes(&self, node: u64) {
         self.invalidate(node, NO_PAGES);
+    }
+
+    fn forget_name(&self, parent: u64, name: &[u8]) {
+        let mut w = Writer::default();
+        w.u64(parent);
+        w.u32(name.len() as u32);
+        w.u32(0);
+        self.channel.send(0, NOTIFY_INVAL_ENTRY, &[&w.0, name, &[0]]);
     }
 }
