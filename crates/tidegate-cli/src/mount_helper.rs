@@ -1,9 +1,12 @@
 //! Being called by mount(8): as `mount.fuse.tidegate IMAGE DIR -o ...`, or, through libfuse's `mount.fuse3`, as
 //! `tidegate IMAGE DIR -o ...`; and by umount(8), as `umount.fuse.tidegate DIR ...`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+/// What a mount of the superuser's allows unless it is said not to.
+const SUPERUSER: &str = "suid,dev";
 
 /// The arguments (without the program's name) of the `mount` or `umount` command that such a call means; `None`
 /// when it is none.
@@ -20,21 +23,27 @@ pub fn arguments(args: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> 
         return None;
     }
     let mut out = vec![OsString::from("mount")];
+    let mut words = Vec::new();
+    // mount(8) says nosuid and nodev where they are meant, and is silent about their contrary.
+    if by_name && rustix::process::getuid().is_root() {
+        words.push(OsString::from(SUPERUSER));
+    }
     let mut rest = args.into_iter().skip(1);
     while let Some(a) = rest.next() {
         match a.as_bytes() {
-            b"-o" => {
-                out.push(a);
-                out.extend(rest.next());
-            }
+            b"-o" => words.extend(rest.next()),
+            b"-r" => words.push("ro".into()),
             // The type, and a namespace: of no use here.
             b"-t" | b"-N" => drop(rest.next()),
             // A dry run. By hand it would be --foreground.
             b"-f" if by_name => out.push("--fake".into()),
             // No mtab, sloppy, verbose: mount(8) passes its own on.
-            b"-n" | b"-s" | b"-v" | b"-sv" | b"-r" | b"-w" => {}
+            b"-n" | b"-s" | b"-v" | b"-sv" | b"-w" => {}
             _ => out.push(a),
         }
+    }
+    if !words.is_empty() {
+        out.extend(["-o".into(), words.join(OsStr::new(","))]);
     }
     Some(out)
 }
@@ -64,13 +73,18 @@ mod tests {
 
     #[test]
     fn mount_calls_are_mounts() {
-        let want = Some(["mount", "/a.img", "/mnt", "-o", "rw,uid=7"].map(String::from).to_vec());
+        let allowed = if rustix::process::getuid().is_root() { "suid,dev," } else { "" };
+        let want = |words: &str| {
+            let words = ["/a.img", "/mnt", "-o", words].map(String::from);
+            Some([vec!["mount".to_string()], words.to_vec()].concat())
+        };
         let helper = ["/sbin/mount.fuse.tidegate", "/a.img", "/mnt", "-n", "-o", "rw,uid=7", "-t", "x"];
-        assert_eq!(parsed(&helper), want);
-        assert_eq!(parsed(&["tidegate", "/a.img", "/mnt", "-o", "rw,uid=7"]), want);
-        let fake = ["/sbin/mount.fuse.tidegate", "/a.img", "/mnt", "-f", "-v", "-o", "rw,uid=7"];
-        let want = ["mount", "/a.img", "/mnt", "--fake", "-o", "rw,uid=7"].map(String::from);
-        assert_eq!(parsed(&fake), Some(want.to_vec()));
+        assert_eq!(parsed(&helper), want(&format!("{allowed}rw,uid=7")));
+        assert_eq!(parsed(&["tidegate", "/a.img", "/mnt", "-o", "rw,uid=7"]), want("rw,uid=7"));
+        let read_only = ["/sbin/mount.fuse.tidegate", "/a.img", "/mnt", "-o", "rw", "-r"];
+        assert_eq!(parsed(&read_only), want(&format!("{allowed}rw,ro")));
+        let fake = parsed(&["/sbin/mount.fuse.tidegate", "/a.img", "/mnt", "-f", "-v", "-o", "rw"]);
+        assert!(fake.unwrap().contains(&"--fake".to_string()));
         let helper = ["/sbin/umount.fuse.tidegate", "/mnt", "-n", "-l", "-t", "fuse.tidegate"];
         assert_eq!(parsed(&helper), Some(["umount", "/mnt", "-l"].map(String::from).to_vec()));
         assert_eq!(parsed(&["tidegate", "ls", "/a.img:/"]), None);

@@ -184,6 +184,74 @@ fn a_fake_mount_mounts_nothing() {
     assert_eq!(fake("rw,uid=me").code(), Some(1));
 }
 
+/// Through mount(8)'s helper the superuser's mount has set-id bits and devices, unless it says not to, and can be
+/// mounted anew, read-only and back.
+#[test]
+fn the_superuser_mounts_as_fstab_says() {
+    if cannot_mount() {
+        return;
+    }
+    let m = Mount::new();
+    let helper = m.bench.path("mount.fuse.tidegate");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tidegate"), &helper).unwrap();
+    let mount = |words: &str| {
+        let mut c = Command::new(&helper);
+        c.args([&m.bench.path("a.img"), &m.dir]).args(["-o", words]).stdin(Stdio::null());
+        let out = c.output().unwrap();
+        (out.status.success(), String::from_utf8_lossy(&out.stderr).to_string())
+    };
+    let flags = || {
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        let line = table.lines().find(|l| l.contains(&*m.dir.to_string_lossy())).unwrap().to_string();
+        let words = line.split(' ').nth(3).unwrap().split(',');
+        words.filter(|w| ["rw", "ro", "nosuid", "nodev"].contains(w)).collect::<Vec<_>>().join(",")
+    };
+    assert!(mount("rw,_netdev,nofail,noauto,x-systemd.automount,iversion,helper=x").0);
+    assert_eq!(flags(), "rw");
+    fs::write(m.dir.join("f"), "kept").unwrap();
+    let open = fs::File::create(m.dir.join("g")).unwrap();
+    assert!(mount("ro,remount").1.contains("busy"), "a file is open for writing");
+    drop(open);
+    // The kernel tells of a close after it.
+    let mut done = mount("ro,remount,nosuid,user_id=0,group_id=0,default_permissions");
+    for _ in 0..100 {
+        if !done.1.contains("busy") {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        done = mount("ro,remount,nosuid,user_id=0,group_id=0,default_permissions");
+    }
+    assert_eq!((done, flags().as_str()), ((true, String::new()), "ro,nosuid"));
+    assert!(fs::write(m.dir.join("f"), "").is_err());
+    assert!(mount("rw,remount").0);
+    fs::write(m.dir.join("f"), "more").unwrap();
+    assert!(mount("rw,remount,fsync_mode=strict").1.contains("cannot be changed"));
+    m.bench.ok(&["umount", "mnt"]);
+    assert!(mount("ro,nodev").0);
+    assert_eq!(flags(), "ro,nodev");
+    assert!(mount("rw,remount").1.contains("opened read-only"));
+    assert_eq!(flags(), "ro");
+    m.bench.ok(&["umount", "mnt"]);
+    m.bench.fsck("a.img");
+}
+
+#[test]
+fn a_missing_device_is_named() {
+    if cannot_mount() || xtask::oracle::skip_or_fail("unshare") {
+        return;
+    }
+    let m = Mount::new();
+    // A /dev without it. The image may be below /dev/shm.
+    let empty = m.bench.path("dev");
+    fs::create_dir_all(empty.join("shm")).unwrap();
+    let script = "mount --bind /dev/shm \"$0\"/shm && mount --rbind \"$0\" /dev && exec \"$@\"";
+    let mut c = Command::new("unshare");
+    c.args(["-m", "sh", "-c", script]).arg(&empty).arg(m.bench.program()).args(["mount", "a.img", "mnt"]);
+    let out = c.current_dir(m.bench.dir.path()).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success() && said.contains("/dev/fuse") && said.contains("modprobe fuse"), "{said}");
+}
+
 /// Does something while every user may open /dev/fuse: in a container it may be the superuser's alone.
 fn with_open_device<R>(f: impl FnOnce() -> R) -> R {
     static CLASS: LockClass = LockClass::new("test->device", 1);

@@ -18,6 +18,8 @@ use tidegate_rt::thread;
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
+/// An attribute that no file has. A volume that is read-only refuses to remove it.
+const NO_ATTRIBUTE: &str = "user.tidegate.none";
 /// How far the kernel reads ahead, in KiB: two requests.
 const READ_AHEAD: u32 = 2 * (MAX_IO >> 10);
 /// Percent of the machine's dirty pages that may be of one mount.
@@ -29,8 +31,14 @@ const MAX_RATIO: u32 = 40;
 /// # Errors
 /// No /dev/fuse, no right to mount there, no `fusermount3`; what that said.
 pub fn mount(source: &str, dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+    let device = open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    if let Err(Errno::NOENT | Errno::NODEV | Errno::NXIO) = device {
+        let what = "missing, or nothing is behind it: load the kernel's module (modprobe fuse); in a container, give it \
+                    the device (docker run --device /dev/fuse --cap-add SYS_ADMIN)";
+        return Err(io::Error::other(format!("{DEVICE} is {what}")));
+    }
     if !options.auto_unmount {
-        match by_syscall(source, dir, options) {
+        match device.and_then(|fd| by_syscall(source, fd, dir, options)) {
             Err(Errno::PERM | Errno::ACCESS) => {}
             r => return r.map_err(io::Error::from),
         }
@@ -38,8 +46,23 @@ pub fn mount(source: &str, dir: &Path, options: &MountOptions) -> io::Result<Own
     by_helper(source, dir, options)
 }
 
-fn by_syscall(source: &str, dir: &Path, options: &MountOptions) -> Result<OwnedFd, Errno> {
-    let fd = open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+/// Mounts what is at `dir` anew: read-only or not, and with the flags of `options`. What it holds is durable afterwards.
+///
+/// # Errors
+/// `EPERM` for who is not the superuser, `EBUSY` for read-only while a file is open for writing; that the volume was
+/// opened read-only, which stays so; what could not be written.
+pub fn remount(dir: &Path, options: &MountOptions) -> io::Result<()> {
+    let mut flags = options.flags;
+    flags.set(MountFlags::RDONLY, options.read_only);
+    rustix::mount::mount_remount(dir, flags, c"")?;
+    if !options.read_only && rustix::fs::removexattr(dir, NO_ATTRIBUTE) == Err(Errno::ROFS) {
+        rustix::mount::mount_remount(dir, flags | MountFlags::RDONLY, c"")?;
+        return Err(io::Error::other("the volume was opened read-only: unmount it, and mount it again"));
+    }
+    crate::ioctl::full_sync(dir)
+}
+
+fn by_syscall(source: &str, fd: OwnedFd, dir: &Path, options: &MountOptions) -> Result<OwnedFd, Errno> {
     let mode = rustix::fs::stat(dir)?.st_mode;
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let mut data = format!("fd={},rootmode={mode:o},user_id={uid},group_id={gid}", fd.as_raw_fd());

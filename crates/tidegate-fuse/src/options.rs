@@ -62,6 +62,8 @@ pub const WORDS: &[(&str, &str)] = &[
 pub struct MountOptions {
     /// Change nothing.
     pub read_only: bool,
+    /// Change how it is mounted; see [`remount`](crate::mount::remount).
+    pub remount: bool,
     /// Let in other users than the one who mounts.
     pub allow_other: bool,
     /// Have `fusermount3` unmount when the process dies.
@@ -88,6 +90,7 @@ impl Default for MountOptions {
     fn default() -> Self {
         MountOptions {
             read_only: false,
+            remount: false,
             allow_other: false,
             auto_unmount: false,
             noatime: false,
@@ -125,6 +128,7 @@ impl MountOptions {
     fn set_flag(&mut self, word: &str) -> Result<(), String> {
         match word {
             "ro" => self.read_only = true,
+            "remount" => self.remount = true,
             "rw" => self.read_only = false,
             "allow_other" => self.allow_other = true,
             "auto_unmount" => self.auto_unmount = true,
@@ -139,12 +143,15 @@ impl MountOptions {
             "sync" => self.flags |= MountFlags::SYNCHRONOUS,
             "dirsync" => self.flags |= MountFlags::DIRSYNC,
             "async" => self.flags -= MountFlags::SYNCHRONOUS,
+            "nosymfollow" => self.flags |= NOSYMFOLLOW,
+            "symfollow" => self.flags -= NOSYMFOLLOW,
             // Always so, since POSIX ACLs are kept.
             "default_permissions" => {}
             // Meant for mount(8) and the init system.
             "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group" | "_netdev"
-            | "nofail" | "diratime" | "nodiratime" | "strictatime" | "lazytime" | "nolazytime" | "loud"
-            | "silent" => {}
+            | "nofail" | "diratime" | "nodiratime" | "strictatime" | "nostrictatime" | "norelatime"
+            | "lazytime" | "nolazytime" | "loud" | "silent" | "iversion" | "noiversion" | "mand"
+            | "nomand" | "nousers" | "noowner" | "nogroup" => {}
             n if is_foreign(n) => {}
             "uid" | "gid" | "threads" | "transport" | "keep_awake" | "cache" => {
                 return Err(format!("option \"{word}\": it needs a value, as in {word}=..."));
@@ -185,7 +192,8 @@ impl MountOptions {
                 self.cache = Some(bytes);
                 check_cache(bytes).map_err(|e| format!("option \"{word}\": {e}"))?;
             }
-            "subtype" | "fsname" | "comment" => {}
+            // The last two say what the mount table has of a mount that is changed.
+            "subtype" | "fsname" | "comment" | "helper" | "uhelper" | "user" | "user_id" | "group_id" => {}
             n if is_foreign(n) => {}
             // The file system says of its own whether they take values.
             _ if !is_switch(name) => {
@@ -234,6 +242,9 @@ impl MountOptions {
     }
 }
 
+/// `MS_NOSYMFOLLOW`: no symbolic link is followed.
+const NOSYMFOLLOW: MountFlags = MountFlags::from_bits_retain(256);
+
 /// Words for others, such as the init system.
 fn is_foreign(name: &str) -> bool {
     name.starts_with("x-") || name.starts_with("X-")
@@ -266,6 +277,19 @@ fn size(word: &str, value: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// All that mount(8) passes on of a line in fstab, and of the mount table when a mount is changed.
+    #[test]
+    fn words_of_fstab_are_taken() {
+        let fstab = "rw,nosymfollow,,_netdev,nofail,user,users,noauto,defaults,x-systemd.automount,X-mount.mkdir,helper=x,\
+                     iversion,mand,nodiratime,strictatime,lazytime,silent,comment=5,user=me";
+        let o = MountOptions::parse(fstab).unwrap();
+        assert_eq!((o.switches.as_str(), o.remount), ("", false));
+        assert!(o.flags.contains(NOSYMFOLLOW));
+        let o = "ro,nosuid,nodev,relatime,remount,user_id=0,group_id=0,default_permissions,allow_other";
+        let o = MountOptions::parse(o).unwrap();
+        assert_eq!((o.switches.as_str(), o.remount, o.read_only), ("", true, true));
+    }
 
     #[test]
     fn words_find_their_places() {

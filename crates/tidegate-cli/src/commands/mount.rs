@@ -36,6 +36,10 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, global: &Global) -> Result<()> {
+    let asked = asked(global)?;
+    if asked.remount && !args.fake {
+        return remount(args, &asked);
+    }
     if args.fake {
         return options(args, global).map(drop);
     }
@@ -61,9 +65,25 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     })
 }
 
+/// What -o says.
+fn asked(global: &Global) -> Result<MountOptions> {
+    MountOptions::parse(global.options.as_deref().unwrap_or("")).map_err(|e| Error::other("-o", e))
+}
+
+/// Changes what is mounted already.
+fn remount(args: &Args, options: &MountOptions) -> Result<()> {
+    let dir = &args.directory;
+    let about = |e| Error::os(tidegate::error::path_bytes(dir), e);
+    if !options.switches.is_empty() {
+        let what = format_args!("\"{}\" cannot be changed while it is mounted", options.switches);
+        return Err(Error::other("-o", what));
+    }
+    tidegate_fuse::control::address::mount_of(dir).map_err(about)?;
+    tidegate_fuse::mount::remount(dir, options).map_err(about)
+}
+
 fn options(args: &Args, global: &Global) -> Result<(MountOptions, OpenOptions)> {
-    let words = global.options.as_deref().unwrap_or("");
-    let mut options = MountOptions::parse(words).map_err(|e| Error::other("-o", e))?;
+    let mut options = asked(global)?;
     if let Some(why) = unwritable(&args.image).filter(|_| !options.read_only) {
         options.read_only = true;
         let image = tidegate::error::show(tidegate::error::path_bytes(&args.image));
