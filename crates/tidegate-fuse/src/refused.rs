@@ -90,7 +90,7 @@ impl Server {
     /// # Errors
     /// The error that the pages before met.
     pub(crate) fn check_behind_refused(&self, inode: &Inode, pos: u64) -> Result<()> {
-        let behind = |r: &mut Refusal| (r.from < pos).then(|| (r.error, r.len, !r.told.is_empty()));
+        let behind = |r: &mut Refusal| (r.from < pos).then_some((r.error, r.len, !r.told.is_empty()));
         for _ in 0..PATIENCE {
             if pos <= inode.size() {
                 return Ok(());
