@@ -41,9 +41,14 @@ impl Mount {
         found
     }
 
+    /// The lock goes last: the kernel lets go of the files of an io_uring after the process has ended.
     fn wait_for_end(&self) {
+        use rustix::fs::{FlockOperation, flock};
         let since = Instant::now();
-        while !self.servers().is_empty() {
+        let image = fs::File::open(self.bench.path("a.img")).unwrap();
+        while !self.servers().iter().all(|pid| *pid == std::process::id())
+            || flock(&image, FlockOperation::NonBlockingLockShared).is_err()
+        {
             assert!(since.elapsed() < Duration::from_secs(30), "it still runs");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -233,6 +238,28 @@ fn the_superuser_mounts_as_fstab_says() {
     assert_eq!(flags(), "ro");
     m.bench.ok(&["umount", "mnt"]);
     m.bench.fsck("a.img");
+}
+
+/// Where the kernel could carry requests by io_uring and does not, a mount that is to be verbose says how.
+#[test]
+fn io_uring_that_is_off_is_told_of() {
+    if cannot_mount() {
+        return;
+    }
+    let parameter = "/sys/module/fuse/parameters/enable_uring";
+    let off = fs::read_to_string(parameter).is_ok_and(|s| s.trim() == "N");
+    let m = Mount::new();
+    for (words, told) in
+        [(&["-v"][..], off), (&[], false), (&["-v", "--json"], false), (&["-v", "-q"], false)]
+    {
+        let mut c = Command::new(m.bench.program());
+        c.args(["mount", "a.img", "mnt"]).args(words).current_dir(m.bench.dir.path()).stdin(Stdio::null());
+        let out = c.output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr).to_string();
+        assert!(out.status.success(), "{said}");
+        assert_eq!(said.matches(parameter).count(), told as usize, "{words:?}: {said}");
+        m.bench.ok(&["umount", "mnt"]);
+    }
 }
 
 #[test]

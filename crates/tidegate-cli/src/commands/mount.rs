@@ -8,13 +8,15 @@ use crate::out;
 use crate::syslog;
 use std::cell::Cell;
 use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tidegate::{Error, OpenOptions, Result, Volume};
 use tidegate_fuse::MountOptions;
 use tidegate_fuse::options::HELD_CACHE;
+use tidegate_fuse::transport::TransportKind;
+use tidegate_fuse::transport::dev::{ENABLE_URING, uring_is_off};
 
 /// What the serving process says when the mount works.
 const READY: &[u8] = b"ready\n";
@@ -30,6 +32,9 @@ pub struct Args {
     /// Stay in the foreground
     #[arg(long, short)]
     foreground: bool,
+    /// Say what would make the mount faster, to a file, too; a terminal is told in any case
+    #[arg(long, short)]
+    verbose: bool,
     /// Look at the arguments and mount nothing, as mount -f has it
     #[arg(long, hide = true)]
     fake: bool,
@@ -119,8 +124,19 @@ fn unwritable(image: &Path) -> Option<std::io::Error> {
     (is_that && std::fs::File::open(image).is_ok()).then_some(why)
 }
 
+/// Says what makes requests cheaper, where a person reads it.
+fn tell_of_uring(args: &Args, options: &MountOptions, global: &Global) {
+    let read = args.verbose || std::io::stderr().is_terminal();
+    if read && !global.quiet && !global.json && options.transport == TransportKind::Best && uring_is_off() {
+        out::note(format_args!(
+            "requests come faster by io_uring, which the superuser turns on: echo Y > {ENABLE_URING}"
+        ));
+    }
+}
+
 fn serve(args: &Args, global: &Global, ready: impl FnOnce(&Volume)) -> Result<()> {
     let (options, open) = options(args, global)?;
+    tell_of_uring(args, &options, global);
     tidegate_fuse::serve(&args.image, &args.directory, &options, open, ready)
 }
 

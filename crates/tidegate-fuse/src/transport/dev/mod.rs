@@ -35,6 +35,14 @@ const NOTIFY_INVAL_ENTRY: i32 = 3;
 /// The offset that means attributes alone: any below 0.
 const NO_PAGES: u64 = u64::MAX;
 
+/// What the superuser sets to `Y` to have the kernel offer io_uring.
+pub const ENABLE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Whether the kernel has FUSE over io_uring, and it is switched off.
+pub fn uring_is_off() -> bool {
+    std::fs::read_to_string(ENABLE_URING).is_ok_and(|s| s.trim() == "N")
+}
+
 /// Whether requests come by io_uring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rings {
@@ -136,8 +144,9 @@ impl Device {
             _ => Workers::gather(&maker, &awake, &channel.fd, &mountpoint, threads),
         };
         if rings == Rings::Always && workers.is_none() {
-            let what = "the kernel offers no FUSE over io_uring (the superuser allows it in \
-                        /sys/module/fuse/parameters/enable_uring)";
+            let what = format!(
+                "the kernel offers no FUSE over io_uring (the superuser allows it in {ENABLE_URING})"
+            );
             return Err(io::Error::new(io::ErrorKind::Unsupported, what));
         }
         greeting.answer(&channel, workers.is_some())?;
