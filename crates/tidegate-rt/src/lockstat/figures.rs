@@ -79,7 +79,8 @@ pub struct Span {
 impl Span {
     /// Both, of so many times each.
     fn and(&self, other: &Span, (mine, others): (u64, u64)) -> Span {
-        let min = match (mine, others) {
+        // Not by how many there are: a lock that is held still is counted and has no time yet.
+        let min = match (self.max, other.max) {
             (_, 0) => self.min,
             (0, _) => other.min,
             _ => self.min.min(other.min),
@@ -87,5 +88,22 @@ impl Span {
         let total = self.total + other.total;
         let avg = total.checked_div(mine + others).unwrap_or(0);
         Span { min, max: self.max.max(other.max), total, avg }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_held_still_has_no_least_time() {
+        let span = |min, max, total| Span { min, max, total, avg: total };
+        let alone = Figures { acquisitions: 1, hold: span(30, 30, 30), ..Figures::default() };
+        let shared = Figures { acquisitions: 1, ..Figures::default() };
+        for all in [alone.and(&shared), shared.and(&alone)] {
+            assert_eq!((all.acquisitions, all.hold.min, all.hold.max), (2, 30, 30));
+        }
+        let shorter = Figures { acquisitions: 1, hold: span(20, 20, 20), ..Figures::default() };
+        assert_eq!(alone.and(&shorter).hold.min, 20);
     }
 }
