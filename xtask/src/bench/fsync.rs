@@ -76,7 +76,7 @@ pub fn run(plan: &Plan, disk: &Path) -> Result<()> {
             .into(),
         "how long a virtual machine's host takes to give memory".into(),
         "ext4: loop mount; direct: its loop device goes around the host's page cache, as we do".into(),
-        "kernel f2fs: user-mode-linux, one CPU, by its own clock".into(),
+        "kernel f2fs: user-mode-linux, one CPU, by its own clock; its disk writes through (O_SYNC)".into(),
         "KiB/bio: of kernels, requests as their block layer merged them, empty flushes included".into(),
     ];
     let bars = bars(&series);

@@ -90,7 +90,7 @@ impl Workload {
 
     /// Runs a script of such lines in a guest that has the image; what the last of them reported.
     pub fn in_guest(&self, image: &Path, script: &str) -> Result<Report> {
-        let out = uml::guest(image).timeout(self.limit).run(script)?.check()?;
+        let out = uml::guest(image).synchronous().timeout(self.limit).run(script)?.check()?;
         parse(&out.stdout)
     }
 
