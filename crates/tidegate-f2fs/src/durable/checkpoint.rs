@@ -274,7 +274,7 @@ impl F2fs {
         }
         let offset = cp.raw.checksum_offset.get() as usize;
         cp.crc = checkpoint_crc(&head, offset);
-        head[offset..offset + 4].copy_from_slice(&cp.crc.to_le_bytes());
+        put32(&mut head, offset, cp.crc);
         Ok((head, payload))
     }
 

@@ -1,5 +1,6 @@
 //! What is known of a file's block map without asking its nodes.
 
+use crate::format::raw::RawExtent;
 use crate::format::units::BlockAddr;
 use std::collections::BTreeMap;
 
@@ -20,6 +21,11 @@ pub(crate) struct Extent {
 impl Extent {
     fn end(&self) -> u64 {
         self.fofs + self.len as u64
+    }
+
+    /// As an inode's block has it.
+    pub(crate) fn to_raw(self) -> RawExtent {
+        RawExtent { fofs: (self.fofs as u32).into(), blk: self.blk.0.into(), len: self.len.into() }
     }
 }
 

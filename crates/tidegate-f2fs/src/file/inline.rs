@@ -3,7 +3,6 @@
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
 use crate::inode::{fi, write_fields};
-use crate::node::set_word;
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use tidegate_block::PageBuf;

@@ -14,6 +14,7 @@ use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate_rt::{sim, trace::SpanPoint};
 use tidegate_vfs::{FileType, Inode, Result};
+use zerocopy::FromBytes;
 
 static GET_DNODE: SpanPoint<3> = SpanPoint::new("f2fs_get_dnode_of_data", ["ino", "index", "pages"]);
 static ALLOCATE: SpanPoint<3> = SpanPoint::new("f2fs_allocate_data_block", ["ino", "pages", "log"]);
@@ -245,8 +246,7 @@ impl F2fs {
 
 /// Sets the inode block's largest extent.
 fn set_extent(page: &mut [u8], e: crate::file::extent::Extent) {
-    let at = std::mem::offset_of!(RawInode, i_ext);
-    page[at..at + 4].copy_from_slice(&(e.fofs as u32).to_le_bytes());
-    page[at + 4..at + 8].copy_from_slice(&e.blk.0.to_le_bytes());
-    page[at + 8..at + 12].copy_from_slice(&e.len.to_le_bytes());
+    if let Ok((raw, _)) = RawInode::mut_from_prefix(page) {
+        raw.i_ext = e.to_raw();
+    }
 }

@@ -9,7 +9,6 @@ use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
 use crate::inode::fi;
 use crate::node::dnode::{Dnode, Found};
-use crate::node::{set_word, word};
 use crate::volume::sbi::F2fs;
 use tidegate_rt::Timespec;
 use tidegate_vfs::{ErrorKind, Inode, Result};

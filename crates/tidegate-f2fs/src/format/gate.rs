@@ -496,7 +496,7 @@ fn parse_head(block: &[u8]) -> Option<(RawCheckpoint, u32)> {
     if !(CP_MIN_CHKSUM_OFFSET..=CP_CHKSUM_OFFSET).contains(&offset) {
         return None;
     }
-    let stored = u32::from_le_bytes(*block[offset..].first_chunk()?);
+    let stored = le32(block, offset);
     (stored == checkpoint_crc(block, offset)).then_some((raw, stored))
 }
 

@@ -10,7 +10,7 @@ use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid, SegNo};
 use crate::inode::fi;
 use crate::node::dnode::Found;
-use crate::node::{ino_of, is_dnode, ofs_of, word};
+use crate::node::{ino_of, is_dnode, ofs_of};
 use crate::volume::sbi::F2fs;
 use std::collections::BTreeMap;
 use std::sync::Arc;

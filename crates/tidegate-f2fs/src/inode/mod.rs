@@ -25,7 +25,7 @@ use crate::file::extent::{Extent, ExtentCache};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
 use crate::inode::fsync_state::FsyncState;
-use crate::node::{ino_of, nid_of, ofs_of, set_word, word};
+use crate::node::{ino_of, nid_of, ofs_of};
 use crate::segment::log::Log;
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
@@ -347,16 +347,13 @@ pub(crate) fn write_fields(page: &mut [u8], a: &Attr, f: &F2fsInode, largest: Ex
         raw.i_flags = a.flags.into();
         raw.i_pino = f.pino.load(Relaxed).into();
         raw.i_dir_level = f.dir_level;
-        raw.i_ext = RawExtent {
-            fofs: (largest.fofs as u32).into(),
-            blk: largest.blk.0.into(),
-            len: largest.len.into(),
-        };
+        raw.i_ext = largest.to_raw();
     }
-    if let (Some(t), true) = (a.crtime, f.extra_words >= 6) {
-        let at = I_ADDR_OFFSET + std::mem::offset_of!(RawExtraAttr, i_crtime);
-        page[at..at + 8].copy_from_slice(&t.secs.to_le_bytes());
-        page[at + 8..at + 12].copy_from_slice(&t.nanos.to_le_bytes());
+    if let (Some(t), true) = (a.crtime, f.extra_words >= 6)
+        && let Ok((x, _)) = RawExtraAttr::mut_from_prefix(&mut page[I_ADDR_OFFSET..])
+    {
+        x.i_crtime = (t.secs as u64).into();
+        x.i_crtime_nsec = t.nanos.into();
     }
 }
 

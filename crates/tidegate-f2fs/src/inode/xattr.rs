@@ -3,7 +3,6 @@
 use crate::format::raw::*;
 use crate::format::units::Nid;
 use crate::inode::{F2fsInode, fi};
-use crate::node::set_word;
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate_rt::Timespec;
@@ -243,7 +242,7 @@ impl F2fs {
             if inline_len > 0 {
                 page[area.clone()].copy_from_slice(&bytes[..inline_len]);
             }
-            set_word(page, std::mem::offset_of!(RawInode, i_xattr_nid) / 4, xnid);
+            put32(page, std::mem::offset_of!(RawInode, i_xattr_nid), xnid);
         };
         self.finish(|| self.modify_node(ino, place))
     }

@@ -8,7 +8,6 @@
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
 use crate::inode::fi;
-use crate::node::{set_word, word};
 use crate::volume::sbi::F2fs;
 use tidegate_vfs::{Error, ErrorKind, Inode, Result};
 

@@ -23,20 +23,6 @@ use tidegate_vfs::{Error, ErrorKind, PageRun, Result};
 /// whatever order.
 const READ_AROUND: usize = 16;
 
-/// Little-endian word `i` of a block.
-pub(crate) fn word(block: &[u8], i: usize) -> u32 {
-    block[i * 4..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b))
-}
-
-/// Sets little-endian word `i` of a block.
-pub(crate) fn set_word(block: &mut [u8], i: usize, v: u32) {
-    block[i * 4..i * 4 + 4].copy_from_slice(&v.to_le_bytes());
-}
-
-const FOOTER_NID: usize = FOOTER_OFFSET / 4;
-const FOOTER_INO: usize = FOOTER_NID + 1;
-const FOOTER_FLAG: usize = FOOTER_NID + 2;
-
 /// Block `i` of those in `blocks`.
 fn block(blocks: &[u8], i: usize) -> &[u8] {
     &blocks[i * BLOCK_SIZE..(i + 1) * BLOCK_SIZE]
@@ -48,22 +34,22 @@ fn unreadable(e: Errno, nid: Nid, addr: BlockAddr) -> Error {
 
 /// A node block's own id.
 pub(crate) fn nid_of(block: &[u8]) -> Nid {
-    Nid(word(block, FOOTER_NID))
+    Nid(RawNodeFooter::of(block).nid.get())
 }
 
 /// The inode a node block belongs to.
 pub(crate) fn ino_of(block: &[u8]) -> u32 {
-    word(block, FOOTER_INO)
+    RawNodeFooter::of(block).ino.get()
 }
 
 /// A node block's footer flag.
 pub(crate) fn flag_of(block: &[u8]) -> u32 {
-    word(block, FOOTER_FLAG)
+    RawNodeFooter::of(block).flag.get()
 }
 
 /// A node block's offset in its file.
 pub(crate) fn ofs_of(block: &[u8]) -> u32 {
-    flag_of(block) >> OFFSET_BIT_SHIFT
+    RawNodeFooter::of(block).ofs()
 }
 
 /// Whether the node at offset `ofs` holds addresses or xattrs rather than node ids.
@@ -231,9 +217,11 @@ impl F2fs {
         };
         let mut page = PageBuf::zeroed(1);
         fill(&mut page);
-        set_word(&mut page, FOOTER_NID, nid.0);
-        set_word(&mut page, FOOTER_INO, ino.unwrap_or(nid.0));
-        set_word(&mut page, FOOTER_FLAG, ofs << OFFSET_BIT_SHIFT | if cold { COLD_BIT_MASK } else { 0 });
+        if let Some(footer) = RawNodeFooter::of_mut(&mut page) {
+            footer.nid = nid.0.into();
+            footer.ino = ino.unwrap_or(nid.0).into();
+            footer.flag = (ofs << OFFSET_BIT_SHIFT | if cold { COLD_BIT_MASK } else { 0 }).into();
+        }
         self.insert_node(nid, page);
         Ok(nid)
     }

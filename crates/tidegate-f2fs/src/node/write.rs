@@ -194,9 +194,11 @@ impl F2fs {
 }
 
 fn set_footer(page: &mut [u8], flag: u32, version: u64, next: BlockAddr) {
-    page[FOOTER_OFFSET + 8..FOOTER_OFFSET + 12].copy_from_slice(&flag.to_le_bytes());
-    page[FOOTER_OFFSET + 12..FOOTER_OFFSET + 20].copy_from_slice(&version.to_le_bytes());
-    page[FOOTER_OFFSET + 20..FOOTER_OFFSET + 24].copy_from_slice(&next.0.to_le_bytes());
+    if let Some(footer) = RawNodeFooter::of_mut(page) {
+        footer.flag = flag.into();
+        footer.cp_ver = version.into();
+        footer.next_blkaddr = next.0.into();
+    }
 }
 
 /// The log a node goes to: indirect nodes are cold, others warm, those of directories hot.

@@ -3,7 +3,7 @@
 //! Dirty pages here are next copies that nothing points to before a checkpoint does (SIT and NAT
 //! alternate) or that may change at any time (SSA), so the flusher may write them when it likes.
 
-use crate::format::raw::FOOTER_OFFSET;
+use crate::format::raw::RawNodeFooter;
 use crate::format::units::BlockAddr;
 use crate::volume::stats::{BlockKind, Counters};
 use std::ops::Range;
@@ -134,7 +134,7 @@ impl Meta {
             .queue
             .read_wait(BlockAddr(addr).sector(), 1, BioFlags::META)
             .map_err(|e| Error::device(e, format!("reading node block {addr}")))?;
-        let nid = page[FOOTER_OFFSET..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
+        let nid = RawNodeFooter::of(&page).nid.get();
         Ok((nid != 0).then_some(nid))
     }
 

@@ -28,12 +28,8 @@ const NODE_SHARDS: usize = 16;
 pub fn is_f2fs(queue: &RequestQueue) -> bool {
     (0..2).any(|n| {
         let block = queue.read_wait(BlockAddr(n).sector(), 1, BioFlags::META);
-        block.is_ok_and(|b| word_at(&b, SUPER_OFFSET) == F2FS_MAGIC)
+        block.is_ok_and(|b| le32(&b, SUPER_OFFSET) == F2FS_MAGIC)
     })
-}
-
-fn word_at(b: &[u8], at: usize) -> u32 {
-    b[at..].first_chunk().map_or(0, |w| u32::from_le_bytes(*w))
 }
 
 /// Reads the superblock: the first copy, or the second when the first is no good.
@@ -329,8 +325,7 @@ fn load_nat_bits(sb: &Superblock, cp: &Checkpoint, meta: &Meta) -> Result<Option
     for n in 0..blocks {
         bytes.extend_from_slice(meta.read(cp.start + BLOCKS_PER_SEG - blocks + n)?.bytes());
     }
-    let key = bytes.first_chunk().map_or(0, |k| u64::from_le_bytes(*k));
-    if key != nat_bits_key(cp) {
+    if le64(&bytes, 0) != nat_bits_key(cp) {
         return Ok(None); // stale
     }
     Ok(Some(NatBits { full: bytes[8..8 + len].to_vec(), empty: bytes[8 + len..8 + 2 * len].to_vec() }))

@@ -11,7 +11,6 @@ use crate::format::units::Nid;
 use crate::inode::dirty;
 use crate::inode::fsync_state::FsyncState;
 use crate::inode::{F2fsInode, I_DNODE, fi, write_extra, write_fields, write_rdev};
-use crate::node::set_word;
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
@@ -328,7 +327,7 @@ impl F2fs {
 /// Sets the name an inode remembers.
 pub(crate) fn set_name(page: &mut [u8], name: &[u8]) {
     let at = std::mem::offset_of!(RawInode, i_namelen);
-    page[at..at + 4].copy_from_slice(&(name.len() as u32).to_le_bytes());
+    put32(page, at, name.len() as u32);
     let field = &mut page[at + 4..at + 4 + F2FS_NAME_LEN];
     field.fill(0);
     field[..name.len()].copy_from_slice(name);

@@ -4,7 +4,7 @@ use super::Entry;
 use crate::format::gate::NodeStamp;
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
-use crate::node::{flag_of, ino_of, is_dnode, nid_of, ofs_of, word};
+use crate::node::{flag_of, ino_of, is_dnode, nid_of, ofs_of};
 use crate::volume::sbi::F2fs;
 use tidegate_block::{BioFlags, PageBuf};
 use tidegate_rt::hash::{HashMap, HashSet};
@@ -62,11 +62,11 @@ impl<'a> Chain<'a> {
         };
         let i = (at.0 - start.0) as usize * BLOCK_SIZE;
         let page = &self.buf.insert((start, buf)).1[i..i + BLOCK_SIZE];
-        let stamp = page[FOOTER_OFFSET + 12..].first_chunk().map_or(0, |v| u64::from_le_bytes(*v));
-        if !self.stamp.is_on(stamp) {
+        let footer = RawNodeFooter::of(page);
+        if !self.stamp.is_on(footer.cp_ver.get()) {
             return Ok(None);
         }
-        self.at = BlockAddr(word(page, FOOTER_OFFSET / 4 + 5));
+        self.at = BlockAddr(footer.next_blkaddr.get());
         Ok(Some((at, page)))
     }
 

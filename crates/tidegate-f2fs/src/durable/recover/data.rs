@@ -5,7 +5,7 @@ use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
 use crate::inode::fi;
 use crate::node::dnode::{Dnode, start_of_node};
-use crate::node::{ino_of, ofs_of, set_word, word};
+use crate::node::{ino_of, ofs_of};
 use crate::segment::log::Log;
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;

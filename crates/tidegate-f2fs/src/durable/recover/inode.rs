@@ -5,7 +5,7 @@ use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
 use crate::inode::checksum::checksum_holds;
 use crate::inode::fi;
-use crate::node::{ino_of, set_word, word};
+use crate::node::ino_of;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -13,7 +13,7 @@ impl RollForward<'_> {
     pub(super) fn recover_name(&mut self, inode: &Arc<Inode>, page: &[u8]) -> Result<()> {
         let fs = self.fs;
         let ino = inode.ino.0 as u32;
-        let pino = crate::node::word(page, std::mem::offset_of!(RawInode, i_pino) / 4);
+        let pino = crate::format::raw::le32(page, std::mem::offset_of!(RawInode, i_pino));
         let possible = |n: &&[u8]| !matches!(*n, b"" | b"." | b"..") && !n.iter().any(|b| b"/\0".contains(b));
         let name = name_of(page).filter(possible).ok_or_else(|| Error::corrupt("it has no possible name"))?;
         let dir = self.directory(pino)?;

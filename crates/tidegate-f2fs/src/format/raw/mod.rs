@@ -4,6 +4,7 @@
 
 pub mod checkpoint;
 pub mod dir;
+mod le;
 pub mod node;
 pub mod segment;
 pub mod superblock;
@@ -11,6 +12,7 @@ pub mod xattr;
 
 pub use checkpoint::*;
 pub use dir::*;
+pub(crate) use le::*;
 pub use node::*;
 pub use segment::*;
 pub use superblock::*;

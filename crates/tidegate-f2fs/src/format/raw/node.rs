@@ -99,6 +99,31 @@ pub struct RawNodeFooter {
 }
 const _: () = assert!(size_of::<RawNodeFooter>() == BLOCK_SIZE - FOOTER_OFFSET);
 
+impl RawNodeFooter {
+    /// The footer of node block `block`; zeros where the bytes are too few for one.
+    pub fn of(block: &[u8]) -> &RawNodeFooter {
+        const NONE: &RawNodeFooter = &RawNodeFooter {
+            nid: U32::ZERO,
+            ino: U32::ZERO,
+            flag: U32::ZERO,
+            cp_ver: U64::ZERO,
+            next_blkaddr: U32::ZERO,
+        };
+        let bytes = block.get(FOOTER_OFFSET..BLOCK_SIZE);
+        bytes.and_then(|b| RawNodeFooter::ref_from_bytes(b).ok()).unwrap_or(NONE)
+    }
+
+    /// The footer of node block `block`, to be changed.
+    pub fn of_mut(block: &mut [u8]) -> Option<&mut RawNodeFooter> {
+        block.get_mut(FOOTER_OFFSET..BLOCK_SIZE).and_then(|b| RawNodeFooter::mut_from_bytes(b).ok())
+    }
+
+    /// The node's offset in its file.
+    pub fn ofs(&self) -> u32 {
+        self.flag.get() >> OFFSET_BIT_SHIFT
+    }
+}
+
 /// Footer flag: node of something other than a directory.
 pub const COLD_BIT_MASK: u32 = 1;
 /// Footer flag: written by fsync.

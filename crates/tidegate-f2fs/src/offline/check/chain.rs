@@ -1,6 +1,5 @@
 //! The chain of fsynced nodes behind the checkpoint: it must end, and name nodes that can be.
 
-use super::device::le32;
 use super::{Checker, rules};
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
@@ -14,8 +13,8 @@ impl Checker<'_> {
         let mut met = HashSet::default();
         while self.sb.in_main(at) {
             let block = self.dev.block(at.0)?;
-            let word = |n: usize| le32(&block[..], FOOTER_OFFSET + 4 * n);
-            if !stamp.is_on(u64::from(word(3)) | u64::from(word(4)) << 32) {
+            let footer = RawNodeFooter::of(&block[..]);
+            if !stamp.is_on(footer.cp_ver.get()) {
                 return Ok(());
             }
             if !met.insert(at) {
@@ -23,14 +22,14 @@ impl Checker<'_> {
                     .add(rules::CHAIN, || format!("the chain of fsynced nodes comes back to block {at}"));
                 return Ok(());
             }
-            for (what, id) in [("node", word(0)), ("inode", word(1))] {
+            for (what, id) in [("node", footer.nid.get()), ("inode", footer.ino.get())] {
                 // A filler, which stands for a node that went away, has neither.
                 if id != 0 && !self.known_nid(id) {
                     let what = || format!("the chain of fsynced nodes (block {at}): there is no {what} {id}");
                     self.found.add(rules::CHAIN, what);
                 }
             }
-            at = BlockAddr(word(5));
+            at = BlockAddr(footer.next_blkaddr.get());
         }
         Ok(())
     }

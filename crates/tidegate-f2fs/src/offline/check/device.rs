@@ -135,13 +135,3 @@ impl<'q> Reader<'q> {
         Ok(())
     }
 }
-
-/// The little-endian u32 at `at`; 0 behind the end.
-pub(super) fn le32(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
-}
-
-/// The little-endian u16 at `at`; 0 behind the end.
-pub(super) fn le16(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u16::from_le_bytes(*b))
-}

@@ -189,7 +189,7 @@ impl Checker<'_> {
         let sum = f2fs_chksum(seed, &b[..I_CHKSUM_OFFSET]);
         let sum = f2fs_chksum(sum, &[0; 4]);
         let sum = f2fs_chksum(sum, &b[I_CHKSUM_OFFSET + 4..]);
-        let stored = super::device::le32(b, I_CHKSUM_OFFSET);
+        let stored = le32(b, I_CHKSUM_OFFSET);
         if sum != stored {
             self.at(rules::INODE_CHECKSUM, i.ino, || format!("the inode says {stored:#x}, it is {sum:#x}"))?;
         }
@@ -228,7 +228,7 @@ impl Checker<'_> {
         if i.kind != Kind::Symlink || i.encrypted() || size > BLOCK_SIZE as u64 {
             return Ok(());
         }
-        let addr = BlockAddr(super::device::le32(i.raw_addrs(), 0));
+        let addr = BlockAddr(le32(i.raw_addrs(), 0));
         let content = if i.is_inline() {
             i.block[i.inline_at..i.inline_at + i.inline_max].to_vec()
         } else if self.sb.in_main(addr) {
@@ -245,7 +245,7 @@ impl Checker<'_> {
 
     /// Words and flags that say how the rest of the inode is to be read.
     fn check_layout_words(&mut self, i: &Inode) -> Result<()> {
-        let reserved = super::device::le32(&i.block[..], I_ADDR_OFFSET + i.extra);
+        let reserved = le32(&i.block[..], I_ADDR_OFFSET + i.extra);
         if i.is_inline() && reserved != 0 {
             self.at(rules::INODE_RESERVED, i.ino, || {
                 format!("the word before its inline content is {reserved:#x}")
@@ -287,7 +287,7 @@ impl Checker<'_> {
 impl Inode {
     /// `i_nid`: two direct nodes, two indirect ones, a double-indirect one.
     pub(super) fn raw_nids(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..5).map(|n| super::device::le32(&self.block[..], I_NID_OFFSET + 4 * n))
+        (0..5).map(|n| le32(&self.block[..], I_NID_OFFSET + 4 * n))
     }
 
     /// The block addresses in the inode.

@@ -1,6 +1,6 @@
 //! The superblock and the checkpoint pack: copies, orphans, summaries of the logs, journals.
 
-use super::device::{Reader, le16, le32};
+use super::device::Reader;
 use super::report::Findings;
 use super::rules;
 use crate::format::gate::{Checkpoint, Superblock};
@@ -299,7 +299,7 @@ pub(super) fn nat_bits(dev: &Reader<'_>, sb: &Superblock, cp: &Checkpoint) -> Re
     let first = cp.start + BLOCKS_PER_SEG - blocks;
     let mut all = Vec::with_capacity(blocks as usize * BLOCK_SIZE);
     dev.scan(first..first + blocks, |_, b| all.extend_from_slice(b))?;
-    let key = le32(&all, 0) as u64 | (le32(&all, 4) as u64) << 32;
+    let key = le64(&all, 0);
     let cut = |from: usize| all.get(from..from + bytes).map(<[u8]>::to_vec).unwrap_or_default();
     Ok(Some(NatBits { key, full: cut(8), empty: cut(8 + bytes) }))
 }

@@ -1,6 +1,6 @@
 //! A file's tree of nodes, down to its block addresses.
 
-use super::device::{Block, le32};
+use super::device::Block;
 use super::dir::DirState;
 use super::inode::{Inode, Kind};
 use super::usage::Owner;

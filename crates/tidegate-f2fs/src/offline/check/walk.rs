@@ -1,6 +1,6 @@
 //! From the root to every inode, without recursion.
 
-use super::device::{Block, le32};
+use super::device::Block;
 use super::dir::DirState;
 use super::inode::{Inode, Kind};
 use super::tree::FileState;
@@ -191,8 +191,8 @@ impl Checker<'_> {
         }
         self.tell_progress();
         let block = self.dev.block(addr)?;
-        let footer = |at: usize| le32(&block[..], FOOTER_OFFSET + at);
-        let (has_nid, has_ino, has_ofs) = (footer(0), footer(4), footer(8) >> OFFSET_BIT_SHIFT);
+        let footer = RawNodeFooter::of(&block[..]);
+        let (has_nid, has_ino, has_ofs) = (footer.nid.get(), footer.ino.get(), footer.ofs());
         if (has_nid, has_ino) != (nid, ino) {
             self.at(rules::NODE_FOOTER, ino, || {
                 format!("node {nid} (block {addr}): the footer says node {has_nid} of inode {has_ino}")

@@ -1,6 +1,5 @@
 //! Extended attributes: the area in the inode and the xattr node that continues it.
 
-use super::device::le32;
 use super::inode::Inode;
 use super::tree::FileState;
 use super::{Checker, rules};

@@ -4,7 +4,7 @@ use super::{Layout, MkfsOptions};
 use crate::format::raw::{
     BLOCK_SIZE, F2FS_SLOT_LEN, FOOTER_OFFSET, Features, I_ADDR_OFFSET, I_CHKSUM_OFFSET, NR_DENTRY_IN_BLOCK,
     RawDirEntry, RawExtraAttr, RawInode, RawNodeFooter, SIZE_OF_DENTRY_BITMAP, SIZE_OF_DIR_ENTRY,
-    SIZE_OF_RESERVED, dentry_hash, f2fs_chksum, file_type, inline, set_bit_le,
+    SIZE_OF_RESERVED, dentry_hash, f2fs_chksum, file_type, inline, put32, set_bit_le,
 };
 use crate::format::units::{BlockAddr, Nid};
 use std::mem::offset_of;
@@ -68,11 +68,11 @@ impl NewDir {
             block[addrs..addrs + len].copy_from_slice(&extra.as_bytes()[..len]);
             addrs += len;
         }
-        block[addrs..addrs + 4].copy_from_slice(&self.data.0.to_le_bytes());
+        put32(&mut block, addrs, self.data.0);
         block[FOOTER_OFFSET..].copy_from_slice(self.footer().as_bytes());
         if options.has(Features::INODE_CHKSUM) {
             let sum = inode_checksum(&block, self.nid, uuid);
-            block[I_CHKSUM_OFFSET..I_CHKSUM_OFFSET + 4].copy_from_slice(&sum.to_le_bytes());
+            put32(&mut block, I_CHKSUM_OFFSET, sum);
         }
         block
     }

@@ -1,7 +1,7 @@
 //! How an inode block is laid out: extra attributes, addresses or inline content, inline xattrs.
 
 use super::Repair;
-use super::disk::{Block, le32, put32};
+use super::disk::Block;
 use super::inode::at;
 use crate::format::raw::*;
 
@@ -102,8 +102,7 @@ impl Repair<'_, '_> {
 /// Where things lie in an inode block; none when they do not fit.
 pub(super) fn areas(sb: &crate::format::gate::Superblock, block: &[u8; BLOCK_SIZE]) -> Option<Areas> {
     let flags = block[at::INLINE];
-    let word =
-        |n: usize| u16::from_le_bytes([block[I_ADDR_OFFSET + n], block[I_ADDR_OFFSET + n + 1]]) as usize;
+    let word = |n: usize| usize::from(le16(block, I_ADDR_OFFSET + n));
     let (mut extra, mut flexible) = (0, None);
     if flags & inline::EXTRA_ATTR != 0 {
         extra = word(0);

@@ -1,6 +1,6 @@
 //! Who owns which block: each is given once, and its summary made to say so.
 
-use super::disk::{Block, le32};
+use super::disk::Block;
 use super::map::{self, in_main, split};
 use super::{Repair, nodes};
 use crate::format::raw::*;

@@ -4,7 +4,7 @@
 use super::Repair;
 use super::alloc::{HOT_DATA, HOT_NODE, WARM_NODE, holds};
 use super::claim::Owner;
-use super::disk::{Changed, le32, put32};
+use super::disk::Changed;
 use super::inode::{checksum, file_type_of};
 use super::map::{self, Place, nat_block, sit_block};
 use super::nodes::Footer;
@@ -131,9 +131,11 @@ impl Repair<'_, '_> {
             let Some(c) = self.disk.changed.get_mut(&addr) else { continue };
             let f = Footer::of(&c.block);
             // Nothing that roll-forward could take for its own.
-            let flags = le32(&c.block[..], FOOTER_OFFSET + 8) & !(FSYNC_BIT_MASK | DENT_BIT_MASK);
-            put32(&mut c.block[..], FOOTER_OFFSET + 8, flags);
-            c.block[FOOTER_OFFSET + 12..].fill(0);
+            if let Some(raw) = RawNodeFooter::of_mut(&mut c.block[..]) {
+                raw.flag = (raw.flag.get() & !(FSYNC_BIT_MASK | DENT_BIT_MASK)).into();
+                raw.cp_ver = 0.into();
+                raw.next_blkaddr = 0.into();
+            }
             if f.ino == f.nid
                 && let Some((_, sum)) = checksum(&self.sb, f.nid, &c.block)
             {

@@ -130,15 +130,3 @@ impl<'q> Disk<'q> {
 fn behind(addr: u32) -> Error {
     Error::corrupt(format!("block {addr} lies behind the end of the image"))
 }
-
-/// The little-endian u32 at `at`; 0 behind the end.
-pub(super) fn le32(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
-}
-
-/// Sets the little-endian u32 at `at`.
-pub(super) fn put32(bytes: &mut [u8], at: usize, v: u32) {
-    if let Some(b) = bytes.get_mut(at..at + 4) {
-        b.copy_from_slice(&v.to_le_bytes());
-    }
-}

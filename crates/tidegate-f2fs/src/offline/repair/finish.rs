@@ -134,6 +134,6 @@ fn build_head(cp: &mut Checkpoint, payload: u32) -> ([u8; BLOCK_SIZE], Vec<[u8; 
     }
     let offset = cp.raw.checksum_offset.get() as usize;
     cp.crc = checkpoint_crc(&head, offset);
-    head[offset..offset + 4].copy_from_slice(&cp.crc.to_le_bytes());
+    put32(&mut head, offset, cp.crc);
     (head, rest)
 }

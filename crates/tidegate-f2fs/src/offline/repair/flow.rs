@@ -143,8 +143,7 @@ fn has_chain(queue: &RequestQueue, sb: &Superblock) -> Result<bool> {
         return Ok(false);
     }
     let block = disk.block(at.0)?;
-    let stamp = block[FOOTER_OFFSET + 12..].first_chunk().map_or(0, |v| u64::from_le_bytes(*v));
-    Ok(cp.node_stamp().is_on(stamp))
+    Ok(cp.node_stamp().is_on(RawNodeFooter::of(&block[..]).cp_ver.get()))
 }
 
 /// Refuses volumes that cannot be written faithfully.

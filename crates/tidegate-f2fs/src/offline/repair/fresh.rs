@@ -4,7 +4,7 @@ use super::Repair;
 use super::alloc::{HOT_DATA, HOT_NODE};
 use super::areas::areas;
 use super::claim::Owner;
-use super::disk::{Block, Changed, put32};
+use super::disk::{Block, Changed};
 use super::inode::at;
 use super::insert::dots_block;
 use super::map::Place;
@@ -69,8 +69,6 @@ impl Repair<'_, '_> {
             (at::DEPTH, 1),
             (at::PINO, self.sb.root_ino),
             (at::NAMELEN, NAME.len() as u32),
-            (FOOTER_OFFSET, ino),
-            (FOOTER_OFFSET + 4, ino),
         ];
         let mut time = |at: usize, nsec: usize| {
             words.extend([(at, now as u32), (at + 4, (now >> 32) as u32), (nsec, nanos)]);
@@ -86,6 +84,10 @@ impl Repair<'_, '_> {
         }
         words.into_iter().for_each(|(at, v)| put32(&mut b[..], at, v));
         b[at::NAME..at::NAME + NAME.len()].copy_from_slice(NAME);
+        if let Some(footer) = RawNodeFooter::of_mut(&mut b[..]) {
+            footer.nid = ino.into();
+            footer.ino = ino.into();
+        }
         Ok(b)
     }
 }

@@ -1,7 +1,7 @@
 //! An inode by itself: its layout, and what in it cannot be.
 
 use super::areas::{Areas, areas};
-use super::disk::{Block, le32, put32};
+use super::disk::Block;
 use super::map::Place;
 use super::{Repair, dots};
 use crate::format::raw::*;
@@ -57,7 +57,7 @@ impl Inode {
     }
 
     pub(super) fn u64(&self, at: usize) -> u64 {
-        self.u32(at) as u64 | (self.u32(at + 4) as u64) << 32
+        le64(&self.block[..], at)
     }
 
     pub(super) fn set32(&mut self, at: usize, v: u32) {
@@ -117,9 +117,9 @@ impl Repair<'_, '_> {
         let mut dirty = false;
         if file_type_of(&block) == file_type::UNKNOWN {
             let Some(bits) = mode_of(hint) else { return self.give_up_inode(ino, addr) };
-            let was = u16::from_le_bytes([block[at::MODE], block[at::MODE + 1]]);
+            let was = le16(&block[..], at::MODE);
             block[at::MODE + 1] = block[at::MODE + 1] & 0x0f | bits;
-            let now = u16::from_le_bytes([block[at::MODE], block[at::MODE + 1]]);
+            let now = le16(&block[..], at::MODE);
             self.inode_change(ino, "i_mode", format!("{was:#o}"), format!("{now:#o}"));
             dirty = true;
         }

@@ -5,7 +5,7 @@ use super::alloc::HOT_DATA;
 use super::areas::areas;
 use super::claim::Owner;
 use super::dir::Insert;
-use super::disk::{Block, Changed, le32, put32};
+use super::disk::{Block, Changed};
 use super::dots::{BLOCK_LAYOUT, Layout, inline_layout, slots_of};
 use super::inode::{Inode, at};
 use super::map::Place;

@@ -2,7 +2,6 @@
 
 use super::Repair;
 use super::dir::Insert;
-use super::disk::le32;
 use super::inode::{at, file_type_of};
 use super::nodes::Footer;
 use crate::format::raw::*;

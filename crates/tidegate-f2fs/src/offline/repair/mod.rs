@@ -208,17 +208,17 @@ impl<'q, 'c> Repair<'q, 'c> {
         let (mut met, mut any) = (HashSet::default(), false);
         while self.sb.in_main(at) && met.insert(at) {
             let block = self.disk.block(at.0)?;
-            let word = |n: usize| disk::le32(&block[..], 4 * n);
-            let footer = FOOTER_OFFSET / 4;
-            if !stamp.is_on(u64::from(word(footer + 3)) | u64::from(word(footer + 4)) << 32) {
+            let footer = RawNodeFooter::of(&block[..]);
+            if !stamp.is_on(footer.cp_ver.get()) {
                 break;
             }
             any = true;
             // Each word that may be an address: a block too many is kept.
-            for addr in (0..footer).map(word).chain([at.0]).filter(|a| map::in_main(&self.sb, *a)) {
+            let words = (0..FOOTER_OFFSET / 4).map(|n| word(&block[..], n));
+            for addr in words.chain([at.0]).filter(|a| map::in_main(&self.sb, *a)) {
                 self.referred.set(addr - self.sb.main_blkaddr);
             }
-            at = BlockAddr(word(footer + 5));
+            at = BlockAddr(footer.next_blkaddr.get());
         }
         Ok(any)
     }

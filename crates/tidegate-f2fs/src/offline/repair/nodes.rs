@@ -1,7 +1,7 @@
 //! Finding nodes: by the NAT, or by the footers of blocks that the NAT has lost.
 
 use super::claim::Owner;
-use super::disk::{Block, le32, put32};
+use super::disk::Block;
 use super::map::Place;
 use super::{Repair, map};
 use crate::format::raw::*;
@@ -18,15 +18,17 @@ pub(super) struct Footer {
 
 impl Footer {
     pub(super) fn of(block: &[u8; BLOCK_SIZE]) -> Footer {
-        let word = |n: usize| le32(block, FOOTER_OFFSET + 4 * n);
-        Footer { nid: word(0), ino: word(1), ofs: word(2) >> OFFSET_BIT_SHIFT }
+        let raw = RawNodeFooter::of(block);
+        Footer { nid: raw.nid.get(), ino: raw.ino.get(), ofs: raw.ofs() }
     }
 
     fn put(self, block: &mut [u8; BLOCK_SIZE]) {
-        put32(block, FOOTER_OFFSET, self.nid);
-        put32(block, FOOTER_OFFSET + 4, self.ino);
-        let flags = le32(block, FOOTER_OFFSET + 8) & ((1 << OFFSET_BIT_SHIFT) - 1);
-        put32(block, FOOTER_OFFSET + 8, flags | self.ofs << OFFSET_BIT_SHIFT);
+        if let Some(raw) = RawNodeFooter::of_mut(block) {
+            let flags = raw.flag.get() & ((1 << OFFSET_BIT_SHIFT) - 1);
+            raw.nid = self.nid.into();
+            raw.ino = self.ino.into();
+            raw.flag = (flags | self.ofs << OFFSET_BIT_SHIFT).into();
+        }
     }
 }
 
@@ -107,7 +109,8 @@ impl Repair<'_, '_> {
                 let f = Footer::of(block);
                 let valid = test_bit_msb(&e.valid_map, (addr - first) as usize);
                 if valid && self.known_nid(f.nid) && self.nat.addr(f.nid) != addr && f.ino != 0 {
-                    let version = le32(block, FOOTER_OFFSET + 12) as u64; // the CRC is above it
+                    // The CRC is above it.
+                    let version = RawNodeFooter::of(block).cp_ver.get() & u64::from(u32::MAX);
                     let known = lost.entry(f.nid).or_insert((addr, version));
                     if version > known.1 {
                         *known = (addr, version);

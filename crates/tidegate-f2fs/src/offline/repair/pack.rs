@@ -199,7 +199,7 @@ impl Pack {
     /// Entries of a journal. A count that cannot be says nothing of how many are real: entries speak for
     /// themselves, and those that are zero do not.
     fn journal_count(&mut self, bytes: &[u8], most: usize, name: &str) -> usize {
-        let count = u16::from_le_bytes([bytes[0], bytes[1]]) as usize;
+        let count = usize::from(le16(bytes, 0));
         if count > most {
             let size = (bytes.len() - 2) / most;
             let real = |e: &[u8]| e.iter().any(|b| *b != 0);

@@ -2,7 +2,7 @@
 
 use super::Repair;
 use super::claim::Owner;
-use super::disk::{Block, le32, put32};
+use super::disk::Block;
 use super::inode::{Inode, Kind, at};
 use super::map::Place;
 use crate::format::raw::*;
@@ -275,7 +275,7 @@ fn good_xattrs(area: &[u8]) -> (Vec<u8>, usize) {
     let mut names = HashSet::default();
     while at + 4 <= area.len() && le32(area, at) != 0 {
         let (index, name) = (area[at], area[at + 1] as usize);
-        let value = u16::from_le_bytes([area[at + 2], area[at + 3]]) as usize;
+        let value = usize::from(le16(area, at + 2));
         let next = at + (4 + name + value).next_multiple_of(4);
         let Some(entry) = area.get(at..next) else {
             all_good = false;

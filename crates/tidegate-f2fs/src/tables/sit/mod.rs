@@ -399,7 +399,7 @@ impl SitState {
 /// # Errors
 /// `Corrupt` for a count or a segment out of range.
 pub(crate) fn parse_journal(bytes: &[u8], main_segments: u32) -> Result<BTreeMap<u32, RawSitEntry>> {
-    let n = u16::from_le_bytes([bytes[0], bytes[1]]) as usize;
+    let n = usize::from(le16(bytes, 0));
     if n > SIT_JOURNAL_ENTRIES {
         return Err(Error::corrupt(format!("SIT journal: {n} entries")));
     }
