@@ -32,13 +32,17 @@ impl Bench {
     }
 
     /// A copy of the program in the bench's directory, for users who cannot reach the original.
+    pub fn program(&self) -> PathBuf {
+        self.copy_program(Path::new(env!("CARGO_BIN_EXE_tidegate")), "tidegate")
+    }
+
+    /// A copy of a program in the bench's directory.
     ///
     /// `cp` makes it: a child that another test forks meanwhile would hold a copy of our descriptor, open for
     /// writing, and the program could not be executed (ETXTBSY).
-    pub fn program(&self) -> PathBuf {
-        let copy = self.path("tidegate");
-        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_tidegate")).arg(&copy).status().unwrap();
-        assert!(copied.success());
+    pub fn copy_program(&self, program: &Path, name: &str) -> PathBuf {
+        let copy = self.path(name);
+        assert!(Command::new("cp").arg(program).arg(&copy).status().unwrap().success());
         copy
     }
 

@@ -1,7 +1,11 @@
 //! What each position of a switch does, in a simulated world: who waits for whom, and for how long. Each of these
-//! tests fails when a position behaves as another does. Times are virtual.
+//! tests fails when a position behaves as another does. Times are virtual. One test beside them has real threads.
 
 mod bed;
 mod checkpoint;
 mod flush;
+mod positions;
+#[path = "../it/common/volume.rs"]
+#[allow(dead_code, clippy::disallowed_types)] // shared with other tests, which use more of it
+mod volume;
 mod writepages;

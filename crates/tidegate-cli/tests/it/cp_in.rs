@@ -1,0 +1,111 @@
+//! `tidegate cp` into a volume goes on after what cannot be read, whoever hears of it.
+
+use crate::common::mounted::cannot_mount;
+use crate::common::{Bench, damage, is_root};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+const NOBODY: u32 = 65_534;
+const MIB: usize = 1 << 20;
+
+/// What the copy said, a line each; it failed.
+fn failures(mut copy: Command) -> Vec<String> {
+    let out = copy.output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    said.lines().map(str::to_string).collect()
+}
+
+#[test]
+fn what_is_not_permitted_is_left_out() {
+    let b = Bench::new();
+    b.ok(&["mkfs", "--size", "64M", "a.img"]);
+    fs::create_dir_all(b.path("src/closed/below")).unwrap();
+    fs::create_dir_all(b.path("src/open")).unwrap();
+    for name in ["a", "secret", "z", "open/f"] {
+        fs::write(b.path("src").join(name), name).unwrap();
+    }
+    fs::hard_link(b.path("src/secret"), b.path("src/secret too")).unwrap();
+    symlink("a", b.path("src/link")).unwrap();
+    let closed = fs::Permissions::from_mode(0o0);
+    fs::set_permissions(b.path("src/secret"), closed.clone()).unwrap();
+    fs::set_permissions(b.path("src/closed"), closed).unwrap();
+
+    let mut copy = Command::new(b.program());
+    copy.args(["cp", "src", "a.img:/"]).current_dir(b.dir.path());
+    if is_root() {
+        fs::set_permissions(b.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        chown(b.path("a.img"), Some(NOBODY), Some(NOBODY)).unwrap();
+        copy.uid(NOBODY).gid(NOBODY);
+    }
+    let mut said = failures(copy);
+    said.sort();
+    let denied = ["closed", "secret too", "secret"].map(|n| format!("tidegate: src/{n}: permission denied"));
+    assert_eq!(said, denied);
+    assert_eq!(b.ok(&["ls", "a.img:/src"]), "a\nlink\nopen\nz\n");
+    assert_eq!(b.ok(&["cat", "a.img:/src/open/f"]), "open/f");
+    b.fsck("a.img");
+    fs::set_permissions(b.path("src/closed"), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A mount of a damaged volume is a directory with a file that ends in an error.
+#[test]
+fn half_a_file_is_taken_away() {
+    if cannot_mount() {
+        return;
+    }
+    let b = Bench::new();
+    fs::create_dir(b.path("src")).unwrap();
+    for (name, size) in [("first", 9 * MIB), ("large", 9 * MIB), ("last", 1)] {
+        fs::write(b.path("src").join(name), vec![3; size]).unwrap();
+    }
+    fs::hard_link(b.path("src/large"), b.path("src/larger")).unwrap();
+    b.ok(&["mkfs", "--size", "128M", "--from", "src", "a.img"]);
+    b.ok(&["mkfs", "--size", "128M", "b.img"]);
+    damage::inodes(&b, "large", damage::points_outside);
+    fs::create_dir(b.path("mnt")).unwrap();
+    b.ok(&["mount", "a.img", "mnt", "-o", "ro"]);
+    let said = failures(b.command(&["cp", "mnt", "b.img:/"]));
+    b.ok(&["umount", "mnt"]);
+    assert_eq!(said.len(), 2, "{said:?}");
+    for (line, name) in said.iter().zip(["large", "larger"]) {
+        assert!(line.starts_with(&format!("tidegate: mnt/{name}: ")), "{said:?}");
+    }
+    assert_eq!(b.ok(&["ls", "b.img:/mnt"]), "first\nlast\n");
+    b.ok(&["cp", "b.img:/mnt/first", "copy"]);
+    assert!(fs::read(b.path("copy")).unwrap() == vec![3; 9 * MIB]);
+    b.fsck("b.img");
+}
+
+#[test]
+fn nobody_has_to_hear_of_it() {
+    let b = Bench::new();
+    b.ok(&["mkfs", "--size", "64M", "a.img"]);
+    for name in ["a", "z"] {
+        fs::write(b.path(name), name).unwrap();
+    }
+    let (hears, says) = std::io::pipe().unwrap();
+    drop(hears);
+    let mut copy = b.command(&["cp", "a", "missing", "z", "a.img:/"]);
+    assert_eq!(copy.stderr(says).status().unwrap().code(), Some(1));
+    assert_eq!(b.ok(&["ls", "a.img:/"]), "a\nz\n");
+}
+
+#[test]
+fn a_dash_is_a_stream() {
+    let b = Bench::new();
+    b.ok(&["mkfs", "--size", "64M", "a.img", "--quiet"]);
+    fs::write(b.path("in"), vec![7; 3 << 20]).unwrap();
+    for _ in 0..2 {
+        let from = fs::File::open(b.path("in")).unwrap();
+        let out = b.command(&["cp", "-", "a.img:/f"]).stdin(from).output().unwrap();
+        assert!(out.status.success() && out.stdout.is_empty() && out.stderr.is_empty(), "{out:?}");
+        fs::write(b.path("in"), "short").unwrap();
+    }
+    b.fsck("a.img");
+    let out = b.command(&["cp", "a.img:/f", "-"]).output().unwrap();
+    assert!(out.status.success() && out.stdout == b"short", "{out:?}");
+    assert!(!b.path("-").exists());
+}

@@ -1,0 +1,111 @@
+//! `tidegate lab`: what is in the way is said before anything is run, and nothing of somebody's is touched.
+
+use crate::common::Bench;
+use serde_json::Value;
+use std::fs;
+
+const RACE: [&str; 8] = ["lab", "compare", "--files", "5", "--runs", "2", "--target", "sim:ufs"];
+
+#[test]
+fn a_target_that_fails_costs_nothing_but_itself() {
+    let b = Bench::new();
+    b.ok(&["mkfs", "--size", "64M", "v.img"]);
+    fs::create_dir(b.path("d")).unwrap();
+    let targets = ["--target", "image:nowhere.img", "--target", "image:v.img", "--target", "dir:d"];
+    let out = b.command(&[&RACE[..], &targets].concat()).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(said.contains("image:nowhere.img"), "{said}");
+    let kept: Value =
+        serde_json::from_slice(&fs::read(b.path("tidegate-lab/compare.json")).unwrap()).unwrap();
+    let ran: Vec<_> = kept["cases"][0]["positions"].as_array().unwrap().iter().map(|p| &p["name"]).collect();
+    assert_eq!(ran, ["sim:ufs", "image:v.img", "dir:d"]);
+    assert_eq!(fs::read_dir(b.path("d")).unwrap().count(), 0);
+    assert_eq!(b.ok(&["ls", "v.img:/"]), "");
+    b.fsck("v.img");
+    let json = |args: &[&str]| {
+        let mut v: Value = serde_json::from_str(&b.ok(&[&RACE[..], &["--json"], args].concat())).unwrap();
+        let head = v[0]["head"].take();
+        let date = head["date"].as_str().unwrap();
+        assert!(date.len() == 20 && date.ends_with('Z') && &date[10..11] == "T", "{head}");
+        assert!(head["commit"].as_str().is_some_and(|c| !c.is_empty()) && head["quick"] == false, "{head}");
+        v
+    };
+    assert_eq!(json(&[]), json(&[]), "simulated");
+    assert_ne!(json(&["-o", "fsync_mode=strict"]), json(&[]), "options of every command count");
+    assert!(b.fails(&[&RACE[..], &["-o", "bogus=1"]].concat(), 1).contains("bogus"));
+}
+
+#[test]
+fn a_report_leaves_out_what_is_no_result() {
+    let b = Bench::new();
+    b.ok(&RACE);
+    let dir = b.path("tidegate-lab");
+    fs::write(dir.join("m1.json"), "{\"experiment\":\"m1\"").unwrap();
+    fs::write(dir.join("t.json"), "{\"traceEvents\":[]}").unwrap();
+    let out = b.command(&["lab", "report"]).output().unwrap();
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(out.status.success() && said.contains("m1.json") && said.contains("t.json"), "{said}");
+    let page = fs::read_to_string(dir.join("report.html")).unwrap();
+    assert!(page.contains("fs_mark on 1 target<") && page.contains("eUFS 3.0"));
+    fs::remove_file(dir.join("compare.json")).unwrap();
+    let out = b.command(&["lab", "report"]).output().unwrap();
+    assert!(!out.status.success() && String::from_utf8(out.stderr).unwrap().contains("no results yet"));
+    assert!(!fs::read_dir(&dir).unwrap().any(|e| e.unwrap().path().extension().is_some_and(|x| x == "new")));
+}
+
+#[test]
+fn nothing_is_run_that_could_not_be_kept() {
+    let b = Bench::new();
+    fs::write(b.path("file"), "").unwrap();
+    fs::write(b.path("mine.img"), "mine").unwrap();
+    let line = b.fails(&["lab", "run", "m1", "--device", "file:made.img", "--out", "file"], 1);
+    assert!(line.contains("file") && !b.path("made.img").exists(), "{line}");
+    let line = b.fails(&["lab", "run", "m1", "--quick", "--device", "file:mine.img"], 1);
+    assert!(line.contains("is there already"), "{line}");
+    assert_eq!(fs::read(b.path("mine.img")).unwrap(), b"mine");
+    for wrong in [["--device", "zns"], ["--runs", "0"]] {
+        let out = b.command(&[&["lab", "run", "m1"], &wrong[..]].concat()).output().unwrap();
+        assert_eq!(out.status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_job_file_runs_on_any_target() {
+    let b = Bench::new();
+    b.ok(&["mkfs", "--size", "64M", "v.img"]);
+    fs::write(b.path("j.fio"), "[global]\nsize=256k\n[w]\nrw=write\nfsync=8\nioengine=libaio\n").unwrap();
+    let out = b.command(&["lab", "fio", "j.fio", "--target", "image:v.img", "--json"]).output().unwrap();
+    let v: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(v["jobs"][0]["write"]["total_ios"], 64);
+    assert!(String::from_utf8(out.stderr).unwrap().contains("libaio"), "what is done otherwise is said");
+    assert!(b.ok(&["ls", "-l", "v.img:/"]).contains("262144"));
+    let table = b.ok(&["lab", "fio", "j.fio", "--target", "sim:nvme", "-q"]);
+    assert!(table.lines().any(|l| l.starts_with("w") && l.contains("write")), "{table}");
+    fs::write(b.path("j.fio"), "[w]\nsize=1m\nfrobnicate=1").unwrap();
+    let line = b.fails(&["lab", "fio", "j.fio", "--target", "sim:nvme"], 1);
+    assert!(line.contains("line 3") && line.contains("frobnicate"), "{line}");
+}
+
+#[test]
+fn an_experiment_of_ones_own_is_a_file() {
+    let b = Bench::new();
+    let text = "name = \"own\"\ndevices = [\"sim:ufs\"]\nseeds = [7, 9]\n\
+        [workload]\nworkload = \"fs_mark\"\nfiles = [3, 5]\n[options]\nsync_wait = [\"flusher\", \"caller\"]\n";
+    fs::write(b.path("own.toml"), text).unwrap();
+    let v: Value = serde_json::from_str(&b.ok(&["lab", "run", "own.toml", "--json"])).unwrap();
+    assert_eq!(
+        (&v[0]["experiment"], &v[0]["cases"][1]["seeds"]),
+        (&"own".into(), &serde_json::json!([7, 9]))
+    );
+    let rows = fs::read_to_string(b.path("tidegate-lab/own.csv")).unwrap();
+    // Two numbers of files, two positions, two runs; create, write, fsync, close, file.
+    assert_eq!(rows.lines().count(), 1 + 2 * 2 * 2 * 5, "{rows}");
+    let table = b.ok(&["lab", "run", "own.toml", "--runs", "1", "-q"]);
+    assert!(table.contains("fs_mark, files=3 on sim:ufs") && table.contains("own: "), "{table}");
+    assert!(b.ok(&["lab", "report"]).contains("report.html"));
+    assert!(b.fails(&["lab", "run", "own.toml", "--device", "hdd"], 1).contains("in the file"));
+    fs::write(b.path("own.toml"), text.replace("files =", "flies =")).unwrap();
+    assert!(b.fails(&["lab", "run", "own.toml"], 1).contains("flies"));
+    assert!(b.fails(&["lab", "run", "nowhere.toml"], 1).contains("nowhere.toml"));
+}

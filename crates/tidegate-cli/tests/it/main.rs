@@ -1,0 +1,21 @@
+//! Tests of the program that start it and look at what it says and leaves, one program.
+//!
+//! The others have a program each: what mounts sees the other mounts of the machine, and `lab_kernel` counts them.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // tests wait for real processes
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod commands;
+mod cp;
+mod cp_in;
+mod errors;
+mod host_full;
+mod lab;
+mod mkfs;
+mod names;
+mod repair;
+mod roundtrip;
+mod tar_names;
+mod trim;
+mod walks;

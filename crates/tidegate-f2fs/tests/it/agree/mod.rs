@@ -1,0 +1,15 @@
+//! Check, repair and what follows agree: a volume that a repair calls good opens, fsynced files included,
+//! reads to its end, and is clean for the stock checker. What cannot be brought there is refused.
+
+mod chain;
+mod contents;
+mod extents;
+mod format;
+mod killed;
+mod packs;
+mod rig;
+mod superblock;
+
+fn skip() -> bool {
+    ["mkfs.f2fs", "fsck.f2fs"].iter().any(|o| xtask::oracle::skip_or_fail(o))
+}

@@ -1,0 +1,9 @@
+//! What the tests share.
+
+pub mod edit;
+pub mod posix;
+pub mod rig;
+pub mod rules;
+pub mod tree;
+pub mod volume;
+pub mod watch;

@@ -1,0 +1,70 @@
+//! Checkpoint packs that break off anywhere: the pack before them counts.
+
+use crate::common::watch::within;
+use crate::failing::load::{Model, prepare, run};
+use crate::failing::rig::*;
+use crate::failing::wanted;
+use tidegate_block::{Errno, Fault};
+use tidegate_f2fs::mkfs::MkfsOptions;
+use tidegate_f2fs::raw::RawSuperblock;
+use tidegate_vfs::*;
+use zerocopy::FromBytes;
+
+/// Blocks of head, payload, orphans and summaries that may get written, and more than there are.
+const BLOCKS: u64 = 9;
+
+/// Fails the next pack after `blocks` of its blocks, or its tail; the volume stops and has lost nothing.
+fn broken(rig: Rig, m: &Model, class: Class, fault: Fault, unmount: bool, stock: bool) {
+    let name = format!("{class:?} {fault:?} unmount {unmount}");
+    rig.faulty.set([rig.rule(class, fault)]);
+    let r = if unmount { rig.vfs.unmount() } else { rig.fs.write_checkpoint(true) };
+    assert_eq!(r.map_err(|e| e.kind()), Err(ErrorKind::Io), "{name}");
+    assert!(rig.why_stopped().is_some_and(|w| w.contains("writing checkpoint pack")), "{name}");
+    assert!(rig.faulty.failed() > 0);
+    rig.faulty.set([]);
+    for (i, image) in rig.images().into_iter().enumerate() {
+        let what = format!("{name}, cut {i}");
+        reopen(image, stock && i == 0, &what, |v| m.check(v, &what));
+    }
+}
+
+#[test]
+fn packs_that_break_off() {
+    let mut all = vec![(Class::Tail, Fault::Short(512, Errno::IO)), (Class::Tail, Fault::Fail(Errno::NOSPC))];
+    all.extend((0..BLOCKS).map(|n| (Class::Pack, Fault::Short(n * PAGE as u64, Errno::IO))));
+    for (i, (class, fault)) in all.into_iter().enumerate() {
+        for unmount in [false, true] {
+            if wanted(&format!("{class:?} {fault:?} unmount {unmount}")) {
+                within(LIMIT, "a broken pack", move || {
+                    let rig = Rig::new(72, "");
+                    let m = prepare(&rig);
+                    // Orphans among them, and nodes that were fsynced.
+                    let m = run(&rig, m, i as u64, 40, []);
+                    assert!(m.errors.is_empty());
+                    broken(rig, &m, class, fault, unmount, i % 3 == 0);
+                });
+            }
+        }
+    }
+}
+
+/// The SIT's bitmap of so large a volume fills blocks behind the head.
+#[test]
+fn packs_with_payload_that_break_off() {
+    let make = || Rig::make(4 << 20, &MkfsOptions { discard: false, ..Default::default() });
+    let memory = make();
+    let mut block = vec![0; PAGE];
+    memory.read_at(0, &mut block);
+    let (sb, _) = RawSuperblock::ref_from_prefix(&block[1024..]).unwrap();
+    let payload = sb.cp_payload.get() as u64;
+    assert!(payload > 0);
+    for blocks in [0, 1, payload, payload + 1] {
+        let memory = std::sync::Arc::new(memory.copy());
+        within(LIMIT, "a broken pack with payload", move || {
+            let rig = Rig::open(memory, MemoryLimits::default(), "");
+            let m = prepare(&rig);
+            let m = run(&rig, m, blocks, 15, []);
+            broken(rig, &m, Class::Pack, Fault::Short(blocks * PAGE as u64, Errno::IO), false, false);
+        });
+    }
+}

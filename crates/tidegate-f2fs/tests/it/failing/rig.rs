@@ -1,0 +1,242 @@
+//! A volume on a device that fails by rule, and what a power cut would leave of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_block::*;
+use tidegate_f2fs::check::{CheckOptions, check};
+use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
+use tidegate_f2fs::{F2fs, F2fsOptions};
+use tidegate_rt::{LockClass, Mutex};
+use tidegate_vfs::*;
+
+pub const ROOT: &Cred = &Cred::ROOT;
+pub const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+pub const PAGE: usize = 4096;
+/// Every page of file data begins with this.
+pub const MAGIC: &[u8; 8] = b"file-dat";
+
+static CACHE: LockClass = LockClass::new("test->cache", 989);
+
+/// What a write to the device is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    Data,
+    Dir,
+    Node,
+    Sit,
+    Nat,
+    Ssa,
+    /// Head, payload, orphans and summaries of a checkpoint.
+    Pack,
+    Tail,
+    Flush,
+}
+
+/// First blocks of the areas.
+#[derive(Clone, Copy)]
+pub struct Areas([u32; 5]);
+
+impl Areas {
+    pub fn class(&self, rq: &Request) -> Option<Class> {
+        let at = (rq.sector.bytes() / PAGE as u64) as u32;
+        let area = self.0.iter().rposition(|first| at >= *first);
+        Some(match (rq.op, area) {
+            (Op::Flush, _) => Class::Flush,
+            (Op::Write, Some(0)) if rq.flags.contains(BioFlags::FUA) => Class::Tail,
+            (Op::Write, Some(n)) if n < 4 => [Class::Pack, Class::Sit, Class::Nat, Class::Ssa][n],
+            (Op::Write, Some(_)) if rq.flags.contains(BioFlags::META) => Class::Node,
+            (Op::Write, Some(_)) => {
+                let mut data = true;
+                rq.for_each_source(|s| data &= s.starts_with(MAGIC));
+                if data { Class::Data } else { Class::Dir }
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// A device with a cache: what a flush has not made durable may go with the power.
+struct Cached {
+    memory: Arc<MemoryDevice>,
+    state: Mutex<(MemoryDevice, Writes)>,
+}
+
+/// Where something was written, and what.
+type Writes = Vec<(u64, Vec<u8>)>;
+
+impl Cached {
+    fn flush(&self) {
+        let mut state = self.state.lock();
+        let (durable, written) = &mut *state;
+        written.drain(..).for_each(|(at, bytes)| durable.write_at(at, &bytes));
+    }
+}
+
+impl Device for Cached {
+    fn name(&self) -> &str {
+        "cached"
+    }
+    fn size(&self) -> u64 {
+        self.memory.size()
+    }
+    fn read_only(&self) -> bool {
+        false
+    }
+    fn backend(&self) -> &'static str {
+        "memory"
+    }
+    fn execute(&self, rq: &mut Request) -> std::result::Result<(), Errno> {
+        if rq.op == Op::Flush || rq.flags.contains(BioFlags::PREFLUSH) {
+            self.flush();
+        }
+        if rq.op == Op::Write {
+            let mut bytes = Vec::new();
+            rq.for_each_source(|s| bytes.extend_from_slice(s));
+            self.state.lock().1.push((rq.sector.bytes(), bytes));
+        }
+        self.memory.execute(rq)?;
+        if rq.flags.contains(BioFlags::FUA) {
+            self.flush();
+        }
+        Ok(())
+    }
+}
+
+/// What is in memory and what is below it: rules, a cache, the device.
+pub struct Rig {
+    pub memory: Arc<MemoryDevice>,
+    cached: Arc<Cached>,
+    pub faulty: Arc<Faulty>,
+    pub fs: Arc<F2fs>,
+    pub vfs: Arc<Vfs>,
+    pub areas: Areas,
+}
+
+/// Memory that forces pages out and back in.
+pub const TIGHT: MemoryLimits =
+    MemoryLimits { cache: 6 << 20, dirty: 3 << 20, background: 1 << 20, inodes: 64 };
+
+impl Rig {
+    /// A device of `mib` MiB with a new volume.
+    pub fn make(mib: u64, options: &MkfsOptions) -> Arc<MemoryDevice> {
+        let memory = Arc::new(MemoryDevice::new(mib << 20));
+        mkfs(&queue(memory.clone()), options).unwrap();
+        memory
+    }
+
+    /// A new volume of `mib` MiB.
+    pub fn new(mib: u64, options: &str) -> Rig {
+        Self::open(Self::make(mib, &MkfsOptions::default()), MemoryLimits::default(), options)
+    }
+
+    pub fn open(memory: Arc<MemoryDevice>, limits: MemoryLimits, options: &str) -> Rig {
+        let state = Mutex::new(&CACHE, (memory.copy(), Vec::new()));
+        let cached = Arc::new(Cached { memory: memory.clone(), state });
+        let faulty = Faulty::new(cached.clone(), []);
+        let (fs, vfs) = mount(faulty.clone(), limits, options).unwrap();
+        let areas = Areas(fs.info().unwrap().areas.map(|a| a.1));
+        Rig { memory, cached, faulty, fs, vfs, areas }
+    }
+
+    /// A rule for writes of one class.
+    pub fn rule(&self, class: Class, fault: Fault) -> Rule {
+        let areas = self.areas;
+        Rule::new(fault).when(move |rq| areas.class(rq) == Some(class))
+    }
+
+    /// What a power cut now leaves when the device had written everything, and when it had written only
+    /// what flushes made it write.
+    pub fn images(&self) -> [Arc<MemoryDevice>; 2] {
+        let state = self.cached.state.lock();
+        [Arc::new(self.memory.copy()), Arc::new(state.0.copy())]
+    }
+
+    pub fn file(&self, path: &str) -> File {
+        self.vfs.open_path(ROOT, path.as_bytes(), RW | OpenFlags::CREATE, 0o644).unwrap()
+    }
+
+    pub fn why_stopped(&self) -> Option<String> {
+        FileSystem::read_only(&*self.fs)
+    }
+}
+
+pub fn queue(device: Arc<dyn Device>) -> Arc<RequestQueue> {
+    Arc::new(RequestQueue::new(device, QueueLimits::default()))
+}
+
+pub fn mount(device: Arc<dyn Device>, limits: MemoryLimits, options: &str) -> Result<(Arc<F2fs>, Arc<Vfs>)> {
+    let mut o = F2fsOptions::default();
+    o.parse(options).unwrap();
+    let bdi = Bdi::new(limits);
+    let fs = F2fs::open(queue(device), bdi.clone(), o)?;
+    let mount = MountOptions { no_periodic_writeback: true, noatime: true, ..Default::default() };
+    let vfs = Vfs::mount(fs.clone(), bdi, mount)?;
+    Ok((fs, vfs))
+}
+
+/// Both checkers find nothing; the stock one only where `stock` says so, since it is slow.
+pub fn judge(device: &Arc<MemoryDevice>, stock: bool, what: &str) {
+    let report = check(&queue(device.clone()), CheckOptions::default()).unwrap();
+    if !report.is_clean()
+        && let Some(keep) = std::env::var_os("TIDEGATE_KEEP")
+    {
+        crate::common::volume::Image::of(device).save(keep.as_ref());
+    }
+    assert!(report.is_clean(), "{what}: {:#?}", report.problems);
+    if stock && !xtask::oracle::skip_or_fail("fsck.f2fs") {
+        crate::common::volume::fsck(device).unwrap_or_else(|e| panic!("{what}: {e}"));
+    }
+}
+
+/// Opens what a power cut left, has `look` see it, unmounts and judges.
+pub fn reopen(image: Arc<MemoryDevice>, stock: bool, what: &str, look: impl FnOnce(&Arc<Vfs>)) {
+    let (fs, vfs) = mount(image.clone(), MemoryLimits::default(), "").unwrap();
+    assert_eq!(FileSystem::read_only(&*fs), None);
+    look(&vfs);
+    vfs.unmount().unwrap();
+    drop((fs, vfs));
+    judge(&image, stock, what);
+}
+
+/// A page's bytes: who it is and which version.
+pub fn page(file: u64, index: u64, version: u32) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    let word = (file << 48 ^ index << 20).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ version as u64;
+    while out.len() < PAGE {
+        out.extend(word.to_le_bytes());
+    }
+    out
+}
+
+/// The least and the greatest version that parts of a page are of: a page that is overwritten where it is
+/// may be so in part. 0 for zeros.
+///
+/// # Panics
+/// When a part is of no version of this page.
+pub fn versions_of(file: u64, index: u64, bytes: &[u8], what: &str) -> (u32, u32) {
+    if bytes.iter().all(|b| *b == 0) {
+        return (0, 0);
+    }
+    let versions = bytes[8..].chunks(8).map(|word| {
+        let word = u64::from_le_bytes(word.try_into().unwrap());
+        let version = word ^ (file << 48 ^ index << 20).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let version = u32::try_from(version).unwrap_or(u32::MAX);
+        assert!(
+            bytes.starts_with(MAGIC) && (1..1 << 20).contains(&version),
+            "{what}: page {index} of file {file} holds garbage: {:02x?}",
+            &bytes[..32]
+        );
+        version
+    });
+    versions.fold((u32::MAX, 0), |(a, b), v| (a.min(v), b.max(v)))
+}
+
+pub fn read_page(f: &File, index: u64) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; PAGE];
+    let n = f.read_at(index * PAGE as u64, &mut bytes)?;
+    bytes.truncate(n);
+    Ok(bytes)
+}
+
+/// The longest that a case may take before it counts as hanging.
+pub const LIMIT: Duration = Duration::from_secs(120);

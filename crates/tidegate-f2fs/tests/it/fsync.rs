@@ -1,0 +1,457 @@
+//! What fsync promised is there after the power fails: the device is copied at that moment, opened
+//! again, compared, and judged by the reference checker.
+
+use crate::common::volume;
+use std::sync::Arc;
+use tidegate_block::MemoryDevice;
+use tidegate_f2fs::{F2fs, F2fsOptions, FsStats};
+use tidegate_rt::thread;
+use tidegate_vfs::*;
+use volume::{FEATURES, Image, fsck, template};
+
+const ROOT: &Cred = &Cred::ROOT;
+const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+const PAGE: usize = 4096;
+
+/// A volume on a device that can be copied at any moment.
+struct Rig {
+    device: Arc<MemoryDevice>,
+    fs: Arc<F2fs>,
+    vfs: Arc<Vfs>,
+}
+
+impl Rig {
+    fn new(features: &'static str) -> Rig {
+        let rig = Self::open(template(128, features).device(), F2fsOptions::default());
+        // The first fsync after opening takes a checkpoint: no chain of nodes is continued.
+        rig.file("/first").fsync(false).unwrap();
+        rig
+    }
+
+    fn open(device: Arc<MemoryDevice>, options: F2fsOptions) -> Rig {
+        let queue = tidegate_block::RequestQueue::new(device.clone(), Default::default());
+        let bdi = Bdi::new(MemoryLimits::default());
+        let fs = F2fs::open(Arc::new(queue), bdi.clone(), options).unwrap();
+        // No page goes out for its age alone: what is on the device is what was asked for.
+        let mount = MountOptions { no_periodic_writeback: true, ..Default::default() };
+        let vfs = Vfs::mount(fs.clone(), bdi, mount).unwrap();
+        Rig { device, fs, vfs }
+    }
+
+    /// The volume as it comes up after the power failed now.
+    fn after_crash(&self) -> Rig {
+        Self::open(Image::of(&self.device).device(), F2fsOptions::default())
+    }
+
+    fn file(&self, path: &str) -> File {
+        self.vfs.open_path(ROOT, path.as_bytes(), RW | OpenFlags::CREATE, 0o644).unwrap()
+    }
+
+    fn read(&self, path: &str) -> Vec<u8> {
+        let f = self.vfs.open_path(ROOT, path.as_bytes(), OpenFlags::READ, 0).unwrap();
+        let mut bytes = vec![0; f.size() as usize];
+        let mut at = 0;
+        while at < bytes.len() {
+            let n = f.read_at(at as u64, &mut bytes[at..]).unwrap();
+            assert!(n > 0);
+            at += n;
+        }
+        bytes
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.vfs.resolve(ROOT, path.as_bytes(), false).is_ok()
+    }
+
+    fn root(&self) -> Arc<Inode> {
+        self.vfs.root().unwrap()
+    }
+
+    fn rename(&self, from: &str, to: &str) {
+        let top = self.root();
+        let (from, to) = ((&top, from.as_bytes()), (&top, to.as_bytes()));
+        self.vfs.rename(ROOT, from, to, RenameFlags::empty()).unwrap();
+    }
+
+    fn stats(&self) -> FsStats {
+        self.fs.stats()
+    }
+
+    /// Ends the volume's use and has it judged.
+    fn finish(self) {
+        self.vfs.unmount().unwrap();
+        fsck(&self.device).unwrap();
+    }
+}
+
+/// Crashes now, and has the volume that comes up looked at and judged, twice: recovery changes nothing
+/// more the second time.
+fn crash(rig: &Rig, look: impl Fn(&Rig)) {
+    let up = rig.after_crash();
+    look(&up);
+    let again = up.after_crash();
+    look(&again);
+    again.finish();
+    up.finish();
+}
+
+fn lacking() -> bool {
+    ["mkfs.f2fs", "fsck.f2fs"].iter().any(|o| xtask::oracle::skip_or_fail(o))
+}
+
+fn bytes(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + i / 4096 * 7 + seed * 131) as u8).collect()
+}
+
+#[test]
+fn a_new_file_comes_back_with_its_name() {
+    if lacking() {
+        return;
+    }
+    for features in ["", FEATURES] {
+        let rig = Rig::new(features);
+        let before = rig.stats().checkpoints;
+        for (i, len) in [0, 1, 3000, 5000, PAGE * 40 + 17, PAGE * 900].into_iter().enumerate() {
+            let f = rig.file(&format!("/new{i}"));
+            f.write_at(0, &bytes(i, len)).unwrap();
+            f.fsync(i % 2 == 1).unwrap();
+        }
+        let unsynced = rig.file("/unsynced");
+        unsynced.write_at(0, b"nothing was promised").unwrap();
+        assert_eq!(rig.stats().checkpoints, before, "fsync wrote a checkpoint");
+        crash(&rig, |up| {
+            for (i, len) in [0, 1, 3000, 5000, PAGE * 40 + 17, PAGE * 900].into_iter().enumerate() {
+                assert_eq!(up.read(&format!("/new{i}")), bytes(i, len), "new{i}");
+            }
+            assert!(!up.exists("/unsynced"));
+        });
+        assert_eq!(rig.after_crash().fs.recovered(), 6);
+        rig.finish();
+    }
+}
+
+#[test]
+fn an_old_file_comes_back_as_it_was_fsynced() {
+    if lacking() {
+        return;
+    }
+    let rig = Rig::new(FEATURES);
+    let f = rig.file("/old");
+    f.write_at(0, &bytes(1, PAGE * 3000)).unwrap();
+    rig.vfs.sync().unwrap();
+    let mut want = bytes(1, PAGE * 3000);
+    // Overwritten here and there, a hole punched, grown past an indirect node.
+    for (at, len) in [(100, 50), (PAGE * 900, PAGE * 20), (PAGE * 2950 + 5, PAGE * 60)] {
+        let new = bytes(at, len);
+        f.write_at(at as u64, &new).unwrap();
+        want.resize(want.len().max(at + len), 0);
+        want[at..at + len].copy_from_slice(&new);
+    }
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    f.fallocate(hole, (PAGE * 50) as u64, (PAGE * 1000) as u64).unwrap();
+    want[PAGE * 50..PAGE * 1050].fill(0);
+    f.fsync(false).unwrap();
+    f.write_at(0, &bytes(9, PAGE * 30)).unwrap(); // not promised
+    crash(&rig, |up| {
+        let got = up.read("/old");
+        assert_eq!(got.len(), want.len());
+        assert!(got[PAGE * 30..] == want[PAGE * 30..]);
+    });
+    rig.finish();
+}
+
+#[test]
+fn a_file_that_was_cut_and_grew_again_has_no_old_bytes() {
+    if lacking() {
+        return;
+    }
+    let rig = Rig::new(FEATURES);
+    let f = rig.file("/cut");
+    f.write_at(0, &bytes(1, PAGE * 3500)).unwrap();
+    rig.vfs.sync().unwrap();
+    f.truncate(0).unwrap();
+    f.fsync(false).unwrap();
+    crash(&rig, |up| assert_eq!(up.read("/cut"), b""));
+    f.truncate((PAGE * 3500) as u64).unwrap();
+    f.write_at((PAGE * 3400) as u64, b"end").unwrap();
+    f.fsync(false).unwrap();
+    crash(&rig, |up| {
+        let got = up.read("/cut");
+        assert_eq!(got.len(), PAGE * 3500);
+        assert_eq!(&got[PAGE * 3400..PAGE * 3400 + 3], b"end");
+        assert!(got[..PAGE * 3400].iter().all(|&b| b == 0));
+    });
+    // Within the inode's own addresses no checkpoint is needed.
+    let g = rig.file("/small");
+    g.write_at(0, &bytes(2, PAGE * 20)).unwrap();
+    rig.vfs.sync().unwrap();
+    let before = rig.stats().checkpoints;
+    g.truncate(PAGE as u64 * 3 + 1).unwrap();
+    g.truncate(PAGE as u64 * 30).unwrap();
+    g.fsync(true).unwrap();
+    assert_eq!(rig.stats().checkpoints, before);
+    crash(&rig, |up| {
+        let mut want = bytes(2, PAGE * 3 + 1);
+        want.resize(PAGE * 30, 0);
+        assert!(up.read("/small") == want);
+    });
+    rig.finish();
+}
+
+#[test]
+fn inline_data_becomes_blocks_and_attributes_follow() {
+    if lacking() {
+        return;
+    }
+    let rig = Rig::new(FEATURES);
+    let f = rig.file("/inline");
+    f.write_at(0, b"short").unwrap();
+    let inode = rig.vfs.resolve(ROOT, b"/inline", true).unwrap();
+    rig.vfs.setxattr(ROOT, &inode, b"user.gone", Some(&[1; 2000]), XattrFlags::empty()).unwrap();
+    rig.vfs.sync().unwrap();
+    f.write_at(5, &bytes(3, 9000)).unwrap();
+    rig.vfs.setxattr(ROOT, &inode, b"user.gone", None, XattrFlags::empty()).unwrap();
+    rig.vfs.setxattr(ROOT, &inode, b"user.small", Some(b"v"), XattrFlags::empty()).unwrap();
+    let mode = SetAttr { mode: Some(0o4711), ..Default::default() };
+    rig.vfs.setattr(ROOT, &inode, &mode).unwrap();
+    f.fsync(false).unwrap();
+    let look = |up: &Rig| {
+        let i = up.vfs.resolve(ROOT, b"/inline", true).unwrap();
+        assert_eq!(up.read("/inline"), [&b"short"[..], &bytes(3, 9000)].concat());
+        assert_eq!(i.attr().mode, 0o4711);
+        assert_eq!(up.vfs.listxattr(ROOT, &i).unwrap(), [b"user.small".to_vec()]);
+    };
+    crash(&rig, look);
+    // And with an xattr node that no checkpoint has.
+    rig.vfs.setxattr(ROOT, &inode, b"user.long", Some(&[7; 3000]), XattrFlags::empty()).unwrap();
+    f.fsync(false).unwrap();
+    crash(&rig, |up| {
+        let i = up.vfs.resolve(ROOT, b"/inline", true).unwrap();
+        assert_eq!(up.vfs.getxattr(ROOT, &i, b"user.long").unwrap(), [7; 3000]);
+    });
+    rig.finish();
+}
+
+/// The pages' node is new, their inode is not.
+#[test]
+fn a_new_node_of_an_old_file_comes_back() {
+    if lacking() {
+        return;
+    }
+    let rig = Rig::new("");
+    rig.vfs.mkdir(ROOT, &rig.root(), b"e", 0o755).unwrap();
+    let f = rig.file("/e/c");
+    f.fsync(false).unwrap();
+    f.write_at(3_754_317, &bytes(5, PAGE)).unwrap();
+    f.fsync(false).unwrap();
+    crash(&rig, |up| {
+        let got = up.read("/e/c");
+        assert!(got[..3_754_317].iter().all(|&b| b == 0));
+        assert!(got[3_754_317..] == bytes(5, PAGE));
+    });
+    rig.finish();
+}
+
+#[test]
+fn names_are_recovered_or_left_alone() {
+    if lacking() {
+        return;
+    }
+    let rig = Rig::new("");
+    rig.file("/kept").write_at(0, b"kept").unwrap();
+    rig.file("/moved").write_at(0, b"moved").unwrap();
+    rig.file("/gone").write_at(0, b"gone").unwrap();
+    rig.vfs.sync().unwrap();
+    // Its name was a removed file's.
+    rig.vfs.unlink(ROOT, &rig.root(), b"gone").unwrap();
+    let f = rig.file("/gone");
+    f.write_at(0, b"another").unwrap();
+    f.fsync(false).unwrap();
+    crash(&rig, |up| assert_eq!(up.read("/gone"), b"another"));
+    // Its name was that of a file which lives on elsewhere.
+    rig.rename("moved", "elsewhere");
+    let f = rig.file("/moved");
+    f.write_at(0, b"new").unwrap();
+    f.fsync(false).unwrap();
+    crash(&rig, |up| {
+        assert_eq!(up.read("/moved"), b"new");
+        assert_eq!(up.read("/elsewhere"), b"moved");
+    });
+    // The usual way to replace a file.
+    let before = rig.stats().checkpoints;
+    let f = rig.file("/kept.tmp");
+    f.write_at(0, b"replaced").unwrap();
+    f.fsync(false).unwrap();
+    assert_eq!(rig.stats().checkpoints, before);
+    rig.rename("kept.tmp", "kept");
+    crash(&rig, |up| {
+        let now = up.read("/kept");
+        assert!(now == b"kept" && up.read("/kept.tmp") == b"replaced" || now == b"replaced");
+    });
+    f.fsync(false).unwrap();
+    crash(&rig, |up| {
+        assert_eq!(up.read("/kept"), b"replaced");
+        assert!(!up.exists("/kept.tmp"));
+    });
+    // In a directory that no checkpoint has.
+    rig.vfs.mkdir(ROOT, &rig.root(), b"dir", 0o755).unwrap();
+    rig.file("/dir/x").fsync(false).unwrap();
+    crash(&rig, |up| assert!(up.exists("/dir/x")));
+    rig.finish();
+}
+
+#[test]
+fn what_is_there_already_costs_nothing() {
+    if lacking() {
+        return;
+    }
+    let rig = Rig::new("");
+    let f = rig.file("/f");
+    f.write_at(0, &bytes(0, PAGE * 4)).unwrap();
+    f.fsync(false).unwrap();
+    let written = rig.stats();
+    f.fsync(false).unwrap();
+    f.fsync(true).unwrap();
+    let now = rig.stats();
+    assert_eq!((now.node_blocks, now.checkpoints), (written.node_blocks, written.checkpoints));
+    // Overwriting in place needs a flush and no node.
+    let flushes = rig.fs.queue_stats().flushes;
+    f.write_at(PAGE as u64, &[9; PAGE]).unwrap();
+    f.fsync(true).unwrap();
+    assert_eq!(rig.stats().node_blocks, written.node_blocks);
+    assert_eq!(rig.fs.queue_stats().flushes, flushes + 1);
+    crash(&rig, |up| assert_eq!(up.read("/f")[PAGE..PAGE * 2], [9; PAGE]));
+    rig.finish();
+}
+
+#[test]
+fn many_files_in_turn_make_one_chain() {
+    if lacking() {
+        return;
+    }
+    let rig = Rig::new(FEATURES);
+    let files: Vec<File> = (0..30).map(|i| rig.file(&format!("/f{i}"))).collect();
+    for round in 0..40usize {
+        for (i, f) in files.iter().enumerate() {
+            f.write_at((round * 5000) as u64, &bytes(i + round, 5000)).unwrap();
+            f.fsync(round % 3 == 0).unwrap();
+        }
+    }
+    let up = rig.after_crash();
+    for i in 0..30 {
+        let want: Vec<u8> = (0..40).flat_map(|round| bytes(i + round, 5000)).collect();
+        assert!(up.read(&format!("/f{i}")) == want, "f{i}");
+    }
+    assert_eq!(up.fs.recovered(), 30);
+    up.finish();
+    rig.finish();
+}
+
+#[test]
+fn recovery_can_be_declined() {
+    if lacking() {
+        return;
+    }
+    let rig = Rig::new("");
+    rig.file("/f").fsync(false).unwrap();
+    let options = |list: &str| {
+        let mut o = F2fsOptions::default();
+        o.parse(list).unwrap();
+        o
+    };
+    let seen = |list: &str| Rig::open(Image::of(&rig.device).device(), options(list)).exists("/f");
+    assert!(seen(""));
+    assert!(seen("ro"), "read-only, it is recovered in memory");
+    assert!(!seen("norecovery"));
+    assert!(!seen("disable_roll_forward"));
+    rig.finish();
+}
+
+/// Threads that fsync the same file at once, beside the flusher: each finds its own bytes durable, whoever
+/// wrote the nodes that lead to them.
+#[test]
+fn who_shares_a_file_shares_no_promise() {
+    if lacking() {
+        return;
+    }
+    let rig = Rig::new(FEATURES);
+    let len = PAGE * 1200;
+    rig.file("/shared").write_at(0, &bytes(0, len)).unwrap();
+    rig.vfs.sync().unwrap();
+    let mut want = bytes(0, len);
+    for round in 1..=30usize {
+        let spots: Vec<usize> = (0..4).map(|i| (i * 331 + round * 17) % 1180 * PAGE).collect();
+        let writer = |at: usize| {
+            let (vfs, data) = (rig.vfs.clone(), bytes(round * 7 + at, PAGE * 10));
+            let body = move || {
+                let f = vfs.open_path(ROOT, b"/shared", RW, 0).unwrap();
+                f.write_at(at as u64, &data).unwrap();
+                f.fsync((at / PAGE).is_multiple_of(2)).unwrap();
+            };
+            thread::spawn("writer", body).unwrap()
+        };
+        let threads: Vec<_> = spots.iter().map(|at| writer(*at)).collect();
+        threads.into_iter().for_each(|t| t.join());
+        for at in &spots {
+            want[*at..*at + PAGE * 10].copy_from_slice(&bytes(round * 7 + at, PAGE * 10));
+        }
+        let up = rig.after_crash();
+        assert!(up.read("/shared") == want, "round {round}");
+        drop(up.vfs);
+    }
+    rig.after_crash().finish();
+    rig.finish();
+}
+
+#[test]
+fn bytes_that_were_cut_off_do_not_come_back() {
+    if lacking() {
+        return;
+    }
+    type Grow = fn(&File) -> Result<()>;
+    let ways: [(&str, Grow); 3] = [
+        ("truncate", |f| f.truncate(8192)),
+        ("write", |f| f.write_at(20_000, b"far").map(drop)),
+        ("fallocate", |f| f.fallocate(FallocateFlags::empty(), 6000, 3000)),
+    ];
+    for (way, grow) in ways {
+        let rig = Rig::new(FEATURES);
+        let f = rig.file("/f");
+        f.write_at(0, &[b'A'; 2 * PAGE]).unwrap();
+        f.fsync(false).unwrap();
+        f.truncate(5000).unwrap();
+        // The size becomes durable, the zeros behind it do not.
+        rig.fs.write_checkpoint(true).unwrap();
+        let up = rig.after_crash();
+        grow(&up.file("/f")).unwrap();
+        up.vfs.sync().unwrap();
+        crash(&up, |up| {
+            let found = up.read("/f");
+            assert!(found[..5000].iter().all(|b| *b == b'A'), "{way}");
+            assert!(found[5000..8192].iter().all(|b| *b == 0), "{way}");
+        });
+        rig.finish();
+    }
+}
+
+#[test]
+fn a_volume_that_cannot_be_recovered_says_so() {
+    /// Where the superblocks have their feature word, and the bit of "quota".
+    const FEATURE: [u64; 2] = [1024 + 2180, 4096 + 1024 + 2180];
+    const QUOTA: u32 = 0x80;
+    let rig = Rig::new("");
+    for (name, lost) in [(None, false), (Some("/fsynced"), true)] {
+        name.iter().for_each(|n| rig.file(n).fsync(false).unwrap());
+        let device = Arc::new(rig.device.copy());
+        for at in FEATURE {
+            let mut word = [0; 4];
+            device.read_at(at, &mut word);
+            device.write_at(at, &(u32::from_le_bytes(word) | QUOTA).to_le_bytes());
+        }
+        let why = FileSystem::read_only(&*Rig::open(device, F2fsOptions::default()).fs).unwrap();
+        assert!(why.contains("quota"), "{why}");
+        // The first file of the rig was fsynced by a checkpoint.
+        assert_eq!(why.contains("without what was fsynced after its last checkpoint"), lost, "{why}");
+    }
+    rig.finish();
+}

@@ -1,0 +1,38 @@
+//! The engine's tests, one program.
+//!
+//! A test goes here unless it needs a process of its own: `corrupt` measures the memory in use, and `mechanisms`
+//! reads the statistics of locks, both of which are the process's.
+
+mod acl;
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)]
+mod agree;
+mod bounded;
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)]
+mod chain;
+mod ckpt;
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)] // a hang must be seen from outside
+mod common;
+mod concurrent;
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)]
+mod cut;
+mod discard;
+mod failing;
+mod fsync;
+mod full;
+mod gc;
+mod golden;
+mod kernel;
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)]
+mod model;
+mod orphans;
+mod pinned;
+mod power;
+mod readahead;
+mod repair;
+mod roll_forward;
+mod sections;
+mod small;
+mod smoke;
+mod tree;
+mod util;
+mod xattr_node;
