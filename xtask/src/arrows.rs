@@ -286,8 +286,8 @@ impl<'ast> Visit<'ast> for Calls<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::temp::TempDir;
-    use crate::workspace;
+    use tidegate_testing::temp::TempDir;
+    use tidegate_testing::workspace;
 
     fn arrows(files: &[(&str, &str)]) -> Arrows {
         let dir = TempDir::new("arrows").unwrap();

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use xtask::{arrows, bench, fill, golden, manifest, mutants, oracle, power, soak, suite, uml, workspace};
+use tidegate_testing::{fill, golden, manifest, oracle, power, uml, workspace};
+use xtask::{arrows, bench, mutants, soak, suite};
 
 #[derive(Parser)]
 #[command(name = "xtask", about = "Tests and measures Tidegate")]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::workspace;
+use tidegate_testing::workspace;
 
 /// How long a test may take beside a change: one that waits for ever has noticed.
 const PATIENCE: Duration = Duration::from_secs(300);

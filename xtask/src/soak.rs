@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::{oracle, workspace};
+use tidegate_testing::{oracle, workspace};
 
 /// A test of `tidegate-fuse`, and what makes it long.
 struct Long {

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::temp::TempDir;
-use crate::{golden, oracle, workspace};
+use tidegate_testing::temp::TempDir;
+use tidegate_testing::{golden, oracle, workspace};
 
 /// Runs all checks; `quick` leaves the golden volumes to the tests that ask
 /// for them.

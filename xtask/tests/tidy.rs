@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use xtask::workspace;
+use tidegate_testing::workspace;
 
 /// Sources of the crates that are shipped, tests left out; each with its path.
 fn sources() -> Vec<(PathBuf, String)> {

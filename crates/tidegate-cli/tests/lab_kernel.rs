@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use tidegate_rt::{clock, thread};
-use xtask::oracle::{in_ci, skip_or_fail};
+use tidegate_testing::oracle::{in_ci, skip_or_fail};
 
 const RACE: [&str; 8] = ["lab", "compare", "--json", "--files", "5", "--runs", "1", "--target"];
 

@@ -264,7 +264,7 @@ fn io_uring_that_is_off_is_told_of() {
 
 #[test]
 fn a_missing_device_is_named() {
-    if cannot_mount() || xtask::oracle::skip_or_fail("unshare") {
+    if cannot_mount() || tidegate_testing::oracle::skip_or_fail("unshare") {
         return;
     }
     let m = Mount::new();

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::measure::{Cost, run};
-use crate::{oracle, uml};
+use tidegate_testing::{oracle, uml};
 
 /// Paths of one benchmark run.
 pub struct Bench {

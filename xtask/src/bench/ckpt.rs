@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use crate::workspace;
+use tidegate_testing::workspace;
 
 /// What to run.
 #[derive(Debug, Clone, Args)]

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use super::ckpt::{self, CkptPlan};
 use super::mount::{self, MountPlan};
 use super::{fsync, gc, populate, trace, writepages};
-use crate::workspace;
+use tidegate_testing::workspace;
 
 /// A bench.
 #[derive(Debug, Subcommand)]

@@ -11,7 +11,7 @@ use super::measure::Spread;
 use super::series::{Case, Series, named, rounds};
 use super::show::{Bar, Column, Outcome};
 use super::workload::{Report, Workload, words};
-use crate::oracle;
+use tidegate_testing::oracle;
 
 const THREADS: u64 = 16;
 /// Repetitions on one volume. The first finds caches, logs and buffers empty.

@@ -9,7 +9,7 @@ use super::image::Image;
 use super::series::{Case, Series, named, ratio, rounds};
 use super::show::{Bar, Column, Outcome};
 use super::workload::{Report, Workload, words};
-use crate::oracle;
+use tidegate_testing::oracle;
 
 const VOLUME: u64 = 512 << 20;
 const SHARE: f64 = 0.95;

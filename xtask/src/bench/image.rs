@@ -11,8 +11,8 @@ use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use tidegate_sys::slab::{SLAB_BYTES, Slab};
 
-use crate::temp::TempDir;
-use crate::{golden, oracle};
+use tidegate_testing::temp::TempDir;
+use tidegate_testing::{golden, oracle};
 
 /// What [`touch_memory`] touches: several times what a run takes.
 const TOUCHED_MIB: u64 = 512;

@@ -10,8 +10,8 @@ use super::cases::Bench;
 use super::cli::Plan;
 use super::measure::Cost;
 use super::{report, tree};
-use crate::temp::TempDir;
-use crate::{oracle, workspace};
+use tidegate_testing::temp::TempDir;
+use tidegate_testing::{oracle, workspace};
 
 type Case = (&'static str, fn(&Bench) -> Result<Cost>);
 

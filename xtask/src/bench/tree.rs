@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::fill::Rng;
+use tidegate_testing::fill::Rng;
 
 const MEAN: f64 = 7_500.0;
 const SIGMA: f64 = 1.2;

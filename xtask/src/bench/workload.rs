@@ -11,7 +11,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::{uml, workspace};
+use tidegate_testing::{uml, workspace};
 
 /// What the example prints.
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -20,7 +20,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tidegate_block::{Device, Overlay};
 use tidegate_crash::{Limits, Progress, Report, Settings, explore, replay};
-use xtask::{golden, oracle, temp::TempDir, workspace};
+use tidegate_testing::{golden, oracle, temp::TempDir, workspace};
 
 /// What `cargo xtask crash` takes.
 #[derive(Args)]

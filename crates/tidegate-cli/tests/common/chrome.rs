@@ -4,7 +4,8 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use xtask::{oracle, perfetto};
+use tidegate_testing::oracle;
+use tidegate_testing::perfetto;
 
 /// A trace that is well-formed.
 #[derive(Debug, Default)]

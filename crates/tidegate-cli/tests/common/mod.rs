@@ -9,7 +9,7 @@ pub mod mounted;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use xtask::manifest::{self, Options};
+use tidegate_testing::manifest::{self, Options};
 
 /// A scratch directory and the program in it.
 pub struct Bench {
@@ -63,7 +63,7 @@ impl Bench {
     pub fn varied(&self) -> PathBuf {
         let dir = self.path("src");
         std::fs::create_dir(&dir).unwrap();
-        xtask::fill::fill(xtask::fill::Kind::Varied, &dir).unwrap();
+        tidegate_testing::fill::fill(tidegate_testing::fill::Kind::Varied, &dir).unwrap();
         dir
     }
 

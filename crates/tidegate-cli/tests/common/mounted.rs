@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 /// Whether a mount is impossible here; under CI that is a failure.
 pub fn cannot_mount() -> bool {
     if Path::new("/dev/fuse").exists() && super::is_root() {
-        return xtask::oracle::skip_or_fail("fusermount3");
+        return tidegate_testing::oracle::skip_or_fail("fusermount3");
     }
-    assert!(!xtask::oracle::in_ci(), "/dev/fuse missing, or not the superuser");
+    assert!(!tidegate_testing::oracle::in_ci(), "/dev/fuse missing, or not the superuser");
     println!("SKIPPED: /dev/fuse missing, or not the superuser");
     true
 }

@@ -3,7 +3,7 @@
 use crate::common::{Bench, assert_same, has, is_root};
 use std::fs;
 use std::process::{Command, Stdio};
-use xtask::manifest::Options;
+use tidegate_testing::manifest::Options;
 
 fn tarless() -> Options {
     Options { ignore_sockets: true, ..Default::default() }

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tidegate_rt::rng::Rng;
-use xtask::manifest::Options;
+use tidegate_testing::manifest::Options;
 
 /// A path of exactly `len` bytes, with a slash at byte `slash` (0: anywhere).
 fn path(rng: &mut Rng, n: usize, len: usize, slash: usize) -> String {

@@ -44,7 +44,7 @@ fn assert_clean(device: &Arc<MemoryDevice>) {
 impl Full {
     /// `spare` blocks are left.
     fn new(mode: AllocMode, spare: u64) -> Option<Full> {
-        if xtask::oracle::skip_or_fail("mkfs.f2fs") {
+        if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
             return None;
         }
         let full = Full::empty(mode);
@@ -212,7 +212,7 @@ fn allocating_all_that_is_left() {
 /// no room for all.
 #[test]
 fn changing_attributes_of_all_files() {
-    if xtask::oracle::skip_or_fail("mkfs.f2fs") {
+    if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
         return;
     }
     for mode in MODES {
@@ -245,7 +245,7 @@ fn changing_attributes_of_all_files() {
 /// takes no free segment and yet makes all those nodes dirty.
 #[test]
 fn writing_into_holes() {
-    if xtask::oracle::skip_or_fail("mkfs.f2fs") {
+    if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
         return;
     }
     for mode in MODES {

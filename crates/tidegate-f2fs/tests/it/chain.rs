@@ -259,7 +259,7 @@ fn number(c: &Crashed, ino: u32) {
 }
 
 fn garbage(b: &mut [u8]) {
-    xtask::fill::Rng::new(b.len() as u64).fill(b);
+    tidegate_testing::fill::Rng::new(b.len() as u64).fill(b);
 }
 
 /// Opens a copy with `list`, judges what comes of it.
@@ -302,7 +302,7 @@ fn read_all(v: &Arc<Vfs>) -> std::result::Result<(), String> {
 }
 
 fn all(features: &'static str) {
-    if ["mkfs.f2fs", "fsck.f2fs"].iter().any(|o| xtask::oracle::skip_or_fail(o)) {
+    if ["mkfs.f2fs", "fsck.f2fs"].iter().any(|o| tidegate_testing::oracle::skip_or_fail(o)) {
         return;
     }
     let mut bad = Vec::new();

@@ -80,7 +80,7 @@ fn finish(bed: &Bed) {
 }
 
 fn fsck(image: &[u8]) {
-    if xtask::oracle::skip_or_fail("fsck.f2fs") {
+    if tidegate_testing::oracle::skip_or_fail("fsck.f2fs") {
         return;
     }
     let file = tempfile::NamedTempFile::new().unwrap();

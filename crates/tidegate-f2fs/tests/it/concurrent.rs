@@ -75,7 +75,7 @@ fn work(v: &Arc<Vfs>, t: u64) -> Known {
 
 #[test]
 fn threads_keep_out_of_each_others_way() {
-    if xtask::oracle::skip_or_fail("mkfs.f2fs") {
+    if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

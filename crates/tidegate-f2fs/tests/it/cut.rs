@@ -94,7 +94,7 @@ fn assert_clean(device: &Arc<MemoryDevice>) {
 
 #[test]
 fn a_file_that_is_cut_is_good_at_each_checkpoint() {
-    if xtask::oracle::skip_or_fail("mkfs.f2fs") {
+    if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
         return;
     }
     let base = base();
@@ -137,7 +137,7 @@ fn a_file_that_is_cut_is_good_at_each_checkpoint() {
 /// An unlinked file that is not all gone yet is an orphan still: mounting finishes it.
 #[test]
 fn a_file_that_goes_is_an_orphan_until_it_is_gone() {
-    if xtask::oracle::skip_or_fail("mkfs.f2fs") {
+    if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
         return;
     }
     let base = base();

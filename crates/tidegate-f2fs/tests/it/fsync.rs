@@ -96,7 +96,7 @@ fn crash(rig: &Rig, look: impl Fn(&Rig)) {
 }
 
 fn lacking() -> bool {
-    ["mkfs.f2fs", "fsck.f2fs"].iter().any(|o| xtask::oracle::skip_or_fail(o))
+    ["mkfs.f2fs", "fsck.f2fs"].iter().any(|o| tidegate_testing::oracle::skip_or_fail(o))
 }
 
 fn bytes(seed: usize, len: usize) -> Vec<u8> {

@@ -19,7 +19,7 @@ fn read_all(v: &std::sync::Arc<Vfs>, path: &str) -> Vec<u8> {
 fn a_reservation_cut_short_leaves_a_good_inode() {
     /// Pages that an inode with room for attributes addresses itself.
     const OWN: u64 = 873;
-    if xtask::oracle::skip_or_fail("mkfs.f2fs") {
+    if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -44,7 +44,7 @@ fn a_reservation_cut_short_leaves_a_good_inode() {
 
 #[test]
 fn filling_overwriting_and_emptying() {
-    if xtask::oracle::skip_or_fail("mkfs.f2fs") {
+    if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -107,7 +107,7 @@ fn filling_overwriting_and_emptying() {
 /// as the next checkpoint has it.
 #[test]
 fn what_a_failed_write_leaves_is_counted() {
-    if xtask::oracle::skip_or_fail("mkfs.f2fs") {
+    if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -131,7 +131,7 @@ fn what_a_failed_write_leaves_is_counted() {
         let r = far.write_at(4096 * (3000 + 1018 * 1018 * room), &[1; 4096]);
         v.sync().unwrap();
         let copy = dir.path().join("copy.img");
-        xtask::golden::sparse_copy(&path, &copy).unwrap();
+        tidegate_testing::golden::sparse_copy(&path, &copy).unwrap();
         fsck(&copy);
         assert_eq!(r.err().map(|e| e.kind()), Some(ErrorKind::NoSpace));
     }
@@ -144,7 +144,7 @@ fn what_a_failed_write_leaves_is_counted() {
 /// What is left is not held by a file that could not have all of what it asked for.
 #[test]
 fn a_write_that_finds_no_room_takes_none() {
-    if xtask::oracle::skip_or_fail("mkfs.f2fs") {
+    if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

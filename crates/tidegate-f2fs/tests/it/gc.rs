@@ -73,7 +73,7 @@ impl Volume {
 fn judge(device: &Arc<MemoryDevice>) {
     let report = check(&queue(device), CheckOptions::default()).unwrap();
     assert!(report.is_clean(), "{:#?}", report.problems);
-    if !xtask::oracle::skip_or_fail("fsck.f2fs") {
+    if !tidegate_testing::oracle::skip_or_fail("fsck.f2fs") {
         volume::fsck(device).unwrap();
     }
 }

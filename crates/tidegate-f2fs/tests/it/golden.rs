@@ -9,12 +9,12 @@ use edit::edit_and_judge;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tidegate_block::PAGE_SIZE;
+use tidegate_testing::golden::{self, Golden};
+use tidegate_testing::manifest::Manifest;
+use tidegate_testing::oracle;
+use tidegate_testing::temp::TempDir;
 use tidegate_vfs::*;
 use tree::*;
-use xtask::golden::{self, Golden};
-use xtask::manifest::Manifest;
-use xtask::oracle;
-use xtask::temp::TempDir;
 
 /// What making golden volumes and judging changed ones takes.
 const ORACLES: &[&str] = &["linux.uml", "f2fs.ko", "mkfs.f2fs", "fsck.f2fs", "sload.f2fs", "mke2fs"];

@@ -14,13 +14,13 @@ use tidegate_block::{QueueLimits, RequestQueue};
 use tidegate_f2fs::mkfs::{MkfsOptions, SUPPORTED_FEATURES, mkfs};
 use tidegate_f2fs::raw::Features;
 use tidegate_rt::Timespec;
+use tidegate_testing::manifest::Manifest;
+use tidegate_testing::oracle;
+use tidegate_testing::temp::TempDir;
+use tidegate_testing::uml;
 use tidegate_vfs::acl::{self, Acl};
 use tidegate_vfs::*;
 use tree::*;
-use xtask::manifest::Manifest;
-use xtask::oracle;
-use xtask::temp::TempDir;
-use xtask::uml;
 
 const SIZE: u64 = 512 << 20;
 /// The same features in the words of mkfs.f2fs.

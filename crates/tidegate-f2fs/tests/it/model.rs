@@ -40,7 +40,7 @@ fn runner(cases: u32) -> TestRunner {
 }
 
 fn missing() -> bool {
-    xtask::oracle::skip_or_fail("mkfs.f2fs") || xtask::oracle::skip_or_fail("fsck.f2fs")
+    tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") || tidegate_testing::oracle::skip_or_fail("fsck.f2fs")
 }
 
 /// Tries rows of operations, each on a volume that `fresh` makes; how often space ran out, and what was

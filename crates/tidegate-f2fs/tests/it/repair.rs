@@ -19,7 +19,7 @@ const SIZE: u64 = 128 << 20;
 const FEATURES: &str = "extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,sb_checksum";
 
 fn skip() -> bool {
-    xtask::oracle::skip_or_fail("mkfs.f2fs") || xtask::oracle::skip_or_fail("fsck.f2fs")
+    tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") || tidegate_testing::oracle::skip_or_fail("fsck.f2fs")
 }
 
 fn name(n: u32) -> String {

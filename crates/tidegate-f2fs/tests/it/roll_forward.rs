@@ -13,7 +13,7 @@ const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 const PAGE: u64 = 4096;
 
 fn lacking() -> bool {
-    ["mkfs.f2fs", "fsck.f2fs"].iter().any(|o| xtask::oracle::skip_or_fail(o))
+    ["mkfs.f2fs", "fsck.f2fs"].iter().any(|o| tidegate_testing::oracle::skip_or_fail(o))
 }
 
 struct Volume {

@@ -118,7 +118,7 @@ fn go_through(path: &Path) {
 }
 
 fn missing() -> bool {
-    xtask::oracle::skip_or_fail("mkfs.f2fs") || xtask::oracle::skip_or_fail("fsck.f2fs")
+    tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") || tidegate_testing::oracle::skip_or_fail("fsck.f2fs")
 }
 
 #[test]

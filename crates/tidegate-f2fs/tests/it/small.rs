@@ -16,7 +16,7 @@ const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 /// checkpoints, and more is written for them than for the files.
 #[test]
 fn cleaning_that_gains_nothing_is_left() {
-    if xtask::oracle::skip_or_fail("fsck.f2fs") {
+    if tidegate_testing::oracle::skip_or_fail("fsck.f2fs") {
         return;
     }
     for mib in [40, 42, 44, 48, 64] {

@@ -5,7 +5,7 @@ use tidegate_vfs::*;
 use util::{fsck, make_image, mount};
 
 fn fill(features: &str) {
-    if xtask::oracle::skip_or_fail("mkfs.f2fs") {
+    if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

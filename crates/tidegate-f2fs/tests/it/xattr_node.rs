@@ -65,7 +65,7 @@ fn crashed() -> Arc<MemoryDevice> {
 
 #[test]
 fn an_xattr_node_ahead_of_its_inode_comes_back() {
-    if ["mkfs.f2fs", "fsck.f2fs"].iter().any(|o| xtask::oracle::skip_or_fail(o)) {
+    if ["mkfs.f2fs", "fsck.f2fs"].iter().any(|o| tidegate_testing::oracle::skip_or_fail(o)) {
         return;
     }
     let device = crashed();

@@ -63,7 +63,7 @@ fn run(position: WritePages, min_seq_blocks: u32) -> (u64, u64, FsStats) {
 
 #[test]
 fn every_position_writes_the_same_files() {
-    if ["mkfs.f2fs", "fsck.f2fs"].iter().any(|o| xtask::oracle::skip_or_fail(o)) {
+    if ["mkfs.f2fs", "fsck.f2fs"].iter().any(|o| tidegate_testing::oracle::skip_or_fail(o)) {
         return;
     }
     let (small, all) = (F2fsOptions::default().min_seq_blocks, 0);

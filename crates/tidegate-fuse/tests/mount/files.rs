@@ -41,7 +41,7 @@ fn an_inode_s_version_is_an_int() {
 
 #[test]
 fn shared_mappings_are_the_file() {
-    if cannot_mount() || xtask::oracle::skip_or_fail("fio") {
+    if cannot_mount() || tidegate_testing::oracle::skip_or_fail("fio") {
         return;
     }
     let mut rig = Rig::new(256, "");
@@ -341,7 +341,7 @@ fn births_are_told() {
     }
     // The format keeps them in volumes made with extra attributes.
     let rig = Rig::unmounted(64);
-    if xtask::oracle::skip_or_fail("mkfs.f2fs") {
+    if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
         return;
     }
     let made = Command::new("mkfs.f2fs")

@@ -28,7 +28,7 @@ copy_file_range = 0.5
 const RUN: usize = 20_000;
 
 fn fsx(words: &str, flen: u64, msync: bool, ops: u64) {
-    if cannot_mount() || xtask::oracle::skip_or_fail("fsx") {
+    if cannot_mount() || tidegate_testing::oracle::skip_or_fail("fsx") {
         return;
     }
     let seed = seed() >> 32;
@@ -40,7 +40,7 @@ fn fsx(words: &str, flen: u64, msync: bool, ops: u64) {
     for (run, first) in (0..ops).step_by(RUN).enumerate() {
         let (seed, ops) = ((seed + run as u64).to_string(), (ops - first).min(RUN as u64).to_string());
         println!("fsx -S {seed} -N {ops} ({words}, {flen} bytes, msync {msync})");
-        let out = Command::new(xtask::oracle::require("fsx").unwrap())
+        let out = Command::new(tidegate_testing::oracle::require("fsx").unwrap())
             .args(["-S", &seed, "-N", &ops, "-f"])
             .arg(&config)
             .arg("-P")

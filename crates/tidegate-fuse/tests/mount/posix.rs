@@ -40,11 +40,11 @@ impl Drop for Ext4 {
 
 /// Whether a loop mount works here; a container may forbid it.
 pub fn no_ext4() -> bool {
-    if xtask::oracle::skip_or_fail("mke2fs") || xtask::oracle::skip_or_fail("setfacl") {
+    if tidegate_testing::oracle::skip_or_fail("mke2fs") || tidegate_testing::oracle::skip_or_fail("setfacl") {
         return true;
     }
     let ok = Path::new("/dev/loop-control").exists();
-    assert!(ok || !xtask::oracle::in_ci(), "no loop devices");
+    assert!(ok || !tidegate_testing::oracle::in_ci(), "no loop devices");
     if !ok {
         println!("SKIPPED: no loop devices, so no ext4 to compare with");
     }

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program of PostgreSQL's, run as nobody.
 fn program(name: &str) -> Command {
-    let mut c = Command::new(xtask::oracle::require(name).unwrap());
+    let mut c = Command::new(tidegate_testing::oracle::require(name).unwrap());
     c.uid(NOBODY).gid(NOBODY).current_dir("/").env("LC_ALL", "C").env("PGUSER", "tide").stdin(Stdio::null());
     c
 }
@@ -152,7 +152,10 @@ fn judge(cluster: &Cluster, kept: &BTreeSet<u64>) {
 
 #[test]
 fn no_committed_row_is_lost() {
-    if cannot_mount() || xtask::oracle::skip_or_fail("postgres") || xtask::oracle::skip_or_fail("pgbench") {
+    if cannot_mount()
+        || tidegate_testing::oracle::skip_or_fail("postgres")
+        || tidegate_testing::oracle::skip_or_fail("pgbench")
+    {
         return;
     }
     let mut rng = Rng(seed());

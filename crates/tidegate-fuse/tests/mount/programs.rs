@@ -49,7 +49,7 @@ end_fsync=1
 
 #[test]
 fn fio_reads_what_it_wrote() {
-    if cannot_mount() || xtask::oracle::skip_or_fail("fio") {
+    if cannot_mount() || tidegate_testing::oracle::skip_or_fail("fio") {
         return;
     }
     let seed = seed() >> 33;
@@ -74,7 +74,7 @@ const WRITERS: u64 = 4;
 
 /// Writers at once; every commit is synced, so all of it outlives the mount.
 fn sqlite(mode: &str) {
-    if cannot_mount() || xtask::oracle::skip_or_fail("sqlite3") {
+    if cannot_mount() || tidegate_testing::oracle::skip_or_fail("sqlite3") {
         return;
     }
     let rows = number("TIDEGATE_SQLITE_ROWS", 40);
@@ -130,7 +130,7 @@ fn sqlite_with_a_wal() {
 
 #[test]
 fn git_finds_its_objects() {
-    if cannot_mount() || xtask::oracle::skip_or_fail("git") {
+    if cannot_mount() || tidegate_testing::oracle::skip_or_fail("git") {
         return;
     }
     let rig = Rig::new(512, "cache=16M");

@@ -42,9 +42,9 @@ pub fn end(served: tidegate::Result<()>) -> ! {
 pub fn cannot_mount() -> bool {
     let root = rustix::process::geteuid().is_root();
     if Path::new("/dev/fuse").exists() && root {
-        return xtask::oracle::skip_or_fail("fusermount3");
+        return tidegate_testing::oracle::skip_or_fail("fusermount3");
     }
-    assert!(!xtask::oracle::in_ci(), "/dev/fuse missing, or not the superuser");
+    assert!(!tidegate_testing::oracle::in_ci(), "/dev/fuse missing, or not the superuser");
     println!("SKIPPED: /dev/fuse missing, or not the superuser");
     true
 }
@@ -207,8 +207,8 @@ pub fn make_image(path: &Path, mib: u64) {
 
 /// Panics unless stock fsck (where it is installed) calls the image clean.
 pub fn fsck(image: &Path) {
-    if !xtask::oracle::skip_or_fail("fsck.f2fs") {
-        xtask::golden::fsck_f2fs(image).unwrap();
+    if !tidegate_testing::oracle::skip_or_fail("fsck.f2fs") {
+        tidegate_testing::golden::fsck_f2fs(image).unwrap();
     }
 }
 

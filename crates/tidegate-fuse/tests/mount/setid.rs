@@ -33,7 +33,7 @@ fn script(mode: &str, who: &str, by: &str) -> String {
 
 /// The same on ext4 and on ours, and after mounting again.
 fn compare(modes: &[&str], who: &str, by: &str) {
-    if cannot_mount() || no_ext4() || xtask::oracle::skip_or_fail("setpriv") {
+    if cannot_mount() || no_ext4() || tidegate_testing::oracle::skip_or_fail("setpriv") {
         return;
     }
     let scratch = tempfile::tempdir().unwrap();

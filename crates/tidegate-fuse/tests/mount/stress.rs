@@ -67,7 +67,7 @@ fn stress(dir: &Path, names: &[&str], seconds: u64) -> (BTreeSet<String>, String
 
 #[test]
 fn stressors_find_what_ext4_has() {
-    if cannot_mount() || xtask::oracle::skip_or_fail("stress-ng") {
+    if cannot_mount() || tidegate_testing::oracle::skip_or_fail("stress-ng") {
         return;
     }
     let seconds = number("TIDEGATE_STRESS_SECONDS", 15);

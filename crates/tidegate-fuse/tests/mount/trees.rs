@@ -3,7 +3,7 @@
 use crate::programs::sh;
 use crate::rig::{Rig, cannot_mount};
 use std::path::{Path, PathBuf};
-use xtask::manifest::{Options, compare, walk};
+use tidegate_testing::manifest::{Options, compare, walk};
 
 /// Archives, with hard links, ACLs, extended attributes, numbers for owners; holes stay holes.
 /// Without the window of less than nothing it takes times within one second for the same.
@@ -39,7 +39,7 @@ fn there_and_back(src: &Path, mib: u64) {
 }
 
 fn ready() -> bool {
-    !cannot_mount() && !xtask::oracle::skip_or_fail("rsync")
+    !cannot_mount() && !tidegate_testing::oracle::skip_or_fail("rsync")
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn every_corner_of_a_tree() {
     let scratch = tempfile::tempdir().unwrap();
     let src = scratch.path().join("src");
     std::fs::create_dir(&src).unwrap();
-    xtask::fill::fill(xtask::fill::Kind::Varied, &src).unwrap();
+    tidegate_testing::fill::fill(tidegate_testing::fill::Kind::Varied, &src).unwrap();
     // A tar keeps no sockets.
     sh(&src, "find . -type s -delete");
     sh(

@@ -76,7 +76,7 @@ fn a_union_mount_finds_what_it_needs() {
         .output()
         .unwrap();
     if !mounted.status.success() {
-        assert!(!xtask::oracle::in_ci(), "overlay: {}", String::from_utf8_lossy(&mounted.stderr));
+        assert!(!tidegate_testing::oracle::in_ci(), "overlay: {}", String::from_utf8_lossy(&mounted.stderr));
         println!("SKIPPED: no overlay: {}", String::from_utf8_lossy(&mounted.stderr));
         return;
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
-use xtask::manifest::{Options, compare, walk};
+use tidegate_testing::manifest::{Options, compare, walk};
 
 fn sh(dir: &Path, cmd: &str) {
     let out = Command::new("sh").args(["-ec", cmd]).current_dir(dir).output().unwrap();
@@ -68,7 +68,7 @@ fn trees_go_in_and_out() {
     let rig = Rig::new(512, "suid,dev");
     let src = rig.scratch.path().join("src");
     fs::create_dir(&src).unwrap();
-    xtask::fill::fill(xtask::fill::Kind::Varied, &src).unwrap();
+    tidegate_testing::fill::fill(tidegate_testing::fill::Kind::Varied, &src).unwrap();
     let all = Options::default();
     // A tar keeps no sockets.
     sh(&src, "find . -type s -delete");

@@ -12,7 +12,7 @@ use super::peer::Peer;
 use super::{Bench, Run};
 use crate::bench::image::touch_memory;
 use crate::bench::workload::Report;
-use crate::fill::Rng;
+use tidegate_testing::fill::Rng;
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;

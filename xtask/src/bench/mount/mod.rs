@@ -24,8 +24,8 @@ use super::image::{Image, touch_memory};
 use super::series::{Case, rounds};
 use super::show::{Column, Outcome};
 use super::workload::{Report, Workload, words};
-use crate::{oracle, workspace};
 use peer::Peer;
+use tidegate_testing::{oracle, workspace};
 
 /// Bytes of each volume.
 const VOLUME: u64 = 2 << 30;

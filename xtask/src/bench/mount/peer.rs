@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::bench::image::{self, Image, quiet};
-use crate::oracle;
-use crate::temp::TempDir;
+use tidegate_testing::oracle;
+use tidegate_testing::temp::TempDir;
 
 /// How long a mount may take to appear, and a daemon to end.
 const PATIENCE: Duration = Duration::from_secs(60);

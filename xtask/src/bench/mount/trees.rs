@@ -14,8 +14,8 @@ use crate::bench::image::{Image, quiet, touch_memory};
 use crate::bench::measure::run;
 use crate::bench::tree::source_tree;
 use crate::bench::workload::Report;
-use crate::oracle;
-use crate::temp::TempDir;
+use tidegate_testing::oracle;
+use tidegate_testing::temp::TempDir;
 
 pub const UNTAR: &str = "untar";
 pub const COPY: &str = "copy";

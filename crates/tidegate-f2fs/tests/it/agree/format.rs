@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tidegate_block::{Device, Recorder};
 use tidegate_f2fs::check::{CheckOptions, check};
 use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
+use tidegate_testing::fill::Rng;
 use tidegate_vfs::*;
-use xtask::fill::Rng;
 
 fn old() -> (Image, Tree) {
     let device = template(64, "").device();

@@ -9,8 +9,8 @@ use tidegate_block::{BioFlags, MemoryDevice, Op, Record, Recorder};
 use tidegate_f2fs::gate::Superblock;
 use tidegate_f2fs::raw::*;
 use tidegate_f2fs::repair::Outcome;
+use tidegate_testing::fill::Rng;
 use tidegate_vfs::*;
-use xtask::fill::Rng;
 
 const LINKS: usize = std::mem::offset_of!(RawInode, i_links);
 const BLOCKS: usize = std::mem::offset_of!(RawInode, i_blocks);

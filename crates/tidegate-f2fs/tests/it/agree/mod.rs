@@ -11,5 +11,5 @@ mod rig;
 mod superblock;
 
 fn skip() -> bool {
-    ["mkfs.f2fs", "fsck.f2fs"].iter().any(|o| xtask::oracle::skip_or_fail(o))
+    ["mkfs.f2fs", "fsck.f2fs"].iter().any(|o| tidegate_testing::oracle::skip_or_fail(o))
 }

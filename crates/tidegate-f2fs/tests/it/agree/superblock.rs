@@ -111,7 +111,7 @@ enum Stock {
 }
 
 fn stock(path: &Path) -> Stock {
-    let fsck = xtask::oracle::require("fsck.f2fs").unwrap();
+    let fsck = tidegate_testing::oracle::require("fsck.f2fs").unwrap();
     let out =
         Command::new("timeout").arg(PATIENCE).arg(fsck).args(["-f", "--dry-run"]).arg(path).output().unwrap();
     let text = String::from_utf8_lossy(&[&out.stdout[..], &out.stderr].concat()).into_owned();

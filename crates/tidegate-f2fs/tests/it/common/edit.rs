@@ -5,8 +5,8 @@ use crate::common::tree::{assert_clean, assert_same, describe, describe_image};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use tidegate_testing::manifest::{Entry, Kind, Manifest, hex, unescape};
 use tidegate_vfs::*;
-use xtask::manifest::{Entry, Kind, Manifest, hex, unescape};
 
 /// Files each kind of change is made to.
 const EACH: usize = 40;
@@ -178,7 +178,7 @@ impl Expected {
         };
         let mut entries: Vec<Entry> = all.entries.iter().filter(alone).cloned().collect();
         for e in entries.iter_mut().filter(|e| e.kind == Kind::Dir) {
-            e.mtime = xtask::manifest::Time(0, 0);
+            e.mtime = tidegate_testing::manifest::Time(0, 0);
         }
         Manifest { entries }
     }

@@ -71,7 +71,7 @@ fn ann() -> Cred {
 }
 
 fn skip() -> bool {
-    xtask::oracle::skip_or_fail("mkfs.f2fs") || xtask::oracle::skip_or_fail("fsck.f2fs")
+    tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") || tidegate_testing::oracle::skip_or_fail("fsck.f2fs")
 }
 
 fn kind<T>(r: Result<T>) -> Option<ErrorKind> {

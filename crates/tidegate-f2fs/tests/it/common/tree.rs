@@ -6,9 +6,11 @@ use std::sync::Arc;
 use tidegate_block::{QueueLimits, RequestQueue, file};
 use tidegate_f2fs::check::{CheckOptions, check};
 use tidegate_f2fs::{F2fs, F2fsOptions};
+use tidegate_testing::manifest::{
+    BLOCK, Builder, ContentHash, Entry, Kind, Manifest, Options, Time, compare,
+};
+use tidegate_testing::manifest::{escape, hex};
 use tidegate_vfs::*;
-use xtask::manifest::{BLOCK, Builder, ContentHash, Entry, Kind, Manifest, Options, Time, compare};
-use xtask::manifest::{escape, hex};
 
 /// The one who does everything here.
 pub const ROOT: &Cred = &Cred::ROOT;
@@ -157,7 +159,7 @@ pub fn assert_check_clean(path: &Path) {
 /// Panics unless both checkers call the image clean.
 pub fn assert_clean(path: &Path) {
     assert_check_clean(path);
-    xtask::golden::fsck_f2fs(path).unwrap();
+    tidegate_testing::golden::fsck_f2fs(path).unwrap();
 }
 
 /// Bytes that differ from place to place.

@@ -76,7 +76,7 @@ impl Image {
 /// Formats a file with the reference tool.
 pub fn mkfs(path: &Path, mib: u64, features: &str) {
     File::create(path).unwrap().set_len(mib << 20).unwrap();
-    let mut command = Command::new(xtask::oracle::require("mkfs.f2fs").unwrap());
+    let mut command = Command::new(tidegate_testing::oracle::require("mkfs.f2fs").unwrap());
     command.arg("-q");
     if !features.is_empty() {
         command.args(["-O", features]);
@@ -152,7 +152,7 @@ pub fn fsck(device: &MemoryDevice) -> std::result::Result<(), String> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("checked.img");
     Image::of(device).save(&path);
-    xtask::golden::fsck_f2fs(&path).map_err(|e| {
+    tidegate_testing::golden::fsck_f2fs(&path).map_err(|e| {
         // A failing volume is worth keeping when somebody asks for it.
         if let Some(keep) = std::env::var_os("TIDEGATE_KEEP") {
             std::fs::copy(&path, keep).unwrap();

@@ -183,7 +183,7 @@ pub fn judge(device: &Arc<MemoryDevice>, stock: bool, what: &str) {
         crate::common::volume::Image::of(device).save(keep.as_ref());
     }
     assert!(report.is_clean(), "{what}: {:#?}", report.problems);
-    if stock && !xtask::oracle::skip_or_fail("fsck.f2fs") {
+    if stock && !tidegate_testing::oracle::skip_or_fail("fsck.f2fs") {
         crate::common::volume::fsck(device).unwrap_or_else(|e| panic!("{what}: {e}"));
     }
 }

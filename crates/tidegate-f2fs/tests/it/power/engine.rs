@@ -5,9 +5,9 @@ use crate::power::options;
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_f2fs::F2fs;
+use tidegate_testing::power::model::{UNIT, XATTR};
+use tidegate_testing::power::{Failure, Promises, Seen, Step, Store, View, content};
 use tidegate_vfs::*;
-use xtask::power::model::{UNIT, XATTR};
-use xtask::power::{Failure, Promises, Seen, Step, Store, View, content};
 
 const ROOT: &Cred = &Cred::ROOT;
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);

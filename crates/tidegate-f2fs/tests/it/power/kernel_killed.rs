@@ -5,12 +5,12 @@ use crate::power::{FEATURES, assert_kept, kills, lacking, make_image, recovered_
 use std::path::Path;
 use std::time::Duration;
 use tidegate_rt::thread::sleep;
-use xtask::fill::Rng;
-use xtask::golden::sparse_copy;
-use xtask::manifest::Manifest;
-use xtask::power::Promises;
-use xtask::temp::TempDir;
-use xtask::uml;
+use tidegate_testing::fill::Rng;
+use tidegate_testing::golden::sparse_copy;
+use tidegate_testing::manifest::Manifest;
+use tidegate_testing::power::Promises;
+use tidegate_testing::temp::TempDir;
+use tidegate_testing::uml;
 
 /// Processes that write.
 const WORKERS: u32 = 4;
@@ -130,6 +130,6 @@ pub fn recovered_by_the_kernel(image: &Path, promises: &Promises) -> Vec<String>
     let guest = uml::guest(&copy).timeout(PATIENCE).env("PROMISES", &list);
     let out = guest.run(body).unwrap().check().unwrap();
     let mut broken: Vec<String> = out.stdout.lines().map(str::to_owned).collect();
-    broken.extend(xtask::golden::fsck_f2fs(&copy).err().map(|e| format!("{e:#}")));
+    broken.extend(tidegate_testing::golden::fsck_f2fs(&copy).err().map(|e| format!("{e:#}")));
     broken
 }

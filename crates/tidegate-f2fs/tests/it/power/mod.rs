@@ -12,10 +12,10 @@ mod writer_killed;
 use crate::common::tree;
 use std::path::{Path, PathBuf};
 use tidegate_f2fs::F2fsOptions;
-use xtask::fill::Rng;
-use xtask::golden::{fsck_f2fs, sparse_copy};
-use xtask::oracle;
-use xtask::power::Promises;
+use tidegate_testing::fill::Rng;
+use tidegate_testing::golden::{fsck_f2fs, sparse_copy};
+use tidegate_testing::oracle;
+use tidegate_testing::power::Promises;
 
 /// Every feature that is written, in the words of mkfs.f2fs.
 const FEATURES: &str = "extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,sb_checksum,lost_found";
@@ -87,7 +87,7 @@ fn assert_kept(what: &str, image: &Path, promises: &Promises, broken: &[String])
 fn replay() {
     let Some(kept) = std::env::var_os("TIDEGATE_REPLAY").map(PathBuf::from) else { return };
     let promises = Promises::parse(&std::fs::read_to_string(kept.join("promises")).unwrap()).unwrap();
-    let dir = xtask::temp::TempDir::new("power").unwrap();
+    let dir = tidegate_testing::temp::TempDir::new("power").unwrap();
     let image = dir.path().join("a.img");
     sparse_copy(&kept.join("broken.img"), &image).unwrap();
     let ours = recovered_by_us(&image, &promises);

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use tidegate_rt::thread::{self, sleep};
-use xtask::fill::Rng;
-use xtask::power::{Promises, Worker, plan};
-use xtask::temp::TempDir;
+use tidegate_testing::fill::Rng;
+use tidegate_testing::power::{Promises, Worker, plan};
+use tidegate_testing::temp::TempDir;
 
 const WORKERS: u32 = 4;
 /// A line is out before the next operation begins.

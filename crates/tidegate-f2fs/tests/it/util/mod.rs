@@ -26,7 +26,7 @@ pub fn mount_with(path: &Path, limits: MemoryLimits) -> Arc<Vfs> {
 
 /// Panics unless stock fsck calls the image clean.
 pub fn fsck(path: &Path) {
-    xtask::golden::fsck_f2fs(path).unwrap();
+    tidegate_testing::golden::fsck_f2fs(path).unwrap();
 }
 
 /// An image of `size` bytes made by stock mkfs with `features`.

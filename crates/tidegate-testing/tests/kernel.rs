@@ -4,10 +4,10 @@ use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
-use xtask::manifest::{Manifest, Options, compare, walk};
-use xtask::temp::TempDir;
-use xtask::uml;
-use xtask::{golden, oracle};
+use tidegate_testing::manifest::{Manifest, Options, compare, walk};
+use tidegate_testing::temp::TempDir;
+use tidegate_testing::uml;
+use tidegate_testing::{golden, oracle};
 
 fn formatted(dir: &TempDir) -> std::path::PathBuf {
     let image = dir.path().join("volume.img");
@@ -43,7 +43,7 @@ fn writes_and_reports() {
     golden::fsck_f2fs(&image).unwrap();
 
     let host = TempDir::new("kernel").unwrap();
-    xtask::fill::fill(xtask::fill::Kind::Simple, host.path()).unwrap();
+    tidegate_testing::fill::fill(tidegate_testing::fill::Kind::Simple, host.path()).unwrap();
     let options = Options { ignore_mtime: true, ignore_root: true, ..Options::default() };
     let (host, guest) = (walk(host.path()).unwrap(), Manifest::load(&out).unwrap());
     assert_eq!(compare(&host, &guest, &options), Vec::<String>::new());

@@ -1,0 +1,27 @@
+//! What the tests of Tidegate's crates and its development commands share: the oracles, and what is asked of them.
+//!
+//! It does: find the independent programs that results are judged by, run the real kernel's file system, make trees
+//! and volumes with them, and compare. It does not: know the engine, which it judges from outside.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`oracle`] | the independent programs results are checked against |
+//! | [`manifest`] | a comparable description of every name, attribute and byte of a tree |
+//! | [`uml`] | the real kernel file system, run as an ordinary process |
+//! | [`fill`] | test trees with every odd corner |
+//! | [`power`] | workers whose fsyncs are promises, and what a power cut left of them |
+//! | [`golden`] | volumes made by the kernel and the reference tools, cached |
+//! | [`perfetto`] | Perfetto's trace processor, asked in SQL |
+//! | [`workspace`] | where the workspace, its target directory and the helper program are |
+//! | [`temp`] | scratch directories that remove themselves |
+#![forbid(unsafe_code)]
+
+pub mod fill;
+pub mod golden;
+pub mod manifest;
+pub mod oracle;
+pub mod perfetto;
+pub mod power;
+pub mod temp;
+pub mod uml;
+pub mod workspace;
