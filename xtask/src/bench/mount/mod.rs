@@ -7,13 +7,15 @@
 //! | `trees` | many small files: unpacked, copied, walked |
 //! | `bytes` | one large file, in order and at random |
 //! | `judge` | the bars |
+//! | `uring` | having the kernel offer io_uring meanwhile |
 
 mod bytes;
 mod judge;
 mod peer;
 mod trees;
+mod uring;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -26,6 +28,7 @@ use super::show::{Column, Outcome};
 use super::workload::{Report, Workload, words};
 use peer::Peer;
 use tidegate_testing::{oracle, workspace};
+use uring::Offered;
 
 /// Bytes of each volume.
 const VOLUME: u64 = 2 << 30;
@@ -64,7 +67,7 @@ pub struct MountPlan {
     /// Only the cases whose names contain this.
     #[arg(long)]
     pub only: Option<String>,
-    /// Options for our mount, as `transport=dev`.
+    /// Options for our mount. With `transport=dev` or `uring` that one alone is measured.
     #[arg(long, default_value = "")]
     pub options: String,
 }
@@ -92,8 +95,27 @@ impl Bench {
     }
 }
 
-/// Measures and reports.
+/// Measures and reports, by /dev/fuse and, where the kernel has it and lets us, by io_uring.
 pub fn run(plan: &MountPlan) -> Result<()> {
+    if plan.options.contains("transport=") {
+        return measure(plan);
+    }
+    let by = |transport: &str| {
+        let words = [plan.options.as_str(), transport];
+        let options = words.iter().filter(|w| !w.is_empty()).copied().collect::<Vec<_>>().join(",");
+        measure(&MountPlan { options, ..plan.clone() })
+    };
+    by("transport=dev")?;
+    match Offered::set(Path::new(uring::PARAMETER), true) {
+        Ok(_offered) => by("transport=uring"),
+        Err(e) => {
+            eprintln!("not measured by io_uring: {e:#}");
+            Ok(())
+        }
+    }
+}
+
+fn measure(plan: &MountPlan) -> Result<()> {
     let MountPlan { plan, only, options } = plan.clone();
     let tidegate = workspace::build_tidegate()?;
     workspace::build_release(&["--example", "floor", "-p", "tidegate-fuse"])?;
@@ -137,9 +159,9 @@ pub fn run(plan: &MountPlan) -> Result<()> {
 
 /// Whether the kernel offers FUSE over io_uring.
 fn rings() -> &'static str {
-    match std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring") {
+    match std::fs::read_to_string(uring::PARAMETER) {
         Ok(word) if word.trim() == "Y" => "offered",
-        Ok(_) => "not allowed (echo Y > /sys/module/fuse/parameters/enable_uring)",
+        Ok(_) => "not offered",
         Err(_) => "not in this kernel",
     }
 }
