@@ -4,6 +4,7 @@ use super::device::Block;
 use super::{Checker, rules};
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
+use crate::offline::areas::Areas;
 use tidegate_vfs::Result;
 use zerocopy::FromBytes;
 
@@ -21,15 +22,6 @@ pub(super) enum Kind {
 const COMPR_FL: u32 = 0x4;
 /// `i_flags` of case-insensitive directories.
 const CASEFOLD_FL: u32 = 0x4000_0000;
-/// Bytes of extra attributes up to and with the inline xattr size.
-const MIN_EXTRA: usize = 4;
-/// Bytes of all extra attributes that the format knows.
-const MAX_EXTRA: usize = EXTRA_ISIZE;
-/// Bytes that the inline area must leave for entries.
-const MIN_INLINE_DENTRY: usize = 40;
-/// 4-byte words of `i_addr`, `i_nid` excluded.
-const WORDS: usize = DEF_ADDRS_PER_INODE;
-
 /// An inode, taken apart.
 pub(super) struct Inode {
     pub(super) ino: u32,
@@ -102,14 +94,14 @@ impl Checker<'_> {
                 return Ok(None);
             }
         };
-        let (extra, words) = match self.areas(&block, &raw) {
+        let areas = match Areas::of(&self.sb, &block) {
             Ok(areas) => areas,
             Err(what) => {
                 self.at(rules::INODE_EXTRA, ino, || what)?;
                 return Ok(None);
             }
         };
-        let left = WORDS - extra / 4 - words;
+        let extra = areas.extra;
         let compressed = kind == Kind::Regular
             && raw.i_flags.get() & COMPR_FL != 0
             && self.sb.features.contains(Features::COMPRESSION);
@@ -120,45 +112,15 @@ impl Checker<'_> {
             ino,
             kind,
             extra,
-            inline_xattr: if raw.i_inline & inline::XATTR != 0 { words * 4 } else { 0 },
-            inline_at: I_ADDR_OFFSET + extra + 4 * DEF_INLINE_RESERVED_SIZE,
-            inline_max: 4 * (left - DEF_INLINE_RESERVED_SIZE),
-            addrs: align(left),
+            inline_xattr: if raw.i_inline & inline::XATTR != 0 { areas.words * 4 } else { 0 },
+            inline_at: areas.inline_at(),
+            inline_max: areas.inline_max(),
+            addrs: align(areas.addrs()),
             addrs_per_node: align(ADDRS_PER_BLOCK),
             compressed,
             block,
             raw,
         }))
-    }
-
-    /// Bytes of extra attributes and words of the inline xattr area, when they fit.
-    fn areas(&self, block: &Block, raw: &RawInode) -> std::result::Result<(usize, usize), String> {
-        let features = self.sb.features;
-        let mut extra = 0;
-        let mut flexible = None;
-        if raw.i_inline & inline::EXTRA_ATTR != 0 {
-            let attr = RawExtraAttr::read_from_prefix(&block[I_ADDR_OFFSET..])
-                .map_err(|_| "no extra attributes".to_string())?
-                .0;
-            extra = attr.i_extra_isize.get() as usize;
-            if !features.contains(Features::EXTRA_ATTR) {
-                return Err("extra attributes on a volume without that feature".into());
-            }
-            if !(MIN_EXTRA..=MAX_EXTRA).contains(&extra) || !extra.is_multiple_of(4) {
-                return Err(format!("i_extra_isize is {extra}"));
-            }
-            flexible = Some(attr.i_inline_xattr_size.get() as usize);
-        }
-        let words = match flexible {
-            Some(words) if features.contains(Features::FLEXIBLE_INLINE_XATTR) => words,
-            _ if raw.i_inline & (inline::XATTR | inline::DENTRY) != 0 => DEFAULT_INLINE_XATTR_ADDRS,
-            _ => 0,
-        };
-        let most = WORDS - extra / 4 - DEF_INLINE_RESERVED_SIZE - MIN_INLINE_DENTRY / 4;
-        if words > most {
-            return Err(format!("i_inline_xattr_size is {words}, at most {most} fit"));
-        }
-        Ok((extra, words))
     }
 
     /// The rules that need nothing but the inode. `orphan`: Linux has begun to take it down.

@@ -9,7 +9,6 @@
 //! | `rules` | every rule: name and sentence |
 //! | `report` | options, problems, the report |
 //! | `device` | reading with a small cache |
-//! | `bits` | bitmaps that take memory where they are set |
 //! | `pack` | superblock, checkpoint, orphans, summaries, journals |
 //! | `nat` | the NAT and nat_bits |
 //! | `walk` | from the root to every inode; names and links |
@@ -20,7 +19,6 @@
 //! | `usage` | owners of blocks, summaries |
 //! | `sit` | the SIT, the logs, the counters |
 
-mod bits;
 mod chain;
 mod device;
 mod dir;
@@ -41,7 +39,7 @@ pub use report::{CheckOptions, CheckReport, Problem, Progress};
 
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::CpFlags;
-use bits::LazyBits;
+use crate::offline::bits::Bits;
 use device::Reader;
 use nat::NatTable;
 use pack::Pack;
@@ -60,7 +58,7 @@ struct Checker<'q> {
     pack: Pack,
     nat: NatTable,
     /// Nodes come upon.
-    reached: LazyBits,
+    reached: Bits,
     usage: Usage,
     found: Findings,
     pending: Vec<Pending>,
@@ -96,7 +94,7 @@ impl<'q> Checker<'q> {
         let pack = Pack::load(&dev, &sb, &cp, &mut found)?;
         let nat = NatTable::load(&dev, &sb, &cp)?;
         let mut c = Checker {
-            reached: LazyBits::new(sb.max_nid as u64),
+            reached: Bits::new(sb.max_nid as u64),
             usage: Usage::new(&sb),
             dev,
             sb,

@@ -1,12 +1,12 @@
 //! The NAT: where each node is, and whether what it says can be true.
 
-use super::bits::LazyBits;
 use super::device::Reader;
 use super::pack::{self, Pack};
 use super::{Checker, rules};
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
+use crate::offline::bits::Bits;
 use tidegate_vfs::Result;
 use zerocopy::FromBytes;
 
@@ -104,7 +104,7 @@ impl Checker<'_> {
     /// Addresses in the NAT: inside the main area, each once.
     pub(super) fn check_nat(&mut self) {
         self.check_nat_reserved();
-        let mut taken = LazyBits::new(self.sb.main_segments as u64 * BLOCKS_PER_SEG as u64);
+        let mut taken = Bits::new(self.sb.main_segments as u64 * BLOCKS_PER_SEG as u64);
         for (nid, entry) in self.nat.used() {
             let addr = entry.block_addr.get();
             if nid <= self.sb.meta_ino.max(self.sb.node_ino) {

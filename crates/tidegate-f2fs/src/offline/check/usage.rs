@@ -1,10 +1,10 @@
 //! Who owns which block of the main area, and whether summaries agree.
 
-use super::bits::LazyBits;
 use super::{Checker, rules};
 use crate::format::gate::Superblock;
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
+use crate::offline::bits::Bits;
 use tidegate_vfs::Result;
 use zerocopy::FromBytes;
 
@@ -18,7 +18,7 @@ const TOLD: u8 = 4;
 /// Blocks found in use, and of which kind each segment's are.
 pub(super) struct Usage {
     /// A bit for each block of the main area.
-    pub(super) seen: LazyBits,
+    pub(super) seen: Bits,
     /// `HAS_*` for each segment.
     pub(super) kinds: Vec<u8>,
     /// Blocks found in use.
@@ -47,7 +47,7 @@ pub(super) struct Owner {
 impl Usage {
     pub(super) fn new(sb: &Superblock) -> Self {
         Usage {
-            seen: LazyBits::new(sb.main_segments as u64 * BLOCKS_PER_SEG as u64),
+            seen: Bits::new(sb.main_segments as u64 * BLOCKS_PER_SEG as u64),
             kinds: vec![0; sb.main_segments as usize],
             blocks: 0,
             nodes: 0,

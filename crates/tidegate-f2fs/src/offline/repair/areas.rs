@@ -1,47 +1,11 @@
-//! How an inode block is laid out: extra attributes, addresses or inline content, inline xattrs.
+//! Mending the layout of an inode block.
 
 use super::Repair;
 use super::disk::Block;
 use super::inode::at;
+use crate::format::gate::Superblock;
 use crate::format::raw::*;
-
-/// Bytes of extra attributes up to and with the inline xattr size.
-const MIN_EXTRA: usize = 4;
-/// Bytes that the inline area must leave for entries.
-const MIN_INLINE_DENTRY: usize = 40;
-/// 4-byte words of `i_addr`, `i_nid` excluded.
-const WORDS: usize = DEF_ADDRS_PER_INODE;
-
-/// Where things lie in an inode block.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Areas {
-    /// Bytes of extra attributes.
-    pub(super) extra: usize,
-    /// 4-byte words of the inline xattr area.
-    pub(super) words: usize,
-}
-
-impl Areas {
-    /// Block addresses in the inode.
-    pub(super) fn addrs(self) -> usize {
-        WORDS - self.extra / 4 - self.words
-    }
-
-    /// Where they begin.
-    pub(super) fn base(self) -> usize {
-        I_ADDR_OFFSET + self.extra
-    }
-
-    /// Where inline data begins.
-    pub(super) fn inline_at(self) -> usize {
-        self.base() + 4 * DEF_INLINE_RESERVED_SIZE
-    }
-
-    /// Bytes of inline data that fit.
-    pub(super) fn inline_max(self) -> usize {
-        4 * (self.addrs() - DEF_INLINE_RESERVED_SIZE)
-    }
-}
+use crate::offline::areas::Areas;
 
 impl Repair<'_, '_> {
     /// Makes extra attributes and inline xattrs fit: what does not is set as the root has it.
@@ -100,23 +64,6 @@ impl Repair<'_, '_> {
 }
 
 /// Where things lie in an inode block; none when they do not fit.
-pub(super) fn areas(sb: &crate::format::gate::Superblock, block: &[u8; BLOCK_SIZE]) -> Option<Areas> {
-    let flags = block[at::INLINE];
-    let word = |n: usize| usize::from(le16(block, I_ADDR_OFFSET + n));
-    let (mut extra, mut flexible) = (0, None);
-    if flags & inline::EXTRA_ATTR != 0 {
-        extra = word(0);
-        let fits = (MIN_EXTRA..=EXTRA_ISIZE).contains(&extra) && extra.is_multiple_of(4);
-        if !fits || !sb.features.contains(Features::EXTRA_ATTR) {
-            return None;
-        }
-        flexible = Some(word(2));
-    }
-    let words = match flexible {
-        Some(words) if sb.features.contains(Features::FLEXIBLE_INLINE_XATTR) => words,
-        _ if flags & (inline::XATTR | inline::DENTRY) != 0 => DEFAULT_INLINE_XATTR_ADDRS,
-        _ => 0,
-    };
-    let most = WORDS - extra / 4 - DEF_INLINE_RESERVED_SIZE - MIN_INLINE_DENTRY / 4;
-    (words <= most).then_some(Areas { extra, words })
+pub(super) fn areas(sb: &Superblock, block: &[u8; BLOCK_SIZE]) -> Option<Areas> {
+    Areas::of(sb, block).ok()
 }

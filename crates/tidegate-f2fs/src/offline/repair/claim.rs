@@ -4,6 +4,7 @@ use super::disk::Block;
 use super::map::{self, in_main, split};
 use super::{Repair, nodes};
 use crate::format::raw::*;
+use crate::offline::bits::Bits;
 use std::collections::BTreeMap;
 use tidegate_block::BioFlags;
 use tidegate_rt::hash::HashMap;
@@ -29,7 +30,7 @@ pub(super) struct Owner {
 /// Blocks in use, and the counters that follow from them.
 pub(super) struct Usage {
     /// A bit for each block of the main area.
-    pub(super) used: super::bits::Bits,
+    pub(super) used: Bits,
     /// `HAS_*` for each segment.
     pub(super) kinds: Vec<u8>,
     pub(super) blocks: u64,
@@ -43,7 +44,7 @@ impl Usage {
     /// Nothing in use, of so many segments.
     pub(super) fn new(segments: u32) -> Self {
         Usage {
-            used: super::bits::Bits::new(segments as u64 * BLOCKS_PER_SEG as u64),
+            used: Bits::new(segments as u64 * BLOCKS_PER_SEG as u64),
             kinds: vec![0; segments as usize],
             blocks: 0,
             nodes: 0,

@@ -1,7 +1,7 @@
 //! Where entries lie in a block or an inode, single entries, and "." and "..".
 
-use super::areas::Areas;
 use crate::format::raw::*;
+use crate::offline::areas::Areas;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Where entries and names lie in a block.

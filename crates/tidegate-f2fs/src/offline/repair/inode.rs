@@ -1,10 +1,11 @@
 //! An inode by itself: its layout, and what in it cannot be.
 
-use super::areas::{Areas, areas};
+use super::areas::areas;
 use super::disk::Block;
 use super::map::Place;
 use super::{Repair, dots};
 use crate::format::raw::*;
+use crate::offline::areas::Areas;
 use tidegate_vfs::Result;
 
 /// What kind of file an inode is.

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `report` | options, changes, the report |
 //! | `flow` | engine first, then rounds of check and repair |
-//! | `disk`, `bits` | blocks with their changes; a bitmap |
+//! | `disk` | blocks with their changes |
 //! | `pack`, `map` | what it starts from: superblock, checkpoint, NAT, SIT |
 //! | `claim` | who owns which block; summaries |
 //! | `nodes`, `inode`, `areas`, `tree` | finding nodes, inodes, their layout, and what hangs on them |
@@ -20,7 +20,6 @@
 
 mod alloc;
 mod areas;
-mod bits;
 mod claim;
 mod commit;
 mod dir;
@@ -46,8 +45,8 @@ pub use report::{Change, OnChange, Outcome, RepairOptions, RepairReport};
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
-use areas::Areas;
-use bits::Bits;
+use crate::offline::areas::Areas;
+use crate::offline::bits::Bits;
 use claim::{Ssa, Usage};
 use dir::Insert;
 use disk::Disk;

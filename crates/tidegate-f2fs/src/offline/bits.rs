@@ -1,29 +1,37 @@
 //! A bitmap that takes memory only where bits are set.
 
 /// Bits in a piece: one segment's blocks, so that a piece is what a SIT entry describes.
-pub(super) const PIECE_BITS: usize = 512;
+const PIECE_BITS: usize = 512;
 type Piece = [u64; PIECE_BITS / 64];
 
 /// A bitmap in pieces of 512 bits.
-pub(super) struct LazyBits {
+pub(super) struct Bits {
     pieces: Vec<Option<Box<Piece>>>,
 }
 
-impl LazyBits {
+impl Bits {
     /// `bits` clear bits.
     pub(super) fn new(bits: u64) -> Self {
-        LazyBits { pieces: vec![None; (bits as usize).div_ceil(PIECE_BITS)] }
+        Bits { pieces: vec![None; (bits as usize).div_ceil(PIECE_BITS)] }
     }
 
     /// Sets bit `n`; whether it was clear before. Bits out of range count as set.
     pub(super) fn set(&mut self, n: u32) -> bool {
-        let (piece, at) = (n as usize / PIECE_BITS, n as usize % PIECE_BITS);
-        let Some(slot) = self.pieces.get_mut(piece) else { return false };
+        let Some(slot) = self.pieces.get_mut(n as usize / PIECE_BITS) else { return false };
+        let at = n as usize % PIECE_BITS;
         let word = &mut slot.get_or_insert_default()[at / 64];
         let bit = 1u64 << (at % 64);
         let fresh = *word & bit == 0;
         *word |= bit;
         fresh
+    }
+
+    /// Clears bit `n`.
+    pub(super) fn clear(&mut self, n: u32) {
+        let at = n as usize % PIECE_BITS;
+        if let Some(Some(piece)) = self.pieces.get_mut(n as usize / PIECE_BITS) {
+            piece[at / 64] &= !(1u64 << (at % 64));
+        }
     }
 
     /// Whether bit `n` is set.
@@ -35,5 +43,10 @@ impl LazyBits {
     /// Piece `n`; none when all its bits are clear.
     pub(super) fn piece(&self, n: usize) -> Option<&Piece> {
         self.pieces.get(n)?.as_deref()
+    }
+
+    /// Bits set in piece `n`.
+    pub(super) fn count(&self, n: u32) -> u32 {
+        self.piece(n as usize).map_or(0, |p| p.iter().map(|w| w.count_ones()).sum())
     }
 }
