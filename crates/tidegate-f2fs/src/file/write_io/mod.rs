@@ -21,7 +21,6 @@ use crate::segment::log::Log;
 use crate::volume::stats::Counters;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
 use tidegate_block::{Bio, BioFlags, RequestQueue, Segment};
 use tidegate_rt::{
     LockClass, Mutex, WaitQueue, thread,
@@ -38,8 +37,6 @@ static WAIT_ON_NODES: SpanPoint<0> = SpanPoint::timed("f2fs_wait_on_node_pages_w
 
 static IO_LOCK: LockClass = LockClass::new("io->io_rwsem", 570);
 
-/// How long who waits sleeps before it looks for bios to send: a page joins one after it has its place.
-const RESUBMIT: Duration = Duration::from_millis(2);
 /// Pages from which on an extent goes out in bios of its own.
 const OWN_BIO: usize = 32;
 
@@ -258,20 +255,23 @@ impl WriteIo {
     /// before it freezes operations; one at a time.
     pub(crate) fn wait_begun(&self) {
         let half = self.done.in_flight.turn();
-        self.wait_sending(|| self.done.in_flight.is_over(half));
+        self.send_begun();
+        self.done.in_flight.ended.wait_until(|| self.done.in_flight.is_over(half));
     }
 
     /// Waits for what Linux's checkpoint waits for. For who keeps others from placing pages.
     pub(crate) fn wait_cp_data(&self) {
         self.sent.wait_until(|| self.placing_cp_data.load(SeqCst) == 0);
-        self.wait_sending(|| !self.done.in_flight.has_cp_data());
+        self.send_begun();
+        self.done.in_flight.ended.wait_until(|| !self.done.in_flight.has_cp_data());
     }
 
-    fn wait_sending(&self, mut ended: impl FnMut() -> bool) {
-        loop {
-            self.submit_all(Sender::Queue);
-            if self.done.in_flight.ended.wait_timeout(RESUBMIT, &mut ended) {
-                return;
+    /// Sends every growing bio, also one that another thread begins at this moment: a bio is counted with its log
+    /// locked, so one that comes to a log after this call is counted after it, too.
+    fn send_begun(&self) {
+        for log in Log::ALL {
+            if let Some(g) = self.take_locked(log) {
+                self.send(log, g, Sender::Queue);
             }
         }
     }
@@ -307,6 +307,11 @@ impl WriteIo {
         if self.growing.load(SeqCst) & log.bit() == 0 {
             return None;
         }
+        self.take_locked(log)
+    }
+
+    /// What grows in a log, looked for under the log's lock.
+    fn take_locked(&self, log: Log) -> Option<Growing> {
         let mut growing = self.logs[log as usize].lock();
         self.growing.fetch_and(!log.bit(), SeqCst);
         let g = std::mem::take(&mut *growing);
