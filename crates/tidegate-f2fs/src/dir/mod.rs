@@ -14,7 +14,7 @@ pub(crate) mod rename;
 use crate::format::dentry::{self, Layout};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
-use crate::inode::{F2fsInode, fi};
+use crate::inode::{F2fsInode, NodeId, fi};
 use crate::node::dnode::Found;
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn bucket(f: &F2fsInode, level: u32, hash: u32) -> std::ops::Range<u64> {
 
 impl F2fs {
     fn dir_nid(dir: &Inode) -> Nid {
-        Nid(dir.ino.0 as u32)
+        dir.nid()
     }
 
     /// A block of a directory; `None` for a hole.

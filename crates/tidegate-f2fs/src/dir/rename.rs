@@ -6,7 +6,7 @@ use crate::durable::since_cp::Since;
 use crate::format::dentry::type_to_raw;
 use crate::format::raw::*;
 use crate::format::units::Nid;
-use crate::inode::fi;
+use crate::inode::{NodeId, fi};
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -78,11 +78,11 @@ impl F2fs {
 
     /// Notes what a later fsync must know of it.
     fn note_rename(&self, r: &Rename<'_>) {
-        self.since_cp.note(r.inode.ino.0 as u32, Since::RENAMED);
+        self.since_cp.note(r.inode.nid().0, Since::RENAMED);
         self.since_cp.vacate(r.old_dir, r.old_name);
         if let Some(t) = r.target {
             if r.exchange {
-                self.since_cp.note(t.ino.0 as u32, Since::RENAMED);
+                self.since_cp.note(t.nid().0, Since::RENAMED);
             }
             if r.exchange || t.is_dir() || t.nlink() > 1 {
                 self.since_cp.vacate(r.new_dir, r.new_name);
@@ -92,14 +92,14 @@ impl F2fs {
 
     /// Has the new name lead to the inode, and in an exchange the old one to the target.
     fn put_new_name(&self, r: &Rename<'_>) -> Result<()> {
-        let (ino, kind) = (r.inode.ino.0 as u32, type_to_raw(r.inode.file_type));
+        let (ino, kind) = (r.inode.nid().0, type_to_raw(r.inode.file_type));
         let Some(t) = r.target else { return self.add_entry(r.new_dir, r.new_name, ino, kind) };
         let new = self.find_entry(r.new_dir, r.new_name)?.ok_or(ErrorKind::NotFound)?;
         if !r.exchange {
             return self.set_entry(r.new_dir, new, ino, kind);
         }
         let old = self.find_entry(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
-        self.set_entry(r.old_dir, old, t.ino.0 as u32, type_to_raw(t.file_type))?;
+        self.set_entry(r.old_dir, old, t.nid().0, type_to_raw(t.file_type))?;
         self.finish(|| self.set_entry(r.new_dir, new, ino, kind))
     }
 
@@ -138,9 +138,9 @@ impl F2fs {
             from.attr().nlink -= 1;
             to.attr().nlink += 1;
         }
-        fi(inode).pino.store(to.ino.0 as u32, Relaxed);
+        fi(inode).pino.store(to.nid().0, Relaxed);
         inode.attr().ctime = now;
-        self.modify_node(Nid(inode.ino.0 as u32), |page| set_name(page, name))?;
+        self.modify_node(inode.nid(), |page| set_name(page, name))?;
         self.store_inode(inode)
     }
 

@@ -12,8 +12,8 @@ use crate::durable::flush::Approach;
 use crate::durable::since_cp::Since;
 use crate::format::raw::*;
 use crate::format::units::Nid;
-use crate::inode::fi;
 use crate::inode::fsync_state::FsyncState;
+use crate::inode::{NodeId, fi};
 use crate::node::{ino_of, is_dnode, ofs_of};
 use crate::volume::options::FsyncMode;
 use crate::volume::sbi::F2fs;
@@ -116,7 +116,7 @@ impl F2fs {
     fn needs_checkpoint(&self, inode: &Inode) -> Result<Option<Reason>> {
         let f = fi(inode);
         let pino = f.pino.load(Relaxed);
-        let [since, parent] = self.since_cp.of_each([inode.ino.0 as u32, pino]);
+        let [since, parent] = self.since_cp.of_each([inode.nid().0, pino]);
         let named = since.contains(Since::NEW) && !since.contains(Since::FSYNCED);
         let reason = if inode.file_type != FileType::Regular || f.compressed {
             Reason::NotRegular
@@ -146,7 +146,7 @@ impl F2fs {
     }
 
     fn name_is_vacated(&self, inode: &Inode, pino: u32) -> Result<bool> {
-        let node = self.node_of(Nid(inode.ino.0 as u32), inode.ino.0)?;
+        let node = self.node_of(inode.nid(), inode.ino.0)?;
         Ok(crate::inode::name_of(node.bytes()).is_none_or(|n| self.since_cp.is_vacated(pino, n)))
     }
 
@@ -154,7 +154,7 @@ impl F2fs {
     /// they may point to is durable. The caller holds `i_rwsem` shared; takes `cp_rwsem` shared,
     /// `node_write`, `i_dnode`.
     fn write_inode_nodes(&self, inode: &Inode, barrier: bool) -> Result<Wrote> {
-        let ino = Nid(inode.ino.0 as u32);
+        let ino = inode.nid();
         let mapping = &self.node_inode.mapping;
         let state = &fi(inode).fsync;
         let _op = self.cp_rwsem.read();

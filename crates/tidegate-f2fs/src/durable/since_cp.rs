@@ -5,6 +5,7 @@
 //! change they tell of, so that an fsync between the two errs on the safe side.
 
 use crate::format::raw::dentry_hash;
+use crate::inode::NodeId;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tidegate_rt::hash::{HashMap, HashSet};
 use tidegate_rt::{LockClass, Mutex};
@@ -89,7 +90,7 @@ impl SinceCp {
     /// Notes that what bore `name` in `dir` bears it no more and is still there.
     pub(crate) fn vacate(&self, dir: &Inode, name: &[u8]) {
         self.change(|n| {
-            n.vacated.insert((dir.ino.0 as u32, dentry_hash(name)));
+            n.vacated.insert((dir.nid().0, dentry_hash(name)));
         });
     }
 

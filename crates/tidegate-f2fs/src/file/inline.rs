@@ -1,8 +1,8 @@
 //! File data inside the inode.
 
 use crate::format::raw::*;
-use crate::format::units::{BlockAddr, Nid};
-use crate::inode::{fi, write_fields};
+use crate::format::units::BlockAddr;
+use crate::inode::{NodeId, fi, write_fields};
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use tidegate_block::PageBuf;
@@ -15,7 +15,7 @@ impl F2fs {
     pub(crate) fn read_inline(&self, inode: &Inode, index: u64) -> Result<PageRun> {
         let mut page = PageBuf::zeroed(1);
         if index == 0 {
-            let node = self.node_of(Nid(inode.ino.0 as u32), inode.ino.0)?;
+            let node = self.node_of(inode.nid(), inode.ino.0)?;
             let data = &node.bytes()[fi(inode).inline_area()];
             page[..data.len()].copy_from_slice(data);
         }
@@ -48,7 +48,7 @@ impl F2fs {
         let at = area.start + pos as usize;
         // What lies past the end may be anything.
         let gap = area.start + size.min(pos) as usize..at;
-        self.modify_node(Nid(inode.ino.0 as u32), |page| {
+        self.modify_node(inode.nid(), |page| {
             f.fsync.inode_changed();
             page[gap.clone()].fill(0);
             page[at..at + data.len()].copy_from_slice(data);
@@ -62,7 +62,7 @@ impl F2fs {
     pub(crate) fn convert_inline(&self, inode: &Inode) -> Result<()> {
         let f = fi(inode);
         let map = f.map.lock();
-        let nid = Nid(inode.ino.0 as u32);
+        let nid = inode.nid();
         let size = inode.size();
         let mut block = None;
         if size > 0 && f.has_inline(inline::DATA_EXIST) {
@@ -90,7 +90,7 @@ impl F2fs {
             fi(inode).set_inline(inline::DATA_EXIST, false);
         }
         let start = area.start + (from as usize).min(area.len());
-        self.modify_node(Nid(inode.ino.0 as u32), |page| {
+        self.modify_node(inode.nid(), |page| {
             fi(inode).fsync.inode_changed();
             page[start..area.end].fill(0);
         })

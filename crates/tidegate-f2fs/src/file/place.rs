@@ -4,7 +4,7 @@ use crate::file::extent::ExtentCache;
 use crate::file::write::Placement;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
-use crate::inode::fi;
+use crate::inode::{NodeId, fi};
 use crate::node::dnode::{Dnode, Found};
 use crate::segment::curseg::Allocated;
 use crate::segment::log::Log;
@@ -61,7 +61,7 @@ impl F2fs {
             self.stats.in_place.fetch_add(n as u64, Relaxed);
             return Ok(vec![Placed { blk: Some(old), old, moved: false, pages: n }]);
         }
-        let ino = Nid(inode.ino.0 as u32);
+        let ino = inode.nid();
         if inode.file_type == FileType::Regular && parts.iter().all(|p| p.d.nid != ino) {
             // In memory and dirty, as it is where it has addresses of its own that change: noting the extent
             // cannot fail for want of it.
@@ -206,7 +206,7 @@ impl F2fs {
             return Ok(());
         }
         let largest = map.largest;
-        self.modify_node(Nid(inode.ino.0 as u32), |p| set_extent(p, largest))
+        self.modify_node(inode.nid(), |p| set_extent(p, largest))
     }
 
     /// The in-place-update policy: files only, and only for fsync or where a new place is hard to find. Somebody

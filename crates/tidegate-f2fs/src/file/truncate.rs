@@ -7,7 +7,7 @@
 use crate::durable::since_cp::Since;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
-use crate::inode::fi;
+use crate::inode::{NodeId, fi};
 use crate::node::dnode::{Dnode, Found};
 use crate::volume::sbi::F2fs;
 use tidegate_rt::Timespec;
@@ -81,7 +81,7 @@ impl F2fs {
     pub(crate) fn cut_step(&self, inode: &Inode, from: u64) -> Result<bool> {
         let mut map = fi(inode).map.lock();
         if inode.nlink() > 0 && self.has_dnodes(inode)? {
-            self.since_cp.note(inode.ino.0 as u32, Since::CUT);
+            self.since_cp.note(inode.nid().0, Since::CUT);
         }
         map.invalidate(from, u64::MAX - from);
         let mut cut = Cut { from, to: u64::MAX, left: NODES_AT_ONCE, blocks: 0 };
@@ -123,7 +123,7 @@ impl F2fs {
 
     /// Cuts the tree of nodes behind id `k` of an inode, whose pages begin at `start`.
     fn cut_tree(&self, inode: &Inode, k: usize, start: u64, cut: &mut Cut) -> Result<()> {
-        let (ino, w) = (Nid(inode.ino.0 as u32), I_NID_OFFSET / 4 + k);
+        let (ino, w) = (inode.nid(), I_NID_OFFSET / 4 + k);
         let nid = Nid(word(self.node_of(ino, inode.ino.0)?.bytes(), w));
         if nid.0 != 0 && self.cut_node(inode, nid, TREES[k].1, start, cut)? == Fate::Gone {
             // Who cannot be told that its node is gone must not go on.

@@ -97,6 +97,18 @@ impl F2fsInode {
     }
 }
 
+/// An inode as a node.
+pub(crate) trait NodeId {
+    /// The id of the inode's node, which has the inode's number.
+    fn nid(&self) -> Nid;
+}
+
+impl NodeId for Inode {
+    fn nid(&self) -> Nid {
+        Nid(self.ino.0 as u32)
+    }
+}
+
 /// F2FS's part of `inode`.
 pub(crate) fn fi(inode: &Inode) -> &F2fsInode {
     inode.private()
@@ -263,7 +275,7 @@ impl F2fs {
     pub(crate) fn store_inode_with(&self, inode: &Inode, attr: &Attr, largest: Extent) -> Result<()> {
         let largest = if inode.file_type == FileType::Regular { largest } else { Extent::default() };
         let size_at = std::mem::offset_of!(RawInode, i_size);
-        self.modify_node(Nid(inode.ino.0 as u32), |page| {
+        self.modify_node(inode.nid(), |page| {
             if page[size_at..size_at + 8] != attr.size.to_le_bytes() {
                 fi(inode).fsync.inode_changed();
             }
@@ -278,7 +290,7 @@ impl F2fs {
     /// Writes an inode's times and size alone to its node page. For who holds `i_dnode`.
     pub(crate) fn store_times(&self, inode: &Inode) -> Result<()> {
         let attr = inode.attr().clone();
-        self.modify_node(Nid(inode.ino.0 as u32), |page| {
+        self.modify_node(inode.nid(), |page| {
             if let Ok((raw, _)) = RawInode::mut_from_prefix(page) {
                 write_times(raw, &attr);
                 raw.i_size = attr.size.into();

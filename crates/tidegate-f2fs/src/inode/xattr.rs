@@ -2,7 +2,7 @@
 
 use crate::format::raw::*;
 use crate::format::units::Nid;
-use crate::inode::{F2fsInode, fi};
+use crate::inode::{F2fsInode, NodeId, fi};
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate_rt::Timespec;
@@ -176,7 +176,7 @@ impl F2fs {
         let f = fi(inode);
         let mut area = Vec::new();
         if f.has_inline(inline::XATTR) {
-            let node = self.node_of(Nid(inode.ino.0 as u32), inode.ino.0)?;
+            let node = self.node_of(inode.nid(), inode.ino.0)?;
             area.extend_from_slice(&node.bytes()[f.inline_xattr_area()]);
         }
         let nid = Nid(f.xattr_nid.load(Relaxed));
@@ -195,7 +195,7 @@ impl F2fs {
         let f = fi(inode);
         let nodes = || u64::from(f.xattr_nid.load(Relaxed) != 0);
         let before = nodes();
-        self.place_xattrs(Nid(inode.ino.0 as u32), f, inode.is_dir(), list)?;
+        self.place_xattrs(inode.nid(), f, inode.is_dir(), list)?;
         {
             let mut a = inode.attr();
             a.blocks = (a.blocks + nodes() * 8).saturating_sub(before * 8);

@@ -7,7 +7,7 @@
 
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
-use crate::inode::fi;
+use crate::inode::{NodeId, fi};
 use crate::volume::sbi::F2fs;
 use tidegate_vfs::{Error, ErrorKind, Inode, Result};
 
@@ -100,7 +100,7 @@ impl F2fs {
     /// Finds the node that holds the address of page `index`.
     pub(crate) fn find_dnode(&self, inode: &Inode, index: u64) -> Result<Found> {
         let p = self.path_of(inode, index)?;
-        let mut nid = Nid(inode.ino.0 as u32);
+        let mut nid = inode.nid();
         for (depth, (w, _)) in p.steps[..p.depth].iter().enumerate() {
             let page = self.node_of(nid, inode.ino.0)?;
             nid = Nid(word(page.bytes(), *w));
@@ -118,7 +118,7 @@ impl F2fs {
     /// `NoSpace`; nodes made so far stay, empty.
     pub(crate) fn make_dnode(&self, inode: &Inode, index: u64) -> Result<Dnode> {
         let p = self.path_of(inode, index)?;
-        let ino = inode.ino.0 as u32;
+        let ino = inode.nid().0;
         let mut nid = Nid(ino);
         for (w, ofs) in &p.steps[..p.depth] {
             let page = self.node_of(nid, inode.ino.0)?;
@@ -184,7 +184,7 @@ impl F2fs {
 
     /// Whether the inode has nodes for addresses beside its own.
     pub(crate) fn has_dnodes(&self, inode: &Inode) -> Result<bool> {
-        let page = self.node_of(Nid(inode.ino.0 as u32), inode.ino.0)?;
+        let page = self.node_of(inode.nid(), inode.ino.0)?;
         Ok((0..5).any(|k| word(page.bytes(), I_NID_OFFSET / 4 + k) != 0))
     }
 }

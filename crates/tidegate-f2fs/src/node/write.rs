@@ -38,17 +38,18 @@ impl F2fs {
             let found = mapping.dirty_indices(at, wbc.end, max);
             let Some(last) = found.last() else { return Ok(()) };
             at = last + 1;
-            let mut by_log: [Vec<Nid>; 3] = Default::default();
+            let mut by_log = Log::NODES.map(|log| (log, Vec::new()));
             for index in found {
                 if wbc.sync_all {
                     mapping.wait_writeback(index, index + 1);
                 }
                 if let Some(run) = mapping.get(index, 1) {
-                    by_log[node_log(run.bytes()) as usize - 3].push(Nid(index as u32));
+                    let log = node_log(run.bytes());
+                    let nids = by_log.iter_mut().filter(|l| l.0 == log);
+                    nids.for_each(|l| l.1.push(Nid(index as u32)));
                 }
             }
-            for (i, nids) in by_log.iter().enumerate() {
-                let log = [Log::HotNode, Log::WarmNode, Log::ColdNode][i];
+            for (log, nids) in by_log {
                 let mut rest = &nids[..];
                 while !rest.is_empty() {
                     let n = self.write_node_run(log, rest, None, flags)?;

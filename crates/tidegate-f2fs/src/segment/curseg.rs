@@ -173,7 +173,7 @@ impl F2fs {
             return Err(Error::new(ErrorKind::NoSpace, "no segment has room"));
         }
         let start = self.sit.segment_start(c.segno).plus(c.next_blkoff as u32);
-        self.sit.allocated(start, n, log as usize)?;
+        self.sit.allocated(start, n, log)?;
         for i in 0..n {
             let at = c.next_blkoff + i as usize;
             c.sum.entries[at] = summary(i);
@@ -246,7 +246,7 @@ impl F2fs {
         if (fills_holes || free == 0) && self.fill_holes(c, log)? {
             return Ok(());
         }
-        let Some(seg) = self.sit.take_free_segment(log as usize, c.segno)? else {
+        let Some(seg) = self.sit.take_free_segment(log, c.segno)? else {
             return Err(Error::new(ErrorKind::NoSpace, "no free segment"));
         };
         self.enter(c, log, seg, 0, false, Box::new(RawSummaryBlock::new_zeroed()));
@@ -255,7 +255,7 @@ impl F2fs {
 
     /// Takes the log to the holes of a segment in use; false when none has any.
     fn fill_holes(&self, c: &mut Curseg, log: Log) -> Result<bool> {
-        let Some(seg) = self.sit.take_victim(log as usize)? else { return Ok(false) };
+        let Some(seg) = self.sit.take_victim(log)? else { return Ok(false) };
         let block = self.meta.read(self.sb.ssa_blkaddr + seg.0)?;
         let sum = RawSummaryBlock::read_from_bytes(block.bytes())
             .map(Box::new)

@@ -19,8 +19,16 @@ impl Log {
     pub(crate) const ALL: [Log; NR_CURSEG_TYPE] =
         [Log::HotData, Log::WarmData, Log::ColdData, Log::HotNode, Log::WarmNode, Log::ColdNode];
 
+    /// The logs of nodes.
+    pub(crate) const NODES: [Log; 3] = [Log::HotNode, Log::WarmNode, Log::ColdNode];
+
+    /// The log with this number.
+    pub(crate) fn from_number(n: u16) -> Option<Log> {
+        Self::ALL.get(usize::from(n)).copied()
+    }
+
     pub(crate) fn is_node(self) -> bool {
-        self as u8 >= 3
+        matches!(self, Log::HotNode | Log::WarmNode | Log::ColdNode)
     }
 
     /// Its bit in a set of logs.

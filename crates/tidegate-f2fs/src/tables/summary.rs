@@ -47,7 +47,7 @@ pub(crate) fn load(sb: &Superblock, cp: &Checkpoint, meta: &Meta) -> Result<Pack
         }
         (sums[0].journal.to_vec(), sums[2].journal.to_vec())
     };
-    for log in [Log::HotNode, Log::WarmNode, Log::ColdNode] {
+    for log in Log::NODES {
         let i = log as usize;
         if cp.has_node_summaries() {
             sums[i] = summary_block(meta.read(tail - 3 + (i as u32 - 3))?.bytes())?;

@@ -10,7 +10,7 @@ use crate::format::raw::*;
 use crate::format::units::Nid;
 use crate::inode::dirty;
 use crate::inode::fsync_state::FsyncState;
-use crate::inode::{F2fsInode, I_DNODE, fi, write_extra, write_fields, write_rdev};
+use crate::inode::{F2fsInode, I_DNODE, NodeId, fi, write_extra, write_fields, write_rdev};
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
@@ -126,7 +126,7 @@ impl F2fs {
             depth: AtomicU32::new(0),
             dir_level: 0,
             xattr_nid: AtomicU32::new(0),
-            pino: AtomicU32::new(dir.ino.0 as u32),
+            pino: AtomicU32::new(dir.nid().0),
             extra_words: if extra { EXTRA_ISIZE / 4 } else { 0 },
             inline_xattr_words: DEFAULT_INLINE_XATTR_ADDRS,
             compressed: false,
@@ -219,7 +219,7 @@ impl F2fs {
             return Err(ErrorKind::TooManyLinks.into());
         }
         self.read_inodes([&**dir, inode])?;
-        self.add_entry(dir, name, inode.ino.0 as u32, type_to_raw(inode.file_type))?;
+        self.add_entry(dir, name, inode.nid().0, type_to_raw(inode.file_type))?;
         let first = {
             let mut a = inode.attr();
             a.nlink += 1;
@@ -227,7 +227,7 @@ impl F2fs {
             a.nlink == 1
         };
         if first {
-            self.orphans.lock().remove(&(inode.ino.0 as u32));
+            self.orphans.lock().remove(&inode.nid().0);
             self.orphans_changed.store(true, SeqCst);
         }
         // With several parents, i_pino names none for certain.
@@ -240,7 +240,7 @@ impl F2fs {
 
     /// Reads the nodes of `inodes`, which a change is about to change.
     pub(crate) fn read_inodes<'a>(&self, inodes: impl IntoIterator<Item = &'a Inode>) -> Result<()> {
-        inodes.into_iter().try_for_each(|i| self.node_of(Nid(i.ino.0 as u32), i.ino.0).map(drop))
+        inodes.into_iter().try_for_each(|i| self.node_of(i.nid(), i.ino.0).map(drop))
     }
 
     pub(crate) fn touch(&self, dir: &Inode, now: Timespec) -> Result<()> {
@@ -292,7 +292,7 @@ impl F2fs {
             a.nlink = a.nlink.saturating_sub(1);
         }
         if gone {
-            self.orphans.lock().insert(inode.ino.0 as u32);
+            self.orphans.lock().insert(inode.nid().0);
             self.orphans_changed.store(true, SeqCst);
         }
         self.store_inode(inode)
@@ -317,8 +317,8 @@ impl F2fs {
             return Ok(false);
         }
         self.free_xattr_node(inode)?;
-        self.finish(|| self.free_node(Nid(inode.ino.0 as u32), true))?;
-        self.orphans.lock().remove(&(inode.ino.0 as u32));
+        self.finish(|| self.free_node(inode.nid(), true))?;
+        self.orphans.lock().remove(&inode.nid().0);
         self.orphans_changed.store(true, SeqCst);
         Ok(true)
     }

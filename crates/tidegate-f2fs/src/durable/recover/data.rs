@@ -133,7 +133,7 @@ impl RollForward<'_> {
         if fs.sit.is_valid(new)? {
             self.take_from_owner(inode, new)?;
         }
-        fs.sit.claim(new, fs.data_log(inode) as usize)?;
+        fs.sit.claim(new, fs.data_log(inode))?;
         let version = fs.nat.versions(&fs.meta, &[nid])?[0];
         let sum = RawSummary { nid: nid.0.into(), version, ofs_in_node: (slot as u16).into() };
         fs.set_summary(new, sum)

@@ -4,7 +4,7 @@ use super::RollForward;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
 use crate::inode::checksum::checksum_holds;
-use crate::inode::fi;
+use crate::inode::{NodeId, fi};
 use crate::node::ino_of;
 use std::ops::Range;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl RollForward<'_> {
     /// Drops the node trees of which `gone` says so, given the id and which of the five it is.
     fn drop_subtrees(&self, inode: &Inode, gone: impl Fn(u32, usize) -> bool) -> Result<()> {
         for k in 0..5 {
-            let node = self.fs.node_of(Nid(inode.ino.0 as u32), inode.ino.0)?;
+            let node = self.fs.node_of(inode.nid(), inode.ino.0)?;
             let now = word(node.bytes(), NIDS.start + k);
             if now != 0 && gone(now, k) {
                 self.fs.drop_subtree(inode, k)?;
@@ -115,9 +115,7 @@ impl RollForward<'_> {
         }
         if extra {
             let area = I_ADDR_OFFSET..I_ADDR_OFFSET + isize;
-            fs.modify_node(Nid(inode.ino.0 as u32), |p| {
-                p[area.clone()].copy_from_slice(&page[area.clone()])
-            })?;
+            fs.modify_node(inode.nid(), |p| p[area.clone()].copy_from_slice(&page[area.clone()]))?;
         }
         {
             let time = |s: u64, n: u32| Timespec { secs: s as i64, nanos: n.min(999_999_999) };
@@ -138,7 +136,7 @@ impl RollForward<'_> {
             return Ok(());
         }
         let area = f.inline_xattr_area();
-        self.fs.modify_node(Nid(inode.ino.0 as u32), |p| p[area.clone()].copy_from_slice(&page[area.clone()]))
+        self.fs.modify_node(inode.nid(), |p| p[area.clone()].copy_from_slice(&page[area.clone()]))
     }
 
     /// Takes over data kept in the inode, or with `None` makes room for addresses.
@@ -149,7 +147,7 @@ impl RollForward<'_> {
         raw: Option<&RawInode>,
     ) -> Result<()> {
         let (fs, f) = (self.fs, fi(inode));
-        let (nid, area) = (Nid(inode.ino.0 as u32), f.inline_area());
+        let (nid, area) = (inode.nid(), f.inline_area());
         match (raw, f.has_inline(inline::DATA)) {
             (Some(raw), was) => {
                 if !was {
@@ -174,7 +172,7 @@ impl RollForward<'_> {
             |p: &mut [u8]| p[..VALID_XATTR_BLOCK_SIZE].copy_from_slice(&page[..VALID_XATTR_BLOCK_SIZE]);
         match f.xattr_nid.load(Relaxed) {
             0 => {
-                let nid = fs.new_node(Some(inode.ino.0 as u32), XATTR_NODE_OFFSET, true, fill)?;
+                let nid = fs.new_node(Some(inode.nid().0), XATTR_NODE_OFFSET, true, fill)?;
                 f.xattr_nid.store(nid.0, Relaxed);
                 inode.attr().blocks += 8;
                 fs.store_inode(inode)

@@ -2,7 +2,7 @@
 
 use super::RollForward;
 use crate::format::raw::*;
-use crate::inode::{fi, name_of};
+use crate::inode::{NodeId, fi, name_of};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate_vfs::{Error, Inode, Result};
@@ -12,7 +12,7 @@ impl RollForward<'_> {
     /// the checkpoint was removed before the file was made.
     pub(super) fn recover_name(&mut self, inode: &Arc<Inode>, page: &[u8]) -> Result<()> {
         let fs = self.fs;
-        let ino = inode.ino.0 as u32;
+        let ino = inode.nid().0;
         let pino = crate::format::raw::le32(page, std::mem::offset_of!(RawInode, i_pino));
         let possible = |n: &&[u8]| !matches!(*n, b"" | b"." | b"..") && !n.iter().any(|b| b"/\0".contains(b));
         let name = name_of(page).filter(possible).ok_or_else(|| Error::corrupt("it has no possible name"))?;

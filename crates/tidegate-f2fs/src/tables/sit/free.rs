@@ -32,13 +32,13 @@ impl Sit {
     ///
     /// # Errors
     /// `Corrupt` when it is in use already.
-    pub(crate) fn claim(&self, blk: BlockAddr, log: usize) -> Result<()> {
+    pub(crate) fn claim(&self, blk: BlockAddr, log: Log) -> Result<()> {
         let (seg, _) = self.place(blk);
         let log = {
             let mut s = self.state.lock();
             let is_current = s.current.contains(&seg.0);
             let e = self.entry(&mut s, seg.0)?;
-            let (is_empty, own) = (e.valid == 0, usize::from(e.log));
+            let (is_empty, own) = (e.valid == 0, e.log);
             if is_empty && !is_current {
                 // An empty segment is free, or will be with the next checkpoint; it is neither now.
                 let is_prefree = s.dirty.contains(&seg.0);
@@ -55,7 +55,7 @@ impl Sit {
     /// Takes a wholly free segment for `log`: the next one behind `hint`, whole sections first where
     /// sections have several segments. Waits for discards when only they are in the way. `None` when no
     /// segment is free for good.
-    pub(crate) fn take_free_segment(&self, log: usize, hint: SegNo) -> Result<Option<SegNo>> {
+    pub(crate) fn take_free_segment(&self, log: Log, hint: SegNo) -> Result<Option<SegNo>> {
         let mut s = self.state.lock();
         let mut found = self.find_free(&mut s, hint)?;
         while found.is_none() && !s.busy.is_empty() {
@@ -123,20 +123,20 @@ impl Sit {
 
     /// A log goes on to `segno`, which is in use from now on whatever happens to the blocks in it. If
     /// all in the segment it leaves was freed meanwhile, the next checkpoint frees that one.
-    fn enter(&self, s: &mut SitState, log: usize, segno: u32) -> Result<()> {
-        let old = std::mem::replace(&mut s.current[log], segno);
+    fn enter(&self, s: &mut SitState, log: Log, segno: u32) -> Result<()> {
+        let old = std::mem::replace(&mut s.current[log as usize], segno);
         if self.entry(s, old)?.valid == 0 {
             s.dirty.insert(old);
             self.emptied(s, old)?;
         }
-        self.entry(s, segno)?.log = log as u8;
+        self.entry(s, segno)?.log = log;
         s.dirty.insert(segno);
         Ok(())
     }
 
     /// Takes the segment with the most room among those written by logs of the same kind (data or
     /// nodes), for slack-space writing. `None` when none has any.
-    pub(crate) fn take_victim(&self, log: usize) -> Result<Option<SegNo>> {
+    pub(crate) fn take_victim(&self, log: Log) -> Result<Option<SegNo>> {
         let mut s = self.state.lock();
         let n = self.main_segments;
         let mut best: Option<(u32, u32)> = None;
@@ -147,7 +147,7 @@ impl Sit {
             }
             let e = self.entry(&mut s, segno)?;
             let room = e.writable();
-            let same_kind = e.holds_nodes() == (log >= Log::HotNode as usize);
+            let same_kind = e.holds_nodes() == log.is_node();
             if same_kind && e.valid > 0 && room > best.map_or(0, |b| b.0) {
                 best = Some((room, segno));
             }

@@ -34,8 +34,8 @@ const VICTIM_SCAN: u32 = 4096;
 pub(crate) struct SegEntry {
     /// Valid blocks.
     pub valid: u16,
-    /// The log that wrote it: 0–5 as `CURSEG_*`.
-    pub log: u8,
+    /// The log that wrote it.
+    pub log: Log,
     /// Valid blocks now, most significant bit first.
     pub map: [u8; 64],
     /// Blocks that were valid in the last checkpoint or at any time since.
@@ -47,18 +47,19 @@ pub(crate) struct SegEntry {
 impl SegEntry {
     /// Whether a log of nodes wrote it.
     pub(crate) fn holds_nodes(&self) -> bool {
-        usize::from(self.log) >= Log::HotNode as usize
+        self.log.is_node()
     }
 
     fn parse(raw: &RawSitEntry, segno: u32) -> Result<SegEntry> {
         let (v, map) = (raw.vblocks.get(), raw.valid_map);
-        let (valid, log) = (v & ((1 << SIT_VBLOCKS_SHIFT) - 1), (v >> SIT_VBLOCKS_SHIFT) as u8);
+        let (valid, number) = (v & ((1 << SIT_VBLOCKS_SHIFT) - 1), v >> SIT_VBLOCKS_SHIFT);
         let counted: u32 = map.iter().map(|b| b.count_ones()).sum();
-        if valid as u32 != counted || log as usize >= NR_CURSEG_TYPE {
-            return Err(Error::corrupt(format!(
-                "SIT: segment {segno} claims {valid} valid blocks of log {log}, its map has {counted}"
-            )));
-        }
+        let log = Log::from_number(number).filter(|_| u32::from(valid) == counted);
+        let log = log.ok_or_else(|| {
+            Error::corrupt(format!(
+                "SIT: segment {segno} claims {valid} valid blocks of log {number}, its map has {counted}"
+            ))
+        })?;
         Ok(SegEntry { valid, log, map, ckpt_map: map, mtime: raw.mtime.get() })
     }
 
@@ -242,7 +243,7 @@ impl Sit {
     ///
     /// # Errors
     /// `Corrupt` when one is valid already.
-    pub(crate) fn allocated(&self, addr: BlockAddr, n: u32, log: usize) -> Result<()> {
+    pub(crate) fn allocated(&self, addr: BlockAddr, n: u32, log: Log) -> Result<()> {
         let (seg, offset) = self.place(addr);
         let mut s = self.state.lock();
         let now = s.mtime();
@@ -256,7 +257,7 @@ impl Sit {
             set_bit_msb(&mut e.ckpt_map, i, true);
         }
         e.valid += n as u16;
-        e.log = log as u8;
+        e.log = log;
         e.mtime = now;
         s.dirty.insert(seg.0);
         Ok(())
