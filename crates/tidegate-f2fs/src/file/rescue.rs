@@ -60,7 +60,7 @@ impl F2fs {
         };
         let busy = || Error::new(ErrorKind::Busy, "a page under write-back in a checkpoint");
         let mut pass = DataPass::new(Placement::Rescue, true);
-        let r = self.write_run(inode, run.ok_or_else(busy)?, None, &mut pass);
+        let r = self.place_and_send(inode, run.ok_or_else(busy)?, None, &mut pass);
         self.end_pass(&mut pass, Sender::Caller);
         r
     }

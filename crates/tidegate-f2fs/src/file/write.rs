@@ -1,4 +1,13 @@
 //! Writing file data out: an extent is allocated for each run of dirty pages.
+//!
+//! Each step calls the next:
+//!
+//! | function | adds |
+//! |---|---|
+//! | `write_data_in_turn` | `sbi->writepages` around a pass, and the submission that Linux has at its end |
+//! | `write_data_pass` | the pass: its policy, its last bio, the list of dirty directories |
+//! | `write_dirty_runs` | the walk over dirty pages, `cp_rwsem` for each run |
+//! | `place_and_send` | places for a run, and its bios |
 
 use crate::file::place::Placed;
 use crate::file::write_io::{Extent, LastBio, Pages, Sender};
@@ -83,7 +92,7 @@ impl F2fs {
         // Few pages for fsync: where they are, no node has to be written for them.
         let in_place = wbc.fsync.is_some_and(|d| d || inode.mapping.nr_dirty() <= MIN_FSYNC_BLOCKS);
         let mut pass = DataPass::new(Placement::ByPolicy { in_place }, wbc.sync_all);
-        let r = self.write_runs(inode, wbc, &mut pass, ops);
+        let r = self.write_dirty_runs(inode, wbc, &mut pass, ops);
         wbc.written += pass.placed;
         let sender = if wbc.fsync.is_some() { Sender::Caller } else { Sender::Queue };
         self.end_pass(&mut pass, sender);
@@ -100,7 +109,8 @@ impl F2fs {
         Ok(())
     }
 
-    fn write_runs(
+    /// Takes dirty pages run by run and has each placed and sent, until none is left in the range of `wbc`.
+    fn write_dirty_runs(
         &self,
         inode: &Arc<Inode>,
         wbc: &mut WritebackControl,
@@ -128,7 +138,7 @@ impl F2fs {
                     sim::write_pages(run.pages);
                     at = run.index + run.pages as u64;
                     wbc.nr_to_write = wbc.nr_to_write.saturating_sub(run.pages as u64);
-                    self.write_run(inode, run, op, pass)?;
+                    self.place_and_send(inode, run, op, pass)?;
                 }
             }
         }
@@ -155,7 +165,7 @@ impl F2fs {
     /// Places a run of pages and submits it. On an error the rest is dirty again. `op` is `cp_rwsem`, which is let
     /// go of once the pages have their places: a congested queue then keeps no checkpoint. Linux's positions of
     /// the switch `writepages` send with it held, as Linux does.
-    pub(crate) fn write_run(
+    pub(crate) fn place_and_send(
         &self,
         inode: &Arc<Inode>,
         run: DirtyRun,

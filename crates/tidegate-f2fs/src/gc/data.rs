@@ -123,7 +123,7 @@ impl F2fs {
             };
             at += taken.pages;
             let mut pass = DataPass::new(Placement::Move, false);
-            let r = self.write_run(inode, taken, Some(op), &mut pass);
+            let r = self.place_and_send(inode, taken, Some(op), &mut pass);
             self.end_pass(&mut pass, Sender::Queue);
             if r.is_err() && inode.mapping.nr_dirty() > 0 {
                 self.bdi.mark_dirty(inode);
