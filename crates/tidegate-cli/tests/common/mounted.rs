@@ -54,9 +54,19 @@ impl Mounted {
         })
     }
 
-    /// Unmounts and waits for the serving process to end.
+    /// Unmounts and waits for the serving process to end. A child that another test forks holds this process's open
+    /// files until it has called exec, so the mount may be busy for that long.
     pub fn unmount(&self) {
-        assert!(Command::new("fusermount3").arg("-u").arg(&self.dir).status().unwrap().success());
+        let fusermount = || Command::new("fusermount3").arg("-u").arg(&self.dir).output().unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
+        let mut out = fusermount();
+        while !out.status.success() && Instant::now() < end {
+            let line = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!(line.contains("busy"), "{line}");
+            std::thread::sleep(Duration::from_millis(20));
+            out = fusermount();
+        }
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         self.wait_for_end();
     }
 

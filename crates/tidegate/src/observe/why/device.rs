@@ -16,6 +16,8 @@ pub(super) enum Subject {
     Nodes,
     /// Whatever is being written.
     All,
+    /// Blocks that the thread reads ahead.
+    Ahead,
 }
 
 impl Subject {
@@ -25,12 +27,21 @@ impl Subject {
             Subject::Pages(None) => "pages",
             Subject::Nodes => "nodes",
             Subject::All => "pages in flight",
+            Subject::Ahead => "blocks read ahead",
+        }
+    }
+
+    /// What the device does with it.
+    fn done(self) -> &'static str {
+        match self {
+            Subject::Ahead => "read",
+            _ => "written",
         }
     }
 }
 
 impl Walk<'_> {
-    /// Waits until pages are written.
+    /// Waits until pages are written, or blocks read.
     pub(super) fn pages(&self, s: &Span, subject: Subject, from: u64, to: u64, out: &mut Vec<Part>) {
         let near: Vec<&Request> = self.t.requests.within(from, to).collect();
         let of_nodes = |r: &Request| r.flags.contains(BioFlags::META);
@@ -42,15 +53,16 @@ impl Walk<'_> {
                 near.iter().copied().filter(|r| r.is_write()).filter(is_own).collect()
             }
             Subject::Nodes => near.iter().copied().filter(|r| r.is_write() && of_nodes(r)).collect(),
-            _ => Vec::new(),
+            Subject::Ahead => near.iter().copied().filter(|r| r.is(Op::Read) && r.by == s.thread).collect(),
+            Subject::Pages(None) | Subject::All => Vec::new(),
         };
-        if own.is_empty() {
+        if own.is_empty() && !matches!(subject, Subject::Ahead) {
             own = near.iter().copied().filter(|r| r.is_write()).collect();
         }
         let what = subject.words();
-        let written = own.iter().map(|r| r.done).filter(|d| *d <= to).max();
-        let last = written.unwrap_or(from);
-        let to = self.woken(s, (from, to), written, out);
+        let ended = own.iter().map(|r| r.done).filter(|d| *d <= to).max();
+        let last = ended.unwrap_or(from);
+        let to = self.woken(s, (from, to), ended, out);
         for (a, b) in moments(&near, from, to) {
             let there = own.iter().find(|r| r.is_there(a));
             let (cause, how) = match there {
@@ -59,7 +71,7 @@ impl Walk<'_> {
                     (Cause::Elevator, "in the elevator".into())
                 }
                 None if a >= last => {
-                    let what = format!("woken after {what} were written, and not running yet");
+                    let what = format!("woken after {what} were {}, and not running yet", subject.done());
                     out.push(Part::new(Cause::Processor, what, b - a));
                     continue;
                 }

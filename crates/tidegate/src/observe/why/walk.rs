@@ -176,6 +176,7 @@ impl<'a> Walk<'a> {
             "folio_wait_writeback" => self.pages(s, Subject::Pages(self.ino(id)), from, to, out),
             "filemap_fdatawait" => self.pages(s, Subject::Pages(s.arg("ino")), from, to, out),
             "f2fs_wait_on_node_pages_writeback" => self.pages(s, Subject::Nodes, from, to, out),
+            "f2fs_ra_meta_pages" => self.pages(s, Subject::Ahead, from, to, out),
             "wait_epoch" | "wait_sb_inodes" | "f2fs_wait_on_all_pages" => {
                 self.pages(s, Subject::All, from, to, out);
             }
