@@ -269,6 +269,9 @@ fn kind(st: &Stat) -> Option<&'static str> {
 /// How often the file at a path may be replaced while its lock is waited for.
 const REPLACED: usize = 8;
 
+/// How often a busy file is tried, 20 ms apart.
+const PATIENCE: usize = 100;
+
 /// Opens and locks what is at `path`. Who had the lock may have put another file in its place, and who
 /// comes next locks that one: so the path must still lead to what is locked.
 fn open_locked(path: &Path, name: &str, o: &OpenOptions) -> Result<(OwnedFd, Stat), OpenError> {
@@ -325,10 +328,10 @@ fn open_once(path: &Path, name: &str, o: &OpenOptions) -> Result<(OwnedFd, Stat)
     Ok((fd, st))
 }
 
-/// Tries with some patience while the error is `busy`: a program that was killed keeps its files open until
-/// the kernel has ended its I/O.
+/// Tries with some patience while the error is `busy`: a program that ends, or was killed, keeps its files open
+/// until the kernel has ended its I/O, and a volume that was unmounted until its last checkpoint is durable.
 pub(crate) fn patiently<T>(busy: Errno, mut f: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    for _ in 0..20 {
+    for _ in 0..PATIENCE {
         match f() {
             Err(e) if e == busy => tidegate_rt::thread::sleep(std::time::Duration::from_millis(20)),
             r => return r,

@@ -32,7 +32,7 @@ fn reads_fail_now_and_then() {
             drop(rig);
             let rig = Rig::open(memory, TIGHT, "");
             let fault = faults[seed as usize % 3];
-            m = run(&rig, m, seed, 80, [Rule::new(fault).op(Op::Read).chance(300, seed)]);
+            m = run(&rig, m, seed, 80, [Rule::new(fault).op(Op::Read).chance(500, seed)]);
             rig.faulty.set([]);
             let failed = rig.faulty.failed();
             if rig.why_stopped().is_none() {
