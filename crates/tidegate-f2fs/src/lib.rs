@@ -42,7 +42,6 @@ mod testing;
 mod vfs_impl;
 pub mod volume;
 
-pub use durable::ckpt_stat::{self, CkptStats, StepStats};
 pub use format::{gate, raw, units};
 pub use offline::{check, mkfs, repair};
 pub use volume::info::{self, VolumeInfo};

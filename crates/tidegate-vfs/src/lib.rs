@@ -7,12 +7,14 @@
 //! | module | holds |
 //! |---|---|
 //! | [`fs`] | the [`FileSystem`] trait |
+//! | [`volume_ops`], [`offline`] | what a volume as a whole can do, in use and while nobody uses it |
 //! | [`types`], [`error`] | values and errors that cross the interface |
 //! | [`inode`], [`icache`], [`dcache`] | inodes in memory and the names that lead to them |
 //! | [`mapping`] | the page cache of one inode |
 //! | [`bdi`], [`flusher`] | dirty inodes, thresholds, throttling; the thread that writes |
 //! | [`vfs`] | a mounted file system: mount, unmount |
 //! | `sync` | sync(2): who waits, and for what |
+//! | [`switch`] | options that can be turned while a volume is in use |
 //! | [`namei`] | path walk |
 //! | [`dir_ops`], [`rename`], [`tmpfile`] | operations on names; files without one |
 //! | [`attr_ops`] | operations on attributes |
@@ -41,15 +43,18 @@ pub mod inode;
 pub mod mapping;
 pub mod namei;
 pub mod observe;
+pub mod offline;
 pub mod perm;
 mod readahead;
 pub mod rename;
 #[cfg(test)]
 mod slow_fs;
+pub mod switch;
 mod sync;
 pub mod tmpfile;
 pub mod types;
 pub mod vfs;
+pub mod volume_ops;
 
 pub use bdi::{Bdi, MemoryLimits};
 pub use error::{Context, Error, ErrorKind, Result};
@@ -59,6 +64,8 @@ pub use inode::Inode;
 pub use mapping::AddressSpace;
 pub use mapping::chunk::PageRun;
 pub use observe::{FlusherState, Pass, WrittenFile};
+pub use switch::{Switch, SwitchInfo};
 pub use sync::SyncWait;
 pub use types::*;
 pub use vfs::{MountOptions, Vfs};
+pub use volume_ops::{CommitStats, StepStats, VolumeOps, VolumeStats, Written};

@@ -11,11 +11,10 @@
 //! counted, for the next epoch of their parity, and the sync looks for them, to say why.
 
 use crate::bdi::Bdi;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::flusher::Flusher;
 use crate::vfs::Vfs;
-use std::str::FromStr;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use tidegate_rt::{LockClass, Mutex, WaitQueue, thread, trace::SpanPoint};
 
@@ -29,60 +28,16 @@ static SYNC: LockClass = LockClass::new("sb->s_sync", 12);
 /// How long who waits for an epoch sleeps before looking for bios to send.
 const RESUBMIT: Duration = Duration::from_millis(2);
 
-/// Who waits in a sync for the pages it has written (`sync_wait=`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum SyncWait {
-    /// The flusher, after each inode, before it submits the next (Linux before 3.11).
-    Flusher,
-    /// The caller, when everything is submitted: over all inodes (`wait_sb_inodes`, Linux since 3.11).
-    #[default]
-    Caller,
-    /// The caller, for a counter of the epoch's pages. Callers share a pass.
-    Epoch,
-}
-
-impl SyncWait {
-    /// Every position.
-    pub const ALL: &[SyncWait] = &[SyncWait::Flusher, SyncWait::Caller, SyncWait::Epoch];
-
-    /// As it is spelled in options.
-    pub fn word(self) -> &'static str {
-        match self {
-            SyncWait::Flusher => "flusher",
-            SyncWait::Caller => "caller",
-            SyncWait::Epoch => "epoch",
-        }
-    }
-}
-
-impl FromStr for SyncWait {
-    type Err = Error;
-
-    fn from_str(word: &str) -> Result<Self> {
-        Self::ALL.iter().copied().find(|p| p.word() == word).ok_or_else(|| {
-            let words: Vec<_> = Self::ALL.iter().map(|p| p.word()).collect();
-            let text = format!("option \"sync_wait={word}\": it must be one of {}", words.join(", "));
-            Error::new(ErrorKind::InvalidArgument, text)
-        })
-    }
-}
-
-/// The switch, turned while the volume is in use.
-#[derive(Default)]
-pub(crate) struct Switch(AtomicU8);
-
-impl Switch {
-    pub(crate) fn new(position: SyncWait) -> Self {
-        Switch(AtomicU8::new(position as u8))
-    }
-
-    pub(crate) fn get(&self) -> SyncWait {
-        SyncWait::ALL.get(usize::from(self.0.load(SeqCst))).copied().unwrap_or_default()
-    }
-
-    pub(crate) fn set(&self, position: SyncWait) {
-        self.0.store(position as u8, SeqCst);
+crate::positions! {
+    /// Who waits in a sync for the pages it has written (`sync_wait=`).
+    pub enum SyncWait {
+        /// The flusher, after each inode, before it submits the next (Linux before 3.11).
+        Flusher = "flusher",
+        /// The caller, when everything is submitted: over all inodes (`wait_sb_inodes`, Linux since 3.11).
+        #[default]
+        Caller = "caller",
+        /// The caller, for a counter of the epoch's pages. Callers share a pass.
+        Epoch = "epoch",
     }
 }
 

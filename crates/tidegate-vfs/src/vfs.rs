@@ -7,6 +7,7 @@ use crate::flusher::Flusher;
 use crate::fs::FileSystem;
 use crate::icache::{InodeCache, Inodes};
 use crate::inode::Inode;
+use crate::switch::Switch;
 use crate::sync::{self, SyncWait};
 use crate::types::{Ino, StatFs};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -38,7 +39,7 @@ pub struct Vfs {
     pub(crate) options: MountOptions,
     /// `s_umount`: held until the volume has gone; the flusher inside goes with it.
     pub(crate) flusher: RwLock<Option<Flusher>>,
-    pub(crate) sync_switch: sync::Switch,
+    pub(crate) sync_switch: Switch<SyncWait>,
     pub(crate) sync_shared: sync::Shared,
     unmounted: AtomicBool,
     /// What unmounting came to; written under `s_umount`.
@@ -68,7 +69,7 @@ impl Vfs {
             dcache: DentryCache::new(),
             fs,
             bdi,
-            sync_switch: sync::Switch::new(options.sync_wait),
+            sync_switch: Switch::new(options.sync_wait),
             options,
             flusher: RwLock::new(&S_UMOUNT, flusher),
             sync_shared: sync::Shared::default(),

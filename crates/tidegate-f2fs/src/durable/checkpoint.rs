@@ -322,7 +322,7 @@ impl F2fs {
 impl F2fs {
     /// The tail is durable when it is written, and all it vouches for was before.
     fn tail_flags(&self) -> BioFlags {
-        if self.switches.planted.is(PlantedBug::MissingFlush) {
+        if self.planted.is(PlantedBug::MissingFlush) {
             return BioFlags::FUA;
         }
         BioFlags::PREFLUSH | BioFlags::FUA

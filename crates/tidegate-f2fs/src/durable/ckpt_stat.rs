@@ -3,6 +3,7 @@
 use crate::durable::checkpoint::CpReason;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate_rt::{Distribution, Histogram, Nanos, clock, trace::SpanPoint};
+use tidegate_vfs::{CommitStats, StepStats};
 
 /// A part of a checkpoint whose time is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,45 +65,6 @@ static STEP_POINTS: [SpanPoint<1>; STEPS] = {
     all
 };
 
-/// Time of one step over all checkpoints, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct StepStats {
-    /// What was done.
-    pub name: &'static str,
-    /// Whether operations that change the volume waited meanwhile.
-    pub frozen: bool,
-    /// How often.
-    pub count: u64,
-    /// Least.
-    pub min_ns: u64,
-    /// Mean.
-    pub mean_ns: u64,
-    /// 99 of 100 took no longer; exact to an eighth.
-    pub p99_ns: u64,
-    /// Most.
-    pub max_ns: u64,
-}
-
-/// Requests for checkpoints and what became of them, since the volume was opened.
-#[derive(Clone, Debug, Default)]
-pub struct CkptStats {
-    /// Whether one thread serves all who wait (`checkpoint_merge`).
-    pub checkpoint_merge: bool,
-    /// Requests that wait now.
-    pub queued_ckpt: u64,
-    /// Checkpoints written for requests. Less than `total_ckpt` when some were merged, or when nothing
-    /// had changed.
-    pub issued_ckpt: u64,
-    /// Requests.
-    pub total_ckpt: u64,
-    /// How long requests waited that were answered last: the mean of one checkpoint's, in milliseconds.
-    pub cur_ckpt_time: u64,
-    /// The largest such time, in milliseconds.
-    pub peak_ckpt_time: u64,
-    /// The steps of all checkpoints, in order; the last two are sums over others.
-    pub steps: Vec<StepStats>,
-}
-
 /// Requests for checkpoints and the times of their steps. Nothing here is locked or allocated while a checkpoint runs.
 pub(crate) struct CkptStat {
     queued: AtomicU64,
@@ -163,17 +125,17 @@ impl CkptStat {
         (self.steps[Step::Whole as usize].read(), self.steps[Step::Frozen as usize].read())
     }
 
-    pub(crate) fn snapshot(&self, checkpoint_merge: bool) -> CkptStats {
+    pub(crate) fn snapshot(&self, checkpoint_merge: bool) -> CommitStats {
         let ms = |ns: &AtomicU64| ns.load(Relaxed) / 1_000_000;
         let steps =
             self.steps.iter().zip(STEP_NAMES).map(|(h, (name, _, frozen))| stats(&h.read(), name, frozen));
-        CkptStats {
-            checkpoint_merge,
-            queued_ckpt: self.queued.load(Relaxed),
-            issued_ckpt: self.issued.load(Relaxed),
-            total_ckpt: self.total.load(Relaxed),
-            cur_ckpt_time: ms(&self.cur_ns),
-            peak_ckpt_time: ms(&self.peak_ns),
+        CommitStats {
+            merge: checkpoint_merge,
+            queued: self.queued.load(Relaxed),
+            issued: self.issued.load(Relaxed),
+            total: self.total.load(Relaxed),
+            cur_ms: ms(&self.cur_ns),
+            peak_ms: ms(&self.peak_ns),
             steps: steps.collect(),
         }
     }

@@ -9,14 +9,15 @@
 //! own.
 
 use crate::durable::checkpoint::CpReason;
-use crate::durable::ckpt_stat::{CkptStat, CkptStats};
+use crate::durable::ckpt_stat::CkptStat;
+use crate::volume::options::IoPriority;
 use crate::volume::sbi::F2fs;
 use std::sync::{Arc, OnceLock, Weak};
 use tidegate_block::IoContext;
 use tidegate_rt::{
     Condvar, Distribution, LockClass, Mutex, Nanos, WaitQueue, clock, thread, trace::SpanPoint,
 };
-use tidegate_vfs::{Error, ErrorKind, Result};
+use tidegate_vfs::{CommitStats, Error, ErrorKind, Result};
 
 static ISSUE_CHECKPOINT: SpanPoint<0> = SpanPoint::timed("f2fs_issue_checkpoint", []);
 
@@ -84,7 +85,7 @@ impl F2fs {
     }
 
     /// Requests for checkpoints, how they were served, and what each step took.
-    pub fn ckpt_stats(&self) -> CkptStats {
+    pub fn ckpt_stats(&self) -> CommitStats {
         self.ckpt_stat.snapshot(self.switches.checkpoint_merge())
     }
 
@@ -95,7 +96,7 @@ impl F2fs {
 
     /// On whose behalf the checkpoint thread does I/O: nobody's, at a priority of its own.
     fn ckpt_io_context(&self) -> IoContext {
-        let (class, level) = self.switches.ckpt_thread_ioprio();
+        let IoPriority { class, level } = self.switches.ckpt_thread_ioprio();
         IoContext { group: 0, class, level }
     }
 }

@@ -150,7 +150,7 @@ impl F2fs {
     fn fsync_marks(&self, ino: Nid) -> u32 {
         let since = self.since_cp.of(ino.0);
         let named = since.contains(Since::NEW) && !since.contains(Since::FSYNCED);
-        if named && !self.switches.planted.is(PlantedBug::WrongDentryMark) {
+        if named && !self.planted.is(PlantedBug::WrongDentryMark) {
             FSYNC_BIT_MASK | DENT_BIT_MASK
         } else {
             FSYNC_BIT_MASK

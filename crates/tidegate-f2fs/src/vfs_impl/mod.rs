@@ -3,6 +3,7 @@
 //! It owns no lock, and nothing in this crate calls it. `writepages` has the passes over an inode's dirty pages, with
 //! room made between them.
 
+mod ops;
 mod writepages;
 
 use crate::format::raw::*;

@@ -87,6 +87,7 @@ impl F2fs {
             ckpt_stat: CkptStat::default(),
             ckpt_thread: CkptThread::default(),
             switches: Switches::new(&p.options),
+            planted: p.options.planted,
             recovery: p.options.recovery,
             overlay: OnceLock::new(),
             recovered: AtomicU64::new(0),

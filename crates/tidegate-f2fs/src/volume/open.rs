@@ -71,7 +71,7 @@ pub fn load_checkpoint(queue: &RequestQueue, sb: &Superblock) -> Result<Checkpoi
 impl F2fs {
     /// Turns the volume's switches to what `options` says. What only opening looks at is left alone.
     /// Returns when requests that no longer have a checkpoint thread have been served.
-    pub fn remount(&self, options: &F2fsOptions) {
+    pub fn turn(&self, options: &F2fsOptions) {
         self.switches.turn(options);
         if !options.checkpoint_merge {
             self.ckpt_thread.stop();

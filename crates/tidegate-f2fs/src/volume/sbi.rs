@@ -17,6 +17,7 @@ use crate::tables::meta::Meta;
 use crate::tables::nat::Nat;
 use crate::tables::sit::Sit;
 use crate::volume::options::{Recovery, Switches};
+use crate::volume::planted::Planted;
 use crate::volume::stats::Counters;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
@@ -70,6 +71,7 @@ pub struct F2fs {
     pub(crate) ckpt_stat: CkptStat,
     pub(crate) ckpt_thread: CkptThread,
     pub(crate) switches: Switches,
+    pub(crate) planted: Planted,
     pub(crate) recovery: Recovery,
     /// Directory blocks, by inode and block, that a read-only volume recovered and cannot write.
     pub(crate) overlay: OnceLock<HashMap<(u64, u64), PageRun>>,

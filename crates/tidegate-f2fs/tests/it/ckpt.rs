@@ -62,9 +62,9 @@ fn load(bed: &Arc<Bed>, beside: impl Fn(&Bed)) {
     }
     workers.into_iter().for_each(|w| w.join());
     let s = bed.fs.ckpt_stats();
-    assert_eq!(s.queued_ckpt, 0);
-    assert!(s.total_ckpt >= (THREADS * FILES) as u64, "{s:?}");
-    assert!(s.issued_ckpt >= 1 && s.issued_ckpt <= s.total_ckpt, "{s:?}");
+    assert_eq!(s.queued, 0);
+    assert!(s.total >= (THREADS * FILES) as u64, "{s:?}");
+    assert!(s.issued >= 1 && s.issued <= s.total, "{s:?}");
 }
 
 /// Unmounts; the stock check and a new mount find all files.
@@ -90,7 +90,7 @@ fn fsck(image: &[u8]) {
 
 /// Threads that ask for a checkpoint each, while the device is held; all have asked when this returns.
 fn ask(bed: &Arc<Bed>, n: u64) -> Vec<thread::JoinHandle<Result<()>>> {
-    let before = bed.fs.ckpt_stats().queued_ckpt;
+    let before = bed.fs.ckpt_stats().queued;
     let asking = (0..n).map(|_| {
         let fs = bed.fs.clone();
         thread::spawn("asking", move || fs.write_checkpoint(true)).unwrap()
@@ -101,7 +101,7 @@ fn ask(bed: &Arc<Bed>, n: u64) -> Vec<thread::JoinHandle<Result<()>>> {
 }
 
 fn wait_for_queued(bed: &Bed, n: u64) {
-    while bed.fs.ckpt_stats().queued_ckpt < n {
+    while bed.fs.ckpt_stats().queued < n {
         thread::sleep(std::time::Duration::from_millis(1));
     }
 }
@@ -126,7 +126,7 @@ fn turning_the_switch_loses_nobody() {
     let merge = AtomicBool::new(true);
     load(&bed, |b| {
         let on = merge.fetch_xor(true, SeqCst);
-        b.fs.remount(&options(if on { "nocheckpoint_merge" } else { "checkpoint_merge" }));
+        b.fs.turn(&options(if on { "nocheckpoint_merge" } else { "checkpoint_merge" }));
     });
     finish(&bed);
 }
@@ -143,7 +143,7 @@ fn who_asks_during_a_checkpoint_gets_the_next() {
     bed.device.release();
     asking.into_iter().for_each(|a| a.join().unwrap());
     let s = bed.fs.ckpt_stats();
-    assert_eq!((s.total_ckpt, s.issued_ckpt), (before.1.total_ckpt + 6, before.1.issued_ckpt + 2));
+    assert_eq!((s.total, s.issued), (before.1.total + 6, before.1.issued + 2));
     assert_eq!(version(), before.0 + 2);
     let whole = s.steps.iter().find(|s| s.name == "checkpoint in all").unwrap();
     assert_eq!(whole.count, 2);
@@ -160,7 +160,7 @@ fn who_asks_alone_gets_one_each() {
     asking.into_iter().for_each(|a| a.join().unwrap());
     assert_eq!(bed.fs.info().unwrap().checkpoint_version, before + 6);
     let s = bed.fs.ckpt_stats();
-    assert_eq!((s.total_ckpt, s.issued_ckpt, s.queued_ckpt), (6, 6, 0));
+    assert_eq!((s.total, s.issued, s.queued), (6, 6, 0));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn the_thread_has_a_priority_of_its_own() {
     let bed = Bed::new("checkpoint_merge");
     let asking = IoContext { group: 7, class: 3, level: 6 };
     let written_as = |mount: &str| {
-        bed.fs.remount(&options(mount));
+        bed.fs.turn(&options(mount));
         let _io = asking.enter();
         bed.fs.write_checkpoint(true).unwrap();
         bed.device.packs_ctx()
@@ -188,7 +188,7 @@ fn a_deterministic_volume_has_no_thread() {
     fs.write_checkpoint(false).unwrap();
     fs.write_checkpoint(true).unwrap();
     let s = fs.ckpt_stats();
-    assert_eq!((s.checkpoint_merge, s.total_ckpt, s.issued_ckpt, s.queued_ckpt), (true, 2, 1, 0));
+    assert_eq!((s.merge, s.total, s.issued, s.queued), (true, 2, 1, 0));
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn bytes(seed: usize) -> Vec<u8> {
 }
 
 /// Times that the lock was taken, pieces of all files, and what the volume counted.
-fn run(position: WritePages, min_seq_blocks: u32) -> (u64, u64, FsStats) {
+fn run(position: WritePages, min_seq_blocks: u64) -> (u64, u64, FsStats) {
     let device = template(256, "").device();
     let queue = tidegate_block::RequestQueue::new(device.clone(), Default::default());
     let bdi = Bdi::new(MemoryLimits::default());

@@ -7,7 +7,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `rules` | every rule: name and sentence |
-//! | `report` | options, problems, the report |
+//! | `report` | the problems found so far |
 //! | `device` | reading with a small cache |
 //! | `pack` | superblock, checkpoint, orphans, summaries, journals |
 //! | `nat` | the NAT and nat_bits |
@@ -35,7 +35,7 @@ mod usage;
 mod walk;
 mod xattr;
 
-pub use report::{CheckOptions, CheckReport, Problem, Progress};
+pub use tidegate_vfs::offline::{CheckOptions, CheckReport, Problem, Progress};
 
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::CpFlags;

@@ -4,13 +4,13 @@ use super::Repair;
 use super::disk::Disk;
 use super::finish::HURT;
 use super::pack;
-use super::report::{Change, OnChange, Outcome, RepairOptions, RepairReport};
 use crate::format::gate::Superblock;
 use crate::format::raw::*;
 use crate::offline::check::{CheckOptions, CheckReport, check};
 use crate::{F2fs, F2fsOptions};
 use std::sync::Arc;
 use tidegate_block::{BioFlags, RequestQueue};
+use tidegate_vfs::offline::{Change, OnChange, Outcome, RepairOptions, RepairReport};
 use tidegate_vfs::{Bdi, ErrorKind, FileSystem, MemoryLimits, MountOptions, Result, Vfs};
 
 /// Rounds before it is given up.

@@ -7,7 +7,6 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `report` | options, changes, the report |
 //! | `flow` | engine first, then rounds of check and repair |
 //! | `disk` | blocks with their changes |
 //! | `pack`, `map` | what it starts from: superblock, checkpoint, NAT, SIT |
@@ -34,13 +33,12 @@ mod lost;
 mod map;
 mod nodes;
 mod pack;
-mod report;
 #[cfg(test)]
 mod tests;
 mod tree;
 
 pub use flow::repair;
-pub use report::{Change, OnChange, Outcome, RepairOptions, RepairReport};
+pub use tidegate_vfs::offline::{Change, OnChange, Outcome, RepairOptions, RepairReport};
 
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;

@@ -1,13 +1,13 @@
 //! What the repair starts from: superblock, checkpoint, logs, journals, orphans.
 
 use super::disk::Disk;
-use super::report::Change;
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
 use std::collections::{BTreeMap, BTreeSet};
 use tidegate_block::RequestQueue;
 use tidegate_rt::hash::HashMap;
 use tidegate_vfs::Result;
+use tidegate_vfs::offline::Change;
 use zerocopy::FromBytes;
 
 /// Summaries of one segment.

@@ -52,7 +52,7 @@ const WORKS: [(&str, Work); 5] = [
     ("switch", |fs, _| {
         let mut options = F2fsOptions::default();
         options.parse(any::<&str>(&SWITCHES)).unwrap();
-        fs.remount(&options);
+        fs.turn(&options);
     }),
 ];
 

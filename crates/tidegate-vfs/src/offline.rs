@@ -1,0 +1,121 @@
+//! What a check and a repair of a volume that nobody uses are asked for, and what they tell.
+
+use std::fmt;
+use tidegate_rt::Timespec;
+
+/// Told how far the check is: nodes done and nodes in all, the latter as the volume counts them.
+pub type Progress = Box<dyn FnMut(u64, u64)>;
+
+/// How to check.
+pub struct CheckOptions {
+    /// Problems to keep; what comes after them is counted only. 1000 unless told.
+    pub max_problems: usize,
+    /// Called now and then.
+    pub progress: Option<Progress>,
+}
+
+impl Default for CheckOptions {
+    fn default() -> Self {
+        CheckOptions { max_problems: 1000, progress: None }
+    }
+}
+
+/// A broken rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The rule's name, one of [`CheckReport::rules`].
+    pub rule: &'static str,
+    /// What is wrong and where.
+    pub text: String,
+}
+
+/// What the check found.
+#[derive(Clone, Debug, Default)]
+pub struct CheckReport {
+    /// The first problems, in the order in which they were found.
+    pub problems: Vec<Problem>,
+    /// Problems, those not kept included.
+    pub total_problems: u64,
+    /// Things to know that break no rule.
+    pub notes: Vec<String>,
+    /// Regular files in the tree.
+    pub files: u64,
+    /// Directories in the tree, the root included.
+    pub directories: u64,
+    /// Symbolic links, devices, fifos and sockets in the tree.
+    pub others: u64,
+    /// Nodes in use: blocks that hold an inode or addresses.
+    pub nodes: u64,
+    /// Blocks in use, those of nodes included.
+    pub blocks: u64,
+    /// Orphans: files without a name that the next mount removes.
+    pub orphans: u64,
+    /// Whether the volume was not cleanly unmounted.
+    pub unclean: bool,
+    /// Every rule there is: name and one sentence.
+    pub rules: &'static [(&'static str, &'static str)],
+}
+
+impl CheckReport {
+    /// Whether every rule holds.
+    pub fn is_clean(&self) -> bool {
+        self.total_problems == 0
+    }
+}
+
+/// How to repair.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RepairOptions {
+    /// Say what would be done and change nothing.
+    pub dry_run: bool,
+    /// The time that what is made anew bears.
+    pub now: Timespec,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What kind of thing is changed, such as `sit` or `dentry`.
+    pub what: &'static str,
+    /// Where it is.
+    pub place: String,
+    /// What it says.
+    pub from: String,
+    /// What it is made to say.
+    pub to: String,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {} -> {}", self.what, self.place, self.from, self.to)
+    }
+}
+
+/// How a repair ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// There was nothing to do.
+    Clean,
+    /// There was, and it is done.
+    Corrected,
+    /// There is still: the last check's problems say what.
+    Left,
+}
+
+/// What a repair did.
+#[derive(Clone, Debug)]
+pub struct RepairReport {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Changes made, or that a dry run would make.
+    pub changes: u64,
+    /// Checks that found something, each followed by a repair.
+    pub rounds: u32,
+    /// Things to know beside the changes.
+    pub notes: Vec<String>,
+    /// The last check.
+    pub check: CheckReport,
+}
+
+/// Told each change as it is decided.
+pub type OnChange<'a> = &'a mut dyn FnMut(&Change);

@@ -1,0 +1,158 @@
+//! What every format's volume can do beside [`FileSystem`]: tell what it wrote, commit, trim, turn its switches.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::fs::FileSystem;
+use crate::inode::Inode;
+use std::ops::Range;
+use tidegate_rt::Distribution;
+
+/// Bios written, and the blocks in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Bios.
+    pub bios: u64,
+    /// Blocks.
+    pub blocks: u64,
+}
+
+/// What a volume wrote and did since it was opened.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VolumeStats {
+    /// File data and directories.
+    pub data: Written,
+    /// Inodes, and what leads from them to data. F2FS: nodes.
+    pub metadata: Written,
+    /// What makes commits. F2FS: the metadata area with its checkpoint packs. A journaling format: its log.
+    pub log: Written,
+    /// Data blocks written for users: `data` without what the format moves for itself.
+    pub user_data_blocks: u64,
+    /// Pieces that data was placed in.
+    pub data_fragments: u64,
+    /// Data bios that another writer's pages ended before they were full.
+    pub split_bios: u64,
+    /// fsyncs that needed no commit.
+    pub fsyncs: u64,
+    /// fsyncs that took a commit.
+    pub fsync_commits: u64,
+    /// Commits. F2FS: checkpoints.
+    pub commits: u64,
+    /// Time spent in them, in nanoseconds.
+    pub commit_ns: u64,
+    /// Bytes the device was told are free.
+    pub discarded_bytes: u64,
+    /// What only this format counts, by name.
+    pub own: Vec<(&'static str, u64)>,
+}
+
+impl VolumeStats {
+    /// The count that only some formats have under `name`; 0 where there is none.
+    pub fn own(&self, name: &str) -> u64 {
+        self.own.iter().find(|c| c.0 == name).map_or(0, |c| c.1)
+    }
+
+    /// Blocks written for each data block that users wrote; 1 when they wrote none.
+    pub fn write_amplification(&self) -> f64 {
+        let all = self.data.blocks + self.metadata.blocks + self.log.blocks;
+        if self.user_data_blocks == 0 { 1.0 } else { all as f64 / self.user_data_blocks as f64 }
+    }
+}
+
+/// Time of one step over all commits, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StepStats {
+    /// What was done.
+    pub name: &'static str,
+    /// Whether operations that change the volume waited meanwhile.
+    pub frozen: bool,
+    /// How often.
+    pub count: u64,
+    /// Least.
+    pub min_ns: u64,
+    /// Mean.
+    pub mean_ns: u64,
+    /// 99 of 100 took no longer; exact to an eighth.
+    pub p99_ns: u64,
+    /// Most.
+    pub max_ns: u64,
+}
+
+/// Requests for commits, how they were served, and what the steps took.
+#[derive(Clone, Debug, Default)]
+pub struct CommitStats {
+    /// Whether one commit serves all who wait for one now.
+    pub merge: bool,
+    /// Requests that wait now.
+    pub queued: u64,
+    /// Commits that served requests.
+    pub issued: u64,
+    /// Requests so far.
+    pub total: u64,
+    /// How long requests waited for the last commit, in milliseconds; the mean of those that it served.
+    pub cur_ms: u64,
+    /// The most of these means, in milliseconds.
+    pub peak_ms: u64,
+    /// The steps of a commit in their order. F2FS: of a checkpoint.
+    pub steps: Vec<StepStats>,
+}
+
+/// A volume of any format, open.
+pub trait VolumeOps: FileSystem {
+    /// What was written since it was opened. No lock held.
+    fn stats(&self) -> VolumeStats;
+
+    /// Makes what changed so far durable as a whole, and waits for it; with `force` also when nothing has changed.
+    ///
+    /// # Errors
+    /// `ReadOnly`; those of the device, after which the volume takes no more changes.
+    ///
+    /// # Locks
+    /// None held; the format's own are taken.
+    fn commit(&self, force: bool) -> Result<()>;
+
+    /// Requests for commits and the steps of commits. No lock held.
+    fn commit_stats(&self) -> CommitStats;
+
+    /// How long commits took in all, and how long changes waited for them, in nanoseconds. No lock held.
+    fn commit_times(&self) -> (Distribution, Distribution);
+
+    /// Tells the device of what is free in a range of bytes, in pieces of at least `minimum` bytes; the bytes told.
+    ///
+    /// # Errors
+    /// `Unsupported` where the device takes no discards; `InvalidArgument` for a range that begins behind the end;
+    /// `ReadOnly`; those of the device.
+    ///
+    /// # Locks
+    /// None held; the format's own are taken.
+    fn trim(&self, bytes: Range<u64>, minimum: u64) -> Result<u64>;
+
+    /// Has discards that wait for a better moment done now. No lock held.
+    fn discard_now(&self) {}
+
+    /// Pieces that the file's blocks lie in.
+    ///
+    /// # Errors
+    /// Those of reading where they lie.
+    ///
+    /// # Locks
+    /// None held.
+    fn fragments(&self, inode: &Inode) -> Result<u64>;
+
+    /// Turns switches, spelled as for mount(8), while the volume is in use; others stand as they did.
+    ///
+    /// # Errors
+    /// `InvalidArgument` naming an option that is no switch of the format or has a wrong value: nothing is turned.
+    fn remount(&self, options: &str) -> Result<()>;
+
+    /// Moves what is in the way of room for new data, if the format does such a thing; whether something moved.
+    ///
+    /// # Errors
+    /// `Unsupported` where it does not; `ReadOnly`; those of the device.
+    fn clean(&self, sync: bool) -> Result<bool> {
+        let _ = sync;
+        let what = format!("{} volumes are not cleaned", self.name());
+        Err(Error::new(ErrorKind::Unsupported, what))
+    }
+
+    /// How many files opening it recovered that were fsynced after the last commit.
+    fn recovered(&self) -> u64;
+}
