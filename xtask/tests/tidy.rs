@@ -91,3 +91,20 @@ fn comments_say_what_they_describe() {
         }
     }
 }
+
+/// Above the file systems only the facade knows which there are.
+#[test]
+fn formats_are_named_by_the_facade_alone() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let may = ["crates/tidegate", "crates/tidegate-f2fs"];
+    let mut wrong = Vec::new();
+    let manifests = std::fs::read_dir(root.join("crates")).unwrap().map(|d| d.unwrap().path());
+    for dir in manifests.chain([root.join("xtask")]) {
+        let here = dir.strip_prefix(root).unwrap().to_str().unwrap().to_string();
+        let manifest = std::fs::read_to_string(dir.join("Cargo.toml")).unwrap_or_default();
+        if !may.contains(&here.as_str()) && manifest.contains("tidegate-f2fs") {
+            wrong.push(here);
+        }
+    }
+    assert!(wrong.is_empty(), "these depend on a format, and should go through tidegate: {wrong:?}");
+}

@@ -89,7 +89,11 @@ impl Global {
         }
         let fixed_time = source_date_epoch()?;
         let mut options = OpenOptions { read_only, backend, memory, fixed_time, ..Default::default() };
-        options.parse(list).map_err(|e| Error::other("-o", e))?;
+        for option in list.split(',').filter(|o| !o.is_empty()) {
+            if !options.set(option).map_err(|e| Error::other("-o", e))? {
+                return Err(Error::other("-o", unknown(option)));
+            }
+        }
         Ok(options)
     }
 
@@ -182,4 +186,12 @@ pub fn source_date_epoch() -> Result<Option<Timespec>> {
     let secs = value.to_str().and_then(|v| v.trim().parse().ok());
     let bad = || Error::other(NAME, format_args!("not a number of seconds: {}", OsStr::display(&value)));
     secs.map(|secs| Some(Timespec { secs, nanos: 0 })).ok_or_else(bad)
+}
+
+/// Says of an option that no volume has what it is instead.
+fn unknown(option: &str) -> String {
+    match tidegate_fuse::options::is_word(option) {
+        true => format!("option \"{option}\" is for mounts alone (tidegate mount -o)"),
+        false => format!("unknown option \"{option}\": tidegate mount -o help lists all"),
+    }
 }

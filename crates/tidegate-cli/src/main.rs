@@ -85,9 +85,8 @@ fn asks_for_options() -> bool {
 
 fn print_options() -> ExitCode {
     let mut out = out::Out::new();
-    let words = tidegate_fuse::options::WORDS;
-    let width = words.iter().map(|w| w.0.len()).max().unwrap_or(0);
-    let lines = words.iter().try_for_each(|(word, what)| out.line(format_args!("{word:width$}  {what}")));
+    let help = tidegate_fuse::options::help();
+    let lines = help.iter().try_for_each(|(word, what)| out.line(format_args!("{word}\n    {what}")));
     match lines.and_then(|()| out.finish()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::from(PIPE),

@@ -2,6 +2,8 @@
 
 use tidegate::Timespec;
 
+pub use tidegate::units::{bytes, uuid_text};
+
 /// A size such as `64M`, `1G`, `1.5T` or `4096`; units are powers of 1024.
 pub fn size(text: &str) -> Result<u64, String> {
     let bad = || format!("{text}: not a size such as 64M, 1G or 1.5T");
@@ -30,22 +32,6 @@ pub fn size(text: &str) -> Result<u64, String> {
     whole.checked_add(part as u64).filter(|n| *n > 0).ok_or_else(bad)
 }
 
-/// Bytes in the largest unit that leaves a number above 1, with at most one digit behind the point.
-pub fn bytes(n: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if n < 1024 {
-        return format!("{n} B");
-    }
-    let mut v = n as f64 / 1024.0;
-    let mut unit = 0;
-    while v >= 1023.95 {
-        v /= 1024.0;
-        unit += 1;
-    }
-    let text = format!("{v:.1}");
-    format!("{} {}", text.strip_suffix(".0").unwrap_or(&text), UNITS[unit])
-}
-
 /// A time of so many nanoseconds in the unit that leaves a number below 1000, with three digits at least.
 pub fn duration(ns: u64) -> String {
     let (mut v, mut unit) = (ns as f64, 0);
@@ -72,12 +58,6 @@ pub fn uuid(text: &str) -> Result<[u8; 16], String> {
         *byte = u8::from_str_radix(pair, 16).map_err(|_| bad())?;
     }
     Ok(out)
-}
-
-/// A UUID as text.
-pub fn uuid_text(u: &[u8; 16]) -> String {
-    let hex: String = u.iter().map(|b| format!("{b:02x}")).collect();
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
 /// A time in UTC: `2024-02-29 12:00:00`, with nanoseconds if `full`.

@@ -101,7 +101,7 @@ fn a_failure_is_told_in_the_foreground() {
         (&["mount", "a.img", "nowhere"], "no such file"),
         (&["mount", "a.img", "plain"], "not a directory"),
         (&["mount", "a.img", "mnt", "-o", "uid=me"], "not a number"),
-        (&["mount", "a.img", "mnt", "-o", "nonsense"], "unknown f2fs option"),
+        (&["mount", "a.img", "mnt", "-o", "nonsense"], "unknown option"),
     ] {
         let line = m.bench.fails(args, 1);
         assert!(line.contains(cause), "{args:?}: {line}");

@@ -3,10 +3,10 @@
 use crate::model::Model;
 use crate::{Fault, age, crowd, sound};
 use std::sync::{Arc, OnceLock};
+use tidegate::detect::Format;
+use tidegate::new_volume::{self, NewVolume};
 use tidegate::volume::Volume;
 use tidegate_block::{Blocks, Device, Overlay, QueueLimits, RequestQueue};
-use tidegate_f2fs::mkfs::{MkfsOptions, SUPPORTED_FEATURES, mkfs};
-use tidegate_f2fs::raw::Features;
 use tidegate_rt::Timespec;
 
 /// The time of everything.
@@ -71,15 +71,16 @@ impl Bases {
 fn empty(bytes: u64, features: bool) -> Result<Base, Fault> {
     let device = Arc::new(Overlay::new(Arc::default(), vec![0; (bytes / 4096) as usize]));
     let queue = RequestQueue::new(device.clone(), QueueLimits::default());
-    let features = if features { SUPPORTED_FEATURES - Features::LOST_FOUND } else { Features::empty() };
-    let options = MkfsOptions {
-        features,
+    // A directory that is there from the beginning is nothing the model knows of.
+    let all = new_volume::features(Format::F2fs).filter(|f| *f != "lost_found");
+    let new = NewVolume {
+        features: all.filter(|_| features).map(String::from).collect(),
         uuid: Some(*b"tidegate crashes"),
-        time: TIME,
-        discard: false,
-        ..Default::default()
+        time: Some(TIME),
+        no_discard: true,
+        ..NewVolume::default()
     };
-    mkfs(&queue, &options).map_err(|e| Fault::new("run", format!("mkfs: {e}")))?;
+    new.make("volume", &queue).map_err(|e| Fault::new("run", format!("mkfs: {e}")))?;
     Ok(Base::of(&device, Model::default()))
 }
 

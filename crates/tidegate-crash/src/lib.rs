@@ -44,9 +44,9 @@ pub mod walk;
 pub use explore::{Failure, Limits, Progress, Report, explore, replay};
 
 use std::sync::Arc;
-use tidegate::volume::OpenOptions;
+use tidegate::OpenOptions;
+use tidegate::planted::Planted;
 use tidegate_block::Overlay;
-use tidegate_f2fs::planted::Planted;
 
 /// A promise that was broken.
 #[derive(Clone, Debug)]
@@ -87,7 +87,7 @@ impl Settings {
     /// How a run opens its volume.
     fn writer(&self) -> OpenOptions {
         let mut options = sound();
-        options.f2fs.planted = self.planted;
+        options.format.plant(self.planted);
         options
     }
 }

@@ -9,9 +9,9 @@ use crate::tape::Tape;
 use crate::walk::{Tree, walk};
 use crate::{Fault, Reference, Settings, sound};
 use std::sync::Arc;
-use tidegate::volume::{OpenOptions, Volume};
+use tidegate::offline::{CheckOptions, check};
+use tidegate::{OpenOptions, Volume};
 use tidegate_block::{Blocks, Device, Overlay, QueueLimits, Recorder, RequestQueue};
-use tidegate_f2fs::check::{CheckOptions, check};
 use tidegate_rt::rng::Rng;
 
 /// How closely a state is looked at.
@@ -132,7 +132,7 @@ fn same(a: &Tree, b: &Tree, when: &str) -> Result<(), Fault> {
 
 fn checked(device: &Arc<Overlay>) -> Result<(), Fault> {
     let queue = RequestQueue::new(device.clone(), QueueLimits::default());
-    let report = check(&queue, CheckOptions { max_problems: 3, progress: None })
+    let report = check("volume", &queue, CheckOptions { max_problems: 3, progress: None })
         .map_err(|e| Fault::new("P6", format!("check: {e}")))?;
     match report.problems.first() {
         None => Ok(()),

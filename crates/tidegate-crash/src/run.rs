@@ -8,17 +8,15 @@ use crate::stamp;
 use crate::tape::Tape;
 use crate::{Fault, Settings};
 use std::sync::Arc;
-use tidegate::volume::{OpenOptions, Volume};
+use tidegate::{OpenOptions, Volume};
 use tidegate_block::{Overlay, QueueLimits, Recorder, RequestQueue};
-use tidegate_f2fs::F2fs;
-use tidegate_f2fs::options::{AllocMode, FsyncMode, WritePages};
 use tidegate_rt::Nanos;
 use tidegate_rt::rng::Rng;
 use tidegate_rt::sim::{Config, run_with};
 use tidegate_rt::wait::poll;
 use tidegate_vfs::{
     Cred, Error, ErrorKind, FallocateFlags, File, FileType, Inode, MemoryLimits, NewInode, OpenFlags,
-    RenameFlags, Result, SetAttr, SyncWait, Vfs, WritebackControl, XattrFlags,
+    RenameFlags, Result, SetAttr, Vfs, VolumeOps, WritebackControl, XattrFlags,
 };
 
 /// A run that was done: what it wrote, and what it should have made.
@@ -58,35 +56,51 @@ pub struct Manner {
     pub seed: u64,
 }
 
-/// Switches of the volume that change what it writes and when.
+/// Switches of the volume that change what it writes and when; by default as they stand.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Switches {
-    writepages: WritePages,
-    mode: AllocMode,
-    fsync_mode: FsyncMode,
-    off: [bool; 3],
-    sync_wait: SyncWait,
+    /// For each of [`TURNED`], which of its values.
+    turned: Option<[usize; TURNED.len()]>,
+}
+
+/// The switches that are turned, and the values that they must not have: with these, fsync promises less.
+const TURNED: [(&str, &[&str]); 7] = [
+    ("writepages", &[]),
+    ("mode", &[]),
+    ("fsync_mode", &["nobarrier"]),
+    ("flush_merge", &[]),
+    ("checkpoint_merge", &[]),
+    ("discard", &[]),
+    ("sync_wait", &[]),
+];
+
+/// The options that turn a switch to the values that it may have.
+fn options_of(name: &str, never: &[&str]) -> Vec<String> {
+    let all = OpenOptions::switches();
+    let of = all.iter().filter(|s| s.name == name);
+    of.flat_map(|s| s.values.iter().filter(|v| !never.contains(&v.as_str())).map(|v| s.option(v))).collect()
 }
 
 impl Switches {
     /// Any that keep what fsync promises.
     pub fn any(rng: &mut Rng) -> Self {
-        Switches {
-            writepages: *rng.pick(WritePages::ALL),
-            mode: *rng.pick(AllocMode::ALL),
-            fsync_mode: *rng.pick(&[FsyncMode::Posix, FsyncMode::Strict]),
-            off: [rng.one_in(2), rng.one_in(2), rng.one_in(2)],
-            sync_wait: *rng.pick(SyncWait::ALL),
-        }
+        let pick = |(name, never)| rng.below(options_of(name, never).len() as u64) as usize;
+        Switches { turned: Some(TURNED.map(pick)) }
+    }
+
+    /// The options that turn them.
+    fn list(&self) -> String {
+        let chosen = self.turned.iter().flat_map(|t| TURNED.iter().zip(t));
+        let option = |((name, never), n): (&(&str, &[&str]), &usize)| options_of(name, never).swap_remove(*n);
+        chosen.map(option).collect::<Vec<_>>().join(",")
     }
 
     /// Puts them into options.
+    ///
+    /// # Panics
+    /// A switch is not what it is called here.
     pub fn set(&self, options: &mut OpenOptions) {
-        options.sync_wait = self.sync_wait;
-        let o = &mut options.f2fs;
-        (o.writepages, o.mode, o.fsync_mode) = (self.writepages, self.mode, self.fsync_mode);
-        let [flush_merge, checkpoint_merge, discard] = self.off.map(|off| !off);
-        (o.flush_merge, o.checkpoint_merge, o.discard) = (flush_merge, checkpoint_merge, discard);
+        options.parse(&self.list()).expect("the volume's own words");
     }
 }
 
@@ -97,7 +111,7 @@ pub(super) const SHORT_OF_MEMORY: MemoryLimits =
 /// A volume and what should be in it.
 pub(super) struct Machine {
     pub vfs: Arc<Vfs>,
-    fs: Arc<F2fs>,
+    ops: Arc<dyn VolumeOps>,
     pub model: Model,
     held: [Option<File>; SLOTS],
     /// The directory that stands for the root.
@@ -190,8 +204,8 @@ impl Machine {
 
     /// One that has `root` for its root directory.
     pub fn below(volume: &Volume, model: Model, root: &str) -> Self {
-        let (vfs, fs) = (volume.vfs().clone(), volume.f2fs().clone());
-        Machine { vfs, fs, model, held: Default::default(), root: root.into() }
+        let (vfs, ops) = (volume.vfs().clone(), volume.ops().clone());
+        Machine { vfs, ops, model, held: Default::default(), root: root.into() }
     }
 
     /// Does operations until the volume is full; `position` tells the device's events. The tape is empty.
@@ -342,12 +356,15 @@ impl Machine {
                 self.held[*slot as usize % SLOTS] = None;
                 Ok(())
             }
-            Clean { sync } => self.fs.garbage_collect(*sync).map(drop),
-            Trim => self.fs.trim(0..u64::MAX, 0).map(drop),
+            Clean { sync } => self.ops.clean(*sync).map(drop),
+            Trim => self.ops.trim(0..u64::MAX, 0).map(drop),
             Turn { seed } => {
+                let list = Switches::any(&mut Rng::new(*seed)).list();
+                let (own, format): (Vec<&str>, Vec<&str>) =
+                    list.split(',').partition(|o| o.starts_with("sync_wait="));
+                self.ops.remount(&format.join(","))?;
                 let mut options = OpenOptions::default();
-                Switches::any(&mut Rng::new(*seed)).set(&mut options);
-                self.fs.remount(&options.f2fs);
+                options.parse(&own.join(","))?;
                 self.vfs.set_sync_wait(options.sync_wait);
                 Ok(())
             }

@@ -72,8 +72,8 @@ fn seeds_reach_every_profile_and_the_same_run_writes_the_same() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn planted_bugs_are_caught() {
-    use tidegate_f2fs::planted::Planted;
-    use tidegate_f2fs::planted::PlantedBug::{EarlyReuse, MissingFlush, WrongDentryMark};
+    use tidegate::planted::Planted;
+    use tidegate::planted::PlantedBug::{EarlyReuse, MissingFlush, WrongDentryMark};
     let amount = Amount { boundaries: 10, prefixes: 30, subsets: 20 };
     for (bug, seed, states) in [(MissingFlush, 1, 100), (EarlyReuse, 17, 200), (WrongDentryMark, 1, 100)] {
         let settings = Settings { planted: Planted::new(bug).unwrap(), ..Settings::default() };

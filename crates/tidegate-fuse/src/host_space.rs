@@ -73,7 +73,7 @@ impl HostSpace {
             && self.relieved.compare_exchange(last, now, Relaxed, Relaxed).is_ok()
             && server.vfs().sync().is_ok()
         {
-            server.volume.f2fs().discard_now();
+            server.volume.ops().discard_now();
             self.ask(image);
         }
         if self.let_through(server, len, margin) { Ok(()) } else { Err(Errno::NOSPC) }

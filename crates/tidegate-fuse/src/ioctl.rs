@@ -156,7 +156,7 @@ impl Server {
         if len < size || start >= s.blocks.saturating_mul(size) {
             return Err(Errno::INVAL);
         }
-        let trimmed = self.volume.f2fs().trim(start..start.saturating_add(len), minlen).map_errno()?;
+        let trimmed = self.volume.ops().trim(start..start.saturating_add(len), minlen).map_errno()?;
         // Blocks that are kept for cleaning are trimmed, too, but nobody else counts them as free.
         let trimmed = trimmed.min(s.blocks_free.saturating_mul(size));
         Ok([start, trimmed, minlen].iter().flat_map(|v| v.to_le_bytes()).collect())

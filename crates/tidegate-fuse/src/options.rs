@@ -20,8 +20,8 @@ const FIXED: u64 = 96 << 20;
 /// The most memory that is got before it is wanted, in bytes.
 const MAX_RESERVE: u64 = 16 << 20;
 
-/// Every word of a mount and every switch of the file system, as they may be written, and what each does. Words that
-/// mean something to mount(8) alone are left out.
+/// Every word of a mount, as they may be written, and what each does. Words that mean something to mount(8) alone are
+/// left out, and so are the switches of the volume: [`help`] has both.
 pub const WORDS: &[(&str, &str)] = &[
     ("ro", "change nothing"),
     ("rw", "allow changes (the default)"),
@@ -41,21 +41,22 @@ pub const WORDS: &[(&str, &str)] = &[
     ("threads=8", "threads that serve requests"),
     ("transport=best", "how requests come: best, uring, dev"),
     ("keep_awake=auto", "keep CPUs from halting between requests: auto, on, off"),
-    ("fsync_mode=posix", "posix, strict, nobarrier"),
-    ("flush_merge", "one flush serves all who wait (or noflush_merge)"),
-    ("checkpoint_merge", "one checkpoint serves all who wait (or nocheckpoint_merge)"),
-    ("ckpt_thread_ioprio=be/3", "I/O priority of checkpoints"),
-    ("checkpoint_data=wait", "whether a checkpoint waits for file data in flight: wait, linux (no)"),
-    ("writepages=extent", "how writers share a log: unlocked, locked, submit_locked, extent"),
-    ("min_seq_blocks=512", "dirty pages from which on a sync takes its turn"),
-    ("sync_wait=epoch", "who waits in a sync: flusher, caller, epoch"),
-    ("mode=adaptive", "fill holes of segments when space runs short (or lfs: never)"),
-    ("background_gc=on", "clean while idle: on, off, sync"),
-    ("discard", "give free blocks back to the device (or nodiscard)"),
-    ("discard_io_aware", "wait with that until the device is idle (or nodiscard_io_aware)"),
     ("roll_forward", "recover what was fsynced (or disable_roll_forward: give it up)"),
     ("norecovery", "change nothing to recover, and open read-only"),
 ];
+
+/// All that `-o` takes: what is written, and what it does.
+pub fn help() -> Vec<(String, String)> {
+    let words = WORDS.iter().map(|(word, what)| (word.to_string(), what.to_string()));
+    let switches = tidegate::OpenOptions::switches().into_iter();
+    words.chain(switches.map(|s| (s.to_string(), format!("{} ({})", s.help, s.option(&s.default))))).collect()
+}
+
+/// Whether an option is about mounting, rather than about the volume.
+pub fn is_word(option: &str) -> bool {
+    let mut o = MountOptions::default();
+    o.set(option).is_err() || o.switches.is_empty()
+}
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -271,7 +272,7 @@ fn number(word: &str, value: &str) -> Result<u32, String> {
 /// A number of bytes with an optional K, M or G.
 fn size(word: &str, value: &str) -> Result<u64, String> {
     let bad = || format!("option \"{word}\": not a size such as 256M");
-    tidegate::volume::bytes_of(value).ok_or_else(bad)
+    tidegate::options::bytes_of(value).ok_or_else(bad)
 }
 
 #[cfg(test)]

@@ -22,9 +22,6 @@ pub enum Error {
     /// A volume as a whole.
     #[error(transparent)]
     Volume(#[from] tidegate::Error),
-    /// Making a volume.
-    #[error(transparent)]
-    Mkfs(#[from] tidegate_f2fs::mkfs::MkfsError),
     /// A guest with a kernel of its own.
     #[error(transparent)]
     Guest(#[from] tidegate_uml::Error),

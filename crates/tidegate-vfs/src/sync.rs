@@ -272,13 +272,6 @@ mod tests {
     use std::sync::Arc;
     use tidegate_rt::{Nanos, sim, thread};
 
-    #[test]
-    fn words_are_told_when_one_is_wrong() {
-        assert_eq!("epoch".parse::<SyncWait>().unwrap(), SyncWait::Epoch);
-        let e = "later".parse::<SyncWait>().unwrap_err().to_string();
-        assert!(e.contains("flusher, caller, epoch"), "{e}");
-    }
-
     /// Whoever asks before a pass begins is served by it; nobody takes one that began before.
     #[test]
     fn a_pass_serves_those_who_came_before_it() {

@@ -6,7 +6,9 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`volume`], [`detect`] | [`Volume`]: open, sync, unmount; what format an image has |
+//! | [`volume`], [`options`], [`detect`] | [`Volume`]: open, sync, unmount; how; what format an image has |
+//! | [`info`] | what a volume says of itself |
+//! | [`offline`], [`new_volume`] | check and repair; an empty volume |
 //! | [`partitions`] | what a disk with a partition table holds |
 //! | [`paths`] | operations by path, as the superuser |
 //! | [`mkfs`](mod@mkfs), [`image`], [`spool`] | making a volume, sized to its content; the file it is made in; a source that comes once |
@@ -20,7 +22,7 @@
 //! | [`progress`], [`summary`] | how far it is; what it took |
 //! | [`observe`] | lock statistics, traces, profiles, and their forms |
 //! | [`sample`] | what a volume does at one moment: for `top` and Prometheus |
-//! | [`error`] | errors that name the image or the path |
+//! | [`error`], [`units`] | errors that name the image or the path; sizes in words |
 //! | `holder` | who has an image open |
 //! | [`cgroup`] | how much memory this process may take |
 //!
@@ -46,9 +48,13 @@ mod holder;
 pub mod host;
 pub mod image;
 pub mod import;
+pub mod info;
 pub mod mkfs;
+pub mod new_volume;
 pub mod node;
 pub mod observe;
+pub mod offline;
+pub mod options;
 pub mod partitions;
 pub mod paths;
 pub mod progress;
@@ -58,16 +64,21 @@ pub mod summary;
 pub mod tar;
 pub mod trail;
 pub mod unfinished;
+pub mod units;
 pub mod volume;
 
 pub use error::{Error, Result};
+pub use info::Info;
 pub use mkfs::mkfs;
+pub use new_volume::NewVolume;
+pub use offline::{check, repair};
+pub use options::OpenOptions;
 pub use progress::Progress;
 pub use sample::Sample;
 pub use summary::Summary;
 pub use tidegate_block::{Backend, Elevator, IoContext, WfqOptions};
-pub use tidegate_f2fs as f2fs;
+pub use tidegate_f2fs::planted;
 pub use tidegate_rt::Timespec;
 pub use tidegate_vfs as vfs;
 pub use unfinished::Unfinished;
-pub use volume::{OpenOptions, Volume};
+pub use volume::Volume;

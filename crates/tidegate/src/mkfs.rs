@@ -4,19 +4,20 @@ use crate::error::{About, Error, Result, path_bytes, show};
 use crate::estimate::{self, Content, blocks::Geometry};
 use crate::image::{self, Claim, Existing, NewImage};
 use crate::import::{ImportOptions, Source, Target, import};
+use crate::new_volume::{NewVolume, largest};
+use crate::options::OpenOptions;
 use crate::progress::Progress;
 use crate::spool::spool;
 use crate::summary::Summary;
 use crate::tar::compress;
 use crate::unfinished::Unfinished;
-use crate::volume::{OpenOptions, Volume};
+use crate::volume::Volume;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tidegate_block::held::Held;
 use tidegate_block::{Device, PAGE_SIZE, QueueLimits, RequestQueue};
-use tidegate_f2fs::mkfs::{self as f2fs_mkfs, MkfsOptions};
 use tidegate_f2fs::raw;
 use tidegate_rt::{Timespec, clock};
 use tidegate_vfs::{Cred, MemoryLimits, SetAttr};
@@ -27,7 +28,6 @@ const SYNC_EVERY: u64 = 32 << 20;
 const SMALLEST: u64 = 40 << 20;
 /// Unit in which a size is chosen: a segment.
 const SEGMENT: u64 = 2 << 20;
-const LARGEST: u64 = 16 << 40;
 /// How often a volume that was too small after all is made anew.
 const ATTEMPTS: usize = 5;
 
@@ -66,7 +66,7 @@ pub struct Request {
     /// What goes in.
     pub from: Option<From>,
     /// What the volume is like.
-    pub options: MkfsOptions,
+    pub options: NewVolume,
     /// How it is opened to be filled.
     pub open: OpenOptions,
     /// User and group of all that goes in, whoever owns it at the source.
@@ -109,10 +109,10 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
         return Err(Error::other(show(path_bytes(&request.image)), what));
     }
     if let Some((uid, gid)) = request.root_owner {
-        (request.options.root_uid, request.options.root_gid) = (uid, gid);
+        request.options.root_owner = (uid, gid);
     }
     if let Some(time) = request.reproducible {
-        request.options.time = time;
+        request.options.time = Some(time);
         request.open.fixed_time = Some(time);
         // The flusher starts when memory runs short, which is a matter of timing; syncs at fixed points
         // take its place.
@@ -187,7 +187,8 @@ fn too_small(request: &mut Request, e: Error, there: Existing, bytes: u64) -> Er
 
 /// Measures what goes in. A stream is kept in a file, so that it can be read again.
 fn measure(request: &mut Request, there: Existing) -> Result<Content> {
-    let geometry = Geometry::new(request.options.features);
+    let shown = show(path_bytes(&request.image));
+    let geometry = Geometry::new(request.options.f2fs_features(&shown)?);
     if let Some(From::Stream(read, name)) = &mut request.from {
         let file = spool(read, name, image::dir_of(&request.image))?;
         let name = std::mem::take(name);
@@ -215,20 +216,20 @@ fn skip(there: Existing) -> Option<(u64, u64)> {
 }
 
 /// The smallest volume whose users may fill `blocks` blocks and a little.
-fn fit(image: &str, blocks: u64, options: &MkfsOptions) -> Result<u64> {
-    let room = |bytes: u64| f2fs_mkfs::layout(bytes, options).map(|l| l.user_block_count);
+fn fit(image: &str, blocks: u64, options: &NewVolume) -> Result<u64> {
+    let room = |bytes: u64| options.room(image, bytes);
     // Errors that do not depend on the size.
-    room(1 << 30).map_err(|e| Error::other(image, e))?;
+    room(1 << 30)?;
     // What the count cannot know: files that grow meanwhile, names that gather in few buckets.
     let need = blocks + blocks / 64 + 256;
     let enough = |bytes: u64| room(bytes).is_ok_and(|n| n >= need);
     let (mut low, mut high) = (SMALLEST - SEGMENT, SMALLEST);
     while !enough(high) {
-        if high >= LARGEST {
+        if high >= largest(options.format) {
             return Err(Error::other(image, "the content does not fit the largest volume, 16 TiB"));
         }
         low = high;
-        high = (high * 2).min(LARGEST);
+        high = (high * 2).min(largest(options.format));
     }
     while high - low > SEGMENT {
         let middle = (low + (high - low) / 2) / SEGMENT * SEGMENT;
@@ -248,7 +249,7 @@ fn make(
     let there = claim.there();
     // Without an existing volume, refuse before anything is changed.
     if there != Existing::Device {
-        f2fs_mkfs::layout(bytes, &request.options).map_err(|e| Error::other(&shown, e))?;
+        request.options.room(&shown, bytes)?;
     }
     let (replace, unfinished) = (request.from.is_some(), request.unfinished.clone());
     let image = NewImage::create(claim, bytes, replace, request.open.backend, &unfinished)?;
@@ -257,8 +258,8 @@ fn make(
         (image.in_place() && replace).then(|| Arc::new(Held::new(image.device.clone(), 2, is_superblock)));
     let device = held.clone().map_or_else(|| image.device.clone(), |h| h as Arc<dyn Device>);
     let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
-    let options = MkfsOptions { discard: there == Existing::Device, ..request.options.clone() };
-    let report = f2fs_mkfs::mkfs(&queue, &options).map_err(|e| Error::other(&shown, e))?;
+    let options = NewVolume { no_discard: there != Existing::Device, ..request.options.clone() };
+    let uuid = options.make(&shown, &queue)?;
     summary.phase("format", start);
     let mut notes = Vec::new();
     let io;
@@ -301,7 +302,7 @@ fn make(
         held.map_or(Ok(()), |h| h.release()).map_err(|e| Error::os(shown.as_bytes(), e))?;
         image.finish()
     })?;
-    Ok((report.uuid, notes))
+    Ok((uuid, notes))
 }
 
 /// Whether one of the first two blocks makes a volume of what it is on.

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use tidegate_block::QueueStats;
-use tidegate_f2fs::FsStats;
 use tidegate_rt::{Nanos, clock};
+use tidegate_vfs::VolumeStats;
 
 /// Time spent in one part of an operation.
 #[derive(Clone, Debug, Serialize)]
@@ -53,7 +53,7 @@ pub struct Summary {
 
 impl Summary {
     /// The I/O part.
-    pub fn of(queue: &QueueStats, fs: &FsStats) -> Self {
+    pub fn of(queue: &QueueStats, fs: &VolumeStats) -> Self {
         Summary {
             bios: queue.write_bios,
             bio_bytes: queue.write_bytes,
@@ -61,10 +61,10 @@ impl Summary {
             requests: queue.write_requests,
             read_bios: queue.read_bios,
             read_bytes: queue.read_bytes,
-            data_blocks: fs.data_blocks,
-            node_blocks: fs.node_blocks,
-            meta_blocks: fs.meta_blocks,
-            checkpoints: fs.checkpoints,
+            data_blocks: fs.data.blocks,
+            node_blocks: fs.metadata.blocks,
+            meta_blocks: fs.log.blocks,
+            checkpoints: fs.commits,
             ..Default::default()
         }
     }

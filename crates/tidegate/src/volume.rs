@@ -2,90 +2,20 @@
 
 use crate::detect::{Format, detect};
 use crate::error::{Error, Result, path_bytes, show};
+use crate::info::Info;
+use crate::options::OpenOptions;
 use crate::summary::Summary;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_block::slice::Slice;
-use tidegate_block::{Backend, Elevator, QueueLimits, RequestQueue};
-use tidegate_f2fs::{CkptStats, F2fs, F2fsOptions, FsStats, VolumeInfo};
-use tidegate_rt::{Timespec, clock};
-use tidegate_vfs::{Bdi, FileSystem, MemoryLimits, MountOptions, SyncWait, Vfs};
+use tidegate_block::{QueueLimits, RequestQueue};
+use tidegate_f2fs::{F2fs, F2fsOptions};
+use tidegate_rt::clock;
+use tidegate_vfs::{Bdi, CommitStats, MountOptions, Vfs, VolumeOps, VolumeStats};
 
-/// How to open a volume.
-#[derive(Clone, Debug)]
-pub struct OpenOptions {
-    /// Change nothing, and let others read the image meanwhile.
-    pub read_only: bool,
-    /// What does the I/O.
-    pub backend: Backend,
-    /// Go around the host's page cache when writing.
-    pub direct: bool,
-    /// What decides the order of I/O; shares are set on [`Volume::queue`].
-    pub elevator: Elevator,
-    /// Memory the volume may use.
-    pub memory: MemoryLimits,
-    /// Every change gets this time instead of the clock's, and nothing else depends on chance either.
-    pub fixed_time: Option<Timespec>,
-    /// Reading leaves access times alone.
-    pub noatime: bool,
-    /// Who waits in a sync.
-    pub sync_wait: SyncWait,
-    /// Where in the image the volume begins, in bytes: a partition of a disk.
-    pub offset: u64,
-    /// Switches of F2FS; `read_only` and `fixed_time` above override what it says of these.
-    pub f2fs: F2fsOptions,
-}
-
-impl Default for OpenOptions {
-    fn default() -> Self {
-        OpenOptions {
-            read_only: false,
-            backend: Backend::Auto,
-            direct: true,
-            elevator: Elevator::None,
-            memory: MemoryLimits::default(),
-            fixed_time: None,
-            noatime: true,
-            sync_wait: SyncWait::default(),
-            offset: 0,
-            f2fs: F2fsOptions::default(),
-        }
-    }
-}
-
-impl OpenOptions {
-    /// Applies options spelled as for mount(8): `sync_wait=`, `offset=` and those of the file system.
-    ///
-    /// # Errors
-    /// `InvalidArgument` naming the first that is unknown or has a wrong value; those before it are set.
-    pub fn parse(&mut self, list: &str) -> tidegate_vfs::Result<()> {
-        for option in list.split(',').filter(|o| !o.is_empty()) {
-            match option.split_once('=') {
-                Some(("sync_wait", word)) => self.sync_wait = word.parse()?,
-                Some(("offset", bytes)) => self.offset = parse_offset(option, bytes)?,
-                _ => self.f2fs.parse(option)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A number of bytes as mount options have it: 1048576 or 1024K or 1M.
-pub fn bytes_of(text: &str) -> Option<u64> {
-    let (digits, shift) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
-        Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
-}
-
-fn parse_offset(option: &str, text: &str) -> tidegate_vfs::Result<u64> {
-    bytes_of(text).filter(|n| n.is_multiple_of(512)).ok_or_else(|| {
-        let what = format!("option \"{option}\": not a multiple of 512 such as 1048576 or 1M");
-        tidegate_vfs::Error::new(tidegate_vfs::ErrorKind::InvalidArgument, what)
-    })
+/// The engine of an open volume, for what only one format can tell.
+enum Engine {
+    F2fs(Arc<F2fs>),
 }
 
 /// A volume in an image or on a device. Dropping it without [`Volume::unmount`] keeps what was synced.
@@ -93,7 +23,8 @@ pub struct Volume {
     image: String,
     path: PathBuf,
     queue: Arc<RequestQueue>,
-    fs: Arc<F2fs>,
+    engine: Engine,
+    ops: Arc<dyn VolumeOps>,
     vfs: Arc<Vfs>,
     started: tidegate_rt::Nanos,
 }
@@ -116,20 +47,22 @@ impl Volume {
     pub fn from_queue(image: &str, queue: Arc<RequestQueue>, options: &OpenOptions) -> Result<Volume> {
         let started = clock::now();
         let of = |e| Error::Volume(image.to_string(), e);
-        let Format::F2fs = detect(image, &queue)?;
+        let format = detect(image, &queue)?;
         let bdi = Bdi::new(options.memory);
-        let read_only = options.read_only || options.f2fs.read_only || queue.device().read_only();
-        let deterministic = options.fixed_time.is_some();
-        let fs_options = F2fsOptions { read_only, deterministic, ..options.f2fs.clone() };
-        let fs = F2fs::open(queue.clone(), bdi.clone(), fs_options).map_err(of)?;
+        let (engine, ops) = match format {
+            Format::F2fs => {
+                let fs = F2fs::open(queue.clone(), bdi.clone(), f2fs_options(options, &queue)).map_err(of)?;
+                (Engine::F2fs(fs.clone()), fs as Arc<dyn VolumeOps>)
+            }
+        };
         let mount = MountOptions {
             noatime: options.noatime,
             fixed_time: options.fixed_time,
             no_periodic_writeback: options.fixed_time.is_some(),
             sync_wait: options.sync_wait,
         };
-        let vfs = Vfs::mount(fs.clone(), bdi, mount).map_err(of)?;
-        Ok(Volume { image: image.to_string(), path: image.into(), queue, fs, vfs, started })
+        let vfs = Vfs::mount(ops.clone(), bdi, mount).map_err(of)?;
+        Ok(Volume { image: image.to_string(), path: image.into(), queue, engine, ops, vfs, started })
     }
 
     /// What errors call it: the image's path, as it can be shown.
@@ -152,22 +85,24 @@ impl Volume {
         &self.queue
     }
 
-    /// The file system below, for what only F2FS can tell.
-    pub fn f2fs(&self) -> &Arc<F2fs> {
-        &self.fs
+    /// What its format can do with the volume as a whole.
+    pub fn ops(&self) -> &Arc<dyn VolumeOps> {
+        &self.ops
     }
 
     /// The format's name.
     pub fn format(&self) -> &'static str {
-        self.fs.name()
+        self.ops.name()
     }
 
     /// What the volume's own structures say.
     ///
     /// # Errors
     /// Those of reading them.
-    pub fn info(&self) -> Result<VolumeInfo> {
-        self.fs.info().map_err(|e| self.error(e))
+    pub fn info(&self) -> Result<Info> {
+        match &self.engine {
+            Engine::F2fs(fs) => fs.info().map(Info::f2fs).map_err(|e| self.error(e)),
+        }
     }
 
     /// When it was opened, on the monotonic clock.
@@ -176,31 +111,39 @@ impl Volume {
     }
 
     /// What was written since it was opened.
-    pub fn stats(&self) -> FsStats {
-        self.fs.stats()
+    pub fn stats(&self) -> VolumeStats {
+        self.ops.stats()
     }
 
-    /// Requests for checkpoints, how they were served, and what each step took.
-    pub fn ckpt_stats(&self) -> CkptStats {
-        self.fs.ckpt_stats()
+    /// Requests for commits, how they were served, and what each step took.
+    pub fn commit_stats(&self) -> CommitStats {
+        self.ops.commit_stats()
     }
 
-    /// Writes a checkpoint; with `force` also when nothing has changed since the last.
+    /// Makes all that changed durable; with `force` a commit is written even when nothing has changed.
     ///
     /// # Errors
     /// It is read-only; those of the device, and the volume takes no more changes then.
-    pub fn write_checkpoint(&self, force: bool) -> Result<()> {
-        self.fs.write_checkpoint(force).map_err(|e| self.error(e))
+    pub fn commit(&self, force: bool) -> Result<()> {
+        self.ops.commit(force).map_err(|e| self.error(e))
     }
 
-    /// Turns the switches of the file system while it is in use.
-    pub fn remount(&self, options: &F2fsOptions) {
-        self.fs.remount(options);
+    /// Turns switches while the volume is in use, spelled as in [`OpenOptions::parse`].
+    ///
+    /// # Errors
+    /// An option that is no switch or has a wrong value: nothing is turned then.
+    pub fn remount(&self, list: &str) -> Result<()> {
+        let mut options = OpenOptions { sync_wait: self.vfs.sync_wait(), ..OpenOptions::default() };
+        let (own, rest): (Vec<&str>, Vec<&str>) = list.split(',').partition(|o| o.starts_with("sync_wait="));
+        own.into_iter().try_for_each(|o| options.set(o).map(drop)).map_err(|e| self.error(e))?;
+        self.ops.remount(&rest.join(",")).map_err(|e| self.error(e))?;
+        self.vfs.set_sync_wait(options.sync_wait);
+        Ok(())
     }
 
-    /// How many files opening it recovered that were fsynced after the last checkpoint.
+    /// How many files opening it recovered that were fsynced after the last commit.
     pub fn recovered(&self) -> u64 {
-        self.fs.recovered()
+        self.ops.recovered()
     }
 
     /// Refuses to go on with a volume that came up read-only.
@@ -208,7 +151,7 @@ impl Volume {
     /// # Errors
     /// Why it did.
     pub fn check_writable(&self) -> Result<()> {
-        match self.fs.read_only() {
+        match self.ops.read_only() {
             None => Ok(()),
             Some(why) => Err(Error::other(&self.image, format_args!("the volume is read-only: {why}"))),
         }
@@ -240,11 +183,21 @@ impl Volume {
     pub fn unmount(self) -> Result<Summary> {
         let start = clock::now();
         self.vfs.unmount().map_err(|e| self.error(e))?;
-        let mut s = Summary::of(&self.queue.stats(), &self.fs.stats());
+        let mut s = Summary::of(&self.queue.stats(), &self.ops.stats());
         s.image_bytes = self.queue.device().size();
         s.phase("unmount", start);
         s.total(self.started);
         Ok(s)
+    }
+}
+
+/// The options of F2FS, and what is said of the volume whatever format it has.
+fn f2fs_options(options: &OpenOptions, queue: &RequestQueue) -> F2fsOptions {
+    let own = &options.format.f2fs;
+    F2fsOptions {
+        read_only: options.read_only || own.read_only || queue.device().read_only(),
+        deterministic: options.fixed_time.is_some(),
+        ..own.clone()
     }
 }
 

@@ -266,7 +266,7 @@ fn checkpoint_beside_late_pages(options: &'static str) -> (u64, Nanos, Nanos) {
         volume.mkdir(b"/d", 0o755, false).unwrap();
         volume.vfs().fs().sync_fs().unwrap();
         let left = f.inode().mapping.nr_writeback();
-        let steps = volume.ckpt_stats().steps;
+        let steps = volume.commit_stats().steps;
         let of = |name| Nanos(steps.iter().find(|s| s.name == name).unwrap().max_ns);
         let times = (of("frozen in all"), of("checkpoint in all"));
         syncer.join();
@@ -301,10 +301,10 @@ fn a_look_for_free_node_ids_stops_no_fsync() {
         let queue = queue(Preset::Nvme.spec(), Some(late));
         let volume = volume(&queue, MemoryLimits::of_machine(1 << 30), "background_gc=off");
         let f = file(&volume, b"/f");
-        let areas = volume.f2fs().info().unwrap().areas;
+        let areas = volume.info().unwrap().areas();
         let area = areas.iter().position(|a| a.0.eq_ignore_ascii_case("nat")).unwrap();
         for (bound, at) in nat.iter().zip([areas[area].1, areas[area + 1].1]) {
-            bound.store(u64::from(at) * PAGE as u64, SeqCst);
+            bound.store(at * PAGE as u64, SeqCst);
         }
         let over = Arc::new(AtomicBool::new(false));
         let maker = {

@@ -6,8 +6,8 @@ use clap::ValueEnum;
 use serde_json::json;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
+use tidegate::planted::{Planted, PlantedBug};
 use tidegate_crash::{Failure, Limits, Settings, replay};
-use tidegate_f2fs::planted::{Planted, PlantedBug};
 
 /// States and seconds after which a bug counts as not found.
 const STATES: u64 = 100_000;

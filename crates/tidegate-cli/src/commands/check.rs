@@ -7,9 +7,10 @@ use serde_json::json;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
-use tidegate::f2fs::check::{CheckOptions, CheckReport, check};
-use tidegate::f2fs::repair::{Change, Outcome, RepairOptions, RepairReport, repair};
-use tidegate::{Error, Result};
+use tidegate::Result;
+use tidegate::offline::{
+    Change, CheckOptions, CheckReport, Outcome, RepairOptions, RepairReport, check, repair,
+};
 
 /// Exit statuses, as fsck's.
 const CORRECTED: u8 = 1;
@@ -49,10 +50,9 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     place.check()?;
     let image = tidegate::error::show(tidegate::error::path_bytes(&place.image));
     let queue = tidegate::volume::open_queue(&place.image, &global.open_options(true)?)?;
-    tidegate::detect::detect(&image, &queue)?;
     let mut options = CheckOptions::default();
     options.max_problems = args.max_problems.unwrap_or(options.max_problems);
-    let report = check(&queue, options).map_err(|e| Error::Volume(image.clone(), e))?;
+    let report = check(&image, &queue, options)?;
     let mut out = Out::new();
     if global.json {
         out.json(&as_json(&report))?;
@@ -69,7 +69,6 @@ fn run_repair(args: &Args, global: &Global) -> Result<ExitCode> {
     let image = tidegate::error::show(tidegate::error::path_bytes(&place.image));
     let open = global.open_options(args.dry_run)?;
     let queue = Arc::new(tidegate::volume::open_queue(&place.image, &open)?);
-    tidegate::detect::detect(&image, &queue)?;
     let now = open.fixed_time.unwrap_or_else(tidegate_rt::clock::realtime);
     let options = RepairOptions { dry_run: args.dry_run, now };
     let mut out = Out::new();
@@ -82,13 +81,13 @@ fn run_repair(args: &Args, global: &Global) -> Result<ExitCode> {
             printed = out.line(format_args!("{image}: {c}"));
         }
     };
-    let done = repair(&queue, options, &mut told);
+    let done = repair(&image, &queue, options, &mut told);
     printed?;
     let report = match done {
         Ok(report) => report,
         Err(e) => {
             out.finish()?;
-            return Err(Error::Volume(image, e));
+            return Err(e);
         }
     };
     if global.json {

@@ -6,7 +6,7 @@ use crate::place::Place;
 use crate::units::duration;
 use serde_json::json;
 use std::sync::Arc;
-use tidegate::f2fs::CkptStats;
+use tidegate::vfs::{CommitStats, StepStats};
 use tidegate::{Error, Result, Volume};
 use tidegate_rt::{clock, thread};
 
@@ -23,7 +23,7 @@ pub fn run(place: &Place, global: &Global) -> Result<()> {
     let start = clock::now();
     let volume = ask(volume)?;
     let seconds = clock::now().since(start).duration().as_secs_f64();
-    let stats = volume.ckpt_stats();
+    let stats = volume.commit_stats();
     let image = volume.image().to_string();
     volume.unmount()?;
     let mut out = Out::new();
@@ -40,7 +40,7 @@ fn ask(volume: Volume) -> Result<Volume> {
     let volume = Arc::new(volume);
     let spawn = |_| {
         let v = volume.clone();
-        let body = move || (0..EACH).try_for_each(|_| v.write_checkpoint(true));
+        let body = move || (0..EACH).try_for_each(|_| v.commit(true));
         thread::spawn("ask", body).map_err(|e| Error::Os("starting a thread".into(), e))
     };
     let threads: Vec<_> = (0..THREADS).map(spawn).collect();
@@ -50,35 +50,35 @@ fn ask(volume: Volume) -> Result<Volume> {
     Ok(Arc::into_inner(volume).expect("the threads have ended"))
 }
 
-fn as_json(s: &CkptStats, seconds: f64) -> serde_json::Value {
-    let step = |t: &tidegate::f2fs::StepStats| {
+fn as_json(s: &CommitStats, seconds: f64) -> serde_json::Value {
+    let step = |t: &StepStats| {
         json!({
             "step": t.name, "frozen": t.frozen, "count": t.count,
             "min_ns": t.min_ns, "mean_ns": t.mean_ns, "p99_ns": t.p99_ns, "max_ns": t.max_ns,
         })
     };
     json!({
-        "checkpoint_merge": s.checkpoint_merge,
+        "checkpoint_merge": s.merge,
         "threads": THREADS,
         "seconds": seconds,
-        "total_ckpt": s.total_ckpt,
-        "issued_ckpt": s.issued_ckpt,
-        "queued_ckpt": s.queued_ckpt,
-        "cur_ckpt_time_ms": s.cur_ckpt_time,
-        "peak_ckpt_time_ms": s.peak_ckpt_time,
+        "total_ckpt": s.total,
+        "issued_ckpt": s.issued,
+        "queued_ckpt": s.queued,
+        "cur_ckpt_time_ms": s.cur_ms,
+        "peak_ckpt_time_ms": s.peak_ms,
         "steps": s.steps.iter().map(step).collect::<Vec<_>>(),
     })
 }
 
-fn text(out: &mut Out, s: &CkptStats, image: &str, seconds: f64) -> Result<()> {
-    let switch = if s.checkpoint_merge { "checkpoint_merge" } else { "nocheckpoint_merge" };
+fn text(out: &mut Out, s: &CommitStats, image: &str, seconds: f64) -> Result<()> {
+    let switch = if s.merge { "checkpoint_merge" } else { "nocheckpoint_merge" };
     out.line(format_args!("{image}: {THREADS} threads, {switch}, {seconds:.3} s"))?;
     out.line("\nRequests")?;
-    out.line(format_args!("  total_ckpt     {:>6}", s.total_ckpt))?;
-    out.line(format_args!("  issued_ckpt    {:>6}", s.issued_ckpt))?;
-    out.line(format_args!("  queued_ckpt    {:>6}", s.queued_ckpt))?;
-    out.line(format_args!("  cur_ckpt_time  {:>6} ms", s.cur_ckpt_time))?;
-    out.line(format_args!("  peak_ckpt_time {:>6} ms", s.peak_ckpt_time))?;
+    out.line(format_args!("  total_ckpt     {:>6}", s.total))?;
+    out.line(format_args!("  issued_ckpt    {:>6}", s.issued))?;
+    out.line(format_args!("  queued_ckpt    {:>6}", s.queued))?;
+    out.line(format_args!("  cur_ckpt_time  {:>6} ms", s.cur_ms))?;
+    out.line(format_args!("  peak_ckpt_time {:>6} ms", s.peak_ms))?;
     out.line("\nSteps (* while operations are frozen)")?;
     out.line(format_args!(
         "    {:<31} {:>5} {:>9} {:>9} {:>9} {:>9}",

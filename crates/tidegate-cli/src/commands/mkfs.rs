@@ -5,11 +5,11 @@ use crate::global::{Global, source_date_epoch};
 use crate::{interrupt, out, report, units};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidegate::f2fs::mkfs::MkfsOptions;
-use tidegate::f2fs::raw::Features;
+use tidegate::detect::Format;
 use tidegate::found::{Found, found};
 use tidegate::image::{Existing, existing};
 use tidegate::mkfs::{From, Request, Size};
+use tidegate::new_volume::{self, NewVolume};
 use tidegate::{Error, Progress, Result, Unfinished};
 
 /// Arguments.
@@ -34,7 +34,7 @@ pub struct Args {
     /// Features, separated by commas: extra_attr, inode_checksum, flexible_inline_xattr, inode_crtime,
     /// sb_checksum, lost_found
     #[arg(long, value_delimiter = ',', value_parser = feature)]
-    features: Vec<Features>,
+    features: Vec<String>,
     /// The owner of the root directory, as UID:GID; left out, its owner at the source, and without --from the caller
     #[arg(long, value_parser = units::owner, value_name = "UID:GID")]
     root_owner: Option<(u32, u32)>,
@@ -54,15 +54,12 @@ pub struct Args {
     image: PathBuf,
 }
 
-/// Largest volume of f2fs.
-const LARGEST: u64 = 16 << 40;
-
 fn size(text: &str) -> std::result::Result<Size, String> {
     let digits = text.trim().trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     match units::size(text) {
         _ if text == "auto" => Ok(Size::Fit),
-        Ok(n) if n <= LARGEST => Ok(Size::Bytes(n)),
+        Ok(n) if n <= new_volume::largest(Format::default()) => Ok(Size::Bytes(n)),
         Err(_) if is_number && digits.bytes().all(|b| b == b'0') => {
             Err(format!("{text}: a volume has some room; give a size such as 64M, or auto"))
         }
@@ -72,16 +69,11 @@ fn size(text: &str) -> std::result::Result<Size, String> {
     }
 }
 
-fn feature(name: &str) -> std::result::Result<Features, String> {
-    Ok(match name {
-        "extra_attr" => Features::EXTRA_ATTR,
-        "inode_checksum" => Features::INODE_CHKSUM,
-        "flexible_inline_xattr" => Features::FLEXIBLE_INLINE_XATTR,
-        "inode_crtime" => Features::INODE_CRTIME,
-        "sb_checksum" => Features::SB_CHKSUM,
-        "lost_found" => Features::LOST_FOUND,
-        _ => return Err(format!("{name}: not a feature that can be made")),
-    })
+fn feature(name: &str) -> std::result::Result<String, String> {
+    match new_volume::features(Format::default()).find(|f| *f == name) {
+        Some(name) => Ok(name.into()),
+        None => Err(format!("{name}: not a feature that can be made")),
+    }
 }
 
 /// Makes a volume.
@@ -94,8 +86,8 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     interrupt::tell(&unfinished)?;
     let progress = Arc::new(Progress::default());
     let reproducible = source_date_epoch()?;
-    let features = args.features.iter().fold(Features::empty(), |a, b| a | *b);
-    let options = MkfsOptions { label: args.label.clone(), uuid: args.uuid, features, ..Default::default() };
+    let (label, features) = (args.label.clone(), args.features.clone());
+    let options = NewVolume { label, uuid: args.uuid, features, ..NewVolume::default() };
     let request = Request {
         image: args.image.clone(),
         size: choose_size(args)?,

@@ -60,10 +60,10 @@ fn refuse_mounted(place: &Path) -> Result<()> {
 
 fn trim(args: &Args, volume: &Volume) -> Result<u64> {
     // What opening it freed is free for good only after a checkpoint.
-    volume.write_checkpoint(false)?;
+    volume.commit(false)?;
     let start = args.offset.unwrap_or(0);
     let end = args.length.map_or(u64::MAX, |n| start.saturating_add(n));
-    volume.f2fs().trim(start..end, args.minimum.unwrap_or(0)).map_err(|e| match e.kind() {
+    volume.ops().trim(start..end, args.minimum.unwrap_or(0)).map_err(|e| match e.kind() {
         ErrorKind::Unsupported => Error::other(
             volume.image(),
             "cannot trim: what it lies on takes no discards; an image needs a file system that can punch \

@@ -21,7 +21,7 @@ pub fn serve_if_asked() {
     let Some((image, dir, words)) = asked() else { return };
     let options = MountOptions::parse(&words).unwrap();
     let mut open = tidegate::OpenOptions::default();
-    open.f2fs.parse(&options.switches).unwrap();
+    open.parse(&options.switches).unwrap();
     end(serve(&image, &dir, &options, open, |_| say_ready()));
 }
 

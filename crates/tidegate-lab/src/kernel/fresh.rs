@@ -5,9 +5,8 @@ use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
-use tidegate::Elevator;
+use tidegate::{Elevator, NewVolume};
 use tidegate_block::{QueueLimits, RequestQueue, file};
-use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
 use tidegate_uml::programs;
 
 /// An image in a directory of its own, both of which go with it.
@@ -34,7 +33,7 @@ impl Fresh {
                 let how = file::OpenOptions { create: Some(size), ..file::OpenOptions::default() };
                 let device = file::open(&path, how).map_err(|e| Error::spec(e.to_string()))?;
                 let queue = RequestQueue::with_elevator(device, QueueLimits::default(), Elevator::None);
-                mkfs(&queue, &MkfsOptions::default())?;
+                NewVolume::default().make(&path.display().to_string(), &queue)?;
             }
             Format::Ext4 => {
                 let made = std::fs::File::create_new(&path).and_then(|f| f.set_len(size));

@@ -3,9 +3,8 @@
 use super::VolumeTarget;
 use crate::error::{Error, Result};
 use std::sync::Arc;
-use tidegate::{Elevator, OpenOptions, Volume};
+use tidegate::{Elevator, NewVolume, OpenOptions, Volume};
 use tidegate_block::{Device, Model, Preset, QueueLimits, RequestQueue};
-use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
 use tidegate_vfs::MemoryLimits;
 
 /// What the volume is made of. In simulated time, equal rigs are equal volumes.
@@ -47,7 +46,7 @@ impl Rig {
         let mut open = OpenOptions { memory: self.memory, ..OpenOptions::default() };
         open.parse(&self.options).map_err(|e| Error::spec(format!("{}: {e}", self.options)))?;
         let queue = RequestQueue::with_elevator(device, limits, self.elevator);
-        mkfs(&queue, &MkfsOptions { uuid: Some(*b"tidegate lab rig"), ..MkfsOptions::default() })?;
+        NewVolume { uuid: Some(*b"tidegate lab rig"), ..NewVolume::default() }.make(&name, &queue)?;
         Ok(VolumeTarget::new(Volume::from_queue(&name, Arc::new(queue), &open)?))
     }
 }

@@ -113,29 +113,23 @@ impl Target for VolumeTarget {
             ("queue.flushes", q.flushes),
             ("queue.discards", q.discards),
             ("queue.congested", q.congested),
-            ("fs.data_bios", s.data_bios),
-            ("fs.data_blocks", s.data_blocks),
-            ("fs.node_bios", s.node_bios),
-            ("fs.node_blocks", s.node_blocks),
-            ("fs.meta_bios", s.meta_bios),
-            ("fs.meta_blocks", s.meta_blocks),
-            ("fs.checkpoints", s.checkpoints),
-            ("fs.checkpoint_ns", s.checkpoint_ns),
-            ("fs.in_place_blocks", s.in_place_blocks),
-            ("fs.ssr_segments", s.ssr_segments),
+            ("fs.data_bios", s.data.bios),
+            ("fs.data_blocks", s.data.blocks),
+            ("fs.node_bios", s.metadata.bios),
+            ("fs.node_blocks", s.metadata.blocks),
+            ("fs.meta_bios", s.log.bios),
+            ("fs.meta_blocks", s.log.blocks),
+            ("fs.checkpoints", s.commits),
+            ("fs.checkpoint_ns", s.commit_ns),
             ("fs.fsyncs", s.fsyncs),
-            ("fs.fsync_checkpoints", s.fsync_checkpoints),
+            ("fs.fsync_checkpoints", s.fsync_commits),
             ("fs.data_fragments", s.data_fragments),
             ("fs.split_bios", s.split_bios),
             ("fs.user_data_blocks", s.user_data_blocks),
-            ("fs.gc_foreground", s.gc_foreground),
-            ("fs.gc_background", s.gc_background),
-            ("fs.gc_segments", s.gc_segments),
-            ("fs.gc_data_blocks", s.gc_data_blocks),
-            ("fs.gc_node_blocks", s.gc_node_blocks),
             ("fs.discarded_bytes", s.discarded_bytes),
         ];
         let mut counts: Counts = fixed.into_iter().map(|(k, v)| (k.to_string(), v)).collect();
+        counts.extend(s.own.iter().map(|(name, n)| (format!("fs.{name}"), *n)));
         for e in self.volume.queue().elevator_stats() {
             let name = |what| format!("elevator.g{}.c{}.{what}", e.group, e.class);
             counts.insert(name("requests"), e.requests);
@@ -147,8 +141,8 @@ impl Target for VolumeTarget {
     }
 
     fn checkpoints(&self) -> Option<Checkpoints> {
-        let s = self.volume.ckpt_stats();
-        let step = |t: tidegate_f2fs::StepStats| Step {
+        let s = self.volume.commit_stats();
+        let step = |t: tidegate_vfs::StepStats| Step {
             name: t.name.to_string(),
             count: t.count,
             min_ns: t.min_ns,
@@ -157,10 +151,10 @@ impl Target for VolumeTarget {
             max_ns: t.max_ns,
         };
         Some(Checkpoints {
-            merge: s.checkpoint_merge,
-            issued: s.issued_ckpt,
-            total: s.total_ckpt,
-            peak_ms: s.peak_ckpt_time,
+            merge: s.merge,
+            issued: s.issued,
+            total: s.total,
+            peak_ms: s.peak_ms,
             steps: s.steps.into_iter().map(step).collect(),
         })
     }
@@ -191,7 +185,7 @@ impl Target for VolumeTarget {
 
     fn fragments(&self, path: &str) -> Result<Option<u64>> {
         let inode = self.volume.resolve(path.as_bytes(), true)?;
-        self.volume.f2fs().fragments_of(&inode).map(Some).map_err(of(path))
+        self.volume.ops().fragments(&inode).map(Some).map_err(of(path))
     }
 }
 

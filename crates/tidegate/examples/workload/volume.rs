@@ -54,25 +54,25 @@ impl Target for Image {
             ("written_bytes", q.write_bytes),
             ("discards", q.discards),
             ("reads", q.read_bios),
-            ("checkpoints", s.checkpoints),
-            ("fsync_checkpoints", s.fsync_checkpoints),
-            ("data_bios", s.data_bios),
-            ("data_blocks", s.data_blocks),
-            ("node_blocks", s.node_blocks),
-            ("meta_blocks", s.meta_blocks),
+            ("checkpoints", s.commits),
+            ("fsync_checkpoints", s.fsync_commits),
+            ("data_bios", s.data.bios),
+            ("data_blocks", s.data.blocks),
+            ("node_blocks", s.metadata.blocks),
+            ("meta_blocks", s.log.blocks),
             ("user_data_blocks", s.user_data_blocks),
             ("data_fragments", s.data_fragments),
             ("split_bios", s.split_bios),
-            ("in_place_blocks", s.in_place_blocks),
-            ("ssr_segments", s.ssr_segments),
-            ("gc_segments", s.gc_segments),
-            ("gc_data_blocks", s.gc_data_blocks),
+            ("in_place_blocks", s.own("in_place_blocks")),
+            ("ssr_segments", s.own("ssr_segments")),
+            ("gc_segments", s.own("gc_segments")),
+            ("gc_data_blocks", s.own("gc_data_blocks")),
         ])
     }
 
     fn fragments(&self, path: &str) -> Result<Option<u64>> {
         let inode = self.0.vfs().resolve(&Cred::ROOT, path.as_bytes(), true)?;
-        Ok(Some(self.0.f2fs().fragments_of(&inode)?))
+        Ok(Some(self.0.ops().fragments(&inode)?))
     }
 
     fn close(&self) -> Result<()> {

@@ -5,7 +5,7 @@ use crate::Volume;
 use crate::error::show;
 use std::collections::BTreeMap;
 use tidegate_rt::{Distribution, clock, lockstat};
-use tidegate_vfs::{FileSystem, FlusherState, Pass, WrittenFile};
+use tidegate_vfs::{FlusherState, Pass, WrittenFile};
 
 impl Volume {
     /// What the volume does now. Cheap enough to be asked each second, and never waits for I/O.
@@ -14,8 +14,8 @@ impl Volume {
         let bdi = vfs.bdi();
         let limits = bdi.limits();
         let (st, now) = (vfs.statfs(), clock::now());
-        let read_only = self.f2fs().read_only();
-        let (checkpoint, frozen) = self.f2fs().ckpt_times();
+        let read_only = self.ops().read_only();
+        let (checkpoint, frozen) = self.ops().commit_times();
         Sample {
             at_ns: now.0,
             up_seconds: now.since(self.opened_at()).duration().as_secs_f64(),
@@ -98,23 +98,23 @@ fn sizes(reads: &Distribution, writes: &Distribution) -> Vec<SizeClass> {
 fn writes(volume: &Volume) -> Writes {
     let s = volume.stats();
     Writes {
-        data_bios: s.data_bios,
-        data_blocks: s.data_blocks,
-        node_bios: s.node_bios,
-        node_blocks: s.node_blocks,
-        meta_bios: s.meta_bios,
-        meta_blocks: s.meta_blocks,
+        data_bios: s.data.bios,
+        data_blocks: s.data.blocks,
+        node_bios: s.metadata.bios,
+        node_blocks: s.metadata.blocks,
+        meta_bios: s.log.bios,
+        meta_blocks: s.log.blocks,
         split_bios: s.split_bios,
         fsyncs: s.fsyncs,
-        fsync_checkpoints: s.fsync_checkpoints,
-        gc_segments: s.gc_segments,
+        fsync_checkpoints: s.fsync_commits,
+        gc_segments: s.own("gc_segments"),
         discarded_bytes: s.discarded_bytes,
     }
 }
 
 fn ckpt(volume: &Volume) -> Ckpt {
-    let c = volume.ckpt_stats();
-    let step = |s: &crate::f2fs::StepStats| Step {
+    let c = volume.commit_stats();
+    let step = |s: &tidegate_vfs::StepStats| Step {
         name: s.name.to_string(),
         frozen: s.frozen,
         count: s.count,
@@ -122,12 +122,7 @@ fn ckpt(volume: &Volume) -> Ckpt {
         p99_ns: s.p99_ns,
         max_ns: s.max_ns,
     };
-    Ckpt {
-        queued: c.queued_ckpt,
-        issued: c.issued_ckpt,
-        total: c.total_ckpt,
-        steps: c.steps.iter().map(step).collect(),
-    }
+    Ckpt { queued: c.queued, issued: c.issued, total: c.total, steps: c.steps.iter().map(step).collect() }
 }
 
 fn file(f: WrittenFile) -> FileSample {

@@ -1,0 +1,143 @@
+//! What a volume's own structures say, for people and for machines.
+
+use crate::error::show;
+use crate::units::{bytes, uuid_text};
+use serde_json::{Value, json};
+use tidegate_f2fs::VolumeInfo;
+
+/// What a volume's superblock, its last commit and its tables say.
+pub struct Info(Of);
+
+enum Of {
+    F2fs(Box<VolumeInfo>),
+}
+
+/// Bytes of a block.
+const BLOCK: u64 = 4096;
+
+impl Info {
+    pub(crate) fn f2fs(info: VolumeInfo) -> Self {
+        Info(Of::F2fs(Box::new(info)))
+    }
+
+    /// The volume's identity.
+    pub fn uuid(&self) -> [u8; 16] {
+        match &self.0 {
+            Of::F2fs(i) => i.uuid,
+        }
+    }
+
+    /// Its name.
+    pub fn label(&self) -> &str {
+        match &self.0 {
+            Of::F2fs(i) => &i.label,
+        }
+    }
+
+    /// Names and first blocks of the areas that it is divided in.
+    pub fn areas(&self) -> Vec<(&'static str, u64)> {
+        match &self.0 {
+            Of::F2fs(i) => i.areas.iter().map(|(name, block)| (*name, u64::from(*block))).collect(),
+        }
+    }
+
+    /// All of it as JSON; `backend` is what reads it.
+    pub fn json(&self, backend: &str) -> Value {
+        match &self.0 {
+            Of::F2fs(i) => f2fs_json(i, backend),
+        }
+    }
+
+    /// All of it in lines to be read; `image` and `backend` are the volume's name and what reads it.
+    pub fn lines(&self, image: &str, backend: &str) -> Vec<String> {
+        match &self.0 {
+            Of::F2fs(i) => f2fs_lines(i, image, backend),
+        }
+    }
+}
+
+fn f2fs_json(i: &VolumeInfo, backend: &str) -> Value {
+    let logs = i.logs.iter().map(|(name, segment, next, ssr)| {
+        json!({ "log": name, "segment": segment, "next_block": next, "fills_holes": ssr })
+    });
+    let by_log = i
+        .by_log
+        .iter()
+        .map(|(name, segs, blocks)| json!({ "log": name, "segments": segs, "blocks": blocks }));
+    json!({
+        "format": "f2fs",
+        "io": backend,
+        "superblock": {
+            "uuid": uuid_text(&i.uuid),
+            "label": i.label,
+            "version": format!("{}.{}", i.version.0, i.version.1),
+            "features": i.features,
+            "blocks": i.block_count,
+            "made_by": i.made_by,
+            "areas": i.areas.iter().map(|(n, b)| (n.to_string(), json!(b))).collect::<serde_json::Map<_, _>>(),
+            "main_segments": i.main_segments,
+            "segments_per_section": i.segs_per_sec,
+        },
+        "checkpoint": {
+            "version": i.checkpoint_version,
+            "pack": i.checkpoint_pack,
+            "flags": i.checkpoint_flags,
+            "user_blocks": i.user_blocks,
+            "valid_blocks": i.valid_blocks,
+            "valid_nodes": i.valid_nodes,
+            "valid_inodes": i.valid_inodes,
+            "orphans": i.orphans,
+            "nat_journal": i.nat_journal,
+            "sit_journal": i.sit_journal,
+            "logs": logs.collect::<Vec<_>>(),
+        },
+        "segments": {
+            "overprovision": i.overprovision_segments,
+            "reserved": i.reserved_segments,
+            "free": i.free_segments,
+            "prefree": i.prefree_segments,
+            "dirty": i.dirty_segments,
+            "full": i.full_segments,
+            "by_log": by_log.collect::<Vec<_>>(),
+        },
+    })
+}
+
+fn f2fs_lines(i: &VolumeInfo, image: &str, backend: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    let label = if i.label.is_empty() { "none".into() } else { show(i.label.as_bytes()) };
+    out.push(format!("{image}: f2fs {}.{}, read by {backend}", i.version.0, i.version.1));
+    out.push("\nSuperblock".into());
+    out.push(format!("  uuid           {}", uuid_text(&i.uuid)));
+    out.push(format!("  label          {label}"));
+    out.push(format!("  features       {}", if i.features.is_empty() { "none" } else { &i.features }));
+    out.push(format!("  size           {} blocks ({})", i.block_count, bytes(i.block_count * BLOCK)));
+    out.push(format!("  made by        {}", show(i.made_by.trim().as_bytes())));
+    let areas: Vec<String> = i.areas.iter().map(|(n, b)| format!("{n} {b}")).collect();
+    out.push(format!("  areas at block {}", areas.join(", ")));
+    out.push(format!("  main area      {} segments, {} in a section", i.main_segments, i.segs_per_sec));
+    out.push("\nCheckpoint".into());
+    out.push(format!("  version        {} in pack {}", i.checkpoint_version, i.checkpoint_pack));
+    out.push(format!("  flags          {}", i.checkpoint_flags.join(", ")));
+    let percent = i.valid_blocks * 100 / i.user_blocks.max(1);
+    out.push(format!("  blocks         {} of {} in use ({percent} %)", i.valid_blocks, i.user_blocks));
+    out.push(format!("  nodes          {}, {} of them inodes", i.valid_nodes, i.valid_inodes));
+    out.push(format!("  orphans        {}", i.orphans));
+    out.push(format!("  journals       {} NAT, {} SIT entries", i.nat_journal, i.sit_journal));
+    out.push("\nSegments".into());
+    out.push(format!(
+        "  {} free, {} prefree, {} dirty, {} full; {} kept back, {} of them reserved",
+        i.free_segments,
+        i.prefree_segments,
+        i.dirty_segments,
+        i.full_segments,
+        i.overprovision_segments,
+        i.reserved_segments
+    ));
+    out.push(format!("\n  {:<10} {:>8} {:>10}  writes at", "Log", "Segments", "Blocks"));
+    for ((name, segments, blocks), (_, segment, next, ssr)) in i.by_log.iter().zip(&i.logs) {
+        let how = if *ssr { ", filling holes" } else { "" };
+        out.push(format!("  {name:<10} {segments:>8} {blocks:>10}  segment {segment}, block {next}{how}"));
+    }
+    out
+}

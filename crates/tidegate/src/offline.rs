@@ -1,0 +1,39 @@
+//! Checking and repairing a volume that nobody uses, whatever format it has.
+
+use crate::detect::{Format, detect};
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use tidegate_block::RequestQueue;
+
+pub use tidegate_vfs::offline::{
+    Change, CheckOptions, CheckReport, OnChange, Outcome, Problem, RepairOptions, RepairReport,
+};
+
+/// Checks the volume behind `queue`; nothing is written. Errors call it `image`.
+///
+/// # Errors
+/// It holds no volume, or one so damaged that there is nothing to begin with; those of the device. All other damage is
+/// in the report.
+pub fn check(image: &str, queue: &RequestQueue, options: CheckOptions) -> Result<CheckReport> {
+    let report = match detect(image, queue)? {
+        Format::F2fs => tidegate_f2fs::check::check(queue, options),
+    };
+    report.map_err(|e| Error::Volume(image.into(), e))
+}
+
+/// Mends what a check of the volume behind `queue` finds wrong. Each change is told before it is made. Errors call the
+/// volume `image`.
+///
+/// # Errors
+/// As [`check`]; a volume that must be left as it is.
+pub fn repair(
+    image: &str,
+    queue: &Arc<RequestQueue>,
+    options: RepairOptions,
+    on_change: OnChange<'_>,
+) -> Result<RepairReport> {
+    let report = match detect(image, queue)? {
+        Format::F2fs => tidegate_f2fs::repair::repair(queue, options, on_change),
+    };
+    report.map_err(|e| Error::Volume(image.into(), e))
+}

@@ -1,0 +1,146 @@
+//! How to open a volume.
+
+use tidegate_block::{Backend, Elevator};
+use tidegate_f2fs::F2fsOptions;
+use tidegate_rt::Timespec;
+use tidegate_vfs::switch::{self, SwitchInfo};
+use tidegate_vfs::{Error, ErrorKind, MemoryLimits, Result, SyncWait};
+
+/// How to open a volume.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Change nothing, and let others read the image meanwhile.
+    pub read_only: bool,
+    /// What does the I/O.
+    pub backend: Backend,
+    /// Go around the host's page cache when writing.
+    pub direct: bool,
+    /// What decides the order of I/O; shares are set on [`Volume::queue`](crate::Volume::queue).
+    pub elevator: Elevator,
+    /// Memory the volume may use.
+    pub memory: MemoryLimits,
+    /// Every change gets this time instead of the clock's, and nothing else depends on chance either.
+    pub fixed_time: Option<Timespec>,
+    /// Reading leaves access times alone.
+    pub noatime: bool,
+    /// Who waits in a sync.
+    pub sync_wait: SyncWait,
+    /// Where in the image the volume begins, in bytes: a partition of a disk.
+    pub offset: u64,
+    /// Options of the formats; `read_only` and `fixed_time` above override what they say of these.
+    pub format: FormatOptions,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions {
+            read_only: false,
+            backend: Backend::Auto,
+            direct: true,
+            elevator: Elevator::None,
+            memory: MemoryLimits::default(),
+            fixed_time: None,
+            noatime: true,
+            sync_wait: SyncWait::default(),
+            offset: 0,
+            format: FormatOptions::default(),
+        }
+    }
+}
+
+/// Options of the formats, from before it is known which one an image has.
+#[derive(Clone, Debug, Default)]
+pub struct FormatOptions {
+    pub(crate) f2fs: F2fsOptions,
+}
+
+impl FormatOptions {
+    /// Applies an option of some format, such as `fsync_mode=strict`; false if no format has it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when its value is wrong.
+    pub fn set(&mut self, option: &str) -> Result<bool> {
+        self.f2fs.set(option)
+    }
+
+    /// Has the engine make a mistake on purpose.
+    pub fn plant(&mut self, bug: crate::planted::Planted) {
+        self.f2fs.planted = bug;
+    }
+}
+
+impl OpenOptions {
+    /// Applies options spelled as for mount(8): `sync_wait=`, `offset=` and those of the formats.
+    ///
+    /// # Errors
+    /// `InvalidArgument` naming the first that is unknown or has a wrong value; those before it are set.
+    pub fn parse(&mut self, list: &str) -> Result<()> {
+        for option in list.split(',').filter(|o| !o.is_empty()) {
+            if !self.set(option)? {
+                return Err(Error::new(ErrorKind::InvalidArgument, format!("unknown option \"{option}\"")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies one option; false if there is none of this name.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when its value is wrong.
+    pub fn set(&mut self, option: &str) -> Result<bool> {
+        if let Some(sync_wait) = switch::read(SYNC_WAIT, option)? {
+            self.sync_wait = sync_wait;
+            return Ok(true);
+        }
+        if let Some(bytes) = option.strip_prefix("offset=") {
+            self.offset = parse_offset(option, bytes)?;
+            return Ok(true);
+        }
+        self.format.set(option)
+    }
+
+    /// What there is to say of the switches that a volume can have.
+    pub fn switches() -> Vec<SwitchInfo> {
+        let help = "The thread that waits in a sync for the pages it has written.";
+        let own = SwitchInfo::new(SYNC_WAIT, SyncWait::default(), help);
+        std::iter::once(own).chain(F2fsOptions::switches()).collect()
+    }
+}
+
+const SYNC_WAIT: &str = "sync_wait";
+
+/// A number of bytes as mount options have it: 1048576 or 1024K or 1M.
+pub fn bytes_of(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+fn parse_offset(option: &str, text: &str) -> Result<u64> {
+    bytes_of(text).filter(|n| n.is_multiple_of(512)).ok_or_else(|| {
+        let what = format!("option \"{option}\": not a multiple of 512 such as 1048576 or 1M");
+        Error::new(ErrorKind::InvalidArgument, what)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_switch_is_set_to_each_of_its_values() {
+        for switch in OpenOptions::switches() {
+            for value in &switch.values {
+                let mut o = OpenOptions::default();
+                assert!(o.set(&switch.option(value)).unwrap(), "{}", switch.option(value));
+            }
+            assert!(OpenOptions::default().set(&switch.option(&switch.default)).unwrap(), "{switch}");
+        }
+        let e = OpenOptions::default().parse("discard,data=journal").unwrap_err().to_string();
+        assert!(e.starts_with("unknown option \"data=journal\""), "{e}");
+    }
+}
