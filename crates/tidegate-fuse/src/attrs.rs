@@ -4,7 +4,7 @@ use crate::errno::{Result, ToErrno};
 use crate::privileges::Kill;
 use crate::server::{Caller, Entry, ROOT, Server};
 use rustix::io::Errno;
-use tidegate::vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
+use tidegate::vfs::{APPEND_ONLY, IMMUTABLE};
 use tidegate::vfs::{Cred, FileType, Inode, SetAttr, StatFs, XattrFlags};
 
 impl Server {

@@ -6,7 +6,7 @@ use crate::server::{ROOT, Server};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::sync::Arc;
-use tidegate::vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
+use tidegate::vfs::{APPEND_ONLY, IMMUTABLE};
 use tidegate::vfs::{FallocateFlags, FileType, Inode, OpenFlags, SeekTarget};
 use tidegate_block::PAGE_SIZE;
 

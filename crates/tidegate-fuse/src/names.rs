@@ -8,7 +8,7 @@ use crate::walk::Listed;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tidegate::vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
+use tidegate::vfs::{APPEND_ONLY, IMMUTABLE};
 use tidegate::vfs::{DeviceNumber, DirEntry, ErrorKind, FileType, Inode, NewInode, OpenFlags, RenameFlags};
 
 /// Entries of a directory taken at a time, so that nothing is looked up under its lock.

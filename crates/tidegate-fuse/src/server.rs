@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use tidegate::Volume;
-use tidegate::vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
+use tidegate::vfs::{APPEND_ONLY, IMMUTABLE};
 use tidegate::vfs::{Attr, Cred, Ino, Inode, OpenFlags, Vfs};
 
 /// The kernel's number for the root directory.

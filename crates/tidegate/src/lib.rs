@@ -9,15 +9,15 @@
 //! | [`volume`], [`options`], [`detect`] | [`Volume`]: open, sync, unmount; how; what format an image has |
 //! | [`info`] | what a volume says of itself |
 //! | [`offline`], [`new_volume`] | check and repair; an empty volume |
-//! | [`partitions`] | what a disk with a partition table holds |
+//! | `partitions` | what a disk with a partition table holds |
 //! | [`paths`] | operations by path, as the superuser |
-//! | [`mkfs`](mod@mkfs), [`image`], [`spool`] | making a volume, sized to its content; the file it is made in; a source that comes once |
+//! | [`mkfs`](mod@mkfs), [`image`], `spool` | making a volume, sized to its content; the file it is made in; a source that comes once |
 //! | [`found`], [`unfinished`] | what a volume would be made over; what a making that is cut short leaves |
-//! | [`estimate`] | how many blocks a tree takes |
+//! | `estimate` | how many blocks a tree takes |
 //! | [`import`] | a directory or a tar into a volume |
 //! | [`export`] | a volume into a directory or a tar |
-//! | [`tar`] | the tar format: headers, pax records, sparse maps, compression |
-//! | [`node`], [`host`] | what both ways share: one inode's attributes; the host's files |
+//! | `tar` | the tar format: headers, pax records, sparse maps, compression |
+//! | `node`, `host` | what both ways share: one inode's attributes; the host's files |
 //! | [`trail`], `descent` | walks down a volume, and down a tree of the host |
 //! | [`progress`], [`summary`] | how far it is; what it took |
 //! | [`observe`] | lock statistics, traces, profiles, and their forms |
@@ -41,27 +41,27 @@ pub mod cgroup;
 mod descent;
 pub mod detect;
 pub mod error;
-pub mod estimate;
+mod estimate;
 pub mod export;
 pub mod found;
 mod holder;
-pub mod host;
+mod host;
 pub mod image;
 pub mod import;
 pub mod info;
 pub mod mkfs;
 pub mod new_volume;
-pub mod node;
+mod node;
 pub mod observe;
 pub mod offline;
 pub mod options;
-pub mod partitions;
+mod partitions;
 pub mod paths;
 pub mod progress;
 pub mod sample;
-pub mod spool;
+mod spool;
 pub mod summary;
-pub mod tar;
+mod tar;
 pub mod trail;
 pub mod unfinished;
 pub mod units;
@@ -79,6 +79,15 @@ pub use summary::Summary;
 pub use tidegate_block::{Backend, Elevator, IoContext, WfqOptions};
 pub use tidegate_f2fs::planted;
 pub use tidegate_rt::Timespec;
-pub use tidegate_vfs as vfs;
 pub use unfinished::Unfinished;
 pub use volume::Volume;
+
+/// What a volume's operations take and give: files, inodes, attributes, errors.
+pub mod vfs {
+    pub use tidegate_vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
+    pub use tidegate_vfs::{
+        Attr, CommitStats, Cred, DeviceNumber, DirEntry, Error, ErrorKind, FallocateFlags, File, FileType,
+        Ino, Inode, MemoryLimits, NewInode, OpenFlags, RenameFlags, Result, SeekTarget, SetAttr, StatFs,
+        StepStats, SwitchInfo, SyncWait, Vfs, VolumeOps, VolumeStats, Written, XattrFlags,
+    };
+}

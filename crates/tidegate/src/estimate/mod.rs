@@ -8,10 +8,10 @@
 //! | [`blocks`], [`dentries`] | blocks of one file, of one directory |
 //! | [`tree`], [`archive`] | adding up a directory tree, a tar |
 
-pub mod archive;
-pub mod blocks;
-pub mod dentries;
-pub mod tree;
+pub(crate) mod archive;
+pub(crate) mod blocks;
+pub(crate) mod dentries;
+pub(crate) mod tree;
 
 use blocks::Geometry;
 use dentries::Dentries;

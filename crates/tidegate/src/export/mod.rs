@@ -11,13 +11,13 @@
 //! | [`sink`], [`replace`] | one file of it; taking the name of what is there |
 //! | [`archive`] | making a tar |
 
-pub mod archive;
-pub mod attrs;
-pub mod content;
-pub mod dir;
-pub mod replace;
-pub mod sink;
-pub mod walk;
+pub(crate) mod archive;
+pub(crate) mod attrs;
+pub(crate) mod content;
+pub(crate) mod dir;
+pub(crate) mod replace;
+pub(crate) mod sink;
+pub(crate) mod walk;
 
 use crate::error::{Error, Failed, Result};
 use crate::node::Meta;

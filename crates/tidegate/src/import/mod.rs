@@ -12,12 +12,12 @@
 //! | [`batch`] | the channel between the two threads |
 //! | [`apply`], [`place`] | making things in the volume; finding where they go |
 
-pub mod apply;
-pub mod archive;
-pub mod batch;
-pub mod place;
-pub mod read_file;
-pub mod walk;
+pub(crate) mod apply;
+pub(crate) mod archive;
+pub(crate) mod batch;
+pub(crate) mod place;
+pub(crate) mod read_file;
+pub(crate) mod walk;
 
 use crate::error::{Failed, Result};
 use crate::node::Meta;

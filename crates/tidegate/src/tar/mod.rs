@@ -11,14 +11,14 @@
 //! | [`writer`] | writing one |
 //! | [`compress`] | what an archive is compressed with |
 
-pub mod acl;
-pub mod compress;
-pub mod header;
-pub mod number;
-pub mod pax;
-pub mod reader;
-pub mod sparse;
-pub mod writer;
+pub(crate) mod acl;
+pub(crate) mod compress;
+pub(crate) mod header;
+pub(crate) mod number;
+pub(crate) mod pax;
+pub(crate) mod reader;
+pub(crate) mod sparse;
+pub(crate) mod writer;
 
 /// Bytes in a tar block.
 pub const BLOCK: usize = 512;
