@@ -224,11 +224,10 @@ impl File {
             return Err(ErrorKind::NoDeviceOrAddress.into());
         }
         let page = PAGE_SIZE as u64;
-        let (index, end) = (pos / page, size.div_ceil(page));
         let m = &self.inode.mapping;
-        let unwritten = |i: u64| m.next_unwritten(i, i + 1).is_some();
-        match self.vfs.fs.seek(&self.inode, index, end, target, &unwritten)? {
-            Some(i) => Ok((i * page).max(pos).min(size)),
+        let unwritten = |at: u64| m.next_unwritten(at / page, at / page + 1).is_some();
+        match self.vfs.fs.seek(&self.inode, pos..size, target, &unwritten)? {
+            Some(at) => Ok(at),
             None if target == SeekTarget::Hole => Ok(size),
             None => Err(ErrorKind::NoDeviceOrAddress.into()),
         }

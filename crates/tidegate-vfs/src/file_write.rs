@@ -68,7 +68,7 @@ impl File {
         let old = inode.size();
         self.vfs.fill_edges(inode, pos..end, old)?;
         let change = self.vfs.begin_write(inode, first..last + 1);
-        self.vfs.fs.reserve(inode, first, last - first + 1, Some(&WriteEnd { end, time: now }))?;
+        self.vfs.fs.reserve(inode, pos..end, Some(&WriteEnd { end, time: now }))?;
         let copied = self.copy_in(pos, data, old);
         drop(change);
         self.vfs.bdi.mark_dirty(inode);
@@ -137,7 +137,11 @@ impl File {
             return self.vfs.balance();
         }
         let change = self.vfs.begin_write(&self.inode, pos / PAGE..pos / PAGE + pages as u64);
-        self.vfs.fs.reserve(&self.inode, pos / PAGE, pages as u64, Some(&WriteEnd { end, time: now }))?;
+        self.vfs.fs.reserve(
+            &self.inode,
+            pos..pos + pages as u64 * PAGE,
+            Some(&WriteEnd { end, time: now }),
+        )?;
         buf[bytes..pages * PAGE_SIZE].fill(0);
         self.inode.mapping.insert_dirty(pos / PAGE, &PageRun { buf: Arc::new(buf), first: 0, pages });
         drop(change);
@@ -150,7 +154,7 @@ impl File {
         if self.inode.is_freed() {
             return Err(ErrorKind::Stale.into());
         }
-        let max = self.vfs.fs.max_file_size();
+        let max = self.vfs.fs.max_file_size(&self.inode);
         if pos.checked_add(len).is_none_or(|end| end > max) {
             return Err(Error::new(
                 ErrorKind::FileTooBig,
@@ -202,11 +206,11 @@ impl File {
         if len == 0 || (punch && (!keep || flags.contains(FallocateFlags::ZERO_RANGE))) {
             return Err(ErrorKind::InvalidArgument.into());
         }
-        let max = self.vfs.fs.max_file_size();
+        let max = self.vfs.fs.max_file_size(&self.inode);
         let end = offset.checked_add(len).filter(|e| *e <= max).ok_or(ErrorKind::FileTooBig)?;
         let mut at = offset;
         while at < end {
-            let step = end.min((at / PAGE + self.vfs.fs.pages_at_once()) * PAGE);
+            let step = end.min(at / PAGE * PAGE + self.vfs.fs.bytes_at_once());
             let size = (step == end && !keep).then_some(end);
             let guard = self.inode.rwsem.write();
             self.fallocate_locked(flags, at, step, size)?;
@@ -230,7 +234,7 @@ impl File {
         }
         self.vfs.zero_tail(inode, size.unwrap_or(0))?;
         if !punch {
-            self.vfs.fs.preallocate(inode, at / PAGE, end.div_ceil(PAGE) - at / PAGE)?;
+            self.vfs.fs.preallocate(inode, at..end)?;
         }
         let time = self.change_time();
         WriteEnd { end: size.unwrap_or(0), time }.apply(&mut inode.attr());
@@ -285,7 +289,7 @@ impl Vfs {
     fn zero_tail(&self, inode: &Arc<Inode>, end: u64) -> Result<()> {
         let size = inode.size();
         let to = size.next_multiple_of(PAGE).min(end);
-        if size >= to || !self.fs.has_block(inode, size / PAGE)? {
+        if size >= to || !self.fs.has_block(inode, size)? {
             return Ok(()); // all that is to be written has zeros there
         }
         self.zero_cached(inode, size, to, false)
@@ -306,8 +310,8 @@ impl Vfs {
         drop(change);
         if !inode.mapping.has(index) {
             let unwritten = |_: u64| false;
-            let data = self.fs.seek(inode, index, index + 1, SeekTarget::Data, &unwritten)?;
-            if data != Some(index) {
+            let page = index * PAGE..(index + 1) * PAGE;
+            if self.fs.seek(inode, page, SeekTarget::Data, &unwritten)?.is_none() {
                 return Ok(()); // a hole: zero already
             }
         }
@@ -327,7 +331,7 @@ impl Vfs {
                 return Ok(());
             }
             let _change = self.begin_write(inode, index..index + 1);
-            self.fs.reserve(inode, index, 1, None)?;
+            self.fs.reserve(inode, from..to, None)?;
             // Clean pages may go at any time.
             if inode.mapping.modify(index, |p| p[range.clone()].fill(0)).is_some() {
                 break;
@@ -350,7 +354,7 @@ impl Vfs {
             // reads pages in.
             let _none = inode.mapping.invalidate_lock.write();
             inode.mapping.remove(first, last);
-            self.fs.punch_hole(inode, first, last - first)?;
+            self.fs.punch_hole(inode, first * PAGE..last * PAGE)?;
         }
         Ok(())
     }
@@ -365,7 +369,7 @@ impl Vfs {
         if inode.is_freed() {
             return Err(ErrorKind::Stale.into());
         }
-        if size > self.fs.max_file_size() {
+        if size > self.fs.max_file_size(inode) {
             return Err(ErrorKind::FileTooBig.into());
         }
         if !privileged {

@@ -6,6 +6,7 @@ use crate::inode::Inode;
 use crate::mapping::chunk::PageRun;
 use crate::types::*;
 use std::any::Any;
+use std::ops::Range;
 use std::sync::Arc;
 use tidegate_rt::Timespec;
 
@@ -80,44 +81,97 @@ impl WriteEnd {
     }
 }
 
-/// A file system. Methods that change a directory or a file are called with its `i_rwsem` held
-/// exclusive, others with it held shared, unless they say otherwise. Attributes that a method changes
-/// are set in the inode's `attr` and made part of the same atomic change.
+/// A file system: what a format does beside the others, below the operations of [`Vfs`](crate::Vfs).
+///
+/// **Locks.** Each method says what its caller holds. The format takes its own locks below that, and gives them back
+/// before it returns; with `i_rwsem` held it may wait for the device, but never for another inode's `i_rwsem`.
+///
+/// **Errors.** Besides what a method lists, each that reads may fail with `Io` (the device) and `Corrupt` (the
+/// volume breaks a rule of its format), each that changes something with `ReadOnly` and `NoSpace`. A method that
+/// fails has changed nothing, unless it says otherwise.
+///
+/// **Ranges** are in bytes, as a format's blocks may be smaller than a page; those of dirty pages begin and end at
+/// pages. Attributes that a method changes are set in the inode's `attr` and are part of the same atomic change.
 pub trait FileSystem: Send + Sync {
     /// Name of the format, e.g. `f2fs`.
+    ///
+    /// # Locks
+    /// Any.
     fn name(&self) -> &'static str;
 
     /// The root directory.
+    ///
+    /// # Locks
+    /// Any.
     fn root(&self) -> Ino;
 
     /// Whether changes are refused, and why.
+    ///
+    /// # Locks
+    /// Any but the format's own.
     fn read_only(&self) -> Option<String>;
 
-    /// Capacity and use. No lock held.
+    /// Capacity and use.
+    ///
+    /// # Locks
+    /// None.
     fn statfs(&self) -> StatFs;
 
-    /// Largest file in bytes.
-    fn max_file_size(&self) -> u64;
+    /// The largest size that `inode` can have, in bytes: it may depend on how the inode maps its blocks.
+    ///
+    /// # Locks
+    /// Its `i_rwsem`, shared at least.
+    fn max_file_size(&self, inode: &Inode) -> u64;
 
     /// Called once, when the volume is mounted: from now on inodes are in memory once each, and found
     /// through `inodes`. A file system with threads of its own starts them here.
+    ///
+    /// # Locks
+    /// None.
     fn attach(&self, inodes: Inodes) {
         let _ = inodes;
     }
 
     /// Ends what [`FileSystem::attach`] began, before the inodes go. May be called again.
+    ///
+    /// # Locks
+    /// None.
     fn detach(&self) {}
 
-    /// Reads an inode from the volume. No lock held.
+    /// Reads an inode from the volume.
+    ///
+    /// # Errors
+    /// `Stale` for a number that no inode has.
+    ///
+    /// # Locks
+    /// None.
     fn read_inode(&self, ino: Ino) -> Result<InodeParts>;
 
     /// Finds `name` in `dir`.
+    ///
+    /// # Errors
+    /// As every method that reads.
+    ///
+    /// # Locks
+    /// `i_rwsem` of `dir`, shared at least.
     fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<Ino>>;
 
     /// Calls `emit` for each entry from position `pos` on, "." and ".." too, until it returns false.
+    ///
+    /// # Errors
+    /// As every method that reads; entries before the fault are emitted.
+    ///
+    /// # Locks
+    /// `i_rwsem` of `dir`, shared at least. `emit` takes none of these.
     fn readdir(&self, dir: &Inode, pos: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()>;
 
     /// Makes an inode with its attributes under a name that is missing. All of it is one change.
+    ///
+    /// # Errors
+    /// `NameTooLong`; as every method that changes something.
+    ///
+    /// # Locks
+    /// `i_rwsem` of `dir`, exclusive.
     fn create(
         &self,
         dir: &Arc<Inode>,
@@ -131,39 +185,89 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// `Unsupported` where the format has no such thing.
+    ///
+    /// # Locks
+    /// `i_rwsem` of `dir`, shared at least.
     fn tmpfile(&self, dir: &Inode, new: &NewInode<'_>, xattrs: &NewXattrs) -> Result<InodeParts> {
         let _ = (dir, new, xattrs);
         Err(crate::error::ErrorKind::Unsupported.into())
     }
 
     /// Gives `inode` another name, or one made by [`FileSystem::tmpfile`] its first.
+    ///
+    /// # Errors
+    /// `TooManyLinks`, `NameTooLong`; as every method that changes something.
+    ///
+    /// # Locks
+    /// `i_rwsem` of both, exclusive.
     fn link(&self, dir: &Arc<Inode>, name: &[u8], inode: &Inode, now: Timespec) -> Result<()>;
 
     /// Takes a name away. An inode with no name left stays until [`FileSystem::evict_inode`]; a
     /// directory must be empty.
+    ///
+    /// # Errors
+    /// `NotEmpty`; as every method that changes something.
+    ///
+    /// # Locks
+    /// `i_rwsem` of both, exclusive.
     fn unlink(&self, dir: &Arc<Inode>, name: &[u8], inode: &Inode, now: Timespec) -> Result<()>;
 
     /// Moves a name; the whiteout made, if one is wanted. `target` is what bears the new name now: it is
-    /// replaced, or with `exchange` gets the old one. Both directories and both inodes are locked; the
-    /// caller has checked for cycles. All of it is one change.
+    /// replaced, or with `exchange` gets the old one. The caller has checked for cycles. All of it is one change.
+    ///
+    /// # Errors
+    /// `NotEmpty`, `TooManyLinks`, `NameTooLong`; as every method that changes something.
+    ///
+    /// # Locks
+    /// `i_rwsem` of both directories and both inodes, exclusive.
     fn rename(&self, r: &Rename<'_>) -> Result<Option<Ino>>;
 
     /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// As every method that reads.
+    ///
+    /// # Locks
+    /// None, or `i_rwsem`.
     fn readlink(&self, inode: &Inode) -> Result<Vec<u8>>;
 
     /// Takes over attributes that were set in `inode.attr`.
+    ///
+    /// # Errors
+    /// As every method that changes something; the attributes in memory stay as they were set.
+    ///
+    /// # Locks
+    /// `i_rwsem`, exclusive.
     fn update_inode(&self, inode: &Inode) -> Result<()>;
 
-    /// Takes over times that were set in `inode.attr`, at the latest with the next fsync or sync. No lock held.
+    /// Takes over times that were set in `inode.attr`, at the latest with the next fsync or sync.
+    ///
+    /// # Errors
+    /// As [`FileSystem::update_inode`].
+    ///
+    /// # Locks
+    /// None.
     fn update_times(&self, inode: &Arc<Inode>) -> Result<()> {
         let _guard = inode.rwsem.write();
         self.update_inode(inode)
     }
 
     /// The value of attribute `name` (with its namespace, e.g. `user.x`), in the form user space sees.
+    ///
+    /// # Errors
+    /// `NoAttribute`, `Unsupported` for a namespace that the format does not have.
+    ///
+    /// # Locks
+    /// None, or `i_rwsem`.
     fn getxattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>>;
 
     /// Sets (`Some`) or removes (`None`) an attribute.
+    ///
+    /// # Errors
+    /// `NoAttribute`, `Exists` as `flags` ask; `OutOfRange` for a name or value that is too long.
+    ///
+    /// # Locks
+    /// `i_rwsem`, exclusive.
     fn setxattr(
         &self,
         inode: &Inode,
@@ -174,90 +278,190 @@ pub trait FileSystem: Send + Sync {
     ) -> Result<()>;
 
     /// Names of all attributes.
+    ///
+    /// # Errors
+    /// As every method that reads.
+    ///
+    /// # Locks
+    /// None, or `i_rwsem`.
     fn listxattr(&self, inode: &Inode) -> Result<Vec<Vec<u8>>>;
 
     /// The space an inode takes, in units of 512 bytes, as stat(2) shows it. Not 0 for a file with content that
-    /// is kept elsewhere than in blocks: who copies files takes one without blocks for a hole.
+    /// is kept elsewhere than in blocks: a program that copies files takes one without blocks for a hole.
+    ///
+    /// # Locks
+    /// None, or `i_rwsem`.
     fn sectors(&self, inode: &Inode) -> u64 {
         inode.attr().blocks
     }
 
-    /// Reads pages `index..index + pages` from the volume; holes as zeros. May return fewer. `i_rwsem` is held, or
-    /// `invalidate_lock` shared with the pages as being read in.
+    /// Reads pages `index..index + pages` from the volume; holes as zeros. May return fewer.
+    ///
+    /// # Errors
+    /// As every method that reads.
+    ///
+    /// # Locks
+    /// `i_rwsem`, or `invalidate_lock` shared with the pages noted as being read in.
     fn read_pages(&self, inode: &Inode, index: u64, pages: usize) -> Result<Vec<PageRun>>;
 
-    /// Starts to read such pages, for who may want them soon; `done` gets them, from any thread, possibly
-    /// before this returns, or an error that nobody has to know of. `invalidate_lock` is held shared, and may be
-    /// released before.
+    /// Starts to read such pages, that may be wanted soon; `done` gets them, from any thread, possibly
+    /// before this returns, or an error that nobody has to know of.
+    ///
+    /// # Locks
+    /// `invalidate_lock`, shared; it may be released before `done` is called.
     fn read_ahead(&self, inode: &Arc<Inode>, index: u64, pages: usize, done: ReadDone) {
         done(self.read_pages(inode, index, pages));
     }
 
-    /// Makes sure that the pages can be written out later: space is promised, nothing is placed. What `write`
-    /// does to the attributes, if there is one, is done with that; it is stored at the latest with the next fsync
-    /// or sync.
+    /// Makes sure that the pages which hold `bytes` can be written out later: space is promised, nothing is placed.
+    /// What `write` does to the attributes, if there is one, is done with that; it is stored at the latest with the
+    /// next fsync or sync.
     ///
     /// # Errors
-    /// `NoSpace`, those of the device; the attributes are as they were then, but for blocks of nodes.
-    fn reserve(&self, inode: &Arc<Inode>, index: u64, pages: u64, write: Option<&WriteEnd>) -> Result<()>;
+    /// As every method that changes something; the attributes are as they were then, but for blocks of nodes.
+    ///
+    /// # Locks
+    /// `i_rwsem`, exclusive.
+    fn reserve(&self, inode: &Arc<Inode>, bytes: Range<u64>, write: Option<&WriteEnd>) -> Result<()>;
 
     /// Writes into the inode itself if the file is kept there and stays small enough, and sets size and
     /// (with `now`) `mtime` and `ctime`; false when the page cache must take it.
+    ///
+    /// # Errors
+    /// As every method that changes something.
+    ///
+    /// # Locks
+    /// `i_rwsem`, exclusive.
     fn write_inline(&self, inode: &Inode, pos: u64, data: &[u8], now: Option<Timespec>) -> Result<bool>;
 
-    /// Writes dirty pages out. No lock held.
+    /// Writes dirty pages out: takes runs ([`AddressSpace::take_dirty`](crate::AddressSpace::take_dirty)), gives them
+    /// places, sends them. [`AddressSpace::end_writeback`](crate::AddressSpace::end_writeback) may be called later,
+    /// from any thread, when what the format has to do at the end of I/O is done, too.
+    ///
+    /// # Errors
+    /// The first; pages that were not written are dirty again.
+    ///
+    /// # Locks
+    /// None.
     fn writepages(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()>;
 
     /// Frees the blocks past `size` and sets it, or only sets it when the file grows. Pages past it are
     /// gone from the cache and the rest of the last page is zero. A large file may be cut in several atomic
     /// changes, from its end.
+    ///
+    /// # Errors
+    /// As every method that changes something; the file may have been cut in part.
+    ///
+    /// # Locks
+    /// `i_rwsem` and `invalidate_lock`, exclusive.
     fn truncate(&self, inode: &Arc<Inode>, size: u64, now: Timespec) -> Result<()>;
 
-    /// How many pages one call of [`FileSystem::punch_hole`] or [`FileSystem::preallocate`] may span: what
-    /// it changes is bounded so, and [`FileSystem::balance`] can make room for it in between.
-    fn pages_at_once(&self) -> u64;
+    /// How many bytes one call of [`FileSystem::punch_hole`] or [`FileSystem::preallocate`] may span: what
+    /// it changes is bounded so, and [`FileSystem::balance`] can make room for it in between. Whole pages.
+    ///
+    /// # Locks
+    /// Any.
+    fn bytes_at_once(&self) -> u64;
 
-    /// Frees the blocks of whole pages.
-    fn punch_hole(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()>;
+    /// Frees the blocks that hold `bytes`, which are whole pages.
+    ///
+    /// # Errors
+    /// As every method that changes something; some blocks may have been freed.
+    ///
+    /// # Locks
+    /// `i_rwsem` and `invalidate_lock`, exclusive.
+    fn punch_hole(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()>;
 
-    /// Gives holes in the range blocks that read as zeros.
-    fn preallocate(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()>;
+    /// Gives holes in the blocks that hold `bytes` blocks that read as zeros.
+    ///
+    /// # Errors
+    /// As every method that changes something; some holes may have got blocks.
+    ///
+    /// # Locks
+    /// `i_rwsem`, exclusive.
+    fn preallocate(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()>;
 
-    /// Whether page `index` of a file has a block with data of its own: it is not a hole, not only reserved and
-    /// not kept in the inode.
-    fn has_block(&self, inode: &Inode, index: u64) -> Result<bool>;
+    /// Whether the byte at `pos` lies in a block with data of its own: not in a hole, not in what is only reserved,
+    /// and not in the inode.
+    ///
+    /// # Errors
+    /// As every method that reads.
+    ///
+    /// # Locks
+    /// `i_rwsem`, shared at least.
+    fn has_block(&self, inode: &Inode, pos: u64) -> Result<bool>;
 
-    /// The first page at or after `index` (below `end`) that is data or a hole; `unwritten` tells where
-    /// the cache holds data that has no place yet.
+    /// The first position in `bytes` that is data or a hole; `unwritten` tells of a position whether the cache holds
+    /// data there that has no place yet.
+    ///
+    /// # Errors
+    /// As every method that reads.
+    ///
+    /// # Locks
+    /// `i_rwsem`, shared at least.
     fn seek(
         &self,
         inode: &Inode,
-        index: u64,
-        end: u64,
+        bytes: Range<u64>,
         target: SeekTarget,
         unwritten: &dyn Fn(u64) -> bool,
     ) -> Result<Option<u64>>;
 
-    /// Makes the inode durable; its pages have been written and waited for. Shared lock or none.
+    /// Makes the inode durable; its pages have been written and waited for.
+    ///
+    /// # Errors
+    /// As every method that changes something; the volume may take no more changes then.
+    ///
+    /// # Locks
+    /// None, or `i_rwsem` shared.
     fn fsync(&self, inode: &Inode, datasync: bool) -> Result<()>;
 
-    /// Makes everything durable. Pages have been written and waited for; no lock held.
+    /// Makes everything durable. Pages have been written and waited for.
+    ///
+    /// # Errors
+    /// As [`FileSystem::fsync`].
+    ///
+    /// # Locks
+    /// None.
     fn sync_fs(&self) -> Result<()>;
 
     /// Frees an inode that has no name and no user. Its pages are gone from the cache.
+    ///
+    /// # Errors
+    /// As every method that changes something; the next mount frees the inode then.
+    ///
+    /// # Locks
+    /// None.
     fn evict_inode(&self, inode: &Inode) -> Result<()>;
 
-    /// Called between operations, with no lock held: does what keeps memory and free space in bounds.
+    /// Called between operations: does what keeps memory and free space in bounds.
+    ///
+    /// # Errors
+    /// As [`FileSystem::fsync`].
+    ///
+    /// # Locks
+    /// None.
     fn balance(&self) -> Result<()>;
 
-    /// Called by the flusher after a periodic pass, with no lock held: what has been in memory alone for
-    /// long becomes durable.
+    /// Called by the flusher after a periodic pass: what has been in memory alone for long becomes durable.
+    ///
+    /// # Locks
+    /// None.
     fn periodic(&self) {}
 
     /// Stops the volume as it is (the kernel's `FS_IOC_SHUTDOWN`): no change is taken any more.
+    ///
+    /// # Locks
+    /// None.
     fn shutdown(&self) {}
 
     /// Writes what a clean unmount leaves. Nothing is used afterwards.
+    ///
+    /// # Errors
+    /// As [`FileSystem::fsync`]; the next mount recovers then.
+    ///
+    /// # Locks
+    /// None.
     fn unmount(&self) -> Result<()>;
 }
 

@@ -8,6 +8,7 @@ use crate::mapping::{DirtyRun, Tag, Taken};
 use crate::types::*;
 use crate::{Bdi, File, MemoryLimits, MountOptions, SyncWait, Vfs};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
@@ -169,7 +170,7 @@ impl FileSystem for SlowFs {
     fn statfs(&self) -> StatFs {
         StatFs::default()
     }
-    fn max_file_size(&self) -> u64 {
+    fn max_file_size(&self, _: &Inode) -> u64 {
         1 << 40
     }
     fn read_inode(&self, ino: Ino) -> Result<InodeParts> {
@@ -241,7 +242,7 @@ impl FileSystem for SlowFs {
         };
         thread::spawn("device", reads).unwrap();
     }
-    fn reserve(&self, inode: &Arc<Inode>, _: u64, _: u64, write: Option<&WriteEnd>) -> Result<()> {
+    fn reserve(&self, inode: &Arc<Inode>, _: Range<u64>, write: Option<&WriteEnd>) -> Result<()> {
         if let Some(write) = write {
             write.apply(&mut inode.attr());
         }
@@ -285,30 +286,30 @@ impl FileSystem for SlowFs {
         inode.attr().size = size;
         Ok(())
     }
-    fn pages_at_once(&self) -> u64 {
-        u64::from(u32::MAX)
+    fn bytes_at_once(&self) -> u64 {
+        1 << 40
     }
-    fn punch_hole(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()> {
+    fn punch_hole(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
         thread::sleep(self.takes.free);
         let ino = inode.ino.0;
-        self.device.disk.lock().retain(|at, _| at.0 != ino || !(index..index + pages).contains(&at.1));
+        let goes = |index: u64| bytes.contains(&(index * PAGE_SIZE as u64));
+        self.device.disk.lock().retain(|at, _| at.0 != ino || !goes(at.1));
         Ok(())
     }
-    fn preallocate(&self, _: &Arc<Inode>, _: u64, _: u64) -> Result<()> {
+    fn preallocate(&self, _: &Arc<Inode>, _: Range<u64>) -> Result<()> {
         Ok(())
     }
-    fn has_block(&self, inode: &Inode, index: u64) -> Result<bool> {
-        Ok(self.device.disk.lock().contains_key(&(inode.ino.0, index)))
+    fn has_block(&self, inode: &Inode, pos: u64) -> Result<bool> {
+        Ok(self.device.disk.lock().contains_key(&(inode.ino.0, pos / PAGE_SIZE as u64)))
     }
     fn seek(
         &self,
         _: &Inode,
-        index: u64,
-        _: u64,
+        bytes: Range<u64>,
         _: SeekTarget,
         _: &dyn Fn(u64) -> bool,
     ) -> Result<Option<u64>> {
-        Ok(Some(index))
+        Ok(Some(bytes.start))
     }
     fn fsync(&self, _: &Inode, _: bool) -> Result<()> {
         Ok(())

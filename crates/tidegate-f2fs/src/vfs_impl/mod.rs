@@ -10,6 +10,7 @@ use crate::format::raw::*;
 use crate::inode::fi;
 use crate::volume::sbi::F2fs;
 use crate::volume::stats::FsStats;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_rt::Timespec;
@@ -33,6 +34,12 @@ impl F2fs {
     pub fn stats(&self) -> FsStats {
         self.stats.snapshot()
     }
+}
+
+/// The pages that hold `bytes`. A page is a block.
+fn pages_of(bytes: &Range<u64>) -> Range<u64> {
+    let page = BLOCK_SIZE as u64;
+    bytes.start / page..bytes.end.div_ceil(page)
 }
 
 impl FileSystem for F2fs {
@@ -66,7 +73,7 @@ impl FileSystem for F2fs {
         }
     }
 
-    fn max_file_size(&self) -> u64 {
+    fn max_file_size(&self, _: &Inode) -> u64 {
         self.max_file_bytes()
     }
 
@@ -159,8 +166,9 @@ impl FileSystem for F2fs {
         self.start_read(inode, index, pages, done);
     }
 
-    fn reserve(&self, inode: &Arc<Inode>, index: u64, pages: u64, write: Option<&WriteEnd>) -> Result<()> {
-        self.reserve_pages(inode, index, pages, write)
+    fn reserve(&self, inode: &Arc<Inode>, bytes: Range<u64>, write: Option<&WriteEnd>) -> Result<()> {
+        let pages = pages_of(&bytes);
+        self.reserve_pages(inode, pages.start, pages.end - pages.start, write)
     }
 
     fn write_inline(&self, inode: &Inode, pos: u64, data: &[u8], now: Option<Timespec>) -> Result<bool> {
@@ -185,35 +193,40 @@ impl FileSystem for F2fs {
         Ok(())
     }
 
-    fn pages_at_once(&self) -> u64 {
-        DNODES_AT_ONCE * ADDRS_PER_BLOCK as u64
+    fn bytes_at_once(&self) -> u64 {
+        DNODES_AT_ONCE * ADDRS_PER_BLOCK as u64 * BLOCK_SIZE as u64
     }
 
-    fn punch_hole(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()> {
+    fn punch_hole(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
+        let pages = pages_of(&bytes);
         let _op = self.cp_rwsem.read();
         if fi(inode).has_inline(inline::DATA) {
-            return if index == 0 { self.truncate_inline(inode, 0) } else { Ok(()) };
+            return if pages.start == 0 { self.truncate_inline(inode, 0) } else { Ok(()) };
         }
-        self.free_pages(inode, index, index.saturating_add(pages))
+        self.free_pages(inode, pages.start, pages.end)
     }
 
-    fn preallocate(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<()> {
-        self.reserve_pages(inode, index, pages, None)
+    fn preallocate(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
+        self.reserve(inode, bytes, None)
     }
 
-    fn has_block(&self, inode: &Inode, index: u64) -> Result<bool> {
+    fn has_block(&self, inode: &Inode, pos: u64) -> Result<bool> {
+        let index = pos / BLOCK_SIZE as u64;
         Ok(!fi(inode).has_inline(inline::DATA) && self.map_pages(inode, index, 1)?.blk.is_data())
     }
 
     fn seek(
         &self,
         inode: &Inode,
-        index: u64,
-        end: u64,
+        bytes: Range<u64>,
         target: SeekTarget,
         unwritten: &dyn Fn(u64) -> bool,
     ) -> Result<Option<u64>> {
-        self.seek_pages(inode, index, end, target, unwritten)
+        let (pages, block) = (pages_of(&bytes), BLOCK_SIZE as u64);
+        let unwritten = |index: u64| unwritten(index * block);
+        let found = self.seek_pages(inode, pages.start, pages.end, target, &unwritten)?;
+        // A page that is found may begin before the range, and a hole behind its end.
+        Ok(found.map(|index| (index * block).clamp(bytes.start, bytes.end)))
     }
 
     fn fsync(&self, inode: &Inode, datasync: bool) -> Result<()> {

@@ -79,7 +79,7 @@ impl Rig {
         limits: MemoryLimits,
     ) -> Result<(Rig, Arc<F2fs>), String> {
         let (fs, vfs) = volume::open_rw(device.clone(), limits, time_of(0)).map_err(text("mount"))?;
-        let model = Model::new(time_of(0), vfs.fs().max_file_size());
+        let model = Model::new(time_of(0), vfs.fs().max_file_size(&vfs.root().unwrap()));
         let mut rig = Rig {
             device,
             vfs,
