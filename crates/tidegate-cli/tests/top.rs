@@ -166,7 +166,8 @@ fn the_socket_of_a_dead_mount_is_replaced() {
     let path = socket(&m);
     m.kill();
     assert!(path.exists(), "nobody was left to remove it");
-    assert!(m.bench.fails(&["top", "a.img", "--json"], 1).contains("not mounted"));
+    let line = m.bench.fails(&["top", "a.img", "--json"], 1);
+    assert!(line.contains("not mounted"), "{line}");
     m.mount();
     assert_eq!(socket(&m), path);
     assert_eq!(sample(&m, "a.img")["fsync"]["count"], 0);

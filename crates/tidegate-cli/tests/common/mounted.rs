@@ -75,6 +75,7 @@ impl Mounted {
         let pid = self.server().unwrap().to_string();
         assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
         self.wait_for_end();
+        wait_for_exit(&pid);
         assert!(Command::new("fusermount3").arg("-uz").arg(&self.dir).status().unwrap().success());
     }
 
@@ -89,6 +90,19 @@ impl Mounted {
             assert!(since.elapsed() < Duration::from_secs(30), "it still runs");
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+}
+
+/// Waits for a process to be gone, or to be a zombie: its open files are not listed any more before they are closed.
+fn wait_for_exit(pid: &str) {
+    let since = Instant::now();
+    let state = || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit(") ").next()?.chars().next()
+    };
+    while state().is_some_and(|s| !"ZX".contains(s)) {
+        assert!(since.elapsed() < Duration::from_secs(30), "{pid} still runs");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
