@@ -69,7 +69,7 @@ fn every_lock_has_its_row() {
         .flat_map(|(_, text)| locks(text))
         .filter(|(_, class)| !class.starts_with("test->") && class.as_str() != "example")
         .collect();
-    let document = fs::read_to_string(workspace::root().join("ARCHITECTURE.md")).unwrap();
+    let document = fs::read_to_string(workspace::root().join("docs/locks.md")).unwrap();
     let row = |line: &str| {
         let mut cells = line.strip_prefix("| ")?.split(" | ");
         let (rank, class) = (cells.next()?, cells.next()?.trim_matches('`'));

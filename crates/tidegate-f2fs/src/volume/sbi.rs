@@ -33,7 +33,7 @@ pub(crate) struct CpState {
     pub node_version: u64,
 }
 
-/// An F2FS volume. Shared by threads; see ARCHITECTURE.md for the order of its locks.
+/// An F2FS volume. Shared by threads; see docs/locks.md for the order of its locks.
 pub struct F2fs {
     pub(crate) sb: Superblock,
     pub(crate) queue: Arc<RequestQueue>,
