@@ -4,14 +4,16 @@
 //! |--------------|----------------------------------------------------------------------|
 //! | [`arrows`]   | which file of a crate calls which                                     |
 //! | [`mutants`]  | changes that tests must notice                                         |
-//! | [`bench`]    | black-box measurements against peers                                  |
+//! | [`bench`](mod@bench)    | black-box measurements against peers                                  |
 //! | [`suite`]    | every check in order                                                  |
+//! | [`licences`] | whether all that is built in may be given on                          |
 //! | [`soak`]     | the mount's tests at length                                           |
 
 #![forbid(unsafe_code)]
 
 pub mod arrows;
 pub mod bench;
+pub mod licences;
 pub mod mutants;
 
 pub mod soak;

@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::Instant;
 
+use crate::licences;
 use anyhow::{Context, Result, bail};
 
 use tidegate_testing::temp::TempDir;
@@ -26,6 +27,8 @@ pub fn run(quick: bool) -> Result<()> {
     let planted =
         ["clippy", "--package", "tidegate-crash", "--features", "planted-bugs", "--test", "explore"];
     cargo("clippy, planted bugs", &[&planted[..], &lints[3..]].concat())?;
+    cargo("documents", &["doc", "--workspace", "--no-deps", "--lib"])?;
+    step("licences", licences::check)?;
     cargo("release build", &["build", "--release"])?;
     step("the README's first command", first_command)?;
     if !quick {
@@ -83,6 +86,7 @@ fn cargo(name: &str, args: &[&str]) -> Result<()> {
             .args(args)
             .current_dir(workspace::root())
             .env("XTASK_BIN", &helper)
+            .env("RUSTDOCFLAGS", "-D warnings")
             .status()
             .context("running cargo")?;
         if !status.success() {

@@ -15,9 +15,9 @@
 //! | [`elevator`] | [`Elevator`]: what decides the order of requests, with its options and statistics |
 //! | `wfq` | the weighted fair queueing elevator: `sched` says which request is next, the rest sends it |
 //! | [`device`] | the [`Device`] trait |
-//! | [`file`] | opening an image: lock, backend choice, synchronous I/O |
+//! | [`file`](mod@file) | opening an image: lock, backend choice, synchronous I/O |
 //! | [`held`] | a device that keeps writes to its first blocks back |
-//! | [`slice`] | the end of a device as a device: a partition |
+//! | [`slice`](mod@slice) | the end of a device as a device: a partition |
 //! | `loops` | loop devices: what lies behind one, and what is mounted through one |
 //! | [`uring`] | the io_uring backend |
 //! | [`threads`] | the pread/pwrite backend, for where io_uring is refused |

@@ -20,11 +20,7 @@
 //! | `offline` | [`mkfs`], [`check`], [`repair`]: volumes as a whole, without the engine |
 //! | `vfs_impl` | [`tidegate_vfs::FileSystem`] for the volume |
 //!
-//! Lock order (ranks): `gc_lock` 18 → `cprc->issue_list` 85 → `cp_global_sem` 90 → `writepages` 95 →
-//! `cp_rwsem` 100 → `node_write` 110 → `i_dnode` 200 → `nat_tree_lock` 400 →
-//! `ino_lock` 430, 435, `inode_lock[DIR_INODE]` 440, `inode_lock[DIRTY_META]` 445 → `curseg_mutex` 500 → `sentry_lock` 510 →
-//! `stat_lock` 520 → `ckpt` 560 → `io_rwsem` 570 → `fsync_node_lock` 575 →
-//! `failed_pages` 577.
+//! The order of locks is in `docs/locks.md`.
 #![forbid(unsafe_code)]
 
 mod dir;

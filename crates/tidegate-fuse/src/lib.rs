@@ -35,9 +35,9 @@
 //! kernel forwards no `syncfs`; [`ioctl::TIDEGATE_IOC_SYNC`] is a full sync. If the process dies, the kernel
 //! ends all requests with an error, and mounting again recovers what was fsynced.
 //!
-//! Lock order (ranks in brackets): `fuse->handles` [2], `fuse->writers` [3], `fuse->refused` [5], `fuse->walk` [6]
-//! and `fuse->nodes` [620] are held for a look at a table and never while the engine is called; `control->waiting` [4] while one who wants to hear
-//! how the mount ends is put on a list.
+//! **Locks** (their order is in `docs/locks.md`). `fuse->handles`, `fuse->writers`, `fuse->refused`, `fuse->walk` and
+//! `fuse->nodes` are held for a look at a table and never while the engine is called; `control->waiting` while a program
+//! that wants to hear how the mount ends is put on a list.
 #![forbid(unsafe_code)]
 
 pub mod attrs;

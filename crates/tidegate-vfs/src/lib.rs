@@ -18,14 +18,13 @@
 //! | [`namei`] | path walk |
 //! | [`dir_ops`], [`rename`], [`tmpfile`] | operations on names; files without one |
 //! | [`attr_ops`] | operations on attributes |
-//! | [`file`], [`file_write`] | open files: reading, writing, allocation |
+//! | [`file`](mod@file), [`file_write`] | open files: reading, writing, allocation |
 //! | `readahead` | reading pages in, before they are wanted |
 //! | [`observe`] | what can be seen of it while it works |
 //! | [`perm`], [`acl`] | who may do what |
 //!
-//! Lock order (ranks in brackets): `i_rwsem` [20; directories before their children, two directories in
-//! order of inode number] → `mapping->invalidate_lock` [25] → the file system's own [30–600] → `mapping->i_pages` [700]. `i_lock` [650],
-//! `wb->list_lock` [640], `inode_hash_lock` [630] and `bdi->clock` [635] protect memory only.
+//! The order of locks is in `docs/locks.md`: `i_rwsem` and `invalidate_lock` come before the format's own, those of the
+//! page cache and the lists of inodes after them.
 #![forbid(unsafe_code)]
 
 pub mod acl;

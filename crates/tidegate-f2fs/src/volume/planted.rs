@@ -1,6 +1,6 @@
 //! Bugs on purpose, to show that the crash explorer finds such.
 //!
-//! Each place that has one asks [`Planted::is`], which says no in builds without the feature `planted-bugs`.
+//! Each place that has one asks `Planted::is`, which says no in builds without the feature `planted-bugs`.
 
 /// A bug that can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

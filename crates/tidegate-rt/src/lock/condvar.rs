@@ -6,7 +6,7 @@ use crate::sim::sync::{self, Address, Want};
 use std::panic::Location;
 use std::time::Duration;
 
-/// Waits for a change of what a [`Mutex`] protects.
+/// Waits for a change of what a [`Mutex`](crate::Mutex) protects.
 #[derive(Default)]
 pub struct Condvar(parking_lot::Condvar);
 

@@ -8,7 +8,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`config`] | [`Config`], [`Costs`] |
+//! | `config` | [`Config`], [`Costs`] |
 //! | `sched` | CPUs, events in virtual time, who is next |
 //! | `state` | tasks, their waits, what happens when |
 //! | `task` | a task's thread: handing over, paying for CPU time |

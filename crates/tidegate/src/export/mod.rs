@@ -5,11 +5,11 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`walk`] | walking the volume: [`Item`]s in order |
-//! | [`content`] | a file's data and holes |
-//! | [`dir`], [`attrs`] | making a tree on the host; its attributes |
-//! | [`sink`], [`replace`] | one file of it; taking the name of what is there |
-//! | [`archive`] | making a tar |
+//! | `walk` | walking the volume: [`Item`]s in order |
+//! | `content` | a file's data and holes |
+//! | `dir`, `attrs` | making a tree on the host; its attributes |
+//! | `sink`, `replace` | one file of it; taking the name of what is there |
+//! | `archive` | making a tar |
 
 pub(crate) mod archive;
 pub(crate) mod attrs;

@@ -7,10 +7,10 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`walk`], [`read_file`] | reading a directory tree; one file's data in page buffers |
-//! | [`archive`] | reading a tar |
-//! | [`batch`] | the channel between the two threads |
-//! | [`apply`], [`place`] | making things in the volume; finding where they go |
+//! | `walk`, `read_file` | reading a directory tree; one file's data in page buffers |
+//! | `archive` | reading a tar |
+//! | `batch` | the channel between the two threads |
+//! | `apply`, `place` | making things in the volume; finding where they go |
 
 pub(crate) mod apply;
 pub(crate) mod archive;

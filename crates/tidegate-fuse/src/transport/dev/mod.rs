@@ -1,7 +1,7 @@
 //! The transport on /dev/fuse. Of the protocol it uses all that a volume can serve, also times of birth, unnamed
 //! files, and set-id bits taken off with the write that should (so that the kernel asks for no attribute at each).
 //!
-//! Where the kernel offers it, requests come by io_uring ([`ring`]); /dev/fuse then only brings what needs no
+//! Where the kernel offers it, requests come by io_uring (`ring`); /dev/fuse then only brings what needs no
 //! answer, and takes what the kernel is told without having asked.
 
 mod attrs;
