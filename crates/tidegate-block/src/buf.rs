@@ -1,6 +1,6 @@
 //! Page-aligned buffers, recycled by size class.
 //!
-//! A buffer in flight is shared by [`std::sync::Arc`]; whoever wants to change it must hold the only
+//! A buffer in flight is shared by [`std::sync::Arc`]; a thread that wants to change it must hold the only
 //! reference or make a copy. So a device never sees bytes move under it and no lock is held for I/O.
 
 use crate::{PAGE_SIZE, reserve};

@@ -122,7 +122,7 @@ impl Device for Recorder {
     }
     fn submit(&self, mut rq: Request) {
         let id = self.log.lock().submit(&rq);
-        // The first bio ends first: whoever is told of the end submits after it in the record too.
+        // The first bio ends first: a thread that is told of the end submits after it in the record too.
         if let (Some(id), Some(first)) = (id, rq.bios.first_mut()) {
             let (log, end) = (self.log.clone(), first.end_io.take());
             first.end_io = Some(Box::new(move |r, data| {

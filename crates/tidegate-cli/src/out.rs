@@ -91,7 +91,7 @@ pub fn say(text: impl Display) {
     line(format_args!("tidegate: {text}"));
 }
 
-/// A line on standard error. Who closed that does not want to know.
+/// A line on standard error. A reader that closed that does not want to know.
 pub fn line(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -49,7 +49,7 @@ pub struct UserPointer {
 }
 
 impl UserPointer {
-    /// The number it points to. Who asks waits for us meanwhile. `None` where we may not look.
+    /// The number it points to. The program that asks waits for us meanwhile. `None` where we may not look.
     fn word(self) -> Option<u32> {
         if self.pid == 0 || self.address == 0 {
             return None;

@@ -173,7 +173,7 @@ impl<const N: usize> SpanPoint<N> {
         SpanPoint(Named::new(Kind::Span, name, keys))
     }
 
-    /// One that is an operation as its caller sees it, or a wait. Who looks for causes learns how long a processor had
+    /// One that is an operation as its caller sees it, or a wait. A reader that looks for causes learns how long a processor had
     /// its thread meanwhile, and how long that waited for one.
     ///
     /// # Panics

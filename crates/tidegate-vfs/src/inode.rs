@@ -90,7 +90,7 @@ impl Inode {
     /// The size as readers see it, in bytes: while a write makes the file longer, the size before it, until its bytes
     /// are there. Takes no lock.
     pub fn read_size(&self) -> u64 {
-        // In this order: who sees the new size sees that it is growing, or that it has grown.
+        // In this order: a reader that sees the new size sees that it is growing, or that it has grown.
         let size = self.size();
         size.min(self.growing_from.load(SeqCst))
     }

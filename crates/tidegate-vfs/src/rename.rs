@@ -214,7 +214,7 @@ impl Above {
     }
 }
 
-/// Locks both directories of a rename, one above the other first: who removes a directory has its parent
+/// Locks both directories of a rename, one above the other first: a thread that removes a directory has its parent
 /// locked and waits for it. `None` where which is above must be known, since one cannot be had at once.
 fn lock_dirs<'a>(
     old: &'a Inode,

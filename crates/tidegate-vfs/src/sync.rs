@@ -55,7 +55,7 @@ pub(crate) struct Epochs {
 
 impl Epochs {
     /// Counts pages that are dirtied now, and pages that are written though they were clean; the parity of
-    /// their epoch. Whoever closes that epoch later finds them counted.
+    /// their epoch. A sync that closes that epoch later finds them counted.
     pub(crate) fn enter(&self, dirty: u64, writeback: u64) -> usize {
         self.enter_in(|| self.current.load(SeqCst), dirty, writeback)
     }
@@ -260,7 +260,7 @@ fn wait_for_epoch(bdi: &Bdi, parity: usize) {
     let _span = WAIT_EPOCH.enter([pages]);
     let done = || bdi.epochs.is_drained(parity);
     while !done() {
-        // As in `wait_writeback`: who grows a bio may wait for us.
+        // As in `wait_writeback`: a thread that grows a bio may wait for us.
         bdi.submit_pending_here();
         bdi.epochs.drained.wait_timeout(RESUBMIT, done);
     }

@@ -318,7 +318,7 @@ fn writable(dir: &Path) -> Result<()> {
     fs::remove_file(&probe).map_err(|e| Error::Os(probe.display().to_string(), e))
 }
 
-/// Puts `bytes` in the place of a file at once: who is interrupted, or has no room, leaves the old one.
+/// Puts `bytes` in the place of a file at once: a program that is interrupted, or has no room, leaves the old one.
 fn save(path: &Path, bytes: &[u8]) -> Result<()> {
     let new = path.with_extension(format!("{}.new", std::process::id()));
     let done = fs::write(&new, bytes).and_then(|()| fs::rename(&new, path));

@@ -12,7 +12,7 @@ use tidegate_fuse::control::protocol::Why;
 
 /// Operations of each kind that are explained.
 const MOST: usize = 10;
-/// Events that are kept of each thread at the least: who writes much makes some ten thousand a second.
+/// Events that are kept of each thread at the least: a thread that writes much makes some ten thousand a second.
 const EVENTS: usize = 1 << 18;
 /// Longest time to watch, in seconds.
 const LONGEST: f64 = 3600.0;

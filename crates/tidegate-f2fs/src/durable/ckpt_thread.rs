@@ -1,7 +1,7 @@
 //! `checkpoint_merge`: one thread writes checkpoints, each for all who wait for one.
 //!
 //! A request queues behind others. The thread takes all that are queued, writes one checkpoint, and
-//! answers them with its result; who comes meanwhile is served by the next. It runs with an I/O priority
+//! answers them with its result; a request that comes meanwhile is served by the next. It runs with an I/O priority
 //! of its own, so a checkpoint is no slower for having been asked for by somebody unimportant.
 //!
 //! The thread starts with the first request and ends with the volume, which it does not keep alive.
@@ -244,7 +244,7 @@ impl Drop for Batch {
         if let Some(fs) = &self.fs {
             fs.ckpt_stat.answered(self.requests.iter().map(|r| r.asked), matches!(result, Ok(true)));
         }
-        // Before the answers, while who asked still has the volume: who drops it last waits for this thread.
+        // Before the answers, while the thread that asked still has the volume: the thread that drops it last waits for this thread.
         self.fs = None;
         for r in self.requests.drain(..) {
             let _ = r.result.set(result.clone().map(drop));

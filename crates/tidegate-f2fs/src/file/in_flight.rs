@@ -15,7 +15,7 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// Counts a bio; the half that has it. Who turns to the other half at this moment may miss it: only a wait with
+    /// Counts a bio; the half that has it. A thread that turns to the other half at this moment may miss it: only a wait with
     /// operations frozen is for all.
     pub(crate) fn begin(&self) -> usize {
         let half = self.turns.load(SeqCst) % 2;

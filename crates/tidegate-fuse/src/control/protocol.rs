@@ -6,7 +6,7 @@ use tidegate::Sample;
 use tidegate::observe::why::Report;
 use tidegate::observe::{ProfileForm, TraceForm};
 
-/// What both sides speak; who speaks another is told so.
+/// What both sides speak; a program that speaks another is told so.
 pub const VERSION: u32 = 1;
 
 /// Longest question in bytes.

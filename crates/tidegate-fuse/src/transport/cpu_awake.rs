@@ -58,7 +58,7 @@ struct State {
     slow_until: AtomicU64,
     rest_until: AtomicU64,
     over: AtomicBool,
-    /// What each thread sleeps on. No lock: who has it might not run for long while others want the CPU.
+    /// What each thread sleeps on. No lock: a thread that has it might not run for long while others want the CPU.
     bells: Vec<OwnedFd>,
 }
 

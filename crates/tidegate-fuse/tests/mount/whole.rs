@@ -159,7 +159,7 @@ fn a_disk_that_others_fill_is_no_damage() {
     fsck(&rig.image);
 }
 
-/// The image promises more than its disk has: who writes is told, and the volume stays whole.
+/// The image promises more than its disk has: a program that writes is told, and the volume stays whole.
 #[test]
 fn a_full_disk_is_no_damage() {
     if cannot_mount() {

@@ -218,7 +218,7 @@ impl Slots {
         self.times.iter().take(used).for_each(Times::clear);
         self.waits.iter().take(used).for_each(Waits::clear);
         self.places.lock().clear();
-        // After all that: who finds the epoch finds the rest cleared.
+        // After all that: a thread that finds the epoch finds the rest cleared.
         self.epoch.store(LOOKING.epoch.load(Relaxed), Release);
     }
 }

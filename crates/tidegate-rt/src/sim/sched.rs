@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Virtual time in which a run must come to its end, in nanoseconds: a day. Who only waits for timers that
+/// Virtual time in which a run must come to its end, in nanoseconds: a day. A task that only waits for timers that
 /// others set again and again would never be found otherwise.
 const LIMIT: u64 = 86_400_000_000_000;
 
 /// How long somebody may come between a lock's release and who waits for it, in nanoseconds: `parking_lot` hands a
-/// lock over every 0.5 ms in the mean (its documentation, "eventual fairness"). Who goes round in a loop that is
+/// lock over every 0.5 ms in the mean (its documentation, "eventual fairness"). A task that goes round in a loop that is
 /// shorter than a wake-up would keep others from a lock for ever.
 const FAIR: u64 = 500_000;
 

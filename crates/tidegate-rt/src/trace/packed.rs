@@ -126,7 +126,7 @@ impl Chunk {
         let room = self.words.get(end.words..).and_then(|w| w.first_chunk::<{ LONGEST + AHEAD }>());
         let Some(room) = room.filter(|_| end.events < self.most) else { return false };
         fetch(&room[LONGEST + AHEAD - 1]);
-        // Processors' counters differ by nanoseconds: who moves to another may end before it began.
+        // Processors' counters differ by nanoseconds: a thread that moves to another may end before it began.
         let until = until.max(at);
         // Before the last, too: this is long then.
         let since = until.0.wrapping_sub(end.last.0);

@@ -31,7 +31,7 @@ pub(super) struct BusyPages {
 #[derive(Default)]
 struct State {
     reads: Vec<Range<u64>>,
-    /// At most one: who changes pages holds `i_rwsem` exclusive.
+    /// At most one: a thread that changes pages holds `i_rwsem` exclusive.
     change: Option<Range<u64>>,
 }
 

@@ -324,7 +324,7 @@ impl AddressSpace {
             let m = range_mask(id, start, end);
             loop {
                 self.wait_writeback(start, end);
-                // In one look: whoever takes a page for writing after it was waited for gives it a block.
+                // In one look: a thread that takes a page for writing after it was waited for gives it a block.
                 let all = self.with_chunk(id, |c| {
                     let idle = c.writeback & m == 0;
                     if idle {
@@ -434,7 +434,7 @@ fn write_chunk(c: &mut Chunk, slot: usize, offset: usize, from: &[u8]) -> Result
         slot += (offset + n) / PAGE_SIZE;
         offset = (offset + n) % PAGE_SIZE;
     }
-    // A page that is written for the first time has not been asked for again: who makes many files does not push out
+    // A page that is written for the first time has not been asked for again: a program that makes many files does not push out
     // the directories that it makes them in.
     c.referenced |= again;
     Ok(())

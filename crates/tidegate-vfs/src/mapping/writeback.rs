@@ -188,7 +188,7 @@ impl AddressSpace {
     /// Ends the write-back of pages that were not written after all: they are dirty. Nobody is told of a
     /// failure.
     pub fn redirty(&self, index: u64, pages: usize) {
-        // First: who finds them no more under write-back must find that they were not written.
+        // First: a thread that finds them no more under write-back must find that they were not written.
         self.redirtied.fetch_add(1, SeqCst);
         self.each_range(index, pages as u64, |c, m| {
             c.given_back = true;

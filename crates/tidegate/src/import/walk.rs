@@ -63,7 +63,7 @@ pub fn walk(path: &Path, named: bool, options: &ImportOptions, to: BatchSender) 
     match w.run(path, named) {
         Ok(()) | Err(End::Gone) => Ok(()),
         Err(End::Error(e)) => {
-            // What was read before goes in; who applies it may be gone.
+            // What was read before goes in; the thread that applies it may be gone.
             let _ = w.to.send();
             Err(e)
         }

@@ -1,6 +1,6 @@
 //! What a volume does at one moment: what `tidegate top` shows and Prometheus collects.
 //!
-//! Counters only grow; who wants rates takes two samples ([`Sample::since`]).
+//! Counters only grow; a program that wants rates takes two samples ([`Sample::since`]).
 //!
 //! | module | holds |
 //! |---|---|

@@ -346,7 +346,7 @@ impl WriteIo {
             if let Err(e) = r {
                 done.failed(log, start, &pages, e);
             }
-            // Counted first: who finds its pages written asks for a flush by this number.
+            // Counted first: a thread that finds its pages written asks for a flush by this number.
             let n = done.flushes.write_completed();
             for p in pages {
                 if !log.is_node() {

@@ -1,5 +1,5 @@
 //! Inodes that have lost their last name and are still open. The checkpoint pack lists them, so that the next mount
-//! frees them, and it has room for so many: whoever may add one acquires its place first.
+//! frees them, and it has room for so many: a thread that may add one acquires its place first.
 
 use crate::format::raw::*;
 use crate::volume::sbi::F2fs;

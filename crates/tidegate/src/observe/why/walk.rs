@@ -67,7 +67,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The end of a wait but for the time that the thread waited for a processor afterwards, which is added to `out`.
-    /// What was waited for happened at `event`: who had no processor before that would have waited anyway.
+    /// What was waited for happened at `event`: a thread that had no processor before that would have waited anyway.
     pub(super) fn woken(
         &self,
         s: &Span,
