@@ -3,6 +3,7 @@
 
 mod bed;
 mod checkpoint;
+mod drain;
 mod flush;
 mod positions;
 #[path = "../it/common/volume.rs"]
