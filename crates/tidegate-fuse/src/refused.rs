@@ -120,7 +120,7 @@ impl Server {
             let server = self.clone();
             // Offload: the kernel may wait there for the very write that is being answered. Where no thread can be
             // had, close and fsync tell it.
-            let _ = thread::spawn("tg-fuse-aside", move || server.have_asked(node));
+            let _ = thread::spawn("tg-fuse-offload", move || server.have_asked(node));
         }
     }
 
@@ -129,7 +129,7 @@ impl Server {
         if self.refused.forget(node) {
             let server = self.clone();
             // Offload: the kernel may hold the directory for a request that waits for this thread.
-            let _ = thread::spawn("tg-fuse-aside", move || server.have_looked_up(node));
+            let _ = thread::spawn("tg-fuse-offload", move || server.have_looked_up(node));
         }
     }
 

@@ -175,6 +175,20 @@ impl Bdi {
         }
     }
 
+    /// Sends what is placed and waits until `done`, which ends of I/O that wake `ended` bring about. A page is under
+    /// write-back before it joins a bio, and the thread that adds it may then have to wait for this one: so what is
+    /// pending is sent again and again.
+    #[track_caller]
+    pub(crate) fn wait_sending(&self, ended: &WaitQueue, done: impl Fn() -> bool) {
+        const RESUBMIT: Duration = Duration::from_millis(2);
+        loop {
+            self.submit_pending_here();
+            if ended.wait_timeout(RESUBMIT, &done) {
+                break;
+            }
+        }
+    }
+
     /// The memory limits.
     pub fn limits(&self) -> &MemoryLimits {
         &self.limits

@@ -15,7 +15,6 @@ use crate::error::{ErrorKind, Result};
 use crate::flusher::Flusher;
 use crate::vfs::Vfs;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
 use tidegate_rt::{LockClass, Mutex, WaitQueue, thread, trace::SpanPoint};
 
 static SYNC_FILESYSTEM: SpanPoint<1> = SpanPoint::timed("sync_filesystem", ["sync_wait"]);
@@ -24,9 +23,6 @@ static WAIT_SHARED_PASS: SpanPoint<1> = SpanPoint::timed("wait_for_sync_pass", [
 static WAIT_EPOCH: SpanPoint<1> = SpanPoint::timed("wait_epoch", ["pages"]);
 
 static SYNC: LockClass = LockClass::new("sb->s_sync", 12);
-
-/// How long who waits for an epoch sleeps before looking for bios to send.
-const RESUBMIT: Duration = Duration::from_millis(2);
 
 crate::positions! {
     /// Who waits in a sync for the pages it has written (`sync_wait=`).
@@ -259,10 +255,8 @@ fn wait_for_epoch(bdi: &Bdi, parity: usize) {
     let pages = bdi.epochs.writeback[parity].load(SeqCst);
     let _span = WAIT_EPOCH.enter([pages]);
     let done = || bdi.epochs.is_drained(parity);
-    while !done() {
-        // As in `wait_writeback`: a thread that grows a bio may wait for us.
-        bdi.submit_pending_here();
-        bdi.epochs.drained.wait_timeout(RESUBMIT, done);
+    if !done() {
+        bdi.wait_sending(&bdi.epochs.drained, done);
     }
 }
 
@@ -270,6 +264,7 @@ fn wait_for_epoch(bdi: &Bdi, parity: usize) {
 mod tests {
     use super::*;
     use std::sync::Arc;
+    use std::time::Duration;
     use tidegate_rt::{Nanos, sim, thread};
 
     /// Whoever asks before a pass begins is served by it; nobody takes one that began before.

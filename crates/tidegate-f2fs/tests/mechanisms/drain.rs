@@ -1,7 +1,7 @@
 //! Checkpoints beside threads that leave bios growing. A checkpoint waits for bios without looking again and again: the
 //! end of the last one wakes it. A wait that nobody ends is a deadlock, which ends the run with a report.
 
-use crate::bed::{Bed, PAGE, ROOT, each_jittered};
+use crate::bed::{ALONE, Bed, PAGE, ROOT, each_jittered};
 use std::sync::Arc;
 use tidegate_rt::{clock, thread};
 use tidegate_vfs::WritebackControl;
@@ -38,6 +38,7 @@ fn checkpoint(bed: &Bed, _: u64) {
 
 #[test]
 fn what_a_checkpoint_waits_for_is_sent() {
+    let _alone = ALONE.lock();
     for options in [
         "checkpoint_data=wait,writepages=unlocked",
         "checkpoint_data=linux,writepages=unlocked",

@@ -5,16 +5,12 @@ use super::{AddressSpace, Shard, range_mask, split};
 use crate::error::{Error, ErrorKind, Result};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-use std::time::Duration;
 use tidegate_block::{Errno, Segment};
 use tidegate_rt::trace::SpanPoint;
 
 static WAIT_WRITEBACK: SpanPoint<1> = SpanPoint::timed("folio_wait_writeback", ["index"]);
 /// Finding dirty pages is part of it: they are found and marked under one lock.
 static SET_WRITEBACK: SpanPoint<2> = SpanPoint::new("set_page_writeback", ["index", "most"]);
-
-/// How long a waiter sleeps before it looks for bios to send.
-const RESUBMIT: Duration = Duration::from_millis(2);
 
 /// Which pages a write-back pass takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,14 +294,7 @@ impl AddressSpace {
                 continue;
             }
             let _span = WAIT_WRITEBACK.enter([id * CHUNK_PAGES]);
-            // A page is under write-back before its bio grows, and whoever adds it may then have to wait
-            // for somebody who waits for us: so what is pending is sent again and again.
-            loop {
-                self.bdi.submit_pending_here();
-                if self.idle.wait_timeout(RESUBMIT, done) {
-                    break;
-                }
-            }
+            self.bdi.wait_sending(&self.idle, done);
         }
     }
 }

@@ -322,7 +322,7 @@ impl Worker {
             Offload::Thread(channel) => channel.clone(),
         };
         let (server, unique) = (self.server.clone(), h.unique);
-        let started = thread::spawn("tg-fuse-aside", move || match work(&server) {
+        let started = thread::spawn("tg-fuse-offload", move || match work(&server) {
             Ok(Answer::Bytes(w)) => channel.send(unique, 0, &[&w.0]),
             Ok(_) => false,
             Err(e) => channel.send(unique, -e.raw_os_error(), &[]),
