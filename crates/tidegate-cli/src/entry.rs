@@ -31,15 +31,15 @@ pub struct Entry {
     pub size: u64,
     /// Space used, in 512-byte units.
     pub blocks: u64,
-    /// Last read, seconds and nanoseconds since 1970.
-    pub atime: (i64, u32),
+    /// Last read. Times are as RFC 3339 has them, in UTC, to the nanosecond.
+    pub atime: Option<String>,
     /// Last change of content.
-    pub mtime: (i64, u32),
+    pub mtime: Option<String>,
     /// Last change of the inode.
-    pub ctime: (i64, u32),
+    pub ctime: Option<String>,
     /// Birth.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub crtime: Option<(i64, u32)>,
+    pub crtime: Option<String>,
     /// Major and minor number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<(u32, u32)>,
@@ -70,7 +70,7 @@ impl Entry {
         };
         let xattrs =
             if xattrs { volume.xattrs(inode).map_err(|e| volume.error_at(path, e))? } else { Vec::new() };
-        let time = |t: tidegate::Timespec| (t.secs, t.nanos);
+        let time = |t: tidegate::Timespec| Some(units::rfc3339_nanos(t));
         let device = matches!(a.file_type, FileType::CharDevice | FileType::BlockDevice);
         Ok(Entry {
             name: String::from_utf8_lossy(name).into_owned(),
@@ -86,7 +86,7 @@ impl Entry {
             atime: time(a.atime),
             mtime: time(a.mtime),
             ctime: time(a.ctime),
-            crtime: a.crtime.map(time),
+            crtime: a.crtime.and_then(time),
             device: device.then_some((a.rdev.major, a.rdev.minor)),
             target: target.as_ref().map(|t| String::from_utf8_lossy(t).into_owned()),
             target_hex: target.as_deref().and_then(hex_unless_text),

@@ -79,6 +79,11 @@ pub fn rfc3339(t: Timespec) -> String {
     format!("{}T{}Z", &whole[..10], &whole[11..19])
 }
 
+/// The same to the nanosecond. Years that have more than four digits keep them, though RFC 3339 knows none.
+pub fn rfc3339_nanos(t: Timespec) -> String {
+    time(t, true).replacen(' ', "T", 1) + "Z"
+}
+
 /// Year, month and day of a number of days since 1970 (Gregorian). Eras of 400 years begin on 1 March.
 fn date(days: i64) -> (i64, i64, i64) {
     let z = days.saturating_add(719_468);
@@ -158,5 +163,6 @@ mod tests {
         assert_eq!(t(4_102_444_799), "2099-12-31 23:59");
         assert_eq!(time(Timespec { secs: 1, nanos: 5 }, true), "1970-01-01 00:00:01.000000005");
         assert_eq!(rfc3339(Timespec { secs: 951_782_401, nanos: 5 }), "2000-02-29T00:00:01Z");
+        assert_eq!(rfc3339_nanos(Timespec { secs: 1, nanos: 5 }), "1970-01-01T00:00:01.000000005Z");
     }
 }

@@ -421,3 +421,16 @@ fn a_host_that_holds_one_image_but_not_two_keeps_the_old() {
     assert!(fs::read(b.path("out/a.img")).unwrap() == old, "the old image was changed");
     assert_eq!(fs::read_dir(b.path("out")).unwrap().count(), 1);
 }
+
+#[test]
+fn times_are_for_programs_to_read() {
+    let b = Bench::new();
+    let made = b
+        .command(&["mkfs", "--size", "64M", "a.img"])
+        .env("SOURCE_DATE_EPOCH", "951782401")
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let json: serde_json::Value = serde_json::from_str(&b.ok(&["--json", "stat", "a.img:/"])).unwrap();
+    assert_eq!(json[0]["mtime"], "2000-02-29T00:00:01.000000000Z", "{json}");
+}
