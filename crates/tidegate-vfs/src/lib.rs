@@ -40,6 +40,10 @@ pub mod fs;
 pub mod icache;
 pub mod inode;
 pub mod mapping;
+#[cfg(test)]
+mod memfs;
+#[cfg(test)]
+mod memfs_tests;
 pub mod namei;
 pub mod observe;
 pub mod offline;

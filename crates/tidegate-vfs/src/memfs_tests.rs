@@ -1,0 +1,125 @@
+//! The operations of [`Vfs`] on a format that is not F2FS, and has blocks smaller than a page.
+
+use crate::memfs::{BLOCK, mount};
+use crate::{Cred, ErrorKind, FallocateFlags, File, OpenFlags, RenameFlags, SeekTarget, Vfs, XattrFlags};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidegate_rt::rng::Rng;
+
+const ROOT: &Cred = &Cred::ROOT;
+
+fn open(vfs: &Arc<Vfs>, path: &str) -> File {
+    let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
+    vfs.open_path(ROOT, path.as_bytes(), flags, 0o644).unwrap()
+}
+
+fn kind<T>(r: crate::Result<T>) -> ErrorKind {
+    r.map(drop).unwrap_err().kind()
+}
+
+#[test]
+fn names_are_made_moved_and_taken_away() {
+    let (vfs, fs) = mount();
+    let root = vfs.root().unwrap();
+    let dir = vfs.mkdir(ROOT, &root, b"d", 0o755).unwrap();
+    assert_eq!((root.nlink(), dir.nlink()), (3, 2));
+    let f = vfs.create(ROOT, &dir, b"f", 0o644).unwrap();
+    vfs.link(ROOT, &f, &root, b"g").unwrap();
+    assert_eq!((f.nlink(), kind(vfs.create(ROOT, &root, b"g", 0o644))), (2, ErrorKind::Exists));
+    vfs.symlink(ROOT, &root, b"s", b"d/f").unwrap();
+    assert_eq!(vfs.resolve(ROOT, b"/s", true).unwrap().ino, f.ino);
+    assert_eq!(kind(vfs.rmdir(ROOT, &root, b"d")), ErrorKind::NotEmpty);
+    vfs.rename(ROOT, (&dir, b"f"), (&root, b"g2"), RenameFlags::empty()).unwrap();
+    vfs.rename(ROOT, (&root, b"s"), (&dir, b"s"), RenameFlags::empty()).unwrap();
+    let names = |d| vfs.entries(d).unwrap().into_iter().map(|e| e.name).collect::<Vec<_>>();
+    assert!(names(&root).iter().any(|n| n == b"g2") && !names(&root).iter().any(|n| n == b"s"));
+    vfs.unlink(ROOT, &dir, b"s").unwrap();
+    vfs.rmdir(ROOT, &root, b"d").unwrap();
+    vfs.unlink(ROOT, &root, b"g").unwrap();
+    assert_eq!((root.nlink(), f.nlink(), kind(vfs.resolve(ROOT, b"/d", true))), (2, 1, ErrorKind::NotFound));
+    vfs.setxattr(ROOT, &f, b"user.a", Some(b"1"), XattrFlags::CREATE).unwrap();
+    let again = vfs.setxattr(ROOT, &f, b"user.a", Some(b"2"), XattrFlags::CREATE);
+    assert_eq!((kind(again), vfs.getxattr(ROOT, &f, b"user.a").unwrap()), (ErrorKind::Exists, b"1".to_vec()));
+    drop((f, dir));
+    vfs.unlink(ROOT, &root, b"g2").unwrap();
+    drop(root);
+    vfs.unmount().unwrap();
+    assert_eq!(fs.count(), 1, "what has no name is freed");
+}
+
+/// A file that is open keeps what it holds after its last name is gone, and is freed then.
+#[test]
+fn an_open_file_outlives_its_name() {
+    let (vfs, fs) = mount();
+    let f = open(&vfs, "/f");
+    f.write_at(0, b"kept").unwrap();
+    vfs.unlink(ROOT, &vfs.root().unwrap(), b"f").unwrap();
+    let mut got = [0; 4];
+    f.read_at(0, &mut got).unwrap();
+    assert_eq!((&got, fs.count()), (b"kept", 2));
+    drop(f);
+    vfs.unmount().unwrap();
+    assert_eq!(fs.count(), 1);
+}
+
+#[test]
+fn holes_are_smaller_than_a_page() {
+    let (vfs, fs) = mount();
+    let f = open(&vfs, "/f");
+    f.write_at(BLOCK, &[1; BLOCK as usize]).unwrap();
+    f.write_at(6 * BLOCK, &[2; 10]).unwrap();
+    f.fsync(false).unwrap();
+    assert_eq!(fs.blocks(f.inode()), [1, 6]);
+    let at = |pos, target| f.seek(pos, target);
+    assert_eq!(at(0, SeekTarget::Data).unwrap(), BLOCK);
+    assert_eq!(at(BLOCK + 3, SeekTarget::Data).unwrap(), BLOCK + 3, "the middle of a block");
+    assert_eq!(at(BLOCK, SeekTarget::Hole).unwrap(), 2 * BLOCK);
+    assert_eq!(at(2 * BLOCK, SeekTarget::Data).unwrap(), 6 * BLOCK);
+    assert_eq!(at(6 * BLOCK, SeekTarget::Hole).unwrap(), 6 * BLOCK + 10, "the end");
+    f.fallocate(FallocateFlags::KEEP_SIZE, 10 * BLOCK, 2 * BLOCK + 1).unwrap();
+    assert_eq!((fs.blocks(f.inode()), f.size()), (vec![1, 6, 10, 11, 12], 6 * BLOCK + 10));
+    vfs.unmount().unwrap();
+}
+
+/// Writes, cuts, holes, zeros and evictions, against a plain vector of bytes.
+#[test]
+fn bytes_are_what_a_vector_would_have() {
+    for seed in 0..30 {
+        let (vfs, _) = mount();
+        let mut rng = Rng::new(seed);
+        let mut models: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        for step in 0..120_u64 {
+            let name = rng.below(3);
+            let (f, model) = (open(&vfs, &format!("/{name}")), models.entry(name).or_default());
+            let (pos, len) = (rng.below(60_000), 1 + rng.below(20_000));
+            let end = (pos + len) as usize;
+            match rng.below(6) {
+                0 => {
+                    f.truncate(pos).unwrap();
+                    model.resize(pos as usize, 0);
+                }
+                n @ (1 | 2) => {
+                    let how = if n == 1 { FallocateFlags::PUNCH_HOLE } else { FallocateFlags::ZERO_RANGE };
+                    f.fallocate(how | FallocateFlags::KEEP_SIZE, pos, len).unwrap();
+                    let kept = model.len();
+                    model[kept.min(pos as usize)..kept.min(end)].fill(0);
+                }
+                3 => f.fsync(false).unwrap(),
+                _ => {
+                    let data = vec![step as u8; len as usize];
+                    f.write_at(pos, &data).unwrap();
+                    model.resize(model.len().max(end), 0);
+                    model[pos as usize..end].copy_from_slice(&data);
+                }
+            }
+            if rng.one_in(4) {
+                f.fsync(false).unwrap();
+                f.forget_pages(0, u64::MAX);
+            }
+            let mut got = vec![0; model.len() + 1];
+            assert_eq!(f.read_at(0, &mut got).unwrap(), model.len(), "seed {seed}, step {step}");
+            assert!(got[..model.len()] == model[..], "seed {seed}, step {step}: other bytes");
+        }
+        vfs.unmount().unwrap();
+    }
+}
