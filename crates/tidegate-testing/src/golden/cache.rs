@@ -2,7 +2,10 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -69,18 +72,37 @@ pub fn ensure_in(dir: &Path, name: &str) -> Result<Golden> {
     obtain(dir, spec(name)?, false).map(|(golden, _)| golden)
 }
 
-/// Makes all volumes, or those named, and prints the time of each.
+/// Makes all volumes, or those named, as many at once as there are CPUs, and prints the time of each.
+///
+/// # Errors
+/// One that was met, when those under way have ended; none is begun after it.
 pub fn make_all(dir: &Path, only: &[String], force: bool) -> Result<()> {
     for name in only {
         spec(name)?;
     }
-    for spec in SPECS.iter().filter(|s| only.is_empty() || only.iter().any(|n| n == s.name)) {
-        let start = Instant::now();
-        let (golden, made) = obtain(dir, spec, force)?;
-        let state = if made { "made" } else { "cached" };
-        let note = if golden.manifest.is_none() { ", no manifest" } else { "" };
-        println!("golden {:<24} {state} in {:.1} s{note}", spec.name, start.elapsed().as_secs_f64());
-    }
+    let specs: Vec<&Spec> =
+        SPECS.iter().filter(|s| only.is_empty() || only.iter().any(|n| n == s.name)).collect();
+    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let work = || -> Result<()> {
+        while let Some(spec) = specs.get(next.fetch_add(1, Relaxed)).filter(|_| !failed.load(Relaxed)) {
+            obtain_loudly(dir, spec, force).inspect_err(|_| failed.store(true, Relaxed))?;
+        }
+        Ok(())
+    };
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|s| {
+        let workers: Vec<_> = (0..workers).map(|_| s.spawn(work)).collect();
+        let ends: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
+        ends.into_iter().try_for_each(|end| end.unwrap_or_else(|panic| resume_unwind(panic)))
+    })
+}
+
+fn obtain_loudly(dir: &Path, spec: &Spec, force: bool) -> Result<()> {
+    let start = Instant::now();
+    let (golden, made) = obtain(dir, spec, force)?;
+    let state = if made { "made" } else { "cached" };
+    let note = if golden.manifest.is_none() { ", no manifest" } else { "" };
+    println!("golden {:<24} {state} in {:.1} s{note}", spec.name, start.elapsed().as_secs_f64());
     Ok(())
 }
 

@@ -54,7 +54,7 @@ const fn foreign(name: &'static str, about: &'static str, mkfs: &'static [&'stat
     Spec { name, about, mib: 64, mkfs, recipe: Recipe::Foreign }
 }
 
-/// Every golden volume.
+/// Every golden volume, those that take longest among the first: begun last, one would be made alone.
 pub const SPECS: &[Spec] = &[
     kernel("default", "one of everything, default features", 128, Kind::Varied),
     Spec {
