@@ -44,6 +44,7 @@ pub struct Error {
     kind: ErrorKind,
     context: Box<str>,
     source: Option<Errno>,
+    stopped_by: Option<Errno>,
 }
 
 /// A result with [`Error`].
@@ -52,7 +53,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// An error of `kind` with a context such as `inode 5: ...`.
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
-        Error { kind, context: context.into().into_boxed_str(), source: None }
+        Error { kind, context: context.into().into_boxed_str(), source: None, stopped_by: None }
     }
 
     /// A broken rule of the format; says where.
@@ -76,6 +77,17 @@ impl Error {
     /// The device's error that caused it, if one did.
     pub fn errno(&self) -> Option<Errno> {
         self.source
+    }
+
+    /// The same error of a volume that takes no changes since a device failed so.
+    pub fn since(mut self, stopped_by: Option<Errno>) -> Self {
+        self.stopped_by = stopped_by;
+        self
+    }
+
+    /// The device's error since which the volume takes no changes, if that is why.
+    pub fn stopped_by(&self) -> Option<Errno> {
+        self.stopped_by
     }
 
     /// The kind.

@@ -8,6 +8,7 @@ use crate::types::*;
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
+use tidegate_block::Errno;
 use tidegate_rt::Timespec;
 
 /// What makes an inode in memory: its attributes and the file system's own part.
@@ -110,6 +111,14 @@ pub trait FileSystem: Send + Sync {
     /// # Locks
     /// Any but the format's own.
     fn read_only(&self) -> Option<String>;
+
+    /// The device's error since which changes are refused, if that is why.
+    ///
+    /// # Locks
+    /// Any but the format's own.
+    fn stopped_by(&self) -> Option<Errno> {
+        None
+    }
 
     /// Capacity and use.
     ///

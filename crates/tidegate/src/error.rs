@@ -80,12 +80,7 @@ impl Error {
     /// Whether the host has no space left.
     pub fn is_host_full(&self) -> bool {
         match self {
-            // A volume that stopped for it says so in words.
-            Error::Volume(_, e) if e.kind() == tidegate_vfs::ErrorKind::ReadOnly => {
-                let full = tidegate_vfs::Error::from(tidegate_vfs::ErrorKind::NoSpace).because(Errno::NOSPC);
-                e.to_string().contains(&full.to_string())
-            }
-            Error::Volume(_, e) => e.errno() == Some(Errno::NOSPC),
+            Error::Volume(_, e) => [e.errno(), e.stopped_by()].contains(&Some(Errno::NOSPC)),
             Error::Os(_, e) => e.raw_os_error() == Some(Errno::NOSPC.raw_os_error()),
             Error::Other(..) => false,
         }
@@ -190,6 +185,10 @@ mod tests {
         let of = |e| Error::Volume("a".into(), e);
         assert!(of(full.clone()).is_no_space() && !of(full).is_host_full());
         assert!(!of(host.clone()).is_no_space() && of(host).is_host_full());
+        let stopped = |errno| {
+            of(tidegate_vfs::Error::from(tidegate_vfs::ErrorKind::ReadOnly).since(Some(errno))).is_host_full()
+        };
+        assert!(stopped(Errno::NOSPC) && !stopped(Errno::IO));
         assert!(Error::os(b"a", Errno::NOSPC).is_host_full());
     }
 

@@ -13,6 +13,7 @@ use crate::volume::stats::FsStats;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+use tidegate_block::Errno;
 use tidegate_rt::Timespec;
 use tidegate_vfs::error::{Error, ErrorKind};
 use tidegate_vfs::fs::{NewXattrs, Rename, WriteEnd};
@@ -53,6 +54,10 @@ impl FileSystem for F2fs {
 
     fn read_only(&self) -> Option<String> {
         self.why_read_only()
+    }
+
+    fn stopped_by(&self) -> Option<Errno> {
+        self.stopping_errno()
     }
 
     fn statfs(&self) -> StatFs {

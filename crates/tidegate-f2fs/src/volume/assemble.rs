@@ -94,7 +94,7 @@ impl F2fs {
             gc: Gc::new(&p.options),
             next_generation: AtomicU32::new(generation),
             failed: AtomicBool::new(false),
-            failure: Mutex::new(&FAILURE, String::new()),
+            failure: Mutex::new(&FAILURE, (String::new(), None)),
         }
     }
 }

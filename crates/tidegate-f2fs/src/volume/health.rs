@@ -2,6 +2,7 @@
 
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::SeqCst;
+use tidegate_block::Errno;
 use tidegate_vfs::{Error, ErrorKind, Inode, Result};
 
 impl F2fs {
@@ -13,13 +14,18 @@ impl F2fs {
             self.stop(&e);
         }
         if self.failed.load(SeqCst) {
-            return Some(format!("stopped after an error: {}", *self.failure.lock()));
+            return Some(format!("stopped after an error: {}", self.failure.lock().0));
         }
         let why = self.read_only.clone()?;
         Some(match self.unrecovered.load(SeqCst) {
             true => format!("{why}, without what was fsynced after its last checkpoint"),
             false => why,
         })
+    }
+
+    /// The device's error that stopped the volume, if one did.
+    pub(crate) fn stopping_errno(&self) -> Option<Errno> {
+        self.failure.lock().1
     }
 
     /// Whether changes were refused from the beginning.
@@ -41,7 +47,7 @@ impl F2fs {
     pub(crate) fn check_writable(&self) -> Result<()> {
         match self.why_read_only() {
             None => Ok(()),
-            Some(why) => Err(Error::new(ErrorKind::ReadOnly, why)),
+            Some(why) => Err(Error::new(ErrorKind::ReadOnly, why).since(self.stopping_errno())),
         }
     }
 
@@ -49,7 +55,7 @@ impl F2fs {
     pub(crate) fn stop(&self, why: &Error) {
         let mut f = self.failure.lock();
         if !self.failed.swap(true, SeqCst) {
-            *f = why.to_string();
+            *f = (why.to_string(), why.errno());
         }
     }
 

@@ -21,7 +21,7 @@ use crate::volume::planted::Planted;
 use crate::volume::stats::Counters;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
-use tidegate_block::RequestQueue;
+use tidegate_block::{Errno, RequestQueue};
 use tidegate_rt::hash::HashMap;
 use tidegate_rt::{Mutex, RwLock};
 use tidegate_vfs::{Bdi, Error, Inode, PageRun, Result};
@@ -80,7 +80,7 @@ pub struct F2fs {
     pub(crate) gc: Gc,
     pub(crate) next_generation: AtomicU32,
     pub(super) failed: AtomicBool,
-    pub(super) failure: Mutex<String>,
+    pub(super) failure: Mutex<(String, Option<Errno>)>,
 }
 
 impl F2fs {
