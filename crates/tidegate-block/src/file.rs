@@ -272,8 +272,8 @@ const REPLACED: usize = 8;
 /// How often a busy file is tried, 20 ms apart.
 const PATIENCE: usize = 100;
 
-/// Opens and locks what is at `path`. The program that had the lock may have put another file in its place, and the program that
-/// comes next locks that one: so the path must still lead to what is locked.
+/// Opens and locks what is at `path`. The program that had the lock may have put another file in its place, and the
+/// program that comes next locks that one: so the path must still lead to what is locked.
 fn open_locked(path: &Path, name: &str, o: &OpenOptions) -> Result<(OwnedFd, Stat), OpenError> {
     let os = |e: Errno| OpenError::Os(name.to_string(), e.into());
     let op = lock_of(o);

@@ -36,8 +36,8 @@
 //! ends all requests with an error, and mounting again recovers what was fsynced.
 //!
 //! **Locks** (their order is in `docs/locks.md`). `fuse->handles`, `fuse->writers`, `fuse->refused`, `fuse->walk` and
-//! `fuse->nodes` are held for a look at a table and never while the engine is called; `control->waiting` while a program
-//! that wants to hear how the mount ends is put on a list.
+//! `fuse->nodes` are held for a look at a table and never while the engine is called; `control->waiting` while a
+//! program that wants to hear how the mount ends is put on a list.
 #![forbid(unsafe_code)]
 
 pub mod attrs;

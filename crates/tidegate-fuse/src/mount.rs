@@ -46,7 +46,8 @@ pub fn mount(source: &str, dir: &Path, options: &MountOptions) -> io::Result<Own
     by_helper(source, dir, options)
 }
 
-/// Mounts what is at `dir` anew: read-only or not, and with the flags of `options`. What it holds is durable afterwards.
+/// Mounts what is at `dir` anew: read-only or not, and with the flags of `options`. What it holds is durable
+/// afterwards.
 ///
 /// # Errors
 /// `EPERM` for who is not the superuser, `EBUSY` for read-only while a file is open for writing; that the volume was

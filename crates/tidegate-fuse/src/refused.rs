@@ -68,8 +68,8 @@ impl Refused {
         is_new || settled
     }
 
-    /// Nobody writes the file any more: the program that did has heard of it at the latest when closing it. Whether there was something
-    /// to hear of.
+    /// Nobody writes the file any more: the program that did has heard of it at the latest when closing it. Whether
+    /// there was something to hear of.
     fn forget(&self, node: u64) -> bool {
         if self.count.load(SeqCst) == 0 {
             return false;

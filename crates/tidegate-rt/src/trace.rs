@@ -173,8 +173,8 @@ impl<const N: usize> SpanPoint<N> {
         SpanPoint(Named::new(Kind::Span, name, keys))
     }
 
-    /// One that is an operation as its caller sees it, or a wait. A reader that looks for causes learns how long a processor had
-    /// its thread meanwhile, and how long that waited for one.
+    /// One that is an operation as its caller sees it, or a wait. A reader that looks for causes learns how long a
+    /// processor had its thread meanwhile, and how long that waited for one.
     ///
     /// # Panics
     /// As [`SpanPoint::new`].

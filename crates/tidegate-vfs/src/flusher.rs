@@ -178,8 +178,8 @@ fn pause(bdi: &Bdi, d: Duration) {
 }
 
 /// One turn over the dirty inodes, of at most about `most` pages; pages written, and the first error of submitting.
-/// In the background it ends as soon as little enough is dirty: an inode that was not reached has more to write next time, in
-/// one piece.
+/// In the background it ends as soon as little enough is dirty: an inode that was not reached has more to write next
+/// time, in one piece.
 fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For, most: u64) -> (u64, Result<()>) {
     let mean = bdi.queue_io(match why {
         For::Start { before } => before,

@@ -138,8 +138,8 @@ impl Vfs {
         files
     }
 
-    /// A name of an inode and the directory it is in, if one is in memory. Takes `dentry_hashtable`, and looks at all that
-    /// is in it.
+    /// A name of an inode and the directory it is in, if one is in memory. Takes `dentry_hashtable`, and looks at all
+    /// that is in it.
     pub fn cached_name(&self, ino: Ino) -> Option<(Ino, Box<[u8]>)> {
         self.dcache.names_of(&HashSet::from_iter([ino])).remove(&ino)
     }

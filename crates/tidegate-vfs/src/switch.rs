@@ -287,7 +287,8 @@ macro_rules! switches {
                 vec![$($crate::switch::SwitchInfo::new::<$ty>(stringify!($name), $default, concat!($($help),+)),)+]
             }
 
-            /// Applies an option such as `name=value`, `name` or `noname` if it is about a switch, and says whether it is.
+            /// Applies an option such as `name=value`, `name` or `noname` if it is about a switch, and says whether
+            /// it is.
             ///
             /// # Errors
             /// `InvalidArgument` when the value is wrong; nothing is changed then.

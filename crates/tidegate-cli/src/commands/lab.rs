@@ -47,7 +47,8 @@ enum What {
     /// All positions run once in each round, in an order of its own. In real time a run of each goes before that
     /// does not count.
     ///
-    /// m5 also shows checkpoint_merge in Linux itself, where user-mode-linux is installed: not with --quick or --device.
+    /// m5 also shows checkpoint_merge in Linux itself, where user-mode-linux is installed: not with --quick or
+    /// --device.
     ///
     /// --lockstat, --trace and --profile look at one more run of each position, from the making of its volume to
     /// the end: in simulated time the median run once more, which is the same run, in real time another one that

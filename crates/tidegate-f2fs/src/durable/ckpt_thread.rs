@@ -244,7 +244,8 @@ impl Drop for Batch {
         if let Some(fs) = &self.fs {
             fs.ckpt_stat.answered(self.requests.iter().map(|r| r.asked), matches!(result, Ok(true)));
         }
-        // Before the answers, while the thread that asked still has the volume: the thread that drops it last waits for this thread.
+        // Before the answers, while the thread that asked still has the volume: the thread that drops it last waits
+        // for this thread.
         self.fs = None;
         for r in self.requests.drain(..) {
             let _ = r.result.set(result.clone().map(drop));

@@ -15,8 +15,8 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// Counts a bio; the half that has it. A thread that turns to the other half at this moment may miss it: only a wait with
-    /// operations frozen is for all.
+    /// Counts a bio; the half that has it. A thread that turns to the other half at this moment may miss it: only a
+    /// wait with operations frozen is for all.
     pub(crate) fn begin(&self) -> usize {
         let half = self.turns.load(SeqCst) % 2;
         self.bios[half].fetch_add(1, SeqCst);

@@ -2,8 +2,8 @@
 //!
 //! Space is promised when it is booked; a place is found when logs ask for one. Where free segments are short, the
 //! thread that needs some makes them with no lock held ([`F2fs::make_room`]), or a thread of the volume does while that
-//! is idle. Data goes through the page cache to the cold log. Nodes are only marked dirty, since the checkpoint that has
-//! to follow writes them elsewhere. A cleaned segment is free after that checkpoint.
+//! is idle. Data goes through the page cache to the cold log. Nodes are only marked dirty, since the checkpoint that
+//! has to follow writes them elsewhere. A cleaned segment is free after that checkpoint.
 //!
 //! Its locks: `gc_lock` 18, `cmd_lock` 525, `gc_th->state` 610. The VFS's glue and fsync ask for room.
 //!

@@ -130,8 +130,8 @@ pub struct Mounted {
 ///
 /// # Errors
 /// It is missing, or a directory with nothing of ours mounted; what a user mounted and lets nobody else into, which
-/// is said with that user's number. The superuser does not go there in the user's stead: the process that serves the mount
-/// decides what its paths mean, and how long an answer takes.
+/// is said with that user's number. The superuser does not go there in the user's stead: the process that serves the
+/// mount decides what its paths mean, and how long an answer takes.
 pub fn mount_of(place: &Path) -> io::Result<Option<Mounted>> {
     let nothing = || io::Error::other("no Tidegate volume is mounted here");
     let table = std::fs::read_to_string("/proc/self/mountinfo")?;

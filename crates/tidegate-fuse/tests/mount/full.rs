@@ -48,8 +48,8 @@ fn a_full_volume_is_told_to_who_writes() {
     rig.finish();
 }
 
-/// A file is as long as what was kept of it once it is closed, also for who ignores the error of close; in the mount of an
-/// ordinary user, too, where the kernel's own bounds hold and a program hears of the end late.
+/// A file is as long as what was kept of it once it is closed, also for who ignores the error of close; in the mount
+/// of an ordinary user, too, where the kernel's own bounds hold and a program hears of the end late.
 #[test]
 fn a_closed_file_is_as_long_as_what_was_kept() {
     if cannot_mount() {

@@ -19,8 +19,8 @@ use std::time::Duration;
 const LIMIT: u64 = 86_400_000_000_000;
 
 /// How long somebody may come between a lock's release and who waits for it, in nanoseconds: `parking_lot` hands a
-/// lock over every 0.5 ms in the mean (its documentation, "eventual fairness"). A task that goes round in a loop that is
-/// shorter than a wake-up would keep others from a lock for ever.
+/// lock over every 0.5 ms in the mean (its documentation, "eventual fairness"). A task that goes round in a loop that
+/// is shorter than a wake-up would keep others from a lock for ever.
 const FAIR: u64 = 500_000;
 
 /// One simulated world.

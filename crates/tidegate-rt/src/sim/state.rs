@@ -237,8 +237,8 @@ impl State {
         waiter
     }
 
-    /// Takes off the list the first task that spins at `key`, if it gets the lock before the first of all, which sleeps:
-    /// that one is let down once (`MUTEX_FLAG_HANDOFF`, `RWSEM_FLAG_HANDOFF`).
+    /// Takes off the list the first task that spins at `key`, if it gets the lock before the first of all, which
+    /// sleeps: that one is let down once (`MUTEX_FLAG_HANDOFF`, `RWSEM_FLAG_HANDOFF`).
     pub fn overtaking(&mut self, key: Key) -> Option<Waiter> {
         let list = self.waiting.get_mut(&key)?;
         let spins = |w: &Waiter| self.tasks[w.task].spins.is_some();

@@ -434,8 +434,8 @@ fn write_chunk(c: &mut Chunk, slot: usize, offset: usize, from: &[u8]) -> Result
         slot += (offset + n) / PAGE_SIZE;
         offset = (offset + n) % PAGE_SIZE;
     }
-    // A page that is written for the first time has not been asked for again: a program that makes many files does not push out
-    // the directories that it makes them in.
+    // A page that is written for the first time has not been asked for again: a program that makes many files does
+    // not push out the directories that it makes them in.
     c.referenced |= again;
     Ok(())
 }

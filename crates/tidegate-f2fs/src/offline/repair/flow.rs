@@ -24,7 +24,8 @@ const HARMLESS: [&str; 9] =
 ///
 /// # Errors
 /// Without superblock or checkpoint, with features that are only read, those of the device, and `NoSpace`
-/// for what was fsynced after the last checkpoint: nothing was changed then. What is too broken to mend is in the report.
+/// for what was fsynced after the last checkpoint: nothing was changed then. What is too broken to mend is in the
+/// report.
 pub fn repair(
     queue: &Arc<RequestQueue>,
     options: RepairOptions,

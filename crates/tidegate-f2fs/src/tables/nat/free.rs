@@ -5,8 +5,8 @@ use crate::tables::meta::BlocksAhead;
 
 static BUILD_LOCK: LockClass = LockClass::new("nm_i->build_lock", 395);
 
-/// NAT blocks of the first batch; each is twice the one before, up to the most. A program that makes a file wants an answer soon;
-/// those who make many need ids for as long as a busy disk takes to tell of more.
+/// NAT blocks of the first batch; each is twice the one before, up to the most. A program that makes a file wants an
+/// answer soon; those who make many need ids for as long as a busy disk takes to tell of more.
 const BATCH: usize = 8;
 const MOST: usize = 128;
 /// Ids that many operations at once may take before one of them looks for more.
@@ -57,8 +57,8 @@ impl Nat {
         }
     }
 
-    /// Before an operation that may take ids, with no lock held: a thread that waits for the device here keeps no checkpoint
-    /// and nobody behind it.
+    /// Before an operation that may take ids, with no lock held: a thread that waits for the device here keeps no
+    /// checkpoint and nobody behind it.
     ///
     /// # Errors
     /// Those of the device.

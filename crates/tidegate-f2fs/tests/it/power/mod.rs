@@ -2,8 +2,8 @@
 //! returned must hold. The kernel's volumes are recovered by us, ours by the kernel and by us.
 //!
 //! `TIDEGATE_KILLS` sets how often (3 unless told), `TIDEGATE_SEED` what is done, `TIDEGATE_KEEP` names a
-//! directory that gets the image of what fails, `TIDEGATE_REPLAY` one whose image is to be judged again. A seed gives the same operations; when the writer dies
-//! is a matter of chance as well.
+//! directory that gets the image of what fails, `TIDEGATE_REPLAY` one whose image is to be judged again. A seed gives
+//! the same operations; when the writer dies is a matter of chance as well.
 
 mod engine;
 mod kernel_killed;

@@ -3,8 +3,8 @@
 
 use super::part::{Cause, Part, joined};
 
-/// Divides the work of an operation's own thread by how long processors had it, and how long it waited for one; that the
-/// system did not say the latter means that it may have waited all the time that it did not run.
+/// Divides the work of an operation's own thread by how long processors had it, and how long it waited for one; that
+/// the system did not say the latter means that it may have waited all the time that it did not run.
 pub(super) fn split(parts: Vec<Part>, processor: Option<(u64, Option<u64>)>) -> Vec<Part> {
     let work = of(&parts, Cause::Work);
     let Some((ran, delayed)) = processor.filter(|_| work > 0) else { return parts };
