@@ -73,13 +73,14 @@ pub fn time(t: Timespec, full: bool) -> String {
     }
 }
 
-/// A time to the second, as RFC 3339 writes it, in UTC.
+/// A time to the second, as RFC 3339 writes it, in UTC. Years of more than four digits, which RFC 3339 does not know,
+/// keep them.
 pub fn rfc3339(t: Timespec) -> String {
-    let whole = time(t, true);
-    format!("{}T{}Z", &whole[..10], &whole[11..19])
+    let whole = rfc3339_nanos(t);
+    whole.split('.').next().unwrap_or_default().to_string() + "Z"
 }
 
-/// The same to the nanosecond. Years that have more than four digits keep them, though RFC 3339 knows none.
+/// The same to the nanosecond.
 pub fn rfc3339_nanos(t: Timespec) -> String {
     time(t, true).replacen(' ', "T", 1) + "Z"
 }
@@ -164,5 +165,7 @@ mod tests {
         assert_eq!(time(Timespec { secs: 1, nanos: 5 }, true), "1970-01-01 00:00:01.000000005");
         assert_eq!(rfc3339(Timespec { secs: 951_782_401, nanos: 5 }), "2000-02-29T00:00:01Z");
         assert_eq!(rfc3339_nanos(Timespec { secs: 1, nanos: 5 }), "1970-01-01T00:00:01.000000005Z");
+        assert_eq!(rfc3339(Timespec { secs: 253_402_300_800, nanos: 0 }), "10000-01-01T00:00:00Z");
+        assert_eq!(rfc3339_nanos(Timespec { secs: -1, nanos: 1 }), "1969-12-31T23:59:59.000000001Z");
     }
 }
