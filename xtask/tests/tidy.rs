@@ -92,6 +92,20 @@ fn comments_say_what_they_describe() {
     }
 }
 
+/// A sentence has a noun for its subject, not a clause.
+#[test]
+fn no_comment_begins_with_who() {
+    for (path, text) in sources() {
+        for (n, line) in text.lines().enumerate() {
+            let line = line.trim_start();
+            let comment =
+                ["///", "//!", "//"].iter().find_map(|s| line.strip_prefix(s)).unwrap_or_default().trim();
+            let begins = ["Who ", "Whoever "].iter().any(|w| comment.starts_with(w));
+            assert!(!begins, "{}:{}: {comment}", path.display(), n + 1);
+        }
+    }
+}
+
 /// Above the file systems only the facade knows which there are.
 #[test]
 fn formats_are_named_by_the_facade_alone() {

@@ -187,7 +187,7 @@ impl RequestQueue {
         if bio.op == Op::Write {
             self.n.write_requests.fetch_add(1, Relaxed);
         }
-        // Who asks for a flush has a span for that.
+        // A thread that asks for a flush has a span for that.
         let _span = (bio.op != Op::Flush).then(|| SUBMIT_BIO_WAIT.enter([]));
         let mut rq = Request::new(bio);
         let slot = self.enter(&rq);

@@ -25,7 +25,7 @@ pub(crate) fn take() -> Option<Slab> {
     if COUNT.load(SeqCst) == 0 {
         return None;
     }
-    // Who has it may not run for long while others want the CPU.
+    // A thread that has it may not run for long while others want the CPU.
     let mut ready = READY.try_lock()?;
     let slab = ready.pop();
     COUNT.store(ready.len(), SeqCst);
@@ -87,7 +87,7 @@ fn fill(wanted: usize, over: &AtomicBool) {
                 ready.push(slab);
                 COUNT.store(ready.len(), SeqCst);
             }
-            // Who needs some will hear of it.
+            // The thread that needs some will hear of it.
             None => return,
         }
     }

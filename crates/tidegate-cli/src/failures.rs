@@ -38,7 +38,7 @@ impl Failures {
         {
             text.push_str(&format!("; run `tidegate check --repair {}`", show(path_bytes(image))));
         }
-        // Who reads what is said may be slow: the others need not wait for that.
+        // The reader of what is said may be slow: the others need not wait for that.
         drop(said);
         out::say(text);
     }

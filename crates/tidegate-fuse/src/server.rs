@@ -22,7 +22,7 @@ pub const ROOT_NODE: u64 = 1;
 /// and knows the caller's groups and capabilities, which we do not.
 pub(crate) const ROOT: &Cred = &Cred::ROOT;
 
-/// Who asks.
+/// The process that asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     /// User that new files belong to.
@@ -67,7 +67,7 @@ pub struct Server {
     /// The large directory in which names were looked up that had been listed alone.
     pub(crate) looked_up: AtomicU64,
     pub(crate) view: View,
-    /// Who mounted it, and may do what the superuser may to the volume as a whole.
+    /// The user that mounted it, and may do what the superuser may to the volume as a whole.
     pub(crate) owner: u32,
     root: Ino,
     kernel: OnceLock<Box<dyn Kernel>>,

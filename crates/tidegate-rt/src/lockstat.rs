@@ -28,7 +28,7 @@ mod sum;
 /// What acquisitions look at: in a cache line that is seldom written to.
 #[repr(align(64))]
 struct Looking {
-    /// Who looks: holders of [`Collecting`], and [`enable`].
+    /// The lookers: holders of [`Collecting`], and [`enable`].
     users: AtomicUsize,
     /// Number of the last reset: counts that are older are of no use.
     epoch: AtomicU64,
@@ -276,7 +276,7 @@ impl LockClass {
 
     #[inline(never)]
     fn count(&'static self, shared: bool) -> Taken {
-        // Who looks for causes is to learn who kept a checkpoint waiting: all who share are among them.
+        // A look for causes is to tell who kept a checkpoint waiting: all who share are among them.
         let always = self.rank() < MOMENTS && (!shared || causes::wanted());
         slots::taken(self.number(shared), always, ONE_IN)
     }

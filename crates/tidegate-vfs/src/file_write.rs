@@ -166,7 +166,7 @@ impl File {
         self.vfs.zero_tail(&self.inode, pos)
     }
 
-    /// Who may not keep privileges takes the set-id bits off by changing content.
+    /// A process that may not keep privileges takes the set-id bits off by changing content.
     fn drop_set_id(&self) -> Result<()> {
         if !self.privileged && drop_set_id(&mut self.inode.attr()) {
             self.vfs.fs.update_inode(&self.inode)?;

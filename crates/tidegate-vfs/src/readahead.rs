@@ -151,7 +151,7 @@ impl Vfs {
         let bdi = self.bdi.clone();
         let done = Box::new(move |read: Result<Vec<PageRun>>| {
             let inode = page_in.inode();
-            // Who wants the pages reads them again and is told of the error.
+            // A thread that wants the pages reads them again and is told of the error.
             if let Ok(runs) = read {
                 let (size, mut at) = (inode.read_size(), index);
                 for run in runs {

@@ -25,7 +25,7 @@ static WAIT_EPOCH: SpanPoint<1> = SpanPoint::timed("wait_epoch", ["pages"]);
 static SYNC: LockClass = LockClass::new("sb->s_sync", 12);
 
 crate::positions! {
-    /// Who waits in a sync for the pages it has written (`sync_wait=`).
+    /// The thread that waits in a sync for the pages it has written (`sync_wait=`).
     pub enum SyncWait {
         /// The flusher, after each inode, before it submits the next (Linux before 3.11).
         Flusher = "flusher",
@@ -171,7 +171,7 @@ impl Drop for Running<'_> {
 }
 
 impl Vfs {
-    /// Who waits in a sync.
+    /// The thread that waits in a sync.
     pub fn sync_wait(&self) -> SyncWait {
         self.sync_switch.get()
     }
@@ -267,7 +267,7 @@ mod tests {
     use std::time::Duration;
     use tidegate_rt::{Nanos, sim, thread};
 
-    /// Whoever asks before a pass begins is served by it; nobody takes one that began before.
+    /// A sync that asks before a pass begins is served by it; none takes one that began before.
     #[test]
     fn a_pass_serves_those_who_came_before_it() {
         for seed in 0..50 {

@@ -26,7 +26,7 @@ pub struct MountOptions {
     pub no_periodic_writeback: bool,
     /// Every change gets this time instead of the clock's.
     pub fixed_time: Option<Timespec>,
-    /// Who waits in a sync.
+    /// The thread that waits in a sync.
     pub sync_wait: SyncWait,
 }
 
@@ -183,7 +183,7 @@ impl Vfs {
 
 impl Drop for Vfs {
     fn drop(&mut self) {
-        // Who does not unmount wants no more than what was synced; only the threads must go.
+        // A program that does not unmount wants no more than what was synced; only the threads must go.
         self.fs.detach();
         *self.flusher.write() = None;
         self.bdi.forget();

@@ -1,4 +1,4 @@
-//! Who has an image open, as far as the system tells.
+//! The process that has an image open, as far as the system tells.
 
 use rustix::fs::{major, minor, stat};
 use std::os::unix::ffi::OsStrExt;

@@ -23,7 +23,7 @@ pub struct OpenOptions {
     pub fixed_time: Option<Timespec>,
     /// Reading leaves access times alone.
     pub noatime: bool,
-    /// Who waits in a sync.
+    /// The thread that waits in a sync.
     pub sync_wait: SyncWait,
     /// Where in the image the volume begins, in bytes: a partition of a disk.
     pub offset: u64,

@@ -25,7 +25,7 @@ const KERNEL: [(&str, &str, Option<u32>); 3] = [
     ("kernel f2fs, ipu_policy=16", "", Some(16)),
     ("kernel f2fs lfs", "mode=lfs", None),
 ];
-/// Who is held against whom: those that look for new places alike.
+/// The pairs that are held against each other: those that look for new places alike.
 const PAIRS: [(&str, &str); 2] =
     [("tidegate", "kernel f2fs, ipu_policy=16"), ("tidegate lfs", "kernel f2fs lfs")];
 

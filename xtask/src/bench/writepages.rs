@@ -44,7 +44,7 @@ fn read_speed(r: &Report) -> Option<f64> {
     Some(r.bytes as f64 / MIB as f64 / r.read_seconds.filter(|s| *s > 0.0)?)
 }
 
-/// Who takes the lock for fs_mark: every regular file, as when its times were published. (Today's Linux lets
+/// Has every regular file of fs_mark take the lock, as when its times were published. (Today's Linux lets
 /// syncs of less than a segment pass.)
 const ALWAYS: &str = ",min_seq_blocks=0";
 

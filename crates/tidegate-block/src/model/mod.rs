@@ -44,7 +44,7 @@ pub use zone::{Zone, ZoneSpec, ZoneState};
 
 static CLASS: LockClass = LockClass::new("model->timing", 982);
 
-/// Who waits for a command.
+/// The thread that waits for a command.
 enum Waiter {
     /// A request, to be ended.
     Request(Request),

@@ -1,6 +1,6 @@
 //! When commands are done: a state machine over virtual time, with no clock of its own.
 //!
-//! Whoever drives it says what time it is; the same commands at the same times are done at the same
+//! Its driver says what time it is; the same commands at the same times are done at the same
 //! times. So a model runs against the real clock, against a simulated one, and against none in tests.
 
 use super::disk::Array;

@@ -1,6 +1,6 @@
 //! The elevator `wfq`: holds requests back and sends them in the order that [`sched`] decides.
 //!
-//! Whoever submits or completes a request sends what is due (`pump`); no lock is held then. A thread
+//! The thread that submits or completes a request sends what is due (`pump`); no lock is held then. A thread
 //! that completes requests inside a device's `submit` leaves the rest to the pump that it is under, so
 //! a device that completes inline costs no stack. One service thread watches deadlines and does what
 //! others had better not: what may block a completing thread, and the rest of a long queue.

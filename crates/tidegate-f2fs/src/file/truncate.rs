@@ -126,7 +126,7 @@ impl F2fs {
         let (ino, w) = (inode.nid(), I_NID_OFFSET / 4 + k);
         let nid = Nid(word(self.node_of(ino, inode.ino.0)?.bytes(), w));
         if nid.0 != 0 && self.cut_node(inode, nid, TREES[k].1, start, cut)? == Fate::Gone {
-            // Who cannot be told that its node is gone must not go on.
+            // A file that cannot be told that its node is gone must not go on.
             self.guard(self.modify_node(ino, |b| set_word(b, w, 0)))?;
         }
         Ok(())

@@ -210,7 +210,7 @@ impl F2fs {
     pub(crate) fn stay_in_holes(&self, log: Log) -> Result<()> {
         let mut c = self.cursegs.lock(log);
         c.ssr = true;
-        // Who fills holes is taken to have found the rest in the SSA.
+        // A log that fills holes is taken to have found the rest in the SSA.
         self.meta.write(self.sb.ssa_blkaddr + c.segno.0, PageBuf::from_slice(c.sum.as_bytes()));
         self.advance(&mut c).map(drop)
     }

@@ -249,7 +249,7 @@ impl FileSystem for F2fs {
     fn balance(&self) -> Result<()> {
         self.balance_inode_meta()?;
         self.balance_segments()?;
-        // Whoever takes an id is told of errors.
+        // A thread that takes an id is told of errors.
         let _ = self.nat.refill(&self.meta);
         // What fsync must know of inodes is kept until the next checkpoint.
         let many = self.since_cp.len() > MAX_SINCE_CP;
@@ -265,7 +265,7 @@ impl FileSystem for F2fs {
         let due = self.stats.since_checkpoint() >= CP_INTERVAL && self.is_dirty();
         // Pages that cannot be written now may be later; a checkpoint cannot wait for that.
         if due && self.write_io.failed_pages.is_empty() && self.why_read_only().is_none() {
-            // Who syncs next is told what failed.
+            // The next sync is told what failed.
             let _ = self.issue_checkpoint();
         }
     }

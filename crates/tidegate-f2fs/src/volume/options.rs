@@ -30,7 +30,7 @@ pub enum Recovery {
 }
 
 positions! {
-    /// Who keeps a file's allocation and submission together (`writepages=`).
+    /// What keeps a file's allocation and submission together (`writepages=`).
     pub enum WritePages {
         /// Nobody: writers take turns block by block of their runs.
         Unlocked = "unlocked",

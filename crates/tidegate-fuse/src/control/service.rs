@@ -17,13 +17,13 @@ use tidegate::vfs::Ino;
 use tidegate::{Result, Volume};
 use tidegate_rt::{LockClass, Mutex, clock, lockstat, thread, wait};
 
-/// Who asks at once at most.
+/// Clients that ask at once, at most.
 const MAX_CLIENTS: usize = 16;
-/// Who waits for the end at most.
+/// Clients that wait for the end, at most.
 const MAX_WAITING: usize = 64;
-/// Who asks nothing for so long is hung up on.
+/// A client that asks nothing for so long is hung up on.
 const IDLE: Duration = Duration::from_secs(60);
-/// Who reads nothing for so long, too.
+/// So is one that reads nothing for so long.
 const STUCK: Duration = Duration::from_secs(10);
 /// Time to breathe when no connection can be taken.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -53,7 +53,7 @@ struct Shared {
     device: (u32, u32),
     clients: AtomicUsize,
     over: AtomicBool,
-    /// Who wants to hear how it ended; nobody any more once the socket is gone.
+    /// Clients that want to hear how it ended; none any more once the socket is gone.
     waiting: Mutex<Option<Vec<UnixStream>>>,
 }
 
@@ -87,7 +87,7 @@ impl Control {
     }
 }
 
-/// Who wants to hear how the mount ended.
+/// A client that wants to hear how the mount ended.
 #[derive(Default)]
 pub(crate) struct Waiting(Vec<UnixStream>);
 
@@ -101,7 +101,7 @@ impl Waiting {
 
     fn send(&self, answer: &Answer) {
         for stream in &self.0 {
-            // Who has gone needs no answer.
+            // A client that has gone needs no answer.
             let _ = protocol::write(&mut &*stream, answer);
         }
     }
@@ -149,7 +149,7 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
         if shared.clients.fetch_add(1, SeqCst) < MAX_CLIENTS {
             let s = shared.clone();
             let body = move || {
-                // Who hangs up, or does not read, is told nothing.
+                // A client that hangs up, or does not read, is told nothing.
                 let _ = serve(&stream, &s);
                 s.clients.fetch_sub(1, SeqCst);
             };

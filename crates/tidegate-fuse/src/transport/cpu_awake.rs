@@ -140,7 +140,7 @@ impl State {
                 return;
             }
             let (mut now, woken) = (clock::now().0, self.woken.load(SeqCst));
-            // Who was awake when the bell rang tells nothing.
+            // A thread that was awake when the bell rang tells nothing.
             if woken > slept && self.ringer.load(SeqCst) != cpu {
                 let slow = now.saturating_sub(woken) > SLOW;
                 self.slow_until.store(if slow { now + BELIEVED } else { 0 }, Relaxed);

@@ -4,7 +4,7 @@ use crate::error::Result;
 use tidegate::observe::{Observed, ProfileForm, Recording, Wanted};
 use tidegate_rt::Nanos;
 
-/// Who is told of runs.
+/// Something that is told of runs.
 pub trait Observer {
     /// A run has ended; what it was.
     fn ran(&self, what: &str);

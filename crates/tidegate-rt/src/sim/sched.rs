@@ -344,7 +344,7 @@ impl Sim {
         }
     }
 
-    /// Who moves next, at what is then the time. With nobody left the run has ended.
+    /// The task that moves next, at what is then the time. With nobody left the run has ended.
     fn next(&self, s: &mut State) -> Option<TaskId> {
         loop {
             if !s.ready.is_empty() && s.busy < self.cpus {

@@ -186,8 +186,8 @@ fn a_writer_is_not_starved_by_readers() {
     });
 }
 
-/// Who takes a lock again sooner than anybody wakes up does not keep others from it; where holds are longer than
-/// others should wait, it does not have a third.
+/// A task that takes a lock again sooner than anybody wakes up does not keep others from it; where holds are longer
+/// than others should wait, it does not have a third.
 #[test]
 fn nobody_is_kept_from_a_lock_by_a_short_loop() {
     let ways = |seed| [(seed, false, 100, 2), (seed, true, 100, 2), (seed, false, 10_000, 25)];

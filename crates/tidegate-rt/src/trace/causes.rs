@@ -27,7 +27,7 @@ pub const LOCK: &str = "lock";
 /// Shorter holds are not recorded.
 pub const LONG_HOLD: Nanos = Nanos(100_000);
 
-/// Who was in a call for at least so long may have waited for a processor when it was over.
+/// A thread that was in a call for at least so long may have waited for a processor when it was over.
 pub const LONG_CALL: Nanos = Nanos(200_000);
 
 static THREAD: Named = Named::new(Kind::Instant, PROCESSOR, [RAN, DELAYED]);

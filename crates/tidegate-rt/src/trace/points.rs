@@ -181,7 +181,7 @@ pub(super) fn contention(class: &'static str, file: &'static str) -> Option<Poin
             k if k == key => return Some(of(found.number.load(Relaxed) as u16)),
             0 => {
                 let number = registered(point)?;
-                // Who came first has the place: this one is asked for again.
+                // The first has the place: this one is asked for again.
                 found.set(key, number);
                 return Some(of(number));
             }

@@ -59,7 +59,7 @@ pub fn content(key: u64, stamp: u32, unit: usize) -> [u8; UNIT] {
 /// A file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileState {
-    /// Who wrote each unit; their number is the size.
+    /// The writer of each unit; their number is the size.
     pub units: Arc<Vec<u32>>,
     /// Permissions.
     pub mode: u32,

@@ -5,7 +5,7 @@
 //! reference count: a bio or a reader keeps its reference, and who changes a page somebody else holds
 //! gets a copy ([`Chunk::modify`]). So pages need no lock of their own and stay stable under I/O.
 //!
-//! Who calls what:
+//! Callers:
 //!
 //! | who | holds | so that |
 //! |---|---|---|

@@ -58,7 +58,7 @@ pub struct ImportOptions {
     pub sync_every: Option<u64>,
     /// Device and inode numbers of files that are left out: the image itself.
     pub skip: Vec<(u64, u64)>,
-    /// Who is told of each thing in a tree that cannot be read; the others go in. With nobody to tell, the
+    /// Is told of each thing in a tree that cannot be read; the others go in. With nobody to tell, the
     /// first ends the import.
     pub failed: Option<Failed>,
     /// Counters to move on.

@@ -1,4 +1,4 @@
-//! Who is measured: making its volume, mounting it.
+//! The peers: making a volume of each, mounting it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -164,7 +164,7 @@ impl RollForward<'_> {
 }
 
 impl F2fs {
-    /// Who owns a block.
+    /// The owner of a block.
     fn summary_of(&self, blk: BlockAddr) -> Result<RawSummary> {
         let (seg, i) = self.sit.place(blk);
         for log in Log::ALL {

@@ -303,7 +303,7 @@ impl WriteIo {
     }
 
     fn take(&self, log: Log) -> Option<Growing> {
-        // Whoever added something to it before this call has set the bit.
+        // A thread that added something to it before this call has set the bit.
         if self.growing.load(SeqCst) & log.bit() == 0 {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Who owns which block of the main area, and whether summaries agree.
+//! The owner of each block of the main area, and whether summaries agree.
 
 use super::{Checker, rules};
 use crate::format::gate::Superblock;
@@ -31,7 +31,7 @@ pub(super) struct Usage {
     pub(super) inodes: u64,
 }
 
-/// Who refers to a block.
+/// The place that refers to a block.
 #[derive(Clone, Copy)]
 pub(super) struct Owner {
     /// The inode.

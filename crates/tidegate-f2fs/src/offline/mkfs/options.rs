@@ -57,7 +57,7 @@ pub struct MkfsOptions {
     pub root_gid: u32,
     /// Discard the whole device first.
     pub discard: bool,
-    /// Who made the volume, at most 255 bytes; kept in the superblock.
+    /// The maker of the volume, at most 255 bytes; kept in the superblock.
     pub version: String,
 }
 

@@ -1,4 +1,4 @@
-//! Who owns which block: each is given once, and its summary made to say so.
+//! The owner of each block: a block is given once, and its summary made to say so.
 
 use super::disk::Block;
 use super::map::{self, in_main, split};
@@ -18,7 +18,7 @@ pub(super) const HAS_DATA: u8 = 2;
 /// Summary blocks kept before they are written.
 const KEPT: usize = 256;
 
-/// Who refers to a block.
+/// The place that refers to a block.
 #[derive(Clone, Copy)]
 pub(super) struct Owner {
     /// The node that the summary names: the block itself, or the one that holds its address.

@@ -19,7 +19,7 @@ pub(super) type Block = Box<[u8; BLOCK_SIZE]>;
 /// A changed block of the main area.
 pub(super) struct Changed {
     pub(super) block: Block,
-    /// Who refers to it, and so is changed when it moves.
+    /// The block that refers to it, and so is changed when it moves.
     pub(super) place: Place,
     /// Its address is new: nothing on the volume refers to it yet.
     pub(super) fresh: bool,

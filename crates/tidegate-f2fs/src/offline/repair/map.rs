@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use tidegate_vfs::Result;
 use zerocopy::FromBytes;
 
-/// Who refers to a block of the main area.
+/// The place that refers to a block of the main area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// It is this node: the NAT refers to it.

@@ -12,7 +12,7 @@ const MOST: usize = 128;
 /// Ids that many operations at once may take before one of them looks for more.
 const SHORT: usize = 64;
 
-/// Who looks for free ids, one at a time.
+/// Held by the thread that looks for free ids, one at a time.
 pub(super) struct Scan(Mutex<Ahead>);
 
 impl Default for Scan {

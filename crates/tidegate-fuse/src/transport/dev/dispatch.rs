@@ -338,7 +338,7 @@ pub(super) fn opened(w: &mut Writer, fh: u64) {
     w.u32(0);
 }
 
-/// Who sent a request.
+/// The process that sent a request.
 pub(super) fn caller_of(h: &Head) -> Caller {
     Caller { uid: h.uid, gid: h.gid, pid: h.pid }
 }

@@ -67,7 +67,7 @@ impl Channel {
             let mut parts = [IoSliceMut::new(head), IoSliceMut::new(body)];
             match readv(&self.fd, &mut parts) {
                 Ok(n) => return Ok(Some(n)),
-                // Whoever asked has gone.
+                // The process that asked has gone.
                 Err(Errno::NOENT | Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     let _ = poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], None);

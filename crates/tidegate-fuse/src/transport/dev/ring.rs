@@ -1,7 +1,7 @@
 //! Requests by io_uring: a queue for each CPU, and for each queue threads that stay on its CPU.
 //!
-//! Whoever asks is served on its own CPU, so that nobody on another one has to be woken; a thread answers and
-//! waits for the next request in one call. A request that moves much data goes to any CPU: the asker has the data
+//! A request is served on the CPU that it came from, so that nobody on another one has to be woken; a thread answers
+//! and waits for the next request in one call. A request that moves much data goes to any CPU: the asker has the data
 //! before it to work on meanwhile. Each thread has one place of its queue, so no request waits behind
 //! one that takes long while a thread is idle; the kernel gives a request to who was idle last.
 

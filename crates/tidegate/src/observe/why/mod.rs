@@ -89,7 +89,7 @@ pub struct Slow {
     /// How long the thread could have run and waited for a processor, in all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delayed_ns: Option<u64>,
-    /// Who asked for it, where that is another.
+    /// The thread that asked for it, where that is another.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked_by: Vec<String>,
     /// The share of its time that has a name, of 1.
@@ -188,7 +188,7 @@ fn one(t: &Timeline, operation: Operation, id: Id, since: u64) -> Slow {
     }
 }
 
-/// Who waited for a checkpoint when it began, and until it ended.
+/// Threads that waited for a checkpoint when it began, and until it ended.
 fn asked_by(t: &Timeline, id: Id) -> Vec<String> {
     let s = &t.spans[id];
     let asks = |a: &&timeline::Span| {

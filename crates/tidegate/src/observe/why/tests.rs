@@ -225,7 +225,7 @@ fn the_end_of_a_wait_may_be_one_for_a_processor() {
     assert_eq!(m.parts(), [(Cause::Flush, 50), (Cause::Processor, 49), (Cause::Running, 11)]);
 }
 
-/// Who had no processor while what it waited for went on would have waited anyway.
+/// A thread that had no processor while what it waited for went on would have waited anyway.
 #[test]
 fn a_delay_counts_from_when_what_was_waited_for_was_done() {
     let mut m = Made::default();

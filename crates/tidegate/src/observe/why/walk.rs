@@ -237,7 +237,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Who had a lock while it was waited for, and what they did meanwhile.
+    /// The threads that had a lock while it was waited for, and what they did meanwhile.
     fn lock(&self, s: &Span, from: u64, to: u64, out: &mut Vec<Part>) {
         let class = s.name;
         let holds = self.t.holds(class, s.arg(LOCK).unwrap_or(0), s.thread, from, to);
