@@ -8,6 +8,7 @@
 //! | [`suite`]    | every check in order                                                  |
 //! | [`licences`] | whether all that is built in may be given on                          |
 //! | [`soak`]     | the mount's tests at length                                           |
+//! | [`watched`]  | a command whose children may not run for ever                         |
 
 #![forbid(unsafe_code)]
 
@@ -18,3 +19,4 @@ pub mod mutants;
 
 pub mod soak;
 pub mod suite;
+pub mod watched;

@@ -1,13 +1,17 @@
 //! `cargo xtask test`: every check, in the order that fails soonest.
 
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::licences;
+use crate::watched::{self, Limits};
 use anyhow::{Context, Result, bail};
 
 use tidegate_testing::temp::TempDir;
 use tidegate_testing::{golden, oracle, workspace};
+
+/// The slowest test program takes three minutes on two idle CPUs; the suite, half an hour.
+const LIMITS: Limits = Limits { child: Duration::from_secs(15 * 60), whole: Duration::from_secs(45 * 60) };
 
 /// Runs all checks; `quick` leaves the golden volumes to the tests that ask
 /// for them.
@@ -82,13 +86,10 @@ fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
 fn cargo(name: &str, args: &[&str]) -> Result<()> {
     let helper = workspace::helper_binary()?;
     step(name, || {
-        let status = Command::new(workspace::cargo())
-            .args(args)
-            .current_dir(workspace::root())
-            .env("XTASK_BIN", &helper)
-            .env("RUSTDOCFLAGS", "-D warnings")
-            .status()
-            .context("running cargo")?;
+        let mut command = Command::new(workspace::cargo());
+        command.args(args).current_dir(workspace::root());
+        command.env("XTASK_BIN", &helper).env("RUSTDOCFLAGS", "-D warnings");
+        let status = watched::run(&mut command, &LIMITS).context("running cargo")?;
         if !status.success() {
             bail!("cargo {}: {status}", args.join(" "));
         }
