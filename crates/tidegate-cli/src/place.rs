@@ -1,13 +1,14 @@
 //! `IMAGE:/path` names a place in a volume.
 //!
 //! A colon separates image and path where a slash or nothing follows it. So `img:/etc` and `img:` are
-//! places in volumes, and `a:b` and `./a:b` are files of the host.
+//! places in volumes, and `a:b` and `./a:b` are files of the host. The image may be a place in a disk, `img@1M`.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use tidegate::error::{path_bytes, show};
+use tidegate::within::within;
 use tidegate::{Error, Result};
 
 /// A place in a volume.
@@ -48,7 +49,7 @@ impl Place {
             return if whole { Place { image: arg.into(), path: b"/".to_vec() } } else { place };
         }
         match bytes.iter().rposition(|&b| b == b':') {
-            Some(at) if !PathBuf::from(arg).exists() => {
+            Some(at) if !within(Path::new(arg)).0.exists() => {
                 let mut path = b"/".to_vec();
                 path.extend_from_slice(&bytes[at + 1..]);
                 Place { image: path_of(&bytes[..at]), path }
@@ -63,7 +64,7 @@ impl Place {
         let whole = Place { image: arg.into(), path: b"/".to_vec() };
         match Path::new(arg).symlink_metadata() {
             Ok(_) => whole,
-            Err(_) => match split(arg.as_bytes()).filter(|p| p.image.exists()) {
+            Err(_) => match split(arg.as_bytes()).filter(|p| within(&p.image).0.exists()) {
                 Some(found) => Place { image: found.image, ..whole },
                 None => whole,
             },
@@ -109,7 +110,7 @@ fn split(arg: &[u8]) -> Option<Place> {
 
 /// Whether there is something that may be an image.
 fn is_image(path: &Path) -> bool {
-    path.metadata().is_ok_and(|m| !m.is_dir())
+    within(path).0.metadata().is_ok_and(|m| !m.is_dir())
 }
 
 fn path_of(bytes: &[u8]) -> PathBuf {

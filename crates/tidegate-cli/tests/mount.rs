@@ -170,6 +170,28 @@ fn mount_8_finds_it() {
 }
 
 /// `mount -f` is a dry run, which mount(8) hands on.
+/// A partition is named by where it begins: to mount it, in the table of mounts, and to those that ask.
+#[test]
+fn a_partition_is_mounted() {
+    if cannot_mount() {
+        return;
+    }
+    let m = Mount::new();
+    let disk = [vec![0; 1 << 20], fs::read(m.bench.path("a.img")).unwrap()].concat();
+    fs::write(m.bench.path("disk.img"), disk).unwrap();
+    m.bench.ok(&["mount", "disk.img@1M", "mnt"]);
+    fs::write(m.dir.join("f"), "content").unwrap();
+    let source = format!("{}@1048576 {}", m.bench.path("disk.img").display(), m.dir.display());
+    assert!(fs::read_to_string("/proc/self/mounts").unwrap().contains(&source));
+    for place in ["disk.img@1M", "mnt"] {
+        assert!(m.bench.ok(&["top", "--interval", "0.05", place]).contains("f2fs"));
+    }
+    let busy = m.bench.fails(&["ls", "disk.img@1M:/"], 1);
+    assert!(busy.starts_with("disk.img@1M: in use: it is mounted at "), "{busy}");
+    m.bench.ok(&["umount", "mnt"]);
+    assert_eq!(m.bench.ok(&["cat", "disk.img@1M:/f"]), "content");
+}
+
 #[test]
 fn a_fake_mount_mounts_nothing() {
     if cannot_mount() {

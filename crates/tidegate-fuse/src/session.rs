@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate::error::{path_bytes, show};
+use tidegate::within::canonical;
 use tidegate::{Error, OpenOptions, Result, Volume};
 use tidegate_block::Reserve;
 use tidegate_rt::{channel, thread};
@@ -59,9 +60,9 @@ pub fn serve(
     let server = Server::new(volume.clone(), View { dirsync, ..options.view.clone() });
     // A mount works without this, too.
     let ahead = Ahead::start(server.walk.clone(), server.vfs().clone()).ok();
-    let source = std::fs::canonicalize(image).unwrap_or_else(|_| image.to_path_buf());
+    let source = canonical(image);
     // A mount works without. Before it, since the image may lie below where it is mounted.
-    let control = Control::start(image, dir, &volume);
+    let control = Control::start(volume.path(), dir, &volume);
     // Nobody may be there to hear it.
     let tell = |e: &_| drop(writeln!(std::io::stderr(), "tidegate: note: no control socket: {e}"));
     let control = control.inspect_err(tell).ok();

@@ -1,7 +1,7 @@
 //! What format an image has.
 
 use crate::error::{Error, Result};
-use crate::found::{Found, tell};
+use crate::found::{Found, NO_VOLUME, tell};
 use crate::partitions::{self, Partition};
 use tidegate_block::{BioFlags, PAGE_SIZE, RequestQueue, Sector};
 
@@ -26,11 +26,11 @@ const LOOKED_AT: u64 = 17;
 /// One that says what the image is instead.
 pub fn detect(image: &str, queue: &RequestQueue) -> Result<Format> {
     let size = queue.device().size();
-    if size == 0 {
-        return Err(Error::other(image, "not an f2fs or ext4 volume: the image is empty"));
-    }
+    let pages = (size / PAGE_SIZE as u64).min(LOOKED_AT) as usize;
+    let front = || queue.read_wait(Sector(0), pages, BioFlags::empty());
     if size < 2 * PAGE_SIZE as u64 {
-        return Err(Error::other(image, format_args!("not an f2fs or ext4 volume: only {size} bytes long")));
+        let found = if pages == 0 { Found::Nothing } else { front().map_or(Found::Nothing, |b| tell(&b)) };
+        return Err(too_short(image, size, found));
     }
     if tidegate_f2fs::is_f2fs(queue) {
         return Ok(Format::F2fs);
@@ -41,30 +41,59 @@ pub fn detect(image: &str, queue: &RequestQueue) -> Result<Format> {
     if first[EXT_MAGIC_AT..EXT_MAGIC_AT + 2] == EXT_MAGIC {
         return Err(Error::other(image, "ext4 is not supported yet"));
     }
-    let pages = (size / PAGE_SIZE as u64).min(LOOKED_AT) as usize;
-    let front = queue.read_wait(Sector(0), pages, BioFlags::empty());
-    let found = front.map_or(Found::Nothing, |b| tell(&b));
+    let found = front().map_or(Found::Nothing, |b| tell(&b));
     let parts = partitions::list(queue);
     Err(match found {
-        _ if !parts.is_empty() => {
-            let part = |p: &Partition| format!("partition {} at {} holds {}", p.number, p.offset, p.holds);
-            let parts: Vec<String> = parts.iter().map(part).collect();
-            let what = "a disk with a partition table: name a partition's beginning with -o offset=BYTES";
-            Error::other(image, format_args!("{what}; {}", parts.join(", ")))
-        }
-        Found::Other(what) => {
-            Error::other(image, format_args!("not an f2fs or ext4 volume, but {what}{}", cure(what)))
-        }
+        _ if !parts.is_empty() => Error::other(image, disk(image, &parts)),
+        Found::Other(what) => no_volume(image, what),
         _ => Error::other(image, "not an f2fs or ext4 volume"),
     })
+}
+
+/// What to say of something too small for any volume.
+pub(crate) fn too_short(image: &str, size: u64, found: Found) -> Error {
+    match found {
+        Found::Other(what) if what != NO_VOLUME => no_volume(image, what),
+        _ if size == 0 => Error::other(image, "not an f2fs or ext4 volume: the image is empty"),
+        _ => Error::other(image, format_args!("not an f2fs or ext4 volume: only {size} bytes long")),
+    }
+}
+
+fn no_volume(image: &str, what: &str) -> Error {
+    Error::other(image, format_args!("not an f2fs or ext4 volume, but {what}{}", cure(what)))
+}
+
+/// What to say of a disk, with the name of the first partition that can be opened.
+fn disk(image: &str, parts: &[Partition]) -> String {
+    let part = |p: &Partition| format!("partition {} at {} holds {}", p.number, short(p.offset), p.holds);
+    let told: Vec<String> = parts.iter().map(part).collect();
+    let told = told.join(", ");
+    match parts.iter().find(|p| p.opens) {
+        Some(p) => format!("a disk with a partition table: {told}; name one as {image}@{}", short(p.offset)),
+        None => format!("a disk with a partition table, and no volume that can be opened: {told}"),
+    }
+}
+
+/// A number of bytes as it can stand behind the `@`.
+fn short(bytes: u64) -> String {
+    match bytes {
+        0 => "0".into(),
+        n if n.is_multiple_of(1 << 20) => format!("{}M", n >> 20),
+        n if n.is_multiple_of(1 << 10) => format!("{}K", n >> 10),
+        n => n.to_string(),
+    }
 }
 
 /// How to get at a volume that may be inside.
 fn cure(what: &str) -> &'static str {
     match what {
-        "a qcow2 image" | "a VMDK image" | "a VHDX image" => "; qemu-img convert -O raw makes an image of it",
+        "a qcow2 image" | "a VMDK image" | "a VHDX image" | "a VDI image" => {
+            "; qemu-img convert -O raw makes an image of it"
+        }
         "an Android sparse image" => "; simg2img makes an image of it",
-        "gzip data" | "zstd data" | "xz data" | "a zip archive" => "; unpack it first",
+        "gzip data" | "zstd data" | "xz data" | "bzip2 data" | "lz4 data" | "a zip archive" => {
+            "; unpack it first"
+        }
         "a tar archive" => "; mkfs --from makes a volume of it",
         _ => "",
     }

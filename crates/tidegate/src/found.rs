@@ -25,7 +25,7 @@ const F2FS: [u8; 4] = [0x10, 0x20, 0xf5, 0xf2];
 const UUID: std::ops::Range<usize> = SUPER + 108..SUPER + 124;
 
 /// Marks: where, what, and whose.
-const MARKS: [(usize, &[u8], &str); 28] = [
+const MARKS: [(usize, &[u8], &str); 31] = [
     (0x10040, b"_BHRfS_M", "a btrfs file system"),
     (32769, b"CD001", "an ISO 9660 file system"),
     (0, b"XFSB", "an xfs file system"),
@@ -43,18 +43,24 @@ const MARKS: [(usize, &[u8], &str); 28] = [
     (0, b"QFI\xfb", "a qcow2 image"),
     (0, b"\x3a\xff\x26\xed", "an Android sparse image"),
     (0, b"KDMV", "a VMDK image"),
+    (64, b"\x7f\x10\xda\xbe", "a VDI image"),
     (0, b"vhdxfile", "a VHDX image"),
     (0, b"%PDF-", "a PDF document"),
     (0, b"PK\x03\x04", "a zip archive"),
     (0, b"\x1f\x8b", "gzip data"),
     (0, b"\x28\xb5\x2f\xfd", "zstd data"),
     (0, b"\xfd7zXZ\0", "xz data"),
+    (0, b"BZh", "bzip2 data"),
+    (0, b"\x04\x22\x4d\x18", "lz4 data"),
     (0, b"\x7fELF", "a program"),
     (0, b"\x89PNG\r\n", "a PNG image"),
     (0, b"SQLite format 3\0", "an SQLite database"),
     (257, b"ustar", "a tar archive"),
     (510, b"\x55\xaa", "a partition table or boot sector"),
 ];
+
+/// What is said of content without a mark that is known.
+pub(crate) const NO_VOLUME: &str = "data that is no volume";
 
 /// Looks at the file or device at `path`.
 ///
@@ -77,7 +83,7 @@ pub(crate) fn tell(first: &[u8]) -> Found {
         return Found::Nothing;
     }
     let mark = MARKS.iter().find(|(at, mark, _)| has(*at, mark));
-    Found::Other(mark.map_or("data that is no volume", |m| m.2))
+    Found::Other(mark.map_or(NO_VOLUME, |m| m.2))
 }
 
 /// Only zeros, and what a making of F2FS leaves that was cut short: the UUID of what it was to be.

@@ -1,15 +1,16 @@
 //! The process that has an image open, as far as the system tells.
 
+use crate::error::{path_bytes, show};
+use crate::within::within;
 use rustix::fs::{major, minor, stat};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-
-use crate::error::show;
 
 /// In words, who has `image` open: where it is mounted, or which process has locked it. `None` if that cannot be
 /// seen.
 pub(crate) fn of(image: &Path) -> Option<String> {
-    let image = std::fs::canonicalize(image).ok()?;
+    let image = std::fs::canonicalize(within(image).0).ok()?;
     let read = |file| std::fs::read_to_string(file).unwrap_or_default();
     if let Some(dir) = mounted_at(&read("/proc/self/mountinfo"), image.as_os_str().as_bytes()) {
         let dir = show(&dir);
@@ -27,7 +28,9 @@ fn mounted_at(mountinfo: &str, source: &[u8]) -> Option<Vec<u8>> {
     mountinfo.lines().rev().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
         let found = after.strip_prefix("fuse.tidegate ")?.split(' ').next()?;
-        (unescaped(found) == source).then(|| before.split(' ').nth(4).map(unescaped))?
+        let found = unescaped(found);
+        let (file, _) = within(Path::new(OsStr::from_bytes(&found)));
+        (path_bytes(&file) == source).then(|| before.split(' ').nth(4).map(unescaped))?
     })
 }
 

@@ -9,6 +9,7 @@ use crate::export::replace::temporary;
 use crate::found::{Found, found};
 use crate::host;
 use crate::unfinished::Unfinished;
+use crate::within::within;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, PROC_SUPER_MAGIC, StatxAttributes, StatxFlags, XattrFlags};
 use std::fs::Permissions;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -60,8 +61,12 @@ impl Claim {
     /// Claims `path`. With `force`, whatever is there may go.
     ///
     /// # Errors
-    /// In use; it holds something.
+    /// In use; it holds something; it is a place in a disk.
     pub fn new(path: &Path, force: bool, backend: Backend) -> Result<Claim> {
+        if within(path).1.is_some() {
+            let what = "a place in a disk, where no volume can be made; losetup --offset --sizelimit makes a device of it";
+            return Err(Error::other(show(path_bytes(path)), what));
+        }
         let there = existing(path)?;
         let end = end_of(path);
         // Another may have changed the links meanwhile.

@@ -9,7 +9,7 @@
 //! | [`volume`], [`options`], [`detect`] | [`Volume`]: open, sync, unmount; how; what format an image has |
 //! | [`info`] | what a volume says of itself |
 //! | [`offline`], [`new_volume`] | check and repair; an empty volume |
-//! | `partitions` | what a disk with a partition table holds |
+//! | `partitions`, [`within`](mod@within) | what a disk with a partition table holds; `disk.img@1M` |
 //! | [`paths`] | operations by path, as the superuser |
 //! | [`mkfs`](mod@mkfs), [`image`], `spool` | making a volume, sized to its content; the file it is made in; a source that comes once |
 //! | [`found`], [`unfinished`] | what a volume would be made over; what a making that is cut short leaves |
@@ -66,6 +66,7 @@ pub mod trail;
 pub mod unfinished;
 pub mod units;
 pub mod volume;
+pub mod within;
 
 pub use error::{Error, Result};
 pub use info::Info;

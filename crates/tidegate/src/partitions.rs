@@ -18,7 +18,9 @@ pub struct Partition {
     /// Where it begins, in bytes.
     pub offset: u64,
     /// What is in it.
-    pub holds: String,
+    pub holds: &'static str,
+    /// Whether that is a volume that can be opened.
+    pub opens: bool,
 }
 
 /// The partitions of the disk behind `queue`; none where there is no table. What cannot be read is left out.
@@ -27,12 +29,13 @@ pub fn list(queue: &RequestQueue) -> Vec<Partition> {
     let starts = if front[512..].starts_with(b"EFI PART") { gpt(queue, &front) } else { mbr(&front) };
     let partition = |(number, start): (usize, u64)| {
         let offset = start.checked_mul(SECTOR)?;
-        let holds = match tell(&read(queue, start, LOOKED_AT).or_else(|| read(queue, start, 1))?) {
+        let found = tell(&read(queue, start, LOOKED_AT).or_else(|| read(queue, start, 1))?);
+        let holds = match found {
             Found::F2fs => "an f2fs volume",
             Found::Nothing => "nothing",
             Found::Other(what) => what,
         };
-        Some(Partition { number, offset, holds: holds.into() })
+        Some(Partition { number, offset, holds, opens: found == Found::F2fs })
     };
     starts.into_iter().filter_map(partition).collect()
 }

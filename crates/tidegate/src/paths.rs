@@ -97,16 +97,11 @@ impl Volume {
     /// # Errors
     /// It is missing, or a directory and not to be removed.
     pub fn remove(&self, path: &[u8], recursive: bool) -> Result<()> {
-        let at = || {
-            let at = self.vfs().resolve_parent(&Cred::ROOT, path)?;
-            if at.name.is_empty() {
-                let what = "this is the volume's root, which stays; name what is in it";
-                return Err(tidegate_vfs::Error::new(ErrorKind::Busy, what));
-            }
-            let inode = self.vfs().lookup(&at.dir, at.name)?;
-            Ok((at, inode))
-        };
-        let (at, inode) = at().map_err(|e| self.error_at(path, e))?;
+        let at = self.vfs().resolve_parent(&Cred::ROOT, path).map_err(|e| self.error_at(path, e))?;
+        if at.name.is_empty() {
+            return Err(self.complain(path, "the volume's root cannot be removed; name what is in it"));
+        }
+        let inode = self.vfs().lookup(&at.dir, at.name).map_err(|e| self.error_at(path, e))?;
         if !inode.is_dir() {
             return self.vfs().unlink(&Cred::ROOT, &at.dir, at.name).map_err(|e| self.error_at(path, e));
         }
@@ -155,12 +150,12 @@ impl Volume {
     /// # Errors
     /// Those of rename.
     pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        let vfs = self.vfs();
+        let old = vfs.resolve_parent(&Cred::ROOT, from).map_err(|e| self.error_at(from, e))?;
+        if old.name.is_empty() {
+            return Err(self.complain(from, "the volume's root cannot be moved; name what is in it"));
+        }
         let go = || {
-            let vfs = self.vfs();
-            let old = vfs.resolve_parent(&Cred::ROOT, from)?;
-            if old.name.is_empty() {
-                return Err(tidegate_vfs::Error::new(ErrorKind::Busy, "this is the volume's root"));
-            }
             let inode = vfs.lookup(&old.dir, old.name)?;
             let old_at = (&old.dir, old.name);
             match self.find(to, true) {

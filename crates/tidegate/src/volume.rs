@@ -1,14 +1,16 @@
 //! An opened volume.
 
-use crate::detect::{Format, detect};
+use crate::detect::{Format, detect, too_short};
 use crate::error::{Error, Result, path_bytes, show};
+use crate::found::found;
 use crate::info::Info;
 use crate::options::OpenOptions;
 use crate::summary::Summary;
+use crate::within::within;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_block::slice::Slice;
-use tidegate_block::{QueueLimits, RequestQueue};
+use tidegate_block::{Device, PAGE_SIZE, QueueLimits, RequestQueue, SECTOR_SIZE};
 use tidegate_f2fs::{F2fs, F2fsOptions};
 use tidegate_rt::clock;
 use tidegate_vfs::{Bdi, CommitStats, MountOptions, Vfs, VolumeOps, VolumeStats};
@@ -30,14 +32,14 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Opens the image at `path`. Writing takes an exclusive lock on it, reading a shared one.
+    /// Opens the image at `path`, which may be a place in a disk ([`within`]). Writing takes an exclusive lock on it, reading a shared one.
     ///
     /// # Errors
     /// Each begins with the path: missing, in use, not a volume, an unsupported feature, damaged.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Volume> {
         let queue = Arc::new(open_queue(path, options)?);
         let volume = Self::from_queue(&show(path_bytes(path)), queue, options)?;
-        Ok(Volume { path: path.to_path_buf(), ..volume })
+        Ok(Volume { path: within(path).0, ..volume })
     }
 
     /// Opens the volume behind `queue`; errors call it `image`.
@@ -70,7 +72,7 @@ impl Volume {
         &self.image
     }
 
-    /// The image's path.
+    /// The file or device that the image is, or is in.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -201,10 +203,10 @@ fn f2fs_options(options: &OpenOptions, queue: &RequestQueue) -> F2fsOptions {
     }
 }
 
-/// Opens and locks the image at `path` without looking at what is in it.
+/// Opens and locks the image at `path`, which may be a place in a disk ([`within`]), without looking at what is in it.
 ///
 /// # Errors
-/// Each begins with the path: missing, in use, not an image.
+/// Each begins with the path: missing, in use, not an image, too short for what is in it to be a volume.
 pub fn open_queue(path: &Path, options: &OpenOptions) -> Result<RequestQueue> {
     let how = tidegate_block::OpenOptions {
         read_only: options.read_only,
@@ -212,13 +214,30 @@ pub fn open_queue(path: &Path, options: &OpenOptions) -> Result<RequestQueue> {
         direct: options.direct,
         create: None,
     };
-    let device =
-        tidegate_block::file::open(path, how).map_err(|e| Error::open(&show(path_bytes(path)), e))?;
-    let device = match options.offset {
+    let (image, (file, at)) = (show(path_bytes(path)), within(path));
+    let device = tidegate_block::file::open(&file, how).map_err(|e| Error::open(&image, e))?;
+    // The queue reads whole pages.
+    if device.size() < PAGE_SIZE as u64 && device.size() > 0 {
+        return Err(too_short(&image, device.size(), found(&file)?));
+    }
+    let offset = match (at, options.offset) {
+        (Some(_), 1..) => {
+            return Err(Error::other(image, "said twice where the volume begins: by @ and by offset="));
+        }
+        (Some(at), 0) => at,
+        (None, offset) => offset,
+    };
+    let device = match offset {
         0 => device,
-        offset => Arc::new(Slice::new(device, offset).ok_or_else(|| {
-            Error::other(show(path_bytes(path)), format_args!("option \"offset={offset}\": it is shorter"))
-        })?),
+        _ => Arc::new(slice(device, offset).map_err(|why| Error::other(image, why))?),
     };
     Ok(RequestQueue::with_elevator(device, QueueLimits::default(), options.elevator))
+}
+
+fn slice(device: Arc<dyn Device>, offset: u64) -> std::result::Result<Slice, String> {
+    let size = device.size();
+    Slice::new(device, offset).ok_or_else(|| match offset.is_multiple_of(SECTOR_SIZE) {
+        true => format!("no volume begins at byte {offset}: it is {size} bytes long, which is shorter"),
+        false => format!("no volume begins at byte {offset}: that is not a multiple of 512"),
+    })
 }

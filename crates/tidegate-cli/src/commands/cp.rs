@@ -16,6 +16,7 @@ use std::sync::Arc;
 use tidegate::error::{path_bytes, show};
 use tidegate::import::{ImportOptions, Source, Target};
 use tidegate::vfs::{Cred, OpenFlags};
+use tidegate::within::within;
 use tidegate::{Error, Progress, Result, Summary, Volume, export, import};
 
 /// Arguments.
@@ -115,7 +116,7 @@ fn inward(from: &[Where], to: &Place, args: &Args, global: &Global) -> Result<()
         return Err(volume.complain(&to.path, "not a directory"));
     }
     let bar = Bar::new(&progress, global.quiet);
-    let id = std::fs::metadata(&to.image).ok();
+    let id = std::fs::metadata(within(&to.image).0).ok();
     let options = ImportOptions {
         skip: id.map(|m| (m.dev(), m.ino())).into_iter().collect(),
         failed: Some(global.failed()),
@@ -257,7 +258,7 @@ fn host_target(place: &Place, is_dir: bool, to: &Path) -> Result<PathBuf> {
         return Err(Error::other(show(path_bytes(to)), "not a directory"));
     }
     let id = |p: &Path| std::fs::metadata(p).ok().map(|m| (m.dev(), m.ino()));
-    if id(&target).is_some_and(|i| Some(i) == id(&place.image)) {
+    if id(&target).is_some_and(|i| Some(i) == id(&within(&place.image).0)) {
         return Err(Error::other(show(path_bytes(&target)), "is the image itself"));
     }
     Ok(target)

@@ -12,6 +12,7 @@ use std::io::{IsTerminal, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use tidegate::within::within;
 use tidegate::{Error, OpenOptions, Result, Volume};
 use tidegate_fuse::MountOptions;
 use tidegate_fuse::options::HELD_CACHE;
@@ -25,7 +26,7 @@ const SERVING: &str = "TIDEGATE_MOUNT_SERVING";
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The image or device
+    /// The image or device; `disk.img@1M` for a volume that begins so far into a disk
     image: PathBuf,
     /// The directory to mount it at
     directory: PathBuf,
@@ -119,7 +120,8 @@ fn options(args: &Args, global: &Global) -> Result<(MountOptions, OpenOptions)> 
 /// Why an image can be read but not written, where that is so; mount(8) goes on with what it can do, too.
 fn unwritable(image: &Path) -> Option<std::io::Error> {
     use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
-    let why = std::fs::OpenOptions::new().write(true).open(image).err()?;
+    let (image, _) = within(image);
+    let why = std::fs::OpenOptions::new().write(true).open(&image).err()?;
     let is_that = matches!(why.kind(), PermissionDenied | ReadOnlyFilesystem);
     (is_that && std::fs::File::open(image).is_ok()).then_some(why)
 }

@@ -27,6 +27,10 @@ fn a_volume_is_changed_and_looked_at() {
     b.fsck("a.img");
     let line = b.fails(&["rm", "a.img:/usr"], 1);
     assert_eq!(line, "a.img:/usr: is a directory");
+    let line = b.fails(&["rm", "-r", "a.img:/"], 1);
+    assert_eq!(line, "a.img:/: the volume's root cannot be removed; name what is in it");
+    let line = b.fails(&["mv", "a.img:/", "a.img:/usr/x"], 1);
+    assert_eq!(line, "a.img:/: the volume's root cannot be moved; name what is in it");
     let line = b.fails(&["mkdir", "a.img:/no/where"], 1);
     assert_eq!(line, "a.img:/no/where: no such file or directory");
     b.ok(&["rm", "-rf", "a.img:/usr", "a.img:/missing"]);
@@ -112,40 +116,4 @@ fn options_are_told_and_taken() {
     assert!(line.contains("for mounts alone"), "{line}");
     let line = b.fails(&["mount", "--fake", "a.img", ".", "-o", "no_such_word"], 1);
     assert!(line.contains("no_such_word"), "{line}");
-}
-
-/// A disk with a DOS partition table: nothing, a volume of ours, and something else.
-#[test]
-fn a_partition_is_named_and_opened() {
-    let b = Bench::new();
-    b.ok(&["mkfs", "--size", "64M", "a.img", "--quiet"]);
-    let mut disk = vec![0; 2 << 20];
-    for (n, (start, sectors)) in
-        [(2048u32, 2048u32), (4096, 131_072), (135_168, 2048)].into_iter().enumerate()
-    {
-        let at = 446 + 16 * n;
-        disk[at + 4] = 0x83;
-        disk[at + 8..at + 12].copy_from_slice(&start.to_le_bytes());
-        disk[at + 12..at + 16].copy_from_slice(&sectors.to_le_bytes());
-    }
-    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
-    disk.extend(fs::read(b.path("a.img")).unwrap());
-    let mut other = vec![0; 1 << 20];
-    other[..4].copy_from_slice(b"hsqs");
-    disk.extend(other);
-    fs::write(b.path("disk.img"), &disk).unwrap();
-    let line = b.fails(&["ls", "disk.img:/"], 1);
-    for part in ["partition 1 at 1048576 holds nothing", "2 at 2097152 holds an f2fs volume", "a squashfs"] {
-        assert!(line.contains(part), "{line}");
-    }
-    b.ok(&["mkdir", "-o", "offset=2M", "disk.img:/made"]);
-    assert_eq!(b.ok(&["ls", "-o", "offset=2097152", "disk.img:/"]), "made\n");
-    assert!(b.ok(&["check", "-o", "offset=2M", "disk.img"]).contains("clean"));
-    // The parts beside it are as they were.
-    let now = fs::read(b.path("disk.img")).unwrap();
-    assert!(now[..2 << 20] == disk[..2 << 20] && now[66 << 20..] == disk[66 << 20..]);
-    assert!(b.fails(&["ls", "-o", "offset=1G", "disk.img:/"], 1).contains("shorter"));
-    assert!(b.fails(&["ls", "-o", "offset=7", "disk.img:/"], 1).contains("multiple of 512"));
-    fs::write(b.path("q.img"), [&b"QFI\xfb"[..], &[0; 100_000]].concat()).unwrap();
-    assert!(b.fails(&["ls", "q.img:/"], 1).contains("qemu-img convert"));
 }

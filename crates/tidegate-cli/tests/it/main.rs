@@ -9,6 +9,7 @@ mod common;
 mod commands;
 mod cp;
 mod cp_in;
+mod disks;
 mod errors;
 mod host_full;
 mod lab;

@@ -11,6 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tidegate::within::within;
 
 /// The socket's name: the same for every path of the image.
 fn name(image: &Stat) -> String {
@@ -101,8 +102,8 @@ fn sweep(dir: &Path) {
 pub fn to_ask(place: &Path) -> io::Result<Vec<PathBuf>> {
     let own = rustix::process::geteuid().as_raw();
     let (image, owner) = match mount_of(place)? {
-        Some(mount) => (stat(Path::new(&mount.source))?, mount.owner),
-        None => (stat(place)?, own),
+        Some(mount) => (stat(&within(Path::new(&mount.source)).0)?, mount.owner),
+        None => (stat(&within(place).0)?, own),
     };
     let mut users = vec![owner, own, image.st_uid];
     users.dedup();
@@ -145,6 +146,7 @@ pub fn mount_of(place: &Path) -> io::Result<Option<Mounted>> {
             mounted(&table, s.st_dev).map(Some).ok_or_else(nothing)
         }
         Ok(_) => Ok(None),
+        Err(_) if within(place).1.is_some() => Ok(None),
         Err(e) => Err(e.into()),
     }
 }
