@@ -1,0 +1,275 @@
+//! The fast-commit area: tags of length and value, little-endian, that change a volume behind its last commit.
+//!
+//! What a tag does to a volume is its format's to know; here is how tags lie in blocks and which of them count.
+//! Tags of several fast commits follow each other. Each ends with a tail that carries the checksum of all since the
+//! tail before; what no tail covers was not committed.
+
+use super::checksum::crc32c;
+use crate::units::Tid;
+
+/// `EXT4_FC_TAG_ADD_RANGE` and those that follow it.
+mod tag {
+    pub const ADD_RANGE: u16 = 1;
+    pub const DEL_RANGE: u16 = 2;
+    pub const CREAT: u16 = 3;
+    pub const LINK: u16 = 4;
+    pub const UNLINK: u16 = 5;
+    pub const INODE: u16 = 6;
+    pub const PAD: u16 = 7;
+    pub const TAIL: u16 = 8;
+    pub const HEAD: u16 = 9;
+}
+
+/// Bytes of a tag's number and length.
+const TL: usize = 4;
+/// Bytes of an extent as the volume's format has it.
+pub const EXTENT_SIZE: usize = 12;
+/// The longest name.
+const NAME_MAX: usize = 255;
+/// Bytes of the smallest inode.
+const INODE_MIN: usize = 128;
+
+/// An inode's number in a fast commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FcInode(pub u32);
+
+/// A name that comes or goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FcName {
+    /// The directory.
+    pub parent: FcInode,
+    /// What the name leads to.
+    pub inode: FcInode,
+    /// The name, 1 to 255 bytes.
+    pub name: Vec<u8>,
+}
+
+/// One change of a fast commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FcTag {
+    /// A file gets an extent.
+    AddRange {
+        /// The file.
+        inode: FcInode,
+        /// The extent, in the volume's format.
+        extent: [u8; EXTENT_SIZE],
+    },
+    /// A file loses blocks.
+    DelRange {
+        /// The file.
+        inode: FcInode,
+        /// The first of its blocks.
+        block: u32,
+        /// How many.
+        len: u32,
+    },
+    /// An inode and its first name come.
+    Creat(FcName),
+    /// An inode gets another name.
+    Link(FcName),
+    /// An inode loses a name.
+    Unlink(FcName),
+    /// An inode's attributes.
+    Inode {
+        /// The inode.
+        inode: FcInode,
+        /// Its bytes, in the volume's format; at least 128.
+        raw: Vec<u8>,
+    },
+}
+
+/// A tag as it lies in a block.
+struct Tlv<'a> {
+    tag: u16,
+    value: &'a [u8],
+    /// Number, length and value.
+    bytes: &'a [u8],
+}
+
+/// The tags of one block, up to one that is none.
+struct Tlvs<'a>(&'a [u8]);
+
+impl<'a> Tlvs<'a> {
+    /// The next; an error for bytes that are no tag.
+    fn next(&mut self) -> Option<Result<Tlv<'a>, ()>> {
+        let head = self.0.get(..TL)?;
+        let (tag, len) = (le16(head), usize::from(le16(&head[2..])));
+        let Some(bytes) = self.0.get(..TL + len).filter(|_| has_length(tag, len)) else {
+            self.0 = &[];
+            return Some(Err(()));
+        };
+        self.0 = &self.0[TL + len..];
+        Some(Ok(Tlv { tag, value: &bytes[TL..], bytes }))
+    }
+}
+
+fn has_length(tag: u16, len: usize) -> bool {
+    match tag {
+        tag::ADD_RANGE => len == 4 + EXTENT_SIZE,
+        tag::DEL_RANGE => len == 12,
+        tag::CREAT | tag::LINK | tag::UNLINK => (9..=8 + NAME_MAX).contains(&len),
+        tag::INODE => len >= 4 + INODE_MIN,
+        tag::PAD => true,
+        // Both are their numbers; a tail is filled up to its block's end.
+        tag::TAIL => len >= 8,
+        tag::HEAD => len == 8,
+        _ => false,
+    }
+}
+
+fn le16(b: &[u8]) -> u16 {
+    u16::from_le_bytes([b[0], b[1]])
+}
+
+fn le32(b: &[u8]) -> u32 {
+    u32::from_le_bytes([b[0], b[1], b[2], b[3]])
+}
+
+/// Why the area cannot be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The first commit is damaged.
+    Damaged,
+    /// The head names features that are not known.
+    Features(u32),
+}
+
+/// Finds out, block by block, how many tags of the area are committed.
+pub(crate) struct Scan {
+    /// The transaction that the fast commits stand for.
+    tid: Tid,
+    crc: u32,
+    seen: u64,
+    /// Tags that are committed, those without effect among them.
+    pub committed: u64,
+    first: bool,
+}
+
+impl Scan {
+    /// `tid` is the transaction behind the last whole one of the log.
+    pub fn new(tid: Tid) -> Scan {
+        Scan { tid, crc: 0, seen: 0, committed: 0, first: true }
+    }
+
+    /// Looks at the next block; whether the block after it counts, too.
+    pub fn block(&mut self, block: &[u8]) -> Result<bool, Refused> {
+        if std::mem::take(&mut self.first) && le16(block) != tag::HEAD {
+            return Ok(false);
+        }
+        let mut tlvs = Tlvs(block);
+        while let Some(tlv) = tlvs.next() {
+            let Ok(tlv) = tlv else { return self.stop() };
+            self.seen += 1;
+            match tlv.tag {
+                tag::HEAD => {
+                    let (features, tid) = (le32(tlv.value), Tid(le32(&tlv.value[4..])));
+                    if features != 0 {
+                        return Err(Refused::Features(features));
+                    }
+                    if tid != self.tid {
+                        return Ok(false);
+                    }
+                    self.crc = crc32c(self.crc, tlv.bytes);
+                }
+                tag::TAIL => {
+                    let (tid, found) = (Tid(le32(tlv.value)), le32(&tlv.value[4..]));
+                    let crc = crc32c(std::mem::take(&mut self.crc), &tlv.bytes[..TL + 4]);
+                    if tid != self.tid || crc != found {
+                        return self.stop();
+                    }
+                    self.committed = self.seen;
+                }
+                _ => self.crc = crc32c(self.crc, tlv.bytes),
+            }
+        }
+        Ok(true)
+    }
+
+    /// What comes here is not committed: fine behind a commit that is.
+    fn stop(&self) -> Result<bool, Refused> {
+        if self.committed > 0 { Ok(false) } else { Err(Refused::Damaged) }
+    }
+}
+
+/// The changes that one block of the area holds, of the first `left` tags; those are counted down.
+pub(crate) fn changes(block: &[u8], left: &mut u64) -> Vec<FcTag> {
+    let mut tlvs = Tlvs(block);
+    let mut all = Vec::new();
+    while let Some(Ok(tlv)) = tlvs.next() {
+        if *left == 0 {
+            break;
+        }
+        *left -= 1;
+        all.extend(change(tlv.tag, tlv.value));
+    }
+    all
+}
+
+/// The change that a tag makes; none for head, tail and filling. Lengths were checked.
+fn change(tag: u16, v: &[u8]) -> Option<FcTag> {
+    let inode = FcInode(le32(v.get(..4)?));
+    let name = || FcName { parent: inode, inode: FcInode(le32(&v[4..])), name: v[8..].to_vec() };
+    Some(match tag {
+        tag::ADD_RANGE => FcTag::AddRange { inode, extent: *v[4..].first_chunk()? },
+        tag::DEL_RANGE => FcTag::DelRange { inode, block: le32(&v[4..]), len: le32(&v[8..]) },
+        tag::CREAT => FcTag::Creat(name()),
+        tag::LINK => FcTag::Link(name()),
+        tag::UNLINK => FcTag::Unlink(name()),
+        tag::INODE => FcTag::Inode { inode, raw: v[4..].to_vec() },
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block of tags, with a tail whose checksum is right unless `broken`.
+    fn block(tags: &[(u16, &[u8])], tid: u32, broken: bool) -> Vec<u8> {
+        let mut b = Vec::new();
+        let mut put = |tag: u16, len: usize, value: &[u8]| {
+            b.extend(tag.to_le_bytes());
+            b.extend((len as u16).to_le_bytes());
+            b.extend(value);
+        };
+        tags.iter().for_each(|(tag, value)| put(*tag, value.len(), value));
+        let rest = 1024 - tags.iter().map(|(_, v)| TL + v.len()).sum::<usize>() - TL;
+        put(tag::TAIL, rest, &tid.to_le_bytes());
+        let crc = crc32c(0, &b) ^ u32::from(broken);
+        b.extend(crc.to_le_bytes());
+        b.resize(1024, 0);
+        b
+    }
+
+    fn head(tid: u32) -> Vec<u8> {
+        [0u32.to_le_bytes(), tid.to_le_bytes()].concat()
+    }
+
+    #[test]
+    fn what_a_tail_covers_counts() {
+        let unlink = [&[2, 0, 0, 0, 12, 0, 0, 0][..], b"name"].concat();
+        let one = block(&[(tag::HEAD, &head(7)), (tag::UNLINK, &unlink), (tag::PAD, &[0; 20])], 7, false);
+        let two = block(&[(tag::DEL_RANGE, &[1; 12])], 7, true);
+        let mut scan = Scan::new(Tid(7));
+        assert_eq!((scan.block(&one), scan.committed), (Ok(true), 4));
+        assert_eq!((scan.block(&two), scan.committed), (Ok(false), 4));
+        let mut left = scan.committed;
+        let name = FcName { parent: FcInode(2), inode: FcInode(12), name: b"name".to_vec() };
+        assert_eq!((changes(&one, &mut left), left), (vec![FcTag::Unlink(name)], 0));
+        assert_eq!(changes(&two, &mut left), []);
+    }
+
+    #[test]
+    fn others_and_damaged_ones_are_told_apart() {
+        let of = |tid| block(&[(tag::HEAD, &head(tid))], tid, false);
+        let mut scan = Scan::new(Tid(8));
+        assert_eq!((scan.block(&of(7)), scan.committed), (Ok(false), 0));
+        let mut scan = Scan::new(Tid(8));
+        assert_eq!((scan.block(&[0; 1024]), scan.committed), (Ok(false), 0));
+        let broken = block(&[(tag::HEAD, &head(8))], 8, true);
+        assert_eq!(Scan::new(Tid(8)).block(&broken), Err(Refused::Damaged));
+        let mut unknown = of(8);
+        unknown[4] = 2;
+        assert_eq!(Scan::new(Tid(8)).block(&unknown), Err(Refused::Features(2)));
+    }
+}

@@ -1,0 +1,176 @@
+//! Where the log lies: its blocks, as runs of a device's.
+
+use crate::io;
+use crate::units::{FsBlock, LogBlock};
+use std::sync::Arc;
+use tidegate_block::{BioFlags, RequestQueue};
+use tidegate_vfs::{Error, Result};
+
+/// Blocks that lie one behind the other on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first.
+    pub first: FsBlock,
+    /// How many.
+    pub len: u32,
+}
+
+/// Blocks of the smallest log that has room for a transaction: superblock, descriptor, block, record.
+const MIN_BLOCKS: u32 = 4;
+
+/// The blocks of a journal, which lie in a file of the volume or on a device of its own.
+pub struct Log {
+    queue: Arc<RequestQueue>,
+    block_size: u32,
+    /// Each with its first log block; in order, without gaps.
+    runs: Vec<(LogBlock, Run)>,
+    len: u32,
+}
+
+impl Log {
+    /// A log whose blocks of `block_size` bytes are those of `runs`, in this order, on the device of `queue`. The
+    /// first is the journal's superblock.
+    ///
+    /// # Errors
+    /// `Corrupt` when a run is not all on the device, or the log too short or long; `Unsupported` for a block
+    /// size that is not a power of two from 1024 to 65536.
+    pub fn new(
+        queue: Arc<RequestQueue>,
+        block_size: u32,
+        runs: impl IntoIterator<Item = Run>,
+    ) -> Result<Log> {
+        if !block_size.is_power_of_two() || !(1024..=65536).contains(&block_size) {
+            let what = format!("journal: blocks of {block_size} bytes");
+            return Err(Error::new(tidegate_vfs::ErrorKind::Unsupported, what));
+        }
+        let blocks = queue.device().size() / u64::from(block_size);
+        let (mut placed, mut len) = (Vec::new(), 0u32);
+        for run in runs.into_iter().filter(|r| r.len > 0) {
+            let end = run.first.0.checked_add(u64::from(run.len));
+            if end.is_none_or(|end| end > blocks) {
+                let Run { first, len: n } = run;
+                let what = format!("journal, log block {len}: lies in {n} blocks at {first}, past {blocks}");
+                return Err(Error::corrupt(what));
+            }
+            placed.push((LogBlock(len), run));
+            len = len.checked_add(run.len).ok_or_else(|| Error::corrupt("journal: more than 2^32 blocks"))?;
+        }
+        if len < MIN_BLOCKS {
+            return Err(Error::corrupt(format!(
+                "journal: a log of {len} blocks has no room for a transaction"
+            )));
+        }
+        Ok(Log { queue, block_size, runs: placed, len })
+    }
+
+    /// Bytes in a block.
+    pub fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    /// Blocks, the superblock among them.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Never: a log has a superblock.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The queue of the device that it lies on.
+    pub fn queue(&self) -> &Arc<RequestQueue> {
+        &self.queue
+    }
+
+    /// Where log block `at` lies, and how many from there on follow it on the device; at most `max`.
+    pub(crate) fn place(&self, at: LogBlock, max: u32) -> Result<(FsBlock, u32)> {
+        let after = self.runs.partition_point(|(first, _)| *first <= at);
+        let found = after.checked_sub(1).and_then(|n| self.runs.get(n)).and_then(|(first, run)| {
+            let skip = at.0 - first.0;
+            let left = run.len.checked_sub(skip).filter(|&n| n > 0)?;
+            Some((FsBlock(run.first.0 + u64::from(skip)), left.min(max)))
+        });
+        found.ok_or_else(|| {
+            Error::corrupt(format!("journal, log block {at}: the log has {} blocks", self.len))
+        })
+    }
+
+    /// Reads as many blocks from `at` on as `to` holds.
+    ///
+    /// # Errors
+    /// The device's; `Corrupt` past the log's end.
+    pub(crate) fn read(&self, at: LogBlock, to: &mut [u8]) -> Result<()> {
+        let size = self.block_size as usize;
+        let (mut at, mut to) = (at, to);
+        while !to.is_empty() {
+            let (first, n) = self.place(at, (to.len() / size) as u32)?;
+            let (now, rest) = to.split_at_mut(n as usize * size);
+            let byte = first.0 * u64::from(self.block_size);
+            let read = io::read(&self.queue, byte, now);
+            read.map_err(|e| Error::device(e, format!("reading journal, log block {at}")))?;
+            (at, to) = (LogBlock(at.0 + n), rest);
+        }
+        Ok(())
+    }
+
+    /// Block `at`.
+    ///
+    /// # Errors
+    /// The device's; `Corrupt` past the log's end.
+    pub(crate) fn read_block(&self, at: LogBlock) -> Result<Vec<u8>> {
+        let mut block = vec![0; self.block_size as usize];
+        self.read(at, &mut block)?;
+        Ok(block)
+    }
+
+    /// Writes one block or a part of it, and waits for it.
+    ///
+    /// # Errors
+    /// The device's; `Corrupt` past the log's end.
+    pub(crate) fn write(&self, at: LogBlock, bytes: &[u8], flags: BioFlags) -> Result<()> {
+        let (first, _) = self.place(at, 1)?;
+        let byte = first.0 * u64::from(self.block_size);
+        let bio = io::write_bio(byte, bytes, flags | BioFlags::META | BioFlags::SYNC);
+        let wrote = self.queue.submit_wait(bio).map(drop);
+        wrote.map_err(|e| Error::device(e, format!("writing journal, log block {at}")))
+    }
+}
+
+/// Reads a log forward, several blocks at once.
+pub(crate) struct Window<'a> {
+    log: &'a Log,
+    first: u32,
+    bytes: Vec<u8>,
+}
+
+/// Bytes read at once.
+const WINDOW: u32 = 128 << 10;
+
+impl<'a> Window<'a> {
+    pub fn new(log: &'a Log) -> Self {
+        Window { log, first: 0, bytes: Vec::new() }
+    }
+
+    /// Block `at`.
+    ///
+    /// # Errors
+    /// The device's; `Corrupt` past the log's end.
+    pub fn get(&mut self, at: LogBlock) -> Result<&[u8]> {
+        let size = self.log.block_size as usize;
+        let held = at.0.checked_sub(self.first).map(|n| n as usize).filter(|n| n * size < self.bytes.len());
+        let skip = match held {
+            Some(n) => n,
+            None => {
+                let (_, n) = self.log.place(at, (WINDOW / self.log.block_size).max(1))?;
+                self.bytes.resize(n as usize * size, 0);
+                self.first = at.0;
+                // Unread bytes are not there for the next call.
+                let read = self.log.read(at, &mut self.bytes);
+                read.inspect_err(|_| self.bytes.clear())?;
+                0
+            }
+        };
+        Ok(&self.bytes[skip * size..][..size])
+    }
+}

@@ -1,0 +1,182 @@
+//! Recovery: what a log holds for its volume, found in three passes as stock tools do.
+//!
+//! 1. `scan` follows the log from `s_start` to the last whole transaction and keeps its tags.
+//! 2. `revoke` finds the blocks that were freed since, which must not be written.
+//! 3. `replay` takes the newest copy of each block that is left, and checks the checksum of each.
+//!
+//! Nothing is written before [`Replay::write_out`]. Memory is bounded by the number of blocks in the log, whose bytes
+//! stay there.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `scan` | where the log ends, and why |
+//! | `revoke` | revoke records |
+//! | `fast` | the fast-commit area |
+//! | `write_out` | the log's blocks go to where they belong |
+
+mod fast;
+mod revoke;
+mod scan;
+mod write_out;
+
+pub use fast::FastCommits;
+
+use crate::format::Superblock;
+use crate::log::{Log, Window};
+use crate::units::{FsBlock, LogBlock, Tid};
+use scan::{Logged, Scanned};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidegate_vfs::{Error, Result};
+
+/// The newest copy of a block in the log.
+#[derive(Clone, Copy, Debug)]
+struct Copy {
+    at: LogBlock,
+    /// Its first four bytes are the magic.
+    escaped: bool,
+}
+
+/// What a log holds for its volume: the blocks that whole transactions left, to be read in place of the volume's
+/// ([`Replay::read`]) or to be written to it ([`Replay::write_out`]).
+pub struct Replay {
+    log: Arc<Log>,
+    sb: Superblock,
+    blocks: BTreeMap<FsBlock, Copy>,
+    /// The transaction behind the last whole one.
+    end: Tid,
+    failed: Option<Tid>,
+    stats: ReplayStats,
+    fast: u64,
+}
+
+/// Counts of a recovery.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplayStats {
+    /// Whole transactions.
+    pub transactions: u32,
+    /// Copies of blocks in them.
+    pub logged: usize,
+    /// Revoke records in them.
+    pub revokes: usize,
+    /// Copies that were revoked.
+    pub revoked: usize,
+}
+
+/// Finds out what `log` holds for a volume of `volume_blocks` blocks.
+///
+/// # Errors
+/// `Corrupt` where stock recovery fails, with the log block; `Unsupported` for unknown features; the device's. Nothing
+/// was written.
+pub fn recover(log: Arc<Log>, volume_blocks: u64) -> Result<Replay> {
+    let sb = Superblock::read(&log)?;
+    let Some(start) = sb.start else {
+        let (blocks, end) = (BTreeMap::new(), sb.sequence);
+        return Ok(Replay { log, sb, blocks, end, failed: None, stats: ReplayStats::default(), fast: 0 });
+    };
+    let Scanned { logged, revoke_blocks, end, failed } = scan::scan(&log, &sb, start)?;
+    let (revoked, revokes) = revoke::records(&log, &sb, &revoke_blocks, &logged)?;
+    let is_revoked = |l: &Logged| revoked.get(&l.tag.block).is_some_and(|tid| tid.reaches(l.tid));
+    let mut stats = ReplayStats {
+        transactions: end.0.wrapping_sub(sb.sequence.0),
+        logged: logged.len(),
+        revokes,
+        revoked: 0,
+    };
+    let mut blocks = BTreeMap::new();
+    let mut window = Window::new(&log);
+    for one in &logged {
+        if is_revoked(one) {
+            stats.revoked += 1;
+            continue;
+        }
+        check(&sb, &mut window, one, volume_blocks)?;
+        blocks.insert(one.tag.block, Copy { at: one.at, escaped: one.tag.escaped });
+    }
+    let fast = fast::committed(&log, &sb, end)?;
+    Ok(Replay { log, sb, blocks, end, failed, stats, fast })
+}
+
+/// Holds a logged block against its tag and the volume.
+fn check(sb: &Superblock, window: &mut Window, one: &Logged, volume_blocks: u64) -> Result<()> {
+    let Logged { at, tid, tag } = one;
+    if tag.block.0 >= volume_blocks {
+        let what = format!("transaction {tid} has block {} of a volume of {volume_blocks}", tag.block);
+        return Err(damaged(*at, what));
+    }
+    if sb.has_crc32c() && !sb.data_holds(tag, *tid, window.get(*at)?) {
+        let what = format!("the checksum of block {} in transaction {tid} does not match", tag.block);
+        return Err(damaged(*at, what));
+    }
+    Ok(())
+}
+
+fn damaged(at: LogBlock, what: String) -> Error {
+    Error::corrupt(what).of(format_args!("journal, log block {at}"))
+}
+
+impl Replay {
+    /// Whether the volume is whole without the log.
+    pub fn is_clean(&self) -> bool {
+        self.sb.start.is_none()
+    }
+
+    /// The superblock as it was read.
+    pub fn superblock(&self) -> &Superblock {
+        &self.sb
+    }
+
+    /// The first transaction of the log and the one behind the last whole one; the same for none.
+    pub fn tids(&self) -> (Tid, Tid) {
+        (self.sb.sequence, self.end)
+    }
+
+    /// The number that the next transaction gets. No block in the log has it or a later one that may be met.
+    pub fn next_tid(&self) -> Tid {
+        self.end.next()
+    }
+
+    /// The transaction whose commit record has a wrong checksum. Those before it are whole; it and those behind it
+    /// are lost.
+    pub fn failed_commit(&self) -> Option<Tid> {
+        self.failed
+    }
+
+    /// An error that the volume met and that its superblock may not know of: an errno, 0 for none.
+    pub fn errno(&self) -> i32 {
+        self.sb.errno
+    }
+
+    /// Counts.
+    pub fn stats(&self) -> ReplayStats {
+        self.stats
+    }
+
+    /// The blocks of the volume whose bytes are in the log, in ascending order.
+    pub fn blocks(&self) -> impl Iterator<Item = FsBlock> {
+        self.blocks.keys().copied()
+    }
+
+    /// Copies what the log holds of `block` to `to`, which has the size of a block; whether it holds any.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn read(&self, block: FsBlock, to: &mut [u8]) -> Result<bool> {
+        let Some(copy) = self.blocks.get(&block) else { return Ok(false) };
+        self.log.read(copy.at, to)?;
+        if copy.escaped {
+            to[..4].copy_from_slice(&crate::format::raw::JBD2_MAGIC.to_be_bytes());
+        }
+        Ok(true)
+    }
+
+    /// Whether fast commits follow the last transaction; see [`Replay::fast_commits`].
+    pub fn has_fast_commits(&self) -> bool {
+        self.fast > 0
+    }
+
+    /// What fast commits change, in order. It is to be done behind what the transactions left.
+    pub fn fast_commits(&self) -> FastCommits<'_> {
+        FastCommits::new(&self.log, &self.sb, self.fast)
+    }
+}

@@ -1,0 +1,41 @@
+//! The second pass: which blocks were freed behind which transaction.
+
+use super::damaged;
+use super::scan::Logged;
+use crate::format::{Superblock, revoked};
+use crate::log::{Log, Window};
+use crate::units::{FsBlock, LogBlock, Tid};
+use tidegate_rt::hash::{HashMap, HashSet};
+use tidegate_vfs::Result;
+
+/// For each logged block that was revoked, the last transaction that did; and how many records there are. Records
+/// of blocks that the log does not hold change nothing and are not kept.
+///
+/// # Errors
+/// `Corrupt` for a count that goes beyond its block; the device's.
+pub(super) fn records(
+    log: &Log,
+    sb: &Superblock,
+    blocks: &[(LogBlock, Tid)],
+    logged: &[Logged],
+) -> Result<(HashMap<FsBlock, Tid>, usize)> {
+    let (mut last, mut count) = (HashMap::default(), 0);
+    if blocks.is_empty() {
+        return Ok((last, 0));
+    }
+    let held: HashSet<FsBlock> = logged.iter().map(|l| l.tag.block).collect();
+    let mut window = Window::new(log);
+    for &(at, tid) in blocks {
+        let records = revoked(sb, window.get(at)?);
+        let records =
+            records.ok_or_else(|| damaged(at, "its revoke records go beyond the block".to_string()))?;
+        for block in records {
+            count += 1;
+            if held.contains(&block) {
+                // Transactions come in order: this is the latest so far.
+                last.insert(block, tid);
+            }
+        }
+    }
+    Ok((last, count))
+}

@@ -1,0 +1,90 @@
+//! Damaged logs: an error or a result, never a panic or a loop, and with crc32c never a wrong block.
+
+use crate::image::{Bed, Chance, Seed, VOLUME, seeds};
+use crate::writer::{MAGIC, Sums};
+use tidegate_vfs::ErrorKind;
+
+#[test]
+fn a_damaged_log_with_crc32c_gives_whole_transactions_or_an_error() {
+    let (mut errors, mut results) = (0, 0);
+    for seed in seeds(0..500) {
+        let _seed = Seed(seed);
+        let mut chance = Chance::new(seed);
+        let mut shape = chance.shape();
+        (shape.sums, shape.block_size) = (Sums::V3, 1024);
+        let w = chance.log(shape, 0..VOLUME);
+        let mut log = w.log(&[], w.writes.len());
+        for _ in 0..1 + chance.below(3) {
+            let at = match chance.one_in(10) {
+                true => chance.below(1024),
+                false => chance.below(log.len() as u64 - 1024) + 1024,
+            };
+            log[at as usize] ^= 1 << chance.below(8);
+        }
+        let bed = Bed::new(&log, 1024);
+        match bed.recover() {
+            Ok(replay) => {
+                results += 1;
+                let found = bed.found(&replay);
+                assert!(w.states.iter().any(|(_, s)| *s == found), "no state of the volume");
+            }
+            Err(e) => {
+                errors += 1;
+                assert!(matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported), "{e}");
+                assert!(e.to_string().contains("log block"), "{e}");
+            }
+        }
+    }
+    assert!(errors > 0 && results > 0 || std::env::var_os("TIDEGATE_TEST_SEED").is_some());
+}
+
+/// Blocks of any kind with numbers that fit, and anything behind their headers.
+#[test]
+fn a_log_of_garbage_ends() {
+    for seed in seeds(0..500) {
+        let _seed = Seed(seed);
+        let mut chance = Chance::new(seed);
+        let mut shape = chance.shape();
+        shape.block_size = 1024;
+        let tid = shape.tid;
+        let w = chance.log(shape, 0..VOLUME);
+        let mut log = w.log(&[], 0);
+        let dense = chance.one_in(2);
+        for block in log.chunks_mut(1024).skip(1) {
+            chance.0.fill(block);
+            if dense {
+                // Tags that are not the last of theirs.
+                block.iter_mut().for_each(|b| *b &= 2);
+            }
+            let kind = [1, 1, 5, 2, 7][chance.below(if dense { 1 } else { 5 }) as usize];
+            let header = [MAGIC, kind, tid.wrapping_add(chance.below(2) as u32)];
+            for (to, n) in block.chunks_mut(4).zip(header) {
+                to.copy_from_slice(&n.to_be_bytes());
+            }
+        }
+        let _ = Bed::new(&log, 1024).recover();
+    }
+}
+
+/// A superblock of any bytes, and one with some bytes of a sound one changed.
+#[test]
+fn a_superblock_of_garbage_is_refused() {
+    for seed in seeds(0..500) {
+        let _seed = Seed(seed);
+        let mut chance = Chance::new(seed);
+        let mut shape = chance.shape();
+        (shape.sums, shape.block_size) = (Sums::None, 1024);
+        let w = chance.log(shape, 0..VOLUME);
+        let mut log = w.log(&[], w.writes.len());
+        for _ in 0..1 + chance.below(4) {
+            let at = 4 * (1 + chance.below(24)) as usize;
+            let n = *chance.0.pick(&[0, 1, 2, 3, 40, 255, 1 << 20, u32::MAX - 1, u32::MAX]);
+            log[at..at + 4].copy_from_slice(&n.to_be_bytes());
+        }
+        let bed = Bed::new(&log, 1024);
+        if let Ok(replay) = bed.recover() {
+            let _ = replay.fast_commits().count();
+            let _ = replay.write_out(&bed.queue);
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Journals made by stock tools and by a writer of our own, recovered by us and by e2fsck.
+
+mod damage;
+mod image;
+mod replay;
+mod stock;
+mod writer;
