@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`oracle`] | the independent programs results are checked against |
 //! | [`manifest`] | a comparable description of every name, attribute and byte of a tree |
+//! | [`tree`] | a mounted volume of ours as such a description |
 //! | [`uml`] | the real kernel file system, run as an ordinary process |
 //! | [`fill`] | test trees with every odd corner |
 //! | [`power`] | workers whose fsyncs are promises, and what a power cut left of them |
@@ -23,5 +24,6 @@ pub mod oracle;
 pub mod perfetto;
 pub mod power;
 pub mod temp;
+pub mod tree;
 pub mod uml;
 pub mod workspace;

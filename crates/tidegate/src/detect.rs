@@ -11,11 +11,9 @@ pub enum Format {
     /// F2FS.
     #[default]
     F2fs,
+    /// ext2, ext3 and ext4.
+    Ext4,
 }
-
-/// Where ext2, 3 and 4 keep their magic number, and the number.
-const EXT_MAGIC_AT: usize = 1024 + 0x38;
-const EXT_MAGIC: [u8; 2] = [0x53, 0xef];
 
 /// Pages that are looked at to say what an image is instead.
 const LOOKED_AT: u64 = 17;
@@ -35,11 +33,9 @@ pub fn detect(image: &str, queue: &RequestQueue) -> Result<Format> {
     if tidegate_f2fs::is_f2fs(queue) {
         return Ok(Format::F2fs);
     }
-    let first = queue
-        .read_wait(Sector(0), 1, BioFlags::empty())
-        .map_err(|e| Error::Os(image.to_string(), e.into()))?;
-    if first[EXT_MAGIC_AT..EXT_MAGIC_AT + 2] == EXT_MAGIC {
-        return Err(Error::other(image, "ext4 is not supported yet"));
+    queue.read_wait(Sector(0), 1, BioFlags::empty()).map_err(|e| Error::Os(image.to_string(), e.into()))?;
+    if tidegate_ext4::is_ext4(queue) {
+        return Ok(Format::Ext4);
     }
     let found = front().map_or(Found::Nothing, |b| tell(&b));
     let parts = partitions::list(queue);

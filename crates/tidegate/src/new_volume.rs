@@ -39,14 +39,16 @@ const F2FS_FEATURES: [(&str, Features); 6] = [
 /// The names of the features that a volume of a format can be made with.
 pub fn features(format: Format) -> impl Iterator<Item = &'static str> {
     match format {
-        Format::F2fs => F2FS_FEATURES.iter().map(|f| f.0),
+        Format::F2fs => F2FS_FEATURES.iter(),
+        Format::Ext4 => [].iter(),
     }
+    .map(|f| f.0)
 }
 
 /// The largest volume of a format, in bytes.
 pub fn largest(format: Format) -> u64 {
     match format {
-        Format::F2fs => 16 << 40,
+        Format::F2fs | Format::Ext4 => 16 << 40,
     }
 }
 
@@ -61,6 +63,7 @@ impl NewVolume {
                 let made = self.f2fs(image).map(|o| tidegate_f2fs::mkfs::mkfs(queue, &o))?;
                 made.map(|r| r.uuid).map_err(|e| Error::other(image, e))
             }
+            Format::Ext4 => Err(not_yet(image)),
         }
     }
 
@@ -74,6 +77,7 @@ impl NewVolume {
                 let room = self.f2fs(image).map(|o| layout(bytes, &o).map(|l| l.user_block_count))?;
                 room.map_err(|e: MkfsError| Error::other(image, e))
             }
+            Format::Ext4 => Err(not_yet(image)),
         }
     }
 
@@ -98,6 +102,10 @@ impl NewVolume {
             ..usual
         })
     }
+}
+
+fn not_yet(image: &str) -> Error {
+    Error::other(image, "ext4 volumes are not made yet: use mke2fs")
 }
 
 #[cfg(test)]

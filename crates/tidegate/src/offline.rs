@@ -17,8 +17,14 @@ pub use tidegate_vfs::offline::{
 pub fn check(image: &str, queue: &RequestQueue, options: CheckOptions) -> Result<CheckReport> {
     let report = match detect(image, queue)? {
         Format::F2fs => tidegate_f2fs::check::check(queue, options),
+        Format::Ext4 => Err(not_yet("checked")),
     };
     report.map_err(|e| Error::Volume(image.into(), e))
+}
+
+fn not_yet(done: &str) -> tidegate_vfs::Error {
+    let what = format!("ext4 volumes are not {done} yet: use e2fsck");
+    tidegate_vfs::Error::new(tidegate_vfs::ErrorKind::Unsupported, what)
 }
 
 /// Mends what a check of the volume behind `queue` finds wrong. Each change is told before it is made. Errors call the
@@ -34,6 +40,7 @@ pub fn repair(
 ) -> Result<RepairReport> {
     let report = match detect(image, queue)? {
         Format::F2fs => tidegate_f2fs::repair::repair(queue, options, on_change),
+        Format::Ext4 => Err(not_yet("repaired")),
     };
     report.map_err(|e| Error::Volume(image.into(), e))
 }

@@ -1,6 +1,7 @@
 //! How to open a volume.
 
 use tidegate_block::{Backend, Elevator};
+use tidegate_ext4::Ext4Options;
 use tidegate_f2fs::F2fsOptions;
 use tidegate_rt::Timespec;
 use tidegate_vfs::switch::{self, SwitchInfo};
@@ -52,6 +53,7 @@ impl Default for OpenOptions {
 #[derive(Clone, Debug, Default)]
 pub struct FormatOptions {
     pub(crate) f2fs: F2fsOptions,
+    pub(crate) ext4: Ext4Options,
 }
 
 impl FormatOptions {
@@ -60,7 +62,9 @@ impl FormatOptions {
     /// # Errors
     /// `InvalidArgument` when its value is wrong.
     pub fn set(&mut self, option: &str) -> Result<bool> {
-        self.f2fs.set(option)
+        // Each format that has such an option takes it.
+        let of_ext4 = self.ext4.set(option)?;
+        Ok(self.f2fs.set(option)? || of_ext4)
     }
 
     /// Has the engine make a mistake on purpose.

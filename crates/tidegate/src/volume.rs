@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_block::slice::Slice;
 use tidegate_block::{Device, PAGE_SIZE, QueueLimits, RequestQueue, SECTOR_SIZE};
+use tidegate_ext4::{Ext4, Ext4Options};
 use tidegate_f2fs::{F2fs, F2fsOptions};
 use tidegate_rt::clock;
 use tidegate_vfs::{Bdi, CommitStats, MountOptions, Vfs, VolumeOps, VolumeStats};
@@ -18,6 +19,7 @@ use tidegate_vfs::{Bdi, CommitStats, MountOptions, Vfs, VolumeOps, VolumeStats};
 /// The engine of an open volume, for what only one format can tell.
 enum Engine {
     F2fs(Arc<F2fs>),
+    Ext4(Arc<Ext4>),
 }
 
 /// A volume in an image or on a device. Dropping it without [`Volume::unmount`] keeps what was synced.
@@ -55,6 +57,10 @@ impl Volume {
             Format::F2fs => {
                 let fs = F2fs::open(queue.clone(), bdi.clone(), f2fs_options(options, &queue)).map_err(of)?;
                 (Engine::F2fs(fs.clone()), fs as Arc<dyn VolumeOps>)
+            }
+            Format::Ext4 => {
+                let fs = Ext4::open(queue.clone(), bdi.clone(), ext4_options(options, &queue)).map_err(of)?;
+                (Engine::Ext4(fs.clone()), fs as Arc<dyn VolumeOps>)
             }
         };
         let mount = MountOptions {
@@ -104,6 +110,7 @@ impl Volume {
     pub fn info(&self) -> Result<Info> {
         match &self.engine {
             Engine::F2fs(fs) => fs.info().map(Info::f2fs).map_err(|e| self.error(e)),
+            Engine::Ext4(fs) => fs.info().map(Info::ext4).map_err(|e| self.error(e)),
         }
     }
 
@@ -201,6 +208,12 @@ fn f2fs_options(options: &OpenOptions, queue: &RequestQueue) -> F2fsOptions {
         deterministic: options.fixed_time.is_some(),
         ..own.clone()
     }
+}
+
+/// The options of ext4, likewise.
+fn ext4_options(options: &OpenOptions, queue: &RequestQueue) -> Ext4Options {
+    let own = &options.format.ext4;
+    Ext4Options { read_only: options.read_only || own.read_only || queue.device().read_only(), ..own.clone() }
 }
 
 /// Opens and locks the image at `path`, which may be a place in a disk ([`within`]), without looking at what is in it.

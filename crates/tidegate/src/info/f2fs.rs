@@ -1,62 +1,14 @@
-//! What a volume's own structures say, for people and for machines.
+//! F2FS: superblock, checkpoint, segments.
 
 use crate::error::show;
 use crate::units::{bytes, uuid_text};
 use serde_json::{Value, json};
 use tidegate_f2fs::VolumeInfo;
 
-/// What a volume's superblock, its last commit and its tables say.
-pub struct Info(Of);
-
-enum Of {
-    F2fs(Box<VolumeInfo>),
-}
-
 /// Bytes of a block.
 const BLOCK: u64 = 4096;
 
-impl Info {
-    pub(crate) fn f2fs(info: VolumeInfo) -> Self {
-        Info(Of::F2fs(Box::new(info)))
-    }
-
-    /// The volume's identity.
-    pub fn uuid(&self) -> [u8; 16] {
-        match &self.0 {
-            Of::F2fs(i) => i.uuid,
-        }
-    }
-
-    /// Its name.
-    pub fn label(&self) -> &str {
-        match &self.0 {
-            Of::F2fs(i) => &i.label,
-        }
-    }
-
-    /// Names and first blocks of the areas that it is divided in.
-    pub fn areas(&self) -> Vec<(&'static str, u64)> {
-        match &self.0 {
-            Of::F2fs(i) => i.areas.iter().map(|(name, block)| (*name, u64::from(*block))).collect(),
-        }
-    }
-
-    /// All of it as JSON; `backend` is what reads it.
-    pub fn json(&self, backend: &str) -> Value {
-        match &self.0 {
-            Of::F2fs(i) => f2fs_json(i, backend),
-        }
-    }
-
-    /// All of it in lines to be read; `image` and `backend` are the volume's name and what reads it.
-    pub fn lines(&self, image: &str, backend: &str) -> Vec<String> {
-        match &self.0 {
-            Of::F2fs(i) => f2fs_lines(i, image, backend),
-        }
-    }
-}
-
-fn f2fs_json(i: &VolumeInfo, backend: &str) -> Value {
+pub(super) fn json(i: &VolumeInfo, backend: &str) -> Value {
     let logs = i.logs.iter().map(|(name, segment, next, ssr)| {
         json!({ "log": name, "segment": segment, "next_block": next, "fills_holes": ssr })
     });
@@ -103,7 +55,7 @@ fn f2fs_json(i: &VolumeInfo, backend: &str) -> Value {
     })
 }
 
-fn f2fs_lines(i: &VolumeInfo, image: &str, backend: &str) -> Vec<String> {
+pub(super) fn lines(i: &VolumeInfo, image: &str, backend: &str) -> Vec<String> {
     let mut out = Vec::new();
     let label = if i.label.is_empty() { "none".into() } else { show(i.label.as_bytes()) };
     out.push(format!("{image}: f2fs {}.{}, read by {backend}", i.version.0, i.version.1));

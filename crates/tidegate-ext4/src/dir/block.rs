@@ -1,0 +1,83 @@
+//! A directory's blocks and their checksums: of entries, or of a node of the hash tree.
+
+use super::entry::Rules;
+use crate::format::crc::crc32c;
+use crate::format::gate::rule;
+use crate::format::raw::*;
+use crate::format::units::{BlockAddr, FileBlock};
+use crate::inode::Ext4Inode;
+use crate::volume::blocks::Block;
+use crate::volume::sbi::Ext4;
+
+use tidegate_vfs::{Error, Result};
+use zerocopy::FromBytes;
+
+impl Ext4 {
+    /// What the entries of a directory have to obey.
+    pub(super) fn dir_rules(&self, dir: &Ext4Inode) -> Rules {
+        Rules {
+            dir: dir.ino,
+            filetype: self.sb.incompat.contains(Incompat::FILETYPE),
+            encrypted: dir.is(InodeFlags::ENCRYPT),
+            inodes: self.sb.raw.s_inodes_count.get(),
+        }
+    }
+
+    /// Whether a directory's blocks are ordered by a hash tree.
+    pub(super) fn has_tree(&self, dir: &Ext4Inode) -> bool {
+        dir.is(InodeFlags::INDEX)
+            && self.sb.compat.contains(Compat::DIR_INDEX)
+            && !dir.is(InodeFlags::INLINE_DATA)
+    }
+
+    /// Reads block `n` of a directory, which lies at `addr`, and checks its checksum.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the device.
+    pub(super) fn dir_block(&self, dir: &Ext4Inode, n: FileBlock, addr: BlockAddr) -> Result<Block> {
+        let block = self.blocks.read(addr).map_err(|e| e.of(format!("directory {}", dir.ino)))?;
+        if self.sb.has_csum() {
+            self.check_dir_csum(dir, n, &block)?;
+        }
+        Ok(block)
+    }
+
+    fn check_dir_csum(&self, dir: &Ext4Inode, n: FileBlock, block: &[u8]) -> Result<()> {
+        let of = |what: &str| format!("directory {}: block {n}: {what}", dir.ino);
+        let is_node = usize::from(le16(block, 4)) == block.len();
+        if self.has_tree(dir) && (n.0 == 0 || is_node) {
+            let at = if n.0 == 0 { root_entries(block) } else { DX_NODE_ENTRIES };
+            return rule(
+                dx_csum(dir.csum_seed, block, at).is_some_and(|(stored, crc)| stored == crc),
+                of("the checksum of the hash tree's node does not match"),
+            );
+        }
+        let end = block.len() - DIR_TAIL;
+        let tail = RawDirTail::read_from_bytes(&block[end..]).map_err(|_| Error::corrupt(of("too short")))?;
+        let is_tail = tail.det_reserved_zero1.get() == 0
+            && usize::from(tail.det_rec_len.get()) == DIR_TAIL
+            && tail.det_reserved_zero2 == 0
+            && tail.det_reserved_ft == FT_DIR_CSUM;
+        rule(is_tail, of("there is no checksum at its end"))?;
+        rule(
+            crc32c(dir.csum_seed, &block[..end]) == tail.det_checksum.get(),
+            of("the checksum does not match"),
+        )
+    }
+}
+
+/// Where the root's entries begin in the block.
+pub(super) fn root_entries(block: &[u8]) -> usize {
+    DX_ROOT_INFO + usize::from(block.get(DX_ROOT_INFO + 5).copied().unwrap_or(0))
+}
+
+/// The stored and the computed checksum of a node whose entries begin at byte `at`; `None` where there is no room.
+fn dx_csum(seed: u32, block: &[u8], at: usize) -> Option<(u32, u32)> {
+    let (limit, count) = (usize::from(le16(block, at)), usize::from(le16(block, at + 2)));
+    let (tail, end) = (at + limit * DX_ENTRY, at + count * DX_ENTRY);
+    if count == 0 || count > limit || tail + DX_ENTRY > block.len() {
+        return None;
+    }
+    let crc = crc32c(crc32c(seed, &block[..end]), &block[tail..tail + 4]);
+    Some((le32(block, tail + 4), crc32c(crc, &[0; 4])))
+}

@@ -1,0 +1,156 @@
+//! Lookup through the hash tree: up to three levels of nodes, and below them blocks with the entries.
+//!
+//! Each node lists blocks by the least hash in them. Names of one hash may fill more than one block: the entry of the next
+//! block has its lowest bit set then.
+
+use super::block::root_entries;
+use super::entry::entries;
+use crate::format::gate::rule;
+use crate::format::hash::DirHash;
+use crate::format::raw::*;
+use crate::format::units::FileBlock;
+use crate::inode::Ext4Inode;
+use crate::map::Place;
+use crate::volume::blocks::Block;
+use crate::volume::sbi::Ext4;
+use tidegate_vfs::{Error, Ino, Result};
+use zerocopy::FromBytes;
+
+/// A node, and which of its entries the way went through.
+struct Node {
+    block: Block,
+    /// First byte of its entries.
+    at: usize,
+    count: usize,
+    slot: usize,
+}
+
+impl Node {
+    fn entry(&self, n: usize) -> (u32, u64) {
+        let at = self.at + n * DX_ENTRY;
+        // The first entry's hash has the node's counts in its place; it stands for the least.
+        (if n == 0 { 0 } else { le32(&self.block, at) }, le32(&self.block, at + 4).into())
+    }
+
+    fn child(&self) -> FileBlock {
+        FileBlock(self.entry(self.slot).1 & 0x0fff_ffff)
+    }
+}
+
+impl Ext4 {
+    /// How names are hashed in a directory whose root block says `number`; `None` when the hash takes a key, or is not
+    /// known.
+    fn dir_hash(&self, number: u8) -> Option<DirHash> {
+        let r = &self.sb.raw;
+        let unsigned = r.s_flags.get() & FLAGS_UNSIGNED_HASH != 0;
+        DirHash::new(number, unsigned, std::array::from_fn(|i| r.s_hash_seed[i].get()))
+    }
+
+    /// Finds `name` through the tree of a directory of `size` bytes. `None` when the tree cannot tell: its hash is not
+    /// known, or not one of the names as they are asked for.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the device.
+    pub(super) fn find_hashed(&self, dir: &Ext4Inode, size: u64, name: &[u8]) -> Result<Option<Option<Ino>>> {
+        if dir.flags.intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT) {
+            return Ok(None);
+        }
+        let root = self.tree_block(dir, size, FileBlock(0))?;
+        let info = RawDxRootInfo::read_from_prefix(&root[DX_ROOT_INFO..])
+            .map_err(|_| Error::corrupt(format!("directory {}: no hash tree", dir.ino)))?
+            .0;
+        let Some(hash) = self.dir_hash(info.hash_version).filter(|_| info.reserved_zero.get() == 0) else {
+            return Ok(None);
+        };
+        if matches!(name, b"." | b"..") {
+            return self.find_in_block(dir, FileBlock(0), &root, name).map(Some);
+        }
+        let deepest = if self.sb.incompat.contains(Incompat::LARGEDIR) { DX_MAX_INDIRECT } else { 1 };
+        rule(
+            info.indirect_levels <= deepest && info.info_length == 8,
+            format!("directory {}: a hash tree of {} levels", dir.ino, info.indirect_levels),
+        )?;
+        let (hash, _) = hash.of(name);
+        let at = root_entries(&root);
+        let mut way = vec![self.node(dir, root, at, hash)?];
+        for _ in 0..info.indirect_levels {
+            let child = way[way.len() - 1].child();
+            let block = self.tree_block(dir, size, child)?;
+            way.push(self.node(dir, block, DX_NODE_ENTRIES, hash)?);
+        }
+        self.search(dir, size, &mut way, hash, name).map(Some)
+    }
+
+    /// Looks into the block at the end of the way, and into those behind it that go on with the hash.
+    fn search(
+        &self,
+        dir: &Ext4Inode,
+        size: u64,
+        way: &mut [Node],
+        hash: u32,
+        name: &[u8],
+    ) -> Result<Option<Ino>> {
+        loop {
+            let n = way[way.len() - 1].child();
+            let block = self.tree_block(dir, size, n)?;
+            let found = self.find_in_block(dir, n, &block, name)?;
+            if found.is_some() || !self.step_on(dir, size, way, hash)? {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Moves the way to the next block if that goes on with names of the same hash.
+    fn step_on(&self, dir: &Ext4Inode, size: u64, way: &mut [Node], hash: u32) -> Result<bool> {
+        let Some(level) = way.iter().rposition(|n| n.slot + 1 < n.count) else { return Ok(false) };
+        let next = way[level].entry(way[level].slot + 1).0;
+        if next != hash | 1 {
+            return Ok(false);
+        }
+        way[level].slot += 1;
+        for below in level + 1..way.len() {
+            let block = self.tree_block(dir, size, way[below - 1].child())?;
+            way[below] = self.node(dir, block, DX_NODE_ENTRIES, 0)?;
+        }
+        Ok(true)
+    }
+
+    /// A node, checked, with the way going to the last entry of at most `hash`.
+    fn node(&self, dir: &Ext4Inode, block: Block, at: usize, hash: u32) -> Result<Node> {
+        let (limit, count) = (usize::from(le16(&block, at)), usize::from(le16(&block, at + 2)));
+        rule(
+            count > 0 && count <= limit && at + limit * DX_ENTRY <= block.len(),
+            format!("directory {}: a node of its hash tree with {count} of {limit} entries", dir.ino),
+        )?;
+        let mut node = Node { block, at, count, slot: 0 };
+        let (mut low, mut high) = (1, count);
+        while low < high {
+            let middle = (low + high) / 2;
+            if node.entry(middle).0 > hash { high = middle } else { low = middle + 1 }
+        }
+        node.slot = low - 1;
+        Ok(node)
+    }
+
+    /// A block of the directory that the tree leads to.
+    fn tree_block(&self, dir: &Ext4Inode, size: u64, n: FileBlock) -> Result<Block> {
+        let bad = || Error::corrupt(format!("directory {}: its hash tree leads to block {n}", dir.ino));
+        if n.0 >= self.blocks_of(size) {
+            return Err(bad());
+        }
+        match self.map_blocks(dir, n, 1)?.place {
+            Place::Data(addr) => self.dir_block(dir, n, addr),
+            _ => Err(bad()),
+        }
+    }
+
+    fn find_in_block(&self, dir: &Ext4Inode, n: FileBlock, block: &[u8], name: &[u8]) -> Result<Option<Ino>> {
+        for e in entries(block, self.dir_rules(dir), n) {
+            let e = e?;
+            if e.name == name {
+                return Ok(Some(Ino(e.ino.into())));
+            }
+        }
+        Ok(None)
+    }
+}

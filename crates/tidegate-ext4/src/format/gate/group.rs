@@ -1,0 +1,107 @@
+//! A group descriptor, validated.
+
+use super::{Superblock, rule};
+use crate::format::crc::{crc16, crc32c};
+use crate::format::raw::*;
+use crate::format::units::{BlockAddr, GroupNo};
+use tidegate_vfs::{Error, Result};
+use zerocopy::IntoBytes;
+
+/// Where a group's tables are, and what it counts.
+#[derive(Clone, Debug)]
+pub struct GroupDesc {
+    /// Which group.
+    pub group: GroupNo,
+    /// Its block bitmap.
+    pub block_bitmap: BlockAddr,
+    /// Its inode bitmap.
+    pub inode_bitmap: BlockAddr,
+    /// The first block of its inode table.
+    pub inode_table: BlockAddr,
+    /// Free blocks; clusters with bigalloc.
+    pub free_blocks: u32,
+    /// Free inodes.
+    pub free_inodes: u32,
+    /// Directories.
+    pub used_dirs: u32,
+    /// Inodes at the table's end that were never used.
+    pub itable_unused: u32,
+    /// Flags; those about uninitialised tables only count with checksums.
+    pub flags: GroupFlags,
+}
+
+impl GroupDesc {
+    /// Validates the bytes of the descriptor of `group`.
+    ///
+    /// # Errors
+    /// `Corrupt`: the checksum, or a table outside of the volume.
+    pub fn parse(sb: &Superblock, group: GroupNo, bytes: &[u8]) -> Result<GroupDesc> {
+        check_csum(sb, group, bytes)?;
+        let mut raw = RawGroupDesc::default();
+        let n = bytes.len().min(DESC_SIZE_64);
+        raw.as_mut_bytes()[..n].copy_from_slice(&bytes[..n]);
+        if !sb.incompat.contains(Incompat::BIT64) {
+            raw.as_mut_bytes()[DESC_SIZE_32..].fill(0);
+        }
+        let block = |lo: zerocopy::little_endian::U32, hi: zerocopy::little_endian::U32| {
+            BlockAddr(u64::from(lo.get()) | u64::from(hi.get()) << 32)
+        };
+        let count = |lo: zerocopy::little_endian::U16, hi: zerocopy::little_endian::U16| {
+            u32::from(lo.get()) | u32::from(hi.get()) << 16
+        };
+        let desc = GroupDesc {
+            group,
+            block_bitmap: block(raw.bg_block_bitmap_lo, raw.bg_block_bitmap_hi),
+            inode_bitmap: block(raw.bg_inode_bitmap_lo, raw.bg_inode_bitmap_hi),
+            inode_table: block(raw.bg_inode_table_lo, raw.bg_inode_table_hi),
+            free_blocks: count(raw.bg_free_blocks_count_lo, raw.bg_free_blocks_count_hi),
+            free_inodes: count(raw.bg_free_inodes_count_lo, raw.bg_free_inodes_count_hi),
+            used_dirs: count(raw.bg_used_dirs_count_lo, raw.bg_used_dirs_count_hi),
+            itable_unused: count(raw.bg_itable_unused_lo, raw.bg_itable_unused_hi),
+            flags: GroupFlags::from_bits_retain(raw.bg_flags.get()),
+        };
+        desc.validate(sb)
+    }
+
+    fn validate(mut self, sb: &Superblock) -> Result<GroupDesc> {
+        let of = |what: &str| format!("group {}: {what}", self.group);
+        rule(sb.holds(self.block_bitmap, 1), of("its block bitmap lies outside of the volume"))?;
+        rule(sb.holds(self.inode_bitmap, 1), of("its inode bitmap lies outside of the volume"))?;
+        rule(
+            sb.holds(self.inode_table, sb.itable_blocks()),
+            of("its inode table lies outside of the volume"),
+        )?;
+        rule(self.free_blocks <= sb.blocks_per_group, of("more free blocks than it has"))?;
+        rule(self.free_inodes <= sb.inodes_per_group, of("more free inodes than it has"))?;
+        rule(self.itable_unused <= sb.inodes_per_group, of("more unused inodes than it has"))?;
+        if !sb.has_group_csum() {
+            self.flags = GroupFlags::empty();
+            self.itable_unused = 0;
+        }
+        Ok(self)
+    }
+}
+
+fn check_csum(sb: &Superblock, group: GroupNo, bytes: &[u8]) -> Result<()> {
+    if bytes.len() < DESC_SIZE_32 {
+        return Err(Error::corrupt(format!("group {group}: its descriptor is cut short")));
+    }
+    let number = group.0.to_le_bytes();
+    let (head, rest) = (&bytes[..DESC_CSUM_OFFSET], &bytes[DESC_CSUM_OFFSET + 2..]);
+    let stored = le16(bytes, DESC_CSUM_OFFSET);
+    let computed = if sb.has_csum() {
+        let seed = crc32c(crc32c(sb.csum_seed, &number), head);
+        crc32c(crc32c(seed, &[0; 2]), rest) as u16
+    } else if sb.ro_compat.contains(RoCompat::GDT_CSUM) {
+        let seed = crc16(crc16(crc16(!0, &sb.raw.s_uuid), &number), head);
+        if sb.incompat.contains(Incompat::BIT64) { crc16(seed, rest) } else { seed }
+    } else {
+        return Ok(());
+    };
+    rule(
+        computed == stored,
+        format!(
+            "group {group}: the checksum of its descriptor is {stored:#06x} and should be {computed:#06x}"
+        ),
+    )
+}

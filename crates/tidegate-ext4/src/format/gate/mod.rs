@@ -1,0 +1,22 @@
+//! Where raw structures become validated ones: nothing past it checks again.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`features`] | which features are read, which could be written, their names |
+//! | [`superblock`] | [`Superblock`]: geometry that holds together and fits the device |
+//! | [`group`] | [`GroupDesc`]: where a group's tables are, inside the volume |
+
+pub mod features;
+pub mod group;
+pub mod superblock;
+
+pub use features::{READ_ONLY, SUPPORTED_INCOMPAT, name_features};
+pub use group::GroupDesc;
+pub use superblock::{Journal, Superblock};
+
+use tidegate_vfs::{Error, Result};
+
+/// `Corrupt` with `what` unless a rule holds.
+pub(crate) fn rule(holds: bool, what: impl Into<String>) -> Result<()> {
+    if holds { Ok(()) } else { Err(Error::corrupt(what)) }
+}

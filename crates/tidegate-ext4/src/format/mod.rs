@@ -1,0 +1,15 @@
+//! The bytes of the format, their units, their checksums, and the one place that validates them.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`raw`] | structures as they lie on the volume |
+//! | [`units`] | block numbers, group numbers |
+//! | [`gate`] | superblock and group descriptors, validated against the device |
+//! | [`crc`] | crc32c and crc16 as the format chains them |
+//! | [`hash`] | the hashes of names |
+
+pub mod crc;
+pub mod gate;
+pub mod hash;
+pub mod raw;
+pub mod units;

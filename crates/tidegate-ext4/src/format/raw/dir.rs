@@ -1,0 +1,89 @@
+//! Directories: entries, and the hash tree among them.
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The longest name in bytes.
+pub const NAME_LEN: usize = 255;
+/// Bytes of an entry before its name.
+pub const DIRENT_HEAD: usize = 8;
+/// Type of the entry that holds a block's checksum.
+pub const FT_DIR_CSUM: u8 = 0xDE;
+/// Bytes of that entry, at the end of the block.
+pub const DIR_TAIL: usize = 12;
+
+/// `struct ext4_dir_entry_2` without its name.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // the names are the format's
+pub struct RawDirEntry {
+    pub inode: U32,
+    pub rec_len: U16,
+    pub name_len: u8,
+    /// The high byte of `name_len` without the filetype feature.
+    pub file_type: u8,
+}
+const _: () = assert!(size_of::<RawDirEntry>() == DIRENT_HEAD);
+
+/// `struct ext4_dir_entry_tail`.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // the names are the format's
+pub struct RawDirTail {
+    pub det_reserved_zero1: U32,
+    pub det_rec_len: U16,
+    pub det_reserved_zero2: u8,
+    pub det_reserved_ft: u8,
+    pub det_checksum: U32,
+}
+const _: () = assert!(size_of::<RawDirTail>() == DIR_TAIL);
+
+/// `struct dx_root_info`, behind the entries "." and ".." of a hashed directory's first block.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // the names are the format's
+pub struct RawDxRootInfo {
+    pub reserved_zero: U32,
+    pub hash_version: u8,
+    pub info_length: u8,
+    pub indirect_levels: u8,
+    pub unused_flags: u8,
+}
+/// Where it lies in the block.
+pub const DX_ROOT_INFO: usize = 24;
+/// Where the entries of a node that is not the root lie.
+pub const DX_NODE_ENTRIES: usize = 8;
+
+/// `struct dx_countlimit`, in place of the first entry's hash.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // the names are the format's
+pub struct RawDxCountLimit {
+    pub limit: U16,
+    pub count: U16,
+}
+
+/// `struct dx_entry`.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // the names are the format's
+pub struct RawDxEntry {
+    pub hash: U32,
+    pub block: U32,
+}
+/// Bytes of an entry, and of the tail.
+pub const DX_ENTRY: usize = 8;
+const _: () = assert!(size_of::<RawDxEntry>() == DX_ENTRY);
+
+/// `struct dx_tail`, behind the last entry that has room.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // the names are the format's
+pub struct RawDxTail {
+    pub dt_reserved: U32,
+    pub dt_checksum: U32,
+}
+const _: () = assert!(size_of::<RawDxTail>() == DX_ENTRY);
+
+/// Levels of index blocks below the root, at most; one without the large_dir feature.
+pub const DX_MAX_INDIRECT: u8 = 2;

@@ -1,0 +1,79 @@
+//! The extent tree.
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// `eh_magic`.
+pub const EXTENT_MAGIC: u16 = 0xF30A;
+/// The most levels of index above the leaves.
+pub const MAX_DEPTH: u16 = 5;
+/// The longest written extent in blocks; what is above it in `ee_len` says that the extent is unwritten.
+pub const INIT_MAX_LEN: u16 = 1 << 15;
+
+/// `struct ext4_extent_header`.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // the names are the format's
+pub struct RawExtentHeader {
+    pub eh_magic: U16,
+    pub eh_entries: U16,
+    pub eh_max: U16,
+    pub eh_depth: U16,
+    pub eh_generation: U32,
+}
+
+/// `struct ext4_extent`: blocks of the file that lie in one piece.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // the names are the format's
+pub struct RawExtent {
+    pub ee_block: U32,
+    pub ee_len: U16,
+    pub ee_start_hi: U16,
+    pub ee_start_lo: U32,
+}
+
+/// `struct ext4_extent_idx`: a block of the tree one level down.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // the names are the format's
+pub struct RawExtentIndex {
+    pub ei_block: U32,
+    pub ei_leaf_lo: U32,
+    pub ei_leaf_hi: U16,
+    pub ei_unused: U16,
+}
+
+/// `struct ext4_extent_tail`, behind the last entry that has room in a block.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // the names are the format's
+pub struct RawExtentTail {
+    pub et_checksum: U32,
+}
+
+/// Bytes of the header and of each entry.
+pub const EXTENT_ENTRY: usize = 12;
+const _: () = assert!(size_of::<RawExtentHeader>() == EXTENT_ENTRY);
+const _: () = assert!(size_of::<RawExtent>() == EXTENT_ENTRY);
+const _: () = assert!(size_of::<RawExtentIndex>() == EXTENT_ENTRY);
+
+impl RawExtent {
+    /// First block.
+    pub fn start(&self) -> u64 {
+        u64::from(self.ee_start_lo.get()) | u64::from(self.ee_start_hi.get()) << 32
+    }
+
+    /// Length in blocks, and whether it was never written.
+    pub fn len(&self) -> (u32, bool) {
+        let len = self.ee_len.get();
+        if len <= INIT_MAX_LEN { (len.into(), false) } else { (u32::from(len - INIT_MAX_LEN), true) }
+    }
+}
+
+impl RawExtentIndex {
+    /// The block one level down.
+    pub fn leaf(&self) -> u64 {
+        u64::from(self.ei_leaf_lo.get()) | u64::from(self.ei_leaf_hi.get()) << 32
+    }
+}

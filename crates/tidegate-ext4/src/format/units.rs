@@ -1,0 +1,42 @@
+//! Units as types: no bare number crosses a module.
+
+/// Declares a number newtype with `Display`.
+macro_rules! unit {
+    ($(#[$m:meta])* $name:ident($t:ty)) => {
+        $(#[$m])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $t);
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+unit!(
+    /// A block of the volume, counted from its first, in the volume's block size.
+    BlockAddr(u64)
+);
+unit!(
+    /// A block of a file, counted from its first, in the volume's block size.
+    FileBlock(u64)
+);
+unit!(
+    /// A block group, counted from the first.
+    GroupNo(u32)
+);
+
+impl BlockAddr {
+    /// The block `n` further on.
+    pub fn plus(self, n: u64) -> BlockAddr {
+        BlockAddr(self.0 + n)
+    }
+}
+
+impl FileBlock {
+    /// The block `n` further on.
+    pub fn plus(self, n: u64) -> FileBlock {
+        FileBlock(self.0 + n)
+    }
+}

@@ -1,0 +1,252 @@
+//! Inodes: from the inode table to memory.
+//!
+//! It owns no lock. The map, directories and attributes work on what it loads.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `time` | times with their nanoseconds and epoch |
+
+mod time;
+
+use crate::format::crc::crc32c;
+use crate::format::gate::rule;
+use crate::format::raw::*;
+use crate::format::units::{BlockAddr, GroupNo};
+use crate::volume::blocks::Block;
+use crate::volume::sbi::Ext4;
+use tidegate_vfs::{Attr, DeviceNumber, Error, ErrorKind, FileType, Ino, Inode, InodeParts, Result};
+use zerocopy::FromBytes;
+
+/// Ext4's part of an inode in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Ext4Inode {
+    /// Its number.
+    pub ino: u32,
+    /// Its flags.
+    pub flags: InodeFlags,
+    /// `i_block`.
+    pub block: [u8; I_BLOCK_SIZE],
+    /// The block with more attributes.
+    pub file_acl: Option<BlockAddr>,
+    /// What lies behind the inode's fields: attributes, magic number first, or nothing.
+    pub behind: Box<[u8]>,
+    /// What checksums of its blocks begin with.
+    pub csum_seed: u32,
+    /// `i_atime`, which in an inode that holds an attribute's value is the value's hash.
+    pub raw_atime: u32,
+}
+
+/// The file system's part of an inode.
+pub(crate) fn ei(inode: &Inode) -> &Ext4Inode {
+    inode.private()
+}
+
+impl Ext4Inode {
+    /// Whether a flag is set.
+    pub(crate) fn is(&self, flag: InodeFlags) -> bool {
+        self.flags.contains(flag)
+    }
+}
+
+/// Sectors of 512 bytes in a block.
+fn sectors(block_size: u32) -> u64 {
+    u64::from(block_size / 512)
+}
+
+impl Ext4 {
+    /// Reads an inode that a directory may name.
+    ///
+    /// # Errors
+    /// `Stale` for one that is free, `Corrupt` for a damaged one, and for a number that no file can have.
+    pub(crate) fn load_inode(&self, ino: Ino) -> Result<InodeParts> {
+        let number = u32::try_from(ino.0).unwrap_or(0);
+        let is_file = number == ROOT_INO || number >= self.sb.first_ino;
+        rule(is_file && !self.is_system(number), format!("inode {ino}: no file has this number"))?;
+        let (attr, inode) = self.load_system_inode(number)?;
+        rule(!inode.is(InodeFlags::EA_INODE), format!("inode {ino}: it holds an attribute, and has a name"))?;
+        Ok(InodeParts { ino, attr, private: Box::new(inode) })
+    }
+
+    /// Whether a number above the reserved ones belongs to the volume itself.
+    fn is_system(&self, ino: u32) -> bool {
+        let r = &self.sb.raw;
+        let orphan = self.sb.compat.contains(Compat::ORPHAN_FILE) && ino == r.s_orphan_file_inum.get();
+        let quota = self.sb.ro_compat.contains(RoCompat::QUOTA)
+            && [&r.s_usr_quota_inum, &r.s_grp_quota_inum, &r.s_prj_quota_inum].iter().any(|q| q.get() == ino);
+        orphan || quota
+    }
+
+    /// Reads any inode, those that have no name included.
+    ///
+    /// # Errors
+    /// `Stale` for one that is free, `Corrupt` for a damaged one.
+    pub(crate) fn load_system_inode(&self, ino: u32) -> Result<(Attr, Ext4Inode)> {
+        let (block, at) = self.inode_place(ino)?;
+        let bytes = &block[at..at + self.sb.inode_size as usize];
+        let mut fixed = [0; size_of::<RawInode>()];
+        let n = bytes.len().min(fixed.len());
+        fixed[..n].copy_from_slice(&bytes[..n]);
+        let raw = RawInode::read_from_bytes(&fixed).map_err(|_| Error::corrupt("inode"))?;
+        if raw.i_mode.get() == 0 && raw.i_links_count.get() == 0 {
+            return Err(gone(ino));
+        }
+        let seed =
+            crc32c(crc32c(self.sb.csum_seed, &ino.to_le_bytes()), &raw.i_generation.get().to_le_bytes());
+        let extra = self.extra_isize(ino, &raw)?;
+        if self.sb.has_csum() {
+            check_csum(ino, seed, &raw, bytes, extra)?;
+        }
+        if raw.i_links_count.get() == 0 {
+            return Err(gone(ino));
+        }
+        self.decode(ino, &raw, bytes, extra, seed)
+    }
+
+    /// The block of the inode table that holds an inode, and where in it.
+    fn inode_place(&self, ino: u32) -> Result<(Block, usize)> {
+        let sb = &self.sb;
+        rule(
+            (1..=sb.raw.s_inodes_count.get()).contains(&ino),
+            format!("inode {ino}: there are not so many"),
+        )?;
+        let (group, index) = ((ino - 1) / sb.inodes_per_group, (ino - 1) % sb.inodes_per_group);
+        let desc = self.group(GroupNo(group)).map_err(|e| e.of(format!("inode {ino}")))?;
+        let unused = desc.flags.contains(GroupFlags::INODE_UNINIT)
+            || index >= sb.inodes_per_group - desc.itable_unused;
+        if unused {
+            return Err(gone(ino));
+        }
+        let byte = u64::from(index) * u64::from(sb.inode_size);
+        let (n, at) = (byte / u64::from(sb.block_size), byte % u64::from(sb.block_size));
+        Ok((self.blocks.read(desc.inode_table.plus(n))?, at as usize))
+    }
+
+    /// Bytes of fields behind the first 128.
+    fn extra_isize(&self, ino: u32, raw: &RawInode) -> Result<usize> {
+        if self.sb.inode_size == INODE_BASE as u32 {
+            return Ok(0);
+        }
+        let extra = usize::from(raw.i_extra_isize.get());
+        let room = self.sb.inode_size as usize - INODE_BASE;
+        rule(extra <= room && extra.is_multiple_of(4), format!("inode {ino}: i_extra_isize is {extra}"))?;
+        Ok(extra)
+    }
+
+    fn decode(
+        &self,
+        ino: u32,
+        raw: &RawInode,
+        bytes: &[u8],
+        extra: usize,
+        csum_seed: u32,
+    ) -> Result<(Attr, Ext4Inode)> {
+        let mode = u32::from(raw.i_mode.get());
+        let file_type = FileType::from_mode(mode)
+            .ok_or_else(|| Error::corrupt(format!("inode {ino}: its mode {mode:o} is no file's")))?;
+        let flags = InodeFlags::from_bits_retain(raw.i_flags.get());
+        let acl = u64::from(raw.i_file_acl_lo.get())
+            | match self.sb.incompat.contains(Incompat::BIT64) {
+                true => u64::from(raw.i_file_acl_high.get()) << 32,
+                false => 0,
+            };
+        let inode = Ext4Inode {
+            ino,
+            flags,
+            block: raw.i_block,
+            file_acl: (acl != 0).then_some(BlockAddr(acl)),
+            behind: if extra == 0 { Box::default() } else { bytes[INODE_BASE + extra..].into() },
+            csum_seed,
+            raw_atime: raw.i_atime.get(),
+        };
+        let attr = self.attributes(raw, file_type, extra, flags);
+        let limit = self.size_limit(&inode);
+        rule(attr.size <= limit, format!("inode {ino}: a size of {} bytes, {limit} at most", attr.size))?;
+        rule(
+            inode.file_acl.is_none_or(|b| self.sb.holds(b, 1)),
+            format!("inode {ino}: its block of attributes lies outside of the volume"),
+        )?;
+        Ok((attr, inode))
+    }
+
+    fn attributes(&self, raw: &RawInode, file_type: FileType, extra: usize, flags: InodeFlags) -> Attr {
+        let times = time::Times { raw, extra, long: self.sb.inode_size > INODE_BASE as u32 };
+        let id = |lo: u16, hi: u16| u32::from(lo) | u32::from(hi) << 16;
+        let large = file_type == FileType::Regular
+            || file_type == FileType::Directory && self.sb.incompat.contains(Incompat::LARGEDIR);
+        let high = if large { raw.i_size_high.get() } else { 0 };
+        Attr {
+            file_type,
+            mode: u32::from(raw.i_mode.get()) & 0o7777,
+            uid: id(raw.i_uid.get(), raw.i_uid_high.get()),
+            gid: id(raw.i_gid.get(), raw.i_gid_high.get()),
+            nlink: raw.i_links_count.get().into(),
+            size: u64::from(raw.i_size_lo.get()) | u64::from(high) << 32,
+            blocks: self.used_sectors(raw, flags),
+            atime: times.atime(),
+            mtime: times.mtime(),
+            ctime: times.ctime(),
+            crtime: times.crtime(),
+            rdev: device_number(file_type, &raw.i_block),
+            generation: raw.i_generation.get(),
+            flags: flags.bits() & FLAGS_USER_VISIBLE,
+        }
+    }
+
+    /// What an inode takes, in sectors. With huge_file there are 48 bits, which may count blocks.
+    fn used_sectors(&self, raw: &RawInode, flags: InodeFlags) -> u64 {
+        let low = u64::from(raw.i_blocks_lo.get());
+        if !self.sb.ro_compat.contains(RoCompat::HUGE_FILE) {
+            return low;
+        }
+        let all = low | u64::from(raw.i_blocks_high.get()) << 32;
+        if flags.contains(InodeFlags::HUGE_FILE) { all * sectors(self.sb.block_size) } else { all }
+    }
+
+    /// The largest size that an inode's map can lead to, in bytes.
+    pub(crate) fn size_limit(&self, inode: &Ext4Inode) -> u64 {
+        let bs = u64::from(self.sb.block_size);
+        let n = bs / 4;
+        let blocks = match inode.is(InodeFlags::EXTENTS) {
+            true => u64::from(u32::MAX),
+            false => (12 + n + n * n + n * n * n).min(u32::MAX.into()),
+        };
+        blocks * bs
+    }
+}
+
+fn gone(ino: u32) -> Error {
+    Error::new(ErrorKind::Stale, format!("inode {ino}"))
+}
+
+/// The checksum of an inode: 32 bits where its fields reach so far, else 16.
+fn check_csum(ino: u32, seed: u32, raw: &RawInode, bytes: &[u8], extra: usize) -> Result<()> {
+    let has_high = extra + INODE_BASE >= CSUM_HI_OFFSET + 2;
+    let mut crc = crc32c(seed, &bytes[..CSUM_LO_OFFSET]);
+    crc = crc32c(crc, &[0; 2]);
+    if has_high {
+        crc = crc32c(crc, &bytes[CSUM_LO_OFFSET + 2..CSUM_HI_OFFSET]);
+        crc = crc32c(crc, &[0; 2]);
+        crc = crc32c(crc, &bytes[CSUM_HI_OFFSET + 2..]);
+    } else {
+        crc = crc32c(crc, &bytes[CSUM_LO_OFFSET + 2..]);
+    }
+    let mut stored = u32::from(raw.i_checksum_lo.get());
+    if has_high {
+        stored |= u32::from(raw.i_checksum_hi.get()) << 16;
+    } else {
+        crc &= 0xffff;
+    }
+    rule(crc == stored, format!("inode {ino}: its checksum is {stored:#x} and should be {crc:#x}"))
+}
+
+/// The device that a device file is: 16 bits in the first word, or else 32 in the second.
+fn device_number(file_type: FileType, block: &[u8]) -> DeviceNumber {
+    if !matches!(file_type, FileType::CharDevice | FileType::BlockDevice) {
+        return DeviceNumber::default();
+    }
+    let (old, new) = (le32(block, 0), le32(block, 4));
+    if old != 0 {
+        return DeviceNumber { major: old >> 8 & 0xff, minor: old & 0xff };
+    }
+    DeviceNumber { major: new >> 8 & 0xfff, minor: new & 0xff | new >> 12 & 0xf_ff00 }
+}

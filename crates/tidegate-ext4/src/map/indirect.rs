@@ -1,0 +1,85 @@
+//! The block map of ext2 and ext3: 12 blocks by number, and then blocks full of numbers, up to three levels deep.
+
+use super::{Mapped, Place};
+use crate::format::gate::rule;
+use crate::format::raw::le32;
+use crate::format::units::{BlockAddr, FileBlock};
+use crate::inode::Ext4Inode;
+use crate::volume::sbi::Ext4;
+use tidegate_vfs::Result;
+
+/// Block numbers in the inode that lead to data at once.
+const DIRECT: u64 = 12;
+/// Levels of blocks full of numbers.
+const LEVELS: u32 = 3;
+
+impl Ext4 {
+    /// What block `at` is, and what goes on behind it in one piece as far as one block of numbers knows, at most `max`
+    /// blocks.
+    pub(super) fn map_indirect(&self, inode: &Ext4Inode, at: FileBlock, max: u64) -> Result<Mapped> {
+        if at.0 < DIRECT {
+            return self.run(inode, &inode.block[..DIRECT as usize * 4], at.0 as usize, max);
+        }
+        let per_block = u64::from(self.sb.block_size) / 4;
+        let mut rest = at.0 - DIRECT;
+        for level in 1..=LEVELS {
+            let span = per_block.pow(level);
+            if rest < span {
+                let slot = (DIRECT as u32 + level - 1) as usize;
+                return self.descend(inode, le32(&inode.block, 4 * slot), rest, level, max);
+            }
+            rest -= span;
+        }
+        Ok(Mapped::hole(u64::MAX - at.0))
+    }
+
+    /// Goes down `level` levels from block `top`, whose span begins `rest` blocks before what is looked for.
+    fn descend(&self, inode: &Ext4Inode, top: u32, rest: u64, level: u32, max: u64) -> Result<Mapped> {
+        let per_block = u64::from(self.sb.block_size) / 4;
+        let (mut addr, mut rest) = (top, rest);
+        for level in (1..=level).rev() {
+            if addr == 0 {
+                return Ok(Mapped::hole(per_block.pow(level) - rest));
+            }
+            let block = self.blocks.read(self.checked(inode, addr)?)?;
+            let below = per_block.pow(level - 1);
+            let slot = (rest / below) as usize;
+            if level == 1 {
+                return self.run(inode, &block, slot, max);
+            }
+            addr = le32(&block, 4 * slot);
+            rest %= below;
+        }
+        Ok(Mapped::hole(1))
+    }
+
+    fn checked(&self, inode: &Ext4Inode, addr: u32) -> Result<BlockAddr> {
+        let addr = BlockAddr(addr.into());
+        rule(
+            self.sb.holds(addr, 1),
+            format!("inode {}: its map leads to block {addr}, outside of the volume", inode.ino),
+        )?;
+        Ok(addr)
+    }
+
+    /// The numbers from `slot` on that go on in one piece.
+    fn run(&self, inode: &Ext4Inode, numbers: &[u8], slot: usize, max: u64) -> Result<Mapped> {
+        let number = |n: usize| le32(numbers, 4 * n);
+        let first = number(slot);
+        let last = (numbers.len() / 4).min(slot.saturating_add(max.clamp(1, 1 << 20) as usize));
+        let goes_on = |n: &usize| match first {
+            0 => number(*n) == 0,
+            first => u64::from(number(*n)) == u64::from(first) + (n - slot) as u64,
+        };
+        let blocks = (slot..last).take_while(goes_on).count() as u64;
+        if first == 0 {
+            return Ok(Mapped::hole(blocks));
+        }
+        let start = self.checked(inode, first)?;
+        rule(
+            self.sb.holds(start, blocks),
+            format!("inode {}: its map leads to block {}, outside of the volume", inode.ino, first),
+        )?;
+        Ok(Mapped { place: Place::Data(start), blocks })
+    }
+}

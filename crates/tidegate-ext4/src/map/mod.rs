@@ -1,0 +1,147 @@
+//! Where a file's blocks are, and reading them.
+//!
+//! It owns no lock: a map changes never while the volume is read-only. Directories, long symbolic links and the values of
+//! attributes are read through it, too.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `extent` | the extent tree |
+//! | `indirect` | the block map of ext2 and ext3 |
+//! | `read` | pages of a file, now or ahead |
+//! | `inline` | content that lies in the inode |
+
+mod extent;
+mod indirect;
+pub(crate) mod inline;
+mod read;
+
+use crate::format::raw::InodeFlags;
+use crate::format::units::{BlockAddr, FileBlock};
+use crate::inode::Ext4Inode;
+use crate::volume::sbi::Ext4;
+use tidegate_vfs::{Inode, Result, SeekTarget};
+
+/// What a block of a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Nothing: zeros.
+    Hole,
+    /// A block that was given to the file and never written: zeros.
+    Unwritten(BlockAddr),
+    /// A block with data.
+    Data(BlockAddr),
+}
+
+/// Neighbouring blocks of a file that are alike: on neighbouring blocks of the volume, or without any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mapped {
+    /// The first one.
+    pub place: Place,
+    /// How many, 1 at least.
+    pub blocks: u64,
+}
+
+impl Mapped {
+    fn hole(blocks: u64) -> Self {
+        Mapped { place: Place::Hole, blocks }
+    }
+
+    /// What is from block `skip` on, at most `max` blocks.
+    fn part(self, skip: u64, max: u64) -> Self {
+        let place = match self.place {
+            Place::Hole => Place::Hole,
+            Place::Unwritten(a) => Place::Unwritten(a.plus(skip)),
+            Place::Data(a) => Place::Data(a.plus(skip)),
+        };
+        Mapped { place, blocks: (self.blocks - skip).min(max) }
+    }
+
+    /// Whether it goes on with `next` in one piece.
+    fn goes_on(&self, next: &Mapped) -> bool {
+        match (self.place, next.place) {
+            (Place::Hole, Place::Hole) => true,
+            (Place::Data(a), Place::Data(b)) | (Place::Unwritten(a), Place::Unwritten(b)) => {
+                a.plus(self.blocks) == b
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Ext4 {
+    /// What block `at` of a file is, and how many of the next `max` blocks go on in one piece. Looks into the tree; the
+    /// blocks of that are bounded by its depth.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of reading.
+    pub(crate) fn map_blocks(&self, inode: &Ext4Inode, at: FileBlock, max: u64) -> Result<Mapped> {
+        let mapped = match inode.is(InodeFlags::EXTENTS) {
+            true => self.map_extent(inode, at),
+            false => self.map_indirect(inode, at, max),
+        }?;
+        Ok(mapped.part(0, max.max(1)))
+    }
+
+    /// Blocks that hold `bytes` bytes.
+    pub(crate) fn blocks_of(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.sb.block_size.into())
+    }
+
+    /// The first block in a range of bytes that is data or a hole, as the byte it begins with.
+    ///
+    /// # Errors
+    /// As [`Ext4::map_blocks`].
+    pub(crate) fn seek_blocks(
+        &self,
+        inode: &Inode,
+        bytes: std::ops::Range<u64>,
+        target: SeekTarget,
+    ) -> Result<Option<u64>> {
+        let own = crate::inode::ei(inode);
+        if own.is(InodeFlags::INLINE_DATA) {
+            return Ok((target == SeekTarget::Data && !bytes.is_empty()).then_some(bytes.start));
+        }
+        let bs = u64::from(self.sb.block_size);
+        let (mut at, end) = (bytes.start / bs, bytes.end.div_ceil(bs));
+        while at < end {
+            let m = self.map_blocks(own, FileBlock(at), end - at)?;
+            if matches!(m.place, Place::Data(_)) == (target == SeekTarget::Data) {
+                return Ok(Some((at * bs).clamp(bytes.start, bytes.end)));
+            }
+            at += m.blocks;
+        }
+        Ok(None)
+    }
+
+    /// Whether the byte at `pos` lies in a block with data of its own.
+    ///
+    /// # Errors
+    /// As [`Ext4::map_blocks`].
+    pub(crate) fn is_data_at(&self, inode: &Inode, pos: u64) -> Result<bool> {
+        let own = crate::inode::ei(inode);
+        let block = FileBlock(pos / u64::from(self.sb.block_size));
+        Ok(!own.is(InodeFlags::INLINE_DATA)
+            && matches!(self.map_blocks(own, block, 1)?.place, Place::Data(_)))
+    }
+
+    /// Pieces that a file's blocks lie in.
+    ///
+    /// # Errors
+    /// As [`Ext4::map_blocks`].
+    pub(crate) fn count_fragments(&self, inode: &Inode) -> Result<u64> {
+        let own = crate::inode::ei(inode);
+        if own.is(InodeFlags::INLINE_DATA) {
+            return Ok(0);
+        }
+        let (mut at, end) = (0, self.blocks_of(inode.size()));
+        let (mut before, mut pieces) = (None::<Mapped>, 0);
+        while at < end {
+            let m = self.map_blocks(own, FileBlock(at), end - at)?;
+            let new = !before.is_some_and(|b| b.goes_on(&m));
+            pieces += u64::from(m.place != Place::Hole && new);
+            at += m.blocks;
+            before = Some(m);
+        }
+        Ok(pieces)
+    }
+}

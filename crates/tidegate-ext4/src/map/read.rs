@@ -1,0 +1,168 @@
+//! Reading a file's pages. A page is one block or several; pieces of a page that lie apart are put together.
+
+use super::{Mapped, Place};
+use crate::format::gate::rule;
+use crate::format::raw::{Incompat, InodeFlags};
+use crate::format::units::{BlockAddr, FileBlock};
+use crate::inode::{Ext4Inode, ei};
+use crate::volume::sbi::Ext4;
+use std::sync::Arc;
+use tidegate_block::{Bio, BioData, BioFlags, PAGE_SIZE, PageBuf};
+use tidegate_vfs::{Error, ErrorKind, FileType, Inode, PageRun, ReadDone, Result};
+
+impl Ext4 {
+    /// Reads pages of a file, a device read for each piece; holes and unwritten blocks are zeros.
+    ///
+    /// # Errors
+    /// `Unsupported` for encrypted data; `Corrupt`; those of the device.
+    pub(crate) fn read_data(&self, inode: &Inode, index: u64, pages: usize) -> Result<Vec<PageRun>> {
+        let own = ei(inode);
+        if own.is(InodeFlags::INLINE_DATA) {
+            return self.read_inline(inode, index, pages);
+        }
+        refuse_encoded(inode)?;
+        let (mut at, end, mut out) = (index, index + pages as u64, Vec::new());
+        while at < end {
+            let want = (end - at).min(PageBuf::MAX_PAGES as u64);
+            let (buf, n) = self.read_piece(own, at, want).map_err(|e| e.of(format!("inode {}", own.ino)))?;
+            out.push(PageRun { buf: Arc::new(buf), first: 0, pages: n });
+            at += n as u64;
+        }
+        Ok(out)
+    }
+
+    /// Reads page `index` and those of the next `want` pages that go on in one piece.
+    fn read_piece(&self, own: &Ext4Inode, index: u64, want: u64) -> Result<(PageBuf, usize)> {
+        let per_page = self.blocks.per_page();
+        let first = FileBlock(index * per_page);
+        let m = self.map_blocks(own, first, want * per_page)?;
+        let whole = (m.blocks / per_page) as usize;
+        match m.place {
+            _ if whole == 0 => Ok((self.assemble(own, first, m)?, 1)),
+            Place::Data(addr) => Ok((self.read_run(addr, whole)?, whole)),
+            Place::Hole | Place::Unwritten(_) => Ok((PageBuf::zeroed(whole), whole)),
+        }
+    }
+
+    /// Reads whole pages from block `addr` on.
+    fn read_run(&self, addr: BlockAddr, pages: usize) -> Result<PageBuf> {
+        let bio = Bio::read(self.blocks.sector(addr), vec![PageBuf::stale(pages)], BioFlags::SYNC);
+        let of = |e| Error::device(e, format!("reading block {addr}"));
+        match self.blocks.queue.submit_wait(bio).map_err(of)? {
+            BioData::Read(mut v) if v.len() == 1 => Ok(v.remove(0)),
+            _ => Err(ErrorKind::Io.into()),
+        }
+    }
+
+    /// Puts a page together from pieces that lie apart; `m` is its first.
+    fn assemble(&self, own: &Ext4Inode, first: FileBlock, m: Mapped) -> Result<PageBuf> {
+        let bs = PAGE_SIZE / self.blocks.per_page() as usize;
+        let per_page = self.blocks.per_page();
+        let (mut page, mut m, mut done) = (PageBuf::zeroed(1), m, 0);
+        loop {
+            let n = m.blocks.min(per_page - done);
+            if let Place::Data(addr) = m.place {
+                let at = self.blocks.sector(addr).bytes();
+                let read = self.blocks.read_bytes(at, 1, BioFlags::SYNC);
+                let read = read.map_err(|e| e.of(format!("reading block {addr}")))?;
+                let (to, len) = (done as usize * bs, n as usize * bs);
+                page[to..to + len].copy_from_slice(&read[..len]);
+            }
+            done += n;
+            if done >= per_page {
+                return Ok(page);
+            }
+            m = self.map_blocks(own, first.plus(done), per_page - done)?;
+        }
+    }
+
+    /// Starts to read pages up to the first that does not follow its predecessor on the volume; `done` gets them in the
+    /// thread that ends the bio. What needs no device, or several reads, is left to who wants it.
+    pub(crate) fn start_read(&self, inode: &Inode, index: u64, pages: usize, done: ReadDone) {
+        let (addr, pages) = match self.place_to_read(inode, index, pages) {
+            Ok(Some(place)) => place,
+            Ok(None) => return done(Ok(Vec::new())),
+            Err(e) => return done(Err(e)),
+        };
+        let bufs = vec![PageBuf::stale(pages)];
+        let bio = Bio::read(self.blocks.sector(addr), bufs, BioFlags::RAHEAD).on_end(move |r, data| {
+            done(match (r, data) {
+                (Ok(()), BioData::Read(mut v)) if v.len() == 1 => {
+                    let buf = v.remove(0);
+                    Ok(vec![PageRun { pages: buf.pages(), buf: Arc::new(buf), first: 0 }])
+                }
+                _ => Err(ErrorKind::Io.into()),
+            });
+        });
+        self.blocks.queue.submit(bio);
+    }
+
+    fn place_to_read(&self, inode: &Inode, index: u64, pages: usize) -> Result<Option<(BlockAddr, usize)>> {
+        let own = ei(inode);
+        if own.is(InodeFlags::INLINE_DATA) || own.is(InodeFlags::ENCRYPT) {
+            return Ok(None);
+        }
+        let per_page = self.blocks.per_page();
+        let want = pages.min(PageBuf::MAX_PAGES) as u64;
+        let m = self.map_blocks(own, FileBlock(index * per_page), want * per_page)?;
+        let whole = (m.blocks / per_page) as usize;
+        Ok(match m.place {
+            Place::Data(addr) if whole > 0 => Some((addr, whole)),
+            _ => None,
+        })
+    }
+
+    fn read_inline(&self, inode: &Inode, index: u64, pages: usize) -> Result<Vec<PageRun>> {
+        let content = self.inline_content(ei(inode), inode.size())?;
+        let from = (index as usize).saturating_mul(PAGE_SIZE).min(content.len());
+        let mut buf = PageBuf::zeroed(pages.clamp(1, PageBuf::MAX_PAGES));
+        let n = (content.len() - from).min(buf.len());
+        buf[..n].copy_from_slice(&content[from..from + n]);
+        let pages = buf.pages();
+        Ok(vec![PageRun { buf: Arc::new(buf), first: 0, pages }])
+    }
+
+    /// The target of a symbolic link: in the inode if it is short, else in blocks.
+    ///
+    /// # Errors
+    /// `Corrupt` for one that is too long; those of reading.
+    pub(crate) fn link_target(&self, inode: &Inode) -> Result<Vec<u8>> {
+        let (own, size) = (ei(inode), inode.size());
+        if size == 0 || size >= PAGE_SIZE as u64 {
+            return Err(Error::corrupt(format!("inode {}: a symbolic link of {size} bytes", own.ino)));
+        }
+        // With values of attributes in inodes of their own, the space taken says nothing of the target.
+        let in_inode =
+            self.sb.incompat.contains(Incompat::EA_INODE) || inode.attr().blocks == self.acl_sectors(own);
+        let target = if own.is(InodeFlags::INLINE_DATA) {
+            let content = self.inline_content(own, size)?;
+            rule(content.len() as u64 == size, format!("inode {}: its target is cut short", own.ino))?;
+            content
+        } else if in_inode && size < own.block.len() as u64 {
+            own.block[..size as usize].to_vec()
+        } else {
+            self.read_piece(own, 0, 1)?.0[..size as usize].to_vec()
+        };
+        if own.is(InodeFlags::ENCRYPT) {
+            // A length, and then the encrypted target.
+            return Ok(crate::dir::nokey::encode(target.get(2..).unwrap_or_default()));
+        }
+        // The kernel ends it at the first zero byte.
+        Ok(target.into_iter().take_while(|b| *b != 0).collect())
+    }
+
+    /// What a block of attributes adds to an inode's space, in sectors.
+    fn acl_sectors(&self, own: &Ext4Inode) -> u64 {
+        let cluster = u64::from(self.sb.block_size) * u64::from(self.sb.cluster_blocks) / 512;
+        if own.file_acl.is_some() { cluster } else { 0 }
+    }
+}
+
+/// Refuses data that is on the volume in a form Tidegate cannot decode.
+fn refuse_encoded(inode: &Inode) -> Result<()> {
+    if ei(inode).is(InodeFlags::ENCRYPT) && inode.file_type == FileType::Regular {
+        let what = format!("inode {}: its data is encrypted", inode.ino);
+        return Err(Error::new(ErrorKind::Unsupported, what));
+    }
+    Ok(())
+}

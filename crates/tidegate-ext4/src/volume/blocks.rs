@@ -1,0 +1,127 @@
+//! The volume's blocks: metadata through the page cache, by pages of the device; data past it.
+
+use crate::format::units::BlockAddr;
+use std::ops::Deref;
+use std::sync::Arc;
+use tidegate_block::{BioFlags, PAGE_SIZE, PageBuf, RequestQueue, SECTOR_SIZE, Sector};
+use tidegate_vfs::{Attr, Bdi, DeviceNumber, Error, FileType, Ino, Inode, InodeParts, PageRun, Result};
+
+/// Pages read at once where neighbours are likely wanted too.
+const READ_AHEAD: u64 = 8;
+/// Shards of the mapping: how many threads can look at unrelated blocks at once.
+const SHARDS: usize = 16;
+const PAGE: u64 = PAGE_SIZE as u64;
+
+/// A block in memory. Keeps its page there.
+#[derive(Clone)]
+pub(crate) struct Block {
+    page: PageRun,
+    /// First byte in the page.
+    at: usize,
+    len: usize,
+}
+
+impl Deref for Block {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.page.bytes()[self.at..self.at + self.len]
+    }
+}
+
+/// The way to the volume's blocks.
+pub(crate) struct Blocks {
+    pub(crate) queue: Arc<RequestQueue>,
+    bdi: Arc<Bdi>,
+    /// Pages of the device that hold metadata.
+    inode: Arc<Inode>,
+    block_size: u64,
+}
+
+impl Blocks {
+    /// Blocks of `block_size` bytes behind `queue`, their pages accounted to `bdi`.
+    pub(crate) fn new(queue: Arc<RequestQueue>, bdi: Arc<Bdi>, block_size: u32) -> Self {
+        let inode = Arc::new(Inode::internal(internal_parts(), bdi.clone(), SHARDS));
+        Blocks { queue, bdi, inode, block_size: block_size.into() }
+    }
+
+    /// The first sector of a block.
+    pub(crate) fn sector(&self, addr: BlockAddr) -> Sector {
+        Sector(addr.0 * self.block_size / SECTOR_SIZE)
+    }
+
+    /// Blocks in a page.
+    pub(crate) fn per_page(&self) -> u64 {
+        PAGE / self.block_size
+    }
+
+    /// The block at `addr`, from the cache or the device. The caller knows that the volume holds it.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn read(&self, addr: BlockAddr) -> Result<Block> {
+        let byte = addr.0 * self.block_size;
+        let page = self.page(byte / PAGE).map_err(|e| e.of(format!("reading block {addr}")))?;
+        Ok(Block { page, at: (byte % PAGE) as usize, len: self.block_size as usize })
+    }
+
+    fn page(&self, index: u64) -> Result<PageRun> {
+        let mapping = &self.inode.mapping;
+        let whole = self.queue.device().size() / PAGE;
+        let n = loop {
+            if let Some(run) = mapping.get(index, 1) {
+                return Ok(run);
+            }
+            if index >= whole {
+                break 1;
+            }
+            if let (false, n) = mapping.residency(index, READ_AHEAD.min(whole - index)) {
+                break n as usize;
+            }
+        };
+        let buf = self.read_bytes(index * PAGE, n, BioFlags::META)?;
+        let run = PageRun { buf: Arc::new(buf), first: 0, pages: n };
+        mapping.insert_clean(index, &run);
+        // Taken before reclaim may drop it again.
+        let page = mapping.get(index, 1).unwrap_or(PageRun { pages: 1, ..run });
+        self.bdi.cached(&self.inode);
+        self.bdi.shrink();
+        Ok(page)
+    }
+
+    /// Reads `pages` pages from byte `at` of the device on, a multiple of 512. What lies behind the device's last whole
+    /// sector is zeros: a device need not be whole pages long.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn read_bytes(&self, at: u64, pages: usize, flags: BioFlags) -> Result<PageBuf> {
+        let of = |e| Error::device(e, format!("at byte {at}"));
+        let end = self.queue.device().size() / SECTOR_SIZE * SECTOR_SIZE;
+        if at + pages as u64 * PAGE <= end || pages > 1 || end < PAGE || at >= end {
+            return self.queue.read_wait(Sector::from_bytes(at), pages, flags).map_err(of);
+        }
+        // The device's last page, of which the end is wanted.
+        let last = self.queue.read_wait(Sector::from_bytes(end - PAGE), 1, flags).map_err(of)?;
+        Ok(PageBuf::from_slice(&last[(PAGE - (end - at)) as usize..]))
+    }
+}
+
+/// The inode behind the mapping of metadata.
+fn internal_parts() -> InodeParts {
+    let attr = Attr {
+        file_type: FileType::Regular,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        nlink: 1,
+        size: u64::MAX,
+        blocks: 0,
+        atime: Default::default(),
+        mtime: Default::default(),
+        ctime: Default::default(),
+        crtime: None,
+        rdev: DeviceNumber::default(),
+        generation: 0,
+        flags: 0,
+    };
+    InodeParts { ino: Ino(0), attr, private: Box::new(()) }
+}

@@ -1,0 +1,17 @@
+//! The volume in memory: what every other module works on.
+//!
+//! It owns no lock.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`sbi`] | [`Ext4`](sbi::Ext4) |
+//! | [`open`] | opening a volume |
+//! | [`options`] | how to open it |
+//! | [`info`] | what it tells of itself |
+//! | `blocks` | its blocks, through the page cache |
+
+pub(crate) mod blocks;
+pub mod info;
+pub mod open;
+pub mod options;
+pub mod sbi;

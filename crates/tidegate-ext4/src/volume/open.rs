@@ -1,0 +1,91 @@
+//! Opening a volume: the superblock, and why the volume is not changed.
+
+use crate::format::gate::{Journal, Superblock};
+use crate::format::raw::*;
+use crate::volume::blocks::Blocks;
+use crate::volume::options::Ext4Options;
+use crate::volume::sbi::Ext4;
+use std::sync::{Arc, OnceLock};
+use tidegate_block::{BioFlags, PAGE_SIZE, RequestQueue, Sector};
+use tidegate_vfs::{Bdi, Error, ErrorKind, FileType, Ino, Result};
+
+/// Where the magic number is on the volume, in bytes.
+const MAGIC_AT: usize = SUPER_OFFSET + 0x38;
+
+/// Whether the device holds an ext2, ext3 or ext4 superblock.
+pub fn is_ext4(queue: &RequestQueue) -> bool {
+    let first = queue.read_wait(Sector(0), 1, BioFlags::META);
+    first.is_ok_and(|b| le16(&b, MAGIC_AT) == EXT4_MAGIC)
+}
+
+/// Reads the superblock.
+///
+/// # Errors
+/// `Corrupt` with what is wrong, `Unsupported` with the feature, those of the device.
+pub fn load_superblock(queue: &RequestQueue) -> Result<Superblock> {
+    let size = queue.device().size();
+    if size < PAGE_SIZE as u64 {
+        return Err(Error::new(ErrorKind::InvalidArgument, format!("only {size} bytes long")));
+    }
+    let first = queue
+        .read_wait(Sector(0), 1, BioFlags::META)
+        .map_err(|e| Error::device(e, "reading the superblock"))?;
+    Superblock::parse(&first[SUPER_OFFSET..SUPER_OFFSET + SUPER_SIZE], size)
+}
+
+impl Ext4 {
+    /// Opens the volume behind `queue`, its pages accounted to `bdi`. Nothing on it is changed.
+    ///
+    /// # Errors
+    /// `Corrupt` with what is wrong, `Unsupported` with the feature, those of the device.
+    pub fn open(queue: Arc<RequestQueue>, bdi: Arc<Bdi>, options: Ext4Options) -> Result<Arc<Ext4>> {
+        let sb = load_superblock(&queue)?;
+        if sb.incompat.contains(Incompat::RECOVER) && !options.norecovery {
+            return Err(not_recovered(&sb));
+        }
+        let read_only = why_read_only(&queue, &sb, &options);
+        let blocks = Blocks::new(queue, bdi, sb.block_size);
+        let fs = Arc::new(Ext4 { sb, blocks, read_only, counts: OnceLock::new() });
+        fs.check_root()?;
+        Ok(fs)
+    }
+
+    /// Refuses a volume whose root is no directory: nothing in it has a name.
+    fn check_root(&self) -> Result<()> {
+        let root = self.load_inode(Ino(ROOT_INO.into())).map_err(|e| match e.kind() {
+            ErrorKind::Stale => Error::corrupt("the root directory is missing"),
+            _ => e.of("the root directory"),
+        })?;
+        match root.attr.file_type {
+            FileType::Directory => Ok(()),
+            _ => Err(Error::corrupt(format!("inode {ROOT_INO}: the root is no directory"))),
+        }
+    }
+}
+
+/// Why a volume whose journal holds what the volume does not is refused.
+fn not_recovered(sb: &Superblock) -> Error {
+    let why = match sb.journal {
+        Journal::Device => "its journal, on a device of its own, holds changes that the volume does not",
+        _ => "it was not cleanly unmounted, and its journal is not replayed yet: run e2fsck",
+    };
+    let cure = "norecovery opens it as it is, which may be half changed";
+    Error::new(ErrorKind::Unsupported, format!("{why} ({cure})"))
+}
+
+/// Why the volume is not changed.
+fn why_read_only(queue: &RequestQueue, sb: &Superblock, options: &Ext4Options) -> String {
+    if options.read_only || queue.device().read_only() {
+        return "opened read-only".into();
+    }
+    if !sb.read_only_features.is_empty() {
+        return format!("ext4 feature {} is not supported: opened read-only", sb.read_only_features);
+    }
+    if sb.journal == Journal::Device {
+        return "its journal is on a device of its own: opened read-only".into();
+    }
+    if State::from_bits_retain(sb.raw.s_state.get()).contains(State::ERROR) {
+        return "an earlier error is recorded in it: run e2fsck; opened read-only".into();
+    }
+    "ext4 is not written yet: opened read-only".into()
+}

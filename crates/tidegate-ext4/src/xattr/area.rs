@@ -1,0 +1,92 @@
+//! The entries of one place with attributes, checked before they are used.
+
+use crate::format::raw::*;
+use crate::format::units::BlockAddr;
+use tidegate_vfs::{Error, Result};
+use zerocopy::FromBytes;
+
+/// An attribute as it is stored.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stored<'a> {
+    pub index: u8,
+    pub name: &'a [u8],
+    /// Bytes of the value.
+    pub size: u32,
+    /// The inode that holds the value, 0 if it lies here.
+    pub value_inum: u32,
+    /// Where it lies here.
+    value_offs: usize,
+}
+
+/// Bytes with entries at their beginning and values behind.
+pub(super) struct Area<'a> {
+    ino: u32,
+    block: Option<BlockAddr>,
+    /// What the offsets of values count from.
+    bytes: &'a [u8],
+    /// Where the first entry is in it.
+    first: usize,
+}
+
+impl<'a> Area<'a> {
+    /// What lies behind the magic number in an inode.
+    pub(super) fn of_inode(ino: u32, bytes: &'a [u8]) -> Self {
+        Area { ino, block: None, bytes, first: 0 }
+    }
+
+    /// A block whose header is checked.
+    pub(super) fn of_block(ino: u32, addr: BlockAddr, bytes: &'a [u8]) -> Self {
+        Area { ino, block: Some(addr), bytes, first: size_of::<RawXattrHeader>() }
+    }
+
+    fn bad(&self, what: &str) -> Error {
+        let place = self.block.map_or_else(|| "attributes in it".into(), |b| format!("attribute block {b}"));
+        Error::corrupt(format!("inode {}: {place}: {what}", self.ino))
+    }
+
+    /// All entries, whose names and values lie in the area.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(super) fn entries(&self) -> Result<Vec<Stored<'a>>> {
+        let (mut at, mut all) = (self.first, Vec::new());
+        loop {
+            let rest = self.bytes.get(at..).unwrap_or_default();
+            // An area in an inode may end without the four zero bytes that end a list.
+            if rest.len() < 4 || le32(rest, 0) == 0 {
+                break;
+            }
+            let (raw, behind) =
+                RawXattrEntry::read_from_prefix(rest).map_err(|_| self.bad("the last entry is cut short"))?;
+            let len = usize::from(raw.e_name_len);
+            let name = behind.get(..len).ok_or_else(|| self.bad("the last name is cut short"))?;
+            let s = Stored {
+                index: raw.e_name_index,
+                name,
+                size: raw.e_value_size.get(),
+                value_inum: raw.e_value_inum.get(),
+                value_offs: raw.e_value_offs.get().into(),
+            };
+            all.push(s);
+            at += (XATTR_ENTRY + len).next_multiple_of(XATTR_ROUND);
+        }
+        // Values lie behind the list.
+        for s in all.iter().filter(|s| s.value_inum == 0 && s.size > 0) {
+            if s.value_offs < at || self.value(s).is_err() {
+                return Err(self.bad("a value lies outside"));
+            }
+        }
+        Ok(all)
+    }
+
+    /// The value of an entry that lies here.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(super) fn value(&self, s: &Stored<'_>) -> Result<&'a [u8]> {
+        let end = s.value_offs.checked_add(s.size as usize).filter(|e| *e <= self.bytes.len());
+        let value = end.and_then(|end| self.bytes.get(s.value_offs..end));
+        // An empty value may have an offset from before.
+        value.or((s.size == 0).then_some(&[][..])).ok_or_else(|| self.bad("a value lies outside"))
+    }
+}

@@ -1,0 +1,88 @@
+//! What is refused, and what is opened read-only, is told by name.
+
+use crate::rig::*;
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use tidegate_ext4::Ext4Options;
+use tidegate_vfs::{FileSystem, Vfs};
+
+fn error(image: &Path) -> String {
+    open(image).map(drop).unwrap_err().to_string()
+}
+
+fn reason(image: &Path) -> String {
+    // The file is opened read-only; the engine is asked what else is in the way.
+    let v: std::sync::Arc<Vfs> = open(image).unwrap();
+    let why = v.fs().read_only().unwrap();
+    v.unmount().unwrap();
+    why
+}
+
+/// Changes bytes of the superblock, whose checksum is not looked at in volumes without it.
+fn poke(image: &Path, at: u64, bytes: &[u8]) {
+    OpenOptions::new().write(true).open(image).unwrap().write_all_at(bytes, 1024 + at).unwrap();
+}
+
+#[test]
+fn what_is_not_read_is_refused_by_name() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    mke2fs(&image, &["-O", "journal_dev", "-b", "4096"], "16M");
+    assert!(error(&image).contains("a journal of an ext4 volume, not a volume"), "{}", error(&image));
+
+    mke2fs(&image, &["-t", "ext4", "-b", "65536"], "160M");
+    assert!(error(&image).contains("blocks of 65536 bytes (4096 at most)"), "{}", error(&image));
+
+    mke2fs(&image, &["-t", "ext4", "-O", "^metadata_csum"], "16M");
+    let incompat = 0x60;
+    for (bits, what) in [
+        (0x1242_u32, "ext4 feature \"dirdata\" (incompat 0x1000)"),
+        (0x4000_0242, "ext4 feature without a name (incompat 0x40000000)"),
+        (0x0243, "ext4 feature \"compression\" (incompat 0x1)"),
+    ] {
+        poke(&image, incompat, &bits.to_le_bytes());
+        assert!(error(&image).contains(what), "{}", error(&image));
+    }
+    poke(&image, incompat, &0x0242_u32.to_le_bytes());
+    poke(&image, 0x64, &0x0010_0001_u32.to_le_bytes());
+    open(&image).unwrap().unmount().unwrap();
+
+    mke2fs(&image, &["-t", "ext4"], "16M");
+    OpenOptions::new().write(true).open(&image).unwrap().set_len(8 << 20).unwrap();
+    let told = "the volume needs 16777216 bytes, the image has 8388608";
+    assert!(error(&image).contains(told), "{}", error(&image));
+
+    mke2fs(&image, &["-t", "ext4"], "16M");
+    poke(&image, 0x78, b"x");
+    assert!(error(&image).contains("superblock: the checksum does not match"), "{}", error(&image));
+}
+
+#[test]
+fn features_that_keep_a_volume_from_being_changed_are_told() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    for (features, what) in [
+        ("inline_data", "\"inline_data\" (incompat 0x8000)"),
+        ("ea_inode", "\"ea_inode\" (incompat 0x400)"),
+        ("bigalloc", "\"bigalloc\" (ro_compat 0x200)"),
+        ("verity", "\"verity\" (ro_compat 0x8000)"),
+        ("encrypt", "\"encrypt\" (incompat 0x10000)"),
+        ("casefold", "\"casefold\" (incompat 0x20000)"),
+        ("quota,project", "\"quota\" (ro_compat 0x100), \"project\" (ro_compat 0x2000)"),
+        ("mmp", "\"mmp\" (incompat 0x100)"),
+    ] {
+        mke2fs(&image, &["-t", "ext4", "-O", features], "32M");
+        let (v, fs) = open_with(&image, Ext4Options::default()).unwrap();
+        assert_eq!(fs.info().unwrap().read_only_features, what);
+        assert!(fs.read_only().is_some());
+        v.unmount().unwrap();
+    }
+    assert_eq!(reason(&image), "opened read-only");
+}

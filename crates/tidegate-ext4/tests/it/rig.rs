@@ -1,0 +1,135 @@
+//! Volumes made by mke2fs, mounted by the host's kernel, and opened by us.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, OnceLock};
+use tidegate_block::{QueueLimits, RequestQueue, file};
+use tidegate_ext4::{Ext4, Ext4Options};
+use tidegate_testing::fill::{Kind, fill};
+use tidegate_testing::manifest::{Manifest, walk};
+use tidegate_testing::oracle;
+use tidegate_testing::temp::TempDir;
+use tidegate_testing::tree;
+use tidegate_vfs::{Bdi, MemoryLimits, MountOptions, Result, Vfs};
+
+/// Seconds that a program may take.
+const LIMIT: &str = "120";
+
+/// Runs a program with a time limit; what it printed, and whether it succeeded.
+pub fn run(name: &str, args: &[&str]) -> (bool, String) {
+    let program = oracle::require(name).unwrap();
+    let mut command = Command::new("timeout");
+    let out = command.arg(LIMIT).arg(program).args(args).stdin(Stdio::null()).output().unwrap();
+    let text = [out.stdout, out.stderr].map(|b| String::from_utf8_lossy(&b).into_owned()).concat();
+    (out.status.success(), text)
+}
+
+/// Runs a program that has to succeed; what it printed.
+pub fn must(name: &str, args: &[&str]) -> String {
+    let (ok, text) = run(name, args);
+    assert!(ok, "{name} {args:?}: {text}");
+    text
+}
+
+/// Whether a test must be skipped: without mke2fs, or where it needs the superuser.
+pub fn skip() -> bool {
+    if !rustix::process::geteuid().is_root() {
+        assert!(!oracle::in_ci(), "these tests need the superuser");
+        println!("SKIPPED: loop mounts and device files need the superuser");
+        return true;
+    }
+    ["mke2fs", "e2fsck", "debugfs", "losetup"].into_iter().any(oracle::skip_or_fail)
+}
+
+/// Makes a volume with mke2fs.
+pub fn mke2fs(image: &Path, args: &[&str], size: &str) {
+    let path = image.to_str().unwrap();
+    let all = [&["-q", "-F"], args, &[path, size]].concat();
+    must("mke2fs", &all);
+}
+
+/// Mounts an image with our engine, or says why not.
+pub fn open(image: &Path) -> Result<Arc<Vfs>> {
+    open_with(image, Ext4Options::default()).map(|(v, _)| v)
+}
+
+/// Likewise with options, and the engine below.
+pub fn open_with(image: &Path, options: Ext4Options) -> Result<(Arc<Vfs>, Arc<Ext4>)> {
+    let how = file::OpenOptions { read_only: true, ..Default::default() };
+    let queue = Arc::new(RequestQueue::new(file::open(image, how).unwrap(), QueueLimits::default()));
+    let bdi = Bdi::new(MemoryLimits::default());
+    let fs = Ext4::open(queue, bdi.clone(), options)?;
+    let v = Vfs::mount(fs.clone(), bdi, MountOptions { noatime: true, ..Default::default() })?;
+    Ok((v, fs))
+}
+
+/// Describes an image as we read it.
+pub fn describe(image: &Path) -> Manifest {
+    let v = open(image).unwrap();
+    let found = tree::describe(&v).unwrap();
+    v.unmount().unwrap();
+    found
+}
+
+/// An image mounted by the host's kernel, until this is dropped.
+pub struct Mounted(PathBuf);
+
+impl Mounted {
+    /// Mounts `image` at a directory made for it; `None` when the kernel does not know its features.
+    pub fn new(image: &Path, options: &str) -> Option<Mounted> {
+        let dir = image.with_extension("mnt");
+        std::fs::create_dir_all(&dir).unwrap();
+        let options = format!("loop,{options}");
+        let args = ["-t", "ext4", "-o", &options, image.to_str().unwrap(), dir.to_str().unwrap()];
+        run("mount", &args).0.then(|| Mounted(dir))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let (ok, text) = run("umount", &[self.0.to_str().unwrap()]);
+        if !ok && !std::thread::panicking() {
+            panic!("umount: {text}");
+        }
+    }
+}
+
+/// Describes an image as the host's kernel reads it, if it can.
+pub fn describe_by_kernel(image: &Path) -> Option<Manifest> {
+    let mounted = Mounted::new(image, "ro")?;
+    Some(walk(mounted.path()).unwrap())
+}
+
+/// A tree of everything that volumes of blocks as large as 4 KiB can hold, made once. Without what is too large for
+/// blocks of 1 KiB where `small` says so.
+pub fn source(small: bool) -> &'static Path {
+    static TREES: [OnceLock<TempDir>; 2] = [const { OnceLock::new() }; 2];
+    let made = TREES[usize::from(small)].get_or_init(|| {
+        // On a disk: a directory in memory keeps no attributes of the superuser's.
+        let dir = TempDir::new_in(Path::new("/var/tmp"), "ext4-tree").unwrap();
+        fill(Kind::Varied, dir.path()).unwrap();
+        let large = ["xattrs/forty", "xattrs/large", "links/length-3400", "links/length-4000"];
+        for name in large.iter().filter(|_| small) {
+            std::fs::remove_file(dir.path().join(name)).unwrap();
+        }
+        for len in [3_480, 3_487, 3_488, 3_489, 3_600].iter().filter(|_| small) {
+            std::fs::remove_file(dir.path().join(format!("links/length-{len}"))).unwrap();
+        }
+        // mke2fs makes no link as long as a block, and keeps a file without data inline where Linux finds no end of it.
+        for name in ["links/length-4094", "holes/all-hole"] {
+            std::fs::remove_file(dir.path().join(name)).unwrap();
+        }
+        dir
+    });
+    made.path()
+}
+
+/// A directory for images.
+pub fn scratch() -> TempDir {
+    TempDir::new_in(Path::new("/var/tmp"), "ext4").unwrap()
+}
