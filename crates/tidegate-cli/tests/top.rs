@@ -63,6 +63,9 @@ fn image_and_directory_lead_to_the_same_numbers() {
     // What is no terminal gets text.
     let plain = m.bench.ok(&["top", "a.img", "-d", "0.1"]);
     assert!(plain.contains("fsync: 3 times, p50") && plain.contains("flusher: "), "{plain}");
+    m.bench.ok(&["top", "mnt", "-d", "0.05", "--picture", "top.svg"]);
+    let picture = fs::read_to_string(m.bench.path("top.svg")).unwrap();
+    assert!(picture.starts_with("<svg ") && picture.contains(">fsync<") && picture.contains("Write-back"));
     m.unmount();
     m.bench.fsck("a.img");
 }

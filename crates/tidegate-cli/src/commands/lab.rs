@@ -86,6 +86,9 @@ struct Report {
     /// Show the calls below this function alone, as `perf report --symbol-filter`; f2fs_writepages unless told
     #[arg(long, value_name = "NAME")]
     symbol: Option<String>,
+    /// Draw the ratios of all experiments into an SVG file, too
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
@@ -357,6 +360,13 @@ fn make_report(args: &Report, dir: &Path, global: &Global) -> Result<()> {
     }
     if let Some(symbol) = args.symbol.as_deref().filter(|s| !report::is_called(&outcomes, s)) {
         return Err(Error::other(symbol, "no result has a call tree with this function in it"));
+    }
+    if let Some(file) = &args.picture {
+        let drawn = report::picture(&outcomes);
+        save(
+            file,
+            drawn.ok_or_else(|| Error::other(named(file), "no result has a ratio to draw"))?.as_bytes(),
+        )?;
     }
     let path = dir.join("report.html");
     save(&path, report::html(&outcomes, &extras).as_bytes())?;

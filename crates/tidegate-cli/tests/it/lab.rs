@@ -103,7 +103,8 @@ fn an_experiment_of_ones_own_is_a_file() {
     assert_eq!(rows.lines().count(), 1 + 2 * 2 * 2 * 5, "{rows}");
     let table = b.ok(&["lab", "run", "own.toml", "--runs", "1", "-q"]);
     assert!(table.contains("fs_mark, files=3 on sim:ufs") && table.contains("own: "), "{table}");
-    assert!(b.ok(&["lab", "report"]).contains("report.html"));
+    assert!(b.ok(&["lab", "report", "--picture", "r.svg"]).contains("report.html"));
+    assert!(fs::read_to_string(b.path("r.svg")).unwrap().contains("<svg role=\"img\""));
     assert!(b.fails(&["lab", "run", "own.toml", "--device", "hdd"], 1).contains("in the file"));
     fs::write(b.path("own.toml"), text.replace("files =", "flies =")).unwrap();
     assert!(b.fails(&["lab", "run", "own.toml"], 1).contains("flies"));

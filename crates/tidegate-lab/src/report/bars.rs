@@ -46,7 +46,7 @@ pub fn metric(outcome: &Outcome, case: &Case) -> Option<String> {
 const WIDE: f64 = 1060.0;
 const LEFT: f64 = 14.0;
 /// Where columns of figures end.
-const ENDS: [f64; 4] = [700.0, 800.0, 900.0, 1046.0];
+const ENDS: [f64; 4] = [680.0, 780.0, 915.0, 1046.0];
 const RIGHT: f64 = 560.0;
 
 /// Every ratio of an experiment, its interval, the published one and whether it reproduces.

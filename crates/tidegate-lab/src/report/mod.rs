@@ -14,6 +14,7 @@
 //! | `latency` | the columns of every table of latencies |
 //! | `devices` | where the figures of device models are from |
 //! | `bars`, `percentile`, `panels`, `flame` | the charts |
+//! | `picture` | the ratios as a picture of its own |
 //! | `trees` | where flame graphs stand, and how to get them |
 //! | `timeline` | series and events of a run, made ready for `panels` |
 //! | `svg`, `scale`, `text` | drawing, axes, numbers and escaping |
@@ -28,6 +29,7 @@ pub(crate) mod latency;
 mod page;
 mod panels;
 mod percentile;
+mod picture;
 mod published;
 mod scale;
 mod summary;
@@ -42,6 +44,7 @@ mod trees;
 
 pub use csv::csv;
 pub use page::html;
+pub use picture::picture;
 pub use published::{SYMBOL, as_published, is_called};
 pub use terminal::table;
 

@@ -169,6 +169,26 @@ fn elements_nest() {
 }
 
 #[test]
+fn a_picture_stands_by_itself() {
+    let drawn = picture(&[outcome(), outcome()]).unwrap();
+    assert!(nested(&drawn).unwrap() > 30);
+    assert!(
+        !drawn.contains("var(") && !drawn.contains("@media") && drawn.contains("fill=\"#fff\""),
+        "{drawn}"
+    );
+    // Each class that a drawing names has a rule.
+    for class in ["grid", "whisker", "ours", "published", "title"] {
+        assert!(
+            drawn.contains(&format!("class=\"{class}\"")) && drawn.contains(&format!(".{class}{{")),
+            "{class}"
+        );
+    }
+    let tops: Vec<&str> = drawn.match_indices("translate(0 ").map(|(at, _)| &drawn[at..at + 20]).collect();
+    assert!(tops.len() == 2 && tops[0] != tops[1], "{tops:?}");
+    assert!(picture(&[]).is_none());
+}
+
+#[test]
 fn nothing_is_loaded() {
     let page = page();
     for loads in ["src=", "url(", "@import", "<script", "<link", "<iframe", "xlink"] {

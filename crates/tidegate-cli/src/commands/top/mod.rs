@@ -7,10 +7,12 @@
 //! | `view` | how the screen is divided |
 //! | `panels`, `tables` | what stands in its parts |
 //! | `theme` | colours, bars |
+//! | `picture` | the screen as an SVG file |
 //! | `plain` | one sample as text |
 
 mod history;
 mod panels;
+mod picture;
 mod plain;
 mod screen;
 mod tables;
@@ -21,14 +23,20 @@ mod view;
 
 use crate::global::Global;
 use crate::out::Out;
+use history::History;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
 use serde::Serialize;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use theme::Theme;
+use tidegate::error::path_bytes;
 use tidegate::sample::{Rates, prometheus};
-use tidegate::{Result, Sample};
+use tidegate::{Error, Result, Sample};
 use tidegate_fuse::control::Client;
 use tidegate_rt::thread;
+use view::View;
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -42,7 +50,13 @@ pub struct Args {
     /// Print one sample in the text format of Prometheus
     #[arg(long, conflicts_with = "json")]
     prometheus: bool,
+    /// Watch for eleven samples, and draw the screen into an SVG file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "prometheus"])]
+    picture: Option<PathBuf>,
 }
+
+/// Columns and rows of a picture, and from how many samples it is drawn.
+const PICTURE: (u16, u16, u32) = (110, 26, 11);
 
 fn interval(text: &str) -> std::result::Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("{text}: not a number of seconds"))?;
@@ -70,6 +84,9 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         out.bytes(prometheus(&sample).as_bytes())?;
         return out.finish();
     }
+    if let Some(file) = &args.picture {
+        return draw(client, interval, file);
+    }
     if !global.json && std::io::stdout().is_terminal() {
         return screen::run(client, interval);
     }
@@ -84,4 +101,22 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         plain::print(&mut out, &sample, &rates)?;
     }
     out.finish()
+}
+
+/// Watches for a while, and draws the screen as it is then into `file`.
+fn draw(mut client: Client, interval: Duration, file: &Path) -> Result<()> {
+    let (width, height, samples) = PICTURE;
+    let mut history = History::default();
+    for n in 0..samples {
+        if n > 0 {
+            thread::sleep(interval);
+        }
+        history.push(client.sample(true)?);
+    }
+    let Ok(mut terminal) = Terminal::new(TestBackend::new(width, height));
+    let view = View { history: &history, theme: Theme::colored(), paused: false };
+    let Ok(_) = terminal.draw(|f| view.draw(f));
+    let place = history.sample().and_then(|s| s.mountpoint.clone()).unwrap_or_default();
+    let svg = picture::svg(terminal.backend().buffer(), &format!("tidegate top {place}"));
+    std::fs::write(file, svg).map_err(|e| Error::os(path_bytes(file), e))
 }

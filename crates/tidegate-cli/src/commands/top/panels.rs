@@ -2,7 +2,7 @@
 
 use super::tables::shortened;
 use super::theme::column;
-use super::view::View;
+use super::view::{View, fitting};
 use crate::units::{bytes, duration};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -44,7 +44,7 @@ pub fn head(view: &View, s: &Sample, width: u16) -> Line<'static> {
         let text: usize = spans.iter().map(Span::width).sum();
         text + more.iter().map(|m| m.chars().count() + 4).sum::<usize>() > usize::from(width)
     };
-    while long(&spans, &more) && more.len() > 1 {
+    while long(&spans, &more) && !more.is_empty() {
         more.pop();
     }
     for m in more {
@@ -86,13 +86,11 @@ pub fn bandwidth(view: &View, frame: &mut Frame, area: Rect) {
     let inner = view.panel(frame, area, title, view.note(format!("peak {}/s", bytes(peak))));
     let [text, picture] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(inner);
     let rate = |v: f64| format!("{}/s", bytes(v as u64));
-    let line = Line::from(vec![
-        Span::styled("write ", t.write()),
-        Span::styled(rate(h.now.write_bytes), t.strong()),
-        Span::styled("   read ", t.read()),
-        Span::styled(rate(h.now.read_bytes), t.strong()),
-    ]);
-    frame.render_widget(line, text);
+    let parts = vec![
+        vec![Span::styled("write ", t.write()), Span::styled(rate(h.now.write_bytes), t.strong())],
+        vec![Span::styled("   read ", t.read()), Span::styled(rate(h.now.read_bytes), t.strong())],
+    ];
+    frame.render_widget(fitting(parts, text.width), text);
     let data: Vec<u64> = h.written.iter().copied().collect();
     let spark = Sparkline::default()
         .data(data)
@@ -128,8 +126,12 @@ pub fn write_back(view: &View, s: &Sample, frame: &mut Frame, area: Rect) {
     let style = if s.flusher.state == "waiting" { t.warning() } else { t.strong() };
     let line = Line::from(vec![Span::raw("flusher   "), Span::styled(what, style), Span::raw(at)]);
     frame.render_widget(line, lines[3]);
-    let checkpoints = format!("{} queued, {} for {} requests", s.ckpt.queued, s.ckpt.issued, s.ckpt.total);
-    frame.render_widget(Line::from(format!("ckpt      {checkpoints}")), lines[4]);
+    let part = |text: String| vec![Span::raw(text)];
+    let parts = vec![
+        part(format!("ckpt      {} queued", s.ckpt.queued)),
+        part(format!(", {} for {} requests", s.ckpt.issued, s.ckpt.total)),
+    ];
+    frame.render_widget(fitting(parts, lines[4].width), lines[4]);
 }
 
 /// What the flusher does, and at which file, in `room` characters.
@@ -157,8 +159,15 @@ fn gauge(
     (share, mark): (f64, Option<f64>),
     style: Style,
 ) {
+    const LABEL: u16 = 10;
+    const NUMBER: u16 = 11;
+    if area.width < LABEL + NUMBER {
+        let parts = vec![vec![Span::raw(format!("{name:<9} "))], vec![Span::raw(bytes(n))]];
+        return frame.render_widget(fitting(parts, area.width), area);
+    }
     let [label, bar, number] =
-        Layout::horizontal([Constraint::Length(10), Constraint::Min(0), Constraint::Length(11)]).areas(area);
+        Layout::horizontal([Constraint::Length(LABEL), Constraint::Min(0), Constraint::Length(NUMBER)])
+            .areas(area);
     frame.render_widget(Line::raw(name), label);
     frame.render_widget(view.theme.bar(share, mark, usize::from(bar.width), style), bar);
     frame.render_widget(Line::raw(bytes(n)).alignment(Alignment::Right), number);
@@ -171,14 +180,13 @@ pub fn bios(view: &View, s: &Sample, frame: &mut Frame, area: Rect) {
     let inner = view.panel(frame, area, view.title("Bios"), note);
     let [text, picture, labels] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(inner);
-    let line = Line::from(vec![
-        Span::styled("write ", t.write()),
-        Span::styled(format!("{:.0}/s", h.now.write_bios), t.strong()),
-        Span::styled(format!(" of {}", bytes(h.now.mean_write_bio as u64)), t.dim()),
-        Span::styled("   read ", t.read()),
-        Span::styled(format!("{:.0}/s", h.now.read_bios), t.strong()),
-    ]);
-    frame.render_widget(line, text);
+    let rate = |bios: f64| Span::styled(format!("{bios:.0}/s"), t.strong());
+    let parts = vec![
+        vec![Span::styled("write ", t.write()), rate(h.now.write_bios)],
+        vec![Span::styled(format!(" of {}", bytes(h.now.mean_write_bio as u64)), t.dim())],
+        vec![Span::styled("   read ", t.read()), rate(h.now.read_bios)],
+    ];
+    frame.render_widget(fitting(parts, text.width), text);
     let count = |i: usize| -> u64 {
         let sizes = h.window.sizes.iter();
         let class = |bytes: u64| CLASSES.iter().rposition(|c| bytes >= c.0).unwrap_or(0);
@@ -196,8 +204,12 @@ pub fn bios(view: &View, s: &Sample, frame: &mut Frame, area: Rect) {
         })
         .collect();
     frame.render_widget(Paragraph::new(rows), picture);
-    let names = CLASSES.iter().map(|(_, name)| format!("{:<cell$.cell$}", name));
-    frame.render_widget(Line::styled(names.collect::<String>(), t.dim()), labels);
+    // A name and the blank behind it take four cells: where columns are narrower, not each has one.
+    let step = 4usize.div_ceil(cell);
+    let wide = step * cell;
+    let names =
+        CLASSES.iter().step_by(step).map(|(_, name)| vec![Span::styled(format!("{name:<wide$}"), t.dim())]);
+    frame.render_widget(fitting(names.collect(), labels.width), labels);
 }
 
 /// A time, or a dash where nothing was counted.

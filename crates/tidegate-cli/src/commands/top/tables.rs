@@ -94,21 +94,20 @@ pub fn locks(view: &View, frame: &mut Frame, area: Rect) {
 pub fn files(view: &View, s: &Sample, frame: &mut Frame, area: Rect) {
     let inner = view.panel(frame, area, view.title("Files being written"), view.note(""));
     let room = usize::from(inner.height.saturating_sub(1));
-    let width = usize::from(inner.width).saturating_sub(20);
+    let widths = [("file", 8), ("dirty", 9), ("writeback", 9)];
+    let fit = columns_that_fit(&widths.map(|w| w.1), inner.width);
+    let others: u16 = widths[1..fit].iter().map(|w| w.1 + 1).sum();
+    let width = usize::from(inner.width.saturating_sub(others));
     let rows = s.files.iter().take(room).map(|f| {
         let name = f.path.clone().unwrap_or_else(|| format!("inode {}", f.ino));
-        let row = Row::new([
+        let cells = vec![
             Cell::from(shortened(&name, width)),
             right(bytes(f.dirty_bytes)),
             right(bytes(f.writeback_bytes)),
-        ]);
-        if s.flusher.ino == Some(f.ino) { row.style(view.theme.write()) } else { row }
+        ];
+        (cells, (s.flusher.ino == Some(f.ino)).then(|| view.theme.write()))
     });
-    let widths = [Constraint::Min(8), Constraint::Length(9), Constraint::Length(9)];
-    frame.render_widget(
-        Table::new(rows, widths).header(head(view, &["file", "dirty", "writeback"])).column_spacing(1),
-        inner,
-    );
+    table(view, frame, inner, &widths, rows);
 }
 
 /// A path of at most `width` characters: what is left out is at its front.

@@ -6,6 +6,7 @@ use super::view::View;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::Color;
+use std::collections::BTreeSet;
 use tidegate::Sample;
 use tidegate::sample::{FileSample, LockSample, SizeClass};
 
@@ -103,6 +104,49 @@ fn it_grows_and_shrinks() {
     for (width, height) in [(1, 1), (20, 5), (40, 10), (79, 13), (80, 19), (500, 200)] {
         drawn(width, height, true);
     }
+}
+
+/// A number stands on a small screen as it stands on a large one, or not at all.
+#[test]
+fn no_number_is_cut() {
+    let numbers = |width, height| -> BTreeSet<String> {
+        let rows = text(&drawn(width, height, true));
+        // Words are what stands between blanks and frames; those of the image's path may be left out, not cut.
+        let words = rows.iter().flat_map(|r| r.split([' ', '│', '─', '╭', '╮', '╰', '╯']));
+        words.filter(|w| w.contains(|c: char| c.is_ascii_digit())).map(str::to_string).collect()
+    };
+    let whole = numbers(200, 60);
+    assert!(whole.len() > 20, "{whole:?}");
+    for width in 16..=200 {
+        let cut: Vec<_> = numbers(width, 30).difference(&whole).cloned().collect();
+        assert!(cut.is_empty(), "{width} columns: {cut:?} in\n{}", text(&drawn(width, 30, true)).join("\n"));
+    }
+}
+
+#[test]
+fn a_picture_holds_what_the_screen_does() {
+    let terminal = drawn(110, 26, true);
+    let svg = super::picture::svg(terminal.backend().buffer(), "tidegate top /a&b");
+    assert!(
+        svg.starts_with("<svg ")
+            && svg.ends_with("</svg>\n")
+            && svg.contains("<title>tidegate top /a&amp;b<")
+    );
+    let texts = svg.split("<text ").skip(1).filter_map(|t| t.split_once('>')?.1.split_once("</"));
+    let shown: String = texts.map(|(words, _)| words.replace("&gt;", ">").replace(' ', "")).collect();
+    for row in text(&terminal) {
+        let row: String = row.chars().filter(|c| *c != ' ' && !shaped(*c)).collect();
+        assert!(shown.contains(&row), "{row:?} in {shown}");
+    }
+    // As many shapes as cells that have one.
+    let cells = terminal.backend().buffer().content.iter();
+    let shapes = cells.filter(|c| c.symbol().chars().all(shaped)).count();
+    assert_eq!(svg.matches("<rect x=").count() + svg.matches("<path ").count(), shapes);
+}
+
+/// Characters of bars, columns and frames.
+fn shaped(c: char) -> bool {
+    matches!(c, '▁'..='▏' | '─' | '│' | '╭' | '╮' | '╰' | '╯')
 }
 
 #[test]

@@ -19,6 +19,11 @@ impl Theme {
         Theme { colors: std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) }
     }
 
+    /// With colours, as a picture has them.
+    pub fn colored() -> Self {
+        Theme { colors: true }
+    }
+
     /// With colours or without.
     #[cfg(test)]
     pub fn with_colors(colors: bool) -> Self {

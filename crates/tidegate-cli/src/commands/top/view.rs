@@ -6,7 +6,7 @@ use super::theme::Theme;
 use super::{panels, tables};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::text::Line;
+use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType};
 
 /// Rows of the upper bands.
@@ -55,11 +55,13 @@ impl View<'_> {
 
     /// A panel's frame; what is inside of it.
     pub fn panel(&self, frame: &mut Frame, area: Rect, title: Line<'static>, note: Line<'static>) -> Rect {
-        let block = Block::bordered()
-            .border_type(BorderType::Rounded)
-            .border_style(self.theme.border())
-            .title(title)
-            .title(note.right_aligned());
+        // Between the corners, with a line between them.
+        let fits = title.width() + note.width() + 3 <= usize::from(area.width);
+        let mut block =
+            Block::bordered().border_type(BorderType::Rounded).border_style(self.theme.border()).title(title);
+        if fits {
+            block = block.title(note.right_aligned());
+        }
         let inner = block.inner(area);
         frame.render_widget(block, area);
         inner
@@ -73,6 +75,19 @@ impl View<'_> {
         let text = text.to_string();
         Line::styled(if text.is_empty() { text } else { format!(" {text} ") }, self.theme.dim())
     }
+}
+
+/// As many of `parts`, one after the other, as have room. A part that does not fit is left out with those behind it: a
+/// number without its last digits is another number.
+pub fn fitting(parts: Vec<Vec<Span<'static>>>, room: u16) -> Line<'static> {
+    let mut line = Line::default();
+    for part in parts {
+        if line.width() + part.iter().map(Span::width).sum::<usize>() > usize::from(room) {
+            break;
+        }
+        line.spans.extend(part);
+    }
+    line
 }
 
 fn halves(area: Rect, left: u16) -> [Rect; 2] {
