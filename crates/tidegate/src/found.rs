@@ -19,6 +19,8 @@ pub enum Found {
 /// Bytes that are looked at; the last mark that is known lies behind the first 64 KiB.
 const FIRST: usize = 68 << 10;
 const BLOCK: usize = 4096;
+/// What an ext4 volume is called.
+pub(crate) const EXT4: &str = "an ext2, ext3 or ext4 file system";
 /// Where in each of the first two blocks a superblock of F2FS begins, its mark, and its UUID in it.
 const SUPER: usize = 1024;
 const F2FS: [u8; 4] = [0x10, 0x20, 0xf5, 0xf2];
@@ -38,7 +40,7 @@ const MARKS: [(usize, &[u8], &str); 31] = [
     (0, b"LUKS\xba\xbe", "a LUKS container"),
     (512, b"LABELONE", "an LVM volume"),
     (4086, b"SWAPSPACE2", "swap space"),
-    (1024 + 0x38, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
+    (1024 + 0x38, b"\x53\xef", EXT4),
     (512, b"EFI PART", "a GPT partition table"),
     (0, b"QFI\xfb", "a qcow2 image"),
     (0, b"\x3a\xff\x26\xed", "an Android sparse image"),

@@ -1,6 +1,6 @@
 //! Partition tables: what a disk's image holds where no volume begins at its front.
 
-use crate::found::{Found, tell};
+use crate::found::{EXT4, Found, tell};
 use tidegate_block::{BioFlags, PAGE_SIZE, RequestQueue, Sector};
 
 /// Bytes of a sector, in which tables count.
@@ -35,7 +35,7 @@ pub fn list(queue: &RequestQueue) -> Vec<Partition> {
             Found::Nothing => "nothing",
             Found::Other(what) => what,
         };
-        Some(Partition { number, offset, holds, opens: found == Found::F2fs })
+        Some(Partition { number, offset, holds, opens: matches!(found, Found::F2fs | Found::Other(EXT4)) })
     };
     starts.into_iter().filter_map(partition).collect()
 }

@@ -11,6 +11,7 @@ mod cp;
 mod cp_in;
 mod disks;
 mod errors;
+mod ext4;
 mod host_full;
 mod lab;
 mod mkfs;

@@ -46,12 +46,9 @@ impl Ext4 {
 
     /// Reads whole pages from block `addr` on.
     fn read_run(&self, addr: BlockAddr, pages: usize) -> Result<PageBuf> {
-        let bio = Bio::read(self.blocks.sector(addr), vec![PageBuf::stale(pages)], BioFlags::SYNC);
-        let of = |e| Error::device(e, format!("reading block {addr}"));
-        match self.blocks.queue.submit_wait(bio).map_err(of)? {
-            BioData::Read(mut v) if v.len() == 1 => Ok(v.remove(0)),
-            _ => Err(ErrorKind::Io.into()),
-        }
+        let at = self.blocks.sector(addr).bytes();
+        let read = self.blocks.read_bytes(at, pages, BioFlags::SYNC);
+        read.map_err(|e| e.of(format!("reading block {addr}")))
     }
 
     /// Puts a page together from pieces that lie apart; `m` is its first.
@@ -107,7 +104,7 @@ impl Ext4 {
         let m = self.map_blocks(own, FileBlock(index * per_page), want * per_page)?;
         let whole = (m.blocks / per_page) as usize;
         Ok(match m.place {
-            Place::Data(addr) if whole > 0 => Some((addr, whole)),
+            Place::Data(addr) if whole > 0 && self.blocks.are_in_place(addr, m.blocks) => Some((addr, whole)),
             _ => None,
         })
     }

@@ -41,6 +41,6 @@ impl VolumeOps for Ext4 {
     }
 
     fn recovered(&self) -> u64 {
-        0
+        self.blocks.overlay.as_ref().map_or(0, |o| o.stats().transactions.into())
     }
 }

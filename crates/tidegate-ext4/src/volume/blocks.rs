@@ -1,6 +1,7 @@
 //! The volume's blocks: metadata through the page cache, by pages of the device; data past it.
 
 use crate::format::units::BlockAddr;
+use crate::volume::overlay::Overlay;
 use std::ops::Deref;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, PAGE_SIZE, PageBuf, RequestQueue, SECTOR_SIZE, Sector};
@@ -35,13 +36,15 @@ pub(crate) struct Blocks {
     /// Pages of the device that hold metadata.
     inode: Arc<Inode>,
     block_size: u64,
+    /// What the journal holds.
+    pub(crate) overlay: Option<Overlay>,
 }
 
 impl Blocks {
     /// Blocks of `block_size` bytes behind `queue`, their pages accounted to `bdi`.
     pub(crate) fn new(queue: Arc<RequestQueue>, bdi: Arc<Bdi>, block_size: u32) -> Self {
         let inode = Arc::new(Inode::internal(internal_parts(), bdi.clone(), SHARDS));
-        Blocks { queue, bdi, inode, block_size: block_size.into() }
+        Blocks { queue, bdi, inode, block_size: block_size.into(), overlay: None }
     }
 
     /// The first sector of a block.
@@ -88,20 +91,30 @@ impl Blocks {
         Ok(page)
     }
 
-    /// Reads `pages` pages from byte `at` of the device on, a multiple of 512. What lies behind the device's last whole
-    /// sector is zeros: a device need not be whole pages long.
+    /// Reads `pages` pages from byte `at` of the device on, where a block begins, and what the journal holds of them. What
+    /// lies behind the device's last whole sector is zeros: a device need not be whole pages long.
     ///
     /// # Errors
     /// Those of the device.
     pub(crate) fn read_bytes(&self, at: u64, pages: usize, flags: BioFlags) -> Result<PageBuf> {
         let of = |e| Error::device(e, format!("at byte {at}"));
         let end = self.queue.device().size() / SECTOR_SIZE * SECTOR_SIZE;
-        if at + pages as u64 * PAGE <= end || pages > 1 || end < PAGE || at >= end {
-            return self.queue.read_wait(Sector::from_bytes(at), pages, flags).map_err(of);
+        let mut buf = if at + pages as u64 * PAGE <= end || pages > 1 || end < PAGE || at >= end {
+            self.queue.read_wait(Sector::from_bytes(at), pages, flags).map_err(of)?
+        } else {
+            // The device's last page, of which the end is wanted.
+            let last = self.queue.read_wait(Sector::from_bytes(end - PAGE), 1, flags).map_err(of)?;
+            PageBuf::from_slice(&last[(PAGE - (end - at)) as usize..])
+        };
+        if let Some(overlay) = &self.overlay {
+            overlay.patch(at / self.block_size, self.block_size as usize, &mut buf)?;
         }
-        // The device's last page, of which the end is wanted.
-        let last = self.queue.read_wait(Sector::from_bytes(end - PAGE), 1, flags).map_err(of)?;
-        Ok(PageBuf::from_slice(&last[(PAGE - (end - at)) as usize..]))
+        Ok(buf)
+    }
+
+    /// Whether `n` blocks from `addr` on are on the device as they are to be read.
+    pub(crate) fn are_in_place(&self, addr: BlockAddr, n: u64) -> bool {
+        self.overlay.as_ref().is_none_or(|o| !o.touches(addr.0..addr.0 + n))
     }
 }
 

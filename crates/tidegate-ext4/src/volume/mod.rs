@@ -9,9 +9,11 @@
 //! | [`options`] | how to open it |
 //! | [`info`] | what it tells of itself |
 //! | `blocks` | its blocks, through the page cache |
+//! | `overlay` | what its journal holds |
 
 pub(crate) mod blocks;
 pub mod info;
 pub mod open;
 pub mod options;
+pub(crate) mod overlay;
 pub mod sbi;

@@ -4,6 +4,7 @@ use crate::format::gate::{Journal, Superblock};
 use crate::format::raw::*;
 use crate::volume::blocks::Blocks;
 use crate::volume::options::Ext4Options;
+use crate::volume::overlay::{Overlay, logged_superblock};
 use crate::volume::sbi::Ext4;
 use std::sync::{Arc, OnceLock};
 use tidegate_block::{BioFlags, PAGE_SIZE, RequestQueue, Sector};
@@ -40,14 +41,24 @@ impl Ext4 {
     /// `Corrupt` with what is wrong, `Unsupported` with the feature, those of the device.
     pub fn open(queue: Arc<RequestQueue>, bdi: Arc<Bdi>, options: Ext4Options) -> Result<Arc<Ext4>> {
         let sb = load_superblock(&queue)?;
-        if sb.incompat.contains(Incompat::RECOVER) && !options.norecovery {
-            return Err(not_recovered(&sb));
+        let wants_recovery = sb.incompat.contains(Incompat::RECOVER) && !options.norecovery;
+        if wants_recovery && sb.journal == Journal::Device {
+            return Err(not_recovered());
         }
-        let read_only = why_read_only(&queue, &sb, &options);
-        let blocks = Blocks::new(queue, bdi, sb.block_size);
-        let fs = Arc::new(Ext4 { sb, blocks, read_only, counts: OnceLock::new() });
+        let blocks = Blocks::new(queue.clone(), bdi.clone(), sb.block_size);
+        let mut fs = Ext4 { sb, blocks, read_only: String::new(), counts: OnceLock::new() };
+        if wants_recovery && let Some(overlay) = fs.recover_in_memory()? {
+            // The superblock, too, may be newer in the journal; blocks that were read so far are not kept.
+            if let Some(bytes) = logged_superblock(&overlay, &fs.sb)? {
+                let logged = Superblock::parse(&bytes, queue.device().size());
+                fs.sb = logged.map_err(|e| e.of("in the journal"))?;
+            }
+            fs.blocks = Blocks::new(queue.clone(), bdi, fs.sb.block_size);
+            fs.blocks.overlay = Some(overlay);
+        }
+        fs.read_only = fs.why_read_only(&queue, &options);
         fs.check_root()?;
-        Ok(fs)
+        Ok(Arc::new(fs))
     }
 
     /// Refuses a volume whose root is no directory: nothing in it has a name.
@@ -63,29 +74,38 @@ impl Ext4 {
     }
 }
 
-/// Why a volume whose journal holds what the volume does not is refused.
-fn not_recovered(sb: &Superblock) -> Error {
-    let why = match sb.journal {
-        Journal::Device => "its journal, on a device of its own, holds changes that the volume does not",
-        _ => "it was not cleanly unmounted, and its journal is not replayed yet: run e2fsck",
-    };
+/// Why a volume whose journal is elsewhere, and holds what the volume does not, is refused.
+fn not_recovered() -> Error {
+    let why = "its journal, on a device of its own, holds changes that the volume does not";
     let cure = "norecovery opens it as it is, which may be half changed";
     Error::new(ErrorKind::Unsupported, format!("{why} ({cure})"))
 }
 
-/// Why the volume is not changed.
-fn why_read_only(queue: &RequestQueue, sb: &Superblock, options: &Ext4Options) -> String {
-    if options.read_only || queue.device().read_only() {
-        return "opened read-only".into();
+impl Ext4 {
+    /// Why the volume is not changed, and what of it cannot be seen.
+    fn why_read_only(&self, queue: &RequestQueue, options: &Ext4Options) -> String {
+        let why = self.what_forbids_writing(queue, options);
+        match self.blocks.overlay.as_ref().and_then(Overlay::left_out) {
+            Some(left_out) => format!("{why}; {left_out}"),
+            None => why,
+        }
     }
-    if !sb.read_only_features.is_empty() {
-        return format!("ext4 feature {} is not supported: opened read-only", sb.read_only_features);
+
+    fn what_forbids_writing(&self, queue: &RequestQueue, options: &Ext4Options) -> String {
+        let sb = &self.sb;
+        if options.read_only || queue.device().read_only() {
+            return "opened read-only".into();
+        }
+        if !sb.read_only_features.is_empty() {
+            return format!("ext4 feature {} is not supported: opened read-only", sb.read_only_features);
+        }
+        if sb.journal == Journal::Device {
+            return "its journal is on a device of its own: opened read-only".into();
+        }
+        let told = self.blocks.overlay.as_ref().is_some_and(|o| o.errno() != 0);
+        if told || State::from_bits_retain(sb.raw.s_state.get()).contains(State::ERROR) {
+            return "an earlier error is recorded in it: run e2fsck; opened read-only".into();
+        }
+        "ext4 is not written yet: opened read-only".into()
     }
-    if sb.journal == Journal::Device {
-        return "its journal is on a device of its own: opened read-only".into();
-    }
-    if State::from_bits_retain(sb.raw.s_state.get()).contains(State::ERROR) {
-        return "an earlier error is recorded in it: run e2fsck; opened read-only".into();
-    }
-    "ext4 is not written yet: opened read-only".into()
 }

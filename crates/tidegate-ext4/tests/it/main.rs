@@ -1,6 +1,10 @@
 //! Tests of ext4 volumes, one program: made by mke2fs, written by Linux, damaged by chance, judged by Linux and e2fsprogs.
 
+mod damaged;
+mod hashes;
+mod killed;
 mod made;
 mod refused;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // other processes are driven and waited for
 mod rig;
+mod written;

@@ -31,6 +31,15 @@ pub fn must(name: &str, args: &[&str]) -> String {
     text
 }
 
+/// What a program prints, which has to succeed.
+pub fn bytes_of(name: &str, args: &[&str]) -> Vec<u8> {
+    let mut command = Command::new("timeout");
+    command.arg(LIMIT).arg(oracle::require(name).unwrap()).args(args).stdin(Stdio::null());
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "{name} {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    out.stdout
+}
+
 /// Whether a test must be skipped: without mke2fs, or where it needs the superuser.
 pub fn skip() -> bool {
     if !rustix::process::geteuid().is_root() {

@@ -1,0 +1,81 @@
+//! The commands on an ext4 image that mke2fs made: all that read work, and all that change say why they do not.
+
+use crate::common::{Bench, assert_same, is_root};
+use std::fs;
+use std::process::{Command, Stdio};
+use tidegate_testing::manifest::Options;
+use tidegate_testing::oracle::{require, skip_or_fail};
+
+/// A bench with `e.img`, which holds the tree at `src`.
+fn bench() -> Option<Bench> {
+    if skip_or_fail("mke2fs") {
+        return None;
+    }
+    let b = Bench::new();
+    let src = b.path("src");
+    fs::create_dir_all(src.join("dir/sub")).unwrap();
+    fs::write(src.join("dir/hello"), "hello\n").unwrap();
+    fs::write(src.join("dir/sub/large"), vec![7; 300_000]).unwrap();
+    std::os::unix::fs::symlink("hello", src.join("dir/link")).unwrap();
+    fs::hard_link(src.join("dir/hello"), src.join("again")).unwrap();
+    let args = ["-q", "-t", "ext4", "-L", "name", "-d", "src", "e.img", "32M"];
+    let mut made = Command::new(require("mke2fs").unwrap());
+    assert!(made.args(args).current_dir(b.dir.path()).stdin(Stdio::null()).status().unwrap().success());
+    Some(b)
+}
+
+#[test]
+fn commands_that_read_work_on_ext4() {
+    let Some(b) = bench() else { return };
+    assert_eq!(b.ok(&["ls", "e.img:/"]), "again\ndir\nlost+found\n");
+    assert_eq!(b.ok(&["cat", "e.img:/dir/hello"]), "hello\n");
+    assert!(b.ok(&["tree", "e.img"]).contains("large"));
+    assert!(b.ok(&["stat", "e.img:/again"]).contains("2 links"));
+    assert!(b.ok(&["df", "e.img"]).contains("ext4"));
+    let info = b.ok(&["info", "e.img"]);
+    for word in
+        ["ext4", "label          name", "metadata_csum", "journal        ", "Groups: 4 of 8192 blocks"]
+    {
+        assert!(info.contains(word), "{word}: {info}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&b.ok(&["--json", "info", "e.img"])).unwrap();
+    assert_eq!((&json["format"], json["groups"].as_array().unwrap().len()), (&"ext4".into(), 4));
+    assert_eq!(json["journal"]["inode"], 8);
+    // Times of directories are those of their filling, in seconds.
+    let but = Options {
+        ignore_nanoseconds: true,
+        ignore_dir_mtime: true,
+        ignore_root: true,
+        ignore_lost_found: true,
+        ignore_owner: !is_root(),
+        ..Options::default()
+    };
+    b.ok(&["cp", "-r", "e.img:/", "out"]);
+    assert_same(&b.path("src"), &b.path("out"), &but);
+    let tar = b.command(&["tar", "e.img:/"]).output().unwrap();
+    fs::write(b.path("e.tar"), tar.stdout).unwrap();
+    fs::create_dir(b.path("untarred")).unwrap();
+    let untar = ["-xf", "e.tar", "-C", "untarred"];
+    assert!(Command::new("tar").args(untar).current_dir(b.dir.path()).status().unwrap().success());
+    assert_same(&b.path("src"), &b.path("untarred"), &but);
+}
+
+#[test]
+fn commands_that_change_say_that_ext4_is_not_written() {
+    let Some(b) = bench() else { return };
+    let before = fs::read(b.path("e.img")).unwrap();
+    let why = "e.img: the volume is read-only: ext4 is not written yet: opened read-only";
+    for args in [
+        &["mkdir", "e.img:/new"][..],
+        &["rm", "e.img:/dir/hello"],
+        &["mv", "e.img:/again", "e.img:/other"],
+        &["ln", "e.img:/again", "e.img:/third"],
+        &["cp", "src/dir/hello", "e.img:/new"],
+        &["trim", "e.img"],
+    ] {
+        let line = b.fails(args, 1);
+        assert!(line.starts_with(why), "{args:?}: {line}");
+    }
+    assert!(b.fails(&["check", "e.img"], 8).contains("ext4 volumes are not checked yet: use e2fsck"));
+    assert!(fs::read(b.path("e.img")).unwrap() == before, "the image changed");
+}

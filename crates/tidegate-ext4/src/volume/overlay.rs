@@ -1,0 +1,110 @@
+//! What the journal holds and the volume does not: read in place of the volume's blocks, and never written there.
+
+use crate::format::gate::{Journal, Superblock};
+use crate::format::raw::InodeFlags;
+use crate::format::units::{BlockAddr, FileBlock};
+use crate::map::Place;
+use crate::volume::sbi::Ext4;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+use tidegate_jbd2::recover::ReplayStats;
+use tidegate_jbd2::{FsBlock, Log, Replay, Run, recover};
+use tidegate_vfs::{Error, Result};
+
+/// The journal's blocks of the volume.
+pub(crate) struct Overlay {
+    replay: Replay,
+    /// Which those are.
+    blocks: BTreeSet<u64>,
+}
+
+impl Overlay {
+    /// Whether any block in `range` is in the journal.
+    pub(crate) fn touches(&self, range: Range<u64>) -> bool {
+        self.blocks.range(range).next().is_some()
+    }
+
+    /// Puts what the journal holds of the blocks from `first` on into `bytes`, which has blocks of `block_size` bytes.
+    ///
+    /// # Errors
+    /// Those of reading the journal.
+    pub(crate) fn patch(&self, first: u64, block_size: usize, bytes: &mut [u8]) -> Result<()> {
+        let n = (bytes.len() / block_size) as u64;
+        for block in self.blocks.range(first..first + n) {
+            let at = (block - first) as usize * block_size;
+            self.replay.read(FsBlock(*block), &mut bytes[at..at + block_size])?;
+        }
+        Ok(())
+    }
+
+    /// Counts of the recovery.
+    pub(crate) fn stats(&self) -> ReplayStats {
+        self.replay.stats()
+    }
+
+    /// What is lost of what was promised, in words, if something is.
+    pub(crate) fn left_out(&self) -> Option<String> {
+        if let Some(tid) = self.replay.failed_commit() {
+            return Some(format!("transaction {tid} of its journal is damaged and left out"));
+        }
+        let fast = self.replay.has_fast_commits();
+        fast.then(|| "what was fsynced after its last commit (fast commits) is left out".into())
+    }
+
+    /// An error that the journal tells of, if any: an errno.
+    pub(crate) fn errno(&self) -> i32 {
+        self.replay.errno()
+    }
+}
+
+impl Ext4 {
+    /// Recovers the volume in memory: what its journal holds, if that is not empty.
+    ///
+    /// # Errors
+    /// `Corrupt` where the journal is; those of the device.
+    pub(crate) fn recover_in_memory(&self) -> Result<Option<Overlay>> {
+        let Journal::Inode(ino) = self.sb.journal else { return Ok(None) };
+        let log = self.journal_log(ino).map_err(|e| e.of("the journal"))?;
+        let replay = recover(Arc::new(log), self.sb.blocks)?;
+        if replay.is_clean() {
+            return Ok(None);
+        }
+        let blocks = replay.blocks().map(|b| b.0).collect();
+        Ok(Some(Overlay { replay, blocks }))
+    }
+
+    /// Where the journal lies.
+    fn journal_log(&self, ino: u32) -> Result<Log> {
+        let (attr, inode) = self.load_system_inode(ino)?;
+        let blocks = attr.size / u64::from(self.sb.block_size);
+        let (mut at, mut runs) = (0, Vec::new());
+        while at < blocks {
+            let m = self.map_blocks(&inode, FileBlock(at), (blocks - at).min(u32::MAX.into()))?;
+            let Place::Data(BlockAddr(first)) = m.place else {
+                return Err(Error::corrupt(format!("inode {ino}: block {at} of it is missing")));
+            };
+            let len = u32::try_from(m.blocks).unwrap_or(u32::MAX);
+            runs.push(Run { first: FsBlock(first), len });
+            at += u64::from(len);
+        }
+        debug_assert!(!inode.is(InodeFlags::INLINE_DATA));
+        Log::new(self.blocks.queue.clone(), self.sb.block_size, runs)
+    }
+}
+
+/// The bytes of the superblock as the journal has them, if it does.
+///
+/// # Errors
+/// Those of reading the journal.
+pub(crate) fn logged_superblock(overlay: &Overlay, sb: &Superblock) -> Result<Option<Vec<u8>>> {
+    let bs = sb.block_size as usize;
+    let at = crate::format::raw::SUPER_OFFSET;
+    let (block, skip) = ((at / bs) as u64, at % bs);
+    if !overlay.touches(block..block + 1) {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; bs];
+    overlay.patch(block, bs, &mut bytes)?;
+    Ok(Some(bytes.split_off(skip)))
+}

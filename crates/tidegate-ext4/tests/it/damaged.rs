@@ -1,0 +1,177 @@
+//! Damaged volumes: whatever their bytes say, reading ends, with an error or without.
+
+use crate::rig::*;
+use std::path::Path;
+use std::sync::Arc;
+use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
+use tidegate_ext4::{Ext4, Ext4Options};
+use tidegate_testing::fill::Rng;
+use tidegate_vfs::{
+    Bdi, Cred, ErrorKind, FileType, Inode, MemoryLimits, MountOptions, OpenFlags, Result, Vfs,
+};
+
+/// Images for each kind of volume.
+const IMAGES: u64 = 125;
+/// Names that a walk looks at; a damaged volume may have directories below themselves.
+const NAMES: usize = 400;
+/// Bytes that are read of a file.
+const BYTES: u64 = 256 << 10;
+/// Blocks of 512 bytes in which damage may be.
+const PIECE: usize = 512;
+
+/// A small tree with something of each kind.
+fn small_tree(at: &Path) {
+    let sub = at.join("directory");
+    std::fs::create_dir(&sub).unwrap();
+    for n in 0..120 {
+        std::fs::write(sub.join(format!("name-{n}-{}", "y".repeat(n % 70))), vec![n as u8; n * 3]).unwrap();
+    }
+    let file = std::fs::File::create_new(at.join("pieces")).unwrap();
+    for n in 0..60 {
+        std::os::unix::fs::FileExt::write_all_at(&file, &[n as u8 + 1; 700], n * 9_000).unwrap();
+    }
+    std::os::unix::fs::symlink("t".repeat(20), at.join("short")).unwrap();
+    std::os::unix::fs::symlink("t".repeat(300), at.join("long")).unwrap();
+    for n in 0..12 {
+        let set = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(sub.join("name-7-yyyyyyy"), format!("user.a{n}"), &[n; 40], set).unwrap();
+    }
+}
+
+/// Reads what there is, up to the bounds. Errors end what they are about.
+fn read_all(v: &Arc<Vfs>) -> Result<usize> {
+    let mut pending = vec![v.root()?];
+    let mut seen = 0;
+    while let Some(inode) = pending.pop() {
+        seen += 1;
+        if seen > NAMES {
+            break;
+        }
+        let _ = read_one(v, &inode);
+        if !inode.is_dir() {
+            continue;
+        }
+        let mut names = Vec::new();
+        let _ = v.readdir(&inode, 0, &mut |e| {
+            names.push(e.name);
+            names.len() < NAMES
+        });
+        names.retain(|n| n != b"." && n != b"..");
+        pending.extend(names.iter().filter_map(|n| v.lookup(&inode, n).ok()));
+        let _ = v.lookup(&inode, b"missing");
+    }
+    v.statfs();
+    Ok(seen)
+}
+
+fn read_one(v: &Arc<Vfs>, inode: &Arc<Inode>) -> Result<()> {
+    for name in v.listxattr(&Cred::ROOT, inode)? {
+        let _ = v.getxattr(&Cred::ROOT, inode, &name);
+    }
+    match inode.file_type {
+        FileType::Symlink => drop(v.readlink(inode)?),
+        FileType::Regular => {
+            let f = v.open(&Cred::ROOT, inode, OpenFlags::READ)?;
+            let _ = f.seek(0, tidegate_vfs::SeekTarget::Hole);
+            let mut buf = vec![0; 64 << 10];
+            let ends = [0, f.size().saturating_sub(BYTES / 2)];
+            for start in ends {
+                let (mut at, end) = (start, (start + BYTES / 2).min(f.size()));
+                while at < end {
+                    match f.read_at(at, &mut buf)? {
+                        0 => break,
+                        n => at += n as u64,
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn open_bytes(bytes: &[u8]) -> Result<Arc<Vfs>> {
+    let device = Arc::new(MemoryDevice::from_bytes(bytes));
+    let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
+    let bdi = Bdi::new(MemoryLimits::default());
+    let fs = Ext4::open(queue, bdi.clone(), Ext4Options::default())?;
+    Vfs::mount(fs, bdi, MountOptions::default())
+}
+
+/// Changes some bytes where there are any; numbers that are near others, small or huge are the likeliest to get far.
+fn damage(bytes: &mut [u8], used: &[usize], rng: &mut Rng) {
+    for _ in 0..1 + rng.below(6) {
+        let piece = used[rng.below(used.len() as u64) as usize] * PIECE;
+        let at = piece + rng.below(PIECE as u64 / 4) as usize * 4;
+        let word = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        let new = match rng.below(6) {
+            0 => word ^ 1 << rng.below(32),
+            1 => word.wrapping_add(1),
+            2 => word.wrapping_sub(1),
+            3 => rng.below(64) as u32,
+            4 => u32::MAX >> rng.below(24),
+            _ => rng.below(1 << 32) as u32,
+        };
+        bytes[at..at + 4].copy_from_slice(&new.to_le_bytes());
+    }
+}
+
+fn survive(name: &str, args: &[&str]) {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let (image, tree) = (dir.path().join("a.img"), dir.path().join("tree"));
+    std::fs::create_dir(&tree).unwrap();
+    small_tree(&tree);
+    mke2fs(&image, &[args, &["-d", tree.to_str().unwrap()]].concat(), "4M");
+    let whole = std::fs::read(&image).unwrap();
+    let v = open_bytes(&whole).unwrap();
+    let all = read_all(&v).unwrap();
+    assert!(all > 120, "{name}: {all} names");
+    v.unmount().unwrap();
+    // Data of files and the journal's zeros are not worth damaging: most of what is used is metadata here.
+    let used: Vec<usize> = (0..whole.len() / PIECE)
+        .filter(|n| whole[n * PIECE..(n + 1) * PIECE].iter().any(|b| *b != 0))
+        .collect();
+    let first = std::env::var("TIDEGATE_TEST_SEED").ok().and_then(|s| s.parse().ok());
+    let (seeds, mut refused) = (first.map_or(0..IMAGES, |s: u64| s..s + 1), 0);
+    for seed in seeds {
+        println!("{name}: TIDEGATE_TEST_SEED={seed}");
+        let mut bytes = whole.clone();
+        damage(&mut bytes, &used, &mut Rng::new(seed));
+        match open_bytes(&bytes) {
+            Ok(v) => {
+                let _ = read_all(&v);
+                v.unmount().unwrap();
+            }
+            Err(e) => {
+                let told = [ErrorKind::Corrupt, ErrorKind::Unsupported, ErrorKind::InvalidArgument];
+                assert!(told.contains(&e.kind()) && !e.to_string().is_empty(), "{e}");
+                refused += 1;
+            }
+        }
+    }
+    println!("{name}: {refused} of {IMAGES} are refused as a whole");
+}
+
+#[test]
+fn damaged_volumes_with_checksums_are_survived() {
+    survive("csum", &["-t", "ext4", "-b", "1024", "-I", "256"]);
+}
+
+#[test]
+fn damaged_volumes_without_checksums_are_survived() {
+    survive("no-csum", &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,^has_journal"]);
+}
+
+#[test]
+fn damaged_volumes_of_ext2_are_survived() {
+    survive("ext2", &["-t", "ext2", "-b", "1024", "-O", "dir_index"]);
+}
+
+#[test]
+fn damaged_volumes_with_inline_data_are_survived() {
+    let features = "^metadata_csum,^has_journal,inline_data,ea_inode";
+    survive("inline", &["-t", "ext4", "-b", "4096", "-I", "512", "-O", features]);
+}

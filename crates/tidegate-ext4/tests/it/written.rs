@@ -1,0 +1,96 @@
+//! Volumes that the host's kernel writes: fragmented files, deep maps, large directories, attributes, holes.
+
+use crate::rig::*;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use tidegate_testing::fill::{Kind, Rng, fill};
+use tidegate_testing::manifest::Options;
+use tidegate_testing::tree::assert_same_but;
+
+/// Has Linux write to a new volume, and compares what both read then.
+fn compare(name: &str, args: &[&str], size: &str, write: impl FnOnce(&Path)) {
+    let dir = scratch();
+    let image = dir.path().join(format!("{name}.img"));
+    mke2fs(&image, args, size);
+    write(Mounted::new(&image, "rw").unwrap().path());
+    let kernel = describe_by_kernel(&image).unwrap();
+    assert_same_but(name, &kernel, &describe(&image), &Options::default());
+    must("e2fsck", &["-fn", image.to_str().unwrap()]);
+}
+
+/// Every other block of a file, so that no two are one extent.
+fn comb(path: &Path, blocks: u64, block: u64, seed: u64) {
+    let (file, mut rng) = (File::create_new(path).unwrap(), Rng::new(seed));
+    for n in 0..blocks {
+        file.write_all_at(&rng.bytes(100), n * 2 * block).unwrap();
+    }
+}
+
+#[test]
+fn a_tree_of_everything() {
+    if skip() {
+        return;
+    }
+    compare("everything", &["-t", "ext4", "-b", "4096"], "128M", |at| fill(Kind::Varied, at).unwrap());
+    compare(
+        "everything-inline",
+        &["-t", "ext4", "-b", "4096", "-I", "512", "-O", "inline_data,ea_inode"],
+        "128M",
+        |at| {
+            fill(Kind::Varied, at).unwrap();
+            let (path, value) = (at.join("value"), Rng::new(3).bytes(40_000));
+            File::create_new(&path).unwrap();
+            rustix::fs::setxattr(&path, "user.in-an-inode", &value, rustix::fs::XattrFlags::CREATE).unwrap();
+            rustix::fs::setxattr(&path, "user.small", b"here", rustix::fs::XattrFlags::CREATE).unwrap();
+        },
+    );
+    compare("everything-ext3", &["-t", "ext3", "-b", "4096"], "128M", |at| fill(Kind::Simple, at).unwrap());
+}
+
+#[test]
+fn maps_of_every_depth() {
+    if skip() {
+        return;
+    }
+    // 84 extents fill a block of 1 KiB: four levels from 4 * 84 * 84 on.
+    compare("extents", &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"], "128M", |at| {
+        comb(&at.join("few"), 3, 1024, 1);
+        comb(&at.join("hundred"), 100, 1024, 2);
+        comb(&at.join("many"), 29_000, 1024, 3);
+        fill(Kind::Sparse, at).unwrap();
+    });
+    // One, two and three levels of blocks of numbers end at 268 blocks, 65,804 and 16,843,020.
+    compare("blocks", &["-t", "ext3", "-b", "1024"], "64M", |at| {
+        let (file, mut rng) = (File::create_new(at.join("far")).unwrap(), Rng::new(4));
+        for block in [0, 11, 12, 267, 268, 65_803, 65_804, 70_000, 16_000_000] {
+            file.write_all_at(&rng.bytes(1024), block * 1024).unwrap();
+        }
+        comb(&at.join("many"), 2_000, 1024, 5);
+    });
+}
+
+#[test]
+fn directories_of_every_depth() {
+    if skip() {
+        return;
+    }
+    // Three names fill a block of 1 KiB, and 124 * 127 blocks two levels of the tree.
+    let args = ["-t", "ext4", "-b", "1024", "-N", "60000", "-O", "large_dir"];
+    compare("names", &args, "160M", |at| {
+        for (dir, names, len) in [("small", 40, 20), ("one-level", 2_000, 30), ("three-levels", 45_000, 230)]
+        {
+            let dir = at.join(dir);
+            std::fs::create_dir(&dir).unwrap();
+            let first = dir.join("first");
+            File::create_new(&first).unwrap();
+            for n in 0..names {
+                // Names alone: a file of its own for each takes longer.
+                let name = dir.join(format!("{n}-{}", "x".repeat(len)));
+                if n % 60_000 == 1 || std::fs::hard_link(&first, &name).is_err() {
+                    File::create_new(&name).unwrap();
+                }
+            }
+        }
+    });
+}
