@@ -88,6 +88,11 @@ impl Pending {
         })
     }
 
+    /// Whether all have ended.
+    pub fn is_done(&self) -> bool {
+        self.left.load(Acquire) == 0
+    }
+
     /// Waits until all have ended.
     ///
     /// # Errors

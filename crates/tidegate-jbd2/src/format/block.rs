@@ -28,8 +28,8 @@ pub(crate) struct Tag {
 /// How tags lie in the descriptors of one journal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TagLayout {
-    checksums: Checksums,
-    wide: bool,
+    pub(super) checksums: Checksums,
+    pub(super) wide: bool,
     /// Bytes of one tag, without a UUID.
     pub bytes: usize,
     /// Bytes at the end of a descriptor that are no tags.

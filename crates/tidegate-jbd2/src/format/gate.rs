@@ -131,6 +131,16 @@ impl Superblock {
         })
     }
 
+    /// The same journal with the features of `raw`, which was made from it.
+    pub(crate) fn with(&self, raw: &RawSuperblock) -> Result<Superblock> {
+        let mut raw = raw.clone();
+        let features = Incompat::from_bits_retain(raw.s_feature_incompat.get());
+        if features.intersects(Incompat::CSUM_V2 | Incompat::CSUM_V3) {
+            raw.s_checksum = superblock_checksum(&raw).into();
+        }
+        Self::parse(raw.as_bytes(), self.block_size, raw.s_maxlen.get())
+    }
+
     /// Whether blocks carry a crc32c.
     pub fn has_crc32c(&self) -> bool {
         matches!(self.checksums, Checksums::V2 | Checksums::V3)
@@ -150,6 +160,7 @@ impl Superblock {
         let mut raw = (*self.raw).clone();
         raw.s_sequence = sequence.0.into();
         raw.s_start = start.map_or(0, |b| b.0).into();
+        raw.s_errno = self.errno.cast_unsigned().into();
         if self.has_crc32c() {
             raw.s_checksum = superblock_checksum(&raw).into();
         }

@@ -6,6 +6,7 @@
 //! | `checksum` | crc32c of csum v2 and v3, crc32 of v1 |
 //! | `gate` | [`Superblock`]: what a journal says of itself, validated |
 //! | `block` | headers, tags, revoke records and commit records of log blocks, validated |
+//! | `write` | the same, being made |
 //! | [`fc`] | the fast-commit area's tags |
 //!
 //! Facts: `Documentation/filesystems/ext4/journal.rst` of Linux, and what stock tools make of journals in the tests.
@@ -15,7 +16,9 @@ mod checksum;
 pub mod fc;
 mod gate;
 pub mod raw;
+mod write;
 
 pub(crate) use block::{Tag, TagLayout, header, revoked, tags};
 pub(crate) use checksum::Crc32Be;
 pub use gate::{Checksums, Compat, Incompat, Superblock};
+pub(crate) use write::{descriptor, record, revokes, tag, upgraded};

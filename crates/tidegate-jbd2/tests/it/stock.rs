@@ -1,12 +1,13 @@
 //! Stock tools as judges: what e2fsck replays from a journal, byte for byte, and journals that debugfs writes.
 
+use crate::crash::{Base, ran, recovered};
 use crate::image::{Chance, Seed, seeds};
 use crate::writer::{Shape, Sums, Writer};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
-use tidegate_jbd2::{FsBlock, Log, Run, recover};
+use tidegate_jbd2::{FsBlock, JournalMode, Log, Run, recover};
 use tidegate_testing::oracle;
 use tidegate_testing::temp::TempDir;
 
@@ -70,7 +71,11 @@ impl Image {
         for (n, block) in log.chunks(self.block_size).enumerate() {
             image[self.place(n)..][..self.block_size].copy_from_slice(block);
         }
-        // s_feature_incompat: RECOVER.
+        self.mark(image);
+    }
+
+    /// Says that the volume needs recovery (`s_feature_incompat`: RECOVER).
+    fn mark(&self, image: &mut [u8]) {
         image[1024 + 0x60] |= 4;
     }
 
@@ -227,6 +232,32 @@ fn debugfs_writes_what_we_replay() {
         let (theirs, text, code) = image.theirs(&bytes);
         assert!(code <= 1, "{text}");
         image.assert_same(&ours, &theirs, &text);
+    }
+}
+
+/// What our journal leaves after a power cut, e2fsck replays as we do.
+#[test]
+fn e2fsck_recovers_what_our_journal_wrote() {
+    if oracle::skip_or_fail("e2fsck") || oracle::skip_or_fail("mke2fs") || oracle::skip_or_fail("debugfs") {
+        return;
+    }
+    let image = Image::new(1024, "^metadata_csum");
+    let mut bytes = std::fs::read(image.path()).unwrap();
+    image.mark(&mut bytes);
+    for seed in seeds(0..8) {
+        let _seed = Seed(seed);
+        let base = Base { bytes: bytes.clone(), runs: image.runs.clone(), first: FREE.start };
+        let ran = ran(seed, JournalMode::ALL[(seed / 2 % 2) as usize], base);
+        let mut chance = Chance::new(seed);
+        for _ in 0..5 {
+            let cut = chance.below(ran.tape.end() + 1);
+            let cut_image = ran.tape.image(cut, &mut chance);
+            let (ours, last) = recovered(&cut_image, &image.runs);
+            let (theirs, text, code) = image.theirs(&cut_image);
+            assert!(code <= 1, "{text}");
+            ran.judge(cut, &theirs, last);
+            image.assert_same(&ours, &theirs, &text);
+        }
     }
 }
 

@@ -1,0 +1,169 @@
+//! The buffer cache for metadata: blocks of the volume that the journal alone may write.
+//!
+//! It does: read blocks once, let handles change them, keep the bytes of a transaction that is being committed apart
+//! from those that the next one changes, and forget clean blocks when memory is short. It does not: decide when
+//! anything is written.
+//!
+//! A block's bytes are shared. A transaction that is switched holds a reference; a handle that changes the block then
+//! gets a copy, so nobody waits for the log's I/O. A block may be dropped only when its bytes are on the volume: it is
+//! `Clean`.
+//!
+//! Lock: `jbd2->buffers`, one for each shard; a leaf but for the device's, never held over I/O.
+
+mod shard;
+
+pub use shard::{BufferState, CacheStats};
+pub(crate) use shard::{Changed, Touch};
+
+use crate::io;
+use crate::units::{FsBlock, Tid};
+use shard::{Found, Shard};
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tidegate_block::{PAGE_SIZE, PageBuf, RequestQueue};
+use tidegate_vfs::{Error, Result};
+
+const SHARDS: usize = 32;
+
+/// The bytes of a block as they were at one moment.
+#[derive(Clone)]
+pub struct Block {
+    buf: Arc<PageBuf>,
+    len: usize,
+}
+
+impl Block {
+    pub(crate) fn zeroed(len: usize) -> Block {
+        Block { buf: Arc::new(PageBuf::zeroed(len.div_ceil(PAGE_SIZE))), len }
+    }
+
+    /// The memory, of which the block is the first bytes.
+    pub(crate) fn buf(&self) -> &Arc<PageBuf> {
+        &self.buf
+    }
+
+    /// The bytes to be changed, in a copy of their own when others hold them; whether one was made.
+    pub(crate) fn change(&mut self) -> (&mut [u8], bool) {
+        let shared = Arc::get_mut(&mut self.buf).is_none();
+        (&mut Arc::make_mut(&mut self.buf)[..self.len], shared)
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.buf[..self.len]
+    }
+}
+
+/// The metadata blocks of a volume that are in memory.
+pub struct Cache {
+    queue: Arc<RequestQueue>,
+    block_size: usize,
+    /// Blocks of the volume.
+    blocks: u64,
+    shards: Vec<Shard>,
+    reads: AtomicU64,
+}
+
+impl Cache {
+    /// A cache of the blocks of a volume, which holds about `budget` bytes of clean ones.
+    pub(crate) fn new(queue: Arc<RequestQueue>, block_size: u32, blocks: u64, budget: usize) -> Cache {
+        let block_size = block_size as usize;
+        let each = (budget / SHARDS / block_size.next_multiple_of(PAGE_SIZE)).max(4);
+        let shards = (0..SHARDS).map(|_| Shard::new(each)).collect();
+        Cache { queue, block_size, blocks, shards, reads: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    fn shard(&self, at: FsBlock) -> &Shard {
+        // Neighbours are of different shards.
+        &self.shards[(at.0 % SHARDS as u64) as usize]
+    }
+
+    /// The newest bytes of a block, those of a running transaction too.
+    ///
+    /// # Errors
+    /// The device's; `Corrupt` past the volume's end.
+    pub fn get(&self, at: FsBlock) -> Result<Block> {
+        if at.0 >= self.blocks {
+            return Err(Error::corrupt(format!("block {at} of a volume of {} blocks", self.blocks)));
+        }
+        match self.shard(at).find(at) {
+            Found::Block(b) => Ok(b),
+            Found::Missing => {
+                let read = self.read(at);
+                let kept = self.shard(at).fill(at, read.as_ref().ok().cloned());
+                read.map(|b| kept.unwrap_or(b))
+            }
+        }
+    }
+
+    fn read(&self, at: FsBlock) -> Result<Block> {
+        self.reads.fetch_add(1, Relaxed);
+        let mut b = Block::zeroed(self.block_size);
+        let read = io::read(&self.queue, at.0 * self.block_size as u64, b.change().0);
+        read.map_err(|e| Error::device(e, format!("reading metadata block {at}")))?;
+        Ok(b)
+    }
+
+    /// Lets `f` change a block in transaction `tid`. `touch` says what is known of its bytes. `f` runs under the
+    /// shard's lock and uses no block of its own accord.
+    ///
+    /// # Errors
+    /// The device's; `Corrupt` past the volume's end.
+    pub(crate) fn change<T>(
+        &self,
+        at: FsBlock,
+        tid: Tid,
+        touch: Touch,
+        f: impl FnOnce(&mut [u8]) -> T,
+    ) -> Result<Changed<T>> {
+        if at.0 >= self.blocks {
+            return Err(Error::corrupt(format!("block {at} of a volume of {} blocks", self.blocks)));
+        }
+        let mut f = Some(f);
+        loop {
+            if let Some(done) = self.shard(at).change(at, tid, touch, self.block_size, &mut f) {
+                return Ok(done);
+            }
+            self.get(at)?;
+        }
+    }
+
+    /// Drops what is known of a block that transaction `tid` frees; bytes of transactions before it stay theirs.
+    pub(crate) fn forget(&self, at: FsBlock, tid: Tid) {
+        self.shard(at).forget(at, tid);
+    }
+
+    /// The bytes that `tid` leaves of a block; `None` when it freed it. `tid` has no handles any more.
+    pub(crate) fn freeze(&self, at: FsBlock, tid: Tid) -> Option<Block> {
+        self.shard(at).freeze(at, tid)
+    }
+
+    /// `tid` is committed: its bytes of the block are to be written to the volume.
+    pub(crate) fn committed(&self, at: FsBlock, tid: Tid) {
+        self.shard(at).turn(at, BufferState::Committing(tid), BufferState::Checkpoint(tid));
+    }
+
+    /// The bytes that `tid` left are on the volume.
+    pub(crate) fn checkpointed(&self, at: FsBlock, tid: Tid) {
+        self.shard(at).turn(at, BufferState::Checkpoint(tid), BufferState::Clean);
+    }
+
+    /// The state of a block that is in memory.
+    pub fn state(&self, at: FsBlock) -> Option<BufferState> {
+        self.shard(at).state(at)
+    }
+
+    /// Figures. Shards are counted one after the other.
+    pub fn stats(&self) -> CacheStats {
+        let mut sum = CacheStats { reads: self.reads.load(Relaxed), ..CacheStats::default() };
+        self.shards.iter().for_each(|s| s.count(&mut sum));
+        sum
+    }
+}

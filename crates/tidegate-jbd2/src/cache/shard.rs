@@ -1,0 +1,339 @@
+//! A part of the cache under a lock of its own.
+
+use super::Block;
+use crate::units::{FsBlock, Tid};
+use std::collections::VecDeque;
+use tidegate_rt::hash::HashMap;
+use tidegate_rt::{Condvar, LockClass, Mutex, MutexGuard};
+
+static BUFFERS: LockClass = LockClass::new("jbd2->buffers", 596);
+
+/// Whose the newest bytes of a block are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BufferState {
+    /// The volume's.
+    Clean,
+    /// Handles of this transaction change them, or did until it was switched.
+    Running(Tid),
+    /// This transaction's, which is on its way to the log.
+    Committing(Tid),
+    /// This transaction's, which is in the log; the volume's are older.
+    Checkpoint(Tid),
+}
+
+/// Figures of a cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Blocks in memory.
+    pub blocks: usize,
+    /// Those of them that may not be dropped.
+    pub pinned: usize,
+    /// Blocks read from the device.
+    pub reads: u64,
+    /// Copies made because an older transaction held the bytes.
+    pub copies: u64,
+}
+
+/// What is known of the bytes that are to be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Touch {
+    /// They are the block's.
+    Read,
+    /// Nothing: they are zeros.
+    Fresh,
+}
+
+/// What a change met.
+pub(crate) struct Changed<T> {
+    pub value: T,
+    /// The block was not the transaction's before.
+    pub joined: bool,
+}
+
+enum Live {
+    /// Somebody reads it.
+    Reading,
+    Bytes(Block, BufferState),
+    /// It was freed; transactions that are being committed have bytes of it.
+    Gone,
+}
+
+struct Buffer {
+    live: Live,
+    /// What transactions that are switched, and whose commit has not come here, leave of it.
+    frozen: Vec<(Tid, Block)>,
+    used: bool,
+    queued: bool,
+}
+
+#[derive(Default)]
+struct Map {
+    buffers: HashMap<FsBlock, Buffer>,
+    /// Clean ones, in the order in which they may go.
+    clean: VecDeque<FsBlock>,
+    copies: u64,
+}
+
+pub(super) struct Shard {
+    map: Mutex<Map>,
+    read: Condvar,
+    /// Blocks above which clean ones are dropped.
+    budget: usize,
+}
+
+pub(super) enum Found {
+    Block(Block),
+    /// The caller is to read it and to call [`Shard::fill`]; others wait.
+    Missing,
+}
+
+impl Shard {
+    pub fn new(budget: usize) -> Shard {
+        Shard { map: Mutex::new(&BUFFERS, Map::default()), read: Condvar::new(), budget }
+    }
+
+    /// Locks the map when nobody reads the block.
+    fn settled(&self, at: FsBlock) -> MutexGuard<'_, Map> {
+        let mut map = self.map.lock();
+        while matches!(map.buffers.get(&at), Some(Buffer { live: Live::Reading, .. })) {
+            self.read.wait(&mut map);
+        }
+        map
+    }
+
+    pub fn find(&self, at: FsBlock) -> Found {
+        let mut map = self.settled(at);
+        if let Some(Buffer { live: Live::Bytes(b, _), used, .. }) = map.buffers.get_mut(&at) {
+            *used = true;
+            return Found::Block(b.clone());
+        }
+        map.entry(at).live = Live::Reading;
+        Found::Missing
+    }
+
+    /// The block was read, or could not be.
+    pub fn fill(&self, at: FsBlock, block: Option<Block>) -> Option<Block> {
+        let mut map = self.map.lock();
+        let kept = block.clone();
+        match block {
+            Some(b) => {
+                map.entry(at).live = Live::Bytes(b, BufferState::Clean);
+                map.enqueue(at);
+                map.shrink(self.budget);
+            }
+            None => {
+                map.entry(at).live = Live::Gone;
+                map.drop_empty(at);
+            }
+        }
+        drop(map);
+        self.read.notify_all();
+        kept
+    }
+
+    /// `None` when the bytes are wanted and not there.
+    pub fn change<T, F: FnOnce(&mut [u8]) -> T>(
+        &self,
+        at: FsBlock,
+        tid: Tid,
+        touch: Touch,
+        size: usize,
+        f: &mut Option<F>,
+    ) -> Option<Changed<T>> {
+        let mut map = self.settled(at);
+        let missing = !matches!(map.buffers.get(&at), Some(Buffer { live: Live::Bytes(..), .. }));
+        if missing && touch == Touch::Read {
+            return None;
+        }
+        let buffer = map.entry(at);
+        buffer.used = true;
+        if missing {
+            buffer.live = Live::Bytes(Block::zeroed(size), BufferState::Clean);
+        }
+        let Live::Bytes(block, state) = &mut buffer.live else { return None };
+        let joined = *state != BufferState::Running(tid);
+        match *state {
+            BufferState::Running(before) if joined => buffer.frozen.push((before, block.clone())),
+            _ => {}
+        }
+        *state = BufferState::Running(tid);
+        if touch == Touch::Fresh && !missing {
+            *block = Block::zeroed(size);
+        }
+        let (bytes, copied) = block.change();
+        let value = (f.take()?)(bytes);
+        map.copies += u64::from(copied);
+        Some(Changed { value, joined })
+    }
+
+    pub fn forget(&self, at: FsBlock, tid: Tid) {
+        let mut map = self.settled(at);
+        let Some(buffer) = map.buffers.get_mut(&at) else { return };
+        if let Live::Bytes(block, BufferState::Running(before)) = &buffer.live
+            && *before != tid
+        {
+            buffer.frozen.push((*before, block.clone()));
+        }
+        buffer.live = Live::Gone;
+        map.drop_empty(at);
+    }
+
+    pub fn freeze(&self, at: FsBlock, tid: Tid) -> Option<Block> {
+        let mut map = self.map.lock();
+        let buffer = map.buffers.get_mut(&at)?;
+        if let Live::Bytes(block, state) = &mut buffer.live
+            && *state == BufferState::Running(tid)
+        {
+            *state = BufferState::Committing(tid);
+            return Some(block.clone());
+        }
+        let n = buffer.frozen.iter().position(|(t, _)| *t == tid)?;
+        let (_, block) = buffer.frozen.remove(n);
+        map.drop_empty(at);
+        Some(block)
+    }
+
+    pub fn turn(&self, at: FsBlock, from: BufferState, to: BufferState) {
+        let mut map = self.map.lock();
+        match map.buffers.get_mut(&at) {
+            Some(Buffer { live: Live::Bytes(_, state), .. }) if *state == from => *state = to,
+            _ => return,
+        }
+        if to == BufferState::Clean {
+            map.enqueue(at);
+            map.shrink(self.budget);
+        }
+    }
+
+    pub fn state(&self, at: FsBlock) -> Option<BufferState> {
+        match self.map.lock().buffers.get(&at)?.live {
+            Live::Bytes(_, state) => Some(state),
+            _ => None,
+        }
+    }
+
+    pub fn count(&self, sum: &mut super::CacheStats) {
+        let map = self.map.lock();
+        sum.blocks += map.buffers.len();
+        sum.copies += map.copies;
+        sum.pinned += map.buffers.values().filter(|b| !b.is_clean()).count();
+    }
+}
+
+impl Buffer {
+    fn is_clean(&self) -> bool {
+        matches!(self.live, Live::Bytes(_, BufferState::Clean)) && self.frozen.is_empty()
+    }
+}
+
+impl Map {
+    fn entry(&mut self, at: FsBlock) -> &mut Buffer {
+        let fresh = || Buffer { live: Live::Gone, frozen: Vec::new(), used: false, queued: false };
+        self.buffers.entry(at).or_insert_with(fresh)
+    }
+
+    fn drop_empty(&mut self, at: FsBlock) {
+        if self.buffers.get(&at).is_some_and(|b| matches!(b.live, Live::Gone) && b.frozen.is_empty()) {
+            self.buffers.remove(&at);
+        }
+    }
+
+    fn enqueue(&mut self, at: FsBlock) {
+        if let Some(b) = self.buffers.get_mut(&at)
+            && !std::mem::replace(&mut b.queued, true)
+        {
+            self.clean.push_back(at);
+        }
+    }
+
+    /// Drops clean blocks that nobody used lately until few enough are left.
+    fn shrink(&mut self, budget: usize) {
+        let mut looks = 2 * self.clean.len();
+        while self.buffers.len() > budget && looks > 0 {
+            looks -= 1;
+            let Some(at) = self.clean.pop_front() else { return };
+            let Some(b) = self.buffers.get_mut(&at) else { continue };
+            if !b.is_clean() {
+                // It comes back when it is clean again.
+                b.queued = false;
+            } else if std::mem::take(&mut b.used) {
+                self.clean.push_back(at);
+            } else {
+                self.buffers.remove(&at);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Cache;
+    use super::*;
+    use std::sync::Arc;
+    use tidegate_block::{MemoryDevice, PAGE_SIZE, QueueLimits, RequestQueue};
+
+    fn cache(blocks: u64, budget: usize) -> Cache {
+        let device = Arc::new(MemoryDevice::new(blocks * PAGE_SIZE as u64));
+        for n in 0..blocks {
+            device.write_at(n * PAGE_SIZE as u64, &[n as u8]);
+        }
+        let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
+        Cache::new(queue, PAGE_SIZE as u32, blocks, budget)
+    }
+
+    fn put(cache: &Cache, at: u64, tid: u32, byte: u8) -> bool {
+        cache.change(FsBlock(at), Tid(tid), Touch::Read, |b| b[0] = byte).unwrap().joined
+    }
+
+    fn frozen(cache: &Cache, at: u64, tid: u32) -> Option<u8> {
+        cache.freeze(FsBlock(at), Tid(tid)).map(|b| b[0])
+    }
+
+    #[test]
+    fn each_transaction_has_its_bytes() {
+        let c = cache(8, 1 << 20);
+        assert_eq!((put(&c, 3, 1, 10), put(&c, 3, 1, 11)), (true, false));
+        // The next one comes before the commit has come here.
+        assert!(put(&c, 3, 2, 20));
+        assert_eq!((frozen(&c, 3, 1), frozen(&c, 3, 1)), (Some(11), None));
+        let held = c.freeze(FsBlock(3), Tid(2)).unwrap();
+        assert_eq!(c.state(FsBlock(3)), Some(BufferState::Committing(Tid(2))));
+        let before = c.stats().copies;
+        assert!(put(&c, 3, 3, 30));
+        assert_eq!((held[0], c.get(FsBlock(3)).unwrap()[0], c.stats().copies), (20, 30, before + 1));
+        // What is over for 2 is not for 3.
+        c.committed(FsBlock(3), Tid(2));
+        c.checkpointed(FsBlock(3), Tid(2));
+        assert_eq!(c.state(FsBlock(3)), Some(BufferState::Running(Tid(3))));
+    }
+
+    #[test]
+    fn a_freed_block_stays_those_before() {
+        let c = cache(8, 1 << 20);
+        put(&c, 3, 1, 10);
+        c.forget(FsBlock(3), Tid(1));
+        assert_eq!((frozen(&c, 3, 1), c.state(FsBlock(3)), c.stats().blocks), (None, None, 0));
+        put(&c, 3, 2, 20);
+        c.forget(FsBlock(3), Tid(3));
+        c.change(FsBlock(3), Tid(3), Touch::Fresh, |b| assert!(b.iter().all(|b| *b == 0))).unwrap();
+        assert_eq!((frozen(&c, 3, 2), frozen(&c, 3, 3)), (Some(20), Some(0)));
+    }
+
+    #[test]
+    fn clean_blocks_go_and_others_stay() {
+        let c = cache(1024, 0);
+        put(&c, 5, 1, 99);
+        for n in 0..1024 {
+            c.get(FsBlock(n)).unwrap();
+        }
+        let stats = c.stats();
+        assert!(stats.blocks <= 5 * super::super::SHARDS && stats.pinned == 1, "{stats:?}");
+        assert_eq!(c.get(FsBlock(5)).unwrap()[0], 99);
+        c.freeze(FsBlock(5), Tid(1));
+        c.committed(FsBlock(5), Tid(1));
+        assert_eq!(c.state(FsBlock(5)), Some(BufferState::Checkpoint(Tid(1))));
+        c.checkpointed(FsBlock(5), Tid(1));
+        assert_eq!(c.stats().pinned, 0);
+        assert!(c.get(FsBlock(1024)).is_err());
+    }
+}

@@ -1,0 +1,149 @@
+//! Commits: a transaction goes to the log, and becomes valid by its record.
+//!
+//! `tg-jbd2` takes the running transaction when somebody wants its commit or it is old, waits for its handles, and
+//! sends its body. With `journal=jbd2` it waits for the body, writes the record, and only then looks at the next. With
+//! `journal=pipelined` another thread does that, so that the next body goes out while the record is on its way:
+//!
+//! - record N is sent when body N is on the device, behind a flush, and record N−1 is durable;
+//! - one flush serves all bodies that are on the device by then;
+//! - at most one transaction is ahead of one that is being locked, so an fsync waits for one record of others.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `body` | data that goes first, revoke blocks, descriptors, blocks |
+//! | `record` | the record, and what follows it |
+
+mod body;
+mod record;
+
+use crate::journal::{Inner, JournalMode, Phase, Running, State, Transaction};
+use crate::stats::trace;
+use std::sync::Arc;
+use tidegate_rt::{MutexGuard, clock};
+use tidegate_vfs::Result;
+
+/// The commit thread.
+pub(crate) fn run(inner: &Inner) {
+    while let Some(tx) = inner.take() {
+        let mut done = inner.send_body(&tx);
+        if done.is_ok() && inner.options.mode == JournalMode::Jbd2 {
+            done = inner.write_records(&[tx]);
+        }
+        if let Err(e) = done {
+            inner.abort(e);
+        }
+    }
+    inner.fail_callbacks();
+}
+
+/// The thread that writes records, with `journal=pipelined`.
+pub(crate) fn run_records(inner: &Inner) {
+    while let Some(batch) = inner.next_bodies() {
+        if let Err(e) = batch.and_then(|txs| inner.write_records(&txs)) {
+            inner.abort(e);
+        }
+    }
+}
+
+impl Inner {
+    /// How many transactions are on their way at once.
+    fn depth(&self) -> usize {
+        match self.options.mode {
+            JournalMode::Jbd2 => 1,
+            JournalMode::Pipelined => 2,
+        }
+    }
+
+    /// Waits for a transaction to commit, and until it has no handles; `None` when the thread is to end.
+    fn take(&self) -> Option<Arc<Transaction>> {
+        let mut state = self.state.lock();
+        loop {
+            if state.dropped || state.aborted.is_some() {
+                return None;
+            }
+            if state.running.is_none() && state.closing {
+                return None;
+            }
+            let room = state.pipeline.len() < self.depth();
+            match state.running.as_ref().filter(|_| room) {
+                None => self.waits.commit.wait(&mut state),
+                Some(r) => {
+                    let age = clock::now().since(r.began).duration();
+                    let wanted = state.request.reaches(r.tx.tid) || state.closing;
+                    match self.options.interval.checked_sub(age).filter(|left| !left.is_zero() && !wanted) {
+                        None => break,
+                        Some(left) => {
+                            self.waits.commit.wait_for(&mut state, left);
+                        }
+                    }
+                }
+            }
+        }
+        self.switch(state)
+    }
+
+    /// Locks the running transaction, and switches it away when its handles have ended.
+    fn switch(&self, mut state: MutexGuard<'_, State>) -> Option<Arc<Transaction>> {
+        let tx = state.running.as_ref()?.tx.clone();
+        tx.enter(Phase::Locked);
+        let (now, requested) = (clock::now(), tx.requested());
+        trace::START_COMMIT.record([tx.tid.0.into()]);
+        trace::COMMIT_LOCKING.record([tx.tid.0.into()]);
+        tx.stats(|s| {
+            s.requested = requested.is_some();
+            s.request_delay = requested.map_or(Default::default(), |at| now.since(at));
+            s.running = now.since(s.began);
+        });
+        state.running.as_mut()?.locked = true;
+        while state.running.as_ref()?.updates > 0 {
+            if state.dropped || state.aborted.is_some() {
+                return None;
+            }
+            self.waits.updates.wait(&mut state);
+        }
+        tx.enter(Phase::Switch);
+        tx.stats(|s| s.locked = clock::now().since(now));
+        let Running { blocks, revokes, .. } = state.running.take()?;
+        state.unplaced += self.costs.log_blocks(blocks, revokes);
+        state.pipeline.push_back(tx.clone());
+        self.waits.running.notify_all();
+        drop(state);
+        tx.set_claim(self.costs.log_blocks(blocks, revokes));
+        Some(tx)
+    }
+
+    /// Waits for bodies that are on the device, the oldest first; `None` when the thread is to end.
+    fn next_bodies(&self) -> Option<Result<Vec<Arc<Transaction>>>> {
+        let mut state = self.state.lock();
+        let (first, body) = loop {
+            if state.dropped || state.aborted.is_some() {
+                return None;
+            }
+            if let Some(body) = state.pipeline.front().and_then(|t| Some((t.clone(), t.body()?))) {
+                break body;
+            }
+            if state.closing && state.running.is_none() && state.pipeline.is_empty() {
+                return None;
+            }
+            self.waits.body.wait(&mut state);
+        };
+        drop(state);
+        if let Err(e) = body.pending.wait() {
+            return Some(Err(record::failed(e, first.tid, "body")));
+        }
+        let state = self.state.lock();
+        let is_there = |t: &&Arc<Transaction>| t.body().is_some_and(|b| b.pending.is_done());
+        Some(Ok(state.pipeline.iter().take_while(is_there).cloned().collect()))
+    }
+
+    /// Tells all that wait for a commit that there will be none.
+    fn fail_callbacks(&self) {
+        let state = self.state.lock();
+        let Some(why) = state.aborted.clone() else { return };
+        let running = state.running.iter().map(|r| &r.tx);
+        let callbacks: Vec<_> =
+            state.pipeline.iter().chain(running).flat_map(|t| t.take_callbacks()).collect();
+        drop(state);
+        callbacks.into_iter().for_each(|f| f(Err(why.clone())));
+    }
+}

@@ -1,0 +1,98 @@
+//! The record of a transaction, and what follows when it is durable.
+
+use super::body::span;
+use crate::cache::Block;
+use crate::format::record;
+use crate::io;
+use crate::journal::{Body, Inner, JournalMode, Phase, Transaction};
+use crate::stats::trace;
+use crate::units::Tid;
+use std::sync::Arc;
+use tidegate_block::{BioFlags, Errno};
+use tidegate_rt::{Nanos, Timespec, clock};
+use tidegate_vfs::{Error, Result};
+
+pub(super) fn failed(e: Errno, tid: Tid, what: &str) -> Error {
+    Error::device(e, format!("writing the {what} of transaction {tid} to the journal"))
+}
+
+impl Inner {
+    /// Makes transactions valid, one after the other. Their bodies have been sent; nothing before them is missing.
+    ///
+    /// # Errors
+    /// The device's, which abort the journal.
+    pub(super) fn write_records(&self, txs: &[Arc<Transaction>]) -> Result<()> {
+        let bodies: Vec<_> = txs.iter().filter_map(|t| Some((t, t.body()?))).collect();
+        for (tx, body) in &bodies {
+            body.pending.wait().map_err(|e| failed(e, tx.tid, "body"))?;
+            self.body_is_there(tx);
+        }
+        // A journal on a device of its own: data of the volume is durable before the records are.
+        if !Arc::ptr_eq(self.log.queue(), &self.volume) {
+            self.volume.flush().map_err(|e| Error::device(e, "flushing the volume for the journal"))?;
+        }
+        // The first record's flush serves all bodies.
+        let mut flags = BioFlags::PREFLUSH | BioFlags::FUA;
+        for (tx, body) in &bodies {
+            self.write_record(tx, body, flags)?;
+            self.finish(tx, body);
+            flags -= BioFlags::PREFLUSH;
+        }
+        Ok(())
+    }
+
+    /// The body's blocks may change again, with `journal=jbd2`.
+    fn body_is_there(&self, tx: &Transaction) {
+        tx.enter(Phase::Jflush);
+        if self.options.mode == JournalMode::Jbd2 {
+            let _state = self.state.lock();
+            self.waits.done.notify_all();
+        }
+    }
+
+    fn write_record(&self, tx: &Transaction, body: &Body, flags: BioFlags) -> Result<()> {
+        let mut block = Block::zeroed(self.cache.block_size());
+        record(&self.sb, tx.tid, self.commit_time(), block.change().0);
+        let (at, _) = self.log.place(body.record, 1)?;
+        let byte = at.0 * self.cache.block_size() as u64;
+        let bio = io::write_bio(byte, &block, flags | BioFlags::META | BioFlags::SYNC);
+        self.log.queue().submit_wait(bio).map(drop).map_err(|e| failed(e, tx.tid, "record"))
+    }
+
+    /// The time in a record. It never goes back: recovery would take what follows for an older log.
+    fn commit_time(&self) -> Timespec {
+        let now = clock::realtime();
+        let mut state = self.state.lock();
+        state.last_time = state.last_time.max(now);
+        state.last_time
+    }
+
+    /// The transaction is durable.
+    fn finish(&self, tx: &Transaction, body: &Body) {
+        tx.enter(Phase::Callback);
+        for (at, _) in &body.blocks {
+            self.cache.committed(*at, tx.tid);
+        }
+        self.checkpoints.add(tx.tid, &body.blocks, &body.revokes);
+        tx.take_callbacks().into_iter().for_each(|f| f(Ok(())));
+        tx.enter(Phase::Finished);
+        let now = clock::now();
+        let stats = tx.stats(|s| {
+            s.logging = span(s.logging_began, now);
+            s.commit = Nanos(span(s.began, now).0.saturating_sub(s.running.0));
+            *s
+        });
+        self.stats.committed(stats);
+        let mut state = self.state.lock();
+        trace::END_COMMIT.record([tx.tid.0.into(), state.ring.tail().1.0.into()]);
+        state.pipeline.pop_front();
+        state.done = tx.tid;
+        if let Some(placed) = state.ring.order.iter_mut().find(|p| p.tid == tx.tid) {
+            placed.finished = true;
+        }
+        let waits = &self.waits;
+        [&waits.done, &waits.commit, &waits.space, &waits.checkpoint, &waits.body]
+            .into_iter()
+            .for_each(|w| w.notify_all());
+    }
+}

@@ -1,0 +1,272 @@
+//! Handles: changes of blocks that belong together.
+
+use super::credits::Credits;
+use super::state::Transaction;
+use super::{Inner, JournalMode, Phase};
+use crate::cache::{Block, BufferState, Touch};
+use crate::stats::trace;
+use crate::units::{FsBlock, Tid};
+use std::sync::Arc;
+use tidegate_rt::{Nanos, clock, thread};
+use tidegate_vfs::{Error, ErrorKind, Result};
+
+/// A part of the running transaction: what is changed through it is there as a whole after a power cut, or not at all.
+/// It ends when dropped. Its owner waits for no I/O but reads of blocks that it is about to change.
+pub struct Handle {
+    journal: Arc<Inner>,
+    tx: Arc<Transaction>,
+    /// Credits that are left.
+    left: Credits,
+    asked: u32,
+    sync: bool,
+    ended: bool,
+    began: Nanos,
+}
+
+/// Credits for a handle that is started later, and does not wait then.
+pub struct Reserved {
+    journal: Arc<Inner>,
+    blocks: u32,
+}
+
+impl Handle {
+    pub(super) fn new(journal: Arc<Inner>, tx: Arc<Transaction>, left: Credits) -> Handle {
+        trace::HANDLE_START.record([tx.tid.0.into(), left.blocks.into()]);
+        tx.stats(|s| s.handles += 1);
+        Handle { journal, tx, asked: left.blocks, left, sync: false, ended: false, began: clock::now() }
+    }
+
+    /// The transaction that it is part of.
+    pub fn tid(&self) -> Tid {
+        self.tx.tid
+    }
+
+    /// Blocks that it may still change.
+    pub fn credits(&self) -> u32 {
+        self.left.blocks
+    }
+
+    /// The newest bytes of a block.
+    ///
+    /// # Errors
+    /// The device's; `Corrupt` past the volume's end.
+    pub fn get(&self, at: FsBlock) -> Result<Block> {
+        self.journal.cache.get(at)
+    }
+
+    /// Lets `f` change a block, and nothing else of the journal's.
+    ///
+    /// # Errors
+    /// The device's, when the block is read; `NoSpace` when the handle has no credit left; `ReadOnly` and others when the
+    /// journal was aborted. `f` was not called then.
+    pub fn write<T>(&mut self, at: FsBlock, f: impl FnOnce(&mut [u8]) -> T) -> Result<T> {
+        self.change(at, Touch::Read, f)
+    }
+
+    /// The same for a block that is new: it is not read, and `f` gets zeros.
+    ///
+    /// # Errors
+    /// As [`Handle::write`].
+    pub fn create<T>(&mut self, at: FsBlock, f: impl FnOnce(&mut [u8]) -> T) -> Result<T> {
+        self.change(at, Touch::Fresh, f)
+    }
+
+    fn change<T>(&mut self, at: FsBlock, touch: Touch, f: impl FnOnce(&mut [u8]) -> T) -> Result<T> {
+        let (journal, tid) = (&self.journal, self.tx.tid);
+        let before = journal.cache.state(at);
+        if before != Some(BufferState::Running(tid)) {
+            journal.state.lock().check()?;
+            if self.left.blocks == 0 {
+                return Err(self.short("change", at));
+            }
+            journal.wait_for_shadow(before);
+        }
+        let changed = journal.cache.change(at, tid, touch, f)?;
+        if changed.joined {
+            match self.left.blocks.checked_sub(1) {
+                Some(left) => self.left.blocks = left,
+                // It was the transaction's, and another handle freed it meanwhile.
+                None => journal.run(&mut journal.state.lock()).blocks += 1,
+            }
+            self.tx.join(at);
+        }
+        Ok(changed.value)
+    }
+
+    /// Frees a block of metadata: its changes are dropped, and what the log has of it is revoked. It may hold data, or be
+    /// freed on the device, when this transaction is committed and not before.
+    ///
+    /// # Errors
+    /// `NoSpace` when the handle may revoke no more.
+    pub fn forget(&mut self, at: FsBlock) -> Result<()> {
+        self.journal.state.lock().check()?;
+        if !self.tx.is_revoked(at) {
+            self.left.revokes = self.left.revokes.checked_sub(1).ok_or_else(|| self.short("free", at))?;
+            self.tx.revoke(at);
+        }
+        self.journal.cache.forget(at, self.tx.tid);
+        Ok(())
+    }
+
+    fn short(&self, what: &str, at: FsBlock) -> Error {
+        let text = format!("transaction {}: no credit left to {what} block {at}", self.tx.tid);
+        Error::new(ErrorKind::NoSpace, text)
+    }
+
+    /// Gets more credits of the same transaction; whether that has them. Never waits.
+    pub fn extend(&mut self, blocks: u32, revokes: u32) -> bool {
+        let journal = &self.journal;
+        let mut state = journal.state.lock();
+        let claimed = state.claimed(&journal.costs);
+        let reserved = state.reserved;
+        let Some(running) = state.running.as_mut().filter(|r| !r.locked) else { return false };
+        let (b, r) = (running.blocks + blocks, running.revokes + revokes);
+        let more = journal.costs.log_blocks(b, r) - journal.costs.log_blocks(running.blocks, running.revokes);
+        if journal.costs.weight(b, r) + reserved > journal.costs.max
+            || claimed + more > journal.costs.ring - journal.costs.margin
+        {
+            return false;
+        }
+        (running.blocks, running.revokes) = (b, r);
+        drop(state);
+        trace::HANDLE_EXTEND.record([self.tx.tid.0.into(), self.left.blocks.into(), blocks.into()]);
+        self.left.blocks += blocks;
+        self.left.revokes += revokes;
+        self.asked += blocks;
+        true
+    }
+
+    /// Ends this part and begins another with `credits` of its own, in another transaction if this one has no room:
+    /// what was changed so far may be committed without the rest.
+    ///
+    /// # Errors
+    /// As [`super::Journal::start`]; the handle is of no use then.
+    pub fn restart(&mut self, credits: Credits) -> Result<()> {
+        let journal = self.journal.clone();
+        self.end();
+        *self = Inner::start(&journal, credits)?;
+        Ok(())
+    }
+
+    /// Takes the reserved credits out, for a handle of their own; `None` when none were asked for.
+    pub fn reserve(&mut self) -> Option<Reserved> {
+        let blocks = std::mem::take(&mut self.left.reserve);
+        (blocks > 0).then(|| Reserved { journal: self.journal.clone(), blocks })
+    }
+
+    /// The caller will wait for the commit: a thread that syncs in turns with others lets them join.
+    pub fn set_sync(&mut self) {
+        self.sync = true;
+    }
+
+    /// Calls `f` when the transaction is committed, or with the reason why it never will be. `f` does not wait.
+    pub fn on_commit(&self, f: impl FnOnce(Result<()>) + Send + 'static) {
+        self.tx.on_commit(Box::new(f));
+    }
+
+    /// Ends it; the transaction it was part of.
+    pub fn stop(self) -> Tid {
+        self.tx.tid
+    }
+
+    fn end(&mut self) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let took = clock::now().since(self.began);
+        let used = self.asked.saturating_sub(self.left.blocks);
+        trace::HANDLE_STATS.record([self.tx.tid.0.into(), took.0, self.asked.into(), used.into()]);
+        if self.sync {
+            self.journal.batch(&self.tx);
+        }
+        let journal = &self.journal;
+        let mut state = journal.state.lock();
+        state.reserved -= self.left.reserve;
+        if let Some(running) = &mut state.running {
+            running.blocks -= self.left.blocks.min(running.blocks);
+            running.revokes -= self.left.revokes.min(running.revokes);
+            running.updates -= 1;
+            if running.updates == 0 && running.locked {
+                journal.waits.updates.notify_all();
+            }
+        }
+        if self.sync {
+            journal.request(&mut state, self.tx.tid);
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Reserved {
+    /// Blocks that its handle may change.
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Starts the handle. It may join a transaction that is being locked, and never waits.
+    ///
+    /// # Errors
+    /// When the journal was aborted.
+    pub fn start(mut self) -> Result<Handle> {
+        let mut state = self.journal.state.lock();
+        state.check()?;
+        let blocks = std::mem::take(&mut self.blocks);
+        state.reserved -= blocks;
+        let running = self.journal.run(&mut state);
+        running.blocks += blocks;
+        running.updates += 1;
+        let tx = running.tx.clone();
+        drop(state);
+        Ok(Handle::new(self.journal.clone(), tx, Credits::blocks(blocks)))
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if self.blocks > 0 {
+            self.journal.state.lock().reserved -= self.blocks;
+            self.journal.waits.space.notify_all();
+        }
+    }
+}
+
+impl Inner {
+    /// With `journal=jbd2`: waits while a block is on its way to the log (`BH_Shadow`).
+    fn wait_for_shadow(&self, state: Option<BufferState>) {
+        let Some(BufferState::Committing(tid)) = state else { return };
+        if self.options.mode != JournalMode::Jbd2 {
+            return;
+        }
+        let mut state = self.state.lock();
+        let writes = |t: &Arc<Transaction>| t.tid == tid && t.phase() <= Phase::Commit;
+        while state.aborted.is_none() && !state.dropped && state.pipeline.iter().any(writes) {
+            self.waits.done.wait(&mut state);
+        }
+    }
+
+    /// With `journal=jbd2`: a handle that is waited for stays open for about as long as a commit takes, so that others
+    /// join; not for a thread that syncs alone.
+    fn batch(&self, tx: &Transaction) {
+        let o = &self.options;
+        if o.mode != JournalMode::Jbd2 || o.max_batch_time.is_zero() {
+            return;
+        }
+        let me = thread::id();
+        {
+            let mut state = self.state.lock();
+            if std::mem::replace(&mut state.last_sync_writer, me) == me {
+                return;
+            }
+        }
+        let time = self.stats.average().duration().clamp(o.min_batch_time, o.max_batch_time);
+        let age = clock::now().since(tx.stats(|s| s.began)).duration();
+        if age < time {
+            thread::sleep(time);
+        }
+    }
+}

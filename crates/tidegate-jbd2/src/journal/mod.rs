@@ -1,0 +1,216 @@
+//! The journal of an open volume: handles change blocks in transactions, threads commit and checkpoint them.
+//!
+//! A handle says how many blocks it will change and joins the running transaction. The commit thread locks that one,
+//! waits for its handles, switches it away so that the next one runs, and writes it to the log. A checkpoint brings
+//! committed blocks to where they belong, and gives their part of the log back.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `options` | [`JournalOptions`], [`JournalMode`] |
+//! | `open` | recovery, features, the beginning and the end |
+//! | `state` | what `j_state_lock` protects: transactions, the ring, requests |
+//! | `credits` | [`Credits`], and how many log blocks they may take |
+//! | `start` | admission of handles |
+//! | `handle` | [`Handle`], [`Reserved`] |
+//!
+//! Locks, from outside in: `journal->j_checkpoint_mutex` (a checkpoint, over I/O), `journal->j_sb_lock` (the
+//! superblock, over its write), `journal->j_state_lock`, `transaction->t_handle_lock`. Neither a handle nor the last
+//! two are held over I/O.
+
+mod credits;
+mod handle;
+mod open;
+mod options;
+mod start;
+mod state;
+
+pub use credits::Credits;
+pub use handle::{Handle, Reserved};
+pub(crate) use open::FirstBlock;
+pub use options::{CommitHooks, JournalMode, JournalOptions};
+pub use state::Phase;
+pub(crate) use state::{Body, Placed, Ring, Running, State, Transaction};
+
+use crate::cache::{Block, Cache};
+use crate::checkpoint::Checkpoints;
+use crate::format::{Superblock, TagLayout};
+use crate::log::Log;
+use crate::stats::Stats;
+use crate::units::{FsBlock, Tid};
+use credits::Costs;
+use std::sync::Arc;
+use tidegate_block::RequestQueue;
+use tidegate_rt::thread::JoinHandle;
+use tidegate_rt::{Condvar, LockClass, Mutex};
+use tidegate_vfs::{Error, Result};
+
+static STATE: LockClass = LockClass::new("journal->j_state_lock", 592);
+static SUPERBLOCK: LockClass = LockClass::new("journal->j_sb_lock", 590);
+static THREADS: LockClass = LockClass::new("journal->threads", 588);
+
+/// What threads and handles share.
+pub(crate) struct Inner {
+    pub log: Arc<Log>,
+    pub volume: Arc<RequestQueue>,
+    pub options: JournalOptions,
+    pub cache: Cache,
+    pub layout: TagLayout,
+    pub costs: Costs,
+    /// The superblock's block as it is in the log; held while it is written.
+    pub first: Mutex<FirstBlock>,
+    /// What of the superblock does not change.
+    pub sb: Superblock,
+    pub state: Mutex<State>,
+    pub waits: Waits,
+    pub checkpoints: Checkpoints,
+    pub stats: Stats,
+}
+
+/// Whom changes of the state wake.
+#[derive(Default)]
+pub(crate) struct Waits {
+    /// A running transaction that takes handles (`j_wait_transaction_locked`).
+    pub running: Condvar,
+    /// The end of a handle (`j_wait_updates`).
+    pub updates: Condvar,
+    /// Something to commit (`j_wait_commit`).
+    pub commit: Condvar,
+    /// A body on its way, for the thread that writes records.
+    pub body: Condvar,
+    /// The end of a commit (`j_wait_done_commit`).
+    pub done: Condvar,
+    /// Room in the log.
+    pub space: Condvar,
+    /// Something to bring to the volume.
+    pub checkpoint: Condvar,
+}
+
+/// A journal in use. Ends with [`Journal::close`]; dropped without it, what was not committed is lost, as by a power
+/// cut.
+pub struct Journal {
+    pub(crate) inner: Arc<Inner>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Journal {
+    /// The newest bytes of a block of metadata.
+    ///
+    /// # Errors
+    /// The device's; `Corrupt` past the volume's end.
+    pub fn get(&self, at: FsBlock) -> Result<Block> {
+        self.inner.cache.get(at)
+    }
+
+    /// The cache of metadata blocks.
+    pub fn cache(&self) -> &Cache {
+        &self.inner.cache
+    }
+
+    /// Starts a handle. Waits while the running transaction is being locked, is full, or the log has no room. A thread
+    /// has one handle at a time, and starts none while it holds what a handle's owner may want.
+    ///
+    /// # Errors
+    /// `NoSpace` for more credits than a transaction has, `ReadOnly` when the journal was aborted.
+    pub fn start(&self, credits: Credits) -> Result<Handle> {
+        Inner::start(&self.inner, credits)
+    }
+
+    /// Asks for the commit of `tid`; whether it is running.
+    pub fn start_commit(&self, tid: Tid) -> bool {
+        let mut state = self.inner.state.lock();
+        self.inner.request(&mut state, tid)
+    }
+
+    /// Waits until `tid` is committed, and asks for it if nobody has.
+    ///
+    /// # Errors
+    /// Why it was not committed.
+    pub fn wait_commit(&self, tid: Tid) -> Result<()> {
+        self.inner.wait_commit(tid)
+    }
+
+    /// Commits the running transaction, and waits for it and all before it.
+    ///
+    /// # Errors
+    /// Why they were not committed.
+    pub fn commit(&self) -> Result<()> {
+        let newest = self.inner.state.lock().newest();
+        self.inner.wait_commit(newest)
+    }
+
+    /// The running transaction, or the one that would run next.
+    pub fn tid(&self) -> Tid {
+        let state = self.inner.state.lock();
+        state.running.as_ref().map_or(state.next_tid, |r| r.tx.tid)
+    }
+
+    /// The last transaction that is committed with all before it.
+    pub fn committed(&self) -> Tid {
+        self.inner.state.lock().done
+    }
+
+    /// Refuses all changes from now on, because of `why`; what is not committed is lost. The log keeps a note that the
+    /// volume met an error.
+    pub fn abort(&self, why: Error) {
+        self.inner.abort(why);
+    }
+
+    /// Why changes are refused, if they are.
+    pub fn aborted(&self) -> Option<Error> {
+        self.inner.state.lock().aborted.clone()
+    }
+}
+
+impl Inner {
+    /// Asks for the commit of `tid`; whether it runs. Asked for again it is once.
+    pub fn request(&self, state: &mut State, tid: Tid) -> bool {
+        let Some(running) = state.running.as_ref().filter(|r| r.tx.tid == tid) else { return false };
+        if !state.request.reaches(tid) {
+            state.request = tid;
+            running.tx.requested_now();
+            self.waits.commit.notify_all();
+        }
+        true
+    }
+
+    pub fn wait_commit(&self, tid: Tid) -> Result<()> {
+        let mut state = self.state.lock();
+        loop {
+            if state.done.reaches(tid) || tid.is_after(state.newest()) {
+                return Ok(());
+            }
+            if let Some(why) = &state.aborted {
+                return Err(why.clone());
+            }
+            self.request(&mut state, tid);
+            self.waits.done.wait(&mut state);
+        }
+    }
+
+    /// The first reason stays.
+    pub fn abort(&self, why: Error) {
+        let errno = why.errno().map_or(tidegate_block::Errno::IO, |e| e).raw_os_error();
+        {
+            let mut state = self.state.lock();
+            if state.aborted.is_some() {
+                return;
+            }
+            state.aborted = Some(why.of("the journal was aborted"));
+            self.waits.wake_all();
+        }
+        let mut first = self.first.lock();
+        if first.sb.errno == 0 {
+            first.sb.errno = -errno;
+            let (sequence, start) = (first.sb.sequence, first.sb.start);
+            // The device may have failed for good; the reason is told either way.
+            let _ = first.write(&self.log, sequence, start);
+        }
+    }
+}
+
+impl Waits {
+    pub fn wake_all(&self) {
+        let all = [&self.running, &self.updates, &self.commit, &self.body, &self.done];
+        all.into_iter().chain([&self.space, &self.checkpoint]).for_each(Condvar::notify_all);
+    }
+}

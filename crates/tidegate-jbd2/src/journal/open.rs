@@ -1,0 +1,161 @@
+//! The beginning and the end of a journal's use, and its superblock in between.
+
+use super::credits::Costs;
+use super::{Inner, Journal, JournalMode, JournalOptions, Ring, STATE, SUPERBLOCK, State, THREADS, Waits};
+use crate::cache::Cache;
+use crate::checkpoint::Checkpoints;
+use crate::commit;
+use crate::format::{Superblock, TagLayout, upgraded};
+use crate::log::Log;
+use crate::recover::recover;
+use crate::stats::Stats;
+use crate::units::{LogBlock, Tid};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tidegate_block::{BioFlags, RequestQueue};
+use tidegate_rt::{Mutex, Timespec, thread};
+use tidegate_vfs::{Error, ErrorKind, Result};
+use zerocopy::IntoBytes;
+
+/// Blocks of the smallest ring that transactions can follow each other in.
+const MIN_RING: u32 = 16;
+
+/// The log's first block, with what its superblock says in the log.
+pub(crate) struct FirstBlock {
+    pub sb: Superblock,
+    block: Vec<u8>,
+}
+
+impl FirstBlock {
+    /// Writes where the log begins, durably.
+    pub fn write(&mut self, log: &Log, sequence: Tid, start: Option<LogBlock>) -> Result<()> {
+        let raw = self.sb.bytes(sequence, start);
+        self.block[..raw.as_bytes().len()].copy_from_slice(raw.as_bytes());
+        log.write(LogBlock(0), &self.block, BioFlags::PREFLUSH | BioFlags::FUA)?;
+        (self.sb.sequence, self.sb.start) = (sequence, start);
+        Ok(())
+    }
+}
+
+impl Journal {
+    /// Takes a log into use for a volume of `volume_blocks` blocks behind `volume`. A log that is not clean is replayed
+    /// and written out first. Nothing else is written before the first commit: a volume says durably that it needs
+    /// recovery between this and its first handle.
+    ///
+    /// # Errors
+    /// Those of [`recover()`] and [`crate::Replay::write_out`]; `Unsupported` for a log of less than 16 blocks; the
+    /// operating system's refusal of a thread.
+    pub fn open(
+        log: Arc<Log>,
+        volume: Arc<RequestQueue>,
+        volume_blocks: u64,
+        options: JournalOptions,
+    ) -> Result<Journal> {
+        let replay = recover(log.clone(), volume_blocks)?;
+        replay.write_out(&volume)?;
+        let mut next = replay.next_tid();
+        let mut block = log.read_block(LogBlock(0))?;
+        let old = Superblock::parse(&block, log.block_size(), log.len())?;
+        if !replay.is_clean() {
+            next = old.sequence;
+        }
+        let raw = upgraded(&old, options.csum_v3, options.bit64);
+        block[..raw.as_bytes().len()].copy_from_slice(raw.as_bytes());
+        let sb = old.with(&raw)?;
+        let (layout, size) = (TagLayout::of(&sb), sb.block_size);
+        let costs = Costs::new(&sb, layout);
+        if costs.ring < MIN_RING {
+            let what = format!("a journal with {} blocks for transactions", costs.ring + 1);
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        let state = State {
+            running: None,
+            pipeline: VecDeque::new(),
+            unplaced: 0,
+            reserved: 0,
+            next_tid: next,
+            request: next.prev(),
+            done: next.prev(),
+            ring: Ring::empty(&sb, next),
+            aborted: None,
+            closing: false,
+            dropped: false,
+            last_sync_writer: 0,
+            last_time: Timespec::default(),
+            wants_space: false,
+        };
+        let inner = Arc::new(Inner {
+            cache: Cache::new(volume.clone(), size, volume_blocks, options.cache_bytes),
+            first: Mutex::new(&SUPERBLOCK, FirstBlock { sb: sb.clone(), block }),
+            state: Mutex::new(&STATE, state),
+            waits: Waits::default(),
+            checkpoints: Checkpoints::new(),
+            stats: Stats::new(costs.max),
+            log,
+            volume,
+            options,
+            layout,
+            costs,
+            sb,
+        });
+        let journal = Journal { inner, threads: Mutex::new(&THREADS, Vec::new()) };
+        journal.spawn("tg-jbd2", commit::run)?;
+        if journal.inner.options.mode == JournalMode::Pipelined {
+            journal.spawn("tg-jbd2-rec", commit::run_records)?;
+            journal.spawn("tg-jbd2-ckpt", crate::checkpoint::run)?;
+        }
+        Ok(journal)
+    }
+
+    fn spawn(&self, name: &str, run: fn(&Inner)) -> Result<()> {
+        let inner = self.inner.clone();
+        let thread = thread::spawn(name, move || run(&inner));
+        let refused = |e| Error::new(ErrorKind::OutOfMemory, format!("the journal's thread: {e}"));
+        self.threads.lock().push(thread.map_err(refused)?);
+        Ok(())
+    }
+
+    /// Commits and checkpoints everything, and says in the log that it is clean. No handle is left. The volume's own mark
+    /// that it needs recovery is the caller's to clear behind this.
+    ///
+    /// # Errors
+    /// Why the log is not clean; it can be recovered.
+    pub fn close(self) -> Result<()> {
+        self.inner.state.lock().closing = true;
+        self.join();
+        self.inner.state.lock().check()?;
+        while self.inner.checkpoint()? {}
+        let mut first = self.inner.first.lock();
+        let next = self.inner.state.lock().next_tid;
+        if first.sb.start.is_some() {
+            first.write(&self.inner.log, next, None)?;
+        }
+        Ok(())
+    }
+
+    /// Brings all that is committed to where it belongs, as far as it was when this began; see
+    /// [`Journal::commit`] for what is not.
+    ///
+    /// # Errors
+    /// The device's; the journal is aborted then.
+    pub fn checkpoint(&self) -> Result<()> {
+        while self.inner.checkpoint()? {}
+        Ok(())
+    }
+
+    fn join(&self) {
+        self.inner.waits.wake_all();
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            thread.join();
+            // One that waits for the end of another looks again.
+            self.inner.waits.wake_all();
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.inner.state.lock().dropped = true;
+        self.join();
+    }
+}

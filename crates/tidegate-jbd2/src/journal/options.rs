@@ -1,0 +1,72 @@
+//! What a journal is opened with.
+
+use crate::units::Tid;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_vfs::{Result, positions};
+
+positions! {
+    /// How transactions reach the log (`journal=`).
+    pub enum JournalMode {
+        /// One after the other, as jbd2 of Linux 6.1 does: the next is locked when the record of the last is durable. A
+        /// block on its way to the log is changed when it is there, and the log is emptied by a handle that finds it
+        /// full.
+        Jbd2 = "jbd2",
+        /// The body of the next goes to the log while the record of the last is on its way. Records are written in
+        /// order, each behind its durable body.
+        #[default]
+        Pipelined = "pipelined",
+    }
+}
+
+/// What the volume does at a commit.
+pub trait CommitHooks: Send + Sync {
+    /// Writes data that is to be on the device before the record of `tid` is (`data=ordered`). `tid` has no handles any
+    /// more.
+    ///
+    /// # Errors
+    /// The journal is aborted.
+    fn flush_data(&self, tid: Tid) -> Result<()> {
+        let _ = tid;
+        Ok(())
+    }
+}
+
+struct NoHooks;
+impl CommitHooks for NoHooks {}
+
+/// What a journal is opened with.
+#[derive(Clone)]
+pub struct JournalOptions {
+    /// How transactions reach the log.
+    pub mode: JournalMode,
+    /// How old a transaction gets before it is committed by itself (`commit=`).
+    pub interval: Duration,
+    /// The log gets csum v3; else it keeps what it has, of which v1 goes.
+    pub csum_v3: bool,
+    /// The log gets 64-bit block numbers, if it has not.
+    pub bit64: bool,
+    /// Bytes of clean metadata blocks in memory.
+    pub cache_bytes: usize,
+    /// How long a commit waits for others to join at most (`max_batch_time`), with `journal=jbd2`.
+    pub max_batch_time: Duration,
+    /// And at least (`min_batch_time`).
+    pub min_batch_time: Duration,
+    /// What the volume does at a commit.
+    pub hooks: Arc<dyn CommitHooks>,
+}
+
+impl Default for JournalOptions {
+    fn default() -> Self {
+        JournalOptions {
+            mode: JournalMode::default(),
+            interval: Duration::from_secs(5),
+            csum_v3: true,
+            bit64: true,
+            cache_bytes: 64 << 20,
+            max_batch_time: Duration::from_micros(15_000),
+            min_batch_time: Duration::ZERO,
+            hooks: Arc::new(NoHooks),
+        }
+    }
+}

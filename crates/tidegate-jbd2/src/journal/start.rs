@@ -1,0 +1,107 @@
+//! Admission: which transaction a handle joins, and when.
+
+use super::credits::Credits;
+use super::handle::Handle;
+use super::state::{Running, State, Transaction};
+use super::{Inner, JournalMode};
+use std::sync::Arc;
+use tidegate_rt::{MutexGuard, clock};
+use tidegate_vfs::{Error, ErrorKind, Result};
+
+/// What a handle waits for.
+enum Wait {
+    /// Another running transaction.
+    Running,
+    /// Room in the log.
+    Space,
+}
+
+impl Inner {
+    pub fn start(this: &Arc<Inner>, credits: Credits) -> Result<Handle> {
+        let weight = this.costs.weight(credits.blocks, credits.revokes).saturating_add(credits.reserve);
+        if weight > this.costs.max {
+            let what = format!("a handle of {weight} blocks; a transaction has {}", this.costs.max);
+            return Err(Error::new(ErrorKind::NoSpace, what));
+        }
+        let mut state = this.state.lock();
+        loop {
+            state.check()?;
+            match this.admit(&mut state, credits) {
+                Ok(tx) => {
+                    drop(state);
+                    return Ok(Handle::new(this.clone(), tx, credits));
+                }
+                Err(Wait::Running) => this.waits.running.wait(&mut state),
+                Err(Wait::Space) => state = this.wait_for_space(state),
+            }
+        }
+    }
+
+    /// Joins the running transaction, or says what is to be waited for.
+    fn admit(&self, state: &mut State, credits: Credits) -> std::result::Result<Arc<Transaction>, Wait> {
+        let mut full = None;
+        if let Some(running) = &state.running {
+            if running.locked {
+                return Err(Wait::Running);
+            }
+            let have = self.costs.weight(running.blocks, running.revokes) + state.reserved;
+            let want = self.costs.weight(credits.blocks, credits.revokes) + credits.reserve;
+            if have + want > self.costs.max {
+                full = Some(running.tx.tid);
+            }
+        }
+        if let Some(tid) = full {
+            self.request(state, tid);
+            return Err(Wait::Running);
+        }
+        let (blocks, revokes) = state.running.as_ref().map_or((0, 0), |r| (r.blocks, r.revokes));
+        let (blocks, revokes) = (blocks + credits.blocks, revokes + credits.revokes);
+        let reserved = state.reserved + credits.reserve;
+        let reserve = if reserved == 0 { 0 } else { self.costs.log_blocks(reserved, 0) };
+        let claimed = state.ring.used + state.unplaced + self.costs.log_blocks(blocks, revokes) + reserve;
+        if claimed > self.costs.ring - self.costs.margin {
+            return Err(Wait::Space);
+        }
+        let running = self.run(state);
+        (running.blocks, running.revokes) = (blocks, revokes);
+        running.updates += 1;
+        let tx = running.tx.clone();
+        state.reserved = reserved;
+        Ok(tx)
+    }
+
+    /// The running transaction; a new one if there is none.
+    pub fn run<'a>(&self, state: &'a mut State) -> &'a mut Running {
+        let State { running, next_tid, .. } = state;
+        running.get_or_insert_with(|| {
+            let tx = Transaction::new(*next_tid);
+            *next_tid = next_tid.next();
+            // The commit thread counts its age from here.
+            self.waits.commit.notify_all();
+            Running { tx, locked: false, updates: 0, blocks: 0, revokes: 0, began: clock::now() }
+        })
+    }
+
+    /// Waits for room in the log. What holds it is checkpointed, and committed before if that is all there is.
+    fn wait_for_space<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.stats.waited_for_space();
+        let idle = state.ring.used == 0 && state.pipeline.is_empty();
+        if let Some(running) = &state.running
+            && (idle || state.ring.used < self.costs.ring / 2)
+        {
+            let tid = running.tx.tid;
+            self.request(&mut state, tid);
+        }
+        let oldest_done = state.ring.order.front().is_some_and(|p| p.finished);
+        if self.options.mode == JournalMode::Jbd2 && oldest_done {
+            drop(state);
+            // Its errors abort the journal, which the caller sees.
+            let _ = self.checkpoint();
+            return self.state.lock();
+        }
+        state.wants_space = true;
+        self.waits.checkpoint.notify_all();
+        self.waits.space.wait(&mut state);
+        state
+    }
+}

@@ -1,0 +1,232 @@
+//! What `j_state_lock` protects.
+
+use super::credits::Costs;
+use crate::cache::Block;
+use crate::format::Superblock;
+use crate::io::Pending;
+use crate::stats::RunStats;
+use crate::units::{FsBlock, LogBlock, Tid};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use tidegate_rt::{LockClass, Mutex, Nanos, Timespec, clock};
+use tidegate_vfs::{Error, Result};
+
+static HANDLES: LockClass = LockClass::new("transaction->t_handle_lock", 594);
+
+/// Called once when a transaction is committed, or will never be.
+pub(crate) type OnCommit = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// How far a transaction is, in jbd2's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Handles join.
+    Running,
+    /// Handles end; none joins but reserved ones.
+    Locked,
+    /// It has no handles; the next one runs.
+    Switch,
+    /// Data that belongs to it is written.
+    Flush,
+    /// Its body is written.
+    Commit,
+    /// The devices are flushed, and its record is written.
+    Jflush,
+    /// Others hear of it.
+    Callback,
+    /// It is over.
+    Finished,
+}
+
+/// A transaction's blocks on their way to the log.
+pub(crate) struct Body {
+    pub pending: Arc<Pending>,
+    /// Where its record goes.
+    pub record: LogBlock,
+    pub blocks: Vec<(FsBlock, Block)>,
+    pub revokes: Vec<FsBlock>,
+}
+
+/// One transaction.
+pub(crate) struct Transaction {
+    pub tid: Tid,
+    inner: Mutex<Contents>,
+}
+
+#[derive(Default)]
+struct Contents {
+    /// Blocks that joined; some of them may have been freed since, or be here twice.
+    blocks: Vec<FsBlock>,
+    revokes: BTreeSet<FsBlock>,
+    callbacks: Vec<OnCommit>,
+    stats: RunStats,
+    phase: Option<Phase>,
+    requested: Option<Nanos>,
+    body: Option<Arc<Body>>,
+    /// Log blocks that are kept for it while it has no place.
+    claim: u32,
+}
+
+impl Transaction {
+    pub fn new(tid: Tid) -> Arc<Transaction> {
+        let stats = RunStats { tid, began: clock::now(), ..RunStats::default() };
+        let contents = Contents { stats, ..Contents::default() };
+        Arc::new(Transaction { tid, inner: Mutex::new(&HANDLES, contents) })
+    }
+
+    /// A block joins. A block that was freed and is metadata again must be replayed.
+    pub fn join(&self, at: FsBlock) {
+        let mut inner = self.inner.lock();
+        inner.revokes.remove(&at);
+        inner.blocks.push(at);
+    }
+
+    pub fn revoke(&self, at: FsBlock) {
+        self.inner.lock().revokes.insert(at);
+    }
+
+    pub fn is_revoked(&self, at: FsBlock) -> bool {
+        self.inner.lock().revokes.contains(&at)
+    }
+
+    pub fn on_commit(&self, f: OnCommit) {
+        self.inner.lock().callbacks.push(f);
+    }
+
+    /// Blocks in ascending order, each once, and revokes. No handle is left.
+    pub fn contents(&self) -> (Vec<FsBlock>, Vec<FsBlock>) {
+        let mut inner = self.inner.lock();
+        inner.blocks.sort_unstable();
+        inner.blocks.dedup();
+        (inner.blocks.clone(), inner.revokes.iter().copied().collect())
+    }
+
+    pub fn take_callbacks(&self) -> Vec<OnCommit> {
+        std::mem::take(&mut self.inner.lock().callbacks)
+    }
+
+    pub fn requested_now(&self) {
+        self.inner.lock().requested.get_or_insert_with(clock::now);
+    }
+
+    pub fn requested(&self) -> Option<Nanos> {
+        self.inner.lock().requested
+    }
+
+    pub fn enter(&self, phase: Phase) {
+        self.inner.lock().phase = Some(phase);
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.inner.lock().phase.unwrap_or(Phase::Running)
+    }
+
+    pub fn stats<T>(&self, f: impl FnOnce(&mut RunStats) -> T) -> T {
+        f(&mut self.inner.lock().stats)
+    }
+
+    pub fn set_claim(&self, log_blocks: u32) {
+        self.inner.lock().claim = log_blocks;
+    }
+
+    pub fn claim(&self) -> u32 {
+        self.inner.lock().claim
+    }
+
+    pub fn set_body(&self, body: Body) {
+        self.inner.lock().body = Some(Arc::new(body));
+    }
+
+    pub fn body(&self) -> Option<Arc<Body>> {
+        self.inner.lock().body.clone()
+    }
+}
+
+/// The transaction that handles join.
+pub(crate) struct Running {
+    pub tx: Arc<Transaction>,
+    pub locked: bool,
+    /// Handles.
+    pub updates: u32,
+    /// Blocks that joined or may: credits that are not given back.
+    pub blocks: u32,
+    /// Revokes, in the same way.
+    pub revokes: u32,
+    pub began: Nanos,
+}
+
+/// A transaction in the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placed {
+    pub tid: Tid,
+    pub start: LogBlock,
+    pub len: u32,
+    /// It is committed.
+    pub finished: bool,
+}
+
+/// Which blocks of the ring are in use.
+pub(crate) struct Ring {
+    /// The block that is written next.
+    pub head: LogBlock,
+    /// The transaction that is written next.
+    pub next: Tid,
+    pub used: u32,
+    /// What is in the log and recovery would need, in order.
+    pub order: VecDeque<Placed>,
+}
+
+impl Ring {
+    pub fn empty(sb: &Superblock, next: Tid) -> Ring {
+        Ring { head: LogBlock(sb.ring.start), next, used: 0, order: VecDeque::new() }
+    }
+
+    /// Where recovery begins, and with which transaction.
+    pub fn tail(&self) -> (LogBlock, Tid) {
+        self.order.front().map_or((self.head, self.next), |p| (p.start, p.tid))
+    }
+}
+
+pub(crate) struct State {
+    pub running: Option<Running>,
+    /// Switched and not finished, in order.
+    pub pipeline: VecDeque<Arc<Transaction>>,
+    /// Log blocks for transactions that are switched and have no place yet.
+    pub unplaced: u32,
+    /// Blocks that reserved handles may change.
+    pub reserved: u32,
+    pub next_tid: Tid,
+    /// The newest transaction whose commit somebody wants (`j_commit_request`).
+    pub request: Tid,
+    /// The newest that is committed (`j_commit_sequence`).
+    pub done: Tid,
+    pub ring: Ring,
+    pub aborted: Option<Error>,
+    /// Threads end when there is nothing to do.
+    pub closing: bool,
+    /// Threads end now.
+    pub dropped: bool,
+    /// The thread whose handle was the last that asked for its commit.
+    pub last_sync_writer: u32,
+    /// The time in the last record.
+    pub last_time: Timespec,
+    /// A handle waits for room in the log.
+    pub wants_space: bool,
+}
+
+impl State {
+    /// The newest transaction there is.
+    pub fn newest(&self) -> Tid {
+        self.next_tid.prev()
+    }
+
+    pub fn check(&self) -> Result<()> {
+        self.aborted.clone().map_or(Ok(()), Err)
+    }
+
+    /// Log blocks that are used or promised.
+    pub fn claimed(&self, costs: &Costs) -> u32 {
+        let running = self.running.as_ref().map_or(0, |r| costs.log_blocks(r.blocks, r.revokes));
+        let reserved = if self.reserved == 0 { 0 } else { costs.log_blocks(self.reserved, 0) };
+        self.ring.used + self.unplaced + running + reserved
+    }
+}

@@ -1,0 +1,173 @@
+//! What a journal did, in jbd2's words.
+
+use crate::journal::Journal;
+use crate::units::Tid;
+use std::collections::VecDeque;
+use tidegate_rt::{LockClass, Mutex, Nanos};
+
+static HISTORY: LockClass = LockClass::new("journal->j_history_lock", 597);
+
+/// Commits that are remembered one by one.
+const HISTORY_LEN: usize = 100;
+
+/// Trace points, named as the kernel's.
+pub(crate) mod trace {
+    use tidegate_rt::trace::EventPoint;
+
+    pub static START_COMMIT: EventPoint<1> = EventPoint::new("jbd2_start_commit", ["transaction"]);
+    pub static COMMIT_LOCKING: EventPoint<1> = EventPoint::new("jbd2_commit_locking", ["transaction"]);
+    pub static COMMIT_FLUSHING: EventPoint<1> = EventPoint::new("jbd2_commit_flushing", ["transaction"]);
+    pub static COMMIT_LOGGING: EventPoint<1> = EventPoint::new("jbd2_commit_logging", ["transaction"]);
+    pub static END_COMMIT: EventPoint<2> = EventPoint::new("jbd2_end_commit", ["transaction", "head"]);
+    pub static RUN_STATS: EventPoint<4> =
+        EventPoint::new("jbd2_run_stats", ["transaction", "running", "locked", "logging"]);
+    pub static HANDLE_START: EventPoint<2> =
+        EventPoint::new("jbd2_handle_start", ["transaction", "requested_blocks"]);
+    pub static HANDLE_EXTEND: EventPoint<3> =
+        EventPoint::new("jbd2_handle_extend", ["transaction", "buffer_credits", "requested_blocks"]);
+    pub static HANDLE_STATS: EventPoint<4> = EventPoint::new(
+        "jbd2_handle_stats",
+        ["transaction", "interval", "requested_blocks", "dirtied_blocks"],
+    );
+    pub static CHECKPOINT_STATS: EventPoint<3> =
+        EventPoint::new("jbd2_checkpoint_stats", ["transaction", "chp_time", "written"]);
+    pub static UPDATE_LOG_TAIL: EventPoint<3> =
+        EventPoint::new("jbd2_update_log_tail", ["first_tid", "block_nr", "freed"]);
+}
+
+/// One commit (`jbd2_run_stats`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunStats {
+    /// The transaction.
+    pub tid: Tid,
+    /// Somebody asked for it.
+    pub requested: bool,
+    /// From then until it was locked.
+    pub request_delay: Nanos,
+    /// From its first handle until it was locked.
+    pub running: Nanos,
+    /// Until its handles had ended.
+    pub locked: Nanos,
+    /// Data that goes first.
+    pub flushing: Nanos,
+    /// Body and record.
+    pub logging: Nanos,
+    /// From the lock to the record.
+    pub commit: Nanos,
+    /// Handles.
+    pub handles: u32,
+    /// Blocks that it changed.
+    pub blocks: u32,
+    /// Blocks of the log that it took.
+    pub blocks_logged: u32,
+    pub(crate) began: Nanos,
+    pub(crate) logging_began: Nanos,
+}
+
+/// All commits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JournalStats {
+    /// Transactions that were committed.
+    pub transactions: u64,
+    /// Those that somebody asked for.
+    pub requested: u64,
+    /// Sums of the parts of [`RunStats`].
+    pub sums: RunStats,
+    /// Times that a handle waited for room in the log.
+    pub space_waits: u64,
+    /// The average time of a commit, of which the last weighs a quarter.
+    pub average_commit: Nanos,
+    /// Blocks of the longest transaction.
+    pub max_blocks: u32,
+}
+
+pub(crate) struct Stats(Mutex<(JournalStats, VecDeque<RunStats>)>);
+
+impl Stats {
+    pub fn new(max_blocks: u32) -> Stats {
+        let all = JournalStats { max_blocks, ..JournalStats::default() };
+        Stats(Mutex::new(&HISTORY, (all, VecDeque::new())))
+    }
+
+    pub fn average(&self) -> Nanos {
+        self.0.lock().0.average_commit
+    }
+
+    pub fn waited_for_space(&self) {
+        self.0.lock().0.space_waits += 1;
+    }
+
+    pub fn committed(&self, run: RunStats) {
+        trace::RUN_STATS.record([run.tid.0.into(), run.running.0, run.locked.0, run.logging.0]);
+        let (all, history) = &mut *self.0.lock();
+        all.transactions += 1;
+        all.requested += u64::from(run.requested);
+        let average = all.average_commit.0;
+        all.average_commit =
+            Nanos(if average == 0 { run.commit.0 } else { (run.commit.0 + 3 * average) / 4 });
+        let s = &mut all.sums;
+        for (sum, one) in [
+            (&mut s.request_delay, run.request_delay),
+            (&mut s.running, run.running),
+            (&mut s.locked, run.locked),
+            (&mut s.flushing, run.flushing),
+            (&mut s.logging, run.logging),
+            (&mut s.commit, run.commit),
+        ] {
+            sum.0 += one.0;
+        }
+        s.handles = s.handles.wrapping_add(run.handles);
+        s.blocks = s.blocks.wrapping_add(run.blocks);
+        s.blocks_logged = s.blocks_logged.wrapping_add(run.blocks_logged);
+        if history.len() == HISTORY_LEN {
+            history.pop_front();
+        }
+        history.push_back(run);
+    }
+}
+
+impl Journal {
+    /// Sums over all commits.
+    pub fn stats(&self) -> JournalStats {
+        self.inner.stats.0.lock().0
+    }
+
+    /// The last hundred commits, in order.
+    pub fn history(&self) -> Vec<RunStats> {
+        self.inner.stats.0.lock().1.iter().copied().collect()
+    }
+
+    /// The figures in the lines of `/proc/fs/jbd2/*/info`.
+    pub fn info(&self) -> String {
+        let s = self.stats();
+        let n = s.transactions.max(1);
+        let ms = |sum: Nanos| sum.0 / n / 1_000_000;
+        let mut text = format!(
+            "{} transactions ({} requested), each up to {} blocks\n",
+            s.transactions, s.requested, s.max_blocks
+        );
+        if s.transactions == 0 {
+            return text;
+        }
+        text += "average: \n";
+        for (time, what) in [
+            (Nanos(0), "waiting for transaction"),
+            (s.sums.request_delay, "request delay"),
+            (s.sums.running, "running transaction"),
+            (s.sums.locked, "transaction was being locked"),
+            (s.sums.flushing, "flushing data (in ordered mode)"),
+            (s.sums.logging, "logging transaction"),
+        ] {
+            text += &format!("  {}ms {what}\n", ms(time));
+        }
+        text += &format!("  {}us average transaction commit time\n", s.average_commit.0 / 1000);
+        for (sum, what) in [
+            (s.sums.handles, "handles per transaction"),
+            (s.sums.blocks, "blocks per transaction"),
+            (s.sums.blocks_logged, "logged blocks per transaction"),
+        ] {
+            text += &format!("  {} {what}\n", u64::from(sum) / n);
+        }
+        text
+    }
+}
