@@ -170,6 +170,18 @@ fn mount_8_finds_it() {
 }
 
 /// `mount -f` is a dry run, which mount(8) hands on.
+#[test]
+fn documents_mount_as_they_say() {
+    use common::tour::{blocks, documents, run};
+    if cannot_mount() {
+        return;
+    }
+    let mounts = |d: &PathBuf| blocks(d).iter().any(|b| b.info == "sh mount");
+    let documents: Vec<PathBuf> = documents().into_iter().filter(mounts).collect();
+    assert!(documents.len() >= 3, "{documents:?}");
+    documents.iter().for_each(|d| assert!(run(d, Path::new(env!("CARGO_BIN_EXE_tidegate")), true) > 4));
+}
+
 /// A partition is named by where it begins: to mount it, in the table of mounts, and to those that ask.
 #[test]
 fn a_partition_is_mounted() {

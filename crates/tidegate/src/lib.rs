@@ -92,3 +92,8 @@ pub mod vfs {
         StepStats, SwitchInfo, SyncWait, Vfs, VolumeOps, VolumeStats, Written, XattrFlags,
     };
 }
+
+/// The program in `docs/library.md` compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+struct InDocuments;

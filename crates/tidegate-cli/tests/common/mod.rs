@@ -5,6 +5,8 @@ pub mod chrome;
 pub mod damage;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // it waits for real processes
 pub mod mounted;
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)] // it waits for real processes
+pub mod tour;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -19,5 +19,6 @@ mod names;
 mod repair;
 mod roundtrip;
 mod tar_names;
+mod tour;
 mod trim;
 mod walks;

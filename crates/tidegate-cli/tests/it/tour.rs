@@ -1,0 +1,60 @@
+//! README and `docs/` speak the truth: what they show is run, and prints what they say.
+
+use crate::common::tour::{blocks, documents, run};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use tidegate_testing::workspace;
+
+#[test]
+fn documents_run_as_they_stand() {
+    let mut commands = 0;
+    for document in documents() {
+        let ran = run(&document, Path::new(env!("CARGO_BIN_EXE_tidegate")), false);
+        println!("{}: {ran} commands", document.display());
+        commands += ran;
+    }
+    assert!(commands > 40, "{commands}");
+}
+
+/// A command of ours stands in a block that is run, or in a sentence. What was recorded on a certain disk, once, is
+/// marked so.
+#[test]
+fn no_block_hides_a_command() {
+    for document in documents() {
+        for b in blocks(&document) {
+            let at = format!("{}:{}", document.display(), b.line);
+            let known = ["", "sh", "sh mount", "text", "recorded", "rust,no_run"].contains(&b.info.as_str());
+            assert!(known, "{at}: a block of {:?}", b.info);
+            let is_ours = |l: &&String| l.starts_with("$ ") || l.starts_with("tidegate ");
+            if !b.info.starts_with("sh") && b.info != "recorded" {
+                assert_eq!(b.text.iter().find(is_ours), None, "{at}: is not run; mark it sh");
+            }
+        }
+    }
+}
+
+/// The table of README: the script runs, and has a row for each way. What it measures here is nothing.
+#[test]
+fn the_comparison_prints_its_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = Command::new(workspace::root().join("docs/compare.sh"))
+        .arg("1")
+        .env("TIDEGATE", env!("CARGO_BIN_EXE_tidegate"))
+        .env("TMPDIR", dir.path())
+        .envs([("FILES", "60"), ("UNTAR", "20"), ("RING", "keep")])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
+    for row in [
+        "| `tidegate mkfs --from` | 0.",
+        "| `mke2fs -d` | ",
+        "| `mke2fs`, `fuse2fs`, `cp -a` | ",
+        "Tidegate, by ",
+    ] {
+        assert!(said.contains(row), "{row}\n{said}");
+    }
+    assert!(said.contains("60 files") && said.contains("20 files"), "{said}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "something is left");
+}
