@@ -1,6 +1,24 @@
-//! What is given out: the groups, their descriptors, what is free. As far as reading needs it.
+//! What is given out: groups and their descriptors, blocks and inodes, and what is free.
 //!
-//! It owns no lock. Inodes are found through [`Ext4::group`], and capacity is told by [`Ext4::statfs_now`].
+//! Its locks: `ext4->group` keeps two changes of one group's bitmaps apart, and is held while a bitmap is read;
+//! `ext4->space` has the counts. Maps, directories and inodes take and give back through it.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `group` | reading and changing a group's descriptor |
+//! | `bitmap` | bitmaps, those that were never written included |
+//! | `blocks` | taking runs of blocks near a goal, and giving them back |
+//! | `inodes` | taking inodes near their directory, and giving them back |
+//! | `space` | counts, and space that is promised |
+
+mod bitmap;
+mod blocks;
+mod group;
+mod inodes;
+mod space;
+
+pub(crate) use group::GroupLocks;
+pub(crate) use space::{Free, Space};
 
 use crate::format::gate::{GroupDesc, Journal, Superblock};
 use crate::format::raw::{Incompat, NAME_LEN};
@@ -58,8 +76,13 @@ impl Ext4 {
     /// Capacity and use, as statfs(2) of Linux has it: blocks without those of the format's own tables.
     pub(crate) fn statfs_now(&self) -> StatFs {
         let (sb, raw) = (&self.sb, &self.sb.raw);
+        let now = |s: &Space| {
+            let f = s.now();
+            let free_blocks = f.blocks.saturating_sub(f.promised);
+            Counts { free_blocks, free_inodes: f.inodes, directories: f.directories }
+        };
         // Where the descriptors cannot be read, the superblock knows roughly.
-        let counts = self.counts().unwrap_or(Counts {
+        let counts = self.space.as_ref().map(now).or_else(|| self.counts().ok()).unwrap_or(Counts {
             free_blocks: sb.free_blocks(),
             free_inodes: raw.s_free_inodes_count.get().into(),
             directories: 0,
@@ -89,25 +112,7 @@ impl Ext4 {
         if said != 0 && said < sb.blocks {
             return said;
         }
-        let meta_bg = sb.incompat.contains(Incompat::META_BG);
-        let descs = match meta_bg {
-            true => u64::from(sb.raw.s_first_meta_bg.get()),
-            false => sb.desc_blocks(),
-        };
-        let in_group = |n: u32| {
-            let group = GroupNo(n);
-            let tables = 2 + sb.itable_blocks();
-            let mut copies = 0;
-            if sb.has_super(group) {
-                copies = 1 + descs + u64::from(sb.raw.s_reserved_gdt_blocks.get());
-            }
-            let per_meta = sb.descs_per_block();
-            let place = n % per_meta;
-            if meta_bg && u64::from(n / per_meta) >= descs && (place < 2 || place == per_meta - 1) {
-                copies = copies.min(1) + 1;
-            }
-            copies + tables
-        };
+        let in_group = |n: u32| sb.copies_in(GroupNo(n)) + 2 + sb.itable_blocks();
         let journal = match sb.journal {
             Journal::Inode(ino) => {
                 self.load_system_inode(ino).map_or(0, |(a, _)| a.size / u64::from(sb.block_size))

@@ -71,6 +71,14 @@ pub(super) fn root_entries(block: &[u8]) -> usize {
     DX_ROOT_INFO + usize::from(block.get(DX_ROOT_INFO + 5).copied().unwrap_or(0))
 }
 
+/// Sets the checksum of a node whose entries begin at byte `at`.
+pub(super) fn put_dx_csum(seed: u32, block: &mut [u8], at: usize) {
+    let tail = at + usize::from(le16(block, at)) * DX_ENTRY;
+    if let Some((_, crc)) = dx_csum(seed, block, at) {
+        block[tail + 4..tail + 8].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
 /// The stored and the computed checksum of a node whose entries begin at byte `at`; `None` where there is no room.
 fn dx_csum(seed: u32, block: &[u8], at: usize) -> Option<(u32, u32)> {
     let (limit, count) = (usize::from(le16(block, at)), usize::from(le16(block, at + 2)));

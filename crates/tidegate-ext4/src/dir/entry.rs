@@ -1,7 +1,7 @@
 //! The entries of a block, each checked before it is used.
 
 use crate::format::raw::*;
-use crate::format::units::FileBlock;
+use crate::format::units::{BlockAddr, FileBlock};
 use tidegate_vfs::{Error, FileType, Result};
 use zerocopy::FromBytes;
 
@@ -16,6 +16,19 @@ pub(super) struct Dirent<'a> {
     pub offset: usize,
     /// Bytes up to the next.
     pub rec_len: u16,
+}
+
+/// Where an entry is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spot {
+    /// The inode it names.
+    pub ino: u32,
+    /// The directory's block.
+    pub block: FileBlock,
+    /// Where that lies.
+    pub addr: BlockAddr,
+    /// Where the entry is in it, in bytes.
+    pub offset: usize,
 }
 
 /// What entries have to obey.
@@ -43,6 +56,19 @@ fn file_type(number: u8) -> Option<FileType> {
         7 => FileType::Symlink,
         _ => return None,
     })
+}
+
+/// The number that stands for a type in an entry.
+pub(super) fn type_number(file_type: FileType) -> u8 {
+    match file_type {
+        FileType::Regular => 1,
+        FileType::Directory => 2,
+        FileType::CharDevice => 3,
+        FileType::BlockDevice => 4,
+        FileType::Fifo => 5,
+        FileType::Socket => 6,
+        FileType::Symlink => 7,
+    }
 }
 
 /// The entries in use; ends after the first error.

@@ -4,29 +4,30 @@
 //! block has its lowest bit set then.
 
 use super::block::root_entries;
-use super::entry::entries;
+use super::entry::{Spot, entries};
 use crate::format::gate::rule;
 use crate::format::hash::DirHash;
 use crate::format::raw::*;
-use crate::format::units::FileBlock;
+use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::Ext4Inode;
 use crate::map::Place;
 use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
-use tidegate_vfs::{Error, Ino, Result};
+use tidegate_vfs::{Error, Result};
 use zerocopy::FromBytes;
 
 /// A node, and which of its entries the way went through.
-struct Node {
+pub(super) struct Node {
     block: Block,
+    pub addr: BlockAddr,
     /// First byte of its entries.
-    at: usize,
-    count: usize,
-    slot: usize,
+    pub at: usize,
+    pub count: usize,
+    pub slot: usize,
 }
 
 impl Node {
-    fn entry(&self, n: usize) -> (u32, u64) {
+    pub(super) fn entry(&self, n: usize) -> (u32, u64) {
         let at = self.at + n * DX_ENTRY;
         // The first entry's hash has the node's counts in its place; it stands for the least.
         (if n == 0 { 0 } else { le32(&self.block, at) }, le32(&self.block, at + 4).into())
@@ -37,10 +38,30 @@ impl Node {
     }
 }
 
+/// The way from the root to the block where a name is, if it is anywhere.
+pub(super) struct Way {
+    pub nodes: Vec<Node>,
+    /// How names are hashed in this directory.
+    pub hash: DirHash,
+}
+
+impl Way {
+    /// The block of entries at its end.
+    pub(super) fn leaf(&self) -> FileBlock {
+        self.nodes[self.nodes.len() - 1].child()
+    }
+}
+
+/// A block of a directory and where it lies.
+pub(super) struct TreeBlock {
+    pub block: Block,
+    pub addr: BlockAddr,
+}
+
 impl Ext4 {
     /// How names are hashed in a directory whose root block says `number`; `None` when the hash takes a key, or is not
     /// known.
-    fn dir_hash(&self, number: u8) -> Option<DirHash> {
+    pub(super) fn dir_hash(&self, number: u8) -> Option<DirHash> {
         let r = &self.sb.raw;
         let unsigned = r.s_flags.get() & FLAGS_UNSIGNED_HASH != 0;
         DirHash::new(number, unsigned, std::array::from_fn(|i| r.s_hash_seed[i].get()))
@@ -51,34 +72,49 @@ impl Ext4 {
     ///
     /// # Errors
     /// `Corrupt`; those of the device.
-    pub(super) fn find_hashed(&self, dir: &Ext4Inode, size: u64, name: &[u8]) -> Result<Option<Option<Ino>>> {
+    pub(super) fn find_hashed(
+        &self,
+        dir: &Ext4Inode,
+        size: u64,
+        name: &[u8],
+    ) -> Result<Option<Option<Spot>>> {
         if dir.flags.intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT) {
             return Ok(None);
         }
+        if matches!(name, b"." | b"..") {
+            let root = self.tree_block(dir, size, FileBlock(0))?;
+            return self.find_in_block(dir, FileBlock(0), &root, name).map(Some);
+        }
+        let Some(mut way) = self.way_to(dir, size, name)? else { return Ok(None) };
+        let hash = way.hash.of(name).0;
+        self.search(dir, size, &mut way.nodes, hash, name).map(Some)
+    }
+
+    /// The way to the block where `name` would be; `None` when the hash is not known.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the device.
+    pub(super) fn way_to(&self, dir: &Ext4Inode, size: u64, name: &[u8]) -> Result<Option<Way>> {
         let root = self.tree_block(dir, size, FileBlock(0))?;
-        let info = RawDxRootInfo::read_from_prefix(&root[DX_ROOT_INFO..])
+        let info = RawDxRootInfo::read_from_prefix(&root.block[DX_ROOT_INFO..])
             .map_err(|_| Error::corrupt(format!("directory {}: no hash tree", dir.ino)))?
             .0;
         let Some(hash) = self.dir_hash(info.hash_version).filter(|_| info.reserved_zero.get() == 0) else {
             return Ok(None);
         };
-        if matches!(name, b"." | b"..") {
-            return self.find_in_block(dir, FileBlock(0), &root, name).map(Some);
-        }
         let deepest = if self.sb.incompat.contains(Incompat::LARGEDIR) { DX_MAX_INDIRECT } else { 1 };
         rule(
             info.indirect_levels <= deepest && info.info_length == 8,
             format!("directory {}: a hash tree of {} levels", dir.ino, info.indirect_levels),
         )?;
-        let (hash, _) = hash.of(name);
-        let at = root_entries(&root);
-        let mut way = vec![self.node(dir, root, at, hash)?];
+        let wanted = hash.of(name).0;
+        let at = root_entries(&root.block);
+        let mut nodes = vec![self.node(dir, root, at, wanted)?];
         for _ in 0..info.indirect_levels {
-            let child = way[way.len() - 1].child();
-            let block = self.tree_block(dir, size, child)?;
-            way.push(self.node(dir, block, DX_NODE_ENTRIES, hash)?);
+            let block = self.tree_block(dir, size, nodes[nodes.len() - 1].child())?;
+            nodes.push(self.node(dir, block, DX_NODE_ENTRIES, wanted)?);
         }
-        self.search(dir, size, &mut way, hash, name).map(Some)
+        Ok(Some(Way { nodes, hash }))
     }
 
     /// Looks into the block at the end of the way, and into those behind it that go on with the hash.
@@ -89,7 +125,7 @@ impl Ext4 {
         way: &mut [Node],
         hash: u32,
         name: &[u8],
-    ) -> Result<Option<Ino>> {
+    ) -> Result<Option<Spot>> {
         loop {
             let n = way[way.len() - 1].child();
             let block = self.tree_block(dir, size, n)?;
@@ -116,13 +152,14 @@ impl Ext4 {
     }
 
     /// A node, checked, with the way going to the last entry of at most `hash`.
-    fn node(&self, dir: &Ext4Inode, block: Block, at: usize, hash: u32) -> Result<Node> {
+    fn node(&self, dir: &Ext4Inode, block: TreeBlock, at: usize, hash: u32) -> Result<Node> {
+        let TreeBlock { block, addr } = block;
         let (limit, count) = (usize::from(le16(&block, at)), usize::from(le16(&block, at + 2)));
         rule(
             count > 0 && count <= limit && at + limit * DX_ENTRY <= block.len(),
             format!("directory {}: a node of its hash tree with {count} of {limit} entries", dir.ino),
         )?;
-        let mut node = Node { block, at, count, slot: 0 };
+        let mut node = Node { block, addr, at, count, slot: 0 };
         let (mut low, mut high) = (1, count);
         while low < high {
             let middle = (low + high) / 2;
@@ -133,22 +170,28 @@ impl Ext4 {
     }
 
     /// A block of the directory that the tree leads to.
-    fn tree_block(&self, dir: &Ext4Inode, size: u64, n: FileBlock) -> Result<Block> {
+    pub(super) fn tree_block(&self, dir: &Ext4Inode, size: u64, n: FileBlock) -> Result<TreeBlock> {
         let bad = || Error::corrupt(format!("directory {}: its hash tree leads to block {n}", dir.ino));
         if n.0 >= self.blocks_of(size) {
             return Err(bad());
         }
         match self.map_blocks(dir, n, 1)?.place {
-            Place::Data(addr) => self.dir_block(dir, n, addr),
+            Place::Data(addr) => Ok(TreeBlock { block: self.dir_block(dir, n, addr)?, addr }),
             _ => Err(bad()),
         }
     }
 
-    fn find_in_block(&self, dir: &Ext4Inode, n: FileBlock, block: &[u8], name: &[u8]) -> Result<Option<Ino>> {
-        for e in entries(block, self.dir_rules(dir), n) {
+    pub(super) fn find_in_block(
+        &self,
+        dir: &Ext4Inode,
+        n: FileBlock,
+        block: &TreeBlock,
+        name: &[u8],
+    ) -> Result<Option<Spot>> {
+        for e in entries(&block.block, self.dir_rules(dir), n) {
             let e = e?;
             if e.name == name {
-                return Ok(Some(Ino(e.ino.into())));
+                return Ok(Some(Spot { ino: e.ino, block: n, addr: block.addr, offset: e.offset }));
             }
         }
         Ok(None)

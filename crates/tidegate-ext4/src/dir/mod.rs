@@ -8,13 +8,18 @@
 //! | `entry` | the entries of a block, checked |
 //! | `block` | a directory's blocks and their checksums |
 //! | `htree` | lookup through the hash tree |
+//! | `change`, `grow` | entries come and go; the hash tree grows |
+//! | `names` | names of inodes: create, link, unlink, rename |
 //! | `inline` | directories in their inodes |
 //! | `nokey` | encrypted names in a form that can be shown |
 
 mod block;
+pub(crate) mod change;
 mod entry;
+mod grow;
 mod htree;
 mod inline;
+mod names;
 pub(crate) mod nokey;
 
 use crate::format::raw::InodeFlags;
@@ -23,6 +28,7 @@ use crate::inode::{Ext4Inode, ei};
 use crate::map::Place;
 use crate::volume::sbi::Ext4;
 use entry::Dirent;
+pub(crate) use entry::Spot;
 use tidegate_vfs::{DirEntry, Ino, Inode, Result};
 
 impl Ext4 {
@@ -31,12 +37,12 @@ impl Ext4 {
     /// # Errors
     /// `Corrupt`; those of the device.
     pub(crate) fn find_entry(&self, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
-        let own = ei(dir);
+        let own = &*ei(dir);
         // A damaged tree does not hide names; damaged blocks are told by the search through all of them.
         if self.has_tree(own)
             && let Ok(Some(found)) = self.find_hashed(own, dir.size(), name)
         {
-            return Ok(found);
+            return Ok(found.map(|spot| Ino(spot.ino.into())));
         }
         let mut found = None;
         self.list_entries(dir, 0, &mut |e| {
@@ -46,6 +52,28 @@ impl Ext4 {
             found.is_none()
         })?;
         Ok(found)
+    }
+
+    /// Where the entry called `name` is.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the device.
+    pub(crate) fn locate(&self, dir: &Inode, name: &[u8]) -> Result<Option<Spot>> {
+        let own = &*ei(dir);
+        if self.has_tree(own)
+            && let Some(found) = self.find_hashed(own, dir.size(), name)?
+        {
+            return Ok(found);
+        }
+        for n in 0..self.blocks_of(dir.size()) {
+            let Place::Data(addr) = self.map_blocks(own, FileBlock(n), 1)?.place else { continue };
+            let block = htree::TreeBlock { block: self.dir_block(own, FileBlock(n), addr)?, addr };
+            let found = self.find_in_block(own, FileBlock(n), &block, name)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
     }
 
     /// Calls `emit` for each entry from position `pos` on until it returns false.
@@ -58,7 +86,7 @@ impl Ext4 {
         pos: u64,
         emit: &mut dyn FnMut(DirEntry) -> bool,
     ) -> Result<()> {
-        let own = ei(dir);
+        let own = &*ei(dir);
         let mut emit = |e: Dirent<'_>, next: u64| emit(self.shown(own, e, next));
         if own.is(InodeFlags::INLINE_DATA) {
             return self.list_inline(own, dir.size(), pos, &mut emit);

@@ -1,19 +1,30 @@
 //! Inodes: from the inode table to memory.
 //!
-//! It owns no lock. The map, directories and attributes work on what it loads.
+//! Its locks: `ei->i_data_sem` on a map, and `ei->i_es_lock` on what has no place yet. The map, directories and
+//! attributes work on what it loads.
 //!
 //! | module | holds |
 //! |---|---|
+//! | `create` | new inodes, and their end |
+//! | `store` | from memory to the inode table |
+//! | `ranges` | sets of blocks |
 //! | `time` | times with their nanoseconds and epoch |
 
+pub(crate) mod create;
+mod ranges;
+mod store;
 mod time;
 
+pub(crate) use ranges::Ranges;
+
 use crate::format::crc::crc32c;
-use crate::format::gate::rule;
+use crate::format::gate::{GroupDesc, rule};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, GroupNo};
 use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
+use std::sync::Arc;
+use tidegate_rt::{LockClass, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tidegate_vfs::{Attr, DeviceNumber, Error, ErrorKind, FileType, Ino, Inode, InodeParts, Result};
 use zerocopy::FromBytes;
 
@@ -32,13 +43,50 @@ pub(crate) struct Ext4Inode {
     pub behind: Box<[u8]>,
     /// What checksums of its blocks begin with.
     pub csum_seed: u32,
+    /// Bytes of fields behind the first 128.
+    pub extra: usize,
     /// `i_atime`, which in an inode that holds an attribute's value is the value's hash.
     pub raw_atime: u32,
 }
 
+/// Ext4's part of an inode: what its table has, as the last change left it, and what has no place yet.
+pub(crate) struct Own {
+    /// Held shared while the map is looked up, and exclusive while it changes; also over reads of the map's blocks.
+    data: RwLock<Arc<Ext4Inode>>,
+    /// Blocks that are promised and have no place.
+    pub delayed: Mutex<Ranges>,
+}
+
+static I_DATA: LockClass = LockClass::new("ei->i_data_sem", 205);
+static I_ES: LockClass = LockClass::new("ei->i_es_lock", 410);
+
+impl Own {
+    fn new(inode: Ext4Inode) -> Box<Self> {
+        Box::new(Own {
+            data: RwLock::new(&I_DATA, Arc::new(inode)),
+            delayed: Mutex::new(&I_ES, Ranges::default()),
+        })
+    }
+
+    /// Keeps the map as it is.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Arc<Ext4Inode>> {
+        self.data.read()
+    }
+
+    /// Lets the map change.
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Arc<Ext4Inode>> {
+        self.data.write()
+    }
+}
+
 /// The file system's part of an inode.
-pub(crate) fn ei(inode: &Inode) -> &Ext4Inode {
+pub(crate) fn own(inode: &Inode) -> &Own {
     inode.private()
+}
+
+/// The inode as it is now: enough for what does not change with its map, or cannot while the caller holds `i_rwsem`.
+pub(crate) fn ei(inode: &Inode) -> Arc<Ext4Inode> {
+    own(inode).read().clone()
 }
 
 impl Ext4Inode {
@@ -64,7 +112,7 @@ impl Ext4 {
         rule(is_file && !self.is_system(number), format!("inode {ino}: no file has this number"))?;
         let (attr, inode) = self.load_system_inode(number)?;
         rule(!inode.is(InodeFlags::EA_INODE), format!("inode {ino}: it holds an attribute, and has a name"))?;
-        Ok(InodeParts { ino, attr, private: Box::new(inode) })
+        Ok(InodeParts { ino, attr, private: Own::new(inode) })
     }
 
     /// Whether a number above the reserved ones belongs to the volume itself.
@@ -116,9 +164,20 @@ impl Ext4 {
         if unused {
             return Err(gone(ino));
         }
-        let byte = u64::from(index) * u64::from(sb.inode_size);
-        let (n, at) = (byte / u64::from(sb.block_size), byte % u64::from(sb.block_size));
-        Ok((self.blocks.read(desc.inode_table.plus(n))?, at as usize))
+        let (addr, at) = self.place_in_table(&desc, index);
+        Ok((self.blocks.read(addr)?, at))
+    }
+
+    fn place_in_table(&self, desc: &GroupDesc, index: u32) -> (BlockAddr, usize) {
+        let (byte, bs) = (u64::from(index) * u64::from(self.sb.inode_size), u64::from(self.sb.block_size));
+        (desc.inode_table.plus(byte / bs), (byte % bs) as usize)
+    }
+
+    /// The block of the inode table that an inode in use is stored in, and where in it.
+    pub(crate) fn inode_address(&self, ino: u32) -> Result<(BlockAddr, usize)> {
+        let (group, index) = self.inode_group(ino);
+        let desc = self.group(group).map_err(|e| e.of(format!("inode {ino}")))?;
+        Ok(self.place_in_table(&desc, index))
     }
 
     /// Bytes of fields behind the first 128.
@@ -156,6 +215,7 @@ impl Ext4 {
             file_acl: (acl != 0).then_some(BlockAddr(acl)),
             behind: if extra == 0 { Box::default() } else { bytes[INODE_BASE + extra..].into() },
             csum_seed,
+            extra,
             raw_atime: raw.i_atime.get(),
         };
         let attr = self.attributes(raw, file_type, extra, flags);

@@ -23,6 +23,17 @@ fn decode(seconds: u32, extra: u32) -> Timespec {
     Timespec { secs: i64::from(seconds as i32) + epoch, nanos: (extra >> EPOCH_BITS).min(NANOS_MAX) }
 }
 
+/// The two fields of a time. Without the second, what does not fit in 32 bits becomes the nearest that does.
+pub(super) fn encode(t: Timespec, has_extra: bool) -> (u32, u32) {
+    let (least, most) = (i64::from(i32::MIN), i64::from(i32::MAX));
+    if !has_extra {
+        return (t.secs.clamp(least, most) as i32 as u32, 0);
+    }
+    let secs = t.secs.clamp(least, most + (3 << 32));
+    let epoch = (secs - i64::from(secs as i32)) >> 32 & 3;
+    (secs as u32, epoch as u32 | t.nanos << EPOCH_BITS)
+}
+
 impl Times<'_> {
     /// The value of a field that ends before byte `end` of the inode, if there is one.
     fn field(&self, end: usize, value: u32) -> Option<u32> {
@@ -66,7 +77,9 @@ mod tests {
             (1, 0, 0x1_0000_0000),
             (3, 0x7fff_ffff, 0x3_7fff_ffff_i64),
         ] {
-            assert_eq!(decode(seconds, extra | 5 << 2), Timespec { secs: want, nanos: 5 });
+            let time = Timespec { secs: want, nanos: 5 };
+            assert_eq!(decode(seconds, extra | 5 << 2), time);
+            assert_eq!(encode(time, true), (seconds, extra | 5 << 2));
         }
         assert_eq!(decode(0, u32::MAX).nanos, NANOS_MAX);
     }

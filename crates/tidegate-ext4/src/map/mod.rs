@@ -1,6 +1,6 @@
 //! Where a file's blocks are, and reading them.
 //!
-//! It owns no lock: a map changes never while the volume is read-only. Directories, long symbolic links and the values of
+//! A map is looked up with `ei->i_data_sem` shared and changed with it exclusive. Directories, long symbolic links and the values of
 //! attributes are read through it, too.
 //!
 //! | module | holds |
@@ -8,16 +8,23 @@
 //! | `extent` | the extent tree |
 //! | `indirect` | the block map of ext2 and ext3 |
 //! | `read` | pages of a file, now or ahead |
+//! | `change`, `tree` | blocks come to a file and go; the extent tree with that |
+//! | `write` | promises for pages, and passes that write them |
 //! | `inline` | content that lies in the inode |
 
+mod change;
 mod extent;
 mod indirect;
 pub(crate) mod inline;
 mod read;
+mod tree;
+mod write;
+
+pub(crate) use tree::EMPTY_ROOT;
 
 use crate::format::raw::InodeFlags;
 use crate::format::units::{BlockAddr, FileBlock};
-use crate::inode::Ext4Inode;
+use crate::inode::{Ext4Inode, ei, own};
 use crate::volume::sbi::Ext4;
 use tidegate_vfs::{Inode, Result, SeekTarget};
 
@@ -82,6 +89,15 @@ impl Ext4 {
         Ok(mapped.part(0, max.max(1)))
     }
 
+    /// The same for an inode in memory, whose map may be changing. Takes `ei->i_data_sem` shared.
+    ///
+    /// # Errors
+    /// As [`Ext4::map_blocks`].
+    pub(crate) fn map_shared(&self, inode: &Inode, at: FileBlock, max: u64) -> Result<Mapped> {
+        let data = own(inode).read();
+        self.map_blocks(&data, at, max)
+    }
+
     /// Blocks that hold `bytes` bytes.
     pub(crate) fn blocks_of(&self, bytes: u64) -> u64 {
         bytes.div_ceil(self.sb.block_size.into())
@@ -96,17 +112,31 @@ impl Ext4 {
         inode: &Inode,
         bytes: std::ops::Range<u64>,
         target: SeekTarget,
+        unwritten: &dyn Fn(u64) -> bool,
     ) -> Result<Option<u64>> {
-        let own = crate::inode::ei(inode);
-        if own.is(InodeFlags::INLINE_DATA) {
+        if ei(inode).is(InodeFlags::INLINE_DATA) {
             return Ok((target == SeekTarget::Data && !bytes.is_empty()).then_some(bytes.start));
         }
         let bs = u64::from(self.sb.block_size);
         let (mut at, end) = (bytes.start / bs, bytes.end.div_ceil(bs));
         while at < end {
-            let m = self.map_blocks(own, FileBlock(at), end - at)?;
-            if matches!(m.place, Place::Data(_)) == (target == SeekTarget::Data) {
-                return Ok(Some((at * bs).clamp(bytes.start, bytes.end)));
+            let m = self.map_shared(inode, FileBlock(at), end - at)?;
+            if let Place::Data(_) = m.place {
+                if target == SeekTarget::Data {
+                    return Ok(Some((at * bs).clamp(bytes.start, bytes.end)));
+                }
+                at += m.blocks;
+                continue;
+            }
+            // Without data of its own, a block may still have a page that waits for a place.
+            let waits = |n: &u64| unwritten(n * bs) == (target == SeekTarget::Data);
+            let found = if self.space.is_none() {
+                (target == SeekTarget::Hole).then_some(at)
+            } else {
+                (at..at + m.blocks).find(waits)
+            };
+            if let Some(n) = found {
+                return Ok(Some((n * bs).clamp(bytes.start, bytes.end)));
             }
             at += m.blocks;
         }
@@ -118,10 +148,9 @@ impl Ext4 {
     /// # Errors
     /// As [`Ext4::map_blocks`].
     pub(crate) fn is_data_at(&self, inode: &Inode, pos: u64) -> Result<bool> {
-        let own = crate::inode::ei(inode);
         let block = FileBlock(pos / u64::from(self.sb.block_size));
-        Ok(!own.is(InodeFlags::INLINE_DATA)
-            && matches!(self.map_blocks(own, block, 1)?.place, Place::Data(_)))
+        Ok(!ei(inode).is(InodeFlags::INLINE_DATA)
+            && matches!(self.map_shared(inode, block, 1)?.place, Place::Data(_)))
     }
 
     /// Pieces that a file's blocks lie in.
@@ -129,14 +158,13 @@ impl Ext4 {
     /// # Errors
     /// As [`Ext4::map_blocks`].
     pub(crate) fn count_fragments(&self, inode: &Inode) -> Result<u64> {
-        let own = crate::inode::ei(inode);
-        if own.is(InodeFlags::INLINE_DATA) {
+        if ei(inode).is(InodeFlags::INLINE_DATA) {
             return Ok(0);
         }
         let (mut at, end) = (0, self.blocks_of(inode.size()));
         let (mut before, mut pieces) = (None::<Mapped>, 0);
         while at < end {
-            let m = self.map_blocks(own, FileBlock(at), end - at)?;
+            let m = self.map_shared(inode, FileBlock(at), end - at)?;
             let new = !before.is_some_and(|b| b.goes_on(&m));
             pieces += u64::from(m.place != Place::Hole && new);
             at += m.blocks;

@@ -16,15 +16,15 @@ impl Ext4 {
     /// # Errors
     /// `Unsupported` for encrypted data; `Corrupt`; those of the device.
     pub(crate) fn read_data(&self, inode: &Inode, index: u64, pages: usize) -> Result<Vec<PageRun>> {
-        let own = ei(inode);
-        if own.is(InodeFlags::INLINE_DATA) {
+        if ei(inode).is(InodeFlags::INLINE_DATA) {
             return self.read_inline(inode, index, pages);
         }
         refuse_encoded(inode)?;
         let (mut at, end, mut out) = (index, index + pages as u64, Vec::new());
         while at < end {
             let want = (end - at).min(PageBuf::MAX_PAGES as u64);
-            let (buf, n) = self.read_piece(own, at, want).map_err(|e| e.of(format!("inode {}", own.ino)))?;
+            let (buf, n) =
+                self.read_piece(inode, at, want).map_err(|e| e.of(format!("inode {}", inode.ino)))?;
             out.push(PageRun { buf: Arc::new(buf), first: 0, pages: n });
             at += n as u64;
         }
@@ -32,13 +32,13 @@ impl Ext4 {
     }
 
     /// Reads page `index` and those of the next `want` pages that go on in one piece.
-    fn read_piece(&self, own: &Ext4Inode, index: u64, want: u64) -> Result<(PageBuf, usize)> {
+    fn read_piece(&self, inode: &Inode, index: u64, want: u64) -> Result<(PageBuf, usize)> {
         let per_page = self.blocks.per_page();
         let first = FileBlock(index * per_page);
-        let m = self.map_blocks(own, first, want * per_page)?;
+        let m = self.map_shared(inode, first, want * per_page)?;
         let whole = (m.blocks / per_page) as usize;
         match m.place {
-            _ if whole == 0 => Ok((self.assemble(own, first, m)?, 1)),
+            _ if whole == 0 => Ok((self.assemble(inode, first, m)?, 1)),
             Place::Data(addr) => Ok((self.read_run(addr, whole)?, whole)),
             Place::Hole | Place::Unwritten(_) => Ok((PageBuf::zeroed(whole), whole)),
         }
@@ -52,7 +52,7 @@ impl Ext4 {
     }
 
     /// Puts a page together from pieces that lie apart; `m` is its first.
-    fn assemble(&self, own: &Ext4Inode, first: FileBlock, m: Mapped) -> Result<PageBuf> {
+    fn assemble(&self, inode: &Inode, first: FileBlock, m: Mapped) -> Result<PageBuf> {
         let bs = PAGE_SIZE / self.blocks.per_page() as usize;
         let per_page = self.blocks.per_page();
         let (mut page, mut m, mut done) = (PageBuf::zeroed(1), m, 0);
@@ -69,7 +69,7 @@ impl Ext4 {
             if done >= per_page {
                 return Ok(page);
             }
-            m = self.map_blocks(own, first.plus(done), per_page - done)?;
+            m = self.map_shared(inode, first.plus(done), per_page - done)?;
         }
     }
 
@@ -95,13 +95,12 @@ impl Ext4 {
     }
 
     fn place_to_read(&self, inode: &Inode, index: u64, pages: usize) -> Result<Option<(BlockAddr, usize)>> {
-        let own = ei(inode);
-        if own.is(InodeFlags::INLINE_DATA) || own.is(InodeFlags::ENCRYPT) {
+        if ei(inode).flags.intersects(InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT) {
             return Ok(None);
         }
         let per_page = self.blocks.per_page();
         let want = pages.min(PageBuf::MAX_PAGES) as u64;
-        let m = self.map_blocks(own, FileBlock(index * per_page), want * per_page)?;
+        let m = self.map_shared(inode, FileBlock(index * per_page), want * per_page)?;
         let whole = (m.blocks / per_page) as usize;
         Ok(match m.place {
             Place::Data(addr) if whole > 0 && self.blocks.are_in_place(addr, m.blocks) => Some((addr, whole)),
@@ -110,7 +109,7 @@ impl Ext4 {
     }
 
     fn read_inline(&self, inode: &Inode, index: u64, pages: usize) -> Result<Vec<PageRun>> {
-        let content = self.inline_content(ei(inode), inode.size())?;
+        let content = self.inline_content(&ei(inode), inode.size())?;
         let from = (index as usize).saturating_mul(PAGE_SIZE).min(content.len());
         let mut buf = PageBuf::zeroed(pages.clamp(1, PageBuf::MAX_PAGES));
         let n = (content.len() - from).min(buf.len());
@@ -124,7 +123,7 @@ impl Ext4 {
     /// # Errors
     /// `Corrupt` for one that is too long; those of reading.
     pub(crate) fn link_target(&self, inode: &Inode) -> Result<Vec<u8>> {
-        let (own, size) = (ei(inode), inode.size());
+        let (own, size) = (&*ei(inode), inode.size());
         if size == 0 || size >= PAGE_SIZE as u64 {
             return Err(Error::corrupt(format!("inode {}: a symbolic link of {size} bytes", own.ino)));
         }
@@ -138,7 +137,7 @@ impl Ext4 {
         } else if in_inode && size < own.block.len() as u64 {
             own.block[..size as usize].to_vec()
         } else {
-            self.read_piece(own, 0, 1)?.0[..size as usize].to_vec()
+            self.target_in_block(inode, size)?
         };
         if own.is(InodeFlags::ENCRYPT) {
             // A length, and then the encrypted target.
@@ -146,6 +145,16 @@ impl Ext4 {
         }
         // The kernel ends it at the first zero byte.
         Ok(target.into_iter().take_while(|b| *b != 0).collect())
+    }
+
+    /// A target that is too long for the inode: one block, which is metadata where it changes.
+    fn target_in_block(&self, inode: &Inode, size: u64) -> Result<Vec<u8>> {
+        match self.map_shared(inode, FileBlock(0), 1)?.place {
+            Place::Data(addr) if size <= u64::from(self.sb.block_size) => {
+                Ok(self.blocks.read(addr)?[..size as usize].to_vec())
+            }
+            _ => Err(Error::corrupt(format!("inode {}: its target is missing", inode.ino))),
+        }
     }
 
     /// What a block of attributes adds to an inode's space, in sectors.

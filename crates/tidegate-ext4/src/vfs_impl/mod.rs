@@ -1,7 +1,6 @@
 //! Ext4 as the VFS sees it: [`tidegate_vfs::FileSystem`], each method in terms of the engine's.
 //!
-//! It owns no lock, and nothing in this crate calls it. Each change is refused with the reason why the volume is
-//! read-only.
+//! It owns no lock, and nothing in this crate calls it.
 
 mod ops;
 
@@ -20,12 +19,6 @@ use tidegate_vfs::{
 /// Bytes that one change of a range may span, were there any.
 const BYTES_AT_ONCE: u64 = 1 << 30;
 
-impl Ext4 {
-    fn refuse<T>(&self) -> Result<T> {
-        Err(Error::new(ErrorKind::ReadOnly, self.read_only.clone()))
-    }
-}
-
 impl FileSystem for Ext4 {
     fn name(&self) -> &'static str {
         "ext4"
@@ -36,7 +29,7 @@ impl FileSystem for Ext4 {
     }
 
     fn read_only(&self) -> Option<String> {
-        Some(self.read_only.clone())
+        self.why_no_changes()
     }
 
     fn statfs(&self) -> StatFs {
@@ -44,7 +37,7 @@ impl FileSystem for Ext4 {
     }
 
     fn max_file_size(&self, inode: &Inode) -> u64 {
-        self.size_limit(ei(inode))
+        self.size_limit(&ei(inode))
     }
 
     fn read_inode(&self, ino: Ino) -> Result<InodeParts> {
@@ -59,48 +52,61 @@ impl FileSystem for Ext4 {
         self.list_entries(dir, pos, emit)
     }
 
-    fn create(&self, _: &Arc<Inode>, _: &[u8], _: &NewInode<'_>, _: &NewXattrs) -> Result<InodeParts> {
-        self.refuse()
+    fn create(
+        &self,
+        dir: &Arc<Inode>,
+        name: &[u8],
+        new: &NewInode<'_>,
+        xattrs: &NewXattrs,
+    ) -> Result<InodeParts> {
+        self.create_inode(dir, name, new, xattrs)
     }
 
-    fn tmpfile(&self, _: &Inode, _: &NewInode<'_>, _: &NewXattrs) -> Result<InodeParts> {
-        self.refuse()
+    fn tmpfile(&self, dir: &Inode, new: &NewInode<'_>, xattrs: &NewXattrs) -> Result<InodeParts> {
+        self.make_tmpfile(dir, new, xattrs)
     }
 
-    fn link(&self, _: &Arc<Inode>, _: &[u8], _: &Inode, _: Timespec) -> Result<()> {
-        self.refuse()
+    fn link(&self, dir: &Arc<Inode>, name: &[u8], inode: &Inode, now: Timespec) -> Result<()> {
+        self.link_inode(dir, name, inode, now)
     }
 
-    fn unlink(&self, _: &Arc<Inode>, _: &[u8], _: &Inode, _: Timespec) -> Result<()> {
-        self.refuse()
+    fn unlink(&self, dir: &Arc<Inode>, name: &[u8], inode: &Inode, now: Timespec) -> Result<()> {
+        self.unlink_inode(dir, name, inode, now)
     }
 
-    fn rename(&self, _: &Rename<'_>) -> Result<Option<Ino>> {
-        self.refuse()
+    fn rename(&self, r: &Rename<'_>) -> Result<Option<Ino>> {
+        self.rename_inode(r)
     }
 
     fn readlink(&self, inode: &Inode) -> Result<Vec<u8>> {
         self.link_target(inode)
     }
 
-    fn update_inode(&self, _: &Inode) -> Result<()> {
-        self.refuse()
+    fn update_inode(&self, inode: &Inode) -> Result<()> {
+        self.op(|handle| self.store_inode(handle, inode))
     }
 
-    fn update_times(&self, _: &Arc<Inode>) -> Result<()> {
-        self.refuse()
+    fn update_times(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.op(|handle| self.store_inode(handle, inode))
     }
 
     fn getxattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
-        self.get_xattr(ei(inode), name)
+        self.get_xattr(&ei(inode), name)
     }
 
-    fn setxattr(&self, _: &Inode, _: &[u8], _: Option<&[u8]>, _: XattrFlags, _: Timespec) -> Result<()> {
-        self.refuse()
+    fn setxattr(
+        &self,
+        inode: &Inode,
+        name: &[u8],
+        value: Option<&[u8]>,
+        flags: XattrFlags,
+        now: Timespec,
+    ) -> Result<()> {
+        self.set_xattr(inode, name, value, flags, now)
     }
 
     fn listxattr(&self, inode: &Inode) -> Result<Vec<Vec<u8>>> {
-        self.list_xattrs(ei(inode))
+        self.list_xattrs(&ei(inode))
     }
 
     fn sectors(&self, inode: &Inode) -> u64 {
@@ -116,32 +122,33 @@ impl FileSystem for Ext4 {
         self.start_read(inode, index, pages, done);
     }
 
-    fn reserve(&self, _: &Arc<Inode>, _: Range<u64>, _: Option<&WriteEnd>) -> Result<()> {
-        self.refuse()
+    fn reserve(&self, inode: &Arc<Inode>, bytes: Range<u64>, write: Option<&WriteEnd>) -> Result<()> {
+        self.promise_range(inode, bytes, write)
     }
 
     fn write_inline(&self, _: &Inode, _: u64, _: &[u8], _: Option<Timespec>) -> Result<bool> {
-        self.refuse()
+        self.check_writable().map(|()| false)
     }
 
-    fn writepages(&self, _: &Arc<Inode>, _: &mut WritebackControl) -> Result<()> {
-        self.refuse()
+    fn writepages(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
+        self.check_writable()?;
+        self.write_data(inode, wbc)
     }
 
-    fn truncate(&self, _: &Arc<Inode>, _: u64, _: Timespec) -> Result<()> {
-        self.refuse()
+    fn truncate(&self, inode: &Arc<Inode>, size: u64, now: Timespec) -> Result<()> {
+        self.set_size(inode, size, now)
     }
 
     fn bytes_at_once(&self) -> u64 {
         BYTES_AT_ONCE
     }
 
-    fn punch_hole(&self, _: &Arc<Inode>, _: Range<u64>) -> Result<()> {
-        self.refuse()
+    fn punch_hole(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
+        self.punch(inode, bytes)
     }
 
-    fn preallocate(&self, _: &Arc<Inode>, _: Range<u64>) -> Result<()> {
-        self.refuse()
+    fn preallocate(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
+        self.preallocate_range(inode, bytes)
     }
 
     fn has_block(&self, inode: &Inode, pos: u64) -> Result<bool> {
@@ -153,29 +160,35 @@ impl FileSystem for Ext4 {
         inode: &Inode,
         bytes: Range<u64>,
         target: SeekTarget,
-        _: &dyn Fn(u64) -> bool,
+        unwritten: &dyn Fn(u64) -> bool,
     ) -> Result<Option<u64>> {
-        self.seek_blocks(inode, bytes, target)
+        self.seek_blocks(inode, bytes, target, unwritten)
     }
 
     fn fsync(&self, _: &Inode, _: bool) -> Result<()> {
-        self.refuse()
+        self.check_writable()?;
+        self.write_all()
     }
 
     fn sync_fs(&self) -> Result<()> {
-        self.refuse()
+        self.check_writable()?;
+        self.write_all()
     }
 
-    /// A volume that is not changed frees nothing.
-    fn evict_inode(&self, _: &Inode) -> Result<()> {
-        Ok(())
+    fn evict_inode(&self, inode: &Inode) -> Result<()> {
+        // A volume that is not changed frees nothing.
+        if self.space.is_none() { Ok(()) } else { self.evict(inode) }
     }
 
     fn balance(&self) -> Result<()> {
         Ok(())
     }
 
+    fn shutdown(&self) {
+        self.stop(&Error::new(ErrorKind::Io, "shut down on request"));
+    }
+
     fn unmount(&self) -> Result<()> {
-        Ok(())
+        if self.check_writable().is_err() { Ok(()) } else { self.leave_clean() }
     }
 }

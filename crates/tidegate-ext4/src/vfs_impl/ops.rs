@@ -11,7 +11,8 @@ impl VolumeOps for Ext4 {
     }
 
     fn commit(&self, _: bool) -> Result<()> {
-        Err(Error::new(ErrorKind::ReadOnly, self.read_only.clone()))
+        self.check_writable()?;
+        self.write_all()
     }
 
     fn commit_stats(&self) -> CommitStats {
@@ -23,7 +24,8 @@ impl VolumeOps for Ext4 {
     }
 
     fn trim(&self, _: Range<u64>, _: u64) -> Result<u64> {
-        Err(Error::new(ErrorKind::ReadOnly, self.read_only.clone()))
+        self.check_writable()?;
+        Err(Error::new(ErrorKind::Unsupported, "ext4 volumes are not trimmed yet"))
     }
 
     fn fragments(&self, inode: &Inode) -> Result<u64> {

@@ -1,11 +1,14 @@
 //! The volume's blocks: metadata through the page cache, by pages of the device; data past it.
 
 use crate::format::units::BlockAddr;
+use crate::volume::buffers::Buffers;
 use crate::volume::overlay::Overlay;
 use std::ops::Deref;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, PAGE_SIZE, PageBuf, RequestQueue, SECTOR_SIZE, Sector};
-use tidegate_vfs::{Attr, Bdi, DeviceNumber, Error, FileType, Ino, Inode, InodeParts, PageRun, Result};
+use tidegate_vfs::{
+    Attr, Bdi, DeviceNumber, Error, ErrorKind, FileType, Ino, Inode, InodeParts, PageRun, Result,
+};
 
 /// Pages read at once where neighbours are likely wanted too.
 const READ_AHEAD: u64 = 8;
@@ -38,13 +41,59 @@ pub(crate) struct Blocks {
     block_size: u64,
     /// What the journal holds.
     pub(crate) overlay: Option<Overlay>,
+    /// Blocks that change, if the volume does.
+    buffers: Option<Buffers>,
 }
 
 impl Blocks {
     /// Blocks of `block_size` bytes behind `queue`, their pages accounted to `bdi`.
     pub(crate) fn new(queue: Arc<RequestQueue>, bdi: Arc<Bdi>, block_size: u32) -> Self {
         let inode = Arc::new(Inode::internal(internal_parts(), bdi.clone(), SHARDS));
-        Blocks { queue, bdi, inode, block_size: block_size.into(), overlay: None }
+        Blocks { queue, bdi, inode, block_size: block_size.into(), overlay: None, buffers: None }
+    }
+
+    /// Keeps blocks that change from now on.
+    pub(super) fn allow_changes(&mut self) {
+        self.buffers = Some(Buffers::new());
+    }
+
+    /// Lets `f` change a block in memory.
+    ///
+    /// # Errors
+    /// Those of reading it; `ReadOnly` where nothing may change.
+    pub(super) fn modify(&self, addr: BlockAddr, f: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        let Some(buffers) = &self.buffers else { return Err(ErrorKind::ReadOnly.into()) };
+        buffers.modify(addr, &|| self.read_one(addr), &mut |page| f(&mut page[..self.block_size as usize]))
+    }
+
+    /// Puts a new block of zeros in memory, as `f` changes it.
+    pub(super) fn create(&self, addr: BlockAddr, f: &mut dyn FnMut(&mut [u8])) {
+        if let Some(buffers) = &self.buffers {
+            buffers.create(addr, &mut |page| f(&mut page[..self.block_size as usize]));
+        }
+    }
+
+    /// Drops a block that is free now.
+    pub(super) fn forget(&self, addr: BlockAddr) {
+        if let Some(buffers) = &self.buffers {
+            buffers.forget(addr);
+        }
+    }
+
+    /// Writes every changed block and waits for it.
+    ///
+    /// # Errors
+    /// Those of the device; what was not written is changed still.
+    pub(crate) fn write_out(&self) -> Result<()> {
+        match &self.buffers {
+            Some(buffers) => buffers.write_out(&self.queue, self.block_size as usize),
+            None => Ok(()),
+        }
+    }
+
+    fn read_one(&self, addr: BlockAddr) -> Result<PageBuf> {
+        let read = self.read_bytes(addr.0 * self.block_size, 1, BioFlags::META);
+        read.map_err(|e| e.of(format!("reading block {addr}")))
     }
 
     /// The first sector of a block.
@@ -62,6 +111,14 @@ impl Blocks {
     /// # Errors
     /// Those of the device.
     pub(crate) fn read(&self, addr: BlockAddr) -> Result<Block> {
+        if let Some(buffers) = &self.buffers {
+            let buf = buffers.get(addr, &|| self.read_one(addr))?;
+            return Ok(Block {
+                page: PageRun { buf, first: 0, pages: 1 },
+                at: 0,
+                len: self.block_size as usize,
+            });
+        }
         let byte = addr.0 * self.block_size;
         let page = self.page(byte / PAGE).map_err(|e| e.of(format!("reading block {addr}")))?;
         Ok(Block { page, at: (byte % PAGE) as usize, len: self.block_size as usize })

@@ -1,6 +1,6 @@
 //! The volume in memory: what every other module works on.
 //!
-//! It owns no lock.
+//! Its locks are those of `buffers`.
 //!
 //! | module | holds |
 //! |---|---|
@@ -9,9 +9,15 @@
 //! | [`options`] | how to open it |
 //! | [`info`] | what it tells of itself |
 //! | `blocks` | its blocks, through the page cache |
+//! | `buffers` | blocks that change, of a volume without a journal |
+//! | `handle` | what a change goes through |
+//! | `health` | whether it takes changes, and how it is left |
 //! | `overlay` | what its journal holds |
 
 pub(crate) mod blocks;
+mod buffers;
+pub(crate) mod handle;
+mod health;
 pub mod info;
 pub mod open;
 pub mod options;

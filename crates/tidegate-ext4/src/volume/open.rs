@@ -1,13 +1,16 @@
 //! Opening a volume: the superblock, and why the volume is not changed.
 
+use crate::alloc::{Free, GroupLocks, Space};
 use crate::format::gate::{Journal, Superblock};
 use crate::format::raw::*;
 use crate::volume::blocks::Blocks;
 use crate::volume::options::Ext4Options;
 use crate::volume::overlay::{Overlay, logged_superblock};
 use crate::volume::sbi::Ext4;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 use tidegate_block::{BioFlags, PAGE_SIZE, RequestQueue, Sector};
+use tidegate_rt::clock;
 use tidegate_vfs::{Bdi, Error, ErrorKind, FileType, Ino, Result};
 
 /// Where the magic number is on the volume, in bytes.
@@ -46,7 +49,16 @@ impl Ext4 {
             return Err(not_recovered());
         }
         let blocks = Blocks::new(queue.clone(), bdi.clone(), sb.block_size);
-        let mut fs = Ext4 { sb, blocks, read_only: String::new(), counts: OnceLock::new() };
+        let mut fs = Ext4 {
+            sb,
+            blocks,
+            read_only: String::new(),
+            counts: OnceLock::new(),
+            space: None,
+            group_locks: GroupLocks::default(),
+            next_generation: AtomicU32::new(clock::realtime().nanos ^ clock::realtime().secs as u32),
+            failure: OnceLock::new(),
+        };
         if wants_recovery && let Some(overlay) = fs.recover_in_memory()? {
             // The superblock, too, may be newer in the journal; blocks that were read so far are not kept.
             if let Some(bytes) = logged_superblock(&overlay, &fs.sb)? {
@@ -58,6 +70,13 @@ impl Ext4 {
         }
         fs.read_only = fs.why_read_only(&queue, &options);
         fs.check_root()?;
+        if fs.read_only.is_empty() {
+            let c = fs.counts()?;
+            fs.blocks.allow_changes();
+            let (blocks, inodes, directories) = (c.free_blocks, c.free_inodes, c.directories);
+            fs.space = Some(Space::new(Free { blocks, promised: 0, inodes, directories }));
+            fs.enter_use()?;
+        }
         Ok(Arc::new(fs))
     }
 
@@ -85,6 +104,9 @@ impl Ext4 {
     /// Why the volume is not changed, and what of it cannot be seen.
     fn why_read_only(&self, queue: &RequestQueue, options: &Ext4Options) -> String {
         let why = self.what_forbids_writing(queue, options);
+        if why.is_empty() {
+            return why;
+        }
         match self.blocks.overlay.as_ref().and_then(Overlay::left_out) {
             Some(left_out) => format!("{why}; {left_out}"),
             None => why,
@@ -106,6 +128,12 @@ impl Ext4 {
         if told || State::from_bits_retain(sb.raw.s_state.get()).contains(State::ERROR) {
             return "an earlier error is recorded in it: run e2fsck; opened read-only".into();
         }
-        "ext4 is not written yet: opened read-only".into()
+        if !options.write {
+            return "ext4 is not written yet: opened read-only".into();
+        }
+        if sb.journal != Journal::None || !sb.incompat.contains(Incompat::EXTENTS) {
+            return "ext4 with a journal or without extents is not written yet: opened read-only".into();
+        }
+        String::new()
     }
 }

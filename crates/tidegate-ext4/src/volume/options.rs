@@ -9,6 +9,9 @@ pub struct Ext4Options {
     pub read_only: bool,
     /// Look at the volume as it is, without what its journal holds (`norecovery`, `noload`); for reading alone.
     pub norecovery: bool,
+    /// Change the volume. For tests of what writes: not offered before a power cut at any moment has been shown to lose
+    /// nothing that was promised.
+    pub write: bool,
 }
 
 impl Ext4Options {

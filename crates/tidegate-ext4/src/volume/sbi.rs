@@ -1,15 +1,26 @@
 //! The volume in memory.
 
-use crate::alloc::Counts;
+use crate::alloc::{Counts, GroupLocks, Space};
 use crate::format::gate::Superblock;
 use crate::volume::blocks::Blocks;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU32;
+use tidegate_vfs::Error;
 
 /// An ext2, ext3 or ext4 volume. Shared by threads: nothing in it changes but caches.
 pub struct Ext4 {
     pub(crate) sb: Superblock,
     pub(crate) blocks: Blocks,
+    /// Why it is not changed; empty if it is.
     pub(crate) read_only: String,
     /// What all groups count together, once somebody has asked.
     pub(crate) counts: OnceLock<Counts>,
+    /// What is free, if the volume is changed.
+    pub(crate) space: Option<Space>,
+    /// Locks on groups.
+    pub(crate) group_locks: GroupLocks,
+    /// Tells apart uses of one inode number.
+    pub(crate) next_generation: AtomicU32,
+    /// Why changes ended, if they did.
+    pub(crate) failure: OnceLock<Error>,
 }

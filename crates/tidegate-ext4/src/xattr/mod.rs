@@ -5,9 +5,11 @@
 //! | module | holds |
 //! |---|---|
 //! | `area` | the entries of an inode or a block, checked |
+//! | `change` | setting and removing |
 //! | `posix_acl` | ACLs, which the volume keeps in a form of their own |
 
 mod area;
+mod change;
 mod posix_acl;
 
 use crate::format::crc::crc32c;

@@ -24,6 +24,19 @@ pub(super) fn from_disk(value: &[u8]) -> Option<Vec<u8>> {
     Some(Acl(entries).to_xattr())
 }
 
+/// The form that the volume keeps of the form user space sees; `None` when that is malformed.
+pub(super) fn to_disk(value: &[u8]) -> Option<Vec<u8>> {
+    let mut out = ACL_VERSION.to_le_bytes().to_vec();
+    for e in Acl::parse(value)?.0 {
+        out.extend(e.tag.to_le_bytes());
+        out.extend(e.perm.to_le_bytes());
+        if matches!(e.tag, acl::USER | acl::GROUP) {
+            out.extend(e.id.to_le_bytes());
+        }
+    }
+    Some(out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,6 +52,7 @@ mod tests {
             [(1, 7), (2, 5), (4, 4), (16, 7), (32, 0)]
         );
         assert_eq!(acl.0[1].id, 1000);
+        assert_eq!(to_disk(&acl.to_xattr()).unwrap(), disk);
         assert_eq!(from_disk(&disk[..14]), None);
         assert_eq!(from_disk(&disk[..3]), None);
     }

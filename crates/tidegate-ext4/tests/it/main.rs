@@ -1,5 +1,6 @@
 //! Tests of ext4 volumes, one program: made by mke2fs, written by Linux, damaged by chance, judged by Linux and e2fsprogs.
 
+mod changed;
 mod damaged;
 mod encrypted;
 mod hashes;

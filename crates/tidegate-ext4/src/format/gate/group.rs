@@ -26,6 +26,10 @@ pub struct GroupDesc {
     pub used_dirs: u32,
     /// Inodes at the table's end that were never used.
     pub itable_unused: u32,
+    /// Checksum of the block bitmap, 16 bits of it without 64bit.
+    pub block_bitmap_csum: u32,
+    /// Checksum of the inode bitmap, likewise.
+    pub inode_bitmap_csum: u32,
     /// Flags; those about uninitialised tables only count with checksums.
     pub flags: GroupFlags,
 }
@@ -58,6 +62,8 @@ impl GroupDesc {
             free_inodes: count(raw.bg_free_inodes_count_lo, raw.bg_free_inodes_count_hi),
             used_dirs: count(raw.bg_used_dirs_count_lo, raw.bg_used_dirs_count_hi),
             itable_unused: count(raw.bg_itable_unused_lo, raw.bg_itable_unused_hi),
+            block_bitmap_csum: count(raw.bg_block_bitmap_csum_lo, raw.bg_block_bitmap_csum_hi),
+            inode_bitmap_csum: count(raw.bg_inode_bitmap_csum_lo, raw.bg_inode_bitmap_csum_hi),
             flags: GroupFlags::from_bits_retain(raw.bg_flags.get()),
         };
         desc.validate(sb)
@@ -86,22 +92,29 @@ fn check_csum(sb: &Superblock, group: GroupNo, bytes: &[u8]) -> Result<()> {
     if bytes.len() < DESC_SIZE_32 {
         return Err(Error::corrupt(format!("group {group}: its descriptor is cut short")));
     }
-    let number = group.0.to_le_bytes();
-    let (head, rest) = (&bytes[..DESC_CSUM_OFFSET], &bytes[DESC_CSUM_OFFSET + 2..]);
-    let stored = le16(bytes, DESC_CSUM_OFFSET);
-    let computed = if sb.has_csum() {
-        let seed = crc32c(crc32c(sb.csum_seed, &number), head);
-        crc32c(crc32c(seed, &[0; 2]), rest) as u16
-    } else if sb.ro_compat.contains(RoCompat::GDT_CSUM) {
-        let seed = crc16(crc16(crc16(!0, &sb.raw.s_uuid), &number), head);
-        if sb.incompat.contains(Incompat::BIT64) { crc16(seed, rest) } else { seed }
-    } else {
+    if !sb.has_group_csum() {
         return Ok(());
-    };
+    }
+    let (stored, computed) = (le16(bytes, DESC_CSUM_OFFSET), desc_csum(sb, group, bytes));
     rule(
         computed == stored,
         format!(
             "group {group}: the checksum of its descriptor is {stored:#06x} and should be {computed:#06x}"
         ),
     )
+}
+
+/// The checksum of a descriptor's bytes; 0 for volumes without one.
+pub(crate) fn desc_csum(sb: &Superblock, group: GroupNo, bytes: &[u8]) -> u16 {
+    let number = group.0.to_le_bytes();
+    let (head, rest) = (&bytes[..DESC_CSUM_OFFSET], &bytes[DESC_CSUM_OFFSET + 2..]);
+    if sb.has_csum() {
+        let seed = crc32c(crc32c(sb.csum_seed, &number), head);
+        crc32c(crc32c(seed, &[0; 2]), rest) as u16
+    } else if sb.ro_compat.contains(RoCompat::GDT_CSUM) {
+        let seed = crc16(crc16(crc16(!0, &sb.raw.s_uuid), &number), head);
+        if sb.incompat.contains(Incompat::BIT64) { crc16(seed, rest) } else { seed }
+    } else {
+        0
+    }
 }

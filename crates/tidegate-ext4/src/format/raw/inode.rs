@@ -84,5 +84,8 @@ bitflags::bitflags! {
     }
 }
 
+/// The flags that chattr(1) sets (`EXT4_FL_USER_MODIFIABLE`, without those of features that are only read).
+pub const FLAGS_USER_MODIFIABLE: u32 = 0x0003_C0FF;
+
 /// The flags that lsattr(1) shows (`EXT4_FL_USER_VISIBLE`).
 pub const FLAGS_USER_VISIBLE: u32 = 0x725B_DFFF;

@@ -1,0 +1,143 @@
+//! Bitmaps of blocks and inodes: a bit is set where one is in use, least significant bit first.
+//!
+//! A group's bitmap may never have been written: what it says follows from the geometry then.
+
+use crate::format::crc::crc32c;
+use crate::format::gate::{GroupDesc, rule};
+use crate::format::raw::{GroupFlags, Incompat};
+use crate::format::units::{BlockAddr, GroupNo};
+use crate::volume::sbi::Ext4;
+use std::ops::Range;
+use tidegate_vfs::Result;
+
+/// Whether bit `n` is set.
+pub(super) fn is_set(map: &[u8], n: u32) -> bool {
+    map[n as usize / 8] & 1 << (n % 8) != 0
+}
+
+/// Sets or clears bits.
+pub(super) fn fill(map: &mut [u8], range: Range<u32>, on: bool) {
+    for n in range {
+        let bit = 1 << (n % 8);
+        if on {
+            map[n as usize / 8] |= bit;
+        } else {
+            map[n as usize / 8] &= !bit;
+        }
+    }
+}
+
+/// The first clear bit in a range.
+pub(super) fn first_clear(map: &[u8], range: Range<u32>) -> Option<u32> {
+    let mut n = range.start;
+    while n < range.end {
+        if n.is_multiple_of(8) && map[n as usize / 8] == 0xff {
+            n += 8;
+            continue;
+        }
+        if !is_set(map, n) {
+            return Some(n);
+        }
+        n += 1;
+    }
+    None
+}
+
+/// How many bits from `from` on are clear, up to `end`, at most `max`.
+pub(super) fn clear_run(map: &[u8], from: u32, end: u32, max: u32) -> u32 {
+    let end = end.min(from.saturating_add(max));
+    let mut n = from;
+    while n < end {
+        if n.is_multiple_of(8) && map[n as usize / 8] == 0 {
+            n += 8;
+        } else if is_set(map, n) {
+            break;
+        } else {
+            n += 1;
+        }
+    }
+    n.min(end) - from
+}
+
+impl Ext4 {
+    /// Blocks of a group; the last may have fewer.
+    pub(super) fn blocks_in(&self, group: GroupNo) -> u32 {
+        let left = self.sb.blocks - self.sb.group_start(group).0;
+        left.min(self.sb.blocks_per_group.into()) as u32
+    }
+
+    /// The block bitmap of a group, checked; made up if it was never written.
+    pub(super) fn block_bitmap(&self, desc: &GroupDesc) -> Result<Vec<u8>> {
+        if desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            return Ok(self.made_up_block_bitmap(desc));
+        }
+        let block = self.blocks.read(desc.block_bitmap)?;
+        let bytes = self.sb.blocks_per_group as usize / 8;
+        self.check_bitmap(desc.group, "block", &block[..bytes], desc.block_bitmap_csum)?;
+        Ok(block.to_vec())
+    }
+
+    /// The inode bitmap of a group, checked; made up if it was never written.
+    pub(super) fn inode_bitmap(&self, desc: &GroupDesc) -> Result<Vec<u8>> {
+        let inodes = self.sb.inodes_per_group;
+        if desc.flags.contains(GroupFlags::INODE_UNINIT) {
+            let mut map = vec![0; self.sb.block_size as usize];
+            fill(&mut map, inodes..self.sb.block_size * 8, true);
+            return Ok(map);
+        }
+        let block = self.blocks.read(desc.inode_bitmap)?;
+        self.check_bitmap(desc.group, "inode", &block[..inodes as usize / 8], desc.inode_bitmap_csum)?;
+        Ok(block.to_vec())
+    }
+
+    /// The checksum of a bitmap's bytes, cut to what the descriptor has room for.
+    pub(super) fn bitmap_csum(&self, bytes: &[u8]) -> u32 {
+        let crc = crc32c(self.sb.csum_seed, bytes);
+        if self.sb.incompat.contains(Incompat::BIT64) { crc } else { crc & 0xffff }
+    }
+
+    fn check_bitmap(&self, group: GroupNo, what: &str, bytes: &[u8], stored: u32) -> Result<()> {
+        rule(
+            !self.sb.has_csum() || self.bitmap_csum(bytes) == stored,
+            format!("group {group}: the checksum of its {what} bitmap does not match"),
+        )
+    }
+
+    /// What a block bitmap says that was never written: the copies of superblock and descriptors are in use, and what
+    /// of the group's own tables lies in it.
+    fn made_up_block_bitmap(&self, desc: &GroupDesc) -> Vec<u8> {
+        let (sb, group) = (&self.sb, desc.group);
+        let mut map = vec![0; sb.block_size as usize];
+        let (start, blocks) = (sb.group_start(group), self.blocks_in(group));
+        fill(&mut map, 0..(sb.copies_in(group) as u32).min(blocks), true);
+        let mut mark = |first: BlockAddr, n: u64| {
+            let inside = |b: u64| b.checked_sub(start.0).filter(|n| *n < blocks.into());
+            for bit in (first.0..first.0 + n).filter_map(inside) {
+                fill(&mut map, bit as u32..bit as u32 + 1, true);
+            }
+        };
+        mark(desc.block_bitmap, 1);
+        mark(desc.inode_bitmap, 1);
+        mark(desc.inode_table, sb.itable_blocks());
+        fill(&mut map, blocks..sb.block_size * 8, true);
+        map
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_found_across_bytes() {
+        let mut map = vec![0xff; 8];
+        fill(&mut map, 5..41, false);
+        assert_eq!((first_clear(&map, 0..64), first_clear(&map, 41..64)), (Some(5), None));
+        assert_eq!(
+            (clear_run(&map, 5, 64, 100), clear_run(&map, 5, 64, 7), clear_run(&map, 5, 30, 100)),
+            (36, 7, 25)
+        );
+        fill(&mut map, 16..17, true);
+        assert_eq!((clear_run(&map, 5, 64, 100), first_clear(&map, 16..64)), (11, Some(17)));
+    }
+}

@@ -1,0 +1,179 @@
+//! Taking runs of blocks near a goal, and giving them back.
+//!
+//! A taker says where it would like to go on, and how much it wants: the run behind the goal if it is free, else the
+//! first run that is long enough, group by group, else the longest that was met.
+
+use super::bitmap::{clear_run, fill, first_clear, is_set};
+use crate::format::gate::{GroupDesc, rule};
+use crate::format::raw::GroupFlags;
+use crate::format::units::{BlockAddr, GroupNo};
+use crate::volume::handle::Handle;
+use crate::volume::sbi::Ext4;
+use tidegate_vfs::{ErrorKind, Result};
+
+/// Blocks behind the goal that are taken though more are wanted.
+const GOES_ON: u32 = 8;
+
+/// Bits of a group that were found free.
+#[derive(Clone, Copy)]
+struct Found {
+    group: GroupNo,
+    bit: u32,
+    len: u32,
+}
+
+impl Ext4 {
+    /// The group that a block lies in.
+    pub(super) fn group_of(&self, addr: BlockAddr) -> GroupNo {
+        let n = addr.0.saturating_sub(self.sb.first_data_block.0) / u64::from(self.sb.blocks_per_group);
+        GroupNo((n as u32).min(self.sb.groups - 1))
+    }
+
+    /// Takes a run of at most `want` blocks, as near behind `goal` as one is free; the first, and how many.
+    ///
+    /// # Errors
+    /// `NoSpace`; `Corrupt`; those of reading bitmaps.
+    pub(crate) fn take_blocks(
+        &self,
+        handle: &mut Handle<'_>,
+        goal: BlockAddr,
+        want: u32,
+    ) -> Result<(BlockAddr, u32)> {
+        let goal = if self.sb.holds(goal, 1) { goal } else { self.sb.first_data_block };
+        let (start, groups) = (self.group_of(goal), self.sb.groups);
+        let mut best: Option<Found> = None;
+        for n in 0..groups {
+            let group = GroupNo((start.0 + n) % groups);
+            let from = if n == 0 { (goal.0 - self.sb.group_start(group).0) as u32 } else { 0 };
+            let Some(found) = self.take_in(handle, group, from, want, want)? else { continue };
+            match found {
+                Looked::Taken(addr, len) => return Ok((addr, len)),
+                Looked::Shorter(f) if best.is_none_or(|b| b.len < f.len) => best = Some(f),
+                Looked::Shorter(_) => {}
+            }
+            // A run that is a good part of what is wanted is better than a walk over a large volume.
+            if n > 16 && best.is_some_and(|b| b.len >= want / 4) {
+                break;
+            }
+        }
+        while let Some(f) = best.take() {
+            // Others may have taken from it meanwhile.
+            if let Some(Looked::Taken(addr, len)) = self.take_in(handle, f.group, f.bit, want, 1)? {
+                return Ok((addr, len));
+            }
+            for n in 0..groups {
+                if let Some(Looked::Taken(addr, len)) = self.take_in(handle, GroupNo(n), 0, want, 1)? {
+                    return Ok((addr, len));
+                }
+            }
+        }
+        Err(ErrorKind::NoSpace.into())
+    }
+
+    /// Looks into a group for a run of `want` blocks, and takes one that has at least `least`.
+    fn take_in(
+        &self,
+        handle: &mut Handle<'_>,
+        group: GroupNo,
+        from: u32,
+        want: u32,
+        least: u32,
+    ) -> Result<Option<Looked>> {
+        if self.group(group)?.free_blocks == 0 {
+            return Ok(None);
+        }
+        let _lock = self.group_locks.lock(group);
+        let desc = self.group(group)?;
+        let mut map = self.block_bitmap(&desc)?;
+        let Some(found) = find(&map, from, self.blocks_in(group), want, least) else { return Ok(None) };
+        let found = Found { group, ..found };
+        let goes_on = found.bit == from && found.len >= want.min(GOES_ON);
+        if found.len < least && !goes_on {
+            return Ok(Some(Looked::Shorter(found)));
+        }
+        fill(&mut map, found.bit..found.bit + found.len, true);
+        self.store_block_bitmap(handle, &desc, &map, -i64::from(found.len))?;
+        Ok(Some(Looked::Taken(self.sb.group_start(group).plus(found.bit.into()), found.len)))
+    }
+
+    /// Gives blocks back. Those of metadata are forgotten by the caller.
+    ///
+    /// # Errors
+    /// `Corrupt` for blocks that are free, or hold the group's own tables.
+    pub(crate) fn free_blocks(&self, handle: &mut Handle<'_>, first: BlockAddr, n: u64) -> Result<()> {
+        rule(self.sb.holds(first, n), format!("block {first}: it lies outside of the volume"))?;
+        let (mut at, end) = (first.0, first.0 + n);
+        while at < end {
+            let group = self.group_of(BlockAddr(at));
+            let start = self.sb.group_start(group).0;
+            let bit = (at - start) as u32;
+            let len = ((end - at) as u32).min(self.blocks_in(group) - bit);
+            let _lock = self.group_locks.lock(group);
+            let desc = self.group(group)?;
+            let mut map = self.block_bitmap(&desc)?;
+            rule(
+                (bit..bit + len).all(|b| is_set(&map, b)),
+                format!("group {group}: some of {len} blocks from {at} on are free, and are freed"),
+            )?;
+            fill(&mut map, bit..bit + len, false);
+            self.store_block_bitmap(handle, &desc, &map, len.into())?;
+            at += u64::from(len);
+        }
+        Ok(())
+    }
+
+    /// Stores a bitmap and its checksum; `freed` blocks more are free than before.
+    fn store_block_bitmap(
+        &self,
+        handle: &mut Handle<'_>,
+        desc: &GroupDesc,
+        map: &[u8],
+        freed: i64,
+    ) -> Result<()> {
+        handle.create(desc.block_bitmap, |block| block.copy_from_slice(map))?;
+        let csum = self.bitmap_csum(&map[..self.sb.blocks_per_group as usize / 8]);
+        let free = (i64::from(desc.free_blocks) + freed).max(0) as u32;
+        self.change_desc(handle, desc.group, |d| {
+            d.clear(GroupFlags::BLOCK_UNINIT);
+            d.set_free_blocks(free);
+            if self.sb.has_csum() {
+                d.set_block_bitmap_csum(csum);
+            }
+        })?;
+        self.space()?.change(|f| f.blocks = f.blocks.saturating_add_signed(freed));
+        Ok(())
+    }
+}
+
+/// What became of a look into a group.
+enum Looked {
+    Taken(BlockAddr, u32),
+    /// No run is long enough; the longest.
+    Shorter(Found),
+}
+
+/// A run of `want` clear bits of `blocks`: at `from`, else the first behind it that is long enough, else the first from
+/// the beginning on, else the longest. With `least` of 1 any run does, the one at `from` first.
+fn find(map: &[u8], from: u32, blocks: u32, want: u32, least: u32) -> Option<Found> {
+    let found = |bit: u32, len: u32| Found { group: GroupNo(0), bit, len };
+    let at_goal = if from < blocks { clear_run(map, from, blocks, want) } else { 0 };
+    // What goes on from where the file ends is worth more than length.
+    if at_goal >= want.min(GOES_ON) || at_goal > 0 && least == 1 {
+        return Some(found(from, at_goal));
+    }
+    let mut best: Option<Found> = None;
+    for (start, end) in [(from, blocks), (0, from.min(blocks))] {
+        let mut at = start;
+        while let Some(bit) = first_clear(map, at..end) {
+            let len = clear_run(map, bit, blocks, want);
+            if len >= want {
+                return Some(found(bit, len));
+            }
+            if best.is_none_or(|b| b.len < len) {
+                best = Some(found(bit, len));
+            }
+            at = bit + len;
+        }
+    }
+    best
+}

@@ -1,0 +1,93 @@
+//! Changing a group's descriptor, and the locks on groups.
+
+use crate::format::gate::group::desc_csum;
+use crate::format::raw::*;
+use crate::format::units::GroupNo;
+use crate::volume::handle::Handle;
+use crate::volume::sbi::Ext4;
+use tidegate_rt::{LockClass, Mutex, MutexGuard};
+use tidegate_vfs::Result;
+use zerocopy::IntoBytes;
+
+static GROUP: LockClass = LockClass::new("ext4->group", 405);
+
+/// Locks that groups share.
+const LOCKS: usize = 64;
+
+/// A lock for each group, of which some share one.
+pub(crate) struct GroupLocks([Mutex<()>; LOCKS]);
+
+impl Default for GroupLocks {
+    fn default() -> Self {
+        GroupLocks(std::array::from_fn(|_| Mutex::new(&GROUP, ())))
+    }
+}
+
+impl GroupLocks {
+    /// Keeps others from a group's bitmaps. A thread holds one.
+    pub(super) fn lock(&self, group: GroupNo) -> MutexGuard<'_, ()> {
+        self.0[group.0 as usize % LOCKS].lock()
+    }
+}
+
+/// A descriptor's counts and checksums, as a change sees them.
+pub(super) struct DescChange {
+    raw: RawGroupDesc,
+}
+
+macro_rules! halves {
+    ($($(#[$m:meta])* $set:ident: $lo:ident, $hi:ident;)+) => {
+        $($(#[$m])* pub(super) fn $set(&mut self, n: u32) {
+            self.raw.$lo.set(n as u16);
+            self.raw.$hi.set((n >> 16) as u16);
+        })+
+    };
+}
+
+impl DescChange {
+    halves! {
+        /// Free blocks.
+        set_free_blocks: bg_free_blocks_count_lo, bg_free_blocks_count_hi;
+        /// Free inodes.
+        set_free_inodes: bg_free_inodes_count_lo, bg_free_inodes_count_hi;
+        /// Directories.
+        set_used_dirs: bg_used_dirs_count_lo, bg_used_dirs_count_hi;
+        /// Inodes never used.
+        set_itable_unused: bg_itable_unused_lo, bg_itable_unused_hi;
+        /// Checksum of the block bitmap.
+        set_block_bitmap_csum: bg_block_bitmap_csum_lo, bg_block_bitmap_csum_hi;
+        /// Checksum of the inode bitmap.
+        set_inode_bitmap_csum: bg_inode_bitmap_csum_lo, bg_inode_bitmap_csum_hi;
+    }
+
+    /// Says that a table is written now.
+    pub(super) fn clear(&mut self, flags: GroupFlags) {
+        let now = GroupFlags::from_bits_retain(self.raw.bg_flags.get()) - flags;
+        self.raw.bg_flags.set(now.bits());
+    }
+}
+
+impl Ext4 {
+    /// Changes the descriptor of `group`, whose lock is held.
+    pub(super) fn change_desc(
+        &self,
+        handle: &mut Handle<'_>,
+        group: GroupNo,
+        mut f: impl FnMut(&mut DescChange),
+    ) -> Result<()> {
+        let sb = &self.sb;
+        let per_block = sb.descs_per_block();
+        let addr = sb.desc_block((group.0 / per_block).into());
+        let (at, len) = ((group.0 % per_block * sb.desc_size) as usize, sb.desc_size as usize);
+        handle.write(addr, |block| {
+            let bytes = &mut block[at..at + len];
+            let mut change = DescChange { raw: RawGroupDesc::default() };
+            let n = len.min(DESC_SIZE_64);
+            change.raw.as_mut_bytes()[..n].copy_from_slice(&bytes[..n]);
+            f(&mut change);
+            bytes[..n].copy_from_slice(&change.raw.as_bytes()[..n]);
+            let csum = desc_csum(sb, group, bytes);
+            bytes[DESC_CSUM_OFFSET..DESC_CSUM_OFFSET + 2].copy_from_slice(&csum.to_le_bytes());
+        })
+    }
+}

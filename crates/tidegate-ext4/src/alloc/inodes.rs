@@ -1,0 +1,129 @@
+//! Taking inodes near their directory, and giving them back.
+//!
+//! A file's inode goes into its directory's group, so that what is used together lies together. Directories at the top
+//! are spread over groups with room; those below stay near their parent while that has room (Orlov's rule, simplified).
+
+use super::bitmap::{fill, first_clear, is_set};
+use crate::format::gate::{GroupDesc, rule};
+use crate::format::raw::{GroupFlags, ROOT_INO};
+use crate::format::units::GroupNo;
+use crate::volume::handle::Handle;
+use crate::volume::sbi::Ext4;
+use tidegate_vfs::{ErrorKind, Result};
+
+impl Ext4 {
+    /// The group and the place in its table of an inode.
+    pub(crate) fn inode_group(&self, ino: u32) -> (GroupNo, u32) {
+        let n = ino - 1;
+        (GroupNo(n / self.sb.inodes_per_group), n % self.sb.inodes_per_group)
+    }
+
+    /// Takes an inode for something in directory `parent`.
+    ///
+    /// # Errors
+    /// `NoSpace`; `Corrupt`; those of reading bitmaps.
+    pub(crate) fn take_inode(&self, handle: &mut Handle<'_>, parent: u32, is_dir: bool) -> Result<u32> {
+        let start = match is_dir {
+            true => self.group_for_directory(parent)?,
+            false => self.inode_group(parent).0,
+        };
+        let groups = self.sb.groups;
+        for n in 0..groups {
+            let group = GroupNo((start.0 + n) % groups);
+            if self.group(group)?.free_inodes == 0 {
+                continue;
+            }
+            if let Some(ino) = self.take_inode_in(handle, group, is_dir)? {
+                return Ok(ino);
+            }
+        }
+        Err(ErrorKind::NoSpace.into())
+    }
+
+    /// Where a new directory goes: into a group that is emptier than most; near its parent if that has room.
+    fn group_for_directory(&self, parent: u32) -> Result<GroupNo> {
+        let (own, _) = self.inode_group(parent);
+        let free = self.space()?.now();
+        let groups = u64::from(self.sb.groups);
+        let has_room = |d: &GroupDesc| {
+            u64::from(d.free_inodes) * groups >= free.inodes
+                && u64::from(d.free_blocks) * groups >= free.blocks
+        };
+        let at_top = parent == ROOT_INO;
+        if !at_top {
+            let d = self.group(own)?;
+            if d.free_inodes > self.sb.inodes_per_group / 4 && d.free_blocks > self.sb.blocks_per_group / 8 {
+                return Ok(own);
+            }
+        }
+        let mut best: Option<GroupDesc> = None;
+        for n in 0..self.sb.groups.min(256) {
+            let d = self.group(GroupNo((own.0 + n) % self.sb.groups))?;
+            if has_room(&d) && best.as_ref().is_none_or(|b| d.used_dirs < b.used_dirs) {
+                best = Some(d);
+            }
+        }
+        Ok(best.map_or(own, |d| d.group))
+    }
+
+    fn take_inode_in(&self, handle: &mut Handle<'_>, group: GroupNo, is_dir: bool) -> Result<Option<u32>> {
+        let _lock = self.group_locks.lock(group);
+        let desc = self.group(group)?;
+        let mut map = self.inode_bitmap(&desc)?;
+        // Inodes at the beginning of the first group are the volume's own.
+        let first = if group.0 == 0 { self.sb.first_ino - 1 } else { 0 };
+        let Some(bit) = first_clear(&map, first..self.sb.inodes_per_group) else { return Ok(None) };
+        fill(&mut map, bit..bit + 1, true);
+        let used = self.sb.inodes_per_group - bit - 1;
+        self.store_inode_bitmap(handle, &desc, &map, -1, is_dir, desc.itable_unused.min(used))?;
+        Ok(Some(group.0 * self.sb.inodes_per_group + bit + 1))
+    }
+
+    /// Gives an inode back.
+    ///
+    /// # Errors
+    /// `Corrupt` for one that is free.
+    pub(crate) fn free_inode(&self, handle: &mut Handle<'_>, ino: u32, is_dir: bool) -> Result<()> {
+        let (group, bit) = self.inode_group(ino);
+        let _lock = self.group_locks.lock(group);
+        let desc = self.group(group)?;
+        let mut map = self.inode_bitmap(&desc)?;
+        rule(is_set(&map, bit), format!("inode {ino}: it is free, and is freed"))?;
+        fill(&mut map, bit..bit + 1, false);
+        self.store_inode_bitmap(handle, &desc, &map, 1, is_dir, desc.itable_unused)
+    }
+
+    /// Stores a bitmap, its checksum and the counts; `freed` inodes more are free than before.
+    fn store_inode_bitmap(
+        &self,
+        handle: &mut Handle<'_>,
+        desc: &GroupDesc,
+        map: &[u8],
+        freed: i32,
+        is_dir: bool,
+        unused: u32,
+    ) -> Result<()> {
+        handle.create(desc.inode_bitmap, |block| block.copy_from_slice(map))?;
+        let csum = self.bitmap_csum(&map[..self.sb.inodes_per_group as usize / 8]);
+        let dirs = if is_dir { -freed } else { 0 };
+        let was_uninit = desc.flags.contains(GroupFlags::INODE_UNINIT);
+        // The table of such a group was never counted: all of it is unused but what is taken now.
+        let unused = if was_uninit && freed < 0 { unused.min(self.sb.inodes_per_group - 1) } else { unused };
+        self.change_desc(handle, desc.group, |d| {
+            d.clear(GroupFlags::INODE_UNINIT);
+            d.set_free_inodes(desc.free_inodes.saturating_add_signed(freed));
+            d.set_used_dirs(desc.used_dirs.saturating_add_signed(dirs));
+            if self.sb.has_group_csum() {
+                d.set_itable_unused(unused);
+            }
+            if self.sb.has_csum() {
+                d.set_inode_bitmap_csum(csum);
+            }
+        })?;
+        self.space()?.change(|f| {
+            f.inodes = f.inodes.saturating_add_signed(freed.into());
+            f.directories = f.directories.saturating_add_signed(dirs.into());
+        });
+        Ok(())
+    }
+}

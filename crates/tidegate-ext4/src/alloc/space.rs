@@ -1,0 +1,72 @@
+//! Counts of what is free, and space that is promised to pages which have no place yet.
+
+use crate::volume::sbi::Ext4;
+use tidegate_rt::{LockClass, Mutex};
+use tidegate_vfs::{Error, ErrorKind, Result};
+
+static SPACE: LockClass = LockClass::new("ext4->space", 522);
+
+/// Blocks of maps that a promise for data may need, one for so many blocks of data.
+const DATA_PER_MAP: u64 = 64;
+
+/// What is free.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Free {
+    /// Blocks, those promised among them.
+    pub blocks: u64,
+    /// Blocks that are promised.
+    pub promised: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Directories there are.
+    pub directories: u64,
+}
+
+/// The counts of a volume that is changed.
+pub(crate) struct Space(Mutex<Free>);
+
+impl Space {
+    pub(crate) fn new(free: Free) -> Self {
+        Space(Mutex::new(&SPACE, free))
+    }
+
+    /// The counts now.
+    pub(crate) fn now(&self) -> Free {
+        *self.0.lock()
+    }
+
+    pub(super) fn change(&self, f: impl FnOnce(&mut Free)) {
+        f(&mut self.0.lock());
+    }
+
+    /// Promises `blocks` blocks of data and what maps need for them.
+    ///
+    /// # Errors
+    /// `NoSpace`; nothing is promised then.
+    pub(crate) fn promise(&self, blocks: u64, reserved: u64) -> Result<()> {
+        let mut free = self.0.lock();
+        let wanted = blocks + blocks.div_ceil(DATA_PER_MAP) + 2;
+        if free.promised + wanted + reserved > free.blocks {
+            return Err(ErrorKind::NoSpace.into());
+        }
+        free.promised += blocks;
+        Ok(())
+    }
+
+    /// Takes a promise back.
+    pub(crate) fn release(&self, blocks: u64) {
+        let mut free = self.0.lock();
+        debug_assert!(free.promised >= blocks);
+        free.promised = free.promised.saturating_sub(blocks);
+    }
+}
+
+impl Ext4 {
+    /// The counts of a volume that is changed.
+    ///
+    /// # Errors
+    /// `ReadOnly` for one that is not.
+    pub(crate) fn space(&self) -> Result<&Space> {
+        self.space.as_ref().ok_or_else(|| Error::new(ErrorKind::ReadOnly, self.read_only.clone()))
+    }
+}

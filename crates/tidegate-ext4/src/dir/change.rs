@@ -1,0 +1,281 @@
+//! Changing a directory: entries go in, go, and point elsewhere. The caller holds its `i_rwsem` exclusive.
+//!
+//! Without a hash tree a new entry goes into the first block with room, else into a new one. A directory that outgrows its
+//! first block gets a tree where the volume has those.
+
+use super::block::{put_dx_csum, root_entries};
+use super::entry::{Spot, type_number};
+use crate::format::crc::crc32c;
+use crate::format::raw::*;
+use crate::format::units::{BlockAddr, FileBlock};
+use crate::inode::{Ext4Inode, ei};
+use crate::map::Place;
+use crate::volume::handle::Handle;
+use crate::volume::sbi::Ext4;
+use tidegate_vfs::{Error, FileType, Inode, Result};
+
+/// An entry to be made.
+#[derive(Clone, Copy)]
+pub(crate) struct NewEntry<'a> {
+    pub name: &'a [u8],
+    pub ino: u32,
+    pub file_type: FileType,
+}
+
+/// Bytes of an entry with a name of `len` bytes.
+pub(super) fn entry_len(len: usize) -> usize {
+    (DIRENT_HEAD + len).next_multiple_of(4)
+}
+
+fn rec_len(block: &[u8], at: usize) -> usize {
+    le16(block, at + 4).into()
+}
+
+pub(super) fn set_rec_len(block: &mut [u8], at: usize, len: usize) {
+    block[at + 4..at + 6].copy_from_slice(&(len as u16).to_le_bytes());
+}
+
+/// Writes an entry of `len` bytes at byte `at`.
+pub(super) fn put_entry(block: &mut [u8], at: usize, len: usize, e: NewEntry<'_>, filetype: bool) {
+    block[at..at + 4].copy_from_slice(&e.ino.to_le_bytes());
+    set_rec_len(block, at, len);
+    block[at + 6] = e.name.len() as u8;
+    block[at + 7] = if filetype { type_number(e.file_type) } else { 0 };
+    let name = at + DIRENT_HEAD;
+    block[name..name + e.name.len()].copy_from_slice(e.name);
+}
+
+/// Puts an entry into the first gap of `block[..end]`; false when there is none. The entries have been checked.
+pub(super) fn put_in_gap(block: &mut [u8], end: usize, e: NewEntry<'_>, filetype: bool) -> bool {
+    let want = entry_len(e.name.len());
+    let mut at = 0;
+    while at < end {
+        let len = rec_len(block, at);
+        if len == 0 {
+            return false;
+        }
+        let used = if le32(block, at) == 0 { 0 } else { entry_len(block[at + 6].into()) };
+        if len >= used + want {
+            if used > 0 {
+                set_rec_len(block, at, used);
+            }
+            put_entry(block, at + used, len - used, e, filetype);
+            return true;
+        }
+        at += len;
+    }
+    false
+}
+
+impl Ext4 {
+    /// Where the entries of a block end: before its checksum, if it has one.
+    pub(super) fn entries_end(&self) -> usize {
+        self.sb.block_size as usize - if self.sb.has_csum() { DIR_TAIL } else { 0 }
+    }
+
+    pub(super) fn filetype(&self) -> bool {
+        self.sb.incompat.contains(Incompat::FILETYPE)
+    }
+
+    /// Sets the checksum of a block of entries.
+    pub(super) fn seal_block(&self, dir: &Ext4Inode, block: &mut [u8]) {
+        if !self.sb.has_csum() {
+            return;
+        }
+        let end = block.len() - DIR_TAIL;
+        let crc = crc32c(dir.csum_seed, &block[..end]);
+        block[end..].fill(0);
+        set_rec_len(block, end, DIR_TAIL);
+        block[end + 7] = FT_DIR_CSUM;
+        block[end + 8..].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Sets the checksum of a block that may be the root of a hash tree.
+    fn seal_any(&self, dir: &Ext4Inode, n: FileBlock, block: &mut [u8]) {
+        if n.0 == 0 && self.has_tree(dir) {
+            let at = root_entries(block);
+            if self.sb.has_csum() {
+                put_dx_csum(dir.csum_seed, block, at);
+            }
+        } else {
+            self.seal_block(dir, block);
+        }
+    }
+
+    /// A block without entries.
+    pub(super) fn empty_block(&self) -> Vec<u8> {
+        let mut block = vec![0; self.sb.block_size as usize];
+        set_rec_len(&mut block, 0, self.entries_end());
+        block
+    }
+
+    /// Fills the first block of a new directory; the directory is stored by the caller.
+    ///
+    /// # Errors
+    /// `NoSpace`; those of reading bitmaps.
+    pub(crate) fn make_dots(
+        &self,
+        handle: &mut Handle<'_>,
+        own: &mut Ext4Inode,
+        attr: &mut tidegate_vfs::Attr,
+        parent: u32,
+    ) -> Result<()> {
+        let addr = self.add_dir_block(handle, own, attr)?;
+        let mut block = self.empty_block();
+        let (end, filetype) = (self.entries_end(), self.filetype());
+        let dot = |name, ino| NewEntry { name, ino, file_type: FileType::Directory };
+        let first = entry_len(1);
+        put_entry(&mut block, 0, first, dot(b".", own.ino), filetype);
+        put_entry(&mut block, first, end - first, dot(b"..", parent), filetype);
+        self.seal_block(own, &mut block);
+        handle.create(addr, |b| b.copy_from_slice(&block))
+    }
+
+    /// Adds an entry with a name that is missing. The directory is stored by the caller.
+    ///
+    /// # Errors
+    /// `NoSpace`, and nothing has changed; `Corrupt`; those of the device.
+    pub(crate) fn add_entry(&self, handle: &mut Handle<'_>, dir: &Inode, e: NewEntry<'_>) -> Result<()> {
+        let own = ei(dir);
+        if self.has_tree(&own) {
+            return self.add_hashed(handle, dir, e);
+        }
+        let blocks = self.blocks_of(dir.size());
+        for n in 0..blocks {
+            if let Place::Data(addr) = self.map_blocks(&own, FileBlock(n), 1)?.place
+                && self.put_in_block(handle, &own, FileBlock(n), addr, e)?
+            {
+                return Ok(());
+            }
+        }
+        if blocks == 1 && self.sb.compat.contains(Compat::DIR_INDEX) && self.grow_tree(handle, dir)? {
+            return self.add_hashed(handle, dir, e);
+        }
+        let (_, addr) = self.append_dir_block(handle, dir)?;
+        let mut block = self.empty_block();
+        put_in_gap(&mut block, self.entries_end(), e, self.filetype());
+        self.seal_block(&ei(dir), &mut block);
+        handle.create(addr, |b| b.copy_from_slice(&block))
+    }
+
+    /// Puts an entry into a block of entries if it has room.
+    pub(super) fn put_in_block(
+        &self,
+        handle: &mut Handle<'_>,
+        dir: &Ext4Inode,
+        n: FileBlock,
+        addr: BlockAddr,
+        e: NewEntry<'_>,
+    ) -> Result<bool> {
+        let mut block = self.dir_block(dir, n, addr)?.to_vec();
+        // Checked as a reader checks them, before anything relies on their lengths.
+        super::entry::entries(&block, self.dir_rules(dir), n).try_for_each(|e| e.map(drop))?;
+        if !put_in_gap(&mut block, self.entries_end(), e, self.filetype()) {
+            return Ok(false);
+        }
+        self.seal_block(dir, &mut block);
+        handle.write(addr, |b| b.copy_from_slice(&block))?;
+        Ok(true)
+    }
+
+    /// Takes the entry at `spot` away: what is before it in the block goes on over it.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn remove_entry(&self, handle: &mut Handle<'_>, dir: &Inode, spot: Spot) -> Result<()> {
+        let own = ei(dir);
+        handle.write(spot.addr, |block| {
+            let (mut at, mut before) = (0, None);
+            while at < spot.offset {
+                before = Some(at);
+                at += rec_len(block, at).max(DIRENT_HEAD);
+            }
+            let len = rec_len(block, spot.offset);
+            block[spot.offset..spot.offset + 4].fill(0);
+            if let Some(before) = before {
+                let all = rec_len(block, before) + len;
+                set_rec_len(block, before, all);
+            }
+            self.seal_any(&own, spot.block, block);
+        })
+    }
+
+    /// Has the entry at `spot` name another inode.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn point_entry(
+        &self,
+        handle: &mut Handle<'_>,
+        dir: &Inode,
+        spot: Spot,
+        ino: u32,
+        file_type: FileType,
+    ) -> Result<()> {
+        let (own, filetype) = (ei(dir), self.filetype());
+        handle.write(spot.addr, |block| {
+            block[spot.offset..spot.offset + 4].copy_from_slice(&ino.to_le_bytes());
+            if filetype {
+                block[spot.offset + 7] = type_number(file_type);
+            }
+            self.seal_any(&own, spot.block, block);
+        })
+    }
+
+    /// Whether a directory has nothing but "." and "..".
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub(crate) fn dir_is_empty(&self, dir: &Inode) -> Result<bool> {
+        let mut empty = true;
+        self.list_entries(dir, 0, &mut |e| {
+            empty = matches!(&e.name[..], b"." | b"..");
+            empty
+        })?;
+        Ok(empty)
+    }
+
+    /// Adds a block at the end of a directory; which one it is, and where. Its content is the caller's, its size in the
+    /// table, too.
+    pub(super) fn append_dir_block(
+        &self,
+        handle: &mut Handle<'_>,
+        dir: &Inode,
+    ) -> Result<(FileBlock, BlockAddr)> {
+        let mut attr = dir.attr().clone();
+        let n = FileBlock(self.blocks_of(attr.size));
+        let mut data = crate::inode::own(dir).write();
+        let addr = self.add_dir_block(handle, std::sync::Arc::make_mut(&mut data), &mut attr)?;
+        drop(data);
+        let mut a = dir.attr();
+        (a.size, a.blocks) = (attr.size, attr.blocks);
+        Ok((n, addr))
+    }
+
+    fn add_dir_block(
+        &self,
+        handle: &mut Handle<'_>,
+        own: &mut Ext4Inode,
+        attr: &mut tidegate_vfs::Attr,
+    ) -> Result<BlockAddr> {
+        let n = self.blocks_of(attr.size);
+        let limit = self.size_limit(own);
+        if attr.size + u64::from(self.sb.block_size) > limit.min(u32::MAX.into()) {
+            return Err(Error::new(tidegate_vfs::ErrorKind::NoSpace, "the directory is full"));
+        }
+        let goal = match n.checked_sub(1) {
+            Some(last) => match self.map_blocks(own, FileBlock(last), 1)?.place {
+                Place::Data(addr) => addr.plus(1),
+                _ => self.goal_of(own.ino),
+            },
+            None => self.goal_of(own.ino),
+        };
+        let (addr, _) = self.take_blocks(handle, goal, 1)?;
+        if let Err(e) = self.place_blocks(handle, own, attr, FileBlock(n), addr, 1, false) {
+            self.free_blocks(handle, addr, 1)?;
+            return Err(e);
+        }
+        attr.size += u64::from(self.sb.block_size);
+        Ok(addr)
+    }
+}

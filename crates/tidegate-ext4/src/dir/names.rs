@@ -1,0 +1,329 @@
+//! Names of inodes: create, link, unlink, rename.
+//!
+//! What can fail for want of space is done before a name changes, and taken back if it fails.
+
+use super::change::NewEntry;
+use crate::format::raw::*;
+use crate::format::units::FileBlock;
+use crate::inode::{Ext4Inode, ei, own};
+use crate::volume::handle::Handle;
+use crate::volume::sbi::Ext4;
+use std::sync::Arc;
+use tidegate_rt::Timespec;
+use tidegate_vfs::fs::{NewXattrs, Rename};
+use tidegate_vfs::{Attr, Error, ErrorKind, FileType, Ino, Inode, InodeParts, NewInode, Result};
+
+impl Ext4 {
+    fn entry<'a>(name: &'a [u8], inode: &Inode) -> NewEntry<'a> {
+        NewEntry { name, ino: inode.ino.0 as u32, file_type: inode.file_type }
+    }
+
+    fn check_name(name: &[u8]) -> Result<()> {
+        if name.len() > NAME_LEN { Err(ErrorKind::NameTooLong.into()) } else { Ok(()) }
+    }
+
+    /// Makes an inode with its attributes under a name that is missing.
+    pub(crate) fn create_inode(
+        &self,
+        dir: &Arc<Inode>,
+        name: &[u8],
+        new: &NewInode<'_>,
+        xattrs: &NewXattrs,
+    ) -> Result<InodeParts> {
+        Self::check_name(name)?;
+        self.op(|handle| {
+            if new.file_type == FileType::Directory {
+                self.check_links(&dir.attr())?;
+            }
+            let (attr, own) = self.make_inode(handle, dir, new, xattrs)?;
+            let e = NewEntry { name, ino: own.ino, file_type: new.file_type };
+            if let Err(e) = self.add_entry(handle, dir, e) {
+                self.unmake(handle, attr, own, new.time)?;
+                self.store_inode(handle, dir)?;
+                return Err(e);
+            }
+            self.touch(handle, dir, new.time, i64::from(new.file_type == FileType::Directory))?;
+            self.finish_new(handle, attr, own)
+        })
+    }
+
+    /// An inode with all that it has but a name; nothing is left of it when this fails.
+    fn make_inode(
+        &self,
+        handle: &mut Handle<'_>,
+        dir: &Inode,
+        new: &NewInode<'_>,
+        xattrs: &NewXattrs,
+    ) -> Result<(Attr, Ext4Inode)> {
+        let (mut attr, mut own) = self.new_inode(handle, dir, new)?;
+        let made = (|| {
+            match new.file_type {
+                FileType::Directory => self.make_dots(handle, &mut own, &mut attr, dir.ino.0 as u32)?,
+                FileType::Symlink => self.put_target(handle, &mut own, &mut attr, new.target)?,
+                _ => {}
+            }
+            xattrs.iter().try_for_each(|(name, value)| {
+                self.change_xattr(handle, &mut own, &mut attr, name, Some(value), Default::default())
+            })
+        })();
+        match made {
+            Ok(()) => Ok((attr, own)),
+            Err(e) => {
+                self.unmake(handle, attr, own, new.time)?;
+                Err(e)
+            }
+        }
+    }
+
+    /// Frees all of a new inode.
+    fn unmake(
+        &self,
+        handle: &mut Handle<'_>,
+        mut attr: Attr,
+        mut own: Ext4Inode,
+        now: Timespec,
+    ) -> Result<()> {
+        self.store_as(handle, &own, &attr)?;
+        self.free_content(handle, &mut own, &mut attr)?;
+        self.delete_inode(handle, &own, attr.file_type, now)
+    }
+
+    /// Puts the target of a symbolic link into the inode if it fits there, else into a block.
+    fn put_target(
+        &self,
+        handle: &mut Handle<'_>,
+        own: &mut Ext4Inode,
+        attr: &mut Attr,
+        target: &[u8],
+    ) -> Result<()> {
+        if target.len() >= self.sb.block_size as usize {
+            return Err(ErrorKind::NameTooLong.into());
+        }
+        attr.size = target.len() as u64;
+        if target.len() < I_BLOCK_SIZE {
+            own.block[..target.len()].copy_from_slice(target);
+            return Ok(());
+        }
+        if self.sb.incompat.contains(Incompat::EXTENTS) {
+            own.flags |= InodeFlags::EXTENTS;
+            own.block[..crate::map::EMPTY_ROOT.len()].copy_from_slice(&crate::map::EMPTY_ROOT);
+        }
+        let (addr, _) = self.take_blocks(handle, self.goal_of(own.ino), 1)?;
+        if let Err(e) = self.place_blocks(handle, own, attr, FileBlock(0), addr, 1, false) {
+            self.free_blocks(handle, addr, 1)?;
+            return Err(e);
+        }
+        handle.create(addr, |b| b[..target.len()].copy_from_slice(target))
+    }
+
+    /// A directory has changed at `now`, and has so many subdirectories more. Stores it.
+    fn touch(&self, handle: &mut Handle<'_>, dir: &Inode, now: Timespec, subdirectories: i64) -> Result<()> {
+        {
+            let mut a = dir.attr();
+            (a.mtime, a.ctime) = (now, now);
+            // A count of 1 stands for more than can be counted.
+            if subdirectories != 0 && a.nlink > 1 {
+                a.nlink = a.nlink.saturating_add_signed(subdirectories as i32).max(2);
+            }
+        }
+        self.store_inode(handle, dir)
+    }
+
+    /// Makes an inode without a name.
+    pub(crate) fn make_tmpfile(
+        &self,
+        dir: &Inode,
+        new: &NewInode<'_>,
+        xattrs: &NewXattrs,
+    ) -> Result<InodeParts> {
+        self.op(|handle| {
+            let (mut attr, own) = self.make_inode(handle, dir, new, xattrs)?;
+            attr.nlink = 0;
+            self.finish_new(handle, attr, own)
+        })
+    }
+
+    /// Gives an inode another name.
+    pub(crate) fn link_inode(
+        &self,
+        dir: &Arc<Inode>,
+        name: &[u8],
+        inode: &Inode,
+        now: Timespec,
+    ) -> Result<()> {
+        Self::check_name(name)?;
+        self.op(|handle| {
+            self.check_links(&inode.attr())?;
+            if let Err(e) = self.add_entry(handle, dir, Self::entry(name, inode)) {
+                self.store_inode(handle, dir)?;
+                return Err(e);
+            }
+            {
+                let mut a = inode.attr();
+                a.nlink += 1;
+                a.ctime = now;
+            }
+            self.store_inode(handle, inode)?;
+            self.touch(handle, dir, now, 0)
+        })
+    }
+
+    /// Takes a name away.
+    pub(crate) fn unlink_inode(
+        &self,
+        dir: &Arc<Inode>,
+        name: &[u8],
+        inode: &Inode,
+        now: Timespec,
+    ) -> Result<()> {
+        self.op(|handle| {
+            if inode.is_dir() && !self.dir_is_empty(inode)? {
+                return Err(ErrorKind::NotEmpty.into());
+            }
+            let spot = self.locate(dir, name)?.ok_or(ErrorKind::NotFound)?;
+            self.remove_entry(handle, dir, spot)?;
+            self.drop_link(handle, inode, now)?;
+            self.touch(handle, dir, now, -i64::from(inode.is_dir()))
+        })
+    }
+
+    /// An inode has one name less; a directory none. Stores it.
+    fn drop_link(&self, handle: &mut Handle<'_>, inode: &Inode, now: Timespec) -> Result<()> {
+        {
+            let mut a = inode.attr();
+            a.nlink = if inode.is_dir() { 0 } else { a.nlink.saturating_sub(1) };
+            a.ctime = now;
+        }
+        self.store_inode(handle, inode)
+    }
+
+    /// Moves a name.
+    pub(crate) fn rename_inode(&self, r: &Rename<'_>) -> Result<Option<Ino>> {
+        Self::check_name(r.new_name)?;
+        self.op(|handle| {
+            if r.exchange {
+                return self.exchange(handle, r).map(|()| None);
+            }
+            if let Some(target) = r.target
+                && target.is_dir()
+                && !self.dir_is_empty(target)?
+            {
+                return Err(ErrorKind::NotEmpty.into());
+            }
+            let moves = !Arc::ptr_eq(r.old_dir, r.new_dir);
+            let is_dir = r.inode.is_dir();
+            if is_dir && moves && r.target.is_none() {
+                self.check_links(&r.new_dir.attr())?;
+            }
+            let whiteout = r.whiteout.map(|new| self.make_inode(handle, r.old_dir, new, &[])).transpose()?;
+            if let Err(e) = self.put_new_name(handle, r) {
+                if let Some((attr, own)) = whiteout {
+                    self.unmake(handle, attr, own, r.now)?;
+                }
+                self.store_inode(handle, r.new_dir)?;
+                return Err(e);
+            }
+            let old = self.locate(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
+            let made = match whiteout {
+                Some((attr, own)) => {
+                    self.point_entry(handle, r.old_dir, old, own.ino, attr.file_type)?;
+                    Some(self.finish_new(handle, attr, own)?.ino)
+                }
+                None => {
+                    self.remove_entry(handle, r.old_dir, old)?;
+                    None
+                }
+            };
+            if let Some(target) = r.target {
+                self.drop_link(handle, target, r.now)?;
+            }
+            if is_dir && moves {
+                self.set_parent(handle, r.inode, r.new_dir)?;
+            }
+            r.inode.attr().ctime = r.now;
+            self.store_inode(handle, r.inode)?;
+            let target_is_dir = r.target.is_some_and(|t| t.is_dir());
+            let come = i64::from(is_dir && moves) - i64::from(target_is_dir);
+            if moves {
+                self.touch(handle, r.old_dir, r.now, -i64::from(is_dir))?;
+            }
+            self.touch(handle, r.new_dir, r.now, come)?;
+            Ok(made)
+        })
+    }
+
+    /// The new name leads to what is moved.
+    fn put_new_name(&self, handle: &mut Handle<'_>, r: &Rename<'_>) -> Result<()> {
+        match r.target {
+            None => self.add_entry(handle, r.new_dir, Self::entry(r.new_name, r.inode)),
+            Some(_) => {
+                let spot = self.locate(r.new_dir, r.new_name)?.ok_or(ErrorKind::NotFound)?;
+                self.point_entry(handle, r.new_dir, spot, r.inode.ino.0 as u32, r.inode.file_type)
+            }
+        }
+    }
+
+    fn exchange(&self, handle: &mut Handle<'_>, r: &Rename<'_>) -> Result<()> {
+        let target = r.target.ok_or(ErrorKind::NotFound)?;
+        let old = self.locate(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
+        let new = self.locate(r.new_dir, r.new_name)?.ok_or(ErrorKind::NotFound)?;
+        self.point_entry(handle, r.old_dir, old, target.ino.0 as u32, target.file_type)?;
+        self.point_entry(handle, r.new_dir, new, r.inode.ino.0 as u32, r.inode.file_type)?;
+        let moves = !Arc::ptr_eq(r.old_dir, r.new_dir);
+        for (inode, to) in [(r.inode, r.new_dir), (target, r.old_dir)] {
+            if moves && inode.is_dir() {
+                self.set_parent(handle, inode, to)?;
+            }
+            inode.attr().ctime = r.now;
+            self.store_inode(handle, inode)?;
+        }
+        let come = i64::from(r.inode.is_dir()) - i64::from(target.is_dir());
+        let come = if moves { come } else { 0 };
+        self.touch(handle, r.old_dir, r.now, -come)?;
+        self.touch(handle, r.new_dir, r.now, come)
+    }
+
+    /// Has a directory's ".." lead to `parent`.
+    fn set_parent(&self, handle: &mut Handle<'_>, dir: &Inode, parent: &Inode) -> Result<()> {
+        let spot = self.locate(dir, b"..")?;
+        let spot = spot.ok_or_else(|| Error::corrupt(format!("directory {}: it has no \"..\"", dir.ino)))?;
+        self.point_entry(handle, dir, spot, parent.ino.0 as u32, FileType::Directory)
+    }
+
+    /// Frees an inode that has no name and no user.
+    pub(crate) fn evict(&self, inode: &Inode) -> Result<()> {
+        self.op(|handle| {
+            let mut attr = inode.attr().clone();
+            let mut now = Arc::unwrap_or_clone(ei(inode));
+            self.forget_promises(inode, 0..u64::MAX)?;
+            self.free_content(handle, &mut now, &mut attr)?;
+            self.store_as(handle, &now, &attr)?;
+            self.delete_inode(handle, &now, attr.file_type, attr.ctime)?;
+            *own(inode).write() = Arc::new(now);
+            Ok(())
+        })
+    }
+
+    /// Frees the blocks of an inode and of its attributes.
+    fn free_content(&self, handle: &mut Handle<'_>, now: &mut Ext4Inode, attr: &mut Attr) -> Result<()> {
+        let mapped = matches!(attr.file_type, FileType::Regular | FileType::Directory | FileType::Symlink);
+        if mapped && now.is(InodeFlags::EXTENTS) {
+            if attr.file_type != FileType::Regular {
+                self.forget_blocks(handle, now, attr.size)?;
+            }
+            self.cut(handle, now, attr, 0..u64::MAX)?;
+        }
+        attr.size = 0;
+        self.free_xattr_block(handle, now, attr)
+    }
+
+    /// Blocks of a directory or a long link are metadata: they may be a file's next.
+    fn forget_blocks(&self, handle: &mut Handle<'_>, now: &Ext4Inode, size: u64) -> Result<()> {
+        for n in 0..self.blocks_of(size) {
+            if let crate::map::Place::Data(addr) = self.map_blocks(now, FileBlock(n), 1)?.place {
+                handle.forget(addr)?;
+            }
+        }
+        Ok(())
+    }
+}

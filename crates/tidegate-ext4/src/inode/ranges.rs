@@ -1,0 +1,86 @@
+//! Sets of a file's blocks, as runs.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Runs of blocks that do not touch each other: first block, and first block behind.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ranges(BTreeMap<u64, u64>);
+
+impl Ranges {
+    /// Adds a range; how many blocks of it are new.
+    pub(crate) fn add(&mut self, range: Range<u64>) -> u64 {
+        if range.is_empty() {
+            return 0;
+        }
+        let known = self.count(range.clone());
+        let (mut start, mut end) = (range.start, range.end);
+        let touching: Vec<(u64, u64)> =
+            self.0.range(..=end).rev().take_while(|r| *r.1 >= start).map(|r| (*r.0, *r.1)).collect();
+        for (s, e) in touching {
+            self.0.remove(&s);
+            (start, end) = (start.min(s), end.max(e));
+        }
+        self.0.insert(start, end);
+        range.end - range.start - known
+    }
+
+    /// Takes a range out; how many blocks of it were in.
+    pub(crate) fn remove(&mut self, range: Range<u64>) -> u64 {
+        let hit: Vec<(u64, u64)> = self
+            .0
+            .range(..range.end)
+            .rev()
+            .take_while(|r| *r.1 > range.start)
+            .map(|r| (*r.0, *r.1))
+            .collect();
+        let mut gone = 0;
+        for (s, e) in hit {
+            self.0.remove(&s);
+            if s < range.start {
+                self.0.insert(s, range.start);
+            }
+            if e > range.end {
+                self.0.insert(range.end, e);
+            }
+            gone += e.min(range.end) - s.max(range.start);
+        }
+        gone
+    }
+
+    /// How many blocks of a range are in.
+    pub(crate) fn count(&self, range: Range<u64>) -> u64 {
+        let hit = self.0.range(..range.end).rev().take_while(|r| *r.1 > range.start);
+        hit.map(|(s, e)| (*e).min(range.end) - (*s).max(range.start)).sum()
+    }
+
+    /// Whether all of a range is in.
+    pub(crate) fn holds(&self, range: Range<u64>) -> bool {
+        self.count(range.clone()) == range.end.saturating_sub(range.start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_agree_with_a_set() {
+        let (mut ranges, mut set) = (Ranges::default(), std::collections::BTreeSet::new());
+        let mut n = 1_u64;
+        for _ in 0..3000 {
+            n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (start, len) = (n >> 33 & 63, n >> 40 & 15);
+            let all = start..start + len;
+            if n >> 50 & 1 == 0 {
+                let new = all.clone().filter(|b| set.insert(*b)).count() as u64;
+                assert_eq!(ranges.add(all), new);
+            } else {
+                let gone = all.clone().filter(|b| set.remove(b)).count() as u64;
+                assert_eq!(ranges.remove(all), gone);
+            }
+            assert_eq!(ranges.count(0..100), set.len() as u64);
+            assert!(ranges.0.iter().zip(ranges.0.iter().skip(1)).all(|(a, b)| a.1 < b.0), "{ranges:?}");
+        }
+    }
+}

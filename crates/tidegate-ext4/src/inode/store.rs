@@ -1,0 +1,164 @@
+//! From memory to the inode table: the fields that Tidegate knows are set, others stay as they are.
+
+use super::{Ext4Inode, ei, time};
+use crate::format::crc::crc32c;
+use crate::format::raw::*;
+use crate::volume::handle::Handle;
+use crate::volume::sbi::Ext4;
+use std::mem::offset_of;
+use tidegate_rt::Timespec;
+use tidegate_vfs::{Attr, FileType, Inode, Result};
+
+/// Writes numbers into an inode's bytes.
+struct Put<'a> {
+    bytes: &'a mut [u8],
+    /// Bytes that the fields take.
+    end: usize,
+}
+
+impl Put<'_> {
+    fn u16(&mut self, at: usize, v: u32) {
+        if at + 2 <= self.end {
+            self.bytes[at..at + 2].copy_from_slice(&(v as u16).to_le_bytes());
+        }
+    }
+
+    fn u32(&mut self, at: usize, v: u32) {
+        if at + 4 <= self.end {
+            self.bytes[at..at + 4].copy_from_slice(&v.to_le_bytes());
+        }
+    }
+
+    fn time(&mut self, at: usize, extra: usize, t: Timespec) {
+        let (seconds, more) = time::encode(t, self.end >= extra + 4);
+        self.u32(at, seconds);
+        self.u32(extra, more);
+    }
+}
+
+impl Ext4 {
+    /// Stores an inode and its attributes in the inode table.
+    ///
+    /// # Errors
+    /// Those of reading the table; `FileTooBig` when it takes more blocks than can be told.
+    pub(crate) fn store_inode(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        let own = ei(inode);
+        let attr = {
+            let mut a = inode.attr();
+            keep_what_fits(&mut a, own.extra);
+            a.clone()
+        };
+        self.store_as(handle, &own, &attr)
+    }
+
+    /// The same of what is not an inode in memory, or is being changed.
+    pub(crate) fn store_as(&self, handle: &mut Handle<'_>, own: &Ext4Inode, attr: &Attr) -> Result<()> {
+        let (addr, at) = self.inode_address(own.ino)?;
+        let len = self.sb.inode_size as usize;
+        handle.write(addr, |block| self.put_inode(&mut block[at..at + len], own, attr, false))
+    }
+
+    /// Writes an inode that is new: nothing of what its place held stays.
+    pub(super) fn store_new(&self, handle: &mut Handle<'_>, own: &Ext4Inode, attr: &Attr) -> Result<()> {
+        let (addr, at) = self.inode_address(own.ino)?;
+        let len = self.sb.inode_size as usize;
+        handle.write(addr, |block| self.put_inode(&mut block[at..at + len], own, attr, true))
+    }
+
+    fn put_inode(&self, bytes: &mut [u8], own: &Ext4Inode, attr: &Attr, new: bool) {
+        if new {
+            bytes.fill(0);
+        }
+        let end = INODE_BASE + own.extra;
+        let mut put = Put { bytes, end };
+        put.u16(0, attr.file_type.mode_bits() | attr.mode & 0o7777);
+        put.u16(offset_of!(RawInode, i_uid), attr.uid);
+        put.u16(offset_of!(RawInode, i_uid_high), attr.uid >> 16);
+        put.u16(offset_of!(RawInode, i_gid), attr.gid);
+        put.u16(offset_of!(RawInode, i_gid_high), attr.gid >> 16);
+        put.u32(offset_of!(RawInode, i_size_lo), attr.size as u32);
+        let large = attr.file_type == FileType::Regular
+            || attr.file_type == FileType::Directory && self.sb.incompat.contains(Incompat::LARGEDIR);
+        if large {
+            put.u32(offset_of!(RawInode, i_size_high), (attr.size >> 32) as u32);
+        }
+        put.u16(offset_of!(RawInode, i_links_count), self.links_on_disk(attr));
+        put.u32(offset_of!(RawInode, i_generation), attr.generation);
+        put.time(offset_of!(RawInode, i_atime), offset_of!(RawInode, i_atime_extra), attr.atime);
+        put.time(offset_of!(RawInode, i_mtime), offset_of!(RawInode, i_mtime_extra), attr.mtime);
+        put.time(offset_of!(RawInode, i_ctime), offset_of!(RawInode, i_ctime_extra), attr.ctime);
+        if let Some(t) = attr.crtime {
+            put.time(offset_of!(RawInode, i_crtime), offset_of!(RawInode, i_crtime_extra), t);
+        }
+        if end > INODE_BASE {
+            put.u16(offset_of!(RawInode, i_extra_isize), own.extra as u32);
+        }
+        let acl = own.file_acl.map_or(0, |b| b.0);
+        put.u32(offset_of!(RawInode, i_file_acl_lo), acl as u32);
+        if self.sb.incompat.contains(Incompat::BIT64) {
+            put.u16(offset_of!(RawInode, i_file_acl_high), (acl >> 32) as u32);
+        }
+        let by_users = InodeFlags::from_bits_retain(FLAGS_USER_MODIFIABLE);
+        let mut flags = (own.flags - by_users) | (InodeFlags::from_bits_retain(attr.flags) & by_users);
+        let (blocks, in_blocks) = self.blocks_on_disk(attr.blocks);
+        flags.set(InodeFlags::HUGE_FILE, in_blocks);
+        put.u32(offset_of!(RawInode, i_blocks_lo), blocks as u32);
+        if self.sb.ro_compat.contains(RoCompat::HUGE_FILE) {
+            put.u16(offset_of!(RawInode, i_blocks_high), (blocks >> 32) as u32);
+        }
+        put.u32(offset_of!(RawInode, i_flags), flags.bits());
+        let block = offset_of!(RawInode, i_block);
+        put.bytes[block..block + I_BLOCK_SIZE].copy_from_slice(&own.block);
+        let behind = &mut put.bytes[end..];
+        let n = own.behind.len().min(behind.len());
+        behind[..n].copy_from_slice(&own.behind[..n]);
+        if self.sb.has_csum() {
+            put_csum(put.bytes, own.csum_seed, own.extra);
+        }
+    }
+
+    /// A directory of more subdirectories than can be counted has a link count of 1.
+    fn links_on_disk(&self, attr: &Attr) -> u32 {
+        if attr.file_type == FileType::Directory && attr.nlink >= LINK_MAX { 1 } else { attr.nlink }
+    }
+
+    /// The number in `i_blocks`, and whether it counts blocks.
+    fn blocks_on_disk(&self, sectors: u64) -> (u64, bool) {
+        let bits = if self.sb.ro_compat.contains(RoCompat::HUGE_FILE) { 48 } else { 32 };
+        if sectors < 1 << bits {
+            (sectors, false)
+        } else {
+            (sectors / super::sectors(self.sb.block_size), true)
+        }
+    }
+}
+
+/// Times as short inodes keep them: in whole seconds.
+pub(super) fn keep_what_fits(attr: &mut Attr, extra: usize) {
+    let fits = |end: usize| INODE_BASE + extra >= end;
+    let fields = [
+        (&mut attr.ctime, offset_of!(RawInode, i_mtime_extra)),
+        (&mut attr.mtime, offset_of!(RawInode, i_atime_extra)),
+        (&mut attr.atime, offset_of!(RawInode, i_crtime)),
+    ];
+    for (time, _) in fields.into_iter().filter(|f| !fits(f.1)) {
+        time.nanos = 0;
+    }
+}
+
+/// The most names of an inode.
+pub(crate) const LINK_MAX: u32 = 65_000;
+
+/// Sets the checksum of an inode's bytes.
+pub(super) fn put_csum(bytes: &mut [u8], seed: u32, extra: usize) {
+    let has_high = extra + INODE_BASE >= CSUM_HI_OFFSET + 2;
+    bytes[CSUM_LO_OFFSET..CSUM_LO_OFFSET + 2].fill(0);
+    if has_high {
+        bytes[CSUM_HI_OFFSET..CSUM_HI_OFFSET + 2].fill(0);
+    }
+    let crc = crc32c(seed, bytes);
+    bytes[CSUM_LO_OFFSET..CSUM_LO_OFFSET + 2].copy_from_slice(&(crc as u16).to_le_bytes());
+    if has_high {
+        bytes[CSUM_HI_OFFSET..CSUM_HI_OFFSET + 2].copy_from_slice(&((crc >> 16) as u16).to_le_bytes());
+    }
+}

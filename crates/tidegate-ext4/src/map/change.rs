@@ -1,0 +1,175 @@
+//! Blocks come to a file and go: what its map, its inode and the bitmaps say of that.
+
+use super::tree::{Piece, Tree};
+use super::{Mapped, Place};
+use crate::format::raw::InodeFlags;
+use crate::format::units::{BlockAddr, FileBlock};
+use crate::inode::{Ext4Inode, own};
+use crate::volume::handle::Handle;
+use crate::volume::sbi::Ext4;
+use std::ops::Range;
+use std::sync::Arc;
+use tidegate_vfs::{Attr, Error, ErrorKind, Inode, Result};
+
+impl Ext4 {
+    /// Where the blocks of an inode had best begin: in its group.
+    pub(crate) fn goal_of(&self, ino: u32) -> BlockAddr {
+        self.sb.group_start(self.inode_group(ino).0)
+    }
+
+    fn tree<'a, 'h>(&'a self, handle: &'a mut Handle<'h>, own: &'a mut Ext4Inode) -> Result<Tree<'a, 'h>> {
+        if !own.is(InodeFlags::EXTENTS) {
+            let what = format!("inode {}: a file that is mapped by blocks is not changed yet", own.ino);
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        let goal = self.goal_of(own.ino);
+        Ok(Tree { fs: self, handle, own, nodes: 0, goal })
+    }
+
+    fn sectors_of(&self, blocks: i64) -> i64 {
+        blocks * i64::from(self.sb.block_size / 512)
+    }
+
+    /// Gives blocks to a file where it has none. Attributes and the inode in memory follow; storing is the caller's.
+    ///
+    /// # Errors
+    /// As [`Tree::insert`].
+    #[allow(clippy::too_many_arguments)] // what, where and how much are each two things
+    pub(crate) fn place_blocks(
+        &self,
+        handle: &mut Handle<'_>,
+        own: &mut Ext4Inode,
+        attr: &mut Attr,
+        at: FileBlock,
+        start: BlockAddr,
+        len: u64,
+        unwritten: bool,
+    ) -> Result<()> {
+        let mut tree = self.tree(handle, own)?;
+        let r = tree.insert(Piece { block: at.0, len, start, unwritten });
+        let nodes = tree.nodes;
+        let data = if r.is_ok() { len as i64 } else { 0 };
+        attr.blocks = attr.blocks.saturating_add_signed(self.sectors_of(nodes + data));
+        r
+    }
+
+    /// Gives blocks to the holes of a file's range, as near to what it has as can be; stores the inode. Takes
+    /// `ei->i_data_sem` exclusive.
+    ///
+    /// # Errors
+    /// `NoSpace`, and some holes may have blocks by then; `Corrupt`; those of the device.
+    pub(crate) fn fill_holes(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        range: Range<u64>,
+        unwritten: bool,
+    ) -> Result<()> {
+        let mut data = own(inode).write();
+        let mut now = Arc::unwrap_or_clone(data.clone());
+        let mut attr = inode.attr().clone();
+        let mut at = range.start;
+        let mut r = Ok(());
+        while at < range.end && r.is_ok() {
+            let step = self.fill_hole(handle, &mut now, &mut attr, at..range.end, unwritten);
+            r = step.map(|n| at += n);
+        }
+        // What was given so far is the file's, whatever became of the rest.
+        *data = Arc::new(now);
+        inode.attr().blocks = attr.blocks;
+        drop(data);
+        r.and(self.store_inode(handle, inode))
+    }
+
+    /// Fills the hole that a range begins with, or a part of it; how many blocks to go on.
+    fn fill_hole(
+        &self,
+        handle: &mut Handle<'_>,
+        now: &mut Ext4Inode,
+        attr: &mut Attr,
+        range: Range<u64>,
+        unwritten: bool,
+    ) -> Result<u64> {
+        let m = self.map_blocks(now, FileBlock(range.start), range.end - range.start)?;
+        if m.place != Place::Hole {
+            return Ok(m.blocks);
+        }
+        let goal = self.goal_behind(now, range.start)?;
+        let want = m.blocks.min(1 << 15) as u32;
+        let (start, len) = self.take_blocks(handle, goal, want)?;
+        let at = FileBlock(range.start);
+        if let Err(e) = self.place_blocks(handle, now, attr, at, start, len.into(), unwritten) {
+            self.free_blocks(handle, start, len.into())?;
+            return Err(e);
+        }
+        Ok(len.into())
+    }
+
+    /// The block behind the one before `at`; near the inode if there is none.
+    fn goal_behind(&self, now: &Ext4Inode, at: u64) -> Result<BlockAddr> {
+        let before = match at.checked_sub(1) {
+            Some(n) => self.map_blocks(now, FileBlock(n), 1)?,
+            None => Mapped { place: Place::Hole, blocks: 1 },
+        };
+        Ok(match before.place {
+            Place::Data(addr) | Place::Unwritten(addr) => addr.plus(1),
+            Place::Hole => self.goal_of(now.ino),
+        })
+    }
+
+    /// Takes the blocks of a range from a file and frees them; stores the inode. Takes `ei->i_data_sem` exclusive.
+    ///
+    /// # Errors
+    /// `NoSpace` where a cut in the middle needs a node; `Corrupt`; those of the device.
+    pub(crate) fn free_range(&self, handle: &mut Handle<'_>, inode: &Inode, range: Range<u64>) -> Result<()> {
+        let mut data = own(inode).write();
+        let mut now = Arc::unwrap_or_clone(data.clone());
+        let mut attr = inode.attr().clone();
+        let r = self.cut(handle, &mut now, &mut attr, range);
+        *data = Arc::new(now);
+        inode.attr().blocks = attr.blocks;
+        drop(data);
+        r.and(self.store_inode(handle, inode))
+    }
+
+    /// The same of what is changed already, or no inode in memory.
+    pub(crate) fn cut(
+        &self,
+        handle: &mut Handle<'_>,
+        now: &mut Ext4Inode,
+        attr: &mut Attr,
+        range: Range<u64>,
+    ) -> Result<()> {
+        let mut tree = self.tree(handle, now)?;
+        let gone = tree.remove(range)?;
+        let (nodes, blocks) = (tree.nodes, gone.iter().map(|p| p.len).sum::<u64>());
+        attr.blocks = attr.blocks.saturating_add_signed(self.sectors_of(nodes - blocks as i64));
+        gone.iter().try_for_each(|p| self.free_blocks(handle, p.start, p.len))
+    }
+
+    /// Says that the unwritten blocks of a range hold data now. Takes `ei->i_data_sem` exclusive.
+    ///
+    /// # Errors
+    /// As [`Ext4::free_range`].
+    pub(crate) fn mark_written(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        range: Range<u64>,
+    ) -> Result<()> {
+        let mut data = own(inode).write();
+        let mut now = Arc::unwrap_or_clone(data.clone());
+        let mut attr = inode.attr().clone();
+        let r = (|| {
+            let mut tree = self.tree(handle, &mut now)?;
+            let pieces = tree.remove(range)?;
+            pieces.into_iter().try_for_each(|p| tree.insert(Piece { unwritten: false, ..p }))?;
+            attr.blocks = attr.blocks.saturating_add_signed(self.sectors_of(tree.nodes));
+            Ok(())
+        })();
+        *data = Arc::new(now);
+        inode.attr().blocks = attr.blocks;
+        drop(data);
+        r.and(self.store_inode(handle, inode))
+    }
+}

@@ -1,0 +1,406 @@
+//! Changing an extent tree: runs of blocks go in and out, and nodes split, empty and grow with that.
+//!
+//! A node is read whole, changed as a list, and written whole. Each index entry bears the first block of what is below
+//! it, as e2fsck asks for. The caller holds `ei->i_data_sem` exclusive.
+
+use crate::format::crc::crc32c;
+use crate::format::raw::*;
+use crate::format::units::BlockAddr;
+use crate::inode::Ext4Inode;
+use crate::volume::handle::Handle;
+use crate::volume::sbi::Ext4;
+use std::ops::Range;
+use tidegate_vfs::{Error, ErrorKind, Result};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The root of a file without blocks: magic, no entries of four, no depth.
+pub(crate) const EMPTY_ROOT: [u8; EXTENT_ENTRY] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0];
+
+/// Entries that the root has room for.
+const ROOT_MAX: usize = 4;
+
+/// Blocks of a file that lie in one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// First block of the file.
+    pub block: u64,
+    /// Blocks.
+    pub len: u64,
+    /// First block on the volume.
+    pub start: BlockAddr,
+    /// Never written: reads as zeros.
+    pub unwritten: bool,
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        self.block + self.len
+    }
+
+    /// The part of it in a range.
+    fn part(&self, range: &Range<u64>) -> Option<Piece> {
+        let (from, to) = (self.block.max(range.start), self.end().min(range.end));
+        (from < to).then(|| Piece {
+            block: from,
+            len: to - from,
+            start: self.start.plus(from - self.block),
+            ..*self
+        })
+    }
+
+    /// The most blocks of one extent.
+    fn most(&self) -> u64 {
+        if self.unwritten { u64::from(INIT_MAX_LEN) - 1 } else { INIT_MAX_LEN.into() }
+    }
+
+    fn goes_on(&self, next: &Piece) -> bool {
+        self.end() == next.block
+            && self.start.plus(self.len) == next.start
+            && self.unwritten == next.unwritten
+            && self.len + next.len <= self.most()
+    }
+}
+
+/// What a node holds.
+#[derive(Clone, Debug)]
+enum Entries {
+    Leaf(Vec<Piece>),
+    /// First block below, and the node.
+    Index(Vec<(u64, BlockAddr)>),
+}
+
+impl Entries {
+    fn len(&self) -> usize {
+        match self {
+            Entries::Leaf(v) => v.len(),
+            Entries::Index(v) => v.len(),
+        }
+    }
+
+    fn first(&self) -> Option<u64> {
+        match self {
+            Entries::Leaf(v) => v.first().map(|p| p.block),
+            Entries::Index(v) => v.first().map(|e| e.0),
+        }
+    }
+
+    fn split_off(&mut self, at: usize) -> Entries {
+        match self {
+            Entries::Leaf(v) => Entries::Leaf(v.split_off(at)),
+            Entries::Index(v) => Entries::Index(v.split_off(at)),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    depth: u16,
+    generation: u32,
+    entries: Entries,
+}
+
+/// The tree of an inode, while it changes.
+pub(crate) struct Tree<'a, 'h> {
+    pub fs: &'a Ext4,
+    pub handle: &'a mut Handle<'h>,
+    pub own: &'a mut Ext4Inode,
+    /// Blocks of nodes that were added, less those that went.
+    pub nodes: i64,
+    /// Where a new node had best lie.
+    pub goal: BlockAddr,
+}
+
+impl Tree<'_, '_> {
+    /// Adds blocks where the file has none.
+    ///
+    /// # Errors
+    /// `NoSpace` when a node is needed and none is free; `FileTooBig` for a tree that is full; `Corrupt`.
+    pub(crate) fn insert(&mut self, piece: Piece) -> Result<()> {
+        let mut rest = piece;
+        while rest.len > 0 {
+            let now = Piece { len: rest.len.min(rest.most()), ..rest };
+            self.insert_below(None, now)?;
+            rest =
+                Piece { block: now.end(), len: rest.len - now.len, start: rest.start.plus(now.len), ..rest };
+        }
+        Ok(())
+    }
+
+    /// Takes the blocks of a range out of the map; what they were. They are neither freed nor forgotten.
+    ///
+    /// # Errors
+    /// As [`Tree::insert`], as a piece that is cut in the middle makes two.
+    pub(crate) fn remove(&mut self, range: Range<u64>) -> Result<Vec<Piece>> {
+        let (mut gone, mut behind) = (Vec::new(), None);
+        self.remove_below(None, &range, &mut gone, &mut behind)?;
+        self.collapse()?;
+        if let Some(piece) = behind {
+            self.insert(piece)?;
+        }
+        Ok(gone)
+    }
+
+    fn bad(&self, what: &str) -> Error {
+        Error::corrupt(format!("inode {}: its extent tree: {what}", self.own.ino))
+    }
+
+    /// Entries that a node has room for.
+    fn max(&self, at: Option<BlockAddr>) -> usize {
+        let tail = if self.fs.sb.has_csum() { 4 } else { 0 };
+        match at {
+            None => ROOT_MAX,
+            Some(_) => (self.fs.sb.block_size as usize - EXTENT_ENTRY - tail) / EXTENT_ENTRY,
+        }
+    }
+
+    fn load(&self, at: Option<BlockAddr>) -> Result<Node> {
+        let block;
+        let bytes: &[u8] = match at {
+            None => &self.own.block,
+            Some(addr) => {
+                block = self.fs.blocks.read(addr)?;
+                &block
+            }
+        };
+        let head = RawExtentHeader::read_from_prefix(bytes).map_err(|_| self.bad("too short"))?.0;
+        let (n, depth) = (usize::from(head.eh_entries.get()), head.eh_depth.get());
+        let end = EXTENT_ENTRY * (1 + n);
+        if head.eh_magic.get() != EXTENT_MAGIC || depth > MAX_DEPTH || end > bytes.len() {
+            return Err(self.bad("a node without a header"));
+        }
+        let list = &bytes[EXTENT_ENTRY..end];
+        let bad = |_| self.bad("entries");
+        let entries = if depth == 0 {
+            let all = <[RawExtent]>::ref_from_bytes(list).map_err(|e| bad(e.to_string()))?;
+            Entries::Leaf(all.iter().map(piece_of).collect())
+        } else {
+            let all = <[RawExtentIndex]>::ref_from_bytes(list).map_err(|e| bad(e.to_string()))?;
+            Entries::Index(all.iter().map(|e| (e.ei_block.get().into(), BlockAddr(e.leaf()))).collect())
+        };
+        Ok(Node { depth, generation: head.eh_generation.get(), entries })
+    }
+
+    fn store(&mut self, at: Option<BlockAddr>, node: &Node) -> Result<()> {
+        let max = self.max(at);
+        debug_assert!(node.entries.len() <= max);
+        let mut bytes = vec![0; self.fs.sb.block_size as usize];
+        let head = RawExtentHeader {
+            eh_magic: EXTENT_MAGIC.into(),
+            eh_entries: (node.entries.len() as u16).into(),
+            eh_max: (max as u16).into(),
+            eh_depth: node.depth.into(),
+            eh_generation: node.generation.into(),
+        };
+        bytes[..EXTENT_ENTRY].copy_from_slice(head.as_bytes());
+        let slots = bytes[EXTENT_ENTRY..].chunks_exact_mut(EXTENT_ENTRY);
+        match &node.entries {
+            Entries::Leaf(v) => {
+                v.iter().zip(slots).for_each(|(p, to)| to.copy_from_slice(raw_of(p).as_bytes()))
+            }
+            Entries::Index(v) => {
+                v.iter().zip(slots).for_each(|(e, to)| to.copy_from_slice(raw_index(e).as_bytes()))
+            }
+        }
+        let Some(addr) = at else {
+            self.own.block.copy_from_slice(&bytes[..I_BLOCK_SIZE]);
+            return Ok(());
+        };
+        if self.fs.sb.has_csum() {
+            let end = EXTENT_ENTRY * (1 + max);
+            let crc = crc32c(self.own.csum_seed, &bytes[..end]);
+            bytes[end..end + 4].copy_from_slice(&crc.to_le_bytes());
+        }
+        self.handle.create(addr, |b| b.copy_from_slice(&bytes))
+    }
+
+    fn new_block(&mut self) -> Result<BlockAddr> {
+        let (addr, _) = self.fs.take_blocks(self.handle, self.goal, 1)?;
+        self.nodes += 1;
+        Ok(addr)
+    }
+
+    fn free_block(&mut self, addr: BlockAddr) -> Result<()> {
+        self.handle.forget(addr)?;
+        self.nodes -= 1;
+        self.fs.free_blocks(self.handle, addr, 1)
+    }
+
+    /// Inserts below a node; the sibling that it got by that, if it had no room.
+    fn insert_below(&mut self, at: Option<BlockAddr>, piece: Piece) -> Result<Option<(u64, BlockAddr)>> {
+        let mut node = self.load(at)?;
+        let position = match &mut node.entries {
+            Entries::Leaf(v) => add_to_leaf(v, piece).ok_or_else(|| self.bad("a block has two places"))?,
+            Entries::Index(v) => {
+                let child = v.partition_point(|e| e.0 <= piece.block).saturating_sub(1);
+                let Some(entry) = v.get_mut(child) else { return Err(self.bad("an index without entries")) };
+                entry.0 = entry.0.min(piece.block);
+                let below = entry.1;
+                match self.insert_below(Some(below), piece)? {
+                    None => {}
+                    Some(sibling) => v.insert(child + 1, sibling),
+                }
+                child + 1
+            }
+        };
+        if node.entries.len() <= self.max(at) {
+            self.store(at, &node)?;
+            return Ok(None);
+        }
+        match at {
+            None => self.grow(node).map(|()| None),
+            Some(addr) => self.split(addr, node, position).map(Some),
+        }
+    }
+
+    /// The root's entries go into a node of their own, and the root gets that alone.
+    fn grow(&mut self, node: Node) -> Result<()> {
+        if node.depth == MAX_DEPTH {
+            return Err(ErrorKind::FileTooBig.into());
+        }
+        let addr = self.new_block()?;
+        let first = node.entries.first().unwrap_or(0);
+        let root = Node { depth: node.depth + 1, entries: Entries::Index(vec![(first, addr)]), ..node };
+        self.store(Some(addr), &node)?;
+        self.store(None, &root)
+    }
+
+    /// The upper half of a node goes into a new one; of one that grew at its end only what is new.
+    fn split(&mut self, addr: BlockAddr, mut node: Node, position: usize) -> Result<(u64, BlockAddr)> {
+        let last = node.entries.len() - 1;
+        let middle = if position >= last { last } else { node.entries.len() / 2 };
+        let upper = Node { entries: node.entries.split_off(middle), ..node.clone() };
+        let new = self.new_block()?;
+        self.store(Some(addr), &node)?;
+        self.store(Some(new), &upper)?;
+        Ok((upper.entries.first().unwrap_or(0), new))
+    }
+
+    /// Removes a range below a node; the first block that is left, if any.
+    fn remove_below(
+        &mut self,
+        at: Option<BlockAddr>,
+        range: &Range<u64>,
+        gone: &mut Vec<Piece>,
+        behind: &mut Option<Piece>,
+    ) -> Result<Option<u64>> {
+        let mut node = self.load(at)?;
+        let before = node.entries.len();
+        let mut changed = false;
+        match &mut node.entries {
+            Entries::Leaf(v) => {
+                let n = gone.len();
+                cut_leaf(v, range, gone, behind);
+                changed = gone.len() > n;
+            }
+            Entries::Index(v) => {
+                let mut n = 0;
+                while n < v.len() {
+                    let end = v.get(n + 1).map_or(u64::MAX, |e| e.0);
+                    if v[n].0 >= range.end || end <= range.start {
+                        n += 1;
+                        continue;
+                    }
+                    match self.remove_below(Some(v[n].1), range, gone, behind)? {
+                        Some(first) => {
+                            changed |= v[n].0 != first;
+                            v[n].0 = first;
+                            n += 1;
+                        }
+                        None => {
+                            let (_, addr) = v.remove(n);
+                            self.free_block(addr)?;
+                        }
+                    }
+                }
+            }
+        }
+        if at.is_none() && node.entries.len() == 0 {
+            node = Node { depth: 0, entries: Entries::Leaf(Vec::new()), ..node };
+            changed = true;
+        }
+        if (changed || node.entries.len() != before) && (at.is_none() || node.entries.len() > 0) {
+            self.store(at, &node)?;
+        }
+        Ok(node.entries.first())
+    }
+
+    /// Takes levels away that the root does not need.
+    fn collapse(&mut self) -> Result<()> {
+        loop {
+            let root = self.load(None)?;
+            let Entries::Index(v) = &root.entries else { return Ok(()) };
+            let &[(_, addr)] = &v[..] else { return Ok(()) };
+            let child = self.load(Some(addr))?;
+            if child.entries.len() > ROOT_MAX {
+                return Ok(());
+            }
+            self.store(None, &child)?;
+            self.free_block(addr)?;
+        }
+    }
+}
+
+fn piece_of(e: &RawExtent) -> Piece {
+    let (len, unwritten) = e.len();
+    Piece { block: e.ee_block.get().into(), len: len.into(), start: BlockAddr(e.start()), unwritten }
+}
+
+fn raw_of(p: &Piece) -> RawExtent {
+    let len = p.len as u16 + if p.unwritten { INIT_MAX_LEN } else { 0 };
+    RawExtent {
+        ee_block: (p.block as u32).into(),
+        ee_len: len.into(),
+        ee_start_hi: ((p.start.0 >> 32) as u16).into(),
+        ee_start_lo: (p.start.0 as u32).into(),
+    }
+}
+
+fn raw_index(e: &(u64, BlockAddr)) -> RawExtentIndex {
+    RawExtentIndex {
+        ei_block: (e.0 as u32).into(),
+        ei_leaf_lo: (e.1.0 as u32).into(),
+        ei_leaf_hi: ((e.1.0 >> 32) as u16).into(),
+        ei_unused: 0.into(),
+    }
+}
+
+/// Adds a piece to a leaf's list, as part of a neighbour if it goes on from it; where it is. `None` when a block is there
+/// already.
+fn add_to_leaf(v: &mut Vec<Piece>, piece: Piece) -> Option<usize> {
+    let at = v.partition_point(|p| p.block < piece.block);
+    let clear = |n: Option<&Piece>| n.is_none_or(|p| p.end() <= piece.block || p.block >= piece.end());
+    if !clear(at.checked_sub(1).and_then(|n| v.get(n))) || !clear(v.get(at)) {
+        return None;
+    }
+    if at > 0 && v[at - 1].goes_on(&piece) {
+        v[at - 1].len += piece.len;
+        if v.get(at).is_some_and(|next| v[at - 1].goes_on(next)) {
+            v[at - 1].len += v.remove(at).len;
+        }
+        return Some(at - 1);
+    }
+    if v.get(at).is_some_and(|next| piece.goes_on(next)) {
+        v[at] = Piece { len: piece.len + v[at].len, ..piece };
+    } else {
+        v.insert(at, piece);
+    }
+    Some(at)
+}
+
+/// Cuts a range out of a leaf's list. What is left behind it of a piece that goes over both ends is to be inserted.
+fn cut_leaf(v: &mut Vec<Piece>, range: &Range<u64>, gone: &mut Vec<Piece>, behind: &mut Option<Piece>) {
+    let mut left = Vec::with_capacity(v.len());
+    for p in v.drain(..) {
+        gone.extend(p.part(range));
+        let (head, tail) = (p.part(&(0..range.start)), p.part(&(range.end..u64::MAX)));
+        match (head, tail) {
+            (Some(head), Some(tail)) if range.start < range.end => {
+                left.push(head);
+                *behind = Some(tail);
+            }
+            (Some(_), Some(_)) => left.push(p),
+            (head, tail) => left.extend(head.or(tail)),
+        }
+    }
+    *v = left;
+}

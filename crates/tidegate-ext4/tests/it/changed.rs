@@ -1,0 +1,184 @@
+//! Volumes that our engine changes: e2fsck calls them clean, and Linux reads what was written.
+
+use crate::rig::*;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use tidegate_block::{QueueLimits, RequestQueue, file};
+use tidegate_ext4::{Ext4, Ext4Options};
+use tidegate_testing::fill::Rng;
+use tidegate_testing::manifest::Options;
+use tidegate_testing::tree::{self, assert_same_but};
+use tidegate_vfs::*;
+
+const ROOT: &Cred = &Cred::ROOT;
+
+fn open_to_write(image: &Path) -> Arc<Vfs> {
+    let queue =
+        RequestQueue::new(file::open(image, file::OpenOptions::default()).unwrap(), QueueLimits::default());
+    let bdi = Bdi::new(MemoryLimits::default());
+    let options = Ext4Options { write: true, ..Default::default() };
+    let fs = Ext4::open(Arc::new(queue), bdi.clone(), options).unwrap();
+    let v = Vfs::mount(fs, bdi, MountOptions { noatime: true, ..Default::default() }).unwrap();
+    assert_eq!(v.fs().read_only(), None);
+    v
+}
+
+/// Unmounts, and has e2fsck, Linux and ourselves look.
+fn judge(what: &str, image: &Path, v: Arc<Vfs>) {
+    let live = tree::describe(&v).unwrap();
+    v.unmount().unwrap();
+    drop(v);
+    let (ok, said) = run("e2fsck", &["-fn", image.to_str().unwrap()]);
+    assert!(ok, "{what}: {said}");
+    assert_same_but(what, &live, &describe(image), &Options::default());
+    let kernel = describe_by_kernel(image).unwrap();
+    assert_same_but(what, &kernel, &live, &Options::default());
+    let v = open(image).unwrap();
+    let (ours, m) = (v.statfs(), Mounted::new(image, "ro").unwrap());
+    let k = rustix::fs::statvfs(m.path()).unwrap();
+    assert_eq!((ours.blocks_free, ours.files_free), (k.f_bfree, k.f_ffree), "{what}");
+}
+
+fn put(v: &Arc<Vfs>, dir: &Arc<Inode>, name: &[u8], data: &[u8]) -> Arc<Inode> {
+    let inode = v.create(ROOT, dir, name, 0o644).unwrap();
+    v.open(ROOT, &inode, OpenFlags::WRITE).unwrap().write_at(0, data).unwrap();
+    inode
+}
+
+const SETS: &[(&str, &[&str])] = &[
+    ("4k", &["-t", "ext4", "-b", "4096", "-O", "^has_journal"]),
+    ("1k", &["-t", "ext4", "-b", "1024", "-O", "^has_journal"]),
+    ("2k-no-csum", &["-t", "ext4", "-b", "2048", "-O", "^has_journal,^metadata_csum,^64bit"]),
+    ("1k-uninit", &["-t", "ext4", "-b", "1024", "-O", "^has_journal,^metadata_csum,uninit_bg", "-I", "128"]),
+];
+
+#[test]
+fn names_come_and_go() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    for (name, args) in SETS {
+        let image = dir.path().join(format!("{name}.img"));
+        mke2fs(&image, args, "64M");
+        let v = open_to_write(&image);
+        let root = v.root().unwrap();
+        let sub = v.mkdir(ROOT, &root, b"sub", 0o755).unwrap();
+        let file = put(&v, &sub, b"file", b"hello");
+        v.link(ROOT, &file, &root, b"hard").unwrap();
+        v.symlink(ROOT, &sub, b"short", b"target").unwrap();
+        v.symlink(ROOT, &sub, b"long", &[b't'; 500]).unwrap();
+        v.setxattr(ROOT, &file, b"user.small", Some(b"value"), XattrFlags::empty()).unwrap();
+        v.setxattr(ROOT, &file, b"user.large", Some(&[7; 600]), XattrFlags::empty()).unwrap();
+        let gone = v.mkdir(ROOT, &sub, b"gone", 0o700).unwrap();
+        put(&v, &gone, b"x", &[1; 10_000]);
+        v.unlink(ROOT, &gone, b"x").unwrap();
+        v.rmdir(ROOT, &sub, b"gone").unwrap();
+        drop(gone);
+        let deep = v.mkdir(ROOT, &sub, b"deep", 0o755).unwrap();
+        v.rename(ROOT, (&sub, b"deep"), (&root, b"moved"), RenameFlags::empty()).unwrap();
+        put(&v, &deep, b"inside", &[9; 100]);
+        v.rename(ROOT, (&root, b"hard"), (&deep, b"inside"), RenameFlags::empty()).unwrap();
+        judge(name, &image, v);
+    }
+}
+
+#[test]
+fn directories_grow_trees() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    for (name, args) in SETS {
+        let image = dir.path().join(format!("{name}.img"));
+        let large = [args, &["-N", "20000"][..]].concat();
+        mke2fs(&image, &large, "64M");
+        let v = open_to_write(&image);
+        let root = v.root().unwrap();
+        let many = v.mkdir(ROOT, &root, b"many", 0o755).unwrap();
+        let file = put(&v, &root, b"file", b"one");
+        let names = if args.contains(&"1024") { 12_000 } else { 5_000 };
+        let of = |n: u32| format!("{n}-{}", "x".repeat(n as usize * 7 % 120)).into_bytes();
+        for n in 0..names {
+            v.link(ROOT, &file, &many, &of(n)).unwrap();
+        }
+        for n in (0..names).step_by(3) {
+            v.unlink(ROOT, &many, &of(n)).unwrap();
+        }
+        for n in 0..names {
+            assert_eq!(v.lookup(&many, &of(n)).is_ok(), n % 3 != 0, "{name}: {n}");
+        }
+        judge(name, &image, v);
+    }
+}
+
+#[test]
+fn files_are_written_cut_and_punched() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    for (name, args) in SETS {
+        let image = dir.path().join(format!("{name}.img"));
+        mke2fs(&image, args, "64M");
+        let v = open_to_write(&image);
+        let root = v.root().unwrap();
+        let (mut rng, mut model) = (Rng::new(11), BTreeMap::<u64, Vec<u8>>::new());
+        for step in 0..600 {
+            let id = rng.below(12);
+            let file = format!("f{id}").into_bytes();
+            let inode = match v.lookup(&root, &file) {
+                Ok(i) => i,
+                Err(_) => v.create(ROOT, &root, &file, 0o644).unwrap(),
+            };
+            let data = model.entry(id).or_default();
+            let f = v.open(ROOT, &inode, OpenFlags::READ | OpenFlags::WRITE).unwrap();
+            let (at, len) = (rng.below(300_000), 1 + rng.below(60_000));
+            match rng.below(8) {
+                0..=3 => {
+                    let bytes = rng.bytes(len as usize);
+                    f.write_at(at, &bytes).unwrap();
+                    data.resize(data.len().max((at + len) as usize), 0);
+                    data[at as usize..(at + len) as usize].copy_from_slice(&bytes);
+                }
+                4 => {
+                    f.truncate(at).unwrap();
+                    data.resize(at as usize, 0);
+                }
+                5 => {
+                    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                    f.fallocate(flags, at, len).unwrap();
+                    let end = data.len().min((at + len) as usize);
+                    if (at as usize) < end {
+                        data[at as usize..end].fill(0);
+                    }
+                }
+                6 => {
+                    f.fallocate(FallocateFlags::empty(), at, len).unwrap();
+                    data.resize(data.len().max((at + len) as usize), 0);
+                }
+                _ => f.fsync(false).unwrap(),
+            }
+            if step % 97 == 0 {
+                v.unlink(ROOT, &root, &file).unwrap();
+                model.remove(&id);
+            }
+            if step % 150 == 149 {
+                v.sync().unwrap();
+            }
+        }
+        for (id, data) in &model {
+            let inode = v.lookup(&root, format!("f{id}").as_bytes()).unwrap();
+            let f = v.open(ROOT, &inode, OpenFlags::READ).unwrap();
+            let mut bytes = vec![0; data.len()];
+            assert_eq!(
+                (f.size(), f.read_at(0, &mut bytes).unwrap()),
+                (data.len() as u64, data.len()),
+                "{name}: f{id}"
+            );
+            assert!(bytes == *data, "{name}: f{id}");
+        }
+        judge(name, &image, v);
+    }
+}
