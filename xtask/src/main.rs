@@ -149,7 +149,23 @@ struct UmlArgs {
     console: bool,
 }
 
+/// Status of a process that SIGPIPE ended, as a shell shows it.
+const PIPE: i32 = 141;
+
+/// `println!` panics when its reader has gone (`xtask golden | head`). No trace is wanted then, but a quiet end.
+fn end_with_reader() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let said = info.payload().downcast_ref::<String>().map_or("", |s| s.as_str());
+        if said.starts_with("failed printing to std") && said.contains("Broken pipe") {
+            std::process::exit(PIPE);
+        }
+        before(info);
+    }));
+}
+
 fn main() -> ExitCode {
+    end_with_reader();
     match run(Cli::parse().command) {
         Ok(code) => code,
         Err(e) => {

@@ -35,6 +35,8 @@ use tidegate::{Error, Result};
 
 /// Status of a process that SIGPIPE ended, as a shell shows it.
 const PIPE: u8 = 141;
+/// Characters of a line of help, behind its indent.
+const HELP_WIDTH: usize = 76;
 /// Status of a check that was asked for wrongly, as fsck's.
 const USAGE: u8 = 16;
 
@@ -86,7 +88,10 @@ fn asks_for_options() -> bool {
 fn print_options() -> ExitCode {
     let mut out = out::Out::new();
     let help = tidegate_fuse::options::help();
-    let lines = help.iter().try_for_each(|(word, what)| out.line(format_args!("{word}\n    {what}")));
+    let lines = help.iter().try_for_each(|(word, what)| {
+        out.line(word)?;
+        out::wrapped(what, HELP_WIDTH).iter().try_for_each(|line| out.line(format_args!("    {line}")))
+    });
     match lines.and_then(|()| out.finish()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::from(PIPE),

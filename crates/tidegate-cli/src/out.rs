@@ -71,6 +71,21 @@ impl Out {
     }
 }
 
+/// Lines of no more than `width` characters, broken between words; a longer word has a line of its own.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.into()),
+        }
+    }
+    lines
+}
+
 /// An error of standard output.
 pub fn error(e: io::Error) -> Error {
     Error::Os(NAME.into(), e)

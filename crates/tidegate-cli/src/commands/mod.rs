@@ -15,6 +15,7 @@ mod mkfs;
 mod mount;
 mod mv;
 mod rm;
+mod shells;
 mod stat;
 mod sync;
 mod tar;
@@ -77,6 +78,10 @@ pub enum Command {
     Lab(lab::Args),
     /// Check a volume, and with --repair mend it; exit status 0: clean, 4: errors, 8: could not check, 16: wrong usage
     Check(check::Args),
+    /// Print completions for a shell
+    Completions(shells::Completions),
+    /// Write manual pages, one for each command
+    Man(shells::Man),
     /// (In a guest) be process 1
     #[command(hide = true, name = tidegate_uml::INIT)]
     GuestInit(guest::Init),
@@ -114,6 +119,8 @@ impl Command {
             Command::Trace(a) => trace::run(a, global),
             Command::Why(a) => why::run(a, global),
             Command::Lab(a) => lab::run(a, global),
+            Command::Completions(a) => shells::completions(a),
+            Command::Man(a) => shells::man(a),
             Command::GuestInit(a) => guest::init(a),
             Command::GuestWork(a) => guest::work(a),
         };

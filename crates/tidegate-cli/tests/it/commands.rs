@@ -103,6 +103,8 @@ fn options_are_told_and_taken() {
     b.ok(&["mkfs", "--size", "64M", "a.img", "--quiet"]);
     let told = b.ok(&["mount", "-o", "help"]);
     assert!(told.lines().count() > 20, "{told}");
+    let long = |l: &&str| l.starts_with(' ') && l.chars().count() > 80;
+    assert_eq!(told.lines().find(long), None);
     for word in told.lines().filter(|l| !l.starts_with(' ')) {
         let (name, values) = word.split_once('=').unwrap_or((word, ""));
         let options: Vec<String> = match (name.strip_prefix("[no]"), values) {

@@ -18,6 +18,7 @@ mod mkfs;
 mod names;
 mod repair;
 mod roundtrip;
+mod shells;
 mod tar_names;
 mod tour;
 mod trim;

@@ -1,0 +1,18 @@
+//! A reader that goes away ends a command quietly.
+
+use std::process::{Command, Stdio};
+
+#[test]
+fn a_reader_that_goes_away_is_no_panic() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .args(["golden", "--list"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let out = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&out.stderr), "");
+    assert_eq!(out.status.code(), Some(141));
+}
