@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use super::ckpt::{self, CkptPlan};
+use super::mount::dir::{self, DirPlan};
 use super::mount::{self, MountPlan};
 use super::{fsync, gc, populate, trace, writepages};
 use tidegate_testing::workspace;
@@ -34,6 +35,8 @@ pub enum Task {
     Ckpt(CkptPlan),
     /// Our mount beside fuse2fs and the kernel's ext4: trees, large files, fsyncs, walks. Needs root.
     Mount(MountPlan),
+    /// One directory of a million files, by both transports and in ext4. Needs root.
+    Dir(DirPlan),
 }
 
 /// How to run a bench.
@@ -73,6 +76,7 @@ impl Task {
             Task::Gc(plan) => gc::run(&plan),
             Task::Ckpt(plan) => ckpt::ckpt(&plan),
             Task::Mount(plan) => mount::run(&plan),
+            Task::Dir(plan) => dir::run(&plan),
         }
     }
 }

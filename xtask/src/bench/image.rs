@@ -56,9 +56,18 @@ impl Image {
 
     /// An empty ext4 volume, with nothing left for its kernel to do later.
     pub fn mkfs_ext4(&self) -> Result<()> {
+        self.mkfs_ext4_with(&[])
+    }
+
+    /// The same, with room for that many inodes.
+    pub fn mkfs_ext4_of(&self, inodes: u64) -> Result<()> {
+        self.mkfs_ext4_with(&["-N", &inodes.to_string()])
+    }
+
+    fn mkfs_ext4_with(&self, more: &[&str]) -> Result<()> {
         let now = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
         let mut command = Command::new(oracle::require("mke2fs")?);
-        quiet(command.args(["-q", "-F", "-t", "ext4", "-E", now]).arg(&self.path))?;
+        quiet(command.args(["-q", "-F", "-t", "ext4", "-E", now]).args(more).arg(&self.path))?;
         self.settle()
     }
 

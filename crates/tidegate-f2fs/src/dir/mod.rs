@@ -1,19 +1,21 @@
 //! Directories: names in multi-level hash buckets, or inside the inode while they are few.
 //!
-//! It owns no lock. The caller, the VFS's glue, holds the directory's `i_rwsem`, exclusive for changes, and `cp_rwsem`
+//! Its lock is `fi->names` 448, short. The caller, the VFS's glue, holds the directory's `i_rwsem`, exclusive for changes, and `cp_rwsem`
 //! for changes.
 //!
 //! | module | holds |
 //! |---|---|
+//! | `names` | what memory knows of a large directory's names |
 //! | `namei` | making inodes, giving and taking names |
 //! | `rename` | moving a name, or exchanging two |
 
 pub(crate) mod namei;
+pub(crate) mod names;
 pub(crate) mod rename;
 
 use crate::format::dentry::{self, Layout};
 use crate::format::raw::*;
-use crate::format::units::{BlockAddr, Nid};
+use crate::format::units::BlockAddr;
 use crate::inode::{F2fsInode, NodeId, fi};
 use crate::node::dnode::Found;
 use crate::volume::sbi::F2fs;
@@ -28,8 +30,8 @@ const READ_AHEAD: u64 = 32;
 /// Where an entry is.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
-    /// Block of the directory; `None` for the inline area.
-    block: Option<u64>,
+    /// Block of the directory and its level; `None` for the inline area.
+    block: Option<(u64, u32)>,
     slot: usize,
     pub ino: u32,
 }
@@ -45,11 +47,12 @@ fn bucket(f: &F2fsInode, level: u32, hash: u32) -> std::ops::Range<u64> {
     first..first + bucket_blocks(level) as u64
 }
 
-impl F2fs {
-    fn dir_nid(dir: &Inode) -> Nid {
-        dir.nid()
-    }
+/// Levels of `levels`, one bit for each, below `end`.
+fn levels(levels: u64, end: u32) -> impl Iterator<Item = u32> {
+    (0..end).filter(move |l| levels >> l & 1 == 1)
+}
 
+impl F2fs {
     /// A block of a directory; `None` for a hole.
     fn dir_block(&self, dir: &Inode, block: u64) -> Result<Option<PageRun>> {
         if let Some(run) = dir.mapping.get(block, 1) {
@@ -94,22 +97,64 @@ impl F2fs {
         let (f, hash) = (fi(dir), dentry_hash(name));
         let at = |e: Error| e.of(format!("directory {}", dir.ino));
         if f.has_inline(inline::DENTRY) {
-            let node = self.node_of(Self::dir_nid(dir), dir.ino.0)?;
+            let node = self.node_of(dir.nid(), dir.ino.0)?;
             let hit =
                 dentry::find(&node.bytes()[f.inline_area()], &inline_layout(f), hash, name).map_err(at)?;
             return Ok(hit.map(|(slot, ino)| Place { block: None, slot, ino }));
         }
-        for level in 0..f.depth.load(Relaxed) {
+        let (mut looked, mut found) = (0, None);
+        'levels: for level in levels(f.names.levels(hash), f.depth.load(Relaxed)) {
             for block in bucket(f, level, hash) {
                 let Some(page) = self.dir_block(dir, block)? else { continue };
+                looked += 1;
                 if let Some((slot, ino)) =
                     dentry::find(page.bytes(), &dentry::BLOCK, hash, name).map_err(at)?
                 {
-                    return Ok(Some(Place { block: Some(block), slot, ino }));
+                    found = Some(Place { block: Some((block, level)), slot, ino });
+                    break 'levels;
                 }
             }
         }
-        Ok(None)
+        self.know_names(dir, looked);
+        Ok(found)
+    }
+
+    /// Notes that a lookup read `looked` blocks; once that pays, reads the directory to know where its names are.
+    fn know_names(&self, dir: &Inode, looked: u64) {
+        let f = fi(dir);
+        let blocks = dir.attr().blocks / (BLOCK_SIZE as u64 / 512);
+        let limit = usize::try_from(self.bdi.limits().cache / 16).unwrap_or(usize::MAX);
+        let Some(mut builder) = f.names.looked(looked, blocks, &self.names, limit) else { return };
+        // An error is for the lookup that needs the block.
+        let whole = self.read_names(dir, &mut builder).unwrap_or(false);
+        f.names.built(builder, whole);
+        self.bdi.shrink();
+    }
+
+    /// Whether all names of a directory came to the builder.
+    fn read_names(&self, dir: &Inode, builder: &mut names::Builder) -> Result<bool> {
+        let dir_level = fi(dir).dir_level as u32;
+        let blocks = dir.size().div_ceil(BLOCK_SIZE as u64);
+        let (mut block, mut level) = (0, 0);
+        while block < blocks {
+            while block >= dir_block_index(level + 1, dir_level, 0) {
+                level += 1;
+            }
+            if level >= MAX_DIR_HASH_DEPTH || !builder.goes_on() {
+                return Ok(false);
+            }
+            let Some(page) = self.dir_block(dir, block)? else {
+                block += self.hole_len(dir, block, blocks)?;
+                continue;
+            };
+            let mut slot = 0;
+            while let Some(e) = dentry::next_entry(page.bytes(), &dentry::BLOCK, slot)? {
+                builder.add(e.hash, level, e.next - e.slot);
+                slot = e.next;
+            }
+            block += 1;
+        }
+        Ok(true)
     }
 
     /// Adds `name`, which is missing. The caller stores the inode.
@@ -120,7 +165,7 @@ impl F2fs {
         let (f, hash, n) = (fi(dir), dentry_hash(name), dentry::slots(name));
         if f.has_inline(inline::DENTRY) {
             let l = inline_layout(f);
-            let put = self.modify_node(Self::dir_nid(dir), |page| {
+            let put = self.modify_node(dir.nid(), |page| {
                 let t = &mut page[f.inline_area()];
                 let slot = dentry::room(t, &l, n)?;
                 dentry::put(t, &l, slot, hash, name, ino, file_type);
@@ -131,7 +176,8 @@ impl F2fs {
             }
             self.convert_inline_dir(dir)?;
         }
-        for level in 0..MAX_DIR_HASH_DEPTH {
+        let roomy = f.names.roomy(f.dir_level as u32, MAX_DIR_HASH_DEPTH);
+        for level in levels(roomy, MAX_DIR_HASH_DEPTH) {
             for block in bucket(f, level, hash) {
                 let page = self.dir_block(dir, block)?;
                 let room = page.as_ref().map_or(Some(0), |p| dentry::room(p.bytes(), &dentry::BLOCK, n));
@@ -143,6 +189,10 @@ impl F2fs {
                     dentry::put(t, &dentry::BLOCK, slot, hash, name, ino, file_type);
                 });
                 f.depth.fetch_max(level + 1, Relaxed);
+                match put {
+                    Ok(()) => f.names.added(hash, level, n),
+                    Err(_) => f.names.forget(),
+                }
                 // The caller stores what a new block adds to the inode, but not after an error.
                 return if page.is_none() { self.finish(|| put) } else { put };
             }
@@ -193,7 +243,7 @@ impl F2fs {
     fn convert_inline_dir(&self, dir: &Arc<Inode>) -> Result<()> {
         let f = fi(dir);
         let (area, l) = (f.inline_area(), inline_layout(f));
-        let table = self.node_of(Self::dir_nid(dir), dir.ino.0)?.bytes()[area.clone()].to_vec();
+        let table = self.node_of(dir.nid(), dir.ino.0)?.bytes()[area.clone()].to_vec();
         // All of them before anything changes: a damaged table stays what it is.
         let (mut entries, mut slot) = (Vec::new(), 0);
         while let Some(e) = dentry::next_entry(&table, &l, slot)? {
@@ -201,7 +251,7 @@ impl F2fs {
             entries.push(e);
         }
         // The reserved word before the area is address 0 from now on; it is zero already.
-        self.modify_node(Self::dir_nid(dir), |page| page[area.clone()].fill(0))?;
+        self.modify_node(dir.nid(), |page| page[area.clone()].fill(0))?;
         f.set_inline(inline::DENTRY, false);
         f.depth.store(1, Relaxed);
         dir.attr().size = 0;
@@ -209,11 +259,12 @@ impl F2fs {
         self.finish(|| {
             if moved.is_err() {
                 // No block for the entries: they go back where they were.
+                f.names.forget();
                 self.truncate_pages(dir, 0)?;
                 dir.mapping.remove(0, u64::MAX);
                 f.set_inline(inline::DENTRY, true);
                 dir.attr().size = area.len() as u64;
-                self.modify_node(Self::dir_nid(dir), |page| page[area.clone()].copy_from_slice(&table))?;
+                self.modify_node(dir.nid(), |page| page[area.clone()].copy_from_slice(&table))?;
             }
             self.store_inode(dir)
         })?;
@@ -222,7 +273,7 @@ impl F2fs {
 
     /// Reads what taking an entry out may need.
     pub(crate) fn read_to_remove(&self, dir: &Inode, at: Place) -> Result<()> {
-        if let Some(block) = at.block
+        if let Some((block, _)) = at.block
             && let Found::At(d) = self.find_dnode(dir, block)?
         {
             self.node_of(d.nid, dir.ino.0)?;
@@ -232,16 +283,21 @@ impl F2fs {
 
     /// Takes an entry out; a block that becomes empty is given back. An error may leave half of it done.
     pub(crate) fn remove_entry(&self, dir: &Arc<Inode>, at: Place, name: &[u8]) -> Result<()> {
-        let n = dentry::slots(name);
-        let Some(block) = at.block else {
-            let area = fi(dir).inline_area();
-            return self.modify_node(Self::dir_nid(dir), |p| dentry::clear(&mut p[area.clone()], at.slot, n));
+        let (f, n) = (fi(dir), dentry::slots(name));
+        let Some((block, level)) = at.block else {
+            let area = f.inline_area();
+            return self.modify_node(dir.nid(), |p| dentry::clear(&mut p[area.clone()], at.slot, n));
         };
         let mut empty = false;
-        self.modify_dir_block(dir, block, |t| {
+        let cleared = self.modify_dir_block(dir, block, |t| {
             dentry::clear(t, at.slot, n);
             empty = dentry::is_empty(t, &dentry::BLOCK);
-        })?;
+        });
+        match cleared {
+            Ok(()) => f.names.removed(dentry_hash(name), level, n),
+            Err(_) => f.names.forget(),
+        }
+        cleared?;
         if empty {
             dir.mapping.remove(block, block + 1);
             self.free_pages(dir, block, block + 1)?;
@@ -252,11 +308,11 @@ impl F2fs {
     /// Points an entry to another inode.
     pub(crate) fn set_entry(&self, dir: &Arc<Inode>, at: Place, ino: u32, file_type: u8) -> Result<()> {
         match at.block {
-            Some(block) => self
+            Some((block, _)) => self
                 .modify_dir_block(dir, block, |t| dentry::point(t, &dentry::BLOCK, at.slot, ino, file_type)),
             None => {
                 let (area, l) = (fi(dir).inline_area(), inline_layout(fi(dir)));
-                self.modify_node(Self::dir_nid(dir), |p| {
+                self.modify_node(dir.nid(), |p| {
                     dentry::point(&mut p[area.clone()], &l, at.slot, ino, file_type)
                 })
             }
@@ -282,7 +338,7 @@ impl F2fs {
     ) -> Result<()> {
         let f = fi(dir);
         if f.has_inline(inline::DENTRY) {
-            let node = self.node_of(Self::dir_nid(dir), dir.ino.0)?;
+            let node = self.node_of(dir.nid(), dir.ino.0)?;
             let l = inline_layout(f);
             return self.list_table(dir, &node.bytes()[f.inline_area()], &l, 0, pos as usize, emit).map(drop);
         }

@@ -35,6 +35,8 @@ pub(crate) struct Entry<'a> {
     pub slot: usize,
     /// First slot behind it.
     pub next: usize,
+    /// The hash that stands beside it.
+    pub hash: u32,
     pub ino: u32,
     pub file_type: u8,
     pub name: &'a [u8],
@@ -72,7 +74,8 @@ pub(crate) fn next_entry<'a>(t: &'a [u8], l: &Layout, slot: usize) -> Result<Opt
         }
         let at = l.names + i * F2FS_SLOT_LEN;
         let ino = de.ino.get();
-        return Ok(Some(Entry { slot: i, next, ino, file_type: de.file_type, name: &t[at..at + len] }));
+        let (hash, file_type) = (de.hash_code.get(), de.file_type);
+        return Ok(Some(Entry { slot: i, next, hash, ino, file_type, name: &t[at..at + len] }));
     }
     Ok(None)
 }

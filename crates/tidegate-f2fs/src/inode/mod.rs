@@ -21,6 +21,7 @@ pub(crate) mod imeta;
 pub(crate) mod orphan;
 pub(crate) mod xattr;
 
+use crate::dir::names::Names;
 use crate::file::extent::{Extent, ExtentCache};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
@@ -46,6 +47,8 @@ pub(crate) struct F2fsInode {
     /// Directories: levels of hash buckets in use.
     pub depth: AtomicU32,
     pub dir_level: u8,
+    /// Directories: where names can be.
+    pub names: Names,
     pub xattr_nid: AtomicU32,
     pub pino: AtomicU32,
     /// 4-byte words that extra attributes take from `i_addr`.
@@ -148,6 +151,7 @@ impl F2fs {
             advise: AtomicU8::new(raw.i_advise),
             depth: AtomicU32::new(raw.i_current_depth.get()),
             dir_level: raw.i_dir_level,
+            names: Names::default(),
             xattr_nid: AtomicU32::new(raw.i_xattr_nid.get()),
             pino: AtomicU32::new(raw.i_pino.get()),
             extra_words,

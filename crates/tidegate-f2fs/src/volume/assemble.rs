@@ -82,6 +82,7 @@ impl F2fs {
             orphans: Mutex::new(&ORPHANS, orphans),
             orphans_changed: AtomicBool::new(false),
             dirty_dirs: Mutex::new(&DIRTY_DIRS, HashMap::default()),
+            names: Arc::default(),
             dirty_inodes: DirtyInodes::default(),
             stats,
             ckpt_stat: CkptStat::default(),

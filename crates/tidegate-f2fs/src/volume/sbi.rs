@@ -1,5 +1,6 @@
 //! The volume in memory: what every other module works on.
 
+use crate::dir::names;
 use crate::durable::ckpt_stat::CkptStat;
 use crate::durable::ckpt_thread::CkptThread;
 use crate::durable::flush::FlushControl;
@@ -65,6 +66,8 @@ pub struct F2fs {
     pub(crate) orphans_changed: AtomicBool,
     /// Directories with dirty pages: a checkpoint writes them.
     pub(crate) dirty_dirs: Mutex<HashMap<u64, Arc<Inode>>>,
+    /// Memory of what is known of directories' names.
+    pub(crate) names: Arc<names::Budget>,
     /// Inodes with times or a size that their nodes do not have: a checkpoint stores them.
     pub(crate) dirty_inodes: DirtyInodes,
     pub(crate) stats: Arc<Counters>,

@@ -22,6 +22,7 @@ mod full;
 mod gc;
 mod golden;
 mod kernel;
+mod large_dir;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 mod model;
 mod orphans;

@@ -7,9 +7,11 @@
 //! | `trees` | many small files: unpacked, copied, walked |
 //! | `bytes` | one large file, in order and at random |
 //! | `judge` | the bars |
+//! | [`dir`] | `bench dir`: one directory of many files |
 //! | `uring` | having the kernel offer io_uring meanwhile |
 
 mod bytes;
+pub mod dir;
 mod judge;
 mod peer;
 mod trees;

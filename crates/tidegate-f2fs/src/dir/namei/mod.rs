@@ -3,6 +3,7 @@
 //! Each runs with `cp_rwsem` held shared, so a checkpoint has all of it or nothing. What has to be read is
 //! read before the first change, when an error leaves all as it was; what fails after it stops the volume.
 
+use crate::dir::names::Names;
 use crate::durable::since_cp::Since;
 use crate::file::extent::ExtentCache;
 use crate::format::dentry::type_to_raw;
@@ -125,6 +126,7 @@ impl F2fs {
             advise: AtomicU8::new(0),
             depth: AtomicU32::new(0),
             dir_level: 0,
+            names: Names::default(),
             xattr_nid: AtomicU32::new(0),
             pino: AtomicU32::new(dir.nid().0),
             extra_words: if extra { EXTRA_ISIZE / 4 } else { 0 },
