@@ -37,6 +37,7 @@ fn the_order_of_completions_does_not_matter() {
             m = run(&rig, m, seed, 60, [Op::Read, Op::Write, Op::Flush].map(|op| shuffled(seed, op)));
             assert!(m.errors.is_empty(), "{name}: {:?}", m.errors);
             assert!(rig.faulty.late() > 30, "{name}");
+            assert_eq!(rig.faulty.overlaps(), 0, "{name}: bytes were written that were still being written");
             for (i, image) in rig.images().into_iter().enumerate() {
                 let what = format!("{name}, cut {i}");
                 reopen(image, i == 1, &what, |v| m.check(v, &what));
@@ -45,6 +46,7 @@ fn the_order_of_completions_does_not_matter() {
             m.promise_all();
             m.check(&rig.vfs, &format!("{name}, at the end"));
             rig.vfs.unmount().unwrap();
+            assert_eq!(rig.faulty.overlaps(), 0, "{name}: bytes were written that were still being written");
             let [_, flushed] = rig.images();
             reopen(flushed, false, &name, |v| m.check(v, &name));
         });
