@@ -46,15 +46,21 @@ tree() {
 }
 
 # median COMMAND...: seconds of the median run. `prepare` goes before each run and does not count, `finish` behind it.
+# A command that fails has no figure: what it said goes to standard error.
 median() {
-    for _ in $(seq "$runs"); do
-        prepare
-        local start=$EPOCHREALTIME
-        "$@" > said 2>&1 < /dev/null || { cat said >&2; echo "failed: $*" >&2; exit 1; }
-        local end=$EPOCHREALTIME
-        finish
-        echo $(( ${end/./} - ${start/./} ))
-    done | sort -n | awk '{ t[NR] = $1 } END { m = t[int((NR + 1) / 2)] / 1e6; printf(m < 10 ? "%.2f s" : "%.0f s", m) }'
+    local times start end
+    times=$(
+        for _ in $(seq "$runs"); do
+            prepare
+            start=$EPOCHREALTIME
+            "$@" > said 2>&1 < /dev/null || { { echo "failed: $*"; cat said; } >&2; let_go; exit 1; }
+            end=$EPOCHREALTIME
+            finish
+            echo $(( ${end/./} - ${start/./} ))
+        done
+    ) || { echo failed; return; }
+    sort -n <<< "$times" |
+        awk '{ t[NR] = $1 } END { m = t[int((NR + 1) / 2)] / 1e6; printf(m < 10 ? "%.2f s" : "%.0f s", m) }'
 }
 row() { printf '| %s | %s |\n' "$1" "$2"; }
 prepare() { rm -f a.img; }
