@@ -85,7 +85,15 @@ impl Ext4 {
         let _lock = self.group_locks.lock(group);
         let desc = self.group(group)?;
         let mut map = self.block_bitmap(&desc)?;
-        let Some(found) = find(&map, from, self.blocks_in(group), want, least) else { return Ok(None) };
+        // Blocks that a commit has yet to free are in use, as far as others are concerned.
+        let mut free = map.clone();
+        if let Some(journal) = self.blocks.journal() {
+            self.freed
+                .of(group, journal)
+                .into_iter()
+                .for_each(|(bit, len)| fill(&mut free, bit..bit + len, true));
+        }
+        let Some(found) = find(&free, from, self.blocks_in(group), want, least) else { return Ok(None) };
         let found = Found { group, ..found };
         let goes_on = found.bit == from && found.len >= want.min(GOES_ON);
         if found.len < least && !goes_on {
@@ -116,6 +124,9 @@ impl Ext4 {
                 format!("group {group}: some of {len} blocks from {at} on are free, and are freed"),
             )?;
             fill(&mut map, bit..bit + len, false);
+            if let Some(tid) = handle.tid() {
+                self.freed.add(group, bit, len, tid);
+            }
             self.store_block_bitmap(handle, &desc, &map, len.into())?;
             at += u64::from(len);
         }

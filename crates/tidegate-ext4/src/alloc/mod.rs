@@ -8,15 +8,18 @@
 //! | `group` | reading and changing a group's descriptor |
 //! | `bitmap` | bitmaps, those that were never written included |
 //! | `blocks` | taking runs of blocks near a goal, and giving them back |
+//! | `freed` | blocks that a commit frees |
 //! | `inodes` | taking inodes near their directory, and giving them back |
 //! | `space` | counts, and space that is promised |
 
 mod bitmap;
 mod blocks;
+mod freed;
 mod group;
 mod inodes;
 mod space;
 
+pub(crate) use freed::Freed;
 pub(crate) use group::GroupLocks;
 pub(crate) use space::{Free, Space};
 

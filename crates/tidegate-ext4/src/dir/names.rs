@@ -139,7 +139,9 @@ impl Ext4 {
         self.op(|handle| {
             let (mut attr, own) = self.make_inode(handle, dir, new, xattrs)?;
             attr.nlink = 0;
-            self.finish_new(handle, attr, own)
+            let made = self.finish_new(handle, attr, own)?;
+            self.add_orphan(handle, made.ino.0 as u32)?;
+            Ok(made)
         })
     }
 
@@ -158,10 +160,14 @@ impl Ext4 {
                 self.store_inode(handle, dir)?;
                 return Err(e);
             }
-            {
+            let first = {
                 let mut a = inode.attr();
                 a.nlink += 1;
                 a.ctime = now;
+                a.nlink == 1
+            };
+            if first {
+                self.remove_orphan(handle, inode.ino.0 as u32)?;
             }
             self.store_inode(handle, inode)?;
             self.touch(handle, dir, now, 0)
@@ -194,7 +200,8 @@ impl Ext4 {
             a.nlink = if inode.is_dir() { 0 } else { a.nlink.saturating_sub(1) };
             a.ctime = now;
         }
-        self.store_inode(handle, inode)
+        self.store_inode(handle, inode)?;
+        if inode.nlink() == 0 { self.add_orphan(handle, inode.ino.0 as u32) } else { Ok(()) }
     }
 
     /// Moves a name.
@@ -290,13 +297,17 @@ impl Ext4 {
         self.point_entry(handle, dir, spot, parent.ino.0 as u32, FileType::Directory)
     }
 
-    /// Frees an inode that has no name and no user.
+    /// Frees an inode that has no name and no user, in steps: until the last it stays an orphan.
     pub(crate) fn evict(&self, inode: &Inode) -> Result<()> {
+        self.forget_promises(inode, 0..u64::MAX)?;
+        if inode.file_type == FileType::Regular {
+            self.cut_in_steps(inode, 0)?;
+        }
         self.op(|handle| {
             let mut attr = inode.attr().clone();
             let mut now = Arc::unwrap_or_clone(ei(inode));
-            self.forget_promises(inode, 0..u64::MAX)?;
             self.free_content(handle, &mut now, &mut attr)?;
+            self.remove_orphan(handle, now.ino)?;
             self.store_as(handle, &now, &attr)?;
             self.delete_inode(handle, &now, attr.file_type, attr.ctime)?;
             *own(inode).write() = Arc::new(now);

@@ -40,6 +40,7 @@ impl Ext4 {
             behind: vec![0; (self.sb.inode_size as usize) - INODE_BASE - extra].into(),
             csum_seed: seed,
             extra,
+            disk_size: 0,
             raw_atime: 0,
         };
         if own.is(InodeFlags::EXTENTS) {

@@ -6,11 +6,13 @@
 //! | module | holds |
 //! |---|---|
 //! | `create` | new inodes, and their end |
+//! | `orphan` | inodes without a name, as a list on the volume |
 //! | `store` | from memory to the inode table |
 //! | `ranges` | sets of blocks |
 //! | `time` | times with their nanoseconds and epoch |
 
 pub(crate) mod create;
+pub(crate) mod orphan;
 mod ranges;
 mod store;
 mod time;
@@ -24,6 +26,8 @@ use crate::format::units::{BlockAddr, GroupNo};
 use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use tidegate_jbd2::Tid;
 use tidegate_rt::{LockClass, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tidegate_vfs::{Attr, DeviceNumber, Error, ErrorKind, FileType, Ino, Inode, InodeParts, Result};
 use zerocopy::FromBytes;
@@ -45,6 +49,8 @@ pub(crate) struct Ext4Inode {
     pub csum_seed: u32,
     /// Bytes of fields behind the first 128.
     pub extra: usize,
+    /// The size that the table has: what was written behind it has no place yet.
+    pub disk_size: u64,
     /// `i_atime`, which in an inode that holds an attribute's value is the value's hash.
     pub raw_atime: u32,
 }
@@ -55,6 +61,8 @@ pub(crate) struct Own {
     data: RwLock<Arc<Ext4Inode>>,
     /// Blocks that are promised and have no place.
     pub delayed: Mutex<Ranges>,
+    /// The transaction that last changed it, with a bit above it, or 0.
+    changed: AtomicU64,
 }
 
 static I_DATA: LockClass = LockClass::new("ei->i_data_sem", 205);
@@ -65,7 +73,21 @@ impl Own {
         Box::new(Own {
             data: RwLock::new(&I_DATA, Arc::new(inode)),
             delayed: Mutex::new(&I_ES, Ranges::default()),
+            changed: AtomicU64::new(0),
         })
+    }
+
+    /// Notes that a transaction changes the inode.
+    pub(crate) fn note(&self, tid: Option<Tid>) {
+        if let Some(tid) = tid {
+            self.changed.store(1 << 32 | u64::from(tid.0), Release);
+        }
+    }
+
+    /// The transaction that an fsync waits for, if any changed the inode.
+    pub(crate) fn changed(&self) -> Option<Tid> {
+        let n = self.changed.load(Acquire);
+        (n != 0).then_some(Tid(n as u32))
     }
 
     /// Keeps the map as it is.
@@ -129,6 +151,15 @@ impl Ext4 {
     /// # Errors
     /// `Stale` for one that is free, `Corrupt` for a damaged one.
     pub(crate) fn load_system_inode(&self, ino: u32) -> Result<(Attr, Ext4Inode)> {
+        let (attr, inode) = self.load_any(ino)?;
+        if attr.nlink == 0 { Err(gone(ino)) } else { Ok((attr, inode)) }
+    }
+
+    /// Reads an inode that may be without a name.
+    ///
+    /// # Errors
+    /// As [`Ext4::load_system_inode`].
+    pub(crate) fn load_any(&self, ino: u32) -> Result<(Attr, Ext4Inode)> {
         let (block, at) = self.inode_place(ino)?;
         let bytes = &block[at..at + self.sb.inode_size as usize];
         let mut fixed = [0; size_of::<RawInode>()];
@@ -144,14 +175,11 @@ impl Ext4 {
         if self.sb.has_csum() {
             check_csum(ino, seed, &raw, bytes, extra)?;
         }
-        if raw.i_links_count.get() == 0 {
-            return Err(gone(ino));
-        }
         self.decode(ino, &raw, bytes, extra, seed)
     }
 
     /// The block of the inode table that holds an inode, and where in it.
-    fn inode_place(&self, ino: u32) -> Result<(Block, usize)> {
+    pub(super) fn inode_place(&self, ino: u32) -> Result<(Block, usize)> {
         let sb = &self.sb;
         rule(
             (1..=sb.raw.s_inodes_count.get()).contains(&ino),
@@ -208,7 +236,7 @@ impl Ext4 {
                 true => u64::from(raw.i_file_acl_high.get()) << 32,
                 false => 0,
             };
-        let inode = Ext4Inode {
+        let mut inode = Ext4Inode {
             ino,
             flags,
             block: raw.i_block,
@@ -216,9 +244,11 @@ impl Ext4 {
             behind: if extra == 0 { Box::default() } else { bytes[INODE_BASE + extra..].into() },
             csum_seed,
             extra,
+            disk_size: 0,
             raw_atime: raw.i_atime.get(),
         };
         let attr = self.attributes(raw, file_type, extra, flags);
+        inode.disk_size = attr.size;
         let limit = self.size_limit(&inode);
         rule(attr.size <= limit, format!("inode {ino}: a size of {} bytes, {limit} at most", attr.size))?;
         rule(

@@ -48,7 +48,18 @@ impl Ext4 {
             keep_what_fits(&mut a, own.extra);
             a.clone()
         };
+        super::own(inode).note(handle.tid());
         self.store_as(handle, &own, &attr)
+    }
+
+    /// What an inode's checksum in the table begins with, and how many bytes its fields have.
+    pub(super) fn seal_of(&self, ino: u32) -> Result<(u32, usize)> {
+        let (block, at) = self.inode_place(ino)?;
+        let generation = le32(&block, at + offset_of!(RawInode, i_generation));
+        let seed = crc32c(crc32c(self.sb.csum_seed, &ino.to_le_bytes()), &generation.to_le_bytes());
+        let long = self.sb.inode_size > INODE_BASE as u32;
+        let extra = if long { le16(&block, at + INODE_BASE).into() } else { 0 };
+        Ok((seed, extra))
     }
 
     /// The same of what is not an inode in memory, or is being changed.
@@ -76,11 +87,12 @@ impl Ext4 {
         put.u16(offset_of!(RawInode, i_uid_high), attr.uid >> 16);
         put.u16(offset_of!(RawInode, i_gid), attr.gid);
         put.u16(offset_of!(RawInode, i_gid_high), attr.gid >> 16);
-        put.u32(offset_of!(RawInode, i_size_lo), attr.size as u32);
+        let size = if attr.file_type == FileType::Regular { own.disk_size } else { attr.size };
+        put.u32(offset_of!(RawInode, i_size_lo), size as u32);
         let large = attr.file_type == FileType::Regular
             || attr.file_type == FileType::Directory && self.sb.incompat.contains(Incompat::LARGEDIR);
         if large {
-            put.u32(offset_of!(RawInode, i_size_high), (attr.size >> 32) as u32);
+            put.u32(offset_of!(RawInode, i_size_high), (size >> 32) as u32);
         }
         put.u16(offset_of!(RawInode, i_links_count), self.links_on_disk(attr));
         put.u32(offset_of!(RawInode, i_generation), attr.generation);

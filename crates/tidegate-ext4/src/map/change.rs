@@ -53,7 +53,7 @@ impl Ext4 {
         r
     }
 
-    /// Gives blocks to the holes of a file's range, as near to what it has as can be; stores the inode. Takes
+    /// Gives blocks to the holes at the beginning of a file's range, to all of them if the transaction has room, as near to what it has as can be; stores the inode. Takes
     /// `ei->i_data_sem` exclusive.
     ///
     /// # Errors
@@ -71,6 +71,9 @@ impl Ext4 {
         let mut at = range.start;
         let mut r = Ok(());
         while at < range.end && r.is_ok() {
+            if at > range.start && handle.is_low() {
+                break;
+            }
             let step = self.fill_hole(handle, &mut now, &mut attr, at..range.end, unwritten);
             r = step.map(|n| at += n);
         }
@@ -115,6 +118,18 @@ impl Ext4 {
             Place::Data(addr) | Place::Unwritten(addr) => addr.plus(1),
             Place::Hole => self.goal_of(now.ino),
         })
+    }
+
+    /// The first block of what one change may cut off a file's end.
+    ///
+    /// # Errors
+    /// As [`Ext4::map_blocks`].
+    pub(crate) fn last_cut(&self, inode: &Inode) -> Result<u64> {
+        let mut now = Arc::unwrap_or_clone(crate::inode::ei(inode));
+        if !now.is(InodeFlags::EXTENTS) {
+            return Ok(0);
+        }
+        self.op(|handle| self.tree(handle, &mut now)?.tail())
     }
 
     /// Takes the blocks of a range from a file and frees them; stores the inode. Takes `ei->i_data_sem` exclusive.

@@ -16,6 +16,9 @@ use zerocopy::{FromBytes, IntoBytes};
 /// The root of a file without blocks: magic, no entries of four, no depth.
 pub(crate) const EMPTY_ROOT: [u8; EXTENT_ENTRY] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0];
 
+/// Extents that one change frees at most: each may lie in a group of its own, with bitmap and descriptor.
+const AT_ONCE: usize = 8;
+
 /// Entries that the root has room for.
 const ROOT_MAX: usize = 4;
 
@@ -138,6 +141,29 @@ impl Tree<'_, '_> {
             self.insert(piece)?;
         }
         Ok(gone)
+    }
+
+    /// The first block of the last extents, as many as one change may free: a file is cut from its end.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the device.
+    pub(crate) fn tail(&self) -> Result<u64> {
+        let mut node = self.load(None)?;
+        loop {
+            match &node.entries {
+                Entries::Leaf(v) => {
+                    return Ok(v[v.len().saturating_sub(AT_ONCE)..].first().map_or(0, |p| p.block));
+                }
+                Entries::Index(v) => {
+                    let Some(&(_, addr)) = v.last() else { return Err(self.bad("an index without entries")) };
+                    let below = self.load(Some(addr))?;
+                    if below.depth >= node.depth {
+                        return Err(self.bad("a depth that does not fall"));
+                    }
+                    node = below;
+                }
+            }
+        }
     }
 
     fn bad(&self, what: &str) -> Error {

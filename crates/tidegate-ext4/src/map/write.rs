@@ -2,18 +2,19 @@
 //!
 //! A write promises space and leaves dirty pages (delayed allocation). A pass takes runs of them, fills their holes with
 //! extents as long as the run, and sends each extent in bios of its own; the end of the last bio of a run ends its
-//! write-back. Blocks that were only promised and unwritten blocks become written before their data is on the way: a
-//! volume without a journal does not say more than that.
+//! write-back. The transaction that gives pages places commits when they are on the device, and the table has a file only
+//! as long as it has data. A volume without a journal promises no such order.
 
 use super::Place;
-use crate::format::raw::InodeFlags;
-use crate::format::units::FileBlock;
+use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::{ei, own};
+use crate::volume::handle::Handle;
+use crate::volume::ordered;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel};
-use tidegate_block::{Bio, BioFlags, Errno, PAGE_SIZE, PageBuf, Plug, Segment};
+use tidegate_block::{Bio, BioFlags, Errno, PAGE_SIZE, PageBuf, Plug, Sector, Segment};
 use tidegate_rt::Timespec;
 use tidegate_vfs::fs::WriteEnd;
 use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
@@ -30,6 +31,8 @@ struct OnWay {
     pages: usize,
     left: AtomicUsize,
     failed: AtomicUsize,
+    /// Lets the commit go on that gave it places, when all is on the device.
+    _ordered: Option<ordered::OnWay>,
 }
 
 impl OnWay {
@@ -129,7 +132,7 @@ impl Ext4 {
         first
     }
 
-    /// Gives a run of pages places and sends it.
+    /// Gives a run of pages places and sends it. Of a run that one transaction has no room for, the rest stays dirty.
     fn write_run(&self, inode: &Arc<Inode>, run: DirtyRun, plug: &mut Plug<'_>) -> Result<()> {
         let (start, end) = (run.index * PAGE, (run.index + run.pages as u64) * PAGE);
         // Past its end a file gets no blocks.
@@ -139,13 +142,35 @@ impl Ext4 {
             return Ok(());
         }
         let blocks = self.file_blocks(&(start..end));
-        let pieces = self.give_places(inode, blocks)?;
+        let (mut pieces, mut ordered) = (self.placed(inode, &blocks)?, None);
+        let mut done = ends_at(&pieces, blocks.start);
+        let per_page = self.blocks.per_page();
+        while (done < blocks.end && done < blocks.start + per_page)
+            || (ordered.is_none() && self.is_short(inode, end))
+        {
+            // A commit may be waiting for what is still in the plug.
+            plug.send();
+            drop(ordered.take());
+            let all = done.max(blocks.start)..blocks.end;
+            ordered = Some(self.op(|handle| self.give_places(handle, inode, all.clone(), end))?);
+            pieces = self.placed(inode, &blocks)?;
+            done = ends_at(&pieces, blocks.start);
+        }
+        let pages = if done >= blocks.end { run.pages } else { ((done - blocks.start) / per_page) as usize };
+        if pages < run.pages {
+            inode.mapping.redirty(run.index + pages as u64, run.pages - pages);
+            pieces.retain(|p| p.0 < blocks.start + pages as u64 * per_page);
+            if let Some(last) = pieces.last_mut() {
+                last.2 = last.2.min(blocks.start + pages as u64 * per_page - last.0);
+            }
+        }
         let way = Arc::new(OnWay {
             inode: inode.clone(),
             index: run.index,
-            pages: run.pages,
+            pages,
             left: AtomicUsize::new(1),
             failed: AtomicUsize::new(0),
+            _ordered: ordered.flatten(),
         });
         let bs = u64::from(self.sb.block_size);
         for (first, addr, n) in pieces {
@@ -158,8 +183,7 @@ impl Ext4 {
                 let segments = cut(&run.segments, at - start, len);
                 let way_on = way.clone();
                 way.left.fetch_add(1, AcqRel);
-                let flags = BioFlags::empty();
-                let bio = Bio::write(tidegate_block::Sector::from_bytes(sector), segments, flags);
+                let bio = Bio::write(Sector::from_bytes(sector), segments, BioFlags::empty());
                 plug.add(bio.on_end(move |r, _| way_on.end(r)));
                 at += len;
             }
@@ -168,63 +192,136 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Gives every block of a range a place with data: first block of the file, of the volume, and how many.
-    fn give_places(
-        &self,
-        inode: &Inode,
-        blocks: Range<u64>,
-    ) -> Result<Vec<(u64, crate::format::units::BlockAddr, u64)>> {
-        loop {
-            let (mut at, mut pieces, mut ready) = (blocks.start, Vec::new(), true);
-            while at < blocks.end {
-                let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
-                match m.place {
-                    Place::Data(addr) => pieces.push((at, addr, m.blocks)),
-                    Place::Unwritten(_) => {
-                        let range = at..at + m.blocks;
-                        self.op(|handle| self.mark_written(handle, inode, range.clone()))?;
-                        ready = false;
-                    }
-                    Place::Hole => {
-                        let range = at..at + m.blocks;
-                        // Promised or not: what was promised is taken now.
-                        self.forget_promises(inode, range.clone())?;
-                        self.op(|handle| self.fill_holes(handle, inode, range.clone(), false))?;
-                        ready = false;
-                    }
-                }
-                at += m.blocks;
-            }
-            if ready {
-                return Ok(pieces);
-            }
-        }
+    /// Whether the table has a file shorter than `end`.
+    fn is_short(&self, inode: &Inode, end: u64) -> bool {
+        ei(inode).disk_size < end
     }
 
-    /// Cuts a file to `size`, or only sets it.
+    /// The blocks of a range that have a place with data, up to the first that has none: first block of the file, of the
+    /// volume, and how many.
+    fn placed(&self, inode: &Inode, blocks: &Range<u64>) -> Result<Vec<(u64, BlockAddr, u64)>> {
+        let (mut at, mut pieces) = (blocks.start, Vec::new());
+        while at < blocks.end {
+            let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
+            let Place::Data(addr) = m.place else { break };
+            pieces.push((at, addr, m.blocks));
+            at += m.blocks;
+        }
+        Ok(pieces)
+    }
+
+    /// Gives the blocks of a range places with data, as many as the transaction has room for, and the file the size up to
+    /// which it has data then. The commit waits for what is returned.
+    fn give_places(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        blocks: Range<u64>,
+        end: u64,
+    ) -> Result<Option<ordered::OnWay>> {
+        let mut at = blocks.start;
+        while at < blocks.end && (at == blocks.start || !handle.is_low()) {
+            let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
+            let range = at..at + m.blocks;
+            match m.place {
+                Place::Data(_) => {}
+                Place::Unwritten(_) => self.mark_written(handle, inode, range)?,
+                Place::Hole => {
+                    self.fill_holes(handle, inode, range.clone(), false)?;
+                    let n = ends_at(&self.placed(inode, &range)?, at);
+                    // Promised or not: what was promised is taken now.
+                    self.forget_promises(inode, at..n)?;
+                    at = n;
+                    continue;
+                }
+            }
+            at += m.blocks;
+        }
+        // What is dirty behind the run has the size grow when it is written.
+        let covered = if at >= blocks.end { end } else { at * u64::from(self.sb.block_size) };
+        let more = inode.mapping.next_dirty(covered.div_ceil(PAGE), u64::MAX, Tag::Dirty).is_some();
+        let size = if more || at < blocks.end { covered } else { inode.size() };
+        self.raise_disk_size(handle, inode, size)?;
+        Ok(handle.tid().map(|tid| self.ordered.begin(tid)))
+    }
+
+    /// Has the table say that a file is as long as this, if it says less.
+    fn raise_disk_size(&self, handle: &mut Handle<'_>, inode: &Inode, size: u64) -> Result<()> {
+        {
+            let mut data = own(inode).write();
+            let longer = data.disk_size.max(size);
+            Arc::make_mut(&mut data).disk_size = longer;
+        }
+        self.store_inode(handle, inode)
+    }
+
+    /// The size that a file has in memory becomes the table's, if nothing is dirty that would have to come first.
+    ///
+    /// # Errors
+    /// Those of storing.
+    pub(crate) fn settle_size(&self, inode: &Inode) -> Result<()> {
+        let regular = inode.file_type == tidegate_vfs::FileType::Regular;
+        if regular && ei(inode).disk_size < inode.size() && inode.mapping.nr_dirty() == 0 {
+            return self.op(|handle| self.raise_disk_size(handle, inode, inode.size()));
+        }
+        Ok(())
+    }
+
+    /// Cuts a file to `size`, or only sets it. A large file is cut in several changes, from its end.
     pub(crate) fn set_size(&self, inode: &Arc<Inode>, size: u64, now: Timespec) -> Result<()> {
+        self.forget_promises(inode, self.blocks_of(size)..u64::MAX)?;
+        self.cut_in_steps(inode, size)?;
         self.op(|handle| {
-            let before = inode.size();
+            Arc::make_mut(&mut own(inode).write()).disk_size = size;
             {
                 let mut a = inode.attr();
                 (a.size, a.mtime, a.ctime) = (size, now, now);
-            }
-            if size < before || ei(inode).is(InodeFlags::EXTENTS) {
-                let from = self.blocks_of(size);
-                self.forget_promises(inode, from..u64::MAX)?;
-                return self.free_range(handle, inode, from..u64::MAX);
             }
             self.store_inode(handle, inode)
         })
     }
 
+    /// Frees the blocks behind `size` bytes of a file, which is shorter with each step.
+    ///
+    /// # Errors
+    /// Those of freeing; what was cut off by then is gone.
+    pub(crate) fn cut_in_steps(&self, inode: &Inode, size: u64) -> Result<()> {
+        let (from, bs) = (self.blocks_of(size), u64::from(self.sb.block_size));
+        loop {
+            let last = self.last_cut(inode)?;
+            let step = last.max(from);
+            self.op(|handle| {
+                {
+                    let shorter = size.max(step * bs);
+                    let mut data = own(inode).write();
+                    let now = Arc::make_mut(&mut data);
+                    now.disk_size = now.disk_size.min(shorter);
+                    drop(data);
+                    let mut a = inode.attr();
+                    a.size = a.size.min(shorter);
+                }
+                self.free_range(handle, inode, step..u64::MAX)
+            })?;
+            if last <= from {
+                return Ok(());
+            }
+        }
+    }
+
     /// Frees the blocks of a range of whole pages.
     pub(crate) fn punch(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
         let blocks = self.file_blocks(&bytes);
-        self.op(|handle| {
-            self.forget_promises(inode, blocks.clone())?;
-            self.free_range(handle, inode, blocks.clone())
-        })
+        self.forget_promises(inode, blocks.clone())?;
+        let mut at = blocks.start;
+        while at < blocks.end {
+            // A run of blocks in one piece, and the hole behind it: one change.
+            let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
+            if m.place != Place::Hole {
+                self.op(|handle| self.free_range(handle, inode, at..at + m.blocks))?;
+            }
+            at += m.blocks;
+        }
+        Ok(())
     }
 
     /// Gives the holes of a range blocks that read as zeros.
@@ -238,7 +335,12 @@ impl Ext4 {
             if m.place == Place::Hole && !own(inode).delayed.lock().holds(range.clone()) {
                 let promised = own(inode).delayed.lock().count(range.clone());
                 if promised == 0 {
-                    self.op(|handle| self.fill_holes(handle, inode, range.clone(), true))?;
+                    let n = self.op(|handle| {
+                        self.fill_holes(handle, inode, range.clone(), true)?;
+                        self.map_shared(inode, FileBlock(at), range.end - at).map(|m| m.blocks)
+                    })?;
+                    at += n;
+                    continue;
                 } else {
                     for block in range {
                         if own(inode).delayed.lock().count(block..block + 1) == 0 {
@@ -251,6 +353,11 @@ impl Ext4 {
         }
         Ok(())
     }
+}
+
+/// The first block behind pieces that follow each other from `start` on.
+fn ends_at(pieces: &[(u64, BlockAddr, u64)], start: u64) -> u64 {
+    pieces.last().map_or(start, |p| p.0 + p.2)
 }
 
 /// The part of segments that begins `skip` bytes in and is `len` bytes long.

@@ -83,6 +83,7 @@ impl FileSystem for Ext4 {
     }
 
     fn update_inode(&self, inode: &Inode) -> Result<()> {
+        self.settle_size(inode)?;
         self.op(|handle| self.store_inode(handle, inode))
     }
 
@@ -165,9 +166,8 @@ impl FileSystem for Ext4 {
         self.seek_blocks(inode, bytes, target, unwritten)
     }
 
-    fn fsync(&self, _: &Inode, _: bool) -> Result<()> {
-        self.check_writable()?;
-        self.write_all()
+    fn fsync(&self, inode: &Inode, _: bool) -> Result<()> {
+        self.fsync_inode(inode)
     }
 
     fn sync_fs(&self) -> Result<()> {

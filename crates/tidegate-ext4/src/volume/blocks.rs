@@ -6,6 +6,7 @@ use crate::volume::overlay::Overlay;
 use std::ops::Deref;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, PAGE_SIZE, PageBuf, RequestQueue, SECTOR_SIZE, Sector};
+use tidegate_jbd2::{FsBlock, Journal};
 use tidegate_vfs::{
     Attr, Bdi, DeviceNumber, Error, ErrorKind, FileType, Ino, Inode, InodeParts, PageRun, Result,
 };
@@ -18,18 +19,37 @@ const PAGE: u64 = PAGE_SIZE as u64;
 
 /// A block in memory. Keeps its page there.
 #[derive(Clone)]
-pub(crate) struct Block {
-    page: PageRun,
-    /// First byte in the page.
-    at: usize,
-    len: usize,
+pub(crate) enum Block {
+    /// Part of a page.
+    Page {
+        /// The page.
+        page: PageRun,
+        /// First byte in the page.
+        at: usize,
+        /// Bytes.
+        len: usize,
+    },
+    /// Of the journal's cache.
+    Logged(tidegate_jbd2::Block),
 }
 
 impl Deref for Block {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.page.bytes()[self.at..self.at + self.len]
+        match self {
+            Block::Page { page, at, len } => &page.bytes()[*at..at + len],
+            Block::Logged(block) => block,
+        }
     }
+}
+
+/// How blocks of metadata change, if they do.
+enum Changes {
+    None,
+    /// In memory, until a sync.
+    Buffers(Buffers),
+    /// In transactions.
+    Journal(Journal),
 }
 
 /// The way to the volume's blocks.
@@ -41,20 +61,34 @@ pub(crate) struct Blocks {
     block_size: u64,
     /// What the journal holds.
     pub(crate) overlay: Option<Overlay>,
-    /// Blocks that change, if the volume does.
-    buffers: Option<Buffers>,
+    changes: Changes,
 }
 
 impl Blocks {
     /// Blocks of `block_size` bytes behind `queue`, their pages accounted to `bdi`.
     pub(crate) fn new(queue: Arc<RequestQueue>, bdi: Arc<Bdi>, block_size: u32) -> Self {
         let inode = Arc::new(Inode::internal(internal_parts(), bdi.clone(), SHARDS));
-        Blocks { queue, bdi, inode, block_size: block_size.into(), overlay: None, buffers: None }
+        Blocks { queue, bdi, inode, block_size: block_size.into(), overlay: None, changes: Changes::None }
     }
 
-    /// Keeps blocks that change from now on.
-    pub(super) fn allow_changes(&mut self) {
-        self.buffers = Some(Buffers::new());
+    /// Keeps blocks that change from now on, in `journal` if there is one.
+    pub(super) fn allow_changes(&mut self, journal: Option<Journal>) {
+        self.changes = journal.map_or_else(|| Changes::Buffers(Buffers::new()), Changes::Journal);
+    }
+
+    /// The journal, if changes go through one.
+    pub(crate) fn journal(&self) -> Option<&Journal> {
+        match &self.changes {
+            Changes::Journal(journal) => Some(journal),
+            _ => None,
+        }
+    }
+
+    fn buffers(&self) -> Option<&Buffers> {
+        match &self.changes {
+            Changes::Buffers(buffers) => Some(buffers),
+            _ => None,
+        }
     }
 
     /// Lets `f` change a block in memory.
@@ -62,20 +96,20 @@ impl Blocks {
     /// # Errors
     /// Those of reading it; `ReadOnly` where nothing may change.
     pub(super) fn modify(&self, addr: BlockAddr, f: &mut dyn FnMut(&mut [u8])) -> Result<()> {
-        let Some(buffers) = &self.buffers else { return Err(ErrorKind::ReadOnly.into()) };
+        let Some(buffers) = self.buffers() else { return Err(ErrorKind::ReadOnly.into()) };
         buffers.modify(addr, &|| self.read_one(addr), &mut |page| f(&mut page[..self.block_size as usize]))
     }
 
     /// Puts a new block of zeros in memory, as `f` changes it.
     pub(super) fn create(&self, addr: BlockAddr, f: &mut dyn FnMut(&mut [u8])) {
-        if let Some(buffers) = &self.buffers {
+        if let Some(buffers) = self.buffers() {
             buffers.create(addr, &mut |page| f(&mut page[..self.block_size as usize]));
         }
     }
 
     /// Drops a block that is free now.
     pub(super) fn forget(&self, addr: BlockAddr) {
-        if let Some(buffers) = &self.buffers {
+        if let Some(buffers) = self.buffers() {
             buffers.forget(addr);
         }
     }
@@ -85,7 +119,7 @@ impl Blocks {
     /// # Errors
     /// Those of the device; what was not written is changed still.
     pub(crate) fn write_out(&self) -> Result<()> {
-        match &self.buffers {
+        match self.buffers() {
             Some(buffers) => buffers.write_out(&self.queue, self.block_size as usize),
             None => Ok(()),
         }
@@ -111,9 +145,12 @@ impl Blocks {
     /// # Errors
     /// Those of the device.
     pub(crate) fn read(&self, addr: BlockAddr) -> Result<Block> {
-        if let Some(buffers) = &self.buffers {
+        if let Changes::Journal(journal) = &self.changes {
+            return journal.get(FsBlock(addr.0)).map(Block::Logged);
+        }
+        if let Some(buffers) = self.buffers() {
             let buf = buffers.get(addr, &|| self.read_one(addr))?;
-            return Ok(Block {
+            return Ok(Block::Page {
                 page: PageRun { buf, first: 0, pages: 1 },
                 at: 0,
                 len: self.block_size as usize,
@@ -121,7 +158,7 @@ impl Blocks {
         }
         let byte = addr.0 * self.block_size;
         let page = self.page(byte / PAGE).map_err(|e| e.of(format!("reading block {addr}")))?;
-        Ok(Block { page, at: (byte % PAGE) as usize, len: self.block_size as usize })
+        Ok(Block::Page { page, at: (byte % PAGE) as usize, len: self.block_size as usize })
     }
 
     fn page(&self, index: u64) -> Result<PageRun> {

@@ -1,46 +1,116 @@
 //! What a change of metadata goes through: blocks that change together.
 //!
-//! A volume without a journal changes its blocks in memory, and a sync writes them in no particular order, as Linux does
-//! there; e2fsck mends what a power cut leaves. Each place that changes a block has a handle, so that a journal's can
-//! take its place.
+//! With a journal it is a handle of that: all of it is there after a power cut, or nothing. A volume without a journal
+//! changes its blocks in memory, and a sync writes them in no particular order, as Linux does there; e2fsck mends what a
+//! power cut leaves.
 
 use crate::format::units::BlockAddr;
 use crate::volume::blocks::Blocks;
-use tidegate_vfs::Result;
+use tidegate_jbd2::{Credits, FsBlock, Journal, Tid};
+use tidegate_vfs::{Error, ErrorKind, Result};
+
+/// Credits that a change begins with: blocks it may change, and blocks it may free.
+const BEGIN: Credits = Credits { blocks: 64, revokes: 16, reserve: 0 };
+/// Credits that it gets when those are used up.
+const MORE: u32 = 32;
+/// Credits below which a change that has steps ends with the one it is at.
+const LOW: u32 = 28;
 
 /// A set of changes.
-pub(crate) struct Handle<'a> {
-    blocks: &'a Blocks,
+pub(crate) enum Handle<'a> {
+    /// In memory, until a sync.
+    Direct(&'a Blocks),
+    /// In a transaction of the journal.
+    Logged(tidegate_jbd2::Handle),
 }
 
 impl<'a> Handle<'a> {
-    pub(super) fn new(blocks: &'a Blocks) -> Self {
-        Handle { blocks }
-    }
-
-    /// Lets `f` change a block. `f` may be called with bytes that are not kept if this fails.
+    /// Begins a change of `blocks`. With a journal it may wait for a commit, so no lock is held that a handle's owner
+    /// takes.
     ///
     /// # Errors
-    /// Those of reading it.
+    /// When the journal was aborted.
+    pub(super) fn new(blocks: &'a Blocks) -> Result<Self> {
+        match blocks.journal() {
+            Some(journal) => Self::logged(journal).map(Handle::Logged),
+            None => Ok(Handle::Direct(blocks)),
+        }
+    }
+
+    fn logged(journal: &Journal) -> Result<tidegate_jbd2::Handle> {
+        journal.start(BEGIN)
+    }
+
+    /// The transaction that it is part of, if there is a journal.
+    pub(crate) fn tid(&self) -> Option<Tid> {
+        match self {
+            Handle::Direct(_) => None,
+            Handle::Logged(h) => Some(h.tid()),
+        }
+    }
+
+    /// Whether a change that has steps had better end here: a transaction has bounds.
+    pub(crate) fn is_low(&mut self) -> bool {
+        match self {
+            Handle::Direct(_) => false,
+            Handle::Logged(h) => h.credits() < LOW && !h.extend(MORE, 0),
+        }
+    }
+
+    /// Lets `f` change a block; it takes no other.
+    ///
+    /// # Errors
+    /// Those of reading it; `NoSpace` when the transaction is full; when the journal was aborted.
     pub(crate) fn write(&mut self, at: BlockAddr, mut f: impl FnMut(&mut [u8])) -> Result<()> {
-        self.blocks.modify(at, &mut f)
+        match self {
+            Handle::Direct(blocks) => blocks.modify(at, &mut f),
+            Handle::Logged(h) => {
+                has_credit(h)?;
+                h.write(FsBlock(at.0), |b| f(b))
+            }
+        }
     }
 
     /// The same for a block that is new: it is not read, and `f` gets zeros.
     ///
     /// # Errors
-    /// None without a journal.
+    /// As [`Handle::write`].
     pub(crate) fn create(&mut self, at: BlockAddr, mut f: impl FnMut(&mut [u8])) -> Result<()> {
-        self.blocks.create(at, &mut f);
-        Ok(())
+        match self {
+            Handle::Direct(blocks) => {
+                blocks.create(at, &mut f);
+                Ok(())
+            }
+            Handle::Logged(h) => {
+                has_credit(h)?;
+                h.create(FsBlock(at.0), |b| f(b))
+            }
+        }
     }
 
-    /// Says that a block of metadata is free: its changes are dropped.
+    /// Says that a block of metadata is free: its changes are dropped, and what the log has of it is revoked.
     ///
     /// # Errors
-    /// None without a journal.
+    /// As [`Handle::write`].
     pub(crate) fn forget(&mut self, at: BlockAddr) -> Result<()> {
-        self.blocks.forget(at);
-        Ok(())
+        match self {
+            Handle::Direct(blocks) => {
+                blocks.forget(at);
+                Ok(())
+            }
+            Handle::Logged(h) => match h.forget(FsBlock(at.0)) {
+                Err(e) if e.kind() == ErrorKind::NoSpace && h.extend(0, MORE) => h.forget(FsBlock(at.0)),
+                r => r,
+            },
+        }
     }
+}
+
+/// Gets more credits for a handle that has none left.
+fn has_credit(h: &mut tidegate_jbd2::Handle) -> Result<()> {
+    if h.credits() > 0 || h.extend(MORE, 0) {
+        return Ok(());
+    }
+    // A change that is half done cannot go on in another transaction.
+    Err(Error::new(ErrorKind::Io, format!("transaction {} has no room for the rest of a change", h.tid())))
 }

@@ -1,19 +1,23 @@
 //! Whether the volume takes changes, what ends that, and how it is left.
 
+use crate::alloc::{Free, Space};
 use crate::format::crc::{START, crc32c};
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
 use crate::inode::{ei, own};
 use crate::volume::handle::Handle;
 use crate::volume::sbi::Ext4;
-use std::mem::offset_of;
 use std::sync::Arc;
+use tidegate_block::{Bio, BioFlags, Segment};
 use tidegate_rt::{Timespec, clock};
 use tidegate_vfs::{Error, ErrorKind, Inode, Result, XattrFlags};
 
 impl Ext4 {
     /// Why changes are refused, if they are.
     pub(crate) fn why_no_changes(&self) -> Option<String> {
+        if let Some(e) = self.blocks.journal().and_then(|j| j.aborted()) {
+            self.stop(&e);
+        }
         match self.failure.get() {
             Some(e) => Some(format!("stopped after an error: {e}")),
             None => (!self.read_only.is_empty()).then(|| self.read_only.clone()),
@@ -34,19 +38,55 @@ impl Ext4 {
         let _ = self.failure.set(why.clone());
     }
 
-    /// Does one change. An error that may leave it half done stops the volume.
+    /// Does one change. An error that may leave it half done stops the volume. Where there is no room but for what a
+    /// commit frees, that is waited for, and the change begun anew.
     ///
     /// # Errors
     /// Those of `f`; `ReadOnly`.
-    pub(crate) fn op<T>(&self, f: impl FnOnce(&mut Handle<'_>) -> Result<T>) -> Result<T> {
-        self.check_writable()?;
-        let r = f(&mut Handle::new(&self.blocks));
-        if let Err(e) = &r
-            && (e.errno().is_some() || matches!(e.kind(), ErrorKind::Io | ErrorKind::Corrupt))
-        {
-            self.stop(e);
+    pub(crate) fn op<T>(&self, mut f: impl FnMut(&mut Handle<'_>) -> Result<T>) -> Result<T> {
+        let mut patience = self.blocks.journal().is_some();
+        loop {
+            self.check_writable()?;
+            let mut handle = Handle::new(&self.blocks)?;
+            let r = f(&mut handle);
+            let Err(e) = &r else { return r };
+            if e.errno().is_some() || matches!(e.kind(), ErrorKind::Io | ErrorKind::Corrupt) {
+                self.stop(e);
+                if let Some(journal) = self.blocks.journal() {
+                    // What is half done must not be committed.
+                    journal.abort(e.clone());
+                }
+                return r;
+            }
+            drop(handle);
+            let Some(journal) = self.blocks.journal().filter(|_| patience && self.freed.waits()) else {
+                return r;
+            };
+            if e.kind() != ErrorKind::NoSpace {
+                return r;
+            }
+            patience = false;
+            journal.commit()?;
         }
-        r
+    }
+
+    /// Makes what changed of an inode durable; its pages have been written and waited for.
+    ///
+    /// # Errors
+    /// Those of the device, and the volume takes no more changes.
+    pub(crate) fn fsync_inode(&self, inode: &Inode) -> Result<()> {
+        self.check_writable()?;
+        self.settle_size(inode)?;
+        let Some(journal) = self.blocks.journal() else { return self.write_all() };
+        match own(inode).changed().filter(|tid| !journal.committed().reaches(*tid)) {
+            Some(tid) => journal.wait_commit(tid),
+            // Data that was written in place is in the device's cache.
+            None => self.flush(),
+        }
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.blocks.queue.flush().map_err(|e| Error::device(e, "flushing")).inspect_err(|e| self.stop(e))
     }
 
     /// Sets or removes an attribute of an inode in memory.
@@ -74,18 +114,23 @@ impl Ext4 {
         })
     }
 
-    /// Says on the volume that it is in use: who finds it so after a power cut checks it.
+    /// Says on the volume that it is in use, durably and before anything else changes.
     ///
     /// # Errors
     /// Those of the device.
     pub(crate) fn enter_use(&self) -> Result<()> {
-        self.change_super(|raw| {
-            let state = State::from_bits_retain(raw.s_state.get()) - State::VALID;
-            raw.s_state.set(state.bits());
+        let logged = self.blocks.journal().is_some();
+        self.write_super(|raw| {
+            if logged {
+                let features = raw.s_feature_incompat.get() | Incompat::RECOVER.bits();
+                raw.s_feature_incompat.set(features);
+            } else {
+                let state = State::from_bits_retain(raw.s_state.get()) - State::VALID;
+                raw.s_state.set(state.bits());
+            }
             raw.s_mnt_count.set(raw.s_mnt_count.get().saturating_add(1));
             raw.s_mtime.set(clock::realtime().secs as u32);
-        })?;
-        self.write_all()
+        })
     }
 
     /// Writes all that changed, and says that the volume is whole.
@@ -93,13 +138,16 @@ impl Ext4 {
     /// # Errors
     /// Those of the device.
     pub(crate) fn leave_clean(&self) -> Result<()> {
-        self.change_super(|_| ())?;
-        self.write_all()?;
-        self.change_super(|raw| {
-            let was = State::from_bits_retain(self.sb.raw.s_state.get());
-            raw.s_state.set((State::from_bits_retain(raw.s_state.get()) | was & State::VALID).bits());
-        })?;
-        self.write_all()
+        match self.blocks.journal() {
+            Some(journal) => journal.close()?,
+            None => self.write_all()?,
+        }
+        let valid = State::from_bits_retain(self.sb.raw.s_state.get()) & State::VALID;
+        self.write_super(|raw| {
+            raw.s_state.set((State::from_bits_retain(raw.s_state.get()) | valid).bits());
+            let features = raw.s_feature_incompat.get() & !Incompat::RECOVER.bits();
+            raw.s_feature_incompat.set(features);
+        })
     }
 
     /// Writes all that changed of the metadata, and makes it durable.
@@ -107,31 +155,60 @@ impl Ext4 {
     /// # Errors
     /// Those of the device, and the volume takes no more changes.
     pub(crate) fn write_all(&self) -> Result<()> {
-        let flush = || self.blocks.queue.flush().map_err(|e| Error::device(e, "flushing"));
-        self.blocks.write_out().and_then(|()| flush()).inspect_err(|e| self.stop(e))
+        match self.blocks.journal() {
+            Some(journal) => journal.commit().and_then(|()| self.flush()),
+            None => self.blocks.write_out().inspect_err(|e| self.stop(e)).and_then(|()| self.flush()),
+        }
     }
 
-    /// Changes the superblock: its counts follow what is free, and its checksum.
-    fn change_super(&self, f: impl Fn(&mut RawSuperblock)) -> Result<()> {
+    /// Changes the superblock on the device, past the journal and what is in memory: for its beginning and its end.
+    fn write_super(&self, f: impl Fn(&mut RawSuperblock)) -> Result<()> {
+        let (block, at) = self.super_place();
         let bs = self.sb.block_size as usize;
-        let (block, at) = (BlockAddr((SUPER_OFFSET / bs) as u64), SUPER_OFFSET % bs);
-        let free = self.space()?.now();
-        self.op(|handle| {
-            handle.write(block, |bytes| {
-                let bytes = &mut bytes[at..at + SUPER_SIZE];
-                let Ok(raw) = <RawSuperblock as zerocopy::FromBytes>::mut_from_bytes(bytes) else { return };
-                raw.s_free_blocks_count_lo.set(free.blocks as u32);
-                if self.sb.incompat.contains(Incompat::BIT64) {
-                    raw.s_free_blocks_count_hi.set((free.blocks >> 32) as u32);
-                }
-                raw.s_free_inodes_count.set(free.inodes as u32);
-                raw.s_wtime.set(clock::realtime().secs as u32);
-                f(raw);
-                if self.sb.has_csum() {
-                    let crc = crc32c(START, &bytes[..offset_of!(RawSuperblock, s_checksum)]);
-                    bytes[SB_CSUM_OFFSET..].copy_from_slice(&crc.to_le_bytes());
-                }
-            })
-        })
+        let sector = self.blocks.sector(block);
+        let mut page = self.blocks.read_bytes(sector.bytes(), 1, BioFlags::META)?;
+        self.put_super(&mut page[at..at + SUPER_SIZE], self.free_now(), f);
+        let segment = Segment { buf: Arc::new(page), offset: 0, len: bs as u32 };
+        let flags = BioFlags::META | BioFlags::SYNC | BioFlags::PREFLUSH | BioFlags::FUA;
+        let wrote = self.blocks.queue.submit_wait(Bio::write(sector, vec![segment], flags));
+        wrote.map(drop).map_err(|e| Error::device(e, "writing the superblock"))
+    }
+
+    fn free_now(&self) -> Option<Free> {
+        self.space.as_ref().map(Space::now)
+    }
+
+    fn super_place(&self) -> (BlockAddr, usize) {
+        let bs = self.sb.block_size as usize;
+        (BlockAddr((SUPER_OFFSET / bs) as u64), SUPER_OFFSET % bs)
+    }
+
+    /// Changes the superblock as part of a change.
+    pub(crate) fn change_super_in(
+        &self,
+        handle: &mut Handle<'_>,
+        f: impl Fn(&mut RawSuperblock),
+    ) -> Result<()> {
+        let (block, at) = self.super_place();
+        let free = self.free_now();
+        handle.write(block, |bytes| self.put_super(&mut bytes[at..at + SUPER_SIZE], free, &f))
+    }
+
+    /// Changes the superblock's bytes: its counts follow what is free, and its checksum.
+    fn put_super(&self, bytes: &mut [u8], free: Option<Free>, f: impl Fn(&mut RawSuperblock)) {
+        let Ok(raw) = <RawSuperblock as zerocopy::FromBytes>::mut_from_bytes(bytes) else { return };
+        if let Some(free) = free {
+            raw.s_free_blocks_count_lo.set(free.blocks as u32);
+            if self.sb.incompat.contains(Incompat::BIT64) {
+                raw.s_free_blocks_count_hi.set((free.blocks >> 32) as u32);
+            }
+            raw.s_free_inodes_count.set(free.inodes as u32);
+        }
+        raw.s_wtime.set(clock::realtime().secs as u32);
+        f(raw);
+        if self.sb.has_csum() {
+            let crc = crc32c(START, &bytes[..SB_CSUM_OFFSET]);
+            bytes[SB_CSUM_OFFSET..].copy_from_slice(&crc.to_le_bytes());
+        }
     }
 }

@@ -12,6 +12,7 @@
 //! | `buffers` | blocks that change, of a volume without a journal |
 //! | `handle` | what a change goes through |
 //! | `health` | whether it takes changes, and how it is left |
+//! | `ordered` | data that a commit waits for |
 //! | `overlay` | what its journal holds |
 
 pub(crate) mod blocks;
@@ -21,5 +22,6 @@ mod health;
 pub mod info;
 pub mod open;
 pub mod options;
+pub(crate) mod ordered;
 pub(crate) mod overlay;
 pub mod sbi;

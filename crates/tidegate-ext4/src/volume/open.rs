@@ -1,15 +1,18 @@
 //! Opening a volume: the superblock, and why the volume is not changed.
 
-use crate::alloc::{Free, GroupLocks, Space};
+use crate::alloc::{Free, Freed, GroupLocks, Space};
 use crate::format::gate::{Journal, Superblock};
 use crate::format::raw::*;
+use crate::inode::orphan::Orphans;
 use crate::volume::blocks::Blocks;
 use crate::volume::options::Ext4Options;
+use crate::volume::ordered::Ordered;
 use crate::volume::overlay::{Overlay, logged_superblock};
 use crate::volume::sbi::Ext4;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 use tidegate_block::{BioFlags, PAGE_SIZE, RequestQueue, Sector};
+use tidegate_jbd2::JournalOptions;
 use tidegate_rt::clock;
 use tidegate_vfs::{Bdi, Error, ErrorKind, FileType, Ino, Result};
 
@@ -55,6 +58,9 @@ impl Ext4 {
             read_only: String::new(),
             counts: OnceLock::new(),
             space: None,
+            freed: Freed::default(),
+            ordered: Ordered::new(),
+            orphans: Orphans::new(Vec::new()),
             group_locks: GroupLocks::default(),
             next_generation: AtomicU32::new(clock::realtime().nanos ^ clock::realtime().secs as u32),
             failure: OnceLock::new(),
@@ -65,19 +71,41 @@ impl Ext4 {
                 let logged = Superblock::parse(&bytes, queue.device().size());
                 fs.sb = logged.map_err(|e| e.of("in the journal"))?;
             }
-            fs.blocks = Blocks::new(queue.clone(), bdi, fs.sb.block_size);
+            fs.blocks = Blocks::new(queue.clone(), bdi.clone(), fs.sb.block_size);
             fs.blocks.overlay = Some(overlay);
         }
         fs.read_only = fs.why_read_only(&queue, &options);
         fs.check_root()?;
         if fs.read_only.is_empty() {
-            let c = fs.counts()?;
-            fs.blocks.allow_changes();
-            let (blocks, inodes, directories) = (c.free_blocks, c.free_inodes, c.directories);
-            fs.space = Some(Space::new(Free { blocks, promised: 0, inodes, directories }));
-            fs.enter_use()?;
+            fs.begin_changes(&queue, &bdi)?;
         }
         Ok(Arc::new(fs))
+    }
+
+    /// Recovers the volume for good, and takes it into use.
+    fn begin_changes(&mut self, queue: &Arc<RequestQueue>, bdi: &Arc<Bdi>) -> Result<()> {
+        let mut journal = None;
+        if let Journal::Inode(ino) = self.sb.journal {
+            let log = Arc::new(self.journal_log(ino).map_err(|e| e.of("the journal"))?);
+            let options = JournalOptions {
+                hooks: self.ordered.clone(),
+                csum_v3: self.sb.has_csum(),
+                bit64: self.sb.incompat.contains(Incompat::BIT64),
+                ..JournalOptions::default()
+            };
+            journal = Some(tidegate_jbd2::Journal::open(log, queue.clone(), self.sb.blocks, options)?);
+            // As recovery left them.
+            self.sb = load_superblock(queue)?;
+            self.blocks = Blocks::new(queue.clone(), bdi.clone(), self.sb.block_size);
+            self.counts = OnceLock::new();
+        }
+        let c = self.counts()?;
+        let (blocks, inodes, directories) = (c.free_blocks, c.free_inodes, c.directories);
+        self.space = Some(Space::new(Free { blocks, promised: 0, inodes, directories }));
+        self.blocks.allow_changes(journal);
+        self.enter_use()?;
+        self.orphans = Orphans::new(self.listed_orphans()?);
+        self.clear_orphans(bdi)
     }
 
     /// Refuses a volume whose root is no directory: nothing in it has a name.
@@ -131,8 +159,14 @@ impl Ext4 {
         if !options.write {
             return "ext4 is not written yet: opened read-only".into();
         }
-        if sb.journal != Journal::None || !sb.incompat.contains(Incompat::EXTENTS) {
-            return "ext4 with a journal or without extents is not written yet: opened read-only".into();
+        if !sb.incompat.contains(Incompat::EXTENTS) {
+            return "ext4 without extents is not written yet: opened read-only".into();
+        }
+        if sb.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
+            return "its orphan file is not empty: run e2fsck; opened read-only".into();
+        }
+        if self.blocks.overlay.as_ref().and_then(Overlay::left_out).is_some() {
+            return "its journal holds what cannot be replayed: run e2fsck; opened read-only".into();
         }
         String::new()
     }

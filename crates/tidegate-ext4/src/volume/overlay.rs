@@ -75,7 +75,7 @@ impl Ext4 {
     }
 
     /// Where the journal lies.
-    fn journal_log(&self, ino: u32) -> Result<Log> {
+    pub(super) fn journal_log(&self, ino: u32) -> Result<Log> {
         let (attr, inode) = self.load_system_inode(ino)?;
         let blocks = attr.size / u64::from(self.sb.block_size);
         let (mut at, mut runs) = (0, Vec::new());

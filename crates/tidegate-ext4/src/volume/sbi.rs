@@ -1,10 +1,12 @@
 //! The volume in memory.
 
-use crate::alloc::{Counts, GroupLocks, Space};
+use crate::alloc::{Counts, Freed, GroupLocks, Space};
 use crate::format::gate::Superblock;
+use crate::inode::orphan::Orphans;
 use crate::volume::blocks::Blocks;
-use std::sync::OnceLock;
+use crate::volume::ordered::Ordered;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, OnceLock};
 use tidegate_vfs::Error;
 
 /// An ext2, ext3 or ext4 volume. Shared by threads: nothing in it changes but caches.
@@ -17,6 +19,12 @@ pub struct Ext4 {
     pub(crate) counts: OnceLock<Counts>,
     /// What is free, if the volume is changed.
     pub(crate) space: Option<Space>,
+    /// Blocks that a commit frees.
+    pub(crate) freed: Freed,
+    /// Data that commits wait for.
+    pub(crate) ordered: Arc<Ordered>,
+    /// Inodes without a name.
+    pub(crate) orphans: Orphans,
     /// Locks on groups.
     pub(crate) group_locks: GroupLocks,
     /// Tells apart uses of one inode number.

@@ -47,6 +47,10 @@ fn put(v: &Arc<Vfs>, dir: &Arc<Inode>, name: &[u8], data: &[u8]) -> Arc<Inode> {
 }
 
 const SETS: &[(&str, &[&str])] = &[
+    ("debian-4k", &["-t", "ext4", "-b", "4096"]),
+    ("debian-1k", &["-t", "ext4", "-b", "1024"]),
+    ("upstream-2k", &["-t", "ext4", "-b", "2048", "-O", "metadata_csum_seed,orphan_file"]),
+    ("no-csum-journal", &["-t", "ext4", "-b", "4096", "-O", "^metadata_csum,^64bit"]),
     ("4k", &["-t", "ext4", "-b", "4096", "-O", "^has_journal"]),
     ("1k", &["-t", "ext4", "-b", "1024", "-O", "^has_journal"]),
     ("2k-no-csum", &["-t", "ext4", "-b", "2048", "-O", "^has_journal,^metadata_csum,^64bit"]),

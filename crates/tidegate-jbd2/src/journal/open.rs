@@ -120,7 +120,7 @@ impl Journal {
     ///
     /// # Errors
     /// Why the log is not clean; it can be recovered.
-    pub fn close(self) -> Result<()> {
+    pub fn close(&self) -> Result<()> {
         self.inner.state.lock().closing = true;
         self.join();
         self.inner.state.lock().check()?;

@@ -1,0 +1,117 @@
+//! Inodes without a name that are still in use, as a list on the volume: the superblock names the last, and each the one
+//! before it, where other inodes have the time of their deletion. The next mount frees what is on it.
+
+use super::Own;
+use crate::format::gate::rule;
+use crate::format::raw::*;
+use crate::volume::handle::Handle;
+use crate::volume::sbi::Ext4;
+use std::collections::HashSet;
+use std::mem::offset_of;
+use tidegate_rt::{LockClass, Mutex};
+use tidegate_vfs::{FileType, Ino, Inode, InodeParts, Result};
+
+static ORPHANS: LockClass = LockClass::new("ext4->s_orphan_lock", 403);
+
+/// The list, the first to be added first.
+pub(crate) struct Orphans(Mutex<Vec<u32>>);
+
+impl Orphans {
+    pub(crate) fn new(list: Vec<u32>) -> Self {
+        Orphans(Mutex::new(&ORPHANS, list))
+    }
+}
+
+impl Ext4 {
+    /// Whether orphans are listed: a volume without a journal has e2fsck look for them.
+    fn lists_orphans(&self) -> bool {
+        self.blocks.journal().is_some()
+    }
+
+    /// Puts an inode on the list. Its bytes in the table are stored.
+    pub(crate) fn add_orphan(&self, handle: &mut Handle<'_>, ino: u32) -> Result<()> {
+        if !self.lists_orphans() {
+            return Ok(());
+        }
+        let mut list = self.orphans.0.lock();
+        if list.contains(&ino) {
+            return Ok(());
+        }
+        self.set_next_orphan(handle, ino, list.last().copied().unwrap_or(0))?;
+        self.set_last_orphan(handle, ino)?;
+        list.push(ino);
+        Ok(())
+    }
+
+    /// Takes an inode from the list.
+    pub(crate) fn remove_orphan(&self, handle: &mut Handle<'_>, ino: u32) -> Result<()> {
+        let mut list = self.orphans.0.lock();
+        let Some(at) = list.iter().rposition(|n| *n == ino) else { return Ok(()) };
+        let before = at.checked_sub(1).map_or(0, |n| list[n]);
+        match list.get(at + 1) {
+            Some(after) => self.set_next_orphan(handle, *after, before)?,
+            None => self.set_last_orphan(handle, before)?,
+        }
+        self.set_next_orphan(handle, ino, 0)?;
+        list.remove(at);
+        Ok(())
+    }
+
+    fn set_last_orphan(&self, handle: &mut Handle<'_>, ino: u32) -> Result<()> {
+        self.change_super_in(handle, |raw| raw.s_last_orphan.set(ino))
+    }
+
+    fn set_next_orphan(&self, handle: &mut Handle<'_>, ino: u32, next: u32) -> Result<()> {
+        let (addr, at) = self.inode_address(ino)?;
+        let len = self.sb.inode_size as usize;
+        let dtime = at + offset_of!(RawInode, i_dtime);
+        let (seed, extra) = self.seal_of(ino)?;
+        handle.write(addr, |block| {
+            block[dtime..dtime + 4].copy_from_slice(&next.to_le_bytes());
+            if self.sb.has_csum() {
+                super::store::put_csum(&mut block[at..at + len], seed, extra);
+            }
+        })
+    }
+
+    /// The list as the volume has it, the first to be added first.
+    ///
+    /// # Errors
+    /// `Corrupt` for a list that cannot be; those of the device.
+    pub(crate) fn listed_orphans(&self) -> Result<Vec<u32>> {
+        let (mut list, mut seen) = (Vec::new(), HashSet::new());
+        let mut ino = self.sb.raw.s_last_orphan.get();
+        while ino != 0 {
+            let can_be = ino >= self.sb.first_ino && ino <= self.sb.raw.s_inodes_count.get();
+            rule(can_be && seen.insert(ino), format!("the list of orphans has inode {ino}"))?;
+            list.push(ino);
+            let (block, at) = self.inode_place(ino)?;
+            ino = le32(&block, at + offset_of!(RawInode, i_dtime));
+        }
+        list.reverse();
+        Ok(list)
+    }
+
+    /// Frees what has no name, and cuts off what lies behind the end of what has one.
+    ///
+    /// # Errors
+    /// Those of freeing; `Corrupt`.
+    pub(crate) fn clear_orphans(&self, bdi: &std::sync::Arc<tidegate_vfs::Bdi>) -> Result<()> {
+        let list = self.orphans.0.lock().clone();
+        for ino in list.into_iter().rev() {
+            let (attr, own) = self.load_any(ino).map_err(|e| e.of("freeing an orphan"))?;
+            let parts = InodeParts { ino: Ino(ino.into()), attr, private: Own::new(own) };
+            let inode = std::sync::Arc::new(Inode::new(parts, bdi.clone(), 1));
+            if inode.nlink() == 0 {
+                self.evict(&inode)?;
+            } else {
+                if inode.file_type == FileType::Regular {
+                    let (size, time) = (inode.size(), inode.attr().mtime);
+                    self.set_size(&inode, size, time)?;
+                }
+                self.op(|handle| self.remove_orphan(handle, ino))?;
+            }
+        }
+        Ok(())
+    }
+}
