@@ -42,7 +42,9 @@ pub struct RunStats {
     pub tid: Tid,
     /// Somebody asked for it.
     pub requested: bool,
-    /// From then until it was locked.
+    /// The longest that one of its handles waited for it.
+    pub wait: Nanos,
+    /// From the request until it was locked.
     pub request_delay: Nanos,
     /// From its first handle until it was locked.
     pub running: Nanos,
@@ -107,6 +109,7 @@ impl Stats {
             Nanos(if average == 0 { run.commit.0 } else { (run.commit.0 + 3 * average) / 4 });
         let s = &mut all.sums;
         for (sum, one) in [
+            (&mut s.wait, run.wait),
             (&mut s.request_delay, run.request_delay),
             (&mut s.running, run.running),
             (&mut s.locked, run.locked),
@@ -151,7 +154,7 @@ impl Journal {
         }
         text += "average: \n";
         for (time, what) in [
-            (Nanos(0), "waiting for transaction"),
+            (s.sums.wait, "waiting for transaction"),
             (s.sums.request_delay, "request delay"),
             (s.sums.running, "running transaction"),
             (s.sums.locked, "transaction was being locked"),

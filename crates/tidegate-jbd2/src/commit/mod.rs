@@ -141,8 +141,7 @@ impl Inner {
         let state = self.state.lock();
         let Some(why) = state.aborted.clone() else { return };
         let running = state.running.iter().map(|r| &r.tx);
-        let callbacks: Vec<_> =
-            state.pipeline.iter().chain(running).flat_map(|t| t.take_callbacks()).collect();
+        let callbacks: Vec<_> = state.pipeline.iter().chain(running).flat_map(|t| t.fail(&why)).collect();
         drop(state);
         callbacks.into_iter().for_each(|f| f(Err(why.clone())));
     }

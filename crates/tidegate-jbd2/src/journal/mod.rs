@@ -155,6 +155,11 @@ impl Journal {
         self.inner.abort(why);
     }
 
+    /// Bytes of metadata blocks that are in memory because the volume does not have them.
+    pub fn pinned_bytes(&self) -> usize {
+        self.inner.cache.stats().pinned * self.inner.cache.block_size()
+    }
+
     /// Why changes are refused, if they are.
     pub fn aborted(&self) -> Option<Error> {
         self.inner.state.lock().aborted.clone()

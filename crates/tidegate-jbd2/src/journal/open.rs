@@ -143,6 +143,44 @@ impl Journal {
         Ok(())
     }
 
+    /// Commits and checkpoints everything, and says in the log that it is clean if no other handle came meanwhile;
+    /// whether it says so. The journal stays in use.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`] and [`Journal::checkpoint`].
+    pub fn flush(&self) -> Result<bool> {
+        self.commit()?;
+        self.checkpoint()?;
+        let mut first = self.inner.first.lock();
+        let state = self.inner.state.lock();
+        let quiet = state.running.is_none() && state.pipeline.is_empty() && state.ring.order.is_empty();
+        let next = state.next_tid;
+        drop(state);
+        if quiet && first.sb.start.is_some() {
+            // A commit that begins now says that the log is in use, behind this.
+            first.write(&self.inner.log, next, None)?;
+        }
+        Ok(quiet)
+    }
+
+    /// An error that the volume met in an earlier use and that its superblock may not know of: an errno, 0 for none.
+    pub fn errno(&self) -> i32 {
+        self.inner.first.lock().sb.errno
+    }
+
+    /// Forgets that error, durably. The volume's superblock knows of it.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn clear_errno(&self) -> Result<()> {
+        let mut first = self.inner.first.lock();
+        if std::mem::take(&mut first.sb.errno) != 0 {
+            let (sequence, start) = (first.sb.sequence, first.sb.start);
+            first.write(&self.inner.log, sequence, start)?;
+        }
+        Ok(())
+    }
+
     fn join(&self) {
         self.inner.waits.wake_all();
         for thread in std::mem::take(&mut *self.threads.lock()) {

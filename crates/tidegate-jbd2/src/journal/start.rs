@@ -24,11 +24,20 @@ impl Inner {
             return Err(Error::new(ErrorKind::NoSpace, what));
         }
         let mut state = this.state.lock();
+        let mut came = None;
         loop {
             state.check()?;
-            match this.admit(&mut state, credits) {
+            let admitted = this.admit(&mut state, credits);
+            if admitted.is_err() {
+                came.get_or_insert_with(clock::now);
+            }
+            match admitted {
                 Ok(tx) => {
                     drop(state);
+                    if let Some(at) = came {
+                        let waited = clock::now().since(at);
+                        tx.stats(|s| s.wait = s.wait.max(waited));
+                    }
                     return Ok(Handle::new(this.clone(), tx, credits));
                 }
                 Err(Wait::Running) => this.waits.running.wait(&mut state),

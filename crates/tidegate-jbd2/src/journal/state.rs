@@ -58,6 +58,8 @@ struct Contents {
     blocks: Vec<FsBlock>,
     revokes: BTreeSet<FsBlock>,
     callbacks: Vec<OnCommit>,
+    /// Why it will never be committed.
+    failed: Option<Error>,
     stats: RunStats,
     phase: Option<Phase>,
     requested: Option<Nanos>,
@@ -88,8 +90,23 @@ impl Transaction {
         self.inner.lock().revokes.contains(&at)
     }
 
+    /// Notes what is to be called; when it has failed, that is called at once.
     pub fn on_commit(&self, f: OnCommit) {
-        self.inner.lock().callbacks.push(f);
+        let mut inner = self.inner.lock();
+        match inner.failed.clone() {
+            None => inner.callbacks.push(f),
+            Some(why) => {
+                drop(inner);
+                f(Err(why));
+            }
+        }
+    }
+
+    /// It will never be committed; those that are to be told.
+    pub fn fail(&self, why: &Error) -> Vec<OnCommit> {
+        let mut inner = self.inner.lock();
+        inner.failed = Some(why.clone());
+        std::mem::take(&mut inner.callbacks)
     }
 
     /// Blocks in ascending order, each once, and revokes. No handle is left.

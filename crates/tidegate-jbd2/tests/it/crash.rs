@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidegate_block::model::Model;
 use tidegate_block::{Bio, BioFlags, MemoryDevice, PageBuf, Preset, QueueLimits, Recorder, RequestQueue};
 use tidegate_block::{Sector, Segment};
-use tidegate_jbd2::{Credits, FsBlock, Journal, JournalMode, Log, Run, Tid, recover};
+use tidegate_jbd2::{Credits, FsBlock, Handle, Journal, JournalMode, Log, Reserved, Run, Tid, recover};
 use tidegate_rt::sim::{Config, run_with};
 use tidegate_rt::{LockClass, Mutex, Nanos, thread};
 
@@ -63,14 +63,20 @@ impl Bed {
 
     fn worker(&self, n: u64, chance: &mut Chance) {
         let mut own: Vec<u64> = (0..OWN).map(|i| self.base.first + SHARED + n * OWN + i).collect();
+        let mut reserved = None;
         for _ in 0..14 {
             let blocks = 1 + chance.below(4) as u32;
-            let mut handle = self.journal.start(Credits { blocks, revokes: 1, reserve: 0 }).unwrap();
-            let tid = handle.tid();
-            for _ in 0..blocks - 1 {
-                let at = self.base.first + chance.below(SHARED);
-                handle.write(FsBlock(at), |b| self.notes.stamp(tid, at, b)).unwrap();
+            let reserve = 2 * u32::from(reserved.is_none() && chance.one_in(4));
+            let mut handle = self.journal.start(Credits { blocks, revokes: 1, reserve }).unwrap();
+            self.change(&mut handle, blocks - 1, chance);
+            if chance.one_in(4) && handle.extend(1, 0) {
+                self.change(&mut handle, 1, chance);
             }
+            if chance.one_in(6) {
+                handle.restart(Credits { blocks, revokes: 1, reserve: 0 }).unwrap();
+                self.change(&mut handle, blocks - 1, chance);
+            }
+            let tid = handle.tid();
             let mut freed = None;
             match chance.below(4) {
                 0 | 1 => {
@@ -91,7 +97,13 @@ impl Bed {
                 }
                 _ => {}
             }
+            let late = reserved.take();
+            reserved = handle.reserve();
             handle.stop();
+            if let Some(late) = late {
+                let mut handle = Reserved::start(late).unwrap();
+                self.change(&mut handle, 2, chance);
+            }
             match freed {
                 Some(at) => {
                     self.ack(tid);
@@ -100,6 +112,15 @@ impl Bed {
                 _ if chance.one_in(3) => self.ack(tid),
                 _ => {}
             }
+        }
+    }
+
+    /// Changes some of the blocks that all change.
+    fn change(&self, handle: &mut Handle, blocks: u32, chance: &mut Chance) {
+        let tid = handle.tid();
+        for _ in 0..blocks {
+            let at = self.base.first + chance.below(SHARED);
+            handle.write(FsBlock(at), |b| self.notes.stamp(tid, at, b)).unwrap();
         }
     }
 

@@ -5,6 +5,8 @@ mod cut;
 mod damage;
 mod engine;
 mod image;
+mod linux;
+mod modes;
 mod replay;
 mod stock;
 mod writer;

@@ -12,8 +12,8 @@ use tidegate_testing::oracle;
 use tidegate_testing::temp::TempDir;
 
 /// Runs a stock tool; its output and its code.
-fn run(tool: &str, args: &[&str]) -> (String, i32) {
-    let path = oracle::require(tool).unwrap();
+pub fn run(tool: &str, args: &[&str]) -> (String, i32) {
+    let path = oracle::available(tool).unwrap_or_else(|| PathBuf::from(tool));
     let mut command = Command::new("timeout");
     command.arg("60").arg(path).args(args).stdin(Stdio::null());
     let out = command.output().unwrap();
@@ -21,16 +21,16 @@ fn run(tool: &str, args: &[&str]) -> (String, i32) {
     (String::from_utf8_lossy(&text).into_owned(), out.status.code().unwrap_or(-1))
 }
 
-struct Image {
-    dir: TempDir,
+pub struct Image {
+    pub dir: TempDir,
     block_size: usize,
     /// Where the journal lies.
-    runs: Vec<Run>,
+    pub runs: Vec<Run>,
 }
 
 impl Image {
     /// A volume of 3,000 blocks with a journal of 1,024.
-    fn new(block_size: usize, features: &str) -> Image {
+    pub fn new(block_size: usize, features: &str) -> Image {
         let dir = TempDir::new("jbd2").unwrap();
         let path = dir.path().join("image");
         let size = format!("{}", 3_000 * block_size / 1024);
@@ -58,7 +58,7 @@ impl Image {
         Image { runs: blocks.map(one).collect(), dir, block_size }
     }
 
-    fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.dir.path().join("image")
     }
 
@@ -75,7 +75,7 @@ impl Image {
     }
 
     /// Says that the volume needs recovery (`s_feature_incompat`: RECOVER).
-    fn mark(&self, image: &mut [u8]) {
+    pub fn mark(&self, image: &mut [u8]) {
         image[1024 + 0x60] |= 4;
     }
 
@@ -128,7 +128,7 @@ fn shape(chance: &mut Chance, block_size: usize, sums: Sums, wide: bool) -> Shap
 }
 
 /// Free blocks of the image, which nothing but the log writes.
-const FREE: std::ops::Range<u64> = 2_500..2_540;
+pub const FREE: std::ops::Range<u64> = 2_500..2_540;
 
 fn some_transactions(chance: &mut Chance, shape: Shape, n: usize) -> Writer {
     let mut w = Writer::new(shape);
@@ -261,6 +261,6 @@ fn e2fsck_recovers_what_our_journal_wrote() {
     }
 }
 
-fn path_of(path: &Path) -> &str {
+pub fn path_of(path: &Path) -> &str {
     path.to_str().unwrap()
 }

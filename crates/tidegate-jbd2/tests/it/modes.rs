@@ -1,0 +1,189 @@
+//! What tells the positions of `journal=` apart, and what a commit does by itself, in simulated worlds.
+
+use crate::engine::{SIZE, fresh, open, options};
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_block::model::Model;
+use tidegate_block::{BioFlags, MemoryDevice, Preset, QueueLimits, Recorder, RequestQueue};
+use tidegate_jbd2::{BufferState, Credits, FsBlock, Journal, JournalMode, Log, Run, recover};
+use tidegate_rt::{sim, thread};
+
+/// A journal on a disk, whose commits take a while.
+fn on_disk(mode: JournalMode) -> (Arc<Journal>, Arc<Recorder>, Arc<RequestQueue>) {
+    let (bytes, runs) = fresh(257);
+    let model = Model::new(Preset::Hdd, bytes.len() as u64);
+    model.memory().write_at(0, &bytes);
+    let recorder = Arc::new(Recorder::new(model));
+    let queue = Arc::new(RequestQueue::new(recorder.clone(), QueueLimits::default()));
+    (Arc::new(open(&queue, &runs, options(mode))), recorder, queue)
+}
+
+fn change(journal: &Journal, at: u64, byte: u8) -> tidegate_jbd2::Tid {
+    let mut handle = journal.start(Credits::blocks(1)).unwrap();
+    handle.write(FsBlock(at), |b| b[0] = byte).unwrap();
+    handle.stop()
+}
+
+/// While a body is on its way: with `jbd2` its block is not changed before it is there, with `pipelined` it is copied.
+#[test]
+fn a_block_on_its_way_is_copied_or_waited_for() {
+    for (mode, waits) in [(JournalMode::Jbd2, true), (JournalMode::Pipelined, false)] {
+        let (copies, behind) = sim::run(1, 2, move || {
+            let (journal, recorder, _queue) = on_disk(mode);
+            let first = change(&journal, 1, 1);
+            journal.start_commit(first);
+            while journal.cache().state(FsBlock(1)) != Some(BufferState::Committing(first)) {
+                thread::sleep(Duration::from_micros(20));
+            }
+            change(&journal, 1, 2);
+            let seen = recorder.position();
+            journal.commit().unwrap();
+            let records = recorder.take();
+            let body = records.iter().find(|r| r.data.len() >= 2 * SIZE).unwrap();
+            let behind = body.completed.unwrap() < seen;
+            let copies = journal.cache().stats().copies;
+            Arc::into_inner(journal).unwrap().close().unwrap();
+            (copies, behind)
+        });
+        assert_eq!((behind, copies > 0), (waits, true), "{mode:?}");
+    }
+}
+
+/// The second body is sent before the first record is durable, or behind it.
+#[test]
+fn bodies_overlap_with_records_or_follow_them() {
+    for (mode, overlaps) in [(JournalMode::Jbd2, false), (JournalMode::Pipelined, true)] {
+        let found = sim::run(2, 2, move || {
+            let (journal, recorder, _queue) = on_disk(mode);
+            let first = change(&journal, 1, 1);
+            journal.start_commit(first);
+            while journal.tid() == first {
+                thread::sleep(Duration::from_micros(20));
+            }
+            let second = change(&journal, 2, 2);
+            journal.wait_commit(second).unwrap();
+            let records = recorder.take();
+            let is = |kind: u8, tid: u32| {
+                let found = records.iter().find(|r| {
+                    r.data.get(4..12)
+                        == Some(&[0, 0, 0, kind].into_iter().chain(tid.to_be_bytes()).collect::<Vec<_>>()[..])
+                });
+                found.unwrap_or_else(|| panic!("no block of kind {kind} of {tid}"))
+            };
+            let (record, body) = (is(2, first.0), is(1, second.0));
+            assert!(record.flags.contains(BioFlags::FUA));
+            assert!(record.completed.unwrap() < is(2, second.0).submitted, "records out of order");
+            Arc::into_inner(journal).unwrap().close().unwrap();
+            body.submitted < record.completed.unwrap()
+        });
+        assert_eq!(found, overlaps, "{mode:?}");
+    }
+}
+
+/// A transaction that nobody asks for is committed when it is old enough.
+#[test]
+fn an_old_transaction_is_committed() {
+    for mode in JournalMode::ALL {
+        sim::run(3, 2, || {
+            let (journal, ..) = on_disk(*mode);
+            let tid = change(&journal, 1, 1);
+            thread::sleep(Duration::from_secs(4));
+            assert!(!journal.committed().reaches(tid));
+            thread::sleep(Duration::from_secs(2));
+            assert!(journal.committed().reaches(tid));
+            assert_eq!(journal.stats().requested, 0);
+        });
+    }
+}
+
+/// With `jbd2`, threads that sync in turns share commits; one that syncs alone does not wait for others.
+#[test]
+fn syncs_are_batched() {
+    let run = |threads: u64| {
+        sim::run(4, 4, move || {
+            let (journal, ..) = on_disk(JournalMode::Jbd2);
+            let start = |n: u64| {
+                let journal = journal.clone();
+                thread::spawn("syncer", move || {
+                    for i in 0..10 {
+                        let mut handle = journal.start(Credits::blocks(1)).unwrap();
+                        handle.write(FsBlock(n * 10 + i), |b| b[0] = 1).unwrap();
+                        handle.set_sync();
+                        let tid = handle.stop();
+                        journal.wait_commit(tid).unwrap();
+                    }
+                })
+                .unwrap()
+            };
+            let all: Vec<_> = (0..threads).map(start).collect();
+            all.into_iter().for_each(thread::JoinHandle::join);
+            journal.stats().transactions
+        })
+    };
+    assert_eq!(run(1), 10);
+    assert!(run(4) <= 20, "{}", run(4));
+}
+
+/// A log on a device of its own: the volume's data is durable before a record is.
+#[test]
+fn a_journal_lies_on_a_device_of_its_own() {
+    let (bytes, _) = fresh(65);
+    let volume_len = bytes.len() - 65 * SIZE;
+    for mode in JournalMode::ALL {
+        let queue = |bytes: &[u8]| {
+            let recorder = Arc::new(Recorder::new(Arc::new(MemoryDevice::from_bytes(bytes))));
+            (Arc::new(RequestQueue::new(recorder.clone(), QueueLimits::default())), recorder)
+        };
+        let (volume, seen) = queue(&bytes[..volume_len]);
+        let (device, _) = queue(&bytes[volume_len..]);
+        let log = || {
+            let runs = [Run { first: FsBlock(0), len: 65 }];
+            Arc::new(Log::new(device.clone(), SIZE as u32, runs).unwrap())
+        };
+        let blocks = (volume_len / SIZE) as u64;
+        let journal = Journal::open(log(), volume.clone(), blocks, options(*mode)).unwrap();
+        for at in 0..40 {
+            change(&journal, at, at as u8 + 1);
+            journal.commit().unwrap();
+        }
+        let commits = journal.stats().transactions;
+        let flushes = seen.take().iter().filter(|r| r.op == tidegate_block::Op::Flush).count() as u64;
+        assert!(commits == 40 && flushes >= commits, "{commits} commits, {flushes} flushes");
+        drop(journal);
+        let replay = recover(log(), blocks).unwrap();
+        assert!(!replay.is_clean());
+        replay.write_out(&volume).unwrap();
+        for at in 0..40u64 {
+            let journal = Journal::open(log(), volume.clone(), blocks, options(*mode)).unwrap();
+            assert_eq!(journal.get(FsBlock(at)).unwrap()[0], at as u8 + 1);
+        }
+    }
+}
+
+/// A journal that is flushed is clean in the log, and in use again with the next commit. An old error is told and
+/// forgotten.
+#[test]
+fn a_flushed_journal_is_clean_and_goes_on() {
+    let (mut bytes, runs) = fresh(65);
+    let at = bytes.len() - 65 * SIZE;
+    bytes[at + 0x20..at + 0x24].copy_from_slice(&(-5i32).to_be_bytes());
+    let queue =
+        Arc::new(RequestQueue::new(Arc::new(MemoryDevice::from_bytes(&bytes)), QueueLimits::default()));
+    let look = || {
+        let log = Arc::new(Log::new(queue.clone(), SIZE as u32, runs.clone()).unwrap());
+        recover(log, 64).unwrap()
+    };
+    let journal = open(&queue, &runs, options(JournalMode::Pipelined));
+    assert_eq!(journal.errno(), -5);
+    journal.clear_errno().unwrap();
+    change(&journal, 3, 9);
+    journal.commit().unwrap();
+    assert_eq!((look().is_clean(), look().errno(), journal.pinned_bytes()), (false, 0, SIZE));
+    assert!(journal.flush().unwrap());
+    assert_eq!((look().is_clean(), journal.pinned_bytes()), (true, 0));
+    let tid = change(&journal, 3, 10);
+    journal.wait_commit(tid).unwrap();
+    let replay = look();
+    assert_eq!((replay.is_clean(), replay.tids().1), (false, tid.next()));
+    assert_eq!(journal.history().len(), 2);
+}
