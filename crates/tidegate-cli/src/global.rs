@@ -26,10 +26,10 @@ pub struct Global {
     /// What does the I/O on the image
     #[arg(long, global = true, value_enum, default_value_t, value_name = "HOW")]
     pub io: Io,
-    /// Memory for cached pages, such as 64M; for mount: for the whole process, as -o cache=
+    /// Memory for cached pages, such as 64M; of a mount, for the whole process
     #[arg(long, global = true, value_parser = units::size, value_name = "SIZE")]
     pub cache: Option<u64>,
-    /// Mount options, such as fsync_mode=strict,nocheckpoint_merge
+    /// Mount options, such as fsync_mode=strict,nocheckpoint_merge; `-o help` lists all
     #[arg(short = 'o', long = "options", global = true, value_name = "OPTIONS")]
     pub options: Option<String>,
     /// What to look at meanwhile.

@@ -40,7 +40,7 @@ const HELP_WIDTH: usize = 76;
 /// Status of a check that was asked for wrongly, as fsck's.
 const USAGE: u8 = 16;
 
-/// F2FS volumes in user space: make, fill, read, mount, check and look into them
+/// F2FS images in user space: make, fill, change, mount, check and explain them. ext2, ext3 and ext4: read them
 #[derive(Parser)]
 #[command(name = "tidegate", version)]
 struct Cli {

@@ -21,12 +21,13 @@ use tidegate::{Error, Progress, Result, Summary, Volume, export, import};
 
 /// Arguments.
 #[derive(clap::Args)]
+#[command(override_usage = "tidegate cp [OPTIONS] SRC... DST")]
 pub struct Args {
-    /// Copy directories with all that is in them (always so)
+    /// Copy directories with all that is in them: always done, and taken for those used to cp(1)
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// Keep owners, modes, times, attributes and links; always so, but that a file or directory of the host
-    /// that is there already, and is the whole destination, keeps its own without it
+    /// Give owner, mode, times and attributes also to a file or directory of the host that is the destination and is
+    /// there already; all others get them in any case
     #[arg(short, long)]
     preserve: bool,
     /// Print what the copy took
@@ -34,7 +35,7 @@ pub struct Args {
     verbose: bool,
     /// The sources, then the destination: one side on the host, the other in a volume (IMAGE:/path); `-` is standard
     /// input or output
-    #[arg(required = true, num_args = 2.., value_name = "SRC... DST")]
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<OsString>,
 }
 

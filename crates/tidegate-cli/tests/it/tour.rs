@@ -1,6 +1,7 @@
 //! README and `docs/` speak the truth: what they show is run, and prints what they say.
 
 use crate::common::tour::{blocks, documents, run};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tidegate_testing::oracle::skip_or_fail;
@@ -32,6 +33,28 @@ fn no_block_hides_a_command() {
             }
         }
     }
+}
+
+/// A link to a file of this repository leads to one, and every text in `docs/` is linked from README or ARCHITECTURE.
+#[test]
+fn links_lead_somewhere() {
+    let root = workspace::root();
+    let more = ["ARCHITECTURE.md", "CONTRIBUTING.md"].map(|f| root.join(f));
+    let mut linked = BTreeSet::new();
+    for document in documents().into_iter().chain(more) {
+        let text = std::fs::read_to_string(&document).unwrap();
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(to, _)| to);
+        for to in links.filter(|to| !to.contains("://") && !to.starts_with('#')) {
+            let file = document.parent().unwrap().join(to.split('#').next().unwrap());
+            assert!(file.exists(), "{}: {to}", document.display());
+            if !document.starts_with(root.join("docs")) {
+                linked.insert(std::fs::canonicalize(file).unwrap());
+            }
+        }
+    }
+    let all = documents().into_iter().map(|d| std::fs::canonicalize(d).unwrap());
+    let lost: Vec<_> = all.filter(|d| !d.ends_with("README.md") && !linked.contains(d)).collect();
+    assert!(lost.is_empty(), "nothing leads to {lost:?}");
 }
 
 /// The table of README: the script runs, and has a row for each way. What it measures here is nothing.
