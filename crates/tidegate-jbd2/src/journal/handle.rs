@@ -128,6 +128,7 @@ impl Handle {
             return false;
         }
         (running.blocks, running.revokes) = (b, r);
+        running.asked += blocks;
         drop(state);
         trace::HANDLE_EXTEND.record([self.tx.tid.0.into(), self.left.blocks.into(), blocks.into()]);
         self.left.blocks += blocks;
@@ -185,10 +186,14 @@ impl Handle {
         if let Some(running) = &mut state.running {
             running.blocks -= self.left.blocks.min(running.blocks);
             running.revokes -= self.left.revokes.min(running.revokes);
+            running.asked -= self.asked.min(running.asked);
             running.updates -= 1;
             if running.updates == 0 && running.locked {
                 journal.waits.updates.notify_all();
             }
+        }
+        if std::mem::take(&mut state.crowded) {
+            journal.waits.running.notify_all();
         }
         if self.sync {
             journal.request(&mut state, self.tx.tid);
@@ -219,6 +224,7 @@ impl Reserved {
         state.reserved -= blocks;
         let running = self.journal.run(&mut state);
         running.blocks += blocks;
+        running.asked += blocks;
         running.updates += 1;
         let tx = running.tx.clone();
         drop(state);

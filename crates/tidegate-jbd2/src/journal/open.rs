@@ -82,6 +82,7 @@ impl Journal {
             dropped: false,
             last_sync_writer: 0,
             last_time: Timespec::default(),
+            crowded: false,
             wants_space: false,
         };
         let inner = Arc::new(Inner {

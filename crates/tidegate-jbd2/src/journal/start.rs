@@ -10,7 +10,7 @@ use tidegate_vfs::{Error, ErrorKind, Result};
 
 /// What a handle waits for.
 enum Wait {
-    /// Another running transaction.
+    /// Another running transaction, or the end of handles of this one.
     Running,
     /// Room in the log.
     Space,
@@ -27,6 +27,9 @@ impl Inner {
         let mut came = None;
         loop {
             state.check()?;
+            if state.closing {
+                return Err(Error::new(ErrorKind::ReadOnly, "the journal was closed"));
+            }
             let admitted = this.admit(&mut state, credits);
             if admitted.is_err() {
                 came.get_or_insert_with(clock::now);
@@ -56,12 +59,22 @@ impl Inner {
             let have = self.costs.weight(running.blocks, running.revokes) + state.reserved;
             let want = self.costs.weight(credits.blocks, credits.revokes) + credits.reserve;
             if have + want > self.costs.max {
-                full = Some(running.tx.tid);
+                // What live handles do not take, they give back soon.
+                let taken = have - running.asked.min(have);
+                let fits = self.options.mode == JournalMode::Pipelined && taken + want <= self.costs.max;
+                full = Some((running.tx.tid, fits));
             }
         }
-        if let Some(tid) = full {
-            self.request(state, tid);
-            return Err(Wait::Running);
+        match full {
+            Some((_, true)) => {
+                state.crowded = true;
+                return Err(Wait::Running);
+            }
+            Some((tid, false)) => {
+                self.request(state, tid);
+                return Err(Wait::Running);
+            }
+            None => {}
         }
         let (blocks, revokes) = state.running.as_ref().map_or((0, 0), |r| (r.blocks, r.revokes));
         let (blocks, revokes) = (blocks + credits.blocks, revokes + credits.revokes);
@@ -73,6 +86,7 @@ impl Inner {
         }
         let running = self.run(state);
         (running.blocks, running.revokes) = (blocks, revokes);
+        running.asked += credits.blocks;
         running.updates += 1;
         let tx = running.tx.clone();
         state.reserved = reserved;
@@ -87,7 +101,7 @@ impl Inner {
             *next_tid = next_tid.next();
             // The commit thread counts its age from here.
             self.waits.commit.notify_all();
-            Running { tx, locked: false, updates: 0, blocks: 0, revokes: 0, began: clock::now() }
+            Running { tx, locked: false, updates: 0, blocks: 0, revokes: 0, asked: 0, began: clock::now() }
         })
     }
 

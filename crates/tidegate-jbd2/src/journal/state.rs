@@ -168,6 +168,8 @@ pub(crate) struct Running {
     pub blocks: u32,
     /// Revokes, in the same way.
     pub revokes: u32,
+    /// Of the blocks, those that handles asked for which have not ended.
+    pub asked: u32,
     pub began: Nanos,
 }
 
@@ -226,6 +228,8 @@ pub(crate) struct State {
     pub last_sync_writer: u32,
     /// The time in the last record.
     pub last_time: Timespec,
+    /// A handle waits for the end of others.
+    pub crowded: bool,
     /// A handle waits for room in the log.
     pub wants_space: bool,
 }

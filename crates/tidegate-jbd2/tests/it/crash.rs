@@ -8,10 +8,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidegate_block::model::Model;
 use tidegate_block::{Bio, BioFlags, MemoryDevice, PageBuf, Preset, QueueLimits, Recorder, RequestQueue};
-use tidegate_block::{Sector, Segment};
+use tidegate_block::{Errno, Fault, Faulty, Op, Rule, Sector, Segment};
 use tidegate_jbd2::{Credits, FsBlock, Handle, Journal, JournalMode, Log, Reserved, Run, Tid, recover};
 use tidegate_rt::sim::{Config, run_with};
 use tidegate_rt::{LockClass, Mutex, Nanos, thread};
+use tidegate_vfs::{Error, Result};
 
 static ACKS: LockClass = LockClass::new("test->acks", 998);
 
@@ -55,42 +56,43 @@ struct Bed {
 }
 
 impl Bed {
-    fn ack(&self, tid: Tid) {
-        self.journal.wait_commit(tid).unwrap();
+    fn ack(&self, tid: Tid) -> Result<()> {
+        self.journal.wait_commit(tid)?;
         let at = self.recorder.mark();
         self.said.lock().acks.push((at, tid));
+        Ok(())
     }
 
-    fn worker(&self, n: u64, chance: &mut Chance) {
+    fn worker(&self, n: u64, chance: &mut Chance) -> Result<()> {
         let mut own: Vec<u64> = (0..OWN).map(|i| self.base.first + SHARED + n * OWN + i).collect();
         let mut reserved = None;
         for _ in 0..14 {
             let blocks = 1 + chance.below(4) as u32;
             let reserve = 2 * u32::from(reserved.is_none() && chance.one_in(4));
-            let mut handle = self.journal.start(Credits { blocks, revokes: 1, reserve }).unwrap();
-            self.change(&mut handle, blocks - 1, chance);
+            let mut handle = self.journal.start(Credits { blocks, revokes: 1, reserve })?;
+            self.change(&mut handle, blocks - 1, chance)?;
             if chance.one_in(4) && handle.extend(1, 0) {
-                self.change(&mut handle, 1, chance);
+                self.change(&mut handle, 1, chance)?;
             }
             if chance.one_in(6) {
-                handle.restart(Credits { blocks, revokes: 1, reserve: 0 }).unwrap();
-                self.change(&mut handle, blocks - 1, chance);
+                handle.restart(Credits { blocks, revokes: 1, reserve: 0 })?;
+                self.change(&mut handle, blocks - 1, chance)?;
             }
             let tid = handle.tid();
             let mut freed = None;
             match chance.below(4) {
                 0 | 1 => {
                     let at = *chance.0.pick(&own);
-                    handle.create(FsBlock(at), |b| self.notes.stamp(tid, at, b)).unwrap();
+                    handle.create(FsBlock(at), |b| self.notes.stamp(tid, at, b))?;
                 }
                 2 => {
                     let n = chance.below(own.len() as u64) as usize;
                     let at = own[n];
-                    handle.forget(FsBlock(at)).unwrap();
+                    handle.forget(FsBlock(at))?;
                     self.notes.free(tid, at);
                     match chance.below(3) {
                         // It is metadata again, at once or in some later transaction.
-                        0 => handle.create(FsBlock(at), |b| self.notes.stamp(tid, at, b)).unwrap(),
+                        0 => handle.create(FsBlock(at), |b| self.notes.stamp(tid, at, b))?,
                         1 if own.len() > 2 => freed = Some(own.swap_remove(n)),
                         _ => {}
                     }
@@ -101,43 +103,53 @@ impl Bed {
             reserved = handle.reserve();
             handle.stop();
             if let Some(late) = late {
-                let mut handle = Reserved::start(late).unwrap();
-                self.change(&mut handle, 2, chance);
+                let mut handle = Reserved::start(late)?;
+                self.change(&mut handle, 2, chance)?;
             }
             match freed {
                 Some(at) => {
-                    self.ack(tid);
-                    self.put_data(at);
+                    self.ack(tid)?;
+                    self.put_data(at)?;
                 }
-                _ if chance.one_in(3) => self.ack(tid),
+                _ if chance.one_in(3) => self.ack(tid)?,
                 _ => {}
             }
         }
+        Ok(())
     }
 
     /// Changes some of the blocks that all change.
-    fn change(&self, handle: &mut Handle, blocks: u32, chance: &mut Chance) {
+    fn change(&self, handle: &mut Handle, blocks: u32, chance: &mut Chance) -> Result<()> {
         let tid = handle.tid();
         for _ in 0..blocks {
             let at = self.base.first + chance.below(SHARED);
-            handle.write(FsBlock(at), |b| self.notes.stamp(tid, at, b)).unwrap();
+            handle.write(FsBlock(at), |b| self.notes.stamp(tid, at, b))?;
         }
+        Ok(())
     }
 
     /// A freed block holds data, which no journal knows of.
-    fn put_data(&self, at: u64) {
+    fn put_data(&self, at: u64) -> Result<()> {
         let buf = Arc::new(PageBuf::from_slice(&stamped(DATA + at)));
         let segment = Segment { buf, offset: 0, len: SIZE as u32 };
         let sector = Sector::from_bytes(at * SIZE as u64);
         let flags = BioFlags::FUA | BioFlags::SYNC;
-        self.queue.submit_wait(Bio::write(sector, vec![segment], flags)).unwrap();
+        self.queue
+            .submit_wait(Bio::write(sector, vec![segment], flags))
+            .map_err(|e| Error::device(e, "data"))?;
         let event = self.recorder.mark();
         self.said.lock().data.push((event, at));
+        Ok(())
     }
 }
 
 /// Threads on a volume, in a simulated world.
 pub fn ran(seed: u64, mode: JournalMode, base: Base) -> Ran {
+    ran_on(seed, mode, base, None)
+}
+
+/// The same on a device whose writes fail from that one on.
+fn ran_on(seed: u64, mode: JournalMode, base: Base, fails: Option<u64>) -> Ran {
     let config = Config { seed, cpus: 2, jitter: 64, quantum: Nanos(0), ..Config::default() };
     let body = move || {
         let model = Model::new(
@@ -145,7 +157,9 @@ pub fn ran(seed: u64, mode: JournalMode, base: Base) -> Ran {
             base.bytes.len() as u64,
         );
         model.memory().write_at(0, &base.bytes);
-        let recorder = Arc::new(Recorder::new(model));
+        let rule = |first| Rule::new(Fault::Fail(Errno::IO)).op(Op::Write).which(first..u64::MAX);
+        let faulty = Faulty::new(model, fails.map(rule));
+        let recorder = Arc::new(Recorder::new(faulty));
         let queue = Arc::new(RequestQueue::new(recorder.clone(), QueueLimits::default()));
         let mut options = options(mode);
         (options.csum_v3, options.bit64) = (seed % 4 != 1, seed % 5 != 1);
@@ -157,10 +171,12 @@ pub fn ran(seed: u64, mode: JournalMode, base: Base) -> Ran {
             thread::spawn("worker", move || bed.worker(n, &mut Chance::new(seed * 100 + n))).unwrap()
         };
         let threads: Vec<_> = (0..THREADS).map(start).collect();
-        threads.into_iter().for_each(thread::JoinHandle::join);
+        let ended: Vec<_> = threads.into_iter().map(thread::JoinHandle::join).collect();
+        assert!(fails.is_some() || ended.iter().all(Result::is_ok), "{ended:?}");
         let Bed { base, recorder, queue: _queue, journal, notes, said } = Arc::into_inner(bed).unwrap();
         if seed.is_multiple_of(2) {
-            journal.close().unwrap();
+            let closed = journal.close();
+            assert!(fails.is_some() || closed.is_ok(), "{closed:?}");
         } else {
             drop(journal);
         }
@@ -198,6 +214,24 @@ impl Ran {
         for (at, n) in self.notes.until(last).iter().filter(|(_, n)| **n != FREE) {
             let found = block(*at);
             assert!(found == stamped(*n), "block {at} of transaction {last}: {:?}, not {n}", &found[8..16]);
+        }
+    }
+}
+
+/// What was acknowledged before a device began to fail is there afterwards, and every thread hears of the failure.
+#[test]
+fn what_a_failing_device_leaves_is_recovered() {
+    for seed in seeds(0..40) {
+        let _seed = Seed(seed);
+        let mode = JournalMode::ALL[(seed / 2 % 2) as usize];
+        let (bytes, runs) = fresh(65);
+        let base = Base { bytes, runs: runs.clone(), first: 0 };
+        let mut chance = Chance::new(seed);
+        let ran = ran_on(seed, mode, base, Some(chance.below(60)));
+        for _ in 0..10 {
+            let image = ran.tape.image(u64::MAX, &mut chance);
+            let (volume, last) = recovered(&image, &runs);
+            ran.judge(u64::MAX, &volume, last);
         }
     }
 }

@@ -124,6 +124,34 @@ fn syncs_are_batched() {
     assert!(run(4) <= 20, "{}", run(4));
 }
 
+/// Handles that ask for much and take little share a transaction: with `pipelined` they wait for each other, with `jbd2`
+/// for a commit.
+#[test]
+fn credits_that_come_back_need_no_commit() {
+    let run = |mode| {
+        sim::run(5, 4, move || {
+            let (journal, ..) = on_disk(mode);
+            let start = |n: u64| {
+                let journal = journal.clone();
+                thread::spawn("crowd", move || {
+                    for _ in 0..20 {
+                        let mut handle = journal.start(Credits::blocks(30)).unwrap();
+                        handle.write(FsBlock(n), |b| b[0] += 1).unwrap();
+                        thread::sleep(Duration::from_micros(10));
+                    }
+                })
+                .unwrap()
+            };
+            let all: Vec<_> = (0..4).map(start).collect();
+            all.into_iter().for_each(thread::JoinHandle::join);
+            journal.commit().unwrap();
+            journal.stats().transactions
+        })
+    };
+    let (pipelined, jbd2) = (run(JournalMode::Pipelined), run(JournalMode::Jbd2));
+    assert!(pipelined == 1 && jbd2 > 1, "{pipelined} {jbd2}");
+}
+
 /// A log on a device of its own: the volume's data is durable before a record is.
 #[test]
 fn a_journal_lies_on_a_device_of_its_own() {
@@ -186,4 +214,7 @@ fn a_flushed_journal_is_clean_and_goes_on() {
     let replay = look();
     assert_eq!((replay.is_clean(), replay.tids().1), (false, tid.next()));
     assert_eq!(journal.history().len(), 2);
+    journal.close().unwrap();
+    let e = journal.start(Credits::blocks(1)).err().unwrap().to_string();
+    assert!(e.contains("the journal was closed"), "{e}");
 }
