@@ -25,8 +25,10 @@ pub struct DiskSpec {
     pub strip: u64,
     /// Commands each disk chooses from.
     pub depth: usize,
-    /// Time the controller works on a command.
+    /// Time the controller works on a command; meanwhile it takes no other.
     pub command_ns: u64,
+    /// Time a command takes besides: others pass meanwhile.
+    pub latency_ns: u64,
     /// Rate between host and cache.
     pub link_rate: u64,
     /// Bytes of written data that the cache holds.
@@ -72,8 +74,8 @@ pub(super) struct Array {
     link: Nanos,
     /// In the cache, those on their way to a disk among them.
     cached: u64,
-    /// Writes that wait for room in the cache.
-    blocked: VecDeque<(u64, Command)>,
+    /// Writes that wait for room in the cache, and when each could be taken.
+    blocked: VecDeque<(Nanos, u64, Command)>,
     flushes: Vec<u64>,
 }
 
@@ -98,13 +100,13 @@ impl Array {
     /// Begins a command at `at`.
     pub(super) fn start(&mut self, at: Nanos, id: u64, c: Command, done: &mut Done) {
         self.controller = later(self.controller.max(at), self.spec.command_ns);
-        let ready = self.controller;
+        let ready = later(self.controller, self.spec.latency_ns);
         match c.kind {
             Kind::Read => self.jobs(ready, id, c, false, done),
             Kind::Write if c.fua && self.spec.volatile => self.jobs(ready, id, c, true, done),
             Kind::Write => {
-                self.blocked.push_back((id, c));
-                self.unblock(ready, done);
+                self.blocked.push_back((ready, id, c));
+                self.unblock(at, done);
             }
             Kind::Flush if self.spec.volatile && self.cached > 0 => self.flushes.push(id),
             Kind::Flush | Kind::Discard => {
@@ -171,7 +173,7 @@ impl Array {
 
     /// Takes writes into the cache while it has room and no flush waits for it to be empty.
     fn unblock(&mut self, at: Nanos, done: &mut Done) {
-        while let Some((id, c)) = self.blocked.front().copied() {
+        while let Some((ready, id, c)) = self.blocked.front().copied() {
             let room = self.cached == 0 || self.cached + c.len <= self.spec.cache;
             if !room || !self.flushes.is_empty() {
                 return;
@@ -180,7 +182,7 @@ impl Array {
             for (n, pos, len) in pieces(self.spec, c.pos, c.len) {
                 self.cached += self.disks[n].dirty.insert(pos, len);
             }
-            self.link = later(self.link.max(at), transfer(c.len, self.spec.link_rate));
+            self.link = later(self.link.max(at).max(ready), transfer(c.len, self.spec.link_rate));
             done.insert((self.link, id));
         }
     }

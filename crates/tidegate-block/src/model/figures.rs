@@ -59,6 +59,11 @@ const RAID: &[Figure] = &[
         "HP, Smart Array controllers and basic RAID performance factors: RAID-on-chip before Gen8, cache defaults, eight SAS ports, the 4 × 6 Gb/s limit of figure 6",
     ),
     figure(
+        "latency",
+        "186 µs for a durable write of 16 KiB, one after the other: 5,369.62 a second; the host's part is in it",
+        "Percona, How many fsync / sec FusionIO can handle (March 2010): PERC 6/i, RAID 10, battery",
+    ),
+    figure(
         "disks, strip",
         "eight of hdd, 64 KiB",
         "ports as above; strip: ilsistemista.net, Dell PERC H700 test bed",

@@ -175,16 +175,23 @@ const HDD: DiskSpec = DiskSpec {
     strip: 0,
     depth: 32,
     command_ns: 0,
+    latency_ns: 0,
     link_rate: 600 * MB,
     cache: 64 * MB,
     volatile: true,
 };
 
+/// A controller's time for a command, its rate to the host, and the time of one durable write of 16 KiB after the other.
+const RAID_COMMAND: u64 = 1_000_000_000 / 60_000;
+const RAID_LINK: u64 = 2_400 * MIB;
+const RAID_WRITE: u64 = 1_000_000_000 / 5_370;
+
 const RAID: DiskSpec = DiskSpec {
     disks: 8,
     strip: 64 << 10,
-    command_ns: 1_000_000_000 / 60_000,
-    link_rate: 2_400 * MIB,
+    command_ns: RAID_COMMAND,
+    latency_ns: RAID_WRITE - RAID_COMMAND - 16 * 1024 * 1_000_000_000 / RAID_LINK,
+    link_rate: RAID_LINK,
     cache: 512 * MIB / 10 * 9,
     volatile: false,
     ..HDD
