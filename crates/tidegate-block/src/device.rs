@@ -2,19 +2,43 @@
 
 use crate::{Errno, Request};
 
+/// What a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceInfo<'a> {
+    /// A name for messages, such as the image's path.
+    pub name: &'a str,
+    /// Size in bytes.
+    pub size: u64,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Which backend serves it, for `info`: `io_uring`, `threads`, `memory`.
+    pub backend: &'static str,
+}
+
 /// A block device. Implementations are shared by threads.
 pub trait Device: Send + Sync {
+    /// What it is. A wrapper says what the device below it is.
+    fn info(&self) -> DeviceInfo<'_>;
+
     /// A name for messages, such as the image's path.
-    fn name(&self) -> &str;
+    fn name(&self) -> &str {
+        self.info().name
+    }
 
     /// Size in bytes.
-    fn size(&self) -> u64;
+    fn size(&self) -> u64 {
+        self.info().size
+    }
 
     /// Whether writes are refused.
-    fn read_only(&self) -> bool;
+    fn read_only(&self) -> bool {
+        self.info().read_only
+    }
 
-    /// Which backend serves it, for `info`: `io_uring`, `threads`, `memory`.
-    fn backend(&self) -> &'static str;
+    /// Which backend serves it.
+    fn backend(&self) -> &'static str {
+        self.info().backend
+    }
 
     /// Does `rq` in the calling thread and returns when it is done; the bios are not ended.
     /// PREFLUSH and FUA are honoured.

@@ -1,7 +1,7 @@
 //! A wrapper whose requests fail, end short or end late, as rules say.
 
 use crate::bio::{BioData, BioFlags, Op, Segment};
-use crate::{Bio, Device, Errno, Request, SECTOR_SIZE};
+use crate::{Bio, Device, DeviceInfo, Errno, Request, SECTOR_SIZE};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -269,18 +269,10 @@ fn run((waiting, changed): &(Mutex<Waiting>, Condvar), inner: &dyn Device) {
 }
 
 impl Device for Faulty {
-    fn name(&self) -> &str {
-        self.inner.name()
+    fn info(&self) -> DeviceInfo<'_> {
+        self.inner.info()
     }
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-    fn read_only(&self) -> bool {
-        self.inner.read_only()
-    }
-    fn backend(&self) -> &'static str {
-        self.inner.backend()
-    }
+
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
         let fault = self.judge(rq);
         self.execute_with(rq, fault)

@@ -3,7 +3,7 @@
 //! A volume that is made in place is one for everybody as soon as its superblock is there. Where content goes into
 //! it first, the superblock waits here: a kill on the way leaves no volume.
 
-use crate::{Bio, BioFlags, Device, Errno, Op, PAGE_SIZE, PageBuf, Request, Sector, Segment};
+use crate::{Bio, BioFlags, Device, DeviceInfo, Errno, Op, PAGE_SIZE, PageBuf, Request, Sector, Segment};
 use std::sync::Arc;
 use tidegate_rt::{LockClass, Mutex};
 
@@ -84,18 +84,10 @@ fn sector(block: usize) -> Sector {
 }
 
 impl Device for Held {
-    fn name(&self) -> &str {
-        self.below.name()
+    fn info(&self) -> DeviceInfo<'_> {
+        self.below.info()
     }
-    fn size(&self) -> u64 {
-        self.below.size()
-    }
-    fn read_only(&self) -> bool {
-        self.below.read_only()
-    }
-    fn backend(&self) -> &'static str {
-        self.below.backend()
-    }
+
     fn is_quick(&self, rq: &Request) -> bool {
         self.below.is_quick(rq)
     }

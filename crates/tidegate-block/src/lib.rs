@@ -60,7 +60,7 @@ mod wfq;
 pub use bio::{Bio, BioData, BioFlags, Op, Sector, Segment};
 pub use buf::PageBuf;
 pub use ctx::{IoContext, IoContextGuard};
-pub use device::Device;
+pub use device::{Device, DeviceInfo};
 pub use elevator::{Elevator, ElevatorStats, WfqOptions};
 pub use faulty::{Fault, Faulty, Rule};
 pub use file::{Backend, OpenError, OpenOptions};

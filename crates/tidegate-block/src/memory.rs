@@ -1,7 +1,7 @@
 //! A sparse block device in memory.
 
 use crate::bytes::{self, Bytes, pieces};
-use crate::{Device, Errno, Request};
+use crate::{Device, DeviceInfo, Errno, Request};
 use tidegate_rt::hash::HashMap;
 use tidegate_rt::{LockClass, RwLock};
 
@@ -79,20 +79,12 @@ impl Bytes for MemoryDevice {
 }
 
 impl Device for MemoryDevice {
-    fn name(&self) -> &str {
-        "memory"
+    fn info(&self) -> DeviceInfo<'_> {
+        DeviceInfo { name: "memory", size: self.size, read_only: false, backend: "memory" }
     }
-    fn size(&self) -> u64 {
-        self.size
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
+
     fn is_quick(&self, _: &Request) -> bool {
         true
-    }
-    fn backend(&self) -> &'static str {
-        "memory"
     }
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
         bytes::execute(self, rq)

@@ -4,7 +4,7 @@
 //! is written stays in the overlay. A new variant costs a copy of the table.
 
 use crate::bytes::{self, Bytes, pieces};
-use crate::{Device, Errno, PAGE_SIZE, Request};
+use crate::{Device, DeviceInfo, Errno, PAGE_SIZE, Request};
 use std::sync::Arc;
 use tidegate_rt::hash::HashMap;
 use tidegate_rt::{LockClass, RwLock};
@@ -119,20 +119,12 @@ impl Bytes for Overlay {
 }
 
 impl Device for Overlay {
-    fn name(&self) -> &str {
-        "overlay"
+    fn info(&self) -> DeviceInfo<'_> {
+        DeviceInfo { name: "overlay", size: Bytes::size(self), read_only: false, backend: "memory" }
     }
-    fn size(&self) -> u64 {
-        Bytes::size(self)
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
+
     fn is_quick(&self, _: &Request) -> bool {
         true
-    }
-    fn backend(&self) -> &'static str {
-        "memory"
     }
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
         bytes::execute(self, rq)

@@ -4,7 +4,7 @@
 //! writes were complete when a flush began.
 
 use crate::bio::{BioFlags, Op, Sector};
-use crate::{Device, Errno, Request};
+use crate::{Device, DeviceInfo, Errno, Request};
 use std::sync::Arc;
 use tidegate_rt::{LockClass, Mutex};
 
@@ -97,18 +97,10 @@ impl Recorder {
 }
 
 impl Device for Recorder {
-    fn name(&self) -> &str {
-        self.inner.name()
+    fn info(&self) -> DeviceInfo<'_> {
+        self.inner.info()
     }
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-    fn read_only(&self) -> bool {
-        self.inner.read_only()
-    }
-    fn backend(&self) -> &'static str {
-        self.inner.backend()
-    }
+
     fn is_quick(&self, rq: &Request) -> bool {
         self.inner.is_quick(rq)
     }

@@ -1,6 +1,6 @@
 //! The end of a device as a device: a partition of a disk's image.
 
-use crate::{Device, Errno, Request, SECTOR_SIZE};
+use crate::{Device, DeviceInfo, Errno, Request, SECTOR_SIZE};
 use std::sync::Arc;
 
 /// A device from an offset of another to that one's end.
@@ -25,18 +25,10 @@ impl Slice {
 }
 
 impl Device for Slice {
-    fn name(&self) -> &str {
-        self.below.name()
+    fn info(&self) -> DeviceInfo<'_> {
+        DeviceInfo { size: self.below.size() - self.start * SECTOR_SIZE, ..self.below.info() }
     }
-    fn size(&self) -> u64 {
-        self.below.size() - self.start * SECTOR_SIZE
-    }
-    fn read_only(&self) -> bool {
-        self.below.read_only()
-    }
-    fn backend(&self) -> &'static str {
-        self.below.backend()
-    }
+
     fn is_quick(&self, rq: &Request) -> bool {
         self.below.is_quick(rq)
     }

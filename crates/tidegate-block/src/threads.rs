@@ -1,7 +1,7 @@
 //! Asynchronous I/O by worker threads that call pread and pwrite.
 
 use crate::file::FileIo;
-use crate::{Device, Errno, Request};
+use crate::{Device, DeviceInfo, Errno, Request};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tidegate_rt::{Condvar, LockClass, Mutex, thread};
@@ -60,18 +60,15 @@ impl Shared {
 }
 
 impl Device for ThreadDevice {
-    fn name(&self) -> &str {
-        &self.shared.io.name
+    fn info(&self) -> DeviceInfo<'_> {
+        DeviceInfo {
+            name: &self.shared.io.name,
+            size: self.shared.io.size,
+            read_only: self.shared.io.read_only,
+            backend: "threads",
+        }
     }
-    fn size(&self) -> u64 {
-        self.shared.io.size
-    }
-    fn read_only(&self) -> bool {
-        self.shared.io.read_only
-    }
-    fn backend(&self) -> &'static str {
-        "threads"
-    }
+
     fn is_quick(&self, rq: &Request) -> bool {
         self.shared.io.is_quick(rq)
     }

@@ -5,7 +5,7 @@
 
 use crate::bio::{BioFlags, Op};
 use crate::file::{FileIo, is_aligned};
-use crate::{Device, Errno, Request};
+use crate::{Device, DeviceInfo, Errno, Request};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use tidegate_rt::{LockClass, Mutex, thread};
@@ -106,18 +106,15 @@ fn enter(sq: &mut Submitter<Request>) {
 }
 
 impl Device for UringDevice {
-    fn name(&self) -> &str {
-        &self.shared.io.name
+    fn info(&self) -> DeviceInfo<'_> {
+        DeviceInfo {
+            name: &self.shared.io.name,
+            size: self.shared.io.size,
+            read_only: self.shared.io.read_only,
+            backend: "io_uring",
+        }
     }
-    fn size(&self) -> u64 {
-        self.shared.io.size
-    }
-    fn read_only(&self) -> bool {
-        self.shared.io.read_only
-    }
-    fn backend(&self) -> &'static str {
-        "io_uring"
-    }
+
     fn is_quick(&self, rq: &Request) -> bool {
         self.shared.io.is_quick(rq)
     }

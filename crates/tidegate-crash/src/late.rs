@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use tidegate_block::{Device, Errno, Op, Request};
+use tidegate_block::{Device, DeviceInfo, Errno, Op, Request};
 use tidegate_rt::rng::Rng;
 use tidegate_rt::wait::{Polling, poll_with};
 use tidegate_rt::{LockClass, Mutex, thread};
@@ -107,18 +107,10 @@ impl Late {
 }
 
 impl Device for Late {
-    fn name(&self) -> &str {
-        self.inner.name()
+    fn info(&self) -> DeviceInfo<'_> {
+        self.inner.info()
     }
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-    fn read_only(&self) -> bool {
-        self.inner.read_only()
-    }
-    fn backend(&self) -> &'static str {
-        self.inner.backend()
-    }
+
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
         if thread::id() == self.thread {
             self.perhaps_answer();

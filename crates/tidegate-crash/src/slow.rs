@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_block::{Device, Errno, Op, Request};
+use tidegate_block::{Device, DeviceInfo, Errno, Op, Request};
 use tidegate_rt::rng::Rng;
 use tidegate_rt::{Condvar, LockClass, Mutex, thread};
 
@@ -70,18 +70,10 @@ impl Shared {
 }
 
 impl Device for Slow {
-    fn name(&self) -> &str {
-        self.shared.inner.name()
+    fn info(&self) -> DeviceInfo<'_> {
+        self.shared.inner.info()
     }
-    fn size(&self) -> u64 {
-        self.shared.inner.size()
-    }
-    fn read_only(&self) -> bool {
-        self.shared.inner.read_only()
-    }
-    fn backend(&self) -> &'static str {
-        self.shared.inner.backend()
-    }
+
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
         self.shared.inner.execute(rq)
     }

@@ -32,7 +32,7 @@ mod tests;
 
 use crate::bio::{BioFlags, Op};
 use crate::bytes::{self, Bytes};
-use crate::{Device, Errno, MemoryDevice, Request};
+use crate::{Device, DeviceInfo, Errno, MemoryDevice, Request};
 pub use figures::Figure;
 pub use preset::{Preset, Spec};
 use std::collections::BTreeMap;
@@ -250,18 +250,15 @@ impl Shared {
 }
 
 impl Device for Model {
-    fn name(&self) -> &str {
-        &self.shared.name
+    fn info(&self) -> DeviceInfo<'_> {
+        DeviceInfo {
+            name: &self.shared.name,
+            size: Bytes::size(&self.shared.memory),
+            read_only: false,
+            backend: "model",
+        }
     }
-    fn size(&self) -> u64 {
-        Bytes::size(&self.shared.memory)
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-    fn backend(&self) -> &'static str {
-        "model"
-    }
+
     fn is_quick(&self, _: &Request) -> bool {
         self.shared.quick
     }

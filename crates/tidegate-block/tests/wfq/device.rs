@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_block::{
-    Device, Elevator, Errno, IoContext, Op, QueueLimits, Request, RequestQueue, WfqOptions,
+    Device, DeviceInfo, Elevator, Errno, IoContext, Op, QueueLimits, Request, RequestQueue, WfqOptions,
 };
 use tidegate_rt::{Condvar, LockClass, Mutex, thread};
 
@@ -105,18 +105,10 @@ impl SlowDevice {
 }
 
 impl Device for SlowDevice {
-    fn name(&self) -> &str {
-        "slow"
+    fn info(&self) -> DeviceInfo<'_> {
+        DeviceInfo { name: "slow", size: 1 << 40, read_only: false, backend: "test" }
     }
-    fn size(&self) -> u64 {
-        1 << 40
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-    fn backend(&self) -> &'static str {
-        "test"
-    }
+
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
         drop(self.arrive());
         self.shared.begin(rq);

@@ -3,7 +3,7 @@
 
 use crate::common::volume;
 use std::sync::Arc;
-use tidegate_block::{Device, Errno, MemoryDevice, Op, QueueLimits, Request, RequestQueue};
+use tidegate_block::{Device, DeviceInfo, Errno, MemoryDevice, Op, QueueLimits, Request, RequestQueue};
 use tidegate_f2fs::check::{CheckOptions, check};
 use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
 use tidegate_f2fs::{F2fs, F2fsOptions, FsStats};
@@ -350,18 +350,10 @@ struct Camera {
 }
 
 impl Device for Camera {
-    fn name(&self) -> &str {
-        "camera"
+    fn info(&self) -> DeviceInfo<'_> {
+        DeviceInfo { name: "camera", size: self.inner.size(), read_only: false, backend: "memory" }
     }
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-    fn backend(&self) -> &'static str {
-        "memory"
-    }
+
     fn execute(&self, rq: &mut Request) -> std::result::Result<(), Errno> {
         if rq.op == Op::Read {
             return self.inner.execute(rq);

@@ -2,7 +2,7 @@ use super::*;
 use crate::F2fs;
 use crate::testing::{Open, new_volume, new_volume_on};
 use std::sync::{OnceLock, Weak};
-use tidegate_block::{Device, Errno, MemoryDevice, Op, Request};
+use tidegate_block::{Device, DeviceInfo, Errno, MemoryDevice, Op, Request};
 use tidegate_rt::thread;
 use tidegate_vfs::{Cred, FileSystem, FileType, OpenFlags};
 
@@ -78,18 +78,10 @@ struct Watching {
 }
 
 impl Device for Watching {
-    fn name(&self) -> &str {
-        "watching"
+    fn info(&self) -> DeviceInfo<'_> {
+        DeviceInfo { name: "watching", size: self.below.size(), read_only: false, backend: "memory" }
     }
-    fn size(&self) -> u64 {
-        self.below.size()
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-    fn backend(&self) -> &'static str {
-        "memory"
-    }
+
     fn execute(&self, rq: &mut Request) -> std::result::Result<(), Errno> {
         let volume = self.volume.get().filter(|_| rq.op == Op::Read).and_then(Weak::upgrade);
         if let Some(v) = volume {

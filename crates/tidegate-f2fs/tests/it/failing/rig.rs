@@ -73,18 +73,10 @@ impl Cached {
 }
 
 impl Device for Cached {
-    fn name(&self) -> &str {
-        "cached"
+    fn info(&self) -> DeviceInfo<'_> {
+        DeviceInfo { name: "cached", size: self.memory.size(), read_only: false, backend: "memory" }
     }
-    fn size(&self) -> u64 {
-        self.memory.size()
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-    fn backend(&self) -> &'static str {
-        "memory"
-    }
+
     fn execute(&self, rq: &mut Request) -> std::result::Result<(), Errno> {
         if rq.op == Op::Flush || rq.flags.contains(BioFlags::PREFLUSH) {
             self.flush();

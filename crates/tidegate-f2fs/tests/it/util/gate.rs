@@ -104,18 +104,10 @@ impl Gate {
 }
 
 impl Device for Gate {
-    fn name(&self) -> &str {
-        "gate"
+    fn info(&self) -> DeviceInfo<'_> {
+        DeviceInfo { name: "gate", size: self.inner.size(), read_only: false, backend: "gate" }
     }
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-    fn backend(&self) -> &'static str {
-        "gate"
-    }
+
     fn execute(&self, rq: &mut Request) -> std::result::Result<(), Errno> {
         if rq.op == Op::Write && self.fails(rq) {
             return Err(Errno::IO);
