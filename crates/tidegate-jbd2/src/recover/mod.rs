@@ -27,7 +27,7 @@ use crate::units::{FsBlock, LogBlock, Tid};
 use scan::{Logged, Scanned};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidegate_vfs::{Error, Result};
+use tidegate_vfs::{Error, ErrorKind, Result};
 
 /// The newest copy of a block in the log.
 #[derive(Clone, Copy, Debug)]
@@ -69,13 +69,37 @@ pub struct ReplayStats {
 /// `Corrupt` where stock recovery fails, with the log block; `Unsupported` for unknown features; the device's. Nothing
 /// was written.
 pub fn recover(log: Arc<Log>, volume_blocks: u64) -> Result<Replay> {
+    find(log, volume_blocks, &mut Err)
+}
+
+/// The same from a damaged log, for a repair: the log ends before a damaged transaction, and damaged blocks of others are
+/// left out. What was found damaged comes with it, in order. A volume needs a check behind this.
+///
+/// # Errors
+/// Those of the superblock and of fast commits; the device's. Nothing was written.
+pub fn salvage(log: Arc<Log>, volume_blocks: u64) -> Result<(Replay, Vec<Error>)> {
+    let mut damage = Vec::new();
+    let replay = find(log, volume_blocks, &mut |e| match e.kind() {
+        ErrorKind::Corrupt => {
+            damage.push(e);
+            Ok(())
+        }
+        _ => Err(e),
+    })?;
+    Ok((replay, damage))
+}
+
+/// Takes damage, or gives it back as an error.
+type OnDamage<'a> = &'a mut dyn FnMut(Error) -> Result<()>;
+
+fn find(log: Arc<Log>, volume_blocks: u64, on_damage: OnDamage) -> Result<Replay> {
     let sb = Superblock::read(&log)?;
     let Some(start) = sb.start else {
         let (blocks, end) = (BTreeMap::new(), sb.sequence);
         return Ok(Replay { log, sb, blocks, end, failed: None, stats: ReplayStats::default(), fast: 0 });
     };
-    let Scanned { logged, revoke_blocks, end, failed } = scan::scan(&log, &sb, start)?;
-    let (revoked, revokes) = revoke::records(&log, &sb, &revoke_blocks, &logged)?;
+    let Scanned { logged, revoke_blocks, end, failed } = scan::scan(&log, &sb, start, on_damage)?;
+    let (revoked, revokes) = revoke::records(&log, &sb, &revoke_blocks, &logged, on_damage)?;
     let is_revoked = |l: &Logged| revoked.get(&l.tag.block).is_some_and(|tid| tid.reaches(l.tid));
     let mut stats = ReplayStats {
         transactions: end.0.wrapping_sub(sb.sequence.0),
@@ -90,7 +114,10 @@ pub fn recover(log: Arc<Log>, volume_blocks: u64) -> Result<Replay> {
             stats.revoked += 1;
             continue;
         }
-        check(&sb, &mut window, one, volume_blocks)?;
+        if let Err(e) = check(&sb, &mut window, one, volume_blocks) {
+            on_damage(e)?;
+            continue;
+        }
         blocks.insert(one.tag.block, Copy { at: one.at, escaped: one.tag.escaped });
     }
     let fast = fast::committed(&log, &sb, end)?;

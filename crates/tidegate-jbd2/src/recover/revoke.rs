@@ -1,7 +1,7 @@
 //! The second pass: which blocks were freed behind which transaction.
 
-use super::damaged;
 use super::scan::Logged;
+use super::{OnDamage, damaged};
 use crate::format::{Superblock, revoked};
 use crate::log::{Log, Window};
 use crate::units::{FsBlock, LogBlock, Tid};
@@ -18,6 +18,7 @@ pub(super) fn records(
     sb: &Superblock,
     blocks: &[(LogBlock, Tid)],
     logged: &[Logged],
+    on_damage: OnDamage,
 ) -> Result<(HashMap<FsBlock, Tid>, usize)> {
     let (mut last, mut count) = (HashMap::default(), 0);
     if blocks.is_empty() {
@@ -27,8 +28,10 @@ pub(super) fn records(
     let mut window = Window::new(log);
     for &(at, tid) in blocks {
         let records = revoked(sb, window.get(at)?);
-        let records =
-            records.ok_or_else(|| damaged(at, "its revoke records go beyond the block".to_string()))?;
+        let Some(records) = records else {
+            on_damage(damaged(at, "its revoke records go beyond the block".to_string()))?;
+            continue;
+        };
         for block in records {
             count += 1;
             if held.contains(&block) {

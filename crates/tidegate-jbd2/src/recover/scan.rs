@@ -1,6 +1,6 @@
 //! The first pass: from the log's beginning to its last whole transaction.
 
-use super::damaged;
+use super::{OnDamage, damaged};
 use crate::format::raw::{
     COMMIT_BLOCK, CRC32_CHKSUM, CRC32_CHKSUM_SIZE, DESCRIPTOR_BLOCK, REVOKE_BLOCK, RawCommit,
 };
@@ -64,11 +64,11 @@ struct Scan<'a> {
     failed: Option<Tid>,
 }
 
-/// Follows the log from `start`.
+/// Follows the log from `start`, to its end or to damage that is taken.
 ///
 /// # Errors
 /// `Corrupt` for a damaged transaction that is not the log's torn end; the device's.
-pub(super) fn scan(log: &Log, sb: &Superblock, start: LogBlock) -> Result<Scanned> {
+pub(super) fn scan(log: &Log, sb: &Superblock, start: LogBlock, on_damage: OnDamage) -> Result<Scanned> {
     let mut scan = Scan {
         sb,
         layout: TagLayout::of(sb),
@@ -87,7 +87,16 @@ pub(super) fn scan(log: &Log, sb: &Superblock, start: LogBlock) -> Result<Scanne
         end: None,
         failed: None,
     };
-    while scan.step()? == Next::Block {}
+    loop {
+        match scan.step() {
+            Ok(Next::Block) => {}
+            Ok(Next::End) => break,
+            Err(e) => {
+                on_damage(e)?;
+                break;
+            }
+        }
+    }
     let (logged, revokes) = scan.whole;
     scan.logged.truncate(logged);
     scan.revoke_blocks.truncate(revokes);

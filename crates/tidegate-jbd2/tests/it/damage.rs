@@ -1,8 +1,9 @@
 //! Damaged logs: an error or a result, never a panic or a loop, and with crc32c never a wrong block.
 
 use crate::image::{Bed, Chance, Seed, VOLUME, seeds};
-use crate::writer::{MAGIC, Sums};
-use tidegate_vfs::ErrorKind;
+use crate::writer::{MAGIC, Sums, Writer};
+use tidegate_jbd2::salvage;
+use tidegate_vfs::{Error, ErrorKind};
 
 #[test]
 fn a_damaged_log_with_crc32c_gives_whole_transactions_or_an_error() {
@@ -32,10 +33,23 @@ fn a_damaged_log_with_crc32c_gives_whole_transactions_or_an_error() {
                 errors += 1;
                 assert!(matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported), "{e}");
                 assert!(e.to_string().contains("log block"), "{e}");
+                left(&bed, &w, &e);
             }
         }
     }
     assert!(errors > 0 && results > 0 || std::env::var_os("TIDEGATE_TEST_SEED").is_some());
+}
+
+/// What a repair gets of a log that is refused: blocks that were written as they are, and the reason.
+fn left(bed: &Bed, w: &Writer, why: &Error) {
+    let Ok((replay, damage)) = salvage(bed.log.clone(), VOLUME) else {
+        assert!(why.to_string().contains("superblock"), "{why}");
+        return;
+    };
+    assert_eq!(damage.first().map(ToString::to_string), Some(why.to_string()));
+    for (at, bytes) in bed.found(&replay) {
+        assert!(w.states.iter().any(|(_, s)| s.get(&at) == Some(&bytes)), "block {at}");
+    }
 }
 
 /// Blocks of any kind with numbers that fit, and anything behind their headers.
@@ -62,7 +76,9 @@ fn a_log_of_garbage_ends() {
                 to.copy_from_slice(&n.to_be_bytes());
             }
         }
-        let _ = Bed::new(&log, 1024).recover();
+        let bed = Bed::new(&log, 1024);
+        let (found, salvaged) = (bed.recover(), salvage(bed.log.clone(), VOLUME).unwrap());
+        assert_eq!(found.is_ok(), salvaged.1.is_empty());
     }
 }
 

@@ -14,8 +14,12 @@ pub const SIZE: usize = 1024;
 
 /// A volume with a clean log of `len` blocks behind it.
 pub fn fresh(len: u32) -> (Vec<u8>, Vec<Run>) {
-    let shape =
-        Shape { block_size: SIZE, len, wide: false, sums: Sums::None, start: 0, tid: 40, uuids: false };
+    fresh_with(len, Sums::None)
+}
+
+/// The same with checksums in its superblock.
+pub fn fresh_with(len: u32, sums: Sums) -> (Vec<u8>, Vec<Run>) {
+    let shape = Shape { block_size: SIZE, len, wide: false, sums, start: 0, tid: 40, uuids: false };
     let mut bytes = vec![0; VOLUME as usize * SIZE];
     bytes.extend(Writer::new(shape).log(&[], 0));
     (bytes, vec![Run { first: FsBlock(VOLUME), len }])
