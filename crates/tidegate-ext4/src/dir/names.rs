@@ -318,7 +318,11 @@ impl Ext4 {
     /// Frees the blocks of an inode and of its attributes.
     fn free_content(&self, handle: &mut Handle<'_>, now: &mut Ext4Inode, attr: &mut Attr) -> Result<()> {
         let mapped = matches!(attr.file_type, FileType::Regular | FileType::Directory | FileType::Symlink);
-        if mapped && now.is(InodeFlags::EXTENTS) {
+        // A short link lies where others have their map.
+        let short = attr.file_type == FileType::Symlink
+            && attr.size < I_BLOCK_SIZE as u64
+            && !now.is(InodeFlags::EXTENTS);
+        if mapped && !short {
             if attr.file_type != FileType::Regular {
                 self.forget_blocks(handle, now, attr.size)?;
             }

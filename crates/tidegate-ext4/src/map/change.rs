@@ -1,5 +1,6 @@
 //! Blocks come to a file and go: what its map, its inode and the bitmaps say of that.
 
+use super::numbers::Numbers;
 use super::tree::{Piece, Tree};
 use super::{Mapped, Place};
 use crate::format::raw::InodeFlags;
@@ -9,7 +10,36 @@ use crate::volume::handle::Handle;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_vfs::{Attr, Error, ErrorKind, Inode, Result};
+use tidegate_vfs::{Attr, Inode, Result};
+
+/// A map of either kind, while it changes.
+enum Map<'a, 'h> {
+    Tree(Tree<'a, 'h>),
+    Numbers(Numbers<'a, 'h>),
+}
+
+impl Map<'_, '_> {
+    fn insert(&mut self, piece: Piece) -> Result<()> {
+        match self {
+            Map::Tree(t) => t.insert(piece),
+            Map::Numbers(n) => n.insert(piece),
+        }
+    }
+
+    fn remove(&mut self, range: Range<u64>) -> Result<Vec<Piece>> {
+        match self {
+            Map::Tree(t) => t.remove(range),
+            Map::Numbers(n) => n.remove(range),
+        }
+    }
+
+    fn tail(&self) -> Result<u64> {
+        match self {
+            Map::Tree(t) => t.tail(),
+            Map::Numbers(n) => n.tail(),
+        }
+    }
+}
 
 impl Ext4 {
     /// Where the blocks of an inode had best begin: in its group.
@@ -17,13 +47,24 @@ impl Ext4 {
         self.sb.group_start(self.inode_group(ino).0)
     }
 
-    fn tree<'a, 'h>(&'a self, handle: &'a mut Handle<'h>, own: &'a mut Ext4Inode) -> Result<Tree<'a, 'h>> {
-        if !own.is(InodeFlags::EXTENTS) {
-            let what = format!("inode {}: a file that is mapped by blocks is not changed yet", own.ino);
-            return Err(Error::new(ErrorKind::Unsupported, what));
-        }
+    /// Changes a file's map by `f`, whichever kind it has; by how many blocks the map itself grew.
+    fn with_map<T>(
+        &self,
+        handle: &mut Handle<'_>,
+        own: &mut Ext4Inode,
+        f: impl FnOnce(&mut Map<'_, '_>) -> Result<T>,
+    ) -> (Result<T>, i64) {
         let goal = self.goal_of(own.ino);
-        Ok(Tree { fs: self, handle, own, nodes: 0, goal })
+        let mut map = match own.is(InodeFlags::EXTENTS) {
+            true => Map::Tree(Tree { fs: self, handle, own, nodes: 0, goal }),
+            false => Map::Numbers(Numbers { fs: self, handle, own, nodes: 0, goal }),
+        };
+        let r = f(&mut map);
+        let nodes = match map {
+            Map::Tree(t) => t.nodes,
+            Map::Numbers(n) => n.nodes,
+        };
+        (r, nodes)
     }
 
     fn sectors_of(&self, blocks: i64) -> i64 {
@@ -45,9 +86,8 @@ impl Ext4 {
         len: u64,
         unwritten: bool,
     ) -> Result<()> {
-        let mut tree = self.tree(handle, own)?;
-        let r = tree.insert(Piece { block: at.0, len, start, unwritten });
-        let nodes = tree.nodes;
+        let piece = Piece { block: at.0, len, start, unwritten };
+        let (r, nodes) = self.with_map(handle, own, |map| map.insert(piece));
         let data = if r.is_ok() { len as i64 } else { 0 };
         attr.blocks = attr.blocks.saturating_add_signed(self.sectors_of(nodes + data));
         r
@@ -126,10 +166,7 @@ impl Ext4 {
     /// As [`Ext4::map_blocks`].
     pub(crate) fn last_cut(&self, inode: &Inode) -> Result<u64> {
         let mut now = Arc::unwrap_or_clone(crate::inode::ei(inode));
-        if !now.is(InodeFlags::EXTENTS) {
-            return Ok(0);
-        }
-        self.op(|handle| self.tree(handle, &mut now)?.tail())
+        self.op(|handle| self.with_map(handle, &mut now, |map| map.tail()).0)
     }
 
     /// Takes the blocks of a range from a file and frees them; stores the inode. Takes `ei->i_data_sem` exclusive.
@@ -155,9 +192,9 @@ impl Ext4 {
         attr: &mut Attr,
         range: Range<u64>,
     ) -> Result<()> {
-        let mut tree = self.tree(handle, now)?;
-        let gone = tree.remove(range)?;
-        let (nodes, blocks) = (tree.nodes, gone.iter().map(|p| p.len).sum::<u64>());
+        let (gone, nodes) = self.with_map(handle, now, |map| map.remove(range));
+        let gone = gone?;
+        let blocks = gone.iter().map(|p| p.len).sum::<u64>();
         attr.blocks = attr.blocks.saturating_add_signed(self.sectors_of(nodes - blocks as i64));
         gone.iter().try_for_each(|p| self.free_blocks(handle, p.start, p.len))
     }
@@ -175,13 +212,11 @@ impl Ext4 {
         let mut data = own(inode).write();
         let mut now = Arc::unwrap_or_clone(data.clone());
         let mut attr = inode.attr().clone();
-        let r = (|| {
-            let mut tree = self.tree(handle, &mut now)?;
-            let pieces = tree.remove(range)?;
-            pieces.into_iter().try_for_each(|p| tree.insert(Piece { unwritten: false, ..p }))?;
-            attr.blocks = attr.blocks.saturating_add_signed(self.sectors_of(tree.nodes));
-            Ok(())
-        })();
+        let (r, nodes) = self.with_map(handle, &mut now, |map| {
+            let pieces = map.remove(range)?;
+            pieces.into_iter().try_for_each(|p| map.insert(Piece { unwritten: false, ..p }))
+        });
+        attr.blocks = attr.blocks.saturating_add_signed(self.sectors_of(nodes));
         *data = Arc::new(now);
         inode.attr().blocks = attr.blocks;
         drop(data);

@@ -8,7 +8,8 @@
 //! | `extent` | the extent tree |
 //! | `indirect` | the block map of ext2 and ext3 |
 //! | `read` | pages of a file, now or ahead |
-//! | `change`, `tree` | blocks come to a file and go; the extent tree with that |
+//! | `change` | blocks come to a file and go |
+//! | `tree`, `numbers` | the extent tree and the block map with that |
 //! | `write` | promises for pages, and passes that write them |
 //! | `inline` | content that lies in the inode |
 
@@ -16,6 +17,7 @@ mod change;
 mod extent;
 mod indirect;
 pub(crate) mod inline;
+mod numbers;
 mod read;
 mod tree;
 mod write;

@@ -6,6 +6,7 @@
 //! as long as it has data. A volume without a journal promises no such order.
 
 use super::Place;
+use crate::format::raw::InodeFlags;
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::{ei, own};
 use crate::volume::handle::Handle;
@@ -18,7 +19,7 @@ use tidegate_block::{Bio, BioFlags, Errno, PAGE_SIZE, PageBuf, Plug, Sector, Seg
 use tidegate_rt::Timespec;
 use tidegate_vfs::fs::WriteEnd;
 use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
-use tidegate_vfs::{ErrorKind, Inode, Result, WritebackControl};
+use tidegate_vfs::{Error, ErrorKind, Inode, Result, WritebackControl};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Bytes of a bio that does not begin at a multiple of a page: larger ones cannot go around the host's cache.
@@ -326,6 +327,11 @@ impl Ext4 {
 
     /// Gives the holes of a range blocks that read as zeros.
     pub(crate) fn preallocate_range(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
+        if !ei(inode).is(InodeFlags::EXTENTS) {
+            // A number has no mark that its block was never written.
+            let what = format!("inode {}: a file without extents gets no blocks ahead", inode.ino);
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
         let blocks = self.file_blocks(&bytes);
         let mut at = blocks.start;
         while at < blocks.end {

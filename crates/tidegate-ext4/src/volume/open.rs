@@ -159,8 +159,8 @@ impl Ext4 {
         if !options.write {
             return "ext4 is not written yet: opened read-only".into();
         }
-        if !sb.incompat.contains(Incompat::EXTENTS) {
-            return "ext4 without extents is not written yet: opened read-only".into();
+        if sb.raw.s_rev_level.get() == 0 {
+            return "an ext2 volume of revision 0 is not written: opened read-only".into();
         }
         if sb.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
             return "its orphan file is not empty: run e2fsck; opened read-only".into();

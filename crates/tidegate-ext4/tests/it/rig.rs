@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
-use tidegate_block::{QueueLimits, RequestQueue, file};
+use tidegate_block::{BioFlags, Device, DeviceInfo, Errno, Op, QueueLimits, Request, RequestQueue, file};
 use tidegate_ext4::{Ext4, Ext4Options};
 use tidegate_testing::fill::{Kind, fill};
 use tidegate_testing::manifest::{Manifest, walk};
@@ -112,6 +114,45 @@ impl Drop for Mounted {
 pub fn describe_by_kernel(image: &Path) -> Option<Manifest> {
     let mounted = Mounted::new(image, "ro")?;
     Some(walk(mounted.path()).unwrap())
+}
+
+/// A device that takes its time for some file data: whoever does not wait for that finds it missing.
+pub struct Late {
+    inner: Arc<dyn Device>,
+    queue: Sender<Request>,
+    writes: AtomicUsize,
+}
+
+impl Late {
+    /// The same device, with data late.
+    pub fn new(inner: Arc<dyn Device>) -> Self {
+        let (queue, taken) = channel::<Request>();
+        let below = inner.clone();
+        std::thread::spawn(move || {
+            while let Ok(rq) = taken.recv() {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                below.submit(rq);
+            }
+        });
+        Late { inner, queue, writes: AtomicUsize::new(0) }
+    }
+}
+
+impl Device for Late {
+    fn info(&self) -> DeviceInfo<'_> {
+        self.inner.info()
+    }
+    fn execute(&self, rq: &mut Request) -> std::result::Result<(), Errno> {
+        self.inner.execute(rq)
+    }
+    fn submit(&self, rq: Request) {
+        let data = rq.op == Op::Write && !rq.flags.contains(BioFlags::META);
+        if data && self.writes.fetch_add(1, Relaxed).is_multiple_of(4) {
+            self.queue.send(rq).unwrap();
+        } else {
+            self.inner.submit(rq);
+        }
+    }
 }
 
 /// A tree of everything that volumes of blocks as large as 4 KiB can hold, made once. Without what is too large for

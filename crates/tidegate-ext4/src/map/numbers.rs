@@ -1,0 +1,238 @@
+//! Changing the block map of ext2 and ext3: numbers are set and cleared, and blocks of numbers come and go with that.
+//!
+//! The caller holds `ei->i_data_sem` exclusive. Numbers have 32 bits, so volumes of more blocks have no such files changed.
+
+use super::tree::Piece;
+use crate::format::gate::rule;
+use crate::format::raw::le32;
+use crate::format::units::BlockAddr;
+use crate::inode::Ext4Inode;
+use crate::volume::handle::Handle;
+use crate::volume::sbi::Ext4;
+use std::ops::Range;
+use tidegate_vfs::{ErrorKind, Result};
+
+/// Numbers in the inode that lead to data at once.
+const DIRECT: u64 = 12;
+/// Levels of blocks of numbers.
+const LEVELS: u32 = 3;
+/// Blocks that one change frees at most.
+const AT_ONCE: u64 = 64;
+
+/// The block map of an inode, while it changes.
+pub(super) struct Numbers<'a, 'h> {
+    pub fs: &'a Ext4,
+    pub handle: &'a mut Handle<'h>,
+    pub own: &'a mut Ext4Inode,
+    /// Blocks of numbers that were added, less those that went.
+    pub nodes: i64,
+    /// Where a new one had best lie.
+    pub goal: BlockAddr,
+}
+
+fn put(bytes: &mut [u8], slot: usize, number: u32) {
+    bytes[4 * slot..4 * slot + 4].copy_from_slice(&number.to_le_bytes());
+}
+
+impl Numbers<'_, '_> {
+    fn per_block(&self) -> u64 {
+        u64::from(self.fs.sb.block_size) / 4
+    }
+
+    /// The level that leads to block `at`, and how far into its span that lies.
+    fn level_of(&self, at: u64) -> Result<(u32, u64)> {
+        let mut rest = at - DIRECT;
+        for level in 1..=LEVELS {
+            let span = self.per_block().pow(level);
+            if rest < span {
+                return Ok((level, rest));
+            }
+            rest -= span;
+        }
+        Err(ErrorKind::FileTooBig.into())
+    }
+
+    /// Adds blocks where the file has none.
+    ///
+    /// # Errors
+    /// `NoSpace` when a block of numbers is needed and none is free, and some of the blocks may be the file's by then;
+    /// `FileTooBig` for one that no number leads to.
+    pub(super) fn insert(&mut self, piece: Piece) -> Result<()> {
+        let end = piece.start.0 + piece.len;
+        if end > u32::MAX.into() {
+            return Err(ErrorKind::FileTooBig.into());
+        }
+        let mut done = 0;
+        while done < piece.len {
+            let (at, first) = (piece.block + done, (piece.start.0 + done) as u32);
+            if at < DIRECT {
+                put(&mut self.own.block, at as usize, first);
+                done += 1;
+                continue;
+            }
+            let (level, rest) = self.level_of(at)?;
+            let leaf = self.leaf(level, rest)?;
+            let slot = rest % self.per_block();
+            let n = (piece.len - done).min(self.per_block() - slot);
+            self.handle.write(leaf, |b| {
+                (0..n).for_each(|i| put(b, (slot + i) as usize, first + i as u32));
+            })?;
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// The lowest block of numbers on the way, which is made where it is missing.
+    fn leaf(&mut self, level: u32, rest: u64) -> Result<BlockAddr> {
+        let top = (DIRECT as u32 + level - 1) as usize;
+        let mut number = le32(&self.own.block, 4 * top);
+        if number == 0 {
+            number = self.new_block()?;
+            put(&mut self.own.block, top, number);
+        }
+        let (mut addr, mut rest) = (self.checked(number)?, rest);
+        for level in (2..=level).rev() {
+            let below = self.per_block().pow(level - 1);
+            let slot = (rest / below) as usize;
+            let mut next = le32(&self.fs.blocks.read(addr)?, 4 * slot);
+            if next == 0 {
+                next = self.new_block()?;
+                self.handle.write(addr, |b| put(b, slot, next))?;
+            }
+            (addr, rest) = (self.checked(next)?, rest % below);
+        }
+        Ok(addr)
+    }
+
+    fn checked(&self, number: u32) -> Result<BlockAddr> {
+        let addr = BlockAddr(number.into());
+        rule(
+            self.fs.sb.holds(addr, 1),
+            format!("inode {}: its map leads to block {addr}, outside of the volume", self.own.ino),
+        )?;
+        Ok(addr)
+    }
+
+    fn new_block(&mut self) -> Result<u32> {
+        let (addr, _) = self.fs.take_blocks(self.handle, self.goal, 1)?;
+        let Ok(number) = u32::try_from(addr.0) else {
+            self.fs.free_blocks(self.handle, addr, 1)?;
+            return Err(ErrorKind::FileTooBig.into());
+        };
+        self.handle.create(addr, |_| ())?;
+        self.nodes += 1;
+        Ok(number)
+    }
+
+    fn free_block(&mut self, addr: BlockAddr) -> Result<()> {
+        self.handle.forget(addr)?;
+        self.nodes -= 1;
+        self.fs.free_blocks(self.handle, addr, 1)
+    }
+
+    /// Takes the blocks of a range out of the map; what they were. They are neither freed nor forgotten.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the device.
+    pub(super) fn remove(&mut self, range: Range<u64>) -> Result<Vec<Piece>> {
+        let mut gone = Vec::new();
+        for at in range.start.min(DIRECT)..range.end.min(DIRECT) {
+            let number = le32(&self.own.block, 4 * at as usize);
+            if number != 0 {
+                note(&mut gone, at, self.checked(number)?);
+                put(&mut self.own.block, at as usize, 0);
+            }
+        }
+        let mut base = DIRECT;
+        for level in 1..=LEVELS {
+            let span = self.per_block().pow(level);
+            let top = (DIRECT as u32 + level - 1) as usize;
+            let number = le32(&self.own.block, 4 * top);
+            let touches = range.start < base + span && range.end > base;
+            if number != 0 && touches {
+                let addr = self.checked(number)?;
+                if self.remove_below(addr, level, base, &range, &mut gone)? {
+                    self.free_block(addr)?;
+                    put(&mut self.own.block, top, 0);
+                }
+            }
+            base += span;
+        }
+        Ok(gone)
+    }
+
+    /// Removes a range below a block of numbers that begins with block `base` of the file; whether nothing is left in it.
+    fn remove_below(
+        &mut self,
+        addr: BlockAddr,
+        level: u32,
+        base: u64,
+        range: &Range<u64>,
+        gone: &mut Vec<Piece>,
+    ) -> Result<bool> {
+        let mut bytes = self.fs.blocks.read(addr)?.to_vec();
+        let below = self.per_block().pow(level - 1);
+        let mut changed = false;
+        for slot in 0..self.per_block() as usize {
+            let (first, number) = (base + slot as u64 * below, le32(&bytes, 4 * slot));
+            if number == 0 || first >= range.end || first + below <= range.start {
+                continue;
+            }
+            let child = self.checked(number)?;
+            let goes = if level == 1 {
+                note(gone, first, child);
+                true
+            } else if self.remove_below(child, level - 1, first, range, gone)? {
+                self.free_block(child)?;
+                true
+            } else {
+                false
+            };
+            if goes {
+                put(&mut bytes, slot, 0);
+                changed = true;
+            }
+        }
+        let empty = bytes.iter().all(|b| *b == 0);
+        if changed && !empty {
+            self.handle.write(addr, |b| b.copy_from_slice(&bytes))?;
+        }
+        Ok(empty)
+    }
+
+    /// The first of the last blocks, as many as one change may free.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the device.
+    pub(super) fn tail(&self) -> Result<u64> {
+        let per_block = self.per_block();
+        for level in (1..=LEVELS).rev() {
+            let mut number = le32(&self.own.block, 4 * (DIRECT as usize + level as usize - 1));
+            if number == 0 {
+                continue;
+            }
+            let mut at = DIRECT + (1..level).map(|l| per_block.pow(l)).sum::<u64>();
+            for level in (1..=level).rev() {
+                let block = self.fs.blocks.read(self.checked(number)?)?;
+                let last = (0..per_block).rev().find(|s| le32(&block, 4 * *s as usize) != 0);
+                // A block of numbers without any goes with the step that comes to it.
+                let Some(slot) = last else { break };
+                if level == 1 {
+                    return Ok(at + slot.saturating_sub(AT_ONCE - 1));
+                }
+                at += slot * per_block.pow(level - 1);
+                number = le32(&block, 4 * slot as usize);
+            }
+            return Ok(at);
+        }
+        Ok(0)
+    }
+}
+
+/// Notes that a block was taken out, as part of the piece before if it goes on from it.
+fn note(gone: &mut Vec<Piece>, block: u64, start: BlockAddr) {
+    match gone.last_mut() {
+        Some(p) if p.block + p.len == block && p.start.plus(p.len) == start => p.len += 1,
+        _ => gone.push(Piece { block, len: 1, start, unwritten: false }),
+    }
+}
