@@ -111,8 +111,10 @@ impl FileSystem for Ext4 {
     }
 
     fn sectors(&self, inode: &Inode) -> u64 {
+        // Before the attributes: their lock comes behind that of the map.
+        let inline = ei(inode).is(InodeFlags::INLINE_DATA);
         let a = inode.attr();
-        a.blocks + if ei(inode).is(InodeFlags::INLINE_DATA) { a.size.div_ceil(512) } else { 0 }
+        a.blocks + if inline { a.size.div_ceil(512) } else { 0 }
     }
 
     fn read_pages(&self, inode: &Inode, index: u64, pages: usize) -> Result<Vec<PageRun>> {
