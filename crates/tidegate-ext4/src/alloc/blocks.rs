@@ -29,11 +29,25 @@ impl Ext4 {
         GroupNo((n as u32).min(self.sb.groups - 1))
     }
 
+    /// Takes a run of at most `want` blocks of those that nobody was promised.
+    ///
+    /// # Errors
+    /// As [`Ext4::take_promised`].
+    pub(crate) fn take_blocks(
+        &self,
+        handle: &mut Handle<'_>,
+        goal: BlockAddr,
+        want: u32,
+    ) -> Result<(BlockAddr, u32)> {
+        self.space()?.check_unpromised(want.into())?;
+        self.take_promised(handle, goal, want)
+    }
+
     /// Takes a run of at most `want` blocks, as near behind `goal` as one is free; the first, and how many.
     ///
     /// # Errors
     /// `NoSpace`; `Corrupt`; those of reading bitmaps.
-    pub(crate) fn take_blocks(
+    pub(crate) fn take_promised(
         &self,
         handle: &mut Handle<'_>,
         goal: BlockAddr,

@@ -6,8 +6,15 @@ use tidegate_vfs::{Error, ErrorKind, Result};
 
 static SPACE: LockClass = LockClass::new("ext4->space", 522);
 
-/// Blocks of maps that a promise for data may need, one for so many blocks of data.
-const DATA_PER_MAP: u64 = 64;
+/// Blocks of maps that promised data may need: one for so many blocks, as pieces of a nearly full volume are small, and a
+/// few for what maps grow by levels.
+const DATA_PER_MAP: u64 = 4;
+const LEVELS: u64 = 8;
+
+/// What is kept for promised data: it, and its maps.
+fn kept(promised: u64) -> u64 {
+    if promised == 0 { 0 } else { promised + promised.div_ceil(DATA_PER_MAP) + LEVELS }
+}
 
 /// What is free.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,12 +52,20 @@ impl Space {
     /// `NoSpace`; nothing is promised then.
     pub(crate) fn promise(&self, blocks: u64, reserved: u64) -> Result<()> {
         let mut free = self.0.lock();
-        let wanted = blocks + blocks.div_ceil(DATA_PER_MAP) + 2;
-        if free.promised + wanted + reserved > free.blocks {
+        if blocks > 0 && kept(free.promised + blocks) + reserved > free.blocks {
             return Err(ErrorKind::NoSpace.into());
         }
         free.promised += blocks;
         Ok(())
+    }
+
+    /// Whether `blocks` blocks that nobody was promised can be taken.
+    ///
+    /// # Errors
+    /// `NoSpace` when what is left is promised.
+    pub(super) fn check_unpromised(&self, blocks: u64) -> Result<()> {
+        let free = self.0.lock();
+        if kept(free.promised) + blocks > free.blocks { Err(ErrorKind::NoSpace.into()) } else { Ok(()) }
     }
 
     /// Takes a promise back.

@@ -139,7 +139,12 @@ impl Ext4 {
         }
         let goal = self.goal_behind(now, range.start)?;
         let want = m.blocks.min(1 << 15) as u32;
-        let (start, len) = self.take_blocks(handle, goal, want)?;
+        // What a pass places was promised; what is only set aside was not.
+        let taken = match unwritten {
+            true => self.take_blocks(handle, goal, want),
+            false => self.take_promised(handle, goal, want),
+        };
+        let (start, len) = taken?;
         let at = FileBlock(range.start);
         if let Err(e) = self.place_blocks(handle, now, attr, at, start, len.into(), unwritten) {
             self.free_blocks(handle, start, len.into())?;

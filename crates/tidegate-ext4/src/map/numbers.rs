@@ -114,7 +114,7 @@ impl Numbers<'_, '_> {
     }
 
     fn new_block(&mut self) -> Result<u32> {
-        let (addr, _) = self.fs.take_blocks(self.handle, self.goal, 1)?;
+        let (addr, _) = self.fs.take_promised(self.handle, self.goal, 1)?;
         let Ok(number) = u32::try_from(addr.0) else {
             self.fs.free_blocks(self.handle, addr, 1)?;
             return Err(ErrorKind::FileTooBig.into());

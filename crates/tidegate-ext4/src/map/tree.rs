@@ -240,7 +240,7 @@ impl Tree<'_, '_> {
     }
 
     fn new_block(&mut self) -> Result<BlockAddr> {
-        let (addr, _) = self.fs.take_blocks(self.handle, self.goal, 1)?;
+        let (addr, _) = self.fs.take_promised(self.handle, self.goal, 1)?;
         self.nodes += 1;
         Ok(addr)
     }

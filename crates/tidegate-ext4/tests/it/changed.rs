@@ -190,3 +190,90 @@ fn files_are_written_cut_and_punched() {
         judge(name, &image, v);
     }
 }
+
+#[test]
+fn writers_side_by_side_do_not_hurt_each_other() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    for (name, args) in &SETS[..3] {
+        let image = dir.path().join(format!("{name}.img"));
+        // A small log: transactions are full, and wait for room.
+        mke2fs(&image, &[args, &["-J", "size=4"][..]].concat(), "96M");
+        let v = open_to_write(&image);
+        let root = v.root().unwrap();
+        let shared = v.mkdir(ROOT, &root, b"shared", 0o755).unwrap();
+        let worker = |n: u64| {
+            let (v, root, shared) = (v.clone(), root.clone(), shared.clone());
+            move || {
+                let mut rng = Rng::new(n + 1);
+                let own = v.mkdir(ROOT, &root, format!("w{n}").as_bytes(), 0o755).unwrap();
+                for step in 0..250 {
+                    let dir = if rng.below(3) == 0 { &shared } else { &own };
+                    let name = format!("{n}-{step}-{}", "y".repeat(rng.below(80) as usize)).into_bytes();
+                    let len = 1 + rng.below(60_000) as usize;
+                    let inode = put(&v, dir, &name, &rng.bytes(len));
+                    match rng.below(6) {
+                        0 => v.open(ROOT, &inode, OpenFlags::WRITE).unwrap().fsync(false).unwrap(),
+                        1 => v.unlink(ROOT, dir, &name).unwrap(),
+                        2 => v.open(ROOT, &inode, OpenFlags::WRITE).unwrap().truncate(100).unwrap(),
+                        3 => v.rename(ROOT, (dir, &name), (&own, b"same"), RenameFlags::empty()).unwrap(),
+                        4 => v.setxattr(ROOT, &inode, b"user.n", Some(&name), XattrFlags::empty()).unwrap(),
+                        _ if step % 50 == 0 => v.sync().unwrap(),
+                        _ => {}
+                    }
+                }
+            }
+        };
+        let threads: Vec<_> =
+            (0..4).map(|n| tidegate_rt::thread::spawn("test-writer", worker(n)).unwrap()).collect();
+        threads.into_iter().for_each(|t| t.join());
+        drop((shared, root));
+        judge(name, &image, v);
+    }
+}
+
+#[test]
+fn a_full_volume_says_so_and_stays_whole() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    for (name, args) in &SETS[..2] {
+        let image = dir.path().join(format!("{name}.img"));
+        mke2fs(&image, &[args, &["-m", "0", "-J", "size=4", "-N", "400"][..]].concat(), "16M");
+        let v = open_to_write(&image);
+        let root = v.root().unwrap();
+        let mut rng = Rng::new(5);
+        for round in 0..3 {
+            let (mut made, mut full) = (Vec::new(), false);
+            for n in 0..600 {
+                let file = format!("r{round}-{n}").into_bytes();
+                let bytes = rng.bytes(1 + rng_len(n));
+                let done = v.create(ROOT, &root, &file, 0o644).and_then(|inode| {
+                    made.push(file.clone());
+                    let f = v.open(ROOT, &inode, OpenFlags::WRITE)?;
+                    f.write_at(0, &bytes)?;
+                    if n % 9 == 0 { f.fsync(false) } else { Ok(()) }
+                });
+                if let Err(e) = done {
+                    assert_eq!(e.kind(), ErrorKind::NoSpace, "{name}: {e}");
+                    full = true;
+                    break;
+                }
+            }
+            assert!(full, "{name}: 16 MiB hold everything");
+            assert_eq!(v.fs().read_only(), None, "{name}");
+            v.sync().unwrap();
+            for file in made.iter().step_by(2) {
+                v.unlink(ROOT, &root, file).unwrap();
+            }
+        }
+        judge(name, &image, v);
+    }
+}
+
+fn rng_len(n: usize) -> usize {
+    n * 7919 % 90_000
+}
