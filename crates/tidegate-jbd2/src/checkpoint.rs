@@ -130,6 +130,7 @@ impl Inner {
 
     fn pass(&self) -> Result<bool> {
         let Some(last) = self.oldest() else { return Ok(false) };
+        let _span = trace::CHECKPOINT.enter([last.0.into()]);
         let began = clock::now();
         let batch = self.checkpoints.take(last);
         let written = self.write(&batch);

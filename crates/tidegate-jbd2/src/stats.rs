@@ -12,7 +12,17 @@ const HISTORY_LEN: usize = 100;
 
 /// Trace points, named as the kernel's.
 pub(crate) mod trace {
-    use tidegate_rt::trace::EventPoint;
+    use tidegate_rt::trace::{EventPoint, SpanPoint};
+
+    // Waits and work by the names of the kernel's functions, for a reader that looks for causes.
+    pub static WAIT_COMMIT: SpanPoint<1> = SpanPoint::timed("jbd2_log_wait_commit", ["transaction"]);
+    pub static WAIT_LOCKED: SpanPoint<0> = SpanPoint::timed("wait_transaction_locked", []);
+    pub static WAIT_SPACE: SpanPoint<0> = SpanPoint::timed("jbd2_log_wait_for_space", []);
+    pub static WAIT_SHADOW: SpanPoint<1> = SpanPoint::timed("wait_on_bit_io", ["transaction"]);
+    pub static WAIT_UPDATES: SpanPoint<1> = SpanPoint::timed("jbd2_journal_wait_updates", ["transaction"]);
+    pub static BODY: SpanPoint<1> = SpanPoint::new("jbd2_journal_commit_transaction", ["transaction"]);
+    pub static RECORD: SpanPoint<1> = SpanPoint::timed("journal_submit_commit_record", ["transaction"]);
+    pub static CHECKPOINT: SpanPoint<1> = SpanPoint::timed("jbd2_log_do_checkpoint", ["transaction"]);
 
     pub static START_COMMIT: EventPoint<1> = EventPoint::new("jbd2_start_commit", ["transaction"]);
     pub static COMMIT_LOCKING: EventPoint<1> = EventPoint::new("jbd2_commit_locking", ["transaction"]);

@@ -21,6 +21,7 @@ impl Inner {
     /// # Errors
     /// The device's, which abort the journal.
     pub(super) fn send_body(&self, tx: &Arc<Transaction>) -> Result<()> {
+        let _span = trace::BODY.enter([tx.tid.0.into()]);
         tx.enter(Phase::Flush);
         trace::COMMIT_FLUSHING.record([tx.tid.0.into()]);
         let began = clock::now();

@@ -95,10 +95,12 @@ impl Inner {
             s.running = now.since(s.began);
         });
         state.running.as_mut()?.locked = true;
+        let mut span = None;
         while state.running.as_ref()?.updates > 0 {
             if state.dropped || state.aborted.is_some() {
                 return None;
             }
+            span.get_or_insert_with(|| trace::WAIT_UPDATES.enter([tx.tid.0.into()]));
             self.waits.updates.wait(&mut state);
         }
         tx.enter(Phase::Switch);

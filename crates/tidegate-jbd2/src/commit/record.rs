@@ -51,6 +51,7 @@ impl Inner {
     }
 
     fn write_record(&self, tx: &Transaction, body: &Body, flags: BioFlags) -> Result<()> {
+        let _span = trace::RECORD.enter([tx.tid.0.into()]);
         let mut block = Block::zeroed(self.cache.block_size());
         record(&self.sb, tx.tid, self.commit_time(), block.change().0);
         let (at, _) = self.log.place(body.record, 1)?;

@@ -72,6 +72,7 @@ impl Handle {
     }
 
     fn change<T>(&mut self, at: FsBlock, touch: Touch, f: impl FnOnce(&mut [u8]) -> T) -> Result<T> {
+        self.check_open()?;
         let (journal, tid) = (&self.journal, self.tx.tid);
         let before = journal.cache.state(at);
         if before != Some(BufferState::Running(tid)) {
@@ -99,6 +100,7 @@ impl Handle {
     /// # Errors
     /// `NoSpace` when the handle may revoke no more.
     pub fn forget(&mut self, at: FsBlock) -> Result<()> {
+        self.check_open()?;
         self.journal.state.lock().check()?;
         if !self.tx.is_revoked(at) {
             self.left.revokes = self.left.revokes.checked_sub(1).ok_or_else(|| self.short("free", at))?;
@@ -106,6 +108,14 @@ impl Handle {
         }
         self.journal.cache.forget(at, self.tx.tid);
         Ok(())
+    }
+
+    /// A handle whose restart failed belongs to no transaction.
+    fn check_open(&self) -> Result<()> {
+        match self.ended {
+            false => Ok(()),
+            true => Err(Error::new(ErrorKind::ReadOnly, "a handle of the journal that ended")),
+        }
     }
 
     fn short(&self, what: &str, at: FsBlock) -> Error {
@@ -116,6 +126,9 @@ impl Handle {
     /// Gets more credits of the same transaction; whether that has them. Never waits.
     pub fn extend(&mut self, blocks: u32, revokes: u32) -> bool {
         let journal = &self.journal;
+        if self.ended {
+            return false;
+        }
         let mut state = journal.state.lock();
         let claimed = state.claimed(&journal.costs);
         let reserved = state.reserved;
@@ -248,9 +261,11 @@ impl Inner {
         if self.options.mode != JournalMode::Jbd2 {
             return;
         }
+        let mut span = None;
         let mut state = self.state.lock();
         let writes = |t: &Arc<Transaction>| t.tid == tid && t.phase() <= Phase::Commit;
         while state.aborted.is_none() && !state.dropped && state.pipeline.iter().any(writes) {
+            span.get_or_insert_with(|| trace::WAIT_SHADOW.enter([tid.0.into()]));
             self.waits.done.wait(&mut state);
         }
     }

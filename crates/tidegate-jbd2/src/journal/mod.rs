@@ -35,7 +35,7 @@ use crate::cache::{Block, Cache};
 use crate::checkpoint::Checkpoints;
 use crate::format::{Superblock, TagLayout};
 use crate::log::Log;
-use crate::stats::Stats;
+use crate::stats::{Stats, trace};
 use crate::units::{FsBlock, Tid};
 use credits::Costs;
 use std::sync::Arc;
@@ -179,6 +179,7 @@ impl Inner {
     }
 
     pub fn wait_commit(&self, tid: Tid) -> Result<()> {
+        let mut span = None;
         let mut state = self.state.lock();
         loop {
             if state.done.reaches(tid) || tid.is_after(state.newest()) {
@@ -188,6 +189,7 @@ impl Inner {
                 return Err(why.clone());
             }
             self.request(&mut state, tid);
+            span.get_or_insert_with(|| trace::WAIT_COMMIT.enter([tid.0.into()]));
             self.waits.done.wait(&mut state);
         }
     }

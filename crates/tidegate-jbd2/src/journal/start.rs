@@ -4,6 +4,7 @@ use super::credits::Credits;
 use super::handle::Handle;
 use super::state::{Running, State, Transaction};
 use super::{Inner, JournalMode};
+use crate::stats::trace;
 use std::sync::Arc;
 use tidegate_rt::{MutexGuard, clock};
 use tidegate_vfs::{Error, ErrorKind, Result};
@@ -43,7 +44,10 @@ impl Inner {
                     }
                     return Ok(Handle::new(this.clone(), tx, credits));
                 }
-                Err(Wait::Running) => this.waits.running.wait(&mut state),
+                Err(Wait::Running) => {
+                    let _span = trace::WAIT_LOCKED.enter([]);
+                    this.waits.running.wait(&mut state);
+                }
                 Err(Wait::Space) => state = this.wait_for_space(state),
             }
         }
@@ -108,6 +112,7 @@ impl Inner {
     /// Waits for room in the log. What holds it is checkpointed, and committed before if that is all there is.
     fn wait_for_space<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.stats.waited_for_space();
+        let _span = trace::WAIT_SPACE.enter([]);
         let idle = state.ring.used == 0 && state.pipeline.is_empty();
         if let Some(running) = &state.running
             && (idle || state.ring.used < self.costs.ring / 2)

@@ -152,6 +152,37 @@ fn credits_that_come_back_need_no_commit() {
     assert!(pipelined == 1 && jbd2 > 1, "{pipelined} {jbd2}");
 }
 
+/// A commit is seen step by step, in the kernel's words.
+#[test]
+fn a_commit_is_traced() {
+    let config = sim::Config { trace: 1 << 14, ..sim::Config::default() };
+    let ran = sim::run_with(&config, || {
+        let (journal, ..) = on_disk(JournalMode::Pipelined);
+        let tid = change(&journal, 1, 1);
+        journal.wait_commit(tid).unwrap();
+        journal.close().unwrap();
+    });
+    let events = ran.unwrap_or_else(|deadlock| panic!("{deadlock}")).events;
+    let mut names = events.iter().map(|e| e.name);
+    for name in [
+        "jbd2_handle_start",
+        "jbd2_handle_stats",
+        "jbd2_log_wait_commit",
+        "jbd2_start_commit",
+        "jbd2_commit_locking",
+        "jbd2_commit_flushing",
+        "jbd2_commit_logging",
+        "journal_submit_commit_record",
+        "jbd2_run_stats",
+        "jbd2_end_commit",
+        "jbd2_log_do_checkpoint",
+        "jbd2_checkpoint_stats",
+        "jbd2_update_log_tail",
+    ] {
+        assert!(names.any(|n| n == name), "no {name} where it belongs");
+    }
+}
+
 /// A log on a device of its own: the volume's data is durable before a record is.
 #[test]
 fn a_journal_lies_on_a_device_of_its_own() {
