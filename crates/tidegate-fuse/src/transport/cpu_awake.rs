@@ -4,7 +4,8 @@
 //! is often given back to the host, and having it back takes 50 to 200 µs: many times what a small request takes.
 //! So while requests come close together, a thread for each CPU runs there whenever nobody else wants to
 //! (`SCHED_IDLE`), and the CPU does not halt. It ends [`LINGER`] after the last request: without requests nothing
-//! runs. Where CPUs wake up fast it stays asleep. A busy one may pass for slow: it costs nothing to be kept awake.
+//! runs. Where CPUs wake up fast it stays asleep, and where programs compute, too: their CPU does not halt, and the
+//! scheduler takes one that runs a thread of the idle class for a free one, and sends there whom it wakes.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, read, write};
@@ -25,7 +26,9 @@ const SLOW: u64 = 15_000;
 const BELIEVED: u64 = 1_000_000_000;
 /// Nanoseconds in which each CPU has been woken once, if it is not very slow, and they are all kept awake.
 const LOOK: u64 = 80_000;
-/// How long CPUs that wake up fast are left alone, in nanoseconds.
+/// Nanoseconds without the CPU from which somebody computes there. Serving a request and asking for one take less.
+const BUSY: u64 = 1_000_000;
+/// How long CPUs that wake up fast or are busy are left alone, in nanoseconds.
 const REST: u64 = 200_000_000;
 /// With more CPUs than this most of them would stay awake for nothing.
 const MAX_CPUS: usize = 8;
@@ -57,6 +60,8 @@ struct State {
     /// Until when CPUs are believed to wake up slowly, and until when they are not looked at again.
     slow_until: AtomicU64,
     rest_until: AtomicU64,
+    /// [`BUSY`].
+    busy: AtomicU64,
     over: AtomicBool,
     /// What each thread sleeps on. No lock: a thread that has it might not run for long while others want the CPU.
     bells: Vec<OwnedFd>,
@@ -84,6 +89,7 @@ impl Awake {
             ringer: AtomicUsize::new(0),
             slow_until: AtomicU64::new(0),
             rest_until: AtomicU64::new(0),
+            busy: AtomicU64::new(BUSY),
             over: AtomicBool::new(false),
             bells: cpus.iter().map(bell).collect::<Option<_>>()?,
         };
@@ -146,9 +152,11 @@ impl State {
                 self.slow_until.store(if slow { now + BELIEVED } else { 0 }, Relaxed);
             }
             let look = woken + LOOK;
+            let (limit, mut busy) = (self.busy.load(Relaxed), false);
             while now.saturating_sub(self.last.load(Relaxed)) < LINGER && !self.over.load(Relaxed) {
-                now = clock::now().0;
-                if !self.always && now > self.slow_until.load(Relaxed).max(look) {
+                let before = std::mem::replace(&mut now, clock::now().0);
+                busy |= now.saturating_sub(before) > limit;
+                if !self.always && (busy || now > self.slow_until.load(Relaxed).max(look)) {
                     self.rest_until.store(now + REST, Relaxed);
                     break;
                 }
@@ -237,6 +245,8 @@ mod tests {
         let awake = on_one(false);
         let state = &awake.0;
         state.slow_until.store(u64::MAX, SeqCst);
+        // Others may compute beside the test.
+        state.busy.store(u64::MAX, SeqCst);
         ring(state);
         // Longer than it takes to see that a CPU is fast.
         thread::sleep(Duration::from_nanos(10 * LOOK));
@@ -244,6 +254,18 @@ mod tests {
         state.last.store(0, SeqCst);
         until("it runs on without requests", || !state.running.load(SeqCst));
         assert_eq!(state.rest_until.load(SeqCst), 0);
+    }
+
+    #[test]
+    fn a_slow_cpu_is_left_alone_where_somebody_computes() {
+        let awake = on_one(false);
+        let state = &awake.0;
+        state.slow_until.store(u64::MAX, SeqCst);
+        // Two looks at the clock are always so far apart.
+        state.busy.store(0, SeqCst);
+        ring(state);
+        until("it runs beside others", || !state.running.load(SeqCst));
+        assert!(state.rest_until.load(SeqCst) > state.woken.load(SeqCst));
     }
 
     #[test]

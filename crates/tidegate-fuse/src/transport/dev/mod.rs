@@ -13,7 +13,7 @@ mod requests;
 mod ring;
 pub(crate) mod wire;
 
-use super::cpu_awake::Awake;
+use super::cpu_awake::{Awake, KeepAwake};
 use super::{Connection, Kernel, MAX_IO, Transport};
 use crate::server::Server;
 use dispatch::{Answer, Maker, Offload, Worker};
@@ -137,11 +137,13 @@ impl Device {
         let channel = Arc::new(Channel { fd: Arc::new(fd), gone: AtomicBool::new(false) });
         attach(channel.clone());
         let greeting = init::Greeting::read(&channel)?;
-        let awake = Awake::start(keep_awake).map(Arc::new);
-        let workers = match rings {
-            Rings::Never => None,
-            _ if !greeting.offers_rings() => None,
-            _ => Workers::gather(&maker, &awake, &channel.fd, &mountpoint, threads),
+        let by_rings = rings != Rings::Never && greeting.offers_rings();
+        // Requests by /dev/fuse gain nothing from CPUs that are awake: it is another CPU that is woken for them.
+        let gains = by_rings || keep_awake == KeepAwake::On;
+        let awake = gains.then(|| Awake::start(keep_awake)).flatten().map(Arc::new);
+        let workers = match by_rings {
+            false => None,
+            true => Workers::gather(&maker, &awake, &channel.fd, &mountpoint, threads),
         };
         if rings == Rings::Always && workers.is_none() {
             let what = format!(
