@@ -2,7 +2,7 @@
 
 use super::comparison::Verdict::{self, No, Partly, Yes};
 use super::outcome::{Case, Counted, Position};
-use super::{ALL, Experiment};
+use super::{ALL, Experiment, Plan};
 use std::collections::BTreeSet;
 
 /// One way that an experiment may go: of a comparison, figures by position, and the verdict.
@@ -144,4 +144,33 @@ fn sixteen_syncs_are_held_against_one() {
         let (is, why) = verdict(e, "16 syncs / one, epoch", &[("epoch", "", 1.0)], times);
         assert_eq!(is, want, "{times}: {why}");
     }
+}
+
+/// Runs the settings of these names as a first look does, twice each, and wants each of the comparisons to be good.
+fn shows(experiment: &str, settings: &[&str], comparisons: &[&str]) {
+    println!("{experiment}: seed 1");
+    let e = Experiment::named(experiment).unwrap();
+    let plan = Plan { quick: true, seed: 1, runs: 2, ..Plan::default() };
+    let nobody = |_: &str| {};
+    let chosen = (e.settings)(true).into_iter().filter(|s| settings.contains(&&*s.name));
+    let cases: Vec<Case> = chosen.map(|s| s.measure(&plan, (e.name, 1), &nobody).unwrap()).collect();
+    assert_eq!(cases.len(), settings.len());
+    for name in comparisons {
+        let found = cases.iter().flat_map(|c| &c.comparisons).find(|c| c.name == *name).unwrap();
+        assert_eq!(found.reproduces, Yes, "{name}: {}", found.why);
+    }
+}
+
+#[test]
+fn a_flusher_that_waits_costs_what_was_published() {
+    shows(
+        "m3",
+        &["one sync beside fs_mark", "as many files as go"],
+        &["flusher / caller", "least/median files/s, flusher", "least/median files/s, caller"],
+    );
+}
+
+#[test]
+fn checkpoints_that_are_merged_save_what_was_published() {
+    shows("m5", &["groups of weight 100 and 20"], &["without / with checkpoint_merge"]);
 }
