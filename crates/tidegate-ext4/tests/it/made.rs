@@ -74,13 +74,14 @@ fn compare_sets(of: usize, parts: usize) {
     if skip() {
         return;
     }
-    let trees = [false, true].map(|small| until_2038(walk(source(small)).unwrap()));
     let dir = scratch();
+    let sources = [false, true].map(|small| source(dir.path(), small));
+    let trees = sources.each_ref().map(|s| until_2038(walk(s).unwrap()));
     for (name, args) in SETS.iter().skip(of).step_by(parts) {
         let image = dir.path().join(format!("{name}.img"));
         // 128-byte inodes keep all attributes in a block; small volumes may choose 1 KiB.
         let small = !args.contains(&"4096");
-        let from = ["-d", source(small).to_str().unwrap()];
+        let from = ["-d", sources[usize::from(small)].to_str().unwrap()];
         mke2fs(&image, &[*args, &from].concat(), "160M");
         let ours = describe(&image);
         match describe_by_kernel(&image) {

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, OnceLock};
 use tidegate_block::{BioFlags, Device, DeviceInfo, Errno, Op, QueueLimits, Request, RequestQueue, file};
 use tidegate_ext4::{Ext4, Ext4Options};
 use tidegate_testing::fill::{Kind, fill};
@@ -102,11 +102,18 @@ impl Mounted {
 }
 
 impl Drop for Mounted {
+    /// A child that another test forks holds this process's open files until it has called exec, so the mount may be
+    /// busy for that long.
     fn drop(&mut self) {
-        let (ok, text) = run("umount", &[self.0.to_str().unwrap()]);
-        if !ok && !std::thread::panicking() {
-            panic!("umount: {text}");
+        let path = self.0.to_str().unwrap();
+        for _ in 0..500 {
+            if run("umount", &[path]).0 {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
         }
+        let (_, text) = run("umount", &["-l", path]);
+        assert!(std::thread::panicking(), "umount: busy for long; {text}");
     }
 }
 
@@ -155,31 +162,27 @@ impl Device for Late {
     }
 }
 
-/// A tree of everything that volumes of blocks as large as 4 KiB can hold, made once. Without what is too large for
+/// Makes a tree of everything that volumes of blocks as large as 4 KiB can hold, in `dir`. Without what is too large for
 /// blocks of 1 KiB where `small` says so.
-pub fn source(small: bool) -> &'static Path {
-    static TREES: [OnceLock<TempDir>; 2] = [const { OnceLock::new() }; 2];
-    let made = TREES[usize::from(small)].get_or_init(|| {
-        // On a disk: a directory in memory keeps no attributes of the superuser's.
-        let dir = TempDir::new_in(Path::new("/var/tmp"), "ext4-tree").unwrap();
-        fill(Kind::Varied, dir.path()).unwrap();
-        let large = ["xattrs/forty", "xattrs/large", "links/length-3400", "links/length-4000"];
-        for name in large.iter().filter(|_| small) {
-            std::fs::remove_file(dir.path().join(name)).unwrap();
-        }
-        for len in [3_480, 3_487, 3_488, 3_489, 3_600].iter().filter(|_| small) {
-            std::fs::remove_file(dir.path().join(format!("links/length-{len}"))).unwrap();
-        }
-        // mke2fs makes no link as long as a block, and keeps a file without data inline where Linux finds no end of it.
-        for name in ["links/length-4094", "holes/all-hole"] {
-            std::fs::remove_file(dir.path().join(name)).unwrap();
-        }
-        dir
-    });
-    made.path()
+pub fn source(dir: &Path, small: bool) -> PathBuf {
+    let tree = dir.join(if small { "small" } else { "large" });
+    std::fs::create_dir(&tree).unwrap();
+    fill(Kind::Varied, &tree).unwrap();
+    let large = ["xattrs/forty", "xattrs/large", "links/length-3400", "links/length-4000"];
+    for name in large.iter().filter(|_| small) {
+        std::fs::remove_file(tree.join(name)).unwrap();
+    }
+    for len in [3_480, 3_487, 3_488, 3_489, 3_600].iter().filter(|_| small) {
+        std::fs::remove_file(tree.join(format!("links/length-{len}"))).unwrap();
+    }
+    // mke2fs makes no link as long as a block, and keeps a file without data inline where Linux finds no end of it.
+    for name in ["links/length-4094", "holes/all-hole"] {
+        std::fs::remove_file(tree.join(name)).unwrap();
+    }
+    tree
 }
 
-/// A directory for images.
+/// A directory for images, on a disk: one in memory keeps no attributes of the superuser's.
 pub fn scratch() -> TempDir {
     TempDir::new_in(Path::new("/var/tmp"), "ext4").unwrap()
 }
