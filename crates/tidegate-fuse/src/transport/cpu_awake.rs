@@ -26,8 +26,8 @@ const SLOW: u64 = 15_000;
 const BELIEVED: u64 = 1_000_000_000;
 /// Nanoseconds in which each CPU has been woken once, if it is not very slow, and they are all kept awake.
 const LOOK: u64 = 80_000;
-/// Nanoseconds without the CPU from which somebody computes there. Serving a request and asking for one take less.
-const BUSY: u64 = 1_000_000;
+/// Nanoseconds without the CPU from which somebody computes there. Those who ask and who serve sleep more often.
+const BUSY: u64 = 10_000_000;
 /// How long CPUs that wake up fast or are busy are left alone, in nanoseconds.
 const REST: u64 = 200_000_000;
 /// With more CPUs than this most of them would stay awake for nothing.
