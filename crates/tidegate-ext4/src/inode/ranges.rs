@@ -27,6 +27,10 @@ impl Ranges {
 
     /// Takes a range out; how many blocks of it were in.
     pub(crate) fn remove(&mut self, range: Range<u64>) -> u64 {
+        // Nothing, taken out of the middle of a run, would leave two that touch.
+        if range.is_empty() {
+            return 0;
+        }
         let hit: Vec<(u64, u64)> = self
             .0
             .range(..range.end)
