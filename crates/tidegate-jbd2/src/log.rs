@@ -32,7 +32,7 @@ impl Log {
     /// first is the journal's superblock.
     ///
     /// # Errors
-    /// `Corrupt` when a run is not all on the device, or the log too short or long; `Unsupported` for a block
+    /// `Corrupt` when a run is not all on the device, two have a block in common, or the log is too short or long; `Unsupported` for a block
     /// size that is not a power of two from 1024 to 65536.
     pub fn new(
         queue: Arc<RequestQueue>,
@@ -55,6 +55,7 @@ impl Log {
             placed.push((LogBlock(len), run));
             len = len.checked_add(run.len).ok_or_else(|| Error::corrupt("journal: more than 2^32 blocks"))?;
         }
+        check_overlap(&placed)?;
         if len < MIN_BLOCKS {
             return Err(Error::corrupt(format!(
                 "journal: a log of {len} blocks has no room for a transaction"
@@ -135,6 +136,20 @@ impl Log {
         let wrote = self.queue.submit_wait(bio).map(drop);
         wrote.map_err(|e| Error::device(e, format!("writing journal, log block {at}")))
     }
+}
+
+/// Refuses a log that has a block of the device twice: it would be as long as it likes to be.
+fn check_overlap(placed: &[(LogBlock, Run)]) -> Result<()> {
+    let mut sorted: Vec<&(LogBlock, Run)> = placed.iter().collect();
+    sorted.sort_unstable_by_key(|(_, run)| run.first);
+    for pair in sorted.windows(2) {
+        let ((at, before), (next, run)) = (pair[0], pair[1]);
+        if before.first.0 + u64::from(before.len) > run.first.0 {
+            let what = format!("journal, log block {next}: lies in the blocks of log block {at}");
+            return Err(Error::corrupt(what));
+        }
+    }
+    Ok(())
 }
 
 /// Reads a log forward, several blocks at once.

@@ -1,7 +1,7 @@
 //! Opening a volume: the superblock, and why the volume is not changed.
 
 use crate::alloc::{Free, Freed, GroupLocks, Space};
-use crate::format::gate::{Journal, Superblock};
+use crate::format::gate::{Journal, Superblock, rule};
 use crate::format::raw::*;
 use crate::inode::orphan::Orphans;
 use crate::volume::blocks::Blocks;
@@ -69,7 +69,7 @@ impl Ext4 {
             // The superblock, too, may be newer in the journal; blocks that were read so far are not kept.
             if let Some(bytes) = logged_superblock(&overlay, &fs.sb)? {
                 let logged = Superblock::parse(&bytes, queue.device().size());
-                fs.sb = logged.map_err(|e| e.of("in the journal"))?;
+                fs.sb = logged.and_then(|sb| goes_on(&fs.sb, sb)).map_err(|e| e.of("in the journal"))?;
             }
             fs.blocks = Blocks::new(queue.clone(), bdi.clone(), fs.sb.block_size);
             fs.blocks.overlay = Some(overlay);
@@ -95,7 +95,7 @@ impl Ext4 {
             };
             journal = Some(tidegate_jbd2::Journal::open(log, queue.clone(), self.sb.blocks, options)?);
             // As recovery left them.
-            self.sb = load_superblock(queue)?;
+            self.sb = goes_on(&self.sb, load_superblock(queue)?)?;
             self.blocks = Blocks::new(queue.clone(), bdi.clone(), self.sb.block_size);
             self.counts = OnceLock::new();
         }
@@ -119,6 +119,13 @@ impl Ext4 {
             _ => Err(Error::corrupt(format!("inode {ROOT_INO}: the root is no directory"))),
         }
     }
+}
+
+/// The superblock that recovery found, if it is one of the same volume: what the journal holds is counted in its blocks.
+fn goes_on(before: &Superblock, found: Superblock) -> Result<Superblock> {
+    let sizes = format!("superblock: blocks of {} bytes, and of {}", found.block_size, before.block_size);
+    rule(found.block_size == before.block_size, sizes)?;
+    Ok(found)
 }
 
 /// Why a volume whose journal is elsewhere, and holds what the volume does not, is refused.

@@ -1,6 +1,6 @@
 //! What the journal holds and the volume does not: read in place of the volume's blocks, and never written there.
 
-use crate::format::gate::{Journal, Superblock};
+use crate::format::gate::{Journal, Superblock, rule};
 use crate::format::raw::InodeFlags;
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::map::Place;
@@ -10,7 +10,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use tidegate_jbd2::recover::ReplayStats;
 use tidegate_jbd2::{FsBlock, Log, Replay, Run, recover};
-use tidegate_vfs::{Error, Result};
+use tidegate_vfs::{Error, FileType, Result};
+
+/// Pieces that a journal may lie in; a map that repeats itself has any number.
+const PIECES: usize = 1 << 20;
 
 /// The journal's blocks of the volume.
 pub(crate) struct Overlay {
@@ -77,18 +80,29 @@ impl Ext4 {
     /// Where the journal lies.
     pub(super) fn journal_log(&self, ino: u32) -> Result<Log> {
         let (attr, inode) = self.load_system_inode(ino)?;
+        let of = |what: String| format!("inode {ino}: {what}");
+        let is_file = attr.file_type == FileType::Regular && !inode.is(InodeFlags::INLINE_DATA);
+        rule(is_file, of("it is no file with blocks".into()))?;
         let blocks = attr.size / u64::from(self.sb.block_size);
-        let (mut at, mut runs) = (0, Vec::new());
+        rule(blocks <= self.sb.blocks, of(format!("{blocks} blocks, the volume has {}", self.sb.blocks)))?;
+        let (mut at, mut runs) = (0, Vec::<Run>::new());
         while at < blocks {
             let m = self.map_blocks(&inode, FileBlock(at), (blocks - at).min(u32::MAX.into()))?;
             let Place::Data(BlockAddr(first)) = m.place else {
-                return Err(Error::corrupt(format!("inode {ino}: block {at} of it is missing")));
+                return Err(Error::corrupt(of(format!("block {at} of it is missing"))));
             };
             let len = u32::try_from(m.blocks).unwrap_or(u32::MAX);
-            runs.push(Run { first: FsBlock(first), len });
             at += u64::from(len);
+            if let Some(before) = runs.last_mut()
+                && before.first.0 + u64::from(before.len) == first
+                && let Some(both) = before.len.checked_add(len)
+            {
+                before.len = both;
+                continue;
+            }
+            rule(runs.len() < PIECES, of(format!("more than {PIECES} pieces")))?;
+            runs.push(Run { first: FsBlock(first), len });
         }
-        debug_assert!(!inode.is(InodeFlags::INLINE_DATA));
         Log::new(self.blocks.queue.clone(), self.sb.block_size, runs)
     }
 }

@@ -5,6 +5,7 @@ mod crash;
 mod damaged;
 mod encrypted;
 mod hashes;
+mod hostile;
 mod killed;
 mod made;
 mod refused;

@@ -187,8 +187,12 @@ impl Replay {
     /// Copies what the log holds of `block` to `to`, which has the size of a block; whether it holds any.
     ///
     /// # Errors
-    /// The device's.
+    /// `InvalidArgument` when it has another size; the device's.
     pub fn read(&self, block: FsBlock, to: &mut [u8]) -> Result<bool> {
+        if to.len() != self.log.block_size() as usize {
+            let what = format!("{} bytes for a block of {}", to.len(), self.log.block_size());
+            return Err(Error::new(ErrorKind::InvalidArgument, what));
+        }
         let Some(copy) = self.blocks.get(&block) else { return Ok(false) };
         self.log.read(copy.at, to)?;
         if copy.escaped {

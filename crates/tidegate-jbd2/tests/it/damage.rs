@@ -1,8 +1,8 @@
 //! Damaged logs: an error or a result, never a panic or a loop, and with crc32c never a wrong block.
 
 use crate::image::{Bed, Chance, Seed, VOLUME, seeds};
-use crate::writer::{MAGIC, Sums, Writer};
-use tidegate_jbd2::salvage;
+use crate::writer::{MAGIC, Sums, Transaction, Writer};
+use tidegate_jbd2::{FsBlock, Log, Run, salvage};
 use tidegate_vfs::{Error, ErrorKind};
 
 #[test]
@@ -102,5 +102,31 @@ fn a_superblock_of_garbage_is_refused() {
             let _ = replay.fast_commits().count();
             let _ = replay.write_out(&bed.queue);
         }
+    }
+}
+
+/// A device's block is one block of the log, and a block of the volume is asked for in its own size.
+#[test]
+fn blocks_are_met_once_and_whole() {
+    let mut chance = Chance::new(5);
+    let mut shape = chance.shape();
+    shape.block_size = 4096;
+    let mut w = Writer::new(shape);
+    let t = Transaction { blocks: vec![(3, chance.block(4096))], revokes: Vec::new() };
+    w.transaction(&t);
+    let bed = Bed::new(&w.log(&[], w.writes.len()), 4096);
+    let replay = bed.recover().unwrap();
+    let e = replay.read(FsBlock(3), &mut [0; 1024]).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidArgument, "{e}");
+
+    let run = |first, len| Run { first: FsBlock(first), len };
+    for (runs, whole) in [
+        ([run(8, 4), run(4, 4), run(12, 1)], true),
+        ([run(8, 4), run(4, 5), run(20, 1)], false),
+        ([run(8, 4), run(30, 4), run(9, 1)], false),
+    ] {
+        let log = Log::new(bed.queue.clone(), 4096, runs);
+        let told = log.err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(if whole { told.is_empty() } else { told.contains("lies in the blocks of") }, "{told}");
     }
 }

@@ -1,0 +1,71 @@
+//! Volumes made to mislead: each is told what it does, at once and in bounded memory.
+
+use crate::rig::*;
+use std::path::Path;
+use tidegate_testing::temp::TempDir;
+
+/// A volume of 4 MiB and more, and a directory for what goes with it.
+fn volume(args: &[&str], size: &str) -> Option<(TempDir, std::path::PathBuf)> {
+    if skip() {
+        return None;
+    }
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    mke2fs(&image, args, size);
+    Some((dir, image))
+}
+
+/// Runs commands of debugfs on an image.
+fn debugfs(image: &Path, commands: &[&str]) {
+    let file = image.with_extension("commands");
+    std::fs::write(&file, commands.join("\n")).unwrap();
+    must("debugfs", &["-w", "-f", file.to_str().unwrap(), image.to_str().unwrap()]);
+}
+
+fn refused(image: &Path, why: &str) {
+    let before = std::fs::read(image).unwrap();
+    let e = open(image).map(drop).unwrap_err().to_string();
+    assert!(e.contains(why), "{e}");
+    assert!(std::fs::read(image).unwrap() == before, "it was written");
+}
+
+/// The log is counted in the blocks of the superblock before it: another size in it would make each number another.
+#[test]
+fn a_journal_does_not_change_the_size_of_blocks() {
+    let Some((_dir, image)) = volume(&["-t", "ext4", "-b", "4096", "-O", "^metadata_csum"], "16M") else {
+        return;
+    };
+    let mut block = std::fs::read(&image).unwrap()[..4096].to_vec();
+    // First data block, size of blocks and clusters, blocks and clusters of a group.
+    for (at, n) in [(20, 1_u32), (24, 0), (28, 0), (32, 8192), (36, 8192)] {
+        block[1024 + at..][..4].copy_from_slice(&n.to_le_bytes());
+    }
+    let file = image.with_extension("block");
+    std::fs::write(&file, block).unwrap();
+    debugfs(&image, &["jo", &format!("jw -b 0 {}", file.to_str().unwrap()), "jc"]);
+    refused(&image, "in the journal: superblock: blocks of 1024 bytes, and of 4096");
+}
+
+#[test]
+fn a_journal_is_a_file_with_blocks() {
+    for (command, why) in [
+        ("set_inode_field <8> flags 0x10080000", "inode 8: it is no file with blocks"),
+        ("set_inode_field <8> mode 0040700", "inode 8: it is no file with blocks"),
+        ("set_inode_field <8> size 0x10000000", "inode 8: 262144 blocks, the volume has 16384"),
+    ] {
+        let Some((_dir, image)) = volume(&["-t", "ext4", "-b", "1024"], "16M") else { return };
+        debugfs(&image, &["feature needs_recovery", command]);
+        refused(&image, why);
+    }
+}
+
+/// Numbers that lead to the same blocks again and again make a log of any length from a few blocks.
+#[test]
+fn a_journal_has_no_block_twice() {
+    let Some((_dir, image)) = volume(&["-t", "ext3", "-b", "1024"], "16M") else { return };
+    debugfs(
+        &image,
+        &["feature needs_recovery", "set_inode_field <8> block[5] 200", "set_inode_field <8> block[9] 200"],
+    );
+    refused(&image, "lies in the blocks of log block");
+}
