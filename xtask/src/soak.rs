@@ -15,8 +15,10 @@ struct Long {
 }
 
 const LONG: &[Long] = &[
-    // The serving process killed at 50 random moments of a mixed load.
-    Long { name: "kill::", settings: &[("TIDEGATE_KILLS", "50")] },
+    // The serving process killed at 200 random moments of a mixed load.
+    Long { name: "kill::", settings: &[("TIDEGATE_KILLS", "200")] },
+    // A full volume, 50 times.
+    Long { name: "full::a_full", settings: &[("TIDEGATE_FULL_ROUNDS", "50")] },
     Long { name: "fsx::", settings: &[("TIDEGATE_FSX_OPS", "2000000")] },
     // A million inodes looked up with `cache=256M`.
     Long {
