@@ -10,13 +10,19 @@ use anyhow::{Context, Result, bail};
 use tidegate_testing::temp::TempDir;
 use tidegate_testing::{golden, oracle, workspace};
 
-/// The slowest test program takes three minutes on two idle CPUs; the suite, half an hour.
-const LIMITS: Limits = Limits { child: Duration::from_secs(15 * 60), whole: Duration::from_secs(45 * 60) };
+/// How long a test program or a compiler may run: the slowest takes three minutes on two idle CPUs.
+const CHILD: Duration = Duration::from_secs(15 * 60);
+/// How long all checks may take together: half an hour on two idle CPUs, from nothing.
+const WHOLE: Duration = Duration::from_secs(75 * 60);
 
 /// Runs all checks; `quick` leaves the golden volumes to the tests that ask
 /// for them.
 pub fn run(quick: bool) -> Result<()> {
     let start = Instant::now();
+    let cargo = |name: &str, args: &[&str]| {
+        let whole = WHOLE.saturating_sub(start.elapsed());
+        cargo(name, args, &Limits { child: CHILD, whole })
+    };
     if rustix::process::geteuid().is_root() || oracle::in_ci() {
         step("oracles", oracle::install_missing)?;
     } else {
@@ -83,13 +89,13 @@ fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-fn cargo(name: &str, args: &[&str]) -> Result<()> {
+fn cargo(name: &str, args: &[&str], limits: &Limits) -> Result<()> {
     let helper = workspace::helper_binary()?;
     step(name, || {
         let mut command = Command::new(workspace::cargo());
         command.args(args).current_dir(workspace::root());
         command.env("XTASK_BIN", &helper).env("RUSTDOCFLAGS", "-D warnings");
-        let status = watched::run(&mut command, &LIMITS).context("running cargo")?;
+        let status = watched::run(&mut command, limits).context("running cargo")?;
         if !status.success() {
             bail!("cargo {}: {status}", args.join(" "));
         }
