@@ -126,7 +126,8 @@ impl Ext4 {
         hash: u32,
         name: &[u8],
     ) -> Result<Option<Spot>> {
-        loop {
+        // A tree leads to no block twice, so there are no more to look into than the directory has.
+        for _ in 0..self.blocks_of(size) {
             let n = way[way.len() - 1].child();
             let block = self.tree_block(dir, size, n)?;
             let found = self.find_in_block(dir, n, &block, name)?;
@@ -134,6 +135,7 @@ impl Ext4 {
                 return Ok(found);
             }
         }
+        Err(Error::corrupt(format!("directory {}: its hash tree leads to a block twice", dir.ino)))
     }
 
     /// Moves the way to the next block if that goes on with names of the same hash.

@@ -251,6 +251,12 @@ impl Ext4 {
         inode.disk_size = attr.size;
         let limit = self.size_limit(&inode);
         rule(attr.size <= limit, format!("inode {ino}: a size of {} bytes, {limit} at most", attr.size))?;
+        // Its blocks are its own, so it has no more than there are; listing it would go on for as long as its map says.
+        let blocks = self.blocks_of(attr.size);
+        rule(
+            file_type != FileType::Directory || blocks <= self.sb.blocks,
+            format!("inode {ino}: a directory of {blocks} blocks, the volume has {}", self.sb.blocks),
+        )?;
         rule(
             inode.file_acl.is_none_or(|b| self.sb.holds(b, 1)),
             format!("inode {ino}: its block of attributes lies outside of the volume"),

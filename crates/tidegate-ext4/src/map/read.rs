@@ -16,10 +16,10 @@ impl Ext4 {
     /// # Errors
     /// `Unsupported` for encrypted data; `Corrupt`; those of the device.
     pub(crate) fn read_data(&self, inode: &Inode, index: u64, pages: usize) -> Result<Vec<PageRun>> {
+        refuse_encoded(inode)?;
         if ei(inode).is(InodeFlags::INLINE_DATA) {
             return self.read_inline(inode, index, pages);
         }
-        refuse_encoded(inode)?;
         let (mut at, end, mut out) = (index, index + pages as u64, Vec::new());
         while at < end {
             let want = (end - at).min(PageBuf::MAX_PAGES as u64);

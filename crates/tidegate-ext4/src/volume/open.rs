@@ -156,6 +156,9 @@ impl Ext4 {
         if !sb.read_only_features.is_empty() {
             return format!("ext4 feature {} is not supported: opened read-only", sb.read_only_features);
         }
+        if options.norecovery && sb.incompat.contains(Incompat::RECOVER) {
+            return "what its journal holds is not looked at (norecovery): opened read-only".into();
+        }
         if sb.journal == Journal::Device {
             return "its journal is on a device of its own: opened read-only".into();
         }

@@ -2,7 +2,11 @@
 
 use crate::rig::*;
 use std::path::Path;
+use std::sync::Arc;
+use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
+use tidegate_ext4::{Ext4, Ext4Options};
 use tidegate_testing::temp::TempDir;
+use tidegate_vfs::{Bdi, FileSystem, MemoryLimits};
 
 /// A volume of 4 MiB and more, and a directory for what goes with it.
 fn volume(args: &[&str], size: &str) -> Option<(TempDir, std::path::PathBuf)> {
@@ -68,4 +72,50 @@ fn a_journal_has_no_block_twice() {
         &["feature needs_recovery", "set_inode_field <8> block[5] 200", "set_inode_field <8> block[9] 200"],
     );
     refused(&image, "lies in the blocks of log block");
+}
+
+/// A map may lead to one block again and again; a directory that has more of them than the volume would be listed for hours.
+#[test]
+fn a_directory_is_no_larger_than_the_volume() {
+    let Some((_dir, image)) = volume(&["-t", "ext4", "-b", "1024"], "16M") else { return };
+    debugfs(&image, &["mkdir d", "set_inode_field d size 0x7ffffc00"]);
+    let v = open(&image).unwrap();
+    let e = v.lookup(&v.root().unwrap(), b"d").map(drop).unwrap_err().to_string();
+    assert!(e.contains("a directory of 2097151 blocks, the volume has 16384"), "{e}");
+    v.unmount().unwrap();
+}
+
+/// Encrypted bytes are nobody's content, wherever they lie.
+#[test]
+fn encrypted_content_in_an_inode_is_refused() {
+    let Some((_dir, image)) = volume(&["-t", "ext4", "-O", "encrypt,inline_data"], "16M") else { return };
+    let file = image.with_extension("file");
+    std::fs::write(&file, "short").unwrap();
+    debugfs(&image, &[&format!("write {} f", file.to_str().unwrap()), "set_inode_field f flags 0x10000800"]);
+    let v = open(&image).unwrap();
+    let inode = v.lookup(&v.root().unwrap(), b"f").unwrap();
+    let e = v.fs().read_pages(&inode, 0, 1).map(drop).unwrap_err().to_string();
+    assert!(e.contains("its data is encrypted"), "{e}");
+    v.unmount().unwrap();
+}
+
+/// Looking at a volume as it is leaves its journal alone, on a device that could be written, too.
+#[test]
+fn without_recovery_nothing_is_written() {
+    let Some((_dir, image)) = volume(&["-t", "ext4", "-b", "4096"], "16M") else { return };
+    let bytes = std::fs::read(&image).unwrap();
+    std::fs::write(image.with_extension("block"), &bytes[4096..8192]).unwrap();
+    let block = image.with_extension("block");
+    debugfs(&image, &["jo", &format!("jw -b 3000 {}", block.to_str().unwrap()), "jc"]);
+    let bytes = std::fs::read(&image).unwrap();
+    let device = Arc::new(MemoryDevice::from_bytes(&bytes));
+    let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
+    let options = Ext4Options { norecovery: true, write: true, ..Default::default() };
+    let fs = Ext4::open(queue, Bdi::new(MemoryLimits::default()), options).unwrap();
+    let why = fs.read_only().unwrap_or_default();
+    assert!(why.contains("norecovery"), "{why}");
+    fs.unmount().unwrap();
+    let mut after = vec![0; bytes.len()];
+    device.read_at(0, &mut after);
+    assert!(after == bytes, "it was written");
 }
