@@ -115,14 +115,13 @@ impl Ext4 {
         if said != 0 && said < sb.blocks {
             return said;
         }
-        let in_group = |n: u32| sb.copies_in(GroupNo(n)) + 2 + sb.itable_blocks();
         let journal = match sb.journal {
             Journal::Inode(ino) => {
                 self.load_system_inode(ino).map_or(0, |(a, _)| a.size / u64::from(sb.block_size))
             }
             _ => 0,
         };
-        let own: u64 = (0..sb.groups).map(in_group).sum();
+        let own = sb.all_copies() + u64::from(sb.groups) * (2 + sb.itable_blocks());
         sb.first_data_block.0 + own + journal
     }
 }

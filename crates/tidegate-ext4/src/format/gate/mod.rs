@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`features`] | which features are read, which could be written, their names |
 //! | [`superblock`] | [`Superblock`]: geometry that holds together and fits the device |
+//! | `copies` | which groups have copies of it |
 //! | [`group`] | [`GroupDesc`]: where a group's tables are, inside the volume |
 
+mod copies;
 pub mod features;
 pub mod group;
 pub mod superblock;

@@ -250,42 +250,6 @@ impl Superblock {
         block.0 > self.first_data_block.0 && block.0.checked_add(n).is_some_and(|end| end <= self.blocks)
     }
 
-    /// Whether a group begins with a copy of the superblock and the descriptors.
-    pub fn has_super(&self, group: GroupNo) -> bool {
-        let g = group.0;
-        if g == 0 {
-            return true;
-        }
-        if self.compat.contains(Compat::SPARSE_SUPER2) {
-            return self.raw.s_backup_bgs.iter().any(|b| b.get() == g);
-        }
-        let is_power = |base: u32| {
-            let mut n = g;
-            while n.is_multiple_of(base) {
-                n /= base;
-            }
-            n == 1
-        };
-        !self.ro_compat.contains(RoCompat::SPARSE_SUPER) || g == 1 || [3, 5, 7].into_iter().any(is_power)
-    }
-
-    /// Blocks that copies of the superblock and of the descriptors take at the beginning of a group, with what is kept
-    /// for the descriptors to grow.
-    pub fn copies_in(&self, group: GroupNo) -> u64 {
-        let meta_bg = self.incompat.contains(Incompat::META_BG);
-        let first_meta = u64::from(self.raw.s_first_meta_bg.get());
-        let own = u64::from(self.has_super(group));
-        let per_meta = self.descs_per_block();
-        let in_meta = meta_bg && u64::from(group.0 / per_meta) >= first_meta;
-        if in_meta {
-            // The first, the second and the last group of each meta group.
-            let place = group.0 % per_meta;
-            return own + u64::from(place < 2 || place == per_meta - 1);
-        }
-        let descs = if meta_bg { first_meta } else { self.desc_blocks() };
-        own * (1 + descs + u64::from(self.raw.s_reserved_gdt_blocks.get()))
-    }
-
     /// The block with group descriptors number `n`.
     pub fn desc_block(&self, n: u64) -> BlockAddr {
         let meta_bg = self.incompat.contains(Incompat::META_BG);
