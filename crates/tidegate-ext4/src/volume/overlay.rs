@@ -8,7 +8,6 @@ use crate::volume::sbi::Ext4;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_jbd2::recover::ReplayStats;
 use tidegate_jbd2::{FsBlock, Log, Replay, Run, recover};
 use tidegate_vfs::{Error, FileType, Result};
 
@@ -39,11 +38,6 @@ impl Overlay {
             self.replay.read(FsBlock(*block), &mut bytes[at..at + block_size])?;
         }
         Ok(())
-    }
-
-    /// Counts of the recovery.
-    pub(crate) fn stats(&self) -> ReplayStats {
-        self.replay.stats()
     }
 
     /// What is lost of what was promised, in words, if something is.

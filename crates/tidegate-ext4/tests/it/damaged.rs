@@ -117,6 +117,11 @@ fn damage(bytes: &mut [u8], used: &[usize], rng: &mut Rng) {
 }
 
 fn survive(name: &str, args: &[&str]) {
+    survive_with(name, args, |_| ());
+}
+
+/// The same with a volume that `prepare` changes first.
+fn survive_with(name: &str, args: &[&str], prepare: fn(&Path)) {
     if skip() {
         return;
     }
@@ -125,6 +130,7 @@ fn survive(name: &str, args: &[&str]) {
     std::fs::create_dir(&tree).unwrap();
     small_tree(&tree);
     mke2fs(&image, &[args, &["-d", tree.to_str().unwrap()]].concat(), "4M");
+    prepare(&image);
     let whole = std::fs::read(&image).unwrap();
     let v = open_bytes(&whole).unwrap();
     let all = read_all(&v).unwrap();
@@ -174,4 +180,20 @@ fn damaged_volumes_of_ext2_are_survived() {
 fn damaged_volumes_with_inline_data_are_survived() {
     let features = "^metadata_csum,^has_journal,inline_data,ea_inode";
     survive("inline", &["-t", "ext4", "-b", "4096", "-I", "512", "-O", features]);
+}
+
+/// Puts the first blocks of a volume, which are metadata, into its journal, too: from there they are read.
+fn move_to_journal(image: &Path) {
+    const BLOCKS: std::ops::Range<usize> = 1..340;
+    let bytes = std::fs::read(image).unwrap();
+    let (file, commands) = (image.with_extension("blocks"), image.with_extension("commands"));
+    std::fs::write(&file, &bytes[BLOCKS.start * 1024..BLOCKS.end * 1024]).unwrap();
+    let write = format!("jw -b {}-{} {}", BLOCKS.start, BLOCKS.end - 1, file.to_str().unwrap());
+    std::fs::write(&commands, ["jo", &write, "jc"].join("\n")).unwrap();
+    must("debugfs", &["-w", "-f", commands.to_str().unwrap(), image.to_str().unwrap()]);
+}
+
+#[test]
+fn damaged_volumes_with_a_full_journal_are_survived() {
+    survive_with("journal", &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"], move_to_journal);
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
 use tidegate_ext4::{Ext4, Ext4Options};
 use tidegate_testing::temp::TempDir;
-use tidegate_vfs::{Bdi, FileSystem, MemoryLimits};
+use tidegate_vfs::{Bdi, FileSystem, MemoryLimits, VolumeOps};
 
 /// A volume of 4 MiB and more, and a directory for what goes with it.
 fn volume(args: &[&str], size: &str) -> Option<(TempDir, std::path::PathBuf)> {
@@ -110,6 +110,8 @@ fn without_recovery_nothing_is_written() {
     let bytes = std::fs::read(&image).unwrap();
     let device = Arc::new(MemoryDevice::from_bytes(&bytes));
     let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
+    let (_, read) = open_with(&image, Ext4Options::default()).unwrap();
+    assert_eq!(read.recovered(), 0, "a journal does not know of files");
     let options = Ext4Options { norecovery: true, write: true, ..Default::default() };
     let fs = Ext4::open(queue, Bdi::new(MemoryLimits::default()), options).unwrap();
     let why = fs.read_only().unwrap_or_default();
