@@ -131,7 +131,7 @@ fn same(a: &Tree, b: &Tree, when: &str) -> Result<(), Fault> {
 }
 
 fn checked(device: &Arc<Overlay>) -> Result<(), Fault> {
-    let queue = RequestQueue::new(device.clone(), QueueLimits::default());
+    let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
     let report = check("volume", &queue, CheckOptions { max_problems: 3, progress: None })
         .map_err(|e| Fault::new("P6", format!("check: {e}")))?;
     match report.problems.first() {

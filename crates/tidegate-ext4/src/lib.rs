@@ -14,6 +14,7 @@
 //! | `map` | where a file's blocks are, and reading them |
 //! | `dir` | directories |
 //! | `xattr` | extended attributes and ACLs |
+//! | [`offline`] | checking a volume that nobody uses |
 //! | `vfs_impl` | [`tidegate_vfs::FileSystem`] for the volume |
 #![forbid(unsafe_code)]
 
@@ -22,11 +23,13 @@ mod dir;
 pub mod format;
 mod inode;
 mod map;
+pub mod offline;
 mod vfs_impl;
 pub mod volume;
 mod xattr;
 
 pub use format::{gate, raw, units};
+pub use offline::check;
 pub use volume::info::{self, VolumeInfo};
 pub use volume::open::{self, is_ext4};
 pub use volume::options::{self, Ext4Options};

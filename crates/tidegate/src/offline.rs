@@ -14,17 +14,19 @@ pub use tidegate_vfs::offline::{
 /// # Errors
 /// It holds no volume, or one so damaged that there is nothing to begin with; those of the device. All other damage is
 /// in the report.
-pub fn check(image: &str, queue: &RequestQueue, options: CheckOptions) -> Result<CheckReport> {
+pub fn check(image: &str, queue: &Arc<RequestQueue>, options: CheckOptions) -> Result<CheckReport> {
     let report = match detect(image, queue)? {
         Format::F2fs => tidegate_f2fs::check::check(queue, options),
-        Format::Ext4 => Err(not_yet("checked")),
+        Format::Ext4 => tidegate_ext4::check::check(queue, options),
     };
     report.map_err(|e| Error::Volume(image.into(), e))
 }
 
-fn not_yet(done: &str) -> tidegate_vfs::Error {
-    let what = format!("ext4 volumes are not {done} yet: use e2fsck");
-    tidegate_vfs::Error::new(tidegate_vfs::ErrorKind::Unsupported, what)
+fn not_repaired() -> tidegate_vfs::Error {
+    tidegate_vfs::Error::new(
+        tidegate_vfs::ErrorKind::Unsupported,
+        "ext4 volumes are not repaired yet: use e2fsck",
+    )
 }
 
 /// Mends what a check of the volume behind `queue` finds wrong. Each change is told before it is made. Errors call the
@@ -40,7 +42,7 @@ pub fn repair(
 ) -> Result<RepairReport> {
     let report = match detect(image, queue)? {
         Format::F2fs => tidegate_f2fs::repair::repair(queue, options, on_change),
-        Format::Ext4 => Err(not_yet("repaired")),
+        Format::Ext4 => Err(not_repaired()),
     };
     report.map_err(|e| Error::Volume(image.into(), e))
 }

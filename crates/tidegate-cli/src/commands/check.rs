@@ -49,7 +49,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     let place = Place::image(&args.image);
     place.check()?;
     let image = tidegate::error::show(tidegate::error::path_bytes(&place.image));
-    let queue = tidegate::volume::open_queue(&place.image, &global.open_options(true)?)?;
+    let queue = Arc::new(tidegate::volume::open_queue(&place.image, &global.open_options(true)?)?);
     let mut options = CheckOptions::default();
     options.max_problems = args.max_problems.unwrap_or(options.max_problems);
     let report = check(&image, &queue, options)?;

@@ -76,6 +76,7 @@ fn commands_that_change_say_that_ext4_is_not_written() {
         let line = b.fails(args, 1);
         assert!(line.starts_with(why), "{args:?}: {line}");
     }
-    assert!(b.fails(&["check", "e.img"], 8).contains("ext4 volumes are not checked yet: use e2fsck"));
+    let why = "ext4 volumes are not repaired yet: use e2fsck";
+    assert!(b.fails(&["check", "--repair", "e.img"], 8).contains(why));
     assert!(fs::read(b.path("e.img")).unwrap() == before, "the image changed");
 }

@@ -17,10 +17,10 @@ const NAMES: usize = 400;
 /// Bytes that are read of a file.
 const BYTES: u64 = 256 << 10;
 /// Blocks of 512 bytes in which damage may be.
-const PIECE: usize = 512;
+pub const PIECE: usize = 512;
 
 /// A small tree with something of each kind.
-fn small_tree(at: &Path) {
+pub fn small_tree(at: &Path) {
     let sub = at.join("directory");
     std::fs::create_dir(&sub).unwrap();
     for n in 0..120 {
@@ -99,7 +99,7 @@ fn open_bytes(bytes: &[u8]) -> Result<Arc<Vfs>> {
 }
 
 /// Changes some bytes where there are any; numbers that are near others, small or huge are the likeliest to get far.
-fn damage(bytes: &mut [u8], used: &[usize], rng: &mut Rng) {
+pub fn damage(bytes: &mut [u8], used: &[usize], rng: &mut Rng) {
     for _ in 0..1 + rng.below(6) {
         let piece = used[rng.below(used.len() as u64) as usize] * PIECE;
         let at = piece + rng.below(PIECE as u64 / 4) as usize * 4;

@@ -6,7 +6,7 @@ use tidegate_testing::tree::assert_same_but;
 use tidegate_vfs::ErrorKind;
 
 /// Sets of features, and whether the volume would be changed if any were.
-const SETS: &[(&str, &[&str])] = &[
+pub const SETS: &[(&str, &[&str])] = &[
     ("debian", &["-t", "ext4"]),
     ("upstream", &["-t", "ext4", "-O", "metadata_csum_seed,orphan_file"]),
     ("1k", &["-t", "ext4", "-b", "1024"]),

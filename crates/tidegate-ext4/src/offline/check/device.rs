@@ -1,0 +1,90 @@
+//! Reading the volume's blocks as its journal would leave them, through a small cache that reads ahead.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use tidegate_block::{BioFlags, PAGE_SIZE, PageBuf, RequestQueue, Sector};
+use tidegate_jbd2::{FsBlock, Replay};
+use tidegate_rt::hash::HashMap;
+use tidegate_vfs::{Error, Result};
+
+/// Pages read at once when a block in one of them is wanted.
+const WINDOW: u64 = 16;
+/// Windows kept: 8 MiB.
+const WINDOWS: usize = 128;
+
+/// The device, and what the journal holds for it.
+pub(super) struct Reader<'q> {
+    queue: &'q RequestQueue,
+    block_size: u64,
+    windows: HashMap<u64, Rc<PageBuf>>,
+    /// In the order in which they came.
+    order: VecDeque<u64>,
+    overlay: Option<Replay>,
+}
+
+impl<'q> Reader<'q> {
+    pub(super) fn new(queue: &'q RequestQueue, block_size: u32) -> Self {
+        let (windows, order) = (HashMap::default(), VecDeque::new());
+        Reader { queue, block_size: block_size.into(), windows, order, overlay: None }
+    }
+
+    /// From here on, what the journal holds is read in place of the volume's blocks.
+    pub(super) fn lay_over(&mut self, replay: Replay) {
+        self.overlay = Some(replay);
+    }
+
+    /// The bytes of `block`.
+    pub(super) fn block(&mut self, block: u64) -> Result<Vec<u8>> {
+        let size = self.block_size as usize;
+        let mut bytes = vec![0; size];
+        if let Some(replay) = &self.overlay
+            && replay.read(FsBlock(block), &mut bytes)?
+        {
+            return Ok(bytes);
+        }
+        let past = || Error::corrupt(format!("block {block} lies behind the end of the image"));
+        let at = block.checked_mul(self.block_size).ok_or_else(past)?;
+        let span = WINDOW * PAGE_SIZE as u64;
+        let window = self.window(at / span).map_err(|e| e.of(format!("block {block}")))?;
+        let skip = (at % span) as usize;
+        bytes.copy_from_slice(window.get(skip..skip + size).ok_or_else(past)?);
+        Ok(bytes)
+    }
+
+    fn window(&mut self, number: u64) -> Result<Rc<PageBuf>> {
+        if let Some(found) = self.windows.get(&number) {
+            return Ok(found.clone());
+        }
+        let read = Rc::new(self.read(number * WINDOW)?);
+        if self.order.len() >= WINDOWS
+            && let Some(old) = self.order.pop_front()
+        {
+            self.windows.remove(&old);
+        }
+        self.order.push_back(number);
+        self.windows.insert(number, read.clone());
+        Ok(read)
+    }
+
+    /// Pages from number `first` on. The device's end may lie inside of its last page.
+    fn read(&self, first: u64) -> Result<PageBuf> {
+        const PAGE: u64 = PAGE_SIZE as u64;
+        let end = self.queue.device().size() / 512 * 512;
+        let of = |e| Error::device(e, format!("reading at byte {}", first * PAGE));
+        let pages = (end / PAGE).saturating_sub(first).min(WINDOW);
+        let mut bytes = Vec::new();
+        if pages > 0 {
+            let sector = Sector::from_bytes(first * PAGE);
+            let head = self.queue.read_wait(sector, pages as usize, BioFlags::META).map_err(of)?;
+            if pages == WINDOW || end.is_multiple_of(PAGE) {
+                return Ok(head);
+            }
+            bytes.extend_from_slice(&head);
+        }
+        if end >= PAGE && !end.is_multiple_of(PAGE) {
+            let last = self.queue.read_wait(Sector::from_bytes(end - PAGE), 1, BioFlags::META).map_err(of)?;
+            bytes.extend_from_slice(&last[(PAGE - end % PAGE) as usize..]);
+        }
+        Ok(PageBuf::from_slice(&bytes))
+    }
+}

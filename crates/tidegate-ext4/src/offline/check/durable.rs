@@ -1,0 +1,124 @@
+//! The journal, and lists of orphans.
+
+use super::inode::Node;
+use super::{Checker, Kind, rules};
+use crate::format::crc::crc32c;
+use crate::format::gate::{Journal, Superblock};
+use crate::format::raw::*;
+use std::sync::Arc;
+use tidegate_block::RequestQueue;
+use tidegate_jbd2::{FsBlock, Log, Run, recover};
+use tidegate_vfs::{ErrorKind, Result};
+
+impl Checker<'_> {
+    /// Reads the journal; what it holds is laid over the volume.
+    pub(super) fn load_journal(&mut self, queue: &Arc<RequestQueue>) -> Result<()> {
+        let Journal::Inode(ino) = self.sb.journal else { return Ok(()) };
+        let Some(node) = self.node(ino)? else {
+            self.found.add(rules::JOURNAL, || format!("inode {ino} cannot be read"));
+            return Ok(());
+        };
+        let sane = node.kind() == Some(Kind::File) && node.raw.i_links_count.get() > 0;
+        if !self.found.expect(sane, rules::JOURNAL, || format!("inode {ino} is no journal")) {
+            return Ok(());
+        }
+        let runs = self.journal_runs(&node)?;
+        let log = Log::new(queue.clone(), self.sb.block_size, runs);
+        let replay = match log.and_then(|log| recover(Arc::new(log), self.sb.blocks)) {
+            Ok(replay) => replay,
+            Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+                self.found.add(rules::JOURNAL, || e.to_string());
+                return Ok(());
+            }
+            Err(e) => return Err(e),
+        };
+        if let Some(tid) = replay.failed_commit() {
+            self.found.add(rules::JOURNAL, || format!("transaction {tid} is damaged"));
+        }
+        let errno = replay.errno();
+        self.found.expect(errno == 0, rules::JOURNAL, || format!("it tells of error {errno}"));
+        if replay.is_clean() {
+            return Ok(());
+        }
+        let flagged = self.sb.incompat.contains(Incompat::RECOVER);
+        if !self.found.expect(flagged, rules::JOURNAL_FLAG, || "the journal is not empty".into()) {
+            return Ok(());
+        }
+        if replay.has_fast_commits() {
+            self.found.notes.push("fast commits of the journal are not looked at".into());
+        }
+        self.recovered = true;
+        self.dev.lay_over(replay);
+        self.reload_superblock()
+    }
+
+    fn journal_runs(&mut self, node: &Node) -> Result<Vec<Run>> {
+        let mut runs: Vec<Run> = Vec::new();
+        let blocks = node.size() / u64::from(self.sb.block_size);
+        let list = self.bounded_blocks(node)?;
+        for (_, block) in list.into_iter().take_while(|b| b.0 < blocks) {
+            match runs.last_mut() {
+                Some(r) if r.first.0 + u64::from(r.len) == block => r.len += 1,
+                _ => runs.push(Run { first: FsBlock(block), len: 1 }),
+            }
+        }
+        Ok(runs)
+    }
+
+    fn reload_superblock(&mut self) -> Result<()> {
+        let bs = self.sb.block_size as usize;
+        let bytes = self.dev.block((SUPER_OFFSET / bs) as u64)?;
+        let size = self.sb.blocks * bs as u64;
+        let sb = Superblock::parse(&bytes[SUPER_OFFSET % bs..][..SUPER_SIZE], size);
+        self.sb = sb.map_err(|e| e.of("the superblock in the journal"))?;
+        self.load_groups()
+    }
+
+    /// Follows the list of orphans through the inodes' times of deletion, and reads the orphan file.
+    pub(super) fn load_orphans(&mut self) -> Result<()> {
+        let mut at = self.sb.raw.s_last_orphan.get();
+        while at != 0 {
+            if !self.add_orphan(at) {
+                return Ok(());
+            }
+            at = self.node(at)?.map_or(0, |n| n.raw.i_dtime.get());
+        }
+        let ino = self.sb.raw.s_orphan_file_inum.get();
+        if self.sb.compat.contains(Compat::ORPHAN_FILE)
+            && let Some(node) = self.node(ino)?
+        {
+            self.read_orphan_file(&node)?;
+        }
+        Ok(())
+    }
+
+    fn add_orphan(&mut self, ino: u32) -> bool {
+        let known = (self.sb.first_ino..=self.sb.raw.s_inodes_count.get()).contains(&ino);
+        let fresh = known && self.orphans.insert(ino);
+        self.found
+            .expect(fresh, rules::ORPHAN_LIST, || format!("inode {ino} is on it, twice or out of range"))
+    }
+
+    fn read_orphan_file(&mut self, node: &Node) -> Result<()> {
+        let present = self.sb.ro_compat.contains(RoCompat::ORPHAN_PRESENT);
+        for (at, block) in self.bounded_blocks(node)? {
+            let bytes = self.dev.block(block)?;
+            let end = bytes.len() - size_of::<RawOrphanTail>();
+            let sum = crc32c(crc32c(node.seed, &block.to_le_bytes()), &bytes[..end]);
+            let sane =
+                le32(&bytes, end) == ORPHAN_MAGIC && (!self.sb.has_csum() || sum == le32(&bytes, end + 4));
+            if !self.found.expect(sane, rules::ORPHAN_FILE, || format!("block {at} of it is damaged")) {
+                continue;
+            }
+            for ino in (0..end).step_by(4).map(|n| le32(&bytes, n)).filter(|&i| i != 0) {
+                if self
+                    .found
+                    .expect(present, rules::ORPHAN_FILE, || format!("inode {ino} is in it unannounced"))
+                {
+                    self.add_orphan(ino);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! The hash tree of a directory.
+
+use super::inode::Node;
+use super::{Checker, rules};
+use crate::format::crc::crc32c;
+use crate::format::hash::DirHash;
+use crate::format::raw::*;
+use std::collections::{HashMap, HashSet};
+use tidegate_vfs::Result;
+
+/// The hashes that a block of entries may hold, both included.
+#[derive(Clone, Copy)]
+pub(super) struct Range {
+    pub(super) low: u32,
+    pub(super) high: u32,
+    pub(super) hash: DirHash,
+}
+
+/// What a tree is made of.
+pub(super) struct Tree {
+    /// Blocks of the directory that are nodes.
+    pub(super) nodes: HashSet<u64>,
+    leaves: HashMap<u64, (u32, u32)>,
+    hash: Option<DirHash>,
+}
+
+impl Tree {
+    /// The hashes of leaf `at`, where they can be computed.
+    pub(super) fn range(&self, at: u64) -> Option<Range> {
+        let &(low, high) = self.leaves.get(&at)?;
+        Some(Range { low, high, hash: self.hash? })
+    }
+}
+
+impl Checker<'_> {
+    /// Reads a directory's tree; none where it is so damaged that its blocks are not told apart.
+    pub(super) fn htree(&mut self, node: &Node, blocks: &[(u64, u64)]) -> Result<Option<Tree>> {
+        let Some(root) = blocks.first() else { return Ok(None) };
+        let bytes = self.dev.block(root.1)?;
+        let info = &bytes[DX_ROOT_INFO..];
+        let (version, length, levels) = (info[4], info[5], info[6]);
+        let raw = &self.sb.raw;
+        let unsigned = raw.s_flags.get() & FLAGS_UNSIGNED_HASH != 0;
+        let hash = DirHash::new(version, unsigned, raw.s_hash_seed.map(|w| w.get()));
+        let opaque = node.flags().intersects(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD);
+        let most = if self.sb.incompat.contains(Incompat::LARGEDIR) { DX_MAX_INDIRECT } else { 1 };
+        let known = version <= 2 || (version == 6 && opaque);
+        let dots = le16(&bytes, 4) == 12 && usize::from(le16(&bytes, 16)) == bytes.len() - 12;
+        let sane = le32(info, 0) == 0 && known && length == 8 && levels <= most && dots;
+        let ino = node.ino;
+        if !self
+            .found
+            .expect(sane, rules::HTREE, || format!("directory {ino}: the root of its tree is damaged"))
+        {
+            return Ok(None);
+        }
+        let hash = hash.filter(|_| !opaque);
+        let mut tree = Tree { nodes: HashSet::from([0]), leaves: HashMap::new(), hash };
+        let at = DX_ROOT_INFO + usize::from(length);
+        self.dx_entries(node, blocks, &mut tree, &bytes, at, levels, (0, u32::MAX))?;
+        let total = tree.nodes.len() + tree.leaves.len();
+        self.found.expect(total == blocks.len(), rules::HTREE, || {
+            format!("directory {ino}: its tree leads to {total} of {} blocks", blocks.len())
+        });
+        Ok(Some(tree))
+    }
+
+    #[allow(clippy::too_many_arguments)] // a step of a recursion, with all that it stands on
+    fn dx_entries(
+        &mut self,
+        node: &Node,
+        blocks: &[(u64, u64)],
+        tree: &mut Tree,
+        bytes: &[u8],
+        at: usize,
+        levels: u8,
+        (low, high): (u32, u32),
+    ) -> Result<()> {
+        let ino = node.ino;
+        let csum = self.sb.has_csum();
+        let (limit, count) = (usize::from(le16(bytes, at)), usize::from(le16(bytes, at + 2)));
+        let room = (bytes.len() - at) / DX_ENTRY - usize::from(csum);
+        let sane = limit == room && (1..=limit).contains(&count);
+        if !self.found.expect(sane, rules::HTREE, || {
+            format!(
+                "directory {ino}: a node of its tree has {count} entries of {limit}, with room for {room}"
+            )
+        }) {
+            return Ok(());
+        }
+        if csum {
+            let tail = &bytes[at + limit * DX_ENTRY..];
+            let sum = crc32c(node.seed, &bytes[..at + count * DX_ENTRY]);
+            let sum = crc32c(crc32c(sum, &tail[..4]), &[0; 4]);
+            self.found.expect(sum == le32(tail, 4), rules::HTREE_CHECKSUM, || {
+                format!("directory {ino}: the checksum of a node does not match")
+            });
+        }
+        let hash_of = |n: usize| if n == 0 { low } else { le32(bytes, at + n * DX_ENTRY) };
+        for n in 0..count {
+            let start = hash_of(n);
+            let end = if n + 1 < count { hash_of(n + 1) } else { high };
+            let child = u64::from(le32(bytes, at + n * DX_ENTRY + 4) & 0x0FFF_FFFF);
+            self.found.expect(start <= end && start >= low && end <= high, rules::HTREE_ORDER, || {
+                format!("directory {ino}: the hashes of its tree do not rise")
+            });
+            let known = tree.nodes.contains(&child) || tree.leaves.contains_key(&child);
+            let inside = (child as usize) < blocks.len();
+            if !self.found.expect(inside && !known, rules::HTREE, || {
+                format!("directory {ino}: its tree leads to block {child}, outside or twice")
+            }) {
+                continue;
+            }
+            if levels == 0 {
+                tree.leaves.insert(child, (start & !1, end));
+                continue;
+            }
+            tree.nodes.insert(child);
+            let below = self.dev.block(blocks[child as usize].1)?;
+            let empty = le32(&below, 0) == 0 && usize::from(le16(&below, 4)) == below.len();
+            self.found.expect(empty, rules::HTREE, || format!("directory {ino}: block {child} is no node"));
+            self.dx_entries(node, blocks, tree, &below, DX_NODE_ENTRIES, levels - 1, (start, end))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a name lies where its hash belongs.
+    pub(super) fn check_place(&mut self, node: &Node, at: u64, name: &[u8], r: &Range) {
+        let hash = r.hash.of(name).0;
+        self.found.expect((r.low..=r.high).contains(&hash), rules::HTREE_ORDER, || {
+            format!("directory {}, block {at}: the hash {hash:#x} belongs elsewhere", node.ino)
+        });
+    }
+}

@@ -1,0 +1,310 @@
+//! Inodes by themselves: the tables, group by group.
+
+use super::tree::Mapped;
+use super::{Checker, InodeState, Kind, rules};
+use crate::format::crc::crc32c;
+use crate::format::gate::Journal;
+use crate::format::raw::*;
+use crate::format::units::GroupNo;
+use tidegate_vfs::Result;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// An inode as it lies in its table.
+#[derive(Clone)]
+pub(super) struct Node {
+    pub(super) ino: u32,
+    pub(super) raw: RawInode,
+    /// All bytes of it.
+    pub(super) bytes: Vec<u8>,
+    /// What checksums of its blocks begin with.
+    pub(super) seed: u32,
+}
+
+impl Node {
+    pub(super) fn flags(&self) -> InodeFlags {
+        InodeFlags::from_bits_retain(self.raw.i_flags.get())
+    }
+    pub(super) fn has(&self, flag: InodeFlags) -> bool {
+        self.flags().contains(flag)
+    }
+    pub(super) fn size(&self) -> u64 {
+        u64::from(self.raw.i_size_lo.get()) | u64::from(self.raw.i_size_high.get()) << 32
+    }
+    pub(super) fn kind(&self) -> Option<Kind> {
+        Kind::of_mode(self.raw.i_mode.get())
+    }
+    /// Word `n` of `i_block`.
+    pub(super) fn word(&self, n: usize) -> u32 {
+        le32(&self.raw.i_block, n * 4)
+    }
+    pub(super) fn acl_block(&self) -> u64 {
+        u64::from(self.raw.i_file_acl_lo.get()) | u64::from(self.raw.i_file_acl_high.get()) << 32
+    }
+    /// Whether `i_block` holds the target of a symbolic link.
+    pub(super) fn is_short_link(&self) -> bool {
+        self.kind() == Some(Kind::Link) && !self.has(InodeFlags::EXTENTS) && self.size() < I_BLOCK_SIZE as u64
+    }
+    /// Whether `i_block` leads to blocks.
+    pub(super) fn is_mapped(&self) -> bool {
+        match self.kind() {
+            Some(Kind::File | Kind::Dir) => true,
+            Some(Kind::Link) => !self.is_short_link(),
+            Some(_) => false,
+            // The list of bad blocks has no type.
+            None => self.ino < GOOD_OLD_FIRST_INO,
+        }
+    }
+}
+
+impl Checker<'_> {
+    /// Inode `ino`, if its table can be read.
+    pub(super) fn node(&mut self, ino: u32) -> Result<Option<Node>> {
+        let index = ino.wrapping_sub(1);
+        let (group, slot) = (index / self.sb.inodes_per_group, index % self.sb.inodes_per_group);
+        let Some(Some(desc)) = self.groups.get(group as usize) else { return Ok(None) };
+        let byte = u64::from(slot) * u64::from(self.sb.inode_size);
+        let bs = u64::from(self.sb.block_size);
+        let block = self.dev.block(desc.inode_table.0 + byte / bs)?;
+        let at = (byte % bs) as usize;
+        Ok(Some(self.parse(ino, &block[at..at + self.sb.inode_size as usize])))
+    }
+
+    fn parse(&self, ino: u32, bytes: &[u8]) -> Node {
+        let mut raw = RawInode::new_zeroed();
+        let n = bytes.len().min(size_of::<RawInode>());
+        raw.as_mut_bytes()[..n].copy_from_slice(&bytes[..n]);
+        let seed = crc32c(self.sb.csum_seed, &ino.to_le_bytes());
+        let seed = crc32c(seed, raw.i_generation.as_bytes());
+        Node { ino, raw, bytes: bytes.to_vec(), seed }
+    }
+
+    /// Every inode that may be in use.
+    pub(super) fn check_inodes(&mut self) -> Result<()> {
+        for g in 0..self.sb.groups {
+            let Some(desc) = self.groups[g as usize].clone() else { continue };
+            let unused = if desc.flags.contains(GroupFlags::INODE_UNINIT) {
+                self.sb.inodes_per_group
+            } else {
+                desc.itable_unused
+            };
+            let used = self.sb.inodes_per_group - unused;
+            for slot in 0..used {
+                let ino = g * self.sb.inodes_per_group + slot + 1;
+                if let Some(node) = self.node(ino)? {
+                    self.check_node(&node)?;
+                }
+            }
+            self.tell_progress(g);
+        }
+        Ok(())
+    }
+
+    /// Whether an inode has no name: it is for the format's own use.
+    pub(super) fn is_special(&self, ino: u32) -> bool {
+        let raw = &self.sb.raw;
+        let own = [raw.s_orphan_file_inum.get(), raw.s_prj_quota_inum.get()].contains(&ino);
+        let journal = matches!(self.sb.journal, Journal::Inode(n) if n == ino);
+        ino != ROOT_INO && (ino < self.sb.first_ino || own || journal)
+    }
+
+    fn check_node(&mut self, n: &Node) -> Result<()> {
+        let ino = n.ino;
+        let special = self.is_special(ino);
+        let links = n.raw.i_links_count.get();
+        let mode = n.raw.i_mode.get();
+        let orphan = self.orphans.contains(&ino);
+        if links == 0 && !orphan && !(special && (mode != 0 || (0..15).any(|w| n.word(w) != 0))) {
+            let freed = mode == 0 || n.raw.i_dtime.get() != 0;
+            self.found.expect(freed || special, rules::INODE_DTIME, || {
+                format!("inode {ino} has no link, and no time of deletion")
+            });
+            return Ok(());
+        }
+        self.check_checksum(n);
+        self.used_inodes.set(u64::from(ino));
+        let kind = n.kind();
+        self.found.expect(kind.is_some() || special, rules::INODE_MODE, || {
+            format!("inode {ino} has the mode {mode:o}")
+        });
+        self.found.expect(orphan || n.raw.i_dtime.get() == 0, rules::INODE_DTIME, || {
+            format!("inode {ino} is in use and has a time of deletion")
+        });
+        self.check_extra(n);
+        self.check_flags(n);
+        self.check_unused_fields(n);
+        let mapped = if n.is_mapped() { self.map(n)? } else { Mapped::default() };
+        let attributes = self.check_xattrs(n)?;
+        self.check_size(n, &mapped, special);
+        if !(ino == 7 && self.sb.compat.contains(Compat::RESIZE_INODE)) {
+            self.check_blocks(n, mapped.blocks + u64::from(attributes));
+        }
+        if kind == Some(Kind::Link) {
+            self.check_link(n, &mapped)?;
+        }
+        let state =
+            InodeState { kind, links: links.into(), special, sound: mapped.sound, ..Default::default() };
+        self.count(kind, special || orphan);
+        self.set_state(ino, state);
+        if kind == Some(Kind::Dir) {
+            self.dirs_in_group(ino);
+        }
+        Ok(())
+    }
+
+    fn check_checksum(&mut self, n: &Node) {
+        if !self.sb.has_csum() {
+            return;
+        }
+        let mut bytes = n.bytes.clone();
+        bytes[CSUM_LO_OFFSET..CSUM_LO_OFFSET + 2].fill(0);
+        let has_high = bytes.len() > INODE_BASE && n.raw.i_extra_isize.get() >= 4;
+        if has_high {
+            bytes[CSUM_HI_OFFSET..CSUM_HI_OFFSET + 2].fill(0);
+        }
+        let sum = crc32c(n.seed, &bytes);
+        let high = if has_high { n.raw.i_checksum_hi.get() } else { (sum >> 16) as u16 };
+        let stored = u32::from(n.raw.i_checksum_lo.get()) | u32::from(high) << 16;
+        self.found.expect(stored == sum, rules::INODE_CHECKSUM, || {
+            format!("inode {} has the checksum {stored:#010x}, and should have {sum:#010x}", n.ino)
+        });
+    }
+
+    fn check_extra(&mut self, n: &Node) {
+        let extra = usize::from(n.raw.i_extra_isize.get());
+        let fits = n.bytes.len() == INODE_BASE
+            || extra == 0
+            || (extra >= 4 && extra.is_multiple_of(4) && INODE_BASE + extra <= n.bytes.len());
+        self.found.expect(fits, rules::INODE_EXTRA, || {
+            format!("inode {} has {extra} bytes of extra fields", n.ino)
+        });
+    }
+
+    fn check_flags(&mut self, n: &Node) {
+        let (flags, sb) = (n.flags(), &self.sb);
+        let dir = n.kind() == Some(Kind::Dir);
+        let mut refused = InodeFlags::INLINE_DATA | InodeFlags::EA_INODE;
+        refused.set(InodeFlags::EXTENTS, !sb.incompat.contains(Incompat::EXTENTS));
+        refused.set(InodeFlags::INDEX, !dir || !sb.compat.contains(Compat::DIR_INDEX));
+        refused.set(InodeFlags::CASEFOLD, !dir || !sb.incompat.contains(Incompat::CASEFOLD));
+        refused.set(InodeFlags::ENCRYPT, !sb.incompat.contains(Incompat::ENCRYPT));
+        refused.set(InodeFlags::VERITY, !sb.ro_compat.contains(RoCompat::VERITY));
+        let node = matches!(n.kind(), Some(Kind::Char | Kind::Block | Kind::Fifo | Kind::Socket));
+        refused.set(InodeFlags::IMMUTABLE | InodeFlags::APPEND | InodeFlags::EXTENTS, node);
+        let bad = flags & refused;
+        self.found.expect(bad.is_empty(), rules::INODE_FLAGS, || {
+            format!("inode {} has the flags {:#x}, which do not fit it", n.ino, bad.bits())
+        });
+    }
+
+    fn check_unused_fields(&mut self, n: &Node) {
+        let high = n.raw.i_blocks_high.get() != 0 && !self.sb.ro_compat.contains(RoCompat::HUGE_FILE);
+        let sane = !high && n.raw.i_obso_faddr.get() == 0;
+        self.found.expect(sane, rules::INODE_UNUSED, || {
+            format!("inode {} has something in i_faddr, or in i_blocks_high without huge_file", n.ino)
+        });
+    }
+
+    fn check_size(&mut self, n: &Node, m: &Mapped, special: bool) {
+        let (bs, size) = (u64::from(self.sb.block_size), n.size());
+        let fits = match n.kind() {
+            Some(Kind::Dir) => size == m.end * bs && size > 0,
+            Some(Kind::File) => {
+                let limit = if n.has(InodeFlags::EXTENTS) { bs << 32 } else { self.indirect_limit() };
+                size <= limit && (m.written_end == 0 || size > (m.written_end - 1) * bs)
+            }
+            Some(Kind::Link) => size > 0 && (n.is_short_link() || (size < bs && m.end == 1)),
+            Some(_) => size == 0,
+            None => true,
+        };
+        self.found.expect(fits || special || !m.sound, rules::INODE_SIZE, || {
+            format!(
+                "inode {} has {size} bytes, and its last block is number {}",
+                n.ino,
+                m.end.wrapping_sub(1)
+            )
+        });
+    }
+
+    /// The bytes that a map of block numbers leads to.
+    fn indirect_limit(&self) -> u64 {
+        let per = u64::from(self.sb.block_size / 4);
+        (12 + per + per * per + per * per * per) * u64::from(self.sb.block_size)
+    }
+
+    fn check_blocks(&mut self, n: &Node, blocks: u64) {
+        let huge = self.sb.ro_compat.contains(RoCompat::HUGE_FILE);
+        let high = if huge { u64::from(n.raw.i_blocks_high.get()) << 32 } else { 0 };
+        let has = u64::from(n.raw.i_blocks_lo.get()) | high;
+        let unit = if huge && n.has(InodeFlags::HUGE_FILE) { 1 } else { u64::from(self.sb.block_size) / 512 };
+        self.found.expect(has == blocks * unit, rules::INODE_BLOCKS, || {
+            format!("inode {} counts {has} in i_blocks, and has {}", n.ino, blocks * unit)
+        });
+    }
+
+    fn check_link(&mut self, n: &Node, m: &Mapped) -> Result<()> {
+        if n.has(InodeFlags::ENCRYPT) {
+            return Ok(());
+        }
+        let size = n.size() as usize;
+        let target = if n.is_short_link() {
+            n.raw.i_block.to_vec()
+        } else if let (true, Some(block)) = (m.sound, m.first) {
+            self.dev.block(block)?
+        } else {
+            return Ok(());
+        };
+        let len = target.iter().position(|&b| b == 0).unwrap_or(target.len());
+        self.found.expect(len == size, rules::LINK_TARGET, || {
+            format!("inode {}: its target has {len} bytes, and its size is {size}", n.ino)
+        });
+        Ok(())
+    }
+
+    /// The resize inode maps, through one block of numbers, what each group keeps.
+    pub(super) fn check_resize_inode(&mut self) -> Result<()> {
+        if !self.sb.compat.contains(Compat::RESIZE_INODE) {
+            return Ok(());
+        }
+        let Some(n) = self.node(7)? else { return Ok(()) };
+        let kept = u64::from(self.sb.raw.s_reserved_gdt_blocks.get());
+        let top = u64::from(n.word(13));
+        let others = (0..15).filter(|&w| w != 13).any(|w| n.word(w) != 0);
+        let mut sound = !others && n.kind() == Some(Kind::File) && (kept == 0 || self.on_volume(top, 1));
+        if sound && kept > 0 {
+            sound = self.claim(top) && self.check_kept(top, kept)?;
+        }
+        self.found.expect(sound, rules::RESIZE_INODE, || "inode 7 does not map what is kept".into());
+        Ok(())
+    }
+
+    fn check_kept(&mut self, top: u64, kept: u64) -> Result<bool> {
+        let per = self.sb.block_size as usize / 4;
+        let words = self.dev.block(top)?;
+        let first = self.sb.group_start(GroupNo(0)).0 + 1 + self.sb.desc_blocks();
+        let groups: Vec<u32> =
+            (1..self.sb.groups).filter(|&g| self.sb.has_super(GroupNo(g))).take(per).collect();
+        let total = words.as_chunks::<4>().0.iter().filter(|w| **w != [0; 4]).count() as u64;
+        if total != kept {
+            return Ok(false);
+        }
+        for n in 0..kept {
+            let (block, at) = (first + n, (self.sb.desc_blocks() + n) as usize % per);
+            if u64::from(le32(&words, at * 4)) != block || !self.on_volume(block, 1) {
+                return Ok(false);
+            }
+            let copies = self.dev.block(block)?;
+            for (i, g) in groups.iter().enumerate() {
+                let expected = block + u64::from(*g) * u64::from(self.sb.blocks_per_group);
+                if u64::from(le32(&copies, i * 4)) != expected {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The header in front of a tree's nodes.
+pub(super) fn header(bytes: &[u8]) -> Option<RawExtentHeader> {
+    RawExtentHeader::read_from_prefix(bytes).ok().map(|(h, _)| h)
+}

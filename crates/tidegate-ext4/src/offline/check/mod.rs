@@ -1,0 +1,260 @@
+//! A read-only consistency check of a volume, written from the format.
+//!
+//! It shares no code with the engine but the raw structures, the gate and the recovery of journals, so that a mistake of
+//! the engine does not hide itself. What the journal holds is read in place of the volume's blocks. Each block is claimed
+//! once and each map descended into once, so damage cannot make it loop. Not looked at: the content of quota files, and
+//! of the multi-mount block; volumes with bigalloc, shared_blocks, inline_data or ea_inode are refused by name.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `rules` | every rule: name and sentence |
+//! | `report` | the problems found so far |
+//! | `bits` | bitmaps of blocks and inodes |
+//! | `device` | reading with a small cache, through the journal |
+//! | `durable` | the journal, lists of orphans |
+//! | `groups` | descriptors, bitmaps, counters |
+//! | `inode` | an inode by itself |
+//! | `tree` | extents, and blocks of numbers |
+//! | `xattr` | extended attributes |
+//! | `dir` | directories, names and links |
+//! | `htree` | their hash trees |
+
+mod bits;
+mod device;
+mod dir;
+mod durable;
+mod groups;
+mod htree;
+mod inode;
+mod report;
+mod rules;
+mod tree;
+mod xattr;
+
+pub use tidegate_vfs::offline::{CheckOptions, CheckReport, Problem, Progress};
+
+use crate::format::gate::{GroupDesc, Superblock};
+use crate::format::raw::*;
+use crate::format::units::BlockAddr;
+use crate::volume::open::load_superblock;
+use bits::Bits;
+use device::Reader;
+use report::Findings;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use tidegate_block::RequestQueue;
+use tidegate_vfs::{Error, ErrorKind, Result};
+
+/// Types of files, by their numbers in directory entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    File = 1,
+    Dir,
+    Char,
+    Block,
+    Fifo,
+    Socket,
+    Link,
+}
+
+impl Kind {
+    fn of_mode(mode: u16) -> Option<Kind> {
+        Some(match mode >> 12 {
+            0o1 => Kind::Fifo,
+            0o2 => Kind::Char,
+            0o4 => Kind::Dir,
+            0o6 => Kind::Block,
+            0o10 => Kind::File,
+            0o12 => Kind::Link,
+            0o14 => Kind::Socket,
+            _ => return None,
+        })
+    }
+}
+
+/// What is remembered of an inode in use.
+#[derive(Clone, Copy, Default)]
+struct InodeState {
+    kind: Option<Kind>,
+    /// For the format's own use.
+    special: bool,
+    /// Its map was walked without a problem.
+    sound: bool,
+    links: u32,
+    /// Entries that name it, dots not counted.
+    names: u32,
+    subdirs: u32,
+    parent: u32,
+    dotdot: u32,
+}
+
+/// A check under way.
+struct Checker<'q> {
+    dev: Reader<'q>,
+    sb: Superblock,
+    groups: Vec<Option<GroupDesc>>,
+    found: Findings,
+    /// Blocks with an owner.
+    used: Bits,
+    /// Blocks of the format's own tables.
+    meta: Bits,
+    blocks: u64,
+    used_inodes: Bits,
+    /// By group, as far as its inodes are in use.
+    states: Vec<Vec<InodeState>>,
+    dirs_of_group: Vec<u32>,
+    orphans: HashSet<u32>,
+    /// Blocks of attributes: users that they count, and those found.
+    shared_attributes: BTreeMap<u64, (u32, u32)>,
+    recovered: bool,
+    files: u64,
+    directories: u64,
+    others: u64,
+    nodes: u64,
+    progress: Option<Progress>,
+}
+
+/// Checks the volume behind `queue`, with what its journal holds. Nothing is written.
+///
+/// # Errors
+/// When the superblock cannot be used, when a feature is not known to the check, and when the device fails. All other
+/// damage is in the report.
+pub fn check(queue: &Arc<RequestQueue>, options: CheckOptions) -> Result<CheckReport> {
+    let sb = load_superblock(queue)?;
+    refuse(&sb)?;
+    let mut c = Checker::new(queue, sb, options);
+    c.load_groups()?;
+    c.load_journal(queue)?;
+    c.check_state();
+    c.check_copies()?;
+    c.load_orphans()?;
+    c.claim_metadata();
+    c.check_resize_inode()?;
+    c.check_inodes()?;
+    c.check_refcounts();
+    c.check_dirs()?;
+    c.check_links();
+    c.mark_reserved();
+    c.check_groups()?;
+    Ok(c.report())
+}
+
+/// Features whose volumes the check does not understand as a whole.
+fn refuse(sb: &Superblock) -> Result<()> {
+    let named = [
+        ("bigalloc", sb.ro_compat.contains(RoCompat::BIGALLOC)),
+        ("shared_blocks", sb.ro_compat.contains(RoCompat::SHARED_BLOCKS)),
+        ("inline_data", sb.incompat.contains(Incompat::INLINE_DATA)),
+        ("ea_inode", sb.incompat.contains(Incompat::EA_INODE)),
+    ];
+    match named.iter().find(|n| n.1) {
+        None => Ok(()),
+        Some((name, _)) => {
+            let what = format!("ext4 volumes with {name} are not checked yet: use e2fsck");
+            Err(Error::new(ErrorKind::Unsupported, what))
+        }
+    }
+}
+
+impl<'q> Checker<'q> {
+    fn new(queue: &'q RequestQueue, sb: Superblock, options: CheckOptions) -> Self {
+        let inodes = u64::from(sb.raw.s_inodes_count.get()) + 1;
+        Checker {
+            dev: Reader::new(queue, sb.block_size),
+            groups: Vec::new(),
+            found: Findings::new(options.max_problems),
+            used: Bits::new(sb.blocks),
+            meta: Bits::new(sb.blocks),
+            blocks: 0,
+            used_inodes: Bits::new(inodes),
+            states: vec![Vec::new(); sb.groups as usize],
+            dirs_of_group: vec![0; sb.groups as usize],
+            orphans: HashSet::new(),
+            shared_attributes: BTreeMap::new(),
+            recovered: false,
+            files: 0,
+            directories: 0,
+            others: 0,
+            nodes: 0,
+            progress: options.progress,
+            sb,
+        }
+    }
+
+    fn check_state(&mut self) {
+        let state = State::from_bits_retain(self.sb.raw.s_state.get());
+        let clean = state.contains(State::VALID) || self.recovered;
+        self.found.expect(clean && !state.contains(State::ERROR), rules::SB_STATE, || {
+            format!("s_state is {:#x}", state.bits())
+        });
+    }
+
+    /// Gives `block` an owner; whether it had none.
+    fn claim(&mut self, block: u64) -> bool {
+        let fresh = self.used.set(block);
+        self.blocks += u64::from(fresh);
+        fresh
+    }
+
+    fn on_volume(&self, block: u64, n: u64) -> bool {
+        self.sb.holds(BlockAddr(block), n)
+    }
+
+    /// Group of an inode, and its place there.
+    fn place(&self, ino: u32) -> (usize, usize) {
+        let (index, per) = (ino.wrapping_sub(1), self.sb.inodes_per_group);
+        ((index / per) as usize, (index % per) as usize)
+    }
+
+    fn state(&self, ino: u32) -> InodeState {
+        let (group, slot) = self.place(ino);
+        self.states.get(group).and_then(|g| g.get(slot)).copied().unwrap_or_default()
+    }
+
+    fn set_state(&mut self, ino: u32, state: InodeState) {
+        let (group, slot) = self.place(ino);
+        let Some(states) = self.states.get_mut(group) else { return };
+        if states.len() <= slot {
+            states.resize(slot + 1, InodeState::default());
+        }
+        states[slot] = state;
+        self.nodes += 1;
+    }
+
+    fn change_state(&mut self, ino: u32, change: impl FnOnce(&mut InodeState)) {
+        let (group, slot) = self.place(ino);
+        if let Some(state) = self.states.get_mut(group).and_then(|g| g.get_mut(slot)) {
+            change(state);
+        }
+    }
+
+    /// Reserved inodes are taken, in use or not.
+    fn mark_reserved(&mut self) {
+        for ino in 1..self.sb.first_ino {
+            self.used_inodes.set(ino.into());
+        }
+    }
+
+    fn tell_progress(&mut self, group: u32) {
+        let all = u64::from(self.sb.groups);
+        if let Some(f) = &mut self.progress {
+            f(u64::from(group) + 1, all);
+        }
+    }
+
+    fn report(self) -> CheckReport {
+        CheckReport {
+            problems: self.found.problems,
+            total_problems: self.found.total,
+            notes: self.found.notes,
+            files: self.files,
+            directories: self.directories,
+            others: self.others,
+            nodes: self.nodes,
+            blocks: self.blocks,
+            orphans: self.orphans.len() as u64,
+            unclean: self.recovered,
+            rules: rules::ALL,
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What a check has found so far.
+
+use tidegate_vfs::offline::Problem;
+
+/// Gathers problems up to a limit.
+pub(super) struct Findings {
+    pub(super) problems: Vec<Problem>,
+    pub(super) total: u64,
+    pub(super) notes: Vec<String>,
+    max: usize,
+}
+
+impl Findings {
+    pub(super) fn new(max: usize) -> Self {
+        Findings { problems: Vec::new(), total: 0, notes: Vec::new(), max }
+    }
+
+    /// Books a problem; `text` is only made when it is kept.
+    pub(super) fn add(&mut self, rule: &'static str, text: impl FnOnce() -> String) {
+        self.total += 1;
+        if self.problems.len() < self.max {
+            self.problems.push(Problem { rule, text: text() });
+        }
+    }
+
+    /// Books a problem unless `holds`; whether it does.
+    pub(super) fn expect(&mut self, holds: bool, rule: &'static str, text: impl FnOnce() -> String) -> bool {
+        if !holds {
+            self.add(rule, text);
+        }
+        holds
+    }
+}

@@ -1,0 +1,121 @@
+//! Our check beside e2fsck: volumes of every kind, and damaged ones.
+
+use crate::damaged::{PIECE, damage, small_tree};
+use crate::made::SETS;
+use crate::rig::*;
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
+use tidegate_ext4::check::{CheckOptions, CheckReport, check};
+use tidegate_testing::fill::Rng;
+use tidegate_vfs::{ErrorKind, Result};
+
+/// Features that the check refuses.
+const REFUSED: [&str; 5] = ["bigalloc", "bigalloc-1k", "inline_data", "inline_data-1024", "ea_inode"];
+/// Damaged images of each kind.
+const IMAGES: u64 = 100;
+
+/// Checks the bytes of a volume.
+pub fn check_bytes(bytes: &[u8]) -> Result<CheckReport> {
+    let device = Arc::new(MemoryDevice::from_bytes(bytes));
+    let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
+    check(&queue, CheckOptions::default())
+}
+
+fn check_sets(of: usize, parts: usize) {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let sources = [false, true].map(|small| source(dir.path(), small));
+    for (name, args) in SETS.iter().skip(of).step_by(parts) {
+        let image = dir.path().join(format!("{name}.img"));
+        let small = !args.contains(&"4096");
+        let from = ["-d", sources[usize::from(small)].to_str().unwrap()];
+        mke2fs(&image, &[*args, &from].concat(), "160M");
+        let (clean, said) = run("e2fsck", &["-fn", image.to_str().unwrap()]);
+        let found = check_bytes(&std::fs::read(&image).unwrap());
+        std::fs::remove_file(&image).unwrap();
+        if REFUSED.contains(name) {
+            assert_eq!(found.unwrap_err().kind(), ErrorKind::Unsupported, "{name}");
+            continue;
+        }
+        let found = found.unwrap_or_else(|e| panic!("{name}: {e}"));
+        // The content of quota files is not looked at, and mke2fs does not count what it fills in.
+        assert!(clean || *name == "project", "{name}: {said}");
+        assert!(found.is_clean() && found.notes.is_empty(), "{name}: {:?} {:?}", found.problems, found.notes);
+        assert!(found.files > 20 && found.directories > 5, "{name}: {} files", found.files);
+    }
+}
+
+#[test]
+fn volumes_of_every_kind_are_clean_1() {
+    check_sets(0, 2);
+}
+
+#[test]
+fn volumes_of_every_kind_are_clean_2() {
+    check_sets(1, 2);
+}
+
+/// Pieces of the format's tables, of directories and of blocks of attributes: where damage is wanted. Files hold one
+/// byte again and again.
+fn used_pieces(bytes: &[u8]) -> Vec<usize> {
+    let varied = |p: &[u8]| p.iter().filter(|b| **b != 0).collect::<HashSet<_>>().len() > 1;
+    bytes.chunks(PIECE).enumerate().filter(|(_, p)| varied(p)).map(|(n, _)| n).collect()
+}
+
+/// Damaged volumes of one kind, judged by both.
+fn compare(name: &str, args: &[&str], seed: u64) {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let (tree, image) = (dir.path().join("tree"), dir.path().join("x.img"));
+    std::fs::create_dir(&tree).unwrap();
+    small_tree(&tree);
+    let from = ["-N", "256", "-d", tree.to_str().unwrap()];
+    mke2fs(&image, &[args, &from].concat(), "4M");
+    let base = std::fs::read(&image).unwrap();
+    let used = used_pieces(&base);
+    let (mut both_clean, mut both_bad, mut apart) = (0, 0, Vec::new());
+    for n in 0..IMAGES {
+        let mut bytes = base.clone();
+        damage(&mut bytes, &used, &mut Rng::new(seed + n));
+        let ours = check_bytes(&bytes);
+        std::fs::write(&image, &bytes).unwrap();
+        let (clean, said) = judge(&image);
+        match (&ours, clean) {
+            (Ok(r), true) if r.is_clean() => both_clean += 1,
+            (Ok(r), false) if r.is_clean() => {
+                apart.push(format!("{name}, seed {}: only e2fsck: {said}", seed + n))
+            }
+            (Ok(r), true) => apart.push(format!("{name}, seed {}: only ours: {:?}", seed + n, r.problems)),
+            (Err(e), true) => apart.push(format!("{name}, seed {}: only ours: {e}", seed + n)),
+            _ => both_bad += 1,
+        }
+    }
+    println!("{name}: {both_clean} clean and {both_bad} damaged for both, {} apart", apart.len());
+    assert!(both_bad > IMAGES / 5, "{name}: {both_bad} of {IMAGES} are damaged");
+    assert!(apart.is_empty(), "{}", apart.join("\n"));
+}
+
+fn judge(image: &Path) -> (bool, String) {
+    run("e2fsck", &["-fn", image.to_str().unwrap()])
+}
+
+#[test]
+fn damaged_volumes_with_checksums_are_judged_as_by_e2fsck() {
+    compare("csum", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "^has_journal"], 1000);
+}
+
+#[test]
+fn damaged_volumes_without_checksums_are_judged_as_by_e2fsck() {
+    compare("no-csum", &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,^has_journal"], 2000);
+}
+
+#[test]
+fn damaged_volumes_of_ext2_are_judged_as_by_e2fsck() {
+    compare("ext2", &["-t", "ext2", "-b", "1024", "-O", "dir_index"], 3000);
+}
