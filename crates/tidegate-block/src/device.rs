@@ -2,7 +2,7 @@
 
 use crate::{Errno, Request};
 
-/// What a device is.
+/// Name, size and kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceInfo<'a> {
     /// A name for messages, such as the image's path.
@@ -17,7 +17,7 @@ pub struct DeviceInfo<'a> {
 
 /// A block device. Implementations are shared by threads.
 pub trait Device: Send + Sync {
-    /// What it is. A wrapper says what the device below it is.
+    /// Its name, size and kind. A wrapper gives those of the device below it.
     fn info(&self) -> DeviceInfo<'_>;
 
     /// A name for messages, such as the image's path.

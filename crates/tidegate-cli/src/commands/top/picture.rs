@@ -71,7 +71,7 @@ fn text(out: &mut String, cells: &[Cell], at: (f32, f32)) -> usize {
     taken
 }
 
-/// What a cell shows that is no text.
+/// A cell that holds no text.
 enum Shape {
     /// A part of the cell: left, top, right, bottom, as shares of it.
     Fill(f32, f32, f32, f32),

@@ -1,9 +1,9 @@
-//! What a command printed beside what a document says that it prints.
+//! The output of a command beside the output that a document shows.
 
 /// Compares line by line.
 ///
 /// # Errors
-/// What of the document was not found.
+/// Lines of the document that the command did not print.
 pub fn lines(expected: &[String], said: &[String]) -> Result<(), String> {
     let Some((first, rest)) = expected.split_first() else {
         return if said.is_empty() {
@@ -67,7 +67,7 @@ fn settled(line: &str) -> String {
     out.join(" ")
 }
 
-/// What a word is that differs from run to run.
+/// The kind of a word that differs from run to run.
 fn kind(word: &str) -> Option<&'static str> {
     let digits = |w: &str, more: &str| {
         w.starts_with(|c: char| c.is_ascii_digit())

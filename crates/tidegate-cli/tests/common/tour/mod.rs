@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// A fenced block of a document.
 pub struct Block {
-    /// What stands behind the fence.
+    /// The words behind the fence.
     pub info: String,
     /// Line of the fence, from 1.
     pub line: usize,
@@ -113,7 +113,7 @@ fn steps(block: &Block) -> Vec<Step> {
 
 /// Runs a command; what it printed. It ends with 0, unless an error is what it is to print.
 ///
-/// What it prints goes to a file: a mount that it leaves behind would keep a pipe open.
+/// Its output goes to a file: a mount that it leaves behind would keep a pipe open.
 fn shell(dir: &Path, bin: &Path, step: &Step, document: &Path) -> Vec<String> {
     let at = format!("{}:{}: {}", document.display(), step.line, step.command);
     let file = dir.join(".bin/said");

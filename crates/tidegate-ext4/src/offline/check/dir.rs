@@ -32,7 +32,7 @@ impl Checker<'_> {
     fn check_dir(&mut self, node: &Node) -> Result<()> {
         let blocks = self.blocks_of(node)?;
         let holes = blocks.iter().enumerate().any(|(n, b)| b.0 != n as u64);
-        self.found.expect(!holes, rules::DIR_HOLE, || format!("directory {} has a hole", node.ino));
+        self.found.require(!holes, rules::DIR_HOLE, || format!("directory {} has a hole", node.ino));
         let mut names = HashSet::new();
         let tree = if node.has(InodeFlags::INDEX) && !holes { self.htree(node, &blocks)? } else { None };
         for (at, block) in blocks {
@@ -76,7 +76,7 @@ impl Checker<'_> {
             let sane =
                 (le32(tail, 0), le16(tail, 4), tail[6], tail[7]) == (0, DIR_TAIL as u16, 0, FT_DIR_CSUM);
             let matches = sane && le32(tail, 8) == crc32c(node.seed, &bytes[..end]);
-            self.found.expect(matches, rules::DIR_TAIL, || format!("directory {dir}, block {at}"));
+            self.found.require(matches, rules::DIR_TAIL, || format!("directory {dir}, block {at}"));
         }
         let (mut offset, mut number) = (0, 0);
         while offset < end {
@@ -98,18 +98,18 @@ impl Checker<'_> {
             number += 1;
         }
         self.found
-            .expect(at != 0 || number >= 2, rules::DIR_DOTS, || format!("directory {dir} has no \"..\""));
+            .require(at != 0 || number >= 2, rules::DIR_DOTS, || format!("directory {dir} has no \"..\""));
         Ok(())
     }
 
     fn check_dot(&mut self, node: &Node, number: usize, e: &Entry<'_>) {
         let expected: &[u8] = if number == 0 { b"." } else { b".." };
         let right = e.name == expected && (number == 1 || e.ino == node.ino);
-        self.found.expect(right, rules::DIR_DOTS, || {
+        self.found.require(right, rules::DIR_DOTS, || {
             format!("directory {}: entry {number} names inode {} and is no dot", node.ino, e.ino)
         });
         let typed = !self.has_types() || e.kind == 2;
-        self.found.expect(typed, rules::DIR_TYPE, || {
+        self.found.require(typed, rules::DIR_TYPE, || {
             format!("directory {}: entry {number} has type {}", node.ino, e.kind)
         });
         if number == 1 {
@@ -123,20 +123,21 @@ impl Checker<'_> {
         let opaque = node.has(InodeFlags::ENCRYPT);
         let bad = e.name.is_empty() || (!opaque && e.name.iter().any(|b| matches!(b, 0 | b'/')));
         let bad = bad || e.name == b"." || e.name == b"..";
-        self.found.expect(!bad, rules::DIR_ENTRY, || format!("directory {dir} holds the name {:?}", shown()));
+        self.found
+            .require(!bad, rules::DIR_ENTRY, || format!("directory {dir} holds the name {:?}", shown()));
         if !names.insert(e.name.to_vec()) {
             self.found.add(rules::DIR_DUPLICATE, || format!("directory {dir} holds {:?} twice", shown()));
         }
         let state = self.state(ino);
         let usable = self.used_inodes.get(ino.into()) && !state.special && ino != ROOT_INO;
-        if !self.found.expect(usable, rules::DIR_INODE, || {
+        if !self.found.require(usable, rules::DIR_INODE, || {
             format!("directory {dir}: {:?} names inode {ino}, which is free or the format's own", shown())
         }) {
             return;
         }
         let expected = state.kind.map_or(0, |k| k as u8);
         let typed = if self.has_types() { e.kind == expected } else { e.kind == 0 };
-        self.found.expect(typed, rules::DIR_TYPE, || {
+        self.found.require(typed, rules::DIR_TYPE, || {
             format!("directory {dir}: {:?} has type {}, and inode {ino} has {expected}", shown(), e.kind)
         });
         if state.kind == Some(Kind::Dir) {
@@ -155,24 +156,24 @@ impl Checker<'_> {
         let mut reached = super::bits::Bits::new(u64::from(self.sb.raw.s_inodes_count.get()) + 1);
         reached.set(ROOT_INO.into());
         let root = self.state(ROOT_INO);
-        self.found.expect(root.kind == Some(Kind::Dir), rules::DIR_UNREACHED, || "there is no root".into());
+        self.found.require(root.kind == Some(Kind::Dir), rules::DIR_UNREACHED, || "there is no root".into());
         for ino in 1..=self.sb.raw.s_inodes_count.get() {
             let s = self.state(ino);
             if s.special || !self.used_inodes.get(ino.into()) || self.orphans.contains(&ino) {
                 continue;
             }
             if s.kind != Some(Kind::Dir) {
-                self.found.expect(s.links == s.names, rules::LINK_COUNT, || {
+                self.found.require(s.links == s.names, rules::LINK_COUNT, || {
                     format!("inode {ino} counts {} links, and has {} names", s.links, s.names)
                 });
                 continue;
             }
             let many = s.links == 1 && s.subdirs >= 64_998 && self.sb.ro_compat.contains(RoCompat::DIR_NLINK);
-            self.found.expect(s.links == s.subdirs + 2 || many, rules::LINK_COUNT, || {
+            self.found.require(s.links == s.subdirs + 2 || many, rules::LINK_COUNT, || {
                 format!("directory {ino} counts {} links, and has {} directories", s.links, s.subdirs)
             });
             let parent = if ino == ROOT_INO { ROOT_INO } else { s.parent };
-            self.found.expect(s.dotdot == parent || !s.sound, rules::DIR_DOTS, || {
+            self.found.require(s.dotdot == parent || !s.sound, rules::DIR_DOTS, || {
                 format!("directory {ino}: \"..\" names {}, and it lies in {parent}", s.dotdot)
             });
             self.reach(ino, &mut reached);

@@ -19,7 +19,7 @@ impl Checker<'_> {
             return Ok(());
         };
         let sane = node.kind() == Some(Kind::File) && node.raw.i_links_count.get() > 0;
-        if !self.found.expect(sane, rules::JOURNAL, || format!("inode {ino} is no journal")) {
+        if !self.found.require(sane, rules::JOURNAL, || format!("inode {ino} is no journal")) {
             return Ok(());
         }
         let runs = self.journal_runs(&node)?;
@@ -36,12 +36,12 @@ impl Checker<'_> {
             self.found.add(rules::JOURNAL, || format!("transaction {tid} is damaged"));
         }
         let errno = replay.errno();
-        self.found.expect(errno == 0, rules::JOURNAL, || format!("it tells of error {errno}"));
+        self.found.require(errno == 0, rules::JOURNAL, || format!("it tells of error {errno}"));
         if replay.is_clean() {
             return Ok(());
         }
         let flagged = self.sb.incompat.contains(Incompat::RECOVER);
-        if !self.found.expect(flagged, rules::JOURNAL_FLAG, || "the journal is not empty".into()) {
+        if !self.found.require(flagged, rules::JOURNAL_FLAG, || "the journal is not empty".into()) {
             return Ok(());
         }
         if replay.has_fast_commits() {
@@ -96,7 +96,7 @@ impl Checker<'_> {
         let known = (self.sb.first_ino..=self.sb.raw.s_inodes_count.get()).contains(&ino);
         let fresh = known && self.orphans.insert(ino);
         self.found
-            .expect(fresh, rules::ORPHAN_LIST, || format!("inode {ino} is on it, twice or out of range"))
+            .require(fresh, rules::ORPHAN_LIST, || format!("inode {ino} is on it, twice or out of range"))
     }
 
     fn read_orphan_file(&mut self, node: &Node) -> Result<()> {
@@ -107,13 +107,13 @@ impl Checker<'_> {
             let sum = crc32c(crc32c(node.seed, &block.to_le_bytes()), &bytes[..end]);
             let sane =
                 le32(&bytes, end) == ORPHAN_MAGIC && (!self.sb.has_csum() || sum == le32(&bytes, end + 4));
-            if !self.found.expect(sane, rules::ORPHAN_FILE, || format!("block {at} of it is damaged")) {
+            if !self.found.require(sane, rules::ORPHAN_FILE, || format!("block {at} of it is damaged")) {
                 continue;
             }
             for ino in (0..end).step_by(4).map(|n| le32(&bytes, n)).filter(|&i| i != 0) {
                 if self
                     .found
-                    .expect(present, rules::ORPHAN_FILE, || format!("inode {ino} is in it unannounced"))
+                    .require(present, rules::ORPHAN_FILE, || format!("inode {ino} is in it unannounced"))
                 {
                     self.add_orphan(ino);
                 }

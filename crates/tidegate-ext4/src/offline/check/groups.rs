@@ -53,7 +53,7 @@ impl Checker<'_> {
         for block in start..start.saturating_add(len).min(self.sb.blocks) {
             self.meta.set(block);
             let fresh = self.claim(block);
-            self.found.expect(fresh, rules::GROUP_OVERLAP, || {
+            self.found.require(fresh, rules::GROUP_OVERLAP, || {
                 format!("group {g}: block {block} of its tables belongs to another table, too")
             });
         }
@@ -71,11 +71,11 @@ impl Checker<'_> {
             return Ok(());
         }
         let has = self.sb.free_blocks();
-        self.found.expect(has == blocks, rules::SB_FREE_BLOCKS, || {
+        self.found.require(has == blocks, rules::SB_FREE_BLOCKS, || {
             format!("the superblock counts {has} free blocks, and {blocks} are free")
         });
         let has = u64::from(self.sb.raw.s_free_inodes_count.get());
-        self.found.expect(has == inodes, rules::SB_FREE_INODES, || {
+        self.found.require(has == inodes, rules::SB_FREE_INODES, || {
             format!("the superblock counts {has} free inodes, and {inodes} are free")
         });
         Ok(())
@@ -87,12 +87,12 @@ impl Checker<'_> {
         let len = (self.sb.blocks - start).min(self.sb.blocks_per_group.into());
         let free = (start..start + len).filter(|&b| !self.used.get(b)).count() as u64;
         let has = u64::from(desc.free_blocks);
-        self.found.expect(has == free, rules::GROUP_FREE_BLOCKS, || {
+        self.found.require(has == free, rules::GROUP_FREE_BLOCKS, || {
             format!("group {g} counts {has} free blocks, and {free} are free")
         });
         if desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
             let other = (start..start + len).find(|&b| self.used.get(b) && !self.meta.get(b));
-            self.found.expect(other.is_none(), rules::BLOCK_BITMAP, || {
+            self.found.require(other.is_none(), rules::BLOCK_BITMAP, || {
                 format!("group {g} has no block bitmap yet, and block {} is in use", other.unwrap_or(0))
             });
             return Ok(free);
@@ -114,7 +114,7 @@ impl Checker<'_> {
 
     fn check_padding(&mut self, g: GroupNo, bytes: &[u8], from: u64, which: &str) {
         let padded = (from..bytes.len() as u64 * 8).all(|n| bit(bytes, n));
-        self.found.expect(padded, rules::BITMAP_PADDING, || {
+        self.found.require(padded, rules::BITMAP_PADDING, || {
             format!("group {g}: bits of the {which} bitmap behind the last {which} are clear")
         });
     }
@@ -125,11 +125,11 @@ impl Checker<'_> {
         let first = u64::from(g.0) * count + 1;
         let free = (first..first + count).filter(|&i| !self.used_inodes.get(i)).count() as u64;
         let has = u64::from(desc.free_inodes);
-        self.found.expect(has == free, rules::GROUP_FREE_INODES, || {
+        self.found.require(has == free, rules::GROUP_FREE_INODES, || {
             format!("group {g} counts {has} free inodes, and {free} are free")
         });
         let (dirs, has) = (self.dirs_of_group[g.0 as usize], desc.used_dirs);
-        self.found.expect(has == dirs, rules::GROUP_DIRS, || {
+        self.found.require(has == dirs, rules::GROUP_DIRS, || {
             format!("group {g} counts {has} directories, and has {dirs}")
         });
         if desc.flags.contains(GroupFlags::INODE_UNINIT) {
@@ -153,7 +153,7 @@ impl Checker<'_> {
         }
         let sum = crc32c(self.sb.csum_seed, bytes);
         let sum = if self.sb.incompat.contains(Incompat::BIT64) { sum } else { sum & 0xFFFF };
-        self.found.expect(sum == stored, rules::BITMAP_CHECKSUM, || {
+        self.found.require(sum == stored, rules::BITMAP_CHECKSUM, || {
             format!("group {}: the {which} bitmap's checksum is {stored:#x}, not {sum:#x}", desc.group)
         });
     }

@@ -50,7 +50,7 @@ impl Checker<'_> {
         let ino = node.ino;
         if !self
             .found
-            .expect(sane, rules::HTREE, || format!("directory {ino}: the root of its tree is damaged"))
+            .require(sane, rules::HTREE, || format!("directory {ino}: the root of its tree is damaged"))
         {
             return Ok(None);
         }
@@ -59,7 +59,7 @@ impl Checker<'_> {
         let at = DX_ROOT_INFO + usize::from(length);
         self.dx_entries(node, blocks, &mut tree, &bytes, at, levels, (0, u32::MAX))?;
         let total = tree.nodes.len() + tree.leaves.len();
-        self.found.expect(total == blocks.len(), rules::HTREE, || {
+        self.found.require(total == blocks.len(), rules::HTREE, || {
             format!("directory {ino}: its tree leads to {total} of {} blocks", blocks.len())
         });
         Ok(Some(tree))
@@ -81,7 +81,7 @@ impl Checker<'_> {
         let (limit, count) = (usize::from(le16(bytes, at)), usize::from(le16(bytes, at + 2)));
         let room = (bytes.len() - at) / DX_ENTRY - usize::from(csum);
         let sane = limit == room && (1..=limit).contains(&count);
-        if !self.found.expect(sane, rules::HTREE, || {
+        if !self.found.require(sane, rules::HTREE, || {
             format!(
                 "directory {ino}: a node of its tree has {count} entries of {limit}, with room for {room}"
             )
@@ -92,7 +92,7 @@ impl Checker<'_> {
             let tail = &bytes[at + limit * DX_ENTRY..];
             let sum = crc32c(node.seed, &bytes[..at + count * DX_ENTRY]);
             let sum = crc32c(crc32c(sum, &tail[..4]), &[0; 4]);
-            self.found.expect(sum == le32(tail, 4), rules::HTREE_CHECKSUM, || {
+            self.found.require(sum == le32(tail, 4), rules::HTREE_CHECKSUM, || {
                 format!("directory {ino}: the checksum of a node does not match")
             });
         }
@@ -101,12 +101,12 @@ impl Checker<'_> {
             let start = hash_of(n);
             let end = if n + 1 < count { hash_of(n + 1) } else { high };
             let child = u64::from(le32(bytes, at + n * DX_ENTRY + 4) & 0x0FFF_FFFF);
-            self.found.expect(start <= end && start >= low && end <= high, rules::HTREE_ORDER, || {
+            self.found.require(start <= end && start >= low && end <= high, rules::HTREE_ORDER, || {
                 format!("directory {ino}: the hashes of its tree do not rise")
             });
             let known = tree.nodes.contains(&child) || tree.leaves.contains_key(&child);
             let inside = (child as usize) < blocks.len();
-            if !self.found.expect(inside && !known, rules::HTREE, || {
+            if !self.found.require(inside && !known, rules::HTREE, || {
                 format!("directory {ino}: its tree leads to block {child}, outside or twice")
             }) {
                 continue;
@@ -118,7 +118,7 @@ impl Checker<'_> {
             tree.nodes.insert(child);
             let below = self.dev.block(blocks[child as usize].1)?;
             let empty = le32(&below, 0) == 0 && usize::from(le16(&below, 4)) == below.len();
-            self.found.expect(empty, rules::HTREE, || format!("directory {ino}: block {child} is no node"));
+            self.found.require(empty, rules::HTREE, || format!("directory {ino}: block {child} is no node"));
             self.dx_entries(node, blocks, tree, &below, DX_NODE_ENTRIES, levels - 1, (start, end))?;
         }
         Ok(())
@@ -127,7 +127,7 @@ impl Checker<'_> {
     /// Whether a name lies where its hash belongs.
     pub(super) fn check_place(&mut self, node: &Node, at: u64, name: &[u8], r: &Range) {
         let hash = r.hash.of(name).0;
-        self.found.expect((r.low..=r.high).contains(&hash), rules::HTREE_ORDER, || {
+        self.found.require((r.low..=r.high).contains(&hash), rules::HTREE_ORDER, || {
             format!("directory {}, block {at}: the hash {hash:#x} belongs elsewhere", node.ino)
         });
     }

@@ -115,7 +115,7 @@ impl Checker<'_> {
         let orphan = self.orphans.contains(&ino);
         if links == 0 && !orphan && !(special && (mode != 0 || (0..15).any(|w| n.word(w) != 0))) {
             let freed = mode == 0 || n.raw.i_dtime.get() != 0;
-            self.found.expect(freed || special, rules::INODE_DTIME, || {
+            self.found.require(freed || special, rules::INODE_DTIME, || {
                 format!("inode {ino} has no link, and no time of deletion")
             });
             return Ok(());
@@ -123,10 +123,10 @@ impl Checker<'_> {
         self.check_checksum(n);
         self.used_inodes.set(u64::from(ino));
         let kind = n.kind();
-        self.found.expect(kind.is_some() || special, rules::INODE_MODE, || {
+        self.found.require(kind.is_some() || special, rules::INODE_MODE, || {
             format!("inode {ino} has the mode {mode:o}")
         });
-        self.found.expect(orphan || n.raw.i_dtime.get() == 0, rules::INODE_DTIME, || {
+        self.found.require(orphan || n.raw.i_dtime.get() == 0, rules::INODE_DTIME, || {
             format!("inode {ino} is in use and has a time of deletion")
         });
         self.check_extra(n);
@@ -164,7 +164,7 @@ impl Checker<'_> {
         let sum = crc32c(n.seed, &bytes);
         let high = if has_high { n.raw.i_checksum_hi.get() } else { (sum >> 16) as u16 };
         let stored = u32::from(n.raw.i_checksum_lo.get()) | u32::from(high) << 16;
-        self.found.expect(stored == sum, rules::INODE_CHECKSUM, || {
+        self.found.require(stored == sum, rules::INODE_CHECKSUM, || {
             format!("inode {} has the checksum {stored:#010x}, and should have {sum:#010x}", n.ino)
         });
     }
@@ -174,7 +174,7 @@ impl Checker<'_> {
         let fits = n.bytes.len() == INODE_BASE
             || extra == 0
             || (extra >= 4 && extra.is_multiple_of(4) && INODE_BASE + extra <= n.bytes.len());
-        self.found.expect(fits, rules::INODE_EXTRA, || {
+        self.found.require(fits, rules::INODE_EXTRA, || {
             format!("inode {} has {extra} bytes of extra fields", n.ino)
         });
     }
@@ -191,7 +191,7 @@ impl Checker<'_> {
         let node = matches!(n.kind(), Some(Kind::Char | Kind::Block | Kind::Fifo | Kind::Socket));
         refused.set(InodeFlags::IMMUTABLE | InodeFlags::APPEND | InodeFlags::EXTENTS, node);
         let bad = flags & refused;
-        self.found.expect(bad.is_empty(), rules::INODE_FLAGS, || {
+        self.found.require(bad.is_empty(), rules::INODE_FLAGS, || {
             format!("inode {} has the flags {:#x}, which do not fit it", n.ino, bad.bits())
         });
     }
@@ -199,7 +199,7 @@ impl Checker<'_> {
     fn check_unused_fields(&mut self, n: &Node) {
         let high = n.raw.i_blocks_high.get() != 0 && !self.sb.ro_compat.contains(RoCompat::HUGE_FILE);
         let sane = !high && n.raw.i_obso_faddr.get() == 0;
-        self.found.expect(sane, rules::INODE_UNUSED, || {
+        self.found.require(sane, rules::INODE_UNUSED, || {
             format!("inode {} has something in i_faddr, or in i_blocks_high without huge_file", n.ino)
         });
     }
@@ -216,7 +216,7 @@ impl Checker<'_> {
             Some(_) => size == 0,
             None => true,
         };
-        self.found.expect(fits || special || !m.sound, rules::INODE_SIZE, || {
+        self.found.require(fits || special || !m.sound, rules::INODE_SIZE, || {
             format!(
                 "inode {} has {size} bytes, and its last block is number {}",
                 n.ino,
@@ -236,7 +236,7 @@ impl Checker<'_> {
         let high = if huge { u64::from(n.raw.i_blocks_high.get()) << 32 } else { 0 };
         let has = u64::from(n.raw.i_blocks_lo.get()) | high;
         let unit = if huge && n.has(InodeFlags::HUGE_FILE) { 1 } else { u64::from(self.sb.block_size) / 512 };
-        self.found.expect(has == blocks * unit, rules::INODE_BLOCKS, || {
+        self.found.require(has == blocks * unit, rules::INODE_BLOCKS, || {
             format!("inode {} counts {has} in i_blocks, and has {}", n.ino, blocks * unit)
         });
     }
@@ -254,7 +254,7 @@ impl Checker<'_> {
             return Ok(());
         };
         let len = target.iter().position(|&b| b == 0).unwrap_or(target.len());
-        self.found.expect(len == size, rules::LINK_TARGET, || {
+        self.found.require(len == size, rules::LINK_TARGET, || {
             format!("inode {}: its target has {len} bytes, and its size is {size}", n.ino)
         });
         Ok(())
@@ -273,7 +273,7 @@ impl Checker<'_> {
         if sound && kept > 0 {
             sound = self.claim(top) && self.check_kept(top, kept)?;
         }
-        self.found.expect(sound, rules::RESIZE_INODE, || "inode 7 does not map what is kept".into());
+        self.found.require(sound, rules::RESIZE_INODE, || "inode 7 does not map what is kept".into());
         Ok(())
     }
 

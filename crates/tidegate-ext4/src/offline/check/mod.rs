@@ -184,7 +184,7 @@ impl<'q> Checker<'q> {
     fn check_state(&mut self) {
         let state = State::from_bits_retain(self.sb.raw.s_state.get());
         let clean = state.contains(State::VALID) || self.recovered;
-        self.found.expect(clean && !state.contains(State::ERROR), rules::SB_STATE, || {
+        self.found.require(clean && !state.contains(State::ERROR), rules::SB_STATE, || {
             format!("s_state is {:#x}", state.bits())
         });
     }

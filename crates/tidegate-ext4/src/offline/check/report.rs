@@ -24,7 +24,7 @@ impl Findings {
     }
 
     /// Books a problem unless `holds`; whether it does.
-    pub(super) fn expect(&mut self, holds: bool, rule: &'static str, text: impl FnOnce() -> String) -> bool {
+    pub(super) fn require(&mut self, holds: bool, rule: &'static str, text: impl FnOnce() -> String) -> bool {
         if !holds {
             self.add(rule, text);
         }

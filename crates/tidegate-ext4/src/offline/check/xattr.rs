@@ -35,14 +35,14 @@ impl Checker<'_> {
         let bytes = self.dev.block(block)?;
         self.shared_attributes.insert(block, (le32(&bytes, 4), 1));
         let sane = le32(&bytes, 0) == XATTR_MAGIC && le32(&bytes, 8) == 1;
-        if !self.found.expect(sane, rules::XATTR, || format!("block {block} holds no attributes")) {
+        if !self.found.require(sane, rules::XATTR, || format!("block {block} holds no attributes")) {
             return Ok(true);
         }
         if self.sb.has_csum() {
             let mut whole = bytes.clone();
             whole[XATTR_CSUM_OFFSET..XATTR_CSUM_OFFSET + 4].fill(0);
             let sum = crc32c(crc32c(self.sb.csum_seed, &block.to_le_bytes()), &whole);
-            self.found.expect(sum == le32(&bytes, XATTR_CSUM_OFFSET), rules::XATTR_CHECKSUM, || {
+            self.found.require(sum == le32(&bytes, XATTR_CSUM_OFFSET), rules::XATTR_CHECKSUM, || {
                 format!("block {block}: the checksum does not match")
             });
         }
@@ -66,7 +66,7 @@ impl Checker<'_> {
         taken.push((first.min(at), at + 4));
         taken.sort_unstable();
         let apart = taken.windows(2).all(|w| w[0].1 <= w[1].0) && at + 4 <= area.len();
-        self.found.expect(apart, rules::XATTR, || format!("inode {}: its attributes overlap", n.ino));
+        self.found.require(apart, rules::XATTR, || format!("inode {}: its attributes overlap", n.ino));
     }
 
     /// One entry; where it ends.
@@ -92,7 +92,7 @@ impl Checker<'_> {
         }
         if in_block || stored != 0 {
             let right = [true, false].iter().any(|&signed| hash(name, value, signed) == stored);
-            self.found.expect(right, rules::XATTR_HASH, || {
+            self.found.require(right, rules::XATTR_HASH, || {
                 format!("inode {}: an attribute's hash is {stored:#x}", n.ino)
             });
         }
@@ -102,7 +102,7 @@ impl Checker<'_> {
     /// References that blocks of attributes count, and those that there are.
     pub(super) fn check_refcounts(&mut self) {
         for (block, (stored, found)) in &self.shared_attributes {
-            self.found.expect(stored == found, rules::XATTR_REFCOUNT, || {
+            self.found.require(stored == found, rules::XATTR_REFCOUNT, || {
                 format!("block {block} counts {stored} users of its attributes, and has {found}")
             });
         }
