@@ -3,7 +3,7 @@
 use crate::bdi::Bdi;
 use crate::fs::InodeParts;
 use crate::mapping::AddressSpace;
-use crate::types::{Attr, FileType, Ino};
+use crate::types::{Attr, DeviceNumber, FileType, Ino};
 use std::any::Any;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -69,9 +69,26 @@ impl Inode {
         }
     }
 
-    /// The same for an inode that holds the file system's own pages. A write-back pass takes it last,
-    /// since writing files changes what is in it.
-    pub fn internal(parts: InodeParts, bdi: Arc<Bdi>, shards: usize) -> Self {
+    /// An inode that holds the file system's own pages, of any number. A write-back pass takes it last, since
+    /// writing files changes what is in it.
+    pub fn internal(ino: Ino, bdi: Arc<Bdi>, shards: usize) -> Self {
+        let attr = Attr {
+            file_type: FileType::Regular,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            nlink: 1,
+            size: u64::MAX,
+            blocks: 0,
+            atime: Default::default(),
+            mtime: Default::default(),
+            ctime: Default::default(),
+            crtime: None,
+            rdev: DeviceNumber::default(),
+            generation: 0,
+            flags: 0,
+        };
+        let parts = InodeParts { ino, attr, private: Box::new(()) };
         let mut inode = Inode { internal: true, ..Self::new(parts, bdi, shards) };
         inode.mapping.in_epochs = false;
         inode

@@ -7,9 +7,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, PAGE_SIZE, PageBuf, RequestQueue, SECTOR_SIZE, Sector};
 use tidegate_jbd2::{FsBlock, Journal};
-use tidegate_vfs::{
-    Attr, Bdi, DeviceNumber, Error, ErrorKind, FileType, Ino, Inode, InodeParts, PageRun, Result,
-};
+use tidegate_vfs::{Bdi, Error, ErrorKind, Ino, Inode, PageRun, Result};
 
 /// Pages read at once where neighbours are likely wanted too.
 const READ_AHEAD: u64 = 8;
@@ -67,7 +65,7 @@ pub(crate) struct Blocks {
 impl Blocks {
     /// Blocks of `block_size` bytes behind `queue`, their pages accounted to `bdi`.
     pub(crate) fn new(queue: Arc<RequestQueue>, bdi: Arc<Bdi>, block_size: u32) -> Self {
-        let inode = Arc::new(Inode::internal(internal_parts(), bdi.clone(), SHARDS));
+        let inode = Arc::new(Inode::internal(Ino(0), bdi.clone(), SHARDS));
         Blocks { queue, bdi, inode, block_size: block_size.into(), overlay: None, changes: Changes::None }
     }
 
@@ -210,25 +208,4 @@ impl Blocks {
     pub(crate) fn are_in_place(&self, addr: BlockAddr, n: u64) -> bool {
         self.overlay.as_ref().is_none_or(|o| !o.touches(addr.0..addr.0 + n))
     }
-}
-
-/// The inode behind the mapping of metadata.
-fn internal_parts() -> InodeParts {
-    let attr = Attr {
-        file_type: FileType::Regular,
-        mode: 0,
-        uid: 0,
-        gid: 0,
-        nlink: 1,
-        size: u64::MAX,
-        blocks: 0,
-        atime: Default::default(),
-        mtime: Default::default(),
-        ctime: Default::default(),
-        crtime: None,
-        rdev: DeviceNumber::default(),
-        generation: 0,
-        flags: 0,
-    };
-    InodeParts { ino: Ino(0), attr, private: Box::new(()) }
 }

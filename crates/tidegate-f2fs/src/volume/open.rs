@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use tidegate_block::{BioFlags, RequestQueue};
-use tidegate_vfs::{Attr, Bdi, DeviceNumber, Error, ErrorKind, FileType, Ino, Inode, InodeParts, Result};
+use tidegate_vfs::{Bdi, Error, ErrorKind, FileType, Ino, Inode, Result};
 use zerocopy::FromBytes;
 
 /// Shards of the node mapping: how many threads can work on unrelated nodes at once.
@@ -105,7 +105,7 @@ impl F2fs {
     ) -> Result<Arc<F2fs>> {
         let sb = load_superblock(&queue)?;
         let cp = load_checkpoint(&queue, &sb)?;
-        let meta_inode = internal_inode(sb.meta_ino, &bdi, 1);
+        let meta_inode = Arc::new(Inode::internal(Ino(sb.meta_ino.into()), bdi.clone(), 1));
         let meta = Meta::new(meta_inode, queue.clone(), bdi.clone(), sb.main_blkaddr);
         let sums = summary::load(&sb, &cp, &meta)?;
         let read_only = why_read_only(&queue, &sb, &cp, &options, even_hurt)?;
@@ -121,7 +121,7 @@ impl F2fs {
             return Err(Error::corrupt("checkpoint: summaries are missing"));
         };
         let orphans = load_orphans(&sb, &cp, &meta)?;
-        let node_inode = internal_inode(sb.node_ino, &bdi, NODE_SHARDS);
+        let node_inode = Arc::new(Inode::internal(Ino(sb.node_ino.into()), bdi.clone(), NODE_SHARDS));
         let deterministic = options.deterministic;
         let fs = Arc::new(F2fs::assemble(Parts {
             sb,
@@ -237,28 +237,6 @@ fn of_recovery(e: Error) -> Error {
         )),
         _ => e.of(format!("{what} (disable_roll_forward opens the volume without them)")),
     }
-}
-
-/// The inode behind a mapping of the file system's own.
-fn internal_inode(ino: u32, bdi: &Arc<Bdi>, shards: usize) -> Arc<Inode> {
-    let attr = Attr {
-        file_type: FileType::Regular,
-        mode: 0,
-        uid: 0,
-        gid: 0,
-        nlink: 1,
-        size: u64::MAX,
-        blocks: 0,
-        atime: Default::default(),
-        mtime: Default::default(),
-        ctime: Default::default(),
-        crtime: None,
-        rdev: DeviceNumber::default(),
-        generation: 0,
-        flags: 0,
-    };
-    let parts = InodeParts { ino: Ino(ino as u64), attr, private: Box::new(()) };
-    Arc::new(Inode::internal(parts, bdi.clone(), shards))
 }
 
 /// Why this volume may not be changed, if so.

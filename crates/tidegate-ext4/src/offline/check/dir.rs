@@ -206,14 +206,16 @@ fn entry(bytes: &[u8], at: usize, types: bool) -> Option<(Entry<'_>, usize)> {
     let head = bytes.get(at..at + DIRENT_HEAD)?;
     let stored = usize::from(le16(head, 4));
     let len = if stored == 65535 || stored == 0 { 65536 } else { stored };
-    let name_len = usize::from(head[6]);
+    // Without types in entries, the length of the name has 16 bits.
+    let (name_len, kind) = match types {
+        true => (usize::from(head[6]), head[7]),
+        false => (usize::from(le16(head, 6)), 0),
+    };
     let sane = len >= DIRENT_HEAD + name_len.max(1) && len.is_multiple_of(4) && at + len <= bytes.len();
     let needs = (DIRENT_HEAD + name_len).next_multiple_of(4);
     if !sane || needs > len {
         return None;
     }
     let name = bytes.get(at + DIRENT_HEAD..at + DIRENT_HEAD + name_len)?;
-    let kind = head[7];
-    let _ = types;
     Some((Entry { ino: le32(head, 0), name, kind }, len))
 }
