@@ -67,7 +67,7 @@ pub use file::{Backend, OpenError, OpenOptions};
 pub use memory::MemoryDevice;
 pub use model::{Model, Preset};
 pub use overlay::{Blocks, Overlay};
-pub use queue::{Plug, QueueLimits, QueueStats, RequestQueue};
+pub use queue::{Plug, QueueLimits, QueueStats, RequestQueue, SizeClass};
 pub use record::{Record, Recorder};
 pub use request::Request;
 pub use reserve::Reserve;

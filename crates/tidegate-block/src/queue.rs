@@ -4,6 +4,8 @@ use crate::bio::{Bio, BioData, BioFlags, Op, Sector};
 use crate::traced::{self, Traced};
 use crate::wfq::{Slot, Wfq};
 use crate::{Device, Elevator, ElevatorStats, Errno, PageBuf, Request};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_rt::{Distribution, Histogram, WaitQueue, sim, trace::SpanPoint};
@@ -30,16 +32,16 @@ impl Default for QueueLimits {
     }
 }
 
-/// What went through a queue.
-#[derive(Clone, Copy, Debug, Default)]
+/// What went through a queue since it was made, and what is in it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueStats {
     /// Bios that read.
     pub read_bios: u64,
-    /// Bytes read.
+    /// Bytes in them.
     pub read_bytes: u64,
     /// Bios that wrote.
     pub write_bios: u64,
-    /// Bytes written.
+    /// Bytes in them.
     pub write_bytes: u64,
     /// Requests written, after merging.
     pub write_requests: u64,
@@ -47,8 +49,35 @@ pub struct QueueStats {
     pub flushes: u64,
     /// Discards.
     pub discards: u64,
-    /// Times a submitter waited because the queue was full.
+    /// Times that a submitter waited since the queue was full.
     pub congested: u64,
+    /// Requests submitted and not ended, now.
+    pub in_flight: u64,
+    /// Bios by size, smallest first.
+    pub sizes: Vec<SizeClass>,
+}
+
+/// Bios of a size.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SizeClass {
+    /// They have at least so many bytes (a power of two), and less than twice as many.
+    pub bytes: u64,
+    /// Those that read.
+    pub reads: u64,
+    /// Those that wrote.
+    pub writes: u64,
+}
+
+fn sizes(reads: &Distribution, writes: &Distribution) -> Vec<SizeClass> {
+    let mut by_size: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    let class = |largest: u64| 1 << largest.checked_ilog2().unwrap_or(0);
+    for (largest, n) in &reads.buckets {
+        by_size.entry(class(*largest)).or_default().0 += n;
+    }
+    for (largest, n) in &writes.buckets {
+        by_size.entry(class(*largest)).or_default().1 += n;
+    }
+    by_size.into_iter().map(|(bytes, (reads, writes))| SizeClass { bytes, reads, writes }).collect()
 }
 
 #[derive(Default)]
@@ -245,12 +274,9 @@ impl RequestQueue {
             flushes: n.flushes.load(Relaxed),
             discards: n.discards.load(Relaxed),
             congested: n.congested.load(Relaxed),
+            in_flight: self.in_flight() as u64,
+            sizes: sizes(&n.read_sizes.read(), &n.write_sizes.read()),
         }
-    }
-
-    /// Sizes in bytes of the bios that read and of those that wrote.
-    pub fn bio_sizes(&self) -> (Distribution, Distribution) {
-        (self.n.read_sizes.read(), self.n.write_sizes.read())
     }
 
     /// Requests that were submitted and have not ended; those that somebody does himself not among them.

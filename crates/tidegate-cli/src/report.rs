@@ -57,15 +57,15 @@ fn text(out: &mut Out, s: &Summary, extra: &[(&'static str, String)]) -> Result<
     ))?;
     if s.bios > 0 {
         out.line(format_args!(
-            "wrote {} in {} bios of {} (mean), {} requests; {} data, {} node, {} metadata blocks; {} checkpoints",
+            "wrote {} in {} bios of {} (mean), {} requests; {} data, {} metadata, {} log blocks; {} commits",
             bytes(s.bio_bytes),
             s.bios,
             bytes(s.mean_bio_bytes),
             s.requests,
             s.data_blocks,
-            s.node_blocks,
-            s.meta_blocks,
-            s.checkpoints
+            s.metadata_blocks,
+            s.log_blocks,
+            s.commits
         ))?;
     }
     if s.read_bios > 0 && s.bios == 0 {

@@ -45,4 +45,3 @@ pub use volume::open::{self, is_f2fs};
 pub use volume::options::{self, F2fsOptions};
 pub use volume::planted;
 pub use volume::sbi::{self, F2fs};
-pub use volume::stats::{self, FsStats};

@@ -8,6 +8,7 @@ use crate::target::Counts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tidegate::observe::lockstat::Class;
+use tidegate_vfs::CommitStats;
 
 /// One run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -25,13 +26,14 @@ pub struct RunResult {
     pub ops: BTreeMap<String, OpStats>,
     /// The same over time.
     pub series: Series,
-    /// What happened when: syncs, ends of loops, and as `fs_checkpoints` each interval in which the file
+    /// What happened when: syncs, ends of loops, and as `fs_commits` each interval in which the file
     /// system wrote some; in order of time.
     pub events: Vec<Event>,
     /// What the target's counters grew by.
     pub counters: Counts,
-    /// How checkpoints went, since the volume was opened.
-    pub checkpoints: Option<Checkpoints>,
+    /// How commits went, since the volume was opened.
+    #[serde(default)]
+    pub commits: Option<CommitStats>,
     /// Statistics of locks, most waited for first, if they were being collected.
     pub locks: Vec<LockStat>,
     /// What was done otherwise than asked, and why.
@@ -99,33 +101,6 @@ pub struct Event {
     pub name: String,
     /// What there is to say of it, by name.
     pub values: BTreeMap<String, u64>,
-}
-
-/// How checkpoints went.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Checkpoints {
-    /// One checkpoint serves all who wait.
-    pub merge: bool,
-    /// Requests that were issued.
-    pub issued: u64,
-    /// Requests that were served.
-    pub total: u64,
-    /// Longest, in milliseconds.
-    pub peak_ms: u64,
-    /// What each step took.
-    pub steps: Vec<Step>,
-}
-
-/// One step of checkpoints; times in nanoseconds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // as in the statistics that they come from
-pub struct Step {
-    pub name: String,
-    pub count: u64,
-    pub min_ns: u64,
-    pub mean_ns: u64,
-    pub p99_ns: u64,
-    pub max_ns: u64,
 }
 
 /// One class of locks, those who share and those who do not together; times in nanoseconds.

@@ -145,7 +145,7 @@ impl Workers {
         }
         finished?;
         let (ops, mut series, mut events) = all.report();
-        events.extend(checkpoints(&counters, series.interval_ns));
+        events.extend(commits(&counters, series.interval_ns));
         events.sort();
         series.counters = counters;
         Ok(RunResult {
@@ -157,7 +157,7 @@ impl Workers {
             series,
             events,
             counters: grown(&before, &target.counts()),
-            checkpoints: target.checkpoints(),
+            commits: target.commits(),
             locks: target.locks(),
             notes: Vec::new(),
         })
@@ -191,12 +191,12 @@ pub fn grown(before: &Counts, after: &Counts) -> Counts {
     after.iter().filter_map(grew).collect()
 }
 
-/// The intervals in which the file system wrote checkpoints.
-fn checkpoints(counters: &BTreeMap<String, Vec<u64>>, interval_ns: u64) -> Vec<Event> {
-    let samples = counters.get("fs.checkpoints").map_or(&[][..], |v| v);
+/// The intervals in which the file system made commits.
+fn commits(counters: &BTreeMap<String, Vec<u64>>, interval_ns: u64) -> Vec<Event> {
+    let samples = counters.get("fs.commits").map_or(&[][..], |v| v);
     let event = |(i, n): (usize, &u64)| {
         let values = BTreeMap::from([("count".to_string(), *n)]);
-        let (at_ns, name) = (i as u64 * interval_ns, "fs_checkpoints".to_string());
+        let (at_ns, name) = (i as u64 * interval_ns, "fs_commits".to_string());
         (*n > 0).then_some(Event { at_ns, took_ns: interval_ns, name, values })
     };
     samples.iter().enumerate().filter_map(event).collect()

@@ -60,8 +60,8 @@ fn did(r: &RunResult, spec: &Spec, what: &[(&str, u64)]) {
         assert_eq!(series.iter().map(|(n, _)| n).sum::<u64>(), o.latency.count);
         assert_eq!(series.iter().map(|(_, b)| b).sum::<u64>(), o.bytes);
     }
-    let seen: u64 = r.events.iter().filter(|e| e.name == "fs_checkpoints").map(|e| e.values["count"]).sum();
-    assert_eq!(seen, r.series.counters.get("fs.checkpoints").map_or(0, |s| s.iter().sum()));
+    let seen: u64 = r.events.iter().filter(|e| e.name == "fs_commits").map(|e| e.values["count"]).sum();
+    assert_eq!(seen, r.series.counters.get("fs.commits").map_or(0, |s| s.iter().sum()));
     assert!(r.events.is_sorted());
     for (name, by) in &r.counters {
         let sampled: u64 = r.series.counters.get(name).map_or(0, |s| s.iter().sum());
@@ -85,7 +85,7 @@ fn on_a_volume_in_memory() {
     for (spec, what) in specs() {
         let r = on_volume(Preset::Ramdisk, &spec);
         did(&r, &spec, &what);
-        assert!(r.counters["queue.write_bytes"] > 0 && r.checkpoints.is_some());
+        assert!(r.counters["queue.write_bytes"] > 0 && r.commits.is_some());
     }
 }
 

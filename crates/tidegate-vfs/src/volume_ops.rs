@@ -3,11 +3,14 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::fs::FileSystem;
 use crate::inode::Inode;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use tidegate_rt::Distribution;
 
 /// Bios written, and the blocks in them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     /// Bios.
     pub bios: u64,
@@ -16,7 +19,7 @@ pub struct Written {
 }
 
 /// What a volume wrote and did since it was opened.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VolumeStats {
     /// File data and directories.
     pub data: Written,
@@ -41,13 +44,13 @@ pub struct VolumeStats {
     /// Bytes the device was told are free.
     pub discarded_bytes: u64,
     /// What only this format counts, by name.
-    pub own: Vec<(&'static str, u64)>,
+    pub own: BTreeMap<Cow<'static, str>, u64>,
 }
 
 impl VolumeStats {
     /// The count that only some formats have under `name`; 0 where there is none.
     pub fn own(&self, name: &str) -> u64 {
-        self.own.iter().find(|c| c.0 == name).map_or(0, |c| c.1)
+        self.own.get(name).copied().unwrap_or(0)
     }
 
     /// Blocks written for each data block that users wrote; 1 when they wrote none.
@@ -58,10 +61,10 @@ impl VolumeStats {
 }
 
 /// Time of one step over all commits, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepStats {
     /// What was done.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Whether operations that change the volume waited meanwhile.
     pub frozen: bool,
     /// How often.
@@ -77,7 +80,7 @@ pub struct StepStats {
 }
 
 /// Requests for commits, how they were served, and what the steps took.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CommitStats {
     /// Whether one commit serves all who wait for one now.
     pub merge: bool,

@@ -39,12 +39,12 @@ pub struct Summary {
     pub read_bytes: u64,
     /// Blocks of file data and directories written.
     pub data_blocks: u64,
-    /// Blocks of nodes written.
-    pub node_blocks: u64,
-    /// Blocks of the volume's own metadata written.
-    pub meta_blocks: u64,
-    /// Checkpoints written.
-    pub checkpoints: u64,
+    /// Blocks of inodes written, and of what leads from them to data.
+    pub metadata_blocks: u64,
+    /// Blocks written for commits. F2FS: of checkpoints and of the metadata area.
+    pub log_blocks: u64,
+    /// Commits. F2FS: checkpoints.
+    pub commits: u64,
     /// Time in each part.
     pub phases: Vec<Phase>,
     /// Time in all, in seconds.
@@ -62,9 +62,9 @@ impl Summary {
             read_bios: queue.read_bios,
             read_bytes: queue.read_bytes,
             data_blocks: fs.data.blocks,
-            node_blocks: fs.metadata.blocks,
-            meta_blocks: fs.log.blocks,
-            checkpoints: fs.commits,
+            metadata_blocks: fs.metadata.blocks,
+            log_blocks: fs.log.blocks,
+            commits: fs.commits,
             ..Default::default()
         }
     }

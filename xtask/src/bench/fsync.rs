@@ -30,7 +30,7 @@ const COLUMNS: &[Column] = &[
     Column { head: "steady files/s", digits: 0, of: steady },
     Column { head: "first files/s", digits: 0, of: first },
     Column { head: "flushes/fsync", digits: 3, of: |r| Some(r.count("flushes")? / r.fsyncs as f64) },
-    Column { head: "checkpoints", digits: 0, of: |r| r.count("checkpoints") },
+    Column { head: "checkpoints", digits: 0, of: |r| r.count("commits") },
     Column { head: "KiB/bio", digits: 1, of: |r| Some(r.per("written_bytes", "writes")? / 1024.0) },
 ];
 

@@ -34,7 +34,7 @@ const COLUMNS: &[Column] = &[
     Column { head: "WA", digits: 3, of: amplification },
     Column { head: "WA, blocks", digits: 3, of: block_amplification },
     Column { head: "cleaned", digits: 0, of: |r| r.count("gc_segments") },
-    Column { head: "checkpoints", digits: 0, of: |r| r.count("checkpoints") },
+    Column { head: "checkpoints", digits: 0, of: |r| r.count("commits") },
     Column {
         head: "in place %",
         digits: 0,
@@ -51,9 +51,9 @@ fn amplification(r: &Report) -> Option<f64> {
     Some(r.count("written_bytes")? / r.bytes as f64)
 }
 
-/// As `FsStats::write_amplification` of the measured part.
+/// As `VolumeStats::write_amplification` of the measured part.
 fn block_amplification(r: &Report) -> Option<f64> {
-    let all = r.count("data_blocks")? + r.count("node_blocks")? + r.count("meta_blocks")?;
+    let all = r.count("data_blocks")? + r.count("metadata_blocks")? + r.count("log_blocks")?;
     Some(all / r.count("user_data_blocks").filter(|n| *n > 0.0)?)
 }
 
@@ -94,7 +94,7 @@ pub fn run(plan: &Plan) -> Result<()> {
     let notes = [
         "WA: bytes written to the device by bytes overwritten; ours as our queue counts them, the kernel's as \
          its block layer does",
-        "WA, blocks: FsStats::write_amplification, of the measured part",
+        "WA, blocks: VolumeStats::write_amplification, of the measured part",
         "cleaned: segments; the kernel's from gc_reclaimed_segments",
         "kernel f2fs: user-mode-linux, one CPU, by its own clock; on a volume this small it overwrites in place \
          unless ipu_policy or mode=lfs forbids it",

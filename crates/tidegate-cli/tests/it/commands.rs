@@ -51,7 +51,7 @@ fn machines_read_json() {
     let made: serde_json::Value =
         serde_json::from_str(&b.ok(&["mkfs", "--json", "--from", "src", "a.img"])).unwrap();
     assert_eq!((&made["files"], &made["bytes"]), (&1.into(), &5.into()));
-    assert!(made["checkpoints"].as_u64().unwrap() >= 1 && made["phases"].is_array(), "{made}");
+    assert!(made["commits"].as_u64().unwrap() >= 1 && made["phases"].is_array(), "{made}");
     for args in [&["ls"][..], &["stat"], &["tree"]] {
         let args: Vec<&str> = args.iter().copied().chain(["--json", "a.img:/"]).collect();
         let v: serde_json::Value = serde_json::from_str(&b.ok(&args)).unwrap();

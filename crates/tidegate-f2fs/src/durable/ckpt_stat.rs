@@ -143,7 +143,7 @@ impl CkptStat {
 
 fn stats(d: &Distribution, name: &'static str, frozen: bool) -> StepStats {
     StepStats {
-        name,
+        name: name.into(),
         frozen,
         count: d.count,
         min_ns: d.min,

@@ -9,7 +9,6 @@ mod writepages;
 use crate::format::raw::*;
 use crate::inode::fi;
 use crate::volume::sbi::F2fs;
-use crate::volume::stats::FsStats;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,13 +28,6 @@ const CP_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_SINCE_CP: usize = 1 << 18;
 /// Direct nodes that one operation on a range makes dirty: a fraction of the segments kept free.
 const DNODES_AT_ONCE: u64 = 128;
-
-impl F2fs {
-    /// What the volume wrote since it was opened.
-    pub fn stats(&self) -> FsStats {
-        self.stats.snapshot()
-    }
-}
 
 /// The pages that hold `bytes`. A page is a block.
 fn pages_of(bytes: &Range<u64>) -> Range<u64> {

@@ -4,33 +4,11 @@ use crate::volume::options::F2fsOptions;
 use crate::volume::sbi::F2fs;
 use std::ops::Range;
 use tidegate_rt::Distribution;
-use tidegate_vfs::{CommitStats, Error, ErrorKind, Inode, Result, VolumeOps, VolumeStats, Written};
+use tidegate_vfs::{CommitStats, Error, ErrorKind, Inode, Result, VolumeOps, VolumeStats};
 
 impl VolumeOps for F2fs {
     fn stats(&self) -> VolumeStats {
-        let s = self.stats.snapshot();
-        VolumeStats {
-            data: Written { bios: s.data_bios, blocks: s.data_blocks },
-            metadata: Written { bios: s.node_bios, blocks: s.node_blocks },
-            log: Written { bios: s.meta_bios, blocks: s.meta_blocks },
-            user_data_blocks: s.user_data_blocks,
-            data_fragments: s.data_fragments,
-            split_bios: s.split_bios,
-            fsyncs: s.fsyncs,
-            fsync_commits: s.fsync_checkpoints,
-            commits: s.checkpoints,
-            commit_ns: s.checkpoint_ns,
-            discarded_bytes: s.discarded_bytes,
-            own: vec![
-                ("in_place_blocks", s.in_place_blocks),
-                ("ssr_segments", s.ssr_segments),
-                ("gc_foreground", s.gc_foreground),
-                ("gc_background", s.gc_background),
-                ("gc_segments", s.gc_segments),
-                ("gc_data_blocks", s.gc_data_blocks),
-                ("gc_node_blocks", s.gc_node_blocks),
-            ],
-        }
+        self.stats.snapshot()
     }
 
     fn commit(&self, force: bool) -> Result<()> {

@@ -1,8 +1,11 @@
 //! What a volume did since it was opened.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate_rt::{Nanos, clock};
+use tidegate_vfs::{VolumeStats, Written};
 
 /// Kinds of blocks that are written, as statistics tell them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,61 +36,6 @@ pub(crate) struct Counters {
     gc_data: AtomicU64,
     pub gc_nodes: AtomicU64,
     pub discarded: AtomicU64,
-}
-
-/// What a volume wrote since it was opened.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FsStats {
-    /// Bios with file data and directory blocks.
-    pub data_bios: u64,
-    /// Blocks in them.
-    pub data_blocks: u64,
-    /// Bios with nodes.
-    pub node_bios: u64,
-    /// Blocks in them.
-    pub node_blocks: u64,
-    /// Bios of the metadata area, checkpoint packs included.
-    pub meta_bios: u64,
-    /// Blocks in them.
-    pub meta_blocks: u64,
-    /// Checkpoints written.
-    pub checkpoints: u64,
-    /// Time spent in them, in nanoseconds.
-    pub checkpoint_ns: u64,
-    /// Data blocks written where they were.
-    pub in_place_blocks: u64,
-    /// Segments reused with valid blocks in them.
-    pub ssr_segments: u64,
-    /// fsyncs that wrote the file's nodes alone, or nothing.
-    pub fsyncs: u64,
-    /// fsyncs that took a checkpoint.
-    pub fsync_checkpoints: u64,
-    /// Pieces that data was placed in.
-    pub data_fragments: u64,
-    /// Data bios that another writer's pages ended before they were full.
-    pub split_bios: u64,
-    /// Data blocks written for users: `data_blocks` without what cleaning moved.
-    pub user_data_blocks: u64,
-    /// Times that somebody cleaned because room was short.
-    pub gc_foreground: u64,
-    /// Times that the background thread cleaned.
-    pub gc_background: u64,
-    /// Segments cleaned.
-    pub gc_segments: u64,
-    /// Data blocks that cleaning moved.
-    pub gc_data_blocks: u64,
-    /// Nodes that cleaning had written elsewhere.
-    pub gc_node_blocks: u64,
-    /// Bytes the device was told are free.
-    pub discarded_bytes: u64,
-}
-
-impl FsStats {
-    /// Blocks written for each data block that users wrote; 1 when they wrote none.
-    pub fn write_amplification(&self) -> f64 {
-        let all = self.data_blocks + self.node_blocks + self.meta_blocks;
-        if self.user_data_blocks == 0 { 1.0 } else { all as f64 / self.user_data_blocks as f64 }
-    }
 }
 
 impl Counters {
@@ -124,31 +72,43 @@ impl Counters {
         clock::now().since(Nanos(self.last_checkpoint.load(Relaxed))).duration()
     }
 
-    pub(crate) fn snapshot(&self) -> FsStats {
-        let bios = |k: BlockKind| self.bios[k as usize].load(Relaxed);
-        let blocks = |k: BlockKind| self.blocks[k as usize].load(Relaxed);
-        FsStats {
-            data_bios: bios(BlockKind::Data),
-            data_blocks: blocks(BlockKind::Data),
-            node_bios: bios(BlockKind::Node),
-            node_blocks: blocks(BlockKind::Node),
-            meta_bios: bios(BlockKind::Meta),
-            meta_blocks: blocks(BlockKind::Meta),
-            checkpoints: self.checkpoints.load(Relaxed),
-            checkpoint_ns: self.checkpoint_ns.load(Relaxed),
-            in_place_blocks: self.in_place.load(Relaxed),
-            ssr_segments: self.ssr_segments.load(Relaxed),
-            fsyncs: self.fsyncs.load(Relaxed),
-            fsync_checkpoints: self.fsync_checkpoints.load(Relaxed),
+    pub(crate) fn snapshot(&self) -> VolumeStats {
+        let written = |k: BlockKind| Written {
+            bios: self.bios[k as usize].load(Relaxed),
+            blocks: self.blocks[k as usize].load(Relaxed),
+        };
+        VolumeStats {
+            data: written(BlockKind::Data),
+            metadata: written(BlockKind::Node),
+            log: written(BlockKind::Meta),
+            user_data_blocks: self.user_blocks.load(Relaxed),
             data_fragments: self.fragments.load(Relaxed),
             split_bios: self.split_bios.load(Relaxed),
-            user_data_blocks: self.user_blocks.load(Relaxed),
-            gc_foreground: self.gc_foreground.load(Relaxed),
-            gc_background: self.gc_background.load(Relaxed),
-            gc_segments: self.gc_segments.load(Relaxed),
-            gc_data_blocks: self.gc_data.load(Relaxed),
-            gc_node_blocks: self.gc_nodes.load(Relaxed),
+            fsyncs: self.fsyncs.load(Relaxed),
+            fsync_commits: self.fsync_checkpoints.load(Relaxed),
+            commits: self.checkpoints.load(Relaxed),
+            commit_ns: self.checkpoint_ns.load(Relaxed),
             discarded_bytes: self.discarded.load(Relaxed),
+            own: self.own(),
         }
+    }
+
+    /// What F2FS alone counts.
+    fn own(&self) -> BTreeMap<Cow<'static, str>, u64> {
+        let counts = [
+            // Data blocks written where they were.
+            ("in_place_blocks", &self.in_place),
+            // Segments reused with valid blocks in them.
+            ("ssr_segments", &self.ssr_segments),
+            // Times that somebody cleaned because room was short, and times that the thread did.
+            ("gc_foreground", &self.gc_foreground),
+            ("gc_background", &self.gc_background),
+            // Segments cleaned.
+            ("gc_segments", &self.gc_segments),
+            // Data blocks that cleaning moved, and nodes that it had written elsewhere.
+            ("gc_data_blocks", &self.gc_data),
+            ("gc_node_blocks", &self.gc_nodes),
+        ];
+        counts.into_iter().map(|(name, n)| (name.into(), n.load(Relaxed))).collect()
     }
 }

@@ -4,7 +4,7 @@
 use crate::common::volume;
 use std::sync::Arc;
 use tidegate_block::MemoryDevice;
-use tidegate_f2fs::{F2fs, F2fsOptions, FsStats};
+use tidegate_f2fs::{F2fs, F2fsOptions};
 use tidegate_rt::thread;
 use tidegate_vfs::*;
 use volume::{FEATURES, Image, fsck, template};
@@ -73,7 +73,7 @@ impl Rig {
         self.vfs.rename(ROOT, from, to, RenameFlags::empty()).unwrap();
     }
 
-    fn stats(&self) -> FsStats {
+    fn stats(&self) -> VolumeStats {
         self.fs.stats()
     }
 
@@ -110,7 +110,7 @@ fn a_new_file_comes_back_with_its_name() {
     }
     for features in ["", FEATURES] {
         let rig = Rig::new(features);
-        let before = rig.stats().checkpoints;
+        let before = rig.stats().commits;
         for (i, len) in [0, 1, 3000, 5000, PAGE * 40 + 17, PAGE * 900].into_iter().enumerate() {
             let f = rig.file(&format!("/new{i}"));
             f.write_at(0, &bytes(i, len)).unwrap();
@@ -118,7 +118,7 @@ fn a_new_file_comes_back_with_its_name() {
         }
         let unsynced = rig.file("/unsynced");
         unsynced.write_at(0, b"nothing was promised").unwrap();
-        assert_eq!(rig.stats().checkpoints, before, "fsync wrote a checkpoint");
+        assert_eq!(rig.stats().commits, before, "fsync wrote a checkpoint");
         crash(&rig, |up| {
             for (i, len) in [0, 1, 3000, 5000, PAGE * 40 + 17, PAGE * 900].into_iter().enumerate() {
                 assert_eq!(up.read(&format!("/new{i}")), bytes(i, len), "new{i}");
@@ -185,11 +185,11 @@ fn a_file_that_was_cut_and_grew_again_has_no_old_bytes() {
     let g = rig.file("/small");
     g.write_at(0, &bytes(2, PAGE * 20)).unwrap();
     rig.vfs.sync().unwrap();
-    let before = rig.stats().checkpoints;
+    let before = rig.stats().commits;
     g.truncate(PAGE as u64 * 3 + 1).unwrap();
     g.truncate(PAGE as u64 * 30).unwrap();
     g.fsync(true).unwrap();
-    assert_eq!(rig.stats().checkpoints, before);
+    assert_eq!(rig.stats().commits, before);
     crash(&rig, |up| {
         let mut want = bytes(2, PAGE * 3 + 1);
         want.resize(PAGE * 30, 0);
@@ -278,11 +278,11 @@ fn names_are_recovered_or_left_alone() {
         assert_eq!(up.read("/elsewhere"), b"moved");
     });
     // The usual way to replace a file.
-    let before = rig.stats().checkpoints;
+    let before = rig.stats().commits;
     let f = rig.file("/kept.tmp");
     f.write_at(0, b"replaced").unwrap();
     f.fsync(false).unwrap();
-    assert_eq!(rig.stats().checkpoints, before);
+    assert_eq!(rig.stats().commits, before);
     rig.rename("kept.tmp", "kept");
     crash(&rig, |up| {
         let now = up.read("/kept");
@@ -313,12 +313,12 @@ fn what_is_there_already_costs_nothing() {
     f.fsync(false).unwrap();
     f.fsync(true).unwrap();
     let now = rig.stats();
-    assert_eq!((now.node_blocks, now.checkpoints), (written.node_blocks, written.checkpoints));
+    assert_eq!((now.metadata.blocks, now.commits), (written.metadata.blocks, written.commits));
     // Overwriting in place needs a flush and no node.
     let flushes = rig.fs.queue_stats().flushes;
     f.write_at(PAGE as u64, &[9; PAGE]).unwrap();
     f.fsync(true).unwrap();
-    assert_eq!(rig.stats().node_blocks, written.node_blocks);
+    assert_eq!(rig.stats().metadata.blocks, written.metadata.blocks);
     assert_eq!(rig.fs.queue_stats().flushes, flushes + 1);
     crash(&rig, |up| assert_eq!(up.read("/f")[PAGE..PAGE * 2], [9; PAGE]));
     rig.finish();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_block::{Device, DeviceInfo, Errno, MemoryDevice, Op, QueueLimits, Request, RequestQueue};
 use tidegate_f2fs::check::{CheckOptions, check};
 use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
-use tidegate_f2fs::{F2fs, F2fsOptions, FsStats};
+use tidegate_f2fs::{F2fs, F2fsOptions};
 use tidegate_rt::{LockClass, Mutex, thread};
 use tidegate_vfs::*;
 
@@ -60,7 +60,7 @@ impl Volume {
     }
 
     /// Unmounts, and has both checkers look.
-    fn finish(self) -> (Arc<MemoryDevice>, FsStats) {
+    fn finish(self) -> (Arc<MemoryDevice>, VolumeStats) {
         self.v.unmount().unwrap();
         let stats = self.fs.stats();
         let Volume { device, fs, v } = self;
@@ -147,27 +147,27 @@ fn compare(v: &Volume, expected: &[Vec<u32>]) {
     }
 }
 
-fn report(what: &str, s: &FsStats) {
+fn report(what: &str, s: &VolumeStats) {
     println!(
         "{what}: write amplification {:.2} ({} user, {} data, {} node, {} meta blocks), {} cleanings, {} segments, \
          {} data and {} node blocks moved, {} segments filled by holes, {} in place, {} checkpoints, {} MiB discarded",
         s.write_amplification(),
         s.user_data_blocks,
-        s.data_blocks,
-        s.node_blocks,
-        s.meta_blocks,
-        s.gc_foreground,
-        s.gc_segments,
-        s.gc_data_blocks,
-        s.gc_node_blocks,
-        s.ssr_segments,
-        s.in_place_blocks,
-        s.checkpoints,
+        s.data.blocks,
+        s.metadata.blocks,
+        s.log.blocks,
+        s.own("gc_foreground"),
+        s.own("gc_segments"),
+        s.own("gc_data_blocks"),
+        s.own("gc_node_blocks"),
+        s.own("ssr_segments"),
+        s.own("in_place_blocks"),
+        s.commits,
         s.discarded_bytes >> 20,
     );
 }
 
-fn random_overwrites(list: &str, percent: u64, o: &MkfsOptions, mib: u64) -> FsStats {
+fn random_overwrites(list: &str, percent: u64, o: &MkfsOptions, mib: u64) -> VolumeStats {
     let mut r = Rng(11);
     println!("{list}: seed {}", r.0);
     let v = Volume::make(mib, o, list);
@@ -190,8 +190,8 @@ fn random_overwrites_adaptive() {
 #[test]
 fn random_overwrites_lfs() {
     let s = random_overwrites("mode=lfs", 95, &MkfsOptions::default(), 64);
-    assert_eq!(s.in_place_blocks, 0);
-    assert!(s.gc_data_blocks > 0 && s.gc_segments > 0);
+    assert_eq!(s.own("in_place_blocks"), 0);
+    assert!(s.own("gc_data_blocks") > 0 && s.own("gc_segments") > 0);
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn random_overwrites_of_a_full_volume() {
 fn random_overwrites_in_sections() {
     let o = MkfsOptions { segs_per_sec: 2, ..MkfsOptions::default() };
     let s = random_overwrites("mode=lfs", 95, &o, 128);
-    assert!(s.gc_segments > 0);
+    assert!(s.own("gc_segments") > 0);
 }
 
 /// Writes files of all sizes until one does not fit; their names.
@@ -383,12 +383,12 @@ fn a_power_cut_amid_cleaning() {
         m.overwrite(&mut r, 8000);
         v.v.sync().unwrap();
         let synced: Vec<_> = m.files.iter().map(|f| f.1.clone()).collect();
-        let moved = v.fs.stats().gc_data_blocks;
+        let moved = v.fs.stats().own("gc_data_blocks");
         camera.state.lock().0 = 1 + r.below(120);
         m.overwrite(&mut r, 8000);
         let newest = m.close();
         let stats = v.fs.stats();
-        assert!(stats.gc_data_blocks > moved);
+        assert!(stats.own("gc_data_blocks") > moved);
         drop(v);
         let image = camera.state.lock().1.take().expect("fewer writes than thought");
         let v = Volume::open(image.device(), list);
@@ -455,7 +455,7 @@ fn cleaning_on_request() {
             cleaned += 1;
         }
         let after = v.fs.info().unwrap();
-        assert!(cleaned > 0 && v.fs.stats().gc_segments > 0);
+        assert!(cleaned > 0 && v.fs.stats().own("gc_segments") > 0);
         assert!(after.dirty_segments < before.dirty_segments, "{before:?} {after:?}");
         assert!(after.free_segments > before.free_segments, "{before:?} {after:?}");
         assert_eq!(after.valid_blocks, before.valid_blocks);

@@ -56,7 +56,7 @@ impl Volume {
     }
 
     fn checkpoints(&self) -> u64 {
-        self.fs.stats().checkpoints
+        self.fs.stats().commits
     }
 
     /// Judged after a crash, with `look`, and as it is.

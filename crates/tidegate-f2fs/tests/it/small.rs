@@ -40,7 +40,7 @@ fn cleaning_that_gains_nothing_is_left() {
             f.fsync(false).unwrap();
         }
         let after = fs.stats();
-        let checkpoints = after.checkpoints - before.checkpoints;
+        let checkpoints = after.commits - before.commits;
         assert!(checkpoints < rewritten / 5, "{mib} MiB: {checkpoints} checkpoints");
         for i in 0..files {
             let mut bytes = [0; 5000];

@@ -5,7 +5,7 @@ use crate::bed::ALONE;
 use crate::volume::{fsck, template};
 use std::sync::Arc;
 use tidegate_f2fs::options::WritePages;
-use tidegate_f2fs::{F2fs, F2fsOptions, FsStats};
+use tidegate_f2fs::{F2fs, F2fsOptions};
 use tidegate_rt::{lockstat, thread};
 use tidegate_vfs::*;
 
@@ -19,7 +19,7 @@ fn bytes(seed: usize) -> Vec<u8> {
 }
 
 /// Times that the lock was taken, pieces of all files, and what the volume counted.
-fn run(position: WritePages, min_seq_blocks: u64) -> (u64, u64, FsStats) {
+fn run(position: WritePages, min_seq_blocks: u64) -> (u64, u64, VolumeStats) {
     let device = template(256, "").device();
     let queue = tidegate_block::RequestQueue::new(device.clone(), Default::default());
     let bdi = Bdi::new(MemoryLimits::default());
@@ -69,11 +69,11 @@ fn every_position_writes_the_same_files() {
     let (small, all) = (F2fsOptions::default().min_seq_blocks, 0);
     for (position, min_seq_blocks) in WritePages::ALL.iter().flat_map(|p| [(p, small), (p, all)]) {
         let (locks, pieces, s) = run(*position, min_seq_blocks);
-        let mean = s.data_blocks * 4 / s.data_bios;
+        let mean = s.data.blocks * 4 / s.data.bios;
         println!(
             "{:14} {locks:3} locks, {pieces:4} pieces, {} data bios of {mean} KiB, {} split",
             position.word(),
-            s.data_bios,
+            s.data.bios,
             s.split_bios
         );
         // Each file is small, and its writer waits for it: such stay out of the way unless all are asked.

@@ -3,6 +3,7 @@
 use crate::bed::{ALONE, Bed, PAGE, each_jittered};
 use std::sync::Arc;
 use tidegate_rt::{lockstat, thread};
+use tidegate_vfs::VolumeOps;
 
 const WRITERS: u64 = 6;
 const FILES: u64 = 3;

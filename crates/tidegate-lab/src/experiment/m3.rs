@@ -75,7 +75,7 @@ fn settings(quick: bool) -> Vec<Setting> {
             (DIP, dip),
             (ROWS, dip_of_rows),
             ("data bios", |r| count(r, "fs.data_bios")),
-            ("checkpoints", |r| count(r, "fs.checkpoints")),
+            ("checkpoints", |r| count(r, "fs.commits")),
             ("p99 of a commit, ms", |r| {
                 Some(*r.ops.get("commit")?.latency.percentiles.get("99.000000")? as f64 / 1e6)
             }),

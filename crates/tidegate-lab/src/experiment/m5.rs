@@ -63,7 +63,7 @@ fn published() -> Published {
 }
 
 const COUNTERS: &[Counter] = &[
-    ("checkpoints", |r| count(r, "fs.checkpoints")),
+    ("checkpoints", |r| count(r, "fs.commits")),
     ("fsyncs", |r| r.ops.get("touch+fsync").map(|o| o.latency.count as f64)),
     ("ms of an fsync, weight 100", |r| Some(r.ops.get("touch+fsync g1")?.latency.mean / 1e6)),
     ("stream, MB/s", |r| {
@@ -71,7 +71,7 @@ const COUNTERS: &[Counter] = &[
         Some(bytes * 1e3 / r.elapsed_ns as f64)
     }),
     ("checkpoints for each fsync", |r| {
-        Some(count(r, "fs.checkpoints")? / r.ops.get("touch+fsync")?.latency.count as f64)
+        Some(count(r, "fs.commits")? / r.ops.get("touch+fsync")?.latency.count as f64)
     }),
     ("waited for sbi->cp_global_sem, ms", |r| lock_wait_ms(r, "sbi->cp_global_sem")),
 ];

@@ -158,12 +158,12 @@ fn lock(l: &LockStat) -> String {
     l.table.rows.iter().map(of).collect()
 }
 
-/// What each step of checkpoints took.
+/// What each step of commits took.
 pub fn steps(o: &Outcome, case: &Case) -> Option<String> {
     let columns = owned(&["step", "times", "shortest", "mean", "p99", "longest"]);
     let mut body = String::new();
     for p in &case.positions {
-        let Some(c) = p.drawn_run().and_then(|r| r.checkpoints.as_ref()) else { continue };
+        let Some(c) = p.drawn_run().and_then(|r| r.commits.as_ref()) else { continue };
         let merge = if c.merge { "one serves all who wait" } else { "each for itself" };
         let (total, issued) = (count(c.total), count(c.issued));
         let more = format!("{merge}; {issued} issued, {total} served; longest {} ms", c.peak_ms);
@@ -174,6 +174,6 @@ pub fn steps(o: &Outcome, case: &Case) -> Option<String> {
         }
         body += "</tbody>";
     }
-    let caption = "Steps of checkpoints in the median run of each position, since the volume was opened";
+    let caption = "Steps of commits in the median run of each position, since the volume was opened";
     (!body.is_empty()).then(|| table(caption, &columns, &body))
 }

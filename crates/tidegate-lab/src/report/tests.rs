@@ -3,9 +3,10 @@
 use super::*;
 use crate::experiment::comparison::{Because, Comparison, Rule};
 use crate::experiment::outcome::{Counted, Head, Published};
-use crate::result::{Checkpoints, Event, Latency, LockStat, OpStats, RunResult, Series, Step};
+use crate::result::{Event, Latency, LockStat, OpStats, RunResult, Series};
 use std::collections::BTreeMap;
 use tidegate::observe::lockstat;
+use tidegate_vfs::{CommitStats, StepStats};
 
 fn run(slow: u64) -> RunResult {
     let histogram: Vec<(u64, u64)> = (1..200).map(|i| (i * i * slow * 1000, 400 / i + 1)).collect();
@@ -17,11 +18,11 @@ fn run(slow: u64) -> RunResult {
     let counters = BTreeMap::from([
         ("queue.write_bios".to_string(), vec![4; 1000]),
         ("queue.write_bytes".to_string(), (0..1000).map(|i| i * 4096).collect()),
-        ("fs.checkpoints".to_string(), (0..1000).map(|i| u64::from(i % 50 == 0)).collect()),
+        ("fs.commits".to_string(), (0..1000).map(|i| u64::from(i % 50 == 0)).collect()),
     ]);
     let sync =
         |at_ns| Event { at_ns, took_ns: slow * 90_000_000, name: "sync".into(), values: BTreeMap::new() };
-    let step = Step { name: "flush <nat>".into(), count: 4, min_ns: 1, mean_ns: 2, p99_ns: 3, max_ns: 4 };
+    let step = StepStats { name: "flush <nat>".into(), count: 4, mean_ns: 2, ..StepStats::default() };
     RunResult {
         workload: "fs_mark".into(),
         elapsed_ns: 100_000_000_000,
@@ -33,7 +34,7 @@ fn run(slow: u64) -> RunResult {
         },
         events: (0..30).map(|i| sync(i * 3_000_000_000)).collect(),
         counters: BTreeMap::from([("queue.flushes".to_string(), 12_345)]),
-        checkpoints: Some(Checkpoints { steps: vec![step], ..Checkpoints::default() }),
+        commits: Some(CommitStats { steps: vec![step], ..CommitStats::default() }),
         locks: vec![LockStat { table: lock_class(), wait_total_ns: 5, ..LockStat::default() }],
         notes: vec!["a <note>".into()],
         ..RunResult::default()

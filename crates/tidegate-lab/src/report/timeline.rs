@@ -95,30 +95,30 @@ fn marks(run: &RunResult) -> Vec<(String, Vec<(f64, f64)>)> {
     let counted = counted(run);
     let end = run.elapsed_ns.max(1);
     for e in run.events.iter().chain(&counted).filter(|e| e.at_ns <= end) {
-        let name = if e.name == "fs_checkpoints" { "ckpt" } else { &e.name };
+        let name = if e.name == "fs_commits" { "commits" } else { &e.name };
         let span = (e.at_ns as f64 / 1e9, e.at_ns.saturating_add(e.took_ns).min(end) as f64 / 1e9);
         let spans = kinds.entry(name).or_default();
         match spans.last_mut() {
-            Some(last) if name == "ckpt" && span.0 <= last.1 => last.1 = last.1.max(span.1),
+            Some(last) if name == "commits" && span.0 <= last.1 => last.1 = last.1.max(span.1),
             _ => spans.push(span),
         }
     }
-    let order = |k: &str| ["sync", "ckpt", "checkpoint"].iter().position(|o| *o == k).unwrap_or(9);
+    let order = |k: &str| ["sync", "commits", "checkpoint"].iter().position(|o| *o == k).unwrap_or(9);
     let mut kinds: Vec<_> = kinds.into_iter().map(|(k, v)| (k.to_string(), v)).collect();
     kinds.sort_by_key(|(k, _)| order(k));
     kinds.truncate(STRIPS);
     kinds
 }
 
-/// Checkpoints by their counter, of a run that has no events of them.
+/// Commits by their counter, of a run that has no events of them.
 fn counted(run: &RunResult) -> Vec<Event> {
-    let samples = match run.events.iter().any(|e| e.name == "fs_checkpoints") {
+    let samples = match run.events.iter().any(|e| e.name == "fs_commits") {
         true => None,
-        false => run.series.counters.get("fs.checkpoints"),
+        false => run.series.counters.get("fs.commits"),
     };
     let took_ns = run.series.interval_ns;
     let event = |(i, n): (usize, &u64)| {
-        let name = "fs_checkpoints".to_string();
+        let name = "fs_commits".to_string();
         (*n > 0).then(|| Event { at_ns: i as u64 * took_ns, took_ns, name, values: BTreeMap::new() })
     };
     samples.into_iter().flatten().enumerate().filter_map(event).collect()

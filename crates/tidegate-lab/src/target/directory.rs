@@ -81,7 +81,7 @@ impl Directory {
         let name = fs::read_link(link).unwrap_or_default();
         let dir = Path::new("/sys/fs/f2fs").join(name.file_name().unwrap_or_default());
         let number = |file: &str| fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok();
-        let names = [("fs.checkpoints", "cp_foreground_calls"), ("fs.gc_segments", "gc_reclaimed_segments")];
+        let names = [("fs.commits", "cp_foreground_calls"), ("fs.gc_segments", "gc_reclaimed_segments")];
         names.iter().filter_map(|(name, file)| Some((name.to_string(), number(file)?))).collect()
     }
 }

@@ -9,8 +9,9 @@ pub use rig::Rig;
 pub use volume::VolumeTarget;
 
 use crate::error::Result;
-use crate::result::{Checkpoints, LockStat};
+use crate::result::LockStat;
 use std::collections::BTreeMap;
+use tidegate_vfs::CommitStats;
 
 /// Counters by name; they only grow.
 pub type Counts = BTreeMap<String, u64>;
@@ -68,8 +69,8 @@ pub trait Target: Send + Sync {
         Counts::new()
     }
 
-    /// How checkpoints went, where there are any.
-    fn checkpoints(&self) -> Option<Checkpoints> {
+    /// How commits went, where they are counted.
+    fn commits(&self) -> Option<CommitStats> {
         None
     }
 

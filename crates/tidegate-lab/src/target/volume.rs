@@ -2,11 +2,11 @@
 
 use super::{Counts, OpenHow, Target, TargetFile};
 use crate::error::{Error, Result};
-use crate::result::{Checkpoints, LockStat, Step};
+use crate::result::LockStat;
 use tidegate::Volume;
 use tidegate::observe::lockstat::Class;
 use tidegate_rt::lockstat;
-use tidegate_vfs::{Cred, ErrorKind, File, OpenFlags, SetAttr};
+use tidegate_vfs::{CommitStats, Cred, ErrorKind, File, OpenFlags, SetAttr};
 
 /// A volume in this process.
 pub struct VolumeTarget {
@@ -115,14 +115,14 @@ impl Target for VolumeTarget {
             ("queue.congested", q.congested),
             ("fs.data_bios", s.data.bios),
             ("fs.data_blocks", s.data.blocks),
-            ("fs.node_bios", s.metadata.bios),
-            ("fs.node_blocks", s.metadata.blocks),
-            ("fs.meta_bios", s.log.bios),
-            ("fs.meta_blocks", s.log.blocks),
-            ("fs.checkpoints", s.commits),
-            ("fs.checkpoint_ns", s.commit_ns),
+            ("fs.metadata_bios", s.metadata.bios),
+            ("fs.metadata_blocks", s.metadata.blocks),
+            ("fs.log_bios", s.log.bios),
+            ("fs.log_blocks", s.log.blocks),
+            ("fs.commits", s.commits),
+            ("fs.commit_ns", s.commit_ns),
             ("fs.fsyncs", s.fsyncs),
-            ("fs.fsync_checkpoints", s.fsync_commits),
+            ("fs.fsync_commits", s.fsync_commits),
             ("fs.data_fragments", s.data_fragments),
             ("fs.split_bios", s.split_bios),
             ("fs.user_data_blocks", s.user_data_blocks),
@@ -140,23 +140,8 @@ impl Target for VolumeTarget {
         counts
     }
 
-    fn checkpoints(&self) -> Option<Checkpoints> {
-        let s = self.volume.commit_stats();
-        let step = |t: tidegate_vfs::StepStats| Step {
-            name: t.name.to_string(),
-            count: t.count,
-            min_ns: t.min_ns,
-            mean_ns: t.mean_ns,
-            p99_ns: t.p99_ns,
-            max_ns: t.max_ns,
-        };
-        Some(Checkpoints {
-            merge: s.merge,
-            issued: s.issued,
-            total: s.total,
-            peak_ms: s.peak_ms,
-            steps: s.steps.into_iter().map(step).collect(),
-        })
+    fn commits(&self) -> Option<CommitStats> {
+        Some(self.volume.commit_stats())
     }
 
     fn locks(&self) -> Vec<LockStat> {

@@ -44,7 +44,7 @@ impl Directory {
         let dir = Path::new("/sys/fs/f2fs").join(name.file_name().unwrap_or_default());
         let number = |file: &str| fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok();
         // It calls the number of all checkpoints that of the foreground's.
-        let names = [("checkpoints", "cp_foreground_calls"), ("gc_segments", "gc_reclaimed_segments")];
+        let names = [("commits", "cp_foreground_calls"), ("gc_segments", "gc_reclaimed_segments")];
         names.iter().filter_map(|(name, file)| Some((*name, number(file)?))).collect()
     }
 }

@@ -14,9 +14,11 @@ mod take;
 
 pub use prometheus::prometheus;
 pub use rates::Rates;
+pub use tidegate_block::{QueueStats, SizeClass};
 
 use serde::{Deserialize, Serialize};
 use tidegate_rt::Distribution;
+use tidegate_vfs::{CommitStats, VolumeStats};
 
 /// Files that a sample names at most.
 pub const MAX_FILES: usize = 64;
@@ -43,17 +45,17 @@ pub struct Sample {
     /// What the flusher does.
     pub flusher: Flusher,
     /// Bios and requests.
-    pub io: Io,
+    pub io: QueueStats,
     /// What the file system wrote.
-    pub writes: Writes,
+    pub writes: VolumeStats,
     /// fsync.
     pub fsync: Latency,
-    /// Checkpoints.
-    pub checkpoint: Latency,
+    /// Commits. F2FS: checkpoints.
+    pub commit: Latency,
     /// Of these, how long operations were frozen.
     pub frozen: Latency,
-    /// Requests for checkpoints.
-    pub ckpt: Ckpt,
+    /// Requests for commits, and the steps of commits.
+    pub commits: CommitStats,
     /// Files with pages that are not on the volume yet, most first; at most [`MAX_FILES`].
     pub files: Vec<FileSample>,
     /// Locks by class, most waited first; empty while nobody collects them.
@@ -97,99 +99,6 @@ pub struct Flusher {
     pub why: Option<String>,
     /// The inode it is at.
     pub ino: Option<u64>,
-}
-
-/// Bios and requests since the volume was opened.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Io {
-    /// Bios that read.
-    pub read_bios: u64,
-    /// Bytes in them.
-    pub read_bytes: u64,
-    /// Bios that wrote.
-    pub write_bios: u64,
-    /// Bytes in them.
-    pub write_bytes: u64,
-    /// Requests written, after merging.
-    pub write_requests: u64,
-    /// Flushes, those that came with a write among them.
-    pub flushes: u64,
-    /// Discards.
-    pub discards: u64,
-    /// Times that somebody waited since the queue was full.
-    pub congested: u64,
-    /// Requests submitted and not ended, now.
-    pub in_flight: u64,
-    /// Bios by size: the least bytes (a power of two) and how many read and wrote.
-    pub sizes: Vec<SizeClass>,
-}
-
-/// Bios of a size.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SizeClass {
-    /// They have at least so many bytes, and less than twice as many.
-    pub bytes: u64,
-    /// Those that read.
-    pub reads: u64,
-    /// Those that wrote.
-    pub writes: u64,
-}
-
-/// What the file system wrote since it was opened.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Writes {
-    /// Bios of file data and directories.
-    pub data_bios: u64,
-    /// Blocks in them.
-    pub data_blocks: u64,
-    /// Bios of nodes.
-    pub node_bios: u64,
-    /// Blocks in them.
-    pub node_blocks: u64,
-    /// Bios of the metadata area.
-    pub meta_bios: u64,
-    /// Blocks in them.
-    pub meta_blocks: u64,
-    /// Data bios that another writer's pages ended early.
-    pub split_bios: u64,
-    /// fsyncs that wrote the file's nodes alone, or nothing.
-    pub fsyncs: u64,
-    /// fsyncs that took a checkpoint.
-    pub fsync_checkpoints: u64,
-    /// Segments cleaned.
-    pub gc_segments: u64,
-    /// Bytes that the device was told are free.
-    pub discarded_bytes: u64,
-}
-
-/// Requests for checkpoints since the volume was opened.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Ckpt {
-    /// Requests that wait now.
-    pub queued: u64,
-    /// Checkpoints written for requests.
-    pub issued: u64,
-    /// Requests.
-    pub total: u64,
-    /// Steps of all checkpoints.
-    pub steps: Vec<Step>,
-}
-
-/// A step of checkpoints; times in nanoseconds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Step {
-    /// What is done.
-    pub name: String,
-    /// Whether operations are frozen meanwhile.
-    pub frozen: bool,
-    /// How often.
-    pub count: u64,
-    /// Mean.
-    pub mean_ns: u64,
-    /// 99 of 100 took no longer.
-    pub p99_ns: u64,
-    /// Most.
-    pub max_ns: u64,
 }
 
 /// How long something took; times in nanoseconds, exact to an eighth.

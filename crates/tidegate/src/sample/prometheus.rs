@@ -38,8 +38,8 @@ pub fn prometheus(sample: &Sample) -> String {
     t.gauges(sample);
     t.counters(sample);
     t.histogram("fsync_seconds", "Time that fsync took.", &sample.fsync);
-    t.histogram("checkpoint_seconds", "Time that checkpoints took.", &sample.checkpoint);
-    t.histogram("checkpoint_frozen_seconds", "Time that checkpoints froze operations.", &sample.frozen);
+    t.histogram("commit_seconds", "Time that commits took.", &sample.commit);
+    t.histogram("commit_frozen_seconds", "Time that commits froze operations.", &sample.frozen);
     t.locks(sample);
     t.out
 }
@@ -71,7 +71,7 @@ impl Text {
             ("space_available_bytes", "Bytes that may still be written.", s.space.available_bytes),
             ("files", "Inodes in use.", s.space.files),
             ("requests_in_flight", "Requests submitted and not ended.", s.io.in_flight),
-            ("checkpoint_requests_queued", "Requests for checkpoints that wait.", s.ckpt.queued),
+            ("commit_requests_queued", "Requests for commits that wait.", s.commits.queued),
             ("read_only", "Whether nothing is written.", s.read_only.is_some() as u64),
         ] {
             self.one(name, "gauge", help, value);
@@ -100,17 +100,19 @@ impl Text {
             ("discards_total", "Discards.", io.discards),
             ("congested_total", "Times that somebody waited for a full queue.", io.congested),
             ("split_bios_total", "Data bios that another writer ended early.", w.split_bios),
-            ("gc_segments_total", "Segments cleaned.", w.gc_segments),
             ("discarded_bytes_total", "Bytes the device was told are free.", w.discarded_bytes),
-            ("checkpoint_requests_total", "Requests for checkpoints.", s.ckpt.total),
+            ("commit_requests_total", "Requests for commits.", s.commits.total),
         ] {
             self.one(name, "counter", help, value);
         }
-        let kinds = ("kind", "nodes", "checkpoint");
-        self.pairs("fsyncs_total", "fsyncs by what they wrote.", kinds, w.fsyncs, w.fsync_checkpoints);
+        let kinds = ("kind", "file", "commit");
+        self.pairs("fsyncs_total", "fsyncs by what they wrote.", kinds, w.fsyncs, w.fsync_commits);
         self.head("blocks_written_total", "counter", "Blocks written by kind.");
-        for (kind, n) in [("data", w.data_blocks), ("node", w.node_blocks), ("meta", w.meta_blocks)] {
-            self.line("blocks_written_total", &format!("kind=\"{kind}\""), n);
+        for (kind, n) in [("data", w.data), ("metadata", w.metadata), ("log", w.log)] {
+            self.line("blocks_written_total", &format!("kind=\"{kind}\""), n.blocks);
+        }
+        for (name, n) in &w.own {
+            self.one(&format!("{name}_total"), "counter", "Counted by this format alone.", n);
         }
         self.head("bio_size_bios_total", "counter", "Bios by the power of two at or below their size.");
         for c in &io.sizes {

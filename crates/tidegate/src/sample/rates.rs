@@ -22,14 +22,14 @@ pub struct Rates {
     pub flushes: f64,
     /// fsyncs.
     pub fsyncs: f64,
-    /// Checkpoints.
-    pub checkpoints: f64,
+    /// Commits.
+    pub commits: f64,
     /// Bios by size: how many read and wrote between the samples (not for each second).
     pub sizes: Vec<SizeClass>,
     /// fsyncs that ended between the samples.
     pub fsync: Latency,
-    /// Checkpoints likewise.
-    pub checkpoint: Latency,
+    /// Commits likewise.
+    pub commit: Latency,
     /// Freezes likewise.
     pub frozen: Latency,
     /// Locks that were taken between the samples; the longest times are those since collecting began.
@@ -53,10 +53,10 @@ impl Sample {
             read_bytes: rate(io.read_bytes, was.read_bytes),
             flushes: rate(io.flushes, was.flushes),
             fsyncs: rate(self.fsync.count, earlier.fsync.count),
-            checkpoints: rate(self.checkpoint.count, earlier.checkpoint.count),
+            commits: rate(self.commit.count, earlier.commit.count),
             sizes: sizes_since(&io.sizes, &was.sizes),
             fsync: self.fsync.since(&earlier.fsync),
-            checkpoint: self.checkpoint.since(&earlier.checkpoint),
+            commit: self.commit.since(&earlier.commit),
             frozen: self.frozen.since(&earlier.frozen),
             locks: locks_since(&self.locks, &earlier.locks),
         }

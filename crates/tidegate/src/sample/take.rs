@@ -3,8 +3,7 @@
 use super::*;
 use crate::Volume;
 use crate::error::show;
-use std::collections::BTreeMap;
-use tidegate_rt::{Distribution, clock, lockstat};
+use tidegate_rt::{clock, lockstat};
 use tidegate_vfs::{FlusherState, Pass, WrittenFile};
 
 impl Volume {
@@ -15,7 +14,7 @@ impl Volume {
         let limits = bdi.limits();
         let (st, now) = (vfs.statfs(), clock::now());
         let read_only = self.ops().read_only();
-        let (checkpoint, frozen) = self.ops().commit_times();
+        let (commit, frozen) = self.ops().commit_times();
         Sample {
             at_ns: now.0,
             up_seconds: now.since(self.opened_at()).duration().as_secs_f64(),
@@ -37,12 +36,12 @@ impl Volume {
             },
             flusher: flusher(bdi.flusher_state(), read_only.is_some()),
             read_only,
-            io: io(self),
-            writes: writes(self),
+            io: self.queue().stats(),
+            writes: self.stats(),
             fsync: bdi.fsync_times().into(),
-            checkpoint: checkpoint.into(),
+            commit: commit.into(),
             frozen: frozen.into(),
-            ckpt: ckpt(self),
+            commits: self.commit_stats(),
             files: vfs.files_being_written(MAX_FILES).into_iter().map(file).collect(),
             locks: if lockstat::enabled() { locks() } else { Vec::new() },
         }
@@ -64,65 +63,6 @@ fn flusher(state: FlusherState, read_only: bool) -> Flusher {
             Flusher { state: "writing".into(), why: Some(why.into()), ino: ino.map(|i| i.0) }
         }
     }
-}
-
-fn io(volume: &Volume) -> Io {
-    let queue = volume.queue();
-    let (q, (reads, writes)) = (queue.stats(), queue.bio_sizes());
-    Io {
-        read_bios: q.read_bios,
-        read_bytes: q.read_bytes,
-        write_bios: q.write_bios,
-        write_bytes: q.write_bytes,
-        write_requests: q.write_requests,
-        flushes: q.flushes,
-        discards: q.discards,
-        congested: q.congested,
-        in_flight: queue.in_flight() as u64,
-        sizes: sizes(&reads, &writes),
-    }
-}
-
-fn sizes(reads: &Distribution, writes: &Distribution) -> Vec<SizeClass> {
-    let mut by_size: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-    let class = |largest: u64| 1 << largest.checked_ilog2().unwrap_or(0);
-    for (largest, n) in &reads.buckets {
-        by_size.entry(class(*largest)).or_default().0 += n;
-    }
-    for (largest, n) in &writes.buckets {
-        by_size.entry(class(*largest)).or_default().1 += n;
-    }
-    by_size.into_iter().map(|(bytes, (reads, writes))| SizeClass { bytes, reads, writes }).collect()
-}
-
-fn writes(volume: &Volume) -> Writes {
-    let s = volume.stats();
-    Writes {
-        data_bios: s.data.bios,
-        data_blocks: s.data.blocks,
-        node_bios: s.metadata.bios,
-        node_blocks: s.metadata.blocks,
-        meta_bios: s.log.bios,
-        meta_blocks: s.log.blocks,
-        split_bios: s.split_bios,
-        fsyncs: s.fsyncs,
-        fsync_checkpoints: s.fsync_commits,
-        gc_segments: s.own("gc_segments"),
-        discarded_bytes: s.discarded_bytes,
-    }
-}
-
-fn ckpt(volume: &Volume) -> Ckpt {
-    let c = volume.commit_stats();
-    let step = |s: &tidegate_vfs::StepStats| Step {
-        name: s.name.to_string(),
-        frozen: s.frozen,
-        count: s.count,
-        mean_ns: s.mean_ns,
-        p99_ns: s.p99_ns,
-        max_ns: s.max_ns,
-    };
-    Ckpt { queued: c.queued, issued: c.issued, total: c.total, steps: c.steps.iter().map(step).collect() }
 }
 
 fn file(f: WrittenFile) -> FileSample {

@@ -128,8 +128,8 @@ pub fn write_back(view: &View, s: &Sample, frame: &mut Frame, area: Rect) {
     frame.render_widget(line, lines[3]);
     let part = |text: String| vec![Span::raw(text)];
     let parts = vec![
-        part(format!("ckpt      {} queued", s.ckpt.queued)),
-        part(format!(", {} for {} requests", s.ckpt.issued, s.ckpt.total)),
+        part(format!("commits   {} queued", s.commits.queued)),
+        part(format!(", {} for {} requests", s.commits.issued, s.commits.total)),
     ];
     frame.render_widget(fitting(parts, lines[4].width), lines[4]);
 }

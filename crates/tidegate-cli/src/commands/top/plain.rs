@@ -41,7 +41,7 @@ pub fn print(out: &mut Out, s: &Sample, r: &Rates) -> Result<()> {
         ))?;
     }
     latency(out, "fsync", &s.fsync)?;
-    latency(out, "checkpoint", &s.checkpoint)?;
+    latency(out, "commit", &s.commit)?;
     latency(out, "  frozen", &s.frozen)?;
     for l in r.locks.iter().take(10) {
         out.line(format_args!(

@@ -52,7 +52,7 @@ fn table(
     frame.render_widget(Table::new(rows, widths).header(head(view, &names)).column_spacing(1), area);
 }
 
-/// How long fsyncs and checkpoints take.
+/// How long fsyncs and commits take.
 pub fn latency(view: &View, frame: &mut Frame, area: Rect) {
     let w = &view.history.window;
     let seconds = w.seconds.round();
@@ -66,7 +66,7 @@ pub fn latency(view: &View, frame: &mut Frame, area: Rect) {
         cells.extend(times);
         (cells, None)
     };
-    let rows = [row("fsync", &w.fsync), row("ckpt", &w.checkpoint), row("  frozen", &w.frozen)];
+    let rows = [row("fsync", &w.fsync), row("commit", &w.commit), row("  frozen", &w.frozen)];
     let columns = [("", 8), ("/s", 5), ("p50", 7), ("p99", 7), ("max", 7)];
     table(view, frame, inner, &columns, rows.into_iter());
 }

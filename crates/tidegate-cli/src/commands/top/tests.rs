@@ -82,7 +82,7 @@ fn everything_has_its_place_on_a_small_screen() {
         "60 MiB",
         "flusher   background: …bles/orders.ibd",
         "fsync      5.0 1.20 ms 40.0 ms 40.0 ms",
-        "ckpt       0.0       –",
+        "commit     0.0       –",
         "write 40/s of 1.8 MiB",
         "sbi->cp_rwsem   30.0 %  150 ms  50.0 %",
         "inode 43",

@@ -4,7 +4,7 @@ use crate::testing::{Open, new_volume, new_volume_on};
 use std::sync::{OnceLock, Weak};
 use tidegate_block::{Device, DeviceInfo, Errno, MemoryDevice, Op, Request};
 use tidegate_rt::thread;
-use tidegate_vfs::{Cred, FileSystem, FileType, OpenFlags};
+use tidegate_vfs::{Cred, FileSystem, FileType, OpenFlags, VolumeOps};
 
 const ROOT: &Cred = &Cred::ROOT;
 
@@ -25,14 +25,14 @@ fn freed_ids_do_not_pile_up() {
     for named in [true, false] {
         let open = new_volume();
         let most = open.fs.sb.max_nid / 10;
-        let before = open.fs.stats().checkpoints;
+        let before = open.fs.stats().commits;
         for n in 0..most + 8 {
             make_and_remove(&open, named);
             if n % 512 == 0 {
                 assert!(open.fs.nat.nr_dirty().0 <= most + 2);
             }
         }
-        assert!(open.fs.stats().checkpoints > before, "named: {named}");
+        assert!(open.fs.stats().commits > before, "named: {named}");
         let (dirty, freed) = open.fs.nat.nr_dirty();
         assert!(dirty.max(freed) < most, "named: {named}");
         open.vfs.unmount().unwrap();
@@ -50,9 +50,9 @@ fn the_last_ids_are_not_waited_for() {
     };
     assert!(!left(20));
     assert!(left(19));
-    let before = open.fs.stats().checkpoints;
+    let before = open.fs.stats().commits;
     open.fs.balance().unwrap();
-    assert_eq!(open.fs.stats().checkpoints, before + 1);
+    assert_eq!(open.fs.stats().commits, before + 1);
     assert!(!left(0));
 }
 
@@ -104,11 +104,11 @@ fn no_checkpoint_reads_the_table_while_operations_are_frozen() {
     for n in 0..3 * PER_BLOCK {
         drop(open.vfs.create(ROOT, &top, format!("f{n}").as_bytes(), 0o644).unwrap());
     }
-    let before = open.fs.stats().checkpoints;
+    let before = open.fs.stats().commits;
     let mapping = &open.fs.meta.inode.mapping;
     mapping.reclaim(false);
     assert_eq!(mapping.nr_pages(), mapping.nr_dirty(), "nothing that can be read again is in memory");
     open.vfs.sync().unwrap();
-    assert_eq!((open.fs.stats().checkpoints, device.frozen.load(Relaxed)), (before + 1, 0));
+    assert_eq!((open.fs.stats().commits, device.frozen.load(Relaxed)), (before + 1, 0));
     open.vfs.unmount().unwrap();
 }
