@@ -120,7 +120,7 @@ pub fn run(plan: &MountPlan) -> Result<()> {
 fn measure(plan: &MountPlan) -> Result<()> {
     let MountPlan { plan, only, options } = plan.clone();
     let tidegate = workspace::build_tidegate()?;
-    workspace::build_release(&["--example", "floor", "-p", "tidegate-fuse"])?;
+    workspace::build_release(&["--example", "floor", "-p", "xtask"])?;
     let bench = Bench {
         tidegate,
         options,

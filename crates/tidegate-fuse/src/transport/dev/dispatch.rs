@@ -21,11 +21,9 @@ const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 const OPEN_KILL_SUIDGID: u32 = 1;
 const FDATASYNC: u32 = 1;
 pub(super) const ACL_KILL_SGID: u32 = 1;
-/// What the answer to an open says: cached pages stay.
-const KEEP_CACHE: u32 = 1 << 1;
 
 /// What follows from a request.
-pub(super) enum Answer {
+pub enum Answer {
     /// These bytes.
     Bytes(Writer),
     /// The first bytes of the request's data.
@@ -34,10 +32,11 @@ pub(super) enum Answer {
     Nothing,
 }
 
-pub(super) type Outcome = Result<Answer>;
+/// What a request comes to: an answer, or an errno.
+pub type Outcome = Result<Answer>;
 
 /// Answers requests.
-pub(super) trait Answers {
+pub trait Answers {
     /// Serves a request of which `fixed` is what follows the head, and the first `len` bytes of `data` the rest.
     /// A write has its data there, and a read puts its own there.
     fn outcome(&mut self, h: &Head, fixed: &[u8], data: &mut [u8], len: usize) -> Outcome;
@@ -209,7 +208,7 @@ impl Worker {
                 };
                 with(|w| {
                     w.entry(&x, TTL);
-                    opened(w, fh);
+                    w.opened(fh);
                 })
             }
         }
@@ -240,7 +239,7 @@ impl Worker {
                 let (flags, open_flags) = (r.u32()?, r.u32()?);
                 let kill = kill_if(&caller, open_flags & OPEN_KILL_SUIDGID != 0);
                 let fh = server.open(h.node, flags, kill)?;
-                with(|w| opened(w, fh))
+                with(|w| w.opened(fh))
             }
             RELEASE => {
                 server.release(r.u64()?);
@@ -329,13 +328,6 @@ impl Worker {
         });
         started.map(|_| Answer::Nothing).map_err(|_| Errno::NOMEM)
     }
-}
-
-/// `struct fuse_open_out`.
-pub(super) fn opened(w: &mut Writer, fh: u64) {
-    w.u64(fh);
-    w.u32(KEEP_CACHE);
-    w.u32(0);
 }
 
 /// The process that sent a request.

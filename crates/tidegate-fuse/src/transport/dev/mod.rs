@@ -6,18 +6,17 @@
 
 mod attrs;
 mod dispatch;
-mod floor;
 mod init;
-mod opcode;
+pub mod opcode;
 mod requests;
 mod ring;
-pub(crate) mod wire;
+pub mod wire;
 
 use super::cpu_awake::{Awake, KeepAwake};
 use super::{Connection, Kernel, MAX_IO, Transport};
 use crate::server::Server;
-use dispatch::{Answer, Maker, Offload, Worker};
-use floor::{Floor, Tree};
+pub use dispatch::{Answer, Answers, Outcome};
+use dispatch::{Maker, Offload, Worker};
 use ring::Workers;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, readv, writev};
@@ -116,14 +115,17 @@ impl Device {
         })
     }
 
-    /// The same for a server that only answers, from memory: what a mount takes without a file system. It forgets what
-    /// is written to files, or `keeps_contents`.
+    /// The transport without a volume: requests are answered by what `make` makes for each thread. A bench measures
+    /// with it what a mount takes without a file system.
     ///
     /// # Errors
     /// As [`Device::connect`].
-    pub fn floor(connection: Connection, rings: Rings, keeps_contents: bool) -> io::Result<Self> {
-        let tree = Tree::new(keeps_contents);
-        let maker: Maker = Arc::new(move |_| Box::new(Floor(tree.clone())));
+    pub fn answered_by<A: Answers + 'static>(
+        make: impl Fn() -> A + Send + Sync + 'static,
+        connection: Connection,
+        rings: Rings,
+    ) -> io::Result<Self> {
+        let maker: Maker = Arc::new(move |_| Box::new(make()));
         Self::greet(maker, connection, rings, |_| ())
     }
 

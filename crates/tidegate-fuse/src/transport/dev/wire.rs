@@ -6,15 +6,18 @@ use std::time::Duration;
 use tidegate::Timespec;
 use tidegate::vfs::DeviceNumber;
 
-/// Bytes of the head of a request, and of an answer.
+/// What the answer to an open says: cached pages stay.
+const KEEP_CACHE: u32 = 1 << 1;
+/// Bytes of the head of a request.
 pub const IN_HEADER: usize = 40;
+/// Bytes of the head of an answer.
 pub const OUT_HEADER: usize = 16;
 /// Bytes of `struct fuse_entry_out`.
 pub const ENTRY: usize = 128;
 /// Bytes of a write request before its data, the head included.
 pub const WRITE_HEAD: usize = IN_HEADER + 40;
 
-/// Takes a request apart.
+/// Takes a request apart. Each method fails with `EINVAL` where the request is too short.
 pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -24,14 +27,17 @@ impl<'a> Reader<'a> {
         Ok(a)
     }
 
+    /// A number.
     pub fn u32(&mut self) -> Result<u32, Errno> {
         self.take(4).map(|b| u32::from_ne_bytes(b.try_into().unwrap_or_default()))
     }
 
+    /// A number of 64 bits.
     pub fn u64(&mut self) -> Result<u64, Errno> {
         self.take(8).map(|b| u64::from_ne_bytes(b.try_into().unwrap_or_default()))
     }
 
+    /// Leaves so many bytes out.
     pub fn skip(&mut self, n: usize) -> Result<(), Errno> {
         self.take(n).map(drop)
     }
@@ -55,18 +61,22 @@ impl<'a> Reader<'a> {
 pub struct Writer(pub Vec<u8>);
 
 impl Writer {
+    /// A number of 16 bits.
     pub fn u16(&mut self, v: u16) {
         self.0.extend_from_slice(&v.to_ne_bytes());
     }
 
+    /// A number.
     pub fn u32(&mut self, v: u32) {
         self.0.extend_from_slice(&v.to_ne_bytes());
     }
 
+    /// A number of 64 bits.
     pub fn u64(&mut self, v: u64) {
         self.0.extend_from_slice(&v.to_ne_bytes());
     }
 
+    /// So many bytes of zeros.
     pub fn zeros(&mut self, n: usize) {
         self.0.resize(self.0.len() + n, 0);
     }
@@ -90,6 +100,13 @@ impl Writer {
             self.u64(v);
         }
         self.attr(x);
+    }
+
+    /// `struct fuse_open_out` of the handle `fh`.
+    pub fn opened(&mut self, fh: u64) {
+        self.u64(fh);
+        self.u32(KEEP_CACHE);
+        self.u32(0);
     }
 
     /// `struct fuse_attr_out`.
@@ -164,8 +181,9 @@ pub fn decode_dev(d: u32) -> DeviceNumber {
     DeviceNumber { major: d >> 8 & 0xfff, minor: d & 0xff | d >> 12 & 0xf_ff00 }
 }
 
-/// The head of a request.
+/// The head of a request: `struct fuse_in_header`.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // as there
 pub struct Head {
     pub opcode: u32,
     pub unique: u64,
@@ -176,6 +194,10 @@ pub struct Head {
 }
 
 impl Head {
+    /// Takes a head off the front of a request.
+    ///
+    /// # Errors
+    /// `EINVAL` where it is too short.
     pub fn parse(r: &mut Reader<'_>) -> Result<Head, Errno> {
         r.skip(4)?;
         let (opcode, unique, node) = (r.u32()?, r.u64()?, r.u64()?);
@@ -186,6 +208,7 @@ impl Head {
 }
 
 /// `struct fuse_setattr_in`, of `include/uapi/linux/fuse.h`, without what nobody looks at.
+#[allow(missing_docs)] // as there
 pub struct SetAttrIn {
     /// What is given, by bit: `FATTR_MODE` and so on.
     pub valid: u32,
@@ -198,6 +221,10 @@ pub struct SetAttrIn {
 }
 
 impl SetAttrIn {
+    /// Takes one off the front of a request.
+    ///
+    /// # Errors
+    /// `EINVAL` where it is too short.
     pub fn read(r: &mut Reader<'_>) -> Result<Self, Errno> {
         let valid = r.u32()?;
         r.skip(12)?;

@@ -2,16 +2,16 @@
 //! read what they wrote. What a mount of it takes is what the protocol, the transport and the kernel take; no file
 //! system on them is faster.
 
-use super::dispatch::{Answer, Answers, Outcome, empty, entry, opened, sized, with};
-use super::opcode::*;
-use super::wire::{Head, Reader, SetAttrIn, Writer};
-use crate::errno::Result;
-use crate::server::{Entry, ROOT_NODE};
-use crate::transport::TTL;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tidegate::vfs::{Attr, DeviceNumber, FileType};
+use tidegate_fuse::errno::Result;
+use tidegate_fuse::server::{Entry, ROOT_NODE};
+use tidegate_fuse::transport::TTL;
+use tidegate_fuse::transport::dev::opcode::*;
+use tidegate_fuse::transport::dev::wire::{Head, Reader, SetAttrIn, Writer};
+use tidegate_fuse::transport::dev::{Answer, Answers, Outcome};
 use tidegate_rt::{LockClass, Mutex, clock};
 
 static TREE: LockClass = LockClass::new("floor->tree", 2);
@@ -25,14 +25,14 @@ struct Node {
 }
 
 /// All files. A node's number is its place, and one.
-pub(super) struct Tree {
+pub struct Tree {
     nodes: Vec<Node>,
     keeps_contents: bool,
 }
 
 impl Tree {
     /// An empty directory.
-    pub(super) fn new(keeps_contents: bool) -> Arc<Mutex<Tree>> {
+    pub fn new(keeps_contents: bool) -> Arc<Mutex<Tree>> {
         let mut tree = Tree { nodes: Vec::new(), keeps_contents };
         tree.add(FileType::Directory, 0o755, (0, 0));
         Arc::new(Mutex::new(&TREE, tree))
@@ -120,7 +120,7 @@ impl Tree {
 }
 
 /// A server that only answers.
-pub(super) struct Floor(pub(super) Arc<Mutex<Tree>>);
+pub struct Floor(pub Arc<Mutex<Tree>>);
 
 impl Answers for Floor {
     fn outcome(&mut self, h: &Head, fixed: &[u8], data: &mut [u8], len: usize) -> Outcome {
@@ -152,6 +152,21 @@ impl Answers for Floor {
     }
 }
 
+/// Answers with what `put` writes.
+fn with(put: impl FnOnce(&mut Writer)) -> Outcome {
+    let mut w = Writer::default();
+    put(&mut w);
+    Ok(Answer::Bytes(w))
+}
+
+fn empty() -> Outcome {
+    with(|_| ())
+}
+
+fn entry(x: &Entry) -> Outcome {
+    with(|w| w.entry(x, TTL))
+}
+
 fn names(tree: &mut Tree, h: &Head, mut r: Reader<'_>) -> Outcome {
     match h.opcode {
         LOOKUP => {
@@ -172,7 +187,7 @@ fn names(tree: &mut Tree, h: &Head, mut r: Reader<'_>) -> Outcome {
             let x = tree.make(h, r.name()?, FileType::Regular, mode & !umask)?;
             with(|w| {
                 w.entry(&x, TTL);
-                opened(w, x.node);
+                w.opened(x.node);
             })
         }
         MKDIR => {
@@ -189,7 +204,7 @@ fn names(tree: &mut Tree, h: &Head, mut r: Reader<'_>) -> Outcome {
             tree.link(dir, new, node)?;
             empty()
         }
-        OPEN => with(|w| opened(w, h.node)),
+        OPEN => with(|w| w.opened(h.node)),
         RELEASE | FSYNC | FSYNCDIR => empty(),
         READDIR | READDIRPLUS => {
             r.skip(8)?;
@@ -216,7 +231,9 @@ fn attrs(tree: &mut Tree, h: &Head, mut r: Reader<'_>) -> Outcome {
             with(|w| w.attr_out(&x, TTL))
         }
         GETXATTR => Err(Errno::NODATA),
-        LISTXATTR => sized(Vec::new(), r.u32()?),
+        // There are none; without room for them it is their length that is wanted.
+        LISTXATTR if r.u32()? == 0 => with(|w| w.zeros(8)),
+        LISTXATTR => empty(),
         STATFS => with(|w| {
             for v in [1 << 20, 1 << 19, 1 << 19, 1 << 20, 1 << 19] {
                 w.u64(v);

@@ -2,11 +2,14 @@
 //!
 //! `floor DIR [OPTIONS [contents]]`; serves until it is unmounted. With `contents` it also keeps what is written.
 
+mod tree;
+
 use std::path::PathBuf;
 use tidegate_fuse::MountOptions;
 use tidegate_fuse::mount::mount;
 use tidegate_fuse::transport::dev::{Device, Rings};
 use tidegate_fuse::transport::{Connection, Transport, TransportKind};
+use tree::{Floor, Tree};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
@@ -22,7 +25,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let fd = mount("floor", &mountpoint, &options)?;
     let (threads, keep_awake) = (options.threads, options.keep_awake);
     let served = mountpoint.clone();
-    let device = Device::floor(Connection { fd, mountpoint, threads, keep_awake }, rings, keeps_contents)?;
+    let connection = Connection { fd, mountpoint, threads, keep_awake };
+    let tree = Tree::new(keeps_contents);
+    let device = Device::answered_by(move || Floor(tree.clone()), connection, rings)?;
     tidegate_fuse::mount::tune(&served);
     Ok(Box::new(device).run()?)
 }
