@@ -6,9 +6,10 @@ use crate::threads::ThreadDevice;
 use crate::uring::UringDevice;
 use crate::{Device, Errno, PAGE_SIZE, Request};
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat};
+use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -46,18 +47,88 @@ impl Default for OpenOptions {
     }
 }
 
+/// An image that could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {why}", path.display())]
+pub struct OpenError {
+    /// What it was opened by.
+    pub path: PathBuf,
+    /// Why.
+    #[source]
+    pub why: NotOpened,
+}
+
 /// Why an image could not be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum NotOpened {
     /// The operating system says no.
-    #[error("{0}: {1}")]
-    Os(String, std::io::Error),
+    #[error("{0}")]
+    Os(#[from] std::io::Error),
+    /// It was to be io_uring, and the kernel gives out none.
+    #[error("io_uring: {0}")]
+    Uring(#[source] std::io::Error),
     /// Another process, or this one, has it open.
-    #[error("{0}: in use: another program has this image open{1}")]
-    Busy(String, String),
+    #[error("in use: another program has this image open{0}")]
+    Busy(Busy),
     /// Not something that holds blocks.
-    #[error("{0}: not an image: {1}")]
-    NotAnImage(String, &'static str),
+    #[error("not an image: {0}")]
+    NotAnImage(NoImage),
+}
+
+impl From<Errno> for NotOpened {
+    fn from(e: Errno) -> Self {
+        NotOpened::Os(e.into())
+    }
+}
+
+/// How an image is in use. `Display` makes the rest of a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Busy {
+    /// It is locked by a program that writes or reads.
+    Locked,
+    /// It is locked by a program that writes.
+    Written,
+    /// The kernel uses the device, perhaps for a mount.
+    Device,
+    /// The kernel has it mounted through this loop device.
+    MountedThrough(String),
+    /// It is a loop device over this file, which is in use.
+    Behind(PathBuf),
+}
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Busy::Locked => Ok(()),
+            Busy::Written => f.write_str(" for writing"),
+            Busy::Device => f.write_str(", or it is mounted"),
+            Busy::MountedThrough(device) => write!(f, ": it is mounted through /dev/{device}"),
+            Busy::Behind(file) => write!(f, "; it lies in {}, which is open or mounted", file.display()),
+        }
+    }
+}
+
+/// What cannot be an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // each names it
+pub enum NoImage {
+    Directory,
+    Fifo,
+    Socket,
+    CharacterDevice,
+    Other,
+}
+
+impl fmt::Display for NoImage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NoImage::Directory => "is a directory",
+            NoImage::Fifo => "is a fifo",
+            NoImage::Socket => "is a socket",
+            NoImage::CharacterDevice => "is a character device",
+            NoImage::Other => "neither a file nor a block device",
+        })
+    }
 }
 
 /// Environment variable that, set to `refuse`, makes io_uring look refused by the kernel.
@@ -68,13 +139,13 @@ pub const URING_KNOB: &str = "TIDEGATE_IO_URING";
 /// # Errors
 /// Every message begins with the path and says what is in the way.
 pub fn open(path: &Path, options: OpenOptions) -> Result<Arc<dyn Device>, OpenError> {
-    let io = FileIo::open(path, options)?;
     let refused = std::env::var_os(URING_KNOB).is_some_and(|v| v == "refuse");
-    choose(io, options.backend, refused)
+    let opened = FileIo::open(path, options).and_then(|io| choose(io, options.backend, refused));
+    opened.map_err(|why| OpenError { path: path.into(), why })
 }
 
 /// Puts a backend on an opened file; `refused` stands for a kernel that does not give out rings.
-fn choose(io: FileIo, backend: Backend, refused: bool) -> Result<Arc<dyn Device>, OpenError> {
+fn choose(io: FileIo, backend: Backend, refused: bool) -> Result<Arc<dyn Device>, NotOpened> {
     // A ring's completions come from outside of a simulated world.
     if backend == Backend::Threads || tidegate_rt::sim::active() {
         return Ok(Arc::new(ThreadDevice::new(io)));
@@ -82,7 +153,7 @@ fn choose(io: FileIo, backend: Backend, refused: bool) -> Result<Arc<dyn Device>
     match if refused { Err((io, Errno::PERM)) } else { UringDevice::new(io) } {
         Ok(d) => Ok(Arc::new(d)),
         Err((io, _)) if backend == Backend::Auto => Ok(Arc::new(ThreadDevice::new(io))),
-        Err((io, e)) => Err(OpenError::Os(format!("{}: io_uring", io.name), e.into())),
+        Err((_, e)) => Err(NotOpened::Uring(e.into())),
     }
 }
 
@@ -110,18 +181,13 @@ pub struct FileIo {
 }
 
 impl FileIo {
-    fn open(path: &Path, o: OpenOptions) -> Result<Self, OpenError> {
+    fn open(path: &Path, o: OpenOptions) -> Result<Self, NotOpened> {
         let name = path.display().to_string();
-        let os = |e: Errno| OpenError::Os(name.clone(), e.into());
-        let (fd, st) = open_locked(path, &name, &o)?;
-        let behind = loops::lock_behind(&st, lock_of(&o)).map_err(|file| {
-            OpenError::Busy(
-                name.clone(),
-                format!("; it lies in {}, which is open or mounted", file.display()),
-            )
-        })?;
+        let (fd, st) = open_locked(path, &o)?;
+        let behind =
+            loops::lock_behind(&st, lock_of(&o)).map_err(|file| NotOpened::Busy(Busy::Behind(file)))?;
         if let Some(device) = loops::mounted_through(&st).filter(|_| !o.read_only) {
-            return Err(OpenError::Busy(name, format!(": it is mounted through /dev/{device}")));
+            return Err(NotOpened::Busy(Busy::MountedThrough(device)));
         }
         // The lock belongs to the open file, so O_DIRECT is added to it rather than opened anew.
         let direct = o.direct && !o.read_only && rustix::fs::fcntl_setfl(&fd, OFlags::DIRECT).is_ok();
@@ -136,9 +202,9 @@ impl FileIo {
             && FileType::from_raw_mode(st.st_mode) == FileType::RegularFile
         {
             // What is there goes only once it is known that a file can have the size.
-            [size, 0, size].iter().try_for_each(|&n| rustix::fs::ftruncate(&fd, n)).map_err(os)?;
+            [size, 0, size].iter().try_for_each(|&n| rustix::fs::ftruncate(&fd, n))?;
         }
-        let size = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).map_err(os)?;
+        let size = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0))?;
         let direct_next = AtomicU32::new(0);
         Ok(FileIo { fd, _behind: behind, cached, direct_next, in_memory, name, size, read_only: o.read_only })
     }
@@ -255,14 +321,14 @@ fn write(fd: &OwnedFd, rq: &Request) -> Result<(), Errno> {
 }
 
 /// What it is that cannot be an image; `None` for a file or a block device.
-fn kind(st: &Stat) -> Option<&'static str> {
+fn kind(st: &Stat) -> Option<NoImage> {
     Some(match FileType::from_raw_mode(st.st_mode) {
         FileType::RegularFile | FileType::BlockDevice => return None,
-        FileType::Directory => "is a directory",
-        FileType::Fifo => "is a fifo",
-        FileType::Socket => "is a socket",
-        FileType::CharacterDevice => "is a character device",
-        _ => "neither a file nor a block device",
+        FileType::Directory => NoImage::Directory,
+        FileType::Fifo => NoImage::Fifo,
+        FileType::Socket => NoImage::Socket,
+        FileType::CharacterDevice => NoImage::CharacterDevice,
+        _ => NoImage::Other,
     })
 }
 
@@ -274,15 +340,13 @@ const PATIENCE: usize = 100;
 
 /// Opens and locks what is at `path`. The program that had the lock may have put another file in its place, and the
 /// program that comes next locks that one: so the path must still lead to what is locked.
-fn open_locked(path: &Path, name: &str, o: &OpenOptions) -> Result<(OwnedFd, Stat), OpenError> {
-    let os = |e: Errno| OpenError::Os(name.to_string(), e.into());
+fn open_locked(path: &Path, o: &OpenOptions) -> Result<(OwnedFd, Stat), NotOpened> {
     let op = lock_of(o);
-    let how = if o.read_only { " for writing" } else { "" };
     for _ in 0..REPLACED {
-        let (fd, st) = open_once(path, name, o)?;
+        let (fd, st) = open_once(path, o)?;
         match patiently(Errno::WOULDBLOCK, || rustix::fs::flock(&fd, op)) {
             Err(Errno::WOULDBLOCK) => break,
-            r => r.map_err(os)?,
+            r => r?,
         }
         match rustix::fs::stat(path) {
             Ok(now) if (now.st_dev, now.st_ino) != (st.st_dev, st.st_ino) => {}
@@ -290,7 +354,7 @@ fn open_locked(path: &Path, name: &str, o: &OpenOptions) -> Result<(OwnedFd, Sta
             _ => return Ok((fd, st)),
         }
     }
-    Err(OpenError::Busy(name.to_string(), how.into()))
+    Err(NotOpened::Busy(if o.read_only { Busy::Written } else { Busy::Locked }))
 }
 
 fn lock_of(o: &OpenOptions) -> FlockOperation {
@@ -298,10 +362,9 @@ fn lock_of(o: &OpenOptions) -> FlockOperation {
 }
 
 /// Opens what is at `path`, if it holds blocks; makes it if it is missing and that is wanted.
-fn open_once(path: &Path, name: &str, o: &OpenOptions) -> Result<(OwnedFd, Stat), OpenError> {
-    let os = |e: Errno| OpenError::Os(name.to_string(), e.into());
+fn open_once(path: &Path, o: &OpenOptions) -> Result<(OwnedFd, Stat), NotOpened> {
     let none = |st: Stat| match kind(&st) {
-        Some(what) => Err(OpenError::NotAnImage(name.to_string(), what)),
+        Some(what) => Err(NotOpened::NotAnImage(what)),
         None => Ok(st),
     };
     let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -320,10 +383,10 @@ fn open_once(path: &Path, name: &str, o: &OpenOptions) -> Result<(OwnedFd, Stat)
     }
     let fd = patiently(Errno::BUSY, || rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)));
     let fd = fd.map_err(|e| match e {
-        Errno::BUSY => OpenError::Busy(name.to_string(), ", or it is mounted".into()),
-        e => os(e),
+        Errno::BUSY => NotOpened::Busy(Busy::Device),
+        e => e.into(),
     })?;
-    let st = none(rustix::fs::fstat(&fd).map_err(os)?)?;
+    let st = none(rustix::fs::fstat(&fd)?)?;
     let _ = rustix::fs::fcntl_setfl(&fd, OFlags::empty());
     Ok((fd, st))
 }

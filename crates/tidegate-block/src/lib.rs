@@ -63,7 +63,7 @@ pub use ctx::{IoContext, IoContextGuard};
 pub use device::{Device, DeviceInfo};
 pub use elevator::{Elevator, ElevatorStats, WfqOptions};
 pub use faulty::{Fault, Faulty, Rule};
-pub use file::{Backend, OpenError, OpenOptions};
+pub use file::{Backend, Busy, NoImage, NotOpened, OpenError, OpenOptions};
 pub use memory::MemoryDevice;
 pub use model::{Model, Preset};
 pub use overlay::{Blocks, Overlay};

@@ -33,10 +33,10 @@ impl Failures {
         let mut said = self.0.lock();
         said.failed = true;
         let mut text = printable(&e.to_string());
-        if let (true, Some(image)) = (e.is_damaged(), image)
+        if let (Some(format), Some(image)) = (e.damaged(), image)
             && said.advised.insert(image.to_path_buf())
         {
-            text.push_str(&format!("; run `tidegate check --repair {}`", show(path_bytes(image))));
+            text.push_str(&format!("; run `{} {}`", format.repaired_by(), show(path_bytes(image))));
         }
         // The reader of what is said may be slow: the others need not wait for that.
         drop(said);

@@ -150,7 +150,7 @@ fn receive_fd(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
 /// Unmounts `dir`; with `lazy` also while it is in use, from when on it has no name.
 ///
 /// # Errors
-/// `EBUSY` while it is in use; what `fusermount3` said.
+/// `ResourceBusy` while it is in use; what `fusermount3` said.
 pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     // Where a link leads may change meanwhile; what is dead or closed to us is no link.
@@ -168,7 +168,12 @@ pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
         .map_err(|e| io::Error::new(e.kind(), format!("{HELPER}: {e}")))?;
     match out.status.success() {
         true => Ok(()),
-        false => Err(io::Error::other(String::from_utf8_lossy(&out.stderr).trim().to_string())),
+        false => {
+            let said = String::from_utf8_lossy(&out.stderr).trim().to_string();
+            // It prints strerror(3)'s words.
+            let busy = said.ends_with("busy");
+            Err(io::Error::new(if busy { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other }, said))
+        }
     }
 }
 

@@ -97,7 +97,7 @@ pub fn serve(
     let waiting = control.map(Control::end).unwrap_or_default();
     drop(ahead);
     server.detach();
-    let unmounted = volume.vfs().unmount().map_err(|e| Error::Volume(volume.image().to_string(), e));
+    let unmounted = volume.vfs().unmount().map_err(|e| volume.error(e));
     let ended = served.and(unmounted);
     waiting.tell(&ended);
     ended

@@ -4,7 +4,7 @@ use crate::io;
 use crate::units::{FsBlock, LogBlock};
 use std::sync::Arc;
 use tidegate_block::{BioFlags, RequestQueue};
-use tidegate_vfs::{Error, Result};
+use tidegate_vfs::{At, Error, Result};
 
 /// Blocks that lie one behind the other on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +40,8 @@ impl Log {
         runs: impl IntoIterator<Item = Run>,
     ) -> Result<Log> {
         if !block_size.is_power_of_two() || !(1024..=65536).contains(&block_size) {
-            let what = format!("journal: blocks of {block_size} bytes");
-            return Err(Error::new(tidegate_vfs::ErrorKind::Unsupported, what));
+            let what = format!("blocks of {block_size} bytes");
+            return Err(Error::new(tidegate_vfs::ErrorKind::Unsupported, what).at(At::The("journal")));
         }
         let blocks = queue.device().size() / u64::from(block_size);
         let (mut placed, mut len) = (Vec::new(), 0u32);
@@ -49,17 +49,18 @@ impl Log {
             let end = run.first.0.checked_add(u64::from(run.len));
             if end.is_none_or(|end| end > blocks) {
                 let Run { first, len: n } = run;
-                let what = format!("journal, log block {len}: lies in {n} blocks at {first}, past {blocks}");
-                return Err(Error::corrupt(what));
+                let what = format!("lies in {n} blocks at {first}, past {blocks}");
+                return Err(Error::corrupt(what).at(LogBlock(len).place()));
             }
             placed.push((LogBlock(len), run));
-            len = len.checked_add(run.len).ok_or_else(|| Error::corrupt("journal: more than 2^32 blocks"))?;
+            len = len
+                .checked_add(run.len)
+                .ok_or_else(|| Error::corrupt("more than 2^32 blocks").at(At::The("journal")))?;
         }
         check_overlap(&placed)?;
         if len < MIN_BLOCKS {
-            return Err(Error::corrupt(format!(
-                "journal: a log of {len} blocks has no room for a transaction"
-            )));
+            let what = format!("a log of {len} blocks has no room for a transaction");
+            return Err(Error::corrupt(what).at(At::The("journal")));
         }
         Ok(Log { queue, block_size, runs: placed, len })
     }
@@ -92,9 +93,7 @@ impl Log {
             let left = run.len.checked_sub(skip).filter(|&n| n > 0)?;
             Some((FsBlock(run.first.0 + u64::from(skip)), left.min(max)))
         });
-        found.ok_or_else(|| {
-            Error::corrupt(format!("journal, log block {at}: the log has {} blocks", self.len))
-        })
+        found.ok_or_else(|| Error::corrupt(format!("the log has {} blocks", self.len)).at(at.place()))
     }
 
     /// Reads as many blocks from `at` on as `to` holds.
@@ -145,8 +144,8 @@ fn check_overlap(placed: &[(LogBlock, Run)]) -> Result<()> {
     for pair in sorted.windows(2) {
         let ((at, before), (next, run)) = (pair[0], pair[1]);
         if before.first.0 + u64::from(before.len) > run.first.0 {
-            let what = format!("journal, log block {next}: lies in the blocks of log block {at}");
-            return Err(Error::corrupt(what));
+            let what = format!("lies in the blocks of log block {at}");
+            return Err(Error::corrupt(what).at(next.place()));
         }
     }
     Ok(())

@@ -6,6 +6,13 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogBlock(pub u32);
 
+impl LogBlock {
+    /// The block, as what an error is about.
+    pub fn place(self) -> tidegate_vfs::At {
+        tidegate_vfs::At::Part("journal, log block", self.0.into())
+    }
+}
+
 /// A block of a device, counted from its first byte in units of the journal's block size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FsBlock(pub u64);

@@ -99,7 +99,7 @@ impl Vfs {
             r => r?,
         };
         let mut a = Acl::parse(&list)
-            .ok_or_else(|| Error::corrupt(format!("inode {}: its access ACL is damaged", inode.ino)))?;
+            .ok_or_else(|| Error::corrupt("its access ACL is damaged").in_inode(inode.ino))?;
         a.restrict(mode, false);
         Ok(Some(a))
     }

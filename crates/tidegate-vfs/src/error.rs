@@ -1,5 +1,8 @@
 //! The error every layer above the block layer returns.
 
+use crate::read_only::ReadOnly;
+use crate::types::Ino;
+use std::borrow::Cow;
 use std::fmt;
 use tidegate_block::Errno;
 
@@ -38,11 +41,48 @@ pub enum ErrorKind {
     Corrupt,
 }
 
-/// A kind, what was being done, and what below caused it.
-#[derive(Clone, Debug)]
+/// What an error is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum At {
+    /// An inode.
+    Inode(Ino),
+    /// A directory, by its inode.
+    Dir(Ino),
+    /// A block of the volume.
+    Block(u64),
+    /// A structure of the format, and which of its kind: `segment 5`.
+    Part(&'static str, u64),
+    /// A structure that the volume has once: `superblock`.
+    The(&'static str),
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            At::Inode(ino) => write!(f, "inode {ino}"),
+            At::Dir(ino) => write!(f, "directory {ino}"),
+            At::Block(addr) => write!(f, "block {addr}"),
+            At::Part(name, number) => write!(f, "{name} {number}"),
+            At::The(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A part of an error's context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    At(At),
+    /// What was being done, or the rule that is broken.
+    What(Cow<'static, str>),
+}
+
+/// A kind, the rule or operation and what it is about, and what below caused it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
-    context: Box<str>,
+    /// From the inside out.
+    context: Vec<Part>,
     source: Option<Errno>,
     stopped_by: Option<Errno>,
 }
@@ -51,21 +91,26 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error of `kind` with a context such as `inode 5: ...`.
-    pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
-        Error { kind, context: context.into().into_boxed_str(), source: None, stopped_by: None }
+    /// An error of `kind`; `what` was being done, or is the rule that is broken.
+    pub fn new(kind: ErrorKind, what: impl Into<Cow<'static, str>>) -> Self {
+        Error { kind, context: Vec::new(), source: None, stopped_by: None }.of(what)
     }
 
-    /// A broken rule of the format; says where.
-    pub fn corrupt(what: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Corrupt, what)
+    /// A broken rule of the format; [`Error::at`] says where.
+    pub fn corrupt(rule: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Corrupt, rule)
     }
 
     /// A device's error while doing `what`. A device that is full is no volume that is full: nothing that
     /// makes room on the volume helps.
-    pub fn device(errno: Errno, what: impl Into<String>) -> Self {
+    pub fn device(errno: Errno, what: impl Into<Cow<'static, str>>) -> Self {
         let kind = if errno == Errno::ROFS { ErrorKind::ReadOnly } else { ErrorKind::Io };
         Self::new(kind, what).because(errno)
+    }
+
+    /// A change that is refused, since the volume takes none.
+    pub fn read_only(why: &ReadOnly) -> Self {
+        Error { stopped_by: why.errno(), ..Self::new(ErrorKind::ReadOnly, why.to_string()) }
     }
 
     /// The same error, caused by a device's.
@@ -79,12 +124,6 @@ impl Error {
         self.source
     }
 
-    /// The same error of a volume that takes no changes since a device failed so.
-    pub fn since(mut self, stopped_by: Option<Errno>) -> Self {
-        self.stopped_by = stopped_by;
-        self
-    }
-
     /// The device's error since which the volume takes no changes, if that is why.
     pub fn stopped_by(&self) -> Option<Errno> {
         self.stopped_by
@@ -95,13 +134,55 @@ impl Error {
         self.kind
     }
 
-    /// The same error said of `what`.
-    pub fn of(mut self, what: impl fmt::Display) -> Self {
-        self.context = if self.context.is_empty() {
-            what.to_string().into()
-        } else {
-            format!("{what}: {}", self.context).into()
-        };
+    /// What it is about, from the outside in: the inode before its block.
+    pub fn places(&self) -> impl Iterator<Item = &At> {
+        self.context.iter().rev().filter_map(|p| match p {
+            Part::At(at) => Some(at),
+            Part::What(_) => None,
+        })
+    }
+
+    /// The rule that is broken, or what was being done; empty where the kind says all.
+    pub fn what(&self) -> &str {
+        let mut texts = self.context.iter().filter_map(|p| match p {
+            Part::What(text) => Some(&**text),
+            Part::At(_) => None,
+        });
+        texts.next().unwrap_or_default()
+    }
+
+    /// The same error, of another kind.
+    pub fn as_kind(self, kind: ErrorKind) -> Self {
+        Error { kind, ..self }
+    }
+
+    /// The same error, about `at`.
+    pub fn at(mut self, at: At) -> Self {
+        self.context.push(Part::At(at));
+        self
+    }
+
+    /// The same error, about an inode.
+    pub fn in_inode(self, ino: impl Into<Ino>) -> Self {
+        self.at(At::Inode(ino.into()))
+    }
+
+    /// The same error, about a directory.
+    pub fn in_dir(self, ino: impl Into<Ino>) -> Self {
+        self.at(At::Dir(ino.into()))
+    }
+
+    /// The same error, about a block.
+    pub fn at_block(self, addr: impl Into<u64>) -> Self {
+        self.at(At::Block(addr.into()))
+    }
+
+    /// The same error while `what` was being done.
+    pub fn of(mut self, what: impl Into<Cow<'static, str>>) -> Self {
+        let what = what.into();
+        if !what.is_empty() {
+            self.context.push(Part::What(what));
+        }
         self
     }
 }
@@ -149,8 +230,11 @@ impl ErrorKind {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.context.is_empty() {
-            write!(f, "{}: ", self.context)?;
+        for part in self.context.iter().rev() {
+            match part {
+                Part::At(at) => write!(f, "{at}: ")?,
+                Part::What(what) => write!(f, "{what}: ")?,
+            }
         }
         if self.source == Some(Errno::NOSPC) {
             return f.write_str("no space left where the image is kept; make room there first");
@@ -164,15 +248,3 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
-
-/// Adds what was being done to an error.
-pub trait Context<T> {
-    /// Puts `what` in front of the error's context.
-    fn context<D: fmt::Display>(self, what: impl FnOnce() -> D) -> Result<T>;
-}
-
-impl<T> Context<T> for Result<T> {
-    fn context<D: fmt::Display>(self, what: impl FnOnce() -> D) -> Result<T> {
-        self.map_err(|e| e.of(what()))
-    }
-}

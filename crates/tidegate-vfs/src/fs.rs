@@ -4,11 +4,11 @@ use crate::error::Result;
 use crate::icache::Inodes;
 use crate::inode::Inode;
 use crate::mapping::chunk::PageRun;
+use crate::read_only::ReadOnly;
 use crate::types::*;
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_block::Errno;
 use tidegate_rt::Timespec;
 
 /// What makes an inode in memory: its attributes and the file system's own part.
@@ -110,15 +110,7 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Locks
     /// Any but the format's own.
-    fn read_only(&self) -> Option<String>;
-
-    /// The device's error since which changes are refused, if that is why.
-    ///
-    /// # Locks
-    /// Any but the format's own.
-    fn stopped_by(&self) -> Option<Errno> {
-        None
-    }
+    fn read_only(&self) -> Option<ReadOnly>;
 
     /// Capacity and use.
     ///

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`fs`] | the [`FileSystem`] trait |
 //! | [`volume_ops`], [`offline`] | what a volume as a whole can do, in use and while nobody uses it |
-//! | [`types`], [`error`] | values and errors that cross the interface |
+//! | [`types`], [`error`], [`read_only`] | values and errors that cross the interface; why nothing is changed |
 //! | [`inode`], [`icache`], [`dcache`] | inodes in memory and the names that lead to them |
 //! | [`mapping`] | the page cache of one inode |
 //! | [`bdi`], [`flusher`] | dirty inodes, thresholds, throttling; the thread that writes |
@@ -48,6 +48,7 @@ pub mod namei;
 pub mod observe;
 pub mod offline;
 pub mod perm;
+pub mod read_only;
 mod readahead;
 pub mod rename;
 #[cfg(test)]
@@ -60,13 +61,14 @@ pub mod vfs;
 pub mod volume_ops;
 
 pub use bdi::{Bdi, MemoryLimits};
-pub use error::{Context, Error, ErrorKind, Result};
+pub use error::{At, Error, ErrorKind, Result};
 pub use file::File;
 pub use fs::{FileSystem, InodeParts, ReadDone, WritebackControl};
 pub use inode::Inode;
 pub use mapping::AddressSpace;
 pub use mapping::chunk::PageRun;
 pub use observe::{FlusherState, Pass, WrittenFile};
+pub use read_only::{ReadOnly, Unseen};
 pub use switch::{Switch, SwitchInfo};
 pub use sync::SyncWait;
 pub use types::*;

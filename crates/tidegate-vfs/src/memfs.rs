@@ -118,7 +118,7 @@ impl FileSystem for MemFs {
     fn root(&self) -> Ino {
         Ino(1)
     }
-    fn read_only(&self) -> Option<String> {
+    fn read_only(&self) -> Option<crate::ReadOnly> {
         None
     }
     fn statfs(&self) -> StatFs {

@@ -164,7 +164,7 @@ impl FileSystem for SlowFs {
     fn root(&self) -> Ino {
         Ino(1)
     }
-    fn read_only(&self) -> Option<String> {
+    fn read_only(&self) -> Option<crate::ReadOnly> {
         None
     }
     fn statfs(&self) -> StatFs {

@@ -6,6 +6,18 @@ use tidegate_rt::Timespec;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ino(pub u64);
 
+impl From<u64> for Ino {
+    fn from(ino: u64) -> Self {
+        Ino(ino)
+    }
+}
+
+impl From<u32> for Ino {
+    fn from(ino: u32) -> Self {
+        Ino(ino.into())
+    }
+}
+
 impl std::fmt::Display for Ino {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)

@@ -125,7 +125,7 @@ impl Vfs {
     pub(crate) fn check_writable(&self) -> Result<()> {
         match self.fs.read_only() {
             None => Ok(()),
-            Some(why) => Err(Error::new(ErrorKind::ReadOnly, why).since(self.fs.stopped_by())),
+            Some(why) => Err(Error::read_only(&why)),
         }
     }
 

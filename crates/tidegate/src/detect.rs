@@ -15,6 +15,16 @@ pub enum Format {
     Ext4,
 }
 
+impl Format {
+    /// The command that repairs an image of it.
+    pub fn repaired_by(self) -> &'static str {
+        match self {
+            Format::F2fs => "tidegate check --repair",
+            Format::Ext4 => "e2fsck -f",
+        }
+    }
+}
+
 /// Pages that are looked at to say what an image is instead.
 const LOOKED_AT: u64 = 17;
 

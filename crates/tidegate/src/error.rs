@@ -1,16 +1,25 @@
 //! Errors that begin with the image or the path they are about, on one line.
 
+use crate::detect::Format;
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
-use tidegate_block::{Errno, OpenError};
+use tidegate_block::{Errno, NotOpened, OpenError};
+use tidegate_vfs::ErrorKind;
 
 /// What went wrong, and with what.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An operation on a volume failed.
-    #[error("{0}: {1}")]
-    Volume(String, #[source] tidegate_vfs::Error),
+    #[error("{about}: {source}")]
+    Volume {
+        /// The image, or a path in it.
+        about: String,
+        /// Its format.
+        format: Format,
+        /// What went wrong.
+        source: tidegate_vfs::Error,
+    },
     /// The operating system refused something.
     #[error("{0}: {text}", text = plain(.1))]
     Os(String, #[source] io::Error),
@@ -38,15 +47,16 @@ impl Error {
 
     /// An error of opening `image`.
     pub(crate) fn open(image: &str, e: OpenError) -> Self {
-        match e {
-            OpenError::Os(_, e) => Error::Os(image.to_string(), e),
-            // The message begins with the name it was opened by, which may be another.
-            OpenError::Busy(path, how) => {
-                let who = crate::holder::of(Path::new(&path));
+        match e.why {
+            NotOpened::Os(e) => Error::Os(image.to_string(), e),
+            NotOpened::Uring(e) => Error::Os(format!("{image}: io_uring"), e),
+            // It was opened by another name, perhaps.
+            NotOpened::Busy(how) => {
+                let who = crate::holder::of(&e.path);
                 let who = who.unwrap_or_else(|| format!("another program has this image open{how}"));
                 Error::other(image, format_args!("in use: {who}"))
             }
-            OpenError::NotAnImage(_, why) => Error::other(image, format_args!("not an image: {why}")),
+            why @ NotOpened::NotAnImage(_) => Error::other(image, why),
         }
     }
 
@@ -54,33 +64,43 @@ impl Error {
     #[must_use]
     pub fn and(self, more: impl Display) -> Self {
         match self {
-            Error::Volume(what, e) => Error::Other(what, format!("{e}; {more}")),
+            Error::Volume { about, source, .. } => Error::Other(about, format!("{source}; {more}")),
             Error::Os(what, e) => Error::Other(what, format!("{}; {more}", plain(&e))),
             Error::Other(what, why) => Error::Other(what, format!("{why}; {more}")),
         }
     }
 
-    /// Whether the volume breaks a rule of its format there: a repair may help.
-    pub fn is_damaged(&self) -> bool {
-        matches!(self, Error::Volume(_, e) if e.kind() == tidegate_vfs::ErrorKind::Corrupt)
+    /// What went wrong in a volume, if it was there.
+    fn of_volume(&self) -> Option<&tidegate_vfs::Error> {
+        match self {
+            Error::Volume { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+
+    /// The format of a volume that breaks a rule of it there: a repair may help.
+    pub fn damaged(&self) -> Option<Format> {
+        match self {
+            Error::Volume { format, source, .. } if source.kind() == ErrorKind::Corrupt => Some(*format),
+            _ => None,
+        }
     }
 
     /// Whether it is a volume that takes nothing more: full, failing, or read-only since it failed.
     pub fn ends_changes(&self) -> bool {
-        use tidegate_vfs::ErrorKind::{Io, NoSpace, ReadOnly};
-        matches!(self, Error::Volume(_, e) if matches!(e.kind(), NoSpace | Io | ReadOnly))
+        use ErrorKind::{Io, NoSpace, ReadOnly};
+        self.of_volume().is_some_and(|e| matches!(e.kind(), NoSpace | Io | ReadOnly))
     }
 
     /// Whether it is a volume that is full; not so when the host's file system is.
     pub fn is_no_space(&self) -> bool {
-        matches!(self, Error::Volume(_, e) if e.kind() == tidegate_vfs::ErrorKind::NoSpace)
-            && !self.is_host_full()
+        self.of_volume().is_some_and(|e| e.kind() == ErrorKind::NoSpace) && !self.is_host_full()
     }
 
     /// Whether the host has no space left.
     pub fn is_host_full(&self) -> bool {
         match self {
-            Error::Volume(_, e) => [e.errno(), e.stopped_by()].contains(&Some(Errno::NOSPC)),
+            Error::Volume { source: e, .. } => [e.errno(), e.stopped_by()].contains(&Some(Errno::NOSPC)),
             Error::Os(_, e) => e.raw_os_error() == Some(Errno::NOSPC.raw_os_error()),
             Error::Other(..) => false,
         }
@@ -93,7 +113,7 @@ impl Error {
 
     /// Whether a name is missing in a volume.
     pub fn is_not_found(&self) -> bool {
-        matches!(self, Error::Volume(_, e) if e.kind() == tidegate_vfs::ErrorKind::NotFound)
+        self.of_volume().is_some_and(|e| e.kind() == ErrorKind::NotFound)
     }
 }
 
@@ -170,6 +190,7 @@ impl<T> About<T> for io::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_vfs::ReadOnly;
 
     #[test]
     fn messages_are_one_plain_line() {
@@ -180,13 +201,14 @@ mod tests {
 
     #[test]
     fn a_full_host_is_no_full_volume() {
-        let full = tidegate_vfs::Error::from(tidegate_vfs::ErrorKind::NoSpace);
+        let full = tidegate_vfs::Error::from(ErrorKind::NoSpace);
         let host = full.clone().because(Errno::NOSPC);
-        let of = |e| Error::Volume("a".into(), e);
+        let of = |source| Error::Volume { about: "a".into(), format: Format::F2fs, source };
         assert!(of(full.clone()).is_no_space() && !of(full).is_host_full());
         assert!(!of(host.clone()).is_no_space() && of(host).is_host_full());
         let stopped = |errno| {
-            of(tidegate_vfs::Error::from(tidegate_vfs::ErrorKind::ReadOnly).since(Some(errno))).is_host_full()
+            let why = ReadOnly::Stopped(tidegate_vfs::Error::device(errno, "writing"));
+            of(tidegate_vfs::Error::read_only(&why)).is_host_full()
         };
         assert!(stopped(Errno::NOSPC) && !stopped(Errno::IO));
         assert!(Error::os(b"a", Errno::NOSPC).is_host_full());

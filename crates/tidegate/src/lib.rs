@@ -87,9 +87,10 @@ pub use volume::Volume;
 pub mod vfs {
     pub use tidegate_vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
     pub use tidegate_vfs::{
-        Attr, CommitStats, Cred, DeviceNumber, DirEntry, Error, ErrorKind, FallocateFlags, File, FileType,
-        Ino, Inode, MemoryLimits, NewInode, OpenFlags, RenameFlags, Result, SeekTarget, SetAttr, StatFs,
-        StepStats, SwitchInfo, SyncWait, Vfs, VolumeOps, VolumeStats, Written, XattrFlags,
+        At, Attr, CommitStats, Cred, DeviceNumber, DirEntry, Error, ErrorKind, FallocateFlags, File,
+        FileType, Ino, Inode, MemoryLimits, NewInode, OpenFlags, ReadOnly, RenameFlags, Result, SeekTarget,
+        SetAttr, StatFs, StepStats, SwitchInfo, SyncWait, Unseen, Vfs, VolumeOps, VolumeStats, Written,
+        XattrFlags,
     };
 }
 

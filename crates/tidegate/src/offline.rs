@@ -15,11 +15,12 @@ pub use tidegate_vfs::offline::{
 /// It holds no volume, or one so damaged that there is nothing to begin with; those of the device. All other damage is
 /// in the report.
 pub fn check(image: &str, queue: &Arc<RequestQueue>, options: CheckOptions) -> Result<CheckReport> {
-    let report = match detect(image, queue)? {
+    let format = detect(image, queue)?;
+    let report = match format {
         Format::F2fs => tidegate_f2fs::check::check(queue, options),
         Format::Ext4 => tidegate_ext4::check::check(queue, options),
     };
-    report.map_err(|e| Error::Volume(image.into(), e))
+    report.map_err(|source| Error::Volume { about: image.into(), format, source })
 }
 
 fn not_repaired() -> tidegate_vfs::Error {
@@ -40,9 +41,10 @@ pub fn repair(
     options: RepairOptions,
     on_change: OnChange<'_>,
 ) -> Result<RepairReport> {
-    let report = match detect(image, queue)? {
+    let format = detect(image, queue)?;
+    let report = match format {
         Format::F2fs => tidegate_f2fs::repair::repair(queue, options, on_change),
         Format::Ext4 => Err(not_repaired()),
     };
-    report.map_err(|e| Error::Volume(image.into(), e))
+    report.map_err(|source| Error::Volume { about: image.into(), format, source })
 }

@@ -171,7 +171,7 @@ impl Volume {
                 }
             }
         };
-        go().map_err(|e| self.error_at(from, e.of(format_args!("moving to {}", crate::error::show(to)))))
+        go().map_err(|e| self.error_at(from, e.of(format!("moving to {}", crate::error::show(to)))))
     }
 
     /// Gives what is at `target` another name, `path`.

@@ -50,8 +50,8 @@ impl Volume {
     /// As [`Volume::open`].
     pub fn from_queue(image: &str, queue: Arc<RequestQueue>, options: &OpenOptions) -> Result<Volume> {
         let started = clock::now();
-        let of = |e| Error::Volume(image.to_string(), e);
         let format = detect(image, &queue)?;
+        let of = |source| Error::Volume { about: image.to_string(), format, source };
         let bdi = Bdi::new(options.memory);
         let (engine, ops) = match format {
             Format::F2fs => {
@@ -101,6 +101,13 @@ impl Volume {
     /// The format's name.
     pub fn format(&self) -> &'static str {
         self.ops.name()
+    }
+
+    fn kind(&self) -> Format {
+        match &self.engine {
+            Engine::F2fs(_) => Format::F2fs,
+            Engine::Ext4(_) => Format::Ext4,
+        }
     }
 
     /// What the volume's own structures say.
@@ -167,14 +174,15 @@ impl Volume {
     }
 
     /// An error of this volume.
-    pub(crate) fn error(&self, e: tidegate_vfs::Error) -> Error {
-        Error::Volume(self.image.clone(), e)
+    pub fn error(&self, source: tidegate_vfs::Error) -> Error {
+        Error::Volume { about: self.image.clone(), format: self.kind(), source }
     }
 
     /// An error at a path in this volume.
-    pub fn error_at(&self, path: &[u8], e: tidegate_vfs::Error) -> Error {
+    pub fn error_at(&self, path: &[u8], source: tidegate_vfs::Error) -> Error {
         let slash = if path.starts_with(b"/") { "" } else { "/" };
-        Error::Volume(format!("{}:{slash}{}", self.image, show(path)), e)
+        let about = format!("{}:{slash}{}", self.image, show(path));
+        Error::Volume { about, format: self.kind(), source }
     }
 
     /// Makes everything written so far durable.

@@ -69,6 +69,6 @@ fn trim(args: &Args, volume: &Volume) -> Result<u64> {
             "cannot trim: what it lies on takes no discards; an image needs a file system that can punch \
              holes, such as ext4, XFS, btrfs or tmpfs",
         ),
-        _ => Error::Volume(volume.image().into(), e),
+        _ => volume.error(e),
     })
 }

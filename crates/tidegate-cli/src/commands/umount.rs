@@ -83,9 +83,7 @@ fn mounted(dir: &Path) -> Result<(Mounted, bool)> {
 
 /// Unmounts. The serving process itself may have a file open for a moment.
 fn let_go(dir: &Path) -> io::Result<()> {
-    let is_busy = |e: &io::Error| {
-        e.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error()) || e.to_string().contains("busy")
-    };
+    let is_busy = |e: &io::Error| e.kind() == io::ErrorKind::ResourceBusy;
     for _ in 0..BUSY {
         match unmount(dir, false) {
             Err(e) if is_busy(&e) => thread::sleep(PAUSE),

@@ -61,6 +61,19 @@ fn commands_that_read_work_on_ext4() {
 }
 
 #[test]
+fn a_damaged_volume_is_sent_to_e2fsck() {
+    if skip_or_fail("debugfs") {
+        return;
+    }
+    let Some(b) = bench() else { return };
+    let mut damage = Command::new(require("debugfs").unwrap());
+    damage.args(["-w", "-R", "sif /dir/hello mode 0170644", "e.img"]).current_dir(b.dir.path());
+    assert!(damage.stdin(Stdio::null()).output().unwrap().status.success());
+    let line = b.fails(&["cat", "e.img:/dir/hello"], 1);
+    assert!(line.ends_with("; run `e2fsck -f e.img`"), "{line}");
+}
+
+#[test]
 fn commands_that_change_say_that_ext4_is_not_written() {
     let Some(b) = bench() else { return };
     let before = fs::read(b.path("e.img")).unwrap();

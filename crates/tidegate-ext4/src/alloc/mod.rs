@@ -50,8 +50,8 @@ impl Ext4 {
         let per_block = sb.descs_per_block();
         let addr = sb.desc_block((group.0 / per_block).into());
         if !sb.holds(addr, 1) {
-            let what = format!("group {group}: its descriptor lies outside of the volume");
-            return Err(tidegate_vfs::Error::corrupt(what));
+            let what = "its descriptor lies outside of the volume";
+            return Err(tidegate_vfs::Error::corrupt(what).at(group.place()));
         }
         let block = self.blocks.read(addr)?;
         let (at, len) = ((group.0 % per_block * sb.desc_size) as usize, sb.desc_size as usize);

@@ -2,7 +2,7 @@
 
 use crate::volume::sbi::Ext4;
 use tidegate_rt::{LockClass, Mutex};
-use tidegate_vfs::{Error, ErrorKind, Result};
+use tidegate_vfs::{Error, ErrorKind, ReadOnly, Result};
 
 static SPACE: LockClass = LockClass::new("ext4->space", 522);
 
@@ -82,6 +82,7 @@ impl Ext4 {
     /// # Errors
     /// `ReadOnly` for one that is not.
     pub(crate) fn space(&self) -> Result<&Space> {
-        self.space.as_ref().ok_or_else(|| Error::new(ErrorKind::ReadOnly, self.read_only.clone()))
+        let refused = || Error::read_only(self.read_only.as_ref().unwrap_or(&ReadOnly::Asked));
+        self.space.as_ref().ok_or_else(refused)
     }
 }

@@ -35,7 +35,7 @@ impl Ext4 {
     /// # Errors
     /// `Corrupt`; those of the device.
     pub(super) fn dir_block(&self, dir: &Ext4Inode, n: FileBlock, addr: BlockAddr) -> Result<Block> {
-        let block = self.blocks.read(addr).map_err(|e| e.of(format!("directory {}", dir.ino)))?;
+        let block = self.blocks.read(addr).map_err(|e| e.in_dir(dir.ino))?;
         if self.sb.has_csum() {
             self.check_dir_csum(dir, n, &block)?;
         }

@@ -112,8 +112,8 @@ impl Ext4 {
         loop {
             let before = ei(dir);
             let Some(way) = self.way_to(&before, dir.size(), e.name)? else {
-                let what = format!("directory {}: its names are hashed in a way that is not known", dir.ino);
-                return Err(Error::new(ErrorKind::Unsupported, what));
+                let what = "its names are hashed in a way that is not known";
+                return Err(Error::new(ErrorKind::Unsupported, what).in_dir(dir.ino));
             };
             let leaf = self.tree_block(&before, dir.size(), way.leaf())?;
             if self.put_in_block(handle, &before, way.leaf(), leaf.addr, e)? {
@@ -171,10 +171,7 @@ impl Ext4 {
     fn add_level(&self, handle: &mut Handle<'_>, dir: &Inode, root: &Node, levels: usize) -> Result<()> {
         let deepest = if self.sb.incompat.contains(Incompat::LARGEDIR) { DX_MAX_INDIRECT } else { 1 };
         if levels > usize::from(deepest) {
-            return Err(Error::new(
-                ErrorKind::NoSpace,
-                format!("directory {}: its hash tree is full", dir.ino),
-            ));
+            return Err(Error::new(ErrorKind::NoSpace, "its hash tree is full").in_dir(dir.ino));
         }
         let (n, addr) = self.append_dir_block(handle, dir)?;
         let now = ei(dir);
@@ -237,10 +234,7 @@ impl Ext4 {
         }
         let middle = middle.clamp(1, list.len().saturating_sub(1).max(1));
         if list.len() < 2 {
-            return Err(Error::new(
-                ErrorKind::NoSpace,
-                format!("directory {}: a block cannot be split", dir.ino),
-            ));
+            return Err(Error::new(ErrorKind::NoSpace, "a block cannot be split").in_dir(dir.ino));
         }
         let upper = list.split_off(middle);
         let continued = u32::from(list[list.len() - 1].hash == upper[0].hash);

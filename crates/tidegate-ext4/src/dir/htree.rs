@@ -97,7 +97,7 @@ impl Ext4 {
     pub(super) fn way_to(&self, dir: &Ext4Inode, size: u64, name: &[u8]) -> Result<Option<Way>> {
         let root = self.tree_block(dir, size, FileBlock(0))?;
         let info = RawDxRootInfo::read_from_prefix(&root.block[DX_ROOT_INFO..])
-            .map_err(|_| Error::corrupt(format!("directory {}: no hash tree", dir.ino)))?
+            .map_err(|_| Error::corrupt("no hash tree").in_dir(dir.ino))?
             .0;
         let Some(hash) = self.dir_hash(info.hash_version).filter(|_| info.reserved_zero.get() == 0) else {
             return Ok(None);
@@ -135,7 +135,7 @@ impl Ext4 {
                 return Ok(found);
             }
         }
-        Err(Error::corrupt(format!("directory {}: its hash tree leads to a block twice", dir.ino)))
+        Err(Error::corrupt("its hash tree leads to a block twice").in_dir(dir.ino))
     }
 
     /// Moves the way to the next block if that goes on with names of the same hash.
@@ -173,7 +173,7 @@ impl Ext4 {
 
     /// A block of the directory that the tree leads to.
     pub(super) fn tree_block(&self, dir: &Ext4Inode, size: u64, n: FileBlock) -> Result<TreeBlock> {
-        let bad = || Error::corrupt(format!("directory {}: its hash tree leads to block {n}", dir.ino));
+        let bad = || Error::corrupt(format!("its hash tree leads to block {n}")).in_dir(dir.ino);
         if n.0 >= self.blocks_of(size) {
             return Err(bad());
         }

@@ -293,7 +293,7 @@ impl Ext4 {
     /// Has a directory's ".." lead to `parent`.
     fn set_parent(&self, handle: &mut Handle<'_>, dir: &Inode, parent: &Inode) -> Result<()> {
         let spot = self.locate(dir, b"..")?;
-        let spot = spot.ok_or_else(|| Error::corrupt(format!("directory {}: it has no \"..\"", dir.ino)))?;
+        let spot = spot.ok_or_else(|| Error::corrupt("it has no \"..\"").in_dir(dir.ino))?;
         self.point_entry(handle, dir, spot, parent.ino.0 as u32, FileType::Directory)
     }
 

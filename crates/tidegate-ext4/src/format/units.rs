@@ -11,6 +11,11 @@ macro_rules! unit {
                 self.0.fmt(f)
             }
         }
+        impl From<$name> for u64 {
+            fn from(n: $name) -> u64 {
+                n.0.into()
+            }
+        }
     };
 }
 
@@ -26,6 +31,13 @@ unit!(
     /// A block group, counted from the first.
     GroupNo(u32)
 );
+
+impl GroupNo {
+    /// The group, as what an error is about.
+    pub fn place(self) -> tidegate_vfs::At {
+        tidegate_vfs::At::Part("group", self.0.into())
+    }
+}
 
 impl BlockAddr {
     /// The block `n` further on.

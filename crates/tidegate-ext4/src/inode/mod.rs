@@ -186,7 +186,7 @@ impl Ext4 {
             format!("inode {ino}: there are not so many"),
         )?;
         let (group, index) = ((ino - 1) / sb.inodes_per_group, (ino - 1) % sb.inodes_per_group);
-        let desc = self.group(GroupNo(group)).map_err(|e| e.of(format!("inode {ino}")))?;
+        let desc = self.group(GroupNo(group)).map_err(|e| e.in_inode(ino))?;
         let unused = desc.flags.contains(GroupFlags::INODE_UNINIT)
             || index >= sb.inodes_per_group - desc.itable_unused;
         if unused {
@@ -204,7 +204,7 @@ impl Ext4 {
     /// The block of the inode table that an inode in use is stored in, and where in it.
     pub(crate) fn inode_address(&self, ino: u32) -> Result<(BlockAddr, usize)> {
         let (group, index) = self.inode_group(ino);
-        let desc = self.group(group).map_err(|e| e.of(format!("inode {ino}")))?;
+        let desc = self.group(group).map_err(|e| e.in_inode(ino))?;
         Ok(self.place_in_table(&desc, index))
     }
 
@@ -229,7 +229,7 @@ impl Ext4 {
     ) -> Result<(Attr, Ext4Inode)> {
         let mode = u32::from(raw.i_mode.get());
         let file_type = FileType::from_mode(mode)
-            .ok_or_else(|| Error::corrupt(format!("inode {ino}: its mode {mode:o} is no file's")))?;
+            .ok_or_else(|| Error::corrupt(format!("its mode {mode:o} is no file's")).in_inode(ino))?;
         let flags = InodeFlags::from_bits_retain(raw.i_flags.get());
         let acl = u64::from(raw.i_file_acl_lo.get())
             | match self.sb.incompat.contains(Incompat::BIT64) {

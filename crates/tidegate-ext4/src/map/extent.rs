@@ -54,7 +54,7 @@ impl Ext4 {
                 Step::Down(addr, range) => (addr, range),
             };
             let place = At::Block(addr);
-            let block: Block = self.blocks.read(addr).map_err(|e| e.of(format!("inode {}", inode.ino)))?;
+            let block: Block = self.blocks.read(addr).map_err(|e| e.in_inode(inode.ino))?;
             header = self.header(inode, place, &block, Some(header.eh_depth.get() - 1))?;
             self.check_extent_csum(inode, place, &block, header)?;
             step = self.look(inode, place, &block, header, range, at.0)?;
@@ -98,7 +98,7 @@ impl Ext4 {
         range: Range<u64>,
         at: u64,
     ) -> Result<Step> {
-        let bad = |what: String| Error::corrupt(format!("inode {}: {place}: {what}", inode.ino));
+        let bad = |what: String| Error::corrupt(format!("{place}: {what}")).in_inode(inode.ino);
         let entries = &node[EXTENT_ENTRY..EXTENT_ENTRY * (1 + usize::from(h.eh_entries.get()))];
         if h.eh_depth.get() > 0 {
             let all = <[RawExtentIndex]>::ref_from_bytes(entries).map_err(|_| bad("entries".into()))?;

@@ -23,8 +23,7 @@ impl Ext4 {
         let (mut at, end, mut out) = (index, index + pages as u64, Vec::new());
         while at < end {
             let want = (end - at).min(PageBuf::MAX_PAGES as u64);
-            let (buf, n) =
-                self.read_piece(inode, at, want).map_err(|e| e.of(format!("inode {}", inode.ino)))?;
+            let (buf, n) = self.read_piece(inode, at, want).map_err(|e| e.in_inode(inode.ino))?;
             out.push(PageRun { buf: Arc::new(buf), first: 0, pages: n });
             at += n as u64;
         }
@@ -125,7 +124,7 @@ impl Ext4 {
     pub(crate) fn link_target(&self, inode: &Inode) -> Result<Vec<u8>> {
         let (own, size) = (&*ei(inode), inode.size());
         if size == 0 || size >= PAGE_SIZE as u64 {
-            return Err(Error::corrupt(format!("inode {}: a symbolic link of {size} bytes", own.ino)));
+            return Err(Error::corrupt(format!("a symbolic link of {size} bytes")).in_inode(own.ino));
         }
         // With values of attributes in inodes of their own, the space taken says nothing of the target.
         let in_inode =
@@ -153,7 +152,7 @@ impl Ext4 {
             Place::Data(addr) if size <= u64::from(self.sb.block_size) => {
                 Ok(self.blocks.read(addr)?[..size as usize].to_vec())
             }
-            _ => Err(Error::corrupt(format!("inode {}: its target is missing", inode.ino))),
+            _ => Err(Error::corrupt("its target is missing").in_inode(inode.ino)),
         }
     }
 
@@ -167,8 +166,8 @@ impl Ext4 {
 /// Refuses data that is on the volume in a form Tidegate cannot decode.
 fn refuse_encoded(inode: &Inode) -> Result<()> {
     if ei(inode).is(InodeFlags::ENCRYPT) && inode.file_type == FileType::Regular {
-        let what = format!("inode {}: its data is encrypted", inode.ino);
-        return Err(Error::new(ErrorKind::Unsupported, what));
+        let what = "its data is encrypted";
+        return Err(Error::new(ErrorKind::Unsupported, what).in_inode(inode.ino));
     }
     Ok(())
 }

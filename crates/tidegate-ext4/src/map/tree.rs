@@ -167,7 +167,7 @@ impl Tree<'_, '_> {
     }
 
     fn bad(&self, what: &str) -> Error {
-        Error::corrupt(format!("inode {}: its extent tree: {what}", self.own.ino))
+        Error::corrupt(format!("its extent tree: {what}")).in_inode(self.own.ino)
     }
 
     /// Entries that a node has room for.

@@ -329,8 +329,8 @@ impl Ext4 {
     pub(crate) fn preallocate_range(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
         if !ei(inode).is(InodeFlags::EXTENTS) {
             // A number has no mark that its block was never written.
-            let what = format!("inode {}: a file without extents gets no blocks ahead", inode.ino);
-            return Err(Error::new(ErrorKind::Unsupported, what));
+            let what = "a file without extents gets no blocks ahead";
+            return Err(Error::new(ErrorKind::Unsupported, what).in_inode(inode.ino));
         }
         let blocks = self.file_blocks(&bytes);
         let mut at = blocks.start;

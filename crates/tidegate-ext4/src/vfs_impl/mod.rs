@@ -12,8 +12,8 @@ use std::sync::Arc;
 use tidegate_rt::Timespec;
 use tidegate_vfs::fs::{NewXattrs, Rename, WriteEnd};
 use tidegate_vfs::{
-    DirEntry, Error, ErrorKind, FileSystem, Ino, Inode, InodeParts, NewInode, PageRun, ReadDone, Result,
-    SeekTarget, StatFs, WritebackControl, XattrFlags,
+    DirEntry, Error, ErrorKind, FileSystem, Ino, Inode, InodeParts, NewInode, PageRun, ReadDone, ReadOnly,
+    Result, SeekTarget, StatFs, WritebackControl, XattrFlags,
 };
 
 /// Bytes that one change of a range may span, were there any.
@@ -28,7 +28,7 @@ impl FileSystem for Ext4 {
         Ino(ROOT_INO.into())
     }
 
-    fn read_only(&self) -> Option<String> {
+    fn read_only(&self) -> Option<ReadOnly> {
         self.why_no_changes()
     }
 

@@ -10,17 +10,17 @@ use crate::volume::sbi::Ext4;
 use std::sync::Arc;
 use tidegate_block::{Bio, BioFlags, Segment};
 use tidegate_rt::{Timespec, clock};
-use tidegate_vfs::{Error, ErrorKind, Inode, Result, XattrFlags};
+use tidegate_vfs::{Error, ErrorKind, Inode, ReadOnly, Result, XattrFlags};
 
 impl Ext4 {
     /// Why changes are refused, if they are.
-    pub(crate) fn why_no_changes(&self) -> Option<String> {
+    pub(crate) fn why_no_changes(&self) -> Option<ReadOnly> {
         if let Some(e) = self.blocks.journal().and_then(|j| j.aborted()) {
             self.stop(&e);
         }
         match self.failure.get() {
-            Some(e) => Some(format!("stopped after an error: {e}")),
-            None => (!self.read_only.is_empty()).then(|| self.read_only.clone()),
+            Some(e) => Some(ReadOnly::Stopped(e.clone())),
+            None => self.read_only.clone(),
         }
     }
 
@@ -29,8 +29,7 @@ impl Ext4 {
     /// # Errors
     /// `ReadOnly`, then.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        let errno = self.failure.get().and_then(Error::errno);
-        self.why_no_changes().map_or(Ok(()), |why| Err(Error::new(ErrorKind::ReadOnly, why).since(errno)))
+        self.why_no_changes().map_or(Ok(()), |why| Err(Error::read_only(&why)))
     }
 
     /// Stops all further changes, since what is in memory and what is on the volume may not agree.

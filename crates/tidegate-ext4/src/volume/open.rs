@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use tidegate_block::{BioFlags, PAGE_SIZE, RequestQueue, Sector};
 use tidegate_jbd2::JournalOptions;
 use tidegate_rt::clock;
-use tidegate_vfs::{Bdi, Error, ErrorKind, FileType, Ino, Result};
+use tidegate_vfs::{Bdi, Error, ErrorKind, FileType, Ino, ReadOnly, Result};
 
 /// Where the magic number is on the volume, in bytes.
 const MAGIC_AT: usize = SUPER_OFFSET + 0x38;
@@ -55,7 +55,7 @@ impl Ext4 {
         let mut fs = Ext4 {
             sb,
             blocks,
-            read_only: String::new(),
+            read_only: None,
             counts: OnceLock::new(),
             space: None,
             freed: Freed::default(),
@@ -76,7 +76,7 @@ impl Ext4 {
         }
         fs.read_only = fs.why_read_only(&queue, &options);
         fs.check_root()?;
-        if fs.read_only.is_empty() {
+        if fs.read_only.is_none() {
             fs.begin_changes(&queue, &bdi)?;
         }
         Ok(Arc::new(fs))
@@ -116,7 +116,7 @@ impl Ext4 {
         })?;
         match root.attr.file_type {
             FileType::Directory => Ok(()),
-            _ => Err(Error::corrupt(format!("inode {ROOT_INO}: the root is no directory"))),
+            _ => Err(Error::corrupt("the root is no directory").in_inode(ROOT_INO)),
         }
     }
 }
@@ -137,47 +137,47 @@ fn not_recovered() -> Error {
 
 impl Ext4 {
     /// Why the volume is not changed, and what of it cannot be seen.
-    fn why_read_only(&self, queue: &RequestQueue, options: &Ext4Options) -> String {
-        let why = self.what_forbids_writing(queue, options);
-        if why.is_empty() {
-            return why;
-        }
-        match self.blocks.overlay.as_ref().and_then(Overlay::left_out) {
-            Some(left_out) => format!("{why}; {left_out}"),
+    fn why_read_only(&self, queue: &RequestQueue, options: &Ext4Options) -> Option<ReadOnly> {
+        let why = self.what_forbids_writing(queue, options)?;
+        Some(match self.blocks.overlay.as_ref().and_then(Overlay::left_out) {
+            Some(unseen) => why.without(unseen),
             None => why,
-        }
+        })
     }
 
-    fn what_forbids_writing(&self, queue: &RequestQueue, options: &Ext4Options) -> String {
+    fn what_forbids_writing(&self, queue: &RequestQueue, options: &Ext4Options) -> Option<ReadOnly> {
         let sb = &self.sb;
         if options.read_only || queue.device().read_only() {
-            return "opened read-only".into();
+            return Some(ReadOnly::Asked);
         }
         if !sb.read_only_features.is_empty() {
-            return format!("ext4 feature {} is not supported: opened read-only", sb.read_only_features);
+            return Some(ReadOnly::Features { format: "ext4", features: sb.read_only_features.clone() });
         }
         if options.norecovery && sb.incompat.contains(Incompat::RECOVER) {
-            return "what its journal holds is not looked at (norecovery): opened read-only".into();
+            return Some(ReadOnly::State("what its journal holds is not looked at (norecovery)"));
         }
         if sb.journal == Journal::Device {
-            return "its journal is on a device of its own: opened read-only".into();
+            return Some(ReadOnly::State("its journal is on a device of its own"));
         }
         let told = self.blocks.overlay.as_ref().is_some_and(|o| o.errno() != 0);
         if told || State::from_bits_retain(sb.raw.s_state.get()).contains(State::ERROR) {
-            return "an earlier error is recorded in it: run e2fsck; opened read-only".into();
+            return Some(ReadOnly::Unrepaired { what: "an earlier error is recorded in it", tool: "e2fsck" });
         }
         if !options.write {
-            return "ext4 is not written yet: opened read-only".into();
+            return Some(ReadOnly::State("ext4 is not written yet"));
         }
         if sb.raw.s_rev_level.get() == 0 {
-            return "an ext2 volume of revision 0 is not written: opened read-only".into();
+            return Some(ReadOnly::State("an ext2 volume of revision 0 is not written"));
         }
         if sb.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
-            return "its orphan file is not empty: run e2fsck; opened read-only".into();
+            return Some(ReadOnly::Unrepaired { what: "its orphan file is not empty", tool: "e2fsck" });
         }
         if self.blocks.overlay.as_ref().and_then(Overlay::left_out).is_some() {
-            return "its journal holds what cannot be replayed: run e2fsck; opened read-only".into();
+            return Some(ReadOnly::Unrepaired {
+                what: "its journal holds what cannot be replayed",
+                tool: "e2fsck",
+            });
         }
-        String::new()
+        None
     }
 }

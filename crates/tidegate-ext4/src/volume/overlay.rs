@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use tidegate_jbd2::{FsBlock, Log, Replay, Run, recover};
-use tidegate_vfs::{Error, FileType, Result};
+use tidegate_vfs::{Error, FileType, Result, Unseen};
 
 /// Pieces that a journal may lie in; a map that repeats itself has any number.
 const PIECES: usize = 1 << 20;
@@ -40,13 +40,12 @@ impl Overlay {
         Ok(())
     }
 
-    /// What is lost of what was promised, in words, if something is.
-    pub(crate) fn left_out(&self) -> Option<String> {
+    /// What is lost of what was promised, if something is.
+    pub(crate) fn left_out(&self) -> Option<Unseen> {
         if let Some(tid) = self.replay.failed_commit() {
-            return Some(format!("transaction {tid} of its journal is damaged and left out"));
+            return Some(Unseen::Transaction(tid.0));
         }
-        let fast = self.replay.has_fast_commits();
-        fast.then(|| "what was fsynced after its last commit (fast commits) is left out".into())
+        self.replay.has_fast_commits().then_some(Unseen::FastCommits)
     }
 
     /// An error that the journal tells of, if any: an errno.

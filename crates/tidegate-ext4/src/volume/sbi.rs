@@ -7,14 +7,14 @@ use crate::volume::blocks::Blocks;
 use crate::volume::ordered::Ordered;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
-use tidegate_vfs::Error;
+use tidegate_vfs::{Error, ReadOnly};
 
 /// An ext2, ext3 or ext4 volume. Shared by threads: nothing in it changes but caches.
 pub struct Ext4 {
     pub(crate) sb: Superblock,
     pub(crate) blocks: Blocks,
     /// Why it is not changed; empty if it is.
-    pub(crate) read_only: String,
+    pub(crate) read_only: Option<ReadOnly>,
     /// What all groups count together, once somebody has asked.
     pub(crate) counts: OnceLock<Counts>,
     /// What is free, if the volume is changed.

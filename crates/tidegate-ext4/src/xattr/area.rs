@@ -41,7 +41,7 @@ impl<'a> Area<'a> {
 
     fn bad(&self, what: &str) -> Error {
         let place = self.block.map_or_else(|| "attributes in it".into(), |b| format!("attribute block {b}"));
-        Error::corrupt(format!("inode {}: {place}: {what}", self.ino))
+        Error::corrupt(format!("{place}: {what}")).in_inode(self.ino)
     }
 
     /// All entries, whose names and values lie in the area.

@@ -247,8 +247,8 @@ impl Ext4 {
 fn kept(ino: u32, area: &Area<'_>) -> Result<Vec<Kept>> {
     let keep = |s: super::area::Stored<'_>| {
         if s.value_inum != 0 {
-            let what = format!("inode {ino}: an attribute's value lies in an inode of its own");
-            return Err(Error::new(ErrorKind::Unsupported, what));
+            let what = "an attribute's value lies in an inode of its own";
+            return Err(Error::new(ErrorKind::Unsupported, what).in_inode(ino));
         }
         Ok(Kept { index: s.index, name: s.name.to_vec(), value: area.value(&s)?.to_vec() })
     };

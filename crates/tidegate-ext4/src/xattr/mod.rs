@@ -61,7 +61,7 @@ impl Ext4 {
         let value = self.stored_xattr(inode, index, rest)?.ok_or(ErrorKind::NoData)?;
         match index {
             INDEX_ACL_ACCESS | INDEX_ACL_DEFAULT => posix_acl::from_disk(&value)
-                .ok_or_else(|| Error::corrupt(format!("inode {}: its ACL is damaged", inode.ino))),
+                .ok_or_else(|| Error::corrupt("its ACL is damaged").in_inode(inode.ino)),
             _ => Ok(value),
         }
     }
@@ -104,7 +104,7 @@ impl Ext4 {
 
     /// Reads and checks a block of attributes.
     fn xattr_block(&self, inode: &Ext4Inode, addr: BlockAddr) -> Result<Block> {
-        let block = self.blocks.read(addr).map_err(|e| e.of(format!("inode {}", inode.ino)))?;
+        let block = self.blocks.read(addr).map_err(|e| e.in_inode(inode.ino))?;
         let of = |what: &str| format!("inode {}: attribute block {addr}: {what}", inode.ino);
         rule(le32(&block, 0) == XATTR_MAGIC, of("no header of attributes"))?;
         let (references, blocks) = (le32(&block, 4), le32(&block, 8));
@@ -123,7 +123,7 @@ impl Ext4 {
         if s.value_inum == 0 {
             return area.value(s).map(<[u8]>::to_vec);
         }
-        self.ea_inode_value(s).map_err(|e| e.of(format!("inode {}", inode.ino)))
+        self.ea_inode_value(s).map_err(|e| e.in_inode(inode.ino))
     }
 
     /// The value in an inode of its own.

@@ -40,7 +40,7 @@ fn encrypted_names_are_shown_in_a_form_that_is_found() {
     let inode = v.lookup(&locked, &names[0]).unwrap();
     let f = v.open(&tidegate_vfs::Cred::ROOT, &inode, tidegate_vfs::OpenFlags::READ).unwrap();
     let e = f.read_at(0, &mut [0; 6]).unwrap_err();
-    assert!(e.kind() == ErrorKind::Unsupported && e.to_string().contains("its data is encrypted"), "{e}");
+    assert!(e.kind() == ErrorKind::Unsupported && e.what() == "its data is encrypted", "{e}");
     v.unmount().unwrap();
 
     // The same name where names are not encrypted is damage.
@@ -48,6 +48,6 @@ fn encrypted_names_are_shown_in_a_form_that_is_found() {
     let v = open(&image).unwrap();
     let locked = v.lookup(&v.root().unwrap(), b"locked").unwrap();
     let e = v.entries(&locked).unwrap_err();
-    assert!(e.to_string().contains("a name with a slash or a zero byte"), "{e}");
+    assert!(e.kind() == ErrorKind::Corrupt && e.what().contains("a name with a slash or a zero byte"), "{e}");
     v.unmount().unwrap();
 }

@@ -5,13 +5,13 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use tidegate_ext4::Ext4Options;
-use tidegate_vfs::{FileSystem, Vfs};
+use tidegate_vfs::{At, Error, ErrorKind, FileSystem, ReadOnly, Vfs};
 
-fn error(image: &Path) -> String {
-    open(image).map(drop).unwrap_err().to_string()
+fn error(image: &Path) -> Error {
+    open(image).map(drop).unwrap_err()
 }
 
-fn reason(image: &Path) -> String {
+fn reason(image: &Path) -> ReadOnly {
     // The file is opened read-only; the engine is asked what else is in the way.
     let v: std::sync::Arc<Vfs> = open(image).unwrap();
     let why = v.fs().read_only().unwrap();
@@ -32,10 +32,10 @@ fn what_is_not_read_is_refused_by_name() {
     let dir = scratch();
     let image = dir.path().join("a.img");
     mke2fs(&image, &["-O", "journal_dev", "-b", "4096"], "16M");
-    assert!(error(&image).contains("a journal of an ext4 volume, not a volume"), "{}", error(&image));
+    assert!(error(&image).what().contains("a journal of an ext4 volume, not a volume"), "{}", error(&image));
 
     mke2fs(&image, &["-t", "ext4", "-b", "65536"], "160M");
-    assert!(error(&image).contains("blocks of 65536 bytes (4096 at most)"), "{}", error(&image));
+    assert!(error(&image).what().contains("blocks of 65536 bytes (4096 at most)"), "{}", error(&image));
 
     mke2fs(&image, &["-t", "ext4", "-O", "^metadata_csum"], "16M");
     let incompat = 0x60;
@@ -45,7 +45,7 @@ fn what_is_not_read_is_refused_by_name() {
         (0x0243, "ext4 feature \"compression\" (incompat 0x1)"),
     ] {
         poke(&image, incompat, &bits.to_le_bytes());
-        assert!(error(&image).contains(what), "{}", error(&image));
+        assert!(error(&image).what().contains(what), "{}", error(&image));
     }
     poke(&image, incompat, &0x0242_u32.to_le_bytes());
     poke(&image, 0x64, &0x0010_0001_u32.to_le_bytes());
@@ -54,11 +54,13 @@ fn what_is_not_read_is_refused_by_name() {
     mke2fs(&image, &["-t", "ext4"], "16M");
     OpenOptions::new().write(true).open(&image).unwrap().set_len(8 << 20).unwrap();
     let told = "the volume needs 16777216 bytes, the image has 8388608";
-    assert!(error(&image).contains(told), "{}", error(&image));
+    assert!(error(&image).what().contains(told), "{}", error(&image));
 
     mke2fs(&image, &["-t", "ext4"], "16M");
     poke(&image, 0x78, b"x");
-    assert!(error(&image).contains("superblock: the checksum does not match"), "{}", error(&image));
+    let e = error(&image);
+    assert_eq!((e.kind(), e.what()), (ErrorKind::Corrupt, "the checksum does not match"), "{e}");
+    assert_eq!(e.places().collect::<Vec<_>>(), [&At::The("superblock")]);
 }
 
 #[test]
@@ -84,5 +86,5 @@ fn features_that_keep_a_volume_from_being_changed_are_told() {
         assert!(fs.read_only().is_some());
         v.unmount().unwrap();
     }
-    assert_eq!(reason(&image), "opened read-only");
+    assert_eq!(reason(&image), ReadOnly::Asked);
 }

@@ -95,7 +95,7 @@ impl F2fs {
     /// `Corrupt`, those of the device.
     pub(crate) fn find_entry(&self, dir: &Inode, name: &[u8]) -> Result<Option<Place>> {
         let (f, hash) = (fi(dir), dentry_hash(name));
-        let at = |e: Error| e.of(format!("directory {}", dir.ino));
+        let at = |e: Error| e.in_dir(dir.ino);
         if f.has_inline(inline::DENTRY) {
             let node = self.node_of(dir.nid(), dir.ino.0)?;
             let hit =
@@ -197,7 +197,7 @@ impl F2fs {
                 return if page.is_none() { self.finish(|| put) } else { put };
             }
         }
-        Err(Error::new(ErrorKind::NoSpace, format!("directory {} is full", dir.ino)))
+        Err(Error::new(ErrorKind::NoSpace, "is full").in_dir(dir.ino))
     }
 
     /// Gives a directory a block of zeros where it has a hole.
@@ -231,7 +231,7 @@ impl F2fs {
         while dir.mapping.modify(block, &mut f).is_none() {
             let page = self
                 .dir_block(dir, block)?
-                .ok_or_else(|| Error::corrupt(format!("directory {}: block {block} is a hole", dir.ino)))?;
+                .ok_or_else(|| Error::corrupt(format!("block {block} is a hole")).in_dir(dir.ino))?;
             dir.mapping.insert_clean(block, &page);
         }
         self.bdi.mark_dirty(dir);
@@ -378,9 +378,7 @@ impl F2fs {
         emit: &mut dyn FnMut(DirEntry) -> bool,
     ) -> Result<bool> {
         let mut slot = slot;
-        while let Some(e) =
-            dentry::next_entry(t, l, slot).map_err(|e| e.of(format!("directory {}", dir.ino)))?
-        {
+        while let Some(e) = dentry::next_entry(t, l, slot).map_err(|e| e.in_dir(dir.ino))? {
             slot = e.next;
             let entry = DirEntry {
                 ino: Ino(e.ino as u64),

@@ -146,7 +146,7 @@ impl F2fs {
 
     fn find_dotdot(&self, dir: &Inode) -> Result<Place> {
         let at = self.find_entry(dir, b"..")?;
-        at.ok_or_else(|| Error::corrupt(format!("directory {} has no \"..\"", dir.ino)))
+        at.ok_or_else(|| Error::corrupt("has no \"..\"").in_dir(dir.ino))
     }
 
     fn set_dotdot(&self, dir: &Arc<Inode>, parent: Ino) -> Result<()> {

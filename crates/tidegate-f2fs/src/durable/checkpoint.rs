@@ -95,7 +95,7 @@ impl F2fs {
         let frozen = stat.time(Step::LockAll, || self.cp_rwsem.write());
         stat.time(Step::Frozen, || {
             // An operation may have stopped half done before it let go.
-            let stopped = || self.check_writable().map_err(|e| Error::new(ErrorKind::Io, e.to_string()));
+            let stopped = || self.check_writable().map_err(|e| e.as_kind(ErrorKind::Io));
             let r =
                 self.lost_metadata().map_or_else(stopped, Err).and_then(|()| self.checkpoint_frozen(umount));
             // Before anybody goes on with what it left half done.

@@ -20,7 +20,7 @@ use crate::volume::sbi::F2fs;
 use std::collections::BTreeSet;
 use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_rt::trace::{EventPoint, SpanPoint};
-use tidegate_vfs::{Error, ErrorKind, FileType, Inode, Result};
+use tidegate_vfs::{ErrorKind, FileType, Inode, Result};
 
 static SYNC_FILE: SpanPoint<2> = SpanPoint::new("f2fs_sync_file", ["ino", "datasync"]);
 static FSYNC_CHECKPOINT: EventPoint<2> = EventPoint::new("f2fs_fsync_checkpoint", ["ino", "reason"]);
@@ -109,7 +109,7 @@ impl F2fs {
 
     /// Nothing is promised any more on a volume that has stopped meanwhile.
     fn check_promises(&self) -> Result<()> {
-        self.check_writable().map_err(|e| Error::new(ErrorKind::Io, e.to_string()))
+        self.check_writable().map_err(|e| e.as_kind(ErrorKind::Io))
     }
 
     /// Why only a checkpoint can make this inode durable, if so.

@@ -98,7 +98,7 @@ impl F2fs {
         } else {
             return Ok(());
         };
-        Err(Error::new(ErrorKind::Unsupported, format!("inode {}: its data is {what}", inode.ino)))
+        Err(Error::new(ErrorKind::Unsupported, format!("its data is {what}")).in_inode(inode.ino))
     }
 
     /// Gives holes among the pages a reservation (`NEW`), so that writing them out cannot fail for want

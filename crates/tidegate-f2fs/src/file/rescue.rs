@@ -44,8 +44,8 @@ impl F2fs {
             None => Ok(()),
             Some((inode, pages)) => {
                 let page = pages.first().copied().unwrap_or_default();
-                let what = format!("inode {}: page {page} cannot be written anywhere", inode.ino);
-                Err(inode.mapping.last_error(what))
+                let what = format!("page {page} cannot be written anywhere");
+                Err(inode.mapping.last_error(what).in_inode(inode.ino))
             }
         }
     }

@@ -11,6 +11,11 @@ macro_rules! unit {
                 self.0.fmt(f)
             }
         }
+        impl From<$name> for u64 {
+            fn from(n: $name) -> u64 {
+                n.0.into()
+            }
+        }
     };
 }
 
@@ -26,6 +31,20 @@ unit!(
     /// A segment of the main area, counted from its first.
     SegNo(u32)
 );
+
+impl From<Nid> for tidegate_vfs::Ino {
+    /// The inode that the node is, if it is one.
+    fn from(nid: Nid) -> Self {
+        tidegate_vfs::Ino(nid.0.into())
+    }
+}
+
+impl Nid {
+    /// The node, as what an error is about.
+    pub fn place(self) -> tidegate_vfs::At {
+        tidegate_vfs::At::Part("node", self.0.into())
+    }
+}
 
 impl BlockAddr {
     /// A hole: no block.

@@ -28,7 +28,7 @@ use crate::volume::sbi::F2fs;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate_rt::trace::SpanPoint;
-use tidegate_vfs::{Error, ErrorKind, Result};
+use tidegate_vfs::{At, Error, ErrorKind, Result};
 use victim::{Policy, Prospects, Victims};
 use zerocopy::FromBytes;
 
@@ -231,8 +231,8 @@ impl F2fs {
             let valid: Vec<usize> =
                 (0..BLOCKS_PER_SEG as usize).filter(|i| test_bit_msb(&entry.map, *i)).collect();
             if (sum.entry_type == SUM_TYPE_NODE) != entry.holds_nodes() {
-                let what = format!("segment {segno}: SIT and SSA disagree whether it holds nodes");
-                return Err(Error::corrupt(what));
+                let what = "SIT and SSA disagree whether it holds nodes";
+                return Err(Error::corrupt(what).at(At::Part("segment", segno.into())));
             }
             if entry.holds_nodes() {
                 self.move_nodes(SegNo(segno), sum, &valid)?;

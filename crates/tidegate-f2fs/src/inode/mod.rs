@@ -132,7 +132,7 @@ impl F2fs {
     /// # Errors
     /// `Stale` when it is free, `Corrupt` with the rule it breaks, `Unsupported`.
     pub(crate) fn load_inode(&self, ino: Ino) -> Result<InodeParts> {
-        let bad = |what: &str| Error::corrupt(format!("inode {ino}: {what}"));
+        let bad = |rule: &'static str| Error::corrupt(rule).in_inode(ino);
         let nid = u32::try_from(ino.0).map_err(|_| bad("no such number"))?;
         self.check_nid(Nid(nid), ino.0)?;
         let run = self.node(Nid(nid))?;

@@ -59,7 +59,7 @@ fn full_name(index: u8, name: &[u8]) -> Option<Vec<u8>> {
 
 /// Walks a list; a damaged one ends with an error.
 fn parse<'a>(area: &'a [u8], ino: u64) -> Result<Vec<Stored<'a>>> {
-    let bad = || Error::corrupt(format!("inode {ino}: its extended attributes are damaged"));
+    let bad = || Error::corrupt("its extended attributes are damaged").in_inode(ino);
     let mut out = Vec::new();
     let header = RawXattrHeader::ref_from_prefix(area).ok();
     if header.is_none_or(|h| h.0.h_magic.get() != F2FS_XATTR_MAGIC) {
@@ -213,10 +213,9 @@ impl F2fs {
         let inline_len = if f.has_inline(inline::XATTR) { f.inline_xattr_words * 4 } else { 0 };
         // The list ends with a zero word.
         if !list.is_empty() && list.len() + 4 > inline_len + VALID_XATTR_BLOCK_SIZE {
-            return Err(Error::new(
-                ErrorKind::NoSpace,
-                format!("inode {ino}: attributes of {} bytes", list.len()),
-            ));
+            return Err(
+                Error::new(ErrorKind::NoSpace, format!("attributes of {} bytes", list.len())).in_inode(ino)
+            );
         }
         let mut bytes = list.to_vec();
         let needs_node = !list.is_empty() && list.len() + 4 > inline_len;
@@ -255,7 +254,7 @@ impl F2fs {
         let hit = list.iter().find(|s| s.index == index && s.name == rest).ok_or(ErrorKind::NoData)?;
         if is_acl(index) {
             return acl_from_disk(hit.value)
-                .ok_or_else(|| Error::corrupt(format!("inode {}: its ACL is damaged", inode.ino)));
+                .ok_or_else(|| Error::corrupt("its ACL is damaged").in_inode(inode.ino));
         }
         Ok(hit.value.to_vec())
     }

@@ -137,7 +137,7 @@ impl F2fs {
 
     fn path_of(&self, inode: &Inode, index: u64) -> Result<Path> {
         path(index, fi(inode).addrs_per_inode() as u64)
-            .ok_or_else(|| Error::new(ErrorKind::FileTooBig, format!("inode {}: page {index}", inode.ino)))
+            .ok_or_else(|| Error::new(ErrorKind::FileTooBig, format!("page {index}")).in_inode(inode.ino))
     }
 
     fn dnode_at(&self, inode: &Inode, nid: Nid, p: &Path) -> Dnode {

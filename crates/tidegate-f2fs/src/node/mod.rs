@@ -17,7 +17,7 @@ use crate::format::units::{BlockAddr, Nid};
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, Errno, PageBuf};
-use tidegate_vfs::{Error, ErrorKind, PageRun, Result};
+use tidegate_vfs::{At, Error, ErrorKind, PageRun, Result};
 
 /// Blocks in the piece of a segment that is read for a node: nodes made together are wanted together, in
 /// whatever order.
@@ -87,14 +87,14 @@ impl F2fs {
             }
             let entry = self.nat.lookup(&self.meta, nid)?;
             if entry.addr == BlockAddr::NULL {
-                return Err(Error::new(ErrorKind::Stale, format!("node {nid} is free")));
+                return Err(Error::new(ErrorKind::Stale, "is free").at(nid.place()));
             }
             if entry.addr == BlockAddr::NEW {
                 continue; // made this moment; its page follows
             }
             if !self.sb.in_main(entry.addr) {
-                let what = format!("NAT: node {nid} at block {}, outside the main area", entry.addr);
-                return Err(Error::corrupt(what));
+                let what = "is outside the main area";
+                return Err(Error::corrupt(what).at_block(entry.addr).at(nid.place()).at(At::The("NAT")));
             }
             // A place is noted before the node is written there.
             mapping.wait_writeback(nid.0 as u64, nid.0 as u64 + 1);
@@ -121,13 +121,11 @@ impl F2fs {
         };
         let page = block(&buf, at);
         if nid_of(page) != nid {
-            return Err(Error::corrupt(format!(
-                "block {addr} should be node {nid} but says it is {}",
-                nid_of(page)
-            )));
+            let what = format!("should be node {nid} but says it is {}", nid_of(page));
+            return Err(Error::corrupt(what).at_block(addr));
         }
         if ofs_of(page) == 0 && !crate::inode::checksum::checksum_holds(&self.sb, page) {
-            return Err(Error::corrupt(format!("inode {nid}: the checksum does not match")));
+            return Err(Error::corrupt("the checksum does not match").in_inode(nid));
         }
         Ok((buf, at))
     }
@@ -176,10 +174,8 @@ impl F2fs {
         self.check_nid(nid, ino)?;
         let run = self.node(nid)?;
         if ino_of(run.bytes()) as u64 != ino {
-            return Err(Error::corrupt(format!(
-                "node {nid} belongs to inode {}, not {ino}",
-                ino_of(run.bytes())
-            )));
+            let what = format!("belongs to inode {}, not {ino}", ino_of(run.bytes()));
+            return Err(Error::corrupt(what).at(nid.place()));
         }
         Ok(run)
     }

@@ -188,7 +188,7 @@ impl F2fs {
         self.node_inode.mapping.wait_writeback(0, u64::MAX);
         if self.node_inode.mapping.errseq() != before {
             let why = self.lost_metadata();
-            return Err(why.unwrap_or_else(|| self.node_inode.mapping.last_error("writing nodes".into())));
+            return Err(why.unwrap_or_else(|| self.node_inode.mapping.last_error("writing nodes")));
         }
         Ok(())
     }

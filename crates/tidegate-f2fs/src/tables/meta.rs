@@ -194,7 +194,7 @@ impl Meta {
         self.writepages(&mut WritebackControl::sync(), stats);
         self.inode.mapping.wait_writeback(0, u64::MAX);
         if self.inode.mapping.errseq() != before {
-            return Err(self.inode.mapping.last_error("writing the metadata area".into()));
+            return Err(self.inode.mapping.last_error("writing the metadata area"));
         }
         Ok(())
     }

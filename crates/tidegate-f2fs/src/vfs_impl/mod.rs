@@ -12,14 +12,13 @@ use crate::volume::sbi::F2fs;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_block::Errno;
 use tidegate_rt::Timespec;
 use tidegate_vfs::error::{Error, ErrorKind};
 use tidegate_vfs::fs::{NewXattrs, Rename, WriteEnd};
 use tidegate_vfs::icache::Inodes;
 use tidegate_vfs::{
-    DirEntry, FileSystem, FileType, Ino, Inode, InodeParts, NewInode, PageRun, ReadDone, Result, SeekTarget,
-    StatFs, WritebackControl, XattrFlags,
+    DirEntry, FileSystem, FileType, Ino, Inode, InodeParts, NewInode, PageRun, ReadDone, ReadOnly, Result,
+    SeekTarget, StatFs, WritebackControl, XattrFlags,
 };
 
 /// The longest that changes wait for a checkpoint when nobody asks for one (`cp_interval`).
@@ -44,12 +43,8 @@ impl FileSystem for F2fs {
         Ino(self.sb.root_ino as u64)
     }
 
-    fn read_only(&self) -> Option<String> {
+    fn read_only(&self) -> Option<ReadOnly> {
         self.why_read_only()
-    }
-
-    fn stopped_by(&self) -> Option<Errno> {
-        self.stopping_errno()
     }
 
     fn statfs(&self) -> StatFs {

@@ -23,7 +23,7 @@ use std::sync::{Arc, OnceLock};
 use tidegate_block::RequestQueue;
 use tidegate_rt::hash::HashMap;
 use tidegate_rt::{LockClass, Mutex, RwLock};
-use tidegate_vfs::{Bdi, Inode};
+use tidegate_vfs::{Bdi, Inode, ReadOnly};
 
 static CP_MUTEX: LockClass = LockClass::new("sbi->cp_global_sem", 90);
 static WRITEPAGES: LockClass = LockClass::new("sbi->writepages", 95);
@@ -41,7 +41,7 @@ pub(crate) struct Parts {
     pub queue: Arc<RequestQueue>,
     pub bdi: Arc<Bdi>,
     pub options: F2fsOptions,
-    pub read_only: Option<String>,
+    pub read_only: Option<ReadOnly>,
     pub meta: Meta,
     pub node_inode: Arc<Inode>,
     pub nat: Nat,
@@ -95,7 +95,7 @@ impl F2fs {
             gc: Gc::new(&p.options),
             next_generation: AtomicU32::new(generation),
             failed: AtomicBool::new(false),
-            failure: Mutex::new(&FAILURE, (String::new(), None)),
+            failure: Mutex::new(&FAILURE, None),
         }
     }
 }

@@ -2,30 +2,24 @@
 
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::SeqCst;
-use tidegate_block::Errno;
-use tidegate_vfs::{Error, ErrorKind, Inode, Result};
+use tidegate_vfs::{Error, ErrorKind, Inode, ReadOnly, Result, Unseen};
 
 impl F2fs {
     /// Why changes are refused, if they are.
-    pub(crate) fn why_read_only(&self) -> Option<String> {
+    pub(crate) fn why_read_only(&self) -> Option<ReadOnly> {
         if !self.failed.load(SeqCst)
             && let Some(e) = self.lost_metadata()
         {
             self.stop(&e);
         }
         if self.failed.load(SeqCst) {
-            return Some(format!("stopped after an error: {}", self.failure.lock().0));
+            return self.failure.lock().clone().map(ReadOnly::Stopped);
         }
         let why = self.read_only.clone()?;
         Some(match self.unrecovered.load(SeqCst) {
-            true => format!("{why}, without what was fsynced after its last checkpoint"),
+            true => why.without(Unseen::Fsynced),
             false => why,
         })
-    }
-
-    /// The device's error that stopped the volume, if one did.
-    pub(crate) fn stopping_errno(&self) -> Option<Errno> {
-        self.failure.lock().1
     }
 
     /// Whether changes were refused from the beginning.
@@ -36,7 +30,8 @@ impl F2fs {
     /// Why a node, a directory's block or a block of the metadata area could not be written, if so. What
     /// is in memory is newer than what recovery would find, so nothing more may be promised.
     pub(crate) fn lost_metadata(&self) -> Option<Error> {
-        let of = |i: &Inode, what: &str| (i.mapping.errseq() != 0).then(|| i.mapping.last_error(what.into()));
+        let of =
+            |i: &Inode, what: &'static str| (i.mapping.errseq() != 0).then(|| i.mapping.last_error(what));
         let known = || self.write_io.metadata_error().cloned();
         of(&self.meta.inode, "writing the metadata area")
             .or_else(known)
@@ -47,7 +42,7 @@ impl F2fs {
     pub(crate) fn check_writable(&self) -> Result<()> {
         match self.why_read_only() {
             None => Ok(()),
-            Some(why) => Err(Error::new(ErrorKind::ReadOnly, why).since(self.stopping_errno())),
+            Some(why) => Err(Error::read_only(&why)),
         }
     }
 
@@ -55,7 +50,7 @@ impl F2fs {
     pub(crate) fn stop(&self, why: &Error) {
         let mut f = self.failure.lock();
         if !self.failed.swap(true, SeqCst) {
-            *f = (why.to_string(), why.errno());
+            *f = Some(why.clone());
         }
     }
 

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use tidegate_block::{BioFlags, RequestQueue};
-use tidegate_vfs::{Bdi, Error, ErrorKind, FileType, Ino, Inode, Result};
+use tidegate_vfs::{At, Bdi, Error, ErrorKind, FileType, Ino, Inode, ReadOnly, Result};
 use zerocopy::FromBytes;
 
 /// Shards of the node mapping: how many threads can work on unrelated nodes at once.
@@ -108,7 +108,7 @@ impl F2fs {
         let meta_inode = Arc::new(Inode::internal(Ino(sb.meta_ino.into()), bdi.clone(), 1));
         let meta = Meta::new(meta_inode, queue.clone(), bdi.clone(), sb.main_blkaddr);
         let sums = summary::load(&sb, &cp, &meta)?;
-        let read_only = why_read_only(&queue, &sb, &cp, &options, even_hurt)?;
+        let read_only = why_read_only(&queue, &sb, &cp, &options, even_hurt);
         let bits = load_nat_bits(&sb, &cp, &meta)?;
         let nat = Nat::new(&sb, &cp, sums.nat_journal, bits);
         let reader = Meta::new(meta.inode.clone(), queue.clone(), bdi.clone(), sb.main_blkaddr);
@@ -118,7 +118,7 @@ impl F2fs {
         let mut left = sums.sums.into_iter();
         let logs = Log::ALL.map(|l| left.next().map(|s| Curseg::from_checkpoint(&cp, l, s)));
         let [Some(a), Some(b), Some(c), Some(d), Some(e), Some(f)] = logs else {
-            return Err(Error::corrupt("checkpoint: summaries are missing"));
+            return Err(Error::corrupt("summaries are missing").at(At::The("checkpoint")));
         };
         let orphans = load_orphans(&sb, &cp, &meta)?;
         let node_inode = Arc::new(Inode::internal(Ino(sb.node_ino.into()), bdi.clone(), NODE_SHARDS));
@@ -162,7 +162,7 @@ impl F2fs {
         let root = self.load_inode(Ino(self.sb.root_ino as u64)).map_err(|e| e.of("the root directory"))?;
         match root.attr.file_type {
             FileType::Directory => Ok(()),
-            _ => Err(Error::corrupt(format!("inode {}: the root is no directory", root.ino))),
+            _ => Err(Error::corrupt("the root is no directory").in_inode(root.ino)),
         }
     }
 
@@ -207,7 +207,7 @@ impl F2fs {
     fn recover_orphans(&self) -> Result<()> {
         let inos: Vec<u32> = self.orphans.lock().iter().copied().collect();
         if let Some(ino) = inos.iter().find(|i| **i <= self.sb.root_ino || **i >= self.sb.max_nid) {
-            return Err(Error::corrupt(format!("orphan block: inode {ino} can be none")));
+            return Err(Error::corrupt("can be none").in_inode(*ino).at(At::The("orphan block")));
         }
         for ino in inos {
             let inode = match self.load_inode(Ino(ino as u64)) {
@@ -219,7 +219,7 @@ impl F2fs {
                 Err(e) => return Err(e.of("freeing an orphan")),
             };
             if inode.is_dir() && !self.dir_is_empty(&inode)? {
-                return Err(Error::corrupt(format!("orphan block: directory {ino} is not empty")));
+                return Err(Error::corrupt("is not empty").in_dir(ino).at(At::The("orphan block")));
             }
             inode.attr().nlink = 0;
             self.evict(&inode)?;
@@ -230,12 +230,11 @@ impl F2fs {
 
 /// Says what to do about an error of roll-forward.
 fn of_recovery(e: Error) -> Error {
-    let what = "recovering fsynced files";
     match e.kind() {
-        ErrorKind::Corrupt | ErrorKind::Stale | ErrorKind::FileTooBig => Error::corrupt(format!(
-            "{what} (fsck.f2fs may mend them, disable_roll_forward opens the volume without them): {e}"
-        )),
-        _ => e.of(format!("{what} (disable_roll_forward opens the volume without them)")),
+        ErrorKind::Corrupt | ErrorKind::Stale | ErrorKind::FileTooBig => e.as_kind(ErrorKind::Corrupt).of(
+            "recovering fsynced files (fsck.f2fs may mend them, disable_roll_forward opens the volume without them)",
+        ),
+        _ => e.of("recovering fsynced files (disable_roll_forward opens the volume without them)"),
     }
 }
 
@@ -246,29 +245,22 @@ fn why_read_only(
     cp: &Checkpoint,
     o: &F2fsOptions,
     even_hurt: bool,
-) -> Result<Option<String>> {
+) -> Option<ReadOnly> {
     if o.read_only || queue.device().read_only() {
-        return Ok(Some("opened read-only".into()));
+        return Some(ReadOnly::Asked);
     }
     if !sb.read_only_features.is_empty() {
-        return Ok(Some(format!(
-            "f2fs feature {} is not supported: opened read-only",
-            sb.read_only_features
-        )));
+        return Some(ReadOnly::Features { format: "f2fs", features: sb.read_only_features.clone() });
     }
     if cp.flags.intersects(CpFlags::DISABLED | CpFlags::RESIZEFS) {
-        return Ok(Some(
-            "its checkpoint says that checkpointing is disabled or a resize is under way: opened read-only"
-                .into(),
-        ));
+        let what = "its checkpoint says that checkpointing is disabled or a resize is under way";
+        return Some(ReadOnly::State(what));
     }
-    if let Some(what) = &cp.passed_over {
-        return Ok(Some(format!("{what}: damaged, run check --repair; opened read-only as it was before")));
+    if let Some(bad) = &cp.passed_over {
+        return Some(ReadOnly::PassedOver(bad.clone()));
     }
-    if cp.flags.intersects(CpFlags::ERROR | CpFlags::FSCK) && !even_hurt {
-        return Ok(Some("an earlier error is recorded in it: run fsck.f2fs; opened read-only".into()));
-    }
-    Ok(None)
+    let hurt = cp.flags.intersects(CpFlags::ERROR | CpFlags::FSCK) && !even_hurt;
+    hurt.then_some(ReadOnly::Unrepaired { what: "an earlier error is recorded in it", tool: "fsck.f2fs" })
 }
 
 /// Reads the orphans' numbers.
@@ -282,7 +274,8 @@ fn load_orphans(sb: &Superblock, cp: &Checkpoint, meta: &Meta) -> Result<BTreeSe
         let b = RawOrphanBlock::ref_from_prefix(page.bytes()).map_err(|_| Error::corrupt("orphan block"))?.0;
         let count = b.entry_count.get() as usize;
         if count > ORPHANS_PER_BLOCK {
-            return Err(Error::corrupt(format!("orphan block {}: {count} entries", cp.start + n)));
+            return Err(Error::corrupt(format!("{count} entries"))
+                .at(At::Part("orphan block", u64::from(cp.start + n))));
         }
         out.extend(b.ino[..count].iter().map(|i| i.get()));
     }

@@ -22,10 +22,10 @@ use crate::volume::planted::Planted;
 use crate::volume::stats::Counters;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
-use tidegate_block::{Errno, RequestQueue};
+use tidegate_block::RequestQueue;
 use tidegate_rt::hash::HashMap;
 use tidegate_rt::{Mutex, RwLock};
-use tidegate_vfs::{Bdi, Error, Inode, PageRun, Result};
+use tidegate_vfs::{Bdi, Error, Inode, PageRun, ReadOnly, Result};
 
 /// The checkpoint on the volume, as the next one and the nodes written meanwhile need it.
 pub(crate) struct CpState {
@@ -39,7 +39,7 @@ pub struct F2fs {
     pub(crate) sb: Superblock,
     pub(crate) queue: Arc<RequestQueue>,
     pub(crate) bdi: Arc<Bdi>,
-    pub(super) read_only: Option<String>,
+    pub(super) read_only: Option<ReadOnly>,
     /// Files were fsynced after the last checkpoint, and it is not known how to bring them back.
     pub(crate) unrecovered: AtomicBool,
     /// Blocks of the metadata area, by address.
@@ -83,7 +83,7 @@ pub struct F2fs {
     pub(crate) gc: Gc,
     pub(crate) next_generation: AtomicU32,
     pub(super) failed: AtomicBool,
-    pub(super) failure: Mutex<(String, Option<Errno>)>,
+    pub(super) failure: Mutex<Option<Error>>,
 }
 
 impl F2fs {
@@ -102,7 +102,7 @@ impl F2fs {
         if !addr.is_data() || self.sb.in_main(addr) {
             return Ok(());
         }
-        Err(Error::corrupt(format!("inode {ino}: data address {addr} lies outside the main area")))
+        Err(Error::corrupt(format!("data address {addr} lies outside the main area")).in_inode(ino))
     }
 
     /// Checks a node id read from the volume.
@@ -110,7 +110,7 @@ impl F2fs {
         if nid.0 >= 3 && nid.0 < self.sb.max_nid {
             return Ok(());
         }
-        Err(Error::corrupt(format!("inode {ino}: node id {nid} is out of range")))
+        Err(Error::corrupt(format!("node id {nid} is out of range")).in_inode(ino))
     }
 
     /// Whether inodes carry extra attributes.

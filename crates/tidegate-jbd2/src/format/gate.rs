@@ -4,8 +4,9 @@ use super::checksum::crc32c;
 use super::raw::*;
 use crate::log::Log;
 use crate::units::{LogBlock, Tid};
+use std::borrow::Cow;
 use std::ops::Range;
-use tidegate_vfs::{Error, ErrorKind, Result};
+use tidegate_vfs::{At, Error, ErrorKind, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
 bitflags::bitflags! {
@@ -232,16 +233,19 @@ fn superblock_checksum(raw: &RawSuperblock) -> u32 {
     crc32c(!0, zeroed.as_bytes())
 }
 
+/// What errors of it are about.
+const SUPERBLOCK: &str = "journal superblock (log block 0)";
+
 fn rule(holds: bool, what: impl FnOnce() -> String) -> Result<()> {
     if holds { Ok(()) } else { Err(corrupt(what())) }
 }
 
-fn corrupt(what: impl Into<String>) -> Error {
-    Error::corrupt(what).of("journal superblock (log block 0)")
+fn corrupt(rule: impl Into<Cow<'static, str>>) -> Error {
+    Error::corrupt(rule).at(At::The(SUPERBLOCK))
 }
 
 fn unsupported(what: String) -> Error {
-    Error::new(ErrorKind::Unsupported, what).of("journal superblock (log block 0)")
+    Error::new(ErrorKind::Unsupported, what).at(At::The(SUPERBLOCK))
 }
 
 #[cfg(test)]
@@ -296,8 +300,8 @@ mod tests {
             let mut raw = sound();
             change(&mut raw);
             let e = parse(&raw).unwrap_err();
-            assert!(e.kind() == kind && e.to_string().contains(text), "{e}: {text}");
-            assert!(e.to_string().contains("log block 0"), "{e}");
+            assert!(e.kind() == kind && e.what().contains(text), "{e}: {text}");
+            assert_eq!(e.places().next(), Some(&At::The(SUPERBLOCK)), "{e}");
         }
     }
 

@@ -20,8 +20,8 @@ pub(super) fn committed(log: &Log, sb: &Superblock, end: Tid) -> Result<u64> {
         let goes_on = scan.block(&block).map_err(|refused| match refused {
             Refused::Damaged => damaged(at, format!("the first fast commit behind {end} is damaged")),
             Refused::Features(f) => {
-                let what = format!("journal, log block {at}: fast commits with features {f:#x}");
-                Error::new(ErrorKind::Unsupported, what)
+                let what = format!("fast commits with features {f:#x}");
+                Error::new(ErrorKind::Unsupported, what).at(at.place())
             }
         })?;
         if !goes_on {

@@ -139,7 +139,7 @@ fn check(sb: &Superblock, window: &mut Window, one: &Logged, volume_blocks: u64)
 }
 
 fn damaged(at: LogBlock, what: String) -> Error {
-    Error::corrupt(what).of(format_args!("journal, log block {at}"))
+    Error::corrupt(what).at(at.place())
 }
 
 impl Replay {

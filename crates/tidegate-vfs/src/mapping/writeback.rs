@@ -3,6 +3,7 @@
 use super::chunk::{CHUNK_PAGES, Chunk, PageRun, mask};
 use super::{AddressSpace, Shard, range_mask, split};
 use crate::error::{Error, ErrorKind, Result};
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use tidegate_block::{Errno, Segment};
@@ -238,7 +239,7 @@ impl AddressSpace {
         if seen.swap(now, SeqCst) == now {
             return Ok(());
         }
-        Err(self.last_error("an earlier write to this file failed".into()))
+        Err(self.last_error("an earlier write to this file failed"))
     }
 
     /// Remembers the device's error behind a failed write; before [`Self::end_writeback`].
@@ -247,7 +248,7 @@ impl AddressSpace {
     }
 
     /// What the last failed write failed with, said of `what`: `Io`, or `NoSpace` if that is what failed.
-    pub fn last_error(&self, what: String) -> Error {
+    pub fn last_error(&self, what: impl Into<Cow<'static, str>>) -> Error {
         let kind = if self.no_space.load(SeqCst) { ErrorKind::NoSpace } else { ErrorKind::Io };
         match self.errno.load(SeqCst) {
             0 => Error::new(kind, what),

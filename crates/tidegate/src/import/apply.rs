@@ -325,7 +325,7 @@ impl<'a> Applier<'a> {
                 ));
                 Ok(())
             }
-            Err(e) => Err(self.volume.error_at(&at.path(), e.of(format_args!("attribute {}", show(name))))),
+            Err(e) => Err(self.volume.error_at(&at.path(), e.of(format!("attribute {}", show(name))))),
         }
     }
 

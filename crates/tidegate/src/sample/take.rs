@@ -35,7 +35,7 @@ impl Volume {
                 cache_limit: limits.cache,
             },
             flusher: flusher(bdi.flusher_state(), read_only.is_some()),
-            read_only,
+            read_only: read_only.map(|why| why.to_string()),
             io: self.queue().stats(),
             writes: self.stats(),
             fsync: bdi.fsync_times().into(),

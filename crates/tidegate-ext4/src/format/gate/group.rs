@@ -90,7 +90,7 @@ impl GroupDesc {
 
 fn check_csum(sb: &Superblock, group: GroupNo, bytes: &[u8]) -> Result<()> {
     if bytes.len() < DESC_SIZE_32 {
-        return Err(Error::corrupt(format!("group {group}: its descriptor is cut short")));
+        return Err(Error::corrupt("its descriptor is cut short").at(group.place()));
     }
     if !sb.has_group_csum() {
         return Ok(());

@@ -19,6 +19,6 @@ pub use superblock::{Journal, Superblock};
 use tidegate_vfs::{Error, Result};
 
 /// `Corrupt` with `what` unless a rule holds.
-pub(crate) fn rule(holds: bool, what: impl Into<String>) -> Result<()> {
+pub(crate) fn rule(holds: bool, what: impl Into<std::borrow::Cow<'static, str>>) -> Result<()> {
     if holds { Ok(()) } else { Err(Error::corrupt(what)) }
 }

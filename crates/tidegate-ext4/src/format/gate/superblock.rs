@@ -1,12 +1,19 @@
 //! The superblock, validated.
 
 use super::features::{check_incompat, feature_names, read_only_features};
-use super::rule;
 use crate::format::crc::{START, crc32c};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, GroupNo};
-use tidegate_vfs::{Error, ErrorKind, Result};
+use std::borrow::Cow;
+use tidegate_vfs::{At, Error, ErrorKind, Result};
 use zerocopy::FromBytes;
+
+/// What errors of it are about.
+const SUPERBLOCK: At = At::The("superblock");
+
+fn rule(holds: bool, what: impl Into<Cow<'static, str>>) -> Result<()> {
+    super::rule(holds, what).map_err(|e| e.at(SUPERBLOCK))
+}
 
 /// Where the journal is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +79,7 @@ impl Superblock {
     /// `Corrupt` for broken rules, `Unsupported` for what Tidegate does not know.
     pub fn parse(bytes: &[u8], device_bytes: u64) -> Result<Superblock> {
         let raw =
-            RawSuperblock::read_from_prefix(bytes).map_err(|_| Error::corrupt("superblock: too short"))?.0;
+            RawSuperblock::read_from_prefix(bytes).map_err(|_| Error::corrupt("too short").at(SUPERBLOCK))?.0;
         if raw.s_magic.get() != EXT4_MAGIC {
             return Err(Error::new(ErrorKind::InvalidArgument, "no ext4 superblock"));
         }
@@ -91,10 +98,10 @@ impl Superblock {
                 return Err(unsupported(format!("ext4 checksums of type {kind}")));
             }
             let ok = crc32c(START, &bytes[..SB_CSUM_OFFSET]) == raw.s_checksum.get();
-            rule(ok, "superblock: the checksum does not match")?;
+            rule(ok, "the checksum does not match")?;
         }
         let log = raw.s_log_block_size.get();
-        rule(log <= LOG_BLOCK_SIZE_MAX, "superblock: s_log_block_size")?;
+        rule(log <= LOG_BLOCK_SIZE_MAX, "s_log_block_size")?;
         let block_size = 1024_u32 << log;
         if block_size > 4096 {
             return Err(unsupported(format!("ext4 with blocks of {block_size} bytes (4096 at most)")));
@@ -130,40 +137,37 @@ impl Superblock {
     fn validate(mut self) -> Result<Superblock> {
         self.check_clusters()?;
         let bs = self.block_size;
-        rule(
-            self.inode_size.is_power_of_two() && (128..=bs).contains(&self.inode_size),
-            "superblock: s_inode_size",
-        )?;
-        rule(self.first_ino >= GOOD_OLD_FIRST_INO, "superblock: s_first_ino")?;
+        rule(self.inode_size.is_power_of_two() && (128..=bs).contains(&self.inode_size), "s_inode_size")?;
+        rule(self.first_ino >= GOOD_OLD_FIRST_INO, "s_first_ino")?;
         let sizes = DESC_SIZE_32 as u32..=DESC_SIZE_MAX as u32;
-        rule(self.desc_size.is_power_of_two() && sizes.contains(&self.desc_size), "superblock: s_desc_size")?;
+        rule(self.desc_size.is_power_of_two() && sizes.contains(&self.desc_size), "s_desc_size")?;
         rule(
             !self.incompat.contains(Incompat::BIT64) || self.desc_size >= DESC_SIZE_64 as u32,
-            "superblock: s_desc_size is too small for 64bit",
+            "s_desc_size is too small for 64bit",
         )?;
         let per_block = bs / self.inode_size;
         rule(
             (per_block..=bs * 8).contains(&self.inodes_per_group)
                 && self.inodes_per_group.is_multiple_of(per_block),
-            "superblock: s_inodes_per_group",
+            "s_inodes_per_group",
         )?;
         let first = self.first_data_block.0;
         let expected = u64::from(bs == 1024 && self.cluster_blocks == 1);
-        rule(first == expected, "superblock: s_first_data_block")?;
-        rule(self.blocks > first, "superblock: s_blocks_count")?;
+        rule(first == expected, "s_first_data_block")?;
+        rule(self.blocks > first, "s_blocks_count")?;
         let groups = (self.blocks - first).div_ceil(self.blocks_per_group.into());
-        self.groups = u32::try_from(groups).map_err(|_| Error::corrupt("superblock: s_blocks_count"))?;
+        self.groups = u32::try_from(groups).map_err(|_| Error::corrupt("s_blocks_count").at(SUPERBLOCK))?;
         rule(
             groups * u64::from(self.inodes_per_group) == u64::from(self.raw.s_inodes_count.get()),
-            "superblock: s_inodes_count is not s_inodes_per_group in each group",
+            "s_inodes_count is not s_inodes_per_group in each group",
         )?;
-        rule(self.first_ino <= self.raw.s_inodes_count.get(), "superblock: s_first_ino")?;
+        rule(self.first_ino <= self.raw.s_inodes_count.get(), "s_first_ino")?;
         rule(
             u64::from(self.raw.s_first_meta_bg.get()) <= self.desc_blocks()
                 || !self.incompat.contains(Incompat::META_BG),
-            "superblock: s_first_meta_bg",
+            "s_first_meta_bg",
         )?;
-        rule(u32::from(self.raw.s_reserved_gdt_blocks.get()) <= bs / 4, "superblock: s_reserved_gdt_blocks")?;
+        rule(u32::from(self.raw.s_reserved_gdt_blocks.get()) <= bs / 4, "s_reserved_gdt_blocks")?;
         self.find_journal()?;
         Ok(self)
     }
@@ -172,11 +176,11 @@ impl Superblock {
         let (bs, bigalloc) = (self.block_size, self.ro_compat.contains(RoCompat::BIGALLOC));
         let (log, log_block) = (self.raw.s_log_cluster_size.get(), self.raw.s_log_block_size.get());
         if bigalloc {
-            rule((log_block..=20).contains(&log), "superblock: s_log_cluster_size")?;
+            rule((log_block..=20).contains(&log), "s_log_cluster_size")?;
             self.cluster_blocks = 1 << (log - log_block);
         }
         let clusters = self.raw.s_clusters_per_group.get();
-        rule(!bigalloc || (1..=bs * 8).contains(&clusters), "superblock: s_clusters_per_group")?;
+        rule(!bigalloc || (1..=bs * 8).contains(&clusters), "s_clusters_per_group")?;
         let blocks = self.blocks_per_group;
         rule(
             blocks > 0
@@ -185,23 +189,20 @@ impl Superblock {
                 } else {
                     blocks <= bs * 8
                 },
-            "superblock: s_blocks_per_group",
+            "s_blocks_per_group",
         )
     }
 
     fn find_journal(&mut self) -> Result<()> {
         if !self.compat.contains(Compat::HAS_JOURNAL) {
-            return rule(
-                !self.incompat.contains(Incompat::RECOVER),
-                "superblock: needs_recovery without a journal",
-            );
+            return rule(!self.incompat.contains(Incompat::RECOVER), "needs_recovery without a journal");
         }
         self.journal = match (self.raw.s_journal_inum.get(), self.raw.s_journal_dev.get()) {
             (0, 0) => Journal::None,
             (0, _) => Journal::Device,
             (ino, _) => Journal::Inode(ino),
         };
-        rule(self.journal != Journal::None, "superblock: has_journal, and s_journal_inum is 0")
+        rule(self.journal != Journal::None, "has_journal, and s_journal_inum is 0")
     }
 
     fn check_device(self, device_bytes: u64) -> Result<Superblock> {

@@ -45,7 +45,7 @@ impl<'q> Reader<'q> {
         let past = || Error::corrupt(format!("block {block} lies behind the end of the image"));
         let at = block.checked_mul(self.block_size).ok_or_else(past)?;
         let span = WINDOW * PAGE_SIZE as u64;
-        let window = self.window(at / span).map_err(|e| e.of(format!("block {block}")))?;
+        let window = self.window(at / span).map_err(|e| e.at_block(block))?;
         let skip = (at % span) as usize;
         bytes.copy_from_slice(window.get(skip..skip + size).ok_or_else(past)?);
         Ok(bytes)

@@ -44,7 +44,7 @@ impl RollForward<'_> {
         let extra = raw.i_inline & inline::EXTRA_ATTR != 0;
         let isize = if extra { word(&page, I_ADDR_OFFSET / 4) as usize & 0xffff } else { 0 };
         if isize > 64 {
-            return Err(Error::corrupt(format!("inode {ino}: i_extra_isize")));
+            return Err(Error::corrupt("i_extra_isize").in_inode(ino));
         }
         let raw = RawInode::mut_from_prefix(&mut page).map_err(|_| Error::corrupt("short inode"))?.0;
         raw.i_inline &= inline::XATTR | inline::EXTRA_ATTR;

@@ -3,6 +3,8 @@
 use super::{Superblock, size};
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
+use std::borrow::Cow;
+use tidegate_vfs::Error;
 
 /// A checkpoint whose pack is whole.
 #[derive(Clone)]
@@ -24,7 +26,7 @@ pub struct Checkpoint {
     /// Version of the newest pack that was written to its end: the next has a later one.
     pub newest_version: u64,
     /// What is wrong with the other pack, where that is newer and was written to its end: the volume is damaged.
-    pub passed_over: Option<String>,
+    pub passed_over: Option<Error>,
 }
 
 /// What footers of nodes carry that were written after a checkpoint, and which bits of it count.
@@ -49,9 +51,9 @@ impl Checkpoint {
     }
 
     /// The rules between its fields, and between them and the superblock.
-    pub(super) fn validate(&self, sb: &Superblock) -> Result<(), String> {
+    pub(super) fn validate(&self, sb: &Superblock) -> Result<(), Cow<'static, str>> {
         let r = &self.raw;
-        let fail = |what: &str| Err(what.to_string());
+        let fail = |what: &'static str| Err(what.into());
         if self.sit_bitmap.len() * 8 != size(sb.sit_blocks)
             || self.nat_bitmap.len() * 8 != size(sb.nat_blocks)
         {

@@ -21,7 +21,7 @@ pub use superblock::Superblock;
 
 use tidegate_vfs::{Error, Result};
 
-fn rule(holds: bool, what: &str) -> Result<()> {
+fn rule(holds: bool, what: impl Into<std::borrow::Cow<'static, str>>) -> Result<()> {
     if holds { Ok(()) } else { Err(Error::corrupt(what)) }
 }
 

@@ -2,7 +2,8 @@
 
 use super::{Checkpoint, Superblock, size};
 use crate::format::raw::*;
-use tidegate_vfs::{Error, Result};
+use std::borrow::Cow;
+use tidegate_vfs::{At, Error, Result};
 use zerocopy::FromBytes;
 
 /// A pack that cannot be used.
@@ -37,7 +38,7 @@ impl Checkpoint {
                 // Of two with one version the first counts; sload.f2fs leaves such packs.
                 let counts = |v| newer(v, cp.version()) || cp.pack == 1 && v == cp.version();
                 if let Some(version) = bad.version.filter(|v| counts(*v)) {
-                    cp.passed_over = Some(bad.error.to_string());
+                    cp.passed_over = Some(bad.error);
                     cp.newest_version = version;
                 }
                 Ok(cp)
@@ -74,17 +75,19 @@ impl Checkpoint {
         read: &mut impl FnMut(u32) -> Result<Vec<u8>>,
     ) -> Result<(RawCheckpoint, u32, Vec<u8>)> {
         let start = sb.cp_blkaddr + pack * BLOCKS_PER_SEG;
-        let bad = |what: &str| Error::corrupt(format!("checkpoint pack {pack} (block {start}): {what}"));
+        let bad = |rule: Cow<'static, str>| {
+            Error::corrupt(rule).at_block(start).at(At::Part("checkpoint pack", pack.into()))
+        };
         let head = read(start)?;
-        let (raw, crc) = parse_head(&head).ok_or_else(|| bad("the head's checksum does not match"))?;
+        let (raw, crc) = parse_head(&head).ok_or_else(|| bad("the head's checksum does not match".into()))?;
         let total = raw.cp_pack_total_block_count.get();
         if total < 2 + sb.cp_payload || total > BLOCKS_PER_SEG {
-            return Err(bad("cp_pack_total_block_count"));
+            return Err(bad("cp_pack_total_block_count".into()));
         }
         let tail = read(start + total - 1)?;
         let tail_version = parse_head(&tail).map(|(t, _)| t.checkpoint_ver);
         if tail_version != Some(raw.checkpoint_ver) {
-            return Err(bad("head and tail do not agree: it was not written to its end"));
+            return Err(bad("head and tail do not agree: it was not written to its end".into()));
         }
         Ok((raw, crc, head))
     }
@@ -96,10 +99,12 @@ impl Checkpoint {
         read: &mut impl FnMut(u32) -> Result<Vec<u8>>,
     ) -> Result<Checkpoint> {
         let start = sb.cp_blkaddr + pack * BLOCKS_PER_SEG;
-        let bad = |what: &str| Error::corrupt(format!("checkpoint pack {pack} (block {start}): {what}"));
+        let bad = |rule: Cow<'static, str>| {
+            Error::corrupt(rule).at_block(start).at(At::Part("checkpoint pack", pack.into()))
+        };
         let flags = CpFlags::from_bits_retain(raw.ckpt_flags.get());
         let (sit, nat) = bitmaps(sb, &raw, flags, &head, |n| read(start + 1 + n))?
-            .ok_or_else(|| bad("the version bitmaps do not fit"))?;
+            .ok_or_else(|| bad("the version bitmaps do not fit".into()))?;
         let raw = Box::new(raw);
         let cp = Checkpoint {
             newest_version: raw.checkpoint_ver.get(),
@@ -112,7 +117,7 @@ impl Checkpoint {
             nat_bitmap: nat,
             passed_over: None,
         };
-        cp.validate(sb).map_err(|what| bad(&what))?;
+        cp.validate(sb).map_err(bad)?;
         Ok(cp)
     }
 }

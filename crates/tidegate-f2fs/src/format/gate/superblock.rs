@@ -1,11 +1,19 @@
 //! The superblock, validated.
 
 use super::features::{READABLE, check_features, name_features};
-use super::{rule, size, wide};
+use super::{size, wide};
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
-use tidegate_vfs::{Error, ErrorKind, Result};
+use std::borrow::Cow;
+use tidegate_vfs::{At, Error, ErrorKind, Result};
 use zerocopy::FromBytes;
+
+/// What errors of it are about.
+const SUPERBLOCK: At = At::The("superblock");
+
+fn rule(holds: bool, what: impl Into<Cow<'static, str>>) -> Result<()> {
+    super::rule(holds, what).map_err(|e| e.at(SUPERBLOCK))
+}
 
 /// Segments that the smallest volume has (`F2FS_MIN_SEGMENTS`).
 const MIN_SEGMENTS: u32 = 9;
@@ -59,7 +67,7 @@ impl Superblock {
     /// `Corrupt` for broken rules, `Unsupported` for what Tidegate does not know.
     pub fn parse(block: &[u8], device_blocks: u64) -> Result<Superblock> {
         let raw = RawSuperblock::read_from_prefix(&block[SUPER_OFFSET..])
-            .map_err(|_| Error::corrupt("superblock: too short"))?
+            .map_err(|_| Error::corrupt("too short").at(SUPERBLOCK))?
             .0;
         if raw.magic.get() != F2FS_MAGIC {
             return Err(Error::new(ErrorKind::InvalidArgument, "no f2fs superblock"));
@@ -68,7 +76,7 @@ impl Superblock {
         if features.contains(Features::SB_CHKSUM) {
             let ok = size(raw.checksum_offset.get()) == SB_CRC_OFFSET
                 && f2fs_crc32(&block[SUPER_OFFSET..SUPER_OFFSET + SB_CRC_OFFSET]) == raw.crc.get();
-            rule(ok, "superblock: the checksum does not match")?;
+            rule(ok, "the checksum does not match")?;
         }
         check_features(features)?;
         if raw.log_blocksize.get() != 12 || raw.log_blocks_per_seg.get() != LOG_BLOCKS_PER_SEG {
@@ -110,11 +118,11 @@ impl Superblock {
         let r = &self.raw;
         let seg = |n: u32| u64::from(n) * u64::from(BLOCKS_PER_SEG);
         let nat = u64::from(self.nat_blocks) * wide(NAT_ENTRY_PER_BLOCK);
-        rule(nat > 4 && nat < u64::from(u32::MAX), "superblock: segment_count_nat")?;
-        self.max_nid = u32::try_from(nat).map_err(|_| Error::corrupt("superblock: segment_count_nat"))?;
+        rule(nat > 4 && nat < u64::from(u32::MAX), "segment_count_nat")?;
+        self.max_nid = u32::try_from(nat).map_err(|_| Error::corrupt("segment_count_nat").at(SUPERBLOCK))?;
         self.check_units()?;
-        rule(r.segment_count_ckpt.get() == 2, "superblock: segment_count_ckpt is not 2")?;
-        rule(self.main_segments > 6, "superblock: segment_count_main")?;
+        rule(r.segment_count_ckpt.get() == 2, "segment_count_ckpt is not 2")?;
+        rule(self.main_segments > 6, "segment_count_main")?;
         let areas = [
             (r.segment0_blkaddr.get(), 0, self.cp_blkaddr, "cp_blkaddr"),
             (self.cp_blkaddr, r.segment_count_ckpt.get(), self.sit_blkaddr, "sit_blkaddr"),
@@ -125,28 +133,28 @@ impl Superblock {
         for (start, segments, next, name) in areas {
             rule(
                 u64::from(start) + seg(segments) == u64::from(next),
-                &format!("superblock: {name} is not behind the area before it"),
+                format!("{name} is not behind the area before it"),
             )?;
         }
         let end = u64::from(self.main_blkaddr) + seg(self.main_segments);
         let all = u64::from(r.segment0_blkaddr.get()) + seg(r.segment_count.get());
-        rule(end <= all, "superblock: segment_count ends before the main area")?;
-        rule(end <= self.block_count, "superblock: block_count ends before the main area")?;
-        rule(end < u64::from(BlockAddr::COMPRESS.0), "superblock: more blocks than addresses")?;
+        rule(end <= all, "segment_count ends before the main area")?;
+        rule(end <= self.block_count, "block_count ends before the main area")?;
+        rule(end < u64::from(BlockAddr::COMPRESS.0), "more blocks than addresses")?;
         let sits = u64::from(self.sit_blocks) * wide(SIT_ENTRY_PER_BLOCK);
-        rule(sits >= u64::from(self.main_segments), "superblock: the SIT is too small for the main area")?;
+        rule(sits >= u64::from(self.main_segments), "the SIT is too small for the main area")?;
         // A volume packed to be read only keeps no record of who owns its blocks.
         let packed = self.features.contains(Features::RO);
         rule(
             packed || seg(r.segment_count_ssa.get()) >= u64::from(self.main_segments),
-            "superblock: the SSA is too small",
+            "the SSA is too small",
         )?;
-        rule(self.cp_payload < BLOCKS_PER_SEG - 10, "superblock: cp_payload")?;
+        rule(self.cp_payload < BLOCKS_PER_SEG - 10, "cp_payload")?;
         let inos = [self.root_ino, self.node_ino, self.meta_ino];
-        rule(inos == [3, 1, 2], "superblock: root_ino, node_ino, meta_ino are not 3, 1, 2")?;
+        rule(inos == [3, 1, 2], "root_ino, node_ino, meta_ino are not 3, 1, 2")?;
         rule(
             size(r.extension_count.get()) + usize::from(r.hot_ext_count) <= r.extension_list.len(),
-            "superblock: extension_count",
+            "extension_count",
         )?;
         if end > device_blocks {
             let what = format!(
@@ -164,32 +172,29 @@ impl Superblock {
     fn check_units(&self) -> Result<()> {
         let r = &self.raw;
         let (sector, per_block) = (r.log_sectorsize.get(), r.log_sectors_per_block.get());
-        rule((9..=12).contains(&sector), "superblock: log_sectorsize")?;
-        rule(
-            per_block == 12 - sector,
-            "superblock: log_sectorsize and log_sectors_per_block do not make up a block",
-        )?;
+        rule((9..=12).contains(&sector), "log_sectorsize")?;
+        rule(per_block == 12 - sector, "log_sectorsize and log_sectors_per_block do not make up a block")?;
         let (segments, sections, zones) =
             (r.segment_count.get(), r.section_count.get(), r.secs_per_zone.get());
-        rule(segments >= MIN_SEGMENTS, "superblock: segment_count")?;
+        rule(segments >= MIN_SEGMENTS, "segment_count")?;
         rule(
             u64::from(segments) <= self.block_count / u64::from(BLOCKS_PER_SEG),
-            "superblock: block_count ends before segment_count segments",
+            "block_count ends before segment_count segments",
         )?;
         rule(
             u64::from(sections) * u64::from(self.segs_per_sec) == u64::from(self.main_segments)
                 && sections > 0,
-            "superblock: section_count and segs_per_sec do not make up segment_count_main",
+            "section_count and segs_per_sec do not make up segment_count_main",
         )?;
-        rule((1..=sections).contains(&zones), "superblock: secs_per_zone")?;
+        rule((1..=sections).contains(&zones), "secs_per_zone")?;
         let first = &r.devs[0];
         rule(
             first.path[0] == 0 || first.total_segments.get() == segments,
-            "superblock: devs: the first device has not all segments",
+            "devs: the first device has not all segments",
         )?;
         let quota = self.features.contains(Features::QUOTA_INO);
         let is_file = |ino: u32| ino == 0 || quota && ino > self.root_ino && ino < self.max_nid;
-        rule(r.qf_ino.iter().all(|i| is_file(i.get())), "superblock: qf_ino")
+        rule(r.qf_ino.iter().all(|i| is_file(i.get())), "qf_ino")
     }
 
     /// Whether `addr` is a block of the main area.

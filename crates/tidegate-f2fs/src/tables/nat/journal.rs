@@ -3,7 +3,7 @@
 use super::{NatEntry, NatState};
 use crate::format::raw::*;
 use std::collections::BTreeMap;
-use tidegate_vfs::{Error, Result};
+use tidegate_vfs::{At, Error, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
 impl NatState {
@@ -27,7 +27,7 @@ impl NatState {
 pub(crate) fn parse_journal(bytes: &[u8], max_nid: u32) -> Result<BTreeMap<u32, NatEntry>> {
     let n = u16::from_le_bytes([bytes[0], bytes[1]]) as usize;
     if n > NAT_JOURNAL_ENTRIES {
-        return Err(Error::corrupt(format!("NAT journal: {n} entries")));
+        return Err(Error::corrupt(format!("{n} entries")).at(At::The("NAT journal")));
     }
     let mut out = BTreeMap::new();
     for i in 0..n {
@@ -35,7 +35,7 @@ pub(crate) fn parse_journal(bytes: &[u8], max_nid: u32) -> Result<BTreeMap<u32, 
         let Ok((raw, _)) = RawNatJournalEntry::read_from_prefix(&bytes[at..]) else { break };
         let nid = raw.nid.get();
         if nid >= max_nid {
-            return Err(Error::corrupt(format!("NAT journal: node id {nid} is out of range")));
+            return Err(Error::corrupt(format!("node id {nid} is out of range")).at(At::The("NAT journal")));
         }
         out.insert(nid, raw.ne.into());
     }

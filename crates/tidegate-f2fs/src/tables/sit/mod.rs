@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use tidegate_block::PageBuf;
 use tidegate_rt::hash::HashMap;
 use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, clock};
-use tidegate_vfs::{Error, Result};
+use tidegate_vfs::{At, Error, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
 static SENTRY_LOCK: LockClass = LockClass::new("sit_i->sentry_lock", 510);
@@ -56,9 +56,8 @@ impl SegEntry {
         let counted: u32 = map.iter().map(|b| b.count_ones()).sum();
         let log = Log::from_number(number).filter(|_| u32::from(valid) == counted);
         let log = log.ok_or_else(|| {
-            Error::corrupt(format!(
-                "SIT: segment {segno} claims {valid} valid blocks of log {number}, its map has {counted}"
-            ))
+            let what = format!("claims {valid} valid blocks of log {number}, its map has {counted}");
+            Error::corrupt(what).at(At::Part("segment", segno.into())).at(At::The("SIT"))
         })?;
         Ok(SegEntry { valid, log, map, ckpt_map: map, mtime: raw.mtime.get() })
     }
@@ -214,7 +213,7 @@ impl Sit {
         s.blocks
             .get_mut(&block)
             .and_then(|b| b.get_mut((segno % PER_BLOCK) as usize))
-            .ok_or_else(|| Error::corrupt(format!("segment {segno} is out of range")))
+            .ok_or_else(|| Error::corrupt("is out of range").at(At::Part("segment", segno.into())))
     }
 
     fn load(&self, s: &SitState, block: u32) -> Result<Vec<SegEntry>> {
@@ -250,7 +249,7 @@ impl Sit {
         let e = self.entry(&mut s, seg.0)?;
         for i in offset..offset + n as usize {
             if test_bit_msb(&e.map, i) {
-                return Err(Error::corrupt(format!("SIT: block {} is in use and free at once", addr.0)));
+                return Err(Error::corrupt("is in use and free at once").at_block(addr.0).at(At::The("SIT")));
             }
             set_bit_msb(&mut e.map, i, true);
             // Roll-forward may lead here before the next checkpoint, even if it is freed again by then.
@@ -294,7 +293,7 @@ impl Sit {
             for b in &blocks[at..at + n] {
                 let i = self.place(*b).1;
                 if !test_bit_msb(&e.map, i) {
-                    return Err(Error::corrupt(format!("SIT: block {b} is freed but not in use")));
+                    return Err(Error::corrupt("is freed but not in use").at_block(*b).at(At::The("SIT")));
                 }
                 set_bit_msb(&mut e.map, i, false);
                 e.valid -= 1;
@@ -402,14 +401,16 @@ impl SitState {
 pub(crate) fn parse_journal(bytes: &[u8], main_segments: u32) -> Result<BTreeMap<u32, RawSitEntry>> {
     let n = usize::from(le16(bytes, 0));
     if n > SIT_JOURNAL_ENTRIES {
-        return Err(Error::corrupt(format!("SIT journal: {n} entries")));
+        return Err(Error::corrupt(format!("{n} entries")).at(At::The("SIT journal")));
     }
     let mut out = BTreeMap::new();
     for i in 0..n {
         let at = 2 + i * size_of::<RawSitJournalEntry>();
         let Ok((raw, _)) = RawSitJournalEntry::read_from_prefix(&bytes[at..]) else { break };
         if raw.segno.get() >= main_segments {
-            return Err(Error::corrupt(format!("SIT journal: segment {} is out of range", raw.segno)));
+            return Err(Error::corrupt("is out of range")
+                .at(At::Part("segment", raw.segno.get().into()))
+                .at(At::The("SIT journal")));
         }
         out.insert(raw.segno.get(), raw.se);
     }

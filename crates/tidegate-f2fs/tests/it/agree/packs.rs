@@ -9,6 +9,7 @@ use tidegate_f2fs::check::{CheckOptions, check};
 use tidegate_f2fs::gate::Checkpoint;
 use tidegate_f2fs::open::load_checkpoint;
 use tidegate_f2fs::raw::*;
+use tidegate_vfs::{At, Error, ReadOnly};
 
 macro_rules! at {
     ($name:ident) => {
@@ -107,11 +108,12 @@ fn change(device: &MemoryDevice, cp: &Checkpoint, damage: impl Fn(&mut [u8])) {
 
 /// What is not as it should be.
 fn judge(device: &Arc<MemoryDevice>, pack: u32) -> Vec<String> {
-    let (named, mut bad) = (format!("pack {pack}"), Vec::new());
+    let mut bad = Vec::new();
+    let names = |e: &Error| e.places().any(|at| *at == At::Part("checkpoint pack", pack.into()));
     let opened = caught("opening", || {
         let v = match mount(copy(device)) {
-            Err(e) if e.to_string().contains(&named) => return Ok(()),
-            Err(e) => return Err(format!("the error of opening does not name {named}: {e}")),
+            Err(e) if names(&e) => return Ok(()),
+            Err(e) => return Err(format!("the error of opening does not name pack {pack}: {e}")),
             Ok(v) => v,
         };
         let new = v.root().and_then(|r| v.lookup(&r, b"new")).is_ok();
@@ -119,8 +121,8 @@ fn judge(device: &Arc<MemoryDevice>, pack: u32) -> Vec<String> {
         let _ = v.unmount();
         match why {
             None => Err(format!("it opens for writing (/new is there: {new})")),
-            Some(why) if !why.contains(&named) => Err(format!("read-only does not name {named}: {why}")),
-            Some(_) => Ok(()),
+            Some(ReadOnly::PassedOver(e)) if names(&e) => Ok(()),
+            Some(why) => Err(format!("read-only does not name pack {pack}: {why}")),
         }
     });
     bad.extend(opened.err());

@@ -19,7 +19,7 @@ fn broken(rig: Rig, m: &Model, class: Class, fault: Fault, unmount: bool, stock:
     rig.faulty.set([rig.rule(class, fault)]);
     let r = if unmount { rig.vfs.unmount() } else { rig.fs.write_checkpoint(true) };
     assert_eq!(r.map_err(|e| e.kind()), Err(ErrorKind::Io), "{name}");
-    assert!(rig.why_stopped().is_some_and(|w| w.contains("writing checkpoint pack")), "{name}");
+    assert!(rig.why_stopped().is_some_and(|e| e.what().starts_with("writing checkpoint pack")), "{name}");
     assert!(rig.faulty.failed() > 0);
     rig.faulty.set([]);
     for (i, image) in rig.images().into_iter().enumerate() {

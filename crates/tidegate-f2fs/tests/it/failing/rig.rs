@@ -147,8 +147,11 @@ impl Rig {
         self.vfs.open_path(ROOT, path.as_bytes(), RW | OpenFlags::CREATE, 0o644).unwrap()
     }
 
-    pub fn why_stopped(&self) -> Option<String> {
-        FileSystem::read_only(&*self.fs)
+    pub fn why_stopped(&self) -> Option<Error> {
+        match FileSystem::read_only(&*self.fs)? {
+            ReadOnly::Stopped(e) => Some(e),
+            other => panic!("read-only, and not stopped: {other}"),
+        }
     }
 }
 

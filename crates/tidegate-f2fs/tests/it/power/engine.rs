@@ -24,7 +24,7 @@ pub fn mount(image: &Path, list: &str) -> Result<Arc<Vfs>> {
 pub fn verify(image: &Path, read_only: bool, promises: &Promises) -> Result<Vec<String>> {
     let vfs = mount(image, if read_only { "ro" } else { "" })?;
     let mut out: Vec<String> = match vfs.fs().read_only() {
-        Some(why) if !read_only => vec![why],
+        Some(why) if !read_only => vec![why.to_string()],
         _ => Vec::new(),
     };
     match promises.broken(&mut Tree::new(vfs.clone(), "")) {
