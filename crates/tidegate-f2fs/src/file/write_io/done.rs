@@ -5,6 +5,7 @@ use crate::durable::flush::FlushControl;
 use crate::file::failed_pages::FailedPages;
 use crate::file::in_flight::InFlight;
 use crate::format::units::BlockAddr;
+use crate::inode::fi;
 use crate::segment::log::Log;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -34,8 +35,51 @@ pub(super) struct Done {
     pub metadata_error: OnceLock<Error>,
 }
 
+/// What follows the end of one bio, for the pages in it and for everybody who waits for such.
+pub(super) struct Completion {
+    pub log: Log,
+    pub start: BlockAddr,
+    pub pages: Vec<Pages>,
+    /// Its number in the chain, in the warm-node log.
+    pub seq: u64,
+    /// Where it is counted among those in flight.
+    pub half: usize,
+    /// Whether a checkpoint waits for it.
+    pub cp_data: bool,
+    pub done: Arc<Done>,
+}
+
+impl Completion {
+    /// The bio was written, or failed. Pages that failed are dirty again.
+    pub(super) fn ended(self, r: Result<(), Errno>) {
+        let done = &self.done;
+        if let Err(e) = r {
+            done.failed(self.log, self.start, &self.pages, e);
+        }
+        // Counted first: a thread that finds its pages written asks for a flush by this number.
+        let n = done.flushes.write_completed();
+        for p in self.pages {
+            if !self.log.is_node() {
+                if p.moved && r.is_ok() {
+                    done.failed_pages.settle(p.inode.ino.0, p.range());
+                }
+                fi(&p.inode).fsync.data_written(n, p.pages, p.moved, r.is_err());
+            }
+            p.inode.mapping.end_writeback(p.index, p.pages, r.err().map(kind_of));
+            if r.is_err() {
+                // For the flusher to find, and not to be dropped from memory.
+                p.inode.mapping.bdi().mark_dirty(&p.inode);
+            }
+        }
+        if self.log == Log::WarmNode {
+            done.end(self.seq);
+        }
+        done.in_flight.end(self.half, self.cp_data);
+    }
+}
+
 /// The error that an fsync hears: that the device is full, or that it failed.
-pub(super) fn kind_of(e: Errno) -> ErrorKind {
+fn kind_of(e: Errno) -> ErrorKind {
     if e == Errno::NOSPC { ErrorKind::NoSpace } else { ErrorKind::Io }
 }
 

@@ -9,14 +9,13 @@ mod growing;
 
 pub(crate) use growing::{Extent, LastBio, Pages};
 
-use done::{Done, kind_of};
+use done::{Completion, Done};
 use growing::{Growing, Placed};
 
 use crate::durable::flush::FlushControl;
 use crate::file::failed_pages::FailedPages;
 use crate::format::raw::NR_CURSEG_TYPE;
 use crate::format::units::BlockAddr;
-use crate::inode::fi;
 use crate::segment::log::Log;
 use crate::volume::stats::Counters;
 use std::sync::Arc;
@@ -340,32 +339,16 @@ impl WriteIo {
             let cpu = thread::cpu().map_or(0, |cpu| u64::from(cpu) + 1);
             SUBMIT_WRITE_BIO.record([sector, size, log as u64, u64::from(flags.bits()) | cpu << 16]);
         }
-        let (start, pages, seq, done) = (g.start, g.pages, g.seq, self.done.clone());
-        let (half, cp_data) = (g.half, g.cp_data);
-        let bio = Bio::write(g.start.sector(), g.segments, flags).on_end(move |r, _| {
-            if let Err(e) = r {
-                done.failed(log, start, &pages, e);
-            }
-            // Counted first: a thread that finds its pages written asks for a flush by this number.
-            let n = done.flushes.write_completed();
-            for p in pages {
-                if !log.is_node() {
-                    if p.moved && r.is_ok() {
-                        done.failed_pages.settle(p.inode.ino.0, p.range());
-                    }
-                    fi(&p.inode).fsync.data_written(n, p.pages, p.moved, r.is_err());
-                }
-                p.inode.mapping.end_writeback(p.index, p.pages, r.err().map(kind_of));
-                if r.is_err() {
-                    // Dirty again: for the flusher to find, and not to be dropped from memory.
-                    p.inode.mapping.bdi().mark_dirty(&p.inode);
-                }
-            }
-            if log == Log::WarmNode {
-                done.end(seq);
-            }
-            done.in_flight.end(half, cp_data);
-        });
+        let completion = Completion {
+            log,
+            start: g.start,
+            pages: g.pages,
+            seq: g.seq,
+            half: g.half,
+            cp_data: g.cp_data,
+            done: self.done.clone(),
+        };
+        let bio = Bio::write(g.start.sector(), g.segments, flags).on_end(move |r, _| completion.ended(r));
         match sender {
             Sender::Caller => self.queue.submit_here(bio),
             Sender::Queue => self.queue.submit(bio),
