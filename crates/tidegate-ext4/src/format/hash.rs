@@ -64,7 +64,7 @@ impl DirHash {
     }
 
     fn byte(&self, b: u8) -> u32 {
-        if self.unsigned { b.into() } else { i32::from(b as i8) as u32 }
+        if self.unsigned { b.into() } else { i32::from(b.cast_signed()).cast_unsigned() }
     }
 
     fn legacy(&self, name: &[u8]) -> u32 {
@@ -90,7 +90,7 @@ impl DirHash {
 
     /// The first `4 * N` bytes as words; what the name does not fill are its length's low byte, four times.
     fn words<const N: usize>(&self, rest: &[u8]) -> [u32; N] {
-        let pad = (rest.len() as u32 & 0xff) * 0x0101_0101;
+        let pad = u32::from_ne_bytes([rest.len().to_le_bytes()[0]; 4]);
         let mut out = [pad; N];
         for (word, bytes) in out.iter_mut().zip(rest.chunks(4)) {
             *word = bytes.iter().fold(pad, |w, b| (w << 8).wrapping_add(self.byte(*b)));

@@ -7,6 +7,7 @@
 //! | [`gate`] | superblock and group descriptors, validated against the device |
 //! | [`crc`] | crc32c and crc16 as the format chains them |
 //! | [`hash`] | the hashes of names |
+#![deny(clippy::as_conversions)]
 
 pub mod crc;
 pub mod gate;

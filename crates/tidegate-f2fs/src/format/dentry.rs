@@ -63,7 +63,7 @@ pub(crate) fn next_entry<'a>(t: &'a [u8], l: &Layout, slot: usize) -> Result<Opt
             continue;
         }
         let Some(de) = raw_entry(t, l, i) else { break };
-        let len = de.name_len.get() as usize;
+        let len = usize::from(de.name_len.get());
         if len == 0 {
             i += 1; // a slot that a longer name before it left behind
             continue;
@@ -133,7 +133,7 @@ pub(crate) fn put(t: &mut [u8], l: &Layout, slot: usize, hash: u32, name: &[u8],
             RawDirEntry {
                 hash_code: hash.into(),
                 ino: ino.into(),
-                name_len: (name.len() as u16).into(),
+                name_len: u16::try_from(name.len()).unwrap_or(u16::MAX).into(),
                 file_type,
             }
         } else {

@@ -8,6 +8,7 @@
 //! | [`units`] | numbers of blocks, segments and nodes, each of its own type |
 //! | [`gate`] | superblock and checkpoint, validated; the features that are supported |
 //! | `dentry` | blocks of names: search, insertion, the hash |
+#![deny(clippy::as_conversions)]
 
 pub(crate) mod dentry;
 pub mod gate;

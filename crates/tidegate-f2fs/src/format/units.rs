@@ -66,6 +66,6 @@ impl BlockAddr {
 
     /// The block's first sector.
     pub fn sector(self) -> tidegate_block::Sector {
-        tidegate_block::Sector(self.0 as u64 * 8)
+        tidegate_block::Sector(u64::from(self.0) * 8)
     }
 }

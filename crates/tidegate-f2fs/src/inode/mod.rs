@@ -121,11 +121,6 @@ fn time(secs: u64, nanos: u32) -> Timespec {
     Timespec { secs: secs as i64, nanos: nanos.min(999_999_999) }
 }
 
-/// Where extra attributes end in an inode block, and what they say.
-fn extra_of(page: &[u8]) -> Option<RawExtraAttr> {
-    RawExtraAttr::read_from_prefix(&page[I_ADDR_OFFSET..]).ok().map(|r| r.0)
-}
-
 impl F2fs {
     /// Reads inode `ino` and checks every field that later code relies on.
     ///
@@ -143,7 +138,7 @@ impl F2fs {
         let raw = RawInode::ref_from_prefix(page).map_err(|_| bad("short"))?.0;
         let file_type =
             FileType::from_mode(raw.i_mode.get() as u32).ok_or_else(|| bad("i_mode has no file type"))?;
-        let extra = if raw.i_inline & inline::EXTRA_ATTR != 0 { extra_of(page) } else { None };
+        let extra = (raw.i_inline & inline::EXTRA_ATTR != 0).then(|| RawExtraAttr::of(page));
         let (extra_words, inline_xattr_words) = self.layout_of(page, raw).map_err(bad)?;
         let private = F2fsInode {
             map: Mutex::new(&I_DNODE, ExtentCache::default()),
@@ -195,8 +190,7 @@ impl F2fs {
         page: &[u8],
         raw: &RawInode,
     ) -> std::result::Result<(usize, usize), &'static str> {
-        let extra = if raw.i_inline & inline::EXTRA_ATTR != 0 { extra_of(page) } else { None };
-        let extra = extra.as_ref();
+        let extra = (raw.i_inline & inline::EXTRA_ATTR != 0).then(|| RawExtraAttr::of(page));
         let extra_bytes = extra.map_or(0, |x| x.i_extra_isize.get() as usize);
         if extra.is_some()
             && (!self.has_extra_attr()
@@ -278,9 +272,8 @@ impl F2fs {
     /// The same for who holds `i_dnode`.
     pub(crate) fn store_inode_with(&self, inode: &Inode, attr: &Attr, largest: Extent) -> Result<()> {
         let largest = if inode.file_type == FileType::Regular { largest } else { Extent::default() };
-        let size_at = std::mem::offset_of!(RawInode, i_size);
         self.modify_node(inode.nid(), |page| {
-            if page[size_at..size_at + 8] != attr.size.to_le_bytes() {
+            if RawInode::of(page).i_size.get() != attr.size {
                 fi(inode).fsync.inode_changed();
             }
             write_fields(page, attr, fi(inode), largest);
@@ -295,7 +288,7 @@ impl F2fs {
     pub(crate) fn store_times(&self, inode: &Inode) -> Result<()> {
         let attr = inode.attr().clone();
         self.modify_node(inode.nid(), |page| {
-            if let Ok((raw, _)) = RawInode::mut_from_prefix(page) {
+            if let Some(raw) = RawInode::of_mut(page) {
                 write_times(raw, &attr);
                 raw.i_size = attr.size.into();
             }
@@ -347,7 +340,7 @@ const FS_COMPR_FL: u32 = 0x4;
 
 /// Sets the fields of inode block `page`.
 pub(crate) fn write_fields(page: &mut [u8], a: &Attr, f: &F2fsInode, largest: Extent) {
-    if let Ok((raw, _)) = RawInode::mut_from_prefix(page) {
+    if let Some(raw) = RawInode::of_mut(page) {
         raw.i_mode = ((a.file_type.mode_bits() | a.mode & 0o7777) as u16).into();
         raw.i_advise = f.advise.load(Relaxed);
         raw.i_inline = f.inline.load(Relaxed);
@@ -366,7 +359,7 @@ pub(crate) fn write_fields(page: &mut [u8], a: &Attr, f: &F2fsInode, largest: Ex
         raw.i_ext = largest.to_raw();
     }
     if let (Some(t), true) = (a.crtime, f.extra_words >= 6)
-        && let Ok((x, _)) = RawExtraAttr::mut_from_prefix(&mut page[I_ADDR_OFFSET..])
+        && let Some(x) = RawExtraAttr::of_mut(page)
     {
         x.i_crtime = (t.secs as u64).into();
         x.i_crtime_nsec = t.nanos.into();
@@ -407,7 +400,7 @@ pub(crate) fn write_rdev(page: &mut [u8], d: DeviceNumber, extra_words: usize) {
 
 /// The extra attributes of a new inode.
 pub(crate) fn write_extra(page: &mut [u8], inline_xattr_words: usize) {
-    let Ok((x, _)) = RawExtraAttr::mut_from_prefix(&mut page[I_ADDR_OFFSET..]) else { return };
+    let Some(x) = RawExtraAttr::of_mut(page) else { return };
     x.as_mut_bytes().fill(0);
     x.i_extra_isize = (EXTRA_ISIZE as u16).into();
     x.i_inline_xattr_size = (inline_xattr_words as u16).into();
@@ -415,8 +408,7 @@ pub(crate) fn write_extra(page: &mut [u8], inline_xattr_words: usize) {
 
 /// The name an inode block remembers.
 pub(crate) fn name_of(page: &[u8]) -> Option<&[u8]> {
-    let at = std::mem::offset_of!(RawInode, i_namelen);
-    page[at + 4..at + 4 + F2FS_NAME_LEN].get(..word(page, at / 4) as usize)
+    RawInode::of(page).name()
 }
 
 /// A read failed because the inode is not there.

@@ -241,7 +241,9 @@ impl F2fs {
             if inline_len > 0 {
                 page[area.clone()].copy_from_slice(&bytes[..inline_len]);
             }
-            put32(page, std::mem::offset_of!(RawInode, i_xattr_nid), xnid);
+            if let Some(raw) = RawInode::of_mut(page) {
+                raw.i_xattr_nid = xnid.into();
+            }
         };
         self.finish(|| self.modify_node(ino, place))
     }

@@ -25,17 +25,18 @@ impl Areas {
     /// # Errors
     /// A sentence, where they do not fit.
     pub(super) fn of(sb: &Superblock, block: &[u8; BLOCK_SIZE]) -> Result<Areas, String> {
-        let flags = block[std::mem::offset_of!(RawInode, i_inline)];
+        let raw = RawInodeBlock::of(block);
+        let flags = raw.inode.i_inline;
         let (mut extra, mut flexible) = (0, None);
         if flags & inline::EXTRA_ATTR != 0 {
             if !sb.features.contains(Features::EXTRA_ATTR) {
                 return Err("extra attributes on a volume without that feature".into());
             }
-            extra = usize::from(le16(block, I_ADDR_OFFSET));
+            extra = usize::from(raw.extra().i_extra_isize.get());
             if !(MIN_EXTRA..=EXTRA_ISIZE).contains(&extra) || !extra.is_multiple_of(4) {
                 return Err(format!("i_extra_isize is {extra}"));
             }
-            flexible = Some(usize::from(le16(block, I_ADDR_OFFSET + 2)));
+            flexible = Some(usize::from(raw.extra().i_inline_xattr_size.get()));
         }
         let words = match flexible {
             Some(words) if sb.features.contains(Features::FLEXIBLE_INLINE_XATTR) => words,

@@ -33,16 +33,16 @@ static TABLE: [u32; 256] = table();
 
 const fn table() -> [u32; 256] {
     let mut table = [0; 256];
-    let mut n = 0;
+    let (mut n, mut byte) = (0, 0_u32);
     while n < 256 {
-        let mut crc = (n as u32) << 24;
+        let mut crc = byte << 24;
         let mut bit = 0;
         while bit < 8 {
             crc = if crc >> 31 == 1 { (crc << 1) ^ 0x04C1_1DB7 } else { crc << 1 };
             bit += 1;
         }
         table[n] = crc;
-        n += 1;
+        (n, byte) = (n + 1, byte + 1);
     }
     table
 }

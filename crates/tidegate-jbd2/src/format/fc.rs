@@ -229,7 +229,7 @@ mod tests {
         let mut b = Vec::new();
         let mut put = |tag: u16, len: usize, value: &[u8]| {
             b.extend(tag.to_le_bytes());
-            b.extend((len as u16).to_le_bytes());
+            b.extend(u16::try_from(len).unwrap().to_le_bytes());
             b.extend(value);
         };
         tags.iter().for_each(|(tag, value)| put(*tag, value.len(), value));

@@ -10,6 +10,7 @@
 //! | [`fc`] | the fast-commit area's tags |
 //!
 //! Facts: `Documentation/filesystems/ext4/journal.rst` of Linux, and what stock tools make of journals in the tests.
+#![deny(clippy::as_conversions)]
 
 mod block;
 mod checksum;

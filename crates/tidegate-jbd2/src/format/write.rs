@@ -6,6 +6,7 @@ use super::gate::{Checksums, Compat, Incompat, Superblock};
 use super::raw::*;
 use crate::units::{FsBlock, Tid};
 use tidegate_rt::Timespec;
+use zerocopy::big_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
 fn header(kind: u32, tid: Tid) -> RawHeader {
@@ -27,6 +28,11 @@ fn put(block: &mut [u8], at: usize, bytes: &[u8]) -> usize {
     at + bytes.len()
 }
 
+fn low_half(n: u32) -> u16 {
+    let [_, _, a, b] = n.to_be_bytes();
+    u16::from_be_bytes([a, b])
+}
+
 /// The tag of a block whose bytes in the log are `logged`; at most 16 bytes, of which the layout's number count.
 pub(crate) fn tag(
     sb: &Superblock,
@@ -35,7 +41,7 @@ pub(crate) fn tag(
     (at, logged): (FsBlock, &[u8]),
     flags: u32,
 ) -> [u8; 16] {
-    let (low, high) = ((at.0 as u32).into(), ((at.0 >> 32) as u32).into());
+    let [high, low]: [U32; 2] = zerocopy::transmute!(at.0.to_be_bytes());
     let mut bytes = [0; 16];
     let sum = || data_checksum(sb.seed, tid, logged);
     if layout.checksums == Checksums::V3 {
@@ -44,8 +50,8 @@ pub(crate) fn tag(
         bytes.copy_from_slice(raw.as_bytes());
         return bytes;
     }
-    let sum = if layout.checksums == Checksums::V2 { sum() as u16 } else { 0 };
-    let low = RawTag { t_blocknr: low, t_checksum: sum.into(), t_flags: (flags as u16).into() };
+    let sum = if layout.checksums == Checksums::V2 { low_half(sum()) } else { 0 };
+    let low = RawTag { t_blocknr: low, t_checksum: sum.into(), t_flags: low_half(flags).into() };
     if layout.wide {
         put(&mut bytes, 0, RawTag64 { low, t_blocknr_high: high }.as_bytes());
     } else {
@@ -77,7 +83,10 @@ pub(crate) fn descriptor(
 pub(crate) fn revokes(sb: &Superblock, tid: Tid, blocks: &[FsBlock], block: &mut [u8]) {
     let each = if sb.incompat.contains(Incompat::BIT64) { 8 } else { 4 };
     let count = size_of::<RawRevoke>() + blocks.len() * each;
-    let raw = RawRevoke { r_header: header(REVOKE_BLOCK, tid), r_count: (count as u32).into() };
+    let raw = RawRevoke {
+        r_header: header(REVOKE_BLOCK, tid),
+        r_count: u32::try_from(count).unwrap_or(u32::MAX).into(),
+    };
     let mut at = put(block, 0, raw.as_bytes());
     for b in blocks {
         at = put(block, at, &b.0.to_be_bytes()[8 - each..]);

@@ -50,7 +50,7 @@ impl Superblock {
         // Groups are alike but for their copy of the superblock, and from `meta` on but for their place.
         let supers = self.supers_below(meta);
         let each = if meta > 0 { self.copies_in(GroupNo(0)) } else { 0 };
-        let places = |n: u64| (0..n).filter(|p| *p < 2 || *p == per_meta - 1).count() as u64;
+        let places = |n: u64| (0..n).filter(|p| *p < 2 || *p == per_meta - 1).map(|_| 1).sum::<u64>();
         let (whole, rest) = ((groups - meta) / per_meta, (groups - meta) % per_meta);
         supers * each + self.supers_below(groups) - supers + whole * places(per_meta) + places(rest)
     }
@@ -61,14 +61,13 @@ impl Superblock {
         if self.compat.contains(Compat::SPARSE_SUPER2) {
             let [a, b] = self.raw.s_backup_bgs.map(|b| u64::from(b.get()));
             let some = [0, a, b];
-            return (0..3).filter(|i| has(some[*i]) && !some[..*i].contains(&some[*i])).count() as u64;
+            return (0..3).filter(|i| has(some[*i]) && !some[..*i].contains(&some[*i])).map(|_| 1).sum();
         }
         if !self.ro_compat.contains(RoCompat::SPARSE_SUPER) {
             return n;
         }
         let powers = |base| std::iter::successors(Some(base), move |p| Some(p * base)).take_while(|p| *p < n);
-        let powers: usize = [3_u64, 5, 7].into_iter().map(|base| powers(base).count()).sum();
-        n.min(2) + powers as u64
+        n.min(2) + [3_u64, 5, 7].into_iter().flat_map(powers).map(|_| 1).sum::<u64>()
     }
 }
 
@@ -118,10 +117,11 @@ mod tests {
             let compat = if bit(&mut rng) { Compat::SPARSE_SUPER2 } else { Compat::empty() };
             let incompat = if bit(&mut rng) { Incompat::META_BG } else { Incompat::empty() };
             let ro_compat = if bit(&mut rng) { RoCompat::SPARSE_SUPER } else { RoCompat::empty() };
-            let mut sb = of(1 + rng.below(900) as u32, 32 << rng.below(6), compat, incompat, ro_compat);
-            sb.raw.s_first_meta_bg = (rng.below(sb.desc_blocks() + 1) as u32).into();
-            sb.raw.s_reserved_gdt_blocks = (rng.below(200) as u16).into();
-            sb.raw.s_backup_bgs = [(); 2].map(|()| (rng.below(950) as u32 * rng.below(2) as u32).into());
+            let below = |rng: &mut Rng, n| u32::try_from(rng.below(n)).unwrap();
+            let mut sb = of(1 + below(&mut rng, 900), 32 << rng.below(6), compat, incompat, ro_compat);
+            sb.raw.s_first_meta_bg = below(&mut rng, sb.desc_blocks() + 1).into();
+            sb.raw.s_reserved_gdt_blocks = u16::try_from(rng.below(200)).unwrap().into();
+            sb.raw.s_backup_bgs = [(); 2].map(|()| (below(&mut rng, 950) * below(&mut rng, 2)).into());
             let each: u64 = (0..sb.groups).map(|g| sb.copies_in(GroupNo(g))).sum();
             assert_eq!(sb.all_copies(), each, "{n}: {compat:?} {incompat:?} {ro_compat:?} {}", sb.groups);
         }

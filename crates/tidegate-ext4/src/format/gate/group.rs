@@ -110,7 +110,8 @@ pub(crate) fn desc_csum(sb: &Superblock, group: GroupNo, bytes: &[u8]) -> u16 {
     let (head, rest) = (&bytes[..DESC_CSUM_OFFSET], &bytes[DESC_CSUM_OFFSET + 2..]);
     if sb.has_csum() {
         let seed = crc32c(crc32c(sb.csum_seed, &number), head);
-        crc32c(crc32c(seed, &[0; 2]), rest) as u16
+        let [a, b, ..] = crc32c(crc32c(seed, &[0; 2]), rest).to_le_bytes();
+        u16::from_le_bytes([a, b])
     } else if sb.ro_compat.contains(RoCompat::GDT_CSUM) {
         let seed = crc16(crc16(crc16(!0, &sb.raw.s_uuid), &number), head);
         if sb.incompat.contains(Incompat::BIT64) { crc16(seed, rest) } else { seed }

@@ -1,6 +1,7 @@
 //! The superblock, validated.
 
 use super::features::{check_incompat, feature_names, read_only_features};
+use super::number;
 use crate::format::crc::{START, crc32c};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, GroupNo};
@@ -126,7 +127,7 @@ impl Superblock {
             groups: 0,
             inode_size: if rev == 0 { GOOD_OLD_INODE_SIZE } else { raw.s_inode_size.get() }.into(),
             first_ino: if rev == 0 { GOOD_OLD_FIRST_INO } else { raw.s_first_ino.get() },
-            desc_size: if is64 { raw.s_desc_size.get().into() } else { DESC_SIZE_32 as u32 },
+            desc_size: if is64 { raw.s_desc_size.get().into() } else { number(DESC_SIZE_32) },
             journal: Journal::None,
             csum_seed: seed,
             raw: Box::new(raw),
@@ -139,10 +140,10 @@ impl Superblock {
         let bs = self.block_size;
         rule(self.inode_size.is_power_of_two() && (128..=bs).contains(&self.inode_size), "s_inode_size")?;
         rule(self.first_ino >= GOOD_OLD_FIRST_INO, "s_first_ino")?;
-        let sizes = DESC_SIZE_32 as u32..=DESC_SIZE_MAX as u32;
+        let sizes = number(DESC_SIZE_32)..=number(DESC_SIZE_MAX);
         rule(self.desc_size.is_power_of_two() && sizes.contains(&self.desc_size), "s_desc_size")?;
         rule(
-            !self.incompat.contains(Incompat::BIT64) || self.desc_size >= DESC_SIZE_64 as u32,
+            !self.incompat.contains(Incompat::BIT64) || self.desc_size >= number(DESC_SIZE_64),
             "s_desc_size is too small for 64bit",
         )?;
         let per_block = bs / self.inode_size;
@@ -255,11 +256,12 @@ impl Superblock {
     pub fn desc_block(&self, n: u64) -> BlockAddr {
         let meta_bg = self.incompat.contains(Incompat::META_BG);
         // The superblock's own block, whatever lies before it.
-        let super_block = SUPER_OFFSET as u64 / u64::from(self.block_size);
+        let super_block = u64::from(number(SUPER_OFFSET)) / u64::from(self.block_size);
         if !meta_bg || n < self.raw.s_first_meta_bg.get().into() {
             return BlockAddr(super_block + 1 + n);
         }
-        let group = GroupNo((n * u64::from(self.descs_per_block())) as u32);
+        let group = u32::try_from(n * u64::from(self.descs_per_block())).unwrap_or(u32::MAX);
+        let group = GroupNo(group);
         // The first group of 1 KiB blocks in clusters begins before the superblock.
         let before = u64::from(n == 0 && self.block_size == 1024 && self.first_data_block.0 == 0);
         self.group_start(group).plus(u64::from(self.has_super(group)) + before)

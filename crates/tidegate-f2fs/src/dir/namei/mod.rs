@@ -328,11 +328,9 @@ impl F2fs {
 
 /// Sets the name an inode remembers.
 pub(crate) fn set_name(page: &mut [u8], name: &[u8]) {
-    let at = std::mem::offset_of!(RawInode, i_namelen);
-    put32(page, at, name.len() as u32);
-    let field = &mut page[at + 4..at + 4 + F2FS_NAME_LEN];
-    field.fill(0);
-    field[..name.len()].copy_from_slice(name);
+    if let Some(raw) = RawInode::of_mut(page) {
+        raw.set_name(name);
+    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ impl RollForward<'_> {
     pub(super) fn recover_name(&mut self, inode: &Arc<Inode>, page: &[u8]) -> Result<()> {
         let fs = self.fs;
         let ino = inode.nid().0;
-        let pino = crate::format::raw::le32(page, std::mem::offset_of!(RawInode, i_pino));
+        let pino = RawInode::of(page).i_pino.get();
         let possible = |n: &&[u8]| !matches!(*n, b"" | b"." | b"..") && !n.iter().any(|b| b"/\0".contains(b));
         let name = name_of(page).filter(possible).ok_or_else(|| Error::corrupt("it has no possible name"))?;
         let dir = self.directory(pino)?;

@@ -7,7 +7,6 @@
 //! | `superblock` | the superblock and its rules |
 //! | `checkpoint` | a checkpoint and its rules |
 //! | `pack` | reading the two packs, choosing one |
-#![deny(clippy::as_conversions)]
 
 mod checkpoint;
 mod features;

@@ -71,8 +71,9 @@ pub fn bucket_blocks(level: u32) -> u32 {
 
 /// First block, in blocks of the directory file, of bucket `idx` of `level`.
 pub fn dir_block_index(level: u32, dir_level: u32, idx: u32) -> u64 {
-    let before: u64 = (0..level).map(|l| dir_buckets(l, dir_level) as u64 * bucket_blocks(l) as u64).sum();
-    before + idx as u64 * bucket_blocks(level) as u64
+    let blocks = |level, buckets: u32| u64::from(buckets) * u64::from(bucket_blocks(level));
+    let before: u64 = (0..level).map(|l| blocks(l, dir_buckets(l, dir_level))).sum();
+    before + blocks(level, idx)
 }
 
 /// The hash of a name: half-MD4's initial state through TEA, 16 bytes of the name at a time. 0 for "." and "..".
@@ -93,11 +94,11 @@ pub fn dentry_hash(name: &[u8]) -> u32 {
 
 /// Up to 16 bytes of `name` as four words, padded with its remaining length.
 fn hash_words(name: &[u8]) -> [u32; 4] {
-    let len = name.len() as u32;
+    let len = u32::try_from(name.len()).unwrap_or(u32::MAX);
     let pad = (len | len << 8) | (len | len << 8) << 16;
     let mut words = [pad; 4];
     for (w, part) in words.iter_mut().zip(name[..name.len().min(16)].chunks(4)) {
-        *w = part.iter().fold(pad, |v, &b| (v << 8).wrapping_add(b as u32));
+        *w = part.iter().fold(pad, |v, &b| (v << 8).wrapping_add(b.into()));
     }
     words
 }
@@ -121,10 +122,10 @@ fn tea(state: &mut [u32; 2], key: &[u32; 4]) {
 pub fn dir_bucket_of(index: u64, dir_level: u32) -> Option<(u32, u32)> {
     let mut first = 0;
     for level in 0..MAX_DIR_HASH_DEPTH {
-        let blocks = bucket_blocks(level) as u64;
-        let end = first + dir_buckets(level, dir_level) as u64 * blocks;
+        let blocks = u64::from(bucket_blocks(level));
+        let end = first + u64::from(dir_buckets(level, dir_level)) * blocks;
         if index < end {
-            return Some((level, ((index - first) / blocks) as u32));
+            return u32::try_from((index - first) / blocks).ok().map(|bucket| (level, bucket));
         }
         first = end;
     }

@@ -26,7 +26,7 @@ pub const EXTRA_ISIZE: usize = 36;
 pub const I_CHKSUM_OFFSET: usize = 360 + 8;
 
 /// `struct f2fs_extent`: the largest extent the inode knows.
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs)]
 pub struct RawExtent {
@@ -67,6 +67,59 @@ pub struct RawInode {
 }
 const _: () = assert!(size_of::<RawInode>() == I_ADDR_OFFSET);
 
+/// `struct f2fs_node` of an inode: a whole block.
+#[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct RawInodeBlock {
+    pub inode: RawInode,
+    pub i_addr: [U32; DEF_ADDRS_PER_INODE],
+    pub i_nid: [U32; 5],
+    pub footer: RawNodeFooter,
+}
+
+impl RawInodeBlock {
+    /// A block as that of an inode.
+    pub fn of(block: &[u8; BLOCK_SIZE]) -> &Self {
+        zerocopy::transmute_ref!(block)
+    }
+
+    /// A block as that of an inode, to be changed.
+    pub fn of_mut(block: &mut [u8; BLOCK_SIZE]) -> &mut Self {
+        zerocopy::transmute_mut!(block)
+    }
+
+    /// Its extra attributes, whether it has any or not.
+    pub fn extra(&self) -> &RawExtraAttr {
+        RawExtraAttr::of(self.as_bytes())
+    }
+}
+
+impl RawInode {
+    /// The inode of node block `block`; zeros where the bytes are too few for one.
+    pub fn of(block: &[u8]) -> &RawInode {
+        static NONE: RawInode = zerocopy::transmute!([0_u8; I_ADDR_OFFSET]);
+        RawInode::ref_from_prefix(block).map_or(&NONE, |(inode, _)| inode)
+    }
+
+    /// The inode of node block `block`, to be changed.
+    pub fn of_mut(block: &mut [u8]) -> Option<&mut RawInode> {
+        RawInode::mut_from_prefix(block).ok().map(|(inode, _)| inode)
+    }
+
+    /// The name it remembers, as far as its length can be.
+    pub fn name(&self) -> Option<&[u8]> {
+        self.i_name.get(..usize::try_from(self.i_namelen.get()).ok()?)
+    }
+
+    /// Sets the name that it remembers, of at most 255 bytes.
+    pub fn set_name(&mut self, name: &[u8]) {
+        self.i_namelen = u32::try_from(name.len()).unwrap_or(u32::MAX).into();
+        self.i_name.fill(0);
+        self.i_name[..name.len()].copy_from_slice(name);
+    }
+}
+
 /// The extra attributes at the start of `i_addr`, present up to `i_extra_isize` bytes.
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -84,6 +137,23 @@ pub struct RawExtraAttr {
     pub i_compress_flag: zerocopy::little_endian::U16,
 }
 const _: () = assert!(size_of::<RawExtraAttr>() == EXTRA_ISIZE);
+const _: () =
+    assert!(I_ADDR_OFFSET + std::mem::offset_of!(RawExtraAttr, i_inode_checksum) == I_CHKSUM_OFFSET);
+
+impl RawExtraAttr {
+    /// Where the extra attributes of inode block `block` would be; zeros where the bytes are too few for them.
+    pub fn of(block: &[u8]) -> &RawExtraAttr {
+        static NONE: RawExtraAttr = zerocopy::transmute!([0_u8; EXTRA_ISIZE]);
+        let bytes = block.get(I_ADDR_OFFSET..).and_then(|b| RawExtraAttr::ref_from_prefix(b).ok());
+        bytes.map_or(&NONE, |(extra, _)| extra)
+    }
+
+    /// The extra attributes of inode block `block`, to be changed.
+    pub fn of_mut(block: &mut [u8]) -> Option<&mut RawExtraAttr> {
+        let bytes = block.get_mut(I_ADDR_OFFSET..).and_then(|b| RawExtraAttr::mut_from_prefix(b).ok());
+        bytes.map(|(extra, _)| extra)
+    }
+}
 
 /// `struct node_footer`.
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -2,7 +2,6 @@
 
 use super::Repair;
 use super::disk::Block;
-use super::inode::at;
 use crate::format::gate::Superblock;
 use crate::format::raw::*;
 use crate::offline::areas::Areas;
@@ -11,33 +10,28 @@ impl Repair<'_, '_> {
     /// Makes extra attributes and inline xattrs fit: what does not is set as the root has it.
     pub(super) fn mend_areas(&mut self, ino: u32, block: &mut Block) -> (Areas, bool) {
         if let Some(a) = areas(&self.sb, block) {
-            let missing = a.words == 0 && block[at::INLINE] & inline::XATTR != 0;
+            let missing = a.words == 0 && RawInodeBlock::of(block).inode.i_inline & inline::XATTR != 0;
             return if missing { self.mend_xattr_size(ino, block) } else { (a, false) };
         }
-        let sizes = |b: &Block| le32(&b[..], I_ADDR_OFFSET);
-        let (flags, was) = (block[at::INLINE], sizes(block));
+        let (flags, was) = (RawInodeBlock::of(block).inode.i_inline, sizes(block));
         if self.sb.features.contains(Features::EXTRA_ATTR) {
             // What fits stays.
             let words =
-                if flags & inline::XATTR != 0 { DEFAULT_INLINE_XATTR_ADDRS } else { self.usual.words };
-            let guesses = [
-                (self.usual.extra as u32, was >> 16),
-                (was & 0xffff, words as u32),
-                (self.usual.extra as u32, words as u32),
-            ];
-            for (extra, words) in guesses {
-                put32(&mut block[..], I_ADDR_OFFSET, extra | words << 16);
+                if flags & inline::XATTR != 0 { DEFAULT_INLINE_XATTR_ADDRS } else { self.usual.words } as u16;
+            let extra = self.usual.extra as u16;
+            for guess in [(extra, was.1), (was.0, words), (extra, words)] {
+                set_sizes(block, guess);
                 if areas(&self.sb, block).is_some() {
                     break;
                 }
             }
         } else {
-            block[at::INLINE] &= !inline::EXTRA_ATTR;
+            RawInodeBlock::of_mut(block).inode.i_inline &= !inline::EXTRA_ATTR;
         }
-        let (now, shown) = (sizes(block), |flags: u8, v: u32| {
-            format!("flags {flags:#x}, sizes {} and {}", v & 0xffff, v >> 16)
-        });
-        self.inode_change(ino, "extra attributes", shown(flags, was), shown(block[at::INLINE], now));
+        let shown =
+            |flags: u8, (extra, words): (u16, u16)| format!("flags {flags:#x}, sizes {extra} and {words}");
+        let (now_flags, now) = (RawInodeBlock::of(block).inode.i_inline, sizes(block));
+        self.inode_change(ino, "extra attributes", shown(flags, was), shown(now_flags, now));
         (areas(&self.sb, block).unwrap_or(self.usual), true)
     }
 
@@ -45,21 +39,33 @@ impl Repair<'_, '_> {
     fn mend_xattr_size(&mut self, ino: u32, block: &mut Block) -> (Areas, bool) {
         let area = I_NID_OFFSET - 4 * DEFAULT_INLINE_XATTR_ADDRS..I_NID_OFFSET;
         let unused = block[area.clone()].iter().all(|b| *b == 0);
-        let size = le32(&block[..], I_ADDR_OFFSET) & 0xffff;
+        let (extra, _) = sizes(block);
         if unused || le32(&block[..], area.start) == F2FS_XATTR_MAGIC {
-            put32(&mut block[..], I_ADDR_OFFSET, size | (DEFAULT_INLINE_XATTR_ADDRS as u32) << 16);
+            set_sizes(block, (extra, DEFAULT_INLINE_XATTR_ADDRS as u16));
         }
         let a = areas(&self.sb, block).filter(|a| a.words != 0);
         let to = match a {
             Some(a) => a.words.to_string(),
             None => {
-                put32(&mut block[..], I_ADDR_OFFSET, size);
-                block[at::INLINE] &= !inline::XATTR;
+                set_sizes(block, (extra, 0));
+                RawInodeBlock::of_mut(block).inode.i_inline &= !inline::XATTR;
                 "none: no inline xattrs".into()
             }
         };
         self.inode_change(ino, "i_inline_xattr_size", "0".into(), to);
         (areas(&self.sb, block).unwrap_or(self.usual), true)
+    }
+}
+
+/// `i_extra_isize` and `i_inline_xattr_size`, whether the block has them or not.
+fn sizes(block: &Block) -> (u16, u16) {
+    let extra = RawInodeBlock::of(block).extra();
+    (extra.i_extra_isize.get(), extra.i_inline_xattr_size.get())
+}
+
+fn set_sizes(block: &mut Block, (extra, words): (u16, u16)) {
+    if let Some(raw) = RawExtraAttr::of_mut(&mut block[..]) {
+        (raw.i_extra_isize, raw.i_inline_xattr_size) = (extra.into(), words.into());
     }
 }
 

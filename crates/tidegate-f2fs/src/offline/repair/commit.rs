@@ -138,8 +138,9 @@ impl Repair<'_, '_> {
             }
             if f.ino == f.nid
                 && let Some((_, sum)) = checksum(&self.sb, f.nid, &c.block)
+                && let Some(extra) = RawExtraAttr::of_mut(&mut c.block[..])
             {
-                put32(&mut c.block[..], I_CHKSUM_OFFSET, sum);
+                extra.i_inode_checksum = sum.into();
             }
             if c.fresh {
                 continue;

@@ -4,7 +4,6 @@ mod fields;
 
 use super::Repair;
 use super::dots::{BLOCK_LAYOUT, Layout, inline_layout, slots_of};
-use super::inode::at;
 use super::map::Place;
 use super::tree::DirBlock;
 use crate::format::raw::*;
@@ -73,7 +72,7 @@ impl Repair<'_, '_> {
             ino,
             parent,
             layout: if inline { inline_layout(i.areas) } else { BLOCK_LAYOUT },
-            level: i.block[at::DIR_LEVEL] as u32,
+            level: i.raw().i_dir_level as u32,
             inline,
             strange: i.strange_names(),
             no_dots: i.has(inline::DOTS),
@@ -120,7 +119,7 @@ impl Repair<'_, '_> {
             self.inode_change(d.ino, "i_dir_level", d.level.to_string(), "0".into());
             d.level = 0;
             let mut i = self.again(d.ino)?;
-            i.block[at::DIR_LEVEL] = 0;
+            i.raw_mut().i_dir_level = 0;
             i.dirty = true;
             self.keep(i);
         }
@@ -336,7 +335,7 @@ impl Repair<'_, '_> {
             self.stack.push((ino, parent));
         } else {
             self.walk_tree(&mut i)?;
-            let links = i.u32(at::LINKS);
+            let links = i.raw().i_links.get();
             if links != 1 {
                 self.links.insert(ino, (links, 1));
             }

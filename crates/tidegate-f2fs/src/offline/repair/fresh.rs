@@ -5,7 +5,6 @@ use super::alloc::{HOT_DATA, HOT_NODE};
 use super::areas::areas;
 use super::claim::Owner;
 use super::disk::{Block, Changed};
-use super::inode::at;
 use super::insert::dots_block;
 use super::map::Place;
 use crate::format::raw::*;
@@ -14,8 +13,8 @@ use tidegate_vfs::{Error, ErrorKind, Result};
 
 const NAME: &[u8] = b"lost_found";
 const MODE: u16 = 0o040_700;
-/// Offset of the birth time in an inode with so many extra attributes.
-const CRTIME: usize = I_ADDR_OFFSET + offset_of!(RawExtraAttr, i_crtime);
+/// Bytes of extra attributes that have the time of birth.
+const CRTIME_END: usize = offset_of!(RawExtraAttr, i_compr_blocks);
 
 impl Repair<'_, '_> {
     /// Makes lost_found in the root directory.
@@ -59,34 +58,27 @@ impl Repair<'_, '_> {
     fn empty_inode(&mut self, ino: u32) -> Result<Block> {
         let root = self.again(self.sb.root_ino)?;
         let mut b: Block = Box::new([0; BLOCK_SIZE]);
-        b[at::MODE..at::MODE + 2].copy_from_slice(&MODE.to_le_bytes());
-        b[at::INLINE] = root.block[at::INLINE] & (inline::EXTRA_ATTR | inline::XATTR);
-        let (now, nanos) = (self.options.now.secs as u64, self.options.now.nanos);
-        let mut words = vec![
-            (at::LINKS, 2),
-            (at::SIZE, BLOCK_SIZE as u32),
-            (at::BLOCKS, 2),
-            (at::DEPTH, 1),
-            (at::PINO, self.sb.root_ino),
-            (at::NAMELEN, NAME.len() as u32),
-        ];
-        let mut time = |at: usize, nsec: usize| {
-            words.extend([(at, now as u32), (at + 4, (now >> 32) as u32), (nsec, nanos)]);
-        };
-        time(offset_of!(RawInode, i_atime), offset_of!(RawInode, i_atime_nsec));
-        time(offset_of!(RawInode, i_ctime), offset_of!(RawInode, i_ctime_nsec));
-        time(offset_of!(RawInode, i_mtime), offset_of!(RawInode, i_mtime_nsec));
-        if root.areas.extra >= CRTIME + 12 - I_ADDR_OFFSET {
-            time(CRTIME, CRTIME + 8);
-        }
-        if root.has(inline::EXTRA_ATTR) {
-            words.push((I_ADDR_OFFSET, root.u32(I_ADDR_OFFSET)));
-        }
-        words.into_iter().for_each(|(at, v)| put32(&mut b[..], at, v));
-        b[at::NAME..at::NAME + NAME.len()].copy_from_slice(NAME);
-        if let Some(footer) = RawNodeFooter::of_mut(&mut b[..]) {
-            footer.nid = ino.into();
-            footer.ino = ino.into();
+        let (now, nanos) = ((self.options.now.secs as u64).into(), self.options.now.nanos.into());
+        let block = RawInodeBlock::of_mut(&mut b);
+        let raw = &mut block.inode;
+        raw.i_mode = MODE.into();
+        raw.i_inline = root.raw().i_inline & (inline::EXTRA_ATTR | inline::XATTR);
+        (raw.i_links, raw.i_blocks, raw.i_current_depth) = (2.into(), 2.into(), 1.into());
+        raw.i_size = (BLOCK_SIZE as u64).into();
+        raw.i_pino = self.sb.root_ino.into();
+        raw.set_name(NAME);
+        (raw.i_atime, raw.i_ctime, raw.i_mtime) = (now, now, now);
+        (raw.i_atime_nsec, raw.i_ctime_nsec, raw.i_mtime_nsec) = (nanos, nanos, nanos);
+        (block.footer.nid, block.footer.ino) = (ino.into(), ino.into());
+        if let Some(extra) = RawExtraAttr::of_mut(&mut b[..]) {
+            if root.areas.extra >= CRTIME_END {
+                (extra.i_crtime, extra.i_crtime_nsec) = (now, nanos);
+            }
+            if root.has(inline::EXTRA_ATTR) {
+                let of_root = RawInodeBlock::of(&root.block).extra();
+                extra.i_extra_isize = of_root.i_extra_isize;
+                extra.i_inline_xattr_size = of_root.i_inline_xattr_size;
+            }
         }
         Ok(b)
     }

@@ -7,6 +7,7 @@ use super::{Repair, dots};
 use crate::format::raw::*;
 use crate::offline::areas::Areas;
 use tidegate_vfs::Result;
+use zerocopy::IntoBytes;
 
 /// What kind of file an inode is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,26 +17,6 @@ pub(super) enum Kind {
     Symlink,
     /// Device, fifo, socket: `i_addr` holds no addresses.
     Special,
-}
-
-/// Fields by their offset in the inode block.
-pub(super) mod at {
-    use crate::format::raw::RawInode;
-    use std::mem::offset_of;
-    pub(in super::super) const MODE: usize = 0;
-    pub(in super::super) const ADVISE: usize = 2;
-    pub(in super::super) const INLINE: usize = 3;
-    pub(in super::super) const LINKS: usize = offset_of!(RawInode, i_links);
-    pub(in super::super) const SIZE: usize = offset_of!(RawInode, i_size);
-    pub(in super::super) const BLOCKS: usize = offset_of!(RawInode, i_blocks);
-    pub(in super::super) const DEPTH: usize = offset_of!(RawInode, i_current_depth);
-    pub(in super::super) const XATTR_NID: usize = offset_of!(RawInode, i_xattr_nid);
-    pub(in super::super) const FLAGS: usize = offset_of!(RawInode, i_flags);
-    pub(in super::super) const PINO: usize = offset_of!(RawInode, i_pino);
-    pub(in super::super) const NAMELEN: usize = offset_of!(RawInode, i_namelen);
-    pub(in super::super) const NAME: usize = offset_of!(RawInode, i_name);
-    pub(in super::super) const DIR_LEVEL: usize = offset_of!(RawInode, i_dir_level);
-    pub(in super::super) const EXTENT: usize = offset_of!(RawInode, i_ext);
 }
 
 /// Compressed files.
@@ -57,8 +38,18 @@ impl Inode {
         le32(&self.block[..], at)
     }
 
-    pub(super) fn u64(&self, at: usize) -> u64 {
-        le64(&self.block[..], at)
+    pub(super) fn raw(&self) -> &RawInode {
+        &RawInodeBlock::of(&self.block).inode
+    }
+
+    pub(super) fn raw_mut(&mut self) -> &mut RawInode {
+        &mut RawInodeBlock::of_mut(&mut self.block).inode
+    }
+
+    /// Changes fields.
+    pub(super) fn change(&mut self, f: impl FnOnce(&mut RawInode)) {
+        f(self.raw_mut());
+        self.dirty = true;
     }
 
     pub(super) fn set32(&mut self, at: usize, v: u32) {
@@ -66,13 +57,8 @@ impl Inode {
         self.dirty = true;
     }
 
-    pub(super) fn set64(&mut self, at: usize, v: u64) {
-        self.set32(at, v as u32);
-        self.set32(at + 4, (v >> 32) as u32);
-    }
-
     pub(super) fn has(&self, flag: u8) -> bool {
-        self.block[at::INLINE] & flag != 0
+        self.raw().i_inline & flag != 0
     }
 
     pub(super) fn is_inline(&self) -> bool {
@@ -85,28 +71,31 @@ impl Inode {
 
     /// Names are hashed in ways that only the kernel knows: they are left as they are.
     pub(super) fn strange_names(&self) -> bool {
-        self.block[at::ADVISE] & advise::ENCRYPT != 0 || self.u32(at::FLAGS) & CASEFOLD_FL != 0
+        self.raw().i_advise & advise::ENCRYPT != 0 || self.raw().i_flags.get() & CASEFOLD_FL != 0
     }
 }
 
+/// Position of the file's type in a mode.
+const TYPE_SHIFT: u32 = 12;
+
 /// The dentry type that goes with an inode's mode.
 pub(super) fn file_type_of(block: &[u8; BLOCK_SIZE]) -> u8 {
-    match block[at::MODE + 1] & 0xf0 {
-        0x80 => file_type::REG_FILE,
-        0x40 => file_type::DIR,
-        0x20 => file_type::CHRDEV,
-        0x60 => file_type::BLKDEV,
-        0x10 => file_type::FIFO,
-        0xc0 => file_type::SOCK,
-        0xa0 => file_type::SYMLINK,
+    match RawInodeBlock::of(block).inode.i_mode.get() >> TYPE_SHIFT {
+        0o10 => file_type::REG_FILE,
+        0o04 => file_type::DIR,
+        0o02 => file_type::CHRDEV,
+        0o06 => file_type::BLKDEV,
+        0o01 => file_type::FIFO,
+        0o14 => file_type::SOCK,
+        0o12 => file_type::SYMLINK,
         _ => file_type::UNKNOWN,
     }
 }
 
 /// The mode's type bits that go with a dentry type.
-fn mode_of(file_type: u8) -> Option<u8> {
-    let bits = [0, 0x80, 0x40, 0x20, 0x60, 0x10, 0xc0, 0xa0];
-    bits.get(file_type as usize).copied().filter(|b| *b != 0)
+fn mode_of(file_type: u8) -> Option<u16> {
+    let bits = [0, 0o10, 0o04, 0o02, 0o06, 0o01, 0o14, 0o12];
+    bits.get(usize::from(file_type)).map(|b| b << TYPE_SHIFT).filter(|b| *b != 0)
 }
 
 impl Repair<'_, '_> {
@@ -118,9 +107,10 @@ impl Repair<'_, '_> {
         let mut dirty = false;
         if file_type_of(&block) == file_type::UNKNOWN {
             let Some(bits) = mode_of(hint) else { return self.give_up_inode(ino, addr) };
-            let was = le16(&block[..], at::MODE);
-            block[at::MODE + 1] = block[at::MODE + 1] & 0x0f | bits;
-            let now = le16(&block[..], at::MODE);
+            let mode = &mut RawInodeBlock::of_mut(&mut block).inode.i_mode;
+            let was = mode.get();
+            let now = was & ((1 << TYPE_SHIFT) - 1) | bits;
+            *mode = now.into();
             self.inode_change(ino, "i_mode", format!("{was:#o}"), format!("{now:#o}"));
             dirty = true;
         }
@@ -184,7 +174,7 @@ impl Repair<'_, '_> {
     /// Flags of features that the volume does not have.
     fn mend_feature_flags(&mut self, i: &mut Inode) {
         let has = |f: Features| self.sb.features.contains(f);
-        let (mut advise, mut flags) = (i.block[at::ADVISE], i.u32(at::FLAGS));
+        let (mut advise, mut flags) = (i.raw().i_advise, i.raw().i_flags.get());
         let before = (advise, flags);
         if !has(Features::ENCRYPT) {
             advise &= !(advise::ENCRYPT | advise::ENC_NAME);
@@ -201,19 +191,19 @@ impl Repair<'_, '_> {
         if before != (advise, flags) {
             let show = |(a, f): (u8, u32)| format!("i_advise {a:#x}, i_flags {f:#x}");
             self.inode_change(i.ino, "flags", show(before), show((advise, flags)));
-            i.block[at::ADVISE] = advise;
-            i.set32(at::FLAGS, flags);
+            i.raw_mut().i_advise = advise;
+            i.change(|r| r.i_flags = flags.into());
         }
     }
 
     fn mend_inline_flags(&mut self, i: &mut Inode) -> Result<()> {
-        let was = i.block[at::INLINE];
+        let was = i.raw().i_inline;
         let mut flags = was;
         match i.kind {
             Kind::Directory => {
                 flags &= !inline::DATA;
                 let mut as_inline = i.block.clone();
-                as_inline[at::INLINE] = flags | inline::DENTRY;
+                RawInodeBlock::of_mut(&mut as_inline).inode.i_inline = flags | inline::DENTRY;
                 if let Some(a) = areas(&self.sb, &as_inline)
                     && was & inline::DENTRY == 0
                     && dots::begins_with_dot(&as_inline[..], a, i.ino)
@@ -224,13 +214,14 @@ impl Repair<'_, '_> {
             Kind::Regular | Kind::Symlink => flags &= !inline::DENTRY,
             Kind::Special => flags &= !(inline::DATA | inline::DENTRY),
         }
-        let nids: Vec<u32> = (0..5).map(|n| i.u32(I_NID_OFFSET + 4 * n)).collect();
+        let nids = RawInodeBlock::of(&i.block).i_nid.map(|n| n.get());
         if flags & (inline::DATA | inline::DENTRY) != 0 && nids.iter().any(|n| *n != 0) {
             if self.has_node(i.ino, &nids)? {
                 flags &= !(inline::DATA | inline::DENTRY | inline::DATA_EXIST);
             } else {
                 self.inode_change(i.ino, "i_nid", format!("{nids:?}"), "none: its content is inline".into());
-                (0..5).for_each(|n| i.set32(I_NID_OFFSET + 4 * n, 0));
+                RawInodeBlock::of_mut(&mut i.block).i_nid.fill(0.into());
+                i.dirty = true;
             }
         }
         if flags & inline::DATA != 0 && flags & inline::DATA_EXIST == 0 {
@@ -239,7 +230,7 @@ impl Repair<'_, '_> {
             flags |= if has_data { inline::DATA_EXIST } else { 0 };
         }
         if flags != was {
-            i.block[at::INLINE] = flags;
+            i.raw_mut().i_inline = flags;
             i.dirty = true;
             self.inode_change(i.ino, "i_inline", format!("{was:#x}"), format!("{flags:#x}"));
             i.areas = areas(&self.sb, &i.block).unwrap_or(self.usual);
@@ -259,14 +250,14 @@ impl Repair<'_, '_> {
     }
 
     fn mend_namelen(&mut self, i: &mut Inode) {
-        let len = i.u32(at::NAMELEN);
+        let len = i.raw().i_namelen.get();
         if len as usize <= F2FS_NAME_LEN {
             return;
         }
-        let name = &i.block[at::NAME..at::NAME + F2FS_NAME_LEN];
+        let name = &i.raw().i_name;
         let found = name.iter().position(|b| *b == 0).unwrap_or(F2FS_NAME_LEN) as u32;
         self.inode_change(i.ino, "i_namelen", len.to_string(), found.to_string());
-        i.set32(at::NAMELEN, found);
+        i.change(|r| r.i_namelen = found.into());
     }
 
     /// A checksum that does not match is made to: what else is wrong is mended on its own.
@@ -290,9 +281,9 @@ pub(super) fn checksum(
     if !sb.features.contains(Features::INODE_CHKSUM) || I_ADDR_OFFSET + extra < I_CHKSUM_OFFSET + 4 {
         return None;
     }
-    let generation = le32(b, std::mem::offset_of!(RawInode, i_generation));
+    let raw = RawInodeBlock::of(b);
     let seed = f2fs_chksum(u32::MAX, &sb.raw.uuid);
-    let seed = f2fs_chksum(f2fs_chksum(seed, &ino.to_le_bytes()), &generation.to_le_bytes());
+    let seed = f2fs_chksum(f2fs_chksum(seed, &ino.to_le_bytes()), raw.inode.i_generation.as_bytes());
     let sum = f2fs_chksum(f2fs_chksum(seed, &b[..I_CHKSUM_OFFSET]), &[0; 4]);
-    Some((le32(b, I_CHKSUM_OFFSET), f2fs_chksum(sum, &b[I_CHKSUM_OFFSET + 4..])))
+    Some((raw.extra().i_inode_checksum.get(), f2fs_chksum(sum, &b[I_CHKSUM_OFFSET + 4..])))
 }

@@ -7,7 +7,7 @@ use super::claim::Owner;
 use super::dir::Insert;
 use super::disk::{Block, Changed};
 use super::dots::{BLOCK_LAYOUT, Layout, inline_layout, slots_of};
-use super::inode::{Inode, at};
+use super::inode::Inode;
 use super::map::Place;
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
@@ -64,10 +64,8 @@ impl Repair<'_, '_> {
             format!("lost_found (inode {dir}) \"{shown}\""),
         );
         let mut i = self.again(e.ino)?;
-        i.set32(at::PINO, dir);
-        i.set32(at::NAMELEN, name.len() as u32);
-        i.block[at::NAME..at::NAME + F2FS_NAME_LEN].fill(0);
-        i.block[at::NAME..at::NAME + name.len()].copy_from_slice(&name);
+        i.change(|r| r.i_pino = dir.into());
+        i.change(|r| r.set_name(&name));
         self.keep(i);
         if e.file_type == file_type::DIR { self.set_parent(e.ino, dir) } else { Ok(()) }
     }
@@ -89,7 +87,7 @@ impl Repair<'_, '_> {
             let l = inline_layout(i.areas);
             return Ok(l.find(&i.block[..], name).map(|s| (i.addr, Place::Node(dir), l, s)));
         }
-        let (hash, dir_level) = (dentry_hash(name), i.block[at::DIR_LEVEL] as u32);
+        let (hash, dir_level) = (dentry_hash(name), i.raw().i_dir_level as u32);
         for level in 0..MAX_DIR_HASH_DEPTH {
             let first = dir_block_index(level, dir_level, hash % dir_buckets(level, dir_level));
             for index in first..first + bucket_blocks(level) as u64 {
@@ -118,7 +116,7 @@ impl Repair<'_, '_> {
     ) -> Result<bool> {
         let mut i = self.again(dir)?;
         if count && file_type == file_type::DIR {
-            i.set32(at::LINKS, i.u32(at::LINKS) + 1);
+            i.change(|r| r.i_links = (r.i_links.get() + 1).into());
         }
         if i.has(inline::DENTRY) {
             let l = inline_layout(i.areas);
@@ -138,7 +136,7 @@ impl Repair<'_, '_> {
     }
 
     fn insert_in_blocks(&mut self, i: &mut Inode, name: &[u8], ino: u32, file_type: u8) -> Result<bool> {
-        let (hash, dir_level) = (dentry_hash(name), i.block[at::DIR_LEVEL] as u32);
+        let (hash, dir_level) = (dentry_hash(name), i.raw().i_dir_level as u32);
         for level in 0..MAX_DIR_HASH_DEPTH {
             let first = dir_block_index(level, dir_level, hash % dir_buckets(level, dir_level));
             for index in first..first + bucket_blocks(level) as u64 {
@@ -153,7 +151,7 @@ impl Repair<'_, '_> {
                     BLOCK_LAYOUT.add(&mut block[..], 0, name, ino, file_type);
                     self.new_block(i, &s, index, block)?;
                 }
-                i.set32(at::DEPTH, i.u32(at::DEPTH).max(level + 1));
+                i.change(|r| r.i_current_depth = (r.i_current_depth.get().max(level + 1)).into());
                 return Ok(true);
             }
         }
@@ -193,16 +191,16 @@ impl Repair<'_, '_> {
         if BlockAddr(s.addr) == BlockAddr::NEW {
             self.usage.reserved -= 1; // counted already
         } else {
-            i.set64(at::BLOCKS, i.u64(at::BLOCKS) + 1);
+            i.change(|r| r.i_blocks = (r.i_blocks.get() + 1).into());
         }
-        i.set64(at::SIZE, i.u64(at::SIZE).max((index + 1) * BLOCK_SIZE as u64));
+        i.change(|r| r.i_size = (r.i_size.get().max((index + 1) * BLOCK_SIZE as u64)).into());
         Ok(())
     }
 
     /// Moves a directory's entries out of its inode.
     fn move_to_blocks(&mut self, i: &mut Inode) -> Result<()> {
         let l = inline_layout(i.areas);
-        let (mut entries, mut slot, mut parent) = (Vec::new(), 0, i.u32(at::PINO));
+        let (mut entries, mut slot, mut parent) = (Vec::new(), 0, i.raw().i_pino.get());
         while slot < l.slots {
             let e = l.entry(&i.block[..], slot);
             let len = e.name_len.get() as usize;
@@ -220,9 +218,9 @@ impl Repair<'_, '_> {
         self.inode_change(i.ino, "entries", "inline".into(), "in blocks".into());
         let area = i.areas.base()..i.areas.base() + 4 * i.areas.addrs();
         i.block[area].fill(0);
-        i.block[at::INLINE] &= !(inline::DENTRY | inline::DOTS);
+        i.raw_mut().i_inline &= !(inline::DENTRY | inline::DOTS);
         i.areas = areas(&self.sb, &i.block).unwrap_or(self.usual);
-        i.set64(at::SIZE, 0);
+        i.change(|r| r.i_size = 0.into());
         if let Some(slot) = self.slot_of(i, 0)? {
             self.new_block(i, &slot, 0, dots_block(i.ino, parent))?;
         }

@@ -2,7 +2,7 @@
 
 use super::Repair;
 use super::dir::Insert;
-use super::inode::{at, file_type_of};
+use super::inode::file_type_of;
 use super::nodes::Footer;
 use crate::format::raw::*;
 use tidegate_vfs::Result;
@@ -54,9 +54,10 @@ impl Repair<'_, '_> {
             let block = self.disk.block(addr)?;
             let f = Footer::of(&block);
             let file_type = file_type_of(&block);
-            let alive = le32(&block[..], at::LINKS) > 0 && file_type != file_type::UNKNOWN;
+            let raw = &RawInodeBlock::of(&block).inode;
+            let alive = raw.i_links.get() > 0 && file_type != file_type::UNKNOWN;
             if f.nid == nid && f.ino == nid && e.ino == nid && alive {
-                lost.push(Lost { ino: nid, file_type, parent: le32(&block[..], at::PINO) });
+                lost.push(Lost { ino: nid, file_type, parent: raw.i_pino.get() });
             }
         }
         Ok(lost)
@@ -96,7 +97,7 @@ impl Repair<'_, '_> {
         for (ino, (stored, seen)) in links.into_iter().filter(|(_, (stored, seen))| stored != seen) {
             self.inode_change(ino, "i_links", stored.to_string(), seen.to_string());
             let mut i = self.again(ino)?;
-            i.set32(at::LINKS, seen);
+            i.change(|r| r.i_links = seen.into());
             self.keep(i);
         }
         Ok(())

@@ -3,7 +3,7 @@
 use super::Repair;
 use super::claim::Owner;
 use super::disk::Block;
-use super::inode::{Inode, Kind, at};
+use super::inode::{Inode, Kind};
 use super::map::Place;
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
@@ -37,8 +37,7 @@ pub(super) struct Walk {
 impl Repair<'_, '_> {
     /// Walks everything below the inode and mends what its fields say of it.
     pub(super) fn walk_tree(&mut self, i: &mut Inode) -> Result<Walk> {
-        let word = |n: usize| i.u32(at::EXTENT + 4 * n).into();
-        let extent = RawExtent { fofs: word(0), blk: word(1), len: word(2) };
+        let extent = i.raw().i_ext;
         let is_dir = i.kind == Kind::Directory;
         let mut w = Walk { blocks: 1, end: 0, entries: Vec::new(), is_dir, ino: i.ino, extent, matched: 0 };
         self.mend_target(i)?;
@@ -54,9 +53,9 @@ impl Repair<'_, '_> {
         }
         self.mend_xattrs(i, &mut w)?;
         self.mend_extent(i, &w);
-        if i.u64(at::BLOCKS) != w.blocks {
-            self.inode_change(i.ino, "i_blocks", i.u64(at::BLOCKS).to_string(), w.blocks.to_string());
-            i.set64(at::BLOCKS, w.blocks);
+        if i.raw().i_blocks.get() != w.blocks {
+            self.inode_change(i.ino, "i_blocks", i.raw().i_blocks.get().to_string(), w.blocks.to_string());
+            i.change(|r| r.i_blocks = w.blocks.into());
         }
         self.mend_size(i, &w)?;
         Ok(w)
@@ -161,13 +160,13 @@ impl Repair<'_, '_> {
         }
         let (fofs, blk) = (w.extent.fofs, w.extent.blk);
         self.inode_change(i.ino, "i_ext", format!("{len} blocks at {fofs} to {blk}"), "none".into());
-        (0..3).for_each(|n| i.set32(at::EXTENT + 4 * n, 0));
+        i.change(|r| r.i_ext = RawExtent::default());
     }
 
     fn mend_size(&mut self, i: &mut Inode, w: &Walk) -> Result<()> {
         const MOST: u64 =
             ADDRS_PER_BLOCK as u64 * (2 + 2 * NIDS_PER_BLOCK as u64 + (NIDS_PER_BLOCK as u64).pow(2));
-        let (size, block) = (i.u64(at::SIZE), BLOCK_SIZE as u64);
+        let (size, block) = (i.raw().i_size.get(), BLOCK_SIZE as u64);
         let mut right = size;
         if i.is_inline() {
             right = right.min(i.areas.inline_max() as u64);
@@ -180,7 +179,7 @@ impl Repair<'_, '_> {
         }
         if right != size {
             self.inode_change(i.ino, "i_size", size.to_string(), right.to_string());
-            i.set64(at::SIZE, right);
+            i.change(|r| r.i_size = right.into());
         }
         Ok(())
     }
@@ -198,12 +197,12 @@ impl Repair<'_, '_> {
             if self.is_free(addr) { self.disk.block(addr)?.to_vec() } else { Vec::new() }
         };
         let has = content.iter().position(|b| *b == 0).unwrap_or(content.len()) as u64;
-        let size = i.u64(at::SIZE);
+        let size = i.raw().i_size.get();
         if has == 0 {
             self.lose_target(i);
         } else if size == 0 || size > has {
             self.inode_change(i.ino, "i_size", size.to_string(), has.to_string());
-            i.set64(at::SIZE, has);
+            i.change(|r| r.i_size = has.into());
         }
         Ok(())
     }
@@ -214,15 +213,15 @@ impl Repair<'_, '_> {
         let a = i.areas;
         i.block[a.base()..a.base() + 4 * a.addrs()].fill(0);
         (0..5).for_each(|n| i.set32(I_NID_OFFSET + 4 * n, 0));
-        (0..3).for_each(|n| i.set32(at::EXTENT + 4 * n, 0));
-        i.block[at::INLINE] |= inline::DATA | inline::DATA_EXIST;
+        i.change(|r| r.i_ext = RawExtent::default());
+        i.raw_mut().i_inline |= inline::DATA | inline::DATA_EXIST;
         i.block[a.inline_at()] = b'?';
-        i.set64(at::SIZE, 1);
+        i.change(|r| r.i_size = 1.into());
     }
 
     /// Extended attributes: entries that cannot be go, and all behind one that does not end.
     fn mend_xattrs(&mut self, i: &mut Inode, w: &mut Walk) -> Result<()> {
-        let nid = i.u32(at::XATTR_NID);
+        let nid = i.raw().i_xattr_nid.get();
         let words = if i.has(inline::XATTR) { i.areas.words } else { 0 };
         let from = I_NID_OFFSET - 4 * words;
         let mut area = i.block[from..I_NID_OFFSET].to_vec();
@@ -238,7 +237,7 @@ impl Repair<'_, '_> {
                 format!("node {nid}"),
                 "none: there is no such node".into(),
             );
-            i.set32(at::XATTR_NID, 0);
+            i.change(|r| r.i_xattr_nid = 0.into());
         }
         if node.is_none() && le32(&area, 0) == 0 {
             return Ok(());

@@ -1,6 +1,5 @@
 //! What a directory must have whatever it holds: "." and "..", and fields that agree with its entries.
 
-use super::super::inode::at;
 use super::{Dir, Entry, Repair, Where, slots_of};
 use crate::format::raw::*;
 use tidegate_vfs::Result;
@@ -47,20 +46,24 @@ impl Repair<'_, '_> {
 
     pub(super) fn mend_dir_fields(&mut self, d: &Dir) -> Result<()> {
         let mut i = self.again(d.ino)?;
-        let depth = i.u32(at::DEPTH);
+        let depth = i.raw().i_current_depth.get();
         let right_depth = if depth > MAX_DIR_HASH_DEPTH + 1 { d.levels.max(1) } else { depth.max(d.levels) };
-        let pino = if d.ino == self.sb.root_ino || d.parent == 0 { i.u32(at::PINO) } else { d.parent };
+        let pino = if d.ino == self.sb.root_ino || d.parent == 0 { i.raw().i_pino.get() } else { d.parent };
+        let raw = i.raw_mut();
         let fields = [
-            ("i_links", at::LINKS, 2 + d.subdirs),
-            ("i_current_depth", at::DEPTH, right_depth),
-            ("i_pino", at::PINO, pino),
+            ("i_links", &mut raw.i_links, 2 + d.subdirs),
+            ("i_current_depth", &mut raw.i_current_depth, right_depth),
+            ("i_pino", &mut raw.i_pino, pino),
         ];
-        for (name, at, want) in fields {
-            if i.u32(at) != want {
-                self.inode_change(d.ino, name, i.u32(at).to_string(), want.to_string());
-                i.set32(at, want);
+        let mut changed = false;
+        for (name, field, want) in fields {
+            if field.get() != want {
+                self.inode_change(d.ino, name, field.to_string(), want.to_string());
+                *field = want.into();
+                changed = true;
             }
         }
+        i.dirty |= changed;
         self.keep(i);
         Ok(())
     }
