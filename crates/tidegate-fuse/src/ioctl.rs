@@ -39,7 +39,7 @@ const GOING_DOWN_FULLSYNC: u32 = 0;
 const GOING_DOWN_METASYNC: u32 = 1;
 const GOING_DOWN_NOSYNC: u32 = 2;
 
-/// Where an ioctl's argument is in the memory of who asks.
+/// Where an ioctl's argument is in the memory of whoever asks.
 #[derive(Clone, Copy, Debug)]
 pub struct UserPointer {
     /// The thread; 0 when it is in a namespace that we do not see.

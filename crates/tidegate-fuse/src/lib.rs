@@ -18,7 +18,7 @@
 //! | `nodes`, `handles` | what the kernel knows: lookup counts, open files |
 //! | [`refused`] | writes that failed after the program was told that they had not |
 //! | `dirty_bound` | how much the kernel may keep back near the end of a volume |
-//! | `walk` | reading inodes ahead of who walks a tree |
+//! | `walk` | reading inodes ahead of whoever walks a tree |
 //! | `host_space` | a sparse image on a full disk |
 //! | [`errno`] | errors become errno |
 //!

@@ -50,7 +50,7 @@ pub fn mount(source: &str, dir: &Path, options: &MountOptions) -> io::Result<Own
 /// afterwards.
 ///
 /// # Errors
-/// `EPERM` for who is not the superuser, `EBUSY` for read-only while a file is open for writing; that the volume was
+/// `EPERM` for whoever is not the superuser, `EBUSY` for read-only while a file is open for writing; that the volume was
 /// opened read-only, which stays so; what could not be written.
 pub fn remount(dir: &Path, options: &MountOptions) -> io::Result<()> {
     let mut flags = options.flags;

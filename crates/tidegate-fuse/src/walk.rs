@@ -1,4 +1,4 @@
-//! Reading ahead of who walks a tree.
+//! Reading ahead of whoever walks a tree.
 //!
 //! `find`, `du`, `rsync` and the like list a directory, then those in it, one after the other and depth first. While
 //! the kernel makes its inodes of one listing, a thread reads the inodes that the next ones will show. It begins
@@ -201,7 +201,7 @@ struct Found {
     next: u64,
 }
 
-/// Reads the inodes in `dir` from position `from` on, at most so many. What cannot be read is a matter of who asks for
+/// Reads the inodes in `dir` from position `from` on, at most so many. What cannot be read is a matter of whoever asks for
 /// it.
 fn read(vfs: &Vfs, dir: Ino, from: u64, most: usize) -> Found {
     let mut found = Found { next: from, ..Found::default() };
@@ -229,7 +229,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Starts to read ahead of who walks.
+    /// Starts to read ahead of whoever walks.
     ///
     /// # Errors
     /// Those of starting a thread.

@@ -73,7 +73,7 @@ impl Ext4 {
     }
 
     /// Starts to read pages up to the first that does not follow its predecessor on the volume; `done` gets them in the
-    /// thread that ends the bio. What needs no device, or several reads, is left to who wants it.
+    /// thread that ends the bio. What needs no device, or several reads, is left to whoever wants it.
     pub(crate) fn start_read(&self, inode: &Inode, index: u64, pages: usize, done: ReadDone) {
         let (addr, pages) = match self.place_to_read(inode, index, pages) {
             Ok(Some(place)) => place,

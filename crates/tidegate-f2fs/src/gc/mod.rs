@@ -98,7 +98,7 @@ impl F2fs {
         self.make_room_for(false)
     }
 
-    /// The same for who was refused blocks: it is tried in any case.
+    /// The same for whoever was refused blocks: it is tried in any case.
     ///
     /// # Errors
     /// Those of the checkpoint.

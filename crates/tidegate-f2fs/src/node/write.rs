@@ -26,7 +26,7 @@ impl F2fs {
         self.write_nodes_locked(wbc)
     }
 
-    /// The same for who holds `cp_rwsem`. Takes `node_write`.
+    /// The same for whoever holds `cp_rwsem`. Takes `node_write`.
     pub(crate) fn write_nodes_locked(&self, wbc: &mut WritebackControl) -> Result<()> {
         let _span = SYNC_NODE_PAGES.enter([]);
         let _writer = self.node_write.lock();

@@ -58,7 +58,7 @@ struct Shared {
 }
 
 impl Control {
-    /// Listens for who asks about the mount of `image` at `dir`. A socket that a dead process left is replaced.
+    /// Listens for whoever asks about the mount of `image` at `dir`. A socket that a dead process left is replaced.
     ///
     /// # Errors
     /// There is no place for it, or another mount of the image (read-only, as this one) has it.

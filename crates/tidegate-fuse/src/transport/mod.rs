@@ -89,7 +89,7 @@ pub fn connect(
 pub(crate) fn sync_mount(dir: &Path) {
     use rustix::fs::{Mode, OFlags, open, syncfs};
     if let Ok(fd) = open(dir, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-        // What cannot be written is told to who syncs the file.
+        // What cannot be written is told to whoever syncs the file.
         let _ = syncfs(&fd);
     }
 }

@@ -1,4 +1,4 @@
-//! Free node ids: found by reading the NAT round and round, one batch of blocks ahead of who takes them.
+//! Free node ids: found by reading the NAT round and round, one batch of blocks ahead of whoever takes them.
 
 use super::*;
 use crate::tables::meta::BlocksAhead;

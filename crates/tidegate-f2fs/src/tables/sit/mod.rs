@@ -108,7 +108,7 @@ pub(crate) struct SitState {
     pub(crate) bitmap: Vec<u8>,
     /// Changed by [`SitState::count`].
     free: FreeSegments,
-    /// The same, for who looks without the lock.
+    /// The same, for whoever looks without the lock.
     seen: Arc<AtomicU64>,
     /// The segment each log works on.
     pub(crate) current: [u32; NR_CURSEG_TYPE],

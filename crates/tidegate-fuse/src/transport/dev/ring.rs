@@ -3,7 +3,7 @@
 //! A request is served on the CPU that it came from, so that nobody on another one has to be woken; a thread answers
 //! and waits for the next request in one call. A request that moves much data goes to any CPU: the asker has the data
 //! before it to work on meanwhile. Each thread has one place of its queue, so no request waits behind
-//! one that takes long while a thread is idle; the kernel gives a request to who was idle last.
+//! one that takes long while a thread is idle; the kernel gives a request to whoever was idle last.
 
 use super::dispatch::{Answer, Maker, Offload, Outcome, volume_of};
 use super::requests;
