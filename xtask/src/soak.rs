@@ -41,6 +41,9 @@ pub struct SoakArgs {
     /// Repeat a random failure: the seed that it printed.
     #[arg(long)]
     seed: Option<u64>,
+    /// The volumes' format: f2fs or ext4.
+    #[arg(long, default_value = "f2fs", value_parser = ["f2fs", "ext4"])]
+    format: String,
     /// List them and run none.
     #[arg(long)]
     list: bool,
@@ -64,7 +67,7 @@ pub fn run(args: &SoakArgs) -> Result<()> {
     for l in chosen {
         let start = Instant::now();
         println!("== {} {}", l.name, shown(l));
-        let good = test(l, args.seed)?;
+        let good = test(l, args)?;
         println!(
             "== {}: {} in {:.0} s",
             l.name,
@@ -87,15 +90,16 @@ fn shown(l: &Long) -> String {
 }
 
 /// Whether it passes. What is missing is a failure: who soaks wants everything.
-fn test(l: &Long, seed: Option<u64>) -> Result<bool> {
+fn test(l: &Long, args: &SoakArgs) -> Result<bool> {
     let mut cargo = Command::new(workspace::cargo());
     cargo
         .args(["test", "--release", "--quiet", "--package", "tidegate-fuse", "--test", "mount", "--"])
         .args([l.name, "--nocapture", "--test-threads=1"])
         .current_dir(workspace::root())
         .env("CI", "true")
+        .env("TIDEGATE_TEST_FORMAT", &args.format)
         .envs(l.settings.iter().copied());
-    if let Some(seed) = seed {
+    if let Some(seed) = args.seed {
         cargo.env("TIDEGATE_SEED", seed.to_string());
     }
     Ok(cargo.status().context("running cargo")?.success())

@@ -11,31 +11,49 @@ use tidegate_rt::{LockClass, RwLock};
 
 static CLASS: LockClass = LockClass::new("overlay", 991);
 
-/// Bytes in a block.
+/// Bytes in a block, unless told.
 const BLOCK: usize = PAGE_SIZE;
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
 /// Blocks that never change, by number. Number 0 is a block of zeros. Can continue another collection.
-#[derive(Default)]
 pub struct Blocks {
     before: Option<Arc<Blocks>>,
     first: u32,
     bytes: Vec<u8>,
+    /// Bytes of a block.
+    size: usize,
+}
+
+impl Default for Blocks {
+    fn default() -> Self {
+        Blocks::of_size(BLOCK)
+    }
 }
 
 impl Blocks {
+    /// An empty collection of blocks of `size` bytes, a power of two up to a page.
+    pub fn of_size(size: usize) -> Self {
+        debug_assert!(size.is_power_of_two() && size <= BLOCK);
+        Blocks { before: None, first: 0, bytes: Vec::new(), size }
+    }
+
     /// An empty collection that continues `before`.
     pub fn after(before: Arc<Blocks>) -> Self {
-        Blocks { first: before.end(), before: Some(before), bytes: Vec::new() }
+        Blocks { first: before.end(), size: before.size, before: Some(before), bytes: Vec::new() }
+    }
+
+    /// Bytes of a block.
+    pub fn block_size(&self) -> usize {
+        self.size
     }
 
     fn end(&self) -> u32 {
-        self.first + (self.bytes.len() / BLOCK) as u32
+        self.first + (self.bytes.len() / self.size) as u32
     }
 
     /// Adds the blocks in `bytes`, a whole number of them; the number of the first.
     pub fn push(&mut self, bytes: &[u8]) -> u32 {
-        debug_assert!(bytes.len().is_multiple_of(BLOCK));
+        debug_assert!(bytes.len().is_multiple_of(self.size));
         let at = self.end() + 1;
         self.bytes.extend_from_slice(bytes);
         at
@@ -47,11 +65,11 @@ impl Blocks {
     /// When there is none.
     pub fn get(&self, n: u32) -> &[u8] {
         if n == 0 {
-            return &ZEROS;
+            return &ZEROS[..self.size];
         }
         match &self.before {
             Some(b) if n <= self.first => b.get(n),
-            _ => &self.bytes[(n - self.first - 1) as usize * BLOCK..][..BLOCK],
+            _ => &self.bytes[(n - self.first - 1) as usize * self.size..][..self.size],
         }
     }
 }
@@ -96,10 +114,10 @@ impl Overlay {
 
 impl Bytes for Overlay {
     fn size(&self) -> u64 {
-        (self.table.len() * BLOCK) as u64
+        (self.table.len() * self.blocks.size) as u64
     }
     fn read_at(&self, pos: u64, to: &mut [u8]) {
-        for (block, at, part) in pieces(pos, to.len() as u64, BLOCK) {
+        for (block, at, part) in pieces(pos, to.len() as u64, self.blocks.size) {
             self.with_block(block as u32, |b| {
                 let to = &mut to[part];
                 to.copy_from_slice(&b[at..at + to.len()]);
@@ -107,12 +125,12 @@ impl Bytes for Overlay {
         }
     }
     fn write_at(&self, pos: u64, from: &[u8]) {
-        for (block, at, part) in pieces(pos, from.len() as u64, BLOCK) {
+        for (block, at, part) in pieces(pos, from.len() as u64, self.blocks.size) {
             self.change(block as u32, at, &from[part]);
         }
     }
     fn zero(&self, pos: u64, len: u64) {
-        for (block, at, part) in pieces(pos, len, BLOCK) {
+        for (block, at, part) in pieces(pos, len, self.blocks.size) {
             self.change(block as u32, at, &ZEROS[..part.len()]);
         }
     }

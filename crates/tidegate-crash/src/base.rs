@@ -1,6 +1,7 @@
 //! The volumes that runs begin with. They are the same each time; each is made when it is first asked for.
 
 use crate::model::Model;
+use crate::ops::CrashOp;
 use crate::{Fault, age, crowd, sound};
 use std::sync::{Arc, OnceLock};
 use tidegate::detect::Format;
@@ -8,14 +9,41 @@ use tidegate::new_volume::{self, NewVolume};
 use tidegate::volume::Volume;
 use tidegate_block::{Blocks, Device, Overlay, QueueLimits, RequestQueue};
 use tidegate_rt::Timespec;
+use tidegate_rt::rng::Rng;
 
 /// The time of everything.
 pub const TIME: Timespec = Timespec { secs: 1_600_000_000, nanos: 0 };
 
 /// Bytes of empty volumes: small, so that segments run short.
 const EMPTY: u64 = 40 << 20;
-/// Bytes of aged ones. Users get a third of it.
+/// Bytes of aged ones. Of F2FS users get a third of it.
 const AGED: u64 = 64 << 20;
+
+/// How volumes of a format differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of a block: what a device keeps whole.
+    pub block: usize,
+    /// F2FS: with every feature, or with none. Ext4: with checksums, or without.
+    pub features: bool,
+}
+
+const fn shape(block: usize, features: bool) -> Shape {
+    Shape { block, features }
+}
+
+const OF_F2FS: &[Shape] = &[shape(4096, false), shape(4096, true)];
+const OF_EXT4: &[Shape] = &[
+    shape(1024, true),
+    shape(2048, true),
+    shape(4096, true),
+    shape(1024, false),
+    shape(2048, false),
+    shape(4096, false),
+];
+
+/// The bytes of a fresh volume of a shape and size, from a program that is not ours.
+pub type Maker = Arc<dyn Fn(Shape, u64) -> Result<Vec<u8>, String> + Send + Sync>;
 
 /// The content of a device, shared by all that begin with it.
 #[derive(Clone)]
@@ -31,44 +59,119 @@ pub struct Base {
 /// Which volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// With every feature, or with none.
-    pub features: bool,
+    /// Which shape of its format.
+    pub shape: usize,
     /// Full and fragmented.
     pub aged: bool,
     /// Unmounted, where it is aged; else only synced.
     pub clean: bool,
 }
 
-/// All of them.
+/// All of them, of one format.
 #[derive(Default)]
 pub struct Bases {
-    made: [OnceLock<Result<Base, Fault>>; 8],
-    crowd: OnceLock<Result<Base, Fault>>,
+    format: Format,
+    maker: Option<Maker>,
+    made: [[OnceLock<Result<Base, Fault>>; 4]; 6],
+    crowds: [OnceLock<Result<Base, Fault>>; 6],
 }
 
 impl Bases {
+    /// Volumes of ext4, made by `maker`.
+    pub fn ext4(maker: Maker) -> Self {
+        Bases { format: Format::Ext4, maker: Some(maker), ..Bases::default() }
+    }
+
+    /// Their format.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The shapes that they have.
+    pub fn shapes(&self) -> &'static [Shape] {
+        match self.format {
+            Format::F2fs => OF_F2FS,
+            Format::Ext4 => OF_EXT4,
+        }
+    }
+
+    /// Any shape, by number.
+    pub fn any_shape(&self, rng: &mut Rng) -> usize {
+        match self.format {
+            Format::F2fs => usize::from(!rng.one_in(4)),
+            Format::Ext4 => rng.below(OF_EXT4.len() as u64) as usize,
+        }
+    }
+
+    /// The shape of a volume for several threads.
+    pub fn crowd_shape(&self, rng: &mut Rng) -> usize {
+        match self.format {
+            Format::F2fs => 1,
+            Format::Ext4 => self.any_shape(rng),
+        }
+    }
+
+    /// Whether a volume of a shape can be asked for an operation; it says why not otherwise, and the run would end.
+    pub fn takes(&self, shape: usize, op: &CrashOp) -> bool {
+        let block = self.shapes()[shape].block;
+        match (self.format, op) {
+            (Format::F2fs, _) => true,
+            // A link is shorter than a block, and attributes have one.
+            (_, CrashOp::Symlink { len, .. }) => usize::from(*len) < block,
+            (_, CrashOp::SetXattr { len, .. }) => usize::from(*len) < block / 3,
+            (_, CrashOp::Clean { .. }) => false,
+            _ => true,
+        }
+    }
+
     /// The volume of a kind.
     ///
     /// # Errors
     /// It cannot be made.
     pub fn get(&self, kind: Kind) -> Result<&Base, Fault> {
-        let n = kind.features as usize | (kind.aged as usize) << 1 | (kind.clean as usize) << 2;
-        let made =
-            self.made[n].get_or_init(|| if kind.aged { aged(kind) } else { empty(EMPTY, kind.features) });
+        let n = kind.aged as usize | (kind.clean as usize) << 1;
+        let made = self.made[kind.shape][n].get_or_init(|| match kind.aged {
+            true => self.aged(kind),
+            false => self.empty(EMPTY, kind.shape),
+        });
         made.as_ref().map_err(Clone::clone)
     }
 
-    /// An empty volume for several threads at once.
+    /// An empty volume of a shape for several threads at once.
     ///
     /// # Errors
     /// It cannot be made.
-    pub fn crowd(&self) -> Result<&Base, Fault> {
-        self.crowd.get_or_init(crowd).as_ref().map_err(Clone::clone)
+    pub fn crowd(&self, shape: usize) -> Result<&Base, Fault> {
+        // One with a directory for each thread.
+        let make = || used(self.empty(EMPTY, shape)?, true, |v| crowd::prepare(v).map(|()| Model::default()));
+        self.crowds[shape].get_or_init(make).as_ref().map_err(Clone::clone)
+    }
+
+    /// A fresh volume.
+    fn empty(&self, bytes: u64, shape: usize) -> Result<Base, Fault> {
+        let shape = self.shapes()[shape];
+        let Some(maker) = &self.maker else { return f2fs(bytes, shape.features) };
+        // Journaled volumes have no segments to run short of, and more of them is only slower.
+        let bytes =
+            maker(shape, bytes / 2).map_err(|e| Fault::new("run", format!("making a volume: {e}")))?;
+        let mut blocks = Blocks::of_size(shape.block);
+        let table = bytes.chunks(shape.block).map(|b| number(&mut blocks, b)).collect();
+        Ok(Base { blocks: Arc::new(blocks), table: Arc::new(table), model: Model::default() })
+    }
+
+    /// A volume that saw a lot.
+    fn aged(&self, kind: Kind) -> Result<Base, Fault> {
+        used(self.empty(AGED, kind.shape)?, kind.clean, |volume| age::age(volume).map(Model::settled))
     }
 }
 
-/// A fresh volume.
-fn empty(bytes: u64, features: bool) -> Result<Base, Fault> {
+/// Where a block's bytes are kept.
+fn number(blocks: &mut Blocks, bytes: &[u8]) -> u32 {
+    if bytes.iter().all(|&b| b == 0) { 0 } else { blocks.push(bytes) }
+}
+
+/// A fresh volume of F2FS.
+fn f2fs(bytes: u64, features: bool) -> Result<Base, Fault> {
     let device = Arc::new(Overlay::new(Arc::default(), vec![0; (bytes / 4096) as usize]));
     let queue = RequestQueue::new(device.clone(), QueueLimits::default());
     // A directory that is there from the beginning is nothing the model knows of.
@@ -81,17 +184,7 @@ fn empty(bytes: u64, features: bool) -> Result<Base, Fault> {
         ..NewVolume::default()
     };
     new.make("volume", &queue).map_err(|e| Fault::new("run", format!("mkfs: {e}")))?;
-    Ok(Base::of(&device, Model::default()))
-}
-
-/// A volume that saw a lot.
-fn aged(kind: Kind) -> Result<Base, Fault> {
-    used(empty(AGED, kind.features)?, kind.clean, |volume| age::age(volume).map(Model::settled))
-}
-
-/// One with a directory for each thread.
-fn crowd() -> Result<Base, Fault> {
-    used(empty(EMPTY, true)?, true, |volume| crowd::prepare(volume).map(|()| Model::default()))
+    Ok(Base::of(&device, 4096, Model::default()))
 }
 
 /// What `work` makes of a volume.
@@ -100,6 +193,7 @@ fn used(
     unmount: bool,
     work: impl FnOnce(&Volume) -> tidegate_vfs::Result<Model>,
 ) -> Result<Base, Fault> {
+    let size = fresh.blocks.block_size();
     let device = Arc::new(Overlay::new(fresh.blocks, fresh.table.to_vec()));
     let queue = Arc::new(RequestQueue::new(device.clone() as Arc<dyn Device>, QueueLimits::default()));
     let fail = |e: &dyn std::fmt::Display| Fault::new("run", format!("making a volume: {e}"));
@@ -108,14 +202,13 @@ fn used(
     if unmount {
         volume.unmount().map_err(|e| fail(&e))?;
     }
-    Ok(Base::of(&device, model))
+    Ok(Base::of(&device, size, model))
 }
 
 impl Base {
-    fn of(device: &Overlay, model: Model) -> Base {
-        let mut blocks = Blocks::default();
-        let table = (0..device.len())
-            .map(|n| device.with_block(n, |b| if b.iter().all(|&b| b == 0) { 0 } else { blocks.push(b) }));
+    fn of(device: &Overlay, size: usize, model: Model) -> Base {
+        let mut blocks = Blocks::of_size(size);
+        let table = (0..device.len()).map(|n| device.with_block(n, |b| number(&mut blocks, b)));
         let table = Arc::new(table.collect());
         Base { blocks: Arc::new(blocks), table, model }
     }

@@ -284,9 +284,12 @@ impl Shared {
     /// Does a run of several threads. What fails is told at length: there is no short way to it.
     fn crowd(&self, seed: u64, only: Option<usize>) -> Result<(), Fault> {
         let mut rng = Rng::new(seed).fork(9);
-        let switches = Switches::any(&mut rng);
-        let plans = crowd::plans(&mut rng);
-        let base = self.settings.bases.crowd()?;
+        let bases = &self.settings.bases;
+        let switches = Switches::any(&mut rng, bases.format());
+        let mut plans = crowd::plans(&mut rng);
+        let shape = bases.crowd_shape(&mut rng.fork(2));
+        plans.iter_mut().for_each(|p| p.retain(|s| bases.takes(shape, &s.op)));
+        let base = bases.crowd(shape)?;
         let p = &self.progress;
         let fail = |state: Option<usize>, cut: Option<String>, image: Option<Overlay>, fault: Fault| {
             let (after, nanos) = (p.states.load(Relaxed), clock::now().0 - self.start);

@@ -10,6 +10,7 @@
 //! | P5 | what was removed before a sync is gone |
 //! | P6 | recovery leaves a volume that the check calls clean, and the same tree each time |
 //! | P7 | so does the reference checker |
+//! | P8 | what another program recovers keeps them, too |
 
 use crate::Fault;
 use crate::model::{Id, Link, Model, Object, Page, ROOT};
@@ -33,13 +34,22 @@ pub struct Promises {
     names: BTreeMap<Id, usize>,
     /// The size and pages of a file.
     data: BTreeMap<Id, usize>,
+    /// Bytes that the device keeps whole: parts of a page may be of different times.
+    unit: usize,
+    /// A change of a file's size may be there in part: a large one takes several commits.
+    in_steps: bool,
 }
 
 impl Promises {
     /// What holds when power fails before event `cut`.
     pub fn at(run: &Recording, cut: u64) -> Promises {
         let done = run.spans.iter().take_while(|s| s.1 <= cut).count();
-        let mut p = Promises { to: (done + 1).min(run.spans.len()), ..Promises::default() };
+        let mut p = Promises {
+            to: (done + 1).min(run.spans.len()),
+            unit: run.tape.blocks.block_size(),
+            in_steps: run.manner.switches.sizes_change_in_steps(),
+            ..Promises::default()
+        };
         for (i, (step, synced)) in run.steps[..done].iter().zip(&run.synced).enumerate() {
             p.add(&step.op, *synced, i + 1);
         }
@@ -189,7 +199,10 @@ fn content(id: Id, found: &Found, o: &Object, p: &Promises) -> Result<(), Fault>
         return Ok(());
     }
     let from = p.since(&p.data, id);
-    if !o.size.between(from, p.to).any(|s| *s == found.size) {
+    let (least, most) = (o.size.between(from, p.to).min(), o.size.between(from, p.to).max());
+    let within = least.is_some_and(|n| *n <= found.size) && most.is_some_and(|n| *n >= found.size);
+    let may = p.in_steps && within || o.size.between(from, p.to).any(|s| *s == found.size);
+    if !may {
         let may: Vec<_> = o.size.between(from, p.to).collect();
         let text = format!("file {id} has {} bytes; since its sync it had {may:?}", found.size);
         return Err(Fault::new("P2", text));
@@ -198,19 +211,32 @@ fn content(id: Id, found: &Found, o: &Object, p: &Promises) -> Result<(), Fault>
     for (first, bytes) in &found.data {
         for (n, page) in bytes.chunks(PAGE).enumerate() {
             seen.insert(first + n as u64);
-            page_may(id, first + n as u64, page, o, from, p)?;
+            parts_may(id, first + n as u64, page, o, from, p)?;
         }
     }
     for (&index, _) in o.pages.range(..found.size.div_ceil(PAGE as u64)).filter(|e| !seen.contains(e.0)) {
         let n = (found.size - index * PAGE as u64).min(PAGE as u64) as usize;
-        page_may(id, index, &[0; PAGE][..n], o, from, p)?;
+        parts_may(id, index, &[0; PAGE][..n], o, from, p)?;
     }
     Ok(())
 }
 
-fn page_may(id: Id, index: u64, bytes: &[u8], o: &Object, from: usize, p: &Promises) -> Result<(), Fault> {
+fn parts_may(id: Id, index: u64, page: &[u8], o: &Object, from: usize, p: &Promises) -> Result<(), Fault> {
+    let mut parts = page.chunks(p.unit).enumerate();
+    parts.try_for_each(|(n, part)| page_may(id, (index, n * p.unit), part, o, from, p))
+}
+
+/// The same of the bytes at one place of a page.
+fn page_may(
+    id: Id,
+    (index, at): (u64, usize),
+    bytes: &[u8],
+    o: &Object,
+    from: usize,
+    p: &Promises,
+) -> Result<(), Fault> {
     let is = |v: &Page| match v {
-        Some(page) => bytes == &page[..bytes.len()],
+        Some(page) => bytes == &page[at..at + bytes.len()],
         None => bytes.iter().all(|&b| b == 0),
     };
     let Some(h) = o.pages.get(&index) else {

@@ -72,11 +72,16 @@ impl std::fmt::Display for Fault {
 /// Another judge of an image: what it has against it.
 pub type Reference = Arc<dyn Fn(&Overlay) -> Result<(), String> + Send + Sync>;
 
+/// Somebody else who recovers an image: what it is then, or what went wrong.
+pub type Stranger = Arc<dyn Fn(&Overlay) -> Result<Vec<u8>, String> + Send + Sync>;
+
 /// What stays the same in all runs.
 #[derive(Clone, Default)]
 pub struct Settings {
     /// The reference checker.
     pub reference: Option<Reference>,
+    /// Another program that recovers states that the reference checker sees, too.
+    pub stranger: Option<Stranger>,
     /// The volumes that runs begin with.
     pub bases: Arc<base::Bases>,
     /// A bug of the engine that does the runs. Recovery is done by a sound one.

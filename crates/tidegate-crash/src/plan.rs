@@ -32,16 +32,17 @@ impl Plan {
         let mut rng = root.fork(1);
         let profile = Profile::any(&mut rng);
         let aged = profile.is_aged();
-        let base = Kind { features: !rng.one_in(4), aged, clean: aged && rng.one_in(3) };
+        let base = Kind { shape: bases.any_shape(&mut rng), aged, clean: aged && rng.one_in(3) };
         let manner = Manner {
             pressure: rng.one_in(6) && profile != Profile::Round,
             unmount: rng.one_in(3),
-            switches: Switches::any(&mut root.fork(3)),
+            switches: Switches::any(&mut root.fork(3), bases.format()),
             seed,
             pace: Pace::any(&mut root.fork(4)),
         };
         let count = profile.count(&mut rng);
-        let steps = generate(&mut rng, count, profile, bases.get(base)?.model.clone());
+        let mut steps = generate(&mut rng, count, profile, bases.get(base)?.model.clone());
+        steps.retain(|s| bases.takes(base.shape, &s.op));
         Ok(Plan { profile, base, steps, manner, rng: root.fork(2) })
     }
 

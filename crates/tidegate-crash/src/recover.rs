@@ -65,6 +65,10 @@ fn inspect_with(
         run.manner.switches.set(&mut options);
     }
     let how = How { keeps, options, reference: settings.reference.as_ref() };
+    if let Some(stranger) = settings.stranger.as_ref().filter(|_| depth.reference) {
+        let bytes = stranger(&state.image(&run.tape)).map_err(|e| Fault::new("P8", e))?;
+        how.keeps_all(&bytes, &run.tape.blocks)?;
+    }
     how.recover(&run.tape.blocks, state.table(&run.tape), depth)
 }
 
@@ -77,6 +81,17 @@ struct How<'a> {
 }
 
 impl How<'_> {
+    /// Holds what somebody else recovered against what was promised.
+    fn keeps_all(&self, bytes: &[u8], like: &Blocks) -> Result<(), Fault> {
+        let mut blocks = Blocks::of_size(like.block_size());
+        let count = (bytes.len() / like.block_size()) as u32;
+        let first = blocks.push(bytes);
+        let device = Overlay::new(Arc::new(blocks), (first..first + count).collect());
+        let volume = self.open(&(Arc::new(device) as Arc<dyn Device>))?;
+        (self.keeps)(&walk(&volume)?)
+            .map_err(|e| Fault::new("P8", format!("recovered by another: {}: {}", e.promise, e.text)))
+    }
+
     fn recover(&self, blocks: &Arc<Blocks>, table: Vec<u32>, depth: Depth) -> Result<(), Fault> {
         let before = Arc::new(table);
         let device = Arc::new(Overlay::new(blocks.clone(), before.to_vec()));

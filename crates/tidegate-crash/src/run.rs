@@ -4,12 +4,14 @@ use crate::base::Base;
 use crate::late::{Late, Pace};
 use crate::model::{Id, Model};
 use crate::ops::{CrashOp, Place, SLOTS, Step, Target, xattr};
+use crate::slow::Slow;
 use crate::stamp;
 use crate::tape::Tape;
 use crate::{Fault, Settings};
 use std::sync::Arc;
+use tidegate::detect::Format;
 use tidegate::{OpenOptions, Volume};
-use tidegate_block::{Overlay, QueueLimits, Recorder, RequestQueue};
+use tidegate_block::{Device, Overlay, QueueLimits, Recorder, RequestQueue};
 use tidegate_rt::Nanos;
 use tidegate_rt::rng::Rng;
 use tidegate_rt::sim::{Config, run_with};
@@ -59,12 +61,18 @@ pub struct Manner {
 /// Switches of the volume that change what it writes and when; by default as they stand.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Switches {
-    /// For each of [`TURNED`], which of its values.
-    turned: Option<[usize; TURNED.len()]>,
+    /// Of which format, and for each that is turned which of its values.
+    turned: Option<(Format, [usize; MOST])>,
 }
 
-/// The switches that are turned, and the values that they must not have: with these, fsync promises less.
-const TURNED: [(&str, &[&str]); 7] = [
+/// Switches that are turned, at most.
+const MOST: usize = 7;
+
+/// Switches that are turned, and the values that they must not have: with these, fsync promises less.
+type Turned = &'static [(&'static str, &'static [&'static str])];
+
+const OF_EXT4: Turned = &[("journal", &[]), ("data", &["writeback"]), ("sync_wait", &[])];
+const OF_F2FS: Turned = &[
     ("writepages", &[]),
     ("mode", &[]),
     ("fsync_mode", &["nobarrier"]),
@@ -81,18 +89,33 @@ fn options_of(name: &str, never: &[&str]) -> Vec<String> {
     of.flat_map(|s| s.values.iter().filter(|v| !never.contains(&v.as_str())).map(|v| s.option(v))).collect()
 }
 
+fn turned(format: Format) -> Turned {
+    match format {
+        Format::F2fs => OF_F2FS,
+        Format::Ext4 => OF_EXT4,
+    }
+}
+
 impl Switches {
-    /// Any that keep what fsync promises.
-    pub fn any(rng: &mut Rng) -> Self {
-        let pick = |(name, never)| rng.below(options_of(name, never).len() as u64) as usize;
-        Switches { turned: Some(TURNED.map(pick)) }
+    /// Any of a format that keep what fsync promises.
+    pub fn any(rng: &mut Rng, format: Format) -> Self {
+        let mut chosen = [0; MOST];
+        for ((name, never), n) in turned(format).iter().zip(&mut chosen) {
+            *n = rng.below(options_of(name, never).len() as u64) as usize;
+        }
+        Switches { turned: Some((format, chosen)) }
+    }
+
+    /// Whether a file's size may change in several commits.
+    pub fn sizes_change_in_steps(&self) -> bool {
+        self.turned.is_some_and(|t| t.0 == Format::Ext4)
     }
 
     /// The options that turn them.
-    fn list(&self) -> String {
-        let chosen = self.turned.iter().flat_map(|t| TURNED.iter().zip(t));
+    fn list(&self) -> Vec<String> {
+        let Some((format, chosen)) = self.turned else { return Vec::new() };
         let option = |((name, never), n): (&(&str, &[&str]), &usize)| options_of(name, never).swap_remove(*n);
-        chosen.map(option).collect::<Vec<_>>().join(",")
+        turned(format).iter().zip(&chosen).map(option).collect()
     }
 
     /// Puts them into options.
@@ -100,7 +123,7 @@ impl Switches {
     /// # Panics
     /// A switch is not what it is called here.
     pub fn set(&self, options: &mut OpenOptions) {
-        options.parse(&self.list()).expect("the volume's own words");
+        options.parse(&self.list().join(",")).expect("the volume's own words");
     }
 }
 
@@ -114,6 +137,7 @@ pub(super) struct Machine {
     ops: Arc<dyn VolumeOps>,
     pub model: Model,
     held: [Option<File>; SLOTS],
+    format: Format,
     /// The directory that stands for the root.
     root: String,
 }
@@ -129,11 +153,16 @@ pub fn record(
     manner: Manner,
     settings: &Settings,
 ) -> std::result::Result<Recording, Fault> {
-    if !manner.pressure {
+    if !manner.pressure && !has_threads(settings.bases.format()) {
         return record_here(base, steps, manner, settings);
     }
     let (base, steps, settings) = (base.clone(), steps.to_vec(), settings.clone());
     simulate(manner.seed, move || record_here(&base, &steps, manner, &settings))
+}
+
+/// Whether threads of the volume write at any time, and not only where the flusher works.
+fn has_threads(format: Format) -> bool {
+    format == Format::Ext4
 }
 
 /// Does something of several threads in an order that `seed` chooses, rare ones included.
@@ -155,7 +184,12 @@ fn record_here(
     settings: &Settings,
 ) -> std::result::Result<Recording, Fault> {
     let device = Arc::new(Overlay::new(base.blocks.clone(), base.table.to_vec()));
-    let (device, _polling) = Late::attach(device, manner.pace);
+    let (device, _polling) = match manner.pace {
+        Pace::Late(seed) if has_threads(settings.bases.format()) => {
+            (Arc::new(Slow::new(device, Rng::new(seed))) as Arc<dyn Device>, None)
+        }
+        pace => Late::attach(device, pace),
+    };
     let recorder = Arc::new(Recorder::new(device));
     let queue = Arc::new(RequestQueue::new(recorder.clone(), QueueLimits::default()));
     let mut options = settings.writer();
@@ -205,7 +239,8 @@ impl Machine {
     /// One that has `root` for its root directory.
     pub fn below(volume: &Volume, model: Model, root: &str) -> Self {
         let (vfs, ops) = (volume.vfs().clone(), volume.ops().clone());
-        Machine { vfs, ops, model, held: Default::default(), root: root.into() }
+        let format = if ops.name() == "f2fs" { Format::F2fs } else { Format::Ext4 };
+        Machine { vfs, ops, model, held: Default::default(), format, root: root.into() }
     }
 
     /// Does operations until the volume is full; `position` tells the device's events. The tape is empty.
@@ -359,9 +394,11 @@ impl Machine {
             Clean { sync } => self.ops.clean(*sync).map(drop),
             Trim => self.ops.trim(0..u64::MAX, 0).map(drop),
             Turn { seed } => {
-                let list = Switches::any(&mut Rng::new(*seed)).list();
-                let (own, format): (Vec<&str>, Vec<&str>) =
-                    list.split(',').partition(|o| o.starts_with("sync_wait="));
+                let mut list = Switches::any(&mut Rng::new(*seed), self.format).list();
+                // A journal is as it was opened.
+                list.retain(|o| !o.starts_with("journal="));
+                let (own, format): (Vec<String>, Vec<String>) =
+                    list.into_iter().partition(|o| o.starts_with("sync_wait="));
                 self.ops.remount(&format.join(","))?;
                 let mut options = OpenOptions::default();
                 options.parse(&own.join(","))?;

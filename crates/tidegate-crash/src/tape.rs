@@ -2,11 +2,11 @@
 //!
 //! A write is durable once a flush that began after the write's completion has completed, or with FUA
 //! once it has completed itself. Every other write, in flight or not, may be on the medium or not, each
-//! 4 KiB block of it by itself. Of two to the same block that were in flight together, either may come to
+//! block of it by itself. Of two to the same block that were in flight together, either may come to
 //! lie on top, even if only the other is durable. A PREFLUSH write reaches the medium only after its flush.
 
 use std::sync::Arc;
-use tidegate_block::{BioFlags, Blocks, Op, PAGE_SIZE, Record};
+use tidegate_block::{BioFlags, Blocks, Op, Record};
 
 /// A recorded request that changes or flushes something.
 #[derive(Clone, Debug)]
@@ -56,9 +56,10 @@ impl Tape {
     /// The tape of a record that began with the content `before` in `blocks`.
     pub fn new(blocks: &Arc<Blocks>, before: &Arc<Vec<u32>>, records: Vec<Record>) -> Tape {
         let mut content = Blocks::after(blocks.clone());
+        let size = blocks.block_size() as u64;
         let changes = records.iter().map(|r| Change {
-            block: (r.sector.bytes() / PAGE_SIZE as u64) as u32,
-            count: (r.bytes / PAGE_SIZE as u64) as u32,
+            block: (r.sector.bytes() / size) as u32,
+            count: (r.bytes / size) as u32,
             content: (r.op == Op::Write).then(|| content.push(&r.data)),
             flushes: r.op == Op::Flush || r.flags.contains(BioFlags::PREFLUSH),
             fua: r.flags.contains(BioFlags::FUA),

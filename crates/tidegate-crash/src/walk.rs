@@ -32,6 +32,8 @@ pub struct Found {
 /// Objects by the number in their owner's user id.
 pub type Tree = BTreeMap<Id, Found>;
 
+/// A directory of a fresh volume that no run knows of.
+const FROM_THE_BEGINNING: &[u8] = b"lost+found";
 /// Files up to this size are read as a whole; of others, what is data.
 const READ_WHOLE: u64 = 64 << 10;
 
@@ -47,6 +49,9 @@ pub fn walk(volume: &Volume) -> std::result::Result<Tree, Fault> {
     let mut pending = vec![(ROOT, root)];
     while let Some((dir_id, dir)) = pending.pop() {
         for e in volume.vfs().entries(&dir).map_err(fail)? {
+            if dir_id == ROOT && e.name == FROM_THE_BEGINNING {
+                continue;
+            }
             let inode = volume.vfs().lookup(&dir, &e.name).map_err(fail)?;
             let id = inode.attr().uid;
             if let Some(known) = tree.get_mut(&id) {
@@ -105,7 +110,9 @@ fn data(file: &File) -> Result<Vec<(u64, Vec<u8>)>> {
             Err(e) if e.kind() == ErrorKind::NoDeviceOrAddress => break,
             r => r?,
         };
-        at = file.seek(start, SeekTarget::Hole)?;
+        // Blocks may be smaller than pages.
+        at = file.seek(start, SeekTarget::Hole)?.next_multiple_of(PAGE as u64).min(size);
+        let start = start / PAGE as u64 * PAGE as u64;
         runs.push(read(start, at)?);
     }
     Ok(runs)

@@ -1,12 +1,14 @@
 //! A short exploration of power cuts. `cargo xtask crash` does it at length.
 
 use std::sync::Arc;
+use tidegate_crash::base::{Bases, Shape};
 use tidegate_crash::generate::{Profile, generate};
 use tidegate_crash::model::Model;
 use tidegate_crash::plan::Plan;
 use tidegate_crash::state::Amount;
 use tidegate_crash::{Failure, Limits, Progress, Settings, explore};
 use tidegate_rt::rng::Rng;
+use tidegate_testing::{ext4, oracle};
 
 /// A failure in words, with what replays it.
 fn text(f: &Failure) -> String {
@@ -33,6 +35,30 @@ fn a_few_hundred_power_cuts_break_no_promise() {
     let report = report.unwrap_or_else(|e| panic!("{e}"));
     assert!(report.failures.is_empty(), "{}", report.failures.iter().map(text).collect::<String>());
     assert!(report.states >= 600 && report.runs >= 5 && report.epochs > 0);
+}
+
+/// The same of ext4 volumes, which mke2fs makes.
+#[test]
+fn a_few_hundred_power_cuts_of_ext4_break_no_promise() {
+    if ["mke2fs", "e2fsck"].into_iter().any(oracle::skip_or_fail) {
+        return;
+    }
+    let scratch = ext4::scratch("crash").unwrap_or_else(|e| panic!("{e}"));
+    let made = move |s: Shape, bytes| ext4::made_small(&scratch, bytes, s.block, s.features);
+    let maker = Arc::new(move |s, bytes| made(s, bytes).map_err(|e| format!("{e:#}")));
+    let settings = Settings { bases: Arc::new(Bases::ext4(maker)), ..Settings::default() };
+    let limits = Limits {
+        seed: 1,
+        states: 400,
+        amount: Amount { boundaries: 10, prefixes: 20, subsets: 40 },
+        shrink: 10,
+        ..Limits::default()
+    };
+    let report = explore(&limits, &settings, &Arc::new(Progress::default()));
+    let report = report.unwrap_or_else(|e| panic!("{e}"));
+    let failed = report.failures.iter().map(|f| text(f).replacen("--replay", "--format ext4 --replay", 1));
+    assert!(report.failures.is_empty(), "{}", failed.collect::<String>());
+    assert!(report.states >= 400 && report.runs >= 3 && report.epochs > 0);
 }
 
 #[test]

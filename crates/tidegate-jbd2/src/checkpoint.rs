@@ -172,6 +172,7 @@ impl Inner {
                 let sector = Sector::from_bytes(at.0 * size as u64);
                 plug.add(pending.watch(Bio::write(sector, vec![segment], BioFlags::META)));
             }
+            self.stats.checkpointed(batch.len() as u64);
         }
         pending.wait()?;
         // On one device, the superblock's flush is enough.

@@ -38,5 +38,5 @@ pub use format::Superblock;
 pub use journal::{CommitHooks, Credits, Handle, Journal, JournalMode, JournalOptions, Reserved};
 pub use log::{Log, Run};
 pub use recover::{Replay, recover, salvage};
-pub use stats::{JournalStats, RunStats};
+pub use stats::{CommitTimes, JournalStats, RunStats};
 pub use units::{FsBlock, LogBlock, Tid};

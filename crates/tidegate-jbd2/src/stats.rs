@@ -3,6 +3,8 @@
 use crate::journal::Journal;
 use crate::units::Tid;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tidegate_rt::{Distribution, Histogram};
 use tidegate_rt::{LockClass, Mutex, Nanos};
 
 static HISTORY: LockClass = LockClass::new("journal->j_history_lock", 597);
@@ -91,27 +93,70 @@ pub struct JournalStats {
     pub average_commit: Nanos,
     /// Blocks of the longest transaction.
     pub max_blocks: u32,
+    /// Bios that went to the log, and blocks of it that they took.
+    pub logged: (u64, u64),
+    /// Blocks that checkpoints brought to where they belong, each in a bio.
+    pub checkpointed: u64,
 }
 
-pub(crate) struct Stats(Mutex<(JournalStats, VecDeque<RunStats>)>);
+/// How long commits took, by step.
+#[derive(Clone, Debug, Default)]
+pub struct CommitTimes {
+    /// Until the handles had ended; no handle joins meanwhile.
+    pub locked: Distribution,
+    /// Data that goes first.
+    pub flushing: Distribution,
+    /// Body and record.
+    pub logging: Distribution,
+    /// From the lock to the record.
+    pub commit: Distribution,
+}
+
+pub(crate) struct Stats {
+    all: Mutex<(JournalStats, VecDeque<RunStats>)>,
+    /// As [`CommitTimes`] has them.
+    times: [Histogram; 4],
+    log_bios: AtomicU64,
+    checkpointed: AtomicU64,
+    log_blocks: AtomicU64,
+}
 
 impl Stats {
     pub fn new(max_blocks: u32) -> Stats {
         let all = JournalStats { max_blocks, ..JournalStats::default() };
-        Stats(Mutex::new(&HISTORY, (all, VecDeque::new())))
+        Stats {
+            all: Mutex::new(&HISTORY, (all, VecDeque::new())),
+            times: Default::default(),
+            log_bios: AtomicU64::new(0),
+            log_blocks: AtomicU64::new(0),
+            checkpointed: AtomicU64::new(0),
+        }
     }
 
     pub fn average(&self) -> Nanos {
-        self.0.lock().0.average_commit
+        self.all.lock().0.average_commit
+    }
+
+    /// A bio with so many blocks goes to the log.
+    pub fn logged(&self, blocks: u64) {
+        self.log_bios.fetch_add(1, Relaxed);
+        self.log_blocks.fetch_add(blocks, Relaxed);
+    }
+
+    /// Blocks go to where they belong.
+    pub fn checkpointed(&self, blocks: u64) {
+        self.checkpointed.fetch_add(blocks, Relaxed);
     }
 
     pub fn waited_for_space(&self) {
-        self.0.lock().0.space_waits += 1;
+        self.all.lock().0.space_waits += 1;
     }
 
     pub fn committed(&self, run: RunStats) {
         trace::RUN_STATS.record([run.tid.0.into(), run.running.0, run.locked.0, run.logging.0]);
-        let (all, history) = &mut *self.0.lock();
+        let phases = [run.locked, run.flushing, run.logging, run.commit];
+        self.times.iter().zip(phases).for_each(|(h, t)| h.record(t.0));
+        let (all, history) = &mut *self.all.lock();
         all.transactions += 1;
         all.requested += u64::from(run.requested);
         let average = all.average_commit.0;
@@ -142,12 +187,28 @@ impl Stats {
 impl Journal {
     /// Sums over all commits.
     pub fn stats(&self) -> JournalStats {
-        self.inner.stats.0.lock().0
+        let s = &self.inner.stats;
+        JournalStats {
+            logged: (s.log_bios.load(Relaxed), s.log_blocks.load(Relaxed)),
+            checkpointed: s.checkpointed.load(Relaxed),
+            ..s.all.lock().0
+        }
+    }
+
+    /// How long commits took.
+    pub fn commit_times(&self) -> CommitTimes {
+        let [locked, flushing, logging, commit] = &self.inner.stats.times;
+        CommitTimes {
+            locked: locked.read(),
+            flushing: flushing.read(),
+            logging: logging.read(),
+            commit: commit.read(),
+        }
     }
 
     /// The last hundred commits, in order.
     pub fn history(&self) -> Vec<RunStats> {
-        self.inner.stats.0.lock().1.iter().copied().collect()
+        self.inner.stats.all.lock().1.iter().copied().collect()
     }
 
     /// The figures in the lines of `/proc/fs/jbd2/*/info`.

@@ -11,12 +11,14 @@
 //! | [`uml`] | the real kernel file system, run as an ordinary process |
 //! | [`fill`] | test trees with every odd corner |
 //! | [`power`] | workers whose fsyncs are promises, and what a power cut left of them |
+//! | [`ext4`] | ext4 volumes by e2fsprogs |
 //! | [`golden`] | volumes made by the kernel and the reference tools, cached |
 //! | [`perfetto`] | Perfetto's trace processor, asked in SQL |
 //! | [`workspace`] | where the workspace, its target directory and the helper program are |
 //! | [`temp`] | scratch directories that remove themselves |
 #![forbid(unsafe_code)]
 
+pub mod ext4;
 pub mod fill;
 pub mod golden;
 pub mod manifest;

@@ -107,7 +107,7 @@ impl OpenOptions {
     pub fn switches() -> Vec<SwitchInfo> {
         let help = "The thread that waits in a sync for the pages it has written.";
         let own = SwitchInfo::new(SYNC_WAIT, SyncWait::default(), help);
-        std::iter::once(own).chain(F2fsOptions::switches()).collect()
+        std::iter::once(own).chain(F2fsOptions::switches()).chain(Ext4Options::switches()).collect()
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
             }
             assert!(OpenOptions::default().set(&switch.option(&switch.default)).unwrap(), "{switch}");
         }
-        let e = OpenOptions::default().parse("discard,data=journal").unwrap_err().to_string();
-        assert!(e.starts_with("unknown option \"data=journal\""), "{e}");
+        let e = OpenOptions::default().parse("discard,usrquota=x").unwrap_err().to_string();
+        assert!(e.starts_with("unknown option \"usrquota=x\""), "{e}");
     }
 }

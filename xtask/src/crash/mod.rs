@@ -3,6 +3,7 @@
 //! The engine is explored as it is shipped. That the explorer would notice is shown by a second program,
 //! built with bugs that can be planted, which hunts them afterwards.
 
+mod ext4;
 mod planted;
 mod report;
 
@@ -40,7 +41,10 @@ pub struct CrashArgs {
     /// One run in so many is done by several threads at once; 0 for none.
     #[arg(long, default_value_t = 16)]
     crowds: u64,
-    /// Give one state in so many to fsck.f2fs; 0 for none.
+    /// The volumes' format.
+    #[arg(long, value_enum, default_value_t = Format::F2fs)]
+    format: Format,
+    /// Give one state in so many to fsck.f2fs or e2fsck; 0 for none.
     #[arg(long, default_value_t = 500)]
     fsck: u64,
     /// Seconds for making a failure short.
@@ -67,6 +71,15 @@ pub struct CrashArgs {
     /// Plant a bug in the engine that does the runs.
     #[arg(long, value_enum, value_name = "NAME")]
     bug: Option<Bug>,
+}
+
+/// A format that is explored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// F2FS.
+    F2fs,
+    /// ext4, made by mke2fs: blocks of 1, 2 and 4 KiB, with checksums and without.
+    Ext4,
 }
 
 /// A bug of the engine that can be planted.
@@ -97,11 +110,14 @@ pub fn run(args: &CrashArgs) -> Result<ExitCode> {
     if args.planted {
         return planted::hunt_all(&limits(args), args.json);
     }
-    let mut settings = settings(args.fsck > 0)?;
+    let mut settings = settings(args)?;
     if let Some(bug) = args.bug {
         planted::plant(&mut settings, bug)?;
     }
-    let with = args.bug.map_or(String::new(), |b| format!(" --bug {}", b.name()));
+    let mut with = args.bug.map_or(String::new(), |b| format!(" --bug {}", b.name()));
+    if args.format == Format::Ext4 {
+        with += " --format ext4";
+    }
     if let Some(which) = &args.replay {
         let (seed, state) = parse(which)?;
         let limits = Limits { seed, states: u64::MAX, nanos: u64::MAX, ..limits(args) };
@@ -117,7 +133,8 @@ pub fn run(args: &CrashArgs) -> Result<ExitCode> {
         save(&report, dir)?;
     }
     let mut all_well = report.failures.is_empty();
-    let hunts = args.bug.is_none() && !args.no_planted;
+    // The bugs are F2FS's.
+    let hunts = args.bug.is_none() && !args.no_planted && args.format == Format::F2fs;
     if !args.json {
         report::print_text(&report, &with);
         if hunts {
@@ -169,9 +186,12 @@ fn parse(which: &str) -> Result<(u64, Option<usize>)> {
     Ok((seed.parse().context("the seed")?, state))
 }
 
-fn settings(reference: bool) -> Result<Settings> {
+fn settings(args: &CrashArgs) -> Result<Settings> {
+    if args.format == Format::Ext4 {
+        return ext4::settings(args.fsck > 0);
+    }
     let mut settings = Settings::default();
-    if !reference || oracle::skip_or_fail("fsck.f2fs") {
+    if args.fsck == 0 || oracle::skip_or_fail("fsck.f2fs") {
         return Ok(settings);
     }
     let memory = PathBuf::from("/dev/shm");

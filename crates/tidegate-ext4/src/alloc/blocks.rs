@@ -4,6 +4,7 @@
 //! first run that is long enough, group by group, else the longest that was met.
 
 use super::bitmap::{clear_run, fill, first_clear, is_set};
+use super::kept_for_splits;
 use crate::format::gate::{GroupDesc, rule};
 use crate::format::raw::GroupFlags;
 use crate::format::units::{BlockAddr, GroupNo};
@@ -39,7 +40,7 @@ impl Ext4 {
         goal: BlockAddr,
         want: u32,
     ) -> Result<(BlockAddr, u32)> {
-        self.space()?.check_unpromised(want.into())?;
+        self.space()?.check_unpromised(want.into(), kept_for_splits(&self.sb))?;
         self.take_promised(handle, goal, want)
     }
 
@@ -101,11 +102,8 @@ impl Ext4 {
         let mut map = self.block_bitmap(&desc)?;
         // Blocks that a commit has yet to free are in use, as far as others are concerned.
         let mut free = map.clone();
-        if let Some(journal) = self.blocks.journal() {
-            self.freed
-                .of(group, journal)
-                .into_iter()
-                .for_each(|(bit, len)| fill(&mut free, bit..bit + len, true));
+        for (bit, len) in self.freed.of(group, self.blocks.journal()) {
+            fill(&mut free, bit..bit + len, true);
         }
         let Some(found) = find(&free, from, self.blocks_in(group), want, least) else { return Ok(None) };
         let found = Found { group, ..found };

@@ -11,36 +11,54 @@ static FREED: LockClass = LockClass::new("ext4->freed", 523);
 /// Bits of a group: the first, how many, and the transaction that freed them.
 type Run = (u32, u32, Tid);
 
-/// The blocks, by group.
-pub(crate) struct Freed(Mutex<HashMap<u32, Vec<Run>>>);
+/// The blocks, by group, and those that are being discarded.
+pub(crate) struct Freed(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    freed: HashMap<u32, Vec<Run>>,
+    /// Group, first bit, how many, first block.
+    held: Vec<(u32, u32, u32, u64)>,
+}
 
 impl Default for Freed {
     fn default() -> Self {
-        Freed(Mutex::new(&FREED, HashMap::new()))
+        Freed(Mutex::new(&FREED, State::default()))
     }
 }
 
 impl Freed {
     /// Blocks are freed by `tid`.
     pub(super) fn add(&self, group: GroupNo, bit: u32, len: u32, tid: Tid) {
-        self.0.lock().entry(group.0).or_default().push((bit, len, tid));
+        self.0.lock().freed.entry(group.0).or_default().push((bit, len, tid));
     }
 
     /// What of a group nobody may have yet.
-    pub(super) fn of(&self, group: GroupNo, journal: &Journal) -> Vec<(u32, u32)> {
-        let done = journal.committed();
+    pub(super) fn of(&self, group: GroupNo, journal: Option<&Journal>) -> Vec<(u32, u32)> {
+        let done = journal.map(Journal::committed);
         let mut all = self.0.lock();
-        let Some(runs) = all.get_mut(&group.0) else { return Vec::new() };
-        runs.retain(|r| !done.reaches(r.2));
-        let left = runs.iter().map(|r| (r.0, r.1)).collect();
+        let mut left: Vec<_> = all.held.iter().filter(|h| h.0 == group.0).map(|h| (h.1, h.2)).collect();
+        let Some(runs) = all.freed.get_mut(&group.0) else { return left };
+        runs.retain(|r| !done.is_some_and(|d| d.reaches(r.2)));
+        left.extend(runs.iter().map(|r| (r.0, r.1)));
         if runs.is_empty() {
-            all.remove(&group.0);
+            all.freed.remove(&group.0);
         }
         left
     }
 
+    /// Keeps a free run, which begins with block `first`, from others until it is released.
+    pub(super) fn hold(&self, group: GroupNo, bit: u32, len: u32, first: u64) {
+        self.0.lock().held.push((group.0, bit, len, first));
+    }
+
+    /// Lets go of the run that begins with block `first`.
+    pub(super) fn release(&self, group: GroupNo, first: u64) {
+        self.0.lock().held.retain(|h| (h.0, h.3) != (group.0, first));
+    }
+
     /// Whether a commit would let blocks be used again.
     pub(crate) fn waits(&self) -> bool {
-        !self.0.lock().is_empty()
+        !self.0.lock().freed.is_empty()
     }
 }

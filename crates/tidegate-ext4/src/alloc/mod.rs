@@ -11,6 +11,7 @@
 //! | `freed` | blocks that a commit frees |
 //! | `inodes` | taking inodes near their directory, and giving them back |
 //! | `space` | counts, and space that is promised |
+//! | `trim` | telling the device what is free |
 
 mod bitmap;
 mod blocks;
@@ -18,6 +19,7 @@ mod freed;
 mod group;
 mod inodes;
 mod space;
+mod trim;
 
 pub(crate) use freed::Freed;
 pub(crate) use group::GroupLocks;
@@ -82,15 +84,18 @@ impl Ext4 {
         let now = |s: &Space| {
             let f = s.now();
             let free_blocks = f.blocks.saturating_sub(f.promised);
-            Counts { free_blocks, free_inodes: f.inodes, directories: f.directories }
+            let counts = Counts { free_blocks, free_inodes: f.inodes, directories: f.directories };
+            (counts, f.unpromised())
         };
         // Where the descriptors cannot be read, the superblock knows roughly.
-        let counts = self.space.as_ref().map(now).or_else(|| self.counts().ok()).unwrap_or(Counts {
-            free_blocks: sb.free_blocks(),
-            free_inodes: raw.s_free_inodes_count.get().into(),
-            directories: 0,
+        let (counts, unpromised) = self.space.as_ref().map(now).unwrap_or_else(|| {
+            let counts = self.counts().unwrap_or(Counts {
+                free_blocks: sb.free_blocks(),
+                free_inodes: raw.s_free_inodes_count.get().into(),
+                directories: 0,
+            });
+            (counts, counts.free_blocks)
         });
-        let reserved = sb.reserved_blocks() + kept_for_splits(sb);
         let mut id = [0; 8];
         id.copy_from_slice(&raw.s_uuid[..8]);
         let mut half = [0; 8];
@@ -99,12 +104,17 @@ impl Ext4 {
             block_size: sb.block_size,
             blocks: sb.blocks.saturating_sub(self.overhead()),
             blocks_free: counts.free_blocks,
-            blocks_available: counts.free_blocks.saturating_sub(reserved),
+            blocks_available: unpromised.saturating_sub(self.kept_back()),
             files: raw.s_inodes_count.get().into(),
             files_free: counts.free_inodes,
             name_max: NAME_LEN as u32,
             fsid: u64::from_le_bytes(id) ^ u64::from_le_bytes(half),
         }
+    }
+
+    /// Blocks that data does not get: those for the superuser, and those for splits of maps.
+    pub(crate) fn kept_back(&self) -> u64 {
+        self.sb.reserved_blocks() + kept_for_splits(&self.sb)
     }
 
     /// Blocks of the format's own tables and of the journal: what the superblock says, or what the geometry makes of

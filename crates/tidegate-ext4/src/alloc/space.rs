@@ -29,6 +29,13 @@ pub(crate) struct Free {
     pub directories: u64,
 }
 
+impl Free {
+    /// Blocks that nobody was promised, for data or for its map.
+    pub(crate) fn unpromised(&self) -> u64 {
+        self.blocks.saturating_sub(kept(self.promised))
+    }
+}
+
 /// The counts of a volume that is changed.
 pub(crate) struct Space(Mutex<Free>);
 
@@ -63,9 +70,13 @@ impl Space {
     ///
     /// # Errors
     /// `NoSpace` when what is left is promised.
-    pub(super) fn check_unpromised(&self, blocks: u64) -> Result<()> {
+    pub(super) fn check_unpromised(&self, blocks: u64, kept_back: u64) -> Result<()> {
         let free = self.0.lock();
-        if kept(free.promised) + blocks > free.blocks { Err(ErrorKind::NoSpace.into()) } else { Ok(()) }
+        if kept(free.promised) + blocks + kept_back > free.blocks {
+            Err(ErrorKind::NoSpace.into())
+        } else {
+            Ok(())
+        }
     }
 
     /// Takes a promise back.

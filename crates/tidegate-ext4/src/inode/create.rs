@@ -100,7 +100,7 @@ impl Ext4 {
         own: Ext4Inode,
     ) -> Result<InodeParts> {
         self.store_new(handle, &own, &attr)?;
-        Ok(InodeParts { ino: Ino(own.ino.into()), attr, private: Own::new(own) })
+        Ok(InodeParts { ino: Ino(own.ino.into()), attr, private: Own::new(own, handle.tid()) })
     }
 
     /// Marks an inode's place in the table as deleted, and gives it back.

@@ -28,7 +28,7 @@ use crate::volume::sbi::Ext4;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use tidegate_jbd2::Tid;
-use tidegate_rt::{LockClass, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tidegate_rt::{LockClass, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tidegate_vfs::{Attr, DeviceNumber, Error, ErrorKind, FileType, Ino, Inode, InodeParts, Result};
 use zerocopy::FromBytes;
 
@@ -61,20 +61,27 @@ pub(crate) struct Own {
     data: RwLock<Arc<Ext4Inode>>,
     /// Blocks that are promised and have no place.
     pub delayed: Mutex<Ranges>,
+    /// Keeps what is stored no older than what was stored before; over reads of the table.
+    raw: Mutex<()>,
     /// The transaction that last changed it, with a bit above it, or 0.
     changed: AtomicU64,
 }
 
 static I_DATA: LockClass = LockClass::new("ei->i_data_sem", 205);
+static I_RAW: LockClass = LockClass::new("ei->i_raw_lock", 204);
 static I_ES: LockClass = LockClass::new("ei->i_es_lock", 410);
 
 impl Own {
-    fn new(inode: Ext4Inode) -> Box<Self> {
-        Box::new(Own {
+    /// An inode whose last change may be in `changed`, or in a transaction before.
+    fn new(inode: Ext4Inode, changed: Option<Tid>) -> Box<Self> {
+        let own = Own {
             data: RwLock::new(&I_DATA, Arc::new(inode)),
             delayed: Mutex::new(&I_ES, Ranges::default()),
+            raw: Mutex::new(&I_RAW, ()),
             changed: AtomicU64::new(0),
-        })
+        };
+        own.note(changed);
+        Box::new(own)
     }
 
     /// Notes that a transaction changes the inode.
@@ -88,6 +95,11 @@ impl Own {
     pub(crate) fn changed(&self) -> Option<Tid> {
         let n = self.changed.load(Acquire);
         (n != 0).then_some(Tid(n as u32))
+    }
+
+    /// Keeps others from storing the inode.
+    pub(crate) fn storing(&self) -> MutexGuard<'_, ()> {
+        self.raw.lock()
     }
 
     /// Keeps the map as it is.
@@ -118,6 +130,12 @@ impl Ext4Inode {
     }
 }
 
+/// An inode has as many sectors more, or fewer, as lie between two counts.
+pub(crate) fn count_sectors(inode: &Inode, before: u64, after: u64) {
+    let mut a = inode.attr();
+    a.blocks = (a.blocks + after).saturating_sub(before);
+}
+
 /// Sectors of 512 bytes in a block.
 fn sectors(block_size: u32) -> u64 {
     u64::from(block_size / 512)
@@ -134,7 +152,9 @@ impl Ext4 {
         rule(is_file && !self.is_system(number), format!("inode {ino}: no file has this number"))?;
         let (attr, inode) = self.load_system_inode(number)?;
         rule(!inode.is(InodeFlags::EA_INODE), format!("inode {ino}: it holds an attribute, and has a name"))?;
-        Ok(InodeParts { ino, attr, private: Own::new(inode) })
+        // What was read may be of a transaction that is not committed.
+        let newest = self.blocks.journal().map(|j| j.newest());
+        Ok(InodeParts { ino, attr, private: Own::new(inode, newest) })
     }
 
     /// Whether a number above the reserved ones belongs to the volume itself.

@@ -23,22 +23,26 @@ impl Orphans {
 }
 
 impl Ext4 {
-    /// Whether orphans are listed: a volume without a journal has e2fsck look for them.
+    /// Whether orphans are listed on the volume: one without a journal has e2fsck look for them.
     fn lists_orphans(&self) -> bool {
         self.blocks.journal().is_some()
     }
 
+    /// Whether there are inodes without a name that only e2fsck would find.
+    pub(crate) fn has_unlisted_orphans(&self) -> bool {
+        !self.lists_orphans() && !self.orphans.0.lock().is_empty()
+    }
+
     /// Puts an inode on the list. Its bytes in the table are stored.
     pub(crate) fn add_orphan(&self, handle: &mut Handle<'_>, ino: u32) -> Result<()> {
-        if !self.lists_orphans() {
-            return Ok(());
-        }
         let mut list = self.orphans.0.lock();
         if list.contains(&ino) {
             return Ok(());
         }
-        self.set_next_orphan(handle, ino, list.last().copied().unwrap_or(0))?;
-        self.set_last_orphan(handle, ino)?;
+        if self.lists_orphans() {
+            self.set_next_orphan(handle, ino, list.last().copied().unwrap_or(0))?;
+            self.set_last_orphan(handle, ino)?;
+        }
         list.push(ino);
         Ok(())
     }
@@ -48,11 +52,13 @@ impl Ext4 {
         let mut list = self.orphans.0.lock();
         let Some(at) = list.iter().rposition(|n| *n == ino) else { return Ok(()) };
         let before = at.checked_sub(1).map_or(0, |n| list[n]);
-        match list.get(at + 1) {
-            Some(after) => self.set_next_orphan(handle, *after, before)?,
-            None => self.set_last_orphan(handle, before)?,
+        if self.lists_orphans() {
+            match list.get(at + 1) {
+                Some(after) => self.set_next_orphan(handle, *after, before)?,
+                None => self.set_last_orphan(handle, before)?,
+            }
+            self.set_next_orphan(handle, ino, 0)?;
         }
-        self.set_next_orphan(handle, ino, 0)?;
         list.remove(at);
         Ok(())
     }
@@ -100,7 +106,7 @@ impl Ext4 {
         let list = self.orphans.0.lock().clone();
         for ino in list.into_iter().rev() {
             let (attr, own) = self.load_any(ino).map_err(|e| e.of("freeing an orphan"))?;
-            let parts = InodeParts { ino: Ino(ino.into()), attr, private: Own::new(own) };
+            let parts = InodeParts { ino: Ino(ino.into()), attr, private: Own::new(own, None) };
             let inode = std::sync::Arc::new(Inode::new(parts, bdi.clone(), 1));
             if inode.nlink() == 0 {
                 self.evict(&inode)?;

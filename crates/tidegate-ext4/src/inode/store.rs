@@ -42,6 +42,8 @@ impl Ext4 {
     /// # Errors
     /// Those of reading the table; `FileTooBig` when it takes more blocks than can be told.
     pub(crate) fn store_inode(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        // From here to the table: an older state does not get there behind a newer one.
+        let _raw = super::own(inode).storing();
         let own = ei(inode);
         let attr = {
             let mut a = inode.attr();
@@ -145,7 +147,7 @@ impl Ext4 {
     }
 }
 
-/// Times as short inodes keep them: in whole seconds.
+/// Times as inodes keep them: short ones in whole seconds, all within a range.
 pub(super) fn keep_what_fits(attr: &mut Attr, extra: usize) {
     let fits = |end: usize| INODE_BASE + extra >= end;
     let fields = [
@@ -153,8 +155,8 @@ pub(super) fn keep_what_fits(attr: &mut Attr, extra: usize) {
         (&mut attr.mtime, offset_of!(RawInode, i_atime_extra)),
         (&mut attr.atime, offset_of!(RawInode, i_crtime)),
     ];
-    for (time, _) in fields.into_iter().filter(|f| !fits(f.1)) {
-        time.nanos = 0;
+    for (t, end) in fields {
+        *t = time::kept(*t, fits(end));
     }
 }
 

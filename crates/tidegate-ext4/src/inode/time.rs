@@ -34,6 +34,12 @@ pub(super) fn encode(t: Timespec, has_extra: bool) -> (u32, u32) {
     (secs as u32, epoch as u32 | t.nanos << EPOCH_BITS)
 }
 
+/// A time as it is read back when it was stored.
+pub(super) fn kept(t: Timespec, has_extra: bool) -> Timespec {
+    let (seconds, extra) = encode(t, has_extra);
+    decode(seconds, extra)
+}
+
 impl Times<'_> {
     /// The value of a field that ends before byte `end` of the inode, if there is one.
     fn field(&self, end: usize, value: u32) -> Option<u32> {

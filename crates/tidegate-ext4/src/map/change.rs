@@ -5,12 +5,12 @@ use super::tree::{Piece, Tree};
 use super::{Mapped, Place};
 use crate::format::raw::InodeFlags;
 use crate::format::units::{BlockAddr, FileBlock};
-use crate::inode::{Ext4Inode, own};
+use crate::inode::{Ext4Inode, count_sectors, own};
 use crate::volume::handle::Handle;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_vfs::{Attr, Inode, Result};
+use tidegate_vfs::{Attr, Error, ErrorKind, Inode, Result};
 
 /// A map of either kind, while it changes.
 enum Map<'a, 'h> {
@@ -93,35 +93,42 @@ impl Ext4 {
         r
     }
 
-    /// Gives blocks to the holes at the beginning of a file's range, to all of them if the transaction has room, as near to what it has as can be; stores the inode. Takes
-    /// `ei->i_data_sem` exclusive.
+    /// Gives blocks to the holes at the beginning of a file's range, as near to what it has as can be, and to all of them
+    /// if there is room; stores the inode. The first block that was not reached: where the transaction has no more room,
+    /// a page begins there. Takes `ei->i_data_sem` exclusive.
     ///
     /// # Errors
-    /// `NoSpace`, and some holes may have blocks by then; `Corrupt`; those of the device.
+    /// `NoSpace` where no hole got a block; `Corrupt`; those of the device.
     pub(crate) fn fill_holes(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
         range: Range<u64>,
         unwritten: bool,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let mut data = own(inode).write();
         let mut now = Arc::unwrap_or_clone(data.clone());
         let mut attr = inode.attr().clone();
+        let before = attr.blocks;
         let mut at = range.start;
         let mut r = Ok(());
         while at < range.end && r.is_ok() {
-            if at > range.start && handle.is_low() {
+            let low = at > range.start && handle.is_low();
+            if low && self.begins_page(at) {
                 break;
             }
-            let step = self.fill_hole(handle, &mut now, &mut attr, at..range.end, unwritten);
+            let end = if low { (at + 1).next_multiple_of(self.blocks.per_page()) } else { range.end };
+            let step = self.fill_hole(handle, &mut now, &mut attr, at..end.min(range.end), unwritten);
             r = step.map(|n| at += n);
+        }
+        if at > range.start && r.as_ref().is_err_and(|e| e.kind() == ErrorKind::NoSpace) {
+            r = Ok(());
         }
         // What was given so far is the file's, whatever became of the rest.
         *data = Arc::new(now);
-        inode.attr().blocks = attr.blocks;
+        count_sectors(inode, before, attr.blocks);
         drop(data);
-        r.and(self.store_inode(handle, inode))
+        r.and(self.store_inode(handle, inode)).map(|()| at)
     }
 
     /// Fills the hole that a range begins with, or a part of it; how many blocks to go on.
@@ -182,9 +189,10 @@ impl Ext4 {
         let mut data = own(inode).write();
         let mut now = Arc::unwrap_or_clone(data.clone());
         let mut attr = inode.attr().clone();
+        let before = attr.blocks;
         let r = self.cut(handle, &mut now, &mut attr, range);
         *data = Arc::new(now);
-        inode.attr().blocks = attr.blocks;
+        count_sectors(inode, before, attr.blocks);
         drop(data);
         r.and(self.store_inode(handle, inode))
     }
@@ -217,13 +225,18 @@ impl Ext4 {
         let mut data = own(inode).write();
         let mut now = Arc::unwrap_or_clone(data.clone());
         let mut attr = inode.attr().clone();
+        let before = attr.blocks;
         let (r, nodes) = self.with_map(handle, &mut now, |map| {
             let pieces = map.remove(range)?;
-            pieces.into_iter().try_for_each(|p| map.insert(Piece { unwritten: false, ..p }))
+            let mut back = pieces.into_iter().map(|p| map.insert(Piece { unwritten: false, ..p }));
+            // They are out of the map: that must not be committed.
+            back.try_for_each(|r| {
+                r.map_err(|e| Error::new(ErrorKind::Io, format!("marking blocks written: {e}")))
+            })
         });
         attr.blocks = attr.blocks.saturating_add_signed(self.sectors_of(nodes));
         *data = Arc::new(now);
-        inode.attr().blocks = attr.blocks;
+        count_sectors(inode, before, attr.blocks);
         drop(data);
         r.and(self.store_inode(handle, inode))
     }

@@ -114,35 +114,40 @@ impl Ext4 {
         inode: &Inode,
         bytes: std::ops::Range<u64>,
         target: SeekTarget,
-        unwritten: &dyn Fn(u64) -> bool,
     ) -> Result<Option<u64>> {
         if ei(inode).is(InodeFlags::INLINE_DATA) {
             return Ok((target == SeekTarget::Data && !bytes.is_empty()).then_some(bytes.start));
         }
         let bs = u64::from(self.sb.block_size);
         let (mut at, end) = (bytes.start / bs, bytes.end.div_ceil(bs));
+        let mut waits = None;
         while at < end {
+            // Before the map is looked at: what is on its way now has a place in the map when it is there.
+            let next = waits.filter(|n| *n >= at).unwrap_or_else(|| self.next_waiting(inode, at, end));
+            waits = Some(next);
             let m = self.map_shared(inode, FileBlock(at), end - at)?;
-            if let Place::Data(_) = m.place {
-                if target == SeekTarget::Data {
-                    return Ok(Some((at * bs).clamp(bytes.start, bytes.end)));
-                }
-                at += m.blocks;
-                continue;
-            }
-            // Without data of its own, a block may still have a page that waits for a place.
-            let waits = |n: &u64| unwritten(n * bs) == (target == SeekTarget::Data);
-            let found = if self.space.is_none() {
-                (target == SeekTarget::Hole).then_some(at)
-            } else {
-                (at..at + m.blocks).find(waits)
+            let behind = at + m.blocks;
+            let found = match (m.place, target) {
+                (Place::Data(_), SeekTarget::Data) => Some(at),
+                (Place::Data(_), SeekTarget::Hole) => None,
+                (_, SeekTarget::Data) => (next < behind).then_some(next),
+                (_, SeekTarget::Hole) => (next > at).then_some(at),
             };
             if let Some(n) = found {
                 return Ok(Some((n * bs).clamp(bytes.start, bytes.end)));
             }
-            at += m.blocks;
+            let per_page = self.blocks.per_page();
+            let page_waits = !matches!(m.place, Place::Data(_)) && target == SeekTarget::Hole;
+            at = if page_waits { (at / per_page + 1) * per_page } else { behind };
         }
         Ok(None)
+    }
+
+    /// The first block from `at` on whose page is not on the volume yet; `end` if there is none.
+    fn next_waiting(&self, inode: &Inode, at: u64, end: u64) -> u64 {
+        let per_page = self.blocks.per_page();
+        let next = inode.mapping.next_unwritten(at / per_page, end.div_ceil(per_page));
+        next.map_or(end, |p| (p * per_page).max(at))
     }
 
     /// Whether the byte at `pos` lies in a block with data of its own.

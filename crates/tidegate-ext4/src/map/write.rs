@@ -10,11 +10,12 @@ use crate::format::raw::InodeFlags;
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::{ei, own};
 use crate::volume::handle::Handle;
+use crate::volume::options::DataMode;
 use crate::volume::ordered;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::AcqRel};
+use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use tidegate_block::{Bio, BioFlags, Errno, PAGE_SIZE, PageBuf, Plug, Sector, Segment};
 use tidegate_rt::Timespec;
 use tidegate_vfs::fs::WriteEnd;
@@ -84,7 +85,7 @@ impl Ext4 {
     fn promise_hole(&self, inode: &Inode, hole: Range<u64>) -> Result<()> {
         let mut delayed = own(inode).delayed.lock();
         let new = hole.end - hole.start - delayed.count(hole.clone());
-        self.space()?.promise(new, self.sb.reserved_blocks())?;
+        self.space()?.promise(new, self.kept_back())?;
         delayed.add(hole);
         Ok(())
     }
@@ -114,88 +115,121 @@ impl Ext4 {
                 Taken::Busy(i) => at = i + 1,
                 Taken::Run(run) => {
                     at = run.index + run.pages as u64;
-                    let (index, pages) = (run.index, run.pages);
-                    match self.write_run(inode, run, &mut plug) {
-                        Ok(()) => {
-                            wbc.written += pages as u64;
-                            wbc.nr_to_write = wbc.nr_to_write.saturating_sub(pages as u64);
-                        }
-                        Err(e) => {
-                            let kind = if e.kind() == ErrorKind::NoSpace { e.kind() } else { ErrorKind::Io };
-                            inode.mapping.end_writeback(index, pages, Some(kind));
-                            first = first.and(Err(e));
-                            break;
-                        }
+                    if let Err(e) = self.write_run(inode, &run, &mut plug) {
+                        first = first.and(Err(e));
+                        break;
                     }
+                    wbc.written += run.pages as u64;
+                    wbc.nr_to_write = wbc.nr_to_write.saturating_sub(run.pages as u64);
                 }
             }
         }
         first
     }
 
-    /// Gives a run of pages places and sends it. Of a run that one transaction has no room for, the rest stays dirty.
-    fn write_run(&self, inode: &Arc<Inode>, run: DirtyRun, plug: &mut Plug<'_>) -> Result<()> {
-        let (start, end) = (run.index * PAGE, (run.index + run.pages as u64) * PAGE);
+    /// Gives a run of pages places and sends it, in parts where one transaction has no room for all. What cannot be sent
+    /// stays dirty.
+    fn write_run(&self, inode: &Arc<Inode>, run: &DirtyRun, plug: &mut Plug<'_>) -> Result<()> {
+        let (mut from, end) = (run.index, run.index + run.pages as u64);
+        while from < end {
+            match self.write_part(inode, run, from..end, plug) {
+                Ok(pages) => from += pages,
+                Err(e) => {
+                    let kind = if e.kind() == ErrorKind::NoSpace { e.kind() } else { ErrorKind::Io };
+                    inode.mapping.end_writeback(from, (end - from) as usize, Some(kind));
+                    return Err(e);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the first of some pages of a run, at least one of them; how many.
+    fn write_part(
+        &self,
+        inode: &Arc<Inode>,
+        run: &DirtyRun,
+        pages: Range<u64>,
+        plug: &mut Plug<'_>,
+    ) -> Result<u64> {
+        let all = pages.end - pages.start;
         // Past its end a file gets no blocks.
-        let end = end.min(inode.size());
+        let (start, end) = (pages.start * PAGE, (pages.end * PAGE).min(inode.size()));
         if start >= end {
-            inode.mapping.end_writeback(run.index, run.pages, None);
-            return Ok(());
+            inode.mapping.end_writeback(pages.start, all as usize, None);
+            return Ok(all);
         }
         let blocks = self.file_blocks(&(start..end));
+        let per_page = self.blocks.per_page();
         let (mut pieces, mut ordered) = (self.placed(inode, &blocks)?, None);
         let mut done = ends_at(&pieces, blocks.start);
-        let per_page = self.blocks.per_page();
-        while (done < blocks.end && done < blocks.start + per_page)
-            || (ordered.is_none() && self.is_short(inode, end))
-        {
+        if done < blocks.end || ei(inode).disk_size < self.size_with(inode, end) {
             // A commit may be waiting for what is still in the plug.
             plug.send();
-            drop(ordered.take());
-            let all = done.max(blocks.start)..blocks.end;
-            ordered = Some(self.op(|handle| self.give_places(handle, inode, all.clone(), end))?);
+            match self.op(|handle| self.give_places(handle, inode, done..blocks.end, end)) {
+                Ok(way) => ordered = way,
+                // What has a place can go.
+                Err(e) if e.kind() == ErrorKind::NoSpace && done >= blocks.start + per_page => {}
+                Err(e) => return Err(e),
+            }
             pieces = self.placed(inode, &blocks)?;
             done = ends_at(&pieces, blocks.start);
         }
-        let pages = if done >= blocks.end { run.pages } else { ((done - blocks.start) / per_page) as usize };
-        if pages < run.pages {
-            inode.mapping.redirty(run.index + pages as u64, run.pages - pages);
-            pieces.retain(|p| p.0 < blocks.start + pages as u64 * per_page);
+        let sent = if done >= blocks.end { all } else { (done - blocks.start) / per_page };
+        if sent < all {
+            let until = blocks.start + sent * per_page;
+            pieces.retain(|p| p.0 < until);
             if let Some(last) = pieces.last_mut() {
-                last.2 = last.2.min(blocks.start + pages as u64 * per_page - last.0);
+                last.2 = last.2.min(until - last.0);
             }
         }
         let way = Arc::new(OnWay {
             inode: inode.clone(),
-            index: run.index,
-            pages,
+            index: pages.start,
+            pages: sent as usize,
             left: AtomicUsize::new(1),
             failed: AtomicUsize::new(0),
-            _ordered: ordered.flatten(),
+            _ordered: ordered,
         });
+        self.send(run, pieces, &way, plug);
+        Ok(sent)
+    }
+
+    /// Sends the pages of a run that lie in some pieces: first block of the file, of the volume, and how many.
+    fn send(
+        &self,
+        run: &DirtyRun,
+        pieces: Vec<(u64, BlockAddr, u64)>,
+        way: &Arc<OnWay>,
+        plug: &mut Plug<'_>,
+    ) {
         let bs = u64::from(self.sb.block_size);
+        self.stats.data_fragments.fetch_add(pieces.len() as u64, Relaxed);
         for (first, addr, n) in pieces {
+            self.stats.data_blocks.fetch_add(n, Relaxed);
             let (mut at, to) = (first * bs, (first + n) * bs);
             while at < to {
                 let sector = self.blocks.sector(addr).bytes() + (at - first * bs);
                 let odd =
                     !sector.is_multiple_of(PAGE) || !at.is_multiple_of(PAGE) || !to.is_multiple_of(PAGE);
                 let len = if odd { (to - at).min(ODD_BIO) } else { to - at };
-                let segments = cut(&run.segments, at - start, len);
+                let segments = cut(&run.segments, at - run.index * PAGE, len);
                 let way_on = way.clone();
                 way.left.fetch_add(1, AcqRel);
+                self.stats.data_bios.fetch_add(1, Relaxed);
                 let bio = Bio::write(Sector::from_bytes(sector), segments, BioFlags::empty());
                 plug.add(bio.on_end(move |r, _| way_on.end(r)));
                 at += len;
             }
         }
         way.end(Ok(()));
-        Ok(())
     }
 
-    /// Whether the table has a file shorter than `end`.
-    fn is_short(&self, inode: &Inode, end: u64) -> bool {
-        ei(inode).disk_size < end
+    /// The size that a file has in the table when it has data up to `end`. What is dirty behind that has it grow when it is
+    /// written.
+    fn size_with(&self, inode: &Inode, end: u64) -> u64 {
+        let more = inode.mapping.next_dirty(end.div_ceil(PAGE), u64::MAX, Tag::Dirty).is_some();
+        if more { end } else { inode.size() }
     }
 
     /// The blocks of a range that have a place with data, up to the first that has none: first block of the file, of the
@@ -211,8 +245,11 @@ impl Ext4 {
         Ok(pieces)
     }
 
-    /// Gives the blocks of a range places with data, as many as the transaction has room for, and the file the size up to
-    /// which it has data then. The commit waits for what is returned.
+    /// Gives the blocks of a range places with data, whole pages of them, as many as there is room for, and the file the
+    /// size up to which it has data then. The commit waits for what is returned.
+    ///
+    /// # Errors
+    /// `NoSpace` when not even the first page has a place; those of the map.
     fn give_places(
         &self,
         handle: &mut Handle<'_>,
@@ -220,30 +257,61 @@ impl Ext4 {
         blocks: Range<u64>,
         end: u64,
     ) -> Result<Option<ordered::OnWay>> {
-        let mut at = blocks.start;
-        while at < blocks.end && (at == blocks.start || !handle.is_low()) {
+        let (mut at, mut filled) = (blocks.start, Vec::<Range<u64>>::new());
+        while at < blocks.end {
             let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
-            let range = at..at + m.blocks;
-            match m.place {
-                Place::Data(_) => {}
-                Place::Unwritten(_) => self.mark_written(handle, inode, range)?,
-                Place::Hole => {
-                    self.fill_holes(handle, inode, range.clone(), false)?;
-                    let n = ends_at(&self.placed(inode, &range)?, at);
-                    // Promised or not: what was promised is taken now.
-                    self.forget_promises(inode, at..n)?;
-                    at = n;
-                    continue;
-                }
+            let next = at + m.blocks;
+            if m.place == Place::Hole {
+                let to = match self.fill_holes(handle, inode, at..next, false) {
+                    Err(e) if e.kind() == ErrorKind::NoSpace => at,
+                    r => r?,
+                };
+                filled.push(at..to);
+                at = to;
+            } else {
+                at = next;
+            }
+            if at < next || (at < blocks.end && self.begins_page(at) && handle.is_low()) {
+                break;
+            }
+        }
+        // Of a page that has no place as a whole, no part has one: nothing would be written there.
+        let per_page = self.blocks.per_page();
+        let covered = if at < blocks.end { (at / per_page * per_page).max(blocks.start) } else { at };
+        for part in filled {
+            if part.end > covered {
+                self.free_range(handle, inode, part.start.max(covered)..part.end)?;
+            }
+            // What was promised is taken now.
+            self.forget_promises(inode, part.start..part.end.min(covered).max(part.start))?;
+        }
+        if covered < blocks.end && (covered == blocks.start || !self.begins_page(covered)) {
+            return Err(ErrorKind::NoSpace.into());
+        }
+        self.mark_all_written(handle, inode, blocks.start..covered)?;
+        let whole = covered >= blocks.end;
+        let to = if whole { self.size_with(inode, end) } else { covered * u64::from(self.sb.block_size) };
+        self.raise_disk_size(handle, inode, to)?;
+        let ordered = self.switches.data() == DataMode::Ordered;
+        Ok(handle.tid().filter(|_| ordered).map(|tid| self.ordered.begin(tid)))
+    }
+
+    /// Says of all blocks in a range that they hold data.
+    fn mark_all_written(&self, handle: &mut Handle<'_>, inode: &Inode, blocks: Range<u64>) -> Result<()> {
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
+            if let Place::Unwritten(_) = m.place {
+                self.mark_written(handle, inode, at..at + m.blocks)?;
             }
             at += m.blocks;
         }
-        // What is dirty behind the run has the size grow when it is written.
-        let covered = if at >= blocks.end { end } else { at * u64::from(self.sb.block_size) };
-        let more = inode.mapping.next_dirty(covered.div_ceil(PAGE), u64::MAX, Tag::Dirty).is_some();
-        let size = if more || at < blocks.end { covered } else { inode.size() };
-        self.raise_disk_size(handle, inode, size)?;
-        Ok(handle.tid().map(|tid| self.ordered.begin(tid)))
+        Ok(())
+    }
+
+    /// Whether a page of a file begins with this block.
+    pub(super) fn begins_page(&self, block: u64) -> bool {
+        block.is_multiple_of(self.blocks.per_page())
     }
 
     /// Has the table say that a file is as long as this, if it says less.
@@ -322,7 +390,8 @@ impl Ext4 {
             }
             at += m.blocks;
         }
-        Ok(())
+        // Dirty pages that the size waited for may be gone.
+        self.settle_size(inode)
     }
 
     /// Gives the holes of a range blocks that read as zeros.
@@ -341,16 +410,14 @@ impl Ext4 {
             if m.place == Place::Hole && !own(inode).delayed.lock().holds(range.clone()) {
                 let promised = own(inode).delayed.lock().count(range.clone());
                 if promised == 0 {
-                    let n = self.op(|handle| {
-                        self.fill_holes(handle, inode, range.clone(), true)?;
-                        self.map_shared(inode, FileBlock(at), range.end - at).map(|m| m.blocks)
-                    })?;
-                    at += n;
+                    at = self.op(|handle| self.fill_holes(handle, inode, range.clone(), true))?;
                     continue;
                 } else {
                     for block in range {
                         if own(inode).delayed.lock().count(block..block + 1) == 0 {
-                            self.op(|handle| self.fill_holes(handle, inode, block..block + 1, true))?;
+                            self.op(|handle| {
+                                self.fill_holes(handle, inode, block..block + 1, true).map(drop)
+                            })?;
                         }
                     }
                 }

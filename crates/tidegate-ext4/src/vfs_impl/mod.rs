@@ -163,9 +163,9 @@ impl FileSystem for Ext4 {
         inode: &Inode,
         bytes: Range<u64>,
         target: SeekTarget,
-        unwritten: &dyn Fn(u64) -> bool,
+        _: &dyn Fn(u64) -> bool,
     ) -> Result<Option<u64>> {
-        self.seek_blocks(inode, bytes, target, unwritten)
+        self.seek_blocks(inode, bytes, target)
     }
 
     fn fsync(&self, inode: &Inode, _: bool) -> Result<()> {

@@ -1,5 +1,6 @@
 //! [`VolumeOps`] for the volume.
 
+use crate::volume::options::Ext4Options;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use tidegate_rt::Distribution;
@@ -7,7 +8,7 @@ use tidegate_vfs::{CommitStats, Error, ErrorKind, Inode, Result, VolumeOps, Volu
 
 impl VolumeOps for Ext4 {
     fn stats(&self) -> VolumeStats {
-        VolumeStats::default()
+        self.stats_now()
     }
 
     fn commit(&self, _: bool) -> Result<()> {
@@ -16,16 +17,15 @@ impl VolumeOps for Ext4 {
     }
 
     fn commit_stats(&self) -> CommitStats {
-        CommitStats::default()
+        self.commit_stats_now()
     }
 
     fn commit_times(&self) -> (Distribution, Distribution) {
-        Default::default()
+        self.commit_times_now()
     }
 
-    fn trim(&self, _: Range<u64>, _: u64) -> Result<u64> {
-        self.check_writable()?;
-        Err(Error::new(ErrorKind::Unsupported, "ext4 volumes are not trimmed yet"))
+    fn trim(&self, bytes: Range<u64>, minimum: u64) -> Result<u64> {
+        self.trim_free(bytes, minimum)
     }
 
     fn fragments(&self, inode: &Inode) -> Result<u64> {
@@ -33,13 +33,23 @@ impl VolumeOps for Ext4 {
     }
 
     fn remount(&self, options: &str) -> Result<()> {
-        match options.split(',').find(|o| !o.is_empty()) {
-            None => Ok(()),
-            Some(option) => {
-                let what = format!("ext4 has no switch for option \"{option}\"");
-                Err(Error::new(ErrorKind::InvalidArgument, what))
+        let mut to = Ext4Options::default();
+        self.switches.read_into(&mut to);
+        let before = to.journal;
+        let invalid = |what: String| Err(Error::new(ErrorKind::InvalidArgument, what));
+        for option in options.split(',').filter(|o| !o.is_empty()) {
+            if !to.set_known(option)? {
+                return invalid(format!("ext4 has no switch for option \"{option}\""));
+            }
+            if to.journal != before {
+                return invalid(format!("option \"{option}\": a journal is as it was opened"));
             }
         }
+        self.switches.turn(&to);
+        if let Some(journal) = self.blocks.journal() {
+            journal.set_interval(to.interval());
+        }
+        Ok(())
     }
 
     fn recovered(&self) -> u64 {

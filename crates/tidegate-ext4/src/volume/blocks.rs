@@ -123,6 +123,11 @@ impl Blocks {
         }
     }
 
+    /// Bios and blocks of metadata that a volume without a journal wrote.
+    pub(super) fn sent(&self) -> (u64, u64) {
+        self.buffers().map_or((0, 0), Buffers::sent)
+    }
+
     fn read_one(&self, addr: BlockAddr) -> Result<PageBuf> {
         let read = self.read_bytes(addr.0 * self.block_size, 1, BioFlags::META);
         read.map_err(|e| e.of(format!("reading block {addr}")))

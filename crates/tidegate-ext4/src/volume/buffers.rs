@@ -6,6 +6,7 @@
 use crate::format::units::BlockAddr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate_block::{Bio, BioFlags, PAGE_SIZE, PageBuf, RequestQueue, SECTOR_SIZE, Sector, Segment};
 use tidegate_rt::{LockClass, Mutex, WaitQueue};
 use tidegate_vfs::{Error, Result};
@@ -41,6 +42,8 @@ pub(super) struct Buffers {
     /// One writer of blocks at a time.
     flush: Mutex<()>,
     written: WaitQueue,
+    /// Bios that were sent, and blocks in them.
+    counts: (AtomicU64, AtomicU64),
 }
 
 impl Buffers {
@@ -49,6 +52,7 @@ impl Buffers {
             state: Mutex::new(&BUFFERS, State::default()),
             flush: Mutex::new(&FLUSH, ()),
             written: WaitQueue::new(),
+            counts: Default::default(),
         }
     }
 
@@ -125,6 +129,8 @@ impl Buffers {
             let segments = taken[at..end].iter().map(|(_, b)| segment(b.clone(), block_size)).collect();
             let sector = Sector(taken[at].0 * block_size as u64 / SECTOR_SIZE);
             let bio = Bio::write(sector, segments, BioFlags::META | BioFlags::SYNC);
+            self.counts.0.fetch_add(1, Relaxed);
+            self.counts.1.fetch_add((end - at) as u64, Relaxed);
             let wrote = queue.submit_wait(bio).map(drop);
             self.written(&taken[at..end], wrote.is_ok());
             if let Err(e) = wrote {
@@ -134,6 +140,11 @@ impl Buffers {
         }
         self.trim();
         result
+    }
+
+    /// What was sent so far: bios, and blocks in them.
+    pub(super) fn sent(&self) -> (u64, u64) {
+        (self.counts.0.load(Relaxed), self.counts.1.load(Relaxed))
     }
 
     fn take_dirty(&self) -> Vec<(u64, Bytes)> {

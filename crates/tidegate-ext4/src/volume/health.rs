@@ -4,10 +4,11 @@ use crate::alloc::{Free, Space};
 use crate::format::crc::{START, crc32c};
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
-use crate::inode::{ei, own};
+use crate::inode::{count_sectors, ei, own};
 use crate::volume::handle::Handle;
 use crate::volume::sbi::Ext4;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use tidegate_block::{Bio, BioFlags, Segment};
 use tidegate_rt::{Timespec, clock};
 use tidegate_vfs::{Error, ErrorKind, Inode, ReadOnly, Result, XattrFlags};
@@ -78,9 +79,18 @@ impl Ext4 {
         self.settle_size(inode)?;
         let Some(journal) = self.blocks.journal() else { return self.write_all() };
         match own(inode).changed().filter(|tid| !journal.committed().reaches(*tid)) {
-            Some(tid) => journal.wait_commit(tid),
+            Some(tid) => {
+                self.stats.fsync_commits.fetch_add(1, Relaxed);
+                // A commit that is on its way may have flushed before the data was there.
+                let flushes = journal.start_commit(tid);
+                journal.wait_commit(tid)?;
+                if flushes { Ok(()) } else { self.flush() }
+            }
             // Data that was written in place is in the device's cache.
-            None => self.flush(),
+            None => {
+                self.stats.fsyncs.fetch_add(1, Relaxed);
+                self.flush()
+            }
         }
     }
 
@@ -100,11 +110,10 @@ impl Ext4 {
         self.op(|handle| {
             let mut new = Arc::unwrap_or_clone(ei(inode));
             let mut attr = inode.attr().clone();
+            let before = attr.blocks;
             self.change_xattr(handle, &mut new, &mut attr, name, value, flags)?;
-            {
-                let mut a = inode.attr();
-                (a.ctime, a.blocks) = (now, attr.blocks);
-            }
+            count_sectors(inode, before, attr.blocks);
+            inode.attr().ctime = now;
             let mut data = own(inode).write();
             let data_now = Arc::make_mut(&mut data);
             (data_now.file_acl, data_now.behind) = (new.file_acl, new.behind);
@@ -141,7 +150,11 @@ impl Ext4 {
             Some(journal) => journal.close()?,
             None => self.write_all()?,
         }
-        let valid = State::from_bits_retain(self.sb.raw.s_state.get()) & State::VALID;
+        let mut valid = State::from_bits_retain(self.sb.raw.s_state.get()) & State::VALID;
+        if self.has_unlisted_orphans() {
+            // Somebody has a file open that has no name any more.
+            valid = State::empty();
+        }
         self.write_super(|raw| {
             raw.s_state.set((State::from_bits_retain(raw.s_state.get()) | valid).bits());
             let features = raw.s_feature_incompat.get() & !Incompat::RECOVER.bits();

@@ -14,6 +14,7 @@
 //! | `health` | whether it takes changes, and how it is left |
 //! | `ordered` | data that a commit waits for |
 //! | `overlay` | what its journal holds |
+//! | `stats` | what was written |
 
 pub(crate) mod blocks;
 mod buffers;
@@ -25,3 +26,4 @@ pub mod options;
 pub(crate) mod ordered;
 pub(crate) mod overlay;
 pub mod sbi;
+mod stats;

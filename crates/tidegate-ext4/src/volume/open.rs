@@ -5,7 +5,7 @@ use crate::format::gate::{Journal, Superblock, rule};
 use crate::format::raw::*;
 use crate::inode::orphan::Orphans;
 use crate::volume::blocks::Blocks;
-use crate::volume::options::Ext4Options;
+use crate::volume::options::{Ext4Options, Switches};
 use crate::volume::ordered::Ordered;
 use crate::volume::overlay::{Overlay, logged_superblock};
 use crate::volume::sbi::Ext4;
@@ -64,6 +64,8 @@ impl Ext4 {
             group_locks: GroupLocks::default(),
             next_generation: AtomicU32::new(clock::realtime().nanos ^ clock::realtime().secs as u32),
             failure: OnceLock::new(),
+            stats: Default::default(),
+            switches: Switches::new(&options),
         };
         if wants_recovery && let Some(overlay) = fs.recover_in_memory()? {
             // The superblock, too, may be newer in the journal; blocks that were read so far are not kept.
@@ -77,17 +79,24 @@ impl Ext4 {
         fs.read_only = fs.why_read_only(&queue, &options);
         fs.check_root()?;
         if fs.read_only.is_none() {
-            fs.begin_changes(&queue, &bdi)?;
+            fs.begin_changes(&queue, &bdi, &options)?;
         }
         Ok(Arc::new(fs))
     }
 
     /// Recovers the volume for good, and takes it into use.
-    fn begin_changes(&mut self, queue: &Arc<RequestQueue>, bdi: &Arc<Bdi>) -> Result<()> {
+    fn begin_changes(
+        &mut self,
+        queue: &Arc<RequestQueue>,
+        bdi: &Arc<Bdi>,
+        options: &Ext4Options,
+    ) -> Result<()> {
         let mut journal = None;
         if let Journal::Inode(ino) = self.sb.journal {
             let log = Arc::new(self.journal_log(ino).map_err(|e| e.of("the journal"))?);
             let options = JournalOptions {
+                mode: options.journal,
+                interval: options.interval(),
                 hooks: self.ordered.clone(),
                 csum_v3: self.sb.has_csum(),
                 bit64: self.sb.incompat.contains(Incompat::BIT64),
@@ -162,9 +171,6 @@ impl Ext4 {
         let told = self.blocks.overlay.as_ref().is_some_and(|o| o.errno() != 0);
         if told || State::from_bits_retain(sb.raw.s_state.get()).contains(State::ERROR) {
             return Some(ReadOnly::Unrepaired { what: "an earlier error is recorded in it", tool: "e2fsck" });
-        }
-        if !options.write {
-            return Some(ReadOnly::State("ext4 is not written yet"));
         }
         if sb.raw.s_rev_level.get() == 0 {
             return Some(ReadOnly::State("an ext2 volume of revision 0 is not written"));

@@ -1,35 +1,110 @@
-//! How to open a volume.
+//! Mount options: how a volume is opened, and the switches that can be turned while it is in use.
 
-use tidegate_vfs::{Error, ErrorKind, Result};
+use tidegate_jbd2::JournalMode;
+use tidegate_vfs::{Error, ErrorKind, Result, positions, switches};
 
-/// How to open a volume.
-#[derive(Clone, Debug, Default)]
-pub struct Ext4Options {
-    /// Change nothing.
-    pub read_only: bool,
-    /// Look at the volume as it is, without what its journal holds (`norecovery`, `noload`); for reading alone.
-    pub norecovery: bool,
-    /// Change the volume. For tests of what writes: not offered before a power cut at any moment has been shown to lose
-    /// nothing that was promised.
-    pub write: bool,
+positions! {
+    /// What a commit waits for (`data=`).
+    pub enum DataMode {
+        /// Data is on the device before the transaction commits that gives it a place.
+        #[default]
+        Ordered = "ordered",
+        /// For nothing but metadata: after a power cut a file may show what others left in its blocks.
+        Writeback = "writeback",
+    }
 }
+
+switches! {
+    /// How to open a volume.
+    pub struct Ext4Options {
+        /// Change nothing.
+        pub read_only: bool = false,
+        /// Look at the volume as it is, without what its journal holds (`norecovery`, `noload`); for reading alone.
+        pub norecovery: bool = false,
+    }
+    /// The switches of an open volume.
+    pub(crate) struct Switches {
+        /// How transactions reach the log: one after the other as Linux does, or the body of the next while the record
+        /// of the last is on its way. Chosen when a volume is opened.
+        journal: JournalMode = JournalMode::Pipelined,
+        /// What a commit waits for: the data that it gives places, or nothing but metadata.
+        data: DataMode = DataMode::Ordered,
+        /// Seconds after which a transaction is committed by itself; 0 stands for 5.
+        commit: u64 = 5,
+    }
+}
+
+/// Seconds of `commit=` that make sense, at most.
+const MOST_SECONDS: u64 = 3600;
+/// Those of `commit=0`.
+const USUAL_SECONDS: u64 = 5;
 
 impl Ext4Options {
     /// Applies an option, spelled as for mount(8); false if there is none of this name.
     ///
     /// # Errors
-    /// `InvalidArgument` when it has a value and takes none.
+    /// `InvalidArgument` when its value is wrong.
     pub fn set(&mut self, option: &str) -> Result<bool> {
-        let (name, value) = option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
+        let name = option.split('=').next().unwrap_or(option);
         match name {
             "ro" => self.read_only = true,
             "norecovery" | "noload" => self.norecovery = true,
-            _ => return Ok(false),
+            _ => return self.set_known(option),
         }
-        if value.is_some() {
-            let what = format!("option \"{option}\": {name} takes no value");
-            return Err(Error::new(ErrorKind::InvalidArgument, what));
+        if option.contains('=') {
+            return Err(invalid(format!("option \"{option}\": {name} takes no value")));
         }
         Ok(true)
+    }
+
+    /// Applies a switch; false if there is none of this name.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when its value is wrong; nothing is changed then.
+    pub(crate) fn set_known(&mut self, option: &str) -> Result<bool> {
+        let mut new = self.clone();
+        let is_switch = new.set_switch(option)?;
+        if new.commit > MOST_SECONDS {
+            return Err(invalid(format!("option \"{option}\": it must be {MOST_SECONDS} seconds at most")));
+        }
+        *self = new;
+        Ok(is_switch)
+    }
+
+    /// How old a transaction gets.
+    pub(crate) fn interval(&self) -> std::time::Duration {
+        std::time::Duration::from_secs(if self.commit == 0 { USUAL_SECONDS } else { self.commit })
+    }
+}
+
+fn invalid(what: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_spelled_as_for_mount() {
+        let mut o = Ext4Options::default();
+        for option in ["journal=jbd2", "data=writeback", "commit=60", "noload"] {
+            assert!(o.set(option).unwrap(), "{option}");
+        }
+        assert_eq!((o.journal, o.data, o.norecovery), (JournalMode::Jbd2, DataMode::Writeback, true));
+        assert_eq!(o.interval().as_secs(), 60);
+        assert!(o.set("commit=0").unwrap() && o.interval().as_secs() == 5);
+        assert!(!o.set("fsync_mode=strict").unwrap());
+        for (wrong, why) in [
+            ("ro=1", "ro takes no value"),
+            ("data=journal", "it must be one of ordered, writeback"),
+            ("journal=none", "it must be one of jbd2, pipelined"),
+            ("commit=4000", "it must be 3600 seconds at most"),
+            ("commit", "it needs a value"),
+        ] {
+            let e = o.set(wrong).unwrap_err().to_string();
+            assert!(e.contains(why), "{e}");
+        }
+        assert_eq!(o.commit, 0);
     }
 }

@@ -4,7 +4,9 @@ use crate::alloc::{Counts, Freed, GroupLocks, Space};
 use crate::format::gate::Superblock;
 use crate::inode::orphan::Orphans;
 use crate::volume::blocks::Blocks;
+use crate::volume::options::Switches;
 use crate::volume::ordered::Ordered;
+use crate::volume::stats::Stats;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 use tidegate_vfs::{Error, ReadOnly};
@@ -29,6 +31,10 @@ pub struct Ext4 {
     pub(crate) group_locks: GroupLocks,
     /// Tells apart uses of one inode number.
     pub(crate) next_generation: AtomicU32,
+    /// Counts of what was written.
+    pub(crate) stats: Stats,
+    /// Its switches.
+    pub(crate) switches: Switches,
     /// Why changes ended, if they did.
     pub(crate) failure: OnceLock<Error>,
 }

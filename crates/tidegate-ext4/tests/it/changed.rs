@@ -13,12 +13,12 @@ use tidegate_vfs::*;
 
 const ROOT: &Cred = &Cred::ROOT;
 
-fn open_to_write(image: &Path) -> Arc<Vfs> {
+/// Mounts an image with our engine to change it.
+pub fn open_to_write(image: &Path) -> Arc<Vfs> {
     let queue =
         RequestQueue::new(file::open(image, file::OpenOptions::default()).unwrap(), QueueLimits::default());
     let bdi = Bdi::new(MemoryLimits::default());
-    let options = Ext4Options { write: true, ..Default::default() };
-    let fs = Ext4::open(Arc::new(queue), bdi.clone(), options).unwrap();
+    let fs = Ext4::open(Arc::new(queue), bdi.clone(), Ext4Options::default()).unwrap();
     let v = Vfs::mount(fs, bdi, MountOptions { noatime: true, ..Default::default() }).unwrap();
     assert_eq!(v.fs().read_only(), None);
     v

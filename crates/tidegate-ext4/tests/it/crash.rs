@@ -42,8 +42,7 @@ struct Run {
 fn mount(device: Arc<dyn Device>) -> Result<Arc<Vfs>> {
     let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
     let bdi = Bdi::new(MemoryLimits::default());
-    let options = Ext4Options { write: true, ..Default::default() };
-    let fs = Ext4::open(queue, bdi.clone(), options)?;
+    let fs = Ext4::open(queue, bdi.clone(), Ext4Options::default())?;
     Vfs::mount(fs, bdi, MountOptions { noatime: true, ..Default::default() })
 }
 
@@ -202,6 +201,9 @@ fn explore(name: &str, args: &[&str], seed: u64) {
         if n % JUDGED == 1 {
             recover_by_e2fsck(&what, &left, &image, &run, at);
         }
+        if n % JUDGED == 2 {
+            recover_by_kernel(&what, &left, &image, &run, at);
+        }
         let device = look(&what, &left, &run, at);
         if n % JUDGED == 0 {
             judge(&what, &device, &image);
@@ -221,6 +223,18 @@ fn recover_by_e2fsck(what: &str, left: &[u8], image: &Path, run: &Run, at: u64) 
     let (ok, said) = crate::rig::run("e2fsck", &["-fn", path]);
     assert!(ok, "{what}, after e2fsck: {said}");
     look(&format!("{what}, after e2fsck"), &std::fs::read(image).unwrap(), run, at);
+}
+
+/// Has the host's kernel recover the volume and let go of it: what was promised is there.
+fn recover_by_kernel(what: &str, left: &[u8], image: &Path, run: &Run, at: u64) {
+    std::fs::write(image, left).unwrap();
+    drop(
+        crate::rig::Mounted::new(image, "rw")
+            .unwrap_or_else(|| panic!("{what}: the kernel does not mount it")),
+    );
+    let (ok, said) = crate::rig::run("e2fsck", &["-fn", image.to_str().unwrap()]);
+    assert!(ok, "{what}, after the kernel: {said}");
+    look(&format!("{what}, after the kernel"), &std::fs::read(image).unwrap(), run, at);
 }
 
 fn judge(what: &str, device: &MemoryDevice, image: &Path) {

@@ -112,7 +112,7 @@ fn without_recovery_nothing_is_written() {
     let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
     let (_, read) = open_with(&image, Ext4Options::default()).unwrap();
     assert_eq!(read.recovered(), 0, "a journal does not know of files");
-    let options = Ext4Options { norecovery: true, write: true, ..Default::default() };
+    let options = Ext4Options { norecovery: true, ..Default::default() };
     let fs = Ext4::open(queue, Bdi::new(MemoryLimits::default()), options).unwrap();
     assert_eq!(fs.read_only(), Some(ReadOnly::State("what its journal holds is not looked at (norecovery)")));
     fs.unmount().unwrap();

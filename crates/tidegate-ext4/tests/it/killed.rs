@@ -1,4 +1,4 @@
-//! A kernel that is killed at work: what its journal holds is read as e2fsck replays it.
+//! A kernel that is killed at work: what its journal holds is read as e2fsck replays it, and the volume goes on.
 
 use crate::rig::*;
 use std::path::Path;
@@ -8,7 +8,7 @@ use tidegate_testing::oracle::skip_or_fail;
 use tidegate_testing::tree::assert_same_but;
 use tidegate_testing::uml;
 use tidegate_uml::programs::KERNEL;
-use tidegate_vfs::FileSystem;
+use tidegate_vfs::{Cred, FileSystem, OpenFlags};
 
 /// Changes of all kinds without an end, with a line now and then.
 const WORK: &str = r#"
@@ -50,6 +50,7 @@ fn kill_and_compare(name: &str, args: &[&str], options: &str, rounds: usize) {
     let ours = tidegate_testing::tree::describe(&v).unwrap();
     assert!(fs.read_only().is_some());
     v.unmount().unwrap();
+    drop((v, fs));
     assert!(std::fs::read(&image).unwrap() == before, "{name}: reading changed the image");
 
     // 1: errors corrected, which the replay is.
@@ -58,6 +59,18 @@ fn kill_and_compare(name: &str, args: &[&str], options: &str, rounds: usize) {
     let theirs = describe_by_kernel(&replayed).unwrap_or_else(|| panic!("{name}: {said}"));
     assert!(theirs.entries.len() > 20, "{name}: {} entries", theirs.entries.len());
     assert_same_but(name, &theirs, &ours, &Options::default());
+
+    // Recovered for good, it goes on where the kernel was.
+    let v = crate::changed::open_to_write(&image);
+    let found = tidegate_testing::tree::describe(&v).unwrap();
+    assert_same_but(name, &theirs, &found, &Options::default());
+    let inode = v.create(&Cred::ROOT, &v.root().unwrap(), b"later", 0o644).unwrap();
+    v.open(&Cred::ROOT, &inode, OpenFlags::WRITE).unwrap().write_at(0, &[7; 100_000]).unwrap();
+    v.unmount().unwrap();
+    drop(v);
+    must("e2fsck", &["-fn", image.to_str().unwrap()]);
+    let after = describe_by_kernel(&image).unwrap();
+    assert_eq!(after.entries.len(), theirs.entries.len() + 1, "{name}");
 }
 
 fn lacking() -> bool {

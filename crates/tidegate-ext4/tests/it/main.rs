@@ -2,6 +2,7 @@
 
 mod changed;
 mod checked;
+mod common;
 mod crash;
 mod damaged;
 mod encrypted;
@@ -9,7 +10,9 @@ mod hashes;
 mod hostile;
 mod killed;
 mod made;
+mod model;
 mod refused;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // other processes are driven and waited for
 mod rig;
+mod switches;
 mod written;

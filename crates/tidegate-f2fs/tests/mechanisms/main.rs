@@ -5,6 +5,9 @@ mod bed;
 mod checkpoint;
 mod drain;
 mod flush;
+#[path = "../it/common/image.rs"]
+#[allow(dead_code)] // as `volume`
+mod image;
 mod positions;
 #[path = "../it/common/volume.rs"]
 #[allow(dead_code, clippy::disallowed_types)] // shared with other tests, which use more of it

@@ -187,7 +187,16 @@ fn start(process: &str, image: &Path, dir: &Path, words: &str, user: Option<u32>
     Err("the serving process ended".to_string())
 }
 
+/// Whether volumes are ext4, as the environment asks for.
+pub fn is_ext4() -> bool {
+    std::env::var("TIDEGATE_TEST_FORMAT").is_ok_and(|f| f == "ext4")
+}
+
 pub fn make_image(path: &Path, mib: u64) {
+    if is_ext4() {
+        make_ext4(path, mib, &["-t", "ext4"]);
+        return;
+    }
     let request = tidegate::mkfs::Request {
         image: path.to_path_buf(),
         size: tidegate::mkfs::Size::Bytes(mib << 20),
@@ -205,11 +214,28 @@ pub fn make_image(path: &Path, mib: u64) {
     tidegate::mkfs(request).unwrap();
 }
 
+/// An ext4 volume, by mke2fs.
+pub fn make_ext4(path: &Path, mib: u64, args: &[&str]) {
+    let scratch = tidegate_testing::ext4::scratch("image").unwrap();
+    std::fs::write(path, tidegate_testing::ext4::made(&scratch, mib << 20, args).unwrap()).unwrap();
+}
+
 /// Panics unless stock fsck (where it is installed) calls the image clean.
 pub fn fsck(image: &Path) {
+    if has_ext4(image) {
+        tidegate_testing::ext4::is_clean(image).unwrap();
+        return;
+    }
     if !tidegate_testing::oracle::skip_or_fail("fsck.f2fs") {
         tidegate_testing::golden::fsck_f2fs(image).unwrap();
     }
+}
+
+/// Whether the image has ext4's magic number.
+fn has_ext4(image: &Path) -> bool {
+    let mut magic = [0; 2];
+    let file = std::fs::File::open(image).unwrap();
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut magic, 0x438).is_ok() && magic == [0x53, 0xef]
 }
 
 /// The seed of a random test: from the environment, or the clock. Printed, to replay a failure.

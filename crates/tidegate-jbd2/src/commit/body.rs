@@ -101,6 +101,7 @@ impl Inner {
             let sector = Sector::from_bytes(first.0 * size as u64);
             let flags = BioFlags::META | BioFlags::SYNC;
             let bio = Bio::write(sector, some.iter().map(segment).collect(), flags);
+            self.stats.logged(n.into());
             self.log.queue().submit(pending.watch(bio));
             (at, rest) = (self.sb.forward(at, n), others);
         }

@@ -70,7 +70,7 @@ impl Inner {
                 Some(r) => {
                     let age = clock::now().since(r.began).duration();
                     let wanted = state.request.reaches(r.tx.tid) || state.closing;
-                    match self.options.interval.checked_sub(age).filter(|left| !left.is_zero() && !wanted) {
+                    match state.interval.checked_sub(age).filter(|left| !left.is_zero() && !wanted) {
                         None => break,
                         Some(left) => {
                             self.waits.commit.wait_for(&mut state, left);

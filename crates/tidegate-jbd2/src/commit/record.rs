@@ -57,6 +57,7 @@ impl Inner {
         let (at, _) = self.log.place(body.record, 1)?;
         let byte = at.0 * self.cache.block_size() as u64;
         let bio = io::write_bio(byte, &block, flags | BioFlags::META | BioFlags::SYNC);
+        self.stats.logged(1);
         self.log.queue().submit_wait(bio).map(drop).map_err(|e| failed(e, tx.tid, "record"))
     }
 

@@ -39,6 +39,7 @@ use crate::stats::{Stats, trace};
 use crate::units::{FsBlock, Tid};
 use credits::Costs;
 use std::sync::Arc;
+use std::time::Duration;
 use tidegate_block::RequestQueue;
 use tidegate_rt::thread::JoinHandle;
 use tidegate_rt::{Condvar, LockClass, Mutex};
@@ -138,6 +139,11 @@ impl Journal {
         self.inner.wait_commit(newest)
     }
 
+    /// The newest transaction that any handle may be part of by now.
+    pub fn newest(&self) -> Tid {
+        self.inner.state.lock().newest()
+    }
+
     /// The running transaction, or the one that would run next.
     pub fn tid(&self) -> Tid {
         let state = self.inner.state.lock();
@@ -158,6 +164,17 @@ impl Journal {
     /// Bytes of metadata blocks that are in memory because the volume does not have them.
     pub fn pinned_bytes(&self) -> usize {
         self.inner.cache.stats().pinned * self.inner.cache.block_size()
+    }
+
+    /// From now on a transaction gets so old before it is committed by itself (`commit=`).
+    pub fn set_interval(&self, interval: Duration) {
+        self.inner.state.lock().interval = interval;
+        self.inner.waits.commit.notify_all();
+    }
+
+    /// How transactions reach the log.
+    pub fn mode(&self) -> JournalMode {
+        self.inner.options.mode
     }
 
     /// Why changes are refused, if they are.

@@ -84,6 +84,7 @@ impl Journal {
             last_time: Timespec::default(),
             crowded: false,
             wants_space: false,
+            interval: options.interval,
         };
         let inner = Arc::new(Inner {
             cache: Cache::new(volume.clone(), size, volume_blocks, options.cache_bytes),

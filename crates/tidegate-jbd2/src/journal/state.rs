@@ -8,6 +8,7 @@ use crate::stats::RunStats;
 use crate::units::{FsBlock, LogBlock, Tid};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 use tidegate_rt::{LockClass, Mutex, Nanos, Timespec, clock};
 use tidegate_vfs::{Error, Result};
 
@@ -232,6 +233,8 @@ pub(crate) struct State {
     pub crowded: bool,
     /// A handle waits for room in the log.
     pub wants_space: bool,
+    /// How old a transaction gets before it is committed by itself.
+    pub interval: Duration,
 }
 
 impl State {

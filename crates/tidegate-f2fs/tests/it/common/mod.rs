@@ -1,6 +1,7 @@
 //! What the tests share.
 
 pub mod edit;
+pub mod image;
 pub mod posix;
 pub mod rig;
 pub mod rules;

@@ -1,9 +1,9 @@
 //! Small volumes in memory, formatted by the reference tool, opened by the engine, judged by the
 //! reference checker.
 
+pub use super::image::Image;
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -18,60 +18,19 @@ use tidegate_vfs::{Bdi, FileSystem, MemoryLimits, MountOptions, Result, Vfs};
 pub const FEATURES: &str =
     "extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,sb_checksum,lost_found";
 
-const PIECE: usize = 64 << 10;
+/// Seconds that times may have.
+pub const SECONDS: std::ops::RangeInclusive<i64> = i64::MIN..=i64::MAX;
+/// Bytes of attributes that an inode has room for in any case.
+pub const XATTRS: usize = 1 << 30;
 
-/// The parts of an image that are not zero, and its size.
-#[derive(Clone, Default)]
-pub struct Image {
-    pub size: u64,
-    pub parts: Vec<(u64, Vec<u8>)>,
-}
-
-impl Image {
-    /// Reads a device through `read`, which fills a buffer from a position.
-    fn gather(size: u64, mut read: impl FnMut(u64, &mut [u8])) -> Image {
-        let mut image = Image { size, parts: Vec::new() };
-        let mut buf = vec![0; PIECE];
-        for at in (0..size).step_by(PIECE) {
-            let part = &mut buf[..(size - at).min(PIECE as u64) as usize];
-            read(at, part);
-            if part.iter().any(|&b| b != 0) {
-                image.parts.push((at, part.to_vec()));
-            }
-        }
-        image
-    }
-
-    /// What a device holds.
-    pub fn of(device: &MemoryDevice) -> Image {
-        Self::gather(device.size(), |at, to| device.read_at(at, to))
-    }
-
-    /// What a file holds.
-    pub fn load(path: &Path) -> Image {
-        let file = File::open(path).unwrap();
-        let size = file.metadata().unwrap().len();
-        Self::gather(size, |at, to| file.read_exact_at(to, at).unwrap())
-    }
-
-    /// Writes it to a sparse file.
-    pub fn save(&self, path: &Path) {
-        let file = File::create(path).unwrap();
-        file.set_len(self.size).unwrap();
-        for (at, part) in &self.parts {
-            file.write_all_at(part, *at).unwrap();
-        }
-    }
-
-    /// A device of its own with this content.
-    pub fn device(&self) -> Arc<MemoryDevice> {
-        let device = MemoryDevice::new(self.size);
-        for (at, part) in &self.parts {
-            device.write_at(*at, part);
-        }
-        Arc::new(device)
-    }
-}
+/// Positions of switches that leave files as they are.
+pub const SWITCHES: [&str; 5] = [
+    "writepages=submit_locked,min_seq_blocks=0",
+    "writepages=unlocked,nocheckpoint_merge",
+    "writepages=locked,min_seq_blocks=4",
+    "fsync_mode=strict,noflush_merge",
+    "mode=lfs,background_gc=off",
+];
 
 /// Formats a file with the reference tool.
 pub fn mkfs(path: &Path, mib: u64, features: &str) {

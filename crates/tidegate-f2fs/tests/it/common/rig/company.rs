@@ -1,12 +1,11 @@
-//! Threads that are busy on a volume and change no file of it: they sync, checkpoint, clean, reclaim memory, turn
-//! switches.
+//! Threads that are busy on a volume and change no file of it: they sync, commit, clean, reclaim memory, turn switches.
 
+use crate::common::volume::SWITCHES;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
-use tidegate_f2fs::{F2fs, F2fsOptions};
 use tidegate_rt::{clock, thread};
-use tidegate_vfs::{SyncWait, Vfs};
+use tidegate_vfs::{SyncWait, Vfs, VolumeOps};
 
 /// They end when this is dropped.
 pub struct Company {
@@ -14,14 +13,6 @@ pub struct Company {
     threads: Vec<thread::JoinHandle<()>>,
 }
 
-/// Positions of switches that leave files as they are.
-const SWITCHES: [&str; 5] = [
-    "writepages=submit_locked,min_seq_blocks=0",
-    "writepages=unlocked,nocheckpoint_merge",
-    "writepages=locked,min_seq_blocks=4",
-    "fsync_mode=strict,noflush_merge",
-    "mode=lfs,background_gc=off",
-];
 const WAITS: [SyncWait; 3] = [SyncWait::Flusher, SyncWait::Caller, SyncWait::Epoch];
 
 fn any<T>(of: &[T]) -> &T {
@@ -29,18 +20,18 @@ fn any<T>(of: &[T]) -> &T {
 }
 
 /// What a thread does over and over. An unmounted volume answers with errors, which are nobody's fault.
-type Work = fn(&F2fs, &Vfs);
+type Work = fn(&dyn VolumeOps, &Vfs);
 
 const WORKS: [(&str, Work); 5] = [
     ("sync", |_, vfs| {
         vfs.set_sync_wait(*any(&WAITS));
         let _ = vfs.sync();
     }),
-    ("checkpoint", |fs, _| {
-        let _ = fs.write_checkpoint(true);
+    ("commit", |fs, _| {
+        let _ = fs.commit(true);
     }),
     ("clean", |fs, _| {
-        let _ = fs.garbage_collect(false);
+        let _ = fs.clean(false);
     }),
     ("reclaim", |_, vfs| {
         let Ok(root) = vfs.root() else { return };
@@ -50,21 +41,19 @@ const WORKS: [(&str, Work); 5] = [
         }
     }),
     ("switch", |fs, _| {
-        let mut options = F2fsOptions::default();
-        options.parse(any::<&str>(&SWITCHES)).unwrap();
-        fs.turn(&options);
+        fs.remount(any::<&str>(&SWITCHES)).unwrap();
     }),
 ];
 
 impl Company {
     /// Sets them to work.
-    pub fn of(fs: &Arc<F2fs>, vfs: &Arc<Vfs>) -> Company {
+    pub fn of(fs: &Arc<dyn VolumeOps>, vfs: &Arc<Vfs>) -> Company {
         let stop = Arc::<AtomicBool>::default();
         let start = |(name, work): (&str, Work)| {
             let (fs, vfs, stop) = (fs.clone(), vfs.clone(), stop.clone());
             let body = move || {
                 while !stop.load(SeqCst) {
-                    work(&fs, &vfs);
+                    work(&*fs, &vfs);
                     thread::sleep(Duration::from_nanos(clock::entropy() % 1_000_000));
                 }
             };

@@ -14,9 +14,10 @@ use compare::Comparison;
 use ops::{Op, Remount};
 use std::sync::Arc;
 use tidegate_block::MemoryDevice;
-use tidegate_f2fs::F2fs;
 use tidegate_rt::Timespec;
-use tidegate_vfs::{Cred, Error, ErrorKind, File, FileType, Inode, MemoryLimits, OpenFlags, SetAttr, Vfs};
+use tidegate_vfs::{
+    Cred, Error, ErrorKind, File, FileType, Inode, MemoryLimits, OpenFlags, SetAttr, Vfs, VolumeOps,
+};
 
 pub type Outcome = Result<(), String>;
 
@@ -77,7 +78,7 @@ impl Rig {
         device: Arc<MemoryDevice>,
         crtime: bool,
         limits: MemoryLimits,
-    ) -> Result<(Rig, Arc<F2fs>), String> {
+    ) -> Result<(Rig, Arc<dyn VolumeOps>), String> {
         let (fs, vfs) = volume::open_rw(device.clone(), limits, time_of(0)).map_err(text("mount"))?;
         let model = Model::new(time_of(0), vfs.fs().max_file_size(&vfs.root().unwrap()));
         let mut rig = Rig {
@@ -94,7 +95,7 @@ impl Rig {
             done: 0,
         };
         rig.adopt()?;
-        Ok((rig, fs))
+        Ok((rig, fs as Arc<dyn VolumeOps>))
     }
 
     /// Takes over what mkfs made.
@@ -144,7 +145,7 @@ impl Rig {
             }
             Ok(_) => Err(format!("succeeded, should fail with one of {:?}", verdict.must)),
             Err(e) if verdict.accepts(e.kind()) => Ok(None),
-            Err(e) if e.kind() == ErrorKind::NoSpace && free < blocks + 64 => {
+            Err(e) if e.kind() == ErrorKind::NoSpace && free < blocks + blocks / 4 + 64 => {
                 self.no_space += 1;
                 Ok(None)
             }
@@ -152,8 +153,10 @@ impl Rig {
         }
     }
 
+    /// Free blocks of 4 KiB.
     pub fn free_blocks(&self) -> u64 {
-        self.vfs.statfs().blocks_available
+        let s = self.vfs.statfs();
+        s.blocks_available * u64::from(s.block_size) / 4096
     }
 
     /// Does one operation and compares its outcome.
@@ -225,7 +228,7 @@ impl Rig {
         self.mounts += 1;
         let time = time_of(self.mounts);
         let (fs, vfs) = volume::open_rw(self.device.clone(), self.limits, time).map_err(text("mount"))?;
-        self.company = company.then(|| Company::of(&fs, &vfs));
+        self.company = company.then(|| Company::of(&(fs as Arc<dyn VolumeOps>), &vfs));
         let old = std::mem::replace(&mut self.vfs, vfs);
         self.close_all();
         drop(old);

@@ -3,8 +3,9 @@
 use super::ops::Op;
 use super::{Outcome, Rig, pattern, text};
 use crate::common::posix::{Id, acl};
+use crate::common::volume::{SECONDS, XATTRS};
 use tidegate_rt::Timespec;
-use tidegate_vfs::{Cred, FileType, SetAttr, XattrFlags};
+use tidegate_vfs::{Cred, ErrorKind, FileType, SetAttr, XattrFlags};
 
 fn xattr_name(n: u8) -> Vec<u8> {
     match n % 12 {
@@ -25,7 +26,7 @@ fn id_of(n: Option<u8>) -> Option<u32> {
 }
 
 fn stamp(t: Option<(i64, u32)>) -> Option<Timespec> {
-    t.map(|(secs, nanos)| Timespec { secs, nanos })
+    t.map(|(secs, nanos)| Timespec { secs: secs.clamp(*SECONDS.start(), *SECONDS.end()), nanos })
 }
 
 impl Rig {
@@ -90,7 +91,11 @@ impl Rig {
         value: Option<&[u8]>,
         flags: XattrFlags,
     ) -> Outcome {
+        let n = self.model.get(id);
+        let held: usize = n.xattrs.iter().map(|(n, v)| n.len() + v.len() + 24).sum();
+        let crowded = held + name.len() + value.map_or(0, <[u8]>::len) + 24 > XATTRS;
         let verdict = self.model.can_set_xattr(cred, id, name, value, flags);
+        let verdict = verdict.might(crowded && value.is_some(), ErrorKind::NoSpace);
         let inode = self.inode(id)?;
         let free = self.free_blocks();
         let answer = self.vfs.setxattr(cred, &inode, name, value, flags);
@@ -103,8 +108,7 @@ impl Rig {
     fn get_xattr(&mut self, cred: &Cred, node: u8, name: u8) -> Outcome {
         let (id, name) = (self.node(node), xattr_name(name));
         let inode = self.inode(id)?;
-        let verdict =
-            self.model.can_get_xattr(cred, id, &name).might(name.len() > 255, tidegate_vfs::ErrorKind::Range);
+        let verdict = self.model.can_get_xattr(cred, id, &name).might(name.len() > 255, ErrorKind::Range);
         let answer = self.vfs.getxattr(cred, &inode, &name);
         if let Some(value) = self.judge(verdict, 0, u64::MAX, answer)?
             && Some(&value) != self.model.get(id).xattrs.get(&name)
@@ -137,7 +141,10 @@ impl Rig {
         let id = self.node(node);
         let name = if default { acl::DEFAULT } else { acl::ACCESS };
         let value = list.map(|n| acl::encode(&acl::sample(n)));
+        let held: usize = self.model.get(id).xattrs.iter().map(|(n, v)| n.len() + v.len() + 24).sum();
+        let crowded = value.as_ref().is_some_and(|v| held + name.len() + v.len() + 24 > XATTRS);
         let verdict = self.model.can_set_acl(cred, id, name, value.as_deref());
+        let verdict = verdict.might(crowded, ErrorKind::NoSpace);
         let inode = self.inode(id)?;
         let free = self.free_blocks();
         let answer = self.vfs.setxattr(cred, &inode, name, value.as_deref(), XattrFlags::empty());

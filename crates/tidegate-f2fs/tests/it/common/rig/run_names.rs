@@ -70,7 +70,7 @@ impl Rig {
         if new.kind == FileType::Symlink {
             verdict = verdict
                 .fails(new.target.is_empty(), ErrorKind::NotFound)
-                .fails(new.target.len() >= 4096, ErrorKind::NameTooLong);
+                .fails(new.target.len() >= self.vfs.statfs().block_size as usize, ErrorKind::NameTooLong);
         }
         let inode = self.inode(dir)?;
         let free = self.free_blocks();

@@ -1,0 +1,79 @@
+//! What was written since the volume was opened.
+
+use crate::volume::sbi::Ext4;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tidegate_rt::Distribution;
+use tidegate_vfs::{CommitStats, StepStats, VolumeStats, Written};
+
+/// Counts that only grow.
+#[derive(Default)]
+pub(crate) struct Stats {
+    pub data_bios: AtomicU64,
+    pub data_blocks: AtomicU64,
+    /// Runs of blocks that data was placed in.
+    pub data_fragments: AtomicU64,
+    pub fsyncs: AtomicU64,
+    pub fsync_commits: AtomicU64,
+    pub discarded_bytes: AtomicU64,
+}
+
+fn step(name: &'static str, frozen: bool, d: &Distribution) -> StepStats {
+    StepStats {
+        name: name.into(),
+        frozen,
+        count: d.count,
+        min_ns: d.min,
+        mean_ns: d.mean(),
+        p99_ns: d.percentile(99.0),
+        max_ns: d.max,
+    }
+}
+
+impl Ext4 {
+    pub(crate) fn stats_now(&self) -> VolumeStats {
+        let get = |n: &AtomicU64| n.load(Relaxed);
+        let s = &self.stats;
+        let journal = self.blocks.journal().map(|j| (j.stats(), j.commit_times()));
+        let (j, times) = journal.unwrap_or_default();
+        let (bios, blocks) = self.blocks.sent();
+        VolumeStats {
+            data: Written { bios: get(&s.data_bios), blocks: get(&s.data_blocks) },
+            metadata: Written { bios: j.checkpointed + bios, blocks: j.checkpointed + blocks },
+            log: Written { bios: j.logged.0, blocks: j.logged.1 },
+            user_data_blocks: get(&s.data_blocks),
+            data_fragments: get(&s.data_fragments),
+            fsyncs: get(&s.fsyncs),
+            fsync_commits: get(&s.fsync_commits),
+            commits: j.transactions,
+            commit_ns: times.commit.sum,
+            discarded_bytes: get(&s.discarded_bytes),
+            own: [("handles".into(), j.sums.handles.into()), ("log_space_waits".into(), j.space_waits)]
+                .into(),
+            ..VolumeStats::default()
+        }
+    }
+
+    /// Commits of the journal, in jbd2's words.
+    pub(crate) fn commit_stats_now(&self) -> CommitStats {
+        let Some(journal) = self.blocks.journal() else { return CommitStats::default() };
+        let (s, t) = (journal.stats(), journal.commit_times());
+        CommitStats {
+            // One commit serves all who wait for it.
+            merge: true,
+            issued: s.requested,
+            total: self.stats.fsync_commits.load(Relaxed),
+            steps: vec![
+                step("locked", true, &t.locked),
+                step("flushing", false, &t.flushing),
+                step("logging", false, &t.logging),
+            ],
+            ..CommitStats::default()
+        }
+    }
+
+    /// How long commits took, and how long no handle could join.
+    pub(crate) fn commit_times_now(&self) -> (Distribution, Distribution) {
+        let times = self.blocks.journal().map(|j| j.commit_times()).unwrap_or_default();
+        (times.commit, times.locked)
+    }
+}

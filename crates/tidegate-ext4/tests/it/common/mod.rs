@@ -1,0 +1,9 @@
+//! The rig that does random operations to a volume and to a model at once, as F2FS's tests have it, on ext4 volumes.
+
+#[path = "../../../../tidegate-f2fs/tests/it/common/image.rs"]
+pub mod image;
+#[path = "../../../../tidegate-f2fs/tests/it/common/posix/mod.rs"]
+pub mod posix;
+#[path = "../../../../tidegate-f2fs/tests/it/common/rig/mod.rs"]
+pub mod rig;
+pub mod volume;

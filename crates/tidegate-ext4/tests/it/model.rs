@@ -1,0 +1,139 @@
+//! Random rows of operations on a volume and on a plain model of what POSIX says of them: every answer, and at each
+//! remount the whole tree, must agree, and e2fsck and our own check must find nothing.
+//!
+//! `PROPTEST_CASES` sets how many rows are tried, and `TIDEGATE_SEED` which; the seed is printed.
+
+use crate::common::rig::ops::{History, filling, history};
+use crate::common::rig::{self, Rig};
+use crate::common::volume;
+use crate::rig::skip;
+use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use std::cell::Cell;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use tidegate_block::MemoryDevice;
+use tidegate_rt::sim::{self, Config};
+use tidegate_vfs::MemoryLimits;
+
+fn from_env(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|v| v.parse().unwrap_or_else(|_| panic!("{name} is no number")))
+}
+
+fn runner(cases: u32) -> TestRunner {
+    let config = ProptestConfig {
+        cases: from_env("PROPTEST_CASES").map_or(cases, |n| n as u32),
+        max_shrink_iters: 4000,
+        max_shrink_time: from_env("TIDEGATE_SHRINK_MS").map_or(60_000, |n| n as u32),
+        verbose: 0,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let seed = from_env("TIDEGATE_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
+    println!("TIDEGATE_SEED={seed} tries the same rows");
+    let bytes = [seed.to_le_bytes(); 4].concat();
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
+}
+
+/// The content of a fresh volume, made once for a test.
+fn bytes_of(mib: u64, args: &[&str]) -> Vec<u8> {
+    let device = volume::fresh(mib, args);
+    let mut bytes = vec![0; (mib << 20) as usize];
+    device.read_at(0, &mut bytes);
+    bytes
+}
+
+fn device(bytes: &[u8]) -> Arc<MemoryDevice> {
+    Arc::new(MemoryDevice::from_bytes(bytes))
+}
+
+/// Tries rows of operations, each on a volume with these bytes; how often space ran out, and what was done all the
+/// same.
+fn check(
+    cases: u32,
+    rows: impl Strategy<Value = History>,
+    bytes: &[u8],
+    crtime: bool,
+    limits: MemoryLimits,
+) -> (u32, u32) {
+    let (no_space, done) = (Cell::new(0), Cell::new(0));
+    let tried = runner(cases).run(&rows, |ops| {
+        let mut rig = Rig::new(device(bytes), crtime, limits).map_err(TestCaseError::fail)?;
+        rig.run(&ops.0).map_err(TestCaseError::fail)?;
+        no_space.set(no_space.get() + rig.no_space);
+        done.set(done.get() + rig.done);
+        Ok(())
+    });
+    if let Err(e) = tried {
+        panic!("{e}");
+    }
+    (no_space.get(), done.get())
+}
+
+fn check_made(args: &[&str], crtime: bool, cases: u32, limits: MemoryLimits) {
+    if !skip() {
+        check(cases, history(1..140), &bytes_of(64, args), crtime, limits);
+    }
+}
+
+#[test]
+fn blocks_of_four_kib() {
+    check_made(&["-t", "ext4", "-b", "4096"], true, 16, MemoryLimits::default());
+}
+
+#[test]
+fn blocks_of_one_kib() {
+    check_made(&["-t", "ext4", "-b", "1024"], true, 16, rig::tight());
+}
+
+#[test]
+fn blocks_of_two_kib_without_checksums() {
+    let args = ["-t", "ext4", "-b", "2048", "-O", "^metadata_csum,^64bit"];
+    check_made(&args, true, 8, rig::tight());
+}
+
+#[test]
+fn no_journal() {
+    check_made(&["-t", "ext4", "-b", "1024", "-O", "^has_journal"], true, 8, MemoryLimits::default());
+}
+
+/// Beside threads that sync, commit and turn switches, all in the simulated world: a row has the seed of their order, so
+/// that what fails is replayed.
+#[test]
+fn in_company() {
+    if skip() {
+        return;
+    }
+    let bytes = Arc::new(bytes_of(64, &["-t", "ext4", "-b", "1024", "-J", "size=1"]));
+    let tried = runner(10).run(&(history(1..100), any::<u64>()), |(ops, seed)| {
+        let config = Config { seed, cpus: 3, jitter: 64, ..Config::default() };
+        let bytes = bytes.clone();
+        let done =
+            sim::run_with(&config, move || Rig::in_company(device(&bytes), true, rig::tight())?.run(&ops.0));
+        done.map_err(|deadlock| TestCaseError::fail(deadlock.to_string()))?.value.map_err(TestCaseError::fail)
+    });
+    if let Err(e) = tried {
+        panic!("{e}");
+    }
+}
+
+/// On a small volume: what fails for want of space fails as a whole, or a write after its first part; what was taken is
+/// there, and can always be written.
+fn check_filling(args: &[&str], cases: u32, limits: MemoryLimits) {
+    if skip() {
+        return;
+    }
+    let (no_space, done) = check(cases, filling(40..200), &bytes_of(8, args), true, limits);
+    println!("{done} operations done, {no_space} out of space");
+    assert!(no_space > 0 && done > no_space, "{done} operations done, {no_space} out of space");
+}
+
+#[test]
+fn little_space() {
+    check_filling(&["-t", "ext4", "-b", "4096", "-O", "^has_journal"], 8, MemoryLimits::default());
+}
+
+#[test]
+fn little_space_and_memory() {
+    check_filling(&["-t", "ext4", "-b", "1024", "-m", "0"], 8, rig::tight());
+}

@@ -1,0 +1,98 @@
+//! ext4 volumes by e2fsprogs: made, judged, and recovered.
+
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::oracle;
+use crate::temp::TempDir;
+
+/// What the user sees as the end of a program that hangs.
+const LIMIT: &str = "120";
+
+fn run(name: &str, args: &[&str]) -> Result<Output> {
+    let program = oracle::require(name)?;
+    let mut command = Command::new("timeout");
+    command.arg(LIMIT).arg(program).args(args).stdin(std::process::Stdio::null());
+    command.env("SOURCE_DATE_EPOCH", "1600000000").output().with_context(|| format!("running {name}"))
+}
+
+fn text(out: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+
+/// Scratch files in memory where that is there.
+pub fn scratch(label: &str) -> Result<TempDir> {
+    let memory = PathBuf::from("/dev/shm");
+    TempDir::new_in(&if memory.is_dir() { memory } else { std::env::temp_dir() }, label)
+}
+
+/// The bytes of a volume of so many bytes that `mke2fs` makes, the same each time.
+///
+/// # Errors
+/// It fails, or is not there.
+pub fn made(dir: &TempDir, bytes: u64, args: &[&str]) -> Result<Vec<u8>> {
+    let one = TempDir::new_in(dir.path(), "made")?;
+    let image = one.path().join("new.img");
+    std::fs::File::create(&image)?.set_len(bytes)?;
+    let path = image.to_string_lossy();
+    let same = [
+        "-U",
+        "74696465-6761-7465-2063-726173686573",
+        "-E",
+        "hash_seed=74696465-6761-7465-2063-726173686573",
+    ];
+    let out = run("mke2fs", &[&["-q", "-F"], &same[..], args, &[&path]].concat())?;
+    ensure!(out.status.success(), "mke2fs {args:?}: {}", text(&out));
+    Ok(std::fs::read(&image)?)
+}
+
+/// The same with blocks of `block` bytes, with checksums or without, and a journal as small as mke2fs makes it, so that
+/// its log wraps.
+///
+/// # Errors
+/// As [`made`].
+pub fn made_small(dir: &TempDir, bytes: u64, block: usize, checksums: bool) -> Result<Vec<u8>> {
+    let (size, journal) = (block.to_string(), format!("size={}", block / 1024));
+    let features = if checksums { "metadata_csum,64bit" } else { "^metadata_csum,^64bit" };
+    made(dir, bytes, &["-t", "ext4", "-m", "0", "-b", &size, "-J", &journal, "-O", features])
+}
+
+/// Whether `e2fsck -fn` has nothing against an image.
+///
+/// # Errors
+/// What it says.
+pub fn is_clean(image: &Path) -> Result<()> {
+    let out = run("e2fsck", &["-fn", &image.to_string_lossy()])?;
+    ensure!(out.status.success(), "e2fsck -fn: {}", text(&out));
+    Ok(())
+}
+
+/// Has e2fsck mend whatever it finds.
+///
+/// # Errors
+/// What is left.
+pub fn mended(image: &Path) -> Result<()> {
+    run("e2fsck", &["-fy", &image.to_string_lossy()])?;
+    is_clean(image)
+}
+
+/// Has e2fsck recover a volume that a power cut left. It replays the journal, ends what has no name, and counts what the
+/// superblock says is free, which Linux leaves old in a power cut, too; it may find nothing else to do.
+///
+/// # Errors
+/// What it found.
+pub fn recovered(image: &Path) -> Result<()> {
+    let out = run("e2fsck", &["-fy", &image.to_string_lossy()])?;
+    let said = text(&out);
+    // A tree with a level more than it needs is what Linux leaves, too, and no error.
+    let counts = [
+        "Free blocks count wrong (",
+        "Free inodes count wrong (",
+        "could be narrower.  Optimize? yes",
+        "could be shorter.  Optimize? yes",
+    ];
+    let counted: usize = counts.iter().map(|c| said.matches(c).count()).sum();
+    ensure!(said.matches("? yes").count() == counted, "e2fsck -fy: {said}");
+    is_clean(image)
+}
