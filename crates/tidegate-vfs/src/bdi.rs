@@ -1,12 +1,13 @@
-//! A volume's write-back state: dirty inodes, memory thresholds, throttling, reclaim.
+//! A volume's write-back state: dirty inodes, memory thresholds, throttling.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::Inode;
 use crate::observe::WbStats;
+use crate::reclaim::Clock;
 use crate::sync::Epochs;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tidegate_block::PAGE_SIZE;
 use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, WaitQueue, clock, trace::SpanPoint};
@@ -14,7 +15,6 @@ use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, WaitQueue, clock, trace::Spa
 static BALANCE: SpanPoint<1> = SpanPoint::new("balance_dirty_pages", ["dirty"]);
 
 static LIST_LOCK: LockClass = LockClass::new("wb->list_lock", 640);
-static CLOCK: LockClass = LockClass::new("bdi->clock", 635);
 
 /// How much memory a volume may use, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -118,8 +118,7 @@ pub struct Bdi {
     submit_pending: OnceLock<Box<dyn Fn(bool) + Send + Sync>>,
     /// What is only looked at.
     pub(crate) stats: WbStats,
-    /// Mappings with pages, in the order the reclaim hand visits them.
-    clock: Mutex<VecDeque<Weak<Inode>>>,
+    pub(crate) clock: Clock,
 }
 
 impl Bdi {
@@ -141,7 +140,7 @@ impl Bdi {
             failed_passes: AtomicU64::new(0),
             submit_pending: OnceLock::new(),
             stats: WbStats::default(),
-            clock: Mutex::new(&CLOCK, VecDeque::new()),
+            clock: Clock::default(),
         })
     }
 
@@ -158,7 +157,7 @@ impl Bdi {
         let more = std::mem::take(&mut l.b_more_io);
         drop(l);
         drop((dirty, io, more));
-        self.clock.lock().clear();
+        self.clock.clear();
     }
 
     /// Sends what is placed but not submitted.
@@ -216,13 +215,6 @@ impl Bdi {
         if !inode.listed.swap(true, SeqCst) {
             inode.dirtied_when.store(clock::now().0, Relaxed);
             self.lists.lock().b_dirty.push_back(inode.clone());
-        }
-    }
-
-    /// Notes that a mapping has pages, so that reclaim finds it.
-    pub fn cached(&self, inode: &Arc<Inode>) {
-        if !inode.mapping.on_clock.load(Relaxed) && !inode.mapping.on_clock.swap(true, SeqCst) {
-            self.clock.lock().push_back(Arc::downgrade(inode));
         }
     }
 
@@ -289,27 +281,6 @@ impl Bdi {
     pub(crate) fn writeback_ended(&self) {
         if !self.over(self.limits.dirty) {
             self.throttled.wake_all();
-        }
-    }
-
-    /// Drops clean pages until the cache is within its limit, or nothing clean is left.
-    pub fn shrink(&self) {
-        if self.cached_bytes() <= self.limits.cache {
-            return;
-        }
-        let goal = self.limits.cache / 10 * 9;
-        for second_chance in [true, false] {
-            let mut left = self.clock.lock().len();
-            while left > 0 && self.cached_bytes() > goal {
-                left -= 1;
-                let Some(weak) = self.clock.lock().pop_front() else { break };
-                let Some(inode) = weak.upgrade() else { continue };
-                inode.mapping.reclaim(second_chance);
-                inode.mapping.on_clock.store(false, SeqCst);
-                if inode.mapping.nr_pages() > 0 {
-                    self.cached(&inode);
-                }
-            }
         }
     }
 

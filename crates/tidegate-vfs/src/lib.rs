@@ -20,6 +20,7 @@
 //! | [`attr_ops`] | operations on attributes |
 //! | [`file`](mod@file), [`file_write`] | open files: reading, writing, allocation |
 //! | `readahead` | reading pages in, before they are wanted |
+//! | `reclaim` | which clean pages go when memory is short |
 //! | [`observe`] | what can be seen of it while it works |
 //! | [`perm`], [`acl`] | who may do what |
 //!
@@ -50,6 +51,7 @@ pub mod offline;
 pub mod perm;
 pub mod read_only;
 mod readahead;
+mod reclaim;
 pub mod rename;
 #[cfg(test)]
 mod slow_fs;

@@ -17,6 +17,7 @@
 
 mod busy;
 pub mod chunk;
+mod reclaim;
 mod writeback;
 
 pub(crate) use busy::Change;
@@ -63,8 +64,7 @@ pub struct AddressSpace {
     redirtied: AtomicU64,
     /// Whether its pages count in the epochs that a sync waits for: a file system's own pages do not.
     pub(crate) in_epochs: bool,
-    /// Whether the reclaim clock has this mapping on its list.
-    pub(crate) on_clock: AtomicBool,
+    hand: reclaim::Hand,
 }
 
 fn split(index: u64) -> (u64, usize) {
@@ -88,7 +88,7 @@ impl AddressSpace {
             no_space: AtomicBool::new(false),
             redirtied: AtomicU64::new(0),
             in_epochs: true,
-            on_clock: AtomicBool::new(false),
+            hand: reclaim::Hand::default(),
         }
     }
 
@@ -138,8 +138,12 @@ impl AddressSpace {
                 s.dirty.insert(chunk);
             }
         }
-        if p1 == 0 && w1 == 0 {
+        let (was, is) = (p0 | w0 != 0, p1 | w1 != 0);
+        if !is {
             s.chunks.remove(&chunk);
+        }
+        if was != is {
+            self.hand.chunks.fetch_add(if is { 1 } else { 1u64.wrapping_neg() }, SeqCst);
         }
         self.account(&self.pages, &self.bdi.nr_pages, p0, p1);
         let dirty = || self.account(&self.dirty, &self.bdi.nr_dirty, d0, d1);
@@ -339,31 +343,6 @@ impl AddressSpace {
                 }
             }
         }
-    }
-
-    /// Drops clean pages; with `second_chance`, spares chunks used since the last time. How many went.
-    pub fn reclaim(&self, second_chance: bool) -> u64 {
-        self.reclaim_range(0, u64::MAX, second_chance)
-    }
-
-    /// Drops the clean pages of `start..end`; with `second_chance` as [`Self::reclaim`]. How many went.
-    pub fn reclaim_range(&self, start: u64, end: u64, second_chance: bool) -> u64 {
-        let before = self.nr_pages();
-        for id in self.chunk_ids(start, end) {
-            self.with_chunk(id, |c| {
-                if second_chance && std::mem::take(&mut c.referenced) {
-                    return;
-                }
-                let mut m = c.present() & !c.dirty & !c.writeback & range_mask(id, start, end);
-                while m != 0 {
-                    let at = m.trailing_zeros() as usize;
-                    let n = (m >> at).trailing_ones() as usize;
-                    c.remove(at, n);
-                    m &= !mask(at, n);
-                }
-            });
-        }
-        before.saturating_sub(self.nr_pages())
     }
 
     /// The first cached page in `start..end` whose bytes are not on the volume yet, for SEEK_DATA.
