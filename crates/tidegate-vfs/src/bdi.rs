@@ -30,8 +30,9 @@ pub struct MemoryLimits {
 }
 
 impl Default for MemoryLimits {
+    // Small files have a node for each page: as much again as is dirty, which a pass of the flusher needs in memory.
     fn default() -> Self {
-        MemoryLimits { cache: 64 << 20, dirty: 32 << 20, background: 24 << 20, inodes: 8192 }
+        MemoryLimits { cache: 64 << 20, dirty: 24 << 20, background: 16 << 20, inodes: 8192 }
     }
 }
 
