@@ -37,13 +37,15 @@ pub struct OpenOptions {
     pub backend: Backend,
     /// Go around the host's page cache (O_DIRECT) where the host's file system can.
     pub direct: bool,
+    /// The caller holds the [`Claim`] on a block device.
+    pub claimed: bool,
     /// Make the file, or cut an existing one to nothing, and give it this many bytes.
     pub create: Option<u64>,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { read_only: false, backend: Backend::Auto, direct: true, create: None }
+        OpenOptions { read_only: false, backend: Backend::Auto, direct: true, claimed: false, create: None }
     }
 }
 
@@ -375,7 +377,7 @@ fn open_once(path: &Path, o: &OpenOptions) -> Result<(OwnedFd, Stat), NotOpened>
         Ok(st) => {
             let is_device = FileType::from_raw_mode(none(st)?.st_mode) == FileType::BlockDevice;
             // A device that the kernel uses, as for a mount, is written by nobody else.
-            flags |= if is_device && !o.read_only { OFlags::EXCL } else { OFlags::empty() };
+            flags.set(OFlags::EXCL, is_device && !o.read_only && !o.claimed);
         }
         // Only then: some directories refuse O_CREAT for a file of somebody else that is there.
         Err(Errno::NOENT) if o.create.is_some() => flags |= OFlags::CREATE,

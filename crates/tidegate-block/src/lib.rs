@@ -15,6 +15,7 @@
 //! | [`elevator`] | [`Elevator`]: what decides the order of requests, with its options and statistics |
 //! | `wfq` | the weighted fair queueing elevator: `sched` says which request is next, the rest sends it |
 //! | [`device`] | the [`Device`] trait |
+//! | [`claim`] | the kernel's claim on a block device, apart from the file that I/O goes through |
 //! | [`file`](mod@file) | opening an image: lock, backend choice, synchronous I/O |
 //! | [`held`] | a device that keeps writes to its first blocks back |
 //! | [`slice`](mod@slice) | the end of a device as a device: a partition |
@@ -37,6 +38,7 @@
 pub mod bio;
 pub mod buf;
 mod bytes;
+pub mod claim;
 pub mod ctx;
 pub mod device;
 pub mod elevator;

@@ -223,6 +223,32 @@ fn a_fake_mount_mounts_nothing() {
     assert_eq!(fake("rw,uid=me").code(), Some(1));
 }
 
+/// mount(8) finds the helper in /sbin, which a mount namespace of this test's own has with the helper in it.
+#[test]
+fn mount_finds_the_helper_in_sbin() {
+    if cannot_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let m = Mount::new();
+    let real = m.bench.path("sbin");
+    fs::create_dir(&real).unwrap();
+    let script = r#"set -eu
+        mount --bind /sbin/ "$1" && mount -t tmpfs tidegate-test /sbin/
+        ln -s "$1"/* /sbin/ && ln -s "$2" /sbin/mount.fuse.tidegate
+        mount -t fuse.tidegate -o suid,dev,noatime "$3" "$4" && echo content > "$4/f"
+        grep " $4 " /proc/self/mounts
+        umount "$4""#;
+    let mut c = Command::new("unshare");
+    c.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
+    c.arg(&real).arg(env!("CARGO_BIN_EXE_tidegate")).arg(m.bench.path("a.img")).arg(&m.dir);
+    let out = c.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
+    let flags = said.split(' ').nth(3).unwrap();
+    assert!(!flags.contains("nosuid") && !flags.contains("nodev") && flags.contains("noatime"), "{said}");
+    assert_eq!(m.bench.ok(&["cat", "a.img:/f"]), "content\n");
+}
+
 /// Through mount(8)'s helper the superuser's mount has set-id bits and devices, unless it says not to, and can be
 /// mounted anew, read-only and back.
 #[test]

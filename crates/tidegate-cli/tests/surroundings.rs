@@ -123,6 +123,44 @@ fn an_image_is_in_use_by_its_loop_device_too() {
     m.bench.fsck("a.img");
 }
 
+/// The superuser's mount of a block device is one of the kernel's own kind: it keeps others from the device, syncfs(2)
+/// reaches the volume, and umount(2) waits until it is unmounted.
+#[test]
+fn a_mounted_block_device_is_synced_and_unmounted_as_the_kernels_are() {
+    if cannot_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let b = Bench::new();
+    b.ok(&["mkfs", "--size", "128M", "a.img"]);
+    let (image, dir) = (b.path("a.img"), b.path("mnt"));
+    fs::create_dir(&dir).unwrap();
+    let Some(device) = Loop::new(&image) else {
+        println!("SKIPPED: no loop device to be had");
+        return;
+    };
+    let ran = |program: &str, args: &[&str], at: &Path| {
+        Command::new(program).args(args).arg(at).output().unwrap().status.success()
+    };
+    b.ok(&["mount", &device.0, "mnt"]);
+    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(table.contains(&format!("{} {} fuseblk.tidegate rw", device.0, dir.display())), "{table}");
+    assert!(!ran("mkfs.f2fs", &["-q", "-f"], Path::new(&device.0)), "mkfs over a mounted volume");
+    fs::write(dir.join("f"), "synced").unwrap();
+    assert!(ran("sync", &["-f"], &dir));
+    fs::copy(&image, b.path("synced.img")).unwrap();
+    fs::write(dir.join("g"), "unmounted").unwrap();
+    assert!(ran("umount", &[], &dir));
+    fs::copy(&image, b.path("unmounted.img")).unwrap();
+    assert_eq!(b.ok(&["cat", "synced.img:/f"]), "synced");
+    assert_eq!(b.ok(&["cat", "unmounted.img:/g"]), "unmounted");
+    let said = |image: &str| {
+        let out = b.command(&["check", image]).output().unwrap();
+        String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned()
+    };
+    assert!(said("synced.img").contains("not cleanly unmounted"));
+    assert!(!said("unmounted.img").contains("not cleanly unmounted"), "umount(2) did not wait");
+}
+
 #[test]
 fn an_image_that_the_kernel_has_mounted_is_not_written() {
     if cannot_mount() || !has("mke2fs") {

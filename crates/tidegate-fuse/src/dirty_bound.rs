@@ -37,7 +37,7 @@ impl DirtyBound {
 
     /// The volume is mounted at `dir`.
     pub(crate) fn mounted(&self, server: &Server, dir: &Path) {
-        let sysfs = crate::mount::device(dir).map(|(a, b)| PathBuf::from(format!("/sys/class/bdi/{a}:{b}")));
+        let sysfs = crate::mount::bdi(dir);
         let writable =
             |d: &PathBuf| std::fs::OpenOptions::new().write(true).open(d.join("max_bytes")).is_ok();
         let sysfs = sysfs.filter(writable);

@@ -11,9 +11,12 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use tidegate::holder::MOUNTS;
+use tidegate_block::PAGE_SIZE;
+use tidegate_block::claim::Claim;
 use tidegate_rt::thread;
 
 const DEVICE: &str = "/dev/fuse";
@@ -28,9 +31,25 @@ const MAX_RATIO: u32 = 40;
 /// Mounts at `dir`: by mount(2) where that is allowed, else through `fusermount3`. `source` is the name
 /// that the mount table shows. The connection waits for its first message to be answered.
 ///
+/// A block device that is claimed is mounted as `fuseblk`, if the kernel does that: it takes the claim over, umount(2)
+/// waits until the volume is unmounted, and sync(2) is passed on. Where it does not, the claim is taken back.
+///
 /// # Errors
-/// No /dev/fuse, no right to mount there, no `fusermount3`; what that said.
-pub fn mount(source: &str, dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+/// No /dev/fuse, no right to mount there, no `fusermount3`; what that said. The device was claimed by somebody else.
+pub fn mount(
+    source: &str,
+    dir: &Path,
+    options: &MountOptions,
+    claim: Option<&mut Claim>,
+) -> io::Result<OwnedFd> {
+    if let Some(claim) = claim {
+        claim.release();
+        let device = open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        match device.and_then(|fd| by_syscall(source, fd, dir, options, Kind::BlockDevice)) {
+            Ok(fd) => return Ok(fd),
+            Err(_) => claim.take()?,
+        }
+    }
     let device = open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     if let Err(Errno::NOENT | Errno::NODEV | Errno::NXIO) = device {
         let what = "missing, or nothing is behind it: load the kernel's module (modprobe fuse); in a container, give it \
@@ -38,7 +57,7 @@ pub fn mount(source: &str, dir: &Path, options: &MountOptions) -> io::Result<Own
         return Err(io::Error::other(format!("{DEVICE} is {what}")));
     }
     if !options.auto_unmount {
-        match device.and_then(|fd| by_syscall(source, fd, dir, options)) {
+        match device.and_then(|fd| by_syscall(source, fd, dir, options, Kind::File)) {
             Err(Errno::PERM | Errno::ACCESS) => {}
             r => return r.map_err(io::Error::from),
         }
@@ -63,7 +82,20 @@ pub fn remount(dir: &Path, options: &MountOptions) -> io::Result<()> {
     crate::ioctl::full_sync(dir)
 }
 
-fn by_syscall(source: &str, fd: OwnedFd, dir: &Path, options: &MountOptions) -> Result<OwnedFd, Errno> {
+/// Of which kind a mount is, as an index of [`MOUNTS`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    File,
+    BlockDevice,
+}
+
+fn by_syscall(
+    source: &str,
+    fd: OwnedFd,
+    dir: &Path,
+    options: &MountOptions,
+    kind: Kind,
+) -> Result<OwnedFd, Errno> {
     let mode = rustix::fs::stat(dir)?.st_mode;
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let mut data = format!("fd={},rootmode={mode:o},user_id={uid},group_id={gid}", fd.as_raw_fd());
@@ -71,10 +103,13 @@ fn by_syscall(source: &str, fd: OwnedFd, dir: &Path, options: &MountOptions) -> 
     if options.allow_other {
         data.push_str(",allow_other");
     }
+    if kind == Kind::BlockDevice {
+        data.push_str(&format!(",blksize={PAGE_SIZE}"));
+    }
     let data = CString::new(data).map_err(|_| Errno::INVAL)?;
     let mut flags = options.flags;
     flags.set(MountFlags::RDONLY, options.read_only);
-    rustix::mount::mount(source, dir, "fuse.tidegate", flags, data.as_c_str())?;
+    rustix::mount::mount(source, dir, MOUNTS[kind as usize], flags, data.as_c_str())?;
     Ok(fd)
 }
 
@@ -197,13 +232,21 @@ pub(crate) fn device(dir: &Path) -> Option<(u32, u32)> {
     Some((s.stx_dev_major, s.stx_dev_minor))
 }
 
+/// The kernel's directory with the limits of the mount at `dir`.
+pub(crate) fn bdi(dir: &Path) -> Option<PathBuf> {
+    let (major, minor) = device(dir)?;
+    // That of a block device is the device's own; the mount's has a name beside it.
+    let of_device = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}-fuseblk"));
+    Some(if of_device.exists() { of_device } else { format!("/sys/class/bdi/{major}:{minor}").into() })
+}
+
 /// Has the kernel treat the mount's pages as those of a disk; for the superuser. It reads two requests ahead.
 /// And writers are not held back when a hundredth of what may be dirty is, which is FUSE's default against servers
 /// that never write: we are no less trusted than what is below us, and others keep most of what may be dirty.
 pub fn tune(dir: &Path) {
-    let Some((major, minor)) = device(dir) else { return };
+    let Some(bdi) = bdi(dir) else { return };
     for (name, value) in [("read_ahead_kb", READ_AHEAD), ("max_ratio", MAX_RATIO), ("strict_limit", 0)] {
         // A kernel that does not have it does without.
-        let _ = std::fs::write(format!("/sys/class/bdi/{major}:{minor}/{name}"), value.to_string());
+        let _ = std::fs::write(bdi.join(name), value.to_string());
     }
 }

@@ -71,6 +71,7 @@ pub struct Server {
     pub(crate) owner: u32,
     root: Ino,
     kernel: OnceLock<Box<dyn Kernel>>,
+    at_end: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Server {
@@ -88,6 +89,7 @@ impl Server {
             view,
             owner: rustix::process::geteuid().as_raw(),
             kernel: OnceLock::new(),
+            at_end: OnceLock::new(),
             volume,
         })
     }
@@ -99,6 +101,18 @@ impl Server {
 
     pub(crate) fn kernel(&self) -> Option<&dyn Kernel> {
         self.kernel.get().map(|k| &**k)
+    }
+
+    /// Says what ends the mount, and comes back when the volume is unmounted.
+    pub(crate) fn at_end(&self, end: impl Fn() + Send + Sync + 'static) {
+        let _ = self.at_end.set(Box::new(end));
+    }
+
+    /// The kernel has unmounted, and waits: unmounts the volume.
+    pub(crate) fn destroy(&self) {
+        if let Some(end) = self.at_end.get() {
+            end();
+        }
     }
 
     /// Lets go of all that the kernel kept open; nothing is served afterwards.

@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate::error::{path_bytes, show};
-use tidegate::within::canonical;
+use tidegate::within::{canonical, within};
 use tidegate::{Error, OpenOptions, Result, Volume};
 use tidegate_block::Reserve;
+use tidegate_block::claim::Claim;
 use tidegate_rt::{channel, thread};
 
 /// How long files that are open when we are told to end may stay so.
@@ -51,6 +52,8 @@ pub fn serve(
         noatime: options.noatime,
         ..open
     };
+    let mut claim = claim(image, options, &open);
+    let open = OpenOptions { claimed: claim.is_some(), ..open };
     let volume = Arc::new(Volume::open(image, &open)?);
     // A mount works without.
     let _reserve = Reserve::keep(options.reserve()).ok();
@@ -66,7 +69,8 @@ pub fn serve(
     // Nobody may be there to hear it.
     let tell = |e: &_| drop(writeln!(std::io::stderr(), "tidegate: note: no control socket: {e}"));
     let control = control.inspect_err(tell).ok();
-    let fd = mount::mount(&source.to_string_lossy(), dir, &options).map_err(|e| at(dir, e))?;
+    let fd =
+        mount::mount(&source.to_string_lossy(), dir, &options, claim.as_mut()).map_err(|e| at(dir, e))?;
     let mounted = Mounted(dir);
     let (threads, keep_awake) = (options.threads, options.keep_awake);
     let connection = Connection { fd, mountpoint: dir.clone(), threads, keep_awake };
@@ -74,20 +78,27 @@ pub fn serve(
         transport::connect(options.transport, server.clone(), connection).map_err(|e| at(dir, e))?;
     mount::tune(dir);
     server.dirty_bound.mounted(&server, dir);
-    let (ends, ended) = channel::bounded(2);
+    let (ends, ended) = channel::bounded(3);
     let (told, s, d, ours) = (ends.clone(), server.clone(), dir.clone(), mount::device(dir));
     let signalled = move || {
         end_on_signal(&signals, &s, || unmount_ours(&d, ours));
         told.send(End::Told, 1)
     };
     thread::spawn("tg-fuse-signals", signalled).map_err(|e| at(dir, e))?;
+    let (unmounted, wait_unmounted) = channel::bounded::<()>(1);
+    let destroyed = ends.clone();
+    server.at_end(move || {
+        let _ = destroyed.send(End::Destroyed, 1);
+        // Nothing is sent: the other end goes away when the volume is unmounted.
+        let _ = wait_unmounted.recv();
+    });
     ready(&volume);
     let served = move || ends.send(End::LetGo(transport.run()), 1);
     thread::spawn("tg-fuse-serve", served).map_err(|e| at(dir, e))?;
     // Whatever ends it, it is this thread that does the rest, and alone.
     let served = match ended.recv() {
         Some(End::LetGo(r)) => r.map_err(|e| at(dir, e)),
-        Some(End::Told) | None => Ok(()),
+        Some(End::Told | End::Destroyed) | None => Ok(()),
     };
     // After an error nobody can use what is mounted.
     match served {
@@ -97,8 +108,9 @@ pub fn serve(
     let waiting = control.map(Control::end).unwrap_or_default();
     drop(ahead);
     server.detach();
-    let unmounted = volume.vfs().unmount().map_err(|e| volume.error(e));
-    let ended = served.and(unmounted);
+    let result = volume.vfs().unmount().map_err(|e| volume.error(e));
+    drop(unmounted);
+    let ended = served.and(result);
     waiting.tell(&ended);
     ended
 }
@@ -107,8 +119,22 @@ pub fn serve(
 enum End {
     /// The kernel has let go, or the connection broke.
     LetGo(io::Result<()>),
+    /// The kernel has let go of a block device, and waits until the volume is unmounted.
+    Destroyed,
     /// A signal came. Files may still be open: they see errors from here on, and the volume is left clean.
     Told,
+}
+
+/// Claims a block device that the kernel is to take over, of which all is the volume; `None` where the image is
+/// opened as any other.
+fn claim(image: &Path, options: &MountOptions, open: &OpenOptions) -> Option<Claim> {
+    let whole = within(image).1.is_none() && open.offset == 0;
+    let may = rustix::process::geteuid().is_root() && !options.auto_unmount;
+    if !whole || !may || open.read_only {
+        return None;
+    }
+    // What is wrong is told where the image is opened.
+    Claim::of(image).ok().flatten()
 }
 
 /// Whether whoever started this process has it ignore `signal`.

@@ -7,6 +7,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+/// The kinds of our mounts in the kernel's table, the second of block devices.
+pub const MOUNTS: [&str; 2] = ["fuse.tidegate", "fuseblk.tidegate"];
+
 /// In words, who has `image` open: where it is mounted, or which process has locked it. `None` if that cannot be
 /// seen.
 pub(crate) fn of(image: &Path) -> Option<String> {
@@ -27,7 +30,8 @@ pub(crate) fn of(image: &Path) -> Option<String> {
 fn mounted_at(mountinfo: &str, source: &[u8]) -> Option<Vec<u8>> {
     mountinfo.lines().rev().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
-        let found = after.strip_prefix("fuse.tidegate ")?.split(' ').next()?;
+        let (kind, rest) = after.split_once(' ')?;
+        let found = MOUNTS.contains(&kind).then(|| rest.split(' ').next())??;
         let found = unescaped(found);
         let (file, _) = within(Path::new(OsStr::from_bytes(&found)));
         (path_bytes(&file) == source).then(|| before.split(' ').nth(4).map(unescaped))?

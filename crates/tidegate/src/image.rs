@@ -208,7 +208,7 @@ impl NewImage {
 
 /// Opens `at`, which errors call `path`.
 fn open(path: &Path, at: &Path, create: Option<u64>, backend: Backend) -> Result<Arc<dyn Device>> {
-    let o = OpenOptions { read_only: false, backend, direct: true, create };
+    let o = OpenOptions { read_only: false, backend, direct: true, claimed: false, create };
     tidegate_block::file::open(at, o).map_err(|e| match Error::open(&show(path_bytes(path)), e) {
         Error::Os(what, e) if e.raw_os_error() == Some(Errno::FBIG.raw_os_error()) => {
             Error::other(what, "larger than a file can be where it is kept; choose a smaller --size")

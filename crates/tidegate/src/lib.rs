@@ -23,7 +23,7 @@
 //! | [`observe`] | lock statistics, traces, profiles, and their forms |
 //! | [`sample`] | what a volume does at one moment: for `top` and Prometheus |
 //! | [`error`], [`units`] | errors that name the image or the path; sizes in words |
-//! | `holder` | who has an image open |
+//! | [`holder`] | who has an image open; the kinds that mounts have |
 //! | [`cgroup`] | how much memory this process may take |
 //!
 //! ```no_run
@@ -44,7 +44,7 @@ pub mod error;
 mod estimate;
 pub mod export;
 pub mod found;
-mod holder;
+pub mod holder;
 mod host;
 pub mod image;
 pub mod import;

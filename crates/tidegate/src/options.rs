@@ -16,6 +16,8 @@ pub struct OpenOptions {
     pub backend: Backend,
     /// Go around the host's page cache when writing.
     pub direct: bool,
+    /// The caller has claimed the block device that the image is.
+    pub claimed: bool,
     /// What decides the order of I/O; shares are set on [`Volume::queue`](crate::Volume::queue).
     pub elevator: Elevator,
     /// Memory the volume may use.
@@ -38,6 +40,7 @@ impl Default for OpenOptions {
             read_only: false,
             backend: Backend::Auto,
             direct: true,
+            claimed: false,
             elevator: Elevator::None,
             memory: MemoryLimits::default(),
             fixed_time: None,

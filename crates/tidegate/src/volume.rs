@@ -233,6 +233,7 @@ pub fn open_queue(path: &Path, options: &OpenOptions) -> Result<RequestQueue> {
         read_only: options.read_only,
         backend: options.backend,
         direct: options.direct,
+        claimed: options.claimed,
         create: None,
     };
     let (image, (file, at)) = (show(path_bytes(path)), within(path));

@@ -186,7 +186,7 @@ fn mounts(table: &str) -> impl Iterator<Item = (&str, Mounted)> {
         let (before, after) = line.split_once(" - ")?;
         let mut after = after.split(' ');
         let (kind, source, options) = (after.next()?, after.next()?, after.next().unwrap_or(""));
-        if kind != "fuse.tidegate" {
+        if !tidegate::holder::MOUNTS.contains(&kind) {
             return None;
         }
         let mut before = before.split(' ').skip(2);

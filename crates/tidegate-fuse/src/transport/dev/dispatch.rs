@@ -4,7 +4,7 @@ use super::Channel;
 use super::opcode::*;
 use super::ring::Post;
 use super::wire::{ENTRY, Head, Reader, Writer, decode_dev};
-use crate::errno::Result;
+use crate::errno::{Result, ToErrno};
 use crate::names::Make;
 use crate::privileges::Kill;
 use crate::server::{Caller, Entry, Server};
@@ -123,6 +123,13 @@ impl Worker {
     fn serve(&mut self, h: &Head, r: Reader<'_>, buffer: &mut [u8]) -> Outcome {
         match h.opcode {
             FORGET | BATCH_FORGET | INTERRUPT => self.silent(h, r),
+            // The caller of umount(2) waits for the answer, and so for what is written.
+            DESTROY => {
+                self.server.destroy();
+                empty()
+            }
+            // The kernel has written its own pages before it asks.
+            SYNCFS => self.server.vfs().sync().map_errno().and_then(|()| empty()),
             LOOKUP | MKNOD | MKDIR | SYMLINK | LINK | UNLINK | RMDIR | RENAME | RENAME2 | CREATE
             | TMPFILE => self.names(h, r),
             READ | READDIR | READDIRPLUS | FSYNC | FSYNCDIR | FALLOCATE | LSEEK | COPY_FILE_RANGE | OPEN

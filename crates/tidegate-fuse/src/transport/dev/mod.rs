@@ -172,17 +172,17 @@ fn serve(maker: &Maker, awake: Option<Arc<Awake>>, channel: &Arc<Channel>) -> io
         let (front, back) = (n.min(WRITE_HEAD), n.saturating_sub(WRITE_HEAD));
         let mut r = Reader(&head[..front]);
         let Ok(h) = Head::parse(&mut r) else { continue };
-        if h.opcode == opcode::DESTROY {
-            channel.gone.store(true, SeqCst);
-            channel.send(h.unique, 0, &[]);
-            break;
-        }
         let _span = requests::begin(&h);
+        let last = h.opcode == opcode::DESTROY;
+        channel.gone.fetch_or(last, SeqCst);
         match worker.outcome(&h, r.0, &mut buffer, back) {
             Ok(Answer::Bytes(w)) => drop(channel.send(h.unique, 0, &[&w.0])),
             Ok(Answer::Buffer(n)) => drop(channel.send(h.unique, 0, &[&buffer[..n]])),
             Ok(Answer::Nothing) => {}
             Err(e) => drop(channel.send(h.unique, -e.raw_os_error(), &[])),
+        }
+        if last {
+            break;
         }
     }
     Ok(())

@@ -44,6 +44,7 @@ const NAMES: &[(u32, &str)] = &[
     (RENAME2, "fuse_rename2"),
     (LSEEK, "fuse_lseek"),
     (COPY_FILE_RANGE, "fuse_copy_file_range"),
+    (SYNCFS, "fuse_syncfs"),
     (TMPFILE, "fuse_tmpfile"),
     (STATX, "fuse_statx"),
 ];
