@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         TransportKind::Best => Rings::Maybe,
         _ => Rings::Never,
     };
-    let fd = mount("floor", &mountpoint, &options)?;
+    let fd = mount("floor", &mountpoint, &options, None)?;
     let (threads, keep_awake) = (options.threads, options.keep_awake);
     let served = mountpoint.clone();
     let connection = Connection { fd, mountpoint, threads, keep_awake };

@@ -59,7 +59,7 @@ fn serve(image: &Path, dir: &Path, options: &MountOptions) -> Result<()> {
         tidegate::OpenOptions { memory: options.memory(), noatime: options.noatime, ..Default::default() };
     let volume = Arc::new(Volume::from_queue(&name, queue, &open)?);
     let server = Server::new(volume.clone(), options.view.clone());
-    let fd = mount::mount(&name, dir, options).map_err(|e| Error::other(&name, e))?;
+    let fd = mount::mount(&name, dir, options, None).map_err(|e| Error::other(&name, e))?;
     let (threads, keep_awake) = (options.threads, options.keep_awake);
     let connection = Connection { fd, mountpoint: dir.to_path_buf(), threads, keep_awake };
     let transport = transport::connect(options.transport, server.clone(), connection);
