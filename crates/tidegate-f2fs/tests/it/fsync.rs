@@ -1,92 +1,18 @@
 //! What fsync promised is there after the power fails: the device is copied at that moment, opened
 //! again, compared, and judged by the reference checker.
 
-use crate::common::volume;
+use crate::common::mounted::{Mounted, ROOT, RW};
+use crate::common::volume::{FEATURES, Image};
 use std::sync::Arc;
-use tidegate_block::MemoryDevice;
-use tidegate_f2fs::{F2fs, F2fsOptions};
+use tidegate_f2fs::F2fsOptions;
 use tidegate_rt::thread;
 use tidegate_vfs::*;
-use volume::{FEATURES, Image, fsck, template};
 
-const ROOT: &Cred = &Cred::ROOT;
-const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 const PAGE: usize = 4096;
-
-/// A volume on a device that can be copied at any moment.
-struct Rig {
-    device: Arc<MemoryDevice>,
-    fs: Arc<F2fs>,
-    vfs: Arc<Vfs>,
-}
-
-impl Rig {
-    fn new(features: &'static str) -> Rig {
-        let rig = Self::open(template(128, features).device(), F2fsOptions::default());
-        // The first fsync after opening takes a checkpoint: no chain of nodes is continued.
-        rig.file("/first").fsync(false).unwrap();
-        rig
-    }
-
-    fn open(device: Arc<MemoryDevice>, options: F2fsOptions) -> Rig {
-        let queue = tidegate_block::RequestQueue::new(device.clone(), Default::default());
-        let bdi = Bdi::new(MemoryLimits::default());
-        let fs = F2fs::open(Arc::new(queue), bdi.clone(), options).unwrap();
-        // No page goes out for its age alone: what is on the device is what was asked for.
-        let mount = MountOptions { no_periodic_writeback: true, ..Default::default() };
-        let vfs = Vfs::mount(fs.clone(), bdi, mount).unwrap();
-        Rig { device, fs, vfs }
-    }
-
-    /// The volume as it comes up after the power failed now.
-    fn after_crash(&self) -> Rig {
-        Self::open(Image::of(&self.device).device(), F2fsOptions::default())
-    }
-
-    fn file(&self, path: &str) -> File {
-        self.vfs.open_path(ROOT, path.as_bytes(), RW | OpenFlags::CREATE, 0o644).unwrap()
-    }
-
-    fn read(&self, path: &str) -> Vec<u8> {
-        let f = self.vfs.open_path(ROOT, path.as_bytes(), OpenFlags::READ, 0).unwrap();
-        let mut bytes = vec![0; f.size() as usize];
-        let mut at = 0;
-        while at < bytes.len() {
-            let n = f.read_at(at as u64, &mut bytes[at..]).unwrap();
-            assert!(n > 0);
-            at += n;
-        }
-        bytes
-    }
-
-    fn exists(&self, path: &str) -> bool {
-        self.vfs.resolve(ROOT, path.as_bytes(), false).is_ok()
-    }
-
-    fn root(&self) -> Arc<Inode> {
-        self.vfs.root().unwrap()
-    }
-
-    fn rename(&self, from: &str, to: &str) {
-        let top = self.root();
-        let (from, to) = ((&top, from.as_bytes()), (&top, to.as_bytes()));
-        self.vfs.rename(ROOT, from, to, RenameFlags::empty()).unwrap();
-    }
-
-    fn stats(&self) -> VolumeStats {
-        self.fs.stats()
-    }
-
-    /// Ends the volume's use and has it judged.
-    fn finish(self) {
-        self.vfs.unmount().unwrap();
-        fsck(&self.device).unwrap();
-    }
-}
 
 /// Crashes now, and has the volume that comes up looked at and judged, twice: recovery changes nothing
 /// more the second time.
-fn crash(rig: &Rig, look: impl Fn(&Rig)) {
+fn crash(rig: &Mounted, look: impl Fn(&Mounted)) {
     let up = rig.after_crash();
     look(&up);
     let again = up.after_crash();
@@ -109,8 +35,8 @@ fn a_new_file_comes_back_with_its_name() {
         return;
     }
     for features in ["", FEATURES] {
-        let rig = Rig::new(features);
-        let before = rig.stats().commits;
+        let rig = Mounted::new(128, features, "");
+        let before = rig.fs.stats().commits;
         for (i, len) in [0, 1, 3000, 5000, PAGE * 40 + 17, PAGE * 900].into_iter().enumerate() {
             let f = rig.file(&format!("/new{i}"));
             f.write_at(0, &bytes(i, len)).unwrap();
@@ -118,7 +44,7 @@ fn a_new_file_comes_back_with_its_name() {
         }
         let unsynced = rig.file("/unsynced");
         unsynced.write_at(0, b"nothing was promised").unwrap();
-        assert_eq!(rig.stats().commits, before, "fsync wrote a checkpoint");
+        assert_eq!(rig.fs.stats().commits, before, "fsync wrote a checkpoint");
         crash(&rig, |up| {
             for (i, len) in [0, 1, 3000, 5000, PAGE * 40 + 17, PAGE * 900].into_iter().enumerate() {
                 assert_eq!(up.read(&format!("/new{i}")), bytes(i, len), "new{i}");
@@ -135,7 +61,7 @@ fn an_old_file_comes_back_as_it_was_fsynced() {
     if lacking() {
         return;
     }
-    let rig = Rig::new(FEATURES);
+    let rig = Mounted::new(128, FEATURES, "");
     let f = rig.file("/old");
     f.write_at(0, &bytes(1, PAGE * 3000)).unwrap();
     rig.vfs.sync().unwrap();
@@ -165,7 +91,7 @@ fn a_file_that_was_cut_and_grew_again_has_no_old_bytes() {
     if lacking() {
         return;
     }
-    let rig = Rig::new(FEATURES);
+    let rig = Mounted::new(128, FEATURES, "");
     let f = rig.file("/cut");
     f.write_at(0, &bytes(1, PAGE * 3500)).unwrap();
     rig.vfs.sync().unwrap();
@@ -185,11 +111,11 @@ fn a_file_that_was_cut_and_grew_again_has_no_old_bytes() {
     let g = rig.file("/small");
     g.write_at(0, &bytes(2, PAGE * 20)).unwrap();
     rig.vfs.sync().unwrap();
-    let before = rig.stats().commits;
+    let before = rig.fs.stats().commits;
     g.truncate(PAGE as u64 * 3 + 1).unwrap();
     g.truncate(PAGE as u64 * 30).unwrap();
     g.fsync(true).unwrap();
-    assert_eq!(rig.stats().commits, before);
+    assert_eq!(rig.fs.stats().commits, before);
     crash(&rig, |up| {
         let mut want = bytes(2, PAGE * 3 + 1);
         want.resize(PAGE * 30, 0);
@@ -203,7 +129,7 @@ fn inline_data_becomes_blocks_and_attributes_follow() {
     if lacking() {
         return;
     }
-    let rig = Rig::new(FEATURES);
+    let rig = Mounted::new(128, FEATURES, "");
     let f = rig.file("/inline");
     f.write_at(0, b"short").unwrap();
     let inode = rig.vfs.resolve(ROOT, b"/inline", true).unwrap();
@@ -215,7 +141,7 @@ fn inline_data_becomes_blocks_and_attributes_follow() {
     let mode = SetAttr { mode: Some(0o4711), ..Default::default() };
     rig.vfs.setattr(ROOT, &inode, &mode).unwrap();
     f.fsync(false).unwrap();
-    let look = |up: &Rig| {
+    let look = |up: &Mounted| {
         let i = up.vfs.resolve(ROOT, b"/inline", true).unwrap();
         assert_eq!(up.read("/inline"), [&b"short"[..], &bytes(3, 9000)].concat());
         assert_eq!(i.attr().mode, 0o4711);
@@ -238,7 +164,7 @@ fn a_new_node_of_an_old_file_comes_back() {
     if lacking() {
         return;
     }
-    let rig = Rig::new("");
+    let rig = Mounted::new(128, "", "");
     rig.vfs.mkdir(ROOT, &rig.root(), b"e", 0o755).unwrap();
     let f = rig.file("/e/c");
     f.fsync(false).unwrap();
@@ -257,7 +183,7 @@ fn names_are_recovered_or_left_alone() {
     if lacking() {
         return;
     }
-    let rig = Rig::new("");
+    let rig = Mounted::new(128, "", "");
     rig.file("/kept").write_at(0, b"kept").unwrap();
     rig.file("/moved").write_at(0, b"moved").unwrap();
     rig.file("/gone").write_at(0, b"gone").unwrap();
@@ -278,11 +204,11 @@ fn names_are_recovered_or_left_alone() {
         assert_eq!(up.read("/elsewhere"), b"moved");
     });
     // The usual way to replace a file.
-    let before = rig.stats().commits;
+    let before = rig.fs.stats().commits;
     let f = rig.file("/kept.tmp");
     f.write_at(0, b"replaced").unwrap();
     f.fsync(false).unwrap();
-    assert_eq!(rig.stats().commits, before);
+    assert_eq!(rig.fs.stats().commits, before);
     rig.rename("kept.tmp", "kept");
     crash(&rig, |up| {
         let now = up.read("/kept");
@@ -305,20 +231,20 @@ fn what_is_there_already_costs_nothing() {
     if lacking() {
         return;
     }
-    let rig = Rig::new("");
+    let rig = Mounted::new(128, "", "");
     let f = rig.file("/f");
     f.write_at(0, &bytes(0, PAGE * 4)).unwrap();
     f.fsync(false).unwrap();
-    let written = rig.stats();
+    let written = rig.fs.stats();
     f.fsync(false).unwrap();
     f.fsync(true).unwrap();
-    let now = rig.stats();
+    let now = rig.fs.stats();
     assert_eq!((now.metadata.blocks, now.commits), (written.metadata.blocks, written.commits));
     // Overwriting in place needs a flush and no node.
     let flushes = rig.fs.queue_stats().flushes;
     f.write_at(PAGE as u64, &[9; PAGE]).unwrap();
     f.fsync(true).unwrap();
-    assert_eq!(rig.stats().metadata.blocks, written.metadata.blocks);
+    assert_eq!(rig.fs.stats().metadata.blocks, written.metadata.blocks);
     assert_eq!(rig.fs.queue_stats().flushes, flushes + 1);
     crash(&rig, |up| assert_eq!(up.read("/f")[PAGE..PAGE * 2], [9; PAGE]));
     rig.finish();
@@ -329,7 +255,7 @@ fn many_files_in_turn_make_one_chain() {
     if lacking() {
         return;
     }
-    let rig = Rig::new(FEATURES);
+    let rig = Mounted::new(128, FEATURES, "");
     let files: Vec<File> = (0..30).map(|i| rig.file(&format!("/f{i}"))).collect();
     for round in 0..40usize {
         for (i, f) in files.iter().enumerate() {
@@ -352,14 +278,14 @@ fn recovery_can_be_declined() {
     if lacking() {
         return;
     }
-    let rig = Rig::new("");
+    let rig = Mounted::new(128, "", "");
     rig.file("/f").fsync(false).unwrap();
     let options = |list: &str| {
         let mut o = F2fsOptions::default();
         o.parse(list).unwrap();
         o
     };
-    let seen = |list: &str| Rig::open(Image::of(&rig.device).device(), options(list)).exists("/f");
+    let seen = |list: &str| Mounted::open(Image::of(&rig.device).device(), options(list)).exists("/f");
     assert!(seen(""));
     assert!(seen("ro"), "read-only, it is recovered in memory");
     assert!(!seen("norecovery"));
@@ -374,7 +300,7 @@ fn who_shares_a_file_shares_no_promise() {
     if lacking() {
         return;
     }
-    let rig = Rig::new(FEATURES);
+    let rig = Mounted::new(128, FEATURES, "");
     let len = PAGE * 1200;
     rig.file("/shared").write_at(0, &bytes(0, len)).unwrap();
     rig.vfs.sync().unwrap();
@@ -415,7 +341,7 @@ fn bytes_that_were_cut_off_do_not_come_back() {
         ("fallocate", |f| f.fallocate(FallocateFlags::empty(), 6000, 3000)),
     ];
     for (way, grow) in ways {
-        let rig = Rig::new(FEATURES);
+        let rig = Mounted::new(128, FEATURES, "");
         let f = rig.file("/f");
         f.write_at(0, &[b'A'; 2 * PAGE]).unwrap();
         f.fsync(false).unwrap();
@@ -439,7 +365,7 @@ fn a_volume_that_cannot_be_recovered_says_so() {
     /// Where the superblocks have their feature word, and the bit of "quota".
     const FEATURE: [u64; 2] = [1024 + 2180, 4096 + 1024 + 2180];
     const QUOTA: u32 = 0x80;
-    let rig = Rig::new("");
+    let rig = Mounted::new(128, "", "");
     for (name, lost) in [(None, false), (Some("/fsynced"), true)] {
         name.iter().for_each(|n| rig.file(n).fsync(false).unwrap());
         let device = Arc::new(rig.device.copy());
@@ -448,7 +374,7 @@ fn a_volume_that_cannot_be_recovered_says_so() {
             device.read_at(at, &mut word);
             device.write_at(at, &(u32::from_le_bytes(word) | QUOTA).to_le_bytes());
         }
-        let why = FileSystem::read_only(&*Rig::open(device, F2fsOptions::default()).fs).unwrap();
+        let why = FileSystem::read_only(&*Mounted::open(device, F2fsOptions::default()).fs).unwrap();
         // The first file of the rig was fsynced by a checkpoint.
         let (why, without) = match why {
             ReadOnly::Without(why, Unseen::Fsynced) => (*why, true),

@@ -2,6 +2,7 @@
 
 pub mod edit;
 pub mod image;
+pub mod mounted;
 pub mod posix;
 pub mod rig;
 pub mod rules;
