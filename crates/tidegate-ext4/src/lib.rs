@@ -29,7 +29,7 @@ pub mod volume;
 mod xattr;
 
 pub use format::{gate, raw, units};
-pub use offline::check;
+pub use offline::{check, mkfs};
 pub use volume::info::{self, VolumeInfo};
 pub use volume::open::{self, is_ext4};
 pub use volume::options::{self, Ext4Options};

@@ -5,3 +5,4 @@
 //! | [`check`](mod@check) | holding a volume against named rules, without changing it |
 
 pub mod check;
+pub mod mkfs;

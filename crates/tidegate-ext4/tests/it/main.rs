@@ -10,6 +10,7 @@ mod hashes;
 mod hostile;
 mod killed;
 mod made;
+mod mkfs;
 mod model;
 mod refused;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // other processes are driven and waited for

@@ -1,0 +1,76 @@
+//! Synchronous I/O in the volume's blocks, with errors that say where.
+
+use super::MkfsError;
+use crate::format::units::BlockAddr;
+use std::cell::Cell;
+use std::sync::Arc;
+use tidegate_block::{Bio, BioFlags, Errno, PAGE_SIZE, PageBuf, RequestQueue, Sector, Segment};
+
+/// Bytes of the largest range in one bio.
+const RANGE: u64 = 1 << 30;
+/// Bytes of the largest write.
+const WRITE: usize = PageBuf::MAX_PAGES * PAGE_SIZE;
+
+/// The device as mkfs uses it.
+pub(super) struct Writer<'a> {
+    pub queue: &'a RequestQueue,
+    pub block_size: u64,
+    /// Bytes written so far.
+    pub written: Cell<u64>,
+}
+
+impl Writer<'_> {
+    /// Writes blocks from `block` on.
+    pub fn write(&self, block: BlockAddr, bytes: &[u8]) -> Result<(), MkfsError> {
+        self.write_at(block.0 * self.block_size, bytes, BioFlags::SYNC | BioFlags::META)
+    }
+
+    /// Writes whole sectors from byte `at` of the device on.
+    pub fn write_at(&self, at: u64, bytes: &[u8], flags: BioFlags) -> Result<(), MkfsError> {
+        self.written.update(|n| n + bytes.len() as u64);
+        for (n, piece) in bytes.chunks(WRITE).enumerate() {
+            let at = at + (n * WRITE) as u64;
+            let segment =
+                Segment { buf: Arc::new(PageBuf::from_slice(piece)), offset: 0, len: piece.len() as u32 };
+            let bio = Bio::write(Sector::from_bytes(at), vec![segment], flags);
+            self.queue.submit_wait(bio).map_err(|e| self.failed("write", at, e))?;
+        }
+        Ok(())
+    }
+
+    /// Makes `blocks` blocks read as zeros; on a file they become holes.
+    pub fn zero(&self, first: BlockAddr, blocks: u64) -> Result<(), MkfsError> {
+        self.ranges(first, blocks).try_for_each(|(at, bytes)| {
+            let bio = Bio::write_zeroes(Sector::from_bytes(at), bytes);
+            self.queue.submit_wait(bio).map(drop).map_err(|e| self.failed("zeroing", at, e))
+        })
+    }
+
+    /// Discards `blocks` blocks. A device that cannot is no error.
+    pub fn discard(&self, first: BlockAddr, blocks: u64) -> Result<(), MkfsError> {
+        for (at, bytes) in self.ranges(first, blocks) {
+            match self.queue.submit_wait(Bio::discard(Sector::from_bytes(at), bytes)) {
+                Ok(_) => {}
+                Err(Errno::OPNOTSUPP) => break,
+                Err(e) => return Err(self.failed("discard", at, e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what was written durable.
+    pub fn flush(&self) -> Result<(), MkfsError> {
+        self.queue.flush().map_err(|e| self.failed("flush", 0, e))
+    }
+
+    /// Position and length in bytes of the pieces of a range of blocks.
+    fn ranges(&self, first: BlockAddr, blocks: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let start = first.0 * self.block_size;
+        let end = start + blocks * self.block_size;
+        (start..end).step_by(RANGE as usize).map(move |at| (at, RANGE.min(end - at)))
+    }
+
+    fn failed(&self, what: &'static str, at: u64, source: Errno) -> MkfsError {
+        MkfsError::Io { what, block: BlockAddr(at / self.block_size), source }
+    }
+}

@@ -1,0 +1,171 @@
+//! Volumes that we make, beside those that mke2fs makes with the same options: the same bytes.
+
+use crate::rig::{must, run, skip};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use tidegate_block::{QueueLimits, RequestQueue, file};
+use tidegate_ext4::check::check;
+use tidegate_ext4::mkfs::{Features, JournalSize, MkfsError, MkfsOptions, mkfs};
+use tidegate_rt::Timespec;
+use tidegate_testing::oracle;
+use tidegate_testing::temp::TempDir;
+
+const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
+const BYTES: [u8; 16] = *b"\x00\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff";
+const TIME: i64 = 1_700_000_000;
+const SUPER: u64 = 1024;
+/// Bytes of a superblock that say how much was written, and the checksum over them.
+const MASKED: [std::ops::Range<usize>; 2] = [0x178..0x180, 0x3fc..0x400];
+
+fn options() -> MkfsOptions {
+    MkfsOptions {
+        uuid: Some(BYTES),
+        hash_seed: Some(BYTES),
+        time: Timespec { secs: TIME, nanos: 0 },
+        ..MkfsOptions::default()
+    }
+}
+
+/// The options that mke2fs's words stand for.
+fn of_words(words: &[&str]) -> MkfsOptions {
+    let mut o = options();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let value = *words.next().unwrap();
+        match *word {
+            "-b" => o.block_size = Some(value.parse().unwrap()),
+            "-I" => o.inode_size = value.parse().unwrap(),
+            "-i" => o.inode_ratio = Some(value.parse().unwrap()),
+            "-N" => o.inodes = Some(value.parse().unwrap()),
+            "-m" => o.reserved_percent = value.parse().unwrap(),
+            "-L" => o.label = value.into(),
+            "-O" => value.split(',').for_each(|f| o.features.change(f).unwrap()),
+            "-J" => {
+                let mib: u64 = value.strip_prefix("size=").unwrap().parse().unwrap();
+                o.journal = JournalSize::Bytes(mib << 20);
+            }
+            other => panic!("{other}"),
+        }
+    }
+    o
+}
+
+fn queue(path: &Path) -> Arc<RequestQueue> {
+    let device = file::open(path, file::OpenOptions::default()).unwrap();
+    Arc::new(RequestQueue::new(device, QueueLimits::default()))
+}
+
+/// Makes the same volume twice, by mke2fs and by us; how they differ, if they do.
+fn difference(dir: &TempDir, bytes: u64, words: &[&str]) -> Option<String> {
+    let (theirs, ours) = (dir.path().join("theirs"), dir.path().join("ours"));
+    for path in [&theirs, &ours] {
+        File::create(path).and_then(|f| f.set_len(bytes)).unwrap();
+    }
+    let mke2fs = oracle::require("mke2fs").unwrap();
+    let seed = format!("hash_seed={UUID}");
+    let mut command = Command::new(mke2fs);
+    command.env("E2FSPROGS_FAKE_TIME", TIME.to_string()).args(["-q", "-F", "-t", "ext4", "-U", UUID]);
+    command.args(["-E", &seed]).args(words).arg(&theirs);
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "{words:?}: {}", String::from_utf8_lossy(&out.stderr));
+    mkfs(&queue(&ours), &of_words(words)).unwrap_or_else(|e| panic!("{bytes} {words:?}: {e}"));
+    let Some(at) = first_difference(&theirs, &ours) else { return None };
+    let dump = |p: &Path| must("dumpe2fs", &[p.to_str().unwrap()]);
+    let (a, b) = (dump(&theirs), dump(&ours));
+    let mut told = format!("{bytes} bytes, {words:?}: byte {at:#x} differs");
+    for (x, y) in a.lines().zip(b.lines()).filter(|(x, y)| x != y).take(8) {
+        told += &format!("\nmke2fs: {x}\n  ours: {y}");
+    }
+    Some(told)
+}
+
+/// The first byte in which two sparse files differ, what says how much was written left out.
+fn first_difference(a: &Path, b: &Path) -> Option<u64> {
+    let (a, b) = (File::open(a).unwrap(), File::open(b).unwrap());
+    let found = [(&a, &b), (&b, &a)].map(|(one, other)| differs_from(one, other));
+    found.into_iter().flatten().min()
+}
+
+fn differs_from(one: &File, other: &File) -> Option<u64> {
+    let end = one.metadata().unwrap().len();
+    let mut at = 0;
+    while at < end {
+        let Ok(start) = rustix::fs::seek(one.as_fd(), rustix::fs::SeekFrom::Data(at)) else { return None };
+        let stop = rustix::fs::seek(one.as_fd(), rustix::fs::SeekFrom::Hole(start)).unwrap();
+        at = start / 4096 * 4096;
+        while at < stop {
+            let mut bufs = [vec![0; 1 << 16], vec![0; 1 << 16]];
+            let n = ((stop - at) as usize).min(1 << 16);
+            for (f, buf) in [one, other].into_iter().zip(&mut bufs) {
+                f.read_exact_at(&mut buf[..n], at).unwrap();
+                mask(buf, at);
+            }
+            if let Some(i) = (0..n).find(|i| bufs[0][*i] != bufs[1][*i]) {
+                return Some(at + i as u64);
+            }
+            at += n as u64;
+        }
+    }
+    None
+}
+
+/// Blanks what superblocks say of how much was written: that at byte 1024, and copies, which begin with a block.
+fn mask(bytes: &mut [u8], at: u64) {
+    let len = bytes.len();
+    let mut blank = |s: usize| {
+        if s + 1024 <= len && bytes[s + 0x38..s + 0x3a] == [0x53, 0xef] && bytes[s + 0x68..s + 0x78] == BYTES
+        {
+            MASKED.into_iter().for_each(|r| bytes[s + r.start..s + r.end].fill(0));
+        }
+    };
+    (0..len).step_by(1024).for_each(&mut blank);
+    let _ = (at, SUPER);
+}
+
+#[test]
+fn every_size_has_the_bytes_that_mke2fs_gives_it() {
+    if skip() {
+        return;
+    }
+    let dir = TempDir::new("mkfs-sizes").unwrap();
+    let (k, m, g, t) = (1_u64 << 10, 1_u64 << 20, 1_u64 << 30, 1_u64 << 40);
+    let sizes = [
+        m,
+        2 * m,
+        2 * m + 4 * k,
+        3 * m,
+        5 * m,
+        8 * m,
+        9 * m + 12 * k,
+        17 * m,
+        33 * m,
+        64 * m,
+        100 * m + 60 * k,
+        300 * m,
+        511 * m,
+        512 * m,
+        700 * m,
+        g,
+        1030 * m,
+        2 * g,
+        3 * g + 77 * m,
+        7 * g,
+        2177 * m,
+        2200 * m,
+        2304 * m,
+        16 * g,
+        20 * g,
+        33 * g,
+        65 * g,
+        100 * g,
+        129 * g,
+        333 * g,
+        t,
+    ];
+    let told: Vec<_> = sizes.into_iter().filter_map(|bytes| difference(&dir, bytes, &[])).collect();
+    assert!(told.is_empty(), "{}", told.join("\n\n"));
+}
