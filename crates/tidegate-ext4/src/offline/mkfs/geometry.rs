@@ -29,6 +29,9 @@ const MAX_JOURNAL_BLOCKS: u64 = 10_240_000;
 /// Blocks below which a volume gets no journal of its own accord.
 const SMALLEST_WITH_JOURNAL: u64 = 2048;
 
+/// Files from this size on need the feature large_file.
+const LARGE_FILE: u64 = 1 << 31;
+
 /// The numbers that a volume's size leads to.
 #[derive(Clone, Debug)]
 pub(super) struct Geometry {
@@ -88,11 +91,21 @@ pub(super) fn geometry(bytes: u64, options: &MkfsOptions) -> Result<Geometry, Mk
         features.compat.remove(Compat::HAS_JOURNAL | Compat::ORPHAN_FILE);
     }
     let inodes = inodes(bytes, blocks * bs, usual_ratio, block_size, options)?;
-    let shape = Shape::new(bytes, blocks, inodes, block_size, &features, options)?;
     let journal_blocks = journal_blocks(&features, blocks, bs, options);
+    let resizes = features.compat.contains(Compat::RESIZE_INODE);
+    if resizes && resize_inode_bytes(bs) >= LARGE_FILE || journal_blocks * bs >= LARGE_FILE {
+        features.ro_compat.insert(RoCompat::LARGE_FILE);
+    }
+    let shape = Shape::new(bytes, blocks, inodes, block_size, &features, options)?;
     let raw = shape.superblock(block_size, &features, options);
     let sb = Superblock::parse(raw.as_bytes(), u64::MAX).map_err(MkfsError::Refused)?;
     Ok(Geometry { sb, journal_blocks, journal_asked: options.journal != JournalSize::Fit })
+}
+
+/// The size of the resize inode: what a map with one block of blocks of numbers leads to.
+pub(super) fn resize_inode_bytes(bs: u64) -> u64 {
+    let per_block = bs / 4;
+    (12 + per_block + per_block * per_block) * bs
 }
 
 fn journal_blocks(features: &Features, blocks: u64, bs: u64, options: &MkfsOptions) -> u64 {
@@ -117,7 +130,7 @@ fn inodes(
     block_size: u32,
     options: &MkfsOptions,
 ) -> Result<u64, MkfsError> {
-    let ratio = options.inode_ratio.unwrap_or(usual).max(block_size.into());
+    let ratio = options.inode_ratio.unwrap_or(usual.max(block_size.into()));
     let n = options.inodes.unwrap_or((usable / ratio).min(MAX_32));
     if usable == 0 {
         return Err(MkfsError::TooSmall { bytes });
@@ -134,6 +147,8 @@ struct Shape {
     inodes_per_group: u64,
     desc_size: u64,
     reserved_gdt: u64,
+    /// Blocks for the superuser.
+    reserved: u64,
 }
 
 impl Shape {
@@ -148,6 +163,7 @@ impl Shape {
         let bs = u64::from(block_size);
         let desc_size =
             if features.incompat.contains(Incompat::BIT64) { DESC_SIZE_64 } else { DESC_SIZE_32 } as u64;
+        let asked = (options.reserved_percent * blocks as f64 / 100.0) as u64;
         let mut s = Shape {
             blocks,
             first_data_block: u64::from(block_size == 1024),
@@ -156,8 +172,8 @@ impl Shape {
             inodes_per_group: inodes,
             desc_size,
             reserved_gdt: 0,
+            reserved: asked,
         };
-        let mut inodes = inodes;
         loop {
             if s.blocks <= s.first_data_block {
                 return Err(MkfsError::TooSmall { bytes });
@@ -169,9 +185,10 @@ impl Shape {
                     return Err(MkfsError::BadInodes(inodes));
                 }
                 s.blocks_per_group -= 8;
+                s.blocks = blocks;
                 continue;
             }
-            inodes = s.fill_tables(wanted, bs, options);
+            s.fill_tables(wanted, bs, options);
             s.reserve_descriptors(bs, features);
             let overhead = s.overhead(bs, features, options);
             if overhead > s.blocks_per_group {
@@ -185,18 +202,19 @@ impl Shape {
                 return Ok(s);
             }
             s.blocks -= last;
+            s.reserved = (u128::from(asked) * u128::from(s.blocks) / u128::from(blocks)) as u64;
         }
     }
 
-    /// Has each group's inode table fill its blocks; how many inodes there are then.
-    fn fill_tables(&mut self, wanted: u64, bs: u64, options: &MkfsOptions) -> u64 {
+    /// Has each group's inode table fill its blocks.
+    fn fill_tables(&mut self, wanted: u64, bs: u64, options: &MkfsOptions) {
         let size = u64::from(options.inode_size);
         let mut wanted = wanted;
         loop {
             let per_group = ((wanted * size).div_ceil(bs) * bs / size).max(8) & !7;
             if per_group * self.groups <= MAX_32 {
                 self.inodes_per_group = per_group;
-                return per_group * self.groups;
+                return;
             }
             wanted -= 1;
         }
@@ -236,12 +254,11 @@ impl Shape {
         let mut s = RawSuperblock::new_zeroed();
         let low = |n: u64| (n as u32).into();
         let high = |n: u64| ((n >> 32) as u32).into();
-        let reserved = (options.reserved_percent * self.blocks as f64 / 100.0) as u64;
         let log = block_size.trailing_zeros() - 10;
         let bit64 = features.incompat.contains(Incompat::BIT64);
         s.s_inodes_count = low(self.inodes_per_group * self.groups);
         (s.s_blocks_count_lo, s.s_blocks_count_hi) = (low(self.blocks), high(self.blocks));
-        (s.s_r_blocks_count_lo, s.s_r_blocks_count_hi) = (low(reserved), high(reserved));
+        (s.s_r_blocks_count_lo, s.s_r_blocks_count_hi) = (low(self.reserved), high(self.reserved));
         s.s_first_data_block = low(self.first_data_block);
         (s.s_log_block_size, s.s_log_cluster_size) = (log.into(), log.into());
         s.s_blocks_per_group = low(self.blocks_per_group);

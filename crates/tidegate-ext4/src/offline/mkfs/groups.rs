@@ -105,12 +105,12 @@ impl Groups<'_> {
         (d.bg_free_blocks_count_lo, d.bg_free_blocks_count_hi) = (low16(blocks), high16(blocks));
         (d.bg_free_inodes_count_lo, d.bg_free_inodes_count_hi) = (low16(inodes), high16(inodes));
         d.bg_used_dirs_count_lo = if group == 0 { DIRS } else { 0 }.into();
+        let mut flags = GroupFlags::empty();
+        flags.set(GroupFlags::BLOCK_UNINIT, !self.has_block_bitmap(group));
+        flags.set(GroupFlags::INODE_UNINIT, !self.has_inode_bitmap(group));
+        flags.set(GroupFlags::INODE_ZEROED, self.zeroed);
+        d.bg_flags = flags.bits().into();
         if sb.has_group_csum() {
-            let mut flags = GroupFlags::empty();
-            flags.set(GroupFlags::BLOCK_UNINIT, !self.has_block_bitmap(group));
-            flags.set(GroupFlags::INODE_UNINIT, !self.has_inode_bitmap(group));
-            flags.set(GroupFlags::INODE_ZEROED, self.zeroed);
-            d.bg_flags = flags.bits().into();
             (d.bg_itable_unused_lo, d.bg_itable_unused_hi) = (low16(inodes), high16(inodes));
         }
         if sb.has_csum() {

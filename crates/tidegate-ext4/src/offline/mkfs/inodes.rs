@@ -1,7 +1,7 @@
 //! The first inodes, and the blocks of the first directories.
 
 use super::MkfsOptions;
-use super::geometry::JOURNAL_INO;
+use super::geometry::{JOURNAL_INO, resize_inode_bytes};
 use super::plan::Plan;
 use crate::format::crc::crc32c;
 use crate::format::gate::Superblock;
@@ -123,7 +123,6 @@ impl Inodes<'_> {
 
     /// The inode whose map leads to the blocks behind all copies of the descriptors: as large as such a map can be.
     fn resize(&self, plan: &Plan) -> RawInode {
-        let (bs, per_block) = (u64::from(self.sb.block_size), u64::from(self.sb.block_size) / 4);
         let mut i_block = [0; I_BLOCK_SIZE];
         i_block[DIND * 4..DIND * 4 + 4].copy_from_slice(&(plan.resize_map as u32).to_le_bytes());
         let copies = super::groups::desc_copies(self.sb, 0).len() as u64;
@@ -131,7 +130,7 @@ impl Inodes<'_> {
         self.new_inode(&New {
             mode: S_IFREG | 0o600,
             links: 1,
-            size: (12 + per_block + per_block * per_block) * bs,
+            size: resize_inode_bytes(self.sb.block_size.into()),
             blocks: 1 + reserved * copies,
             flags: InodeFlags::empty(),
             i_block,

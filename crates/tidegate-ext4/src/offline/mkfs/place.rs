@@ -118,12 +118,15 @@ fn place(space: &mut Space<'_>, group: u32, before: Option<Tables>) -> Option<Ta
     let flex = Flex {
         blocks: space.blocks_of(group & !(size - 1)).start..space.blocks_of(last).end,
         own: space.blocks_of(group).start,
-        // A group that is alone leaves room for those that may come.
-        rest: u64::from(if last.is_multiple_of(size) { size - 1 } else { last - group }),
+        left: (last - group + 1).into(),
     };
-    let block_bitmap = flex.put(space, before.map(|b| b.block_bitmap + 1), 0, 1)?;
-    let inode_bitmap = flex.put(space, before.map(|b| b.inode_bitmap + 1), 1, 1)?;
-    let inode_table = flex.put(space, before.map(|b| b.inode_table + itable), 1, itable)?;
+    // The first leaves room for its kind; one that is alone, for those that may come.
+    let room = u64::from(if last.is_multiple_of(size) { size } else { last - group + 1 });
+    let block_bitmap = flex.put(space, before.map(|b| b.block_bitmap + 1), 1)?;
+    let next = before.map_or(block_bitmap + room, |b| b.inode_bitmap + 1);
+    let inode_bitmap = flex.put(space, Some(next), 1)?;
+    let next = before.map_or(inode_bitmap + room, |b| b.inode_table + itable);
+    let inode_table = flex.put(space, Some(next), itable)?;
     Some(Tables { block_bitmap, inode_bitmap, inode_table })
 }
 
@@ -132,24 +135,19 @@ struct Flex {
     blocks: Range<u64>,
     /// Where the group begins whose tables are placed.
     own: u64,
-    /// Groups behind it that have no tables yet.
-    rest: u64,
+    /// Groups that have no tables yet, it among them.
+    left: u64,
 }
 
 impl Flex {
-    /// Takes `n` blocks: those at `next` if they are free, else the first of a gap for all groups that are left, `skip`
-    /// tables of which another kind gets its place first.
-    fn put(&self, space: &mut Space<'_>, next: Option<u64>, skip: u64, n: u64) -> Option<u64> {
+    /// Takes `n` blocks: those at `next` if they are free, else at the beginning of a gap for all groups that are left, or
+    /// of one that is long enough.
+    fn put(&self, space: &mut Space<'_>, next: Option<u64>, n: u64) -> Option<u64> {
         let most = u64::from(space.sb.blocks_per_group) / 4;
-        let goal = match next {
-            Some(next) if next + n <= space.sb.blocks && space.used.is_free(next..next + n) => next,
-            _ => {
-                let all = (self.rest * n).min(most).max(n);
-                let gap = space.used.first_free(self.blocks.clone(), all);
-                let gap = gap.or_else(|| space.used.first_free(self.blocks.clone(), n));
-                gap.map_or(self.blocks.start, |g| g.start + skip * self.rest)
-            }
-        };
+        let free = |next: &u64| *next + n <= space.sb.blocks && space.used.is_free(*next..*next + n);
+        let all = (self.left * n).min(most);
+        let gap = |n| space.used.first_free(self.blocks.clone(), n).map(|g| g.start);
+        let goal = next.filter(free).or_else(|| gap(all)).or_else(|| gap(n)).unwrap_or(self.blocks.start);
         let found = space.used.first_free(goal..self.blocks.end, n);
         let at = found.or_else(|| space.used.first_free(self.own..self.blocks.end, n))?.start;
         space.take(at..at + n);

@@ -13,8 +13,8 @@ use tidegate_vfs::Error;
 const LOST_FOUND: u64 = 16 << 10;
 /// Blocks of lost+found at most.
 const LOST_FOUND_BLOCKS: u64 = 12;
-/// Blocks of the orphan file: one for so many of the journal, at least and at most so many.
-const ORPHANS_PER_JOURNAL: u64 = 2 << 10;
+/// Blocks of the orphan file: one for so many of the volume, at least and at most so many.
+const BLOCKS_PER_ORPHANS: u64 = 4096;
 const ORPHAN_BLOCKS: (u64, u64) = (32, 512);
 
 /// A file of a new volume.
@@ -83,7 +83,7 @@ impl<'a> Plan<'a> {
         let mut orphan_file = None;
         if sb.compat.contains(Compat::ORPHAN_FILE) {
             let (least, most) = ORPHAN_BLOCKS;
-            let blocks = (geometry.journal_blocks / ORPHANS_PER_JOURNAL).clamp(least, most);
+            let blocks = (sb.blocks / BLOCKS_PER_ORPHANS).clamp(least, most);
             orphan_file = Some(take_file(&mut space, first, blocks).ok_or_else(full)?);
         }
         let root = root..root + 1;
@@ -131,7 +131,7 @@ fn push(extents: &mut Vec<Extent>, blocks: Extent) {
 
 /// Takes `blocks` blocks behind `goal`, in as many runs as it needs.
 fn take_file(space: &mut Space<'_>, goal: u64, blocks: u64) -> Option<File> {
-    let mut extents = Vec::new();
+    let (mut extents, mut index) = (Vec::<Extent>::new(), None);
     let (mut at, mut left) = (goal, blocks);
     while left > 0 {
         let free = space.first_free(at, 1)?;
@@ -141,11 +141,11 @@ fn take_file(space: &mut Space<'_>, goal: u64, blocks: u64) -> Option<File> {
         at = run.end;
         extents.push(run);
         left -= n;
+        // The inode is full: what comes next, and this, goes to a block of its own.
+        if extents.len() == IN_INODE + 1 {
+            index = Some(space.take_one(extents[0].start - 1)?);
+        }
     }
-    let index = match extents.first() {
-        Some(first) if extents.len() > IN_INODE => Some(space.take_one(first.start - 1)?),
-        _ => None,
-    };
     Some(File { blocks, extents, index })
 }
 
