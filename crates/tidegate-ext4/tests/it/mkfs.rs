@@ -11,13 +11,15 @@ use tidegate_block::{QueueLimits, RequestQueue, file};
 use tidegate_ext4::check::check;
 use tidegate_ext4::mkfs::{Features, JournalSize, MkfsError, MkfsOptions, mkfs};
 use tidegate_rt::Timespec;
+use tidegate_testing::fill::Rng;
 use tidegate_testing::oracle;
 use tidegate_testing::temp::TempDir;
 
 const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
 const BYTES: [u8; 16] = *b"\x00\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff";
 const TIME: i64 = 1_700_000_000;
-const SUPER: u64 = 1024;
+/// Volumes by chance.
+const CASES: u64 = 40;
 /// Bytes of a superblock that say how much was written, and the checksum over them.
 const MASKED: [std::ops::Range<usize>; 2] = [0x178..0x180, 0x3fc..0x400];
 
@@ -28,6 +30,11 @@ fn options() -> MkfsOptions {
         time: Timespec { secs: TIME, nanos: 0 },
         ..MkfsOptions::default()
     }
+}
+
+fn seed() -> u64 {
+    let given = std::env::var("TIDEGATE_TEST_SEED").ok().and_then(|s| s.parse().ok());
+    given.unwrap_or_else(tidegate_rt::clock::entropy)
 }
 
 /// The options that mke2fs's words stand for.
@@ -106,7 +113,7 @@ fn differs_from(one: &File, other: &File) -> Option<u64> {
             let n = ((stop - at) as usize).min(1 << 16);
             for (f, buf) in [one, other].into_iter().zip(&mut bufs) {
                 f.read_exact_at(&mut buf[..n], at).unwrap();
-                mask(buf, at);
+                mask(buf);
             }
             if let Some(i) = (0..n).find(|i| bufs[0][*i] != bufs[1][*i]) {
                 return Some(at + i as u64);
@@ -118,7 +125,7 @@ fn differs_from(one: &File, other: &File) -> Option<u64> {
 }
 
 /// Blanks what superblocks say of how much was written: that at byte 1024, and copies, which begin with a block.
-fn mask(bytes: &mut [u8], at: u64) {
+fn mask(bytes: &mut [u8]) {
     let len = bytes.len();
     let mut blank = |s: usize| {
         if s + 1024 <= len && bytes[s + 0x38..s + 0x3a] == [0x53, 0xef] && bytes[s + 0x68..s + 0x78] == BYTES
@@ -127,7 +134,6 @@ fn mask(bytes: &mut [u8], at: u64) {
         }
     };
     (0..len).step_by(1024).for_each(&mut blank);
-    let _ = (at, SUPER);
 }
 
 #[test]
@@ -232,5 +238,44 @@ fn every_option_has_the_bytes_that_mke2fs_gives_it() {
         difference(&dir, *bytes, &words)
     });
     let told: Vec<_> = told.collect();
+    assert!(told.is_empty(), "{}", told.join("\n\n"));
+}
+
+/// Sizes and options by chance.
+#[test]
+fn random_volumes_have_the_bytes_that_mke2fs_gives_them() {
+    if skip() {
+        return;
+    }
+    let seed = seed();
+    println!("seed {seed}: TIDEGATE_TEST_SEED={seed}");
+    let mut rng = Rng::new(seed);
+    let dir = TempDir::new("mkfs-random").unwrap();
+    let mut told = Vec::new();
+    for _ in 0..CASES {
+        let bytes = (1 << 20) + (rng.below(4 << 30) >> rng.below(12)) / 4096 * 4096;
+        let mut words = Vec::new();
+        let mut say = |option: &str, values: &[&str], rng: &mut Rng| {
+            if rng.below(3) == 0 {
+                words.extend([option.into(), values[rng.below(values.len() as u64) as usize].to_string()]);
+            }
+        };
+        say("-b", &["1024", "2048", "4096"], &mut rng);
+        say("-I", &["128", "256", "512", "1024"], &mut rng);
+        say("-i", &["4096", "8192", "20000", "65536"], &mut rng);
+        say("-m", &["0", "1", "3.7", "20"], &mut rng);
+        let features = [
+            "^flex_bg",
+            "^64bit",
+            "^metadata_csum",
+            "^has_journal",
+            "^resize_inode",
+            "meta_bg,^resize_inode",
+            "metadata_csum_seed",
+        ];
+        say("-O", &features, &mut rng);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        told.extend(difference(&dir, bytes, &words));
+    }
     assert!(told.is_empty(), "{}", told.join("\n\n"));
 }

@@ -67,7 +67,7 @@ impl<'a> Plan<'a> {
         }
         let mut resize_map = 0;
         if sb.compat.contains(Compat::RESIZE_INODE) {
-            let behind = tables[0].inode_table + sb.itable_blocks();
+            let behind = tables[0].block_bitmap + 1 + sb.itable_blocks();
             resize_map = space.take_one(behind).ok_or_else(full)?;
         }
         let mut journal = None;
