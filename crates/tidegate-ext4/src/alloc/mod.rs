@@ -28,6 +28,7 @@ pub(crate) use space::{Free, Space};
 use crate::format::gate::{GroupDesc, Journal, Superblock};
 use crate::format::raw::{Incompat, NAME_LEN};
 use crate::format::units::GroupNo;
+use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
 use tidegate_vfs::{Result, StatFs};
 
@@ -49,15 +50,19 @@ impl Ext4 {
     /// `Corrupt`; those of reading it.
     pub(crate) fn group(&self, group: GroupNo) -> Result<GroupDesc> {
         let sb = &self.sb;
-        let per_block = sb.descs_per_block();
-        let addr = sb.desc_block((group.0 / per_block).into());
-        if !sb.holds(addr, 1) {
+        let block = self.desc_block(group)?;
+        let (at, len) = ((group.0 % sb.descs_per_block() * sb.desc_size) as usize, sb.desc_size as usize);
+        GroupDesc::parse(sb, group, &block[at..at + len])
+    }
+
+    /// The block with the descriptor of a group.
+    fn desc_block(&self, group: GroupNo) -> Result<Block> {
+        let addr = self.sb.desc_block((group.0 / self.sb.descs_per_block()).into());
+        if !self.sb.holds(addr, 1) {
             let what = "its descriptor lies outside of the volume";
             return Err(tidegate_vfs::Error::corrupt(what).at(group.place()));
         }
-        let block = self.blocks.read(addr)?;
-        let (at, len) = ((group.0 % per_block * sb.desc_size) as usize, sb.desc_size as usize);
-        GroupDesc::parse(sb, group, &block[at..at + len])
+        self.blocks.read(addr)
     }
 
     /// Adds up what is free. Reads all group descriptors the first time.
@@ -69,11 +74,16 @@ impl Ext4 {
             return Ok(*c);
         }
         let mut all = Counts::default();
-        for n in 0..self.sb.groups {
-            let g = self.group(GroupNo(n))?;
-            all.free_blocks += u64::from(g.free_blocks) * u64::from(self.sb.cluster_blocks);
-            all.free_inodes += u64::from(g.free_inodes);
-            all.directories += u64::from(g.used_dirs);
+        let per_block = self.sb.descs_per_block();
+        for first in (0..self.sb.groups).step_by(per_block as usize) {
+            let block = self.desc_block(GroupNo(first))?;
+            let descs = block.chunks_exact(self.sb.desc_size as usize);
+            for (n, bytes) in (first..self.sb.groups).zip(descs) {
+                let g = GroupDesc::parse(&self.sb, GroupNo(n), bytes)?;
+                all.free_blocks += u64::from(g.free_blocks) * u64::from(self.sb.cluster_blocks);
+                all.free_inodes += u64::from(g.free_inodes);
+                all.directories += u64::from(g.used_dirs);
+            }
         }
         Ok(*self.counts.get_or_init(|| all))
     }

@@ -12,6 +12,7 @@ mod killed;
 mod made;
 mod mkfs;
 mod model;
+mod mkfs_judged;
 mod refused;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // other processes are driven and waited for
 mod rig;

@@ -1,6 +1,6 @@
 //! Volumes that we make, beside those that mke2fs makes with the same options: the same bytes.
 
-use crate::rig::{must, run, skip};
+use crate::rig::{must, skip};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -8,8 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use tidegate_block::{QueueLimits, RequestQueue, file};
-use tidegate_ext4::check::check;
-use tidegate_ext4::mkfs::{Features, JournalSize, MkfsError, MkfsOptions, mkfs};
+use tidegate_ext4::mkfs::{JournalSize, MkfsOptions, mkfs};
 use tidegate_rt::Timespec;
 use tidegate_testing::fill::Rng;
 use tidegate_testing::oracle;
@@ -84,7 +83,7 @@ fn difference(dir: &TempDir, bytes: u64, words: &[&str]) -> Option<String> {
     if let Err(e) = mkfs(&queue(&ours), &of_words(words)) {
         return Some(format!("{bytes} {words:?}: {e}"));
     }
-    let Some(at) = first_difference(&theirs, &ours) else { return None };
+    let at = first_difference(&theirs, &ours)?;
     let dump = |p: &Path| must("dumpe2fs", &[p.to_str().unwrap()]);
     let (a, b) = (dump(&theirs), dump(&ours));
     let mut told = format!("{bytes} bytes, {words:?}: byte {at:#x} differs");

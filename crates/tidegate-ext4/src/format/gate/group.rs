@@ -1,6 +1,6 @@
 //! A group descriptor, validated.
 
-use super::{Superblock, rule};
+use super::Superblock;
 use crate::format::crc::{crc16, crc32c};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, GroupNo};
@@ -70,16 +70,17 @@ impl GroupDesc {
     }
 
     fn validate(mut self, sb: &Superblock) -> Result<GroupDesc> {
-        let of = |what: &str| format!("group {}: {what}", self.group);
-        rule(sb.holds(self.block_bitmap, 1), of("its block bitmap lies outside of the volume"))?;
-        rule(sb.holds(self.inode_bitmap, 1), of("its inode bitmap lies outside of the volume"))?;
-        rule(
-            sb.holds(self.inode_table, sb.itable_blocks()),
-            of("its inode table lies outside of the volume"),
-        )?;
-        rule(self.free_blocks <= sb.blocks_per_group, of("more free blocks than it has"))?;
-        rule(self.free_inodes <= sb.inodes_per_group, of("more free inodes than it has"))?;
-        rule(self.itable_unused <= sb.inodes_per_group, of("more unused inodes than it has"))?;
+        // Words are made when they are needed: a large volume has many groups.
+        let check = |holds: bool, what: &str| {
+            if holds { Ok(()) } else { Err(Error::corrupt(what).at(self.group.place())) }
+        };
+        check(sb.holds(self.block_bitmap, 1), "its block bitmap lies outside of the volume")?;
+        check(sb.holds(self.inode_bitmap, 1), "its inode bitmap lies outside of the volume")?;
+        let table = sb.holds(self.inode_table, sb.itable_blocks());
+        check(table, "its inode table lies outside of the volume")?;
+        check(self.free_blocks <= sb.blocks_per_group, "more free blocks than it has")?;
+        check(self.free_inodes <= sb.inodes_per_group, "more free inodes than it has")?;
+        check(self.itable_unused <= sb.inodes_per_group, "more unused inodes than it has")?;
         if !sb.has_group_csum() {
             self.flags = GroupFlags::empty();
             self.itable_unused = 0;
@@ -96,12 +97,11 @@ fn check_csum(sb: &Superblock, group: GroupNo, bytes: &[u8]) -> Result<()> {
         return Ok(());
     }
     let (stored, computed) = (le16(bytes, DESC_CSUM_OFFSET), desc_csum(sb, group, bytes));
-    rule(
-        computed == stored,
-        format!(
-            "group {group}: the checksum of its descriptor is {stored:#06x} and should be {computed:#06x}"
-        ),
-    )
+    if computed == stored {
+        return Ok(());
+    }
+    let what = format!("the checksum of its descriptor is {stored:#06x} and should be {computed:#06x}");
+    Err(Error::corrupt(what).at(group.place()))
 }
 
 /// The checksum of a descriptor's bytes; 0 for volumes without one.
