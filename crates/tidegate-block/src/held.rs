@@ -46,36 +46,92 @@ impl Held {
         Ok(())
     }
 
-    /// Does a request for one of the first blocks, if that is done here.
-    fn take(&self, rq: &mut Request) -> bool {
-        let n = (rq.sector.bytes() / PAGE_SIZE as u64) as usize;
-        if rq.bytes != PAGE_SIZE as u64 || !rq.sector.bytes().is_multiple_of(PAGE_SIZE as u64) {
-            return false;
+    /// Does a request that reaches into the first blocks, if it is one to read or write.
+    ///
+    /// `None` for all others: nothing was done.
+    fn take(&self, rq: &mut Request) -> Option<Result<(), Errno>> {
+        let held = (self.blocks.lock().len() * PAGE_SIZE) as u64;
+        if rq.sector.bytes() >= held || rq.bytes == 0 {
+            return None;
         }
-        let mut blocks = self.blocks.lock();
-        let Some(slot) = blocks.get_mut(n) else { return false };
         match rq.op {
-            Op::Read => {
-                let Some(block) = slot else { return false };
-                let mut at = 0;
-                rq.for_each_target(|t| {
-                    t.copy_from_slice(&block[at..at + t.len()]);
-                    at += t.len();
-                });
-                true
-            }
-            Op::Write => {
-                let (mut block, mut at) = (Box::new([0; PAGE_SIZE]), 0);
-                rq.for_each_source(|s| {
-                    block[at..at + s.len()].copy_from_slice(s);
-                    at += s.len();
-                });
-                let keep = (self.keeps)(&block);
-                *slot = keep.then_some(block);
-                keep
-            }
-            _ => false,
+            Op::Read => Some(self.read(rq)),
+            Op::Write => Some(self.write(rq)),
+            _ => None,
         }
+    }
+
+    /// Reads what is on the device, and puts what is kept back over it.
+    fn read(&self, rq: &mut Request) -> Result<(), Errno> {
+        self.below.execute(rq)?;
+        let start = rq.sector.bytes() as usize;
+        let blocks = self.blocks.lock();
+        let mut at = start;
+        rq.for_each_target(|target| {
+            let end = at + target.len();
+            for (n, block) in blocks.iter().enumerate() {
+                let (first, last) = ((n * PAGE_SIZE).max(at), ((n + 1) * PAGE_SIZE).min(end));
+                if let (Some(block), true) = (block, first < last) {
+                    let own = first - n * PAGE_SIZE..last - n * PAGE_SIZE;
+                    target[first - at..last - at].copy_from_slice(&block[own]);
+                }
+            }
+            at = end;
+        });
+        Ok(())
+    }
+
+    /// Writes each of the first blocks as it is then, or keeps it back, and what lies behind them.
+    fn write(&self, rq: &Request) -> Result<(), Errno> {
+        let mut bytes = Vec::with_capacity(rq.bytes as usize);
+        rq.for_each_source(|s| bytes.extend_from_slice(s));
+        let (start, mut at) = (rq.sector.bytes() as usize, 0);
+        let count = self.blocks.lock().len();
+        while at < bytes.len() && (start + at) / PAGE_SIZE < count {
+            let (n, own) = ((start + at) / PAGE_SIZE, (start + at) % PAGE_SIZE);
+            let len = (PAGE_SIZE - own).min(bytes.len() - at);
+            self.write_block(n, own, &bytes[at..at + len], rq.flags)?;
+            at += len;
+        }
+        match at < bytes.len() {
+            true => self.put((start + at) as u64, &bytes[at..], rq.flags),
+            false => Ok(()),
+        }
+    }
+
+    fn write_block(&self, n: usize, at: usize, part: &[u8], flags: BioFlags) -> Result<(), Errno> {
+        let was = self.blocks.lock()[n].clone();
+        let mut block = match was {
+            Some(block) => block,
+            None if part.len() == PAGE_SIZE => Box::new([0; PAGE_SIZE]),
+            None => {
+                let page = PageBuf::zeroed(1);
+                let mut rq = Request::new(Bio::read(sector(n), vec![page], BioFlags::META));
+                self.below.execute(&mut rq)?;
+                let mut block = Box::new([0; PAGE_SIZE]);
+                rq.for_each_target(|t| block.copy_from_slice(t));
+                block
+            }
+        };
+        block[at..at + part.len()].copy_from_slice(part);
+        if (self.keeps)(&block) {
+            self.blocks.lock()[n] = Some(block);
+            return Ok(());
+        }
+        // All of it: what of it was kept back is not on the device.
+        self.blocks.lock()[n] = None;
+        self.put(sector(n).bytes(), &block[..], flags)
+    }
+
+    fn put(&self, at: u64, bytes: &[u8], flags: BioFlags) -> Result<(), Errno> {
+        let most = PageBuf::MAX_PAGES * PAGE_SIZE;
+        for (n, piece) in bytes.chunks(most).enumerate() {
+            let segment =
+                Segment { buf: Arc::new(PageBuf::from_slice(piece)), offset: 0, len: piece.len() as u32 };
+            let bio = Bio::write(Sector::from_bytes(at + (n * most) as u64), vec![segment], flags);
+            self.below.execute(&mut Request::new(bio))?;
+        }
+        Ok(())
     }
 }
 
@@ -92,13 +148,13 @@ impl Device for Held {
         self.below.is_quick(rq)
     }
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
-        if self.take(rq) { Ok(()) } else { self.below.execute(rq) }
+        self.take(rq).unwrap_or_else(|| self.below.execute(rq))
     }
+
     fn submit(&self, mut rq: Request) {
-        if self.take(&mut rq) {
-            rq.complete(Ok(()));
-        } else {
-            self.below.submit(rq);
+        match self.take(&mut rq) {
+            Some(done) => rq.complete(done),
+            None => self.below.submit(rq),
         }
     }
 }
@@ -127,6 +183,18 @@ mod tests {
         put(2, 7);
         assert_eq!((first(&above, 0), first(&under, 0)), (7, 3));
         assert_eq!((first(&above, 2), first(&under, 2)), (7, 7));
+        // A part of what is kept back, and a request that reaches behind it.
+        let write = |at: u64, bytes: &[u8]| {
+            let segment =
+                Segment { buf: Arc::new(PageBuf::from_slice(bytes)), offset: 0, len: bytes.len() as u32 };
+            above.submit_wait(Bio::write(Sector::from_bytes(at), vec![segment], BioFlags::SYNC)).unwrap();
+        };
+        write(1024, &[9; 512]);
+        write(PAGE_SIZE as u64, &[5; 3 * PAGE_SIZE]);
+        let three = above.read_wait(sector(0), 4, BioFlags::empty()).unwrap();
+        assert_eq!([three[0], three[1024], three[1535], three[1536]], [7, 9, 9, 7]);
+        assert!(three[PAGE_SIZE..].iter().all(|b| *b == 5));
+        assert_eq!((first(&under, 0), first(&under, 1), first(&under, 3)), (3, 5, 5));
         held.release().unwrap();
         assert_eq!((first(&above, 0), first(&under, 0)), (7, 7));
     }

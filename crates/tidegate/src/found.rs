@@ -25,6 +25,8 @@ pub(crate) const EXT4: &str = "an ext2, ext3 or ext4 file system";
 const SUPER: usize = 1024;
 const F2FS: [u8; 4] = [0x10, 0x20, 0xf5, 0xf2];
 const UUID: std::ops::Range<usize> = SUPER + 108..SUPER + 124;
+/// Where in its superblock ext4 has its mark, and what it is.
+const EXT4_MAGIC: (usize, [u8; 2]) = (0x38, [0x53, 0xef]);
 
 /// Marks: where, what, and whose.
 const MARKS: [(usize, &[u8], &str); 31] = [
@@ -40,7 +42,7 @@ const MARKS: [(usize, &[u8], &str); 31] = [
     (0, b"LUKS\xba\xbe", "a LUKS container"),
     (512, b"LABELONE", "an LVM volume"),
     (4086, b"SWAPSPACE2", "swap space"),
-    (1024 + 0x38, b"\x53\xef", EXT4),
+    (SUPER + EXT4_MAGIC.0, &EXT4_MAGIC.1, EXT4),
     (512, b"EFI PART", "a GPT partition table"),
     (0, b"QFI\xfb", "a qcow2 image"),
     (0, b"\x3a\xff\x26\xed", "an Android sparse image"),
@@ -81,11 +83,17 @@ pub(crate) fn tell(first: &[u8]) -> Found {
     if has(SUPER, &F2FS) || has(BLOCK + SUPER, &F2FS) {
         return Found::F2fs;
     }
-    if is_blank(first) {
+    if is_blank(first) || has(0, tidegate_ext4::mkfs::UNFINISHED) {
         return Found::Nothing;
     }
     let mark = MARKS.iter().find(|(at, mark, _)| has(*at, mark));
     Found::Other(mark.map_or(NO_VOLUME, |m| m.2))
+}
+
+/// Whether a block is the one that makes a volume of what it is the first of, or the second with F2FS.
+pub(crate) fn is_superblock(block: &[u8; BLOCK]) -> bool {
+    let has = |at: usize, mark: &[u8]| block[at..].starts_with(mark);
+    has(SUPER, &F2FS) || has(SUPER + EXT4_MAGIC.0, &EXT4_MAGIC.1)
 }
 
 /// Only zeros, and what a making of F2FS leaves that was cut short: the UUID of what it was to be.
@@ -110,6 +118,8 @@ mod tests {
         assert_eq!(tell(&b), Found::Nothing);
         b[FIRST - 1] = 1;
         assert_eq!(tell(&b), Found::Other("data that is no volume"));
+        b[..tidegate_ext4::mkfs::UNFINISHED.len()].copy_from_slice(tidegate_ext4::mkfs::UNFINISHED);
+        assert_eq!(tell(&b), Found::Nothing);
         for (at, mark, what) in MARKS {
             let mut b = vec![0; FIRST];
             b[at..at + mark.len()].copy_from_slice(mark);

@@ -1,10 +1,12 @@
 //! Making a volume, filled and sized to fit if that is wanted.
 
+use crate::detect::Format;
 use crate::error::{About, Error, Result, path_bytes, show};
-use crate::estimate::{self, Content, blocks::Geometry};
+use crate::estimate::{self, Content};
+use crate::found::is_superblock;
 use crate::image::{self, Claim, Existing, NewImage};
 use crate::import::{ImportOptions, Source, Target, import};
-use crate::new_volume::{NewVolume, largest};
+use crate::new_volume::{NewVolume, Room, largest};
 use crate::options::OpenOptions;
 use crate::progress::Progress;
 use crate::spool::spool;
@@ -17,8 +19,7 @@ use std::io::{Read, Seek};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tidegate_block::held::Held;
-use tidegate_block::{Device, PAGE_SIZE, QueueLimits, RequestQueue};
-use tidegate_f2fs::raw;
+use tidegate_block::{Device, QueueLimits, RequestQueue};
 use tidegate_rt::{Timespec, clock};
 use tidegate_vfs::{Cred, MemoryLimits, SetAttr};
 
@@ -28,8 +29,14 @@ const SYNC_EVERY: u64 = 32 << 20;
 const SMALLEST: u64 = 40 << 20;
 /// Unit in which a size is chosen: a segment.
 const SEGMENT: u64 = 2 << 20;
+/// The same of ext4, whose volumes are as small as one likes: the unit, the smallest, and blocks to spare.
+const EXT4_STEP: u64 = 64 << 10;
+const EXT4_SMALLEST: u64 = 256 << 10;
+const EXT4_SPARE: u64 = 16;
+/// Inodes that are not for files: the reserved ones and lost+found's.
+const FIRST_INODES: u64 = 12;
 /// How often a volume that was too small after all is made anew.
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: usize = 8;
 
 /// What helps where the host holds one image, but not two.
 const HOLDS_BOTH: &str = "the old image is kept until the new one is complete; remove it first";
@@ -119,6 +126,9 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
         let never = u64::MAX / 4;
         request.open.memory = MemoryLimits { dirty: never, background: never, ..request.open.memory };
     }
+    // Nobody has seen the volume before it is complete.
+    request.open.format.ext4 =
+        tidegate_ext4::Ext4Options { write: true, filling: true, ..Default::default() };
     let shown = show(path_bytes(&request.image));
     let mut claim = Claim::new(&request.image, request.force, request.open.backend)?;
     request.unfinished.begin(&shown, &claim);
@@ -135,7 +145,7 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
             let content = measure(&mut request, there)?;
             summary.phase("measure", start);
             request.progress.expect(content.files + content.dirs, content.bytes);
-            fit(&shown, content.blocks + request.free.div_ceil(PAGE_SIZE as u64), &request.options)?
+            fit(&shown, &content, request.free, &mut request.options)?
         }
     };
     for attempt in 1.. {
@@ -143,7 +153,7 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
         request.unfinished.again();
         match make(&mut request, bytes, &mut claim, &mut summary) {
             Err(e) if e.is_no_space() && request.size == Size::Fit && attempt < ATTEMPTS => {
-                bytes += (bytes / 16).next_multiple_of(SEGMENT).max(4 * SEGMENT);
+                bytes += more(request.options.format, bytes);
                 summary.phases.clear();
             }
             Err(e) => {
@@ -177,9 +187,9 @@ fn too_small(request: &mut Request, e: Error, there: Existing, bytes: u64) -> Er
     }
     // A stream that was not kept is used up.
     let measured = if request.from.is_some() { measure(request, there).ok() } else { None };
-    match measured.and_then(|c| fit("", c.blocks, &request.options).ok()) {
+    match measured.and_then(|c| fit("", &c, 0, &mut request.options.clone()).ok()) {
         Some(n) if n > bytes => {
-            e.and(format_args!("--size {}M would do; left out, it is chosen to fit", n >> 20))
+            e.and(format_args!("--size {}M would do; left out, it is chosen to fit", n.div_ceil(1 << 20)))
         }
         _ => e.and("choose a larger --size; left out, it is chosen to fit"),
     }
@@ -188,7 +198,7 @@ fn too_small(request: &mut Request, e: Error, there: Existing, bytes: u64) -> Er
 /// Measures what goes in. A stream is kept in a file, so that it can be read again.
 fn measure(request: &mut Request, there: Existing) -> Result<Content> {
     let shown = show(path_bytes(&request.image));
-    let geometry = Geometry::new(request.options.f2fs_features(&shown)?);
+    let geometry = request.options.geometry(&shown)?;
     if let Some(From::Stream(read, name)) = &mut request.from {
         let file = spool(read, name, image::dir_of(&request.image))?;
         let name = std::mem::take(name);
@@ -215,27 +225,78 @@ fn skip(there: Existing) -> Option<(u64, u64)> {
     }
 }
 
-/// The smallest volume whose users may fill `blocks` blocks and a little.
-fn fit(image: &str, blocks: u64, options: &NewVolume) -> Result<u64> {
-    let room = |bytes: u64| options.room(image, bytes);
-    // Errors that do not depend on the size.
-    room(1 << 30)?;
-    // What the count cannot know: files that grow meanwhile, names that gather in few buckets.
-    let need = blocks + blocks / 64 + 256;
-    let enough = |bytes: u64| room(bytes).is_ok_and(|n| n >= need);
-    let (mut low, mut high) = (SMALLEST - SEGMENT, SMALLEST);
-    while !enough(high) {
-        if high >= largest(options.format) {
-            return Err(Error::other(image, "the content does not fit the largest volume, 16 TiB"));
-        }
-        low = high;
-        high = (high * 2).min(largest(options.format));
+/// The unit in which a size is chosen, and the smallest that is made without being asked for a size.
+fn steps(format: Format) -> (u64, u64) {
+    match format {
+        Format::F2fs => (SEGMENT, SMALLEST),
+        Format::Ext4 => (EXT4_STEP, EXT4_SMALLEST),
     }
-    while high - low > SEGMENT {
-        let middle = (low + (high - low) / 2) / SEGMENT * SEGMENT;
-        if enough(middle) { high = middle } else { low = middle }
+}
+
+/// How much larger a volume is made that was too small after all.
+fn more(format: Format, bytes: u64) -> u64 {
+    match format {
+        Format::F2fs => (bytes / 16).next_multiple_of(SEGMENT).max(4 * SEGMENT),
+        Format::Ext4 => (bytes / 64).next_multiple_of(EXT4_STEP),
+    }
+}
+
+/// The smallest volume that holds `content` and leaves `free` bytes. ext4 gets more inodes than its size would have it
+/// where the content has so many.
+fn fit(image: &str, content: &Content, free: u64, options: &mut NewVolume) -> Result<u64> {
+    // Errors that do not depend on the size.
+    options.room(image, 1 << 30)?;
+    let (step, smallest) = steps(options.format);
+    let format = options.format;
+    let holds = |room: &Room| {
+        let blocks = content.blocks[room.kind] + free.div_ceil(room.block_size);
+        let spare = match format {
+            // What the count cannot know: files that grow meanwhile, names that gather in few buckets.
+            Format::F2fs => blocks / 64 + 256,
+            // What is promised to data before it has its place.
+            Format::Ext4 => blocks / 512 + EXT4_SPARE,
+        };
+        room.blocks >= blocks + spare
+    };
+    let has_inodes = |room: &Room| room.inodes.is_none_or(|n| n >= content.inodes);
+    let many = NewVolume {
+        ext4: crate::new_volume::Ext4Shape {
+            inodes: Some(content.inodes + content.inodes / 16 + FIRST_INODES),
+            ..options.ext4.clone()
+        },
+        ..options.clone()
+    };
+    let chosen = options.ext4.inodes.is_some() || options.ext4.inode_ratio.is_some();
+    let as_usual = |bytes| options.room(image, bytes).is_ok_and(|r| holds(&r) && has_inodes(&r));
+    let with_more = |bytes| !chosen && many.room(image, bytes).is_ok_and(|r| holds(&r) && has_inodes(&r));
+    let enough = |bytes: u64| as_usual(bytes) || with_more(bytes);
+    let high = smallest_of(smallest, step, largest(format), enough);
+    let high =
+        high.ok_or_else(|| Error::other(image, "the content does not fit the largest volume, 16 TiB"))?;
+    if !as_usual(high) {
+        *options = many;
     }
     Ok(high)
+}
+
+/// The smallest size that is `enough`, in steps from `smallest` on. What a format chooses by size, such as a journal or
+/// larger blocks, changes at powers of two: a larger volume may have less room than one just below.
+fn smallest_of(smallest: u64, step: u64, largest: u64, enough: impl Fn(u64) -> bool) -> Option<u64> {
+    let mut low = smallest;
+    while low <= largest {
+        let next = (low + 1).next_power_of_two();
+        let mut high = if low == largest { low } else { next - step };
+        if enough(high.max(low)) {
+            high = high.max(low);
+            while !enough(low) && high - low > step {
+                let middle = (low + (high - low) / 2) / step * step;
+                if enough(middle) { high = middle } else { low = middle }
+            }
+            return Some(if enough(low) { low } else { high });
+        }
+        low = next;
+    }
+    None
 }
 
 fn make(
@@ -305,11 +366,6 @@ fn make(
     Ok((uuid, notes))
 }
 
-/// Whether one of the first two blocks makes a volume of what it is on.
-fn is_superblock(block: &[u8; PAGE_SIZE]) -> bool {
-    block[raw::SUPER_OFFSET..].starts_with(&raw::F2FS_MAGIC.to_le_bytes())
-}
-
 /// What an import reads; a stream that was not kept is used up.
 fn source(from: &mut Option<From>) -> Result<Option<Source>> {
     let tar = |f: File, name: String| Source::Tar(Box::new(f), name);
@@ -326,4 +382,21 @@ fn source(from: &mut Option<From>) -> Result<Option<Source>> {
             _ => return Ok(None),
         },
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_size_is_found_though_a_larger_one_may_be_too_small() {
+        let find = |enough: &dyn Fn(u64) -> bool| smallest_of(40, 2, 1 << 20, enough);
+        assert_eq!(find(&|_| true), Some(40));
+        assert_eq!(find(&|n| n >= 41), Some(42));
+        assert_eq!(find(&|n| n >= 64), Some(64));
+        assert_eq!(find(&|n| (60..64).contains(&n) || n >= 100), Some(60));
+        assert_eq!(find(&|n| n >= 65), Some(66));
+        assert_eq!(find(&|n| n >= 1 << 20), Some(1 << 20));
+        assert_eq!(find(&|_| false), None);
+    }
 }

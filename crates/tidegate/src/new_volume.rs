@@ -2,7 +2,9 @@
 
 use crate::detect::Format;
 use crate::error::{Error, Result};
+use crate::estimate::{self, Geometry, ext4, f2fs};
 use tidegate_block::RequestQueue;
+use tidegate_ext4::mkfs as mke2fs;
 use tidegate_f2fs::mkfs::{MkfsError, MkfsOptions, layout};
 use tidegate_f2fs::raw::Features;
 use tidegate_rt::Timespec;
@@ -16,14 +18,50 @@ pub struct NewVolume {
     pub label: String,
     /// Its identity; random if none is given.
     pub uuid: Option<[u8; 16]>,
-    /// Its features, of [`features`].
+    /// Its features, of [`features`]; with ext4 those that it has beside the usual ones, and with `^` before it one of
+    /// these that it has not.
     pub features: Vec<String>,
+    /// What is chosen for ext4 alone.
+    pub ext4: Ext4Shape,
     /// All times of its first directories; now if none is given.
     pub time: Option<Timespec>,
     /// Owner and group of its first directories.
     pub root_owner: (u32, u32),
     /// Leave what is on the device as it is where the volume does not write; else it is discarded first.
     pub no_discard: bool,
+}
+
+/// How long the journal of an ext4 volume is.
+pub use tidegate_ext4::mkfs::JournalSize;
+
+/// What is chosen for ext4 alone; where nothing is, what `mke2fs -t ext4` has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ext4Shape {
+    /// Bytes of a block.
+    pub block_size: Option<u32>,
+    /// Bytes of an inode.
+    pub inode_size: Option<u32>,
+    /// Bytes of the volume for each inode.
+    pub inode_ratio: Option<u64>,
+    /// Inodes, rounded up.
+    pub inodes: Option<u64>,
+    /// Share of the blocks that only the superuser may take, in percent.
+    pub reserved_percent: Option<f64>,
+    /// How long the journal is, where the volume has one.
+    pub journal: Option<JournalSize>,
+}
+
+/// What a new volume has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Bytes of a block.
+    pub block_size: u64,
+    /// Blocks that files may take.
+    pub blocks: u64,
+    /// Inodes; `None` where they are taken from the blocks.
+    pub inodes: Option<u64>,
+    /// Which of the [`Geometry`]'s kinds it is.
+    pub kind: usize,
 }
 
 /// Features that F2FS volumes can be made with, by name.
@@ -39,10 +77,10 @@ const F2FS_FEATURES: [(&str, Features); 6] = [
 /// The names of the features that a volume of a format can be made with.
 pub fn features(format: Format) -> impl Iterator<Item = &'static str> {
     match format {
-        Format::F2fs => F2FS_FEATURES.iter(),
-        Format::Ext4 => [].iter(),
+        Format::F2fs => F2FS_FEATURES.map(|f| f.0).to_vec(),
+        Format::Ext4 => mke2fs::Features::names().collect(),
     }
-    .map(|f| f.0)
+    .into_iter()
 }
 
 /// The largest volume of a format, in bytes.
@@ -63,26 +101,85 @@ impl NewVolume {
                 let made = self.f2fs(image).map(|o| tidegate_f2fs::mkfs::mkfs(queue, &o))?;
                 made.map(|r| r.uuid).map_err(|e| Error::other(image, e))
             }
-            Format::Ext4 => Err(not_yet(image)),
+            Format::Ext4 => {
+                let made = self.mke2fs(image).map(|o| mke2fs::mkfs(queue, &o))?;
+                made.map(|r| r.uuid).map_err(|e| Error::other(image, e))
+            }
         }
     }
 
-    /// Blocks of 4096 bytes that users may fill on a device of `bytes` bytes.
+    /// What a volume on a device of `bytes` bytes has room for.
     ///
     /// # Errors
     /// What makes no volume there.
-    pub(crate) fn room(&self, image: &str, bytes: u64) -> Result<u64> {
+    pub(crate) fn room(&self, image: &str, bytes: u64) -> Result<Room> {
         match self.format {
             Format::F2fs => {
                 let room = self.f2fs(image).map(|o| layout(bytes, &o).map(|l| l.user_block_count))?;
-                room.map_err(|e: MkfsError| Error::other(image, e))
+                let blocks = room.map_err(|e: MkfsError| Error::other(image, e))?;
+                Ok(Room { block_size: 4096, blocks, inodes: None, kind: 0 })
             }
-            Format::Ext4 => Err(not_yet(image)),
+            Format::Ext4 => {
+                let room = self.mke2fs(image).map(|o| mke2fs::room(bytes, &o))?;
+                let room = room.map_err(|e| Error::other(image, e))?;
+                let kind = usize::from(self.ext4.block_size.is_none() && room.block_size == 4096);
+                Ok(Room {
+                    block_size: room.block_size.into(),
+                    blocks: room.free_blocks,
+                    inodes: Some(room.free_inodes.into()),
+                    kind,
+                })
+            }
         }
     }
 
+    /// What decides how much its content takes.
+    ///
+    /// # Errors
+    /// What makes no volume of any size.
+    pub(crate) fn geometry(&self, image: &str) -> Result<Geometry> {
+        match self.format {
+            Format::F2fs => self.f2fs_features(image).map(|f| Geometry::F2fs(f2fs::Geometry::new(f))),
+            Format::Ext4 => {
+                let inode_size = self.mke2fs(image)?.inode_size as usize;
+                let sizes: [u32; estimate::KINDS] = match self.ext4.block_size {
+                    Some(n) => [n, n],
+                    None => [1024, 4096],
+                };
+                let of = |n: u32| ext4::Geometry { block_size: n.into(), inode_size };
+                Ok(Geometry::Ext4(sizes.map(of)))
+            }
+        }
+    }
+
+    fn mke2fs(&self, image: &str) -> Result<mke2fs::MkfsOptions> {
+        let (usual, own) = (mke2fs::MkfsOptions::default(), &self.ext4);
+        let mut features = usual.features;
+        for name in &self.features {
+            features.change(name).map_err(|e| Error::other(image, e))?;
+        }
+        Ok(mke2fs::MkfsOptions {
+            label: self.label.clone(),
+            uuid: self.uuid,
+            block_size: own.block_size,
+            inode_size: own.inode_size.unwrap_or(usual.inode_size),
+            inode_ratio: own.inode_ratio,
+            inodes: own.inodes,
+            reserved_percent: own.reserved_percent.unwrap_or(usual.reserved_percent),
+            features,
+            journal: own.journal.unwrap_or(usual.journal),
+            time: self.time.unwrap_or(usual.time),
+            root_uid: self.root_owner.0,
+            root_gid: self.root_owner.1,
+            discard: !self.no_discard,
+            // A file reads as zeros where nothing was written; on a device that takes long, and Linux does it later.
+            lazy_itable_init: !self.no_discard,
+            ..usual
+        })
+    }
+
     /// Its features, if it is F2FS.
-    pub(crate) fn f2fs_features(&self, image: &str) -> Result<Features> {
+    fn f2fs_features(&self, image: &str) -> Result<Features> {
         self.features.iter().try_fold(Features::empty(), |all, name| {
             let known = F2FS_FEATURES.iter().find(|f| f.0 == name).map(|f| all | f.1);
             known.ok_or_else(|| Error::other(image, format_args!("{name}: not a feature that can be made")))
@@ -102,10 +199,6 @@ impl NewVolume {
             ..usual
         })
     }
-}
-
-fn not_yet(image: &str) -> Error {
-    Error::other(image, "ext4 volumes are not made yet: use mke2fs")
 }
 
 #[cfg(test)]

@@ -221,7 +221,11 @@ fn f2fs_options(options: &OpenOptions, queue: &RequestQueue) -> F2fsOptions {
 /// The options of ext4, likewise.
 fn ext4_options(options: &OpenOptions, queue: &RequestQueue) -> Ext4Options {
     let own = &options.format.ext4;
-    Ext4Options { read_only: options.read_only || own.read_only || queue.device().read_only(), ..own.clone() }
+    Ext4Options {
+        read_only: options.read_only || own.read_only || queue.device().read_only(),
+        fixed_time: options.fixed_time,
+        ..own.clone()
+    }
 }
 
 /// Opens and locks the image at `path`, which may be a place in a disk ([`within`]), without looking at what is in it.

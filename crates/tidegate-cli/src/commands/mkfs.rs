@@ -9,15 +9,15 @@ use tidegate::detect::Format;
 use tidegate::found::{Found, found};
 use tidegate::image::{Existing, existing};
 use tidegate::mkfs::{From, Request, Size};
-use tidegate::new_volume::{self, NewVolume};
+use tidegate::new_volume::{self, Ext4Shape, JournalSize, NewVolume};
 use tidegate::{Error, Progress, Result, Unfinished};
 
 /// Arguments.
 #[derive(clap::Args)]
 pub struct Args {
     /// Format of the volume
-    #[arg(short = 't', long = "type", value_name = "FORMAT", default_value = "f2fs", value_parser = ["f2fs"])]
-    format: String,
+    #[arg(short = 't', long, alias = "type", value_name = "FORMAT", default_value = "f2fs")]
+    format: FormatName,
     /// Size of the image, such as 64M or 1.5T, or `auto` to fit what --from holds; left out, it is `auto`
     /// with --from, else that of the image that is there; an empty file keeps its size
     #[arg(long, value_parser = size, value_name = "SIZE|auto")]
@@ -25,16 +25,20 @@ pub struct Args {
     /// Fill the volume from a directory, a tar (plain, gzip or zstd), or a tar on standard input (`-`)
     #[arg(long, value_name = "DIR|TAR|-")]
     from: Option<PathBuf>,
-    /// Name of the volume, up to 512 UTF-16 units
+    /// Name of the volume: with f2fs up to 512 UTF-16 units, with ext4 up to 16 bytes
     #[arg(long, default_value = "", hide_default_value = true)]
     label: String,
     /// Identity of the volume; random if left out
     #[arg(long, value_parser = units::uuid)]
     uuid: Option<[u8; 16]>,
-    /// Features, separated by commas: extra_attr, inode_checksum, flexible_inline_xattr, inode_crtime,
-    /// sb_checksum, lost_found
-    #[arg(long, value_delimiter = ',', value_parser = feature)]
+    /// Features, separated by commas. Of f2fs: extra_attr, inode_checksum, flexible_inline_xattr, inode_crtime,
+    /// sb_checksum, lost_found. Of ext4, added to those that mke2fs gives it, or taken away where ^ is before the name: has_journal,
+    /// ext_attr, resize_inode, dir_index, stable_inodes, orphan_file, meta_bg, 64bit, flex_bg, metadata_csum_seed,
+    /// large_dir, sparse_super, large_file, huge_file, uninit_bg, dir_nlink, extra_isize, metadata_csum
+    #[arg(short = 'O', long, value_delimiter = ',')]
     features: Vec<String>,
+    #[command(flatten)]
+    ext4: Ext4Args,
     /// The owner of the root directory, as UID:GID; left out, its owner at the source, and without --from the caller
     #[arg(long, value_parser = units::owner, value_name = "UID:GID")]
     root_owner: Option<(u32, u32)>,
@@ -54,6 +58,111 @@ pub struct Args {
     image: PathBuf,
 }
 
+/// A format by name.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum FormatName {
+    F2fs,
+    Ext4,
+}
+
+/// What can be chosen for ext4 alone.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Options for ext4 alone; where none is given, as mke2fs -t ext4")]
+struct Ext4Args {
+    /// Bytes of a block: 1024, 2048 or 4096; left out, 1024 for a volume of less than 512 MiB, else 4096
+    #[arg(long, value_name = "BYTES", value_parser = units::size)]
+    block_size: Option<u64>,
+    /// Bytes of an inode: 128 to the size of a block, a power of two; left out, 256
+    #[arg(long, value_name = "BYTES", value_parser = units::size)]
+    inode_size: Option<u64>,
+    /// Bytes of the volume for each inode, such as 16K
+    #[arg(long, value_name = "BYTES", value_parser = units::size, conflicts_with = "inodes")]
+    inode_ratio: Option<u64>,
+    /// How many inodes there are, at least
+    #[arg(long, value_name = "COUNT")]
+    inodes: Option<u64>,
+    /// Share of the volume that only the superuser may fill, in percent; left out, 5
+    #[arg(long, value_name = "PERCENT")]
+    reserved: Option<f64>,
+    /// Size of the journal, or `none`; left out, as the size of the volume has it
+    #[arg(long, value_name = "SIZE|none", value_parser = journal)]
+    journal: Option<Journal>,
+}
+
+/// The journal that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Journal {
+    None,
+    Bytes(u64),
+}
+
+fn journal(text: &str) -> std::result::Result<Journal, String> {
+    if text == "none" { Ok(Journal::None) } else { units::size(text).map(Journal::Bytes) }
+}
+
+impl Ext4Args {
+    /// The first option that is given.
+    fn given(&self) -> Option<&'static str> {
+        let all = [
+            (self.block_size.is_some(), "--block-size"),
+            (self.inode_size.is_some(), "--inode-size"),
+            (self.inode_ratio.is_some(), "--inode-ratio"),
+            (self.inodes.is_some(), "--inodes"),
+            (self.reserved.is_some(), "--reserved"),
+            (self.journal.is_some(), "--journal"),
+        ];
+        all.into_iter().find(|o| o.0).map(|o| o.1)
+    }
+
+    fn shape(&self) -> Ext4Shape {
+        // What is too large for the type is too large for the format.
+        let narrow = |n: Option<u64>| n.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        Ext4Shape {
+            block_size: narrow(self.block_size),
+            inode_size: narrow(self.inode_size),
+            inode_ratio: self.inode_ratio,
+            inodes: self.inodes,
+            reserved_percent: self.reserved,
+            journal: match self.journal {
+                Some(Journal::Bytes(n)) => Some(JournalSize::Bytes(n)),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// What is asked for, without its size.
+fn new_volume(args: &Args) -> Result<NewVolume> {
+    let image = || tidegate::error::show(tidegate::error::path_bytes(&args.image));
+    let format = match args.format {
+        FormatName::F2fs => Format::F2fs,
+        FormatName::Ext4 => Format::Ext4,
+    };
+    let mut features = args.features.clone();
+    let plain =
+        |f: &str| if format == Format::Ext4 { f.trim_start_matches('^').to_string() } else { f.into() };
+    for name in &features {
+        if !new_volume::features(format).any(|f| f == plain(name)) {
+            let known: Vec<_> = new_volume::features(format).collect();
+            let what = format!("{name}: not a feature that can be made; there are {}", known.join(", "));
+            return Err(Error::other(image(), what));
+        }
+    }
+    if format == Format::F2fs
+        && let Some(option) = args.ext4.given()
+    {
+        return Err(Error::other(
+            image(),
+            format_args!("{option} is for ext4: add --format ext4, or leave it out"),
+        ));
+    }
+    if args.ext4.journal == Some(Journal::None) {
+        features.extend(["^has_journal", "^orphan_file"].map(String::from));
+    }
+    let (label, ext4) = (args.label.clone(), args.ext4.shape());
+    Ok(NewVolume { format, label, uuid: args.uuid, features, ext4, ..NewVolume::default() })
+}
+
 fn size(text: &str) -> std::result::Result<Size, String> {
     let digits = text.trim().trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
@@ -69,13 +178,6 @@ fn size(text: &str) -> std::result::Result<Size, String> {
     }
 }
 
-fn feature(name: &str) -> std::result::Result<String, String> {
-    match new_volume::features(Format::default()).find(|f| *f == name) {
-        Some(name) => Ok(name.into()),
-        None => Err(format!("{name}: not a feature that can be made")),
-    }
-}
-
 /// Makes a volume.
 ///
 /// # Errors
@@ -86,8 +188,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     interrupt::tell(&unfinished)?;
     let progress = Arc::new(Progress::default());
     let reproducible = source_date_epoch()?;
-    let (label, features) = (args.label.clone(), args.features.clone());
-    let options = NewVolume { label, uuid: args.uuid, features, ..NewVolume::default() };
+    let options = new_volume(args)?;
     let request = Request {
         image: args.image.clone(),
         size: choose_size(args)?,

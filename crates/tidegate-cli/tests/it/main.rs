@@ -15,6 +15,7 @@ mod ext4;
 mod host_full;
 mod lab;
 mod mkfs;
+mod mkfs_ext4;
 mod names;
 mod repair;
 mod roundtrip;

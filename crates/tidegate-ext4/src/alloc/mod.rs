@@ -23,7 +23,7 @@ mod trim;
 
 pub(crate) use freed::Freed;
 pub(crate) use group::GroupLocks;
-pub(crate) use space::{Free, Space};
+pub(crate) use space::{DATA_PER_MAP, DATA_PER_MAP_NEW, Free, Space};
 
 use crate::format::gate::{GroupDesc, Journal, Superblock};
 use crate::format::raw::{Incompat, NAME_LEN};
@@ -122,9 +122,9 @@ impl Ext4 {
         }
     }
 
-    /// Blocks that data does not get: those for the superuser, and those for splits of maps.
+    /// Blocks that data does not get: those for the superuser, who fills a new volume, and those for splits of maps.
     pub(crate) fn kept_back(&self) -> u64 {
-        self.sb.reserved_blocks() + kept_for_splits(&self.sb)
+        if self.filling { 0 } else { self.sb.reserved_blocks() + kept_for_splits(&self.sb) }
     }
 
     /// Blocks of the format's own tables and of the journal: what the superblock says, or what the geometry makes of

@@ -8,13 +8,10 @@ static SPACE: LockClass = LockClass::new("ext4->space", 522);
 
 /// Blocks of maps that promised data may need: one for so many blocks, as pieces of a nearly full volume are small, and a
 /// few for what maps grow by levels.
-const DATA_PER_MAP: u64 = 4;
+pub(crate) const DATA_PER_MAP: u64 = 4;
+/// The same of a volume that is filled for the first time: its pieces are as large as the files.
+pub(crate) const DATA_PER_MAP_NEW: u64 = 1024;
 const LEVELS: u64 = 8;
-
-/// What is kept for promised data: it, and its maps.
-fn kept(promised: u64) -> u64 {
-    if promised == 0 { 0 } else { promised + promised.div_ceil(DATA_PER_MAP) + LEVELS }
-}
 
 /// What is free.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,12 +24,21 @@ pub(crate) struct Free {
     pub inodes: u64,
     /// Directories there are.
     pub directories: u64,
+    /// Promised blocks for which one of a map is kept.
+    pub data_per_map: u64,
+}
+
+impl Free {
+    /// What is kept for `promised` blocks of data: them, and their maps.
+    fn kept(&self, promised: u64) -> u64 {
+        if promised == 0 { 0 } else { promised + promised.div_ceil(self.data_per_map) + LEVELS }
+    }
 }
 
 impl Free {
     /// Blocks that nobody was promised, for data or for its map.
     pub(crate) fn unpromised(&self) -> u64 {
-        self.blocks.saturating_sub(kept(self.promised))
+        self.blocks.saturating_sub(self.kept(self.promised))
     }
 }
 
@@ -59,7 +65,7 @@ impl Space {
     /// `NoSpace`; nothing is promised then.
     pub(crate) fn promise(&self, blocks: u64, reserved: u64) -> Result<()> {
         let mut free = self.0.lock();
-        if blocks > 0 && kept(free.promised + blocks) + reserved > free.blocks {
+        if blocks > 0 && free.kept(free.promised + blocks) + reserved > free.blocks {
             return Err(ErrorKind::NoSpace.into());
         }
         free.promised += blocks;
@@ -72,7 +78,7 @@ impl Space {
     /// `NoSpace` when what is left is promised.
     pub(super) fn check_unpromised(&self, blocks: u64, kept_back: u64) -> Result<()> {
         let free = self.0.lock();
-        if kept(free.promised) + blocks + kept_back > free.blocks {
+        if free.kept(free.promised) + blocks + kept_back > free.blocks {
             Err(ErrorKind::NoSpace.into())
         } else {
             Ok(())

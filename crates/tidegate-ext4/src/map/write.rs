@@ -63,9 +63,9 @@ impl Ext4 {
         bytes: Range<u64>,
         write: Option<&WriteEnd>,
     ) -> Result<()> {
-        let end = write.map_or(bytes.end, |w| w.end.max(inode.size())).max(bytes.end);
-        // Whole pages are written, as far as the file goes.
-        let bytes = bytes.start / PAGE * PAGE..bytes.end.next_multiple_of(PAGE).min(end.max(bytes.end));
+        // Whole pages are written, as far as the file goes; what was promised behind that would never be taken.
+        let end = write.map_or(bytes.end, |w| w.end.max(inode.size()));
+        let bytes = bytes.start / PAGE * PAGE..bytes.end.next_multiple_of(PAGE).min(end);
         let blocks = self.file_blocks(&bytes);
         let mut at = blocks.start;
         while at < blocks.end {

@@ -127,6 +127,9 @@ impl Ext4 {
     /// # Errors
     /// Those of the device.
     pub(crate) fn enter_use(&self) -> Result<()> {
+        if self.filling {
+            return Ok(());
+        }
         let logged = self.blocks.journal().is_some();
         self.write_super(|raw| {
             if logged {
@@ -137,7 +140,7 @@ impl Ext4 {
                 raw.s_state.set(state.bits());
             }
             raw.s_mnt_count.set(raw.s_mnt_count.get().saturating_add(1));
-            raw.s_mtime.set(clock::realtime().secs as u32);
+            raw.s_mtime.set(self.time_now().secs as u32);
         })
     }
 
@@ -190,6 +193,10 @@ impl Ext4 {
         self.space.as_ref().map(Space::now)
     }
 
+    fn time_now(&self) -> Timespec {
+        self.fixed_time.unwrap_or_else(clock::realtime)
+    }
+
     fn super_place(&self) -> (BlockAddr, usize) {
         let bs = self.sb.block_size as usize;
         (BlockAddr((SUPER_OFFSET / bs) as u64), SUPER_OFFSET % bs)
@@ -216,7 +223,7 @@ impl Ext4 {
             }
             raw.s_free_inodes_count.set(free.inodes as u32);
         }
-        raw.s_wtime.set(clock::realtime().secs as u32);
+        raw.s_wtime.set(self.time_now().secs as u32);
         f(raw);
         if self.sb.has_csum() {
             let crc = crc32c(START, &bytes[..SB_CSUM_OFFSET]);

@@ -1,6 +1,6 @@
 //! Opening a volume: the superblock, and why the volume is not changed.
 
-use crate::alloc::{Free, Freed, GroupLocks, Space};
+use crate::alloc::{DATA_PER_MAP, DATA_PER_MAP_NEW, Free, Freed, GroupLocks, Space};
 use crate::format::gate::{Journal, Superblock, rule};
 use crate::format::raw::*;
 use crate::inode::orphan::Orphans;
@@ -62,11 +62,15 @@ impl Ext4 {
             ordered: Ordered::new(),
             orphans: Orphans::new(Vec::new()),
             group_locks: GroupLocks::default(),
-            next_generation: AtomicU32::new(clock::realtime().nanos ^ clock::realtime().secs as u32),
+            next_generation: AtomicU32::new(0),
+            filling: options.filling,
+            fixed_time: options.fixed_time,
             failure: OnceLock::new(),
             stats: Default::default(),
             switches: Switches::new(&options),
         };
+        let first = fs.fixed_time.map_or_else(clock::entropy, |_| le32(&fs.sb.raw.s_uuid, 0).into());
+        fs.next_generation = AtomicU32::new(first as u32);
         if wants_recovery && let Some(overlay) = fs.recover_in_memory()? {
             // The superblock, too, may be newer in the journal; blocks that were read so far are not kept.
             if let Some(bytes) = logged_superblock(&overlay, &fs.sb)? {
@@ -92,7 +96,9 @@ impl Ext4 {
         options: &Ext4Options,
     ) -> Result<()> {
         let mut journal = None;
-        if let Journal::Inode(ino) = self.sb.journal {
+        if let Journal::Inode(ino) = self.sb.journal
+            && !self.filling
+        {
             let log = Arc::new(self.journal_log(ino).map_err(|e| e.of("the journal"))?);
             let options = JournalOptions {
                 mode: options.journal,
@@ -110,7 +116,8 @@ impl Ext4 {
         }
         let c = self.counts()?;
         let (blocks, inodes, directories) = (c.free_blocks, c.free_inodes, c.directories);
-        self.space = Some(Space::new(Free { blocks, promised: 0, inodes, directories }));
+        let data_per_map = if self.filling { DATA_PER_MAP_NEW } else { DATA_PER_MAP };
+        self.space = Some(Space::new(Free { blocks, promised: 0, inodes, directories, data_per_map }));
         self.blocks.allow_changes(journal);
         self.enter_use()?;
         self.orphans = Orphans::new(self.listed_orphans()?);

@@ -1,6 +1,7 @@
 //! Mount options: how a volume is opened, and the switches that can be turned while it is in use.
 
 use tidegate_jbd2::JournalMode;
+use tidegate_rt::Timespec;
 use tidegate_vfs::{Error, ErrorKind, Result, positions, switches};
 
 positions! {
@@ -21,6 +22,11 @@ switches! {
         pub read_only: bool = false,
         /// Look at the volume as it is, without what its journal holds (`norecovery`, `noload`); for reading alone.
         pub norecovery: bool = false,
+        /// The volume was just made, and nobody else has seen it: changes go past its journal, as a power cut leaves
+        /// nothing that anybody was promised, and may take what is kept for the superuser.
+        pub filling: bool = false,
+        /// What changes of the volume as a whole bear instead of the clock's time; nothing depends on chance then.
+        pub fixed_time: Option<Timespec> = None,
     }
     /// The switches of an open volume.
     pub(crate) struct Switches {

@@ -9,6 +9,7 @@ use crate::volume::ordered::Ordered;
 use crate::volume::stats::Stats;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
+use tidegate_rt::Timespec;
 use tidegate_vfs::{Error, ReadOnly};
 
 /// An ext2, ext3 or ext4 volume. Shared by threads: nothing in it changes but caches.
@@ -35,6 +36,10 @@ pub struct Ext4 {
     pub(crate) stats: Stats,
     /// Its switches.
     pub(crate) switches: Switches,
+    /// The volume is being filled for the first time ([`Ext4Options::filling`](crate::Ext4Options::filling)).
+    pub(crate) filling: bool,
+    /// The time that the volume's own fields get, if it is not the clock's.
+    pub(crate) fixed_time: Option<Timespec>,
     /// Why changes ended, if they did.
     pub(crate) failure: OnceLock<Error>,
 }

@@ -1,8 +1,6 @@
 //! Adds up a tar.
 
-use super::blocks::Geometry;
-use super::dentries::Dentries;
-use super::{Content, xattr_bytes};
+use super::{Content, Geometry, Names, Xattrs, xattrs};
 use crate::error::{Error, Result, show};
 use crate::import::archive::clean;
 use crate::tar::reader::{Input, Reader};
@@ -12,8 +10,8 @@ use tidegate_vfs::FileType;
 
 /// What a directory of the archive takes.
 struct Dir {
-    names: Dentries,
-    xattrs: usize,
+    names: Names,
+    xattrs: Xattrs,
 }
 
 /// Measures the tar called `name`. What is there twice is counted twice.
@@ -37,10 +35,10 @@ fn add_up(from: impl Input, g: &Geometry, at: &mut Vec<u8>) -> io::Result<Conten
         at.clone_from(&e.path);
         // Paths that lead up are refused when they are read.
         let path = clean(&e.path).unwrap_or_default();
-        let xattrs = xattr_bytes(&e.meta.xattrs);
+        let own = xattrs(&e.meta.xattrs);
         if !e.hard_link && e.meta.kind == FileType::Directory {
             dirs.announce(&path);
-            dirs.at(&path).xattrs = xattrs;
+            dirs.at(&path).xattrs = own;
             continue;
         }
         dirs.enter(&path);
@@ -48,13 +46,12 @@ fn add_up(from: impl Input, g: &Geometry, at: &mut Vec<u8>) -> io::Result<Conten
             _ if e.hard_link => content.files += 1,
             FileType::Regular => {
                 let whole = [(0, e.size)];
-                content.file(g, e.size, e.ranges.as_deref().unwrap_or(&whole), xattrs);
+                content.file(g, e.size, e.ranges.as_deref().unwrap_or(&whole), own);
             }
             FileType::Symlink => {
-                let size = e.link.len() as u64;
-                content.file(g, size, &[(0, size)], xattrs);
+                content.symlink(g, e.link.len() as u64, own);
             }
-            _ => content.special(g, xattrs),
+            _ => content.special(g, own),
         }
     }
     for d in dirs.map.values() {
@@ -72,7 +69,8 @@ struct Dirs<'a> {
 impl Dirs<'_> {
     fn at(&mut self, path: &[u8]) -> &mut Dir {
         if !self.map.contains_key(path) {
-            self.map.insert(path.to_vec(), Dir { names: Dentries::new(self.geometry), xattrs: 0 });
+            self.map
+                .insert(path.to_vec(), Dir { names: Names::new(self.geometry), xattrs: Xattrs::default() });
         }
         self.map.get_mut(path).expect("it is there now")
     }

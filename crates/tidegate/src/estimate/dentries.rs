@@ -1,6 +1,6 @@
 //! Dentry blocks of a directory: names are put where the format's hash puts them.
 
-use super::blocks::{Geometry, Nodes};
+use super::f2fs::{Geometry, Nodes};
 use tidegate_f2fs::raw::{NR_DENTRY_IN_BLOCK, bucket_blocks, dentry_hash, dir_block_index, dir_buckets};
 
 /// Bytes of a name slot, and bits of a slot with its entry.

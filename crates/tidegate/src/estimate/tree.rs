@@ -1,8 +1,6 @@
 //! Adds up a directory tree of the host, in as many threads as can run, at most a few.
 
-use super::blocks::Geometry;
-use super::dentries::Dentries;
-use super::{Content, xattr_bytes};
+use super::{Content, Geometry, Names, Xattrs, xattrs};
 use crate::error::{About, Error, Result, path_bytes};
 use crate::host;
 use rustix::fs::{Mode, OFlags};
@@ -141,12 +139,12 @@ impl<'a> Measure<'a> {
             (None, None) => return Ok(()),
         };
         drop(dir.parent);
-        let xattrs = host::xattrs_of(&fd).map_err(|e| self.os(e))?;
+        let own = host::xattrs_of(&fd).map_err(|e| self.os(e))?;
         let (entries, end) = host::list(fd.as_fd(), &mut self.names);
         end.map_err(|e| Error::os(&self.path, e))?;
         let fd = Arc::new(fd);
         let len = self.path.len();
-        let mut all = Dentries::new(&self.shared.geometry);
+        let mut all = Names::new(&self.shared.geometry);
         for e in entries {
             all.add(e.name.to_bytes());
             if !self.path.ends_with(b"/") {
@@ -158,7 +156,7 @@ impl<'a> Measure<'a> {
             }
             self.path.truncate(len);
         }
-        self.content.dir(&self.shared.geometry, &all, xattr_bytes(&xattrs));
+        self.content.dir(&self.shared.geometry, &all, xattrs(&own));
         Ok(())
     }
 
@@ -177,13 +175,13 @@ impl<'a> Measure<'a> {
         match FileType::from_mode(st.st_mode) {
             Some(FileType::Directory) => return Ok(true),
             Some(FileType::Regular) => {
-                let xattrs = self.xattr_bytes(dir, name)?;
+                let xattrs = self.xattrs(dir, name)?;
                 let whole = vec![(0, size)];
                 let ranges = if host::may_have_holes(&st) { self.ranges(dir, name, size)? } else { whole };
                 self.content.file(g, size, &ranges, xattrs);
             }
-            Some(FileType::Symlink) => self.content.file(g, size, &[(0, size)], 0),
-            _ => self.content.special(g, 0),
+            Some(FileType::Symlink) => self.content.symlink(g, size, Xattrs::default()),
+            _ => self.content.special(g, Xattrs::default()),
         }
         Ok(false)
     }
@@ -193,19 +191,19 @@ impl<'a> Measure<'a> {
     }
 
     /// Most files have no attributes, which one call by path tells.
-    fn xattr_bytes(&mut self, dir: BorrowedFd<'_>, name: &CStr) -> Result<usize> {
+    fn xattrs(&mut self, dir: BorrowedFd<'_>, name: &CStr) -> Result<Xattrs> {
         if self.path.len() < PATH_MAX
             && matches!(
                 rustix::fs::llistxattr(&self.path[..], &mut self.few[..]),
                 Ok(0) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOENT)
             )
         {
-            return Ok(0);
+            return Ok(Xattrs::default());
         }
         match host::xattrs_at(dir, name) {
-            Ok(v) => Ok(xattr_bytes(&v)),
+            Ok(v) => Ok(xattrs(&v)),
             // Reading will say so better.
-            Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => Ok(0),
+            Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => Ok(Xattrs::default()),
             Err(e) => Err(self.os(e)),
         }
     }

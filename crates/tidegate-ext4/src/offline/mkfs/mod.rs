@@ -49,6 +49,8 @@ use zerocopy::IntoBytes;
 pub const UNFINISHED: &[u8] = b"tidegate mkfs: not complete\n";
 /// `s_jnl_backup_type`: the superblock has a copy of the journal inode's map.
 const JNL_BACKUP_BLOCKS: u8 = 1;
+/// Bytes at the beginning of a device in which other formats have their marks.
+const MARKS: u64 = 128 << 10;
 /// Bytes at the end of a device in which other formats have their marks.
 const END: u64 = 64 << 10;
 
@@ -138,6 +140,9 @@ fn clear(w: &Writer<'_>, plan: &Plan<'_>, options: &MkfsOptions, zeroed: bool) -
     if options.discard {
         w.discard(BlockAddr(behind), sb.blocks - behind)?;
     }
+    // What other formats have near the beginning.
+    let marks = MARKS / u64::from(sb.block_size);
+    w.zero(BlockAddr(behind), marks.min(sb.blocks) - behind)?;
     let end = END / u64::from(sb.block_size);
     if sb.blocks > 2 * end {
         w.zero(BlockAddr(sb.blocks - end), end)?;

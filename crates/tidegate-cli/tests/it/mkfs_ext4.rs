@@ -1,0 +1,200 @@
+//! `mkfs --format ext4`: volumes that e2fsck calls clean and Linux reads as their source, small, the same twice, and none
+//! where making one was cut short.
+
+use crate::common::{Bench, assert_same, is_root};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Stdio};
+use tidegate_testing::manifest::Options;
+use tidegate_testing::oracle::{require, skip_or_fail};
+
+const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
+
+/// A bench with a tree at `src`, which has something of each kind.
+fn bench() -> Option<Bench> {
+    if ["mke2fs", "e2fsck"].into_iter().any(skip_or_fail) {
+        return None;
+    }
+    let b = Bench::new();
+    let src = b.path("src");
+    fs::create_dir_all(src.join("dir/sub")).unwrap();
+    fs::create_dir_all(src.join("many")).unwrap();
+    for n in 0..3000 {
+        fs::write(src.join(format!("many/file-{n}")), vec![n as u8; n % 7000]).unwrap();
+    }
+    fs::write(src.join("dir/hello"), "hello\n").unwrap();
+    fs::write(src.join("dir/sub/large"), vec![7; 3_000_000]).unwrap();
+    let holes = fs::File::create(src.join("holes")).unwrap();
+    for n in 0..40 {
+        std::os::unix::fs::FileExt::write_all_at(&holes, &[n as u8 + 1; 5000], n * 100_000).unwrap();
+    }
+    std::os::unix::fs::symlink("hello", src.join("dir/link")).unwrap();
+    std::os::unix::fs::symlink("l".repeat(200), src.join("dir/long")).unwrap();
+    fs::hard_link(src.join("dir/hello"), src.join("again")).unwrap();
+    let set = rustix::fs::XattrFlags::empty();
+    for n in 0..9 {
+        // Where the host has no attributes, there are none to keep.
+        let _ = rustix::fs::setxattr(src.join("again"), format!("user.a{n}"), &[n; 50], set);
+    }
+    Some(b)
+}
+
+fn e2fsck(b: &Bench, image: &str) {
+    let mut c = Command::new(require("e2fsck").unwrap());
+    let out = c.arg("-fn").arg(b.path(image)).stdin(Stdio::null()).output().unwrap();
+    assert!(out.status.success(), "{image}: {}", String::from_utf8_lossy(&out.stdout));
+    assert!(b.ok(&["check", image]).contains("clean"));
+}
+
+/// Taken away at the end.
+struct Mounted(std::path::PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn linux_reads_what_went_in() {
+    let Some(b) = bench() else { return };
+    let cases: [&[&str]; 6] = [
+        &[],
+        &["--block-size", "4096"],
+        &["--size", "700M", "--label", "rootfs", "--reserved", "1"],
+        &["--journal", "none", "--inode-size", "128", "--block-size", "2048"],
+        &["-O", "metadata_csum_seed,orphan_file,^64bit", "--size", "64M"],
+        &["-O", "^metadata_csum,^flex_bg", "--inode-ratio", "2048", "--journal", "4M"],
+    ];
+    for (n, options) in cases.into_iter().enumerate() {
+        let image = format!("{n}.img");
+        b.ok(&[&["mkfs", "--format", "ext4", "--from", "src"], options, &[&image]].concat());
+        e2fsck(&b, &image);
+        let mut but = Options { ignore_lost_found: true, ignore_owner: !is_root(), ..Options::default() };
+        // Inodes of 128 bytes have no nanoseconds.
+        but.ignore_nanoseconds = options.contains(&"128");
+        b.ok(&["cp", &format!("{image}:/"), &format!("out-{n}")]);
+        assert_same(&b.path("src"), &b.path(&format!("out-{n}")), &but);
+        let at = b.path(&format!("mnt-{n}"));
+        fs::create_dir(&at).unwrap();
+        let mut mount = Command::new("mount");
+        let mounted = mount.args(["-o", "loop,ro"]).arg(b.path(&image)).arg(&at).output().unwrap();
+        if !mounted.status.success() {
+            assert!(!is_root(), "{options:?}: {}", String::from_utf8_lossy(&mounted.stderr));
+            eprintln!("skipped: mounting needs the superuser");
+            continue;
+        }
+        let mounted = Mounted(at);
+        assert_same(&b.path("src"), &mounted.0, &but);
+    }
+}
+
+#[test]
+fn the_same_input_makes_the_same_bytes() {
+    let Some(b) = bench() else { return };
+    let tar =
+        Command::new("tar").args(["-cf", "src.tar", "-C", "src", "."]).current_dir(b.dir.path()).status();
+    assert!(tar.unwrap().success());
+    for (n, from) in ["src", "src", "src.tar", "src.tar"].into_iter().enumerate() {
+        let image = format!("{n}.img");
+        let mut c = b.command(&["mkfs", "--format", "ext4", "--uuid", UUID, "--from", from, &image]);
+        let out = c.env("SOURCE_DATE_EPOCH", "1700000000").output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    }
+    e2fsck(&b, "0.img");
+    e2fsck(&b, "2.img");
+    let bytes = |n: usize| fs::read(b.path(&format!("{n}.img"))).unwrap();
+    assert!(bytes(0) == bytes(1) && bytes(2) == bytes(3));
+}
+
+/// A volume that fits is no larger than the smallest that mke2fs fills with the same.
+#[test]
+fn small_volumes_are_small() {
+    let Some(b) = bench() else { return };
+    fs::create_dir(b.path("one")).unwrap();
+    fs::write(b.path("one/f"), vec![3; 1 << 20]).unwrap();
+    for from in ["one", "src"] {
+        b.ok(&["mkfs", "--format", "ext4", "--from", from, "a.img", "--force"]);
+        e2fsck(&b, "a.img");
+        let ours = fs::metadata(b.path("a.img")).unwrap().len();
+        let fits = |bytes: u64| {
+            let _ = fs::remove_file(b.path("b.img"));
+            let mut c = Command::new(require("mke2fs").unwrap());
+            c.args(["-q", "-F", "-t", "ext4", "-d"]).arg(b.path(from)).arg(b.path("b.img"));
+            c.arg(format!("{}k", bytes / 1024)).stdin(Stdio::null()).stderr(Stdio::null());
+            c.status().unwrap().success()
+        };
+        assert!(!fits(ours - (64 << 10)), "{from}: {ours} bytes, and mke2fs needs less");
+    }
+    // What is to be free is.
+    b.ok(&["mkfs", "--format", "ext4", "--from", "one", "--free", "50M", "--reserved", "0", "c.img"]);
+    let df: serde_json::Value = serde_json::from_str(&b.ok(&["--json", "df", "c.img"])).unwrap();
+    let available = df[0]["available"].as_u64().unwrap();
+    assert!((49 << 20..60 << 20).contains(&available), "{df}");
+    // Many empty files: as many inodes as they need.
+    fs::create_dir(b.path("empty")).unwrap();
+    (0..5000).for_each(|n| fs::write(b.path(&format!("empty/{n}")), "").unwrap());
+    b.ok(&["mkfs", "--format", "ext4", "--from", "empty", "d.img"]);
+    e2fsck(&b, "d.img");
+    assert!(fs::metadata(b.path("d.img")).unwrap().len() < 4 << 20);
+}
+
+#[test]
+fn what_is_there_is_kept_and_what_is_cut_short_is_none() {
+    let Some(b) = bench() else { return };
+    b.ok(&["mkfs", "-t", "ext4", "--size", "32M", "a.img"]);
+    let line = b.fails(&["mkfs", "-t", "ext4", "--size", "32M", "a.img"], 1);
+    assert!(line.contains("an ext2, ext3 or ext4 file system") && line.contains("--force"), "{line}");
+    // In place, and too small for what goes in: no volume is left, and nothing that anybody could miss.
+    fs::hard_link(b.path("a.img"), b.path("b.img")).unwrap();
+    fs::write(b.path("src/more"), vec![1; 40 << 20]).unwrap();
+    for format in ["ext4", "f2fs"] {
+        let size = if format == "ext4" { "32M" } else { "48M" };
+        b.ok(&["mkfs", "-f", "-t", format, "--size", size, "a.img"]);
+        let line = b.fails(&["mkfs", "-f", "-t", "ext4", "--size", "32M", "--from", "src", "a.img"], 1);
+        assert!(line.ends_with("what was there before is gone"), "{line}");
+        assert!(b.fails(&["ls", "a.img"], 1).contains("not an f2fs or ext4 volume"));
+        b.ok(&["mkfs", "-t", "ext4", "--size", "32M", "a.img"]);
+        e2fsck(&b, "b.img");
+    }
+    // Killed anywhere.
+    let ino = fs::metadata(b.path("b.img")).unwrap().ino();
+    for millis in (0..200).step_by(20) {
+        let mut c = b.command(&["mkfs", "-f", "-t", "ext4", "--size", "100M", "--from", "src", "a.img"]);
+        let mut child = c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(millis));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let out = b.command(&["ls", "a.img"]).output().unwrap();
+        if out.status.success() {
+            e2fsck(&b, "a.img");
+        } else {
+            b.ok(&["mkfs", "-t", "ext4", "--size", "32M", "a.img"]);
+        }
+        assert_eq!(fs::metadata(b.path("a.img")).unwrap().ino(), ino);
+    }
+}
+
+#[test]
+fn wrong_options_are_told() {
+    let Some(b) = bench() else { return };
+    for (options, why) in [
+        (&["-O", "bigalloc"][..], "bigalloc: not a feature"),
+        (&["-O", "^extent"], "use mke2fs"),
+        (&["-O", "meta_bg"], "add ^resize_inode"),
+        (&["--block-size", "8192"], "choose 1024, 2048 or 4096"),
+        (&["--inode-size", "300"], "a power of two"),
+        (&["--reserved", "70"], "choose 0 to 50"),
+        (&["--journal", "100K"], "choose 1024 to"),
+        (&["--label", "seventeen bytes.."], "too long: at most 16"),
+        (&["--inodes", "99999999"], "99999999 inodes do not fit"),
+    ] {
+        let line = b.fails(&[&["mkfs", "-t", "ext4", "--size", "64M", "a.img"], options].concat(), 1);
+        assert!(line.starts_with("a.img: ") && line.contains(why), "{options:?}: {line}");
+        assert!(!b.path("a.img").exists(), "{options:?}");
+    }
+    let line = b.fails(&["mkfs", "--size", "64M", "--journal", "none", "a.img"], 1);
+    assert!(line.contains("--journal is for ext4: add --format ext4"), "{line}");
+    let line = b.fails(&["mkfs", "--size", "64M", "-O", "64bit", "a.img"], 1);
+    assert!(line.contains("64bit: not a feature that can be made; there are extra_attr"), "{line}");
+}

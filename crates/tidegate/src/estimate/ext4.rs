@@ -1,0 +1,107 @@
+//! Blocks of one file and of one directory on ext4.
+
+use tidegate_ext4::raw::{DIR_TAIL, DIRENT_HEAD, EXTENT_ENTRY, I_BLOCK_SIZE, INODE_BASE};
+
+/// Bytes of the fields that an inode has behind the first 128, and of the mark before attributes.
+const EXTRA_FIELDS: usize = 32 + 4;
+/// Bytes of an attribute's entry that its name and value do not count: hash, offset, padding of both, and the end.
+const PER_XATTR: usize = 16;
+/// Extents in an inode.
+const IN_INODE: u64 = (I_BLOCK_SIZE / EXTENT_ENTRY - 1) as u64;
+/// Blocks of the longest extent.
+const LONGEST: u64 = 1 << 15;
+
+/// Sizes that decide how many blocks something takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Geometry {
+    /// Bytes of a block.
+    pub block_size: u64,
+    /// Bytes of an inode.
+    pub inode_size: usize,
+}
+
+impl Geometry {
+    /// Blocks of a file with data in `ranges` (offset and length in bytes, ascending).
+    pub fn file(&self, ranges: &[(u64, u64)]) -> u64 {
+        let (mut blocks, mut extents, mut next) = (0, 0, 0);
+        for &(at, len) in ranges.iter().filter(|r| r.1 > 0) {
+            let first = (at / self.block_size).max(next);
+            let end = (at + len).div_ceil(self.block_size);
+            if first < end {
+                blocks += end - first;
+                extents += if first == next && next > 0 { 0 } else { 1 } + (end - first - 1) / LONGEST;
+                next = end;
+            }
+        }
+        blocks + self.nodes(extents)
+    }
+
+    /// Blocks of the map of so many extents.
+    fn nodes(&self, extents: u64) -> u64 {
+        let per_node = self.block_size / EXTENT_ENTRY as u64 - 1;
+        let (mut all, mut level) = (0, extents);
+        while level > IN_INODE {
+            level = level.div_ceil(per_node);
+            all += level;
+        }
+        all
+    }
+
+    /// Blocks of a symbolic link to `len` bytes.
+    pub fn symlink(&self, len: u64) -> u64 {
+        u64::from(len >= I_BLOCK_SIZE as u64)
+    }
+
+    /// Blocks for `bytes` of `count` attributes outside of the inode.
+    pub fn xattr(&self, bytes: usize, count: usize) -> u64 {
+        let room = self.inode_size.saturating_sub(INODE_BASE + EXTRA_FIELDS);
+        u64::from(count > 0 && bytes + count * PER_XATTR + 4 > room)
+    }
+
+    /// Blocks of a directory with `bytes` bytes of entries. One with an index is made of blocks that were split in
+    /// halves, and is full to three quarters.
+    pub fn dir(&self, bytes: u64) -> u64 {
+        let room = self.block_size - DIR_TAIL as u64;
+        if bytes <= room {
+            return 1;
+        }
+        let leaves = (bytes * 4).div_ceil(room * 3);
+        let indices = leaves.div_ceil(self.block_size / 8 - 4);
+        leaves + indices.max(1) + u64::from(indices > 1)
+    }
+}
+
+/// Bytes of a directory's entry with this name.
+pub fn entry(name: &[u8]) -> u64 {
+    (DIRENT_HEAD + name.len()).next_multiple_of(4) as u64
+}
+
+/// Bytes of the entries that each directory has.
+pub const DOTS: u64 = 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const G: Geometry = Geometry { block_size: 1024, inode_size: 256 };
+
+    #[test]
+    fn blocks_of_files() {
+        assert_eq!(G.file(&[]), 0);
+        assert_eq!(G.file(&[(0, 1)]), 1);
+        assert_eq!(G.file(&[(0, 1025)]), 2);
+        assert_eq!(G.file(&[(0, 512), (512, 100), (1 << 30, 1)]), 2);
+        // Five pieces need a block of extents.
+        let pieces: Vec<_> = (0..5).map(|n| (n * 10_000, 1)).collect();
+        assert_eq!(G.file(&pieces), 6);
+        let many: Vec<_> = (0..1000).map(|n| (n * 10_000, 1)).collect();
+        assert_eq!(G.file(&many), 1000 + 12 + 1);
+    }
+
+    #[test]
+    fn blocks_of_links_attributes_and_directories() {
+        assert_eq!((G.symlink(59), G.symlink(60)), (0, 1));
+        assert_eq!((G.xattr(0, 0), G.xattr(20, 1), G.xattr(90, 1)), (0, 0, 1));
+        assert_eq!((G.dir(DOTS), G.dir(1012), G.dir(1013)), (1, 1, 3));
+    }
+}
