@@ -14,7 +14,7 @@
 //! | `map` | where a file's blocks are, and reading them |
 //! | `dir` | directories |
 //! | `xattr` | extended attributes and ACLs |
-//! | [`offline`] | checking a volume that nobody uses |
+//! | [`offline`] | making a volume, and checking one that nobody uses |
 //! | `vfs_impl` | [`tidegate_vfs::FileSystem`] for the volume |
 #![forbid(unsafe_code)]
 

@@ -65,6 +65,15 @@ impl Bench {
         Ok(cost)
     }
 
+    /// An ext4 volume from the tree, as large as that of mke2fs, by us.
+    pub fn populate_own_ext4(&self) -> Result<Cost> {
+        let _ = fs::remove_file(self.path("own.ext4"));
+        let cost =
+            run(&mut self.tidegate(&["mkfs", "-t", "ext4", "--size", "2G", "--from", "src", "own.ext4"]))?;
+        fs::remove_file(self.path("own.ext4"))?;
+        Ok(cost)
+    }
+
     /// An ext4 volume from the tree.
     pub fn populate_ext4(&self) -> Result<Cost> {
         let image = self.path("peer.img");

@@ -18,6 +18,7 @@ type Case = (&'static str, fn(&Bench) -> Result<Cost>);
 const CASES: &[Case] = &[
     ("populate tidegate", Bench::populate),
     ("populate f2fs-tools", Bench::populate_f2fs_tools),
+    ("populate tidegate ext4", Bench::populate_own_ext4),
     ("populate ext4", Bench::populate_ext4),
     ("copy-out tidegate", Bench::copy_out),
     ("copy-out tar archive", Bench::tar_archive),

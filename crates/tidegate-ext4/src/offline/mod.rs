@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`check`](mod@check) | holding a volume against named rules, without changing it |
+//! | [`mkfs`](mod@mkfs) | making an empty one, as mke2fs does |
 
 pub mod check;
 pub mod mkfs;
