@@ -267,13 +267,17 @@ fn fit(image: &str, content: &Content, free: u64, options: &mut NewVolume) -> Re
         ..options.clone()
     };
     let chosen = options.ext4.inodes.is_some() || options.ext4.inode_ratio.is_some();
-    let as_usual = |bytes| options.room(image, bytes).is_ok_and(|r| holds(&r) && has_inodes(&r));
-    let with_more = |bytes| !chosen && many.room(image, bytes).is_ok_and(|r| holds(&r) && has_inodes(&r));
-    let enough = |bytes: u64| as_usual(bytes) || with_more(bytes);
+    // Whether it is enough, and whether it takes more inodes to be.
+    let judge = |bytes: u64| match options.room(image, bytes) {
+        Ok(room) if chosen || has_inodes(&room) => (has_inodes(&room) && holds(&room), false),
+        Ok(_) => (many.room(image, bytes).is_ok_and(|r| has_inodes(&r) && holds(&r)), true),
+        Err(_) => (false, false),
+    };
+    let enough = |bytes: u64| judge(bytes).0;
     let high = smallest_of(smallest, step, largest(format), enough);
     let high =
         high.ok_or_else(|| Error::other(image, "the content does not fit the largest volume, 16 TiB"))?;
-    if !as_usual(high) {
+    if judge(high).1 {
         *options = many;
     }
     Ok(high)

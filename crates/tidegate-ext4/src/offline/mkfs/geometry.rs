@@ -24,6 +24,8 @@ const ERRORS_CONTINUE: u16 = 1;
 const NO_MAX_MNT_COUNT: u16 = u16::MAX;
 /// `s_def_hash_version`: half MD4.
 const HASH_HALF_MD4: u8 = 1;
+/// Inodes of a group at least: those that a new volume has lie in one.
+const LEAST_PER_GROUP: u64 = 16;
 /// Blocks of the largest log.
 const MAX_JOURNAL_BLOCKS: u64 = 10_240_000;
 /// Blocks below which a volume gets no journal of its own accord.
@@ -211,7 +213,7 @@ impl Shape {
         let size = u64::from(options.inode_size);
         let mut wanted = wanted;
         loop {
-            let per_group = ((wanted * size).div_ceil(bs) * bs / size).max(8) & !7;
+            let per_group = ((wanted * size).div_ceil(bs) * bs / size).max(LEAST_PER_GROUP) & !7;
             if per_group * self.groups <= MAX_32 {
                 self.inodes_per_group = per_group;
                 return;
