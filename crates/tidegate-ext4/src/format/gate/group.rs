@@ -71,7 +71,7 @@ impl GroupDesc {
 
     fn validate(mut self, sb: &Superblock) -> Result<GroupDesc> {
         // Words are made when they are needed: a large volume has many groups.
-        let check = |holds: bool, what: &str| {
+        let check = |holds: bool, what: &'static str| {
             if holds { Ok(()) } else { Err(Error::corrupt(what).at(self.group.place())) }
         };
         check(sb.holds(self.block_bitmap, 1), "its block bitmap lies outside of the volume")?;
