@@ -32,7 +32,7 @@ const SEGMENT: u64 = 2 << 20;
 /// The same of ext4, whose volumes are as small as one likes: the unit, the smallest, and blocks to spare.
 const EXT4_STEP: u64 = 64 << 10;
 const EXT4_SMALLEST: u64 = 256 << 10;
-const EXT4_SPARE: u64 = 16;
+const EXT4_SPARE: u64 = 0;
 /// Inodes that are not for files: the reserved ones and lost+found's.
 const FIRST_INODES: u64 = 12;
 /// How often a volume that was too small after all is made anew.

@@ -31,7 +31,12 @@ pub(crate) struct Free {
 impl Free {
     /// What is kept for `promised` blocks of data: them, and their maps.
     fn kept(&self, promised: u64) -> u64 {
-        if promised == 0 { 0 } else { promised + promised.div_ceil(self.data_per_map) + LEVELS }
+        match self.data_per_map {
+            _ if promised == 0 => 0,
+            // Where that is not enough, the volume is made anew, larger.
+            DATA_PER_MAP_NEW => promised + promised / DATA_PER_MAP_NEW,
+            n => promised + promised.div_ceil(n) + LEVELS,
+        }
     }
 }
 
