@@ -127,8 +127,7 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
         request.open.memory = MemoryLimits { dirty: never, background: never, ..request.open.memory };
     }
     // Nobody has seen the volume before it is complete.
-    let ext4 = &mut request.open.format.ext4;
-    (ext4.write, ext4.filling) = (true, true);
+    request.open.format.ext4.filling = true;
     let shown = show(path_bytes(&request.image));
     let mut claim = Claim::new(&request.image, request.force, request.open.backend)?;
     request.unfinished.begin(&shown, &claim);

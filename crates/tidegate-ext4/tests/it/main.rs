@@ -11,8 +11,8 @@ mod hostile;
 mod killed;
 mod made;
 mod mkfs;
-mod model;
 mod mkfs_judged;
+mod model;
 mod refused;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // other processes are driven and waited for
 mod rig;

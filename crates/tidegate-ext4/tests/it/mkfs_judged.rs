@@ -79,7 +79,7 @@ fn volumes_are_clean_and_used_by_linux_and_by_us() {
 
 fn open_to_write(image: &Path) -> (Arc<tidegate_vfs::Vfs>, Arc<tidegate_ext4::Ext4>) {
     let bdi = tidegate_vfs::Bdi::new(tidegate_vfs::MemoryLimits::default());
-    let options = Ext4Options { write: true, ..Ext4Options::default() };
+    let options = Ext4Options::default();
     let fs = tidegate_ext4::Ext4::open(open_file(image), bdi.clone(), options).unwrap();
     let v = tidegate_vfs::Vfs::mount(fs.clone(), bdi, tidegate_vfs::MountOptions::default()).unwrap();
     (v, fs)
