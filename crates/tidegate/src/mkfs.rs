@@ -248,7 +248,8 @@ fn fit(image: &str, content: &Content, free: u64, options: &mut NewVolume) -> Re
     let (step, smallest) = steps(options.format);
     let format = options.format;
     let holds = |room: &Room| {
-        let blocks = content.blocks[room.kind] + free.div_ceil(room.block_size);
+        let kept = if free > 0 { room.kept } else { 0 };
+        let blocks = content.blocks[room.kind] + free.div_ceil(room.block_size) + kept;
         let spare = match format {
             // What the count cannot know: files that grow meanwhile, names that gather in few buckets.
             Format::F2fs => blocks / 64 + 256,

@@ -58,6 +58,8 @@ pub(crate) struct Room {
     pub block_size: u64,
     /// Blocks that files may take.
     pub blocks: u64,
+    /// Of them, those that are not for everybody once it is made.
+    pub kept: u64,
     /// Inodes; `None` where they are taken from the blocks.
     pub inodes: Option<u64>,
     /// Which of the [`Geometry`]'s kinds it is.
@@ -117,7 +119,7 @@ impl NewVolume {
             Format::F2fs => {
                 let room = self.f2fs(image).map(|o| layout(bytes, &o).map(|l| l.user_block_count))?;
                 let blocks = room.map_err(|e: MkfsError| Error::other(image, e))?;
-                Ok(Room { block_size: 4096, blocks, inodes: None, kind: 0 })
+                Ok(Room { block_size: 4096, blocks, kept: 0, inodes: None, kind: 0 })
             }
             Format::Ext4 => {
                 let room = self.mke2fs(image).map(|o| mke2fs::room(bytes, &o))?;
@@ -126,6 +128,7 @@ impl NewVolume {
                 Ok(Room {
                     block_size: room.block_size.into(),
                     blocks: room.free_blocks,
+                    kept: room.kept_blocks,
                     inodes: Some(room.free_inodes.into()),
                     kind,
                 })

@@ -147,7 +147,7 @@ impl Ext4 {
 }
 
 /// Blocks that Linux keeps back, so that splitting extents never runs out of room: one in fifty, 4096 clusters at most.
-fn kept_for_splits(sb: &Superblock) -> u64 {
+pub(crate) fn kept_for_splits(sb: &Superblock) -> u64 {
     let clusters = (sb.blocks / u64::from(sb.cluster_blocks) / 50).min(4096);
     if sb.incompat.contains(Incompat::EXTENTS) { clusters * u64::from(sb.cluster_blocks) } else { 0 }
 }

@@ -32,6 +32,7 @@ pub use error::MkfsError;
 pub use features::Features;
 pub use options::{JournalSize, MkfsOptions};
 
+use crate::alloc::kept_for_splits;
 use crate::format::gate::Superblock;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, GroupNo};
@@ -74,6 +75,8 @@ pub struct Room {
     pub free_blocks: u64,
     /// Free blocks that only the superuser may take.
     pub reserved_blocks: u64,
+    /// Blocks that df does not call available: these, and those that are kept for splits of extents.
+    pub kept_blocks: u64,
     /// Free inodes.
     pub free_inodes: u32,
     /// Blocks of the journal.
@@ -99,6 +102,7 @@ fn room_of(geometry: &Geometry, plan: &Plan<'_>) -> Room {
         blocks: sb.blocks,
         free_blocks: plan.free_blocks(),
         reserved_blocks: sb.reserved_blocks(),
+        kept_blocks: sb.reserved_blocks() + kept_for_splits(sb),
         free_inodes: sb.raw.s_inodes_count.get() - plan.inodes(),
         journal_blocks: geometry.journal_blocks,
         inode_size: sb.inode_size,
