@@ -37,7 +37,7 @@ pub struct OpenOptions {
     pub backend: Backend,
     /// Go around the host's page cache (O_DIRECT) where the host's file system can.
     pub direct: bool,
-    /// The caller holds the [`Claim`] on a block device.
+    /// The caller holds the [`Claim`](crate::claim::Claim) on a block device.
     pub claimed: bool,
     /// Make the file, or cut an existing one to nothing, and give it this many bytes.
     pub create: Option<u64>,
