@@ -56,7 +56,7 @@ fn a_failed_write_stays_readable() {
         return;
     }
     let mut rig = Rig::unmounted(256);
-    mount_inspected(&mut rig, "cache=16M");
+    mount_inspected(&mut rig, "cache=24M");
     let path = rig.dir.join("f");
     let data: Vec<u8> = UNLUCKY.iter().copied().cycle().take(3_000_000).collect();
     fail(&rig, true);
