@@ -47,7 +47,9 @@ pub fn mount(
         let device = open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         match device.and_then(|fd| by_syscall(source, fd, dir, options, Kind::BlockDevice)) {
             Ok(fd) => return Ok(fd),
-            Err(_) => claim.take()?,
+            Err(_) => claim
+                .take()
+                .map_err(|_| io::Error::other(format!("{source}: another program has taken it meanwhile")))?,
         }
     }
     let device = open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
@@ -81,6 +83,9 @@ pub fn remount(dir: &Path, options: &MountOptions) -> io::Result<()> {
     }
     crate::ioctl::full_sync(dir)
 }
+
+/// The end of the name that the kernel gives to the limits of a block device's mount.
+const OF_DEVICE: &str = "-fuseblk";
 
 /// Of which kind a mount is, as an index of [`MOUNTS`].
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -212,6 +217,25 @@ pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
     }
 }
 
+/// Unmounts `dir`, which this process serves; with `wait`, comes back when that is done. The kernel has the caller of
+/// umount(2) on a block device wait for our answer, and the wait cannot be ended: a thread of ours in it would keep the
+/// connection open behind our own end. So another process calls it.
+///
+/// # Errors
+/// As [`unmount`]; nothing of what fails without `wait`.
+pub(crate) fn unmount_own(dir: &Path, lazy: bool, wait: bool) -> io::Result<()> {
+    if !bdi(dir).is_some_and(|d| d.to_string_lossy().ends_with(OF_DEVICE)) {
+        return unmount(dir, lazy);
+    }
+    let mut child = Command::new("umount");
+    child.args(lazy.then_some("-l")).arg(dir);
+    let mut child = child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    match !wait || child.wait()?.success() {
+        true => Ok(()),
+        false => Err(Errno::BUSY.into()),
+    }
+}
+
 /// Whether `dir` is a mount whose process died.
 pub fn is_dead(dir: &Path) -> bool {
     // With io_uring the connection outlives the process by a moment: what is asked in it is given up with these.
@@ -236,8 +260,9 @@ pub(crate) fn device(dir: &Path) -> Option<(u32, u32)> {
 pub(crate) fn bdi(dir: &Path) -> Option<PathBuf> {
     let (major, minor) = device(dir)?;
     // That of a block device is the device's own; the mount's has a name beside it.
-    let of_device = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}-fuseblk"));
-    Some(if of_device.exists() { of_device } else { format!("/sys/class/bdi/{major}:{minor}").into() })
+    let own = format!("/sys/class/bdi/{major}:{minor}");
+    let of_device = PathBuf::from(format!("{own}{OF_DEVICE}"));
+    Some(if of_device.exists() { of_device } else { own.into() })
 }
 
 /// Has the kernel treat the mount's pages as those of a disk; for the superuser. It reads two requests ahead.

@@ -1,7 +1,7 @@
 //! One mount, from opening the image to its clean end.
 
 use crate::control::Control;
-use crate::mount::{self, is_dead, unmount};
+use crate::mount::{self, is_dead, unmount, unmount_own};
 use crate::options::MountOptions;
 use crate::server::{Server, View};
 use crate::transport::{self, Connection};
@@ -159,7 +159,7 @@ struct Mounted<'a>(&'a Path);
 
 impl Drop for Mounted<'_> {
     fn drop(&mut self) {
-        let _ = unmount(self.0, true);
+        let _ = unmount_own(self.0, true, false);
     }
 }
 
@@ -181,9 +181,9 @@ fn mountpoint(dir: &Path) -> Result<PathBuf> {
 
 /// Unmounts what is at `dir`, in use or not; but not what somebody mounted over ours, or is there since.
 fn unmount_ours(dir: &Path, ours: Option<(u32, u32)>) {
-    if mount::device(dir) == ours && unmount(dir, false).is_err() {
+    if mount::device(dir) == ours && unmount_own(dir, false, true).is_err() {
         // It may have gone meanwhile.
-        let _ = unmount(dir, true);
+        let _ = unmount_own(dir, true, true);
     }
 }
 

@@ -46,7 +46,9 @@ impl Vfs {
         if let Some(known) = self.dcache.get(dir.ino, name) {
             return Ok(known);
         }
-        let found = self.fs.lookup(dir, name)?;
+        let found = self.fs.lookup(dir, name);
+        self.note_pages(dir);
+        let found = found?;
         self.dcache.set(dir.ino, name, found);
         Ok(found)
     }
@@ -240,7 +242,18 @@ impl Vfs {
             return Err(ErrorKind::NotADirectory.into());
         }
         let _dir = dir.rwsem.read();
-        self.fs.readdir(dir, pos, emit)
+        let read = self.fs.readdir(dir, pos, emit);
+        self.note_pages(dir);
+        read
+    }
+
+    /// Has reclaim find the pages of a directory that was read.
+    fn note_pages(&self, dir: &Inode) {
+        if dir.mapping.lacks_turns()
+            && let Some(dir) = self.icache.get(dir.ino)
+        {
+            self.bdi.cached(&dir);
+        }
     }
 
     /// All entries of `dir` but "." and "..".

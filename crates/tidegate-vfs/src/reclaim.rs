@@ -80,10 +80,9 @@ impl Bdi {
                 inode.mapping.reclaim_turn(second_chance);
                 if inode.mapping.keeps_turn() {
                     self.clock.push(&inode);
-                } else {
-                    // Pages may have come between the look and the end of the turn.
-                    self.cached(&inode);
                 }
+                // Pages may have come that nobody noted, or between the look and the end of the turn.
+                self.cached(&inode);
             }
         }
     }

@@ -244,7 +244,7 @@ fn more(format: Format, bytes: u64) -> u64 {
 /// where the content has so many.
 fn fit(image: &str, content: &Content, free: u64, options: &mut NewVolume) -> Result<u64> {
     // Errors that do not depend on the size.
-    options.room(image, 1 << 30)?;
+    options.room(image, 1 << 30).or_else(|_| options.room(image, 1 << 40))?;
     let (step, smallest) = steps(options.format);
     let format = options.format;
     let holds = |room: &Room| {

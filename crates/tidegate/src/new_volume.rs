@@ -101,11 +101,17 @@ impl NewVolume {
         match self.format {
             Format::F2fs => {
                 let made = self.f2fs(image).map(|o| tidegate_f2fs::mkfs::mkfs(queue, &o))?;
-                made.map(|r| r.uuid).map_err(|e| Error::other(image, e))
+                made.map(|r| r.uuid).map_err(|e| match e {
+                    MkfsError::Io { source, .. } => Error::Os(image.into(), source.into()),
+                    e => Error::other(image, e),
+                })
             }
             Format::Ext4 => {
                 let made = self.mke2fs(image).map(|o| mke2fs::mkfs(queue, &o))?;
-                made.map(|r| r.uuid).map_err(|e| Error::other(image, e))
+                made.map(|r| r.uuid).map_err(|e| match e {
+                    mke2fs::MkfsError::Io { source, .. } => Error::Os(image.into(), source.into()),
+                    e => Error::other(image, e),
+                })
             }
         }
     }

@@ -56,7 +56,7 @@ impl Ext4 {
     ) -> (Result<T>, i64) {
         let goal = self.goal_of(own.ino);
         let mut map = match own.is(InodeFlags::EXTENTS) {
-            true => Map::Tree(Tree { fs: self, handle, own, nodes: 0, goal }),
+            true => Map::Tree(Tree { fs: self, handle, own, nodes: 0, goal, stored: false }),
             false => Map::Numbers(Numbers { fs: self, handle, own, nodes: 0, goal }),
         };
         let r = f(&mut map);

@@ -55,7 +55,7 @@ impl Numbers<'_, '_> {
     /// Adds blocks where the file has none.
     ///
     /// # Errors
-    /// `NoSpace` when a block of numbers is needed and none is free, and some of the blocks may be the file's by then;
+    /// `NoSpace` when a block of numbers is needed and none is free, and none of the blocks is the file's then;
     /// `FileTooBig` for one that no number leads to.
     pub(super) fn insert(&mut self, piece: Piece) -> Result<()> {
         let end = piece.start.0 + piece.len;
@@ -71,7 +71,14 @@ impl Numbers<'_, '_> {
                 continue;
             }
             let (level, rest) = self.level_of(at)?;
-            let leaf = self.leaf(level, rest)?;
+            let leaf = match self.leaf(level, rest) {
+                Ok(leaf) => leaf,
+                // The caller frees the blocks: none of them stays in the map.
+                Err(e) => {
+                    self.remove(piece.block..piece.block + done)?;
+                    return Err(e);
+                }
+            };
             let slot = rest % self.per_block();
             let n = (piece.len - done).min(self.per_block() - slot);
             self.handle.write(leaf, |b| {

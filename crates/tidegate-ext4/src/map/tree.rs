@@ -111,18 +111,21 @@ pub(crate) struct Tree<'a, 'h> {
     pub nodes: i64,
     /// Where a new node had best lie.
     pub goal: BlockAddr,
+    /// A node was stored: what follows belongs to the same change.
+    pub stored: bool,
 }
 
 impl Tree<'_, '_> {
     /// Adds blocks where the file has none.
     ///
     /// # Errors
-    /// `NoSpace` when a node is needed and none is free; `FileTooBig` for a tree that is full; `Corrupt`.
+    /// `NoSpace` when a node is needed and none is free, and nothing was changed; `Io` when that is found half way, and
+    /// what is half done must not be committed; `FileTooBig` for a tree that is full; `Corrupt`.
     pub(crate) fn insert(&mut self, piece: Piece) -> Result<()> {
         let mut rest = piece;
         while rest.len > 0 {
             let now = Piece { len: rest.len.min(rest.most()), ..rest };
-            self.insert_below(None, now)?;
+            self.insert_below(None, now).map_err(|e| self.half_done(e))?;
             rest =
                 Piece { block: now.end(), len: rest.len - now.len, start: rest.start.plus(now.len), ..rest };
         }
@@ -166,6 +169,15 @@ impl Tree<'_, '_> {
         }
     }
 
+    /// The error of a change that may have begun: one that has cannot be left where it is.
+    fn half_done(&self, e: Error) -> Error {
+        if self.stored && e.kind() == ErrorKind::NoSpace {
+            let what = "its map needs a block in the middle of a change, and none is free";
+            return Error::new(ErrorKind::Io, what).in_inode(self.own.ino);
+        }
+        e
+    }
+
     fn bad(&self, what: &str) -> Error {
         Error::corrupt(format!("its extent tree: {what}")).in_inode(self.own.ino)
     }
@@ -207,6 +219,7 @@ impl Tree<'_, '_> {
     }
 
     fn store(&mut self, at: Option<BlockAddr>, node: &Node) -> Result<()> {
+        self.stored = true;
         let max = self.max(at);
         debug_assert!(node.entries.len() <= max);
         let mut bytes = vec![0; self.fs.sb.block_size as usize];

@@ -186,6 +186,13 @@ impl FileSystem for Ext4 {
         Ok(())
     }
 
+    fn periodic(&self) {
+        // The commit thread of a journal has its own interval.
+        if self.blocks.journal().is_none() && self.check_writable().is_ok() {
+            self.write_buffers();
+        }
+    }
+
     fn shutdown(&self) {
         self.stop(&Error::new(ErrorKind::Io, "shut down on request"));
     }

@@ -95,7 +95,13 @@ impl Ext4 {
     }
 
     fn flush(&self) -> Result<()> {
-        self.blocks.queue.flush().map_err(|e| Error::device(e, "flushing")).inspect_err(|e| self.stop(e))
+        self.blocks.queue.flush().map_err(|e| Error::device(e, "flushing")).inspect_err(|e| {
+            self.stop(e);
+            // The system tells of a lost write once: a record that flushes after this one would hear of none.
+            if let Some(journal) = self.blocks.journal() {
+                journal.abort(e.clone());
+            }
+        })
     }
 
     /// Sets or removes an attribute of an inode in memory.
@@ -163,6 +169,11 @@ impl Ext4 {
             let features = raw.s_feature_incompat.get() & !Incompat::RECOVER.bits();
             raw.s_feature_incompat.set(features);
         })
+    }
+
+    /// Writes metadata that has been in memory alone, on a volume without a journal. An error stops the volume.
+    pub(crate) fn write_buffers(&self) {
+        let _ = self.blocks.write_out().inspect_err(|e| self.stop(e));
     }
 
     /// Writes all that changed of the metadata, and makes it durable.

@@ -103,6 +103,10 @@ impl Inner {
             span.get_or_insert_with(|| trace::WAIT_UPDATES.enter([tx.tid.0.into()]));
             self.waits.updates.wait(&mut state);
         }
+        // The last handle may have ended because it failed half way.
+        if state.aborted.is_some() {
+            return None;
+        }
         tx.enter(Phase::Switch);
         tx.stats(|s| s.locked = clock::now().since(now));
         let Running { blocks, revokes, .. } = state.running.take()?;

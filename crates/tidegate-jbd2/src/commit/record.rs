@@ -34,6 +34,10 @@ impl Inner {
         // The first record's flush serves all bodies.
         let mut flags = BioFlags::PREFLUSH | BioFlags::FUA;
         for (tx, body) in &bodies {
+            // A flush that failed elsewhere may have been of this body.
+            if let Some(why) = self.state.lock().aborted.clone() {
+                return Err(why);
+            }
             self.write_record(tx, body, flags)?;
             self.finish(tx, body);
             flags -= BioFlags::PREFLUSH;

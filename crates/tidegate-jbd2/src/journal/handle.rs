@@ -123,7 +123,8 @@ impl Handle {
         Error::new(ErrorKind::NoSpace, text)
     }
 
-    /// Gets more credits of the same transaction; whether that has them. Never waits.
+    /// Gets more credits of the same transaction, also where its commit waits for this handle; whether that has them.
+    /// Never waits.
     pub fn extend(&mut self, blocks: u32, revokes: u32) -> bool {
         let journal = &self.journal;
         if self.ended {
@@ -132,7 +133,7 @@ impl Handle {
         let mut state = journal.state.lock();
         let claimed = state.claimed(&journal.costs);
         let reserved = state.reserved;
-        let Some(running) = state.running.as_mut().filter(|r| !r.locked) else { return false };
+        let Some(running) = state.running.as_mut() else { return false };
         let (b, r) = (running.blocks + blocks, running.revokes + revokes);
         let more = journal.costs.log_blocks(b, r) - journal.costs.log_blocks(running.blocks, running.revokes);
         if journal.costs.weight(b, r) + reserved > journal.costs.max

@@ -2,7 +2,7 @@
 
 use super::{AddressSpace, chunk::mask, range_mask};
 use crate::reclaim::TURN;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 /// What a mapping has on the clock.
 #[derive(Default)]
@@ -13,14 +13,20 @@ pub(super) struct Hand {
     turns: AtomicU64,
     /// The chunk that the next turn begins with.
     at: AtomicU64,
+    /// A thread is taking a turn: another would come by the same chunks, and find them not used since.
+    turning: AtomicBool,
 }
 
 impl AddressSpace {
+    /// Whether there are more pages than the turns on the clock are for.
+    pub(crate) fn lacks_turns(&self) -> bool {
+        self.hand.turns.load(SeqCst) * TURN < self.hand.chunks.load(SeqCst)
+    }
+
     /// Whether the pages want another turn on the clock, which the caller then gives: each is asked for once.
     pub(crate) fn turn_wanted(&self) -> bool {
         let more = |t: u64| (t * TURN < self.hand.chunks.load(SeqCst)).then_some(t + 1);
-        more(self.hand.turns.load(SeqCst)).is_some()
-            && self.hand.turns.fetch_update(SeqCst, SeqCst, more).is_ok()
+        self.lacks_turns() && self.hand.turns.fetch_update(SeqCst, SeqCst, more).is_ok()
     }
 
     /// Whether a turn that is over is wanted again.
@@ -32,8 +38,11 @@ impl AddressSpace {
         self.hand.turns.fetch_update(SeqCst, SeqCst, fewer).is_err()
     }
 
-    /// Drops the clean pages of the next [`TURN`] chunks; with `second_chance`, spares chunks used since the last time.
+    /// Drops the clean pages of the next [`TURN`] chunks, unless another thread is at it; with `second_chance`, spares chunks used since the last time.
     pub(crate) fn reclaim_turn(&self, second_chance: bool) {
+        if self.hand.turning.swap(true, SeqCst) {
+            return;
+        }
         let from = self.hand.at.load(SeqCst);
         let mut ids: Vec<u64> = Vec::new();
         for s in &self.shards {
@@ -44,6 +53,7 @@ impl AddressSpace {
         let next = if ids.len() < TURN as usize { 0 } else { ids[ids.len() - 1] + 1 };
         self.hand.at.store(next, SeqCst);
         ids.into_iter().for_each(|id| self.reclaim_chunk(id, u64::MAX, second_chance));
+        self.hand.turning.store(false, SeqCst);
     }
 
     /// Drops clean pages; with `second_chance`, spares chunks used since the last time. How many went.

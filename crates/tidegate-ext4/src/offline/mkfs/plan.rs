@@ -71,10 +71,10 @@ impl<'a> Plan<'a> {
             resize_map = space.take_one(behind).ok_or_else(full)?;
         }
         let mut journal = None;
+        if geometry.journal_asked && sb.compat.contains(Compat::HAS_JOURNAL) {
+            check_journal(geometry.journal_blocks, sb.blocks - first - space.used.total())?;
+        }
         if geometry.journal_blocks > 0 {
-            if geometry.journal_asked {
-                check_journal(geometry.journal_blocks, sb.blocks - first - space.used.total())?;
-            }
             let goal = middle(&space);
             let file = take_file(&mut space, goal, geometry.journal_blocks).ok_or_else(full)?;
             overhead += file.blocks;

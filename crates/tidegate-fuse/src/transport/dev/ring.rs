@@ -8,7 +8,7 @@
 use super::dispatch::{Answer, Maker, Offload, Outcome, volume_of};
 use super::requests;
 use super::wire::{Head, Reader};
-use crate::mount::unmount;
+use crate::mount::unmount_own;
 use crate::transport::MAX_IO;
 use crate::transport::cpu_awake::Awake;
 use rustix::io::Errno;
@@ -140,7 +140,7 @@ impl Post {
                 let served = self.answer_all(ring, &mut place);
                 if served.is_err() {
                     // Without us the kernel would wait for ever.
-                    let _ = unmount(&workers.mountpoint, true);
+                    let _ = unmount_own(&workers.mountpoint, true, false);
                 }
                 Ok(served?)
             }
