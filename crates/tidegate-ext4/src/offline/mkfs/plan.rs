@@ -152,7 +152,8 @@ fn take_file(space: &mut Space<'_>, goal: u64, blocks: u64) -> Option<File> {
 /// Where the journal begins: in the middle of the volume, in that group of a few there that is the least full.
 fn middle(space: &Space<'_>) -> u64 {
     let sb = space.sb;
-    let mut group = space.group_of(sb.first_data_block.0 + (sb.blocks - sb.first_data_block.0) / 2) as u32;
+    // As mke2fs: half of the count of blocks, and not the block that is so far from the first.
+    let mut group = space.group_of((sb.blocks - sb.first_data_block.0) / 2) as u32;
     let free = |g: u32| {
         let own = space.blocks_of(g);
         own.end - own.start - space.used.within(own.clone()).map(|r| r.end - r.start).sum::<u64>()

@@ -53,9 +53,11 @@ pub fn fsck(device: &MemoryDevice) -> std::result::Result<(), String> {
     std::fs::write(&path, &bytes).map_err(|e| e.to_string())?;
     // What was unmounted while it was in use has files to be freed, which e2fsck does first.
     let orphans = bytes[1024 + 0xe8..1024 + 0xec] != [0; 4];
+    // The journal of one that was let go of in use may have what its blocks lack.
+    let needs_recovery = bytes[1024 + 0x60] & 4 != 0;
     let judged = match () {
         () if in_use => mended(&path),
-        () if orphans => recovered(&path),
+        () if orphans || needs_recovery => recovered(&path),
         () => is_clean(&path),
     };
     own.map_or(judged.map_err(|e| format!("{e:#}")), Err).inspect_err(|_| {
