@@ -2,7 +2,7 @@
 
 use super::{AddressSpace, chunk::mask, range_mask};
 use crate::reclaim::TURN;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// What a mapping has on the clock.
 #[derive(Default)]
@@ -13,8 +13,6 @@ pub(super) struct Hand {
     turns: AtomicU64,
     /// The chunk that the next turn begins with.
     at: AtomicU64,
-    /// A thread is taking a turn: another would come by the same chunks, and find them not used since.
-    turning: AtomicBool,
 }
 
 impl AddressSpace {
@@ -38,22 +36,30 @@ impl AddressSpace {
         self.hand.turns.fetch_update(SeqCst, SeqCst, fewer).is_err()
     }
 
-    /// Drops the clean pages of the next [`TURN`] chunks, unless another thread is at it; with `second_chance`, spares chunks used since the last time.
+    /// Drops the clean pages of the next [`TURN`] chunks; with `second_chance`, spares chunks used since the last time.
     pub(crate) fn reclaim_turn(&self, second_chance: bool) {
-        if self.hand.turning.swap(true, SeqCst) {
-            return;
+        for id in self.next_chunks() {
+            self.reclaim_chunk(id, u64::MAX, second_chance);
         }
-        let from = self.hand.at.load(SeqCst);
-        let mut ids: Vec<u64> = Vec::new();
-        for s in &self.shards {
-            ids.extend(s.lock().chunks.range(from..).take(TURN as usize).map(|c| *c.0));
+    }
+
+    /// The chunks of a turn, and puts the hand behind them: two threads do not come by the same ones, where the second
+    /// would find them not used since.
+    fn next_chunks(&self) -> Vec<u64> {
+        let turn = TURN as usize;
+        loop {
+            let from = self.hand.at.load(SeqCst);
+            let mut ids: Vec<u64> = Vec::new();
+            for s in &self.shards {
+                ids.extend(s.lock().chunks.range(from..).take(turn).map(|c| *c.0));
+            }
+            ids.sort_unstable();
+            ids.truncate(turn);
+            let next = if ids.len() < turn { 0 } else { ids[turn - 1] + 1 };
+            if self.hand.at.compare_exchange(from, next, SeqCst, SeqCst).is_ok() {
+                return ids;
+            }
         }
-        ids.sort_unstable();
-        ids.truncate(TURN as usize);
-        let next = if ids.len() < TURN as usize { 0 } else { ids[ids.len() - 1] + 1 };
-        self.hand.at.store(next, SeqCst);
-        ids.into_iter().for_each(|id| self.reclaim_chunk(id, u64::MAX, second_chance));
-        self.hand.turning.store(false, SeqCst);
     }
 
     /// Drops clean pages; with `second_chance`, spares chunks used since the last time. How many went.
