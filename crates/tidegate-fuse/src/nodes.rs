@@ -36,6 +36,11 @@ impl Nodes {
         *self.shard(node).lock().lookups.entry(node).or_insert(0) += 1;
     }
 
+    /// How often the kernel was told of `node`, less what it forgot.
+    pub(crate) fn lookups(&self, node: u64) -> u64 {
+        self.shard(node).lock().lookups.get(&node).copied().unwrap_or(0)
+    }
+
     /// The kernel forgets `n` of the times it was told.
     pub(crate) fn forget(&self, node: u64, n: u64) {
         let mut s = self.shard(node).lock();

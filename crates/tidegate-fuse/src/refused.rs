@@ -5,7 +5,8 @@
 //! on writing hears nothing. So we have it forget the file's attributes: then it asks for them before the next
 //! write(2), and takes an error for an answer. The size it has in mind is true again when it forgets the inode (a
 //! truncation of ours would race with whoever goes on writing): once nobody writes the file, it is told to forget the
-//! name, and with it goes an inode that nobody uses.
+//! name, and with it goes an inode that nobody uses. Somebody may use it for a moment (a lookup under way, a notice of
+//! ours), so it is told again until it says that the inode is gone.
 
 use crate::errno::Result;
 use crate::server::Server;
@@ -25,6 +26,13 @@ const AMPLE: u64 = 16 << 20;
 const PATIENCE: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// The first time to wait for the kernel to forget an inode that it was told to; each is twice as long as the one before,
+/// up to the last.
+const AGAIN: Duration = Duration::from_millis(10);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(1);
+/// How often it is told.
+const TOLD: u32 = 20;
+
 /// What became of a file's pages.
 struct Refusal {
     error: Errno,
@@ -38,46 +46,75 @@ struct Refusal {
 
 /// Pages that the kernel took from a program and the volume could not take.
 pub(crate) struct Refused {
-    /// How many there are: most mounts never have one, and need not look.
+    /// How many files are known here: most mounts never have one, and need not look.
     count: AtomicUsize,
-    nodes: Mutex<HashMap<u64, Refusal>>,
+    files: Mutex<Files>,
+}
+
+#[derive(Default)]
+struct Files {
+    /// Files that are open.
+    refusals: HashMap<u64, Refusal>,
+    /// Files that nobody writes any more and whose size the kernel may still have: the lookups that it knew them by.
+    leaving: HashMap<u64, u64>,
 }
 
 impl Refused {
     pub(crate) fn new() -> Self {
-        Refused { count: AtomicUsize::new(0), nodes: Mutex::new(&REFUSED, HashMap::new()) }
+        Refused { count: AtomicUsize::new(0), files: Mutex::new(&REFUSED, Files::default()) }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Files) -> T) -> T {
+        let mut files = self.files.lock();
+        let r = change(&mut files);
+        self.count.store(files.refusals.len() + files.leaving.len(), SeqCst);
+        r
     }
 
     fn with<T>(&self, node: u64, look: impl FnOnce(&mut Refusal) -> T) -> Option<T> {
         if self.count.load(SeqCst) == 0 {
             return None;
         }
-        self.nodes.lock().get_mut(&node).map(look)
+        self.files.lock().refusals.get_mut(&node).map(look)
     }
 
     /// Notes a refusal; whether the kernel may have attributes that keep it from asking.
     fn add(&self, node: u64, error: Errno, pos: u64, len: u64) -> bool {
-        let mut nodes = self.nodes.lock();
-        let known = nodes.len();
-        let r = nodes.entry(node).or_insert(Refusal { error, len: 0, from: pos, told: Vec::new() });
-        let settled = !r.told.is_empty();
-        (r.error, r.len, r.from) = (error, r.len.max(len), r.from.min(pos));
-        r.told.clear();
-        let is_new = nodes.len() > known;
-        self.count.store(nodes.len(), SeqCst);
-        is_new || settled
+        self.change(|files| {
+            let known = files.refusals.len();
+            let r =
+                files.refusals.entry(node).or_insert(Refusal { error, len: 0, from: pos, told: Vec::new() });
+            let settled = !r.told.is_empty();
+            (r.error, r.len, r.from) = (error, r.len.max(len), r.from.min(pos));
+            r.told.clear();
+            settled || files.refusals.len() > known
+        })
     }
 
     /// Nobody writes the file any more: the program that did has heard of it at the latest when closing it. Whether
-    /// there was something to hear of.
-    fn forget(&self, node: u64) -> bool {
+    /// there was something to hear of; the kernel, which knows it by so many `lookups`, is to forget it then.
+    fn forget(&self, node: u64, lookups: u64) -> bool {
         if self.count.load(SeqCst) == 0 {
             return false;
         }
-        let mut nodes = self.nodes.lock();
-        let known = nodes.remove(&node).is_some();
-        self.count.store(nodes.len(), SeqCst);
-        known
+        self.change(|files| {
+            let known = files.refusals.remove(&node).is_some();
+            if known {
+                files.leaving.insert(node, lookups);
+            }
+            known
+        })
+    }
+
+    /// The kernel has forgotten `lookups` of a file: all that it was known by, if its inode there is gone.
+    pub(crate) fn forgotten(&self, node: u64, lookups: u64) {
+        if self.count.load(SeqCst) != 0 {
+            self.change(|files| files.leaving.retain(|n, known| *n != node || lookups < *known));
+        }
+    }
+
+    fn is_leaving(&self, node: u64) -> bool {
+        self.files.lock().leaving.contains_key(&node)
     }
 }
 
@@ -126,10 +163,24 @@ impl Server {
 
     /// The last who could write `node` has closed it. If pages of it were refused, the kernel is to forget its size.
     pub(crate) fn forget_refused(self: &Arc<Self>, node: u64) {
-        if self.refused.forget(node) {
-            let server = self.clone();
-            // Offload: the kernel may hold the directory for a request that waits for this thread.
-            let _ = thread::spawn("tg-fuse-offload", move || server.have_looked_up(node));
+        if self.refused.forget(node, self.nodes.lookups(node)) {
+            let server = Arc::downgrade(self);
+            // Offload: the kernel may hold the directory for a request that waits for this thread. The volume is
+            // free to be unmounted meanwhile.
+            let _ = thread::spawn("tg-fuse-offload", move || {
+                let mut pause = AGAIN;
+                for _ in 0..TOLD {
+                    match server.upgrade() {
+                        Some(s) if s.refused.is_leaving(node) => s.have_looked_up(node),
+                        _ => return,
+                    }
+                    thread::sleep(pause);
+                    pause = AGAIN_AT_MOST.min(pause * 2);
+                }
+                if let Some(s) = server.upgrade() {
+                    s.refused.forgotten(node, u64::MAX);
+                }
+            });
         }
     }
 

@@ -164,6 +164,7 @@ impl Server {
     /// The kernel forgets `n` lookups of `node`.
     pub fn forget(&self, node: u64, n: u64) {
         self.nodes.forget(node, n);
+        self.refused.forgotten(node, n);
     }
 
     /// Keeps an inode from being freed while its name goes.

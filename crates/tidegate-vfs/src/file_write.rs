@@ -372,14 +372,14 @@ impl Vfs {
         if size > self.fs.max_file_size(inode) {
             return Err(ErrorKind::FileTooBig.into());
         }
-        if !privileged {
-            drop_set_id(&mut inode.attr());
-        }
         let old = inode.size();
         if size < old {
             self.zero_in_page(inode, size, size.next_multiple_of(PAGE).min(old.next_multiple_of(PAGE)))?;
         }
         self.zero_tail(inode, size)?;
+        if !privileged {
+            drop_set_id(&mut inode.attr());
+        }
         let _none = inode.mapping.invalidate_lock.write();
         if size < old {
             inode.mapping.remove(size.div_ceil(PAGE), u64::MAX);

@@ -3,7 +3,7 @@
 use crate::rig::{Rig, cannot_mount, number};
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::time::Duration;
 
 /// A program that writes on and on to a full volume hears of it from write(2), soon. What is there stays.
@@ -63,6 +63,7 @@ fn a_closed_file_is_as_long_as_what_was_kept() {
         return;
     }
     const USER: u32 = 65_534;
+    const O_PATH: i32 = rustix::fs::OFlags::PATH.bits() as i32;
     let mut rig = Rig::unmounted(64);
     rig.mount_as(USER, "uid=65534,gid=65534").unwrap();
     let path = rig.dir.join("fill");
@@ -70,8 +71,13 @@ fn a_closed_file_is_as_long_as_what_was_kept() {
         become_user(USER);
         let mut file = fs::File::create(&path).unwrap();
         let written = (0..420).take_while(|_| file.write_all(&[7; 64 << 10]).is_ok()).count() * (64 << 10);
-        drop(file);
         let length = || fs::metadata(&path).unwrap().len() as usize;
+        // A lookup while somebody uses the inode finds the size that the kernel has in mind, and keeps it there.
+        let held = fs::OpenOptions::new().read(true).custom_flags(O_PATH).open(&path).unwrap();
+        drop(file);
+        std::thread::sleep(Duration::from_millis(100));
+        length();
+        drop(held);
         // Whoever serves hears of a close after it.
         for _ in 0..500 {
             if length() < written {

@@ -240,7 +240,7 @@ impl Rig {
         Ok(())
     }
 
-    /// After an allocation that ended in the middle, each byte of the range is what it was or zero.
+    /// After an allocation that ended in the middle, each byte of the range is what it was or zero. Set-id bits go before.
     fn adopt_zeroed(&mut self, h: usize, pos: u64, len: u64) -> Outcome {
         let id = self.handles[h].id;
         let end = (pos + len).min(self.model.get(id).size);
@@ -251,6 +251,7 @@ impl Rig {
         }
         let n = self.model.get_mut(id);
         n.data.write(pos, &is);
+        n.loose_mode |= 0o6000;
         (n.atime, n.mtime, n.ctime) = (None, None, None);
         Ok(())
     }
