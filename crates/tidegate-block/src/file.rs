@@ -1,6 +1,7 @@
 //! Opening an image file or block device, and synchronous I/O on it.
 
 use crate::bio::{BioData, BioFlags, Op};
+use crate::durable::Durable;
 use crate::loops;
 use crate::threads::ThreadDevice;
 use crate::uring::UringDevice;
@@ -173,6 +174,7 @@ pub struct FileIo {
     _behind: Vec<OwnedFd>,
     /// The same file through the host's page cache, where `fd` goes around it.
     cached: Option<OwnedFd>,
+    durable: Durable,
     /// Small writes that are still to go around it.
     direct_next: AtomicU32,
     /// The file is memory.
@@ -208,7 +210,18 @@ impl FileIo {
         }
         let size = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0))?;
         let direct_next = AtomicU32::new(0);
-        Ok(FileIo { fd, _behind: behind, cached, direct_next, in_memory, name, size, read_only: o.read_only })
+        let durable = Durable::new(&fd, !o.read_only);
+        Ok(FileIo {
+            fd,
+            _behind: behind,
+            cached,
+            durable,
+            direct_next,
+            in_memory,
+            name,
+            size,
+            read_only: o.read_only,
+        })
     }
 
     pub(crate) fn is_quick(&self, rq: &Request) -> bool {
@@ -272,8 +285,9 @@ impl FileIo {
         Ok(())
     }
 
+    /// Makes all that was written durable, or fails for ever: see [`crate::durable`].
     fn flush(&self) -> Result<(), Errno> {
-        retry(|| rustix::fs::fdatasync(&self.fd))
+        self.durable.flush(&self.fd, |fd| retry(|| rustix::fs::fdatasync(fd)))
     }
 
     fn punch(&self, rq: &Request, f: FallocateFlags) -> Result<(), Errno> {

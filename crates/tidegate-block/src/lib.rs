@@ -17,6 +17,7 @@
 //! | [`device`] | the [`Device`] trait |
 //! | [`claim`] | the kernel's claim on a block device, apart from the file that I/O goes through |
 //! | [`file`](mod@file) | opening an image: lock, backend choice, synchronous I/O |
+//! | `durable` | flushing a file, and staying with the answer when that failed |
 //! | [`held`] | a device that keeps writes to its first blocks back |
 //! | [`slice`](mod@slice) | the end of a device as a device: a partition |
 //! | `loops` | loop devices: what lies behind one, and what is mounted through one |
@@ -41,6 +42,7 @@ mod bytes;
 pub mod claim;
 pub mod ctx;
 pub mod device;
+mod durable;
 pub mod elevator;
 pub mod faulty;
 pub mod file;

@@ -1,0 +1,137 @@
+//! Making a file durable, and staying with the answer when that failed.
+//!
+//! The kernel tells each open file description once that a page could not be written, and drops the page. Of two
+//! threads that flush through one description at the same time, one hears of it, though the lost page may be the
+//! other's. So each flush has a description to itself, opened before anything was written, and after one has failed
+//! all fail: a later success says nothing of what is lost.
+
+use crate::Errno;
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
+use tidegate_rt::WaitQueue;
+
+/// Descriptions beside the file's own. Threads that find none wait for one.
+const MORE: u32 = 3;
+
+/// What flushes of a file share.
+pub(crate) struct Durable {
+    more: Vec<OwnedFd>,
+    /// Descriptions that no flush has, a bit for each.
+    free: AtomicU32,
+    given_back: WaitQueue,
+    failed: OnceLock<Errno>,
+}
+
+/// A description of one flush; given back when it goes.
+struct Turn<'a>(&'a Durable, u32);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.free.fetch_or(1 << self.1, AcqRel);
+        self.0.given_back.wake_all();
+    }
+}
+
+impl Durable {
+    /// For the file that is open as `fd`, which may be `written`. Where /proc does not lead to it, one flush runs at a
+    /// time.
+    pub(crate) fn new(fd: &OwnedFd, written: bool) -> Self {
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let again = || rustix::fs::open(&path, OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty()).ok();
+        let more: Vec<_> = (0..if written { MORE } else { 0 }).map_while(|_| again()).collect();
+        let free = AtomicU32::new((2 << more.len()) - 1);
+        Durable { more, free, given_back: WaitQueue::new(), failed: OnceLock::new() }
+    }
+
+    /// Has `sync` make the file durable through a description that no other flush has: `own`, or another.
+    ///
+    /// # Errors
+    /// The first that `sync` ever had.
+    pub(crate) fn flush(
+        &self,
+        own: &OwnedFd,
+        sync: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let turn = self.turn();
+        if let Some(e) = self.failed.get() {
+            return Err(*e);
+        }
+        let fd = match turn.1 {
+            0 => own.as_fd(),
+            n => self.more[n as usize - 1].as_fd(),
+        };
+        sync(fd).map_err(|e| *self.failed.get_or_init(|| e))
+    }
+
+    fn turn(&self) -> Turn<'_> {
+        loop {
+            let lowest = |free: u32| (free != 0).then(|| free & (free - 1));
+            match self.free.fetch_update(AcqRel, Acquire, lowest) {
+                Ok(free) => return Turn(self, free.trailing_zeros()),
+                Err(_) => self.given_back.wait_until(|| self.free.load(Acquire) != 0),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::RawFd;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use tidegate_rt::{LockClass, Mutex, thread};
+
+    static SEEN: LockClass = LockClass::new("test->seen", 1000);
+
+    fn file() -> OwnedFd {
+        tempfile::tempfile().unwrap().into()
+    }
+
+    /// Eight threads flush; no description is two threads' at once, and several threads flush at once.
+    #[test]
+    fn each_flush_has_a_description_of_its_own() {
+        let (own, most) = (Arc::new(file()), Arc::new(AtomicUsize::new(0)));
+        let durable = Arc::new(Durable::new(&own, true));
+        let used = Arc::new(Mutex::new(&SEEN, Vec::<RawFd>::new()));
+        let body = |own: Arc<OwnedFd>,
+                    durable: Arc<Durable>,
+                    used: Arc<Mutex<Vec<RawFd>>>,
+                    most: Arc<AtomicUsize>| {
+            for _ in 0..50 {
+                let sync = |fd: BorrowedFd<'_>| {
+                    let fd = fd.as_raw_fd();
+                    let mut seen = used.lock();
+                    assert!(!seen.contains(&fd), "{fd} is in use");
+                    seen.push(fd);
+                    most.fetch_max(seen.len(), SeqCst);
+                    drop(seen);
+                    thread::sleep(std::time::Duration::from_micros(200));
+                    used.lock().retain(|f| *f != fd);
+                    Ok(())
+                };
+                durable.flush(&own, sync).unwrap();
+            }
+        };
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                let (own, durable, used, most) = (own.clone(), durable.clone(), used.clone(), most.clone());
+                thread::spawn("flushes", move || body(own, durable, used, most)).unwrap()
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join());
+        assert_eq!(most.load(SeqCst), 1 + MORE as usize);
+    }
+
+    #[test]
+    fn a_loss_is_told_for_ever() {
+        let own = file();
+        let durable = Durable::new(&own, true);
+        assert_eq!(durable.flush(&own, |_| Ok(())), Ok(()));
+        assert_eq!(durable.flush(&own, |_| Err(Errno::NOSPC)), Err(Errno::NOSPC));
+        assert_eq!(durable.flush(&own, |_| Ok(())), Err(Errno::NOSPC));
+        assert_eq!(durable.flush(&own, |_| Err(Errno::IO)), Err(Errno::NOSPC));
+    }
+}
