@@ -9,11 +9,12 @@ use crate::volume::options::{Ext4Options, Switches};
 use crate::volume::ordered::Ordered;
 use crate::volume::overlay::{Overlay, logged_superblock};
 use crate::volume::sbi::Ext4;
+use crate::xattr;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 use tidegate_block::{BioFlags, PAGE_SIZE, RequestQueue, Sector};
 use tidegate_jbd2::JournalOptions;
-use tidegate_rt::clock;
+use tidegate_rt::{Mutex, clock};
 use tidegate_vfs::{Bdi, Error, ErrorKind, FileType, Ino, ReadOnly, Result};
 
 /// Where the magic number is on the volume, in bytes.
@@ -61,6 +62,7 @@ impl Ext4 {
             freed: Freed::default(),
             ordered: Ordered::new(),
             orphans: Orphans::new(Vec::new()),
+            shared_xattrs: Mutex::new(&xattr::SHARED, ()),
             group_locks: GroupLocks::default(),
             next_generation: AtomicU32::new(0),
             filling: options.filling,

@@ -9,7 +9,7 @@ use crate::volume::ordered::Ordered;
 use crate::volume::stats::Stats;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
-use tidegate_rt::Timespec;
+use tidegate_rt::{Mutex, Timespec};
 use tidegate_vfs::{Error, ReadOnly};
 
 /// An ext2, ext3 or ext4 volume. Shared by threads: nothing in it changes but caches.
@@ -28,6 +28,8 @@ pub struct Ext4 {
     pub(crate) ordered: Arc<Ordered>,
     /// Inodes without a name.
     pub(crate) orphans: Orphans,
+    /// Held while an inode leaves a block of attributes that it shared.
+    pub(crate) shared_xattrs: Mutex<()>,
     /// Locks on groups.
     pub(crate) group_locks: GroupLocks,
     /// Tells apart uses of one inode number.

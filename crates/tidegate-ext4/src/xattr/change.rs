@@ -6,14 +6,17 @@
 use super::area::Area;
 use super::{posix_acl, split_name};
 use crate::format::crc::crc32c;
-use crate::format::gate::rule;
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
 use crate::inode::Ext4Inode;
 use crate::volume::handle::Handle;
 use crate::volume::sbi::Ext4;
+use tidegate_rt::LockClass;
 use tidegate_vfs::{Attr, Error, ErrorKind, Result, XattrFlags};
 use zerocopy::IntoBytes;
+
+/// The class of [`Ext4::shared_xattrs`].
+pub(crate) static SHARED: LockClass = LockClass::new("ext4->shared_xattrs", 402);
 
 /// An attribute that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,18 +174,23 @@ impl Ext4 {
         // As Linux sorts the entries of a block: by namespace, length and name.
         list.sort_by(|a, b| (a.index, a.name.len(), &a.name).cmp(&(b.index, b.name.len(), &b.name)));
         let addr = match own.file_acl {
-            Some(addr) if le32(&self.xattr_block(own, addr)?, 4) == 1 => addr,
-            shared => {
-                let (addr, _) = self.take_blocks(handle, self.goal_of(own.ino), 1)?;
-                if shared.is_some() {
-                    self.drop_reference(handle, own)?;
-                } else {
-                    attr.blocks += u64::from(self.sb.block_size / 512);
+            Some(addr) if self.references(own, addr)? == 1 => addr,
+            before => {
+                let (new, _) = self.take_blocks(handle, self.goal_of(own.ino), 1)?;
+                match before {
+                    Some(addr) if !self.leave_shared(handle, own, addr)? => {
+                        self.free_blocks(handle, new, 1)?;
+                        addr
+                    }
+                    Some(_) => new,
+                    None => {
+                        attr.blocks += u64::from(self.sb.block_size / 512);
+                        new
+                    }
                 }
-                own.file_acl = Some(addr);
-                addr
             }
         };
+        own.file_acl = Some(addr);
         let mut bytes = vec![0; self.sb.block_size as usize];
         put_list(&mut bytes, head, 0, &list, true);
         let mut raw = RawXattrHeader {
@@ -219,27 +227,33 @@ impl Ext4 {
         attr: &mut Attr,
     ) -> Result<()> {
         let Some(addr) = own.file_acl else { return Ok(()) };
-        if le32(&self.xattr_block(own, addr)?, 4) == 1 {
+        if self.references(own, addr)? == 1 || !self.leave_shared(handle, own, addr)? {
             handle.forget(addr)?;
             self.free_blocks(handle, addr, 1)?;
-        } else {
-            self.drop_reference(handle, own)?;
         }
         own.file_acl = None;
         attr.blocks = attr.blocks.saturating_sub(u64::from(self.sb.block_size / 512));
         Ok(())
     }
 
-    /// One inode less shares a block.
-    fn drop_reference(&self, handle: &mut Handle<'_>, own: &Ext4Inode) -> Result<()> {
-        let Some(addr) = own.file_acl else { return Ok(()) };
-        rule(le32(&self.xattr_block(own, addr)?, 4) > 1, format!("attribute block {addr}: h_refcount"))?;
+    /// How many inodes share a block. Nobody is ever added here, so the block of one inode stays its own.
+    fn references(&self, own: &Ext4Inode, addr: BlockAddr) -> Result<u32> {
+        Ok(le32(&self.xattr_block(own, addr)?, 4))
+    }
+
+    /// Leaves a block to those who share it; false where all others have left it by now.
+    fn leave_shared(&self, handle: &mut Handle<'_>, own: &Ext4Inode, addr: BlockAddr) -> Result<bool> {
+        let _one_leaves = self.shared_xattrs.lock();
+        if self.references(own, addr)? == 1 {
+            return Ok(false);
+        }
         handle.write(addr, |b| {
             let n = le32(b, 4) - 1;
             b[4..8].copy_from_slice(&n.to_le_bytes());
             let crc = self.xattr_block_csum(addr, b);
             b[XATTR_CSUM_OFFSET..XATTR_CSUM_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
-        })
+        })?;
+        Ok(true)
     }
 }
 

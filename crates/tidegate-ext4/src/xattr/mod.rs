@@ -12,6 +12,8 @@ mod area;
 mod change;
 mod posix_acl;
 
+pub(crate) use change::SHARED;
+
 use crate::format::crc::crc32c;
 use crate::format::gate::rule;
 use crate::format::raw::*;

@@ -4,6 +4,7 @@ use crate::rig::*;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use tidegate_block::{QueueLimits, RequestQueue, file};
 use tidegate_ext4::{Ext4, Ext4Options};
 use tidegate_testing::fill::Rng;
@@ -276,4 +277,50 @@ fn a_full_volume_says_so_and_stays_whole() {
 
 fn rng_len(n: usize) -> usize {
     n * 7919 % 90_000
+}
+
+/// Linux keeps equal attributes in one block for several inodes. Two leave it at the same time.
+#[test]
+fn a_shared_block_of_attributes_is_left_by_all() {
+    if skip() {
+        return;
+    }
+    const BLOCKS: usize = 300;
+    let (dir, none) = (scratch(), rustix::fs::XattrFlags::empty());
+    for kind in ["ext4", "ext2"] {
+        let image = dir.path().join(format!("{kind}.img"));
+        mke2fs(&image, &["-t", kind], "32M");
+        let m = Mounted::new(&image, "").unwrap();
+        let name = |block: usize, i: usize| format!("{block}-{i}");
+        for (block, i) in (0..BLOCKS).flat_map(|b| (0..2).map(move |i| (b, i))) {
+            let path = m.path().join(name(block, i));
+            std::fs::write(&path, "").unwrap();
+            let value = [block.to_le_bytes(); 40].concat();
+            rustix::fs::setxattr(path, "user.same", &value, none).unwrap();
+        }
+        drop(m);
+        let v = open_to_write(&image);
+        let (before, come) = (v.statfs().blocks_free, Arc::new(AtomicUsize::new(0)));
+        let threads: Vec<_> = (0..2)
+            .map(|i| {
+                let (v, root, come) = (v.clone(), v.root().unwrap(), come.clone());
+                let body = move || {
+                    let value = [i as u8; 300];
+                    for block in 0..BLOCKS {
+                        let inode = v.lookup(&root, name(block, i).as_bytes()).unwrap();
+                        let value = Some(&value[..]).filter(|_| (block + i) % 3 > 0);
+                        come.fetch_add(1, SeqCst);
+                        while come.load(SeqCst) < 2 * (block + 1) {
+                            std::hint::spin_loop();
+                        }
+                        v.setxattr(ROOT, &inode, b"user.same", value, XattrFlags::empty()).unwrap();
+                    }
+                };
+                tidegate_rt::thread::spawn("leaves", body).unwrap()
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join());
+        assert_eq!(v.statfs().blocks_free, before - BLOCKS as u64 / 3, "each block was shared");
+        judge(kind, &image, v);
+    }
 }
