@@ -10,7 +10,7 @@ use crate::format::raw::GroupFlags;
 use crate::format::units::{BlockAddr, GroupNo};
 use crate::volume::handle::Handle;
 use crate::volume::sbi::Ext4;
-use tidegate_vfs::{ErrorKind, Result};
+use tidegate_vfs::{Error, ErrorKind, Result};
 
 /// Blocks behind the goal that are taken though more are wanted.
 const GOES_ON: u32 = 8;
@@ -44,10 +44,11 @@ impl Ext4 {
         self.take_promised(handle, goal, want)
     }
 
-    /// Takes a run of at most `want` blocks, as near behind `goal` as one is free; the first, and how many.
+    /// Takes a run of at most `want` blocks, as near behind `goal` as one is free; the first, and how many. Groups whose
+    /// bitmap is damaged are passed over.
     ///
     /// # Errors
-    /// `NoSpace`; `Corrupt`; those of reading bitmaps.
+    /// `NoSpace`, also where a damaged group is all that might have room; those of reading bitmaps.
     pub(crate) fn take_promised(
         &self,
         handle: &mut Handle<'_>,
@@ -56,7 +57,7 @@ impl Ext4 {
     ) -> Result<(BlockAddr, u32)> {
         let goal = if self.sb.holds(goal, 1) { goal } else { self.sb.first_data_block };
         let (start, groups) = (self.group_of(goal), self.sb.groups);
-        let mut best: Option<Found> = None;
+        let (mut best, mut damaged) = (None::<Found>, None);
         for n in 0..groups {
             let group = GroupNo((start.0 + n) % groups);
             let from = if n == 0 { (goal.0 - self.sb.group_start(group).0) as u32 } else { 0 };
@@ -65,6 +66,7 @@ impl Ext4 {
                 Looked::Taken(addr, len) => return Ok((addr, len)),
                 Looked::Shorter(f) if best.is_none_or(|b| b.len < f.len) => best = Some(f),
                 Looked::Shorter(_) => {}
+                Looked::Damaged(e) => damaged = Some(e),
             }
             // A run that is a good part of what is wanted is better than a walk over a large volume.
             if n > 16 && best.is_some_and(|b| b.len >= want / 4) {
@@ -82,7 +84,7 @@ impl Ext4 {
                 }
             }
         }
-        Err(ErrorKind::NoSpace.into())
+        Err(no_room(damaged))
     }
 
     /// Looks into a group for a run of `want` blocks, and takes one that has at least `least`.
@@ -99,7 +101,10 @@ impl Ext4 {
         }
         let _lock = self.group_locks.lock(group);
         let desc = self.group(group)?;
-        let mut map = self.block_bitmap(&desc)?;
+        let mut map = match self.block_bitmap(&desc) {
+            Err(e) if e.kind() == ErrorKind::Corrupt => return Ok(Some(Looked::Damaged(e))),
+            map => map?,
+        };
         // Blocks that a commit has yet to free are in use, as far as others are concerned.
         let mut free = map.clone();
         for (bit, len) in self.freed.of(group, self.blocks.journal()) {
@@ -168,11 +173,21 @@ impl Ext4 {
     }
 }
 
+/// Nothing is free but what may be in a group that is damaged.
+pub(super) fn no_room(damaged: Option<Error>) -> Error {
+    match damaged {
+        Some(e) => Error::new(ErrorKind::NoSpace, format!("what is free cannot be told, run e2fsck: {e}")),
+        None => ErrorKind::NoSpace.into(),
+    }
+}
+
 /// What became of a look into a group.
 enum Looked {
     Taken(BlockAddr, u32),
     /// No run is long enough; the longest.
     Shorter(Found),
+    /// The group's bitmap cannot be trusted.
+    Damaged(Error),
 }
 
 /// A run of `want` clear bits of `blocks`: at `from`, else the first behind it that is long enough, else the first from

@@ -4,12 +4,13 @@
 //! are spread over groups with room; those below stay near their parent while that has room (Orlov's rule, simplified).
 
 use super::bitmap::{fill, first_clear, is_set};
+use super::blocks::no_room;
 use crate::format::gate::{GroupDesc, rule};
 use crate::format::raw::{GroupFlags, ROOT_INO};
 use crate::format::units::GroupNo;
 use crate::volume::handle::Handle;
 use crate::volume::sbi::Ext4;
-use tidegate_vfs::{ErrorKind, Result};
+use tidegate_vfs::{Error, ErrorKind, Result};
 
 impl Ext4 {
     /// The group and the place in its table of an inode.
@@ -18,26 +19,26 @@ impl Ext4 {
         (GroupNo(n / self.sb.inodes_per_group), n % self.sb.inodes_per_group)
     }
 
-    /// Takes an inode for something in directory `parent`.
+    /// Takes an inode for something in directory `parent`. Groups whose bitmap is damaged are passed over.
     ///
     /// # Errors
-    /// `NoSpace`; `Corrupt`; those of reading bitmaps.
+    /// `NoSpace`, also where a damaged group is all that might have one; those of reading bitmaps.
     pub(crate) fn take_inode(&self, handle: &mut Handle<'_>, parent: u32, is_dir: bool) -> Result<u32> {
         let start = match is_dir {
             true => self.group_for_directory(parent)?,
             false => self.inode_group(parent).0,
         };
-        let groups = self.sb.groups;
+        let (groups, mut damaged) = (self.sb.groups, None);
         for n in 0..groups {
             let group = GroupNo((start.0 + n) % groups);
             if self.group(group)?.free_inodes == 0 {
                 continue;
             }
-            if let Some(ino) = self.take_inode_in(handle, group, is_dir)? {
+            if let Some(ino) = self.take_inode_in(handle, group, is_dir, &mut damaged)? {
                 return Ok(ino);
             }
         }
-        Err(ErrorKind::NoSpace.into())
+        Err(no_room(damaged))
     }
 
     /// Where a new directory goes: into a group that is emptier than most; near its parent if that has room.
@@ -66,10 +67,22 @@ impl Ext4 {
         Ok(best.map_or(own, |d| d.group))
     }
 
-    fn take_inode_in(&self, handle: &mut Handle<'_>, group: GroupNo, is_dir: bool) -> Result<Option<u32>> {
+    fn take_inode_in(
+        &self,
+        handle: &mut Handle<'_>,
+        group: GroupNo,
+        is_dir: bool,
+        damaged: &mut Option<Error>,
+    ) -> Result<Option<u32>> {
         let _lock = self.group_locks.lock(group);
         let desc = self.group(group)?;
-        let mut map = self.inode_bitmap(&desc)?;
+        let mut map = match self.inode_bitmap(&desc) {
+            Err(e) if e.kind() == ErrorKind::Corrupt => {
+                *damaged = Some(e);
+                return Ok(None);
+            }
+            map => map?,
+        };
         // Inodes at the beginning of the first group are the volume's own.
         let first = if group.0 == 0 { self.sb.first_ino - 1 } else { 0 };
         let Some(bit) = first_clear(&map, first..self.sb.inodes_per_group) else { return Ok(None) };

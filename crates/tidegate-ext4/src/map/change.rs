@@ -125,6 +125,9 @@ impl Ext4 {
             r = Ok(());
         }
         // What was given so far is the file's, whatever became of the rest.
+        if r.is_err() && !handle.has_changed() {
+            return r.map(|()| at);
+        }
         *data = Arc::new(now);
         count_sectors(inode, before, attr.blocks);
         drop(data);
@@ -191,6 +194,9 @@ impl Ext4 {
         let mut attr = inode.attr().clone();
         let before = attr.blocks;
         let r = self.cut(handle, &mut now, &mut attr, range);
+        if r.is_err() && !handle.has_changed() {
+            return r;
+        }
         *data = Arc::new(now);
         count_sectors(inode, before, attr.blocks);
         drop(data);
@@ -235,6 +241,9 @@ impl Ext4 {
             })
         });
         attr.blocks = attr.blocks.saturating_add_signed(self.sectors_of(nodes));
+        if r.is_err() && !handle.has_changed() {
+            return r;
+        }
         *data = Arc::new(now);
         count_sectors(inode, before, attr.blocks);
         drop(data);

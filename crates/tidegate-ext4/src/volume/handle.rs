@@ -17,7 +17,13 @@ const MORE: u32 = 32;
 const LOW: u32 = 28;
 
 /// A set of changes.
-pub(crate) enum Handle<'a> {
+pub(crate) struct Handle<'a> {
+    way: Way<'a>,
+    changed: bool,
+}
+
+/// Where changes go.
+enum Way<'a> {
     /// In memory, until a sync.
     Direct(&'a Blocks),
     /// In a transaction of the journal.
@@ -31,10 +37,16 @@ impl<'a> Handle<'a> {
     /// # Errors
     /// When the journal was aborted.
     pub(super) fn new(blocks: &'a Blocks) -> Result<Self> {
-        match blocks.journal() {
-            Some(journal) => Self::logged(journal).map(Handle::Logged),
-            None => Ok(Handle::Direct(blocks)),
-        }
+        let way = match blocks.journal() {
+            Some(journal) => Way::Logged(Self::logged(journal)?),
+            None => Way::Direct(blocks),
+        };
+        Ok(Handle { way, changed: false })
+    }
+
+    /// Whether a block was changed. A change that fails before that leaves nothing half done.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.changed
     }
 
     fn logged(journal: &Journal) -> Result<tidegate_jbd2::Handle> {
@@ -43,17 +55,17 @@ impl<'a> Handle<'a> {
 
     /// The transaction that it is part of, if there is a journal.
     pub(crate) fn tid(&self) -> Option<Tid> {
-        match self {
-            Handle::Direct(_) => None,
-            Handle::Logged(h) => Some(h.tid()),
+        match &self.way {
+            Way::Direct(_) => None,
+            Way::Logged(h) => Some(h.tid()),
         }
     }
 
     /// Whether a change that has steps had better end here: a transaction has bounds.
     pub(crate) fn is_low(&mut self) -> bool {
-        match self {
-            Handle::Direct(_) => false,
-            Handle::Logged(h) => h.credits() < LOW && !h.extend(MORE, 0),
+        match &mut self.way {
+            Way::Direct(_) => false,
+            Way::Logged(h) => h.credits() < LOW && !h.extend(MORE, 0),
         }
     }
 
@@ -62,13 +74,15 @@ impl<'a> Handle<'a> {
     /// # Errors
     /// Those of reading it; `NoSpace` when the transaction is full; when the journal was aborted.
     pub(crate) fn write(&mut self, at: BlockAddr, mut f: impl FnMut(&mut [u8])) -> Result<()> {
-        match self {
-            Handle::Direct(blocks) => blocks.modify(at, &mut f),
-            Handle::Logged(h) => {
+        match &mut self.way {
+            Way::Direct(blocks) => blocks.modify(at, &mut f),
+            Way::Logged(h) => {
                 has_credit(h)?;
                 h.write(FsBlock(at.0), |b| f(b))
             }
-        }
+        }?;
+        self.changed = true;
+        Ok(())
     }
 
     /// The same for a block that is new: it is not read, and `f` gets zeros.
@@ -76,16 +90,18 @@ impl<'a> Handle<'a> {
     /// # Errors
     /// As [`Handle::write`].
     pub(crate) fn create(&mut self, at: BlockAddr, mut f: impl FnMut(&mut [u8])) -> Result<()> {
-        match self {
-            Handle::Direct(blocks) => {
+        match &mut self.way {
+            Way::Direct(blocks) => {
                 blocks.create(at, &mut f);
                 Ok(())
             }
-            Handle::Logged(h) => {
+            Way::Logged(h) => {
                 has_credit(h)?;
                 h.create(FsBlock(at.0), |b| f(b))
             }
-        }
+        }?;
+        self.changed = true;
+        Ok(())
     }
 
     /// Says that a block of metadata is free: its changes are dropped, and what the log has of it is revoked.
@@ -93,12 +109,13 @@ impl<'a> Handle<'a> {
     /// # Errors
     /// As [`Handle::write`].
     pub(crate) fn forget(&mut self, at: BlockAddr) -> Result<()> {
-        match self {
-            Handle::Direct(blocks) => {
+        self.changed = true;
+        match &mut self.way {
+            Way::Direct(blocks) => {
                 blocks.forget(at);
                 Ok(())
             }
-            Handle::Logged(h) => match h.forget(FsBlock(at.0)) {
+            Way::Logged(h) => match h.forget(FsBlock(at.0)) {
                 Err(e) if e.kind() == ErrorKind::NoSpace && h.extend(0, MORE) => h.forget(FsBlock(at.0)),
                 r => r,
             },

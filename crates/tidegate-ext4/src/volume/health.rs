@@ -38,8 +38,8 @@ impl Ext4 {
         let _ = self.failure.set(why.clone());
     }
 
-    /// Does one change. An error that may leave it half done stops the volume. Where there is no room but for what a
-    /// commit frees, that is waited for, and the change begun anew.
+    /// Does one change. An error that leaves it half done stops the volume; one before anything was changed does not.
+    /// Where there is no room but for what a commit frees, that is waited for, and the change begun anew.
     ///
     /// # Errors
     /// Those of `f`; `ReadOnly`.
@@ -50,7 +50,11 @@ impl Ext4 {
             let mut handle = Handle::new(&self.blocks)?;
             let r = f(&mut handle);
             let Err(e) = &r else { return r };
-            if e.errno().is_some() || matches!(e.kind(), ErrorKind::Io | ErrorKind::Corrupt) {
+            let breaks = e.errno().is_some() || matches!(e.kind(), ErrorKind::Io | ErrorKind::Corrupt);
+            if breaks && !handle.has_changed() {
+                return r;
+            }
+            if breaks {
                 self.stop(e);
                 if let Some(journal) = self.blocks.journal() {
                     // What is half done must not be committed.

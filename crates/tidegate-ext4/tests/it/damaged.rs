@@ -197,3 +197,83 @@ fn move_to_journal(image: &Path) {
 fn damaged_volumes_with_a_full_journal_are_survived() {
     survive_with("journal", &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"], move_to_journal);
 }
+
+/// The blocks that hold the block bitmaps of an image's groups, by dumpe2fs; in bytes.
+fn block_bitmaps(image: &Path) -> Vec<u64> {
+    let said = must("dumpe2fs", &[image.to_str().unwrap()]);
+    let number = |line: &str, what: &str| -> Option<u64> {
+        let digits = line.split(what).nth(1)?.trim();
+        digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    };
+    let size = said.lines().find_map(|l| number(l, "Block size:")).unwrap();
+    said.lines().filter_map(|l| number(l, "Block bitmap at ")).map(|block| block * size).collect()
+}
+
+fn flip(image: &Path, at: u64) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(image).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 8], at).unwrap();
+}
+
+/// Groups whose bitmap is damaged are passed over. Where no other is left, what needs a block fails, and the volume
+/// goes on with all else.
+#[test]
+fn damaged_bitmaps_cost_their_groups_alone() {
+    if skip() {
+        return;
+    }
+    const LEN: usize = 300 << 10;
+    let dir = scratch();
+    let root = |v: &Arc<Vfs>| v.root().unwrap();
+    let write = |v: &Arc<Vfs>, name: &[u8], at: u64| {
+        let inode = v.lookup(&root(v), name).or_else(|_| v.create(&Cred::ROOT, &root(v), name, 0o644))?;
+        let f = v.open(&Cred::ROOT, &inode, OpenFlags::WRITE)?;
+        f.write_at(at, &[7; LEN])?;
+        f.fsync(false)
+    };
+    for kind in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "^has_journal"]] {
+        let image = dir.path().join("a.img");
+        mke2fs(&image, kind, "32M");
+        let bitmaps = block_bitmaps(&image);
+        assert_eq!(bitmaps.len(), 4);
+        let v = crate::changed::open_to_write(&image);
+        write(&v, b"old", 0).unwrap();
+        // A group that nothing was ever in has no bitmap.
+        let whole = v.create(&Cred::ROOT, &root(&v), b"whole", 0o644).unwrap();
+        let f = v.open(&Cred::ROOT, &whole, OpenFlags::WRITE).unwrap();
+        f.write_at(0, &vec![7; 18 << 20]).unwrap();
+        f.fsync(false).unwrap();
+        v.unlink(&Cred::ROOT, &root(&v), b"whole").unwrap();
+        drop((f, whole));
+        v.unmount().unwrap();
+        drop(v);
+        bitmaps[..3].iter().for_each(|at| flip(&image, *at));
+        let v = crate::changed::open_to_write(&image);
+        write(&v, b"new", 0).unwrap();
+        v.unmount().unwrap();
+        drop(v);
+        flip(&image, bitmaps[3]);
+        let v = crate::changed::open_to_write(&image);
+        let e = v.mkdir(&Cred::ROOT, &root(&v), b"none", 0o755).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::NoSpace, "{e}");
+        assert!(e.to_string().contains("run e2fsck"), "{e}");
+        assert!(write(&v, b"new", 1 << 20).is_err());
+        assert_eq!(v.fs().read_only(), None);
+        write(&v, b"old", 0).unwrap();
+        let new = v.lookup(&root(&v), b"new").unwrap();
+        v.link(&Cred::ROOT, &new, &root(&v), b"again").unwrap();
+        // It tells of what could not be written, and writes all else.
+        assert_eq!(v.sync().unwrap_err().kind(), ErrorKind::NoSpace);
+        let _ = v.unmount();
+        drop((v, new));
+        let v = open(&image).unwrap();
+        let mut bytes = vec![0; LEN];
+        for name in [&b"old"[..], b"again"] {
+            let inode = v.lookup(&root(&v), name).unwrap();
+            v.open(&Cred::ROOT, &inode, OpenFlags::READ).unwrap().read_at(0, &mut bytes).unwrap();
+            assert!(bytes.iter().all(|b| *b == 7));
+        }
+    }
+}
