@@ -123,6 +123,14 @@ impl Blocks {
         }
     }
 
+    /// Writes changed blocks if there are many: before a change, so that memory for them has a bound.
+    ///
+    /// # Errors
+    /// As [`Blocks::write_out`].
+    pub(super) fn make_room(&self) -> Result<()> {
+        if self.buffers().is_some_and(Buffers::are_many) { self.write_out() } else { Ok(()) }
+    }
+
     /// Bios and blocks of metadata that a volume without a journal wrote.
     pub(super) fn sent(&self) -> (u64, u64) {
         self.buffers().map_or((0, 0), Buffers::sent)

@@ -1,7 +1,8 @@
 //! Blocks of metadata of a volume that is changed and has no journal: read once, changed in memory, written by a sync.
 //!
 //! A block is written as a block and never as the page around it, in which other blocks may be a file's data. Memory for
-//! clean blocks is bounded; a changed block stays until it is written.
+//! clean blocks is bounded. A changed block stays until it is written; a change that begins when there are many has them
+//! written first.
 
 use crate::format::units::BlockAddr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,8 +15,10 @@ use tidegate_vfs::{Error, Result};
 static BUFFERS: LockClass = LockClass::new("ext4->buffers", 586);
 static FLUSH: LockClass = LockClass::new("ext4->flush", 118);
 
-/// Clean blocks that are kept, at most.
+/// Blocks in memory, above which clean ones are dropped.
 const KEEP: usize = 16_384;
+/// Changed blocks that are too many.
+const MANY: usize = 8_192;
 /// Bytes of one bio: a large one that is not aligned to pages cannot go around the host's cache.
 const BIO_BYTES: usize = 64 << 10;
 
@@ -30,10 +33,30 @@ struct Buffer {
 #[derive(Default)]
 struct State {
     map: BTreeMap<u64, Buffer>,
+    /// Changed blocks in `map`.
+    dirty: usize,
+    /// How many blocks make clean ones go: more than `KEEP` where many are changed, so that a look at all of them is paid
+    /// by as many that came.
+    full: usize,
     /// On the way to the device.
     writing: BTreeSet<u64>,
     /// Counts blocks that were dropped: what was read before that may be older than what was written.
     drops: u64,
+}
+
+impl State {
+    /// Puts a block in memory, or in the place of what is there.
+    fn put(&mut self, addr: u64, bytes: Bytes, dirty: bool) {
+        self.dirty += usize::from(dirty);
+        let before = self.map.insert(addr, Buffer { bytes, dirty });
+        self.dirty -= usize::from(before.is_some_and(|b| b.dirty));
+        if self.map.len() > self.full.max(KEEP) {
+            // One that is on its way would be read as it was before.
+            self.map.retain(|addr, b| b.dirty || self.writing.contains(addr));
+            self.full = 2 * self.map.len();
+            self.drops += 1;
+        }
+    }
 }
 
 /// The blocks in memory.
@@ -69,8 +92,11 @@ impl Buffers {
             let bytes = Arc::new(read()?);
             let mut s = self.state.lock();
             if s.drops == drops {
-                let b = s.map.entry(addr.0).or_insert(Buffer { bytes, dirty: false });
-                return Ok(b.bytes.clone());
+                if let Some(b) = s.map.get(&addr.0) {
+                    return Ok(b.bytes.clone());
+                }
+                s.put(addr.0, bytes.clone(), false);
+                return Ok(bytes);
             }
         }
     }
@@ -88,7 +114,8 @@ impl Buffers {
                 if let Some(b) = s.map.get_mut(&addr.0) {
                     let bytes: &mut PageBuf = Arc::make_mut(&mut b.bytes);
                     f(bytes);
-                    b.dirty = true;
+                    let was = std::mem::replace(&mut b.dirty, true);
+                    s.dirty += usize::from(!was);
                     return Ok(());
                 }
             }
@@ -100,7 +127,7 @@ impl Buffers {
     pub(super) fn create(&self, addr: BlockAddr, f: &mut dyn FnMut(&mut [u8])) {
         let mut bytes = PageBuf::zeroed(1);
         f(&mut bytes);
-        self.state.lock().map.insert(addr.0, Buffer { bytes: Arc::new(bytes), dirty: true });
+        self.state.lock().put(addr.0, Arc::new(bytes), true);
     }
 
     /// Drops a block that is free now: it may hold a file's data next, so it is not on the way to the device afterwards.
@@ -110,10 +137,16 @@ impl Buffers {
             if s.writing.contains(&addr.0) {
                 return false;
             }
-            s.map.remove(&addr.0);
+            let gone = s.map.remove(&addr.0);
+            s.dirty -= usize::from(gone.is_some_and(|b| b.dirty));
             s.drops += 1;
             true
         });
+    }
+
+    /// Whether changed blocks had better be written before more are changed.
+    pub(super) fn are_many(&self) -> bool {
+        self.state.lock().dirty > MANY
     }
 
     /// Writes every changed block and waits for it. Takes `ext4->flush`.
@@ -138,7 +171,6 @@ impl Buffers {
             }
             at = end;
         }
-        self.trim();
         result
     }
 
@@ -154,6 +186,7 @@ impl Buffers {
             b.dirty = false;
             taken.push((*addr, b.bytes.clone()));
         }
+        s.dirty = 0;
         s.writing.extend(taken.iter().map(|t| t.0));
         taken
     }
@@ -162,25 +195,65 @@ impl Buffers {
         let mut s = self.state.lock();
         for (addr, _) in blocks {
             s.writing.remove(addr);
-            if let Some(b) = s.map.get_mut(addr).filter(|_| !ok) {
+            if let Some(b) = s.map.get_mut(addr).filter(|b| !ok && !b.dirty) {
                 b.dirty = true;
+                s.dirty += 1;
             }
         }
         drop(s);
         self.written.wake_all();
-    }
-
-    /// Drops clean blocks when there are many.
-    fn trim(&self) {
-        let mut s = self.state.lock();
-        if s.map.len() > KEEP {
-            s.map.retain(|_, b| b.dirty);
-            s.drops += 1;
-        }
     }
 }
 
 fn segment(buf: Bytes, block_size: usize) -> Segment {
     debug_assert!(block_size <= PAGE_SIZE);
     Segment { buf, offset: 0, len: block_size as u32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_block::{MemoryDevice, QueueLimits};
+
+    /// Blocks that are read do not fill memory, changed ones are counted, and none is read as it was before.
+    #[test]
+    fn memory_has_a_bound() {
+        let queue = RequestQueue::new(Arc::new(MemoryDevice::new(1 << 30)), QueueLimits::default());
+        let buffers = Buffers::new();
+        let zeros = || Ok(PageBuf::zeroed(1));
+        for n in 0..5 * KEEP as u64 {
+            buffers.get(BlockAddr(n), &zeros).unwrap();
+            assert!(buffers.state.lock().map.len() <= KEEP);
+        }
+        for n in 0..=MANY as u64 {
+            assert!(!buffers.are_many());
+            buffers.modify(BlockAddr(n), &zeros, &mut |b| b[0] = 7).unwrap();
+            buffers.modify(BlockAddr(n), &zeros, &mut |b| b[1] = 7).unwrap();
+        }
+        assert!(buffers.are_many());
+        buffers.forget(BlockAddr(0));
+        assert!(!buffers.are_many());
+        // All are changed: none can go, and a look at all of them is rare.
+        for n in 0..2 * KEEP as u64 {
+            buffers.create(BlockAddr(n), &mut |b| b[0] = 8);
+        }
+        assert_eq!(buffers.state.lock().map.values().filter(|b| b.dirty).count(), 2 * KEEP);
+        assert_eq!(buffers.state.lock().dirty, 2 * KEEP);
+        buffers.write_out(&queue, PAGE_SIZE).unwrap();
+        assert!(!buffers.are_many());
+        let sector = Sector(5 * PAGE_SIZE as u64 / SECTOR_SIZE);
+        assert_eq!(queue.read_wait(sector, 1, BioFlags::empty()).unwrap()[0], 8);
+    }
+
+    /// A block on its way to the device stays in memory however many are read.
+    #[test]
+    fn what_is_on_its_way_stays() {
+        let buffers = Buffers::new();
+        let zeros = || Ok(PageBuf::zeroed(1));
+        buffers.create(BlockAddr(1), &mut |b| b[0] = 9);
+        let taken = buffers.take_dirty();
+        (2..3 * KEEP as u64).for_each(|n| drop(buffers.get(BlockAddr(n), &zeros).unwrap()));
+        assert_eq!(buffers.get(BlockAddr(1), &zeros).unwrap()[0], 9);
+        buffers.written(&taken, true);
+    }
 }

@@ -47,6 +47,7 @@ impl Ext4 {
         let mut patience = self.blocks.journal().is_some();
         loop {
             self.check_writable()?;
+            self.blocks.make_room()?;
             let mut handle = Handle::new(&self.blocks)?;
             let r = f(&mut handle);
             let Err(e) = &r else { return r };
