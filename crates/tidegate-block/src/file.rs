@@ -174,7 +174,7 @@ pub struct FileIo {
     _behind: Vec<OwnedFd>,
     /// The same file through the host's page cache, where `fd` goes around it.
     cached: Option<OwnedFd>,
-    durable: Durable,
+    durable: Box<Durable>,
     /// Small writes that are still to go around it.
     direct_next: AtomicU32,
     /// The file is memory.
@@ -210,7 +210,7 @@ impl FileIo {
         }
         let size = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0))?;
         let direct_next = AtomicU32::new(0);
-        let durable = Durable::new(&fd, !o.read_only);
+        let durable = Box::new(Durable::new(&fd, !o.read_only));
         Ok(FileIo {
             fd,
             _behind: behind,
