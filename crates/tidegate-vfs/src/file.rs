@@ -280,6 +280,9 @@ impl Vfs {
 
 impl Drop for File {
     fn drop(&mut self) {
+        if self.flags.contains(OpenFlags::WRITE) && !self.vfs.is_unmounted() {
+            self.vfs.fs.closed(&self.inode);
+        }
         if self.inode.close() && !self.vfs.is_unmounted() {
             // Nobody is left to hear of a failure; the inode stays an orphan for the next mount.
             let _ = self.vfs.evict_if_unused(&self.inode);

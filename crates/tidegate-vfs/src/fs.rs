@@ -223,6 +223,12 @@ pub trait FileSystem: Send + Sync {
     /// `i_rwsem` of both directories and both inodes, exclusive.
     fn rename(&self, r: &Rename<'_>) -> Result<Option<Ino>>;
 
+    /// A file that was open for writing is closed.
+    ///
+    /// # Locks
+    /// None.
+    fn closed(&self, _inode: &Arc<Inode>) {}
+
     /// The target of a symbolic link.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ use crate::format::units::{BlockAddr, GroupNo};
 use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Release};
 use tidegate_jbd2::Tid;
 use tidegate_rt::{LockClass, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tidegate_vfs::{Attr, DeviceNumber, Error, ErrorKind, FileType, Ino, Inode, InodeParts, Result};
@@ -65,6 +65,8 @@ pub(crate) struct Own {
     raw: Mutex<()>,
     /// The transaction that last changed it, with a bit above it, or 0.
     changed: AtomicU64,
+    /// It was cut to nothing, and nobody has closed it since.
+    pub emptied: AtomicBool,
 }
 
 static I_DATA: LockClass = LockClass::new("ei->i_data_sem", 205);
@@ -79,6 +81,7 @@ impl Own {
             delayed: Mutex::new(&I_ES, Ranges::default()),
             raw: Mutex::new(&I_RAW, ()),
             changed: AtomicU64::new(0),
+            emptied: AtomicBool::new(false),
         };
         own.note(changed);
         Box::new(own)

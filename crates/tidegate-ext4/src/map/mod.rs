@@ -19,6 +19,7 @@ mod indirect;
 pub(crate) mod inline;
 mod numbers;
 mod read;
+mod replace;
 mod tree;
 mod write;
 

@@ -339,6 +339,9 @@ impl Ext4 {
     /// Cuts a file to `size`, or only sets it. A large file is cut in several changes, from its end.
     pub(crate) fn set_size(&self, inode: &Arc<Inode>, size: u64, now: Timespec) -> Result<()> {
         self.forget_promises(inode, self.blocks_of(size)..u64::MAX)?;
+        if size == 0 && inode.size() > 0 {
+            own(inode).emptied.store(true, Relaxed);
+        }
         self.cut_in_steps(inode, size)?;
         self.op(|handle| {
             Arc::make_mut(&mut own(inode).write()).disk_size = size;

@@ -75,7 +75,14 @@ impl FileSystem for Ext4 {
     }
 
     fn rename(&self, r: &Rename<'_>) -> Result<Option<Ino>> {
+        if r.target.is_some() && !r.exchange {
+            self.write_what_replaces(r.inode);
+        }
         self.rename_inode(r)
+    }
+
+    fn closed(&self, inode: &Arc<Inode>) {
+        self.write_what_was_emptied(inode);
     }
 
     fn readlink(&self, inode: &Inode) -> Result<Vec<u8>> {

@@ -35,6 +35,9 @@ switches! {
         journal: JournalMode = JournalMode::Pipelined,
         /// What a commit waits for: the data that it gives places, or nothing but metadata.
         data: DataMode = DataMode::Ordered,
+        /// New data of a file that takes another's name is written before the change of names, and that of a file which was cut to
+        /// nothing when it is closed: a power cut leaves no empty file where a program replaced one without an fsync.
+        auto_da_alloc: bool = true,
         /// Seconds after which a transaction is committed by itself; 0 stands for 5.
         commit: u64 = 5,
     }

@@ -121,3 +121,69 @@ fn switches_are_turned_while_the_volume_is_in_use_but_for_its_journal() {
     assert!(e.contains("ext4 has no switch for option \"fsync_mode=strict\""), "{e}");
     v.unmount().unwrap();
 }
+
+/// What a file holds after a power cut that comes when the transaction has committed in which a program replaced it:
+/// by another's name, or by cutting it.
+fn replaced(options: &str, by_name: bool) -> Vec<u8> {
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    mke2fs(&image, &["-t", "ext4"], "32M");
+    let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(&image).unwrap()));
+    let open = |device: Arc<MemoryDevice>| {
+        let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
+        let bdi = Bdi::new(MemoryLimits::default());
+        let mut how = Ext4Options::default();
+        assert!(how.set(options).unwrap());
+        let fs = Ext4::open(queue, bdi.clone(), how).unwrap();
+        Vfs::mount(fs, bdi, MountOptions::default()).unwrap()
+    };
+    let v = open(device.clone());
+    let root = v.root().unwrap();
+    let put = |inode: &Arc<Inode>, flags: OpenFlags, content: &[u8]| {
+        let f = v.open(ROOT, inode, OpenFlags::WRITE | flags).unwrap();
+        f.write_at(0, content).unwrap();
+        f
+    };
+    let old = v.create(ROOT, &root, b"file", 0o644).unwrap();
+    put(&old, OpenFlags::empty(), &[1; 9000]).fsync(false).unwrap();
+    if by_name {
+        let new = v.create(ROOT, &root, b"new", 0o644).unwrap();
+        drop(put(&new, OpenFlags::empty(), &[2; 9000]));
+        v.rename(ROOT, (&root, b"new"), (&root, b"file"), RenameFlags::empty()).unwrap();
+    } else {
+        let f = v.open(ROOT, &old, OpenFlags::WRITE).unwrap();
+        f.truncate(0).unwrap();
+        f.write_at(0, &[2; 9000]).unwrap();
+        drop(f);
+        v.bdi().submit_pending();
+        old.mapping.wait_writeback(0, u64::MAX);
+    }
+    let other = v.create(ROOT, &root, b"other", 0o644).unwrap();
+    v.open(ROOT, &other, OpenFlags::WRITE).unwrap().fsync(false).unwrap();
+    let mut bytes = vec![0; device.info().size as usize];
+    let queue = RequestQueue::new(device, QueueLimits::default());
+    for (n, page) in bytes.chunks_mut(4096).enumerate() {
+        let sector = tidegate_block::Sector::from_bytes(n as u64 * 4096);
+        page.copy_from_slice(&queue.read_wait(sector, 1, BioFlags::empty()).unwrap());
+    }
+    v.unmount().unwrap();
+    let v = open(Arc::new(MemoryDevice::from_bytes(&bytes)));
+    let file = v.lookup(&v.root().unwrap(), b"file").unwrap();
+    let mut content = vec![0; 20_000];
+    let n = v.open(ROOT, &file, OpenFlags::READ).unwrap().read_at(0, &mut content).unwrap();
+    content.truncate(n);
+    v.unmount().unwrap();
+    content
+}
+
+#[test]
+fn a_file_that_is_replaced_is_not_empty_after_a_power_cut() {
+    if skip() {
+        return;
+    }
+    for by_name in [true, false] {
+        assert_eq!(replaced("auto_da_alloc", by_name), [2; 9000], "by name: {by_name}");
+        // As it is without: nothing of the new one is there yet.
+        assert_eq!(replaced("noauto_da_alloc", by_name), [0; 0], "by name: {by_name}");
+    }
+}

@@ -1,0 +1,36 @@
+//! Files that replace others: programs that write a new file and give it the old one's name, or cut a file to nothing and
+//! write it anew, and never call fsync, expect to find one or the other after a power cut (`auto_da_alloc`).
+
+use crate::inode::own;
+use crate::volume::sbi::Ext4;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tidegate_vfs::{FileType, Inode, WritebackControl};
+
+impl Ext4 {
+    /// Before a file takes the name of another: its data is on the device before the change of names can be. The caller
+    /// holds its `i_rwsem`. A failure is told by the file's next fsync, as Linux has it.
+    pub(crate) fn write_what_replaces(&self, inode: &Arc<Inode>) {
+        if self.is_delayed(inode) && self.write_data(inode, &mut WritebackControl::sync()).is_ok() {
+            inode.mapping.wait_writeback(0, u64::MAX);
+        }
+    }
+
+    /// When a file is closed: what was written since it was cut to nothing is on its way soon, and not only when the
+    /// flusher finds it.
+    pub(crate) fn write_what_was_emptied(&self, inode: &Arc<Inode>) {
+        if inode.file_type == FileType::Regular
+            && own(inode).emptied.swap(false, Relaxed)
+            && self.is_delayed(inode)
+        {
+            let _ = self.write_data(inode, &mut WritebackControl::background(u64::MAX));
+        }
+    }
+
+    /// Whether a file has data without a place, and the switch is on.
+    fn is_delayed(&self, inode: &Inode) -> bool {
+        self.switches.auto_da_alloc()
+            && inode.file_type == FileType::Regular
+            && own(inode).delayed.lock().count(0..u64::MAX) > 0
+    }
+}
