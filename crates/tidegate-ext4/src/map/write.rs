@@ -33,8 +33,8 @@ struct OnWay {
     pages: usize,
     left: AtomicUsize,
     failed: AtomicUsize,
-    /// Lets the commit go on that gave it places, when all is on the device.
-    _ordered: Option<ordered::OnWay>,
+    /// Has the commit that gave it places wait until all is on the device, and fail where that is not to be.
+    ordered: Option<ordered::OnWay>,
 }
 
 impl OnWay {
@@ -45,6 +45,9 @@ impl OnWay {
         }
         if self.left.fetch_sub(1, AcqRel) == 1 {
             let failed = self.failed.load(std::sync::atomic::Ordering::Acquire) != 0;
+            if let Some(ordered) = self.ordered.as_ref().filter(|_| !failed) {
+                ordered.arrived();
+            }
             self.inode.mapping.end_writeback(self.index, self.pages, failed.then_some(ErrorKind::Io));
         }
     }
@@ -189,7 +192,7 @@ impl Ext4 {
             pages: sent as usize,
             left: AtomicUsize::new(1),
             failed: AtomicUsize::new(0),
-            _ordered: ordered,
+            ordered,
         });
         self.send(run, pieces, &way, plug);
         Ok(sent)

@@ -110,7 +110,12 @@ impl Ext4 {
                 bit64: self.sb.incompat.contains(Incompat::BIT64),
                 ..JournalOptions::default()
             };
-            journal = Some(tidegate_jbd2::Journal::open(log, queue.clone(), self.sb.blocks, options)?);
+            let opened = tidegate_jbd2::Journal::open(log, queue.clone(), self.sb.blocks, options)?;
+            if opened.errno() != 0 {
+                self.read_only = Some(unrepaired());
+                return opened.close();
+            }
+            journal = Some(opened);
             // As recovery left them.
             self.sb = goes_on(&self.sb, load_superblock(queue)?)?;
             self.blocks = Blocks::new(queue.clone(), bdi.clone(), self.sb.block_size);
@@ -146,6 +151,11 @@ fn goes_on(before: &Superblock, found: Superblock) -> Result<Superblock> {
     Ok(found)
 }
 
+/// The volume, or its journal, tells of an error.
+fn unrepaired() -> ReadOnly {
+    ReadOnly::Unrepaired { what: "an earlier error is recorded in it", tool: "e2fsck" }
+}
+
 /// Why a volume whose journal is elsewhere, and holds what the volume does not, is refused.
 fn not_recovered() -> Error {
     let why = "its journal, on a device of its own, holds changes that the volume does not";
@@ -179,7 +189,7 @@ impl Ext4 {
         }
         let told = self.blocks.overlay.as_ref().is_some_and(|o| o.errno() != 0);
         if told || State::from_bits_retain(sb.raw.s_state.get()).contains(State::ERROR) {
-            return Some(ReadOnly::Unrepaired { what: "an earlier error is recorded in it", tool: "e2fsck" });
+            return Some(unrepaired());
         }
         if sb.raw.s_rev_level.get() == 0 {
             return Some(ReadOnly::State("an ext2 volume of revision 0 is not written"));

@@ -1,26 +1,44 @@
 //! Data that has to be on the device before the transaction commits that gives it a place (`data=ordered`).
 //!
 //! A pass that gives pages places says so while its handle is open, and no commit of that transaction goes on before the
-//! pages are on the device: a power cut leads to no block that holds what another file left there.
+//! pages are on the device: a power cut leads to no block that holds what another file left there. Where the pages do
+//! not get there, the commit fails, and with it the journal ends; Linux has unwritten extents until then and goes on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tidegate_jbd2::{CommitHooks, Tid};
 use tidegate_rt::{LockClass, Mutex, WaitQueue};
-use tidegate_vfs::Result;
+use tidegate_vfs::{Error, ErrorKind, Result};
 
 static ORDERED: LockClass = LockClass::new("ext4->ordered", 598);
 
+/// Runs of pages that one transaction gave places.
+#[derive(Default)]
+struct Runs {
+    on_way: usize,
+    /// Some did not get to the device.
+    lost: bool,
+}
+
 /// Runs of pages on their way, by transaction.
 pub(crate) struct Ordered {
-    runs: Mutex<BTreeMap<u32, usize>>,
+    runs: Mutex<BTreeMap<u32, Runs>>,
     ended: WaitQueue,
 }
 
-/// A run of pages; on the device when it is dropped.
+/// A run of pages. When it is dropped it is on the device, or lost.
 pub(crate) struct OnWay {
     of: Arc<Ordered>,
     tid: Tid,
+    arrived: AtomicBool,
+}
+
+impl OnWay {
+    /// All of it is on the device.
+    pub(crate) fn arrived(&self) {
+        self.arrived.store(true, Relaxed);
+    }
 }
 
 impl Ordered {
@@ -30,29 +48,37 @@ impl Ordered {
 
     /// A run gets its place in `tid`, whose handle the caller has. What follows needs no handle.
     pub(crate) fn begin(self: &Arc<Self>, tid: Tid) -> OnWay {
-        *self.runs.lock().entry(tid.0).or_default() += 1;
-        OnWay { of: self.clone(), tid }
+        self.runs.lock().entry(tid.0).or_default().on_way += 1;
+        OnWay { of: self.clone(), tid, arrived: AtomicBool::new(false) }
     }
 }
 
 impl Drop for OnWay {
     fn drop(&mut self) {
-        let mut runs = self.of.runs.lock();
-        let left = runs.get_mut(&self.tid.0).map_or(0, |n| {
-            *n -= 1;
-            *n
-        });
-        if left == 0 {
-            runs.remove(&self.tid.0);
-            drop(runs);
-            self.of.ended.wake_all();
+        let mut all = self.of.runs.lock();
+        let runs = all.entry(self.tid.0).or_default();
+        runs.on_way = runs.on_way.saturating_sub(1);
+        runs.lost |= !*self.arrived.get_mut();
+        if runs.on_way > 0 {
+            return;
         }
+        if !runs.lost {
+            all.remove(&self.tid.0);
+        }
+        drop(all);
+        self.of.ended.wake_all();
     }
 }
 
 impl CommitHooks for Ordered {
     fn flush_data(&self, tid: Tid) -> Result<()> {
-        self.ended.wait_until(|| !self.runs.lock().contains_key(&tid.0));
-        Ok(())
+        self.ended.wait_until(|| self.runs.lock().get(&tid.0).is_none_or(|r| r.on_way == 0));
+        match self.runs.lock().remove(&tid.0) {
+            Some(_) => Err(Error::new(
+                ErrorKind::Io,
+                format!("file data that transaction {tid} gives places did not get to the device"),
+            )),
+            None => Ok(()),
+        }
     }
 }

@@ -6,6 +6,7 @@ mod common;
 mod crash;
 mod damaged;
 mod encrypted;
+mod failing;
 mod hashes;
 mod hostile;
 mod killed;
