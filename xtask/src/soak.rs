@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: the tests of the mount that are short elsewhere, at length.
+//! `cargo xtask soak`: tests that are short elsewhere, at length.
 
 use std::process::Command;
 use std::time::Instant;
@@ -8,29 +8,37 @@ use clap::Args;
 
 use tidegate_testing::{oracle, workspace};
 
-/// A test of `tidegate-fuse`, and what makes it long.
+/// A test, and what makes it long.
 struct Long {
+    /// The package and the test program.
+    of: (&'static str, &'static str),
     name: &'static str,
     settings: &'static [(&'static str, &'static str)],
 }
 
+const MOUNT: (&str, &str) = ("tidegate-fuse", "mount");
+
 const LONG: &[Long] = &[
+    // Thousands of volumes damaged by chance: check, repair and stock fsck agree, and reading ends.
+    Long { of: ("tidegate-f2fs", "corrupt"), name: "chance::", settings: &[("TIDEGATE_DAMAGED", "20000")] },
+    Long { of: ("tidegate-ext4", "it"), name: "damaged", settings: &[("TIDEGATE_DAMAGED", "1000")] },
     // The serving process killed at 200 random moments of a mixed load.
-    Long { name: "kill::", settings: &[("TIDEGATE_KILLS", "200")] },
+    Long { of: MOUNT, name: "kill::", settings: &[("TIDEGATE_KILLS", "200")] },
     // A full volume, 50 times.
-    Long { name: "full::a_full", settings: &[("TIDEGATE_FULL_ROUNDS", "50")] },
-    Long { name: "fsx::", settings: &[("TIDEGATE_FSX_OPS", "2000000")] },
+    Long { of: MOUNT, name: "full::a_full", settings: &[("TIDEGATE_FULL_ROUNDS", "50")] },
+    Long { of: MOUNT, name: "fsx::", settings: &[("TIDEGATE_FSX_OPS", "2000000")] },
     // A million inodes looked up with `cache=256M`.
     Long {
+        of: MOUNT,
         name: "memory::",
         settings: &[("TIDEGATE_FUSE_FILES", "1000000"), ("TIDEGATE_FUSE_CACHE", "256")],
     },
-    Long { name: "postgres::", settings: &[("TIDEGATE_PG_KILLS", "10")] },
-    Long { name: "stress::", settings: &[("TIDEGATE_STRESS_SECONDS", "300")] },
-    Long { name: "programs::", settings: &[("TIDEGATE_SQLITE_ROWS", "1000")] },
-    Long { name: "trees::a_tree", settings: &[("TIDEGATE_TREE", "/usr")] },
-    Long { name: "exercise::", settings: &[("TIDEGATE_FUSE_ROUNDS", "100")] },
-    Long { name: "load::", settings: &[("TIDEGATE_FUSE_OPS", "5000")] },
+    Long { of: MOUNT, name: "postgres::", settings: &[("TIDEGATE_PG_KILLS", "10")] },
+    Long { of: MOUNT, name: "stress::", settings: &[("TIDEGATE_STRESS_SECONDS", "300")] },
+    Long { of: MOUNT, name: "programs::", settings: &[("TIDEGATE_SQLITE_ROWS", "1000")] },
+    Long { of: MOUNT, name: "trees::a_tree", settings: &[("TIDEGATE_TREE", "/usr")] },
+    Long { of: MOUNT, name: "exercise::", settings: &[("TIDEGATE_FUSE_ROUNDS", "100")] },
+    Long { of: MOUNT, name: "load::", settings: &[("TIDEGATE_FUSE_OPS", "5000")] },
 ];
 
 /// What to run.
@@ -93,7 +101,7 @@ fn shown(l: &Long) -> String {
 fn test(l: &Long, args: &SoakArgs) -> Result<bool> {
     let mut cargo = Command::new(workspace::cargo());
     cargo
-        .args(["test", "--release", "--quiet", "--package", "tidegate-fuse", "--test", "mount", "--"])
+        .args(["test", "--release", "--quiet", "--package", l.of.0, "--test", l.of.1, "--"])
         .args([l.name, "--nocapture", "--test-threads=1"])
         .current_dir(workspace::root())
         .env("CI", "true")

@@ -13,6 +13,7 @@
 
 pub(crate) mod create;
 pub(crate) mod orphan;
+mod orphan_file;
 mod ranges;
 mod store;
 mod time;

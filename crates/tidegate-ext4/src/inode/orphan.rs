@@ -2,6 +2,7 @@
 //! before it, where other inodes have the time of their deletion. The next mount frees what is on it.
 
 use super::Own;
+use super::orphan_file::Noted;
 use crate::format::gate::rule;
 use crate::format::raw::*;
 use crate::volume::handle::Handle;
@@ -13,12 +14,20 @@ use tidegate_vfs::{FileType, Ino, Inode, InodeParts, Result};
 
 static ORPHANS: LockClass = LockClass::new("ext4->s_orphan_lock", 403);
 
-/// The list, the first to be added first.
-pub(crate) struct Orphans(Mutex<Vec<u32>>);
+#[derive(Default)]
+struct Lists {
+    /// The list, the first to be added first.
+    listed: Vec<u32>,
+    /// What the orphan file held when the volume was opened.
+    noted: Vec<(u32, Noted)>,
+}
+
+/// Inodes without a name.
+pub(crate) struct Orphans(Mutex<Lists>);
 
 impl Orphans {
-    pub(crate) fn new(list: Vec<u32>) -> Self {
-        Orphans(Mutex::new(&ORPHANS, list))
+    pub(crate) fn new() -> Self {
+        Orphans(Mutex::new(&ORPHANS, Lists::default()))
     }
 }
 
@@ -30,12 +39,12 @@ impl Ext4 {
 
     /// Whether there are inodes without a name that only e2fsck would find.
     pub(crate) fn has_unlisted_orphans(&self) -> bool {
-        !self.lists_orphans() && !self.orphans.0.lock().is_empty()
+        !self.lists_orphans() && !self.orphans.0.lock().listed.is_empty()
     }
 
     /// Puts an inode on the list. Its bytes in the table are stored.
     pub(crate) fn add_orphan(&self, handle: &mut Handle<'_>, ino: u32) -> Result<()> {
-        let mut list = self.orphans.0.lock();
+        let list = &mut self.orphans.0.lock().listed;
         if list.contains(&ino) {
             return Ok(());
         }
@@ -47,9 +56,14 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Takes an inode from the list.
+    /// Takes an inode from the list, or out of the orphan file.
     pub(crate) fn remove_orphan(&self, handle: &mut Handle<'_>, ino: u32) -> Result<()> {
-        let mut list = self.orphans.0.lock();
+        let mut lists = self.orphans.0.lock();
+        if let Some(at) = lists.noted.iter().position(|(n, _)| *n == ino) {
+            self.remove_noted(handle, lists.noted[at].1)?;
+            lists.noted.swap_remove(at);
+        }
+        let list = &mut lists.listed;
         let Some(at) = list.iter().rposition(|n| *n == ino) else { return Ok(()) };
         let before = at.checked_sub(1).map_or(0, |n| list[n]);
         if self.lists_orphans() {
@@ -84,7 +98,7 @@ impl Ext4 {
     ///
     /// # Errors
     /// `Corrupt` for a list that cannot be; those of the device.
-    pub(crate) fn listed_orphans(&self) -> Result<Vec<u32>> {
+    fn listed_orphans(&self) -> Result<Vec<u32>> {
         let (mut list, mut seen) = (Vec::new(), HashSet::new());
         let mut ino = self.sb.raw.s_last_orphan.get();
         while ino != 0 {
@@ -98,12 +112,15 @@ impl Ext4 {
         Ok(list)
     }
 
-    /// Frees what has no name, and cuts off what lies behind the end of what has one.
+    /// Frees what the volume's list and its orphan file have without a name, and cuts off what lies behind the end of what
+    /// has one.
     ///
     /// # Errors
     /// Those of freeing; `Corrupt`.
     pub(crate) fn clear_orphans(&self, bdi: &std::sync::Arc<tidegate_vfs::Bdi>) -> Result<()> {
-        let list = self.orphans.0.lock().clone();
+        let (listed, noted) = (self.listed_orphans()?, self.noted_orphans()?);
+        let list: Vec<u32> = noted.iter().map(|n| n.0).chain(listed.iter().copied()).collect();
+        *self.orphans.0.lock() = Lists { listed, noted };
         for ino in list.into_iter().rev() {
             let (attr, own) = self.load_any(ino).map_err(|e| e.of("freeing an orphan"))?;
             let parts = InodeParts { ino: Ino(ino.into()), attr, private: Own::new(own, None) };
@@ -118,6 +135,6 @@ impl Ext4 {
                 self.op(|handle| self.remove_orphan(handle, ino))?;
             }
         }
-        Ok(())
+        self.forget_noted()
     }
 }

@@ -61,7 +61,7 @@ impl Ext4 {
             space: None,
             freed: Freed::default(),
             ordered: Ordered::new(),
-            orphans: Orphans::new(Vec::new()),
+            orphans: Orphans::new(),
             shared_xattrs: Mutex::new(&xattr::SHARED, ()),
             group_locks: GroupLocks::default(),
             next_generation: AtomicU32::new(0),
@@ -127,7 +127,6 @@ impl Ext4 {
         self.space = Some(Space::new(Free { blocks, promised: 0, inodes, directories, data_per_map }));
         self.blocks.allow_changes(journal);
         self.enter_use()?;
-        self.orphans = Orphans::new(self.listed_orphans()?);
         self.clear_orphans(bdi)
     }
 
@@ -193,9 +192,6 @@ impl Ext4 {
         }
         if sb.raw.s_rev_level.get() == 0 {
             return Some(ReadOnly::State("an ext2 volume of revision 0 is not written"));
-        }
-        if sb.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
-            return Some(ReadOnly::Unrepaired { what: "its orphan file is not empty", tool: "e2fsck" });
         }
         if self.blocks.overlay.as_ref().and_then(Overlay::left_out).is_some() {
             return Some(ReadOnly::Unrepaired {

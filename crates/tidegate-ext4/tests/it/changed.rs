@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use tidegate_block::{QueueLimits, RequestQueue, file};
+use tidegate_block::{Device, Errno, Fault, Faulty, MemoryDevice, Op, QueueLimits, RequestQueue, Rule, file};
 use tidegate_ext4::{Ext4, Ext4Options};
+use tidegate_testing::ext4::recovered;
 use tidegate_testing::fill::Rng;
 use tidegate_testing::manifest::Options;
 use tidegate_testing::tree::{self, assert_same_but};
@@ -322,5 +323,68 @@ fn a_shared_block_of_attributes_is_left_by_all() {
         threads.into_iter().for_each(|t| t.join());
         assert_eq!(v.statfs().blocks_free, before - BLOCKS as u64 / 3, "each block was shared");
         judge(kind, &image, v);
+    }
+}
+
+/// Opens an image on a device that fails behind so many writes. What is left is for e2fsck to end, and nothing else.
+fn cut_short(image: &Path, writes: u64, left: &Path) {
+    let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image).unwrap()));
+    let rule = Rule::new(Fault::Fail(Errno::IO)).op(Op::Write).which(writes..u64::MAX);
+    let faulty = Faulty::new(device.clone(), [rule]);
+    let queue = Arc::new(RequestQueue::new(faulty, QueueLimits::default()));
+    let bdi = Bdi::new(MemoryLimits::default());
+    let opened = Ext4::open(queue, bdi.clone(), Ext4Options::default());
+    if let Ok(v) = opened.and_then(|fs| Vfs::mount(fs, bdi, MountOptions::default())) {
+        let _ = v.unmount();
+    }
+    let mut bytes = vec![0; device.info().size as usize];
+    device.read_at(0, &mut bytes);
+    std::fs::write(left, bytes).unwrap();
+    recovered(left).unwrap_or_else(|e| panic!("{writes} writes: {e}"));
+}
+
+/// Linux crashes with files that have no name and are in use, noted in the orphan file.
+#[test]
+fn what_the_orphan_file_notes_is_freed() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    for args in [&["-b", "4096"][..], &["-b", "1024", "-O", "^metadata_csum"]] {
+        let (image, crashed) = (dir.path().join("a.img"), dir.path().join("b.img"));
+        mke2fs(&image, &[&["-t", "ext4", "-O", "orphan_file"], args].concat(), "64M");
+        let m = Mounted::new(&image, "").unwrap();
+        std::fs::write(m.path().join("kept"), "kept").unwrap();
+        let open: Vec<std::fs::File> = (0..60_usize)
+            .map(|n| {
+                let path = m.path().join(format!("gone{n}"));
+                std::fs::write(&path, vec![7; n * 20_000]).unwrap();
+                let value = vec![5; if n % 2 == 0 { 600 } else { 20 }];
+                rustix::fs::setxattr(&path, "user.some", &value, rustix::fs::XattrFlags::empty()).unwrap();
+                let file = std::fs::File::open(&path).unwrap();
+                std::fs::remove_file(path).unwrap();
+                file
+            })
+            .collect();
+        rustix::fs::syncfs(std::fs::File::open(m.path()).unwrap()).unwrap();
+        std::fs::copy(&image, &crashed).unwrap();
+        drop(open);
+        drop(m);
+        let present =
+            |image: &Path| must("dumpe2fs", &["-h", image.to_str().unwrap()]).contains("orphan_present");
+        assert!(present(&crashed), "nothing was noted: {args:?}");
+        for writes in [2, 5, 9, 14, 40] {
+            cut_short(&crashed, writes, &dir.path().join("cut.img"));
+        }
+        let v = open_to_write(&crashed);
+        let root = v.root().unwrap();
+        put(&v, &root, b"new", b"new");
+        judge(&format!("{args:?}"), &crashed, v);
+        assert!(!present(&crashed));
+        let (left, fresh) = (open_to_write(&crashed), open_to_write(&image));
+        assert_eq!(left.statfs().files_free + 1, fresh.statfs().files_free);
+        assert_eq!(left.lookup(&left.root().unwrap(), b"kept").unwrap().size(), 4);
+        left.unmount().unwrap();
+        fresh.unmount().unwrap();
     }
 }

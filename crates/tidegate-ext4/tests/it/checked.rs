@@ -1,6 +1,6 @@
 //! Our check beside e2fsck: volumes of every kind, and damaged ones.
 
-use crate::damaged::{PIECE, damage, small_tree};
+use crate::damaged::{PIECE, damage, images, small_tree};
 use crate::made::SETS;
 use crate::rig::*;
 use std::collections::HashSet;
@@ -13,8 +13,6 @@ use tidegate_vfs::{ErrorKind, Result};
 
 /// Features that the check refuses.
 const REFUSED: [&str; 5] = ["bigalloc", "bigalloc-1k", "inline_data", "inline_data-1024", "ea_inode"];
-/// Damaged images of each kind.
-const IMAGES: u64 = 100;
 
 /// Checks the bytes of a volume.
 pub fn check_bytes(bytes: &[u8]) -> Result<CheckReport> {
@@ -80,7 +78,8 @@ fn compare(name: &str, args: &[&str], seed: u64) {
     let base = std::fs::read(&image).unwrap();
     let used = used_pieces(&base);
     let (mut both_clean, mut both_bad, mut apart) = (0, 0, Vec::new());
-    for n in 0..IMAGES {
+    let images = images(100);
+    for n in 0..images {
         let mut bytes = base.clone();
         damage(&mut bytes, &used, &mut Rng::new(seed + n));
         let ours = check_bytes(&bytes);
@@ -97,7 +96,7 @@ fn compare(name: &str, args: &[&str], seed: u64) {
         }
     }
     println!("{name}: {both_clean} clean and {both_bad} damaged for both, {} apart", apart.len());
-    assert!(both_bad > IMAGES / 5, "{name}: {both_bad} of {IMAGES} are damaged");
+    assert!(both_bad > images / 5, "{name}: {both_bad} of {images} are damaged");
     assert!(apart.is_empty(), "{}", apart.join("\n"));
 }
 

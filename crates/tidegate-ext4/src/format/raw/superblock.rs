@@ -15,6 +15,10 @@ pub const GOOD_OLD_FIRST_INO: u32 = 11;
 pub const GOOD_OLD_INODE_SIZE: u16 = 128;
 /// The root directory.
 pub const ROOT_INO: u32 = 2;
+/// The inode of bad blocks.
+pub const BAD_INO: u32 = 1;
+/// The inode of blocks kept for more group descriptors.
+pub const RESIZE_INO: u32 = 7;
 /// `s_checksum_type` of crc32c.
 pub const CHECKSUM_CRC32C: u8 = 1;
 /// Offset of `s_checksum` in the superblock.

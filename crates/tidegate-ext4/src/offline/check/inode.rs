@@ -113,11 +113,18 @@ impl Checker<'_> {
         let links = n.raw.i_links_count.get();
         let mode = n.raw.i_mode.get();
         let orphan = self.orphans.contains(&ino);
+        if ino == BAD_INO {
+            self.check_bad_blocks(n);
+        }
         if links == 0 && !orphan && !(special && (mode != 0 || (0..15).any(|w| n.word(w) != 0))) {
             let freed = mode == 0 || n.raw.i_dtime.get() != 0;
             self.found.require(freed || special, rules::INODE_DTIME, || {
                 format!("inode {ino} has no link, and no time of deletion")
             });
+            // Those that are the format's own have a checksum unused, too, unless nothing was ever written there.
+            if ino < self.sb.first_ino && n.bytes.iter().any(|b| *b != 0) {
+                self.check_checksum(n);
+            }
             return Ok(());
         }
         self.check_checksum(n);
@@ -135,7 +142,7 @@ impl Checker<'_> {
         let mapped = if n.is_mapped() { self.map(n)? } else { Mapped::default() };
         let attributes = self.check_xattrs(n)?;
         self.check_size(n, &mapped, special);
-        if !(ino == 7 && self.sb.compat.contains(Compat::RESIZE_INODE)) {
+        if !(ino == RESIZE_INO && self.sb.compat.contains(Compat::RESIZE_INODE)) {
             self.check_blocks(n, mapped.blocks + u64::from(attributes));
         }
         if kind == Some(Kind::Link) {
@@ -149,6 +156,13 @@ impl Checker<'_> {
             self.dirs_in_group(ino);
         }
         Ok(())
+    }
+
+    fn check_bad_blocks(&mut self, n: &Node) {
+        let r = &n.raw;
+        let fields = [r.i_mode, r.i_uid, r.i_gid, r.i_links_count];
+        let plain = fields.iter().all(|f| f.get() == 0) && r.i_file_acl_lo.get() == 0;
+        self.found.require(plain, rules::BAD_BLOCKS_INODE, || format!("inode {BAD_INO} looks like a file's"));
     }
 
     fn check_checksum(&mut self, n: &Node) {
@@ -265,7 +279,7 @@ impl Checker<'_> {
         if !self.sb.compat.contains(Compat::RESIZE_INODE) {
             return Ok(());
         }
-        let Some(n) = self.node(7)? else { return Ok(()) };
+        let Some(n) = self.node(RESIZE_INO)? else { return Ok(()) };
         let kept = u64::from(self.sb.raw.s_reserved_gdt_blocks.get());
         let top = u64::from(n.word(13));
         let others = (0..15).filter(|&w| w != 13).any(|w| n.word(w) != 0);
@@ -276,6 +290,12 @@ impl Checker<'_> {
             sound = self.claim(top) && self.check_kept(top, kept)?;
         }
         self.found.require(sound, rules::RESIZE_INODE, || "inode 7 does not map what is kept".into());
+        if sound {
+            let copies = (0..self.sb.groups).filter(|&g| self.sb.has_super(GroupNo(g))).count() as u64;
+            self.check_blocks(&n, if top == 0 { 0 } else { 1 + kept * copies });
+            let fits = n.size() <= self.indirect_limit();
+            self.found.require(fits, rules::INODE_SIZE, || format!("inode 7 has {} bytes", n.size()));
+        }
         Ok(())
     }
 

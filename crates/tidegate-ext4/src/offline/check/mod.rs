@@ -182,6 +182,8 @@ impl<'q> Checker<'q> {
     }
 
     fn check_state(&mut self) {
+        let flex = self.sb.raw.s_log_groups_per_flex;
+        self.found.require(flex <= 31, rules::SB_FLEX, || format!("s_log_groups_per_flex is {flex}"));
         let state = State::from_bits_retain(self.sb.raw.s_state.get());
         let clean = state.contains(State::VALID) || self.recovered;
         self.found.require(clean && !state.contains(State::ERROR), rules::SB_STATE, || {

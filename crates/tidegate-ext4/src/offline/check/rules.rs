@@ -11,6 +11,7 @@ macro_rules! rules {
 
 rules! {
     SB_STATE "sb-state" "The superblock says that the volume is valid and without errors.";
+    SB_FLEX "sb-flex" "The superblock's s_log_groups_per_flex is at most 31.";
     SB_FREE_BLOCKS "sb-free-blocks" "The superblock of a clean volume counts the free blocks.";
     SB_FREE_INODES "sb-free-inodes" "The superblock of a clean volume counts the free inodes.";
     GROUP_DESC "group-desc" "A group descriptor's checksum matches and its tables lie on the volume.";
@@ -27,6 +28,7 @@ rules! {
     ORPHAN_LIST "orphan-list" "The list of orphans ends, and holds inodes that can be there, each once.";
     ORPHAN_FILE "orphan-file" "Blocks of the orphan file carry their magic and checksum, and known inode numbers.";
     RESIZE_INODE "resize-inode" "The resize inode maps the blocks kept for group descriptors, and no others.";
+    BAD_BLOCKS_INODE "bad-blocks-inode" "The inode of bad blocks has blocks, and no type, owner, link or attributes.";
     INODE_CHECKSUM "inode-checksum" "An inode's checksum matches.";
     INODE_MODE "inode-mode" "An inode in use is of a known file type.";
     INODE_EXTRA "inode-extra" "The extra fields of an inode end inside it.";

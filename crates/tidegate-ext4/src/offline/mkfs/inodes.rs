@@ -9,10 +9,6 @@ use crate::format::raw::*;
 use std::ops::Range;
 use zerocopy::{FromZeros, IntoBytes};
 
-/// The inode of bad blocks.
-const BAD_INO: u32 = 1;
-/// The inode that keeps blocks for the descriptors to grow.
-pub(super) const RESIZE_INO: u32 = 7;
 /// Where the number of the block of blocks of numbers stands in a map without extents.
 const DIND: usize = 13;
 const S_IFREG: u16 = 0o100_000;

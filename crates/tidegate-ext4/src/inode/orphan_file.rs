@@ -1,0 +1,99 @@
+//! The orphan file (`orphan_file`): blocks of inode numbers, where Linux notes inodes without a name so that processors do
+//! not meet at the list. What a crash left in it is freed by the next mount; here nothing is ever added, the list does.
+//!
+//! A block is numbers of 32 bits, 0 for none, and a tail with a magic and the checksum of the block's number and the rest
+//! (`ext4_orphan_block_tail` of the format's documentation).
+
+use super::Ext4Inode;
+use crate::format::crc::crc32c;
+use crate::format::gate::rule;
+use crate::format::raw::*;
+use crate::format::units::{BlockAddr, FileBlock};
+use crate::map::Place;
+use crate::volume::handle::Handle;
+use crate::volume::sbi::Ext4;
+use tidegate_vfs::Result;
+
+/// The largest file that Linux takes for one, in bytes.
+const MOST: u64 = 8 << 20;
+
+/// Where an orphan is noted: a block of the file, and the byte in it.
+#[derive(Clone, Copy)]
+pub(crate) struct Noted {
+    block: BlockAddr,
+    at: usize,
+    /// The beginning of the checksums of the file's blocks.
+    seed: u32,
+}
+
+fn checksum(seed: u32, block: BlockAddr, bytes: &[u8]) -> u32 {
+    crc32c(crc32c(seed, &block.0.to_le_bytes()), bytes)
+}
+
+impl Ext4 {
+    /// The inodes in the orphan file, if the superblock says that there are any.
+    ///
+    /// # Errors
+    /// `Corrupt` for a file or an inode that cannot be; those of the device.
+    pub(super) fn noted_orphans(&self) -> Result<Vec<(u32, Noted)>> {
+        if !self.sb.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
+            return Ok(Vec::new());
+        }
+        let ino = self.sb.raw.s_orphan_file_inum.get();
+        let (attr, file) = self.load_any(ino).map_err(|e| e.of("the orphan file"))?;
+        rule(attr.size <= MOST, format!("the orphan file has {} bytes", attr.size))?;
+        let mut found = Vec::new();
+        for n in 0..self.blocks_of(attr.size) {
+            self.noted_in(&file, FileBlock(n), &mut found)?;
+        }
+        Ok(found)
+    }
+
+    fn noted_in(&self, file: &Ext4Inode, n: FileBlock, found: &mut Vec<(u32, Noted)>) -> Result<()> {
+        let Place::Data(block) = self.map_blocks(file, n, 1)?.place else {
+            return rule(false, format!("the orphan file has no block {n}"));
+        };
+        let bytes = self.blocks.read(block)?;
+        let end = bytes.len() - size_of::<RawOrphanTail>();
+        let whole =
+            !self.sb.has_csum() || le32(&bytes, end + 4) == checksum(file.csum_seed, block, &bytes[..end]);
+        rule(le32(&bytes, end) == ORPHAN_MAGIC && whole, format!("block {block} of the orphan file"))?;
+        for at in (0..end).step_by(4) {
+            let ino = le32(&bytes, at);
+            if ino == 0 {
+                continue;
+            }
+            let can_be = ino >= self.sb.first_ino && ino <= self.sb.raw.s_inodes_count.get();
+            let fresh = found.iter().all(|(known, _)| *known != ino);
+            rule(can_be && fresh, format!("the orphan file has inode {ino}"))?;
+            found.push((ino, Noted { block, at, seed: file.csum_seed }));
+        }
+        Ok(())
+    }
+
+    /// Takes an inode out of the orphan file.
+    pub(super) fn remove_noted(&self, handle: &mut Handle<'_>, noted: Noted) -> Result<()> {
+        handle.write(noted.block, |bytes| {
+            bytes[noted.at..noted.at + 4].fill(0);
+            let end = bytes.len() - size_of::<RawOrphanTail>();
+            if self.sb.has_csum() {
+                let crc = checksum(noted.seed, noted.block, &bytes[..end]);
+                bytes[end + 4..].copy_from_slice(&crc.to_le_bytes());
+            }
+        })
+    }
+
+    /// Says that the orphan file is empty.
+    pub(super) fn forget_noted(&self) -> Result<()> {
+        if !self.sb.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
+            return Ok(());
+        }
+        self.op(|handle| {
+            self.change_super_in(handle, |raw| {
+                let left =
+                    RoCompat::from_bits_retain(raw.s_feature_ro_compat.get()) - RoCompat::ORPHAN_PRESENT;
+                raw.s_feature_ro_compat.set(left.bits());
+            })
+        })
+    }
+}
