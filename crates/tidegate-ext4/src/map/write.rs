@@ -69,27 +69,38 @@ impl Ext4 {
         // Whole pages are written, as far as the file goes; what was promised behind that would never be taken.
         let end = write.map_or(bytes.end, |w| w.end.max(inode.size()));
         let bytes = bytes.start / PAGE * PAGE..bytes.end.next_multiple_of(PAGE).min(end);
-        let blocks = self.file_blocks(&bytes);
+        let mut promised = Vec::new();
+        let all = self.promise_holes(inode, self.file_blocks(&bytes), &mut promised);
+        let all = all.and_then(|()| match write {
+            Some(write) => {
+                write.apply(&mut inode.attr());
+                self.op(|handle| self.store_inode(handle, inode))
+            }
+            None => Ok(()),
+        });
+        if all.is_err() {
+            // Nothing is going to be written there.
+            promised.into_iter().try_for_each(|part| self.forget_promises(inode, part))?;
+        }
+        all
+    }
+
+    /// Promises space for the holes among some blocks; adds those that had none to `promised`.
+    fn promise_holes(&self, inode: &Inode, blocks: Range<u64>, promised: &mut Vec<Range<u64>>) -> Result<()> {
         let mut at = blocks.start;
         while at < blocks.end {
             let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
             if m.place == Place::Hole {
-                self.promise_hole(inode, at..at + m.blocks)?;
+                let hole = at..at + m.blocks;
+                let mut delayed = own(inode).delayed.lock();
+                let new = delayed.missing(hole.clone());
+                let blocks = new.iter().map(|part| part.end - part.start).sum();
+                self.space()?.promise(blocks, self.kept_back())?;
+                delayed.add(hole);
+                promised.extend(new);
             }
             at += m.blocks;
         }
-        if let Some(write) = write {
-            write.apply(&mut inode.attr());
-            return self.op(|handle| self.store_inode(handle, inode));
-        }
-        Ok(())
-    }
-
-    fn promise_hole(&self, inode: &Inode, hole: Range<u64>) -> Result<()> {
-        let mut delayed = own(inode).delayed.lock();
-        let new = hole.end - hole.start - delayed.count(hole.clone());
-        self.space()?.promise(new, self.kept_back())?;
-        delayed.add(hole);
         Ok(())
     }
 

@@ -388,3 +388,28 @@ fn what_the_orphan_file_notes_is_freed() {
         fresh.unmount().unwrap();
     }
 }
+
+/// A write that finds no room for its end leaves nothing promised for its beginning.
+#[test]
+fn a_write_that_fails_keeps_no_room() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    mke2fs(&image, &["-t", "ext4"], "16M");
+    let v = open_to_write(&image);
+    let root = v.root().unwrap();
+    let file = put(&v, &root, b"file", b"");
+    let f = v.open(ROOT, &file, OpenFlags::WRITE).unwrap();
+    // Every other 64 KiB has blocks, so that the holes between are promised one by one.
+    (0..200_u64).step_by(2).for_each(|n| f.fallocate(FallocateFlags::empty(), n << 16, 1 << 16).unwrap());
+    let failed = (0..20).find_map(|n| {
+        let before = v.statfs().blocks_available;
+        let e = f.write_at(n << 20, &[7; 1 << 20]).err()?;
+        Some((e.kind(), v.statfs().blocks_available == before))
+    });
+    assert_eq!(failed, Some((ErrorKind::NoSpace, true)));
+    drop(f);
+    judge("a write that failed", &image, v);
+}
