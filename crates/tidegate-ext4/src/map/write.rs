@@ -177,7 +177,9 @@ impl Ext4 {
         let per_page = self.blocks.per_page();
         let (mut pieces, mut ordered) = (self.placed(inode, &blocks)?, None);
         let mut done = ends_at(&pieces, blocks.start);
-        if done < blocks.end || ei(inode).disk_size < self.size_with(inode, end) {
+        let longer =
+            || ei(inode).disk_size < inode.size() && ei(inode).disk_size < self.size_with(inode, end);
+        if done < blocks.end || longer() {
             // A commit may be waiting for what is still in the plug.
             plug.send();
             match self.op(|handle| self.give_places(handle, inode, done..blocks.end, end)) {
@@ -239,10 +241,10 @@ impl Ext4 {
         way.end(Ok(()));
     }
 
-    /// The size that a file has in the table when it has data up to `end`. What is dirty behind that has it grow when it is
-    /// written.
+    /// The size that a file has in the table when it has data up to `end`. What is dirty behind that, or on its way, has
+    /// it grow when it has its place.
     fn size_with(&self, inode: &Inode, end: u64) -> u64 {
-        let more = inode.mapping.next_dirty(end.div_ceil(PAGE), u64::MAX, Tag::Dirty).is_some();
+        let more = inode.mapping.next_unwritten(end.div_ceil(PAGE), u64::MAX).is_some();
         if more { end } else { inode.size() }
     }
 
@@ -338,13 +340,14 @@ impl Ext4 {
         self.store_inode(handle, inode)
     }
 
-    /// The size that a file has in memory becomes the table's, if nothing is dirty that would have to come first.
+    /// The size that a file has in memory becomes the table's, if no data is unwritten that would have to come first.
     ///
     /// # Errors
     /// Those of storing.
     pub(crate) fn settle_size(&self, inode: &Inode) -> Result<()> {
         let regular = inode.file_type == tidegate_vfs::FileType::Regular;
-        if regular && ei(inode).disk_size < inode.size() && inode.mapping.nr_dirty() == 0 {
+        let unwritten = || inode.mapping.nr_dirty() + inode.mapping.nr_writeback() > 0;
+        if regular && ei(inode).disk_size < inode.size() && !unwritten() {
             return self.op(|handle| self.raise_disk_size(handle, inode, inode.size()));
         }
         Ok(())
@@ -407,7 +410,10 @@ impl Ext4 {
             }
             at += m.blocks;
         }
-        // Dirty pages that the size waited for may be gone.
+        // Dirty pages that the size waited for may be gone. Nobody makes others while this is waited for.
+        if inode.mapping.nr_dirty() == 0 {
+            inode.mapping.wait_writeback(0, u64::MAX);
+        }
         self.settle_size(inode)
     }
 
