@@ -92,17 +92,14 @@ impl Refused {
     }
 
     /// Nobody writes the file any more: the program that did has heard of it at the latest when closing it. Whether
-    /// there was something to hear of; the kernel, which knows it by so many `lookups`, is to forget it then.
+    /// there was something to hear of, and nobody has the kernel forget it yet, which knows it by so many `lookups`.
     fn forget(&self, node: u64, lookups: u64) -> bool {
         if self.count.load(SeqCst) == 0 {
             return false;
         }
         self.change(|files| {
             let known = files.refusals.remove(&node).is_some();
-            if known {
-                files.leaving.insert(node, lookups);
-            }
-            known
+            known && files.leaving.insert(node, lookups).is_none()
         })
     }
 
@@ -167,7 +164,7 @@ impl Server {
             let server = Arc::downgrade(self);
             // Offload: the kernel may hold the directory for a request that waits for this thread. The volume is
             // free to be unmounted meanwhile.
-            let _ = thread::spawn("tg-fuse-offload", move || {
+            let spawned = thread::spawn("tg-fuse-offload", move || {
                 let mut pause = AGAIN;
                 for _ in 0..TOLD {
                     match server.upgrade() {
@@ -181,6 +178,9 @@ impl Server {
                     s.refused.forgotten(node, u64::MAX);
                 }
             });
+            if spawned.is_err() {
+                self.refused.forgotten(node, u64::MAX);
+            }
         }
     }
 

@@ -59,9 +59,9 @@ impl Ext4 {
     /// Takes an inode from the list, or out of the orphan file.
     pub(crate) fn remove_orphan(&self, handle: &mut Handle<'_>, ino: u32) -> Result<()> {
         let mut lists = self.orphans.0.lock();
-        if let Some(at) = lists.noted.iter().position(|(n, _)| *n == ino) {
+        if let Some(at) = lists.noted.iter().rposition(|(n, _)| *n == ino) {
             self.remove_noted(handle, lists.noted[at].1)?;
-            lists.noted.swap_remove(at);
+            lists.noted.remove(at);
         }
         let list = &mut lists.listed;
         let Some(at) = list.iter().rposition(|n| *n == ino) else { return Ok(()) };
@@ -118,7 +118,8 @@ impl Ext4 {
     /// # Errors
     /// Those of freeing; `Corrupt`.
     pub(crate) fn clear_orphans(&self, bdi: &std::sync::Arc<tidegate_vfs::Bdi>) -> Result<()> {
-        let (listed, noted) = (self.listed_orphans()?, self.noted_orphans()?);
+        let listed = self.listed_orphans()?;
+        let noted = self.noted_orphans(&listed)?;
         let list: Vec<u32> = noted.iter().map(|n| n.0).chain(listed.iter().copied()).collect();
         *self.orphans.0.lock() = Lists { listed, noted };
         for ino in list.into_iter().rev() {

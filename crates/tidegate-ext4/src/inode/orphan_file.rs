@@ -12,6 +12,7 @@ use crate::format::units::{BlockAddr, FileBlock};
 use crate::map::Place;
 use crate::volume::handle::Handle;
 use crate::volume::sbi::Ext4;
+use std::collections::HashSet;
 use tidegate_vfs::Result;
 
 /// The largest file that Linux takes for one, in bytes.
@@ -31,25 +32,31 @@ fn checksum(seed: u32, block: BlockAddr, bytes: &[u8]) -> u32 {
 }
 
 impl Ext4 {
-    /// The inodes in the orphan file, if the superblock says that there are any.
+    /// The inodes in the orphan file, if the superblock says that there are any; none is `listed`, too.
     ///
     /// # Errors
     /// `Corrupt` for a file or an inode that cannot be; those of the device.
-    pub(super) fn noted_orphans(&self) -> Result<Vec<(u32, Noted)>> {
+    pub(super) fn noted_orphans(&self, listed: &[u32]) -> Result<Vec<(u32, Noted)>> {
         if !self.sb.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
             return Ok(Vec::new());
         }
         let ino = self.sb.raw.s_orphan_file_inum.get();
         let (attr, file) = self.load_any(ino).map_err(|e| e.of("the orphan file"))?;
         rule(attr.size <= MOST, format!("the orphan file has {} bytes", attr.size))?;
-        let mut found = Vec::new();
+        let (mut found, mut seen) = (Vec::new(), HashSet::from_iter(listed.iter().copied()));
         for n in 0..self.blocks_of(attr.size) {
-            self.noted_in(&file, FileBlock(n), &mut found)?;
+            self.noted_in(&file, FileBlock(n), &mut seen, &mut found)?;
         }
         Ok(found)
     }
 
-    fn noted_in(&self, file: &Ext4Inode, n: FileBlock, found: &mut Vec<(u32, Noted)>) -> Result<()> {
+    fn noted_in(
+        &self,
+        file: &Ext4Inode,
+        n: FileBlock,
+        seen: &mut HashSet<u32>,
+        found: &mut Vec<(u32, Noted)>,
+    ) -> Result<()> {
         let Place::Data(block) = self.map_blocks(file, n, 1)?.place else {
             return rule(false, format!("the orphan file has no block {n}"));
         };
@@ -64,8 +71,7 @@ impl Ext4 {
                 continue;
             }
             let can_be = ino >= self.sb.first_ino && ino <= self.sb.raw.s_inodes_count.get();
-            let fresh = found.iter().all(|(known, _)| *known != ino);
-            rule(can_be && fresh, format!("the orphan file has inode {ino}"))?;
+            rule(can_be && seen.insert(ino), format!("the orphan file has inode {ino}"))?;
             found.push((ino, Noted { block, at, seed: file.csum_seed }));
         }
         Ok(())

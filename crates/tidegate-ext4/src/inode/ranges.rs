@@ -58,18 +58,6 @@ impl Ranges {
         hit.map(|(s, e)| (*e).min(range.end) - (*s).max(range.start)).sum()
     }
 
-    /// The parts of a range that are not in.
-    pub(crate) fn missing(&self, range: Range<u64>) -> Vec<Range<u64>> {
-        let (mut end, mut parts) = (range.end, Vec::new());
-        for (s, e) in self.0.range(..range.end).rev().take_while(|r| *r.1 > range.start) {
-            parts.push(*e..end);
-            end = *s;
-        }
-        parts.push(range.start..end);
-        parts.retain(|p| p.start < p.end);
-        parts
-    }
-
     /// Whether all of a range is in.
     pub(crate) fn holds(&self, range: Range<u64>) -> bool {
         self.count(range.clone()) == range.end.saturating_sub(range.start)
@@ -88,9 +76,6 @@ mod tests {
             n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let (start, len) = (n >> 33 & 63, n >> 40 & 15);
             let all = start..start + len;
-            let mut missing: Vec<u64> = ranges.missing(all.clone()).into_iter().flatten().collect();
-            missing.sort_unstable();
-            assert!(missing.iter().copied().eq(all.clone().filter(|b| !set.contains(b))));
             if n >> 50 & 1 == 0 {
                 let new = all.clone().filter(|b| set.insert(*b)).count() as u64;
                 assert_eq!(ranges.add(all), new);

@@ -27,10 +27,12 @@ impl Ext4 {
         }
     }
 
-    /// Whether a file has data without a place, and the switch is on.
+    /// Whether a file has data that is not in it yet after a power cut, and the switch is on.
     fn is_delayed(&self, inode: &Inode) -> bool {
+        let on_its_way = || inode.mapping.nr_writeback() > 0;
         self.switches.auto_da_alloc()
             && inode.file_type == FileType::Regular
-            && own(inode).delayed.lock().count(0..u64::MAX) > 0
+            && (own(inode).delayed.lock().count(0..u64::MAX) > 0 || on_its_way())
+            && self.check_writable().is_ok()
     }
 }

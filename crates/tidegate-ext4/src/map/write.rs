@@ -69,38 +69,40 @@ impl Ext4 {
         // Whole pages are written, as far as the file goes; what was promised behind that would never be taken.
         let end = write.map_or(bytes.end, |w| w.end.max(inode.size()));
         let bytes = bytes.start / PAGE * PAGE..bytes.end.next_multiple_of(PAGE).min(end);
-        let mut promised = Vec::new();
-        let all = self.promise_holes(inode, self.file_blocks(&bytes), &mut promised);
-        let all = all.and_then(|()| match write {
-            Some(write) => {
-                write.apply(&mut inode.attr());
-                self.op(|handle| self.store_inode(handle, inode))
-            }
-            None => Ok(()),
-        });
-        if all.is_err() {
-            // Nothing is going to be written there.
-            promised.into_iter().try_for_each(|part| self.forget_promises(inode, part))?;
+        self.promise_holes(inode, self.file_blocks(&bytes))?;
+        let Some(write) = write else { return Ok(()) };
+        let before = {
+            let mut a = inode.attr();
+            let before = (a.size, a.mtime, a.ctime);
+            write.apply(&mut a);
+            before
+        };
+        let stored = self.op(|handle| self.store_inode(handle, inode));
+        if stored.is_err() {
+            let mut a = inode.attr();
+            (a.size, a.mtime, a.ctime) = before;
         }
-        all
+        stored
     }
 
-    /// Promises space for the holes among some blocks; adds those that had none to `promised`.
-    fn promise_holes(&self, inode: &Inode, blocks: Range<u64>, promised: &mut Vec<Range<u64>>) -> Result<()> {
-        let mut at = blocks.start;
+    /// Promises space for all holes of a range of blocks, or for none. Takes `ei->i_data_sem` shared, so that no pass fills
+    /// a hole meanwhile.
+    fn promise_holes(&self, inode: &Inode, blocks: Range<u64>) -> Result<()> {
+        let data = own(inode).read();
+        let (mut at, mut holes) = (blocks.start, Vec::new());
         while at < blocks.end {
-            let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
+            let m = self.map_blocks(&data, FileBlock(at), blocks.end - at)?;
             if m.place == Place::Hole {
-                let hole = at..at + m.blocks;
-                let mut delayed = own(inode).delayed.lock();
-                let new = delayed.missing(hole.clone());
-                let blocks = new.iter().map(|part| part.end - part.start).sum();
-                self.space()?.promise(blocks, self.kept_back())?;
-                delayed.add(hole);
-                promised.extend(new);
+                holes.push(at..at + m.blocks);
             }
             at += m.blocks;
         }
+        let mut delayed = own(inode).delayed.lock();
+        let new = |hole: &Range<u64>| hole.end - hole.start - delayed.count(hole.clone());
+        self.space()?.promise(holes.iter().map(new).sum(), self.kept_back())?;
+        holes.into_iter().for_each(|hole| {
+            delayed.add(hole);
+        });
         Ok(())
     }
 
@@ -361,12 +363,20 @@ impl Ext4 {
         }
         self.cut_in_steps(inode, size)?;
         self.op(|handle| {
-            Arc::make_mut(&mut own(inode).write()).disk_size = size;
-            {
+            let sizes = set_sizes(inode, |_| size);
+            let before = {
                 let mut a = inode.attr();
-                (a.size, a.mtime, a.ctime) = (size, now, now);
+                let before = (a.mtime, a.ctime);
+                (a.mtime, a.ctime) = (now, now);
+                before
+            };
+            let stored = self.store_inode(handle, inode);
+            if stored.is_err() && !handle.has_changed() {
+                put_back(inode, sizes);
+                let mut a = inode.attr();
+                (a.mtime, a.ctime) = before;
             }
-            self.store_inode(handle, inode)
+            stored
         })
     }
 
@@ -380,16 +390,12 @@ impl Ext4 {
             let last = self.last_cut(inode)?;
             let step = last.max(from);
             self.op(|handle| {
-                {
-                    let shorter = size.max(step * bs);
-                    let mut data = own(inode).write();
-                    let now = Arc::make_mut(&mut data);
-                    now.disk_size = now.disk_size.min(shorter);
-                    drop(data);
-                    let mut a = inode.attr();
-                    a.size = a.size.min(shorter);
+                let before = set_sizes(inode, |now| now.min(size.max(step * bs)));
+                let freed = self.free_range(handle, inode, step..u64::MAX);
+                if freed.is_err() && !handle.has_changed() {
+                    put_back(inode, before);
                 }
-                self.free_range(handle, inode, step..u64::MAX)
+                freed
             })?;
             if last <= from {
                 return Ok(());
@@ -449,6 +455,22 @@ impl Ext4 {
         }
         Ok(())
     }
+}
+
+/// Sets the size in the table and in memory; what they were.
+fn set_sizes(inode: &Inode, new: impl Fn(u64) -> u64) -> (u64, u64) {
+    let mut data = own(inode).write();
+    let mut a = inode.attr();
+    let before = (data.disk_size, a.size);
+    Arc::make_mut(&mut data).disk_size = new(before.0);
+    a.size = new(before.1);
+    before
+}
+
+/// A change of sizes that did not come to pass is undone.
+fn put_back(inode: &Inode, (disk_size, size): (u64, u64)) {
+    Arc::make_mut(&mut own(inode).write()).disk_size = disk_size;
+    inode.attr().size = size;
 }
 
 /// The first block behind pieces that follow each other from `start` on.

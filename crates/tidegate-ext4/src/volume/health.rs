@@ -121,15 +121,18 @@ impl Ext4 {
         self.op(|handle| {
             let mut new = Arc::unwrap_or_clone(ei(inode));
             let mut attr = inode.attr().clone();
-            let before = attr.blocks;
+            let (before, ctime) = (attr.blocks, attr.ctime);
             self.change_xattr(handle, &mut new, &mut attr, name, value, flags)?;
             count_sectors(inode, before, attr.blocks);
             inode.attr().ctime = now;
-            let mut data = own(inode).write();
-            let data_now = Arc::make_mut(&mut data);
-            (data_now.file_acl, data_now.behind) = (new.file_acl, new.behind);
-            drop(data);
-            self.store_inode(handle, inode)
+            let old = put_xattrs(inode, (new.file_acl, new.behind));
+            let stored = self.store_inode(handle, inode);
+            if stored.is_err() && !handle.has_changed() {
+                count_sectors(inode, attr.blocks, before);
+                inode.attr().ctime = ctime;
+                put_xattrs(inode, old);
+            }
+            stored
         })
     }
 
@@ -246,4 +249,16 @@ impl Ext4 {
             bytes[SB_CSUM_OFFSET..].copy_from_slice(&crc.to_le_bytes());
         }
     }
+}
+
+/// Where an inode has its attributes: a block of their own, and the bytes behind its fields.
+type Xattrs = (Option<BlockAddr>, Box<[u8]>);
+
+/// Sets where an inode in memory has its attributes; what it was.
+fn put_xattrs(inode: &Inode, new: Xattrs) -> Xattrs {
+    let mut data = own(inode).write();
+    let now = Arc::make_mut(&mut data);
+    let old = (now.file_acl, std::mem::take(&mut now.behind));
+    (now.file_acl, now.behind) = new;
+    old
 }

@@ -127,7 +127,14 @@ impl Ext4 {
         self.space = Some(Space::new(Free { blocks, promised: 0, inodes, directories, data_per_map }));
         self.blocks.allow_changes(journal);
         self.enter_use()?;
-        self.clear_orphans(bdi)
+        match self.clear_orphans(bdi) {
+            Err(e) if e.kind() == ErrorKind::Corrupt => {
+                let what = "an inode without a name cannot be freed";
+                self.read_only = Some(ReadOnly::Unrepaired { what, tool: "e2fsck" });
+                Ok(())
+            }
+            cleared => cleared,
+        }
     }
 
     /// Refuses a volume whose root is no directory: nothing in it has a name.

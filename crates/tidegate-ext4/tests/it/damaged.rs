@@ -280,3 +280,45 @@ fn damaged_bitmaps_cost_their_groups_alone() {
         }
     }
 }
+
+/// A file whose blocks cannot be freed keeps its size when it is cut. One without a name has the volume opened read-only.
+#[test]
+fn what_cannot_be_freed_stays() {
+    if skip() {
+        return;
+    }
+    const LEN: usize = 300 << 10;
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    mke2fs(&image, &["-t", "ext4"], "32M");
+    let bitmaps = block_bitmaps(&image);
+    let v = crate::changed::open_to_write(&image);
+    let root = v.root().unwrap();
+    for name in [b"file", b"gone"] {
+        let inode = v.create(&Cred::ROOT, &root, name, 0o644).unwrap();
+        let f = v.open(&Cred::ROOT, &inode, OpenFlags::WRITE).unwrap();
+        f.write_at(0, &[7; LEN]).unwrap();
+        f.fsync(false).unwrap();
+    }
+    v.unmount().unwrap();
+    drop((v, root));
+    bitmaps.iter().for_each(|at| flip(&image, *at));
+    let v = crate::changed::open_to_write(&image);
+    let root = v.root().unwrap();
+    let file = v.lookup(&root, b"file").unwrap();
+    let f = v.open(&Cred::ROOT, &file, OpenFlags::READ | OpenFlags::WRITE).unwrap();
+    assert_eq!(f.truncate(0).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!((file.size(), v.fs().read_only()), (LEN as u64, None));
+    let mut bytes = vec![0; LEN];
+    f.read_at(0, &mut bytes).unwrap();
+    assert!(bytes.iter().all(|b| *b == 7));
+    // The name goes, and what it was named stays on the list.
+    assert_eq!(v.unlink(&Cred::ROOT, &root, b"gone").unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(v.lookup(&root, b"gone").unwrap_err().kind(), ErrorKind::NotFound);
+    v.unmount().unwrap();
+    drop((v, root, file, f));
+    let v = open_bytes(&std::fs::read(&image).unwrap()).unwrap();
+    let why = v.fs().read_only().expect("an orphan cannot be freed").to_string();
+    assert!(why.contains("e2fsck"), "{why}");
+    assert_eq!(v.lookup(&v.root().unwrap(), b"file").unwrap().size(), LEN as u64);
+}
