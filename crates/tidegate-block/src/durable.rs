@@ -15,7 +15,7 @@ use tidegate_rt::WaitQueue;
 /// Descriptions beside the file's own. Threads that find none wait for one.
 const MORE: u32 = 3;
 
-/// What flushes of a file share.
+/// The state that flushes of a file share.
 pub(crate) struct Durable {
     more: Vec<OwnedFd>,
     /// Descriptions that no flush has, a bit for each.
@@ -90,7 +90,7 @@ mod tests {
         tempfile::tempfile().unwrap().into()
     }
 
-    /// Eight threads flush; no description is two threads' at once, and several threads flush at once.
+    /// Eight threads flush. No description is two threads' at once, and as many flush at once as there are descriptions.
     #[test]
     fn each_flush_has_a_description_of_its_own() {
         let (own, most) = (Arc::new(file()), Arc::new(AtomicUsize::new(0)));
@@ -108,7 +108,12 @@ mod tests {
                     seen.push(fd);
                     most.fetch_max(seen.len(), SeqCst);
                     drop(seen);
-                    thread::sleep(std::time::Duration::from_micros(200));
+                    for _ in 0..5000 {
+                        if most.load(SeqCst) == 1 + MORE as usize {
+                            break;
+                        }
+                        thread::sleep(std::time::Duration::from_millis(1));
+                    }
                     used.lock().retain(|f| *f != fd);
                     Ok(())
                 };

@@ -6,7 +6,8 @@
 //! write(2), and takes an error for an answer. The size it has in mind is true again when it forgets the inode (a
 //! truncation of ours would race with whoever goes on writing): once nobody writes the file, it is told to forget the
 //! name, and with it goes an inode that nobody uses. Somebody may use it for a moment (a lookup under way, a notice of
-//! ours), so it is told again until it says that the inode is gone.
+//! ours), so the kernel is told again until it
+//! says that the inode is gone.
 
 use crate::errno::Result;
 use crate::server::Server;

@@ -173,7 +173,7 @@ impl Ext4 {
     }
 }
 
-/// Nothing is free but what may be in a group that is damaged.
+/// The error when nothing is free, except perhaps in a damaged group.
 pub(super) fn no_room(damaged: Option<Error>) -> Error {
     match damaged {
         Some(e) => Error::new(ErrorKind::NoSpace, format!("what is free cannot be told, run e2fsck: {e}")),

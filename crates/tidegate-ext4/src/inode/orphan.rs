@@ -18,7 +18,7 @@ static ORPHANS: LockClass = LockClass::new("ext4->s_orphan_lock", 403);
 struct Lists {
     /// The list, the first to be added first.
     listed: Vec<u32>,
-    /// What the orphan file held when the volume was opened.
+    /// The inodes that the orphan file held when the volume was opened.
     noted: Vec<(u32, Noted)>,
 }
 

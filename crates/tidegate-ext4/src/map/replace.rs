@@ -16,8 +16,7 @@ impl Ext4 {
         }
     }
 
-    /// When a file is closed: what was written since it was cut to nothing is on its way soon, and not only when the
-    /// flusher finds it.
+    /// When a file is closed that was cut to nothing: sends the data written since, which would else wait for the flusher.
     pub(crate) fn write_what_was_emptied(&self, inode: &Arc<Inode>) {
         if inode.file_type == FileType::Regular
             && own(inode).emptied.swap(false, Relaxed)

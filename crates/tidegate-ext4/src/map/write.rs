@@ -243,8 +243,8 @@ impl Ext4 {
         way.end(Ok(()));
     }
 
-    /// The size that a file has in the table when it has data up to `end`. What is dirty behind that, or on its way, has
-    /// it grow when it has its place.
+    /// The size that a file has in the table when it has data up to `end`. Pages behind that, dirty or on
+    /// their way, make it longer when they have places.
     fn size_with(&self, inode: &Inode, end: u64) -> u64 {
         let more = inode.mapping.next_unwritten(end.div_ceil(PAGE), u64::MAX).is_some();
         if more { end } else { inode.size() }

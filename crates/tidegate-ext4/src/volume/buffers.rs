@@ -186,7 +186,7 @@ impl Buffers {
             b.dirty = false;
             taken.push((*addr, b.bytes.clone()));
         }
-        s.dirty = 0;
+        (s.dirty, s.full) = (0, 0);
         s.writing.extend(taken.iter().map(|t| t.0));
         taken
     }

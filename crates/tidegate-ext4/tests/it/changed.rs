@@ -326,7 +326,8 @@ fn a_shared_block_of_attributes_is_left_by_all() {
     }
 }
 
-/// Opens an image on a device that fails behind so many writes. What is left is for e2fsck to end, and nothing else.
+/// Opens an image on a device that fails behind so many writes. e2fsck ends the work that
+/// remains, and finds nothing else.
 fn cut_short(image: &Path, writes: u64, left: &Path) {
     let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image).unwrap()));
     let rule = Rule::new(Fault::Fail(Errno::IO)).op(Op::Write).which(writes..u64::MAX);

@@ -89,8 +89,8 @@ fn lost_data_shows_nobody_elses() {
     }
 }
 
-/// Files are made, changed and fsynced while requests of one kind fail now and then. What an fsync called durable is on
-/// the device when all is over, and the volume is clean.
+/// Files are made, changed and fsynced while requests of one kind fail now and then. Data that an fsync called durable
+/// is on the device when all is over, and the volume is clean.
 #[test]
 fn what_is_fsynced_outlives_failures() {
     if skip() {

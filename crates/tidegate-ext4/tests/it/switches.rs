@@ -122,7 +122,7 @@ fn switches_are_turned_while_the_volume_is_in_use_but_for_its_journal() {
     v.unmount().unwrap();
 }
 
-/// What a file holds after a power cut that comes when the transaction has committed in which a program replaced it:
+/// The content of a file after a power cut that comes when the transaction has committed in which a program replaced it:
 /// by another's name, or by cutting it.
 fn replaced(options: &str, by_name: bool) -> Vec<u8> {
     let dir = scratch();
