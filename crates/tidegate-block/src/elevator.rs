@@ -13,6 +13,19 @@ pub enum Elevator {
     Wfq(WfqOptions),
 }
 
+/// Whose requests wait in a queue of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Queues {
+    /// Each I/O group's, and in a group each level's.
+    #[default]
+    Groups,
+    /// As BFQ and CFQ have them where there are no cgroups: what somebody waits for, in a queue of the thread that
+    /// submits it; what nobody waits for, in one queue for each level, whoever submits it. A thread's level is its weight
+    /// (8 − level), as `ioprio` is in BFQ. So a thousand asynchronous writes have no larger share than one thread that
+    /// reads.
+    Processes,
+}
+
 /// Options of [`Elevator::Wfq`].
 #[derive(Clone, Copy, Debug)]
 pub struct WfqOptions {
@@ -23,6 +36,8 @@ pub struct WfqOptions {
     /// synchronous or not: the shares hold whatever submitters do, and throughput pays. As BFQ's tunable of this
     /// name (`Documentation/block/bfq-iosched.rst`).
     pub strict_guarantees: bool,
+    /// The queues that share: those of I/O groups and levels, or those of threads.
+    pub queues: Queues,
     /// Bytes that a queue is served before others are looked at, as long as it sends: a synchronous one, or with
     /// `strict_guarantees` any.
     pub max_budget: u64,
@@ -43,6 +58,7 @@ impl Default for WfqOptions {
         WfqOptions {
             depth: 4,
             strict_guarantees: false,
+            queues: Queues::Groups,
             max_budget: 8 << 20,
             timeout_sync: Duration::from_millis(125),
             slice_idle: Duration::from_millis(8),
@@ -55,7 +71,7 @@ impl Default for WfqOptions {
 /// What an elevator did for one class of one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ElevatorStats {
-    /// The I/O group.
+    /// The I/O group. With [`Queues::Processes`] 1 for all that somebody waits for, 0 for the rest.
     pub group: u32,
     /// Priority class: 1 real-time, 2 best-effort, 3 idle.
     pub class: u8,

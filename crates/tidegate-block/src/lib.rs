@@ -12,6 +12,7 @@
 //! | [`bio`] | [`Bio`], its flags, segments and completion |
 //! | [`request`] | [`Request`]: adjacent bios merged, one device command |
 //! | [`queue`] | [`RequestQueue`], [`Plug`], congestion, counters |
+//! | `busy` | how long submitters wait, and how much is on its way |
 //! | [`elevator`] | [`Elevator`]: what decides the order of requests, with its options and statistics |
 //! | `wfq` | the weighted fair queueing elevator: `sched` says which request is next, the rest sends it |
 //! | [`device`] | the [`Device`] trait |
@@ -38,6 +39,7 @@
 
 pub mod bio;
 pub mod buf;
+mod busy;
 mod bytes;
 pub mod claim;
 pub mod ctx;
@@ -65,7 +67,7 @@ pub use bio::{Bio, BioData, BioFlags, Op, Sector, Segment};
 pub use buf::PageBuf;
 pub use ctx::{IoContext, IoContextGuard};
 pub use device::{Device, DeviceInfo};
-pub use elevator::{Elevator, ElevatorStats, WfqOptions};
+pub use elevator::{Elevator, ElevatorStats, Queues, WfqOptions};
 pub use faulty::{Fault, Faulty, Rule};
 pub use file::{Backend, Busy, NoImage, NotOpened, OpenError, OpenOptions};
 pub use memory::MemoryDevice;

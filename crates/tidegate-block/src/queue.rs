@@ -1,6 +1,7 @@
 //! The request queue: merges what a plug gathers, bounds what is in flight, counts.
 
 use crate::bio::{Bio, BioData, BioFlags, Op, Sector};
+use crate::busy::Busy;
 use crate::traced::{self, Traced};
 use crate::wfq::{Slot, Wfq};
 use crate::{Device, Elevator, ElevatorStats, Errno, PageBuf, Request};
@@ -8,10 +9,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use tidegate_rt::{Distribution, Histogram, WaitQueue, sim, trace::SpanPoint};
+use tidegate_rt::{Distribution, Histogram, WaitQueue, clock, sim, trace::SpanPoint};
 
 static SUBMIT_BIO_WAIT: SpanPoint<0> = SpanPoint::new("submit_bio_wait", []);
-static GET_TAG: SpanPoint<0> = SpanPoint::timed("blk_mq_get_tag", []);
 
 /// Bounds of a queue.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,13 @@ pub struct QueueStats {
     pub discards: u64,
     /// Times that a submitter waited since the queue was full.
     pub congested: u64,
+    /// How long they waited together, in nanoseconds.
+    #[serde(default)]
+    pub congested_ns: u64,
+    /// Bytes × time that requests that have ended were on their way, in KiB × µs: what it grows by in a time, by that
+    /// time, is how much was on its way on average.
+    #[serde(default)]
+    pub kib_us: u64,
     /// Requests submitted and not ended, now.
     pub in_flight: u64,
     /// Bios by size, smallest first.
@@ -89,7 +96,7 @@ struct Counters {
     write_requests: AtomicU64,
     flushes: AtomicU64,
     discards: AtomicU64,
-    congested: AtomicU64,
+    busy: Busy,
     read_sizes: Histogram,
     write_sizes: Histogram,
 }
@@ -234,8 +241,9 @@ impl RequestQueue {
 
     /// Has the device do a request in the calling thread.
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
-        let traced = Traced::issue_here(rq);
+        let (traced, since) = (Traced::issue_here(rq), clock::now());
         let r = self.device.execute(rq);
+        self.n.busy.was(since, rq.bytes);
         if let Some(t) = traced {
             t.complete_here(r);
         }
@@ -265,6 +273,7 @@ impl RequestQueue {
     /// What went through so far.
     pub fn stats(&self) -> QueueStats {
         let n = &self.n;
+        let (congested, congested_ns, kib_us) = n.busy.read();
         QueueStats {
             read_bios: n.read_bios.load(Relaxed),
             read_bytes: n.read_bytes.load(Relaxed),
@@ -273,7 +282,9 @@ impl RequestQueue {
             write_requests: n.write_requests.load(Relaxed),
             flushes: n.flushes.load(Relaxed),
             discards: n.discards.load(Relaxed),
-            congested: n.congested.load(Relaxed),
+            congested,
+            congested_ns,
+            kib_us,
             in_flight: self.in_flight() as u64,
             sizes: sizes(&n.read_sizes.read(), &n.write_sizes.read()),
         }
@@ -317,9 +328,10 @@ impl RequestQueue {
     fn dispatch(&self, mut rq: Request) {
         let write = rq.op == Op::Write;
         self.inflight.watch(&mut rq);
+        self.n.busy.watch(&mut rq);
         if let Some(w) = &self.wfq {
             traced::insert(&rq);
-            let merged = w.submit(rq, &self.n.congested);
+            let merged = w.submit(rq, &self.n.busy);
             self.n.write_requests.fetch_add((write && !merged) as u64, Relaxed);
             return;
         }
@@ -349,8 +361,7 @@ impl RequestQueue {
             false
         };
         if !book() {
-            self.n.congested.fetch_add(1, Relaxed);
-            let _span = GET_TAG.enter([]);
+            let _waits = self.n.busy.congested();
             f.room.wait_until(book);
         }
     }

@@ -9,8 +9,8 @@ use tidegate_rt::{LockClass, Mutex, Nanos};
 
 static HISTORY: LockClass = LockClass::new("journal->j_history_lock", 597);
 
-/// Commits that are remembered one by one.
-const HISTORY_LEN: usize = 100;
+/// Commits that are remembered one by one: those of a second on the fastest devices.
+const HISTORY_LEN: usize = 1024;
 
 /// Trace points, named as the kernel's.
 pub(crate) mod trace {
@@ -76,6 +76,13 @@ pub struct RunStats {
     pub blocks_logged: u32,
     pub(crate) began: Nanos,
     pub(crate) logging_began: Nanos,
+}
+
+impl RunStats {
+    /// When it was locked.
+    pub fn locked_at(&self) -> Nanos {
+        Nanos(self.began.0 + self.running.0)
+    }
 }
 
 /// All commits.
@@ -206,7 +213,7 @@ impl Journal {
         }
     }
 
-    /// The last hundred commits, in order.
+    /// The last commits, in order; a thousand of them.
     pub fn history(&self) -> Vec<RunStats> {
         self.inner.stats.all.lock().1.iter().copied().collect()
     }

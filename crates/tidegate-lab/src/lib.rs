@@ -12,6 +12,7 @@
 //! | [`kernel`] | file systems as Linux has them: in a guest, or mounted on this host |
 //! | [`fio`] | job files read, run, and reported as fio does |
 //! | [`workers`] | the threads of a run, and what is sampled beside them |
+//! | [`commit_log`] | the commits of a run, one by one |
 //! | [`cpu`] | processor time, as time(1) tells it |
 //! | [`record`] | what one thread measures |
 //! | [`result`] | what a run gives |
@@ -23,6 +24,7 @@
 //! nothing else is taken.
 #![forbid(unsafe_code)]
 
+pub mod commit_log;
 pub mod cpu;
 pub mod error;
 pub mod experiment;

@@ -92,6 +92,16 @@ impl Recorder {
         self.events.push(Event { at_ns: begin.since(self.start).0, took_ns, name: name.to_string(), values });
     }
 
+    /// From when times count.
+    pub fn start(&self) -> Nanos {
+        self.start
+    }
+
+    /// Remembers something that happened, as it is.
+    pub fn add_event(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
     /// Takes in what another has measured.
     pub fn merge(&mut self, other: Recorder) {
         for (name, op) in other.ops {

@@ -1,5 +1,6 @@
 //! The threads of a run, and what is measured around them.
 
+use crate::commit_log::CommitLog;
 use crate::cpu::CpuTime;
 use crate::error::{Error, Result};
 use crate::record::Recorder;
@@ -139,11 +140,13 @@ impl Workers {
         let cpu = CpuTime::of_all().zip(cpu).map(|(now, before)| now.since(before));
         self.shared.stop();
         let besides: Vec<_> = beside.into_iter().map(end).collect();
-        let counters = sampler.stop();
+        let (counters, runs) = sampler.stop();
         for r in worked.into_iter().chain(besides) {
             all.merge(r?);
         }
         finished?;
+        let notes = runs.note().into_iter().collect();
+        runs.record(&mut all);
         let (ops, mut series, mut events) = all.report();
         events.extend(commits(&counters, series.interval_ns));
         events.sort();
@@ -159,7 +162,7 @@ impl Workers {
             counters: grown(&before, &target.counts()),
             commits: target.commits(),
             locks: target.locks(),
-            notes: Vec::new(),
+            notes,
         })
     }
 }
@@ -205,13 +208,14 @@ fn commits(counters: &BTreeMap<String, Vec<u64>>, interval_ns: u64) -> Vec<Event
 /// Looks at the target's counters at the end of every interval.
 struct Sampler {
     over: Arc<(Mutex<bool>, Condvar)>,
-    thread: thread::JoinHandle<Vec<Counts>>,
+    thread: thread::JoinHandle<(Vec<Counts>, CommitLog)>,
 }
 
 impl Sampler {
     fn start(shared: &Shared, mut before: Counts) -> Result<Self> {
         let over = Arc::new((Mutex::new(&SAMPLER, false), Condvar::new()));
         let (of_thread, shared) = (over.clone(), shared.clone());
+        let mut runs = CommitLog::new(&*shared.target);
         let run = move || {
             let mut samples = Vec::new();
             loop {
@@ -220,8 +224,9 @@ impl Sampler {
                 let now = shared.target.counts();
                 samples.push(grown(&before, &now));
                 before = now;
+                runs.look(&*shared.target);
                 if ended {
-                    return samples;
+                    return (samples, runs);
                 }
             }
         };
@@ -229,18 +234,18 @@ impl Sampler {
         Ok(Sampler { over, thread })
     }
 
-    /// By counter, what it grew by in each interval.
-    fn stop(self) -> BTreeMap<String, Vec<u64>> {
+    /// By counter, what it grew by in each interval; the commits.
+    fn stop(self) -> (BTreeMap<String, Vec<u64>>, CommitLog) {
         *self.over.0.lock() = true;
         self.over.1.notify_all();
-        let samples = self.thread.join();
+        let (samples, runs) = self.thread.join();
         let mut series: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for (i, sample) in samples.iter().enumerate() {
             for (name, by) in sample {
                 series.entry(name.clone()).or_insert_with(|| vec![0; samples.len()])[i] = *by;
             }
         }
-        series
+        (series, runs)
     }
 }
 

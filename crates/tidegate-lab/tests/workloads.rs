@@ -1,13 +1,15 @@
 //! Every workload on a volume and on a directory of the host, in real and in simulated time.
 
 use std::sync::Arc;
+use tidegate::detect::Format;
 use tidegate_block::{Elevator, Preset};
+use tidegate_lab::commit_log::JBD2_COMMIT;
 use tidegate_lab::workload::{CkptStorm, FsMark, Periodic, PgIoPerf, StormGroup, Streams, SyncMode};
 use tidegate_lab::{Directory, Rig, RunResult, Spec, Target, run};
 use tidegate_rt::sim;
 
-/// Small ones, with what each must have done: operation, how often at least.
-fn specs() -> Vec<(Spec, Vec<(&'static str, u64)>)> {
+/// Small ones, with what each must have done: operation, how often at least. pgioperf takes `mix_ms` milliseconds.
+fn specs(mix_ms: u64) -> Vec<(Spec, Vec<(&'static str, u64)>)> {
     let mark = |sync, loops| FsMark { threads: 3, files: 10, size: 20_000, sync, loops, ..FsMark::default() };
     let mix = PgIoPerf {
         readers: 2,
@@ -15,7 +17,7 @@ fn specs() -> Vec<(Spec, Vec<(&'static str, u64)>)> {
         log_size: 1 << 20,
         writes_per_fsync: 16,
         write_pause_us: 500,
-        duration_ms: 150,
+        duration_ms: mix_ms,
         ..PgIoPerf::default()
     };
     let groups = vec![
@@ -35,7 +37,10 @@ fn specs() -> Vec<(Spec, Vec<(&'static str, u64)>)> {
         ),
         (Spec::FsMark(mark(SyncMode::PostReverse, 1)), vec![("fsync", 30)]),
         (Spec::FsMark(FsMark { logs: 2, ..mark(SyncMode::None, 1) }), vec![("file", 30), ("commit", 2)]),
-        (Spec::Pgioperf(mix), vec![("read", 10), ("write", 16), ("commit", 2), ("checkpoint", 1)]),
+        (
+            Spec::Pgioperf(mix),
+            vec![("read", 10), ("write", 16), ("wal", 10), ("commit", 2), ("checkpoint", 1)],
+        ),
         (
             Spec::CkptStorm(storm),
             vec![("touch+fsync", 21), ("touch+fsync g1", 20), ("touch+fsync g2", 1), ("stream", 1)],
@@ -82,7 +87,7 @@ fn on_volume(preset: Preset, spec: &Spec) -> RunResult {
 
 #[test]
 fn on_a_volume_in_memory() {
-    for (spec, what) in specs() {
+    for (spec, what) in specs(600) {
         let r = on_volume(Preset::Ramdisk, &spec);
         did(&r, &spec, &what);
         assert!(r.counters["queue.write_bytes"] > 0 && r.commits.is_some());
@@ -91,7 +96,7 @@ fn on_a_volume_in_memory() {
 
 #[test]
 fn on_a_directory() {
-    for (spec, what) in specs() {
+    for (spec, what) in specs(600) {
         let dir = tempfile::tempdir().unwrap();
         let target: Arc<dyn Target> = Arc::new(Directory::open(dir.path()).unwrap());
         let r = run(&spec, &target).unwrap();
@@ -106,7 +111,7 @@ fn on_a_directory() {
 #[test]
 fn in_simulated_time_each_run_is_the_same() {
     for preset in [Preset::Ufs, Preset::Hdd] {
-        for (spec, what) in specs() {
+        for (spec, what) in specs(6000) {
             let once = || {
                 let spec = spec.clone();
                 sim::run(7, 4, move || on_volume(preset, &spec))
@@ -147,6 +152,36 @@ fn specifications_are_read_and_wrong_ones_refused() {
     }
 }
 
+/// The same on ext4, whose journal tells of each commit.
+#[test]
+fn on_ext4_commits_are_counted_one_by_one() {
+    let (mix, _) = specs(2000).remove(4);
+    assert_eq!(mix.name(), "pgioperf");
+    let once = || {
+        let mix = mix.clone();
+        let rig = Rig { format: Format::Ext4, options: "journal=jbd2,commit=1".into(), ..rig(Preset::Ufs) };
+        sim::run(7, 4, move || {
+            let target = Arc::new(rig.build().unwrap());
+            // Something to commit, whatever an fdatasync needs.
+            target.touch("/new").unwrap();
+            let r = run(&mix, &(target.clone() as Arc<dyn Target>)).unwrap();
+            Arc::into_inner(target).expect("nobody else works on it").unmount().unwrap();
+            r
+        })
+    };
+    let r = once();
+    assert!(r.target.starts_with("ext4 on"), "{}", r.target);
+    let commits = &r.ops[JBD2_COMMIT].latency;
+    assert!(commits.count > 0 && commits.count == r.counters["fs.commits"], "{commits:?}");
+    let took = r.counters["fs.commit_ns"] as f64 / commits.count as f64;
+    assert!((commits.mean / took - 1.0).abs() < 0.01, "{} and {took}", commits.mean);
+    let slowest = r.events.iter().filter(|e| e.name == JBD2_COMMIT).max_by_key(|e| e.took_ns).unwrap();
+    let phases: u64 = ["locked", "flushing", "logging"].iter().map(|p| slowest.values[*p]).sum();
+    assert_eq!(slowest.took_ns, commits.longest[0]);
+    assert!(phases <= slowest.took_ns && phases * 100 > slowest.took_ns * 95, "{slowest:?}");
+    assert_eq!(serde_json::to_string(&r).unwrap(), serde_json::to_string(&once()).unwrap(), "seed 7");
+}
+
 /// A default run in simulated time has a bound and says so; in real time none, and none where it is lifted.
 #[test]
 fn pgioperf_does_not_simulate_for_ever() {
@@ -156,7 +191,7 @@ fn pgioperf_does_not_simulate_for_ever() {
     };
     let simulated = |operations| sim::run(1, 4, move || on_volume(Preset::Nvme, &mix(operations)));
     let count =
-        |r: &RunResult| ["read", "write", "commit"].map(|op| r.ops[op].latency.count).iter().sum::<u64>();
+        |r: &RunResult| ["read", "write", "wal"].map(|op| r.ops[op].latency.count).iter().sum::<u64>();
     let bounded = simulated(Some(500));
     // The others end the operation that they are in.
     assert!((500..504).contains(&count(&bounded)), "{}", count(&bounded));

@@ -75,4 +75,4 @@ pub use switch::{Switch, SwitchInfo};
 pub use sync::SyncWait;
 pub use types::*;
 pub use vfs::{MountOptions, Vfs};
-pub use volume_ops::{CommitStats, StepStats, VolumeOps, VolumeStats, Written};
+pub use volume_ops::{CommitRun, CommitStats, StepStats, VolumeOps, VolumeStats, Written};

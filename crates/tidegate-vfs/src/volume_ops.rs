@@ -98,6 +98,31 @@ pub struct CommitStats {
     pub steps: Vec<StepStats>,
 }
 
+/// One commit (`jbd2_run_stats`). Times are in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitRun {
+    /// The transaction.
+    pub number: u64,
+    /// Somebody asked for it.
+    pub requested: bool,
+    /// When it was locked, on the monotonic clock.
+    pub at_ns: u64,
+    /// From its first handle until it was locked.
+    pub running_ns: u64,
+    /// Until its handles had ended.
+    pub locked_ns: u64,
+    /// Data that goes first.
+    pub flushing_ns: u64,
+    /// Body and record.
+    pub logging_ns: u64,
+    /// From the lock to the record.
+    pub commit_ns: u64,
+    /// Handles.
+    pub handles: u64,
+    /// Blocks that it changed.
+    pub blocks: u64,
+}
+
 /// A volume of any format, open.
 pub trait VolumeOps: FileSystem {
     /// What was written since it was opened. No lock held.
@@ -114,6 +139,11 @@ pub trait VolumeOps: FileSystem {
 
     /// Requests for commits and the steps of commits. No lock held.
     fn commit_stats(&self) -> CommitStats;
+
+    /// The last commits one by one, the oldest first: as many as the format remembers, which may be none. No lock held.
+    fn recent_commits(&self) -> Vec<CommitRun> {
+        Vec::new()
+    }
 
     /// How long commits took in all, and how long changes waited for them, in nanoseconds. No lock held.
     fn commit_times(&self) -> (Distribution, Distribution);

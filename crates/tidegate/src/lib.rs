@@ -77,7 +77,7 @@ pub use options::OpenOptions;
 pub use progress::Progress;
 pub use sample::Sample;
 pub use summary::Summary;
-pub use tidegate_block::{Backend, Elevator, IoContext, WfqOptions};
+pub use tidegate_block::{Backend, Elevator, IoContext, Queues, WfqOptions};
 pub use tidegate_f2fs::planted;
 pub use tidegate_rt::Timespec;
 pub use unfinished::Unfinished;
@@ -87,10 +87,10 @@ pub use volume::Volume;
 pub mod vfs {
     pub use tidegate_vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
     pub use tidegate_vfs::{
-        At, Attr, CommitStats, Cred, DeviceNumber, DirEntry, Error, ErrorKind, FallocateFlags, File,
-        FileType, Ino, Inode, MemoryLimits, NewInode, OpenFlags, ReadOnly, RenameFlags, Result, SeekTarget,
-        SetAttr, StatFs, StepStats, SwitchInfo, SyncWait, Unseen, Vfs, VolumeOps, VolumeStats, Written,
-        XattrFlags,
+        At, Attr, CommitRun, CommitStats, Cred, DeviceNumber, DirEntry, Error, ErrorKind, FallocateFlags,
+        File, FileType, Ino, Inode, MemoryLimits, NewInode, OpenFlags, ReadOnly, RenameFlags, Result,
+        SeekTarget, SetAttr, StatFs, StepStats, SwitchInfo, SyncWait, Unseen, Vfs, VolumeOps, VolumeStats,
+        Written, XattrFlags,
     };
 }
 

@@ -14,7 +14,7 @@ use tidegate_block::{Device, PAGE_SIZE, QueueLimits, RequestQueue, SECTOR_SIZE};
 use tidegate_ext4::{Ext4, Ext4Options};
 use tidegate_f2fs::{F2fs, F2fsOptions};
 use tidegate_rt::clock;
-use tidegate_vfs::{Bdi, CommitStats, MountOptions, Vfs, VolumeOps, VolumeStats};
+use tidegate_vfs::{Bdi, CommitRun, CommitStats, MountOptions, Vfs, VolumeOps, VolumeStats};
 
 /// The engine of an open volume, for what only one format can tell.
 enum Engine {
@@ -134,6 +134,11 @@ impl Volume {
     /// Requests for commits, how they were served, and what each step took.
     pub fn commit_stats(&self) -> CommitStats {
         self.ops.commit_stats()
+    }
+
+    /// The last commits one by one, the oldest first; none where the format does not remember them.
+    pub fn recent_commits(&self) -> Vec<CommitRun> {
+        self.ops.recent_commits()
     }
 
     /// Makes all that changed durable; with `force` a commit is written even when nothing has changed.

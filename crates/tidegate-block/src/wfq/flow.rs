@@ -14,6 +14,8 @@ use tidegate_rt::{Nanos, WaitQueue};
 pub(super) const IDLE: usize = 2;
 pub(super) const LEVELS: usize = 8;
 pub(super) const DEFAULT_WEIGHT: u32 = 100;
+/// What level 4, which threads have unless told, counts for.
+const DEFAULT_LEVEL: u32 = 4;
 /// The cost of a command that moves no data ends here, however long its range.
 const RANGE_COST_MAX: u64 = 1 << 20;
 
@@ -35,6 +37,25 @@ impl Key {
             _ => IDLE,
         };
         Key { class, group: ctx.group, level: (ctx.level as usize).min(LEVELS - 1) }
+    }
+
+    /// The same with [`crate::Queues::Processes`], of what a thread submits: asynchronous requests of each level have a
+    /// number below [`LEVELS`], and threads numbers above it.
+    pub fn of_thread(ctx: IoContext, thread: u32, sync: bool) -> Key {
+        let key = Key::of(ctx);
+        let queue =
+            if sync { thread.wrapping_add(1).wrapping_mul(LEVELS as u32).max(LEVELS as u32) } else { 0 };
+        Key { group: queue + key.level as u32, ..key }
+    }
+
+    /// Whether the queue is a thread's, with [`crate::Queues::Processes`].
+    pub fn is_of_thread(self) -> bool {
+        self.group >= LEVELS as u32
+    }
+
+    /// The weight of the queue, with [`crate::Queues::Processes`].
+    pub fn level_weight(self) -> u32 {
+        (LEVELS - self.level) as u32 * DEFAULT_WEIGHT / DEFAULT_LEVEL
     }
 }
 

@@ -9,6 +9,7 @@ mod flow;
 mod sched;
 
 use crate::bio::{BioFlags, Op};
+use crate::busy::Busy;
 use crate::queue::InFlight;
 use crate::traced::Traced;
 use crate::{Device, ElevatorStats, QueueLimits, Request, WfqOptions};
@@ -16,7 +17,6 @@ use flow::{Entry, Job, Key, Ticket};
 use sched::{NEVER, Next, Sched};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate_rt::{Condvar, LockClass, Mutex, MutexGuard, Nanos, clock, thread};
 
@@ -121,14 +121,15 @@ impl Wfq {
         Wfq { shared, thread }
     }
 
-    /// Queues `rq`, waiting while its group's queue is full, and sends what is due; whether it went into a
-    /// request that was pending. A wait is counted in `congested` when it begins.
-    pub fn submit(&self, rq: Request, congested: &AtomicU64) -> bool {
+    /// Queues `rq`, waiting while its queue is full, and sends what is due; whether it went into a request that was
+    /// pending.
+    pub fn submit(&self, rq: Request, busy: &Busy) -> bool {
         let s = &self.shared;
-        let (key, bytes, sync) = (Key::of(rq.ctx()), rq.bytes, is_sync(&rq));
-        let (mut rq, mut waited) = (rq, false);
+        let (bytes, sync) = (rq.bytes, is_sync(&rq));
+        let (mut rq, mut waits) = (rq, None);
         s.inflight.enter();
         let mut st = s.state.lock();
+        let key = st.sched.key(rq.ctx(), thread::id(), sync);
         loop {
             let g = st.groups.entry(key.group).or_default();
             let (requests, room) = (g.requests, g.room.clone());
@@ -146,11 +147,10 @@ impl Wfq {
                     break;
                 }
             }
-            if !std::mem::replace(&mut waited, true) {
-                congested.fetch_add(1, Relaxed);
-            }
+            waits.get_or_insert_with(|| busy.congested());
             room.wait(&mut st);
         }
+        drop(waits);
         let g = st.groups.entry(key.group).or_default();
         g.requests += 1;
         g.bytes += bytes;
@@ -163,8 +163,9 @@ impl Wfq {
     /// queue: the waiting thread is the bound.
     pub fn enter(&self, rq: &Request) -> Slot<'_> {
         let s = &self.shared;
-        let (key, ticket) = (Key::of(rq.ctx()), Arc::new(Ticket::default()));
+        let ticket = Arc::new(Ticket::default());
         let mut st = s.state.lock();
+        let key = st.sched.key(rq.ctx(), thread::id(), true);
         st.sched.insert(key, Entry::grant(ticket.clone(), rq, clock::now()));
         drop(s.pump(st, By::Waiter(&ticket)));
         ticket.wait();
@@ -295,6 +296,9 @@ impl Shared {
             g.requests -= 1;
             g.bytes -= bytes;
             g.room.notify_all();
+            if g.requests == 0 && st.sched.by_process() {
+                st.groups.remove(&key.group);
+            }
         }
         drop(self.pump(st, By::Completion));
     }

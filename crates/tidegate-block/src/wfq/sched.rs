@@ -1,7 +1,7 @@
 //! Which request is next, and when the device is better kept idle. Knows no device, lock or clock.
 
 use super::flow::{Class, DEFAULT_WEIGHT, Entry, IDLE, Job, Key, Level, Node};
-use crate::{ElevatorStats, QueueLimits, Request, WfqOptions};
+use crate::{ElevatorStats, IoContext, QueueLimits, Queues, Request, WfqOptions};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidegate_rt::Nanos;
@@ -31,7 +31,12 @@ pub(super) struct Sched {
     busy_end: Nanos,
     /// Nothing more will come.
     closing: bool,
+    /// What was done for threads whose queues are gone.
+    gone: BTreeMap<(u32, u8), ElevatorStats>,
 }
+
+/// Queues of threads in a class; above that, those with nothing to do go: a volume sees any number of threads.
+const MANY: usize = 256;
 
 /// What a queue was given since it was chosen.
 struct Service {
@@ -65,7 +70,21 @@ impl Sched {
             idle_since: Nanos(0),
             busy_end: Nanos(0),
             closing: false,
+            gone: BTreeMap::new(),
         }
+    }
+
+    /// The queue of a request.
+    pub fn key(&self, ctx: IoContext, thread: u32, sync: bool) -> Key {
+        match self.options.queues {
+            Queues::Groups => Key::of(ctx),
+            Queues::Processes => Key::of_thread(ctx, thread, sync),
+        }
+    }
+
+    /// Whether queues are those of threads, which come and go.
+    pub fn by_process(&self) -> bool {
+        self.options.queues == Queues::Processes
     }
 
     /// Waits for nothing from now on: what is pending goes as soon as the device has room.
@@ -99,7 +118,10 @@ impl Sched {
     }
 
     pub fn insert(&mut self, key: Key, e: Entry) {
-        let weight = self.weights.get(&key.group).copied().unwrap_or(DEFAULT_WEIGHT);
+        let weight = match self.options.queues {
+            Queues::Groups => self.weights.get(&key.group).copied().unwrap_or(DEFAULT_WEIGHT),
+            Queues::Processes => key.level_weight(),
+        };
         let now = e.since;
         if key.class == IDLE && self.classes[IDLE].pending == 0 {
             self.idle_since = now;
@@ -127,6 +149,22 @@ impl Sched {
         if key.class != IDLE {
             self.busy_end = now;
         }
+        if self.by_process() && self.classes[key.class].nodes.len() > MANY {
+            self.drop_silent(key.class);
+        }
+    }
+
+    /// Lets go of the queues of a class that have nothing to do: what they are ahead by, a few requests, is forgiven.
+    fn drop_silent(&mut self, class: usize) {
+        let c = &mut self.classes[class];
+        let gone = &mut self.gone;
+        c.nodes.retain(|_, n| {
+            let silent = n.pending + n.inflight == 0;
+            if silent {
+                add(gone, n);
+            }
+            !silent
+        });
     }
 
     /// What to do at `now`.
@@ -252,10 +290,32 @@ impl Sched {
     /// What was done for each group and class, in order of group.
     pub fn stats(&self) -> Vec<ElevatorStats> {
         let nodes = self.classes.iter().flat_map(|c| c.nodes.values());
+        if self.by_process() {
+            let mut sums = self.gone.clone();
+            nodes.for_each(|n| add(&mut sums, n));
+            return sums.into_values().collect();
+        }
         let mut all: Vec<_> = nodes.map(|n| ElevatorStats { weight: n.weight, ..n.stats }).collect();
         all.sort_by_key(|s| (s.group, s.class));
         all
     }
+}
+
+/// Adds what was done for a queue to that of all of threads, or of all others.
+fn add(sums: &mut BTreeMap<(u32, u8), ElevatorStats>, n: &Node) {
+    let group = u32::from(Key { class: 0, group: n.group, level: 0 }.is_of_thread());
+    let of = &n.stats;
+    let sum = sums.entry((group, of.class)).or_insert(ElevatorStats {
+        group,
+        class: of.class,
+        weight: DEFAULT_WEIGHT,
+        ..Default::default()
+    });
+    sum.requests += of.requests;
+    sum.bytes += of.bytes;
+    sum.wait_total.0 += of.wait_total.0;
+    sum.wait_max = sum.wait_max.max(of.wait_max);
+    sum.idled += of.idled;
 }
 
 #[cfg(test)]

@@ -304,3 +304,44 @@ fn adjacent_requests_of_one_queue_merge_and_ordered_ones_do_not() {
     let Next::Job(_, Job::Send(rq)) = s.next(Nanos(2)) else { panic!("nothing to send") };
     assert_eq!((rq.bytes, rq.bios.len()), (4 * 4096, 3));
 }
+
+fn by_process() -> Sched {
+    Sched::new(WfqOptions { queues: Queues::Processes, ..Default::default() })
+}
+
+#[test]
+fn asynchronous_writes_together_have_the_share_of_one_thread() {
+    let mut s = by_process();
+    let ctx = IoContext::default();
+    let log = s.key(IoContext { level: 0, ..ctx }, 3, true);
+    // Of three threads, and all in one queue.
+    (1..4).for_each(|thread| {
+        let k = s.key(ctx, thread, false);
+        fill(&mut s, k, 100, 1, 1);
+    });
+    for thread in 1..3 {
+        let k = s.key(ctx, thread, true);
+        fill(&mut s, k, 100, 1, 1);
+    }
+    fill(&mut s, log, 100, 1, 1);
+    let served = serve(&mut s, 150, 2);
+    let of = |k: Key| served.iter().filter(|s| **s == k).count();
+    // Weights 100, 100, 100 and 200.
+    let counts = [s.key(ctx, 7, false), s.key(ctx, 1, true), s.key(ctx, 2, true), log].map(of);
+    assert!(counts[..3].iter().all(|n| (28..=32).contains(n)), "{counts:?}");
+    assert!((58..=62).contains(&counts[3]), "{counts:?}");
+    let stats: Vec<_> = s.stats().iter().map(|s| (s.group, s.requests as usize)).collect();
+    assert_eq!(stats, [(0, counts[0]), (1, 150 - counts[0])]);
+}
+
+#[test]
+fn queues_of_threads_that_are_gone_go_and_stay_counted() {
+    let mut s = by_process();
+    for thread in 0..10_000 {
+        let k = s.key(IoContext::default(), thread, true);
+        fill(&mut s, k, 1, 1, 1);
+        serve(&mut s, 1, 2);
+    }
+    assert!(s.classes[1].nodes.len() <= MANY + 1, "{}", s.classes[1].nodes.len());
+    assert_eq!(s.stats().iter().map(|s| s.requests).collect::<Vec<_>>(), [10_000]);
+}

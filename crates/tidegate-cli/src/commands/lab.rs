@@ -1,5 +1,6 @@
 //! `tidegate lab`: what a switch does, measured; volumes and directories raced.
 
+use super::mkfs::FormatName;
 use crate::global::Global;
 use crate::out::{self, Out};
 use crate::units::size;
@@ -142,6 +143,9 @@ struct Compare {
     /// Bytes of each file of fs_mark
     #[arg(long, value_parser = size, default_value = "4k")]
     size: u64,
+    /// The format of the new volumes of sim:NAME and preset:NAME; f2fs unless told
+    #[arg(long, value_enum)]
+    format: Option<FormatName>,
     /// When fs_mark makes files durable, as its -S: 0 never, 1 each, 2 by one sync, 3 all in reverse, 5 all
     #[arg(long, default_value_t = 1)]
     sync: u8,
@@ -236,9 +240,19 @@ fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
 
 fn race(args: &Compare, dir: &Path, global: &Global) -> Result<()> {
     let spec = args.spec()?;
+    let mut opening = opening(global)?;
+    if let Some(format) = args.format {
+        if let Some(other) = args.targets.iter().find(|t| !t.is_model()) {
+            return Err(Error::other(
+                "--format",
+                format_args!("{other} has its own; for sim:NAME and preset:NAME"),
+            ));
+        }
+        opening.hardware.format = format.into();
+    }
     writable(dir)?;
     let look = Look::new(compare::runs(&args.targets, args.runs.into(), global.watch.wanted()), global)?;
-    let race = compare(&args.targets, &spec, args.runs, &opening(global)?, &look);
+    let race = compare(&args.targets, &spec, args.runs, &opening, &look);
     let race = race.map_err(failed("lab compare"))?;
     look.end();
     finish(race, false, dir, global)

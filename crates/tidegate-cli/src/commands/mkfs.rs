@@ -60,9 +60,18 @@ pub struct Args {
 
 /// A format by name.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum FormatName {
+pub(super) enum FormatName {
     F2fs,
     Ext4,
+}
+
+impl std::convert::From<FormatName> for Format {
+    fn from(name: FormatName) -> Format {
+        match name {
+            FormatName::F2fs => Format::F2fs,
+            FormatName::Ext4 => Format::Ext4,
+        }
+    }
 }
 
 /// What can be chosen for ext4 alone.
@@ -134,10 +143,7 @@ impl Ext4Args {
 /// What is asked for, without its size.
 fn new_volume(args: &Args) -> Result<NewVolume> {
     let image = || tidegate::error::show(tidegate::error::path_bytes(&args.image));
-    let format = match args.format {
-        FormatName::F2fs => Format::F2fs,
-        FormatName::Ext4 => Format::Ext4,
-    };
+    let format = args.format.into();
     let mut features = args.features.clone();
     let plain =
         |f: &str| if format == Format::Ext4 { f.trim_start_matches('^').to_string() } else { f.into() };

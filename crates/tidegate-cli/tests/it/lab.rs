@@ -37,6 +37,18 @@ fn a_target_that_fails_costs_nothing_but_itself() {
 }
 
 #[test]
+fn models_have_the_format_that_is_asked_for_and_others_their_own() {
+    let b = Bench::new();
+    let ext4 = b.ok(&[&RACE[..], &["--format", "ext4", "-o", "journal=jbd2", "--json"]].concat());
+    let v: Value = serde_json::from_str(&ext4).unwrap();
+    let run = &v[0]["cases"][0]["positions"][0]["runs"][0];
+    assert!(run["target"].as_str().unwrap().starts_with("ext4 on"), "{run}");
+    assert!(run["ops"]["jbd2_commit"]["latency"]["count"].as_u64() > Some(0), "{run}");
+    let line = b.fails(&["lab", "compare", "--target", "dir:.", "--format", "ext4"], 1);
+    assert!(line.contains("--format: dir:. has its own"), "{line}");
+}
+
+#[test]
 fn a_report_leaves_out_what_is_no_result() {
     let b = Bench::new();
     b.ok(&RACE);

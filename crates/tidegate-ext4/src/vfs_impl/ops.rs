@@ -4,7 +4,7 @@ use crate::volume::options::Ext4Options;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use tidegate_rt::Distribution;
-use tidegate_vfs::{CommitStats, Error, ErrorKind, Inode, Result, VolumeOps, VolumeStats};
+use tidegate_vfs::{CommitRun, CommitStats, Error, ErrorKind, Inode, Result, VolumeOps, VolumeStats};
 
 impl VolumeOps for Ext4 {
     fn stats(&self) -> VolumeStats {
@@ -18,6 +18,10 @@ impl VolumeOps for Ext4 {
 
     fn commit_stats(&self) -> CommitStats {
         self.commit_stats_now()
+    }
+
+    fn recent_commits(&self) -> Vec<CommitRun> {
+        self.recent_commits_now()
     }
 
     fn commit_times(&self) -> (Distribution, Distribution) {

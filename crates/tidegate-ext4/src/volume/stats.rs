@@ -2,8 +2,9 @@
 
 use crate::volume::sbi::Ext4;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tidegate_jbd2::RunStats;
 use tidegate_rt::Distribution;
-use tidegate_vfs::{CommitStats, StepStats, VolumeStats, Written};
+use tidegate_vfs::{CommitRun, CommitStats, StepStats, VolumeStats, Written};
 
 /// Counts that only grow.
 #[derive(Default)]
@@ -26,6 +27,21 @@ fn step(name: &'static str, frozen: bool, d: &Distribution) -> StepStats {
         mean_ns: d.mean(),
         p99_ns: d.percentile(99.0),
         max_ns: d.max,
+    }
+}
+
+fn run(r: &RunStats) -> CommitRun {
+    CommitRun {
+        number: r.tid.0.into(),
+        requested: r.requested,
+        at_ns: r.locked_at().0,
+        running_ns: r.running.0,
+        locked_ns: r.locked.0,
+        flushing_ns: r.flushing.0,
+        logging_ns: r.logging.0,
+        commit_ns: r.commit.0,
+        handles: r.handles.into(),
+        blocks: r.blocks.into(),
     }
 }
 
@@ -69,6 +85,12 @@ impl Ext4 {
             ],
             ..CommitStats::default()
         }
+    }
+
+    /// The last commits, one by one.
+    pub(crate) fn recent_commits_now(&self) -> Vec<CommitRun> {
+        let history = self.blocks.journal().map(|j| j.history()).unwrap_or_default();
+        history.iter().map(run).collect()
     }
 
     /// How long commits took, and how long no handle could join.

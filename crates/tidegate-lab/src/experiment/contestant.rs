@@ -12,6 +12,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use tidegate::detect::Format as VolumeFormat;
 use tidegate::{Elevator, OpenOptions, Volume};
 use tidegate_block::Preset;
 use tidegate_rt::{Nanos, sim};
@@ -47,11 +48,13 @@ pub struct Hardware {
     pub cpus: usize,
     /// What decides the order of requests on a device model.
     pub elevator: Elevator,
+    /// The format of a volume on a device model.
+    pub format: VolumeFormat,
 }
 
 impl Default for Hardware {
     fn default() -> Self {
-        Hardware { size: 2 << 30, cpus: 4, elevator: Elevator::None }
+        Hardware { size: 2 << 30, cpus: 4, elevator: Elevator::None, format: VolumeFormat::default() }
     }
 }
 
@@ -108,7 +111,7 @@ impl Contestant {
     }
 
     /// Whether it is a new volume on a device model.
-    pub(super) fn is_model(&self) -> bool {
+    pub fn is_model(&self) -> bool {
         matches!(self, Contestant::Preset(_) | Contestant::Simulated(_))
     }
 
@@ -182,7 +185,8 @@ impl Contestant {
 fn rig(preset: Preset, opening: &Opening) -> Rig {
     let rig = Rig::new(preset, opening.hardware.size);
     let memory = opening.memory.unwrap_or(rig.memory);
-    Rig { options: opening.options.clone(), elevator: opening.hardware.elevator, memory, ..rig }
+    let Hardware { elevator, format, .. } = opening.hardware;
+    Rig { options: opening.options.clone(), elevator, format, memory, ..rig }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::setting::{Metric, Setting, count, counter, counter_ratio, lock_wait_m
 use super::{Experiment, Where};
 use crate::workload::{FsMark, Spec, SyncMode};
 use tidegate::Elevator;
+use tidegate::detect::Format;
 use tidegate_block::Preset;
 use tidegate_rt::sim::Costs;
 use tidegate_vfs::MemoryLimits;
@@ -55,6 +56,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         name: name.into(),
         place,
         size: 2 << 30,
+        format: Format::F2fs,
         cpus: 4,
         costs: Costs::of_virtual_machine(),
         elevator: Elevator::None,
@@ -64,6 +66,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         metric: Metric::Elapsed,
         positions: POSITIONS,
         bios: published.is_some(),
+        causes: false,
         published,
         counters: &[
             ("bios", |r| count(r, "fs.data_bios")),

@@ -7,6 +7,7 @@ use super::{Experiment, Where};
 use crate::result::RunResult;
 use crate::workload::{FsMark, Spec, SyncMode};
 use tidegate::Elevator;
+use tidegate::detect::Format;
 use tidegate_block::Preset;
 use tidegate_rt::sim::Costs;
 use tidegate_vfs::MemoryLimits;
@@ -60,6 +61,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         name: name.into(),
         place: Where::Preset(Preset::RaidBbwc),
         size: 8 << 30,
+        format: Format::F2fs,
         cpus: 16,
         costs: Costs::default(),
         elevator: Elevator::None,
@@ -82,6 +84,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         ],
         bars,
         bios: false,
+        causes: false,
     };
     let published = Published {
         source: "commit 7747bd4bceb3".into(),

@@ -6,6 +6,7 @@ use super::outcome::{Position, Published};
 use super::setting::{Counter, Metric, Setting, count, lock_wait_ms, ratio};
 use super::{Experiment, Where};
 use crate::workload::{CkptStorm, Spec, StormGroup};
+use tidegate::detect::Format;
 use tidegate::{Elevator, WfqOptions};
 use tidegate_block::Preset;
 use tidegate_rt::sim::Costs;
@@ -95,6 +96,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         name: name.into(),
         place: Where::Preset(Preset::Ufs),
         size: 2 << 30,
+        format: Format::F2fs,
         cpus: 8,
         costs: Costs::default(),
         elevator: Elevator::Wfq(WfqOptions { strict_guarantees: true, ..WfqOptions::default() }),
@@ -107,6 +109,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         counters: COUNTERS,
         bars,
         bios: false,
+        causes: false,
     };
     vec![
         setting(

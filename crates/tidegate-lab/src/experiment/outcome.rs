@@ -6,7 +6,8 @@ use super::excerpt::Excerpt;
 use super::rounds::median_run;
 use crate::result::RunResult;
 use serde::{Deserialize, Serialize};
-use tidegate::observe::graph;
+use tidegate::observe::why::{Operation, Slow, explain};
+use tidegate::observe::{Observed, graph};
 
 /// When and by what something was measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,6 +123,9 @@ pub struct Position {
     /// A few bios of the same run, where the experiment is about them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excerpt: Option<Excerpt>,
+    /// The slowest commits of the same run, and why, where the experiment is about them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slow_commits: Vec<Slow>,
 }
 
 /// A median and where it lies with 95 % confidence; of fewer than six values, between which it is.
@@ -175,7 +179,24 @@ impl Position {
         self.call_tree = folded.into();
         self.counters.extend(Counted::of(BLOCKED, vec![Some(flusher_blocked_ms(folded))]));
     }
+
+    /// Takes why the slowest commits of one run took so long.
+    pub(super) fn explain(&mut self, observed: &Observed) {
+        let report = explain(observed, 0, SLOWEST);
+        let commits = report.kinds.into_iter().find(|k| k.operation == Operation::Commit);
+        self.slow_commits = commits.map(|k| k.slowest).unwrap_or_default();
+        let all: u64 = self.slow_commits.iter().map(|s| s.ns).sum();
+        let named: f64 = self.slow_commits.iter().map(|s| s.named * s.ns as f64).sum();
+        if all > 0 {
+            self.counters.extend(Counted::of(EXPLAINED, vec![Some(named * 100.0 / all as f64)]));
+        }
+    }
 }
+
+/// The share of the time of the slowest commits that has a name, in percent.
+const EXPLAINED: &str = "explained of the ten slowest commits, % (drawn run)";
+/// Commits that are explained.
+const SLOWEST: usize = 10;
 
 /// What the flusher waited, by a call tree as folded stacks.
 fn flusher_blocked_ms(folded: &str) -> f64 {

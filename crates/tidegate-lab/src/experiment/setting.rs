@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
+use tidegate::detect::Format;
 use tidegate::observe::Wanted;
 use tidegate::{Backend, Elevator};
 use tidegate_block::{Preset, QueueLimits, file};
@@ -67,6 +68,7 @@ pub(super) struct Setting {
     pub place: Where,
     /// Bytes of the device.
     pub size: u64,
+    pub format: Format,
     pub cpus: usize,
     /// What they take for what, in simulated time.
     pub costs: Costs,
@@ -83,6 +85,8 @@ pub(super) struct Setting {
     pub bars: fn(&[Position]) -> Vec<Comparison>,
     /// Bios of the run that is looked at are of interest.
     pub bios: bool,
+    /// So is why its slowest commits took so long.
+    pub causes: bool,
 }
 
 impl Setting {
@@ -132,8 +136,7 @@ impl Setting {
         for (position, runs) in self.positions.iter().zip(runs) {
             let mut measured = self.position(position, runs);
             if let Some(wanted) = place.looked_at(observer.wants()) {
-                let events = wanted.events.or(self.bios.then_some(EVENTS));
-                let wanted = Wanted { events, ..wanted };
+                let wanted = self.closer(wanted);
                 let (again, observed) = run(position, rounds.seeds[measured.drawn], wanted)?;
                 let same = again.elapsed_ns == measured.runs[measured.drawn].elapsed_ns;
                 debug_assert!(same || !place.is_simulated(), "{position}: a seed gives one run");
@@ -141,6 +144,9 @@ impl Setting {
                 if let Some(o) = &observed {
                     measured.seen(&folded(o));
                     measured.excerpt = self.bios.then(|| Excerpt::of(o)).flatten();
+                    if self.causes {
+                        measured.explain(o);
+                    }
                 }
                 if let Some(o) = observed.filter(|_| observer.wants().anything()) {
                     observer.saw(&drawn, &o)?;
@@ -162,6 +168,12 @@ impl Setting {
         })
     }
 
+    /// What is recorded of the run that is looked at.
+    fn closer(&self, wanted: Wanted) -> Wanted {
+        let events = wanted.events.or((self.bios || self.causes).then_some(EVENTS));
+        Wanted { events, causes: wanted.causes || self.causes, ..wanted }
+    }
+
     fn position(&self, name: &str, runs: Vec<RunResult>) -> Position {
         let of_runs = |f: &dyn Fn(&RunResult) -> Option<f64>| runs.iter().map(f).collect::<Vec<_>>();
         let counters = self.counters.iter().filter_map(|(name, f)| Counted::of(name, of_runs(f))).collect();
@@ -173,12 +185,13 @@ impl Setting {
         let (place, opening) = (self.place(plan), &plan.opening);
         let options = [self.options, &opening.options, position].join(",");
         let rig = |preset| Rig {
+            format: self.format,
             elevator: self.elevator,
             options,
             memory: opening.memory.unwrap_or(self.memory),
             ..Rig::new(preset, self.size)
         };
-        let (workload, costs) = (self.workload.clone(), self.costs);
+        let (workload, costs) = (self.workload.clone().seeded(seed), self.costs);
         lockstat::reset();
         lockstat::enable(true);
         let result = watch(wanted, || match place {
@@ -272,8 +285,9 @@ pub(super) fn lock_wait_ms(r: &RunResult, class: &str) -> Option<f64> {
     r.locks.iter().find(|l| l.table.class == class).map(|l| l.wait_total_ns as f64 / 1e6)
 }
 
-/// Whether a position is called so, with or without the switch's name.
+/// Whether a position is called so, with or without the switch's name, or is so and has more.
 fn is(position: &str, name: &str) -> bool {
+    let position = position.split(',').next().unwrap_or(position);
     position == name || position.split_once('=').is_some_and(|(_, word)| word == name)
 }
 
@@ -290,6 +304,7 @@ mod tests {
             name: "a few files".into(),
             place,
             size: 128 << 20,
+            format: Format::F2fs,
             cpus: 4,
             costs: Costs::default(),
             elevator: Elevator::None,
@@ -302,6 +317,7 @@ mod tests {
             counters: &[],
             bars: |_| Vec::new(),
             bios: true,
+            causes: false,
         }
     }
 

@@ -20,8 +20,9 @@ use crate::workload::Spec;
 use serde::Deserialize;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+use tidegate::detect::Format;
 use tidegate::observe::Wanted;
-use tidegate::{Elevator, WfqOptions};
+use tidegate::{Elevator, Queues, WfqOptions};
 use tidegate_vfs::MemoryLimits;
 use toml::{Table, Value};
 
@@ -39,6 +40,7 @@ struct File {
     size: Option<u64>,
     cpus: Option<usize>,
     elevator: Option<String>,
+    format: Option<String>,
     memory: Option<u64>,
     workload: Table,
     #[serde(default)]
@@ -189,6 +191,14 @@ impl File {
             not("elevator", Contestant::is_model, "only sim:NAME and preset:NAME do")?;
             hardware.elevator = self::elevator(elevator)?;
         }
+        if let Some(format) = &self.format {
+            not("format", Contestant::is_model, "only sim:NAME and preset:NAME do")?;
+            hardware.format = match &**format {
+                "f2fs" => Format::F2fs,
+                "ext4" => Format::Ext4,
+                _ => return Err(Error::spec(format!("format = {format:?}: f2fs or ext4"))),
+            };
+        }
         Ok(hardware)
     }
 
@@ -209,14 +219,29 @@ fn within<T: PartialOrd + Copy + Display>(key: &str, value: T, range: &RangeIncl
     Err(Error::spec(format!("{key} = {value}: from {} to {}", range.start(), range.end())))
 }
 
-fn elevator(name: &str) -> Result<Elevator> {
-    let wfq = |strict_guarantees| Elevator::Wfq(WfqOptions { strict_guarantees, ..WfqOptions::default() });
-    match name {
-        "none" => Ok(Elevator::None),
-        "wfq" => Ok(wfq(false)),
-        "wfq,strict_guarantees" => Ok(wfq(true)),
-        _ => Err(Error::spec(format!("elevator = {name:?}: none, wfq or wfq,strict_guarantees"))),
+/// An elevator as it is written: `none`, or `wfq` with options behind commas.
+fn elevator(text: &str) -> Result<Elevator> {
+    let wrong = || {
+        Error::spec(format!(
+            "elevator = {text:?}: none, or wfq with any of strict_guarantees, processes and depth=N behind commas"
+        ))
+    };
+    let mut words = text.split(',');
+    match words.next() {
+        Some("none") if words.next().is_none() => return Ok(Elevator::None),
+        Some("wfq") => {}
+        _ => return Err(wrong()),
     }
+    let mut options = WfqOptions::default();
+    for word in words {
+        match (word, word.strip_prefix("depth=").map(str::parse)) {
+            ("strict_guarantees", _) => options.strict_guarantees = true,
+            ("processes", _) => options.queues = Queues::Processes,
+            (_, Some(Ok(depth @ 1..))) => options.depth = depth,
+            _ => return Err(wrong()),
+        }
+    }
+    Ok(Elevator::Wfq(options))
 }
 
 /// Values that are tried one by one. A list of tables is one value, such as the groups of a workload.
@@ -352,6 +377,10 @@ mod tests {
         let (_, many, _) = run("", 200, each);
         let (_, wfq, _) = run("elevator = \"wfq\"", 200, each);
         assert_ne!(elapsed(&many), elapsed(&wfq));
+        let (_, one, _) = run("elevator = \"wfq,processes,depth=1\"", 200, each);
+        assert_ne!(elapsed(&one), elapsed(&wfq));
+        let (_, ext4, _) = run("format = \"ext4\"", 50, each);
+        assert!(ext4.unwrap().target.starts_with("ext4 on"));
         let (_, _, failed) = run("size = 67108864", 300, each);
         assert!(failed.iter().any(|(_, e)| e.to_string().contains("space")), "75 MB into 64 MiB: {failed:?}");
         let (_, all, _) = run("memory = 1073741824", 1000, each);

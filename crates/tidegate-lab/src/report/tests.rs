@@ -77,6 +77,7 @@ fn position(name: &str, slow: u64) -> Position {
         drawn: 1,
         call_tree,
         excerpt: None,
+        slow_commits: Vec::new(),
     }
 }
 

@@ -163,6 +163,13 @@ impl Target for Directory {
         }
     }
 
+    fn drop_pages(&self, path: &str) -> Result<bool> {
+        let path = self.at(path);
+        let file = File::open(&path).map_err(|e| Error::host(&path, e))?;
+        let dropped = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+        dropped.map(|()| true).map_err(|e| Error::host(&path, e))
+    }
+
     fn counts(&self) -> Counts {
         let mut counts = self.f2fs_counts();
         counts.extend(self.block_counts().unwrap_or_default());

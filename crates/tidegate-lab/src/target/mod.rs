@@ -11,7 +11,7 @@ pub use volume::VolumeTarget;
 use crate::error::Result;
 use crate::result::LockStat;
 use std::collections::BTreeMap;
-use tidegate_vfs::CommitStats;
+use tidegate_vfs::{CommitRun, CommitStats};
 
 /// Counters by name; they only grow.
 pub type Counts = BTreeMap<String, u64>;
@@ -72,6 +72,17 @@ pub trait Target: Send + Sync {
     /// How commits went, where they are counted.
     fn commits(&self) -> Option<CommitStats> {
         None
+    }
+
+    /// The last commits one by one, where they are remembered.
+    fn recent_commits(&self) -> Vec<CommitRun> {
+        Vec::new()
+    }
+
+    /// Drops the clean pages of a file from memory; false where that cannot be done.
+    fn drop_pages(&self, path: &str) -> Result<bool> {
+        let _ = path;
+        Ok(false)
     }
 
     /// Statistics of locks, when they are being collected.

@@ -3,6 +3,7 @@
 use super::VolumeTarget;
 use crate::error::{Error, Result};
 use std::sync::Arc;
+use tidegate::detect::Format;
 use tidegate::{Elevator, NewVolume, OpenOptions, Volume};
 use tidegate_block::{Device, Model, Preset, QueueLimits, RequestQueue};
 use tidegate_vfs::MemoryLimits;
@@ -14,6 +15,8 @@ pub struct Rig {
     pub preset: Preset,
     /// Its size in bytes.
     pub size: u64,
+    /// The volume's format.
+    pub format: Format,
     /// What decides the order of requests.
     pub elevator: Elevator,
     /// Mount options, as `writepages=locked,sync_wait=caller`.
@@ -26,7 +29,8 @@ impl Rig {
     /// A volume of `size` bytes with defaults.
     pub fn new(preset: Preset, size: u64) -> Self {
         let (elevator, memory) = (Elevator::None, MemoryLimits::default());
-        Rig { preset, size, elevator, options: String::new(), memory }
+        let format = Format::default();
+        Rig { preset, size, format, elevator, options: String::new(), memory }
     }
 
     /// Makes the device and the volume and mounts it, in the calling thread's world.
@@ -46,7 +50,8 @@ impl Rig {
         let mut open = OpenOptions { memory: self.memory, ..OpenOptions::default() };
         open.parse(&self.options).map_err(|e| Error::spec(format!("{}: {e}", self.options)))?;
         let queue = RequestQueue::with_elevator(device, limits, self.elevator);
-        NewVolume { uuid: Some(*b"tidegate lab rig"), ..NewVolume::default() }.make(&name, &queue)?;
+        let uuid = Some(*b"tidegate lab rig");
+        NewVolume { format: self.format, uuid, ..NewVolume::default() }.make(&name, &queue)?;
         Ok(VolumeTarget::new(Volume::from_queue(&name, Arc::new(queue), &open)?))
     }
 }

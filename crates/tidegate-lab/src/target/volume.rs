@@ -6,7 +6,7 @@ use crate::result::LockStat;
 use tidegate::Volume;
 use tidegate::observe::lockstat::Class;
 use tidegate_rt::lockstat;
-use tidegate_vfs::{CommitStats, Cred, ErrorKind, File, OpenFlags, SetAttr};
+use tidegate_vfs::{CommitRun, CommitStats, Cred, ErrorKind, File, OpenFlags, SetAttr};
 
 /// A volume in this process.
 pub struct VolumeTarget {
@@ -113,6 +113,8 @@ impl Target for VolumeTarget {
             ("queue.flushes", q.flushes),
             ("queue.discards", q.discards),
             ("queue.congested", q.congested),
+            ("queue.congested_ns", q.congested_ns),
+            ("queue.kib_us", q.kib_us),
             ("fs.data_bios", s.data.bios),
             ("fs.data_blocks", s.data.blocks),
             ("fs.metadata_bios", s.metadata.bios),
@@ -142,6 +144,15 @@ impl Target for VolumeTarget {
 
     fn commits(&self) -> Option<CommitStats> {
         Some(self.volume.commit_stats())
+    }
+
+    fn recent_commits(&self) -> Vec<CommitRun> {
+        self.volume.recent_commits()
+    }
+
+    fn drop_pages(&self, path: &str) -> Result<bool> {
+        self.volume.resolve(path.as_bytes(), true)?.mapping.reclaim(false);
+        Ok(true)
     }
 
     fn locks(&self) -> Vec<LockStat> {

@@ -3,7 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `fs_mark` | threads that make files and make them durable, in loops; a sync beside them |
-//! | `pgioperf` | random readers and a random writer of a huge file, a small log with frequent fsync |
+//! | `pgioperf` | random readers and a random writer of a huge file, a small log with frequent fdatasync |
 //! | `ckpt_storm` | groups that touch a file and fsync its directory, a sequential writer beside them |
 //! | `stream` | sequential writers, one file each, with periodic syncs |
 //!
@@ -50,6 +50,14 @@ impl Spec {
             Spec::Pgioperf(_) => "pgioperf",
             Spec::CkptStorm(_) => "ckpt_storm",
             Spec::Streams(_) => "streams",
+        }
+    }
+
+    /// The same with another seed, where chance is part of it.
+    pub fn seeded(self, seed: u64) -> Spec {
+        match self {
+            Spec::Pgioperf(p) => Spec::Pgioperf(PgIoPerf { seed, ..p }),
+            other => other,
         }
     }
 

@@ -5,7 +5,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `m1`, `m3`, `m5` | what was published of each, and ours in the same form |
+//! | `m1`, `m2`, `m3`, `m5` | what was published of each, and ours in the same form |
 //! | `locks` | `/proc/lock_stat` |
 //! | `graph` | what lies below `f2fs_writepages`, as `perf report` shows it |
 //! | `time` | what time(1) prints |
@@ -13,6 +13,7 @@
 mod graph;
 mod locks;
 mod m1;
+mod m2;
 mod m3;
 mod m5;
 mod time;
@@ -76,6 +77,7 @@ fn blocks(o: &Outcome, symbol: Option<&str>) -> Vec<Block> {
     };
     let own = match o.experiment.as_str() {
         "m1" => m1::blocks(case),
+        "m2" => m2::blocks(case),
         "m3" => m3::blocks(case),
         "m5" => m5::blocks(case),
         _ => Vec::new(),

@@ -1,7 +1,7 @@
 //! What to do about each cause.
 
+use super::Kind;
 use super::part::{Cause, Part};
-use super::{Kind, Operation};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -19,10 +19,9 @@ pub struct Advice {
     pub text: String,
 }
 
-/// For all fsyncs and syncs that were explained, or for the checkpoints where none were.
+/// For all fsyncs and syncs that were explained, or for the checkpoints and commits where none were.
 pub(super) fn of(kinds: &[Kind]) -> Vec<Advice> {
-    let (checkpoints, waited_for): (Vec<&Kind>, _) =
-        kinds.iter().partition(|k| k.operation == Operation::Checkpoint);
+    let (checkpoints, waited_for): (Vec<&Kind>, _) = kinds.iter().partition(|k| !k.operation.is_waited_for());
     let somebody_waited = waited_for.iter().any(|k| !k.slowest.is_empty());
     let kinds = if somebody_waited { waited_for } else { checkpoints };
     let slow = || kinds.iter().flat_map(|k| &k.slowest);
@@ -85,6 +84,14 @@ fn text(cause: Cause) -> Option<&'static str> {
         Cause::Checkpoint => {
             "checkpoints that fsyncs asked for: fsync the new files instead of their directory, since a new file's fsync \
              brings its name along; the reason in brackets says what made each one necessary"
+        }
+        Cause::Handle => {
+            "handles of the journal that stayed open while their pages were sent: -o nomap_first=pipelined, as it is from \
+             the start, sends nothing under a handle"
+        }
+        Cause::Commit => {
+            "commits of the journal: use fdatasync where only data counts, and fsync the files that matter instead of \
+             everything"
         }
         Cause::Lock => {
             "locks: let others who use the same file or directory do less at once; tidegate trace --lockstat counts"

@@ -18,7 +18,12 @@ pub(super) enum Subject {
     All,
     /// Blocks that the thread reads ahead.
     Ahead,
+    /// Blocks and records of a journal's log.
+    Log,
 }
+
+/// What the threads that write a journal's log are called.
+const JOURNAL_THREADS: [&str; 2] = ["tg-jbd2", "tg-jbd2-rec"];
 
 impl Subject {
     fn words(self) -> &'static str {
@@ -28,6 +33,7 @@ impl Subject {
             Subject::Nodes => "nodes",
             Subject::All => "pages in flight",
             Subject::Ahead => "blocks read ahead",
+            Subject::Log => "the log",
         }
     }
 
@@ -54,9 +60,14 @@ impl Walk<'_> {
             }
             Subject::Nodes => near.iter().copied().filter(|r| r.is_write() && of_nodes(r)).collect(),
             Subject::Ahead => near.iter().copied().filter(|r| r.is(Op::Read) && r.by == s.thread).collect(),
+            Subject::Log => {
+                let writes = |r: &&Request| (r.is_write() && of_nodes(r)) || r.is(Op::Flush);
+                let of_log = |r: &&Request| writes(r) && JOURNAL_THREADS.contains(&&*self.t.name(r.by));
+                near.iter().copied().filter(of_log).collect()
+            }
             Subject::Pages(None) | Subject::All => Vec::new(),
         };
-        if own.is_empty() && !matches!(subject, Subject::Ahead) {
+        if own.is_empty() && !matches!(subject, Subject::Ahead | Subject::Log) {
             own = near.iter().copied().filter(|r| r.is_write()).collect();
         }
         let what = subject.words();

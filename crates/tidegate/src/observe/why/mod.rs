@@ -1,4 +1,4 @@
-//! Why the slowest fsyncs, syncs and checkpoints of a recording took so long.
+//! Why the slowest fsyncs, syncs, checkpoints and commits of a recording took so long.
 //!
 //! [`explain`] is a function of a recording ([`Wanted::causes`](super::Wanted)) and of nothing else. Each part of an
 //! operation's time gets a name: what was waited for, and what that consisted of, whoever did it.
@@ -8,6 +8,7 @@
 //! | `timeline` | the recording, to be asked by thread and time |
 //! | `requests` | requests in elevators and at the device |
 //! | `walk` | spans, locks, flushes, checkpoints: from a thread to the one that it waits for |
+//! | `commit` | commits of a journal, and the handles that they wait for |
 //! | `device` | waits for requests |
 //! | `processor` | what is left: running, or waiting for a processor |
 //! | `part` | names and times |
@@ -15,6 +16,7 @@
 //! | [`page`] | all that on a page |
 
 mod advice;
+mod commit;
 mod device;
 pub mod page;
 mod part;
@@ -42,10 +44,12 @@ pub enum Operation {
     Sync,
     /// A checkpoint, whoever asked for it.
     Checkpoint,
+    /// A commit of a journal, from when its transaction is locked.
+    Commit,
 }
 
 impl Operation {
-    const ALL: [Operation; 3] = [Operation::Fsync, Operation::Sync, Operation::Checkpoint];
+    const ALL: [Operation; 4] = [Operation::Fsync, Operation::Sync, Operation::Checkpoint, Operation::Commit];
 
     /// The span that it is.
     fn span(self) -> &'static str {
@@ -53,6 +57,7 @@ impl Operation {
             Operation::Fsync => "vfs_fsync_range",
             Operation::Sync => "sync_filesystem",
             Operation::Checkpoint => "f2fs_write_checkpoint",
+            Operation::Commit => commit::COMMIT,
         }
     }
 
@@ -62,18 +67,27 @@ impl Operation {
             Operation::Fsync => "fsync",
             Operation::Sync => "sync",
             Operation::Checkpoint => "checkpoint",
+            Operation::Commit => "commit",
         }
+    }
+
+    /// Whether somebody waits for it as such; else it is a part of what others wait for, too.
+    fn is_waited_for(self) -> bool {
+        matches!(self, Operation::Fsync | Operation::Sync)
     }
 }
 
 /// One slow operation. Times are in nanoseconds.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Slow {
     /// What it was.
     pub operation: Operation,
     /// Of which inode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ino: Option<u64>,
+    /// Of which transaction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transaction: Option<u64>,
     /// The inode's path, where it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -170,12 +184,18 @@ fn kind(t: &Timeline, operation: Operation, since: u64, over: u64, most: usize) 
 fn one(t: &Timeline, operation: Operation, id: Id, since: u64) -> Slow {
     let s = &t.spans[id];
     let ns = s.end - s.begin;
-    let processor = t.processor(s.thread, s.begin, s.end);
-    let parts = processor::split(Walk::new(t).span(id), processor);
+    // A commit is of two threads.
+    let processor = t.processor(s.thread, s.begin, s.end).filter(|_| operation != Operation::Commit);
+    let parts = match operation {
+        Operation::Commit => Walk::new(t).commit(id, s.begin, s.end),
+        _ => Walk::new(t).span(id),
+    };
+    let parts = processor::split(parts, processor);
     let unknown: u64 = parts.iter().map(Part::unknown).sum();
     Slow {
         operation,
         ino: s.arg("ino"),
+        transaction: s.arg("transaction").filter(|_| operation == Operation::Commit),
         path: None,
         thread: t.name(s.thread),
         at_ns: s.begin.saturating_sub(since),

@@ -1,12 +1,12 @@
 //! What was found, on a page.
 
-use super::{Kind, Operation, Part, Report, Slow};
+use super::{Kind, Part, Report, Slow};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
 /// Operations that somebody waited for are on the page, so many at most.
 const WAITED_FOR: usize = 10;
-/// Checkpoints likewise: they are parts of what others waited for, too.
+/// Checkpoints and commits likewise: they are parts of what others waited for, too.
 const CHECKPOINTS: usize = 3;
 /// Parts of one operation at most.
 const PARTS: usize = 6;
@@ -31,13 +31,13 @@ pub fn write(report: &Report, what: &str, to: &mut impl Write) -> io::Result<()>
         )?;
     }
     report.kinds.iter().try_for_each(|k| head(k, report.over_ns, to))?;
-    let of = |checkpoint: bool| {
-        let kinds = report.kinds.iter().filter(move |k| (k.operation == Operation::Checkpoint) == checkpoint);
+    let of = |waited_for: bool| {
+        let kinds = report.kinds.iter().filter(move |k| k.operation.is_waited_for() == waited_for);
         let mut all: Vec<&Slow> = kinds.flat_map(|k| &k.slowest).collect();
         all.sort_by_key(|s| std::cmp::Reverse(s.ns));
         all
     };
-    let (waited_for, checkpoints) = (of(false), of(true));
+    let (waited_for, checkpoints) = (of(true), of(false));
     let shown = waited_for.iter().take(WAITED_FOR).chain(checkpoints.iter().take(CHECKPOINTS));
     for (i, s) in shown.enumerate() {
         slow(i + 1, s, to)?;
@@ -78,6 +78,9 @@ fn slow(n: usize, s: &Slow, to: &mut impl Write) -> io::Result<()> {
     let mut title = format!("{} of {}", s.operation.word(), time(s.ns));
     if let Some(ino) = s.ino {
         let _ = write!(title, ": inode {ino}");
+    }
+    if let Some(tid) = s.transaction {
+        let _ = write!(title, ": transaction {tid}");
     }
     if let Some(path) = &s.path {
         let _ = write!(title, " {path}");

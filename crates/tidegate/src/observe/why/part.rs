@@ -36,7 +36,11 @@ pub enum Cause {
     Freeze,
     /// A checkpoint that was asked for.
     Checkpoint,
-    /// A step of a checkpoint.
+    /// A commit of the journal that was asked for.
+    Commit,
+    /// A handle of the journal that a commit waited for.
+    Handle,
+    /// A step of a checkpoint, or a phase of a commit.
     Step,
     /// Segments were short and had to be cleaned.
     Cleaning,

@@ -90,9 +90,14 @@ impl Made {
         self.0.sort_by_key(|e| e.at);
         let mut o = Observed::default();
         o.recorded.events = std::mem::take(&mut self.0);
-        for (thread, name) in
-            [(1, "tg-fuse-0"), (2, "tg-fuse-1"), (7, "tg-ckpt"), (8, "tg-flusher"), (9, "tg-f2fs-gc")]
-        {
+        for (thread, name) in [
+            (1, "tg-fuse-0"),
+            (2, "tg-fuse-1"),
+            (3, "tg-jbd2"),
+            (7, "tg-ckpt"),
+            (8, "tg-flusher"),
+            (9, "tg-f2fs-gc"),
+        ] {
             o.recorded.threads.insert(thread, name.into());
         }
         explain(&o, 0, 10)
@@ -287,4 +292,82 @@ fn the_page_says_what_to_do() {
     assert!(text.lines().all(|l| l.chars().count() <= 120), "{text}");
     let json = serde_json::to_string(&report).unwrap();
     assert!(json.contains("\"cause\":\"device_discard\""), "{json}");
+}
+
+/// Transaction 7 is locked by thread 3 while the flusher holds a handle and waits for room in the queue.
+fn commit() -> Made {
+    let mut m = Made::default();
+    let tid = [("transaction", 7)];
+    m.event(0, 8, "wb_start", Phase::Begin, &[("pages", 1024)]);
+    m.event(0, 8, "writeback_single_inode", Phase::Begin, &[("ino", 12), ("dirty", 900)]);
+    m.span(8, (20, 870), "blk_mq_get_tag", &[]);
+    m.request(8, (0, 900), WRITE, 1000);
+    let handle = |took: u64| [("transaction", 7), ("interval", took * MS / 10), ("requested_blocks", 8)];
+    // Another handle that ended earlier, and one of the next transaction.
+    m.event(150, 2, "jbd2_handle_stats", Phase::Instant, &handle(140));
+    m.event(880, 8, "jbd2_handle_stats", Phase::Instant, &handle(880));
+    m.event(950, 2, "jbd2_handle_stats", Phase::Instant, &[("transaction", 8), ("interval", 1)]);
+    m.event(885, 8, "writeback_single_inode", Phase::End, &[]);
+    m.event(885, 8, "wb_start", Phase::End, &[]);
+    m.event(100, 3, "jbd2_commit_locking", Phase::Instant, &tid);
+    m.span(3, (100, 880), "jbd2_journal_wait_updates", &tid);
+    m.event(880, 3, "jbd2_journal_commit_transaction", Phase::Begin, &tid);
+    m.event(880, 3, "jbd2_commit_flushing", Phase::Instant, &tid);
+    m.event(880, 3, "jbd2_commit_logging", Phase::Instant, &tid);
+    m.log(3, (890, 900, 980), 5000);
+    m.event(895, 3, "jbd2_journal_commit_transaction", Phase::End, &[]);
+    m.log(3, (985, 990, 1090), 5001);
+    m.event(1100, 3, "jbd2_end_commit", Phase::Instant, &tid);
+    m
+}
+
+impl Made {
+    /// A write of the log: when an elevator gets it, when the device does, and when it ends.
+    fn log(&mut self, thread: u32, (inserted, issued, done): (u64, u64, u64), block: u64) -> &mut Self {
+        let flags = tidegate_block::BioFlags::META.bits().into();
+        let args = [("sector", block * 8), ("bytes", 4096), ("op", WRITE), ("flags", flags)];
+        for (at, name) in
+            [(inserted, "block_rq_insert"), (issued, "block_rq_issue"), (done, "block_rq_complete")]
+        {
+            self.event(at, thread, name, Phase::Instant, &args);
+        }
+        self
+    }
+}
+
+#[test]
+fn a_commit_names_the_handle_that_it_waits_for_and_where_that_was() {
+    let report = commit().explain();
+    let kind = report.kinds.iter().find(|k| k.operation == Operation::Commit).unwrap();
+    let s = &kind.slowest[0];
+    assert_eq!((kind.count, s.transaction, s.ns, &*s.thread), (1, Some(7), 100 * MS, "tg-jbd2"));
+    assert_eq!(tenths(&s.parts), [(Cause::Step, 780), (Cause::Step, 220)]);
+    let [locked, logging] = &s.parts[..] else { panic!("{:?}", s.parts) };
+    assert_eq!((&*locked.what, &*logging.what), ("locked", "logging"));
+    let handle = &locked.parts[0];
+    assert_eq!(handle.what, "a handle of tg-flusher (write-back of inode 12)");
+    assert_eq!((handle.cause, handle.ns), (Cause::Handle, 78 * MS));
+    assert_eq!((handle.parts[0].cause, handle.parts[0].ns), (Cause::Room, 77 * MS));
+    let within: Vec<_> = logging.parts.iter().map(|p| (p.cause, p.ns * 10 / MS)).collect();
+    let want = [(Cause::Device, 180), (Cause::Unsent, 15), (Cause::Elevator, 15), (Cause::Processor, 10)];
+    assert_eq!(within, want, "{:?}", logging.parts);
+    assert!(s.named > 0.99, "{}", s.named);
+}
+
+#[test]
+fn who_waits_for_a_commit_is_told_what_that_waits_for() {
+    let mut m = commit();
+    m.event(500, 1, "vfs_fsync_range", Phase::Begin, &[("ino", 5)]);
+    m.span(1, (500, 1100), "jbd2_log_wait_commit", &[("transaction", 7)]);
+    m.event(1101, 1, "vfs_fsync_range", Phase::End, &[]);
+    m.event(500, 2, "vfs_fsync_range", Phase::Begin, &[("ino", 6)]);
+    m.span(2, (500, 880), "wait_transaction_locked", &[]);
+    m.event(900, 2, "vfs_fsync_range", Phase::End, &[]);
+    let report = m.explain();
+    let [asked, shut_out] = &report.kinds[0].slowest[..] else { panic!("{report:?}") };
+    assert_eq!(asked.parts[0].what, "the commit of transaction 7 by tg-jbd2");
+    assert_eq!((asked.parts[0].cause, asked.parts[0].ns), (Cause::Commit, 60 * MS));
+    assert_eq!(tenths(&asked.parts[0].parts), [(Cause::Step, 380), (Cause::Step, 220)]);
+    assert_eq!(tenths(&shut_out.parts[0].parts), [(Cause::Step, 380)]);
+    assert_eq!(shut_out.parts[0].parts[0].parts[0].what, "a handle of tg-flusher (write-back of inode 12)");
 }

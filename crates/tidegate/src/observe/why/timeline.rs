@@ -1,11 +1,12 @@
 //! A recording as spans within spans, holds of locks, processor time and requests, to be asked by thread and time.
 
+use super::commit::{COMMIT, Commits};
 use super::requests::Requests;
 use crate::observe::words::{addresses, arg, page_write};
 use std::collections::{BTreeMap, HashMap};
 use tidegate_block::SECTOR_SIZE;
 use tidegate_rt::trace::causes::{DELAYED, HELD, LOCK, LONG_CALL, PROCESSOR, RAN, UNKNOWN};
-use tidegate_rt::trace::{Args, Event, Phase, Recorded};
+use tidegate_rt::trace::{Args, Event, NO_ARGS, Phase, Recorded};
 
 /// Sectors of a block.
 const SECTORS: u64 = 4096 / SECTOR_SIZE;
@@ -71,6 +72,7 @@ pub(super) struct PageWrite {
 pub(super) struct Timeline {
     pub spans: Vec<Span>,
     pub requests: Requests,
+    pub commits: Commits,
     names: BTreeMap<u32, String>,
     roots: HashMap<u32, Vec<Id>>,
     holds: HashMap<&'static str, Holds>,
@@ -152,8 +154,22 @@ impl Timeline {
                 let from = to.saturating_sub(held);
                 holds.all.push(Hold { thread: e.thread, lock: n(LOCK), from, to });
             }
-            _ => self.requests.event(e),
+            _ => {
+                self.requests.event(e);
+                if let Some((tid, locked, thread)) = self.commits.event(e) {
+                    self.commit(tid, thread, (locked, e.at.0));
+                }
+            }
         }
+    }
+
+    /// A commit that has ended, as a span beside those of its threads.
+    fn commit(&mut self, tid: u64, thread: u32, (begin, end): (u64, u64)) {
+        let mut args = NO_ARGS;
+        args[0] = ("transaction", tid);
+        self.commits.ended(tid, self.spans.len());
+        let (parent, children) = (None, Vec::new());
+        self.spans.push(Span { name: COMMIT, thread, begin, end, args, is_lock: false, parent, children });
     }
 
     /// What a thread is called.

@@ -33,7 +33,7 @@ impl<'a> Walk<'a> {
     }
 
     /// What a thread did from `from` to `to`.
-    fn thread(&self, thread: u32, from: u64, to: u64) -> Vec<Part> {
+    pub(super) fn thread(&self, thread: u32, from: u64, to: u64) -> Vec<Part> {
         if self.depth >= DEEPEST {
             return Vec::new();
         }
@@ -129,6 +129,13 @@ impl<'a> Walk<'a> {
             "wb_wait_for_completion" => {
                 let whose = self.busiest("wb_sync", "tg-flusher", from, to);
                 self.other(Cause::Flusher, "{}, which writes what is dirty", whose, s, (from, to), out);
+            }
+            "jbd2_log_wait_commit" | "wait_transaction_locked" => {
+                let to = self.woken(s, (from, to), None, out);
+                match self.for_commit(s.arg("transaction"), from, to) {
+                    Some(part) => out.push(part),
+                    None => self.through(id, from, to, out),
+                }
             }
             "f2fs_wait_for_fsyncs" => {
                 out.push(Part::new(Cause::Company, "fsyncs that are about to need the same flush", ns));

@@ -1,0 +1,63 @@
+//! How busy a queue is: how long submitters wait for room in it (`get_request`, `blk_mq_get_tag`), and how much is on
+//! its way, in the queue and at the device.
+
+use crate::Request;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tidegate_rt::trace::{Span, SpanPoint};
+use tidegate_rt::{Nanos, clock};
+
+static GET_TAG: SpanPoint<0> = SpanPoint::timed("blk_mq_get_tag", []);
+
+/// Counts of a queue; they only grow.
+#[derive(Default)]
+pub(crate) struct Busy {
+    /// Waits for room that began.
+    waits: AtomicU64,
+    /// How long those that have ended took.
+    waited_ns: AtomicU64,
+    /// Bytes × time of requests that have ended, in KiB × µs.
+    kib_us: Arc<AtomicU64>,
+}
+
+/// A wait for room; it ends when dropped.
+pub(crate) struct Wait<'a> {
+    busy: &'a Busy,
+    since: Nanos,
+    _span: Span,
+}
+
+impl Busy {
+    /// A submitter begins to wait, since the queue is full.
+    pub fn congested(&self) -> Wait<'_> {
+        self.waits.fetch_add(1, Relaxed);
+        Wait { busy: self, since: clock::now(), _span: GET_TAG.enter([]) }
+    }
+
+    /// Counts a request that is on its way from now until its end.
+    pub fn watch(&self, rq: &mut Request) {
+        let (sum, since, bytes) = (self.kib_us.clone(), clock::now(), rq.bytes);
+        rq.after_end(move || add(&sum, since, bytes));
+    }
+
+    /// Counts what was on its way from `since` until now.
+    pub fn was(&self, since: Nanos, bytes: u64) {
+        add(&self.kib_us, since, bytes);
+    }
+
+    /// Waits for room, how long they took in nanoseconds, and KiB × µs on the way.
+    pub fn read(&self) -> (u64, u64, u64) {
+        (self.waits.load(Relaxed), self.waited_ns.load(Relaxed), self.kib_us.load(Relaxed))
+    }
+}
+
+fn add(sum: &AtomicU64, since: Nanos, bytes: u64) {
+    let us = clock::now().since(since).0 / 1000;
+    sum.fetch_add((bytes >> 10).saturating_mul(us), Relaxed);
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.busy.waited_ns.fetch_add(clock::now().since(self.since).0, Relaxed);
+    }
+}

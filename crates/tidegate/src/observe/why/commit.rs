@@ -1,0 +1,179 @@
+//! Commits of a journal: each phase of one, and what it waited for.
+//!
+//! A commit begins when its transaction is locked and ends when its record is durable. While it is locked it waits for
+//! handles: which ones, and what their threads did meanwhile, is known from the end of each (`jbd2_handle_stats`). The
+//! blocks of the log are requests of the threads that write it.
+
+use super::device::Subject;
+use super::part::{Cause, Part, joined};
+use super::timeline::{Id, Timeline};
+use super::walk::Walk;
+use std::collections::{BTreeMap, HashMap};
+use tidegate_rt::trace::Event;
+
+/// The span that a commit is made into, from the events of its phases.
+pub(super) const COMMIT: &str = "jbd2_commit";
+
+/// The number of a transaction, as events have it.
+const TRANSACTION: &str = "transaction";
+
+/// When a commit was where.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Phases {
+    locked: Option<u64>,
+    flushing: Option<u64>,
+    logging: Option<u64>,
+    /// The thread that locked it.
+    thread: u32,
+}
+
+/// A handle that has ended.
+pub(super) struct HandleEnd {
+    thread: u32,
+    from: u64,
+    to: u64,
+}
+
+/// Commits and handles of a recording.
+#[derive(Default)]
+pub(super) struct Commits {
+    open: HashMap<u64, Phases>,
+    /// Those that have ended, by transaction, with their spans.
+    ended: BTreeMap<u64, (Phases, Id)>,
+    handles: HashMap<u64, Vec<HandleEnd>>,
+}
+
+impl Commits {
+    /// Takes an event of a commit or a handle, if it is one; when the commit has ended, its transaction and when it was
+    /// locked.
+    pub fn event(&mut self, e: &Event) -> Option<(u64, u64, u32)> {
+        let n = |name: &str| e.args.iter().find(|a| a.0 == name).map(|a| a.1);
+        let tid = n(TRANSACTION)?;
+        match e.name {
+            "jbd2_commit_locking" => {
+                let locked = Phases { locked: Some(e.at.0), thread: e.thread, ..Phases::default() };
+                self.open.insert(tid, locked);
+            }
+            "jbd2_commit_flushing" => self.open.entry(tid).or_default().flushing = Some(e.at.0),
+            "jbd2_commit_logging" => self.open.entry(tid).or_default().logging = Some(e.at.0),
+            "jbd2_handle_stats" => {
+                let from = e.at.0.saturating_sub(n("interval")?);
+                self.handles.entry(tid).or_default().push(HandleEnd { thread: e.thread, from, to: e.at.0 });
+            }
+            "jbd2_end_commit" => {
+                let phases = self.open.get(&tid)?;
+                return Some((tid, phases.locked?, phases.thread));
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Notes the span of a commit that has ended.
+    pub fn ended(&mut self, tid: u64, span: Id) {
+        if let Some(phases) = self.open.remove(&tid) {
+            self.ended.insert(tid, (phases, span));
+        }
+    }
+
+    /// The handle of a transaction that ended last in an interval.
+    fn last_handle(&self, tid: u64, from: u64, to: u64) -> Option<&HandleEnd> {
+        let all = self.handles.get(&tid)?.iter();
+        all.filter(|h| h.to > from && h.to <= to).max_by_key(|h| h.to)
+    }
+}
+
+impl Walk<'_> {
+    /// What a commit consisted of in an interval.
+    pub(super) fn commit(&self, id: Id, from: u64, to: u64) -> Vec<Part> {
+        let s = &self.t.spans[id];
+        let Some(tid) = s.arg(TRANSACTION) else { return Vec::new() };
+        let Some((phases, _)) = self.t.commits.ended.get(&tid) else { return Vec::new() };
+        let flushing = phases.flushing.unwrap_or(s.end);
+        let logging = phases.logging.unwrap_or(flushing);
+        let mut parts = Vec::new();
+        let cut = |a: u64, b: u64| (a.max(from), b.min(to));
+        let phase = |name: &str, (a, b): (u64, u64), within: Vec<Part>| {
+            (a < b).then(|| Part::new(Cause::Step, name, b - a).with(joined(within)))
+        };
+        let locked = cut(s.begin, flushing);
+        parts.extend(phase("locked", locked, self.locked(tid, s.thread, locked)));
+        let flush = cut(flushing, logging);
+        parts.extend(phase("flushing, data that goes first", flush, self.other_thread(s.thread, flush)));
+        let log = cut(logging, s.end);
+        let mut within = Vec::new();
+        if log.0 < log.1 {
+            self.pages(s, Subject::Log, log.0, log.1, &mut within);
+        }
+        parts.extend(phase("logging", log, within));
+        joined(parts)
+    }
+
+    /// What a commit waited for while its transaction was locked: the handle that ended last was open all the time.
+    fn locked(&self, tid: u64, committer: u32, (from, to): (u64, u64)) -> Vec<Part> {
+        if from >= to {
+            return Vec::new();
+        }
+        let handle = self.t.commits.last_handle(tid, from, to).filter(|h| h.from < to);
+        let Some(h) = handle else { return self.other_thread(committer, (from, to)) };
+        let begin = h.from.max(from);
+        let mut parts = self.other_thread(committer, (from, begin));
+        let who = self.t.name(h.thread);
+        let doing = self.t.handle_of(h.thread, begin, h.to).map(|d| format!(" ({d})")).unwrap_or_default();
+        let what = format!("a handle of {who}{doing}");
+        parts.push(
+            Part::new(Cause::Handle, what, h.to - begin).with(self.other_thread(h.thread, (begin, h.to))),
+        );
+        parts.extend(self.other_thread(committer, (h.to, to)));
+        parts
+    }
+
+    fn other_thread(&self, thread: u32, (from, to): (u64, u64)) -> Vec<Part> {
+        if from < to { self.thread(thread, from, to) } else { Vec::new() }
+    }
+
+    /// A wait for the commit of a transaction, or until it has no handles.
+    pub(super) fn for_commit(&self, tid: Option<u64>, from: u64, to: u64) -> Option<Part> {
+        let (tid, id) = match tid {
+            Some(tid) => (tid, self.t.commits.ended.get(&tid)?.1),
+            None => {
+                let all = self.t.commits.ended.iter().map(|(tid, (_, id))| (*tid, *id));
+                all.max_by_key(|(_, id)| self.t.spans[*id].within(from, to))?
+            }
+        };
+        let s = &self.t.spans[id];
+        if s.within(from, to) == 0 {
+            return None;
+        }
+        let mut parts = self.commit(id, from.max(s.begin), to.min(s.end));
+        // Before it is locked, others are on their way, or handles are let in.
+        let before = s.begin.min(to).saturating_sub(from);
+        parts.extend((before > 0).then(|| Part::new(Cause::Work, "before it was locked", before)));
+        let what = format!("the commit of transaction {tid} by {}", self.t.name(s.thread));
+        Some(Part::new(Cause::Commit, what, to - from).with(joined(parts)))
+    }
+}
+
+impl Timeline {
+    /// What a thread had a handle for in an interval: the operation that it was in, with its inode.
+    pub(super) fn handle_of(&self, thread: u32, from: u64, to: u64) -> Option<String> {
+        let mut at = self.roots(thread, from, to).max_by_key(|id| self.spans[*id].within(from, to))?;
+        let mut found = None;
+        loop {
+            let s = &self.spans[at];
+            let named = s.arg("ino").map(|ino| match s.name {
+                "vfs_fsync_range" => format!("an fsync of inode {ino}"),
+                "vfs_write" => format!("a write to inode {ino}"),
+                "writeback_single_inode" => format!("write-back of inode {ino}"),
+                name => format!("{name} of inode {ino}"),
+            });
+            found = named.or(found);
+            let inner = self.children(at, from, to).max_by_key(|id| self.spans[*id].within(from, to));
+            // No deeper than what fills the interval.
+            match inner.filter(|id| self.spans[*id].within(from, to) * 2 > to - from) {
+                Some(inner) => at = inner,
+                None => return found.or_else(|| self.doing(thread, from, to)),
+            }
+        }
+    }
+}
