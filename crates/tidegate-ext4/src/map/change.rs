@@ -12,6 +12,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use tidegate_vfs::{Attr, Error, ErrorKind, Inode, Result};
 
+/// What a hole is filled with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fill {
+    /// Blocks that hold data, and were promised.
+    Data,
+    /// The same, which read as zeros until the data is there.
+    Unwritten,
+    /// Blocks that nobody was promised, and read as zeros.
+    Ahead,
+}
+
 /// A map of either kind, while it changes.
 enum Map<'a, 'h> {
     Tree(Tree<'a, 'h>),
@@ -104,7 +115,7 @@ impl Ext4 {
         handle: &mut Handle<'_>,
         inode: &Inode,
         range: Range<u64>,
-        unwritten: bool,
+        fill: Fill,
     ) -> Result<u64> {
         let mut data = own(inode).write();
         let mut now = Arc::unwrap_or_clone(data.clone());
@@ -118,7 +129,7 @@ impl Ext4 {
                 break;
             }
             let end = if low { (at + 1).next_multiple_of(self.blocks.per_page()) } else { range.end };
-            let step = self.fill_hole(handle, &mut now, &mut attr, at..end.min(range.end), unwritten);
+            let step = self.fill_hole(handle, &mut now, &mut attr, at..end.min(range.end), fill);
             r = step.map(|n| at += n);
         }
         if at > range.start && r.as_ref().is_err_and(|e| e.kind() == ErrorKind::NoSpace) {
@@ -141,7 +152,7 @@ impl Ext4 {
         now: &mut Ext4Inode,
         attr: &mut Attr,
         range: Range<u64>,
-        unwritten: bool,
+        fill: Fill,
     ) -> Result<u64> {
         let m = self.map_blocks(now, FileBlock(range.start), range.end - range.start)?;
         if m.place != Place::Hole {
@@ -149,14 +160,13 @@ impl Ext4 {
         }
         let goal = self.goal_behind(now, range.start)?;
         let want = m.blocks.min(1 << 15) as u32;
-        // What a pass places was promised; what is only set aside was not.
-        let taken = match unwritten {
-            true => self.take_blocks(handle, goal, want),
-            false => self.take_promised(handle, goal, want),
+        let taken = match fill {
+            Fill::Ahead => self.take_blocks(handle, goal, want),
+            Fill::Data | Fill::Unwritten => self.take_promised(handle, goal, want),
         };
         let (start, len) = taken?;
         let at = FileBlock(range.start);
-        if let Err(e) = self.place_blocks(handle, now, attr, at, start, len.into(), unwritten) {
+        if let Err(e) = self.place_blocks(handle, now, attr, at, start, len.into(), fill != Fill::Data) {
             self.free_blocks(handle, start, len.into())?;
             return Err(e);
         }

@@ -11,9 +11,11 @@
 //! | `change` | blocks come to a file and go |
 //! | `tree`, `numbers` | the extent tree and the block map with that |
 //! | `write` | promises for pages, and passes that write them |
+//! | `convert` | extents that are marked written when their data is there |
 //! | `inline` | content that lies in the inode |
 
 mod change;
+mod convert;
 mod extent;
 mod indirect;
 pub(crate) mod inline;

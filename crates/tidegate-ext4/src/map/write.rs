@@ -2,13 +2,16 @@
 //!
 //! A write promises space and leaves dirty pages (delayed allocation). A pass takes runs of them, fills their holes with
 //! extents as long as the run, and sends each extent in bios of its own; the end of the last bio of a run ends its
-//! write-back. The transaction that gives pages places commits when they are on the device, and the table has a file only
-//! as long as it has data. A volume without a journal promises no such order.
+//! write-back. A file with an extent tree gets its places first and has them marked when the data is there (`convert`). One
+//! with a block map has no such mark: the transaction that gives pages places commits when they are on the device. The
+//! table has a file only as long as it has data. A volume without a journal promises no such order.
 
 use super::Place;
+use super::change::Fill;
 use crate::format::raw::InodeFlags;
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::{ei, own};
+use crate::volume::conversion::{Queue, Written};
 use crate::volume::handle::Handle;
 use crate::volume::options::DataMode;
 use crate::volume::ordered;
@@ -33,9 +36,21 @@ struct OnWay {
     pages: usize,
     left: AtomicUsize,
     failed: AtomicUsize,
-    /// Has the commit that gave it places wait until all is on the device, and fail where that is not to be.
-    ordered: Option<ordered::OnWay>,
+    then: Then,
 }
+
+/// What follows when a run is on the device.
+pub(super) enum Then {
+    /// Nothing.
+    End,
+    /// The commit that gave it places, which waits until then, and fails where that is not to be.
+    Commit(ordered::OnWay),
+    /// Its blocks are marked written, and only then its write-back ends.
+    Convert(Arc<Queue>, Range<u64>),
+}
+
+/// Pieces of a file that lie on the volume: first block of the file, of the volume, and how many.
+pub(super) type Pieces = Vec<(u64, BlockAddr, u64)>;
 
 impl OnWay {
     fn end(&self, r: std::result::Result<(), Errno>) {
@@ -45,8 +60,17 @@ impl OnWay {
         }
         if self.left.fetch_sub(1, AcqRel) == 1 {
             let failed = self.failed.load(std::sync::atomic::Ordering::Acquire) != 0;
-            if let Some(ordered) = self.ordered.as_ref().filter(|_| !failed) {
-                ordered.arrived();
+            match &self.then {
+                Then::Commit(ordered) if !failed => ordered.arrived(),
+                Then::Convert(queue, blocks) if !failed => {
+                    return queue.add(Written {
+                        inode: self.inode.clone(),
+                        index: self.index,
+                        pages: self.pages,
+                        blocks: blocks.clone(),
+                    });
+                }
+                _ => {}
             }
             self.inode.mapping.end_writeback(self.index, self.pages, failed.then_some(ErrorKind::Io));
         }
@@ -177,28 +201,21 @@ impl Ext4 {
         }
         let blocks = self.file_blocks(&(start..end));
         let per_page = self.blocks.per_page();
-        let (mut pieces, mut ordered) = (self.placed(inode, &blocks)?, None);
-        let mut done = ends_at(&pieces, blocks.start);
-        let longer =
-            || ei(inode).disk_size < inode.size() && ei(inode).disk_size < self.size_with(inode, end);
-        if done < blocks.end || longer() {
-            // A commit may be waiting for what is still in the plug.
-            plug.send();
-            match self.op(|handle| self.give_places(handle, inode, done..blocks.end, end)) {
-                Ok(way) => ordered = way,
-                // What has a place can go.
-                Err(e) if e.kind() == ErrorKind::NoSpace && done >= blocks.start + per_page => {}
-                Err(e) => return Err(e),
-            }
-            pieces = self.placed(inode, &blocks)?;
-            done = ends_at(&pieces, blocks.start);
-        }
+        // What is in the plug does not wait for a commit, which may be waiting for it.
+        let (mut pieces, mut then) = match self.conversions_of(inode) {
+            Some(queue) => self.set_aside(inode, &blocks, end, queue, plug)?,
+            None => self.place(inode, &blocks, end, plug)?,
+        };
+        let done = ends_at(&pieces, blocks.start);
         let sent = if done >= blocks.end { all } else { (done - blocks.start) / per_page };
         if sent < all {
             let until = blocks.start + sent * per_page;
             pieces.retain(|p| p.0 < until);
             if let Some(last) = pieces.last_mut() {
                 last.2 = last.2.min(until - last.0);
+            }
+            if let Then::Convert(_, range) = &mut then {
+                range.end = range.end.min(until);
             }
         }
         let way = Arc::new(OnWay {
@@ -207,20 +224,40 @@ impl Ext4 {
             pages: sent as usize,
             left: AtomicUsize::new(1),
             failed: AtomicUsize::new(0),
-            ordered,
+            then,
         });
         self.send(run, pieces, &way, plug);
         Ok(sent)
     }
 
-    /// Sends the pages of a run that lie in some pieces: first block of the file, of the volume, and how many.
-    fn send(
+    /// Gives blocks places with data, which the commit waits for; as far as there is room.
+    fn place(
         &self,
-        run: &DirtyRun,
-        pieces: Vec<(u64, BlockAddr, u64)>,
-        way: &Arc<OnWay>,
+        inode: &Arc<Inode>,
+        blocks: &Range<u64>,
+        end: u64,
         plug: &mut Plug<'_>,
-    ) {
+    ) -> Result<(Pieces, Then)> {
+        let (mut pieces, mut then) = (self.placed(inode, blocks)?, Then::End);
+        let done = ends_at(&pieces, blocks.start);
+        let longer =
+            || ei(inode).disk_size < inode.size() && ei(inode).disk_size < self.size_with(inode, end);
+        if done < blocks.end || longer() {
+            plug.send();
+            match self.op(|handle| self.give_places(handle, inode, done..blocks.end, end)) {
+                Ok(way) => then = way.map_or(Then::End, Then::Commit),
+                // What has a place can go.
+                Err(e) if e.kind() == ErrorKind::NoSpace && done >= blocks.start + self.blocks.per_page() => {
+                }
+                Err(e) => return Err(e),
+            }
+            pieces = self.placed(inode, blocks)?;
+        }
+        Ok((pieces, then))
+    }
+
+    /// Sends the pages of a run that lie in some pieces.
+    fn send(&self, run: &DirtyRun, pieces: Pieces, way: &Arc<OnWay>, plug: &mut Plug<'_>) {
         let bs = u64::from(self.sb.block_size);
         self.stats.data_fragments.fetch_add(pieces.len() as u64, Relaxed);
         for (first, addr, n) in pieces {
@@ -250,9 +287,8 @@ impl Ext4 {
         if more { end } else { inode.size() }
     }
 
-    /// The blocks of a range that have a place with data, up to the first that has none: first block of the file, of the
-    /// volume, and how many.
-    fn placed(&self, inode: &Inode, blocks: &Range<u64>) -> Result<Vec<(u64, BlockAddr, u64)>> {
+    /// The blocks of a range that have a place with data, up to the first that has none.
+    fn placed(&self, inode: &Inode, blocks: &Range<u64>) -> Result<Pieces> {
         let (mut at, mut pieces) = (blocks.start, Vec::new());
         while at < blocks.end {
             let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
@@ -263,11 +299,11 @@ impl Ext4 {
         Ok(pieces)
     }
 
-    /// Gives the blocks of a range places with data, whole pages of them, as many as there is room for, and the file the
-    /// size up to which it has data then. The commit waits for what is returned.
+    /// Gives the blocks of a range places with data, as [`Ext4::fill_promised`] does, and the file the size
+    /// up to which it has data then. The commit waits for what is returned.
     ///
     /// # Errors
-    /// `NoSpace` when not even the first page has a place; those of the map.
+    /// As that.
     fn give_places(
         &self,
         handle: &mut Handle<'_>,
@@ -275,12 +311,33 @@ impl Ext4 {
         blocks: Range<u64>,
         end: u64,
     ) -> Result<Option<ordered::OnWay>> {
+        let covered = self.fill_promised(handle, inode, blocks.clone(), Fill::Data)?;
+        self.mark_all_written(handle, inode, blocks.start..covered)?;
+        let whole = covered >= blocks.end;
+        let to = if whole { self.size_with(inode, end) } else { covered * u64::from(self.sb.block_size) };
+        self.raise_disk_size(handle, inode, to)?;
+        let ordered = self.switches.data() == DataMode::Ordered;
+        Ok(handle.tid().filter(|_| ordered).map(|tid| self.ordered.begin(tid)))
+    }
+
+    /// Fills the holes of a range of blocks that were promised, whole pages of them, as many as there is room for; the first
+    /// block behind what has a place now.
+    ///
+    /// # Errors
+    /// `NoSpace` when not even the first page has a place; those of the map.
+    pub(super) fn fill_promised(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        blocks: Range<u64>,
+        fill: Fill,
+    ) -> Result<u64> {
         let (mut at, mut filled) = (blocks.start, Vec::<Range<u64>>::new());
         while at < blocks.end {
             let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
             let next = at + m.blocks;
             if m.place == Place::Hole {
-                let to = match self.fill_holes(handle, inode, at..next, false) {
+                let to = match self.fill_holes(handle, inode, at..next, fill) {
                     Err(e) if e.kind() == ErrorKind::NoSpace => at,
                     r => r?,
                 };
@@ -306,12 +363,7 @@ impl Ext4 {
         if covered < blocks.end && (covered == blocks.start || !self.begins_page(covered)) {
             return Err(ErrorKind::NoSpace.into());
         }
-        self.mark_all_written(handle, inode, blocks.start..covered)?;
-        let whole = covered >= blocks.end;
-        let to = if whole { self.size_with(inode, end) } else { covered * u64::from(self.sb.block_size) };
-        self.raise_disk_size(handle, inode, to)?;
-        let ordered = self.switches.data() == DataMode::Ordered;
-        Ok(handle.tid().filter(|_| ordered).map(|tid| self.ordered.begin(tid)))
+        Ok(covered)
     }
 
     /// Says of all blocks in a range that they hold data.
@@ -333,7 +385,7 @@ impl Ext4 {
     }
 
     /// Has the table say that a file is as long as this, if it says less.
-    fn raise_disk_size(&self, handle: &mut Handle<'_>, inode: &Inode, size: u64) -> Result<()> {
+    pub(super) fn raise_disk_size(&self, handle: &mut Handle<'_>, inode: &Inode, size: u64) -> Result<()> {
         {
             let mut data = own(inode).write();
             let longer = data.disk_size.max(size);
@@ -361,6 +413,7 @@ impl Ext4 {
         if size == 0 && inode.size() > 0 {
             own(inode).emptied.store(true, Relaxed);
         }
+        own(inode).arrived.lock().remove(size.div_ceil(PAGE)..u64::MAX);
         self.cut_in_steps(inode, size)?;
         self.op(|handle| {
             let sizes = set_sizes(inode, |_| size);
@@ -439,13 +492,13 @@ impl Ext4 {
             if m.place == Place::Hole && !own(inode).delayed.lock().holds(range.clone()) {
                 let promised = own(inode).delayed.lock().count(range.clone());
                 if promised == 0 {
-                    at = self.op(|handle| self.fill_holes(handle, inode, range.clone(), true))?;
+                    at = self.op(|handle| self.fill_holes(handle, inode, range.clone(), Fill::Ahead))?;
                     continue;
                 } else {
                     for block in range {
                         if own(inode).delayed.lock().count(block..block + 1) == 0 {
                             self.op(|handle| {
-                                self.fill_holes(handle, inode, block..block + 1, true).map(drop)
+                                self.fill_holes(handle, inode, block..block + 1, Fill::Ahead).map(drop)
                             })?;
                         }
                     }
@@ -474,7 +527,7 @@ fn put_back(inode: &Inode, (disk_size, size): (u64, u64)) {
 }
 
 /// The first block behind pieces that follow each other from `start` on.
-fn ends_at(pieces: &[(u64, BlockAddr, u64)], start: u64) -> u64 {
+pub(super) fn ends_at(pieces: &[(u64, BlockAddr, u64)], start: u64) -> u64 {
     pieces.last().map_or(start, |p| p.0 + p.2)
 }
 

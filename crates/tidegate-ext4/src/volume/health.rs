@@ -82,6 +82,7 @@ impl Ext4 {
     pub(crate) fn fsync_inode(&self, inode: &Inode) -> Result<()> {
         self.check_writable()?;
         self.settle_size(inode)?;
+        self.cover_arrived(inode)?;
         let Some(journal) = self.blocks.journal() else { return self.write_all() };
         match own(inode).changed().filter(|tid| !journal.committed().reaches(*tid)) {
             Some(tid) => {

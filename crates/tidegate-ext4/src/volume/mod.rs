@@ -10,6 +10,7 @@
 //! | [`info`] | what it tells of itself |
 //! | `blocks` | its blocks, through the page cache |
 //! | `buffers` | blocks that change, of a volume without a journal |
+//! | `conversion` | the thread that marks blocks written |
 //! | `handle` | what a change goes through |
 //! | `health` | whether it takes changes, and how it is left |
 //! | `ordered` | data that a commit waits for |
@@ -18,6 +19,7 @@
 
 pub(crate) mod blocks;
 mod buffers;
+pub(crate) mod conversion;
 pub(crate) mod handle;
 mod health;
 pub mod info;

@@ -5,6 +5,7 @@ use crate::format::gate::{Journal, Superblock, rule};
 use crate::format::raw::*;
 use crate::inode::orphan::Orphans;
 use crate::volume::blocks::Blocks;
+use crate::volume::conversion::Conversions;
 use crate::volume::options::{Ext4Options, Switches};
 use crate::volume::ordered::Ordered;
 use crate::volume::overlay::{Overlay, logged_superblock};
@@ -61,6 +62,7 @@ impl Ext4 {
             space: None,
             freed: Freed::default(),
             ordered: Ordered::new(),
+            conversions: None,
             orphans: Orphans::new(),
             shared_xattrs: Mutex::new(&xattr::SHARED, ()),
             group_locks: GroupLocks::default(),
@@ -87,7 +89,11 @@ impl Ext4 {
         if fs.read_only.is_none() {
             fs.begin_changes(&queue, &bdi, &options)?;
         }
-        Ok(Arc::new(fs))
+        let fs = Arc::new(fs);
+        if let Some(conversions) = &fs.conversions {
+            conversions.start(&fs)?;
+        }
+        Ok(fs)
     }
 
     /// Recovers the volume for good, and takes it into use.
@@ -127,6 +133,7 @@ impl Ext4 {
         self.space = Some(Space::new(Free { blocks, promised: 0, inodes, directories, data_per_map }));
         self.blocks.allow_changes(journal);
         self.enter_use()?;
+        self.conversions = (!self.filling).then(Conversions::new);
         match self.clear_orphans(bdi) {
             Err(e) if e.kind() == ErrorKind::Corrupt => {
                 let what = "an inode without a name cannot be freed";

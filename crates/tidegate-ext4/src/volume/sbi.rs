@@ -4,6 +4,7 @@ use crate::alloc::{Counts, Freed, GroupLocks, Space};
 use crate::format::gate::Superblock;
 use crate::inode::orphan::Orphans;
 use crate::volume::blocks::Blocks;
+use crate::volume::conversion::Conversions;
 use crate::volume::options::Switches;
 use crate::volume::ordered::Ordered;
 use crate::volume::stats::Stats;
@@ -26,6 +27,8 @@ pub struct Ext4 {
     pub(crate) freed: Freed,
     /// Data that commits wait for.
     pub(crate) ordered: Arc<Ordered>,
+    /// What marks blocks written, if the volume is changed and not filled.
+    pub(crate) conversions: Option<Conversions>,
     /// Inodes without a name.
     pub(crate) orphans: Orphans,
     /// Held while an inode leaves a block of attributes that it shared.

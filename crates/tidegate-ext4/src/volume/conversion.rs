@@ -1,0 +1,130 @@
+//! The thread that marks blocks written when their data is on the device: whoever ends a bio must not wait for a
+//! transaction (`ext4-rsv-conversion`).
+
+use crate::volume::sbi::Ext4;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+use tidegate_rt::thread::{self, JoinHandle};
+use tidegate_rt::{Condvar, LockClass, Mutex};
+use tidegate_vfs::{Error, ErrorKind, Inode, Result};
+
+static QUEUE: LockClass = LockClass::new("ei->i_completed_io_lock", 599);
+static THREAD: LockClass = LockClass::new("ext4->conversion", 587);
+
+/// A run of pages whose data is on the device. Their write-back lasts until [`Written::end`].
+pub(crate) struct Written {
+    pub inode: Arc<Inode>,
+    /// The first page.
+    pub index: u64,
+    pub pages: usize,
+    /// Blocks of the file.
+    pub blocks: Range<u64>,
+}
+
+impl Written {
+    /// Ends the write-back; with `failed` the pages are dirty still.
+    pub(crate) fn end(&self, failed: Option<&Error>) {
+        if let Some(e) = failed.and_then(Error::errno) {
+            self.inode.mapping.record_errno(e);
+        }
+        let kind = failed.map(|e| match e.kind() {
+            ErrorKind::NoSpace => ErrorKind::NoSpace,
+            _ => ErrorKind::Io,
+        });
+        self.inode.mapping.end_writeback(self.index, self.pages, kind);
+    }
+}
+
+struct State {
+    written: Vec<Written>,
+    /// No more come.
+    ending: bool,
+    /// The thread.
+    thread: u32,
+}
+
+/// Runs that wait for the thread.
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    came: Condvar,
+}
+
+impl Queue {
+    /// Adds a run. Does not wait.
+    pub(crate) fn add(&self, run: Written) {
+        let mut state = self.state.lock();
+        state.written.push(run);
+        self.came.notify_all();
+    }
+
+    /// All that wait; empty at the end.
+    fn take(&self) -> Vec<Written> {
+        let mut state = self.state.lock();
+        state.thread = thread::id();
+        while state.written.is_empty() && !state.ending {
+            self.came.wait(&mut state);
+        }
+        std::mem::take(&mut state.written)
+    }
+
+    fn run(&self, fs: &Weak<Ext4>) {
+        loop {
+            let written = self.take();
+            if written.is_empty() {
+                return;
+            }
+            match fs.upgrade() {
+                Some(fs) => fs.convert(written),
+                None => {
+                    let gone = Error::new(ErrorKind::Io, "the volume was let go of");
+                    written.iter().for_each(|w| w.end(Some(&gone)));
+                }
+            }
+        }
+    }
+}
+
+/// The queue and its thread, which ends with this.
+pub(crate) struct Conversions {
+    queue: Arc<Queue>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Conversions {
+    pub(super) fn new() -> Self {
+        let state = State { written: Vec::new(), ending: false, thread: 0 };
+        let queue = Queue { state: Mutex::new(&QUEUE, state), came: Condvar::new() };
+        Conversions { queue: Arc::new(queue), thread: Mutex::new(&THREAD, None) }
+    }
+
+    /// Starts the thread, which works for `fs`.
+    ///
+    /// # Errors
+    /// When the system refuses another one.
+    pub(super) fn start(&self, fs: &Arc<Ext4>) -> Result<()> {
+        let (queue, fs) = (self.queue.clone(), Arc::downgrade(fs));
+        let thread = thread::spawn("tg-ext4-conv", move || queue.run(&fs));
+        let refused = |e| Error::new(ErrorKind::OutOfMemory, format!("the volume's thread: {e}"));
+        *self.thread.lock() = Some(thread.map_err(refused)?);
+        Ok(())
+    }
+
+    pub(crate) fn queue(&self) -> &Arc<Queue> {
+        &self.queue
+    }
+}
+
+impl Drop for Conversions {
+    fn drop(&mut self) {
+        let own = {
+            let mut state = self.queue.state.lock();
+            state.ending = true;
+            self.queue.came.notify_all();
+            state.thread == thread::id()
+        };
+        // The thread itself may be the last to have the volume.
+        if let Some(thread) = self.thread.get_mut().take().filter(|_| !own) {
+            thread.join();
+        }
+    }
+}
