@@ -9,16 +9,19 @@
 //! | `orphan` | inodes without a name, as a list on the volume |
 //! | `store` | from memory to the inode table |
 //! | `ranges` | sets of blocks |
+//! | `sent` | runs on their way that make a file longer |
 //! | `time` | times with their nanoseconds and epoch |
 
 pub(crate) mod create;
 pub(crate) mod orphan;
 mod orphan_file;
 mod ranges;
+mod sent;
 mod store;
 mod time;
 
 pub(crate) use ranges::Ranges;
+pub(crate) use sent::Sent;
 
 use crate::format::crc::crc32c;
 use crate::format::gate::{GroupDesc, rule};
@@ -62,8 +65,8 @@ pub(crate) struct Own {
     data: RwLock<Arc<Ext4Inode>>,
     /// Blocks that are promised and have no place.
     pub delayed: Mutex<Ranges>,
-    /// Pages that are on the volume, behind the size that the table has.
-    pub arrived: Mutex<Ranges>,
+    /// Runs on their way that make it longer.
+    pub sent: Mutex<Sent>,
     /// Keeps what is stored no older than what was stored before; over reads of the table.
     raw: Mutex<()>,
     /// The transaction that last changed it, with a bit above it, or 0.
@@ -75,7 +78,7 @@ pub(crate) struct Own {
 static I_DATA: LockClass = LockClass::new("ei->i_data_sem", 205);
 static I_RAW: LockClass = LockClass::new("ei->i_raw_lock", 204);
 static I_ES: LockClass = LockClass::new("ei->i_es_lock", 410);
-static I_ARRIVED: LockClass = LockClass::new("ei->i_arrived_lock", 411);
+static I_SENT: LockClass = LockClass::new("ei->i_sent_lock", 593);
 
 impl Own {
     /// An inode whose last change may be in `changed`, or in a transaction before.
@@ -83,7 +86,7 @@ impl Own {
         let own = Own {
             data: RwLock::new(&I_DATA, Arc::new(inode)),
             delayed: Mutex::new(&I_ES, Ranges::default()),
-            arrived: Mutex::new(&I_ARRIVED, Ranges::default()),
+            sent: Mutex::new(&I_SENT, Sent::default()),
             raw: Mutex::new(&I_RAW, ()),
             changed: AtomicU64::new(0),
             emptied: AtomicBool::new(false),

@@ -58,16 +58,6 @@ impl Ranges {
         hit.map(|(s, e)| (*e).min(range.end) - (*s).max(range.start)).sum()
     }
 
-    /// The first that is not in, from one on that is.
-    pub(crate) fn end_of(&self, at: u64) -> Option<u64> {
-        self.0.range(..=at).next_back().map(|r| *r.1).filter(|end| *end > at)
-    }
-
-    /// The first behind all.
-    pub(crate) fn last(&self) -> Option<u64> {
-        self.0.last_key_value().map(|r| *r.1)
-    }
-
     /// Whether all of a range is in.
     pub(crate) fn holds(&self, range: Range<u64>) -> bool {
         self.count(range.clone()) == range.end.saturating_sub(range.start)

@@ -10,7 +10,7 @@ use crate::volume::handle::Handle;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_vfs::{Attr, Error, ErrorKind, Inode, Result};
+use tidegate_vfs::{Attr, ErrorKind, Inode, Result};
 
 /// What a hole is filled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,14 @@ impl Map<'_, '_> {
         }
     }
 
+    /// Numbers have no mark.
+    fn mark(&mut self, range: Range<u64>) -> Result<()> {
+        match self {
+            Map::Tree(t) => t.mark(range),
+            Map::Numbers(_) => Ok(()),
+        }
+    }
+
     fn tail(&self) -> Result<u64> {
         match self {
             Map::Tree(t) => t.tail(),
@@ -67,15 +75,17 @@ impl Ext4 {
     ) -> (Result<T>, i64) {
         let goal = self.goal_of(own.ino);
         let mut map = match own.is(InodeFlags::EXTENTS) {
-            true => Map::Tree(Tree { fs: self, handle, own, nodes: 0, goal, stored: false }),
+            true => Map::Tree(Tree { fs: self, handle, own, nodes: 0, goal, ahead: Vec::new() }),
             false => Map::Numbers(Numbers { fs: self, handle, own, nodes: 0, goal }),
         };
         let r = f(&mut map);
-        let nodes = match map {
-            Map::Tree(t) => t.nodes,
-            Map::Numbers(n) => n.nodes,
-        };
-        (r, nodes)
+        match map {
+            Map::Tree(mut t) => {
+                let back = t.give_back();
+                (r.and_then(|v| back.map(|()| v)), t.nodes)
+            }
+            Map::Numbers(n) => (r, n.nodes),
+        }
     }
 
     fn sectors_of(&self, blocks: i64) -> i64 {
@@ -190,8 +200,12 @@ impl Ext4 {
     /// # Errors
     /// As [`Ext4::map_blocks`].
     pub(crate) fn last_cut(&self, inode: &Inode) -> Result<u64> {
-        let mut now = Arc::unwrap_or_clone(crate::inode::ei(inode));
-        self.op(|handle| self.with_map(handle, &mut now, |map| map.tail()).0)
+        self.op(|handle| {
+            // Nobody marks blocks in it meanwhile.
+            let data = own(inode).read();
+            let mut now = Arc::unwrap_or_clone(data.clone());
+            self.with_map(handle, &mut now, |map| map.tail()).0
+        })
     }
 
     /// Takes the blocks of a range from a file and frees them; stores the inode. Takes `ei->i_data_sem` exclusive.
@@ -228,35 +242,50 @@ impl Ext4 {
         gone.iter().try_for_each(|p| self.free_blocks(handle, p.start, p.len))
     }
 
-    /// Says that the unwritten blocks of a range hold data now. Takes `ei->i_data_sem` exclusive.
+    /// Says that the unwritten blocks of a range hold data now, of as many as a change has room for; the first block that was
+    /// not reached. Takes `ei->i_data_sem` exclusive.
     ///
     /// # Errors
-    /// As [`Ext4::free_range`].
+    /// `NoSpace` where an extent that is cut in pieces needs a node, and nothing of the range is half done; `Corrupt`; those
+    /// of the device.
     pub(crate) fn mark_written(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
         range: Range<u64>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let mut data = own(inode).write();
-        let mut now = Arc::unwrap_or_clone(data.clone());
-        let mut attr = inode.attr().clone();
-        let before = attr.blocks;
-        let (r, nodes) = self.with_map(handle, &mut now, |map| {
-            let pieces = map.remove(range)?;
-            let mut back = pieces.into_iter().map(|p| map.insert(Piece { unwritten: false, ..p }));
-            // They are out of the map: that must not be committed.
-            back.try_for_each(|r| {
-                r.map_err(|e| Error::new(ErrorKind::Io, format!("marking blocks written: {e}")))
-            })
-        });
-        attr.blocks = attr.blocks.saturating_add_signed(self.sectors_of(nodes));
-        if r.is_err() && !handle.has_changed() {
-            return r;
+        let (mut now, before) = (None, inode.attr().blocks);
+        let (mut at, mut nodes, mut r) = (range.start, 0, Ok(()));
+        while at < range.end && r.is_ok() {
+            let known = now.as_ref().unwrap_or(&**data);
+            let m = match self.map_blocks(known, FileBlock(at), range.end - at) {
+                Ok(m) => m,
+                Err(e) => {
+                    r = Err(e);
+                    break;
+                }
+            };
+            if matches!(m.place, Place::Unwritten(_)) {
+                if handle.has_changed() && handle.is_low() {
+                    break;
+                }
+                let now = now.get_or_insert_with(|| Arc::unwrap_or_clone(data.clone()));
+                let (marked, more) = self.with_map(handle, now, |map| map.mark(at..at + m.blocks));
+                nodes += more;
+                r = marked;
+            }
+            if r.is_ok() {
+                at += m.blocks;
+            }
         }
+        // A mark in the root is in memory alone so far.
+        let Some(now) = now.filter(|_| at > range.start || handle.has_changed()) else {
+            return r.map(|()| at);
+        };
         *data = Arc::new(now);
-        count_sectors(inode, before, attr.blocks);
+        count_sectors(inode, before, before.saturating_add_signed(self.sectors_of(nodes)));
         drop(data);
-        r.and(self.store_inode(handle, inode))
+        r.and(self.store_inode(handle, inode)).map(|()| at)
     }
 }

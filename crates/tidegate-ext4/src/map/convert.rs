@@ -11,15 +11,16 @@ use super::write::{Pieces, Then, ends_at};
 use crate::format::raw::InodeFlags;
 use crate::format::units::FileBlock;
 use crate::inode::{ei, own};
-use crate::volume::conversion::{Queue, Written};
+use crate::volume::conversion::{Queue, Turn, Written};
 use crate::volume::handle::Handle;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_block::{PAGE_SIZE, Plug};
+use tidegate_block::Plug;
 use tidegate_vfs::{ErrorKind, Inode, Result};
 
-const PAGE: u64 = PAGE_SIZE as u64;
+/// Where the marks of several runs are: the run, and the first block of it without one.
+type Reached = (usize, u64);
 
 impl Ext4 {
     /// Where to say that blocks of a file hold data now, if they say until then that they do not.
@@ -27,7 +28,8 @@ impl Ext4 {
         self.conversions.as_ref().map(|c| c.queue()).filter(|_| ei(inode).is(InodeFlags::EXTENTS))
     }
 
-    /// Gives blocks places that read as zeros, as far as there is room; what is to follow when their data is there.
+    /// Gives blocks places that read as zeros, as far as there is room; what is to follow when their data is there, up to byte
+    /// `end` of the file.
     ///
     /// # Errors
     /// `NoSpace` when not even the first page has a place; those of the map.
@@ -53,15 +55,20 @@ impl Ext4 {
             }
             (pieces, unwritten) = self.mapped(inode, blocks)?;
         }
-        let then = match unwritten || ei(inode).disk_size < end {
-            true => Then::Convert(queue.clone(), blocks.start..ends_at(&pieces, blocks.start)),
+        Ok((pieces, self.follows(inode, unwritten, end, queue)))
+    }
+
+    /// What follows when pages are on the device whose blocks are `unwritten`, or are not.
+    pub(super) fn follows(&self, inode: &Arc<Inode>, unwritten: bool, end: u64, queue: &Arc<Queue>) -> Then {
+        // A size that is ahead of the table's for any reason follows with the last of the data.
+        match unwritten || ei(inode).disk_size < inode.size() {
+            true => Then::Convert(Turn::new(queue, inode, end)),
             false => Then::End,
-        };
-        Ok((pieces, then))
+        }
     }
 
     /// The blocks of a range that have a place, up to the first that has none, and whether some read as zeros.
-    fn mapped(&self, inode: &Inode, blocks: &Range<u64>) -> Result<(Pieces, bool)> {
+    pub(super) fn mapped(&self, inode: &Inode, blocks: &Range<u64>) -> Result<(Pieces, bool)> {
         let (mut at, mut pieces, mut unwritten) = (blocks.start, Vec::new(), false);
         while at < blocks.end {
             let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
@@ -82,75 +89,62 @@ impl Ext4 {
     /// Marks blocks whose data is on the device, and ends the write-back of their pages.
     pub(crate) fn convert(&self, mut all: Vec<Written>) {
         all.sort_by_key(|w| (w.inode.ino.0, w.index));
-        for of_one in all.chunk_by(|a, b| Arc::ptr_eq(&a.inode, &b.inode)) {
-            let r = self.convert_all(&of_one[0].inode, of_one);
-            of_one.iter().for_each(|w| w.end(r.as_ref().err()));
+        let mut all = all.as_mut_slice();
+        while let Some(first) = all.first() {
+            let n = all.iter().take_while(|w| Arc::ptr_eq(&w.inode, &first.inode)).count();
+            let (of_one, others) = all.split_at_mut(n);
+            let r = self.convert_all(of_one);
+            of_one.iter_mut().for_each(|w| w.end(r.as_ref().err()));
+            all = others;
         }
     }
 
-    fn convert_all(&self, inode: &Inode, all: &[Written]) -> Result<()> {
-        for w in all {
-            let mut at = w.blocks.start;
-            while at < w.blocks.end {
-                at = self.op(|handle| self.mark_part(handle, inode, at..w.blocks.end))?;
-            }
+    /// Marks the blocks of runs of one file, and raises its size.
+    fn convert_all(&self, all: &[Written]) -> Result<()> {
+        let Some(first) = all.first() else { return Ok(()) };
+        let mut reached = (0, first.blocks.start);
+        while reached.0 < all.len() {
+            reached = self.op(|handle| self.mark_some(handle, &first.inode, all, reached))?;
         }
-        {
-            let mut arrived = own(inode).arrived.lock();
-            for w in all {
-                arrived.add(w.index..w.index + w.pages as u64);
-            }
-        }
-        self.raise_to(inode, self.size_arrived(inode))
+        own(&first.inode).sent.lock().forget_due();
+        Ok(())
     }
 
-    /// Marks the first blocks of a range written, as many as a change has room for; the first that was not reached.
-    fn mark_part(&self, handle: &mut Handle<'_>, inode: &Inode, blocks: Range<u64>) -> Result<u64> {
-        let mut at = blocks.start;
-        while at < blocks.end {
-            let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
-            if let Place::Unwritten(_) = m.place {
-                if handle.has_changed() && handle.is_low() {
-                    break;
-                }
-                self.mark_written(handle, inode, at..at + m.blocks)?;
+    /// Marks as many blocks as a change has room for, and raises the size when all are marked; where it is.
+    fn mark_some(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        all: &[Written],
+        (mut n, mut at): Reached,
+    ) -> Result<Reached> {
+        while let Some(run) = all.get(n) {
+            at = self.mark_written(handle, inode, at..run.blocks.end)?;
+            if at < run.blocks.end {
+                return Ok((n, at));
             }
-            at += m.blocks;
+            n += 1;
+            at = all.get(n).map_or(0, |next| next.blocks.start);
         }
-        Ok(at)
+        let sizes: Vec<u64> = all.iter().map(|w| self.size_with(inode, w.turn.end)).collect();
+        let due = {
+            let mut sent = own(inode).sent.lock();
+            all.iter().zip(sizes).for_each(|(w, size)| sent.arrived(w.turn.number, size));
+            sent.due()
+        };
+        self.raise_disk_size(handle, inode, due)?;
+        Ok((n, at))
     }
 
-    /// The size up to which all data of a file is on the volume, or was once.
-    fn size_arrived(&self, inode: &Inode) -> u64 {
-        let disk_size = ei(inode).disk_size;
-        let arrived = own(inode).arrived.lock().clone();
-        let mut at = disk_size / PAGE;
-        loop {
-            match inode.mapping.next_unwritten(at, u64::MAX) {
-                None => return inode.size(),
-                Some(page) => match arrived.end_of(page) {
-                    Some(end) => at = end,
-                    None => return (page * PAGE).clamp(disk_size, inode.size().max(disk_size)),
-                },
-            }
-        }
-    }
-
-    /// Before an fsync: what is written behind what is not has its place in the file, and the rest reads as zeros.
+    /// Before an fsync: data on the device behind some that is not has its place in the file, and the rest reads as zeros.
     ///
     /// # Errors
     /// Those of storing.
     pub(crate) fn cover_arrived(&self, inode: &Inode) -> Result<()> {
-        let last = own(inode).arrived.lock().last();
-        last.map_or(Ok(()), |page| self.raise_to(inode, (page * PAGE).min(inode.size())))
-    }
-
-    fn raise_to(&self, inode: &Inode, size: u64) -> Result<()> {
-        if ei(inode).disk_size < size {
+        let size = own(inode).sent.lock().farthest();
+        if ei(inode).disk_size < size.min(inode.size()) {
             self.op(|handle| self.raise_disk_size(handle, inode, size))?;
         }
-        let whole = size >= inode.size();
-        own(inode).arrived.lock().remove(0..if whole { u64::MAX } else { size / PAGE });
         Ok(())
     }
 }

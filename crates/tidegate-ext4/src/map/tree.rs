@@ -102,6 +102,9 @@ struct Node {
     entries: Entries,
 }
 
+/// A change of a leaf's list; the entry that it is about.
+type Edit<'a> = &'a dyn Fn(&mut Vec<Piece>) -> Option<usize>;
+
 /// The tree of an inode, while it changes.
 pub(crate) struct Tree<'a, 'h> {
     pub fs: &'a Ext4,
@@ -111,25 +114,18 @@ pub(crate) struct Tree<'a, 'h> {
     pub nodes: i64,
     /// Where a new node had best lie.
     pub goal: BlockAddr,
-    /// A node was stored: what follows belongs to the same change.
-    pub stored: bool,
+    /// Blocks for nodes, taken before anything is stored: a change that finds no room finds it then.
+    pub ahead: Vec<BlockAddr>,
 }
 
 impl Tree<'_, '_> {
     /// Adds blocks where the file has none.
     ///
     /// # Errors
-    /// `NoSpace` when a node is needed and none is free, and nothing was changed; `Io` when that is found half way, and
-    /// what is half done must not be committed; `FileTooBig` for a tree that is full; `Corrupt`.
+    /// `NoSpace` when a node is needed and none is free; nothing was changed then. `FileTooBig` for a tree that is full;
+    /// `Corrupt`.
     pub(crate) fn insert(&mut self, piece: Piece) -> Result<()> {
-        let mut rest = piece;
-        while rest.len > 0 {
-            let now = Piece { len: rest.len.min(rest.most()), ..rest };
-            self.insert_below(None, now).map_err(|e| self.half_done(e))?;
-            rest =
-                Piece { block: now.end(), len: rest.len - now.len, start: rest.start.plus(now.len), ..rest };
-        }
-        Ok(())
+        self.edit(piece.block, &|v| add_to_leaf(v, piece))
     }
 
     /// Takes the blocks of a range out of the map; what they were. They are neither freed nor forgotten.
@@ -137,13 +133,30 @@ impl Tree<'_, '_> {
     /// # Errors
     /// As [`Tree::insert`], as a piece that is cut in the middle makes two.
     pub(crate) fn remove(&mut self, range: Range<u64>) -> Result<Vec<Piece>> {
-        let (mut gone, mut behind) = (Vec::new(), None);
-        self.remove_below(None, &range, &mut gone, &mut behind)?;
-        self.collapse()?;
-        if let Some(piece) = behind {
-            self.insert(piece)?;
+        if let Some(piece) = self.around(&range)? {
+            self.edit(range.start, &|v| cut_in_two(v, &range))?;
+            return Ok(piece.part(&range).into_iter().collect());
         }
+        let mut gone = Vec::new();
+        self.remove_below(None, &range, &mut gone)?;
+        self.collapse()?;
         Ok(gone)
+    }
+
+    /// Says that blocks which lie in one unwritten extent hold data.
+    ///
+    /// # Errors
+    /// As [`Tree::insert`]; `Corrupt` for blocks that do not.
+    pub(crate) fn mark(&mut self, range: Range<u64>) -> Result<()> {
+        self.edit(range.start, &|v| mark_in_leaf(v, &range))
+    }
+
+    /// Gives back what was taken for nodes and is not needed.
+    ///
+    /// # Errors
+    /// As [`Ext4::free_blocks`].
+    pub(crate) fn give_back(&mut self) -> Result<()> {
+        std::mem::take(&mut self.ahead).into_iter().try_for_each(|b| self.fs.free_blocks(self.handle, b, 1))
     }
 
     /// The first block of the last extents, as many as one change may free: a file is cut from its end.
@@ -167,15 +180,6 @@ impl Tree<'_, '_> {
                 }
             }
         }
-    }
-
-    /// The error of a change that may have begun: one that has cannot be left where it is.
-    fn half_done(&self, e: Error) -> Error {
-        if self.stored && e.kind() == ErrorKind::NoSpace {
-            let what = "its map needs a block in the middle of a change, and none is free";
-            return Error::new(ErrorKind::Io, what).in_inode(self.own.ino);
-        }
-        e
     }
 
     fn bad(&self, what: &str) -> Error {
@@ -219,7 +223,6 @@ impl Tree<'_, '_> {
     }
 
     fn store(&mut self, at: Option<BlockAddr>, node: &Node) -> Result<()> {
-        self.stored = true;
         let max = self.max(at);
         debug_assert!(node.entries.len() <= max);
         let mut bytes = vec![0; self.fs.sb.block_size as usize];
@@ -253,7 +256,7 @@ impl Tree<'_, '_> {
     }
 
     fn new_block(&mut self) -> Result<BlockAddr> {
-        let (addr, _) = self.fs.take_promised(self.handle, self.goal, 1)?;
+        let addr = self.ahead.pop().ok_or_else(|| self.bad("it changed while it was locked"))?;
         self.nodes += 1;
         Ok(addr)
     }
@@ -264,30 +267,96 @@ impl Tree<'_, '_> {
         self.fs.free_blocks(self.handle, addr, 1)
     }
 
-    /// Inserts below a node; the sibling that it got by that, if it had no room.
-    fn insert_below(&mut self, at: Option<BlockAddr>, piece: Piece) -> Result<Option<(u64, BlockAddr)>> {
-        let mut node = self.load(at)?;
+    /// Changes the leaf that block `at` belongs to by `f`, which returns the entry that changed, or `None` when the leaf is not
+    /// as the caller takes it to be.
+    fn edit(&mut self, at: u64, f: Edit<'_>) -> Result<()> {
+        for _ in 0..self.nodes_for(at, f)? {
+            let (addr, _) = self.fs.take_promised(self.handle, self.goal, 1)?;
+            self.ahead.push(addr);
+        }
+        self.edit_below(None, at, f).map(drop)
+    }
+
+    /// How many nodes such a change adds: one for each that is full on the way up from the leaf.
+    fn nodes_for(&self, at: u64, f: Edit<'_>) -> Result<usize> {
+        let (mut place, mut node, mut full) = (None, self.load(None)?, Vec::new());
+        while let Entries::Index(v) = &node.entries {
+            full.push(v.len() >= self.max(place));
+            let Some(&(_, below)) = v.get(child_of(v, at)) else {
+                return Err(self.bad("an index without entries"));
+            };
+            let child = self.load(Some(below))?;
+            if child.depth + 1 != node.depth {
+                return Err(self.bad("a depth that does not fall"));
+            }
+            (place, node) = (Some(below), child);
+        }
+        self.edited(&mut node, f)?;
+        if node.entries.len() <= self.max(place) {
+            return Ok(0);
+        }
+        let above = full.iter().rev().take_while(|f| **f).count();
+        if above == full.len() && full.len() == usize::from(MAX_DEPTH) {
+            return Err(ErrorKind::FileTooBig.into());
+        }
+        Ok(1 + above)
+    }
+
+    /// Changes a leaf in memory; the entry that changed.
+    fn edited(&self, leaf: &mut Node, f: Edit<'_>) -> Result<usize> {
+        match &mut leaf.entries {
+            Entries::Leaf(v) => f(v).ok_or_else(|| self.bad("blocks that are not as they were")),
+            Entries::Index(_) => Err(self.bad("a depth that does not fall")),
+        }
+    }
+
+    /// Changes below a node; the sibling that it got by that, if it had no room.
+    fn edit_below(
+        &mut self,
+        place: Option<BlockAddr>,
+        at: u64,
+        f: Edit<'_>,
+    ) -> Result<Option<(u64, BlockAddr)>> {
+        let mut node = self.load(place)?;
         let position = match &mut node.entries {
-            Entries::Leaf(v) => add_to_leaf(v, piece).ok_or_else(|| self.bad("a block has two places"))?,
+            Entries::Leaf(_) => self.edited(&mut node, f)?,
             Entries::Index(v) => {
-                let child = v.partition_point(|e| e.0 <= piece.block).saturating_sub(1);
+                let child = child_of(v, at);
                 let Some(entry) = v.get_mut(child) else { return Err(self.bad("an index without entries")) };
-                entry.0 = entry.0.min(piece.block);
+                entry.0 = entry.0.min(at);
                 let below = entry.1;
-                match self.insert_below(Some(below), piece)? {
-                    None => {}
-                    Some(sibling) => v.insert(child + 1, sibling),
+                if let Some(sibling) = self.edit_below(Some(below), at, f)? {
+                    v.insert(child + 1, sibling);
                 }
                 child + 1
             }
         };
-        if node.entries.len() <= self.max(at) {
-            self.store(at, &node)?;
+        if node.entries.len() <= self.max(place) {
+            self.store(place, &node)?;
             return Ok(None);
         }
-        match at {
+        match place {
             None => self.grow(node).map(|()| None),
             Some(addr) => self.split(addr, node, position).map(Some),
+        }
+    }
+
+    /// The extent that goes over both ends of a range, if one does.
+    fn around(&self, range: &Range<u64>) -> Result<Option<Piece>> {
+        let mut node = self.load(None)?;
+        loop {
+            let below = match &node.entries {
+                Entries::Leaf(v) => {
+                    return Ok(v.iter().find(|p| p.block < range.start && p.end() > range.end).copied());
+                }
+                Entries::Index(v) => v.get(child_of(v, range.start)).map(|e| e.1),
+            };
+            let Some(below) = below else { return Err(self.bad("an index without entries")) };
+            let child = self.load(Some(below))?;
+            if child.depth >= node.depth {
+                return Err(self.bad("a depth that does not fall"));
+            }
+            node = child;
         }
     }
 
@@ -306,7 +375,7 @@ impl Tree<'_, '_> {
     /// The upper half of a node goes into a new one; of one that grew at its end only what is new.
     fn split(&mut self, addr: BlockAddr, mut node: Node, position: usize) -> Result<(u64, BlockAddr)> {
         let last = node.entries.len() - 1;
-        let middle = if position >= last { last } else { node.entries.len() / 2 };
+        let middle = if position >= last { last.min(self.max(Some(addr))) } else { node.entries.len() / 2 };
         let upper = Node { entries: node.entries.split_off(middle), ..node.clone() };
         let new = self.new_block()?;
         self.store(Some(addr), &node)?;
@@ -320,7 +389,6 @@ impl Tree<'_, '_> {
         at: Option<BlockAddr>,
         range: &Range<u64>,
         gone: &mut Vec<Piece>,
-        behind: &mut Option<Piece>,
     ) -> Result<Option<u64>> {
         let mut node = self.load(at)?;
         let before = node.entries.len();
@@ -328,7 +396,7 @@ impl Tree<'_, '_> {
         match &mut node.entries {
             Entries::Leaf(v) => {
                 let n = gone.len();
-                cut_leaf(v, range, gone, behind);
+                cut_leaf(v, range, gone);
                 changed = gone.len() > n;
             }
             Entries::Index(v) => {
@@ -339,7 +407,7 @@ impl Tree<'_, '_> {
                         n += 1;
                         continue;
                     }
-                    match self.remove_below(Some(v[n].1), range, gone, behind)? {
+                    match self.remove_below(Some(v[n].1), range, gone)? {
                         Some(first) => {
                             changed |= v[n].0 != first;
                             v[n].0 = first;
@@ -403,40 +471,80 @@ fn raw_index(e: &(u64, BlockAddr)) -> RawExtentIndex {
     }
 }
 
-/// Adds a piece to a leaf's list, as part of a neighbour if it goes on from it; where it is. `None` when a block is there
-/// already.
+/// The entry of an index that leads to block `at`.
+fn child_of(v: &[(u64, BlockAddr)], at: u64) -> usize {
+    v.partition_point(|e| e.0 <= at).saturating_sub(1)
+}
+
+/// Adds a piece to a leaf's list, in extents as long as can be and as part of a neighbour if it goes on from it; where it
+/// is. `None` when a block is there already.
 fn add_to_leaf(v: &mut Vec<Piece>, piece: Piece) -> Option<usize> {
-    let at = v.partition_point(|p| p.block < piece.block);
+    let mut at = v.partition_point(|p| p.block < piece.block);
     let clear = |n: Option<&Piece>| n.is_none_or(|p| p.end() <= piece.block || p.block >= piece.end());
     if !clear(at.checked_sub(1).and_then(|n| v.get(n))) || !clear(v.get(at)) {
         return None;
     }
+    let mut rest = piece;
+    while rest.len > 0 {
+        let len = rest.len.min(rest.most());
+        at = join(v, at, Piece { len, ..rest }) + 1;
+        rest = Piece { block: rest.block + len, len: rest.len - len, start: rest.start.plus(len), ..rest };
+    }
+    Some(at - 1)
+}
+
+/// Puts a piece into a list at a place, as part of its neighbours if it goes on from them; where it is.
+fn join(v: &mut Vec<Piece>, at: usize, piece: Piece) -> usize {
     if at > 0 && v[at - 1].goes_on(&piece) {
         v[at - 1].len += piece.len;
         if v.get(at).is_some_and(|next| v[at - 1].goes_on(next)) {
             v[at - 1].len += v.remove(at).len;
         }
-        return Some(at - 1);
+        return at - 1;
     }
     if v.get(at).is_some_and(|next| piece.goes_on(next)) {
         v[at] = Piece { len: piece.len + v[at].len, ..piece };
     } else {
         v.insert(at, piece);
     }
-    Some(at)
+    at
 }
 
-/// Cuts a range out of a leaf's list. What is left behind it of a piece that goes over both ends is to be inserted.
-fn cut_leaf(v: &mut Vec<Piece>, range: &Range<u64>, gone: &mut Vec<Piece>, behind: &mut Option<Piece>) {
+/// The extent of a leaf that holds a range.
+fn holder(v: &[Piece], range: &Range<u64>) -> Option<usize> {
+    let at = v.partition_point(|p| p.block <= range.start).checked_sub(1)?;
+    (range.start < range.end && v[at].end() >= range.end).then_some(at)
+}
+
+/// Takes a range out of the middle of an extent.
+fn cut_in_two(v: &mut Vec<Piece>, range: &Range<u64>) -> Option<usize> {
+    let at = holder(v, range)?;
+    let whole = v[at];
+    v[at] = whole.part(&(0..range.start))?;
+    v.insert(at + 1, whole.part(&(range.end..u64::MAX))?);
+    Some(at + 1)
+}
+
+/// Says of a range in one unwritten extent that it holds data; where it is.
+fn mark_in_leaf(v: &mut Vec<Piece>, range: &Range<u64>) -> Option<usize> {
+    let at = holder(v, range).filter(|n| v[*n].unwritten)?;
+    let whole = v.remove(at);
+    let head = whole.part(&(0..range.start));
+    if let Some(tail) = whole.part(&(range.end..u64::MAX)) {
+        v.insert(at, tail);
+    }
+    let marked = Piece { unwritten: false, ..whole.part(range)? };
+    let at = at + head.into_iter().map(|head| v.insert(at, head)).count();
+    Some(join(v, at, marked))
+}
+
+/// Cuts a range out of a leaf's list, of whose extents none goes over both ends of it.
+fn cut_leaf(v: &mut Vec<Piece>, range: &Range<u64>, gone: &mut Vec<Piece>) {
     let mut left = Vec::with_capacity(v.len());
     for p in v.drain(..) {
         gone.extend(p.part(range));
         let (head, tail) = (p.part(&(0..range.start)), p.part(&(range.end..u64::MAX)));
         match (head, tail) {
-            (Some(head), Some(tail)) if range.start < range.end => {
-                left.push(head);
-                *behind = Some(tail);
-            }
             (Some(_), Some(_)) => left.push(p),
             (head, tail) => left.extend(head.or(tail)),
         }

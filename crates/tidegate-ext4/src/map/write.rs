@@ -11,19 +11,21 @@ use super::change::Fill;
 use crate::format::raw::InodeFlags;
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::{ei, own};
-use crate::volume::conversion::{Queue, Written};
+use crate::volume::conversion::{Turn, Written};
 use crate::volume::handle::Handle;
 use crate::volume::options::DataMode;
 use crate::volume::ordered;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use tidegate_block::{Bio, BioFlags, Errno, PAGE_SIZE, PageBuf, Plug, Sector, Segment};
 use tidegate_rt::Timespec;
 use tidegate_vfs::fs::WriteEnd;
 use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
-use tidegate_vfs::{Error, ErrorKind, Inode, Result, WritebackControl};
+use tidegate_vfs::{Error, ErrorKind, FileType, Inode, Result, WritebackControl};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Bytes of a bio that does not begin at a multiple of a page: larger ones cannot go around the host's cache.
@@ -34,8 +36,10 @@ struct OnWay {
     inode: Arc<Inode>,
     index: u64,
     pages: usize,
+    /// The blocks of those pages.
+    blocks: Range<u64>,
     left: AtomicUsize,
-    failed: AtomicUsize,
+    failed: AtomicBool,
     then: Then,
 }
 
@@ -46,7 +50,7 @@ pub(super) enum Then {
     /// The commit that gave it places, which waits until then, and fails where that is not to be.
     Commit(ordered::OnWay),
     /// Its blocks are marked written, and only then its write-back ends.
-    Convert(Arc<Queue>, Range<u64>),
+    Convert(Arc<Turn>),
 }
 
 /// Pieces of a file that lie on the volume: first block of the file, of the volume, and how many.
@@ -56,24 +60,27 @@ impl OnWay {
     fn end(&self, r: std::result::Result<(), Errno>) {
         if let Err(e) = r {
             self.inode.mapping.record_errno(e);
-            self.failed.store(1, std::sync::atomic::Ordering::Release);
+            self.failed.store(true, Release);
         }
-        if self.left.fetch_sub(1, AcqRel) == 1 {
-            let failed = self.failed.load(std::sync::atomic::Ordering::Acquire) != 0;
-            match &self.then {
-                Then::Commit(ordered) if !failed => ordered.arrived(),
-                Then::Convert(queue, blocks) if !failed => {
-                    return queue.add(Written {
-                        inode: self.inode.clone(),
-                        index: self.index,
-                        pages: self.pages,
-                        blocks: blocks.clone(),
-                    });
-                }
-                _ => {}
+        if self.left.fetch_sub(1, AcqRel) > 1 {
+            return;
+        }
+        let failed = self.failed.load(Acquire);
+        match &self.then {
+            Then::Commit(ordered) if !failed => ordered.arrived(),
+            Then::Convert(turn) if !failed => {
+                let (inode, blocks, turn) = (self.inode.clone(), self.blocks.clone(), turn.clone());
+                return turn.clone().queue().add(Written {
+                    inode,
+                    index: self.index,
+                    pages: self.pages,
+                    blocks,
+                    turn,
+                });
             }
-            self.inode.mapping.end_writeback(self.index, self.pages, failed.then_some(ErrorKind::Io));
+            _ => {}
         }
+        self.inode.mapping.end_writeback(self.index, self.pages, failed.then_some(ErrorKind::Io));
     }
 }
 
@@ -202,28 +209,27 @@ impl Ext4 {
         let blocks = self.file_blocks(&(start..end));
         let per_page = self.blocks.per_page();
         // What is in the plug does not wait for a commit, which may be waiting for it.
-        let (mut pieces, mut then) = match self.conversions_of(inode) {
+        let (mut pieces, then) = match self.conversions_of(inode) {
             Some(queue) => self.set_aside(inode, &blocks, end, queue, plug)?,
             None => self.place(inode, &blocks, end, plug)?,
         };
         let done = ends_at(&pieces, blocks.start);
         let sent = if done >= blocks.end { all } else { (done - blocks.start) / per_page };
-        if sent < all {
-            let until = blocks.start + sent * per_page;
-            pieces.retain(|p| p.0 < until);
-            if let Some(last) = pieces.last_mut() {
-                last.2 = last.2.min(until - last.0);
-            }
-            if let Then::Convert(_, range) = &mut then {
-                range.end = range.end.min(until);
-            }
+        if sent == 0 {
+            return Err(Error::new(ErrorKind::Io, "pages lost their place while they were written"));
+        }
+        let until = if sent < all { blocks.start + sent * per_page } else { done };
+        pieces.retain(|p| p.0 < until);
+        if let Some(last) = pieces.last_mut() {
+            last.2 = last.2.min(until - last.0);
         }
         let way = Arc::new(OnWay {
             inode: inode.clone(),
             index: pages.start,
             pages: sent as usize,
+            blocks: blocks.start..until,
             left: AtomicUsize::new(1),
-            failed: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
             then,
         });
         self.send(run, pieces, &way, plug);
@@ -282,7 +288,7 @@ impl Ext4 {
 
     /// The size that a file has in the table when it has data up to `end`. Pages behind that, dirty or on
     /// their way, make it longer when they have places.
-    fn size_with(&self, inode: &Inode, end: u64) -> u64 {
+    pub(super) fn size_with(&self, inode: &Inode, end: u64) -> u64 {
         let more = inode.mapping.next_unwritten(end.div_ceil(PAGE), u64::MAX).is_some();
         if more { end } else { inode.size() }
     }
@@ -312,7 +318,7 @@ impl Ext4 {
         end: u64,
     ) -> Result<Option<ordered::OnWay>> {
         let covered = self.fill_promised(handle, inode, blocks.clone(), Fill::Data)?;
-        self.mark_all_written(handle, inode, blocks.start..covered)?;
+        let covered = self.mark_written(handle, inode, blocks.start..covered)?;
         let whole = covered >= blocks.end;
         let to = if whole { self.size_with(inode, end) } else { covered * u64::from(self.sb.block_size) };
         self.raise_disk_size(handle, inode, to)?;
@@ -366,29 +372,19 @@ impl Ext4 {
         Ok(covered)
     }
 
-    /// Says of all blocks in a range that they hold data.
-    fn mark_all_written(&self, handle: &mut Handle<'_>, inode: &Inode, blocks: Range<u64>) -> Result<()> {
-        let mut at = blocks.start;
-        while at < blocks.end {
-            let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
-            if let Place::Unwritten(_) = m.place {
-                self.mark_written(handle, inode, at..at + m.blocks)?;
-            }
-            at += m.blocks;
-        }
-        Ok(())
-    }
-
     /// Whether a page of a file begins with this block.
     pub(super) fn begins_page(&self, block: u64) -> bool {
         block.is_multiple_of(self.blocks.per_page())
     }
 
-    /// Has the table say that a file is as long as this, if it says less.
+    /// Has the table say that a file is as long as this, if it says less and the file is.
     pub(super) fn raise_disk_size(&self, handle: &mut Handle<'_>, inode: &Inode, size: u64) -> Result<()> {
         {
             let mut data = own(inode).write();
-            let longer = data.disk_size.max(size);
+            let longer = size.min(inode.size());
+            if data.disk_size >= longer {
+                return Ok(());
+            }
             Arc::make_mut(&mut data).disk_size = longer;
         }
         self.store_inode(handle, inode)
@@ -399,22 +395,37 @@ impl Ext4 {
     /// # Errors
     /// Those of storing.
     pub(crate) fn settle_size(&self, inode: &Inode) -> Result<()> {
-        let regular = inode.file_type == tidegate_vfs::FileType::Regular;
-        let unwritten = || inode.mapping.nr_dirty() + inode.mapping.nr_writeback() > 0;
-        if regular && ei(inode).disk_size < inode.size() && !unwritten() {
-            return self.op(|handle| self.raise_disk_size(handle, inode, inode.size()));
+        let disk_size = ei(inode).disk_size;
+        if inode.file_type != FileType::Regular || disk_size >= inode.size() {
+            return Ok(());
         }
-        Ok(())
+        // A run that makes the file longer is noted when it is sent; one of a block map is not.
+        let sent = match self.conversions_of(inode) {
+            Some(_) => !own(inode).sent.lock().is_settled(),
+            None => inode.mapping.nr_writeback() > 0,
+        };
+        if sent || inode.mapping.next_dirty(disk_size / PAGE, u64::MAX, Tag::Dirty).is_some() {
+            return Ok(());
+        }
+        self.op(|handle| self.raise_disk_size(handle, inode, inode.size()))
     }
 
     /// Cuts a file to `size`, or only sets it. A large file is cut in several changes, from its end.
     pub(crate) fn set_size(&self, inode: &Arc<Inode>, size: u64, now: Timespec) -> Result<()> {
-        self.forget_promises(inode, self.blocks_of(size)..u64::MAX)?;
-        if size == 0 && inode.size() > 0 {
-            own(inode).emptied.store(true, Relaxed);
+        let (size_before, disk_size) = (inode.size(), ei(inode).disk_size);
+        if size < size_before {
+            // Passes write nothing behind the new end from here on. What they have sent is there before its blocks are
+            // free: they may be another file's with the next commit.
+            inode.attr().size = size;
+            inode.mapping.wait_writeback(size / PAGE, u64::MAX);
+            own(inode).sent.lock().cut(size);
+            own(inode).emptied.fetch_or(size == 0, Relaxed);
         }
-        own(inode).arrived.lock().remove(size.div_ceil(PAGE)..u64::MAX);
-        self.cut_in_steps(inode, size)?;
+        self.forget_promises(inode, self.blocks_of(size)..u64::MAX)?;
+        self.cut_in_steps(inode, size).inspect_err(|_| {
+            let now = ei(inode).disk_size;
+            inode.attr().size = if now < disk_size { now.max(size) } else { size_before };
+        })?;
         self.op(|handle| {
             let sizes = set_sizes(inode, |_| size);
             let before = {

@@ -1,11 +1,13 @@
 //! The thread that marks blocks written when their data is on the device: whoever ends a bio must not wait for a
 //! transaction (`ext4-rsv-conversion`).
 
+use crate::inode::own;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 use std::sync::{Arc, Weak};
 use tidegate_rt::thread::{self, JoinHandle};
-use tidegate_rt::{Condvar, LockClass, Mutex};
+use tidegate_rt::{Condvar, LockClass, Mutex, WaitQueue};
 use tidegate_vfs::{Error, ErrorKind, Inode, Result};
 
 static QUEUE: LockClass = LockClass::new("ei->i_completed_io_lock", 599);
@@ -19,11 +21,53 @@ pub(crate) struct Written {
     pub pages: usize,
     /// Blocks of the file.
     pub blocks: Range<u64>,
+    pub turn: Arc<Turn>,
+}
+
+/// A run's turn in the order in which those of its file were sent, and a reason for the volume to stay.
+pub(crate) struct Turn {
+    queue: Arc<Queue>,
+    inode: Arc<Inode>,
+    pub number: u64,
+    /// How many bytes of the file there are with it.
+    pub end: u64,
+    ended: AtomicBool,
+}
+
+impl Turn {
+    /// The turn of a run that is sent now.
+    pub(crate) fn new(queue: &Arc<Queue>, inode: &Arc<Inode>, end: u64) -> Arc<Turn> {
+        queue.on_way.fetch_add(1, AcqRel);
+        let number = own(inode).sent.lock().send();
+        Arc::new(Turn {
+            queue: queue.clone(),
+            inode: inode.clone(),
+            number,
+            end,
+            ended: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn queue(&self) -> &Arc<Queue> {
+        &self.queue
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if !*self.ended.get_mut() {
+            own(&self.inode).sent.lock().lost(self.number);
+        }
+        if self.queue.on_way.fetch_sub(1, AcqRel) == 1 {
+            self.queue.idle.wake_all();
+        }
+    }
 }
 
 impl Written {
     /// Ends the write-back; with `failed` the pages are dirty still.
     pub(crate) fn end(&self, failed: Option<&Error>) {
+        self.turn.ended.store(failed.is_none(), Release);
         if let Some(e) = failed.and_then(Error::errno) {
             self.inode.mapping.record_errno(e);
         }
@@ -47,6 +91,9 @@ struct State {
 pub(crate) struct Queue {
     state: Mutex<State>,
     came: Condvar,
+    /// Runs that were sent and have not ended.
+    on_way: AtomicU64,
+    idle: WaitQueue,
 }
 
 impl Queue {
@@ -93,7 +140,12 @@ pub(crate) struct Conversions {
 impl Conversions {
     pub(super) fn new() -> Self {
         let state = State { written: Vec::new(), ending: false, thread: 0 };
-        let queue = Queue { state: Mutex::new(&QUEUE, state), came: Condvar::new() };
+        let queue = Queue {
+            state: Mutex::new(&QUEUE, state),
+            came: Condvar::new(),
+            on_way: AtomicU64::new(0),
+            idle: WaitQueue::new(),
+        };
         Conversions { queue: Arc::new(queue), thread: Mutex::new(&THREAD, None) }
     }
 
@@ -111,6 +163,11 @@ impl Conversions {
 
     pub(crate) fn queue(&self) -> &Arc<Queue> {
         &self.queue
+    }
+
+    /// Waits until all runs that were sent have ended.
+    pub(super) fn wait_idle(&self) {
+        self.queue.idle.wait_until(|| self.queue.on_way.load(Acquire) == 0);
     }
 }
 

@@ -164,6 +164,9 @@ impl Ext4 {
     /// # Errors
     /// Those of the device.
     pub(crate) fn leave_clean(&self) -> Result<()> {
+        if let Some(conversions) = &self.conversions {
+            conversions.wait_idle();
+        }
         match self.blocks.journal() {
             Some(journal) => journal.close()?,
             None => self.write_all()?,
