@@ -22,9 +22,13 @@ struct Hold {
 
 /// A new volume on such a device.
 fn holding(kind: &str) -> Arc<Hold> {
+    holding_made_by(&["-t", kind, "-b", "4096"], "64M")
+}
+
+fn holding_made_by(options: &[&str], size: &str) -> Arc<Hold> {
     let dir = scratch();
     let image = dir.path().join("a.img");
-    mke2fs(&image, &["-t", kind, "-b", "4096"], "64M");
+    mke2fs(&image, options, size);
     let inner = MemoryDevice::from_bytes(&std::fs::read(&image).unwrap());
     Arc::new(Hold { inner, holds: AtomicBool::new(true), held: Mutex::new(&HELD, Vec::new()) })
 }
@@ -246,4 +250,60 @@ fn a_power_cut_leaves_no_size_ahead_of_its_data() {
     assert_eq!(after_power_cut(), LEN as u64);
     drop((a, b));
     v.unmount().unwrap();
+}
+
+/// Blocks of a page that is on its way are free only when it is there, or it would be written over what they hold next.
+#[test]
+fn a_page_on_its_way_is_written_to_no_other_file() {
+    if skip() {
+        return;
+    }
+    for kind in ["ext4", "ext3"] {
+        let device = holding_made_by(&["-t", kind, "-b", "1024", "-m", "0"], "8M");
+        device.holds.store(false, SeqCst);
+        let v = mount(device.clone(), "");
+        let make = |v: &Arc<Vfs>, name: &[u8]| {
+            let inode = v.create(ROOT, &v.root().unwrap(), name, 0o644).unwrap();
+            v.open(ROOT, &inode, OpenFlags::WRITE).unwrap()
+        };
+        let a = make(&v, b"a");
+        a.write_at(0, &[7; 4096]).unwrap();
+        a.fsync(false).unwrap();
+        device.holds.store(true, SeqCst);
+        a.write_at(0, &[8; 4096]).unwrap();
+        v.fs().writepages(a.inode(), &mut WritebackControl::background(u64::MAX)).unwrap();
+        v.bdi().submit_pending();
+        assert!(!device.held.lock().is_empty());
+        device.holds.store(false, SeqCst);
+        let (done, volume) = (Arc::new(AtomicBool::new(false)), v.clone());
+        let ended = done.clone();
+        let other = thread::spawn("other", move || {
+            a.truncate(1).unwrap();
+            // Its commit makes them free. One of the whole volume would wait for the page.
+            make(&volume, b"c").fsync(false).unwrap();
+            let b = make(&volume, b"b");
+            let mut at = 0;
+            while b.write_at(at, &[9; 1 << 16]).is_ok() {
+                at += 1 << 16;
+            }
+            b.fsync(false).unwrap();
+            ended.store(true, SeqCst);
+        });
+        let other = other.unwrap();
+        let mut patience = 50;
+        while !done.load(SeqCst) && patience > 0 {
+            thread::sleep(std::time::Duration::from_millis(10));
+            patience -= 1;
+        }
+        device.let_go();
+        other.join();
+        v.unmount().unwrap();
+        let mut bytes = vec![0; device.info().size as usize];
+        device.inner.read_at(0, &mut bytes);
+        let v = mount(Arc::new(MemoryDevice::from_bytes(&bytes)), "ro");
+        let b = v.lookup(&v.root().unwrap(), b"b").unwrap();
+        let mut read = vec![0; b.size() as usize];
+        v.open(ROOT, &b, OpenFlags::READ).unwrap().read_at(0, &mut read).unwrap();
+        assert!(read.len() > 4 << 20 && read.iter().all(|b| *b == 9), "{kind}");
+    }
 }
