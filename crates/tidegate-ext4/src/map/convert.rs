@@ -91,7 +91,9 @@ impl Ext4 {
         all.sort_by_key(|w| (w.inode.ino.0, w.index));
         let mut all = all.as_mut_slice();
         while let Some(first) = all.first() {
-            let n = all.iter().take_while(|w| Arc::ptr_eq(&w.inode, &first.inode)).count();
+            // Credits that were kept for a run are for that alone.
+            let joins = |w: &&Written| Arc::ptr_eq(&w.inode, &first.inode) && w.turn.later.is_none();
+            let n = all.iter().take_while(joins).count().max(1);
             let (of_one, others) = all.split_at_mut(n);
             let r = self.convert_all(of_one);
             of_one.iter_mut().for_each(|w| w.end(r.as_ref().err()));
@@ -100,13 +102,14 @@ impl Ext4 {
     }
 
     /// Marks the blocks of runs of one file, and raises its size.
-    fn convert_all(&self, all: &[Written]) -> Result<()> {
-        let Some(first) = all.first() else { return Ok(()) };
+    fn convert_all(&self, all: &mut [Written]) -> Result<()> {
+        let Some(first) = all.first_mut() else { return Ok(()) };
+        let (inode, mut later) = (first.inode.clone(), first.turn.later.take());
         let mut reached = (0, first.blocks.start);
         while reached.0 < all.len() {
-            reached = self.op(|handle| self.mark_some(handle, &first.inode, all, reached))?;
+            reached = self.op_later(later.take(), |handle| self.mark_some(handle, &inode, all, reached))?;
         }
-        own(&first.inode).sent.lock().forget_due();
+        own(&inode).sent.lock().forget_due();
         Ok(())
     }
 

@@ -12,6 +12,7 @@
 //! | `tree`, `numbers` | the extent tree and the block map with that |
 //! | `write` | promises for pages, and passes that write them |
 //! | `convert` | extents that are marked written when their data is there |
+//! | `linux` | passes that hold a handle while they send, as Linux makes them |
 //! | `inline` | content that lies in the inode |
 
 mod change;
@@ -19,6 +20,7 @@ mod convert;
 mod extent;
 mod indirect;
 pub(crate) mod inline;
+mod linux;
 mod numbers;
 mod read;
 mod replace;

@@ -12,15 +12,13 @@ use crate::format::raw::InodeFlags;
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::{ei, own};
 use crate::volume::conversion::{Turn, Written};
-use crate::volume::handle::Handle;
-use crate::volume::options::DataMode;
+use crate::volume::handle::{self, Handle};
+use crate::volume::options::{DataMode, NomapFirst};
 use crate::volume::ordered;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::Release};
 use tidegate_block::{Bio, BioFlags, Errno, PAGE_SIZE, PageBuf, Plug, Sector, Segment};
 use tidegate_rt::Timespec;
 use tidegate_vfs::fs::WriteEnd;
@@ -31,14 +29,13 @@ const PAGE: u64 = PAGE_SIZE as u64;
 /// Bytes of a bio that does not begin at a multiple of a page: larger ones cannot go around the host's cache.
 const ODD_BIO: u64 = 64 << 10;
 
-/// A run of pages on the way: who has the last bio ends its write-back.
+/// A run of pages on the way. Each of its bios holds it, and the last to end ends its write-back.
 struct OnWay {
     inode: Arc<Inode>,
     index: u64,
     pages: usize,
     /// The blocks of those pages.
     blocks: Range<u64>,
-    left: AtomicUsize,
     failed: AtomicBool,
     then: Then,
 }
@@ -50,42 +47,40 @@ pub(super) enum Then {
     /// The commit that gave it places, which waits until then, and fails where that is not to be.
     Commit(ordered::OnWay),
     /// Its blocks are marked written, and only then its write-back ends.
-    Convert(Arc<Turn>),
+    Convert(Turn),
 }
 
 /// Pieces of a file that lie on the volume: first block of the file, of the volume, and how many.
 pub(super) type Pieces = Vec<(u64, BlockAddr, u64)>;
 
 impl OnWay {
-    fn end(&self, r: std::result::Result<(), Errno>) {
+    /// A bio of it has ended, or all are sent.
+    fn end(self: Arc<Self>, r: std::result::Result<(), Errno>) {
         if let Err(e) = r {
             self.inode.mapping.record_errno(e);
             self.failed.store(true, Release);
         }
-        if self.left.fetch_sub(1, AcqRel) > 1 {
-            return;
+        if let Some(way) = Arc::into_inner(self) {
+            way.ended();
         }
-        let failed = self.failed.load(Acquire);
-        match &self.then {
-            Then::Commit(ordered) if !failed => ordered.arrived(),
+    }
+
+    fn ended(self) {
+        let OnWay { inode, index, pages, blocks, failed, then } = self;
+        let failed = failed.into_inner();
+        match then {
             Then::Convert(turn) if !failed => {
-                let (inode, blocks, turn) = (self.inode.clone(), self.blocks.clone(), turn.clone());
-                return turn.clone().queue().add(Written {
-                    inode,
-                    index: self.index,
-                    pages: self.pages,
-                    blocks,
-                    turn,
-                });
+                return turn.queue().clone().add(Written { inode, index, pages, blocks, turn });
             }
+            Then::Commit(ordered) if !failed => ordered.arrived(),
             _ => {}
         }
-        self.inode.mapping.end_writeback(self.index, self.pages, failed.then_some(ErrorKind::Io));
+        inode.mapping.end_writeback(index, pages, failed.then_some(ErrorKind::Io));
     }
 }
 
 impl Ext4 {
-    fn file_blocks(&self, bytes: &Range<u64>) -> Range<u64> {
+    pub(super) fn file_blocks(&self, bytes: &Range<u64>) -> Range<u64> {
         let bs = u64::from(self.sb.block_size);
         bytes.start / bs..bytes.end.div_ceil(bs)
     }
@@ -146,6 +141,12 @@ impl Ext4 {
 
     /// Writes an inode's dirty pages out; does not wait for them.
     pub(crate) fn write_data(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
+        if let Some(queue) = self.conversions_of(inode)
+            && self.switches.nomap_first() != NomapFirst::Pipelined
+            && self.blocks.journal().is_some()
+        {
+            return self.write_as_linux(inode, wbc, queue);
+        }
         let tag = if wbc.sync_all { Tag::ToWrite } else { Tag::Dirty };
         if wbc.sync_all {
             inode.mapping.tag_towrite(wbc.start, wbc.end);
@@ -207,12 +208,29 @@ impl Ext4 {
             return Ok(all);
         }
         let blocks = self.file_blocks(&(start..end));
-        let per_page = self.blocks.per_page();
         // What is in the plug does not wait for a commit, which may be waiting for it.
-        let (mut pieces, then) = match self.conversions_of(inode) {
+        let (pieces, then) = match self.conversions_of(inode) {
             Some(queue) => self.set_aside(inode, &blocks, end, queue, plug)?,
             None => self.place(inode, &blocks, end, plug)?,
         };
+        debug_assert!(!handle::is_held(), "pages are sent while a commit waits for this thread");
+        self.send_pages(inode, run, pages, (blocks, pieces), then, plug)
+    }
+
+    /// Sends the first of some pages of a run, of as many as lie wholly in some pieces of their blocks; how many.
+    ///
+    /// # Errors
+    /// `Io` when not even one does, as a place that a page was given stays until it is written.
+    pub(super) fn send_pages(
+        &self,
+        inode: &Arc<Inode>,
+        run: &DirtyRun,
+        pages: Range<u64>,
+        (blocks, mut pieces): (Range<u64>, Pieces),
+        then: Then,
+        plug: &mut Plug<'_>,
+    ) -> Result<u64> {
+        let (all, per_page) = (pages.end - pages.start, self.blocks.per_page());
         let done = ends_at(&pieces, blocks.start);
         let sent = if done >= blocks.end { all } else { (done - blocks.start) / per_page };
         if sent == 0 {
@@ -228,11 +246,10 @@ impl Ext4 {
             index: pages.start,
             pages: sent as usize,
             blocks: blocks.start..until,
-            left: AtomicUsize::new(1),
             failed: AtomicBool::new(false),
             then,
         });
-        self.send(run, pieces, &way, plug);
+        self.send(run, pieces, way, plug);
         Ok(sent)
     }
 
@@ -263,7 +280,7 @@ impl Ext4 {
     }
 
     /// Sends the pages of a run that lie in some pieces.
-    fn send(&self, run: &DirtyRun, pieces: Pieces, way: &Arc<OnWay>, plug: &mut Plug<'_>) {
+    fn send(&self, run: &DirtyRun, pieces: Pieces, way: Arc<OnWay>, plug: &mut Plug<'_>) {
         let bs = u64::from(self.sb.block_size);
         self.stats.data_fragments.fetch_add(pieces.len() as u64, Relaxed);
         for (first, addr, n) in pieces {
@@ -275,11 +292,10 @@ impl Ext4 {
                     !sector.is_multiple_of(PAGE) || !at.is_multiple_of(PAGE) || !to.is_multiple_of(PAGE);
                 let len = if odd { (to - at).min(ODD_BIO) } else { to - at };
                 let segments = cut(&run.segments, at - run.index * PAGE, len);
-                let way_on = way.clone();
-                way.left.fetch_add(1, AcqRel);
+                let way = way.clone();
                 self.stats.data_bios.fetch_add(1, Relaxed);
                 let bio = Bio::write(Sector::from_bytes(sector), segments, BioFlags::empty());
-                plug.add(bio.on_end(move |r, _| way_on.end(r)));
+                plug.add(bio.on_end(move |r, _| way.end(r)));
                 at += len;
             }
         }

@@ -4,8 +4,9 @@
 use crate::inode::own;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire};
 use std::sync::{Arc, Weak};
+use tidegate_jbd2::Reserved;
 use tidegate_rt::thread::{self, JoinHandle};
 use tidegate_rt::{Condvar, LockClass, Mutex, WaitQueue};
 use tidegate_vfs::{Error, ErrorKind, Inode, Result};
@@ -21,7 +22,7 @@ pub(crate) struct Written {
     pub pages: usize,
     /// Blocks of the file.
     pub blocks: Range<u64>,
-    pub turn: Arc<Turn>,
+    pub turn: Turn,
 }
 
 /// A run's turn in the order in which those of its file were sent, and a reason for the volume to stay.
@@ -31,21 +32,17 @@ pub(crate) struct Turn {
     pub number: u64,
     /// How many bytes of the file there are with it.
     pub end: u64,
-    ended: AtomicBool,
+    /// Credits for the change that marks it.
+    pub later: Option<Reserved>,
+    ended: bool,
 }
 
 impl Turn {
     /// The turn of a run that is sent now.
-    pub(crate) fn new(queue: &Arc<Queue>, inode: &Arc<Inode>, end: u64) -> Arc<Turn> {
+    pub(crate) fn new(queue: &Arc<Queue>, inode: &Arc<Inode>, end: u64) -> Turn {
         queue.on_way.fetch_add(1, AcqRel);
         let number = own(inode).sent.lock().send();
-        Arc::new(Turn {
-            queue: queue.clone(),
-            inode: inode.clone(),
-            number,
-            end,
-            ended: AtomicBool::new(false),
-        })
+        Turn { queue: queue.clone(), inode: inode.clone(), number, end, later: None, ended: false }
     }
 
     pub(crate) fn queue(&self) -> &Arc<Queue> {
@@ -55,7 +52,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if !*self.ended.get_mut() {
+        if !self.ended {
             own(&self.inode).sent.lock().lost(self.number);
         }
         if self.queue.on_way.fetch_sub(1, AcqRel) == 1 {
@@ -66,8 +63,8 @@ impl Drop for Turn {
 
 impl Written {
     /// Ends the write-back; with `failed` the pages are dirty still.
-    pub(crate) fn end(&self, failed: Option<&Error>) {
-        self.turn.ended.store(failed.is_none(), Release);
+    pub(crate) fn end(&mut self, failed: Option<&Error>) {
+        self.turn.ended = failed.is_none();
         if let Some(e) = failed.and_then(Error::errno) {
             self.inode.mapping.record_errno(e);
         }
@@ -124,7 +121,7 @@ impl Queue {
                 Some(fs) => fs.convert(written),
                 None => {
                     let gone = Error::new(ErrorKind::Io, "the volume was let go of");
-                    written.iter().for_each(|w| w.end(Some(&gone)));
+                    written.into_iter().for_each(|mut w| w.end(Some(&gone)));
                 }
             }
         }

@@ -6,11 +6,15 @@
 
 use crate::format::units::BlockAddr;
 use crate::volume::blocks::Blocks;
-use tidegate_jbd2::{Credits, FsBlock, Journal, Tid};
+use std::cell::Cell;
+use tidegate_jbd2::{Credits, FsBlock, Reserved, Tid};
+use tidegate_rt::thread;
 use tidegate_vfs::{Error, ErrorKind, Result};
 
 /// Credits that a change begins with: blocks it may change, and blocks it may free.
 const BEGIN: Credits = Credits { blocks: 64, revokes: 16, reserve: 0 };
+/// Credits for the change that marks the blocks of one extent when its data is there: the leaf and the inode, and a split.
+const LATER: u32 = 8;
 /// Credits that it gets when those are used up.
 const MORE: u32 = 32;
 /// Credits below which a change that has steps ends with the one it is at.
@@ -20,6 +24,19 @@ const LOW: u32 = 28;
 pub(crate) struct Handle<'a> {
     way: Way<'a>,
     changed: bool,
+}
+
+thread::local!(static HELD: Cell<u32> = const { Cell::new(0) });
+
+/// Whether the thread has a handle.
+pub(crate) fn is_held() -> bool {
+    HELD.get() > 0
+}
+
+impl Drop for Handle<'_> {
+    fn drop(&mut self) {
+        HELD.set(HELD.get() - 1);
+    }
 }
 
 /// Where changes go.
@@ -38,19 +55,48 @@ impl<'a> Handle<'a> {
     /// When the journal was aborted.
     pub(super) fn new(blocks: &'a Blocks) -> Result<Self> {
         let way = match blocks.journal() {
-            Some(journal) => Way::Logged(Self::logged(journal)?),
+            Some(journal) => Way::Logged(journal.start(BEGIN)?),
             None => Way::Direct(blocks),
         };
-        Ok(Handle { way, changed: false })
+        Ok(Handle::on(way))
+    }
+
+    fn on(way: Way<'a>) -> Self {
+        HELD.set(HELD.get() + 1);
+        Handle { way, changed: false }
+    }
+
+    /// The same for a change of which a part comes later ([`Handle::later`]).
+    ///
+    /// # Errors
+    /// As [`Handle::new`].
+    pub(super) fn with_later(blocks: &'a Blocks) -> Result<Self> {
+        let way = match blocks.journal() {
+            Some(journal) => Way::Logged(journal.start(Credits { reserve: LATER, ..BEGIN })?),
+            None => Way::Direct(blocks),
+        };
+        Ok(Handle::on(way))
+    }
+
+    /// What the later part begins with; once, and if there is a journal.
+    pub(crate) fn later(&mut self) -> Option<Reserved> {
+        match &mut self.way {
+            Way::Direct(_) => None,
+            Way::Logged(h) => h.reserve(),
+        }
+    }
+
+    /// Begins the later part. Waits for nothing.
+    ///
+    /// # Errors
+    /// When the journal was aborted.
+    pub(super) fn of_later(later: Reserved) -> Result<Self> {
+        Ok(Handle::on(Way::Logged(later.start()?)))
     }
 
     /// Whether a block was changed. A change that fails before that leaves nothing half done.
     pub(crate) fn has_changed(&self) -> bool {
         self.changed
-    }
-
-    fn logged(journal: &Journal) -> Result<tidegate_jbd2::Handle> {
-        journal.start(BEGIN)
     }
 
     /// The transaction that it is part of, if there is a journal.

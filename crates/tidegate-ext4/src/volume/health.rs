@@ -10,6 +10,7 @@ use crate::volume::sbi::Ext4;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate_block::{Bio, BioFlags, Segment};
+use tidegate_jbd2::Reserved;
 use tidegate_rt::{Timespec, clock};
 use tidegate_vfs::{Error, ErrorKind, Inode, ReadOnly, Result, XattrFlags};
 
@@ -43,12 +44,40 @@ impl Ext4 {
     ///
     /// # Errors
     /// Those of `f`; `ReadOnly`.
-    pub(crate) fn op<T>(&self, mut f: impl FnMut(&mut Handle<'_>) -> Result<T>) -> Result<T> {
+    pub(crate) fn op<T>(&self, f: impl FnMut(&mut Handle<'_>) -> Result<T>) -> Result<T> {
+        self.op_by(|fs| Handle::new(&fs.blocks), f)
+    }
+
+    /// The same for a change of which a part comes later ([`Handle::later`]).
+    ///
+    /// # Errors
+    /// As [`Ext4::op`].
+    pub(crate) fn op_with_later<T>(&self, f: impl FnMut(&mut Handle<'_>) -> Result<T>) -> Result<T> {
+        self.op_by(|fs| Handle::with_later(&fs.blocks), f)
+    }
+
+    /// The later part of a change if one is given, or else a change of its own.
+    ///
+    /// # Errors
+    /// As [`Ext4::op`].
+    pub(crate) fn op_later<T>(
+        &self,
+        mut later: Option<Reserved>,
+        f: impl FnMut(&mut Handle<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.op_by(|fs| later.take().map_or_else(|| Handle::new(&fs.blocks), Handle::of_later), f)
+    }
+
+    fn op_by<'a, T>(
+        &'a self,
+        mut begin: impl FnMut(&'a Ext4) -> Result<Handle<'a>>,
+        mut f: impl FnMut(&mut Handle<'_>) -> Result<T>,
+    ) -> Result<T> {
         let mut patience = self.blocks.journal().is_some();
         loop {
             self.check_writable()?;
             self.blocks.make_room()?;
-            let mut handle = Handle::new(&self.blocks)?;
+            let mut handle = begin(self)?;
             let r = f(&mut handle);
             let Err(e) = &r else { return r };
             let breaks = e.errno().is_some() || matches!(e.kind(), ErrorKind::Io | ErrorKind::Corrupt);

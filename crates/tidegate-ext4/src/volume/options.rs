@@ -15,6 +15,19 @@ positions! {
     }
 }
 
+positions! {
+    /// What a pass over a file's dirty pages sends while it holds a transaction's handle (`nomap_first=`).
+    pub enum NomapFirst {
+        /// All of them, also those that have a place: Linux before `ext4_writepages` sent them first.
+        Off = "off",
+        /// Pages that have a place go first, without a handle; the rest, and what lies between, under one: Linux since then.
+        On = "on",
+        /// None: a handle is held while pages get places, and pages are sent when it has ended.
+        #[default]
+        Pipelined = "pipelined",
+    }
+}
+
 switches! {
     /// How to open a volume.
     pub struct Ext4Options {
@@ -33,8 +46,12 @@ switches! {
         /// How transactions reach the log: one after the other as Linux does, or the body of the next while the record
         /// of the last is on its way. Chosen when a volume is opened.
         journal: JournalMode = JournalMode::Pipelined,
-        /// What a commit waits for: the data that it gives places, or nothing but metadata.
+        /// What a commit waits for: the data that it gives places, or nothing but metadata. Of a file with extents it waits for no
+        /// data, as they read as zeros until that is there.
         data: DataMode = DataMode::Ordered,
+        /// Which pages of files with extents are sent while a transaction is kept open: all, those that need a place and what lies
+        /// between them, or none.
+        nomap_first: NomapFirst = NomapFirst::Pipelined,
         /// New data of a file that takes another's name is written before the change of names, and that of a file which was cut to
         /// nothing when it is closed: a power cut leaves no empty file where a program replaced one without an fsync.
         auto_da_alloc: bool = true,

@@ -34,7 +34,11 @@ fn holding_made_by(options: &[&str], size: &str) -> Arc<Hold> {
 }
 
 fn mount(device: Arc<dyn Device>, options: &str) -> Arc<Vfs> {
-    let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
+    mount_behind(device, QueueLimits::default(), options)
+}
+
+fn mount_behind(device: Arc<dyn Device>, limits: QueueLimits, options: &str) -> Arc<Vfs> {
+    let queue = Arc::new(RequestQueue::new(device, limits));
     let bdi = Bdi::new(MemoryLimits::default());
     let mut how = Ext4Options::default();
     options.split(',').filter(|o| !o.is_empty()).for_each(|o| assert!(how.set(o).unwrap()));
@@ -305,5 +309,75 @@ fn a_page_on_its_way_is_written_to_no_other_file() {
         let mut read = vec![0; b.size() as usize];
         v.open(ROOT, &b, OpenFlags::READ).unwrap().read_at(0, &mut read).unwrap();
         assert!(read.len() > 4 << 20 && read.iter().all(|b| *b == 9), "{kind}");
+    }
+}
+
+/// Whether others change things while a pass over pages that have a place, the first of them perhaps not, waits for a
+/// congested queue, and a commit has begun.
+fn goes_on(position: &str, first_has_place: bool) -> bool {
+    const PAGES: u64 = 256;
+    let device = holding("ext4");
+    device.holds.store(false, SeqCst);
+    let limits = QueueLimits { nr_requests: 4, ..QueueLimits::default() };
+    let v = mount_behind(device.clone(), limits, &format!("nomap_first={position}"));
+    let make = |name: &[u8]| {
+        let inode = v.create(ROOT, &v.root().unwrap(), name, 0o644).unwrap();
+        v.open(ROOT, &inode, OpenFlags::WRITE).unwrap()
+    };
+    let (a, b, c) = (make(b"a"), make(b"b"), make(b"c"));
+    let from = if first_has_place { 0 } else { 1 };
+    a.write_at(from * 4096, &vec![7; ((PAGES - from) * 4096) as usize]).unwrap();
+    a.fsync(false).unwrap();
+    device.holds.store(true, SeqCst);
+    for page in (0..PAGES).step_by(2) {
+        a.write_at(page * 4096, &[8; 4096]).unwrap();
+    }
+    let (fs, inode) = (v.fs().clone(), a.inode().clone());
+    let pass = thread::spawn("pass", move || {
+        fs.writepages(&inode, &mut WritebackControl::background(u64::MAX)).unwrap();
+    });
+    let wait_until = |ready: &dyn Fn() -> bool, mut patience: u32| {
+        while !ready() && patience > 0 {
+            thread::sleep(std::time::Duration::from_millis(10));
+            patience -= 1;
+        }
+        ready()
+    };
+    assert!(wait_until(&|| device.held.lock().len() == 4, 3000), "the queue is not full");
+    let mode = |n: u32| SetAttr { mode: Some(0o600 + n % 8), ..Default::default() };
+    v.setattr(ROOT, b.inode(), &mode(1)).unwrap();
+    let syncer = thread::spawn("syncer", move || b.fsync(false).unwrap());
+    let (done, volume) = (Arc::new(AtomicBool::new(false)), v.clone());
+    let ended = done.clone();
+    let other = thread::spawn("other", move || {
+        for n in 0..100 {
+            volume.setattr(ROOT, c.inode(), &mode(n)).unwrap();
+            thread::sleep(std::time::Duration::from_millis(2));
+        }
+        ended.store(true, SeqCst);
+    });
+    let waits = position == "off" || position == "on" && !first_has_place;
+    let went_on = wait_until(&|| done.load(SeqCst), if waits { 60 } else { 3000 });
+    device.let_go();
+    [pass, syncer, other].into_iter().for_each(|t| t.unwrap().join());
+    drop(a);
+    v.unmount().unwrap();
+    went_on
+}
+
+#[test]
+fn a_commit_waits_for_pages_that_are_sent_under_a_handle() {
+    if skip() {
+        return;
+    }
+    for (position, first_has_place, went_on) in [
+        ("off", true, false),
+        ("off", false, false),
+        ("on", true, true),
+        ("on", false, false),
+        ("pipelined", true, true),
+        ("pipelined", false, true),
+    ] {
+        assert_eq!(goes_on(position, first_has_place), went_on, "{position} {first_has_place}");
     }
 }

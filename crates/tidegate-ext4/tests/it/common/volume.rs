@@ -15,7 +15,8 @@ pub const SECONDS: std::ops::RangeInclusive<i64> = -0x8000_0000..=0x3_7fff_ffff;
 pub const XATTRS: usize = 700;
 
 /// Positions of switches that leave files as they are.
-pub const SWITCHES: [&str; 3] = ["commit=1", "commit=30", "data=ordered"];
+pub const SWITCHES: [&str; 6] =
+    ["commit=1", "commit=30", "data=ordered", "nomap_first=off", "nomap_first=on", "nomap_first=pipelined"];
 
 /// A fresh volume.
 pub fn fresh(mib: u64, args: &[&str]) -> Arc<MemoryDevice> {

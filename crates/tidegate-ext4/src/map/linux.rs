@@ -1,0 +1,207 @@
+//! Passes as Linux makes them, which hold a handle while they send pages (`nomap_first=off|on`).
+//!
+//! ```text
+//! off        handle [ A A A B ] handle [ A B ] ...      A pages that have a place
+//! on         A A A   handle [ B ] handle [ A B ] ...    B an extent that is placed, or is marked when it is there
+//! pipelined  A A A B A B ...   handles for B's places end before anything is sent
+//! ```
+//!
+//! A commit waits for a handle that waits for a congested device. One thing is not as in Linux: a page that is on its way
+//! is waited for without a handle, since what it waits for may be the commit.
+
+use super::Place;
+use super::change::Fill;
+use super::write::Then;
+use crate::format::units::FileBlock;
+use crate::volume::conversion::Queue;
+use crate::volume::handle::Handle;
+use crate::volume::options::NomapFirst;
+use crate::volume::sbi::Ext4;
+use std::ops::Range;
+use std::sync::Arc;
+use tidegate_block::{PAGE_SIZE, PageBuf, Plug};
+use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
+use tidegate_vfs::{ErrorKind, Inode, Result, WritebackControl};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+
+/// A pass over an inode's dirty pages.
+struct Pass<'a> {
+    fs: &'a Ext4,
+    inode: &'a Arc<Inode>,
+    queue: &'a Arc<Queue>,
+    wbc: &'a mut WritebackControl,
+    plug: Plug<'a>,
+    tag: Tag,
+    /// Where it looks for dirty pages next.
+    at: u64,
+    /// A run that was taken, and the first of its pages that is not sent.
+    taken: Option<(DirtyRun, u64)>,
+}
+
+/// What ends a step of a pass.
+enum Step {
+    /// The next page needs a place, or a mark when it is written.
+    Needs,
+    /// The next page is on its way.
+    Busy(u64),
+    /// No page is left.
+    Done,
+}
+
+impl Ext4 {
+    /// Writes an inode's dirty pages out as Linux does; does not wait for them.
+    ///
+    /// # Errors
+    /// The first; pages that were not sent are dirty again.
+    pub(super) fn write_as_linux(
+        &self,
+        inode: &Arc<Inode>,
+        wbc: &mut WritebackControl,
+        queue: &Arc<Queue>,
+    ) -> Result<()> {
+        let tag = if wbc.sync_all { Tag::ToWrite } else { Tag::Dirty };
+        if wbc.sync_all {
+            inode.mapping.tag_towrite(wbc.start, wbc.end);
+        }
+        let (at, plug) = (wbc.start, Plug::new(&self.blocks.queue));
+        let mut pass = Pass { fs: self, inode, queue, wbc, plug, tag, at, taken: None };
+        let r = pass.run(self.switches.nomap_first() == NomapFirst::On);
+        if let Err(e) = &r {
+            pass.give_back(e.kind());
+        }
+        r
+    }
+}
+
+impl Pass<'_> {
+    fn run(&mut self, mapped_first: bool) -> Result<()> {
+        if mapped_first {
+            while let Step::Busy(page) = self.send_mapped()? {
+                self.wait(page);
+            }
+            self.plug.send();
+        }
+        loop {
+            let fs = self.fs;
+            let step = fs.op_with_later(|handle| match self.send_mapped()? {
+                Step::Needs => self.send_extents(handle).map(|()| Step::Needs),
+                step => Ok(step),
+            });
+            self.plug.send();
+            match step? {
+                Step::Needs => {}
+                Step::Busy(page) => self.wait(page),
+                Step::Done => return Ok(()),
+            }
+        }
+    }
+
+    fn wait(&mut self, page: u64) {
+        self.plug.send();
+        self.inode.mapping.wait_writeback(page, page + 1);
+    }
+
+    /// Pages that were taken and not sent are dirty again, and an fsync is told why.
+    fn give_back(&mut self, why: ErrorKind) {
+        let Some((run, from)) = self.taken.take() else { return };
+        let pages = (run.index + run.pages as u64 - from) as usize;
+        let kind = if why == ErrorKind::NoSpace { why } else { ErrorKind::Io };
+        self.inode.mapping.end_writeback(from, pages, Some(kind));
+    }
+
+    /// Sends pages that have a place, until one needs more than that.
+    fn send_mapped(&mut self) -> Result<Step> {
+        loop {
+            let Some((run, from)) = self.taken.take() else {
+                if self.wbc.nr_to_write == 0 {
+                    return Ok(Step::Done);
+                }
+                match self.inode.mapping.take_dirty(self.at, self.wbc.end, self.tag, PageBuf::MAX_PAGES) {
+                    Taken::None => return Ok(Step::Done),
+                    Taken::Busy(page) if self.wbc.sync_all => return Ok(Step::Busy(page)),
+                    Taken::Busy(page) => self.at = page + 1,
+                    Taken::Run(run) => {
+                        self.at = run.index + run.pages as u64;
+                        let from = run.index;
+                        self.taken = Some((run, from));
+                    }
+                }
+                continue;
+            };
+            let end = run.index + run.pages as u64;
+            let (start, size) = (from * PAGE, self.inode.size());
+            if start >= size {
+                // Past its end a file gets no blocks.
+                self.inode.mapping.end_writeback(from, (end - from) as usize, None);
+                continue;
+            }
+            let to = (end * PAGE).min(size);
+            self.taken = Some((run, from));
+            let blocks = self.fs.file_blocks(&(start..to));
+            let done = self.mapped_until(&blocks)?;
+            let pages = if done >= blocks.end {
+                end - from
+            } else {
+                (done - blocks.start) / self.fs.blocks.per_page()
+            };
+            if pages == 0 {
+                return Ok(Step::Needs);
+            }
+            let blocks = blocks.start..done.min(blocks.start + pages * self.fs.blocks.per_page());
+            let then = self.fs.follows(self.inode, false, to.min((from + pages) * PAGE), self.queue);
+            self.send(from..from + pages, blocks, then)?;
+        }
+    }
+
+    /// Gives the rest of the run that was taken places, or as much of it as there is room for, and sends that.
+    fn send_extents(&mut self, handle: &mut Handle<'_>) -> Result<()> {
+        let Some((run, from)) = &self.taken else { return Ok(()) };
+        let (from, end) = (*from, run.index + run.pages as u64);
+        let to = (end * PAGE).min(self.inode.size());
+        let blocks = self.fs.file_blocks(&(from * PAGE..to));
+        let covered = self.fs.fill_promised(handle, self.inode, blocks.clone(), Fill::Unwritten)?;
+        let pages = if covered >= blocks.end {
+            end - from
+        } else {
+            (covered - blocks.start) / self.fs.blocks.per_page()
+        };
+        let mut then = self.fs.follows(self.inode, true, to.min((from + pages) * PAGE), self.queue);
+        if let Then::Convert(turn) = &mut then {
+            turn.later = handle.later();
+        }
+        self.send(from..from + pages, blocks.start..covered, then)
+    }
+
+    /// Sends pages of the run that was taken, all of which have a place.
+    fn send(&mut self, pages: Range<u64>, blocks: Range<u64>, then: Then) -> Result<()> {
+        let (pieces, _) = self.fs.mapped(self.inode, &blocks)?;
+        let Some((run, from)) = self.taken.take() else { return Ok(()) };
+        let sent = match self.fs.send_pages(self.inode, &run, pages, (blocks, pieces), then, &mut self.plug) {
+            Ok(sent) => sent,
+            Err(e) => {
+                self.taken = Some((run, from));
+                return Err(e);
+            }
+        };
+        self.wbc.written += sent;
+        self.wbc.nr_to_write = self.wbc.nr_to_write.saturating_sub(sent);
+        if from + sent < run.index + run.pages as u64 {
+            self.taken = Some((run, from + sent));
+        }
+        Ok(())
+    }
+
+    /// The first block of a range that has no place with data.
+    fn mapped_until(&self, blocks: &Range<u64>) -> Result<u64> {
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let m = self.fs.map_shared(self.inode, FileBlock(at), blocks.end - at)?;
+            if !matches!(m.place, Place::Data(_)) {
+                break;
+            }
+            at += m.blocks;
+        }
+        Ok(at)
+    }
+}
