@@ -128,7 +128,7 @@ impl Vfs {
     pub fn setxattr(
         &self,
         cred: &Cred,
-        inode: &Inode,
+        inode: &Arc<Inode>,
         name: &[u8],
         value: Option<&[u8]>,
         flags: XattrFlags,
@@ -172,7 +172,7 @@ impl Vfs {
     fn set_acl(
         &self,
         cred: &Cred,
-        inode: &Inode,
+        inode: &Arc<Inode>,
         name: &[u8],
         value: Option<&[u8]>,
         now: tidegate_rt::Timespec,
@@ -194,7 +194,13 @@ impl Vfs {
 
     /// Sets the list and the mode that it implies, which is stored with it: no power cut parts them. A list
     /// that says no more than the mode is not kept.
-    fn set_access_acl(&self, cred: &Cred, inode: &Inode, a: &Acl, now: tidegate_rt::Timespec) -> Result<()> {
+    fn set_access_acl(
+        &self,
+        cred: &Cred,
+        inode: &Arc<Inode>,
+        a: &Acl,
+        now: tidegate_rt::Timespec,
+    ) -> Result<()> {
         let before = {
             let mut attr = inode.attr();
             let mut mode = attr.mode & !0o777 | a.mode();

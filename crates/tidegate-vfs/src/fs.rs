@@ -245,7 +245,7 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Locks
     /// `i_rwsem`, exclusive.
-    fn update_inode(&self, inode: &Inode) -> Result<()>;
+    fn update_inode(&self, inode: &Arc<Inode>) -> Result<()>;
 
     /// Takes over times that were set in `inode.attr`, at the latest with the next fsync or sync.
     ///

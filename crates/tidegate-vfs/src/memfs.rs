@@ -195,7 +195,7 @@ impl FileSystem for MemFs {
     fn readlink(&self, inode: &Inode) -> Result<Vec<u8>> {
         Ok(self.with(inode, |n| n.target.clone()))
     }
-    fn update_inode(&self, inode: &Inode) -> Result<()> {
+    fn update_inode(&self, inode: &Arc<Inode>) -> Result<()> {
         self.store(inode);
         Ok(())
     }

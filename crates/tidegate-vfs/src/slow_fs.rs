@@ -215,7 +215,7 @@ impl FileSystem for SlowFs {
     fn readlink(&self, _: &Inode) -> Result<Vec<u8>> {
         Err(ErrorKind::Unsupported.into())
     }
-    fn update_inode(&self, _: &Inode) -> Result<()> {
+    fn update_inode(&self, _: &Arc<Inode>) -> Result<()> {
         Ok(())
     }
     fn getxattr(&self, _: &Inode, _: &[u8]) -> Result<Vec<u8>> {

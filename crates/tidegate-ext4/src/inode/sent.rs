@@ -47,17 +47,16 @@ impl Sent {
         self.set(number, Run::Lost);
     }
 
-    /// The size with all runs that are through, up to the first that is on its way.
-    pub(crate) fn due(&self) -> u64 {
-        self.runs.iter().take_while(|r| **r != Run::OnWay).map(Run::size).max().unwrap_or(0)
+    /// The size with all runs that are through, up to the first that is on its way, and how many they are.
+    pub(crate) fn due(&self) -> (u64, usize) {
+        let through = self.runs.iter().take_while(|r| **r != Run::OnWay).map(Run::size);
+        through.fold((0, 0), |(size, n), run| (run.max(size), n + 1))
     }
 
-    /// The table says what was due.
-    pub(crate) fn forget_due(&mut self) {
-        while self.runs.front().is_some_and(|r| *r != Run::OnWay) {
-            self.runs.pop_front();
-            self.first += 1;
-        }
+    /// The table says what the first `n` runs made due.
+    pub(crate) fn forget(&mut self, n: usize) {
+        self.runs.drain(..n.min(self.runs.len()));
+        self.first += n as u64;
     }
 
     /// The size with all that is on the device, whatever is missing before it.
@@ -98,20 +97,20 @@ mod tests {
         let mut sent = Sent::default();
         let runs: Vec<u64> = (0..4).map(|_| sent.send()).collect();
         sent.arrived(runs[2], 300);
-        assert_eq!((sent.due(), sent.farthest()), (0, 300));
+        assert_eq!((sent.due(), sent.farthest()), ((0, 0), 300));
         sent.arrived(runs[0], 100);
-        assert_eq!(sent.due(), 100);
-        sent.forget_due();
+        assert_eq!(sent.due(), (100, 1));
         sent.lost(runs[1]);
-        assert_eq!(sent.due(), 300);
-        sent.forget_due();
+        sent.forget(1);
+        assert_eq!(sent.due(), (300, 2));
+        sent.forget(2);
         // Those that are forgotten are no others.
         sent.arrived(runs[0], 999);
-        assert_eq!((sent.due(), sent.is_settled()), (0, false));
+        assert_eq!((sent.due(), sent.is_settled()), ((0, 0), false));
         sent.arrived(runs[3], 400);
         sent.cut(350);
-        assert_eq!(sent.due(), 350);
-        sent.forget_due();
+        assert_eq!(sent.due(), (350, 1));
+        sent.forget(1);
         assert!(sent.is_settled());
         assert_eq!(sent.send(), 4);
     }

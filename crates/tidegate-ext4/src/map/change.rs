@@ -1,7 +1,8 @@
 //! Blocks come to a file and go: what its map, its inode and the bitmaps say of that.
 
+use super::leaf::Piece;
 use super::numbers::Numbers;
-use super::tree::{Piece, Tree};
+use super::tree::Tree;
 use super::{Mapped, Place};
 use crate::format::raw::InodeFlags;
 use crate::format::units::{BlockAddr, FileBlock};

@@ -95,25 +95,28 @@ impl Ext4 {
             let joins = |w: &&Written| Arc::ptr_eq(&w.inode, &first.inode) && w.turn.later.is_none();
             let n = all.iter().take_while(joins).count().max(1);
             let (of_one, others) = all.split_at_mut(n);
-            let r = self.convert_all(of_one);
-            of_one.iter_mut().for_each(|w| w.end(r.as_ref().err()));
+            self.convert_all(of_one);
             all = others;
         }
     }
 
-    /// Marks the blocks of runs of one file, and raises its size.
-    fn convert_all(&self, all: &mut [Written]) -> Result<()> {
-        let Some(first) = all.first_mut() else { return Ok(()) };
+    /// Marks the blocks of runs of one file, and raises its size. What cannot be marked is dirty again.
+    fn convert_all(&self, all: &mut [Written]) {
+        let Some(first) = all.first_mut() else { return };
         let (inode, mut later) = (first.inode.clone(), first.turn.later.take());
         let mut reached = (0, first.blocks.start);
-        while reached.0 < all.len() {
-            reached = self.op_later(later.take(), |handle| self.mark_some(handle, &inode, all, reached))?;
+        let mut r = Ok(());
+        while reached.0 < all.len() && r.is_ok() {
+            let mark = |handle: &mut Handle<'_>| self.mark_some(handle, &inode, all, reached);
+            r = self.op_later(later.take(), mark).map(|now| reached = now);
         }
-        own(&inode).sent.lock().forget_due();
-        Ok(())
+        self.note_behind(&inode);
+        let (marked, others) = all.split_at_mut(reached.0);
+        marked.iter_mut().for_each(|w| w.end(None));
+        others.iter_mut().for_each(|w| w.end(r.as_ref().err()));
     }
 
-    /// Marks as many blocks as a change has room for, and raises the size when all are marked; where it is.
+    /// Marks as many blocks as a change has room for, and raises the size by the runs that are marked whole; where it is.
     fn mark_some(
         &self,
         handle: &mut Handle<'_>,
@@ -124,30 +127,31 @@ impl Ext4 {
         while let Some(run) = all.get(n) {
             at = self.mark_written(handle, inode, at..run.blocks.end)?;
             if at < run.blocks.end {
-                return Ok((n, at));
+                break;
             }
             n += 1;
             at = all.get(n).map_or(0, |next| next.blocks.start);
         }
-        let sizes: Vec<u64> = all.iter().map(|w| self.size_with(inode, w.turn.end)).collect();
-        let due = {
-            let mut sent = own(inode).sent.lock();
-            all.iter().zip(sizes).for_each(|(w, size)| sent.arrived(w.turn.number, size));
-            sent.due()
-        };
-        self.raise_disk_size(handle, inode, due)?;
+        self.raise_by(handle, inode, &all[..n])?;
         Ok((n, at))
     }
 
-    /// Before an fsync: data on the device behind some that is not has its place in the file, and the rest reads as zeros.
-    ///
-    /// # Errors
-    /// Those of storing.
-    pub(crate) fn cover_arrived(&self, inode: &Inode) -> Result<()> {
-        let size = own(inode).sent.lock().farthest();
-        if ei(inode).disk_size < size.min(inode.size()) {
-            self.op(|handle| self.raise_disk_size(handle, inode, size))?;
+    /// Has the table say how long a file is with runs that are on the device.
+    fn raise_by(&self, handle: &mut Handle<'_>, inode: &Inode, arrived: &[Written]) -> Result<()> {
+        let sizes: Vec<u64> = arrived.iter().map(|w| self.size_with(inode, w.turn.end)).collect();
+        {
+            let mut sent = own(inode).sent.lock();
+            arrived.iter().zip(sizes).for_each(|(w, size)| sent.arrived(w.turn.number, size));
         }
+        // A truncation meanwhile has cut what it found, and the rest is cut here.
+        let size = inode.size();
+        let (due, n) = {
+            let mut sent = own(inode).sent.lock();
+            sent.cut(size);
+            sent.due()
+        };
+        self.raise_disk_size(handle, inode, due)?;
+        own(inode).sent.lock().forget(n);
         Ok(())
     }
 }

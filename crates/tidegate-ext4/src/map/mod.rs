@@ -9,10 +9,13 @@
 //! | `indirect` | the block map of ext2 and ext3 |
 //! | `read` | pages of a file, now or ahead |
 //! | `change` | blocks come to a file and go |
+//! | `leaf` | the extents in a leaf of the tree, joined and cut |
 //! | `tree`, `numbers` | the extent tree and the block map with that |
 //! | `write` | promises for pages, and passes that write them |
 //! | `convert` | extents that are marked written when their data is there |
 //! | `linux` | passes that hold a handle while they send, as Linux makes them |
+//! | `size` | the size that the table has |
+//! | `truncate` | truncation, holes, blocks ahead |
 //! | `inline` | content that lies in the inode |
 
 mod change;
@@ -20,13 +23,17 @@ mod convert;
 mod extent;
 mod indirect;
 pub(crate) mod inline;
+mod leaf;
 mod linux;
 mod numbers;
 mod read;
 mod replace;
+mod size;
 mod tree;
+mod truncate;
 mod write;
 
+pub(crate) use size::Behind;
 pub(crate) use tree::EMPTY_ROOT;
 
 use crate::format::raw::InodeFlags;

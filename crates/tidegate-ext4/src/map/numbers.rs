@@ -2,7 +2,7 @@
 //!
 //! The caller holds `ei->i_data_sem` exclusive. Numbers have 32 bits, so volumes of more blocks have no such files changed.
 
-use super::tree::Piece;
+use super::leaf::Piece;
 use crate::format::gate::rule;
 use crate::format::raw::le32;
 use crate::format::units::BlockAddr;

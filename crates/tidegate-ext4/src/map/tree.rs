@@ -3,6 +3,7 @@
 //! A node is read whole, changed as a list, and written whole. Each index entry bears the first block of what is below
 //! it, as e2fsck asks for. The caller holds `ei->i_data_sem` exclusive.
 
+use super::leaf::{Piece, add_to_leaf, cut_in_two, cut_leaf, mark_in_leaf};
 use crate::format::crc::crc32c;
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
@@ -21,48 +22,6 @@ const AT_ONCE: usize = 8;
 
 /// Entries that the root has room for.
 const ROOT_MAX: usize = 4;
-
-/// Blocks of a file that lie in one piece.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    /// First block of the file.
-    pub block: u64,
-    /// Blocks.
-    pub len: u64,
-    /// First block on the volume.
-    pub start: BlockAddr,
-    /// Never written: reads as zeros.
-    pub unwritten: bool,
-}
-
-impl Piece {
-    fn end(&self) -> u64 {
-        self.block + self.len
-    }
-
-    /// The part of it in a range.
-    fn part(&self, range: &Range<u64>) -> Option<Piece> {
-        let (from, to) = (self.block.max(range.start), self.end().min(range.end));
-        (from < to).then(|| Piece {
-            block: from,
-            len: to - from,
-            start: self.start.plus(from - self.block),
-            ..*self
-        })
-    }
-
-    /// The most blocks of one extent.
-    fn most(&self) -> u64 {
-        if self.unwritten { u64::from(INIT_MAX_LEN) - 1 } else { INIT_MAX_LEN.into() }
-    }
-
-    fn goes_on(&self, next: &Piece) -> bool {
-        self.end() == next.block
-            && self.start.plus(self.len) == next.start
-            && self.unwritten == next.unwritten
-            && self.len + next.len <= self.most()
-    }
-}
 
 /// What a node holds.
 #[derive(Clone, Debug)]
@@ -474,80 +433,4 @@ fn raw_index(e: &(u64, BlockAddr)) -> RawExtentIndex {
 /// The entry of an index that leads to block `at`.
 fn child_of(v: &[(u64, BlockAddr)], at: u64) -> usize {
     v.partition_point(|e| e.0 <= at).saturating_sub(1)
-}
-
-/// Adds a piece to a leaf's list, in extents as long as can be and as part of a neighbour if it goes on from it; where it
-/// is. `None` when a block is there already.
-fn add_to_leaf(v: &mut Vec<Piece>, piece: Piece) -> Option<usize> {
-    let mut at = v.partition_point(|p| p.block < piece.block);
-    let clear = |n: Option<&Piece>| n.is_none_or(|p| p.end() <= piece.block || p.block >= piece.end());
-    if !clear(at.checked_sub(1).and_then(|n| v.get(n))) || !clear(v.get(at)) {
-        return None;
-    }
-    let mut rest = piece;
-    while rest.len > 0 {
-        let len = rest.len.min(rest.most());
-        at = join(v, at, Piece { len, ..rest }) + 1;
-        rest = Piece { block: rest.block + len, len: rest.len - len, start: rest.start.plus(len), ..rest };
-    }
-    Some(at - 1)
-}
-
-/// Puts a piece into a list at a place, as part of its neighbours if it goes on from them; where it is.
-fn join(v: &mut Vec<Piece>, at: usize, piece: Piece) -> usize {
-    if at > 0 && v[at - 1].goes_on(&piece) {
-        v[at - 1].len += piece.len;
-        if v.get(at).is_some_and(|next| v[at - 1].goes_on(next)) {
-            v[at - 1].len += v.remove(at).len;
-        }
-        return at - 1;
-    }
-    if v.get(at).is_some_and(|next| piece.goes_on(next)) {
-        v[at] = Piece { len: piece.len + v[at].len, ..piece };
-    } else {
-        v.insert(at, piece);
-    }
-    at
-}
-
-/// The extent of a leaf that holds a range.
-fn holder(v: &[Piece], range: &Range<u64>) -> Option<usize> {
-    let at = v.partition_point(|p| p.block <= range.start).checked_sub(1)?;
-    (range.start < range.end && v[at].end() >= range.end).then_some(at)
-}
-
-/// Takes a range out of the middle of an extent.
-fn cut_in_two(v: &mut Vec<Piece>, range: &Range<u64>) -> Option<usize> {
-    let at = holder(v, range)?;
-    let whole = v[at];
-    v[at] = whole.part(&(0..range.start))?;
-    v.insert(at + 1, whole.part(&(range.end..u64::MAX))?);
-    Some(at + 1)
-}
-
-/// Says of a range in one unwritten extent that it holds data; where it is.
-fn mark_in_leaf(v: &mut Vec<Piece>, range: &Range<u64>) -> Option<usize> {
-    let at = holder(v, range).filter(|n| v[*n].unwritten)?;
-    let whole = v.remove(at);
-    let head = whole.part(&(0..range.start));
-    if let Some(tail) = whole.part(&(range.end..u64::MAX)) {
-        v.insert(at, tail);
-    }
-    let marked = Piece { unwritten: false, ..whole.part(range)? };
-    let at = at + head.into_iter().map(|head| v.insert(at, head)).count();
-    Some(join(v, at, marked))
-}
-
-/// Cuts a range out of a leaf's list, of whose extents none goes over both ends of it.
-fn cut_leaf(v: &mut Vec<Piece>, range: &Range<u64>, gone: &mut Vec<Piece>) {
-    let mut left = Vec::with_capacity(v.len());
-    for p in v.drain(..) {
-        gone.extend(p.part(range));
-        let (head, tail) = (p.part(&(0..range.start)), p.part(&(range.end..u64::MAX)));
-        match (head, tail) {
-            (Some(_), Some(_)) => left.push(p),
-            (head, tail) => left.extend(head.or(tail)),
-        }
-    }
-    *v = left;
 }

@@ -8,7 +8,6 @@
 
 use super::Place;
 use super::change::Fill;
-use crate::format::raw::InodeFlags;
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::{ei, own};
 use crate::volume::conversion::{Turn, Written};
@@ -20,10 +19,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::Release};
 use tidegate_block::{Bio, BioFlags, Errno, PAGE_SIZE, PageBuf, Plug, Sector, Segment};
-use tidegate_rt::Timespec;
 use tidegate_vfs::fs::WriteEnd;
 use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
-use tidegate_vfs::{Error, ErrorKind, FileType, Inode, Result, WritebackControl};
+use tidegate_vfs::{Error, ErrorKind, Inode, Result, WritebackControl};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Bytes of a bio that does not begin at a multiple of a page: larger ones cannot go around the host's cache.
@@ -73,7 +71,8 @@ impl OnWay {
                 return turn.queue().clone().add(Written { inode, index, pages, blocks, turn });
             }
             Then::Commit(ordered) if !failed => ordered.arrived(),
-            _ => {}
+            // Nothing waits for its turn when its pages are dirty again.
+            then => drop(then),
         }
         inode.mapping.end_writeback(index, pages, failed.then_some(ErrorKind::Io));
     }
@@ -227,7 +226,7 @@ impl Ext4 {
         run: &DirtyRun,
         pages: Range<u64>,
         (blocks, mut pieces): (Range<u64>, Pieces),
-        then: Then,
+        mut then: Then,
         plug: &mut Plug<'_>,
     ) -> Result<u64> {
         let (all, per_page) = (pages.end - pages.start, self.blocks.per_page());
@@ -240,6 +239,9 @@ impl Ext4 {
         pieces.retain(|p| p.0 < until);
         if let Some(last) = pieces.last_mut() {
             last.2 = last.2.min(until - last.0);
+        }
+        if let Then::Convert(turn) = &mut then {
+            turn.end = turn.end.min((pages.start + sent) * PAGE);
         }
         let way = Arc::new(OnWay {
             inode: inode.clone(),
@@ -302,13 +304,6 @@ impl Ext4 {
         way.end(Ok(()));
     }
 
-    /// The size that a file has in the table when it has data up to `end`. Pages behind that, dirty or on
-    /// their way, make it longer when they have places.
-    pub(super) fn size_with(&self, inode: &Inode, end: u64) -> u64 {
-        let more = inode.mapping.next_unwritten(end.div_ceil(PAGE), u64::MAX).is_some();
-        if more { end } else { inode.size() }
-    }
-
     /// The blocks of a range that have a place with data, up to the first that has none.
     fn placed(&self, inode: &Inode, blocks: &Range<u64>) -> Result<Pieces> {
         let (mut at, mut pieces) = (blocks.start, Vec::new());
@@ -334,7 +329,9 @@ impl Ext4 {
         end: u64,
     ) -> Result<Option<ordered::OnWay>> {
         let covered = self.fill_promised(handle, inode, blocks.clone(), Fill::Data)?;
-        let covered = self.mark_written(handle, inode, blocks.start..covered)?;
+        let marked = self.mark_written(handle, inode, blocks.start..covered)?;
+        let per_page = self.blocks.per_page();
+        let covered = if marked < covered { marked / per_page * per_page } else { covered };
         let whole = covered >= blocks.end;
         let to = if whole { self.size_with(inode, end) } else { covered * u64::from(self.sb.block_size) };
         self.raise_disk_size(handle, inode, to)?;
@@ -392,165 +389,6 @@ impl Ext4 {
     pub(super) fn begins_page(&self, block: u64) -> bool {
         block.is_multiple_of(self.blocks.per_page())
     }
-
-    /// Has the table say that a file is as long as this, if it says less and the file is.
-    pub(super) fn raise_disk_size(&self, handle: &mut Handle<'_>, inode: &Inode, size: u64) -> Result<()> {
-        {
-            let mut data = own(inode).write();
-            let longer = size.min(inode.size());
-            if data.disk_size >= longer {
-                return Ok(());
-            }
-            Arc::make_mut(&mut data).disk_size = longer;
-        }
-        self.store_inode(handle, inode)
-    }
-
-    /// The size that a file has in memory becomes the table's, if no data is unwritten that would have to come first.
-    ///
-    /// # Errors
-    /// Those of storing.
-    pub(crate) fn settle_size(&self, inode: &Inode) -> Result<()> {
-        let disk_size = ei(inode).disk_size;
-        if inode.file_type != FileType::Regular || disk_size >= inode.size() {
-            return Ok(());
-        }
-        // A run that makes the file longer is noted when it is sent; one of a block map is not.
-        let sent = match self.conversions_of(inode) {
-            Some(_) => !own(inode).sent.lock().is_settled(),
-            None => inode.mapping.nr_writeback() > 0,
-        };
-        if sent || inode.mapping.next_dirty(disk_size / PAGE, u64::MAX, Tag::Dirty).is_some() {
-            return Ok(());
-        }
-        self.op(|handle| self.raise_disk_size(handle, inode, inode.size()))
-    }
-
-    /// Cuts a file to `size`, or only sets it. A large file is cut in several changes, from its end.
-    pub(crate) fn set_size(&self, inode: &Arc<Inode>, size: u64, now: Timespec) -> Result<()> {
-        let (size_before, disk_size) = (inode.size(), ei(inode).disk_size);
-        if size < size_before {
-            // Passes write nothing behind the new end from here on. What they have sent is there before its blocks are
-            // free: they may be another file's with the next commit.
-            inode.attr().size = size;
-            inode.mapping.wait_writeback(size / PAGE, u64::MAX);
-            own(inode).sent.lock().cut(size);
-            own(inode).emptied.fetch_or(size == 0, Relaxed);
-        }
-        self.forget_promises(inode, self.blocks_of(size)..u64::MAX)?;
-        self.cut_in_steps(inode, size).inspect_err(|_| {
-            let now = ei(inode).disk_size;
-            inode.attr().size = if now < disk_size { now.max(size) } else { size_before };
-        })?;
-        self.op(|handle| {
-            let sizes = set_sizes(inode, |_| size);
-            let before = {
-                let mut a = inode.attr();
-                let before = (a.mtime, a.ctime);
-                (a.mtime, a.ctime) = (now, now);
-                before
-            };
-            let stored = self.store_inode(handle, inode);
-            if stored.is_err() && !handle.has_changed() {
-                put_back(inode, sizes);
-                let mut a = inode.attr();
-                (a.mtime, a.ctime) = before;
-            }
-            stored
-        })
-    }
-
-    /// Frees the blocks behind `size` bytes of a file, which is shorter with each step.
-    ///
-    /// # Errors
-    /// Those of freeing; what was cut off by then is gone.
-    pub(crate) fn cut_in_steps(&self, inode: &Inode, size: u64) -> Result<()> {
-        let (from, bs) = (self.blocks_of(size), u64::from(self.sb.block_size));
-        loop {
-            let last = self.last_cut(inode)?;
-            let step = last.max(from);
-            self.op(|handle| {
-                let before = set_sizes(inode, |now| now.min(size.max(step * bs)));
-                let freed = self.free_range(handle, inode, step..u64::MAX);
-                if freed.is_err() && !handle.has_changed() {
-                    put_back(inode, before);
-                }
-                freed
-            })?;
-            if last <= from {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Frees the blocks of a range of whole pages.
-    pub(crate) fn punch(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
-        let blocks = self.file_blocks(&bytes);
-        self.forget_promises(inode, blocks.clone())?;
-        let mut at = blocks.start;
-        while at < blocks.end {
-            // A run of blocks in one piece, and the hole behind it: one change.
-            let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
-            if m.place != Place::Hole {
-                self.op(|handle| self.free_range(handle, inode, at..at + m.blocks))?;
-            }
-            at += m.blocks;
-        }
-        // Dirty pages that the size waited for may be gone. Nobody makes others while this is waited for.
-        if inode.mapping.nr_dirty() == 0 {
-            inode.mapping.wait_writeback(0, u64::MAX);
-        }
-        self.settle_size(inode)
-    }
-
-    /// Gives the holes of a range blocks that read as zeros.
-    pub(crate) fn preallocate_range(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
-        if !ei(inode).is(InodeFlags::EXTENTS) {
-            // A number has no mark that its block was never written.
-            let what = "a file without extents gets no blocks ahead";
-            return Err(Error::new(ErrorKind::Unsupported, what).in_inode(inode.ino));
-        }
-        let blocks = self.file_blocks(&bytes);
-        let mut at = blocks.start;
-        while at < blocks.end {
-            let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
-            let range = at..at + m.blocks;
-            // Pages that wait for a place get theirs when they are written.
-            if m.place == Place::Hole && !own(inode).delayed.lock().holds(range.clone()) {
-                let promised = own(inode).delayed.lock().count(range.clone());
-                if promised == 0 {
-                    at = self.op(|handle| self.fill_holes(handle, inode, range.clone(), Fill::Ahead))?;
-                    continue;
-                } else {
-                    for block in range {
-                        if own(inode).delayed.lock().count(block..block + 1) == 0 {
-                            self.op(|handle| {
-                                self.fill_holes(handle, inode, block..block + 1, Fill::Ahead).map(drop)
-                            })?;
-                        }
-                    }
-                }
-            }
-            at += m.blocks;
-        }
-        Ok(())
-    }
-}
-
-/// Sets the size in the table and in memory; what they were.
-fn set_sizes(inode: &Inode, new: impl Fn(u64) -> u64) -> (u64, u64) {
-    let mut data = own(inode).write();
-    let mut a = inode.attr();
-    let before = (data.disk_size, a.size);
-    Arc::make_mut(&mut data).disk_size = new(before.0);
-    a.size = new(before.1);
-    before
-}
-
-/// A change of sizes that did not come to pass is undone.
-fn put_back(inode: &Inode, (disk_size, size): (u64, u64)) {
-    Arc::make_mut(&mut own(inode).write()).disk_size = disk_size;
-    inode.attr().size = size;
 }
 
 /// The first block behind pieces that follow each other from `start` on.

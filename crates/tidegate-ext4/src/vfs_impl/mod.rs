@@ -89,7 +89,7 @@ impl FileSystem for Ext4 {
         self.link_target(inode)
     }
 
-    fn update_inode(&self, inode: &Inode) -> Result<()> {
+    fn update_inode(&self, inode: &Arc<Inode>) -> Result<()> {
         self.settle_size(inode)?;
         self.op(|handle| self.store_inode(handle, inode))
     }
@@ -181,6 +181,7 @@ impl FileSystem for Ext4 {
 
     fn sync_fs(&self) -> Result<()> {
         self.check_writable()?;
+        self.settle_all()?;
         self.write_all()
     }
 

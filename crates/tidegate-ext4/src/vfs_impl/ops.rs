@@ -13,6 +13,7 @@ impl VolumeOps for Ext4 {
 
     fn commit(&self, _: bool) -> Result<()> {
         self.check_writable()?;
+        self.settle_all()?;
         self.write_all()
     }
 

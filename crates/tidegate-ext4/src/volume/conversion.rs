@@ -64,7 +64,10 @@ impl Drop for Turn {
 impl Written {
     /// Ends the write-back; with `failed` the pages are dirty still.
     pub(crate) fn end(&mut self, failed: Option<&Error>) {
-        self.turn.ended = failed.is_none();
+        self.turn.ended = true;
+        if failed.is_some() {
+            own(&self.inode).sent.lock().lost(self.turn.number);
+        }
         if let Some(e) = failed.and_then(Error::errno) {
             self.inode.mapping.record_errno(e);
         }
@@ -84,6 +87,10 @@ struct State {
     thread: u32,
 }
 
+fn gone() -> Error {
+    Error::new(ErrorKind::Io, "the volume was let go of")
+}
+
 /// Runs that wait for the thread.
 pub(crate) struct Queue {
     state: Mutex<State>,
@@ -95,10 +102,15 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// Adds a run. Does not wait.
-    pub(crate) fn add(&self, run: Written) {
+    pub(crate) fn add(&self, mut run: Written) {
         let mut state = self.state.lock();
-        state.written.push(run);
-        self.came.notify_all();
+        if !state.ending {
+            state.written.push(run);
+            self.came.notify_all();
+            return;
+        }
+        drop(state);
+        run.end(Some(&gone()));
     }
 
     /// All that wait; empty at the end.
@@ -119,10 +131,7 @@ impl Queue {
             }
             match fs.upgrade() {
                 Some(fs) => fs.convert(written),
-                None => {
-                    let gone = Error::new(ErrorKind::Io, "the volume was let go of");
-                    written.into_iter().for_each(|mut w| w.end(Some(&gone)));
-                }
+                None => written.into_iter().for_each(|mut w| w.end(Some(&gone()))),
             }
         }
     }

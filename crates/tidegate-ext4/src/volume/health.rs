@@ -60,12 +60,23 @@ impl Ext4 {
     ///
     /// # Errors
     /// As [`Ext4::op`].
-    pub(crate) fn op_later<T>(
-        &self,
+    pub(crate) fn op_later<'a, T>(
+        &'a self,
         mut later: Option<Reserved>,
         f: impl FnMut(&mut Handle<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.op_by(|fs| later.take().map_or_else(|| Handle::new(&fs.blocks), Handle::of_later), f)
+        let begin = |fs: &'a Ext4| {
+            // Where a transaction has no more room than was kept, a mark that needs more would find none half way.
+            let mut own = later.take().map(Handle::of_later).transpose()?;
+            match own.take_if(|h| !h.is_low()) {
+                Some(own) => Ok(own),
+                None => {
+                    drop(own);
+                    Handle::new(&fs.blocks)
+                }
+            }
+        };
+        self.op_by(begin, f)
     }
 
     fn op_by<'a, T>(
@@ -110,7 +121,7 @@ impl Ext4 {
     /// Those of the device, and the volume takes no more changes.
     pub(crate) fn fsync_inode(&self, inode: &Inode) -> Result<()> {
         self.check_writable()?;
-        self.settle_size(inode)?;
+        self.settled(inode)?;
         self.cover_arrived(inode)?;
         let Some(journal) = self.blocks.journal() else { return self.write_all() };
         match own(inode).changed().filter(|tid| !journal.committed().reaches(*tid)) {

@@ -4,6 +4,7 @@ use crate::alloc::{DATA_PER_MAP, DATA_PER_MAP_NEW, Free, Freed, GroupLocks, Spac
 use crate::format::gate::{Journal, Superblock, rule};
 use crate::format::raw::*;
 use crate::inode::orphan::Orphans;
+use crate::map::Behind;
 use crate::volume::blocks::Blocks;
 use crate::volume::conversion::Conversions;
 use crate::volume::options::{Ext4Options, Switches};
@@ -63,6 +64,7 @@ impl Ext4 {
             freed: Freed::default(),
             ordered: Ordered::new(),
             conversions: None,
+            behind: Behind::new(),
             orphans: Orphans::new(),
             shared_xattrs: Mutex::new(&xattr::SHARED, ()),
             group_locks: GroupLocks::default(),

@@ -3,6 +3,7 @@
 use crate::alloc::{Counts, Freed, GroupLocks, Space};
 use crate::format::gate::Superblock;
 use crate::inode::orphan::Orphans;
+use crate::map::Behind;
 use crate::volume::blocks::Blocks;
 use crate::volume::conversion::Conversions;
 use crate::volume::options::Switches;
@@ -29,6 +30,8 @@ pub struct Ext4 {
     pub(crate) ordered: Arc<Ordered>,
     /// What marks blocks written, if the volume is changed and not filled.
     pub(crate) conversions: Option<Conversions>,
+    /// Inodes whose table has a smaller size than they.
+    pub(crate) behind: Behind,
     /// Inodes without a name.
     pub(crate) orphans: Orphans,
     /// Held while an inode leaves a block of attributes that it shared.

@@ -113,7 +113,7 @@ impl FileSystem for F2fs {
         Ok(page.first().map_or(Vec::new(), |p| p.bytes()[..size].to_vec()))
     }
 
-    fn update_inode(&self, inode: &Inode) -> Result<()> {
+    fn update_inode(&self, inode: &Arc<Inode>) -> Result<()> {
         let _op = self.cp_rwsem.read();
         self.store_inode(inode)
     }

@@ -1,0 +1,113 @@
+//! The size that the inode table has of a file: no larger than the file, and not ahead of data that has yet to come.
+//!
+//! It is raised when data arrives, by the change that gives it a place or marks it written. A size that has to wait for data
+//! is noted, so that a sync, which waits for all of that, can store it.
+
+use crate::inode::{ei, own};
+use crate::volume::handle::Handle;
+use crate::volume::sbi::Ext4;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use tidegate_block::PAGE_SIZE;
+use tidegate_rt::{LockClass, Mutex};
+use tidegate_vfs::{FileType, Inode, Result};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+
+static BEHIND: LockClass = LockClass::new("ext4->behind", 585);
+
+/// Inodes whose table has a smaller size than they, by number.
+pub(crate) struct Behind(Mutex<BTreeMap<u64, Weak<Inode>>>);
+
+impl Behind {
+    pub(crate) fn new() -> Self {
+        Behind(Mutex::new(&BEHIND, BTreeMap::new()))
+    }
+}
+
+impl Ext4 {
+    /// The size that a file has in the table when it has data up to `end`. Pages behind that, dirty or on
+    /// their way, make it longer when they have places.
+    pub(super) fn size_with(&self, inode: &Inode, end: u64) -> u64 {
+        let more = inode.mapping.next_unwritten(end.div_ceil(PAGE), u64::MAX).is_some();
+        if more { end } else { inode.size() }
+    }
+
+    /// Has the table say that a file is as long as this, if it says less and the file is.
+    pub(super) fn raise_disk_size(&self, handle: &mut Handle<'_>, inode: &Inode, size: u64) -> Result<()> {
+        {
+            let mut data = own(inode).write();
+            let longer = size.min(inode.size());
+            if data.disk_size >= longer {
+                return Ok(());
+            }
+            Arc::make_mut(&mut data).disk_size = longer;
+        }
+        self.store_inode(handle, inode)
+    }
+
+    /// The size that a file has in memory becomes the table's, if no data is unwritten that would have to come first; else
+    /// that is noted.
+    ///
+    /// # Errors
+    /// Those of storing.
+    pub(crate) fn settle_size(&self, inode: &Arc<Inode>) -> Result<()> {
+        if !self.settled(inode)? {
+            self.note_behind(inode);
+        }
+        Ok(())
+    }
+
+    /// The same without a note; whether the table has it.
+    ///
+    /// # Errors
+    /// Those of storing.
+    pub(crate) fn settled(&self, inode: &Inode) -> Result<bool> {
+        let disk_size = ei(inode).disk_size;
+        if inode.file_type != FileType::Regular || disk_size >= inode.size() {
+            return Ok(true);
+        }
+        let unwritten = inode.mapping.next_unwritten(disk_size / PAGE, u64::MAX).is_some();
+        if unwritten || !own(inode).sent.lock().is_settled() {
+            return Ok(false);
+        }
+        self.op(|handle| self.raise_disk_size(handle, inode, inode.size())).map(|()| true)
+    }
+
+    /// Notes that the table has a smaller size than a file, if it has.
+    pub(super) fn note_behind(&self, inode: &Arc<Inode>) {
+        let behind = ei(inode).disk_size < inode.size();
+        let mut all = self.behind.0.lock();
+        if behind {
+            all.insert(inode.ino.0, Arc::downgrade(inode));
+        } else {
+            all.remove(&inode.ino.0);
+        }
+    }
+
+    /// Before a sync commits: the table has the sizes that data on the device makes.
+    ///
+    /// # Errors
+    /// Those of storing.
+    pub(crate) fn settle_all(&self) -> Result<()> {
+        let all = std::mem::take(&mut *self.behind.0.lock());
+        for inode in all.values().filter_map(Weak::upgrade) {
+            self.cover_arrived(&inode)?;
+            self.settle_size(&inode)?;
+        }
+        Ok(())
+    }
+
+    /// Data on the device behind some that is not has its place in the file, and the rest reads as zeros: what a sync
+    /// promises.
+    ///
+    /// # Errors
+    /// Those of storing.
+    pub(crate) fn cover_arrived(&self, inode: &Inode) -> Result<()> {
+        let size = own(inode).sent.lock().farthest();
+        if ei(inode).disk_size < size.min(inode.size()) {
+            self.op(|handle| self.raise_disk_size(handle, inode, size))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! Files get shorter, and blocks come and go without data: truncation, holes, blocks ahead.
+
+use super::Place;
+use super::change::Fill;
+use crate::format::raw::InodeFlags;
+use crate::format::units::FileBlock;
+use crate::inode::{ei, own};
+use crate::volume::sbi::Ext4;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tidegate_block::PAGE_SIZE;
+use tidegate_rt::Timespec;
+use tidegate_vfs::{Error, ErrorKind, Inode, Result};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+
+impl Ext4 {
+    /// Cuts a file to `size`, or only sets it. A large file is cut in several changes, from its end.
+    pub(crate) fn set_size(&self, inode: &Arc<Inode>, size: u64, now: Timespec) -> Result<()> {
+        let (size_before, disk_size) = (inode.size(), ei(inode).disk_size);
+        if size < size_before {
+            // Passes write nothing behind the new end from here on. What they have sent is there before its blocks are
+            // free: they may be another file's with the next commit.
+            inode.attr().size = size;
+            inode.mapping.wait_writeback(size / PAGE, u64::MAX);
+            own(inode).sent.lock().cut(size);
+            own(inode).emptied.fetch_or(size == 0, Relaxed);
+        }
+        self.forget_promises(inode, self.blocks_of(size)..u64::MAX)?;
+        self.cut_in_steps(inode, size).inspect_err(|_| {
+            let now = ei(inode).disk_size;
+            inode.attr().size = if now < disk_size { now.max(size) } else { size_before };
+        })?;
+        self.op(|handle| {
+            let sizes = set_sizes(inode, |_| size);
+            let before = {
+                let mut a = inode.attr();
+                let before = (a.mtime, a.ctime);
+                (a.mtime, a.ctime) = (now, now);
+                before
+            };
+            let stored = self.store_inode(handle, inode);
+            if stored.is_err() && !handle.has_changed() {
+                put_back(inode, sizes);
+                let mut a = inode.attr();
+                (a.mtime, a.ctime) = before;
+            }
+            stored
+        })
+    }
+
+    /// Frees the blocks behind `size` bytes of a file, which is shorter with each step.
+    ///
+    /// # Errors
+    /// Those of freeing; what was cut off by then is gone.
+    pub(crate) fn cut_in_steps(&self, inode: &Inode, size: u64) -> Result<()> {
+        let (from, bs) = (self.blocks_of(size), u64::from(self.sb.block_size));
+        loop {
+            let last = self.last_cut(inode)?;
+            let step = last.max(from);
+            self.op(|handle| {
+                let before = set_sizes(inode, |now| now.min(size.max(step * bs)));
+                let freed = self.free_range(handle, inode, step..u64::MAX);
+                if freed.is_err() && !handle.has_changed() {
+                    put_back(inode, before);
+                }
+                freed
+            })?;
+            if last <= from {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Frees the blocks of a range of whole pages.
+    pub(crate) fn punch(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
+        let blocks = self.file_blocks(&bytes);
+        self.forget_promises(inode, blocks.clone())?;
+        let mut at = blocks.start;
+        while at < blocks.end {
+            // A run of blocks in one piece, and the hole behind it: one change.
+            let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
+            if m.place != Place::Hole {
+                self.op(|handle| self.free_range(handle, inode, at..at + m.blocks))?;
+            }
+            at += m.blocks;
+        }
+        // Dirty pages that the size waited for may be gone. Nobody makes others while this is waited for.
+        if inode.mapping.nr_dirty() == 0 {
+            inode.mapping.wait_writeback(0, u64::MAX);
+        }
+        self.settle_size(inode)
+    }
+
+    /// Gives the holes of a range blocks that read as zeros.
+    pub(crate) fn preallocate_range(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
+        if !ei(inode).is(InodeFlags::EXTENTS) {
+            // A number has no mark that its block was never written.
+            let what = "a file without extents gets no blocks ahead";
+            return Err(Error::new(ErrorKind::Unsupported, what).in_inode(inode.ino));
+        }
+        let blocks = self.file_blocks(&bytes);
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
+            let range = at..at + m.blocks;
+            // Pages that wait for a place get theirs when they are written.
+            if m.place == Place::Hole && !own(inode).delayed.lock().holds(range.clone()) {
+                let promised = own(inode).delayed.lock().count(range.clone());
+                if promised == 0 {
+                    at = self.op(|handle| self.fill_holes(handle, inode, range.clone(), Fill::Ahead))?;
+                    continue;
+                } else {
+                    for block in range {
+                        if own(inode).delayed.lock().count(block..block + 1) == 0 {
+                            self.op(|handle| {
+                                self.fill_holes(handle, inode, block..block + 1, Fill::Ahead).map(drop)
+                            })?;
+                        }
+                    }
+                }
+            }
+            at += m.blocks;
+        }
+        Ok(())
+    }
+}
+
+/// Sets the size in the table and in memory; what they were.
+fn set_sizes(inode: &Inode, new: impl Fn(u64) -> u64) -> (u64, u64) {
+    let mut data = own(inode).write();
+    let mut a = inode.attr();
+    let before = (data.disk_size, a.size);
+    Arc::make_mut(&mut data).disk_size = new(before.0);
+    a.size = new(before.1);
+    before
+}
+
+/// A change of sizes that did not come to pass is undone.
+fn put_back(inode: &Inode, (disk_size, size): (u64, u64)) {
+    Arc::make_mut(&mut own(inode).write()).disk_size = disk_size;
+    inode.attr().size = size;
+}
