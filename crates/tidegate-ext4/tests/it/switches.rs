@@ -381,3 +381,43 @@ fn a_commit_waits_for_pages_that_are_sent_under_a_handle() {
         assert_eq!(goes_on(position, first_has_place), went_on, "{position} {first_has_place}");
     }
 }
+
+/// A file that is made longer while its data is on its way is as long after a clean unmount, in whatever order that arrives.
+#[test]
+fn a_size_that_waits_for_data_is_stored_by_a_sync() {
+    if skip() {
+        return;
+    }
+    let device = holding("ext4");
+    device.holds.store(false, SeqCst);
+    let v = mount(device.clone(), "");
+    let inode = v.create(ROOT, &v.root().unwrap(), b"a", 0o644).unwrap();
+    let a = v.open(ROOT, &inode, OpenFlags::WRITE).unwrap();
+    for page in [0, 3] {
+        a.write_at(page * 4096, &[1; 4096]).unwrap();
+    }
+    a.fsync(false).unwrap();
+    device.holds.store(true, SeqCst);
+    // One page into a hole, and the last one in place.
+    for page in [1, 3] {
+        a.write_at(page * 4096, &[2; 4096]).unwrap();
+    }
+    v.fs().writepages(a.inode(), &mut WritebackControl::background(u64::MAX)).unwrap();
+    v.bdi().submit_pending();
+    assert_eq!(device.held.lock().len(), 2);
+    a.fallocate(FallocateFlags::empty(), 0, 1 << 20).unwrap();
+    // The new block lies behind the others.
+    device.let_last_go();
+    let mut patience = 3000;
+    while a.inode().mapping.nr_writeback() > 1 && patience > 0 {
+        thread::sleep(std::time::Duration::from_millis(10));
+        patience -= 1;
+    }
+    device.let_go();
+    drop(a);
+    v.unmount().unwrap();
+    let mut bytes = vec![0; device.info().size as usize];
+    device.inner.read_at(0, &mut bytes);
+    let v = mount(Arc::new(MemoryDevice::from_bytes(&bytes)), "ro");
+    assert_eq!(v.lookup(&v.root().unwrap(), b"a").unwrap().size(), 1 << 20);
+}
