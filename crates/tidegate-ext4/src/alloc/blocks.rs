@@ -4,6 +4,7 @@
 //! first run that is long enough, group by group, else the longest that was met.
 
 use super::bitmap::{clear_run, fill, first_clear, is_set};
+use super::damaged::Bitmap;
 use super::kept_for_splits;
 use crate::format::gate::{GroupDesc, rule};
 use crate::format::raw::GroupFlags;
@@ -96,13 +97,20 @@ impl Ext4 {
         want: u32,
         least: u32,
     ) -> Result<Option<Looked>> {
-        if self.group(group)?.free_blocks == 0 {
+        let desc = self.group(group)?;
+        if desc.free_blocks == 0 {
             return Ok(None);
+        }
+        if let Some(e) = self.damage_of(Bitmap::Blocks, &desc) {
+            return Ok(Some(Looked::Damaged(e)));
         }
         let _lock = self.group_locks.lock(group);
         let desc = self.group(group)?;
         let mut map = match self.block_bitmap(&desc) {
-            Err(e) if e.kind() == ErrorKind::Corrupt => return Ok(Some(Looked::Damaged(e))),
+            Err(e) if e.kind() == ErrorKind::Corrupt => {
+                self.pass_over(Bitmap::Blocks, &desc, &e);
+                return Ok(Some(Looked::Damaged(e)));
+            }
             map => map?,
         };
         // Blocks that a commit has yet to free are in use, as far as others are concerned.

@@ -5,6 +5,7 @@
 
 use super::bitmap::{fill, first_clear, is_set};
 use super::blocks::no_room;
+use super::damaged::Bitmap;
 use crate::format::gate::{GroupDesc, rule};
 use crate::format::raw::{GroupFlags, ROOT_INO};
 use crate::format::units::GroupNo;
@@ -31,7 +32,12 @@ impl Ext4 {
         let (groups, mut damaged) = (self.sb.groups, None);
         for n in 0..groups {
             let group = GroupNo((start.0 + n) % groups);
-            if self.group(group)?.free_inodes == 0 {
+            let desc = self.group(group)?;
+            if desc.free_inodes == 0 {
+                continue;
+            }
+            if let Some(e) = self.damage_of(Bitmap::Inodes, &desc) {
+                damaged = Some(e);
                 continue;
             }
             if let Some(ino) = self.take_inode_in(handle, group, is_dir, &mut damaged)? {
@@ -78,6 +84,7 @@ impl Ext4 {
         let desc = self.group(group)?;
         let mut map = match self.inode_bitmap(&desc) {
             Err(e) if e.kind() == ErrorKind::Corrupt => {
+                self.pass_over(Bitmap::Inodes, &desc, &e);
                 *damaged = Some(e);
                 return Ok(None);
             }

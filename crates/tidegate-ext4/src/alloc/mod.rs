@@ -8,6 +8,7 @@
 //! | `group` | reading and changing a group's descriptor |
 //! | `bitmap` | bitmaps, those that were never written included |
 //! | `blocks` | taking runs of blocks near a goal, and giving them back |
+//! | `damaged` | groups that nothing is taken from, as their bitmap is damaged |
 //! | `freed` | blocks that a commit frees |
 //! | `inodes` | taking inodes near their directory, and giving them back |
 //! | `space` | counts, and space that is promised |
@@ -15,12 +16,14 @@
 
 mod bitmap;
 mod blocks;
+mod damaged;
 mod freed;
 mod group;
 mod inodes;
 mod space;
 mod trim;
 
+pub(crate) use damaged::Damaged;
 pub(crate) use freed::Freed;
 pub(crate) use group::GroupLocks;
 pub(crate) use space::{DATA_PER_MAP, DATA_PER_MAP_NEW, Free, Space};

@@ -58,6 +58,18 @@ impl Ranges {
         hit.map(|(s, e)| (*e).min(range.end) - (*s).max(range.start)).sum()
     }
 
+    /// The parts of a range that are not in.
+    pub(crate) fn missing(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let (mut end, mut parts) = (range.end, Vec::new());
+        for (s, e) in self.0.range(..range.end).rev().take_while(|r| *r.1 > range.start) {
+            parts.push(*e..end);
+            end = *s;
+        }
+        parts.push(range.start..end);
+        parts.retain(|p| p.start < p.end);
+        parts
+    }
+
     /// Whether all of a range is in.
     pub(crate) fn holds(&self, range: Range<u64>) -> bool {
         self.count(range.clone()) == range.end.saturating_sub(range.start)
@@ -84,6 +96,9 @@ mod tests {
                 assert_eq!(ranges.remove(all), gone);
             }
             assert_eq!(ranges.count(0..100), set.len() as u64);
+            let missing: u64 = ranges.missing(20..50).iter().map(|p| p.end - p.start).sum();
+            assert_eq!(missing, 30 - set.range(20..50).count() as u64);
+            assert!(ranges.missing(20..50).iter().all(|p| set.range(p.clone()).next().is_none()));
             assert!(ranges.0.iter().zip(ranges.0.iter().skip(1)).all(|(a, b)| a.1 < b.0), "{ranges:?}");
         }
     }

@@ -94,7 +94,7 @@ impl Ext4 {
         // Whole pages are written, as far as the file goes; what was promised behind that would never be taken.
         let end = write.map_or(bytes.end, |w| w.end.max(inode.size()));
         let bytes = bytes.start / PAGE * PAGE..bytes.end.next_multiple_of(PAGE).min(end);
-        self.promise_holes(inode, self.file_blocks(&bytes))?;
+        let promised = self.promise_holes(inode, self.file_blocks(&bytes))?;
         let Some(write) = write else { return Ok(()) };
         let before = {
             let mut a = inode.attr();
@@ -104,15 +104,18 @@ impl Ext4 {
         };
         let stored = self.op(|handle| self.store_inode(handle, inode));
         if stored.is_err() {
-            let mut a = inode.attr();
-            (a.size, a.mtime, a.ctime) = before;
+            {
+                let mut a = inode.attr();
+                (a.size, a.mtime, a.ctime) = before;
+            }
+            promised.into_iter().try_for_each(|blocks| self.forget_promises(inode, blocks))?;
         }
         stored
     }
 
-    /// Promises space for all holes of a range of blocks, or for none. Takes `ei->i_data_sem` shared, so that no pass fills
-    /// a hole meanwhile.
-    fn promise_holes(&self, inode: &Inode, blocks: Range<u64>) -> Result<()> {
+    /// Promises space for all holes of a range of blocks, or for none; those that had no promise. Takes `ei->i_data_sem` shared,
+    /// so that no pass fills a hole meanwhile.
+    fn promise_holes(&self, inode: &Inode, blocks: Range<u64>) -> Result<Vec<Range<u64>>> {
         let data = own(inode).read();
         let (mut at, mut holes) = (blocks.start, Vec::new());
         while at < blocks.end {
@@ -123,12 +126,12 @@ impl Ext4 {
             at += m.blocks;
         }
         let mut delayed = own(inode).delayed.lock();
-        let new = |hole: &Range<u64>| hole.end - hole.start - delayed.count(hole.clone());
-        self.space()?.promise(holes.iter().map(new).sum(), self.kept_back())?;
-        holes.into_iter().for_each(|hole| {
-            delayed.add(hole);
+        let new: Vec<_> = holes.into_iter().flat_map(|hole| delayed.missing(hole)).collect();
+        self.space()?.promise(new.iter().map(|part| part.end - part.start).sum(), self.kept_back())?;
+        new.iter().for_each(|part| {
+            delayed.add(part.clone());
         });
-        Ok(())
+        Ok(new)
     }
 
     /// Takes promises for a range of blocks back.

@@ -216,8 +216,10 @@ impl Ext4 {
             // Somebody has a file open that has no name any more.
             valid = State::empty();
         }
+        // e2fsck looks at a volume that says so without being told to.
+        let found = if self.damaged.any() { State::ERROR } else { State::empty() };
         self.write_super(|raw| {
-            raw.s_state.set((State::from_bits_retain(raw.s_state.get()) | valid).bits());
+            raw.s_state.set((State::from_bits_retain(raw.s_state.get()) | valid | found).bits());
             let features = raw.s_feature_incompat.get() & !Incompat::RECOVER.bits();
             raw.s_feature_incompat.set(features);
         })

@@ -1,6 +1,6 @@
 //! Opening a volume: the superblock, and why the volume is not changed.
 
-use crate::alloc::{DATA_PER_MAP, DATA_PER_MAP_NEW, Free, Freed, GroupLocks, Space};
+use crate::alloc::{DATA_PER_MAP, DATA_PER_MAP_NEW, Damaged, Free, Freed, GroupLocks, Space};
 use crate::format::gate::{Journal, Superblock, rule};
 use crate::format::raw::*;
 use crate::inode::orphan::Orphans;
@@ -65,6 +65,7 @@ impl Ext4 {
             ordered: Ordered::new(),
             conversions: None,
             behind: Behind::new(),
+            damaged: Damaged::new(),
             orphans: Orphans::new(),
             shared_xattrs: Mutex::new(&xattr::SHARED, ()),
             group_locks: GroupLocks::default(),

@@ -1,6 +1,6 @@
 //! The volume in memory.
 
-use crate::alloc::{Counts, Freed, GroupLocks, Space};
+use crate::alloc::{Counts, Damaged, Freed, GroupLocks, Space};
 use crate::format::gate::Superblock;
 use crate::inode::orphan::Orphans;
 use crate::map::Behind;
@@ -30,6 +30,8 @@ pub struct Ext4 {
     pub(crate) ordered: Arc<Ordered>,
     /// What marks blocks written, if the volume is changed and not filled.
     pub(crate) conversions: Option<Conversions>,
+    /// Groups that nothing is taken from.
+    pub(crate) damaged: Damaged,
     /// Inodes whose table has a smaller size than they.
     pub(crate) behind: Behind,
     /// Inodes without a name.

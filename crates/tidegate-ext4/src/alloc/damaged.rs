@@ -1,0 +1,58 @@
+//! Groups whose bitmap is damaged: nothing is taken from them, and what they say is free is promised to nobody.
+
+use crate::format::gate::GroupDesc;
+use crate::volume::sbi::Ext4;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use tidegate_rt::{LockClass, Mutex};
+use tidegate_vfs::Error;
+
+static DAMAGED: LockClass = LockClass::new("ext4->damaged", 521);
+
+/// A bitmap of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Bitmap {
+    Blocks,
+    Inodes,
+}
+
+/// What was found wrong with bitmaps since the volume was opened.
+pub(crate) struct Damaged {
+    /// Whether there are any.
+    any: AtomicBool,
+    found: Mutex<BTreeMap<(Bitmap, u32), Error>>,
+}
+
+impl Damaged {
+    pub(crate) fn new() -> Self {
+        Damaged { any: AtomicBool::new(false), found: Mutex::new(&DAMAGED, BTreeMap::new()) }
+    }
+
+    /// Whether a bitmap was found damaged.
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Relaxed)
+    }
+}
+
+impl Ext4 {
+    /// What is wrong with a bitmap of a group, if that is known.
+    pub(super) fn damage_of(&self, bitmap: Bitmap, group: &GroupDesc) -> Option<Error> {
+        if !self.damaged.any() {
+            return None;
+        }
+        self.damaged.found.lock().get(&(bitmap, group.group.0)).cloned()
+    }
+
+    /// Passes over a group from now on, and takes what it says is free out of the counts.
+    pub(super) fn pass_over(&self, bitmap: Bitmap, group: &GroupDesc, why: &Error) {
+        self.damaged.any.store(true, Relaxed);
+        let new = self.damaged.found.lock().insert((bitmap, group.group.0), why.clone()).is_none();
+        let Ok(space) = self.space() else { return };
+        if new {
+            space.change(|free| match bitmap {
+                Bitmap::Blocks => free.blocks = free.blocks.saturating_sub(group.free_blocks.into()),
+                Bitmap::Inodes => free.inodes = free.inodes.saturating_sub(group.free_inodes.into()),
+            });
+        }
+    }
+}
