@@ -123,7 +123,7 @@ impl F2fs {
         stat.time(Step::Inodes, || self.sync_inode_meta())?;
         stat.time(Step::Nodes, || self.sync_nodes())?;
         stat.time(Step::Drain, || self.drain_writes().and_then(|()| self.rewrite_failed_pages()))?;
-        self.settle_logs()?;
+        self.settle_logs(umount)?;
         let nat_bits = umount && self.nat.with(|n| n.bits.is_some());
         stat.time(Step::Nat, || self.nat.flush(&self.meta, nat_bits))?;
         stat.time(Step::Sit, || self.sit.flush(&self.meta))?;

@@ -7,7 +7,7 @@ use crate::format::units::{BlockAddr, Nid};
 use crate::inode::{NodeId, fi};
 use crate::node::dnode::{Dnode, Found};
 use crate::segment::curseg::Allocated;
-use crate::segment::log::Log;
+use crate::segment::log::LogId;
 use crate::segment::policy::Reserve;
 use crate::volume::options::AllocMode;
 use crate::volume::sbi::F2fs;
@@ -49,6 +49,7 @@ impl F2fs {
         index: u64,
         pages: usize,
         how: Placement,
+        log: LogId,
     ) -> Result<Vec<Placed>> {
         let mut map = fi(inode).map.lock();
         let (parts, hole) = self.parts_of(inode, index, pages)?;
@@ -68,7 +69,7 @@ impl F2fs {
             self.modify_node(ino, |_| ())?;
         }
         sim::place();
-        let mut got = self.allocate_for(inode, &parts, how)?;
+        let mut got = self.allocate_for(inode, &parts, how, log)?;
         if how == Placement::Move {
             self.gc.moving(inode.ino);
         }
@@ -128,15 +129,21 @@ impl F2fs {
     }
 
     /// Allocates for the pages of `parts`, or for as many of the first as there is room for.
-    fn allocate_for(&self, inode: &Inode, parts: &[Part], how: Placement) -> Result<Vec<Allocated>> {
-        let (log, whom) = match how {
-            Placement::Move => (Log::ColdData, Reserve::Cleaning),
+    fn allocate_for(
+        &self,
+        inode: &Inode,
+        parts: &[Part],
+        how: Placement,
+        log: LogId,
+    ) -> Result<Vec<Allocated>> {
+        let whom = match how {
+            Placement::Move => Reserve::Cleaning,
             // A checkpoint has to write them.
-            _ if inode.is_dir() || how == Placement::Rescue => (self.data_log(inode), Reserve::Checkpoint),
-            _ => (self.data_log(inode), Reserve::Data),
+            _ if inode.is_dir() || how == Placement::Rescue => Reserve::Checkpoint,
+            _ => Reserve::Data,
         };
         let pages: usize = parts.iter().map(|p| p.olds.len()).sum();
-        let _span = ALLOCATE.enter([inode.ino.0, pages as u64, log as u64]);
+        let _span = ALLOCATE.enter([inode.ino.0, pages as u64, log.kind as u64]);
         let nids: Vec<Nid> = parts.iter().map(|p| p.d.nid).collect();
         let versions = self.nat.versions(&self.meta, &nids)?;
         let owners: Vec<RawSummary> = parts

@@ -28,7 +28,8 @@ impl F2fs {
             }
             if again > 0 {
                 // More than a block may be bad.
-                for log in [Log::HotData, Log::WarmData, Log::ColdData] {
+                self.close_streams()?;
+                for log in Log::DATA {
                     let _ = self.leave_segment(log);
                 }
             }

@@ -11,7 +11,7 @@
 
 use crate::file::place::Placed;
 use crate::file::write_io::{Extent, LastBio, Pages, Sender};
-use crate::segment::log::Log;
+use crate::segment::log::{Log, LogId};
 use crate::volume::options::WritePages;
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
@@ -73,13 +73,21 @@ impl F2fs {
         match position {
             // Small files of a pass share bios; a pass ends with all of them sent.
             WritePages::Extent => {}
-            WritePages::SubmitLocked => self.write_io.submit_within(self.data_log(inode), inode),
+            WritePages::SubmitLocked => self.send_streams_within(inode),
             WritePages::Unlocked | WritePages::Locked => {
                 drop(turn);
-                self.write_io.submit_within(self.data_log(inode), inode);
+                self.send_streams_within(inode);
             }
         }
         r
+    }
+
+    /// Sends the growing bios that an inode's data may be in, as Linux does it at the end of a pass.
+    fn send_streams_within(&self, inode: &Arc<Inode>) {
+        let kind = self.data_log(inode);
+        for stream in 0..self.streams(kind) {
+            self.write_io.submit_within(LogId { kind, stream }, inode);
+        }
     }
 
     /// One pass over an inode's dirty pages.
@@ -173,11 +181,11 @@ impl F2fs {
         pass: &mut DataPass,
     ) -> Result<()> {
         let whole = self.places_whole(pass.how);
-        let (places, r) = self.place_run(inode, run.index, run.pages, pass.how);
         let cleaned = pass.how == Placement::Move;
+        let log = if cleaned { Log::ColdData.into() } else { self.stream_for(inode) };
+        let (places, r) = self.place_run(inode, run.index, run.pages, pass.how, log);
         let placing = self.write_io.placing(cleaned || inode.is_dir());
         let op = op.filter(|_| !whole);
-        let log = if cleaned { Log::ColdData } else { self.data_log(inode) };
         let mut segments = Segments { list: run.segments.into(), bytes_used: 0 };
         let mut at = run.index;
         for p in places {
@@ -217,11 +225,12 @@ impl F2fs {
         index: u64,
         pages: usize,
         how: Placement,
+        log: LogId,
     ) -> (Vec<Placed>, Result<()>) {
         let (mut places, mut done) = (Vec::new(), 0);
         while done < pages {
             let at = index + done as u64;
-            match self.place_pages(inode, at, pages - done, how) {
+            match self.place_pages(inode, at, pages - done, how, log) {
                 Ok(more) => {
                     done += more.iter().map(|p| p.pages).sum::<usize>();
                     places.extend(more);

@@ -46,6 +46,11 @@ impl Nid {
     }
 }
 
+impl SegNo {
+    /// No segment: of a log that is closed.
+    pub(crate) const NONE: SegNo = SegNo(u32::MAX);
+}
+
 impl BlockAddr {
     /// A hole: no block.
     pub const NULL: BlockAddr = BlockAddr(0);

@@ -59,9 +59,23 @@ pub(crate) struct F2fsInode {
     pub fsync: FsyncState,
     /// Whether its times or size are newer than its node.
     pub meta: dirty::State,
+    /// One more than the stream that its data goes to; 0 before the first.
+    pub stream: AtomicU8,
 }
 
 impl F2fsInode {
+    /// The stream that the file is pinned to; `first` says which, the first time.
+    pub(crate) fn pinned_stream(&self, first: impl FnOnce() -> u8) -> u8 {
+        match self.stream.load(Relaxed) {
+            0 => {
+                let stream = first();
+                self.stream.store(stream + 1, Relaxed);
+                stream
+            }
+            n => n - 1,
+        }
+    }
+
     pub(crate) fn has_inline(&self, bit: u8) -> bool {
         self.inline.load(Relaxed) & bit != 0
     }
@@ -154,6 +168,7 @@ impl F2fs {
             compressed: raw.i_flags.get() & FS_COMPR_FL != 0,
             fsync: FsyncState::of_read(self.flushes.completed()),
             meta: dirty::State::default(),
+            stream: AtomicU8::new(0),
         };
         self.check_inode(raw, file_type, &private).map_err(bad)?;
         if raw.i_links.get() == 0 && !self.orphans.lock().contains(nid) {

@@ -141,7 +141,7 @@ impl F2fs {
                 }
                 None => continue,
             };
-            self.write_io.add(log, blk, vec![seg], pages, flags);
+            self.write_io.add(log.into(), blk, vec![seg], pages, flags);
         }
         Ok(n)
     }

@@ -1,17 +1,17 @@
-//! The six logs: where blocks are allocated, a run at a time.
+//! The logs: where blocks are allocated, a run at a time.
 //!
 //! A log appends to a free segment (LFS) or, when those run short, fills the holes of one in use (SSR).
 //! Its summary says who owns each block; it goes to the SSA when the log leaves the segment and into
-//! the pack at each checkpoint.
+//! the pack at each checkpoint, or, of an extra stream, to the SSA then, too.
 
 use crate::format::gate::Checkpoint;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};
-use crate::segment::log::Log;
+use crate::segment::log::{LOG_SLOTS, Log, LogId};
 use crate::segment::policy::Reserve;
 use crate::volume::options::AllocMode;
 use crate::volume::sbi::F2fs;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_block::PageBuf;
 use tidegate_rt::{LockClass, Mutex, MutexGuard};
 use tidegate_vfs::{Error, ErrorKind, Result};
@@ -47,6 +47,12 @@ impl Curseg {
         Curseg { segno: self.segno, next_blkoff: self.next_blkoff, ssr: self.ssr, sum: self.sum.clone() }
     }
 
+    /// A stream without a segment.
+    fn closed() -> Curseg {
+        let sum = Box::new(RawSummaryBlock::new_zeroed());
+        Curseg { segno: SegNo::NONE, next_blkoff: BLOCKS_PER_SEG as usize, ssr: false, sum }
+    }
+
     /// Summaries that a checkpoint must keep: all of an SSR segment, those written of another.
     pub(crate) fn summaries(&self) -> usize {
         if self.ssr { ENTRIES_IN_SUM } else { self.next_blkoff }
@@ -55,7 +61,9 @@ impl Curseg {
 
 /// All logs. Each has a lock of its own.
 pub(crate) struct Cursegs {
-    logs: [Mutex<Curseg>; NR_CURSEG_TYPE],
+    logs: Vec<Mutex<Curseg>>,
+    /// The extra streams that have a segment, a bit each; changed with the log locked.
+    open: AtomicU64,
     /// Blocks allocated since the last checkpoint.
     allocated: AtomicU64,
     /// The last warm node does not name the block of the next. Nor is a chain that the volume was opened
@@ -65,8 +73,9 @@ pub(crate) struct Cursegs {
 
 impl Cursegs {
     pub(crate) fn new(logs: [Curseg; NR_CURSEG_TYPE]) -> Self {
-        let logs = logs.map(|c| Mutex::new(&CURSEG, c));
-        Cursegs { logs, allocated: AtomicU64::new(0), chain_broken: AtomicBool::new(true) }
+        let closed = std::iter::repeat_with(Curseg::closed).take(LOG_SLOTS - NR_CURSEG_TYPE);
+        let logs = logs.into_iter().chain(closed).map(|c| Mutex::new(&CURSEG, c)).collect();
+        Cursegs { logs, open: AtomicU64::new(0), allocated: AtomicU64::new(0), chain_broken: AtomicBool::new(true) }
     }
 
     /// Blocks allocated since the last checkpoint.
@@ -85,8 +94,18 @@ impl Cursegs {
         self.chain_broken.store(false, Relaxed);
     }
 
-    pub(crate) fn lock(&self, log: Log) -> MutexGuard<'_, Curseg> {
-        self.logs[log as usize].lock()
+    pub(crate) fn lock(&self, log: impl Into<LogId>) -> MutexGuard<'_, Curseg> {
+        self.logs[log.into().slot()].lock()
+    }
+
+    /// The extra streams that have a segment.
+    pub(crate) fn open_streams(&self) -> impl Iterator<Item = LogId> + use<> {
+        LogId::of_bits(self.open.load(SeqCst))
+    }
+
+    /// All logs that have a segment.
+    pub(crate) fn all(&self) -> impl Iterator<Item = LogId> + use<> {
+        Log::ALL.into_iter().map(LogId::from).chain(self.open_streams())
     }
 }
 
@@ -110,6 +129,8 @@ impl F2fs {
         want: u32,
         summary: impl FnMut(u32) -> RawSummary,
     ) -> Result<Allocated> {
+        self.close_streams_if_short()?;
+        let log = LogId::from(log);
         self.allocate_locked(&mut self.cursegs.lock(log), log, Reserve::Checkpoint, want, summary)
     }
 
@@ -120,15 +141,20 @@ impl F2fs {
     /// `NoSpace` when not even one block could be had.
     pub(crate) fn allocate_extents(
         &self,
-        log: Log,
+        log: LogId,
         whom: Reserve,
         want: u32,
         mut summary: impl FnMut(u32) -> RawSummary,
     ) -> Result<Vec<Allocated>> {
-        let mut c = self.cursegs.lock(log);
+        self.close_streams_if_short()?;
+        let (log, mut c) = self.lock_with_room(log)?;
         let mut out: Vec<Allocated> = Vec::new();
         let mut done = 0;
         while done < want {
+            if log.is_extra() && self.room(&c)? == 0 {
+                // Segments became short on the way.
+                break;
+            }
             match self.allocate_locked(&mut c, log, whom, want - done, |i| summary(done + i)) {
                 Ok(a) => {
                     done += a.blocks;
@@ -147,7 +173,7 @@ impl F2fs {
     fn allocate_locked(
         &self,
         c: &mut Curseg,
-        log: Log,
+        log: LogId,
         whom: Reserve,
         want: u32,
         mut summary: impl FnMut(u32) -> RawSummary,
@@ -173,17 +199,19 @@ impl F2fs {
             return Err(Error::new(ErrorKind::NoSpace, "no segment has room"));
         }
         let start = self.sit.segment_start(c.segno).plus(c.next_blkoff as u32);
-        self.sit.allocated(start, n, log)?;
+        self.sit.allocated(start, n, log.kind)?;
         for i in 0..n {
             let at = c.next_blkoff + i as usize;
             c.sum.entries[at] = summary(i);
         }
         c.next_blkoff += n as usize;
-        if self.advance(c)? == 0 {
+        if self.advance(c)? == 0 && log.is_extra() {
+            self.next_of_stream(c, log)?;
+        } else if self.room(c)? == 0 {
             // Without a segment to go to, the log stays at its last block until one is free.
             match self.next_segment(c, log) {
                 Err(e) if e.kind() == ErrorKind::NoSpace => {
-                    if log == Log::WarmNode {
+                    if log.kind == Log::WarmNode {
                         self.cursegs.chain_broken.store(true, Relaxed);
                     }
                 }
@@ -203,7 +231,7 @@ impl F2fs {
     /// # Errors
     /// `NoSpace` when there is none to go to.
     pub(crate) fn leave_segment(&self, log: Log) -> Result<()> {
-        self.next_segment(&mut self.cursegs.lock(log), log)
+        self.next_segment(&mut self.cursegs.lock(log), log.into())
     }
 
     /// Has a log go on in its own segment, in the holes that are left.
@@ -216,7 +244,7 @@ impl F2fs {
     }
 
     /// How many blocks follow `next_blkoff` in one piece.
-    fn room(&self, c: &Curseg) -> Result<u32> {
+    pub(super) fn room(&self, c: &Curseg) -> Result<u32> {
         if c.next_blkoff >= BLOCKS_PER_SEG as usize {
             return Ok(0);
         }
@@ -239,7 +267,7 @@ impl F2fs {
     }
 
     /// Takes the log to another segment: a free one, or while those are short, one with holes.
-    fn next_segment(&self, c: &mut Curseg, log: Log) -> Result<()> {
+    fn next_segment(&self, c: &mut Curseg, log: LogId) -> Result<()> {
         let free = self.sit.free_segments().free;
         let fills_holes = self.switches.mode() == AllocMode::Adaptive && free <= self.ssr_threshold();
         // Rather a hole than no checkpoint, whatever the mode.
@@ -254,7 +282,7 @@ impl F2fs {
     }
 
     /// Takes the log to the holes of a segment in use; false when none has any.
-    fn fill_holes(&self, c: &mut Curseg, log: Log) -> Result<bool> {
+    fn fill_holes(&self, c: &mut Curseg, log: LogId) -> Result<bool> {
         let Some(seg) = self.sit.take_victim(log)? else { return Ok(false) };
         let block = self.meta.read(self.sb.ssa_blkaddr + seg.0)?;
         let sum = RawSummaryBlock::read_from_bytes(block.bytes())
@@ -266,21 +294,44 @@ impl F2fs {
         Ok(true)
     }
 
-    fn enter(&self, c: &mut Curseg, log: Log, seg: SegNo, at: usize, ssr: bool, sum: Box<RawSummaryBlock>) {
-        // Journals travel in the checkpoint pack only; the SSA keeps who owns what.
-        self.meta.write(self.sb.ssa_blkaddr + c.segno.0, PageBuf::from_slice(c.sum.as_bytes()));
+    fn enter(&self, c: &mut Curseg, log: LogId, seg: SegNo, at: usize, ssr: bool, sum: Box<RawSummaryBlock>) {
+        self.store_summary(c);
         *c = Curseg { segno: seg, next_blkoff: at, ssr, sum };
-        c.sum.entry_type = if log.is_node() { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
+        c.sum.entry_type = if log.kind.is_node() { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
     }
 
     /// Moves logs on whose segment is full. For the checkpoint, which must name a next block for each.
-    pub(crate) fn settle_logs(&self) -> Result<()> {
+    pub(crate) fn settle_logs(&self, umount: bool) -> Result<()> {
         for log in Log::ALL {
             let mut c = self.cursegs.lock(log);
             if self.room(&c)? == 0 {
-                self.next_segment(&mut c, log)?;
+                self.next_segment(&mut c, log.into())?;
             }
         }
+        self.settle_streams(umount)
+    }
+
+    /// Puts who owns what into the SSA. Journals travel in the checkpoint pack only.
+    pub(super) fn store_summary(&self, c: &Curseg) {
+        if c.segno != SegNo::NONE {
+            self.meta.write(self.sb.ssa_blkaddr + c.segno.0, PageBuf::from_slice(c.sum.as_bytes()));
+        }
+    }
+
+    /// Takes an extra stream to a fresh segment.
+    pub(super) fn open_stream(&self, c: &mut Curseg, log: LogId) -> Result<()> {
+        if let Some(seg) = self.sit.take_free_segment(log, c.segno)? {
+            self.enter(c, log, seg, 0, false, Box::new(RawSummaryBlock::new_zeroed()));
+            self.cursegs.open.fetch_or(log.bit(), SeqCst);
+        }
         Ok(())
+    }
+
+    /// Leaves an extra stream without a segment.
+    pub(super) fn close_stream(&self, c: &mut Curseg, log: LogId) -> Result<()> {
+        self.store_summary(c);
+        *c = Curseg::closed();
+        self.cursegs.open.fetch_and(!log.bit(), SeqCst);
+        self.sit.close(log)
     }
 }

@@ -1,9 +1,9 @@
-//! The six logs by name.
+//! The logs by name: one of each kind, and extra streams of data.
 
-use crate::format::raw::NR_CURSEG_TYPE;
+use crate::format::raw::{NR_CURSEG_DATA_TYPE, NR_CURSEG_TYPE};
 use crate::volume::stats::BlockKind;
 
-/// A log; the numbers are those of `CURSEG_*`.
+/// A kind of log; the numbers are those of `CURSEG_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Log {
@@ -15,9 +15,71 @@ pub(crate) enum Log {
     ColdNode = 5,
 }
 
+/// Most logs of a volume: three of nodes, and streams of data.
+pub(crate) const MAX_LOGS: usize = 16;
+
+/// Most streams of one kind of data: the others have one each.
+pub(crate) const MAX_STREAMS: usize = MAX_LOGS - (NR_CURSEG_TYPE - 1);
+
+/// Places for logs: those that a checkpoint names, then the extra streams of each kind of data.
+pub(crate) const LOG_SLOTS: usize = NR_CURSEG_TYPE + (MAX_STREAMS - 1) * NR_CURSEG_DATA_TYPE;
+
+/// A log: the only one of its kind, or one of several streams. Stream 0 is the one that a checkpoint names; of the
+/// others nothing is kept on the device but what they wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogId {
+    pub kind: Log,
+    pub stream: u8,
+}
+
+impl LogId {
+    /// Its place among all logs, below [`LOG_SLOTS`].
+    pub(crate) fn slot(self) -> usize {
+        match self.stream {
+            0 => self.kind as usize,
+            n => NR_CURSEG_TYPE + (usize::from(n) - 1) * NR_CURSEG_DATA_TYPE + self.kind as usize,
+        }
+    }
+
+    /// Its bit in a set of logs.
+    pub(crate) fn bit(self) -> u64 {
+        1 << self.slot()
+    }
+
+    /// No checkpoint names it.
+    pub(crate) fn is_extra(self) -> bool {
+        self.stream > 0
+    }
+
+    /// The logs of a set, in the order of their slots.
+    pub(crate) fn of_bits(bits: u64) -> impl Iterator<Item = LogId> {
+        (0..LOG_SLOTS).filter(move |slot| bits >> slot & 1 == 1).map(LogId::at)
+    }
+
+    /// The log at a slot.
+    fn at(slot: usize) -> LogId {
+        match slot.checked_sub(NR_CURSEG_TYPE) {
+            None => Log::ALL[slot].into(),
+            Some(extra) => LogId {
+                kind: Log::DATA[extra % NR_CURSEG_DATA_TYPE],
+                stream: (extra / NR_CURSEG_DATA_TYPE + 1) as u8,
+            },
+        }
+    }
+}
+
+impl From<Log> for LogId {
+    fn from(kind: Log) -> Self {
+        LogId { kind, stream: 0 }
+    }
+}
+
 impl Log {
     pub(crate) const ALL: [Log; NR_CURSEG_TYPE] =
         [Log::HotData, Log::WarmData, Log::ColdData, Log::HotNode, Log::WarmNode, Log::ColdNode];
+
+    /// The logs of data.
+    pub(crate) const DATA: [Log; NR_CURSEG_DATA_TYPE] = [Log::HotData, Log::WarmData, Log::ColdData];
 
     /// The logs of nodes.
     pub(crate) const NODES: [Log; 3] = [Log::HotNode, Log::WarmNode, Log::ColdNode];
@@ -31,12 +93,20 @@ impl Log {
         matches!(self, Log::HotNode | Log::WarmNode | Log::ColdNode)
     }
 
-    /// Its bit in a set of logs.
-    pub(crate) fn bit(self) -> u8 {
-        1 << self as u8
-    }
-
     pub(crate) fn kind(self) -> BlockKind {
         if self.is_node() { BlockKind::Node } else { BlockKind::Data }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_log_has_a_slot_of_its_own() {
+        let all: Vec<LogId> = LogId::of_bits(u64::MAX).collect();
+        assert_eq!(all.len(), LOG_SLOTS);
+        assert_eq!(all.iter().map(|l| l.slot()).collect::<Vec<_>>(), (0..LOG_SLOTS).collect::<Vec<_>>());
+        assert!(all.iter().all(|l| !l.is_extra() || !l.kind.is_node()));
     }
 }

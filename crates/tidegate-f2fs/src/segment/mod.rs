@@ -5,7 +5,8 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `log`, `curseg` | the six logs: by name, and runs of blocks allocated in them |
+//! | `log`, `curseg` | the logs: by name, and runs of blocks allocated in them |
+//! | `stream` | extra streams of data: when they are opened and closed, and what goes to them |
 //! | `policy` | free segments that are kept, and for whom |
 //! | `discard` | telling the device which blocks hold nothing |
 
@@ -13,3 +14,4 @@ pub(crate) mod curseg;
 pub(crate) mod discard;
 pub(crate) mod log;
 pub(crate) mod policy;
+mod stream;

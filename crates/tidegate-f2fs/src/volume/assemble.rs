@@ -71,6 +71,7 @@ impl F2fs {
             sit: p.sit,
             cursegs: p.cursegs,
             write_io: WriteIo::new(p.queue.clone(), flushes.clone(), stats.clone()),
+            next_stream: AtomicU32::new(0),
             flushes,
             since_cp: SinceCp::default(),
             queue: p.queue,

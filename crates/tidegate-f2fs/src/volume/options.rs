@@ -45,6 +45,17 @@ positions! {
 }
 
 positions! {
+    /// Which of several streams of data a run of blocks goes to (`stream_policy=`).
+    pub enum StreamPolicy {
+        /// The next one, run by run.
+        #[default]
+        RoundRobin = "srr",
+        /// The one that its file has had from its first run on.
+        PerFile = "spf",
+    }
+}
+
+positions! {
     /// Which file data a checkpoint waits for (`checkpoint_data=`).
     pub enum CheckpointData {
         /// All that has a place: no checkpoint refers to a block that is not there. What is in flight when it
@@ -148,6 +159,15 @@ switches! {
         /// With a lock for write-pages: a pass that somebody waits for takes it from so many dirty pages of the file
         /// on. A segment's worth, as in Linux since 4.19; 0: always, as when `submit_locked` was new.
         min_seq_blocks: u64 = 512,
+        /// Streams of hot data: logs that are written at once. With those of warm and cold data and three logs of
+        /// nodes, 16 at most; what is asked for beyond is not opened.
+        hot_streams: u64 = 1,
+        /// The same of warm data.
+        warm_streams: u64 = 1,
+        /// The same of cold data.
+        cold_streams: u64 = 1,
+        /// How blocks are shared out among streams.
+        stream_policy: StreamPolicy = StreamPolicy::RoundRobin,
         /// The file data that a checkpoint waits for.
         checkpoint_data: CheckpointData = CheckpointData::Wait,
         /// Cleaning while the volume is idle.

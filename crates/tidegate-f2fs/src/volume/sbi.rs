@@ -51,6 +51,8 @@ pub struct F2fs {
     pub(crate) cursegs: Cursegs,
     pub(crate) flushes: Arc<FlushControl>,
     pub(crate) write_io: WriteIo,
+    /// Counts the streams that runs of blocks or files were given.
+    pub(crate) next_stream: AtomicU32,
     pub(crate) since_cp: SinceCp,
     pub(crate) ckpt: Mutex<CpState>,
     /// One checkpoint at a time.

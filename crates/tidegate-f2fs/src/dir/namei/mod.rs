@@ -134,6 +134,7 @@ impl F2fs {
             compressed: false,
             fsync: FsyncState::of_made(),
             meta: dirty::State::default(),
+            stream: AtomicU8::new(0),
         };
         match new.file_type {
             FileType::Directory => {

@@ -6,7 +6,6 @@ use crate::format::units::{BlockAddr, Nid};
 use crate::inode::fi;
 use crate::node::dnode::{Dnode, start_of_node};
 use crate::node::{ino_of, ofs_of};
-use crate::segment::log::Log;
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use tidegate_vfs::{Error, Inode, Result};
@@ -167,7 +166,7 @@ impl F2fs {
     /// The owner of a block.
     fn summary_of(&self, blk: BlockAddr) -> Result<RawSummary> {
         let (seg, i) = self.sit.place(blk);
-        for log in Log::ALL {
+        for log in self.cursegs.all() {
             let c = self.cursegs.lock(log);
             if c.segno == seg {
                 return Ok(c.sum.entries[i]);
@@ -183,7 +182,7 @@ impl F2fs {
     /// Sets who owns a block of data. Logs work on its segment only where nothing will be written.
     fn set_summary(&self, blk: BlockAddr, sum: RawSummary) -> Result<()> {
         let (seg, i) = self.sit.place(blk);
-        for log in Log::ALL {
+        for log in self.cursegs.all() {
             let mut c = self.cursegs.lock(log);
             if c.segno == seg {
                 c.sum.entries[i] = sum;

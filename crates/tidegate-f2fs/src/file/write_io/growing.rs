@@ -1,7 +1,7 @@
 //! A bio that grows, and the pages in it.
 
 use crate::format::units::BlockAddr;
-use crate::segment::log::Log;
+use crate::segment::log::LogId;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, Segment};
 use tidegate_rt::trace::{Span, SpanPoint};
@@ -38,12 +38,12 @@ pub(super) struct Placed {
 }
 
 /// The bio that a pass over a file sends at its end.
-pub(crate) struct LastBio(pub(super) Log, pub(super) Growing);
+pub(crate) struct LastBio(pub(super) LogId, pub(super) Growing);
 
 impl Pages {
     /// Whether every checkpoint waits for them.
-    pub(super) fn is_cp_data(&self, log: Log) -> bool {
-        log.is_node() || self.inode.is_dir() || self.cleaned
+    pub(super) fn is_cp_data(&self, log: LogId) -> bool {
+        log.kind.is_node() || self.inode.is_dir() || self.cleaned
     }
 
     pub(super) fn range(&self) -> std::ops::Range<u64> {
@@ -52,9 +52,9 @@ impl Pages {
 
     /// Joining bios, until the result is dropped. Says where they go: two addresses in one number, the old one above;
     /// and how many pages (12 bits), of which log (4 bits), in a bio with which flags.
-    pub(super) fn submitting(&self, blk: BlockAddr, log: Log, flags: BioFlags) -> Span {
+    pub(super) fn submitting(&self, blk: BlockAddr, log: LogId, flags: BioFlags) -> Span {
         let addrs = u64::from(self.old.0) << 32 | u64::from(blk.0);
-        let what = self.pages as u64 & 0xFFF | (log as u64) << 12 | u64::from(flags.bits()) << 16;
+        let what = self.pages as u64 & 0xFFF | (log.kind as u64) << 12 | u64::from(flags.bits()) << 16;
         SUBMIT_PAGE_WRITE.enter([self.inode.ino.0, self.index, addrs, what])
     }
 }

@@ -14,12 +14,11 @@ use growing::{Growing, Placed};
 
 use crate::durable::flush::FlushControl;
 use crate::file::failed_pages::FailedPages;
-use crate::format::raw::NR_CURSEG_TYPE;
 use crate::format::units::BlockAddr;
-use crate::segment::log::Log;
+use crate::segment::log::{LOG_SLOTS, Log, LogId};
 use crate::volume::stats::Counters;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use tidegate_block::{Bio, BioFlags, RequestQueue, Segment};
 use tidegate_rt::{
     LockClass, Mutex, WaitQueue, thread,
@@ -52,9 +51,9 @@ pub(crate) enum Sender {
 pub(crate) struct WriteIo {
     queue: Arc<RequestQueue>,
     stats: Arc<Counters>,
-    logs: [Mutex<Growing>; NR_CURSEG_TYPE],
+    logs: [Mutex<Growing>; LOG_SLOTS],
     /// The logs that have a growing bio, a bit each; changed with the log locked.
-    growing: AtomicU8,
+    growing: AtomicU64,
     /// Runs of pages that have their places and are about to join bios.
     placing: AtomicU64,
     /// Those of them that every checkpoint waits for.
@@ -91,7 +90,7 @@ impl WriteIo {
             queue,
             stats,
             logs,
-            growing: AtomicU8::new(0),
+            growing: AtomicU64::new(0),
             placing: AtomicU64::new(0),
             placing_cp_data: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
@@ -114,7 +113,7 @@ impl WriteIo {
     /// Sends an extent of pages in bios of its own, if it is long enough, so that nobody's pages come
     /// between; a short one grows with its log's bio. The last of its bios goes to `last`, in place of
     /// what was there, which is sent.
-    pub(crate) fn add_extent(&self, log: Log, extent: Extent, flags: BioFlags, last: &mut Option<LastBio>) {
+    pub(crate) fn add_extent(&self, log: LogId, extent: Extent, flags: BioFlags, last: &mut Option<LastBio>) {
         let Extent { blk, segments, pages } = extent;
         let limits = self.queue.limits();
         if pages.pages < OWN_BIO {
@@ -156,7 +155,7 @@ impl WriteIo {
     /// Sends the last bio of a pass.
     pub(crate) fn send_last(&self, last: Option<LastBio>, sender: Sender) {
         if let Some(LastBio(log, g)) = last {
-            let _span = SUBMIT_MERGED.enter([log as u64]);
+            let _span = SUBMIT_MERGED.enter([log.kind as u64]);
             self.send(log, g, sender);
         }
     }
@@ -171,14 +170,14 @@ impl WriteIo {
     /// queue is congested, holding no lock.
     pub(crate) fn add(
         &self,
-        log: Log,
+        log: LogId,
         blk: BlockAddr,
         segments: Vec<Segment>,
         pages: Option<Pages>,
         flags: BioFlags,
     ) {
         let _span = pages.as_ref().map(|p| p.submitting(blk, log, flags));
-        let mut g = self.logs[log as usize].lock();
+        let mut g = self.logs[log.slot()].lock();
         let full = self.join(&mut g, log, Placed { blk, segments, pages }, flags);
         drop(g);
         if let Some(full) = full {
@@ -188,10 +187,10 @@ impl WriteIo {
 
     /// The same as Linux does it: what is full is sent with the log's growing bio still locked, also while the
     /// queue is congested.
-    pub(crate) fn add_within(&self, log: Log, extent: Extent, flags: BioFlags) {
+    pub(crate) fn add_within(&self, log: LogId, extent: Extent, flags: BioFlags) {
         let Extent { blk, segments, pages } = extent;
         let _span = pages.submitting(blk, log, flags);
-        let mut g = self.logs[log as usize].lock();
+        let mut g = self.logs[log.slot()].lock();
         if let Some(full) = self.join(&mut g, log, Placed { blk, segments, pages: Some(pages) }, flags) {
             self.send(log, full, Sender::Queue);
         }
@@ -199,9 +198,9 @@ impl WriteIo {
 
     /// Sends the growing bio of one log at the end of a pass over `inode`, as Linux does it: with the bio
     /// locked, and whosever pages are in it.
-    pub(crate) fn submit_within(&self, log: Log, inode: &Arc<Inode>) {
-        let _span = SUBMIT_MERGED.enter([log as u64]);
-        let mut g = self.logs[log as usize].lock();
+    pub(crate) fn submit_within(&self, log: LogId, inode: &Arc<Inode>) {
+        let _span = SUBMIT_MERGED.enter([log.kind as u64]);
+        let mut g = self.logs[log.slot()].lock();
         if g.blocks > 0 {
             // Another is adding to it, or about to send it.
             self.stats.sent_early(g.is_of_another(inode));
@@ -211,7 +210,7 @@ impl WriteIo {
     }
 
     /// Adds blocks to a growing bio; what was there is returned if they do not fit.
-    fn join(&self, g: &mut Growing, log: Log, placed: Placed, flags: BioFlags) -> Option<Growing> {
+    fn join(&self, g: &mut Growing, log: LogId, placed: Placed, flags: BioFlags) -> Option<Growing> {
         let Placed { blk, segments, pages } = placed;
         let n = segments.iter().map(|s| s.len).sum::<u32>() / 4096;
         let limits = self.queue.limits();
@@ -226,7 +225,7 @@ impl WriteIo {
             self.begin(g);
             self.growing.fetch_or(log.bit(), SeqCst);
             g.start = blk;
-            if log == Log::WarmNode {
+            if log.kind == Log::WarmNode {
                 g.seq = self.done.begin();
             }
         }
@@ -268,7 +267,7 @@ impl WriteIo {
     /// Sends every growing bio, also one that another thread begins at this moment: a bio is counted with its log
     /// locked, so one that comes to a log after this call is counted after it, too.
     fn send_begun(&self) {
-        for log in Log::ALL {
+        for log in LogId::of_bits(u64::MAX) {
             if let Some(g) = self.take_locked(log) {
                 self.send(log, g, Sender::Queue);
             }
@@ -278,7 +277,7 @@ impl WriteIo {
     /// Sends every growing bio, the last of them by `sender`.
     pub(crate) fn submit_all(&self, sender: Sender) {
         let mut last = None;
-        for log in Log::ALL {
+        for log in LogId::of_bits(self.growing.load(SeqCst)) {
             let Some(g) = self.take(log) else { continue };
             // A bio is held back for the caller alone: what follows it must not wait for a congested queue.
             let now = match sender {
@@ -301,7 +300,7 @@ impl WriteIo {
         self.sent.wait_until(|| self.unsent.load(SeqCst) == 0);
     }
 
-    fn take(&self, log: Log) -> Option<Growing> {
+    fn take(&self, log: LogId) -> Option<Growing> {
         // A thread that added something to it before this call has set the bit.
         if self.growing.load(SeqCst) & log.bit() == 0 {
             return None;
@@ -310,8 +309,8 @@ impl WriteIo {
     }
 
     /// What grows in a log, looked for under the log's lock.
-    fn take_locked(&self, log: Log) -> Option<Growing> {
-        let mut growing = self.logs[log as usize].lock();
+    fn take_locked(&self, log: LogId) -> Option<Growing> {
+        let mut growing = self.logs[log.slot()].lock();
         self.growing.fetch_and(!log.bit(), SeqCst);
         let g = std::mem::take(&mut *growing);
         (g.blocks > 0).then_some(g)
@@ -321,8 +320,8 @@ impl WriteIo {
     /// written.
     pub(crate) fn sync_chain(&self) {
         let end = self.done.chain.next.load(SeqCst);
-        if let Some(g) = self.take(Log::WarmNode) {
-            self.send(Log::WarmNode, g, Sender::Caller);
+        if let Some(g) = self.take(Log::WarmNode.into()) {
+            self.send(Log::WarmNode.into(), g, Sender::Caller);
         }
         let written = || self.done.chain.open.lock().first().is_none_or(|s| *s >= end);
         if !written() {
@@ -331,16 +330,16 @@ impl WriteIo {
         }
     }
 
-    fn send(&self, log: Log, g: Growing, sender: Sender) {
-        self.stats.bio(log.kind(), g.blocks as u64);
-        let flags = if log.is_node() { g.flags | BioFlags::META } else { g.flags };
+    fn send(&self, log: LogId, g: Growing, sender: Sender) {
+        self.stats.bio(log.kind.kind(), g.blocks as u64);
+        let flags = if log.kind.is_node() { g.flags | BioFlags::META } else { g.flags };
         let (sector, size) = (g.start.sector().0, u64::from(g.blocks) * 4096);
         if trace::enabled() {
             let cpu = thread::cpu().map_or(0, |cpu| u64::from(cpu) + 1);
-            SUBMIT_WRITE_BIO.record([sector, size, log as u64, u64::from(flags.bits()) | cpu << 16]);
+            SUBMIT_WRITE_BIO.record([sector, size, log.kind as u64, u64::from(flags.bits()) | cpu << 16]);
         }
         let completion = Completion {
-            log,
+            log: log.kind,
             start: g.start,
             pages: g.pages,
             seq: g.seq,

@@ -1,9 +1,9 @@
 //! Where logs may go: free segments, segments with holes, and those that are out of bounds for a while.
 
-use super::{FreeSegments, Sit, SitState, VICTIM_SCAN};
+use super::{FreeSegments, Sit, SitState, VICTIM_SCAN, set_in_log};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};
-use crate::segment::log::Log;
+use crate::segment::log::{Log, LogId};
 use crate::volume::planted::PlantedBug;
 use std::sync::atomic::Ordering::SeqCst;
 use tidegate_vfs::Result;
@@ -18,7 +18,7 @@ impl Sit {
     pub(crate) fn protect(&self, blk: BlockAddr) -> Result<()> {
         let (seg, i) = self.place(blk);
         let mut s = self.state.lock();
-        if self.entry(&mut s, seg.0)?.valid == 0 && !s.dirty.contains(&seg.0) && !s.current.contains(&seg.0) {
+        if self.entry(&mut s, seg.0)?.valid == 0 && !s.dirty.contains(&seg.0) && !s.is_current(seg.0) {
             // Not free for now; the next checkpoint frees it unless something in it is taken by then.
             s.count(|n| (n.free, n.prefree) = (n.free.saturating_sub(1), n.prefree + 1));
         }
@@ -36,7 +36,7 @@ impl Sit {
         let (seg, _) = self.place(blk);
         let log = {
             let mut s = self.state.lock();
-            let is_current = s.current.contains(&seg.0);
+            let is_current = s.is_current(seg.0);
             let e = self.entry(&mut s, seg.0)?;
             let (is_empty, own) = (e.valid == 0, e.log);
             if is_empty && !is_current {
@@ -55,8 +55,10 @@ impl Sit {
     /// Takes a wholly free segment for `log`: the next one behind `hint`, whole sections first where
     /// sections have several segments. Waits for discards when only they are in the way. `None` when no
     /// segment is free for good.
-    pub(crate) fn take_free_segment(&self, log: Log, hint: SegNo) -> Result<Option<SegNo>> {
+    pub(crate) fn take_free_segment(&self, log: LogId, hint: SegNo) -> Result<Option<SegNo>> {
         let mut s = self.state.lock();
+        // A stream that is opened begins behind the log of its kind.
+        let hint = if hint == SegNo::NONE { SegNo(s.current[LogId::from(log.kind).slot()]) } else { hint };
         let mut found = self.find_free(&mut s, hint)?;
         while found.is_none() && !s.busy.is_empty() {
             self.released.wait(&mut s);
@@ -123,20 +125,36 @@ impl Sit {
 
     /// A log goes on to `segno`, which is in use from now on whatever happens to the blocks in it. If
     /// all in the segment it leaves was freed meanwhile, the next checkpoint frees that one.
-    fn enter(&self, s: &mut SitState, log: Log, segno: u32) -> Result<()> {
-        let old = std::mem::replace(&mut s.current[log as usize], segno);
-        if self.entry(s, old)?.valid == 0 {
-            s.dirty.insert(old);
-            self.emptied(s, old)?;
-        }
-        self.entry(s, segno)?.log = log;
+    fn enter(&self, s: &mut SitState, log: LogId, segno: u32) -> Result<()> {
+        self.leave(s, log)?;
+        s.current[log.slot()] = segno;
+        set_in_log(&mut s.in_log, segno, true);
+        self.entry(s, segno)?.log = log.kind;
         s.dirty.insert(segno);
         Ok(())
     }
 
+    fn leave(&self, s: &mut SitState, log: LogId) -> Result<()> {
+        let old = std::mem::replace(&mut s.current[log.slot()], SegNo::NONE.0);
+        if old == SegNo::NONE.0 {
+            return Ok(());
+        }
+        set_in_log(&mut s.in_log, old, false);
+        if self.entry(s, old)?.valid == 0 {
+            s.dirty.insert(old);
+            self.emptied(s, old)?;
+        }
+        Ok(())
+    }
+
+    /// An extra stream is closed: its segment is one like others, or empty and free with the next checkpoint.
+    pub(crate) fn close(&self, log: LogId) -> Result<()> {
+        self.leave(&mut self.state.lock(), log)
+    }
+
     /// Takes the segment with the most room among those written by logs of the same kind (data or
     /// nodes), for slack-space writing. `None` when none has any.
-    pub(crate) fn take_victim(&self, log: Log) -> Result<Option<SegNo>> {
+    pub(crate) fn take_victim(&self, log: LogId) -> Result<Option<SegNo>> {
         let mut s = self.state.lock();
         let n = self.main_segments;
         let mut best: Option<(u32, u32)> = None;
@@ -147,7 +165,7 @@ impl Sit {
             }
             let e = self.entry(&mut s, segno)?;
             let room = e.writable();
-            let same_kind = e.holds_nodes() == log.is_node();
+            let same_kind = e.holds_nodes() == log.kind.is_node();
             if same_kind && e.valid > 0 && room > best.map_or(0, |b| b.0) {
                 best = Some((room, segno));
             }
@@ -181,6 +199,11 @@ impl SitState {
         self.seen.store(self.free.packed(), SeqCst);
     }
 
+    /// Whether a log works on the segment.
+    pub(crate) fn is_current(&self, segno: u32) -> bool {
+        self.in_log.get(segno as usize / 64).is_some_and(|w| w >> (segno % 64) & 1 == 1)
+    }
+
     /// A log or a cleaner is in it, or no log may go there.
     pub(crate) fn is_taken(&self, segno: u32) -> bool {
         self.cleaning.contains(&segno) || self.is_out_of_bounds(segno)
@@ -188,6 +211,6 @@ impl SitState {
 
     fn is_out_of_bounds(&self, segno: u32) -> bool {
         let excluded = self.excluded.as_ref().is_some_and(|e| test_bit_le(e, segno as usize));
-        self.current.contains(&segno) || self.busy.contains(&segno) || excluded
+        self.is_current(segno) || self.busy.contains(&segno) || excluded
     }
 }

@@ -9,7 +9,7 @@ mod free;
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};
-use crate::segment::log::Log;
+use crate::segment::log::{LOG_SLOTS, Log};
 use crate::tables::meta::Meta;
 use crate::volume::planted::Planted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,8 +110,10 @@ pub(crate) struct SitState {
     free: FreeSegments,
     /// The same, for whoever looks without the lock.
     seen: Arc<AtomicU64>,
-    /// The segment each log works on.
-    pub(crate) current: [u32; NR_CURSEG_TYPE],
+    /// The segment each log works on, by slot; [`SegNo::NONE`] for a closed stream.
+    current: [u32; LOG_SLOTS],
+    /// Whether a log works on a segment, a bit each.
+    in_log: Vec<u64>,
     /// Segments that no log may enter, for a moment: they are being discarded.
     pub(crate) busy: BTreeSet<u32>,
     /// Segments whose holes no log may fill: they are being cleaned.
@@ -150,9 +152,11 @@ impl Sit {
         fixed_clock: bool,
     ) -> Self {
         let r = &cp.raw;
-        let current = std::array::from_fn(|i| {
-            if i < 3 { r.cur_data_segno[i].get() } else { r.cur_node_segno[i - 3].get() }
-        });
+        let mut current = [SegNo::NONE.0; LOG_SLOTS];
+        let named = r.cur_data_segno[..NR_CURSEG_DATA_TYPE].iter().chain(&r.cur_node_segno[..3]);
+        current.iter_mut().zip(named).for_each(|(c, n)| *c = n.get());
+        let mut in_log = vec![0; (sb.main_segments as usize).div_ceil(64)];
+        current[..NR_CURSEG_TYPE].iter().for_each(|n| set_in_log(&mut in_log, *n, true));
         let free = FreeSegments { free: r.free_segment_count.get(), prefree: 0 };
         let seen = Arc::new(AtomicU64::new(free.packed()));
         let state = SitState {
@@ -163,6 +167,7 @@ impl Sit {
             free,
             seen: seen.clone(),
             current,
+            in_log,
             busy: BTreeSet::new(),
             cleaning: BTreeSet::new(),
             victim_hint: 0,
@@ -301,7 +306,7 @@ impl Sit {
             e.mtime = now;
             let empty = e.valid == 0;
             s.dirty.insert(seg.0);
-            if empty && !s.current.contains(&seg.0) {
+            if empty && !s.is_current(seg.0) {
                 self.emptied(&mut s, seg.0)?;
             }
             at += n;
@@ -361,7 +366,7 @@ impl Sit {
             let e = self.entry(&mut s, segno)?;
             e.ckpt_map = e.map;
             let empty = e.valid == 0;
-            if empty && !s.current.contains(&segno) {
+            if empty && !s.is_current(segno) {
                 freed.push(SegNo(segno));
             }
         }
@@ -415,6 +420,14 @@ pub(crate) fn parse_journal(bytes: &[u8], main_segments: u32) -> Result<BTreeMap
         out.insert(raw.segno.get(), raw.se);
     }
     Ok(out)
+}
+
+/// Notes whether a log works on a segment.
+fn set_in_log(in_log: &mut [u64], segno: u32, is: bool) {
+    if let Some(word) = in_log.get_mut(segno as usize / 64) {
+        let bit = 1 << (segno % 64);
+        *word = if is { *word | bit } else { *word & !bit };
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ fn a_block_that_is_claimed_leaves_its_segment_to_the_log_in_it() {
     sit.claim(last, Log::HotData).unwrap();
     assert_eq!(sit.get(segno).unwrap().log, Log::WarmData);
     // One in a segment that is empty takes it.
-    let free = (0..sit.main_segments).rev().find(|n| !sit.with(|s| s.current.contains(n))).unwrap();
+    let free = (0..sit.main_segments).rev().find(|n| !sit.with(|s| s.is_current(*n))).unwrap();
     let first = sit.segment_start(crate::format::units::SegNo(free));
     for (i, log) in [Log::HotData, Log::ColdData].into_iter().enumerate() {
         sit.claim(first.plus(i as u32), log).unwrap();

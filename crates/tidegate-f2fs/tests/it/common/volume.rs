@@ -24,12 +24,14 @@ pub const SECONDS: std::ops::RangeInclusive<i64> = i64::MIN..=i64::MAX;
 pub const XATTRS: usize = 1 << 30;
 
 /// Positions of switches that leave files as they are.
-pub const SWITCHES: [&str; 5] = [
+pub const SWITCHES: [&str; 7] = [
     "writepages=submit_locked,min_seq_blocks=0",
     "writepages=unlocked,nocheckpoint_merge",
     "writepages=locked,min_seq_blocks=4",
     "fsync_mode=strict,noflush_merge",
     "mode=lfs,background_gc=off",
+    "warm_streams=5,hot_streams=3,cold_streams=2,stream_policy=srr",
+    "warm_streams=11,stream_policy=spf",
 ];
 
 /// Formats a file with the reference tool.

@@ -1,0 +1,107 @@
+//! Extra streams of data: logs that no checkpoint names.
+//!
+//! A stream is opened by the first block that goes to it and only ever appends. Each checkpoint puts its summary
+//! into the SSA, so that its segment is one like others to whoever finds it after a power cut. While free segments
+//! are short there are no extra streams: what is left of their segments is for logs that fill holes, and for cleaning.
+
+use crate::inode::fi;
+use crate::segment::curseg::Curseg;
+use crate::segment::log::{Log, LogId, MAX_LOGS, MAX_STREAMS};
+use crate::segment::policy::Reserve;
+use crate::volume::options::StreamPolicy;
+use crate::volume::sbi::F2fs;
+use std::sync::atomic::Ordering::Relaxed;
+use tidegate_rt::MutexGuard;
+use tidegate_vfs::{Inode, Result};
+
+impl F2fs {
+    /// Streams of a kind of log that may be open. The switches share what [`MAX_LOGS`] leaves, hot data first.
+    pub(crate) fn streams(&self, kind: Log) -> u8 {
+        let s = &self.switches;
+        let mut left = MAX_LOGS - Log::ALL.len();
+        for (k, asked) in Log::DATA.into_iter().zip([s.hot_streams(), s.warm_streams(), s.cold_streams()]) {
+            let extra = (asked.clamp(1, MAX_STREAMS as u64) as usize - 1).min(left);
+            if k == kind {
+                return extra as u8 + 1;
+            }
+            left -= extra;
+        }
+        1
+    }
+
+    /// The stream for the next run of blocks of an inode's data.
+    pub(crate) fn stream_for(&self, inode: &Inode) -> LogId {
+        let kind = self.data_log(inode);
+        let n = self.streams(kind);
+        if n == 1 {
+            return kind.into();
+        }
+        let next = || (self.next_stream.fetch_add(1, Relaxed) % u32::from(n)) as u8;
+        let stream = match self.switches.stream_policy() {
+            StreamPolicy::RoundRobin => next(),
+            StreamPolicy::PerFile => fi(inode).pinned_stream(next) % n,
+        };
+        LogId { kind, stream }
+    }
+
+    /// Whether there are free segments enough for extra streams to open another.
+    fn may_open_streams(&self) -> bool {
+        let kept = self.ssr_threshold().max(self.gc_threshold()).max(self.kept_free(Reserve::Data));
+        self.sit.free_segments().free > kept + MAX_LOGS as u32
+    }
+
+    /// Closes the extra streams while free segments are short. For who holds no `curseg_mutex`.
+    pub(super) fn close_streams_if_short(&self) -> Result<()> {
+        if self.cursegs.open_streams().next().is_some() && !self.may_open_streams() {
+            self.close_streams()?;
+        }
+        Ok(())
+    }
+
+    /// Closes every extra stream. For who holds no `curseg_mutex`.
+    pub(crate) fn close_streams(&self) -> Result<()> {
+        for log in self.cursegs.open_streams() {
+            self.close_stream(&mut self.cursegs.lock(log), log)?;
+        }
+        Ok(())
+    }
+
+    /// Locks a log that has a segment: of an extra stream that cannot be opened, the log of its kind.
+    pub(super) fn lock_with_room(&self, log: LogId) -> Result<(LogId, MutexGuard<'_, Curseg>)> {
+        if log.is_extra() {
+            let mut c = self.cursegs.lock(log);
+            if self.room(&c)? == 0 {
+                self.next_of_stream(&mut c, log)?;
+            }
+            if self.room(&c)? > 0 {
+                return Ok((log, c));
+            }
+        }
+        let log = LogId::from(log.kind);
+        Ok((log, self.cursegs.lock(log)))
+    }
+
+    /// Takes an extra stream on from a full segment, or closes it.
+    pub(super) fn next_of_stream(&self, c: &mut Curseg, log: LogId) -> Result<()> {
+        self.close_stream(c, log)?;
+        if self.may_open_streams() {
+            self.open_stream(c, log)?;
+        }
+        Ok(())
+    }
+
+    /// For the checkpoint: puts the summaries of extra streams into the SSA and closes those that it would take for
+    /// empty or that nobody may write to any more; at unmount, all.
+    pub(super) fn settle_streams(&self, umount: bool) -> Result<()> {
+        for log in self.cursegs.open_streams() {
+            let mut c = self.cursegs.lock(log);
+            let over = umount || log.stream >= self.streams(log.kind) || self.room(&c)? == 0;
+            if over || self.sit.get(c.segno)?.valid == 0 {
+                self.close_stream(&mut c, log)?;
+            } else {
+                self.store_summary(&c);
+            }
+        }
+        Ok(())
+    }
+}
