@@ -63,6 +63,8 @@ pub struct Manner {
 pub struct Switches {
     /// Of which format, and for each that is turned which of its values.
     turned: Option<(Format, [usize; MOST])>,
+    /// Options for streams of data, of F2FS.
+    streams: &'static str,
 }
 
 /// Switches that are turned, at most.
@@ -80,6 +82,15 @@ const OF_F2FS: Turned = &[
     ("checkpoint_merge", &[]),
     ("discard", &[]),
     ("sync_wait", &[]),
+];
+
+/// How many streams of data there are, and what goes to each.
+const STREAMS: [&str; 5] = [
+    "",
+    "warm_streams=2,stream_policy=srr",
+    "warm_streams=4,stream_policy=spf",
+    "hot_streams=3,warm_streams=5,cold_streams=2,stream_policy=srr",
+    "warm_streams=11,stream_policy=srr",
 ];
 
 /// The options that turn a switch to the values that it may have.
@@ -103,7 +114,8 @@ impl Switches {
         for ((name, never), n) in turned(format).iter().zip(&mut chosen) {
             *n = rng.below(options_of(name, never).len() as u64) as usize;
         }
-        Switches { turned: Some((format, chosen)) }
+        let streams = if format == Format::F2fs { STREAMS[rng.below(STREAMS.len() as u64) as usize] } else { "" };
+        Switches { turned: Some((format, chosen)), streams }
     }
 
     /// Whether a file's size may change in several commits.
@@ -115,7 +127,7 @@ impl Switches {
     fn list(&self) -> Vec<String> {
         let Some((format, chosen)) = self.turned else { return Vec::new() };
         let option = |((name, never), n): (&(&str, &[&str]), &usize)| options_of(name, never).swap_remove(*n);
-        turned(format).iter().zip(&chosen).map(option).collect()
+        turned(format).iter().zip(&chosen).map(option).chain([self.streams.into()]).collect()
     }
 
     /// Puts them into options.

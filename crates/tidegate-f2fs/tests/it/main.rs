@@ -34,6 +34,7 @@ mod roll_forward;
 mod sections;
 mod small;
 mod smoke;
+mod streams;
 mod tree;
 mod util;
 mod xattr_node;
