@@ -114,7 +114,8 @@ impl Switches {
         for ((name, never), n) in turned(format).iter().zip(&mut chosen) {
             *n = rng.below(options_of(name, never).len() as u64) as usize;
         }
-        let streams = if format == Format::F2fs { STREAMS[rng.below(STREAMS.len() as u64) as usize] } else { "" };
+        let streams =
+            if format == Format::F2fs { STREAMS[rng.below(STREAMS.len() as u64) as usize] } else { "" };
         Switches { turned: Some((format, chosen)), streams }
     }
 

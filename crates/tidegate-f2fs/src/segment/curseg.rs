@@ -75,7 +75,12 @@ impl Cursegs {
     pub(crate) fn new(logs: [Curseg; NR_CURSEG_TYPE]) -> Self {
         let closed = std::iter::repeat_with(Curseg::closed).take(LOG_SLOTS - NR_CURSEG_TYPE);
         let logs = logs.into_iter().chain(closed).map(|c| Mutex::new(&CURSEG, c)).collect();
-        Cursegs { logs, open: AtomicU64::new(0), allocated: AtomicU64::new(0), chain_broken: AtomicBool::new(true) }
+        Cursegs {
+            logs,
+            open: AtomicU64::new(0),
+            allocated: AtomicU64::new(0),
+            chain_broken: AtomicBool::new(true),
+        }
     }
 
     /// Blocks allocated since the last checkpoint.

@@ -14,6 +14,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use tidegate_rt::MutexGuard;
 use tidegate_vfs::{Inode, Result};
 
+/// Segments to spare that an extra stream leaves when it is opened, so that it is not closed at once.
+const SPARE_TO_OPEN: u32 = 2;
+
 impl F2fs {
     /// Streams of a kind of log that may be open. The switches share what [`MAX_LOGS`] leaves, hot data first.
     pub(crate) fn streams(&self, kind: Log) -> u8 {
@@ -44,15 +47,15 @@ impl F2fs {
         LogId { kind, stream }
     }
 
-    /// Whether there are free segments enough for extra streams to open another.
-    fn may_open_streams(&self) -> bool {
+    /// Free segments beyond those that anything is kept for, or at which logs begin to fill holes.
+    fn segments_to_spare(&self) -> u32 {
         let kept = self.ssr_threshold().max(self.gc_threshold()).max(self.kept_free(Reserve::Data));
-        self.sit.free_segments().free > kept + MAX_LOGS as u32
+        self.sit.free_segments().free.saturating_sub(kept)
     }
 
     /// Closes the extra streams while free segments are short. For who holds no `curseg_mutex`.
     pub(super) fn close_streams_if_short(&self) -> Result<()> {
-        if self.cursegs.open_streams().next().is_some() && !self.may_open_streams() {
+        if self.cursegs.open_streams().next().is_some() && self.segments_to_spare() == 0 {
             self.close_streams()?;
         }
         Ok(())
@@ -84,7 +87,7 @@ impl F2fs {
     /// Takes an extra stream on from a full segment, or closes it.
     pub(super) fn next_of_stream(&self, c: &mut Curseg, log: LogId) -> Result<()> {
         self.close_stream(c, log)?;
-        if self.may_open_streams() {
+        if self.segments_to_spare() > SPARE_TO_OPEN {
             self.open_stream(c, log)?;
         }
         Ok(())
