@@ -16,6 +16,8 @@ pub const TIME: Timespec = Timespec { secs: 1_600_000_000, nanos: 0 };
 
 /// Bytes of empty volumes: small, so that segments run short.
 const EMPTY: u64 = 40 << 20;
+/// Bytes of empty ones on which each stream of F2FS can have a segment.
+const ROOMY: u64 = 96 << 20;
 /// Bytes of aged ones. Of F2FS users get a third of it.
 const AGED: u64 = 64 << 20;
 
@@ -65,6 +67,8 @@ pub struct Kind {
     pub aged: bool,
     /// Unmounted, where it is aged; else only synced.
     pub clean: bool,
+    /// With room for many streams, where it is empty.
+    pub roomy: bool,
 }
 
 /// All of them, of one format.
@@ -73,7 +77,7 @@ pub struct Bases {
     format: Format,
     maker: Option<Maker>,
     made: [[OnceLock<Result<Base, Fault>>; 4]; 6],
-    crowds: [OnceLock<Result<Base, Fault>>; 6],
+    crowds: [[OnceLock<Result<Base, Fault>>; 2]; 6],
 }
 
 impl Bases {
@@ -129,10 +133,11 @@ impl Bases {
     /// # Errors
     /// It cannot be made.
     pub fn get(&self, kind: Kind) -> Result<&Base, Fault> {
-        let n = kind.aged as usize | (kind.clean as usize) << 1;
+        let other = if kind.aged { kind.clean } else { kind.roomy };
+        let n = kind.aged as usize | (other as usize) << 1;
         let made = self.made[kind.shape][n].get_or_init(|| match kind.aged {
             true => self.aged(kind),
-            false => self.empty(EMPTY, kind.shape),
+            false => self.empty(if kind.roomy { ROOMY } else { EMPTY }, kind.shape),
         });
         made.as_ref().map_err(Clone::clone)
     }
@@ -141,10 +146,11 @@ impl Bases {
     ///
     /// # Errors
     /// It cannot be made.
-    pub fn crowd(&self, shape: usize) -> Result<&Base, Fault> {
+    pub fn crowd(&self, shape: usize, roomy: bool) -> Result<&Base, Fault> {
+        let bytes = if roomy { ROOMY } else { EMPTY };
         // One with a directory for each thread.
-        let make = || used(self.empty(EMPTY, shape)?, true, |v| crowd::prepare(v).map(|()| Model::default()));
-        self.crowds[shape].get_or_init(make).as_ref().map_err(Clone::clone)
+        let make = || used(self.empty(bytes, shape)?, true, |v| crowd::prepare(v).map(|()| Model::default()));
+        self.crowds[shape][roomy as usize].get_or_init(make).as_ref().map_err(Clone::clone)
     }
 
     /// A fresh volume.

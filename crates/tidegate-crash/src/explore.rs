@@ -289,7 +289,7 @@ impl Shared {
         let mut plans = crowd::plans(&mut rng);
         let shape = bases.crowd_shape(&mut rng.fork(2));
         plans.iter_mut().for_each(|p| p.retain(|s| bases.takes(shape, &s.op)));
-        let base = bases.crowd(shape)?;
+        let base = bases.crowd(shape, switches.have_streams())?;
         let p = &self.progress;
         let fail = |state: Option<usize>, cut: Option<String>, image: Option<Overlay>, fault: Fault| {
             let (after, nanos) = (p.states.load(Relaxed), clock::now().0 - self.start);

@@ -32,11 +32,13 @@ impl Plan {
         let mut rng = root.fork(1);
         let profile = Profile::any(&mut rng);
         let aged = profile.is_aged();
-        let base = Kind { shape: bases.any_shape(&mut rng), aged, clean: aged && rng.one_in(3) };
+        let switches = Switches::any(&mut root.fork(3), bases.format());
+        let shape = bases.any_shape(&mut rng);
+        let base = Kind { shape, aged, clean: aged && rng.one_in(3), roomy: switches.have_streams() };
         let manner = Manner {
             pressure: rng.one_in(6) && profile != Profile::Round,
             unmount: rng.one_in(3),
-            switches: Switches::any(&mut root.fork(3), bases.format()),
+            switches,
             seed,
             pace: Pace::any(&mut root.fork(4)),
         };

@@ -63,8 +63,8 @@ pub struct Manner {
 pub struct Switches {
     /// Of which format, and for each that is turned which of its values.
     turned: Option<(Format, [usize; MOST])>,
-    /// Options for streams of data, of F2FS.
-    streams: &'static str,
+    /// Streams of data, of F2FS: the number of one of [`STREAMS`].
+    streams: usize,
 }
 
 /// Switches that are turned, at most.
@@ -86,11 +86,11 @@ const OF_F2FS: Turned = &[
 
 /// How many streams of data there are, and what goes to each.
 const STREAMS: [&str; 5] = [
-    "",
-    "warm_streams=2,stream_policy=srr",
-    "warm_streams=4,stream_policy=spf",
+    "hot_streams=1,warm_streams=1,cold_streams=1",
+    "hot_streams=1,warm_streams=2,cold_streams=1,stream_policy=srr",
+    "hot_streams=1,warm_streams=4,cold_streams=1,stream_policy=spf",
     "hot_streams=3,warm_streams=5,cold_streams=2,stream_policy=srr",
-    "warm_streams=11,stream_policy=srr",
+    "hot_streams=1,warm_streams=11,cold_streams=1,stream_policy=srr",
 ];
 
 /// The options that turn a switch to the values that it may have.
@@ -114,9 +114,13 @@ impl Switches {
         for ((name, never), n) in turned(format).iter().zip(&mut chosen) {
             *n = rng.below(options_of(name, never).len() as u64) as usize;
         }
-        let streams =
-            if format == Format::F2fs { STREAMS[rng.below(STREAMS.len() as u64) as usize] } else { "" };
+        let streams = rng.below(STREAMS.len() as u64) as usize;
         Switches { turned: Some((format, chosen)), streams }
+    }
+
+    /// Whether the volume may open more than one stream of data.
+    pub fn have_streams(&self) -> bool {
+        self.streams > 0 && self.turned.is_some_and(|t| t.0 == Format::F2fs)
     }
 
     /// Whether a file's size may change in several commits.
@@ -128,7 +132,8 @@ impl Switches {
     fn list(&self) -> Vec<String> {
         let Some((format, chosen)) = self.turned else { return Vec::new() };
         let option = |((name, never), n): (&(&str, &[&str]), &usize)| options_of(name, never).swap_remove(*n);
-        turned(format).iter().zip(&chosen).map(option).chain([self.streams.into()]).collect()
+        let streams = STREAMS[self.streams].split(',').filter(|_| format == Format::F2fs).map(String::from);
+        turned(format).iter().zip(&chosen).map(option).chain(streams).collect()
     }
 
     /// Puts them into options.

@@ -152,7 +152,7 @@ impl F2fs {
         mut summary: impl FnMut(u32) -> RawSummary,
     ) -> Result<Vec<Allocated>> {
         self.close_streams_if_short()?;
-        let (log, mut c) = self.lock_with_room(log)?;
+        let (mut log, mut c) = self.lock_with_room(log)?;
         let mut out: Vec<Allocated> = Vec::new();
         let mut done = 0;
         while done < want {
@@ -169,6 +169,13 @@ impl F2fs {
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::NoSpace && done > 0 => break,
+                Err(e) if e.kind() == ErrorKind::NoSpace && log.is_extra() => {
+                    // Free segments became short since it was opened; the log of its kind may fill holes.
+                    self.close_stream(&mut c, log)?;
+                    drop(c);
+                    log = log.kind.into();
+                    c = self.cursegs.lock(log);
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -191,7 +198,8 @@ impl F2fs {
         }
         // A log always has a segment to be in, as the checkpoint needs it; a fresh one may be out of bounds.
         if c.next_blkoff == 0 && !c.ssr && self.sit.free_segments().free < self.kept_free(whom) {
-            if self.switches.mode() != AllocMode::Adaptive || !self.fill_holes(c, log)? {
+            let may_fill = !log.is_extra() && self.switches.mode() == AllocMode::Adaptive;
+            if !may_fill || !self.fill_holes(c, log)? {
                 return Err(Error::new(ErrorKind::NoSpace, "free segments are short"));
             }
             room = self.room(c)?;
@@ -328,6 +336,7 @@ impl F2fs {
         if let Some(seg) = self.sit.take_free_segment(log, c.segno)? {
             self.enter(c, log, seg, 0, false, Box::new(RawSummaryBlock::new_zeroed()));
             self.cursegs.open.fetch_or(log.bit(), SeqCst);
+            self.stats.streams_opened.fetch_add(1, Relaxed);
         }
         Ok(())
     }
@@ -335,6 +344,9 @@ impl F2fs {
     /// Leaves an extra stream without a segment.
     pub(super) fn close_stream(&self, c: &mut Curseg, log: LogId) -> Result<()> {
         self.store_summary(c);
+        if c.segno != SegNo::NONE {
+            self.stats.streams_closed.fetch_add(1, Relaxed);
+        }
         *c = Curseg::closed();
         self.cursegs.open.fetch_and(!log.bit(), SeqCst);
         self.sit.close(log)

@@ -6,7 +6,7 @@
 
 use crate::inode::fi;
 use crate::segment::curseg::Curseg;
-use crate::segment::log::{Log, LogId, MAX_LOGS, MAX_STREAMS};
+use crate::segment::log::{Log, LogId, MAX_LOGS};
 use crate::segment::policy::Reserve;
 use crate::volume::options::StreamPolicy;
 use crate::volume::sbi::F2fs;
@@ -18,12 +18,13 @@ use tidegate_vfs::{Inode, Result};
 const SPARE_TO_OPEN: u32 = 2;
 
 impl F2fs {
-    /// Streams of a kind of log that may be open. The switches share what [`MAX_LOGS`] leaves, hot data first.
+    /// Streams of a kind of log that may be open. While several switches are turned one by one, those that are too
+    /// many are not opened: the volume has [`MAX_LOGS`] at most, hot data first.
     pub(crate) fn streams(&self, kind: Log) -> u8 {
         let s = &self.switches;
         let mut left = MAX_LOGS - Log::ALL.len();
         for (k, asked) in Log::DATA.into_iter().zip([s.hot_streams(), s.warm_streams(), s.cold_streams()]) {
-            let extra = (asked.clamp(1, MAX_STREAMS as u64) as usize - 1).min(left);
+            let extra = usize::from(asked.get() - 1).min(left);
             if k == kind {
                 return extra as u8 + 1;
             }
@@ -45,6 +46,12 @@ impl F2fs {
             StreamPolicy::PerFile => fi(inode).pinned_stream(next) % n,
         };
         LogId { kind, stream }
+    }
+
+    /// Extra streams that could be opened with the free segments there are.
+    pub(crate) fn streams_to_spare(&self) -> u32 {
+        let most = (MAX_LOGS - Log::ALL.len()) as u32;
+        self.segments_to_spare().saturating_sub(SPARE_TO_OPEN).min(most)
     }
 
     /// Free segments beyond those that anything is kept for, or at which logs begin to fill holes.
@@ -79,6 +86,7 @@ impl F2fs {
             if self.room(&c)? > 0 {
                 return Ok((log, c));
             }
+            self.stats.streams_refused.fetch_add(1, Relaxed);
         }
         let log = LogId::from(log.kind);
         Ok((log, self.cursegs.lock(log)))

@@ -1,6 +1,6 @@
 //! [`VolumeOps`] for the volume.
 
-use crate::volume::options::F2fsOptions;
+use crate::volume::options::{F2fsOptions, spelling};
 use crate::volume::sbi::F2fs;
 use std::ops::Range;
 use tidegate_rt::Distribution;
@@ -39,11 +39,12 @@ impl VolumeOps for F2fs {
         let mut to = F2fsOptions::default();
         self.switches.read_into(&mut to);
         for option in options.split(',').filter(|o| !o.is_empty()) {
-            if !to.set_switch(option)? {
+            if !to.set_switch(&spelling(option))? {
                 let what = format!("f2fs has no switch for option \"{option}\"");
                 return Err(Error::new(ErrorKind::InvalidArgument, what));
             }
         }
+        to.check_streams()?;
         self.turn(&to);
         Ok(())
     }
@@ -71,7 +72,12 @@ mod tests {
         let now = || (fs.switches.fsync_mode(), fs.switches.ckpt_thread_ioprio(), fs.switches.discard());
         let turned = (FsyncMode::Strict, IoPriority { class: 1, level: 1 }, false);
         assert_eq!(now(), turned);
-        for wrong in ["discard,fsync_mode=none", "discard,norecovery", "discard,cache=1M"] {
+        for wrong in [
+            "discard,fsync_mode=none",
+            "discard,norecovery",
+            "discard,cache=1M",
+            "discard,hot_streams=5,warm_streams=8",
+        ] {
             assert!(VolumeOps::remount(&*fs, wrong).is_err());
             assert_eq!(now(), turned, "{wrong}");
         }

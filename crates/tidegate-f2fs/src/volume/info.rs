@@ -58,6 +58,10 @@ pub struct VolumeInfo {
     pub by_log: [(&'static str, u32, u64); NR_CURSEG_TYPE],
     /// Where each log is: segment, next block in it, fills holes.
     pub logs: [(&'static str, u32, u32, bool); NR_CURSEG_TYPE],
+    /// The same of extra streams that are open: their number within their kind, segment, next block in it.
+    pub streams: Vec<(&'static str, u8, u32, u32)>,
+    /// Extra streams that could be opened with the free segments there are.
+    pub streams_to_spare: u32,
     /// Unlinked inodes that are still there.
     pub orphans: u32,
     /// NAT entries in the journal.
@@ -122,6 +126,11 @@ impl F2fs {
             v.logs[i] = (LOG_NAMES[i], c.segno.0, c.next_blkoff as u32, c.ssr);
             v.by_log[i].0 = LOG_NAMES[i];
         }
+        for log in self.cursegs.open_streams() {
+            let c = self.cursegs.lock(log);
+            v.streams.push((LOG_NAMES[log.kind as usize], log.stream, c.segno.0, c.next_blkoff as u32));
+        }
+        v.streams_to_spare = self.streams_to_spare();
         for n in 0..self.sb.main_segments {
             let e = self.sit.get(SegNo(n))?;
             match e.valid as u32 {

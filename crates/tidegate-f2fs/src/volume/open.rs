@@ -103,6 +103,7 @@ impl F2fs {
         options: F2fsOptions,
         even_hurt: bool,
     ) -> Result<Arc<F2fs>> {
+        options.check_streams()?;
         let sb = load_superblock(&queue)?;
         let cp = load_checkpoint(&queue, &sb)?;
         let meta_inode = Arc::new(Inode::internal(Ino(sb.meta_ino.into()), bdi.clone(), 1));

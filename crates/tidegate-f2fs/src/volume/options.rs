@@ -1,6 +1,8 @@
 //! Mount options: how a volume is opened, and the switches that can be turned while it is in use.
 
+pub use crate::segment::streams::Streams;
 use crate::volume::planted::Planted;
+use std::borrow::Cow;
 use tidegate_vfs::switch::SwitchValue;
 use tidegate_vfs::{Error, ErrorKind, Result, positions, switches};
 
@@ -160,12 +162,12 @@ switches! {
         /// on. A segment's worth, as in Linux since 4.19; 0: always, as when `submit_locked` was new.
         min_seq_blocks: u64 = 512,
         /// Streams of hot data: logs that are written at once. With those of warm and cold data and three logs of
-        /// nodes, 16 at most; what is asked for beyond is not opened.
-        hot_streams: u64 = 1,
+        /// nodes, 16 at most. Also spelled `hot_data_streams`.
+        hot_streams: Streams = Streams::ONE,
         /// The same of warm data.
-        warm_streams: u64 = 1,
+        warm_streams: Streams = Streams::ONE,
         /// The same of cold data.
-        cold_streams: u64 = 1,
+        cold_streams: Streams = Streams::ONE,
         /// How blocks are shared out among streams.
         stream_policy: StreamPolicy = StreamPolicy::RoundRobin,
         /// The file data that a checkpoint waits for.
@@ -180,6 +182,14 @@ switches! {
         /// host's file system below an image, lets others wait meanwhile, and blocks that are soon written again need
         /// no discard.
         discard_io_aware: bool = true,
+    }
+}
+
+/// An option as this crate spells it: `warm_streams=4` of `warm_data_streams=4`.
+pub(crate) fn spelling(option: &str) -> Cow<'_, str> {
+    match option.split_once("_data_streams") {
+        Some((kind, value)) => format!("{kind}_streams{value}").into(),
+        None => option.into(),
     }
 }
 
@@ -210,7 +220,7 @@ impl F2fsOptions {
             "roll_forward" => self.recovery = Recovery::RollForward,
             "disable_roll_forward" => self.recovery = Recovery::Disabled,
             "norecovery" => (self.recovery, self.read_only) = (Recovery::None, true),
-            _ => return self.set_switch(option),
+            _ => return self.set_switch(&spelling(option)),
         }
         if option.contains('=') {
             let what = format!("option \"{option}\": {name} takes no value");
@@ -251,6 +261,8 @@ mod tests {
             ("nocheckpoint_merge=7", "takes no value"),
             ("mode", "it needs a value"),
             ("ckpt_thread_ioprio=be/8", "it must be rt/0 to rt/7, be/0 to be/7 or idle"),
+            ("warm_streams=0", "it must be a number from 1 to 11"),
+            ("hot_data_streams=12", "\"hot_streams=12\": it must be a number from 1 to 11"),
             ("cache=1M", "unknown f2fs option \"cache=1M\""),
         ] {
             let e = o.parse(wrong).unwrap_err().to_string();

@@ -25,6 +25,9 @@ pub(crate) struct Counters {
     last_checkpoint: AtomicU64,
     pub in_place: AtomicU64,
     pub ssr_segments: AtomicU64,
+    pub streams_opened: AtomicU64,
+    pub streams_closed: AtomicU64,
+    pub streams_refused: AtomicU64,
     pub fsyncs: AtomicU64,
     pub fsync_checkpoints: AtomicU64,
     pub fragments: AtomicU64,
@@ -100,6 +103,10 @@ impl Counters {
             ("in_place_blocks", &self.in_place),
             // Segments reused with valid blocks in them.
             ("ssr_segments", &self.ssr_segments),
+            // Extra streams that got a segment and that left theirs, and runs of blocks that found none to open.
+            ("streams_opened", &self.streams_opened),
+            ("streams_closed", &self.streams_closed),
+            ("streams_refused", &self.streams_refused),
             // Times that somebody cleaned because room was short, and times that the thread did.
             ("gc_foreground", &self.gc_foreground),
             ("gc_background", &self.gc_background),

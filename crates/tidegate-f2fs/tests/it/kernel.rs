@@ -29,7 +29,7 @@ const FEATURE_NAMES: &str =
 /// Time for a guest, on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-fn lacking() -> bool {
+pub fn lacking() -> bool {
     ["linux.uml", "f2fs.ko", "mkfs.f2fs", "fsck.f2fs"].iter().any(|o| oracle::skip_or_fail(o))
 }
 
@@ -119,7 +119,7 @@ fn we_take_over(features: &str) {
 }
 
 /// What the kernel, mounting for writing, finds; and that its unmount leaves a clean volume.
-fn kernel_reads(image: &Path, dir: &TempDir) -> Manifest {
+pub fn kernel_reads(image: &Path, dir: &TempDir) -> Manifest {
     let out = dir.path().join("read");
     let body = "mount -t f2fs $DEV $MNT; $HELPER manifest $MNT -o $OUT; umount $MNT";
     let guest = uml::guest(image).timeout(PATIENCE).env("OUT", &out);

@@ -16,6 +16,9 @@ pub(super) fn json(i: &VolumeInfo, backend: &str) -> Value {
         .by_log
         .iter()
         .map(|(name, segs, blocks)| json!({ "log": name, "segments": segs, "blocks": blocks }));
+    let streams = i.streams.iter().map(|(log, stream, segment, next)| {
+        json!({ "log": log, "stream": stream, "segment": segment, "next_block": next })
+    });
     json!({
         "format": "f2fs",
         "io": backend,
@@ -51,6 +54,8 @@ pub(super) fn json(i: &VolumeInfo, backend: &str) -> Value {
             "dirty": i.dirty_segments,
             "full": i.full_segments,
             "by_log": by_log.collect::<Vec<_>>(),
+            "streams": streams.collect::<Vec<_>>(),
+            "streams_to_spare": i.streams_to_spare,
         },
     })
 }
@@ -90,6 +95,16 @@ pub(super) fn lines(i: &VolumeInfo, image: &str, backend: &str) -> Vec<String> {
     for ((name, segments, blocks), (_, segment, next, ssr)) in i.by_log.iter().zip(&i.logs) {
         let how = if *ssr { ", filling holes" } else { "" };
         out.push(format!("  {name:<10} {segments:>8} {blocks:>10}  segment {segment}, block {next}{how}"));
+    }
+    for (name, stream, segment, next) in &i.streams {
+        let name = format!("{name} {stream}");
+        out.push(format!("  {name:<10} {:>8} {:>10}  segment {segment}, block {next}", "", ""));
+    }
+    if i.streams.is_empty() {
+        out.push(format!(
+            "  {} more streams can be opened with the segments that are free",
+            i.streams_to_spare
+        ));
     }
     out
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use tidegate_block::{Bio, BioFlags, RequestQueue, Segment};
 use tidegate_rt::{
-    LockClass, Mutex, WaitQueue, thread,
+    LockClass, Mutex, MutexGuard, WaitQueue, thread,
     trace::{self, EventPoint, SpanPoint},
 };
 use tidegate_vfs::{Error, Inode};
@@ -54,6 +54,8 @@ pub(crate) struct WriteIo {
     logs: [Mutex<Growing>; LOG_SLOTS],
     /// The logs that have a growing bio, a bit each; changed with the log locked.
     growing: AtomicU64,
+    /// The logs that ever had one, and those that a checkpoint names.
+    used: AtomicU64,
     /// Runs of pages that have their places and are about to join bios.
     placing: AtomicU64,
     /// Those of them that every checkpoint waits for.
@@ -91,6 +93,7 @@ impl WriteIo {
             stats,
             logs,
             growing: AtomicU64::new(0),
+            used: AtomicU64::new(Log::ALL.into_iter().map(|l| LogId::from(l).bit()).sum()),
             placing: AtomicU64::new(0),
             placing_cp_data: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
@@ -177,7 +180,7 @@ impl WriteIo {
         flags: BioFlags,
     ) {
         let _span = pages.as_ref().map(|p| p.submitting(blk, log, flags));
-        let mut g = self.logs[log.slot()].lock();
+        let mut g = self.lock(log);
         let full = self.join(&mut g, log, Placed { blk, segments, pages }, flags);
         drop(g);
         if let Some(full) = full {
@@ -190,7 +193,7 @@ impl WriteIo {
     pub(crate) fn add_within(&self, log: LogId, extent: Extent, flags: BioFlags) {
         let Extent { blk, segments, pages } = extent;
         let _span = pages.submitting(blk, log, flags);
-        let mut g = self.logs[log.slot()].lock();
+        let mut g = self.lock(log);
         if let Some(full) = self.join(&mut g, log, Placed { blk, segments, pages: Some(pages) }, flags) {
             self.send(log, full, Sender::Queue);
         }
@@ -207,6 +210,14 @@ impl WriteIo {
             self.growing.fetch_and(!log.bit(), SeqCst);
             self.send(log, std::mem::take(&mut *g), Sender::Queue);
         }
+    }
+
+    /// Locks a log, to add to its bio.
+    fn lock(&self, log: LogId) -> MutexGuard<'_, Growing> {
+        if self.used.load(SeqCst) & log.bit() == 0 {
+            self.used.fetch_or(log.bit(), SeqCst);
+        }
+        self.logs[log.slot()].lock()
     }
 
     /// Adds blocks to a growing bio; what was there is returned if they do not fit.
@@ -267,7 +278,7 @@ impl WriteIo {
     /// Sends every growing bio, also one that another thread begins at this moment: a bio is counted with its log
     /// locked, so one that comes to a log after this call is counted after it, too.
     fn send_begun(&self) {
-        for log in LogId::of_bits(u64::MAX) {
+        for log in LogId::of_bits(self.used.load(SeqCst)) {
             if let Some(g) = self.take_locked(log) {
                 self.send(log, g, Sender::Queue);
             }
