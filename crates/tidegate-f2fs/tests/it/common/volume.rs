@@ -31,7 +31,7 @@ pub const SWITCHES: [&str; 7] = [
     "fsync_mode=strict,noflush_merge",
     "mode=lfs,background_gc=off",
     "warm_streams=5,hot_streams=3,cold_streams=2,stream_policy=srr",
-    "warm_streams=11,stream_policy=spf",
+    "hot_streams=1,warm_streams=11,cold_streams=1,stream_policy=spf",
 ];
 
 /// Formats a file with the reference tool.
