@@ -29,8 +29,7 @@ mod tests {
     #[test]
     fn places_of_the_engine_have_names() {
         let text = include_str!("../../../../tidegate-f2fs/src/segment/curseg.rs");
-        let line =
-            text.lines().position(|l| l.contains(" c = self.cursegs.lock(log);")).unwrap() as u32 + 1;
+        let line = text.lines().position(|l| l.contains(" c = self.cursegs.lock(log);")).unwrap() as u32 + 1;
         for file in
             ["crates/tidegate-f2fs/src/segment/curseg.rs", "/src/crates/tidegate-f2fs/src/segment/curseg.rs"]
         {
