@@ -9,6 +9,7 @@
 //! | `extent`, `inline` | what is known of a map without its nodes; data inside the inode |
 //! | `first_block` | the block that data which leaves the inode goes to |
 //! | `write`, `place` | passes over dirty pages; the places these get |
+//! | `stream` | the stream of data that a run goes to |
 //! | `write_io`, `in_flight` | bios that grow while pages are placed; bios that have not ended |
 //! | `drain` | waiting for them |
 //! | `failed_pages`, `rescue` | pages that are not where the map says, since their write failed; writing them elsewhere |
@@ -25,6 +26,7 @@ pub(crate) mod map;
 pub(crate) mod place;
 pub(crate) mod read_ahead;
 pub(crate) mod rescue;
+pub(crate) mod stream;
 pub(crate) mod truncate;
 pub(crate) mod write;
 pub(crate) mod write_io;

@@ -4,6 +4,8 @@
 //! Its summary says who owns each block; it goes to the SSA when the log leaves the segment and into
 //! the pack at each checkpoint, or, of an extra stream, to the SSA then, too.
 
+mod stream;
+
 use crate::format::gate::Checkpoint;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};

@@ -5,9 +5,8 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `log`, `curseg` | the logs: by name, and runs of blocks allocated in them |
+//! | `log`, `curseg` | the logs: by name, and runs of blocks allocated in them; extra streams of data, opened and closed |
 //! | `streams` | how many of them there may be, as options say it |
-//! | `stream` | extra streams of data: when they are opened and closed, and what goes to them |
 //! | `policy` | free segments that are kept, and for whom |
 //! | `discard` | telling the device which blocks hold nothing |
 
@@ -15,5 +14,4 @@ pub(crate) mod curseg;
 pub(crate) mod discard;
 pub(crate) mod log;
 pub(crate) mod policy;
-mod stream;
 pub(crate) mod streams;

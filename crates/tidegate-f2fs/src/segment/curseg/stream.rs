@@ -4,15 +4,13 @@
 //! into the SSA, so that its segment is one like others to whoever finds it after a power cut. While free segments
 //! are short there are no extra streams: what is left of their segments is for logs that fill holes, and for cleaning.
 
-use crate::inode::fi;
-use crate::segment::curseg::Curseg;
+use super::Curseg;
 use crate::segment::log::{Log, LogId, MAX_LOGS};
 use crate::segment::policy::Reserve;
-use crate::volume::options::StreamPolicy;
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate_rt::MutexGuard;
-use tidegate_vfs::{Inode, Result};
+use tidegate_vfs::Result;
 
 /// Segments to spare that an extra stream leaves when it is opened, so that it is not closed at once.
 const SPARE_TO_OPEN: u32 = 2;
@@ -31,21 +29,6 @@ impl F2fs {
             left -= extra;
         }
         1
-    }
-
-    /// The stream for the next run of blocks of an inode's data.
-    pub(crate) fn stream_for(&self, inode: &Inode) -> LogId {
-        let kind = self.data_log(inode);
-        let n = self.streams(kind);
-        if n == 1 {
-            return kind.into();
-        }
-        let next = || (self.next_stream.fetch_add(1, Relaxed) % u32::from(n)) as u8;
-        let stream = match self.switches.stream_policy() {
-            StreamPolicy::RoundRobin => next(),
-            StreamPolicy::PerFile => fi(inode).pinned_stream(next) % n,
-        };
-        LogId { kind, stream }
     }
 
     /// Extra streams that could be opened with the free segments there are.
