@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use super::ckpt::{self, CkptPlan};
 use super::mount::dir::{self, DirPlan};
 use super::mount::{self, MountPlan};
-use super::{fsync, gc, populate, trace, writepages};
+use super::{commit, fsync, gc, populate, trace, writepages};
 use tidegate_testing::workspace;
 
 /// A bench.
@@ -22,6 +22,15 @@ pub enum Task {
         #[command(flatten)]
         plan: Plan,
         /// Where to make the image on a disk; below the target directory unless told.
+        #[arg(long)]
+        disk: Option<PathBuf>,
+    },
+    /// Fsyncs beside a stream of writes, and reads beside random ones, of ext4 by us, by our mount and by the kernel.
+    Commit {
+        /// The plan.
+        #[command(flatten)]
+        plan: Plan,
+        /// Where to make the image; below the target directory unless told.
         #[arg(long)]
         disk: Option<PathBuf>,
     },
@@ -70,6 +79,9 @@ impl Task {
             Task::Populate(plan) => populate::populate(&plan),
             Task::Fsync { plan, disk } => {
                 fsync::run(&plan, &disk.unwrap_or_else(|| workspace::target_dir().join("bench")))
+            }
+            Task::Commit { plan, disk } => {
+                commit::run(&plan, &disk.unwrap_or_else(|| workspace::target_dir().join("bench")))
             }
             Task::Writepages(plan) => writepages::run(&plan),
             Task::Trace(plan) => trace::run(&plan),

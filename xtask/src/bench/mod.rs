@@ -7,7 +7,7 @@
 //! |-------------------------------------------|----------------------------------------------------|
 //! | [`cli`]                                   | what can be asked for                              |
 //! | `populate`, `cases`, `tree`, `report`     | volumes filled, emptied, streamed into and opened  |
-//! | `fsync`, `writepages`, `gc`               | workloads in an open volume                        |
+//! | `fsync`, `commit`, `writepages`, `gc`     | workloads in an open volume                        |
 //! | `ckpt`                                    | the lab's m5, in real time                         |
 //! | `trace`                                   | what looking into the engine costs                 |
 //! | `mount`                                   | our mount, fuse2fs and ext4 side by side           |
@@ -17,6 +17,7 @@
 mod cases;
 mod ckpt;
 pub mod cli;
+mod commit;
 mod fsync;
 mod gc;
 mod image;

@@ -12,10 +12,12 @@
 //! | `mark` | many threads make files, in the manner of fs_mark |
 //! | `look` | the same while it is looked at, in each way |
 //! | `age` | a volume is filled, then overwritten at random |
+//! | `beside` | threads append and fsync, or read, beside one that writes |
 //! | `stamp` | pages that say which they are |
 #![forbid(unsafe_code)]
 
 mod age;
+mod beside;
 mod host;
 mod look;
 mod mark;
@@ -32,7 +34,7 @@ use target::{Result, Target};
 #[derive(Parser)]
 #[command(name = "workload", about = "Runs a workload on an image or a directory and prints what it took")]
 struct Cli {
-    /// An F2FS image, opened by the library.
+    /// An image, opened by the library.
     #[arg(long, required_unless_present = "dir", conflicts_with = "dir")]
     image: Option<PathBuf>,
     /// Mount options for the image, as `writepages=locked,mode=lfs`.
@@ -55,6 +57,8 @@ enum What {
     Fill(age::Fill),
     /// Pages of that file are overwritten at random.
     Overwrite(age::Overwrite),
+    /// Threads append and fsync, or read at random, beside one that writes without end.
+    Beside(beside::Beside),
 }
 
 fn main() -> ExitCode {
@@ -90,6 +94,7 @@ fn run(cli: &Cli) -> Result<String> {
         }
         What::Fill(f) => f.run(&*target)?,
         What::Overwrite(o) => o.run(&*target)?,
+        What::Beside(b) => b.run(&target)?,
     };
     target.close()?;
     drop(target);

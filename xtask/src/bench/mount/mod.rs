@@ -13,7 +13,7 @@
 mod bytes;
 pub mod dir;
 mod judge;
-mod peer;
+pub(super) mod peer;
 mod trees;
 mod uring;
 
