@@ -74,10 +74,8 @@ impl Model {
         n.mode = mode;
         n.loose_mode = 0;
         if !cred.is_root() && !cred.in_group(n.gid) {
-            match n.is_dir() {
-                true => n.loose_mode |= 0o2000 & mode,
-                false => n.mode &= !0o2000,
-            }
+            // POSIX leaves directories open. What is made in one depends on it, so they are as Linux has them.
+            n.mode &= !0o2000;
         }
         if let Some(list) = n.xattrs.get_mut(acl::ACCESS) {
             *list = acl::encode(&acl::chmod(&acl::decode(list), mode));
