@@ -385,6 +385,7 @@ impl Drop for RequestQueue {
 pub struct Plug<'a> {
     queue: &'a RequestQueue,
     pending: Vec<Request>,
+    flags: BioFlags,
 }
 
 /// A plug this full is sent on.
@@ -393,7 +394,12 @@ const PLUG_MAX: usize = 32;
 impl<'a> Plug<'a> {
     /// An empty plug on `queue`.
     pub fn new(queue: &'a RequestQueue) -> Self {
-        Plug { queue, pending: Vec::new() }
+        Self::marking(queue, BioFlags::empty())
+    }
+
+    /// The same, where each bio gets these flags, too.
+    pub fn marking(queue: &'a RequestQueue, flags: BioFlags) -> Self {
+        Plug { queue, pending: Vec::new(), flags }
     }
 
     /// Adds `bio`: behind a gathered request that it continues, or as one of its own.
@@ -401,6 +407,7 @@ impl<'a> Plug<'a> {
         self.queue.count(&bio);
         let l = &self.queue.limits;
         let mut bio = bio;
+        bio.flags |= self.flags;
         for rq in self.pending.iter_mut().rev() {
             match rq.merge_back(bio, l.max_bytes, l.max_segments) {
                 Ok(()) => return,

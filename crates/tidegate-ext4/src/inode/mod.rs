@@ -69,8 +69,10 @@ pub(crate) struct Own {
     pub sent: Mutex<Sent>,
     /// Keeps what is stored no older than what was stored before; over reads of the table.
     raw: Mutex<()>,
-    /// The transaction that last changed it, with a bit above it, or 0.
+    /// The transaction that last changed it, with a bit above it, or 0 (`i_sync_tid`).
     changed: AtomicU64,
+    /// The same of changes that reading its data needs (`i_datasync_tid`).
+    needed: AtomicU64,
     /// It was cut to nothing, and nobody has closed it since.
     pub emptied: AtomicBool,
 }
@@ -89,9 +91,11 @@ impl Own {
             sent: Mutex::new(&I_SENT, Sent::default()),
             raw: Mutex::new(&I_RAW, ()),
             changed: AtomicU64::new(0),
+            needed: AtomicU64::new(0),
             emptied: AtomicBool::new(false),
         };
         own.note(changed);
+        own.note_needed(changed);
         Box::new(own)
     }
 
@@ -102,9 +106,17 @@ impl Own {
         }
     }
 
-    /// The transaction that an fsync waits for, if any changed the inode.
-    pub(crate) fn changed(&self) -> Option<Tid> {
-        let n = self.changed.load(Acquire);
+    /// Notes that a transaction changes what reading its data needs.
+    pub(crate) fn note_needed(&self, tid: Option<Tid>) {
+        if let Some(tid) = tid {
+            self.needed.store(1 << 32 | u64::from(tid.0), Release);
+        }
+    }
+
+    /// The transaction that an fsync waits for, if any changed the inode; that of an fdatasync is the last that changed
+    /// more than times.
+    pub(crate) fn changed(&self, datasync: bool) -> Option<Tid> {
+        let n = if datasync { &self.needed } else { &self.changed }.load(Acquire);
         (n != 0).then_some(Tid(n as u32))
     }
 

@@ -42,6 +42,16 @@ impl Ext4 {
     /// # Errors
     /// Those of reading the table; `FileTooBig` when it takes more blocks than can be told.
     pub(crate) fn store_inode(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        super::own(inode).note_needed(handle.tid());
+        self.store_attr(handle, inode)
+    }
+
+    /// The same where nothing has changed that reading the file's data needs, as in a write to blocks that are there: an
+    /// fdatasync does not wait for it.
+    ///
+    /// # Errors
+    /// As [`Ext4::store_inode`].
+    pub(crate) fn store_attr(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         // From here to the table: an older state does not get there behind a newer one.
         let _raw = super::own(inode).storing();
         let own = ei(inode);

@@ -78,6 +78,11 @@ impl OnWay {
     }
 }
 
+/// What the bios of a pass are marked with: whether somebody waits for them.
+pub(super) fn flags(wbc: &WritebackControl) -> BioFlags {
+    if wbc.sync_all { BioFlags::SYNC } else { BioFlags::BACKGROUND }
+}
+
 impl Ext4 {
     pub(super) fn file_blocks(&self, bytes: &Range<u64>) -> Range<u64> {
         let bs = u64::from(self.sb.block_size);
@@ -102,7 +107,7 @@ impl Ext4 {
             write.apply(&mut a);
             before
         };
-        let stored = self.op(|handle| self.store_inode(handle, inode));
+        let stored = self.op(|handle| self.store_attr(handle, inode));
         if stored.is_err() {
             {
                 let mut a = inode.attr();
@@ -154,7 +159,7 @@ impl Ext4 {
             inode.mapping.tag_towrite(wbc.start, wbc.end);
         }
         let (mut at, mut first) = (wbc.start, Ok(()));
-        let mut plug = Plug::new(&self.blocks.queue);
+        let mut plug = Plug::marking(&self.blocks.queue, flags(wbc));
         while wbc.nr_to_write > 0 {
             match inode.mapping.take_dirty(at, wbc.end, tag, PageBuf::MAX_PAGES) {
                 Taken::None => break,

@@ -175,8 +175,8 @@ impl FileSystem for Ext4 {
         self.seek_blocks(inode, bytes, target)
     }
 
-    fn fsync(&self, inode: &Inode, _: bool) -> Result<()> {
-        self.fsync_inode(inode)
+    fn fsync(&self, inode: &Inode, datasync: bool) -> Result<()> {
+        self.fsync_inode(inode, datasync)
     }
 
     fn sync_fs(&self) -> Result<()> {

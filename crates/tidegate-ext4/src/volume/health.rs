@@ -119,12 +119,12 @@ impl Ext4 {
     ///
     /// # Errors
     /// Those of the device, and the volume takes no more changes.
-    pub(crate) fn fsync_inode(&self, inode: &Inode) -> Result<()> {
+    pub(crate) fn fsync_inode(&self, inode: &Inode, datasync: bool) -> Result<()> {
         self.check_writable()?;
         self.settled(inode)?;
         self.cover_arrived(inode)?;
         let Some(journal) = self.blocks.journal() else { return self.write_all() };
-        match own(inode).changed().filter(|tid| !journal.committed().reaches(*tid)) {
+        match own(inode).changed(datasync).filter(|tid| !journal.committed().reaches(*tid)) {
             Some(tid) => {
                 self.stats.fsync_commits.fetch_add(1, Relaxed);
                 // A commit that is on its way may have flushed before the data was there.

@@ -5,6 +5,7 @@ mod checked;
 mod common;
 mod crash;
 mod damaged;
+mod datasync;
 mod encrypted;
 mod failing;
 mod hashes;

@@ -1,0 +1,47 @@
+//! What an fdatasync waits for, and what it need not wait for.
+
+use crate::rig::{mke2fs, scratch, skip};
+use std::sync::Arc;
+use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
+use tidegate_ext4::{Ext4, Ext4Options};
+use tidegate_vfs::*;
+
+fn open(device: Arc<MemoryDevice>) -> (Arc<Ext4>, Arc<Vfs>) {
+    let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
+    let bdi = Bdi::new(MemoryLimits::default());
+    let fs = Ext4::open(queue, bdi.clone(), Ext4Options::default()).unwrap();
+    (fs.clone(), Vfs::mount(fs, bdi, MountOptions::default()).unwrap())
+}
+
+#[test]
+fn an_fdatasync_waits_for_no_commit_of_times_alone() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    mke2fs(&image, &["-t", "ext4", "-b", "4096"], "64M");
+    let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(&image).unwrap()));
+    let (fs, vfs) = open(device.clone());
+    let how = OpenFlags::CREATE | OpenFlags::READ | OpenFlags::WRITE;
+    let f = vfs.open_path(&Cred::ROOT, b"/f", how, 0o644).unwrap();
+    f.write_at(0, &[1; 8192]).unwrap();
+    f.fsync(false).unwrap();
+    let commits = || fs.stats().commits;
+    let before = commits();
+    f.write_at(0, &[2; 4096]).unwrap();
+    f.fsync(true).unwrap();
+    assert_eq!(commits(), before, "blocks that are there: times alone have changed");
+    f.write_at(0, &[3; 4096]).unwrap();
+    f.fsync(false).unwrap();
+    assert_eq!(commits(), before + 1, "an fsync is of the times, too");
+    f.write_at(8192, &[4; 4096]).unwrap();
+    f.fsync(true).unwrap();
+    assert!(commits() > before + 1, "a longer file has a new block and another size");
+    // As a power cut leaves it.
+    let (_, again) = open(Arc::new(device.copy()));
+    let f = again.open_path(&Cred::ROOT, b"/f", OpenFlags::READ, 0).unwrap();
+    let mut bytes = [0; 16384];
+    assert_eq!(f.read_at(0, &mut bytes).unwrap(), 12288);
+    assert_eq!([bytes[0], bytes[4096], bytes[8192]], [3, 1, 4]);
+}
