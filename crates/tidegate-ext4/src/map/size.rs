@@ -41,6 +41,9 @@ impl Ext4 {
             if data.disk_size >= longer {
                 return Ok(());
             }
+            // Before others can see the size: an fsync that finds it waits for the commit.
+            own(inode).note(handle.tid());
+            own(inode).note_needed(handle.tid());
             Arc::make_mut(&mut data).disk_size = longer;
         }
         self.store_inode(handle, inode)

@@ -9,7 +9,10 @@ use tidegate_vfs::*;
 fn open(device: Arc<MemoryDevice>) -> (Arc<Ext4>, Arc<Vfs>) {
     let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
     let bdi = Bdi::new(MemoryLimits::default());
-    let fs = Ext4::open(queue, bdi.clone(), Ext4Options::default()).unwrap();
+    let mut how = Ext4Options::default();
+    // None comes by itself.
+    assert!(how.set("commit=3600").unwrap());
+    let fs = Ext4::open(queue, bdi.clone(), how).unwrap();
     (fs.clone(), Vfs::mount(fs, bdi, MountOptions::default()).unwrap())
 }
 
