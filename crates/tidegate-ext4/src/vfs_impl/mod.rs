@@ -95,7 +95,7 @@ impl FileSystem for Ext4 {
     }
 
     fn update_times(&self, inode: &Arc<Inode>) -> Result<()> {
-        self.op(|handle| self.store_inode(handle, inode))
+        self.op(|handle| self.store_attr(handle, inode))
     }
 
     fn getxattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
