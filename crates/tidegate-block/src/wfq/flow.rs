@@ -14,7 +14,7 @@ use tidegate_rt::{Nanos, WaitQueue};
 pub(super) const IDLE: usize = 2;
 pub(super) const LEVELS: usize = 8;
 pub(super) const DEFAULT_WEIGHT: u32 = 100;
-/// What level 4, which threads have unless told, counts for.
+/// The level that threads have unless told.
 const DEFAULT_LEVEL: u32 = 4;
 /// The cost of a command that moves no data ends here, however long its range.
 const RANGE_COST_MAX: u64 = 1 << 20;

@@ -31,7 +31,7 @@ pub(super) struct Sched {
     busy_end: Nanos,
     /// Nothing more will come.
     closing: bool,
-    /// What was done for threads whose queues are gone.
+    /// Figures of threads whose queues are gone.
     gone: BTreeMap<(u32, u8), ElevatorStats>,
 }
 

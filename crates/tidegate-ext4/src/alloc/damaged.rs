@@ -16,7 +16,7 @@ pub(super) enum Bitmap {
     Inodes,
 }
 
-/// What was found wrong with bitmaps since the volume was opened.
+/// Damage of bitmaps that was met since the volume was opened.
 pub(crate) struct Damaged {
     /// Whether there are any.
     any: AtomicBool,
@@ -35,7 +35,7 @@ impl Damaged {
 }
 
 impl Ext4 {
-    /// What is wrong with a bitmap of a group, if that is known.
+    /// The damage of a group's bitmap, if it is known.
     pub(super) fn damage_of(&self, bitmap: Bitmap, group: &GroupDesc) -> Option<Error> {
         if !self.damaged.any() {
             return None;

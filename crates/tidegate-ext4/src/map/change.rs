@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tidegate_vfs::{Attr, ErrorKind, Inode, Result};
 
-/// What a hole is filled with.
+/// The blocks that fill a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fill {
     /// Blocks that hold data, and were promised.

@@ -48,7 +48,7 @@ impl Ext4 {
             let holes = done..blocks.end;
             match self.op(|handle| self.fill_promised(handle, inode, holes.clone(), Fill::Unwritten)) {
                 Ok(_) => {}
-                // What has a place can go.
+                // Pages that have a place can go.
                 Err(e) if e.kind() == ErrorKind::NoSpace && done >= blocks.start + self.blocks.per_page() => {
                 }
                 Err(e) => return Err(e),
@@ -58,7 +58,7 @@ impl Ext4 {
         Ok((pieces, self.follows(inode, unwritten, end, queue)))
     }
 
-    /// What follows when pages are on the device whose blocks are `unwritten`, or are not.
+    /// The end of a run of pages, whose blocks may be `unwritten` and which makes the file reach to byte `end`.
     pub(super) fn follows(&self, inode: &Arc<Inode>, unwritten: bool, end: u64, queue: &Arc<Queue>) -> Then {
         // A size that is ahead of the table's for any reason follows with the last of the data.
         match unwritten || ei(inode).disk_size < inode.size() {
@@ -100,7 +100,7 @@ impl Ext4 {
         }
     }
 
-    /// Marks the blocks of runs of one file, and raises its size. What cannot be marked is dirty again.
+    /// Marks the blocks of runs of one file, and raises its size. Runs that cannot be marked are dirty again.
     fn convert_all(&self, all: &mut [Written]) {
         let Some(first) = all.first_mut() else { return };
         let (inode, mut later) = (first.inode.clone(), first.turn.later.take());

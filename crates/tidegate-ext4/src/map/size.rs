@@ -79,13 +79,15 @@ impl Ext4 {
 
     /// Notes that the table has a smaller size than a file, if it has.
     pub(super) fn note_behind(&self, inode: &Arc<Inode>) {
-        let behind = ei(inode).disk_size < inode.size();
-        let mut all = self.behind.0.lock();
-        if behind {
-            all.insert(inode.ino.0, Arc::downgrade(inode));
-        } else {
-            all.remove(&inode.ino.0);
+        let behind = || ei(inode).disk_size < inode.size();
+        if !behind() {
+            self.behind.0.lock().remove(&inode.ino.0);
+            // The file may have got longer meanwhile, and the note of that be the one that is gone.
+            if !behind() {
+                return;
+            }
         }
+        self.behind.0.lock().insert(inode.ino.0, Arc::downgrade(inode));
     }
 
     /// Before a sync commits: the table has the sizes that data on the device makes.

@@ -38,7 +38,7 @@ struct OnWay {
     then: Then,
 }
 
-/// What follows when a run is on the device.
+/// The end of a run that is on the device.
 pub(super) enum Then {
     /// Nothing.
     End,
@@ -279,7 +279,7 @@ impl Ext4 {
             plug.send();
             match self.op(|handle| self.give_places(handle, inode, done..blocks.end, end)) {
                 Ok(way) => then = way.map_or(Then::End, Then::Commit),
-                // What has a place can go.
+                // Pages that have a place can go.
                 Err(e) if e.kind() == ErrorKind::NoSpace && done >= blocks.start + self.blocks.per_page() => {
                 }
                 Err(e) => return Err(e),
