@@ -20,7 +20,16 @@ pub(crate) fn new_volume() -> Open {
 
 /// The same on another device.
 pub(crate) fn new_volume_on(below: Arc<dyn Device>) -> Open {
-    mkfs(&RequestQueue::new(below.clone(), QueueLimits::default()), &MkfsOptions::default()).unwrap();
+    new_volume_with(below, &MkfsOptions::default())
+}
+
+/// One of so many bytes, made with these options.
+pub(crate) fn new_volume_of(bytes: u64, options: &MkfsOptions) -> Open {
+    new_volume_with(Arc::new(MemoryDevice::new(bytes)), options)
+}
+
+fn new_volume_with(below: Arc<dyn Device>, options: &MkfsOptions) -> Open {
+    mkfs(&RequestQueue::new(below.clone(), QueueLimits::default()), options).unwrap();
     let device = Faulty::new(below, []);
     let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
     let bdi = Bdi::new(MemoryLimits::default());

@@ -24,6 +24,8 @@ static UPDATE: SpanPoint<3> = SpanPoint::new("f2fs_update_data_blkaddr", ["ino",
 pub(crate) struct Placed {
     /// `None` for pages that have no place any more: cut off or punched meanwhile.
     pub blk: Option<BlockAddr>,
+    /// The log whose bio they join: it gave the place, or was to give one.
+    pub log: LogId,
     /// Where the first of them was.
     pub old: BlockAddr,
     /// That is a new place.
@@ -54,13 +56,13 @@ impl F2fs {
         let mut map = fi(inode).map.lock();
         let (parts, hole) = self.parts_of(inode, index, pages)?;
         let Some(first) = parts.first() else {
-            return Ok(vec![Placed { blk: None, old: BlockAddr::NULL, moved: false, pages: hole }]);
+            return Ok(vec![Placed { blk: None, log, old: BlockAddr::NULL, moved: false, pages: hole }]);
         };
         let old = first.olds[0];
         if self.stays_in_place(inode, old, how) {
             let n = (0..first.olds.len()).take_while(|i| first.olds[*i].0 == old.0 + *i as u32).count();
             self.stats.in_place.fetch_add(n as u64, Relaxed);
-            return Ok(vec![Placed { blk: Some(old), old, moved: false, pages: n }]);
+            return Ok(vec![Placed { blk: Some(old), log, old, moved: false, pages: n }]);
         }
         let ino = inode.nid();
         if inode.file_type == FileType::Regular && parts.iter().all(|p| p.d.nid != ino) {
@@ -90,7 +92,7 @@ impl F2fs {
             let pages = a.blocks as usize;
             let old = olds.next().unwrap_or(BlockAddr::NULL);
             olds.by_ref().take(pages - 1).for_each(drop);
-            placed.push(Placed { blk: Some(a.start), old, moved: true, pages });
+            placed.push(Placed { blk: Some(a.start), log: a.log, old, moved: true, pages });
         }
         Ok(placed)
     }

@@ -53,13 +53,23 @@ pub(crate) struct DataPass {
     placed: u64,
     /// The bio held back, for more to join.
     last: Option<LastBio>,
+    /// The pages placed last, as long as they are neighbours.
+    run: Option<BlockRun>,
+}
+
+/// Neighbouring pages that one stream gets.
+struct BlockRun {
+    log: LogId,
+    /// The page behind them.
+    end: u64,
+    pages: usize,
 }
 
 impl DataPass {
     /// A pass that has done nothing yet; `sync` when somebody waits for it.
     pub(crate) fn new(how: Placement, sync: bool) -> Self {
         let flags = if sync { BioFlags::SYNC } else { BioFlags::BACKGROUND };
-        DataPass { how, flags, placed: 0, last: None }
+        DataPass { how, flags, placed: 0, last: None, run: None }
     }
 }
 
@@ -182,7 +192,7 @@ impl F2fs {
     ) -> Result<()> {
         let whole = self.places_whole(pass.how);
         let cleaned = pass.how == Placement::Move;
-        let log = if cleaned { Log::ColdData.into() } else { self.stream_for(inode) };
+        let log = if cleaned { Log::ColdData.into() } else { self.stream_of_run(inode, &run, pass) };
         let (places, r) = self.place_run(inode, run.index, run.pages, pass.how, log);
         let placing = self.write_io.placing(cleaned || inode.is_dir());
         let op = op.filter(|_| !whole);
@@ -202,9 +212,9 @@ impl F2fs {
                     };
                     let extent = Extent { blk, segments: part, pages };
                     if whole {
-                        self.write_io.add_extent(log, extent, pass.flags, &mut pass.last);
+                        self.write_io.add_extent(p.log, extent, pass.flags, &mut pass.last);
                     } else {
-                        self.write_io.add_within(log, extent, pass.flags);
+                        self.write_io.add_within(p.log, extent, pass.flags);
                     }
                     self.stats.placed(cleaned, p.pages as u64);
                 }
@@ -216,6 +226,16 @@ impl F2fs {
         drop(placing);
         drop(op);
         r
+    }
+
+    /// The stream for a run of a pass: that of the pages before it, where it continues them, so that a position that
+    /// takes page by page gives a stream as much as one that takes whole runs.
+    fn stream_of_run(&self, inode: &Inode, run: &DirtyRun, pass: &mut DataPass) -> LogId {
+        let before = pass.run.take().filter(|r| r.end == run.index && r.pages + run.pages <= MAX_EXTENT);
+        let (log, pages) = before.map_or_else(|| (self.stream_for(inode), 0), |r| (r.log, r.pages));
+        let end = run.index + run.pages as u64;
+        pass.run = Some(BlockRun { log, end, pages: pages + run.pages });
+        log
     }
 
     /// Places `pages` taken pages from `index` on; those that it could not place are dirty again.

@@ -111,7 +111,14 @@ impl F2fs {
             return Ok(());
         }
         let mut victims = self.gc.lock.lock();
-        if !self.is_short(0) || !refused && victims.is_futile(&self.prospects()) {
+        if !self.is_short(0) {
+            return Ok(());
+        }
+        if self.close_streams_for_cleaning()? {
+            // What they were in can be cleaned now.
+            victims.futile = None;
+        }
+        if !refused && victims.is_futile(&self.prospects()) {
             return Ok(());
         }
         let _span = GC.enter([self.sit.free_segments().free as u64]);
@@ -138,6 +145,12 @@ impl F2fs {
             }
         }
         Ok(())
+    }
+
+    /// Cleaning may be the first to be short of segments; whether extra streams had any.
+    fn close_streams_for_cleaning(&self) -> Result<bool> {
+        let _op = self.cp_rwsem.read();
+        self.close_streams_if_short()
     }
 
     /// Cleans one section and checkpoints: the one with least in it (`sync`), or one that promises to
@@ -245,3 +258,6 @@ impl F2fs {
         Ok(nodes)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,6 +29,8 @@ pub(crate) struct Curseg {
     /// Fills holes.
     pub ssr: bool,
     pub sum: Box<RawSummaryBlock>,
+    /// Of an extra stream: `next_blkoff` when its summary went to the SSA.
+    stored: usize,
 }
 
 impl Curseg {
@@ -41,18 +43,18 @@ impl Curseg {
             (cp.raw.cur_data_segno[i], cp.raw.cur_data_blkoff[i])
         };
         let ssr = cp.raw.alloc_type[i] != 0;
-        Curseg { segno: SegNo(segno.get()), next_blkoff: off.get() as usize, ssr, sum }
+        Curseg { segno: SegNo(segno.get()), next_blkoff: off.get() as usize, ssr, sum, stored: 0 }
     }
 
     /// A copy, for the checkpoint pack.
     pub(crate) fn snapshot(&self) -> Curseg {
-        Curseg { segno: self.segno, next_blkoff: self.next_blkoff, ssr: self.ssr, sum: self.sum.clone() }
+        Curseg { sum: self.sum.clone(), ..*self }
     }
 
     /// A stream without a segment.
     fn closed() -> Curseg {
         let sum = Box::new(RawSummaryBlock::new_zeroed());
-        Curseg { segno: SegNo::NONE, next_blkoff: BLOCKS_PER_SEG as usize, ssr: false, sum }
+        Curseg { segno: SegNo::NONE, next_blkoff: BLOCKS_PER_SEG as usize, ssr: false, sum, stored: 0 }
     }
 
     /// Summaries that a checkpoint must keep: all of an SSR segment, those written of another.
@@ -66,6 +68,8 @@ pub(crate) struct Cursegs {
     logs: Vec<Mutex<Curseg>>,
     /// The extra streams that have a segment, a bit each; changed with the log locked.
     open: AtomicU64,
+    /// Those that found no segment to go to since the last checkpoint, a bit each.
+    refused: AtomicU64,
     /// Blocks allocated since the last checkpoint.
     allocated: AtomicU64,
     /// The last warm node does not name the block of the next. Nor is a chain that the volume was opened
@@ -80,6 +84,7 @@ impl Cursegs {
         Cursegs {
             logs,
             open: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
             allocated: AtomicU64::new(0),
             chain_broken: AtomicBool::new(true),
         }
@@ -99,6 +104,7 @@ impl Cursegs {
     pub(crate) fn checkpointed(&self) {
         self.allocated.store(0, Relaxed);
         self.chain_broken.store(false, Relaxed);
+        self.refused.store(0, Relaxed);
     }
 
     pub(crate) fn lock(&self, log: impl Into<LogId>) -> MutexGuard<'_, Curseg> {
@@ -118,6 +124,8 @@ impl Cursegs {
 
 /// Blocks allocated in one piece.
 pub(crate) struct Allocated {
+    /// The log that gave them.
+    pub log: LogId,
     pub start: BlockAddr,
     pub blocks: u32,
     /// The block the log will write next.
@@ -166,7 +174,9 @@ impl F2fs {
                 Ok(a) => {
                     done += a.blocks;
                     match out.last_mut() {
-                        Some(last) if last.start.plus(last.blocks) == a.start => last.blocks += a.blocks,
+                        Some(last) if last.log == log && last.start.plus(last.blocks) == a.start => {
+                            last.blocks += a.blocks
+                        }
                         _ => out.push(a),
                     }
                 }
@@ -238,7 +248,7 @@ impl F2fs {
             at if at < BLOCKS_PER_SEG as usize => self.sit.segment_start(c.segno).plus(at as u32),
             _ => BlockAddr::NULL,
         };
-        Ok(Allocated { start, blocks: n, next })
+        Ok(Allocated { log, start, blocks: n, next })
     }
 
     /// Takes a log to another segment, whatever room is left in its own.
@@ -289,7 +299,7 @@ impl F2fs {
         if (fills_holes || free == 0) && self.fill_holes(c, log)? {
             return Ok(());
         }
-        let Some(seg) = self.sit.take_free_segment(log, c.segno)? else {
+        let Some(seg) = self.sit.take_free_segment(log, true)? else {
             return Err(Error::new(ErrorKind::NoSpace, "no free segment"));
         };
         self.enter(c, log, seg, 0, false, Box::new(RawSummaryBlock::new_zeroed()));
@@ -309,9 +319,17 @@ impl F2fs {
         Ok(true)
     }
 
-    fn enter(&self, c: &mut Curseg, log: LogId, seg: SegNo, at: usize, ssr: bool, sum: Box<RawSummaryBlock>) {
+    pub(super) fn enter(
+        &self,
+        c: &mut Curseg,
+        log: LogId,
+        seg: SegNo,
+        at: usize,
+        ssr: bool,
+        sum: Box<RawSummaryBlock>,
+    ) {
         self.store_summary(c);
-        *c = Curseg { segno: seg, next_blkoff: at, ssr, sum };
+        *c = Curseg { segno: seg, next_blkoff: at, ssr, sum, stored: 0 };
         c.sum.entry_type = if log.kind.is_node() { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
     }
 
@@ -331,26 +349,5 @@ impl F2fs {
         if c.segno != SegNo::NONE {
             self.meta.write(self.sb.ssa_blkaddr + c.segno.0, PageBuf::from_slice(c.sum.as_bytes()));
         }
-    }
-
-    /// Takes an extra stream to a fresh segment.
-    pub(super) fn open_stream(&self, c: &mut Curseg, log: LogId) -> Result<()> {
-        if let Some(seg) = self.sit.take_free_segment(log, c.segno)? {
-            self.enter(c, log, seg, 0, false, Box::new(RawSummaryBlock::new_zeroed()));
-            self.cursegs.open.fetch_or(log.bit(), SeqCst);
-            self.stats.streams_opened.fetch_add(1, Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Leaves an extra stream without a segment.
-    pub(super) fn close_stream(&self, c: &mut Curseg, log: LogId) -> Result<()> {
-        self.store_summary(c);
-        if c.segno != SegNo::NONE {
-            self.stats.streams_closed.fetch_add(1, Relaxed);
-        }
-        *c = Curseg::closed();
-        self.cursegs.open.fetch_and(!log.bit(), SeqCst);
-        self.sit.close(log)
     }
 }

@@ -130,7 +130,7 @@ impl F2fs {
             let c = self.cursegs.lock(log);
             v.streams.push((LOG_NAMES[log.kind as usize], log.stream, c.segno.0, c.next_blkoff as u32));
         }
-        v.streams_to_spare = self.streams_to_spare();
+        v.streams_to_spare = self.streams_to_spare()?;
         for n in 0..self.sb.main_segments {
             let e = self.sit.get(SegNo(n))?;
             match e.valid as u32 {

@@ -5,9 +5,13 @@ use crate::common::tree::assert_same;
 use crate::common::tree::describe_image;
 use crate::common::volume::{Image, fsck, smallest};
 use crate::kernel::{kernel_reads, lacking};
+use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
+use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
 use tidegate_f2fs::F2fsOptions;
 use tidegate_f2fs::info::VolumeInfo;
+use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
 use tidegate_f2fs::raw::Features;
 use tidegate_testing::temp::TempDir;
 use tidegate_vfs::{ErrorKind, FallocateFlags, VolumeOps};
@@ -146,6 +150,118 @@ fn small_volumes_open_fewer_streams() {
     write(&v, 0..12, 0);
     assert!((1..=room).contains(&info(&v).streams.len()));
     v.finish();
+}
+
+/// A new volume with sections of four segments.
+fn sectioned(mib: u64, options: &str) -> Mounted {
+    let device = Arc::new(MemoryDevice::new(mib << 20));
+    let queue = RequestQueue::new(device.clone(), QueueLimits::default());
+    mkfs(&queue, &MkfsOptions { segs_per_sec: 4, ..Default::default() }).unwrap();
+    let mut o = F2fsOptions::default();
+    o.parse(options).unwrap();
+    Mounted::open(device, o)
+}
+
+/// The sections that streams are in, by kind and stream; nobody else is there.
+fn sections(v: &Mounted) -> Vec<(u8, u32)> {
+    let now = info(v);
+    let of_logs = now.logs.iter().map(|l| l.1 / 4);
+    let streams: Vec<(u8, u32)> = now.streams.iter().map(|s| (s.1, s.2 / 4)).collect();
+    let all: Vec<u32> = of_logs.chain(streams.iter().map(|s| s.1)).collect();
+    let distinct: BTreeSet<u32> = all.iter().copied().collect();
+    assert_eq!(all.len(), distinct.len(), "{now:?}");
+    streams
+}
+
+#[test]
+fn each_stream_writes_sections_of_its_own() {
+    let v = sectioned(320, "warm_streams=4,stream_policy=spf");
+    let open: Vec<_> = (0..4).map(|n| v.file(&format!("/f{n}"))).collect();
+    let write = |blocks: Range<u64>| {
+        for at in blocks {
+            for (n, f) in open.iter().enumerate() {
+                f.write_at(at << 18, &vec![n as u8; 1 << 18]).unwrap();
+                f.fsync(false).unwrap();
+            }
+        }
+    };
+    write(0..12);
+    let before = sections(&v);
+    assert_eq!(before.len(), 3);
+    // Closed for a while, they go on where they were.
+    VolumeOps::remount(&*v.fs, "warm_streams=1").unwrap();
+    v.vfs.sync().unwrap();
+    assert!(info(&v).streams.is_empty());
+    VolumeOps::remount(&*v.fs, "warm_streams=4").unwrap();
+    write(12..13);
+    assert_eq!(sections(&v), before);
+    v.finish();
+    // Each file is a section, though all were written at once.
+    let v = sectioned(320, "warm_streams=4,stream_policy=spf");
+    let open: Vec<_> = (0..4).map(|n| v.file(&format!("/f{n}"))).collect();
+    for at in 0..32 {
+        for f in &open {
+            f.write_at(at << 18, &[7; 1 << 18]).unwrap();
+            f.fsync(false).unwrap();
+        }
+    }
+    let pieces = open.iter().map(|f| VolumeOps::fragments(&*v.fs, f.inode()).unwrap());
+    assert_eq!(pieces.collect::<Vec<_>>(), [1; 4]);
+    v.finish();
+}
+
+#[test]
+fn as_many_streams_are_opened_as_sections_are_to_spare() {
+    let v = sectioned(160, "warm_streams=11,stream_policy=srr");
+    let room = info(&v).streams_to_spare as usize;
+    assert!((1..10).contains(&room), "{room}");
+    write(&v, 0..12, 0);
+    assert_eq!(sections(&v).len(), room);
+    assert!(count(&v, "streams_refused") > 0);
+    v.finish();
+}
+
+/// Small files whose streams were refused share bios, as with one log.
+#[test]
+fn files_of_refused_streams_share_bios() {
+    let bios = |options: &str| {
+        let mut o = F2fsOptions::default();
+        o.parse(options).unwrap();
+        let v = Mounted::open(smallest(Features::empty()), o);
+        let files: Vec<_> = (0..12).map(|n| v.file(&format!("/f{n}"))).collect();
+        v.vfs.sync().unwrap();
+        let before = v.fs.stats().data;
+        files.iter().for_each(|f| f.write_at(0, &[7; PAGE]).map(drop).unwrap());
+        v.vfs.sync().unwrap();
+        let (now, refused) = (v.fs.stats().data, count(&v, "streams_refused"));
+        v.finish();
+        (now.blocks - before.blocks, now.bios - before.bios, refused)
+    };
+    let (one, many) = (bios(""), bios("warm_streams=4,stream_policy=srr"));
+    assert_eq!((one.0, one.2), (12, 0));
+    assert_eq!((one.0, one.1), (many.0, many.1));
+    assert!(many.2 > 0);
+}
+
+/// Also where pages are taken one by one, as Linux does.
+#[test]
+fn round_robin_turns_by_runs_of_blocks() {
+    for position in ["extent", "unlocked", "locked", "submit_locked"] {
+        let v = Mounted::new(
+            128,
+            "",
+            &format!("warm_streams=4,stream_policy=srr,writepages={position},min_seq_blocks=0"),
+        );
+        let f = v.file("/f");
+        for at in [0, 32, 48] {
+            f.write_at(at * PAGE as u64, &[7; 16 * PAGE]).unwrap();
+        }
+        f.fsync(false).unwrap();
+        // Of two runs.
+        assert_eq!(VolumeOps::fragments(&*v.fs, f.inode()).unwrap(), 2, "{position}");
+        assert_eq!(info(&v).streams.len(), 1, "{position}");
+        v.finish();
+    }
 }
 
 #[test]

@@ -1,16 +1,20 @@
 //! Extra streams of data: logs that no checkpoint names.
 //!
-//! A stream is opened by the first block that goes to it and only ever appends. Each checkpoint puts its summary
+//! A stream is opened by the first block that goes to it and only ever appends. It has a section to itself where one
+//! is free, so that what it writes stays whole; closed and opened again, it goes on there. Each checkpoint puts its summary
 //! into the SSA, so that its segment is one like others to whoever finds it after a power cut. While free segments
 //! are short there are no extra streams: what is left of their segments is for logs that fill holes, and for cleaning.
 
 use super::Curseg;
+use crate::format::raw::RawSummaryBlock;
+use crate::format::units::SegNo;
 use crate::segment::log::{Log, LogId, MAX_LOGS};
 use crate::segment::policy::Reserve;
 use crate::volume::sbi::F2fs;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use tidegate_rt::MutexGuard;
 use tidegate_vfs::Result;
+use zerocopy::FromZeros;
 
 /// Segments to spare that an extra stream leaves when it is opened, so that it is not closed at once.
 const SPARE_TO_OPEN: u32 = 2;
@@ -31,10 +35,15 @@ impl F2fs {
         1
     }
 
-    /// Extra streams that could be opened with the free segments there are.
-    pub(crate) fn streams_to_spare(&self) -> u32 {
+    /// Extra streams that could be opened with the free segments there are, each in a section of its own.
+    ///
+    /// # Errors
+    /// Those of reading the SIT.
+    pub(crate) fn streams_to_spare(&self) -> Result<u32> {
         let most = (MAX_LOGS - Log::ALL.len()) as u32;
-        self.segments_to_spare().saturating_sub(SPARE_TO_OPEN).min(most)
+        let spare = self.segments_to_spare().saturating_sub(SPARE_TO_OPEN);
+        let beside = if self.sit.segs_per_sec > 1 { self.sit.free_beside_logs()? } else { 0 };
+        Ok((spare.saturating_sub(beside) / self.sit.segs_per_sec).min(most))
     }
 
     /// Free segments beyond those that anything is kept for, or at which logs begin to fill holes.
@@ -43,15 +52,17 @@ impl F2fs {
         self.sit.free_segments().free.saturating_sub(kept)
     }
 
-    /// Closes the extra streams while free segments are short. For who holds no `curseg_mutex`.
-    pub(super) fn close_streams_if_short(&self) -> Result<()> {
-        if self.cursegs.open_streams().next().is_some() && self.segments_to_spare() == 0 {
+    /// Closes the extra streams while free segments are short; whether there were any. For who holds no
+    /// `curseg_mutex`, and keeps checkpoints away.
+    pub(crate) fn close_streams_if_short(&self) -> Result<bool> {
+        let close = self.cursegs.open_streams().next().is_some() && self.segments_to_spare() == 0;
+        if close {
             self.close_streams()?;
         }
-        Ok(())
+        Ok(close)
     }
 
-    /// Closes every extra stream. For who holds no `curseg_mutex`.
+    /// Closes every extra stream. For who holds no `curseg_mutex`, and keeps checkpoints away.
     pub(crate) fn close_streams(&self) -> Result<()> {
         for log in self.cursegs.open_streams() {
             self.close_stream(&mut self.cursegs.lock(log), log)?;
@@ -59,15 +70,18 @@ impl F2fs {
         Ok(())
     }
 
-    /// Locks a log that has a segment: of an extra stream that cannot be opened, the log of its kind.
+    /// Locks a log that has a segment: of an extra stream that cannot be opened, the log of its kind. Who was refused
+    /// once is so until the next checkpoint: it alone makes segments free, and to look for one reads all of the SIT.
     pub(super) fn lock_with_room(&self, log: LogId) -> Result<(LogId, MutexGuard<'_, Curseg>)> {
         if log.is_extra() {
-            let mut c = self.cursegs.lock(log);
-            if self.room(&c)? == 0 {
-                self.next_of_stream(&mut c, log)?;
-            }
-            if self.room(&c)? > 0 {
-                return Ok((log, c));
+            if self.cursegs.refused.load(Relaxed) & log.bit() == 0 {
+                let mut c = self.cursegs.lock(log);
+                if self.room(&c)? == 0 {
+                    self.next_of_stream(&mut c, log)?;
+                }
+                if self.room(&c)? > 0 {
+                    return Ok((log, c));
+                }
             }
             self.stats.streams_refused.fetch_add(1, Relaxed);
         }
@@ -81,7 +95,50 @@ impl F2fs {
         if self.segments_to_spare() > SPARE_TO_OPEN {
             self.open_stream(c, log)?;
         }
+        if c.segno == SegNo::NONE {
+            self.cursegs.refused.fetch_or(log.bit(), Relaxed);
+        }
         Ok(())
+    }
+
+    /// Takes an extra stream to a fresh segment: in its own section, or, where as many sections are to spare as
+    /// streams want, in another.
+    fn open_stream(&self, c: &mut Curseg, log: LogId) -> Result<()> {
+        let seg = match self.sit.take_free_segment(log, false)? {
+            None if self.streams_to_spare()? > 0 => self.sit.take_free_segment(log, true)?,
+            found => found,
+        };
+        if let Some(seg) = seg {
+            self.enter(c, log, seg, 0, false, Box::new(RawSummaryBlock::new_zeroed()));
+            self.cursegs.open.fetch_or(log.bit(), SeqCst);
+            self.stats.streams_opened.fetch_add(1, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Leaves an extra stream without a segment.
+    ///
+    /// # Errors
+    /// Those of reading the SIT; it has its segment still.
+    pub(super) fn close_stream(&self, c: &mut Curseg, log: LogId) -> Result<()> {
+        if c.segno == SegNo::NONE {
+            return Ok(());
+        }
+        // First: whoever fills holes may go there as soon as the stream is out.
+        self.store_stream(c);
+        self.sit.close(log)?;
+        self.stats.streams_closed.fetch_add(1, Relaxed);
+        *c = Curseg::closed();
+        self.cursegs.open.fetch_and(!log.bit(), SeqCst);
+        Ok(())
+    }
+
+    /// Puts the summary of a stream into the SSA, unless it is there: a stream appends only.
+    fn store_stream(&self, c: &mut Curseg) {
+        if c.stored != c.next_blkoff {
+            self.store_summary(c);
+            c.stored = c.next_blkoff;
+        }
     }
 
     /// For the checkpoint: puts the summaries of extra streams into the SSA and closes those that it would take for
@@ -93,9 +150,12 @@ impl F2fs {
             if over || self.sit.get(c.segno)?.valid == 0 {
                 self.close_stream(&mut c, log)?;
             } else {
-                self.store_summary(&c);
+                self.store_stream(&mut c);
             }
         }
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,8 @@ use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};
 use crate::segment::log::{Log, LogId};
 use crate::volume::planted::PlantedBug;
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::Ordering::SeqCst;
 use tidegate_vfs::Result;
 
@@ -52,43 +54,85 @@ impl Sit {
         self.allocated(blk, 1, log)
     }
 
-    /// Takes a wholly free segment for `log`: the next one behind `hint`, whole sections first where
-    /// sections have several segments. Waits for discards when only they are in the way. `None` when no
-    /// segment is free for good.
-    pub(crate) fn take_free_segment(&self, log: LogId, hint: SegNo) -> Result<Option<SegNo>> {
+    /// Takes a wholly free segment for `log`: the next one in the section that it is in, or was in before it was
+    /// closed; else, if `may_begin`, one of a whole free section; where there is none, any. Waits for discards
+    /// when only they are in the way. `None` when no segment is free for good.
+    pub(crate) fn take_free_segment(&self, log: LogId, may_begin: bool) -> Result<Option<SegNo>> {
         let mut s = self.state.lock();
-        // A stream that is opened begins behind the log of its kind.
-        let hint = if hint == SegNo::NONE { SegNo(s.current[LogId::from(log.kind).slot()]) } else { hint };
-        let mut found = self.find_free(&mut s, hint)?;
-        while found.is_none() && !s.busy.is_empty() {
+        let find = |s: &mut SitState| match self.find_in_own_section(s, log)? {
+            None if may_begin => self.find_free(s, log),
+            found => Ok(found),
+        };
+        let mut found = find(&mut s)?;
+        while found.is_none() && !s.busy.is_empty() && may_begin {
             self.released.wait(&mut s);
-            found = self.find_free(&mut s, hint)?;
+            found = find(&mut s)?;
         }
         if let Some(segno) = found {
-            s.count(|n| n.free -= 1);
             self.enter(&mut s, log, segno)?;
+            s.count(|n| n.free -= 1);
         }
         Ok(found.map(SegNo))
     }
 
-    fn find_free(&self, s: &mut SitState, hint: SegNo) -> Result<Option<u32>> {
+    /// A free segment behind the last of a log, in the same section, unless another log got in there.
+    fn find_in_own_section(&self, s: &mut SitState, log: LogId) -> Result<Option<u32>> {
+        let last = s.last[log.slot()];
+        let section = self.section_of(last);
+        if last == SegNo::NONE.0 || section.clone().any(|n| n != last && s.is_current(n)) {
+            return Ok(None);
+        }
+        for segno in last + 1..section.end {
+            if self.is_free(s, segno)? {
+                return Ok(Some(segno));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first segment of the next section that is free, or else the next free segment, rather not beside another
+    /// log. A stream that never had one looks behind the log of its kind.
+    fn find_free(&self, s: &mut SitState, log: LogId) -> Result<Option<u32>> {
         let n = self.main_segments;
-        let mut fallback = None;
+        let behind = match s.last[log.slot()] {
+            none if none == SegNo::NONE.0 => s.current[LogId::from(log.kind).slot()],
+            last => last,
+        };
+        let (mut alone, mut any) = (None, None);
         if s.free.free > 0 {
             for i in 1..=n {
-                let segno = ((hint.0 as u64 + i as u64) % n as u64) as u32;
+                let segno = ((behind as u64 + i as u64) % n as u64) as u32;
                 if !self.is_free(s, segno)? {
                     continue;
                 }
-                let in_section = segno / self.segs_per_sec == hint.0 / self.segs_per_sec;
-                if self.segs_per_sec == 1 || in_section || self.section_is_free(s, segno)? {
-                    fallback = Some(segno);
-                    break;
+                if self.section_is_free(s, segno)? {
+                    return Ok(Some(segno));
                 }
-                fallback = fallback.or(Some(segno));
+                if alone.is_none() && !self.section_of(segno).any(|n| s.is_current(n)) {
+                    alone = Some(segno);
+                }
+                any = any.or(Some(segno));
             }
         }
-        Ok(fallback)
+        Ok(alone.or(any))
+    }
+
+    /// Free segments in the sections that logs are in: of no use to who wants a whole one.
+    pub(crate) fn free_beside_logs(&self) -> Result<u32> {
+        let mut s = self.state.lock();
+        let sections: BTreeSet<u32> =
+            s.current.iter().filter(|n| **n != SegNo::NONE.0).map(|n| self.section_of(*n).start).collect();
+        let mut free = 0;
+        for segno in sections.into_iter().flat_map(|first| self.section_of(first)) {
+            free += u32::from(self.is_free(&mut s, segno)?);
+        }
+        Ok(free)
+    }
+
+    /// The section that a segment is in.
+    fn section_of(&self, segno: u32) -> Range<u32> {
+        let first = segno / self.segs_per_sec * self.segs_per_sec;
+        first..first.saturating_add(self.segs_per_sec).min(self.main_segments)
     }
 
     /// Free for good: nothing valid, nothing in the last checkpoint, nobody writing there.
@@ -114,8 +158,7 @@ impl Sit {
     }
 
     fn section_is_free(&self, s: &mut SitState, segno: u32) -> Result<bool> {
-        let first = segno / self.segs_per_sec * self.segs_per_sec;
-        for n in first..(first + self.segs_per_sec).min(self.main_segments) {
+        for n in self.section_of(segno) {
             if !self.is_free(s, n)? {
                 return Ok(false);
             }
@@ -123,33 +166,45 @@ impl Sit {
         Ok(true)
     }
 
-    /// A log goes on to `segno`, which is in use from now on whatever happens to the blocks in it. If
-    /// all in the segment it leaves was freed meanwhile, the next checkpoint frees that one.
+    /// A log goes on to `segno`, which is in use from now on whatever happens to the blocks in it. On an error it
+    /// is where it was.
     fn enter(&self, s: &mut SitState, log: LogId, segno: u32) -> Result<()> {
-        self.leave(s, log)?;
-        s.current[log.slot()] = segno;
-        set_in_log(&mut s.in_log, segno, true);
+        let left_empty = self.is_empty_under(s, log)?;
         self.entry(s, segno)?.log = log.kind;
         s.dirty.insert(segno);
-        Ok(())
-    }
-
-    fn leave(&self, s: &mut SitState, log: LogId) -> Result<()> {
-        let old = std::mem::replace(&mut s.current[log.slot()], SegNo::NONE.0);
-        if old == SegNo::NONE.0 {
-            return Ok(());
-        }
-        set_in_log(&mut s.in_log, old, false);
-        if self.entry(s, old)?.valid == 0 {
-            s.dirty.insert(old);
-            self.emptied(s, old)?;
-        }
+        self.leave(s, log, left_empty)?;
+        (s.current[log.slot()], s.last[log.slot()]) = (segno, segno);
+        set_in_log(&mut s.in_log, segno, true);
         Ok(())
     }
 
     /// An extra stream is closed: its segment is one like others, or empty and free with the next checkpoint.
+    ///
+    /// # Errors
+    /// Those of reading the SIT; it has its segment still.
     pub(crate) fn close(&self, log: LogId) -> Result<()> {
-        self.leave(&mut self.state.lock(), log)
+        let mut s = self.state.lock();
+        let left_empty = self.is_empty_under(&mut s, log)?;
+        self.leave(&mut s, log, left_empty)
+    }
+
+    /// Whether a log is in a segment where all was freed meanwhile.
+    fn is_empty_under(&self, s: &mut SitState, log: LogId) -> Result<bool> {
+        let segno = s.current[log.slot()];
+        Ok(segno != SegNo::NONE.0 && self.entry(s, segno)?.valid == 0)
+    }
+
+    /// Takes a log out of its segment; if that is empty, the next checkpoint frees it.
+    fn leave(&self, s: &mut SitState, log: LogId, is_empty: bool) -> Result<()> {
+        let old = std::mem::replace(&mut s.current[log.slot()], SegNo::NONE.0);
+        if old != SegNo::NONE.0 {
+            set_in_log(&mut s.in_log, old, false);
+        }
+        if is_empty {
+            s.dirty.insert(old);
+            self.emptied(s, old)?;
+        }
+        Ok(())
     }
 
     /// Takes the segment with the most room among those written by logs of the same kind (data or

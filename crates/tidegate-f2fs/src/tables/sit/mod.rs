@@ -112,6 +112,8 @@ pub(crate) struct SitState {
     seen: Arc<AtomicU64>,
     /// The segment each log works on, by slot; [`SegNo::NONE`] for a closed stream.
     current: [u32; LOG_SLOTS],
+    /// The same, and for a closed stream the segment that it was in last.
+    last: [u32; LOG_SLOTS],
     /// Whether a log works on a segment, a bit each.
     in_log: Vec<u64>,
     /// Segments that no log may enter, for a moment: they are being discarded.
@@ -167,6 +169,7 @@ impl Sit {
             free,
             seen: seen.clone(),
             current,
+            last: current,
             in_log,
             busy: BTreeSet::new(),
             cleaning: BTreeSet::new(),

@@ -1,6 +1,13 @@
+use super::Sit;
 use crate::format::raw::BLOCKS_PER_SEG;
-use crate::segment::log::Log;
-use crate::testing::new_volume;
+use crate::format::units::SegNo;
+use crate::offline::mkfs::MkfsOptions;
+use crate::segment::log::{Log, LogId};
+use crate::testing::{Open, new_volume, new_volume_of};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use tidegate_vfs::{Error, ErrorKind};
 
 /// Where segments are short, a log fills holes of one that the chain of another log's file leads to.
 #[test]
@@ -15,9 +22,93 @@ fn a_block_that_is_claimed_leaves_its_segment_to_the_log_in_it() {
     assert_eq!(sit.get(segno).unwrap().log, Log::WarmData);
     // One in a segment that is empty takes it.
     let free = (0..sit.main_segments).rev().find(|n| !sit.with(|s| s.is_current(*n))).unwrap();
-    let first = sit.segment_start(crate::format::units::SegNo(free));
+    let first = sit.segment_start(SegNo(free));
     for (i, log) in [Log::HotData, Log::ColdData].into_iter().enumerate() {
         sit.claim(first.plus(i as u32), log).unwrap();
-        assert_eq!(sit.get(crate::format::units::SegNo(free)).unwrap().log, Log::HotData);
+        assert_eq!(sit.get(SegNo(free)).unwrap().log, Log::HotData);
+    }
+}
+
+fn stream(stream: u8) -> LogId {
+    LogId { kind: Log::WarmData, stream }
+}
+
+/// Sections of four segments.
+fn sectioned() -> Open {
+    new_volume_of(256 << 20, &MkfsOptions { segs_per_sec: 4, ..Default::default() })
+}
+
+#[test]
+fn a_stream_has_a_section_to_itself_and_goes_on_there() {
+    let open = sectioned();
+    let sit = &open.fs.sit;
+    let take = |n| sit.take_free_segment(stream(n), true).unwrap().unwrap().0;
+    let (one, two) = (take(1), take(2));
+    let logs: Vec<u32> = sit.with(|s| s.current[..6].to_vec());
+    assert!(logs.iter().all(|n| ![one / 4, two / 4].contains(&(n / 4))) && one / 4 != two / 4);
+    assert_eq!((one % 4, two % 4), (0, 0));
+    assert_eq!((take(1), take(2)), (one + 1, two + 1));
+    // Closed, it is where it was; others begin elsewhere.
+    sit.close(stream(1)).unwrap();
+    assert!(![one / 4, two / 4].contains(&(take(3) / 4)));
+    assert_eq!(sit.take_free_segment(stream(1), false).unwrap(), Some(SegNo(one + 2)));
+    assert_eq!((take(1), take(1) / 4 == one / 4), (one + 3, false));
+    assert_eq!(sit.take_free_segment(stream(4), false).unwrap(), None);
+}
+
+#[test]
+fn a_stream_leaves_its_section_to_a_log_that_got_in_there() {
+    let open = sectioned();
+    let sit = &open.fs.sit;
+    let take = |n| sit.take_free_segment(stream(n), true).unwrap().unwrap().0;
+    let one = take(1);
+    sit.close(stream(1)).unwrap();
+    // As fragments make it: no section is whole, and the next segment of this one is the first.
+    let free = |n: &u32| sit.with(|s| !s.is_current(*n)) && sit.get(SegNo(*n)).unwrap().valid == 0;
+    for first in (0..sit.main_segments).step_by(4).filter(|n| n / 4 != one / 4) {
+        (first..first + 4).filter(free).for_each(|n| {
+            sit.claim(sit.segment_start(SegNo(n)), Log::WarmData).unwrap();
+        });
+    }
+    assert_eq!(take(2), one + 1);
+    assert_eq!(sit.take_free_segment(stream(1), false).unwrap(), None);
+    assert_eq!(take(1) / 4, one / 4, "a segment rather than none");
+}
+
+#[test]
+fn without_a_whole_section_a_stream_takes_a_segment() {
+    let open = sectioned();
+    let (fs, sit) = (&open.fs, &open.fs.sit);
+    let last = (0..sit.main_segments).rev().step_by(4);
+    let idle = |n: &u32| sit.with(|s| !(n - 3..=*n).any(|n| s.is_current(n)));
+    let used: Vec<u32> = last.filter(idle).collect();
+    for n in &used {
+        sit.claim(sit.segment_start(SegNo(*n)), Log::ColdData).unwrap();
+    }
+    let n = sit.take_free_segment(stream(1), true).unwrap().unwrap().0;
+    assert!(used.contains(&(n / 4 * 4 + 3)), "{n}");
+    // Those of whole sections are counted for streams alone.
+    assert!(fs.streams_to_spare().unwrap() > 0);
+}
+
+#[test]
+fn a_log_keeps_its_segment_where_the_sit_cannot_be_read() {
+    let open = new_volume();
+    let (fs, fails) = (open.fs.clone(), Arc::new(AtomicBool::new(false)));
+    let cp = fs.ckpt.lock().cp.clone();
+    let (reader, failing) = (fs.clone(), fails.clone());
+    let read = move |at| match failing.load(SeqCst) {
+        true => Err(Error::new(ErrorKind::Io, "as the test wants it")),
+        false => reader.meta.read(at),
+    };
+    let sit = Sit::new(&fs.sb, &cp, BTreeMap::new(), Arc::new(read), true);
+    let segno = sit.take_free_segment(stream(1), true).unwrap().unwrap();
+    let free = sit.free_segments();
+    for again in [false, true] {
+        sit.state.lock().blocks.clear();
+        fails.store(!again, SeqCst);
+        assert_eq!(sit.close(stream(1)).is_ok(), again);
+        assert_eq!(sit.with(|s| s.is_current(segno.0)), !again);
+        assert_eq!(sit.free_segments().after(), free.after() + u32::from(again));
     }
 }
