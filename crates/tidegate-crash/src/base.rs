@@ -16,7 +16,7 @@ pub const TIME: Timespec = Timespec { secs: 1_600_000_000, nanos: 0 };
 
 /// Bytes of empty volumes: small, so that segments run short.
 const EMPTY: u64 = 40 << 20;
-/// Bytes of empty ones on which each stream of F2FS can have a segment.
+/// Bytes of empty ones on which streams of F2FS can have segments, or sections of two where it has every feature.
 const ROOMY: u64 = 96 << 20;
 /// Bytes of aged ones. Of F2FS users get a third of it.
 const AGED: u64 = 64 << 20;
@@ -156,7 +156,7 @@ impl Bases {
     /// A fresh volume.
     fn empty(&self, bytes: u64, shape: usize) -> Result<Base, Fault> {
         let shape = self.shapes()[shape];
-        let Some(maker) = &self.maker else { return f2fs(bytes, shape.features) };
+        let Some(maker) = &self.maker else { return f2fs(bytes, shape.features, bytes == ROOMY) };
         // Journaled volumes have no segments to run short of, and more of them is only slower.
         let bytes =
             maker(shape, bytes / 2).map_err(|e| Fault::new("run", format!("making a volume: {e}")))?;
@@ -177,7 +177,7 @@ fn number(blocks: &mut Blocks, bytes: &[u8]) -> u32 {
 }
 
 /// A fresh volume of F2FS.
-fn f2fs(bytes: u64, features: bool) -> Result<Base, Fault> {
+fn f2fs(bytes: u64, features: bool, roomy: bool) -> Result<Base, Fault> {
     let device = Arc::new(Overlay::new(Arc::default(), vec![0; (bytes / 4096) as usize]));
     let queue = RequestQueue::new(device.clone(), QueueLimits::default());
     // A directory that is there from the beginning is nothing the model knows of.
@@ -187,6 +187,7 @@ fn f2fs(bytes: u64, features: bool) -> Result<Base, Fault> {
         uuid: Some(*b"tidegate crashes"),
         time: Some(TIME),
         no_discard: true,
+        segments_per_section: (features && roomy).then_some(2),
         ..NewVolume::default()
     };
     new.make("volume", &queue).map_err(|e| Fault::new("run", format!("mkfs: {e}")))?;

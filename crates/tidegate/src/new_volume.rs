@@ -23,6 +23,8 @@ pub struct NewVolume {
     pub features: Vec<String>,
     /// What is chosen for ext4 alone.
     pub ext4: Ext4Shape,
+    /// F2FS: segments of 2 MiB in a section, which are cleaned together; 1 if not given.
+    pub segments_per_section: Option<u32>,
     /// All times of its first directories; now if none is given.
     pub time: Option<Timespec>,
     /// Owner and group of its first directories.
@@ -205,6 +207,7 @@ impl NewVolume {
             root_uid: self.root_owner.0,
             root_gid: self.root_owner.1,
             discard: !self.no_discard,
+            segs_per_sec: self.segments_per_section.unwrap_or(usual.segs_per_sec),
             ..usual
         })
     }
