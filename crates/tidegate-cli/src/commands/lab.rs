@@ -46,7 +46,7 @@ enum What {
     /// crates/tidegate-lab/examples/commits.toml is one. Every result is kept as JSON, and each run's figures as CSV.
     ///
     /// All positions run once in each round, in an order of its own. In real time a run of each goes before that
-    /// does not count.
+    /// does not count. In simulated time equal seeds print equal bytes with --json: when that was is in what is kept.
     ///
     /// m5 also shows checkpoint_merge in Linux itself, where user-mode-linux is installed: not with --quick or
     /// --device.
@@ -94,7 +94,7 @@ struct Report {
 
 #[derive(clap::Args)]
 struct Run {
-    /// m1, m3, m5, all, or a file of your own: FILE.toml
+    /// m1, m2, m3, m5, all, or a file of your own: FILE.toml
     name: String,
     /// Less of everything, for a first look
     #[arg(long)]
@@ -308,7 +308,7 @@ impl Compare {
 fn show(outcomes: &[Outcome], dir: &Path, global: &Global) -> Result<()> {
     let mut out = Out::new();
     if global.json {
-        out.json(&outcomes)?;
+        out.json(&outcomes.iter().map(printed).collect::<Vec<_>>())?;
     } else {
         let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         out.bytes(report::table(outcomes, colour).as_bytes())?;
@@ -317,6 +317,15 @@ fn show(outcomes: &[Outcome], dir: &Path, global: &Global) -> Result<()> {
         }
     }
     out.finish()
+}
+
+/// An outcome as it is printed: in simulated time it depends on its seeds alone, so it does not say when that was.
+fn printed(outcome: &Outcome) -> Outcome {
+    let mut printed = outcome.clone();
+    if printed.simulated {
+        printed.head.date.clear();
+    }
+    printed
 }
 
 /// Keeps an outcome as JSON, and beside it every run's figures as CSV.

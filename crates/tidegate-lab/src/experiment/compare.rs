@@ -250,6 +250,7 @@ mod tests {
     use crate::workload::FsMark;
 
     fn race(targets: &[&str]) -> Race {
+        let _alone = crate::experiment::ALONE.lock();
         let targets: Vec<Contestant> = targets.iter().map(|t| t.parse().unwrap()).collect();
         let spec = Spec::FsMark(FsMark { files: 5, ..FsMark::default() });
         compare(&targets, &spec, 2, &Opening::default(), &|_: &str| {}).unwrap()

@@ -7,14 +7,18 @@ use std::fmt;
 /// How far from the published ratio ours may lie, to either side.
 pub const FACTOR: f64 = 2.0;
 
+/// Why there is no figure.
+const NOT_MEASURED: &str = "not measured";
+
 /// What the verdicts mean, as reports say it.
 pub const RULES: &str = "A published ratio reproduces: yes, when it lies within a factor of 2 of ours, to either \
     side, and all of our 95 % interval is on its side of 1; partly, when all of our interval is on its side of 1, \
     but ours is larger or smaller by more than that factor; no, when our interval reaches 1 or lies on its other \
     side, or when there is none, as of a single run. A bound of ours holds: yes, when all of our interval keeps it; \
     partly, when ours does and an end of the interval does not; else no. Ours is the mean over the rounds \
-    (of ratios the geometric one, each of two runs of one round), with Student's 95 % interval. The kernel's \
-    own ratio is shown beside ours, and nothing is demanded of it.";
+    (of ratios the geometric one, each of two runs of one round), with Student's 95 % interval. A bound of each of \
+    several figures of one run holds when the worst of them keeps it: ours is that one, between the least and the \
+    greatest. The kernel's own ratio is shown beside ours, and nothing is demanded of it.";
 
 /// What a figure is held against.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -96,9 +100,42 @@ impl Comparison {
         Self::judged(name, rule, false, rounds, Because::default())
     }
 
+    /// Several figures of one run, each of which is held against a bound: ours is the worst, and its interval from the
+    /// least to the greatest.
+    pub(crate) fn each(name: &str, rule: Rule, of_one_run: &[f64]) -> Self {
+        let (least, most) =
+            of_one_run.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(*v), b.max(*v)));
+        let (low, high) = (!of_one_run.is_empty()).then_some((least, most)).unzip();
+        let ours = if matches!(rule, Rule::AtMost(_)) { high } else { low };
+        let missing = of_one_run.iter().filter(|v| !rule.holds(**v)).count();
+        let (reproduces, why) = match (ours, missing) {
+            (None, _) => (Verdict::No, NOT_MEASURED.into()),
+            (Some(_), 0) => (Verdict::Yes, String::new()),
+            (Some(_), n) => (Verdict::No, format!("of {} figures {n} are not {rule}", of_one_run.len())),
+        };
+        Comparison {
+            name: name.into(),
+            rule,
+            is_ratio: false,
+            published: None,
+            ours,
+            low,
+            high,
+            reproduces,
+            why,
+        }
+    }
+
     /// With what was published of the same figure beside the bound.
     pub(crate) fn beside(self, published: f64) -> Self {
         Comparison { published: Some(published), ..self }
+    }
+
+    /// With what is known of why it is not yes, where the reason does not tell that.
+    pub(crate) fn since(self, known: &str) -> Self {
+        let missed = self.ours.is_some() && self.reproduces != Verdict::Yes && !self.why.contains(known);
+        let why = if missed { format!("{}: {known}", self.why) } else { self.why };
+        Comparison { why, ..self }
     }
 
     fn judged(name: &str, rule: Rule, is_ratio: bool, rounds: &[f64], because: Because) -> Self {
@@ -120,7 +157,7 @@ impl Rule {
         if matches!(self, Rule::Shown(_)) {
             return (Verdict::Shown, String::new());
         }
-        let Some(ours) = ours else { return (Verdict::No, "not measured".into()) };
+        let Some(ours) = ours else { return (Verdict::No, NOT_MEASURED.into()) };
         let Some((low, high)) = ours.ends else {
             return (Verdict::No, "one run of each position has no interval".into());
         };
@@ -134,8 +171,7 @@ impl Rule {
                 (false, false) => (Verdict::No, format!("ours, {}, is not {self}", plain(ours.mean))),
             };
         match self {
-            Rule::AtLeast(bound) => bounded(&|v| v >= bound, bound),
-            Rule::AtMost(bound) => bounded(&|v| v <= bound, bound),
+            Rule::AtLeast(bound) | Rule::AtMost(bound) => bounded(&|v| self.holds(v), bound),
             Rule::Published(published) | Rule::Shown(published) => {
                 let larger = ours.mean > published;
                 let (side, known) =
@@ -154,6 +190,15 @@ impl Rule {
                     false => (Verdict::Partly, differs(known)),
                 }
             }
+        }
+    }
+
+    /// Whether a figure keeps a bound; what is no bound is kept.
+    fn holds(self, v: f64) -> bool {
+        match self {
+            Rule::AtLeast(bound) => v >= bound,
+            Rule::AtMost(bound) => v <= bound,
+            Rule::Published(_) | Rule::Shown(_) => true,
         }
     }
 
@@ -246,6 +291,24 @@ mod tests {
         assert_eq!(judge(Rule::AtLeast(0.6), &[0.5, 0.51, 0.5]), Verdict::No);
         assert_eq!(judge(Rule::AtMost(0.0), &[0.0, 0.0, 0.0]), Verdict::Yes, "none is none");
         assert_eq!(judge(Rule::AtMost(0.0), &[0.0]), Verdict::No, "one run");
+    }
+
+    /// Not the mean of them, however narrow its interval.
+    #[test]
+    fn a_bound_of_each_holds_for_the_worst() {
+        let each = |rule, figures: &[f64]| {
+            let c = Comparison::each("a", rule, figures);
+            (c.reproduces, c.ours, c.why)
+        };
+        let ten = [99.9, 99.8, 100.0, 99.7, 99.9, 99.9, 100.0, 99.6, 99.9, 94.0];
+        let mean = Comparison::figure("a", Rule::AtLeast(95.0), &ten);
+        assert_eq!(mean.reproduces, Verdict::Yes);
+        let why = "of 10 figures 1 are not ≥ 95".to_string();
+        assert_eq!(each(Rule::AtLeast(95.0), &ten), (Verdict::No, Some(94.0), why));
+        assert_eq!(each(Rule::AtLeast(95.0), &ten[..9]), (Verdict::Yes, Some(99.6), String::new()));
+        assert_eq!(each(Rule::AtMost(99.0), &ten).1, Some(100.0));
+        assert_eq!(each(Rule::AtLeast(95.0), &[f64::NAN]).0, Verdict::No);
+        assert_eq!(each(Rule::AtLeast(95.0), &[]), (Verdict::No, None, "not measured".into()));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `m1`, `m3`, `m5` | the experiments by mechanism |
+//! | `m1`, `m2`, `m3`, `m5` | the experiments by mechanism |
 //! | `calibration` | the kernel's own ratio, beside ours |
 //! | `place`, `setting` | devices by name; one setting, measured |
 //! | [`rounds`] | how often positions run, in which order, with which seeds |
@@ -25,6 +25,7 @@ pub mod contestant;
 pub mod excerpt;
 pub mod interval;
 mod m1;
+mod m2;
 mod m3;
 mod m5;
 pub mod observer;
@@ -46,6 +47,13 @@ use setting::Setting;
 use tidegate::Backend;
 use tidegate::observe::Wanted;
 use tidegate_vfs::MemoryLimits;
+
+/// Held by a test while it runs volumes: recordings are of the whole process, and would have the events of others in them.
+/// Around whole simulated worlds, so it is in none of them.
+#[cfg(test)]
+static ALONE: tidegate_rt::Mutex<()> = tidegate_rt::Mutex::new(&TESTS, ());
+#[cfg(test)]
+static TESTS: tidegate_rt::LockClass = tidegate_rt::LockClass::new("test->alone", 1);
 
 /// How volumes are opened, beside what an experiment says.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +112,7 @@ pub struct Experiment {
 }
 
 /// All of them.
-pub const ALL: [&Experiment; 3] = [&m1::EXPERIMENT, &m3::EXPERIMENT, &m5::EXPERIMENT];
+pub const ALL: [&Experiment; 4] = [&m1::EXPERIMENT, &m2::EXPERIMENT, &m3::EXPERIMENT, &m5::EXPERIMENT];
 
 impl Experiment {
     /// The experiment of that name.

@@ -12,7 +12,8 @@ use tidegate::observe::{Observed, graph};
 /// When and by what something was measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// When it had ended, as RFC 3339 writes it, in UTC.
+    /// When it had ended, as RFC 3339 writes it, in UTC; empty where that is left out.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub date: String,
     /// Version of the program.
     pub version: String,
@@ -126,6 +127,13 @@ pub struct Position {
     /// The slowest commits of the same run, and why, where the experiment is about them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slow_commits: Vec<Slow>,
+    /// Events that the recording of that run lost: then nobody knows how much of those commits has a name.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub lost_events: u64,
+}
+
+fn is_none(n: &u64) -> bool {
+    *n == 0
 }
 
 /// A median and where it lies with 95 % confidence; of fewer than six values, between which it is.
@@ -185,16 +193,16 @@ impl Position {
         let report = explain(observed, 0, SLOWEST);
         let commits = report.kinds.into_iter().find(|k| k.operation == Operation::Commit);
         self.slow_commits = commits.map(|k| k.slowest).unwrap_or_default();
-        let all: u64 = self.slow_commits.iter().map(|s| s.ns).sum();
-        let named: f64 = self.slow_commits.iter().map(|s| s.named * s.ns as f64).sum();
-        if all > 0 {
-            self.counters.extend(Counted::of(EXPLAINED, vec![Some(named * 100.0 / all as f64)]));
-        }
+        self.lost_events = report.dropped;
+    }
+
+    /// The share of the time of each of the slowest commits that has a name, in percent; none where events were lost.
+    pub(super) fn named(&self) -> Vec<f64> {
+        let told = self.slow_commits.iter().filter(|_| self.lost_events == 0);
+        told.map(|s| s.named * 100.0).collect()
     }
 }
 
-/// The share of the time of the slowest commits that has a name, in percent.
-const EXPLAINED: &str = "explained of the ten slowest commits, % (drawn run)";
 /// Commits that are explained.
 const SLOWEST: usize = 10;
 

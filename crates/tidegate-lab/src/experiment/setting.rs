@@ -25,6 +25,9 @@ use tidegate_vfs::MemoryLimits;
 
 /// Events kept of each thread, where bios are of interest.
 const EVENTS: usize = 1 << 16;
+/// The same where causes are, in simulated time: more than a thread has in a run, since one event that is lost takes the
+/// names of what it was about along. Only what comes takes memory.
+const ALL_EVENTS: usize = 1 << 21;
 
 /// What is compared.
 #[derive(Clone, Copy, Debug)]
@@ -136,7 +139,7 @@ impl Setting {
         for (position, runs) in self.positions.iter().zip(runs) {
             let mut measured = self.position(position, runs);
             if let Some(wanted) = place.looked_at(observer.wants()) {
-                let wanted = self.closer(wanted);
+                let wanted = self.closer(place, wanted);
                 let (again, observed) = run(position, rounds.seeds[measured.drawn], wanted)?;
                 let same = again.elapsed_ns == measured.runs[measured.drawn].elapsed_ns;
                 debug_assert!(same || !place.is_simulated(), "{position}: a seed gives one run");
@@ -169,9 +172,12 @@ impl Setting {
     }
 
     /// What is recorded of the run that is looked at.
-    fn closer(&self, wanted: Wanted) -> Wanted {
-        let events = wanted.events.or((self.bios || self.causes).then_some(EVENTS));
-        Wanted { events, causes: wanted.causes || self.causes, ..wanted }
+    fn closer(&self, place: &Where, wanted: Wanted) -> Wanted {
+        let own = match self.causes && place.is_simulated() {
+            true => Some(ALL_EVENTS),
+            false => wanted.events.or((self.bios || self.causes).then_some(EVENTS)),
+        };
+        Wanted { events: own.max(wanted.events), causes: wanted.causes || self.causes, ..wanted }
     }
 
     fn position(&self, name: &str, runs: Vec<RunResult>) -> Position {
@@ -287,13 +293,14 @@ pub(super) fn lock_wait_ms(r: &RunResult, class: &str) -> Option<f64> {
 
 /// Whether a position is called so, with or without the switch's name, or is so and has more.
 fn is(position: &str, name: &str) -> bool {
-    let position = position.split(',').next().unwrap_or(position);
-    position == name || position.split_once('=').is_some_and(|(_, word)| word == name)
+    let (all, position) = (position, position.split(',').next().unwrap_or(position));
+    all == name || position == name || position.split_once('=').is_some_and(|(_, word)| word == name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::ALONE;
     use crate::workload::{FsMark, SyncMode};
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -338,6 +345,7 @@ mod tests {
     /// Together, since recordings are the process's.
     #[test]
     fn rounds_are_run_as_said() {
+        let _alone = ALONE.lock();
         seeds_differ_and_each_gives_one_run();
         in_real_time_a_run_goes_before_that_does_not_count();
     }
@@ -369,6 +377,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_there_is_left_alone() {
+        let _alone = ALONE.lock();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("mine.img");
         std::fs::write(&path, "mine").unwrap();

@@ -293,12 +293,14 @@ fn bare(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::ALONE;
     use crate::result::RunResult;
 
     const EXAMPLE: &str = include_str!("../../examples/commits.toml");
 
     #[test]
     fn the_example_runs() {
+        let _alone = ALONE.lock();
         let small = EXAMPLE
             .replace("134_217_728", "33_554_432")
             .replace("operations = 20_000", "operations = 2_000")
@@ -325,6 +327,7 @@ mod tests {
 
     #[test]
     fn a_metric_that_no_run_has_is_no_result() {
+        let _alone = ALONE.lock();
         let text = "name = \"a\"\ndevices = [\"sim:ufs\"]\nruns = 1\nmetric = \"commit\"\n\
             [workload]\nworkload = \"fs_mark\"\nfiles = 2\n";
         let race = Sweep::parse(text).unwrap().run(&Opening::default(), &|_: &str| {}).unwrap();
@@ -357,6 +360,7 @@ mod tests {
     /// Each changes what is measured: a setting that is read and then forgotten would not.
     #[test]
     fn what_a_volume_is_on_counts() {
+        let _alone = ALONE.lock();
         println!("seed 1");
         let run = |more: &str, files: u64, groups: &str| {
             let text = format!(

@@ -78,6 +78,7 @@ fn position(name: &str, slow: u64) -> Position {
         call_tree,
         excerpt: None,
         slow_commits: Vec::new(),
+        lost_events: 0,
     }
 }
 

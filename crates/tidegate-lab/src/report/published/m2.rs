@@ -24,7 +24,7 @@ pub(super) fn blocks(case: &Case) -> Vec<Block> {
 }
 
 fn commits(case: &Case) -> Block {
-    let mut b = Block::new("Transaction commits")
+    let mut b = Block::new(format!("{}: transaction commits", case.name))
         .note("A commit lasts from when its transaction is locked until its record is durable. Ours are those of the median run.");
     for (when, mean, sd, longest) in COMMITS {
         b.pane(format!("published, {when}"), text(mean, sd, &longest));
@@ -47,7 +47,7 @@ fn text(mean: f64, sd: f64, longest: &[f64]) -> String {
 
 /// What made commits wait: how much was on its way, and how long submitters waited for room in the queue.
 fn congestion(case: &Case) -> Block {
-    let mut b = Block::new("Congestion").note(
+    let mut b = Block::new(format!("{}: congestion", case.name)).note(
         "By twelfths of the run: KiB in the queue and at the device on average, counted when a request ends; seconds that \
          threads waited in get_request, counted when they got a request; commits that ended.",
     );
@@ -80,9 +80,9 @@ fn table(run: &RunResult) -> String {
     out
 }
 
-/// Why the slowest commits took so long.
+/// Commits that the page tells of, slowest first, and what they waited for.
 fn causes(case: &Case) -> Block {
-    let mut b = Block::new("The slowest commits").note(
+    let mut b = Block::new(format!("{}: the slowest commits", case.name)).note(
         "Each phase of the slowest commits, by share of its time: what it waited for, and where that was meanwhile.",
     );
     b.wide = true;
@@ -102,7 +102,11 @@ fn told(p: &Position) -> String {
         out
     };
     let text: String = p.slow_commits.iter().take(TOLD).map(one).collect();
-    if text.is_empty() { NONE.into() } else { text }
+    match (text.is_empty(), p.lost_events) {
+        (true, _) => NONE.into(),
+        (false, 0) => text,
+        (false, n) => format!("{n} events were lost: what has no name here may have one\n{text}"),
+    }
 }
 
 /// A part, and below it what fills most of it.

@@ -1,14 +1,16 @@
 //! Every table has the published form, and says what was measured.
 
 use super::*;
+use crate::commit_log::JBD2_COMMIT;
 use crate::cpu::CpuTime;
 use crate::experiment::excerpt::Excerpt;
 use crate::experiment::outcome::{Position, Published};
-use crate::result::{Event, LockStat, RunResult, Series};
-use crate::workload::{CkptStorm, FsMark, SYS_NS, Spec, StormGroup};
+use crate::result::{Event, Latency, LockStat, OpStats, RunResult, Series};
+use crate::workload::{CkptStorm, FsMark, PgIoPerf, SYS_NS, Spec, StormGroup};
 use std::collections::BTreeMap;
 use tidegate::observe::bios::SentBio;
 use tidegate::observe::lockstat::{CallPoint, Class, Row};
+use tidegate::observe::why::{Cause, Part, Slow};
 
 fn position(name: &str, run: RunResult) -> Position {
     Position {
@@ -163,6 +165,63 @@ fn the_elapsed_time_is_held_against_the_scaled_one() {
     assert_eq!(of("published, 1000 times"), both("68.00 s", "48.00 s"));
     assert_eq!(of("published, scaled to 50"), both("3.40 s", "2.40 s"));
     assert_eq!(of("ours, 50 times, 1 runs"), both("2.00 s", "–"));
+}
+
+fn commits(longest: &[u64]) -> RunResult {
+    let latency =
+        Latency { count: 23, mean: 18e9, stddev: 41e9, longest: longest.to_vec(), ..Latency::default() };
+    let counters = [("queue.kib_us", 3_000_000_000), ("queue.congested_ns", 500_000_000)];
+    RunResult {
+        elapsed_ns: 24_000_000_000,
+        ops: BTreeMap::from([(JBD2_COMMIT.into(), OpStats { latency, ..OpStats::default() })]),
+        series: Series {
+            interval_ns: 1_000_000_000,
+            ops: BTreeMap::from([(
+                JBD2_COMMIT.into(),
+                (0..24).map(|i| (u64::from(i % 2 == 0), 0)).collect(),
+            )]),
+            counters: counters.into_iter().map(|(name, by)| (name.to_string(), vec![by; 24])).collect(),
+        },
+        ..RunResult::default()
+    }
+}
+
+#[test]
+fn commits_stand_as_they_were_published() {
+    let part = |what: &str, ns, parts| Part { cause: Cause::Step, what: what.into(), ns, parts };
+    let slow: Slow = serde_json::from_value(serde_json::json!({
+        "operation": "commit", "transaction": 7, "thread": "tg-jbd2", "at_ns": 0, "ns": 1_000_000_000, "named": 0.971,
+        "parts": [part("locked", 900_000_000, vec![part("a handle of tg-flusher", 890_000_000, vec![])]),
+            part("logging", 40_000_000, vec![])],
+    }))
+    .unwrap();
+    let off =
+        Position { slow_commits: vec![slow], ..position("nomap_first=off", commits(&[274_466_639_000, 5])) };
+    let lost = Position { lost_events: 9, name: "nomap_first=on".into(), ..off.clone() };
+    let mut o = outcome(
+        "m2",
+        &Spec::Pgioperf(PgIoPerf::default()),
+        vec![off, lost, position("none", RunResult::default())],
+    );
+    o.cases.push(Case { name: "another".into(), ..o.cases[0].clone() });
+    let title = "the setting: transaction commits";
+    let published = pane(&o, title, "published, before");
+    assert!(
+        published
+            .starts_with("average     18.000s\nstddev      41.000s\ntop 5:\n  274.466639s\n  126.467347s\n"),
+        "{published}"
+    );
+    let want =
+        "average     18.000s\nstddev      41.000s\ntop 5:\n  274.466639s\n    0.000000s\nof 23 commits\n";
+    assert_eq!((pane(&o, title, "nomap_first=off"), pane(&o, title, "none")), (want.into(), NONE.into()));
+    assert_eq!(pane(&o, "another: transaction commits", "nomap_first=off"), want, "each setting has its own");
+    let rows = pane(&o, "the setting: congestion", "nomap_first=off");
+    assert_eq!(words(&rows)[1], ["2", "3000", "1.0", "1"], "{rows}");
+    let told = pane(&o, "the setting: the slowest commits", "nomap_first=off");
+    let want =
+        "transaction 7: 1.000 s, 97.1 % named\n   90.0 %  locked\n     89.0 %  a handle of tg-flusher\n";
+    assert_eq!(told, want, "less than 5 % is left out");
+    assert!(pane(&o, "the setting: the slowest", "nomap_first=on").starts_with("9 events were lost"));
 }
 
 #[test]

@@ -6,7 +6,8 @@
 
 use super::device::Subject;
 use super::part::{Cause, Part, joined};
-use super::timeline::{Id, Timeline};
+use super::processor;
+use super::timeline::{Id, Span, Timeline};
 use super::walk::Walk;
 use std::collections::{BTreeMap, HashMap};
 use tidegate_rt::trace::Event;
@@ -101,12 +102,21 @@ impl Walk<'_> {
         let flush = cut(flushing, logging);
         parts.extend(phase("flushing, data that goes first", flush, self.other_thread(s.thread, flush)));
         let log = cut(logging, s.end);
-        let mut within = Vec::new();
-        if log.0 < log.1 {
-            self.pages(s, Subject::Log, log.0, log.1, &mut within);
-        }
-        parts.extend(phase("logging", log, within));
+        parts.extend(phase("logging", log, self.logging(s, log)));
         joined(parts)
+    }
+
+    /// Where the blocks and the record were while they were on their way, and before, between and after these what the
+    /// committing thread did.
+    fn logging(&self, s: &Span, (from, to): (u64, u64)) -> Vec<Part> {
+        let (mut parts, mut at) = (Vec::new(), from);
+        for (a, b) in self.log_writes(from, to) {
+            parts.extend(self.other_thread(s.thread, (at, a)));
+            self.pages(s, Subject::Log, a, b, &mut parts);
+            at = b;
+        }
+        parts.extend(self.other_thread(s.thread, (at, to)));
+        parts
     }
 
     /// What a commit waited for while its transaction was locked: the handle that ended last was open all the time.
@@ -129,7 +139,8 @@ impl Walk<'_> {
     }
 
     fn other_thread(&self, thread: u32, (from, to): (u64, u64)) -> Vec<Part> {
-        if from < to { self.thread(thread, from, to) } else { Vec::new() }
+        let parts = if from < to { self.thread(thread, from, to) } else { Vec::new() };
+        processor::running(parts, self.t.ran_at_least(thread, from, to))
     }
 
     /// A wait for the commit of a transaction, or until it has no handles.

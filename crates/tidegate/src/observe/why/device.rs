@@ -60,11 +60,7 @@ impl Walk<'_> {
             }
             Subject::Nodes => near.iter().copied().filter(|r| r.is_write() && of_nodes(r)).collect(),
             Subject::Ahead => near.iter().copied().filter(|r| r.is(Op::Read) && r.by == s.thread).collect(),
-            Subject::Log => {
-                let writes = |r: &&Request| (r.is_write() && of_nodes(r)) || r.is(Op::Flush);
-                let of_log = |r: &&Request| writes(r) && JOURNAL_THREADS.contains(&&*self.t.name(r.by));
-                near.iter().copied().filter(of_log).collect()
-            }
+            Subject::Log => near.iter().copied().filter(|r| self.is_of_log(r)).collect(),
             Subject::Pages(None) | Subject::All => Vec::new(),
         };
         if own.is_empty() && !matches!(subject, Subject::Ahead | Subject::Log) {
@@ -90,6 +86,26 @@ impl Walk<'_> {
             };
             out.push(Part::new(cause, format!("{what}: {how}"), b - a));
         }
+    }
+
+    fn is_of_log(&self, r: &Request) -> bool {
+        let writes = (r.is_write() && r.flags.contains(BioFlags::META)) || r.is(Op::Flush);
+        writes && JOURNAL_THREADS.contains(&&*self.t.name(r.by))
+    }
+
+    /// The parts of an interval in which a journal's log was being written, in an elevator or at the device, in order.
+    pub(super) fn log_writes(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
+        let of_log = self.t.requests.within(from, to).filter(|r| self.is_of_log(r));
+        let mut all: Vec<(u64, u64)> = of_log.map(|r| (r.inserted.max(from), r.done.min(to))).collect();
+        all.sort_unstable();
+        let mut joined: Vec<(u64, u64)> = Vec::new();
+        for (a, b) in all {
+            match joined.last_mut() {
+                Some(last) if a <= last.1 => last.1 = last.1.max(b),
+                _ => joined.push((a, b)),
+            }
+        }
+        joined
     }
 
     /// What the device had to do beside what is waited for.

@@ -106,7 +106,8 @@ pub struct Slow {
     /// The thread that asked for it, where that is another.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked_by: Vec<String>,
-    /// The share of its time that has a name, of 1.
+    /// The share of its time that has a name, of 1. Of a commit, what no part covers has none, nor has work of a thread
+    /// of which nothing says that a processor had it.
     pub named: f64,
     /// What it consisted of, largest first.
     pub parts: Vec<Part>,
@@ -191,7 +192,10 @@ fn one(t: &Timeline, operation: Operation, id: Id, since: u64) -> Slow {
         _ => Walk::new(t).span(id),
     };
     let parts = processor::split(parts, processor);
-    let unknown: u64 = parts.iter().map(Part::unknown).sum();
+    let unknown = match operation {
+        Operation::Commit => part::unnamed(&parts, ns),
+        _ => parts.iter().map(Part::unknown).sum(),
+    };
     Slow {
         operation,
         ino: s.arg("ino"),

@@ -84,6 +84,25 @@ impl Part {
     }
 }
 
+impl Part {
+    /// How much of it nobody can name, where parts are of several threads and no account of a processor divides their work
+    /// (commits): time without a name, work that a span only surrounds, and what no part within a phase or a handle
+    /// covers, since these say whose time it was, and not what it went by with.
+    pub(super) fn unnamed(&self) -> u64 {
+        match self.cause {
+            Cause::Unknown | Cause::Work => self.ns,
+            Cause::Step | Cause::Handle | Cause::Commit => unnamed(&self.parts, self.ns),
+            _ => self.unknown(),
+        }
+    }
+}
+
+/// How much of `ns` nobody can name, of which these are the parts.
+pub(super) fn unnamed(parts: &[Part], ns: u64) -> u64 {
+    let named: u64 = parts.iter().map(|p| p.ns - p.unnamed()).sum();
+    ns.saturating_sub(named)
+}
+
 /// Parts of one kind become one; the largest comes first.
 pub(super) fn joined(parts: Vec<Part>) -> Vec<Part> {
     let mut all: Vec<Part> = Vec::new();

@@ -18,10 +18,27 @@ pub(super) fn split(parts: Vec<Part>, processor: Option<(u64, Option<u64>)>) -> 
         let (running, waiting) = (share(running), share(waiting));
         let unknown = p.ns - running - waiting;
         let within = |ns| vec![Part::new(Cause::Work, p.what.clone(), ns)];
-        [
+        vec![
             Part::new(Cause::Running, "running", running).with(within(running)),
             Part::new(Cause::Processor, "waiting for a CPU", waiting).with(within(waiting)),
             Part::new(Cause::Unknown, "asleep, and nothing says why", unknown).with(within(unknown)),
+        ]
+    })
+}
+
+/// Tells of a thread's work what a processor had it for, `ran` in all; the rest stays work of which nobody knows.
+pub(super) fn running(parts: Vec<Part>, ran: u64) -> Vec<Part> {
+    let work = of(&parts, Cause::Work);
+    let running = work.min(ran);
+    if running == 0 {
+        return parts;
+    }
+    divided(parts, &|p| {
+        let running = (u128::from(p.ns) * u128::from(running) / u128::from(work)) as u64;
+        let within = vec![Part::new(Cause::Work, p.what.clone(), running)];
+        vec![
+            Part::new(Cause::Running, "running", running).with(within),
+            Part::new(Cause::Work, p.what.clone(), p.ns - running),
         ]
     })
 }
@@ -46,7 +63,7 @@ fn of(parts: &[Part], cause: Cause) -> u64 {
         .sum()
 }
 
-fn divided(parts: Vec<Part>, f: &impl Fn(&Part) -> [Part; 3]) -> Vec<Part> {
+fn divided(parts: Vec<Part>, f: &impl Fn(&Part) -> Vec<Part>) -> Vec<Part> {
     let mut out = Vec::new();
     for p in parts {
         match p.cause {

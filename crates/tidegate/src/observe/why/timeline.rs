@@ -222,11 +222,22 @@ impl Timeline {
 
     /// How long a processor had a thread from `from` to `to`, and how long it waited for one.
     pub fn processor(&self, thread: u32, from: u64, to: u64) -> Option<(u64, Option<u64>)> {
+        self.accounted(thread, from, to).map(|(ran, delayed, _)| (ran, delayed))
+    }
+
+    /// How long a processor had it at the least: the accounts may lie before `from` and behind `to`.
+    pub fn ran_at_least(&self, thread: u32, from: u64, to: u64) -> u64 {
+        self.accounted(thread, from, to).map_or(0, |(ran, _, around)| ran.saturating_sub(around))
+    }
+
+    /// What the last account before an interval and the first behind it say, and how much of the time between them is not
+    /// in it.
+    fn accounted(&self, thread: u32, from: u64, to: u64) -> Option<(u64, Option<u64>, u64)> {
         let all = self.processor.get(&thread)?;
         let first = all[..all.partition_point(|p| p.at <= from)].last()?;
         let last = all.get(all.partition_point(|p| p.at < to))?;
         let delayed = last.delayed.zip(first.delayed).map(|(l, f)| l.saturating_sub(f));
-        Some((last.ran.saturating_sub(first.ran), delayed))
+        Some((last.ran.saturating_sub(first.ran), delayed, (from - first.at) + (last.at - to)))
     }
 
     /// Of a wait that ended at `to`, how long the thread could have gone on and waited for a processor: its last part.
