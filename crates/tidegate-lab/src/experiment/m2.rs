@@ -36,8 +36,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
          serves all others. With journal=pipelined another thread writes the record.",
         "A pass of the flusher takes what is 30 s old, and an fsync follows each 1,041 writes: between these nothing is \
          congested, and commits are short in every position.",
-        "No worse is within 5 %. Runs of one position differ by up to 3 % from seed to seed in these figures, and two that \
-         are equally good in truth would pass a bound of 0 % in every other experiment.",
+        "No worse is within 5 %. On the controller, runs of one position differ by nearly as much from seed to seed (the p99 \
+         of a write), and of two that are equally good one would pass a bound of 0 % in every other experiment.",
     ],
     across: |_| {},
     kernel: None,

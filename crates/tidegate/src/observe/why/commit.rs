@@ -77,10 +77,10 @@ impl Commits {
         }
     }
 
-    /// The handle of a transaction that ended last in an interval.
+    /// The handle of a transaction that ended last in an interval, if that took any time.
     fn last_handle(&self, tid: u64, from: u64, to: u64) -> Option<&HandleEnd> {
         let all = self.handles.get(&tid)?.iter();
-        all.filter(|h| h.to > from && h.to <= to).max_by_key(|h| h.to)
+        all.filter(|h| h.to > from && h.to <= to && h.from < h.to).max_by_key(|h| h.to)
     }
 }
 
@@ -119,22 +119,23 @@ impl Walk<'_> {
         parts
     }
 
-    /// What a commit waited for while its transaction was locked: the handle that ended last was open all the time.
+    /// What a commit waited for while its transaction was locked: the handle that ended last, before that began the one
+    /// that ended last until then, and so on. Handles for the end of I/O begin in a locked transaction, too.
     fn locked(&self, tid: u64, committer: u32, (from, to): (u64, u64)) -> Vec<Part> {
-        if from >= to {
-            return Vec::new();
+        let (mut parts, mut until) = (Vec::new(), to);
+        while let Some(h) = self.t.commits.last_handle(tid, from, until) {
+            parts.extend(self.other_thread(committer, (h.to, until)));
+            let begin = h.from.max(from);
+            let who = self.t.name(h.thread);
+            let doing =
+                self.t.handle_of(h.thread, begin, h.to).map(|d| format!(" ({d})")).unwrap_or_default();
+            let within = self.other_thread(h.thread, (begin, h.to));
+            parts.push(
+                Part::new(Cause::Handle, format!("a handle of {who}{doing}"), h.to - begin).with(within),
+            );
+            until = begin;
         }
-        let handle = self.t.commits.last_handle(tid, from, to).filter(|h| h.from < to);
-        let Some(h) = handle else { return self.other_thread(committer, (from, to)) };
-        let begin = h.from.max(from);
-        let mut parts = self.other_thread(committer, (from, begin));
-        let who = self.t.name(h.thread);
-        let doing = self.t.handle_of(h.thread, begin, h.to).map(|d| format!(" ({d})")).unwrap_or_default();
-        let what = format!("a handle of {who}{doing}");
-        parts.push(
-            Part::new(Cause::Handle, what, h.to - begin).with(self.other_thread(h.thread, (begin, h.to))),
-        );
-        parts.extend(self.other_thread(committer, (h.to, to)));
+        parts.extend(self.other_thread(committer, (from, until)));
         parts
     }
 

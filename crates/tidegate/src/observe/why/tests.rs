@@ -355,6 +355,23 @@ fn a_commit_names_the_handle_that_it_waits_for_and_where_that_was() {
     assert_eq!((s.named * 1000.0).round(), 1000.0 - 25.0 - 10.0);
 }
 
+#[test]
+fn a_handle_for_the_end_of_io_is_not_the_only_one() {
+    let mut m = commit();
+    // The flusher's handle ended at 70 ms; at 72 another one began in the locked transaction.
+    m.0.retain(|e| e.name != "jbd2_handle_stats" && e.name != "blk_mq_get_tag");
+    m.span(8, (20, 690), "blk_mq_get_tag", &[]);
+    let handle = |took: u64| [("transaction", 7), ("interval", took * MS / 10), ("requested_blocks", 8)];
+    m.event(700, 8, "jbd2_handle_stats", Phase::Instant, &handle(700));
+    m.event(880, 2, "jbd2_handle_stats", Phase::Instant, &handle(160));
+    let report = m.explain();
+    let locked = &report.kinds.iter().find(|k| k.operation == Operation::Commit).unwrap().slowest[0].parts[0];
+    let handles: Vec<_> =
+        locked.parts.iter().filter(|p| p.cause == Cause::Handle).map(|p| (&*p.what, p.ns / MS)).collect();
+    let want = [("a handle of tg-flusher (write-back of inode 12)", 60), ("a handle of tg-fuse-1", 16)];
+    assert_eq!(handles, want, "{locked:?}");
+}
+
 /// Time that nobody can name counts as such: a handle that is kept asleep in a span that says nothing, a phase of which
 /// nothing is known, and what no phase covers.
 #[test]
