@@ -396,6 +396,17 @@ fn a_commit_has_no_name_where_only_a_span_goes_on() {
     assert_eq!(named(&mut silent), whole - 195.0, "the log");
 }
 
+/// Of 130 ns, a phase of 100 is known for 60; a handle of which no part is known is only somebody's.
+#[test]
+fn what_no_part_covers_has_no_name() {
+    let phase = Part::new(Cause::Step, "locked", 100).with(vec![Part::new(Cause::Device, "the log", 60)]);
+    assert_eq!(part::unnamed(&[phase], 130), 40 + 30);
+    let handle = Part::new(Cause::Handle, "a handle", 10);
+    assert_eq!(part::unnamed(std::slice::from_ref(&handle), 10), 10);
+    let room = handle.with(vec![Part::new(Cause::Room, "room", 10)]);
+    assert_eq!(part::unnamed(&[room], 10), 0);
+}
+
 #[test]
 fn who_waits_for_a_commit_is_told_what_that_waits_for() {
     let mut m = commit();
