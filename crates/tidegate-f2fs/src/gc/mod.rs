@@ -115,7 +115,7 @@ impl F2fs {
             return Ok(());
         }
         if self.close_streams_for_cleaning()? {
-            // What they were in can be cleaned now.
+            // Their segments can be cleaned now.
             victims.futile = None;
         }
         if !refused && victims.is_futile(&self.prospects()) {

@@ -241,7 +241,7 @@ fn sixteen_syncs_are_held_against_one() {
     }
 }
 
-/// What the settings of these names show when they are run as a first look does, `runs` times each, after `smaller`.
+/// Runs the settings of these names as a first look does, `runs` times each, after `smaller` has changed them.
 fn measured(experiment: &str, runs: u32, settings: &[&str], smaller: impl Fn(&mut Setting)) -> Vec<Case> {
     let _alone = ALONE.lock();
     println!("{experiment}: seed 1");
@@ -256,7 +256,7 @@ fn measured(experiment: &str, runs: u32, settings: &[&str], smaller: impl Fn(&mu
     cases
 }
 
-/// Wants each of these to be good.
+/// Panics unless each of these comparisons reproduces.
 fn good(cases: &[Case], comparisons: &[&str]) {
     for name in comparisons {
         let found = cases.iter().flat_map(|c| &c.comparisons).find(|c| c.name == *name).unwrap();
@@ -264,7 +264,7 @@ fn good(cases: &[Case], comparisons: &[&str]) {
     }
 }
 
-/// Both.
+/// Runs the settings unchanged, and wants each of the comparisons to reproduce.
 fn shows(experiment: &str, runs: u32, settings: &[&str], comparisons: &[&str]) {
     good(&measured(experiment, runs, settings, |_| {}), comparisons);
 }

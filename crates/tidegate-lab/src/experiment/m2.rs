@@ -44,7 +44,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const POSITIONS: &[&str] = &["nomap_first=off", "nomap_first=on", "nomap_first=pipelined", PIPELINED];
-/// What is held against the bounds of the third way.
+/// The position that the bounds of the third way hold for.
 const PIPELINED: &str = "nomap_first=pipelined,journal=pipelined";
 
 /// Bytes of the published machine's memory, by the scale of the workload's defaults.
@@ -61,7 +61,7 @@ const READ_P99: &str = "p99 of a read, ms";
 const WRITES: &str = "writes/s";
 const FSYNC: &str = "fsync of the data, ms";
 
-/// What is to be no worse in the third way: what it is called, the counter, and whether more of that is better.
+/// Figures that are to be no worse in the third way: the comparison, the counter, and whether more of that is better.
 const NO_WORSE: [(&str, &str, bool); 8] = [
     ("fdatasync, pipelined / on", FDATASYNC, false),
     ("p99 fdatasync, pipelined / on", FDATASYNC_P99, false),

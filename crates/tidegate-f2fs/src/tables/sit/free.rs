@@ -117,7 +117,7 @@ impl Sit {
         Ok(alone.or(any))
     }
 
-    /// Free segments in the sections that logs are in: of no use to who wants a whole one.
+    /// Free segments in the sections that logs are in: of no use to a log that wants a whole one.
     pub(crate) fn free_beside_logs(&self) -> Result<u32> {
         let mut s = self.state.lock();
         let sections: BTreeSet<u32> =

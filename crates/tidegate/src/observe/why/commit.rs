@@ -119,8 +119,8 @@ impl Walk<'_> {
         parts
     }
 
-    /// What a commit waited for while its transaction was locked: the handle that ended last, before that began the one
-    /// that ended last until then, and so on. Handles for the end of I/O begin in a locked transaction, too.
+    /// The handles that a commit waited for while its transaction was locked: the one that ended last, then the one that
+    /// had ended last when that began, and so on. Handles for the end of I/O begin in a locked transaction, too.
     fn locked(&self, tid: u64, committer: u32, (from, to): (u64, u64)) -> Vec<Part> {
         let (mut parts, mut until) = (Vec::new(), to);
         while let Some(h) = self.t.commits.last_handle(tid, from, until) {

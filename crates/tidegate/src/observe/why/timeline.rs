@@ -230,8 +230,8 @@ impl Timeline {
         self.accounted(thread, from, to).map_or(0, |(ran, _, around)| ran.saturating_sub(around))
     }
 
-    /// What the last account before an interval and the first behind it say, and how much of the time between them is not
-    /// in it.
+    /// The difference of the last account before an interval and the first behind it, and how much of the time between
+    /// these two lies outside of the interval.
     fn accounted(&self, thread: u32, from: u64, to: u64) -> Option<(u64, Option<u64>, u64)> {
         let all = self.processor.get(&thread)?;
         let first = all[..all.partition_point(|p| p.at <= from)].last()?;
