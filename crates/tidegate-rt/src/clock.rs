@@ -81,6 +81,18 @@ pub fn realtime() -> Timespec {
     task::with(|t| simulated(t.sim().epoch(), t.now())).unwrap_or_else(wall)
 }
 
+/// The wall clock as of its last tick (`ktime_get_coarse_real_ts64`): what files' times are taken from, so that
+/// changes within a tick leave them as they are. A tick is the kernel's; in a simulated run it is [`TICK`].
+pub fn realtime_coarse() -> Timespec {
+    task::with(|t| simulated(t.sim().epoch(), t.now() / TICK * TICK)).unwrap_or_else(|| {
+        let t = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        Timespec { secs: t.tv_sec, nanos: t.tv_nsec as u32 }
+    })
+}
+
+/// Nanoseconds from one tick of [`realtime_coarse`] to the next in a simulated run: those of a kernel with `HZ=250`.
+pub const TICK: u64 = 4_000_000;
+
 fn simulated(epoch: i64, now: u64) -> Timespec {
     Timespec { secs: epoch.saturating_add_unsigned(now / 1_000_000_000), nanos: (now % 1_000_000_000) as u32 }
 }

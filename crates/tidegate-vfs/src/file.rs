@@ -303,7 +303,8 @@ impl Vfs {
         let now = self.now();
         {
             let mut a = inode.attr();
-            if a.atime > a.mtime && a.atime > a.ctime && now.secs - a.atime.secs < RELATIME_SECS {
+            let fresh = a.atime > a.mtime && a.atime > a.ctime && now.secs - a.atime.secs < RELATIME_SECS;
+            if fresh || a.atime == now {
                 return Ok(false);
             }
             a.atime = now;

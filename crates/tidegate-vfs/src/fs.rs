@@ -73,12 +73,15 @@ pub struct WriteEnd {
 }
 
 impl WriteEnd {
-    /// Changes the size and the times of `a`.
-    pub fn apply(&self, a: &mut Attr) {
+    /// Changes the size and the times of `a`; whether that changed anything. Of the writes within a tick of the clock,
+    /// those after the first that make nothing longer do not, and need not be stored.
+    pub fn apply(&self, a: &mut Attr) -> bool {
+        let before = (a.size, a.mtime, a.ctime);
         a.size = a.size.max(self.end);
         if let Some(time) = self.time {
             (a.mtime, a.ctime) = (time, time);
         }
+        before != (a.size, a.mtime, a.ctime)
     }
 }
 

@@ -89,9 +89,9 @@ impl Vfs {
         &self.bdi
     }
 
-    /// The time for a change made now.
+    /// The time for a change made now: that of the clock's last tick, as Linux takes it.
     pub fn now(&self) -> Timespec {
-        self.options.fixed_time.unwrap_or_else(clock::realtime)
+        self.options.fixed_time.unwrap_or_else(clock::realtime_coarse)
     }
 
     /// The root directory.

@@ -104,7 +104,9 @@ impl Ext4 {
         let before = {
             let mut a = inode.attr();
             let before = (a.size, a.mtime, a.ctime);
-            write.apply(&mut a);
+            if !write.apply(&mut a) {
+                return Ok(());
+            }
             before
         };
         let stored = self.op(|handle| self.store_attr(handle, inode));

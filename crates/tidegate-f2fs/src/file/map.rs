@@ -118,7 +118,9 @@ impl F2fs {
             && self.are_reserved(inode, index, index + pages)?
         {
             let grows = write.end > inode.size();
-            write.apply(&mut inode.attr());
+            if !write.apply(&mut inode.attr()) {
+                return Ok(());
+            }
             if grows {
                 fi(inode).fsync.inode_changed();
             }
