@@ -109,6 +109,8 @@ pub struct JournalStats {
 /// How long commits took, by step.
 #[derive(Clone, Debug, Default)]
 pub struct CommitTimes {
+    /// From the request until it was locked; of those that somebody asked for.
+    pub request_delay: Distribution,
     /// Until the handles had ended; no handle joins meanwhile.
     pub locked: Distribution,
     /// Data that goes first.
@@ -122,7 +124,7 @@ pub struct CommitTimes {
 pub(crate) struct Stats {
     all: Mutex<(JournalStats, VecDeque<RunStats>)>,
     /// As [`CommitTimes`] has them.
-    times: [Histogram; 4],
+    times: [Histogram; 5],
     log_bios: AtomicU64,
     checkpointed: AtomicU64,
     log_blocks: AtomicU64,
@@ -161,8 +163,9 @@ impl Stats {
 
     pub fn committed(&self, run: RunStats) {
         trace::RUN_STATS.record([run.tid.0.into(), run.running.0, run.locked.0, run.logging.0]);
-        let phases = [run.locked, run.flushing, run.logging, run.commit];
-        self.times.iter().zip(phases).for_each(|(h, t)| h.record(t.0));
+        let delay = run.requested.then_some(run.request_delay);
+        let phases = [delay, Some(run.locked), Some(run.flushing), Some(run.logging), Some(run.commit)];
+        self.times.iter().zip(phases).for_each(|(h, t)| t.into_iter().for_each(|t| h.record(t.0)));
         let (all, history) = &mut *self.all.lock();
         all.transactions += 1;
         all.requested += u64::from(run.requested);
@@ -204,8 +207,9 @@ impl Journal {
 
     /// How long commits took.
     pub fn commit_times(&self) -> CommitTimes {
-        let [locked, flushing, logging, commit] = &self.inner.stats.times;
+        let [request_delay, locked, flushing, logging, commit] = &self.inner.stats.times;
         CommitTimes {
+            request_delay: request_delay.read(),
             locked: locked.read(),
             flushing: flushing.read(),
             logging: logging.read(),

@@ -77,6 +77,44 @@ pub struct StepStats {
     pub p99_ns: u64,
     /// Most.
     pub max_ns: u64,
+    /// Sum.
+    #[serde(default)]
+    pub sum_ns: u64,
+    /// The longest time that a bucket takes, and how often that was.
+    #[serde(default)]
+    pub buckets: Vec<(u64, u64)>,
+    /// It is the sum of other steps.
+    #[serde(default)]
+    pub total: bool,
+}
+
+impl StepStats {
+    /// A step that took these times.
+    pub fn of(name: &'static str, frozen: bool, times: &Distribution) -> StepStats {
+        StepStats {
+            name: name.into(),
+            frozen,
+            count: times.count,
+            min_ns: times.min,
+            mean_ns: times.mean(),
+            p99_ns: times.percentile(99.0),
+            max_ns: times.max,
+            sum_ns: times.sum,
+            buckets: times.buckets.clone(),
+            total: false,
+        }
+    }
+
+    /// The times that it took.
+    pub fn times(&self) -> Distribution {
+        Distribution {
+            count: self.count,
+            sum: self.sum_ns,
+            min: self.min_ns,
+            max: self.max_ns,
+            buckets: self.buckets.clone(),
+        }
+    }
 }
 
 /// Requests for commits, how they were served, and what the steps took.

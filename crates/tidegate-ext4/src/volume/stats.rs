@@ -18,18 +18,6 @@ pub(crate) struct Stats {
     pub discarded_bytes: AtomicU64,
 }
 
-fn step(name: &'static str, frozen: bool, d: &Distribution) -> StepStats {
-    StepStats {
-        name: name.into(),
-        frozen,
-        count: d.count,
-        min_ns: d.min,
-        mean_ns: d.mean(),
-        p99_ns: d.percentile(99.0),
-        max_ns: d.max,
-    }
-}
-
 fn run(r: &RunStats) -> CommitRun {
     CommitRun {
         number: r.tid.0.into(),
@@ -79,9 +67,10 @@ impl Ext4 {
             issued: s.requested,
             total: self.stats.fsync_commits.load(Relaxed),
             steps: vec![
-                step("locked", true, &t.locked),
-                step("flushing", false, &t.flushing),
-                step("logging", false, &t.logging),
+                StepStats::of("request delay", false, &t.request_delay),
+                StepStats::of("locked", true, &t.locked),
+                StepStats::of("flushing", false, &t.flushing),
+                StepStats::of("logging", false, &t.logging),
             ],
             ..CommitStats::default()
         }

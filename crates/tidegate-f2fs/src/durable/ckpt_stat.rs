@@ -127,8 +127,10 @@ impl CkptStat {
 
     pub(crate) fn snapshot(&self, checkpoint_merge: bool) -> CommitStats {
         let ms = |ns: &AtomicU64| ns.load(Relaxed) / 1_000_000;
-        let steps =
-            self.steps.iter().zip(STEP_NAMES).map(|(h, (name, _, frozen))| stats(&h.read(), name, frozen));
+        let steps = self.steps.iter().zip(STEP_NAMES).enumerate().map(|(i, (h, (name, _, frozen)))| {
+            let total = i == Step::Frozen as usize || i == Step::Whole as usize;
+            StepStats { total, ..StepStats::of(name, frozen, &h.read()) }
+        });
         CommitStats {
             merge: checkpoint_merge,
             queued: self.queued.load(Relaxed),
@@ -138,17 +140,5 @@ impl CkptStat {
             peak_ms: ms(&self.peak_ns),
             steps: steps.collect(),
         }
-    }
-}
-
-fn stats(d: &Distribution, name: &'static str, frozen: bool) -> StepStats {
-    StepStats {
-        name: name.into(),
-        frozen,
-        count: d.count,
-        min_ns: d.min,
-        mean_ns: d.mean(),
-        p99_ns: d.percentile(99.0),
-        max_ns: d.max,
     }
 }

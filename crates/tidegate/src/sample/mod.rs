@@ -13,7 +13,7 @@ mod rates;
 mod take;
 
 pub use prometheus::prometheus;
-pub use rates::Rates;
+pub use rates::{Rates, Step};
 pub use tidegate_block::{QueueStats, SizeClass};
 
 use serde::{Deserialize, Serialize};

@@ -2,6 +2,7 @@
 
 use super::{Latency, LockSample, Sample, SizeClass};
 use serde::Serialize;
+use tidegate_vfs::StepStats;
 
 /// What happened between two samples, for each second of the time between.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -32,8 +33,21 @@ pub struct Rates {
     pub commit: Latency,
     /// Freezes likewise.
     pub frozen: Latency,
+    /// The steps of these commits, in their order.
+    pub steps: Vec<Step>,
     /// Locks that were taken between the samples; the longest times are those since collecting began.
     pub locks: Vec<LockSample>,
+}
+
+/// A step of commits.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Step {
+    /// What was done.
+    pub name: String,
+    /// Whether operations that change the volume waited meanwhile.
+    pub frozen: bool,
+    /// How long it took.
+    pub took: Latency,
 }
 
 impl Sample {
@@ -58,9 +72,19 @@ impl Sample {
             fsync: self.fsync.since(&earlier.fsync),
             commit: self.commit.since(&earlier.commit),
             frozen: self.frozen.since(&earlier.frozen),
+            steps: steps_since(&self.commits.steps, &earlier.commits.steps),
             locks: locks_since(&self.locks, &earlier.locks),
         }
     }
+}
+
+/// Steps that were taken, but for sums of others.
+fn steps_since(now: &[StepStats], then: &[StepStats]) -> Vec<Step> {
+    let steps = now.iter().filter(|s| !s.total).map(|s| {
+        let was = then.iter().find(|t| t.name == s.name).map(StepStats::times).unwrap_or_default();
+        Step { name: s.name.to_string(), frozen: s.frozen, took: s.times().since(&was).into() }
+    });
+    steps.filter(|s| s.took.count > 0).collect()
 }
 
 fn sizes_since(now: &[SizeClass], then: &[SizeClass]) -> Vec<SizeClass> {

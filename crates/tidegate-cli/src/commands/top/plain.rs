@@ -43,6 +43,10 @@ pub fn print(out: &mut Out, s: &Sample, r: &Rates) -> Result<()> {
     latency(out, "fsync", &s.fsync)?;
     latency(out, "commit", &s.commit)?;
     latency(out, "  frozen", &s.frozen)?;
+    for step in s.commits.steps.iter().filter(|t| !t.total && t.count > 0) {
+        let name = format!("  {}{}", if step.frozen { "*" } else { " " }, step.name);
+        latency(out, &name, &step.times().into())?;
+    }
     for l in r.locks.iter().take(10) {
         out.line(format_args!(
             "lock: {:<28} waited {:>8} in {:>6}, held {:>8} in {:>8}",

@@ -8,8 +8,9 @@ use ratatui::layout::{Constraint, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Row, Table};
+use std::cmp::Reverse;
 use tidegate::Sample;
-use tidegate::sample::Latency;
+use tidegate::sample::{Latency, Rates, Step};
 
 /// A cell at the right of its column.
 fn right(text: impl Into<String>) -> Cell<'static> {
@@ -52,13 +53,30 @@ fn table(
     frame.render_widget(Table::new(rows, widths).header(head(view, &names)).column_spacing(1), area);
 }
 
-/// How long fsyncs and commits take.
+/// Rows of the panel of latencies that are always there: its frame, its head, fsync, commit and freeze.
+const LATENCY: u16 = 6;
+
+/// Rows that the panel of latencies wants, with all steps of commits.
+pub fn latency_rows(view: &View) -> u16 {
+    LATENCY + view.history.window.steps.len() as u16
+}
+
+/// The steps of commits that took the most time, as many as have room, in the order in which they are taken.
+fn steps(w: &Rates, room: usize) -> Vec<&Step> {
+    let mut order: Vec<usize> = (0..w.steps.len()).collect();
+    order.sort_by_key(|i| Reverse(w.steps[*i].took.sum_ns));
+    order.truncate(room);
+    order.sort_unstable();
+    order.into_iter().map(|i| &w.steps[i]).collect()
+}
+
+/// How long fsyncs and commits take, and the steps of commits.
 pub fn latency(view: &View, frame: &mut Frame, area: Rect) {
     let w = &view.history.window;
     let seconds = w.seconds.round();
     let inner =
         view.panel(frame, area, view.title("Latency"), view.note(format!("of the last {seconds:.0} s")));
-    let row = |name: &'static str, l: &Latency| {
+    let row = |name: String, l: &Latency| {
         let rate = if w.seconds > 0.0 { l.count as f64 / w.seconds } else { 0.0 };
         let per_second = if rate >= 9.95 { format!("{rate:.0}") } else { format!("{rate:.1}") };
         let times = [l.p50_ns, l.p99_ns, l.max_ns].map(|ns| right(time(ns, l.count)));
@@ -66,9 +84,18 @@ pub fn latency(view: &View, frame: &mut Frame, area: Rect) {
         cells.extend(times);
         (cells, None)
     };
-    let rows = [row("fsync", &w.fsync), row("commit", &w.commit), row("  frozen", &w.frozen)];
+    let all = [("fsync", &w.fsync), ("commit", &w.commit), ("  frozen", &w.frozen)];
+    let steps = steps(w, usize::from(area.height.saturating_sub(LATENCY)));
     let columns = [("", 8), ("/s", 5), ("p50", 7), ("p99", 7), ("max", 7)];
-    table(view, frame, inner, &columns, rows.into_iter());
+    let others: u16 = columns[1..].iter().map(|c| c.1 + 1).sum();
+    let room = usize::from(inner.width.saturating_sub(others).max(8));
+    let step = |s: &Step| {
+        let name = format!("{}{}", if s.frozen { "*" } else { " " }, s.name);
+        let cut = || name.chars().take(room - 1).chain(['…']).collect();
+        row(if name.chars().count() > room { cut() } else { name.clone() }, &s.took)
+    };
+    let rows = all.map(|(name, l)| row(name.into(), l)).into_iter().chain(steps.into_iter().map(step));
+    table(view, frame, inner, &columns, rows);
 }
 
 /// The locks that are waited for and held most.

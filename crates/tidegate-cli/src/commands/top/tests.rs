@@ -9,6 +9,7 @@ use ratatui::style::Color;
 use std::collections::BTreeSet;
 use tidegate::Sample;
 use tidegate::sample::{FileSample, LockSample, SizeClass};
+use tidegate::vfs::StepStats;
 
 const MIB: u64 = 1 << 20;
 
@@ -37,6 +38,21 @@ fn sample(second: u64) -> Sample {
     s.fsync.count = second * 5;
     s.fsync.max_ns = 40_000_000;
     s.fsync.buckets = vec![(1_200_000, second * 4), (40_000_000, second)];
+    let step = |name: &'static str, frozen, ns| StepStats {
+        name: name.into(),
+        frozen,
+        count: second,
+        max_ns: ns,
+        sum_ns: second * ns,
+        buckets: vec![(ns, second)],
+        ..StepStats::default()
+    };
+    s.commits.steps = vec![
+        step("request delay", false, 1_000),
+        step("locked", true, 31_000_000),
+        step("flushing", false, 2_000),
+        step("logging", false, 5_000_000),
+    ];
     let file = |ino, path: Option<&str>| FileSample {
         ino,
         path: path.map(Into::into),
@@ -83,6 +99,9 @@ fn everything_has_its_place_on_a_small_screen() {
         "flusher   background: …bles/orders.ibd",
         "fsync      5.0 1.20 ms 40.0 ms 40.0 ms",
         "commit     0.0       –",
+        "*locked    1.0 31.0 ms",
+        " flushi…   1.0 2.00 µs",
+        " logging   1.0 5.00 ms",
         "write 40/s of 1.8 MiB",
         "sbi->cp_rwsem   30.0 %  150 ms  50.0 %",
         "inode 43",

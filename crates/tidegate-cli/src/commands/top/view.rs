@@ -14,6 +14,8 @@ const WRITE_BACK: u16 = 7;
 const LATENCY: u16 = 6;
 /// Rows that tables are worth drawing with.
 const LEAST: u16 = 4;
+/// Rows that tables keep where the steps of commits want more.
+const TABLES: u16 = 6;
 
 /// What stands on the screen.
 pub struct View<'a> {
@@ -32,16 +34,18 @@ impl View<'_> {
             Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(area);
         frame.render_widget(panels::head(self, sample, head.width), head);
         frame.render_widget(panels::foot(self, sample), foot);
+        let below = body.height.saturating_sub(WRITE_BACK);
+        let latency = tables::latency_rows(self).min(below.saturating_sub(TABLES)).max(LATENCY).min(below);
         let bands = Layout::vertical([
             Constraint::Length(WRITE_BACK.min(body.height)),
-            Constraint::Length(LATENCY.min(body.height.saturating_sub(WRITE_BACK))),
+            Constraint::Length(latency),
             Constraint::Min(0),
         ]);
         let [first, second, rest] = bands.areas(body);
         let [left, right] = halves(first, 50);
         panels::bandwidth(self, frame, left);
         panels::write_back(self, sample, frame, right);
-        if second.height == LATENCY {
+        if second.height >= LATENCY {
             let [left, right] = halves(second, 50);
             tables::latency(self, frame, left);
             panels::bios(self, sample, frame, right);
