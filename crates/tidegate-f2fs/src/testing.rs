@@ -20,18 +20,23 @@ pub(crate) fn new_volume() -> Open {
 
 /// The same on another device.
 pub(crate) fn new_volume_on(below: Arc<dyn Device>) -> Open {
-    new_volume_with(below, &MkfsOptions::default())
+    new_volume_behind(below, QueueLimits::default())
+}
+
+/// The same behind a queue with such limits.
+pub(crate) fn new_volume_behind(below: Arc<dyn Device>, limits: QueueLimits) -> Open {
+    new_volume_with(below, limits, &MkfsOptions::default())
 }
 
 /// One of so many bytes, made with these options.
 pub(crate) fn new_volume_of(bytes: u64, options: &MkfsOptions) -> Open {
-    new_volume_with(Arc::new(MemoryDevice::new(bytes)), options)
+    new_volume_with(Arc::new(MemoryDevice::new(bytes)), QueueLimits::default(), options)
 }
 
-fn new_volume_with(below: Arc<dyn Device>, options: &MkfsOptions) -> Open {
+fn new_volume_with(below: Arc<dyn Device>, limits: QueueLimits, options: &MkfsOptions) -> Open {
     mkfs(&RequestQueue::new(below.clone(), QueueLimits::default()), options).unwrap();
     let device = Faulty::new(below, []);
-    let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
+    let queue = Arc::new(RequestQueue::new(device.clone(), limits));
     let bdi = Bdi::new(MemoryLimits::default());
     let options = F2fsOptions { deterministic: true, ..Default::default() };
     let fs = F2fs::open(queue, bdi.clone(), options).unwrap();

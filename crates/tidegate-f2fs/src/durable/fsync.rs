@@ -52,7 +52,9 @@ impl F2fs {
             return if barrier && !durable { self.flush_device() } else { Ok(()) };
         }
         let mut why = Reason::Unsettled;
-        for _ in 0..TRIES {
+        let mut tries = 0;
+        while tries < TRIES {
+            tries += 1;
             if barrier && !self.flushes.is_durable(state.moved.load(SeqCst)) {
                 self.flush_device()?;
             }
@@ -73,6 +75,12 @@ impl F2fs {
                 Ok(Wrote::InFlight) => {
                     drop(coming);
                     inode.mapping.wait_writeback(0, u64::MAX)
+                }
+                Ok(Wrote::Busy(nid)) => {
+                    drop(coming);
+                    self.node_inode.mapping.wait_writeback(nid.0.into(), u64::from(nid.0) + 1);
+                    // Not a try: the next turn finds it written.
+                    tries -= 1;
                 }
                 Ok(Wrote::FailedPages) => {
                     why = Reason::FailedPages;
@@ -157,6 +165,7 @@ impl F2fs {
         let ino = inode.nid();
         let mapping = &self.node_inode.mapping;
         let state = &fi(inode).fsync;
+        let mut full = self.write_io.full_bios();
         let _op = self.cp_rwsem.read();
         self.check_promises()?;
         let writer = self.node_write.lock();
@@ -181,7 +190,13 @@ impl F2fs {
             }
         }
         nids.push(ino);
-        self.write_fsync_nodes(&writer, ino, &nids)?;
+        if let Some(busy) = nids.iter().find(|nid| mapping.is_writeback(nid.0.into())) {
+            // Nothing of it is written yet.
+            state.changed.store(true, Relaxed);
+            nids.iter().filter(|nid| **nid != ino).for_each(|nid| state.dnode_changed(*nid));
+            return Ok(Wrote::Busy(*busy));
+        }
+        self.write_fsync_nodes(&writer, ino, &nids, &mut full)?;
         Ok(Wrote::Nodes)
     }
 
@@ -221,6 +236,8 @@ enum Wrote {
     InFlight,
     /// Not written: they point to where pages should be but are not.
     FailedPages,
+    /// Not written: an earlier state of this node is on its way.
+    Busy(Nid),
 }
 
 /// Why an fsync becomes a checkpoint.

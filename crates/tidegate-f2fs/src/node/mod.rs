@@ -10,6 +10,8 @@
 //! | `write` | writing nodes out, for a checkpoint or an fsync; the latter holds `node_write` 110 |
 
 pub(crate) mod dnode;
+#[cfg(test)]
+mod tests;
 pub(crate) mod write;
 
 use crate::format::raw::*;

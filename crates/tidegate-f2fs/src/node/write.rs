@@ -1,7 +1,7 @@
 //! Writing nodes out: by log, a run of blocks at a time.
 
 use crate::durable::since_cp::Since;
-use crate::file::write_io::Pages;
+use crate::file::write_io::{FullBios, Pages};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
 use crate::node::{flag_of, is_dnode, nid_of, ofs_of};
@@ -19,61 +19,109 @@ static FSYNC_NODE_PAGES: SpanPoint<2> = SpanPoint::new("f2fs_fsync_node_pages", 
 /// Nodes looked at in one round; as many as a segment holds.
 const BATCH: usize = 512;
 
+/// What came of a batch of nodes.
+enum Batch {
+    /// It was written, and there may be more.
+    Written,
+    /// The same up to this node, which is on its way.
+    Busy(u64),
+    /// There were none.
+    End,
+}
+
 impl F2fs {
-    /// Writes dirty nodes out; does not wait for them. Takes `cp_rwsem` shared.
+    /// Writes dirty nodes out; does not wait for them. Takes `cp_rwsem` shared and `node_write` for a batch at a time, and
+    /// waits for the device with both released.
     pub(crate) fn write_nodes(&self, wbc: &mut WritebackControl) -> Result<()> {
-        let _op = self.cp_rwsem.read();
-        self.write_nodes_locked(wbc)
+        let _span = SYNC_NODE_PAGES.enter([]);
+        let mut at = wbc.start;
+        loop {
+            match self.write_nodes_beside(wbc, &mut at)? {
+                Batch::Written => {}
+                Batch::Busy(index) => self.node_inode.mapping.wait_writeback(index, index + 1),
+                Batch::End => return Ok(()),
+            }
+        }
     }
 
-    /// The same for whoever holds `cp_rwsem`. Takes `node_write`.
-    pub(crate) fn write_nodes_locked(&self, wbc: &mut WritebackControl) -> Result<()> {
+    /// The next batch, beside operations.
+    fn write_nodes_beside(&self, wbc: &mut WritebackControl, at: &mut u64) -> Result<Batch> {
+        let mut full = self.write_io.full_bios();
+        let _op = self.cp_rwsem.read();
+        self.write_node_batch(wbc, at, &mut full)
+    }
+
+    /// Writes all dirty nodes for a thread that holds `cp_rwsem` exclusive. Takes `node_write`.
+    fn write_nodes_frozen(&self, wbc: &mut WritebackControl) -> Result<()> {
         let _span = SYNC_NODE_PAGES.enter([]);
+        let mut at = wbc.start;
+        loop {
+            match self.write_node_batch(wbc, &mut at, &mut self.write_io.full_bios())? {
+                Batch::Written => {}
+                Batch::Busy(index) => self.node_inode.mapping.wait_writeback(index, index + 1),
+                Batch::End => return Ok(()),
+            }
+        }
+    }
+
+    /// Writes the next dirty nodes from `at` on, up to one that is on its way when somebody waits for all of them. Takes
+    /// `node_write`; for a thread that holds `cp_rwsem`.
+    fn write_node_batch(
+        &self,
+        wbc: &mut WritebackControl,
+        at: &mut u64,
+        full: &mut FullBios<'_>,
+    ) -> Result<Batch> {
         let _writer = self.node_write.lock();
         let mapping = &self.node_inode.mapping;
         let flags = if wbc.sync_all { BioFlags::SYNC } else { BioFlags::BACKGROUND };
-        let mut at = wbc.start;
-        while wbc.nr_to_write > 0 {
-            let max = BATCH.min(wbc.nr_to_write.min(BATCH as u64) as usize);
-            let found = mapping.dirty_indices(at, wbc.end, max);
-            let Some(last) = found.last() else { return Ok(()) };
-            at = last + 1;
-            let mut by_log = Log::NODES.map(|log| (log, Vec::new()));
-            for index in found {
-                if wbc.sync_all {
-                    mapping.wait_writeback(index, index + 1);
-                }
-                if let Some(run) = mapping.get(index, 1) {
-                    let log = node_log(run.bytes());
-                    let nids = by_log.iter_mut().filter(|l| l.0 == log);
-                    nids.for_each(|l| l.1.push(Nid(index as u32)));
-                }
+        if wbc.nr_to_write == 0 {
+            return Ok(Batch::End);
+        }
+        let found =
+            mapping.dirty_indices(*at, wbc.end, BATCH.min(wbc.nr_to_write.min(BATCH as u64) as usize));
+        let Some(last) = found.last() else { return Ok(Batch::End) };
+        *at = last + 1;
+        let mut busy = None;
+        let mut by_log = Log::NODES.map(|log| (log, Vec::new()));
+        for index in found {
+            if wbc.sync_all && mapping.is_writeback(index) {
+                (busy, *at) = (Some(index), index);
+                break;
             }
-            for (log, nids) in by_log {
-                let mut rest = &nids[..];
-                while !rest.is_empty() {
-                    let n = self.write_node_run(log, rest, None, flags)?;
-                    rest = &rest[n..];
-                    wbc.written += n as u64;
-                    wbc.nr_to_write = wbc.nr_to_write.saturating_sub(n as u64);
-                }
+            if let Some(run) = mapping.get(index, 1) {
+                let log = node_log(run.bytes());
+                let nids = by_log.iter_mut().filter(|l| l.0 == log);
+                nids.for_each(|l| l.1.push(Nid(index as u32)));
             }
         }
-        Ok(())
+        for (log, nids) in by_log {
+            let mut rest = &nids[..];
+            while !rest.is_empty() {
+                let n = self.write_node_run(log, rest, None, flags, full)?;
+                rest = &rest[n..];
+                wbc.written += n as u64;
+                wbc.nr_to_write = wbc.nr_to_write.saturating_sub(n as u64);
+            }
+        }
+        Ok(busy.map_or(Batch::Written, Batch::Busy))
     }
 
     /// Writes dirty nodes of a regular file for fsync: `ino` last, with the marks that recovery looks
-    /// for. For who holds `cp_rwsem` and `node_write`.
-    pub(crate) fn write_fsync_nodes(&self, _: &MutexGuard<'_, ()>, ino: Nid, nids: &[Nid]) -> Result<()> {
+    /// for. For a thread that holds `cp_rwsem` and `node_write`.
+    pub(crate) fn write_fsync_nodes(
+        &self,
+        _: &MutexGuard<'_, ()>,
+        ino: Nid,
+        nids: &[Nid],
+        full: &mut FullBios<'_>,
+    ) -> Result<()> {
         let _span = FSYNC_NODE_PAGES.enter([ino.0.into(), nids.len() as u64]);
-        for nid in nids {
-            self.node_inode.mapping.wait_writeback(nid.0 as u64, nid.0 as u64 + 1);
-        }
         // Dirty whatever happened to it, so that it is taken and marked.
         self.modify_node(ino, |_| ())?;
         let mut rest = nids;
         while !rest.is_empty() {
-            let n = self.write_node_run(Log::WarmNode, rest, Some(ino), BioFlags::SYNC)?;
+            let n = self.write_node_run(Log::WarmNode, rest, Some(ino), BioFlags::SYNC, full)?;
             rest = &rest[n..];
         }
         Ok(())
@@ -81,7 +129,14 @@ impl F2fs {
 
     /// Writes the first nodes of `nids` to one run of blocks; how many. `fsynced` is the inode that gets
     /// the fsync mark. For who holds `node_write`.
-    fn write_node_run(&self, log: Log, nids: &[Nid], fsynced: Option<Nid>, flags: BioFlags) -> Result<usize> {
+    fn write_node_run(
+        &self,
+        log: Log,
+        nids: &[Nid],
+        fsynced: Option<Nid>,
+        flags: BioFlags,
+        full: &mut FullBios<'_>,
+    ) -> Result<usize> {
         let versions = self.nat.versions(&self.meta, nids)?;
         let a = self.allocate(log, nids.len() as u32, |i| RawSummary {
             nid: nids[i as usize].0.into(),
@@ -141,7 +196,7 @@ impl F2fs {
                 }
                 None => continue,
             };
-            self.write_io.add(log.into(), blk, vec![seg], pages, flags);
+            self.write_io.add(log.into(), blk, vec![seg], pages, flags, full);
         }
         Ok(n)
     }
@@ -180,7 +235,7 @@ impl F2fs {
     pub(crate) fn sync_nodes(&self) -> Result<()> {
         let before = self.node_inode.mapping.errseq();
         while self.node_inode.mapping.nr_dirty() > 0 {
-            self.write_nodes_locked(&mut WritebackControl::sync())?;
+            self.write_nodes_frozen(&mut WritebackControl::sync())?;
             if self.node_inode.mapping.errseq() != before {
                 break;
             }

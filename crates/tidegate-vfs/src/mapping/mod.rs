@@ -214,6 +214,12 @@ impl AddressSpace {
         self.peek(chunk, |c| c.dirty >> slot & 1 == 1).unwrap_or(false)
     }
 
+    /// Whether page `index` is on its way.
+    pub fn is_writeback(&self, index: u64) -> bool {
+        let (chunk, slot) = split(index);
+        self.peek(chunk, |c| c.writeback >> slot & 1 == 1).unwrap_or(false)
+    }
+
     /// Whether page `index` is cached.
     pub fn has(&self, index: u64) -> bool {
         let (chunk, slot) = split(index);

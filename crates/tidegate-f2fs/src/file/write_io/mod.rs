@@ -83,6 +83,22 @@ impl Drop for Placing<'_> {
     }
 }
 
+/// Bios that are full. They are sent when this is dropped, which waits while the queue is congested: it is made before the
+/// locks are taken that are not to be held meanwhile. A thread that has some must not wait for a checkpoint, which
+/// waits for them.
+pub(crate) struct FullBios<'a> {
+    io: &'a WriteIo,
+    bios: Vec<(LogId, Growing)>,
+}
+
+impl Drop for FullBios<'_> {
+    fn drop(&mut self) {
+        for (log, bio) in std::mem::take(&mut self.bios) {
+            self.io.send(log, bio, Sender::Queue);
+        }
+    }
+}
+
 impl WriteIo {
     pub(crate) fn new(queue: Arc<RequestQueue>, flushes: Arc<FlushControl>, stats: Arc<Counters>) -> Self {
         let failed_pages = Arc::<FailedPages>::default();
@@ -120,7 +136,7 @@ impl WriteIo {
         let Extent { blk, segments, pages } = extent;
         let limits = self.queue.limits();
         if pages.pages < OWN_BIO {
-            return self.add(log, blk, segments, Some(pages), flags);
+            return self.add(log, blk, segments, Some(pages), flags, &mut self.full_bios());
         }
         let _span = pages.submitting(blk, log, flags);
         let most = (limits.max_bytes / 4096) as usize;
@@ -169,8 +185,8 @@ impl WriteIo {
         self.done.metadata_error.get()
     }
 
-    /// Adds blocks that were placed at `blk`; `pages` are whose they are, if anybody's. Waits while the
-    /// queue is congested, holding no lock.
+    /// Adds blocks that were placed at `blk`; `pages` are whose they are, if anybody's. A bio that is full is left in
+    /// `full`: waits for nothing.
     pub(crate) fn add(
         &self,
         log: LogId,
@@ -178,14 +194,17 @@ impl WriteIo {
         segments: Vec<Segment>,
         pages: Option<Pages>,
         flags: BioFlags,
+        full: &mut FullBios<'_>,
     ) {
         let _span = pages.as_ref().map(|p| p.submitting(blk, log, flags));
         let mut g = self.lock(log);
-        let full = self.join(&mut g, log, Placed { blk, segments, pages }, flags);
-        drop(g);
-        if let Some(full) = full {
-            self.send(log, full, Sender::Queue);
-        }
+        let bio = self.join(&mut g, log, Placed { blk, segments, pages }, flags);
+        full.bios.extend(bio.map(|bio| (log, bio)));
+    }
+
+    /// A place for bios that become full while locks are held under which nobody waits for the device.
+    pub(crate) fn full_bios(&self) -> FullBios<'_> {
+        FullBios { io: self, bios: Vec::new() }
     }
 
     /// The same as Linux does it: what is full is sent with the log's growing bio still locked, also while the
