@@ -80,6 +80,28 @@ fn bodies_overlap_with_records_or_follow_them() {
     }
 }
 
+/// Recovery would take a record of an earlier time than the one before for what an older log left.
+#[test]
+fn the_time_in_records_does_not_go_back_with_the_clock() {
+    let times = sim::run(1, 2, || {
+        let (journal, recorder, _queue) = on_disk(JournalMode::Pipelined);
+        for (at, by) in [(1, 0), (2, -86_400), (3, 172_800)] {
+            sim::set_wall_clock(by);
+            let tid = change(&journal, at, 1);
+            journal.start_commit(tid);
+            journal.wait_commit(tid).unwrap();
+        }
+        Arc::into_inner(journal).unwrap().close().unwrap();
+        let records = recorder.take();
+        let record =
+            |r: &&tidegate_block::Record| r.data.get(..8) == Some(&[0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 2]);
+        let seconds = |r: &tidegate_block::Record| u64::from_be_bytes(r.data[48..56].try_into().unwrap());
+        records.iter().filter(record).map(seconds).collect::<Vec<_>>()
+    });
+    let [first, second, third] = times[..] else { panic!("{times:?}") };
+    assert_eq!((second - first, third - first), (0, 86_400));
+}
+
 /// A transaction that nobody asks for is committed when it is old enough.
 #[test]
 fn an_old_transaction_is_committed() {

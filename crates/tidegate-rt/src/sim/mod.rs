@@ -108,6 +108,11 @@ pub fn active() -> bool {
     task::is_simulated()
 }
 
+/// Sets the wall clock forward, or back, by so many seconds; nothing outside a simulated world.
+pub fn set_wall_clock(by: i64) {
+    task::with(|t| t.sim().set_wall_clock(by));
+}
+
 /// Charges CPU time to the calling task; nothing outside a simulated world.
 #[inline]
 pub fn charge(time: Nanos) {

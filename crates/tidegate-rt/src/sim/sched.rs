@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Virtual time in which a run must come to its end, in nanoseconds: a day. A task that only waits for timers that
@@ -31,7 +31,7 @@ pub(crate) struct Sim {
     spin: bool,
     pub(super) quantum: u64,
     pub(super) jitter: u32,
-    epoch: i64,
+    epoch: AtomicI64,
     keep: usize,
     /// As [`State::now`], to be read without its lock.
     clock: AtomicU64,
@@ -49,7 +49,7 @@ impl Sim {
             spin: config.spin,
             quantum: config.quantum.0,
             jitter: config.jitter,
-            epoch: config.epoch,
+            epoch: AtomicI64::new(config.epoch),
             keep: config.trace,
             clock: AtomicU64::new(1),
             state: parking_lot::Mutex::new(State::new(config.seed)),
@@ -66,7 +66,11 @@ impl Sim {
     }
 
     pub fn epoch(&self) -> i64 {
-        self.epoch
+        self.epoch.load(Relaxed)
+    }
+
+    pub fn set_wall_clock(&self, by: i64) {
+        self.epoch.fetch_add(by, Relaxed);
     }
 
     pub fn slice(&self) -> u64 {
