@@ -33,14 +33,13 @@ pub(crate) mod trace {
     pub static END_COMMIT: EventPoint<2> = EventPoint::new("jbd2_end_commit", ["transaction", "head"]);
     pub static RUN_STATS: EventPoint<4> =
         EventPoint::new("jbd2_run_stats", ["transaction", "running", "locked", "logging"]);
-    pub static HANDLE_START: EventPoint<2> =
-        EventPoint::new("jbd2_handle_start", ["transaction", "requested_blocks"]);
+    pub static HANDLE_START: EventPoint<3> =
+        EventPoint::new("jbd2_handle_start", ["transaction", "type", "requested_blocks"]);
     pub static HANDLE_EXTEND: EventPoint<3> =
         EventPoint::new("jbd2_handle_extend", ["transaction", "buffer_credits", "requested_blocks"]);
-    pub static HANDLE_STATS: EventPoint<4> = EventPoint::new(
-        "jbd2_handle_stats",
-        ["transaction", "interval", "requested_blocks", "dirtied_blocks"],
-    );
+    // What it asked for is in its start and its extensions: an event has four numbers.
+    pub static HANDLE_STATS: EventPoint<4> =
+        EventPoint::new("jbd2_handle_stats", ["transaction", "type", "interval", "dirtied_blocks"]);
     pub static CHECKPOINT_STATS: EventPoint<3> =
         EventPoint::new("jbd2_checkpoint_stats", ["transaction", "chp_time", "written"]);
     pub static UPDATE_LOG_TAIL: EventPoint<3> =

@@ -6,7 +6,7 @@ use super::change::NewEntry;
 use crate::format::raw::*;
 use crate::format::units::FileBlock;
 use crate::inode::{Ext4Inode, ei, own};
-use crate::volume::handle::Handle;
+use crate::volume::handle::{Handle, HandleType};
 use crate::volume::sbi::Ext4;
 use std::sync::Arc;
 use tidegate_rt::Timespec;
@@ -31,7 +31,7 @@ impl Ext4 {
         xattrs: &NewXattrs,
     ) -> Result<InodeParts> {
         Self::check_name(name)?;
-        self.op(|handle| {
+        self.op(HandleType::Dir, |handle| {
             if new.file_type == FileType::Directory {
                 self.check_links(&dir.attr())?;
             }
@@ -136,7 +136,7 @@ impl Ext4 {
         new: &NewInode<'_>,
         xattrs: &NewXattrs,
     ) -> Result<InodeParts> {
-        self.op(|handle| {
+        self.op(HandleType::Dir, |handle| {
             let (mut attr, own) = self.make_inode(handle, dir, new, xattrs)?;
             attr.nlink = 0;
             let made = self.finish_new(handle, attr, own)?;
@@ -154,7 +154,7 @@ impl Ext4 {
         now: Timespec,
     ) -> Result<()> {
         Self::check_name(name)?;
-        self.op(|handle| {
+        self.op(HandleType::Dir, |handle| {
             self.check_links(&inode.attr())?;
             if let Err(e) = self.add_entry(handle, dir, Self::entry(name, inode)) {
                 self.store_inode(handle, dir)?;
@@ -182,7 +182,7 @@ impl Ext4 {
         inode: &Inode,
         now: Timespec,
     ) -> Result<()> {
-        self.op(|handle| {
+        self.op(HandleType::Dir, |handle| {
             if inode.is_dir() && !self.dir_is_empty(inode)? {
                 return Err(ErrorKind::NotEmpty.into());
             }
@@ -207,7 +207,7 @@ impl Ext4 {
     /// Moves a name.
     pub(crate) fn rename_inode(&self, r: &Rename<'_>) -> Result<Option<Ino>> {
         Self::check_name(r.new_name)?;
-        self.op(|handle| {
+        self.op(HandleType::Dir, |handle| {
             if r.exchange {
                 return self.exchange(handle, r).map(|()| None);
             }
@@ -303,7 +303,7 @@ impl Ext4 {
         if inode.file_type == FileType::Regular {
             self.cut_in_steps(inode, 0)?;
         }
-        self.op(|handle| {
+        self.op(HandleType::Truncate, |handle| {
             let mut attr = inode.attr().clone();
             let mut now = Arc::unwrap_or_clone(ei(inode));
             self.free_content(handle, &mut now, &mut attr)?;

@@ -5,7 +5,7 @@ use super::Own;
 use super::orphan_file::Noted;
 use crate::format::gate::rule;
 use crate::format::raw::*;
-use crate::volume::handle::Handle;
+use crate::volume::handle::{Handle, HandleType};
 use crate::volume::sbi::Ext4;
 use std::collections::HashSet;
 use std::mem::offset_of;
@@ -133,7 +133,7 @@ impl Ext4 {
                     let (size, time) = (inode.size(), inode.attr().mtime);
                     self.set_size(&inode, size, time)?;
                 }
-                self.op(|handle| self.remove_orphan(handle, ino))?;
+                self.op(HandleType::Truncate, |handle| self.remove_orphan(handle, ino))?;
             }
         }
         self.forget_noted()

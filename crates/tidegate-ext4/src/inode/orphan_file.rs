@@ -11,7 +11,7 @@ use crate::format::gate::rule;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::map::Place;
-use crate::volume::handle::Handle;
+use crate::volume::handle::{Handle, HandleType};
 use crate::volume::sbi::Ext4;
 use std::collections::HashSet;
 use tidegate_vfs::Result;
@@ -95,7 +95,7 @@ impl Ext4 {
         if !self.sb.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
             return Ok(());
         }
-        self.op(|handle| {
+        self.op(HandleType::Misc, |handle| {
             self.change_super_in(handle, |raw| {
                 let left =
                     RoCompat::from_bits_retain(raw.s_feature_ro_compat.get()) - RoCompat::ORPHAN_PRESENT;

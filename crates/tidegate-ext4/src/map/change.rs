@@ -7,7 +7,7 @@ use super::{Mapped, Place};
 use crate::format::raw::InodeFlags;
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::{Ext4Inode, count_sectors, own};
-use crate::volume::handle::Handle;
+use crate::volume::handle::{Handle, HandleType};
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
@@ -201,7 +201,7 @@ impl Ext4 {
     /// # Errors
     /// As [`Ext4::map_blocks`].
     pub(crate) fn last_cut(&self, inode: &Inode) -> Result<u64> {
-        self.op(|handle| {
+        self.op(HandleType::Truncate, |handle| {
             // Nobody marks blocks in it meanwhile.
             let data = own(inode).read();
             let mut now = Arc::unwrap_or_clone(data.clone());

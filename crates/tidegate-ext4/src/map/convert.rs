@@ -12,7 +12,7 @@ use crate::format::raw::InodeFlags;
 use crate::format::units::FileBlock;
 use crate::inode::{ei, own};
 use crate::volume::conversion::{Queue, Turn, Written};
-use crate::volume::handle::Handle;
+use crate::volume::handle::{Handle, HandleType};
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,7 +46,9 @@ impl Ext4 {
         if done < blocks.end {
             plug.send();
             let holes = done..blocks.end;
-            match self.op(|handle| self.fill_promised(handle, inode, holes.clone(), Fill::Unwritten)) {
+            match self.op(HandleType::WritePage, |handle| {
+                self.fill_promised(handle, inode, holes.clone(), Fill::Unwritten)
+            }) {
                 Ok(_) => {}
                 // Pages that have a place can go.
                 Err(e) if e.kind() == ErrorKind::NoSpace && done >= blocks.start + self.blocks.per_page() => {
@@ -108,7 +110,7 @@ impl Ext4 {
         let mut r = Ok(());
         while reached.0 < all.len() && r.is_ok() {
             let mark = |handle: &mut Handle<'_>| self.mark_some(handle, &inode, all, reached);
-            r = self.op_later(later.take(), mark).map(|now| reached = now);
+            r = self.op_later(later.take(), HandleType::ExtConvert, mark).map(|now| reached = now);
         }
         self.note_behind(&inode);
         let (marked, others) = all.split_at_mut(reached.0);

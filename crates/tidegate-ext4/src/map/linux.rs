@@ -14,7 +14,7 @@ use super::change::Fill;
 use super::write::{Then, flags};
 use crate::format::units::FileBlock;
 use crate::volume::conversion::Queue;
-use crate::volume::handle::Handle;
+use crate::volume::handle::{Handle, HandleType};
 use crate::volume::options::NomapFirst;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
@@ -84,7 +84,7 @@ impl Pass<'_> {
         }
         loop {
             let fs = self.fs;
-            let step = fs.op_with_later(|handle| match self.send_mapped()? {
+            let step = fs.op_with_later(HandleType::WritePage, |handle| match self.send_mapped()? {
                 Step::Needs => self.send_extents(handle).map(|()| Step::Needs),
                 step => Ok(step),
             });

@@ -4,7 +4,7 @@
 //! is noted, so that a sync, which waits for all of that, can store it.
 
 use crate::inode::{ei, own};
-use crate::volume::handle::Handle;
+use crate::volume::handle::{Handle, HandleType};
 use crate::volume::sbi::Ext4;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -74,7 +74,7 @@ impl Ext4 {
         if unwritten || !own(inode).sent.lock().is_settled() {
             return Ok(false);
         }
-        self.op(|handle| self.raise_disk_size(handle, inode, inode.size())).map(|()| true)
+        self.op(HandleType::Inode, |handle| self.raise_disk_size(handle, inode, inode.size())).map(|()| true)
     }
 
     /// Notes that the table has a smaller size than a file, if it has.
@@ -111,7 +111,7 @@ impl Ext4 {
     pub(crate) fn cover_arrived(&self, inode: &Inode) -> Result<()> {
         let size = own(inode).sent.lock().farthest();
         if ei(inode).disk_size < size.min(inode.size()) {
-            self.op(|handle| self.raise_disk_size(handle, inode, size))?;
+            self.op(HandleType::Inode, |handle| self.raise_disk_size(handle, inode, size))?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use super::change::Fill;
 use crate::format::raw::InodeFlags;
 use crate::format::units::FileBlock;
 use crate::inode::{ei, own};
+use crate::volume::handle::HandleType;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ impl Ext4 {
             let now = ei(inode).disk_size;
             inode.attr().size = if now < disk_size { now.max(size) } else { size_before };
         })?;
-        self.op(|handle| {
+        self.op(HandleType::Truncate, |handle| {
             let sizes = set_sizes(inode, |_| size);
             let before = {
                 let mut a = inode.attr();
@@ -59,7 +60,7 @@ impl Ext4 {
         loop {
             let last = self.last_cut(inode)?;
             let step = last.max(from);
-            self.op(|handle| {
+            self.op(HandleType::Truncate, |handle| {
                 let before = set_sizes(inode, |now| now.min(size.max(step * bs)));
                 let freed = self.free_range(handle, inode, step..u64::MAX);
                 if freed.is_err() && !handle.has_changed() {
@@ -82,7 +83,7 @@ impl Ext4 {
             // A run of blocks in one piece, and the hole behind it: one change.
             let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
             if m.place != Place::Hole {
-                self.op(|handle| self.free_range(handle, inode, at..at + m.blocks))?;
+                self.op(HandleType::Truncate, |handle| self.free_range(handle, inode, at..at + m.blocks))?;
             }
             at += m.blocks;
         }
@@ -109,12 +110,14 @@ impl Ext4 {
             if m.place == Place::Hole && !own(inode).delayed.lock().holds(range.clone()) {
                 let promised = own(inode).delayed.lock().count(range.clone());
                 if promised == 0 {
-                    at = self.op(|handle| self.fill_holes(handle, inode, range.clone(), Fill::Ahead))?;
+                    at = self.op(HandleType::MapBlocks, |handle| {
+                        self.fill_holes(handle, inode, range.clone(), Fill::Ahead)
+                    })?;
                     continue;
                 } else {
                     for block in range {
                         if own(inode).delayed.lock().count(block..block + 1) == 0 {
-                            self.op(|handle| {
+                            self.op(HandleType::MapBlocks, |handle| {
                                 self.fill_holes(handle, inode, block..block + 1, Fill::Ahead).map(drop)
                             })?;
                         }

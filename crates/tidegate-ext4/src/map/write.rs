@@ -11,7 +11,7 @@ use super::change::Fill;
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::{ei, own};
 use crate::volume::conversion::{Turn, Written};
-use crate::volume::handle::{self, Handle};
+use crate::volume::handle::{self, Handle, HandleType};
 use crate::volume::options::{DataMode, NomapFirst};
 use crate::volume::ordered;
 use crate::volume::sbi::Ext4;
@@ -109,7 +109,7 @@ impl Ext4 {
             }
             before
         };
-        let stored = self.op(|handle| self.store_attr(handle, inode));
+        let stored = self.op(HandleType::Inode, |handle| self.store_attr(handle, inode));
         if stored.is_err() {
             {
                 let mut a = inode.attr();
@@ -279,7 +279,9 @@ impl Ext4 {
             || ei(inode).disk_size < inode.size() && ei(inode).disk_size < self.size_with(inode, end);
         if done < blocks.end || longer() {
             plug.send();
-            match self.op(|handle| self.give_places(handle, inode, done..blocks.end, end)) {
+            match self
+                .op(HandleType::WritePage, |handle| self.give_places(handle, inode, done..blocks.end, end))
+            {
                 Ok(way) => then = way.map_or(Then::End, Then::Commit),
                 // Pages that have a place can go.
                 Err(e) if e.kind() == ErrorKind::NoSpace && done >= blocks.start + self.blocks.per_page() => {

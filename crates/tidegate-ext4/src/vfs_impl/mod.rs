@@ -6,6 +6,7 @@ mod ops;
 
 use crate::format::raw::{InodeFlags, ROOT_INO};
 use crate::inode::ei;
+use crate::volume::handle::HandleType;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
@@ -91,11 +92,11 @@ impl FileSystem for Ext4 {
 
     fn update_inode(&self, inode: &Arc<Inode>) -> Result<()> {
         self.settle_size(inode)?;
-        self.op(|handle| self.store_inode(handle, inode))
+        self.op(HandleType::Inode, |handle| self.store_inode(handle, inode))
     }
 
     fn update_times(&self, inode: &Arc<Inode>) -> Result<()> {
-        self.op(|handle| self.store_attr(handle, inode))
+        self.op(HandleType::Inode, |handle| self.store_attr(handle, inode))
     }
 
     fn getxattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {

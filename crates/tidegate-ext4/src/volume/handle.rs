@@ -12,7 +12,7 @@ use tidegate_rt::thread;
 use tidegate_vfs::{Error, ErrorKind, Result};
 
 /// Credits that a change begins with: blocks it may change, and blocks it may free.
-const BEGIN: Credits = Credits { blocks: 64, revokes: 16, reserve: 0 };
+const BEGIN: Credits = Credits { blocks: 64, revokes: 16, reserve: 0, kind: 0 };
 /// Credits for the change that marks the blocks of one extent when its data is there: the leaf and the inode, and a split.
 const LATER: u32 = 8;
 /// Credits that it gets when those are used up.
@@ -27,6 +27,34 @@ pub(crate) struct Handle<'a> {
 }
 
 thread::local!(static HELD: Cell<u32> = const { Cell::new(0) });
+
+/// What a handle is for: Linux's `EXT4_HT_*`, by which events of the journal name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum HandleType {
+    /// The superblock, and whatever is none of the others.
+    Misc = 0,
+    /// An inode's attributes.
+    Inode = 1,
+    /// Places for pages that are written.
+    WritePage = 2,
+    /// Blocks ahead of data.
+    MapBlocks = 3,
+    /// Names.
+    Dir = 4,
+    /// Blocks, or a whole inode, that are freed.
+    Truncate = 5,
+    /// Extended attributes.
+    Xattr = 10,
+    /// Extents whose data has arrived.
+    ExtConvert = 11,
+}
+
+impl HandleType {
+    fn begin(self, reserve: u32) -> Credits {
+        Credits { reserve, kind: self as u8, ..BEGIN }
+    }
+}
 
 /// Whether the thread has a handle.
 pub(crate) fn is_held() -> bool {
@@ -53,9 +81,9 @@ impl<'a> Handle<'a> {
     ///
     /// # Errors
     /// When the journal was aborted.
-    pub(super) fn new(blocks: &'a Blocks) -> Result<Self> {
+    pub(super) fn new(blocks: &'a Blocks, kind: HandleType) -> Result<Self> {
         let way = match blocks.journal() {
-            Some(journal) => Way::Logged(journal.start(BEGIN)?),
+            Some(journal) => Way::Logged(journal.start(kind.begin(0))?),
             None => Way::Direct(blocks),
         };
         Ok(Handle::on(way))
@@ -70,9 +98,9 @@ impl<'a> Handle<'a> {
     ///
     /// # Errors
     /// As [`Handle::new`].
-    pub(super) fn with_later(blocks: &'a Blocks) -> Result<Self> {
+    pub(super) fn with_later(blocks: &'a Blocks, kind: HandleType) -> Result<Self> {
         let way = match blocks.journal() {
-            Some(journal) => Way::Logged(journal.start(Credits { reserve: LATER, ..BEGIN })?),
+            Some(journal) => Way::Logged(journal.start(kind.begin(LATER))?),
             None => Way::Direct(blocks),
         };
         Ok(Handle::on(way))
@@ -90,8 +118,8 @@ impl<'a> Handle<'a> {
     ///
     /// # Errors
     /// When the journal was aborted.
-    pub(super) fn of_later(later: Reserved) -> Result<Self> {
-        Ok(Handle::on(Way::Logged(later.start()?)))
+    pub(super) fn of_later(later: Reserved, kind: HandleType) -> Result<Self> {
+        Ok(Handle::on(Way::Logged(later.of_kind(kind as u8).start()?)))
     }
 
     /// Whether a block was changed. A change that fails before that leaves nothing half done.

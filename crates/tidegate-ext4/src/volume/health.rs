@@ -5,7 +5,7 @@ use crate::format::crc::{START, crc32c};
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
 use crate::inode::{count_sectors, ei, own};
-use crate::volume::handle::Handle;
+use crate::volume::handle::{Handle, HandleType};
 use crate::volume::sbi::Ext4;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -44,16 +44,20 @@ impl Ext4 {
     ///
     /// # Errors
     /// Those of `f`; `ReadOnly`.
-    pub(crate) fn op<T>(&self, f: impl FnMut(&mut Handle<'_>) -> Result<T>) -> Result<T> {
-        self.op_by(|fs| Handle::new(&fs.blocks), f)
+    pub(crate) fn op<T>(&self, kind: HandleType, f: impl FnMut(&mut Handle<'_>) -> Result<T>) -> Result<T> {
+        self.op_by(|fs| Handle::new(&fs.blocks, kind), f)
     }
 
     /// The same for a change of which a part comes later ([`Handle::later`]).
     ///
     /// # Errors
     /// As [`Ext4::op`].
-    pub(crate) fn op_with_later<T>(&self, f: impl FnMut(&mut Handle<'_>) -> Result<T>) -> Result<T> {
-        self.op_by(|fs| Handle::with_later(&fs.blocks), f)
+    pub(crate) fn op_with_later<T>(
+        &self,
+        kind: HandleType,
+        f: impl FnMut(&mut Handle<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.op_by(|fs| Handle::with_later(&fs.blocks, kind), f)
     }
 
     /// The later part of a change if one is given, or else a change of its own.
@@ -63,16 +67,17 @@ impl Ext4 {
     pub(crate) fn op_later<'a, T>(
         &'a self,
         mut later: Option<Reserved>,
+        kind: HandleType,
         f: impl FnMut(&mut Handle<'_>) -> Result<T>,
     ) -> Result<T> {
         let begin = |fs: &'a Ext4| {
             // Where a transaction has no more room than was kept, a mark that needs more would find none half way.
-            let mut own = later.take().map(Handle::of_later).transpose()?;
+            let mut own = later.take().map(|l| Handle::of_later(l, kind)).transpose()?;
             match own.take_if(|h| !h.is_low()) {
                 Some(own) => Ok(own),
                 None => {
                     drop(own);
-                    Handle::new(&fs.blocks)
+                    Handle::new(&fs.blocks, kind)
                 }
             }
         };
@@ -159,7 +164,7 @@ impl Ext4 {
         flags: XattrFlags,
         now: Timespec,
     ) -> Result<()> {
-        self.op(|handle| {
+        self.op(HandleType::Xattr, |handle| {
             let mut new = Arc::unwrap_or_clone(ei(inode));
             let mut attr = inode.attr().clone();
             let (before, ctime) = (attr.blocks, attr.ctime);

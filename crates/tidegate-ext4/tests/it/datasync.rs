@@ -1,6 +1,7 @@
 //! What an fdatasync waits for, and what it need not wait for.
 
 use crate::rig::{mke2fs, scratch, skip};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
@@ -97,4 +98,34 @@ fn what_is_overwritten_within_a_tick_of_the_clock_opens_no_handle() {
         assert_eq!(opened(0, 3), 0, "and then it stays");
         assert_eq!(opened(3, 3), 2, "mtime once, atime once");
     });
+}
+
+/// A commit that took long is explained by its handles: the journal's events say what each was for, in Linux's numbers.
+#[test]
+fn handles_say_what_they_are_for() {
+    if skip() {
+        return;
+    }
+    let device = new_volume();
+    let config = sim::Config { trace: 1 << 14, ..sim::Config::default() };
+    let ran = sim::run_with(&config, move || {
+        let (_fs, vfs) = open(device);
+        let how = OpenFlags::CREATE | OpenFlags::READ | OpenFlags::WRITE;
+        let f = vfs.open_path(&Cred::ROOT, b"/f", how, 0o644).unwrap();
+        f.write_at(0, &[1; 8192]).unwrap();
+        f.fsync(false).unwrap();
+        f.truncate(100).unwrap();
+        f.fallocate(FallocateFlags::empty(), 8192, 8192).unwrap();
+        vfs.setxattr(&Cred::ROOT, f.inode(), b"user.a", Some(b"1"), XattrFlags::empty()).unwrap();
+        f.fsync(false).unwrap();
+    });
+    let events = ran.unwrap().events;
+    let of = |name: &str| -> BTreeSet<u64> {
+        let named = events.iter().filter(|e| e.name == name);
+        named.filter_map(|e| e.args.iter().find(|a| a.0 == "type")).map(|a| a.1).collect()
+    };
+    let [inode, write_page, map_blocks, dir, truncate, xattr, ext_convert] = [1, 2, 3, 4, 5, 10, 11];
+    let all = BTreeSet::from([inode, write_page, map_blocks, dir, truncate, xattr, ext_convert]);
+    assert_eq!(of("jbd2_handle_start"), all);
+    assert_eq!(of("jbd2_handle_stats"), all);
 }

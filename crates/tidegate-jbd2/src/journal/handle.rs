@@ -27,13 +27,15 @@ pub struct Handle {
 pub struct Reserved {
     journal: Arc<Inner>,
     blocks: u32,
+    kind: u8,
 }
 
 impl Handle {
     pub(super) fn new(journal: Arc<Inner>, tx: Arc<Transaction>, left: Credits) -> Handle {
-        trace::HANDLE_START.record([tx.tid.0.into(), left.blocks.into()]);
+        let asked = left.blocks;
+        trace::HANDLE_START.record([tx.tid.0.into(), left.kind.into(), asked.into()]);
         tx.stats(|s| s.handles += 1);
-        Handle { journal, tx, asked: left.blocks, left, sync: false, ended: false, began: clock::now() }
+        Handle { journal, tx, asked, left, sync: false, ended: false, began: clock::now() }
     }
 
     /// The transaction that it is part of.
@@ -166,7 +168,8 @@ impl Handle {
     /// Takes the reserved credits out, for a handle of their own; `None` when none were asked for.
     pub fn reserve(&mut self) -> Option<Reserved> {
         let blocks = std::mem::take(&mut self.left.reserve);
-        (blocks > 0).then(|| Reserved { journal: self.journal.clone(), blocks })
+        let kind = self.left.kind;
+        (blocks > 0).then(|| Reserved { journal: self.journal.clone(), blocks, kind })
     }
 
     /// The caller will wait for the commit: a thread that syncs in turns with others lets them join.
@@ -190,7 +193,8 @@ impl Handle {
         }
         let took = clock::now().since(self.began);
         let used = self.asked.saturating_sub(self.left.blocks);
-        trace::HANDLE_STATS.record([self.tx.tid.0.into(), took.0, self.asked.into(), used.into()]);
+        let kind = self.left.kind.into();
+        trace::HANDLE_STATS.record([self.tx.tid.0.into(), kind, took.0, used.into()]);
         if self.sync {
             self.journal.batch(&self.tx);
         }
@@ -227,6 +231,12 @@ impl Reserved {
         self.blocks
     }
 
+    /// The same for something else than what the handle was for that it comes from.
+    pub fn of_kind(mut self, kind: u8) -> Reserved {
+        self.kind = kind;
+        self
+    }
+
     /// Starts the handle. It may join a transaction that is being locked, and never waits.
     ///
     /// # Errors
@@ -242,7 +252,7 @@ impl Reserved {
         running.updates += 1;
         let tx = running.tx.clone();
         drop(state);
-        Ok(Handle::new(self.journal.clone(), tx, Credits::blocks(blocks)))
+        Ok(Handle::new(self.journal.clone(), tx, Credits { kind: self.kind, ..Credits::blocks(blocks) }))
     }
 }
 

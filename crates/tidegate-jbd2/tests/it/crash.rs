@@ -70,13 +70,13 @@ impl Bed {
         for _ in 0..14 {
             let blocks = 1 + chance.below(4) as u32;
             let reserve = 2 * u32::from(reserved.is_none() && chance.one_in(4));
-            let mut handle = self.journal.start(Credits { blocks, revokes: 1, reserve })?;
+            let mut handle = self.journal.start(Credits { blocks, revokes: 1, reserve, kind: 0 })?;
             self.change(&mut handle, blocks - 1, chance)?;
             if chance.one_in(4) && handle.extend(1, 0) {
                 self.change(&mut handle, 1, chance)?;
             }
             if chance.one_in(6) {
-                handle.restart(Credits { blocks, revokes: 1, reserve: 0 })?;
+                handle.restart(Credits { blocks, revokes: 1, reserve: 0, kind: 0 })?;
                 self.change(&mut handle, blocks - 1, chance)?;
             }
             let tid = handle.tid();

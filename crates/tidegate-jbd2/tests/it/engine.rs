@@ -186,7 +186,7 @@ fn credits_are_held_to() {
     let bed = Bed::new(129);
     let journal = bed.open(JournalMode::Pipelined);
     assert!(journal.start(Credits::blocks(33)).is_err());
-    let mut handle = journal.start(Credits { blocks: 1, revokes: 1, reserve: 4 }).unwrap();
+    let mut handle = journal.start(Credits { blocks: 1, revokes: 1, reserve: 4, kind: 0 }).unwrap();
     handle.write(FsBlock(1), |b| b[0] = 1).unwrap();
     handle.write(FsBlock(1), |b| b[0] = 2).unwrap();
     let e = handle.write(FsBlock(2), |_| unreachable!()).unwrap_err().to_string();
