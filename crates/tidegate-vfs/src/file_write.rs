@@ -168,8 +168,10 @@ impl File {
 
     /// A process that may not keep privileges takes the set-id bits off by changing content.
     fn drop_set_id(&self) -> Result<()> {
+        let mode = self.inode.attr().mode;
         if !self.privileged && drop_set_id(&mut self.inode.attr()) {
-            self.vfs.fs.update_inode(&self.inode)?;
+            // While they are on the volume, the next write has to take them off.
+            self.vfs.fs.update_inode(&self.inode).inspect_err(|_| self.inode.attr().mode = mode)?;
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ mod time;
 
 pub(crate) use ranges::Ranges;
 pub(crate) use sent::Sent;
+pub(crate) use store::keep_what_fits;
 
 use crate::format::crc::crc32c;
 use crate::format::gate::{GroupDesc, rule};

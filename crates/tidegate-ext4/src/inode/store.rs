@@ -158,7 +158,7 @@ impl Ext4 {
 }
 
 /// Times as inodes keep them: short ones in whole seconds, all within a range.
-pub(super) fn keep_what_fits(attr: &mut Attr, extra: usize) {
+pub(crate) fn keep_what_fits(attr: &mut Attr, extra: usize) {
     let fits = |end: usize| INODE_BASE + extra >= end;
     let fields = [
         (&mut attr.ctime, offset_of!(RawInode, i_mtime_extra)),

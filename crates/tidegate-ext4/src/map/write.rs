@@ -9,7 +9,7 @@
 use super::Place;
 use super::change::Fill;
 use crate::format::units::{BlockAddr, FileBlock};
-use crate::inode::{ei, own};
+use crate::inode::{ei, keep_what_fits, own};
 use crate::volume::conversion::{Turn, Written};
 use crate::volume::handle::{self, Handle, HandleType};
 use crate::volume::options::{DataMode, NomapFirst};
@@ -101,10 +101,14 @@ impl Ext4 {
         let bytes = bytes.start / PAGE * PAGE..bytes.end.next_multiple_of(PAGE).min(end);
         let promised = self.promise_holes(inode, self.file_blocks(&bytes))?;
         let Some(write) = write else { return Ok(()) };
+        let extra = ei(inode).extra;
         let before = {
             let mut a = inode.attr();
             let before = (a.size, a.mtime, a.ctime);
-            if !write.apply(&mut a) {
+            write.apply(&mut a);
+            // Short inodes keep whole seconds.
+            keep_what_fits(&mut a, extra);
+            if before == (a.size, a.mtime, a.ctime) {
                 return Ok(());
             }
             before

@@ -10,6 +10,7 @@
 
 use crate::durable::flush::Approach;
 use crate::durable::since_cp::Since;
+use crate::file::write_io::FullBios;
 use crate::format::raw::*;
 use crate::format::units::Nid;
 use crate::inode::fsync_state::FsyncState;
@@ -27,6 +28,9 @@ static FSYNC_CHECKPOINT: EventPoint<2> = EventPoint::new("f2fs_fsync_checkpoint"
 
 /// Times that an fsync waits for other writers of its file before it takes a checkpoint.
 const TRIES: u32 = 4;
+/// Times that an fsync lets others go on while it waits for its nodes on their way: a flusher may begin to write them anew
+/// each time.
+const BUSY_TURNS: u32 = 16;
 
 impl F2fs {
     /// Makes an inode durable whose data has been written and waited for. No lock held
@@ -52,12 +56,14 @@ impl F2fs {
             return if barrier && !durable { self.flush_device() } else { Ok(()) };
         }
         let mut why = Reason::Unsettled;
-        let mut tries = 0;
+        let (mut tries, mut turns) = (0, 0);
         while tries < TRIES {
             tries += 1;
             if barrier && !self.flushes.is_durable(state.moved.load(SeqCst)) {
                 self.flush_device()?;
             }
+            // Sent when the locks are let go of that others wait for.
+            let mut full = self.write_io.full_bios();
             // Held while it is decided and done: no change of the file or its name comes between.
             let stable = inode.rwsem.read();
             if let Some(reason) = self.needs_checkpoint(inode)? {
@@ -65,8 +71,11 @@ impl F2fs {
                 break;
             }
             let coming = self.flushes.approach();
-            let wrote = self.write_inode_nodes(inode, barrier).inspect_err(|_| state.forget());
+            let wait = turns == BUSY_TURNS;
+            let wrote =
+                self.write_inode_nodes(inode, barrier, wait, &mut full).inspect_err(|_| state.forget());
             drop(stable);
+            drop(full);
             match wrote {
                 Ok(Wrote::Nodes) if self.cursegs.chain_is_broken() => {
                     why = Reason::NoChain;
@@ -76,11 +85,10 @@ impl F2fs {
                     drop(coming);
                     inode.mapping.wait_writeback(0, u64::MAX)
                 }
-                Ok(Wrote::Busy(nid)) => {
+                Ok(Wrote::Busy(nids)) => {
                     drop(coming);
-                    self.node_inode.mapping.wait_writeback(nid.0.into(), u64::from(nid.0) + 1);
-                    // Not a try: the next turn finds it written.
-                    tries -= 1;
+                    nids.iter().for_each(|nid| self.wait_on_node(*nid));
+                    (tries, turns) = (tries - 1, turns + 1);
                 }
                 Ok(Wrote::FailedPages) => {
                     why = Reason::FailedPages;
@@ -159,13 +167,18 @@ impl F2fs {
     }
 
     /// Writes the inode's dirty nodes, the inode last and marked. With `barrier`, only when all the data
-    /// they may point to is durable. The caller holds `i_rwsem` shared; takes `cp_rwsem` shared,
-    /// `node_write`, `i_dnode`.
-    fn write_inode_nodes(&self, inode: &Inode, barrier: bool) -> Result<Wrote> {
+    /// they may point to is durable. With `wait` it waits for nodes that are on their way. Bios that are full are left
+    /// in `full`. The caller holds `i_rwsem` shared; takes `cp_rwsem` shared, `node_write`, `i_dnode`.
+    fn write_inode_nodes(
+        &self,
+        inode: &Inode,
+        barrier: bool,
+        wait: bool,
+        full: &mut FullBios<'_>,
+    ) -> Result<Wrote> {
         let ino = inode.nid();
         let mapping = &self.node_inode.mapping;
         let state = &fi(inode).fsync;
-        let mut full = self.write_io.full_bios();
         let _op = self.cp_rwsem.read();
         self.check_promises()?;
         let writer = self.node_write.lock();
@@ -190,14 +203,20 @@ impl F2fs {
             }
         }
         nids.push(ino);
-        if let Some(busy) = nids.iter().find(|nid| mapping.is_writeback(nid.0.into())) {
+        let busy: Vec<Nid> = nids.iter().copied().filter(|nid| mapping.is_writeback(nid.0.into())).collect();
+        if !busy.is_empty() && !wait {
             // Nothing of it is written yet.
             state.changed.store(true, Relaxed);
             nids.iter().filter(|nid| **nid != ino).for_each(|nid| state.dnode_changed(*nid));
-            return Ok(Wrote::Busy(*busy));
+            return Ok(Wrote::Busy(busy));
         }
-        self.write_fsync_nodes(&writer, ino, &nids, &mut full)?;
+        busy.iter().for_each(|nid| self.wait_on_node(*nid));
+        self.write_fsync_nodes(&writer, ino, &nids, full)?;
         Ok(Wrote::Nodes)
+    }
+
+    fn wait_on_node(&self, nid: Nid) {
+        self.node_inode.mapping.wait_writeback(nid.0.into(), u64::from(nid.0) + 1);
     }
 
     /// The inode's dirty direct nodes, its xattr node among them, in order.
@@ -226,7 +245,7 @@ impl F2fs {
 }
 
 /// What became of an inode's nodes.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 enum Wrote {
     /// They are on their way.
     Nodes,
@@ -236,8 +255,8 @@ enum Wrote {
     InFlight,
     /// Not written: they point to where pages should be but are not.
     FailedPages,
-    /// Not written: an earlier state of this node is on its way.
-    Busy(Nid),
+    /// Not written: earlier states of these nodes are on their way.
+    Busy(Vec<Nid>),
 }
 
 /// Why an fsync becomes a checkpoint.

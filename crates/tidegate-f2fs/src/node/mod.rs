@@ -7,7 +7,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `dnode` | the tree of addresses: the direct node of a page |
-//! | `write` | writing nodes out, for a checkpoint or an fsync; the latter holds `node_write` 110 |
+//! | `write` | writing nodes out, for a checkpoint or an fsync; its lock is `node_write` 110 |
 
 pub(crate) mod dnode;
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Nodes on their way to a device that is busy keep nobody else waiting.
 
+use crate::file::write_io::Sender;
+use crate::format::units::Nid;
 use crate::testing::{Open, new_volume_behind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 use tidegate_block::{Device, DeviceInfo, Errno, MemoryDevice, Op, QueueLimits, Request};
-use tidegate_rt::{LockClass, Mutex, thread};
+use tidegate_rt::{LockClass, Mutex, sim, thread};
 use tidegate_vfs::{Cred, OpenFlags, VolumeOps, WritebackControl};
 
 static HELD: LockClass = LockClass::new("test->held", 998);
@@ -19,8 +21,11 @@ struct Hold {
 
 impl Hold {
     fn let_go(&self) {
-        self.holds.store(false, SeqCst);
-        let held = std::mem::take(&mut *self.held.lock());
+        let held = {
+            let mut held = self.held.lock();
+            self.holds.store(false, SeqCst);
+            std::mem::take(&mut *held)
+        };
         held.into_iter().for_each(|rq| self.below.submit(rq));
     }
 }
@@ -35,9 +40,11 @@ impl Device for Hold {
     }
 
     fn submit(&self, rq: Request) {
+        let mut held = self.held.lock();
         if rq.op == Op::Write && self.holds.load(SeqCst) {
-            self.held.lock().push(rq);
+            held.push(rq);
         } else {
+            drop(held);
             self.below.submit(rq);
         }
     }
@@ -57,57 +64,87 @@ fn crowded() -> (Arc<Hold>, Open) {
     (device, open)
 }
 
-fn until(what: impl Fn() -> bool) {
-    while !what() {
-        thread::sleep(Duration::from_millis(1));
-    }
+/// Long enough for whatever can go on without the device.
+fn a_while() {
+    thread::sleep(Duration::from_millis(50));
+}
+
+/// Nobody holds what checkpoints and fsyncs of other files want.
+fn nothing_is_held(open: &Open) {
+    assert!(open.fs.cp_rwsem.try_write().is_some(), "a checkpoint may begin");
+    assert!(open.fs.node_write.try_lock().is_some(), "an fsync may write nodes");
 }
 
 #[test]
 fn no_lock_is_held_while_nodes_wait_for_a_congested_queue() {
-    let (device, open) = crowded();
-    let fs = open.fs.clone();
-    let flusher = thread::spawn("flusher", move || {
-        fs.write_nodes(&mut WritebackControl::background(u64::MAX)).unwrap();
+    sim::run(1, 2, || {
+        let (device, open) = crowded();
+        let fs = open.fs.clone();
+        let flusher = thread::spawn("flusher", move || {
+            fs.write_nodes(&mut WritebackControl::background(u64::MAX)).unwrap();
+        });
+        a_while();
+        assert!(open.fs.queue.stats().congested > 0);
+        nothing_is_held(&open);
+        device.let_go();
+        flusher.unwrap().join();
+        open.vfs.unmount().unwrap();
     });
-    until(|| open.fs.queue.stats().congested > 0);
-    assert!(open.fs.cp_rwsem.try_write().is_some(), "a checkpoint may begin");
-    assert!(open.fs.node_write.try_lock().is_some(), "an fsync may write nodes");
-    device.let_go();
-    flusher.unwrap().join();
-    open.vfs.unmount().unwrap();
 }
 
 #[test]
 fn no_lock_is_held_while_an_fsync_waits_for_a_node_on_its_way() {
-    let (device, open) = crowded();
-    let how = OpenFlags::READ | OpenFlags::WRITE;
-    device.let_go();
-    let f = Arc::new(open.vfs.open_path(&Cred::ROOT, b"/f1", how, 0).unwrap());
-    open.fs.commit(true).unwrap();
-    f.write_at(0, &[1; 8192]).unwrap();
-    device.holds.store(true, SeqCst);
-    let node = f.inode().ino.0;
-    open.fs.write_nodes(&mut WritebackControl::background(u64::MAX)).unwrap();
-    open.fs.write_io.submit_all(crate::file::write_io::Sender::Queue);
-    assert!(open.fs.node_inode.mapping.is_writeback(node));
-    f.write_at(8192, &[2; 4096]).unwrap();
-    let (again, ended) = (f.clone(), Arc::new(AtomicBool::new(false)));
-    let tell = ended.clone();
-    let fsync = thread::spawn("fsync", move || {
-        again.fsync(false).unwrap();
-        tell.store(true, SeqCst);
+    sim::run(1, 2, || {
+        let (device, open) = crowded();
+        device.let_go();
+        let how = OpenFlags::READ | OpenFlags::WRITE;
+        let f = Arc::new(open.vfs.open_path(&Cred::ROOT, b"/f1", how, 0).unwrap());
+        open.fs.commit(true).unwrap();
+        f.write_at(0, &[1; 8192]).unwrap();
+        device.holds.store(true, SeqCst);
+        let node = f.inode().ino.0;
+        open.fs.write_nodes(&mut WritebackControl::background(u64::MAX)).unwrap();
+        open.fs.write_io.submit_all(Sender::Queue);
+        let nodes = device.held.lock().len();
+        assert!(nodes == 1 && open.fs.node_inode.mapping.is_writeback(node));
+        f.write_at(8192, &[2; 4096]).unwrap();
+        let again = f.clone();
+        let fsync = thread::spawn("fsync", move || again.fsync(false).unwrap());
+        a_while();
+        // Its data arrives, and then it looks at the node.
+        let data: Vec<Request> = device.held.lock().drain(nodes..).collect();
+        assert!(!data.is_empty());
+        data.into_iter().for_each(|rq| device.below.submit(rq));
+        a_while();
+        assert!(f.inode().mapping.nr_writeback() == 0 && open.fs.node_inode.mapping.is_writeback(node));
+        nothing_is_held(&open);
+        assert!(f.inode().rwsem.try_write().is_some(), "a writer of the file may go on");
+        device.let_go();
+        fsync.unwrap().join();
+        open.vfs.unmount().unwrap();
     });
-    // Its data is held back first; then it looks at the node.
-    until(|| device.held.lock().len() >= 2);
-    let data: Vec<Request> = device.held.lock().drain(1..).collect();
-    data.into_iter().for_each(|rq| device.below.submit(rq));
-    for _ in 0..50 {
-        thread::sleep(Duration::from_millis(1));
-        assert!(!ended.load(SeqCst), "the node is on its way yet");
-    }
-    assert!(open.fs.cp_rwsem.try_write().is_some() && open.fs.node_write.try_lock().is_some());
-    device.let_go();
-    fsync.unwrap().join();
-    open.vfs.unmount().unwrap();
+}
+
+/// A node that is on its way in a bio which this batch fills: nobody else would send it.
+#[test]
+fn a_checkpoint_sends_what_it_waits_for() {
+    sim::run(1, 2, || {
+        let (device, open) = crowded();
+        device.let_go();
+        let fs = &open.fs;
+        fs.commit(true).unwrap();
+        let nid = |n: u32| {
+            let f = open.vfs.open_path(&Cred::ROOT, format!("/f{n}").as_bytes(), OpenFlags::READ, 0).unwrap();
+            Nid(f.inode().ino.0 as u32)
+        };
+        let last = nid(99);
+        fs.modify_node(last, |_| ()).unwrap();
+        fs.write_nodes(&mut WritebackControl::background(u64::MAX)).unwrap();
+        (0..100).map(nid).for_each(|nid| fs.modify_node(nid, |_| ()).unwrap());
+        assert!(fs.node_inode.mapping.is_writeback(last.0.into()), "it grows");
+        let frozen = fs.cp_rwsem.write();
+        fs.sync_nodes().unwrap();
+        drop(frozen);
+        open.vfs.unmount().unwrap();
+    });
 }

@@ -56,7 +56,12 @@ impl F2fs {
         let _span = SYNC_NODE_PAGES.enter([]);
         let mut at = wbc.start;
         loop {
-            match self.write_node_batch(wbc, &mut at, &mut self.write_io.full_bios())? {
+            // Sent before the wait: the node that is on its way may be in one.
+            let batch = {
+                let mut full = self.write_io.full_bios();
+                self.write_node_batch(wbc, &mut at, &mut full)?
+            };
+            match batch {
                 Batch::Written => {}
                 Batch::Busy(index) => self.node_inode.mapping.wait_writeback(index, index + 1),
                 Batch::End => return Ok(()),

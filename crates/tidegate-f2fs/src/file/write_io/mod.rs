@@ -83,9 +83,9 @@ impl Drop for Placing<'_> {
     }
 }
 
-/// Bios that are full. They are sent when this is dropped, which waits while the queue is congested: it is made before the
-/// locks are taken that are not to be held meanwhile. A thread that has some must not wait for a checkpoint, which
-/// waits for them.
+/// Bios that are full. They are sent when this is dropped, and that waits while the queue is congested: this is made before
+/// the locks are taken that are not to be held meanwhile, and so dropped after them. A thread that has some waits neither
+/// for a checkpoint nor for a page's write-back, which may wait for them.
 pub(crate) struct FullBios<'a> {
     io: &'a WriteIo,
     bios: Vec<(LogId, Growing)>,
