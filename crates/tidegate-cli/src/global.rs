@@ -79,13 +79,10 @@ impl Global {
         };
         let mut memory = MemoryLimits::default();
         if let Some(cache) = self.cache {
-            // In the proportions of the defaults.
-            let d = memory;
             if cache < MIN_CACHE {
                 return Err(Error::other("--cache", "4M is the least that works"));
             }
-            let part = |of: u64| (cache as u128 * of as u128 / d.cache as u128) as u64;
-            memory = MemoryLimits { cache, dirty: part(d.dirty), background: part(d.background), ..d };
+            memory = memory.with_cache(cache);
         }
         let fixed_time = source_date_epoch()?;
         let mut options = OpenOptions { read_only, backend, memory, fixed_time, ..Default::default() };

@@ -48,6 +48,12 @@ impl MemoryLimits {
             inodes: (memory / 8192) as usize,
         }
     }
+
+    /// With a cache of so many bytes, and the dirty limits in the proportion that they have now.
+    pub fn with_cache(self, cache: u64) -> Self {
+        let part = |of: u64| (u128::from(cache) * u128::from(of) / u128::from(self.cache.max(1))) as u64;
+        MemoryLimits { cache, dirty: part(self.dirty), background: part(self.background), ..self }
+    }
 }
 
 /// When dirty inodes are looked at, and how old they must be.

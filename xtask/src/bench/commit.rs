@@ -21,6 +21,8 @@ const SECONDS: f64 = 15.0;
 /// What is done, and what the example calls that.
 const APPEND: (&str, &str) = ("append 4 KiB + fsync", "append --threads 4");
 const READ: (&str, &str) = ("read 4 KiB", "read --threads 16");
+/// Bytes of the library's page cache: those of the file that is read, and as many again. The kernel's has no bound.
+const CACHE: u64 = 512 << 20;
 
 const OURS: &str = "tidegate";
 const MOUNT: &str = "tidegate mount";
@@ -61,6 +63,7 @@ pub fn run(plan: &Plan, disk: &Path) -> Result<()> {
         "append: 4 threads, each to its file, beside 1 MiB writes that go through 256 MiB again and again"
             .into(),
         "read: 16 threads, one file of 256 MiB in memory, beside random 4 KiB writes of it".into(),
+        format!("tidegate has a page cache of {} MiB", CACHE >> 20),
         "ext4: loop mount; direct: its loop device goes around the host's page cache, as we do".into(),
     ];
     let title = format!("fsyncs and reads beside a writer, {seconds} s each; {} rounds", plan.runs);
@@ -78,7 +81,8 @@ fn add_cases<'a>(
 ) {
     let not_root = (!rustix::process::geteuid().is_root()).then_some("a loop mount needs root");
     let fresh = move || image.mkfs_ext4().and_then(|()| touch_memory(memory));
-    let words = args.clone();
+    let mut words = args.clone();
+    words.extend(["--cache".into(), CACHE.to_string()]);
     let ours = move || fresh().and_then(|()| workload.on_image(image.path(), "", &words));
     cases.push(Case::new(format!("{label} {OURS}"), ours));
     let words = args.clone();

@@ -40,6 +40,9 @@ struct Cli {
     /// Mount options for the image, as `writepages=locked,mode=lfs`.
     #[arg(short, long, default_value = "")]
     options: String,
+    /// Bytes of the page cache for the image.
+    #[arg(long, global = true, conflicts_with = "dir")]
+    cache: Option<u64>,
     /// A directory of the host; best where something is mounted.
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -76,7 +79,7 @@ fn main() -> ExitCode {
 
 fn open(cli: &Cli) -> Result<Arc<dyn Target>> {
     match (&cli.image, &cli.dir) {
-        (Some(image), _) => Ok(Arc::new(volume::Image::open(image, &cli.options)?)),
+        (Some(image), _) => Ok(Arc::new(volume::Image::open(image, &cli.options, cli.cache)?)),
         (None, Some(dir)) => Ok(Arc::new(host::Directory::open(dir)?)),
         (None, None) => Err("--image or --dir is needed".into()),
     }

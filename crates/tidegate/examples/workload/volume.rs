@@ -8,8 +8,11 @@ use tidegate::{OpenOptions, Volume};
 pub struct Image(Volume);
 
 impl Image {
-    pub fn open(path: &Path, options: &str) -> Result<Self> {
+    pub fn open(path: &Path, options: &str, cache: Option<u64>) -> Result<Self> {
         let mut open = OpenOptions::default();
+        if let Some(cache) = cache {
+            open.memory = open.memory.with_cache(cache);
+        }
         open.parse(options)?;
         let volume = Volume::open(path, &open)?;
         volume.check_writable()?;
