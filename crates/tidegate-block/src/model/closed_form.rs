@@ -239,12 +239,30 @@ fn ramdisk_and_zns_run_at_their_rates() {
     let done = load(&mut t, Nanos(0), 4, 10_000, sequential(Kind::Write, 128 << 10));
     // The buffer takes the first at once.
     assert_eq!(done[0], Nanos(f.write_ns));
-    near(rate(&done, Nanos(0)) * 131_072.0, f.write_rate as f64, 0.01);
+    let zone = f.zone.unwrap();
+    near(rate(&done, Nanos(0)) * 131_072.0, zone.write_rate as f64, 0.01);
     let last = *done.last().unwrap();
     let flush = load(&mut t, last, 1, 1, |_| Command::new(Kind::Flush, 0, 0))[0].since(last).0;
-    near(flush as f64, f.buffer as f64 * 1e9 / f.write_rate as f64, 0.01);
+    near(flush as f64, f.buffer as f64 * 1e9 / zone.write_rate as f64, 0.01);
     let reads = load(&mut t, last, 1, 1000, random(Kind::Read, 4096, 100 * GB));
     near(rate(&reads, last), 1e9 / f.read_ns as f64, 0.01);
+}
+
+#[test]
+fn zones_are_written_at_once_as_far_as_the_device_goes() {
+    let f = flash(Preset::Zns);
+    let zone = f.zone.unwrap();
+    for zones in [1, 2, 3, 9] {
+        let mut t = Timing::new(&Preset::Zns.spec(), 100 * GB);
+        let write = |n: u64| Command::new(Kind::Write, n % zones * zone.size + (n / zones << 17), 128 << 10);
+        let done = load(&mut t, Nanos(0), 4 * zones, 9_000, write);
+        let rates = (zones * zone.write_rate).min(f.write_rate);
+        near(rate(&done, Nanos(0)) * 131_072.0, rates as f64, 0.01);
+    }
+    // One after the other, of 4 KiB: as long as each is acknowledged before the next.
+    let mut t = Timing::new(&Preset::Zns.spec(), 100 * GB);
+    let done = load(&mut t, Nanos(0), 1, 9_000, sequential(Kind::Write, 4096));
+    near(rate(&done, Nanos(0)) * 4096.0, f64::from(200 << 20), 0.01);
 }
 
 #[test]

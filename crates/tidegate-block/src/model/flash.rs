@@ -4,12 +4,22 @@
 //! A write passes the device's programming rate: its bytes at the sequential rate, and when it continues
 //! none of the latest writes, no less than a random write costs in the steady state, cleaning included.
 //! It is acknowledged after the device's write latency, or when what lies before it has left room in the
-//! buffer, whichever is later. Reads and writes do not slow each other down.
+//! buffer, whichever is later. Where zones have a rate of their own, a write passes its zone's as well, and the later
+//! of the two counts; each zone has a buffer. Reads and writes do not slow each other down.
 
 use super::timing::{Command, Kind, later, transfer};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use tidegate_rt::Nanos;
+
+/// What bounds the writes to each zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneRate {
+    /// From the start of a zone to that of the next, in bytes.
+    pub size: u64,
+    /// Its sequential write rate.
+    pub write_rate: u64,
+}
 
 /// What a flash device can do. Rates are bytes a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +36,9 @@ pub struct FlashSpec {
     pub write_rate: u64,
     /// Random 4 KiB writes a second in the steady state; 0 when they cost no more than others.
     pub random_writes: u64,
-    /// Bytes that may be acknowledged and not yet programmed.
+    /// A bound for each zone beside the device's, if there is one.
+    pub zone: Option<ZoneRate>,
+    /// Bytes that may be acknowledged and not yet programmed, of each zone where these have a rate.
     pub buffer: u64,
     /// What is acknowledged is lost with the power, unless a flush came after it.
     pub volatile: bool,
@@ -57,6 +69,8 @@ pub(super) struct Flash {
     read_link: Nanos,
     /// When everything written so far is programmed.
     programmed: Nanos,
+    /// The same of each zone.
+    zones: BTreeMap<u64, Nanos>,
     /// Where the latest writes ended.
     ends: VecDeque<u64>,
     streams: usize,
@@ -71,6 +85,7 @@ impl Flash {
             channels: (0..spec.channels).map(|_| Reverse(Nanos(0))).collect(),
             read_link: Nanos(0),
             programmed: Nanos(0),
+            zones: BTreeMap::new(),
             ends: VecDeque::new(),
             streams: depth.min(1024),
         }
@@ -111,14 +126,23 @@ impl Flash {
             return self.flush(at);
         }
         let room = self.programmed.0.saturating_sub(transfer(s.buffer, s.write_rate));
-        later(at, s.write_ns).max(Nanos(room))
+        later(at, s.write_ns).max(Nanos(room)).max(self.write_zone(at, c))
+    }
+
+    /// When a write has room in its zone's buffer.
+    fn write_zone(&mut self, at: Nanos, c: Command) -> Nanos {
+        let Some(z) = self.spec.zone else { return at };
+        let programmed = self.zones.entry(c.pos / z.size).or_insert(at);
+        *programmed = later(at.max(*programmed), transfer(c.len, z.write_rate));
+        Nanos(programmed.0.saturating_sub(transfer(self.spec.buffer, z.write_rate)))
     }
 
     fn flush(&mut self, at: Nanos) -> Nanos {
         if !self.spec.volatile {
             return later(at, self.spec.write_ns);
         }
-        self.programmed = later(self.programmed.max(at), self.spec.flush_ns);
+        let zones = std::mem::take(&mut self.zones).into_values().max().unwrap_or(at);
+        self.programmed = later(self.programmed.max(zones).max(at), self.spec.flush_ns);
         self.programmed
     }
 

@@ -94,7 +94,7 @@ struct Report {
 
 #[derive(clap::Args)]
 struct Run {
-    /// m1, m2, m3, m5, all, or a file of your own: FILE.toml
+    /// m1, m2, m3, m4, m5, all, or a file of your own: FILE.toml
     name: String,
     /// Less of everything, for a first look
     #[arg(long)]

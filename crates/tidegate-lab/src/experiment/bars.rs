@@ -132,6 +132,31 @@ const M3: &[Way] = &[
     way("16 syncs / one, epoch", &[("epoch", "", 1.0)], Yes),
 ];
 
+const ONE_LOG: &str = "warm_streams=1";
+const SPF: &str = "stream_policy=spf,warm_streams=9";
+const SRR: &str = "stream_policy=srr,warm_streams=9";
+const P9999: &str = "p99.99 of a write, ms";
+const FSYNC: &str = "mean time of an fsync, ms";
+
+const M4: &[Way] = &[
+    way("spf / one log, MiB/s, 1 file", &[(ONE_LOG, "", 1.0), (SPF, "", 1.01)], Yes),
+    way("spf / one log, MiB/s, 1 file", &[(ONE_LOG, "", 1.0), (SPF, "", 1.05)], No),
+    way("spf / one log, MiB/s, 2 files", &[(ONE_LOG, "", 1.5), (SPF, "", 1.0)], Yes),
+    way("spf / one log, MiB/s, 2 files", &[(ONE_LOG, "", 1.0), (SPF, "", 1.1)], No),
+    way("spf / one log, MiB/s, 4 files", &[(ONE_LOG, "", 1.5), (SPF, "", 1.0)], Yes),
+    way("spf / one log, MiB/s, 4 files", &[(ONE_LOG, "", 5.0), (SPF, "", 1.0)], Partly),
+    way("spf / one log, MiB/s, 9 files", &[(ONE_LOG, "", 1.8), (SPF, "", 1.0)], Yes),
+    way("spf / one log, MiB/s, 9 files", &[(ONE_LOG, "", 1.0), (SPF, "", 1.0)], No),
+    way("the same, of what we want", &[(ONE_LOG, "", 1.8), (SPF, "", 1.0)], Yes),
+    way("the same, of what we want", &[(ONE_LOG, "", 1.7), (SPF, "", 1.0)], No),
+    way("one log / spf, mean time of an fsync, 9 files", &[(ONE_LOG, FSYNC, 5.0), (SPF, FSYNC, 2.8)], Yes),
+    way("one log / spf, mean time of an fsync, 9 files", &[(ONE_LOG, FSYNC, 2.0), (SPF, FSYNC, 2.8)], No),
+    way("srr / one log, MiB/s, 9 files", &[(ONE_LOG, "", 1.4), (SRR, "", 1.0)], Yes),
+    way("srr / one log, MiB/s, 9 files", &[(ONE_LOG, "", 1.0), (SRR, "", 1.2)], No),
+    way("spf / one log, p99.99 of a write, 9 files", &[(ONE_LOG, P9999, 3.1), (SPF, P9999, 1.0)], Yes),
+    way("spf / one log, p99.99 of a write, 9 files", &[(ONE_LOG, P9999, 2.0), (SPF, P9999, 1.0)], No),
+];
+
 const M5: &[Way] = &[
     way(
         "without / with checkpoint_merge",
@@ -214,7 +239,7 @@ fn verdict(e: &Experiment, comparison: &str, figures: &[(&str, &str, f64)], time
 
 #[test]
 fn each_comparison_can_pass_and_fail() {
-    let of = [M1, M2, M3, M5];
+    let of = [M1, M2, M3, M4, M5];
     assert_eq!(ALL.len(), of.len());
     for (e, ways) in ALL.into_iter().zip(of) {
         for w in ways {
@@ -340,4 +365,19 @@ fn a_flusher_that_waits_costs_what_was_published() {
 #[test]
 fn checkpoints_that_are_merged_save_what_was_published() {
     shows("m5", 2, &["groups of weight 100 and 20"], &["without / with checkpoint_merge"]);
+}
+
+#[test]
+fn nine_files_on_streams_of_their_own_gain_what_was_published() {
+    shows(
+        "m4",
+        3,
+        &["1 file", "9 files"],
+        &[
+            "spf / one log, MiB/s, 1 file",
+            "spf / one log, MiB/s, 9 files",
+            "srr / one log, MiB/s, 9 files",
+            "one log / spf, mean time of an fsync, 9 files",
+        ],
+    );
 }

@@ -3,7 +3,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `m1`, `m2`, `m3`, `m5` | the experiments by mechanism |
+//! | `m1`, `m2`, `m3`, `m4`, `m5` | the experiments by mechanism |
 //! | `calibration` | the kernel's own ratio, beside ours |
 //! | `place`, `setting` | devices by name; one setting, measured |
 //! | [`rounds`] | how often positions run, in which order, with which seeds |
@@ -27,6 +27,7 @@ pub mod interval;
 mod m1;
 mod m2;
 mod m3;
+mod m4;
 mod m5;
 pub mod observer;
 pub mod outcome;
@@ -112,7 +113,8 @@ pub struct Experiment {
 }
 
 /// All of them.
-pub const ALL: [&Experiment; 4] = [&m1::EXPERIMENT, &m2::EXPERIMENT, &m3::EXPERIMENT, &m5::EXPERIMENT];
+pub const ALL: [&Experiment; 5] =
+    [&m1::EXPERIMENT, &m2::EXPERIMENT, &m3::EXPERIMENT, &m4::EXPERIMENT, &m5::EXPERIMENT];
 
 impl Experiment {
     /// The experiment of that name.

@@ -5,8 +5,12 @@ use crate::error::{Error, Result};
 use std::sync::Arc;
 use tidegate::detect::Format;
 use tidegate::{Elevator, NewVolume, OpenOptions, Volume};
+use tidegate_block::model::Spec;
 use tidegate_block::{Device, Model, Preset, QueueLimits, RequestQueue};
 use tidegate_vfs::MemoryLimits;
+
+/// Bytes of a segment of F2FS.
+const SEGMENT: u64 = 2 << 20;
 
 /// What the volume is made of. In simulated time, equal rigs are equal volumes.
 #[derive(Clone, Debug)]
@@ -38,7 +42,15 @@ impl Rig {
     /// # Errors
     /// Options that are none, a size that makes no volume.
     pub fn build(&self) -> Result<VolumeTarget> {
-        self.on(Model::new(self.preset, self.size), self.preset.spec().queue_limits())
+        // Formats know no zones yet: such a device keeps its rates, and takes writes anywhere.
+        let spec = Spec { zones: None, ..self.preset.spec() };
+        self.on(Model::with_spec(self.preset.name(), spec, self.size), spec.queue_limits())
+    }
+
+    /// Segments of a section: on a device with zones, as many as a zone has.
+    fn section(&self) -> Option<u32> {
+        let zone = self.preset.spec().zones.filter(|_| self.format == Format::F2fs)?;
+        u32::try_from(zone.size / SEGMENT).ok()
     }
 
     /// The same on another device.
@@ -51,7 +63,9 @@ impl Rig {
         open.parse(&self.options).map_err(|e| Error::spec(format!("{}: {e}", self.options)))?;
         let queue = RequestQueue::with_elevator(device, limits, self.elevator);
         let uuid = Some(*b"tidegate lab rig");
-        NewVolume { format: self.format, uuid, ..NewVolume::default() }.make(&name, &queue)?;
+        let segments_per_section = self.section();
+        NewVolume { format: self.format, uuid, segments_per_section, ..NewVolume::default() }
+            .make(&name, &queue)?;
         Ok(VolumeTarget::new(Volume::from_queue(&name, Arc::new(queue), &open)?))
     }
 }

@@ -1,0 +1,145 @@
+//! M4: how many data logs are open at once.
+
+use super::comparison::{Because, Comparison, Rule};
+use super::outcome::{Position, Published};
+use super::setting::{Counter, Metric, Setting, count, counter_ratio, ratio};
+use super::{Experiment, Where};
+use crate::result::RunResult;
+use crate::workload::{Periodic, Spec, Streams};
+use tidegate::Elevator;
+use tidegate::detect::Format;
+use tidegate_block::Preset;
+use tidegate_rt::sim::Costs;
+use tidegate_vfs::MemoryLimits;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "m4",
+    title: "F2FS on several data logs: files that are written at once go to zones of their own",
+    mechanism: "A zone takes writes at half of what the device does. With one log for all warm data, all files are \
+        written to one zone, and the data of one keeps those of others waiting. With a stream for each file (spf) \
+        as many zones are written at once as there are files. With round robin (srr) a file's runs go to each in turn.",
+    settings,
+    notes: &[
+        "Each file is written 4 KiB at a time, with fsync after 128 of them, as published; the files are smaller here.",
+        "The device has the rates of a ZN540's zones, but takes writes anywhere: F2FS is not on zones here, its \
+         sections are as long as one.",
+        "Nine files gain as many MiB/s as published, but less as a ratio: one log was published with 668 MiB/s and has \
+         some 1,040 here, which is all that a zone does. With a stream for each the device is not full either, since \
+         an fsync ends with nodes, which go to one log for all, and with a flush, which waits for every zone.",
+        "What one or two writers have on its way at once, 512 KiB each, is hardly more than a zone's buffer takes: the \
+         device is not what they wait for.",
+        "A write is a copy into memory here, and nobody writes so much that it has to wait: its p99.99 is that of the \
+         interruptions of a simulated world, up to 3 ms, in every position.",
+    ],
+    across: |_| {},
+    kernel: None,
+};
+
+const ONE: &str = "warm_streams=1";
+const SPF: &str = "spf";
+const SRR: &str = "srr";
+const POSITIONS: &[&str] = &[ONE, "stream_policy=spf,warm_streams=9", "stream_policy=srr,warm_streams=9"];
+
+const P9999: &str = "p99.99 of a write, ms";
+const FSYNC: &str = "mean time of an fsync, ms";
+
+/// Files, and MiB/s as published: with one log, with spf, with srr.
+const PUBLISHED: [(u64, [f64; 3]); 4] = [
+    (1, [497.0, 518.0, 508.0]),
+    (2, [496.0, 722.0, 418.0]),
+    (4, [607.0, 945.0, 629.0]),
+    (9, [668.0, 1167.0, 905.0]),
+];
+
+/// Published of nine files, in ms, with one log and with spf: p99.99 of a write, the mean of an fsync.
+const PUBLISHED_P9999: [f64; 2] = [3.13, 1.04];
+const PUBLISHED_FSYNC: [f64; 2] = [5.06, 2.78];
+
+const COUNTERS: &[Counter] = &[
+    ("MiB/s", mib_per_second),
+    (P9999, |r| Some(*r.ops.get("write")?.latency.percentiles.get("99.990000")? as f64 / 1e6)),
+    (FSYNC, |r| Some(r.ops.get("fsync")?.latency.mean / 1e6)),
+    ("data bios of an fsync", |r| {
+        Some(count(r, "fs.data_bios")? / r.ops.get("fsync").map(|o| o.latency.count as f64)?)
+    }),
+    ("pieces of all files", |r| count(r, "fs.data_fragments")),
+];
+
+fn mib_per_second(r: &RunResult) -> Option<f64> {
+    let bytes = r.ops.get("write")?.bytes as f64;
+    Some(bytes / f64::from(1 << 20) * 1e9 / r.elapsed_ns as f64)
+}
+
+fn settings(quick: bool) -> Vec<Setting> {
+    let bars: [fn(&[Position]) -> Vec<Comparison>; 4] = [one_file, |p| two(p, 1), |p| two(p, 2), nine];
+    let setting = |((writers, published), bars): ((u64, [f64; 3]), _)| Setting {
+        name: format!("{writers} file{}", if writers == 1 { "" } else { "s" }),
+        place: Where::Preset(Preset::Zns),
+        // 64 zones.
+        size: 128 << 30,
+        format: Format::F2fs,
+        cpus: 16,
+        costs: Costs::default(),
+        elevator: Elevator::None,
+        memory: MemoryLimits::of_machine(4 << 30),
+        options: "",
+        workload: Spec::Streams(Streams {
+            writers,
+            size: if quick { 16 << 20 } else { 64 << 20 },
+            block: 4096,
+            periodic: Periodic::FsyncEvery(128 * 4096),
+            interval_ms: 10,
+        }),
+        metric: Metric::Elapsed,
+        positions: POSITIONS,
+        // Seconds for a GiB.
+        published: Some(Published {
+            source: "msF2FS on a WD Ultrastar DC ZN540".into(),
+            what: format!("GiB of {writers} files, one log and spf, s"),
+            before: 1024.0 / published[0],
+            after: 1024.0 / published[1],
+        }),
+        counters: COUNTERS,
+        bars,
+        bios: false,
+        causes: false,
+    };
+    PUBLISHED.into_iter().zip(bars).map(setting).collect()
+}
+
+/// What spf gains over one log.
+fn gain(p: &[Position]) -> Vec<f64> {
+    ratio(p, ONE, SPF)
+}
+
+fn one_file(p: &[Position]) -> Vec<Comparison> {
+    let published = PUBLISHED[0].1;
+    vec![
+        Comparison::ratio("spf / one log, MiB/s, 1 file", Rule::AtLeast(0.98), &gain(p))
+            .beside(published[1] / published[0]),
+    ]
+}
+
+fn two(p: &[Position], of: usize) -> Vec<Comparison> {
+    let (files, published) = PUBLISHED[of];
+    let name = format!("spf / one log, MiB/s, {files} files");
+    vec![Comparison::reproduces(&name, published[1] / published[0], &gain(p), Because::default())]
+}
+
+fn nine(p: &[Position]) -> Vec<Comparison> {
+    let published = PUBLISHED[3].1;
+    let gained = |name, of: f64, rounds: &[f64]| Comparison::reproduces(name, of, rounds, Because::default());
+    let slowest = counter_ratio(p, P9999, SPF, ONE);
+    vec![
+        gained("spf / one log, MiB/s, 9 files", published[1] / published[0], &gain(p)),
+        Comparison::ratio("the same, of what we want", Rule::AtLeast(1.75), &gain(p)),
+        gained("srr / one log, MiB/s, 9 files", published[2] / published[0], &ratio(p, ONE, SRR)),
+        gained(
+            "one log / spf, mean time of an fsync, 9 files",
+            PUBLISHED_FSYNC[0] / PUBLISHED_FSYNC[1],
+            &counter_ratio(p, FSYNC, ONE, SPF),
+        ),
+        Comparison::ratio("spf / one log, p99.99 of a write, 9 files", Rule::AtMost(1.0 / 3.0), &slowest)
+            .beside(PUBLISHED_P9999[1] / PUBLISHED_P9999[0]),
+    ]
+}
