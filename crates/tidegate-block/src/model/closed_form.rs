@@ -254,7 +254,8 @@ fn zones_are_written_at_once_as_far_as_the_device_goes() {
     let zone = f.zone.unwrap();
     for zones in [1, 2, 3, 9] {
         let mut t = Timing::new(&Preset::Zns.spec(), 100 * GB);
-        let write = |n: u64| Command::new(Kind::Write, n % zones * zone.size + (n / zones << 17), 128 << 10);
+        let pos = |n: u64| n % zones * zone.size + n / zones * (128 << 10);
+        let write = |n: u64| Command::new(Kind::Write, pos(n), 128 << 10);
         let done = load(&mut t, Nanos(0), 4 * zones, 9_000, write);
         let rates = (zones * zone.write_rate).min(f.write_rate);
         near(rate(&done, Nanos(0)) * 131_072.0, rates as f64, 0.01);

@@ -368,13 +368,14 @@ fn checkpoints_that_are_merged_save_what_was_published() {
 }
 
 #[test]
-fn nine_files_on_streams_of_their_own_gain_what_was_published() {
+fn files_on_streams_of_their_own_gain_what_was_published() {
     shows(
         "m4",
         3,
-        &["1 file", "9 files"],
+        &["1 file", "4 files", "9 files"],
         &[
             "spf / one log, MiB/s, 1 file",
+            "spf / one log, MiB/s, 4 files",
             "spf / one log, MiB/s, 9 files",
             "srr / one log, MiB/s, 9 files",
             "one log / spf, mean time of an fsync, 9 files",

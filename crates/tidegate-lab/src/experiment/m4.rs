@@ -70,8 +70,10 @@ fn mib_per_second(r: &RunResult) -> Option<f64> {
     Some(bytes / f64::from(1 << 20) * 1e9 / r.elapsed_ns as f64)
 }
 
+type Bars = fn(&[Position]) -> Vec<Comparison>;
+
 fn settings(quick: bool) -> Vec<Setting> {
-    let bars: [fn(&[Position]) -> Vec<Comparison>; 4] = [one_file, |p| two(p, 1), |p| two(p, 2), nine];
+    let bars: [Bars; 4] = [one_file, |p| two(p, 1), |p| two(p, 2), nine];
     let setting = |((writers, published), bars): ((u64, [f64; 3]), _)| Setting {
         name: format!("{writers} file{}", if writers == 1 { "" } else { "s" }),
         place: Where::Preset(Preset::Zns),
