@@ -2,6 +2,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::Inode;
+use crate::mapping::AddressSpace;
 use crate::observe::WbStats;
 use crate::reclaim::Clock;
 use crate::sync::Epochs;
@@ -101,6 +102,9 @@ pub(crate) struct Lists {
     pub(crate) shutdown: bool,
 }
 
+/// Sends what has a place and is not submitted: of a mapping, or everything; whether the caller then waits for it.
+type SubmitPending = dyn Fn(Option<&AddressSpace>, bool) + Send + Sync;
+
 /// The write-back state of one volume.
 pub struct Bdi {
     limits: MemoryLimits,
@@ -122,7 +126,7 @@ pub struct Bdi {
     /// Such passes in all.
     failed_passes: AtomicU64,
     /// Sends what a file system has placed but not submitted yet.
-    submit_pending: OnceLock<Box<dyn Fn(bool) + Send + Sync>>,
+    submit_pending: OnceLock<Box<SubmitPending>>,
     /// What is only looked at.
     pub(crate) stats: WbStats,
     pub(crate) clock: Clock,
@@ -151,9 +155,10 @@ impl Bdi {
         })
     }
 
-    /// A file system that gathers bios says how to send them. Called before anybody waits for write-back,
-    /// with no lock of the page cache held; with `true` by the one who then waits.
-    pub fn set_submit_pending(&self, f: impl Fn(bool) + Send + Sync + 'static) {
+    /// A file system that gathers bios says how to send them. Called before anybody waits for write-back, with no lock
+    /// of the page cache held: with the mapping whose pages are waited for, or none for everybody's, and with `true` by
+    /// the one who then waits.
+    pub fn set_submit_pending(&self, f: impl Fn(Option<&AddressSpace>, bool) + Send + Sync + 'static) {
         let _ = self.submit_pending.set(Box::new(f));
     }
 
@@ -170,25 +175,25 @@ impl Bdi {
     /// Sends what is placed but not submitted.
     pub fn submit_pending(&self) {
         if let Some(f) = self.submit_pending.get() {
-            f(false);
+            f(None, false);
         }
     }
 
-    /// The same for who then waits for it.
-    pub(crate) fn submit_pending_here(&self) {
+    /// The same of one mapping, if one is named, for who then waits for it.
+    pub(crate) fn submit_pending_here(&self, of: Option<&AddressSpace>) {
         if let Some(f) = self.submit_pending.get() {
-            f(true);
+            f(of, true);
         }
     }
 
-    /// Sends what is placed and waits until `done`, which ends of I/O that wake `ended` bring about. A page is under
-    /// write-back before it joins a bio, and the thread that adds it may then have to wait for this one: so what is
+    /// Sends what is placed, of a mapping if one is named, and waits until `done`, which ends of I/O that wake `ended`
+    /// bring about. A page is under write-back before it joins a bio, and the thread that adds it may then have to wait for this one: so what is
     /// pending is sent again and again.
     #[track_caller]
-    pub(crate) fn wait_sending(&self, ended: &WaitQueue, done: impl Fn() -> bool) {
+    pub(crate) fn wait_sending(&self, of: Option<&AddressSpace>, ended: &WaitQueue, done: impl Fn() -> bool) {
         const RESUBMIT: Duration = Duration::from_millis(2);
         loop {
-            self.submit_pending_here();
+            self.submit_pending_here(of);
             if ended.wait_timeout(RESUBMIT, &done) {
                 break;
             }

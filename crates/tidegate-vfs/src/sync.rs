@@ -256,7 +256,7 @@ fn wait_for_epoch(bdi: &Bdi, parity: usize) {
     let _span = WAIT_EPOCH.enter([pages]);
     let done = || bdi.epochs.is_drained(parity);
     if !done() {
-        bdi.wait_sending(&bdi.epochs.drained, done);
+        bdi.wait_sending(None, &bdi.epochs.drained, done);
     }
 }
 

@@ -143,11 +143,12 @@ impl F2fs {
             fs.ckpt_thread.bind(Arc::downgrade(&fs));
         }
         let weak = Arc::downgrade(&fs);
-        fs.bdi.set_submit_pending(move |here| {
+        fs.bdi.set_submit_pending(move |of, here| {
             let Some(fs) = weak.upgrade() else { return };
-            match here {
-                true => fs.write_io.submit_all(Sender::Caller),
-                false => fs.write_io.submit_all(Sender::Queue),
+            let sender = if here { Sender::Caller } else { Sender::Queue };
+            match of {
+                Some(mapping) => fs.write_io.submit_of(mapping, sender),
+                None => fs.write_io.submit_all(sender),
             }
         });
         // A repair recovers first, and mends the root after.

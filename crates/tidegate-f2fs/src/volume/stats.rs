@@ -1,5 +1,6 @@
 //! What a volume did since it was opened.
 
+use crate::segment::log::LogId;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -28,6 +29,7 @@ pub(crate) struct Counters {
     pub streams_opened: AtomicU64,
     pub streams_closed: AtomicU64,
     pub streams_refused: AtomicU64,
+    streams_sent: AtomicU64,
     pub fsyncs: AtomicU64,
     pub fsync_checkpoints: AtomicU64,
     pub fragments: AtomicU64,
@@ -61,6 +63,11 @@ impl Counters {
     /// A bio that was growing is sent; `split`, since another writer's pages do not continue it.
     pub(crate) fn sent_early(&self, split: bool) {
         self.split_bios.fetch_add(split as u64, Relaxed);
+    }
+
+    /// A bio of a log is sent as it is: a pass ends, or somebody waits.
+    pub(crate) fn stream_sent(&self, log: LogId) {
+        self.streams_sent.fetch_add(!log.kind.is_node() as u64, Relaxed);
     }
 
     pub(crate) fn checkpoint(&self, start: Nanos) {
@@ -107,6 +114,8 @@ impl Counters {
             ("streams_opened", &self.streams_opened),
             ("streams_closed", &self.streams_closed),
             ("streams_refused", &self.streams_refused),
+            // Bios of data that were sent before they were full, since a pass over a file ended or somebody waited.
+            ("streams_sent", &self.streams_sent),
             // Times that somebody cleaned because room was short, and times that the thread did.
             ("gc_foreground", &self.gc_foreground),
             ("gc_background", &self.gc_background),

@@ -14,7 +14,7 @@ use tidegate_f2fs::info::VolumeInfo;
 use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
 use tidegate_f2fs::raw::Features;
 use tidegate_testing::temp::TempDir;
-use tidegate_vfs::{ErrorKind, FallocateFlags, VolumeOps};
+use tidegate_vfs::{ErrorKind, FallocateFlags, FileSystem, VolumeOps, WritebackControl};
 
 const PAGE: usize = 4096;
 
@@ -241,6 +241,31 @@ fn files_of_refused_streams_share_bios() {
     assert_eq!((one.0, one.2), (12, 0));
     assert_eq!((one.0, one.1), (many.0, many.1));
     assert!(many.2 > 0);
+}
+
+/// Somebody who waits for a file has the bios sent that it has pages in, and leaves what grows in other logs alone.
+#[test]
+fn an_fsync_sends_the_streams_of_its_file_alone() {
+    let sent = |options: &str| {
+        let v = Mounted::new(128, "", options);
+        let (a, b) = (v.file("/a"), v.file("/b"));
+        v.vfs.sync().unwrap();
+        a.write_at(0, &[7; 4 * PAGE]).unwrap();
+        b.write_at(0, &[7; 4 * PAGE]).unwrap();
+        let before = count(&v, "streams_sent");
+        v.fs.writepages(b.inode(), &mut WritebackControl::background(u64::MAX)).unwrap();
+        a.fsync(false).unwrap();
+        let (sent, waiting) = (count(&v, "streams_sent") - before, b.inode().mapping.nr_writeback());
+        b.fsync(false).unwrap();
+        assert_eq!(b.inode().mapping.nr_writeback(), 0);
+        let all = count(&v, "streams_sent") - before;
+        v.finish();
+        (sent, waiting, all)
+    };
+    assert_eq!(sent("warm_streams=2,stream_policy=spf"), (1, 4, 2));
+    // In one log what both wrote is one bio.
+    assert_eq!(sent("").0, 1);
+    assert_eq!(sent("").2, 1);
 }
 
 /// Also where pages are taken one by one, as Linux does.

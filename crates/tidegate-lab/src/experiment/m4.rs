@@ -62,6 +62,9 @@ const COUNTERS: &[Counter] = &[
     ("data bios of an fsync", |r| {
         Some(count(r, "fs.data_bios")? / r.ops.get("fsync").map(|o| o.latency.count as f64)?)
     }),
+    ("streams sent for each fsync", |r| {
+        Some(count(r, "fs.streams_sent")? / r.ops.get("fsync").map(|o| o.latency.count as f64)?)
+    }),
     ("pieces of all files", |r| count(r, "fs.data_fragments")),
 ];
 

@@ -62,6 +62,8 @@ pub struct AddressSpace {
     no_space: AtomicBool,
     /// Times that pages taken for writing became dirty again without an error.
     redirtied: AtomicU64,
+    /// See [`AddressSpace::gathered`].
+    gathered: AtomicU64,
     /// Whether its pages count in the epochs that a sync waits for: a file system's own pages do not.
     pub(crate) in_epochs: bool,
     hand: reclaim::Hand,
@@ -87,9 +89,16 @@ impl AddressSpace {
             errno: AtomicI32::new(0),
             no_space: AtomicBool::new(false),
             redirtied: AtomicU64::new(0),
+            gathered: AtomicU64::new(0),
             in_epochs: true,
             hand: reclaim::Hand::default(),
         }
+    }
+
+    /// Where pages under write-back wait to be submitted, a bit for each such place. A file system that gathers bios
+    /// numbers the places and keeps the bits.
+    pub fn gathered(&self) -> &AtomicU64 {
+        &self.gathered
     }
 
     /// Cached pages.

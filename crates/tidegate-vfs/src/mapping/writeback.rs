@@ -295,7 +295,7 @@ impl AddressSpace {
                 continue;
             }
             let _span = WAIT_WRITEBACK.enter([id * CHUNK_PAGES]);
-            self.bdi.wait_sending(&self.idle, done);
+            self.bdi.wait_sending(Some(self), &self.idle, done);
         }
     }
 }

@@ -24,7 +24,7 @@ use tidegate_rt::{
     LockClass, Mutex, MutexGuard, WaitQueue, thread,
     trace::{self, EventPoint, SpanPoint},
 };
-use tidegate_vfs::{Error, Inode};
+use tidegate_vfs::{AddressSpace, Error, Inode};
 
 /// In its flags, from bit 16 on, one more than the processor that it is sent by; 0 where that is not known.
 static SUBMIT_WRITE_BIO: EventPoint<4> =
@@ -175,6 +175,7 @@ impl WriteIo {
     pub(crate) fn send_last(&self, last: Option<LastBio>, sender: Sender) {
         if let Some(LastBio(log, g)) = last {
             let _span = SUBMIT_MERGED.enter([log.kind as u64]);
+            self.stats.stream_sent(log);
             self.send(log, g, sender);
         }
     }
@@ -226,8 +227,8 @@ impl WriteIo {
         if g.blocks > 0 {
             // Another is adding to it, or about to send it.
             self.stats.sent_early(g.is_of_another(inode));
-            self.growing.fetch_and(!log.bit(), SeqCst);
-            self.send(log, std::mem::take(&mut *g), Sender::Queue);
+            self.stats.stream_sent(log);
+            self.send(log, self.take_grown(&mut g, log), Sender::Queue);
         }
     }
 
@@ -247,7 +248,7 @@ impl WriteIo {
         let fits = g.start.plus(g.blocks) == blk
             && g.segments.len() + segments.len() <= limits.max_segments
             && ((g.blocks + n) as u64) * 4096 <= limits.max_bytes;
-        let full = (g.blocks > 0 && !fits).then(|| std::mem::take(g));
+        let full = (g.blocks > 0 && !fits).then(|| self.take_grown(g, log));
         if let (Some(f), Some(p)) = (&full, &pages) {
             self.stats.sent_early(f.start.plus(f.blocks) != blk && f.is_of_another(&p.inode));
         }
@@ -263,8 +264,20 @@ impl WriteIo {
         g.blocks += n;
         g.flags |= flags;
         g.segments.extend(segments);
-        g.pages.extend(pages);
+        if let Some(p) = pages {
+            p.inode.mapping.gathered().fetch_or(log.bit(), SeqCst);
+            g.pages.push(p);
+        }
         full
+    }
+
+    /// Takes what grew in a log, which the caller has locked: nobody finds its pages there any more.
+    fn take_grown(&self, g: &mut Growing, log: LogId) -> Growing {
+        self.growing.fetch_and(!log.bit(), SeqCst);
+        for of_one in g.pages.chunk_by(|a, b| Arc::ptr_eq(&a.inode, &b.inode)) {
+            of_one[0].inode.mapping.gathered().fetch_and(!log.bit(), SeqCst);
+        }
+        std::mem::take(g)
     }
 
     fn begin(&self, g: &mut Growing) {
@@ -306,8 +319,18 @@ impl WriteIo {
 
     /// Sends every growing bio, the last of them by `sender`.
     pub(crate) fn submit_all(&self, sender: Sender) {
+        self.submit(self.growing.load(SeqCst), sender);
+    }
+
+    /// Sends the growing bios that have pages of a mapping, and leaves those of other logs alone.
+    pub(crate) fn submit_of(&self, mapping: &AddressSpace, sender: Sender) {
+        self.submit(mapping.gathered().load(SeqCst), sender);
+    }
+
+    /// Sends the growing bios of a set of logs, the last of them by `sender`.
+    fn submit(&self, logs: u64, sender: Sender) {
         let mut last = None;
-        for log in LogId::of_bits(self.growing.load(SeqCst)) {
+        for log in LogId::of_bits(logs) {
             let Some(g) = self.take(log) else { continue };
             // A bio is held back for the caller alone: what follows it must not wait for a congested queue.
             let now = match sender {
@@ -315,6 +338,7 @@ impl WriteIo {
                 Sender::Queue => Some(LastBio(log, g)),
             };
             if let Some(LastBio(log, g)) = now {
+                self.stats.stream_sent(log);
                 self.send(log, g, Sender::Queue);
             }
         }
@@ -341,9 +365,7 @@ impl WriteIo {
     /// What grows in a log, looked for under the log's lock.
     fn take_locked(&self, log: LogId) -> Option<Growing> {
         let mut growing = self.logs[log.slot()].lock();
-        self.growing.fetch_and(!log.bit(), SeqCst);
-        let g = std::mem::take(&mut *growing);
-        (g.blocks > 0).then_some(g)
+        (growing.blocks > 0).then(|| self.take_grown(&mut growing, log))
     }
 
     /// Sends what grows in the warm-node log and waits until every block added to it before the call is
