@@ -1,13 +1,42 @@
-//! The stream that a file's data goes to.
+//! The stream that a file's data goes to, its lock, and what is sent of it.
 
 use crate::inode::fi;
 use crate::segment::log::LogId;
-use crate::volume::options::StreamPolicy;
+use crate::volume::options::{StreamFlush, StreamPolicy};
 use crate::volume::sbi::F2fs;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use tidegate_rt::Mutex;
 use tidegate_vfs::Inode;
 
 impl F2fs {
+    /// The stream that an inode's data goes to, where the policy pins it to one of several.
+    fn pinned_stream(&self, inode: &Inode) -> Option<LogId> {
+        let pins = self.switches.stream_policy() == StreamPolicy::PerFile;
+        (pins && self.streams(self.data_log(inode)) > 1).then(|| self.stream_for(inode))
+    }
+
+    /// The lock that keeps an inode's placing and sending together: where it is pinned to a stream, that stream's.
+    /// Round robin leaves none of its own, and has the volume's, as one log has.
+    pub(crate) fn writepages_of(&self, inode: &Inode) -> &Mutex<()> {
+        match self.switches.stream_flush() {
+            StreamFlush::All => &self.writepages,
+            StreamFlush::Inode => {
+                self.pinned_stream(inode).map_or(&self.writepages, |s| &self.stream_writepages[s.slot()])
+            }
+        }
+    }
+
+    /// Sends the growing bios that an inode's data may be in, as Linux does it at the end of a pass. With one log that is
+    /// the log's, whosever pages are in it.
+    pub(crate) fn send_streams_within(&self, inode: &Arc<Inode>) {
+        let kind = self.data_log(inode);
+        let all = (0..self.streams(kind)).map(|stream| LogId { kind, stream }.bit()).sum();
+        let every = self.streams(kind) == 1 || self.switches.stream_flush() == StreamFlush::All;
+        let logs = if every { all } else { inode.mapping.gathered().load(SeqCst) };
+        LogId::of_bits(logs).for_each(|log| self.write_io.submit_within(log, inode));
+    }
+
     /// The stream for the next run of blocks of an inode's data.
     pub(crate) fn stream_for(&self, inode: &Inode) -> LogId {
         let kind = self.data_log(inode);

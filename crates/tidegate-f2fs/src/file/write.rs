@@ -78,7 +78,7 @@ impl F2fs {
     pub(crate) fn write_data_in_turn(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
         let position = self.switches.writepages();
         let takes_turns = matches!(position, WritePages::Locked | WritePages::SubmitLocked);
-        let turn = (takes_turns && self.serialises(inode, wbc)).then(|| self.writepages.lock());
+        let turn = (takes_turns && self.serialises(inode, wbc)).then(|| self.writepages_of(inode).lock());
         let r = self.write_data_pass(inode, wbc, Ops::Beside);
         match position {
             // Small files of a pass share bios; a pass ends with all of them sent.
@@ -90,14 +90,6 @@ impl F2fs {
             }
         }
         r
-    }
-
-    /// Sends the growing bios that an inode's data may be in, as Linux does it at the end of a pass.
-    fn send_streams_within(&self, inode: &Arc<Inode>) {
-        let kind = self.data_log(inode);
-        for stream in 0..self.streams(kind) {
-            self.write_io.submit_within(LogId { kind, stream }, inode);
-        }
     }
 
     /// One pass over an inode's dirty pages.

@@ -78,6 +78,7 @@ impl F2fs {
             cp_mutex: Mutex::new(&CP_MUTEX, ()),
             cp_rwsem: RwLock::new(&CP_RWSEM, ()),
             writepages: Mutex::new(&WRITEPAGES, ()),
+            stream_writepages: std::array::from_fn(|_| Mutex::new(&WRITEPAGES, ())),
             node_write: Mutex::new(&NODE_WRITE, ()),
             counts: Mutex::new(&STAT_LOCK, counts),
             orphans: Mutex::new(&ORPHANS, orphans),

@@ -12,7 +12,7 @@ use crate::tables::nat::{Nat, NatBits};
 use crate::tables::sit::Sit;
 use crate::tables::summary;
 use crate::volume::assemble::Parts;
-use crate::volume::options::{F2fsOptions, Recovery};
+use crate::volume::options::{F2fsOptions, Recovery, StreamFlush};
 use crate::volume::sbi::F2fs;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -146,7 +146,7 @@ impl F2fs {
         fs.bdi.set_submit_pending(move |of, here| {
             let Some(fs) = weak.upgrade() else { return };
             let sender = if here { Sender::Caller } else { Sender::Queue };
-            match of {
+            match of.filter(|_| fs.switches.stream_flush() == StreamFlush::Inode) {
                 Some(mapping) => fs.write_io.submit_of(mapping, sender),
                 None => fs.write_io.submit_all(sender),
             }

@@ -58,6 +58,18 @@ positions! {
 }
 
 positions! {
+    /// The growing bios that go out at the end of a pass over a file, and before somebody waits for one
+    /// (`stream_flush=`).
+    pub enum StreamFlush {
+        /// Those of all streams, behind one `sbi->writepages`: nobody knows which a file is in.
+        All = "all",
+        /// Those with pages of the file. A file that is pinned to a stream has the `sbi->writepages` of that.
+        #[default]
+        Inode = "inode",
+    }
+}
+
+positions! {
     /// Which file data a checkpoint waits for (`checkpoint_data=`).
     pub enum CheckpointData {
         /// All that has a place: no checkpoint refers to a block that is not there. What is in flight when it
@@ -170,6 +182,8 @@ switches! {
         cold_streams: Streams = Streams::ONE,
         /// How blocks are shared out among streams.
         stream_policy: StreamPolicy = StreamPolicy::RoundRobin,
+        /// The streams that an fsync or a pass over a file sends. With one log of a kind both positions are the same.
+        stream_flush: StreamFlush = StreamFlush::Inode,
         /// The file data that a checkpoint waits for.
         checkpoint_data: CheckpointData = CheckpointData::Wait,
         /// Cleaning while the volume is idle.

@@ -13,6 +13,7 @@ use crate::gc::state::Gc;
 use crate::inode::dirty::DirtyInodes;
 use crate::inode::orphan::Orphans;
 use crate::segment::curseg::Cursegs;
+use crate::segment::log::LOG_SLOTS;
 use crate::tables::counts::Counts;
 use crate::tables::meta::Meta;
 use crate::tables::nat::Nat;
@@ -61,6 +62,8 @@ pub struct F2fs {
     pub(crate) cp_rwsem: RwLock<()>,
     /// Keeps one file's placing and sending together, where the switch `writepages` says so.
     pub(crate) writepages: Mutex<()>,
+    /// The same of files that are pinned to a stream, by its slot.
+    pub(crate) stream_writepages: [Mutex<()>; LOG_SLOTS],
     /// One writer of node pages at a time.
     pub(crate) node_write: Mutex<()>,
     pub(crate) counts: Mutex<Counts>,

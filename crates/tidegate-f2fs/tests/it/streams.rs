@@ -246,7 +246,7 @@ fn files_of_refused_streams_share_bios() {
 /// Somebody who waits for a file has the bios sent that it has pages in, and leaves what grows in other logs alone.
 #[test]
 fn an_fsync_sends_the_streams_of_its_file_alone() {
-    let sent = |options: &str| {
+    let sent = |options: &str, then: &str| {
         let v = Mounted::new(128, "", options);
         let (a, b) = (v.file("/a"), v.file("/b"));
         v.vfs.sync().unwrap();
@@ -254,6 +254,7 @@ fn an_fsync_sends_the_streams_of_its_file_alone() {
         b.write_at(0, &[7; 4 * PAGE]).unwrap();
         let before = count(&v, "streams_sent");
         v.fs.writepages(b.inode(), &mut WritebackControl::background(u64::MAX)).unwrap();
+        VolumeOps::remount(&*v.fs, then).unwrap();
         a.fsync(false).unwrap();
         let (sent, waiting) = (count(&v, "streams_sent") - before, b.inode().mapping.nr_writeback());
         b.fsync(false).unwrap();
@@ -262,10 +263,13 @@ fn an_fsync_sends_the_streams_of_its_file_alone() {
         v.finish();
         (sent, waiting, all)
     };
-    assert_eq!(sent("warm_streams=2,stream_policy=spf"), (1, 4, 2));
-    // In one log what both wrote is one bio.
-    assert_eq!(sent("").0, 1);
-    assert_eq!(sent("").2, 1);
+    // When it begins to wait, or at the end of its pass.
+    for then in ["writepages=extent", "writepages=locked", "writepages=submit_locked"] {
+        assert_eq!(sent("warm_streams=2,stream_policy=spf", then), (1, 4, 2), "{then}");
+        assert_eq!(sent("warm_streams=2,stream_policy=spf,stream_flush=all", then).0, 2, "{then}");
+        // In one log what both wrote is one bio.
+        assert_eq!(sent("", then).0, 1, "{then}");
+    }
 }
 
 /// Also where pages are taken one by one, as Linux does.

@@ -80,6 +80,45 @@ fn each_position_keeps_together_what_it_says() {
     assert!(unlocked.pieces > 2 * files, "{unlocked:?}");
 }
 
+/// Times that writers of a file each, in streams of their own, had to wait for `sbi->writepages`.
+fn waited(options: &'static str) -> u64 {
+    let _alone = ALONE.lock();
+    let counts = lockstat::collect();
+    lockstat::reset();
+    each_jittered(0..8, 8, options, |bed| {
+        let writer = |w: u64| {
+            let bed = bed.clone();
+            let body = move || {
+                let f = bed.open(&format!("/{w}"));
+                for n in 0..4 {
+                    f.write_at((n * PAGES * PAGE) as u64, &[w as u8; PAGES * PAGE]).unwrap();
+                    f.fsync(false).unwrap();
+                }
+            };
+            thread::spawn("writer", body).unwrap()
+        };
+        (0..4).map(writer).collect::<Vec<_>>().into_iter().for_each(thread::JoinHandle::join);
+        let streams = bed.fs.info().unwrap().streams.len();
+        assert_eq!(streams, if options.contains("warm") { 3 } else { 0 });
+    });
+    let lock = lockstat::snapshot().into_iter().find(|l| l.class == "sbi->writepages").unwrap();
+    drop(counts);
+    println!("{options}: {lock:?}");
+    assert_eq!(lock.all().acquisitions, 8 * 4 * 4);
+    lock.all().contentions
+}
+
+#[test]
+fn a_stream_that_a_file_is_pinned_to_has_a_lock() {
+    assert!(waited("writepages=submit_locked,min_seq_blocks=0") > 0);
+    assert_eq!(waited("writepages=submit_locked,min_seq_blocks=0,warm_streams=4,stream_policy=spf"), 0);
+    assert_eq!(waited("writepages=locked,min_seq_blocks=0,warm_streams=4,stream_policy=spf"), 0);
+    // Not where all are sent together, and nobody has a stream of his own with round robin.
+    let all = "writepages=submit_locked,min_seq_blocks=0,warm_streams=4,stream_policy=spf,stream_flush=all";
+    assert!(waited(all) > 0);
+    assert!(waited("writepages=submit_locked,min_seq_blocks=0,warm_streams=4,stream_policy=srr") > 0);
+}
+
 /// Small files that somebody waits for stay out of the lock's way unless all are asked (since Linux 4.19).
 #[test]
 fn small_files_take_no_turn() {

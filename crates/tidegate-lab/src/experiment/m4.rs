@@ -2,7 +2,7 @@
 
 use super::comparison::{Because, Comparison, Rule};
 use super::outcome::{Position, Published};
-use super::setting::{Counter, Metric, Setting, count, counter_ratio, ratio};
+use super::setting::{Counter, Metric, Setting, count, counter_ratio, lock_wait_ms, ratio};
 use super::{Experiment, Where};
 use crate::result::RunResult;
 use crate::workload::{Periodic, Spec, Streams};
@@ -40,6 +40,14 @@ const SPF: &str = "spf";
 const SRR: &str = "srr";
 const POSITIONS: &[&str] = &[ONE, "stream_policy=spf,warm_streams=9", "stream_policy=srr,warm_streams=9"];
 
+/// With Linux's lock taken by all: one log, the notes' first try, and a lock for each stream.
+const LOCKED: &[&str] = &[
+    ONE,
+    "stream_flush=all,stream_policy=spf,warm_streams=9",
+    "stream_flush=inode,stream_policy=spf,warm_streams=9",
+];
+const WAITED: &str = "waited for sbi->writepages, ms";
+
 const P9999: &str = "p99.99 of a write, ms";
 const FSYNC: &str = "mean time of an fsync, ms";
 
@@ -68,6 +76,14 @@ const COUNTERS: &[Counter] = &[
     ("pieces of all files", |r| count(r, "fs.data_fragments")),
 ];
 
+const LOCKED_COUNTERS: &[Counter] = &[
+    COUNTERS[0],
+    COUNTERS[2],
+    COUNTERS[3],
+    COUNTERS[4],
+    (WAITED, |r| lock_wait_ms(r, "sbi->writepages")),
+];
+
 fn mib_per_second(r: &RunResult) -> Option<f64> {
     let bytes = r.ops.get("write")?.bytes as f64;
     Some(bytes / f64::from(1 << 20) * 1e9 / r.elapsed_ns as f64)
@@ -77,7 +93,7 @@ type Bars = fn(&[Position]) -> Vec<Comparison>;
 
 fn settings(quick: bool) -> Vec<Setting> {
     let bars: [Bars; 4] = [one_file, |p| two(p, 1), |p| two(p, 2), nine];
-    let setting = |((writers, published), bars): ((u64, [f64; 3]), _)| Setting {
+    let setting = |((writers, published), bars): ((u64, [f64; 3]), Bars)| Setting {
         name: format!("{writers} file{}", if writers == 1 { "" } else { "s" }),
         place: Where::Preset(Preset::Zns),
         // 64 zones.
@@ -109,7 +125,15 @@ fn settings(quick: bool) -> Vec<Setting> {
         bios: false,
         causes: false,
     };
-    PUBLISHED.into_iter().zip(bars).map(setting).collect()
+    let behind_locks = Setting {
+        name: "9 files, a lock for write-pages".into(),
+        options: "writepages=submit_locked,min_seq_blocks=0",
+        positions: LOCKED,
+        published: None,
+        counters: LOCKED_COUNTERS,
+        ..setting((PUBLISHED[3], locked))
+    };
+    PUBLISHED.into_iter().zip(bars).map(setting).chain([behind_locks]).collect()
 }
 
 /// What spf gains over one log.
@@ -146,5 +170,15 @@ fn nine(p: &[Position]) -> Vec<Comparison> {
         ),
         Comparison::ratio("spf / one log, p99.99 of a write, 9 files", Rule::AtMost(1.0 / 3.0), &slowest)
             .beside(PUBLISHED_P9999[1] / PUBLISHED_P9999[0]),
+    ]
+}
+
+/// The notes' first try gained nothing, since all are sent behind one lock.
+fn locked(p: &[Position]) -> Vec<Comparison> {
+    let waited = counter_ratio(p, WAITED, "inode", "all");
+    vec![
+        Comparison::ratio("all streams behind one lock / one log, MiB/s", Rule::AtMost(1.0), &ratio(p, ONE, "all")),
+        Comparison::ratio("a lock for each stream / one lock, MiB/s", Rule::AtLeast(1.0), &ratio(p, "all", "inode")),
+        Comparison::ratio("waited for the lock, of each stream / one", Rule::AtMost(1.0), &waited),
     ]
 }
