@@ -85,12 +85,14 @@ const OF_F2FS: Turned = &[
 ];
 
 /// How many streams of data there are, and what goes to each.
-const STREAMS: [&str; 5] = [
+const STREAMS: [&str; 7] = [
     "hot_streams=1,warm_streams=1,cold_streams=1",
     "hot_streams=1,warm_streams=2,cold_streams=1,stream_policy=srr",
     "hot_streams=1,warm_streams=4,cold_streams=1,stream_policy=spf",
     "hot_streams=3,warm_streams=5,cold_streams=2,stream_policy=srr",
     "hot_streams=1,warm_streams=11,cold_streams=1,stream_policy=srr",
+    "hot_streams=2,warm_streams=6,cold_streams=2,stream_policy=auto",
+    "hot_streams=1,warm_streams=4,cold_streams=1,stream_policy=spf,stream_flush=all",
 ];
 
 /// The options that turn a switch to the values that it may have.

@@ -138,6 +138,7 @@ impl F2fs {
     /// The pack is on the device: memory follows.
     fn checkpointed(&self, cp: Checkpoint) -> Result<()> {
         self.cursegs.checkpointed();
+        self.affinity.checkpointed();
         self.since_cp.clear();
         self.counts.lock().checkpointed();
         self.nat.checkpointed();

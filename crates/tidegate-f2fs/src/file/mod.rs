@@ -1,6 +1,6 @@
 //! File data: the map from pages to blocks, and the way of pages to the device.
 //!
-//! Its locks: `io_rwsem` 570, one for each log, `fsync_node_lock` 575, `failed_pages` 577. The map of one file is
+//! Its locks: `streammap_lock` 490, `io_rwsem` 570, one for each log, `fsync_node_lock` 575, `failed_pages` 577. The map of one file is
 //! guarded by its `i_dnode` 200. The VFS's glue, cleaning and the checkpoint call it.
 //!
 //! | module | holds |
@@ -9,13 +9,14 @@
 //! | `extent`, `inline` | what is known of a map without its nodes; data inside the inode |
 //! | `first_block` | the block that data which leaves the inode goes to |
 //! | `write`, `place` | passes over dirty pages; the places these get |
-//! | `stream` | the stream of data that a run goes to |
+//! | `stream`, `affinity` | the stream of data that a run goes to; files that are written beside each other |
 //! | `write_io`, `in_flight` | bios that grow while pages are placed; bios that have not ended |
 //! | `drain` | waiting for them |
 //! | `failed_pages`, `rescue` | pages that are not where the map says, since their write failed; writing them elsewhere |
 //! | `read_ahead` | pages read before they are wanted |
 //! | `truncate` | cutting files and punching holes |
 
+pub(crate) mod affinity;
 pub(crate) mod drain;
 pub(crate) mod extent;
 pub(crate) mod failed_pages;

@@ -85,6 +85,9 @@ impl F2fs {
         }
         self.guard(self.note_extents(inode, &mut map, index, &got))?;
         drop(span);
+        if let (Some(last), true) = (got.last(), how != Placement::Move) {
+            self.affinity.placed(&fi(inode).writer, last.start.plus(last.blocks));
+        }
         fi(inode).fsync.placed(got.iter().map(|a| a.blocks as usize).sum());
         let mut olds = parts.iter().flat_map(|p| p.olds.iter().copied());
         let mut placed = Vec::with_capacity(got.len());

@@ -1,7 +1,9 @@
 //! The stream that a file's data goes to, its lock, and what is sent of it.
 
+use crate::format::raw::BLOCKS_PER_SEG;
+use crate::format::units::BlockAddr;
 use crate::inode::fi;
-use crate::segment::log::LogId;
+use crate::segment::log::{Log, LogId};
 use crate::volume::options::{StreamFlush, StreamPolicy};
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use tidegate_vfs::Inode;
 impl F2fs {
     /// The stream that an inode's data goes to, where the policy pins it to one of several.
     fn pinned_stream(&self, inode: &Inode) -> Option<LogId> {
-        let pins = self.switches.stream_policy() == StreamPolicy::PerFile;
+        let pins = self.switches.stream_policy() != StreamPolicy::RoundRobin;
         (pins && self.streams(self.data_log(inode)) > 1).then(|| self.stream_for(inode))
     }
 
@@ -48,7 +50,17 @@ impl F2fs {
         let stream = match self.switches.stream_policy() {
             StreamPolicy::RoundRobin => next(),
             StreamPolicy::PerFile => fi(inode).pinned_stream(next) % n,
+            StreamPolicy::Auto => {
+                self.affinity.stream_of(kind, n, &fi(inode).writer, |end| self.is_followed(kind, end))
+            }
         };
         LogId { kind, stream }
+    }
+
+    /// Whether the first log of a kind would not go on at `end`, though the segment before it has room behind.
+    fn is_followed(&self, kind: Log, end: BlockAddr) -> bool {
+        let c = self.cursegs.lock(kind);
+        let fills_segment = (end.0 - self.sb.main_blkaddr).is_multiple_of(BLOCKS_PER_SEG);
+        !c.ssr && !fills_segment && self.sit.segment_start(c.segno).plus(c.next_blkoff as u32) != end
     }
 }

@@ -22,6 +22,7 @@ pub(crate) mod orphan;
 pub(crate) mod xattr;
 
 use crate::dir::names::Names;
+use crate::file::affinity::Writer;
 use crate::file::extent::{Extent, ExtentCache};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
@@ -61,6 +62,7 @@ pub(crate) struct F2fsInode {
     pub meta: dirty::State,
     /// One more than the stream that its data goes to; 0 before the first.
     pub stream: AtomicU8,
+    pub writer: Writer,
 }
 
 impl F2fsInode {
@@ -169,6 +171,7 @@ impl F2fs {
             fsync: FsyncState::of_read(self.flushes.completed()),
             meta: dirty::State::default(),
             stream: AtomicU8::new(0),
+            writer: Writer::default(),
         };
         self.check_inode(raw, file_type, &private).map_err(bad)?;
         if raw.i_links.get() == 0 && !self.orphans.lock().contains(nid) {

@@ -4,6 +4,7 @@ use crate::durable::ckpt_stat::CkptStat;
 use crate::durable::ckpt_thread::CkptThread;
 use crate::durable::flush::FlushControl;
 use crate::durable::since_cp::SinceCp;
+use crate::file::affinity::Affinity;
 use crate::file::write_io::WriteIo;
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::gc::state::Gc;
@@ -72,6 +73,7 @@ impl F2fs {
             cursegs: p.cursegs,
             write_io: WriteIo::new(p.queue.clone(), flushes.clone(), stats.clone()),
             next_stream: AtomicU32::new(0),
+            affinity: Affinity::default(),
             flushes,
             since_cp: SinceCp::default(),
             queue: p.queue,

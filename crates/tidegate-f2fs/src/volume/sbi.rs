@@ -5,6 +5,7 @@ use crate::durable::ckpt_stat::CkptStat;
 use crate::durable::ckpt_thread::CkptThread;
 use crate::durable::flush::FlushControl;
 use crate::durable::since_cp::SinceCp;
+use crate::file::affinity::Affinity;
 use crate::file::write_io::WriteIo;
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
@@ -54,6 +55,7 @@ pub struct F2fs {
     pub(crate) write_io: WriteIo,
     /// Counts the streams that runs of blocks or files were given.
     pub(crate) next_stream: AtomicU32,
+    pub(crate) affinity: Affinity,
     pub(crate) since_cp: SinceCp,
     pub(crate) ckpt: Mutex<CpState>,
     /// One checkpoint at a time.

@@ -14,7 +14,7 @@ use tidegate_f2fs::info::VolumeInfo;
 use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
 use tidegate_f2fs::raw::Features;
 use tidegate_testing::temp::TempDir;
-use tidegate_vfs::{ErrorKind, FallocateFlags, FileSystem, VolumeOps, WritebackControl};
+use tidegate_vfs::{ErrorKind, FallocateFlags, File, FileSystem, VolumeOps, WritebackControl};
 
 const PAGE: usize = 4096;
 
@@ -47,12 +47,14 @@ fn holds(v: &Mounted, files: Range<usize>, round: usize) {
 /// Whether checkpoints were made before the power cut or not, each stream's segment is one like others.
 #[test]
 fn streams_leave_ordinary_segments() {
-    for policy in ["srr", "spf"] {
+    for policy in ["srr", "spf", "auto"] {
         for streams in [1, 2, 4, 11] {
             let v = Mounted::new(128, "", &format!("warm_streams={streams},stream_policy={policy}"));
             write(&v, 0..12, 0);
             let now = info(&v);
-            assert_eq!((now.streams.len(), now.by_log[1].1), (streams as usize - 1, streams), "{policy}");
+            // Files that are written one after the other need one log.
+            let used = if policy == "auto" { 1 } else { streams };
+            assert_eq!((now.streams.len(), now.by_log[1].1), (used as usize - 1, used), "{policy}");
             v.vfs.sync().unwrap();
             // As it is now, with nothing to recover: owners of blocks are looked for in the SSA alone.
             fsck(&v.device).unwrap();
@@ -101,8 +103,43 @@ fn a_policy_says_what_goes_to_a_stream() {
     assert_eq!(pieces("warm_streams=4,stream_policy=spf", 1), (1, 1));
     assert_eq!(pieces("warm_streams=4,stream_policy=spf", 4), (1, 4));
     assert_eq!(pieces("warm_streams=2,stream_policy=spf", 4), (16, 2));
+    // Files that are written beside each other leave the log that they began in, all but the last of them.
+    assert_eq!(pieces("warm_streams=4,stream_policy=auto", 1), (1, 1));
+    assert_eq!(pieces("warm_streams=4,stream_policy=auto", 4), (2, 4));
     // Round robin scatters even one file.
     assert_eq!(pieces("warm_streams=4,stream_policy=srr", 1), (16, 4));
+}
+
+/// `auto` opens streams for writers that meet, and closes them when they are gone.
+#[test]
+fn streams_follow_writers() {
+    let v = Mounted::new(128, "", "warm_streams=4,stream_policy=auto");
+    write(&v, 0..20, 0);
+    assert!(info(&v).streams.is_empty(), "one after the other");
+    let open: Vec<_> = (0..3).map(|n| v.file(&format!("/g{n}"))).collect();
+    let write = |pages: Range<u64>, files: &[File]| {
+        for at in pages {
+            for f in files {
+                f.write_at(at * PAGE as u64, &[at as u8; PAGE]).unwrap();
+                f.fsync(false).unwrap();
+            }
+        }
+    };
+    write(0..8, &open);
+    let streams = |v: &Mounted| info(v).streams.iter().map(|s| s.1).collect::<Vec<_>>();
+    assert_eq!(streams(&v), [1, 2]);
+    // The first goes on alone; the checkpoint after the next closes the other's.
+    v.vfs.sync().unwrap();
+    write(8..12, &open[..1]);
+    v.vfs.sync().unwrap();
+    assert_eq!(streams(&v), [1]);
+    // Two come back: one in its stream, the other meets a third in the log where files begin.
+    write(12..20, &open);
+    assert_eq!(streams(&v).len(), 2);
+    for f in &open {
+        assert!(VolumeOps::fragments(&*v.fs, f.inode()).unwrap() <= 4);
+    }
+    v.finish();
 }
 
 #[test]

@@ -135,6 +135,10 @@ const M3: &[Way] = &[
 const ONE_LOG: &str = "warm_streams=1";
 const SPF: &str = "stream_policy=spf,warm_streams=9";
 const SRR: &str = "stream_policy=srr,warm_streams=9";
+const AUTO: &str = "stream_policy=auto,warm_streams=9";
+const ALL_BEHIND_ONE: &str = "stream_flush=all,stream_policy=spf,warm_streams=9";
+const LOCK_EACH: &str = "stream_flush=inode,stream_policy=spf,warm_streams=9";
+const WAITED: &str = "waited for sbi->writepages, ms";
 const P9999: &str = "p99.99 of a write, ms";
 const FSYNC: &str = "mean time of an fsync, ms";
 
@@ -155,6 +159,22 @@ const M4: &[Way] = &[
     way("srr / one log, MiB/s, 9 files", &[(ONE_LOG, "", 1.0), (SRR, "", 1.2)], No),
     way("spf / one log, p99.99 of a write, 9 files", &[(ONE_LOG, P9999, 3.1), (SPF, P9999, 1.0)], Yes),
     way("spf / one log, p99.99 of a write, 9 files", &[(ONE_LOG, P9999, 2.0), (SPF, P9999, 1.0)], No),
+    way("auto / one log, MiB/s, 1 file", &[(ONE_LOG, "", 1.0), (AUTO, "", 1.01)], Yes),
+    way("auto / one log, MiB/s, 1 file", &[(ONE_LOG, "", 1.0), (AUTO, "", 1.05)], No),
+    way("auto / one log, MiB/s, 2 files", &[(ONE_LOG, "", 1.0), (AUTO, "", 1.01)], Yes),
+    way("auto / one log, MiB/s, 2 files", &[(ONE_LOG, "", 1.0), (AUTO, "", 1.05)], No),
+    way("auto / one log, MiB/s, 4 files", &[(ONE_LOG, "", 1.0), (AUTO, "", 1.01)], Yes),
+    way("auto / one log, MiB/s, 4 files", &[(ONE_LOG, "", 1.0), (AUTO, "", 1.05)], No),
+    way("auto / one log, MiB/s, 9 files", &[(ONE_LOG, "", 1.0), (AUTO, "", 1.01)], Yes),
+    way("auto / one log, MiB/s, 9 files", &[(ONE_LOG, "", 1.0), (AUTO, "", 1.05)], No),
+    way("auto / spf, MiB/s, 9 files", &[(SPF, "", 1.21), (AUTO, "", 1.0)], Yes),
+    way("auto / spf, MiB/s, 9 files", &[(SPF, "", 1.19), (AUTO, "", 1.0)], No),
+    way("streams behind one lock / one log, MiB/s", &[(ONE_LOG, "", 1.0), (ALL_BEHIND_ONE, "", 1.01)], Yes),
+    way("streams behind one lock / one log, MiB/s", &[(ONE_LOG, "", 1.01), (ALL_BEHIND_ONE, "", 1.0)], No),
+    way("a lock for each stream / one lock, MiB/s", &[(ALL_BEHIND_ONE, "", 1.01), (LOCK_EACH, "", 1.0)], Yes),
+    way("a lock for each stream / one lock, MiB/s", &[(ALL_BEHIND_ONE, "", 1.0), (LOCK_EACH, "", 1.01)], No),
+    way("waited for the lock of each stream, ms", &[(LOCK_EACH, WAITED, 0.0)], Yes),
+    way("waited for the lock of each stream, ms", &[(LOCK_EACH, WAITED, 0.1)], No),
 ];
 
 const M5: &[Way] = &[
@@ -372,13 +392,19 @@ fn files_on_streams_of_their_own_gain_what_was_published() {
     shows(
         "m4",
         3,
-        &["1 file", "4 files", "9 files"],
+        &["1 file", "4 files", "9 files", "9 files, a lock for write-pages"],
         &[
             "spf / one log, MiB/s, 1 file",
             "spf / one log, MiB/s, 4 files",
             "spf / one log, MiB/s, 9 files",
             "srr / one log, MiB/s, 9 files",
             "one log / spf, mean time of an fsync, 9 files",
+            "auto / one log, MiB/s, 1 file",
+            "auto / one log, MiB/s, 4 files",
+            "auto / one log, MiB/s, 9 files",
+            "streams behind one lock / one log, MiB/s",
+            "a lock for each stream / one lock, MiB/s",
+            "waited for the lock of each stream, ms",
         ],
     );
 }

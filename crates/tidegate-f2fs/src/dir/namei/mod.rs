@@ -5,6 +5,7 @@
 
 use crate::dir::names::Names;
 use crate::durable::since_cp::Since;
+use crate::file::affinity::Writer;
 use crate::file::extent::ExtentCache;
 use crate::format::dentry::type_to_raw;
 use crate::format::raw::*;
@@ -135,6 +136,7 @@ impl F2fs {
             fsync: FsyncState::of_made(),
             meta: dirty::State::default(),
             stream: AtomicU8::new(0),
+            writer: Writer::default(),
         };
         match new.file_type {
             FileType::Directory => {

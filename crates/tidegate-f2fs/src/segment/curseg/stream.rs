@@ -10,6 +10,7 @@ use crate::format::raw::RawSummaryBlock;
 use crate::format::units::SegNo;
 use crate::segment::log::{Log, LogId, MAX_LOGS};
 use crate::segment::policy::Reserve;
+use crate::volume::options::StreamPolicy;
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use tidegate_rt::MutexGuard;
@@ -143,11 +144,12 @@ impl F2fs {
     }
 
     /// For the checkpoint: puts the summaries of extra streams into the SSA and closes those that it would take for
-    /// empty or that nobody may write to any more; at unmount, all.
+    /// empty, that nobody may write to any more, or that no file has; at unmount, all.
     pub(super) fn settle_streams(&self, umount: bool) -> Result<()> {
         for log in self.cursegs.open_streams() {
+            let idle = self.switches.stream_policy() == StreamPolicy::Auto && self.affinity.is_idle(log);
             let mut c = self.cursegs.lock(log);
-            let over = umount || log.stream >= self.streams(log.kind) || self.room(&c)? == 0;
+            let over = umount || idle || log.stream >= self.streams(log.kind) || self.room(&c)? == 0;
             if over || self.sit.get(c.segno)?.valid == 0 {
                 self.close_stream(&mut c, log)?;
             } else {
