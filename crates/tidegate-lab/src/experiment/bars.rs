@@ -384,7 +384,7 @@ fn a_flusher_that_waits_costs_what_was_published() {
 
 #[test]
 fn checkpoints_that_are_merged_save_what_was_published() {
-    shows("m5", 2, &["groups of weight 100 and 20"], &["without / with checkpoint_merge"]);
+    shows("m5", 3, &["groups of weight 100 and 20"], &["without / with checkpoint_merge"]);
 }
 
 #[test]
