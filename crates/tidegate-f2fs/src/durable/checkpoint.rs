@@ -154,7 +154,8 @@ impl F2fs {
     fn write_dirty_dirs(&self) -> Result<()> {
         let dirs: Vec<_> = self.dirty_dirs.lock().values().cloned().collect();
         for d in dirs {
-            self.write_data_pass(&d, &mut WritebackControl::background(u64::MAX), Ops::Beside)?;
+            let stream = self.stream_of_pass(&d);
+            self.write_data_pass(&d, &mut WritebackControl::background(u64::MAX), Ops::Beside, stream)?;
         }
         Ok(())
     }
@@ -170,7 +171,8 @@ impl F2fs {
         for d in &dirs {
             let before = d.mapping.errseq();
             d.mapping.tag_towrite(0, u64::MAX);
-            self.write_data_pass(d, &mut WritebackControl::sync(), Ops::Frozen)?;
+            let stream = self.stream_of_pass(d);
+            self.write_data_pass(d, &mut WritebackControl::sync(), Ops::Frozen, stream)?;
             if d.mapping.errseq() != before {
                 return Err(failed(d));
             }

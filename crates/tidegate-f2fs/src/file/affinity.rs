@@ -1,15 +1,17 @@
 //! Streams for files that are written beside each other (`stream_policy=auto`).
 //!
 //! A file begins in the first log of its kind, as with one log. Once the next of its blocks would not follow the last there,
-//! since others' came between, it is given the stream with the fewest files and keeps that, so that a file which is written
-//! alone, and small files one after the other, open none. A file that put nothing there from one checkpoint to the next
-//! gives it up, and the checkpoint closes a stream without files.
+//! since others' came between, it goes to the stream with the fewest files and keeps that, so that a file which is written
+//! alone, and small files one after the other, open none. One writer that turns from file to file is several: what it leaves
+//! are files beside each other. A file that put nothing there from one checkpoint to the next gives its stream up. The
+//! stream stays open for the next that wants one, as the rest of its segment would be lost; when free segments are short,
+//! all are closed.
 
 use crate::format::raw::NR_CURSEG_DATA_TYPE;
 use crate::format::units::BlockAddr;
-use crate::segment::log::{Log, LogId, MAX_STREAMS};
+use crate::segment::log::{Log, MAX_STREAMS};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use tidegate_rt::{LockClass, Mutex};
+use tidegate_rt::{LockClass, Mutex, MutexGuard};
 
 static STREAMMAP: LockClass = LockClass::new("sbi->streammap_lock", 490);
 
@@ -33,7 +35,8 @@ struct Load {
 /// What is known of a file as it is written.
 #[derive(Default)]
 pub(crate) struct Writer {
-    /// Epoch of its last run, and below it one more than its stream; 0 in the latter without one.
+    /// Epoch of its last run there, and below it one more than its stream; 0 in the latter without one. A file has one kind
+    /// as long as it is in memory.
     given: AtomicU64,
     /// Epoch of its last run, and below it the block behind that.
     end: AtomicU64,
@@ -47,51 +50,69 @@ impl Default for Affinity {
 }
 
 impl Affinity {
-    /// The stream of a file, one of `n` of a kind. `beside` says whether others' blocks came behind its last, which is at the
-    /// given address; asked of those alone that have no stream.
-    pub(crate) fn stream_of(&self, kind: Log, n: u8, w: &Writer, beside: impl Fn(BlockAddr) -> bool) -> u8 {
+    /// The stream of a file, one of the first `n` of a kind. `beside` says whether others' blocks came behind its last, which
+    /// ends at the given address; it is asked of those alone that have no stream. `refused` says which cannot be opened.
+    pub(crate) fn choose(
+        &self,
+        kind: Log,
+        n: u8,
+        w: &Writer,
+        beside: impl Fn(BlockAddr) -> bool,
+        refused: impl Fn(u8) -> bool,
+    ) -> u8 {
         let epoch = self.epoch.load(SeqCst);
-        let given = unpack(w.given.load(Relaxed));
-        let keeps = given.1 > 0 && given.1 <= u32::from(n) && given.0 + 1 >= epoch;
-        if keeps && given.0 == epoch {
-            return given.1 as u8 - 1;
+        if let Some(stream) = w.keeps(epoch).filter(|s| *s < n) {
+            return stream;
         }
-        if !keeps {
-            let (at, end) = unpack(w.end.load(Relaxed));
-            if at == 0 || at + 1 < epoch || !beside(BlockAddr(end)) {
-                return 0;
-            }
-        }
-        let mut load = self.kinds[kind as usize].lock();
-        load.turn(epoch);
-        let stream = if keeps { given.1 as u8 - 1 } else { load.fewest(n) };
-        load.now[usize::from(stream)] += 1;
-        w.given.store(pack(epoch, u32::from(stream) + 1), Relaxed);
-        stream
+        let wants = w.goes_on(epoch).is_some_and(beside);
+        if wants { self.load(kind).fewest(n, refused) } else { 0 }
     }
 
-    /// A file's last run ends at `end`.
-    pub(crate) fn placed(&self, w: &Writer, end: BlockAddr) {
-        w.end.store(pack(self.epoch.load(SeqCst), end.0), Relaxed);
-    }
-
-    /// Whether no file wrote to a stream since the last checkpoint.
-    pub(crate) fn is_idle(&self, log: LogId) -> bool {
-        let mut load = self.kinds[log.kind as usize].lock();
-        load.turn(self.epoch.load(SeqCst));
-        load.now[usize::from(log.stream)] == 0
+    /// Notes that a file's next blocks lie in a stream, from `start` to `end`.
+    pub(crate) fn placed(&self, kind: Log, w: &Writer, stream: u8, (start, end): (BlockAddr, BlockAddr)) {
+        let epoch = self.epoch.load(SeqCst);
+        let beside = w.goes_on(epoch).is_some_and(|end| end != start);
+        w.end.store(pack(epoch, end.0), Relaxed);
+        let given = pack(epoch, u32::from(stream) + 1);
+        let keeps = w.keeps(epoch) == Some(stream);
+        if w.given.load(Relaxed) == given || (stream == 0 && !keeps && !beside) {
+            return;
+        }
+        self.load(kind).now[usize::from(stream)] += 1;
+        w.given.store(given, Relaxed);
     }
 
     /// A checkpoint is made.
     pub(crate) fn checkpointed(&self) {
         self.epoch.fetch_add(1, SeqCst);
     }
+
+    /// The files of a kind, as of now.
+    fn load(&self, kind: Log) -> MutexGuard<'_, Load> {
+        let mut load = self.kinds[kind as usize].lock();
+        load.turn(self.epoch.load(SeqCst));
+        load
+    }
+}
+
+impl Writer {
+    /// The stream that it still has.
+    fn keeps(&self, epoch: u32) -> Option<u8> {
+        let (at, stream) = unpack(self.given.load(Relaxed));
+        (stream > 0 && at + 1 >= epoch).then(|| stream as u8 - 1)
+    }
+
+    /// The end of its last blocks, unless they are old.
+    fn goes_on(&self, epoch: u32) -> Option<BlockAddr> {
+        let (at, end) = unpack(self.end.load(Relaxed));
+        (at > 0 && at + 1 >= epoch).then_some(BlockAddr(end))
+    }
 }
 
 impl Load {
-    /// Turns to another epoch.
+    /// Turns to a later epoch.
     fn turn(&mut self, epoch: u32) {
-        if self.epoch != epoch {
+        if self.epoch < epoch {
             let now = std::mem::take(&mut self.now);
             self.before = if self.epoch + 1 == epoch { now } else { Default::default() };
             self.epoch = epoch;
@@ -99,9 +120,9 @@ impl Load {
     }
 
     /// The stream with the fewest files; of several the first, but stream 0 last: new files begin there.
-    fn fewest(&self, n: u8) -> u8 {
+    fn fewest(&self, n: u8, refused: impl Fn(u8) -> bool) -> u8 {
         let files = |s: &u8| self.now[usize::from(*s)].max(self.before[usize::from(*s)]);
-        (1..n).chain([0]).min_by_key(files).unwrap_or(0)
+        (1..n).filter(|s| !refused(*s)).chain([0]).min_by_key(files).unwrap_or(0)
     }
 }
 
@@ -119,47 +140,84 @@ mod tests {
 
     const KIND: Log = Log::WarmData;
 
-    /// Files that have written once, at any place.
+    const N: u8 = 3;
+
+    /// Files that have written once, at the same place.
     fn files(a: &Affinity, n: usize) -> Vec<Writer> {
         let w: Vec<Writer> = (0..n).map(|_| Writer::default()).collect();
-        w.iter().for_each(|w| a.placed(w, BlockAddr(7)));
+        w.iter().for_each(|w| a.placed(KIND, w, 0, (BlockAddr(6), BlockAddr(7))));
         w
+    }
+
+    /// The stream that a file's next block goes to, with others' behind its last.
+    fn next(a: &Affinity, w: &Writer) -> u8 {
+        let stream = a.choose(KIND, N, w, |end| end >= BlockAddr(7), |_| false);
+        a.placed(KIND, w, stream, (BlockAddr(10), BlockAddr(11)));
+        stream
     }
 
     #[test]
     fn files_share_streams_evenly_and_give_up_those_they_leave() {
         let a = Affinity::default();
         let all = files(&a, 7);
-        let streams = |files: &[Writer]| -> Vec<u8> {
-            files.iter().map(|w| a.stream_of(KIND, 3, w, |end| end == BlockAddr(7))).collect()
-        };
-        assert_eq!(a.stream_of(KIND, 3, &Writer::default(), |_| true), 0);
+        let streams = |files: &[Writer]| -> Vec<u8> { files.iter().map(|w| next(&a, w)).collect() };
+        assert_eq!(a.choose(KIND, N, &Writer::default(), |_| true, |_| false), 0);
         assert_eq!(streams(&all), [1, 2, 0, 1, 2, 0, 1]);
         assert_eq!(streams(&all), [1, 2, 0, 1, 2, 0, 1]);
         a.checkpointed();
         // Those of 1 are left alone; with the others there are as many again.
         assert_eq!(streams(&all[1..3]), [2, 0]);
-        assert!(a.is_idle(LogId { kind: KIND, stream: 1 }));
-        assert!(!a.is_idle(LogId { kind: KIND, stream: 2 }));
         a.checkpointed();
         assert_eq!(streams(&all[1..3]), [2, 0]);
         let more = files(&a, 1);
         assert_eq!(streams(&more), [1]);
         // What it had is another's by now; it begins anew, where nobody comes between.
-        assert_eq!(a.stream_of(KIND, 3, &all[0], |_| true), 0);
+        assert_eq!(a.choose(KIND, N, &all[0], |_| true, |_| false), 0);
+    }
+
+    #[test]
+    fn a_stream_belongs_to_those_alone_that_put_something_there() {
+        let a = Affinity::default();
+        let all = files(&a, 3);
+        assert_eq!(next(&a, &all[0]), 1);
+        // It is asked where the next goes, and writes in place.
+        a.checkpointed();
+        a.checkpointed();
+        a.placed(KIND, &all[1], 0, (BlockAddr(6), BlockAddr(7)));
+        (0..3).for_each(|_| assert_eq!(a.choose(KIND, N, &all[1], |_| true, |_| false), 1));
+        assert_eq!(next(&a, &all[1]), 1);
+        assert_eq!(a.choose(KIND, N, &all[0], |_| true, |_| false), 0);
+    }
+
+    #[test]
+    fn a_stream_that_is_refused_is_nobodys() {
+        let a = Affinity::default();
+        let w = &files(&a, 1)[0];
+        assert_eq!(a.choose(KIND, N, w, |_| true, |s| s == 1), 2);
+        assert_eq!(a.choose(KIND, N, w, |_| true, |_| true), 0);
     }
 
     #[test]
     fn a_file_that_is_followed_by_its_own_blocks_has_no_stream() {
         let a = Affinity::default();
         let w = &files(&a, 1)[0];
-        assert_eq!(a.stream_of(KIND, 3, w, |_| false), 0);
-        assert!(a.is_idle(LogId { kind: KIND, stream: 0 }));
+        assert_eq!(a.choose(KIND, N, w, |_| false, |_| false), 0);
+        a.placed(KIND, w, 0, (BlockAddr(7), BlockAddr(8)));
+        assert_eq!(w.keeps(1), None);
         // Nor has one whose blocks were followed long ago.
         a.checkpointed();
         a.checkpointed();
-        assert_eq!(a.stream_of(KIND, 3, w, |_| true), 0);
-        a.placed(w, BlockAddr(7));
-        assert_eq!(a.stream_of(KIND, 3, w, |_| true), 1);
+        assert_eq!(a.choose(KIND, N, w, |_| true, |_| false), 0);
+    }
+
+    #[test]
+    fn an_epoch_that_is_over_does_not_come_back() {
+        let mut load = Load::default();
+        load.turn(2);
+        load.now[1] = 3;
+        load.turn(1);
+        assert_eq!(load.now[1], 3);
+        load.turn(3);
+        assert_eq!((load.now[1], load.before[1]), (0, 3));
     }
 }

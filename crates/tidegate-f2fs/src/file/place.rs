@@ -72,6 +72,10 @@ impl F2fs {
         }
         sim::place();
         let mut got = self.allocate_for(inode, &parts, how, log)?;
+        if let (Some(first), Some(last), true) = (got.first(), got.last(), how != Placement::Move) {
+            let (log, all) = (last.log, (first.start, last.start.plus(last.blocks)));
+            self.affinity.placed(log.kind, &fi(inode).writer, log.stream, all);
+        }
         if how == Placement::Move {
             self.gc.moving(inode.ino);
         }
@@ -85,9 +89,6 @@ impl F2fs {
         }
         self.guard(self.note_extents(inode, &mut map, index, &got))?;
         drop(span);
-        if let (Some(last), true) = (got.last(), how != Placement::Move) {
-            self.affinity.placed(&fi(inode).writer, last.start.plus(last.blocks));
-        }
         fi(inode).fsync.placed(got.iter().map(|a| a.blocks as usize).sum());
         let mut olds = parts.iter().flat_map(|p| p.olds.iter().copied());
         let mut placed = Vec::with_capacity(got.len());

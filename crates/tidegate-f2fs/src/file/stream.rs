@@ -12,20 +12,38 @@ use tidegate_rt::Mutex;
 use tidegate_vfs::Inode;
 
 impl F2fs {
-    /// The stream that an inode's data goes to, where the policy pins it to one of several.
-    fn pinned_stream(&self, inode: &Inode) -> Option<LogId> {
-        let pins = self.switches.stream_policy() != StreamPolicy::RoundRobin;
-        (pins && self.streams(self.data_log(inode)) > 1).then(|| self.stream_for(inode))
+    /// The stream that a pass over an inode puts all its data into, where the policy has one for the file; one that cannot be
+    /// opened now has the first log of its kind in its place.
+    pub(crate) fn stream_of_pass(&self, inode: &Inode) -> Option<LogId> {
+        let kind = self.data_log(inode);
+        let n = self.streams(kind);
+        if n == 1 {
+            return Some(kind.into());
+        }
+        let refused = |stream| self.cursegs.is_refused(LogId { kind, stream });
+        let stream = match self.switches.stream_policy() {
+            StreamPolicy::RoundRobin => return None,
+            StreamPolicy::PerFile => fi(inode).pin_stream(|| self.next_stream(n)) % n,
+            StreamPolicy::Auto => {
+                let beside = |end| self.is_followed(kind, end);
+                self.affinity.choose(kind, n, &fi(inode).writer, beside, refused)
+            }
+        };
+        Some(LogId { kind, stream: if refused(stream) { 0 } else { stream } })
     }
 
-    /// The lock that keeps an inode's placing and sending together: where it is pinned to a stream, that stream's.
-    /// Round robin leaves none of its own, and has the volume's, as one log has.
-    pub(crate) fn writepages_of(&self, inode: &Inode) -> &Mutex<()> {
-        match self.switches.stream_flush() {
-            StreamFlush::All => &self.writepages,
-            StreamFlush::Inode => {
-                self.pinned_stream(inode).map_or(&self.writepages, |s| &self.stream_writepages[s.slot()])
-            }
+    /// The next stream in turn, of `n`.
+    pub(crate) fn next_stream(&self, n: u8) -> u8 {
+        (self.next_stream.fetch_add(1, Relaxed) % u32::from(n)) as u8
+    }
+
+    /// The lock that keeps the placing and sending of a pass together: that of the one of several streams which it puts its
+    /// data into, else the volume's.
+    pub(crate) fn writepages_of(&self, inode: &Inode, stream: Option<LogId>) -> &Mutex<()> {
+        let several = self.streams(self.data_log(inode)) > 1;
+        match (self.switches.stream_flush(), stream) {
+            (StreamFlush::Inode, Some(s)) if several => &self.stream_writepages[s.slot()],
+            _ => &self.writepages,
         }
     }
 
@@ -35,26 +53,8 @@ impl F2fs {
         let kind = self.data_log(inode);
         let all = (0..self.streams(kind)).map(|stream| LogId { kind, stream }.bit()).sum();
         let every = self.streams(kind) == 1 || self.switches.stream_flush() == StreamFlush::All;
-        let logs = if every { all } else { inode.mapping.gathered().load(SeqCst) };
+        let logs = inode.mapping.gathered().load(SeqCst) | if every { all } else { 0 };
         LogId::of_bits(logs).for_each(|log| self.write_io.submit_within(log, inode));
-    }
-
-    /// The stream for the next run of blocks of an inode's data.
-    pub(crate) fn stream_for(&self, inode: &Inode) -> LogId {
-        let kind = self.data_log(inode);
-        let n = self.streams(kind);
-        if n == 1 {
-            return kind.into();
-        }
-        let next = || (self.next_stream.fetch_add(1, Relaxed) % u32::from(n)) as u8;
-        let stream = match self.switches.stream_policy() {
-            StreamPolicy::RoundRobin => next(),
-            StreamPolicy::PerFile => fi(inode).pinned_stream(next) % n,
-            StreamPolicy::Auto => {
-                self.affinity.stream_of(kind, n, &fi(inode).writer, |end| self.is_followed(kind, end))
-            }
-        };
-        LogId { kind, stream }
     }
 
     /// Whether the first log of a kind would not go on at `end`, though the segment before it has room behind.

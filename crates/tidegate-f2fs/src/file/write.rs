@@ -49,6 +49,8 @@ pub(crate) enum Ops {
 pub(crate) struct DataPass {
     how: Placement,
     flags: BioFlags,
+    /// Where all of it goes; `None` when streams take turns.
+    stream: Option<LogId>,
     /// Pages placed so far.
     placed: u64,
     /// The bio held back, for more to join.
@@ -69,7 +71,7 @@ impl DataPass {
     /// A pass that has done nothing yet; `sync` when somebody waits for it.
     pub(crate) fn new(how: Placement, sync: bool) -> Self {
         let flags = if sync { BioFlags::SYNC } else { BioFlags::BACKGROUND };
-        DataPass { how, flags, placed: 0, last: None, run: None }
+        DataPass { how, flags, stream: None, placed: 0, last: None, run: None }
     }
 }
 
@@ -78,8 +80,10 @@ impl F2fs {
     pub(crate) fn write_data_in_turn(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
         let position = self.switches.writepages();
         let takes_turns = matches!(position, WritePages::Locked | WritePages::SubmitLocked);
-        let turn = (takes_turns && self.serialises(inode, wbc)).then(|| self.writepages_of(inode).lock());
-        let r = self.write_data_pass(inode, wbc, Ops::Beside);
+        let stream = self.stream_of_pass(inode);
+        let turn =
+            (takes_turns && self.serialises(inode, wbc)).then(|| self.writepages_of(inode, stream).lock());
+        let r = self.write_data_pass(inode, wbc, Ops::Beside, stream);
         match position {
             // Small files of a pass share bios; a pass ends with all of them sent.
             WritePages::Extent => {}
@@ -92,16 +96,18 @@ impl F2fs {
         r
     }
 
-    /// One pass over an inode's dirty pages.
+    /// One pass over an inode's dirty pages, to a stream that [`F2fs::stream_of_pass`] has chosen.
     pub(crate) fn write_data_pass(
         &self,
         inode: &Arc<Inode>,
         wbc: &mut WritebackControl,
         ops: Ops,
+        stream: Option<LogId>,
     ) -> Result<()> {
         // Few pages for fsync: where they are, no node has to be written for them.
         let in_place = wbc.fsync.is_some_and(|d| d || inode.mapping.nr_dirty() <= MIN_FSYNC_BLOCKS);
         let mut pass = DataPass::new(Placement::ByPolicy { in_place }, wbc.sync_all);
+        pass.stream = stream;
         let r = self.write_dirty_runs(inode, wbc, &mut pass, ops);
         wbc.written += pass.placed;
         let sender = if wbc.fsync.is_some() { Sender::Caller } else { Sender::Queue };
@@ -220,11 +226,18 @@ impl F2fs {
         r
     }
 
-    /// The stream for a run of a pass: that of the pages before it, where it continues them, so that a position that
-    /// takes page by page gives a stream as much as one that takes whole runs.
+    /// The stream for a run of a pass. Where streams take turns, that of the pages before it, if it continues them, so that a
+    /// position that takes page by page gives a stream as much as one that takes whole runs.
     fn stream_of_run(&self, inode: &Inode, run: &DirtyRun, pass: &mut DataPass) -> LogId {
+        if let Some(stream) = pass.stream {
+            return stream;
+        }
+        let kind = self.data_log(inode);
         let before = pass.run.take().filter(|r| r.end == run.index && r.pages + run.pages <= MAX_EXTENT);
-        let (log, pages) = before.map_or_else(|| (self.stream_for(inode), 0), |r| (r.log, r.pages));
+        let (log, pages) = before.map_or_else(
+            || (LogId { kind, stream: self.next_stream(self.streams(kind)) }, 0),
+            |r| (r.log, r.pages),
+        );
         let end = run.index + run.pages as u64;
         pass.run = Some(BlockRun { log, end, pages: pages + run.pages });
         log

@@ -67,7 +67,7 @@ pub(crate) struct F2fsInode {
 
 impl F2fsInode {
     /// The stream that the file is pinned to; `first` says which, the first time.
-    pub(crate) fn pinned_stream(&self, first: impl FnOnce() -> u8) -> u8 {
+    pub(crate) fn pin_stream(&self, first: impl FnOnce() -> u8) -> u8 {
         match self.stream.load(Relaxed) {
             0 => {
                 let stream = first();

@@ -107,6 +107,11 @@ impl Cursegs {
         self.refused.store(0, Relaxed);
     }
 
+    /// Whether a stream found no segment since the last checkpoint.
+    pub(crate) fn is_refused(&self, log: LogId) -> bool {
+        self.refused.load(Relaxed) & log.bit() != 0
+    }
+
     pub(crate) fn lock(&self, log: impl Into<LogId>) -> MutexGuard<'_, Curseg> {
         self.logs[log.into().slot()].lock()
     }

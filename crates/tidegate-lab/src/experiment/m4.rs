@@ -201,7 +201,7 @@ fn locked(p: &[Position]) -> Vec<Comparison> {
     let streams = |name, rule, before, after| Comparison::ratio(name, rule, &ratio(p, before, after));
     vec![
         streams("streams behind one lock / one log, MiB/s", Rule::AtMost(1.0), ONE, "all"),
-        streams("a lock for each stream / one lock, MiB/s", Rule::AtLeast(1.0), "all", "inode"),
+        streams("sent by file, a lock each / all sent, one lock, MiB/s", Rule::AtLeast(1.0), "all", "inode"),
         Comparison::figure(
             "waited for the lock of each stream, ms",
             Rule::AtMost(0.0),

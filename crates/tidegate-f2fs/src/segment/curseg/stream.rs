@@ -10,7 +10,6 @@ use crate::format::raw::RawSummaryBlock;
 use crate::format::units::SegNo;
 use crate::segment::log::{Log, LogId, MAX_LOGS};
 use crate::segment::policy::Reserve;
-use crate::volume::options::StreamPolicy;
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use tidegate_rt::MutexGuard;
@@ -76,7 +75,7 @@ impl F2fs {
     /// for one reads all of the SIT.
     pub(super) fn lock_with_room(&self, log: LogId) -> Result<(LogId, MutexGuard<'_, Curseg>)> {
         if log.is_extra() {
-            if self.cursegs.refused.load(Relaxed) & log.bit() == 0 {
+            if !self.cursegs.is_refused(log) {
                 let mut c = self.cursegs.lock(log);
                 if self.room(&c)? == 0 {
                     self.next_of_stream(&mut c, log)?;
@@ -144,12 +143,11 @@ impl F2fs {
     }
 
     /// For the checkpoint: puts the summaries of extra streams into the SSA and closes those that it would take for
-    /// empty, that nobody may write to any more, or that no file has; at unmount, all.
+    /// empty, or that nobody may write to any more; at unmount, all.
     pub(super) fn settle_streams(&self, umount: bool) -> Result<()> {
         for log in self.cursegs.open_streams() {
-            let idle = self.switches.stream_policy() == StreamPolicy::Auto && self.affinity.is_idle(log);
             let mut c = self.cursegs.lock(log);
-            let over = umount || idle || log.stream >= self.streams(log.kind) || self.room(&c)? == 0;
+            let over = umount || log.stream >= self.streams(log.kind) || self.room(&c)? == 0;
             if over || self.sit.get(c.segno)?.valid == 0 {
                 self.close_stream(&mut c, log)?;
             } else {
