@@ -14,10 +14,16 @@ static POOL_CLASS: LockClass = LockClass::new("buf_pool", 1000);
 
 /// The largest buffer: 2^MAX_ORDER pages (1 MiB).
 const MAX_ORDER: usize = 8;
-/// Memory kept for reuse, all size classes together. A few times what a writer has in flight, so that files
+/// Bytes kept for reuse at most, all size classes together. A few times what a writer has in flight, so that files
 /// which come and go are served from it, too: giving pages back to the system and faulting them in again
 /// costs more than writing them, and a large page that loses some comes back as small ones.
-const KEEP_BYTES: usize = 96 << 20;
+static KEEP: AtomicUsize = AtomicUsize::new(96 << 20);
+
+/// Keeps at most `bytes` bytes of buffers for reuse, in place of 96 MiB, of the whole process: for a program that does
+/// one thing and ends. What is kept already stays.
+pub fn keep_for_reuse(bytes: usize) {
+    KEEP.store(bytes, Relaxed);
+}
 
 /// Bytes in the pool that are memory, not address space alone.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
@@ -125,7 +131,7 @@ impl Drop for PageBuf {
         let order = self.order as usize;
         let bytes = PAGE_SIZE << order;
         let mut piece = std::mem::replace(&mut self.piece, Pages::EMPTY);
-        if KEPT.fetch_add(bytes, Relaxed) + bytes <= KEEP_BYTES {
+        if KEPT.fetch_add(bytes, Relaxed) + bytes <= KEEP.load(Relaxed) {
             POOL[order].lock().warm.push(piece);
             return;
         }

@@ -64,7 +64,7 @@ pub mod uring;
 mod wfq;
 
 pub use bio::{Bio, BioData, BioFlags, Op, Sector, Segment};
-pub use buf::PageBuf;
+pub use buf::{PageBuf, keep_for_reuse};
 pub use ctx::{IoContext, IoContextGuard};
 pub use device::{Device, DeviceInfo};
 pub use elevator::{Elevator, ElevatorStats, Queues, WfqOptions};

@@ -77,7 +77,7 @@ pub use options::OpenOptions;
 pub use progress::Progress;
 pub use sample::Sample;
 pub use summary::Summary;
-pub use tidegate_block::{Backend, Elevator, IoContext, Queues, WfqOptions};
+pub use tidegate_block::{Backend, Elevator, IoContext, Queues, WfqOptions, keep_for_reuse};
 pub use tidegate_f2fs::planted;
 pub use tidegate_rt::Timespec;
 pub use unfinished::Unfinished;

@@ -42,8 +42,8 @@ fn bars(rows: &[Row]) -> Vec<Bar> {
     let to_copy = ratio("copy-out tidegate", "copy-out tar copy");
     vec![
         Bar::most("populate, wall to f2fs-tools", 0.5, to_tools),
-        Bar::most("populate, wall to mke2fs -d", 1.0, ratio("populate tidegate", "populate ext4")),
-        Bar::below("populate, peak MiB", 256.0, rss("populate tidegate")),
+        Bar::most("populate, wall to mke2fs -d", 0.7, ratio("populate tidegate", "populate ext4")),
+        Bar::below("populate, peak MiB", 128.0, rss("populate tidegate")),
         Bar::most("populate ext4, wall to mke2fs -d", 1.0, ratio("populate tidegate ext4", "populate ext4")),
         Bar::below("populate ext4, peak MiB", 256.0, rss("populate tidegate ext4")),
         Bar::most("copy out, wall to tar archive", 1.5, to_archive),

@@ -184,6 +184,12 @@ fn size(text: &str) -> std::result::Result<Size, String> {
     }
 }
 
+/// Bytes of the page cache when `--cache` does not say. What was written is not read again, so that more of it gains
+/// nothing.
+const CACHE: u64 = 32 << 20;
+/// Bytes of buffers that are kept for reuse.
+const KEPT: usize = 8 << 20;
+
 /// Makes a volume.
 ///
 /// # Errors
@@ -195,12 +201,17 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     let progress = Arc::new(Progress::default());
     let reproducible = source_date_epoch()?;
     let options = new_volume(args)?;
+    let mut open = global.open_options(false)?;
+    if global.cache.is_none() {
+        open.memory = open.memory.with_cache(CACHE);
+        tidegate::keep_for_reuse(KEPT);
+    }
     let request = Request {
         image: args.image.clone(),
         size: choose_size(args)?,
         from: args.from.as_deref().map(from).transpose()?,
         options,
-        open: global.open_options(false)?,
+        open,
         owner: if args.all_root { Some((0, 0)) } else { args.owner },
         root_owner: args.root_owner.or_else(|| caller().filter(|_| args.from.is_none())),
         free: args.free.unwrap_or(0),
