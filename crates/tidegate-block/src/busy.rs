@@ -5,7 +5,7 @@ use crate::Request;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate_rt::trace::{Span, SpanPoint};
-use tidegate_rt::{Nanos, clock};
+use tidegate_rt::{Nanos, clock, device_wait};
 
 static GET_TAG: SpanPoint<0> = SpanPoint::timed("blk_mq_get_tag", []);
 
@@ -16,6 +16,8 @@ pub(crate) struct Busy {
     waits: AtomicU64,
     /// How long those that have ended took.
     waited_ns: AtomicU64,
+    /// Those of threads that held what others want.
+    holding_ns: AtomicU64,
     /// Bytes × time of requests that have ended, in KiB × µs.
     kib_us: Arc<AtomicU64>,
 }
@@ -45,9 +47,10 @@ impl Busy {
         add(&self.kib_us, since, bytes);
     }
 
-    /// Waits for room, how long they took in nanoseconds, and KiB × µs on the way.
-    pub fn read(&self) -> (u64, u64, u64) {
-        (self.waits.load(Relaxed), self.waited_ns.load(Relaxed), self.kib_us.load(Relaxed))
+    /// Waits for room; how long they took in nanoseconds, all and those with locks held that others want; KiB × µs on the
+    /// way.
+    pub fn read(&self) -> [u64; 4] {
+        [&self.waits, &self.waited_ns, &self.holding_ns, &self.kib_us].map(|n| n.load(Relaxed))
     }
 }
 
@@ -58,6 +61,10 @@ fn add(sum: &AtomicU64, since: Nanos, bytes: u64) {
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        self.busy.waited_ns.fetch_add(clock::now().since(self.since).0, Relaxed);
+        let ns = clock::now().since(self.since).0;
+        self.busy.waited_ns.fetch_add(ns, Relaxed);
+        if device_wait::holds() {
+            self.busy.holding_ns.fetch_add(ns, Relaxed);
+        }
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use tidegate_rt::{Distribution, Histogram, WaitQueue, clock, sim, trace::SpanPoint};
+use tidegate_rt::{Distribution, Histogram, WaitQueue, clock, device_wait, sim, trace::SpanPoint};
 
 static SUBMIT_BIO_WAIT: SpanPoint<0> = SpanPoint::new("submit_bio_wait", []);
 
@@ -54,6 +54,9 @@ pub struct QueueStats {
     /// How long they waited together, in nanoseconds.
     #[serde(default)]
     pub congested_ns: u64,
+    /// How much of that with a lock held under which nobody is to wait for a device ([`tidegate_rt::device_wait`]).
+    #[serde(default)]
+    pub congested_holding_ns: u64,
     /// Bytes × time that requests that have ended were on their way, in KiB × µs: what it grows by in a time, by that
     /// time, is how much was on its way on average.
     #[serde(default)]
@@ -187,6 +190,7 @@ impl RequestQueue {
 
     /// Starts `bio`. Waits while the queue is congested; with an elevator, while its group's queue is.
     pub fn submit(&self, bio: Bio) {
+        device_wait::check();
         self.count(&bio);
         self.dispatch(Request::new(bio));
     }
@@ -194,6 +198,7 @@ impl RequestQueue {
     /// Starts `bio` for who then waits for it: what the device does quickly is done in the calling thread,
     /// with no other in between. Waits while the queue is congested.
     pub fn submit_here(&self, bio: Bio) {
+        device_wait::check();
         let mut rq = Request::new(bio);
         rq.bios.iter().for_each(|b| self.count(b));
         if !self.device.is_quick(&rq) {
@@ -219,6 +224,10 @@ impl RequestQueue {
     /// # Errors
     /// The device's errno.
     pub fn submit_wait(&self, bio: Bio) -> Result<BioData, Errno> {
+        // An operation reads what it finds missing with its locks held. It takes no room in the queue.
+        if bio.op != Op::Read {
+            device_wait::check();
+        }
         self.count(&bio);
         if bio.op == Op::Write {
             self.n.write_requests.fetch_add(1, Relaxed);
@@ -273,7 +282,7 @@ impl RequestQueue {
     /// What went through so far.
     pub fn stats(&self) -> QueueStats {
         let n = &self.n;
-        let (congested, congested_ns, kib_us) = n.busy.read();
+        let [congested, congested_ns, congested_holding_ns, kib_us] = n.busy.read();
         QueueStats {
             read_bios: n.read_bios.load(Relaxed),
             read_bytes: n.read_bytes.load(Relaxed),
@@ -284,6 +293,7 @@ impl RequestQueue {
             discards: n.discards.load(Relaxed),
             congested,
             congested_ns,
+            congested_holding_ns,
             kib_us,
             in_flight: self.in_flight() as u64,
             sizes: sizes(&n.read_sizes.read(), &n.write_sizes.read()),
@@ -368,6 +378,7 @@ impl RequestQueue {
 
     /// Waits until nothing that anybody submitted and that changes the device is in flight. Reads may be.
     pub fn drain(&self) {
+        device_wait::check();
         self.inflight.room.wait_until(|| self.inflight.changes.load(SeqCst) == 0);
     }
 }
@@ -422,6 +433,9 @@ impl<'a> Plug<'a> {
 
     /// Sends what was gathered, in order of address.
     pub fn send(&mut self) {
+        if !self.pending.is_empty() {
+            device_wait::check();
+        }
         self.pending.sort_by_key(|r| r.sector);
         for rq in self.pending.drain(..) {
             self.queue.dispatch(rq);

@@ -1,5 +1,7 @@
 //! A small new volume in memory, for unit tests that look inside.
 
+pub(crate) mod hold;
+
 use crate::offline::mkfs::{MkfsOptions, mkfs};
 use crate::{F2fs, F2fsOptions};
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! Lock classes and the order in which they may be taken.
 
+use crate::device_wait;
 use crate::lockstat::Counted;
 
 /// What a lock is: a name (the kernel's where there is one), a rank, and its statistics.
@@ -10,6 +11,8 @@ use crate::lockstat::Counted;
 pub struct LockClass {
     name: &'static str,
     rank: u16,
+    /// Nobody waits for a device with one held.
+    pub(crate) off_device: bool,
     /// Of those who take a lock alone.
     pub(crate) alone: Counted,
     /// Of those who share one.
@@ -19,7 +22,13 @@ pub struct LockClass {
 impl LockClass {
     /// A class with the given name and rank. Lower ranks are taken first.
     pub const fn new(name: &'static str, rank: u16) -> Self {
-        LockClass { name, rank, alone: Counted::new(), shared: Counted::new() }
+        LockClass { name, rank, off_device: false, alone: Counted::new(), shared: Counted::new() }
+    }
+
+    /// The same for locks under which nobody is to wait for a device (see [`crate::device_wait`]): many want them who
+    /// have nothing to do with what it is busy with.
+    pub const fn off_device(self) -> Self {
+        LockClass { off_device: true, ..self }
     }
 
     /// The name, e.g. `sit_i->sentry_lock`.
@@ -39,7 +48,7 @@ mod held {
     use std::cell::RefCell;
     thread_local!(static HELD: RefCell<Vec<&'static LockClass>> = const { RefCell::new(Vec::new()) });
 
-    pub(crate) fn push(class: &'static LockClass, nested: bool) {
+    pub(super) fn push(class: &'static LockClass, nested: bool) {
         HELD.with(|h| {
             let mut h = h.borrow_mut();
             if let Some(top) = h.iter().max_by_key(|c| c.rank) {
@@ -54,7 +63,11 @@ mod held {
         });
     }
 
-    pub(crate) fn pop(class: &'static LockClass) {
+    pub(super) fn off_device() -> &'static str {
+        HELD.with(|h| h.borrow().iter().rev().find(|c| c.off_device).map_or("", |c| c.name))
+    }
+
+    pub(super) fn pop(class: &'static LockClass) {
         HELD.with(|h| {
             let mut h = h.borrow_mut();
             if let Some(i) = h.iter().rposition(|c| std::ptr::eq(*c, class)) {
@@ -65,9 +78,37 @@ mod held {
 }
 
 #[cfg(debug_assertions)]
-pub(crate) use held::{pop, push};
+use held as order;
 
 #[cfg(not(debug_assertions))]
-pub(crate) fn push(_: &'static LockClass, _: bool) {}
-#[cfg(not(debug_assertions))]
-pub(crate) fn pop(_: &'static LockClass) {}
+mod order {
+    use super::LockClass;
+    pub(super) fn push(_: &'static LockClass, _: bool) {}
+    pub(super) fn pop(_: &'static LockClass) {}
+    pub(super) fn off_device() -> &'static str {
+        "a lock"
+    }
+}
+
+/// The name of the class of a lock that the calling thread holds, and under which nobody is to wait for a device.
+pub(crate) fn off_device_held() -> &'static str {
+    order::off_device()
+}
+
+/// The calling thread is about to hold a lock of `class`.
+#[inline]
+pub(crate) fn push(class: &'static LockClass, nested: bool) {
+    order::push(class, nested);
+    if class.off_device {
+        device_wait::taken();
+    }
+}
+
+/// It holds it no more.
+#[inline]
+pub(crate) fn pop(class: &'static LockClass) {
+    order::pop(class);
+    if class.off_device {
+        device_wait::released();
+    }
+}

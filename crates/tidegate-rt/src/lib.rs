@@ -14,6 +14,7 @@
 //! | [`clock`] | monotonic [`Nanos`], wall-clock [`Timespec`] |
 //! | [`thread`] | spawn, sleep, parallelism |
 //! | [`class`] | [`LockClass`]: name and rank; the debug check of lock order |
+//! | [`device_wait`] | waits for a device with locks held that others want: counted, and checked in debug builds |
 //! | [`hash`] | [`HashMap`](hash::HashMap), [`HashSet`](hash::HashSet): hashed by seeds of their own |
 //! | [`lock`] | [`Mutex`], [`RwLock`], [`Condvar`] |
 //! | [`wait`] | [`WaitQueue`]: wait for a condition, wake all |
@@ -29,6 +30,7 @@
 pub mod channel;
 pub mod class;
 pub mod clock;
+pub mod device_wait;
 pub mod hash;
 pub mod histogram;
 pub mod lock;

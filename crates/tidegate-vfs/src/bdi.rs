@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ord
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tidegate_block::PAGE_SIZE;
-use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, WaitQueue, clock, trace::SpanPoint};
+use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, WaitQueue, clock, device_wait, trace::SpanPoint};
 
 static BALANCE: SpanPoint<1> = SpanPoint::new("balance_dirty_pages", ["dirty"]);
 
@@ -192,6 +192,7 @@ impl Bdi {
     #[track_caller]
     pub(crate) fn wait_sending(&self, of: Option<&AddressSpace>, ended: &WaitQueue, done: impl Fn() -> bool) {
         const RESUBMIT: Duration = Duration::from_millis(2);
+        device_wait::check();
         loop {
             self.submit_pending_here(of);
             if ended.wait_timeout(RESUBMIT, &done) {

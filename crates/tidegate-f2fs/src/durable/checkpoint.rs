@@ -17,7 +17,7 @@ use crate::volume::planted::PlantedBug;
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::SeqCst;
 use tidegate_block::{Bio, BioFlags, PageBuf, Segment};
-use tidegate_rt::clock;
+use tidegate_rt::{clock, device_wait};
 use tidegate_vfs::{Error, ErrorKind, Inode, Result, WritebackControl};
 use zerocopy::IntoBytes;
 
@@ -93,6 +93,8 @@ impl F2fs {
             stat.time(Step::PreDrain, || self.write_io.wait_begun());
         }
         let frozen = stat.time(Step::LockAll, || self.cp_rwsem.write());
+        let _leave =
+            device_wait::permit("what the volume is at this moment is written while it stands still");
         stat.time(Step::Frozen, || {
             // An operation may have stopped half done before it let go.
             let stopped = || self.check_writable().map_err(|e| e.as_kind(ErrorKind::Io));

@@ -20,6 +20,7 @@ use crate::volume::options::FsyncMode;
 use crate::volume::sbi::F2fs;
 use std::collections::BTreeSet;
 use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
+use tidegate_rt::device_wait;
 use tidegate_rt::trace::{EventPoint, SpanPoint};
 use tidegate_vfs::{ErrorKind, FileType, Inode, Result};
 
@@ -28,9 +29,9 @@ static FSYNC_CHECKPOINT: EventPoint<2> = EventPoint::new("f2fs_fsync_checkpoint"
 
 /// Times that an fsync waits for other writers of its file before it takes a checkpoint.
 const TRIES: u32 = 4;
-/// Times that an fsync lets others go on while it waits for its nodes on their way: a flusher may begin to write them anew
-/// each time.
-const BUSY_TURNS: u32 = 16;
+/// Times that an operation lets others go on while it waits for its nodes on their way: a flusher may begin to write them
+/// anew each time.
+pub(crate) const BUSY_TURNS: u32 = 16;
 
 impl F2fs {
     /// Makes an inode durable whose data has been written and waited for. No lock held
@@ -210,12 +211,16 @@ impl F2fs {
             nids.iter().filter(|nid| **nid != ino).for_each(|nid| state.dnode_changed(*nid));
             return Ok(Wrote::Busy(busy));
         }
-        busy.iter().for_each(|nid| self.wait_on_node(*nid));
+        if !busy.is_empty() {
+            let _leave = device_wait::permit("nodes that are written anew each time: an fsync has an end");
+            busy.iter().for_each(|nid| self.wait_on_node(*nid));
+        }
         self.write_fsync_nodes(&writer, ino, &nids, full)?;
         Ok(Wrote::Nodes)
     }
 
-    fn wait_on_node(&self, nid: Nid) {
+    /// Waits for a node that is on its way. For who holds no lock that others want.
+    pub(crate) fn wait_on_node(&self, nid: Nid) {
         self.node_inode.mapping.wait_writeback(nid.0.into(), u64::from(nid.0) + 1);
     }
 

@@ -6,6 +6,7 @@ use crate::segment::log::Log;
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use tidegate_block::{Bio, BioFlags, PageBuf, Segment};
+use tidegate_rt::device_wait;
 use tidegate_vfs::{Error, Result};
 
 impl F2fs {
@@ -22,6 +23,8 @@ impl F2fs {
             self.allocate(log, 1, |_| RawSummary { nid: nid.0.into(), version, ofs_in_node: 0.into() })?;
         self.stats.bio(log.kind(), 1);
         let seg = Segment::pages(Arc::new(PageBuf::from_slice(bytes)), 0, 1);
+        let _leave =
+            device_wait::permit("the inode is to say where its data is when it is there: so does Linux");
         if let Err(e) = self.queue.submit_wait(Bio::write(a.start.sector(), vec![seg], BioFlags::SYNC)) {
             self.sit.invalidate(&[a.start])?;
             return Err(Error::device(e, format!("node {nid}: writing its first block")));

@@ -28,6 +28,8 @@ pub(crate) mod place;
 pub(crate) mod read_ahead;
 pub(crate) mod rescue;
 pub(crate) mod stream;
+#[cfg(test)]
+mod tests;
 pub(crate) mod truncate;
 pub(crate) mod write;
 pub(crate) mod write_io;

@@ -16,6 +16,7 @@ use crate::volume::options::WritePages;
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, PAGE_SIZE, Segment};
+use tidegate_rt::device_wait::{self, Permit};
 use tidegate_rt::{RwLockReadGuard, sim};
 use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
 use tidegate_vfs::{ErrorKind, FileType, Inode, Result, WritebackControl};
@@ -79,6 +80,7 @@ impl F2fs {
     /// One pass, with `sbi->writepages` held where the switch and the rule ask for it.
     pub(crate) fn write_data_in_turn(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
         let position = self.switches.writepages();
+        let _leave = linux_sends(position != WritePages::Extent);
         let takes_turns = matches!(position, WritePages::Locked | WritePages::SubmitLocked);
         let stream = self.stream_of_pass(inode);
         let turn =
@@ -180,7 +182,8 @@ impl F2fs {
 
     /// Places a run of pages and submits it. On an error the rest is dirty again. `op` is `cp_rwsem`, which is let
     /// go of once the pages have their places: a congested queue then keeps no checkpoint. Linux's positions of
-    /// the switch `writepages` send with it held, as Linux does.
+    /// the switch `writepages` send what has a new place with it held, as `f2fs_do_write_data_page` does; what is
+    /// written in place, both send without.
     pub(crate) fn place_and_send(
         &self,
         inode: &Arc<Inode>,
@@ -193,7 +196,8 @@ impl F2fs {
         let log = if cleaned { Log::ColdData.into() } else { self.stream_of_run(inode, &run, pass) };
         let (places, r) = self.place_run(inode, run.index, run.pages, pass.how, log);
         let placing = self.write_io.placing(cleaned || inode.is_dir());
-        let op = op.filter(|_| !whole);
+        let op = op.filter(|_| !whole && places.iter().any(|p| p.moved));
+        let _leave = linux_sends(!whole);
         let mut segments = Segments { list: run.segments.into(), bytes_used: 0 };
         let mut at = run.index;
         for p in places {
@@ -281,6 +285,15 @@ impl F2fs {
         let many = || inode.mapping.nr_dirty() >= self.switches.min_seq_blocks();
         inode.file_type == FileType::Regular && (!wbc.sync_all || many())
     }
+}
+
+/// Leave to send with locks held, for the positions that do it as Linux.
+fn linux_sends(yes: bool) -> Option<Permit> {
+    yes.then(|| {
+        device_wait::permit(
+            "Linux waits for room in the queue with sbi->writepages, cp_rwsem and io_rwsem held",
+        )
+    })
 }
 
 /// The memory of a run, handed out from its front.

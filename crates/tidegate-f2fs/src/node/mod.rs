@@ -19,6 +19,7 @@ use crate::format::units::{BlockAddr, Nid};
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, Errno, PageBuf};
+use tidegate_rt::device_wait;
 use tidegate_vfs::{At, Error, ErrorKind, PageRun, Result};
 
 /// Blocks in the piece of a segment that is read for a node: nodes made together are wanted together, in
@@ -235,6 +236,8 @@ impl F2fs {
     pub(crate) fn free_node(&self, nid: Nid, is_inode: bool) -> Result<()> {
         // The id first: the node writer drops what it took of a node that has no place any more.
         let old = self.nat.free(&self.meta, nid)?;
+        // What is put to its block next must not be there before it. An inode's own was waited for by whoever evicts it.
+        let _leave = device_wait::permit("a node that is on its way while its file is cut");
         self.node_inode.mapping.remove(nid.0 as u64, nid.0 as u64 + 1);
         if old.is_data() {
             self.guard(self.sit.invalidate(&[old]))?;

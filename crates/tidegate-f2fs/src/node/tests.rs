@@ -2,77 +2,23 @@
 
 use crate::file::write_io::Sender;
 use crate::format::units::Nid;
-use crate::testing::{Open, new_volume_behind};
+use crate::testing::Open;
+use crate::testing::hold::{Hold, a_while, held_volume, nothing_is_held};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
-use tidegate_block::{Device, DeviceInfo, Errno, MemoryDevice, Op, QueueLimits, Request};
-use tidegate_rt::{LockClass, Mutex, sim, thread};
+use std::sync::atomic::Ordering::SeqCst;
+use tidegate_block::{Device, Request};
+use tidegate_rt::{device_wait, sim, thread};
 use tidegate_vfs::{Cred, OpenFlags, VolumeOps, WritebackControl};
 
-static HELD: LockClass = LockClass::new("test->held", 998);
-
-/// A device that keeps writes back until it is let go.
-struct Hold {
-    below: MemoryDevice,
-    holds: AtomicBool,
-    held: Mutex<Vec<Request>>,
-}
-
-impl Hold {
-    fn let_go(&self) {
-        let held = {
-            let mut held = self.held.lock();
-            self.holds.store(false, SeqCst);
-            std::mem::take(&mut *held)
-        };
-        held.into_iter().for_each(|rq| self.below.submit(rq));
-    }
-}
-
-impl Device for Hold {
-    fn info(&self) -> DeviceInfo<'_> {
-        DeviceInfo { name: "hold", size: self.below.size(), read_only: false, backend: "memory" }
-    }
-
-    fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
-        self.below.execute(rq)
-    }
-
-    fn submit(&self, rq: Request) {
-        let mut held = self.held.lock();
-        if rq.op == Op::Write && self.holds.load(SeqCst) {
-            held.push(rq);
-        } else {
-            drop(held);
-            self.below.submit(rq);
-        }
-    }
-}
-
-/// A volume behind a queue of two requests, with more dirty nodes than these take.
+/// A volume with more dirty nodes than its queue takes.
 fn crowded() -> (Arc<Hold>, Open) {
-    let below = MemoryDevice::new(64 << 20);
-    let device = Arc::new(Hold { below, holds: false.into(), held: Mutex::new(&HELD, Vec::new()) });
-    let limits = QueueLimits { nr_requests: 2, max_bytes: 64 << 10, ..QueueLimits::default() };
-    let open = new_volume_behind(device.clone(), limits);
+    let (device, open) = held_volume();
     let top = open.vfs.root().unwrap();
     for n in 0..100 {
         drop(open.vfs.create(&Cred::ROOT, &top, format!("f{n}").as_bytes(), 0o644).unwrap());
     }
     device.holds.store(true, SeqCst);
     (device, open)
-}
-
-/// Long enough for whatever can go on without the device.
-fn a_while() {
-    thread::sleep(Duration::from_millis(50));
-}
-
-/// Nobody holds what checkpoints and fsyncs of other files want.
-fn nothing_is_held(open: &Open) {
-    assert!(open.fs.cp_rwsem.try_write().is_some(), "a checkpoint may begin");
-    assert!(open.fs.node_write.try_lock().is_some(), "an fsync may write nodes");
 }
 
 #[test]
@@ -125,6 +71,34 @@ fn no_lock_is_held_while_an_fsync_waits_for_a_node_on_its_way() {
     });
 }
 
+#[test]
+fn no_lock_is_held_while_a_file_goes_whose_node_is_on_its_way() {
+    sim::run(1, 2, || {
+        let (device, open) = crowded();
+        device.let_go();
+        open.fs.commit(true).unwrap();
+        let f = open.vfs.open_path(&Cred::ROOT, b"/f1", OpenFlags::READ | OpenFlags::WRITE, 0).unwrap();
+        let node = f.inode().ino.0;
+        f.write_at(0, &[1; 100]).unwrap();
+        drop(f);
+        device.holds.store(true, SeqCst);
+        open.fs.write_nodes(&mut WritebackControl::background(u64::MAX)).unwrap();
+        open.fs.write_io.submit_all(Sender::Queue);
+        assert!(open.fs.node_inode.mapping.is_writeback(node));
+        let vfs = open.vfs.clone();
+        let unlink = thread::spawn("unlink", move || {
+            let top = vfs.root().unwrap();
+            vfs.unlink(&Cred::ROOT, &top, b"f1").unwrap();
+        });
+        a_while();
+        assert!(open.fs.node_inode.mapping.is_writeback(node));
+        nothing_is_held(&open);
+        device.let_go();
+        unlink.unwrap().join();
+        open.vfs.unmount().unwrap();
+    });
+}
+
 /// A node that is on its way in a bio which this batch fills: nobody else would send it.
 #[test]
 fn a_checkpoint_sends_what_it_waits_for() {
@@ -143,6 +117,7 @@ fn a_checkpoint_sends_what_it_waits_for() {
         (0..100).map(nid).for_each(|nid| fs.modify_node(nid, |_| ()).unwrap());
         assert!(fs.node_inode.mapping.is_writeback(last.0.into()), "it grows");
         let frozen = fs.cp_rwsem.write();
+        let _leave = device_wait::permit("as a checkpoint has it");
         fs.sync_nodes().unwrap();
         drop(frozen);
         open.vfs.unmount().unwrap();

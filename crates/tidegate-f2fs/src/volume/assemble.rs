@@ -27,9 +27,9 @@ use tidegate_rt::{LockClass, Mutex, RwLock};
 use tidegate_vfs::{Bdi, Inode, ReadOnly};
 
 static CP_MUTEX: LockClass = LockClass::new("sbi->cp_global_sem", 90);
-static WRITEPAGES: LockClass = LockClass::new("sbi->writepages", 95);
-static CP_RWSEM: LockClass = LockClass::new("sbi->cp_rwsem", 100);
-static NODE_WRITE: LockClass = LockClass::new("sbi->node_write", 110);
+static WRITEPAGES: LockClass = LockClass::new("sbi->writepages", 95).off_device();
+static CP_RWSEM: LockClass = LockClass::new("sbi->cp_rwsem", 100).off_device();
+static NODE_WRITE: LockClass = LockClass::new("sbi->node_write", 110).off_device();
 static STAT_LOCK: LockClass = LockClass::new("sbi->stat_lock", 520);
 static ORPHANS: LockClass = LockClass::new("im->ino_lock", 430);
 static DIRTY_DIRS: LockClass = LockClass::new("sbi->inode_lock[DIR_INODE]", 440);

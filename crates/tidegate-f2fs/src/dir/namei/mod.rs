@@ -4,6 +4,7 @@
 //! read before the first change, when an error leaves all as it was; what fails after it stops the volume.
 
 use crate::dir::names::Names;
+use crate::durable::fsync::BUSY_TURNS;
 use crate::durable::since_cp::Since;
 use crate::file::affinity::Writer;
 use crate::file::extent::ExtentCache;
@@ -305,13 +306,25 @@ impl F2fs {
 
     /// Frees an inode and all it has. Its pages are gone from the cache.
     pub(crate) fn evict(&self, inode: &Inode) -> Result<()> {
-        while !self.evict_step(inode)? {}
-        Ok(())
+        let mut turns = 0;
+        loop {
+            match self.evict_step(inode, turns == BUSY_TURNS)? {
+                Evicted::All => return Ok(()),
+                Evicted::Some => {}
+                Evicted::Busy => {
+                    self.wait_on_node(inode.nid());
+                    turns += 1;
+                }
+            }
+        }
     }
 
-    /// Frees some of it; whether that was all. Until then it stays an orphan.
-    fn evict_step(&self, inode: &Inode) -> Result<bool> {
+    /// Frees some of it. Until that was all, it stays an orphan. With `wait` it waits for its node if that is on its way.
+    fn evict_step(&self, inode: &Inode, wait: bool) -> Result<Evicted> {
         let _op = self.cp_rwsem.read();
+        if !wait && self.node_inode.mapping.is_writeback(inode.ino.0) {
+            return Ok(Evicted::Busy);
+        }
         self.dirty_dirs.lock().remove(&inode.ino.0);
         self.forget_inode_meta(inode);
         let f = fi(inode);
@@ -319,14 +332,23 @@ impl F2fs {
             matches!(inode.file_type, FileType::Regular | FileType::Directory | FileType::Symlink);
         let inline = f.has_inline(inline::DATA | inline::DENTRY);
         if has_blocks && !inline && !self.cut_step(inode, 0)? {
-            return Ok(false);
+            return Ok(Evicted::Some);
         }
         self.free_xattr_node(inode)?;
         self.finish(|| self.free_node(inode.nid(), true))?;
         self.orphans.lock().remove(&inode.nid().0);
         self.orphans_changed.store(true, SeqCst);
-        Ok(true)
+        Ok(Evicted::All)
     }
+}
+
+/// What of an inode was freed.
+enum Evicted {
+    All,
+    /// The end of its pages, and their nodes.
+    Some,
+    /// Nothing: its node is on its way.
+    Busy,
 }
 
 /// Sets the name an inode remembers.

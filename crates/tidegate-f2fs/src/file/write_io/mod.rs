@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use tidegate_block::{Bio, BioFlags, RequestQueue, Segment};
 use tidegate_rt::{
-    LockClass, Mutex, MutexGuard, WaitQueue, thread,
+    LockClass, Mutex, MutexGuard, WaitQueue, device_wait, thread,
     trace::{self, EventPoint, SpanPoint},
 };
 use tidegate_vfs::{AddressSpace, Error, Inode};
@@ -33,7 +33,7 @@ static SUBMIT_WRITE_BIO: EventPoint<4> =
 static SUBMIT_MERGED: SpanPoint<1> = SpanPoint::new("f2fs_submit_merged_write", ["log"]);
 static WAIT_ON_NODES: SpanPoint<0> = SpanPoint::timed("f2fs_wait_on_node_pages_writeback", []);
 
-static IO_LOCK: LockClass = LockClass::new("io->io_rwsem", 570);
+static IO_LOCK: LockClass = LockClass::new("io->io_rwsem", 570).off_device();
 
 /// Pages from which on an extent goes out in bios of its own.
 const OWN_BIO: usize = 32;
@@ -295,6 +295,7 @@ impl WriteIo {
     /// Waits for bios that were begun before the call, beside others that are begun meanwhile. For a checkpoint
     /// before it freezes operations; one at a time.
     pub(crate) fn wait_begun(&self) {
+        device_wait::check();
         let half = self.done.in_flight.turn();
         self.send_begun();
         self.done.in_flight.ended.wait_until(|| self.done.in_flight.is_over(half));
@@ -302,6 +303,7 @@ impl WriteIo {
 
     /// Waits for what Linux's checkpoint waits for. For who keeps others from placing pages.
     pub(crate) fn wait_cp_data(&self) {
+        device_wait::check();
         self.sent.wait_until(|| self.placing_cp_data.load(SeqCst) == 0);
         self.send_begun();
         self.done.in_flight.ended.wait_until(|| !self.done.in_flight.has_cp_data());
@@ -348,6 +350,7 @@ impl WriteIo {
     /// Sends every growing bio and waits until the queue has all that anybody had taken to send. For who
     /// keeps others from placing pages.
     pub(crate) fn send_all(&self) {
+        device_wait::check();
         // In this order: what has a place may join a growing bio yet.
         self.sent.wait_until(|| self.placing.load(SeqCst) == 0);
         self.submit_all(Sender::Queue);
@@ -371,6 +374,7 @@ impl WriteIo {
     /// Sends what grows in the warm-node log and waits until every block added to it before the call is
     /// written.
     pub(crate) fn sync_chain(&self) {
+        device_wait::check();
         let end = self.done.chain.next.load(SeqCst);
         if let Some(g) = self.take(Log::WarmNode.into()) {
             self.send(Log::WarmNode.into(), g, Sender::Caller);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::tables::meta::BlocksAhead;
+use tidegate_rt::device_wait;
 
 static BUILD_LOCK: LockClass = LockClass::new("nm_i->build_lock", 395);
 
@@ -51,6 +52,8 @@ impl Nat {
                 return Ok(Nid(nid));
             }
             drop(s);
+            let _leave =
+                device_wait::permit("ids are used up faster than operations look for more before they begin");
             if !self.build_free_nids(meta)? {
                 return Err(Error::new(ErrorKind::NoSpace, "every node id is in use"));
             }

@@ -120,7 +120,8 @@ impl Nat {
         journal: BTreeMap<u32, NatEntry>,
         bits: Option<NatBits>,
     ) -> Self {
-        let counts = Arc::<NrDirty>::default();
+        // None is listed yet: the first operation looks for some before it takes locks.
+        let counts = Arc::new(NrDirty { short: true.into(), ..NrDirty::default() });
         let state = NatState {
             counts: counts.clone(),
             moves: 0,
