@@ -24,7 +24,14 @@ fn specs(mix_ms: u64) -> Vec<(Spec, Vec<(&'static str, u64)>)> {
         StormGroup { times: 20, ..StormGroup::default() },
         StormGroup { group: 2, weight: 20, times: 0, threads: 1 },
     ];
-    let storm = CkptStorm { groups, stream_size: 4 << 20, ..CkptStorm::default() };
+    let storm = CkptStorm {
+        groups,
+        stream_size: 4 << 20,
+        readers: 2,
+        read_size: 2 << 20,
+        creators: 1,
+        ..CkptStorm::default()
+    };
     let stream = |periodic| Streams { writers: 3, size: 2 << 20, periodic, ..Streams::default() };
     vec![
         (
@@ -43,7 +50,15 @@ fn specs(mix_ms: u64) -> Vec<(Spec, Vec<(&'static str, u64)>)> {
         ),
         (
             Spec::CkptStorm(storm),
-            vec![("touch+fsync", 21), ("touch+fsync g1", 20), ("touch+fsync g2", 1), ("stream", 1)],
+            vec![
+                ("touch+fsync", 21),
+                ("touch+fsync g1", 20),
+                ("touch+fsync g2", 1),
+                ("stream", 1),
+                ("read", 2),
+                ("create", 1),
+                ("unlink", 1),
+            ],
         ),
         (
             Spec::Streams(stream(Periodic::FsyncEvery(1 << 20))),
@@ -146,6 +161,7 @@ fn specifications_are_read_and_wrong_ones_refused() {
         Spec::FsMark(FsMark { threads: 0, ..FsMark::default() }),
         Spec::Pgioperf(PgIoPerf { block: 0, ..PgIoPerf::default() }),
         Spec::CkptStorm(CkptStorm { groups: endless, ..CkptStorm::default() }),
+        Spec::CkptStorm(CkptStorm { readers: 1, read_size: 4095, ..CkptStorm::default() }),
         Spec::Streams(Streams { block: 0, ..Streams::default() }),
     ] {
         assert!(run(&spec, &target).is_err(), "{spec:?}");

@@ -50,6 +50,9 @@ const M1: &[Way] = &[
 const THIRD: &str = "nomap_first=pipelined,journal=pipelined";
 const COMMIT_P99: &str = "p99 of a jbd2 commit, ms";
 const NAMED: &str = "named";
+const HELD: &str = "% of it with locks held that others want";
+const WAIT: &str = "wait for cp_rwsem, ms";
+const LOCK_ALL: &str = "wait for cp_rwsem, submit_locked / extent";
 
 const M2: &[Way] = &[
     way("off / on", &[("off", "", 3.6), ("on", "", 0.03)], Yes),
@@ -118,6 +121,24 @@ const M2: &[Way] = &[
     way("writes/s, on / pipelined", &[("on", "writes/s", 1.0), (THIRD, "writes/s", 0.9)], No),
     way("reads/s, on / pipelined", &[("on", "reads/s", 1.0), (THIRD, "reads/s", 0.98)], Yes),
     way("reads/s, on / pipelined", &[("on", "reads/s", 1.0), (THIRD, "reads/s", 0.9)], No),
+    way("get_request with locks, submit_locked, %", &[("submit_locked", HELD, 97.0)], Yes),
+    way("get_request with locks, submit_locked, %", &[("submit_locked", HELD, 40.0)], No),
+    way("get_request with locks, extent, %", &[("extent", HELD, 0.0)], Yes),
+    way("get_request with locks, extent, %", &[("extent", HELD, 0.1)], No),
+    way(LOCK_ALL, &[("submit_locked", WAIT, 42.0), ("extent", WAIT, 0.01)], Yes),
+    way(LOCK_ALL, &[("submit_locked", WAIT, 42.0), ("extent", WAIT, 20.0)], No),
+    way("checkpoint, submit_locked / extent", &[("submit_locked", "", 0.37), ("extent", "", 0.3)], Yes),
+    way("checkpoint, submit_locked / extent", &[("submit_locked", "", 0.3), ("extent", "", 0.37)], No),
+    way(
+        "create or unlink, submit_locked / extent",
+        &[("submit_locked", "create or unlink, ms", 2.0), ("extent", "create or unlink, ms", 1.5)],
+        Yes,
+    ),
+    way(
+        "create or unlink, submit_locked / extent",
+        &[("submit_locked", "create or unlink, ms", 1.5), ("extent", "create or unlink, ms", 2.0)],
+        No,
+    ),
 ];
 
 const M3: &[Way] = &[
@@ -393,6 +414,18 @@ fn a_flusher_that_waits_costs_what_was_published() {
 #[test]
 fn checkpoints_that_are_merged_save_what_was_published() {
     shows("m5", 3, &["groups of weight 100 and 20"], &["without / with checkpoint_merge"]);
+}
+
+/// A checkpoint beside a full queue: fewer of them than a first look has.
+#[test]
+fn a_checkpoint_waits_for_no_room_in_the_queue() {
+    let fewer = |s: &mut Setting| {
+        let Spec::CkptStorm(storm) = &mut s.workload else { panic!("{:?}", s.workload) };
+        storm.groups[0].times = 8;
+    };
+    let cases = measured("m2", 3, &["checkpoints of F2FS on raid-bbwc"], fewer);
+    let names = ["get_request with locks, submit_locked, %", "get_request with locks, extent, %", LOCK_ALL];
+    good(&cases, &names);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! M2: what a commit of a journal waits for beside a congested device.
 
+mod f2fs;
+
 use super::comparison::{Because, Comparison, Rule};
 use super::outcome::{Position, Published};
 use super::setting::{Counter, Metric, Setting, count, counter, counter_ratio, ratio};
@@ -15,7 +17,7 @@ use tidegate_vfs::MemoryLimits;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "m2",
-    title: "ext4 writepages: no transaction waits for a congested device",
+    title: "ext4 and F2FS writepages: no transaction and no checkpoint waits for a congested device",
     mechanism: "A commit waits until the handles of its transaction have ended. A pass over dirty pages that sends all \
         of them under one handle (off) keeps it while it waits for room in the queue, and every commit waits with it. \
         Pages that need no place are sent first, without a handle (on). With pipelined nothing is sent under a handle: \
@@ -38,6 +40,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
          congested, and commits are short in every position.",
         "No worse is within 5 %. On the controller, runs of one position differ by nearly as much from seed to seed (the p99 \
          of a write), and of two that are equally good one would pass a bound of 0 % in every other experiment.",
+        f2fs::NOTES[0],
+        f2fs::NOTES[1],
+        f2fs::NOTES[2],
+        f2fs::NOTES[3],
     ],
     across: |_| {},
     kernel: None,
@@ -141,7 +147,11 @@ fn settings(quick: bool) -> Vec<Setting> {
         bios: false,
         causes: true,
     };
-    vec![setting(Preset::RaidBbwc, |p| bars(p, TURNS)), setting(Preset::Hdd, |p| bars(p, FLUSH))]
+    vec![
+        setting(Preset::RaidBbwc, |p| bars(p, TURNS)),
+        setting(Preset::Hdd, |p| bars(p, FLUSH)),
+        f2fs::setting(quick),
+    ]
 }
 
 /// Why it would be less on the controller.

@@ -38,6 +38,8 @@ pub(super) enum Metric {
     Event(&'static str),
     /// Mean seconds of an operation of that name.
     Op(&'static str),
+    /// Mean seconds of a checkpoint.
+    Checkpoint,
 }
 
 impl Metric {
@@ -46,6 +48,7 @@ impl Metric {
             Metric::Elapsed => "elapsed, s",
             Metric::Event(_) => "mean time of a sync, s",
             Metric::Op(_) => "mean time of a commit, s",
+            Metric::Checkpoint => "mean time of a checkpoint, s",
         }
     }
 
@@ -58,6 +61,7 @@ impl Metric {
                 (n > 0).then(|| took.iter().sum::<u64>() as f64 / n as f64 / 1e9)
             }
             Metric::Op(name) => r.ops.get(name).map(|o| o.latency.mean / 1e9),
+            Metric::Checkpoint => per(r, "fs.commit_ns", "fs.commits").map(|ns| ns / 1e9),
         }
     }
 }

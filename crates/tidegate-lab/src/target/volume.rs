@@ -114,6 +114,7 @@ impl Target for VolumeTarget {
             ("queue.discards", q.discards),
             ("queue.congested", q.congested),
             ("queue.congested_ns", q.congested_ns),
+            ("queue.congested_holding_ns", q.congested_holding_ns),
             ("queue.kib_us", q.kib_us),
             ("fs.data_bios", s.data.bios),
             ("fs.data_blocks", s.data.blocks),

@@ -1,10 +1,12 @@
 //! Checkpoints from several weighted groups: each thread touches one file and fsyncs its directory, over
-//! and over, which takes a checkpoint each time; a sequential writer fills the queue beside them.
+//! and over, which takes a checkpoint each time; a sequential writer fills the queue beside them. If asked for, there are
+//! threads that read a file at random, and threads that make files and take them away and want nothing durable.
 //!
 //! Operations: `touch+fsync`, and of each of the first eight groups alone, `touch+fsync g1` to `g8`;
-//! `stream` for the writer's. The run ends when every group with a number of times has done it that often.
+//! `stream` for the writer's; `read`; `create` and `unlink`. The run ends when every group with a number of times has
+//! done it that often.
 
-use super::{group_ctx, interval_ms, new_file};
+use super::{group_ctx, interval_ms, lay_out, millis, new_file};
 use crate::error::{Error, Result};
 use crate::record::Recorder;
 use crate::result::RunResult;
@@ -12,7 +14,10 @@ use crate::target::{OpenHow, Target};
 use crate::workers::{Shared, Workers};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use tidegate_rt::clock;
+use std::time::Duration;
+use tidegate_block::IoContext;
+use tidegate_rt::rng::Rng;
+use tidegate_rt::{clock, thread};
 
 /// Those who share a weight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,12 +45,26 @@ impl Default for StormGroup {
 pub struct CkptStorm {
     /// The groups.
     pub groups: Vec<StormGroup>,
+    /// Pause after each fsync of those with a number of times, in milliseconds.
+    pub touch_pause_ms: u64,
     /// The group of the sequential writer; 0 for no writer.
     pub stream_group: u32,
     /// Bytes of its file, which is written once before and then over and over.
     pub stream_size: u64,
     /// Bytes of its writes.
     pub stream_block: u64,
+    /// Pause after each of them, in microseconds. Without one, the writer goes as fast as it is let.
+    pub stream_pause_us: u64,
+    /// Threads that read at random, without a pause.
+    pub readers: u64,
+    /// Bytes of their file, which is not in memory when they begin; they read 4 KiB at a time.
+    pub read_size: u64,
+    /// Threads that make a file and take it away again, each in a directory of its own.
+    pub creators: u64,
+    /// Pause of such a thread after each, in microseconds.
+    pub create_pause_us: u64,
+    /// Of the readers' places.
+    pub seed: u64,
     /// Length of an interval of the series, in milliseconds.
     pub interval_ms: u64,
 }
@@ -56,9 +75,16 @@ impl Default for CkptStorm {
         let background = StormGroup { group: 2, weight: 20, threads: 1, times: 0 };
         CkptStorm {
             groups: vec![StormGroup::default(), background],
+            touch_pause_ms: 0,
             stream_group: 1,
             stream_size: 128 << 20,
             stream_block: 128 << 10,
+            stream_pause_us: 0,
+            readers: 0,
+            read_size: 256 << 20,
+            creators: 0,
+            create_pause_us: 1000,
+            seed: 1,
             interval_ms: interval_ms(),
         }
     }
@@ -76,6 +102,9 @@ const OF_GROUP: [&str; 8] = [
 ];
 
 const STREAM: &str = "/storm/stream";
+const DATA: &str = "/storm/data";
+/// Bytes of a read.
+const READ: u64 = 4096;
 
 fn dir(group: u32, thread: u64) -> String {
     format!("/storm/g{group}t{thread}")
@@ -93,6 +122,9 @@ impl CkptStorm {
         if self.stream_group > 0 && (self.stream_block == 0 || self.stream_size < self.stream_block) {
             return Err(Error::spec("ckpt_storm: stream_size must be at least one stream_block"));
         }
+        if self.readers > 0 && self.read_size < READ {
+            return Err(Error::spec("ckpt_storm: read_size must be at least 4096"));
+        }
         let mut notes = Vec::new();
         let mut workers = Workers::new(target, self.interval_ms);
         for g in &self.groups {
@@ -102,10 +134,12 @@ impl CkptStorm {
             for t in 0..g.threads {
                 target.mkdir(&dir(g.group, t))?;
                 let (name, ctx, of) = (format!("storm-g{}t{t}", g.group), group_ctx(g.group), g.clone());
-                let body = move |s: &Shared| touch(s, &of, t);
+                let pause = millis(self.touch_pause_ms);
+                let body = move |s: &Shared| touch(s, &of, t, pause);
                 if g.times > 0 { workers.worker(name, ctx, body) } else { workers.beside(name, ctx, body) }
             }
         }
+        notes.extend(self.others(target, &mut workers)?);
         target.sync()?;
         if self.stream_group > 0 {
             self.fill(target)?;
@@ -117,6 +151,26 @@ impl CkptStorm {
         Ok(result)
     }
 
+    /// Adds those who read and those who make files; what there is to say of it.
+    fn others(&self, target: &Arc<dyn Target>, workers: &mut Workers) -> Result<Option<String>> {
+        for n in 0..self.creators {
+            target.mkdir(&creators_dir(n))?;
+            let pause = Duration::from_micros(self.create_pause_us);
+            workers.beside(format!("creator-{n}"), IoContext::default(), move |s| create(s, n, pause));
+        }
+        if self.readers == 0 {
+            return Ok(None);
+        }
+        lay_out(&**target, DATA, self.read_size, 0x5a)?;
+        target.sync()?;
+        let cold = target.drop_pages(DATA)?;
+        for n in 0..self.readers {
+            let storm = self.clone();
+            workers.beside(format!("reader-{n}"), IoContext::default(), move |s| storm.read(s, n));
+        }
+        Ok((!cold).then(|| "pages of the read file stay in memory here: it began with warm caches".into()))
+    }
+
     /// Writes the stream's file once and does not sync it: the storm begins beside a writer that is under way.
     fn fill(&self, target: &Arc<dyn Target>) -> Result<()> {
         let _io = group_ctx(self.stream_group).enter();
@@ -124,6 +178,19 @@ impl CkptStorm {
         let data = vec![0x5a; self.stream_block as usize];
         (0..self.stream_size / self.stream_block)
             .try_for_each(|n| file.write_at(n * self.stream_block, &data))
+    }
+
+    fn read(&self, s: &Shared, n: u64) -> Result<Recorder> {
+        let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed).fork(n));
+        let file = s.target.open(DATA, OpenHow::default())?;
+        let mut buf = vec![0; READ as usize];
+        loop {
+            let at = rng.below(self.read_size / READ) * READ;
+            r.time("read", READ, || file.read_at(at, &mut buf))?;
+            if s.stopped() {
+                return Ok(r);
+            }
+        }
     }
 
     fn stream(&self, s: &Shared) -> Result<Recorder> {
@@ -141,12 +208,33 @@ impl CkptStorm {
             if s.stopped() {
                 return Ok(r);
             }
+            if self.stream_pause_us > 0 {
+                thread::sleep(Duration::from_micros(self.stream_pause_us));
+            }
         }
     }
 }
 
+fn creators_dir(n: u64) -> String {
+    format!("/storm/c{n}")
+}
+
+/// Makes a file and takes it away, over and over, at least once.
+fn create(s: &Shared, n: u64, pause: Duration) -> Result<Recorder> {
+    let mut r = s.recorder();
+    let file = format!("{}/file", creators_dir(n));
+    loop {
+        r.time("create", 0, || s.target.touch(&file))?;
+        r.time("unlink", 0, || s.target.unlink(&file))?;
+        if s.stopped() {
+            return Ok(r);
+        }
+        thread::sleep(pause);
+    }
+}
+
 /// Touches a file and fsyncs its directory.
-fn touch(s: &Shared, g: &StormGroup, t: u64) -> Result<Recorder> {
+fn touch(s: &Shared, g: &StormGroup, t: u64, pause: Duration) -> Result<Recorder> {
     let mut r = s.recorder();
     let dir = dir(g.group, t);
     let handle = s.target.open_dir(&dir)?;
@@ -162,6 +250,9 @@ fn touch(s: &Shared, g: &StormGroup, t: u64) -> Result<Recorder> {
             r.add(op, 0, begin, end);
         }
         n += 1;
+        if g.times > 0 && !pause.is_zero() {
+            s.sleep(pause);
+        }
     }
     Ok(r)
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `fs_mark` | threads that make files and make them durable, in loops; a sync beside them |
 //! | `pgioperf` | random readers and a random writer of a huge file, a small log with frequent fdatasync |
-//! | `ckpt_storm` | groups that touch a file and fsync its directory, a sequential writer beside them |
+//! | `ckpt_storm` | groups that touch a file and fsync its directory, a sequential writer and others beside them |
 //! | `stream` | sequential writers, one file each, with periodic syncs |
 //!
 //! Jobs in the manner of fio, one file for each thread, are in [`crate::fio`].
@@ -57,6 +57,7 @@ impl Spec {
     pub fn seeded(self, seed: u64) -> Spec {
         match self {
             Spec::Pgioperf(p) => Spec::Pgioperf(PgIoPerf { seed, ..p }),
+            Spec::CkptStorm(s) => Spec::CkptStorm(CkptStorm { seed, ..s }),
             other => other,
         }
     }
