@@ -23,7 +23,8 @@ pub(super) const NOTES: [&str; 4] = [
         place is sent without cp_rwsem there, and so in ours. With extent pages are placed under cp_rwsem and sent without.",
     "F2FS: nodes are sent with no lock held in every position, where Linux holds node_write shared: the difference that is \
         shown is that of file data alone, and smaller than Linux's would be.",
-    "F2FS: checkpoint_data=linux; with the default a checkpoint waits for the stream's data as well, before it freezes anything. \
+    "F2FS: checkpoint_data=linux. With the default a checkpoint waits for the stream's data in both positions, for the last of it \
+        while operations stand still. \
         Memory has room for all of the stream's file dirty, so that nobody waits for memory, and the flusher works from 16 MiB on.",
 ];
 
