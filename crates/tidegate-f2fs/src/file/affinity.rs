@@ -50,8 +50,9 @@ impl Default for Affinity {
 }
 
 impl Affinity {
-    /// The stream of a file, one of the first `n` of a kind. `beside` says whether others' blocks came behind its last, which
-    /// ends at the given address; it is asked of those alone that have no stream. `refused` says which cannot be opened.
+    /// The stream of a file, one of the first `n` of a kind, which it keeps as long as it puts something there. `beside` says
+    /// whether others' blocks came behind its last, which ends at the given address; it is asked of those alone that have no
+    /// stream. `refused` says which cannot be opened.
     pub(crate) fn choose(
         &self,
         kind: Log,
@@ -64,8 +65,15 @@ impl Affinity {
         if let Some(stream) = w.keeps(epoch).filter(|s| *s < n) {
             return stream;
         }
-        let wants = w.goes_on(epoch).is_some_and(beside);
-        if wants { self.load(kind).fewest(n, refused) } else { 0 }
+        if !w.goes_on(epoch).is_some_and(beside) {
+            return 0;
+        }
+        // Counted at once: of files that ask at the same time each is to have another.
+        let mut load = self.load(kind);
+        let stream = load.fewest(n, refused);
+        load.now[usize::from(stream)] += 1;
+        w.given.store(pack(epoch, u32::from(stream) + 1), Relaxed);
+        stream
     }
 
     /// Notes that a file's next blocks lie in a stream, from `start` to `end`.
@@ -176,25 +184,31 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_belongs_to_those_alone_that_put_something_there() {
+    fn files_that_ask_at_the_same_time_have_different_streams() {
         let a = Affinity::default();
         let all = files(&a, 3);
-        assert_eq!(next(&a, &all[0]), 1);
-        // It is asked where the next goes, and writes in place.
+        let asked: Vec<u8> = all.iter().map(|w| a.choose(KIND, N, w, |_| true, |_| false)).collect();
+        assert_eq!(asked, [1, 2, 0]);
+    }
+
+    #[test]
+    fn a_file_that_writes_in_place_gives_its_stream_up() {
+        let a = Affinity::default();
+        let w = &files(&a, 1)[0];
+        let ask = || a.choose(KIND, N, w, |_| true, |_| false);
+        assert_eq!([ask(), ask()], [1, 1]);
         a.checkpointed();
+        assert_eq!(ask(), 1);
         a.checkpointed();
-        a.placed(KIND, &all[1], 0, (BlockAddr(6), BlockAddr(7)));
-        (0..3).for_each(|_| assert_eq!(a.choose(KIND, N, &all[1], |_| true, |_| false), 1));
-        assert_eq!(next(&a, &all[1]), 1);
-        assert_eq!(a.choose(KIND, N, &all[0], |_| true, |_| false), 0);
+        assert_eq!([ask(), ask()], [0, 0]);
     }
 
     #[test]
     fn a_stream_that_is_refused_is_nobodys() {
         let a = Affinity::default();
-        let w = &files(&a, 1)[0];
-        assert_eq!(a.choose(KIND, N, w, |_| true, |s| s == 1), 2);
-        assert_eq!(a.choose(KIND, N, w, |_| true, |_| true), 0);
+        let all = files(&a, 2);
+        assert_eq!(a.choose(KIND, N, &all[0], |_| true, |s| s == 1), 2);
+        assert_eq!(a.choose(KIND, N, &all[1], |_| true, |_| true), 0);
     }
 
     #[test]

@@ -432,7 +432,7 @@ fn a_checkpoint_waits_for_no_room_in_the_queue() {
 fn files_on_streams_of_their_own_gain_what_was_published() {
     shows(
         "m4",
-        3,
+        5,
         &["1 file", "4 files", "9 files", "9 files, a lock for write-pages"],
         &[
             "spf / one log, MiB/s, 1 file",
