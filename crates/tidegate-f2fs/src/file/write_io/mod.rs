@@ -6,6 +6,7 @@
 
 mod done;
 mod growing;
+mod submit;
 
 pub(crate) use growing::{Extent, LastBio, Pages};
 
@@ -21,17 +22,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use tidegate_block::{Bio, BioFlags, RequestQueue, Segment};
 use tidegate_rt::{
-    LockClass, Mutex, MutexGuard, WaitQueue, device_wait, thread,
+    LockClass, Mutex, MutexGuard, WaitQueue, thread,
     trace::{self, EventPoint, SpanPoint},
 };
-use tidegate_vfs::{AddressSpace, Error, Inode};
+use tidegate_vfs::{Error, Inode};
 
 /// In its flags, from bit 16 on, one more than the processor that it is sent by; 0 where that is not known.
 static SUBMIT_WRITE_BIO: EventPoint<4> =
     EventPoint::new("f2fs_submit_write_bio", ["sector", "size", "log", "flags"]);
 /// Sending what a pass holds back at its end.
 static SUBMIT_MERGED: SpanPoint<1> = SpanPoint::new("f2fs_submit_merged_write", ["log"]);
-static WAIT_ON_NODES: SpanPoint<0> = SpanPoint::timed("f2fs_wait_on_node_pages_writeback", []);
 
 static IO_LOCK: LockClass = LockClass::new("io->io_rwsem", 570).off_device();
 
@@ -292,100 +292,7 @@ impl WriteIo {
         }
     }
 
-    /// Waits for bios that were begun before the call, beside others that are begun meanwhile. For a checkpoint
-    /// before it freezes operations; one at a time.
-    pub(crate) fn wait_begun(&self) {
-        device_wait::check();
-        let half = self.done.in_flight.turn();
-        self.send_begun();
-        self.done.in_flight.ended.wait_until(|| self.done.in_flight.is_over(half));
-    }
-
-    /// Waits for what Linux's checkpoint waits for. For who keeps others from placing pages.
-    pub(crate) fn wait_cp_data(&self) {
-        device_wait::check();
-        self.sent.wait_until(|| self.placing_cp_data.load(SeqCst) == 0);
-        self.send_begun();
-        self.done.in_flight.ended.wait_until(|| !self.done.in_flight.has_cp_data());
-    }
-
-    /// Sends every growing bio, also one that another thread begins at this moment: a bio is counted with its log
-    /// locked, so one that comes to a log after this call is counted after it, too.
-    fn send_begun(&self) {
-        for log in LogId::of_bits(self.used.load(SeqCst)) {
-            if let Some(g) = self.take_locked(log) {
-                self.send(log, g, Sender::Queue);
-            }
-        }
-    }
-
-    /// Sends every growing bio, the last of them by `sender`.
-    pub(crate) fn submit_all(&self, sender: Sender) {
-        self.submit(self.growing.load(SeqCst), sender);
-    }
-
-    /// Sends the growing bios that have pages of a mapping, and leaves those of other logs alone.
-    pub(crate) fn submit_of(&self, mapping: &AddressSpace, sender: Sender) {
-        self.submit(mapping.gathered().load(SeqCst), sender);
-    }
-
-    /// Sends the growing bios of a set of logs, the last of them by `sender`.
-    fn submit(&self, logs: u64, sender: Sender) {
-        let mut last = None;
-        for log in LogId::of_bits(logs) {
-            let Some(g) = self.take(log) else { continue };
-            // A bio is held back for the caller alone: what follows it must not wait for a congested queue.
-            let now = match sender {
-                Sender::Caller => last.replace(LastBio(log, g)),
-                Sender::Queue => Some(LastBio(log, g)),
-            };
-            if let Some(LastBio(log, g)) = now {
-                self.stats.stream_sent(log);
-                self.send(log, g, Sender::Queue);
-            }
-        }
-        self.send_last(last, sender);
-    }
-
-    /// Sends every growing bio and waits until the queue has all that anybody had taken to send. For who
-    /// keeps others from placing pages.
-    pub(crate) fn send_all(&self) {
-        device_wait::check();
-        // In this order: what has a place may join a growing bio yet.
-        self.sent.wait_until(|| self.placing.load(SeqCst) == 0);
-        self.submit_all(Sender::Queue);
-        self.sent.wait_until(|| self.unsent.load(SeqCst) == 0);
-    }
-
-    fn take(&self, log: LogId) -> Option<Growing> {
-        // A thread that added something to it before this call has set the bit.
-        if self.growing.load(SeqCst) & log.bit() == 0 {
-            return None;
-        }
-        self.take_locked(log)
-    }
-
-    /// What grows in a log, looked for under the log's lock.
-    fn take_locked(&self, log: LogId) -> Option<Growing> {
-        let mut growing = self.logs[log.slot()].lock();
-        (growing.blocks > 0).then(|| self.take_grown(&mut growing, log))
-    }
-
-    /// Sends what grows in the warm-node log and waits until every block added to it before the call is
-    /// written.
-    pub(crate) fn sync_chain(&self) {
-        device_wait::check();
-        let end = self.done.chain.next.load(SeqCst);
-        if let Some(g) = self.take(Log::WarmNode.into()) {
-            self.send(Log::WarmNode.into(), g, Sender::Caller);
-        }
-        let written = || self.done.chain.open.lock().first().is_none_or(|s| *s >= end);
-        if !written() {
-            let _span = WAIT_ON_NODES.enter([]);
-            self.done.shorter.wait_until(written);
-        }
-    }
-
+    /// Hands a bio to the queue.
     fn send(&self, log: LogId, g: Growing, sender: Sender) {
         self.stats.bio(log.kind.kind(), g.blocks as u64);
         let flags = if log.kind.is_node() { g.flags | BioFlags::META } else { g.flags };

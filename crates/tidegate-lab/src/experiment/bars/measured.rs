@@ -1,0 +1,126 @@
+//! Comparisons of measured runs that have to reproduce.
+
+use super::ways::*;
+use crate::experiment::comparison::Verdict::Yes;
+use crate::experiment::outcome::Case;
+use crate::experiment::setting::Setting;
+use crate::experiment::{ALONE, Experiment, Plan};
+use crate::workload::Spec;
+use tidegate::observe::why::Cause;
+
+/// Runs the settings of these names as a first look does, `runs` times each, after `smaller` has changed them.
+fn measured(experiment: &str, runs: u32, settings: &[&str], smaller: impl Fn(&mut Setting)) -> Vec<Case> {
+    let _alone = ALONE.lock();
+    println!("{experiment}: seed 1");
+    let e = Experiment::named(experiment).unwrap();
+    let plan = Plan { quick: true, seed: 1, runs, ..Plan::default() };
+    let nobody = |_: &str| {};
+    let mut chosen: Vec<Setting> =
+        (e.settings)(true).into_iter().filter(|s| settings.contains(&&*s.name)).collect();
+    chosen.iter_mut().for_each(smaller);
+    let cases: Vec<Case> = chosen.iter().map(|s| s.measure(&plan, (e.name, 1), &nobody).unwrap()).collect();
+    assert_eq!(cases.len(), settings.len());
+    cases
+}
+
+/// Panics unless each of these comparisons reproduces.
+fn good(cases: &[Case], comparisons: &[&str]) {
+    for name in comparisons {
+        let found = cases.iter().flat_map(|c| &c.comparisons).find(|c| c.name == *name).unwrap();
+        assert_eq!(found.reproduces, Yes, "{name}: {}", found.why);
+    }
+}
+
+/// Runs the settings unchanged, and wants each of the comparisons to reproduce.
+fn shows(experiment: &str, runs: u32, settings: &[&str], comparisons: &[&str]) {
+    good(&measured(experiment, runs, settings, |_| {}), comparisons);
+}
+
+/// Fewer operations than a first look has, for the sake of those who test: one pass of the flusher over what is 30 s old.
+#[test]
+fn a_handle_over_a_congested_queue_costs_commits_what_was_published() {
+    let fewer = |s: &mut Setting| {
+        let Spec::Pgioperf(p) = &mut s.workload else { panic!("{:?}", s.workload) };
+        p.operations = Some(25_000);
+        s.positions = &["nomap_first=off", "nomap_first=on", THIRD];
+    };
+    let cases = measured("m2", 3, &["pgioperf on raid-bbwc"], fewer);
+    good(
+        &cases,
+        &["off / on", "mean commit, on, s", "worst commit, on, s", "explained of each commit, off, %"],
+    );
+    // Too few commits for the interval of so high a percentile.
+    let p99 = cases[0].comparisons.iter().find(|c| c.name == "on / pipelined, p99 commit").unwrap();
+    assert!(p99.ours > Some(3.0) && p99.low > Some(1.0), "{p99:?}");
+    let off = &cases[0].positions[0];
+    assert!(off.slow_commits.len() > 4 && off.lost_events == 0, "{:?}", off.slow_commits);
+    let slowest = &off.slow_commits[0];
+    let handle = slowest.parts.iter().flat_map(|p| &p.parts).find(|p| p.cause == Cause::Handle);
+    let handle = handle.unwrap_or_else(|| panic!("{slowest:?}"));
+    assert!(handle.what.contains("tg-flusher (write-back of inode"), "{handle:?}");
+    assert!(handle.ns * 10 > slowest.ns * 9 && handle.parts[0].cause == Cause::Room, "{handle:?}");
+}
+
+/// As it is printed, but for the head.
+#[test]
+fn equal_seeds_give_equal_bytes() {
+    let one_position = |s: &mut Setting| {
+        let Spec::Pgioperf(p) = &mut s.workload else { panic!("{:?}", s.workload) };
+        p.operations = Some(8000);
+        s.positions = &s.positions[..1];
+    };
+    let bytes = || serde_json::to_string(&measured("m2", 1, &["pgioperf on hdd"], one_position)).unwrap();
+    let (once, twice) = (bytes(), bytes());
+    assert!(once.contains("slow_commits"), "{once}");
+    assert!(once == twice, "two runs differ");
+}
+
+#[test]
+fn a_flusher_that_waits_costs_what_was_published() {
+    // The dip is a ratio of two rows of one run: of two runs its interval says nothing.
+    shows(
+        "m3",
+        5,
+        &["one sync beside fs_mark", "as many files as go"],
+        &["flusher / caller", "least/median files/s, flusher", "least/median files/s, caller"],
+    );
+}
+
+#[test]
+fn checkpoints_that_are_merged_save_what_was_published() {
+    shows("m5", 3, &["groups of weight 100 and 20"], &["without / with checkpoint_merge"]);
+}
+
+/// A checkpoint beside a full queue: fewer of them than a first look has.
+#[test]
+fn a_checkpoint_waits_for_no_room_in_the_queue() {
+    let fewer = |s: &mut Setting| {
+        let Spec::CkptStorm(storm) = &mut s.workload else { panic!("{:?}", s.workload) };
+        storm.groups[0].times = 8;
+    };
+    let cases = measured("m2", 3, &["checkpoints of F2FS on raid-bbwc"], fewer);
+    let names = ["get_request with locks, submit_locked, %", "get_request with locks, extent, %", LOCK_ALL];
+    good(&cases, &names);
+}
+
+#[test]
+fn files_on_streams_of_their_own_gain_what_was_published() {
+    shows(
+        "m4",
+        5,
+        &["1 file", "4 files", "9 files", "9 files, a lock for write-pages"],
+        &[
+            "spf / one log, MiB/s, 1 file",
+            "spf / one log, MiB/s, 4 files",
+            "spf / one log, MiB/s, 9 files",
+            "srr / one log, MiB/s, 9 files",
+            "one log / spf, mean time of an fsync, 9 files",
+            "auto / one log, MiB/s, 1 file",
+            "auto / one log, MiB/s, 4 files",
+            "auto / one log, MiB/s, 9 files",
+            "streams behind one lock / one log, MiB/s",
+            "sent by file, a lock each / all sent, one lock, MiB/s",
+            "waited for the lock of each stream, ms",
+        ],
+    );
+}
