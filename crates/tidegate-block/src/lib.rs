@@ -11,7 +11,8 @@
 //! | [`reserve`] | memory got before it is wanted |
 //! | [`bio`] | [`Bio`], its flags, segments and completion |
 //! | [`request`] | [`Request`]: adjacent bios merged, one device command |
-//! | [`queue`] | [`RequestQueue`], [`Plug`], congestion, counters |
+//! | [`queue`] | [`RequestQueue`], congestion, counters |
+//! | [`plug`] | [`Plug`]: bios of one thread that go out as fewer requests |
 //! | `busy` | how long submitters wait, and how much is on its way |
 //! | [`elevator`] | [`Elevator`]: what decides the order of requests, with its options and statistics |
 //! | `wfq` | the weighted fair queueing elevator: `sched` says which request is next, the rest sends it |
@@ -53,6 +54,7 @@ mod loops;
 pub mod memory;
 pub mod model;
 pub mod overlay;
+pub mod plug;
 pub mod queue;
 pub mod record;
 pub mod request;
@@ -73,7 +75,8 @@ pub use file::{Backend, Busy, NoImage, NotOpened, OpenError, OpenOptions};
 pub use memory::MemoryDevice;
 pub use model::{Model, Preset};
 pub use overlay::{Blocks, Overlay};
-pub use queue::{Plug, QueueLimits, QueueStats, RequestQueue, SizeClass};
+pub use plug::Plug;
+pub use queue::{QueueLimits, QueueStats, RequestQueue, SizeClass};
 pub use record::{Record, Recorder};
 pub use request::Request;
 pub use reserve::Reserve;

@@ -11,7 +11,8 @@
 //! | `change` | blocks come to a file and go |
 //! | `leaf` | the extents in a leaf of the tree, joined and cut |
 //! | `tree`, `numbers` | the extent tree and the block map with that |
-//! | `write` | promises for pages, and passes that write them |
+//! | `promise` | space for pages that have no place yet |
+//! | `write` | passes that give pages places and write them |
 //! | `convert` | extents that are marked written when their data is there |
 //! | `linux` | passes that hold a handle while they send, as Linux makes them |
 //! | `size` | the size that the table has |
@@ -26,6 +27,7 @@ pub(crate) mod inline;
 mod leaf;
 mod linux;
 mod numbers;
+mod promise;
 mod read;
 mod replace;
 mod size;

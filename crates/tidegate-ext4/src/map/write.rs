@@ -1,6 +1,6 @@
-//! Promises for pages that have no place yet, and passes that give them places and write them.
+//! Passes that give pages places and write them.
 //!
-//! A write promises space and leaves dirty pages (delayed allocation). A pass takes runs of them, fills their holes with
+//! A write promises space (`promise`) and leaves dirty pages: delayed allocation. A pass takes runs of them, fills their holes with
 //! extents as long as the run, and sends each extent in bios of its own; the end of the last bio of a run ends its
 //! write-back. A file with an extent tree gets its places first and has them marked when the data is there (`convert`). One
 //! with a block map has no such mark: the transaction that gives pages places commits when they are on the device. The
@@ -9,7 +9,7 @@
 use super::Place;
 use super::change::Fill;
 use crate::format::units::{BlockAddr, FileBlock};
-use crate::inode::{ei, keep_what_fits, own};
+use crate::inode::ei;
 use crate::volume::conversion::{Turn, Written};
 use crate::volume::handle::{self, Handle, HandleType};
 use crate::volume::options::{DataMode, NomapFirst};
@@ -19,7 +19,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::Release};
 use tidegate_block::{Bio, BioFlags, Errno, PAGE_SIZE, PageBuf, Plug, Sector, Segment};
-use tidegate_vfs::fs::WriteEnd;
 use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
 use tidegate_vfs::{Error, ErrorKind, Inode, Result, WritebackControl};
 
@@ -87,69 +86,6 @@ impl Ext4 {
     pub(super) fn file_blocks(&self, bytes: &Range<u64>) -> Range<u64> {
         let bs = u64::from(self.sb.block_size);
         bytes.start / bs..bytes.end.div_ceil(bs)
-    }
-
-    /// Promises space for the holes of a range, and does what a write does to the attributes.
-    pub(crate) fn promise_range(
-        &self,
-        inode: &Arc<Inode>,
-        bytes: Range<u64>,
-        write: Option<&WriteEnd>,
-    ) -> Result<()> {
-        // Whole pages are written, as far as the file goes; what was promised behind that would never be taken.
-        let end = write.map_or(bytes.end, |w| w.end.max(inode.size()));
-        let bytes = bytes.start / PAGE * PAGE..bytes.end.next_multiple_of(PAGE).min(end);
-        let promised = self.promise_holes(inode, self.file_blocks(&bytes))?;
-        let Some(write) = write else { return Ok(()) };
-        let extra = ei(inode).extra;
-        let before = {
-            let mut a = inode.attr();
-            let before = (a.size, a.mtime, a.ctime);
-            write.apply(&mut a);
-            // Short inodes keep whole seconds.
-            keep_what_fits(&mut a, extra);
-            if before == (a.size, a.mtime, a.ctime) {
-                return Ok(());
-            }
-            before
-        };
-        let stored = self.op(HandleType::Inode, |handle| self.store_attr(handle, inode));
-        if stored.is_err() {
-            {
-                let mut a = inode.attr();
-                (a.size, a.mtime, a.ctime) = before;
-            }
-            promised.into_iter().try_for_each(|blocks| self.forget_promises(inode, blocks))?;
-        }
-        stored
-    }
-
-    /// Promises space for all holes of a range of blocks, or for none; those that had no promise. Takes `ei->i_data_sem` shared,
-    /// so that no pass fills a hole meanwhile.
-    fn promise_holes(&self, inode: &Inode, blocks: Range<u64>) -> Result<Vec<Range<u64>>> {
-        let data = own(inode).read();
-        let (mut at, mut holes) = (blocks.start, Vec::new());
-        while at < blocks.end {
-            let m = self.map_blocks(&data, FileBlock(at), blocks.end - at)?;
-            if m.place == Place::Hole {
-                holes.push(at..at + m.blocks);
-            }
-            at += m.blocks;
-        }
-        let mut delayed = own(inode).delayed.lock();
-        let new: Vec<_> = holes.into_iter().flat_map(|hole| delayed.missing(hole)).collect();
-        self.space()?.promise(new.iter().map(|part| part.end - part.start).sum(), self.kept_back())?;
-        new.iter().for_each(|part| {
-            delayed.add(part.clone());
-        });
-        Ok(new)
-    }
-
-    /// Takes promises for a range of blocks back.
-    pub(crate) fn forget_promises(&self, inode: &Inode, blocks: Range<u64>) -> Result<()> {
-        let gone = own(inode).delayed.lock().remove(blocks);
-        self.space()?.release(gone);
-        Ok(())
     }
 
     /// Writes an inode's dirty pages out; does not wait for them.

@@ -1,0 +1,79 @@
+//! Promises of space for pages that have no place yet.
+
+use super::Place;
+use crate::format::units::FileBlock;
+use crate::inode::{ei, keep_what_fits, own};
+use crate::volume::handle::HandleType;
+use crate::volume::sbi::Ext4;
+use std::ops::Range;
+use std::sync::Arc;
+use tidegate_block::PAGE_SIZE;
+use tidegate_vfs::fs::WriteEnd;
+use tidegate_vfs::{Inode, Result};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+
+impl Ext4 {
+    /// Promises space for the holes of a range, and does what a write does to the attributes.
+    pub(crate) fn promise_range(
+        &self,
+        inode: &Arc<Inode>,
+        bytes: Range<u64>,
+        write: Option<&WriteEnd>,
+    ) -> Result<()> {
+        // Whole pages are written, as far as the file goes; what was promised behind that would never be taken.
+        let end = write.map_or(bytes.end, |w| w.end.max(inode.size()));
+        let bytes = bytes.start / PAGE * PAGE..bytes.end.next_multiple_of(PAGE).min(end);
+        let promised = self.promise_holes(inode, self.file_blocks(&bytes))?;
+        let Some(write) = write else { return Ok(()) };
+        let extra = ei(inode).extra;
+        let before = {
+            let mut a = inode.attr();
+            let before = (a.size, a.mtime, a.ctime);
+            write.apply(&mut a);
+            // Short inodes keep whole seconds.
+            keep_what_fits(&mut a, extra);
+            if before == (a.size, a.mtime, a.ctime) {
+                return Ok(());
+            }
+            before
+        };
+        let stored = self.op(HandleType::Inode, |handle| self.store_attr(handle, inode));
+        if stored.is_err() {
+            {
+                let mut a = inode.attr();
+                (a.size, a.mtime, a.ctime) = before;
+            }
+            promised.into_iter().try_for_each(|blocks| self.forget_promises(inode, blocks))?;
+        }
+        stored
+    }
+
+    /// Promises space for all holes of a range of blocks, or for none; those that had no promise. Takes `ei->i_data_sem` shared,
+    /// so that no pass fills a hole meanwhile.
+    fn promise_holes(&self, inode: &Inode, blocks: Range<u64>) -> Result<Vec<Range<u64>>> {
+        let data = own(inode).read();
+        let (mut at, mut holes) = (blocks.start, Vec::new());
+        while at < blocks.end {
+            let m = self.map_blocks(&data, FileBlock(at), blocks.end - at)?;
+            if m.place == Place::Hole {
+                holes.push(at..at + m.blocks);
+            }
+            at += m.blocks;
+        }
+        let mut delayed = own(inode).delayed.lock();
+        let new: Vec<_> = holes.into_iter().flat_map(|hole| delayed.missing(hole)).collect();
+        self.space()?.promise(new.iter().map(|part| part.end - part.start).sum(), self.kept_back())?;
+        new.iter().for_each(|part| {
+            delayed.add(part.clone());
+        });
+        Ok(new)
+    }
+
+    /// Takes promises for a range of blocks back.
+    pub(crate) fn forget_promises(&self, inode: &Inode, blocks: Range<u64>) -> Result<()> {
+        let gone = own(inode).delayed.lock().remove(blocks);
+        self.space()?.release(gone);
+        Ok(())
+    }
+}
