@@ -202,9 +202,9 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     let reproducible = source_date_epoch()?;
     let options = new_volume(args)?;
     let mut open = global.open_options(false)?;
+    tidegate::keep_for_reuse(KEPT);
     if global.cache.is_none() {
         open.memory = open.memory.with_cache(CACHE);
-        tidegate::keep_for_reuse(KEPT);
     }
     let request = Request {
         image: args.image.clone(),

@@ -70,24 +70,24 @@ impl Affinity {
         }
         // Counted at once: of files that ask at the same time each is to have another.
         let mut load = self.load(kind);
-        let stream = load.fewest(n, refused);
+        // Two passes over one file ask for it, too.
+        if let Some(stream) = w.keeps(load.epoch).filter(|s| *s < n) {
+            return stream;
+        }
+        let Some(stream) = load.fewest(n, refused) else { return 0 };
         load.now[usize::from(stream)] += 1;
-        w.given.store(pack(epoch, u32::from(stream) + 1), Relaxed);
+        w.given.store(pack(load.epoch, u32::from(stream) + 1), Relaxed);
         stream
     }
 
-    /// Notes that a file's next blocks lie in a stream, from `start` to `end`.
-    pub(crate) fn placed(&self, kind: Log, w: &Writer, stream: u8, (start, end): (BlockAddr, BlockAddr)) {
+    /// Notes that a file's next blocks lie in a stream, up to `end`. The file keeps the stream if it is the one it has.
+    pub(crate) fn placed(&self, kind: Log, w: &Writer, stream: u8, end: BlockAddr) {
         let epoch = self.epoch.load(SeqCst);
-        let beside = w.goes_on(epoch).is_some_and(|end| end != start);
         w.end.store(pack(epoch, end.0), Relaxed);
         let given = pack(epoch, u32::from(stream) + 1);
-        let keeps = w.keeps(epoch) == Some(stream);
-        if w.given.load(Relaxed) == given || (stream == 0 && !keeps && !beside) {
-            return;
+        if w.keeps(epoch) == Some(stream) && w.given.swap(given, Relaxed) != given {
+            self.load(kind).now[usize::from(stream)] += 1;
         }
-        self.load(kind).now[usize::from(stream)] += 1;
-        w.given.store(given, Relaxed);
     }
 
     /// A checkpoint is made.
@@ -127,10 +127,12 @@ impl Load {
         }
     }
 
-    /// The stream with the fewest files; of several the first, but stream 0 last: new files begin there.
-    fn fewest(&self, n: u8, refused: impl Fn(u8) -> bool) -> u8 {
+    /// The stream with the fewest files; of several the first, but stream 0 last: new files begin there. `None` when all others
+    /// are refused.
+    fn fewest(&self, n: u8, refused: impl Fn(u8) -> bool) -> Option<u8> {
         let files = |s: &u8| self.now[usize::from(*s)].max(self.before[usize::from(*s)]);
-        (1..n).filter(|s| !refused(*s)).chain([0]).min_by_key(files).unwrap_or(0)
+        let extra = (1..n).filter(|s| !refused(*s)).min_by_key(files)?;
+        [extra, 0].into_iter().min_by_key(files)
     }
 }
 
@@ -153,14 +155,14 @@ mod tests {
     /// Files that have written once, at the same place.
     fn files(a: &Affinity, n: usize) -> Vec<Writer> {
         let w: Vec<Writer> = (0..n).map(|_| Writer::default()).collect();
-        w.iter().for_each(|w| a.placed(KIND, w, 0, (BlockAddr(6), BlockAddr(7))));
+        w.iter().for_each(|w| a.placed(KIND, w, 0, BlockAddr(7)));
         w
     }
 
     /// The stream that a file's next block goes to, with others' behind its last.
     fn next(a: &Affinity, w: &Writer) -> u8 {
         let stream = a.choose(KIND, N, w, |end| end >= BlockAddr(7), |_| false);
-        a.placed(KIND, w, stream, (BlockAddr(10), BlockAddr(11)));
+        a.placed(KIND, w, stream, BlockAddr(11));
         stream
     }
 
@@ -209,6 +211,20 @@ mod tests {
         let all = files(&a, 2);
         assert_eq!(a.choose(KIND, N, &all[0], |_| true, |s| s == 1), 2);
         assert_eq!(a.choose(KIND, N, &all[1], |_| true, |_| true), 0);
+        // Only as long as it is refused, and what has a stream keeps it meanwhile.
+        a.placed(KIND, &all[0], 0, BlockAddr(9));
+        assert_eq!(a.choose(KIND, N, &all[0], |_| true, |_| false), 2);
+        assert_eq!(a.choose(KIND, N, &all[1], |_| true, |_| false), 1);
+    }
+
+    /// Nor is one that others' blocks came between while it was written: it is to ask.
+    #[test]
+    fn a_file_without_a_stream_is_given_none_by_writing() {
+        let a = Affinity::default();
+        let w = &files(&a, 1)[0];
+        a.placed(KIND, w, 0, BlockAddr(20));
+        assert_eq!(w.keeps(1), None);
+        assert_eq!(next(&a, w), 1);
     }
 
     #[test]
@@ -216,7 +232,7 @@ mod tests {
         let a = Affinity::default();
         let w = &files(&a, 1)[0];
         assert_eq!(a.choose(KIND, N, w, |_| false, |_| false), 0);
-        a.placed(KIND, w, 0, (BlockAddr(7), BlockAddr(8)));
+        a.placed(KIND, w, 0, BlockAddr(8));
         assert_eq!(w.keeps(1), None);
         // Nor has one whose blocks were followed long ago.
         a.checkpointed();

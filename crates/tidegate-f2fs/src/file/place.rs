@@ -72,9 +72,13 @@ impl F2fs {
         }
         sim::place();
         let mut got = self.allocate_for(inode, &parts, how, log)?;
-        if let (Some(first), Some(last), true) = (got.first(), got.last(), how != Placement::Move) {
-            let (log, all) = (last.log, (first.start, last.start.plus(last.blocks)));
-            self.affinity.placed(log.kind, &fi(inode).writer, log.stream, all);
+        if let (Some(last), Placement::ByPolicy { .. }) = (got.last(), how) {
+            self.affinity.placed(
+                last.log.kind,
+                &fi(inode).writer,
+                last.log.stream,
+                last.start.plus(last.blocks),
+            );
         }
         if how == Placement::Move {
             self.gc.moving(inode.ino);

@@ -237,6 +237,9 @@ impl F2fs {
             return stream;
         }
         let kind = self.data_log(inode);
+        if pass.how == Placement::Rescue {
+            return kind.into();
+        }
         let before = pass.run.take().filter(|r| r.end == run.index && r.pages + run.pages <= MAX_EXTENT);
         let (log, pages) = before.map_or_else(
             || (LogId { kind, stream: self.next_stream(self.streams(kind)) }, 0),
