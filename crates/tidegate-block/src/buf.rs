@@ -20,7 +20,7 @@ const MAX_ORDER: usize = 8;
 static KEEP: AtomicUsize = AtomicUsize::new(96 << 20);
 
 /// Keeps at most `bytes` bytes of buffers for reuse, in place of 96 MiB, of the whole process: for a program that does
-/// one thing and ends. What is kept already stays.
+/// one thing and ends. Buffers that are kept already stay.
 pub fn keep_for_reuse(bytes: usize) {
     KEEP.store(bytes, Relaxed);
 }

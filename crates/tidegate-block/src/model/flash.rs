@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use tidegate_rt::Nanos;
 
-/// What bounds the writes to each zone.
+/// The bounds of writes to each zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneRate {
     /// From the start of a zone to that of the next, in bytes.

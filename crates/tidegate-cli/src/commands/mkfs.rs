@@ -184,7 +184,7 @@ fn size(text: &str) -> std::result::Result<Size, String> {
     }
 }
 
-/// Bytes of the page cache when `--cache` does not say. What was written is not read again, so that more of it gains
+/// Bytes of the page cache without `--cache`. Pages that were written are not read again, so that a larger one gains
 /// nothing.
 const CACHE: u64 = 32 << 20;
 /// Bytes of buffers that are kept for reuse.

@@ -28,7 +28,7 @@ pub(crate) struct Handle<'a> {
 
 thread::local!(static HELD: Cell<u32> = const { Cell::new(0) });
 
-/// What a handle is for: Linux's `EXT4_HT_*`, by which events of the journal name it.
+/// The purpose of a handle: Linux's `EXT4_HT_*`, by which events of the journal name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum HandleType {

@@ -32,7 +32,7 @@ struct Load {
     before: [u32; MAX_STREAMS],
 }
 
-/// What is known of a file as it is written.
+/// A file's stream, and the end of its last blocks, each with the epoch of it.
 #[derive(Default)]
 pub(crate) struct Writer {
     /// Epoch of its last run there, and below it one more than its stream; 0 in the latter without one. A file has one kind
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(streams(&all[1..3]), [2, 0]);
         let more = files(&a, 1);
         assert_eq!(streams(&more), [1]);
-        // What it had is another's by now; it begins anew, where nobody comes between.
+        // Its stream is another's by now; it begins anew, where nobody comes between.
         assert_eq!(a.choose(KIND, N, &all[0], |_| true, |_| false), 0);
     }
 

@@ -342,7 +342,7 @@ impl F2fs {
     }
 }
 
-/// What of an inode was freed.
+/// The part of an inode that a step has freed.
 enum Evicted {
     All,
     /// The end of its pages, and their nodes.

@@ -83,7 +83,7 @@ impl WriteIo {
         self.take_locked(log)
     }
 
-    /// What grows in a log, looked for under the log's lock.
+    /// The growing bio of a log, looked for under the log's lock.
     fn take_locked(&self, log: LogId) -> Option<Growing> {
         let mut growing = self.logs[log.slot()].lock();
         (growing.blocks > 0).then(|| self.take_grown(&mut growing, log))
