@@ -143,6 +143,24 @@ fn small_volumes_are_small() {
     assert!(fs::metadata(b.path("d.img")).unwrap().len() < 4 << 20);
 }
 
+/// A volume that is made to fit is filled once: the last directories find room as well.
+#[test]
+fn a_volume_that_fits_is_made_at_once() {
+    let Some(b) = bench() else { return };
+    for n in 0..200 {
+        let dir = b.path(&format!("dirs/{n}"));
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("file"), vec![n as u8; 100_000]).unwrap();
+    }
+    for block in ["1K", "4K"] {
+        let out =
+            b.ok(&["mkfs", "--format", "ext4", "--block-size", block, "--from", "dirs", "a.img", "--force"]);
+        // Of a volume that was made anew, only the last time is told.
+        assert!(out.contains("measure "), "{block}: {out}");
+        e2fsck(&b, "a.img");
+    }
+}
+
 #[test]
 fn what_is_there_is_kept_and_what_is_cut_short_is_none() {
     let Some(b) = bench() else { return };

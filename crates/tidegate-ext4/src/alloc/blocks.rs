@@ -5,7 +5,6 @@
 
 use super::bitmap::{clear_run, fill, first_clear, is_set};
 use super::damaged::Bitmap;
-use super::kept_for_splits;
 use crate::format::gate::{GroupDesc, rule};
 use crate::format::raw::GroupFlags;
 use crate::format::units::{BlockAddr, GroupNo};
@@ -41,7 +40,7 @@ impl Ext4 {
         goal: BlockAddr,
         want: u32,
     ) -> Result<(BlockAddr, u32)> {
-        self.space()?.check_unpromised(want.into(), kept_for_splits(&self.sb))?;
+        self.space()?.check_unpromised(want.into(), self.kept_from_metadata())?;
         self.take_promised(handle, goal, want)
     }
 

@@ -127,7 +127,13 @@ impl Ext4 {
 
     /// Blocks that data does not get: those for the superuser, who fills a new volume, and those for splits of maps.
     pub(crate) fn kept_back(&self) -> u64 {
-        if self.filling { 0 } else { self.sb.reserved_blocks() + kept_for_splits(&self.sb) }
+        if self.filling { 0 } else { self.sb.reserved_blocks() + self.kept_from_metadata() }
+    }
+
+    /// Blocks that directories and attributes do not get either: those for splits of maps, of which a volume that is filled
+    /// has none, as each of its files comes as a whole.
+    pub(crate) fn kept_from_metadata(&self) -> u64 {
+        if self.filling { 0 } else { kept_for_splits(&self.sb) }
     }
 
     /// Blocks of the format's own tables and of the journal: what the superblock says, or what the geometry makes of
