@@ -13,6 +13,7 @@
 //! | [`request`] | [`Request`]: adjacent bios merged, one device command |
 //! | [`queue`] | [`RequestQueue`], congestion, counters |
 //! | [`plug`] | [`Plug`]: bios of one thread that go out as fewer requests |
+//! | [`shared_plug`] | [`SharedPlug`]: the same of many passes, until somebody waits |
 //! | `busy` | how long submitters wait, and how much is on its way |
 //! | [`elevator`] | [`Elevator`]: what decides the order of requests, with its options and statistics |
 //! | `wfq` | the weighted fair queueing elevator: `sched` says which request is next, the rest sends it |
@@ -59,6 +60,7 @@ pub mod queue;
 pub mod record;
 pub mod request;
 pub mod reserve;
+pub mod shared_plug;
 pub mod slice;
 pub mod threads;
 mod traced;
@@ -80,6 +82,7 @@ pub use queue::{QueueLimits, QueueStats, RequestQueue, SizeClass};
 pub use record::{Record, Recorder};
 pub use request::Request;
 pub use reserve::Reserve;
+pub use shared_plug::SharedPlug;
 pub use tidegate_sys::{Errno, PAGE_SIZE};
 
 /// Bytes in a sector, the unit of [`Sector`].

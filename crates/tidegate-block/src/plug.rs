@@ -3,17 +3,21 @@
 use crate::Request;
 use crate::bio::{Bio, BioFlags};
 use crate::queue::RequestQueue;
+use crate::shared_plug::SharedPlug;
+use std::sync::atomic::AtomicU64;
 use tidegate_rt::device_wait;
 
 /// Gathers bios of one thread so that adjacent ones go out as one request; sends them when dropped.
 pub struct Plug<'a> {
     queue: &'a RequestQueue,
+    /// Where requests go instead of the queue, and who is told which load they joined.
+    behind: Option<(&'a SharedPlug, &'a AtomicU64)>,
     pending: Vec<Request>,
     flags: BioFlags,
 }
 
 /// A plug this full is sent on.
-const PLUG_MAX: usize = 32;
+pub(crate) const PLUG_MAX: usize = 32;
 
 impl<'a> Plug<'a> {
     /// An empty plug on `queue`.
@@ -23,7 +27,14 @@ impl<'a> Plug<'a> {
 
     /// The same, where each bio gets these flags, too.
     pub fn marking(queue: &'a RequestQueue, flags: BioFlags) -> Self {
-        Plug { queue, pending: Vec::new(), flags }
+        Plug { queue, behind: None, pending: Vec::new(), flags }
+    }
+
+    /// The same, whose requests join those of `shared`. `joined` gets the number of the load that the last of them is in
+    /// ([`SharedPlug::send_with`]).
+    pub fn behind(mut self, shared: &'a SharedPlug, joined: &'a AtomicU64) -> Self {
+        self.behind = Some((shared, joined));
+        self
     }
 
     /// Adds `bio`: behind a gathered request that it continues, or as one of its own.
@@ -46,12 +57,9 @@ impl<'a> Plug<'a> {
 
     /// Sends what was gathered, in order of address.
     pub fn send(&mut self) {
-        if !self.pending.is_empty() {
-            device_wait::check();
-        }
-        self.pending.sort_by_key(|r| r.sector);
-        for rq in self.pending.drain(..) {
-            self.queue.dispatch(rq);
+        match self.behind {
+            Some((shared, joined)) => shared.add(&mut self.pending, joined),
+            None => send_all(self.queue, &mut self.pending),
         }
     }
 }
@@ -59,5 +67,16 @@ impl<'a> Plug<'a> {
 impl Drop for Plug<'_> {
     fn drop(&mut self) {
         self.send();
+    }
+}
+
+/// Sends requests in order of address.
+pub(crate) fn send_all(queue: &RequestQueue, pending: &mut Vec<Request>) {
+    if !pending.is_empty() {
+        device_wait::check();
+    }
+    pending.sort_by_key(|r| r.sector);
+    for rq in pending.drain(..) {
+        queue.dispatch(rq);
     }
 }

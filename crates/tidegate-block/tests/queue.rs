@@ -1,6 +1,7 @@
 //! The request queue without an elevator, in a simulated world: who waits for room, and what goes out as one request.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use tidegate_block::*;
 use tidegate_rt::{LockClass, Mutex, clock, sim, thread};
@@ -114,4 +115,48 @@ fn a_plug_merges_and_sorts() {
         assert_eq!(*seen.lock(), [(0, 8 * 4096), (64, 4096)], "32 KiB at most");
         assert_eq!((q.stats().write_bios, q.stats().write_requests), (15, 5));
     });
+}
+
+/// Requests of several passes join; a load goes when there is enough of it, and when somebody asks for one that it has.
+#[test]
+fn a_shared_plug_joins_requests_of_many_passes() {
+    each_seed(|q, seen| {
+        let shared = SharedPlug::new(q.clone());
+        let joined = AtomicU64::new(0);
+        let pass = |page| {
+            Plug::new(&q).behind(&shared, &joined).add(write(page, 1));
+            joined.load(SeqCst)
+        };
+        let first = pass(100);
+        assert_eq!([50, 101, 7, 51].map(pass), [first; 4]);
+        shared.send_with(first - 1);
+        shared.send_with(first + 1);
+        assert!(seen.lock().is_empty(), "nobody waits for it");
+        shared.send_with(first);
+        assert_eq!(*seen.lock(), [(7 * 8, 4096), (50 * 8, 2 * 4096), (100 * 8, 2 * 4096)]);
+        shared.send_with(first);
+        assert_eq!(seen.lock().len(), 3, "it is sent");
+        let loads: Vec<u64> = (0..33).map(|n| pass(n * 10)).collect();
+        assert_eq!((loads[0], loads[31], loads[32]), (first + 1, first + 1, first + 2));
+        assert_eq!(seen.lock().len(), 3 + 32, "there were enough");
+        drop(shared);
+        assert_eq!(seen.lock().len(), 3 + 33);
+    });
+}
+
+/// A long request is not kept for one that does not continue it.
+#[test]
+fn a_shared_plug_sends_what_is_long() {
+    let q = Arc::new(RequestQueue::new(Arc::new(MemoryDevice::new(16 << 20)), QueueLimits::default()));
+    let shared = SharedPlug::new(q.clone());
+    let joined = AtomicU64::new(0);
+    let pass = |page, pages| Plug::new(&q).behind(&shared, &joined).add(write(page, pages));
+    pass(0, 20);
+    pass(20, 12);
+    pass(32, 1);
+    assert_eq!(q.stats().write_requests, 0, "they continue each other");
+    pass(100, 1);
+    assert_eq!(q.stats().write_requests, 1);
+    shared.send();
+    assert_eq!((q.stats().write_requests, q.stats().write_bios), (2, 4));
 }

@@ -237,6 +237,7 @@ fn writeback_single_inode(
         For::Sync { .. } => WritebackControl::sync(),
         For::Start { .. } | For::Background | For::Age => WritebackControl::background(most),
     };
+    wbc.more_follow = true;
     let submitted = fs.writepages(inode, &mut wbc);
     if why == (For::Sync { wait: true }) {
         let _span = FDATAWAIT.enter([inode.ino.0]);

@@ -102,6 +102,9 @@ impl Ext4 {
         }
         let (mut at, mut first) = (wbc.start, Ok(()));
         let mut plug = Plug::marking(&self.blocks.queue, flags(wbc));
+        if wbc.more_follow {
+            plug = plug.behind(&self.plug, inode.mapping.gathered());
+        }
         while wbc.nr_to_write > 0 {
             match inode.mapping.take_dirty(at, wbc.end, tag, PageBuf::MAX_PAGES) {
                 Taken::None => break,

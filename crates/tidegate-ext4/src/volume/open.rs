@@ -12,9 +12,9 @@ use crate::volume::ordered::Ordered;
 use crate::volume::overlay::{Overlay, logged_superblock};
 use crate::volume::sbi::Ext4;
 use crate::xattr;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
-use tidegate_block::{BioFlags, PAGE_SIZE, RequestQueue, Sector};
+use tidegate_block::{BioFlags, PAGE_SIZE, RequestQueue, Sector, SharedPlug};
 use tidegate_jbd2::JournalOptions;
 use tidegate_rt::{Mutex, clock};
 use tidegate_vfs::{Bdi, Error, ErrorKind, FileType, Ino, ReadOnly, Result};
@@ -55,6 +55,7 @@ impl Ext4 {
             return Err(not_recovered());
         }
         let blocks = Blocks::new(queue.clone(), bdi.clone(), sb.block_size);
+        let plug = Arc::new(SharedPlug::new(queue.clone()));
         let mut fs = Ext4 {
             sb,
             blocks,
@@ -62,7 +63,8 @@ impl Ext4 {
             counts: OnceLock::new(),
             space: None,
             freed: Freed::default(),
-            ordered: Ordered::new(),
+            ordered: Ordered::new(plug.clone()),
+            plug,
             conversions: None,
             behind: Behind::new(),
             damaged: Damaged::new(),
@@ -92,6 +94,13 @@ impl Ext4 {
         if fs.read_only.is_none() {
             fs.begin_changes(&queue, &bdi, &options)?;
         }
+        // What is cached keeps `bdi`, and is not to keep the device.
+        let plug = Arc::downgrade(&fs.plug);
+        bdi.set_submit_pending(move |of, _| match (plug.upgrade(), of) {
+            (Some(plug), Some(mapping)) => plug.send_with(mapping.gathered().load(SeqCst)),
+            (Some(plug), None) => plug.send(),
+            (None, _) => {}
+        });
         let fs = Arc::new(fs);
         if let Some(conversions) = &fs.conversions {
             conversions.start(&fs)?;

@@ -7,9 +7,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+use tidegate_block::SharedPlug;
 use tidegate_jbd2::{CommitHooks, Tid};
 use tidegate_rt::{LockClass, Mutex, WaitQueue};
 use tidegate_vfs::{Error, ErrorKind, Result};
+
+/// How often a commit sends what it waits for.
+const RESEND: Duration = Duration::from_millis(2);
 
 static ORDERED: LockClass = LockClass::new("ext4->ordered", 598);
 
@@ -25,6 +30,8 @@ struct Runs {
 pub(crate) struct Ordered {
     runs: Mutex<BTreeMap<u32, Runs>>,
     ended: WaitQueue,
+    /// Where some of them may be.
+    plug: Arc<SharedPlug>,
 }
 
 /// A run of pages. When it is dropped it is on the device, or lost.
@@ -42,8 +49,8 @@ impl OnWay {
 }
 
 impl Ordered {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Ordered { runs: Mutex::new(&ORDERED, BTreeMap::new()), ended: WaitQueue::new() })
+    pub(super) fn new(plug: Arc<SharedPlug>) -> Arc<Self> {
+        Arc::new(Ordered { runs: Mutex::new(&ORDERED, BTreeMap::new()), ended: WaitQueue::new(), plug })
     }
 
     /// A run gets its place in `tid`, whose handle the caller has. What follows needs no handle.
@@ -72,7 +79,12 @@ impl Drop for OnWay {
 
 impl CommitHooks for Ordered {
     fn flush_data(&self, tid: Tid) -> Result<()> {
-        self.ended.wait_until(|| self.runs.lock().get(&tid.0).is_none_or(|r| r.on_way == 0));
+        let ended = || self.runs.lock().get(&tid.0).is_none_or(|r| r.on_way == 0);
+        // A run that has its place may join the plug later.
+        while !ended() {
+            self.plug.send();
+            self.ended.wait_timeout(RESEND, ended);
+        }
         match self.runs.lock().remove(&tid.0) {
             Some(_) => Err(Error::new(
                 ErrorKind::Io,

@@ -11,6 +11,7 @@ use crate::volume::ordered::Ordered;
 use crate::volume::stats::Stats;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
+use tidegate_block::SharedPlug;
 use tidegate_rt::{Mutex, Timespec};
 use tidegate_vfs::{Error, ReadOnly};
 
@@ -26,6 +27,8 @@ pub struct Ext4 {
     pub(crate) space: Option<Space>,
     /// Blocks that a commit frees.
     pub(crate) freed: Freed,
+    /// Bios of passes over several inodes.
+    pub(crate) plug: Arc<SharedPlug>,
     /// Data that commits wait for.
     pub(crate) ordered: Arc<Ordered>,
     /// What marks blocks written, if the volume is changed and not filled.

@@ -15,6 +15,7 @@ mod made;
 mod mkfs;
 mod mkfs_judged;
 mod model;
+mod plugged;
 mod refused;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // other processes are driven and waited for
 mod rig;

@@ -95,8 +95,7 @@ impl AddressSpace {
         }
     }
 
-    /// Where pages under write-back wait to be submitted, a bit for each such place. A file system that gathers bios
-    /// numbers the places and keeps the bits.
+    /// Where pages under write-back wait to be submitted, if they do: a number of the file system's, which gathers bios.
     pub fn gathered(&self) -> &AtomicU64 {
         &self.gathered
     }

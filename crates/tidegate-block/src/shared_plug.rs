@@ -1,0 +1,100 @@
+//! Bios of many passes, gathered until there are enough or until somebody waits.
+//!
+//! Small files that lie one behind the other on the device are passes of one bio each. Their requests join here, and leave as
+//! few. Nothing that is here is on its way: a thread that waits for some of it sends it first, and a pass sends the rest when
+//! it ends.
+
+use crate::plug::{PLUG_MAX, send_all};
+use crate::{Request, RequestQueue};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use tidegate_rt::{LockClass, Mutex, device_wait};
+
+static PENDING: LockClass = LockClass::new("plug->pending", 950);
+
+/// Bytes of a request behind which the plug is sent when the next does not continue it: a long one gains little by waiting.
+const FLUSH_SIZE: u64 = 128 << 10;
+
+/// Requests that threads share before they go to the queue.
+pub struct SharedPlug {
+    queue: Arc<RequestQueue>,
+    load: Mutex<Load>,
+}
+
+/// Requests that go together.
+struct Load {
+    /// Counts from 1.
+    number: u64,
+    pending: Vec<Request>,
+}
+
+impl Load {
+    fn take(&mut self) -> Vec<Request> {
+        self.number += 1;
+        std::mem::take(&mut self.pending)
+    }
+}
+
+impl SharedPlug {
+    /// An empty plug on `queue`.
+    pub fn new(queue: Arc<RequestQueue>) -> Self {
+        SharedPlug { queue, load: Mutex::new(&PENDING, Load { number: 1, pending: Vec::new() }) }
+    }
+
+    /// Adds requests, each behind one that it continues; sends what is enough. `joined` gets the number of the load that the
+    /// last of them is in.
+    pub(crate) fn add(&self, requests: &mut Vec<Request>, joined: &AtomicU64) {
+        if !requests.is_empty() {
+            device_wait::check();
+        }
+        for rq in requests.drain(..) {
+            let mut full = {
+                let mut load = self.load.lock();
+                let full = self.join(&mut load, rq);
+                joined.store(load.number, SeqCst);
+                full
+            };
+            send_all(&self.queue, &mut full);
+        }
+    }
+
+    /// Puts a request into the load; what is to be sent before.
+    fn join(&self, load: &mut Load, mut rq: Request) -> Vec<Request> {
+        let l = self.queue.limits();
+        for before in load.pending.iter_mut().rev() {
+            match before.append(rq, l.max_bytes, l.max_segments) {
+                Ok(()) => return Vec::new(),
+                Err(back) => rq = back,
+            }
+        }
+        let enough =
+            load.pending.len() >= PLUG_MAX || load.pending.last().is_some_and(|r| r.bytes >= FLUSH_SIZE);
+        let full = if enough { load.take() } else { Vec::new() };
+        load.pending.push(rq);
+        full
+    }
+
+    /// Sends what was gathered, in order of address.
+    pub fn send(&self) {
+        let mut load = self.load.lock().take();
+        send_all(&self.queue, &mut load);
+    }
+
+    /// The same, if load `number` is what was gathered; else that is sent already.
+    pub fn send_with(&self, number: u64) {
+        let mut load = {
+            let mut load = self.load.lock();
+            if load.number != number {
+                return;
+            }
+            load.take()
+        };
+        send_all(&self.queue, &mut load);
+    }
+}
+
+impl Drop for SharedPlug {
+    fn drop(&mut self) {
+        self.send();
+    }
+}

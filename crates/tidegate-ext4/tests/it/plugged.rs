@@ -1,0 +1,143 @@
+//! Bios of a pass over many files: they go out as few requests, and none stays behind that somebody waits for.
+
+use crate::rig::{mke2fs, scratch, skip};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use tidegate_block::{BioFlags, MemoryDevice, Op, QueueLimits, Recorder, RequestQueue};
+use tidegate_ext4::{Ext4, Ext4Options};
+use tidegate_rt::thread;
+use tidegate_vfs::*;
+
+const ROOT: &Cred = &Cred::ROOT;
+const FILES: usize = 200;
+
+fn device(made_by: &[&str]) -> Arc<Recorder> {
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    mke2fs(&image, &[&["-b", "4096"], made_by].concat(), "64M");
+    Arc::new(Recorder::new(Arc::new(MemoryDevice::from_bytes(&std::fs::read(&image).unwrap()))))
+}
+
+/// Mounts it so that nothing is written unless somebody asks.
+fn mount(device: &Arc<Recorder>, how: Ext4Options) -> Arc<Vfs> {
+    let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
+    let bdi = Bdi::new(MemoryLimits::default());
+    let fs = Ext4::open(queue, bdi.clone(), how).unwrap();
+    Vfs::mount(fs, bdi, MountOptions { no_periodic_writeback: true, ..MountOptions::default() }).unwrap()
+}
+
+/// Requests that wrote data of files since the last call.
+fn data_requests(device: &Recorder) -> usize {
+    let is_data = |op, flags: BioFlags| op == Op::Write && !flags.contains(BioFlags::META);
+    device.take().iter().filter(|r| is_data(r.op, r.flags)).count()
+}
+
+fn make(v: &Arc<Vfs>, name: &str) -> File {
+    let inode = v.create(ROOT, &v.root().unwrap(), name.as_bytes(), 0o644).unwrap();
+    v.open(ROOT, &inode, OpenFlags::WRITE).unwrap()
+}
+
+/// A file of two pages that a pass has written, of which nothing has left.
+fn kept(v: &Arc<Vfs>, device: &Recorder) -> File {
+    let file = make(v, "kept");
+    file.write_at(0, &[7; 8192]).unwrap();
+    data_requests(device);
+    let mut wbc = WritebackControl { more_follow: true, ..WritebackControl::background(u64::MAX) };
+    v.fs().writepages(file.inode(), &mut wbc).unwrap();
+    assert_eq!((wbc.written, file.inode().mapping.nr_writeback(), data_requests(device)), (2, 2, 0));
+    file
+}
+
+fn content(device: &Arc<Recorder>, name: &str) -> Vec<u8> {
+    let v = mount(device, Ext4Options { read_only: true, ..Ext4Options::default() });
+    let file = v.lookup(&v.root().unwrap(), name.as_bytes()).unwrap();
+    let mut bytes = vec![0; 1 << 16];
+    let n = v.open(ROOT, &file, OpenFlags::READ).unwrap().read_at(0, &mut bytes).unwrap();
+    bytes.truncate(n);
+    bytes
+}
+
+#[test]
+fn small_files_of_a_pass_go_out_together() {
+    if skip() {
+        return;
+    }
+    for made_by in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "^has_journal"], &["-t", "ext3"]] {
+        for filling in [false, true] {
+            let device = device(made_by);
+            let v = mount(&device, Ext4Options { filling, ..Ext4Options::default() });
+            for n in 0..FILES {
+                make(&v, &format!("f{n}")).write_at(0, &[n as u8; 3000]).unwrap();
+            }
+            data_requests(&device);
+            v.sync().unwrap();
+            let requests = data_requests(&device);
+            assert!((1..=FILES / 20).contains(&requests), "{made_by:?}, {filling}: {requests} requests");
+            v.unmount().unwrap();
+            for n in [0, 1, FILES - 1] {
+                assert_eq!(content(&device, &format!("f{n}")), [n as u8; 3000], "{made_by:?}");
+            }
+        }
+    }
+}
+
+/// A commit sends the data that it waits for.
+#[test]
+fn a_commit_does_not_wait_for_what_nobody_sends() {
+    if skip() {
+        return;
+    }
+    let device = device(&["-t", "ext3"]);
+    let v = mount(&device, Ext4Options::default());
+    let (other, a) = (make(&v, "other"), kept(&v, &device));
+    let done = Arc::new(AtomicBool::new(false));
+    let ended = done.clone();
+    let syncer = thread::spawn("syncer", move || {
+        other.fsync(false).unwrap();
+        ended.store(true, SeqCst);
+    });
+    let mut patience = 3000;
+    while !done.load(SeqCst) && patience > 0 {
+        thread::sleep(std::time::Duration::from_millis(10));
+        patience -= 1;
+    }
+    let before = done.load(SeqCst);
+    v.bdi().submit_pending();
+    syncer.unwrap().join();
+    assert!(before, "the commit waits");
+    assert_eq!(a.inode().mapping.nr_writeback(), 0);
+    drop(a);
+    v.unmount().unwrap();
+}
+
+/// An fsync sends what was kept where its own pages are in it, and leaves the rest to gather.
+#[test]
+fn an_fsync_sends_its_own() {
+    if skip() {
+        return;
+    }
+    let device = device(&["-t", "ext4"]);
+    let v = mount(&device, Ext4Options::default());
+    let (other, a) = (make(&v, "other"), kept(&v, &device));
+    other.write_at(0, &[8; 100]).unwrap();
+    other.fsync(false).unwrap();
+    assert_eq!((data_requests(&device), a.inode().mapping.nr_writeback()), (1, 2));
+    a.fsync(false).unwrap();
+    assert_eq!((data_requests(&device), a.inode().mapping.nr_writeback()), (1, 0));
+    drop((a, other));
+    v.unmount().unwrap();
+}
+
+#[test]
+fn an_unmount_leaves_nothing_behind() {
+    if skip() {
+        return;
+    }
+    for made_by in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "^has_journal"], &["-t", "ext3"]] {
+        let device = device(made_by);
+        let v = mount(&device, Ext4Options::default());
+        drop(kept(&v, &device));
+        v.unmount().unwrap();
+        assert_eq!(content(&device, "kept"), [7; 8192], "{made_by:?}");
+    }
+}
