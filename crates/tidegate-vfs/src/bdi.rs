@@ -240,6 +240,12 @@ impl Bdi {
         self.dirty_bytes() > self.limits.background
     }
 
+    /// Whether a pass in the background has done enough: an eighth below the threshold, so that it takes many small files
+    /// and not each as it comes.
+    pub(crate) fn well_below_background(&self) -> bool {
+        self.dirty_bytes() <= self.limits.background - self.limits.background / 8
+    }
+
     /// Called by whoever dirtied pages, with no lock held: starts the flusher above the background
     /// threshold, waits above the limit, reclaims clean pages above the cache limit. When pages cannot be
     /// written, it does not wait for ever; [`Bdi::admit`] then refuses more.

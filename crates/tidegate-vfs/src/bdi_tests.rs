@@ -51,6 +51,16 @@ fn nothing_is_written_below_the_background_threshold() {
     });
 }
 
+/// A pass in the background takes many small files at a time: it goes on until an eighth less than the threshold is dirty.
+#[test]
+fn the_background_does_not_stop_at_its_threshold() {
+    each_seed(false, |vfs, _| {
+        (10..43).for_each(|ino| drop(dirty(&vfs, ino, 1)));
+        thread::sleep(TAKES.write * 10);
+        assert_eq!(vfs.bdi().dirty_bytes(), 28 * PAGE);
+    });
+}
+
 /// In the background, files with less to write than the others are left to grow.
 #[test]
 fn the_background_takes_the_largest_first() {

@@ -204,7 +204,7 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For, most: u64) -> (u64, Resul
         let enough = match why {
             For::Start { .. } => written >= most,
             For::Sync { .. } => false,
-            For::Background => !bdi.over_background(),
+            For::Background => bdi.well_below_background(),
             For::Age => bdi.lists.lock().shutdown,
         };
         if enough {
