@@ -3,7 +3,7 @@
 //! A group's bitmap may never have been written: what it says follows from the geometry then.
 
 use crate::format::crc::crc32c;
-use crate::format::gate::{GroupDesc, rule};
+use crate::format::gate::{GroupDesc, rule_or};
 use crate::format::raw::{GroupFlags, Incompat};
 use crate::format::units::{BlockAddr, GroupNo};
 use crate::volume::sbi::Ext4;
@@ -97,10 +97,9 @@ impl Ext4 {
     }
 
     fn check_bitmap(&self, group: GroupNo, what: &str, bytes: &[u8], stored: u32) -> Result<()> {
-        rule(
-            !self.sb.has_csum() || self.bitmap_csum(bytes) == stored,
-            format!("group {group}: the checksum of its {what} bitmap does not match"),
-        )
+        rule_or(!self.sb.has_csum() || self.bitmap_csum(bytes) == stored, || {
+            format!("group {group}: the checksum of its {what} bitmap does not match")
+        })
     }
 
     /// What a block bitmap says that was never written: the copies of superblock and descriptors are in use, and what

@@ -5,7 +5,7 @@
 
 use super::{Mapped, Place};
 use crate::format::crc::crc32c;
-use crate::format::gate::rule;
+use crate::format::gate::rule_or;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::Ext4Inode;
@@ -67,11 +67,13 @@ impl Ext4 {
         let h =
             RawExtentHeader::read_from_prefix(node).map_err(|_| Error::corrupt(of("too short".into())))?.0;
         let (entries, max, own) = (h.eh_entries.get(), h.eh_max.get(), h.eh_depth.get());
-        rule(h.eh_magic.get() == EXTENT_MAGIC, of("no extent header".into()))?;
-        rule(own <= MAX_DEPTH && depth.is_none_or(|d| d == own), of(format!("a depth of {own}")))?;
+        rule_or(h.eh_magic.get() == EXTENT_MAGIC, || of("no extent header".into()))?;
+        let fits = own <= MAX_DEPTH && depth.is_none_or(|d| d == own);
+        rule_or(fits, || of(format!("a depth of {own}")))?;
         let room = node.len() / EXTENT_ENTRY - 1;
-        rule(max > 0 && usize::from(max) <= room, of(format!("room for {max} entries")))?;
-        rule(entries <= max && (entries > 0 || own == 0), of(format!("{entries} entries of {max}")))?;
+        rule_or(max > 0 && usize::from(max) <= room, || of(format!("room for {max} entries")))?;
+        let some = entries <= max && (entries > 0 || own == 0);
+        rule_or(some, || of(format!("{entries} entries of {max}")))?;
         Ok(h)
     }
 
@@ -82,10 +84,9 @@ impl Ext4 {
         let end = EXTENT_ENTRY * (1 + usize::from(h.eh_max.get()));
         let tail = node.get(end..end + 4).is_some();
         let crc = crc32c(inode.csum_seed, &node[..end]);
-        rule(
-            tail && le32(node, end) == crc,
-            format!("inode {}: {at}: the checksum does not match", inode.ino),
-        )
+        rule_or(tail && le32(node, end) == crc, || {
+            format!("inode {}: {at}: the checksum does not match", inode.ino)
+        })
     }
 
     /// Finds block `at` in a node whose entries have to lie in `range`.
