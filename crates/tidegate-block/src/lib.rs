@@ -14,6 +14,8 @@
 //! | [`queue`] | [`RequestQueue`], congestion, counters |
 //! | [`plug`] | [`Plug`]: bios of one thread that go out as fewer requests |
 //! | [`shared_plug`] | [`SharedPlug`]: the same of many passes, until somebody waits |
+//! | `inflight` | what was submitted and has not ended, and who may submit more |
+//! | [`wbt`] | write-back throttling: little write-back is on its way while somebody waits |
 //! | `busy` | how long submitters wait, and how much is on its way |
 //! | [`elevator`] | [`Elevator`]: what decides the order of requests, with its options and statistics |
 //! | `wfq` | the weighted fair queueing elevator: `sched` says which request is next, the rest sends it |
@@ -51,6 +53,7 @@ pub mod elevator;
 pub mod faulty;
 pub mod file;
 pub mod held;
+mod inflight;
 mod loops;
 pub mod memory;
 pub mod model;
@@ -65,6 +68,7 @@ pub mod slice;
 pub mod threads;
 mod traced;
 pub mod uring;
+pub mod wbt;
 mod wfq;
 
 pub use bio::{Bio, BioData, BioFlags, Op, Sector, Segment};
@@ -84,6 +88,7 @@ pub use request::Request;
 pub use reserve::Reserve;
 pub use shared_plug::SharedPlug;
 pub use tidegate_sys::{Errno, PAGE_SIZE};
+pub use wbt::Wbt;
 
 /// Bytes in a sector, the unit of [`Sector`].
 pub const SECTOR_SIZE: u64 = 512;

@@ -2,14 +2,16 @@
 
 use crate::bio::{Bio, BioData, BioFlags, Op, Sector};
 use crate::busy::Busy;
+use crate::inflight::{InFlight, Place};
 use crate::traced::{self, Traced};
+use crate::wbt::Wbt;
 use crate::wfq::{Slot, Wfq};
 use crate::{Device, Elevator, ElevatorStats, Errno, PageBuf, Request};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use tidegate_rt::{Distribution, Histogram, WaitQueue, clock, device_wait, sim, trace::SpanPoint};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tidegate_rt::{Distribution, Histogram, clock, device_wait, sim, trace::SpanPoint};
 
 static SUBMIT_BIO_WAIT: SpanPoint<0> = SpanPoint::new("submit_bio_wait", []);
 
@@ -24,11 +26,20 @@ pub struct QueueLimits {
     pub max_bytes: u64,
     /// Most memory segments in a request.
     pub max_segments: usize,
+    /// What write-back may have in flight while somebody waits for a request; `None`: as much as others. An elevator
+    /// decides that by itself.
+    pub wbt: Option<Wbt>,
 }
 
 impl Default for QueueLimits {
     fn default() -> Self {
-        QueueLimits { nr_requests: 64, max_inflight_bytes: 16 << 20, max_bytes: 1 << 20, max_segments: 256 }
+        QueueLimits {
+            nr_requests: 64,
+            max_inflight_bytes: 16 << 20,
+            max_bytes: 1 << 20,
+            max_segments: 256,
+            wbt: None,
+        }
     }
 }
 
@@ -104,41 +115,6 @@ struct Counters {
     write_sizes: Histogram,
 }
 
-/// What was submitted and has not ended.
-#[derive(Default)]
-pub(crate) struct InFlight {
-    requests: AtomicUsize,
-    bytes: AtomicU64,
-    /// Of the requests, those that are no reads.
-    changes: AtomicUsize,
-    room: WaitQueue,
-}
-
-impl InFlight {
-    /// Counts a request that an elevator keeps.
-    pub(crate) fn enter(&self) {
-        self.requests.fetch_add(1, SeqCst);
-    }
-
-    /// Its end.
-    pub(crate) fn leave(&self) {
-        self.requests.fetch_sub(1, SeqCst);
-        self.room.wake_all();
-    }
-
-    /// Counts a request that changes the device until its end.
-    fn watch(self: &Arc<Self>, rq: &mut Request) {
-        if rq.op != Op::Read {
-            self.changes.fetch_add(1, SeqCst);
-            let inflight = self.clone();
-            rq.after_end(move || {
-                inflight.changes.fetch_sub(1, SeqCst);
-                inflight.room.wake_all();
-            });
-        }
-    }
-}
-
 /// The way to a device, shared by all who do I/O on it.
 pub struct RequestQueue {
     device: Arc<dyn Device>,
@@ -207,16 +183,14 @@ impl RequestQueue {
         self.inflight.watch(&mut rq);
         self.n.write_requests.fetch_add((rq.op == Op::Write) as u64, Relaxed);
         let slot = self.enter(&rq);
-        match slot {
-            Some(_) => self.inflight.enter(),
-            None => self.wait_for_room(rq.bytes),
-        }
-        let bytes = if slot.is_some() { 0 } else { rq.bytes };
+        let place = match slot {
+            Some(_) => self.inflight.enter_freely(),
+            None => self.wait_for_room(&rq),
+        };
         let r = self.execute(&mut rq);
         drop(slot);
         rq.complete(r);
-        self.inflight.bytes.fetch_sub(bytes, SeqCst);
-        self.inflight.leave();
+        self.inflight.leave(&place);
     }
 
     /// Does `bio` and waits for it; its completion is not called, its memory is returned.
@@ -251,7 +225,9 @@ impl RequestQueue {
     /// Has the device do a request in the calling thread.
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
         let (traced, since) = (Traced::issue_here(rq), clock::now());
+        self.note_wait(rq.is_sync());
         let r = self.device.execute(rq);
+        self.note_wait(rq.is_sync());
         self.n.busy.was(since, rq.bytes);
         if let Some(t) = traced {
             t.complete_here(r);
@@ -302,7 +278,7 @@ impl RequestQueue {
 
     /// Requests that were submitted and have not ended; those that somebody does himself not among them.
     pub fn in_flight(&self) -> usize {
-        self.inflight.requests.load(Relaxed)
+        self.inflight.requests()
     }
 
     pub(crate) fn count(&self, bio: &Bio) {
@@ -348,38 +324,40 @@ impl RequestQueue {
         if write {
             self.n.write_requests.fetch_add(1, Relaxed);
         }
-        self.wait_for_room(rq.bytes);
+        let place = self.wait_for_room(&rq);
         Traced::watch(&mut rq);
-        let (inflight, bytes) = (self.inflight.clone(), rq.bytes);
+        let (inflight, sync) = (self.inflight.clone(), self.limits.wbt.is_some() && rq.is_sync());
         rq.after_end(move || {
-            inflight.bytes.fetch_sub(bytes, SeqCst);
-            inflight.leave();
+            if sync {
+                inflight.somebody_waits();
+            }
+            inflight.leave(&place);
         });
         self.device.submit(rq);
     }
 
-    fn wait_for_room(&self, bytes: u64) {
-        let (f, l) = (&self.inflight, &self.limits);
-        let book = || {
-            let n = f.requests.fetch_add(1, SeqCst);
-            let b = f.bytes.fetch_add(bytes, SeqCst);
-            if n == 0 || (n < l.nr_requests && b + bytes <= l.max_inflight_bytes) {
-                return true;
-            }
-            f.requests.fetch_sub(1, SeqCst);
-            f.bytes.fetch_sub(bytes, SeqCst);
-            false
-        };
-        if !book() {
-            let _waits = self.n.busy.congested();
-            f.room.wait_until(book);
+    /// Has write-back yield for a while where somebody waits for a request.
+    fn note_wait(&self, sync: bool) {
+        if sync && self.limits.wbt.is_some() {
+            self.inflight.somebody_waits();
         }
+    }
+
+    fn wait_for_room(&self, rq: &Request) -> Place {
+        self.note_wait(rq.is_sync());
+        let place = Place::of(rq);
+        let enter = || self.inflight.enter(&place, &self.limits);
+        if !enter() {
+            let _waits = self.n.busy.congested();
+            self.inflight.room.wait_until(enter);
+        }
+        place
     }
 
     /// Waits until nothing that anybody submitted and that changes the device is in flight. Reads may be.
     pub fn drain(&self) {
         device_wait::check();
-        self.inflight.room.wait_until(|| self.inflight.changes.load(SeqCst) == 0);
+        self.inflight.wait_for_changes();
     }
 }
 
@@ -388,6 +366,6 @@ impl Drop for RequestQueue {
         if let Some(w) = &self.wfq {
             w.close();
         }
-        self.inflight.room.wait_until(|| self.inflight.requests.load(SeqCst) == 0);
+        self.inflight.wait_for_all();
     }
 }

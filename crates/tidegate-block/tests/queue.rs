@@ -9,8 +9,13 @@ use tidegate_rt::{LockClass, Mutex, clock, sim, thread};
 const MS: Duration = Duration::from_millis(1);
 /// The time of each request.
 const TAKES: Duration = Duration::from_millis(100);
-const LIMITS: QueueLimits =
-    QueueLimits { nr_requests: 4, max_inflight_bytes: 64 << 10, max_bytes: 32 << 10, max_segments: 8 };
+const LIMITS: QueueLimits = QueueLimits {
+    nr_requests: 4,
+    max_inflight_bytes: 64 << 10,
+    max_bytes: 32 << 10,
+    max_segments: 8,
+    wbt: None,
+};
 
 static SEEN: LockClass = LockClass::new("test->seen", 975);
 
@@ -159,4 +164,81 @@ fn a_shared_plug_sends_what_is_long() {
     assert_eq!(q.stats().write_requests, 1);
     shared.send();
     assert_eq!((q.stats().write_requests, q.stats().write_bios), (2, 4));
+}
+
+/// One megabyte of requests may be on its way; of write-back, while somebody waits for a request, 8 pages.
+fn each_seed_throttled(f: impl Fn(Arc<RequestQueue>) + Copy + Send + 'static) {
+    for seed in 0..4 {
+        println!("seed {seed}");
+        sim::run(seed, 3, move || {
+            let late = Rule::new(Fault::Late(TAKES));
+            let device = Faulty::new(Arc::new(MemoryDevice::new(16 << 20)), [late]);
+            let wbt = Some(Wbt { requests: 3, bytes: 8 * 4096 });
+            let limits = QueueLimits { nr_requests: 64, max_inflight_bytes: 1 << 20, wbt, ..LIMITS };
+            f(Arc::new(RequestQueue::new(device, limits)));
+        });
+    }
+}
+
+fn sync(page: u64) -> Bio {
+    let mut bio = write(page, 1);
+    bio.flags = BioFlags::SYNC;
+    bio
+}
+
+#[test]
+fn write_back_has_the_whole_queue_while_nobody_waits() {
+    each_seed_throttled(|q| {
+        assert!(took(|| (0..20).for_each(|i| q.submit(write(i * 10, 8)))) < MS);
+    });
+}
+
+#[test]
+fn little_write_back_is_on_its_way_while_somebody_waits() {
+    each_seed_throttled(|q| {
+        q.submit(sync(1000));
+        // By bytes, and by requests.
+        for (pages, fit) in [(4, 2), (1, 3)] {
+            assert!(took(|| (0..fit).for_each(|i| q.submit(write(i * 10, pages)))) < MS);
+            let next = took(|| q.submit(write(500, pages)));
+            assert!(next > TAKES - 2 * MS, "{next:?}");
+            q.drain();
+            q.submit(sync(1001));
+        }
+    });
+}
+
+#[test]
+fn write_back_in_the_queue_is_in_the_way_of_nothing_that_somebody_waits_for() {
+    each_seed_throttled(|q| {
+        q.submit(sync(1000));
+        (0..2).for_each(|i| q.submit(write(i * 10, 4)));
+        let waits = q.clone();
+        let flusher = thread::spawn("flusher", move || waits.submit(write(500, 4))).unwrap();
+        assert!(took(|| (0..10).for_each(|i| q.submit(sync(i * 10 + 2000)))) < MS);
+        flusher.join();
+    });
+}
+
+/// What somebody waits for ends later than it began: the time counts from its end.
+#[test]
+fn write_back_has_the_whole_queue_again_a_while_after_the_last_wait() {
+    each_seed_throttled(|q| {
+        q.submit_wait(sync(1000)).unwrap();
+        let soon = took(|| (0..3).for_each(|i| q.submit(write(i * 10, 4))));
+        assert!(soon > TAKES - 2 * MS, "{soon:?}");
+        q.drain();
+        thread::sleep(TAKES + MS);
+        assert!(took(|| (0..10).for_each(|i| q.submit(write(i * 10, 8)))) < MS);
+    });
+}
+
+#[test]
+fn what_is_larger_than_the_bound_of_write_back_goes_alone() {
+    each_seed_throttled(|q| {
+        q.submit(sync(1000));
+        assert!(took(|| q.submit(write(0, 32))) < MS);
+        let next = took(|| q.submit(write(100, 32)));
+        assert!(next > TAKES - 2 * MS, "{next:?}");
+    });
 }

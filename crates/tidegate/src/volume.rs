@@ -10,7 +10,7 @@ use crate::within::within;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_block::slice::Slice;
-use tidegate_block::{Device, PAGE_SIZE, QueueLimits, RequestQueue, SECTOR_SIZE};
+use tidegate_block::{Device, PAGE_SIZE, QueueLimits, RequestQueue, SECTOR_SIZE, Wbt};
 use tidegate_ext4::{Ext4, Ext4Options};
 use tidegate_f2fs::{F2fs, F2fsOptions};
 use tidegate_rt::clock;
@@ -262,7 +262,8 @@ pub fn open_queue(path: &Path, options: &OpenOptions) -> Result<RequestQueue> {
         0 => device,
         _ => Arc::new(slice(device, offset).map_err(|why| Error::other(image, why))?),
     };
-    Ok(RequestQueue::with_elevator(device, QueueLimits::default(), options.elevator))
+    let limits = QueueLimits { wbt: Some(Wbt::default()), ..QueueLimits::default() };
+    Ok(RequestQueue::with_elevator(device, limits, options.elevator))
 }
 
 fn slice(device: Arc<dyn Device>, offset: u64) -> std::result::Result<Slice, String> {

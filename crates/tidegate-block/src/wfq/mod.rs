@@ -10,7 +10,7 @@ mod sched;
 
 use crate::bio::{BioFlags, Op};
 use crate::busy::Busy;
-use crate::queue::InFlight;
+use crate::inflight::{InFlight, Place};
 use crate::traced::Traced;
 use crate::{Device, ElevatorStats, QueueLimits, Request, WfqOptions};
 use flow::{Entry, Job, Key, Ticket};
@@ -125,9 +125,9 @@ impl Wfq {
     /// pending.
     pub fn submit(&self, rq: Request, busy: &Busy) -> bool {
         let s = &self.shared;
-        let (bytes, sync) = (rq.bytes, is_sync(&rq));
+        let (bytes, sync) = (rq.bytes, rq.is_sync());
         let (mut rq, mut waits) = (rq, None);
-        s.inflight.enter();
+        s.inflight.enter_freely();
         let mut st = s.state.lock();
         let key = st.sched.key(rq.ctx(), thread::id(), sync);
         loop {
@@ -138,7 +138,7 @@ impl Wfq {
                     Ok(()) => {
                         st.groups.entry(key.group).or_default().bytes += bytes;
                         drop(st);
-                        s.inflight.leave();
+                        s.inflight.leave(&Place::NONE);
                         return true;
                     }
                     Err(r) => rq = r,
@@ -198,11 +198,6 @@ impl Drop for Wfq {
             t.join();
         }
     }
-}
-
-/// Whether somebody waits for `rq`.
-fn is_sync(rq: &Request) -> bool {
-    rq.flags.contains(BioFlags::SYNC) || (rq.op == Op::Read && !rq.flags.contains(BioFlags::RAHEAD))
 }
 
 /// Whether a device may take the time of the thread that submits `rq`, though it works asynchronously.
@@ -283,7 +278,7 @@ impl Shared {
             shared.complete(key, Some(bytes));
             // Before the queue may go: the last reference to a device must not fall in its own thread.
             drop(shared);
-            inflight.leave();
+            inflight.leave(&Place::NONE);
         });
         self.device.submit(rq);
     }

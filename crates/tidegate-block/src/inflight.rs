@@ -1,0 +1,143 @@
+//! What was submitted and has not ended, and who may submit more.
+
+use crate::bio::Op;
+use crate::wbt::Throttle;
+use crate::{QueueLimits, Request};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use tidegate_rt::WaitQueue;
+
+/// Requests and their bytes, booked together: a thread that finds no room changes nothing, so no other thread takes it
+/// for one that has a request on its way, and sleeps for the end of that.
+///
+/// ```text
+///   63            44 43                                        0
+///   ┌───────────────┬─────────────────────────────────────────┐
+///   │ requests      │ their pages                             │
+///   └───────────────┴─────────────────────────────────────────┘
+/// ```
+#[derive(Default)]
+pub(crate) struct Booked(AtomicU64);
+
+const REQUEST: u64 = 1 << PAGES_BITS;
+const PAGES_BITS: u32 = 44;
+const PAGE: u64 = 4096;
+
+/// What a request of `bytes` adds. A discard may be as long as a device: past 16 TiB, more bytes count as many.
+fn share(bytes: u64) -> u64 {
+    REQUEST + bytes.div_ceil(PAGE).min(u32::MAX.into())
+}
+
+impl Booked {
+    /// Books a request in if none is, or if with it there are no more requests and bytes than that.
+    pub fn enter(&self, bytes: u64, most_requests: usize, most_bytes: u64) -> bool {
+        let fits = |now: u64| {
+            let next = now + share(bytes);
+            let few =
+                next >> PAGES_BITS <= most_requests as u64 && (next & (REQUEST - 1)) <= most_bytes / PAGE;
+            (now == 0 || few).then_some(next)
+        };
+        self.0.fetch_update(SeqCst, SeqCst, fits).is_ok()
+    }
+
+    /// Books it out.
+    pub fn leave(&self, bytes: u64) {
+        self.0.fetch_sub(share(bytes), SeqCst);
+    }
+}
+
+/// What was submitted and has not ended.
+#[derive(Default)]
+pub(crate) struct InFlight {
+    requests: AtomicUsize,
+    /// Those that took room; an elevator has room of its own.
+    booked: Booked,
+    throttle: Throttle,
+    /// Of the requests, those that are no reads.
+    changes: AtomicUsize,
+    /// Woken whenever a request ends.
+    pub room: WaitQueue,
+}
+
+impl InFlight {
+    /// Counts a request that takes no room here: an elevator has room of its own.
+    pub fn enter_freely(&self) -> Place {
+        self.requests.fetch_add(1, SeqCst);
+        Place::NONE
+    }
+
+    /// Counts a request, if there is room for it. A thread that finds none looks again when `room` is woken.
+    pub fn enter(&self, place: &Place, l: &QueueLimits) -> bool {
+        let Some(bytes) = place.bytes else { return true };
+        if place.write_back && !self.throttle.enter(bytes, l) {
+            return false;
+        }
+        let fits = self.booked.enter(bytes, l.nr_requests, l.max_inflight_bytes);
+        if fits {
+            self.requests.fetch_add(1, SeqCst);
+        } else if place.write_back {
+            self.throttle.leave(bytes);
+        }
+        fits
+    }
+
+    /// The end of a request.
+    pub fn leave(&self, place: &Place) {
+        if let Some(bytes) = place.bytes {
+            if place.write_back {
+                self.throttle.leave(bytes);
+            }
+            self.booked.leave(bytes);
+        }
+        self.requests.fetch_sub(1, SeqCst);
+        self.room.wake_all();
+    }
+
+    /// A request that somebody waits for begins or has ended.
+    pub fn somebody_waits(&self) {
+        self.throttle.somebody_waits();
+    }
+
+    /// Counts a request that changes the device until its end.
+    pub fn watch(self: &Arc<Self>, rq: &mut Request) {
+        if rq.op != Op::Read {
+            self.changes.fetch_add(1, SeqCst);
+            let inflight = self.clone();
+            rq.after_end(move || {
+                inflight.changes.fetch_sub(1, SeqCst);
+                inflight.room.wake_all();
+            });
+        }
+    }
+
+    /// Requests, now.
+    pub fn requests(&self) -> usize {
+        self.requests.load(Relaxed)
+    }
+
+    /// Waits until no request is left.
+    pub fn wait_for_all(&self) {
+        self.room.wait_until(|| self.requests.load(SeqCst) == 0);
+    }
+
+    /// Waits until no request is left that changes the device.
+    pub fn wait_for_changes(&self) {
+        self.room.wait_until(|| self.changes.load(SeqCst) == 0);
+    }
+}
+
+/// The room that a request takes.
+pub(crate) struct Place {
+    /// `None` where it is not booked.
+    bytes: Option<u64>,
+    write_back: bool,
+}
+
+impl Place {
+    /// No room.
+    pub const NONE: Place = Place { bytes: None, write_back: false };
+
+    pub fn of(rq: &Request) -> Self {
+        Place { bytes: Some(rq.bytes), write_back: rq.is_write_back() }
+    }
+}

@@ -1,0 +1,84 @@
+//! Write-back throttling: while somebody waits for a request, few writes that nobody waits for are on their way.
+//!
+//! A device serves requests about in the order in which they come. A request that somebody waits for takes as long as
+//! what is in front of it: 16 MiB of write-back are 4 ms on a fast device and 100 ms on a disk, and an fsync waits for
+//! three such requests, one behind the other. Linux bounds write-back for that (`block/blk-wbt.c`) while somebody waits
+//! or did within a tenth of a second. It counts requests, and moves its bound with the latency that it sees. Here the
+//! bound is one of bytes, and constant: enough that the device has a next request when one ends.
+//!
+//! ```text
+//!   bound   16 MiB ─────────┐                     ┌────────
+//!           Wbt::bytes      └─────────────────────┘
+//!                           ▲ somebody waits      ▲ WINDOW after the last that somebody waited for
+//! ```
+
+use crate::bio::{BioFlags, Op};
+use crate::inflight::Booked;
+use crate::{QueueLimits, Request};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tidegate_rt::{Nanos, clock};
+
+/// How long after a request that somebody waited for the next is expected: as long as Linux expects it.
+const WINDOW: Duration = Duration::from_millis(100);
+
+/// What write-back may have on its way while somebody waits for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wbt {
+    /// Requests.
+    pub requests: usize,
+    /// Bytes; one request may exceed it alone.
+    pub bytes: u64,
+}
+
+impl Default for Wbt {
+    fn default() -> Self {
+        Wbt { requests: 16, bytes: 1 << 20 }
+    }
+}
+
+/// The write-back that is on its way in a queue.
+#[derive(Default)]
+pub(crate) struct Throttle {
+    booked: Booked,
+    /// When somebody last began to wait for a request, or had waited for one, in nanoseconds plus one; 0: never.
+    waited: AtomicU64,
+}
+
+impl Throttle {
+    /// Somebody waits for a request, or has waited.
+    pub fn somebody_waits(&self) {
+        self.waited.store(clock::now().0 + 1, Relaxed);
+    }
+
+    /// Books a request of write-back in, unless it has to wait. It may go once another has ended.
+    pub fn enter(&self, bytes: u64, limits: &QueueLimits) -> bool {
+        let bound = limits.wbt.filter(|_| self.is_near());
+        let (requests, most) = bound.map_or((usize::MAX, u64::MAX), |l| (l.requests, l.bytes));
+        self.booked.enter(bytes, requests, most)
+    }
+
+    /// Books it out.
+    pub fn leave(&self, bytes: u64) {
+        self.booked.leave(bytes);
+    }
+
+    fn is_near(&self) -> bool {
+        match self.waited.load(Relaxed) {
+            0 => false,
+            t => clock::now().since(Nanos(t - 1)).duration() < WINDOW,
+        }
+    }
+}
+
+impl Request {
+    /// Whether somebody waits for it.
+    pub(crate) fn is_sync(&self) -> bool {
+        self.flags.contains(BioFlags::SYNC) || (self.op == Op::Read && !self.flags.contains(BioFlags::RAHEAD))
+    }
+
+    /// Whether it is write-back: a write that nobody waits for.
+    pub(crate) fn is_write_back(&self) -> bool {
+        matches!(self.op, Op::Write | Op::WriteZeroes) && !self.is_sync()
+    }
+}
