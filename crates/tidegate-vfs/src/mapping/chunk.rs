@@ -71,6 +71,10 @@ impl PageRun {
 pub struct Chunk {
     /// Sorted by `start`, never overlapping.
     runs: Vec<Run>,
+    /// The first page of each run: as many of them as there are up to a page, so many runs begin there or before.
+    starts: u64,
+    /// Pages that are cached.
+    present: u64,
     /// Changed since last written.
     pub dirty: u64,
     /// Dirty when a sync began: to be written by it.
@@ -115,42 +119,52 @@ impl Chunk {
 
     /// Pages that are cached.
     pub fn present(&self) -> u64 {
-        self.runs.iter().fold(0, |m, r| m | r.mask())
+        self.present
     }
 
-    fn at(&self, slot: usize) -> Result<usize, usize> {
-        let i = self.runs.partition_point(|r| r.end() <= slot);
-        match self.runs.get(i) {
-            Some(r) if r.start as usize <= slot => Ok(i),
-            _ => Err(i),
-        }
+    /// The run that holds page `slot`.
+    fn at(&self, slot: usize) -> Option<usize> {
+        (self.present >> slot & 1 == 1).then(|| self.runs_before(slot + 1) - 1)
+    }
+
+    /// Runs that begin before page `slot`.
+    fn runs_before(&self, slot: usize) -> usize {
+        (self.starts & mask(0, slot)).count_ones() as usize
     }
 
     /// The cached pages from `slot` on that share a buffer, at most `max`.
     pub fn get(&self, slot: usize, max: usize) -> Option<PageRun> {
-        let r = &self.runs[self.at(slot).ok()?];
+        let r = &self.runs[self.at(slot)?];
         Some(PageRun { buf: r.buf.clone(), first: r.page(slot), pages: (r.end() - slot).min(max) })
     }
 
     /// Puts `run` at `slot`, in place of whatever is there.
     pub fn replace(&mut self, slot: usize, run: PageRun) {
         self.remove(slot, run.pages);
-        let i = self.runs.partition_point(|r| (r.start as usize) < slot);
         let r = Run { start: slot as u8, len: run.pages as u8, first: run.first as u8, buf: run.buf };
-        self.runs.insert(i, r);
+        self.present |= r.mask();
+        self.runs.insert(self.runs_before(slot), r);
+        self.starts |= 1 << slot;
     }
 
     /// Drops the buffers of `len` pages from `slot`; the tags are the caller's.
     pub fn remove(&mut self, slot: usize, len: usize) {
-        let end = slot + len;
-        let Some(i) = self.runs.iter().position(|r| r.end() > slot && (r.start as usize) < end) else {
+        let (end, gone) = (slot + len, mask(slot, len));
+        if self.present & gone == 0 {
             return;
-        };
-        let j =
-            self.runs[i..].iter().position(|r| r.start as usize >= end).map_or(self.runs.len(), |n| i + n);
+        }
+        // The run that holds the first page may begin before it.
+        let i = self.at(slot).unwrap_or_else(|| self.runs_before(slot));
+        let j = self.runs_before(end);
         let head = self.runs[i].part(0, slot);
         let tail = self.runs[j - 1].part(end, 64);
+        self.starts &= !gone;
+        if let Some(tail) = &tail {
+            self.starts |= 1 << tail.start;
+        }
+        self.present &= !gone;
         self.runs.splice(i..j, head.into_iter().chain(tail));
+        debug_assert_eq!(self.runs.len(), self.starts.count_ones() as usize);
     }
 
     /// Calls `f` with the bytes of the cached pages from `slot` on that share a buffer (at most `max`),
@@ -162,7 +176,7 @@ impl Chunk {
         max: usize,
         f: impl FnOnce(&mut [u8]) -> R,
     ) -> Option<(usize, R)> {
-        let i = self.at(slot).ok()?;
+        let i = self.at(slot)?;
         let r = &mut self.runs[i];
         let (page, n) = (r.page(slot), (r.end() - slot).min(max));
         let range = page * PAGE_SIZE..(page + n) * PAGE_SIZE;
@@ -222,6 +236,31 @@ mod tests {
         assert_eq!(c.present(), !mask(11, 2));
         c.remove(0, 64);
         assert!(c.is_empty());
+    }
+
+    /// Against 64 pages by themselves.
+    #[test]
+    fn each_page_is_where_it_was_put() {
+        let mut seed = 11u64;
+        let mut random = |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) as usize % below
+        };
+        let (mut c, mut model) = (Chunk::default(), [0u8; 64]);
+        for n in 0..4000 {
+            let (slot, byte) = (random(64), 1 + (n % 255) as u8);
+            let most = [1, 3, 64][random(3)];
+            let len = 1 + random((64 - slot).min(most));
+            let gone = random(3) == 0;
+            match gone {
+                true => c.remove(slot, len),
+                false => c.replace(slot, run(byte, len)),
+            }
+            model[slot..slot + len].fill(if gone { 0 } else { byte });
+            let bytes: Vec<u8> = (0..64).map(|s| c.get(s, 1).map_or(0, |r| r.bytes()[0])).collect();
+            assert_eq!(bytes, model, "step {n}");
+            assert_eq!(c.is_empty(), model == [0; 64]);
+        }
     }
 
     #[test]
