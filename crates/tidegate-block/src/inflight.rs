@@ -52,7 +52,7 @@ pub(crate) struct InFlight {
     requests: AtomicUsize,
     /// Those that took room; an elevator has room of its own.
     booked: Booked,
-    throttle: Throttle,
+    pub throttle: Throttle,
     /// Of the requests, those that are no reads.
     changes: AtomicUsize,
     /// Woken whenever a request ends.
@@ -91,11 +91,6 @@ impl InFlight {
         }
         self.requests.fetch_sub(1, SeqCst);
         self.room.wake_all();
-    }
-
-    /// A request that somebody waits for begins or has ended.
-    pub fn somebody_waits(&self) {
-        self.throttle.somebody_waits();
     }
 
     /// Counts a request that changes the device until its end.

@@ -140,6 +140,16 @@ impl RequestQueue {
         RequestQueue { device, limits, inflight, wfq, n: Counters::default() }
     }
 
+    /// Whether the bound on write-back ([`QueueLimits::wbt`]) holds, if there is one. It does until it is turned off.
+    pub fn wbt(&self) -> bool {
+        self.inflight.throttle.is_on()
+    }
+
+    /// Turns that bound on or off, while the queue is in use.
+    pub fn set_wbt(&self, on: bool) {
+        self.inflight.throttle.turn(on);
+    }
+
     /// Sets the share of an I/O group, 1 to 1000 (other values are cut to that); 100 when never set.
     /// Without an elevator there are no shares and this does nothing.
     pub fn set_group_weight(&self, group: u32, weight: u32) {
@@ -329,7 +339,7 @@ impl RequestQueue {
         let (inflight, sync) = (self.inflight.clone(), self.limits.wbt.is_some() && rq.is_sync());
         rq.after_end(move || {
             if sync {
-                inflight.somebody_waits();
+                inflight.throttle.somebody_waits();
             }
             inflight.leave(&place);
         });
@@ -339,7 +349,7 @@ impl RequestQueue {
     /// Has write-back yield for a while where somebody waits for a request.
     fn note_wait(&self, sync: bool) {
         if sync && self.limits.wbt.is_some() {
-            self.inflight.somebody_waits();
+            self.inflight.throttle.somebody_waits();
         }
     }
 

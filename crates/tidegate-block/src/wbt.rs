@@ -15,7 +15,7 @@
 use crate::bio::{BioFlags, Op};
 use crate::inflight::Booked;
 use crate::{QueueLimits, Request};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate_rt::{Nanos, clock};
 
@@ -43,9 +43,20 @@ pub(crate) struct Throttle {
     booked: Booked,
     /// When somebody last began to wait for a request, or had waited for one, in nanoseconds plus one; 0: never.
     waited: AtomicU64,
+    off: AtomicBool,
 }
 
 impl Throttle {
+    /// Whether the bound holds.
+    pub fn is_on(&self) -> bool {
+        !self.off.load(Relaxed)
+    }
+
+    /// Has the bound hold, or not.
+    pub fn turn(&self, on: bool) {
+        self.off.store(!on, Relaxed);
+    }
+
     /// Somebody waits for a request, or has waited.
     pub fn somebody_waits(&self) {
         self.waited.store(clock::now().0 + 1, Relaxed);
@@ -53,7 +64,7 @@ impl Throttle {
 
     /// Books a request of write-back in, unless it has to wait. It may go once another has ended.
     pub fn enter(&self, bytes: u64, limits: &QueueLimits) -> bool {
-        let bound = limits.wbt.filter(|_| self.is_near());
+        let bound = limits.wbt.filter(|_| self.is_on() && self.is_near());
         let (requests, most) = bound.map_or((usize::MAX, u64::MAX), |l| (l.requests, l.bytes));
         self.booked.enter(bytes, requests, most)
     }

@@ -228,6 +228,10 @@ fn write_back_has_the_whole_queue_again_a_while_after_the_last_wait() {
         let soon = took(|| (0..3).for_each(|i| q.submit(write(i * 10, 4))));
         assert!(soon > TAKES - 2 * MS, "{soon:?}");
         q.drain();
+        q.set_wbt(false);
+        assert!(took(|| (0..10).for_each(|i| q.submit(write(i * 10, 8)))) < MS);
+        q.drain();
+        q.set_wbt(true);
         thread::sleep(TAKES + MS);
         assert!(took(|| (0..10).for_each(|i| q.submit(write(i * 10, 8)))) < MS);
     });

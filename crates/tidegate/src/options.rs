@@ -18,6 +18,8 @@ pub struct OpenOptions {
     pub direct: bool,
     /// The caller has claimed the block device that the image is.
     pub claimed: bool,
+    /// Bound write-back on its way while somebody waits for other I/O, as [`Wbt::default`](tidegate_block::Wbt) says.
+    pub wbt: bool,
     /// What decides the order of I/O; shares are set on [`Volume::queue`](crate::Volume::queue).
     pub elevator: Elevator,
     /// Memory the volume may use.
@@ -41,6 +43,7 @@ impl Default for OpenOptions {
             backend: Backend::Auto,
             direct: true,
             claimed: false,
+            wbt: true,
             elevator: Elevator::None,
             memory: MemoryLimits::default(),
             fixed_time: None,
@@ -77,7 +80,7 @@ impl FormatOptions {
 }
 
 impl OpenOptions {
-    /// Applies options spelled as for mount(8): `sync_wait=`, `offset=` and those of the formats.
+    /// Applies options spelled as for mount(8): `sync_wait=`, `wbt`, `offset=` and those of the formats.
     ///
     /// # Errors
     /// `InvalidArgument` naming the first that is unknown or has a wrong value; those before it are set.
@@ -99,6 +102,10 @@ impl OpenOptions {
             self.sync_wait = sync_wait;
             return Ok(true);
         }
+        if let Some(wbt) = switch::read(WBT, option)? {
+            self.wbt = wbt;
+            return Ok(true);
+        }
         if let Some(bytes) = option.strip_prefix("offset=") {
             self.offset = parse_offset(option, bytes)?;
             return Ok(true);
@@ -109,12 +116,16 @@ impl OpenOptions {
     /// What there is to say of the switches that a volume can have.
     pub fn switches() -> Vec<SwitchInfo> {
         let help = "The thread that waits in a sync for the pages it has written.";
-        let own = SwitchInfo::new(SYNC_WAIT, SyncWait::default(), help);
-        std::iter::once(own).chain(F2fsOptions::switches()).chain(Ext4Options::switches()).collect()
+        let sync_wait = SwitchInfo::new(SYNC_WAIT, SyncWait::default(), help);
+        let help =
+            "While somebody waits for I/O, little write-back is on its way: shorter fsyncs, slower streams.";
+        let own = [sync_wait, SwitchInfo::new(WBT, true, help)];
+        own.into_iter().chain(F2fsOptions::switches()).chain(Ext4Options::switches()).collect()
     }
 }
 
 const SYNC_WAIT: &str = "sync_wait";
+const WBT: &str = "wbt";
 
 /// A number of bytes as mount options have it: 1048576 or 1024K or 1M.
 pub fn bytes_of(text: &str) -> Option<u64> {

@@ -154,11 +154,14 @@ impl Volume {
     /// # Errors
     /// An option that is no switch or has a wrong value: nothing is turned then.
     pub fn remount(&self, list: &str) -> Result<()> {
-        let mut options = OpenOptions { sync_wait: self.vfs.sync_wait(), ..OpenOptions::default() };
-        let (own, rest): (Vec<&str>, Vec<&str>) = list.split(',').partition(|o| o.starts_with("sync_wait="));
+        let mut options =
+            OpenOptions { sync_wait: self.vfs.sync_wait(), wbt: self.queue.wbt(), ..OpenOptions::default() };
+        let is_own = |o: &&str| o.starts_with("sync_wait=") || ["wbt", "nowbt"].contains(o);
+        let (own, rest): (Vec<&str>, Vec<&str>) = list.split(',').partition(is_own);
         own.into_iter().try_for_each(|o| options.set(o).map(drop)).map_err(|e| self.error(e))?;
         self.ops.remount(&rest.join(",")).map_err(|e| self.error(e))?;
         self.vfs.set_sync_wait(options.sync_wait);
+        self.queue.set_wbt(options.wbt);
         Ok(())
     }
 
@@ -263,7 +266,9 @@ pub fn open_queue(path: &Path, options: &OpenOptions) -> Result<RequestQueue> {
         _ => Arc::new(slice(device, offset).map_err(|why| Error::other(image, why))?),
     };
     let limits = QueueLimits { wbt: Some(Wbt::default()), ..QueueLimits::default() };
-    Ok(RequestQueue::with_elevator(device, limits, options.elevator))
+    let queue = RequestQueue::with_elevator(device, limits, options.elevator);
+    queue.set_wbt(options.wbt);
+    Ok(queue)
 }
 
 fn slice(device: Arc<dyn Device>, offset: u64) -> std::result::Result<Slice, String> {

@@ -124,6 +124,22 @@ impl Mounted {
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
+
+    /// Has the kernel keep at most so many bytes dirty for it: as much as a page cache of a size may have, on a machine
+    /// with more memory.
+    ///
+    /// # Errors
+    /// Linux before 6.2 has no such bound for one device.
+    pub fn bound_dirty(&self, bytes: u64) -> Result<()> {
+        let name = Path::new(&self.device).file_name().context("a loop device has a name")?;
+        let bdi = Path::new("/sys/class/block").join(name).join("bdi");
+        for (file, text) in [("max_bytes", bytes.to_string()), ("strict_limit", "1".into())] {
+            let file = bdi.join(file);
+            std::fs::write(&file, text)
+                .with_context(|| format!("bounding dirty pages by {}", file.display()))?;
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Mounted {

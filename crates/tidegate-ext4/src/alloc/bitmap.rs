@@ -3,9 +3,10 @@
 //! A group's bitmap may never have been written: what it says follows from the geometry then.
 
 use crate::format::crc::crc32c;
-use crate::format::gate::{GroupDesc, rule_or};
+use crate::format::gate::{GroupDesc, rule};
 use crate::format::raw::{GroupFlags, Incompat};
 use crate::format::units::{BlockAddr, GroupNo};
+use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use tidegate_vfs::Result;
@@ -73,7 +74,7 @@ impl Ext4 {
         }
         let block = self.blocks.read(desc.block_bitmap)?;
         let bytes = self.sb.blocks_per_group as usize / 8;
-        self.check_bitmap(desc.group, "block", &block[..bytes], desc.block_bitmap_csum)?;
+        self.check_bitmap("block", desc.block_bitmap, &block, bytes, desc.block_bitmap_csum)?;
         Ok(block.to_vec())
     }
 
@@ -86,7 +87,8 @@ impl Ext4 {
             return Ok(map);
         }
         let block = self.blocks.read(desc.inode_bitmap)?;
-        self.check_bitmap(desc.group, "inode", &block[..inodes as usize / 8], desc.inode_bitmap_csum)?;
+        let bytes = inodes as usize / 8;
+        self.check_bitmap("inode", desc.inode_bitmap, &block, bytes, desc.inode_bitmap_csum)?;
         Ok(block.to_vec())
     }
 
@@ -96,10 +98,24 @@ impl Ext4 {
         if self.sb.incompat.contains(Incompat::BIT64) { crc } else { crc & 0xffff }
     }
 
-    fn check_bitmap(&self, group: GroupNo, what: &str, bytes: &[u8], stored: u32) -> Result<()> {
-        rule_or(!self.sb.has_csum() || self.bitmap_csum(bytes) == stored, || {
-            format!("group {group}: the checksum of its {what} bitmap does not match")
-        })
+    /// Compares the checksum of a bitmap's bytes with `stored`, unless that was done.
+    fn check_bitmap(
+        &self,
+        what: &str,
+        addr: BlockAddr,
+        map: &Block,
+        bytes: usize,
+        stored: u32,
+    ) -> Result<()> {
+        if !self.sb.has_csum() || map.is_verified() {
+            return Ok(());
+        }
+        rule(
+            self.bitmap_csum(&map[..bytes]) == stored,
+            format_args!("{what} bitmap {addr}: its checksum does not match"),
+        )?;
+        self.blocks.set_verified(addr, map);
+        Ok(())
     }
 
     /// What a block bitmap says that was never written: the copies of superblock and descriptors are in use, and what

@@ -133,7 +133,7 @@ impl Ext4 {
     /// # Errors
     /// `Corrupt` for blocks that are free, or hold the group's own tables.
     pub(crate) fn free_blocks(&self, handle: &mut Handle<'_>, first: BlockAddr, n: u64) -> Result<()> {
-        rule(self.sb.holds(first, n), format!("block {first}: it lies outside of the volume"))?;
+        rule(self.sb.holds(first, n), format_args!("block {first}: it lies outside of the volume"))?;
         let (mut at, end) = (first.0, first.0 + n);
         while at < end {
             let group = self.group_of(BlockAddr(at));
@@ -145,7 +145,7 @@ impl Ext4 {
             let mut map = self.block_bitmap(&desc)?;
             rule(
                 (bit..bit + len).all(|b| is_set(&map, b)),
-                format!("group {group}: some of {len} blocks from {at} on are free, and are freed"),
+                format_args!("group {group}: some of {len} blocks from {at} on are free, and are freed"),
             )?;
             fill(&mut map, bit..bit + len, false);
             if let Some(tid) = handle.tid() {

@@ -108,7 +108,7 @@ impl Ext4 {
         let _lock = self.group_locks.lock(group);
         let desc = self.group(group)?;
         let mut map = self.inode_bitmap(&desc)?;
-        rule(is_set(&map, bit), format!("inode {ino}: it is free, and is freed"))?;
+        rule(is_set(&map, bit), format_args!("inode {ino}: it is free, and is freed"))?;
         fill(&mut map, bit..bit + 1, false);
         self.store_inode_bitmap(handle, &desc, &map, 1, is_dir, desc.itable_unused)
     }

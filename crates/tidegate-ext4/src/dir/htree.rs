@@ -105,7 +105,7 @@ impl Ext4 {
         let deepest = if self.sb.incompat.contains(Incompat::LARGEDIR) { DX_MAX_INDIRECT } else { 1 };
         rule(
             info.indirect_levels <= deepest && info.info_length == 8,
-            format!("directory {}: a hash tree of {} levels", dir.ino, info.indirect_levels),
+            format_args!("directory {}: a hash tree of {} levels", dir.ino, info.indirect_levels),
         )?;
         let wanted = hash.of(name).0;
         let at = root_entries(&root.block);
@@ -159,7 +159,7 @@ impl Ext4 {
         let (limit, count) = (usize::from(le16(&block, at)), usize::from(le16(&block, at + 2)));
         rule(
             count > 0 && count <= limit && at + limit * DX_ENTRY <= block.len(),
-            format!("directory {}: a node of its hash tree with {count} of {limit} entries", dir.ino),
+            format_args!("directory {}: a node of its hash tree with {count} of {limit} entries", dir.ino),
         )?;
         let mut node = Node { block, addr, at, count, slot: 0 };
         let (mut low, mut high) = (1, count);

@@ -173,9 +173,12 @@ impl Ext4 {
     pub(crate) fn load_inode(&self, ino: Ino) -> Result<InodeParts> {
         let number = u32::try_from(ino.0).unwrap_or(0);
         let is_file = number == ROOT_INO || number >= self.sb.first_ino;
-        rule(is_file && !self.is_system(number), format!("inode {ino}: no file has this number"))?;
+        rule(is_file && !self.is_system(number), format_args!("inode {ino}: no file has this number"))?;
         let (attr, inode) = self.load_system_inode(number)?;
-        rule(!inode.is(InodeFlags::EA_INODE), format!("inode {ino}: it holds an attribute, and has a name"))?;
+        rule(
+            !inode.is(InodeFlags::EA_INODE),
+            format_args!("inode {ino}: it holds an attribute, and has a name"),
+        )?;
         // What was read may be of a transaction that is not committed.
         let newest = self.blocks.journal().map(|j| j.newest());
         Ok(InodeParts { ino, attr, private: Own::new(inode, newest) })
@@ -227,7 +230,7 @@ impl Ext4 {
         let sb = &self.sb;
         rule(
             (1..=sb.raw.s_inodes_count.get()).contains(&ino),
-            format!("inode {ino}: there are not so many"),
+            format_args!("inode {ino}: there are not so many"),
         )?;
         let (group, index) = ((ino - 1) / sb.inodes_per_group, (ino - 1) % sb.inodes_per_group);
         let desc = self.group(GroupNo(group)).map_err(|e| e.in_inode(ino))?;
@@ -259,7 +262,10 @@ impl Ext4 {
         }
         let extra = usize::from(raw.i_extra_isize.get());
         let room = self.sb.inode_size as usize - INODE_BASE;
-        rule(extra <= room && extra.is_multiple_of(4), format!("inode {ino}: i_extra_isize is {extra}"))?;
+        rule(
+            extra <= room && extra.is_multiple_of(4),
+            format_args!("inode {ino}: i_extra_isize is {extra}"),
+        )?;
         Ok(extra)
     }
 
@@ -294,16 +300,19 @@ impl Ext4 {
         let attr = self.attributes(raw, file_type, extra, flags);
         inode.disk_size = attr.size;
         let limit = self.size_limit(&inode);
-        rule(attr.size <= limit, format!("inode {ino}: a size of {} bytes, {limit} at most", attr.size))?;
+        rule(
+            attr.size <= limit,
+            format_args!("inode {ino}: a size of {} bytes, {limit} at most", attr.size),
+        )?;
         // Its blocks are its own, so it has no more than there are; listing it would go on for as long as its map says.
         let blocks = self.blocks_of(attr.size);
         rule(
             file_type != FileType::Directory || blocks <= self.sb.blocks,
-            format!("inode {ino}: a directory of {blocks} blocks, the volume has {}", self.sb.blocks),
+            format_args!("inode {ino}: a directory of {blocks} blocks, the volume has {}", self.sb.blocks),
         )?;
         rule(
             inode.file_acl.is_none_or(|b| self.sb.holds(b, 1)),
-            format!("inode {ino}: its block of attributes lies outside of the volume"),
+            format_args!("inode {ino}: its block of attributes lies outside of the volume"),
         )?;
         Ok((attr, inode))
     }
@@ -378,7 +387,7 @@ fn check_csum(ino: u32, seed: u32, raw: &RawInode, bytes: &[u8], extra: usize) -
     } else {
         crc &= 0xffff;
     }
-    rule(crc == stored, format!("inode {ino}: its checksum is {stored:#x} and should be {crc:#x}"))
+    rule(crc == stored, format_args!("inode {ino}: its checksum is {stored:#x} and should be {crc:#x}"))
 }
 
 /// The device that a device file is: 16 bits in the first word, or else 32 in the second.

@@ -43,7 +43,7 @@ impl Ext4 {
         }
         let ino = self.sb.raw.s_orphan_file_inum.get();
         let (attr, file) = self.load_any(ino).map_err(|e| e.of("the orphan file"))?;
-        rule(attr.size <= MOST, format!("the orphan file has {} bytes", attr.size))?;
+        rule(attr.size <= MOST, format_args!("the orphan file has {} bytes", attr.size))?;
         let (mut found, mut seen) = (Vec::new(), HashSet::from_iter(listed.iter().copied()));
         for n in 0..self.blocks_of(attr.size) {
             self.noted_in(&file, FileBlock(n), &mut seen, &mut found)?;
@@ -59,20 +59,20 @@ impl Ext4 {
         found: &mut Vec<(u32, Noted)>,
     ) -> Result<()> {
         let Place::Data(block) = self.map_blocks(file, n, 1)?.place else {
-            return rule(false, format!("the orphan file has no block {n}"));
+            return rule(false, format_args!("the orphan file has no block {n}"));
         };
         let bytes = self.blocks.read(block)?;
         let end = bytes.len() - size_of::<RawOrphanTail>();
         let whole =
             !self.sb.has_csum() || le32(&bytes, end + 4) == checksum(file.csum_seed, block, &bytes[..end]);
-        rule(le32(&bytes, end) == ORPHAN_MAGIC && whole, format!("block {block} of the orphan file"))?;
+        rule(le32(&bytes, end) == ORPHAN_MAGIC && whole, format_args!("block {block} of the orphan file"))?;
         for at in (0..end).step_by(4) {
             let ino = le32(&bytes, at);
             if ino == 0 {
                 continue;
             }
             let can_be = ino >= self.sb.first_ino && ino <= self.sb.raw.s_inodes_count.get();
-            rule(can_be && seen.insert(ino), format!("the orphan file has inode {ino}"))?;
+            rule(can_be && seen.insert(ino), format_args!("the orphan file has inode {ino}"))?;
             found.push((ino, Noted { block, at, seed: file.csum_seed }));
         }
         Ok(())

@@ -5,7 +5,7 @@
 
 use super::{Mapped, Place};
 use crate::format::crc::crc32c;
-use crate::format::gate::rule_or;
+use crate::format::gate::rule;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::Ext4Inode;
@@ -56,24 +56,32 @@ impl Ext4 {
             let place = At::Block(addr);
             let block: Block = self.blocks.read(addr).map_err(|e| e.in_inode(inode.ino))?;
             header = self.header(inode, place, &block, Some(header.eh_depth.get() - 1))?;
-            self.check_extent_csum(inode, place, &block, header)?;
+            if !block.is_verified() {
+                self.check_extent_csum(inode, place, &block, header)?;
+                self.blocks.set_verified(addr, &block);
+            }
             step = self.look(inode, place, &block, header, range, at.0)?;
         }
     }
 
     /// The header of a node, checked; `depth` is what its parent makes it, `None` for the root.
     fn header(&self, inode: &Ext4Inode, at: At, node: &[u8], depth: Option<u16>) -> Result<RawExtentHeader> {
-        let of = |what: String| format!("inode {}: {at}: {what}", inode.ino);
-        let h =
-            RawExtentHeader::read_from_prefix(node).map_err(|_| Error::corrupt(of("too short".into())))?.0;
+        let ino = inode.ino;
+        let h = RawExtentHeader::read_from_prefix(node)
+            .map_err(|_| Error::corrupt(format!("inode {ino}: {at}: too short")))?
+            .0;
         let (entries, max, own) = (h.eh_entries.get(), h.eh_max.get(), h.eh_depth.get());
-        rule_or(h.eh_magic.get() == EXTENT_MAGIC, || of("no extent header".into()))?;
-        let fits = own <= MAX_DEPTH && depth.is_none_or(|d| d == own);
-        rule_or(fits, || of(format!("a depth of {own}")))?;
+        rule(h.eh_magic.get() == EXTENT_MAGIC, format_args!("inode {ino}: {at}: no extent header"))?;
+        rule(
+            own <= MAX_DEPTH && depth.is_none_or(|d| d == own),
+            format_args!("inode {ino}: {at}: a depth of {own}"),
+        )?;
         let room = node.len() / EXTENT_ENTRY - 1;
-        rule_or(max > 0 && usize::from(max) <= room, || of(format!("room for {max} entries")))?;
-        let some = entries <= max && (entries > 0 || own == 0);
-        rule_or(some, || of(format!("{entries} entries of {max}")))?;
+        rule(max > 0 && usize::from(max) <= room, format_args!("inode {ino}: {at}: room for {max} entries"))?;
+        rule(
+            entries <= max && (entries > 0 || own == 0),
+            format_args!("inode {ino}: {at}: {entries} entries of {max}"),
+        )?;
         Ok(h)
     }
 
@@ -84,9 +92,10 @@ impl Ext4 {
         let end = EXTENT_ENTRY * (1 + usize::from(h.eh_max.get()));
         let tail = node.get(end..end + 4).is_some();
         let crc = crc32c(inode.csum_seed, &node[..end]);
-        rule_or(tail && le32(node, end) == crc, || {
-            format!("inode {}: {at}: the checksum does not match", inode.ino)
-        })
+        rule(
+            tail && le32(node, end) == crc,
+            format_args!("inode {}: {at}: the checksum does not match", inode.ino),
+        )
     }
 
     /// Finds block `at` in a node whose entries have to lie in `range`.

@@ -57,7 +57,7 @@ impl Ext4 {
         let addr = BlockAddr(addr.into());
         rule(
             self.sb.holds(addr, 1),
-            format!("inode {}: its map leads to block {addr}, outside of the volume", inode.ino),
+            format_args!("inode {}: its map leads to block {addr}, outside of the volume", inode.ino),
         )?;
         Ok(addr)
     }
@@ -78,7 +78,7 @@ impl Ext4 {
         let start = self.checked(inode, first)?;
         rule(
             self.sb.holds(start, blocks),
-            format!("inode {}: its map leads to block {}, outside of the volume", inode.ino, first),
+            format_args!("inode {}: its map leads to block {}, outside of the volume", inode.ino, first),
         )?;
         Ok(Mapped { place: Place::Data(start), blocks })
     }

@@ -115,7 +115,7 @@ impl Numbers<'_, '_> {
         let addr = BlockAddr(number.into());
         rule(
             self.fs.sb.holds(addr, 1),
-            format!("inode {}: its map leads to block {addr}, outside of the volume", self.own.ino),
+            format_args!("inode {}: its map leads to block {addr}, outside of the volume", self.own.ino),
         )?;
         Ok(addr)
     }

@@ -131,7 +131,7 @@ impl Ext4 {
             self.sb.incompat.contains(Incompat::EA_INODE) || inode.attr().blocks == self.acl_sectors(own);
         let target = if own.is(InodeFlags::INLINE_DATA) {
             let content = self.inline_content(own, size)?;
-            rule(content.len() as u64 == size, format!("inode {}: its target is cut short", own.ino))?;
+            rule(content.len() as u64 == size, format_args!("inode {}: its target is cut short", own.ino))?;
             content
         } else if in_inode && size < own.block.len() as u64 {
             own.block[..size as usize].to_vec()

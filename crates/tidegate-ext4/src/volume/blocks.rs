@@ -31,6 +31,13 @@ pub(crate) enum Block {
     Logged(tidegate_jbd2::Block),
 }
 
+impl Block {
+    /// Whether its checksum was found right already. Known only of those in the journal's cache.
+    pub(crate) fn is_verified(&self) -> bool {
+        matches!(self, Block::Logged(block) if block.is_verified())
+    }
+}
+
 impl Deref for Block {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
@@ -79,6 +86,13 @@ impl Blocks {
         match &self.changes {
             Changes::Journal(journal) => Some(journal),
             _ => None,
+        }
+    }
+
+    /// The checksum of a block, as it was read, is right.
+    pub(crate) fn set_verified(&self, addr: BlockAddr, block: &Block) {
+        if let (Changes::Journal(journal), Block::Logged(block)) = (&self.changes, block) {
+            journal.cache().set_verified(FsBlock(addr.0), block);
         }
     }
 

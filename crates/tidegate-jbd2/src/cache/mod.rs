@@ -31,11 +31,19 @@ const SHARDS: usize = 32;
 pub struct Block {
     buf: Arc<PageBuf>,
     len: usize,
+    /// See [`Block::is_verified`].
+    verified: bool,
 }
 
 impl Block {
     pub(crate) fn zeroed(len: usize) -> Block {
-        Block { buf: Arc::new(PageBuf::zeroed(len.div_ceil(PAGE_SIZE))), len }
+        Block { buf: Arc::new(PageBuf::zeroed(len.div_ceil(PAGE_SIZE))), len, verified: false }
+    }
+
+    /// Whether its checksum was found right since it came from the device ([`Cache::set_verified`]); changes in memory
+    /// leave that as it is. As `buffer_verified` in Linux.
+    pub fn is_verified(&self) -> bool {
+        self.verified
     }
 
     /// The memory, of which the block is the first bytes.
@@ -101,6 +109,11 @@ impl Cache {
                 read.map(|b| kept.unwrap_or(b))
             }
         }
+    }
+
+    /// The checksum of `block`, which [`Cache::get`] gave, is right. Does nothing where other bytes are in memory by now.
+    pub fn set_verified(&self, at: FsBlock, block: &Block) {
+        self.shard(at).set_verified(at, block);
     }
 
     fn read(&self, at: FsBlock) -> Result<Block> {

@@ -3,6 +3,7 @@
 use super::Block;
 use crate::units::{FsBlock, Tid};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use tidegate_rt::hash::HashMap;
 use tidegate_rt::{Condvar, LockClass, Mutex, MutexGuard};
 
@@ -129,6 +130,15 @@ impl Shard {
         drop(map);
         self.read.notify_all();
         kept
+    }
+
+    pub fn set_verified(&self, at: FsBlock, block: &Block) {
+        match self.map.lock().buffers.get_mut(&at) {
+            Some(Buffer { live: Live::Bytes(b, _), .. }) if Arc::ptr_eq(&b.buf, &block.buf) => {
+                b.verified = true
+            }
+            _ => {}
+        }
     }
 
     /// `None` when the bytes are wanted and not there.
@@ -269,7 +279,6 @@ impl Map {
 mod tests {
     use super::super::Cache;
     use super::*;
-    use std::sync::Arc;
     use tidegate_block::{MemoryDevice, PAGE_SIZE, QueueLimits, RequestQueue};
 
     fn cache(blocks: u64, budget: usize) -> Cache {
@@ -287,6 +296,24 @@ mod tests {
 
     fn frozen(cache: &Cache, at: u64, tid: u32) -> Option<u8> {
         cache.freeze(FsBlock(at), Tid(tid)).map(|b| b[0])
+    }
+
+    #[test]
+    fn a_checksum_is_verified_once_for_bytes_from_the_device() {
+        let cache = cache(64, 0);
+        let (at, tid) = (FsBlock(5), Tid(1));
+        let is_verified = || cache.get(at).unwrap().is_verified();
+        assert!(!is_verified());
+        let looked_at = cache.get(at).unwrap();
+        cache.set_verified(at, &looked_at);
+        assert!(is_verified());
+        // A change in memory is none of the device's.
+        cache.change(at, tid, Touch::Read, |b| b[0] = 1).unwrap();
+        assert!(is_verified());
+        // What was looked at is not what came instead.
+        cache.change(at, tid, Touch::Fresh, |b| b[0] = 2).unwrap();
+        cache.set_verified(at, &looked_at);
+        assert!(!is_verified());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::stamp::PAGE;
 use crate::target::{OpenFile, Report, Result, Target, grown, seconds_since};
 use clap::{Args, ValueEnum};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate_rt::{Histogram, clock, thread};
 
@@ -47,10 +47,11 @@ impl Beside {
         self.prepare(&**target)?;
         let (before, start) = (target.counts(), clock::now());
         let (over, done) = (Arc::new(AtomicBool::new(false)), Arc::new(Histogram::default()));
+        let beside = Arc::new(AtomicU64::new(0));
         let spawn = |name: String, f: Box<dyn FnOnce() -> Result<()> + Send>| thread::spawn(&name, f);
         let writer = {
-            let (job, target, over) = (self.clone(), target.clone(), over.clone());
-            spawn("stream".into(), Box::new(move || job.write(&*target, &over)))?
+            let (job, target, over, beside) = (self.clone(), target.clone(), over.clone(), beside.clone());
+            spawn("stream".into(), Box::new(move || job.write(&*target, &over, &beside)))?
         };
         let one = |t: u64| {
             let (job, target, over, done) = (self.clone(), target.clone(), over.clone(), done.clone());
@@ -72,6 +73,7 @@ impl Beside {
         counts.insert("p50_us", times.percentile(50.0));
         counts.insert("p99_us", times.percentile(99.0));
         counts.insert("max_us", times.max);
+        counts.insert("beside_bytes", beside.load(Relaxed));
         let n = times.count;
         let fsyncs = if self.what == What::Append { n } else { 0 };
         Ok(Report { seconds, fsyncs, bytes: n * PAGE as u64, counts, ..Report::default() })
@@ -91,7 +93,8 @@ impl Beside {
         target.sync()
     }
 
-    fn write(&self, target: &dyn Target, over: &AtomicBool) -> Result<()> {
+    /// Writes until it is over, and counts the bytes.
+    fn write(&self, target: &dyn Target, over: &AtomicBool, bytes: &AtomicU64) -> Result<()> {
         let file = target.open(LARGE, false)?;
         let (len, mut random) = if self.what == What::Append { (CHUNK, None) } else { (PAGE, Some(7)) };
         let (data, places) = (vec![2; len], self.size / len as u64);
@@ -99,6 +102,7 @@ impl Beside {
         while !over.load(Relaxed) {
             let at = random.as_mut().map_or(n % places, |seed| next(seed) % places);
             file.write_at(at * len as u64, &data)?;
+            bytes.fetch_add(len as u64, Relaxed);
             n += 1;
         }
         Ok(())

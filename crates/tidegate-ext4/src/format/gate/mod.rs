@@ -23,12 +23,7 @@ fn number(size: usize) -> u32 {
     u32::try_from(size).unwrap_or(u32::MAX)
 }
 
-/// `Corrupt` with `what` unless a rule holds.
-pub(crate) fn rule(holds: bool, what: impl Into<std::borrow::Cow<'static, str>>) -> Result<()> {
-    if holds { Ok(()) } else { Err(Error::corrupt(what)) }
-}
-
-/// The same with words that are made when they are needed: for rules that each operation looks at.
-pub(crate) fn rule_or(holds: bool, what: impl FnOnce() -> String) -> Result<()> {
-    if holds { Ok(()) } else { Err(Error::corrupt(what())) }
+/// `Corrupt` with `what` unless a rule holds. Most hold: text is made for those that don't.
+pub(crate) fn rule(holds: bool, what: impl std::fmt::Display) -> Result<()> {
+    if holds { Ok(()) } else { Err(Error::corrupt(what.to_string())) }
 }

@@ -5,14 +5,13 @@ use super::number;
 use crate::format::crc::{START, crc32c};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, GroupNo};
-use std::borrow::Cow;
 use tidegate_vfs::{At, Error, ErrorKind, Result};
 use zerocopy::FromBytes;
 
 /// What errors of it are about.
 const SUPERBLOCK: At = At::The("superblock");
 
-fn rule(holds: bool, what: impl Into<Cow<'static, str>>) -> Result<()> {
+fn rule(holds: bool, what: impl std::fmt::Display) -> Result<()> {
     super::rule(holds, what).map_err(|e| e.at(SUPERBLOCK))
 }
 
