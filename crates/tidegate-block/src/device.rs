@@ -59,4 +59,9 @@ pub trait Device: Send + Sync {
         let r = self.execute(&mut rq);
         rq.complete(r);
     }
+
+    /// Starts several, in this order.
+    fn submit_all(&self, requests: Vec<Request>) {
+        requests.into_iter().for_each(|rq| self.submit(rq));
+    }
 }

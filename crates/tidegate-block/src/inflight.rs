@@ -40,15 +40,24 @@ impl Booked {
         self.0.fetch_update(SeqCst, SeqCst, fits).is_ok()
     }
 
+    /// Whether there are no more requests and bytes than that.
+    pub fn is_at_most(&self, requests: usize, bytes: u64) -> bool {
+        let now = self.0.load(SeqCst);
+        now >> PAGES_BITS <= requests as u64 && (now & (REQUEST - 1)) <= bytes / PAGE
+    }
+
     /// Books it out.
     pub fn leave(&self, bytes: u64) {
         self.0.fetch_sub(share(bytes), SeqCst);
     }
 }
 
+/// Ends of requests after which a thread that waits with write-back is woken, where more are in flight.
+const WAKE_BATCH: usize = 8;
+
 /// What was submitted and has not ended.
-#[derive(Default)]
 pub(crate) struct InFlight {
+    limits: QueueLimits,
     requests: AtomicUsize,
     /// Those that took room; an elevator has room of its own.
     booked: Booked,
@@ -56,19 +65,35 @@ pub(crate) struct InFlight {
     /// Of the requests, those that are no reads.
     changes: AtomicUsize,
     /// Woken whenever a request ends.
-    pub room: WaitQueue,
+    room: WaitQueue,
+    /// Woken when several have ended: the flusher sends as many with one call. For queues that bound write-back.
+    room_for_write_back: WaitQueue,
+    ends: AtomicUsize,
 }
 
 impl InFlight {
+    pub fn new(limits: QueueLimits) -> Self {
+        InFlight {
+            limits,
+            requests: AtomicUsize::new(0),
+            booked: Booked::default(),
+            throttle: Throttle::default(),
+            changes: AtomicUsize::new(0),
+            room: WaitQueue::new(),
+            room_for_write_back: WaitQueue::new(),
+            ends: AtomicUsize::new(0),
+        }
+    }
+
     /// Counts a request that takes no room here: an elevator has room of its own.
     pub fn enter_freely(&self) -> Place {
         self.requests.fetch_add(1, SeqCst);
         Place::NONE
     }
 
-    /// Counts a request, if there is room for it. A thread that finds none looks again when `room` is woken.
-    pub fn enter(&self, place: &Place, l: &QueueLimits) -> bool {
-        let Some(bytes) = place.bytes else { return true };
+    /// Counts a request, if there is room for it.
+    pub fn enter(&self, place: &Place) -> bool {
+        let (Some(bytes), l) = (place.bytes, &self.limits) else { return true };
         if place.write_back && !self.throttle.enter(bytes, l) {
             return false;
         }
@@ -81,6 +106,13 @@ impl InFlight {
         fits
     }
 
+    /// Counts a request, once there is room for it.
+    pub fn wait_to_enter(&self, place: &Place) {
+        let in_batches = place.write_back && self.limits.wbt.is_some();
+        let room = if in_batches { &self.room_for_write_back } else { &self.room };
+        room.wait_until(|| self.enter(place));
+    }
+
     /// The end of a request.
     pub fn leave(&self, place: &Place) {
         if let Some(bytes) = place.bytes {
@@ -89,8 +121,13 @@ impl InFlight {
             }
             self.booked.leave(bytes);
         }
-        self.requests.fetch_sub(1, SeqCst);
+        let was_last = self.requests.fetch_sub(1, SeqCst) == 1;
         self.room.wake_all();
+        // The thread that sleeps found requests in flight: the last of them wakes it, if none of the others does.
+        let nth = self.ends.fetch_add(1, Relaxed);
+        if was_last || nth.is_multiple_of(WAKE_BATCH) || self.throttle.is_half_empty(&self.limits) {
+            self.room_for_write_back.wake_all();
+        }
     }
 
     /// Counts a request that changes the device until its end.

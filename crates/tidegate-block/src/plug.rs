@@ -76,7 +76,5 @@ pub(crate) fn send_all(queue: &RequestQueue, pending: &mut Vec<Request>) {
         device_wait::check();
     }
     pending.sort_by_key(|r| r.sector);
-    for rq in pending.drain(..) {
-        queue.dispatch(rq);
-    }
+    queue.dispatch_all(pending.drain(..));
 }

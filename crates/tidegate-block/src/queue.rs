@@ -132,7 +132,7 @@ impl RequestQueue {
 
     /// A queue in front of `device`. With [`Elevator::Wfq`], `limits` holds for each I/O group by itself.
     pub fn with_elevator(device: Arc<dyn Device>, limits: QueueLimits, elevator: Elevator) -> Self {
-        let inflight = Arc::<InFlight>::default();
+        let inflight = Arc::new(InFlight::new(limits));
         let wfq = match elevator {
             Elevator::None => None,
             Elevator::Wfq(options) => Some(Wfq::new(device.clone(), limits, options, inflight.clone())),
@@ -321,7 +321,21 @@ impl RequestQueue {
     }
 
     /// Sends a request down once there is room for it, and books it out at its end.
-    pub(crate) fn dispatch(&self, mut rq: Request) {
+    pub(crate) fn dispatch(&self, rq: Request) {
+        self.dispatch_all([rq]);
+    }
+
+    /// The same for several, in this order: those that there is room for go to the device together.
+    pub(crate) fn dispatch_all(&self, requests: impl IntoIterator<Item = Request>) {
+        let mut together = Vec::new();
+        for rq in requests {
+            self.add(rq, &mut together);
+        }
+        self.device.submit_all(together);
+    }
+
+    /// Adds a request to those that go to the device next. Where it has to wait for room, those go first.
+    fn add(&self, mut rq: Request, together: &mut Vec<Request>) {
         let write = rq.op == Op::Write;
         self.inflight.watch(&mut rq);
         self.n.busy.watch(&mut rq);
@@ -334,7 +348,13 @@ impl RequestQueue {
         if write {
             self.n.write_requests.fetch_add(1, Relaxed);
         }
-        let place = self.wait_for_room(&rq);
+        self.note_wait(rq.is_sync());
+        let place = Place::of(&rq);
+        if !self.inflight.enter(&place) {
+            self.device.submit_all(std::mem::take(together));
+            let _waits = self.n.busy.congested();
+            self.inflight.wait_to_enter(&place);
+        }
         Traced::watch(&mut rq);
         let (inflight, sync) = (self.inflight.clone(), self.limits.wbt.is_some() && rq.is_sync());
         rq.after_end(move || {
@@ -343,7 +363,7 @@ impl RequestQueue {
             }
             inflight.leave(&place);
         });
-        self.device.submit(rq);
+        together.push(rq);
     }
 
     /// Has write-back yield for a while where somebody waits for a request.
@@ -356,10 +376,9 @@ impl RequestQueue {
     fn wait_for_room(&self, rq: &Request) -> Place {
         self.note_wait(rq.is_sync());
         let place = Place::of(rq);
-        let enter = || self.inflight.enter(&place, &self.limits);
-        if !enter() {
+        if !self.inflight.enter(&place) {
             let _waits = self.n.busy.congested();
-            self.inflight.room.wait_until(enter);
+            self.inflight.wait_to_enter(&place);
         }
         place
     }

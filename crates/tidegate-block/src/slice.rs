@@ -40,4 +40,8 @@ impl Device for Slice {
         self.shift(&mut rq);
         self.below.submit(rq);
     }
+    fn submit_all(&self, mut requests: Vec<Request>) {
+        requests.iter_mut().for_each(|rq| self.shift(rq));
+        self.below.submit_all(requests);
+    }
 }

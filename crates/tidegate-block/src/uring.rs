@@ -57,13 +57,15 @@ impl UringDevice {
 }
 
 impl Shared {
-    /// Queues one command and tells the kernel. Waits only if the submission ring is full, which the
+    /// Queues commands and tells the kernel. Waits only if the submission ring is full, which the
     /// request queue's bound on requests in flight keeps from happening.
-    fn push(&self, mut command: Command<Request>) {
+    fn push(&self, commands: impl IntoIterator<Item = Command<Request>>) {
         let mut sq = self.sq.lock();
-        while let Err(back) = sq.push(command) {
-            command = back;
-            enter(&mut sq);
+        for mut command in commands {
+            while let Err(back) = sq.push(command) {
+                command = back;
+                enter(&mut sq);
+            }
         }
         enter(&mut sq);
     }
@@ -122,7 +124,25 @@ impl Device for UringDevice {
         self.shared.io.execute(rq)
     }
 
-    fn submit(&self, mut rq: Request) {
+    fn submit(&self, rq: Request) {
+        if let Some(command) = self.command(rq) {
+            self.shared.push([command]);
+        }
+    }
+
+    /// With one call of the kernel, which hands them to its disk together.
+    fn submit_all(&self, requests: Vec<Request>) {
+        // Those that are not for the ring are done here, before its lock is taken.
+        let commands: Vec<_> = requests.into_iter().filter_map(|rq| self.command(rq)).collect();
+        if !commands.is_empty() {
+            self.shared.push(commands);
+        }
+    }
+}
+
+impl UringDevice {
+    /// What the ring is to do for a request; `None` for one that is not for the ring, and was done.
+    fn command(&self, mut rq: Request) -> Option<Command<Request>> {
         let plain = matches!(rq.op, Op::Read | Op::Write)
             && !rq.flags.intersects(BioFlags::PREFLUSH | BioFlags::FUA)
             && rq.end().bytes() <= self.shared.io.size
@@ -130,21 +150,22 @@ impl Device for UringDevice {
             && is_aligned(&rq);
         if !plain {
             let r = self.execute(&mut rq);
-            return rq.complete(r);
+            rq.complete(r);
+            return None;
         }
         self.shared.io.note(&rq);
         let (pos, file) = (rq.sector.bytes(), self.shared.io.fd.as_fd());
-        self.shared.push(match rq.op {
+        Some(match rq.op {
             Op::Write => Command::write(file, pos, rq),
             _ => Command::read(file, pos, rq),
-        });
+        })
     }
 }
 
 impl Drop for UringDevice {
     fn drop(&mut self) {
         // Every request queue drains before it lets go of its device, so nothing is in flight here.
-        self.shared.push(Command::wake());
+        self.shared.push([Command::wake()]);
         if let Some(t) = self.reaper.take() {
             t.join();
         }

@@ -64,9 +64,20 @@ impl Throttle {
 
     /// Books a request of write-back in, unless it has to wait. It may go once another has ended.
     pub fn enter(&self, bytes: u64, limits: &QueueLimits) -> bool {
-        let bound = limits.wbt.filter(|_| self.is_on() && self.is_near());
-        let (requests, most) = bound.map_or((usize::MAX, u64::MAX), |l| (l.requests, l.bytes));
+        let (requests, most) = self.bound(limits);
         self.booked.enter(bytes, requests, most)
+    }
+
+    /// Whether at most half of what may be on its way is.
+    pub fn is_half_empty(&self, limits: &QueueLimits) -> bool {
+        let (requests, bytes) = self.bound(limits);
+        self.booked.is_at_most(requests / 2, bytes / 2)
+    }
+
+    /// Requests and bytes that may be on their way now.
+    fn bound(&self, limits: &QueueLimits) -> (usize, u64) {
+        let wbt = limits.wbt.filter(|_| self.is_on() && self.is_near());
+        wbt.map_or((limits.nr_requests, limits.max_inflight_bytes), |l| (l.requests, l.bytes))
     }
 
     /// Books it out.

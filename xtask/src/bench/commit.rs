@@ -66,7 +66,8 @@ pub fn run(plan: &Plan, disk: &Path) -> Result<()> {
         format!("on ext4 below {}, made by mke2fs; medians of rounds", disk.display()),
         "append: 4 threads, each to its file, beside 1 MiB writes that go through 256 MiB again and again"
             .into(),
-        "read: 16 threads, one file of 256 MiB in memory, beside random 4 KiB writes of it".into(),
+        "read: 16 threads, one file of 256 MiB in memory, beside random 4 KiB writes of it, 200 us apart"
+            .into(),
         format!(
             "tidegate has a page cache of {} MiB; nobody has more than {} MiB dirty",
             CACHE >> 20,

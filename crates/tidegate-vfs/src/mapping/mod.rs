@@ -184,7 +184,9 @@ impl AddressSpace {
     pub fn get(&self, index: u64, max: usize) -> Option<PageRun> {
         let (chunk, slot) = split(index);
         self.peek(chunk, |c| {
-            c.referenced = true;
+            if !c.referenced {
+                c.referenced = true;
+            }
             c.get(slot, max)
         })?
     }

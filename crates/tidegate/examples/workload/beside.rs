@@ -10,6 +10,8 @@ use tidegate_rt::{Histogram, clock, thread};
 
 /// Bytes of one write of the stream.
 const CHUNK: usize = 1 << 20;
+/// Pause after each random write, as pgioperf's writer has it: readers then meet as many writes on every file system.
+const PAUSE: Duration = Duration::from_micros(200);
 
 /// What the threads do.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -103,6 +105,9 @@ impl Beside {
             let at = random.as_mut().map_or(n % places, |seed| next(seed) % places);
             file.write_at(at * len as u64, &data)?;
             bytes.fetch_add(len as u64, Relaxed);
+            if random.is_some() {
+                thread::sleep(PAUSE);
+            }
             n += 1;
         }
         Ok(())
