@@ -9,6 +9,7 @@ use crate::types::*;
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
+use tidegate_block::BioFlags;
 use tidegate_rt::Timespec;
 
 /// What makes an inode in memory: its attributes and the file system's own part.
@@ -32,6 +33,8 @@ pub type NewXattrs = [(&'static [u8], Vec<u8>)];
 pub struct WritebackControl {
     /// Somebody waits for all of it (`WB_SYNC_ALL`): pages still under write-back are waited for.
     pub sync_all: bool,
+    /// Its bios are synchronous (`REQ_SYNC`): somebody waits for them, if not in this pass then after it.
+    pub req_sync: bool,
     /// For fsync (`Some(false)`) or fdatasync (`Some(true)`) of this inode.
     pub fsync: Option<bool>,
     /// Pages left to write; a pass that is not `sync_all` ends when it is used up.
@@ -52,6 +55,7 @@ impl WritebackControl {
     pub fn sync() -> Self {
         WritebackControl {
             sync_all: true,
+            req_sync: true,
             fsync: None,
             nr_to_write: u64::MAX,
             start: 0,
@@ -63,7 +67,17 @@ impl WritebackControl {
 
     /// A pass of at most `pages` pages that nobody waits for.
     pub fn background(pages: u64) -> Self {
-        WritebackControl { sync_all: false, nr_to_write: pages, ..Self::sync() }
+        WritebackControl { sync_all: false, req_sync: false, nr_to_write: pages, ..Self::sync() }
+    }
+
+    /// A pass over everything that does not wait, before one that does.
+    pub fn ahead_of_sync() -> Self {
+        WritebackControl { sync_all: false, ..Self::sync() }
+    }
+
+    /// What its bios are marked with (`wbc_to_write_flags`).
+    pub fn to_write_flags(&self) -> BioFlags {
+        if self.req_sync { BioFlags::SYNC } else { BioFlags::BACKGROUND }
     }
 }
 

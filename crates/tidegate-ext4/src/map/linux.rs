@@ -11,7 +11,7 @@
 
 use super::Place;
 use super::change::Fill;
-use super::write::{Then, flags};
+use super::write::Then;
 use crate::format::units::FileBlock;
 use crate::volume::conversion::Queue;
 use crate::volume::handle::{Handle, HandleType};
@@ -64,7 +64,7 @@ impl Ext4 {
         if wbc.sync_all {
             inode.mapping.tag_towrite(wbc.start, wbc.end);
         }
-        let (at, plug) = (wbc.start, Plug::marking(&self.blocks.queue, flags(wbc)));
+        let (at, plug) = (wbc.start, Plug::marking(&self.blocks.queue, wbc.to_write_flags()));
         let mut pass = Pass { fs: self, inode, queue, wbc, plug, tag, at, taken: None };
         let r = pass.run(self.switches.nomap_first() == NomapFirst::On);
         if let Err(e) = &r {

@@ -77,11 +77,6 @@ impl OnWay {
     }
 }
 
-/// What the bios of a pass are marked with: whether somebody waits for them.
-pub(super) fn flags(wbc: &WritebackControl) -> BioFlags {
-    if wbc.sync_all { BioFlags::SYNC } else { BioFlags::BACKGROUND }
-}
-
 impl Ext4 {
     pub(super) fn file_blocks(&self, bytes: &Range<u64>) -> Range<u64> {
         let bs = u64::from(self.sb.block_size);
@@ -101,7 +96,7 @@ impl Ext4 {
             inode.mapping.tag_towrite(wbc.start, wbc.end);
         }
         let (mut at, mut first) = (wbc.start, Ok(()));
-        let mut plug = Plug::marking(&self.blocks.queue, flags(wbc));
+        let mut plug = Plug::marking(&self.blocks.queue, wbc.to_write_flags());
         if wbc.more_follow {
             plug = plug.behind(&self.plug, inode.mapping.gathered());
         }

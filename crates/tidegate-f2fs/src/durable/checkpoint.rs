@@ -84,7 +84,7 @@ impl F2fs {
         let _ = stat.time(Step::PreDirs, || self.write_dirty_dirs());
         let _ = stat.time(Step::PreInodes, || self.store_inode_meta());
         let _ = stat.time(Step::PreNodes, || {
-            let r = self.write_nodes(&mut WritebackControl::background(u64::MAX));
+            let r = self.write_nodes(&mut WritebackControl::ahead_of_sync());
             self.write_io.submit_all(Sender::Queue);
             self.nat.read_ahead(&self.meta);
             r
@@ -157,7 +157,7 @@ impl F2fs {
         let dirs: Vec<_> = self.dirty_dirs.lock().values().cloned().collect();
         for d in dirs {
             let stream = self.stream_of_pass(&d);
-            self.write_data_pass(&d, &mut WritebackControl::background(u64::MAX), Ops::Beside, stream)?;
+            self.write_data_pass(&d, &mut WritebackControl::ahead_of_sync(), Ops::Beside, stream)?;
         }
         Ok(())
     }

@@ -19,3 +19,5 @@ pub(crate) mod flush;
 pub(crate) mod fsync;
 pub(crate) mod recover;
 pub(crate) mod since_cp;
+#[cfg(test)]
+mod sync_tests;

@@ -8,6 +8,7 @@ use crate::node::dnode::Found;
 use crate::segment::log::Log;
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
+use tidegate_block::BioFlags;
 use tidegate_vfs::mapping::{Tag, Taken};
 use tidegate_vfs::{Error, ErrorKind, Inode, Result};
 
@@ -60,7 +61,7 @@ impl F2fs {
             _ => return self.take_place_away(inode, index),
         };
         let busy = || Error::new(ErrorKind::Busy, "a page under write-back in a checkpoint");
-        let mut pass = DataPass::new(Placement::Rescue, true);
+        let mut pass = DataPass::new(Placement::Rescue, BioFlags::SYNC);
         let r = self.place_and_send(inode, run.ok_or_else(busy)?, None, &mut pass);
         self.end_pass(&mut pass, Sender::Caller);
         r

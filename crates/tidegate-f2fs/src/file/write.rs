@@ -69,9 +69,8 @@ struct BlockRun {
 }
 
 impl DataPass {
-    /// A pass that has done nothing yet; `sync` when somebody waits for it.
-    pub(crate) fn new(how: Placement, sync: bool) -> Self {
-        let flags = if sync { BioFlags::SYNC } else { BioFlags::BACKGROUND };
+    /// A pass that has done nothing yet, and whose bios have these flags.
+    pub(crate) fn new(how: Placement, flags: BioFlags) -> Self {
         DataPass { how, flags, stream: None, placed: 0, last: None, run: None }
     }
 }
@@ -108,7 +107,7 @@ impl F2fs {
     ) -> Result<()> {
         // Few pages for fsync: where they are, no node has to be written for them.
         let in_place = wbc.fsync.is_some_and(|d| d || inode.mapping.nr_dirty() <= MIN_FSYNC_BLOCKS);
-        let mut pass = DataPass::new(Placement::ByPolicy { in_place }, wbc.sync_all);
+        let mut pass = DataPass::new(Placement::ByPolicy { in_place }, wbc.to_write_flags());
         pass.stream = stream;
         let r = self.write_dirty_runs(inode, wbc, &mut pass, ops);
         wbc.written += pass.placed;

@@ -122,7 +122,7 @@ impl F2fs {
                 continue;
             };
             at += taken.pages;
-            let mut pass = DataPass::new(Placement::Move, false);
+            let mut pass = DataPass::new(Placement::Move, BioFlags::BACKGROUND);
             let r = self.place_and_send(inode, taken, Some(op), &mut pass);
             self.end_pass(&mut pass, Sender::Queue);
             if r.is_err() && inode.mapping.nr_dirty() > 0 {

@@ -79,7 +79,7 @@ impl F2fs {
     ) -> Result<Batch> {
         let _writer = self.node_write.lock();
         let mapping = &self.node_inode.mapping;
-        let flags = if wbc.sync_all { BioFlags::SYNC } else { BioFlags::BACKGROUND };
+        let flags = wbc.to_write_flags();
         if wbc.nr_to_write == 0 {
             return Ok(Batch::End);
         }

@@ -175,7 +175,10 @@ impl Meta {
                     stats.bio(BlockKind::Meta, run.pages as u64);
                     let inode = self.inode.clone();
                     let (index, pages) = (run.index, run.pages);
-                    let bio = Bio::write(BlockAddr(index as u32).sector(), run.segments, BioFlags::META);
+                    // Whoever sends them, the flusher too: the next checkpoint waits for them while operations
+                    // stand still. So does Linux (`f2fs_do_write_meta_page`).
+                    let flags = BioFlags::META | BioFlags::SYNC;
+                    let bio = Bio::write(BlockAddr(index as u32).sector(), run.segments, flags);
                     plug.add(bio.on_end(move |r, _| {
                         r.inspect_err(|e| inode.mapping.record_errno(*e)).ok();
                         inode.mapping.end_writeback(index, pages, r.err().map(|_| ErrorKind::Io));
