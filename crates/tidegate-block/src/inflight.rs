@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_rt::WaitQueue;
 
-/// Requests and their bytes, booked together: a thread that finds no room changes nothing, so no other thread takes it
-/// for one that has a request on its way, and sleeps for the end of that.
+/// Requests and their bytes, booked together: a thread that finds no room changes nothing here, so no other thread takes
+/// it for one that has a request on its way, and sleeps for the end of that.
 ///
 /// ```text
 ///   63            44 43                                        0
@@ -166,6 +166,11 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// That of a request which a thread waits for, whatever its flags say.
+    pub fn awaited(rq: &Request) -> Self {
+        Place { bytes: Some(rq.bytes), write_back: false }
+    }
+
     /// No room.
     pub const NONE: Place = Place { bytes: None, write_back: false };
 

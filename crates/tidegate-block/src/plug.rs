@@ -59,7 +59,7 @@ impl<'a> Plug<'a> {
     pub fn send(&mut self) {
         match self.behind {
             Some((shared, joined)) => shared.add(&mut self.pending, joined),
-            None => send_all(self.queue, &mut self.pending),
+            None => send_all(self.queue, &mut self.pending, false),
         }
     }
 }
@@ -70,11 +70,11 @@ impl Drop for Plug<'_> {
     }
 }
 
-/// Sends requests in order of address.
-pub(crate) fn send_all(queue: &RequestQueue, pending: &mut Vec<Request>) {
+/// Sends requests in order of address; `awaited` where a thread waits for them.
+pub(crate) fn send_all(queue: &RequestQueue, pending: &mut Vec<Request>, awaited: bool) {
     if !pending.is_empty() {
         device_wait::check();
     }
     pending.sort_by_key(|r| r.sector);
-    queue.dispatch_all(pending.drain(..));
+    queue.dispatch_all(pending.drain(..), awaited);
 }

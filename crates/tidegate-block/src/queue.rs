@@ -188,14 +188,14 @@ impl RequestQueue {
         let mut rq = Request::new(bio);
         rq.bios.iter().for_each(|b| self.count(b));
         if !self.device.is_quick(&rq) {
-            return self.dispatch(rq);
+            return self.dispatch_all([rq], true);
         }
         self.inflight.watch(&mut rq);
         self.n.write_requests.fetch_add((rq.op == Op::Write) as u64, Relaxed);
         let slot = self.enter(&rq);
         let place = match slot {
             Some(_) => self.inflight.enter_freely(),
-            None => self.wait_for_room(&rq),
+            None => self.wait_for_room(Place::awaited(&rq)),
         };
         let r = self.execute(&mut rq);
         drop(slot);
@@ -235,9 +235,9 @@ impl RequestQueue {
     /// Has the device do a request in the calling thread.
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
         let (traced, since) = (Traced::issue_here(rq), clock::now());
-        self.note_wait(rq.is_sync());
+        self.note_wait(rq.is_awaited());
         let r = self.device.execute(rq);
-        self.note_wait(rq.is_sync());
+        self.note_wait(rq.is_awaited());
         self.n.busy.was(since, rq.bytes);
         if let Some(t) = traced {
             t.complete_here(r);
@@ -322,20 +322,22 @@ impl RequestQueue {
 
     /// Sends a request down once there is room for it, and books it out at its end.
     pub(crate) fn dispatch(&self, rq: Request) {
-        self.dispatch_all([rq]);
+        self.dispatch_all([rq], false);
     }
 
-    /// The same for several, in this order: those that there is room for go to the device together.
-    pub(crate) fn dispatch_all(&self, requests: impl IntoIterator<Item = Request>) {
+    /// The same for several, in this order: those that there is room for go to the device together. `awaited` where a
+    /// thread waits for them, whatever their flags say: they are no write-back then.
+    pub(crate) fn dispatch_all(&self, requests: impl IntoIterator<Item = Request>, awaited: bool) {
         let mut together = Vec::new();
         for rq in requests {
-            self.add(rq, &mut together);
+            let place = if awaited { Place::awaited(&rq) } else { Place::of(&rq) };
+            self.add(rq, place, &mut together);
         }
         self.device.submit_all(together);
     }
 
     /// Adds a request to those that go to the device next. Where it has to wait for room, those go first.
-    fn add(&self, mut rq: Request, together: &mut Vec<Request>) {
+    fn add(&self, mut rq: Request, place: Place, together: &mut Vec<Request>) {
         let write = rq.op == Op::Write;
         self.inflight.watch(&mut rq);
         self.n.busy.watch(&mut rq);
@@ -348,15 +350,14 @@ impl RequestQueue {
         if write {
             self.n.write_requests.fetch_add(1, Relaxed);
         }
-        self.note_wait(rq.is_sync());
-        let place = Place::of(&rq);
+        self.note_wait(rq.is_awaited());
         if !self.inflight.enter(&place) {
             self.device.submit_all(std::mem::take(together));
             let _waits = self.n.busy.congested();
             self.inflight.wait_to_enter(&place);
         }
         Traced::watch(&mut rq);
-        let (inflight, sync) = (self.inflight.clone(), self.limits.wbt.is_some() && rq.is_sync());
+        let (inflight, sync) = (self.inflight.clone(), self.limits.wbt.is_some() && rq.is_awaited());
         rq.after_end(move || {
             if sync {
                 inflight.throttle.somebody_waits();
@@ -367,15 +368,14 @@ impl RequestQueue {
     }
 
     /// Has write-back yield for a while where somebody waits for a request.
-    fn note_wait(&self, sync: bool) {
-        if sync && self.limits.wbt.is_some() {
+    fn note_wait(&self, awaited: bool) {
+        if awaited && self.limits.wbt.is_some() {
             self.inflight.throttle.somebody_waits();
         }
     }
 
-    fn wait_for_room(&self, rq: &Request) -> Place {
-        self.note_wait(rq.is_sync());
-        let place = Place::of(rq);
+    fn wait_for_room(&self, place: Place) -> Place {
+        self.note_wait(true);
         if !self.inflight.enter(&place) {
             let _waits = self.n.busy.congested();
             self.inflight.wait_to_enter(&place);

@@ -54,7 +54,7 @@ impl SharedPlug {
                 joined.store(load.number, SeqCst);
                 full
             };
-            send_all(&self.queue, &mut full);
+            send_all(&self.queue, &mut full, false);
         }
     }
 
@@ -77,7 +77,13 @@ impl SharedPlug {
     /// Sends what was gathered, in order of address.
     pub fn send(&self) {
         let mut load = self.load.lock().take();
-        send_all(&self.queue, &mut load);
+        send_all(&self.queue, &mut load, false);
+    }
+
+    /// The same for a thread that waits for it.
+    pub fn send_awaited(&self) {
+        let mut load = self.load.lock().take();
+        send_all(&self.queue, &mut load, true);
     }
 
     /// The same, if load `number` is what was gathered; else that is sent already.
@@ -89,7 +95,7 @@ impl SharedPlug {
             }
             load.take()
         };
-        send_all(&self.queue, &mut load);
+        send_all(&self.queue, &mut load, true);
     }
 }
 

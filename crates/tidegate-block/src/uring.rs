@@ -132,23 +132,36 @@ impl Device for UringDevice {
 
     /// With one call of the kernel, which hands them to its disk together.
     fn submit_all(&self, requests: Vec<Request>) {
-        // Those that are not for the ring are done here, before its lock is taken.
-        let commands: Vec<_> = requests.into_iter().filter_map(|rq| self.command(rq)).collect();
-        if !commands.is_empty() {
-            self.shared.push(commands);
+        let mut commands = Vec::new();
+        for rq in requests {
+            // One that is not for the ring is done here, and keeps no other waiting.
+            if !self.is_for_ring(&rq) {
+                self.push_all(&mut commands);
+            }
+            commands.extend(self.command(rq));
         }
+        self.push_all(&mut commands);
     }
 }
 
 impl UringDevice {
-    /// What the ring is to do for a request; `None` for one that is not for the ring, and was done.
-    fn command(&self, mut rq: Request) -> Option<Command<Request>> {
-        let plain = matches!(rq.op, Op::Read | Op::Write)
+    fn push_all(&self, commands: &mut Vec<Command<Request>>) {
+        if !commands.is_empty() {
+            self.shared.push(commands.drain(..));
+        }
+    }
+
+    fn is_for_ring(&self, rq: &Request) -> bool {
+        matches!(rq.op, Op::Read | Op::Write)
             && !rq.flags.intersects(BioFlags::PREFLUSH | BioFlags::FUA)
             && rq.end().bytes() <= self.shared.io.size
             && !(rq.op == Op::Write && self.shared.io.read_only)
-            && is_aligned(&rq);
-        if !plain {
+            && is_aligned(rq)
+    }
+
+    /// What the ring is to do for a request; `None` for one that is not for the ring, and was done.
+    fn command(&self, mut rq: Request) -> Option<Command<Request>> {
+        if !self.is_for_ring(&rq) {
             let r = self.execute(&mut rq);
             rq.complete(r);
             return None;

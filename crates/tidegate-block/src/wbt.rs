@@ -4,7 +4,7 @@
 //! what is in front of it: 16 MiB of write-back are 4 ms on a fast device and 100 ms on a disk, and an fsync waits for
 //! three such requests, one behind the other. Linux bounds write-back for that (`block/blk-wbt.c`) while somebody waits
 //! or did within a tenth of a second. It counts requests, and moves its bound with the latency that it sees. Here the
-//! bound is one of bytes, and constant: enough that the device has a next request when one ends.
+//! bound is one of bytes, and constant.
 //!
 //! ```text
 //!   bound   16 MiB ─────────┐                     ┌────────
@@ -14,7 +14,7 @@
 
 use crate::bio::{BioFlags, Op};
 use crate::inflight::Booked;
-use crate::{QueueLimits, Request};
+use crate::{PAGE_SIZE, QueueLimits, Request};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate_rt::{Nanos, clock};
@@ -27,7 +27,7 @@ const WINDOW: Duration = Duration::from_millis(100);
 pub struct Wbt {
     /// Requests.
     pub requests: usize,
-    /// Bytes; one request may exceed it alone.
+    /// Bytes; the last request may exceed it.
     pub bytes: u64,
 }
 
@@ -65,7 +65,8 @@ impl Throttle {
     /// Books a request of write-back in, unless it has to wait. It may go once another has ended.
     pub fn enter(&self, bytes: u64, limits: &QueueLimits) -> bool {
         let (requests, most) = self.bound(limits);
-        self.booked.enter(bytes, requests, most)
+        // As long as less is on its way, and be it by a page: a long request waits for no other to be short enough.
+        self.booked.enter(bytes, requests, most.saturating_add(bytes).saturating_sub(PAGE_SIZE as u64))
     }
 
     /// Whether at most half of what may be on its way is.
@@ -99,8 +100,16 @@ impl Request {
         self.flags.contains(BioFlags::SYNC) || (self.op == Op::Read && !self.flags.contains(BioFlags::RAHEAD))
     }
 
-    /// Whether it is write-back: a write that nobody waits for.
+    /// Whether somebody waits for it who does not work in the background.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_sync() && !self.flags.contains(BioFlags::BACKGROUND)
+    }
+
+    /// Whether it is write-back: a write that nobody waits for. Metadata is not: it is little, and a thread that wants
+    /// room in a log waits for it, whoever sends it.
     pub(crate) fn is_write_back(&self) -> bool {
-        matches!(self.op, Op::Write | Op::WriteZeroes) && !self.is_sync()
+        matches!(self.op, Op::Write | Op::WriteZeroes)
+            && !self.is_sync()
+            && !self.flags.contains(BioFlags::META)
     }
 }

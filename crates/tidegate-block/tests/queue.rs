@@ -246,3 +246,29 @@ fn what_is_larger_than_the_bound_of_write_back_goes_alone() {
         assert!(next > TAKES - 2 * MS, "{next:?}");
     });
 }
+
+#[test]
+fn write_back_that_a_thread_waits_for_by_now_has_the_whole_queue() {
+    each_seed_throttled(|q| {
+        q.submit(sync(1000));
+        q.submit(write(0, 8));
+        let shared = SharedPlug::new(q.clone());
+        let joined = AtomicU64::new(0);
+        (1..20).for_each(|i| Plug::new(&q).behind(&shared, &joined).add(write(i * 10, 1)));
+        assert!(took(|| shared.send_with(joined.load(SeqCst))) < MS);
+        let mut meta = write(500, 1);
+        meta.flags = BioFlags::META;
+        assert!(took(|| q.submit(meta)) < MS);
+        assert!(took(|| q.submit(write(600, 1))) > TAKES - 2 * MS);
+    });
+}
+
+/// Short requests that come between do not keep a long one out.
+#[test]
+fn long_write_back_goes_as_soon_as_there_is_any_room() {
+    each_seed_throttled(|q| {
+        q.submit(sync(1000));
+        q.submit(write(0, 1));
+        assert!(took(|| q.submit(write(10, 32))) < MS);
+    });
+}

@@ -131,20 +131,27 @@ impl Mounted {
     /// # Errors
     /// Linux before 6.2 has no such bound for one device.
     pub fn bound_dirty(&self, bytes: u64) -> Result<()> {
-        let name = Path::new(&self.device).file_name().context("a loop device has a name")?;
-        let bdi = Path::new("/sys/class/block").join(name).join("bdi");
-        for (file, text) in [("max_bytes", bytes.to_string()), ("strict_limit", "1".into())] {
-            let file = bdi.join(file);
-            std::fs::write(&file, text)
-                .with_context(|| format!("bounding dirty pages by {}", file.display()))?;
-        }
-        Ok(())
+        let set = |file: &str, text: &str| {
+            let file = self.bdi().join(file);
+            std::fs::write(&file, text).with_context(|| format!("bounding dirty pages by {}", file.display()))
+        };
+        set("max_bytes", &bytes.to_string())?;
+        set("strict_limit", "1")
+    }
+
+    /// What bounds the device's dirty pages. The next user of the loop device finds it as it was left.
+    fn bdi(&self) -> PathBuf {
+        let name = Path::new(&self.device).file_name().unwrap_or_default();
+        Path::new("/sys/class/block").join(name).join("bdi")
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = quiet(Command::new("umount").arg(self.dir.path()));
+        for (file, usual) in [("strict_limit", "0"), ("max_ratio", "100")] {
+            let _ = std::fs::write(self.bdi().join(file), usual);
+        }
         let _ = quiet(Command::new("losetup").arg("--detach").arg(&self.device));
     }
 }

@@ -210,7 +210,7 @@ impl Ext4 {
     /// Those of the device.
     pub(crate) fn leave_clean(&self) -> Result<()> {
         if let Some(conversions) = &self.conversions {
-            self.plug.send();
+            self.plug.send_awaited();
             conversions.wait_idle();
         }
         match self.blocks.journal() {

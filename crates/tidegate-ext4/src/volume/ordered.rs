@@ -82,7 +82,7 @@ impl CommitHooks for Ordered {
         let ended = || self.runs.lock().get(&tid.0).is_none_or(|r| r.on_way == 0);
         // A run that has its place may join the plug later.
         while !ended() {
-            self.plug.send();
+            self.plug.send_awaited();
             self.ended.wait_timeout(RESEND, ended);
         }
         match self.runs.lock().remove(&tid.0) {

@@ -307,7 +307,7 @@ mod tests {
         let looked_at = cache.get(at).unwrap();
         cache.set_verified(at, &looked_at);
         assert!(is_verified());
-        // A change in memory is none of the device's.
+        // A change in memory is nothing that the device may have got wrong.
         cache.change(at, tid, Touch::Read, |b| b[0] = 1).unwrap();
         assert!(is_verified());
         // What was looked at is not what came instead.

@@ -71,7 +71,7 @@ impl PageRun {
 pub struct Chunk {
     /// Sorted by `start`, never overlapping.
     runs: Vec<Run>,
-    /// The first page of each run: as many of them as there are up to a page, so many runs begin there or before.
+    /// A bit for the first page of each run. The number of bits before a page is the number of runs that begin before it.
     starts: u64,
     /// Pages that are cached.
     present: u64,
