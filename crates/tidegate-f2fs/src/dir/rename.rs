@@ -33,7 +33,7 @@ impl F2fs {
         self.note_rename(r);
         if let Err(e) = self.put_new_name(r) {
             if let Some(nid) = whiteout {
-                self.finish(|| self.free_node(nid, true))?;
+                self.finish(|| self.unmake_node(nid, true))?;
             }
             return Err(e);
         }

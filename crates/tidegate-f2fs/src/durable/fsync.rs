@@ -31,7 +31,7 @@ static FSYNC_CHECKPOINT: EventPoint<2> = EventPoint::new("f2fs_fsync_checkpoint"
 const TRIES: u32 = 4;
 /// Times that an operation lets others go on while it waits for its nodes on their way: a flusher may begin to write them
 /// anew each time.
-pub(crate) const BUSY_TURNS: u32 = 16;
+const BUSY_TURNS: u32 = 16;
 
 impl F2fs {
     /// Makes an inode durable whose data has been written and waited for. No lock held
@@ -217,11 +217,6 @@ impl F2fs {
         }
         self.write_fsync_nodes(&writer, ino, &nids, full)?;
         Ok(Wrote::Nodes)
-    }
-
-    /// Waits for a node that is on its way. For who holds no lock that others want.
-    pub(crate) fn wait_on_node(&self, nid: Nid) {
-        self.node_inode.mapping.wait_writeback(nid.0.into(), u64::from(nid.0) + 1);
     }
 
     /// The inode's dirty direct nodes, its xattr node among them, in order.

@@ -8,6 +8,7 @@ use crate::durable::since_cp::Since;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
 use crate::inode::{NodeId, fi};
+use crate::node::Freed;
 use crate::node::dnode::{Dnode, Found};
 use crate::volume::sbi::F2fs;
 use tidegate_rt::Timespec;
@@ -31,6 +32,30 @@ struct Cut {
     left: u32,
     /// Blocks freed, those of nodes among them.
     blocks: u64,
+    /// A node to be freed next that is on its way: the cut ends before it.
+    busy: Option<Nid>,
+}
+
+impl Cut {
+    fn new(from: u64, left: u32) -> Self {
+        Cut { from, to: u64::MAX, left, blocks: 0, busy: None }
+    }
+
+    /// Whether it goes no further.
+    fn ends(&self) -> bool {
+        self.left == 0 || self.busy.is_some()
+    }
+}
+
+/// How far a step has come.
+#[must_use]
+pub(crate) enum CutStep {
+    /// It did what was left.
+    Last,
+    /// The file ends nearer to where it is to end.
+    Nearer,
+    /// The same up to this node, which is on its way: the caller waits for it without `cp_rwsem`.
+    Busy(Nid),
 }
 
 /// What became of a node.
@@ -43,9 +68,20 @@ enum Fate {
 }
 
 impl F2fs {
-    /// Sets the size of a file, or takes a step on the way there; whether it is set. The caller holds no
-    /// lock but the inode's; takes `cp_rwsem` shared.
-    pub(crate) fn truncate_step(&self, inode: &Inode, size: u64, now: Timespec) -> Result<bool> {
+    /// Sets the size of a file. The caller holds no lock but the inode's; takes `cp_rwsem` shared for a step at a time,
+    /// and waits for nodes on their way with it released.
+    pub(crate) fn truncate_file(&self, inode: &Inode, size: u64, now: Timespec) -> Result<()> {
+        loop {
+            match self.truncate_step(inode, size, now)? {
+                CutStep::Last => return Ok(()),
+                CutStep::Nearer => {}
+                CutStep::Busy(nid) => self.wait_on_node(nid),
+            }
+        }
+    }
+
+    /// Sets the size, or takes a step on the way there.
+    fn truncate_step(&self, inode: &Inode, size: u64, now: Timespec) -> Result<CutStep> {
         let _op = self.cp_rwsem.read();
         let f = fi(inode);
         let old = inode.size();
@@ -56,8 +92,11 @@ impl F2fs {
                 // What lies past the end may be anything.
                 self.truncate_inline(inode, size.min(old))?;
             }
-        } else if size < old && !self.cut_step(inode, size.div_ceil(BLOCK_SIZE as u64))? {
-            return Ok(false);
+        } else if size < old {
+            let step = self.cut_step(inode, size.div_ceil(BLOCK_SIZE as u64))?;
+            if !matches!(step, CutStep::Last) {
+                return Ok(step);
+            }
         }
         {
             let mut a = inode.attr();
@@ -66,25 +105,30 @@ impl F2fs {
             a.ctime = now;
         }
         self.store_inode(inode)?;
-        Ok(true)
+        Ok(CutStep::Last)
     }
 
-    /// Frees everything from page `from` on, nodes too, in one change. The caller holds `cp_rwsem`.
+    /// Frees everything from page `from` on, nodes too, in one change. For recovery, which has the volume to itself, and
+    /// for a file without nodes of its own, whose caller holds `cp_rwsem`.
     pub(crate) fn truncate_pages(&self, inode: &Inode, from: u64) -> Result<()> {
-        while !self.cut_step(inode, from)? {}
-        Ok(())
+        loop {
+            match self.cut_step(inode, from)? {
+                CutStep::Last => return Ok(()),
+                CutStep::Nearer => {}
+                CutStep::Busy(nid) => self.wait_on_node(nid),
+            }
+        }
     }
 
-    /// Frees pages and nodes from the file's end towards page `from`; false when it is not there yet, and
-    /// the file ends where it got to. The caller holds `cp_rwsem`, and may let it go before the next step.
-    /// Takes `i_dnode`.
-    pub(crate) fn cut_step(&self, inode: &Inode, from: u64) -> Result<bool> {
+    /// Frees pages and nodes from the file's end towards page `from`. Where it does not get there, the file ends where it
+    /// got to. The caller holds `cp_rwsem`, and may let it go before the next step. Takes `i_dnode`.
+    pub(crate) fn cut_step(&self, inode: &Inode, from: u64) -> Result<CutStep> {
         let mut map = fi(inode).map.lock();
         if inode.nlink() > 0 && self.has_dnodes(inode)? {
             self.since_cp.note(inode.nid().0, Since::CUT);
         }
         map.invalidate(from, u64::MAX - from);
-        let mut cut = Cut { from, to: u64::MAX, left: NODES_AT_ONCE, blocks: 0 };
+        let mut cut = Cut::new(from, NODES_AT_ONCE);
         let done = self.cut_file(inode, &mut cut);
         let gone = if let Ok(true) = done { from } else { cut.to };
         self.write_io.failed_pages.settle(inode.ino.0, gone..u64::MAX);
@@ -98,7 +142,12 @@ impl F2fs {
         };
         // Also when it failed on the way: what is gone is gone.
         let stored = self.store_inode_with(inode, &attr, map.largest);
-        done.and_then(|done| stored.map(|()| done))
+        let done = done.and_then(|done| stored.map(|()| done))?;
+        Ok(match cut.busy {
+            Some(nid) => CutStep::Busy(nid),
+            None if done => CutStep::Last,
+            None => CutStep::Nearer,
+        })
     }
 
     fn cut_file(&self, inode: &Inode, cut: &mut Cut) -> Result<bool> {
@@ -109,7 +158,7 @@ impl F2fs {
             if cut.from < start + pages {
                 self.cut_tree(inode, k, start, cut)?;
             }
-            if cut.left == 0 {
+            if cut.ends() {
                 return Ok(false);
             }
         }
@@ -149,7 +198,7 @@ impl F2fs {
             if child.0 == 0 {
                 continue;
             }
-            if cut.left == 0 {
+            if cut.ends() {
                 r = Ok(Fate::Kept);
                 break;
             }
@@ -159,8 +208,7 @@ impl F2fs {
             }
             cleared = i;
         }
-        if matches!(r, Ok(Fate::Gone)) && cut.from <= start {
-            self.free_node(nid, false)?;
+        if matches!(r, Ok(Fate::Gone)) && cut.from <= start && self.cut_off(nid, cut)? {
             cut.blocks += 1;
             cut.left = cut.left.saturating_sub(1);
             return Ok(Fate::Gone);
@@ -182,21 +230,35 @@ impl F2fs {
             return Ok(Fate::Kept);
         }
         let used = self.used_addresses(inode, &d, d.room)?;
-        self.free_node(nid, false)?;
+        if !self.cut_off(nid, cut)? {
+            return Ok(Fate::Kept);
+        }
         cut.to = start;
         self.free_used(&used)?;
         cut.blocks += used.len() as u64 + 1;
         Ok(Fate::Gone)
     }
 
+    /// Frees a node; false when it is on its way, which ends the cut.
+    fn cut_off(&self, nid: Nid, cut: &mut Cut) -> Result<bool> {
+        if let Freed::Busy(nid) = self.free_node(nid, false)? {
+            cut.busy = Some(nid);
+        }
+        Ok(cut.busy.is_none())
+    }
+
     /// Frees the tree of nodes behind id `k` (0 to 4) of an inode, and the pages in it. The caller stores
-    /// the inode.
+    /// the inode. For recovery, which has the volume to itself.
     pub(crate) fn drop_subtree(&self, inode: &Inode, k: usize) -> Result<()> {
         let mut map = fi(inode).map.lock();
         let start = fi(inode).addrs_per_inode() as u64 + TREES[..k].iter().map(|t| t.0).sum::<u64>();
         map.invalidate(start, TREES[k].0);
-        let mut cut = Cut { from: start, to: u64::MAX, left: u32::MAX, blocks: 0 };
-        let dropped = self.cut_tree(inode, k, start, &mut cut);
+        let mut cut = Cut::new(start, u32::MAX);
+        let mut dropped = self.cut_tree(inode, k, start, &mut cut);
+        while let (Ok(()), Some(nid)) = (&dropped, cut.busy.take()) {
+            self.wait_on_node(nid);
+            dropped = self.cut_tree(inode, k, start, &mut cut);
+        }
         let mut a = inode.attr();
         a.blocks = a.blocks.saturating_sub(cut.blocks * 8);
         dropped

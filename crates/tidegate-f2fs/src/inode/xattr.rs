@@ -3,6 +3,7 @@
 use crate::format::raw::*;
 use crate::format::units::Nid;
 use crate::inode::{F2fsInode, NodeId, fi};
+use crate::node::Freed;
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate_rt::Timespec;
@@ -191,25 +192,30 @@ impl F2fs {
     ///
     /// # Errors
     /// As [`F2fs::place_xattrs`].
-    fn write_xattrs(&self, inode: &Inode, list: &[u8], now: Timespec) -> Result<()> {
+    fn write_xattrs(&self, inode: &Inode, list: &[u8], now: Timespec) -> Result<Freed> {
         let f = fi(inode);
         let nodes = || u64::from(f.xattr_nid.load(Relaxed) != 0);
         let before = nodes();
-        self.place_xattrs(inode.nid(), f, inode.is_dir(), list)?;
+        let freed = self.place_xattrs(inode.nid(), f, inode.is_dir(), list)?;
+        if freed != Freed::Gone {
+            return Ok(freed);
+        }
         {
             let mut a = inode.attr();
             a.blocks = (a.blocks + nodes() * 8).saturating_sub(before * 8);
             a.ctime = now;
         }
-        self.finish(|| self.store_inode(inode))
+        self.finish(|| self.store_inode(inode))?;
+        Ok(Freed::Gone)
     }
 
     /// Replaces the list of inode `ino`, which is a directory or not. The caller holds `cp_rwsem`, and stores
-    /// the inode's fields.
+    /// the inode's fields. `Busy` when it has nothing to put in the xattr node any more, but that is on its way: nothing has
+    /// changed then.
     ///
     /// # Errors
     /// `NoSpace` when there is no room for an xattr node, or when the list is longer than the format allows.
-    pub(crate) fn place_xattrs(&self, ino: Nid, f: &F2fsInode, is_dir: bool, list: &[u8]) -> Result<()> {
+    pub(crate) fn place_xattrs(&self, ino: Nid, f: &F2fsInode, is_dir: bool, list: &[u8]) -> Result<Freed> {
         let inline_len = if f.has_inline(inline::XATTR) { f.inline_xattr_words * 4 } else { 0 };
         // The list ends with a zero word.
         if !list.is_empty() && list.len() + 4 > inline_len + VALID_XATTR_BLOCK_SIZE {
@@ -231,7 +237,10 @@ impl F2fs {
             (false, 0) => {}
             (false, _) => {
                 self.node_of(nid, ino.0 as u64)?;
-                self.finish(|| self.free_node(nid, false))?;
+                let freed = self.finish(|| self.free_node(nid, false))?;
+                if freed != Freed::Gone {
+                    return Ok(freed);
+                }
                 f.xattr_nid.store(0, Relaxed);
             }
         }
@@ -245,7 +254,8 @@ impl F2fs {
                 raw.i_xattr_nid = xnid.into();
             }
         };
-        self.finish(|| self.modify_node(ino, place))
+        self.finish(|| self.modify_node(ino, place))?;
+        Ok(Freed::Gone)
     }
 
     /// The value of an attribute, in user space's form.
@@ -272,10 +282,25 @@ impl F2fs {
     ) -> Result<()> {
         let (index, rest) = split_name(name)?;
         let value = value.map(|v| value_to_disk(index, v)).transpose()?;
+        while let Freed::Busy(nid) = self.set_in_list(inode, (index, rest), value.as_deref(), flags, now)? {
+            self.wait_on_node(nid);
+        }
+        Ok(())
+    }
+
+    /// The same with the name and the value as they are in the list, unless the node that it is to free is on its way.
+    fn set_in_list(
+        &self,
+        inode: &Inode,
+        (index, name): (u8, &[u8]),
+        value: Option<&[u8]>,
+        flags: XattrFlags,
+        now: Timespec,
+    ) -> Result<Freed> {
         let _op = self.cp_rwsem.read();
         let area = self.read_xattrs(inode)?;
         let mut list = parse(&area, inode.ino.0)?;
-        let old = list.iter().position(|s| s.index == index && s.name == rest);
+        let old = list.iter().position(|s| s.index == index && s.name == name);
         if old.is_some() && flags.contains(XattrFlags::CREATE) {
             return Err(ErrorKind::Exists.into());
         }
@@ -286,7 +311,7 @@ impl F2fs {
             list.remove(i);
         }
         if let Some(v) = &value {
-            list.push(Stored { index, name: rest, value: v });
+            list.push(Stored { index, name, value: v });
         }
         let bytes = serialise(&list);
         self.write_xattrs(inode, &bytes, now)
@@ -298,13 +323,20 @@ impl F2fs {
         Ok(parse(&area, inode.ino.0)?.iter().filter_map(|s| full_name(s.index, s.name)).collect())
     }
 
-    /// Frees the xattr node. The caller holds `cp_rwsem`.
-    pub(crate) fn free_xattr_node(&self, inode: &Inode) -> Result<()> {
-        let nid = Nid(fi(inode).xattr_nid.swap(0, Relaxed));
+    /// Frees the xattr node, if there is one. The caller holds `cp_rwsem`, and stores the inode.
+    pub(crate) fn free_xattr_node(&self, inode: &Inode) -> Result<Freed> {
+        let f = fi(inode);
+        let nid = Nid(f.xattr_nid.load(Relaxed));
         if nid.0 == 0 {
-            return Ok(());
+            return Ok(Freed::Gone);
         }
         self.node_of(nid, inode.ino.0)?;
-        self.free_node(nid, false)
+        let freed = self.free_node(nid, false)?;
+        if freed == Freed::Gone {
+            f.xattr_nid.store(0, Relaxed);
+            let mut a = inode.attr();
+            a.blocks = a.blocks.saturating_sub(8);
+        }
+        Ok(freed)
     }
 }

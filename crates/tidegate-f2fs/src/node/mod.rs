@@ -67,6 +67,17 @@ pub(crate) fn is_dnode(ofs: u32) -> bool {
     ofs < 6 + 2 * n || !(ofs - 6 - 2 * n).is_multiple_of(n + 1)
 }
 
+/// What came of freeing nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Freed {
+    /// They are free.
+    Gone,
+    /// This one is on its way to the device. The caller lets go of `cp_rwsem`, waits for it ([`F2fs::wait_on_node`])
+    /// and begins again.
+    Busy(Nid),
+}
+
 impl F2fs {
     /// The node `nid`, from memory or the volume; checked to be that node.
     ///
@@ -238,17 +249,30 @@ impl F2fs {
         self.bdi.mark_dirty(&self.node_inode);
     }
 
-    /// Frees a node: its page, its id after the next checkpoint, its block.
-    pub(crate) fn free_node(&self, nid: Nid, is_inode: bool) -> Result<()> {
-        // The id first: the node writer drops what it took of a node that has no place any more.
-        let old = self.nat.free(&self.meta, nid)?;
-        // What is put to its block next must not be there before it. An inode's own was waited for by whoever evicts it.
-        let _leave = device_wait::permit("a node that is on its way while its file is cut");
-        self.node_inode.mapping.remove(nid.0 as u64, nid.0 as u64 + 1);
+    /// Frees a node: its page, its id after the next checkpoint, its block. One that is on its way stays: what is put to
+    /// its block next must not be there before it.
+    pub(crate) fn free_node(&self, nid: Nid, is_inode: bool) -> Result<Freed> {
+        // In one look: between them its page could be taken for writing, or be read in again.
+        let remove = || self.node_inode.mapping.remove_idle(nid.0.into());
+        let Some(old) = self.nat.free_if(&self.meta, nid, remove)? else { return Ok(Freed::Busy(nid)) };
         if old.is_data() {
             self.guard(self.sit.invalidate(&[old]))?;
         }
         self.unbook(1, 1, is_inode as u32);
+        Ok(Freed::Gone)
+    }
+
+    /// Frees a node that the operation has made itself and takes back.
+    pub(crate) fn unmake_node(&self, nid: Nid, is_inode: bool) -> Result<()> {
+        while let Freed::Busy(nid) = self.free_node(nid, is_inode)? {
+            let _leave = device_wait::permit("an operation that fails has begun, and must leave nothing");
+            self.wait_on_node(nid);
+        }
         Ok(())
+    }
+
+    /// Waits for a node that is on its way. For who holds no lock that others want.
+    pub(crate) fn wait_on_node(&self, nid: Nid) {
+        self.node_inode.mapping.wait_writeback(nid.0.into(), u64::from(nid.0) + 1);
     }
 }

@@ -1,14 +1,17 @@
 //! Nodes on their way to a device that is busy keep nobody else waiting.
 
 use crate::file::write_io::Sender;
+use crate::format::raw::{ADDRS_PER_BLOCK, BLOCK_SIZE};
 use crate::format::units::Nid;
+use crate::inode::fi;
+use crate::node::dnode::Found;
 use crate::testing::Open;
 use crate::testing::hold::{Hold, a_while, held_volume, nothing_is_held};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use tidegate_block::{Device, Request};
 use tidegate_rt::{device_wait, sim, thread};
-use tidegate_vfs::{Cred, OpenFlags, VolumeOps, WritebackControl};
+use tidegate_vfs::{Cred, File, OpenFlags, Vfs, VolumeOps, WritebackControl, XattrFlags};
 
 /// A volume with more dirty nodes than its queue takes.
 fn crowded() -> (Arc<Hold>, Open) {
@@ -121,5 +124,98 @@ fn a_checkpoint_sends_what_it_waits_for() {
         fs.sync_nodes().unwrap();
         drop(frozen);
         open.vfs.unmount().unwrap();
+    });
+}
+
+/// Pages from one node of addresses to the next.
+const EACH: u64 = ADDRS_PER_BLOCK as u64;
+const NODES: u64 = 40;
+
+/// A file with a page in each of many nodes, all of them on the volume; its inode's node is not on its way.
+fn sparse_file(open: &Open) -> File {
+    let how = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
+    let f = open.vfs.open_path(&Cred::ROOT, b"/f", how, 0o644).unwrap();
+    (1..NODES).for_each(|n| assert!(f.write_at(n * EACH * BLOCK_SIZE as u64, &[1; 100]).is_ok()));
+    open.vfs.sync().unwrap();
+    f
+}
+
+/// The node with the address of a page.
+fn node_at(open: &Open, f: &File, page: u64) -> Nid {
+    match open.fs.find_dnode(f.inode(), page).unwrap() {
+        Found::At(d) => d.nid,
+        Found::Hole(_) => panic!("page {page} has no node"),
+    }
+}
+
+/// Does `change` while a node is on its way to a device that does not take it: no lock is held meanwhile that
+/// checkpoints want. `look` is called then.
+fn change_beside(
+    (device, open): &(Arc<Hold>, Open),
+    node: Nid,
+    change: impl FnOnce(&Vfs) + Send + 'static,
+    look: impl FnOnce(),
+) {
+    open.fs.modify_node(node, |_| ()).unwrap();
+    device.holds.store(true, SeqCst);
+    open.fs.write_nodes(&mut WritebackControl::background(u64::MAX)).unwrap();
+    open.fs.write_io.submit_all(Sender::Queue);
+    let vfs = open.vfs.clone();
+    let changes = thread::spawn("changes", move || change(&vfs));
+    a_while();
+    assert!(open.fs.node_inode.mapping.is_writeback(node.0.into()));
+    nothing_is_held(open);
+    look();
+    device.let_go();
+    changes.unwrap().join();
+}
+
+#[test]
+fn no_lock_is_held_while_a_file_is_cut_whose_nodes_are_on_their_way() {
+    sim::run(1, 2, || {
+        let volume = held_volume();
+        let f = Arc::new(sparse_file(&volume.1));
+        let (theirs, middle) = (f.clone(), NODES / 2 * EACH);
+        let node = node_at(&volume.1, &f, middle);
+        let half = || {
+            let pages = f.size() / BLOCK_SIZE as u64;
+            assert!((middle..middle + EACH).contains(&pages), "it is cut as far as that node: {pages} pages");
+        };
+        change_beside(&volume, node, move |_| theirs.truncate(0).unwrap(), half);
+        assert_eq!((f.size(), f.inode().attr().blocks), (0, 0));
+        drop(f);
+        volume.1.vfs.unmount().unwrap();
+    });
+}
+
+#[test]
+fn no_lock_is_held_while_a_file_goes_one_of_whose_nodes_is_on_its_way() {
+    sim::run(1, 2, || {
+        let volume = held_volume();
+        let f = sparse_file(&volume.1);
+        let node = node_at(&volume.1, &f, NODES / 2 * EACH);
+        let unlink = |vfs: &Vfs| vfs.unlink(&Cred::ROOT, &vfs.root().unwrap(), b"f").unwrap();
+        change_beside(&volume, node, move |vfs| (unlink(vfs), drop(f)).1, || ());
+        assert_eq!(volume.1.fs.counts.lock().valid_nodes, 1, "the top directory's");
+        volume.1.vfs.unmount().unwrap();
+    });
+}
+
+#[test]
+fn no_lock_is_held_while_attributes_go_whose_node_is_on_its_way() {
+    sim::run(1, 2, || {
+        let volume = held_volume();
+        let f = Arc::new(sparse_file(&volume.1));
+        let set = |vfs: &Vfs, f: &File, value: Option<&[u8]>| {
+            vfs.setxattr(&Cred::ROOT, f.inode(), b"user.a", value, XattrFlags::empty()).unwrap();
+        };
+        set(&volume.1.vfs, &f, Some(&[1; 3000]));
+        volume.1.vfs.sync().unwrap();
+        let node = Nid(fi(f.inode()).xattr_nid.load(SeqCst));
+        let theirs = f.clone();
+        change_beside(&volume, node, move |vfs| set(vfs, &theirs, None), || ());
+        assert!(volume.1.vfs.listxattr(&Cred::ROOT, f.inode()).unwrap().is_empty());
+        drop(f);
+        volume.1.vfs.unmount().unwrap();
     });
 }

@@ -181,8 +181,7 @@ impl FileSystem for F2fs {
     }
 
     fn truncate(&self, inode: &Arc<Inode>, size: u64, now: Timespec) -> Result<()> {
-        while !self.truncate_step(inode, size, now)? {}
-        Ok(())
+        self.truncate_file(inode, size, now)
     }
 
     fn bytes_at_once(&self) -> u64 {

@@ -361,6 +361,21 @@ impl AddressSpace {
         }
     }
 
+    /// Drops page `index`, dirty or not, unless it is on its way; whether it was not. Waits for nothing. For a mapping
+    /// whose pages nobody reads ahead.
+    pub fn remove_idle(&self, index: u64) -> bool {
+        let (chunk, slot) = split(index);
+        self.with_chunk(chunk, |c| {
+            let idle = c.writeback >> slot & 1 == 0;
+            if idle {
+                c.dirty &= !(1 << slot);
+                c.towrite &= !(1 << slot);
+                c.remove(slot, 1);
+            }
+            idle
+        })
+    }
+
     /// The first cached page in `start..end` whose bytes are not on the volume yet, for SEEK_DATA.
     pub fn next_unwritten(&self, start: u64, end: u64) -> Option<u64> {
         self.chunk_ids(start, end).into_iter().find_map(|id| {

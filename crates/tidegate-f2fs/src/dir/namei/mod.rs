@@ -4,16 +4,17 @@
 //! read before the first change, when an error leaves all as it was; what fails after it stops the volume.
 
 use crate::dir::names::Names;
-use crate::durable::fsync::BUSY_TURNS;
 use crate::durable::since_cp::Since;
 use crate::file::affinity::Writer;
 use crate::file::extent::ExtentCache;
+use crate::file::truncate::CutStep;
 use crate::format::dentry::type_to_raw;
 use crate::format::raw::*;
 use crate::format::units::Nid;
 use crate::inode::dirty;
 use crate::inode::fsync_state::FsyncState;
 use crate::inode::{F2fsInode, I_DNODE, NodeId, fi, write_extra, write_fields, write_rdev};
+use crate::node::Freed;
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
@@ -106,7 +107,8 @@ impl F2fs {
         if list.is_empty() {
             return Ok(());
         }
-        self.place_xattrs(nid, f, attr.file_type == FileType::Directory, list)?;
+        let placed = self.place_xattrs(nid, f, attr.file_type == FileType::Directory, list)?;
+        debug_assert_eq!(placed, Freed::Gone, "it has no node to be freed");
         attr.blocks += if f.xattr_nid.load(Relaxed) == 0 { 0 } else { 8 };
         self.modify_node(nid, |page| write_fields(page, attr, f, Default::default()))
     }
@@ -115,9 +117,9 @@ impl F2fs {
     fn unmake(&self, nid: Nid, f: &F2fsInode) -> Result<()> {
         let xattrs = Nid(f.xattr_nid.load(Relaxed));
         if xattrs.0 != 0 {
-            self.free_node(xattrs, false)?;
+            self.unmake_node(xattrs, false)?;
         }
-        self.free_node(nid, true)
+        self.unmake_node(nid, true)
     }
 
     pub(crate) fn new_private(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> F2fsInode {
@@ -304,51 +306,47 @@ impl F2fs {
         self.store_inode(inode)
     }
 
-    /// Frees an inode and all it has. Its pages are gone from the cache.
+    /// Frees an inode and all it has. Its pages are gone from the cache. Takes `cp_rwsem` shared for a step at a time, and
+    /// waits for nodes on their way with it released.
     pub(crate) fn evict(&self, inode: &Inode) -> Result<()> {
-        let mut turns = 0;
+        // Each step makes it dirty: better before the first.
+        self.wait_on_node(inode.nid());
         loop {
-            match self.evict_step(inode, turns == BUSY_TURNS)? {
-                Evicted::All => return Ok(()),
-                Evicted::Some => {}
-                Evicted::Busy => {
-                    self.wait_on_node(inode.nid());
-                    turns += 1;
-                }
+            match self.evict_step(inode)? {
+                CutStep::Last => return Ok(()),
+                CutStep::Nearer => {}
+                CutStep::Busy(nid) => self.wait_on_node(nid),
             }
         }
     }
 
-    /// Frees some of it. Until that was all, it stays an orphan. With `wait` it waits for its node if that is on its way.
-    fn evict_step(&self, inode: &Inode, wait: bool) -> Result<Evicted> {
+    /// Frees some of it. Until that was all, it stays an orphan.
+    fn evict_step(&self, inode: &Inode) -> Result<CutStep> {
         let _op = self.cp_rwsem.read();
-        if !wait && self.node_inode.mapping.is_writeback(inode.ino.0) {
-            return Ok(Evicted::Busy);
-        }
         self.dirty_dirs.lock().remove(&inode.ino.0);
         self.forget_inode_meta(inode);
         let f = fi(inode);
         let has_blocks =
             matches!(inode.file_type, FileType::Regular | FileType::Directory | FileType::Symlink);
         let inline = f.has_inline(inline::DATA | inline::DENTRY);
-        if has_blocks && !inline && !self.cut_step(inode, 0)? {
-            return Ok(Evicted::Some);
+        if has_blocks && !inline {
+            let step = self.cut_step(inode, 0)?;
+            if !matches!(step, CutStep::Last) {
+                return Ok(step);
+            }
         }
-        self.free_xattr_node(inode)?;
-        self.finish(|| self.free_node(inode.nid(), true))?;
+        if let Freed::Busy(nid) = self.free_xattr_node(inode)? {
+            return Ok(CutStep::Busy(nid));
+        }
+        if let Freed::Busy(nid) = self.finish(|| self.free_node(inode.nid(), true))? {
+            // A checkpoint may come before the next step: its node must not name one that is free.
+            self.finish(|| self.store_inode(inode))?;
+            return Ok(CutStep::Busy(nid));
+        }
         self.orphans.lock().remove(&inode.nid().0);
         self.orphans_changed.store(true, SeqCst);
-        Ok(Evicted::All)
+        Ok(CutStep::Last)
     }
-}
-
-/// The part of an inode that a step has freed.
-enum Evicted {
-    All,
-    /// The end of its pages, and their nodes.
-    Some,
-    /// Nothing: its node is on its way.
-    Busy,
 }
 
 /// Sets the name an inode remembers.

@@ -5,7 +5,7 @@ use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
 use crate::inode::checksum::checksum_holds;
 use crate::inode::{NodeId, fi};
-use crate::node::ino_of;
+use crate::node::{Freed, ino_of};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -98,9 +98,9 @@ impl RollForward<'_> {
         fs.check_inode(raw, FileType::Regular, f).map_err(Error::corrupt)?;
         let isize = f.extra_words * 4;
         if last && raw.i_xattr_nid.get() == 0 && f.xattr_nid.load(Relaxed) != 0 {
-            fs.free_xattr_node(inode)?;
-            let mut a = inode.attr();
-            a.blocks = a.blocks.saturating_sub(8);
+            while let Freed::Busy(nid) = fs.free_xattr_node(inode)? {
+                fs.wait_on_node(nid);
+            }
         }
         self.drop_subtrees(inode, |_, k| word(page, NIDS.start + k) == 0)?;
         self.recover_inline_xattr(inode, page, raw)?;

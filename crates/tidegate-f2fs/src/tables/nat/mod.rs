@@ -187,14 +187,23 @@ impl Nat {
         })?
     }
 
-    /// Frees a node: where it was. The id may be used again after the next checkpoint.
-    pub(crate) fn free(&self, meta: &Meta, nid: Nid) -> Result<BlockAddr> {
+    /// Frees a node if `may`, which is asked with the NAT locked: where it was. The id may be used again after the next
+    /// checkpoint.
+    pub(crate) fn free_if(
+        &self,
+        meta: &Meta,
+        nid: Nid,
+        may: impl FnOnce() -> bool,
+    ) -> Result<Option<BlockAddr>> {
         self.with_entries(meta, &[nid], |s, old| {
+            if !may() {
+                return None;
+            }
             let version = old[0].version.wrapping_add(1);
             s.set(nid.0, NatEntry { ino: 0, addr: BlockAddr::NULL, version });
             s.freed.insert(nid.0, version);
             s.count();
-            old[0].addr
+            Some(old[0].addr)
         })
     }
 
