@@ -110,14 +110,11 @@ impl F2fs {
                 let what = "is outside the main area";
                 return Err(Error::corrupt(what).at_block(entry.addr).at(nid.place()).at(At::The("NAT")));
             }
-            // Somebody else may have read it in meanwhile, and changed it.
+            // Another thread may have read it in meanwhile, and changed it. A node that is not in memory is not on its
+            // way either: it has arrived at the place that the NAT named before.
             if mapping.get(nid.0 as u64, 1).is_some() {
                 continue;
             }
-            // A place is noted before the node is written there.
-            let leave = device_wait::permit("what is read may be on its way there");
-            mapping.wait_writeback(nid.0 as u64, nid.0 as u64 + 1);
-            drop(leave);
             let moves = self.nat.moves();
             let settled = mapping.nr_writeback() == 0;
             let (blocks, at) = match self.read_node_blocks(nid, entry.addr) {
