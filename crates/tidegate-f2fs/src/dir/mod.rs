@@ -281,7 +281,7 @@ impl F2fs {
         Ok(())
     }
 
-    /// Takes an entry out; a block that becomes empty is given back. An error may leave half of it done.
+    /// Takes an entry out; a block that becomes empty is given back unless it is on its way. An error may leave half of it done.
     pub(crate) fn remove_entry(&self, dir: &Arc<Inode>, at: Place, name: &[u8]) -> Result<()> {
         let (f, n) = (fi(dir), dentry::slots(name));
         let Some((block, level)) = at.block else {
@@ -298,8 +298,8 @@ impl F2fs {
             Err(_) => f.names.forget(),
         }
         cleared?;
-        if empty {
-            dir.mapping.remove(block, block + 1);
+        // One that is on its way stays: with `cp_rwsem` held nobody waits for a device.
+        if empty && dir.mapping.remove_idle(block) {
             self.free_pages(dir, block, block + 1)?;
         }
         Ok(())
