@@ -175,8 +175,8 @@ impl Meta {
                     stats.bio(BlockKind::Meta, run.pages as u64);
                     let inode = self.inode.clone();
                     let (index, pages) = (run.index, run.pages);
-                    // Whoever sends them, the flusher too: the next checkpoint waits for them while operations
-                    // stand still. So does Linux (`f2fs_do_write_meta_page`).
+                    // Also when the flusher sends them: the next checkpoint waits for them while operations stand
+                    // still. Linux does the same (`f2fs_do_write_meta_page`).
                     let flags = BioFlags::META | BioFlags::SYNC;
                     let bio = Bio::write(BlockAddr(index as u32).sector(), run.segments, flags);
                     plug.add(bio.on_end(move |r, _| {
