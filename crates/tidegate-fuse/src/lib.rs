@@ -17,7 +17,7 @@
 //! | [`privileges`] | set-id bits, and who may keep them |
 //! | `nodes`, `handles` | what the kernel knows: lookup counts, open files |
 //! | [`refused`] | writes that failed after the program was told that they had not |
-//! | `dirty_bound` | how much the kernel may keep back near the end of a volume |
+//! | `dirty_bound` | how much the kernel may keep back of what programs wrote |
 //! | `walk` | reading inodes ahead of whoever walks a tree |
 //! | `host_space` | a sparse image on a full disk |
 //! | [`errno`] | errors become errno |

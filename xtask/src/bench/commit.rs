@@ -115,18 +115,19 @@ fn add_cases<'a>(
     }
 }
 
-/// What 4 threads that fsync may wait, and how fast 16 that read have to be; of ext4's two, the better counts.
+/// What 4 threads that fsync may wait, to each of ext4's two, and how fast 16 that read have to be, to the better.
 fn bars(all: &[Series]) -> Vec<Bar> {
     let value = |label: &str, who: &str, of: fn(&Report) -> Option<f64>| {
         Some(named(all, &format!("{label} {who}"))?.spread(of)?.median)
     };
     let mut bars = Vec::new();
-    let least = EXT4.iter().filter_map(|who| value(APPEND.0, who, p99)).reduce(f64::min);
     for who in [OURS, MOUNT] {
         let ours = value(APPEND.0, who, p99);
         bars.push(Bar::most(format!("{}, {who}, p99 ms", APPEND.0), 10.0, ours));
-        let ratio = ours.zip(least).map(|(a, b)| a / b);
-        bars.push(Bar::most(format!("{}, {who}, p99 to ext4's", APPEND.0), 0.25, ratio));
+        for ext4 in EXT4 {
+            let ratio = ours.zip(value(APPEND.0, ext4, p99)).map(|(a, b)| a / b);
+            bars.push(Bar::most(format!("{}, {who}, p99 to {ext4}'s", APPEND.0), 0.25, ratio));
+        }
     }
     let most = EXT4.iter().filter_map(|who| value(READ.0, who, rate)).reduce(f64::max);
     let ratio = value(READ.0, OURS, rate).zip(most).map(|(a, b)| a / b);
@@ -140,7 +141,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn the_better_ext4_is_the_one_to_beat() {
+    fn each_ext4_has_a_bar_and_the_faster_reader_is_the_one_to_beat() {
         let series = |name: &str, p99: u64, bytes: u64| Series {
             name: name.into(),
             reports: vec![Report {
@@ -154,9 +155,10 @@ mod tests {
         let all = [
             series("append 4 KiB + fsync tidegate", 12_000, 0),
             series("append 4 KiB + fsync ext4", 60_000, 0),
-            series("append 4 KiB + fsync ext4 direct", 48_000, 0),
+            series("append 4 KiB + fsync ext4 direct", 40_000, 0),
             series("read 4 KiB tidegate", 1, 4096 * 80),
-            series("read 4 KiB ext4", 1, 4096 * 100),
+            series("read 4 KiB ext4", 1, 4096 * 90),
+            series("read 4 KiB ext4 direct", 1, 4096 * 100),
         ];
         let bars = bars(&all);
         let found: Vec<_> = bars.iter().map(|b| (b.value, b.met)).collect();
@@ -164,7 +166,9 @@ mod tests {
             found,
             [
                 (Some(12.0), Some(false)),
-                (Some(0.25), Some(true)),
+                (Some(0.2), Some(true)),
+                (Some(0.3), Some(false)),
+                (None, None),
                 (None, None),
                 (None, None),
                 (Some(0.8), Some(false))
