@@ -330,14 +330,13 @@ impl RequestQueue {
     pub(crate) fn dispatch_all(&self, requests: impl IntoIterator<Item = Request>, awaited: bool) {
         let mut together = Vec::new();
         for rq in requests {
-            let place = if awaited { Place::awaited(&rq) } else { Place::of(&rq) };
-            self.add(rq, place, &mut together);
+            self.add(rq, awaited, &mut together);
         }
         self.device.submit_all(together);
     }
 
     /// Adds a request to those that go to the device next. Where it has to wait for room, those go first.
-    fn add(&self, mut rq: Request, place: Place, together: &mut Vec<Request>) {
+    fn add(&self, mut rq: Request, awaited: bool, together: &mut Vec<Request>) {
         let write = rq.op == Op::Write;
         self.inflight.watch(&mut rq);
         self.n.busy.watch(&mut rq);
@@ -350,16 +349,18 @@ impl RequestQueue {
         if write {
             self.n.write_requests.fetch_add(1, Relaxed);
         }
-        self.note_wait(rq.is_awaited());
+        let place = if awaited { Place::awaited(&rq) } else { Place::of(&rq) };
+        let awaited = self.limits.wbt.is_some() && (awaited || rq.is_awaited());
+        self.note_wait(awaited);
         if !self.inflight.enter(&place) {
             self.device.submit_all(std::mem::take(together));
             let _waits = self.n.busy.congested();
             self.inflight.wait_to_enter(&place);
         }
         Traced::watch(&mut rq);
-        let (inflight, sync) = (self.inflight.clone(), self.limits.wbt.is_some() && rq.is_awaited());
+        let inflight = self.inflight.clone();
         rq.after_end(move || {
-            if sync {
+            if awaited {
                 inflight.throttle.somebody_waits();
             }
             inflight.leave(&place);

@@ -6,7 +6,8 @@
 //! pages, so near the end of a volume it keeps less still: programs would write what nobody can hold.
 //!
 //! The mount's limits in sysfs (`/sys/class/bdi`) say so to the kernel. They are the superuser's to set; a mount of
-//! somebody else has the kernel's own: a hundredth of what may be dirty on the machine.
+//! somebody else has the kernel's own: a hundredth of what may be dirty on the machine. Linux before 6.2 has no limit in
+//! bytes: there the kernel keeps what it keeps of a disk.
 
 use crate::server::Server;
 use std::path::{Path, PathBuf};
@@ -18,20 +19,20 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const MOST: u64 = 32 << 20;
 /// The least that the kernel may keep.
 const LEAST: u64 = 1 << 20;
+/// Bytes written after which the limit is set again, at most.
+const LOOK: u64 = 256 << 20;
 
 /// The bound on what the kernel may keep back of what programs wrote.
 pub(crate) struct DirtyBound {
     /// The directory in sysfs, where it may be written.
     dir: OnceLock<Option<PathBuf>>,
-    /// The limit that is set; 0 for none yet.
-    set: AtomicU64,
     /// Bytes that may be written before the room is looked at again.
     unasked: AtomicU64,
 }
 
 impl DirtyBound {
     pub(crate) fn new() -> Self {
-        DirtyBound { dir: OnceLock::new(), set: AtomicU64::new(0), unasked: AtomicU64::new(0) }
+        DirtyBound { dir: OnceLock::new(), unasked: AtomicU64::new(0) }
     }
 
     /// The volume is mounted at `dir`.
@@ -57,13 +58,10 @@ impl DirtyBound {
         };
         let s = server.vfs().statfs();
         let room = s.blocks_available.saturating_mul(u64::from(s.block_size));
-        // In powers of two, so that it seldom changes.
-        let wanted = (room / 8).clamp(LEAST, MOST).next_power_of_two();
-        self.unasked.store(room / 16, Relaxed);
-        if self.set.swap(wanted, Relaxed) != wanted {
-            let write = |file: &str, text: &str| drop(std::fs::write(dir.join(file), text));
-            write("max_bytes", &wanted.to_string());
-            write("strict_limit", "1");
+        self.unasked.store((room / 16).clamp(LEAST, LOOK), Relaxed);
+        // Each time: the kernel keeps it as a share of what may be dirty now, which changes with free memory.
+        for (file, value) in [("max_bytes", (room / 8).clamp(LEAST, MOST)), ("strict_limit", 1)] {
+            let _ = std::fs::write(dir.join(file), value.to_string());
         }
     }
 }

@@ -96,8 +96,9 @@ impl Ext4 {
         }
         // What is cached keeps `bdi`, and is not to keep the device.
         let plug = Arc::downgrade(&fs.plug);
-        bdi.set_submit_pending(move |of, _| match (plug.upgrade(), of) {
+        bdi.set_submit_pending(move |of, here| match (plug.upgrade(), of) {
             (Some(plug), Some(mapping)) => plug.send_with(mapping.gathered().load(SeqCst)),
+            (Some(plug), None) if here => plug.send_awaited(),
             (Some(plug), None) => plug.send(),
             (None, _) => {}
         });
