@@ -71,17 +71,20 @@ impl F2fs {
     /// Sets the size of a file. The caller holds no lock but the inode's; takes `cp_rwsem` shared for a step at a time,
     /// and waits for nodes on their way with it released.
     pub(crate) fn truncate_file(&self, inode: &Inode, size: u64, now: Timespec) -> Result<()> {
+        // A file that ends where it is to end may have an empty node behind that, which was on its way.
+        let mut begun = false;
         loop {
-            match self.truncate_step(inode, size, now)? {
+            match self.truncate_step(inode, size, now, begun)? {
                 CutStep::Last => return Ok(()),
                 CutStep::Nearer => {}
                 CutStep::Busy(nid) => self.wait_on_node(nid),
             }
+            begun = true;
         }
     }
 
-    /// Sets the size, or takes a step on the way there.
-    fn truncate_step(&self, inode: &Inode, size: u64, now: Timespec) -> Result<CutStep> {
+    /// Sets the size, or takes a step on the way there; `begun` after the first.
+    fn truncate_step(&self, inode: &Inode, size: u64, now: Timespec, begun: bool) -> Result<CutStep> {
         let _op = self.cp_rwsem.read();
         let f = fi(inode);
         let old = inode.size();
@@ -92,7 +95,7 @@ impl F2fs {
                 // What lies past the end may be anything.
                 self.truncate_inline(inode, size.min(old))?;
             }
-        } else if size < old {
+        } else if size < old || begun {
             let step = self.cut_step(inode, size.div_ceil(BLOCK_SIZE as u64))?;
             if !matches!(step, CutStep::Last) {
                 return Ok(step);
@@ -208,16 +211,19 @@ impl F2fs {
             }
             cleared = i;
         }
-        if matches!(r, Ok(Fate::Gone)) && cut.from <= start && self.cut_off(nid, cut)? {
+        let empty = matches!(r, Ok(Fate::Gone)) && cut.from <= start;
+        let off = if empty { self.cut_off(nid, cut) } else { Ok(false) };
+        if let Ok(true) = off {
             cut.blocks += 1;
             cut.left = cut.left.saturating_sub(1);
             return Ok(Fate::Gone);
         }
+        // Also when it failed: the node must not name those that are free.
         if cleared < N as usize {
             let clear = |b: &mut [u8]| (cleared..N as usize).for_each(|i| set_word(b, i, 0));
             self.guard(self.modify_node(nid, clear))?;
         }
-        r.map(|_| Fate::Kept)
+        r.and(off).map(|_| Fate::Kept)
     }
 
     fn cut_dnode(&self, inode: &Inode, nid: Nid, start: u64, cut: &mut Cut) -> Result<Fate> {

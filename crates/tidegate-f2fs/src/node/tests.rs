@@ -1,9 +1,9 @@
 //! Nodes on their way to a device that is busy keep nobody else waiting.
 
 use crate::file::write_io::Sender;
-use crate::format::raw::{ADDRS_PER_BLOCK, BLOCK_SIZE};
+use crate::format::raw::{ADDRS_PER_BLOCK, BLOCK_SIZE, I_NID_OFFSET, word};
 use crate::format::units::Nid;
-use crate::inode::fi;
+use crate::inode::{NodeId, fi};
 use crate::node::dnode::Found;
 use crate::testing::Open;
 use crate::testing::hold::{Hold, a_while, held_volume, nothing_is_held};
@@ -183,6 +183,27 @@ fn no_lock_is_held_while_a_file_is_cut_whose_nodes_are_on_their_way() {
         };
         change_beside(&volume, node, move |_| theirs.truncate(0).unwrap(), half);
         assert_eq!((f.size(), f.inode().attr().blocks), (0, 0));
+        drop(f);
+        volume.1.vfs.unmount().unwrap();
+    });
+}
+
+/// The node that begins where the file is to end: it has nothing in it when it is waited for.
+#[test]
+fn a_file_that_is_cut_to_where_a_tree_begins_keeps_no_node_of_the_tree() {
+    sim::run(1, 2, || {
+        let volume = held_volume();
+        let f = Arc::new(sparse_file(&volume.1));
+        let start = fi(f.inode()).addrs_per_inode() as u64 + 2 * EACH;
+        let (own, place) = (f.inode().nid(), I_NID_OFFSET / 4 + 2);
+        let root = Nid(word(volume.1.fs.node_of(own, f.inode().ino.0).unwrap().bytes(), place));
+        let theirs = f.clone();
+        change_beside(&volume, root, move |_| theirs.truncate(start * BLOCK_SIZE as u64).unwrap(), || ());
+        assert_eq!(
+            volume.1.fs.counts.lock().valid_nodes,
+            4,
+            "those of the top directory and of the file, and two direct ones"
+        );
         drop(f);
         volume.1.vfs.unmount().unwrap();
     });

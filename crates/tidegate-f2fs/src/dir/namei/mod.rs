@@ -311,8 +311,9 @@ impl F2fs {
     pub(crate) fn evict(&self, inode: &Inode) -> Result<()> {
         // Each step makes it dirty: better before the first.
         self.wait_on_node(inode.nid());
+        let mut empty = false;
         loop {
-            match self.evict_step(inode)? {
+            match self.evict_step(inode, &mut empty)? {
                 CutStep::Last => return Ok(()),
                 CutStep::Nearer => {}
                 CutStep::Busy(nid) => self.wait_on_node(nid),
@@ -320,9 +321,28 @@ impl F2fs {
         }
     }
 
-    /// Frees some of it. Until that was all, it stays an orphan.
-    fn evict_step(&self, inode: &Inode) -> Result<CutStep> {
+    /// Frees some of it; once its inode is left alone, that is `empty` and does not become dirty again. Until that was all, it
+    /// stays an orphan.
+    fn evict_step(&self, inode: &Inode, empty: &mut bool) -> Result<CutStep> {
         let _op = self.cp_rwsem.read();
+        if !*empty && let Some(step) = self.empty_step(inode)? {
+            return Ok(step);
+        }
+        if let Freed::Busy(nid) = self.finish(|| self.free_node(inode.nid(), true))? {
+            if !*empty {
+                // A checkpoint may come before the next step: its node must not name one that is free.
+                self.finish(|| self.store_inode(inode))?;
+                *empty = true;
+            }
+            return Ok(CutStep::Busy(nid));
+        }
+        self.orphans.lock().remove(&inode.nid().0);
+        self.orphans_changed.store(true, SeqCst);
+        Ok(CutStep::Last)
+    }
+
+    /// Frees some of what an inode has; `None` when it has nothing.
+    fn empty_step(&self, inode: &Inode) -> Result<Option<CutStep>> {
         self.dirty_dirs.lock().remove(&inode.ino.0);
         self.forget_inode_meta(inode);
         let f = fi(inode);
@@ -332,20 +352,13 @@ impl F2fs {
         if has_blocks && !inline {
             let step = self.cut_step(inode, 0)?;
             if !matches!(step, CutStep::Last) {
-                return Ok(step);
+                return Ok(Some(step));
             }
         }
-        if let Freed::Busy(nid) = self.free_xattr_node(inode)? {
-            return Ok(CutStep::Busy(nid));
+        match self.free_xattr_node(inode)? {
+            Freed::Busy(nid) => Ok(Some(CutStep::Busy(nid))),
+            _ => Ok(None),
         }
-        if let Freed::Busy(nid) = self.finish(|| self.free_node(inode.nid(), true))? {
-            // A checkpoint may come before the next step: its node must not name one that is free.
-            self.finish(|| self.store_inode(inode))?;
-            return Ok(CutStep::Busy(nid));
-        }
-        self.orphans.lock().remove(&inode.nid().0);
-        self.orphans_changed.store(true, SeqCst);
-        Ok(CutStep::Last)
     }
 }
 
