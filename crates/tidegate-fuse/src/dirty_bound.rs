@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The most that the kernel may keep, in bytes: 16 ms of a fast disk. Beside a stream of writes, fsyncs take 20 ms at most
-/// where they took 147 with 256 MiB. With half of it they would take 11, and the stream would lose a fifth of its speed.
+/// The most that the kernel may keep, in bytes: 16 ms of a fast disk. Beside a stream of writes the p99 of fsyncs is 20 to
+/// 27 ms, and was 147 with 256 MiB. With half of it that would be 11, and the stream would lose a fifth of its speed.
 const MOST: u64 = 32 << 20;
 /// The least that the kernel may keep.
 const LEAST: u64 = 1 << 20;
