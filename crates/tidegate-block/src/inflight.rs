@@ -1,4 +1,4 @@
-//! What was submitted and has not ended, and who may submit more.
+//! Requests that were submitted and have not ended, and the room for more.
 
 use crate::bio::Op;
 use crate::wbt::Throttle;
@@ -23,7 +23,7 @@ const REQUEST: u64 = 1 << PAGES_BITS;
 const PAGES_BITS: u32 = 44;
 const PAGE: u64 = 4096;
 
-/// What a request of `bytes` adds. A discard may be as long as a device: past 16 TiB, more bytes count as many.
+/// The number that a request of `bytes` adds. A discard may be as long as a device: bytes past 16 TiB are not counted.
 fn share(bytes: u64) -> u64 {
     REQUEST + bytes.div_ceil(PAGE).min(u32::MAX.into())
 }
@@ -55,7 +55,7 @@ impl Booked {
 /// Ends of requests after which a thread that waits with write-back is woken, where more are in flight.
 const WAKE_BATCH: usize = 8;
 
-/// What was submitted and has not ended.
+/// Requests that were submitted and have not ended.
 pub(crate) struct InFlight {
     limits: QueueLimits,
     requests: AtomicUsize,

@@ -14,7 +14,7 @@
 //! | [`queue`] | [`RequestQueue`], congestion, counters |
 //! | [`plug`] | [`Plug`]: bios of one thread that go out as fewer requests |
 //! | [`shared_plug`] | [`SharedPlug`]: the same of many passes, until somebody waits |
-//! | `inflight` | what was submitted and has not ended, and who may submit more |
+//! | `inflight` | requests that were submitted and have not ended, and the room for more |
 //! | [`wbt`] | write-back throttling: little write-back is on its way while somebody waits |
 //! | `busy` | how long submitters wait, and how much is on its way |
 //! | [`elevator`] | [`Elevator`]: what decides the order of requests, with its options and statistics |

@@ -26,8 +26,8 @@ pub struct QueueLimits {
     pub max_bytes: u64,
     /// Most memory segments in a request.
     pub max_segments: usize,
-    /// What write-back may have in flight while somebody waits for a request; `None`: as much as others. An elevator
-    /// decides that by itself.
+    /// The most write-back in flight while somebody waits for a request; `None`: as much as of other requests. An
+    /// elevator decides that by itself.
     pub wbt: Option<Wbt>,
 }
 

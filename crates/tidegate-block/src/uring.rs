@@ -159,7 +159,7 @@ impl UringDevice {
             && is_aligned(rq)
     }
 
-    /// What the ring is to do for a request; `None` for one that is not for the ring, and was done.
+    /// The ring's command for a request; `None` for one that is not for the ring, and was done.
     fn command(&self, mut rq: Request) -> Option<Command<Request>> {
         if !self.is_for_ring(&rq) {
             let r = self.execute(&mut rq);

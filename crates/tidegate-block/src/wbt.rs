@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate_rt::{Nanos, clock};
 
-/// How long after a request that somebody waited for the next is expected: as long as Linux expects it.
+/// The time in which the next request that somebody waits for is expected, after one: as long as in Linux.
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// What write-back may have on its way while somebody waits for a request.
+/// The most write-back that is on its way while somebody waits for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wbt {
     /// Requests.
@@ -65,7 +65,7 @@ impl Throttle {
     /// Books a request of write-back in, unless it has to wait. It may go once another has ended.
     pub fn enter(&self, bytes: u64, limits: &QueueLimits) -> bool {
         let (requests, most) = self.bound(limits);
-        // As long as less is on its way, and be it by a page: a long request waits for no other to be short enough.
+        // A request goes while less than the bound is on its way, however long it is: short ones do not keep it out.
         self.booked.enter(bytes, requests, most.saturating_add(bytes).saturating_sub(PAGE_SIZE as u64))
     }
 

@@ -220,7 +220,7 @@ fn write_back_in_the_queue_is_in_the_way_of_nothing_that_somebody_waits_for() {
     });
 }
 
-/// What somebody waits for ends later than it began: the time counts from its end.
+/// A request that somebody waits for ends later than it began: the time counts from its end.
 #[test]
 fn write_back_has_the_whole_queue_again_a_while_after_the_last_wait() {
     each_seed_throttled(|q| {

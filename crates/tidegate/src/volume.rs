@@ -52,6 +52,7 @@ impl Volume {
         let started = clock::now();
         let format = detect(image, &queue)?;
         let of = |source| Error::Volume { about: image.to_string(), format, source };
+        queue.set_wbt(options.wbt);
         let bdi = Bdi::new(options.memory);
         let (engine, ops) = match format {
             Format::F2fs => {
@@ -266,9 +267,7 @@ pub fn open_queue(path: &Path, options: &OpenOptions) -> Result<RequestQueue> {
         _ => Arc::new(slice(device, offset).map_err(|why| Error::other(image, why))?),
     };
     let limits = QueueLimits { wbt: Some(Wbt::default()), ..QueueLimits::default() };
-    let queue = RequestQueue::with_elevator(device, limits, options.elevator);
-    queue.set_wbt(options.wbt);
-    Ok(queue)
+    Ok(RequestQueue::with_elevator(device, limits, options.elevator))
 }
 
 fn slice(device: Arc<dyn Device>, offset: u64) -> std::result::Result<Slice, String> {

@@ -131,3 +131,21 @@ fn a_sync_keeps_its_promise_beside_writers() {
         run_with(&config, body).unwrap_or_else(|deadlock| panic!("seed {seed}, {sync_wait:?}: {deadlock}"));
     }
 }
+
+/// By the options of opening, by remounting, and not by a remount that is about something else.
+#[test]
+fn wbt_is_turned_by_options() {
+    let queue = Arc::new(RequestQueue::new(Arc::new(MemoryDevice::new(SIZE)), QueueLimits::default()));
+    mkfs(&queue, &MkfsOptions::default()).unwrap();
+    let mut options = OpenOptions::default();
+    options.parse("nowbt").unwrap();
+    let volume = Volume::from_queue("wbt", queue.clone(), &options).unwrap();
+    let after = |remounts: &str| {
+        volume.remount(remounts).unwrap();
+        queue.wbt()
+    };
+    assert!(!after("sync_wait=caller"));
+    assert!(after("wbt,sync_wait=epoch"));
+    assert!(!after("nowbt"));
+    volume.unmount().unwrap();
+}

@@ -69,10 +69,11 @@ pub fn run(plan: &Plan, disk: &Path) -> Result<()> {
         "read: 16 threads, one file of 256 MiB in memory, beside random 4 KiB writes of it, 200 us apart"
             .into(),
         format!(
-            "tidegate has a page cache of {} MiB; nobody has more than {} MiB dirty",
-            CACHE >> 20,
-            DIRTY >> 20
+            "at most {} MiB dirty in ext4's page cache, and in tidegate's of {} MiB",
+            DIRTY >> 20,
+            CACHE >> 20
         ),
+        "tidegate mount: up to 32 MiB more dirty in the kernel".into(),
         "ext4: loop mount; direct: its loop device goes around the host's page cache, as we do".into(),
     ];
     let title = format!("fsyncs and reads beside a writer, {seconds} s each; {} rounds", plan.runs);

@@ -94,7 +94,7 @@ impl Ext4 {
         if fs.read_only.is_none() {
             fs.begin_changes(&queue, &bdi, &options)?;
         }
-        // What is cached keeps `bdi`, and is not to keep the device.
+        // Cached inodes keep `bdi` after an unmount; they must not keep the device.
         let plug = Arc::downgrade(&fs.plug);
         bdi.set_submit_pending(move |of, here| match (plug.upgrade(), of) {
             (Some(plug), Some(mapping)) => plug.send_with(mapping.gathered().load(SeqCst)),

@@ -6,11 +6,11 @@ use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
-use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, SeekFrom, flock, seek};
 use rustix::io::Errno;
+use tidegate_rt::clock;
 
 use super::{SPECS, Spec, make, spec};
 use crate::manifest::Manifest;
@@ -98,11 +98,15 @@ pub fn make_all(dir: &Path, only: &[String], force: bool) -> Result<()> {
 }
 
 fn obtain_loudly(dir: &Path, spec: &Spec, force: bool) -> Result<()> {
-    let start = Instant::now();
+    let start = clock::now();
     let (golden, made) = obtain(dir, spec, force)?;
     let state = if made { "made" } else { "cached" };
     let note = if golden.manifest.is_none() { ", no manifest" } else { "" };
-    println!("golden {:<24} {state} in {:.1} s{note}", spec.name, start.elapsed().as_secs_f64());
+    println!(
+        "golden {:<24} {state} in {:.1} s{note}",
+        spec.name,
+        clock::now().since(start).duration().as_secs_f64()
+    );
     Ok(())
 }
 
