@@ -4,14 +4,13 @@ use crate::Request;
 use crate::bio::{Bio, BioFlags};
 use crate::queue::RequestQueue;
 use crate::shared_plug::SharedPlug;
-use std::sync::atomic::AtomicU64;
 use tidegate_rt::device_wait;
 
 /// Gathers bios of one thread so that adjacent ones go out as one request; sends them when dropped.
 pub struct Plug<'a> {
     queue: &'a RequestQueue,
     /// Where requests go instead of the queue, and who is told which load they joined.
-    behind: Option<(&'a SharedPlug, &'a AtomicU64)>,
+    behind: Option<(&'a SharedPlug, &'a dyn Fn(u64))>,
     pending: Vec<Request>,
     flags: BioFlags,
 }
@@ -30,9 +29,9 @@ impl<'a> Plug<'a> {
         Plug { queue, behind: None, pending: Vec::new(), flags }
     }
 
-    /// The same, whose requests join those of `shared`. `joined` gets the number of the load that the last of them is in
-    /// ([`SharedPlug::send_with`]).
-    pub fn behind(mut self, shared: &'a SharedPlug, joined: &'a AtomicU64) -> Self {
+    /// The same, whose requests join those of `shared`. `joined` is told the number of the load that each of them is in
+    /// ([`SharedPlug::send_with`]), with the plug locked.
+    pub fn behind(mut self, shared: &'a SharedPlug, joined: &'a dyn Fn(u64)) -> Self {
         self.behind = Some((shared, joined));
         self
     }

@@ -7,7 +7,6 @@
 use crate::plug::{PLUG_MAX, send_all};
 use crate::{Request, RequestQueue};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use tidegate_rt::{LockClass, Mutex, device_wait};
 
 static PENDING: LockClass = LockClass::new("plug->pending", 950);
@@ -41,9 +40,9 @@ impl SharedPlug {
         SharedPlug { queue, load: Mutex::new(&PENDING, Load { number: 1, pending: Vec::new() }) }
     }
 
-    /// Adds requests, each behind one that it continues; sends what is enough. `joined` gets the number of the load that the
-    /// last of them is in.
-    pub(crate) fn add(&self, requests: &mut Vec<Request>, joined: &AtomicU64) {
+    /// Adds requests, each behind one that it continues; sends what is enough. `joined` is told the number of the load that
+    /// each is in.
+    pub(crate) fn add(&self, requests: &mut Vec<Request>, joined: &dyn Fn(u64)) {
         if !requests.is_empty() {
             device_wait::check();
         }
@@ -51,7 +50,7 @@ impl SharedPlug {
             let mut full = {
                 let mut load = self.load.lock();
                 let full = self.join(&mut load, rq);
-                joined.store(load.number, SeqCst);
+                joined(load.number);
                 full
             };
             send_all(&self.queue, &mut full, false);

@@ -129,7 +129,7 @@ fn a_shared_plug_joins_requests_of_many_passes() {
         let shared = SharedPlug::new(q.clone());
         let joined = AtomicU64::new(0);
         let pass = |page| {
-            Plug::new(&q).behind(&shared, &joined).add(write(page, 1));
+            Plug::new(&q).behind(&shared, &|load| joined.store(load, SeqCst)).add(write(page, 1));
             joined.load(SeqCst)
         };
         let first = pass(100);
@@ -154,8 +154,7 @@ fn a_shared_plug_joins_requests_of_many_passes() {
 fn a_shared_plug_sends_what_is_long() {
     let q = Arc::new(RequestQueue::new(Arc::new(MemoryDevice::new(16 << 20)), QueueLimits::default()));
     let shared = SharedPlug::new(q.clone());
-    let joined = AtomicU64::new(0);
-    let pass = |page, pages| Plug::new(&q).behind(&shared, &joined).add(write(page, pages));
+    let pass = |page, pages| Plug::new(&q).behind(&shared, &|_| ()).add(write(page, pages));
     pass(0, 20);
     pass(20, 12);
     pass(32, 1);
@@ -254,7 +253,8 @@ fn write_back_that_a_thread_waits_for_by_now_has_the_whole_queue() {
         q.submit(write(0, 8));
         let shared = SharedPlug::new(q.clone());
         let joined = AtomicU64::new(0);
-        (1..20).for_each(|i| Plug::new(&q).behind(&shared, &joined).add(write(i * 10, 1)));
+        let note = |load| joined.store(load, SeqCst);
+        (1..20).for_each(|i| Plug::new(&q).behind(&shared, &note).add(write(i * 10, 1)));
         assert!(took(|| shared.send_with(joined.load(SeqCst))) < MS);
         let mut meta = write(500, 1);
         meta.flags = BioFlags::META;

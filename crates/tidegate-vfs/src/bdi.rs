@@ -127,6 +127,8 @@ pub struct Bdi {
     failed_passes: AtomicU64,
     /// Sends what a file system has placed but not submitted yet.
     submit_pending: OnceLock<Box<SubmitPending>>,
+    /// Times that pages of any mapping joined bios which were not sent.
+    joins: AtomicU64,
     /// What is only looked at.
     pub(crate) stats: WbStats,
     pub(crate) clock: Clock,
@@ -150,6 +152,7 @@ impl Bdi {
             failing: AtomicU32::new(0),
             failed_passes: AtomicU64::new(0),
             submit_pending: OnceLock::new(),
+            joins: AtomicU64::new(0),
             stats: WbStats::default(),
             clock: Clock::default(),
         })
@@ -187,18 +190,23 @@ impl Bdi {
     }
 
     /// Sends what is placed, of a mapping if one is named, and waits until `done`, which ends of I/O that wake `ended`
-    /// bring about. A page is under write-back before it joins a bio, and the thread that adds it may then have to wait for this one: so what is
-    /// pending is sent again and again.
+    /// bring about. A page is under write-back before it joins a bio, and the thread that adds it may then have to wait
+    /// for this one: what joins later ([`AddressSpace::joined`]) is sent here, too.
     #[track_caller]
     pub(crate) fn wait_sending(&self, of: Option<&AddressSpace>, ended: &WaitQueue, done: impl Fn() -> bool) {
-        const RESUBMIT: Duration = Duration::from_millis(2);
         device_wait::check();
-        loop {
+        let joins = || of.map_or(&self.joins, |m| &m.joins).load(SeqCst);
+        while !done() {
+            let sent = joins();
             self.submit_pending_here(of);
-            if ended.wait_timeout(RESUBMIT, &done) {
-                break;
-            }
+            ended.wait_until(|| done() || joins() != sent);
         }
+    }
+
+    /// Pages of some mapping joined bios that are not sent.
+    pub(crate) fn joined(&self) {
+        self.joins.fetch_add(1, SeqCst);
+        self.epochs.drained.wake_all();
     }
 
     /// The memory limits.

@@ -46,7 +46,7 @@ pub(crate) struct Epochs {
     writeback: [AtomicU64; 2],
     /// Times that pages under write-back became dirty again, by a failure or without one.
     given_back: AtomicU64,
-    drained: WaitQueue,
+    pub(crate) drained: WaitQueue,
 }
 
 impl Epochs {

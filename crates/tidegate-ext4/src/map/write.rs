@@ -17,7 +17,7 @@ use crate::volume::ordered;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 use tidegate_block::{Bio, BioFlags, Errno, PAGE_SIZE, PageBuf, Plug, Sector, Segment};
 use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
 use tidegate_vfs::{Error, ErrorKind, Inode, Result, WritebackControl};
@@ -96,9 +96,14 @@ impl Ext4 {
             inode.mapping.tag_towrite(wbc.start, wbc.end);
         }
         let (mut at, mut first) = (wbc.start, Ok(()));
+        let joined = |load| {
+            inode.mapping.gathered().store(load, SeqCst);
+            inode.mapping.joined();
+            self.ordered.joined();
+        };
         let mut plug = Plug::marking(&self.blocks.queue, wbc.to_write_flags());
         if wbc.more_follow {
-            plug = plug.behind(&self.plug, inode.mapping.gathered());
+            plug = plug.behind(&self.plug, &joined);
         }
         while wbc.nr_to_write > 0 {
             match inode.mapping.take_dirty(at, wbc.end, tag, PageBuf::MAX_PAGES) {

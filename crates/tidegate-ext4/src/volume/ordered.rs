@@ -6,15 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_block::SharedPlug;
 use tidegate_jbd2::{CommitHooks, Tid};
 use tidegate_rt::{LockClass, Mutex, WaitQueue};
 use tidegate_vfs::{Error, ErrorKind, Result};
-
-/// How often a commit sends what it waits for.
-const RESEND: Duration = Duration::from_millis(2);
 
 static ORDERED: LockClass = LockClass::new("ext4->ordered", 598);
 
@@ -32,6 +28,8 @@ pub(crate) struct Ordered {
     ended: WaitQueue,
     /// Where some of them may be.
     plug: Arc<SharedPlug>,
+    /// Times that some joined it.
+    joins: AtomicU64,
 }
 
 /// A run of pages. When it is dropped it is on the device, or lost.
@@ -50,7 +48,14 @@ impl OnWay {
 
 impl Ordered {
     pub(super) fn new(plug: Arc<SharedPlug>) -> Arc<Self> {
-        Arc::new(Ordered { runs: Mutex::new(&ORDERED, BTreeMap::new()), ended: WaitQueue::new(), plug })
+        let runs = Mutex::new(&ORDERED, BTreeMap::new());
+        Arc::new(Ordered { runs, ended: WaitQueue::new(), plug, joins: AtomicU64::new(0) })
+    }
+
+    /// Runs joined the plug: a commit that waits for them sends it.
+    pub(crate) fn joined(&self) {
+        self.joins.fetch_add(1, SeqCst);
+        self.ended.wake_all();
     }
 
     /// A run gets its place in `tid`, whose handle the caller has. What follows needs no handle.
@@ -80,10 +85,11 @@ impl Drop for OnWay {
 impl CommitHooks for Ordered {
     fn flush_data(&self, tid: Tid) -> Result<()> {
         let ended = || self.runs.lock().get(&tid.0).is_none_or(|r| r.on_way == 0);
-        // A run that has its place may join the plug later.
         while !ended() {
+            let sent = self.joins.load(SeqCst);
             self.plug.send_awaited();
-            self.ended.wait_timeout(RESEND, ended);
+            // A run that has its place may join the plug later.
+            self.ended.wait_until(|| ended() || self.joins.load(SeqCst) != sent);
         }
         match self.runs.lock().remove(&tid.0) {
             Some(_) => Err(Error::new(

@@ -64,6 +64,8 @@ pub struct AddressSpace {
     redirtied: AtomicU64,
     /// See [`AddressSpace::gathered`].
     gathered: AtomicU64,
+    /// Times that pages under write-back joined bios which were not sent.
+    pub(crate) joins: AtomicU64,
     /// Whether its pages count in the epochs that a sync waits for: a file system's own pages do not.
     pub(crate) in_epochs: bool,
     hand: reclaim::Hand,
@@ -90,6 +92,7 @@ impl AddressSpace {
             no_space: AtomicBool::new(false),
             redirtied: AtomicU64::new(0),
             gathered: AtomicU64::new(0),
+            joins: AtomicU64::new(0),
             in_epochs: true,
             hand: reclaim::Hand::default(),
         }
@@ -98,6 +101,14 @@ impl AddressSpace {
     /// Where pages under write-back wait to be submitted, if they do: a number of the file system's, which gathers bios.
     pub fn gathered(&self) -> &AtomicU64 {
         &self.gathered
+    }
+
+    /// Pages under write-back joined bios that are not sent, and [`AddressSpace::gathered`] says so: a thread that waits for
+    /// them sends those bios. May be called with locks of the file system held, but none of the page cache.
+    pub fn joined(&self) {
+        self.joins.fetch_add(1, SeqCst);
+        self.idle.wake_all();
+        self.bdi.joined();
     }
 
     /// Cached pages.

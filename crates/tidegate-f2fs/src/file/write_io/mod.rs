@@ -266,6 +266,7 @@ impl WriteIo {
         g.segments.extend(segments);
         if let Some(p) = pages {
             p.inode.mapping.gathered().fetch_or(log.bit(), SeqCst);
+            p.inode.mapping.joined();
             g.pages.push(p);
         }
         full
