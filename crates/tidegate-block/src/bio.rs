@@ -34,6 +34,10 @@ pub enum Op {
     Discard,
     /// Make the range read as zeros.
     WriteZeroes,
+    /// Have the zones that the range is of begin anew, empty.
+    ZoneReset,
+    /// Make the zones that the range is of full.
+    ZoneFinish,
 }
 
 bitflags::bitflags! {
@@ -160,6 +164,12 @@ impl Bio {
     /// A flush of the device's cache.
     pub fn flush() -> Self {
         Self::new(Op::Flush, Sector(0), BioData::Range(0), BioFlags::SYNC)
+    }
+
+    /// An operation on a range, without memory: a discard, or one on zones.
+    pub fn range(op: Op, sector: Sector, bytes: u64, flags: BioFlags) -> Self {
+        debug_assert!(!matches!(op, Op::Read | Op::Write));
+        Self::new(op, sector, BioData::Range(bytes), flags)
     }
 
     fn new(op: Op, sector: Sector, data: BioData, flags: BioFlags) -> Self {

@@ -33,6 +33,7 @@ pub(crate) fn execute(of: &impl Bytes, rq: &mut Request) -> Result<(), Errno> {
         }),
         Op::Discard | Op::WriteZeroes => of.zero(at, rq.bytes),
         Op::Flush => {}
+        Op::ZoneReset | Op::ZoneFinish => return Err(Errno::OPNOTSUPP),
     }
     Ok(())
 }

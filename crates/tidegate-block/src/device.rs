@@ -1,6 +1,6 @@
 //! What a request queue drives.
 
-use crate::{Errno, Request};
+use crate::{Errno, Request, Zone, Zoning};
 
 /// Name, size and kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct DeviceInfo<'a> {
     pub read_only: bool,
     /// Which backend serves it, for `info`: `io_uring`, `threads`, `memory`.
     pub backend: &'static str,
+    /// Of a zoned device, what is the same for all its zones.
+    pub zones: Option<Zoning>,
 }
 
 /// A block device. Implementations are shared by threads.
@@ -38,6 +40,14 @@ pub trait Device: Send + Sync {
     /// Which backend serves it.
     fn backend(&self) -> &'static str {
         self.info().backend
+    }
+
+    /// All zones, by address; those that can be written anywhere are among them. None of a device that has no zones.
+    ///
+    /// # Errors
+    /// The device's errno.
+    fn report_zones(&self) -> Result<Vec<Zone>, Errno> {
+        Ok(Vec::new())
     }
 
     /// Does `rq` in the calling thread and returns when it is done; the bios are not ended.

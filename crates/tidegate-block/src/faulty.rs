@@ -1,7 +1,7 @@
 //! A wrapper whose requests fail, end short or end late, as rules say.
 
 use crate::bio::{BioData, BioFlags, Op, Segment};
-use crate::{Bio, Device, DeviceInfo, Errno, Request, SECTOR_SIZE};
+use crate::{Bio, Device, DeviceInfo, Errno, Request, SECTOR_SIZE, Zone};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -207,7 +207,7 @@ impl Faulty {
                 let bio = Bio::write(rq.sector, first_segments(rq, bytes), rq.flags - BioFlags::FUA);
                 if bio.data.is_empty() { Ok(()) } else { self.inner.execute(&mut Request::new(bio)) }
             }
-            Op::Flush | Op::Discard | Op::WriteZeroes => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -271,6 +271,10 @@ fn run((waiting, changed): &(Mutex<Waiting>, Condvar), inner: &dyn Device) {
 impl Device for Faulty {
     fn info(&self) -> DeviceInfo<'_> {
         self.inner.info()
+    }
+
+    fn report_zones(&self) -> Result<Vec<Zone>, Errno> {
+        self.inner.report_zones()
     }
 
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {

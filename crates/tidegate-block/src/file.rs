@@ -278,6 +278,7 @@ impl FileIo {
                 Err(Errno::OPNOTSUPP | Errno::NODEV | Errno::INVAL) => self.write_zeros(rq)?,
                 r => r?,
             },
+            Op::ZoneReset | Op::ZoneFinish => return Err(Errno::OPNOTSUPP),
         }
         if rq.flags.contains(BioFlags::FUA) {
             self.flush()?;

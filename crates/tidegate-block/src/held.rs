@@ -3,7 +3,9 @@
 //! A volume that is made in place is one for everybody as soon as its superblock is there. Where content goes into
 //! it first, the superblock waits here: a kill on the way leaves no volume.
 
-use crate::{Bio, BioFlags, Device, DeviceInfo, Errno, Op, PAGE_SIZE, PageBuf, Request, Sector, Segment};
+use crate::{
+    Bio, BioFlags, Device, DeviceInfo, Errno, Op, PAGE_SIZE, PageBuf, Request, Sector, Segment, Zone,
+};
 use std::sync::Arc;
 use tidegate_rt::{LockClass, Mutex};
 
@@ -142,6 +144,10 @@ fn sector(block: usize) -> Sector {
 impl Device for Held {
     fn info(&self) -> DeviceInfo<'_> {
         self.below.info()
+    }
+
+    fn report_zones(&self) -> Result<Vec<Zone>, Errno> {
+        self.below.report_zones()
     }
 
     fn is_quick(&self, rq: &Request) -> bool {

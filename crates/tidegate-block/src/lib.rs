@@ -32,6 +32,8 @@
 //! | `bytes` | what devices in memory share |
 //! | [`overlay`] | a copy-on-write device in memory: many variants of one content |
 //! | [`model`] | devices in memory that take the time that real ones would: disks, flash, zones |
+//! | [`zones`] | zones that are written in order, and the order that writes to them are brought into |
+//! | [`linear`] | several devices, one behind the other, as one |
 //! | `traced` | requests as trace events |
 //! | [`record`] | a wrapper that keeps every request it passes on |
 //! | [`faulty`] | a wrapper whose requests fail, end short or end late, by rule |
@@ -54,6 +56,7 @@ pub mod faulty;
 pub mod file;
 pub mod held;
 mod inflight;
+pub mod linear;
 mod loops;
 pub mod memory;
 pub mod model;
@@ -70,6 +73,7 @@ mod traced;
 pub mod uring;
 pub mod wbt;
 mod wfq;
+pub mod zones;
 
 pub use bio::{Bio, BioData, BioFlags, Op, Sector, Segment};
 pub use buf::{PageBuf, keep_for_reuse};
@@ -78,6 +82,7 @@ pub use device::{Device, DeviceInfo};
 pub use elevator::{Elevator, ElevatorStats, Queues, WfqOptions};
 pub use faulty::{Fault, Faulty, Rule};
 pub use file::{Backend, Busy, NoImage, NotOpened, OpenError, OpenOptions};
+pub use linear::Linear;
 pub use memory::MemoryDevice;
 pub use model::{Model, Preset};
 pub use overlay::{Blocks, Overlay};
@@ -89,6 +94,7 @@ pub use reserve::Reserve;
 pub use shared_plug::SharedPlug;
 pub use tidegate_sys::{Errno, PAGE_SIZE};
 pub use wbt::Wbt;
+pub use zones::{Zone, ZoneSpec, ZoneState, ZonedDevice, Zoning};
 
 /// Bytes in a sector, the unit of [`Sector`].
 pub const SECTOR_SIZE: u64 = 512;

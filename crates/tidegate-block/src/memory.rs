@@ -80,7 +80,7 @@ impl Bytes for MemoryDevice {
 
 impl Device for MemoryDevice {
     fn info(&self) -> DeviceInfo<'_> {
-        DeviceInfo { name: "memory", size: self.size, read_only: false, backend: "memory" }
+        DeviceInfo { name: "memory", size: self.size, read_only: false, backend: "memory", zones: None }
     }
 
     fn is_quick(&self, _: &Request) -> bool {

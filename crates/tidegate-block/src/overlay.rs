@@ -138,7 +138,13 @@ impl Bytes for Overlay {
 
 impl Device for Overlay {
     fn info(&self) -> DeviceInfo<'_> {
-        DeviceInfo { name: "overlay", size: Bytes::size(self), read_only: false, backend: "memory" }
+        DeviceInfo {
+            name: "overlay",
+            size: Bytes::size(self),
+            read_only: false,
+            backend: "memory",
+            zones: None,
+        }
     }
 
     fn is_quick(&self, _: &Request) -> bool {

@@ -6,14 +6,19 @@ use crate::inflight::{InFlight, Place};
 use crate::traced::{self, Traced};
 use crate::wbt::Wbt;
 use crate::wfq::{Slot, Wfq};
+use crate::zones::plug::ZonePlugs;
 use crate::{Device, Elevator, ElevatorStats, Errno, PageBuf, Request};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use tidegate_rt::{Distribution, Histogram, clock, device_wait, sim, trace::SpanPoint};
+use tidegate_rt::{
+    Condvar, Distribution, Histogram, LockClass, Mutex, clock, device_wait, sim, trace::SpanPoint,
+};
 
 static SUBMIT_BIO_WAIT: SpanPoint<0> = SpanPoint::new("submit_bio_wait", []);
+
+static ENDED: LockClass = LockClass::new("queue->ended", 978);
 
 /// Bounds of a queue.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +63,7 @@ pub struct QueueStats {
     pub write_requests: u64,
     /// Flushes, PREFLUSH and FUA included.
     pub flushes: u64,
-    /// Discards.
+    /// Discards, and zones that were reset or finished.
     pub discards: u64,
     /// Times that a submitter waited since the queue was full.
     pub congested: u64,
@@ -121,6 +126,8 @@ pub struct RequestQueue {
     limits: QueueLimits,
     inflight: Arc<InFlight>,
     wfq: Option<Wfq>,
+    /// Of a zoned device.
+    zones: Option<Arc<ZonePlugs>>,
     n: Counters,
 }
 
@@ -130,14 +137,17 @@ impl RequestQueue {
         Self::with_elevator(device, limits, Elevator::None)
     }
 
-    /// A queue in front of `device`. With [`Elevator::Wfq`], `limits` holds for each I/O group by itself.
+    /// A queue in front of `device`. With [`Elevator::Wfq`], `limits` holds for each I/O group by itself. A zoned
+    /// device has no elevator: its writes have an order of their own.
     pub fn with_elevator(device: Arc<dyn Device>, limits: QueueLimits, elevator: Elevator) -> Self {
         let inflight = Arc::new(InFlight::new(limits));
         let wfq = match elevator {
             Elevator::None => None,
+            Elevator::Wfq(_) if device.info().zones.is_some() => None,
             Elevator::Wfq(options) => Some(Wfq::new(device.clone(), limits, options, inflight.clone())),
         };
-        RequestQueue { device, limits, inflight, wfq, n: Counters::default() }
+        let zones = ZonePlugs::of(&device);
+        RequestQueue { device, limits, inflight, wfq, zones, n: Counters::default() }
     }
 
     /// Whether the bound on write-back ([`QueueLimits::wbt`]) holds, if there is one. It does until it is turned off.
@@ -187,7 +197,7 @@ impl RequestQueue {
         device_wait::check();
         let mut rq = Request::new(bio);
         rq.bios.iter().for_each(|b| self.count(b));
-        if !self.device.is_quick(&rq) {
+        if self.is_ordered(&rq) || !self.device.is_quick(&rq) {
             return self.dispatch_all([rq], true);
         }
         self.inflight.watch(&mut rq);
@@ -219,10 +229,56 @@ impl RequestQueue {
         // A thread that asks for a flush has a span for that.
         let _span = (bio.op != Op::Flush).then(|| SUBMIT_BIO_WAIT.enter([]));
         let mut rq = Request::new(bio);
+        if self.is_ordered(&rq) {
+            return self.wait_for_ordered(rq);
+        }
         let slot = self.enter(&rq);
         self.execute(&mut rq)?;
         drop(slot);
         Ok(rq.bios.remove(0).data)
+    }
+
+    /// Whether a request has a place among others of its zone.
+    fn is_ordered(&self, rq: &Request) -> bool {
+        self.zones.as_ref().is_some_and(|z| z.orders(rq))
+    }
+
+    /// Sends a request of a zone, and waits for its end.
+    fn wait_for_ordered(&self, mut rq: Request) -> Result<BioData, Errno> {
+        let ended = Arc::new((Mutex::new(&ENDED, None), Condvar::new()));
+        let of_bio = ended.clone();
+        if let Some(bio) = rq.bios.last_mut() {
+            bio.end_io = Some(Box::new(move |r, data| {
+                *of_bio.0.lock() = Some(r.map(|()| data));
+                of_bio.1.notify_all();
+            }));
+        }
+        let mut together = Vec::new();
+        self.add_ordered(rq, true, &mut together);
+        let mut over = ended.0.lock();
+        loop {
+            match over.take() {
+                Some(r) => return r,
+                None => ended.1.wait(&mut over),
+            }
+        }
+    }
+
+    /// Sends a request of a zone once there is room for it; at once where it is the next of its zone: those behind it
+    /// may have all the room, and wait for it.
+    fn add_ordered(&self, mut rq: Request, awaited: bool, together: &mut Vec<Request>) {
+        let Some(zones) = &self.zones else { return };
+        self.device.submit_all(std::mem::take(together));
+        self.inflight.watch(&mut rq);
+        self.n.busy.watch(&mut rq);
+        self.n.write_requests.fetch_add((rq.op == Op::Write) as u64, Relaxed);
+        let awaits = self.limits.wbt.is_some() && (awaited || rq.is_awaited());
+        self.note_wait(awaits);
+        let wanted = if awaited { Place::awaited(&rq) } else { Place::of(&rq) };
+        let place = self.inflight.enter_unless(wanted, || zones.is_next(&rq), || self.n.busy.congested());
+        Traced::watch(&mut rq);
+        let inflight = self.inflight.clone();
+        zones.submit(rq, move || inflight.leave(&place));
     }
 
     /// Waits until the elevator, if there is one, has it be the turn of `rq`.
@@ -308,7 +364,7 @@ impl RequestQueue {
             Op::Flush => {
                 self.n.flushes.fetch_add(1, Relaxed);
             }
-            Op::Discard => {
+            Op::Discard | Op::ZoneReset | Op::ZoneFinish => {
                 self.n.discards.fetch_add(1, Relaxed);
             }
         }
@@ -337,6 +393,9 @@ impl RequestQueue {
 
     /// Adds a request to those that go to the device next. Where it has to wait for room, those go first.
     fn add(&self, mut rq: Request, awaited: bool, together: &mut Vec<Request>) {
+        if self.is_ordered(&rq) {
+            return self.add_ordered(rq, awaited, together);
+        }
         let write = rq.op == Op::Write;
         self.inflight.watch(&mut rq);
         self.n.busy.watch(&mut rq);

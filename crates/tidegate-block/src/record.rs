@@ -4,7 +4,7 @@
 //! writes were complete when a flush began.
 
 use crate::bio::{BioFlags, Op, Sector};
-use crate::{Device, DeviceInfo, Errno, Request};
+use crate::{Device, DeviceInfo, Errno, Request, Zone};
 use std::sync::Arc;
 use tidegate_rt::{LockClass, Mutex};
 
@@ -99,6 +99,10 @@ impl Recorder {
 impl Device for Recorder {
     fn info(&self) -> DeviceInfo<'_> {
         self.inner.info()
+    }
+
+    fn report_zones(&self) -> Result<Vec<Zone>, Errno> {
+        self.inner.report_zones()
     }
 
     fn is_quick(&self, rq: &Request) -> bool {

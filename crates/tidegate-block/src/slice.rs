@@ -1,6 +1,6 @@
 //! The end of a device as a device: a partition of a disk's image.
 
-use crate::{Device, DeviceInfo, Errno, Request, SECTOR_SIZE};
+use crate::{Device, DeviceInfo, Errno, Request, SECTOR_SIZE, Zone, Zoning};
 use std::sync::Arc;
 
 /// A device from an offset of another to that one's end.
@@ -18,6 +18,10 @@ impl Slice {
         fits.then(|| Slice { below, start: offset / SECTOR_SIZE })
     }
 
+    fn start(&self) -> u64 {
+        self.start * SECTOR_SIZE
+    }
+
     fn shift(&self, rq: &mut Request) {
         rq.sector.0 += self.start;
         rq.bios.iter_mut().for_each(|b| b.sector.0 += self.start);
@@ -26,7 +30,25 @@ impl Slice {
 
 impl Device for Slice {
     fn info(&self) -> DeviceInfo<'_> {
-        DeviceInfo { size: self.below.size() - self.start * SECTOR_SIZE, ..self.below.info() }
+        let below = self.below.info();
+        // Zones of which the slice has a part alone cannot be told apart from whole ones.
+        let zones = below.zones.filter(|z| z.first >= self.start());
+        let zones = zones.map(|z| Zoning { first: z.first - self.start(), ..z });
+        DeviceInfo { size: below.size - self.start(), zones, ..below }
+    }
+
+    fn report_zones(&self) -> Result<Vec<Zone>, Errno> {
+        if self.info().zones.is_none() {
+            return Ok(Vec::new());
+        }
+        let mut all = self.below.report_zones()?;
+        all.retain(|z| z.start + z.len > self.start());
+        for z in &mut all {
+            let cut = self.start().saturating_sub(z.start);
+            (z.start, z.len, z.capacity) = (z.start + cut - self.start(), z.len - cut, z.capacity - cut);
+            z.pointer = z.pointer.saturating_sub(self.start()).max(z.start);
+        }
+        Ok(all)
     }
 
     fn is_quick(&self, rq: &Request) -> bool {

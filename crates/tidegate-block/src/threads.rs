@@ -66,6 +66,7 @@ impl Device for ThreadDevice {
             size: self.shared.io.size,
             read_only: self.shared.io.read_only,
             backend: "threads",
+            zones: None,
         }
     }
 

@@ -114,6 +114,7 @@ impl Device for UringDevice {
             size: self.shared.io.size,
             read_only: self.shared.io.read_only,
             backend: "io_uring",
+            zones: None,
         }
     }
 

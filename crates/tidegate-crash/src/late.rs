@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use tidegate_block::{Device, DeviceInfo, Errno, Op, Request};
+use tidegate_block::{Device, DeviceInfo, Errno, Op, Request, Zone};
 use tidegate_rt::rng::Rng;
 use tidegate_rt::wait::{Polling, poll_with};
 use tidegate_rt::{LockClass, Mutex, thread};
@@ -109,6 +109,10 @@ impl Late {
 impl Device for Late {
     fn info(&self) -> DeviceInfo<'_> {
         self.inner.info()
+    }
+
+    fn report_zones(&self) -> Result<Vec<Zone>, Errno> {
+        self.inner.report_zones()
     }
 
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {

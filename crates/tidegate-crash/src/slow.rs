@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_block::{Device, DeviceInfo, Errno, Op, Request};
+use tidegate_block::{Device, DeviceInfo, Errno, Op, Request, Zone};
 use tidegate_rt::rng::Rng;
 use tidegate_rt::{Condvar, LockClass, Mutex, thread};
 
@@ -72,6 +72,10 @@ impl Shared {
 impl Device for Slow {
     fn info(&self) -> DeviceInfo<'_> {
         self.shared.inner.info()
+    }
+
+    fn report_zones(&self) -> Result<Vec<Zone>, Errno> {
+        self.shared.inner.report_zones()
     }
 
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {

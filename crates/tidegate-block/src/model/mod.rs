@@ -12,7 +12,6 @@
 //! | [`timing`] | commands in a device's queue, from their coming to their end |
 //! | [`flash`] | channels and links |
 //! | [`disk`], [`arm`], `cache` | disks, striped or alone, their mechanics, their write cache |
-//! | [`zone`] | zones that are written in order |
 //!
 //! In real time a request ends as late as the host's timers are coarse (about 50 µs on Linux).
 
@@ -23,7 +22,6 @@ pub mod figures;
 pub mod flash;
 pub mod preset;
 pub mod timing;
-pub mod zone;
 
 #[cfg(test)]
 mod closed_form;
@@ -32,6 +30,8 @@ mod tests;
 
 use crate::bio::{BioFlags, Op};
 use crate::bytes::{self, Bytes};
+use crate::zones::Zones;
+pub use crate::zones::{Zone, ZoneSpec, ZoneState};
 use crate::{Device, DeviceInfo, Errno, MemoryDevice, Request};
 pub use figures::Figure;
 pub use preset::{Preset, Spec};
@@ -39,8 +39,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidegate_rt::{Condvar, LockClass, Mutex, MutexGuard, Nanos, clock, sim, thread};
 pub use timing::{Command, Kind, Timing};
-use zone::Zones;
-pub use zone::{Zone, ZoneSpec, ZoneState};
 
 static CLASS: LockClass = LockClass::new("model->timing", 982);
 
@@ -128,8 +126,7 @@ impl Model {
         self.shared.state.lock().zones.as_ref().map(Zones::report).unwrap_or_default()
     }
 
-    /// Makes zone `n` full: nothing more can be written to it before it is reset, which a discard of all
-    /// of it does.
+    /// Makes zone `n` full: nothing more can be written to it before it is reset.
     ///
     /// # Errors
     /// EINVAL: there is no such sequential zone.
@@ -187,10 +184,15 @@ impl Shared {
 
     /// Moves the bytes of a request.
     fn move_data(&self, rq: &mut Request) -> Result<(), Errno> {
-        if rq.op == Op::Discard && !self.clears(rq) {
-            return Ok(());
+        match rq.op {
+            Op::Discard if !self.clears(rq) => Ok(()),
+            Op::ZoneFinish => Ok(()),
+            Op::ZoneReset => {
+                Bytes::zero(&self.memory, rq.sector.bytes(), rq.bytes);
+                Ok(())
+            }
+            _ => bytes::execute(&self.memory, rq),
         }
-        bytes::execute(&self.memory, rq)
     }
 
     /// Whether a discard makes its bytes go: in a sequential zone only a reset does.
@@ -209,7 +211,7 @@ impl Shared {
             Op::Read => Kind::Read,
             Op::Write | Op::WriteZeroes => Kind::Write,
             Op::Flush => Kind::Flush,
-            Op::Discard => Kind::Discard,
+            Op::Discard | Op::ZoneReset | Op::ZoneFinish => Kind::Discard,
         };
         let command = Command {
             kind,
@@ -218,7 +220,11 @@ impl Shared {
             preflush: rq.flags.contains(BioFlags::PREFLUSH),
             fua: rq.flags.contains(BioFlags::FUA),
         };
-        st.zones.as_mut().map_or(Ok(()), |z| z.take(command))?;
+        match &mut st.zones {
+            Some(z) => z.take(rq)?,
+            None if matches!(rq.op, Op::ZoneReset | Op::ZoneFinish) => return Err(Errno::OPNOTSUPP),
+            None => {}
+        }
         Ok(command)
     }
 
@@ -256,7 +262,12 @@ impl Device for Model {
             size: Bytes::size(&self.shared.memory),
             read_only: false,
             backend: "model",
+            zones: self.spec.zones.map(|z| Zones::new(z, 0).zoning()),
         }
+    }
+
+    fn report_zones(&self) -> Result<Vec<Zone>, Errno> {
+        Ok(self.zones())
     }
 
     fn is_quick(&self, _: &Request) -> bool {

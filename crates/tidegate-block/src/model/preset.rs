@@ -9,8 +9,8 @@
 use super::arm::Mechanics;
 use super::disk::DiskSpec;
 use super::flash::{FlashSpec, ZoneRate};
-use super::zone::ZoneSpec;
 use crate::QueueLimits;
+use crate::zones::ZoneSpec;
 use std::fmt;
 use std::str::FromStr;
 
@@ -165,7 +165,8 @@ const ZN540: FlashSpec = FlashSpec {
     ..PLAIN
 };
 
-const ZONES: ZoneSpec = ZoneSpec { size: 2048 * MIB, capacity: 1077 * MIB, conventional: 2, max_active: 14 };
+const ZONES: ZoneSpec =
+    ZoneSpec { size: 2048 * MIB, capacity: 1077 * MIB, conventional: 2, max_open: 14, max_active: 14 };
 
 const HDD: DiskSpec = DiskSpec {
     mechanics: Mechanics {

@@ -59,11 +59,12 @@ fn what_is_written_is_read_and_every_request_ends() {
 fn zones_are_written_in_order_and_reset_as_a_whole() {
     const MIB: u64 = 1 << 20;
     let mut spec = Preset::Zns.spec();
-    spec.zones = Some(ZoneSpec { size: 2 * MIB, capacity: MIB, conventional: 1, max_active: 2 });
+    spec.zones = Some(ZoneSpec { size: 2 * MIB, capacity: MIB, conventional: 1, max_open: 2, max_active: 2 });
     let d = Model::with_spec("zns", spec, 11 * MIB);
     assert_eq!((d.size(), d.zones().len()), (10 * MIB, 5));
     let q = RequestQueue::new(d.clone(), spec.queue_limits());
-    let put = |pos, pages| q.submit_wait(write(pos, pages, 7)).map(drop);
+    // A queue would have a write that comes early wait.
+    let put = |pos, pages| d.execute(&mut Request::new(write(pos, pages, 7)));
     // Anywhere in the first zone, and not out of it.
     assert_eq!((put(MIB, 1), put(0, 2), put(2 * MIB - 4096, 2)), (Ok(()), Ok(()), Err(Errno::IO)));
     // At the write pointer of the others only.
@@ -75,14 +76,19 @@ fn zones_are_written_in_order_and_reset_as_a_whole() {
     assert_eq!((put(4 * MIB + 4096, 254), put(6 * MIB, 1)), (Ok(()), Err(Errno::OVERFLOW)));
     assert_eq!((put(5 * MIB - 4096, 1), put(6 * MIB, 1)), (Ok(()), Ok(())));
     assert_eq!((d.zones()[2].state, put(5 * MIB, 1)), (ZoneState::Full, Err(Errno::IO)));
-    // A discard of part of a zone does nothing; one of all of it resets it.
-    q.submit_wait(Bio::discard(Sector::from_bytes(2 * MIB), MIB)).unwrap();
-    assert_eq!((byte_at(&q, 2 * MIB), d.zones()[1].state), (7, ZoneState::Open));
+    // A discard does nothing; a reset is for whole zones.
+    let reset = |pos, len| {
+        let bio = Bio::range(Op::ZoneReset, Sector::from_bytes(pos), len, BioFlags::empty());
+        q.submit_wait(bio).map(drop)
+    };
     q.submit_wait(Bio::discard(Sector::from_bytes(2 * MIB), 2 * MIB)).unwrap();
+    assert_eq!(reset(2 * MIB, MIB), Err(Errno::INVAL));
+    assert_eq!((byte_at(&q, 2 * MIB), d.zones()[1].state.is_active()), (7, true));
+    reset(2 * MIB, 2 * MIB).unwrap();
     let z = d.zones()[1];
     assert_eq!((byte_at(&q, 2 * MIB), z.state, z.pointer), (0, ZoneState::Empty, 2 * MIB));
     assert_eq!((d.finish_zone(1), d.finish_zone(0)), (Ok(()), Err(Errno::INVAL)));
     assert_eq!(put(2 * MIB, 1), Err(Errno::IO));
-    q.submit_wait(Bio::discard(Sector::from_bytes(0), 10 * MIB)).unwrap();
+    assert_eq!((reset(0, 2 * MIB), reset(2 * MIB, 8 * MIB)), (Err(Errno::INVAL), Ok(())));
     assert!(d.zones()[1..].iter().all(|z| z.state == ZoneState::Empty));
 }

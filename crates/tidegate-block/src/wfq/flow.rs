@@ -121,7 +121,7 @@ impl Entry {
         let least = PAGE_SIZE as u64;
         match self.op {
             Op::Read | Op::Write => self.bytes.max(least),
-            Op::Flush | Op::Discard | Op::WriteZeroes => self.bytes.clamp(least, RANGE_COST_MAX),
+            _ => self.bytes.clamp(least, RANGE_COST_MAX),
         }
     }
 }

@@ -106,7 +106,7 @@ impl SlowDevice {
 
 impl Device for SlowDevice {
     fn info(&self) -> DeviceInfo<'_> {
-        DeviceInfo { name: "slow", size: 1 << 40, read_only: false, backend: "test" }
+        DeviceInfo { name: "slow", size: 1 << 40, read_only: false, backend: "test", zones: None }
     }
 
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {

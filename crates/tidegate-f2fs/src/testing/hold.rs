@@ -30,7 +30,7 @@ impl Hold {
 
 impl Device for Hold {
     fn info(&self) -> DeviceInfo<'_> {
-        DeviceInfo { name: "hold", size: self.below.size(), read_only: false, backend: "memory" }
+        DeviceInfo { name: "hold", size: self.below.size(), read_only: false, backend: "memory", zones: None }
     }
 
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {

@@ -351,7 +351,13 @@ struct Camera {
 
 impl Device for Camera {
     fn info(&self) -> DeviceInfo<'_> {
-        DeviceInfo { name: "camera", size: self.inner.size(), read_only: false, backend: "memory" }
+        DeviceInfo {
+            name: "camera",
+            size: self.inner.size(),
+            read_only: false,
+            backend: "memory",
+            zones: None,
+        }
     }
 
     fn execute(&self, rq: &mut Request) -> std::result::Result<(), Errno> {

@@ -9,7 +9,8 @@ pub(super) fn arg(e: &Event, name: &str) -> Option<u64> {
 }
 
 fn op(n: u64) -> Option<Op> {
-    [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes].into_iter().find(|o| *o as u64 == n)
+    let all = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes, Op::ZoneReset, Op::ZoneFinish];
+    all.into_iter().find(|o| *o as u64 == n)
 }
 
 fn flags(n: u64) -> BioFlags {
@@ -28,7 +29,7 @@ pub(super) fn rwbs(e: &Event) -> String {
         Some(Op::Write | Op::WriteZeroes) => 'W',
         Some(Op::Flush) => 'F',
         Some(Op::Discard) => 'D',
-        None => 'N',
+        Some(Op::ZoneReset | Op::ZoneFinish) | None => 'N',
     });
     for (flag, letter) in
         [(BioFlags::FUA, 'F'), (BioFlags::RAHEAD, 'A'), (BioFlags::SYNC, 'S'), (BioFlags::META, 'M')]

@@ -79,7 +79,13 @@ struct Watching {
 
 impl Device for Watching {
     fn info(&self) -> DeviceInfo<'_> {
-        DeviceInfo { name: "watching", size: self.below.size(), read_only: false, backend: "memory" }
+        DeviceInfo {
+            name: "watching",
+            size: self.below.size(),
+            read_only: false,
+            backend: "memory",
+            zones: None,
+        }
     }
 
     fn execute(&self, rq: &mut Request) -> std::result::Result<(), Errno> {

@@ -74,7 +74,13 @@ impl Cached {
 
 impl Device for Cached {
     fn info(&self) -> DeviceInfo<'_> {
-        DeviceInfo { name: "cached", size: self.memory.size(), read_only: false, backend: "memory" }
+        DeviceInfo {
+            name: "cached",
+            size: self.memory.size(),
+            read_only: false,
+            backend: "memory",
+            zones: None,
+        }
     }
 
     fn execute(&self, rq: &mut Request) -> std::result::Result<(), Errno> {

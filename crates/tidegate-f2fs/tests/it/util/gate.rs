@@ -105,7 +105,7 @@ impl Gate {
 
 impl Device for Gate {
     fn info(&self) -> DeviceInfo<'_> {
-        DeviceInfo { name: "gate", size: self.inner.size(), read_only: false, backend: "gate" }
+        DeviceInfo { name: "gate", size: self.inner.size(), read_only: false, backend: "gate", zones: None }
     }
 
     fn execute(&self, rq: &mut Request) -> std::result::Result<(), Errno> {

@@ -1,0 +1,268 @@
+//! Zones: parts of a device that are written from their start on, in order, and begin anew as a whole.
+//!
+//! Words and rules are those of the zoned block device model (ZBC, ZAC, NVMe ZNS; zonedstorage.io): a write begins at its
+//! zone's write pointer, a reset takes that back to the zone's start, a finish makes a zone full. A zone that is
+//! neither empty nor full is active, and a device has so many of these at most.
+//!
+//! | module | holds |
+//! |---|---|
+//! | this | what zones a device has and their state ([`Zones`]) |
+//! | [`device`] | [`ZonedDevice`]: zones over a device without |
+//! | `plug` | writes to a zone, brought into its order on the way to the device |
+
+pub mod device;
+pub(crate) mod plug;
+
+pub use device::ZonedDevice;
+
+use crate::bio::Op;
+use crate::{Errno, Request};
+
+/// How a zoned device is laid out, and how many zones may be partly written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneSpec {
+    /// From the start of a zone to that of the next, in bytes.
+    pub size: u64,
+    /// Bytes of a zone that can be written.
+    pub capacity: u64,
+    /// Zones at the start that can be written anywhere.
+    pub conventional: usize,
+    /// Zones that may be open, that is, written to; the one that was written to longest ago is closed for another.
+    pub max_open: usize,
+    /// Zones that may be open or closed, that is, neither empty nor full.
+    pub max_active: usize,
+}
+
+/// What is the same for all zones of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Zoning {
+    /// The first byte from which on zones are written in order; behind it, each is `size` bytes from the one before.
+    pub first: u64,
+    /// From the start of a zone to that of the next, in bytes.
+    pub size: u64,
+    /// Zones that may be written to without closing others; `usize::MAX`: all.
+    pub max_open: usize,
+    /// Zones that may be neither empty nor full; `usize::MAX`: all.
+    pub max_active: usize,
+}
+
+impl Zoning {
+    /// The start of the zone that a byte is in; `None` in front of all that are written in order.
+    pub fn zone_of(&self, pos: u64) -> Option<u64> {
+        let n = pos.checked_sub(self.first)? / self.size;
+        Some(self.first + n * self.size)
+    }
+}
+
+/// What state a zone is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZoneState {
+    /// It can be written anywhere.
+    Conventional,
+    /// Nothing is written.
+    Empty,
+    /// Part of it is written, and more can be.
+    Open,
+    /// The same; the device opens it for the next write.
+    Closed,
+    /// It takes no more.
+    Full,
+    /// It takes no writes, and may have lost what it had.
+    Offline,
+}
+
+impl ZoneState {
+    /// Whether it counts against the device's most active zones.
+    pub fn is_active(self) -> bool {
+        matches!(self, ZoneState::Open | ZoneState::Closed)
+    }
+}
+
+/// A zone, as a report shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Zone {
+    /// Its first byte.
+    pub start: u64,
+    /// Bytes to the next zone.
+    pub len: u64,
+    /// Bytes of it that can be written.
+    pub capacity: u64,
+    /// Where the next write must begin; the end of what can be written when it is full.
+    pub pointer: u64,
+    /// Its state.
+    pub state: ZoneState,
+}
+
+impl Zone {
+    /// A zone of `len` bytes that is written anywhere.
+    pub fn conventional(start: u64, len: u64) -> Zone {
+        Zone { start, len, capacity: len, pointer: start, state: ZoneState::Conventional }
+    }
+
+    /// Whether it is to be written in order.
+    pub fn is_sequential(&self) -> bool {
+        self.state != ZoneState::Conventional
+    }
+}
+
+/// All zones of a device, and what it refuses.
+pub struct Zones {
+    spec: ZoneSpec,
+    zones: Vec<Zone>,
+    /// The open ones, by number; the one written to last is the last.
+    open: Vec<usize>,
+    active: usize,
+}
+
+impl Zones {
+    /// As many empty zones as fit into `size` bytes.
+    pub fn new(spec: ZoneSpec, size: u64) -> Self {
+        let zone = |i: u64| {
+            let start = i * spec.size;
+            match i < spec.conventional as u64 {
+                true => Zone::conventional(start, spec.size),
+                false => Zone {
+                    start,
+                    len: spec.size,
+                    capacity: spec.capacity,
+                    pointer: start,
+                    state: ZoneState::Empty,
+                },
+            }
+        };
+        Zones { spec, zones: (0..size / spec.size).map(zone).collect(), open: Vec::new(), active: 0 }
+    }
+
+    /// What is the same for all.
+    pub fn zoning(&self) -> Zoning {
+        let s = &self.spec;
+        Zoning {
+            first: s.conventional as u64 * s.size,
+            size: s.size,
+            max_open: s.max_open,
+            max_active: s.max_active,
+        }
+    }
+
+    /// All zones.
+    pub fn report(&self) -> Vec<Zone> {
+        self.zones.clone()
+    }
+
+    /// Has a zone be written up to byte `pointer`, as after a power cut. More zones than may be active can come of it.
+    pub fn set_pointer(&mut self, n: usize, pointer: u64) {
+        self.leave(n);
+        let z = &mut self.zones[n];
+        let end = z.start + z.capacity;
+        z.pointer = pointer.min(end);
+        z.state = match z.pointer {
+            p if p == z.start => ZoneState::Empty,
+            p if p == end => ZoneState::Full,
+            _ => ZoneState::Closed,
+        };
+        self.active += usize::from(z.state.is_active());
+    }
+
+    /// Takes a request or refuses it, as the device would: a write that does not begin at its zone's write pointer or
+    /// leaves the zone is an I/O error; one more zone than may be active is EOVERFLOW.
+    ///
+    /// # Errors
+    /// These, and EINVAL where a zone is to be reset or finished and there is none.
+    pub fn take(&mut self, rq: &Request) -> Result<(), Errno> {
+        let pos = rq.sector.bytes();
+        match rq.op {
+            Op::Write | Op::WriteZeroes if rq.bytes > 0 => self.write(pos, rq.bytes),
+            Op::ZoneReset => self.each(pos, rq.bytes, Self::reset),
+            Op::ZoneFinish => self.each(pos, rq.bytes, Self::finish),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a discard of these bytes may clear them: in a zone that is written in order only a reset does.
+    pub fn clears(&self, pos: u64, len: u64) -> bool {
+        pos + len <= self.spec.conventional as u64 * self.spec.size
+    }
+
+    /// Makes a zone full.
+    ///
+    /// # Errors
+    /// EINVAL: there is no such zone that is written in order. EOVERFLOW: an empty one would have to be opened first.
+    pub fn finish(&mut self, n: usize) -> Result<(), Errno> {
+        self.sequential(n)?;
+        if self.zones[n].state == ZoneState::Empty && self.active >= self.spec.max_active {
+            return Err(Errno::OVERFLOW);
+        }
+        self.leave(n);
+        let z = &mut self.zones[n];
+        (z.state, z.pointer) = (ZoneState::Full, z.start + z.capacity);
+        Ok(())
+    }
+
+    fn reset(&mut self, n: usize) -> Result<(), Errno> {
+        self.sequential(n)?;
+        self.leave(n);
+        let z = &mut self.zones[n];
+        (z.state, z.pointer) = (ZoneState::Empty, z.start);
+        Ok(())
+    }
+
+    fn sequential(&self, n: usize) -> Result<(), Errno> {
+        self.zones.get(n).filter(|z| z.is_sequential()).map(drop).ok_or(Errno::INVAL)
+    }
+
+    /// Does something to all zones that a range is of.
+    fn each(
+        &mut self,
+        pos: u64,
+        len: u64,
+        mut f: impl FnMut(&mut Self, usize) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let size = self.spec.size;
+        if len == 0 || !pos.is_multiple_of(size) || !len.is_multiple_of(size) {
+            return Err(Errno::INVAL);
+        }
+        (pos / size..(pos + len) / size).try_for_each(|n| f(self, n as usize))
+    }
+
+    /// A zone is neither open nor closed any more.
+    fn leave(&mut self, n: usize) {
+        self.active -= usize::from(self.zones[n].state.is_active());
+        self.open.retain(|o| *o != n);
+    }
+
+    fn write(&mut self, pos: u64, len: u64) -> Result<(), Errno> {
+        let n = (pos / self.spec.size) as usize;
+        let z = *self.zones.get(n).ok_or(Errno::IO)?;
+        if z.state == ZoneState::Conventional {
+            return if self.clears(pos, len) { Ok(()) } else { Err(Errno::IO) };
+        }
+        let takes = matches!(z.state, ZoneState::Empty | ZoneState::Open | ZoneState::Closed);
+        if !takes || pos != z.pointer || pos + len > z.start + z.capacity {
+            return Err(Errno::IO);
+        }
+        if z.state == ZoneState::Empty {
+            if self.active >= self.spec.max_active {
+                return Err(Errno::OVERFLOW);
+            }
+            self.active += 1;
+        }
+        self.open(n);
+        self.zones[n].pointer += len;
+        if self.zones[n].pointer == z.start + z.capacity {
+            self.leave(n);
+            self.zones[n].state = ZoneState::Full;
+        }
+        Ok(())
+    }
+
+    /// Opens an active zone for a write, and closes another for it if need be.
+    fn open(&mut self, n: usize) {
+        self.open.retain(|o| *o != n);
+        if self.open.len() >= self.spec.max_open.max(1) {
+            let oldest = self.open.remove(0);
+            self.zones[oldest].state = ZoneState::Closed;
+        }
+        self.open.push(n);
+        self.zones[n].state = ZoneState::Open;
+    }
+}

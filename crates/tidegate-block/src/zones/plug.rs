@@ -1,0 +1,189 @@
+//! Writes to a zone, brought into its order on the way to the device.
+//!
+//! A device refuses a write that does not begin at its zone's write pointer, and what is on its way at once may come in any
+//! order. So one write to a zone is on its way at a time, and the next is the one that begins where that ends, whoever
+//! submits it when (as Linux's zone write plugging, which takes them in order of submission). One that comes early waits.
+//! When a write fails, the device is no longer where the zone's next is: those that wait fail with it, and all that
+//! come, until the zone is reset or finished.
+
+use super::Zoning;
+use crate::bio::Op;
+use crate::{Device, Errno, Request};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use tidegate_rt::{LockClass, Mutex};
+
+static CLASS: LockClass = LockClass::new("queue->zone_wplugs", 975);
+
+/// What is known of a zone.
+#[derive(Default)]
+struct Plugged {
+    /// Where the next write begins.
+    next: u64,
+    /// The number of the one that is on its way.
+    busy: Option<u64>,
+    /// Requests so far.
+    count: u64,
+    /// A thread sends what is next, and looks again when that is done.
+    sending: bool,
+    failed: Option<Errno>,
+    /// Writes that came early.
+    early: BTreeMap<u64, Numbered>,
+    /// Resets and finishes, for when no write is left that can go.
+    operations: VecDeque<Numbered>,
+}
+
+/// A request and its number in its zone.
+type Numbered = (u64, Request);
+
+impl Plugged {
+    fn take_next(&mut self) -> Option<Request> {
+        if self.busy.is_some() {
+            return None;
+        }
+        let (number, rq) = self.early.remove(&self.next).or_else(|| self.operations.pop_front())?;
+        self.busy = Some(number);
+        Some(rq)
+    }
+}
+
+/// The zones of a queue's device.
+pub(crate) struct ZonePlugs {
+    device: Arc<dyn Device>,
+    zoning: Zoning,
+    /// By their first bytes; those that were written to.
+    zones: Mutex<BTreeMap<u64, Plugged>>,
+}
+
+impl ZonePlugs {
+    /// Those of `device`, if it is zoned.
+    pub(crate) fn of(device: &Arc<dyn Device>) -> Option<Arc<Self>> {
+        let zoning = device.info().zones?;
+        let zones = Mutex::new(&CLASS, BTreeMap::new());
+        Some(Arc::new(ZonePlugs { device: device.clone(), zoning, zones }))
+    }
+
+    /// Whether a request is to be brought into order: it changes a zone that is written in order.
+    pub(crate) fn orders(&self, rq: &Request) -> bool {
+        let changes = matches!(rq.op, Op::Write | Op::WriteZeroes | Op::ZoneReset | Op::ZoneFinish);
+        changes && rq.bytes > 0 && self.zoning.zone_of(rq.sector.bytes()).is_some()
+    }
+
+    /// Whether a request is the next of its zone, or will never be: it does not have to wait for others.
+    pub(crate) fn is_next(&self, rq: &Request) -> bool {
+        let Some(zone) = self.zone(rq) else { return true };
+        let zones = self.zones.lock();
+        zones.get(&zone).is_none_or(|z| rq.sector.bytes() <= z.next || z.failed.is_some())
+    }
+
+    fn zone(&self, rq: &Request) -> Option<u64> {
+        self.zoning.zone_of(rq.sector.bytes())
+    }
+
+    /// Sends a request that [`ZonePlugs::orders`] says yes to, now or when it is the next of its zone.
+    /// Behind its end, when the next of the zone may go, `left` is called.
+    pub(crate) fn submit(self: &Arc<Self>, mut rq: Request, left: impl FnOnce() + Send + 'static) {
+        let Some(zone) = self.zone(&rq) else {
+            rq.after_end(left);
+            return self.device.submit(rq);
+        };
+        let (pos, bytes, op) = (rq.sector.bytes(), rq.bytes, rq.op);
+        let is_write = matches!(op, Op::Write | Op::WriteZeroes);
+        if is_write && rq.end().bytes() > zone + self.zoning.size {
+            rq.after_end(left);
+            return rq.complete(Err(Errno::IO));
+        }
+        self.look(zone, is_write.then_some(pos));
+        let mut zones = self.zones.lock();
+        let z = zones.entry(zone).or_default();
+        z.count += 1;
+        let number = z.count;
+        let plugs = self.clone();
+        rq.after_end_with(move |r| {
+            plugs.ended(zone, number, op, pos + bytes, r);
+            left();
+        });
+        if let Some(e) = z.failed.filter(|_| is_write) {
+            drop(zones);
+            return fail([rq], e);
+        }
+        if !is_write {
+            z.operations.push_back((number, rq));
+        } else if pos < z.next || z.early.contains_key(&pos) {
+            // Of no use to anybody: the device would refuse it.
+            drop(zones);
+            return fail([rq], Errno::IO);
+        } else {
+            z.early.insert(pos, (number, rq));
+        }
+        drop(zones);
+        self.send(zone);
+    }
+
+    /// Asks the device for the write pointer of a zone that nothing is known of, or where a write would be at another: the
+    /// zone may have been written through another queue.
+    fn look(&self, zone: u64, pos: Option<u64>) {
+        let unknown = |z: Option<&Plugged>| {
+            z.is_none_or(|z| pos.is_some_and(|p| p != z.next) && z.busy.is_none() && z.early.is_empty())
+        };
+        if !unknown(self.zones.lock().get(&zone)) {
+            return;
+        }
+        let report = self.device.report_zones().unwrap_or_default();
+        let pointer = report.iter().find(|z| z.start == zone).map_or(zone, |z| z.pointer);
+        let mut zones = self.zones.lock();
+        if unknown(zones.get(&zone)) {
+            zones.entry(zone).or_default().next = pointer;
+        }
+    }
+
+    /// Sends what is next in a zone, and what is next then, as long as the device does it at once.
+    fn send(&self, zone: u64) {
+        let mut first = true;
+        loop {
+            let mut zones = self.zones.lock();
+            let Some(z) = zones.get_mut(&zone) else { return };
+            if first && z.sending {
+                return;
+            }
+            let Some(rq) = z.take_next() else {
+                z.sending = false;
+                return;
+            };
+            (z.sending, first) = (true, false);
+            drop(zones);
+            self.device.submit(rq);
+        }
+    }
+
+    /// A request of a zone has ended.
+    fn ended(&self, zone: u64, number: u64, op: Op, end: u64, r: Result<(), Errno>) {
+        let mut zones = self.zones.lock();
+        let z = zones.entry(zone).or_default();
+        if z.busy != Some(number) {
+            return; // it never was on its way
+        }
+        z.busy = None;
+        let mut failed = BTreeMap::new();
+        match (op, r) {
+            (Op::ZoneReset, Ok(())) => (z.next, z.failed) = (zone, None),
+            (Op::ZoneFinish, Ok(())) => (z.next, z.failed) = (zone + self.zoning.size, None),
+            (Op::ZoneReset | Op::ZoneFinish, Err(_)) => {}
+            (_, Ok(())) => z.next = end,
+            (_, Err(e)) => {
+                z.failed = Some(e);
+                failed = std::mem::take(&mut z.early);
+            }
+        }
+        drop(zones);
+        if let Err(e) = r {
+            fail(failed.into_values().map(|f| f.1), e);
+        }
+        self.send(zone);
+    }
+}
+
+/// Ends requests with an error.
+fn fail(requests: impl IntoIterator<Item = Request>, e: Errno) {
+    requests.into_iter().for_each(|rq| rq.complete(Err(e)));
+}
