@@ -80,15 +80,15 @@ impl Global {
         let mut memory = MemoryLimits::default();
         if let Some(cache) = self.cache {
             if cache < MIN_CACHE {
-                return Err(Error::other("--cache", "4M is the least that works"));
+                return Err(Error::argument("--cache", "4M is the least that works"));
             }
             memory = memory.with_cache(cache);
         }
         let fixed_time = source_date_epoch()?;
         let mut options = OpenOptions { read_only, backend, memory, fixed_time, ..Default::default() };
         for option in list.split(',').filter(|o| !o.is_empty()) {
-            if !options.set(option).map_err(|e| Error::other("-o", e))? {
-                return Err(Error::other("-o", unknown(option)));
+            if !options.set(option).map_err(|e| Error::argument("-o", e))? {
+                return Err(Error::argument("-o", unknown(option)));
             }
         }
         Ok(options)
@@ -166,7 +166,7 @@ impl Global {
         let first = &places[0];
         match places.iter().find(|p| p.image != first.image) {
             Some(other) => {
-                Err(Error::other(other.to_string(), format_args!("not in the same volume as {first}")))
+                Err(Error::argument(other.to_string(), format!("not in the same volume as {first}")))
             }
             None => self.write(first),
         }
@@ -181,7 +181,7 @@ pub fn source_date_epoch() -> Result<Option<Timespec>> {
     const NAME: &str = "SOURCE_DATE_EPOCH";
     let Some(value) = std::env::var_os(NAME) else { return Ok(None) };
     let secs = value.to_str().and_then(|v| v.trim().parse().ok());
-    let bad = || Error::other(NAME, format_args!("not a number of seconds: {}", OsStr::display(&value)));
+    let bad = || Error::argument(NAME, format!("not a number of seconds: {}", OsStr::display(&value)));
     secs.map(|secs| Some(Timespec { secs, nanos: 0 })).ok_or_else(bad)
 }
 

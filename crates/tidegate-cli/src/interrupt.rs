@@ -14,7 +14,7 @@ use tidegate_fuse::session::ignored;
 pub fn tell(unfinished: &Arc<Unfinished>) -> Result<()> {
     let ends = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
     let signals: SigSet = ends.into_iter().filter(|s| !ignored(*s)).collect();
-    signals.thread_block().map_err(|e| Error::other("signals", e))?;
+    signals.thread_block().map_err(|e| Error::Os("signals".into(), e.into()))?;
     let unfinished = unfinished.clone();
     let wait = move || {
         let Ok(signal) = signals.wait() else { return };

@@ -101,7 +101,7 @@ fn print_options() -> ExitCode {
 /// Runs the command, looked at as it is asked for. Its own failure goes before that of looking.
 fn run(cli: &Cli) -> Result<ExitCode> {
     if cli.command.is_mount() && cli.global.watch.anything() {
-        return Err(Error::other("--lockstat, --trace, --profile", "of a mount: use tidegate trace DIR"));
+        return Err(Error::argument("--lockstat, --trace, --profile", "of a mount: use tidegate trace DIR"));
     }
     let watching = if cli.command.runs_here() { cli.global.watch.begin()? } else { None };
     let done = cli.command.run(&cli.global);

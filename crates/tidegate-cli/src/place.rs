@@ -79,7 +79,7 @@ impl Place {
         if !self.image.as_os_str().is_empty() {
             return Ok(());
         }
-        Err(Error::other("\"\"", "an empty name; a place in a volume is IMAGE:/path"))
+        Err(Error::argument("\"\"", "an empty name; a place in a volume is IMAGE:/path"))
     }
 
     /// The last component of the path; `None` for the root and for what ends in a dot.

@@ -100,7 +100,7 @@ impl Watch {
             return Ok(None);
         }
         let (trace, profile) = (create(self.trace.as_deref())?, create(self.profile.as_deref())?);
-        let recording = Recording::start(wanted).ok_or_else(|| Error::other("--trace", "begun twice"))?;
+        let recording = Recording::start(wanted).ok_or_else(|| Error::argument("--trace", "begun twice"))?;
         Ok(Some(Watching { watch: self.clone(), recording, trace, profile }))
     }
 }

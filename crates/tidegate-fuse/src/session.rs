@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate::error::{path_bytes, show};
+use tidegate::error::{Refusal, path_bytes, show};
 use tidegate::within::{canonical, within};
 use tidegate::{Error, OpenOptions, Result, Volume};
 use tidegate_block::Reserve;
@@ -41,7 +41,7 @@ pub fn serve(
     if !ignored(Signal::SIGHUP) {
         signals.add(Signal::SIGHUP);
     }
-    signals.thread_block().map_err(|e| Error::other("signals", e))?;
+    signals.thread_block().map_err(|e| Error::Os("signals".into(), e.into()))?;
     die_of_panics();
     // Memory that we need to write pages must not wait for pages that we are to write. For the superuser.
     let _ = rustix::process::configure_io_flusher_behavior(true);
@@ -174,7 +174,7 @@ fn mountpoint(dir: &Path) -> Result<PathBuf> {
     }
     let found = std::fs::canonicalize(dir).map_err(|e| at(dir, e))?;
     if !found.is_dir() {
-        return Err(Error::other(show(path_bytes(dir)), "not a directory"));
+        return Err(Error::refused(Refusal::NotADirectory, show(path_bytes(dir)), "not a directory"));
     }
     Ok(found)
 }

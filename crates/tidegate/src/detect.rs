@@ -1,6 +1,6 @@
 //! What format an image has.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::found::{Found, NO_VOLUME, tell};
 use crate::partitions::{self, Partition};
 use tidegate_block::{BioFlags, PAGE_SIZE, RequestQueue, Sector};
@@ -50,9 +50,9 @@ pub fn detect(image: &str, queue: &RequestQueue) -> Result<Format> {
     let found = front().map_or(Found::Nothing, |b| tell(&b));
     let parts = partitions::list(queue);
     Err(match found {
-        _ if !parts.is_empty() => Error::other(image, disk(image, &parts)),
+        _ if !parts.is_empty() => Error::refused(Refusal::NoVolume, image, disk(image, &parts)),
         Found::Other(what) => no_volume(image, what),
-        _ => Error::other(image, "not an f2fs or ext4 volume"),
+        _ => Error::refused(Refusal::NoVolume, image, "not an f2fs or ext4 volume"),
     })
 }
 
@@ -60,13 +60,19 @@ pub fn detect(image: &str, queue: &RequestQueue) -> Result<Format> {
 pub(crate) fn too_short(image: &str, size: u64, found: Found) -> Error {
     match found {
         Found::Other(what) if what != NO_VOLUME => no_volume(image, what),
-        _ if size == 0 => Error::other(image, "not an f2fs or ext4 volume: the image is empty"),
-        _ => Error::other(image, format_args!("not an f2fs or ext4 volume: only {size} bytes long")),
+        _ if size == 0 => {
+            Error::refused(Refusal::NoVolume, image, "not an f2fs or ext4 volume: the image is empty")
+        }
+        _ => Error::refused(
+            Refusal::NoVolume,
+            image,
+            format!("not an f2fs or ext4 volume: only {size} bytes long"),
+        ),
     }
 }
 
 fn no_volume(image: &str, what: &str) -> Error {
-    Error::other(image, format_args!("not an f2fs or ext4 volume, but {what}{}", cure(what)))
+    Error::refused(Refusal::NoVolume, image, format!("not an f2fs or ext4 volume, but {what}{}", cure(what)))
 }
 
 /// What to say of a disk, with the name of the first partition that can be opened.

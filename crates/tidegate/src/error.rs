@@ -23,9 +23,47 @@ pub enum Error {
     /// The operating system refused something.
     #[error("{0}: {text}", text = plain(.1))]
     Os(String, #[source] io::Error),
-    /// Anything else that stands in the way.
-    #[error("{0}: {1}")]
-    Other(String, String),
+    /// Something else stands in the way, before or outside of a volume.
+    #[error("{about}: {why}")]
+    Refused {
+        /// An argument, an image or a path.
+        about: String,
+        /// Of what kind it is.
+        kind: Refusal,
+        /// What it is.
+        why: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// An error with more said behind it.
+    #[error("{0}; {1}")]
+    And(#[source] Box<Error>, String),
+}
+
+/// Why something is refused before a volume or the operating system is asked, or outside of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// What was asked for is impossible, or its parts do not go together.
+    Argument,
+    /// Another program has the image open or mounted.
+    InUse,
+    /// There is no image, or none with a volume of a format that is known.
+    NoVolume,
+    /// Something is there that would be lost.
+    Occupied,
+    /// It is no directory, and one is needed.
+    NotADirectory,
+    /// Nothing is mounted there.
+    NotMounted,
+    /// The volume is open for reading only.
+    ReadOnly,
+    /// The content, or the volume, fits nowhere.
+    NoRoom,
+    /// The device, the host or the format cannot do that.
+    Unsupported,
+    /// What is to be shown is not there.
+    Missing,
+    /// A part of the work failed.
+    Failed,
 }
 
 /// Is told of each thing that fails where the others are done all the same.
@@ -40,9 +78,29 @@ impl Error {
         Error::Os(show(path), e.into())
     }
 
-    /// An error in words about `what`.
-    pub fn other(what: impl Into<String>, cause: impl Display) -> Self {
-        Error::Other(what.into(), cause.to_string())
+    /// Something that stands in the way of what is to be done with `about`.
+    pub fn refused(
+        kind: Refusal,
+        about: impl Into<String>,
+        why: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Error::Refused { about: about.into(), kind, why: why.into() }
+    }
+
+    /// What was asked for cannot be, whatever there is.
+    pub fn argument(
+        about: impl Into<String>,
+        why: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Error::refused(Refusal::Argument, about, why)
+    }
+
+    /// Of what kind it is, if it is neither a volume's nor the operating system's.
+    pub fn refusal(&self) -> Option<Refusal> {
+        match self.without_more() {
+            Error::Refused { kind, .. } => Some(*kind),
+            _ => None,
+        }
     }
 
     /// An error of opening `image`.
@@ -54,25 +112,28 @@ impl Error {
             NotOpened::Busy(how) => {
                 let who = crate::holder::of(&e.path);
                 let who = who.unwrap_or_else(|| format!("another program has this image open{how}"));
-                Error::other(image, format_args!("in use: {who}"))
+                Error::refused(Refusal::InUse, image, format!("in use: {who}"))
             }
-            why @ NotOpened::NotAnImage(_) => Error::other(image, why),
+            why @ NotOpened::NotAnImage(_) => Error::refused(Refusal::NoVolume, image, why),
         }
     }
 
     /// The same error with more said behind it.
     #[must_use]
     pub fn and(self, more: impl Display) -> Self {
+        Error::And(Box::new(self), more.to_string())
+    }
+
+    fn without_more(&self) -> &Error {
         match self {
-            Error::Volume { about, source, .. } => Error::Other(about, format!("{source}; {more}")),
-            Error::Os(what, e) => Error::Other(what, format!("{}; {more}", plain(&e))),
-            Error::Other(what, why) => Error::Other(what, format!("{why}; {more}")),
+            Error::And(e, _) => e.without_more(),
+            e => e,
         }
     }
 
     /// What went wrong in a volume, if it was there.
     fn of_volume(&self) -> Option<&tidegate_vfs::Error> {
-        match self {
+        match self.without_more() {
             Error::Volume { source, .. } => Some(source),
             _ => None,
         }
@@ -80,7 +141,7 @@ impl Error {
 
     /// The format of a volume that breaks a rule of it there: a repair may help.
     pub fn damaged(&self) -> Option<Format> {
-        match self {
+        match self.without_more() {
             Error::Volume { format, source, .. } if source.kind() == ErrorKind::Corrupt => Some(*format),
             _ => None,
         }
@@ -99,16 +160,16 @@ impl Error {
 
     /// Whether the host has no space left.
     pub fn is_host_full(&self) -> bool {
-        match self {
+        match self.without_more() {
             Error::Volume { source: e, .. } => [e.errno(), e.stopped_by()].contains(&Some(Errno::NOSPC)),
             Error::Os(_, e) => e.raw_os_error() == Some(Errno::NOSPC.raw_os_error()),
-            Error::Other(..) => false,
+            _ => false,
         }
     }
 
     /// Whether somebody stopped reading what we write.
     pub fn is_broken_pipe(&self) -> bool {
-        matches!(self, Error::Os(_, e) if e.kind() == io::ErrorKind::BrokenPipe)
+        matches!(self.without_more(), Error::Os(_, e) if e.kind() == io::ErrorKind::BrokenPipe)
     }
 
     /// Whether a name is missing in a volume.
@@ -232,5 +293,19 @@ mod tests {
         }
         assert_eq!(shown[..3], ["a\\xff", "a\\xfe", "a\\\\xff"]);
         assert_eq!(printable("no\x1b \\xff\nb"), "no\\u{1b} \\xff\\nb");
+    }
+
+    #[test]
+    fn what_is_said_behind_an_error_hides_nothing_of_it() {
+        let full = Error::Volume {
+            about: "a.img:/b".into(),
+            format: Format::F2fs,
+            source: ErrorKind::NoSpace.into(),
+        };
+        let e = full.and("the copy ends here").and("twice");
+        assert!(e.is_no_space() && e.ends_changes() && e.refusal().is_none());
+        assert_eq!(e.to_string(), "a.img:/b: no space left on the volume; the copy ends here; twice");
+        let e = Error::refused(Refusal::InUse, "a.img", "in use").and("mounted");
+        assert_eq!((e.refusal(), e.to_string()), (Some(Refusal::InUse), "a.img: in use; mounted".into()));
     }
 }

@@ -4,7 +4,7 @@
 //! until then; so neither a failure nor a kill leaves half of one. Only a device, and a file with other
 //! names is written in place: see [`Unfinished`].
 
-use crate::error::{About, Error, Result, path_bytes, show};
+use crate::error::{About, Error, Refusal, Result, path_bytes, show};
 use crate::export::replace::temporary;
 use crate::found::{Found, found};
 use crate::host;
@@ -43,8 +43,8 @@ pub fn existing(path: &Path) -> Result<Existing> {
     match m.file_type() {
         t if t.is_file() => Ok(Existing::File(m.len(), (m.dev(), m.ino()))),
         t if t.is_block_device() => Ok(Existing::Device),
-        t if t.is_dir() => Err(Error::other(shown, "not an image: is a directory")),
-        _ => Err(Error::other(shown, "not an image: neither a file nor a block device")),
+        t if t.is_dir() => Err(Error::refused(Refusal::NoVolume, shown, "not an image: is a directory")),
+        _ => Err(Error::refused(Refusal::NoVolume, shown, "not an image: neither a file nor a block device")),
     }
 }
 
@@ -65,7 +65,7 @@ impl Claim {
     pub fn new(path: &Path, force: bool, backend: Backend) -> Result<Claim> {
         if within(path).1.is_some() {
             let what = "a place in a disk, where no volume can be made; losetup --offset --sizelimit makes a device of it";
-            return Err(Error::other(show(path_bytes(path)), what));
+            return Err(Error::argument(show(path_bytes(path)), what));
         }
         let there = existing(path)?;
         let end = end_of(path);
@@ -87,7 +87,7 @@ impl Claim {
             return Ok(claim);
         }
         let how = "mkfs would destroy it; if that is wanted, add --force (-f)";
-        Err(Error::other(shown, format_args!("holds {why}: {how}")))
+        Err(Error::refused(Refusal::Occupied, shown, format!("holds {why}: {how}")))
     }
 
     /// What is there.
@@ -210,9 +210,11 @@ impl NewImage {
 fn open(path: &Path, at: &Path, create: Option<u64>, backend: Backend) -> Result<Arc<dyn Device>> {
     let o = OpenOptions { read_only: false, backend, direct: true, claimed: false, create };
     tidegate_block::file::open(at, o).map_err(|e| match Error::open(&show(path_bytes(path)), e) {
-        Error::Os(what, e) if e.raw_os_error() == Some(Errno::FBIG.raw_os_error()) => {
-            Error::other(what, "larger than a file can be where it is kept; choose a smaller --size")
-        }
+        Error::Os(what, e) if e.raw_os_error() == Some(Errno::FBIG.raw_os_error()) => Error::refused(
+            Refusal::NoRoom,
+            what,
+            "larger than a file can be where it is kept; choose a smaller --size",
+        ),
         e => e,
     })
 }

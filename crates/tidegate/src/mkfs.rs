@@ -1,7 +1,7 @@
 //! Making a volume, filled and sized to fit if that is wanted.
 
 use crate::detect::Format;
-use crate::error::{About, Error, Result, path_bytes, show};
+use crate::error::{About, Error, Refusal, Result, path_bytes, show};
 use crate::estimate::{self, Content};
 use crate::found::is_superblock;
 use crate::image::{self, Claim, Existing, NewImage};
@@ -113,7 +113,7 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
     let mut summary = Summary::default();
     if request.open.offset > 0 {
         let what = "option \"offset\": a volume is made of a whole image or device";
-        return Err(Error::other(show(path_bytes(&request.image)), what));
+        return Err(Error::argument(show(path_bytes(&request.image)), what));
     }
     if let Some((uid, gid)) = request.root_owner {
         request.options.root_owner = (uid, gid);
@@ -134,12 +134,12 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
     let there = claim.there();
     let mut bytes = match (request.size, there) {
         (Size::Bytes(_), Existing::Device) => {
-            return Err(Error::other(shown, "a device has its size; leave the size out"));
+            return Err(Error::argument(shown, "a device has its size; leave the size out"));
         }
         (Size::Bytes(n), _) => n,
         (_, Existing::Device) => 0,
         (Size::Keep, Existing::File(n, _)) if n > 0 => n,
-        (Size::Keep, _) => return Err(Error::other(shown, "a new image needs a size or content to fit")),
+        (Size::Keep, _) => return Err(Error::argument(shown, "a new image needs a size or content to fit")),
         (Size::Fit, _) => {
             let content = measure(&mut request, there)?;
             summary.phase("measure", start);
@@ -275,8 +275,9 @@ fn fit(image: &str, content: &Content, free: u64, options: &mut NewVolume) -> Re
     };
     let enough = |bytes: u64| judge(bytes).0;
     let high = smallest_of(smallest, step, largest(format), enough);
-    let high =
-        high.ok_or_else(|| Error::other(image, "the content does not fit the largest volume, 16 TiB"))?;
+    let high = high.ok_or_else(|| {
+        Error::refused(Refusal::NoRoom, image, "the content does not fit the largest volume, 16 TiB")
+    })?;
     if judge(high).1 {
         *options = many;
     }

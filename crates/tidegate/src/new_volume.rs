@@ -105,14 +105,14 @@ impl NewVolume {
                 let made = self.f2fs(image).map(|o| tidegate_f2fs::mkfs::mkfs(queue, &o))?;
                 made.map(|r| r.uuid).map_err(|e| match e {
                     MkfsError::Io { source, .. } => Error::Os(image.into(), source.into()),
-                    e => Error::other(image, e),
+                    e => Error::argument(image, e),
                 })
             }
             Format::Ext4 => {
                 let made = self.mke2fs(image).map(|o| mke2fs::mkfs(queue, &o))?;
                 made.map(|r| r.uuid).map_err(|e| match e {
                     mke2fs::MkfsError::Io { source, .. } => Error::Os(image.into(), source.into()),
-                    e => Error::other(image, e),
+                    e => Error::argument(image, e),
                 })
             }
         }
@@ -126,12 +126,12 @@ impl NewVolume {
         match self.format {
             Format::F2fs => {
                 let room = self.f2fs(image).map(|o| layout(bytes, &o).map(|l| l.user_block_count))?;
-                let blocks = room.map_err(|e: MkfsError| Error::other(image, e))?;
+                let blocks = room.map_err(|e: MkfsError| Error::argument(image, e))?;
                 Ok(Room { block_size: 4096, blocks, kept: 0, inodes: None, kind: 0 })
             }
             Format::Ext4 => {
                 let room = self.mke2fs(image).map(|o| mke2fs::room(bytes, &o))?;
-                let room = room.map_err(|e| Error::other(image, e))?;
+                let room = room.map_err(|e| Error::argument(image, e))?;
                 let kind = usize::from(self.ext4.block_size.is_none() && room.block_size == 4096);
                 Ok(Room {
                     block_size: room.block_size.into(),
@@ -167,7 +167,7 @@ impl NewVolume {
         let (usual, own) = (mke2fs::MkfsOptions::default(), &self.ext4);
         let mut features = usual.features;
         for name in &self.features {
-            features.change(name).map_err(|e| Error::other(image, e))?;
+            features.change(name).map_err(|e| Error::argument(image, e))?;
         }
         Ok(mke2fs::MkfsOptions {
             label: self.label.clone(),
@@ -193,7 +193,7 @@ impl NewVolume {
     fn f2fs_features(&self, image: &str) -> Result<Features> {
         self.features.iter().try_fold(Features::empty(), |all, name| {
             let known = F2FS_FEATURES.iter().find(|f| f.0 == name).map(|f| all | f.1);
-            known.ok_or_else(|| Error::other(image, format_args!("{name}: not a feature that can be made")))
+            known.ok_or_else(|| Error::argument(image, format!("{name}: not a feature that can be made")))
         })
     }
 

@@ -1,6 +1,6 @@
 //! Operations on a volume by path, as the superuser.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::trail::{Met, Trail};
 use crate::volume::Volume;
 use std::sync::Arc;
@@ -99,7 +99,11 @@ impl Volume {
     pub fn remove(&self, path: &[u8], recursive: bool) -> Result<()> {
         let at = self.vfs().resolve_parent(&Cred::ROOT, path).map_err(|e| self.error_at(path, e))?;
         if at.name.is_empty() {
-            return Err(self.complain(path, "the volume's root cannot be removed; name what is in it"));
+            return Err(self.complain(
+                Refusal::Argument,
+                path,
+                "the volume's root cannot be removed; name what is in it",
+            ));
         }
         let inode = self.vfs().lookup(&at.dir, at.name).map_err(|e| self.error_at(path, e))?;
         if !inode.is_dir() {
@@ -153,7 +157,11 @@ impl Volume {
         let vfs = self.vfs();
         let old = vfs.resolve_parent(&Cred::ROOT, from).map_err(|e| self.error_at(from, e))?;
         if old.name.is_empty() {
-            return Err(self.complain(from, "the volume's root cannot be moved; name what is in it"));
+            return Err(self.complain(
+                Refusal::Argument,
+                from,
+                "the volume's root cannot be moved; name what is in it",
+            ));
         }
         let go = || {
             let inode = vfs.lookup(&old.dir, old.name)?;
@@ -226,10 +234,15 @@ impl Volume {
         if inode.is_dir() { Ok(inode) } else { Err(self.error_at(path, ErrorKind::NotADirectory.into())) }
     }
 
-    /// Reports something in words about a path in the volume.
-    pub fn complain(&self, path: &[u8], what: impl std::fmt::Display) -> Error {
+    /// What is refused of a path in the volume.
+    pub fn complain(
+        &self,
+        kind: Refusal,
+        path: &[u8],
+        what: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Error {
         let slash = if path.starts_with(b"/") { "" } else { "/" };
-        Error::other(format!("{}:{slash}{}", self.image(), crate::error::show(path)), what)
+        Error::refused(kind, format!("{}:{slash}{}", self.image(), crate::error::show(path)), what)
     }
 }
 

@@ -1,7 +1,7 @@
 //! An opened volume.
 
 use crate::detect::{Format, detect, too_short};
-use crate::error::{Error, Result, path_bytes, show};
+use crate::error::{Error, Refusal, Result, path_bytes, show};
 use crate::found::found;
 use crate::info::Info;
 use crate::options::OpenOptions;
@@ -178,7 +178,9 @@ impl Volume {
     pub fn check_writable(&self) -> Result<()> {
         match self.ops.read_only() {
             None => Ok(()),
-            Some(why) => Err(Error::other(&self.image, format_args!("the volume is read-only: {why}"))),
+            Some(why) => {
+                Err(Error::refused(Refusal::ReadOnly, &self.image, format!("the volume is read-only: {why}")))
+            }
         }
     }
 
@@ -257,14 +259,14 @@ pub fn open_queue(path: &Path, options: &OpenOptions) -> Result<RequestQueue> {
     }
     let offset = match (at, options.offset) {
         (Some(_), 1..) => {
-            return Err(Error::other(image, "said twice where the volume begins: by @ and by offset="));
+            return Err(Error::argument(image, "said twice where the volume begins: by @ and by offset="));
         }
         (Some(at), 0) => at,
         (None, offset) => offset,
     };
     let device = match offset {
         0 => device,
-        _ => Arc::new(slice(device, offset).map_err(|why| Error::other(image, why))?),
+        _ => Arc::new(slice(device, offset).map_err(|why| Error::argument(image, why))?),
     };
     let limits = QueueLimits { wbt: Some(Wbt::default()), ..QueueLimits::default() };
     Ok(RequestQueue::with_elevator(device, limits, options.elevator))

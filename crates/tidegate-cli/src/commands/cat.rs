@@ -23,7 +23,10 @@ pub struct Args {
 /// What is in the way.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     if global.json {
-        return Err(Error::other("--json", "cat writes files as they are; ls and stat --json describe them"));
+        return Err(Error::argument(
+            "--json",
+            "cat writes files as they are; ls and stat --json describe them",
+        ));
     }
     let mut out = Out::new();
     for place in args.places.iter().map(|p| Place::parse(p)) {

@@ -13,7 +13,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidegate::error::{path_bytes, show};
+use tidegate::error::{Refusal, path_bytes, show};
 use tidegate::import::{ImportOptions, Source, Target};
 use tidegate::vfs::{Cred, OpenFlags};
 use tidegate::within::within;
@@ -97,7 +97,7 @@ fn no_volume(of: &Where) -> Error {
         Where::Host(p) => show(path_bytes(p)),
         Where::Volume(p) => p.to_string(),
     };
-    Error::other(shown, "neither side is in a volume; name a place there as IMAGE:/path")
+    Error::argument(shown, "neither side is in a volume; name a place there as IMAGE:/path")
 }
 
 fn inward(from: &[Where], to: &Place, args: &Args, global: &Global) -> Result<()> {
@@ -106,7 +106,7 @@ fn inward(from: &[Where], to: &Place, args: &Args, global: &Global) -> Result<()
         match f {
             Where::Host(path) => sources.push(path),
             Where::Volume(p) => {
-                return Err(Error::other(p.to_string(), "copying from volume to volume is not supported"));
+                return Err(Error::argument(p.to_string(), "copying from volume to volume is not supported"));
             }
         }
     }
@@ -114,7 +114,7 @@ fn inward(from: &[Where], to: &Place, args: &Args, global: &Global) -> Result<()
     let volume = global.write(to)?;
     let several = sources.len() > 1;
     if several && !volume.find(&to.path, true)?.is_some_and(|d| d.is_dir()) {
-        return Err(volume.complain(&to.path, "not a directory"));
+        return Err(volume.complain(Refusal::NotADirectory, &to.path, "not a directory"));
     }
     let bar = Bar::new(&progress, global.quiet);
     let id = std::fs::metadata(within(&to.image).0).ok();
@@ -169,9 +169,11 @@ fn target(volume: &Volume, to: &Place, source: &Path) -> Result<Target> {
         let name = source.file_name().filter(|_| !whole).map(|n| n.as_bytes().to_vec());
         return Ok(Target { dir, path: to.path.clone(), name });
     }
-    let Some(name) = to.name() else { return Err(volume.complain(&to.path, "no such directory")) };
+    let Some(name) = to.name() else {
+        return Err(volume.complain(Refusal::NotADirectory, &to.path, "no such directory"));
+    };
     if to.path.ends_with(b"/") && !source.is_dir() {
-        return Err(volume.complain(&to.path, "no such directory"));
+        return Err(volume.complain(Refusal::NotADirectory, &to.path, "no such directory"));
     }
     let end = to.path.iter().rposition(|&b| b != b'/').map_or(0, |i| i + 1);
     let parent = &to.path[..end - name.len()];
@@ -187,7 +189,7 @@ fn outward(from: &[Where], to: export::To, args: &Args, global: &Global) -> Resu
         }
     }
     if places.len() > 1 && !to.path.is_dir() {
-        return Err(Error::other(show(path_bytes(&to.path)), "not a directory"));
+        return Err(Error::refused(Refusal::NotADirectory, show(path_bytes(&to.path)), "not a directory"));
     }
     let progress = Arc::new(Progress::default());
     let mut out = Outward { to, summary: Summary::default(), notes: Vec::new(), to_stdout: false };
@@ -256,11 +258,11 @@ fn host_target(place: &Place, is_dir: bool, to: &Path) -> Result<PathBuf> {
         None => to.to_path_buf(),
     };
     if !to.is_dir() && !is_dir && path_bytes(to).ends_with(b"/") {
-        return Err(Error::other(show(path_bytes(to)), "not a directory"));
+        return Err(Error::refused(Refusal::NotADirectory, show(path_bytes(to)), "not a directory"));
     }
     let id = |p: &Path| std::fs::metadata(p).ok().map(|m| (m.dev(), m.ino()));
     if id(&target).is_some_and(|i| Some(i) == id(&within(&place.image).0)) {
-        return Err(Error::other(show(path_bytes(&target)), "is the image itself"));
+        return Err(Error::argument(show(path_bytes(&target)), "is the image itself"));
     }
     Ok(target)
 }

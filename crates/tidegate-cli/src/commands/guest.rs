@@ -1,7 +1,7 @@
 //! This program in a guest of the lab's: as its process 1, and as the one that works there.
 
 use std::path::PathBuf;
-use tidegate::{Error, Result};
+use tidegate::{Error, Result, error::Refusal};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -24,7 +24,7 @@ pub struct Work {
 /// # Errors
 /// This is no process 1 of a guest.
 pub fn init(args: &Init) -> Result<()> {
-    let failed = |e| Error::other(tidegate_uml::INIT, e);
+    let failed = |e| Error::refused(Refusal::Failed, tidegate_uml::INIT, e);
     match tidegate_uml::init(&args.job).map_err(failed)? {}
 }
 
@@ -34,5 +34,5 @@ pub fn init(args: &Init) -> Result<()> {
 /// Those of the workload.
 pub fn work(args: &Work) -> Result<()> {
     let dir = args.dir.display().to_string();
-    tidegate_lab::kernel::work(&args.job, &args.dir).map_err(|e| Error::other(dir, e))
+    tidegate_lab::kernel::work(&args.job, &args.dir).map_err(|e| Error::refused(Refusal::Failed, dir, e))
 }

@@ -10,7 +10,7 @@ use look::Look;
 use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use tidegate::{Error, Result};
+use tidegate::{Error, Result, error::Refusal};
 use tidegate_lab::experiment::compare::{self, Race, compare};
 use tidegate_lab::experiment::contestant::Contestant;
 use tidegate_lab::experiment::rounds::Rounds;
@@ -187,7 +187,7 @@ fn list(global: &Global) -> Result<()> {
 }
 
 fn failed(what: &str) -> impl Fn(tidegate_lab::Error) -> Error + '_ {
-    move |e| Error::other(what, e)
+    move |e| Error::refused(Refusal::Failed, what, e)
 }
 
 /// Runs what a TOML file says.
@@ -195,7 +195,7 @@ fn run_file(args: &Run, dir: &Path, global: &Global) -> Result<()> {
     let text = fs::read_to_string(&args.name).map_err(|e| Error::Os(args.name.clone(), e))?;
     let mut sweep = Sweep::parse(&text).map_err(failed(&args.name))?;
     if args.device.is_some() {
-        return Err(Error::other("--device", format_args!("{}: its devices are in the file", args.name)));
+        return Err(Error::argument("--device", format!("{}: its devices are in the file", args.name)));
     }
     if args.seed.is_some() || args.runs.is_some() {
         let runs = args.runs.map_or(sweep.seeds.len() as u64, u64::from);
@@ -243,9 +243,9 @@ fn race(args: &Compare, dir: &Path, global: &Global) -> Result<()> {
     let mut opening = opening(global)?;
     if let Some(format) = args.format {
         if let Some(other) = args.targets.iter().find(|t| !t.is_model()) {
-            return Err(Error::other(
+            return Err(Error::argument(
                 "--format",
-                format_args!("{other} has its own; for sim:NAME and preset:NAME"),
+                format!("{other} has its own; for sim:NAME and preset:NAME"),
             ));
         }
         opening.hardware.format = format.into();
@@ -265,7 +265,8 @@ fn finish(race: Race, quick: bool, dir: &Path, global: &Global) -> Result<()> {
         keep(dir, &outcome)?;
         show(&[outcome], dir, global)?;
     }
-    let mut failures: Vec<Error> = race.failed.into_iter().map(|(t, e)| Error::other(t, e)).collect();
+    let mut failures: Vec<Error> =
+        race.failed.into_iter().map(|(t, e)| Error::refused(Refusal::Failed, t, e)).collect();
     let Some(last) = failures.pop() else { return Ok(()) };
     failures.iter().for_each(out::say);
     Err(last)
@@ -282,7 +283,7 @@ fn opening(global: &Global) -> Result<Opening> {
 impl Compare {
     fn spec(&self) -> Result<Spec> {
         if let Some(json) = &self.spec {
-            return serde_json::from_str(json).map_err(|e| Error::other("--spec", e));
+            return serde_json::from_str(json).map_err(|e| Error::argument("--spec", e));
         }
         let sync = match self.sync {
             0 => SyncMode::None,
@@ -290,7 +291,7 @@ impl Compare {
             2 => SyncMode::Sync,
             3 => SyncMode::PostReverse,
             5 => SyncMode::Post,
-            n => return Err(Error::other("--sync", format_args!("{n}: it must be 0, 1, 2, 3 or 5"))),
+            n => return Err(Error::argument("--sync", format!("{n}: it must be 0, 1, 2, 3 or 5"))),
         };
         let (threads, files, size) = (self.threads, self.files, self.size);
         let write_size = size.clamp(1, 16 << 10);
@@ -373,7 +374,11 @@ fn make_report(args: &Report, dir: &Path, global: &Global) -> Result<()> {
         }
     }
     if outcomes.is_empty() {
-        return Err(Error::other(named(dir), "no results yet: `tidegate lab run all --quick` makes some"));
+        return Err(Error::refused(
+            Refusal::Missing,
+            named(dir),
+            "no results yet: `tidegate lab run all --quick` makes some",
+        ));
     }
     let mut extras = Extras { symbol: args.symbol.clone(), ..Extras::default() };
     for path in with("folded") {
@@ -382,13 +387,21 @@ fn make_report(args: &Report, dir: &Path, global: &Global) -> Result<()> {
         extras.folded.push((name, text));
     }
     if let Some(symbol) = args.symbol.as_deref().filter(|s| !report::is_called(&outcomes, s)) {
-        return Err(Error::other(symbol, "no result has a call tree with this function in it"));
+        return Err(Error::refused(
+            Refusal::Missing,
+            symbol,
+            "no result has a call tree with this function in it",
+        ));
     }
     if let Some(file) = &args.picture {
         let drawn = report::picture(&outcomes);
         save(
             file,
-            drawn.ok_or_else(|| Error::other(named(file), "no result has a ratio to draw"))?.as_bytes(),
+            drawn
+                .ok_or_else(|| {
+                    Error::refused(Refusal::Missing, named(file), "no result has a ratio to draw")
+                })?
+                .as_bytes(),
         )?;
     }
     let path = dir.join("report.html");

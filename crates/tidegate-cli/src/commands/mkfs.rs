@@ -151,15 +151,15 @@ fn new_volume(args: &Args) -> Result<NewVolume> {
         if !new_volume::features(format).any(|f| f == plain(name)) {
             let known: Vec<_> = new_volume::features(format).collect();
             let what = format!("{name}: not a feature that can be made; there are {}", known.join(", "));
-            return Err(Error::other(image(), what));
+            return Err(Error::argument(image(), what));
         }
     }
     if format == Format::F2fs
         && let Some(option) = args.ext4.given()
     {
-        return Err(Error::other(
+        return Err(Error::argument(
             image(),
-            format_args!("{option} is for ext4: add --format ext4, or leave it out"),
+            format!("{option} is for ext4: add --format ext4, or leave it out"),
         ));
     }
     if args.ext4.journal == Some(Journal::None) {
@@ -242,7 +242,7 @@ fn choose_size(args: &Args) -> Result<Size> {
         Existing::File(n, _) if n > 0 => Ok(Size::Keep),
         _ => {
             let image = tidegate::error::show(tidegate::error::path_bytes(&args.image));
-            Err(Error::other(image, "a new image needs a size: give --size, or --from to fit its content"))
+            Err(Error::argument(image, "a new image needs a size: give --size, or --from to fit its content"))
         }
     }
 }

@@ -73,7 +73,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
 
 /// What -o says.
 fn asked(global: &Global) -> Result<MountOptions> {
-    MountOptions::parse(global.options.as_deref().unwrap_or("")).map_err(|e| Error::other("-o", e))
+    MountOptions::parse(global.options.as_deref().unwrap_or("")).map_err(|e| Error::argument("-o", e))
 }
 
 /// Changes what is mounted already.
@@ -81,8 +81,8 @@ fn remount(args: &Args, options: &MountOptions) -> Result<()> {
     let dir = &args.directory;
     let about = |e| Error::os(tidegate::error::path_bytes(dir), e);
     if !options.switches.is_empty() {
-        let what = format_args!("\"{}\" cannot be changed while it is mounted", options.switches);
-        return Err(Error::other("-o", what));
+        let what = format!("\"{}\" cannot be changed while it is mounted", options.switches);
+        return Err(Error::argument("-o", what));
     }
     tidegate_fuse::control::address::mount_of(dir).map_err(about)?;
     tidegate_fuse::mount::remount(dir, options).map_err(about)
@@ -96,7 +96,7 @@ fn options(args: &Args, global: &Global) -> Result<(MountOptions, OpenOptions)> 
         out::note(format_args!("{image}: cannot be written ({why}): mounted read-only"));
     }
     if let Some(cache) = global.cache {
-        tidegate_fuse::options::check_cache(cache).map_err(|e| Error::other("--cache", e))?;
+        tidegate_fuse::options::check_cache(cache).map_err(|e| Error::argument("--cache", e))?;
         options.cache = Some(cache);
     }
     if let Some(asked) = options.cache

@@ -4,7 +4,7 @@ use crate::global::Global;
 use crate::place::{Place, Where};
 use crate::report;
 use std::ffi::OsString;
-use tidegate::{Error, Result};
+use tidegate::{Error, Result, error::Refusal};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -32,7 +32,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     let volume = global.write_all(&places)?;
     let (to, from) = places.split_last().expect("clap wants two");
     if from.len() > 1 && !volume.find(&to.path, true)?.is_some_and(|d| d.is_dir()) {
-        return Err(Error::other(to.to_string(), "not a directory"));
+        return Err(Error::refused(Refusal::NotADirectory, to.to_string(), "not a directory"));
     }
     for p in from {
         global.or_fail(volume.rename(&p.path, &to.path));

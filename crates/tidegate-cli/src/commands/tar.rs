@@ -23,7 +23,7 @@ pub struct Args {
 /// What is in the way.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     if std::io::stdout().is_terminal() {
-        return Err(Error::other(
+        return Err(Error::argument(
             "standard output",
             "a tar is not for a terminal; send it to a file or a pipe",
         ));

@@ -31,7 +31,7 @@ pub struct Args {
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let watch = &global.watch;
     if !(0.0..=3600.0).contains(&args.seconds) {
-        return Err(Error::other("--seconds", "it must be 0 to 3600"));
+        return Err(Error::argument("--seconds", "it must be 0 to 3600"));
     }
     let mut client = Client::connect(&args.place)?;
     let nothing = !watch.anything();

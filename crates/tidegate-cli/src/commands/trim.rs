@@ -7,7 +7,7 @@ use crate::units::{bytes, size};
 use serde_json::json;
 use std::ffi::OsString;
 use std::path::Path;
-use tidegate::error::{path_bytes, show};
+use tidegate::error::{Refusal, path_bytes, show};
 use tidegate::vfs::ErrorKind;
 use tidegate::{Error, Result, Volume};
 
@@ -55,7 +55,7 @@ fn refuse_mounted(place: &Path) -> Result<()> {
         return Ok(());
     }
     let text = "is a directory; tidegate trim takes an image, for what is mounted there is fstrim(8)";
-    Err(Error::other(show(path_bytes(place)), text))
+    Err(Error::argument(show(path_bytes(place)), text))
 }
 
 fn trim(args: &Args, volume: &Volume) -> Result<u64> {
@@ -64,7 +64,8 @@ fn trim(args: &Args, volume: &Volume) -> Result<u64> {
     let start = args.offset.unwrap_or(0);
     let end = args.length.map_or(u64::MAX, |n| start.saturating_add(n));
     volume.ops().trim(start..end, args.minimum.unwrap_or(0)).map_err(|e| match e.kind() {
-        ErrorKind::Unsupported => Error::other(
+        ErrorKind::Unsupported => Error::refused(
+            Refusal::Unsupported,
             volume.image(),
             "cannot trim: what it lies on takes no discards; an image needs a file system that can punch \
              holes, such as ext4, XFS, btrfs or tmpfs",

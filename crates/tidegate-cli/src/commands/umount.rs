@@ -8,7 +8,7 @@ use crate::out;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tidegate::error::{path_bytes, show};
+use tidegate::error::{Refusal, path_bytes, show};
 use tidegate::{Error, Result};
 use tidegate_fuse::control::Client;
 use tidegate_fuse::control::address::{self, Mounted};
@@ -72,12 +72,17 @@ fn mounted(dir: &Path) -> Result<(Mounted, bool)> {
     Err(match address::mount_of(dir).map_err(about)? {
         Some(m) => {
             let at = show(m.directory.as_bytes());
-            Error::other(
+            Error::refused(
+                Refusal::NotMounted,
                 show(path_bytes(dir)),
-                format_args!("not a mount point; the volume is mounted at {at}"),
+                format!("not a mount point; the volume is mounted at {at}"),
             )
         }
-        None => Error::other(show(path_bytes(dir)), "not a directory, and nothing of ours is mounted there"),
+        None => Error::refused(
+            Refusal::NotMounted,
+            show(path_bytes(dir)),
+            "not a directory, and nothing of ours is mounted there",
+        ),
     })
 }
 

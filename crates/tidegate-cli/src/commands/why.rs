@@ -61,7 +61,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     let watch = &global.watch;
     if watch.anything() {
         let text = "tidegate why records by itself; for these use tidegate trace DIR";
-        return Err(Error::other("--lockstat, --trace, --profile", text));
+        return Err(Error::argument("--lockstat, --trace, --profile", text));
     }
     let mut client = Client::connect(&args.place)?;
     let why = Why {

@@ -5,7 +5,7 @@ use crate::rig::{Rig, asked, end, say_ready};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate::{Error, Result, Volume};
+use tidegate::{Error, Result, Volume, error::Refusal};
 use tidegate_block::{BioData, Errno, Fault, Faulty, Op, QueueLimits, Request, RequestQueue, Rule};
 use tidegate_fuse::transport::{self, Connection};
 use tidegate_fuse::{MountOptions, Server, mount};
@@ -53,17 +53,19 @@ fn serve(image: &Path, dir: &Path, options: &MountOptions) -> Result<()> {
     let switch = beside(image, "fail");
     let rule =
         Rule::new(Fault::Fail(Errno::IO)).op(Op::Write).when(move |rq| switch.exists() && is_unlucky(rq));
-    let device = tidegate_block::file::open(image, Default::default()).map_err(|e| Error::other(&name, e))?;
+    let device = tidegate_block::file::open(image, Default::default())
+        .map_err(|e| Error::refused(Refusal::Failed, &name, e))?;
     let queue = Arc::new(RequestQueue::new(Faulty::new(device, [rule]), QueueLimits::default()));
     let open =
         tidegate::OpenOptions { memory: options.memory(), noatime: options.noatime, ..Default::default() };
     let volume = Arc::new(Volume::from_queue(&name, queue, &open)?);
     let server = Server::new(volume.clone(), options.view.clone());
-    let fd = mount::mount(&name, dir, options, None).map_err(|e| Error::other(&name, e))?;
+    let fd =
+        mount::mount(&name, dir, options, None).map_err(|e| Error::refused(Refusal::Failed, &name, e))?;
     let (threads, keep_awake) = (options.threads, options.keep_awake);
     let connection = Connection { fd, mountpoint: dir.to_path_buf(), threads, keep_awake };
     let transport = transport::connect(options.transport, server.clone(), connection);
-    let transport = transport.map_err(|e| Error::other(&name, e))?;
+    let transport = transport.map_err(|e| Error::refused(Refusal::Failed, &name, e))?;
     let (told, looked) = (beside(image, "known"), server.clone());
     std::thread::spawn(move || {
         loop {
@@ -72,7 +74,7 @@ fn serve(image: &Path, dir: &Path, options: &MountOptions) -> Result<()> {
         }
     });
     say_ready();
-    let served = transport.run().map_err(|e| Error::other(&name, e));
+    let served = transport.run().map_err(|e| Error::refused(Refusal::Failed, &name, e));
     server.detach();
-    served.and(volume.vfs().unmount().map_err(|e| Error::other(&name, e)))
+    served.and(volume.vfs().unmount().map_err(|e| Error::refused(Refusal::Failed, &name, e)))
 }

@@ -148,10 +148,15 @@ mod tests {
         let position = |name: &str, elapsed: [f64; 3], split: f64| Position {
             name: format!("writepages={name}"),
             values: elapsed.map(Some).to_vec(),
-            counters: vec![Counted { name: SPLIT.into(), values: vec![Some(split); 3], ..Counted::default() }],
+            counters: vec![Counted {
+                name: SPLIT.into(),
+                values: vec![Some(split); 3],
+                ..Counted::default()
+            }],
             ..Position::default()
         };
-        let p = [position("locked", [1.0, 1.01, 0.99], 100.0), position("submit_locked", [1.0, 0.99, 1.01], 0.0)];
+        let p =
+            [position("locked", [1.0, 1.01, 0.99], 100.0), position("submit_locked", [1.0, 0.99, 1.01], 0.0)];
         let why = &bars(&p)[0].why;
         assert!(why.contains("100 in 1.000 s") && why.contains("994 µs"), "{why}");
     }

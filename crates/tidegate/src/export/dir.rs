@@ -5,7 +5,7 @@ use super::replace;
 use super::sink::Sink;
 use super::{Exported, Item, Piece, To};
 use crate::descent::Descent;
-use crate::error::{Error, Failed, Result, path_bytes, show};
+use crate::error::{Error, Failed, Refusal, Result, path_bytes, show};
 use crate::host;
 use crate::node::Meta;
 use rustix::fs::{AtFlags, FileType as HostType, Mode, OFlags};
@@ -152,7 +152,7 @@ impl Writer {
             Item::Abandon => {
                 if let Some(left) = self.give_up() {
                     let path = crate::paths::join(&self.shown, &self.path);
-                    (self.failed)(Error::other(show(&path), left));
+                    (self.failed)(Error::refused(Refusal::Failed, show(&path), left));
                 }
                 self.ascend();
                 Ok(())
@@ -178,7 +178,7 @@ impl Writer {
                     self.link(&name, to)?;
                 } else {
                     let path = show(&crate::paths::join(&self.shown, &self.path));
-                    (self.failed)(Error::other(path, "its first name could not be made"));
+                    (self.failed)(Error::refused(Refusal::Failed, path, "its first name could not be made"));
                 }
                 self.ascend();
                 Ok(())

@@ -3,7 +3,7 @@
 use super::batch::BatchReceiver;
 use super::place::{self, Dir, Places, Spot};
 use super::{ImportOptions, Item, LinkTo, Piece, Place, Target};
-use crate::error::{Result, show};
+use crate::error::{Refusal, Result, show};
 use crate::node::Meta;
 use crate::trail::Trail;
 use crate::volume::Volume;
@@ -252,8 +252,8 @@ impl<'a> Applier<'a> {
             LinkTo::Path(target) => match self.places.lookup(&target) {
                 Ok(i) => i,
                 Err(e) if e.is_not_found() => {
-                    let why = format_args!("a hard link to {}, which is missing", show(&target));
-                    return Err(self.volume.complain(&at.path(), why));
+                    let why = format!("a hard link to {}, which is missing", show(&target));
+                    return Err(self.volume.complain(Refusal::Missing, &at.path(), why));
                 }
                 Err(e) => return Err(e),
             },

@@ -4,7 +4,7 @@ use super::batch::{BatchSender, Gone};
 use super::read_file::{self, Stop};
 use super::{DirId, ImportOptions, Item, LinkTo, Place};
 use crate::descent::Descent;
-use crate::error::{Error, Result, path_bytes, show};
+use crate::error::{Error, Refusal, Result, path_bytes, show};
 use crate::host::{self, HostEntry};
 use crate::node::Meta;
 use rustix::fs::{Mode, OFlags, Stat};
@@ -222,8 +222,13 @@ impl Walker<'_> {
     }
 
     fn meta(&self, st: &Stat, xattrs: Vec<crate::node::Xattr>) -> std::result::Result<Meta, End> {
-        let mut meta = host::meta(st, xattrs)
-            .ok_or_else(|| End::Error(Error::other(show(&self.path), "neither file, link nor device")))?;
+        let mut meta = host::meta(st, xattrs).ok_or_else(|| {
+            End::Error(Error::refused(
+                Refusal::Unsupported,
+                show(&self.path),
+                "neither file, link nor device",
+            ))
+        })?;
         self.options.adjust(&mut meta);
         Ok(meta)
     }

@@ -30,7 +30,7 @@ pub struct Args {
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let name = args.file.display().to_string();
     let text = fs::read_to_string(&args.file).map_err(|e| Error::Os(name.clone(), e))?;
-    let jobs = JobFile::parse(&text).map_err(|e| Error::other(&name, e))?;
+    let jobs = JobFile::parse(&text).map_err(|e| Error::argument(&name, e))?;
     let watching = global.watch.begin()?;
     let done = args.target.with(&opening(global)?, args.seed, move |t| fio::run(&jobs, t));
     let image = match &args.target {
