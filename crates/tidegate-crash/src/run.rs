@@ -416,8 +416,8 @@ impl Machine {
             Trim => self.ops.trim(0..u64::MAX, 0).map(drop),
             Turn { seed } => {
                 let mut list = Switches::any(&mut Rng::new(*seed), self.format).list();
-                // A journal is as it was opened.
-                list.retain(|o| !o.starts_with("journal="));
+                // A journal is as it was opened, and so is what goes through it.
+                list.retain(|o| !o.starts_with("journal=") && !o.starts_with("data="));
                 let (own, format): (Vec<String>, Vec<String>) =
                     list.into_iter().partition(|o| o.starts_with("sync_wait="));
                 self.ops.remount(&format.join(","))?;

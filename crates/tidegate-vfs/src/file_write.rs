@@ -79,7 +79,7 @@ impl File {
             inode.attr().size = old;
             let _ = self.vfs.fs.update_inode(inode);
         }
-        copied
+        copied.and_then(|()| self.vfs.fs.wrote(inode, pos..end))
     }
 
     /// Writes to a file that is kept in its inode; false when the page cache must take it.
@@ -146,6 +146,7 @@ impl File {
         self.inode.mapping.insert_dirty(pos / PAGE, &PageRun { buf: Arc::new(buf), first: 0, pages });
         drop(change);
         self.vfs.bdi.mark_dirty(&self.inode);
+        self.vfs.fs.wrote(&self.inode, pos..end)?;
         drop(guard);
         self.vfs.balance()
     }
@@ -340,7 +341,7 @@ impl Vfs {
             }
         }
         self.bdi.mark_dirty(inode);
-        Ok(())
+        self.fs.wrote(inode, from..to)
     }
 
     /// Zeroes a range: whole pages lose their blocks, the pages at its ends are zeroed in part.

@@ -352,6 +352,18 @@ pub trait FileSystem: Send + Sync {
     /// `i_rwsem`, exclusive.
     fn reserve(&self, inode: &Arc<Inode>, bytes: Range<u64>, write: Option<&WriteEnd>) -> Result<()>;
 
+    /// Bytes were written to the page cache, and their pages are dirty. A format that keeps the order of data and names
+    /// takes the pages over now; others leave them to [`FileSystem::writepages`].
+    ///
+    /// # Errors
+    /// As every method that changes something; the pages stay dirty.
+    ///
+    /// # Locks
+    /// `i_rwsem`, exclusive.
+    fn wrote(&self, _inode: &Arc<Inode>, _bytes: Range<u64>) -> Result<()> {
+        Ok(())
+    }
+
     /// Writes into the inode itself if the file is kept there and stays small enough, and sets size and
     /// (with `now`) `mtime` and `ctime`; false when the page cache must take it.
     ///

@@ -30,7 +30,7 @@ impl Ext4 {
         let ino = self.take_inode(handle, dir.ino.0 as u32, is_dir)?;
         let generation = self.next_generation.fetch_add(1, Relaxed);
         let seed = crc32c(crc32c(self.sb.csum_seed, &ino.to_le_bytes()), &generation.to_le_bytes());
-        let flags = self.new_flags(ei(dir).flags.bits(), new.file_type);
+        let flags = self.new_flags(flags_of(dir), new.file_type);
         let extra = self.new_extra_isize();
         let mut own = Ext4Inode {
             ino,
@@ -134,6 +134,12 @@ impl Ext4 {
         }
         Ok(())
     }
+}
+
+/// The flags of a directory: those of chattr(1) are the newest among its attributes.
+fn flags_of(dir: &Inode) -> u32 {
+    let own = ei(dir).flags.bits();
+    own & !FLAGS_USER_MODIFIABLE | dir.attr().flags & FLAGS_USER_MODIFIABLE
 }
 
 /// The device that a device file is, as Linux writes it: 16 bits if it fits, else 32 in the second word.

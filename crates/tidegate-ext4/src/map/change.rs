@@ -53,9 +53,9 @@ impl Map<'_, '_> {
         }
     }
 
-    fn tail(&self) -> Result<u64> {
+    fn tail(&self, most: u64) -> Result<u64> {
         match self {
-            Map::Tree(t) => t.tail(),
+            Map::Tree(t) => t.tail(most),
             Map::Numbers(n) => n.tail(),
         }
     }
@@ -201,11 +201,12 @@ impl Ext4 {
     /// # Errors
     /// As [`Ext4::map_blocks`].
     pub(crate) fn last_cut(&self, inode: &Inode) -> Result<u64> {
+        let most = self.freed_at_once(inode);
         self.op(HandleType::Truncate, |handle| {
             // Nobody marks blocks in it meanwhile.
             let data = own(inode).read();
             let mut now = Arc::unwrap_or_clone(data.clone());
-            self.with_map(handle, &mut now, |map| map.tail()).0
+            self.with_map(handle, &mut now, |map| map.tail(most)).0
         })
     }
 
@@ -238,6 +239,12 @@ impl Ext4 {
     ) -> Result<()> {
         let (gone, nodes) = self.with_map(handle, now, |map| map.remove(range));
         let gone = gone?;
+        if self.logs_data_of(now) {
+            // The log may have them, and who gets them next need not write to it.
+            for p in gone.iter().filter(|p| !p.unwritten) {
+                (0..p.len).try_for_each(|n| handle.forget(p.start.plus(n)))?;
+            }
+        }
         let blocks = gone.iter().map(|p| p.len).sum::<u64>();
         attr.blocks = attr.blocks.saturating_add_signed(self.sectors_of(nodes - blocks as i64));
         gone.iter().try_for_each(|p| self.free_blocks(handle, p.start, p.len))

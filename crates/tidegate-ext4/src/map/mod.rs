@@ -15,6 +15,7 @@
 //! | `write` | passes that give pages places and write them |
 //! | `convert` | extents that are marked written when their data is there |
 //! | `linux` | passes that hold a handle while they send, as Linux makes them |
+//! | `journaled` | data that goes through the journal |
 //! | `size` | the size that the table has |
 //! | `truncate` | truncation, holes, blocks ahead |
 //! | `inline` | content that lies in the inode |
@@ -24,6 +25,7 @@ mod convert;
 mod extent;
 mod indirect;
 pub(crate) mod inline;
+mod journaled;
 mod leaf;
 mod linux;
 mod numbers;

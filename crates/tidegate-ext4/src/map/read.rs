@@ -38,16 +38,21 @@ impl Ext4 {
         let whole = (m.blocks / per_page) as usize;
         match m.place {
             _ if whole == 0 => Ok((self.assemble(inode, first, m)?, 1)),
-            Place::Data(addr) => Ok((self.read_run(addr, whole)?, whole)),
+            Place::Data(addr) => Ok((self.read_run(inode, addr, whole)?, whole)),
             Place::Hole | Place::Unwritten(_) => Ok((PageBuf::zeroed(whole), whole)),
         }
     }
 
     /// Reads whole pages from block `addr` on.
-    fn read_run(&self, addr: BlockAddr, pages: usize) -> Result<PageBuf> {
+    fn read_run(&self, inode: &Inode, addr: BlockAddr, pages: usize) -> Result<PageBuf> {
         let at = self.blocks.sector(addr).bytes();
+        let logged = self.logged(inode, addr, pages as u64 * self.blocks.per_page());
         let read = self.blocks.read_bytes(at, pages, BioFlags::SYNC);
-        read.map_err(|e| e.of(format!("reading block {addr}")))
+        let mut bytes = read.map_err(|e| e.of(format!("reading block {addr}")))?;
+        for (n, block) in logged {
+            bytes[n * block.len()..][..block.len()].copy_from_slice(&block);
+        }
+        Ok(bytes)
     }
 
     /// Puts a page together from pieces that lie apart; `m` is its first.
@@ -59,10 +64,14 @@ impl Ext4 {
             let n = m.blocks.min(per_page - done);
             if let Place::Data(addr) = m.place {
                 let at = self.blocks.sector(addr).bytes();
+                let logged = self.logged(inode, addr, n);
                 let read = self.blocks.read_bytes(at, 1, BioFlags::SYNC);
                 let read = read.map_err(|e| e.of(format!("reading block {addr}")))?;
                 let (to, len) = (done as usize * bs, n as usize * bs);
                 page[to..to + len].copy_from_slice(&read[..len]);
+                for (i, block) in logged {
+                    page[to + i * bs..][..bs].copy_from_slice(&block);
+                }
             }
             done += n;
             if done >= per_page {
@@ -102,7 +111,13 @@ impl Ext4 {
         let m = self.map_shared(inode, FileBlock(index * per_page), want * per_page)?;
         let whole = (m.blocks / per_page) as usize;
         Ok(match m.place {
-            Place::Data(addr) if whole > 0 && self.blocks.are_in_place(addr, m.blocks) => Some((addr, whole)),
+            Place::Data(addr)
+                if whole > 0
+                    && self.blocks.are_in_place(addr, m.blocks)
+                    && self.logged(inode, addr, m.blocks).is_empty() =>
+            {
+                Some((addr, whole))
+            }
             _ => None,
         })
     }

@@ -118,16 +118,16 @@ impl Tree<'_, '_> {
         std::mem::take(&mut self.ahead).into_iter().try_for_each(|b| self.fs.free_blocks(self.handle, b, 1))
     }
 
-    /// The first block of the last extents, as many as one change may free: a file is cut from its end.
+    /// The first block of the last extents, as many as one change may free, and `most` blocks: a file is cut from its end.
     ///
     /// # Errors
     /// `Corrupt`; those of the device.
-    pub(crate) fn tail(&self) -> Result<u64> {
+    pub(crate) fn tail(&self, most: u64) -> Result<u64> {
         let mut node = self.load(None)?;
         loop {
             match &node.entries {
                 Entries::Leaf(v) => {
-                    return Ok(v[v.len().saturating_sub(AT_ONCE)..].first().map_or(0, |p| p.block));
+                    return Ok(first_of_last(&v[v.len().saturating_sub(AT_ONCE)..], most));
                 }
                 Entries::Index(v) => {
                     let Some(&(_, addr)) = v.last() else { return Err(self.bad("an index without entries")) };
@@ -404,6 +404,18 @@ impl Tree<'_, '_> {
             self.free_block(addr)?;
         }
     }
+}
+
+/// The first block of some extents, or of the last `most` blocks of them.
+fn first_of_last(v: &[Piece], most: u64) -> u64 {
+    let mut left = most;
+    for p in v.iter().rev() {
+        if p.len >= left {
+            return p.end() - left;
+        }
+        left -= p.len;
+    }
+    v.first().map_or(0, |p| p.block)
 }
 
 fn piece_of(e: &RawExtent) -> Piece {

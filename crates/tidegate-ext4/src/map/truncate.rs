@@ -60,7 +60,7 @@ impl Ext4 {
         loop {
             let last = self.last_cut(inode)?;
             let step = last.max(from);
-            self.op(HandleType::Truncate, |handle| {
+            self.op_freeing(inode, |handle| {
                 let before = set_sizes(inode, |now| now.min(size.max(step * bs)));
                 let freed = self.free_range(handle, inode, step..u64::MAX);
                 if freed.is_err() && !handle.has_changed() {
@@ -81,9 +81,10 @@ impl Ext4 {
         let mut at = blocks.start;
         while at < blocks.end {
             // A run of blocks in one piece, and the hole behind it: one change.
-            let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
+            let m =
+                self.map_shared(inode, FileBlock(at), (blocks.end - at).min(self.freed_at_once(inode)))?;
             if m.place != Place::Hole {
-                self.op(HandleType::Truncate, |handle| self.free_range(handle, inode, at..at + m.blocks))?;
+                self.op_freeing(inode, |handle| self.free_range(handle, inode, at..at + m.blocks))?;
             }
             at += m.blocks;
         }

@@ -85,6 +85,9 @@ impl Ext4 {
 
     /// Writes an inode's dirty pages out; does not wait for them.
     pub(crate) fn write_data(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
+        if self.logs_data(inode) {
+            return self.log_pages(inode, wbc);
+        }
         if let Some(queue) = self.conversions_of(inode)
             && self.switches.nomap_first() != NomapFirst::Pipelined
             && self.blocks.journal().is_some()
@@ -96,11 +99,7 @@ impl Ext4 {
             inode.mapping.tag_towrite(wbc.start, wbc.end);
         }
         let (mut at, mut first) = (wbc.start, Ok(()));
-        let joined = |load| {
-            inode.mapping.gathered().store(load, SeqCst);
-            inode.mapping.joined();
-            self.ordered.joined();
-        };
+        let joined = self.joins(inode);
         let mut plug = Plug::marking(&self.blocks.queue, wbc.to_write_flags());
         if wbc.more_follow {
             plug = plug.behind(&self.plug, &joined);
@@ -125,6 +124,15 @@ impl Ext4 {
             }
         }
         first
+    }
+
+    /// What is done when bios of an inode join the plug of a pass over many.
+    pub(super) fn joins(&self, inode: &Inode) -> impl Fn(u64) {
+        move |load| {
+            inode.mapping.gathered().store(load, SeqCst);
+            inode.mapping.joined();
+            self.ordered.joined();
+        }
     }
 
     /// Gives a run of pages places and sends it, in parts where one transaction has no room for all. What cannot be sent
@@ -352,7 +360,7 @@ pub(super) fn ends_at(pieces: &[(u64, BlockAddr, u64)], start: u64) -> u64 {
 }
 
 /// The part of segments that begins `skip` bytes in and is `len` bytes long.
-fn cut(segments: &[Segment], skip: u64, len: u64) -> Vec<Segment> {
+pub(super) fn cut(segments: &[Segment], skip: u64, len: u64) -> Vec<Segment> {
     let (mut skip, mut len, mut out) = (skip as u32, len as u32, Vec::new());
     for s in segments {
         if skip >= s.len {

@@ -91,6 +91,7 @@ impl FileSystem for Ext4 {
     }
 
     fn update_inode(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.settle_logging(inode)?;
         self.settle_size(inode)?;
         self.op(HandleType::Inode, |handle| self.store_inode(handle, inode))
     }
@@ -135,6 +136,10 @@ impl FileSystem for Ext4 {
 
     fn reserve(&self, inode: &Arc<Inode>, bytes: Range<u64>, write: Option<&WriteEnd>) -> Result<()> {
         self.promise_range(inode, bytes, write)
+    }
+
+    fn wrote(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
+        self.log_written(inode, bytes)
     }
 
     fn write_inline(&self, _: &Inode, _: u64, _: &[u8], _: Option<Timespec>) -> Result<bool> {

@@ -1,6 +1,6 @@
 //! [`VolumeOps`] for the volume.
 
-use crate::volume::options::Ext4Options;
+use crate::volume::options::{DataMode, Ext4Options};
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use tidegate_rt::Distribution;
@@ -40,7 +40,7 @@ impl VolumeOps for Ext4 {
     fn remount(&self, options: &str) -> Result<()> {
         let mut to = Ext4Options::default();
         self.switches.read_into(&mut to);
-        let before = to.journal;
+        let (before, logs) = (to.journal, to.data == DataMode::Journal);
         let invalid = |what: String| Err(Error::new(ErrorKind::InvalidArgument, what));
         for option in options.split(',').filter(|o| !o.is_empty()) {
             if !to.set_known(option)? {
@@ -48,6 +48,13 @@ impl VolumeOps for Ext4 {
             }
             if to.journal != before {
                 return invalid(format!("option \"{option}\": a journal is as it was opened"));
+            }
+            if (to.data == DataMode::Journal) != logs {
+                // What is in the log and what is written in place would have to be told apart for each block.
+                let how = if logs { "in" } else { "past" };
+                return invalid(format!(
+                    "option \"{option}\": the volume was opened with its data {how} the journal"
+                ));
             }
         }
         self.switches.turn(&to);

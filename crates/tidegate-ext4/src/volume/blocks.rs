@@ -89,6 +89,11 @@ impl Blocks {
         }
     }
 
+    /// Blocks of data that a handle may put into a transaction beside what it takes to place them.
+    pub(crate) fn most_data(&self) -> u64 {
+        self.journal().map_or(0, |j| u64::from(j.most_credits() / 4))
+    }
+
     /// The checksum of a block, as it was read, is right.
     pub(crate) fn set_verified(&self, addr: BlockAddr, block: &Block) {
         if let (Changes::Journal(journal), Block::Logged(block)) = (&self.changes, block) {

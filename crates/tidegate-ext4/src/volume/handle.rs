@@ -24,6 +24,8 @@ const LOW: u32 = 28;
 pub(crate) struct Handle<'a> {
     way: Way<'a>,
     changed: bool,
+    /// Credits for data that is put into the transaction when it has its places.
+    kept: u32,
 }
 
 thread::local!(static HELD: Cell<u32> = const { Cell::new(0) });
@@ -91,7 +93,42 @@ impl<'a> Handle<'a> {
 
     fn on(way: Way<'a>) -> Self {
         HELD.set(HELD.get() + 1);
-        Handle { way, changed: false }
+        Handle { way, changed: false, kept: 0 }
+    }
+
+    /// Begins a change that puts so many blocks of data into the transaction.
+    ///
+    /// # Errors
+    /// As [`Handle::new`].
+    pub(super) fn with_data(blocks: &'a Blocks, kind: HandleType, data: u32) -> Result<Self> {
+        let way = match blocks.journal() {
+            Some(journal) => {
+                let begin = kind.begin(0);
+                Way::Logged(journal.start(Credits { blocks: begin.blocks + data, ..begin })?)
+            }
+            None => Way::Direct(blocks),
+        };
+        Ok(Handle::on(way))
+    }
+
+    /// Begins a change that frees so many blocks which the log may have.
+    ///
+    /// # Errors
+    /// As [`Handle::new`].
+    pub(super) fn with_revokes(blocks: &'a Blocks, kind: HandleType, revokes: u32) -> Result<Self> {
+        let way = match blocks.journal() {
+            Some(journal) => {
+                let begin = kind.begin(0);
+                Way::Logged(journal.start(Credits { revokes: begin.revokes + revokes, ..begin })?)
+            }
+            None => Way::Direct(blocks),
+        };
+        Ok(Handle::on(way))
+    }
+
+    /// Keeps credits back for blocks of data: [`Handle::is_low`] counts without them.
+    pub(crate) fn keep_for_data(&mut self, blocks: u32) {
+        self.kept = blocks;
     }
 
     /// The same for a change of which a part comes later ([`Handle::later`]).
@@ -139,8 +176,32 @@ impl<'a> Handle<'a> {
     pub(crate) fn is_low(&mut self) -> bool {
         match &mut self.way {
             Way::Direct(_) => false,
-            Way::Logged(h) => h.credits() < LOW && !h.extend(MORE, 0),
+            Way::Logged(h) => {
+                while h.credits() < LOW + self.kept {
+                    if !h.extend(MORE, 0) {
+                        return true;
+                    }
+                }
+                false
+            }
         }
+    }
+
+    /// Puts a file's data into the transaction: `f` gets a block of zeros.
+    ///
+    /// # Errors
+    /// As [`Handle::write`]; `Unsupported` without a journal.
+    pub(crate) fn log_data(&mut self, at: BlockAddr, f: impl FnOnce(&mut [u8])) -> Result<()> {
+        let Way::Logged(h) = &mut self.way else {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "data cannot go through a journal that is not there",
+            ));
+        };
+        has_credit(h)?;
+        h.log_data(FsBlock(at.0), f)?;
+        self.changed = true;
+        Ok(())
     }
 
     /// Lets `f` change a block; it takes no other.

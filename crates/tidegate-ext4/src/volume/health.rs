@@ -60,6 +60,33 @@ impl Ext4 {
         self.op_by(|fs| Handle::with_later(&fs.blocks, kind), f)
     }
 
+    /// The same for a change that puts so many blocks of data into its transaction.
+    ///
+    /// # Errors
+    /// As [`Ext4::op`].
+    pub(crate) fn op_with_data<T>(
+        &self,
+        kind: HandleType,
+        data: u64,
+        f: impl FnMut(&mut Handle<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.op_by(|fs| Handle::with_data(&fs.blocks, kind, data as u32), f)
+    }
+
+    /// The same for a change that frees blocks of an inode, of logged data as many as one change may.
+    ///
+    /// # Errors
+    /// As [`Ext4::op`].
+    pub(crate) fn op_freeing<T>(
+        &self,
+        inode: &Inode,
+        f: impl FnMut(&mut Handle<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let most = self.freed_at_once(inode);
+        let revokes = if most == u64::MAX { 0 } else { most as u32 };
+        self.op_by(|fs| Handle::with_revokes(&fs.blocks, HandleType::Truncate, revokes), f)
+    }
+
     /// The later part of a change if one is given, or else a change of its own.
     ///
     /// # Errors

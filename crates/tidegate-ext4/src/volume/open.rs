@@ -7,7 +7,7 @@ use crate::inode::orphan::Orphans;
 use crate::map::Behind;
 use crate::volume::blocks::Blocks;
 use crate::volume::conversion::Conversions;
-use crate::volume::options::{Ext4Options, Switches};
+use crate::volume::options::{DataMode, Ext4Options, Switches};
 use crate::volume::ordered::Ordered;
 use crate::volume::overlay::{Overlay, logged_superblock};
 use crate::volume::sbi::Ext4;
@@ -117,6 +117,10 @@ impl Ext4 {
         options: &Ext4Options,
     ) -> Result<()> {
         let mut journal = None;
+        if options.data == DataMode::Journal && self.sb.journal == Journal::None {
+            let what = "option \"data=journal\": the volume has no journal";
+            return Err(Error::new(ErrorKind::InvalidArgument, what));
+        }
         if let Journal::Inode(ino) = self.sb.journal
             && !self.filling
         {

@@ -12,6 +12,8 @@ positions! {
         Ordered = "ordered",
         /// For nothing but metadata: after a power cut a file may show what others left in its blocks.
         Writeback = "writeback",
+        /// Data is in the transaction itself, and goes where it belongs from the log.
+        Journal = "journal",
     }
 }
 
@@ -47,7 +49,8 @@ switches! {
         /// of the last is on its way. Chosen when a volume is opened.
         journal: JournalMode = JournalMode::Pipelined,
         /// What a commit waits for: the data that it gives places, or nothing but metadata. Of a file with extents it waits for no
-        /// data, as they read as zeros until that is there.
+        /// data, as they read as zeros until that is there. With journal, data is written to the log as metadata is, and a power cut
+        /// leaves writes in their order; chosen when a volume is opened.
         data: DataMode = DataMode::Ordered,
         /// Which pages of files with extents are sent while a transaction is kept open: all, those that need a place and what lies
         /// between them, or none.
@@ -114,7 +117,7 @@ mod tests {
     #[test]
     fn options_are_spelled_as_for_mount() {
         let mut o = Ext4Options::default();
-        for option in ["journal=jbd2", "data=writeback", "commit=60", "noload"] {
+        for option in ["journal=jbd2", "data=journal", "data=writeback", "commit=60", "noload"] {
             assert!(o.set(option).unwrap(), "{option}");
         }
         assert_eq!((o.journal, o.data, o.norecovery), (JournalMode::Jbd2, DataMode::Writeback, true));
@@ -123,7 +126,7 @@ mod tests {
         assert!(!o.set("fsync_mode=strict").unwrap());
         for (wrong, why) in [
             ("ro=1", "ro takes no value"),
-            ("data=journal", "it must be one of ordered, writeback"),
+            ("data=none", "it must be one of ordered, writeback, journal"),
             ("journal=none", "it must be one of jbd2, pipelined"),
             ("commit=4000", "it must be 3600 seconds at most"),
             ("commit", "it needs a value"),

@@ -39,17 +39,43 @@ struct Run {
     unit: usize,
 }
 
+/// Whose data goes through the journal in a run.
+#[derive(Clone, Copy, PartialEq)]
+enum Logged {
+    Nobody,
+    /// All, by `data=journal`.
+    All,
+    /// Every second file, by its flag; some get or lose it later.
+    Some,
+}
+
+/// `FS_JOURNAL_DATA_FL`.
+const JOURNAL_DATA: u32 = 0x4000;
+
+/// Has a file's data go through the journal, or not.
+fn set_logged(v: &Vfs, inode: &Arc<Inode>, on: bool) {
+    let flags = inode.attr().flags;
+    let flags = if on { flags | JOURNAL_DATA } else { flags & !JOURNAL_DATA };
+    v.setattr(ROOT, inode, &SetAttr { flags: Some(flags), ..SetAttr::default() }).unwrap();
+}
+
 fn mount(device: Arc<dyn Device>) -> Result<Arc<Vfs>> {
+    mount_with(device, Ext4Options::default())
+}
+
+fn mount_with(device: Arc<dyn Device>, options: Ext4Options) -> Result<Arc<Vfs>> {
     let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
     let bdi = Bdi::new(MemoryLimits::default());
-    let fs = Ext4::open(queue, bdi.clone(), Ext4Options::default())?;
+    let fs = Ext4::open(queue, bdi.clone(), options)?;
     Vfs::mount(fs, bdi, MountOptions { noatime: true, ..Default::default() })
 }
 
 /// Makes, renames, cuts and deletes files, and has some of them promised.
-fn run(base: &[u8], seed: u64, steps: u64, unit: usize) -> Run {
+fn run(base: &[u8], seed: u64, steps: u64, unit: usize, logged: Logged) -> Run {
     let recorder = Arc::new(Recorder::new(Arc::new(Late::new(Arc::new(MemoryDevice::from_bytes(base))))));
-    let v = mount(recorder.clone()).unwrap();
+    let mut options = Ext4Options::default();
+    assert!(logged != Logged::All || options.set("data=journal").unwrap());
+    let v = mount_with(recorder.clone(), options).unwrap();
     let root = v.root().unwrap();
     let mut rng = Rng::new(seed);
     let (mut live, mut promises) = (BTreeMap::<Vec<u8>, (u64, usize)>::new(), Vec::<Promise>::new());
@@ -64,7 +90,14 @@ fn run(base: &[u8], seed: u64, steps: u64, unit: usize) -> Run {
         let len = 1 + rng.below(most) as usize;
         let inode = v.create(ROOT, &dir, &name[3..], 0o644).unwrap();
         let f = v.open(ROOT, &inode, OpenFlags::WRITE).unwrap();
+        if logged == Logged::Some && id % 2 == 0 {
+            set_logged(&v, &inode, true);
+        }
         f.write_at(0, &content(id, len)).unwrap();
+        if logged == Logged::Some && rng.below(20) == 0 {
+            set_logged(&v, &inode, id % 2 != 0);
+            f.write_at(0, &content(id, len)).unwrap();
+        }
         live.insert(name.clone(), (id, len));
         if rng.below(3) == 0 {
             f.fsync(rng.below(2) == 0).unwrap();
@@ -179,7 +212,7 @@ fn look(what: &str, bytes: &[u8], run: &Run, at: u64) -> Arc<MemoryDevice> {
     device
 }
 
-fn explore(name: &str, args: &[&str], seed: u64) {
+fn explore(name: &str, args: &[&str], seed: u64, logged: Logged) {
     if skip() {
         return;
     }
@@ -191,7 +224,7 @@ fn explore(name: &str, args: &[&str], seed: u64) {
     let states = std::env::var("TIDEGATE_TEST_STATES").ok().and_then(|s| s.parse().ok()).unwrap_or(STATES);
     println!("{name}: TIDEGATE_TEST_SEED={seed}");
     let unit = if args.contains(&"1024") { 1024 } else { 4096 };
-    let run = run(&base, seed, 160, unit);
+    let run = run(&base, seed, 160, unit, logged);
     assert!(run.promises.len() > 20 && run.records.len() > 100);
     let mut rng = Rng::new(seed ^ 77);
     for n in 0..states {
@@ -247,15 +280,34 @@ fn judge(what: &str, device: &MemoryDevice, image: &Path) {
 
 #[test]
 fn a_power_cut_loses_nothing_that_was_promised() {
-    explore("4k", &["-t", "ext4", "-b", "4096", "-J", "size=4"], 1);
+    explore("4k", &["-t", "ext4", "-b", "4096", "-J", "size=4"], 1, Logged::Nobody);
 }
 
 #[test]
 fn a_power_cut_loses_nothing_that_was_promised_of_small_blocks() {
-    explore("1k", &["-t", "ext4", "-b", "1024", "-J", "size=2", "-O", "metadata_csum_seed"], 2);
+    explore(
+        "1k",
+        &["-t", "ext4", "-b", "1024", "-J", "size=2", "-O", "metadata_csum_seed"],
+        2,
+        Logged::Nobody,
+    );
 }
 
 #[test]
 fn a_power_cut_loses_nothing_that_was_promised_of_ext3() {
-    explore("ext3", &["-t", "ext3", "-b", "1024", "-J", "size=2"], 3);
+    explore("ext3", &["-t", "ext3", "-b", "1024", "-J", "size=2"], 3, Logged::Nobody);
+}
+
+#[test]
+fn a_power_cut_loses_nothing_that_was_promised_with_data_in_the_journal() {
+    explore("logged-4k", &["-t", "ext4", "-b", "4096", "-J", "size=4"], 4, Logged::All);
+    explore("logged-1k", &["-t", "ext4", "-b", "1024", "-J", "size=2"], 5, Logged::All);
+    explore("logged-ext3", &["-t", "ext3", "-b", "1024", "-J", "size=2"], 6, Logged::All);
+}
+
+#[test]
+fn a_power_cut_loses_nothing_that_was_promised_with_data_of_some_in_the_journal() {
+    explore("flagged-4k", &["-t", "ext4", "-b", "4096", "-J", "size=4"], 7, Logged::Some);
+    explore("flagged-1k", &["-t", "ext4", "-b", "1024", "-J", "size=2"], 8, Logged::Some);
+    explore("flagged-ext3", &["-t", "ext3", "-b", "1024", "-J", "size=2"], 9, Logged::Some);
 }

@@ -10,6 +10,7 @@ mod encrypted;
 mod failing;
 mod hashes;
 mod hostile;
+mod journaled;
 mod killed;
 mod made;
 mod mkfs;

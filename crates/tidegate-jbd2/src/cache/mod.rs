@@ -111,6 +111,12 @@ impl Cache {
         }
     }
 
+    /// The newest bytes of a block that is in memory. Of a block that holds a file's data ([`super::Handle::log_data`]) that is
+    /// as long as the device does not have them; who finds none reads the device afterwards.
+    pub fn peek(&self, at: FsBlock) -> Option<Block> {
+        self.shard(at).peek(at)
+    }
+
     /// The checksum of `block`, which [`Cache::get`] gave, is right. Does nothing where other bytes are in memory by now.
     pub fn set_verified(&self, at: FsBlock, block: &Block) {
         self.shard(at).set_verified(at, block);

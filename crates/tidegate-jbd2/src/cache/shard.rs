@@ -42,6 +42,8 @@ pub(crate) enum Touch {
     Read,
     /// Nothing: they are zeros.
     Fresh,
+    /// The same, of a block that holds a file's data: others keep that in memory, and nobody reads it here when it is clean.
+    Data,
 }
 
 /// What a change met.
@@ -63,6 +65,8 @@ struct Buffer {
     live: Live,
     /// What transactions that are switched, and whose commit has not come here, leave of it.
     frozen: Vec<(Tid, Block)>,
+    /// A file's data; dropped when it is clean.
+    data: bool,
     used: bool,
     queued: bool,
 }
@@ -112,6 +116,14 @@ impl Shard {
         Found::Missing
     }
 
+    /// The newest bytes if they are in memory.
+    pub fn peek(&self, at: FsBlock) -> Option<Block> {
+        match &self.settled(at).buffers.get(&at)?.live {
+            Live::Bytes(b, _) => Some(b.clone()),
+            _ => None,
+        }
+    }
+
     /// The block was read, or could not be.
     pub fn fill(&self, at: FsBlock, block: Option<Block>) -> Option<Block> {
         let mut map = self.map.lock();
@@ -157,6 +169,7 @@ impl Shard {
         }
         let buffer = map.entry(at);
         buffer.used = true;
+        buffer.data = touch == Touch::Data;
         if missing {
             buffer.live = Live::Bytes(Block::zeroed(size), BufferState::Clean);
         }
@@ -167,7 +180,7 @@ impl Shard {
             _ => {}
         }
         *state = BufferState::Running(tid);
-        if touch == Touch::Fresh && !missing {
+        if touch != Touch::Read && !missing {
             *block = Block::zeroed(size);
         }
         let (bytes, copied) = block.change();
@@ -205,11 +218,17 @@ impl Shard {
 
     pub fn turn(&self, at: FsBlock, from: BufferState, to: BufferState) {
         let mut map = self.map.lock();
-        match map.buffers.get_mut(&at) {
-            Some(Buffer { live: Live::Bytes(_, state), .. }) if *state == from => *state = to,
+        let data = match map.buffers.get_mut(&at) {
+            Some(Buffer { live: Live::Bytes(_, state), data, .. }) if *state == from => {
+                *state = to;
+                *data
+            }
             _ => return,
-        }
-        if to == BufferState::Clean {
+        };
+        if to == BufferState::Clean && data {
+            map.entry(at).live = Live::Gone;
+            map.drop_empty(at);
+        } else if to == BufferState::Clean {
             map.enqueue(at);
             map.shrink(self.budget);
         }
@@ -238,7 +257,8 @@ impl Buffer {
 
 impl Map {
     fn entry(&mut self, at: FsBlock) -> &mut Buffer {
-        let fresh = || Buffer { live: Live::Gone, frozen: Vec::new(), used: false, queued: false };
+        let fresh =
+            || Buffer { live: Live::Gone, frozen: Vec::new(), data: false, used: false, queued: false };
         self.buffers.entry(at).or_insert_with(fresh)
     }
 
@@ -332,6 +352,24 @@ mod tests {
         c.committed(FsBlock(3), Tid(2));
         c.checkpointed(FsBlock(3), Tid(2));
         assert_eq!(c.state(FsBlock(3)), Some(BufferState::Running(Tid(3))));
+    }
+
+    #[test]
+    fn a_file_s_data_is_in_memory_until_the_device_has_it() {
+        let (c, at, tid) = (cache(8, 1 << 20), FsBlock(3), Tid(1));
+        c.change(at, tid, Touch::Data, |b| b[0] = 10).unwrap();
+        assert_eq!(c.peek(at).map(|b| b[0]), Some(10));
+        c.freeze(at, tid);
+        c.committed(at, tid);
+        c.change(at, Tid(2), Touch::Data, |b| assert!(b.iter().all(|b| *b == 0))).unwrap();
+        c.checkpointed(at, tid);
+        assert!(c.peek(at).is_some(), "the next transaction has newer bytes");
+        c.freeze(at, Tid(2));
+        c.committed(at, Tid(2));
+        c.checkpointed(at, Tid(2));
+        assert_eq!((c.peek(at).is_some(), c.stats().blocks), (false, 0));
+        put(&c, 4, 3, 1);
+        assert!(c.peek(FsBlock(4)).is_some() && c.peek(FsBlock(5)).is_none());
     }
 
     #[test]

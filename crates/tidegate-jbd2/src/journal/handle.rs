@@ -73,6 +73,15 @@ impl Handle {
         self.change(at, Touch::Fresh, f)
     }
 
+    /// The same for a block that holds a file's data. It stays in the cache until the device has it where it belongs
+    /// ([`crate::Cache::peek`]).
+    ///
+    /// # Errors
+    /// As [`Handle::write`].
+    pub fn log_data<T>(&mut self, at: FsBlock, f: impl FnOnce(&mut [u8]) -> T) -> Result<T> {
+        self.change(at, Touch::Data, f)
+    }
+
     fn change<T>(&mut self, at: FsBlock, touch: Touch, f: impl FnOnce(&mut [u8]) -> T) -> Result<T> {
         self.check_open()?;
         let (journal, tid) = (&self.journal, self.tx.tid);

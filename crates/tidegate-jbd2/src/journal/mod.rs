@@ -161,6 +161,11 @@ impl Journal {
         self.inner.abort(why);
     }
 
+    /// The most blocks of a transaction, and so the most credits of a handle.
+    pub fn most_credits(&self) -> u32 {
+        self.inner.costs.max
+    }
+
     /// Bytes of metadata blocks that are in memory because the volume does not have them.
     pub fn pinned_bytes(&self) -> usize {
         self.inner.cache.stats().pinned * self.inner.cache.block_size()

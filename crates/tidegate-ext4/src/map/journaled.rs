@@ -1,0 +1,221 @@
+//! Data that goes through the journal: of all files with `data=journal`, and of those that ask for it (`chattr +j`).
+//!
+//! A write ends when its pages are in a transaction, with their places and the size that they make: nothing is delayed, and a
+//! power cut leaves writes in the order in which they were made. The journal brings the blocks to where they belong, and
+//! until then reading finds them in its cache. A block that is freed is revoked, as others may write to it without the journal.
+
+use super::Place;
+use super::change::Fill;
+use super::write::cut;
+use crate::format::raw::InodeFlags;
+use crate::format::units::{BlockAddr, FileBlock};
+use crate::inode::{Ext4Inode, ei, own};
+use crate::volume::handle::{Handle, HandleType};
+use crate::volume::options::DataMode;
+use crate::volume::sbi::Ext4;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tidegate_block::{PAGE_SIZE, PageBuf};
+use tidegate_jbd2::FsBlock;
+use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
+use tidegate_vfs::{Error, ErrorKind, FileType, Inode, Result, WritebackControl};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+/// Blocks of data that one handle puts into its transaction at most.
+const DATA_AT_ONCE: u64 = 256;
+/// Blocks of data that one handle frees and revokes at most.
+const REVOKES_AT_ONCE: u64 = 2048;
+
+impl Ext4 {
+    /// Whether the data of an inode goes through the journal, as its flags are on the volume.
+    pub(super) fn logs_data_of(&self, inode: &Ext4Inode) -> bool {
+        self.blocks.journal().is_some()
+            && (self.switches.data() == DataMode::Journal || inode.is(InodeFlags::JOURNAL_DATA))
+    }
+
+    /// Whether a file's data goes through the journal.
+    pub(crate) fn logs_data(&self, inode: &Inode) -> bool {
+        inode.file_type == FileType::Regular
+            && self.blocks.journal().is_some()
+            && self.logs_data_of(&ei(inode))
+    }
+
+    /// Blocks of a file that one change may free: those of logged data are revoked one by one.
+    pub(crate) fn freed_at_once(&self, inode: &Inode) -> u64 {
+        if self.logs_data(inode) { REVOKES_AT_ONCE } else { u64::MAX }
+    }
+
+    /// Puts an inode's dirty pages into transactions.
+    ///
+    /// # Errors
+    /// The first; pages that are in none are dirty still.
+    pub(super) fn log_pages(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
+        let tag = if wbc.sync_all { Tag::ToWrite } else { Tag::Dirty };
+        if wbc.sync_all {
+            inode.mapping.tag_towrite(wbc.start, wbc.end);
+        }
+        let mut at = wbc.start;
+        while wbc.nr_to_write > 0 {
+            match inode.mapping.take_dirty(at, wbc.end, tag, PageBuf::MAX_PAGES) {
+                Taken::None => break,
+                Taken::Busy(i) if wbc.sync_all => inode.mapping.wait_writeback(i, i + 1),
+                Taken::Busy(i) => at = i + 1,
+                Taken::Run(run) => {
+                    at = run.index + run.pages as u64;
+                    self.log_run(inode, &run)?;
+                    wbc.written += run.pages as u64;
+                    wbc.nr_to_write = wbc.nr_to_write.saturating_sub(run.pages as u64);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a run of pages into as many transactions as it takes.
+    fn log_run(&self, inode: &Arc<Inode>, run: &DirtyRun) -> Result<()> {
+        let (mut from, end) = (run.index, run.index + run.pages as u64);
+        let mut stuck = false;
+        while from < end {
+            let logged = match self.log_part(inode, run, from..end) {
+                // Marks alone may have filled a transaction.
+                Ok(0) if stuck => Err(Error::new(ErrorKind::Io, "no transaction has room for a page")),
+                logged => logged,
+            };
+            match logged {
+                Ok(pages) => {
+                    stuck = pages == 0;
+                    inode.mapping.end_writeback(from, pages as usize, None);
+                    from += pages;
+                }
+                Err(e) => {
+                    let kind = if e.kind() == ErrorKind::NoSpace { e.kind() } else { ErrorKind::Io };
+                    inode.mapping.end_writeback(from, (end - from) as usize, Some(kind));
+                    return Err(e);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the first of some pages of a run into a transaction; how many.
+    fn log_part(&self, inode: &Arc<Inode>, run: &DirtyRun, pages: Range<u64>) -> Result<u64> {
+        let (start, end) = (pages.start * PAGE, (pages.end * PAGE).min(inode.size()));
+        if start >= end {
+            // Past its end a file gets no blocks.
+            return Ok(pages.end - pages.start);
+        }
+        let all = self.file_blocks(&(start..end));
+        let per_page = self.blocks.per_page();
+        let most = DATA_AT_ONCE.min(self.blocks.most_data()).max(per_page) / per_page * per_page;
+        let blocks = all.start..all.end.min(all.start + most);
+        let done = self.op_with_data(HandleType::WritePage, blocks.end - blocks.start, |handle| {
+            self.log_blocks(handle, inode, run, blocks.clone(), end)
+        })?;
+        Ok(if done == all.end { pages.end - pages.start } else { (done - all.start) / per_page })
+    }
+
+    /// Gives blocks places and puts their data into the handle's transaction, as many as there is room for, up to byte `end` of
+    /// the file; the first block that was not reached. Blocks that read as zeros until then never show anything else.
+    fn log_blocks(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Arc<Inode>,
+        run: &DirtyRun,
+        blocks: Range<u64>,
+        end: u64,
+    ) -> Result<u64> {
+        let bs = u64::from(self.sb.block_size);
+        handle.keep_for_data((blocks.end - blocks.start) as u32);
+        let placed = self.fill_promised(handle, inode, blocks.clone(), Fill::Unwritten)?;
+        let marked = self.mark_written(handle, inode, blocks.start..placed)?;
+        handle.keep_for_data(0);
+        let mut at = blocks.start;
+        while at < marked {
+            let m = self.map_shared(inode, FileBlock(at), marked - at)?;
+            let Place::Data(addr) = m.place else {
+                return Err(Error::new(ErrorKind::Io, "pages lost their place while they were logged"));
+            };
+            for n in 0..m.blocks {
+                self.log_block(handle, run, (at + n) * bs - run.index * PAGE, addr.plus(n))?;
+            }
+            at += m.blocks;
+        }
+        // Before the pages are clean: an fsync that finds them so waits for the commit.
+        own(inode).note(handle.tid());
+        own(inode).note_needed(handle.tid());
+        let whole = marked == blocks.end && marked * bs >= end;
+        self.raise_disk_size(handle, inode, if whole { self.size_with(inode, end) } else { marked * bs })?;
+        Ok(marked)
+    }
+
+    /// Puts the block that begins `skip` bytes into a run into the handle's transaction.
+    fn log_block(&self, handle: &mut Handle<'_>, run: &DirtyRun, skip: u64, addr: BlockAddr) -> Result<()> {
+        let parts = cut(&run.segments, skip, self.sb.block_size.into());
+        self.stats.data_blocks.fetch_add(1, Relaxed);
+        handle.log_data(addr, |block| {
+            let mut to = 0;
+            for s in &parts {
+                let (from, len) = (s.offset as usize, s.len as usize);
+                block[to..to + len].copy_from_slice(&s.buf[from..from + len]);
+                to += len;
+            }
+        })
+    }
+
+    /// Takes what a write left dirty over into a transaction, if the file's data goes through the journal.
+    ///
+    /// # Errors
+    /// As [`Ext4::log_pages`].
+    pub(crate) fn log_written(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
+        if !self.logs_data(inode) {
+            return Ok(());
+        }
+        let (start, end) = (bytes.start / PAGE, bytes.end.div_ceil(PAGE));
+        let r = self.log_pages(inode, &mut WritebackControl { start, end, ..WritebackControl::sync() });
+        self.note_behind(inode);
+        r
+    }
+
+    /// Data of a file that the device does not have where it belongs: how many of some blocks it is in, and its bytes. Looked
+    /// for before the device is read.
+    pub(super) fn logged(
+        &self,
+        inode: &Inode,
+        addr: BlockAddr,
+        blocks: u64,
+    ) -> Vec<(usize, tidegate_jbd2::Block)> {
+        match self.blocks.journal().filter(|_| self.logs_data(inode)) {
+            None => Vec::new(),
+            Some(journal) => (0..blocks)
+                .filter_map(|n| Some((n as usize, journal.cache().peek(FsBlock(addr.plus(n).0))?)))
+                .collect(),
+        }
+    }
+
+    /// Takes over that a file's data is to go through the journal, or is to go there no more: what was written before is where it
+    /// belongs first. The caller holds `i_rwsem` exclusive.
+    ///
+    /// # Errors
+    /// Those of writing; the file's data goes where it went before then.
+    pub(crate) fn settle_logging(&self, inode: &Arc<Inode>) -> Result<()> {
+        let wants = InodeFlags::from_bits_retain(inode.attr().flags).contains(InodeFlags::JOURNAL_DATA);
+        if wants == ei(inode).is(InodeFlags::JOURNAL_DATA) {
+            return Ok(());
+        }
+        if let Some(journal) = self.blocks.journal()
+            && inode.file_type == FileType::Regular
+            && self.switches.data() != DataMode::Journal
+        {
+            self.write_data(inode, &mut WritebackControl::sync())?;
+            inode.mapping.wait_writeback(0, u64::MAX);
+            if !wants {
+                // Recovery would bring what the log has over what is written in place from here on.
+                journal.commit()?;
+                journal.checkpoint()?;
+            }
+        }
+        Arc::make_mut(&mut own(inode).write()).flags.set(InodeFlags::JOURNAL_DATA, wants);
+        Ok(())
+    }
+}
