@@ -6,7 +6,8 @@
 //! pipelined  A A A B A B ...   handles for B's places end before anything is sent
 //! ```
 //!
-//! A commit waits for a handle that waits for a congested device. One thing is not as in Linux: a page that is on its way
+//! A commit waits for a handle that waits for a congested device. Bios of a pass over many inodes share a plug, which whoever
+//! waits for the journal sends, as it holds credits that are kept for their end. One thing is not as in Linux: a page that is on its way
 //! is waited for without a handle, since what it waits for may be the commit.
 
 use super::Place;
@@ -64,7 +65,12 @@ impl Ext4 {
         if wbc.sync_all {
             inode.mapping.tag_towrite(wbc.start, wbc.end);
         }
-        let (at, plug) = (wbc.start, Plug::marking(&self.blocks.queue, wbc.to_write_flags()));
+        let joined = self.joins(inode);
+        let (at, mut plug) = (wbc.start, Plug::marking(&self.blocks.queue, wbc.to_write_flags()));
+        if wbc.more_follow {
+            // As the flusher's own plug, in which Linux has those of its inodes.
+            plug = plug.behind(&self.plug, &joined);
+        }
         let mut pass = Pass { fs: self, inode, queue, wbc, plug, tag, at, taken: None };
         let r = pass.run(self.switches.nomap_first() == NomapFirst::On);
         if let Err(e) = &r {

@@ -7,8 +7,11 @@
 use crate::format::units::BlockAddr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use tidegate_block::{Bio, BioFlags, PAGE_SIZE, PageBuf, RequestQueue, SECTOR_SIZE, Sector, Segment};
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use tidegate_block::{
+    Bio, BioFlags, Errno, PAGE_SIZE, PageBuf, Plug, RequestQueue, SECTOR_SIZE, Sector, Segment,
+};
 use tidegate_rt::{LockClass, Mutex, WaitQueue};
 use tidegate_vfs::{Error, Result};
 
@@ -149,28 +152,35 @@ impl Buffers {
         self.state.lock().dirty > MANY
     }
 
-    /// Writes every changed block and waits for it. Takes `ext4->flush`.
+    /// Writes every changed block, neighbours together and all of them at once, and waits for the last. Takes `ext4->flush`.
     pub(super) fn write_out(&self, queue: &RequestQueue, block_size: usize) -> Result<()> {
         let _one = self.flush.lock();
         let taken = self.take_dirty();
-        let mut result = Ok(());
-        let mut at = 0;
-        while at < taken.len() {
-            let most = taken.len().min(at + BIO_BYTES / block_size);
-            let follows = |n: &usize| taken[*n].0 == taken[at].0 + (*n - at) as u64;
-            let end = at + 1 + (at + 1..most).take_while(follows).count();
-            let segments = taken[at..end].iter().map(|(_, b)| segment(b.clone(), block_size)).collect();
-            let sector = Sector(taken[at].0 * block_size as u64 / SECTOR_SIZE);
-            let bio = Bio::write(sector, segments, BioFlags::META | BioFlags::SYNC);
-            self.counts.0.fetch_add(1, Relaxed);
-            self.counts.1.fetch_add((end - at) as u64, Relaxed);
-            let wrote = queue.submit_wait(bio).map(drop);
-            self.written(&taken[at..end], wrote.is_ok());
-            if let Err(e) = wrote {
-                result = Err(Error::device(e, format!("writing block {}", taken[at].0)));
+        let runs: Vec<_> = runs(&taken, BIO_BYTES / block_size).collect();
+        let sent = Arc::new(Sent::new(runs.len()));
+        {
+            let mut plug = Plug::new(queue);
+            for (n, run) in runs.iter().enumerate() {
+                let segments = run.iter().map(|(_, b)| segment(b.clone(), block_size)).collect();
+                let sector = Sector(run[0].0 * block_size as u64 / SECTOR_SIZE);
+                let (bio, sent) =
+                    (Bio::write(sector, segments, BioFlags::META | BioFlags::SYNC), sent.clone());
+                self.counts.0.fetch_add(1, Relaxed);
+                self.counts.1.fetch_add(run.len() as u64, Relaxed);
+                plug.add(bio.on_end(move |r, _| sent.end(n, r)));
             }
-            at = end;
         }
+        sent.ended.wait_until(|| sent.left.load(Acquire) == 0);
+        let mut result = Ok(());
+        for (run, failed) in runs.into_iter().zip(&sent.failed) {
+            let errno = failed.load(Relaxed);
+            self.written(run, errno == 0);
+            if errno != 0 {
+                let e = Errno::from_raw_os_error(errno);
+                result = result.and(Err(Error::device(e, format!("writing block {}", run[0].0))));
+            }
+        }
+        self.written.wake_all();
         result
     }
 
@@ -200,9 +210,37 @@ impl Buffers {
                 s.dirty += 1;
             }
         }
-        drop(s);
-        self.written.wake_all();
     }
+}
+
+/// Bios of one writing on their way.
+struct Sent {
+    left: AtomicUsize,
+    ended: WaitQueue,
+    /// The errno of each, or 0.
+    failed: Vec<AtomicI32>,
+}
+
+impl Sent {
+    fn new(bios: usize) -> Self {
+        let failed = (0..bios).map(|_| AtomicI32::new(0)).collect();
+        Sent { left: AtomicUsize::new(bios), ended: WaitQueue::new(), failed }
+    }
+
+    fn end(&self, n: usize, r: std::result::Result<(), Errno>) {
+        if let Err(e) = r {
+            self.failed[n].store(e.raw_os_error(), Relaxed);
+        }
+        if self.left.fetch_sub(1, AcqRel) == 1 {
+            self.ended.wake_all();
+        }
+    }
+}
+
+/// Neighbouring blocks of a list in order, at most `most` together.
+fn runs(blocks: &[(u64, Bytes)], most: usize) -> impl Iterator<Item = &[(u64, Bytes)]> {
+    let neighbours = blocks.chunk_by(|a, b| a.0 + 1 == b.0);
+    neighbours.flat_map(move |run| run.chunks(most))
 }
 
 fn segment(buf: Bytes, block_size: usize) -> Segment {
@@ -213,7 +251,7 @@ fn segment(buf: Bytes, block_size: usize) -> Segment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_block::{MemoryDevice, QueueLimits};
+    use tidegate_block::{Fault, Faulty, MemoryDevice, Op, QueueLimits, Recorder, Rule};
 
     /// Blocks that are read do not fill memory, changed ones are counted, and none is read as it was before.
     #[test]
@@ -243,6 +281,29 @@ mod tests {
         assert!(!buffers.are_many());
         let sector = Sector(5 * PAGE_SIZE as u64 / SECTOR_SIZE);
         assert_eq!(queue.read_wait(sector, 1, BioFlags::empty()).unwrap()[0], 8);
+    }
+
+    /// Neighbours go together, and a request that fails is told with its block, which is changed still.
+    #[test]
+    fn neighbours_go_together_and_failures_are_told() {
+        let faulty = Faulty::new(Arc::new(MemoryDevice::new(1 << 30)), []);
+        let recorder = Arc::new(Recorder::new(faulty.clone()));
+        let queue = RequestQueue::new(recorder.clone(), QueueLimits::default());
+        let buffers = Buffers::new();
+        let change = |n: u64| buffers.create(BlockAddr(n), &mut |b| b[0] = n as u8);
+        (100..356).chain([1000, 1002]).for_each(change);
+        buffers.write_out(&queue, PAGE_SIZE).unwrap();
+        let sizes: Vec<usize> = recorder.take().iter().map(|r| r.data.len() / PAGE_SIZE).collect();
+        assert_eq!(sizes, [256, 1, 1]);
+        (100..110).chain([1000]).for_each(change);
+        faulty.set([Rule::new(Fault::Fail(Errno::IO)).op(Op::Write).which(1..2)]);
+        let e = buffers.write_out(&queue, PAGE_SIZE).unwrap_err().to_string();
+        assert!(e.contains("writing block 1000"), "{e}");
+        assert_eq!(buffers.state.lock().dirty, 1);
+        faulty.set([]);
+        recorder.take();
+        buffers.write_out(&queue, PAGE_SIZE).unwrap();
+        assert_eq!((buffers.state.lock().dirty, recorder.take().len()), (0, 1));
     }
 
     /// A block on its way to the device stays in memory however many are read.

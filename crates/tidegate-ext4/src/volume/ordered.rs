@@ -83,6 +83,11 @@ impl Drop for OnWay {
 }
 
 impl CommitHooks for Ordered {
+    fn before_wait(&self) {
+        // Bios in it hold credits that are kept for their end.
+        self.plug.send_awaited();
+    }
+
     fn flush_data(&self, tid: Tid) -> Result<()> {
         let ended = || self.runs.lock().get(&tid.0).is_none_or(|r| r.on_way == 0);
         while !ended() {

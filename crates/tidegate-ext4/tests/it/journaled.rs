@@ -39,7 +39,7 @@ fn bytes(device: &MemoryDevice) -> Vec<u8> {
 fn content(id: u32, len: usize) -> Vec<u8> {
     let block = |n: usize| {
         let mut b: Vec<u8> = (0..512).map(|i| (id as usize * 37 + n * 11 + i * 7) as u8 | 1).collect();
-        if n % 8 == 0 && n % 3 == 0 {
+        if n.is_multiple_of(24) {
             b[..4].copy_from_slice(&[0xc0, 0x3b, 0x39, 0x98]);
         }
         b
@@ -197,12 +197,12 @@ fn the_flag_turns_it_on_and_off_for_a_file() {
         let image = dir.path().join(format!("flag-{n}.img"));
         recovered(&bytes(&device), &image, &[("flagged", content(1, 20_000)), ("other", content(2, 20_000))]);
         // What is written in place from here on is not undone by what the log has.
-        set_logged(&v, &f.inode(), false);
+        set_logged(&v, f.inode(), false);
         f.write_at(0, &content(3, 20_000)).unwrap();
         assert!(f.inode().mapping.nr_dirty() > 0);
         f.fsync(true).unwrap();
         recovered(&bytes(&device), &image, &[("flagged", content(3, 20_000))]);
-        set_logged(&v, &f.inode(), true);
+        set_logged(&v, f.inode(), true);
         f.write_at(0, &content(4, 20_000)).unwrap();
         f.fsync(true).unwrap();
         recovered(&bytes(&device), &image, &[("flagged", content(4, 20_000))]);

@@ -30,6 +30,10 @@ pub trait CommitHooks: Send + Sync {
         let _ = tid;
         Ok(())
     }
+
+    /// A thread is about to wait for room in a transaction or in the log: what it or others have gathered, and what holds
+    /// reserved credits, is sent, as Linux sends a thread's plug when that sleeps. Called without a lock.
+    fn before_wait(&self) {}
 }
 
 struct NoHooks;

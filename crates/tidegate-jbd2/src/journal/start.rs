@@ -25,7 +25,7 @@ impl Inner {
             return Err(Error::new(ErrorKind::NoSpace, what));
         }
         let mut state = this.state.lock();
-        let mut came = None;
+        let (mut came, mut told) = (None, false);
         loop {
             state.check()?;
             if state.closing {
@@ -34,6 +34,13 @@ impl Inner {
             let admitted = this.admit(&mut state, credits);
             if admitted.is_err() {
                 came.get_or_insert_with(clock::now);
+            }
+            if admitted.is_err() && !told {
+                told = true;
+                drop(state);
+                this.options.hooks.before_wait();
+                state = this.state.lock();
+                continue;
             }
             match admitted {
                 Ok(tx) => {

@@ -113,6 +113,10 @@ impl Image {
     }
 }
 
+/// `s_sequence` and `s_start` in the journal's superblock.
+const S_SEQUENCE: usize = 0x18;
+const S_START: usize = 0x1c;
+
 const SUMS: [Sums; 4] = [Sums::None, Sums::V1, Sums::V2, Sums::V3];
 
 fn shape(chance: &mut Chance, block_size: usize, sums: Sums, wide: bool) -> Shape {
@@ -252,10 +256,16 @@ fn e2fsck_recovers_what_our_journal_wrote() {
         for _ in 0..5 {
             let cut = chance.below(ran.tape.end() + 1);
             let cut_image = ran.tape.image(cut, &mut chance);
-            let (ours, last) = recovered(&cut_image, &image.runs);
+            let (mut ours, last) = recovered(&cut_image, &image.runs);
             let (theirs, text, code) = image.theirs(&cut_image);
             assert!(code <= 1, "{text}");
             ran.judge(cut, &theirs, last);
+            // Of a log that is clean, e2fsck counts the number of the next transaction up, which means nothing; we leave it.
+            let log = image.runs[0].first.0 as usize * image.block_size;
+            if cut_image[log + S_START..log + S_START + 4] == [0; 4] {
+                ours[log + S_SEQUENCE..log + S_START]
+                    .copy_from_slice(&theirs[log + S_SEQUENCE..log + S_START]);
+            }
             image.assert_same(&ours, &theirs, &text);
         }
     }
