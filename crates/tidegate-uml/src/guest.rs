@@ -4,8 +4,8 @@
 //! guest borrows.
 
 use crate::error::{Error, Result};
+use crate::job::{BEGIN, BODY, END, RESULT};
 use crate::programs::require_module;
-use crate::{BEGIN, BODY, END, RESULT};
 use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, finit_module, reboot};
 use std::convert::Infallible;

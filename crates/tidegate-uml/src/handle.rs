@@ -1,10 +1,11 @@
 //! A started guest: its output as it comes, its end, and the power cut.
 
 use crate::error::{Error, Result};
-use crate::{BEGIN, END, RESULT};
+use crate::job::{BEGIN, END, ERRORS, RESULT};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
@@ -113,11 +114,24 @@ impl Running {
         self.cut()
     }
 
+    /// The directory that the guest and the host share, gone with this.
+    pub fn job(&self) -> &Path {
+        self.job.path()
+    }
+
     /// Waits for the guest to power off by itself.
     ///
     /// # Errors
     /// It died, or ran out of time.
     pub fn wait(mut self) -> Result<GuestOutput> {
+        self.finish()
+    }
+
+    /// Waits as [`Running::wait`]; the job's directory can still be read.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn finish(&mut self) -> Result<GuestOutput> {
         while self.next_console_line()?.is_some() {}
         let exit = self.child.wait().map_err(Error::io("waiting for the guest"))?;
         self.cut()?;
@@ -127,7 +141,10 @@ impl Running {
     fn output(&self, exit: ExitStatus) -> Result<GuestOutput> {
         let console = self.seen.join("\n");
         let Ok(result) = fs::read_to_string(self.job.path().join(RESULT)) else {
-            return Err(Error::Guest(format!("the guest died before its script ended ({exit}):\n{console}")));
+            let errors = fs::read(self.job.path().join(ERRORS)).unwrap_or_default();
+            let errors = String::from_utf8_lossy(&errors);
+            let died = format!("the guest died before its script ended ({exit}):\n{errors}{console}");
+            return Err(Error::Guest(died));
         };
         let no_status = |_| Error::Guest(format!("the guest's status is {result:?}"));
         let status = result.trim().parse().map_err(no_status)?;

@@ -10,6 +10,8 @@
 //! | module | holds |
 //! |---|---|
 //! | `guest` | the guest's side: process 1, which a program that uses this has as a command |
+//! | [`job`] | what host and guest agree on: a script, its variables, its output and its status |
+//! | `launch` | a guest's process under a guard, whichever kernel it is |
 //! | `handle` | a started guest: its output, its end, the power cut |
 //! | [`programs`] | where programs and the guest's modules are |
 //! | `registers` | help for a kernel that was built before the CPU |
@@ -19,37 +21,27 @@
 mod error;
 mod guest;
 mod handle;
+pub mod job;
+mod launch;
 pub mod programs;
 mod registers;
 
 pub use error::{Error, Result};
 pub use guest::{init, poweroff};
 pub use handle::{GuestOutput, Running};
+pub use job::sh;
+pub use launch::launch;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-/// Line the guest prints before the body's first output.
-const BEGIN: &str = "@@guest-begin";
-/// Line the guest prints, with the exit status, after the body's last output.
-const END: &str = "@@guest-end";
-/// File of the job directory that holds the exit status.
-const RESULT: &str = "result";
-/// File of the job directory that holds the shell script to run.
-const BODY: &str = "body";
 /// The command by which the helper becomes the guest's process 1; the directory of the job follows.
 pub const INIT: &str = "guest-init";
-
-/// Becomes the kernel, beside a guard that ends it when whoever started this goes away, by whatever signal: the kernel
-/// is several processes, which would stay. Standard input is a pipe that ends then. The kernel has to lead the process
-/// group that begins here, which is the one that is killed: else it begins one of its own.
-const GUARDED: &str = "exec 3<&0; { read -r never <&3; kill -9 0; } >/dev/null & exec \"$@\" </dev/null 3<&-";
 
 /// A guest yet to be started.
 #[derive(Debug, Clone)]
@@ -141,10 +133,8 @@ impl Uml {
         let own = visible(job.path())?;
         let init = self.write_job(&own, body)?;
 
-        let mut command = Command::new("/bin/sh");
+        let mut command = Command::new(kernel);
         command
-            .args(["-c", GUARDED, "guard"])
-            .arg(kernel)
             .arg(format!("mem={}", self.memory))
             .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw"])
             .arg(joined(&format!("ubda{}=", self.flags), &image))
@@ -152,45 +142,31 @@ impl Uml {
             // Its own files, else in the home directory, where it may not be allowed to write.
             .arg(joined("uml_dir=", &own.join("")))
             .args(["con=null", "con0=fd:0,fd:1", "quiet", "selinux=0", "apparmor=0"])
-            .env("TMPDIR", fast_tmp())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .process_group(0);
+            .env("TMPDIR", fast_tmp());
         if let Some(library) = registers::library(job.path())? {
             command.env("LD_PRELOAD", library);
         }
         if let Some(second) = &self.second {
             command.arg(joined("ubdb=", &visible(second)?));
         }
-        let child = command.spawn().map_err(Error::io("starting user-mode-linux by /bin/sh"))?;
-        Running::new(child, job, self.timeout)
+        launch(&command, job, self.timeout)
     }
 
-    fn write_job(&self, job: &Path, body: &str) -> Result<PathBuf> {
+    fn write_job(&self, dir: &Path, body: &str) -> Result<PathBuf> {
         let mut helper = (self.helper)().map_err(Error::io("finding the program that the guest runs"))?;
         if is_hidden(&helper) {
-            let copy = job.join("helper");
+            let copy = dir.join("helper");
             fs::copy(&helper, &copy).map_err(Error::file(&helper))?;
             helper = copy;
         }
         let mut script = b"#!/bin/sh\n".to_vec();
-        for (name, value) in &self.env {
-            let fits =
-                |(i, c): (usize, char)| c == '_' || c.is_ascii_alphabetic() || i > 0 && c.is_ascii_digit();
-            if name.is_empty() || !name.chars().enumerate().all(fits) {
-                return Err(Error::Guest(format!("{name:?} is no name of a variable")));
-            }
-            script.extend_from_slice(format!("export {name}=").as_bytes());
-            script.extend(quoted(value));
-            script.push(b'\n');
-        }
+        script.extend(job::exports(&self.env)?);
         script.extend_from_slice(b"exec ");
-        script.extend(quoted(helper.as_os_str()));
+        script.extend(job::quoted(helper.as_os_str()));
         script.extend_from_slice(format!(" {INIT} ").as_bytes());
-        script.extend(quoted(job.as_os_str()));
+        script.extend(job::quoted(dir.as_os_str()));
         script.push(b'\n');
-        let (init, of_body) = (job.join("init"), job.join(BODY));
+        let (init, of_body) = (dir.join("init"), dir.join(job::BODY));
         fs::write(&of_body, body).map_err(Error::file(&of_body))?;
         fs::write(&init, script).map_err(Error::file(&init))?;
         fs::set_permissions(&init, fs::Permissions::from_mode(0o755)).map_err(Error::file(&init))?;
@@ -209,12 +185,16 @@ fn seen_by_guests(dir: PathBuf) -> PathBuf {
 }
 
 /// Whether a guest mounts something of its own over it.
-fn is_hidden(path: &Path) -> bool {
+pub fn is_hidden(path: &Path) -> bool {
     ["/dev", "/proc", "/sys", "/run"].iter().any(|dir| path.starts_with(dir))
 }
 
-/// The path of an image or a job. The kernel's command line splits at blanks and ubd's arguments at commas.
-fn visible(image: &Path) -> Result<PathBuf> {
+/// The path of an image or a job, without links. The kernel's command line splits at blanks, arguments of disks at
+/// commas.
+///
+/// # Errors
+/// It is not there, or cannot be passed on.
+pub fn visible(image: &Path) -> Result<PathBuf> {
     let path = fs::canonicalize(image).map_err(Error::file(image))?;
     if path.as_os_str().as_bytes().iter().any(|b| b" \t\n,:\"".contains(b)) {
         let what =
@@ -236,24 +216,6 @@ fn fast_tmp() -> PathBuf {
     if shm.is_dir() { shm } else { std::env::temp_dir() }
 }
 
-/// A word that the shell takes literally.
-fn quoted(word: &OsStr) -> Vec<u8> {
-    let mut out = vec![b'\''];
-    for &b in word.as_bytes() {
-        match b {
-            b'\'' => out.extend_from_slice(b"'\\''"),
-            b => out.push(b),
-        }
-    }
-    out.push(b'\'');
-    out
-}
-
-/// A path as a literal shell word, for building bodies.
-pub fn sh(path: impl AsRef<Path>) -> String {
-    String::from_utf8_lossy(&quoted(path.as_ref().as_os_str())).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -273,10 +235,5 @@ mod tests {
             assert_eq!(seen_by_guests(hidden.into()), Path::new("/var/tmp"));
         }
         assert_eq!(seen_by_guests("/home/x".into()), Path::new("/home/x"));
-    }
-
-    #[test]
-    fn words_stay_what_they_are() {
-        assert_eq!(sh("it's a $HOME"), "'it'\\''s a $HOME'");
     }
 }

@@ -1,0 +1,37 @@
+//! A guest's process under a guard, whichever kernel it is.
+
+use crate::error::{Error, Result};
+use crate::handle::Running;
+use crate::job::ERRORS;
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Becomes the kernel, beside a guard that ends it when whoever started this goes away, by whatever signal: the kernel
+/// is several processes, which would stay. Standard input is a pipe that ends then. The kernel has to lead the process
+/// group that begins here, which is the one that is killed: else it begins one of its own.
+const GUARDED: &str = "exec 3<&0; { read -r never <&3; kill -9 0; } >/dev/null & exec \"$@\" </dev/null 3<&-";
+
+/// Starts a guest: `program` with its arguments and variables, whose standard output is the guest's console. It ends
+/// with whoever started it, or when `timeout` is over. `job` is what host and guest share (see [`crate::job`]).
+///
+/// # Errors
+/// The host cannot start it.
+pub fn launch(program: &Command, job: TempDir, timeout: Duration) -> Result<Running> {
+    let errors = job.path().join(ERRORS);
+    let stderr = File::create(&errors).map_err(Error::file(&errors))?;
+    let mut command = Command::new("/bin/sh");
+    command
+        .args(["-c", GUARDED, "guard"])
+        .arg(program.get_program())
+        .args(program.get_args())
+        .envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(stderr)
+        .process_group(0);
+    let child = command.spawn().map_err(Error::io("starting a guest by /bin/sh"))?;
+    Running::new(child, job, timeout)
+}
