@@ -9,6 +9,7 @@
 //! | [`licences`] | whether all that is built in may be given on                          |
 //! | [`soak`]     | the mount's tests at length                                           |
 //! | [`watched`]  | a command whose children may not run for ever                         |
+//! | [`zoned`]    | a script under a real kernel with zoned devices                       |
 
 #![forbid(unsafe_code)]
 
@@ -20,3 +21,4 @@ pub mod mutants;
 pub mod soak;
 pub mod suite;
 pub mod watched;
+pub mod zoned;

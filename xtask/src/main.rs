@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use tidegate_testing::{fill, golden, manifest, oracle, power, uml, workspace};
+use tidegate_testing::{fill, golden, manifest, oracle, power, uml, workspace, zoned};
+use xtask::zoned::ZonedArgs;
 use xtask::{arrows, bench, mutants, soak, suite};
 
 #[derive(Parser)]
@@ -33,6 +34,8 @@ enum Task {
     Manifest(ManifestArgs),
     /// Run a shell script under a real kernel with an image as /dev/ubda.
     Uml(UmlArgs),
+    /// Run a shell script under a real kernel with conventional and zoned disks, in QEMU.
+    Zoned(ZonedArgs),
     /// Run every check: oracles, format, lints, build, golden volumes, tests.
     Test {
         /// Do not make the golden volumes beforehand.
@@ -185,6 +188,7 @@ fn run(task: Task) -> Result<ExitCode> {
         }
         Task::Manifest(args) => run_manifest(&args),
         Task::Uml(args) => run_uml(&args),
+        Task::Zoned(args) => xtask::zoned::run(&args),
         Task::Test { quick } => suite::run(quick).map(|()| ExitCode::SUCCESS),
         Task::Bench(task) => task.run().map(|()| ExitCode::SUCCESS),
         Task::Crash(args) => crash::run(&args),
@@ -255,8 +259,9 @@ fn run_uml(args: &UmlArgs) -> Result<ExitCode> {
 
 fn run_golden(args: &GoldenArgs) -> Result<ExitCode> {
     if args.list {
-        for spec in golden::SPECS {
-            println!("{:<24} {}", spec.name, spec.about);
+        let plain = golden::SPECS.iter().map(|s| (s.name, s.about));
+        for (name, about) in plain.chain(zoned::golden::SPECS.iter().map(|s| (s.name, s.about))) {
+            println!("{name:<27} {about}");
         }
         return Ok(ExitCode::SUCCESS);
     }

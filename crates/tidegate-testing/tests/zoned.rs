@@ -79,7 +79,10 @@ fn a_reset_keeps_zones_and_loses_memory() {
     let found: Vec<_> = zones.iter().map(|z| (z.written, z.condition)).collect();
     let (closed, full, empty) = (Condition::Closed, Condition::Full, Condition::Empty);
     let wanted = [(3 << 16, closed), (8 << 20, full), (0, empty), (0, empty)];
-    assert!(found == wanted || found[0] == (3 << 16, Condition::Open) && found[1..] == wanted[1..], "{found:?}");
+    assert!(
+        found == wanted || found[0] == (3 << 16, Condition::Open) && found[1..] == wanted[1..],
+        "{found:?}"
+    );
 
     let uncut = Machine::new().zoned(&zoned).run_cut(&["true", "true"]).unwrap();
     assert!(uncut.stdout.contains("ended before its power was cut"), "{}", uncut.stdout);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{FlockOperation, SeekFrom, flock, seek};
 use rustix::io::Errno;
 use tidegate_rt::clock;
@@ -15,6 +15,7 @@ use tidegate_rt::clock;
 use super::{SPECS, Spec, make, spec};
 use crate::manifest::Manifest;
 use crate::workspace;
+use crate::zoned::golden as zoned;
 
 /// Raised when what is made changes, so that older copies are made anew.
 const VERSION: u32 = 1;
@@ -77,15 +78,16 @@ pub fn ensure_in(dir: &Path, name: &str) -> Result<Golden> {
 /// # Errors
 /// One that was met, when those under way have ended; none is begun after it.
 pub fn make_all(dir: &Path, only: &[String], force: bool) -> Result<()> {
+    let names: Vec<&str> = SPECS.iter().map(|s| s.name).chain(zoned::SPECS.iter().map(|s| s.name)).collect();
     for name in only {
-        spec(name)?;
+        ensure!(names.contains(&name.as_str()), "no golden volume is called {name:?}");
     }
-    let specs: Vec<&Spec> =
-        SPECS.iter().filter(|s| only.is_empty() || only.iter().any(|n| n == s.name)).collect();
+    let wanted = |name: &&str| only.is_empty() || only.iter().any(|n| n == name);
+    let names: Vec<&str> = names.into_iter().filter(wanted).collect();
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let work = || -> Result<()> {
-        while let Some(spec) = specs.get(next.fetch_add(1, Relaxed)).filter(|_| !failed.load(Relaxed)) {
-            obtain_loudly(dir, spec, force).inspect_err(|_| failed.store(true, Relaxed))?;
+        while let Some(name) = names.get(next.fetch_add(1, Relaxed)).filter(|_| !failed.load(Relaxed)) {
+            obtain_loudly(dir, name, force).inspect_err(|_| failed.store(true, Relaxed))?;
         }
         Ok(())
     };
@@ -97,36 +99,53 @@ pub fn make_all(dir: &Path, only: &[String], force: bool) -> Result<()> {
     })
 }
 
-fn obtain_loudly(dir: &Path, spec: &Spec, force: bool) -> Result<()> {
+fn obtain_loudly(dir: &Path, name: &str, force: bool) -> Result<()> {
     let start = clock::now();
-    let (golden, made) = obtain(dir, spec, force)?;
+    let of_zones = zoned::SPECS.iter().find(|s| s.name == name);
+    let (manifest, made) = match of_zones {
+        Some(_) if crate::zoned::skip_or_fail() => return Ok(()),
+        Some(spec) => zoned::obtain(dir, spec, force).map(|(volume, made)| (volume.manifest, made))?,
+        None => obtain(dir, spec(name)?, force).map(|(golden, made)| (golden.manifest, made))?,
+    };
     let state = if made { "made" } else { "cached" };
-    let note = if golden.manifest.is_none() { ", no manifest" } else { "" };
-    println!(
-        "golden {:<24} {state} in {:.1} s{note}",
-        spec.name,
-        clock::now().since(start).duration().as_secs_f64()
-    );
+    let note = if manifest.is_none() { ", no manifest" } else { "" };
+    let seconds = clock::now().since(start).duration().as_secs_f64();
+    println!("golden {name:<27} {state} in {seconds:.1} s{note}");
     Ok(())
 }
 
 fn obtain(dir: &Path, spec: &Spec, force: bool) -> Result<(Golden, bool)> {
+    let files = ["img", "jsonl", "recovered.jsonl"];
+    let made = once(dir, spec.name, VERSION, &files, force, || make::make(spec, dir))?;
+    Ok((Golden::at(dir, spec.name), made))
+}
+
+/// Makes files `NAME.SUFFIX`, of which the first is always there, unless they were made before in this version; says
+/// whether it did. Others that want them at the same time wait.
+pub(crate) fn once(
+    dir: &Path,
+    name: &str,
+    version: u32,
+    suffixes: &[&str],
+    force: bool,
+    make: impl FnOnce() -> Result<()>,
+) -> Result<bool> {
     fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-    let file = |suffix: &str| dir.join(format!("{}.{suffix}", spec.name));
+    let file = |suffix: &str| dir.join(format!("{name}.{suffix}"));
     let lock = File::create(file("lock")).context("creating the lock")?;
     flock(&lock, FlockOperation::LockExclusive).context("locking")?;
     let stamp = file("stamp");
-    let want = format!("{VERSION}\n");
-    let fresh = fs::read_to_string(&stamp).is_ok_and(|s| s == want) && file("img").exists();
-    if fresh && !force {
-        return Ok((Golden::at(dir, spec.name), false));
+    let want = format!("{version}\n");
+    let there = suffixes.first().is_some_and(|s| file(s).exists());
+    if there && !force && fs::read_to_string(&stamp).is_ok_and(|s| s == want) {
+        return Ok(false);
     }
-    for suffix in ["stamp", "img", "jsonl", "recovered.jsonl"] {
+    for suffix in suffixes.iter().copied().chain(["stamp"]) {
         let _ = fs::remove_file(file(suffix));
     }
-    make::make(spec, dir).with_context(|| format!("making golden volume {}", spec.name))?;
+    make().with_context(|| format!("making golden volume {name}"))?;
     fs::write(&stamp, want).context("writing the stamp")?;
-    Ok((Golden::at(dir, spec.name), true))
+    Ok(true)
 }
 
 /// Copies a file's data and leaves its holes holes.

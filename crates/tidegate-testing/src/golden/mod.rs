@@ -10,6 +10,7 @@ mod check;
 mod make;
 mod spec;
 
+pub(crate) use cache::once;
 pub use cache::{Golden, default_dir, ensure, ensure_in, make_all, sparse_copy};
 pub use check::{checkpoint_flags, fsck_f2fs, is_compact};
 pub use spec::{SPECS, Spec, spec};

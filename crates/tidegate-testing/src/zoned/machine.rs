@@ -81,8 +81,8 @@ impl Machine {
 
     /// Boots, runs a script in `sh -e`, powers off.
     ///
-    /// The script finds `$MNT` (an empty directory to mount on), `$HELPER` (`xtask`) and its devices. An exit status
-    /// other than 0 is not an error here; see [`GuestOutput::check`].
+    /// The script finds `$MNT` (an empty directory to mount on), `$HELPER` (`xtask`), its devices, and `$DEV`, the
+    /// first of them. An exit status other than 0 is not an error here; see [`GuestOutput::check`].
     ///
     /// # Errors
     /// An oracle is missing; an image is none; the guest dies or runs out of time.
@@ -198,6 +198,11 @@ impl Machine {
         all.extend((0..self.disks.len()).map(|n| (format!("DISK{n}"), disk_name(n).into())));
         let zoned = (0..images.len()).map(|n| names(images, self.disks.len(), n).0);
         all.extend(zoned.enumerate().map(|(n, name)| (format!("ZONED{n}"), name.into())));
+        let first = match (self.disks.is_empty(), images.is_empty()) {
+            (true, false) => names(images, 0, 0).0,
+            _ => disk_name(0),
+        };
+        all.push(("DEV".into(), first.into()));
         all.extend(self.env.iter().cloned());
         Ok(all)
     }

@@ -23,9 +23,11 @@
 //! |---|---|
 //! | `kernel` | Debian's kernel and its modules: downloaded, unpacked, not installed |
 //! | `initrd` | the archive that the guest boots from |
+//! | [`golden`] | volumes made by the kernel on such devices, cached |
 //! | [`image`] | a zoned device as files: data, and zones with their write pointers |
 //! | [`machine`] | a guest: its devices, its script, its end |
 
+pub mod golden;
 pub mod image;
 mod initrd;
 pub mod kernel;

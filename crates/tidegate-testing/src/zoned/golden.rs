@@ -1,0 +1,274 @@
+//! Volumes that the kernel made on zoned devices, cached as the other golden volumes are.
+//!
+//! A volume is an [`Image`] `NAME.zoned.img` and, where that has no conventional zones, a disk `NAME.disk.img` before
+//! it. The names of devices in its superblock are those of [`Machine`]'s guests: `/dev/vda`, `/dev/nvme0n1`, or
+//! `/dev/nullb0`.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tidegate_uml::GuestOutput;
+
+use super::image::{Geometry, Image};
+use super::machine::Machine;
+use crate::golden::{default_dir, once, sparse_copy};
+use crate::manifest::{Manifest, Options, compare};
+use crate::power::Promises;
+use crate::temp::TempDir;
+
+/// Raised when what is made changes, so that older copies are made anew.
+const VERSION: u32 = 1;
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Size of the disk before a zoned device, in bytes.
+const DISK: u64 = 64 << 20;
+/// Processes that write until the power is cut.
+const WORKERS: u32 = 3;
+/// Operations that one of them may have begun beyond those that it printed.
+const AHEAD: u32 = 3;
+const SEED: u64 = 21;
+
+/// How a volume comes to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Unmounted.
+    Clean,
+    /// Synced, changed further, single files synced; stopped without a checkpoint.
+    Fsynced,
+    /// The machine was reset while files were written and synced.
+    Cut,
+}
+
+/// A golden volume on a zoned device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spec {
+    /// Name, also of its files.
+    pub name: &'static str,
+    /// What it is for.
+    pub about: &'static str,
+    /// Of the zoned device.
+    pub geometry: Geometry,
+    end: End,
+}
+
+/// 1 GiB in zones of 8 MiB.
+const FULL: Geometry = Geometry {
+    zones: 128,
+    zone_size: 8 << 20,
+    capacity: 8 << 20,
+    conventional: 0,
+    max_open: 14,
+    max_active: 14,
+};
+/// Of its capacity, the last segment is a half.
+const PART: Geometry = Geometry { capacity: 7 << 20, ..FULL };
+const CONVENTIONAL: Geometry = Geometry { conventional: 8, ..FULL };
+
+/// Every golden volume on a zoned device.
+pub const SPECS: &[Spec] = &[
+    Spec {
+        name: "zoned-capacity-cut",
+        about: "a reset while files were synced",
+        geometry: PART,
+        end: End::Cut,
+    },
+    Spec {
+        name: "zoned-capacity-fsynced",
+        about: "stopped after single files were synced, zones of 7 of 8 MiB",
+        geometry: PART,
+        end: End::Fsynced,
+    },
+    Spec {
+        name: "zoned-fsynced",
+        about: "stopped after single files were synced, zones of 8 MiB",
+        geometry: FULL,
+        end: End::Fsynced,
+    },
+    Spec {
+        name: "zoned-conventional-fsynced",
+        about: "stopped after single files were synced, one device, conventional zones",
+        geometry: CONVENTIONAL,
+        end: End::Fsynced,
+    },
+    Spec {
+        name: "zoned-capacity-clean",
+        about: "unmounted, zones of 7 of 8 MiB",
+        geometry: PART,
+        end: End::Clean,
+    },
+    Spec { name: "zoned-clean", about: "unmounted, zones of 8 MiB", geometry: FULL, end: End::Clean },
+    Spec {
+        name: "zoned-conventional-clean",
+        about: "unmounted, one device, conventional zones",
+        geometry: CONVENTIONAL,
+        end: End::Clean,
+    },
+];
+
+/// A golden volume that exists.
+///
+/// Its files are shared: tests that write work on a [`Volume::copy_to`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    /// The first device, where that is not the zoned one.
+    pub disk: Option<PathBuf>,
+    /// Data of the zoned device; [`Image::open`] has its zones.
+    pub zoned: PathBuf,
+    /// What its last checkpoint holds.
+    pub manifest: Option<PathBuf>,
+    /// What the kernel makes of it at the next mount.
+    pub recovered: Option<PathBuf>,
+    /// What was promised before a reset ([`Promises::parse`]).
+    pub promises: Option<PathBuf>,
+}
+
+impl Volume {
+    fn at(dir: &Path, name: &str) -> Self {
+        let file = |suffix: &str| dir.join(format!("{name}.{suffix}"));
+        let there = |suffix| Some(file(suffix)).filter(|p| p.exists());
+        Volume {
+            disk: there("disk.img"),
+            zoned: file("zoned.img"),
+            manifest: there("jsonl"),
+            recovered: there("recovered.jsonl"),
+            promises: there("promises"),
+        }
+    }
+
+    /// Copies its devices to a directory, holes kept.
+    ///
+    /// # Errors
+    /// The host's.
+    pub fn copy_to(&self, dir: &Path) -> Result<Volume> {
+        let disk = dir.join("disk.img");
+        self.disk.iter().try_for_each(|d| sparse_copy(d, &disk))?;
+        let zoned = dir.join("zoned.img");
+        Image::open(&self.zoned)?.copy_to(&zoned)?;
+        Ok(Volume { disk: self.disk.as_ref().map(|_| disk), zoned, ..self.clone() })
+    }
+
+    /// A guest with its devices, the first of which is `$DEV`.
+    pub fn machine(&self) -> Machine {
+        self.disk.iter().fold(Machine::new().timeout(PATIENCE), Machine::disk).zoned(&self.zoned)
+    }
+}
+
+/// The volume of that name, made first if need be.
+///
+/// # Errors
+/// There is none; the guest fails.
+pub fn ensure(name: &str) -> Result<Volume> {
+    let Some(spec) = SPECS.iter().find(|s| s.name == name) else {
+        bail!("no golden volume on a zoned device is called {name:?}");
+    };
+    obtain(&default_dir(), spec, false).map(|(volume, _)| volume)
+}
+
+pub(crate) fn obtain(dir: &Path, spec: &Spec, force: bool) -> Result<(Volume, bool)> {
+    // The list of zones is written last.
+    let files = ["zoned.img.zones", "zoned.img", "disk.img", "jsonl", "recovered.jsonl", "promises"];
+    let made = once(dir, spec.name, VERSION, &files, force, || make(spec, dir))?;
+    Ok((Volume::at(dir, spec.name), made))
+}
+
+/// Formats `$DEV`, the first device.
+pub const FORMAT: &str = "mkfs.f2fs -q -f -m ${DISK0:+-c $ZONED0} $DEV\n";
+
+const CLEAN: &str = "mount -t f2fs $DEV $MNT; $HELPER guest-fill varied $MNT; umount $MNT
+    mount -t f2fs -o ro $DEV $MNT; $HELPER manifest $MNT -o $OUT/first; umount $MNT
+    fsck.f2fs -f --dry-run $DEV > /run/fsck || { cat /run/fsck; exit 1; }\n";
+
+const FSYNCED: &str = "mount -t f2fs -o background_gc=off $DEV $MNT
+    $HELPER guest-fill varied $MNT; sync -f $MNT; $HELPER manifest $MNT -o $OUT/first
+    $HELPER guest-fill fsynced $MNT; f2fs_io shutdown 2 $MNT > /run/log; umount $MNT\n";
+
+const RECOVER: &str = "mount -t f2fs $DEV $MNT; umount $MNT
+    mount -t f2fs -o ro $DEV $MNT; $HELPER manifest $MNT -o $OUT/second; umount $MNT\n";
+
+const WRITERS: &str = "mount -t f2fs $DEV $MNT
+    for w in 0 1 2; do $HELPER guest-power $SEED $w $MNT/w$w & done
+    sleep 4; power-cut\n";
+
+const VERIFY: &str = "mount -t f2fs $DEV $MNT; $HELPER guest-power-verify $PROMISES $MNT; umount $MNT\n";
+
+struct Job<'a> {
+    spec: &'a Spec,
+    work: TempDir,
+    volume: Volume,
+}
+
+fn make(spec: &Spec, dir: &Path) -> Result<()> {
+    let work = TempDir::new("golden")?;
+    let made = work.path().join("made");
+    fs::create_dir(&made)?;
+    let mut volume = Volume::at(&made, spec.name);
+    Image::create(&volume.zoned, spec.geometry)?;
+    if spec.geometry.conventional == 0 {
+        let disk = made.join(format!("{}.disk.img", spec.name));
+        File::create_new(&disk)?.set_len(DISK)?;
+        volume.disk = Some(disk);
+    }
+    let job = Job { spec, work, volume };
+    match spec.end {
+        End::Clean => job.run(&job.volume, &format!("{FORMAT}{CLEAN}")).map(drop)?,
+        End::Fsynced => job.fsynced()?,
+        End::Cut => job.cut()?,
+    }
+    job.keep(dir)
+}
+
+impl Job<'_> {
+    fn machine(&self, volume: &Volume) -> Machine {
+        let machine = volume.machine().share(self.work.path()).env("OUT", self.work.path());
+        machine.env("SEED", SEED.to_string()).env("PROMISES", self.work.path().join("promises"))
+    }
+
+    fn run(&self, volume: &Volume, script: &str) -> Result<GuestOutput> {
+        Ok(self.machine(volume).run(script)?.check()?)
+    }
+
+    fn copy(&self) -> Result<Volume> {
+        let dir = self.work.path().join("copy");
+        fs::create_dir(&dir)?;
+        self.volume.copy_to(&dir)
+    }
+
+    fn fsynced(&self) -> Result<()> {
+        self.run(&self.volume, &format!("{FORMAT}{FSYNCED}"))?;
+        self.run(&self.copy()?, RECOVER)?;
+        let load = |name| Manifest::load(&self.work.path().join(name));
+        let changes = compare(&load("first")?, &load("second")?, &Options::default());
+        ensure!(!changes.is_empty(), "nothing was brought forward");
+        Ok(())
+    }
+
+    fn cut(&self) -> Result<()> {
+        let mut promises = Promises::new(SEED, WORKERS, AHEAD);
+        let mut guest = self.machine(&self.volume).spawn(&[&format!("{FORMAT}{WRITERS}"), "true"])?;
+        while let Some(line) = guest.next_line()? {
+            // The last line before the reset may be cut off.
+            let _ = promises.hear(&line);
+        }
+        guest.wait()?.check()?;
+        ensure!(promises.len() > 20, "only {} promises", promises.len());
+        fs::write(self.work.path().join("promises"), promises.to_text())?;
+        self.run(&self.copy()?, VERIFY).context("the kernel lost what it promised").map(drop)
+    }
+
+    /// Moves what was made to where it is kept, the list of zones last.
+    fn keep(&self, dir: &Path) -> Result<()> {
+        let name = self.spec.name;
+        for (from, to) in [("first", "jsonl"), ("second", "recovered.jsonl"), ("promises", "promises")] {
+            let from = self.work.path().join(from);
+            if from.exists() {
+                fs::copy(from, dir.join(format!("{name}.{to}")))?;
+            }
+        }
+        if let Some(disk) = &self.volume.disk {
+            sparse_copy(disk, &dir.join(format!("{name}.disk.img")))?;
+        }
+        Image::open(&self.volume.zoned)?.copy_to(&dir.join(format!("{name}.zoned.img")))?;
+        Ok(())
+    }
+}
