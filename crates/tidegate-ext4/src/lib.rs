@@ -2,7 +2,7 @@
 //!
 //! It does: make volumes, change those whose features allow it, and read everything that a volume with the features in [`gate::SUPPORTED_INCOMPAT`] holds, through
 //! [`tidegate_vfs::FileSystem`], at any depth of extents or indirect blocks, with hashed directories, attributes, ACLs
-//! and inline data, and check every checksum on the way. It does not: repair a volume, decode encrypted files, or
+//! and inline data, and check every checksum on the way; check and repair volumes that nobody uses. It does not: decode encrypted files, or
 //! look at names without regard to case. `docs/ext4.md` has the list.
 //!
 //! | module | holds |
@@ -14,7 +14,7 @@
 //! | `map` | where a file's blocks are, and reading them |
 //! | `dir` | directories |
 //! | `xattr` | extended attributes and ACLs |
-//! | [`offline`] | making a volume, and checking one that nobody uses |
+//! | [`offline`] | making a volume, checking and repairing one that nobody uses |
 //! | `vfs_impl` | [`tidegate_vfs::FileSystem`] for the volume |
 #![forbid(unsafe_code)]
 
@@ -29,7 +29,7 @@ pub mod volume;
 mod xattr;
 
 pub use format::{gate, raw, units};
-pub use offline::{check, mkfs};
+pub use offline::{check, mkfs, repair};
 pub use volume::info::{self, VolumeInfo};
 pub use volume::open::{self, is_ext4};
 pub use volume::options::{self, Ext4Options};

@@ -20,7 +20,7 @@ impl Format {
     pub fn repaired_by(self) -> &'static str {
         match self {
             Format::F2fs => "tidegate check --repair",
-            Format::Ext4 => "e2fsck -f",
+            Format::Ext4 => "tidegate check --repair",
         }
     }
 }

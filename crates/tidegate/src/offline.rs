@@ -23,13 +23,6 @@ pub fn check(image: &str, queue: &Arc<RequestQueue>, options: CheckOptions) -> R
     report.map_err(|source| Error::Volume { about: image.into(), format, source })
 }
 
-fn not_repaired() -> tidegate_vfs::Error {
-    tidegate_vfs::Error::new(
-        tidegate_vfs::ErrorKind::Unsupported,
-        "ext4 volumes are not repaired yet: use e2fsck",
-    )
-}
-
 /// Mends what a check of the volume behind `queue` finds wrong. Each change is told before it is made. Errors call the
 /// volume `image`.
 ///
@@ -44,7 +37,7 @@ pub fn repair(
     let format = detect(image, queue)?;
     let report = match format {
         Format::F2fs => tidegate_f2fs::repair::repair(queue, options, on_change),
-        Format::Ext4 => Err(not_repaired()),
+        Format::Ext4 => tidegate_ext4::repair::repair(queue, options, on_change),
     };
     report.map_err(|source| Error::Volume { about: image.into(), format, source })
 }

@@ -67,17 +67,67 @@ fn assert_clean(b: &Bench) {
     }
 }
 
+/// A file of the bench's volume becomes one of no type, and its directory's entry with it.
+fn damage(b: &Bench) {
+    let mut damage = Command::new(require("debugfs").unwrap());
+    damage.args(["-w", "-R", "sif /dir/hello mode 0170644", "e.img"]).current_dir(b.dir.path());
+    assert!(damage.stdin(Stdio::null()).output().unwrap().status.success());
+}
+
+/// Standard output of a command that ends with `code` and says nothing else.
+fn ends(b: &Bench, args: &[&str], code: i32) -> String {
+    let out = b.command(args).output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!((out.status.code(), said.as_str()), (Some(code), ""), "{args:?}: {text}");
+    text
+}
+
 #[test]
-fn a_damaged_volume_is_sent_to_e2fsck() {
+fn a_damaged_volume_is_repaired() {
     if skip_or_fail("debugfs") {
         return;
     }
     let Some(b) = bench() else { return };
-    let mut damage = Command::new(require("debugfs").unwrap());
-    damage.args(["-w", "-R", "sif /dir/hello mode 0170644", "e.img"]).current_dir(b.dir.path());
-    assert!(damage.stdin(Stdio::null()).output().unwrap().status.success());
+    damage(&b);
     let line = b.fails(&["cat", "e.img:/dir/hello"], 1);
-    assert!(line.ends_with("; run `e2fsck -f e.img`"), "{line}");
+    assert!(line.ends_with("; run `tidegate check --repair e.img`"), "{line}");
+    assert!(ends(&b, &["check", "e.img"], 4).contains("inode-mode"));
+    let before = fs::read(b.path("e.img")).unwrap();
+    let dry = ends(&b, &["check", "--repair", "--dry-run", "e.img"], 4);
+    assert!(dry.contains(": mode 170644 -> cleared\n") && dry.ends_with(" would be made\n"), "{dry}");
+    assert!(fs::read(b.path("e.img")).unwrap() == before, "a dry run wrote");
+    let text = ends(&b, &["check", "--repair", "e.img"], 1);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        lines[0].starts_with("e.img: inode: ") && lines[0].ends_with(": mode 170644 -> cleared"),
+        "{text}"
+    );
+    assert!(text.contains("e.img: entry: directory ") && text.contains("\"hello\": names inode "), "{text}");
+    assert!(lines[lines.len() - 1].starts_with("e.img: clean; 1 files, 4 directories, 1 others"), "{text}");
+    assert_clean(&b);
+    assert_eq!(b.ok(&["cat", "e.img:/dir/sub/large"]).len(), 300_000);
+    let clean = ends(&b, &["check", "--repair", "e.img"], 0);
+    assert!(clean.starts_with("e.img: clean; ") && clean.lines().count() == 1, "{clean}");
+}
+
+#[test]
+fn a_repair_as_json() {
+    if skip_or_fail("debugfs") {
+        return;
+    }
+    let Some(b) = bench() else { return };
+    damage(&b);
+    let json =
+        |args: &[&str], code| serde_json::from_str::<serde_json::Value>(&ends(&b, args, code)).unwrap();
+    let done = json(&["--json", "check", "--repair", "e.img"], 1);
+    assert_eq!((&done["outcome"], &done["check"]["clean"]), (&"corrected".into(), &true.into()));
+    assert_eq!(
+        (&done["changes"][0]["what"], &done["changes"][0]["to"]),
+        (&"inode".into(), &"cleared".into())
+    );
+    let again = json(&["--json", "check", "--repair", "e.img"], 0);
+    assert_eq!((&again["outcome"], &again["changes"]), (&"clean".into(), &serde_json::json!([])));
 }
 
 #[test]
@@ -115,7 +165,7 @@ fn what_is_not_changed_says_why() {
         let line = b.fails(args, 1);
         assert!(line.starts_with(why), "{args:?}: {line}");
     }
-    let why = "ext4 volumes are not repaired yet: use e2fsck";
+    let why = "ext4 volumes with bigalloc are not checked yet: use e2fsck";
     assert!(b.fails(&["check", "--repair", "e.img"], 8).contains(why));
     assert!(fs::read(b.path("e.img")).unwrap() == before, "the image changed");
 }

@@ -3,7 +3,13 @@
 //! | module | holds |
 //! |---|---|
 //! | [`check`](mod@check) | holding a volume against named rules, without changing it |
+//! | [`repair`](mod@repair) | mending what the check finds |
 //! | [`mkfs`](mod@mkfs) | making an empty one, as mke2fs does |
+//! | `bits`, `device`, `node` | what check and repair share: bitmaps, reading through the journal, inodes as bytes |
 
+mod bits;
 pub mod check;
+mod device;
 pub mod mkfs;
+mod node;
+pub mod repair;

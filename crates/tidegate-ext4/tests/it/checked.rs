@@ -59,7 +59,7 @@ fn volumes_of_every_kind_are_clean_2() {
 
 /// Pieces of the format's tables, of directories and of blocks of attributes: where damage is wanted. Files hold one
 /// byte again and again.
-fn used_pieces(bytes: &[u8]) -> Vec<usize> {
+pub fn used_pieces(bytes: &[u8]) -> Vec<usize> {
     let varied = |p: &[u8]| p.iter().filter(|b| **b != 0).collect::<HashSet<_>>().len() > 1;
     bytes.chunks(PIECE).enumerate().filter(|(_, p)| varied(p)).map(|(n, _)| n).collect()
 }

@@ -18,6 +18,7 @@ mod mkfs_judged;
 mod model;
 mod plugged;
 mod refused;
+mod repaired;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // other processes are driven and waited for
 mod rig;
 mod switches;

@@ -69,6 +69,8 @@ bitflags::bitflags! {
         const ENCRYPT = 0x800;
         /// A directory with a hash tree.
         const INDEX = 0x1000;
+        /// An AFS server's.
+        const IMAGIC = 0x2000;
         /// Its data goes through the journal (`EXT4_JOURNAL_DATA_FL`, `chattr +j`).
         const JOURNAL_DATA = 0x4000;
         /// `i_blocks` counts blocks, not sectors.

@@ -1,9 +1,9 @@
 //! Directories: entries by themselves, and what they name.
 
-use super::inode::Node;
-use super::{Checker, Kind, rules};
+use super::{Checker, rules};
 use crate::format::crc::crc32c;
 use crate::format::raw::*;
+use crate::offline::node::{Kind, Node};
 use std::collections::HashSet;
 use tidegate_vfs::Result;
 
@@ -23,7 +23,11 @@ impl Checker<'_> {
                 && state.sound
                 && let Some(node) = self.node(ino)?
             {
+                let trees = self.found.trees;
                 self.check_dir(&node)?;
+                if self.found.trees != trees {
+                    self.bad_trees.insert(ino);
+                }
             }
         }
         Ok(())
@@ -153,7 +157,7 @@ impl Checker<'_> {
 
     /// Names against link counts, and a way from the root to each directory.
     pub(super) fn check_links(&mut self) {
-        let mut reached = super::bits::Bits::new(u64::from(self.sb.raw.s_inodes_count.get()) + 1);
+        let mut reached = crate::offline::bits::Bits::new(u64::from(self.sb.raw.s_inodes_count.get()) + 1);
         reached.set(ROOT_INO.into());
         let root = self.state(ROOT_INO);
         self.found.require(root.kind == Some(Kind::Dir), rules::DIR_UNREACHED, || "there is no root".into());
@@ -181,7 +185,7 @@ impl Checker<'_> {
     }
 
     /// Goes up from a directory to one that was reached.
-    fn reach(&mut self, ino: u32, reached: &mut super::bits::Bits) {
+    fn reach(&mut self, ino: u32, reached: &mut crate::offline::bits::Bits) {
         let mut way = vec![ino];
         let mut seen = HashSet::from([ino]);
         let mut at = ino;

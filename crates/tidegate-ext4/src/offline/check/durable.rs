@@ -1,14 +1,18 @@
 //! The journal, and lists of orphans.
 
-use super::inode::Node;
-use super::{Checker, Kind, rules};
+use super::{Checker, rules};
 use crate::format::crc::crc32c;
 use crate::format::gate::{Journal, Superblock};
 use crate::format::raw::*;
+use crate::offline::node::{Kind, Node};
 use std::sync::Arc;
 use tidegate_block::RequestQueue;
 use tidegate_jbd2::{FsBlock, Log, Run, recover};
 use tidegate_vfs::{ErrorKind, Result};
+use zerocopy::IntoBytes;
+
+/// Bytes of a journal's superblock of version 1.
+pub(in crate::offline) const VERSION_1: usize = 0x24;
 
 impl Checker<'_> {
     /// Reads the journal; what it holds is laid over the volume.
@@ -32,6 +36,12 @@ impl Checker<'_> {
             }
             Err(e) => return Err(e),
         };
+        let raw = &replay.superblock().raw;
+        let old = raw.s_header.h_blocktype.get() == tidegate_jbd2::format::raw::SUPERBLOCK_V1;
+        let filled = raw.as_bytes()[VERSION_1..].iter().any(|b| *b != 0);
+        self.found.require(!old || !filled, rules::JOURNAL, || {
+            "its superblock is of version 1, and has fields of version 2".into()
+        });
         if let Some(tid) = replay.failed_commit() {
             self.found.add(rules::JOURNAL, || format!("transaction {tid} is damaged"));
         }

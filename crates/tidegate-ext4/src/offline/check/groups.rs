@@ -1,10 +1,11 @@
 //! Groups: their descriptors, what their tables take, and their bitmaps against what is in use.
 
-use super::{Checker, Kind, rules};
+use super::{Checker, rules};
 use crate::format::crc::crc32c;
 use crate::format::gate::{GroupDesc, Superblock};
 use crate::format::raw::*;
 use crate::format::units::GroupNo;
+use crate::offline::node::Kind;
 use tidegate_vfs::Result;
 
 impl Checker<'_> {

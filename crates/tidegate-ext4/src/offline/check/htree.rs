@@ -1,10 +1,10 @@
 //! The hash tree of a directory.
 
-use super::inode::Node;
 use super::{Checker, rules};
 use crate::format::crc::crc32c;
 use crate::format::hash::DirHash;
 use crate::format::raw::*;
+use crate::offline::node::Node;
 use std::collections::{HashMap, HashSet};
 use tidegate_vfs::Result;
 

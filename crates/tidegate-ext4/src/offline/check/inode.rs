@@ -1,60 +1,12 @@
 //! Inodes by themselves: the tables, group by group.
 
 use super::tree::Mapped;
-use super::{Checker, InodeState, Kind, rules};
-use crate::format::crc::crc32c;
+use super::{Checker, InodeState, rules};
 use crate::format::gate::Journal;
 use crate::format::raw::*;
 use crate::format::units::GroupNo;
+use crate::offline::node::{Kind, Node};
 use tidegate_vfs::Result;
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
-
-/// An inode as it lies in its table.
-#[derive(Clone)]
-pub(super) struct Node {
-    pub(super) ino: u32,
-    pub(super) raw: RawInode,
-    /// All bytes of it.
-    pub(super) bytes: Vec<u8>,
-    /// What checksums of its blocks begin with.
-    pub(super) seed: u32,
-}
-
-impl Node {
-    pub(super) fn flags(&self) -> InodeFlags {
-        InodeFlags::from_bits_retain(self.raw.i_flags.get())
-    }
-    pub(super) fn has(&self, flag: InodeFlags) -> bool {
-        self.flags().contains(flag)
-    }
-    pub(super) fn size(&self) -> u64 {
-        u64::from(self.raw.i_size_lo.get()) | u64::from(self.raw.i_size_high.get()) << 32
-    }
-    pub(super) fn kind(&self) -> Option<Kind> {
-        Kind::of_mode(self.raw.i_mode.get())
-    }
-    /// Word `n` of `i_block`.
-    pub(super) fn word(&self, n: usize) -> u32 {
-        le32(&self.raw.i_block, n * 4)
-    }
-    pub(super) fn acl_block(&self) -> u64 {
-        u64::from(self.raw.i_file_acl_lo.get()) | u64::from(self.raw.i_file_acl_high.get()) << 32
-    }
-    /// Whether `i_block` holds the target of a symbolic link.
-    pub(super) fn is_short_link(&self) -> bool {
-        self.kind() == Some(Kind::Link) && !self.has(InodeFlags::EXTENTS) && self.size() < I_BLOCK_SIZE as u64
-    }
-    /// Whether `i_block` leads to blocks.
-    pub(super) fn is_mapped(&self) -> bool {
-        match self.kind() {
-            Some(Kind::File | Kind::Dir) => true,
-            Some(Kind::Link) => !self.is_short_link(),
-            Some(_) => false,
-            // The list of bad blocks has no type.
-            None => self.ino < GOOD_OLD_FIRST_INO,
-        }
-    }
-}
 
 impl Checker<'_> {
     /// Inode `ino`, if its table can be read.
@@ -66,16 +18,7 @@ impl Checker<'_> {
         let bs = u64::from(self.sb.block_size);
         let block = self.dev.block(desc.inode_table.0 + byte / bs)?;
         let at = (byte % bs) as usize;
-        Ok(Some(self.parse(ino, &block[at..at + self.sb.inode_size as usize])))
-    }
-
-    fn parse(&self, ino: u32, bytes: &[u8]) -> Node {
-        let mut raw = RawInode::new_zeroed();
-        let n = bytes.len().min(size_of::<RawInode>());
-        raw.as_mut_bytes()[..n].copy_from_slice(&bytes[..n]);
-        let seed = crc32c(self.sb.csum_seed, &ino.to_le_bytes());
-        let seed = crc32c(seed, raw.i_generation.as_bytes());
-        Node { ino, raw, bytes: bytes.to_vec(), seed }
+        Ok(Some(Node::parse(&self.sb, ino, &block[at..at + self.sb.inode_size as usize])))
     }
 
     /// Every inode that may be in use.
@@ -102,7 +45,9 @@ impl Checker<'_> {
     /// Whether an inode has no name: it is for the format's own use.
     pub(super) fn is_special(&self, ino: u32) -> bool {
         let raw = &self.sb.raw;
-        let own = [raw.s_orphan_file_inum.get(), raw.s_prj_quota_inum.get()].contains(&ino);
+        let orphans = self.sb.compat.contains(Compat::ORPHAN_FILE) && raw.s_orphan_file_inum.get() == ino;
+        let quota = self.sb.ro_compat.contains(RoCompat::QUOTA) && raw.s_prj_quota_inum.get() == ino;
+        let own = orphans || quota;
         let journal = matches!(self.sb.journal, Journal::Inode(n) if n == ino);
         ino != ROOT_INO && (ino < self.sb.first_ino || own || journal)
     }
@@ -124,6 +69,10 @@ impl Checker<'_> {
             // Those that are the format's own have a checksum unused, too, unless nothing was ever written there.
             if ino < self.sb.first_ino && n.bytes.iter().any(|b| *b != 0) {
                 self.check_checksum(n);
+                let empty = n.is_empty();
+                self.found.require(empty, rules::INODE_UNUSED, || {
+                    format!("inode {ino} is reserved, and has a size, blocks or attributes")
+                });
             }
             return Ok(());
         }
@@ -169,15 +118,7 @@ impl Checker<'_> {
         if !self.sb.has_csum() {
             return;
         }
-        let mut bytes = n.bytes.clone();
-        bytes[CSUM_LO_OFFSET..CSUM_LO_OFFSET + 2].fill(0);
-        let has_high = bytes.len() > INODE_BASE && n.raw.i_extra_isize.get() >= 4;
-        if has_high {
-            bytes[CSUM_HI_OFFSET..CSUM_HI_OFFSET + 2].fill(0);
-        }
-        let sum = crc32c(n.seed, &bytes);
-        let high = if has_high { n.raw.i_checksum_hi.get() } else { (sum >> 16) as u16 };
-        let stored = u32::from(n.raw.i_checksum_lo.get()) | u32::from(high) << 16;
+        let (stored, sum) = n.checksums();
         self.found.require(stored == sum, rules::INODE_CHECKSUM, || {
             format!("inode {} has the checksum {stored:#010x}, and should have {sum:#010x}", n.ino)
         });
@@ -198,12 +139,15 @@ impl Checker<'_> {
         let dir = n.kind() == Some(Kind::Dir);
         let mut refused = InodeFlags::INLINE_DATA | InodeFlags::EA_INODE;
         refused.set(InodeFlags::EXTENTS, !sb.incompat.contains(Incompat::EXTENTS));
+        refused.set(InodeFlags::IMAGIC, !sb.compat.contains(Compat::IMAGIC_INODES));
         refused.set(InodeFlags::INDEX, !dir || !sb.compat.contains(Compat::DIR_INDEX));
         refused.set(InodeFlags::CASEFOLD, !dir || !sb.incompat.contains(Incompat::CASEFOLD));
         refused.set(InodeFlags::ENCRYPT, !sb.incompat.contains(Incompat::ENCRYPT));
         refused.set(InodeFlags::VERITY, !sb.ro_compat.contains(RoCompat::VERITY));
         let node = matches!(n.kind(), Some(Kind::Char | Kind::Block | Kind::Fifo | Kind::Socket));
-        refused.set(InodeFlags::IMMUTABLE | InodeFlags::APPEND | InodeFlags::EXTENTS, node);
+        if node {
+            refused |= InodeFlags::IMMUTABLE | InodeFlags::APPEND | InodeFlags::EXTENTS;
+        }
         let bad = flags & refused;
         self.found.require(bad.is_empty(), rules::INODE_FLAGS, || {
             format!("inode {} has the flags {:#x}, which do not fit it", n.ino, bad.bits())
@@ -315,18 +259,13 @@ impl Checker<'_> {
                 return Ok(false);
             }
             let copies = self.dev.block(block)?;
-            for (i, g) in groups.iter().enumerate() {
-                let expected = block + u64::from(*g) * u64::from(self.sb.blocks_per_group);
-                if u64::from(le32(&copies, i * 4)) != expected {
+            for i in 0..per {
+                let copy = |g: &u32| block + u64::from(*g) * u64::from(self.sb.blocks_per_group);
+                if u64::from(le32(&copies, i * 4)) != groups.get(i).map_or(0, copy) {
                     return Ok(false);
                 }
             }
         }
         Ok(true)
     }
-}
-
-/// The header in front of a tree's nodes.
-pub(super) fn header(bytes: &[u8]) -> Option<RawExtentHeader> {
-    RawExtentHeader::read_from_prefix(bytes).ok().map(|(h, _)| h)
 }

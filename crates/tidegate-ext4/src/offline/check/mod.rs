@@ -9,8 +9,6 @@
 //! |---|---|
 //! | `rules` | every rule: name and sentence |
 //! | `report` | the problems found so far |
-//! | `bits` | bitmaps of blocks and inodes |
-//! | `device` | reading with a small cache, through the journal |
 //! | `durable` | the journal, lists of orphans |
 //! | `groups` | descriptors, bitmaps, counters |
 //! | `inode` | an inode by itself |
@@ -19,10 +17,8 @@
 //! | `dir` | directories, names and links |
 //! | `htree` | their hash trees |
 
-mod bits;
-mod device;
 mod dir;
-mod durable;
+pub(in crate::offline) mod durable;
 mod groups;
 mod htree;
 mod inode;
@@ -33,44 +29,18 @@ mod xattr;
 
 pub use tidegate_vfs::offline::{CheckOptions, CheckReport, Problem, Progress};
 
-use crate::format::gate::{GroupDesc, Superblock};
+use crate::format::gate::{GroupDesc, Journal, Superblock};
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
+use crate::offline::bits::Bits;
+use crate::offline::device::Reader;
+use crate::offline::node::Kind;
 use crate::volume::open::load_superblock;
-use bits::Bits;
-use device::Reader;
 use report::Findings;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use tidegate_block::RequestQueue;
 use tidegate_vfs::{Error, ErrorKind, Result};
-
-/// Types of files, by their numbers in directory entries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    File = 1,
-    Dir,
-    Char,
-    Block,
-    Fifo,
-    Socket,
-    Link,
-}
-
-impl Kind {
-    fn of_mode(mode: u16) -> Option<Kind> {
-        Some(match mode >> 12 {
-            0o1 => Kind::Fifo,
-            0o2 => Kind::Char,
-            0o4 => Kind::Dir,
-            0o6 => Kind::Block,
-            0o10 => Kind::File,
-            0o12 => Kind::Link,
-            0o14 => Kind::Socket,
-            _ => return None,
-        })
-    }
-}
 
 /// What is remembered of an inode in use.
 #[derive(Clone, Copy, Default)]
@@ -106,6 +76,8 @@ struct Checker<'q> {
     orphans: HashSet<u32>,
     /// Blocks of attributes: users that they count, and those found.
     shared_attributes: BTreeMap<u64, (u32, u32)>,
+    /// Directories whose hash trees are damaged.
+    bad_trees: BTreeSet<u32>,
     recovered: bool,
     files: u64,
     directories: u64,
@@ -120,6 +92,14 @@ struct Checker<'q> {
 /// When the superblock cannot be used, when a feature is not known to the check, and when the device fails. All other
 /// damage is in the report.
 pub fn check(queue: &Arc<RequestQueue>, options: CheckOptions) -> Result<CheckReport> {
+    Ok(with_trees(queue, options)?.0)
+}
+
+/// The same, with the directories whose hash trees are damaged.
+pub(in crate::offline) fn with_trees(
+    queue: &Arc<RequestQueue>,
+    options: CheckOptions,
+) -> Result<(CheckReport, BTreeSet<u32>)> {
     let sb = load_superblock(queue)?;
     refuse(&sb)?;
     let mut c = Checker::new(queue, sb, options);
@@ -136,11 +116,12 @@ pub fn check(queue: &Arc<RequestQueue>, options: CheckOptions) -> Result<CheckRe
     c.check_links();
     c.mark_reserved();
     c.check_groups()?;
-    Ok(c.report())
+    let trees = std::mem::take(&mut c.bad_trees);
+    Ok((c.report(), trees))
 }
 
 /// Features whose volumes the check does not understand as a whole.
-fn refuse(sb: &Superblock) -> Result<()> {
+pub(in crate::offline) fn refuse(sb: &Superblock) -> Result<()> {
     let named = [
         ("bigalloc", sb.ro_compat.contains(RoCompat::BIGALLOC)),
         ("shared_blocks", sb.ro_compat.contains(RoCompat::SHARED_BLOCKS)),
@@ -171,6 +152,7 @@ impl<'q> Checker<'q> {
             dirs_of_group: vec![0; sb.groups as usize],
             orphans: HashSet::new(),
             shared_attributes: BTreeMap::new(),
+            bad_trees: BTreeSet::new(),
             recovered: false,
             files: 0,
             directories: 0,
@@ -184,6 +166,29 @@ impl<'q> Checker<'q> {
     fn check_state(&mut self) {
         let flex = self.sb.raw.s_log_groups_per_flex;
         self.found.require(flex <= 31, rules::SB_FLEX, || format!("s_log_groups_per_flex is {flex}"));
+        let (journal, raw) = (self.sb.journal, &self.sb.raw);
+        let named = raw.s_journal_dev.get() != 0 || raw.s_journal_uuid != [0; 16];
+        let names_none = match journal {
+            Journal::None => raw.s_journal_inum.get() == 0 && !named,
+            Journal::Inode(_) => !named,
+            Journal::Device => true,
+        };
+        self.found
+            .require(names_none, rules::JOURNAL, || "the superblock names one that is not in use".into());
+        let orphans = raw.s_orphan_file_inum.get();
+        let named = orphans == 0 || self.sb.compat.contains(Compat::ORPHAN_FILE);
+        self.found.require(named, rules::ORPHAN_FILE, || {
+            format!("the superblock names inode {orphans}, and has not the feature")
+        });
+        let (cluster, per) = (raw.s_log_cluster_size.get(), raw.s_clusters_per_group.get());
+        let same = cluster == raw.s_log_block_size.get() && (1..=self.sb.block_size * 8).contains(&per);
+        self.found.require(same, rules::SB_CLUSTERS, || {
+            format!("s_log_cluster_size is {cluster}, s_clusters_per_group {per}")
+        });
+        let kept = self.sb.reserved_blocks();
+        self.found.require(kept <= self.sb.blocks / 2, rules::SB_RESERVED, || {
+            format!("{kept} of {} blocks are kept", self.sb.blocks)
+        });
         let state = State::from_bits_retain(self.sb.raw.s_state.get());
         let clean = state.contains(State::VALID) || self.recovered;
         self.found.require(clean && !state.contains(State::ERROR), rules::SB_STATE, || {

@@ -6,18 +6,21 @@ use tidegate_vfs::offline::Problem;
 pub(super) struct Findings {
     pub(super) problems: Vec<Problem>,
     pub(super) total: u64,
+    /// Those of hash trees.
+    pub(super) trees: u64,
     pub(super) notes: Vec<String>,
     max: usize,
 }
 
 impl Findings {
     pub(super) fn new(max: usize) -> Self {
-        Findings { problems: Vec::new(), total: 0, notes: Vec::new(), max }
+        Findings { problems: Vec::new(), total: 0, trees: 0, notes: Vec::new(), max }
     }
 
     /// Books a problem; `text` is only made when it is kept.
     pub(super) fn add(&mut self, rule: &'static str, text: impl FnOnce() -> String) {
         self.total += 1;
+        self.trees += u64::from(rule.starts_with("htree"));
         if self.problems.len() < self.max {
             self.problems.push(Problem { rule, text: text() });
         }

@@ -12,6 +12,8 @@ macro_rules! rules {
 rules! {
     SB_STATE "sb-state" "The superblock says that the volume is valid and without errors.";
     SB_FLEX "sb-flex" "The superblock's s_log_groups_per_flex is at most 31.";
+    SB_CLUSTERS "sb-clusters" "Without bigalloc, a cluster is a block.";
+    SB_RESERVED "sb-reserved-blocks" "At most half of the blocks are kept for the superuser.";
     SB_FREE_BLOCKS "sb-free-blocks" "The superblock of a clean volume counts the free blocks.";
     SB_FREE_INODES "sb-free-inodes" "The superblock of a clean volume counts the free inodes.";
     GROUP_DESC "group-desc" "A group descriptor's checksum matches and its tables lie on the volume.";

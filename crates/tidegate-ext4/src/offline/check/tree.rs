@@ -1,10 +1,10 @@
 //! Where a file's blocks are: extents, and blocks of numbers.
 
-use super::bits::Bits;
-use super::inode::{Node, header};
 use super::{Checker, rules};
 use crate::format::crc::crc32c;
 use crate::format::raw::*;
+use crate::offline::bits::Bits;
+use crate::offline::node::{MAX_FILE_BLOCKS, Node, header};
 use tidegate_vfs::Result;
 use zerocopy::FromBytes;
 
@@ -158,7 +158,7 @@ impl Checker<'_> {
         let Ok(e) = RawExtent::read_from_bytes(entry) else { return };
         let (at, (len, unwritten)) = (u64::from(e.ee_block.get()), e.len());
         let end = at + u64::from(len);
-        if len == 0 || at < *next || end > limit.unwrap_or(1 << 32) {
+        if len == 0 || at < *next || end > limit.unwrap_or(MAX_FILE_BLOCKS) {
             self.bad(w, rules::EXTENT_ORDER, format!("an extent of {len} blocks at block {at}"));
             return;
         }

@@ -1,9 +1,9 @@
 //! Extended attributes, in inodes and in blocks.
 
-use super::inode::Node;
 use super::{Checker, rules};
 use crate::format::crc::crc32c;
 use crate::format::raw::*;
+use crate::offline::node::Node;
 use tidegate_vfs::Result;
 
 impl Checker<'_> {

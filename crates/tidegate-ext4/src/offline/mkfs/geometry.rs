@@ -57,7 +57,7 @@ fn usual(bytes: u64) -> (u64, u32) {
 }
 
 /// Blocks of the journal that a volume of `blocks` blocks has.
-fn usual_journal(blocks: u64) -> u64 {
+pub(in crate::offline) fn usual_journal(blocks: u64) -> u64 {
     const STEPS: [(u64, u64); 8] = [
         (2048, 0),
         (32_768, 1024),

@@ -12,7 +12,7 @@ use tidegate_jbd2::format::raw as jbd2;
 use zerocopy::{FromZeros, IntoBytes};
 
 /// The journal's superblock: of version 2 without features, empty.
-pub(super) fn superblock(sb: &Superblock, blocks: u64) -> Vec<u8> {
+pub(in crate::offline) fn superblock(sb: &Superblock, blocks: u64) -> Vec<u8> {
     let mut raw = jbd2::RawSuperblock::new_zeroed();
     raw.s_header.h_magic = jbd2::JBD2_MAGIC.into();
     raw.s_header.h_blocktype = jbd2::SUPERBLOCK_V2.into();

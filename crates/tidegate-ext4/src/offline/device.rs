@@ -13,7 +13,7 @@ const WINDOW: u64 = 16;
 const WINDOWS: usize = 128;
 
 /// The device, and what the journal holds for it.
-pub(super) struct Reader<'q> {
+pub(in crate::offline) struct Reader<'q> {
     queue: &'q RequestQueue,
     block_size: u64,
     windows: HashMap<u64, Rc<PageBuf>>,
@@ -23,18 +23,18 @@ pub(super) struct Reader<'q> {
 }
 
 impl<'q> Reader<'q> {
-    pub(super) fn new(queue: &'q RequestQueue, block_size: u32) -> Self {
+    pub(in crate::offline) fn new(queue: &'q RequestQueue, block_size: u32) -> Self {
         let (windows, order) = (HashMap::default(), VecDeque::new());
         Reader { queue, block_size: block_size.into(), windows, order, overlay: None }
     }
 
     /// From here on, what the journal holds is read in place of the volume's blocks.
-    pub(super) fn lay_over(&mut self, replay: Replay) {
+    pub(in crate::offline) fn lay_over(&mut self, replay: Replay) {
         self.overlay = Some(replay);
     }
 
     /// The bytes of `block`.
-    pub(super) fn block(&mut self, block: u64) -> Result<Vec<u8>> {
+    pub(in crate::offline) fn block(&mut self, block: u64) -> Result<Vec<u8>> {
         let size = self.block_size as usize;
         let mut bytes = vec![0; size];
         if let Some(replay) = &self.overlay

@@ -1,0 +1,52 @@
+//! New blocks and inodes, where nothing on the volume is.
+
+use super::Repair;
+use crate::format::raw::GroupFlags;
+use tidegate_vfs::{Error, ErrorKind, Result};
+
+impl Repair<'_, '_> {
+    /// A block that nothing on the volume names.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(super) fn alloc_block(&mut self) -> Result<u64> {
+        let all = self.sb.blocks;
+        for n in 0..all {
+            let block = (self.next_block + n) % all;
+            if block > self.sb.first_data_block.0 && !self.used.get(block) && !self.seen.get(block) {
+                self.next_block = block + 1;
+                self.claim(block);
+                return Ok(block);
+            }
+        }
+        let what = "no block is free, and repairing takes some: nothing was changed";
+        Err(Error::new(ErrorKind::NoSpace, what))
+    }
+
+    /// An inode that nothing uses, of those that were used before if there is one.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(super) fn alloc_inode(&mut self) -> Result<u32> {
+        for fresh in [false, true] {
+            for g in 0..self.sb.groups {
+                let per = self.sb.inodes_per_group;
+                let desc = &self.descs[g as usize];
+                let unused = match desc.trusted {
+                    true if desc.desc.flags.contains(GroupFlags::INODE_UNINIT) => per,
+                    true => desc.desc.itable_unused,
+                    false => 0,
+                };
+                // Of those that were never used, the first: all before it have something in the table.
+                let end = if fresh { (per - unused + 1).min(per) } else { per - unused };
+                let first = g * per + 1;
+                let free = |ino: &u32| *ino >= self.sb.first_ino && !self.used_inodes.get((*ino).into());
+                if let Some(ino) = (first..first + end).find(free) {
+                    self.used_inodes.set(ino.into());
+                    return Ok(ino);
+                }
+            }
+        }
+        Err(Error::new(ErrorKind::NoSpace, "no inode is free, and repairing takes one: nothing was changed"))
+    }
+}

@@ -1,0 +1,153 @@
+//! The volume's blocks: read through a small cache, changed in memory, written in order.
+
+use crate::format::raw::*;
+use crate::offline::device::Reader;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidegate_block::{Bio, BioFlags, PageBuf, RequestQueue, Sector, Segment};
+use tidegate_jbd2::Replay;
+use tidegate_vfs::{Error, ErrorKind, Result};
+
+/// Bytes of changes that are kept in memory.
+const MOST: usize = 512 << 20;
+
+/// When a changed block is written. Each part leaves a volume that can be repaired to the same end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    /// Nothing on the volume names it yet.
+    Fresh,
+    /// Inodes, directories, maps.
+    InPlace,
+    /// Bitmaps and descriptors, which follow from those.
+    Tables,
+    /// What says that there is something to do.
+    Last,
+}
+
+/// The device and what is changed of it.
+pub(super) struct Disk<'q> {
+    queue: &'q Arc<RequestQueue>,
+    reader: Reader<'q>,
+    block_size: u64,
+    changed: BTreeMap<u64, (Stage, Vec<u8>)>,
+    /// Blocks that get the bytes of others, those first.
+    copies: BTreeMap<u64, u64>,
+    /// Runs of blocks that become zeros.
+    zeroes: Vec<(u64, u64)>,
+}
+
+impl<'q> Disk<'q> {
+    pub(super) fn new(queue: &'q Arc<RequestQueue>, block_size: u32) -> Self {
+        let reader = Reader::new(queue, block_size);
+        let (changed, copies, zeroes) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        Disk { queue, reader, block_size: block_size.into(), changed, copies, zeroes }
+    }
+
+    /// What the journal holds is read in place of the volume's blocks: for a dry run.
+    pub(super) fn lay_over(&mut self, replay: Replay) {
+        self.reader.lay_over(replay);
+    }
+
+    /// Block `at` with all changes.
+    ///
+    /// # Errors
+    /// Those of the device; `Corrupt` behind its end.
+    pub(super) fn block(&mut self, at: u64) -> Result<Vec<u8>> {
+        if let Some((_, bytes)) = self.changed.get(&at) {
+            return Ok(bytes.clone());
+        }
+        self.reader.block(self.copies.get(&at).copied().unwrap_or(at))
+    }
+
+    /// Changes block `at`; does nothing where it has these bytes.
+    ///
+    /// # Errors
+    /// Those of reading it; `FileTooBig` for more changes than are kept.
+    pub(super) fn put(&mut self, at: u64, stage: Stage, bytes: Vec<u8>) -> Result<()> {
+        if let Some(changed) = self.changed.get_mut(&at) {
+            changed.1 = bytes;
+            return Ok(());
+        }
+        let fresh = stage == Stage::Fresh || self.copies.contains_key(&at);
+        if !fresh && self.reader.block(at)? == bytes {
+            return Ok(());
+        }
+        if (self.changed.len() + 1) * bytes.len() > MOST {
+            let what = format!("more than {} MiB would have to be changed", MOST >> 20);
+            return Err(Error::new(ErrorKind::FileTooBig, what));
+        }
+        let stage = if fresh { Stage::Fresh } else { stage };
+        self.changed.insert(at, (stage, bytes));
+        Ok(())
+    }
+
+    /// Gives the new block `to` the bytes that `from` has on the device.
+    pub(super) fn copy(&mut self, from: u64, to: u64) {
+        self.copies.insert(to, from);
+    }
+
+    /// Makes new blocks zeros.
+    pub(super) fn zero(&mut self, first: u64, blocks: u64) {
+        self.zeroes.push((first, blocks));
+    }
+
+    /// Writes all changes, and `last` as the superblock at the end. `now` is the superblock as it is.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) fn commit(&mut self, now: &RawSuperblock, last: &RawSuperblock) -> Result<()> {
+        use zerocopy::IntoBytes;
+        let nothing = self.changed.is_empty() && self.copies.is_empty();
+        if !nothing || last.as_bytes() != now.as_bytes() {
+            let mut under_way = now.clone();
+            let state = State::from_bits_retain(under_way.s_state.get()).difference(State::VALID);
+            let state = state | State::ERROR;
+            under_way.s_state = state.bits().into();
+            super::superblock::seal(&mut under_way);
+            self.write_superblock(&under_way)?;
+        }
+        for (first, blocks) in std::mem::take(&mut self.zeroes) {
+            let at = Sector::from_bytes(first * self.block_size);
+            let done = self.queue.submit_wait(Bio::write_zeroes(at, blocks * self.block_size));
+            done.map_err(|e| Error::device(e, format!("zeroing block {first}")))?;
+        }
+        for (to, from) in std::mem::take(&mut self.copies) {
+            if !self.changed.contains_key(&to) {
+                let bytes = self.reader.block(from)?;
+                self.write(to * self.block_size, &bytes, BioFlags::empty())?;
+            }
+        }
+        for stage in [Stage::Fresh, Stage::InPlace, Stage::Tables, Stage::Last] {
+            for (at, (_, bytes)) in self.changed.iter().filter(|(_, c)| c.0 == stage) {
+                self.write(at * self.block_size, bytes, BioFlags::empty())?;
+            }
+            self.queue.flush().map_err(|e| Error::device(e, "flushing"))?;
+        }
+        self.write_superblock(last)
+    }
+
+    /// Writes the superblock, durably.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) fn write_superblock(&self, raw: &RawSuperblock) -> Result<()> {
+        use zerocopy::IntoBytes;
+        self.write(SUPER_OFFSET as u64, raw.as_bytes(), BioFlags::PREFLUSH | BioFlags::FUA)
+    }
+
+    /// Writes one block now, durably.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) fn write_block(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        self.write(at * self.block_size, bytes, BioFlags::PREFLUSH | BioFlags::FUA)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8], flags: BioFlags) -> Result<()> {
+        let buf = Arc::new(PageBuf::from_slice(bytes));
+        let segment = Segment { buf, offset: 0, len: bytes.len() as u32 };
+        let flags = flags | BioFlags::SYNC | BioFlags::META;
+        let done = self.queue.submit_wait(Bio::write(Sector::from_bytes(at), vec![segment], flags));
+        done.map(drop).map_err(|e| Error::device(e, format!("writing at byte {at}")))
+    }
+}

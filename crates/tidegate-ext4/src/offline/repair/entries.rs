@@ -1,0 +1,171 @@
+//! Blocks of entries: read as far as they make sense, and written so that they are whole.
+
+use super::Repair;
+use crate::format::crc::crc32c;
+use crate::format::raw::*;
+use tidegate_vfs::Result;
+
+/// An entry where it lies in its block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) at: usize,
+    pub(super) ino: u32,
+    pub(super) name: Vec<u8>,
+    pub(super) kind: u8,
+}
+
+impl Entry {
+    /// Bytes that it needs.
+    pub(super) fn len(&self) -> usize {
+        len_of(&self.name)
+    }
+}
+
+pub(super) fn len_of(name: &[u8]) -> usize {
+    (DIRENT_HEAD + name.len()).next_multiple_of(4)
+}
+
+/// What was found in a block.
+pub(super) struct Found {
+    pub(super) entries: Vec<Entry>,
+    /// All of it is made of entries.
+    pub(super) whole: bool,
+}
+
+impl Repair<'_, '_> {
+    pub(super) fn has_types(&self) -> bool {
+        self.sb.incompat.contains(Incompat::FILETYPE)
+    }
+
+    /// Bytes of a block that entries may take.
+    pub(super) fn entries_end(&self) -> usize {
+        self.sb.block_size as usize - if self.sb.has_csum() { DIR_TAIL } else { 0 }
+    }
+
+    /// The entries of `bytes`. Where one makes no sense, the next is looked for from which on all do.
+    pub(super) fn entries(&self, bytes: &[u8]) -> Found {
+        let (mut at, mut found) = (0, Found { entries: Vec::new(), whole: true });
+        while at < bytes.len() {
+            match self.entry(bytes, at) {
+                Some((e, len)) => {
+                    found.entries.extend((e.ino != 0).then_some(e));
+                    at += len;
+                }
+                None => {
+                    found.whole = false;
+                    let next = (at + 4..bytes.len()).step_by(4).find(|n| self.goes_on(bytes, *n));
+                    let next = next.unwrap_or(bytes.len());
+                    found.entries.extend(self.cut_entry(bytes, at, next));
+                    at = next;
+                }
+            }
+        }
+        found
+    }
+
+    /// An entry whose length alone makes no sense; what follows it begins at `next`.
+    fn cut_entry(&self, bytes: &[u8], at: usize, next: usize) -> Option<Entry> {
+        let head = bytes.get(at..at + DIRENT_HEAD)?;
+        let (name_len, kind) = self.name_len(head);
+        let name = bytes.get(at + DIRENT_HEAD..at + DIRENT_HEAD + name_len)?.to_vec();
+        let e = Entry { at, ino: le32(head, 0), name, kind };
+        (at + e.len() <= next && self.makes_sense(&e)).then_some(e)
+    }
+
+    fn makes_sense(&self, e: &Entry) -> bool {
+        let plain = !e.name.is_empty() && !e.name.iter().any(|b| matches!(b, 0 | b'/'));
+        plain && self.is_inode(e.ino) && self.used_inodes.get(e.ino.into())
+    }
+
+    /// Whether entries lead from `at` to the end, and the first makes sense.
+    fn goes_on(&self, bytes: &[u8], at: usize) -> bool {
+        let mut next = at;
+        while next < bytes.len() {
+            let Some((e, len)) = self.entry(bytes, next) else { return false };
+            if next == at && !self.makes_sense(&e) {
+                return false;
+            }
+            next += len;
+        }
+        true
+    }
+
+    fn name_len(&self, head: &[u8]) -> (usize, u8) {
+        // Without types in entries, the length of the name has 16 bits.
+        match self.has_types() {
+            true => (usize::from(head[6]), head[7]),
+            false => (usize::from(le16(head, 6)), 0),
+        }
+    }
+
+    /// The entry at byte `at`, and its length; none where it does not fit.
+    pub(super) fn entry(&self, bytes: &[u8], at: usize) -> Option<(Entry, usize)> {
+        let head = bytes.get(at..at + DIRENT_HEAD)?;
+        let stored = usize::from(le16(head, 4));
+        let len = if stored == 65535 || stored == 0 { 65536 } else { stored };
+        let (name_len, kind) = self.name_len(head);
+        let needs = (DIRENT_HEAD + name_len.max(1)).next_multiple_of(4);
+        let sane = name_len <= NAME_LEN && len.is_multiple_of(4) && needs <= len && at + len <= bytes.len();
+        if !sane {
+            return None;
+        }
+        let name = bytes.get(at + DIRENT_HEAD..at + DIRENT_HEAD + name_len)?.to_vec();
+        Some((Entry { at, ino: le32(head, 0), name, kind }, len))
+    }
+
+    /// A block of these entries, where they are or nearer to the beginning, with its checksum.
+    pub(super) fn dir_block(&self, seed: u32, entries: &[Entry]) -> Vec<u8> {
+        let end = self.entries_end();
+        let mut bytes = vec![0; self.sb.block_size as usize];
+        let first = entries.first().map_or(end, |e| e.at);
+        // What is too small for an entry goes to the first.
+        let lead = if first < 12 { 0 } else { first };
+        if lead > 0 {
+            put_head(&mut bytes, 0, 0, lead, 0, 0, true);
+        }
+        for (n, e) in entries.iter().enumerate() {
+            let at = if n == 0 { lead } else { e.at };
+            let next = entries.get(n + 1).map_or(end, |e| e.at);
+            put_head(&mut bytes, at, e.ino, next - at, e.name.len(), e.kind, self.has_types());
+            bytes[at + DIRENT_HEAD..at + DIRENT_HEAD + e.name.len()].copy_from_slice(&e.name);
+        }
+        if self.sb.has_csum() {
+            put_tail(&mut bytes, seed, end);
+        }
+        bytes
+    }
+
+    /// The blocks of a directory, of which there are no holes.
+    pub(super) fn dir_blocks(&mut self, ino: u32) -> Result<Vec<u64>> {
+        let n = self.node(ino)?;
+        let map = self.map(&n, false)?;
+        Ok(map.runs.iter().flat_map(|r| r.start..r.start + r.len).collect())
+    }
+}
+
+fn put_head(bytes: &mut [u8], at: usize, ino: u32, len: usize, name_len: usize, kind: u8, types: bool) {
+    bytes[at..at + 4].copy_from_slice(&ino.to_le_bytes());
+    bytes[at + 4..at + 6].copy_from_slice(&(len as u16).to_le_bytes());
+    bytes[at + 6..at + 8].copy_from_slice(&(name_len as u16).to_le_bytes());
+    if types {
+        bytes[at + 7] = kind;
+    }
+}
+
+fn put_tail(bytes: &mut [u8], seed: u32, end: usize) {
+    let sum = crc32c(seed, &bytes[..end]);
+    bytes[end..].fill(0);
+    bytes[end + 4..end + 6].copy_from_slice(&(DIR_TAIL as u16).to_le_bytes());
+    bytes[end + 7] = FT_DIR_CSUM;
+    bytes[end + 8..end + 12].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Whether a block is a node of a hash tree, which looks like one empty entry.
+pub(super) fn is_node(bytes: &[u8]) -> bool {
+    le32(bytes, 0) == 0 && usize::from(le16(bytes, 4)) == bytes.len()
+}
+
+/// Whether a block is the root of a hash tree: ".." goes on to its end.
+pub(super) fn is_root(bytes: &[u8]) -> bool {
+    le16(bytes, 4) == 12 && usize::from(le16(bytes, 16)) == bytes.len() - 12
+}

@@ -1,0 +1,280 @@
+//! The journal first, then rounds of check and repair.
+
+use super::disk::Disk;
+use super::{Repair, groups, superblock};
+use crate::format::crc::crc32c;
+use crate::format::gate::{Journal, Superblock};
+use crate::format::raw::*;
+use crate::offline::bits::Bits;
+use crate::offline::check::{CheckOptions, refuse, with_trees};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tidegate_block::RequestQueue;
+use tidegate_jbd2::{Replay, salvage};
+use tidegate_vfs::offline::{Change, OnChange, Outcome, RepairOptions, RepairReport};
+use tidegate_vfs::{Error, ErrorKind, Result};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Rounds before it is given up.
+const ROUNDS: u32 = 6;
+
+/// Repairs the volume behind `queue`, which nobody else may use meanwhile. Each change is told to `on_change` when it is
+/// decided.
+///
+/// # Errors
+/// Without a superblock, with tables that cannot be found, with features that are not repaired (by name), and those of
+/// the device: nothing was changed then but for a journal that was replayed. What is too broken to mend is in the report.
+pub fn repair(
+    queue: &Arc<RequestQueue>,
+    options: RepairOptions,
+    on_change: OnChange<'_>,
+) -> Result<RepairReport> {
+    let found = superblock::find(queue)?;
+    refuse(&found.sb)?;
+    // Without tables nothing is repaired, and nothing may be written.
+    groups::load(&mut Disk::new(queue, found.sb.block_size), &found.sb)?;
+    let mut flow = Flow {
+        queue,
+        options,
+        on_change,
+        report: RepairReport {
+            outcome: Outcome::Clean,
+            changes: 0,
+            rounds: 0,
+            notes: Vec::new(),
+            check: Default::default(),
+        },
+        trees: BTreeSet::new(),
+    };
+    if let Some((from, to)) = found.mended {
+        refuse_changes(&found.sb)?;
+        flow.tell("superblock", "the first", from, to);
+        if options.dry_run {
+            flow.report.notes.push("what follows from the superblock is not looked at in a dry run".into());
+            flow.report.outcome = Outcome::Left;
+            return Ok(flow.report);
+        }
+        Disk::new(queue, found.sb.block_size).write_superblock(&found.sb.raw)?;
+    }
+    flow.run()
+}
+
+/// A repair as a whole.
+struct Flow<'q, 'c> {
+    queue: &'q Arc<RequestQueue>,
+    options: RepairOptions,
+    on_change: OnChange<'c>,
+    report: RepairReport,
+    /// Directories whose hash trees the last check found damaged.
+    trees: BTreeSet<u32>,
+}
+
+impl Flow<'_, '_> {
+    fn tell(&mut self, what: &'static str, place: &str, from: String, to: String) {
+        self.report.changes += 1;
+        (self.on_change)(&Change { what, place: place.into(), from, to });
+    }
+
+    fn check(&mut self) -> Result<()> {
+        (self.report.check, self.trees) = with_trees(self.queue, CheckOptions::default())?;
+        Ok(())
+    }
+
+    fn run(mut self) -> Result<RepairReport> {
+        let mut overlay = self.replay()?;
+        self.check()?;
+        let mut again = self.report.check.orphans > 0;
+        while !self.report.check.is_clean() || again {
+            if self.report.rounds == ROUNDS || self.options.dry_run && self.report.rounds == 1 {
+                self.report.outcome = Outcome::Left;
+                return Ok(self.report);
+            }
+            self.report.rounds += 1;
+            let Some(had_orphans) = self.round(overlay.take())? else {
+                self.report.outcome = Outcome::Left;
+                return Ok(self.report);
+            };
+            // Times of deletion that were a list are set in another round.
+            again = had_orphans;
+            if !self.options.dry_run {
+                self.check()?;
+            }
+        }
+        self.report.outcome = if self.report.changes > 0 { Outcome::Corrected } else { Outcome::Clean };
+        Ok(self.report)
+    }
+
+    /// One repair; whether there were orphans, or none where it could not be done.
+    fn round(&mut self, overlay: Option<Replay>) -> Result<Option<bool>> {
+        let sb = superblock::find(self.queue)?.sb;
+        refuse_changes(&sb)?;
+        let mut r = Repair::load(self.queue, sb, self.options, self.on_change, overlay)?;
+        r.bad_trees = std::mem::take(&mut self.trees);
+        r.find_journal(self.queue)?;
+        let done = r.run();
+        self.report.changes += r.changes;
+        self.report.notes.append(&mut r.notes);
+        let had_orphans = !r.orphans.is_empty();
+        match done {
+            Ok(()) => Ok(Some(had_orphans)),
+            Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::NoSpace | ErrorKind::FileTooBig) => {
+                self.report.notes.push(e.to_string());
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Replays the journal, where it holds something or tells of an error. A dry run gets what it holds.
+    fn replay(&mut self) -> Result<Option<Replay>> {
+        let sb = superblock::find(self.queue)?.sb;
+        let flagged = sb.incompat.contains(Incompat::RECOVER);
+        if sb.journal == Journal::Device && flagged {
+            let why = "repair while a journal on a device of its own holds changes";
+            return Err(Error::new(ErrorKind::Unsupported, why));
+        }
+        let mut r = Repair::load(self.queue, sb, self.options, self.on_change, None)?;
+        let Some(found) = r.find_journal(self.queue)? else {
+            if flagged {
+                let what = "the journal cannot be read: what it held is lost";
+                self.report.notes.push(what.into());
+            }
+            return Ok(None);
+        };
+        let sb = r.sb;
+        let (replay, damage) = salvage(Arc::new(found.log), sb.blocks)?;
+        if replay.has_fast_commits() {
+            let why = "repair of a volume whose journal holds fast commits (feature fast_commit)";
+            return Err(Error::new(ErrorKind::Unsupported, why));
+        }
+        self.report.notes.extend(damage.iter().map(|e| format!("the journal: {e}: left out")));
+        let errno = replay.errno();
+        if replay.is_clean() && !flagged && errno == 0 {
+            return Ok(None);
+        }
+        refuse_changes(&sb)?;
+        if !replay.is_clean() {
+            let stats = replay.stats();
+            let held = format!("{} transactions", stats.transactions);
+            self.tell("journal", "log", held, "replayed".into());
+        }
+        if errno != 0 {
+            self.tell("journal", "superblock", format!("error {errno}"), "none".into());
+        }
+        if self.options.dry_run {
+            self.report.notes.push("a real run replays the journal first".into());
+            return Ok((!replay.is_clean()).then_some(replay));
+        }
+        replay.write_blocks(self.queue)?;
+        if errno != 0 {
+            self.mark(|raw| {
+                let state = State::from_bits_retain(raw.s_state.get()) | State::ERROR;
+                raw.s_state = state.bits().into();
+            })?;
+        }
+        replay.mark_clean()?;
+        if errno != 0 {
+            self.forget_errno(sb.block_size, found.head)?;
+        }
+        self.mark(|raw| {
+            let f = Incompat::from_bits_retain(raw.s_feature_incompat.get()) - Incompat::RECOVER;
+            raw.s_feature_incompat = f.bits().into();
+        })?;
+        Ok(None)
+    }
+
+    /// Changes the superblock by itself.
+    fn mark(&self, change: impl FnOnce(&mut RawSuperblock)) -> Result<()> {
+        let mut sb = superblock::find(self.queue)?.sb;
+        change(&mut sb.raw);
+        superblock::seal(&mut sb.raw);
+        Disk::new(self.queue, sb.block_size).write_superblock(&sb.raw)
+    }
+
+    /// The journal, whose first block is `head`, tells of no error any more.
+    fn forget_errno(&self, block_size: u32, head: u64) -> Result<()> {
+        use tidegate_jbd2::format::raw as jbd2;
+        let mut disk = Disk::new(self.queue, block_size);
+        let mut block = disk.block(head)?;
+        let Ok((mut raw, _)) = jbd2::RawSuperblock::read_from_prefix(&block) else { return Ok(()) };
+        raw.s_errno = 0.into();
+        if raw.s_header.h_blocktype.get() == jbd2::SUPERBLOCK_V2 && raw.s_checksum.get() != 0 {
+            raw.s_checksum = 0.into();
+            raw.s_checksum = crc32c(!0, raw.as_bytes()).into();
+        }
+        block[..size_of::<jbd2::RawSuperblock>()].copy_from_slice(raw.as_bytes());
+        disk.write_block(head, &block)
+    }
+}
+
+/// Refuses volumes that are not changed, by the names of the features.
+fn refuse_changes(sb: &Superblock) -> Result<()> {
+    let named = [
+        ("mmp", sb.incompat.contains(Incompat::MMP)),
+        ("quota", sb.ro_compat.contains(RoCompat::QUOTA)),
+        ("read-only", sb.ro_compat.contains(RoCompat::READONLY)),
+        ("snapshot", sb.ro_compat.contains(RoCompat::HAS_SNAPSHOT)),
+    ];
+    if let Some((name, _)) = named.iter().find(|n| n.1) {
+        let what = format!("repair of an ext4 volume with {name}: use e2fsck");
+        return Err(Error::new(ErrorKind::Unsupported, what));
+    }
+    let unknown = sb.ro_compat - RoCompat::all();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let what =
+        format!("repair of an ext4 volume with features without a name (ro_compat {:#x})", unknown.bits());
+    Err(Error::new(ErrorKind::Unsupported, what))
+}
+
+impl<'q, 'c> Repair<'q, 'c> {
+    /// What a round begins with; where there is an overlay, it is read in place of the volume's blocks.
+    fn load(
+        queue: &'q Arc<RequestQueue>,
+        sb: Superblock,
+        options: RepairOptions,
+        on_change: OnChange<'c>,
+        overlay: Option<Replay>,
+    ) -> Result<Self> {
+        let mut disk = Disk::new(queue, sb.block_size);
+        if let Some(replay) = overlay {
+            disk.lay_over(replay);
+        }
+        let found = groups::load(&mut disk, &sb)?;
+        let blocks = || Bits::new(sb.blocks);
+        let inodes = u64::from(sb.raw.s_inodes_count.get()) + 1;
+        let mut r = Repair {
+            disk,
+            before: sb.raw.clone(),
+            descs: found.all,
+            used: blocks(),
+            meta: blocks(),
+            seen: blocks(),
+            map_blocks: blocks(),
+            shared: BTreeSet::new(),
+            claims: 0,
+            used_inodes: Bits::new(inodes),
+            states: vec![Vec::new(); sb.groups as usize],
+            orphans: BTreeSet::new(),
+            attributes: BTreeMap::new(),
+            rebuild: BTreeMap::new(),
+            remake: BTreeMap::new(),
+            bad_trees: BTreeSet::new(),
+            lost_found: None,
+            next_block: 0,
+            resize_top: None,
+            journal_lost: false,
+            journal_inode: None,
+            journal_head: None,
+            from_copies: found.from_copies,
+            options,
+            on_change,
+            changes: 0,
+            notes: Vec::new(),
+            sb,
+        };
+        r.next_block = r.sb.first_data_block.0 + 1;
+        Ok(r)
+    }
+}

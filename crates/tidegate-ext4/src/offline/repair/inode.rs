@@ -1,0 +1,192 @@
+//! Inodes by themselves: the tables, group by group.
+
+use super::disk::Stage;
+use super::map::Map;
+use super::{Repair, State};
+use crate::format::gate::Journal;
+use crate::format::raw::*;
+use crate::offline::node::{Kind, Node};
+use tidegate_vfs::Result;
+use zerocopy::IntoBytes;
+
+impl Repair<'_, '_> {
+    /// Inode `ino` with all changes.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) fn node(&mut self, ino: u32) -> Result<Node> {
+        let (block, at) = self.node_place(ino);
+        let bytes = self.disk.block(block)?;
+        Ok(Node::parse(&self.sb, ino, &bytes[at..at + self.sb.inode_size as usize]))
+    }
+
+    fn node_place(&self, ino: u32) -> (u64, usize) {
+        let (group, slot) = self.place(ino);
+        let byte = slot as u64 * u64::from(self.sb.inode_size);
+        let bs = u64::from(self.sb.block_size);
+        (self.descs[group].desc.inode_table.0 + byte / bs, (byte % bs) as usize)
+    }
+
+    /// Puts an inode back, with its checksum.
+    ///
+    /// # Errors
+    /// Those of the device, and of too many changes.
+    pub(super) fn store(&mut self, n: &mut Node) -> Result<()> {
+        let len = n.bytes.len().min(size_of::<RawInode>());
+        n.bytes[..len].copy_from_slice(&n.raw.as_bytes()[..len]);
+        if self.sb.has_csum() {
+            let (_, sum) = n.checksums();
+            n.raw.i_checksum_lo = (sum as u16).into();
+            if n.bytes.len() > INODE_BASE && n.raw.i_extra_isize.get() >= 4 {
+                n.raw.i_checksum_hi = ((sum >> 16) as u16).into();
+            }
+            n.bytes[..len].copy_from_slice(&n.raw.as_bytes()[..len]);
+        }
+        let (block, at) = self.node_place(n.ino);
+        let mut bytes = self.disk.block(block)?;
+        bytes[at..at + n.bytes.len()].copy_from_slice(&n.bytes);
+        self.disk.put(block, Stage::InPlace, bytes)
+    }
+
+    /// Makes an inode one that nothing was ever in.
+    ///
+    /// # Errors
+    /// As [`Repair::store`].
+    pub(super) fn clear_inode(&mut self, n: &Node, why: impl ToString) -> Result<()> {
+        self.tell("inode", n.ino, why, "cleared");
+        let mut empty = Node::parse(&self.sb, n.ino, &vec![0; n.bytes.len()]);
+        self.store(&mut empty)
+    }
+
+    /// Every inode that may be in use.
+    pub(super) fn mend_inodes(&mut self) -> Result<()> {
+        for g in 0..self.sb.groups {
+            let (desc, per) = (&self.descs[g as usize], self.sb.inodes_per_group);
+            let unused = match desc.trusted {
+                true if desc.desc.flags.contains(GroupFlags::INODE_UNINIT) => per,
+                true => desc.desc.itable_unused,
+                false => 0,
+            };
+            for slot in 0..per - unused {
+                self.mend_inode(g * per + slot + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an inode has no name: it is for the format's own use.
+    pub(super) fn is_special(&self, ino: u32) -> bool {
+        let raw = &self.sb.raw;
+        let orphans = self.sb.compat.contains(Compat::ORPHAN_FILE) && raw.s_orphan_file_inum.get() == ino;
+        let quota = self.sb.ro_compat.contains(RoCompat::QUOTA) && raw.s_prj_quota_inum.get() == ino;
+        let own = orphans || quota;
+        let journal = matches!(self.sb.journal, Journal::Inode(n) if n == ino);
+        ino != ROOT_INO && (ino < self.sb.first_ino || own || journal)
+    }
+
+    fn mend_inode(&mut self, ino: u32) -> Result<()> {
+        let mut n = self.node(ino)?;
+        let special = self.is_special(ino);
+        if special && !self.mend_special(&mut n)? {
+            return Ok(());
+        }
+        if n.raw.i_links_count.get() == 0 && !special {
+            return self.mend_free(&mut n);
+        }
+        if n.kind().is_none() && !special {
+            if n.bytes.iter().any(|b| *b != 0) {
+                self.clear_inode(&n, format!("mode {:o}", n.raw.i_mode.get()))?;
+            }
+            return Ok(());
+        }
+        self.keep(n, special)
+    }
+
+    /// An inode without links: free, or an orphan that becomes so.
+    fn mend_free(&mut self, n: &mut Node) -> Result<()> {
+        let dtime = n.raw.i_dtime.get();
+        // Where an orphan list was cut off, times of deletion are still numbers of inodes.
+        let listed = dtime < self.sb.raw.s_inodes_count.get();
+        if n.raw.i_mode.get() == 0 && dtime == 0 || self.orphans.contains(&n.ino) || !listed {
+            return Ok(());
+        }
+        self.tell("inode", n.ino, format!("no link, and time of deletion {dtime}"), "deleted now");
+        n.raw.i_dtime = (self.options.now.secs.max(1) as u32).into();
+        self.store(n)
+    }
+
+    /// Mends an inode that stays.
+    fn keep(&mut self, mut n: Node, special: bool) -> Result<()> {
+        let ino = n.ino;
+        let before = n.bytes.clone();
+        let (has, should) = n.checksums();
+        let changes = self.changes;
+        self.mend_fields(&mut n, special)?;
+        let mut map = if n.is_mapped() && ino != RESIZE_INO { self.map(&n, true)? } else { Map::default() };
+        if n.kind() == Some(Kind::Dir) && !self.mend_dir_map(&n, &mut map)? {
+            return Ok(());
+        }
+        if !self.mend_size(&mut n, &mut map, special)? {
+            return Ok(());
+        }
+        let attributes = self.mend_xattrs(&mut n)?;
+        self.claim_map(&map)?;
+        if let Some(why) = &map.wrong {
+            self.tell("map", format!("inode {ino}"), why, "made anew");
+            self.rebuild.insert(ino, map.runs.clone());
+        } else {
+            for block in &map.unsealed {
+                self.seal_extents(&n, *block)?;
+            }
+        }
+        if ino != RESIZE_INO {
+            // Where the map is made anew, the count follows from that.
+            let blocks = map.data() + map.nodes.len() as u64 + u64::from(attributes);
+            self.mend_block_count(&mut n, blocks, map.wrong.is_none());
+        }
+        if self.sb.has_csum() && has != should && self.changes == changes {
+            self.tell("inode", ino, format!("checksum {has:#010x}"), format!("{should:#010x}"));
+        }
+        if n.bytes != before || self.changes != changes || has != should {
+            self.store(&mut n)?;
+        }
+        let mended = self.changes != changes;
+        let links = n.raw.i_links_count.get().into();
+        *self.state_mut(ino) = State { kind: n.kind(), special, mended, links, ..State::default() };
+        self.used_inodes.set(ino.into());
+        Ok(())
+    }
+
+    /// Claims all blocks of a map.
+    fn claim_map(&mut self, map: &Map) -> Result<()> {
+        let runs = map.runs.iter().flat_map(|r| r.start..r.start + r.len);
+        for block in runs {
+            if !self.claim(block) {
+                self.shared.insert(block);
+                self.count_claim()?;
+            }
+        }
+        for block in &map.nodes {
+            self.seen.set(*block);
+            // Nodes of a map that is made anew are given up.
+            if map.wrong.is_some() {
+                continue;
+            }
+            self.map_blocks.set(*block);
+            if !self.claim(*block) {
+                self.shared.insert(*block);
+                self.count_claim()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn count_claim(&mut self) -> Result<()> {
+        self.claims += 1;
+        if self.claims <= self.sb.blocks {
+            return Ok(());
+        }
+        let what = "more blocks have two owners than the volume has blocks: nothing was changed";
+        Err(tidegate_vfs::Error::corrupt(what))
+    }
+}

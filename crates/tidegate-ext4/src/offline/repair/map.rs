@@ -1,0 +1,279 @@
+//! Where a file's blocks are, read as far as it makes sense.
+
+use super::Repair;
+use crate::format::crc::crc32c;
+use crate::format::raw::*;
+use crate::offline::node::{MAX_FILE_BLOCKS, Node, header};
+use std::collections::BTreeSet;
+use tidegate_vfs::Result;
+use zerocopy::FromBytes;
+
+/// Blocks of a file that lie in one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    /// The first, as the file counts.
+    pub(super) at: u64,
+    /// The first, as the volume counts.
+    pub(super) start: u64,
+    pub(super) len: u64,
+    pub(super) unwritten: bool,
+}
+
+impl Run {
+    pub(super) fn end(&self) -> u64 {
+        self.at + self.len
+    }
+}
+
+/// What a map leads to.
+#[derive(Clone, Default)]
+pub(super) struct Map {
+    /// In the order of the file.
+    pub(super) runs: Vec<Run>,
+    /// Blocks of the map itself.
+    pub(super) nodes: Vec<u64>,
+    /// Those of which only the checksum is wrong.
+    pub(super) unsealed: Vec<u64>,
+    /// What was left out: the map has to be made anew.
+    pub(super) wrong: Option<String>,
+    /// Blocks that it names, in order or not.
+    total: u64,
+}
+
+impl Map {
+    pub(super) fn end(&self) -> u64 {
+        self.runs.last().map_or(0, Run::end)
+    }
+    pub(super) fn written_end(&self) -> u64 {
+        self.runs.iter().rev().find(|r| !r.unwritten).map_or(0, Run::end)
+    }
+    pub(super) fn data(&self) -> u64 {
+        self.runs.iter().map(|r| r.len).sum()
+    }
+    fn bad(&mut self, what: impl FnOnce() -> String) {
+        self.wrong.get_or_insert_with(what);
+    }
+}
+
+/// A walk under way.
+struct Walk<'a> {
+    node: &'a Node,
+    map: Map,
+    /// Blocks of the map: none is gone into twice.
+    met: BTreeSet<u64>,
+    /// The file block behind the last.
+    next: u64,
+}
+
+impl Repair<'_, '_> {
+    /// Reads the map of an inode. A block of another inode's map is not gone into where `fresh` says that this is the
+    /// first time.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) fn map(&mut self, node: &Node, fresh: bool) -> Result<Map> {
+        if !node.has(InodeFlags::EXTENTS) {
+            let mut w = self.walk(node);
+            self.numbers(&mut w, fresh)?;
+            return Ok(w.map);
+        }
+        let stored = header(&node.raw.i_block).map_or(0, |h| h.eh_depth.get());
+        let first = self.extents_from(node, stored, fresh)?;
+        if first.wrong.is_none() {
+            return Ok(first);
+        }
+        // The depth may be what is wrong.
+        for depth in (0..=2).filter(|d| *d != stored) {
+            let mut other = self.extents_from(node, depth, fresh)?;
+            if other.wrong.is_none() && !other.runs.is_empty() {
+                other.wrong = first.wrong;
+                return Ok(other);
+            }
+        }
+        Ok(first)
+    }
+
+    fn walk<'a>(&self, node: &'a Node) -> Walk<'a> {
+        Walk { node, map: Map::default(), met: BTreeSet::new(), next: 0 }
+    }
+
+    fn extents_from(&mut self, node: &Node, depth: u16, fresh: bool) -> Result<Map> {
+        let mut w = self.walk(node);
+        self.extents(&mut w, &node.raw.i_block, depth.min(MAX_DEPTH), true, None, fresh)?;
+        Ok(w.map)
+    }
+
+    /// A block of the map; whether it can be gone into.
+    fn enter(&self, w: &mut Walk<'_>, block: u64, fresh: bool) -> bool {
+        let inside = self.sb.holds(crate::format::units::BlockAddr(block), 1) && !self.meta.get(block);
+        let known = !w.met.insert(block) || fresh && self.map_blocks.get(block);
+        if !inside || known {
+            w.map.bad(|| format!("a block of its map is {block}"));
+            return false;
+        }
+        true
+    }
+
+    fn add_run(&self, w: &mut Walk<'_>, run: Run) {
+        let inside = self.sb.holds(crate::format::units::BlockAddr(run.start), run.len);
+        w.map.total += run.len;
+        if !inside || w.map.total > self.sb.blocks {
+            w.map.bad(|| format!("{} blocks from {} on are not on the volume", run.len, run.start));
+            return;
+        }
+        w.next = run.end();
+        w.map.runs.push(run);
+    }
+
+    /// One node of an extent tree. `limit` is the first file block of what follows it.
+    fn extents(
+        &mut self,
+        w: &mut Walk<'_>,
+        bytes: &[u8],
+        level: u16,
+        root: bool,
+        limit: Option<u64>,
+        fresh: bool,
+    ) -> Result<()> {
+        let Some(h) = header(bytes) else { return Ok(()) };
+        let room = (bytes.len() - EXTENT_ENTRY) / EXTENT_ENTRY;
+        let (max, depth) = (usize::from(h.eh_max.get()), h.eh_depth.get());
+        let stored = usize::from(h.eh_entries.get());
+        let magic = h.eh_magic.get() == EXTENT_MAGIC;
+        let sane = magic && max <= room && max + 2 >= room && stored <= max && depth == level;
+        let filled = stored > 0 || root && level == 0;
+        if !sane || !filled {
+            w.map.bad(|| format!("a node of its extents has {stored} entries of {max} at level {depth}"));
+        }
+        if !magic && !root {
+            return Ok(());
+        }
+        let count = stored.min(room);
+        for n in 0..count {
+            let entry = &bytes[EXTENT_ENTRY * (n + 1)..][..EXTENT_ENTRY];
+            let following = (n + 1 < count).then(|| le32(bytes, EXTENT_ENTRY * (n + 2)).into());
+            if level == 0 {
+                self.leaf(w, entry, limit);
+            } else {
+                self.index(w, entry, level, following.filter(|f| *f > w.next).or(limit), fresh)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn leaf(&self, w: &mut Walk<'_>, entry: &[u8], limit: Option<u64>) {
+        let Ok(e) = RawExtent::read_from_bytes(entry) else { return };
+        let (at, (len, unwritten)) = (u64::from(e.ee_block.get()), e.len());
+        let end = at + u64::from(len);
+        if len == 0 || at < w.next || end > MAX_FILE_BLOCKS {
+            w.map.bad(|| format!("an extent of {len} blocks at block {at}"));
+            return;
+        }
+        if limit.is_some_and(|l| end > l) {
+            w.map.bad(|| format!("an extent of {len} blocks at block {at} goes beyond its node"));
+        }
+        self.add_run(w, Run { at, start: e.start(), len: len.into(), unwritten });
+    }
+
+    fn index(
+        &mut self,
+        w: &mut Walk<'_>,
+        entry: &[u8],
+        level: u16,
+        limit: Option<u64>,
+        fresh: bool,
+    ) -> Result<()> {
+        let Ok(e) = RawExtentIndex::read_from_bytes(entry) else { return Ok(()) };
+        let (at, leaf) = (u64::from(e.ei_block.get()), e.leaf());
+        if !self.enter(w, leaf, fresh) {
+            return Ok(());
+        }
+        let child = self.disk.block(leaf)?;
+        if at < w.next || u64::from(le32(&child, EXTENT_ENTRY)) != at {
+            w.map.bad(|| format!("the node for block {at} begins with another"));
+        }
+        let tail = EXTENT_ENTRY * (usize::from(le16(&child, 4)) + 1);
+        let sealed = !self.sb.has_csum()
+            || tail + 4 <= child.len() && crc32c(w.node.seed, &child[..tail]) == le32(&child, tail);
+        if !sealed && le16(&child, 0) != EXTENT_MAGIC {
+            w.map.bad(|| format!("block {leaf} holds no extents"));
+            return Ok(());
+        }
+        if !sealed {
+            w.map.unsealed.push(leaf);
+        }
+        w.map.nodes.push(leaf);
+        self.extents(w, &child, level - 1, false, limit, fresh)
+    }
+
+    fn numbers(&mut self, w: &mut Walk<'_>, fresh: bool) -> Result<()> {
+        for n in 0..12 {
+            self.number(w, n as u64, w.node.word(n));
+        }
+        let per = u64::from(self.sb.block_size / 4);
+        let (mut at, mut span) = (12, per);
+        for level in 1..=3u32 {
+            let block = w.node.word(11 + level as usize);
+            if block != 0 {
+                self.table(w, block.into(), level, at, span / per, fresh)?;
+            }
+            at += span;
+            span *= per;
+        }
+        Ok(())
+    }
+
+    fn number(&self, w: &mut Walk<'_>, at: u64, block: u32) {
+        if block == 0 {
+            return;
+        }
+        let start = u64::from(block);
+        let joined = w.map.runs.last().is_some_and(|r| r.end() == at && r.start + r.len == start);
+        let inside = self.sb.holds(crate::format::units::BlockAddr(start), 1);
+        if joined && inside && w.map.total < self.sb.blocks {
+            w.map.total += 1;
+            if let Some(last) = w.map.runs.last_mut() {
+                last.len += 1;
+            }
+            return;
+        }
+        self.add_run(w, Run { at, start, len: 1, unwritten: false });
+    }
+
+    /// A block of numbers, each for `span` blocks of the file.
+    fn table(
+        &mut self,
+        w: &mut Walk<'_>,
+        block: u64,
+        level: u32,
+        first: u64,
+        span: u64,
+        fresh: bool,
+    ) -> Result<()> {
+        if !self.enter(w, block, fresh) {
+            return Ok(());
+        }
+        let words = self.disk.block(block)?;
+        let words: Vec<u32> = words.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
+        let inside = |w: &&u32| self.sb.holds(crate::format::units::BlockAddr((**w).into()), 1);
+        let named = words.iter().filter(|w| **w != 0).count();
+        // Something else than numbers.
+        if words.iter().filter(inside).count() * 2 < named {
+            w.map.bad(|| format!("block {block} holds no numbers of blocks"));
+            return Ok(());
+        }
+        w.map.nodes.push(block);
+        for (n, to) in words.into_iter().enumerate() {
+            let at = first + n as u64 * span;
+            match (to, level) {
+                (0, _) => {}
+                (_, 1) => self.number(w, at, to),
+                _ => {
+                    let span = span / u64::from(self.sb.block_size / 4);
+                    self.table(w, to.into(), level - 1, at, span, fresh)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

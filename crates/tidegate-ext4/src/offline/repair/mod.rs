@@ -1,0 +1,192 @@
+//! Repair: what a check finds wrong is mended, and everything that can be kept is.
+//!
+//! First the journal is replayed. Then each round checks, goes over all inodes and directories with the means to change
+//! what cannot be, and writes what changed. Changes are gathered in memory and written in an order in which each part of
+//! them leaves a volume that the same repair mends to the same end: what is new goes to blocks that nothing on the
+//! volume names, and one block that refers to it takes it into use. Memory is bounded by bitmaps, what is remembered of
+//! inodes, one directory, and what is changed.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `flow` | the journal first, then rounds of check and repair |
+//! | `disk` | blocks with their changes, and the order in which they are written |
+//! | `superblock`, `groups` | what all begins with, and its copies |
+//! | `journal` | replaying, and a new one where it is lost |
+//! | `orphans` | files without a name |
+//! | `inode`, `fields`, `special` | inodes by themselves, and those of the format's own |
+//! | `map`, `build` | where a file's blocks are: read as far as it makes sense, and made anew |
+//! | `claim` | blocks with two owners |
+//! | `xattr` | extended attributes |
+//! | `dir`, `entries`, `names`, `hashed` | directories, their blocks, their names, and made anew |
+//! | `lost` | what nothing leads to |
+//! | `alloc` | new blocks and inodes |
+//! | `finish` | link counts, bitmaps, counters, the superblock |
+
+mod alloc;
+mod build;
+mod claim;
+mod dir;
+mod disk;
+mod entries;
+mod fields;
+mod finish;
+mod flow;
+mod groups;
+mod hashed;
+mod inode;
+mod journal;
+mod lost;
+mod map;
+mod names;
+mod orphans;
+mod special;
+mod superblock;
+mod xattr;
+
+pub use flow::repair;
+pub use superblock::has_copy;
+pub use tidegate_vfs::offline::{Change, OnChange, Outcome, RepairOptions, RepairReport};
+
+use crate::format::gate::Superblock;
+use crate::format::raw::*;
+use crate::offline::bits::Bits;
+use crate::offline::node::{Kind, Node};
+use disk::Disk;
+use groups::Desc;
+use hashed::NewEntry;
+use map::Run;
+use std::collections::{BTreeMap, BTreeSet};
+use tidegate_vfs::Result;
+
+/// What is remembered of an inode in use.
+#[derive(Clone, Copy, Default)]
+struct State {
+    kind: Option<Kind>,
+    /// For the format's own use.
+    special: bool,
+    /// Something of it was wrong: in doubt, another keeps a block.
+    mended: bool,
+    links: u32,
+    /// Entries that name it, dots not counted.
+    names: u32,
+    subdirs: u32,
+    parent: u32,
+    /// A directory that was come upon.
+    reached: bool,
+}
+
+/// One round of repair.
+struct Repair<'q, 'c> {
+    disk: Disk<'q>,
+    sb: Superblock,
+    /// The superblock as it lies on the volume.
+    before: Box<RawSuperblock>,
+    descs: Vec<Desc>,
+    /// Blocks with an owner.
+    used: Bits,
+    /// Blocks of the format's own tables.
+    meta: Bits,
+    /// Blocks that anything on the volume names. Nothing is written there, so that a repair that is cut off and run again
+    /// finds what it found.
+    seen: Bits,
+    /// Blocks with more than one owner.
+    shared: BTreeSet<u64>,
+    /// How often blocks were claimed that had an owner.
+    claims: u64,
+    used_inodes: Bits,
+    /// By group, as far as its inodes are in use.
+    states: Vec<Vec<State>>,
+    /// Those of the list, and of the orphan file.
+    orphans: BTreeSet<u32>,
+    /// Blocks of attributes with their users.
+    attributes: BTreeMap<u64, u32>,
+    /// Blocks of maps.
+    map_blocks: Bits,
+    /// Inodes whose maps are made anew, with what they lead to.
+    rebuild: BTreeMap<u32, Vec<Run>>,
+    /// Directories that are made anew, with what they get.
+    remake: BTreeMap<u32, Vec<NewEntry>>,
+    /// Directories whose hash trees a check found damaged.
+    bad_trees: BTreeSet<u32>,
+    lost_found: Option<u32>,
+    /// Where the next free block is looked for.
+    next_block: u64,
+    /// The block of numbers of the resize inode, where it is right.
+    resize_top: Option<u64>,
+    journal_lost: bool,
+    /// The journal's inode as the superblock has it, where the one in the table is damaged.
+    journal_inode: Option<Node>,
+    /// The journal's first block and its length in blocks, where the former is made anew.
+    journal_head: Option<(u64, u32)>,
+    /// Groups whose descriptors are not believed as they lie there, and why.
+    from_copies: Vec<(u32, &'static str)>,
+    options: RepairOptions,
+    on_change: OnChange<'c>,
+    changes: u64,
+    notes: Vec<String>,
+}
+
+impl Repair<'_, '_> {
+    /// Mends everything and writes it.
+    fn run(&mut self) -> Result<()> {
+        for (g, why) in std::mem::take(&mut self.from_copies) {
+            self.tell("group", format!("descriptor {g}"), why, "made anew");
+        }
+        self.claim_metadata();
+        self.load_orphans()?;
+        self.mend_inodes()?;
+        self.mend_shared()?;
+        self.mend_resize_inode()?;
+        self.mend_journal()?;
+        self.mend_root()?;
+        self.mend_tree(ROOT_INO, ROOT_INO)?;
+        self.adopt_lost()?;
+        self.remake_dirs()?;
+        self.mend_links()?;
+        self.mend_refcounts()?;
+        self.end_orphans()?;
+        let counts = self.mend_groups()?;
+        let sb = self.final_superblock(&counts)?;
+        if self.options.dry_run {
+            return Ok(());
+        }
+        self.disk.commit(&self.before, &sb)
+    }
+
+    fn tell(&mut self, what: &'static str, place: impl ToString, from: impl ToString, to: impl ToString) {
+        self.changes += 1;
+        let (place, from, to) = (place.to_string(), from.to_string(), to.to_string());
+        (self.on_change)(&Change { what, place, from, to });
+    }
+
+    /// Group of an inode, and its place there.
+    fn place(&self, ino: u32) -> (usize, usize) {
+        let (index, per) = (ino.wrapping_sub(1), self.sb.inodes_per_group);
+        ((index / per) as usize, (index % per) as usize)
+    }
+
+    fn state(&self, ino: u32) -> State {
+        let (group, slot) = self.place(ino);
+        self.states.get(group).and_then(|g| g.get(slot)).copied().unwrap_or_default()
+    }
+
+    /// What is remembered of `ino`, to be changed.
+    fn state_mut(&mut self, ino: u32) -> &mut State {
+        let (group, slot) = self.place(ino);
+        let states = &mut self.states[group];
+        if states.len() <= slot {
+            states.resize(slot + 1, State::default());
+        }
+        &mut states[slot]
+    }
+
+    fn is_inode(&self, ino: u32) -> bool {
+        (1..=self.sb.raw.s_inodes_count.get()).contains(&ino)
+    }
+
+    /// Gives `block` an owner; whether it had none.
+    fn claim(&mut self, block: u64) -> bool {
+        self.seen.set(block);
+        self.used.set(block)
+    }
+}

@@ -1,0 +1,213 @@
+//! Repair of damaged volumes: clean for us and for e2fsck, and no less is kept than e2fsck keeps.
+
+use crate::checked::{check_bytes, used_pieces};
+use crate::damaged::{damage, images, small_tree};
+use crate::rig::*;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
+use tidegate_ext4::repair::{Outcome, RepairOptions, RepairReport, repair};
+use tidegate_ext4::{Ext4, Ext4Options};
+use tidegate_rt::Timespec;
+use tidegate_testing::fill::Rng;
+use tidegate_vfs::{Bdi, Cred, FileType, MemoryLimits, MountOptions, OpenFlags, Result, Vfs};
+
+/// When repairs are made.
+pub const NOW: Timespec = Timespec { secs: 1_700_000_000, nanos: 0 };
+
+/// A repaired volume, what was told, and how it went.
+pub struct Repaired {
+    pub bytes: Vec<u8>,
+    pub told: Vec<String>,
+    pub report: Result<RepairReport>,
+}
+
+pub fn repair_bytes(bytes: &[u8]) -> Repaired {
+    let device = Arc::new(MemoryDevice::from_bytes(bytes));
+    let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
+    let mut told = Vec::new();
+    let options = RepairOptions { dry_run: false, now: NOW };
+    let report = repair(&queue, options, &mut |c| told.push(c.to_string()));
+    let mut after = vec![0; bytes.len()];
+    device.read_at(0, &mut after);
+    Repaired { bytes: after, told, report }
+}
+
+fn open_bytes(bytes: &[u8]) -> Result<Arc<Vfs>> {
+    let device = Arc::new(MemoryDevice::from_bytes(bytes));
+    let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
+    let bdi = Bdi::new(MemoryLimits::default());
+    let options = Ext4Options { read_only: true, ..Default::default() };
+    let fs = Ext4::open(queue, bdi.clone(), options)?;
+    Vfs::mount(fs, bdi, MountOptions { noatime: true, ..Default::default() })
+}
+
+/// What a volume holds: contents of files with how often they are there, and paths of all.
+pub struct Contents {
+    pub files: BTreeMap<Vec<u8>, usize>,
+    pub paths: BTreeMap<String, String>,
+}
+
+/// Reads all there is; what cannot be read is told.
+pub fn contents(bytes: &[u8]) -> std::result::Result<Contents, String> {
+    let v = open_bytes(bytes).map_err(|e| e.to_string())?;
+    let mut all = Contents { files: BTreeMap::new(), paths: BTreeMap::new() };
+    let mut dirs = vec![(String::new(), v.root().map_err(|e| e.to_string())?)];
+    while let Some((path, dir)) = dirs.pop() {
+        for e in v.entries(&dir).map_err(|e| format!("{path}: {e}"))? {
+            if e.name == b"." || e.name == b".." {
+                continue;
+            }
+            let path = format!("{path}/{}", String::from_utf8_lossy(&e.name));
+            let inode = v.lookup(&dir, &e.name).map_err(|e| format!("{path}: {e}"))?;
+            for name in v.listxattr(&Cred::ROOT, &inode).map_err(|e| format!("{path}: {e}"))? {
+                v.getxattr(&Cred::ROOT, &inode, &name).map_err(|e| format!("{path}: {e}"))?;
+            }
+            let size = inode.attr().size;
+            match inode.file_type {
+                FileType::Directory => dirs.push((path.clone(), inode.clone())),
+                FileType::Symlink => drop(v.readlink(&inode).map_err(|e| format!("{path}: {e}"))?),
+                FileType::Regular if size < 4 << 20 => {
+                    let mut content = vec![0; size as usize];
+                    let f =
+                        v.open(&Cred::ROOT, &inode, OpenFlags::READ).map_err(|e| format!("{path}: {e}"))?;
+                    f.read_at(0, &mut content).map_err(|e| format!("{path}: {e}"))?;
+                    if content.iter().any(|b| *b != 0) {
+                        *all.files.entry(content).or_default() += 1;
+                    }
+                }
+                _ => {}
+            }
+            all.paths.insert(path, format!("{:?}", inode.file_type));
+        }
+    }
+    v.unmount().map_err(|e| e.to_string())?;
+    Ok(all)
+}
+
+/// How many files of `base` are still there.
+fn kept(base: &Contents, now: &Contents) -> usize {
+    base.files.iter().map(|(c, n)| (*n).min(now.files.get(c).copied().unwrap_or(0))).sum()
+}
+
+fn judge(image: &Path) -> (bool, String) {
+    run("e2fsck", &["-fn", image.to_str().unwrap()])
+}
+
+/// A small volume with something of each kind.
+pub fn base(dir: &Path, args: &[&str], size: &str) -> Vec<u8> {
+    let (tree, image) = (dir.join("tree"), dir.join("x.img"));
+    if !tree.exists() {
+        std::fs::create_dir(&tree).unwrap();
+        small_tree(&tree);
+        for n in 0..6 {
+            std::fs::create_dir_all(tree.join(format!("deep/{n}/below"))).unwrap();
+            std::fs::write(tree.join(format!("deep/{n}/below/file")), [n + 1; 5000]).unwrap();
+        }
+    }
+    let from = ["-N", "256", "-d", tree.to_str().unwrap()];
+    mke2fs(&image, &[args, &from].concat(), size);
+    std::fs::read(&image).unwrap()
+}
+
+/// Repairs one damaged volume; what is wrong with that, if something is. Whether it was repaired.
+fn try_one(
+    image: &Path,
+    before: &Contents,
+    damaged: &[u8],
+    compared: bool,
+) -> std::result::Result<bool, String> {
+    let r = repair_bytes(damaged);
+    let shown = || r.told.join("\n");
+    let report = match &r.report {
+        Ok(report) if report.outcome == Outcome::Left => {
+            return Err(format!("left: {:?} {:?}\n{}", report.notes, report.check.problems, shown()));
+        }
+        Ok(report) => report,
+        Err(e) => {
+            println!("refused: {e}");
+            if r.bytes != damaged {
+                return Err(format!("refused, and written: {e}"));
+            }
+            return Ok(false);
+        }
+    };
+    let check = check_bytes(&r.bytes).map_err(|e| format!("check: {e}"))?;
+    if !check.is_clean() {
+        return Err(format!("check: {:?}", check.problems));
+    }
+    std::fs::write(image, &r.bytes).unwrap();
+    let (clean, said) = judge(image);
+    if !clean {
+        return Err(format!("e2fsck -fn: {said}\nafter\n{}\n{:?}", shown(), report.notes));
+    }
+    let again = repair_bytes(&r.bytes);
+    if again.bytes != r.bytes || !again.told.is_empty() {
+        return Err(format!("a second repair: {:?}", again.told));
+    }
+    let ours = contents(&r.bytes).map_err(|e| format!("reading: {e}\nafter\n{}", shown()))?;
+    if compared {
+        std::fs::write(image, damaged).unwrap();
+        run("e2fsck", &["-fy", image.to_str().unwrap()]);
+        let theirs = contents(&std::fs::read(image).unwrap());
+        if let Ok(theirs) = theirs {
+            let (a, b) = (kept(before, &ours), kept(before, &theirs));
+            if a < b {
+                return Err(format!("{a} files kept, and e2fsck keeps {b}\n{}", shown()));
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn survive(name: &str, args: &[&str], size: &str, seed: u64) {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("x.img");
+    let whole = base(dir.path(), args, size);
+    let before = contents(&whole).unwrap();
+    let used = used_pieces(&whole);
+    let chosen = std::env::var("TIDEGATE_TEST_SEED").ok().and_then(|s| s.parse::<u64>().ok());
+    let seeds = chosen.map_or(seed..seed + images(60), |s| s..s + 1);
+    let (mut repaired, mut refused, mut bad) = (0, 0, Vec::new());
+    for seed in seeds {
+        let mut bytes = whole.clone();
+        damage(&mut bytes, &used, &mut Rng::new(seed));
+        match try_one(&image, &before, &bytes, chosen.is_some() || seed.is_multiple_of(3)) {
+            Ok(true) => repaired += 1,
+            Ok(false) => refused += 1,
+            Err(e) => {
+                // A failing volume is worth keeping when somebody asks for it.
+                if let Some(keep) = std::env::var_os("TIDEGATE_KEEP") {
+                    std::fs::write(Path::new(&keep).join(format!("{name}-{seed}")), &bytes).unwrap();
+                }
+                bad.push(format!("{name}: TIDEGATE_TEST_SEED={seed}: {e}"));
+            }
+        }
+    }
+    println!("{name}: {repaired} repaired, {refused} refused, {} not as they should be", bad.len());
+    assert!(bad.is_empty(), "{}", bad.join("\n\n"));
+}
+
+#[test]
+fn volumes_with_checksums_are_repaired() {
+    survive("csum", &["-t", "ext4", "-b", "1024", "-O", "^has_journal"], "4M", 1000);
+}
+
+#[test]
+fn volumes_with_a_journal_are_repaired() {
+    survive("journal", &["-t", "ext4", "-b", "1024", "-g", "2048"], "8M", 2000);
+}
+
+#[test]
+fn volumes_without_checksums_are_repaired() {
+    survive("no-csum", &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,^has_journal"], "4M", 3000);
+}
+
+#[test]
+fn volumes_of_ext2_are_repaired() {
+    survive("ext2", &["-t", "ext2", "-b", "1024", "-O", "dir_index"], "4M", 4000);
+}
