@@ -1,16 +1,16 @@
 //! Volumes that the kernel made on zoned devices, cached as the other golden volumes are.
 //!
-//! A volume is an [`Image`] `NAME.zoned.img` and, where that has no conventional zones, a disk `NAME.disk.img` before
-//! it. The names of devices in its superblock are those of [`Machine`]'s guests: `/dev/vda`, `/dev/nvme0n1`, or
-//! `/dev/nullb0`.
+//! Its [`Devices`] are an [`Image`] `NAME.zoned.img` and, where that has no conventional zones, a disk `NAME.disk.img`
+//! before it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use tidegate_uml::GuestOutput;
 
+use super::devices::Devices;
 use super::image::{Geometry, Image};
 use super::machine::Machine;
 use crate::golden::{default_dir, once, sparse_copy};
@@ -21,8 +21,6 @@ use crate::temp::TempDir;
 /// Raised when what is made changes, so that older copies are made anew.
 const VERSION: u32 = 1;
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Size of the disk before a zoned device, in bytes.
-const DISK: u64 = 64 << 20;
 /// Processes that write until the power is cut.
 const WORKERS: u32 = 3;
 /// Operations that one of them may have begun beyond those that it printed.
@@ -108,13 +106,11 @@ pub const SPECS: &[Spec] = &[
 
 /// A golden volume that exists.
 ///
-/// Its files are shared: tests that write work on a [`Volume::copy_to`].
+/// Its files are shared: tests that write work on a copy of its devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
-    /// The first device, where that is not the zoned one.
-    pub disk: Option<PathBuf>,
-    /// Data of the zoned device; [`Image::open`] has its zones.
-    pub zoned: PathBuf,
+    /// What it is on.
+    pub devices: Devices,
     /// What its last checkpoint holds.
     pub manifest: Option<PathBuf>,
     /// What the kernel makes of it at the next mount.
@@ -128,29 +124,11 @@ impl Volume {
         let file = |suffix: &str| dir.join(format!("{name}.{suffix}"));
         let there = |suffix| Some(file(suffix)).filter(|p| p.exists());
         Volume {
-            disk: there("disk.img"),
-            zoned: file("zoned.img"),
+            devices: Devices { disk: there("disk.img"), zoned: file("zoned.img") },
             manifest: there("jsonl"),
             recovered: there("recovered.jsonl"),
             promises: there("promises"),
         }
-    }
-
-    /// Copies its devices to a directory, holes kept.
-    ///
-    /// # Errors
-    /// The host's.
-    pub fn copy_to(&self, dir: &Path) -> Result<Volume> {
-        let disk = dir.join("disk.img");
-        self.disk.iter().try_for_each(|d| sparse_copy(d, &disk))?;
-        let zoned = dir.join("zoned.img");
-        Image::open(&self.zoned)?.copy_to(&zoned)?;
-        Ok(Volume { disk: self.disk.as_ref().map(|_| disk), zoned, ..self.clone() })
-    }
-
-    /// A guest with its devices, the first of which is `$DEV`.
-    pub fn machine(&self) -> Machine {
-        self.disk.iter().fold(Machine::new().timeout(PATIENCE), Machine::disk).zoned(&self.zoned)
     }
 }
 
@@ -195,23 +173,17 @@ const VERIFY: &str = "mount -t f2fs $DEV $MNT; $HELPER guest-power-verify $PROMI
 struct Job<'a> {
     spec: &'a Spec,
     work: TempDir,
-    volume: Volume,
+    devices: Devices,
 }
 
 fn make(spec: &Spec, dir: &Path) -> Result<()> {
     let work = TempDir::new("golden")?;
     let made = work.path().join("made");
     fs::create_dir(&made)?;
-    let mut volume = Volume::at(&made, spec.name);
-    Image::create(&volume.zoned, spec.geometry)?;
-    if spec.geometry.conventional == 0 {
-        let disk = made.join(format!("{}.disk.img", spec.name));
-        File::create_new(&disk)?.set_len(DISK)?;
-        volume.disk = Some(disk);
-    }
-    let job = Job { spec, work, volume };
+    let devices = Devices::create(&made, spec.geometry)?;
+    let job = Job { spec, work, devices };
     match spec.end {
-        End::Clean => job.run(&job.volume, &format!("{FORMAT}{CLEAN}")).map(drop)?,
+        End::Clean => job.run(&job.devices, &format!("{FORMAT}{CLEAN}")).map(drop)?,
         End::Fsynced => job.fsynced()?,
         End::Cut => job.cut()?,
     }
@@ -219,23 +191,24 @@ fn make(spec: &Spec, dir: &Path) -> Result<()> {
 }
 
 impl Job<'_> {
-    fn machine(&self, volume: &Volume) -> Machine {
-        let machine = volume.machine().share(self.work.path()).env("OUT", self.work.path());
+    fn machine(&self, devices: &Devices) -> Machine {
+        let machine =
+            devices.machine().timeout(PATIENCE).share(self.work.path()).env("OUT", self.work.path());
         machine.env("SEED", SEED.to_string()).env("PROMISES", self.work.path().join("promises"))
     }
 
-    fn run(&self, volume: &Volume, script: &str) -> Result<GuestOutput> {
-        Ok(self.machine(volume).run(script)?.check()?)
+    fn run(&self, devices: &Devices, script: &str) -> Result<GuestOutput> {
+        Ok(self.machine(devices).run(script)?.check()?)
     }
 
-    fn copy(&self) -> Result<Volume> {
+    fn copy(&self) -> Result<Devices> {
         let dir = self.work.path().join("copy");
         fs::create_dir(&dir)?;
-        self.volume.copy_to(&dir)
+        self.devices.copy_to(&dir)
     }
 
     fn fsynced(&self) -> Result<()> {
-        self.run(&self.volume, &format!("{FORMAT}{FSYNCED}"))?;
+        self.run(&self.devices, &format!("{FORMAT}{FSYNCED}"))?;
         self.run(&self.copy()?, RECOVER)?;
         let load = |name| Manifest::load(&self.work.path().join(name));
         let changes = compare(&load("first")?, &load("second")?, &Options::default());
@@ -245,7 +218,7 @@ impl Job<'_> {
 
     fn cut(&self) -> Result<()> {
         let mut promises = Promises::new(SEED, WORKERS, AHEAD);
-        let mut guest = self.machine(&self.volume).spawn(&[&format!("{FORMAT}{WRITERS}"), "true"])?;
+        let mut guest = self.machine(&self.devices).spawn(&[&format!("{FORMAT}{WRITERS}"), "true"])?;
         while let Some(line) = guest.next_line()? {
             // The last line before the reset may be cut off.
             let _ = promises.hear(&line);
@@ -265,10 +238,10 @@ impl Job<'_> {
                 fs::copy(from, dir.join(format!("{name}.{to}")))?;
             }
         }
-        if let Some(disk) = &self.volume.disk {
+        if let Some(disk) = &self.devices.disk {
             sparse_copy(disk, &dir.join(format!("{name}.disk.img")))?;
         }
-        Image::open(&self.volume.zoned)?.copy_to(&dir.join(format!("{name}.zoned.img")))?;
+        Image::open(&self.devices.zoned)?.copy_to(&dir.join(format!("{name}.zoned.img")))?;
         Ok(())
     }
 }

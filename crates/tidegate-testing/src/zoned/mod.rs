@@ -21,18 +21,21 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`devices`] | the devices of a volume: for a guest, and for an engine of ours |
 //! | `kernel` | Debian's kernel and its modules: downloaded, unpacked, not installed |
 //! | `initrd` | the archive that the guest boots from |
 //! | [`golden`] | volumes made by the kernel on such devices, cached |
 //! | [`image`] | a zoned device as files: data, and zones with their write pointers |
 //! | [`machine`] | a guest: its devices, its script, its end |
 
+pub mod devices;
 pub mod golden;
 pub mod image;
 mod initrd;
 pub mod kernel;
 pub mod machine;
 
+pub use devices::{Devices, Opened};
 pub use image::{Condition, Geometry, Image, Zone};
 pub use machine::{Guest, Machine};
 
