@@ -6,7 +6,7 @@ use crate::estimate::{self, Content};
 use crate::found::is_superblock;
 use crate::image::{self, Claim, Existing, NewImage};
 use crate::import::{ImportOptions, Source, Target, import};
-use crate::new_volume::{NewVolume, Room, largest};
+use crate::new_volume::{Ext4Shape, NewVolume, Room, largest};
 use crate::options::OpenOptions;
 use crate::progress::Progress;
 use crate::spool::spool;
@@ -186,12 +186,38 @@ fn too_small(request: &mut Request, e: Error, there: Existing, bytes: u64) -> Er
     }
     // A stream that was not kept is used up.
     let measured = if request.from.is_some() { measure(request, there).ok() } else { None };
+    if let Some(why) = measured.as_ref().and_then(|c| few_inodes(&request.options, c, bytes)) {
+        return e.and(why);
+    }
     match measured.and_then(|c| fit("", &c, 0, &mut request.options.clone()).ok()) {
         Some(n) if n > bytes => {
             e.and(format_args!("--size {}M would do; left out, it is chosen to fit", n.div_ceil(1 << 20)))
         }
         _ => e.and("choose a larger --size; left out, it is chosen to fit"),
     }
+}
+
+/// Inodes of a volume that gets as many as its content has, and some.
+fn enough_inodes(content: &Content) -> u64 {
+    content.inodes + content.inodes / 16 + FIRST_INODES
+}
+
+/// The same volume with so many inodes.
+fn with_inodes(options: &NewVolume, inodes: u64) -> NewVolume {
+    let ext4 = Ext4Shape { inodes: Some(inodes), inode_ratio: None, ..options.ext4.clone() };
+    NewVolume { ext4, ..options.clone() }
+}
+
+/// Says of a volume of `bytes` bytes that it has fewer inodes than its content takes, if it has, and what would do.
+fn few_inodes(options: &NewVolume, content: &Content, bytes: u64) -> Option<String> {
+    let free = options.room("", bytes).ok()?.inodes.filter(|n| *n < content.inodes)?;
+    let wanted = enough_inodes(content);
+    let size = fit("", content, 0, &mut with_inodes(options, wanted)).ok().filter(|n| *n > bytes);
+    let size = size.map_or(String::new(), |n| format!(" with --size {}M", n.div_ceil(1 << 20)));
+    let takes = content.inodes;
+    Some(format!(
+        "the source takes {takes} inodes, and the volume has {free} free: --inodes {wanted}{size} would do"
+    ))
 }
 
 /// Measures what goes in. A stream is kept in a file, so that it can be read again.
@@ -259,13 +285,7 @@ fn fit(image: &str, content: &Content, free: u64, options: &mut NewVolume) -> Re
         room.blocks >= blocks + spare
     };
     let has_inodes = |room: &Room| room.inodes.is_none_or(|n| n >= content.inodes);
-    let many = NewVolume {
-        ext4: crate::new_volume::Ext4Shape {
-            inodes: Some(content.inodes + content.inodes / 16 + FIRST_INODES),
-            ..options.ext4.clone()
-        },
-        ..options.clone()
-    };
+    let many = with_inodes(options, enough_inodes(content));
     let chosen = options.ext4.inodes.is_some() || options.ext4.inode_ratio.is_some();
     // Whether it is enough, and whether it takes more inodes to be.
     let judge = |bytes: u64| match options.room(image, bytes) {

@@ -197,6 +197,19 @@ fn what_is_there_is_kept_and_what_is_cut_short_is_none() {
     }
 }
 
+/// A volume that has room for the bytes and not for the files says what would do, and that does.
+#[test]
+fn too_few_inodes_are_told() {
+    let Some(b) = bench() else { return };
+    let mkfs = ["mkfs", "--format", "ext4", "--size", "64M", "--from", "src"];
+    let line = b.fails(&[&mkfs[..], &["--inode-ratio", "65536", "few.img"]].concat(), 1);
+    assert!(line.contains("inodes are in use") && line.contains("the source takes"), "{line}");
+    let wanted = line.split("--inodes ").nth(1).and_then(|l| l.split(' ').next());
+    let wanted = wanted.unwrap_or_else(|| panic!("{line}"));
+    b.ok(&[&mkfs[..], &["--inodes", wanted, "few.img"]].concat());
+    e2fsck(&b, "few.img");
+}
+
 #[test]
 fn wrong_options_are_told() {
     let Some(b) = bench() else { return };

@@ -128,10 +128,11 @@ impl Ext4 {
         Ok(Some(Looked::Taken(self.sb.group_start(group).plus(found.bit.into()), found.len)))
     }
 
-    /// Gives blocks back. Those of metadata are forgotten by the caller.
+    /// Gives blocks back. Those of metadata are forgotten by the caller. Those of a group whose bitmap is damaged, or has them as free,
+    /// stay as they are for e2fsck.
     ///
     /// # Errors
-    /// `Corrupt` for blocks that are free, or hold the group's own tables.
+    /// `Corrupt` for blocks outside of the volume; those of the journal.
     pub(crate) fn free_blocks(&self, handle: &mut Handle<'_>, first: BlockAddr, n: u64) -> Result<()> {
         rule(self.sb.holds(first, n), format_args!("block {first}: it lies outside of the volume"))?;
         let (mut at, end) = (first.0, first.0 + n);
@@ -140,21 +141,35 @@ impl Ext4 {
             let start = self.sb.group_start(group).0;
             let bit = (at - start) as u32;
             let len = ((end - at) as u32).min(self.blocks_in(group) - bit);
-            let _lock = self.group_locks.lock(group);
+            let (first, _lock) = (at, self.group_locks.lock(group));
+            at += u64::from(len);
             let desc = self.group(group)?;
-            let mut map = self.block_bitmap(&desc)?;
-            rule(
-                (bit..bit + len).all(|b| is_set(&map, b)),
-                format_args!("group {group}: some of {len} blocks from {at} on are free, and are freed"),
-            )?;
+            let Some(mut map) = self.map_to_free(&desc, bit, len, first) else { continue };
             fill(&mut map, bit..bit + len, false);
             if let Some(tid) = handle.tid() {
                 self.freed.add(group, bit, len, tid);
             }
             self.store_block_bitmap(handle, &desc, &map, len.into())?;
-            at += u64::from(len);
         }
         Ok(())
+    }
+
+    /// The bitmap of a group of which blocks are to be freed. `None` where it cannot be trusted: they stay as they are then, as on
+    /// Linux, and the file goes without them.
+    fn map_to_free(&self, desc: &GroupDesc, bit: u32, len: u32, first: u64) -> Option<Vec<u8>> {
+        if self.damage_of(Bitmap::Blocks, desc).is_some() {
+            return None;
+        }
+        let map = self.block_bitmap(desc).and_then(|map| {
+            let used = (bit..bit + len).all(|b| is_set(&map, b));
+            let what = format_args!(
+                "group {}: some of {len} blocks from {first} on are free, and are freed",
+                desc.group
+            );
+            rule(used, what)?;
+            Ok(map)
+        });
+        map.inspect_err(|e| self.pass_over(Bitmap::Blocks, desc, e)).ok()
     }
 
     /// Stores a bitmap and its checksum; `freed` blocks more are free than before.

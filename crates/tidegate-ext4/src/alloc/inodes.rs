@@ -23,7 +23,7 @@ impl Ext4 {
     /// Takes an inode for something in directory `parent`. Groups whose bitmap is damaged are passed over.
     ///
     /// # Errors
-    /// `NoSpace`, also where a damaged group is all that might have one; those of reading bitmaps.
+    /// `NoSpace`, which says so, also where a damaged group is all that might have one; those of reading bitmaps.
     pub(crate) fn take_inode(&self, handle: &mut Handle<'_>, parent: u32, is_dir: bool) -> Result<u32> {
         let start = match is_dir {
             true => self.group_for_directory(parent)?,
@@ -44,7 +44,13 @@ impl Ext4 {
                 return Ok(ino);
             }
         }
-        Err(no_room(damaged))
+        match damaged {
+            Some(_) => Err(no_room(damaged)),
+            None => {
+                let what = format!("all {} inodes are in use", self.sb.raw.s_inodes_count.get());
+                Err(Error::new(ErrorKind::NoSpace, what))
+            }
+        }
     }
 
     /// Where a new directory goes: into a group that is emptier than most; near its parent if that has room.
@@ -99,16 +105,28 @@ impl Ext4 {
         Ok(Some(group.0 * self.sb.inodes_per_group + bit + 1))
     }
 
-    /// Gives an inode back.
+    /// Gives an inode back. One of a group whose bitmap is damaged, or has it as free, stays as it is for e2fsck.
     ///
     /// # Errors
-    /// `Corrupt` for one that is free.
+    /// Those of the journal.
     pub(crate) fn free_inode(&self, handle: &mut Handle<'_>, ino: u32, is_dir: bool) -> Result<()> {
         let (group, bit) = self.inode_group(ino);
         let _lock = self.group_locks.lock(group);
         let desc = self.group(group)?;
-        let mut map = self.inode_bitmap(&desc)?;
-        rule(is_set(&map, bit), format_args!("inode {ino}: it is free, and is freed"))?;
+        if self.damage_of(Bitmap::Inodes, &desc).is_some() {
+            return Ok(());
+        }
+        let found = self.inode_bitmap(&desc).and_then(|map| {
+            rule(is_set(&map, bit), format_args!("inode {ino}: it is free, and is freed"))?;
+            Ok(map)
+        });
+        let mut map = match found {
+            Ok(map) => map,
+            Err(e) => {
+                self.pass_over(Bitmap::Inodes, &desc, &e);
+                return Ok(());
+            }
+        };
         fill(&mut map, bit..bit + 1, false);
         self.store_inode_bitmap(handle, &desc, &map, 1, is_dir, desc.itable_unused)
     }
