@@ -132,7 +132,7 @@ impl Server {
     pub fn fallocate(&self, fh: u64, mode: u32, offset: u64, len: u64, kill: Kill<'_>) -> Result<()> {
         let flags = FallocateFlags::from_bits(mode).ok_or(Errno::OPNOTSUPP)?;
         let h = self.handles.get(fh)?;
-        if !flags.contains(FallocateFlags::PUNCH_HOLE) {
+        if !flags.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::COLLAPSE_RANGE) {
             self.space.check_data(self, len)?;
         }
         if !(flags - FallocateFlags::KEEP_SIZE).is_empty() {

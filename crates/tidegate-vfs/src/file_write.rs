@@ -2,7 +2,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::File;
-use crate::fs::WriteEnd;
+use crate::fs::{WriteEnd, WritebackControl};
 use crate::inode::{Growing, Inode};
 use crate::mapping::Change;
 use crate::mapping::chunk::PageRun;
@@ -195,15 +195,18 @@ impl File {
         self.vfs.balance()
     }
 
-    /// Allocates, frees or zeroes a range. Takes `i_rwsem`; for a large range several times, and others
+    /// Allocates, frees or zeroes a range, takes it out or puts it in. Takes `i_rwsem`; for a large range several times, and others
     /// may come between.
     ///
     /// # Errors
-    /// `InvalidArgument` for an empty range or flags that do not go together, `NoSpace`, `FileTooBig`. What
-    /// was done by then stays.
+    /// `InvalidArgument` for an empty range or flags that do not go together, and for one that is taken out or put in and does not
+    /// begin and end at blocks and lie before the end of the file; `NoSpace`, `FileTooBig`, `Unsupported`. What was done by then stays.
     pub fn fallocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<()> {
         self.allow(OpenFlags::WRITE)?;
         self.vfs.begin_change()?;
+        if flags.intersects(FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE) {
+            return self.shift(flags, offset, len);
+        }
         let punch = flags.contains(FallocateFlags::PUNCH_HOLE);
         let keep = flags.contains(FallocateFlags::KEEP_SIZE);
         if len == 0 || (punch && (!keep || flags.contains(FallocateFlags::ZERO_RANGE))) {
@@ -222,6 +225,43 @@ impl File {
             at = step;
         }
         Ok(())
+    }
+
+    /// Takes a range out of the file, or puts one in.
+    fn shift(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<()> {
+        let inode = &self.inode;
+        let block = u64::from(self.vfs.fs.statfs().block_size);
+        let alone = flags == FallocateFlags::COLLAPSE_RANGE || flags == FallocateFlags::INSERT_RANGE;
+        if !alone || len == 0 || !offset.is_multiple_of(block) || !len.is_multiple_of(block) {
+            return Err(ErrorKind::InvalidArgument.into());
+        }
+        let insert = flags == FallocateFlags::INSERT_RANGE;
+        let end = offset.checked_add(len).ok_or(ErrorKind::FileTooBig)?;
+        let guard = inode.rwsem.write();
+        if inode.is_freed() {
+            return Err(ErrorKind::Stale.into());
+        }
+        let size = inode.size();
+        if insert && size.checked_add(len).is_none_or(|s| s > self.vfs.fs.max_file_size(inode)) {
+            return Err(ErrorKind::FileTooBig.into());
+        }
+        if (if insert { offset } else { end }) >= size {
+            return Err(ErrorKind::InvalidArgument.into());
+        }
+        // What moves is on the volume first, as nothing tells where a page of the cache would go.
+        let start = offset / PAGE;
+        self.vfs.fs.writepages(inode, &mut WritebackControl { start, ..WritebackControl::sync() })?;
+        let none = inode.mapping.invalidate_lock.write();
+        inode.mapping.wait_writeback(start, u64::MAX);
+        if inode.mapping.next_unwritten(start, u64::MAX).is_some() {
+            return Err(inode.mapping.last_error("what is to move cannot be written").in_inode(inode.ino));
+        }
+        self.drop_set_id()?;
+        inode.mapping.remove(start, u64::MAX);
+        self.vfs.fs.shift_range(inode, offset..end, insert, self.vfs.now())?;
+        drop(none);
+        drop(guard);
+        self.vfs.balance()
     }
 
     /// One step: bytes `at..end`, and what size the file has at least afterwards.

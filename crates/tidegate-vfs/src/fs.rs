@@ -1,6 +1,6 @@
 //! What a file system implements.
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::icache::Inodes;
 use crate::inode::Inode;
 use crate::mapping::chunk::PageRun;
@@ -420,6 +420,26 @@ pub trait FileSystem: Send + Sync {
     /// # Locks
     /// `i_rwsem`, exclusive.
     fn preallocate(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()>;
+
+    /// Takes the blocks of `bytes` out of a file, so that what lies behind moves to where they begin and the file is as much shorter;
+    /// with `insert` moves what lies from the beginning of `bytes` on behind them, so that they are a hole and the file is as much
+    /// longer. `bytes` begin and end at blocks and begin inside the file; those that are taken out end before its end. No page from the
+    /// first of them on is in the cache.
+    ///
+    /// # Errors
+    /// `Unsupported` for a format that cannot, or a file; as every method that changes something. A part may have moved.
+    ///
+    /// # Locks
+    /// `i_rwsem` and `invalidate_lock`, exclusive.
+    fn shift_range(
+        &self,
+        _inode: &Arc<Inode>,
+        _bytes: Range<u64>,
+        _insert: bool,
+        _now: Timespec,
+    ) -> Result<()> {
+        Err(ErrorKind::Unsupported.into())
+    }
 
     /// Whether the byte at `pos` lies in a block with data of its own: not in a hole, not in what is only reserved,
     /// and not in the inode.

@@ -155,7 +155,10 @@ impl Ext4 {
         let mut block = self.empty_block();
         put_in_gap(&mut block, self.entries_end(), e, self.filetype());
         self.seal_block(&ei(dir), &mut block);
-        handle.create(addr, |b| b.copy_from_slice(&block))
+        handle.begin_step();
+        handle.create(addr, |b| b.copy_from_slice(&block))?;
+        handle.end_step();
+        Ok(())
     }
 
     /// Puts an entry into a block of entries if it has room.

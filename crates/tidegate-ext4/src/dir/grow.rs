@@ -50,6 +50,7 @@ impl Ext4 {
         }
         let all = self.owned_entries(&before, FileBlock(0), &block, &hash)?;
         let (n, addr) = self.append_dir_block(handle, dir)?;
+        handle.begin_step();
         self.with_own(dir, |own| own.flags |= InodeFlags::INDEX);
         dir.attr().flags |= InodeFlags::INDEX.bits();
         let own = ei(dir);
@@ -65,6 +66,7 @@ impl Ext4 {
         self.put_dx_list(&mut root, at, &[(0, n.0 as u32)]);
         self.seal_node(&own, &mut root, at);
         handle.write(first.addr, |b| b.copy_from_slice(&root))?;
+        handle.end_step();
         Ok(true)
     }
 
@@ -140,6 +142,7 @@ impl Ext4 {
         }
         let (parent, node) = (&nodes[top - 1], &nodes[top]);
         let (n, addr) = self.append_dir_block(handle, dir)?;
+        handle.begin_step();
         let now = ei(dir);
         let mut list = Self::list_of(node);
         let upper = list.split_off(list.len() / 2);
@@ -148,6 +151,7 @@ impl Ext4 {
         let mut above = Self::list_of(parent);
         above.insert(parent.slot + 1, (upper[0].0, n.0 as u32));
         self.store_node(handle, &now, parent, &above)?;
+        handle.end_step();
         Ok(false)
     }
 
@@ -174,13 +178,16 @@ impl Ext4 {
             return Err(Error::new(ErrorKind::NoSpace, "its hash tree is full").in_dir(dir.ino));
         }
         let (n, addr) = self.append_dir_block(handle, dir)?;
+        handle.begin_step();
         let now = ei(dir);
         self.write_node(handle, &now, addr, &Self::list_of(root))?;
         handle.write(root.addr, |block| {
             block[DX_ROOT_INFO + 6] += 1;
             self.put_dx_list(block, root.at, &[(0, n.0 as u32)]);
             self.seal_node(&now, block, root.at);
-        })
+        })?;
+        handle.end_step();
+        Ok(())
     }
 
     fn owned_entries(
@@ -239,12 +246,15 @@ impl Ext4 {
         let upper = list.split_off(middle);
         let continued = u32::from(list[list.len() - 1].hash == upper[0].hash);
         let (n, addr) = self.append_dir_block(handle, dir)?;
+        handle.begin_step();
         let now = ei(dir);
         self.write_entries(handle, &now, addr, &upper)?;
         self.write_entries(handle, &now, leaf.addr, &list)?;
         let node = &way.nodes[way.nodes.len() - 1];
         let mut index = Self::list_of(node);
         index.insert(node.slot + 1, (upper[0].hash | continued, n.0 as u32));
-        self.store_node(handle, &now, node, &index)
+        self.store_node(handle, &now, node, &index)?;
+        handle.end_step();
+        Ok(())
     }
 }

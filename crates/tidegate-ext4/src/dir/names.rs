@@ -3,6 +3,7 @@
 //! What can fail for want of space is done before a name changes, and taken back if it fails.
 
 use super::change::NewEntry;
+use super::entry::Spot;
 use crate::format::raw::*;
 use crate::format::units::FileBlock;
 use crate::inode::{Ext4Inode, ei, own};
@@ -38,9 +39,10 @@ impl Ext4 {
             let (attr, own) = self.make_inode(handle, dir, new, xattrs)?;
             let e = NewEntry { name, ino: own.ino, file_type: new.file_type };
             if let Err(e) = self.add_entry(handle, dir, e) {
-                self.unmake(handle, attr, own, new.time)?;
-                self.store_inode(handle, dir)?;
-                return Err(e);
+                return take_back(handle, e, |handle| {
+                    self.unmake(handle, attr, own, new.time)?;
+                    self.store_inode(handle, dir)
+                });
             }
             self.touch(handle, dir, new.time, i64::from(new.file_type == FileType::Directory))?;
             self.finish_new(handle, attr, own)
@@ -68,10 +70,7 @@ impl Ext4 {
         })();
         match made {
             Ok(()) => Ok((attr, own)),
-            Err(e) => {
-                self.unmake(handle, attr, own, new.time)?;
-                Err(e)
-            }
+            Err(e) => take_back(handle, e, |handle| self.unmake(handle, attr, own, new.time)),
         }
     }
 
@@ -157,8 +156,7 @@ impl Ext4 {
         self.op(HandleType::Dir, |handle| {
             self.check_links(&inode.attr())?;
             if let Err(e) = self.add_entry(handle, dir, Self::entry(name, inode)) {
-                self.store_inode(handle, dir)?;
-                return Err(e);
+                return take_back(handle, e, |handle| self.store_inode(handle, dir));
             }
             let first = {
                 let mut a = inode.attr();
@@ -222,13 +220,17 @@ impl Ext4 {
             if is_dir && moves && r.target.is_none() {
                 self.check_links(&r.new_dir.attr())?;
             }
+            // What a damaged directory lacks is found before anything changes.
+            let parent = if is_dir && moves { Some(self.parent_entry(r.inode)?) } else { None };
+            self.locate(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
             let whiteout = r.whiteout.map(|new| self.make_inode(handle, r.old_dir, new, &[])).transpose()?;
             if let Err(e) = self.put_new_name(handle, r) {
-                if let Some((attr, own)) = whiteout {
-                    self.unmake(handle, attr, own, r.now)?;
-                }
-                self.store_inode(handle, r.new_dir)?;
-                return Err(e);
+                return take_back(handle, e, |handle| {
+                    if let Some((attr, own)) = whiteout {
+                        self.unmake(handle, attr, own, r.now)?;
+                    }
+                    self.store_inode(handle, r.new_dir)
+                });
             }
             let old = self.locate(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
             let made = match whiteout {
@@ -244,8 +246,8 @@ impl Ext4 {
             if let Some(target) = r.target {
                 self.drop_link(handle, target, r.now)?;
             }
-            if is_dir && moves {
-                self.set_parent(handle, r.inode, r.new_dir)?;
+            if let Some(spot) = parent {
+                self.set_parent(handle, r.inode, spot, r.new_dir)?;
             }
             r.inode.attr().ctime = r.now;
             self.store_inode(handle, r.inode)?;
@@ -274,12 +276,17 @@ impl Ext4 {
         let target = r.target.ok_or(ErrorKind::NotFound)?;
         let old = self.locate(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
         let new = self.locate(r.new_dir, r.new_name)?.ok_or(ErrorKind::NotFound)?;
+        let moves = !Arc::ptr_eq(r.old_dir, r.new_dir);
+        let parent = |inode: &Inode| match moves && inode.is_dir() {
+            true => self.parent_entry(inode).map(Some),
+            false => Ok(None),
+        };
+        let both = [(r.inode, parent(r.inode)?, r.new_dir), (target, parent(target)?, r.old_dir)];
         self.point_entry(handle, r.old_dir, old, target.ino.0 as u32, target.file_type)?;
         self.point_entry(handle, r.new_dir, new, r.inode.ino.0 as u32, r.inode.file_type)?;
-        let moves = !Arc::ptr_eq(r.old_dir, r.new_dir);
-        for (inode, to) in [(r.inode, r.new_dir), (target, r.old_dir)] {
-            if moves && inode.is_dir() {
-                self.set_parent(handle, inode, to)?;
+        for (inode, spot, to) in both {
+            if let Some(spot) = spot {
+                self.set_parent(handle, inode, spot, to)?;
             }
             inode.attr().ctime = r.now;
             self.store_inode(handle, inode)?;
@@ -290,17 +297,20 @@ impl Ext4 {
         self.touch(handle, r.new_dir, r.now, come)
     }
 
-    /// Has a directory's ".." lead to `parent`.
-    fn set_parent(&self, handle: &mut Handle<'_>, dir: &Inode, parent: &Inode) -> Result<()> {
-        let spot = self.locate(dir, b"..")?;
-        let spot = spot.ok_or_else(|| Error::corrupt("it has no \"..\"").in_dir(dir.ino))?;
+    /// Where a directory's ".." is.
+    fn parent_entry(&self, dir: &Inode) -> Result<Spot> {
+        self.locate(dir, b"..")?.ok_or_else(|| Error::corrupt("it has no \"..\"").in_dir(dir.ino))
+    }
+
+    /// Has a directory's "..", which is at `spot`, lead to `parent`.
+    fn set_parent(&self, handle: &mut Handle<'_>, dir: &Inode, spot: Spot, parent: &Inode) -> Result<()> {
         self.point_entry(handle, dir, spot, parent.ino.0 as u32, FileType::Directory)
     }
 
     /// Frees an inode that has no name and no user, in steps: until the last it stays an orphan.
     pub(crate) fn evict(&self, inode: &Inode) -> Result<()> {
         self.forget_promises(inode, 0..u64::MAX)?;
-        if inode.file_type == FileType::Regular {
+        if matches!(inode.file_type, FileType::Regular | FileType::Directory) {
             self.cut_in_steps(inode, 0)?;
         }
         self.op(HandleType::Truncate, |handle| {
@@ -323,22 +333,23 @@ impl Ext4 {
             && attr.size < I_BLOCK_SIZE as u64
             && !now.is(InodeFlags::EXTENTS);
         if mapped && !short {
-            if attr.file_type != FileType::Regular {
-                self.forget_blocks(handle, now, attr.size)?;
-            }
             self.cut(handle, now, attr, 0..u64::MAX)?;
         }
         attr.size = 0;
         self.free_xattr_block(handle, now, attr)
     }
+}
 
-    /// Blocks of a directory or a long link are metadata: they may be a file's next.
-    fn forget_blocks(&self, handle: &mut Handle<'_>, now: &Ext4Inode, size: u64) -> Result<()> {
-        for n in 0..self.blocks_of(size) {
-            if let crate::map::Place::Data(addr) = self.map_blocks(now, FileBlock(n), 1)?.place {
-                handle.forget(addr)?;
-            }
-        }
-        Ok(())
+/// Takes back by `f` what was changed before an error, which then leaves nothing half done; not where the error came in the midst of
+/// changes that belong together.
+fn take_back<T>(
+    handle: &mut Handle<'_>,
+    e: Error,
+    f: impl FnOnce(&mut Handle<'_>) -> Result<()>,
+) -> Result<T> {
+    if !handle.is_in_step() {
+        f(handle)?;
+        handle.set_whole();
     }
+    Err(e)
 }

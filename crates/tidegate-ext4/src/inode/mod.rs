@@ -359,9 +359,7 @@ impl Ext4 {
             true => u64::from(u32::MAX),
             false => (12 + n + n * n + n * n * n).min(u32::MAX.into()),
         };
-        // Without the feature a file of 2 GiB would say so in the superblock first.
-        let small = if self.sb.ro_compat.contains(RoCompat::LARGE_FILE) { u64::MAX } else { i32::MAX as u64 };
-        (blocks * bs).min(if self.space.is_some() { small } else { u64::MAX })
+        blocks * bs
     }
 }
 

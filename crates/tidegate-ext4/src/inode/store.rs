@@ -76,6 +76,9 @@ impl Ext4 {
 
     /// The same of what is not an inode in memory, or is being changed.
     pub(crate) fn store_as(&self, handle: &mut Handle<'_>, own: &Ext4Inode, attr: &Attr) -> Result<()> {
+        if own.disk_size > i32::MAX as u64 && attr.file_type == FileType::Regular {
+            self.announce_large_file(handle)?;
+        }
         let (addr, at) = self.inode_address(own.ino)?;
         let len = self.sb.inode_size as usize;
         handle.write(addr, |block| self.put_inode(&mut block[at..at + len], own, attr, false))

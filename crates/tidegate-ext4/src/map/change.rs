@@ -11,7 +11,7 @@ use crate::volume::handle::{Handle, HandleType};
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_vfs::{Attr, ErrorKind, Inode, Result};
+use tidegate_vfs::{Attr, ErrorKind, FileType, Inode, Result};
 
 /// The blocks that fill a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,12 @@ impl Map<'_, '_> {
     }
 }
 
+/// Ends the change of a tree: what it made of it, and by how many nodes that grew.
+fn ended<T>(mut tree: Tree<'_, '_>, r: Result<T>) -> (Result<T>, i64) {
+    let back = tree.give_back();
+    (r.and_then(|v| back.map(|()| v)), tree.nodes)
+}
+
 impl Ext4 {
     /// Where the blocks of an inode had best begin: in its group.
     pub(crate) fn goal_of(&self, ino: u32) -> BlockAddr {
@@ -81,15 +87,25 @@ impl Ext4 {
         };
         let r = f(&mut map);
         match map {
-            Map::Tree(mut t) => {
-                let back = t.give_back();
-                (r.and_then(|v| back.map(|()| v)), t.nodes)
-            }
+            Map::Tree(t) => ended(t, r),
             Map::Numbers(n) => (r, n.nodes),
         }
     }
 
-    fn sectors_of(&self, blocks: i64) -> i64 {
+    /// The same of a file that has an extent tree.
+    pub(super) fn with_tree<T>(
+        &self,
+        handle: &mut Handle<'_>,
+        own: &mut Ext4Inode,
+        f: impl FnOnce(&mut Tree<'_, '_>) -> Result<T>,
+    ) -> (Result<T>, i64) {
+        let goal = self.goal_of(own.ino);
+        let mut tree = Tree { fs: self, handle, own, nodes: 0, goal, ahead: Vec::new() };
+        let r = f(&mut tree);
+        ended(tree, r)
+    }
+
+    pub(super) fn sectors_of(&self, blocks: i64) -> i64 {
         blocks * i64::from(self.sb.block_size / 512)
     }
 
@@ -239,8 +255,8 @@ impl Ext4 {
     ) -> Result<()> {
         let (gone, nodes) = self.with_map(handle, now, |map| map.remove(range));
         let gone = gone?;
-        if self.logs_data_of(now) {
-            // The log may have them, and who gets them next need not write to it.
+        if self.logs_data_of(now) || attr.file_type != FileType::Regular {
+            // The log may have them, and who gets them next need not write to it: a directory's are metadata.
             for p in gone.iter().filter(|p| !p.unwritten) {
                 (0..p.len).try_for_each(|n| handle.forget(p.start.plus(n)))?;
             }

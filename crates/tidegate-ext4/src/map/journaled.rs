@@ -41,9 +41,10 @@ impl Ext4 {
             && self.logs_data_of(&ei(inode))
     }
 
-    /// Blocks of a file that one change may free: those of logged data are revoked one by one.
+    /// Blocks of a file that one change may free: those of logged data, and of a directory, are revoked one by one.
     pub(crate) fn freed_at_once(&self, inode: &Inode) -> u64 {
-        if self.logs_data(inode) { REVOKES_AT_ONCE } else { u64::MAX }
+        let revoked = self.logs_data(inode) || inode.file_type != FileType::Regular;
+        if revoked && self.blocks.journal().is_some() { REVOKES_AT_ONCE } else { u64::MAX }
     }
 
     /// Puts an inode's dirty pages into transactions.

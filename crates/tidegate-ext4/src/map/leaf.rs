@@ -95,6 +95,32 @@ pub(super) fn cut_in_two(v: &mut Vec<Piece>, range: &Range<u64>) -> Option<usize
     Some(at + 1)
 }
 
+/// Splits the extent that goes over the beginning of a block; where it goes on.
+pub(super) fn split_at(v: &mut Vec<Piece>, block: u64) -> Option<usize> {
+    let at = v.iter().position(|p| p.block < block && p.end() > block)?;
+    let whole = v[at];
+    v[at] = whole.part(&(0..block))?;
+    v.insert(at + 1, whole.part(&(block..u64::MAX))?);
+    Some(at + 1)
+}
+
+/// Moves the extents that begin in a range within the file, where they stay in order; from where to where they lay.
+pub(super) fn move_pieces(
+    v: &mut Vec<Piece>,
+    pick: &Range<u64>,
+    to: &dyn Fn(u64) -> u64,
+) -> Option<Range<u64>> {
+    let mut picked = v.iter().filter(|p| pick.contains(&p.block));
+    let first = *picked.next()?;
+    let moved = first.block..picked.next_back().unwrap_or(&first).end();
+    for p in std::mem::take(v) {
+        let block = if pick.contains(&p.block) { to(p.block) } else { p.block };
+        let at = v.len();
+        join(v, at, Piece { block, ..p });
+    }
+    Some(moved)
+}
+
 /// Says of a range in one unwritten extent that it holds data; where it is.
 pub(super) fn mark_in_leaf(v: &mut Vec<Piece>, range: &Range<u64>) -> Option<usize> {
     let at = holder(v, range).filter(|n| v[*n].unwritten)?;

@@ -18,6 +18,7 @@
 //! | `journaled` | data that goes through the journal |
 //! | `size` | the size that the table has |
 //! | `truncate` | truncation, holes, blocks ahead |
+//! | `shift` | ranges that are taken out and put in |
 //! | `inline` | content that lies in the inode |
 
 mod change;
@@ -32,6 +33,7 @@ mod numbers;
 mod promise;
 mod read;
 mod replace;
+mod shift;
 mod size;
 mod tree;
 mod truncate;

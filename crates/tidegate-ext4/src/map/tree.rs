@@ -25,7 +25,7 @@ const ROOT_MAX: usize = 4;
 
 /// What a node holds.
 #[derive(Clone, Debug)]
-enum Entries {
+pub(super) enum Entries {
     Leaf(Vec<Piece>),
     /// First block below, and the node.
     Index(Vec<(u64, BlockAddr)>),
@@ -55,10 +55,10 @@ impl Entries {
 }
 
 #[derive(Clone, Debug)]
-struct Node {
+pub(super) struct Node {
     depth: u16,
     generation: u32,
-    entries: Entries,
+    pub entries: Entries,
 }
 
 /// A change of a leaf's list; the entry that it is about.
@@ -130,12 +130,8 @@ impl Tree<'_, '_> {
                     return Ok(first_of_last(&v[v.len().saturating_sub(AT_ONCE)..], most));
                 }
                 Entries::Index(v) => {
-                    let Some(&(_, addr)) = v.last() else { return Err(self.bad("an index without entries")) };
-                    let below = self.load(Some(addr))?;
-                    if below.depth >= node.depth {
-                        return Err(self.bad("a depth that does not fall"));
-                    }
-                    node = below;
+                    let last = v.last().map(|e| e.1);
+                    node = self.below(&node, last)?;
                 }
             }
         }
@@ -143,6 +139,16 @@ impl Tree<'_, '_> {
 
     fn bad(&self, what: &str) -> Error {
         Error::corrupt(format!("its extent tree: {what}")).in_inode(self.own.ino)
+    }
+
+    /// The node that an entry of another leads to.
+    pub(super) fn below(&self, node: &Node, entry: Option<BlockAddr>) -> Result<Node> {
+        let Some(addr) = entry else { return Err(self.bad("an index without entries")) };
+        let below = self.load(Some(addr))?;
+        if below.depth + 1 != node.depth {
+            return Err(self.bad("a depth that does not fall"));
+        }
+        Ok(below)
     }
 
     /// Entries that a node has room for.
@@ -154,7 +160,7 @@ impl Tree<'_, '_> {
         }
     }
 
-    fn load(&self, at: Option<BlockAddr>) -> Result<Node> {
+    pub(super) fn load(&self, at: Option<BlockAddr>) -> Result<Node> {
         let block;
         let bytes: &[u8] = match at {
             None => &self.own.block,
@@ -181,7 +187,7 @@ impl Tree<'_, '_> {
         Ok(Node { depth, generation: head.eh_generation.get(), entries })
     }
 
-    fn store(&mut self, at: Option<BlockAddr>, node: &Node) -> Result<()> {
+    pub(super) fn store(&mut self, at: Option<BlockAddr>, node: &Node) -> Result<()> {
         let max = self.max(at);
         debug_assert!(node.entries.len() <= max);
         let mut bytes = vec![0; self.fs.sb.block_size as usize];
@@ -228,7 +234,7 @@ impl Tree<'_, '_> {
 
     /// Changes the leaf that block `at` belongs to by `f`, which returns the entry that changed, or `None` when the leaf is not
     /// as the caller takes it to be.
-    fn edit(&mut self, at: u64, f: Edit<'_>) -> Result<()> {
+    pub(super) fn edit(&mut self, at: u64, f: Edit<'_>) -> Result<()> {
         for _ in 0..self.nodes_for(at, f)? {
             let (addr, _) = self.fs.take_promised(self.handle, self.goal, 1)?;
             self.ahead.push(addr);
@@ -241,14 +247,8 @@ impl Tree<'_, '_> {
         let (mut place, mut node, mut full) = (None, self.load(None)?, Vec::new());
         while let Entries::Index(v) = &node.entries {
             full.push(v.len() >= self.max(place));
-            let Some(&(_, below)) = v.get(child_of(v, at)) else {
-                return Err(self.bad("an index without entries"));
-            };
-            let child = self.load(Some(below))?;
-            if child.depth + 1 != node.depth {
-                return Err(self.bad("a depth that does not fall"));
-            }
-            (place, node) = (Some(below), child);
+            let below = v.get(child_of(v, at)).map(|e| e.1);
+            (place, node) = (below, self.below(&node, below)?);
         }
         self.edited(&mut node, f)?;
         if node.entries.len() <= self.max(place) {
@@ -301,7 +301,7 @@ impl Tree<'_, '_> {
     }
 
     /// The extent that goes over both ends of a range, if one does.
-    fn around(&self, range: &Range<u64>) -> Result<Option<Piece>> {
+    pub(super) fn around(&self, range: &Range<u64>) -> Result<Option<Piece>> {
         let mut node = self.load(None)?;
         loop {
             let below = match &node.entries {
@@ -310,12 +310,7 @@ impl Tree<'_, '_> {
                 }
                 Entries::Index(v) => v.get(child_of(v, range.start)).map(|e| e.1),
             };
-            let Some(below) = below else { return Err(self.bad("an index without entries")) };
-            let child = self.load(Some(below))?;
-            if child.depth >= node.depth {
-                return Err(self.bad("a depth that does not fall"));
-            }
-            node = child;
+            node = self.below(&node, below)?;
         }
     }
 
@@ -443,6 +438,6 @@ fn raw_index(e: &(u64, BlockAddr)) -> RawExtentIndex {
 }
 
 /// The entry of an index that leads to block `at`.
-fn child_of(v: &[(u64, BlockAddr)], at: u64) -> usize {
+pub(super) fn child_of(v: &[(u64, BlockAddr)], at: u64) -> usize {
     v.partition_point(|e| e.0 <= at).saturating_sub(1)
 }

@@ -132,7 +132,7 @@ impl Ext4 {
 }
 
 /// Sets the size in the table and in memory; what they were.
-fn set_sizes(inode: &Inode, new: impl Fn(u64) -> u64) -> (u64, u64) {
+pub(super) fn set_sizes(inode: &Inode, new: impl Fn(u64) -> u64) -> (u64, u64) {
     let mut data = own(inode).write();
     let mut a = inode.attr();
     let before = (data.disk_size, a.size);

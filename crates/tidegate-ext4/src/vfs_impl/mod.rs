@@ -167,6 +167,10 @@ impl FileSystem for Ext4 {
         self.preallocate_range(inode, bytes)
     }
 
+    fn shift_range(&self, inode: &Arc<Inode>, bytes: Range<u64>, insert: bool, now: Timespec) -> Result<()> {
+        self.shift(inode, bytes, insert, now)
+    }
+
     fn has_block(&self, inode: &Inode, pos: u64) -> Result<bool> {
         self.is_data_at(inode, pos)
     }

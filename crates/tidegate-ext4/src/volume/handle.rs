@@ -24,6 +24,10 @@ const LOW: u32 = 28;
 pub(crate) struct Handle<'a> {
     way: Way<'a>,
     changed: bool,
+    /// What was changed is whole: it was taken back, or is of no consequence.
+    whole: bool,
+    /// In the midst of changes that belong together.
+    in_step: bool,
     /// Credits for data that is put into the transaction when it has its places.
     kept: u32,
 }
@@ -93,7 +97,7 @@ impl<'a> Handle<'a> {
 
     fn on(way: Way<'a>) -> Self {
         HELD.set(HELD.get() + 1);
-        Handle { way, changed: false, kept: 0 }
+        Handle { way, changed: false, whole: false, in_step: false, kept: 0 }
     }
 
     /// Begins a change that puts so many blocks of data into the transaction.
@@ -164,6 +168,35 @@ impl<'a> Handle<'a> {
         self.changed
     }
 
+    /// Whether an error now leaves something half done.
+    pub(crate) fn is_half_done(&self) -> bool {
+        self.in_step || self.changed && !self.whole
+    }
+
+    /// What was changed was taken back: an error that follows leaves nothing half done.
+    pub(crate) fn set_whole(&mut self) {
+        self.whole = true;
+    }
+
+    /// Begins changes that nobody could take back by halves.
+    pub(crate) fn begin_step(&mut self) {
+        self.in_step = true;
+    }
+
+    /// Ends them.
+    pub(crate) fn end_step(&mut self) {
+        self.in_step = false;
+    }
+
+    /// Whether such changes have begun and not ended.
+    pub(crate) fn is_in_step(&self) -> bool {
+        self.in_step
+    }
+
+    fn has_changed_now(&mut self) {
+        (self.changed, self.whole) = (true, false);
+    }
+
     /// The transaction that it is part of, if there is a journal.
     pub(crate) fn tid(&self) -> Option<Tid> {
         match &self.way {
@@ -200,7 +233,7 @@ impl<'a> Handle<'a> {
         };
         has_credit(h)?;
         h.log_data(FsBlock(at.0), f)?;
-        self.changed = true;
+        self.has_changed_now();
         Ok(())
     }
 
@@ -216,7 +249,7 @@ impl<'a> Handle<'a> {
                 h.write(FsBlock(at.0), |b| f(b))
             }
         }?;
-        self.changed = true;
+        self.has_changed_now();
         Ok(())
     }
 
@@ -235,7 +268,7 @@ impl<'a> Handle<'a> {
                 h.create(FsBlock(at.0), |b| f(b))
             }
         }?;
-        self.changed = true;
+        self.has_changed_now();
         Ok(())
     }
 
@@ -244,7 +277,7 @@ impl<'a> Handle<'a> {
     /// # Errors
     /// As [`Handle::write`].
     pub(crate) fn forget(&mut self, at: BlockAddr) -> Result<()> {
-        self.changed = true;
+        self.has_changed_now();
         match &mut self.way {
             Way::Direct(blocks) => {
                 blocks.forget(at);

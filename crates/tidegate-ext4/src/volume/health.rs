@@ -123,8 +123,9 @@ impl Ext4 {
             let mut handle = begin(self)?;
             let r = f(&mut handle);
             let Err(e) = &r else { return r };
-            let breaks = e.errno().is_some() || matches!(e.kind(), ErrorKind::Io | ErrorKind::Corrupt);
-            if breaks && !handle.has_changed() {
+            let kinds = [ErrorKind::Io, ErrorKind::Corrupt, ErrorKind::NotFound];
+            let breaks = e.errno().is_some() || kinds.contains(&e.kind());
+            if breaks && !handle.is_half_done() {
                 return r;
             }
             if breaks {

@@ -8,6 +8,7 @@
 //! | [`open`] | opening a volume |
 //! | [`options`] | how to open it |
 //! | [`info`] | what it tells of itself |
+//! | `announce` | features that it gets in use |
 //! | `blocks` | its blocks, through the page cache |
 //! | `buffers` | blocks that change, of a volume without a journal |
 //! | `conversion` | the thread that marks blocks written |
@@ -17,6 +18,7 @@
 //! | `overlay` | what its journal holds |
 //! | `stats` | what was written |
 
+pub(crate) mod announce;
 pub(crate) mod blocks;
 mod buffers;
 pub(crate) mod conversion;

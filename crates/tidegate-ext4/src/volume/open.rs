@@ -71,6 +71,7 @@ impl Ext4 {
             orphans: Orphans::new(),
             shared_xattrs: Mutex::new(&xattr::SHARED, ()),
             group_locks: GroupLocks::default(),
+            announced: Default::default(),
             next_generation: AtomicU32::new(0),
             filling: options.filling,
             fixed_time: options.fixed_time,
@@ -221,8 +222,11 @@ impl Ext4 {
         if told || State::from_bits_retain(sb.raw.s_state.get()).contains(State::ERROR) {
             return Some(unrepaired());
         }
-        if sb.raw.s_rev_level.get() == 0 {
-            return Some(ReadOnly::State("an ext2 volume of revision 0 is not written"));
+        let raw = &sb.raw;
+        let named = [&raw.s_feature_compat, &raw.s_feature_incompat, &raw.s_feature_ro_compat];
+        if raw.s_rev_level.get() == 0 && named.iter().any(|word| word.get() != 0) {
+            // Linux heeds them all the same, and e2fsck takes them away.
+            return Some(ReadOnly::State("a volume of revision 0 names features, which that has none of"));
         }
         if self.blocks.overlay.as_ref().and_then(Overlay::left_out).is_some() {
             return Some(ReadOnly::Unrepaired {

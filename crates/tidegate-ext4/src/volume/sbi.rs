@@ -4,6 +4,7 @@ use crate::alloc::{Counts, Damaged, Freed, GroupLocks, Space};
 use crate::format::gate::Superblock;
 use crate::inode::orphan::Orphans;
 use crate::map::Behind;
+use crate::volume::announce::Announced;
 use crate::volume::blocks::Blocks;
 use crate::volume::conversion::Conversions;
 use crate::volume::options::Switches;
@@ -43,6 +44,8 @@ pub struct Ext4 {
     pub(crate) shared_xattrs: Mutex<()>,
     /// Locks on groups.
     pub(crate) group_locks: GroupLocks,
+    /// Features that it got since it was opened.
+    pub(crate) announced: Announced,
     /// Tells apart uses of one inode number.
     pub(crate) next_generation: AtomicU32,
     /// Counts of what was written.

@@ -171,6 +171,7 @@ impl Ext4 {
                 "attributes that do not fit in the inode and a block",
             ));
         }
+        self.announce_xattrs(handle)?;
         // As Linux sorts the entries of a block: by namespace, length and name.
         list.sort_by(|a, b| (a.index, a.name.len(), &a.name).cmp(&(b.index, b.name.len(), &b.name)));
         let addr = match own.file_acl {

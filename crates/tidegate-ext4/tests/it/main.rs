@@ -16,10 +16,13 @@ mod made;
 mod mkfs;
 mod mkfs_judged;
 mod model;
+mod old;
 mod plugged;
 mod refused;
 mod repaired;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // other processes are driven and waited for
 mod rig;
+mod shifted;
 mod switches;
+mod undone;
 mod written;

@@ -1,0 +1,197 @@
+//! Ranges that are taken out of files and put in, held against what the host's kernel makes of the same on a volume of its own.
+
+use crate::rig::*;
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use tidegate_block::{Device, MemoryDevice, QueueLimits, RequestQueue};
+use tidegate_ext4::{Ext4, Ext4Options};
+use tidegate_testing::fill::Rng;
+use tidegate_vfs::*;
+
+const ROOT: &Cred = &Cred::ROOT;
+
+fn mount(device: &Arc<MemoryDevice>, option: &str) -> Arc<Vfs> {
+    let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
+    let bdi = Bdi::new(MemoryLimits::default());
+    let mut options = Ext4Options::default();
+    assert!(option.is_empty() || options.set(option).unwrap());
+    let fs = Ext4::open(queue, bdi.clone(), options).unwrap();
+    Vfs::mount(fs, bdi, MountOptions { noatime: true, ..Default::default() }).unwrap()
+}
+
+fn fresh(image: &Path, args: &[&str]) -> Arc<MemoryDevice> {
+    mke2fs(image, args, "48M");
+    Arc::new(MemoryDevice::from_bytes(&std::fs::read(image).unwrap()))
+}
+
+fn bytes(device: &MemoryDevice) -> Vec<u8> {
+    let mut all = vec![0; Device::size(device) as usize];
+    device.read_at(0, &mut all);
+    all
+}
+
+fn make(v: &Arc<Vfs>, name: &str) -> File {
+    let inode = v.create(ROOT, &v.root().unwrap(), name.as_bytes(), 0o644).unwrap();
+    v.open(ROOT, &inode, OpenFlags::READ | OpenFlags::WRITE).unwrap()
+}
+
+fn content(f: &File) -> Vec<u8> {
+    let mut found = vec![0; f.size() as usize];
+    assert_eq!(f.read_at(0, &mut found).unwrap(), found.len());
+    found
+}
+
+/// Does one operation with our file and with the kernel's; whether both did it.
+fn both(ours: &File, theirs: &std::fs::File, mode: u32, at: u64, len: u64) -> (bool, String) {
+    let what = format!("mode {mode:#x}, {len} bytes at {at} of {}", ours.size());
+    let our = ours.fallocate(FallocateFlags::from_bits(mode).unwrap(), at, len);
+    let their = rustix::fs::fallocate(theirs, rustix::fs::FallocateFlags::from_bits_retain(mode), at, len);
+    assert_eq!(our.is_ok(), their.is_ok(), "{what}: {our:?}, the kernel: {their:?}");
+    (our.is_ok(), what)
+}
+
+const KINDS: [(&[&str], &str, u64); 3] = [
+    (&["-t", "ext4", "-b", "4096", "-J", "size=4"], "", 4096),
+    (&["-t", "ext4", "-b", "1024", "-J", "size=1"], "", 1024),
+    (&["-t", "ext4", "-b", "2048", "-J", "size=2"], "data=journal", 2048),
+];
+
+const COLLAPSE: u32 = 8;
+const INSERT: u32 = 0x20;
+
+#[test]
+fn ranges_come_and_go_as_on_linux() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    for (n, (args, option, block)) in KINDS.into_iter().enumerate() {
+        let (own, theirs) = (dir.path().join(format!("own-{n}")), dir.path().join(format!("kernel-{n}")));
+        let device = fresh(&own, args);
+        fresh(&theirs, args);
+        let kernel = Mounted::new(&theirs, "rw").unwrap();
+        let v = mount(&device, option);
+        let mut rng = Rng::new(40 + n as u64);
+        let (mut done, mut refused) = (0, 0);
+        for f in 0..6 {
+            let name = format!("f{f}");
+            let our = make(&v, &name);
+            let path = kernel.path().join(&name);
+            let their = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+            for step in 0..60_u64 {
+                let size = our.size();
+                let at = rng.below(size / block + 3) * block;
+                let len = (1 + rng.below(20)) * block;
+                let (ok, what) = match rng.below(6) {
+                    0 | 1 => {
+                        let at = rng.below(size + 20_000);
+                        let data = vec![(step % 250) as u8 + 1; 1 + rng.below(30_000) as usize];
+                        our.write_at(at, &data).unwrap();
+                        their.write_all_at(&data, at).unwrap();
+                        (true, format!("a write at {at}"))
+                    }
+                    2 => both(&our, &their, COLLAPSE, at, len),
+                    3 => both(&our, &their, INSERT, at, len),
+                    4 => {
+                        let odd = (rng.below(3), rng.below(2));
+                        let mode =
+                            [COLLAPSE, INSERT, COLLAPSE | 1, INSERT | 2, 0x10, 3][rng.below(6) as usize];
+                        both(&our, &their, mode, at + odd.0, len + odd.1)
+                    }
+                    _ if rng.below(3) == 0 => {
+                        our.fsync(false).unwrap();
+                        (true, "fsync".to_string())
+                    }
+                    _ => both(&our, &their, 0, at + 5, len),
+                };
+                done += usize::from(ok);
+                refused += usize::from(!ok);
+                assert_eq!(our.size(), their.metadata().unwrap().len(), "{args:?}, {name}: {what}");
+                let same = content(&our) == std::fs::read(&path).unwrap();
+                assert!(same, "{args:?}, {name}, step {step}: {what}");
+            }
+        }
+        assert!(done > 200 && refused > 20, "{done} {refused}");
+        v.unmount().unwrap();
+        drop(v);
+        std::fs::write(&own, bytes(&device)).unwrap();
+        must("e2fsck", &["-fn", own.to_str().unwrap()]);
+        let ours = Mounted::new(&own, "ro").unwrap();
+        for f in 0..6 {
+            let name = format!("f{f}");
+            let read = |m: &Mounted| std::fs::read(m.path().join(&name)).unwrap();
+            assert!(read(&ours) == read(&kernel), "{args:?}, {name}");
+        }
+    }
+}
+
+/// A tree of several levels is more than one change moves.
+#[test]
+fn large_trees_move_in_steps() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("large");
+    let device = fresh(&image, KINDS[1].0);
+    let v = mount(&device, "nomap_first=off");
+    let f = make(&v, "large");
+    let mut want = Vec::new();
+    // Every other page: an extent each.
+    for n in 0..3_000_u64 {
+        f.write_at(n * 8192, &[(n % 251) as u8 + 1; 3000]).unwrap();
+        want.resize(n as usize * 8192, 0);
+        want.extend([(n % 251) as u8 + 1; 3000]);
+    }
+    f.fsync(false).unwrap();
+    let judge = |want: &Vec<u8>, what: &str| {
+        assert!(content(&f) == *want, "{what}");
+        f.fsync(false).unwrap();
+        std::fs::write(&image, bytes(&device)).unwrap();
+        let path = image.to_str().unwrap();
+        let (_, said) = run("e2fsck", &["-fy", path]);
+        must("e2fsck", &["-fn", path]);
+        assert!(bytes_of("debugfs", &["-R", "cat /large", path]) == *want, "{what}: {said}");
+    };
+    f.fallocate(FallocateFlags::INSERT_RANGE, 1024 * 3, 1024 * 100).unwrap();
+    want.splice(1024 * 3..1024 * 3, vec![0; 1024 * 100]);
+    judge(&want, "insert");
+    f.fallocate(FallocateFlags::COLLAPSE_RANGE, 1024, 1024 * 5_001).unwrap();
+    want.drain(1024..1024 + 1024 * 5_001);
+    judge(&want, "collapse");
+    f.fallocate(FallocateFlags::INSERT_RANGE, 0, 4096).unwrap();
+    want.splice(0..0, vec![0; 4096]);
+    judge(&want, "insert at the beginning");
+    drop(f);
+    v.unmount().unwrap();
+}
+
+#[test]
+fn what_cannot_move_is_refused() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let device = fresh(&dir.path().join("ext3"), &["-t", "ext3"]);
+    let v = mount(&device, "");
+    let f = make(&v, "numbers");
+    f.write_at(0, &[1; 20_000]).unwrap();
+    let e = f.fallocate(FallocateFlags::INSERT_RANGE, 0, 4096).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unsupported);
+    assert!(content(&f) == [1; 20_000]);
+    drop(f);
+    v.unmount().unwrap();
+    let device = fresh(&dir.path().join("ext4"), KINDS[0].0);
+    let v = mount(&device, "");
+    let f = make(&v, "far");
+    f.write_at(0, &[1; 5_000]).unwrap();
+    // Blocks ahead, at the end of what can be named.
+    f.fallocate(FallocateFlags::KEEP_SIZE, (u64::from(u32::MAX) - 2) * 4096, 4096).unwrap();
+    let e = f.fallocate(FallocateFlags::INSERT_RANGE, 0, 1 << 20).unwrap_err();
+    assert_eq!((e.kind(), f.size()), (ErrorKind::FileTooBig, 5_000));
+    assert!(content(&f) == [1; 5_000]);
+    drop(f);
+    v.unmount().unwrap();
+}
