@@ -113,30 +113,6 @@ impl InFlight {
         room.wait_until(|| self.enter(place));
     }
 
-    /// Counts a request once there is room for it, or `is_due` says that it may not wait for room; the room that it has.
-    pub fn enter_unless<W>(
-        &self,
-        place: Place,
-        is_due: impl Fn() -> bool,
-        waiting: impl FnOnce() -> W,
-    ) -> Place {
-        if self.enter(&place) {
-            return place;
-        }
-        if !is_due() {
-            let _waits = waiting();
-            let mut entered = false;
-            self.room.wait_until(|| {
-                entered = self.enter(&place);
-                entered || is_due()
-            });
-            if entered {
-                return place;
-            }
-        }
-        self.enter_freely()
-    }
-
     /// The end of a request.
     pub fn leave(&self, place: &Place) {
         if let Some(bytes) = place.bytes {

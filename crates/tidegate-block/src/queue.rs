@@ -1,5 +1,7 @@
 //! The request queue: merges what a plug gathers, bounds what is in flight, counts.
 
+mod ordered;
+
 use crate::bio::{Bio, BioData, BioFlags, Op, Sector};
 use crate::busy::Busy;
 use crate::inflight::{InFlight, Place};
@@ -12,13 +14,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use tidegate_rt::{
-    Condvar, Distribution, Histogram, LockClass, Mutex, clock, device_wait, sim, trace::SpanPoint,
-};
+use tidegate_rt::{Distribution, Histogram, clock, device_wait, sim, trace::SpanPoint};
 
 static SUBMIT_BIO_WAIT: SpanPoint<0> = SpanPoint::new("submit_bio_wait", []);
-
-static ENDED: LockClass = LockClass::new("queue->ended", 978);
 
 /// Bounds of a queue.
 #[derive(Clone, Copy, Debug)]
@@ -238,49 +236,6 @@ impl RequestQueue {
         Ok(rq.bios.remove(0).data)
     }
 
-    /// Whether a request has a place among others of its zone.
-    fn is_ordered(&self, rq: &Request) -> bool {
-        self.zones.as_ref().is_some_and(|z| z.orders(rq))
-    }
-
-    /// Sends a request of a zone, and waits for its end.
-    fn wait_for_ordered(&self, mut rq: Request) -> Result<BioData, Errno> {
-        let ended = Arc::new((Mutex::new(&ENDED, None), Condvar::new()));
-        let of_bio = ended.clone();
-        if let Some(bio) = rq.bios.last_mut() {
-            bio.end_io = Some(Box::new(move |r, data| {
-                *of_bio.0.lock() = Some(r.map(|()| data));
-                of_bio.1.notify_all();
-            }));
-        }
-        let mut together = Vec::new();
-        self.add_ordered(rq, true, &mut together);
-        let mut over = ended.0.lock();
-        loop {
-            match over.take() {
-                Some(r) => return r,
-                None => ended.1.wait(&mut over),
-            }
-        }
-    }
-
-    /// Sends a request of a zone once there is room for it; at once where it is the next of its zone: those behind it
-    /// may have all the room, and wait for it.
-    fn add_ordered(&self, mut rq: Request, awaited: bool, together: &mut Vec<Request>) {
-        let Some(zones) = &self.zones else { return };
-        self.device.submit_all(std::mem::take(together));
-        self.inflight.watch(&mut rq);
-        self.n.busy.watch(&mut rq);
-        self.n.write_requests.fetch_add((rq.op == Op::Write) as u64, Relaxed);
-        let awaits = self.limits.wbt.is_some() && (awaited || rq.is_awaited());
-        self.note_wait(awaits);
-        let wanted = if awaited { Place::awaited(&rq) } else { Place::of(&rq) };
-        let place = self.inflight.enter_unless(wanted, || zones.is_next(&rq), || self.n.busy.congested());
-        Traced::watch(&mut rq);
-        let inflight = self.inflight.clone();
-        zones.submit(rq, move || inflight.leave(&place));
-    }
-
     /// Waits until the elevator, if there is one, has it be the turn of `rq`.
     fn enter(&self, rq: &Request) -> Option<Slot<'_>> {
         let w = self.wfq.as_ref()?;
@@ -436,6 +391,10 @@ impl RequestQueue {
 
     fn wait_for_room(&self, place: Place) -> Place {
         self.note_wait(true);
+        self.wait_in_line(place)
+    }
+
+    fn wait_in_line(&self, place: Place) -> Place {
         if !self.inflight.enter(&place) {
             let _waits = self.n.busy.congested();
             self.inflight.wait_to_enter(&place);

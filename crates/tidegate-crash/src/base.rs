@@ -2,12 +2,13 @@
 
 use crate::model::Model;
 use crate::ops::CrashOp;
+use crate::zones::{OnZones, Pointers, Zoned};
 use crate::{Fault, age, crowd, sound};
 use std::sync::{Arc, OnceLock};
 use tidegate::detect::Format;
 use tidegate::new_volume::{self, NewVolume};
 use tidegate::volume::Volume;
-use tidegate_block::{Blocks, Device, Overlay, QueueLimits, RequestQueue};
+use tidegate_block::{Blocks, Overlay, QueueLimits, RequestQueue, ZoneSpec};
 use tidegate_rt::Timespec;
 use tidegate_rt::rng::Rng;
 
@@ -28,13 +29,24 @@ pub struct Shape {
     pub block: usize,
     /// F2FS: with every feature, or with none. Ext4: with checksums, or without.
     pub features: bool,
+    /// F2FS: on zones.
+    pub zones: Option<ZoneSpec>,
 }
 
 const fn shape(block: usize, features: bool) -> Shape {
-    Shape { block, features }
+    Shape { block, features, zones: None }
 }
 
 const OF_F2FS: &[Shape] = &[shape(4096, false), shape(4096, true)];
+/// Zones of two segments, behind as many that can be written anywhere as metadata takes.
+const fn zones(capacity: u64) -> Option<ZoneSpec> {
+    Some(ZoneSpec { size: 4 << 20, capacity, conventional: 5, max_open: 8, max_active: 10 })
+}
+
+const OF_ZONED: &[Shape] = &[
+    Shape { zones: zones(4 << 20), ..shape(4096, false) },
+    Shape { zones: zones(3 << 20), ..shape(4096, true) },
+];
 const OF_EXT4: &[Shape] = &[
     shape(1024, true),
     shape(2048, true),
@@ -54,6 +66,8 @@ pub struct Base {
     pub blocks: Arc<Blocks>,
     /// Which block stands where.
     pub table: Arc<Vec<u32>>,
+    /// Where its zones are written to, if it has any.
+    pub zones: OnZones,
     /// What is on it.
     pub model: Model,
 }
@@ -76,6 +90,7 @@ pub struct Kind {
 pub struct Bases {
     format: Format,
     maker: Option<Maker>,
+    zoned: bool,
     made: [[OnceLock<Result<Base, Fault>>; 4]; 6],
     crowds: [[OnceLock<Result<Base, Fault>>; 2]; 6],
 }
@@ -86,6 +101,11 @@ impl Bases {
         Bases { format: Format::Ext4, maker: Some(maker), ..Bases::default() }
     }
 
+    /// Volumes of F2FS on zones.
+    pub fn zoned() -> Self {
+        Bases { zoned: true, ..Bases::default() }
+    }
+
     /// Their format.
     pub fn format(&self) -> Format {
         self.format
@@ -94,6 +114,7 @@ impl Bases {
     /// The shapes that they have.
     pub fn shapes(&self) -> &'static [Shape] {
         match self.format {
+            Format::F2fs if self.zoned => OF_ZONED,
             Format::F2fs => OF_F2FS,
             Format::Ext4 => OF_EXT4,
         }
@@ -156,13 +177,15 @@ impl Bases {
     /// A fresh volume.
     fn empty(&self, bytes: u64, shape: usize) -> Result<Base, Fault> {
         let shape = self.shapes()[shape];
-        let Some(maker) = &self.maker else { return f2fs(bytes, shape.features, bytes == ROOMY) };
+        // Sections of two segments are fewer.
+        let bytes = if shape.zones.is_some() { bytes.max(ROOMY) + (32 << 20) } else { bytes };
+        let Some(maker) = &self.maker else { return f2fs(bytes, shape, bytes == ROOMY) };
         // Journaled volumes have no segments to run short of, and more of them is only slower.
         let bytes =
             maker(shape, bytes / 2).map_err(|e| Fault::new("run", format!("making a volume: {e}")))?;
         let mut blocks = Blocks::of_size(shape.block);
         let table = bytes.chunks(shape.block).map(|b| number(&mut blocks, b)).collect();
-        Ok(Base { blocks: Arc::new(blocks), table: Arc::new(table), model: Model::default() })
+        Ok(Base { blocks: Arc::new(blocks), table: Arc::new(table), zones: None, model: Model::default() })
     }
 
     /// A volume that saw a lot.
@@ -177,9 +200,15 @@ fn number(blocks: &mut Blocks, bytes: &[u8]) -> u32 {
 }
 
 /// A fresh volume of F2FS.
-fn f2fs(bytes: u64, features: bool, roomy: bool) -> Result<Base, Fault> {
+fn f2fs(bytes: u64, shape: Shape, roomy: bool) -> Result<Base, Fault> {
+    let features = shape.features;
     let device = Arc::new(Overlay::new(Arc::default(), vec![0; (bytes / 4096) as usize]));
-    let queue = RequestQueue::new(device.clone(), QueueLimits::default());
+    let empty = shape.zones.map(|spec| {
+        let at = (0..bytes / spec.size).map(|n| n * spec.size).collect();
+        Arc::new(Pointers { spec, at })
+    });
+    let zoned = Zoned::new(device.clone(), &empty);
+    let queue = RequestQueue::new(zoned.device(), QueueLimits::default());
     // A directory that is there from the beginning is nothing the model knows of.
     let all = new_volume::features(Format::F2fs).filter(|f| *f != "lost_found");
     let new = NewVolume {
@@ -188,10 +217,11 @@ fn f2fs(bytes: u64, features: bool, roomy: bool) -> Result<Base, Fault> {
         time: Some(TIME),
         no_discard: true,
         segments_per_section: (features && roomy).then_some(2),
+        zoned: shape.zones.is_some(),
         ..NewVolume::default()
     };
     new.make("volume", &queue).map_err(|e| Fault::new("run", format!("mkfs: {e}")))?;
-    Ok(Base::of(&device, 4096, Model::default()))
+    Ok(Base::of(&device, 4096, zoned.pointers(shape.zones), Model::default()))
 }
 
 /// What `work` makes of a volume.
@@ -202,21 +232,23 @@ fn used(
 ) -> Result<Base, Fault> {
     let size = fresh.blocks.block_size();
     let device = Arc::new(Overlay::new(fresh.blocks, fresh.table.to_vec()));
-    let queue = Arc::new(RequestQueue::new(device.clone() as Arc<dyn Device>, QueueLimits::default()));
+    let zoned = Zoned::new(device.clone(), &fresh.zones);
+    let queue = Arc::new(RequestQueue::new(zoned.device(), QueueLimits::default()));
     let fail = |e: &dyn std::fmt::Display| Fault::new("run", format!("making a volume: {e}"));
     let volume = Volume::from_queue("volume", queue, &sound()).map_err(|e| fail(&e))?;
     let model = work(&volume).map_err(|e| fail(&e))?;
     if unmount {
         volume.unmount().map_err(|e| fail(&e))?;
     }
-    Ok(Base::of(&device, size, model))
+    zoned.check()?;
+    Ok(Base::of(&device, size, zoned.pointers(fresh.zones.map(|z| z.spec)), model))
 }
 
 impl Base {
-    fn of(device: &Overlay, size: usize, model: Model) -> Base {
+    fn of(device: &Overlay, size: usize, zones: OnZones, model: Model) -> Base {
         let mut blocks = Blocks::of_size(size);
         let table = (0..device.len()).map(|n| device.with_block(n, |b| number(&mut blocks, b)));
         let table = Arc::new(table.collect());
-        Base { blocks: Arc::new(blocks), table, model }
+        Base { blocks: Arc::new(blocks), table, zones, model }
     }
 }

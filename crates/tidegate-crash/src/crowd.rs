@@ -14,6 +14,7 @@ use crate::run::{Machine, Manner, Recording, SHORT_OF_MEMORY, Switches, open, si
 use crate::slow::Slow;
 use crate::tape::Tape;
 use crate::walk::Tree;
+use crate::zones::Zoned;
 use crate::{Fault, Settings};
 use std::sync::Arc;
 use tidegate::volume::Volume;
@@ -78,7 +79,8 @@ fn record_here(
     settings: &Settings,
     rng: Rng,
 ) -> Result<Vec<Recording>, Fault> {
-    let device = Arc::new(Overlay::new(base.blocks.clone(), base.table.to_vec()));
+    let zoned = Zoned::new(Arc::new(Overlay::new(base.blocks.clone(), base.table.to_vec())), &base.zones);
+    let device = zoned.device();
     let pressure = rng.fork(1).one_in(2);
     let recorder = Arc::new(Recorder::new(Arc::new(Slow::new(device, rng))));
     let queue = Arc::new(RequestQueue::new(recorder.clone(), QueueLimits::default()));
@@ -103,7 +105,8 @@ fn record_here(
     let threads: Vec<_> = threads.collect::<Result<_, _>>()?;
     let mut runs = threads.into_iter().map(|t| t.join()).collect::<Result<Vec<_>, _>>()?;
     let end = recorder.position();
-    let tape = Arc::new(Tape::new(&base.blocks, &base.table, recorder.take()));
+    let tape = Arc::new(Tape::new(&base.blocks, &base.table, recorder.take()).on(&base.zones));
+    zoned.check()?;
     let syncs: Vec<Vec<(u64, u64)>> = runs.iter().map(syncs).collect();
     for (n, run) in runs.iter_mut().enumerate() {
         let others = syncs.iter().enumerate().filter(|s| s.0 != n);

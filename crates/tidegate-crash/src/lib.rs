@@ -14,6 +14,7 @@
 //! | [`crowd`], [`slow`] | several threads at once, on a device with a thread of its own |
 //! | [`model`], [`history`] | what the tree should have been after each operation |
 //! | [`tape`], [`state`] | what was written, and what of it a power cut leaves |
+//! | [`zones`] | the same of devices with zones: a beginning of each |
 //! | [`recover`], [`walk`] | opening a state; the tree that is found |
 //! | [`judge`] | the promises |
 //! | [`explore`](mod@explore), [`shrink`] | many runs on all processors; a failure made short |
@@ -40,6 +41,7 @@ pub mod tape;
 #[cfg(test)]
 mod tests;
 pub mod walk;
+pub mod zones;
 
 pub use explore::{Failure, Limits, Progress, Report, explore, replay};
 

@@ -7,6 +7,7 @@ use crate::run::Recording;
 use crate::state::{Amount, State, states};
 use crate::tape::Tape;
 use crate::walk::{Tree, walk};
+use crate::zones::{OnZones, Zoned};
 use crate::{Fault, Reference, Settings, sound};
 use std::sync::Arc;
 use tidegate::offline::{CheckOptions, check};
@@ -69,7 +70,7 @@ fn inspect_with(
         let bytes = stranger(&state.image(&run.tape)).map_err(|e| Fault::new("P8", e))?;
         how.keeps_all(&bytes, &run.tape.blocks)?;
     }
-    how.recover(&run.tape.blocks, state.table(&run.tape), depth)
+    how.recover(&run.tape.blocks, state.medium(&run.tape), depth)
 }
 
 /// How states are recovered.
@@ -92,14 +93,20 @@ impl How<'_> {
             .map_err(|e| Fault::new("P8", format!("recovered by another: {}: {}", e.promise, e.text)))
     }
 
-    fn recover(&self, blocks: &Arc<Blocks>, table: Vec<u32>, depth: Depth) -> Result<(), Fault> {
+    fn recover(
+        &self,
+        blocks: &Arc<Blocks>,
+        (table, zones): (Vec<u32>, OnZones),
+        depth: Depth,
+    ) -> Result<(), Fault> {
         let before = Arc::new(table);
         let device = Arc::new(Overlay::new(blocks.clone(), before.to_vec()));
+        let zoned = Zoned::new(device.clone(), &zones);
         let mut rng = Rng::new(depth.again.unwrap_or(0));
         let pace = if depth.again.is_some() { Pace::any(&mut rng) } else { Pace::AtOnce };
-        let (late, _polling) = Late::attach(device.clone(), pace);
+        let (late, _polling) = Late::attach(zoned.device(), pace);
         let recorder = Arc::new(Recorder::new(late));
-        let top: Arc<dyn Device> = if depth.again.is_some() { recorder.clone() } else { device.clone() };
+        let top: Arc<dyn Device> = if depth.again.is_some() { recorder.clone() } else { zoned.device() };
         let mut volume = self.open(&top)?;
         let tree = walk(&volume)?;
         (self.keeps)(&tree)?;
@@ -109,8 +116,11 @@ impl How<'_> {
             same(&tree, &walk(&volume)?, "recovered a second time")?;
         }
         volume.unmount().map_err(|e| Fault::new("P0", format!("unmount: {e}")))?;
-        checked(&device)?;
-        if let Some(f) = self.reference.filter(|_| depth.reference) {
+        checked(zoned.device())?;
+        zoned.check()?;
+        // fsck.f2fs knows nothing of a zone's capacity from an image: it counts free segments otherwise.
+        let alike = zones.as_ref().is_none_or(|z| z.spec.capacity == z.spec.size);
+        if let Some(f) = self.reference.filter(|_| depth.reference && alike) {
             f(&device).map_err(|e| Fault::new("P7", e))?;
         }
         if depth.again.is_none() {
@@ -119,9 +129,10 @@ impl How<'_> {
         let clean = self.open(&top)?;
         same(&tree, &walk(&clean)?, "after a clean unmount")?;
         drop(clean);
-        let tape = Tape::new(blocks, &before, recorder.take());
+        zoned.check()?;
+        let tape = Tape::new(blocks, &before, recorder.take()).on(&zones);
         for s in states(&tape, &mut rng, AGAIN, 0, u64::MAX) {
-            self.recover(&tape.blocks, s.table(&tape), Depth::default())
+            self.recover(&tape.blocks, s.medium(&tape), Depth::default())
                 .map_err(|e| Fault { text: format!("recovery cut at event {}: {}", s.cut, e.text), ..e })?;
         }
         Ok(())
@@ -145,8 +156,8 @@ fn same(a: &Tree, b: &Tree, when: &str) -> Result<(), Fault> {
     Err(Fault::new("P6", format!("{when}, other objects: {differ:?}")))
 }
 
-fn checked(device: &Arc<Overlay>) -> Result<(), Fault> {
-    let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
+fn checked(device: Arc<dyn Device>) -> Result<(), Fault> {
+    let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
     let report = check("volume", &queue, CheckOptions { max_problems: 3, progress: None })
         .map_err(|e| Fault::new("P6", format!("check: {e}")))?;
     match report.problems.first() {

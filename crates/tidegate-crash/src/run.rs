@@ -7,6 +7,7 @@ use crate::ops::{CrashOp, Place, SLOTS, Step, Target, xattr};
 use crate::slow::Slow;
 use crate::stamp;
 use crate::tape::Tape;
+use crate::zones::Zoned;
 use crate::{Fault, Settings};
 use std::sync::Arc;
 use tidegate::detect::Format;
@@ -204,7 +205,8 @@ fn record_here(
     manner: Manner,
     settings: &Settings,
 ) -> std::result::Result<Recording, Fault> {
-    let device = Arc::new(Overlay::new(base.blocks.clone(), base.table.to_vec()));
+    let zoned = Zoned::new(Arc::new(Overlay::new(base.blocks.clone(), base.table.to_vec())), &base.zones);
+    let device = zoned.device();
     let (device, _polling) = match manner.pace {
         Pace::Late(seed) if has_threads(settings.bases.format()) => {
             (Arc::new(Slow::new(device, Rng::new(seed))) as Arc<dyn Device>, None)
@@ -234,7 +236,8 @@ fn record_here(
         r.spans.push((r.end, recorder.position()));
         r.end = recorder.position();
     }
-    r.tape = Arc::new(Tape::new(&base.blocks, &base.table, recorder.take()));
+    r.tape = Arc::new(Tape::new(&base.blocks, &base.table, recorder.take()).on(&base.zones));
+    zoned.check()?;
     Ok(r)
 }
 

@@ -1,6 +1,7 @@
 //! What a power cut can leave: which moments, and which unflushed blocks at each.
 
 use crate::tape::{Tape, Unit};
+use crate::zones::OnZones;
 use std::collections::BTreeSet;
 use tidegate_block::Overlay;
 use tidegate_rt::rng::Rng;
@@ -31,6 +32,11 @@ impl State {
     /// The content of the device.
     pub fn table(&self, tape: &Tape) -> Vec<u32> {
         tape.table(self.cut, self.flushed, &self.present)
+    }
+
+    /// The same, and where zones are written to.
+    pub fn medium(&self, tape: &Tape) -> (Vec<u32>, OnZones) {
+        tape.medium(self.cut, self.flushed, &self.present)
     }
 
     /// A device with that content.

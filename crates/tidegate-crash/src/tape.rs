@@ -5,6 +5,7 @@
 //! block of it by itself. Of two to the same block that were in flight together, either may come to
 //! lie on top, even if only the other is durable. A PREFLUSH write reaches the medium only after its flush.
 
+use crate::zones::OnZones;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, Blocks, Op, Record};
 
@@ -23,6 +24,8 @@ pub struct Change {
     pub fua: bool,
     /// Whether it carries metadata.
     pub meta: bool,
+    /// Something done to a zone as a whole: a reset, or a finish, which has no blocks.
+    pub zone: Option<Op>,
     /// Event of its submission.
     pub submitted: u64,
     /// Event of its completion; the end of time when it never came.
@@ -41,6 +44,8 @@ pub struct Tape {
     pub before: Arc<Vec<u32>>,
     /// In order of submission.
     pub changes: Vec<Change>,
+    /// Of a device with zones, where these were written to before.
+    pub zones: OnZones,
 }
 
 /// One block of one change.
@@ -59,7 +64,8 @@ impl Tape {
         let size = blocks.block_size() as u64;
         let changes = records.iter().map(|r| Change {
             block: (r.sector.bytes() / size) as u32,
-            count: (r.bytes / size) as u32,
+            count: if r.op == Op::ZoneFinish { 0 } else { (r.bytes / size) as u32 },
+            zone: matches!(r.op, Op::ZoneReset | Op::ZoneFinish).then_some(r.op),
             content: (r.op == Op::Write).then(|| content.push(&r.data)),
             flushes: r.op == Op::Flush || r.flags.contains(BioFlags::PREFLUSH),
             fua: r.flags.contains(BioFlags::FUA),
@@ -68,7 +74,12 @@ impl Tape {
             completed: r.completed.unwrap_or(u64::MAX),
         });
         let changes = changes.collect();
-        Tape { blocks: Arc::new(content), before: before.clone(), changes }
+        Tape { blocks: Arc::new(content), before: before.clone(), changes, zones: None }
+    }
+
+    /// The same of a device with zones.
+    pub fn on(self, zones: &OnZones) -> Tape {
+        Tape { zones: zones.clone(), ..self }
     }
 
     /// How often the device was flushed.
@@ -84,7 +95,7 @@ impl Tape {
     }
 
     /// The changes submitted before event `cut`, with their numbers.
-    fn until(&self, cut: u64) -> impl DoubleEndedIterator<Item = (u32, &Change)> {
+    pub(crate) fn until(&self, cut: u64) -> impl DoubleEndedIterator<Item = (u32, &Change)> {
         let n = self.changes.partition_point(|c| c.submitted < cut);
         self.changes[..n].iter().enumerate().map(|(i, c)| (i as u32, c))
     }
@@ -101,7 +112,7 @@ impl Tape {
         inflight.map(|(i, _)| i).collect()
     }
 
-    fn is_durable(c: &Change, cut: u64, flushed: u64) -> bool {
+    pub(crate) fn is_durable(c: &Change, cut: u64, flushed: u64) -> bool {
         c.completed < flushed || (c.fua && c.completed < cut)
     }
 
@@ -144,6 +155,11 @@ impl Tape {
     /// The device's content: all that is durable, and of the rest what `present` says, later ones over
     /// earlier ones.
     pub fn table(&self, cut: u64, flushed: u64, present: &[Unit]) -> Vec<u32> {
+        self.medium(cut, flushed, present).0
+    }
+
+    /// The same, and where zones are written to.
+    pub fn medium(&self, cut: u64, flushed: u64, present: &[Unit]) -> (Vec<u32>, OnZones) {
         let mut table = self.before.to_vec();
         let mut put = |block: u32, change: u32| {
             let c = &self.changes[change as usize];
@@ -153,6 +169,7 @@ impl Tape {
             put(block as u32, change);
         }
         present.iter().for_each(|u| put(u.block, u.change));
-        table
+        let zones = self.lay_zones(cut, flushed, present, &mut table);
+        (table, zones)
     }
 }

@@ -61,6 +61,25 @@ fn a_few_hundred_power_cuts_of_ext4_break_no_promise() {
     assert!(report.states >= 400 && report.runs >= 3 && report.epochs > 0);
 }
 
+/// The same on zones: every write at a write pointer, and of each zone a beginning is left.
+#[test]
+fn a_few_hundred_power_cuts_on_zones_break_no_promise() {
+    let settings = Settings { bases: Arc::new(Bases::zoned()), ..Settings::default() };
+    let limits = Limits {
+        seed: 1,
+        states: 400,
+        amount: Amount { boundaries: 10, prefixes: 20, subsets: 40 },
+        shrink: 10,
+        crowds: 4,
+        ..Limits::default()
+    };
+    let report = explore(&limits, &settings, &Arc::new(Progress::default()));
+    let report = report.unwrap_or_else(|e| panic!("{e}"));
+    let failed = report.failures.iter().map(|f| text(f).replacen("--replay", "--format zoned --replay", 1));
+    assert!(report.failures.is_empty(), "{}", failed.collect::<String>());
+    assert!(report.states >= 400 && report.runs >= 3 && report.epochs > 0);
+}
+
 #[test]
 fn a_seed_gives_one_run_and_every_part_of_it_is_a_run() {
     let run = |seed| generate(&mut Rng::new(seed), 40, Profile::Mixed, Model::default());

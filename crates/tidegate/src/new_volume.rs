@@ -25,6 +25,9 @@ pub struct NewVolume {
     pub ext4: Ext4Shape,
     /// F2FS: segments of 2 MiB in a section, which are cleaned together; 1 if not given.
     pub segments_per_section: Option<u32>,
+    /// F2FS: on zones, which are its sections: those of a zoned device, or of `segments_per_section` on another. It is
+    /// written in order, whatever it is on.
+    pub zoned: bool,
     /// All times of its first directories; now if none is given.
     pub time: Option<Timespec>,
     /// Owner and group of its first directories.
@@ -202,7 +205,8 @@ impl NewVolume {
         Ok(MkfsOptions {
             label: self.label.clone(),
             uuid: self.uuid,
-            features: self.f2fs_features(image)?,
+            features: self.f2fs_features(image)?
+                | if self.zoned { Features::BLKZONED } else { Features::empty() },
             time: self.time.unwrap_or(usual.time),
             root_uid: self.root_owner.0,
             root_gid: self.root_owner.1,

@@ -20,6 +20,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tidegate_block::{Device, Overlay};
+use tidegate_crash::base::Bases;
 use tidegate_crash::{Limits, Progress, Report, Settings, explore, replay};
 use tidegate_testing::{golden, oracle, temp::TempDir, workspace};
 
@@ -78,6 +79,8 @@ pub struct CrashArgs {
 pub enum Format {
     /// F2FS.
     F2fs,
+    /// F2FS on zones.
+    Zoned,
     /// ext4, made by mke2fs: blocks of 1, 2 and 4 KiB, with checksums and without.
     Ext4,
 }
@@ -115,8 +118,10 @@ pub fn run(args: &CrashArgs) -> Result<ExitCode> {
         planted::plant(&mut settings, bug)?;
     }
     let mut with = args.bug.map_or(String::new(), |b| format!(" --bug {}", b.name()));
-    if args.format == Format::Ext4 {
-        with += " --format ext4";
+    match args.format {
+        Format::F2fs => {}
+        Format::Zoned => with += " --format zoned",
+        Format::Ext4 => with += " --format ext4",
     }
     if let Some(which) = &args.replay {
         let (seed, state) = parse(which)?;
@@ -191,6 +196,9 @@ fn settings(args: &CrashArgs) -> Result<Settings> {
         return ext4::settings(args.fsck > 0);
     }
     let mut settings = Settings::default();
+    if args.format == Format::Zoned {
+        settings.bases = Arc::new(Bases::zoned());
+    }
     if args.fsck == 0 || oracle::skip_or_fail("fsck.f2fs") {
         return Ok(settings);
     }

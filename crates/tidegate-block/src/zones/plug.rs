@@ -22,6 +22,8 @@ struct Plugged {
     next: u64,
     /// The number of the one that is on its way.
     busy: Option<u64>,
+    /// Where that ends.
+    busy_end: u64,
     /// Requests so far.
     count: u64,
     /// A thread sends what is next, and looks again when that is done.
@@ -37,12 +39,22 @@ struct Plugged {
 type Numbered = (u64, Request);
 
 impl Plugged {
+    /// Where those end that are on their way, or will be without another.
+    fn end(&self) -> u64 {
+        let mut end = if self.busy.is_some() { self.busy_end } else { self.next };
+        while let Some((_, rq)) = self.early.get(&end) {
+            end = rq.end().bytes();
+        }
+        end
+    }
+
     fn take_next(&mut self) -> Option<Request> {
         if self.busy.is_some() {
             return None;
         }
         let (number, rq) = self.early.remove(&self.next).or_else(|| self.operations.pop_front())?;
         self.busy = Some(number);
+        self.busy_end = if rq.op == Op::Write { rq.end().bytes() } else { self.next };
         Some(rq)
     }
 }
@@ -69,11 +81,11 @@ impl ZonePlugs {
         changes && rq.bytes > 0 && self.zoning.zone_of(rq.sector.bytes()).is_some()
     }
 
-    /// Whether a request is the next of its zone, or will never be: it does not have to wait for others.
-    pub(crate) fn is_next(&self, rq: &Request) -> bool {
-        let Some(zone) = self.zone(rq) else { return true };
+    /// Whether a request waits for one that nobody has submitted yet. It takes no room from those that do not.
+    pub(crate) fn is_early(&self, rq: &Request) -> bool {
+        let Some(zone) = self.zone(rq).filter(|_| rq.op == Op::Write) else { return false };
         let zones = self.zones.lock();
-        zones.get(&zone).is_none_or(|z| rq.sector.bytes() <= z.next || z.failed.is_some())
+        zones.get(&zone).is_some_and(|z| z.failed.is_none() && rq.sector.bytes() > z.end())
     }
 
     fn zone(&self, rq: &Request) -> Option<u64> {

@@ -37,6 +37,10 @@ pub struct Args {
     /// large_dir, sparse_super, large_file, huge_file, uninit_bg, dir_nlink, extra_isize, metadata_csum
     #[arg(short = 'O', long, value_delimiter = ',')]
     features: Vec<String>,
+    /// Put an f2fs volume on zones (blkzoned), as a zoned device asks for: it is only ever written in order. The size is that
+    /// of a zone in an image file, a multiple of 2M; left out, 2M; a zoned device has its own
+    #[arg(long, value_name = "SIZE", value_parser = units::size, num_args = 0..=1, require_equals = true, default_missing_value = "2M")]
+    zoned: Option<u64>,
     #[command(flatten)]
     ext4: Ext4Args,
     /// The owner of the root directory, as UID:GID; left out, its owner at the source, and without --from the caller
@@ -166,7 +170,30 @@ fn new_volume(args: &Args) -> Result<NewVolume> {
         features.extend(["^has_journal", "^orphan_file"].map(String::from));
     }
     let (label, ext4) = (args.label.clone(), args.ext4.shape());
-    Ok(NewVolume { format, label, uuid: args.uuid, features, ext4, ..NewVolume::default() })
+    let segments_per_section = args.zoned.map(|bytes| zone(image, format, bytes)).transpose()?;
+    let zoned = args.zoned.is_some();
+    Ok(NewVolume {
+        format,
+        label,
+        uuid: args.uuid,
+        features,
+        ext4,
+        segments_per_section,
+        zoned,
+        ..NewVolume::default()
+    })
+}
+
+/// Bytes of a segment of F2FS.
+const SEGMENT: u64 = 2 << 20;
+
+/// Segments in a zone of so many bytes.
+fn zone(image: impl Fn() -> String, format: Format, bytes: u64) -> Result<u32> {
+    if format != Format::F2fs {
+        return Err(Error::argument(image(), "--zoned is for f2fs: leave it out"));
+    }
+    let segments = u32::try_from(bytes / SEGMENT).ok().filter(|n| *n > 0 && bytes.is_multiple_of(SEGMENT));
+    segments.ok_or_else(|| Error::argument(image(), "--zoned: a zone is a multiple of 2M"))
 }
 
 fn size(text: &str) -> std::result::Result<Size, String> {

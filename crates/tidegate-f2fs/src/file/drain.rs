@@ -13,11 +13,11 @@ impl F2fs {
     /// on no list.
     pub(crate) fn drain_writes(&self) -> Result<()> {
         match self.switches.checkpoint_data() {
-            CheckpointData::Wait => {
+            CheckpointData::Linux if !self.is_zoned() => self.write_io.wait_cp_data(),
+            _ => {
                 self.write_io.send_all();
                 self.queue.drain();
             }
-            CheckpointData::Linux => self.write_io.wait_cp_data(),
         }
         self.lost_metadata().map_or(Ok(()), Err)
     }

@@ -25,7 +25,13 @@ impl F2fs {
         let seg = Segment::pages(Arc::new(PageBuf::from_slice(bytes)), 0, 1);
         let _leave =
             device_wait::permit("the inode is to say where its data is when it is there: so does Linux");
-        if let Err(e) = self.queue.submit_wait(Bio::write(a.start.sector(), vec![seg], BioFlags::SYNC)) {
+        let written = match self.is_zoned() {
+            true => self.write_io.write_and_wait(log.into(), a.start, seg),
+            false => {
+                self.queue.submit_wait(Bio::write(a.start.sector(), vec![seg], BioFlags::SYNC)).map(drop)
+            }
+        };
+        if let Err(e) = written {
             self.sit.invalidate(&[a.start])?;
             return Err(Error::device(e, format!("node {nid}: writing its first block")));
         }

@@ -198,6 +198,7 @@ impl F2fs {
         for a in got.iter_mut() {
             let used = a.blocks.min(left);
             unused.extend((used..a.blocks).map(|i| a.start.plus(i)));
+            self.write_io.fill(a.log, a.start.plus(used), a.blocks - used);
             (a.blocks, left) = (used, left - used);
         }
         got.retain(|a| a.blocks > 0);
@@ -230,6 +231,9 @@ impl F2fs {
     /// relies on where a pinned file's blocks are.
     fn stays_in_place(&self, inode: &Inode, old: BlockAddr, how: Placement) -> bool {
         let Placement::ByPolicy { in_place } = how else { return false };
+        if self.is_zoned() {
+            return false;
+        }
         if !old.is_data() || inode.file_type != FileType::Regular || !fi(inode).fsync.may_stay_in_place() {
             return false;
         }

@@ -33,6 +33,7 @@ impl F2fs {
                 for log in Log::DATA {
                     let _ = self.leave_segment(log);
                 }
+                self.finish_zones(true);
             }
             for (inode, pages) in failed.all() {
                 for index in pages {

@@ -68,6 +68,10 @@ impl F2fs {
     /// Whether free segments are short. Takes `inode_lock[DIR_INODE]`.
     fn is_short(&self, ahead: u32) -> bool {
         let free = self.sit.free_segments().free;
+        if self.is_zoned() {
+            self.count_dir_pages();
+            return free <= self.gc_threshold() + ahead * self.sit.segments_of_section();
+        }
         let dirty = 2 * (self.bdi.dirty_bytes() / BLOCK_SIZE as u64) / BLOCKS_PER_SEG as u64;
         if free as u64 > dirty + (self.sb.main_segments / 20 + KEPT_BY_DATA + ahead + 8) as u64 {
             return false; // whatever is dirty
@@ -133,7 +137,12 @@ impl F2fs {
             let before = self.margin();
             // With many nodes dirty, a checkpoint comes first: it may be enough.
             let max = if self.checkpoint_need() > 2 { 0 } else { u32::MAX };
-            let held = self.clean_round(&mut victims, Policy::Greedy, self.gc_threshold() + AHEAD, max)?;
+            let held = self.clean_round(
+                &mut victims,
+                Policy::Greedy,
+                self.gc_threshold() + AHEAD * self.sit.segments_of_section(),
+                max,
+            )?;
             self.checkpoint(false)?;
             victims.judge(&self.sit, &held.sections)?;
             let moved = !held.sections.is_empty() || max == 0;
@@ -217,6 +226,8 @@ impl F2fs {
                     // Nodes may find room where data does not: a checkpoint writes them.
                     continue;
                 }
+                // A checkpoint makes a section of nodes free as a whole.
+                r if self.is_zoned() => coming += r.map_or(0, |n| n.min(1) * self.sit.segments_of_section()),
                 r => coming += r.unwrap_or(0),
             }
             held.sections.push(section);

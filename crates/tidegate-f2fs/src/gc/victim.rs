@@ -1,6 +1,7 @@
 //! Which section to clean next.
 
 use crate::format::raw::*;
+use crate::format::units::SegNo;
 use crate::tables::sit::Sit;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -113,17 +114,18 @@ impl Victims {
             if self.skipped.contains(&first) || section.clone().any(|x| s.is_taken(x)) {
                 continue;
             }
+            let all: u32 = section.clone().map(|n| sit.usable(SegNo(n))).sum();
             let (mut valid, mut mtime) = (0, 0);
             for segno in section.clone() {
                 let e = sit.entry(&mut s, segno)?;
                 valid += e.valid as u64;
                 mtime += e.mtime;
             }
-            if valid == 0 || valid == (per * BLOCKS_PER_SEG) as u64 {
+            if valid == 0 || valid == u64::from(all) {
                 continue;
             }
             let Some(cost) =
-                self.cost(policy, valid * 100 / (per * BLOCKS_PER_SEG) as u64, valid, mtime / per as u64)
+                self.cost(policy, valid * 100 / u64::from(all.max(1)), valid, mtime / per as u64)
             else {
                 continue;
             };

@@ -199,7 +199,10 @@ impl F2fs {
                     let next = if i + 1 < n { blk.plus(1) } else { a.next };
                     (self.filler(version, next), None)
                 }
-                None => continue,
+                None => {
+                    self.write_io.fill(log.into(), blk, 1);
+                    continue;
+                }
             };
             self.write_io.add(log.into(), blk, vec![seg], pages, flags, full);
         }

@@ -5,6 +5,7 @@
 //! the pack at each checkpoint, or, of an extra stream, to the SSA then, too.
 
 mod stream;
+mod zoned;
 
 use crate::format::gate::Checkpoint;
 use crate::format::raw::*;
@@ -13,7 +14,7 @@ use crate::segment::log::{LOG_SLOTS, Log, LogId};
 use crate::segment::policy::Reserve;
 use crate::volume::options::AllocMode;
 use crate::volume::sbi::F2fs;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_block::PageBuf;
 use tidegate_rt::{LockClass, Mutex, MutexGuard};
 use tidegate_vfs::{Error, ErrorKind, Result};
@@ -72,6 +73,8 @@ pub(crate) struct Cursegs {
     refused: AtomicU64,
     /// Blocks allocated since the last checkpoint.
     allocated: AtomicU64,
+    /// Of a volume on zones, blocks that are left in each log's section.
+    left: [AtomicU32; LOG_SLOTS],
     /// The last warm node does not name the block of the next. Nor is a chain that the volume was opened
     /// on to be continued: what a power cut left behind it would be taken for its next nodes.
     chain_broken: AtomicBool,
@@ -86,6 +89,7 @@ impl Cursegs {
             open: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             allocated: AtomicU64::new(0),
+            left: std::array::from_fn(|_| AtomicU32::new(0)),
             chain_broken: AtomicBool::new(true),
         }
     }
@@ -110,6 +114,11 @@ impl Cursegs {
     /// Whether a stream found no segment since the last checkpoint.
     pub(crate) fn is_refused(&self, log: LogId) -> bool {
         self.refused.load(Relaxed) & log.bit() != 0
+    }
+
+    /// Blocks that are left in the section of a log, on zones.
+    pub(crate) fn left(&self, log: impl Into<LogId>) -> u32 {
+        self.left[log.into().slot()].load(Relaxed)
     }
 
     pub(crate) fn lock(&self, log: impl Into<LogId>) -> MutexGuard<'_, Curseg> {
@@ -179,7 +188,12 @@ impl F2fs {
                 Ok(a) => {
                     done += a.blocks;
                     match out.last_mut() {
-                        Some(last) if last.log == log && last.start.plus(last.blocks) == a.start => {
+                        // No bio is of two zones.
+                        Some(last)
+                            if last.log == log
+                                && last.start.plus(last.blocks) == a.start
+                                && !self.begins_zone(a.start) =>
+                        {
                             last.blocks += a.blocks
                         }
                         _ => out.push(a),
@@ -208,14 +222,14 @@ impl F2fs {
         mut summary: impl FnMut(u32) -> RawSummary,
     ) -> Result<Allocated> {
         let mut room = self.room(c)?;
-        if room == 0 {
-            // The segment could not be left when it became full.
+        if room == 0 || self.write_io.is_bad(self.sit.segment_start(c.segno)) {
+            // The segment could not be left when it became full, or its zone takes no more.
             self.next_segment(c, log)?;
             room = self.room(c)?;
         }
         // A log always has a segment to be in, as the checkpoint needs it; a fresh one may be out of bounds.
-        if c.next_blkoff == 0 && !c.ssr && self.sit.free_segments().free < self.kept_free(whom) {
-            let may_fill = !log.is_extra() && self.switches.mode() == AllocMode::Adaptive;
+        if self.is_fresh(c) && self.sit.free_segments().free < self.kept_free(whom) {
+            let may_fill = !log.is_extra() && self.alloc_mode() == AllocMode::Adaptive;
             if !may_fill || !self.fill_holes(c, log)? {
                 return Err(Error::new(ErrorKind::NoSpace, "free segments are short"));
             }
@@ -235,6 +249,7 @@ impl F2fs {
             c.sum.entries[at] = summary(i);
         }
         c.next_blkoff += n as usize;
+        self.note_left(c, log);
         if self.advance(c)? == 0 && log.is_extra() {
             self.next_of_stream(c, log)?;
         } else if self.room(c)? == 0 {
@@ -250,7 +265,7 @@ impl F2fs {
         }
         self.cursegs.allocated.fetch_add(n as u64, Relaxed);
         let next = match c.next_blkoff {
-            at if at < BLOCKS_PER_SEG as usize => self.sit.segment_start(c.segno).plus(at as u32),
+            at if at < self.sit.usable(c.segno) as usize => self.sit.segment_start(c.segno).plus(at as u32),
             _ => BlockAddr::NULL,
         };
         Ok(Allocated { log, start, blocks: n, next })
@@ -275,11 +290,12 @@ impl F2fs {
 
     /// How many blocks follow `next_blkoff` in one piece.
     pub(super) fn room(&self, c: &Curseg) -> Result<u32> {
-        if c.next_blkoff >= BLOCKS_PER_SEG as usize {
+        let end = self.sit.usable(c.segno);
+        if c.next_blkoff >= end as usize {
             return Ok(0);
         }
         if !c.ssr {
-            return Ok(BLOCKS_PER_SEG - c.next_blkoff as u32);
+            return Ok(end - c.next_blkoff as u32);
         }
         let run = self.sit.writable_run(c.segno, c.next_blkoff)?;
         Ok(run.filter(|r| r.0 == c.next_blkoff).map_or(0, |r| r.1 as u32))
@@ -299,12 +315,13 @@ impl F2fs {
     /// Takes the log to another segment: a free one, or while those are short, one with holes.
     fn next_segment(&self, c: &mut Curseg, log: LogId) -> Result<()> {
         let free = self.sit.free_segments().free;
-        let fills_holes = self.switches.mode() == AllocMode::Adaptive && free <= self.ssr_threshold();
-        // Rather a hole than no checkpoint, whatever the mode.
-        if (fills_holes || free == 0) && self.fill_holes(c, log)? {
+        let fills_holes = self.alloc_mode() == AllocMode::Adaptive && free <= self.ssr_threshold();
+        // Rather a hole than no checkpoint, whatever the mode. A zone has no holes.
+        if (fills_holes || free == 0) && !self.is_zoned() && self.fill_holes(c, log)? {
             return Ok(());
         }
-        let Some(seg) = self.sit.take_free_segment(log, true)? else {
+        let goes_on = self.room(c)? == 0 && !self.write_io.is_bad(self.sit.segment_start(c.segno));
+        let Some(seg) = self.sit.take_free(log, true, goes_on)? else {
             return Err(Error::new(ErrorKind::NoSpace, "no free segment"));
         };
         self.enter(c, log, seg, 0, false, Box::new(RawSummaryBlock::new_zeroed()));
@@ -334,8 +351,10 @@ impl F2fs {
         sum: Box<RawSummaryBlock>,
     ) {
         self.store_summary(c);
+        self.note_turn(c, log, seg, at);
         *c = Curseg { segno: seg, next_blkoff: at, ssr, sum, stored: 0 };
         c.sum.entry_type = if log.kind.is_node() { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
+        self.note_left(c, log);
     }
 
     /// Moves logs on whose segment is full. For the checkpoint, which must name a next block for each.

@@ -68,6 +68,11 @@ impl F2fs {
     /// After a checkpoint: the thread discards what it freed. A volume without one whose bytes must not
     /// depend on the clock does so at once.
     pub(crate) fn discard_freed(&self) {
+        if self.is_zoned() {
+            self.gc.to_discard.lock().clear();
+            self.reset_zones();
+            return;
+        }
         if !self.gc.wake_for_discards() && self.gc.deterministic {
             while self.discard_some() {}
         }
@@ -75,12 +80,15 @@ impl F2fs {
 
     /// Discards what checkpoints freed, now, whoever else wants the device: somebody is short of what is below.
     pub fn discard_now(&self) {
+        if self.is_zoned() {
+            return;
+        }
         while self.discard_some() {}
     }
 
     /// At unmount: discards all that is on the list.
     pub(crate) fn discard_all_freed(&self) {
-        while !self.gc.to_discard.lock().is_empty() && self.discard_batch(BATCH) {}
+        while !self.is_zoned() && !self.gc.to_discard.lock().is_empty() && self.discard_batch(BATCH) {}
     }
 
     /// Discards some of the freed segments, as many as logs can spare for a moment; whether there may be
@@ -136,6 +144,9 @@ impl F2fs {
     /// `ReadOnly`, `Unsupported` when the device takes no discards, those of the device.
     pub fn trim(&self, range: Range<u64>, minlen: u64) -> Result<u64> {
         self.check_writable()?;
+        if self.is_zoned() {
+            return Ok(self.reset_zones());
+        }
         if self.gc.discard_refused.load(SeqCst) {
             return Err(Error::new(ErrorKind::Unsupported, "the device takes no discards"));
         }

@@ -8,10 +8,13 @@
 //! | `log`, `curseg` | the logs: by name, and runs of blocks allocated in them; extra streams of data, opened and closed |
 //! | `streams` | how many of them there may be, as options say it |
 //! | `policy` | free segments that are kept, and for whom |
+//! | `zones`, `reset` | sections that are zones: what the device says; resets and finishes |
 //! | `discard` | telling the device which blocks hold nothing |
 
 pub(crate) mod curseg;
 pub(crate) mod discard;
 pub(crate) mod log;
 pub(crate) mod policy;
+pub(crate) mod reset;
 pub(crate) mod streams;
+pub(crate) mod zones;

@@ -4,6 +4,7 @@
 //! data stops first, then cleaning; what a checkpoint must write (nodes, directories) may take the last.
 
 use crate::format::raw::*;
+use crate::segment::log::Log;
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -38,6 +39,9 @@ impl F2fs {
 
     /// Free segments that must be left when `whom` goes to a fresh one.
     pub(crate) fn kept_free(&self, whom: Reserve) -> u32 {
+        if let Some(zones) = &self.sit.zones {
+            return self.sections_kept(whom) * zones.segments_in(zones.sections());
+        }
         let spare = self.spare_segments();
         match whom {
             Reserve::Checkpoint => 0,
@@ -50,6 +54,7 @@ impl F2fs {
     /// holes takes no free segment, but each block placed may change a node.
     pub(crate) fn nodes_come_first(&self, whom: Reserve) -> bool {
         whom != Reserve::Checkpoint
+            && !self.is_zoned()
             && self.node_inode.mapping.nr_dirty() >= BLOCKS_PER_SEG as u64
             && self.sit.free_segments().free < self.kept_free(whom)
     }
@@ -58,7 +63,37 @@ impl F2fs {
     /// volumes, which live on holes.
     pub(crate) fn spare_segments(&self) -> u32 {
         let user = self.counts.lock().user_blocks.div_ceil(BLOCKS_PER_SEG as u64) as u32;
+        if let Some(zones) = &self.sit.zones {
+            let logs = NR_CURSEG_TYPE as u32 * zones.segments_in(zones.sections());
+            return zones.all_usable_segments().saturating_sub(user + logs);
+        }
         self.sb.main_segments.saturating_sub(user + NR_CURSEG_TYPE as u32)
+    }
+
+    /// Sections that a checkpoint made now would take: each log that it writes to, and has more for than is left in its
+    /// section, goes to another, and so does one that is at the end of its own.
+    fn checkpoint_sections(&self) -> u32 {
+        let dirty = self.dirty_for_checkpoint();
+        let writes = |log: Log| log.is_node() || log == Log::HotData;
+        let needs = |log: &Log| {
+            let left = u64::from(self.cursegs.left(*log));
+            left == 0 || writes(*log) && left <= dirty
+        };
+        let crossing = Log::ALL.iter().filter(|l| needs(l)).count() as u32;
+        let capacity = u64::from(self.sit.zones.as_ref().map_or(BLOCKS_PER_SEG, |z| z.capacity()));
+        crossing + (dirty / capacity.max(1)) as u32
+    }
+
+    /// The same as [`F2fs::kept_free`] in sections. A log goes on to a free section as soon as its own is full, whatever is
+    /// kept; so many of these are kept beyond what a checkpoint needs.
+    fn sections_kept(&self, whom: Reserve) -> u32 {
+        let per = self.sit.zones.as_ref().map_or(1, |z| z.segments_in(z.sections())).max(1);
+        let spare = self.spare_segments() / per;
+        match whom {
+            Reserve::Checkpoint => 0,
+            Reserve::Cleaning => self.checkpoint_sections() + 1.min(spare / 3),
+            Reserve::Data => self.checkpoint_sections() + 4.min(spare / 2),
+        }
     }
 
     /// At this many free segments, logs begin to fill holes.
@@ -70,6 +105,11 @@ impl F2fs {
     /// At this many free segments, who is about to need some cleans first.
     pub(crate) fn gc_threshold(&self) -> u32 {
         let reserved = self.ckpt.lock().cp.raw.rsvd_segment_count.get();
+        if let Some(zones) = &self.sit.zones {
+            let per = zones.segments_in(zones.sections());
+            return self.kept_free(Reserve::Data)
+                + 2.min(self.spare_segments() / per.max(1) / 4).max(1) * per;
+        }
         self.kept_free(Reserve::Data) + reserved.min(self.sb.main_segments / 20).max(2)
     }
 }

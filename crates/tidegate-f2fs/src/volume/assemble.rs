@@ -5,8 +5,9 @@ use crate::durable::ckpt_thread::CkptThread;
 use crate::durable::flush::FlushControl;
 use crate::durable::since_cp::SinceCp;
 use crate::file::affinity::Affinity;
-use crate::file::write_io::WriteIo;
+use crate::file::write_io::{SectionSpan, WriteIo};
 use crate::format::gate::{Checkpoint, Superblock};
+use crate::format::raw::BLOCKS_PER_SEG;
 use crate::gc::state::Gc;
 use crate::inode::dirty::DirtyInodes;
 use crate::inode::orphan::{Orphans, max_orphans};
@@ -60,6 +61,8 @@ impl F2fs {
         let node_version = p.cp.node_version();
         let flushes = Arc::new(FlushControl::default());
         let stats = Arc::new(Counters::opened_now());
+        let blocks = p.sb.segs_per_sec * BLOCKS_PER_SEG;
+        let span = p.sit.zones.is_some().then_some(SectionSpan { main: p.sb.main_blkaddr, blocks });
         F2fs {
             ckpt: Mutex::new(&CP_STATE, CpState { cp: p.cp, node_version }),
             sb: p.sb,
@@ -71,7 +74,7 @@ impl F2fs {
             nat: p.nat,
             sit: p.sit,
             cursegs: p.cursegs,
-            write_io: WriteIo::new(p.queue.clone(), flushes.clone(), stats.clone()),
+            write_io: WriteIo::new(p.queue.clone(), flushes.clone(), stats.clone(), span),
             next_stream: AtomicU32::new(0),
             affinity: Affinity::default(),
             flushes,

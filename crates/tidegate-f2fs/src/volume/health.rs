@@ -22,6 +22,11 @@ impl F2fs {
         })
     }
 
+    /// Whether an error has stopped it.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.failed.load(SeqCst)
+    }
+
     /// Whether changes were refused from the beginning.
     pub(crate) fn opened_read_only(&self) -> bool {
         self.read_only.is_some()

@@ -62,12 +62,29 @@ pub struct VolumeInfo {
     pub streams: Vec<(&'static str, u8, u32, u32)>,
     /// Extra streams that could be opened with the free segments there are.
     pub streams_to_spare: u32,
+    /// Of a volume on zones.
+    pub zones: Option<ZonesInfo>,
     /// Unlinked inodes that are still there.
     pub orphans: u32,
     /// NAT entries in the journal.
     pub nat_journal: u32,
     /// SIT entries in the journal.
     pub sit_journal: u32,
+}
+
+/// The sections of a volume on zones.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ZonesInfo {
+    /// How many.
+    pub sections: u32,
+    /// Those of them that the device has written in order.
+    pub sequential: u32,
+    /// Blocks of such a one that can be written.
+    pub capacity: u32,
+    /// Those that a log can go to: free as a whole, with a zone that was reset.
+    pub ready: u32,
+    /// Zones that may be neither empty nor full at once, where the device says.
+    pub max_active: Option<usize>,
 }
 
 const LOG_NAMES: [&str; NR_CURSEG_TYPE] =
@@ -131,6 +148,13 @@ impl F2fs {
             v.streams.push((LOG_NAMES[log.kind as usize], log.stream, c.segno.0, c.next_blkoff as u32));
         }
         v.streams_to_spare = self.streams_to_spare()?;
+        v.zones = self.sit.zones.as_ref().map(|z| ZonesInfo {
+            sections: z.sections(),
+            sequential: z.sequential(),
+            capacity: z.capacity(),
+            ready: self.sit.free_segments().free / z.segments_in(z.sections()).max(1),
+            max_active: Some(z.max_active).filter(|n| *n < usize::MAX),
+        });
         for n in 0..self.sb.main_segments {
             let e = self.sit.get(SegNo(n))?;
             match e.valid as u32 {

@@ -7,6 +7,7 @@ use crate::format::raw::*;
 use crate::format::units::BlockAddr;
 use crate::segment::curseg::{Curseg, Cursegs};
 use crate::segment::log::Log;
+use crate::segment::zones::ZoneMap;
 use crate::tables::meta::Meta;
 use crate::tables::nat::{Nat, NatBits};
 use crate::tables::sit::Sit;
@@ -109,12 +110,19 @@ impl F2fs {
         let meta_inode = Arc::new(Inode::internal(Ino(sb.meta_ino.into()), bdi.clone(), 1));
         let meta = Meta::new(meta_inode, queue.clone(), bdi.clone(), sb.main_blkaddr);
         let sums = summary::load(&sb, &cp, &meta)?;
+        let zones = ZoneMap::load(&queue, &sb)?;
         let read_only = why_read_only(&queue, &sb, &cp, &options, even_hurt);
         let bits = load_nat_bits(&sb, &cp, &meta)?;
         let nat = Nat::new(&sb, &cp, sums.nat_journal, bits);
         let reader = Meta::new(meta.inode.clone(), queue.clone(), bdi.clone(), sb.main_blkaddr);
-        let mut sit =
-            Sit::new(&sb, &cp, sums.sit_journal, Arc::new(move |a| reader.read(a)), options.deterministic);
+        let mut sit = Sit::new(
+            &sb,
+            &cp,
+            sums.sit_journal,
+            Arc::new(move |a| reader.read(a)),
+            options.deterministic,
+            zones,
+        );
         sit.planted = options.planted;
         let mut left = sums.sums.into_iter();
         let logs = Log::ALL.map(|l| left.next().map(|s| Curseg::from_checkpoint(&cp, l, s)));
@@ -145,12 +153,17 @@ impl F2fs {
         let weak = Arc::downgrade(&fs);
         fs.bdi.set_submit_pending(move |of, here| {
             let Some(fs) = weak.upgrade() else { return };
+            if fs.is_stopped() {
+                fs.write_io.give_up_order();
+            }
             let sender = if here { Sender::Caller } else { Sender::Queue };
             match of.filter(|_| fs.switches.stream_flush() == StreamFlush::Inode) {
                 Some(mapping) => fs.write_io.submit_of(mapping, sender),
                 None => fs.write_io.submit_all(sender),
             }
         });
+        fs.sit.count_sections()?;
+        fs.begin_order();
         // A repair recovers first, and mends the root after.
         if !even_hurt {
             fs.check_root()?;
@@ -185,6 +198,7 @@ impl F2fs {
             return Ok(());
         }
         if writable {
+            self.bring_logs_and_zones_together()?;
             self.recover_orphans()?;
         }
         let found = match self.recovery {
@@ -198,6 +212,10 @@ impl F2fs {
             // cut left behind.
             self.orphans_changed.store(true, SeqCst);
             self.checkpoint(false)?;
+        }
+        if writable {
+            // What is durable now leads to nothing in sections that it has free.
+            self.reset_zones();
         }
         Ok(())
     }

@@ -38,3 +38,7 @@ mod streams;
 mod tree;
 mod util;
 mod xattr_node;
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)]
+mod zoned;
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)]
+mod zoned_kernel;

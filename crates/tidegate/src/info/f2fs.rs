@@ -32,6 +32,13 @@ pub(super) fn json(i: &VolumeInfo, backend: &str) -> Value {
             "areas": i.areas.iter().map(|(n, b)| (n.to_string(), json!(b))).collect::<serde_json::Map<_, _>>(),
             "main_segments": i.main_segments,
             "segments_per_section": i.segs_per_sec,
+            "zones": i.zones.as_ref().map(|z| json!({
+                "sections": z.sections,
+                "sequential": z.sequential,
+                "capacity_blocks": z.capacity,
+                "ready": z.ready,
+                "max_active": z.max_active,
+            })),
         },
         "checkpoint": {
             "version": i.checkpoint_version,
@@ -73,6 +80,13 @@ pub(super) fn lines(i: &VolumeInfo, image: &str, backend: &str) -> Vec<String> {
     let areas: Vec<String> = i.areas.iter().map(|(n, b)| format!("{n} {b}")).collect();
     out.push(format!("  areas at block {}", areas.join(", ")));
     out.push(format!("  main area      {} segments, {} in a section", i.main_segments, i.segs_per_sec));
+    if let Some(z) = &i.zones {
+        let capacity = bytes(u64::from(z.capacity) * BLOCK);
+        out.push(format!(
+            "  zones          {} sections of {capacity}, {} on zones written in order, {} ready",
+            z.sections, z.sequential, z.ready
+        ));
+    }
     out.push("\nCheckpoint".into());
     out.push(format!("  version        {} in pack {}", i.checkpoint_version, i.checkpoint_pack));
     out.push(format!("  flags          {}", i.checkpoint_flags.join(", ")));

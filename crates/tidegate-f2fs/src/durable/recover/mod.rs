@@ -85,7 +85,12 @@ impl F2fs {
 impl F2fs {
     /// Takes the logs away from `segments` (a bit each), which the chain is in or leads to. On a small or
     /// full volume there may be too few others: then logs fill holes, but no block of the chain's.
+    ///
+    /// On zones, logs that something was written behind are in other sections already, which nothing leads to.
     fn clear_the_way(&self, segments: Vec<u8>) -> Result<()> {
+        if self.sit.zones.as_ref().is_some_and(|z| z.is_on_device()) {
+            return Ok(());
+        }
         self.sit.exclude(Some(segments));
         let mut stuck = Vec::new();
         for log in BY_NEED {
@@ -101,7 +106,7 @@ impl F2fs {
         self.sit.exclude(None);
         for log in stuck {
             match self.leave_segment(log) {
-                Err(e) if e.kind() == ErrorKind::NoSpace => self.stay_in_holes(log)?,
+                Err(e) if e.kind() == ErrorKind::NoSpace && !self.is_zoned() => self.stay_in_holes(log)?,
                 r => r?,
             }
         }

@@ -1,6 +1,7 @@
 //! Completions of bios: the state they need, and the news they leave.
 
-use super::growing::Pages;
+use super::growing::{Pages, Then};
+use super::order::BadSections;
 use crate::durable::flush::FlushControl;
 use crate::file::failed_pages::FailedPages;
 use crate::file::in_flight::InFlight;
@@ -46,6 +47,9 @@ pub(super) struct Completion {
     pub half: usize,
     /// Whether a checkpoint waits for it.
     pub cp_data: bool,
+    pub then: Vec<Then>,
+    /// Of a volume on zones.
+    pub bad: Option<BadSections>,
     pub done: Arc<Done>,
 }
 
@@ -55,6 +59,9 @@ impl Completion {
         let done = &self.done;
         if let Err(e) = r {
             done.failed(self.log, self.start, &self.pages, e);
+            if let Some(bad) = &self.bad {
+                bad.note(self.start);
+            }
         }
         // Counted first: a thread that finds its pages written asks for a flush by this number.
         let n = done.flushes.write_completed();
@@ -74,6 +81,7 @@ impl Completion {
         if self.log == Log::WarmNode {
             done.end(self.seq);
         }
+        self.then.into_iter().for_each(|f| f(r));
         done.in_flight.end(self.half, self.cp_data);
     }
 }

@@ -3,7 +3,7 @@
 use crate::format::units::BlockAddr;
 use crate::segment::log::LogId;
 use std::sync::Arc;
-use tidegate_block::{BioFlags, Segment};
+use tidegate_block::{BioFlags, Errno, Segment};
 use tidegate_rt::trace::{Span, SpanPoint};
 use tidegate_vfs::Inode;
 
@@ -30,11 +30,63 @@ pub(crate) struct Extent {
     pub pages: Pages,
 }
 
+/// What a thread that waits for a block has called.
+pub(super) type Then = Box<dyn FnOnce(Result<(), Errno>) + Send>;
+
 /// Blocks that have a place, and whose they are, if anybody's.
 pub(super) struct Placed {
     pub blk: BlockAddr,
     pub segments: Vec<Segment>,
     pub pages: Option<Pages>,
+    pub then: Option<Then>,
+}
+
+impl From<Extent> for Placed {
+    fn from(e: Extent) -> Placed {
+        Placed { blk: e.blk, segments: e.segments, pages: Some(e.pages), then: None }
+    }
+}
+
+impl Placed {
+    /// How many.
+    pub(super) fn blocks(&self) -> u32 {
+        self.segments.iter().map(|s| s.len).sum::<u32>() / 4096
+    }
+}
+
+impl Extent {
+    /// Cuts an extent into such that a bio can take: of so many blocks and segments at most, as long as a segment has no more.
+    pub(super) fn pieces(self, most: usize, max_segments: usize) -> Vec<Extent> {
+        let Extent { blk, segments, pages } = self;
+        let mut rest = segments.into_iter().peekable();
+        let (mut done, mut out) = (0, Vec::new());
+        while done < pages.pages {
+            let (mut blocks, mut segments) = (0, Vec::new());
+            while let Some(s) = rest.peek() {
+                let n = (s.len / 4096) as usize;
+                let full = segments.len() == max_segments || blocks + n > most;
+                if full && blocks > 0 {
+                    break;
+                }
+                blocks += n;
+                segments.extend(rest.next());
+            }
+            if blocks == 0 {
+                break; // no memory for the rest: nobody asks for that
+            }
+            let piece = Pages {
+                inode: pages.inode.clone(),
+                index: pages.index + done as u64,
+                pages: blocks,
+                old: pages.old,
+                moved: pages.moved,
+                cleaned: pages.cleaned,
+            };
+            out.push(Extent { blk: blk.plus(done as u32), segments, pages: piece });
+            done += blocks;
+        }
+        out
+    }
 }
 
 /// The bio that a pass over a file sends at its end.
@@ -65,6 +117,8 @@ pub(crate) struct Growing {
     pub blocks: u32,
     pub segments: Vec<Segment>,
     pub pages: Vec<Pages>,
+    /// What is called at its end.
+    pub then: Vec<Then>,
     pub flags: BioFlags,
     /// Its number in the chain of warm nodes.
     pub seq: u64,

@@ -6,9 +6,11 @@
 
 mod done;
 mod growing;
+mod order;
 mod submit;
 
 pub(crate) use growing::{Extent, LastBio, Pages};
+pub(crate) use order::{Order, SectionSpan};
 
 use done::{Completion, Done};
 use growing::{Growing, Placed};
@@ -63,6 +65,8 @@ pub(crate) struct WriteIo {
     /// Bios that were begun and that the queue does not have yet, wherever they are held.
     unsent: AtomicU64,
     sent: WaitQueue,
+    /// Of a volume on zones.
+    order: Option<Order>,
     done: Arc<Done>,
     pub failed_pages: Arc<FailedPages>,
 }
@@ -100,7 +104,12 @@ impl Drop for FullBios<'_> {
 }
 
 impl WriteIo {
-    pub(crate) fn new(queue: Arc<RequestQueue>, flushes: Arc<FlushControl>, stats: Arc<Counters>) -> Self {
+    pub(crate) fn new(
+        queue: Arc<RequestQueue>,
+        flushes: Arc<FlushControl>,
+        stats: Arc<Counters>,
+        zones: Option<SectionSpan>,
+    ) -> Self {
         let failed_pages = Arc::<FailedPages>::default();
         let done = Done::new(flushes, failed_pages.clone());
         let logs = std::array::from_fn(|_| Mutex::new(&IO_LOCK, Growing::default()));
@@ -114,6 +123,7 @@ impl WriteIo {
             placing_cp_data: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
             sent: WaitQueue::new(),
+            order: zones.map(Order::new),
             done: Arc::new(done),
             failed_pages,
         }
@@ -133,38 +143,27 @@ impl WriteIo {
     /// between; a short one grows with its log's bio. The last of its bios goes to `last`, in place of
     /// what was there, which is sent.
     pub(crate) fn add_extent(&self, log: LogId, extent: Extent, flags: BioFlags, last: &mut Option<LastBio>) {
-        let Extent { blk, segments, pages } = extent;
         let limits = self.queue.limits();
-        if pages.pages < OWN_BIO {
+        let most = (limits.max_bytes / 4096) as usize;
+        if let Some(order) = &self.order {
+            let mut full = self.full_bios();
+            for e in extent.pieces(most, limits.max_segments) {
+                let _span = e.pages.submitting(e.blk, log, flags);
+                self.add_in_order(order, log, e.into(), flags, &mut full);
+            }
+            return;
+        }
+        if extent.pages.pages < OWN_BIO {
+            let Extent { blk, segments, pages } = extent;
             return self.add(log, blk, segments, Some(pages), flags, &mut self.full_bios());
         }
-        let _span = pages.submitting(blk, log, flags);
-        let most = (limits.max_bytes / 4096) as usize;
-        let mut rest = segments.into_iter().peekable();
-        let mut done = 0;
-        while done < pages.pages {
-            let mut g = Growing { start: blk.plus(done as u32), flags, ..Growing::default() };
+        let _span = extent.pages.submitting(extent.blk, log, flags);
+        for Extent { blk, segments, pages } in extent.pieces(most, limits.max_segments) {
+            let mut g = Growing { start: blk, flags, ..Growing::default() };
             self.begin(&mut g);
             self.note_cp_data(&mut g, pages.is_cp_data(log));
-            while let Some(s) = rest.peek() {
-                let n = (s.len / 4096) as usize;
-                let full = g.segments.len() == limits.max_segments || g.blocks as usize + n > most;
-                if full && g.blocks > 0 {
-                    break;
-                }
-                g.blocks += n as u32;
-                g.segments.extend(rest.next());
-            }
-            let n = g.blocks as usize;
-            g.pages.push(Pages {
-                inode: pages.inode.clone(),
-                index: pages.index + done as u64,
-                pages: n,
-                old: pages.old,
-                moved: pages.moved,
-                cleaned: pages.cleaned,
-            });
-            done += n;
+            (g.blocks, g.segments) = (pages.pages as u32, segments);
+            g.pages.push(pages);
             if let Some(LastBio(log, before)) = last.replace(LastBio(log, g)) {
                 self.send(log, before, Sender::Queue);
             }
@@ -198,8 +197,12 @@ impl WriteIo {
         full: &mut FullBios<'_>,
     ) {
         let _span = pages.as_ref().map(|p| p.submitting(blk, log, flags));
+        let placed = Placed { blk, segments, pages, then: None };
+        if let Some(order) = &self.order {
+            return self.add_in_order(order, log, placed, flags, full);
+        }
         let mut g = self.lock(log);
-        let bio = self.join(&mut g, log, Placed { blk, segments, pages }, flags);
+        let bio = self.join(&mut g, log, placed, flags);
         full.bios.extend(bio.map(|bio| (log, bio)));
     }
 
@@ -211,10 +214,13 @@ impl WriteIo {
     /// The same as Linux does it: what is full is sent with the log's growing bio still locked, also while the
     /// queue is congested.
     pub(crate) fn add_within(&self, log: LogId, extent: Extent, flags: BioFlags) {
-        let Extent { blk, segments, pages } = extent;
-        let _span = pages.submitting(blk, log, flags);
+        let _span = extent.pages.submitting(extent.blk, log, flags);
+        if let Some(order) = &self.order {
+            let mut full = self.full_bios();
+            return self.add_in_order(order, log, extent.into(), flags, &mut full);
+        }
         let mut g = self.lock(log);
-        if let Some(full) = self.join(&mut g, log, Placed { blk, segments, pages: Some(pages) }, flags) {
+        if let Some(full) = self.join(&mut g, log, extent.into(), flags) {
             self.send(log, full, Sender::Queue);
         }
     }
@@ -242,8 +248,8 @@ impl WriteIo {
 
     /// Adds blocks to a growing bio; what was there is returned if they do not fit.
     fn join(&self, g: &mut Growing, log: LogId, placed: Placed, flags: BioFlags) -> Option<Growing> {
-        let Placed { blk, segments, pages } = placed;
-        let n = segments.iter().map(|s| s.len).sum::<u32>() / 4096;
+        let n = placed.blocks();
+        let Placed { blk, segments, pages, then } = placed;
         let limits = self.queue.limits();
         let fits = g.start.plus(g.blocks) == blk
             && g.segments.len() + segments.len() <= limits.max_segments
@@ -264,6 +270,7 @@ impl WriteIo {
         g.blocks += n;
         g.flags |= flags;
         g.segments.extend(segments);
+        g.then.extend(then);
         if let Some(p) = pages {
             p.inode.mapping.gathered().fetch_or(log.bit(), SeqCst);
             p.inode.mapping.joined();
@@ -309,6 +316,8 @@ impl WriteIo {
             seq: g.seq,
             half: g.half,
             cp_data: g.cp_data,
+            then: g.then,
+            bad: self.order.as_ref().map(|o| o.bad.clone()),
             done: self.done.clone(),
         };
         let bio = Bio::write(g.start.sector(), g.segments, flags).on_end(move |r, _| completion.ended(r));

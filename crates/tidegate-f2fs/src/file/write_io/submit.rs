@@ -75,6 +75,13 @@ impl WriteIo {
         self.sent.wait_until(|| self.unsent.load(SeqCst) == 0);
     }
 
+    /// Sends the growing bio of a log.
+    pub(super) fn submit_log(&self, log: LogId) {
+        if let Some(g) = self.take(log) {
+            self.send(log, g, Sender::Queue);
+        }
+    }
+
     fn take(&self, log: LogId) -> Option<Growing> {
         // A thread that added something to it before this call has set the bit.
         if self.growing.load(SeqCst) & log.bit() == 0 {

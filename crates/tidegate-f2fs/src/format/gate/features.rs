@@ -9,6 +9,7 @@ pub const SUPPORTED: Features = Features::EXTRA_ATTR
     .union(Features::FLEXIBLE_INLINE_XATTR)
     .union(Features::INODE_CRTIME)
     .union(Features::SB_CHKSUM)
+    .union(Features::BLKZONED)
     .union(Features::LOST_FOUND);
 
 /// Features whose volumes can be read faithfully (what cannot be read is refused file by file), but not

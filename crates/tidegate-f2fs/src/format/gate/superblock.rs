@@ -87,9 +87,6 @@ impl Superblock {
             );
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
-        if raw.devs[1].path[0] != 0 {
-            return Err(Error::new(ErrorKind::Unsupported, "a volume over several devices"));
-        }
         let read_only = features & READABLE;
         let sb = Superblock {
             features,
@@ -156,6 +153,11 @@ impl Superblock {
             size(r.extension_count.get()) + usize::from(r.hot_ext_count) <= r.extension_list.len(),
             "extension_count",
         )?;
+        let devices = r.devs.iter().take_while(|d| d.path[0] != 0).count();
+        if end > device_blocks && devices > 1 {
+            let what = format!("a volume over {devices} devices, opened without all of them");
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
         if end > device_blocks {
             let what = format!(
                 "the image is cut short: the volume needs {} bytes, the image has {}",
@@ -187,11 +189,10 @@ impl Superblock {
             "section_count and segs_per_sec do not make up segment_count_main",
         )?;
         rule((1..=sections).contains(&zones), "secs_per_zone")?;
-        let first = &r.devs[0];
-        rule(
-            first.path[0] == 0 || first.total_segments.get() == segments,
-            "devs: the first device has not all segments",
-        )?;
+        let used = r.devs.iter().take_while(|d| d.path[0] != 0);
+        let on_devices: u64 = used.map(|d| u64::from(d.total_segments.get())).sum();
+        let all = on_devices == u64::from(segments);
+        rule(r.devs[0].path[0] == 0 || all, "devs: the devices have not all segments")?;
         let quota = self.features.contains(Features::QUOTA_INO);
         let is_file = |ino: u32| ino == 0 || quota && ino > self.root_ino && ino < self.max_nid;
         rule(r.qf_ino.iter().all(|i| is_file(i.get())), "qf_ino")

@@ -40,6 +40,7 @@ pub use tidegate_vfs::offline::{CheckOptions, CheckReport, Problem, Progress};
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::CpFlags;
 use crate::offline::bits::Bits;
+use crate::segment::zones::ZoneMap;
 use device::Reader;
 use nat::NatTable;
 use pack::Pack;
@@ -60,6 +61,8 @@ struct Checker<'q> {
     /// Nodes come upon.
     reached: Bits,
     usage: Usage,
+    /// Of a volume on zones.
+    zones: Option<ZoneMap>,
     found: Findings,
     pending: Vec<Pending>,
     links: HashMap<u32, Links>,
@@ -96,6 +99,7 @@ impl<'q> Checker<'q> {
         let mut c = Checker {
             reached: Bits::new(sb.max_nid as u64),
             usage: Usage::new(&sb),
+            zones: ZoneMap::load(queue, &sb)?,
             dev,
             sb,
             cp,

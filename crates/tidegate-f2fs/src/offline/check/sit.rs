@@ -62,7 +62,18 @@ impl Checker<'_> {
         if let Some(log) = log {
             self.check_log(log, first, entry, count, kind);
         }
-        count == 0 && log.is_none()
+        self.check_zone(segno, first, entry);
+        count == 0 && log.is_none() && self.zones.as_ref().is_none_or(|z| z.usable(segno) > 0)
+    }
+
+    /// What is in use was written: in a zone that is written in order, in front of its write pointer.
+    fn check_zone(&mut self, segno: u32, first: u32, entry: &RawSitEntry) {
+        let Some(end) = self.zones.as_ref().and_then(|z| z.written_in(segno)) else { return };
+        if let Some(n) = (end..BLOCKS_PER_SEG).find(|n| test_bit_msb(&entry.valid_map, *n as usize)) {
+            self.found.add(rules::SIT_MAP, || {
+                format!("segment {segno}: block {} is marked, behind its zone's write pointer", first + n)
+            });
+        }
     }
 
     fn check_map(&mut self, segno: u32, first: u32, entry: &RawSitEntry) {

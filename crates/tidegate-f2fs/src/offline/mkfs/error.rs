@@ -50,6 +50,37 @@ pub enum MkfsError {
         /// Sections per zone asked for.
         secs_per_zone: u32,
     },
+    /// The device has zones, and the volume was not to have any.
+    #[error("{0} has zones that are written in order: make a volume with the feature blkzoned (--zoned)")]
+    Zoned(String),
+    /// Sections cannot be the device's zones.
+    #[error(
+        "zones of {}, of which {} can be written, cannot be sections: zones of whole 2 MiB, all of one capacity of \
+         at least that, can; leave the number of segments in a section out",
+        Size(*size), Size(*capacity)
+    )]
+    BadDeviceZones {
+        /// From one zone to the next, in bytes.
+        size: u64,
+        /// Of a zone, what can be written, in bytes.
+        capacity: u64,
+    },
+    /// Metadata is written in place, which takes zones that are written anywhere.
+    #[error(
+        "the first {} can be written anywhere, metadata takes {}: a conventional device in front (-c) has room for it",
+        Size(have * 4096), Size(need * 4096)
+    )]
+    FewConventional {
+        /// Blocks in front of the first zone that is written in order.
+        have: u64,
+        /// Blocks in front of the main area.
+        need: u64,
+    },
+    /// The devices are too many, have no paths that fit, or are not those of the queue.
+    #[error(
+        "devices: at most 8, each with a path of at most 63 bytes, that together are as long as the volume's"
+    )]
+    BadDevices,
     /// The label does not fit.
     #[error("label of {0} UTF-16 units is too long: at most 512")]
     LabelTooLong(usize),

@@ -3,8 +3,8 @@
 use super::overprovision::{self, Overprovision};
 use super::{MkfsError, MkfsOptions};
 use crate::format::raw::{
-    BLOCK_SIZE, BLOCKS_PER_SEG, CP_BITMAP_OFFSET, CP_CHKSUM_OFFSET, ENTRIES_IN_SUM, NAT_ENTRY_PER_BLOCK,
-    NR_CURSEG_TYPE, SIT_ENTRY_PER_BLOCK,
+    BLOCK_SIZE, BLOCKS_PER_SEG, CP_BITMAP_OFFSET, CP_CHKSUM_OFFSET, ENTRIES_IN_SUM, Features,
+    NAT_ENTRY_PER_BLOCK, NR_CURSEG_TYPE, SIT_ENTRY_PER_BLOCK,
 };
 use crate::format::units::{BlockAddr, SegNo};
 
@@ -87,23 +87,62 @@ struct Areas {
 /// # Errors
 /// A size or option that makes no volume.
 pub fn layout(bytes: u64, options: &MkfsOptions) -> Result<Layout, MkfsError> {
+    layout_on(bytes, options, None)
+}
+
+/// The same on a device with zones: sections are zones, and lie on them; all in front of the main area lies in
+/// conventional ones.
+pub(super) fn layout_on(
+    bytes: u64,
+    options: &MkfsOptions,
+    zones: Option<&DeviceZones>,
+) -> Result<Layout, MkfsError> {
     options.check()?;
     if bytes > MAX_BYTES {
         return Err(MkfsError::TooLarge { bytes });
     }
-    let Some(areas) = areas(bytes, options) else {
-        return Err(too_small(bytes, options));
+    // The superblocks take the first zone, so that the main area's zones are the device's.
+    let zone = options.zone_segments() * SEG;
+    let start = zone + zones.map_or(0, |z| z.first % zone);
+    let Some(areas) = areas(bytes, options, start) else {
+        return Err(too_small(bytes, options, start));
     };
-    let over = overprovision::choose(areas.main, options.segs_per_sec as u64, options.overprovision_percent)?;
-    Ok(place(bytes, options, &areas, over))
+    let main = start + (areas.total - areas.main) * SEG;
+    if let Some(z) = zones.filter(|z| z.first < main) {
+        return Err(MkfsError::FewConventional { have: z.first, need: main });
+    }
+    let per = options.segs_per_sec as u64;
+    let sections = areas.main / per;
+    // Sections in conventional zones have all their segments.
+    let conventional = zones.map_or(sections, |z| ((z.first - main) / zone).min(sections));
+    let capacity = zones.map_or(zone, |z| z.capacity);
+    let usable = conventional * per + (sections - conventional) * (capacity / SEG);
+    let partly = conventional * per + (sections - conventional) * capacity.div_ceil(SEG);
+    let unit = if zones.is_some() { capacity / SEG } else { per };
+    let over = overprovision::choose(usable, unit, options.overprovision_percent)?;
+    let mut l = place(bytes, options, &areas, over, start);
+    l.free_segments = (partly - NR_CURSEG_TYPE as u64) as u32;
+    l.user_block_count = (usable - over.total) * SEG;
+    if options.has(Features::BLKZONED) {
+        // One behind the other.
+        l.logs = [3, 5, 4, 0, 1, 2].map(|z| SegNo(z * options.segs_per_sec));
+    }
+    Ok(l)
+}
+
+/// What the layout has to know of a device's zones, in blocks.
+pub(super) struct DeviceZones {
+    /// The first that is written in order.
+    pub first: u64,
+    /// Of a zone, what can be written.
+    pub capacity: u64,
 }
 
 /// Divides the segments; `None` when they are too few.
-fn areas(bytes: u64, options: &MkfsOptions) -> Option<Areas> {
+fn areas(bytes: u64, options: &MkfsOptions, start: u64) -> Option<Areas> {
     let zone = options.zone_segments();
-    // The superblocks take the first zone, so that the main area's zones are the device's.
-    let segments = (bytes / (SEG * BLOCK_SIZE as u64)).min(MAX_SEGMENTS);
-    let total = segments.checked_sub(zone)? / zone * zone;
+    let blocks = (bytes / BLOCK_SIZE as u64).min(MAX_SEGMENTS * SEG);
+    let total = blocks.checked_sub(start)? / SEG / zone * zone;
     let sit_copy = total.div_ceil(SIT_ENTRY_PER_BLOCK as u64).div_ceil(SEG);
     let sit = 2 * sit_copy;
     let blocks = total.checked_sub(CKPT_SEGMENTS + sit)? * SEG;
@@ -128,9 +167,9 @@ fn bitmap_room(sit: u64) -> (u64, u64) {
 }
 
 /// Every count fits its type: a volume has fewer than 2^23 segments.
-fn place(bytes: u64, options: &MkfsOptions, a: &Areas, over: Overprovision) -> Layout {
+fn place(bytes: u64, options: &MkfsOptions, a: &Areas, over: Overprovision, start: u64) -> Layout {
     let zone = options.zone_segments();
-    let at = |segments: u64| BlockAddr(((zone + segments) * SEG) as u32);
+    let at = |segments: u64| BlockAddr((start + segments * SEG) as u32);
     let nat = CKPT_SEGMENTS + a.sit;
     Layout {
         block_count: bytes / BLOCK_SIZE as u64,
@@ -166,10 +205,11 @@ fn logs(zones: u64, zone: u64) -> [SegNo; NR_CURSEG_TYPE] {
 }
 
 /// The error that names the smallest size that works.
-fn too_small(bytes: u64, options: &MkfsOptions) -> MkfsError {
+fn too_small(bytes: u64, options: &MkfsOptions, start: u64) -> MkfsError {
     let zone_bytes = options.zone_segments() * SEG * BLOCK_SIZE as u64;
-    let need =
-        (1..=MAX_BYTES / zone_bytes).map(|zones| zones * zone_bytes).find(|&b| areas(b, options).is_some());
+    let need = (1..=MAX_BYTES / zone_bytes)
+        .map(|zones| zones * zone_bytes)
+        .find(|&b| areas(b, options, start).is_some());
     // Where not even the largest volume has zones enough, the zone is what is wrong.
     need.map_or(
         MkfsError::BadZone { segs_per_sec: options.segs_per_sec, secs_per_zone: options.secs_per_zone },

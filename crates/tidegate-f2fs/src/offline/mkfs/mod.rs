@@ -14,6 +14,7 @@
 //! | `overprovision` | how much is kept back for cleaning |
 //! | `superblock`, `checkpoint`, `tables`, `tree` | what is written |
 //! | `writer` | how it is written |
+//! | `zones` | what a zoned device asks for |
 
 mod checkpoint;
 mod error;
@@ -24,6 +25,7 @@ mod superblock;
 mod tables;
 mod tree;
 mod writer;
+mod zones;
 
 #[cfg(test)]
 mod oracle;
@@ -32,7 +34,7 @@ mod tests;
 
 pub use error::MkfsError;
 pub use layout::{Layout, layout};
-pub use options::{COLD_EXTENSIONS, HOT_EXTENSIONS, MkfsOptions, SUPPORTED_FEATURES};
+pub use options::{COLD_EXTENSIONS, DevicePart, HOT_EXTENSIONS, MkfsOptions, SUPPORTED_FEATURES};
 
 use crate::format::raw::BLOCKS_PER_SEG;
 use crate::format::units::{BlockAddr, SegNo};
@@ -66,14 +68,16 @@ const SUPERBLOCKS: [BlockAddr; 2] = [BlockAddr(0), BlockAddr(1)];
 /// An option or size that makes no volume: nothing was written. A device error: the device holds none.
 pub fn mkfs(queue: &RequestQueue, options: &MkfsOptions) -> Result<MkfsReport, MkfsError> {
     let device = queue.device();
-    let layout = layout(device.size(), options)?;
+    let (options, zones) = zones::on_device(&**device, options)?;
+    let options = &options;
+    let layout = layout::layout_on(device.size(), options, zones.as_ref().map(|z| &z.of_layout))?;
     if device.read_only() {
         return Err(MkfsError::ReadOnly(device.name().into()));
     }
     let uuid = options.uuid.unwrap_or_else(random_uuid);
     let version = first_version(&uuid, options);
     let writer = Writer(queue);
-    clear(&writer, &layout, options, &uuid)?;
+    clear(&writer, &layout, options, &uuid, zones.as_ref())?;
     fill(&writer, &layout, options, &uuid, version)?;
     writer.flush()?;
     for at in SUPERBLOCKS {
@@ -84,7 +88,13 @@ pub fn mkfs(queue: &RequestQueue, options: &MkfsOptions) -> Result<MkfsReport, M
 }
 
 /// Takes the old volume away and leaves zeros where the new one reads before it writes.
-fn clear(w: &Writer, l: &Layout, options: &MkfsOptions, uuid: &[u8; 16]) -> Result<(), MkfsError> {
+fn clear(
+    w: &Writer,
+    l: &Layout,
+    options: &MkfsOptions,
+    uuid: &[u8; 16],
+    zones: Option<&zones::OnDevice>,
+) -> Result<(), MkfsError> {
     let mut was_here = false;
     for at in SUPERBLOCKS {
         was_here |= superblock::has_uuid(&w.read(at)?, uuid);
@@ -94,12 +104,14 @@ fn clear(w: &Writer, l: &Layout, options: &MkfsOptions, uuid: &[u8; 16]) -> Resu
     }
     w.flush()?;
     let behind = BlockAddr(SUPERBLOCKS.len() as u32);
-    if options.discard {
+    if options.discard && zones.is_none() {
         w.discard(behind, l.block_count - behind.0 as u64)?;
     }
     // Up to the SSA: a summary is written before it is read.
     w.zero(behind, (l.ssa.0 - behind.0) as u64)?;
-    if was_here {
+    if let Some(zones) = zones {
+        zones.list.iter().filter(|z| z.is_sequential()).try_for_each(|z| w.reset(z))?;
+    } else if was_here {
         w.zero(l.main, l.segment_count_main as u64 * BLOCKS_PER_SEG as u64)?;
     }
     Ok(())

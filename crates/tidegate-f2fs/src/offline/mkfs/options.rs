@@ -25,9 +25,22 @@ const MAX_ZONE_SEGMENTS: u64 = 1 << 19;
 /// Features that hold only with [`Features::EXTRA_ATTR`].
 const IN_EXTRA_ATTR: Features =
     Features::INODE_CHKSUM.union(Features::FLEXIBLE_INLINE_XATTR).union(Features::INODE_CRTIME);
-/// Features a volume can be made with.
+/// Features a volume can be made with, beside [`Features::BLKZONED`].
 pub const SUPPORTED_FEATURES: Features =
     IN_EXTRA_ATTR.union(Features::EXTRA_ATTR).union(Features::SB_CHKSUM).union(Features::LOST_FOUND);
+/// Devices that a volume can be on.
+const MAX_DEVICES: usize = 8;
+/// Bytes of a device's path: its field less the NUL.
+const MAX_PATH: usize = 63;
+
+/// One of several devices.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DevicePart {
+    /// The path that Linux opens it by, at most 63 bytes.
+    pub path: String,
+    /// Its bytes.
+    pub bytes: u64,
+}
 
 /// How the volume is to be. The same options with a `uuid` make the same bytes.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,8 +49,11 @@ pub struct MkfsOptions {
     pub label: String,
     /// Identity of the volume; random when `None`.
     pub uuid: Option<[u8; 16]>,
-    /// Features, out of [`SUPPORTED_FEATURES`].
+    /// Features, out of [`SUPPORTED_FEATURES`]. With [`Features::BLKZONED`] sections are zones: those of a zoned device, or
+    /// of `segs_per_sec` segments on another.
     pub features: Features,
+    /// The devices that the queue's is made of ([`tidegate_block::Linear`]), in order; none for one device.
+    pub devices: Vec<DevicePart>,
     /// Share of the main area kept from users so that cleaning stays cheap, in percent. `None` takes
     /// the ratio that leaves most to users.
     pub overprovision_percent: Option<f64>,
@@ -68,6 +84,7 @@ impl Default for MkfsOptions {
             label: String::new(),
             uuid: None,
             features: Features::empty(),
+            devices: Vec::new(),
             overprovision_percent: None,
             segs_per_sec: 1,
             secs_per_zone: 1,
@@ -87,6 +104,14 @@ impl MkfsOptions {
     pub(super) fn check(&self) -> Result<(), MkfsError> {
         self.check_features()?;
         self.check_texts()?;
+        let bad = |d: &DevicePart| d.path.is_empty() || d.path.len() > MAX_PATH || d.path.contains('\0');
+        if self.devices.len() > MAX_DEVICES || self.devices.iter().any(bad) {
+            return Err(MkfsError::BadDevices);
+        }
+        if self.has(Features::BLKZONED) && self.secs_per_zone != 1 {
+            let (segs_per_sec, secs_per_zone) = (self.segs_per_sec, self.secs_per_zone);
+            return Err(MkfsError::BadZone { segs_per_sec, secs_per_zone });
+        }
         if let Some(p) = self.overprovision_percent
             && !(p > 0.0 && p < 100.0)
         {
@@ -100,7 +125,7 @@ impl MkfsOptions {
     }
 
     fn check_features(&self) -> Result<(), MkfsError> {
-        let unknown = self.features - SUPPORTED_FEATURES;
+        let unknown = self.features - SUPPORTED_FEATURES - Features::BLKZONED;
         if !unknown.is_empty() {
             return Err(MkfsError::UnsupportedFeatures(unknown));
         }

@@ -3,8 +3,8 @@
 use super::tree::{META_INO, NODE_INO, ROOT_INO};
 use super::{Layout, MkfsOptions};
 use crate::format::raw::{
-    BLOCK_SIZE, F2FS_MAGIC, Features, LOG_BLOCKS_PER_SEG, RawSuperblock, SB_CRC_OFFSET, SUPER_OFFSET,
-    f2fs_crc32,
+    BLOCK_SIZE, BLOCKS_PER_SEG, F2FS_MAGIC, Features, LOG_BLOCKS_PER_SEG, RawSuperblock, SB_CRC_OFFSET,
+    SUPER_OFFSET, f2fs_crc32,
 };
 use std::mem::offset_of;
 use tidegate_block::PageBuf;
@@ -26,6 +26,7 @@ pub(super) fn superblock(l: &Layout, options: &MkfsOptions, uuid: &[u8; 16]) -> 
         *to = unit.into();
     }
     put_extensions(&mut sb, options);
+    put_devices(&mut sb, l, options);
     sb.version[..options.version.len()].copy_from_slice(options.version.as_bytes());
     sb.init_version = sb.version;
     if options.has(Features::SB_CHKSUM) {
@@ -63,6 +64,17 @@ fn geometry(l: &Layout, options: &MkfsOptions) -> RawSuperblock {
     (sb.root_ino, sb.node_ino, sb.meta_ino) = (ROOT_INO.0.into(), NODE_INO.0.into(), META_INO.0.into());
     sb.cp_payload = l.cp_payload.into();
     sb
+}
+
+/// The devices and their segments, where there are several. What is in front of the first segment is on the first.
+fn put_devices(sb: &mut RawSuperblock, l: &Layout, options: &MkfsOptions) {
+    let segment = u64::from(BLOCKS_PER_SEG) * BLOCK_SIZE as u64;
+    let mut before = u64::from(l.segment0.0) * BLOCK_SIZE as u64;
+    for (slot, device) in sb.devs.iter_mut().zip(&options.devices) {
+        slot.path[..device.path.len()].copy_from_slice(device.path.as_bytes());
+        let segments = device.bytes.saturating_sub(std::mem::take(&mut before)) / segment;
+        slot.total_segments = (segments as u32).into();
+    }
 }
 
 /// Cold extensions first, the hot ones behind them.

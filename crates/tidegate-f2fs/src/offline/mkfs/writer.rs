@@ -4,7 +4,7 @@ use super::MkfsError;
 use crate::format::raw::BLOCK_SIZE;
 use crate::format::units::BlockAddr;
 use std::sync::Arc;
-use tidegate_block::{Bio, BioFlags, Errno, PageBuf, RequestQueue, Sector, Segment};
+use tidegate_block::{Bio, BioFlags, Errno, Op, PageBuf, RequestQueue, Sector, Segment, Zone};
 
 /// Bytes of the largest range in one bio.
 const RANGE: u64 = 1 << 30;
@@ -44,6 +44,12 @@ impl Writer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Has a zone begin anew.
+    pub fn reset(&self, zone: &Zone) -> Result<(), MkfsError> {
+        let bio = Bio::range(Op::ZoneReset, Sector::from_bytes(zone.start), zone.len, BioFlags::SYNC);
+        self.0.submit_wait(bio).map(drop).map_err(|e| failed("reset", block_at(zone.start), e))
     }
 
     /// Makes what was written durable.

@@ -45,6 +45,7 @@ use crate::format::raw::*;
 use crate::format::units::BlockAddr;
 use crate::offline::areas::Areas;
 use crate::offline::bits::Bits;
+use crate::segment::zones::ZoneMap;
 use claim::{Ssa, Usage};
 use dir::Insert;
 use disk::Disk;
@@ -53,7 +54,7 @@ use pack::{Log, Pack, Summaries};
 use std::collections::BTreeSet;
 use tidegate_block::RequestQueue;
 use tidegate_rt::hash::{HashMap, HashSet};
-use tidegate_vfs::{Error, Result};
+use tidegate_vfs::{Error, ErrorKind, Result};
 
 /// One round of repair.
 struct Repair<'q, 'c> {
@@ -103,6 +104,10 @@ struct Repair<'q, 'c> {
 impl<'q, 'c> Repair<'q, 'c> {
     fn load(queue: &'q RequestQueue, options: RepairOptions, on_change: OnChange<'c>) -> Result<Self> {
         let (sb, _) = pack::superblock(queue)?;
+        if ZoneMap::load(queue, &sb)?.is_some_and(|z| z.is_on_device()) {
+            let what = "a volume on zones is not mended in place: fsck.f2fs may mend it";
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
         let disk = Disk::new(queue);
         let cp = pack::checkpoint(&disk, &sb)?;
         let pack = Pack::load(&disk, &sb, &cp)?;

@@ -24,7 +24,7 @@ impl F2fs {
     /// many are not opened: the volume has [`MAX_LOGS`] at most, hot data first.
     pub(crate) fn streams(&self, kind: Log) -> u8 {
         let s = &self.switches;
-        let mut left = MAX_LOGS - Log::ALL.len();
+        let mut left = self.most_streams();
         for (k, asked) in Log::DATA.into_iter().zip([s.hot_streams(), s.warm_streams(), s.cold_streams()]) {
             let extra = usize::from(asked.get() - 1).min(left);
             if k == kind {
@@ -35,12 +35,18 @@ impl F2fs {
         1
     }
 
+    /// Extra streams that there may be at most: on zones, so that all logs and one that is left are open at once.
+    fn most_streams(&self) -> usize {
+        let active = self.sit.zones.as_ref().map_or(usize::MAX, |z| z.max_active);
+        (MAX_LOGS - Log::ALL.len()).min(active.saturating_sub(Log::ALL.len() + 1))
+    }
+
     /// Extra streams that could be opened with the free segments there are, each in a section of its own.
     ///
     /// # Errors
     /// Those of reading the SIT.
     pub(crate) fn streams_to_spare(&self) -> Result<u32> {
-        let most = (MAX_LOGS - Log::ALL.len()) as u32;
+        let most = self.most_streams() as u32;
         let spare = self.segments_to_spare().saturating_sub(SPARE_TO_OPEN);
         let beside = if self.sit.segs_per_sec > 1 { self.sit.free_beside_logs()? } else { 0 };
         Ok((spare.saturating_sub(beside) / self.sit.segs_per_sec).min(most))
@@ -92,6 +98,16 @@ impl F2fs {
 
     /// Takes an extra stream on from a full segment, or closes it.
     pub(super) fn next_of_stream(&self, c: &mut Curseg, log: LogId) -> Result<()> {
+        if self.is_zoned()
+            && c.segno != SegNo::NONE
+            && self.room(c)? == 0
+            && !self.write_io.is_bad(self.sit.segment_start(c.segno))
+            && let Some(seg) = self.sit.take_free(log, false, true)?
+        {
+            // The rest of its section is its own, however short free ones are.
+            self.enter(c, log, seg, 0, false, Box::new(RawSummaryBlock::new_zeroed()));
+            return Ok(());
+        }
         self.close_stream(c, log)?;
         if self.segments_to_spare() > SPARE_TO_OPEN {
             self.open_stream(c, log)?;
@@ -105,6 +121,11 @@ impl F2fs {
     /// Takes an extra stream to a fresh segment: in its own section, or, where as many sections are to spare as
     /// streams want, in another.
     fn open_stream(&self, c: &mut Curseg, log: LogId) -> Result<()> {
+        if let Some(zones) = &self.sit.zones
+            && self.cursegs.all().count() + self.sit.unfinished() + 1 >= zones.max_active
+        {
+            return Ok(());
+        }
         let seg = match self.sit.take_free_segment(log, false)? {
             None if self.streams_to_spare()? > 0 => self.sit.take_free_segment(log, true)?,
             found => found,
@@ -127,7 +148,12 @@ impl F2fs {
         }
         // First: whoever fills holes may go there as soon as the stream is out.
         self.store_stream(c);
+        if self.sit.zones.as_ref().is_some_and(|z| z.left(c.segno, c.next_blkoff) > 0) {
+            self.sit.left_early(c.segno);
+        }
+        let at = self.sit.segment_start(c.segno).plus(c.next_blkoff as u32);
         self.sit.close(log)?;
+        self.write_io.leaves(log, at);
         self.stats.streams_closed.fetch_add(1, Relaxed);
         *c = Curseg::closed();
         self.cursegs.open.fetch_and(!log.bit(), SeqCst);

@@ -22,7 +22,7 @@ impl Sit {
         let mut s = self.state.lock();
         if self.entry(&mut s, seg.0)?.valid == 0 && !s.dirty.contains(&seg.0) && !s.is_current(seg.0) {
             // Not free for now; the next checkpoint frees it unless something in it is taken by then.
-            s.count(|n| (n.free, n.prefree) = (n.free.saturating_sub(1), n.prefree + 1));
+            s.count(seg.0, |n| (n.free, n.prefree) = (n.free.saturating_sub(1), n.prefree + 1));
         }
         set_bit_msb(&mut self.entry(&mut s, seg.0)?.ckpt_map, i, true);
         s.dirty.insert(seg.0);
@@ -44,7 +44,7 @@ impl Sit {
             if is_empty && !is_current {
                 // An empty segment is free, or will be with the next checkpoint; it is neither now.
                 let is_prefree = s.dirty.contains(&seg.0);
-                s.count(|n| {
+                s.count(seg.0, |n| {
                     let counted = if is_prefree { &mut n.prefree } else { &mut n.free };
                     *counted = counted.saturating_sub(1);
                 });
@@ -58,8 +58,14 @@ impl Sit {
     /// closed; else, if `may_begin`, one of a whole free section; where there is none, any. Waits for discards
     /// when only they are in the way. `None` when no segment is free for good.
     pub(crate) fn take_free_segment(&self, log: LogId, may_begin: bool) -> Result<Option<SegNo>> {
+        self.take_free(log, may_begin, true)
+    }
+
+    /// The same; unless it `goes_on` from the end of its segment, a log on zones goes to another section.
+    pub(crate) fn take_free(&self, log: LogId, may_begin: bool, goes_on: bool) -> Result<Option<SegNo>> {
         let mut s = self.state.lock();
-        let find = |s: &mut SitState| match self.find_in_own_section(s, log)? {
+        let find = |s: &mut SitState| match self.find_in_own_section(s, log, goes_on)? {
+            None if may_begin && s.sections.is_some() => Ok(self.find_free_section(s, log)),
             None if may_begin => self.find_free(s, log),
             found => Ok(found),
         };
@@ -70,14 +76,21 @@ impl Sit {
         }
         if let Some(segno) = found {
             self.enter(&mut s, log, segno)?;
-            s.count(|n| n.free -= 1);
+            s.count(segno, |n| n.free -= 1);
         }
         Ok(found.map(SegNo))
     }
 
     /// A free segment behind the last of a log, in the same section, unless another log got in there.
-    fn find_in_own_section(&self, s: &mut SitState, log: LogId) -> Result<Option<u32>> {
+    fn find_in_own_section(&self, s: &mut SitState, log: LogId, goes_on: bool) -> Result<Option<u32>> {
         let last = s.last[log.slot()];
+        if s.sections.is_some() {
+            // Nothing may be left out, and what a stream leaves behind is at its end.
+            let next = last.wrapping_add(1);
+            let goes_on = goes_on && s.current[log.slot()] == last && last != SegNo::NONE.0;
+            let is_own = goes_on && self.section_of(last).contains(&next);
+            return Ok((is_own && self.is_free(s, next)?).then_some(next));
+        }
         let section = self.section_of(last);
         if last == SegNo::NONE.0 || section.clone().any(|n| n != last && s.is_current(n)) {
             return Ok(None);
@@ -120,6 +133,9 @@ impl Sit {
     /// Free segments in the sections that logs are in: of no use to a log that wants a whole one.
     pub(crate) fn free_beside_logs(&self) -> Result<u32> {
         let mut s = self.state.lock();
+        if s.sections.is_some() {
+            return Ok(0); // nobody counts them
+        }
         let sections: BTreeSet<u32> =
             s.current.iter().filter(|n| **n != SegNo::NONE.0).map(|n| self.section_of(*n).start).collect();
         let mut free = 0;
@@ -137,6 +153,9 @@ impl Sit {
 
     /// Free for good: nothing valid, nothing in the last checkpoint, nobody writing there.
     pub(crate) fn is_free(&self, s: &mut SitState, segno: u32) -> Result<bool> {
+        if self.usable(SegNo(segno)) == 0 {
+            return Ok(false);
+        }
         if self.planted.is(PlantedBug::EarlyReuse) {
             return Ok(!s.is_out_of_bounds(segno) && self.entry(s, segno)?.valid == 0);
         }
@@ -149,10 +168,10 @@ impl Sit {
     /// Nothing is valid any more in a segment that no log is in: the next checkpoint frees it.
     pub(super) fn emptied(&self, s: &mut SitState, segno: u32) -> Result<()> {
         if self.planted.is(PlantedBug::EarlyReuse) {
-            s.count(|n| n.free += 1);
+            s.count(segno, |n| n.free += 1);
             self.entry(s, segno)?.ckpt_map = [0; 64];
         } else {
-            s.count(|n| n.prefree += 1);
+            s.count(segno, |n| n.prefree += 1);
         }
         Ok(())
     }
@@ -175,6 +194,9 @@ impl Sit {
         self.leave(s, log, left_empty)?;
         (s.current[log.slot()], s.last[log.slot()]) = (segno, segno);
         set_in_log(&mut s.in_log, segno, true);
+        if let Some(sections) = &mut s.sections {
+            sections.entered(segno);
+        }
         Ok(())
     }
 
@@ -248,10 +270,19 @@ impl SitState {
         self.free
     }
 
-    /// Changes how many there are.
-    pub(super) fn count(&mut self, change: impl FnOnce(&mut FreeSegments)) {
+    /// Changes how many there are, for what became of a segment.
+    pub(super) fn count(&mut self, segno: u32, change: impl Fn(&mut FreeSegments)) {
         change(&mut self.free);
-        self.seen.store(self.free.packed(), SeqCst);
+        if let Some(sections) = &mut self.sections {
+            sections.count(segno, &change);
+        }
+        self.publish();
+    }
+
+    /// Has whoever looks without the lock see it.
+    pub(super) fn publish(&self) {
+        let seen = self.sections.as_ref().map_or(self.free, |s| s.ready());
+        self.seen.store(seen.packed(), SeqCst);
     }
 
     /// Whether a log works on the segment.

@@ -5,11 +5,15 @@
 //! first asked for; clean ones are dropped again when there are many, so a large volume costs little memory.
 
 mod free;
+mod zones;
+
+pub(crate) use zones::Sections;
 
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};
 use crate::segment::log::{LOG_SLOTS, Log};
+use crate::segment::zones::ZoneMap;
 use crate::tables::meta::Meta;
 use crate::volume::planted::Planted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,7 +80,7 @@ impl SegEntry {
     }
 }
 
-/// Segments to be written to.
+/// Segments to be written to. On zones, policies see those of sections that are free as a whole alone.
 #[derive(Clone, Copy)]
 pub(crate) struct FreeSegments {
     /// Wholly free ones that no log works on; those freed since the last checkpoint are not among them.
@@ -108,6 +112,8 @@ pub(crate) struct SitState {
     pub(crate) bitmap: Vec<u8>,
     /// Changed by [`SitState::count`].
     free: FreeSegments,
+    /// Of a volume on zones.
+    sections: Option<Sections>,
     /// The same, for whoever looks without the lock.
     seen: Arc<AtomicU64>,
     /// The segment each log works on, by slot; [`SegNo::NONE`] for a closed stream.
@@ -139,6 +145,8 @@ pub(crate) struct Sit {
     main_blkaddr: u32,
     pub(crate) main_segments: u32,
     pub(crate) segs_per_sec: u32,
+    /// Of a volume on zones, as these were when it was opened.
+    pub(crate) zones: Option<ZoneMap>,
     pub(crate) planted: Planted,
 }
 
@@ -152,6 +160,7 @@ impl Sit {
         journal: BTreeMap<u32, RawSitEntry>,
         read: MetaRef,
         fixed_clock: bool,
+        zones: Option<ZoneMap>,
     ) -> Self {
         let r = &cp.raw;
         let mut current = [SegNo::NONE.0; LOG_SLOTS];
@@ -167,6 +176,7 @@ impl Sit {
             journal,
             bitmap: cp.sit_bitmap.clone(),
             free,
+            sections: zones.clone().map(Sections::new),
             seen: seen.clone(),
             current,
             last: current,
@@ -188,6 +198,7 @@ impl Sit {
             main_blkaddr: sb.main_blkaddr,
             main_segments: sb.main_segments,
             segs_per_sec: sb.segs_per_sec,
+            zones,
             planted: Planted::default(),
         }
     }
@@ -373,7 +384,11 @@ impl Sit {
                 freed.push(SegNo(segno));
             }
         }
-        s.count(|n| n.free += std::mem::take(&mut n.prefree));
+        s.free.free += std::mem::take(&mut s.free.prefree);
+        if let Some(sections) = &mut s.sections {
+            sections.checkpointed();
+        }
+        s.publish();
         s.excluded = None;
         Ok(freed)
     }

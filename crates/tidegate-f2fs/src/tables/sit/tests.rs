@@ -101,7 +101,7 @@ fn a_log_keeps_its_segment_where_the_sit_cannot_be_read() {
         true => Err(Error::new(ErrorKind::Io, "as the test wants it")),
         false => reader.meta.read(at),
     };
-    let sit = Sit::new(&fs.sb, &cp, BTreeMap::new(), Arc::new(read), true);
+    let sit = Sit::new(&fs.sb, &cp, BTreeMap::new(), Arc::new(read), true, None);
     let segno = sit.take_free_segment(stream(1), true).unwrap().unwrap();
     let free = sit.free_segments();
     for again in [false, true] {

@@ -1,0 +1,59 @@
+//! Requests of zones, which have an order among themselves.
+
+use super::RequestQueue;
+use crate::bio::{BioData, Op};
+use crate::inflight::Place;
+use crate::traced::Traced;
+use crate::{Errno, Request};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tidegate_rt::{LockClass, Mutex, WaitQueue};
+
+static ENDED: LockClass = LockClass::new("queue->ended", 978);
+
+impl RequestQueue {
+    /// Whether a request has a place among others of its zone.
+    pub(super) fn is_ordered(&self, rq: &Request) -> bool {
+        self.zones.as_ref().is_some_and(|z| z.orders(rq))
+    }
+
+    /// Sends a request of a zone, and waits for its end.
+    pub(super) fn wait_for_ordered(&self, mut rq: Request) -> Result<BioData, Errno> {
+        let ended = Arc::new((Mutex::new(&ENDED, None), WaitQueue::new()));
+        let of_bio = ended.clone();
+        if let Some(bio) = rq.bios.last_mut() {
+            bio.end_io = Some(Box::new(move |r, data| {
+                *of_bio.0.lock() = Some(r.map(|()| data));
+                of_bio.1.wake_all();
+            }));
+        }
+        let mut together = Vec::new();
+        self.add_ordered(rq, true, &mut together);
+        let mut over = None;
+        ended.1.wait_until(|| {
+            over = ended.0.lock().take();
+            over.is_some()
+        });
+        over.unwrap_or(Err(Errno::IO))
+    }
+
+    /// Sends a request of a zone once there is room for it. One that waits for another which nobody has submitted takes no
+    /// room and waits for none: the thread that has that one may wait for room itself, for a third.
+    pub(super) fn add_ordered(&self, mut rq: Request, awaited: bool, together: &mut Vec<Request>) {
+        let Some(zones) = &self.zones else { return };
+        self.device.submit_all(std::mem::take(together));
+        self.inflight.watch(&mut rq);
+        self.n.busy.watch(&mut rq);
+        self.n.write_requests.fetch_add((rq.op == Op::Write) as u64, Relaxed);
+        let awaits = self.limits.wbt.is_some() && (awaited || rq.is_awaited());
+        self.note_wait(awaits);
+        let wanted = if awaited { Place::awaited(&rq) } else { Place::of(&rq) };
+        let place = match zones.is_early(&rq) {
+            true => self.inflight.enter_freely(),
+            false => self.wait_in_line(wanted),
+        };
+        Traced::watch(&mut rq);
+        let inflight = self.inflight.clone();
+        zones.submit(rq, move || inflight.leave(&place));
+    }
+}

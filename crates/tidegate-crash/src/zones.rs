@@ -1,0 +1,127 @@
+//! Devices with zones, and what a power cut leaves of them.
+//!
+//! A zone is written in order, so a write that is lost takes all later ones of its zone with it, and so does a reset. What
+//! is left of a zone is a beginning of what was done to it, as long at least as what is durable; the write pointer is where
+//! that ends.
+
+use crate::Fault;
+use crate::tape::{Tape, Unit};
+use std::collections::HashSet;
+use std::sync::Arc;
+use tidegate_block::zones::Zones;
+use tidegate_block::{Device, Op, Overlay, ZoneSpec, ZonedDevice};
+
+/// Zones of a device, and where each is written to, in bytes of the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pointers {
+    /// How the device is laid out.
+    pub spec: ZoneSpec,
+    /// The write pointer of each zone.
+    pub at: Vec<u64>,
+}
+
+/// A device's content, and its zones if it has any.
+pub type OnZones = Option<Arc<Pointers>>;
+
+/// Something that was done to a zone.
+struct Event {
+    unit: Unit,
+    /// Done to the whole zone; else the block was written.
+    whole: Option<Op>,
+    durable: bool,
+}
+
+/// An overlay as the device it is.
+pub(crate) struct Zoned(Option<Arc<ZonedDevice>>, Arc<Overlay>);
+
+impl Zoned {
+    pub(crate) fn new(overlay: Arc<Overlay>, zones: &OnZones) -> Zoned {
+        let with = zones.as_ref().map(|p| {
+            let mut zones = Zones::new(p.spec, overlay.size());
+            let sequential = p.at.iter().enumerate().skip(p.spec.conventional);
+            sequential.for_each(|(n, at)| zones.set_pointer(n, *at));
+            Arc::new(ZonedDevice::with_zones(overlay.clone(), zones))
+        });
+        Zoned(with, overlay)
+    }
+
+    pub(crate) fn device(&self) -> Arc<dyn Device> {
+        match &self.0 {
+            Some(zoned) => zoned.clone(),
+            None => self.1.clone(),
+        }
+    }
+
+    /// Where each zone is written to now.
+    pub(crate) fn pointers(&self, spec: Option<ZoneSpec>) -> OnZones {
+        let (zoned, spec) = (self.0.as_ref()?, spec?);
+        let at = zoned.report_zones().ok()?.iter().map(|z| z.pointer).collect();
+        Some(Arc::new(Pointers { spec, at }))
+    }
+
+    /// Checks that every write was at a write pointer, and no more zones were active than may be.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        match self.0.as_ref().map_or(0, |z| z.refused()) {
+            0 => Ok(()),
+            n => Err(Fault::new("zones", format!("{n} requests broke a rule of zones"))),
+        }
+    }
+}
+
+impl Tape {
+    /// Puts what a cut leaves of zones into a content, and says where these are written to.
+    pub(crate) fn lay_zones(&self, cut: u64, flushed: u64, present: &[Unit], table: &mut [u32]) -> OnZones {
+        let before = self.zones.as_ref()?;
+        let size = self.blocks.block_size() as u64;
+        let per = (before.spec.size / size) as u32;
+        let first = before.spec.conventional as u32 * per;
+        let present: HashSet<&Unit> = present.iter().filter(|u| u.block >= first).collect();
+        table[first as usize..].copy_from_slice(&self.before[first as usize..]);
+        let mut at = before.at.clone();
+        for (zone, events) in self.events(cut, flushed, first, per) {
+            let (zone, start) = (zone as usize, zone * per);
+            let durable = events.iter().rposition(|e| e.durable).map_or(0, |i| i + 1);
+            // A finish has no block that could be missing.
+            let missing = |e: &Event| match e.whole {
+                Some(Op::ZoneFinish) => cut.is_multiple_of(2),
+                _ => !present.contains(&e.unit),
+            };
+            let kept = durable + events[durable..].iter().position(missing).unwrap_or(events.len() - durable);
+            for e in &events[..kept] {
+                match e.whole {
+                    Some(Op::ZoneReset) => {
+                        table[start as usize..(start + per) as usize].fill(0);
+                        at[zone] = u64::from(start) * size;
+                    }
+                    Some(_) => at[zone] = u64::from(start) * size + before.spec.capacity,
+                    None => {
+                        let c = &self.changes[e.unit.change as usize];
+                        table[e.unit.block as usize] =
+                            c.content.map_or(0, |content| content + e.unit.block - c.block);
+                        at[zone] = u64::from(e.unit.block + 1) * size;
+                    }
+                }
+            }
+        }
+        Some(Arc::new(Pointers { spec: before.spec, at }))
+    }
+
+    /// What was done to each zone before `cut`, in order.
+    fn events(&self, cut: u64, flushed: u64, first: u32, per: u32) -> Vec<(u32, Vec<Event>)> {
+        let mut zones: std::collections::BTreeMap<u32, Vec<Event>> = Default::default();
+        for (change, c) in self.until(cut).filter(|(_, c)| c.block >= first) {
+            let durable = Self::is_durable(c, cut, flushed);
+            let unit = |block| Unit { change, block };
+            let zone = zones.entry(c.block / per).or_default();
+            match c.zone {
+                Some(op) => zone.push(Event { unit: unit(c.block), whole: Some(op), durable }),
+                None => zone.extend((c.block..c.block + c.count).map(|b| Event {
+                    unit: unit(b),
+                    whole: None,
+                    durable,
+                })),
+            }
+        }
+        zones.into_iter().collect()
+    }
+}

@@ -1,0 +1,48 @@
+//! What a zoned device asks of a volume.
+
+use super::layout::DeviceZones;
+use super::{MkfsError, MkfsOptions};
+use crate::format::raw::{BLOCK_SIZE, BLOCKS_PER_SEG, Features};
+use tidegate_block::{Device, Zone};
+
+/// A device's zones.
+pub(super) struct OnDevice {
+    pub of_layout: DeviceZones,
+    pub list: Vec<Zone>,
+}
+
+/// The options for a volume on `device`, whose zones, if it has any, are its sections; and those zones.
+pub(super) fn on_device(
+    device: &dyn Device,
+    options: &MkfsOptions,
+) -> Result<(MkfsOptions, Option<OnDevice>), MkfsError> {
+    let mut options = options.clone();
+    let bytes: u64 = options.devices.iter().map(|d| d.bytes).sum();
+    if !options.devices.is_empty() && bytes != device.size() {
+        return Err(MkfsError::BadDevices);
+    }
+    let Some(zoning) = device.info().zones else { return Ok((options, None)) };
+    if !options.has(Features::BLKZONED) {
+        return Err(MkfsError::Zoned(device.name().into()));
+    }
+    let segment = u64::from(BLOCKS_PER_SEG) * BLOCK_SIZE as u64;
+    let list = device.report_zones().map_err(|e| MkfsError::Io {
+        what: "report zones",
+        block: Default::default(),
+        source: e,
+    })?;
+    let sequential: Vec<&Zone> = list.iter().filter(|z| z.is_sequential()).collect();
+    let capacity = sequential.first().map_or(zoning.size, |z| z.capacity);
+    let same = sequential.iter().all(|z| z.capacity == capacity);
+    let fits = zoning.size.is_multiple_of(segment)
+        && capacity >= segment
+        && capacity.is_multiple_of(BLOCK_SIZE as u64);
+    let segs_per_sec = u32::try_from(zoning.size / segment).unwrap_or(0);
+    if !fits || !same || options.segs_per_sec != 1 && options.segs_per_sec != segs_per_sec {
+        return Err(MkfsError::BadDeviceZones { size: zoning.size, capacity });
+    }
+    options.segs_per_sec = segs_per_sec;
+    let blocks = |bytes: u64| bytes / BLOCK_SIZE as u64;
+    let of_layout = DeviceZones { first: blocks(zoning.first), capacity: blocks(capacity) };
+    Ok((options, Some(OnDevice { of_layout, list })))
+}

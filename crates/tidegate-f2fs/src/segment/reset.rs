@@ -1,0 +1,95 @@
+//! Zones that are reset, finished, and brought together with the logs after a power cut.
+
+use crate::format::raw::*;
+use crate::format::units::SegNo;
+use crate::segment::log::Log;
+use crate::volume::sbi::F2fs;
+use std::sync::atomic::Ordering::Relaxed;
+use tidegate_block::{Bio, BioFlags, Errno, Op};
+use tidegate_vfs::{ErrorKind, Result};
+
+impl F2fs {
+    /// Whether the volume is on zones: it only appends.
+    pub(crate) fn is_zoned(&self) -> bool {
+        self.sit.zones.is_some()
+    }
+
+    /// Resets the zones of sections that are free, and finishes those that logs have left before their end; how many bytes
+    /// were reset. For who holds no lock; a durable checkpoint has the sections free.
+    pub(crate) fn reset_zones(&self) -> u64 {
+        let Some(zones) = &self.sit.zones else { return 0 };
+        let mut bytes = 0;
+        for section in self.sit.sections_to_reset() {
+            let r = match zones.is_sequential(section) {
+                true => self.zone_operation(Op::ZoneReset, section),
+                false => self.discard_section(section),
+            };
+            bytes += if r.is_ok() {
+                u64::from(zones.per()) * u64::from(BLOCKS_PER_SEG) * BLOCK_SIZE as u64
+            } else {
+                0
+            };
+            if r.is_ok() {
+                self.write_io.is_good_again(section);
+            }
+            self.sit.reset_done(section, r.is_ok());
+        }
+        self.stats.discarded.fetch_add(bytes, Relaxed);
+        self.finish_zones(false);
+        bytes
+    }
+
+    /// Finishes the zones that logs have left before their end: so few may be open. `idle` when nothing is on its way
+    /// to any zone; else those are finished that a checkpoint has seen left.
+    pub(crate) fn finish_zones(&self, idle: bool) {
+        for section in self.sit.sections_to_finish(idle) {
+            // One that stays open costs no more than its place among the open ones.
+            let _ = self.zone_operation(Op::ZoneFinish, section);
+        }
+    }
+
+    fn zone_operation(&self, op: Op, section: u32) -> std::result::Result<(), Errno> {
+        let start = self.sit.segment_start(SegNo(section * self.sb.segs_per_sec));
+        let bytes = u64::from(self.sb.segs_per_sec) * u64::from(BLOCKS_PER_SEG) * BLOCK_SIZE as u64;
+        self.queue.submit_wait(Bio::range(op, start.sector(), bytes, BioFlags::SYNC)).map(drop)
+    }
+
+    /// The same for one that can be written anywhere: what it holds is of no use to anybody.
+    fn discard_section(&self, section: u32) -> std::result::Result<(), Errno> {
+        match self.zone_operation(Op::Discard, section) {
+            Err(Errno::OPNOTSUPP) => Ok(()),
+            r => r,
+        }
+    }
+
+    /// Takes logs away from sections whose zones are not where a checkpoint has the logs: something was written behind it,
+    /// and a power cut has left what of it it would. For opening, before anything is written.
+    ///
+    /// # Errors
+    /// `NoSpace` when no section is left to go to.
+    pub(crate) fn bring_logs_and_zones_together(&self) -> Result<()> {
+        let Some(zones) = &self.sit.zones else { return Ok(()) };
+        for log in Log::ALL {
+            let (segno, off) = {
+                let c = self.cursegs.lock(log);
+                (c.segno, c.next_blkoff)
+            };
+            let section = zones.section_of(segno.0);
+            let is_there = zones.written[section as usize] == zones.offset(segno, off);
+            if zones.is_sequential(section) && !is_there {
+                self.leave_segment(log).map_err(|e| match e.kind() {
+                    ErrorKind::NoSpace => {
+                        e.of("a log's zone was written to behind the last checkpoint, and no other is free")
+                    }
+                    _ => e,
+                })?;
+            }
+        }
+        // Those that no log goes on in, before logs open others.
+        for section in zones.active.iter().copied().filter(|n| !self.sit.has_log(*n)) {
+            self.sit.left_early(SegNo(section * zones.per()));
+        }
+        self.finish_zones(true);
+        Ok(())
+    }
+}

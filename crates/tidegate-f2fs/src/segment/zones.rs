@@ -1,0 +1,185 @@
+//! Sections that are zones of a device (`blkzoned`).
+//!
+//! Such a volume only ever appends: a log has whole sections to itself, writes each from its start on without a gap, and
+//! takes a section again when all in it is free in a durable checkpoint and its zone was reset. Facts: the kernel's
+//! documentation of F2FS, mkfs.f2fs's manual, zonedstorage.io.
+
+use crate::format::gate::Superblock;
+use crate::format::raw::*;
+use crate::format::units::{BlockAddr, SegNo};
+use tidegate_block::{Device, RequestQueue, Zone, ZoneState};
+use tidegate_vfs::{At, Error, ErrorKind, Result};
+
+/// What a device says of the sections of a volume.
+#[derive(Clone)]
+pub(crate) struct ZoneMap {
+    /// Segments in a section.
+    per: u32,
+    /// Blocks of a section that can be written, where it is written in order.
+    capacity: u32,
+    /// The first section that is written in order; those before it can be written anywhere.
+    first: u32,
+    /// Blocks written from each section's start on; of conventional ones 0.
+    pub written: Vec<u32>,
+    /// Sections that are neither empty nor full, as the device counts them.
+    pub active: Vec<u32>,
+    /// Zones that may be neither empty nor full.
+    pub max_active: usize,
+}
+
+impl ZoneMap {
+    /// What the device behind `queue` says; `None` of a volume that has no zones. One with zones in an image that has none
+    /// can be written anywhere, and is written in order all the same.
+    ///
+    /// # Errors
+    /// `Unsupported` where volume and device do not fit together; those of the device.
+    pub(crate) fn load(queue: &RequestQueue, sb: &Superblock) -> Result<Option<ZoneMap>> {
+        let device = queue.device();
+        let zoning = device.info().zones;
+        let main = BlockAddr(sb.main_blkaddr).sector().bytes();
+        let main_end = main + u64::from(sb.main_segments) * SEGMENT_BYTES;
+        if !sb.features.contains(Features::BLKZONED) {
+            return match zoning {
+                Some(z) if z.first < main_end => {
+                    Err(misfit("a volume without blkzoned on zones that are written in order"))
+                }
+                _ => Ok(None),
+            };
+        }
+        let sections = sb.main_segments / sb.segs_per_sec;
+        let mut map = ZoneMap {
+            per: sb.segs_per_sec,
+            capacity: sb.segs_per_sec * BLOCKS_PER_SEG,
+            first: sections,
+            written: vec![0; sections as usize],
+            active: Vec::new(),
+            max_active: usize::MAX,
+        };
+        let Some(z) = zoning.filter(|z| z.first < main_end) else { return Ok(Some(map)) };
+        let section = u64::from(sb.segs_per_sec) * SEGMENT_BYTES;
+        if z.size != section || sb.raw.secs_per_zone.get() != 1 {
+            return Err(misfit(format!("sections of {section} bytes on zones of {}", z.size)));
+        }
+        if z.first < main {
+            return Err(misfit("metadata in zones that are written in order"));
+        }
+        if !(z.first - main).is_multiple_of(section) {
+            return Err(misfit("sections that do not begin where zones do"));
+        }
+        map.max_active = z.max_active;
+        map.first = ((z.first - main) / section) as u32;
+        map.read(&**device, main)?;
+        Ok(Some(map))
+    }
+
+    fn read(&mut self, device: &dyn Device, main: u64) -> Result<()> {
+        let zones = device.report_zones().map_err(|e| Error::device(e, "reading the device's zones"))?;
+        let section = u64::from(self.per) * SEGMENT_BYTES;
+        let mut capacity = None;
+        for n in self.first..self.written.len() as u32 {
+            let start = main + u64::from(n) * section;
+            let at = zones.binary_search_by_key(&start, |z| z.start);
+            let z: &Zone = &zones[at.map_err(|_| misfit(format!("section {n} on no zone")))?];
+            if z.state == ZoneState::Offline || !z.is_sequential() {
+                return Err(misfit(format!("zone {n} of the main area is {:?}", z.state)));
+            }
+            // As Linux: what can be used of a section is known for all.
+            if *capacity.get_or_insert(z.capacity) != z.capacity {
+                return Err(misfit("zones of several capacities"));
+            }
+            self.written[n as usize] = blocks(z.pointer.saturating_sub(start).min(z.capacity));
+            if z.state.is_active() {
+                self.active.push(n);
+            }
+        }
+        self.capacity = capacity.map_or(self.capacity, blocks);
+        Ok(())
+    }
+
+    /// The section that a segment is in.
+    pub(crate) fn section_of(&self, segno: u32) -> u32 {
+        segno / self.per
+    }
+
+    /// Whether the device has it written in order.
+    pub(crate) fn is_sequential(&self, section: u32) -> bool {
+        section >= self.first
+    }
+
+    /// Blocks of a section that can be written.
+    pub(crate) fn usable_in_section(&self, section: u32) -> u32 {
+        if self.is_sequential(section) { self.capacity } else { self.per * BLOCKS_PER_SEG }
+    }
+
+    /// Blocks of a segment that can be written: fewer, or none, where a zone's capacity ends.
+    pub(crate) fn usable(&self, segno: u32) -> u32 {
+        let before = segno % self.per * BLOCKS_PER_SEG;
+        self.usable_in_section(self.section_of(segno)).saturating_sub(before).min(BLOCKS_PER_SEG)
+    }
+
+    /// Blocks of a segment that are written, where its zone is written in order.
+    pub(crate) fn written_in(&self, segno: u32) -> Option<u32> {
+        let section = self.section_of(segno);
+        let before = segno % self.per * BLOCKS_PER_SEG;
+        let written = || self.written[section as usize].saturating_sub(before).min(BLOCKS_PER_SEG);
+        self.is_sequential(section).then(written)
+    }
+
+    /// Segments of a section of which anything can be written.
+    pub(crate) fn segments_in(&self, section: u32) -> u32 {
+        self.usable_in_section(section).div_ceil(BLOCKS_PER_SEG)
+    }
+
+    /// How far into its section a block is.
+    pub(crate) fn offset(&self, segno: SegNo, off: usize) -> u32 {
+        segno.0 % self.per * BLOCKS_PER_SEG + off as u32
+    }
+
+    /// Blocks that are left in a log's section.
+    pub(crate) fn left(&self, segno: SegNo, off: usize) -> u32 {
+        if segno == SegNo::NONE {
+            return 0;
+        }
+        self.usable_in_section(self.section_of(segno.0)).saturating_sub(self.offset(segno, off))
+    }
+
+    /// Whether the device has any of the sections written in order.
+    pub(crate) fn is_on_device(&self) -> bool {
+        self.first < self.sections()
+    }
+
+    /// Sections.
+    pub(crate) fn sections(&self) -> u32 {
+        self.written.len() as u32
+    }
+
+    /// Sections that are written in order.
+    pub(crate) fn sequential(&self) -> u32 {
+        self.sections() - self.first.min(self.sections())
+    }
+
+    /// Segments of which anything can be written.
+    pub(crate) fn all_usable_segments(&self) -> u32 {
+        (0..self.sections()).map(|n| self.segments_in(n)).sum()
+    }
+
+    /// Segments of a section.
+    pub(crate) fn per(&self) -> u32 {
+        self.per
+    }
+
+    /// Blocks that can be written of a section that is written in order.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+}
+
+const SEGMENT_BYTES: u64 = BLOCKS_PER_SEG as u64 * BLOCK_SIZE as u64;
+
+fn blocks(bytes: u64) -> u32 {
+    (bytes / BLOCK_SIZE as u64) as u32
+}
+
+fn misfit(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::Unsupported, what).at(At::The("zones of the device"))
+}
