@@ -21,6 +21,7 @@ const MOUNT: (&str, &str) = ("tidegate-fuse", "mount");
 const LONG: &[Long] = &[
     // Thousands of volumes damaged by chance: check, repair and stock fsck agree, and reading ends.
     Long { of: ("tidegate-f2fs", "corrupt"), name: "chance::", settings: &[("TIDEGATE_DAMAGED", "20000")] },
+    Long { of: ("tidegate-ext4", "it"), name: "repaired::", settings: &[("TIDEGATE_DAMAGED", "2000")] },
     Long { of: ("tidegate-ext4", "it"), name: "damaged", settings: &[("TIDEGATE_DAMAGED", "1000")] },
     // The serving process killed at 200 random moments of a mixed load.
     Long { of: MOUNT, name: "kill::", settings: &[("TIDEGATE_KILLS", "200")] },

@@ -34,7 +34,11 @@ pub fn repair(
     options: RepairOptions,
     on_change: OnChange<'_>,
 ) -> Result<RepairReport> {
-    let format = detect(image, queue)?;
+    // Of a volume whose superblock is gone, a copy tells.
+    let format = match detect(image, queue) {
+        Err(_) if tidegate_ext4::repair::has_copy(queue) => Format::Ext4,
+        found => found?,
+    };
     let report = match format {
         Format::F2fs => tidegate_f2fs::repair::repair(queue, options, on_change),
         Format::Ext4 => tidegate_ext4::repair::repair(queue, options, on_change),

@@ -93,6 +93,19 @@ impl Node {
     pub(in crate::offline) fn is_short_link(&self) -> bool {
         self.kind() == Some(Kind::Link) && !self.has(InodeFlags::EXTENTS) && self.size() < I_BLOCK_SIZE as u64
     }
+    /// Where the extra fields stand of times that are too late to be meant so.
+    pub(in crate::offline) fn late_times(&self) -> Vec<usize> {
+        // Seconds and extra field of change, modification, access and creation.
+        let all = [(12, 132), (16, 136), (8, 140), (144, 148)];
+        let extra = usize::from(self.raw.i_extra_isize.get());
+        let bytes = self.raw.as_bytes();
+        let late = |(secs, at): &(usize, usize)| {
+            at + 4 <= (INODE_BASE + extra).min(self.bytes.len())
+                && le32(bytes, *secs) >> 31 == 1
+                && le32(bytes, *at) & 3 == 3
+        };
+        all.iter().filter(|t| late(t)).map(|t| t.1).collect()
+    }
     /// Whether a reserved inode that nothing uses has nothing, as far as others look.
     pub(in crate::offline) fn is_empty(&self) -> bool {
         let blocks = self.raw.i_blocks_lo.get() == 0 && self.raw.i_blocks_high.get() == 0;

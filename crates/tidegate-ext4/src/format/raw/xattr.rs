@@ -53,5 +53,8 @@ pub const INDEX_ACL_DEFAULT: u8 = 3;
 /// `e_name_index` of the inline data's second part, with the name "data".
 pub const INDEX_SYSTEM: u8 = 7;
 
+/// `e_name_index` of how an inode is encrypted, with the name "c".
+pub const INDEX_ENCRYPTION: u8 = 9;
+
 /// Version of ACLs as the volume keeps them.
 pub const ACL_VERSION: u32 = 1;

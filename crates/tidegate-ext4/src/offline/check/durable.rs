@@ -42,6 +42,8 @@ impl Checker<'_> {
         self.found.require(!old || !filled, rules::JOURNAL, || {
             "its superblock is of version 1, and has fields of version 2".into()
         });
+        let users = raw.s_nr_users.get();
+        self.found.require(users <= 1, rules::JOURNAL, || format!("{users} volumes use it"));
         if let Some(tid) = replay.failed_commit() {
             self.found.add(rules::JOURNAL, || format!("transaction {tid} is damaged"));
         }

@@ -66,9 +66,17 @@ impl Checker<'_> {
             self.found.require(freed || special, rules::INODE_DTIME, || {
                 format!("inode {ino} has no link, and no time of deletion")
             });
-            // Those that are the format's own have a checksum unused, too, unless nothing was ever written there.
-            if ino < self.sb.first_ino && n.bytes.iter().any(|b| *b != 0) {
+            // A number of an inode, as lists of orphans have, and not on one.
+            let listed = (1..self.sb.raw.s_inodes_count.get()).contains(&n.raw.i_dtime.get());
+            self.found.require(!listed, rules::INODE_DTIME, || {
+                format!("inode {ino} is on no list of orphans, and leads to inode {}", n.raw.i_dtime.get())
+            });
+            // Those that nothing uses have a checksum, too, unless nothing was ever written there.
+            let written = n.bytes.iter().any(|b| *b != 0);
+            if written {
                 self.check_checksum(n);
+            }
+            if ino < self.sb.first_ino && written {
                 let empty = n.is_empty();
                 self.found.require(empty, rules::INODE_UNUSED, || {
                     format!("inode {ino} is reserved, and has a size, blocks or attributes")
@@ -86,11 +94,22 @@ impl Checker<'_> {
             format!("inode {ino} is in use and has a time of deletion")
         });
         self.check_extra(n);
+        let times = n.late_times().is_empty();
+        self.found.require(times, rules::INODE_TIMES, || format!("inode {ino} has a time beyond 2310-04-04"));
         self.check_flags(n);
         self.check_unused_fields(n);
         let mapped = if n.is_mapped() { self.map(n)? } else { Mapped::default() };
+        self.context = false;
         let attributes = self.check_xattrs(n)?;
+        let context = self.context || !n.has(InodeFlags::ENCRYPT);
+        self.found.require(context, rules::INODE_FLAGS, || {
+            format!("inode {ino} is flagged as encrypted, and has no attribute that says how")
+        });
         self.check_size(n, &mapped, special);
+        let large = kind == Some(Kind::File) && n.size() >> 31 != 0 && !special;
+        let known = self.sb.ro_compat.contains(RoCompat::LARGE_FILE);
+        self.found
+            .require(!large || known, rules::SB_LARGE_FILE, || format!("inode {ino} has {} bytes", n.size()));
         if !(ino == RESIZE_INO && self.sb.compat.contains(Compat::RESIZE_INODE)) {
             self.check_blocks(n, mapped.blocks + u64::from(attributes));
         }
@@ -168,7 +187,9 @@ impl Checker<'_> {
             Some(Kind::Dir) => size == m.end * bs && size > 0,
             Some(Kind::File) => {
                 let limit = if n.has(InodeFlags::EXTENTS) { bs << 32 } else { self.indirect_limit() };
-                size <= limit && (m.written_end == 0 || size > (m.written_end - 1) * bs)
+                let behind = m.written_end == 0 || size > (m.written_end - 1) * bs;
+                // What fs-verity computes lies behind the end.
+                size <= limit && (behind || n.has(InodeFlags::VERITY))
             }
             Some(Kind::Link) => size > 0 && (n.is_short_link() || (size < bs && m.end == 1)),
             Some(_) => size == 0,
@@ -227,8 +248,10 @@ impl Checker<'_> {
         let kept = u64::from(self.sb.raw.s_reserved_gdt_blocks.get());
         let top = u64::from(n.word(13));
         let others = (0..15).filter(|&w| w != 13).any(|w| n.word(w) != 0);
-        let mut sound =
-            !others && n.kind() == Some(Kind::File) && ((kept, top) == (0, 0) || self.on_volume(top, 1));
+        let mut sound = !others
+            && !n.has(InodeFlags::EXTENTS)
+            && n.kind() == Some(Kind::File)
+            && ((kept, top) == (0, 0) || self.on_volume(top, 1));
         // mke2fs gives a volume on which nothing is kept the block, too.
         if sound && top != 0 {
             sound = self.claim(top) && self.check_kept(top, kept)?;

@@ -78,6 +78,8 @@ struct Checker<'q> {
     shared_attributes: BTreeMap<u64, (u32, u32)>,
     /// Directories whose hash trees are damaged.
     bad_trees: BTreeSet<u32>,
+    /// The inode that is looked at has the attribute of encryption, or may have.
+    context: bool,
     recovered: bool,
     files: u64,
     directories: u64,
@@ -153,6 +155,7 @@ impl<'q> Checker<'q> {
             orphans: HashSet::new(),
             shared_attributes: BTreeMap::new(),
             bad_trees: BTreeSet::new(),
+            context: false,
             recovered: false,
             files: 0,
             directories: 0,
@@ -181,7 +184,7 @@ impl<'q> Checker<'q> {
             format!("the superblock names inode {orphans}, and has not the feature")
         });
         let (cluster, per) = (raw.s_log_cluster_size.get(), raw.s_clusters_per_group.get());
-        let same = cluster == raw.s_log_block_size.get() && (1..=self.sb.block_size * 8).contains(&per);
+        let same = cluster == raw.s_log_block_size.get() && per == self.sb.blocks_per_group;
         self.found.require(same, rules::SB_CLUSTERS, || {
             format!("s_log_cluster_size is {cluster}, s_clusters_per_group {per}")
         });

@@ -12,6 +12,7 @@ macro_rules! rules {
 rules! {
     SB_STATE "sb-state" "The superblock says that the volume is valid and without errors.";
     SB_FLEX "sb-flex" "The superblock's s_log_groups_per_flex is at most 31.";
+    SB_LARGE_FILE "sb-large-file" "A volume with a file of 2 GiB or more has the feature large_file.";
     SB_CLUSTERS "sb-clusters" "Without bigalloc, a cluster is a block.";
     SB_RESERVED "sb-reserved-blocks" "At most half of the blocks are kept for the superuser.";
     SB_FREE_BLOCKS "sb-free-blocks" "The superblock of a clean volume counts the free blocks.";
@@ -36,7 +37,8 @@ rules! {
     INODE_EXTRA "inode-extra" "The extra fields of an inode end inside it.";
     INODE_FLAGS "inode-flags" "Flags fit the type and the volume's features.";
     INODE_UNUSED "inode-unused" "Fields of an inode that nothing uses are 0.";
-    INODE_DTIME "inode-dtime" "An inode in use has no time of deletion, one that was freed has one.";
+    INODE_DTIME "inode-dtime" "An inode in use has no time of deletion, one that was freed has one, which is no inode's number.";
+    INODE_TIMES "inode-times" "Times of an inode lie before the year 2310: later ones were meant to lie before 1970.";
     INODE_SIZE "inode-size" "The size fits the file type and the blocks.";
     INODE_BLOCKS "inode-blocks" "i_blocks counts the blocks of data, of the map and of attributes.";
     LINK_COUNT "link-count" "The link count is the number of names; of a directory 2 and its subdirectories.";

@@ -25,6 +25,7 @@ impl Checker<'_> {
         }
         if let Some(count) = self.shared_attributes.get_mut(&block) {
             count.1 += 1;
+            self.context = true;
             return Ok(true);
         }
         if !self.claim(block) {
@@ -82,9 +83,13 @@ impl Checker<'_> {
         let name = area.get(at + XATTR_ENTRY..at + XATTR_ENTRY + name_len)?;
         let offset = usize::from(le16(area, at + 2));
         let (inum, size, stored) = (le32(area, at + 4), le32(area, at + 8) as usize, le32(area, at + 12));
+        self.context |= area[at + 1] == INDEX_ENCRYPTION && name == b"c";
         let padded = size.next_multiple_of(XATTR_ROUND);
         let value = area.get(offset..offset.checked_add(padded)?)?;
-        if inum != 0 || (size > 0 && !offset.is_multiple_of(XATTR_ROUND)) {
+        if in_block && area.get(at + 1) == Some(&0)
+            || inum != 0
+            || (size > 0 && !offset.is_multiple_of(XATTR_ROUND))
+        {
             return None;
         }
         if size > 0 {

@@ -1,7 +1,8 @@
 //! New blocks and inodes, where nothing on the volume is.
 
 use super::Repair;
-use crate::format::raw::GroupFlags;
+use crate::format::raw::{GroupFlags, Incompat};
+use crate::format::units::GroupNo;
 use tidegate_vfs::{Error, ErrorKind, Result};
 
 impl Repair<'_, '_> {
@@ -21,6 +22,25 @@ impl Repair<'_, '_> {
         }
         let what = "no block is free, and repairing takes some: nothing was changed";
         Err(Error::new(ErrorKind::NoSpace, what))
+    }
+
+    /// A block for a bitmap of group `g`.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(super) fn alloc_bitmap(&mut self, g: u32) -> Result<u64> {
+        if self.sb.incompat.contains(Incompat::FLEX_BG) {
+            return self.alloc_block();
+        }
+        let start = self.sb.group_start(GroupNo(g)).0;
+        let end = (start + u64::from(self.sb.blocks_per_group)).min(self.sb.blocks);
+        let found = (start..end).find(|b| !self.used.get(*b) && !self.seen.get(*b));
+        let none = || {
+            Error::new(ErrorKind::NoSpace, format!("group {g} has no room for a bitmap: nothing was changed"))
+        };
+        let block = found.ok_or_else(none)?;
+        self.claim(block);
+        Ok(block)
     }
 
     /// An inode that nothing uses, of those that were used before if there is one.

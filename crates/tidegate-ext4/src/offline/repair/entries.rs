@@ -53,8 +53,7 @@ impl Repair<'_, '_> {
                 }
                 None => {
                     found.whole = false;
-                    let next = (at + 4..bytes.len()).step_by(4).find(|n| self.goes_on(bytes, *n));
-                    let next = next.unwrap_or(bytes.len());
+                    let next = self.next_whole(bytes, at + 4);
                     found.entries.extend(self.cut_entry(bytes, at, next));
                     at = next;
                 }
@@ -77,17 +76,21 @@ impl Repair<'_, '_> {
         plain && self.is_inode(e.ino) && self.used_inodes.get(e.ino.into())
     }
 
-    /// Whether entries lead from `at` to the end, and the first makes sense.
-    fn goes_on(&self, bytes: &[u8], at: usize) -> bool {
-        let mut next = at;
-        while next < bytes.len() {
-            let Some((e, len)) = self.entry(bytes, next) else { return false };
-            if next == at && !self.makes_sense(&e) {
-                return false;
+    /// The first place from `from` on where an entry makes sense and from which entries lead to the end; or that.
+    fn next_whole(&self, bytes: &[u8], from: usize) -> usize {
+        let end = bytes.len();
+        // For each place, from behind, whether entries lead from it to the end.
+        let mut leads = vec![false; end / 4 + 1];
+        leads[end / 4] = true;
+        let mut first = end;
+        for at in (from..end).step_by(4).rev() {
+            let Some((e, len)) = self.entry(bytes, at) else { continue };
+            leads[at / 4] = leads[(at + len) / 4];
+            if leads[at / 4] && self.makes_sense(&e) {
+                first = at;
             }
-            next += len;
         }
-        true
+        first
     }
 
     fn name_len(&self, head: &[u8]) -> (usize, u8) {

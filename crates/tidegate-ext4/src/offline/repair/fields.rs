@@ -5,6 +5,7 @@ use super::map::{Map, Run};
 use crate::format::raw::*;
 use crate::offline::node::{Kind, Node, header};
 use tidegate_vfs::Result;
+use zerocopy::IntoBytes;
 
 /// Bytes of the extra fields that the format has today.
 const EXTRA: u16 = (size_of::<RawInode>() - INODE_BASE) as u16;
@@ -25,6 +26,10 @@ impl Repair<'_, '_> {
         if n.raw.i_blocks_high.get() != 0 && !self.sb.ro_compat.contains(RoCompat::HUGE_FILE) {
             self.tell("inode", ino, format!("i_blocks_high {}", n.raw.i_blocks_high.get()), "0");
             n.raw.i_blocks_high = 0.into();
+        }
+        for at in n.late_times() {
+            self.tell("inode", ino, "a time beyond 2310-04-04", "before 1970");
+            n.raw.as_mut_bytes()[at] &= !3;
         }
         self.mend_flags(n, special);
         self.mend_short_link(n);
@@ -128,8 +133,9 @@ impl Repair<'_, '_> {
             Some(Kind::File) => {
                 let limit = if n.has(InodeFlags::EXTENTS) { bs << 32 } else { self.indirect_limit() };
                 let least = map.written_end().saturating_sub(1) * bs;
-                let short = map.written_end() > 0 && size <= least;
-                if size > limit || short { map.written_end() * bs } else { size }
+                let short = map.written_end() > 0 && size <= least && !n.has(InodeFlags::VERITY);
+                let large = size >> 31 != 0 && !self.allow_large();
+                if size > limit || short || large { map.written_end() * bs } else { size }
             }
             Some(Kind::Link) => return self.mend_link(n, map),
             Some(_) => 0,
@@ -142,11 +148,30 @@ impl Repair<'_, '_> {
         Ok(true)
     }
 
-    fn mend_link(&mut self, n: &mut Node, map: &mut Map) -> Result<bool> {
-        if n.has(InodeFlags::ENCRYPT) {
-            return Ok(true);
+    /// Whether files may have 2 GiB or more; the feature is set where one has.
+    fn allow_large(&mut self) -> bool {
+        if self.sb.ro_compat.contains(RoCompat::LARGE_FILE) {
+            return true;
         }
+        // The first revision has no features.
+        if self.sb.raw.s_rev_level.get() == 0 {
+            return false;
+        }
+        self.tell("superblock", "large_file", "a file is that large", "the feature is on");
+        self.sb.ro_compat |= RoCompat::LARGE_FILE;
+        self.sb.raw.s_feature_ro_compat = self.sb.ro_compat.bits().into();
+        true
+    }
+
+    fn mend_link(&mut self, n: &mut Node, map: &mut Map) -> Result<bool> {
         let (bs, size) = (u64::from(self.sb.block_size), n.size());
+        if n.has(InodeFlags::ENCRYPT) {
+            let fits = size > 0 && (n.is_short_link() || size < bs && map.end() == 1);
+            if !fits {
+                self.clear_inode(n, "an encrypted symbolic link without a target")?;
+            }
+            return Ok(fits);
+        }
         let target = match map.runs.first() {
             None if n.is_short_link() => n.raw.i_block.to_vec(),
             Some(run) if run.at == 0 => self.disk.block(run.start)?,

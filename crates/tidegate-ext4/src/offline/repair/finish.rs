@@ -6,7 +6,7 @@ use crate::format::crc::crc32c;
 use crate::format::gate::Journal;
 use crate::format::gate::group::desc_csum;
 use crate::format::raw::*;
-use crate::format::units::GroupNo;
+use crate::format::units::{BlockAddr, GroupNo};
 use crate::offline::bits::Bits;
 use crate::offline::node::Kind;
 use tidegate_vfs::Result;
@@ -54,6 +54,7 @@ impl Repair<'_, '_> {
         (1..self.sb.first_ino).for_each(|ino| {
             self.used_inodes.set(ino.into());
         });
+        self.place_bitmaps()?;
         let mut counts = Counts::default();
         for g in 0..self.sb.groups {
             let mut raw = self.raw_desc(g);
@@ -67,11 +68,38 @@ impl Repair<'_, '_> {
         Ok(counts)
     }
 
+    /// Finds room for bitmaps whose places are lost.
+    fn place_bitmaps(&mut self) -> Result<()> {
+        for g in 0..self.sb.groups {
+            for inodes in [false, true] {
+                let desc = &self.descs[g as usize].desc;
+                let lost = if inodes { desc.inode_bitmap } else { desc.block_bitmap }.0 == 0;
+                if !lost {
+                    continue;
+                }
+                let block = self.alloc_bitmap(g)?;
+                self.meta.set(block);
+                let desc = &mut self.descs[g as usize].desc;
+                let which = if inodes { &mut desc.inode_bitmap } else { &mut desc.block_bitmap };
+                *which = BlockAddr(block);
+            }
+        }
+        Ok(())
+    }
+
     fn raw_desc(&self, g: u32) -> RawGroupDesc {
         let mut raw = RawGroupDesc::default();
         let bytes = &self.descs[g as usize].bytes;
         let n = bytes.len().min(DESC_SIZE_64);
         raw.as_mut_bytes()[..n].copy_from_slice(&bytes[..n]);
+        let desc = &self.descs[g as usize].desc;
+        let low = |b: BlockAddr| (b.0 as u32).into();
+        let high = |b: BlockAddr| ((b.0 >> 32) as u32).into();
+        (raw.bg_block_bitmap_lo, raw.bg_inode_bitmap_lo) = (low(desc.block_bitmap), low(desc.inode_bitmap));
+        if self.sb.incompat.contains(Incompat::BIT64) {
+            (raw.bg_block_bitmap_hi, raw.bg_inode_bitmap_hi) =
+                (high(desc.block_bitmap), high(desc.inode_bitmap));
+        }
         if self.sb.has_group_csum() {
             raw.bg_flags = self.descs[g as usize].desc.flags.bits().into();
         }
@@ -227,7 +255,7 @@ impl Repair<'_, '_> {
             raw.s_orphan_file_inum = 0.into();
         }
         let (size, per) = (raw.s_log_cluster_size.get(), raw.s_clusters_per_group.get());
-        if size != raw.s_log_block_size.get() || !(1..=self.sb.block_size * 8).contains(&per) {
+        if size != raw.s_log_block_size.get() || per != self.sb.blocks_per_group {
             self.tell("superblock", "clusters", format!("size {size}, {per} in a group"), "blocks");
             raw.s_log_cluster_size = raw.s_log_block_size;
             raw.s_clusters_per_group = raw.s_blocks_per_group;

@@ -3,7 +3,7 @@
 use super::disk::Disk;
 use super::{Repair, groups, superblock};
 use crate::format::crc::crc32c;
-use crate::format::gate::{Journal, Superblock};
+use crate::format::gate::{Journal, Superblock, name_features};
 use crate::format::raw::*;
 use crate::offline::bits::Bits;
 use crate::offline::check::{CheckOptions, refuse, with_trees};
@@ -220,11 +220,12 @@ fn refuse_changes(sb: &Superblock) -> Result<()> {
         return Err(Error::new(ErrorKind::Unsupported, what));
     }
     let unknown = sb.ro_compat - RoCompat::all();
-    if unknown.is_empty() {
+    let compat = sb.compat - superblock::KNOWN;
+    if unknown.is_empty() && compat.is_empty() {
         return Ok(());
     }
-    let what =
-        format!("repair of an ext4 volume with features without a name (ro_compat {:#x})", unknown.bits());
+    let names = name_features(compat, Incompat::empty(), unknown);
+    let what = format!("repair of an ext4 volume with features that are not known: {names}");
     Err(Error::new(ErrorKind::Unsupported, what))
 }
 
@@ -254,6 +255,8 @@ impl<'q, 'c> Repair<'q, 'c> {
             map_blocks: blocks(),
             shared: BTreeSet::new(),
             claims: 0,
+            walked: 0,
+            context: false,
             used_inodes: Bits::new(inodes),
             states: vec![Vec::new(); sb.groups as usize],
             orphans: BTreeSet::new(),

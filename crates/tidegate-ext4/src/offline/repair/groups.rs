@@ -4,10 +4,16 @@ use super::Repair;
 use super::disk::Disk;
 use crate::format::gate::{GroupDesc, Superblock, group::desc_csum};
 use crate::format::raw::*;
-use crate::format::units::GroupNo;
+use crate::format::units::{BlockAddr, GroupNo};
 use crate::offline::bits::Bits;
-use crate::offline::node::Node;
+use crate::offline::node::{Kind, Node};
 use tidegate_vfs::{Error, Result};
+
+/// Blocks of the first group in which its inode table is looked for.
+const SEARCHED: u64 = 4096;
+
+/// Inodes of a table that are looked at to say that it is one.
+const LOOKED_AT: u32 = 512;
 
 /// A descriptor as it is believed.
 pub(super) struct Desc {
@@ -56,13 +62,18 @@ pub(super) fn load(disk: &mut Disk<'_>, sb: &Superblock) -> Result<Descs> {
             let (bytes, why) = &candidates[n];
             if let Some(desc) = believed(sb, g, bytes)
                 && is_free(sb, &desc, &tables)
-                && (g > 0 || has_root(disk, sb, &desc)?)
+                && (g > 0 || has_inodes(disk, sb, 0, desc.inode_table.0)?)
             {
                 let stored = if n == 0 { GroupDesc::parse(sb, GroupNo(g), bytes).ok() } else { None };
                 let sound = stored.is_some();
                 found = Some((stored.unwrap_or(desc), bytes.clone(), sound, *why));
                 break;
             }
+        }
+        if found.is_none() {
+            let bytes: Vec<Vec<u8>> = candidates.into_iter().map(|c| c.0).collect();
+            let found_apart = find_apart(disk, sb, g, &bytes, &all, &tables)?;
+            found = found_apart.map(|(desc, bytes)| (desc, bytes, false, "its tables are not where it says"));
         }
         let Some((desc, bytes, sound, why)) = found else {
             let what = "where its tables are cannot be told, and no copy of its descriptor helps: nothing was changed";
@@ -118,8 +129,10 @@ fn believed(sb: &Superblock, g: u32, bytes: &[u8]) -> Option<GroupDesc> {
     all.into_iter().all(inside).then_some(desc)
 }
 
+/// Its tables; those without a place have no blocks.
 fn ranges(sb: &Superblock, desc: &GroupDesc) -> [(u64, u64); 3] {
-    [(desc.block_bitmap.0, 1), (desc.inode_bitmap.0, 1), (desc.inode_table.0, sb.itable_blocks())]
+    let bitmap = |b: BlockAddr| (b.0, u64::from(b.0 != 0));
+    [bitmap(desc.block_bitmap), bitmap(desc.inode_bitmap), (desc.inode_table.0, sb.itable_blocks())]
 }
 
 /// Whether its tables are apart, and nobody else's.
@@ -127,11 +140,7 @@ fn is_free(sb: &Superblock, desc: &GroupDesc, tables: &Bits) -> bool {
     let r = ranges(sb, desc);
     let apart = |a: (u64, u64), b: (u64, u64)| a.0 + a.1 <= b.0 || b.0 + b.1 <= a.0;
     let own = apart(r[0], r[1]) && apart(r[0], r[2]) && apart(r[1], r[2]);
-    let in_copies = |block: u64| {
-        let g = ((block - sb.first_data_block.0) / u64::from(sb.blocks_per_group)) as u32;
-        block < sb.group_start(GroupNo(g)).0 + sb.copies_in(GroupNo(g))
-    };
-    own && r.iter().all(|(first, n)| (*first..first + n).all(|b| !tables.get(b) && !in_copies(b)))
+    own && r.iter().all(|(first, n)| (*first..first + n).all(|b| !tables.get(b) && !in_copies(sb, b)))
 }
 
 fn take(sb: &Superblock, desc: &GroupDesc, tables: &mut Bits) {
@@ -142,20 +151,104 @@ fn take(sb: &Superblock, desc: &GroupDesc, tables: &mut Bits) {
     }
 }
 
-/// Whether the first inodes of group 0 look like inodes: the root is a directory, or most have good checksums.
-fn has_root(disk: &mut Disk<'_>, sb: &Superblock, desc: &GroupDesc) -> Result<bool> {
+/// A descriptor from places that make sense by themselves: the inode table where some place leads to one, and bitmaps
+/// where the descriptor says, or, as block 0, wherever there is room later.
+fn find_apart(
+    disk: &mut Disk<'_>,
+    sb: &Superblock,
+    g: u32,
+    candidates: &[Vec<u8>],
+    before: &[Desc],
+    tables: &Bits,
+) -> Result<Option<(GroupDesc, Vec<u8>)>> {
+    let start = sb.group_start(GroupNo(g)).0;
+    let first = start + sb.copies_in(GroupNo(g));
+    let wide = sb.incompat.contains(Incompat::BIT64);
+    let place = |bytes: &[u8], at: usize| {
+        let high = if wide { u64::from(le32(bytes, 32 + at)) << 32 } else { 0 };
+        u64::from(le32(bytes, at)) | high
+    };
+    let mut tried: Vec<u64> = candidates.iter().map(|c| place(c, 8)).collect();
+    tried.extend(before.last().map(|d| d.desc.inode_table.0 + sb.itable_blocks()));
+    // As mke2fs places them: behind the bitmaps of the group, or of sixteen groups.
+    tried.extend([first + 2, first + 32]);
+    if g == 0 {
+        tried.extend(first..(first + SEARCHED).min(start + u64::from(sb.blocks_per_group)));
+    }
+    for table in tried {
+        let range = [(table, sb.itable_blocks())];
+        if !may_be(sb, g, &range, tables) || !has_inodes(disk, sb, g, table)? {
+            continue;
+        }
+        let own = |b: u64| (table..table + sb.itable_blocks()).contains(&b);
+        let bitmap = |at: usize| {
+            let named = candidates.iter().map(|c| place(c, at));
+            named.into_iter().find(|b| may_be(sb, g, &[(*b, 1)], tables) && !own(*b)).unwrap_or(0)
+        };
+        let (blocks, inodes) = (bitmap(0), bitmap(4));
+        let inodes = if inodes == blocks { 0 } else { inodes };
+        let mut bytes = vec![0; sb.desc_size as usize];
+        for (at, block) in [(0, table), (4, table), (8, table)] {
+            bytes[at..at + 4].copy_from_slice(&(block as u32).to_le_bytes());
+            if wide {
+                bytes[32 + at..36 + at].copy_from_slice(&((block >> 32) as u32).to_le_bytes());
+            }
+        }
+        let csum = desc_csum(sb, GroupNo(g), &bytes);
+        bytes[DESC_CSUM_OFFSET..DESC_CSUM_OFFSET + 2].copy_from_slice(&csum.to_le_bytes());
+        let Ok(mut desc) = GroupDesc::parse(sb, GroupNo(g), &bytes) else { continue };
+        (desc.block_bitmap, desc.inode_bitmap) = (BlockAddr(blocks), BlockAddr(inodes));
+        return Ok(Some((desc, bytes)));
+    }
+    Ok(None)
+}
+
+/// Whether blocks may be tables of group `g`: on the volume, nobody's, and in the group where they have to be.
+fn may_be(sb: &Superblock, g: u32, ranges: &[(u64, u64)], tables: &Bits) -> bool {
+    let start = sb.group_start(GroupNo(g)).0;
+    let end = start + u64::from(sb.blocks_per_group);
+    ranges.iter().all(|(first, n)| {
+        let inside = sb.incompat.contains(Incompat::FLEX_BG) || (*first >= start && first + n <= end);
+        let free = |b: u64| !tables.get(b) && !in_copies(sb, b);
+        sb.holds(BlockAddr(*first), *n) && inside && (*first..first + n).all(free)
+    })
+}
+
+/// Whether a block belongs to a copy of the superblock and descriptors.
+fn in_copies(sb: &Superblock, block: u64) -> bool {
+    let g = GroupNo(((block - sb.first_data_block.0) / u64::from(sb.blocks_per_group)) as u32);
+    block < sb.group_start(g).0 + sb.copies_in(g)
+}
+
+/// Whether the inode table of group `g` begins at `table`: directories in it call themselves by the numbers that they
+/// have there, or several checksums, which numbers go into, are right.
+fn has_inodes(disk: &mut Disk<'_>, sb: &Superblock, g: u32, table: u64) -> Result<bool> {
     let (size, bs) = (sb.inode_size as usize, sb.block_size as usize);
-    let (mut good, mut root) = (0, false);
-    for ino in 1..sb.first_ino.min(sb.inodes_per_group) {
-        let at = (ino as usize - 1) * size;
-        let block = disk.block(desc.inode_table.0 + (at / bs) as u64)?;
-        let n = Node::parse(sb, ino, &block[at % bs..at % bs + size]);
+    let mut good = 0;
+    for slot in 0..sb.inodes_per_group.min(LOOKED_AT) {
+        let at = slot as usize * size;
+        let block = disk.block(table + (at / bs) as u64)?;
+        let n = Node::parse(sb, g * sb.inodes_per_group + slot + 1, &block[at % bs..at % bs + size]);
         let (has, should) = n.checksums();
         good += u32::from(sb.has_csum() && has == should);
-        let dir = n.raw.i_mode.get() & 0o170_000 == 0o040_000 && n.raw.i_links_count.get() >= 2;
-        root |= ino == ROOT_INO && dir;
+        if good > 4 || names_itself(disk, sb, &n)? {
+            return Ok(true);
+        }
     }
-    Ok(root || good > 4)
+    Ok(false)
+}
+
+/// Whether an inode is a directory that begins with "." and its number.
+fn names_itself(disk: &mut Disk<'_>, sb: &Superblock, n: &Node) -> Result<bool> {
+    let block = match n.has(InodeFlags::EXTENTS) {
+        true => u64::from(n.word(5)) | u64::from(n.word(4) >> 16) << 32,
+        false => n.word(0).into(),
+    };
+    if n.kind() != Some(Kind::Dir) || !sb.holds(BlockAddr(block), 1) {
+        return Ok(false);
+    }
+    let bytes = disk.block(block)?;
+    Ok(le32(&bytes, 0) == n.ino && le16(&bytes, 4) == 12 && bytes[8..].starts_with(b".\0"))
 }
 
 impl Repair<'_, '_> {

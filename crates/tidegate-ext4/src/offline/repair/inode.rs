@@ -108,7 +108,7 @@ impl Repair<'_, '_> {
         // Where an orphan list was cut off, times of deletion are still numbers of inodes.
         let listed = dtime < self.sb.raw.s_inodes_count.get();
         if n.raw.i_mode.get() == 0 && dtime == 0 || self.orphans.contains(&n.ino) || !listed {
-            return Ok(());
+            return self.seal_unused(n, false);
         }
         self.tell("inode", n.ino, format!("no link, and time of deletion {dtime}"), "deleted now");
         n.raw.i_dtime = (self.options.now.secs.max(1) as u32).into();
@@ -130,6 +130,7 @@ impl Repair<'_, '_> {
             return Ok(());
         }
         let attributes = self.mend_xattrs(&mut n)?;
+        self.mend_encryption(&mut n);
         self.claim_map(&map)?;
         if let Some(why) = &map.wrong {
             self.tell("map", format!("inode {ino}"), why, "made anew");

@@ -32,10 +32,10 @@ pub(super) struct Found {
     pub(super) head: u64,
 }
 
-/// Whether a superblock of version 1 has fields of version 2.
+/// Whether a superblock of version 1 has fields of version 2, or more than one volume uses it.
 fn is_mixed(sb: &JournalSuperblock) -> bool {
     let old = sb.raw.s_header.h_blocktype.get() == SUPERBLOCK_V1;
-    old && sb.raw.as_bytes()[VERSION_1..].iter().any(|b| *b != 0)
+    sb.raw.s_nr_users.get() > 1 || old && sb.raw.as_bytes()[VERSION_1..].iter().any(|b| *b != 0)
 }
 
 impl Repair<'_, '_> {

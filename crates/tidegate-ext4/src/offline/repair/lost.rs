@@ -9,6 +9,8 @@ use crate::offline::node::{Kind, Node};
 use std::collections::BTreeSet;
 use tidegate_vfs::Result;
 
+/// Directories above a lost one that are looked at.
+const ABOVE: usize = 1000;
 const NAME: &[u8] = b"lost+found";
 const S_IFDIR: u16 = 0o040_000;
 
@@ -85,7 +87,7 @@ impl Repair<'_, '_> {
     /// The highest directory above a lost one that is lost, too.
     fn top_of(&mut self, ino: u32) -> Result<u32> {
         let (mut at, mut met) = (ino, BTreeSet::from([ino]));
-        loop {
+        while met.len() <= ABOVE {
             let Some(first) = self.dir_blocks(at)?.first().copied() else { return Ok(at) };
             let bytes = self.disk.block(first)?;
             let Some((e, _)) = self.entry(&bytes, 12) else { return Ok(at) };
@@ -96,6 +98,7 @@ impl Repair<'_, '_> {
             }
             at = e.ino;
         }
+        Ok(at)
     }
 
     fn adopt(&mut self, ino: u32) -> Result<()> {

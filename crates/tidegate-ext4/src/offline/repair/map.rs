@@ -5,8 +5,11 @@ use crate::format::crc::crc32c;
 use crate::format::raw::*;
 use crate::offline::node::{MAX_FILE_BLOCKS, Node, header};
 use std::collections::BTreeSet;
-use tidegate_vfs::Result;
+use tidegate_vfs::{Error, Result};
 use zerocopy::FromBytes;
+
+/// How often blocks of maps are read in one round, as a multiple of the volume's blocks.
+const WALKED: u64 = 16;
 
 /// Blocks of a file that lie in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +117,15 @@ impl Repair<'_, '_> {
         true
     }
 
+    /// Maps that lead to the same blocks again and again are gone into for a while only.
+    fn count_walk(&mut self) -> Result<()> {
+        self.walked += 1;
+        if self.walked <= WALKED * self.sb.blocks {
+            return Ok(());
+        }
+        Err(Error::corrupt("maps lead to the same blocks again and again: nothing was changed"))
+    }
+
     fn add_run(&self, w: &mut Walk<'_>, run: Run) {
         let inside = self.sb.holds(crate::format::units::BlockAddr(run.start), run.len);
         w.map.total += run.len;
@@ -188,6 +200,7 @@ impl Repair<'_, '_> {
         if !self.enter(w, leaf, fresh) {
             return Ok(());
         }
+        self.count_walk()?;
         let child = self.disk.block(leaf)?;
         if at < w.next || u64::from(le32(&child, EXTENT_ENTRY)) != at {
             w.map.bad(|| format!("the node for block {at} begins with another"));
@@ -253,6 +266,7 @@ impl Repair<'_, '_> {
         if !self.enter(w, block, fresh) {
             return Ok(());
         }
+        self.count_walk()?;
         let words = self.disk.block(block)?;
         let words: Vec<u32> = words.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
         let inside = |w: &&u32| self.sb.holds(crate::format::units::BlockAddr((**w).into()), 1);

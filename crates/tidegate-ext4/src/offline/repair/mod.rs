@@ -93,6 +93,10 @@ struct Repair<'q, 'c> {
     shared: BTreeSet<u64>,
     /// How often blocks were claimed that had an owner.
     claims: u64,
+    /// Blocks of maps that were read.
+    walked: u64,
+    /// The inode that is looked at has the attribute of encryption, or may have.
+    context: bool,
     used_inodes: Bits,
     /// By group, as far as its inodes are in use.
     states: Vec<Vec<State>>,
@@ -147,6 +151,7 @@ impl Repair<'_, '_> {
         self.end_orphans()?;
         let counts = self.mend_groups()?;
         let sb = self.final_superblock(&counts)?;
+        self.mend_copies(&sb)?;
         if self.options.dry_run {
             return Ok(());
         }

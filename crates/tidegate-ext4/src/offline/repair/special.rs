@@ -20,6 +20,8 @@ impl Repair<'_, '_> {
         let ino = n.ino;
         let words = (0..15).any(|w| n.word(w) != 0);
         let filled = n.raw.i_mode.get() != 0 || n.raw.i_links_count.get() != 0 || words || !n.is_empty();
+        let listed = (1..self.sb.raw.s_inodes_count.get()).contains(&n.raw.i_dtime.get());
+        let filled = filled || listed;
         if self.sb.journal == Journal::Inode(ino) {
             return self.mend_journal_inode(n);
         }
@@ -50,7 +52,7 @@ impl Repair<'_, '_> {
     }
 
     /// The checksum of one that nothing is in.
-    fn seal_unused(&mut self, n: &mut Node, filled: bool) -> Result<()> {
+    pub(super) fn seal_unused(&mut self, n: &mut Node, filled: bool) -> Result<()> {
         let (has, should) = n.checksums();
         let written = n.bytes.iter().any(|b| *b != 0);
         if !filled && written && self.sb.has_csum() && has != should {
@@ -129,8 +131,11 @@ impl Repair<'_, '_> {
         let others = (0..15).filter(|w| *w != DIND).any(|w| n.word(w) != 0);
         let right = self.resize_top == Some(top);
         let bare = (kept, top) == (0, 0);
-        let mut sound =
-            !others && n.kind() == Some(Kind::File) && n.raw.i_links_count.get() > 0 && (bare || right);
+        let mut sound = !others
+            && !n.has(InodeFlags::EXTENTS)
+            && n.kind() == Some(Kind::File)
+            && n.raw.i_links_count.get() > 0
+            && (bare || right);
         for (block, list) in &lists {
             sound &= self.disk.block(*block)? == *list;
         }
@@ -142,6 +147,7 @@ impl Repair<'_, '_> {
             for (block, list) in lists {
                 self.disk.put(block, Stage::InPlace, list)?;
             }
+            n.raw.i_flags = (n.flags() - InodeFlags::EXTENTS).bits().into();
             n.raw.i_block.fill(0);
             n.raw.i_block[DIND * 4..DIND * 4 + 4].copy_from_slice(&(top as u32).to_le_bytes());
             (n.raw.i_mode, n.raw.i_links_count) = ((S_IFREG | 0o600).into(), 1.into());

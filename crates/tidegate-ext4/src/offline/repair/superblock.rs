@@ -1,5 +1,7 @@
 //! The superblock, and its copies in other groups.
 
+use super::Repair;
+use super::disk::Stage;
 use crate::format::crc::{START, crc32c};
 use crate::format::gate::Superblock;
 use crate::format::raw::*;
@@ -8,6 +10,15 @@ use std::sync::Arc;
 use tidegate_block::{BioFlags, RequestQueue, Sector};
 use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::{FromBytes, IntoBytes};
+
+/// Compatible features that there are; others were given a number and never used.
+pub(super) const KNOWN: Compat = Compat::all()
+    .difference(Compat::LAZY_BG)
+    .difference(Compat::EXCLUDE_INODE)
+    .difference(Compat::EXCLUDE_BITMAP);
+
+/// `s_encoding` of the one encoding that there is.
+const UTF_8: u16 = 1;
 
 /// Sets the checksum, if there is one.
 pub(super) fn seal(s: &mut RawSuperblock) {
@@ -83,9 +94,45 @@ fn copy(queue: &RequestQueue) -> Option<(u64, Superblock)> {
     None
 }
 
+impl Repair<'_, '_> {
+    /// Copies of the superblock that are of no use become copies of `raw`.
+    pub(super) fn mend_copies(&mut self, raw: &RawSuperblock) -> Result<()> {
+        for g in 1..self.sb.groups {
+            if !self.sb.has_super(GroupNo(g)) {
+                continue;
+            }
+            let at = self.sb.group_start(GroupNo(g)).0;
+            let mut block = self.disk.block(at)?;
+            let size = self.sb.blocks * u64::from(self.sb.block_size);
+            let same = |c: Superblock| c.blocks == self.sb.blocks && c.raw.s_uuid == self.sb.raw.s_uuid;
+            if Superblock::parse(&block[..SUPER_SIZE], size).is_ok_and(same) {
+                continue;
+            }
+            self.tell("superblock", format!("copy in group {g}"), "of no use", "as the first");
+            let mut copy = raw.clone();
+            copy.s_block_group_nr = (g as u16).into();
+            seal(&mut copy);
+            block[..SUPER_SIZE].copy_from_slice(copy.as_bytes());
+            self.disk.put(at, Stage::Tables, block)?;
+        }
+        Ok(())
+    }
+}
+
 /// The first superblock, where nothing but its checksum is wrong: the first descriptor knows of it.
 fn by_itself(queue: &RequestQueue, bytes: &[u8]) -> Option<Superblock> {
     let mut raw = RawSuperblock::read_from_bytes(bytes).ok()?;
+    // Features that nobody knows, in a superblock whose checksum is wrong, are damage.
+    let compat = Compat::from_bits_retain(raw.s_feature_compat.get()) & KNOWN;
+    raw.s_feature_compat = compat.bits().into();
+    let ro = RoCompat::from_bits_retain(raw.s_feature_ro_compat.get()) & RoCompat::all();
+    raw.s_feature_ro_compat = ro.bits().into();
+    if !ro.contains(RoCompat::QUOTA) {
+        (raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum) = Default::default();
+    }
+    if raw.s_feature_incompat.get() & Incompat::CASEFOLD.bits() != 0 {
+        raw.s_encoding = UTF_8.into();
+    }
     seal(&mut raw);
     let sb = Superblock::parse(raw.as_bytes(), queue.device().size()).ok()?;
     let bs = u64::from(sb.block_size);

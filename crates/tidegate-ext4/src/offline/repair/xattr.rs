@@ -22,6 +22,7 @@ const HEAD: usize = size_of::<RawXattrHeader>();
 impl Repair<'_, '_> {
     /// Mends attributes of an inode; whether it has a block of them.
     pub(super) fn mend_xattrs(&mut self, n: &mut Node) -> Result<bool> {
+        self.context = false;
         self.mend_own_xattrs(n);
         let block = n.acl_block();
         if block == 0 {
@@ -35,6 +36,18 @@ impl Repair<'_, '_> {
         Ok(false)
     }
 
+    /// An inode that is flagged as encrypted has an attribute that says how.
+    pub(super) fn mend_encryption(&mut self, n: &mut Node) {
+        if n.has(InodeFlags::ENCRYPT) && !self.context {
+            self.tell("inode", n.ino, "flagged as encrypted, and nothing says how", "not flagged");
+            n.raw.i_flags = (n.flags() - InodeFlags::ENCRYPT).bits().into();
+        }
+    }
+
+    fn note_context(&mut self, attrs: &[Attr]) {
+        self.context |= attrs.iter().any(|a| a.index == INDEX_ENCRYPTION && a.name == b"c");
+    }
+
     fn mend_own_xattrs(&mut self, n: &mut Node) {
         let extra = usize::from(n.raw.i_extra_isize.get());
         let start = INODE_BASE + extra;
@@ -43,6 +56,7 @@ impl Repair<'_, '_> {
         }
         let area = &n.bytes[start + 4..];
         let (attrs, sound) = parse(area, 0, false);
+        self.note_context(&attrs);
         if sound {
             return;
         }
@@ -62,6 +76,7 @@ impl Repair<'_, '_> {
         }
         if let Some(users) = self.attributes.get_mut(&block) {
             *users += 1;
+            self.context = true;
             return Ok(true);
         }
         let mut bytes = self.disk.block(block)?;
@@ -70,6 +85,7 @@ impl Repair<'_, '_> {
             return Ok(false);
         }
         let (attrs, sound) = parse(&bytes, HEAD, true);
+        self.note_context(&attrs);
         if attrs.is_empty() && !sound {
             self.seen.set(block);
             return Ok(false);
@@ -157,7 +173,10 @@ fn attribute(area: &[u8], at: usize, in_block: bool) -> Option<(Attr, usize, usi
     let offset = usize::from(le16(area, at + 2));
     let (inum, size, stored) = (le32(area, at + 4), le32(area, at + 8) as usize, le32(area, at + 12));
     let padded = area.get(offset..offset.checked_add(size.next_multiple_of(XATTR_ROUND))?)?;
-    if inum != 0 || (size > 0 && !offset.is_multiple_of(XATTR_ROUND)) {
+    if in_block && area.get(at + 1) == Some(&0)
+        || inum != 0
+        || (size > 0 && !offset.is_multiple_of(XATTR_ROUND))
+    {
         return None;
     }
     let known = !in_block && stored == 0;

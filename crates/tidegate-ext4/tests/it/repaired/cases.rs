@@ -1,0 +1,226 @@
+//! Damage that debugfs makes, and what exactly is left.
+
+use super::*;
+use tidegate_testing::temp::TempDir;
+
+/// A volume that `commands` of debugfs damaged, with what it held before.
+fn damaged(args: &[&str], size: &str, commands: &[&str]) -> Option<(TempDir, Vec<u8>, Contents)> {
+    if skip() {
+        return None;
+    }
+    let dir = scratch();
+    let before = contents(&base(dir.path(), args, size)).unwrap();
+    let image = dir.path().join("x.img");
+    let file = dir.path().join("commands");
+    std::fs::write(&file, commands.join("\n")).unwrap();
+    must("debugfs", &["-w", "-f", file.to_str().unwrap(), image.to_str().unwrap()]);
+    let bytes = std::fs::read(&image).unwrap();
+    Some((dir, bytes, before))
+}
+
+/// Repairs it, has it judged, and says what it holds.
+fn mended(dir: &TempDir, bytes: &[u8]) -> (Repaired, Contents) {
+    let r = repair_bytes(bytes);
+    let report = r.report.as_ref().unwrap();
+    assert_eq!(
+        report.outcome,
+        Outcome::Corrected,
+        "{:?} {:?} {:?}",
+        report.notes,
+        report.check.problems,
+        r.told
+    );
+    let image = dir.path().join("x.img");
+    std::fs::write(&image, &r.bytes).unwrap();
+    let (clean, said) = judge(&image);
+    assert!(clean, "{said}\n{}", r.told.join("\n"));
+    assert!(Mounted::new(&image, "rw").is_some(), "Linux does not mount it");
+    let now = contents(&r.bytes).unwrap();
+    (r, now)
+}
+
+/// The number that a program's output begins with.
+fn first_number(said: &str) -> usize {
+    said.split_whitespace().next().unwrap().parse().unwrap_or_else(|_| panic!("{said}"))
+}
+
+const EXT4: &[&str] = &["-t", "ext4", "-b", "1024", "-g", "2048"];
+
+#[test]
+fn a_lost_root_is_made_anew_and_all_is_in_lost_and_found() {
+    let Some((dir, bytes, before)) = damaged(EXT4, "12M", &["clri <2>"]) else { return };
+    let (_, now) = mended(&dir, &bytes);
+    assert_eq!(kept(&before, &now), before.files.values().sum::<usize>());
+    let dirs =
+        now.paths.keys().filter(|p| p.starts_with("/lost+found/#") && p.ends_with("/name-7-yyyyyyy")).count();
+    assert_eq!(dirs, 1, "{:?}", now.paths);
+}
+
+#[test]
+fn a_lost_journal_is_found_by_its_copy_or_made_anew() {
+    for (commands, word) in [
+        (&["clri <8>"][..], "as the superblock has it"),
+        (&["clri <8>", "ssv jnl_backup_type 0"], "a new one of 1024 blocks"),
+        (&["zap_block -f <8> 0"], "made anew; it is empty"),
+    ] {
+        let Some((dir, bytes, before)) = damaged(EXT4, "12M", commands) else { return };
+        let (r, now) = mended(&dir, &bytes);
+        assert!(r.told.iter().any(|t| t.contains(word)), "{word}: {:?}", r.told);
+        assert_eq!(now.paths, before.paths);
+    }
+}
+
+#[test]
+fn what_the_journal_holds_is_replayed_first() {
+    let Some((dir, _, before)) = damaged(EXT4, "12M", &[]) else { return };
+    let image = dir.path().join("x.img");
+    // The directory's inode goes to the journal as it is, and is cleared where it belongs.
+    let file = dir.path().join("block");
+    let said = must("debugfs", &["-R", "imap directory", image.to_str().unwrap()]);
+    let block: usize =
+        said.split("at block ").nth(1).unwrap().split(',').next().unwrap().trim().parse().unwrap();
+    let bytes = std::fs::read(&image).unwrap();
+    std::fs::write(&file, &bytes[block * 1024..(block + 1) * 1024]).unwrap();
+    let commands = dir.path().join("commands");
+    let write = format!("jw -b {block} {}", file.to_str().unwrap());
+    std::fs::write(&commands, ["jo", &write, "jc", "clri directory"].join("\n")).unwrap();
+    must("debugfs", &["-w", "-f", commands.to_str().unwrap(), image.to_str().unwrap()]);
+    let bytes = std::fs::read(&image).unwrap();
+    let (r, now) = mended(&dir, &bytes);
+    assert_eq!(r.told, ["journal: log: 1 transactions -> replayed"]);
+    assert_eq!(now.paths, before.paths);
+}
+
+#[test]
+fn files_without_a_name_come_to_lost_and_found() {
+    let commands = ["unlink directory/name-9-yyyyyyyyy", "unlink deep", "unlink lost+found"];
+    let Some((dir, bytes, before)) = damaged(EXT4, "12M", &commands) else { return };
+    let (_, now) = mended(&dir, &bytes);
+    assert_eq!(kept(&before, &now), before.files.values().sum::<usize>());
+    assert!(now.paths.keys().any(|p| p.starts_with("/lost+found/#") && p.ends_with("/5/below/file")));
+}
+
+#[test]
+fn orphans_are_freed_and_cut() {
+    let commands = [
+        "sif directory/name-5-yyyyy links_count 0",
+        "sif pieces size 100000",
+        "sif pieces dtime 0",
+        "unlink directory/name-5-yyyyy",
+    ];
+    let Some((dir, _, _)) = damaged(EXT4, "12M", &commands) else { return };
+    let image = dir.path().join("x.img");
+    let number = |name: &str| {
+        let said = must("debugfs", &["-R", &format!("stat {name}"), image.to_str().unwrap()]);
+        said.split("Inode: ").nth(1).unwrap().split_whitespace().next().unwrap().parse::<u32>().unwrap()
+    };
+    let pieces = number("pieces");
+    // The first of the list is the nameless file, and behind it comes the one that is cut.
+    let all = must("debugfs", &["-R", "stat directory/name-4-yyyy", image.to_str().unwrap()]);
+    drop(all);
+    let gone = number("directory/name-4-yyyy") + 1;
+    let gone = (gone..gone + 200).chain(12..gone).find(|i| {
+        let said = must("debugfs", &["-R", &format!("stat <{i}>"), image.to_str().unwrap()]);
+        said.contains("Links: 0") && said.contains("Size: 15\n")
+    });
+    let gone = gone.unwrap();
+    let file = dir.path().join("commands");
+    std::fs::write(&file, format!("sif <{gone}> dtime {pieces}\nssv last_orphan {gone}\n")).unwrap();
+    must("debugfs", &["-w", "-f", file.to_str().unwrap(), image.to_str().unwrap()]);
+    let bytes = std::fs::read(&image).unwrap();
+    let (r, now) = mended(&dir, &bytes);
+    assert!(
+        r.told.iter().any(|t| t == &format!("orphan: inode {gone}: without a name, or being cut -> freed")),
+        "{:?}",
+        r.told
+    );
+    assert!(now.files.keys().any(|c| c.len() == 100_000));
+    assert!(!now.paths.keys().any(|p| p.starts_with("/lost+found/")), "{:?}", r.told);
+}
+
+#[test]
+fn a_block_with_two_owners_is_copied() {
+    let commands = ["sif deep/0/below/file block[1] 0", "sif deep/1/below/file block[1] 0"];
+    let args = ["-t", "ext2", "-b", "1024"];
+    let Some((dir, _, before)) = damaged(&args, "8M", &commands[..0]) else { return };
+    let image = dir.path().join("x.img");
+    let block = first_number(&must("debugfs", &["-R", "bmap deep/0/below/file 1", image.to_str().unwrap()]));
+    let file = dir.path().join("commands");
+    std::fs::write(&file, format!("sif deep/1/below/file block[1] {block}\n")).unwrap();
+    must("debugfs", &["-w", "-f", file.to_str().unwrap(), image.to_str().unwrap()]);
+    let (r, now) = mended(&dir, &std::fs::read(&image).unwrap());
+    assert!(r.told.iter().any(|t| t.contains("1 blocks have another owner -> 1 copied")), "{:?}", r.told);
+    // The other file has bytes of the first now, as it had before the repair; the first is whole.
+    assert_eq!(kept(&before, &now), before.files.values().sum::<usize>() - 1);
+    assert_eq!(now.paths, before.paths);
+}
+
+#[test]
+fn the_hash_tree_of_a_large_directory_is_made_anew() {
+    if skip() {
+        return;
+    }
+    for (features, levels) in [("^has_journal", 3000), ("^has_journal,^metadata_csum", 12_000)] {
+        let dir = scratch();
+        let tree = dir.path().join("tree");
+        std::fs::create_dir_all(tree.join("many")).unwrap();
+        for n in 0..levels {
+            std::fs::File::create(tree.join(format!("many/a-name-of-some-length-{n}"))).unwrap();
+        }
+        let image = dir.path().join("x.img");
+        let args = ["-t", "ext4", "-b", "1024", "-N", "16384", "-O", features, "-d", tree.to_str().unwrap()];
+        mke2fs(&image, &args, "24M");
+        // mke2fs makes a linear directory; e2fsck gives it a tree.
+        run("e2fsck", &["-fyD", image.to_str().unwrap()]);
+        let before = contents(&std::fs::read(&image).unwrap()).unwrap();
+        let block = first_number(&must("debugfs", &["-R", "bmap many 0", image.to_str().unwrap()]));
+        let mut bytes = std::fs::read(&image).unwrap();
+        bytes[block * 1024 + 24 + 8 + 12..block * 1024 + 900].fill(0x5a);
+        let (r, now) = mended(&dir, &bytes);
+        assert!(r.told.iter().any(|t| t.ends_with("damaged -> made anew")), "{:?}", r.told);
+        assert_eq!(now.paths, before.paths);
+        let said = must("debugfs", &["-R", "htree many", image.to_str().unwrap()]);
+        assert!(said.contains("Indirect levels: "), "{said}");
+    }
+}
+
+#[test]
+fn what_is_not_repaired_is_refused_by_name_and_left() {
+    for (features, word) in
+        [("mmp", "mmp"), ("quota", "quota"), ("bigalloc", "bigalloc"), ("inline_data", "inline_data")]
+    {
+        let args = ["-t", "ext4", "-b", "1024", "-O", features];
+        let Some((_dir, bytes, _)) = damaged(&args, "12M", &["sif pieces links_count 7"]) else { return };
+        let r = repair_bytes(&bytes);
+        let e = r.report.unwrap_err();
+        assert!(e.to_string().contains(word), "{e}");
+        assert!(r.bytes == bytes && r.told.is_empty(), "{word}: it was written");
+    }
+}
+
+#[test]
+fn a_dry_run_says_the_same_and_writes_nothing() {
+    let commands = ["sif pieces links_count 7", "unlink deep", "clri <8>"];
+    let Some((_dir, bytes, _)) = damaged(EXT4, "12M", &commands) else { return };
+    let device = Arc::new(MemoryDevice::from_bytes(&bytes));
+    let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
+    let mut told = Vec::new();
+    let options = RepairOptions { dry_run: true, now: NOW };
+    let report = repair(&queue, options, &mut |c| told.push(c.to_string())).unwrap();
+    assert_eq!(report.outcome, Outcome::Left);
+    let mut after = vec![0; bytes.len()];
+    device.read_at(0, &mut after);
+    assert!(after == bytes, "it was written");
+    assert_eq!(told, repair_bytes(&bytes).told);
+}
+
+#[test]
+fn a_lost_superblock_comes_from_a_copy() {
+    let Some((dir, mut bytes, before)) = damaged(&["-t", "ext4", "-b", "1024"], "24M", &[]) else { return };
+    bytes[1024..2048].fill(0);
+    let device = Arc::new(MemoryDevice::from_bytes(&bytes));
+    assert!(tidegate_ext4::repair::has_copy(&RequestQueue::new(device, QueueLimits::default())));
+    let (r, now) = mended(&dir, &bytes);
+    assert!(r.told[0].starts_with("superblock: the first: "), "{:?}", r.told);
+    assert_eq!(now.paths, before.paths);
+}
