@@ -9,3 +9,4 @@ pub mod rules;
 pub mod tree;
 pub mod volume;
 pub mod watch;
+pub mod zones;

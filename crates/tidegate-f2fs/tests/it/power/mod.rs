@@ -8,6 +8,7 @@
 mod engine;
 mod kernel_killed;
 mod writer_killed;
+mod zoned;
 
 use crate::common::tree;
 use std::path::{Path, PathBuf};
