@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use tidegate_block::{QueueLimits, RequestQueue, file};
+use tidegate_block::{MemoryDevice, Op, QueueLimits, Recorder, RequestQueue, file};
 use tidegate_ext4::mkfs::{JournalSize, MkfsOptions, mkfs};
 use tidegate_rt::Timespec;
 use tidegate_testing::fill::Rng;
@@ -277,4 +277,16 @@ fn random_volumes_have_the_bytes_that_mke2fs_gives_them() {
         told.extend(difference(&dir, bytes, &words));
     }
     assert!(told.is_empty(), "{}", told.join("\n\n"));
+}
+
+/// Neighbouring blocks go to the device together: the blocks that are kept for descriptors are hundreds.
+#[test]
+fn neighbours_are_written_together() {
+    let recorder = Arc::new(Recorder::new(Arc::new(MemoryDevice::new(64 << 20))));
+    let queue = RequestQueue::new(recorder.clone(), QueueLimits::default());
+    mkfs(&queue, &MkfsOptions { block_size: Some(1024), ..options() }).unwrap();
+    let all = recorder.take();
+    let writes: Vec<_> = all.iter().filter(|r| r.op == Op::Write).collect();
+    let blocks: usize = writes.iter().map(|r| r.data.len() / 1024).sum();
+    assert!(blocks > 250 && writes.len() < 60, "{blocks} blocks in {} requests", writes.len());
 }

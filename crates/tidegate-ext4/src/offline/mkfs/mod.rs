@@ -41,7 +41,6 @@ use geometry::{Geometry, JOURNAL_INO, geometry, seal};
 use groups::{Groups, desc_copies};
 use inodes::Inodes;
 use plan::Plan;
-use std::cell::Cell;
 use tidegate_block::{BioFlags, RequestQueue};
 use tidegate_rt::clock;
 use writer::Writer;
@@ -125,7 +124,7 @@ pub fn mkfs(queue: &RequestQueue, options: &MkfsOptions) -> Result<MkfsReport, M
         return Err(MkfsError::ReadOnly(device.name().into()));
     }
     let sb = &geometry.sb;
-    let writer = Writer { queue, block_size: sb.block_size.into(), written: Cell::new(0) };
+    let writer = Writer::new(queue, sb.block_size.into());
     let zeroed = !options.lazy_itable_init || !sb.has_group_csum();
     clear(&writer, &plan, options, zeroed)?;
     fill(&writer, &geometry, &plan, options, zeroed)?;

@@ -2,7 +2,7 @@
 
 use super::MkfsError;
 use crate::format::units::BlockAddr;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use tidegate_block::{Bio, BioFlags, Errno, PAGE_SIZE, PageBuf, RequestQueue, Sector, Segment};
 
@@ -17,16 +17,42 @@ pub(super) struct Writer<'a> {
     pub block_size: u64,
     /// Bytes written so far.
     pub written: Cell<u64>,
+    /// Where blocks belong that were given and not written, and their bytes: neighbours go together.
+    gathered: RefCell<(u64, Vec<u8>)>,
 }
 
-impl Writer<'_> {
-    /// Writes blocks from `block` on.
-    pub fn write(&self, block: BlockAddr, bytes: &[u8]) -> Result<(), MkfsError> {
-        self.write_at(block.0 * self.block_size, bytes, BioFlags::SYNC | BioFlags::META)
+impl<'a> Writer<'a> {
+    pub fn new(queue: &'a RequestQueue, block_size: u64) -> Self {
+        Writer { queue, block_size, written: Cell::new(0), gathered: RefCell::default() }
     }
 
-    /// Writes whole sectors from byte `at` of the device on.
+    /// Writes blocks from `block` on, at the latest with the next flush.
+    pub fn write(&self, block: BlockAddr, bytes: &[u8]) -> Result<(), MkfsError> {
+        let at = block.0 * self.block_size;
+        let goes_on = {
+            let (start, before) = &*self.gathered.borrow();
+            start + before.len() as u64 == at && before.len() + bytes.len() <= WRITE
+        };
+        if !goes_on {
+            self.send()?;
+            self.gathered.borrow_mut().0 = at;
+        }
+        self.gathered.borrow_mut().1.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn send(&self) -> Result<(), MkfsError> {
+        let (at, bytes) = self.gathered.take();
+        self.write_pieces(at, &bytes, BioFlags::SYNC | BioFlags::META)
+    }
+
+    /// Writes whole sectors from byte `at` of the device on, behind what was written before.
     pub fn write_at(&self, at: u64, bytes: &[u8], flags: BioFlags) -> Result<(), MkfsError> {
+        self.send()?;
+        self.write_pieces(at, bytes, flags)
+    }
+
+    fn write_pieces(&self, at: u64, bytes: &[u8], flags: BioFlags) -> Result<(), MkfsError> {
         self.written.update(|n| n + bytes.len() as u64);
         for (n, piece) in bytes.chunks(WRITE).enumerate() {
             let at = at + (n * WRITE) as u64;
@@ -40,6 +66,7 @@ impl Writer<'_> {
 
     /// Makes `blocks` blocks read as zeros; on a file they become holes.
     pub fn zero(&self, first: BlockAddr, blocks: u64) -> Result<(), MkfsError> {
+        self.send()?;
         self.ranges(first, blocks).try_for_each(|(at, bytes)| {
             let bio = Bio::write_zeroes(Sector::from_bytes(at), bytes);
             self.queue.submit_wait(bio).map(drop).map_err(|e| self.failed("zeroing", at, e))
@@ -48,6 +75,7 @@ impl Writer<'_> {
 
     /// Discards `blocks` blocks. A device that cannot is no error.
     pub fn discard(&self, first: BlockAddr, blocks: u64) -> Result<(), MkfsError> {
+        self.send()?;
         for (at, bytes) in self.ranges(first, blocks) {
             match self.queue.submit_wait(Bio::discard(Sector::from_bytes(at), bytes)) {
                 Ok(_) => {}
@@ -60,6 +88,7 @@ impl Writer<'_> {
 
     /// Makes what was written durable.
     pub fn flush(&self) -> Result<(), MkfsError> {
+        self.send()?;
         self.queue.flush().map_err(|e| self.failed("flush", 0, e))
     }
 
