@@ -1,107 +1,20 @@
 //! What a file system implements.
 
+mod args;
+mod wbc;
+
+pub use args::{InodeParts, NewXattrs, ReadDone, Rename, WriteEnd};
+pub use wbc::WritebackControl;
+
 use crate::error::{ErrorKind, Result};
 use crate::icache::Inodes;
 use crate::inode::Inode;
 use crate::mapping::chunk::PageRun;
 use crate::read_only::ReadOnly;
 use crate::types::*;
-use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_block::BioFlags;
 use tidegate_rt::Timespec;
-
-/// What makes an inode in memory: its attributes and the file system's own part.
-pub struct InodeParts {
-    /// Number.
-    pub ino: Ino,
-    /// Attributes.
-    pub attr: Attr,
-    /// The file system's part, seen again through [`Inode::private`].
-    pub private: Box<dyn Any + Send + Sync>,
-}
-
-/// Takes the pages that were read, from the first on.
-pub type ReadDone = Box<dyn FnOnce(Result<Vec<PageRun>>) + Send>;
-
-/// Attributes that a new inode begins with: full name and value, as user space sees them.
-pub type NewXattrs = [(&'static [u8], Vec<u8>)];
-
-/// How a write-back pass is to go; names as the kernel's `writeback_control`.
-#[derive(Clone, Debug)]
-pub struct WritebackControl {
-    /// Somebody waits for all of it (`WB_SYNC_ALL`): pages still under write-back are waited for.
-    pub sync_all: bool,
-    /// Its bios are synchronous (`REQ_SYNC`): somebody waits for them, if not in this pass then after it.
-    pub req_sync: bool,
-    /// For fsync (`Some(false)`) or fdatasync (`Some(true)`) of this inode.
-    pub fsync: Option<bool>,
-    /// Pages left to write; a pass that is not `sync_all` ends when it is used up.
-    pub nr_to_write: u64,
-    /// First page of the range.
-    pub start: u64,
-    /// First page past the range.
-    pub end: u64,
-    /// Other inodes follow in this pass: what is submitted of this one may be kept to go with theirs, until somebody waits
-    /// for it or the pass ends ([`Bdi::set_submit_pending`](crate::Bdi::set_submit_pending)).
-    pub more_follow: bool,
-    /// Pages written by this pass.
-    pub written: u64,
-}
-
-impl WritebackControl {
-    /// A pass over everything that somebody waits for.
-    pub fn sync() -> Self {
-        WritebackControl {
-            sync_all: true,
-            req_sync: true,
-            fsync: None,
-            nr_to_write: u64::MAX,
-            start: 0,
-            end: u64::MAX,
-            more_follow: false,
-            written: 0,
-        }
-    }
-
-    /// A pass of at most `pages` pages that nobody waits for.
-    pub fn background(pages: u64) -> Self {
-        WritebackControl { sync_all: false, req_sync: false, nr_to_write: pages, ..Self::sync() }
-    }
-
-    /// A pass over everything that does not wait, before one that does.
-    pub fn ahead_of_sync() -> Self {
-        WritebackControl { sync_all: false, ..Self::sync() }
-    }
-
-    /// What its bios are marked with (`wbc_to_write_flags`).
-    pub fn to_write_flags(&self) -> BioFlags {
-        if self.req_sync { BioFlags::SYNC } else { BioFlags::BACKGROUND }
-    }
-}
-
-/// What a write does to its file's attributes.
-#[derive(Clone, Copy, Debug)]
-pub struct WriteEnd {
-    /// The first byte after what is written; the file is at least as long then.
-    pub end: u64,
-    /// `mtime` and `ctime`, if they change.
-    pub time: Option<Timespec>,
-}
-
-impl WriteEnd {
-    /// Changes the size and the times of `a`; whether that changed anything. Of the writes within a tick of the clock,
-    /// those after the first that make nothing longer do not, and need not be stored.
-    pub fn apply(&self, a: &mut Attr) -> bool {
-        let before = (a.size, a.mtime, a.ctime);
-        a.size = a.size.max(self.end);
-        if let Some(time) = self.time {
-            (a.mtime, a.ctime) = (time, time);
-        }
-        before != (a.size, a.mtime, a.ctime)
-    }
-}
 
 /// A file system: what a format does beside the others, below the operations of [`Vfs`](crate::Vfs).
 ///
@@ -523,26 +436,4 @@ pub trait FileSystem: Send + Sync {
     /// # Locks
     /// None.
     fn unmount(&self) -> Result<()>;
-}
-
-/// The arguments of [`FileSystem::rename`].
-pub struct Rename<'a> {
-    /// Where the name is.
-    pub old_dir: &'a Arc<Inode>,
-    /// The name.
-    pub old_name: &'a [u8],
-    /// What bears it.
-    pub inode: &'a Arc<Inode>,
-    /// Where it goes; may be `old_dir`.
-    pub new_dir: &'a Arc<Inode>,
-    /// The new name.
-    pub new_name: &'a [u8],
-    /// What bears the new name now.
-    pub target: Option<&'a Arc<Inode>>,
-    /// `target` gets the old name.
-    pub exchange: bool,
-    /// An inode made of this gets the old name; never with `exchange`.
-    pub whiteout: Option<&'a NewInode<'a>>,
-    /// The time of the change.
-    pub now: Timespec,
 }

@@ -1,0 +1,69 @@
+//! What the methods of [`FileSystem`](super::FileSystem) take and give.
+
+use crate::error::Result;
+use crate::inode::Inode;
+use crate::mapping::chunk::PageRun;
+use crate::types::*;
+use std::any::Any;
+use std::sync::Arc;
+use tidegate_rt::Timespec;
+
+/// What makes an inode in memory: its attributes and the file system's own part.
+pub struct InodeParts {
+    /// Number.
+    pub ino: Ino,
+    /// Attributes.
+    pub attr: Attr,
+    /// The file system's part, seen again through [`Inode::private`].
+    pub private: Box<dyn Any + Send + Sync>,
+}
+
+/// Takes the pages that were read, from the first on.
+pub type ReadDone = Box<dyn FnOnce(Result<Vec<PageRun>>) + Send>;
+
+/// Attributes that a new inode begins with: full name and value, as user space sees them.
+pub type NewXattrs = [(&'static [u8], Vec<u8>)];
+
+/// What a write does to its file's attributes.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteEnd {
+    /// The first byte after what is written; the file is at least as long then.
+    pub end: u64,
+    /// `mtime` and `ctime`, if they change.
+    pub time: Option<Timespec>,
+}
+
+impl WriteEnd {
+    /// Changes the size and the times of `a`; whether that changed anything. Of the writes within a tick of the clock,
+    /// those after the first that make nothing longer do not, and need not be stored.
+    pub fn apply(&self, a: &mut Attr) -> bool {
+        let before = (a.size, a.mtime, a.ctime);
+        a.size = a.size.max(self.end);
+        if let Some(time) = self.time {
+            (a.mtime, a.ctime) = (time, time);
+        }
+        before != (a.size, a.mtime, a.ctime)
+    }
+}
+
+/// The arguments of [`FileSystem::rename`](super::FileSystem::rename).
+pub struct Rename<'a> {
+    /// Where the name is.
+    pub old_dir: &'a Arc<Inode>,
+    /// The name.
+    pub old_name: &'a [u8],
+    /// What bears it.
+    pub inode: &'a Arc<Inode>,
+    /// Where it goes; may be `old_dir`.
+    pub new_dir: &'a Arc<Inode>,
+    /// The new name.
+    pub new_name: &'a [u8],
+    /// What bears the new name now.
+    pub target: Option<&'a Arc<Inode>>,
+    /// `target` gets the old name.
+    pub exchange: bool,
+    /// An inode made of this gets the old name; never with `exchange`.
+    pub whiteout: Option<&'a NewInode<'a>>,
+    /// The time of the change.
+    pub now: Timespec,
+}
