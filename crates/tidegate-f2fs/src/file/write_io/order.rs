@@ -153,7 +153,7 @@ impl WriteIo {
             let bio = self.join(&mut g, log, placed, flags);
             full.bios.extend(bio.map(|bio| (log, bio)));
         }
-        // Who waits for pages that came early has asked for them to be sent before they were in a bio.
+        // A thread that waits for pages that came early has asked for them to be sent before they were in a bio.
         if others && g.blocks > 0 {
             full.bios.push((log, self.take_grown(&mut g, log)));
         }
