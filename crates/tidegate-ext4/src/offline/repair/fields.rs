@@ -76,7 +76,7 @@ impl Repair<'_, '_> {
     }
 
     /// Whether `i_block` begins as a tree of extents does.
-    fn looks_like_extents(&self, n: &Node) -> bool {
+    pub(super) fn looks_like_extents(&self, n: &Node) -> bool {
         let mapped = matches!(n.kind(), Some(Kind::File | Kind::Dir | Kind::Link));
         let sane = |h: RawExtentHeader| {
             let (max, count, depth) = (h.eh_max.get(), h.eh_entries.get(), h.eh_depth.get());

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `flow` | the journal first, then rounds of check and repair |
 //! | `disk` | blocks with their changes, and the order in which they are written |
-//! | `superblock`, `groups` | what all begins with, and its copies |
+//! | `superblock`, `agree`, `groups` | what all begins with, and its copies |
 //! | `journal` | replaying, and a new one where it is lost |
 //! | `orphans` | files without a name |
 //! | `inode`, `fields`, `special` | inodes by themselves, and those of the format's own |
@@ -22,6 +22,7 @@
 //! | `alloc` | new blocks and inodes |
 //! | `finish` | link counts, bitmaps, counters, the superblock |
 
+mod agree;
 mod alloc;
 mod build;
 mod claim;
@@ -136,6 +137,7 @@ impl Repair<'_, '_> {
         for (g, why) in std::mem::take(&mut self.from_copies) {
             self.tell("group", format!("descriptor {g}"), why, "made anew");
         }
+        self.mend_features()?;
         self.claim_metadata();
         self.load_orphans()?;
         self.mend_inodes()?;

@@ -6,7 +6,7 @@ use crate::format::gate::Journal;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, GroupNo};
 use crate::offline::node::{Kind, Node};
-use tidegate_vfs::Result;
+use tidegate_vfs::{Error, Result};
 
 const BOOT_INO: u32 = 5;
 const QUOTA_INOS: [u32; 2] = [3, 4];
@@ -43,6 +43,13 @@ impl Repair<'_, '_> {
             _ if ino == self.sb.raw.s_orphan_file_inum.get() => return self.mend_orphan_inode(n),
             _ => ino >= self.sb.first_ino,
         };
+        if filled && !keep && ino >= GOOD_OLD_FIRST_INO {
+            let what = format!(
+                "inode {ino} is in use, and reserved where s_first_ino is {}: nothing was changed",
+                self.sb.first_ino
+            );
+            return Err(Error::corrupt(what));
+        }
         if filled && !keep {
             self.clear_inode(n, "in use, and reserved")?;
             return Ok(false);

@@ -1,6 +1,7 @@
 //! The superblock, and its copies in other groups.
 
 use super::Repair;
+use super::agree::{agree, is_alike};
 use super::disk::Stage;
 use crate::format::crc::{START, crc32c};
 use crate::format::gate::Superblock;
@@ -36,34 +37,52 @@ pub(super) struct Found {
 
 /// Whether a volume whose superblock is gone has a copy of it.
 pub fn has_copy(queue: &RequestQueue) -> bool {
-    copy(queue).is_some_and(|c| c.1.raw.s_block_group_nr.get() == c.0 as u16)
+    best(copies(queue, &[])).is_some()
 }
 
-/// Finds the superblock, or a copy that can stand in for it.
+/// Finds the superblock as it lies there, or a copy that can stand in for it.
 ///
 /// # Errors
-/// What is wrong with the first where none can; `Unsupported` where it has unknown features.
+/// What is wrong with the first where none can; `Unsupported` where it has unknown features; `Corrupt` where its copies
+/// are at odds with it.
 pub(super) fn find(queue: &Arc<RequestQueue>) -> Result<Found> {
-    let bytes = read(queue, SUPER_OFFSET as u64)?;
     let size = queue.device().size();
+    // What cannot be read is as what is gone.
+    let (bytes, unread) = match read(queue, SUPER_OFFSET as u64) {
+        Ok(bytes) => (bytes, None),
+        Err(e) => (vec![0; SUPER_SIZE], Some(e)),
+    };
     let e = match Superblock::parse(&bytes, size) {
-        Ok(sb) => return Ok(Found { sb, mended: None }),
-        Err(e) => e,
+        Ok(sb) if sb.has_csum() => return Ok(Found { sb, mended: None }),
+        Ok(sb) => return agreed(queue, sb, &bytes, None),
+        Err(e) => unread.unwrap_or(e),
     };
     // What is sealed with a good checksum is meant as it is.
     let sealed = le32(&bytes, SB_CSUM_OFFSET) == crc32c(START, &bytes[..SB_CSUM_OFFSET]);
     if sealed && e.kind() == ErrorKind::Unsupported {
         return Err(e);
     }
-    if let Some((group, mut sb)) = copy(queue) {
-        sb.raw.s_block_group_nr = 0.into();
-        seal(&mut sb.raw);
-        return Ok(Found { sb, mended: Some((e.to_string(), format!("as in group {group}"))) });
+    if let Some(sb) = by_itself(queue, &bytes) {
+        return agreed(queue, sb, &bytes, Some(e));
     }
-    match by_itself(queue, &bytes) {
-        Some(sb) => Ok(Found { sb, mended: Some((e.to_string(), "checksum made anew".into())) }),
-        None => Err(e),
-    }
+    let Some(Copy { group, mut sb, .. }) = best(copies(queue, &bytes)) else { return Err(e) };
+    sb.raw.s_block_group_nr = 0.into();
+    seal(&mut sb.raw);
+    Ok(Found { sb, mended: Some((e.to_string(), format!("as in group {group}"))) })
+}
+
+/// The superblock with what its copies say of what matters; `e` is what was wrong with it.
+fn agreed(queue: &Arc<RequestQueue>, sb: Superblock, bytes: &[u8], e: Option<Error>) -> Result<Found> {
+    let mut copies = copies(queue, bytes);
+    copies.retain(|c| c.unlike == 0 || e.is_some());
+    let (sb, told) = agree(sb, &copies, e.is_none(), queue.device().size())?;
+    let mended = match (e, told.is_empty()) {
+        (None, true) => None,
+        (None, false) => Some(("its copies say otherwise".into(), told.join(", "))),
+        (Some(e), true) => Some((e.to_string(), "checksum made anew".into())),
+        (Some(e), false) => Some((e.to_string(), told.join(", "))),
+    };
+    Ok(Found { sb, mended })
 }
 
 fn read(queue: &RequestQueue, at: u64) -> Result<Vec<u8>> {
@@ -72,26 +91,70 @@ fn read(queue: &RequestQueue, at: u64) -> Result<Vec<u8>> {
     Ok(bytes[(at % 4096) as usize..][..SUPER_SIZE].to_vec())
 }
 
-/// The first good copy in a group that has one in any case: 1, and powers of 3, 5 and 7.
-fn copy(queue: &RequestQueue) -> Option<(u64, Superblock)> {
+/// A copy of the superblock.
+pub(super) struct Copy {
+    pub(super) group: u64,
+    pub(super) sb: Superblock,
+    /// In how much of what tells volumes apart it is unlike the first.
+    unlike: usize,
+}
+
+/// Good copies in groups that have one in any case: 1, and powers of 3, 5 and 7. Where `first`, the bytes of the first
+/// superblock, still is one, copies are those of the same volume.
+fn copies(queue: &RequestQueue, first: &[u8]) -> Vec<Copy> {
     let size = queue.device().size();
+    let first = RawSuperblock::read_from_prefix(first).ok().map(|f| f.0);
+    let first = first.filter(|f| f.s_magic.get() == EXT4_MAGIC);
+    let mut found = Vec::new();
+    let own = first.as_ref().map(|f| u64::from(f.s_blocks_per_group.get()));
     for block_size in [4096, 1024, 2048] {
-        for group in [1, 3, 5, 7, 9, 25, 27, 49] {
-            let first = u64::from(block_size == 1024);
-            let at = (first + group * block_size * 8) * block_size;
+        let usual = block_size * 8;
+        let own = own.filter(|own| (1..usual).contains(own));
+        let places = [1, 3, 5, 7, 9, 25, 27, 49].into_iter();
+        for (group, per) in
+            places.flat_map(|g| [Some(usual), own].into_iter().flatten().map(move |per| (g, per)))
+        {
+            let at = (u64::from(block_size == 1024) + group * per) * block_size;
             if at + 4096 > size {
-                break;
+                continue;
             }
             let Ok(bytes) = read(queue, at) else { continue };
-            let right = |sb: &Superblock| {
-                u64::from(sb.block_size) == block_size && sb.has_super(GroupNo(group as u32))
-            };
-            if let Some(sb) = Superblock::parse(&bytes, size).ok().filter(right) {
-                return Some((group, sb));
+            let Ok(sb) = Superblock::parse(&bytes, size) else { continue };
+            let unlike = first.as_ref().map_or(0, |f| unlike(f, &sb.raw));
+            let number = GroupNo(group as u32);
+            let right = u64::from(sb.block_size) == block_size
+                && sb.group_start(number).0 * block_size == at
+                && u64::from(sb.raw.s_block_group_nr.get()) == group
+                && sb.has_super(number);
+            // One of these may be what is wrong with the first.
+            if right && unlike <= 1 {
+                found.push(Copy { group, sb, unlike });
             }
         }
     }
-    None
+    found
+}
+
+/// In how much of what tells volumes apart two superblocks are unlike.
+fn unlike(a: &RawSuperblock, b: &RawSuperblock) -> usize {
+    let size = |s: &RawSuperblock| (s.s_blocks_count_lo.get(), s.s_blocks_count_hi.get());
+    let seed = |s: &RawSuperblock| s.s_hash_seed.map(|w| w.get());
+    let other = [
+        a.s_uuid != b.s_uuid,
+        a.s_mkfs_time.get() != b.s_mkfs_time.get(),
+        seed(a) != seed(b),
+        a.s_log_block_size.get() != b.s_log_block_size.get(),
+        size(a) != size(b),
+    ];
+    other.into_iter().filter(|o| *o).count()
+}
+
+/// The copy that is most like the first, and that most others are alike.
+fn best(copies: Vec<Copy>) -> Option<Copy> {
+    let alike = |c: &Copy| copies.iter().filter(|o| unlike(&o.sb.raw, &c.sb.raw) == 0).count();
+    let order: Vec<_> = copies.iter().map(|c| (c.unlike, usize::MAX - alike(c))).collect();
+    let first = (0..copies.len()).min_by_key(|n| order[*n])?;
+    copies.into_iter().nth(first)
 }
 
 impl Repair<'_, '_> {
@@ -104,7 +167,9 @@ impl Repair<'_, '_> {
             let at = self.sb.group_start(GroupNo(g)).0;
             let mut block = self.disk.block(at)?;
             let size = self.sb.blocks * u64::from(self.sb.block_size);
-            let same = |c: Superblock| c.blocks == self.sb.blocks && c.raw.s_uuid == self.sb.raw.s_uuid;
+            let same = |c: Superblock| {
+                c.blocks == self.sb.blocks && c.raw.s_uuid == raw.s_uuid && is_alike(raw, &c.raw)
+            };
             if Superblock::parse(&block[..SUPER_SIZE], size).is_ok_and(same) {
                 continue;
             }

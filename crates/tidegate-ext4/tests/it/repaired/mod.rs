@@ -2,6 +2,7 @@
 
 mod cases;
 mod killed;
+mod supers;
 
 use crate::checked::{check_bytes, used_pieces};
 use crate::damaged::{PIECE, damage, images, small_tree};

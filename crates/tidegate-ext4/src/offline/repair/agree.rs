@@ -1,0 +1,167 @@
+//! What all else is read by in the superblock, against its copies: one wrong bit there would have every file or name made
+//! anew.
+
+use super::Repair;
+use super::superblock::{Copy, seal};
+use crate::format::gate::{Superblock, name_features};
+use crate::format::raw::*;
+use crate::format::units::BlockAddr;
+use crate::offline::node::Kind;
+use tidegate_vfs::{Error, Result};
+use zerocopy::IntoBytes;
+
+/// A field that is compared.
+struct Field {
+    name: &'static str,
+    get: fn(&RawSuperblock) -> u32,
+    set: fn(&mut RawSuperblock, u32),
+    /// Bits that are compared.
+    both: u32,
+    /// Bits that the first may have set on its own, but not have lost.
+    lost: u32,
+}
+
+macro_rules! field {
+    ($field:ident) => {
+        field!($field, u32::MAX, 0)
+    };
+    ($field:ident, $both:expr, $lost:expr) => {
+        Field {
+            name: stringify!($field),
+            get: |raw| raw.$field.get().into(),
+            // It came from a field as wide.
+            set: |raw, n| {
+                let to = raw.$field.as_mut_bytes();
+                to.copy_from_slice(&n.to_le_bytes()[..to.len()]);
+            },
+            both: $both,
+            lost: $lost,
+        }
+    };
+}
+
+const COMPAT: Compat = Compat::HAS_JOURNAL
+    .union(Compat::RESIZE_INODE)
+    .union(Compat::DIR_INDEX)
+    .union(Compat::SPARSE_SUPER2)
+    .union(Compat::ORPHAN_FILE);
+const RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
+    .union(RoCompat::METADATA_CSUM)
+    .union(RoCompat::GDT_CSUM)
+    .union(RoCompat::HUGE_FILE)
+    .union(RoCompat::BIGALLOC)
+    .union(RoCompat::QUOTA)
+    .union(RoCompat::VERITY);
+const INCOMPAT: Incompat =
+    Incompat::FILETYPE.union(Incompat::BIT64).union(Incompat::META_BG).union(Incompat::FLEX_BG);
+/// Those that kernels have set without a word to the copies.
+const INCOMPAT_LOST: Incompat =
+    Incompat::EXTENTS.union(Incompat::ENCRYPT).union(Incompat::CASEFOLD).union(Incompat::LARGEDIR);
+
+/// What volumes never change without changing the copies.
+const FIELDS: &[Field] = &[
+    field!(s_feature_compat, COMPAT.bits(), 0),
+    field!(s_feature_incompat, INCOMPAT.bits(), INCOMPAT_LOST.bits()),
+    field!(s_feature_ro_compat, RO_COMPAT.bits(), 0),
+    field!(s_rev_level),
+    field!(s_first_ino),
+    field!(s_inode_size),
+    field!(s_desc_size),
+    field!(s_reserved_gdt_blocks),
+    field!(s_first_meta_bg),
+];
+
+/// What else is taken from copies whose checksums are right, where that of the first is wrong.
+const UNSEALED: &[Field] = &[
+    field!(s_blocks_count_lo),
+    field!(s_blocks_count_hi),
+    field!(s_inodes_count),
+    field!(s_blocks_per_group),
+    field!(s_inodes_per_group),
+    field!(s_log_block_size),
+    field!(s_journal_inum),
+    field!(s_checksum_seed),
+];
+
+impl Field {
+    /// The bits in which a copy has another value.
+    fn other(&self, own: &RawSuperblock, copy: &RawSuperblock) -> u32 {
+        let (own, copy) = ((self.get)(own), (self.get)(copy));
+        (own ^ copy) & self.both | copy & !own & self.lost
+    }
+}
+
+/// Whether nothing that matters is another.
+pub(super) fn is_alike(own: &RawSuperblock, copy: &RawSuperblock) -> bool {
+    FIELDS.iter().all(|f| f.other(own, copy) == 0)
+}
+
+/// The superblock with what most copies say, and what was changed for that. `sealed` says whether its own checksum was
+/// right, if it has one.
+///
+/// # Errors
+/// `Corrupt` where copies are at odds with it, and too few to be believed.
+pub(super) fn agree(
+    sb: Superblock,
+    copies: &[Copy],
+    sealed: bool,
+    size: u64,
+) -> Result<(Superblock, Vec<String>)> {
+    let mut raw = sb.raw.clone();
+    let mut told = Vec::new();
+    let more = if sealed { &[][..] } else { UNSEALED };
+    for f in FIELDS.iter().chain(more) {
+        let others: Vec<u32> = copies.iter().map(|c| f.other(&raw, &c.sb.raw)).collect();
+        let votes = |bits: u32| others.iter().filter(|o| **o == bits).count();
+        let own = votes(0) + usize::from(sealed);
+        let Some(bits) = others.iter().copied().filter(|o| *o != 0).max_by_key(|o| votes(*o)) else {
+            continue;
+        };
+        if votes(bits) < own {
+            continue;
+        }
+        if votes(bits) == own {
+            let what = format!("its copies are at odds with {} of the first: nothing was changed", f.name);
+            return Err(Error::corrupt(what));
+        }
+        let (from, to) = ((f.get)(&raw), (f.get)(&raw) ^ bits);
+        (f.set)(&mut raw, to);
+        told.push(format!("{} {from:#x} as {to:#x}", f.name));
+    }
+    if told.is_empty() {
+        return Ok((sb, told));
+    }
+    seal(&mut raw);
+    Ok((Superblock::parse(raw.as_bytes(), size)?, told))
+}
+
+impl Repair<'_, '_> {
+    /// Features that the root directory shows to be in use, whatever the superblock says.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) fn mend_features(&mut self) -> Result<()> {
+        let n = self.node(ROOT_INO)?;
+        let dir = n.kind() == Some(Kind::Dir) && self.sb.raw.s_rev_level.get() > 0;
+        let flagged = n.has(InodeFlags::EXTENTS);
+        let mut shown = Incompat::empty();
+        shown.set(Incompat::EXTENTS, dir && flagged && self.looks_like_extents(&n));
+        // The first entry is ".", whose length has another 8 bits where there are no types.
+        let first: u64 = if flagged { n.word(5) } else { n.word(0) }.into();
+        if dir && self.sb.holds(BlockAddr(first), 1) {
+            let bytes = self.disk.block(first)?;
+            let typed = le32(&bytes, 0) == ROOT_INO && bytes[4..10] == [12, 0, 1, Kind::Dir as u8, b'.', 0];
+            shown.set(Incompat::FILETYPE, typed);
+        }
+        let missing = shown - self.sb.incompat;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let names = name_features(Compat::empty(), missing, RoCompat::empty());
+        self.tell("superblock", names, "the root directory has it", "the feature is on");
+        self.sb.incompat |= missing;
+        let stored = Incompat::from_bits_retain(self.sb.raw.s_feature_incompat.get()) | missing;
+        self.sb.raw.s_feature_incompat = stored.bits().into();
+        Ok(())
+    }
+}

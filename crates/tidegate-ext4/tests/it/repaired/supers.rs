@@ -1,0 +1,99 @@
+//! Superblocks with one wrong field, and copies that are not theirs.
+
+use super::*;
+
+/// Where the superblock begins, and some of its fields.
+const SUPER: usize = 1024;
+const FIRST_INO: usize = SUPER + 0x54;
+const INODE_SIZE: usize = SUPER + 0x58;
+const COMPAT: usize = SUPER + 0x5c;
+const INCOMPAT: usize = SUPER + 0x60;
+const RO_COMPAT: usize = SUPER + 0x64;
+const UUID: usize = SUPER + 0x68;
+const LABEL: usize = SUPER + 0x78;
+const RESERVED: usize = SUPER + 0xce;
+/// The copy in group 1 of a volume of 1 KiB blocks.
+const COPY: usize = 8193 * 1024;
+
+const PLAIN: &[&str] = &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,^has_journal"];
+
+#[test]
+fn a_copy_of_another_volume_is_not_taken() {
+    if skip() {
+        return;
+    }
+    let args = &["-t", "ext4", "-b", "1024"];
+    let (dir, other) = (scratch(), scratch());
+    let whole = base(dir.path(), args, "24M");
+    let before = contents(&whole).unwrap();
+    let stale = base(other.path(), &[args, &["-m", "7"][..]].concat(), "24M");
+    for (at, word) in [(LABEL, "checksum made anew"), (UUID, "")] {
+        let mut bytes = whole.clone();
+        // Where the volume's identity is what is wrong, a copy is needed.
+        if at == LABEL {
+            bytes[COPY..COPY + 1024].copy_from_slice(&stale[COPY..COPY + 1024]);
+        }
+        bytes[at] ^= 1;
+        let r = repair_bytes(&bytes);
+        assert_eq!(r.report.unwrap().outcome, Outcome::Corrected);
+        assert!(r.told[0].contains(word), "{:?}", r.told);
+        assert_eq!(r.bytes[UUID..UUID + 16], whole[UUID..UUID + 16]);
+        assert_eq!(contents(&r.bytes).unwrap().paths, before.paths);
+    }
+}
+
+#[test]
+fn one_wrong_bit_without_checksums_is_outvoted_by_the_copies() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let whole = base(dir.path(), PLAIN, "32M");
+    for (at, bit) in [
+        (INCOMPAT, 0x40), // extents
+        (INCOMPAT, 0x02), // filetype
+        (INCOMPAT, 0x80), // 64bit
+        (FIRST_INO, 0x80),
+        (INODE_SIZE + 1, 0x03),
+        (COMPAT, 0x10),    // resize_inode
+        (COMPAT, 0x20),    // dir_index
+        (RO_COMPAT, 0x01), // sparse_super
+        (RO_COMPAT, 0x10), // uninit_bg
+        (RESERVED, 0x01),
+    ] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= bit;
+        let r = repair_bytes(&bytes);
+        let place = at - SUPER;
+        match r.report {
+            Ok(report) => assert_eq!(report.outcome, Outcome::Corrected, "{place:#x}: {:?}", report.notes),
+            Err(e) => panic!("{place:#x}: {e}"),
+        }
+        assert!(r.bytes == whole, "{place:#x}: {:?}", r.told);
+    }
+}
+
+#[test]
+fn without_enough_copies_nothing_is_thrown_away() {
+    if skip() {
+        return;
+    }
+    for (size, found) in [("4M", true), ("12M", false)] {
+        let dir = scratch();
+        let whole = base(dir.path(), PLAIN, size);
+        let before = contents(&whole).unwrap();
+        for (at, bit) in [(INCOMPAT, 0x40), (INCOMPAT, 0x02), (INCOMPAT, 0x42), (FIRST_INO, 0x80)] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= bit;
+            let r = repair_bytes(&bytes);
+            if found && at == INCOMPAT {
+                assert_eq!(r.report.unwrap().outcome, Outcome::Corrected, "{bit:#x}");
+                assert_eq!(contents(&r.bytes).unwrap().paths, before.paths, "{:?}", r.told);
+                continue;
+            }
+            // One copy says this and the superblock that: nobody is right.
+            assert!(r.report.is_err() || r.report.is_ok_and(|r| r.outcome == Outcome::Left), "{bit:#x}");
+            assert!(r.bytes == bytes, "{bit:#x}: it was written: {:?}", r.told);
+        }
+    }
+}
