@@ -1,6 +1,6 @@
 //! Checking and repairing a volume that nobody uses, whatever format it has.
 
-use crate::detect::{Format, detect};
+use crate::detect::{Format, detect, is_unmarked};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use tidegate_block::RequestQueue;
@@ -34,9 +34,9 @@ pub fn repair(
     options: RepairOptions,
     on_change: OnChange<'_>,
 ) -> Result<RepairReport> {
-    // Of a volume whose superblock is gone, a copy tells.
+    // Of a volume whose superblock is gone, a copy tells: unless something else was made there since, which left it.
     let format = match detect(image, queue) {
-        Err(_) if tidegate_ext4::repair::has_copy(queue) => Format::Ext4,
+        Err(_) if is_unmarked(queue) && tidegate_ext4::repair::has_copy(queue) => Format::Ext4,
         found => found?,
     };
     let report = match format {

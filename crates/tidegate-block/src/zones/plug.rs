@@ -84,6 +84,7 @@ impl ZonePlugs {
     /// Whether a request waits for one that nobody has submitted yet. It takes no room from those that do not.
     pub(crate) fn is_early(&self, rq: &Request) -> bool {
         let Some(zone) = self.zone(rq).filter(|_| rq.op == Op::Write) else { return false };
+        self.look(zone, Some(rq.sector.bytes()));
         let zones = self.zones.lock();
         zones.get(&zone).is_some_and(|z| z.failed.is_none() && rq.sector.bytes() > z.end())
     }
@@ -133,18 +134,25 @@ impl ZonePlugs {
     }
 
     /// Asks the device for the write pointer of a zone that nothing is known of, or where a write would be at another: the
-    /// zone may have been written through another queue.
+    /// zone may have been written through another queue. What the device says is old once a request came meanwhile.
     fn look(&self, zone: u64, pos: Option<u64>) {
         let unknown = |z: Option<&Plugged>| {
             z.is_none_or(|z| pos.is_some_and(|p| p != z.next) && z.busy.is_none() && z.early.is_empty())
         };
-        if !unknown(self.zones.lock().get(&zone)) {
-            return;
-        }
+        let came = |z: Option<&Plugged>| z.map(|z| z.count);
+        let before = {
+            let zones = self.zones.lock();
+            let z = zones.get(&zone);
+            if !unknown(z) {
+                return;
+            }
+            came(z)
+        };
         let report = self.device.report_zones().unwrap_or_default();
         let pointer = report.iter().find(|z| z.start == zone).map_or(zone, |z| z.pointer);
         let mut zones = self.zones.lock();
-        if unknown(zones.get(&zone)) {
+        let z = zones.get(&zone);
+        if unknown(z) && came(z) == before {
             zones.entry(zone).or_default().next = pointer;
         }
     }

@@ -169,3 +169,29 @@ fn what_is_not_changed_says_why() {
     assert!(b.fails(&["check", "--repair", "e.img"], 8).contains(why));
     assert!(fs::read(b.path("e.img")).unwrap() == before, "the image changed");
 }
+
+/// A copy of a superblock stays where something else was made in the meantime: that is no volume which lost its own.
+#[test]
+fn no_repair_brings_an_old_volume_back_over_something_else() {
+    if skip_or_fail("mke2fs") {
+        return;
+    }
+    let Some(b) = bench() else { return };
+    let mut made = Command::new(require("mke2fs").unwrap());
+    made.args(["-q", "-F", "-t", "ext4", "-b", "1024", "e.img", "16M"]).current_dir(b.dir.path());
+    assert!(made.stdin(Stdio::null()).stderr(Stdio::null()).status().unwrap().success());
+    let with_front = |mark: &[u8]| {
+        let mut bytes = fs::read(b.path("e.img")).unwrap();
+        bytes[..4096].fill(0);
+        bytes[..mark.len()].copy_from_slice(mark);
+        fs::write(b.path("e.img"), &bytes).unwrap();
+        bytes
+    };
+    let before = with_front(b"XFSB");
+    let line = b.fails(&["check", "--repair", "e.img"], 8);
+    assert!(line.contains("not an f2fs or ext4 volume, but an xfs file system"), "{line}");
+    assert!(fs::read(b.path("e.img")).unwrap() == before, "the image changed");
+    with_front(b"");
+    assert!(ends(&b, &["check", "--repair", "e.img"], 1).contains("superblock"));
+    assert_clean(&b);
+}
