@@ -230,6 +230,8 @@ impl File {
     /// Takes a range out of the file, or puts one in.
     fn shift(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<()> {
         let inode = &self.inode;
+        // First: what is refused changes nothing.
+        self.vfs.fs.can_shift(inode)?;
         let block = u64::from(self.vfs.fs.statfs().block_size);
         let alone = flags == FallocateFlags::COLLAPSE_RANGE || flags == FallocateFlags::INSERT_RANGE;
         if !alone || len == 0 || !offset.is_multiple_of(block) || !len.is_multiple_of(block) {
@@ -252,7 +254,8 @@ impl File {
         let start = offset / PAGE;
         self.vfs.fs.writepages(inode, &mut WritebackControl { start, ..WritebackControl::sync() })?;
         let none = inode.mapping.invalidate_lock.write();
-        inode.mapping.wait_writeback(start, u64::MAX);
+        // Of pages before that too: what the file has on the volume tells how long it is there.
+        inode.mapping.wait_writeback(0, u64::MAX);
         if inode.mapping.next_unwritten(start, u64::MAX).is_some() {
             return Err(inode.mapping.last_error("what is to move cannot be written").in_inode(inode.ino));
         }

@@ -15,7 +15,7 @@ use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
 use tidegate_rt::Timespec;
-use tidegate_vfs::{Error, ErrorKind, Inode, Result};
+use tidegate_vfs::{Error, ErrorKind, FileType, Inode, Result};
 
 /// The first block past what extents can name.
 const END: u64 = 1 << 32;
@@ -115,6 +115,18 @@ impl Tree<'_, '_> {
 }
 
 impl Ext4 {
+    /// Refuses files without extents.
+    ///
+    /// # Errors
+    /// `Unsupported` for such.
+    pub(crate) fn has_extents_to_shift(&self, inode: &Inode) -> Result<()> {
+        if inode.file_type == FileType::Regular && ei(inode).is(InodeFlags::EXTENTS) {
+            return Ok(());
+        }
+        let what = "a file without extents gets no ranges in and out";
+        Err(Error::new(ErrorKind::Unsupported, what).in_inode(inode.ino))
+    }
+
     /// Takes whole blocks out of a file, or puts a hole in. No page from the first of them on is in memory, and all are on the
     /// volume.
     ///
@@ -128,10 +140,7 @@ impl Ext4 {
         insert: bool,
         now: Timespec,
     ) -> Result<()> {
-        if !ei(inode).is(InodeFlags::EXTENTS) {
-            let what = "a file without extents gets no ranges in and out";
-            return Err(Error::new(ErrorKind::Unsupported, what).in_inode(inode.ino));
-        }
+        self.has_extents_to_shift(inode)?;
         let blocks = self.file_blocks(&bytes);
         self.settle_size(inode)?;
         if ei(inode).disk_size != inode.size() {
@@ -150,16 +159,20 @@ impl Ext4 {
     fn take_out(&self, inode: &Inode, blocks: Range<u64>, now: Timespec) -> Result<()> {
         let by = blocks.end - blocks.start;
         let size = inode.size() - by * u64::from(self.sb.block_size);
-        let mut left = Move::Down { from: blocks.end, by };
+        let (mut begun, mut left) = (false, Move::Down { from: blocks.end, by });
         loop {
             let rest = self.op_freeing(inode, |handle| {
-                self.free_range(handle, inode, blocks.clone())?;
+                if !begun {
+                    // Once: what moved lies there afterwards.
+                    self.free_range(handle, inode, blocks.clone())?;
+                }
                 let rest = self.move_some(handle, inode, left)?;
                 if rest.is_none() {
                     self.store_shifted(handle, inode, size, now)?;
                 }
                 Ok(rest)
             })?;
+            begun = true;
             match rest {
                 Some(rest) => left = rest,
                 None => return Ok(()),

@@ -167,6 +167,10 @@ impl FileSystem for Ext4 {
         self.preallocate_range(inode, bytes)
     }
 
+    fn can_shift(&self, inode: &Inode) -> Result<()> {
+        self.has_extents_to_shift(inode)
+    }
+
     fn shift_range(&self, inode: &Arc<Inode>, bytes: Range<u64>, insert: bool, now: Timespec) -> Result<()> {
         self.shift(inode, bytes, insert, now)
     }

@@ -127,9 +127,8 @@ fn ranges_come_and_go_as_on_linux() {
     }
 }
 
-/// A tree of several levels is more than one change moves.
 #[test]
-fn large_trees_move_in_steps() {
+fn trees_of_several_levels_move() {
     if skip() {
         return;
     }
@@ -168,6 +167,78 @@ fn large_trees_move_in_steps() {
     v.unmount().unwrap();
 }
 
+/// Its leaves are more than the blocks of the largest transaction.
+#[test]
+fn larger_trees_move_in_steps() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let (image, from) = (dir.path().join("steps.img"), dir.path().join("from"));
+    // Every other block: an extent each.
+    let mut want = vec![0; 1024 * 52_001];
+    for (n, block) in want.chunks_mut(1024).enumerate().step_by(2) {
+        block.fill((n % 251) as u8 + 1);
+    }
+    std::fs::create_dir(&from).unwrap();
+    std::fs::write(from.join("large"), &want).unwrap();
+    let args = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-d", from.to_str().unwrap()];
+    mke2fs(&image, &args, "64M");
+    let path = image.to_str().unwrap();
+    let inner = must("debugfs", &["-R", "dump_extents -n /large", path]).lines().count();
+    assert!(inner > 300, "{inner} inner nodes and leaves");
+    for collapse in [true, false] {
+        let (at, len) = (1024 * 4_001, 1024 * 37);
+        let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(&image).unwrap()));
+        let v = mount(&device, "");
+        let inode = v.lookup(&v.root().unwrap(), b"large").unwrap();
+        let f = v.open(ROOT, &inode, OpenFlags::READ | OpenFlags::WRITE).unwrap();
+        let mut now = want.clone();
+        if collapse {
+            f.fallocate(FallocateFlags::COLLAPSE_RANGE, at as u64, len as u64).unwrap();
+            now.drain(at..at + len);
+        } else {
+            f.fallocate(FallocateFlags::INSERT_RANGE, at as u64, len as u64).unwrap();
+            now.splice(at..at, vec![0; len]);
+        }
+        assert!(content(&f) == now, "collapse: {collapse}");
+        drop((f, inode));
+        v.unmount().unwrap();
+        let moved = dir.path().join("moved.img");
+        std::fs::write(&moved, bytes(&device)).unwrap();
+        must("e2fsck", &["-fn", moved.to_str().unwrap()]);
+        assert!(bytes_of("debugfs", &["-R", "cat /large", moved.to_str().unwrap()]) == now);
+    }
+}
+
+/// Pages before the range are on their way, and nothing sends them but somebody who waits for them.
+#[test]
+fn pages_on_their_way_are_waited_for() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    for mode in [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
+        let device = fresh(&dir.path().join("on-way"), KINDS[0].0);
+        let v = mount(&device, "");
+        let f = make(&v, "f");
+        let mut want: Vec<u8> = (0..40_000).map(|n| (n / 100) as u8).collect();
+        f.write_at(0, &want).unwrap();
+        let some = WritebackControl { end: 2, more_follow: true, ..WritebackControl::background(u64::MAX) };
+        v.fs().writepages(f.inode(), &mut { some }).unwrap();
+        assert_eq!(f.inode().mapping.nr_writeback(), 2);
+        f.fallocate(mode, 16_384, 8192).unwrap();
+        if mode == FallocateFlags::COLLAPSE_RANGE {
+            want.drain(16_384..16_384 + 8192);
+        } else {
+            want.splice(16_384..16_384, [0; 8192]);
+        }
+        assert!(content(&f) == want);
+        drop(f);
+        v.unmount().unwrap();
+    }
+}
+
 #[test]
 fn what_cannot_move_is_refused() {
     if skip() {
@@ -178,9 +249,16 @@ fn what_cannot_move_is_refused() {
     let v = mount(&device, "");
     let f = make(&v, "numbers");
     f.write_at(0, &[1; 20_000]).unwrap();
-    let e = f.fallocate(FallocateFlags::INSERT_RANGE, 0, 4096).unwrap_err();
-    assert_eq!(e.kind(), ErrorKind::Unsupported);
+    f.inode().attr().mode = 0o4757;
+    let by_owner = v.open(&Cred { uid: 5, gid: 5, groups: vec![] }, f.inode(), OpenFlags::WRITE);
+    let dirty = f.inode().mapping.nr_dirty();
+    for f in [&f, by_owner.as_ref().unwrap()] {
+        let e = f.fallocate(FallocateFlags::INSERT_RANGE, 0, 4096).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unsupported);
+    }
     assert!(content(&f) == [1; 20_000]);
+    assert_eq!((f.inode().mapping.nr_dirty(), f.inode().attr().mode), (dirty, 0o4757), "nothing is done");
+    drop(by_owner);
     drop(f);
     v.unmount().unwrap();
     let device = fresh(&dir.path().join("ext4"), KINDS[0].0);

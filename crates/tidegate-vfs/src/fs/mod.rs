@@ -334,6 +334,14 @@ pub trait FileSystem: Send + Sync {
     /// `i_rwsem`, exclusive.
     fn preallocate(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()>;
 
+    /// Whether [`FileSystem::shift_range`] can be done with a file at all.
+    ///
+    /// # Errors
+    /// `Unsupported` for a format that cannot, or a file.
+    fn can_shift(&self, _inode: &Inode) -> Result<()> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
     /// Takes the blocks of `bytes` out of a file, so that what lies behind moves to where they begin and the file is as much shorter;
     /// with `insert` moves what lies from the beginning of `bytes` on behind them, so that they are a hole and the file is as much
     /// longer. `bytes` begin and end at blocks and begin inside the file; those that are taken out end before its end. No page from the
