@@ -13,6 +13,8 @@ use std::sync::Arc;
 pub const IMMUTABLE: u32 = 0x10;
 /// `FS_APPEND_FL`.
 pub const APPEND_ONLY: u32 = 0x20;
+/// `FS_JOURNAL_DATA_FL`.
+const JOURNAL_DATA: u32 = 0x4000;
 
 impl Vfs {
     /// Changes attributes. Ownership and mode changes drop set-id bits and narrow the access ACL as
@@ -27,10 +29,14 @@ impl Vfs {
             perm::check_owner(cred, inode)?;
         }
         if !cred.is_root() {
-            let (uid, gid) = {
+            let (uid, gid, flags) = {
                 let a = inode.attr();
-                (a.uid, a.gid)
+                (a.uid, a.gid, a.flags)
             };
+            // Room in the journal is everybody's: Linux wants `CAP_SYS_RESOURCE`.
+            if set.flags.is_some_and(|f| (f ^ flags) & JOURNAL_DATA != 0) {
+                return Err(ErrorKind::NotPermitted.into());
+            }
             let gives_away =
                 set.uid.is_some_and(|u| u != uid) || set.gid.is_some_and(|g| g != gid && !cred.in_group(g));
             if gives_away {
@@ -46,6 +52,11 @@ impl Vfs {
         }
         // Read first: what cannot be narrowed is no reason to change half.
         let acl = set.mode.map(|mode| self.narrowed_acl(inode, mode)).transpose()?.flatten();
+        if let (Some(flags), Some(_)) = (set.flags, &acl) {
+            // A list is stored without what a change of flags may have to do first.
+            let before = std::mem::replace(&mut inode.attr().flags, flags);
+            self.fs.update_inode(inode).inspect_err(|_| inode.attr().flags = before)?;
+        }
         let before = inode.attr().clone();
         self.apply(cred, inode, set);
         let stored = match acl {
