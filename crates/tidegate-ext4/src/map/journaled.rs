@@ -16,7 +16,7 @@ use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tidegate_block::{PAGE_SIZE, PageBuf};
+use tidegate_block::{PAGE_SIZE, PageBuf, Plug};
 use tidegate_jbd2::FsBlock;
 use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
 use tidegate_vfs::{Error, ErrorKind, FileType, Inode, Result, WritebackControl};
@@ -64,7 +64,8 @@ impl Ext4 {
                 Taken::Busy(i) => at = i + 1,
                 Taken::Run(run) => {
                     at = run.index + run.pages as u64;
-                    self.log_run(inode, &run)?;
+                    let mut plug = Plug::marking(&self.blocks.queue, wbc.to_write_flags());
+                    self.write_or_log(inode, &run, &mut plug)?;
                     wbc.written += run.pages as u64;
                     wbc.nr_to_write = wbc.nr_to_write.saturating_sub(run.pages as u64);
                 }
@@ -74,7 +75,7 @@ impl Ext4 {
     }
 
     /// Puts a run of pages into as many transactions as it takes.
-    fn log_run(&self, inode: &Arc<Inode>, run: &DirtyRun) -> Result<()> {
+    pub(super) fn log_run(&self, inode: &Arc<Inode>, run: &DirtyRun) -> Result<()> {
         let (mut from, end) = (run.index, run.index + run.pages as u64);
         let mut stuck = false;
         while from < end {
@@ -210,6 +211,12 @@ impl Ext4 {
         {
             self.write_data(inode, &mut WritebackControl::sync())?;
             inode.mapping.wait_writeback(0, u64::MAX);
+            if inode.mapping.next_unwritten(0, u64::MAX).is_some() {
+                return Err(inode
+                    .mapping
+                    .last_error("what was written before cannot be")
+                    .in_inode(inode.ino));
+            }
             if !wants {
                 // Recovery would bring what the log has over what is written in place from here on.
                 journal.commit()?;

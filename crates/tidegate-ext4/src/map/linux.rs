@@ -46,6 +46,8 @@ enum Step {
     Needs,
     /// The next page is on its way.
     Busy(u64),
+    /// The run that was taken goes through the journal by now.
+    Logs,
     /// No page is left.
     Done,
 }
@@ -83,8 +85,12 @@ impl Ext4 {
 impl Pass<'_> {
     fn run(&mut self, mapped_first: bool) -> Result<()> {
         if mapped_first {
-            while let Step::Busy(page) = self.send_mapped()? {
-                self.wait(page);
+            loop {
+                match self.send_mapped()? {
+                    Step::Busy(page) => self.wait(page),
+                    Step::Logs => self.log_taken()?,
+                    Step::Needs | Step::Done => break,
+                }
             }
             self.plug.send();
         }
@@ -98,6 +104,7 @@ impl Pass<'_> {
             match step? {
                 Step::Needs => {}
                 Step::Busy(page) => self.wait(page),
+                Step::Logs => self.log_taken()?,
                 Step::Done => return Ok(()),
             }
         }
@@ -106,6 +113,16 @@ impl Pass<'_> {
     fn wait(&mut self, page: u64) {
         self.plug.send();
         self.inode.mapping.wait_writeback(page, page + 1);
+    }
+
+    /// Puts the run that was taken into transactions; no handle is held.
+    fn log_taken(&mut self) -> Result<()> {
+        self.plug.send();
+        let Some((run, _)) = self.taken.take() else { return Ok(()) };
+        self.fs.log_run(self.inode, &run)?;
+        self.wbc.written += run.pages as u64;
+        self.wbc.nr_to_write = self.wbc.nr_to_write.saturating_sub(run.pages as u64);
+        Ok(())
     }
 
     /// Pages that were taken and not sent are dirty again, and an fsync is told why.
@@ -131,6 +148,9 @@ impl Pass<'_> {
                         self.at = run.index + run.pages as u64;
                         let from = run.index;
                         self.taken = Some((run, from));
+                        if self.fs.logs_data(self.inode) {
+                            return Ok(Step::Logs);
+                        }
                     }
                 }
                 continue;

@@ -114,7 +114,7 @@ impl Ext4 {
                 Taken::Busy(i) => at = i + 1,
                 Taken::Run(run) => {
                     at = run.index + run.pages as u64;
-                    if let Err(e) = self.write_run(inode, &run, &mut plug) {
+                    if let Err(e) = self.write_or_log(inode, &run, &mut plug) {
                         first = first.and(Err(e));
                         break;
                     }
@@ -133,6 +133,16 @@ impl Ext4 {
             inode.mapping.joined();
             self.ordered.joined();
         }
+    }
+
+    /// Writes a run of pages, or puts it into transactions, as its file wants it by now: a change of that finds no pages dirty
+    /// or on their way, and leaves passes that have begun to go on.
+    pub(super) fn write_or_log(&self, inode: &Arc<Inode>, run: &DirtyRun, plug: &mut Plug<'_>) -> Result<()> {
+        if self.logs_data(inode) {
+            plug.send(); // a commit may wait for what is in it
+            return self.log_run(inode, run);
+        }
+        self.write_run(inode, run, plug)
     }
 
     /// Gives a run of pages places and sends it, in parts where one transaction has no room for all. What cannot be sent

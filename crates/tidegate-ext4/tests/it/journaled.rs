@@ -8,11 +8,11 @@ use tidegate_block::{Device, MemoryDevice, QueueLimits, RequestQueue};
 use tidegate_ext4::{Ext4, Ext4Options};
 use tidegate_vfs::*;
 
-const ROOT: &Cred = &Cred::ROOT;
+pub const ROOT: &Cred = &Cred::ROOT;
 /// `FS_JOURNAL_DATA_FL`.
-const JOURNAL_DATA: u32 = 0x4000;
+pub const JOURNAL_DATA: u32 = 0x4000;
 
-fn mount(device: &Arc<MemoryDevice>, options: &str, memory: MemoryLimits) -> Result<Arc<Vfs>> {
+pub fn mount(device: &Arc<MemoryDevice>, options: &str, memory: MemoryLimits) -> Result<Arc<Vfs>> {
     let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
     let bdi = Bdi::new(memory);
     let mut all = Ext4Options::default();
@@ -23,20 +23,20 @@ fn mount(device: &Arc<MemoryDevice>, options: &str, memory: MemoryLimits) -> Res
     Vfs::mount(fs, bdi, MountOptions { noatime: true, ..Default::default() })
 }
 
-fn fresh(dir: &Path, args: &[&str]) -> Arc<MemoryDevice> {
+pub fn fresh(dir: &Path, args: &[&str]) -> Arc<MemoryDevice> {
     let image = dir.join("fresh.img");
     mke2fs(&image, args, "24M");
     Arc::new(MemoryDevice::from_bytes(&std::fs::read(&image).unwrap()))
 }
 
-fn bytes(device: &MemoryDevice) -> Vec<u8> {
+pub fn bytes(device: &MemoryDevice) -> Vec<u8> {
     let mut all = vec![0; Device::size(device) as usize];
     device.read_at(0, &mut all);
     all
 }
 
 /// Bytes that no other file has, in each block other ones, some of which begin as blocks of a journal do.
-fn content(id: u32, len: usize) -> Vec<u8> {
+pub fn content(id: u32, len: usize) -> Vec<u8> {
     let block = |n: usize| {
         let mut b: Vec<u8> = (0..512).map(|i| (id as usize * 37 + n * 11 + i * 7) as u8 | 1).collect();
         if n.is_multiple_of(24) {
@@ -49,7 +49,7 @@ fn content(id: u32, len: usize) -> Vec<u8> {
     all
 }
 
-fn make(v: &Arc<Vfs>, name: &str, logged: bool, data: &[u8]) -> File {
+pub fn make(v: &Arc<Vfs>, name: &str, logged: bool, data: &[u8]) -> File {
     let root = v.root().unwrap();
     let inode = v.create(ROOT, &root, name.as_bytes(), 0o644).unwrap();
     if logged {
@@ -60,13 +60,13 @@ fn make(v: &Arc<Vfs>, name: &str, logged: bool, data: &[u8]) -> File {
     f
 }
 
-fn set_logged(v: &Vfs, inode: &Arc<Inode>, on: bool) {
+pub fn set_logged(v: &Vfs, inode: &Arc<Inode>, on: bool) {
     let flags = inode.attr().flags;
     let flags = if on { flags | JOURNAL_DATA } else { flags & !JOURNAL_DATA };
     v.setattr(ROOT, inode, &SetAttr { flags: Some(flags), ..SetAttr::default() }).unwrap();
 }
 
-fn read(v: &Arc<Vfs>, name: &str) -> Vec<u8> {
+pub fn read(v: &Arc<Vfs>, name: &str) -> Vec<u8> {
     let inode = v.lookup(&v.root().unwrap(), name.as_bytes()).unwrap();
     let f = v.open(ROOT, &inode, OpenFlags::READ).unwrap();
     let mut found = vec![0; f.size() as usize];
@@ -74,7 +74,7 @@ fn read(v: &Arc<Vfs>, name: &str) -> Vec<u8> {
     found
 }
 
-const KINDS: [&[&str]; 3] = [
+pub const KINDS: [&[&str]; 3] = [
     &["-t", "ext4", "-b", "4096", "-J", "size=4"],
     &["-t", "ext4", "-b", "1024", "-J", "size=2"],
     &["-t", "ext3", "-b", "1024", "-J", "size=2"],

@@ -8,6 +8,7 @@ mod damaged;
 mod datasync;
 mod encrypted;
 mod failing;
+mod flagged;
 mod hashes;
 mod hostile;
 mod journaled;
