@@ -299,7 +299,7 @@ impl Ext4 {
         };
         let attr = self.attributes(raw, file_type, extra, flags);
         inode.disk_size = attr.size;
-        let limit = self.size_limit(&inode);
+        let limit = self.map_limit(&inode) * u64::from(self.sb.block_size);
         rule(
             attr.size <= limit,
             format_args!("inode {ino}: a size of {} bytes, {limit} at most", attr.size),
@@ -351,16 +351,37 @@ impl Ext4 {
         if flags.contains(InodeFlags::HUGE_FILE) { all * sectors(self.sb.block_size) } else { all }
     }
 
-    /// The largest size that an inode's map can lead to, in bytes.
-    pub(crate) fn size_limit(&self, inode: &Ext4Inode) -> u64 {
-        let bs = u64::from(self.sb.block_size);
-        let n = bs / 4;
-        let blocks = match inode.is(InodeFlags::EXTENTS) {
+    /// The blocks that an inode's map can lead to.
+    fn map_limit(&self, inode: &Ext4Inode) -> u64 {
+        let n = u64::from(self.sb.block_size) / 4;
+        match inode.is(InodeFlags::EXTENTS) {
             true => u64::from(u32::MAX),
             false => (12 + n + n * n + n * n * n).min(u32::MAX.into()),
-        };
+        }
+    }
+
+    /// The largest size that a file may get, in bytes: what its map can lead to and, without huge_file, what 32 bits can
+    /// count in sectors (`ext4_max_size`, `ext4_max_bitmap_size`).
+    pub(crate) fn size_limit(&self, inode: &Ext4Inode) -> u64 {
+        let bs = u64::from(self.sb.block_size);
+        let mut blocks = self.map_limit(inode);
+        if !self.sb.ro_compat.contains(RoCompat::HUGE_FILE) {
+            let all = u64::from(u32::MAX) / sectors(self.sb.block_size);
+            let map = if inode.is(InodeFlags::EXTENTS) { 0 } else { indirect_blocks(all, bs / 4) };
+            blocks = blocks.min(all - map);
+        }
         blocks * bs
     }
+}
+
+/// The blocks that a map takes by itself for so many blocks of a file, with `n` numbers in each.
+fn indirect_blocks(blocks: u64, n: u64) -> u64 {
+    let single = blocks.saturating_sub(12);
+    let double = single.saturating_sub(n);
+    let triple = double.saturating_sub(n * n);
+    let tops = [single, double, triple].into_iter().filter(|left| *left > 0).count() as u64;
+    let below = double.min(n * n).div_ceil(n) + triple.div_ceil(n) + triple.div_ceil(n * n);
+    tops + below
 }
 
 fn gone(ino: u32) -> Error {

@@ -151,8 +151,10 @@ impl Ext4 {
 
     /// The number in `i_blocks`, and whether it counts blocks.
     fn blocks_on_disk(&self, sectors: u64) -> (u64, bool) {
-        let bits = if self.sb.ro_compat.contains(RoCompat::HUGE_FILE) { 48 } else { 32 };
-        if sectors < 1 << bits {
+        if !self.sb.ro_compat.contains(RoCompat::HUGE_FILE) {
+            return (sectors.min(u32::MAX.into()), false); // no file gets larger
+        }
+        if sectors < 1 << 48 {
             (sectors, false)
         } else {
             (sectors / super::sectors(self.sb.block_size), true)

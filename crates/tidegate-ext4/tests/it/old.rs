@@ -58,6 +58,39 @@ fn volumes_of_revision_0_are_changed() {
     }
 }
 
+/// Without huge_file 32 bits count what a file takes, its map with it.
+#[test]
+fn files_without_huge_file_end_where_their_blocks_can_be_counted() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let kinds: [(&[&str], u64); 5] = [
+        (&["-t", "ext3", "-b", "4096"], 2_196_873_666_560),
+        (&["-t", "ext3", "-b", "1024"], (12 + 256 + (1 << 16) + (1 << 24)) << 10),
+        (&["-t", "ext4", "-b", "4096", "-O", "^huge_file"], ((1 << 32) - 1) / 8 * 4096),
+        (&["-t", "ext3", "-b", "4096", "-O", "huge_file"], (12 + 1024 + (1 << 20) + (1 << 30)) << 12),
+        (&["-t", "ext4", "-b", "4096"], ((1 << 32) - 1) << 12),
+    ];
+    for (n, (kind, limit)) in kinds.into_iter().enumerate() {
+        let image = dir.path().join(format!("limit-{n}"));
+        mke2fs(&image, kind, "32M");
+        let v = open_to_write(&image);
+        let inode = v.create(ROOT, &v.root().unwrap(), b"f", 0o644).unwrap();
+        let f = v.open(ROOT, &inode, OpenFlags::WRITE).unwrap();
+        assert_eq!(f.truncate(limit + 1).unwrap_err().kind(), ErrorKind::FileTooBig, "{kind:?}");
+        f.truncate(limit).unwrap();
+        f.write_at(limit - 4096, &[1; 4096]).unwrap();
+        drop((f, inode));
+        v.unmount().unwrap();
+        drop(v);
+        clean(&image);
+        let kernel = Mounted::new(&image, "rw").unwrap();
+        let f = std::fs::OpenOptions::new().write(true).open(kernel.path().join("f")).unwrap();
+        assert!(f.set_len(limit + 1).is_err() && f.set_len(limit).is_ok(), "{kind:?}: as in the kernel");
+    }
+}
+
 /// Attributes and files of 2 GiB have features, which the volume gets with them; one of revision 0 becomes one of revision 1.
 #[test]
 fn features_come_with_what_needs_them() {
