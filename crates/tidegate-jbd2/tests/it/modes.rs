@@ -2,10 +2,13 @@
 
 use crate::engine::{SIZE, fresh, open, options};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 use tidegate_block::model::Model;
 use tidegate_block::{BioFlags, MemoryDevice, Preset, QueueLimits, Recorder, RequestQueue};
-use tidegate_jbd2::{BufferState, Credits, FsBlock, Journal, JournalMode, Log, Run, recover};
+use tidegate_jbd2::{
+    BufferState, CommitHooks, Credits, FsBlock, Journal, JournalMode, JournalOptions, Log, Run, recover,
+};
 use tidegate_rt::{sim, thread};
 
 /// A journal on a disk, whose commits take a while.
@@ -172,6 +175,40 @@ fn credits_that_come_back_need_no_commit() {
     };
     let (pipelined, jbd2) = (run(JournalMode::Pipelined), run(JournalMode::Jbd2));
     assert!(pipelined == 1 && jbd2 > 1, "{pipelined} {jbd2}");
+}
+
+/// Counts the times that somebody is about to wait.
+#[derive(Default)]
+struct Waits(AtomicUsize);
+impl CommitHooks for Waits {
+    fn before_wait(&self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// Credits come back by and by; whoever waits for more of them says so each time.
+#[test]
+fn each_wait_is_told_of() {
+    let waits = sim::run(6, 2, move || {
+        let (bytes, runs) = fresh(257);
+        let queue =
+            Arc::new(RequestQueue::new(Arc::new(MemoryDevice::from_bytes(&bytes)), QueueLimits::default()));
+        let hooks = Arc::new(Waits::default());
+        let options = JournalOptions { hooks: hooks.clone(), ..options(JournalMode::Pipelined) };
+        let journal = Arc::new(open(&queue, &runs, options));
+        let held: Vec<_> = (0..3).map(|_| journal.start(Credits::blocks(18)).unwrap()).collect();
+        let late = {
+            let journal = journal.clone();
+            thread::spawn("late", move || journal.start(Credits::blocks(40)).map(drop).unwrap()).unwrap()
+        };
+        for handle in held {
+            thread::sleep(Duration::from_micros(50));
+            drop(handle);
+        }
+        late.join();
+        hooks.0.load(SeqCst)
+    });
+    assert_eq!(waits, 2);
 }
 
 /// A commit is seen step by step, in the kernel's words.
