@@ -6,7 +6,7 @@ use crate::segment::log::Log;
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate_block::{Bio, BioFlags, Errno, Op};
-use tidegate_vfs::{ErrorKind, Result};
+use tidegate_vfs::{Error, ErrorKind, Result};
 
 impl F2fs {
     /// Whether the volume is on zones: it only appends.
@@ -69,21 +69,17 @@ impl F2fs {
     /// `NoSpace` when no section is left to go to.
     pub(crate) fn bring_logs_and_zones_together(&self) -> Result<()> {
         let Some(zones) = &self.sit.zones else { return Ok(()) };
-        for log in Log::ALL {
+        let is_behind = |log: &Log| {
             let (segno, off) = {
-                let c = self.cursegs.lock(log);
+                let c = self.cursegs.lock(*log);
                 (c.segno, c.next_blkoff)
             };
             let section = zones.section_of(segno.0);
-            let is_there = zones.written[section as usize] == zones.offset(segno, off);
-            if zones.is_sequential(section) && !is_there {
-                self.leave_segment(log).map_err(|e| match e.kind() {
-                    ErrorKind::NoSpace => {
-                        e.of("a log's zone was written to behind the last checkpoint, and no other is free")
-                    }
-                    _ => e,
-                })?;
-            }
+            zones.is_sequential(section) && zones.written[section as usize] != zones.offset(segno, off)
+        };
+        if !self.move_logs(Log::ALL.into_iter().filter(is_behind).collect())?.is_empty() {
+            let e = Error::new(ErrorKind::NoSpace, "no free segment");
+            return Err(e.of("a log's zone was written to behind the last checkpoint, and no other is free"));
         }
         // Those that no log goes on in, before logs open others.
         for section in zones.active.iter().copied().filter(|n| !self.sit.has_log(*n)) {

@@ -148,6 +148,11 @@ impl ZoneMap {
         self.first < self.sections()
     }
 
+    /// Whether the device has some of the sections written in order, and others anywhere.
+    pub(crate) fn is_mixed(&self) -> bool {
+        (1..self.sections()).contains(&self.first)
+    }
+
     /// Sections.
     pub(crate) fn sections(&self) -> u32 {
         self.written.len() as u32

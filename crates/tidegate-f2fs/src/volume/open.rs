@@ -198,6 +198,9 @@ impl F2fs {
             return Ok(());
         }
         if writable {
+            if self.recovery != Recovery::Disabled {
+                self.keep_off_the_chain().map_err(of_recovery)?;
+            }
             self.bring_logs_and_zones_together()?;
             self.recover_orphans()?;
         }

@@ -40,5 +40,6 @@ mod util;
 mod xattr_node;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 mod zoned;
+mod zoned_cut;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 mod zoned_kernel;

@@ -86,31 +86,57 @@ impl F2fs {
     /// Takes the logs away from `segments` (a bit each), which the chain is in or leads to. On a small or
     /// full volume there may be too few others: then logs fill holes, but no block of the chain's.
     ///
-    /// On zones, logs that something was written behind are in other sections already, which nothing leads to.
+    /// On zones that are written in order, logs that something was written behind are in other sections already.
     fn clear_the_way(&self, segments: Vec<u8>) -> Result<()> {
-        if self.sit.zones.as_ref().is_some_and(|z| z.is_on_device()) {
-            return Ok(());
-        }
         self.sit.exclude(Some(segments));
-        let mut stuck = Vec::new();
-        for log in BY_NEED {
-            match self.leave_segment(log) {
-                Err(e) if e.kind() == ErrorKind::NoSpace => stuck.push(log),
-                r => r?,
+        for log in self.move_logs(BY_NEED.into_iter().filter(|l| !self.is_in_order(*l)).collect())? {
+            if self.is_zoned() {
+                let e = Error::new(ErrorKind::NoSpace, "no section is free for a log");
+                return Err(e.of("taking the logs away from fsynced files"));
             }
+            self.stay_in_holes(log)?;
         }
-        if stuck.is_empty() {
-            return Ok(());
+        Ok(())
+    }
+
+    /// Takes logs to other segments, not such as they are kept away from; where there are too few, then to those, and
+    /// away from the blocks of the chain alone. Those that found none.
+    pub(crate) fn move_logs(&self, logs: Vec<Log>) -> Result<Vec<Log>> {
+        let leave = |logs: Vec<Log>| {
+            let mut stuck = Vec::new();
+            for log in logs {
+                match self.leave_segment(log) {
+                    Err(e) if e.kind() == ErrorKind::NoSpace => stuck.push(log),
+                    r => r?,
+                }
+            }
+            Ok::<_, Error>(stuck)
+        };
+        let stuck = leave(logs)?;
+        if stuck.is_empty() || !self.sit.excludes() {
+            return Ok(stuck);
         }
         chain::each_block(self, |blk| self.sit.protect(blk))?;
         self.sit.exclude(None);
-        for log in stuck {
-            match self.leave_segment(log) {
-                Err(e) if e.kind() == ErrorKind::NoSpace && !self.is_zoned() => self.stay_in_holes(log)?,
-                r => r?,
-            }
+        leave(stuck)
+    }
+
+    /// On zones: keeps logs away from the chain, which may have gone on in sections that no write pointer tells of.
+    ///
+    /// # Errors
+    /// Those of reading the chain.
+    pub(crate) fn keep_off_the_chain(&self) -> Result<()> {
+        if self.sit.zones.as_ref().is_some_and(|z| z.is_mixed()) {
+            let found = chain::find(self)?;
+            self.sit.exclude((!found.entries.is_empty()).then_some(found.segments));
         }
         Ok(())
+    }
+
+    /// Whether a log is in a zone that the device has written in order.
+    fn is_in_order(&self, log: Log) -> bool {
+        let segno = self.cursegs.lock(log).segno.0;
+        self.sit.zones.as_ref().is_some_and(|z| z.is_sequential(z.section_of(segno)))
     }
 
     /// Keeps the directory blocks that recovery changed, as the volume itself will never have them.

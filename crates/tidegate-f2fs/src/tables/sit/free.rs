@@ -16,6 +16,11 @@ impl Sit {
         self.state.lock().excluded = segments;
     }
 
+    /// Whether logs are kept away from any.
+    pub(crate) fn excludes(&self) -> bool {
+        self.state.lock().excluded.is_some()
+    }
+
     /// Keeps logs from writing to a block until the next checkpoint, whether it is in use or not.
     pub(crate) fn protect(&self, blk: BlockAddr) -> Result<()> {
         let (seg, i) = self.place(blk);
@@ -70,7 +75,7 @@ impl Sit {
             found => Ok(found),
         };
         let mut found = find(&mut s)?;
-        while found.is_none() && !s.busy.is_empty() && may_begin {
+        while found.is_none() && may_begin && s.room_is_coming() {
             self.released.wait(&mut s);
             found = find(&mut s)?;
         }
@@ -296,7 +301,16 @@ impl SitState {
     }
 
     fn is_out_of_bounds(&self, segno: u32) -> bool {
-        let excluded = self.excluded.as_ref().is_some_and(|e| test_bit_le(e, segno as usize));
-        self.is_current(segno) || self.busy.contains(&segno) || excluded
+        self.is_current(segno) || self.busy.contains(&segno) || self.is_excluded(segno)
+    }
+
+    /// Whether segments are being discarded, or zones reset: [`Sit::released`] is notified then.
+    fn room_is_coming(&self) -> bool {
+        !self.busy.is_empty() || self.sections.as_ref().is_some_and(|z| z.is_resetting())
+    }
+
+    /// Whether logs are kept away from it until the next checkpoint.
+    pub(super) fn is_excluded(&self, segno: u32) -> bool {
+        self.excluded.as_ref().is_some_and(|e| test_bit_le(e, segno as usize))
     }
 }

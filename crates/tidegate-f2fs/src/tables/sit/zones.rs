@@ -65,6 +65,11 @@ impl Sections {
         self.change(self.map.section_of(segno), |s| f(&mut s.segments));
     }
 
+    /// Whether any zone is being reset.
+    pub(super) fn is_resetting(&self) -> bool {
+        self.list.iter().any(|s| s.resetting)
+    }
+
     /// A log goes to a segment.
     pub(super) fn entered(&mut self, segno: u32) {
         let n = self.map.section_of(segno);
@@ -110,8 +115,10 @@ impl Sit {
         let n = sections.list.len() as u64;
         let last = s.last[log.slot()];
         let from = if last == SegNo::NONE.0 { 0 } else { u64::from(sections.map.section_of(last)) };
+        let is_excluded =
+            |n: u32| (n * sections.map.per()..(n + 1) * sections.map.per()).any(|i| s.is_excluded(i));
         let mut order = (1..=n).map(|i| ((from + i) % n) as u32);
-        order.find(|n| sections.share(*n).free > 0).map(|n| n * sections.map.per())
+        order.find(|n| sections.share(*n).free > 0 && !is_excluded(*n)).map(|n| n * sections.map.per())
     }
 
     /// Takes the sections to be reset: wholly free in a durable checkpoint, and written to since they were reset last. No
@@ -138,6 +145,7 @@ impl Sit {
             sections.change(section, |s| (s.resetting, s.written) = (false, s.written && !ok));
         }
         s.publish();
+        self.released.notify_all();
     }
 
     /// A log leaves a section before its end.

@@ -1,0 +1,125 @@
+//! Power cuts on volumes with `blkzoned` where no write pointer tells of what followed a checkpoint: in an image, which has
+//! no zones, and in those zones of the main area that can be written anywhere.
+
+use crate::common::image::Image;
+use crate::common::volume::mount_with;
+use std::sync::Arc;
+use tidegate_block::zones::Zones;
+use tidegate_block::{Device, MemoryDevice, QueueLimits, RequestQueue, ZoneSpec, ZonedDevice};
+use tidegate_f2fs::F2fsOptions;
+use tidegate_f2fs::check::{CheckOptions, check};
+use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
+use tidegate_f2fs::raw::Features;
+use tidegate_vfs::*;
+
+const ROOT: &Cred = &Cred::ROOT;
+const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+const MIB: u64 = 1 << 20;
+const SIZE: u64 = 160 * MIB;
+
+struct Bed {
+    memory: Arc<MemoryDevice>,
+    zoned: Option<(ZoneSpec, Arc<ZonedDevice>)>,
+}
+
+impl Bed {
+    fn new(spec: Option<ZoneSpec>) -> Bed {
+        let memory = Arc::new(MemoryDevice::new(SIZE));
+        let zoned = spec.map(|s| (s, Arc::new(ZonedDevice::new(memory.clone(), s))));
+        let bed = Bed { memory, zoned };
+        let segs_per_sec = 2;
+        let options = MkfsOptions { features: Features::BLKZONED, segs_per_sec, ..Default::default() };
+        mkfs(&bed.queue(), &options).unwrap();
+        bed
+    }
+
+    fn device(&self) -> Arc<dyn Device> {
+        match &self.zoned {
+            Some((_, zoned)) => zoned.clone(),
+            None => self.memory.clone(),
+        }
+    }
+
+    fn queue(&self) -> RequestQueue {
+        RequestQueue::new(self.device(), QueueLimits::default())
+    }
+
+    fn mount(&self) -> Arc<Vfs> {
+        let mut o = F2fsOptions::default();
+        o.parse("background_gc=off").unwrap();
+        mount_with(self.device(), MemoryLimits::default(), o, MountOptions::default()).unwrap().1
+    }
+
+    /// The device as it is now.
+    fn cut(&self) -> Bed {
+        let memory = Image::of(&self.memory).device();
+        let zoned = self.zoned.as_ref().map(|(spec, old)| {
+            let mut zones = Zones::new(*spec, SIZE);
+            for (n, z) in old.report_zones().unwrap().iter().enumerate().skip(spec.conventional) {
+                zones.set_pointer(n, z.pointer);
+            }
+            (*spec, Arc::new(ZonedDevice::with_zones(memory.clone(), zones)))
+        });
+        Bed { memory, zoned }
+    }
+}
+
+fn file(v: &Arc<Vfs>, n: usize) -> File {
+    v.open_path(ROOT, format!("/f{n}").as_bytes(), RW | OpenFlags::CREATE, 0o644).unwrap()
+}
+
+fn content(n: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (n * 31 + i / 4096 * 7 + i % 251) as u8).collect()
+}
+
+/// So long that logs leave sections.
+const LENGTHS: [usize; 4] = [3 << 20, 40 << 12, 5 << 20, 1 << 12];
+
+fn fsynced_files_stay_where_recovery_finds_them(spec: Option<ZoneSpec>) {
+    let bed = Bed::new(spec);
+    let v = bed.mount();
+    file(&v, 9).write_at(0, &content(9, 9000)).unwrap();
+    v.sync().unwrap();
+    for (n, len) in LENGTHS.into_iter().enumerate() {
+        let f = file(&v, n);
+        f.write_at(0, &content(n, len)).unwrap();
+        f.fsync(false).unwrap();
+    }
+    let look = |v: &Arc<Vfs>| {
+        for (n, len) in LENGTHS.into_iter().enumerate() {
+            let mut bytes = vec![0; len];
+            assert_eq!(file(v, n).read_at(0, &mut bytes).unwrap(), len, "file {n}");
+            assert!(bytes == content(n, len), "file {n}");
+        }
+    };
+    let again = bed.cut();
+    v.unmount().unwrap();
+    let v = again.mount();
+    look(&v);
+    // What is written now goes nowhere near.
+    for n in 20..24 {
+        file(&v, n).write_at(0, &content(n, 3 << 20)).unwrap();
+    }
+    v.sync().unwrap();
+    v.unmount().unwrap();
+    drop(v);
+    let report = check(&again.queue(), CheckOptions::default()).unwrap();
+    assert!(report.is_clean(), "{:?}", report.problems);
+    if let Some((_, zoned)) = &again.zoned {
+        assert_eq!(zoned.refused(), 0);
+    }
+    look(&again.mount());
+}
+
+#[test]
+fn fsynced_files_are_kept_in_an_image() {
+    fsynced_files_stay_where_recovery_finds_them(None);
+}
+
+#[test]
+fn fsynced_files_are_kept_in_zones_that_can_be_written_anywhere() {
+    for conventional in [8, 12, 16] {
+        let spec = ZoneSpec { size: 4 * MIB, capacity: 4 * MIB, conventional, max_open: 8, max_active: 10 };
+        fsynced_files_stay_where_recovery_finds_them(Some(spec));
+    }
+}
