@@ -41,7 +41,8 @@ struct Part {
 
 impl F2fs {
     /// Places the first of `pages` pages from `index` on and makes the block map say so. Pages that get
-    /// new places get them from their log in one go, so that nobody comes between. Takes `i_dnode`.
+    /// new places get them from their log in one go, so that nobody comes between. What was allocated and is not used
+    /// is left in `unused`, for the caller to fill. Takes `i_dnode`.
     ///
     /// # Errors
     /// `NoSpace` with nothing placed; `Corrupt`.
@@ -52,6 +53,7 @@ impl F2fs {
         pages: usize,
         how: Placement,
         log: LogId,
+        unused: &mut Vec<Allocated>,
     ) -> Result<Vec<Placed>> {
         let mut map = fi(inode).map.lock();
         let (parts, hole) = self.parts_of(inode, index, pages)?;
@@ -86,7 +88,7 @@ impl F2fs {
         let span = UPDATE.enter([inode.ino.0, index, got.len() as u64]);
         let (moved, r) = self.move_addresses(inode, &parts, &got);
         if r.is_err() {
-            self.give_back(&mut got, moved)?;
+            self.give_back(&mut got, moved, unused)?;
             if moved == 0 {
                 r?; // else the rest meets it again
             }
@@ -193,16 +195,17 @@ impl F2fs {
     }
 
     /// Frees what was allocated past the first `pages` blocks: nothing points there.
-    fn give_back(&self, got: &mut Vec<Allocated>, pages: usize) -> Result<()> {
-        let (mut unused, mut left) = (Vec::new(), pages as u32);
+    fn give_back(&self, got: &mut Vec<Allocated>, pages: usize, unused: &mut Vec<Allocated>) -> Result<()> {
+        let (mut freed, mut left) = (Vec::new(), pages as u32);
         for a in got.iter_mut() {
             let used = a.blocks.min(left);
-            unused.extend((used..a.blocks).map(|i| a.start.plus(i)));
-            self.write_io.fill(a.log, a.start.plus(used), a.blocks - used);
+            let (start, blocks) = (a.start.plus(used), a.blocks - used);
+            freed.extend((0..blocks).map(|i| start.plus(i)));
+            unused.push(Allocated { start, blocks, ..*a });
             (a.blocks, left) = (used, left - used);
         }
         got.retain(|a| a.blocks > 0);
-        self.guard(self.sit.invalidate(&unused))
+        self.guard(self.sit.invalidate(&freed))
     }
 
     /// Remembers extents from page `index` on, the largest in the inode, too.

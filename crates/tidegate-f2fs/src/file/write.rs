@@ -11,6 +11,7 @@
 
 use crate::file::place::Placed;
 use crate::file::write_io::{Extent, LastBio, Pages, Sender};
+use crate::segment::curseg::Allocated;
 use crate::segment::log::{Log, LogId};
 use crate::volume::options::WritePages;
 use crate::volume::sbi::F2fs;
@@ -193,7 +194,8 @@ impl F2fs {
         let whole = self.places_whole(pass.how);
         let cleaned = pass.how == Placement::Move;
         let log = if cleaned { Log::ColdData.into() } else { self.stream_of_run(inode, &run, pass) };
-        let (places, r) = self.place_run(inode, run.index, run.pages, pass.how, log);
+        let mut unused = Vec::new();
+        let (places, r) = self.place_run(inode, run.index, run.pages, pass.how, log, &mut unused);
         let placing = self.write_io.placing(cleaned || inode.is_dir());
         let op = op.filter(|_| !whole && places.iter().any(|p| p.moved));
         let _leave = linux_sends(!whole);
@@ -223,6 +225,9 @@ impl F2fs {
             }
             at += p.pages as u64;
             pass.placed += p.pages as u64;
+        }
+        for a in unused {
+            self.write_io.fill(a.log, a.start, a.blocks, &mut self.write_io.full_bios());
         }
         drop(placing);
         drop(op);
@@ -257,11 +262,12 @@ impl F2fs {
         pages: usize,
         how: Placement,
         log: LogId,
+        unused: &mut Vec<Allocated>,
     ) -> (Vec<Placed>, Result<()>) {
         let (mut places, mut done) = (Vec::new(), 0);
         while done < pages {
             let at = index + done as u64;
-            match self.place_pages(inode, at, pages - done, how, log) {
+            match self.place_pages(inode, at, pages - done, how, log, unused) {
                 Ok(more) => {
                     done += more.iter().map(|p| p.pages).sum::<usize>();
                     places.extend(more);

@@ -200,7 +200,7 @@ impl F2fs {
                     (self.filler(version, next), None)
                 }
                 None => {
-                    self.write_io.fill(log.into(), blk, 1);
+                    self.write_io.fill(log.into(), blk, 1, full);
                     continue;
                 }
             };

@@ -199,7 +199,8 @@ impl F2fs {
                         _ => out.push(a),
                     }
                 }
-                Err(e) if e.kind() == ErrorKind::NoSpace && done > 0 => break,
+                // What there is, is to be written; the next to allocate meets the error again.
+                Err(_) if done > 0 => break,
                 Err(e) if e.kind() == ErrorKind::NoSpace && log.is_extra() => {
                     // Free segments became short since it was opened; the log of its kind may fill holes.
                     self.close_stream(&mut c, log)?;
@@ -250,18 +251,10 @@ impl F2fs {
         }
         c.next_blkoff += n as usize;
         self.note_left(c, log);
-        if self.advance(c)? == 0 && log.is_extra() {
-            self.next_of_stream(c, log)?;
-        } else if self.room(c)? == 0 {
-            // Without a segment to go to, the log stays at its last block until one is free.
-            match self.next_segment(c, log) {
-                Err(e) if e.kind() == ErrorKind::NoSpace => {
-                    if log.kind == Log::WarmNode {
-                        self.cursegs.chain_broken.store(true, Relaxed);
-                    }
-                }
-                r => r?,
-            }
+        // Without a segment to go to, the log stays at its last block. What was allocated is the caller's all the same:
+        // lost, it would be a gap in a zone. Who allocates next meets the error again, with nothing allocated.
+        if self.move_on(c, log).is_err() && log.kind == Log::WarmNode {
+            self.cursegs.chain_broken.store(true, Relaxed);
         }
         self.cursegs.allocated.fetch_add(n as u64, Relaxed);
         let next = match c.next_blkoff {
@@ -269,6 +262,16 @@ impl F2fs {
             _ => BlockAddr::NULL,
         };
         Ok(Allocated { log, start, blocks: n, next })
+    }
+
+    /// Has a log that something was allocated from stand where it goes on.
+    fn move_on(&self, c: &mut Curseg, log: LogId) -> Result<()> {
+        let room = self.advance(c)?;
+        match room == 0 {
+            true if log.is_extra() => self.next_of_stream(c, log),
+            true => self.next_segment(c, log),
+            false => Ok(()),
+        }
     }
 
     /// Takes a log to another segment, whatever room is left in its own.

@@ -51,12 +51,18 @@ impl F2fs {
         }
     }
 
-    /// Stops all further changes, since what is in memory and what is on the volume may not agree.
+    /// Stops all further changes, since what is in memory and what is on the volume may not agree. On zones, blocks that
+    /// came early fail: for who holds no lock of a log's order or bio, nor one behind those.
     pub(crate) fn stop(&self, why: &Error) {
-        let mut f = self.failure.lock();
-        if !self.failed.swap(true, SeqCst) {
+        {
+            let mut f = self.failure.lock();
+            if self.failed.swap(true, SeqCst) {
+                return;
+            }
             *f = Some(why.clone());
         }
+        // Threads wait for blocks that wait for others, which may never come.
+        self.write_io.give_up_order();
     }
 
     /// Passes a result on; an error that leaves metadata half changed stops the volume.

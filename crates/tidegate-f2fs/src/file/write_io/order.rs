@@ -4,10 +4,10 @@
 //! waits here. Whoever placed what is before it adds that soon: between the two it waits for no write. A log says
 //! where it leaves a section and where it begins another ([`WriteIo::turn`]), before blocks are placed there.
 
-use super::growing::{Growing, Pages, Placed, Then};
+use super::growing::{Placed, Then};
 use super::{Completion, FullBios, WriteIo};
 use crate::format::units::BlockAddr;
-use crate::segment::log::{LOG_SLOTS, LogId};
+use crate::segment::log::{LOG_SLOTS, Log, LogId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
@@ -164,14 +164,14 @@ impl WriteIo {
     }
 
     /// Fills places that nothing was put to: a zone has no gaps.
-    pub(crate) fn fill(&self, log: LogId, start: BlockAddr, blocks: u32) {
+    /// Bios that are full are left in `full`.
+    pub(crate) fn fill(&self, log: LogId, start: BlockAddr, blocks: u32, full: &mut FullBios<'_>) {
         let Some(order) = &self.order else { return };
-        let mut full = self.full_bios();
         let zeros = Arc::new(PageBuf::zeroed(1));
         for blk in (0..blocks).map(|i| start.plus(i)) {
             let segments = vec![Segment::pages(zeros.clone(), 0, 1)];
             let placed = Placed { blk, segments, pages: None, then: None };
-            self.add_in_order(order, log, placed, BioFlags::empty(), &mut full);
+            self.add_in_order(order, log, placed, BioFlags::empty(), full);
         }
     }
 
@@ -202,18 +202,15 @@ impl WriteIo {
     }
 
     fn fail_early(&self, order: &Order) {
-        for slot in &order.logs {
-            let early = std::mem::take(&mut slot.lock().early);
+        for log in LogId::of_bits(u64::MAX) {
+            let early = std::mem::take(&mut order.logs[log.slot()].lock().early);
             for (placed, _) in early.into_values() {
-                let mut g = Growing { start: placed.blk, ..Growing::default() };
-                g.half = self.done.in_flight.begin();
-                let pages: Vec<Pages> = placed.pages.into_iter().collect();
                 Completion {
-                    log: crate::segment::log::Log::WarmData,
-                    start: g.start,
-                    pages,
-                    seq: 0,
-                    half: g.half,
+                    log: log.kind,
+                    start: placed.blk,
+                    pages: placed.pages.into_iter().collect(),
+                    seq: if log.kind == Log::WarmNode { self.done.begin() } else { 0 },
+                    half: self.done.in_flight.begin(),
                     cp_data: false,
                     then: placed.then.into_iter().collect(),
                     bad: None,
