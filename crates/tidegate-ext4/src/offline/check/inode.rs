@@ -5,7 +5,7 @@ use super::{Checker, InodeState, rules};
 use crate::format::gate::Journal;
 use crate::format::raw::*;
 use crate::format::units::GroupNo;
-use crate::offline::node::{Kind, Node};
+use crate::offline::node::{Kind, Node, is_listed};
 use tidegate_vfs::Result;
 
 impl Checker<'_> {
@@ -67,7 +67,7 @@ impl Checker<'_> {
                 format!("inode {ino} has no link, and no time of deletion")
             });
             // A number of an inode, as lists of orphans have, and not on one.
-            let listed = (1..self.sb.raw.s_inodes_count.get()).contains(&n.raw.i_dtime.get());
+            let listed = is_listed(&self.sb, n.raw.i_dtime.get());
             self.found.require(!listed, rules::INODE_DTIME, || {
                 format!("inode {ino} is on no list of orphans, and leads to inode {}", n.raw.i_dtime.get())
             });

@@ -5,7 +5,7 @@ use super::map::Map;
 use super::{Repair, State};
 use crate::format::gate::Journal;
 use crate::format::raw::*;
-use crate::offline::node::{Kind, Node};
+use crate::offline::node::{Kind, Node, is_listed};
 use tidegate_vfs::Result;
 use zerocopy::IntoBytes;
 
@@ -106,12 +106,13 @@ impl Repair<'_, '_> {
     fn mend_free(&mut self, n: &mut Node) -> Result<()> {
         let dtime = n.raw.i_dtime.get();
         // Where an orphan list was cut off, times of deletion are still numbers of inodes.
-        let listed = dtime < self.sb.raw.s_inodes_count.get();
-        if n.raw.i_mode.get() == 0 && dtime == 0 || self.orphans.contains(&n.ino) || !listed {
+        let wrong = if dtime == 0 { n.raw.i_mode.get() != 0 } else { is_listed(&self.sb, dtime) };
+        if !wrong || self.orphans.contains(&n.ino) {
             return self.seal_unused(n, false);
         }
         self.tell("inode", n.ino, format!("no link, and time of deletion {dtime}"), "deleted now");
-        n.raw.i_dtime = (self.options.now.secs.max(1) as u32).into();
+        let least = i64::from(self.sb.raw.s_inodes_count.get());
+        n.raw.i_dtime = (self.options.now.secs.max(least) as u32).into();
         self.store(n)
     }
 

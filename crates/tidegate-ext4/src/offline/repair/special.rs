@@ -5,7 +5,7 @@ use super::disk::Stage;
 use crate::format::gate::Journal;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, GroupNo};
-use crate::offline::node::{Kind, Node};
+use crate::offline::node::{Kind, Node, is_listed};
 use tidegate_vfs::{Error, Result};
 
 const BOOT_INO: u32 = 5;
@@ -20,8 +20,7 @@ impl Repair<'_, '_> {
         let ino = n.ino;
         let words = (0..15).any(|w| n.word(w) != 0);
         let filled = n.raw.i_mode.get() != 0 || n.raw.i_links_count.get() != 0 || words || !n.is_empty();
-        let listed = (1..self.sb.raw.s_inodes_count.get()).contains(&n.raw.i_dtime.get());
-        let filled = filled || listed;
+        let filled = filled || is_listed(&self.sb, n.raw.i_dtime.get());
         if self.sb.journal == Journal::Inode(ino) {
             return self.mend_journal_inode(n);
         }
