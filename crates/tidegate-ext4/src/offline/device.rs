@@ -33,6 +33,11 @@ impl<'q> Reader<'q> {
         self.overlay = Some(replay);
     }
 
+    /// Gives that back.
+    pub(in crate::offline) fn lift(&mut self) -> Option<Replay> {
+        self.overlay.take()
+    }
+
     /// The bytes of `block`.
     pub(in crate::offline) fn block(&mut self, block: u64) -> Result<Vec<u8>> {
         let size = self.block_size as usize;
@@ -45,10 +50,24 @@ impl<'q> Reader<'q> {
         let past = || Error::corrupt(format!("block {block} lies behind the end of the image"));
         let at = block.checked_mul(self.block_size).ok_or_else(past)?;
         let span = WINDOW * PAGE_SIZE as u64;
-        let window = self.window(at / span).map_err(|e| e.at_block(block))?;
+        let window = match self.window(at / span) {
+            Ok(window) => window,
+            // One sector of a window may be bad.
+            Err(e) => return self.alone(at, size).ok_or_else(|| e.at_block(block)),
+        };
         let skip = (at % span) as usize;
         bytes.copy_from_slice(window.get(skip..skip + size).ok_or_else(past)?);
         Ok(bytes)
+    }
+
+    /// `size` bytes from byte `at` on, by themselves.
+    fn alone(&self, at: u64, size: usize) -> Option<Vec<u8>> {
+        const PAGE: u64 = PAGE_SIZE as u64;
+        if (at / PAGE + 1) * PAGE > self.queue.device().size() {
+            return None;
+        }
+        let page = self.queue.read_wait(Sector::from_bytes(at / PAGE * PAGE), 1, BioFlags::META).ok()?;
+        Some(page[(at % PAGE) as usize..][..size].to_vec())
     }
 
     fn window(&mut self, number: u64) -> Result<Rc<PageBuf>> {

@@ -1,7 +1,7 @@
 //! New blocks and inodes, where nothing on the volume is.
 
 use super::Repair;
-use crate::format::raw::{GroupFlags, Incompat};
+use crate::format::raw::Incompat;
 use crate::format::units::GroupNo;
 use tidegate_vfs::{Error, ErrorKind, Result};
 
@@ -12,7 +12,9 @@ impl Repair<'_, '_> {
     /// `NoSpace`.
     pub(super) fn alloc_block(&mut self) -> Result<u64> {
         let all = self.sb.blocks;
-        for n in 0..all {
+        // What is free once stays `seen`: no block becomes free again.
+        let rest = if self.full { 0 } else { all };
+        for n in 0..rest {
             let block = (self.next_block + n) % all;
             if block > self.sb.first_data_block.0 && !self.used.get(block) && !self.seen.get(block) {
                 self.next_block = block + 1;
@@ -20,6 +22,7 @@ impl Repair<'_, '_> {
                 return Ok(block);
             }
         }
+        self.full = true;
         let what = "no block is free, and repairing takes some: nothing was changed";
         Err(Error::new(ErrorKind::NoSpace, what))
     }
@@ -51,12 +54,7 @@ impl Repair<'_, '_> {
         for fresh in [false, true] {
             for g in 0..self.sb.groups {
                 let per = self.sb.inodes_per_group;
-                let desc = &self.descs[g as usize];
-                let unused = match desc.trusted {
-                    true if desc.desc.flags.contains(GroupFlags::INODE_UNINIT) => per,
-                    true => desc.desc.itable_unused,
-                    false => 0,
-                };
+                let unused = self.descs[g as usize].unused(per);
                 // Of those that were never used, the first: all before it have something in the table.
                 let end = if fresh { (per - unused + 1).min(per) } else { per - unused };
                 let first = g * per + 1;

@@ -102,7 +102,7 @@ impl Repair<'_, '_> {
                 from = block + 1;
                 match self.alloc_block() {
                     Ok(new) => {
-                        self.disk.copy(block, new);
+                        self.disk.copy(block, new)?;
                         copied += 1;
                         out.push(Run { start: new, ..piece(block, block + 1) });
                     }

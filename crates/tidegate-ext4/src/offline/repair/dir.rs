@@ -6,7 +6,7 @@ use super::entries::{Entry, is_node, is_root};
 use crate::format::raw::*;
 use crate::offline::node::{Kind, Node};
 use std::collections::BTreeMap;
-use tidegate_vfs::Result;
+use tidegate_vfs::{Error, Result};
 
 /// A directory that is looked at.
 pub(super) struct Dir {
@@ -60,6 +60,10 @@ impl Repair<'_, '_> {
             // A directory with a tree has its root in front.
             dir.remake |= hashed && at == 0;
             self.mend_block(&n, &mut dir, at, block, &bytes)?;
+        }
+        if !self.doubted.is_empty() {
+            // Before anything is removed for that.
+            return Err(Error::corrupt("inodes that were never used, as their groups have it, are in use"));
         }
         if dir.remake {
             self.tell("directory", ino, "damaged", "made anew");

@@ -2,7 +2,7 @@
 
 use crate::format::raw::*;
 use crate::offline::device::Reader;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidegate_block::{Bio, BioFlags, PageBuf, RequestQueue, Sector, Segment};
 use tidegate_jbd2::Replay;
@@ -10,6 +10,8 @@ use tidegate_vfs::{Error, ErrorKind, Result};
 
 /// Bytes of changes that are kept in memory.
 const MOST: usize = 512 << 20;
+/// Blocks that get the bytes of others.
+const MOST_COPIES: usize = 4 << 20;
 
 /// When a changed block is written. Each part leaves a volume that can be repaired to the same end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,6 +20,8 @@ pub(super) enum Stage {
     Fresh,
     /// Inodes, directories, maps.
     InPlace,
+    /// The same in blocks that had two owners, once the other's inode and map let go of them.
+    Shared,
     /// Bitmaps and descriptors, which follow from those.
     Tables,
     /// What says that there is something to do.
@@ -48,6 +52,11 @@ impl<'q> Disk<'q> {
         self.reader.lay_over(replay);
     }
 
+    /// Takes back what the journal holds.
+    pub(super) fn lift(&mut self) -> Option<Replay> {
+        self.reader.lift()
+    }
+
     /// Block `at` with all changes.
     ///
     /// # Errors
@@ -69,7 +78,8 @@ impl<'q> Disk<'q> {
             return Ok(());
         }
         let fresh = stage == Stage::Fresh || self.copies.contains_key(&at);
-        if !fresh && self.reader.block(at)? == bytes {
+        // What cannot be read may be written.
+        if !fresh && self.reader.block(at).is_ok_and(|b| *b == bytes) {
             return Ok(());
         }
         if (self.changed.len() + 1) * bytes.len() > MOST {
@@ -82,13 +92,36 @@ impl<'q> Disk<'q> {
     }
 
     /// Gives the new block `to` the bytes that `from` has on the device.
-    pub(super) fn copy(&mut self, from: u64, to: u64) {
+    ///
+    /// # Errors
+    /// `FileTooBig` for more copies than are kept in mind.
+    pub(super) fn copy(&mut self, from: u64, to: u64) -> Result<()> {
+        if self.copies.len() >= MOST_COPIES {
+            let what = format!("more than {MOST_COPIES} blocks would have to be copied: nothing was changed");
+            return Err(Error::new(ErrorKind::FileTooBig, what));
+        }
         self.copies.insert(to, from);
+        Ok(())
+    }
+
+    /// Takes back what was to be in a new block.
+    pub(super) fn forget(&mut self, at: u64) {
+        self.changed.remove(&at);
+        self.copies.remove(&at);
     }
 
     /// Makes new blocks zeros.
     pub(super) fn zero(&mut self, first: u64, blocks: u64) {
         self.zeroes.push((first, blocks));
+    }
+
+    /// Changes of these blocks come behind those of all other inodes, directories and maps.
+    pub(super) fn put_off(&mut self, shared: &BTreeSet<u64>) {
+        for (at, (stage, _)) in &mut self.changed {
+            if *stage == Stage::InPlace && shared.contains(at) {
+                *stage = Stage::Shared;
+            }
+        }
     }
 
     /// Writes all changes, and `last` as the superblock at the end. `now` is the superblock as it is.
@@ -97,6 +130,10 @@ impl<'q> Disk<'q> {
     /// Those of the device.
     pub(super) fn commit(&mut self, now: &RawSuperblock, last: &RawSuperblock) -> Result<()> {
         use zerocopy::IntoBytes;
+        // A block that cannot be read is met before anything is written.
+        for from in self.copies.values() {
+            self.reader.block(*from)?;
+        }
         let nothing = self.changed.is_empty() && self.copies.is_empty();
         if !nothing || last.as_bytes() != now.as_bytes() {
             let mut under_way = now.clone();
@@ -117,7 +154,7 @@ impl<'q> Disk<'q> {
                 self.write(to * self.block_size, &bytes, BioFlags::empty())?;
             }
         }
-        for stage in [Stage::Fresh, Stage::InPlace, Stage::Tables, Stage::Last] {
+        for stage in [Stage::Fresh, Stage::InPlace, Stage::Shared, Stage::Tables, Stage::Last] {
             for (at, (_, bytes)) in self.changed.iter().filter(|(_, c)| c.0 == stage) {
                 self.write(at * self.block_size, bytes, BioFlags::empty())?;
             }

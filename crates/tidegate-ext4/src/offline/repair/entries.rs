@@ -3,7 +3,10 @@
 use super::Repair;
 use crate::format::crc::crc32c;
 use crate::format::raw::*;
-use tidegate_vfs::Result;
+use tidegate_vfs::{Error, ErrorKind, Result};
+
+/// Blocks of one directory.
+const MOST_BLOCKS: u64 = 4 << 20;
 
 /// An entry where it lies in its block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,6 +145,11 @@ impl Repair<'_, '_> {
     pub(super) fn dir_blocks(&mut self, ino: u32) -> Result<Vec<u64>> {
         let n = self.node(ino)?;
         let map = self.map(&n, false)?;
+        if map.data() > MOST_BLOCKS {
+            let what =
+                format!("directory {ino} has {} blocks, too many to repair: nothing was changed", map.data());
+            return Err(Error::new(ErrorKind::FileTooBig, what));
+        }
         Ok(map.runs.iter().flat_map(|r| r.start..r.start + r.len).collect())
     }
 }

@@ -36,6 +36,10 @@ impl Repair<'_, '_> {
             }
             let dir = s.kind == Some(Kind::Dir);
             let links = if dir { s.subdirs + 2 } else { s.names };
+            // There was no room for a name: it is not to be taken for free.
+            if links == 0 {
+                continue;
+            }
             let nlink = self.sb.ro_compat.contains(RoCompat::DIR_NLINK);
             if s.links == links || dir && nlink && s.links == 1 && links >= MANY_LINKS {
                 continue;
@@ -207,7 +211,8 @@ impl Repair<'_, '_> {
         }
         let block = self.sb.desc_block(u64::from(g / per)).0;
         let at = (g % per) as usize * size;
-        let mut all = self.disk.block(block)?;
+        // Where it cannot be read, all of it is made anew.
+        let mut all = self.disk.block(block).unwrap_or_else(|_| vec![0; self.sb.block_size as usize]);
         if all[at..at + size] == bytes {
             return Ok(());
         }

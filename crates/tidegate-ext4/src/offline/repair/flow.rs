@@ -45,6 +45,7 @@ pub fn repair(
             check: Default::default(),
         },
         trees: BTreeSet::new(),
+        doubted: BTreeSet::new(),
     };
     if let Some((from, to)) = found.mended {
         refuse_changes(&found.sb)?;
@@ -67,6 +68,8 @@ struct Flow<'q, 'c> {
     report: RepairReport,
     /// Directories whose hash trees the last check found damaged.
     trees: BTreeSet<u32>,
+    /// Groups that are not believed to know which inodes were never used.
+    doubted: BTreeSet<u32>,
 }
 
 impl Flow<'_, '_> {
@@ -82,8 +85,12 @@ impl Flow<'_, '_> {
 
     fn run(mut self) -> Result<RepairReport> {
         let mut overlay = self.replay()?;
-        self.check()?;
-        let mut again = self.report.check.orphans > 0;
+        let mut again = match self.check() {
+            Ok(()) => self.report.check.orphans > 0,
+            // A table that cannot be read has copies, or is written anew.
+            Err(e) if e.kind() == ErrorKind::Io => true,
+            Err(e) => return Err(e),
+        };
         while !self.report.check.is_clean() || again {
             if self.report.rounds == ROUNDS || self.options.dry_run && self.report.rounds == 1 {
                 self.report.outcome = Outcome::Left;
@@ -109,10 +116,24 @@ impl Flow<'_, '_> {
         let sb = superblock::find(self.queue)?.sb;
         refuse_changes(&sb)?;
         let mut r = Repair::load(self.queue, sb, self.options, self.on_change, overlay)?;
-        r.bad_trees = std::mem::take(&mut self.trees);
+        r.bad_trees = self.trees.clone();
+        for g in &self.doubted {
+            r.descs[*g as usize].trusted = false;
+        }
         r.find_journal(self.queue)?;
         let done = r.run();
+        if done.is_err() && !r.doubted.is_subset(&self.doubted) {
+            // Nothing was written yet.
+            let (found, overlay) = (std::mem::take(&mut r.doubted), r.disk.lift());
+            for g in found.difference(&self.doubted.clone()) {
+                let place = format!("{g}, unused inodes");
+                self.tell("group", &place, "names lead to some".into(), "all are looked at".into());
+            }
+            self.doubted.extend(found);
+            return self.round(overlay);
+        }
         self.report.changes += r.changes;
+        r.notes.retain(|n| !self.report.notes.contains(n));
         self.report.notes.append(&mut r.notes);
         let had_orphans = !r.orphans.is_empty();
         match done {
@@ -266,6 +287,8 @@ impl<'q, 'c> Repair<'q, 'c> {
             bad_trees: BTreeSet::new(),
             lost_found: None,
             next_block: 0,
+            full: false,
+            doubted: BTreeSet::new(),
             resize_top: None,
             journal_lost: false,
             journal_inode: None,
@@ -278,6 +301,7 @@ impl<'q, 'c> Repair<'q, 'c> {
             sb,
         };
         r.next_block = r.sb.first_data_block.0 + 1;
+        r.mark_tables();
         Ok(r)
     }
 }

@@ -24,6 +24,17 @@ pub(super) struct Desc {
     pub(super) trusted: bool,
 }
 
+impl Desc {
+    /// Inodes at the end of its table that were never used, of `per`.
+    pub(super) fn unused(&self, per: u32) -> u32 {
+        match self.trusted {
+            true if self.desc.flags.contains(GroupFlags::INODE_UNINIT) => per,
+            true => self.desc.itable_unused,
+            false => 0,
+        }
+    }
+}
+
 /// All descriptors, and what was wrong with some.
 pub(super) struct Descs {
     pub(super) all: Vec<Desc>,
@@ -40,17 +51,23 @@ pub(super) fn load(disk: &mut Disk<'_>, sb: &Superblock) -> Result<Descs> {
     let mut tables = Bits::new(sb.blocks);
     for g in 0..sb.groups {
         let (number, at) = (u64::from(g / per), (g % per) as usize * size);
-        let first = disk.block(sb.desc_block(number).0)?[at..at + size].to_vec();
+        let first = match disk.block(sb.desc_block(number).0) {
+            Ok(block) => block[at..at + size].to_vec(),
+            // What cannot be read is as what is damaged.
+            Err(_) => vec![0; size],
+        };
         if let Ok(desc) = GroupDesc::parse(sb, GroupNo(g), &first)
             && sb.has_group_csum()
+            && is_free(sb, &desc, &tables)
         {
             take(sb, &desc, &mut tables);
             all.push(Desc { desc, bytes: first, trusted: true });
             continue;
         }
-        let mut candidates = vec![(first, "its checksum or counts are wrong")];
+        let mut candidates = vec![(first, "its checksum, counts or places are wrong")];
         for block in copies(sb, number) {
-            candidates.push((disk.block(block)?[at..at + size].to_vec(), "it is damaged"));
+            let Ok(block) = disk.block(block) else { continue };
+            candidates.push((block[at..at + size].to_vec(), "it is damaged"));
         }
         // Places that two agree on come before those of one.
         let agreed = |bytes: &[u8]| candidates.iter().filter(|c| same_places(&c.0, bytes)).count();
@@ -252,6 +269,19 @@ fn names_itself(disk: &mut Disk<'_>, sb: &Superblock, n: &Node) -> Result<bool> 
 }
 
 impl Repair<'_, '_> {
+    /// Marks tables as such.
+    pub(super) fn mark_tables(&mut self) {
+        for g in 0..self.sb.groups {
+            let start = self.sb.group_start(GroupNo(g)).0;
+            let copies = (start, self.sb.copies_in(GroupNo(g)));
+            for (first, n) in ranges(&self.sb, &self.descs[g as usize].desc).into_iter().chain([copies]) {
+                for block in first..first.saturating_add(n).min(self.sb.blocks) {
+                    self.meta.set(block);
+                }
+            }
+        }
+    }
+
     /// Claims superblocks, descriptors, bitmaps and inode tables.
     pub(super) fn claim_metadata(&mut self) {
         if self.sb.block_size == 1024 {

@@ -25,12 +25,21 @@ impl Repair<'_, '_> {
     /// Makes those directories anew that need it, with what they get.
     pub(super) fn remake_dirs(&mut self) -> Result<()> {
         for (ino, more) in std::mem::take(&mut self.remake) {
-            self.remake_dir(ino, more)?;
+            let mut new = Vec::new();
+            let done = self.remake_dir(ino, more, &mut new);
+            if done.is_err() {
+                for block in new {
+                    self.used.clear(block);
+                    self.disk.forget(block);
+                }
+            }
+            self.or_left(done, &format!("directory {ino}"))?;
         }
         Ok(())
     }
 
-    fn remake_dir(&mut self, ino: u32, more: Vec<NewEntry>) -> Result<()> {
+    /// Blocks that it takes come to `new`.
+    fn remake_dir(&mut self, ino: u32, more: Vec<NewEntry>, new: &mut Vec<u64>) -> Result<()> {
         let mut n = self.node(ino)?;
         if n.flags().intersects(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD) {
             let what = format!("repair of directory {ino}, whose names are encrypted or fold case");
@@ -55,18 +64,20 @@ impl Repair<'_, '_> {
         let mut runs: Vec<Run> = Vec::new();
         for (at, bytes) in blocks.into_iter().enumerate() {
             let block = self.alloc_block()?;
+            new.push(block);
             self.disk.put(block, Stage::Fresh, bytes)?;
             match runs.last_mut() {
                 Some(r) if r.start + r.len == block => r.len += 1,
                 _ => runs.push(Run { at: at as u64, start: block, len: 1, unwritten: false }),
             }
         }
-        let old = before.runs.iter().flat_map(|r| r.start..r.start + r.len);
-        old.chain(before.nodes.iter().copied()).for_each(|b| self.used.clear(b));
         n.raw.i_flags = flags.bits().into();
         let end = runs.last().map_or(0, Run::end);
         super::fields::set_size(&mut n, end * u64::from(self.sb.block_size));
-        self.build_map(&mut n, &runs)
+        self.build_map(&mut n, &runs)?;
+        let old = before.runs.iter().flat_map(|r| r.start..r.start + r.len);
+        old.chain(before.nodes.iter().copied()).for_each(|b| self.used.clear(b));
+        Ok(())
     }
 
     /// The entries that a directory has, without dots.

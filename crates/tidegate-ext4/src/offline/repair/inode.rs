@@ -6,8 +6,11 @@ use super::{Repair, State};
 use crate::format::gate::Journal;
 use crate::format::raw::*;
 use crate::offline::node::{Kind, Node, is_listed};
-use tidegate_vfs::Result;
+use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::IntoBytes;
+
+/// Blocks with two owners that are kept in mind.
+const MOST_SHARED: usize = 4 << 20;
 
 impl Repair<'_, '_> {
     /// Inode `ino` with all changes.
@@ -61,12 +64,8 @@ impl Repair<'_, '_> {
     /// Every inode that may be in use.
     pub(super) fn mend_inodes(&mut self) -> Result<()> {
         for g in 0..self.sb.groups {
-            let (desc, per) = (&self.descs[g as usize], self.sb.inodes_per_group);
-            let unused = match desc.trusted {
-                true if desc.desc.flags.contains(GroupFlags::INODE_UNINIT) => per,
-                true => desc.desc.itable_unused,
-                false => 0,
-            };
+            let per = self.sb.inodes_per_group;
+            let unused = self.descs[g as usize].unused(per);
             for slot in 0..per - unused {
                 self.mend_inode(g * per + slot + 1)?;
             }
@@ -185,10 +184,14 @@ impl Repair<'_, '_> {
 
     fn count_claim(&mut self) -> Result<()> {
         self.claims += 1;
-        if self.claims <= self.sb.blocks {
-            return Ok(());
+        if self.claims > self.sb.blocks {
+            let what = "more blocks have two owners than the volume has blocks: nothing was changed";
+            return Err(Error::corrupt(what));
         }
-        let what = "more blocks have two owners than the volume has blocks: nothing was changed";
-        Err(tidegate_vfs::Error::corrupt(what))
+        if self.shared.len() > MOST_SHARED {
+            let what = format!("more than {MOST_SHARED} blocks have two owners: nothing was changed");
+            return Err(Error::new(ErrorKind::FileTooBig, what));
+        }
+        Ok(())
     }
 }

@@ -64,7 +64,13 @@ impl Repair<'_, '_> {
                     self.move_journal(ino);
                     return Ok(Some(found));
                 }
-                Err(e) if e.kind() == ErrorKind::Corrupt => tried.push((found, n, copied)),
+                Err(e) if e.kind() == ErrorKind::Corrupt => {
+                    // Into what a damaged inode leads to nothing is written.
+                    let (has, should) = n.checksums();
+                    if n.kind() == Some(Kind::File) && (!self.sb.has_csum() || has == should) {
+                        tried.push((found, n, copied));
+                    }
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -106,6 +112,11 @@ impl Repair<'_, '_> {
         let map = self.map(n, false)?;
         let blocks = n.size() / u64::from(self.sb.block_size);
         let whole = map.wrong.is_none() && map.end() == map.data() && map.end() >= blocks;
+        // Tables are nobody's log.
+        let table = |r: &Run| (r.start..r.start + r.len).any(|b| self.meta.get(b));
+        if map.runs.iter().any(table) {
+            return Ok(None);
+        }
         let Some(first) = map.runs.first().filter(|_| whole && blocks > 0) else { return Ok(None) };
         let within = |r: &Run| {
             let len = r.len.min(blocks.saturating_sub(r.at)) as u32;
@@ -117,7 +128,12 @@ impl Repair<'_, '_> {
 
     /// Makes the journal's first block anew where it is damaged, and the whole journal where it is lost.
     pub(super) fn mend_journal(&mut self) -> Result<()> {
-        if let Some((head, blocks)) = self.journal_head {
+        let head = match self.journal_head {
+            Some((_, blocks)) => self.final_head(blocks)?.map(|head| (head, blocks)),
+            None => None,
+        };
+        self.journal_lost |= self.journal_head.is_some() && head.is_none();
+        if let Some((head, blocks)) = head {
             self.tell(
                 "journal",
                 format!("block {head}"),
@@ -131,6 +147,17 @@ impl Repair<'_, '_> {
             self.disk.put(head, Stage::InPlace, bytes)?;
         }
         if self.journal_lost { self.new_journal() } else { Ok(()) }
+    }
+
+    /// The first block of the journal by the map that it has now; none where that is another's, or not whole.
+    fn final_head(&mut self, blocks: u32) -> Result<Option<u64>> {
+        let Journal::Inode(ino) = self.sb.journal else { return Ok(None) };
+        let n = self.node(ino)?;
+        let map = self.map(&n, false)?;
+        let whole = map.wrong.is_none() && map.end() == map.data() && map.end() >= blocks.into();
+        let first = map.runs.first().map(|r| r.start).filter(|_| whole);
+        let fixed = |b: &u64| self.meta.get(*b) || self.map_blocks.get(*b) || self.attributes.contains_key(b);
+        Ok(first.filter(|b| !fixed(b)))
     }
 
     /// A new, empty journal of the usual size; none where there is no room.

@@ -27,6 +27,7 @@ impl Repair<'_, '_> {
 
     /// Makes a directory with nothing in it of a free inode.
     fn make_dir(&mut self, ino: u32, parent: u32, mode: u16) -> Result<()> {
+        let block = self.alloc_block()?;
         let mut n = Node::parse(&self.sb, ino, &vec![0; self.sb.inode_size as usize]);
         self.set_times(&mut n);
         n.raw.i_mode = (S_IFDIR | mode).into();
@@ -44,7 +45,6 @@ impl Repair<'_, '_> {
         };
         *self.state_mut(ino) = state;
         self.used_inodes.set(ino.into());
-        let block = self.alloc_block()?;
         let bytes = self.linear(&n, &[]).remove(0);
         self.disk.put(block, Stage::Fresh, bytes)?;
         super::fields::set_size(&mut n, self.sb.block_size.into());
@@ -134,7 +134,10 @@ impl Repair<'_, '_> {
             None => {
                 let ino = self.alloc_inode()?;
                 self.tell("directory", "lost+found", "not there", format!("inode {ino}"));
-                self.make_dir(ino, ROOT_INO, 0o700)?;
+                if let Err(e) = self.make_dir(ino, ROOT_INO, 0o700) {
+                    self.used_inodes.clear(ino.into());
+                    return Err(e);
+                }
                 let kind = if self.has_types() { Kind::Dir as u8 } else { 0 };
                 self.remake.entry(ROOT_INO).or_default().push(NewEntry { name: NAME.to_vec(), ino, kind });
                 self.state_mut(ino).names = 1;

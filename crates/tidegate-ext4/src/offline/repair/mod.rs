@@ -57,7 +57,7 @@ use groups::Desc;
 use hashed::NewEntry;
 use map::Run;
 use std::collections::{BTreeMap, BTreeSet};
-use tidegate_vfs::Result;
+use tidegate_vfs::{ErrorKind, Result};
 
 /// What is remembered of an inode in use.
 #[derive(Clone, Copy, Default)]
@@ -114,6 +114,10 @@ struct Repair<'q, 'c> {
     /// Directories whose hash trees a check found damaged.
     bad_trees: BTreeSet<u32>,
     lost_found: Option<u32>,
+    /// No block is free.
+    full: bool,
+    /// Groups of whose unused inodes a name was found.
+    doubted: BTreeSet<u32>,
     /// Where the next free block is looked for.
     next_block: u64,
     /// The block of numbers of the resize inode, where it is right.
@@ -146,7 +150,8 @@ impl Repair<'_, '_> {
         self.mend_journal()?;
         self.mend_root()?;
         self.mend_tree(ROOT_INO, ROOT_INO)?;
-        self.adopt_lost()?;
+        let adopted = self.adopt_lost();
+        self.or_left(adopted, "what nothing leads to")?;
         self.remake_dirs()?;
         self.mend_links()?;
         self.mend_refcounts()?;
@@ -157,6 +162,7 @@ impl Repair<'_, '_> {
         if self.options.dry_run {
             return Ok(());
         }
+        self.disk.put_off(&self.shared);
         self.disk.commit(&self.before, &sb)
     }
 
@@ -164,6 +170,20 @@ impl Repair<'_, '_> {
         self.changes += 1;
         let (place, from, to) = (place.to_string(), from.to_string(), to.to_string());
         (self.on_change)(&Change { what, place, from, to });
+    }
+
+    /// What there is no room for is left, so that the rest is mended.
+    ///
+    /// # Errors
+    /// All but `NoSpace`.
+    fn or_left(&mut self, done: Result<()>, what: &str) -> Result<()> {
+        match done {
+            Err(e) if e.kind() == ErrorKind::NoSpace => {
+                self.notes.push(format!("{what} is left as it is: no block is free"));
+                Ok(())
+            }
+            done => done,
+        }
     }
 
     /// Group of an inode, and its place there.

@@ -15,6 +15,11 @@ impl Repair<'_, '_> {
             self.tell("entry", place, "a name that is none", "removed");
             return None;
         }
+        if self.is_unused_in_use(e.ino) {
+            let (group, _) = self.place(e.ino);
+            self.doubted.insert(group as u32);
+            return Some(e);
+        }
         let state = self.state(e.ino);
         let used = self.is_inode(e.ino) && self.used_inodes.get(e.ino.into());
         if !used || state.special || e.ino == ROOT_INO {
@@ -66,6 +71,21 @@ impl Repair<'_, '_> {
         self.count_name(dir, e.ino);
         dir.names.insert(e.name.clone(), e.ino);
         Some(e)
+    }
+
+    /// Whether an inode that its group says was never used is in use: where a journal is lost, descriptors may be older
+    /// than tables.
+    fn is_unused_in_use(&mut self, ino: u32) -> bool {
+        if !self.is_inode(ino) || self.used_inodes.get(ino.into()) {
+            return false;
+        }
+        let (group, slot) = self.place(ino);
+        let unused = self.descs[group].unused(self.sb.inodes_per_group);
+        let looked_at = (slot as u32) < self.sb.inodes_per_group - unused;
+        let Some(n) = (!looked_at).then(|| self.node(ino).ok()).flatten() else { return false };
+        let (has, should) = n.checksums();
+        let sealed = !self.sb.has_csum() || has == should;
+        n.kind().is_some() && n.raw.i_links_count.get() > 0 && sealed
     }
 
     fn count_name(&mut self, dir: &mut Dir, ino: u32) {

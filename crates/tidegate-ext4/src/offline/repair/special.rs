@@ -134,6 +134,9 @@ impl Repair<'_, '_> {
         let kept = u64::from(self.sb.raw.s_reserved_gdt_blocks.get());
         let top = u64::from(n.word(DIND));
         let (map, lists) = self.resize_map();
+        if lists.iter().any(|(block, _)| !self.is_kept(*block)) {
+            return self.drop_resize_inode(&n);
+        }
         let others = (0..15).filter(|w| *w != DIND).any(|w| n.word(w) != 0);
         let right = self.resize_top == Some(top);
         let bare = (kept, top) == (0, 0);
@@ -174,6 +177,29 @@ impl Repair<'_, '_> {
         if before.raw.as_bytes() != n.raw.as_bytes() || self.sb.has_csum() && has != should {
             self.store(&mut n)?;
         }
+        Ok(())
+    }
+
+    /// Whether a block lies in what the first group keeps for descriptors, and in no table.
+    fn is_kept(&self, block: u64) -> bool {
+        let in_table = |d: &super::groups::Desc| {
+            let table = d.desc.inode_table.0;
+            [d.desc.block_bitmap.0, d.desc.inode_bitmap.0].contains(&block)
+                || (table..table + self.sb.itable_blocks()).contains(&block)
+        };
+        let end = self.sb.group_start(GroupNo(0)).0 + self.sb.copies_in(GroupNo(0));
+        block < end && block < self.sb.blocks && !self.descs.iter().any(in_table)
+    }
+
+    /// Nothing is kept any more, where tables lie in what would be.
+    fn drop_resize_inode(&mut self, n: &Node) -> Result<()> {
+        let kept = self.sb.raw.s_reserved_gdt_blocks.get();
+        let what = format!("{kept} blocks kept, and tables among them");
+        self.tell("superblock", "resize_inode", what, "the feature is off");
+        self.clear_inode(n, "no resize inode")?;
+        self.sb.compat -= Compat::RESIZE_INODE;
+        self.sb.raw.s_feature_compat = self.sb.compat.bits().into();
+        self.sb.raw.s_reserved_gdt_blocks = 0.into();
         Ok(())
     }
 

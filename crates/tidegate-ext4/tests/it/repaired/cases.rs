@@ -4,7 +4,7 @@ use super::*;
 use tidegate_testing::temp::TempDir;
 
 /// A volume that `commands` of debugfs damaged, with what it held before.
-fn damaged(args: &[&str], size: &str, commands: &[&str]) -> Option<(TempDir, Vec<u8>, Contents)> {
+pub fn damaged(args: &[&str], size: &str, commands: &[&str]) -> Option<(TempDir, Vec<u8>, Contents)> {
     if skip() {
         return None;
     }
@@ -19,7 +19,7 @@ fn damaged(args: &[&str], size: &str, commands: &[&str]) -> Option<(TempDir, Vec
 }
 
 /// Repairs it, has it judged, and says what it holds.
-fn mended(dir: &TempDir, bytes: &[u8]) -> (Repaired, Contents) {
+pub fn mended(dir: &TempDir, bytes: &[u8]) -> (Repaired, Contents) {
     let r = repair_bytes(bytes);
     let report = r.report.as_ref().unwrap();
     assert_eq!(
@@ -40,11 +40,11 @@ fn mended(dir: &TempDir, bytes: &[u8]) -> (Repaired, Contents) {
 }
 
 /// The number that a program's output begins with.
-fn first_number(said: &str) -> usize {
+pub fn first_number(said: &str) -> usize {
     said.split_whitespace().next().unwrap().parse().unwrap_or_else(|_| panic!("{said}"))
 }
 
-const EXT4: &[&str] = &["-t", "ext4", "-b", "1024", "-g", "2048"];
+pub const EXT4: &[&str] = &["-t", "ext4", "-b", "1024", "-g", "2048"];
 
 #[test]
 fn a_lost_root_is_made_anew_and_all_is_in_lost_and_found() {

@@ -119,3 +119,27 @@ fn a_killed_repair_ends_as_one_that_was_not_without_checksums() {
 fn a_killed_repair_ends_as_one_that_was_not_on_ext2() {
     kill_all("ext2", &["-t", "ext2", "-b", "1024", "-O", "dir_index"], "4M", 52_000);
 }
+
+#[test]
+fn a_file_keeps_what_it_shared_with_a_directory_however_a_repair_is_killed() {
+    let args = ["-t", "ext2", "-b", "1024"];
+    let Some((dir, bytes, _)) = super::cases::damaged(&args, "8M", &[]) else { return };
+    let image = dir.path().join("x.img");
+    std::fs::write(&image, &bytes).unwrap();
+    let map = must("debugfs", &["-R", "bmap directory 0", image.to_str().unwrap()]);
+    let block = super::cases::first_number(&map);
+    let file = dir.path().join("commands");
+    let share = format!("sif deep/1/below/file block[1] {block}\nclri directory/name-5-yyyyy\n");
+    std::fs::write(&file, share).unwrap();
+    must("debugfs", &["-w", "-f", file.to_str().unwrap(), image.to_str().unwrap()]);
+    let damaged = std::fs::read(&image).unwrap();
+    let (whole, records) = recorded(&damaged);
+    assert_eq!(whole.report.unwrap().outcome, Outcome::Corrected);
+    let all = contents(&whole.bytes).unwrap();
+    let mut rng = Rng::new(5);
+    for done in (0..records.len()).flat_map(|n| [n; 4]) {
+        let r = repair_bytes(&cut(&damaged, &records, done, &mut rng));
+        let now = contents(&r.bytes).unwrap();
+        assert!(now.files == all.files, "killed after {done} of {}: {:?}", records.len(), r.told);
+    }
+}

@@ -1,0 +1,130 @@
+//! What a repair leaves alone: tables that are another group's, inodes that a descriptor calls unused, what a damaged
+//! journal leads to, what there is no room for.
+
+use super::cases::{EXT4, damaged, mended};
+use super::*;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tidegate_block::{Errno, Fault, Faulty, Op, Rule};
+
+/// Where the descriptors of a volume of 1 KiB blocks are.
+const DESCS: std::ops::Range<usize> = 2048..3072;
+
+/// A volume whose first descriptors alone are as `commands` make them.
+fn with_descs(commands: &[&str]) -> Option<(tidegate_testing::temp::TempDir, Vec<u8>, Contents)> {
+    let (_other, descs, _) = damaged(EXT4, "12M", commands)?;
+    let (dir, mut bytes, before) = damaged(EXT4, "12M", &[])?;
+    bytes[DESCS].copy_from_slice(&descs[DESCS]);
+    Some((dir, bytes, before))
+}
+
+#[test]
+fn a_sealed_descriptor_does_not_take_the_tables_of_another() {
+    let Some((_dir, bytes, _)) = damaged(EXT4, "12M", &[]) else { return };
+    let table = u32::from_le_bytes(bytes[2048 + 8..2048 + 12].try_into().unwrap());
+    let place = format!("set_block_group 1 inode_table {table}");
+    let Some((dir, bytes, before)) = with_descs(&[&place, "set_block_group 1 checksum calc"]) else { return };
+    let image = dir.path().join("x.img");
+    std::fs::write(&image, &bytes).unwrap();
+    let (_, now) = mended(&dir, &bytes);
+    assert_eq!(now.paths, before.paths);
+}
+
+#[test]
+fn inodes_that_were_never_used_as_their_group_has_it_are_kept_where_they_are_in_use() {
+    for field in ["itable_unused 30", "flags 7"] {
+        let set = format!("set_block_group 0 {field}");
+        let Some((dir, bytes, before)) = with_descs(&[&set, "set_block_group 0 checksum calc"]) else {
+            return;
+        };
+        let (r, now) = mended(&dir, &bytes);
+        assert_eq!(now.paths, before.paths, "{:?}", r.told);
+        assert_eq!(now.files, before.files);
+    }
+}
+
+#[test]
+fn nothing_is_written_where_a_damaged_journal_leads_to() {
+    let args = ["-t", "ext3", "-b", "1024", "-g", "2048"];
+    let Some((_dir, bytes, _)) = damaged(&args, "12M", &[]) else { return };
+    let table = u32::from_le_bytes(bytes[2048 + 8..2048 + 12].try_into().unwrap());
+    let to = format!("sif <8> block[0] {}", table + 1);
+    let Some((dir, bytes, before)) = damaged(&args, "12M", &[&to, "ssv jnl_backup_type 0"]) else { return };
+    let (r, now) = mended(&dir, &bytes);
+    assert_eq!(now.paths, before.paths, "{:?}", r.told);
+}
+
+#[test]
+fn a_full_volume_is_mended_but_for_what_needs_room() {
+    let Some((dir, bytes, _)) = damaged(&["-t", "ext4", "-b", "1024", "-O", "^has_journal"], "4M", &[])
+    else {
+        return;
+    };
+    let image = dir.path().join("x.img");
+    std::fs::write(&image, &bytes).unwrap();
+    let said = must("dumpe2fs", &["-h", image.to_str().unwrap()]);
+    let free =
+        said.lines().find_map(|l| l.strip_prefix("Free blocks:")).unwrap().trim().parse::<usize>().unwrap();
+    let fill = dir.path().join("fill");
+    std::fs::write(&fill, vec![7; free * 1024]).unwrap();
+    let write = format!("write {} fill", fill.to_str().unwrap());
+    must("debugfs", &["-w", "-R", &write, image.to_str().unwrap()]);
+    let full = std::fs::read(&image).unwrap();
+    let before = contents(&full).unwrap();
+    let free = u32::from_le_bytes(full[1024 + 12..1024 + 16].try_into().unwrap());
+    assert_eq!(free, 0);
+    let file = dir.path().join("commands");
+    std::fs::write(&file, "unlink directory/name-9-yyyyyyyyy\nsif pieces links_count 7\n").unwrap();
+    must("debugfs", &["-w", "-f", file.to_str().unwrap(), image.to_str().unwrap()]);
+    let r = repair_bytes(&std::fs::read(&image).unwrap());
+    let report = r.report.unwrap();
+    assert!(report.notes.iter().any(|n| n.contains("no block is free")), "{:?}", report.notes);
+    assert!(r.told.iter().any(|t| t.contains("7 links -> 1")), "{:?}", r.told);
+    // With room, the file has a name again.
+    std::fs::write(&image, &r.bytes).unwrap();
+    must("debugfs", &["-w", "-R", "rm fill", image.to_str().unwrap()]);
+    let (_, now) = mended(&dir, &std::fs::read(&image).unwrap());
+    assert_eq!(kept(&before, &now), before.files.values().sum::<usize>() - 1);
+}
+
+/// A repair of a device of which one page cannot be read until it is written.
+fn repaired_without(bytes: &[u8], page: u64) -> (Result<RepairReport>, Vec<u8>) {
+    let device = Arc::new(MemoryDevice::from_bytes(bytes));
+    let bad = Arc::new(AtomicBool::new(true));
+    let (seen, at) = (bad.clone(), page * 8..page * 8 + 8);
+    let covers = move |rq: &tidegate_block::Request| {
+        let first = rq.sector.0;
+        first < at.end && rq.end().0 > at.start
+    };
+    let written = covers;
+    let reads = move |rq: &tidegate_block::Request| bad.load(Ordering::Relaxed) && covers(rq);
+    let writes = move |rq: &tidegate_block::Request| {
+        if written(rq) {
+            seen.store(false, Ordering::Relaxed);
+        }
+        false
+    };
+    let rules = [
+        Rule::new(Fault::Fail(Errno::IO)).op(Op::Read).when(reads),
+        Rule::new(Fault::Fail(Errno::IO)).op(Op::Write).when(writes),
+    ];
+    let queue = Arc::new(RequestQueue::new(Faulty::new(device.clone(), rules), QueueLimits::default()));
+    let report = repair(&queue, RepairOptions { dry_run: false, now: NOW }, &mut |_| {});
+    let mut after = vec![0; bytes.len()];
+    device.read_at(0, &mut after);
+    (report, after)
+}
+
+#[test]
+fn a_superblock_or_descriptors_that_cannot_be_read_come_from_copies() {
+    let (small, large): (&[&str], &[&str]) =
+        (&["-t", "ext4", "-b", "1024"], &["-t", "ext4", "-b", "4096", "-g", "4096"]);
+    for (page, args) in [(0, small), (1, large)] {
+        let Some((_dir, bytes, before)) = damaged(args, "48M", &[]) else { return };
+        let mut damaged = bytes.clone();
+        damaged[page * 4096..(page + 1) * 4096].fill(0x5a);
+        let (report, after) = repaired_without(&damaged, page as u64);
+        let report = report.unwrap_or_else(|e| panic!("page {page}: {e}"));
+        assert_eq!(report.outcome, Outcome::Corrected, "{page}: {:?}", report.notes);
+        assert_eq!(contents(&after).unwrap().paths, before.paths);
+    }
+}
