@@ -227,3 +227,52 @@ impl Ext4 {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::offline::mkfs::{MkfsOptions, mkfs};
+    use crate::volume::options::Ext4Options;
+    use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
+    use tidegate_vfs::{Bdi, Cred, File, MemoryLimits, MountOptions, OpenFlags, SetAttr, Vfs};
+
+    /// A file with pages that wait for a pass.
+    fn dirty(vfs: &Arc<Vfs>) -> File {
+        let inode = vfs.create(&Cred::ROOT, &vfs.root().unwrap(), b"f", 0o644).unwrap();
+        let file = vfs.open(&Cred::ROOT, &inode, OpenFlags::WRITE).unwrap();
+        file.write_at(0, &[1; 20_000]).unwrap();
+        file
+    }
+
+    /// The flag comes and goes between the begin of a pass and the pages that it takes.
+    #[test]
+    fn passes_look_at_the_flag_again() {
+        let queue =
+            Arc::new(RequestQueue::new(Arc::new(MemoryDevice::new(32 << 20)), QueueLimits::default()));
+        mkfs(&queue, &MkfsOptions::default()).unwrap();
+        let bdi = Bdi::new(MemoryLimits::default());
+        let fs = Ext4::open(queue, bdi.clone(), Ext4Options::default()).unwrap();
+        let how = MountOptions { no_periodic_writeback: true, ..MountOptions::default() };
+        let vfs = Vfs::mount(fs.clone(), bdi, how).unwrap();
+        let file = dirty(&vfs);
+        let inode = file.inode();
+        let in_place = || fs.stats.data_bios.load(Relaxed);
+        fs.log_pages(inode, &mut WritebackControl::sync()).unwrap();
+        let bios = in_place();
+        assert!(bios > 0 && inode.mapping.nr_dirty() == 0, "they go where they belong");
+        inode.mapping.wait_writeback(0, u64::MAX);
+
+        file.write_at(0, &[2; 20_000]).unwrap();
+        let Taken::Run(run) = inode.mapping.take_dirty(0, u64::MAX, Tag::Dirty, PageBuf::MAX_PAGES) else {
+            panic!("pages are dirty");
+        };
+        let flags = inode.attr().flags | InodeFlags::JOURNAL_DATA.bits();
+        inode.attr().flags = flags;
+        Arc::make_mut(&mut own(inode).write()).flags.insert(InodeFlags::JOURNAL_DATA);
+        fs.write_or_log(inode, &run, &mut Plug::new(&fs.blocks.queue)).unwrap();
+        assert_eq!((in_place(), inode.mapping.nr_dirty()), (bios, 0), "they are in a transaction");
+        vfs.setattr(&Cred::ROOT, inode, &SetAttr::default()).unwrap();
+        drop(file);
+        vfs.unmount().unwrap();
+    }
+}
