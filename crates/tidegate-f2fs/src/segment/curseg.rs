@@ -251,6 +251,9 @@ impl F2fs {
         }
         c.next_blkoff += n as usize;
         self.note_left(c, log);
+        if self.is_zoned() && self.cursegs.left(log) == 0 {
+            self.write_io.filled(start);
+        }
         // Without a segment to go to, the log stays at its last block. What was allocated is the caller's all the same:
         // lost, it would be a gap in a zone. Who allocates next meets the error again, with nothing allocated.
         if self.move_on(c, log).is_err() && log.kind == Log::WarmNode {

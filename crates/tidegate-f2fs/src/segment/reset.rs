@@ -42,9 +42,14 @@ impl F2fs {
     /// Finishes the zones that logs have left before their end: so few may be open. `idle` when nothing is on its way
     /// to any zone; else those are finished that a checkpoint has seen left.
     pub(crate) fn finish_zones(&self, idle: bool) {
-        for section in self.sit.sections_to_finish(idle) {
-            // One that stays open costs no more than its place among the open ones.
-            let _ = self.zone_operation(Op::ZoneFinish, section);
+        let mut sections = self.sit.sections_to_finish(idle);
+        sections.extend(self.write_io.bad_and_active());
+        for section in sections {
+            match self.zone_operation(Op::ZoneFinish, section) {
+                Ok(()) => self.write_io.finished(section),
+                // It keeps its place among the active ones until it is tried again.
+                Err(_) => self.sit.not_finished(section),
+            }
         }
     }
 

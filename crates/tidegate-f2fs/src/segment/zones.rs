@@ -7,8 +7,12 @@
 use crate::format::gate::Superblock;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};
+use crate::segment::log::Log;
 use tidegate_block::{Device, RequestQueue, Zone, ZoneState};
 use tidegate_vfs::{At, Error, ErrorKind, Result};
+
+/// Zones that a device must let be partly written: one for each log, and one that a log has left.
+pub(crate) const MIN_ACTIVE: usize = Log::ALL.len() + 1;
 
 /// What a device says of the sections of a volume.
 #[derive(Clone)]
@@ -65,6 +69,10 @@ impl ZoneMap {
         }
         if !(z.first - main).is_multiple_of(section) {
             return Err(misfit("sections that do not begin where zones do"));
+        }
+        if z.max_active < MIN_ACTIVE {
+            let n = z.max_active;
+            return Err(misfit(format!("{n} can be partly written at a time, a volume takes {MIN_ACTIVE}")));
         }
         map.max_active = z.max_active;
         map.first = ((z.first - main) / section) as u32;
@@ -166,6 +174,11 @@ impl ZoneMap {
     /// Segments of which anything can be written.
     pub(crate) fn all_usable_segments(&self) -> u32 {
         (0..self.sections()).map(|n| self.segments_in(n)).sum()
+    }
+
+    /// The first section that is written in order.
+    pub(crate) fn first(&self) -> u32 {
+        self.first
     }
 
     /// Segments of a section.

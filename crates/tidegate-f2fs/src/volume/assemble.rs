@@ -12,6 +12,7 @@ use crate::gc::state::Gc;
 use crate::inode::dirty::DirtyInodes;
 use crate::inode::orphan::{Orphans, max_orphans};
 use crate::segment::curseg::Cursegs;
+use crate::segment::zones::ZoneMap;
 use crate::tables::counts::Counts;
 use crate::tables::meta::Meta;
 use crate::tables::nat::Nat;
@@ -62,7 +63,10 @@ impl F2fs {
         let flushes = Arc::new(FlushControl::default());
         let stats = Arc::new(Counters::opened_now());
         let blocks = p.sb.segs_per_sec * BLOCKS_PER_SEG;
-        let span = p.sit.zones.is_some().then_some(SectionSpan { main: p.sb.main_blkaddr, blocks });
+        let main = p.sb.main_blkaddr;
+        let span = |z: &ZoneMap| SectionSpan { main, blocks, first: z.first(), capacity: z.capacity() };
+        let zones = p.sit.zones.as_ref().map(|z| (span(z), z));
+        let write_io = WriteIo::new(p.queue.clone(), flushes.clone(), stats.clone(), zones);
         F2fs {
             ckpt: Mutex::new(&CP_STATE, CpState { cp: p.cp, node_version }),
             sb: p.sb,
@@ -74,7 +78,7 @@ impl F2fs {
             nat: p.nat,
             sit: p.sit,
             cursegs: p.cursegs,
-            write_io: WriteIo::new(p.queue.clone(), flushes.clone(), stats.clone(), span),
+            write_io,
             next_stream: AtomicU32::new(0),
             affinity: Affinity::default(),
             flushes,

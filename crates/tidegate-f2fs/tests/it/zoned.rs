@@ -124,6 +124,27 @@ fn files_come_and_go_on_zones() {
     }
 }
 
+/// As few zones as there must be, and logs that all go from one to the next.
+#[test]
+fn no_more_zones_are_begun_than_the_device_takes() {
+    let bed = Bed::new(ZoneSpec { max_open: 7, max_active: 7, ..spec(4 * MIB) }, 320);
+    let (_, v) = bed.mount("warm_streams=4");
+    let theirs = |t: u64| {
+        let v = v.clone();
+        tidegate_rt::thread::spawn("writer", move || {
+            for n in 0..12 {
+                let f = file(&v, &format!("/f{t}-{}", n % 3));
+                f.write_at(0, &content(t * 100 + n, 5 << 20)).unwrap();
+                f.fsync(false).unwrap();
+            }
+        })
+    };
+    let threads: Vec<_> = (0..4).map(|t| theirs(t).unwrap()).collect();
+    threads.into_iter().for_each(|t| t.join());
+    v.unmount().unwrap();
+    assert_eq!(bed.device.refused(), 0);
+}
+
 fn attempt(device: Arc<dyn Device>, features: Features) -> std::result::Result<(), String> {
     let queue = RequestQueue::new(device, QueueLimits::default());
     let options = MkfsOptions { features, ..Default::default() };
@@ -145,6 +166,11 @@ fn what_does_not_fit_zones_is_refused() {
     assert!(e.contains("the first 8 MiB can be written anywhere, metadata takes 20 MiB"), "{e}");
     let e = attempt(zoned(ZoneSpec { size: 3 * MIB, capacity: 3 * MIB, ..few }), Features::BLKZONED);
     assert!(e.unwrap_err().contains("zones of 3 MiB"));
+    let six = ZoneSpec { max_open: 6, max_active: 6, ..spec(4 * MIB) };
+    let e = attempt(zoned(six), Features::BLKZONED).unwrap_err();
+    assert!(e.contains("6 of the device's zones can be partly written at a time, a volume takes 7"), "{e}");
+    let e = open(Arc::new(ZonedDevice::new(Bed::new(spec(4 * MIB), 160).memory, six))).err().unwrap();
+    assert!(e.to_string().contains("6 can be partly written at a time, a volume takes 7"), "{e}");
     // A volume of another kind, brought onto zones.
     let memory = Arc::new(MemoryDevice::new(160 * MIB));
     attempt(memory.clone(), Features::empty()).unwrap();

@@ -1,7 +1,7 @@
 //! Completions of bios: the state they need, and the news they leave.
 
 use super::growing::{Pages, Then};
-use super::order::BadSections;
+use super::order::Order;
 use crate::durable::flush::FlushControl;
 use crate::file::failed_pages::FailedPages;
 use crate::file::in_flight::InFlight;
@@ -48,8 +48,9 @@ pub(super) struct Completion {
     /// Whether a checkpoint waits for it.
     pub cp_data: bool,
     pub then: Vec<Then>,
+    pub blocks: u32,
     /// Of a volume on zones.
-    pub bad: Option<BadSections>,
+    pub order: Option<Arc<Order>>,
     pub done: Arc<Done>,
 }
 
@@ -59,8 +60,8 @@ impl Completion {
         let done = &self.done;
         if let Err(e) = r {
             done.failed(self.log, self.start, &self.pages, e);
-            if let Some(bad) = &self.bad {
-                bad.note(self.start);
+            if let Some(order) = &self.order {
+                order.bad.note(self.start);
             }
         }
         // Counted first: a thread that finds its pages written asks for a flush by this number.
@@ -83,6 +84,9 @@ impl Completion {
         }
         self.then.into_iter().for_each(|f| f(r));
         done.in_flight.end(self.half, self.cp_data);
+        if let Some(order) = &self.order {
+            order.active.ended(self.start, self.blocks, r.is_ok());
+        }
     }
 }
 

@@ -4,21 +4,25 @@
 //! is full, when the next page does not continue it, at the end of a write-back pass, and before anybody
 //! waits for write-back ([`tidegate_vfs::Bdi::set_submit_pending`]).
 
+mod active;
 mod done;
 mod growing;
 mod order;
 mod submit;
 
 pub(crate) use growing::{Extent, LastBio, Pages};
-pub(crate) use order::{Order, SectionSpan};
+pub(crate) use order::SectionSpan;
 
+use active::{ActiveZones, Unsent};
 use done::{Completion, Done};
 use growing::{Growing, Placed};
+use order::Order;
 
 use crate::durable::flush::FlushControl;
 use crate::file::failed_pages::FailedPages;
 use crate::format::units::BlockAddr;
 use crate::segment::log::{LOG_SLOTS, Log, LogId};
+use crate::segment::zones::ZoneMap;
 use crate::volume::stats::Counters;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -62,11 +66,10 @@ pub(crate) struct WriteIo {
     placing: AtomicU64,
     /// Those of them that every checkpoint waits for.
     placing_cp_data: AtomicU64,
-    /// Bios that were begun and that the queue does not have yet, wherever they are held.
-    unsent: AtomicU64,
+    unsent: Arc<Unsent>,
     sent: WaitQueue,
     /// Of a volume on zones.
-    order: Option<Order>,
+    order: Option<Arc<Order>>,
     done: Arc<Done>,
     pub failed_pages: Arc<FailedPages>,
 }
@@ -108,11 +111,16 @@ impl WriteIo {
         queue: Arc<RequestQueue>,
         flushes: Arc<FlushControl>,
         stats: Arc<Counters>,
-        zones: Option<SectionSpan>,
+        zones: Option<(SectionSpan, &ZoneMap)>,
     ) -> Self {
         let failed_pages = Arc::<FailedPages>::default();
         let done = Done::new(flushes, failed_pages.clone());
         let logs = std::array::from_fn(|_| Mutex::new(&IO_LOCK, Growing::default()));
+        let unsent = Arc::<Unsent>::default();
+        let order = zones.map(|(span, z)| {
+            let active = ActiveZones::new(span, &z.active, z.max_active, queue.clone(), unsent.clone());
+            Arc::new(Order::new(span, active))
+        });
         WriteIo {
             queue,
             stats,
@@ -121,9 +129,9 @@ impl WriteIo {
             used: AtomicU64::new(Log::ALL.into_iter().map(|l| LogId::from(l).bit()).sum()),
             placing: AtomicU64::new(0),
             placing_cp_data: AtomicU64::new(0),
-            unsent: AtomicU64::new(0),
+            unsent,
             sent: WaitQueue::new(),
-            order: zones.map(Order::new),
+            order,
             done: Arc::new(done),
             failed_pages,
         }
@@ -289,7 +297,7 @@ impl WriteIo {
     }
 
     fn begin(&self, g: &mut Growing) {
-        self.unsent.fetch_add(1, SeqCst);
+        self.unsent.begin();
         g.half = self.done.in_flight.begin();
     }
 
@@ -317,16 +325,18 @@ impl WriteIo {
             half: g.half,
             cp_data: g.cp_data,
             then: g.then,
-            bad: self.order.as_ref().map(|o| o.bad.clone()),
+            blocks: g.blocks,
+            order: self.order.clone(),
             done: self.done.clone(),
         };
         let bio = Bio::write(g.start.sector(), g.segments, flags).on_end(move |r, _| completion.ended(r));
+        let Some(bio) = self.order.iter().try_fold(bio, |bio, o| o.active.admit(g.start, bio)) else {
+            return;
+        };
         match sender {
             Sender::Caller => self.queue.submit_here(bio),
             Sender::Queue => self.queue.submit(bio),
         }
-        if self.unsent.fetch_sub(1, SeqCst) == 1 {
-            self.sent.wake_all();
-        }
+        self.unsent.sent();
     }
 }

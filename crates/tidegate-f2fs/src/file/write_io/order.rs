@@ -4,6 +4,7 @@
 //! waits here. Whoever placed what is before it adds that soon: between the two it waits for no write. A log says
 //! where it leaves a section and where it begins another ([`WriteIo::turn`]), before blocks are placed there.
 
+use super::active::ActiveZones;
 use super::growing::{Placed, Then};
 use super::{Completion, FullBios, WriteIo};
 use crate::format::units::BlockAddr;
@@ -24,6 +25,10 @@ pub(crate) struct SectionSpan {
     pub main: u32,
     /// Blocks from the start of a section to that of the next.
     pub blocks: u32,
+    /// The first section that is written in order.
+    pub first: u32,
+    /// Blocks that can be written of those.
+    pub capacity: u32,
 }
 
 impl SectionSpan {
@@ -32,8 +37,18 @@ impl SectionSpan {
         (blk.0 - self.main) / self.blocks
     }
 
-    fn begins_at(self, blk: BlockAddr) -> bool {
+    pub(super) fn begins_at(self, blk: BlockAddr) -> bool {
         (blk.0 - self.main).is_multiple_of(self.blocks)
+    }
+
+    pub(super) fn is_sequential(self, blk: BlockAddr) -> bool {
+        self.of(blk) >= self.first
+    }
+
+    /// Whether a section that is written in order is full up to a block.
+    pub(super) fn is_end(self, blk: BlockAddr) -> bool {
+        let last = BlockAddr(blk.0 - 1);
+        self.is_sequential(last) && (last.0 - self.main) % self.blocks + 1 == self.capacity
     }
 }
 
@@ -96,15 +111,17 @@ pub(crate) struct Order {
     /// The volume stopped: what is missing may never come.
     over: AtomicBool,
     pub(super) bad: BadSections,
+    pub(super) active: Arc<ActiveZones>,
 }
 
 impl Order {
-    pub(crate) fn new(span: SectionSpan) -> Order {
+    pub(super) fn new(span: SectionSpan, active: ActiveZones) -> Order {
         Order {
             span,
             logs: std::array::from_fn(|_| Mutex::new(&IO_ORDER, Sequence::default())),
             over: AtomicBool::new(false),
             bad: BadSections::new(span),
+            active: Arc::new(active),
         }
     }
 }
@@ -152,6 +169,10 @@ impl WriteIo {
             }
             let bio = self.join(&mut g, log, placed, flags);
             full.bios.extend(bio.map(|bio| (log, bio)));
+            // Bios that begin other zones may wait for this one.
+            if order.span.is_end(g.start.plus(g.blocks)) {
+                full.bios.push((log, self.take_grown(&mut g, log)));
+            }
         }
         // A thread that waits for pages that came early has asked for them to be sent before they were in a bio.
         if others && g.blocks > 0 {
@@ -197,6 +218,7 @@ impl WriteIo {
     pub(crate) fn give_up_order(&self) {
         if let Some(order) = &self.order {
             order.over.store(true, SeqCst);
+            order.active.give_up();
             self.fail_early(order);
         }
     }
@@ -212,8 +234,9 @@ impl WriteIo {
                     seq: if log.kind == Log::WarmNode { self.done.begin() } else { 0 },
                     half: self.done.in_flight.begin(),
                     cp_data: false,
+                    blocks: 0,
                     then: placed.then.into_iter().collect(),
-                    bad: None,
+                    order: None,
                     done: self.done.clone(),
                 }
                 .ended(Err(Errno::IO));
@@ -226,8 +249,30 @@ impl WriteIo {
         self.order.as_ref().is_some_and(|o| o.bad.has(blk))
     }
 
+    /// Says that a log has filled the section of a block, whose blocks are about to be added.
+    pub(crate) fn filled(&self, blk: BlockAddr) {
+        if let Some(order) = self.order.as_ref().filter(|o| o.span.is_sequential(blk)) {
+            order.active.filled(blk);
+        }
+    }
+
+    /// A zone was finished.
+    pub(crate) fn finished(&self, section: u32) {
+        if let Some(order) = &self.order {
+            order.active.left(section);
+        }
+    }
+
+    /// Sections that a write failed in and that are partly written.
+    pub(crate) fn bad_and_active(&self) -> Vec<u32> {
+        let Some(order) = self.order.as_ref().filter(|o| o.bad.any.load(SeqCst)) else { return Vec::new() };
+        let bad = order.bad.list.lock().clone();
+        bad.into_iter().filter(|n| order.active.is_active(*n)).collect()
+    }
+
     /// A zone was reset: it takes writes again.
     pub(crate) fn is_good_again(&self, section: u32) {
+        self.finished(section);
         if let Some(order) = self.order.as_ref().filter(|o| o.bad.any.load(SeqCst)) {
             order.bad.list.lock().remove(&section);
         }

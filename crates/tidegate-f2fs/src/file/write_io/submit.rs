@@ -72,7 +72,7 @@ impl WriteIo {
         // In this order: what has a place may join a growing bio yet.
         self.sent.wait_until(|| self.placing.load(SeqCst) == 0);
         self.submit_all(Sender::Queue);
-        self.sent.wait_until(|| self.unsent.load(SeqCst) == 0);
+        self.unsent.none.wait_until(|| self.unsent.is_none());
     }
 
     /// Sends the growing bio of a log.

@@ -2,6 +2,7 @@
 
 use crate::format::raw::Features;
 use crate::format::units::BlockAddr;
+use crate::segment::zones::MIN_ACTIVE;
 use tidegate_block::Errno;
 
 const MIB: u64 = 1 << 20;
@@ -65,6 +66,9 @@ pub enum MkfsError {
         /// Of a zone, what can be written, in bytes.
         capacity: u64,
     },
+    /// Fewer than logs of a volume have.
+    #[error("{0} of the device's zones can be partly written at a time, a volume takes {MIN_ACTIVE}")]
+    FewActiveZones(usize),
     /// Metadata is written in place, which takes zones that are written anywhere.
     #[error(
         "the first {} can be written anywhere, metadata takes {}: a conventional device in front (-c) has room for it",

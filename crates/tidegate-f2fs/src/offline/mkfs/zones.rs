@@ -3,6 +3,7 @@
 use super::layout::DeviceZones;
 use super::{MkfsError, MkfsOptions};
 use crate::format::raw::{BLOCK_SIZE, BLOCKS_PER_SEG, Features};
+use crate::segment::zones::MIN_ACTIVE;
 use tidegate_block::{Device, Zone};
 
 /// A device's zones.
@@ -24,6 +25,9 @@ pub(super) fn on_device(
     let Some(zoning) = device.info().zones else { return Ok((options, None)) };
     if !options.has(Features::BLKZONED) {
         return Err(MkfsError::Zoned(device.name().into()));
+    }
+    if zoning.max_active < MIN_ACTIVE {
+        return Err(MkfsError::FewActiveZones(zoning.max_active));
     }
     let segment = u64::from(BLOCKS_PER_SEG) * BLOCK_SIZE as u64;
     let list = device.report_zones().map_err(|e| MkfsError::Io {

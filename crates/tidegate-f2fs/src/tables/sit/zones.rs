@@ -169,6 +169,13 @@ impl Sit {
         std::mem::take(&mut z.to_finish)
     }
 
+    /// A zone could not be finished.
+    pub(crate) fn not_finished(&self, section: u32) {
+        if let Some(z) = &mut self.state.lock().sections {
+            z.to_finish.insert(section);
+        }
+    }
+
     /// How many zones are to be finished.
     pub(crate) fn unfinished(&self) -> usize {
         self.state.lock().sections.as_ref().map_or(0, |z| z.left.len() + z.to_finish.len())
