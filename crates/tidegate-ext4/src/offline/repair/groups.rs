@@ -61,7 +61,11 @@ pub(super) fn load(disk: &mut Disk<'_>, sb: &Superblock) -> Result<Descs> {
             && is_free(sb, &desc, &tables)
         {
             take(sb, &desc, &mut tables);
-            all.push(Desc { desc, bytes: first, trusted: true });
+            let mut desc = Desc { desc, bytes: first, trusted: true };
+            // The root, the journal and what else has a number of its own is in the first group: all of it is used.
+            desc.trusted =
+                g > 0 || desc.unused(sb.inodes_per_group) + sb.first_ino <= sb.inodes_per_group + 1;
+            all.push(desc);
             continue;
         }
         let mut candidates = vec![(first, "its checksum, counts or places are wrong")];

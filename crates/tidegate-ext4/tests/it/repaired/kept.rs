@@ -11,8 +11,10 @@ const DESCS: std::ops::Range<usize> = 2048..3072;
 
 /// A volume whose first descriptors alone are as `commands` make them.
 fn with_descs(commands: &[&str]) -> Option<(tidegate_testing::temp::TempDir, Vec<u8>, Contents)> {
-    let (_other, descs, _) = damaged(EXT4, "12M", commands)?;
-    let (dir, mut bytes, before) = damaged(EXT4, "12M", &[])?;
+    // Checksums hold for volumes of one identity.
+    let args = [EXT4, &["-U", "7f3a1c52-5d0e-4b8e-9a51-0c9d8a6b2e41"]].concat();
+    let (_other, descs, _) = damaged(&args, "12M", commands)?;
+    let (dir, mut bytes, before) = damaged(&args, "12M", &[])?;
     bytes[DESCS].copy_from_slice(&descs[DESCS]);
     Some((dir, bytes, before))
 }
