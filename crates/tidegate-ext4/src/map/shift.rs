@@ -165,6 +165,7 @@ impl Ext4 {
                 if !begun {
                     // Once: what moved lies there afterwards.
                     self.free_range(handle, inode, blocks.clone())?;
+                    begun = true;
                 }
                 let rest = self.move_some(handle, inode, left)?;
                 if rest.is_none() {
@@ -172,7 +173,6 @@ impl Ext4 {
                 }
                 Ok(rest)
             })?;
-            begun = true;
             match rest {
                 Some(rest) => left = rest,
                 None => return Ok(()),
@@ -190,10 +190,10 @@ impl Ext4 {
                     self.make_way(handle, inode, blocks.start, by)?;
                     // First: nothing of the file lies past its end meanwhile.
                     self.store_shifted(handle, inode, size, now)?;
+                    begun = true;
                 }
                 self.move_some(handle, inode, left)
             })?;
-            begun = true;
             match rest {
                 Some(rest) => left = rest,
                 None => return Ok(()),

@@ -19,6 +19,8 @@ struct Field {
     both: u32,
     /// Bits that the first may have set on its own, but not have lost.
     lost: u32,
+    /// It means something only with these features.
+    only: Compat,
 }
 
 macro_rules! field {
@@ -26,6 +28,9 @@ macro_rules! field {
         field!($field, u32::MAX, 0)
     };
     ($field:ident, $both:expr, $lost:expr) => {
+        field!($field, $both, $lost, Compat::empty())
+    };
+    ($field:ident, $both:expr, $lost:expr, $only:expr) => {
         Field {
             name: stringify!($field),
             get: |raw| raw.$field.get().into(),
@@ -36,6 +41,7 @@ macro_rules! field {
             },
             both: $both,
             lost: $lost,
+            only: $only,
         }
     };
 }
@@ -58,7 +64,8 @@ const INCOMPAT: Incompat =
 const INCOMPAT_LOST: Incompat =
     Incompat::EXTENTS.union(Incompat::ENCRYPT).union(Incompat::CASEFOLD).union(Incompat::LARGEDIR);
 
-/// What volumes never change without changing the copies.
+/// What e2fsprogs change in all copies at once. Other programs do not, nor kernels, so copies are asked only of a volume that
+/// is not sound as its first superblock has it.
 const FIELDS: &[Field] = &[
     field!(s_feature_compat, COMPAT.bits(), 0),
     field!(s_feature_incompat, INCOMPAT.bits(), INCOMPAT_LOST.bits()),
@@ -67,7 +74,8 @@ const FIELDS: &[Field] = &[
     field!(s_first_ino),
     field!(s_inode_size),
     field!(s_desc_size),
-    field!(s_reserved_gdt_blocks),
+    // Stock e2fsck leaves it in the copies when the feature goes.
+    field!(s_reserved_gdt_blocks, u32::MAX, 0, Compat::RESIZE_INODE),
     field!(s_first_meta_bg),
 ];
 
@@ -86,6 +94,10 @@ const UNSEALED: &[Field] = &[
 impl Field {
     /// The bits in which a copy has another value.
     fn other(&self, own: &RawSuperblock, copy: &RawSuperblock) -> u32 {
+        let features = own.s_feature_compat.get() & copy.s_feature_compat.get();
+        if features & self.only.bits() != self.only.bits() {
+            return 0;
+        }
         let (own, copy) = ((self.get)(own), (self.get)(copy));
         (own ^ copy) & self.both | copy & !own & self.lost
     }
@@ -110,6 +122,9 @@ pub(super) fn agree(
     let mut raw = sb.raw.clone();
     let mut told = Vec::new();
     let more = if sealed { &[][..] } else { UNSEALED };
+    // A kernel that needs a feature raises the revision of the first alone; a copy of the older one knows of no features.
+    let of_older = |c: &&Copy| c.sb.raw.s_rev_level.get() < sb.raw.s_rev_level.get();
+    let copies: Vec<&Copy> = copies.iter().filter(|c| !of_older(c)).collect();
     for f in FIELDS.iter().chain(more) {
         let others: Vec<u32> = copies.iter().map(|c| f.other(&raw, &c.sb.raw)).collect();
         let votes = |bits: u32| others.iter().filter(|o| **o == bits).count();

@@ -26,6 +26,8 @@ pub(super) enum Stage {
     Tables,
     /// What says that there is something to do.
     Last,
+    /// Copies of the superblock, behind the first: as long as that is the old one, they must not speak against it.
+    Copies,
 }
 
 /// The device and what is changed of it.
@@ -155,12 +157,17 @@ impl<'q> Disk<'q> {
             }
         }
         for stage in [Stage::Fresh, Stage::InPlace, Stage::Shared, Stage::Tables, Stage::Last] {
-            for (at, (_, bytes)) in self.changed.iter().filter(|(_, c)| c.0 == stage) {
-                self.write(at * self.block_size, bytes, BioFlags::empty())?;
-            }
-            self.queue.flush().map_err(|e| Error::device(e, "flushing"))?;
+            self.write_stage(stage)?;
         }
-        self.write_superblock(last)
+        self.write_superblock(last)?;
+        self.write_stage(Stage::Copies)
+    }
+
+    fn write_stage(&self, stage: Stage) -> Result<()> {
+        for (at, (_, bytes)) in self.changed.iter().filter(|(_, c)| c.0 == stage) {
+            self.write(at * self.block_size, bytes, BioFlags::empty())?;
+        }
+        self.queue.flush().map_err(|e| Error::device(e, "flushing"))
     }
 
     /// Writes the superblock, durably.

@@ -189,8 +189,11 @@ impl Repair<'_, '_> {
         bytes: Vec<u8>,
         covered: usize,
     ) -> Result<Option<(u16, u16)>> {
-        let before = self.disk.block(block)?;
-        if before != bytes {
+        // What cannot be read is written anew.
+        let before = self.disk.block(block).unwrap_or_default();
+        if before.is_empty() {
+            self.tell("bitmap", format!("group {g}, {which}s"), "it cannot be read", "made anew");
+        } else if before != bytes {
             let wrong: u32 = before.iter().zip(&bytes).map(|(a, b)| (a ^ b).count_ones()).sum();
             self.tell("bitmap", format!("group {g}, {which}s"), format!("{wrong} bits are wrong"), "right");
         }

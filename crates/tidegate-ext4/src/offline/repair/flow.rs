@@ -29,7 +29,8 @@ pub fn repair(
     options: RepairOptions,
     on_change: OnChange<'_>,
 ) -> Result<RepairReport> {
-    let found = superblock::find(queue)?;
+    let sound = with_trees(queue, CheckOptions::default()).is_ok_and(|(report, _)| report.is_clean());
+    let found = superblock::find(queue, sound)?;
     refuse(&found.sb)?;
     // Without tables nothing is repaired, and nothing may be written.
     groups::load(&mut Disk::new(queue, found.sb.block_size), &found.sb)?;
@@ -44,6 +45,7 @@ pub fn repair(
             notes: Vec::new(),
             check: Default::default(),
         },
+        sound,
         trees: BTreeSet::new(),
         doubted: BTreeSet::new(),
     };
@@ -66,6 +68,8 @@ struct Flow<'q, 'c> {
     options: RepairOptions,
     on_change: OnChange<'c>,
     report: RepairReport,
+    /// It was, read by its first superblock, before anything was changed.
+    sound: bool,
     /// Directories whose hash trees the last check found damaged.
     trees: BTreeSet<u32>,
     /// Groups that are not believed to know which inodes were never used.
@@ -85,10 +89,10 @@ impl Flow<'_, '_> {
 
     fn run(mut self) -> Result<RepairReport> {
         let mut overlay = self.replay()?;
-        let mut again = match self.check() {
-            Ok(()) => self.report.check.orphans > 0,
+        let (mut again, checked) = match self.check() {
+            Ok(()) => (self.report.check.orphans > 0, true),
             // A table that cannot be read has copies, or is written anew.
-            Err(e) if e.kind() == ErrorKind::Io => true,
+            Err(e) if e.kind() == ErrorKind::Io => (true, false),
             Err(e) => return Err(e),
         };
         while !self.report.check.is_clean() || again {
@@ -102,7 +106,7 @@ impl Flow<'_, '_> {
                 return Ok(self.report);
             };
             // Times of deletion that were a list are set in another round.
-            again = had_orphans;
+            again = had_orphans || self.options.dry_run && !checked;
             if !self.options.dry_run {
                 self.check()?;
             }
@@ -113,7 +117,7 @@ impl Flow<'_, '_> {
 
     /// One repair; whether there were orphans, or none where it could not be done.
     fn round(&mut self, overlay: Option<Replay>) -> Result<Option<bool>> {
-        let sb = superblock::find(self.queue)?.sb;
+        let sb = superblock::find(self.queue, self.sound)?.sb;
         refuse_changes(&sb)?;
         let mut r = Repair::load(self.queue, sb, self.options, self.on_change, overlay)?;
         r.bad_trees = self.trees.clone();
@@ -148,7 +152,7 @@ impl Flow<'_, '_> {
 
     /// Replays the journal, where it holds something or tells of an error. A dry run gets what it holds.
     fn replay(&mut self) -> Result<Option<Replay>> {
-        let sb = superblock::find(self.queue)?.sb;
+        let sb = superblock::find(self.queue, self.sound)?.sb;
         let flagged = sb.incompat.contains(Incompat::RECOVER);
         if sb.journal == Journal::Device && flagged {
             let why = "repair while a journal on a device of its own holds changes";
@@ -206,7 +210,7 @@ impl Flow<'_, '_> {
 
     /// Changes the superblock by itself.
     fn mark(&self, change: impl FnOnce(&mut RawSuperblock)) -> Result<()> {
-        let mut sb = superblock::find(self.queue)?.sb;
+        let mut sb = superblock::find(self.queue, self.sound)?.sb;
         change(&mut sb.raw);
         superblock::seal(&mut sb.raw);
         Disk::new(self.queue, sb.block_size).write_superblock(&sb.raw)

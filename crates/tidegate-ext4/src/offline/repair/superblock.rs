@@ -40,12 +40,13 @@ pub fn has_copy(queue: &RequestQueue) -> bool {
     best(copies(queue, &[])).is_some()
 }
 
-/// Finds the superblock as it lies there, or a copy that can stand in for it.
+/// Finds the superblock as it lies there, or a copy that can stand in for it. `sound` says that the volume is, read by the
+/// first: copies are not asked then, as they may be older.
 ///
 /// # Errors
 /// What is wrong with the first where none can; `Unsupported` where it has unknown features; `Corrupt` where its copies
 /// are at odds with it.
-pub(super) fn find(queue: &Arc<RequestQueue>) -> Result<Found> {
+pub(super) fn find(queue: &Arc<RequestQueue>, sound: bool) -> Result<Found> {
     let size = queue.device().size();
     // What cannot be read is as what is gone.
     let (bytes, unread) = match read(queue, SUPER_OFFSET as u64) {
@@ -53,7 +54,7 @@ pub(super) fn find(queue: &Arc<RequestQueue>) -> Result<Found> {
         Err(e) => (vec![0; SUPER_SIZE], Some(e)),
     };
     let e = match Superblock::parse(&bytes, size) {
-        Ok(sb) if sb.has_csum() => return Ok(Found { sb, mended: None }),
+        Ok(sb) if sound || sb.has_csum() => return Ok(Found { sb, mended: None }),
         Ok(sb) => return agreed(queue, sb, &bytes, None),
         Err(e) => unread.unwrap_or(e),
     };
@@ -165,7 +166,8 @@ impl Repair<'_, '_> {
                 continue;
             }
             let at = self.sb.group_start(GroupNo(g)).0;
-            let mut block = self.disk.block(at)?;
+            // What cannot be read is written anew.
+            let mut block = self.disk.block(at).unwrap_or_else(|_| vec![0; self.sb.block_size as usize]);
             let size = self.sb.blocks * u64::from(self.sb.block_size);
             let same = |c: Superblock| {
                 c.blocks == self.sb.blocks && c.raw.s_uuid == raw.s_uuid && is_alike(raw, &c.raw)
@@ -178,7 +180,7 @@ impl Repair<'_, '_> {
             copy.s_block_group_nr = (g as u16).into();
             seal(&mut copy);
             block[..SUPER_SIZE].copy_from_slice(copy.as_bytes());
-            self.disk.put(at, Stage::Tables, block)?;
+            self.disk.put(at, Stage::Copies, block)?;
         }
         Ok(())
     }

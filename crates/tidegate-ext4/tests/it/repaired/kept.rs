@@ -130,3 +130,41 @@ fn a_superblock_or_descriptors_that_cannot_be_read_come_from_copies() {
         assert_eq!(contents(&after).unwrap().paths, before.paths);
     }
 }
+
+/// Stock e2fsck leaves the copies as they were when a feature goes, and whoever needs a feature on a volume of revision 0
+/// raises that of the first superblock alone.
+#[test]
+fn copies_that_stock_tools_leave_behind_are_not_believed() {
+    let args = ["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"];
+    let Some((dir, bytes, before)) = damaged(&args, "34M", &[]) else { return };
+    let image = dir.path().join("x.img");
+    std::fs::write(&image, &bytes).unwrap();
+    must("tune2fs", &["-O", "^resize_inode", image.to_str().unwrap()]);
+    run("e2fsck", &["-fy", image.to_str().unwrap()]);
+    assert!(judge(&image).0);
+    let sound = std::fs::read(&image).unwrap();
+    // `s_reserved_gdt_blocks`, of the first and of the copies in groups 1 and 3.
+    let reserved = |block: usize| u16::from_le_bytes(sound[block * 1024 + 0xce..][..2].try_into().unwrap());
+    assert!(reserved(1) == 0 && reserved(8193) > 0 && reserved(3 * 8192 + 1) > 0);
+    nothing_but_links(&image, &sound, &before);
+    // As a kernel raises it: revision 0 in the copies, with no features.
+    let mut raised = sound.clone();
+    for block in [8193, 3 * 8192 + 1] {
+        raised[block * 1024 + 0x4c..][..4].fill(0);
+    }
+    std::fs::write(&image, &raised).unwrap();
+    nothing_but_links(&image, &raised, &before);
+}
+
+/// A repair changes nothing of a sound volume; and of one with a wrong link count, nothing else.
+fn nothing_but_links(image: &Path, sound: &[u8], before: &Contents) {
+    let r = repair_bytes(sound);
+    assert!(r.told.is_empty() && r.bytes == sound, "{:?}", r.told);
+    must("debugfs", &["-w", "-R", "sif pieces links_count 7", image.to_str().unwrap()]);
+    let r = repair_bytes(&std::fs::read(image).unwrap());
+    assert!(r.told.iter().any(|t| t.contains("7 links -> 1")), "{:?}", r.told);
+    let others = |t: &&String| !t.contains("links") && !t.contains("copy in group");
+    assert_eq!(r.told.iter().filter(others).collect::<Vec<_>>(), Vec::<&String>::new());
+    let now = contents(&r.bytes).unwrap();
+    assert_eq!((&now.paths, &now.files), (&before.paths, &before.files));
+}
