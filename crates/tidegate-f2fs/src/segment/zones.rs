@@ -70,14 +70,22 @@ impl ZoneMap {
         if !(z.first - main).is_multiple_of(section) {
             return Err(misfit("sections that do not begin where zones do"));
         }
-        if z.max_active < MIN_ACTIVE {
-            let n = z.max_active;
-            return Err(misfit(format!("{n} can be partly written at a time, a volume takes {MIN_ACTIVE}")));
-        }
         map.max_active = z.max_active;
         map.first = ((z.first - main) / section) as u32;
         map.read(&**device, main)?;
         Ok(Some(map))
+    }
+
+    /// Refuses a device on which the logs have no room beside each other. It can be read all the same.
+    ///
+    /// # Errors
+    /// `Unsupported`.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        let n = self.max_active;
+        if n >= MIN_ACTIVE {
+            return Ok(());
+        }
+        Err(misfit(format!("{n} can be partly written at a time, a volume takes {MIN_ACTIVE}")))
     }
 
     fn read(&mut self, device: &dyn Device, main: u64) -> Result<()> {

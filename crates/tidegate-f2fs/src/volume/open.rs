@@ -112,6 +112,9 @@ impl F2fs {
         let sums = summary::load(&sb, &cp, &meta)?;
         let zones = ZoneMap::load(&queue, &sb)?;
         let read_only = why_read_only(&queue, &sb, &cp, &options, even_hurt);
+        if let Some(z) = zones.as_ref().filter(|_| read_only.is_none()) {
+            z.check_writable()?;
+        }
         let bits = load_nat_bits(&sb, &cp, &meta)?;
         let nat = Nat::new(&sb, &cp, sums.nat_journal, bits);
         let reader = Meta::new(meta.inode.clone(), queue.clone(), bdi.clone(), sb.main_blkaddr);

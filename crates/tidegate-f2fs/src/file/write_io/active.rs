@@ -6,9 +6,9 @@
 use super::order::SectionSpan;
 use crate::format::units::BlockAddr;
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use tidegate_block::{Bio, RequestQueue};
+use std::sync::{Arc, Weak};
+use tidegate_block::{Bio, Errno, RequestQueue};
 use tidegate_rt::{LockClass, Mutex, WaitQueue, thread};
 
 static ACTIVE: LockClass = LockClass::new("write_io->active_zones", 579).off_device();
@@ -31,7 +31,8 @@ pub(crate) struct ActiveZones {
     /// So many may be active.
     most: usize,
     state: Mutex<State>,
-    queue: Arc<RequestQueue>,
+    /// Weak, as bios on their way lead here: the last reference to a queue must not go in a request of its own.
+    queue: Weak<RequestQueue>,
     unsent: Arc<Unsent>,
 }
 
@@ -71,10 +72,11 @@ impl ActiveZones {
         span: SectionSpan,
         active: &[u32],
         most: usize,
-        queue: Arc<RequestQueue>,
+        queue: &Arc<RequestQueue>,
         unsent: Arc<Unsent>,
     ) -> Self {
         let state = State { active: active.iter().copied().collect(), ..State::default() };
+        let queue = Arc::downgrade(queue);
         ActiveZones { span, most, state: Mutex::new(&ACTIVE, state), queue, unsent }
     }
 
@@ -140,15 +142,19 @@ impl ActiveZones {
         }
         // A bio waits for room in the queue, and whoever ends another is not to.
         let zones = self.clone();
-        if thread::spawn("f2fs_zones", move || zones.send_going()).is_err() {
+        if thread::spawn("tg-f2fs-zones", move || zones.send_going()).is_err() {
             self.send_going();
         }
     }
 
     fn send_going(&self) {
         let going = std::mem::take(&mut self.state.lock().going);
+        let queue = self.queue.upgrade();
         for bio in going {
-            self.queue.submit(bio);
+            match &queue {
+                Some(queue) => queue.submit(bio),
+                None => bio.complete(Err(Errno::IO)),
+            }
             self.unsent.sent();
         }
     }
@@ -163,12 +169,13 @@ mod tests {
 
     const ZONE: u64 = 2 << 20;
 
-    fn bed() -> (Arc<ZonedDevice>, Arc<ActiveZones>) {
+    fn bed() -> (Arc<ZonedDevice>, Arc<RequestQueue>, Arc<ActiveZones>) {
         let spec = ZoneSpec { size: ZONE, capacity: ZONE, conventional: 0, max_open: 1, max_active: 1 };
         let device = Arc::new(ZonedDevice::new(Arc::new(MemoryDevice::new(8 * ZONE)), spec));
         let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
         let span = SectionSpan { main: 0, blocks: 512, first: 0, capacity: 512 };
-        (device, Arc::new(ActiveZones::new(span, &[0], 1, queue, Arc::default())))
+        let zones = Arc::new(ActiveZones::new(span, &[0], 1, &queue, Arc::default()));
+        (device, queue, zones)
     }
 
     fn begin(zones: &ActiveZones, section: u32) -> Option<Bio> {
@@ -180,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_zone_that_is_one_too_many_waits_for_one_to_be_full() {
-        let (device, zones) = bed();
+        let (device, _queue, zones) = bed();
         zones.filled(BlockAddr(500));
         assert!(begin(&zones, 1).is_none());
         zones.ended(BlockAddr(500), 4, true);
@@ -192,7 +199,7 @@ mod tests {
 
     #[test]
     fn nothing_is_held_that_nobody_lets_go() {
-        let (_, zones) = bed();
+        let (_, _queue, zones) = bed();
         assert!(begin(&zones, 1).is_some(), "no zone is about to be full");
         zones.filled(BlockAddr(512));
         assert!(begin(&zones, 2).is_none());

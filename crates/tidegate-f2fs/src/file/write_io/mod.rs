@@ -118,7 +118,7 @@ impl WriteIo {
         let logs = std::array::from_fn(|_| Mutex::new(&IO_LOCK, Growing::default()));
         let unsent = Arc::<Unsent>::default();
         let order = zones.map(|(span, z)| {
-            let active = ActiveZones::new(span, &z.active, z.max_active, queue.clone(), unsent.clone());
+            let active = ActiveZones::new(span, &z.active, z.max_active, &queue, unsent.clone());
             Arc::new(Order::new(span, active))
         });
         WriteIo {
