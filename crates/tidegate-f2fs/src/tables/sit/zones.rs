@@ -74,6 +74,9 @@ impl Sections {
     pub(super) fn entered(&mut self, segno: u32) {
         let n = self.map.section_of(segno);
         self.change(n, |s| s.written = true);
+        // What was to be finished there was reset since.
+        self.left.remove(&n);
+        self.to_finish.remove(&n);
     }
 
     /// A checkpoint is made, which waited for all that was on its way.
@@ -169,8 +172,11 @@ impl Sit {
         std::mem::take(&mut z.to_finish)
     }
 
-    /// A zone could not be finished.
+    /// A zone could not be finished. Another thread may have reset it since, for a log that is there now.
     pub(crate) fn not_finished(&self, section: u32) {
+        if self.has_log(section) {
+            return;
+        }
         if let Some(z) = &mut self.state.lock().sections {
             z.to_finish.insert(section);
         }
