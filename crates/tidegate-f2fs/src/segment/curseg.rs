@@ -12,9 +12,10 @@ use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};
 use crate::segment::log::{LOG_SLOTS, Log, LogId};
 use crate::segment::policy::Reserve;
+use crate::segment::zones::LeftInSections;
 use crate::volume::options::AllocMode;
 use crate::volume::sbi::F2fs;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_block::PageBuf;
 use tidegate_rt::{LockClass, Mutex, MutexGuard};
 use tidegate_vfs::{Error, ErrorKind, Result};
@@ -74,7 +75,7 @@ pub(crate) struct Cursegs {
     /// Blocks allocated since the last checkpoint.
     allocated: AtomicU64,
     /// Of a volume on zones, blocks that are left in each log's section.
-    left: [AtomicU32; LOG_SLOTS],
+    pub left: LeftInSections,
     /// The last warm node does not name the block of the next. Nor is a chain that the volume was opened
     /// on to be continued: what a power cut left behind it would be taken for its next nodes.
     chain_broken: AtomicBool,
@@ -89,7 +90,7 @@ impl Cursegs {
             open: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             allocated: AtomicU64::new(0),
-            left: std::array::from_fn(|_| AtomicU32::new(0)),
+            left: LeftInSections::default(),
             chain_broken: AtomicBool::new(true),
         }
     }
@@ -114,11 +115,6 @@ impl Cursegs {
     /// Whether a stream found no segment since the last checkpoint.
     pub(crate) fn is_refused(&self, log: LogId) -> bool {
         self.refused.load(Relaxed) & log.bit() != 0
-    }
-
-    /// Blocks that are left in the section of a log, on zones.
-    pub(crate) fn left(&self, log: impl Into<LogId>) -> u32 {
-        self.left[log.into().slot()].load(Relaxed)
     }
 
     pub(crate) fn lock(&self, log: impl Into<LogId>) -> MutexGuard<'_, Curseg> {
@@ -251,7 +247,7 @@ impl F2fs {
         }
         c.next_blkoff += n as usize;
         self.note_left(c, log);
-        if self.is_zoned() && self.cursegs.left(log) == 0 {
+        if self.is_zoned() && self.cursegs.left.of(log) == 0 {
             self.write_io.filled(start);
         }
         // Without a segment to go to, the log stays at its last block. What was allocated is the caller's all the same:

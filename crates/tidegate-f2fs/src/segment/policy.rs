@@ -76,7 +76,7 @@ impl F2fs {
         let dirty = self.dirty_for_checkpoint();
         let writes = |log: Log| log.is_node() || log == Log::HotData;
         let needs = |log: &Log| {
-            let left = u64::from(self.cursegs.left(*log));
+            let left = u64::from(self.cursegs.left.of(*log));
             left == 0 || writes(*log) && left <= dirty
         };
         let crossing = Log::ALL.iter().filter(|l| needs(l)).count() as u32;

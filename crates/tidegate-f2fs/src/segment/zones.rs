@@ -7,7 +7,8 @@
 use crate::format::gate::Superblock;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};
-use crate::segment::log::Log;
+use crate::segment::log::{LOG_SLOTS, Log, LogId};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use tidegate_block::{Device, RequestQueue, Zone, ZoneState};
 use tidegate_vfs::{At, Error, ErrorKind, Result};
 
@@ -29,6 +30,25 @@ pub(crate) struct ZoneMap {
     pub active: Vec<u32>,
     /// Zones that may be neither empty nor full.
     pub max_active: usize,
+}
+
+/// Blocks that are left in each log's section.
+pub(crate) struct LeftInSections([AtomicU32; LOG_SLOTS]);
+
+impl Default for LeftInSections {
+    fn default() -> Self {
+        LeftInSections(std::array::from_fn(|_| AtomicU32::new(0)))
+    }
+}
+
+impl LeftInSections {
+    pub(crate) fn of(&self, log: impl Into<LogId>) -> u32 {
+        self.0[log.into().slot()].load(Relaxed)
+    }
+
+    pub(crate) fn note(&self, log: LogId, blocks: u32) {
+        self.0[log.slot()].store(blocks, Relaxed);
+    }
 }
 
 impl ZoneMap {

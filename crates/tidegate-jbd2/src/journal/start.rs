@@ -42,7 +42,7 @@ impl Inner {
                 state = this.state.lock();
                 continue;
             }
-            // Whoever waits again is told of again: more may have been gathered meanwhile.
+            // Another wait is told of again: more may have been gathered meanwhile.
             told = false;
             match admitted {
                 Ok(tx) => {

@@ -10,6 +10,7 @@ mod chain;
 mod data;
 mod inode;
 mod name;
+mod zones;
 
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};

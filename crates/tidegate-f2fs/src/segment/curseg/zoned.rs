@@ -6,7 +6,6 @@ use crate::segment::log::{Log, LogId};
 use crate::segment::zones::ZoneMap;
 use crate::volume::options::AllocMode;
 use crate::volume::sbi::F2fs;
-use std::sync::atomic::Ordering::Relaxed;
 
 impl F2fs {
     /// On zones: has the blocks of a log go out in the order in which it goes from one segment to the next.
@@ -28,7 +27,7 @@ impl F2fs {
     /// Notes how much is left in a log's section.
     pub(super) fn note_left(&self, c: &Curseg, log: LogId) {
         if let Some(zones) = &self.sit.zones {
-            self.cursegs.left[log.slot()].store(zones.left(c.segno, c.next_blkoff), Relaxed);
+            self.cursegs.left.note(log, zones.left(c.segno, c.next_blkoff));
         }
     }
 
