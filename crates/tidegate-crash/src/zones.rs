@@ -106,7 +106,7 @@ impl Tape {
         Some(Arc::new(Pointers { spec: before.spec, at }))
     }
 
-    /// What was done to each zone before `cut`, in order.
+    /// Writes, resets and finishes of each zone before `cut`, in order.
     fn events(&self, cut: u64, flushed: u64, first: u32, per: u32) -> Vec<(u32, Vec<Event>)> {
         let mut zones: std::collections::BTreeMap<u32, Vec<Event>> = Default::default();
         for (change, c) in self.until(cut).filter(|(_, c)| c.block >= first) {

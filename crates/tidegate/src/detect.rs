@@ -60,7 +60,7 @@ pub fn detect(image: &str, queue: &RequestQueue) -> Result<Format> {
 pub(crate) fn is_unmarked(queue: &RequestQueue) -> bool {
     let pages = (queue.device().size() / PAGE_SIZE as u64).min(LOOKED_AT) as usize;
     let front = (pages > 0).then(|| queue.read_wait(Sector(0), pages, BioFlags::empty()));
-    // What cannot be read has no mark.
+    // A front that cannot be read has no mark.
     let found = front.and_then(|b| b.ok()).map_or(Found::Nothing, |b| tell(&b));
     matches!(found, Found::Nothing | Found::Other(NO_VOLUME)) && partitions::list(queue).is_empty()
 }

@@ -33,7 +33,7 @@ pub struct ZoneSpec {
     pub max_active: usize,
 }
 
-/// What is the same for all zones of a device.
+/// The geometry of a device's zones: all that these have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zoning {
     /// The first byte from which on zones are written in order; behind it, each is `size` bytes from the one before.
@@ -54,7 +54,7 @@ impl Zoning {
     }
 }
 
-/// What state a zone is in.
+/// The state of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneState {
     /// It can be written anywhere.
@@ -133,7 +133,7 @@ impl Zones {
         Zones { spec, zones: (0..size / spec.size).map(zone).collect(), open: Vec::new(), active: 0 }
     }
 
-    /// What is the same for all.
+    /// The geometry that all have in common.
     pub fn zoning(&self) -> Zoning {
         let s = &self.spec;
         Zoning {

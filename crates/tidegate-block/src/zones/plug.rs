@@ -15,7 +15,7 @@ use tidegate_rt::{LockClass, Mutex};
 
 static CLASS: LockClass = LockClass::new("queue->zone_wplugs", 975);
 
-/// What is known of a zone.
+/// A zone as the queue knows it.
 #[derive(Default)]
 struct Plugged {
     /// Where the next write begins.
@@ -134,7 +134,7 @@ impl ZonePlugs {
     }
 
     /// Asks the device for the write pointer of a zone that nothing is known of, or where a write would be at another: the
-    /// zone may have been written through another queue. What the device says is old once a request came meanwhile.
+    /// zone may have been written through another queue. The answer is old once a request came meanwhile.
     fn look(&self, zone: u64, pos: Option<u64>) {
         let unknown = |z: Option<&Plugged>| {
             z.is_none_or(|z| pos.is_some_and(|p| p != z.next) && z.busy.is_none() && z.early.is_empty())

@@ -220,7 +220,7 @@ impl Ext4 {
             if is_dir && moves && r.target.is_none() {
                 self.check_links(&r.new_dir.attr())?;
             }
-            // What a damaged directory lacks is found before anything changes.
+            // A damaged directory is found out before anything changes.
             let parent = if is_dir && moves { Some(self.parent_entry(r.inode)?) } else { None };
             self.locate(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
             let whiteout = r.whiteout.map(|new| self.make_inode(handle, r.old_dir, new, &[])).transpose()?;

@@ -126,7 +126,7 @@ impl Ext4 {
         first
     }
 
-    /// What is done when bios of an inode join the plug of a pass over many.
+    /// The callback for bios of an inode that join the plug of a pass over many.
     pub(super) fn joins(&self, inode: &Inode) -> impl Fn(u64) {
         move |load| {
             inode.mapping.gathered().store(load, SeqCst);

@@ -64,8 +64,8 @@ const INCOMPAT: Incompat =
 const INCOMPAT_LOST: Incompat =
     Incompat::EXTENTS.union(Incompat::ENCRYPT).union(Incompat::CASEFOLD).union(Incompat::LARGEDIR);
 
-/// What e2fsprogs change in all copies at once. Other programs do not, nor kernels, so copies are asked only of a volume that
-/// is not sound as its first superblock has it.
+/// Fields that e2fsprogs change in all copies at once. Other programs and kernels change the first superblock alone, so copies
+/// are asked only of a volume that is not sound as the first has it.
 const FIELDS: &[Field] = &[
     field!(s_feature_compat, COMPAT.bits(), 0),
     field!(s_feature_incompat, INCOMPAT.bits(), INCOMPAT_LOST.bits()),

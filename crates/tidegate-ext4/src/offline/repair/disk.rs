@@ -80,7 +80,7 @@ impl<'q> Disk<'q> {
             return Ok(());
         }
         let fresh = stage == Stage::Fresh || self.copies.contains_key(&at);
-        // What cannot be read may be written.
+        // A block that cannot be read may be written.
         if !fresh && self.reader.block(at).is_ok_and(|b| *b == bytes) {
             return Ok(());
         }

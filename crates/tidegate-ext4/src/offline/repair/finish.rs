@@ -189,7 +189,7 @@ impl Repair<'_, '_> {
         bytes: Vec<u8>,
         covered: usize,
     ) -> Result<Option<(u16, u16)>> {
-        // What cannot be read is written anew.
+        // A bitmap that cannot be read is written anew.
         let before = self.disk.block(block).unwrap_or_default();
         if before.is_empty() {
             self.tell("bitmap", format!("group {g}, {which}s"), "it cannot be read", "made anew");

@@ -29,7 +29,8 @@ pub fn repair(
     options: RepairOptions,
     on_change: OnChange<'_>,
 ) -> Result<RepairReport> {
-    let sound = with_trees(queue, CheckOptions::default()).is_ok_and(|(report, _)| report.is_clean());
+    let is_sound = || with_trees(queue, CheckOptions::default()).is_ok_and(|(report, _)| report.is_clean());
+    let sound = superblock::depends_on_copies(queue) && is_sound();
     let found = superblock::find(queue, sound)?;
     refuse(&found.sb)?;
     // Without tables nothing is repaired, and nothing may be written.

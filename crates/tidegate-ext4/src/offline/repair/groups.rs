@@ -53,7 +53,7 @@ pub(super) fn load(disk: &mut Disk<'_>, sb: &Superblock) -> Result<Descs> {
         let (number, at) = (u64::from(g / per), (g % per) as usize * size);
         let first = match disk.block(sb.desc_block(number).0) {
             Ok(block) => block[at..at + size].to_vec(),
-            // What cannot be read is as what is damaged.
+            // A block that cannot be read is as one that is damaged.
             Err(_) => vec![0; size],
         };
         if let Ok(desc) = GroupDesc::parse(sb, GroupNo(g), &first)

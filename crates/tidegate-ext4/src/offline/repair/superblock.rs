@@ -40,6 +40,12 @@ pub fn has_copy(queue: &RequestQueue) -> bool {
     best(copies(queue, &[])).is_some()
 }
 
+/// Whether the first superblock can be read by, and nothing but its copies says whether a bit of it is wrong.
+pub(super) fn depends_on_copies(queue: &RequestQueue) -> bool {
+    let first = read(queue, SUPER_OFFSET as u64).and_then(|b| Superblock::parse(&b, queue.device().size()));
+    first.is_ok_and(|sb| !sb.has_csum())
+}
+
 /// Finds the superblock as it lies there, or a copy that can stand in for it. `sound` says that the volume is, read by the
 /// first: copies are not asked then, as they may be older.
 ///
@@ -48,7 +54,7 @@ pub fn has_copy(queue: &RequestQueue) -> bool {
 /// are at odds with it.
 pub(super) fn find(queue: &Arc<RequestQueue>, sound: bool) -> Result<Found> {
     let size = queue.device().size();
-    // What cannot be read is as what is gone.
+    // A superblock that cannot be read is as one that is gone.
     let (bytes, unread) = match read(queue, SUPER_OFFSET as u64) {
         Ok(bytes) => (bytes, None),
         Err(e) => (vec![0; SUPER_SIZE], Some(e)),
@@ -58,7 +64,7 @@ pub(super) fn find(queue: &Arc<RequestQueue>, sound: bool) -> Result<Found> {
         Ok(sb) => return agreed(queue, sb, &bytes, None),
         Err(e) => unread.unwrap_or(e),
     };
-    // What is sealed with a good checksum is meant as it is.
+    // A superblock with a right checksum is meant as it is.
     let sealed = le32(&bytes, SB_CSUM_OFFSET) == crc32c(START, &bytes[..SB_CSUM_OFFSET]);
     if sealed && e.kind() == ErrorKind::Unsupported {
         return Err(e);
@@ -166,7 +172,7 @@ impl Repair<'_, '_> {
                 continue;
             }
             let at = self.sb.group_start(GroupNo(g)).0;
-            // What cannot be read is written anew.
+            // A copy that cannot be read is written anew.
             let mut block = self.disk.block(at).unwrap_or_else(|_| vec![0; self.sb.block_size as usize]);
             let size = self.sb.blocks * u64::from(self.sb.block_size);
             let same = |c: Superblock| {
