@@ -1,10 +1,11 @@
 //! The commands that are measured.
 
 use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::measure::{Cost, run};
 use tidegate_testing::{oracle, uml};
@@ -67,11 +68,26 @@ impl Bench {
 
     /// An ext4 volume from the tree, as large as that of mke2fs, by us.
     pub fn populate_own_ext4(&self) -> Result<Cost> {
-        let _ = fs::remove_file(self.path("own.ext4"));
-        let cost =
-            run(&mut self.tidegate(&["mkfs", "-t", "ext4", "--size", "2G", "--from", "src", "own.ext4"]))?;
+        let cost = self.own_ext4("own.ext4")?;
         fs::remove_file(self.path("own.ext4"))?;
         Ok(cost)
+    }
+
+    /// Makes it, with all that is up to chance given.
+    fn own_ext4(&self, name: &str) -> Result<Cost> {
+        let _ = fs::remove_file(self.path(name));
+        let same = ["--uuid", "74696465-6761-7465-2063-726173686573"];
+        let mut command = self.tidegate(&["mkfs", "-t", "ext4", "--size", "2G", "--from", "src", name]);
+        run(command.args(same).env("SOURCE_DATE_EPOCH", "1600000000"))
+    }
+
+    /// Bytes in which two such volumes differ.
+    pub fn differing_ext4(&self) -> Result<u64> {
+        let names = ["own.ext4", "again.ext4"];
+        names.iter().try_for_each(|name| self.own_ext4(name).map(drop))?;
+        let differing = differing(&self.path(names[0]), &self.path(names[1]));
+        names.iter().try_for_each(|name| fs::remove_file(self.path(name)))?;
+        differing
     }
 
     /// An ext4 volume from the tree.
@@ -158,11 +174,41 @@ impl Bench {
 
     /// Opening a volume of 1 TiB to see how full it is.
     pub fn open_large(&self) -> Result<Cost> {
-        if !self.path("tera.img").exists() {
-            run(&mut self.tidegate(&["mkfs", "--size", "1T", "tera.img"]))?;
-        }
-        run(&mut self.tidegate(&["df", "tera.img"]))
+        self.open_empty("tera.img", "f2fs", "1T")
     }
+
+    /// The same with an ext4 volume as large as there are.
+    pub fn open_large_ext4(&self) -> Result<Cost> {
+        self.open_empty("largest.ext4", "ext4", "16T")
+    }
+
+    /// Says how full an empty volume is, which is made where it is missing.
+    fn open_empty(&self, name: &str, format: &str, size: &str) -> Result<Cost> {
+        if !self.path(name).exists() {
+            run(&mut self.tidegate(&["mkfs", "-t", format, "--size", size, name]))?;
+        }
+        run(&mut self.tidegate(&["df", name]))
+    }
+}
+
+/// Bytes in which two files of one size differ.
+fn differing(a: &Path, b: &Path) -> Result<u64> {
+    let (mut a, mut b) = (File::open(a)?, File::open(b)?);
+    let size = a.metadata()?.len();
+    ensure!(b.metadata()?.len() == size, "the files have different sizes");
+    let (mut x, mut y) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    let (mut at, mut found) = (0, 0);
+    while at < size {
+        let n = (size - at).min(x.len() as u64) as usize;
+        let (x, y) = (&mut x[..n], &mut y[..n]);
+        a.read_exact(x)?;
+        b.read_exact(y)?;
+        if x != y {
+            found += x.iter().zip(y.iter()).filter(|(x, y)| x != y).count() as u64;
+        }
+        at += n as u64;
+    }
+    Ok(found)
 }
 
 fn fio_seconds(report: &Path) -> Result<f64> {
@@ -173,5 +219,26 @@ fn fio_seconds(report: &Path) -> Result<f64> {
     match value.pointer("/jobs/0/write/runtime").and_then(serde_json::Value::as_f64) {
         Some(ms) if ms > 0.0 => Ok(ms / 1000.0),
         _ => bail!("fio's report has no runtime"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_differ_are_counted() {
+        let dir = tidegate_testing::temp::TempDir::new("differ").unwrap();
+        let file = |name: &str, bytes: &[u8]| {
+            fs::write(dir.path().join(name), bytes).unwrap();
+            dir.path().join(name)
+        };
+        let mut bytes = vec![7; (1 << 20) + 5];
+        let a = file("a", &bytes);
+        bytes[3] = 0;
+        bytes[(1 << 20) + 4] = 0;
+        let b = file("b", &bytes);
+        assert_eq!((differing(&a, &a).unwrap(), differing(&a, &b).unwrap()), (0, 2));
+        assert!(differing(&a, &file("c", &bytes[1..])).is_err());
     }
 }

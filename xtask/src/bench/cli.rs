@@ -16,7 +16,7 @@ use tidegate_testing::workspace;
 pub enum Task {
     /// Volumes filled from a tree, copied out, streamed into, opened.
     Populate(Plan),
-    /// Sixteen threads make files and fsync each, in memory and on a disk.
+    /// Sixteen threads make files and fsync each, in memory and on a disk: F2FS and ext4, by us and by the kernel.
     Fsync {
         /// The plan.
         #[command(flatten)]
@@ -24,6 +24,9 @@ pub enum Task {
         /// Where to make the image on a disk; below the target directory unless told.
         #[arg(long)]
         disk: Option<PathBuf>,
+        /// Only the devices and sizes whose names contain this.
+        #[arg(long)]
+        only: Option<String>,
     },
     /// Fsyncs beside a stream of writes, and reads beside random ones, of ext4 by us, by our mount and by the kernel.
     Commit {
@@ -77,8 +80,9 @@ impl Task {
     pub fn run(self) -> Result<()> {
         match self {
             Task::Populate(plan) => populate::populate(&plan),
-            Task::Fsync { plan, disk } => {
-                fsync::run(&plan, &disk.unwrap_or_else(|| workspace::target_dir().join("bench")))
+            Task::Fsync { plan, disk, only } => {
+                let disk = disk.unwrap_or_else(|| workspace::target_dir().join("bench"));
+                fsync::run(&plan, &disk, only.as_deref())
             }
             Task::Commit { plan, disk } => {
                 commit::run(&plan, &disk.unwrap_or_else(|| workspace::target_dir().join("bench")))

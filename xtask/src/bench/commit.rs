@@ -98,7 +98,7 @@ fn add_cases<'a>(
     let words = args.clone();
     let mount = move || {
         fresh()?;
-        let mounted = Peer::Tidegate.mount(image, tidegate, &format!("cache={CACHE}"), &[])?;
+        let mounted = Peer::TidegateExt4.mount(image, tidegate, &format!("cache={CACHE}"), &[])?;
         let report = workload.on_dir(mounted.dir(), &words);
         mounted.end()?;
         report

@@ -76,6 +76,11 @@ impl Image {
         golden::fsck_f2fs(&self.path)
     }
 
+    /// Fails unless `e2fsck` finds nothing wrong.
+    pub fn e2fsck(&self) -> Result<()> {
+        quiet(Command::new(oracle::require("e2fsck")?).args(["-f", "-n"]).arg(&self.path)).map(drop)
+    }
+
     /// Writes zeros where the file has holes, and waits for the disk. What tools and discards cut out would
     /// otherwise cost whoever comes next.
     fn settle(&self) -> Result<()> {

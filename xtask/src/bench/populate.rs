@@ -26,6 +26,7 @@ const CASES: &[Case] = &[
     ("large-in tidegate", Bench::large_in),
     ("large-in fio", Bench::large_fio),
     ("open 1T tidegate", Bench::open_large),
+    ("open 16T tidegate ext4", Bench::open_large_ext4),
 ];
 
 /// Costs by case, or why there are none.
@@ -50,13 +51,15 @@ pub fn populate(plan: &Plan) -> Result<()> {
     }
 }
 
-/// Sizes of what was measured.
+/// Sizes of what was measured, and what else is the same in each round.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub(super) struct Sizes {
     pub runs: u32,
     pub files: u64,
     pub tree_bytes: u64,
     pub large_bytes: u64,
+    /// Bytes in which two ext4 volumes from the tree differ.
+    pub differing: Option<u64>,
 }
 
 fn measure(plan: &Plan, dir: &Path) -> Result<(Results, Sizes)> {
@@ -85,5 +88,6 @@ fn measure(plan: &Plan, dir: &Path) -> Result<(Results, Sizes)> {
             }
         }
     }
-    Ok((results, Sizes { runs: plan.runs, files, tree_bytes, large_bytes: large }))
+    let differing = bench.differing_ext4().inspect_err(|e| eprintln!("ext4 twice: failed: {e:#}")).ok();
+    Ok((results, Sizes { runs: plan.runs, files, tree_bytes, large_bytes: large, differing }))
 }

@@ -31,7 +31,7 @@ fn rows(results: &Results) -> Vec<Row> {
     results.iter().map(row).collect()
 }
 
-fn bars(rows: &[Row]) -> Vec<Bar> {
+fn bars(rows: &[Row], sizes: Sizes) -> Vec<Bar> {
     let row = |case: &str| rows.iter().find(|r| r.case == case);
     let wall = |case: &str| Some(row(case)?.wall_s?.median);
     let rss = |case: &str| Some(row(case)?.rss_mib?.max);
@@ -46,11 +46,13 @@ fn bars(rows: &[Row]) -> Vec<Bar> {
         Bar::below("populate, peak MiB", 128.0, rss("populate tidegate")),
         Bar::most("populate ext4, wall to mke2fs -d", 1.0, ratio("populate tidegate ext4", "populate ext4")),
         Bar::below("populate ext4, peak MiB", 256.0, rss("populate tidegate ext4")),
+        Bar::most("populate ext4 twice, bytes that differ", 0.0, sizes.differing.map(|n| n as f64)),
         Bar::most("copy out, wall to tar archive", 1.5, to_archive),
         Bar::most("copy out, wall to tar copy", 1.5, to_copy),
         Bar::least("large file in, speed to fio", 0.85, speed),
         Bar::below("open 1 TiB, wall s", 0.2, wall("open 1T tidegate")),
         Bar::below("open 1 TiB, peak MiB", 64.0, rss("open 1T tidegate")),
+        Bar::below("open 16 TiB of ext4, wall s", 0.2, wall("open 16T tidegate ext4")),
     ]
 }
 
@@ -80,13 +82,13 @@ pub fn table(results: &Results, sizes: Sizes) {
         let wall = format!("{:.3} [{:.3} to {:.3}]", wall.median, wall.min, wall.max);
         println!("{:<22} {wall:>26} {:>9.3} {:>10.1} {speed:>9}", row.case, cpu.median, rss.max);
     }
-    show::bars(&bars(&rows));
+    show::bars(&bars(&rows, sizes));
 }
 
 /// Prints the results for programs.
 pub fn json(results: &Results, sizes: Sizes) -> Result<()> {
     let rows = rows(results);
-    let bars = bars(&rows);
+    let bars = bars(&rows, sizes);
     let all = serde_json::json!({ "sizes": sizes, "cases": rows, "bars": bars });
     println!("{}", serde_json::to_string_pretty(&all)?);
     Ok(())

@@ -18,6 +18,8 @@ pub enum Sync {
     Each,
     /// All at the end, by one sync.
     End,
+    /// Not before they are removed, or all is closed.
+    Never,
 }
 
 #[derive(Args, Clone)]

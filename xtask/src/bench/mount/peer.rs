@@ -18,8 +18,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A competitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
-    /// Our mount.
+    /// Our mount, of F2FS.
     Tidegate,
+    /// Our mount, of ext4.
+    TidegateExt4,
     /// ext4 through FUSE.
     Fuse2fs,
     /// The kernel's ext4 on a loop device.
@@ -33,12 +35,13 @@ pub const CONTENTS: &str = "contents";
 
 impl Peer {
     /// All of them.
-    pub const ALL: [Peer; 4] = [Peer::Tidegate, Peer::Fuse2fs, Peer::Ext4, Peer::Floor];
+    pub const ALL: [Peer; 5] = [Peer::Tidegate, Peer::TidegateExt4, Peer::Fuse2fs, Peer::Ext4, Peer::Floor];
 
     /// What it is called in tables.
     pub fn name(self) -> &'static str {
         match self {
             Peer::Tidegate => "tidegate",
+            Peer::TidegateExt4 => "tidegate ext4",
             Peer::Fuse2fs => "fuse2fs",
             Peer::Ext4 => "ext4",
             Peer::Floor => "floor",
@@ -54,7 +57,9 @@ impl Peer {
         match self {
             Peer::Tidegate if lacks("mkfs.f2fs") => Some("mkfs.f2fs is not installed (f2fs-tools)"),
             Peer::Fuse2fs if lacks("fuse2fs") => Some("fuse2fs is not installed (fuse2fs)"),
-            Peer::Fuse2fs | Peer::Ext4 if lacks("mke2fs") => Some("mke2fs is not installed (e2fsprogs)"),
+            Peer::Fuse2fs | Peer::Ext4 | Peer::TidegateExt4 if lacks("mke2fs") => {
+                Some("mke2fs is not installed (e2fsprogs)")
+            }
             _ => None,
         }
     }
@@ -63,7 +68,7 @@ impl Peer {
     pub fn make(self, image: &Image) -> Result<()> {
         match self {
             Peer::Tidegate => image.mkfs_f2fs(),
-            Peer::Fuse2fs | Peer::Ext4 => image.mkfs_ext4(),
+            Peer::Fuse2fs | Peer::Ext4 | Peer::TidegateExt4 => image.mkfs_ext4(),
             Peer::Floor => Ok(()),
         }
     }
@@ -72,13 +77,13 @@ impl Peer {
     pub fn mount(self, image: &Image, tidegate: &Path, options: &str, more: &[&str]) -> Result<Mounted> {
         let mut command = match self {
             Peer::Ext4 => return Ok(Mounted::Loop(image.mount_ext4(false)?)),
-            Peer::Tidegate => Command::new(tidegate),
+            Peer::Tidegate | Peer::TidegateExt4 => Command::new(tidegate),
             Peer::Floor => Command::new(tidegate.with_file_name("examples").join("floor")),
             Peer::Fuse2fs => Command::new(oracle::require("fuse2fs")?),
         };
         let dir = TempDir::new("mnt")?;
         match self {
-            Peer::Tidegate => {
+            Peer::Tidegate | Peer::TidegateExt4 => {
                 command.args(["mount", "--foreground"]);
                 if !options.is_empty() {
                     command.args(["-o", options]);
