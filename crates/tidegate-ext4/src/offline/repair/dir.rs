@@ -126,7 +126,8 @@ impl Repair<'_, '_> {
         for e in found.entries {
             kept.extend(self.mend_entry(dir, e));
         }
-        let new = self.dir_block(n.seed, &kept);
+        let hashes = n.flags().contains(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD);
+        let new = self.dir_block_over(n.seed, &kept, hashes.then_some(bytes));
         // A block of which nothing is wrong stays as it is, whatever lies behind its names.
         let sealed = !self.sb.has_csum() || self.is_sealed(n, bytes);
         if self.changes != changes || !sealed {

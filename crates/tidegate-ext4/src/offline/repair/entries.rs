@@ -8,6 +8,9 @@ use tidegate_vfs::{Error, ErrorKind, Result};
 /// Blocks of one directory.
 const MOST_BLOCKS: u64 = 4 << 20;
 
+/// Bytes of the hash behind a name that is encrypted and folds case.
+const NAME_HASH: usize = 8;
+
 /// An entry where it lies in its block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
@@ -121,6 +124,12 @@ impl Repair<'_, '_> {
 
     /// A block of these entries, where they are or nearer to the beginning, with its checksum.
     pub(super) fn dir_block(&self, seed: u32, entries: &[Entry]) -> Vec<u8> {
+        self.dir_block_over(seed, entries, None)
+    }
+
+    /// The same. Of a directory whose names are encrypted and fold case, `before` is the block as it was: what lies behind
+    /// each name is its hash (`struct ext4_dir_entry_hash`), which nobody can make anew without the key.
+    pub(super) fn dir_block_over(&self, seed: u32, entries: &[Entry], before: Option<&[u8]>) -> Vec<u8> {
         let end = self.entries_end();
         let mut bytes = vec![0; self.sb.block_size as usize];
         let first = entries.first().map_or(end, |e| e.at);
@@ -134,6 +143,12 @@ impl Repair<'_, '_> {
             let next = entries.get(n + 1).map_or(end, |e| e.at);
             put_head(&mut bytes, at, e.ino, next - at, e.name.len(), e.kind, self.has_types());
             bytes[at + DIRENT_HEAD..at + DIRENT_HEAD + e.name.len()].copy_from_slice(&e.name);
+            if let Some(before) = before
+                && at + e.len() + NAME_HASH <= next
+                && let Some(hash) = before.get(e.at + e.len()..e.at + e.len() + NAME_HASH)
+            {
+                bytes[at + e.len()..at + e.len() + NAME_HASH].copy_from_slice(hash);
+            }
         }
         if self.sb.has_csum() {
             put_tail(&mut bytes, seed, end);

@@ -1,7 +1,7 @@
 //! Group descriptors: each from where it makes sense, and the blocks that the format itself takes.
 
 use super::Repair;
-use super::disk::Disk;
+use super::disk::{Disk, Stage};
 use crate::format::gate::{GroupDesc, Superblock, group::desc_csum};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, GroupNo};
@@ -69,17 +69,12 @@ pub(super) fn load(disk: &mut Disk<'_>, sb: &Superblock) -> Result<Descs> {
             continue;
         }
         let mut candidates = vec![(first, "its checksum, counts or places are wrong")];
-        for block in copies(sb, number) {
+        for block in copies(sb, number).into_iter().take(ASKED) {
             let Ok(block) = disk.block(block) else { continue };
             candidates.push((block[at..at + size].to_vec(), "it is damaged"));
         }
-        // Places that two agree on come before those of one.
-        let agreed = |bytes: &[u8]| candidates.iter().filter(|c| same_places(&c.0, bytes)).count();
-        let mut order: Vec<usize> = (0..candidates.len()).collect();
-        let alone = |n: usize| n == 0 && agreed(&candidates[n].0) == 1;
-        order.sort_by_key(|n| (usize::MAX - agreed(&candidates[*n].0), alone(*n)));
         let mut found = None;
-        for n in order {
+        for n in by_likelihood(disk, sb, g, &candidates) {
             let (bytes, why) = &candidates[n];
             if let Some(desc) = believed(sb, g, bytes)
                 && is_free(sb, &desc, &tables)
@@ -109,6 +104,45 @@ pub(super) fn load(disk: &mut Disk<'_>, sb: &Superblock) -> Result<Descs> {
     Ok(Descs { all, from_copies })
 }
 
+/// The candidates in the order in which they are to be believed: places that two agree on come before those of one, and
+/// of these the ones where less is at odds.
+fn by_likelihood(
+    disk: &mut Disk<'_>,
+    sb: &Superblock,
+    g: u32,
+    candidates: &[(Vec<u8>, &'static str)],
+) -> Vec<usize> {
+    let agreed = |bytes: &[u8]| candidates.iter().filter(|c| same_places(&c.0, bytes)).count();
+    let mut order: Vec<(usize, u32, usize)> = Vec::new();
+    for (n, (bytes, _)) in candidates.iter().enumerate() {
+        let most = agreed(bytes);
+        let odd = if most == candidates.len() { 0 } else { at_odds(disk, sb, g, bytes) };
+        order.push((usize::MAX - most, odd, n));
+    }
+    order.sort_unstable();
+    order.into_iter().map(|o| o.2).collect()
+}
+
+/// How many inodes of the table that a descriptor leads to are in use while its bitmap says they are free, or the other way
+/// round. A descriptor that leads elsewhere takes other blocks for these.
+fn at_odds(disk: &mut Disk<'_>, sb: &Superblock, g: u32, bytes: &[u8]) -> u32 {
+    let Some(desc) = believed(sb, g, bytes) else { return u32::MAX };
+    let Ok(bitmap) = disk.block(desc.inode_bitmap.0) else { return u32::MAX };
+    let (size, bs) = (sb.inode_size as usize, sb.block_size as usize);
+    let mut odd = 0;
+    for slot in 0..sb.inodes_per_group.min(LOOKED_AT) {
+        let at = slot as usize * size;
+        let Ok(block) = disk.block(desc.inode_table.0 + (at / bs) as u64) else { return u32::MAX };
+        let n = Node::parse(sb, g * sb.inodes_per_group + slot + 1, &block[at % bs..at % bs + size]);
+        let marked = bitmap[slot as usize / 8] >> (slot % 8) & 1 == 1;
+        odd += u32::from(n.ino >= sb.first_ino && marked != (n.raw.i_links_count.get() > 0));
+    }
+    odd
+}
+
+/// Copies of a block of descriptors that are asked.
+const ASKED: usize = 3;
+
 /// Other blocks with the descriptors of block `number`.
 fn copies(sb: &Superblock, number: u64) -> Vec<u64> {
     let meta = sb.incompat.contains(Incompat::META_BG) && number >= sb.raw.s_first_meta_bg.get().into();
@@ -119,7 +153,7 @@ fn copies(sb: &Superblock, number: u64) -> Vec<u64> {
         let others = others.into_iter().filter(|g| g.0 < sb.groups);
         return others.map(|g| sb.group_start(g).0 + u64::from(sb.has_super(g))).collect();
     }
-    let has = (1..sb.groups).map(GroupNo).filter(|g| sb.has_super(*g)).take(3);
+    let has = (1..sb.groups).map(GroupNo).filter(|g| sb.has_super(*g));
     has.map(|g| sb.group_start(g).0 + 1 + number).filter(|b| *b < sb.blocks).collect()
 }
 
@@ -273,6 +307,29 @@ fn names_itself(disk: &mut Disk<'_>, sb: &Superblock, n: &Node) -> Result<bool> 
 }
 
 impl Repair<'_, '_> {
+    /// Copies of descriptors that lead to other tables than the first ones become copies of these. Counts and flags differ
+    /// on every volume: kernels keep those of the first ones only.
+    pub(super) fn mend_desc_copies(&mut self) -> Result<()> {
+        let (size, per) = (self.sb.desc_size as usize, self.sb.descs_per_block());
+        for number in 0..self.sb.desc_blocks() {
+            let first = self.disk.block(self.sb.desc_block(number).0)?;
+            let last = self.sb.groups - number as u32 * per;
+            let used = last.min(per) as usize * size;
+            for at in copies(&self.sb, number) {
+                // A copy that cannot be read is written anew.
+                let copy = self.disk.block(at).unwrap_or_default();
+                let mut pairs = first[..used].chunks(size).zip(copy.chunks(size));
+                if copy.len() == first.len() && pairs.all(|(a, b)| same_places(a, b)) {
+                    continue;
+                }
+                let place = format!("block {at}, a copy of descriptors {}", number * u64::from(per));
+                self.tell("group", place, "of no use", "as the first ones");
+                self.disk.put(at, Stage::Copies, first.clone())?;
+            }
+        }
+        Ok(())
+    }
+
     /// Marks tables as such.
     pub(super) fn mark_tables(&mut self) {
         for g in 0..self.sb.groups {

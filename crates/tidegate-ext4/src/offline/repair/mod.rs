@@ -159,6 +159,7 @@ impl Repair<'_, '_> {
         let counts = self.mend_groups()?;
         let sb = self.final_superblock(&counts)?;
         self.mend_copies(&sb)?;
+        self.mend_desc_copies()?;
         if self.options.dry_run {
             return Ok(());
         }

@@ -7,6 +7,7 @@ use crate::format::crc::{START, crc32c};
 use crate::format::gate::Superblock;
 use crate::format::raw::*;
 use crate::format::units::GroupNo;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, RequestQueue, Sector};
 use tidegate_vfs::{Error, ErrorKind, Result};
@@ -106,8 +107,8 @@ pub(super) struct Copy {
     unlike: usize,
 }
 
-/// Good copies in groups that have one in any case: 1, and powers of 3, 5 and 7. Where `first`, the bytes of the first
-/// superblock, still is one, copies are those of the same volume.
+/// Good copies in groups that have one in any case: 1, and powers of 3, 5 and 7; and in the last, where `sparse_super2` has
+/// its second. Where `first`, the bytes of the first superblock, still is one, copies are those of the same volume.
 fn copies(queue: &RequestQueue, first: &[u8]) -> Vec<Copy> {
     let size = queue.device().size();
     let first = RawSuperblock::read_from_prefix(first).ok().map(|f| f.0);
@@ -117,11 +118,14 @@ fn copies(queue: &RequestQueue, first: &[u8]) -> Vec<Copy> {
     for block_size in [4096, 1024, 2048] {
         let usual = block_size * 8;
         let own = own.filter(|own| (1..usual).contains(own));
-        let places = [1, 3, 5, 7, 9, 25, 27, 49].into_iter();
-        for (group, per) in
-            places.flat_map(|g| [Some(usual), own].into_iter().flatten().map(move |per| (g, per)))
-        {
-            let at = (u64::from(block_size == 1024) + group * per) * block_size;
+        let lead = u64::from(block_size == 1024);
+        let mut places = BTreeSet::new();
+        for per in [Some(usual), own].into_iter().flatten() {
+            let last = (size / block_size).saturating_sub(lead + 1) / per;
+            places.extend([1, 3, 5, 7, 9, 25, 27, 49, last].map(|group| (group, per)));
+        }
+        for (group, per) in places.into_iter().filter(|p| p.0 > 0) {
+            let at = (lead + group * per) * block_size;
             if at + 4096 > size {
                 continue;
             }

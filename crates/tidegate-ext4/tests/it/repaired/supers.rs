@@ -101,3 +101,55 @@ fn without_enough_copies_nothing_is_thrown_away() {
         }
     }
 }
+
+#[test]
+fn copies_of_descriptors_are_made_good_while_the_first_ones_are() {
+    if skip() {
+        return;
+    }
+    // Where block 0 of the copy in group 1 has where group 2's inodes begin, and the first one its free blocks.
+    const TABLE: usize = 2 * 32 + 8;
+    const FREE: usize = SUPER + 1024 + 12;
+    let dir = scratch();
+    let whole = base(dir.path(), PLAIN, "32M");
+    let before = contents(&whole).unwrap();
+    for meta in [false, true] {
+        let args = ["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,^has_journal,meta_bg,^resize_inode"];
+        let whole = if meta { base(dir.path(), &args, "32M") } else { whole.clone() };
+        let size = if meta { 64 } else { 32 };
+        // Of a meta group the second group has a copy; it has one of the superblock as well.
+        let copy = COPY + 1024;
+        assert_eq!(whole[copy..copy + 12], whole[SUPER + 1024..SUPER + 1024 + 12], "no copy there");
+        let at = copy + TABLE / 32 * size + TABLE % 32;
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x55;
+        bytes[FREE] ^= 1;
+        let r = repair_bytes(&bytes);
+        assert_eq!(r.report.unwrap().outcome, Outcome::Corrected);
+        assert!(r.told.iter().any(|t| t.contains("a copy of descriptors")), "{:?}", r.told);
+        // It can stand in for the first now.
+        let mut bytes = r.bytes;
+        bytes[SUPER + 1024..SUPER + 2048].fill(0xff);
+        let r = repair_bytes(&bytes);
+        assert_eq!(r.report.unwrap().outcome, Outcome::Corrected);
+        assert_eq!(contents(&r.bytes).unwrap().paths, before.paths, "{:?}", r.told);
+    }
+}
+
+#[test]
+fn the_second_copy_of_sparse_super2_is_in_the_last_group() {
+    if skip() {
+        return;
+    }
+    let args = ["-t", "ext4", "-b", "1024", "-O", "sparse_super2,^metadata_csum,^has_journal,^resize_inode"];
+    let dir = scratch();
+    // The last is neither the first nor a power of 3, 5 or 7.
+    let whole = base(dir.path(), &args, "48M");
+    let before = contents(&whole).unwrap();
+    let mut bytes = whole.clone();
+    bytes[SUPER..SUPER + 1024].fill(0);
+    bytes[COPY..COPY + 1024].fill(0);
+    let r = repair_bytes(&bytes);
+    assert_eq!(r.report.unwrap().outcome, Outcome::Corrected);
+    assert_eq!(contents(&r.bytes).unwrap().paths, before.paths, "{:?}", r.told);
+}
