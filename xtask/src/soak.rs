@@ -36,7 +36,13 @@ const LONG: &[Long] = &[
     },
     Long { of: MOUNT, name: "postgres::", settings: &[("TIDEGATE_PG_KILLS", "10")] },
     Long { of: MOUNT, name: "stress::", settings: &[("TIDEGATE_STRESS_SECONDS", "300")] },
-    Long { of: MOUNT, name: "programs::", settings: &[("TIDEGATE_SQLITE_ROWS", "1000")] },
+    Long {
+        of: MOUNT,
+        name: "programs::",
+        settings: &[("TIDEGATE_SQLITE_ROWS", "1000"), ("TIDEGATE_KILLS", "20")],
+    },
+    // Everything that is shared by programs of the machine, into a volume and out of one.
+    Long { of: ("tidegate-cli", "it"), name: "system::", settings: &[("TIDEGATE_TREE", "/usr/share")] },
     Long { of: MOUNT, name: "trees::a_tree", settings: &[("TIDEGATE_TREE", "/usr")] },
     Long { of: MOUNT, name: "exercise::", settings: &[("TIDEGATE_FUSE_ROUNDS", "100")] },
     Long { of: MOUNT, name: "load::", settings: &[("TIDEGATE_FUSE_OPS", "5000")] },

@@ -19,10 +19,8 @@ const WHOLE: Duration = Duration::from_secs(75 * 60);
 /// for them.
 pub fn run(quick: bool) -> Result<()> {
     let start = Instant::now();
-    let cargo = |name: &str, args: &[&str]| {
-        let whole = WHOLE.saturating_sub(start.elapsed());
-        cargo(name, args, &Limits { child: CHILD, whole })
-    };
+    let limits = || Limits { child: CHILD, whole: WHOLE.saturating_sub(start.elapsed()) };
+    let cargo = |name: &str, args: &[&str]| cargo_with(name, args, &[], &limits());
     if rustix::process::geteuid().is_root() || oracle::in_ci() {
         step("oracles", oracle::install_missing)?;
     } else {
@@ -47,6 +45,9 @@ pub fn run(quick: bool) -> Result<()> {
     }
     // All of them: one that fails says nothing of the others.
     cargo("tests", &["test", "--workspace", "--no-fail-fast"])?;
+    // The tests of mounts take F2FS by themselves.
+    let mounts = ["test", "--package", "tidegate-fuse", "--test", "mount"];
+    cargo_with("mounts of ext4", &mounts, &[("TIDEGATE_TEST_FORMAT", "ext4")], &limits())?;
     // They are no part of an ordinary build.
     let bugs =
         ["test", "--package", "tidegate-crash", "--features", "planted-bugs", "--test", "explore", "planted"];
@@ -89,12 +90,15 @@ fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-fn cargo(name: &str, args: &[&str], limits: &Limits) -> Result<()> {
+fn cargo_with(name: &str, args: &[&str], environment: &[(&str, &str)], limits: &Limits) -> Result<()> {
     let helper = workspace::helper_binary()?;
     step(name, || {
         let mut command = Command::new(workspace::cargo());
         command.args(args).current_dir(workspace::root());
-        command.env("XTASK_BIN", &helper).env("RUSTDOCFLAGS", "-D warnings");
+        command
+            .env("XTASK_BIN", &helper)
+            .env("RUSTDOCFLAGS", "-D warnings")
+            .envs(environment.iter().copied());
         let status = watched::run(&mut command, limits).context("running cargo")?;
         if !status.success() {
             bail!("cargo {}: {status}", args.join(" "));

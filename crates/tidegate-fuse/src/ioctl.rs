@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use tidegate::vfs::SetAttr;
+use tidegate::vfs::{JOURNAL_DATA, SetAttr};
 
 /// Makes everything durable, as syncfs(2) does where the kernel forwards it: `_IO(0xf5, 0x74)`. See
 /// [`full_sync`].
@@ -26,7 +26,7 @@ const F2FS_IOC_WRITE_CHECKPOINT: u32 = 0xf507;
 pub(crate) const SYNC: u32 = 0x8;
 /// `FS_DIRSYNC_FL`.
 pub(crate) const DIRSYNC: u32 = 0x1_0000;
-/// `FS_*_FL` that users may set: immutable, append, nodump, noatime, dirsync; and sync, of directories.
+/// `FS_*_FL` that users may set: immutable, append, nodump, noatime, dirsync; and sync, of directories. A format has others.
 const SETTABLE: u32 = 0x10 | 0x20 | 0x40 | 0x80 | DIRSYNC;
 /// `FS_*_FL` beside the bit of `FS_XFLAG_*` that means the same.
 const XFLAGS: [(u32, u32); 5] = [(0x8, 0x20), (0x10, 0x8), (0x20, 0x10), (0x40, 0x80), (0x80, 0x40)];
@@ -81,11 +81,11 @@ impl Server {
     ) -> Result<Vec<u8>> {
         match cmd {
             FS_IOC_GETFLAGS => Ok(self.inode(node)?.attr().flags.to_le_bytes().to_vec()),
-            FS_IOC_SETFLAGS => self.set_flags(node, word(input, 0)?),
+            FS_IOC_SETFLAGS => self.set_flags(caller, node, word(input, 0)?),
             // Declared as a long, an int by custom.
             FS_IOC_GETVERSION => Ok(self.inode(node)?.attr().generation.to_le_bytes().to_vec()),
             FS_IOC_FSGETXATTR => self.fs_get_xattr(node),
-            FS_IOC_FSSETXATTR => self.fs_set_xattr(node, input),
+            FS_IOC_FSSETXATTR => self.fs_set_xattr(caller, node, input),
             FITRIM => self.trim(caller, input),
             F2FS_IOC_WRITE_CHECKPOINT | TIDEGATE_IOC_SYNC => {
                 if cmd == F2FS_IOC_WRITE_CHECKPOINT {
@@ -109,12 +109,16 @@ impl Server {
         self.vfs().sync().map_errno()
     }
 
-    fn set_flags(&self, node: u64, flags: u32) -> Result<Vec<u8>> {
+    fn set_flags(&self, caller: &Caller, node: u64, flags: u32) -> Result<Vec<u8>> {
         let inode = self.inode(node)?;
         let old = inode.attr().flags;
-        let settable = if inode.is_dir() { SETTABLE | SYNC } else { SETTABLE };
+        let settable = SETTABLE | self.vfs().fs().own_flags() | if inode.is_dir() { SYNC } else { 0 };
         if (flags ^ old) & !settable != 0 {
             return Err(Errno::OPNOTSUPP);
+        }
+        if (flags ^ old) & JOURNAL_DATA != 0 {
+            // Room in the journal is everybody's. The kernel leaves that to us.
+            self.check_admin(caller)?;
         }
         let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
         self.vfs().setattr(ROOT, &inode, &set).map_errno()?;
@@ -131,7 +135,7 @@ impl Server {
         Ok(out)
     }
 
-    fn fs_set_xattr(&self, node: u64, input: &[u8]) -> Result<Vec<u8>> {
+    fn fs_set_xattr(&self, caller: &Caller, node: u64, input: &[u8]) -> Result<Vec<u8>> {
         let xflags = word(input, 0)?;
         let known = XFLAGS.iter().fold(0, |x, (_, b)| x | b);
         // Neither extent sizes nor project ids are the format's.
@@ -141,7 +145,7 @@ impl Server {
         }
         let old = self.inode(node)?.attr().flags;
         let flags = XFLAGS.iter().fold(old, |f, (fl, b)| if xflags & b != 0 { f | fl } else { f & !fl });
-        self.set_flags(node, flags)
+        self.set_flags(caller, node, flags)
     }
 
     fn trim(&self, caller: &Caller, input: &[u8]) -> Result<Vec<u8>> {

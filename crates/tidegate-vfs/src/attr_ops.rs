@@ -14,7 +14,7 @@ pub const IMMUTABLE: u32 = 0x10;
 /// `FS_APPEND_FL`.
 pub const APPEND_ONLY: u32 = 0x20;
 /// `FS_JOURNAL_DATA_FL`.
-const JOURNAL_DATA: u32 = 0x4000;
+pub const JOURNAL_DATA: u32 = 0x4000;
 
 impl Vfs {
     /// Changes attributes. Ownership and mode changes drop set-id bits and narrow the access ACL as

@@ -77,7 +77,9 @@ impl Vfs {
             let a = dir.attr();
             (a.mode, a.gid)
         };
-        if dir_mode & S_ISGID != 0 {
+        if self.fs.groups_follow_directories() {
+            new.gid = dir_gid;
+        } else if dir_mode & S_ISGID != 0 {
             new.gid = dir_gid;
             if new.file_type == FileType::Directory {
                 new.mode |= S_ISGID;

@@ -212,6 +212,9 @@ impl File {
         if len == 0 || (punch && (!keep || flags.contains(FallocateFlags::ZERO_RANGE))) {
             return Err(ErrorKind::InvalidArgument.into());
         }
+        if !punch {
+            self.vfs.fs.can_preallocate(&self.inode)?;
+        }
         let max = self.vfs.fs.max_file_size(&self.inode);
         let end = offset.checked_add(len).filter(|e| *e <= max).ok_or(ErrorKind::FileTooBig)?;
         let mut at = offset;

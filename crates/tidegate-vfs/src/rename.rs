@@ -143,7 +143,8 @@ impl Vfs {
             let a = dir.attr();
             (a.mode, a.gid)
         };
-        let gid = if dir_mode & S_ISGID != 0 { dir_gid } else { gid };
+        let follows = dir_mode & S_ISGID != 0 || self.fs.groups_follow_directories();
+        let gid = if follows { dir_gid } else { gid };
         NewInode { uid, gid, ..self.new_inode(&Cred::ROOT, FileType::CharDevice, 0) }
     }
 

@@ -27,7 +27,7 @@ impl Vfs {
         let guard = dir.rwsem.read();
         perm::check(&*self.fs, cred, dir, MAY_WRITE | MAY_EXEC)?;
         let mut new = new.clone();
-        if dir.attr().mode & S_ISGID != 0 {
+        if dir.attr().mode & S_ISGID != 0 || self.fs.groups_follow_directories() {
             new.gid = dir.attr().gid;
         }
         let inherited = self.inherit_acl(dir, &mut new)?;

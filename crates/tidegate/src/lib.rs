@@ -85,7 +85,7 @@ pub use volume::Volume;
 
 /// What a volume's operations take and give: files, inodes, attributes, errors.
 pub mod vfs {
-    pub use tidegate_vfs::attr_ops::{APPEND_ONLY, IMMUTABLE};
+    pub use tidegate_vfs::attr_ops::{APPEND_ONLY, IMMUTABLE, JOURNAL_DATA};
     pub use tidegate_vfs::{
         At, Attr, CommitRun, CommitStats, Cred, DeviceNumber, DirEntry, Error, ErrorKind, FallocateFlags,
         File, FileType, Ino, Inode, MemoryLimits, NewInode, OpenFlags, ReadOnly, RenameFlags, Result,

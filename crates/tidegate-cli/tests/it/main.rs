@@ -20,6 +20,7 @@ mod names;
 mod repair;
 mod roundtrip;
 mod shells;
+mod system;
 mod tar_names;
 mod tour;
 mod trim;

@@ -2,7 +2,7 @@
 
 use crate::format::gate::group::desc_csum;
 use crate::format::raw::*;
-use crate::format::units::GroupNo;
+use crate::format::units::{BlockAddr, GroupNo};
 use crate::volume::handle::Handle;
 use crate::volume::sbi::Ext4;
 use tidegate_rt::{LockClass, Mutex, MutexGuard};
@@ -68,6 +68,18 @@ impl DescChange {
 }
 
 impl Ext4 {
+    /// The block of the descriptor of `group`, and where in it.
+    fn desc_place(&self, group: GroupNo) -> (BlockAddr, usize) {
+        let per_block = self.sb.descs_per_block();
+        let addr = self.sb.desc_block((group.0 / per_block).into());
+        (addr, (group.0 % per_block * self.sb.desc_size) as usize)
+    }
+
+    /// Takes a descriptor into a change, before its bitmap is changed.
+    pub(super) fn hold_desc(&self, handle: &mut Handle<'_>, group: GroupNo) -> Result<()> {
+        handle.hold(self.desc_place(group).0)
+    }
+
     /// Changes the descriptor of `group`, whose lock is held.
     pub(super) fn change_desc(
         &self,
@@ -76,9 +88,8 @@ impl Ext4 {
         mut f: impl FnMut(&mut DescChange),
     ) -> Result<()> {
         let sb = &self.sb;
-        let per_block = sb.descs_per_block();
-        let addr = sb.desc_block((group.0 / per_block).into());
-        let (at, len) = ((group.0 % per_block * sb.desc_size) as usize, sb.desc_size as usize);
+        let (addr, at) = self.desc_place(group);
+        let len = sb.desc_size as usize;
         handle.write(addr, |block| {
             let bytes = &mut block[at..at + len];
             let mut change = DescChange { raw: RawGroupDesc::default() };

@@ -101,8 +101,10 @@ impl Ext4 {
         let Some(bit) = first_clear(&map, first..self.sb.inodes_per_group) else { return Ok(None) };
         fill(&mut map, bit..bit + 1, true);
         let used = self.sb.inodes_per_group - bit - 1;
+        let ino = group.0 * self.sb.inodes_per_group + bit + 1;
+        self.hold_inode(handle, ino)?;
         self.store_inode_bitmap(handle, &desc, &map, -1, is_dir, desc.itable_unused.min(used))?;
-        Ok(Some(group.0 * self.sb.inodes_per_group + bit + 1))
+        Ok(Some(ino))
     }
 
     /// Gives an inode back. One of a group whose bitmap is damaged, or has it as free, stays as it is for e2fsck.
@@ -141,6 +143,7 @@ impl Ext4 {
         is_dir: bool,
         unused: u32,
     ) -> Result<()> {
+        self.hold_desc(handle, desc.group)?;
         handle.create(desc.inode_bitmap, |block| block.copy_from_slice(map))?;
         let csum = self.bitmap_csum(&map[..self.sb.inodes_per_group as usize / 8]);
         let dirs = if is_dir { -freed } else { 0 };

@@ -1,4 +1,5 @@
-//! Changing the hash tree: blocks of entries split by hash, nodes split in the middle, the root grows a level.
+//! Changing the hash tree: blocks of entries split by hash, nodes split in the middle, the root grows a level. Blocks that a
+//! split changes are taken into the change before it begins: one that cannot be read leaves the tree as it was.
 
 use super::block::{put_dx_csum, root_entries};
 use super::change::{NewEntry, entry_len, put_entry, set_rec_len};
@@ -49,6 +50,7 @@ impl Ext4 {
             return Ok(false);
         }
         let all = self.owned_entries(&before, FileBlock(0), &block, &hash)?;
+        handle.hold(first.addr)?;
         let (n, addr) = self.append_dir_block(handle, dir)?;
         handle.begin_step();
         self.with_own(dir, |own| own.flags |= InodeFlags::INDEX);
@@ -141,6 +143,7 @@ impl Ext4 {
             return self.add_level(handle, dir, &nodes[0], nodes.len()).map(|()| false);
         }
         let (parent, node) = (&nodes[top - 1], &nodes[top]);
+        [parent, node].into_iter().try_for_each(|n| handle.hold(n.addr))?;
         let (n, addr) = self.append_dir_block(handle, dir)?;
         handle.begin_step();
         let now = ei(dir);
@@ -177,6 +180,7 @@ impl Ext4 {
         if levels > usize::from(deepest) {
             return Err(Error::new(ErrorKind::NoSpace, "its hash tree is full").in_dir(dir.ino));
         }
+        handle.hold(root.addr)?;
         let (n, addr) = self.append_dir_block(handle, dir)?;
         handle.begin_step();
         let now = ei(dir);
@@ -245,12 +249,13 @@ impl Ext4 {
         }
         let upper = list.split_off(middle);
         let continued = u32::from(list[list.len() - 1].hash == upper[0].hash);
+        let node = &way.nodes[way.nodes.len() - 1];
+        [leaf.addr, node.addr].into_iter().try_for_each(|at| handle.hold(at))?;
         let (n, addr) = self.append_dir_block(handle, dir)?;
         handle.begin_step();
         let now = ei(dir);
         self.write_entries(handle, &now, addr, &upper)?;
         self.write_entries(handle, &now, leaf.addr, &list)?;
-        let node = &way.nodes[way.nodes.len() - 1];
         let mut index = Self::list_of(node);
         index.insert(node.slot + 1, (upper[0].hash | continued, n.0 as u32));
         self.store_node(handle, &now, node, &index)?;

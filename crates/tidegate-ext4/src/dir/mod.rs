@@ -10,6 +10,7 @@
 //! | `htree` | lookup through the hash tree |
 //! | `change`, `grow` | entries come and go; the hash tree grows |
 //! | `names` | names of inodes: create, link, unlink, rename |
+//! | `hold` | what a change of names needs, before the first of it |
 //! | `inline` | directories in their inodes |
 //! | `nokey` | encrypted names in a form that can be shown |
 
@@ -17,6 +18,7 @@ mod block;
 pub(crate) mod change;
 mod entry;
 mod grow;
+mod hold;
 mod htree;
 mod inline;
 mod names;

@@ -1,6 +1,7 @@
 //! Names of inodes: create, link, unlink, rename.
 //!
-//! What can fail for want of space is done before a name changes, and taken back if it fails.
+//! What can fail for want of space is done before a name changes, and taken back if it fails; what has to be read is read
+//! before that.
 
 use super::change::NewEntry;
 use super::entry::Spot;
@@ -36,6 +37,7 @@ impl Ext4 {
             if new.file_type == FileType::Directory {
                 self.check_links(&dir.attr())?;
             }
+            self.hold_inode(handle, dir.ino.0 as u32)?;
             let (attr, own) = self.make_inode(handle, dir, new, xattrs)?;
             let e = NewEntry { name, ino: own.ino, file_type: new.file_type };
             if let Err(e) = self.add_entry(handle, dir, e) {
@@ -136,6 +138,7 @@ impl Ext4 {
         xattrs: &NewXattrs,
     ) -> Result<InodeParts> {
         self.op(HandleType::Dir, |handle| {
+            self.hold_super(handle)?;
             let (mut attr, own) = self.make_inode(handle, dir, new, xattrs)?;
             attr.nlink = 0;
             let made = self.finish_new(handle, attr, own)?;
@@ -155,6 +158,7 @@ impl Ext4 {
         Self::check_name(name)?;
         self.op(HandleType::Dir, |handle| {
             self.check_links(&inode.attr())?;
+            self.hold_link(handle, dir, inode)?;
             if let Err(e) = self.add_entry(handle, dir, Self::entry(name, inode)) {
                 return take_back(handle, e, |handle| self.store_inode(handle, dir));
             }
@@ -185,6 +189,7 @@ impl Ext4 {
                 return Err(ErrorKind::NotEmpty.into());
             }
             let spot = self.locate(dir, name)?.ok_or(ErrorKind::NotFound)?;
+            self.hold_unlink(handle, dir, spot, inode)?;
             self.remove_entry(handle, dir, spot)?;
             self.drop_link(handle, inode, now)?;
             self.touch(handle, dir, now, -i64::from(inode.is_dir()))
@@ -222,9 +227,15 @@ impl Ext4 {
             }
             // A damaged directory is found out before anything changes.
             let parent = if is_dir && moves { Some(self.parent_entry(r.inode)?) } else { None };
-            self.locate(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
+            let old = self.locate(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
+            let new = match r.target {
+                Some(_) => Some(self.locate(r.new_dir, r.new_name)?.ok_or(ErrorKind::NotFound)?),
+                None => None,
+            };
+            self.hold_rename(handle, r, [Some(old), new, parent].into_iter().flatten())?;
+            let blocks = self.blocks_of(r.old_dir.size());
             let whiteout = r.whiteout.map(|new| self.make_inode(handle, r.old_dir, new, &[])).transpose()?;
-            if let Err(e) = self.put_new_name(handle, r) {
+            if let Err(e) = self.put_new_name(handle, r, new) {
                 return take_back(handle, e, |handle| {
                     if let Some((attr, own)) = whiteout {
                         self.unmake(handle, attr, own, r.now)?;
@@ -232,7 +243,7 @@ impl Ext4 {
                     self.store_inode(handle, r.new_dir)
                 });
             }
-            let old = self.locate(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
+            let old = self.found_again(r.old_dir, r.old_name, old, blocks)?;
             let made = match whiteout {
                 Some((attr, own)) => {
                     self.point_entry(handle, r.old_dir, old, own.ino, attr.file_type)?;
@@ -262,13 +273,10 @@ impl Ext4 {
     }
 
     /// The new name leads to what is moved.
-    fn put_new_name(&self, handle: &mut Handle<'_>, r: &Rename<'_>) -> Result<()> {
-        match r.target {
+    fn put_new_name(&self, handle: &mut Handle<'_>, r: &Rename<'_>, at: Option<Spot>) -> Result<()> {
+        match at {
             None => self.add_entry(handle, r.new_dir, Self::entry(r.new_name, r.inode)),
-            Some(_) => {
-                let spot = self.locate(r.new_dir, r.new_name)?.ok_or(ErrorKind::NotFound)?;
-                self.point_entry(handle, r.new_dir, spot, r.inode.ino.0 as u32, r.inode.file_type)
-            }
+            Some(at) => self.point_entry(handle, r.new_dir, at, r.inode.ino.0 as u32, r.inode.file_type),
         }
     }
 
@@ -282,6 +290,8 @@ impl Ext4 {
             false => Ok(None),
         };
         let both = [(r.inode, parent(r.inode)?, r.new_dir), (target, parent(target)?, r.old_dir)];
+        let parents = both.iter().filter_map(|b| b.1);
+        self.hold_rename(handle, r, [old, new].into_iter().chain(parents))?;
         self.point_entry(handle, r.old_dir, old, target.ino.0 as u32, target.file_type)?;
         self.point_entry(handle, r.new_dir, new, r.inode.ino.0 as u32, r.inode.file_type)?;
         for (inode, spot, to) in both {
@@ -316,6 +326,8 @@ impl Ext4 {
         self.op(HandleType::Truncate, |handle| {
             let mut attr = inode.attr().clone();
             let mut now = Arc::unwrap_or_clone(ei(inode));
+            self.hold_inode(handle, now.ino)?;
+            self.hold_orphan(handle, now.ino)?;
             self.free_content(handle, &mut now, &mut attr)?;
             self.remove_orphan(handle, now.ino)?;
             self.store_as(handle, &now, &attr)?;

@@ -111,7 +111,7 @@ impl Ext4 {
         file_type: FileType,
         now: Timespec,
     ) -> Result<()> {
-        let (addr, at) = self.inode_address(own.ino)?;
+        let (addr, at) = self.stored_at(handle, own.ino)?;
         let (dtime, links) = (offset_of!(RawInode, i_dtime), offset_of!(RawInode, i_links_count));
         let len = self.sb.inode_size as usize;
         handle.write(addr, |block| {

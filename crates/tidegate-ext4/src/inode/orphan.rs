@@ -56,6 +56,26 @@ impl Ext4 {
         Ok(())
     }
 
+    /// Takes into a change, before anything is changed, what putting an inode on the list changes, or taking it off.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub(crate) fn hold_orphan(&self, handle: &mut Handle<'_>, ino: u32) -> Result<()> {
+        let (noted, after) = {
+            let lists = self.orphans.0.lock();
+            let noted = lists.noted.iter().rfind(|(n, _)| *n == ino).map(|(_, noted)| noted.block());
+            let at = lists.listed.iter().rposition(|n| *n == ino);
+            (noted, at.and_then(|at| lists.listed.get(at + 1).copied()))
+        };
+        noted.map_or(Ok(()), |block| handle.hold(block))?;
+        if !self.lists_orphans() {
+            return Ok(());
+        }
+        self.hold_super(handle)?;
+        self.hold_inode(handle, ino)?;
+        after.map_or(Ok(()), |after| self.hold_inode(handle, after))
+    }
+
     /// Takes an inode from the list, or out of the orphan file.
     pub(crate) fn remove_orphan(&self, handle: &mut Handle<'_>, ino: u32) -> Result<()> {
         let mut lists = self.orphans.0.lock();
@@ -82,15 +102,12 @@ impl Ext4 {
     }
 
     fn set_next_orphan(&self, handle: &mut Handle<'_>, ino: u32, next: u32) -> Result<()> {
-        let (addr, at) = self.inode_address(ino)?;
-        let len = self.sb.inode_size as usize;
-        let dtime = at + offset_of!(RawInode, i_dtime);
-        let (seed, extra) = self.seal_of(ino)?;
+        let (addr, at) = self.stored_at(handle, ino)?;
+        let (len, dtime) = (self.sb.inode_size as usize, offset_of!(RawInode, i_dtime));
         handle.write(addr, |block| {
-            block[dtime..dtime + 4].copy_from_slice(&next.to_le_bytes());
-            if self.sb.has_csum() {
-                super::store::put_csum(&mut block[at..at + len], seed, extra);
-            }
+            let bytes = &mut block[at..at + len];
+            bytes[dtime..dtime + 4].copy_from_slice(&next.to_le_bytes());
+            self.seal_inode(ino, bytes);
         })
     }
 

@@ -28,6 +28,13 @@ pub(crate) struct Noted {
     seed: u32,
 }
 
+impl Noted {
+    /// The block of the file that names it.
+    pub(super) fn block(self) -> BlockAddr {
+        self.block
+    }
+}
+
 fn checksum(seed: u32, block: BlockAddr, bytes: &[u8]) -> u32 {
     crc32c(crc32c(seed, &block.0.to_le_bytes()), bytes)
 }

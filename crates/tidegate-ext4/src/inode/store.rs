@@ -3,6 +3,7 @@
 use super::{Ext4Inode, ei, time};
 use crate::format::crc::crc32c;
 use crate::format::raw::*;
+use crate::format::units::BlockAddr;
 use crate::volume::handle::Handle;
 use crate::volume::sbi::Ext4;
 use std::mem::offset_of;
@@ -64,14 +65,33 @@ impl Ext4 {
         self.store_as(handle, &own, &attr)
     }
 
-    /// What an inode's checksum in the table begins with, and how many bytes its fields have.
-    pub(super) fn seal_of(&self, ino: u32) -> Result<(u32, usize)> {
-        let (block, at) = self.inode_place(ino)?;
-        let generation = le32(&block, at + offset_of!(RawInode, i_generation));
+    /// Takes an inode's block of the table into a change, before anything is changed: storing it does not fail for want of
+    /// that then.
+    ///
+    /// # Errors
+    /// Those of reading the table.
+    pub(crate) fn hold_inode(&self, handle: &mut Handle<'_>, ino: u32) -> Result<()> {
+        match handle.place_of(ino) {
+            Some(_) => Ok(()),
+            None => handle.hold_inode_at(ino, self.inode_address(ino)?),
+        }
+    }
+
+    /// The block of the table that an inode in use is stored in, and where in it.
+    pub(super) fn stored_at(&self, handle: &Handle<'_>, ino: u32) -> Result<(BlockAddr, usize)> {
+        handle.place_of(ino).map_or_else(|| self.inode_address(ino), Ok)
+    }
+
+    /// Sets the checksum of the bytes of inode `ino`, whose fields are right already.
+    pub(super) fn seal_inode(&self, ino: u32, bytes: &mut [u8]) {
+        if !self.sb.has_csum() {
+            return;
+        }
+        let generation = le32(bytes, offset_of!(RawInode, i_generation));
         let seed = crc32c(crc32c(self.sb.csum_seed, &ino.to_le_bytes()), &generation.to_le_bytes());
         let long = self.sb.inode_size > INODE_BASE as u32;
-        let extra = if long { le16(&block, at + INODE_BASE).into() } else { 0 };
-        Ok((seed, extra))
+        let extra = if long { le16(bytes, INODE_BASE).into() } else { 0 };
+        put_csum(bytes, seed, extra);
     }
 
     /// The same of what is not an inode in memory, or is being changed.
@@ -79,14 +99,14 @@ impl Ext4 {
         if own.disk_size > i32::MAX as u64 && attr.file_type == FileType::Regular {
             self.announce_large_file(handle)?;
         }
-        let (addr, at) = self.inode_address(own.ino)?;
+        let (addr, at) = self.stored_at(handle, own.ino)?;
         let len = self.sb.inode_size as usize;
         handle.write(addr, |block| self.put_inode(&mut block[at..at + len], own, attr, false))
     }
 
     /// Writes an inode that is new: nothing of what its place held stays.
     pub(super) fn store_new(&self, handle: &mut Handle<'_>, own: &Ext4Inode, attr: &Attr) -> Result<()> {
-        let (addr, at) = self.inode_address(own.ino)?;
+        let (addr, at) = self.stored_at(handle, own.ino)?;
         let len = self.sb.inode_size as usize;
         handle.write(addr, |block| self.put_inode(&mut block[at..at + len], own, attr, true))
     }

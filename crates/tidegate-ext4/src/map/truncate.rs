@@ -95,13 +95,20 @@ impl Ext4 {
         self.settle_size(inode)
     }
 
-    /// Gives the holes of a range blocks that read as zeros.
-    pub(crate) fn preallocate_range(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
-        if !ei(inode).is(InodeFlags::EXTENTS) {
-            // A number has no mark that its block was never written.
-            let what = "a file without extents gets no blocks ahead";
-            return Err(Error::new(ErrorKind::Unsupported, what).in_inode(inode.ino));
+    /// Refuses blocks ahead for a file without extents: a number has no mark that its block was never written.
+    ///
+    /// # Errors
+    /// `Unsupported` for such.
+    pub(crate) fn has_extents_for_ahead(&self, inode: &Inode) -> Result<()> {
+        if ei(inode).is(InodeFlags::EXTENTS) {
+            return Ok(());
         }
+        let what = "a file without extents gets no blocks ahead";
+        Err(Error::new(ErrorKind::Unsupported, what).in_inode(inode.ino))
+    }
+
+    /// Gives the holes of a range blocks that read as zeros. The file has extents.
+    pub(crate) fn preallocate_range(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
         let blocks = self.file_blocks(&bytes);
         let mut at = blocks.start;
         while at < blocks.end {

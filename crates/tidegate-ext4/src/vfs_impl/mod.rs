@@ -41,6 +41,14 @@ impl FileSystem for Ext4 {
         self.size_limit(&ei(inode))
     }
 
+    fn groups_follow_directories(&self) -> bool {
+        self.switches.grpid()
+    }
+
+    fn own_flags(&self) -> u32 {
+        self.blocks.journal().map_or(0, |_| InodeFlags::JOURNAL_DATA.bits())
+    }
+
     fn read_inode(&self, ino: Ino) -> Result<InodeParts> {
         self.load_inode(ino)
     }
@@ -165,6 +173,10 @@ impl FileSystem for Ext4 {
 
     fn preallocate(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
         self.preallocate_range(inode, bytes)
+    }
+
+    fn can_preallocate(&self, inode: &Inode) -> Result<()> {
+        self.has_extents_for_ahead(inode)
     }
 
     fn can_shift(&self, inode: &Inode) -> Result<()> {

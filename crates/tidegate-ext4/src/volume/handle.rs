@@ -30,6 +30,8 @@ pub(crate) struct Handle<'a> {
     in_step: bool,
     /// Credits for data that is put into the transaction when it has its places.
     kept: u32,
+    /// Inodes whose blocks of the table are held, and where they are stored.
+    places: Vec<(u32, (BlockAddr, usize))>,
 }
 
 thread::local!(static HELD: Cell<u32> = const { Cell::new(0) });
@@ -97,7 +99,7 @@ impl<'a> Handle<'a> {
 
     fn on(way: Way<'a>) -> Self {
         HELD.set(HELD.get() + 1);
-        Handle { way, changed: false, whole: false, in_step: false, kept: 0 }
+        Handle { way, changed: false, whole: false, in_step: false, kept: 0, places: Vec::new() }
     }
 
     /// Begins a change that puts so many blocks of data into the transaction.
@@ -235,6 +237,35 @@ impl<'a> Handle<'a> {
         h.log_data(FsBlock(at.0), f)?;
         self.has_changed_now();
         Ok(())
+    }
+
+    /// Takes a block into the change as it is, before anything is changed: what follows does not fail for want of it.
+    ///
+    /// # Errors
+    /// As [`Handle::write`].
+    pub(crate) fn hold(&mut self, at: BlockAddr) -> Result<()> {
+        match &mut self.way {
+            Way::Direct(blocks) => blocks.modify(at, &mut |_| {}),
+            Way::Logged(h) => {
+                has_credit(h)?;
+                h.write(FsBlock(at.0), |_| {})
+            }
+        }
+    }
+
+    /// The same for the block that inode `ino` is stored in at a byte, which is remembered.
+    ///
+    /// # Errors
+    /// As [`Handle::write`].
+    pub(crate) fn hold_inode_at(&mut self, ino: u32, place: (BlockAddr, usize)) -> Result<()> {
+        self.hold(place.0)?;
+        self.places.push((ino, place));
+        Ok(())
+    }
+
+    /// Where an inode is stored whose block is held.
+    pub(crate) fn place_of(&self, ino: u32) -> Option<(BlockAddr, usize)> {
+        self.places.iter().find(|p| p.0 == ino).map(|p| p.1)
     }
 
     /// Lets `f` change a block; it takes no other.

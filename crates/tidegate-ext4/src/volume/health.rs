@@ -301,6 +301,14 @@ impl Ext4 {
         (BlockAddr((SUPER_OFFSET / bs) as u64), SUPER_OFFSET % bs)
     }
 
+    /// Takes the superblock into a change, before anything is changed.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub(crate) fn hold_super(&self, handle: &mut Handle<'_>) -> Result<()> {
+        handle.hold(self.super_place().0)
+    }
+
     /// Changes the superblock as part of a change.
     pub(crate) fn change_super_in(
         &self,

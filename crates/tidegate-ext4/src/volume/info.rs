@@ -4,6 +4,7 @@ use crate::format::gate::Journal;
 use crate::format::gate::superblock::text;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, GroupNo};
+use crate::volume::defaults::default_options;
 use crate::volume::sbi::Ext4;
 use tidegate_vfs::Result;
 
@@ -20,6 +21,8 @@ pub struct VolumeInfo {
     pub features: Vec<String>,
     /// Features that keep it from being changed, with their bits; empty when there are none.
     pub read_only_features: String,
+    /// Options that it is opened with where none are told, by tune2fs's names.
+    pub default_options: Vec<String>,
     /// Bytes of a block.
     pub block_size: u32,
     /// Bytes of a cluster.
@@ -116,6 +119,7 @@ impl Ext4 {
             kind: self.kind(),
             features: sb.feature_names(),
             read_only_features: sb.read_only_features.clone(),
+            default_options: default_options(sb),
             block_size: sb.block_size,
             cluster_size: u64::from(sb.block_size) * u64::from(sb.cluster_blocks),
             inode_size: sb.inode_size,

@@ -12,6 +12,7 @@
 //! | `blocks` | its blocks, through the page cache |
 //! | `buffers` | blocks that change, of a volume without a journal |
 //! | `conversion` | the thread that marks blocks written |
+//! | `defaults` | options that its superblock has defaults for |
 //! | `handle` | what a change goes through |
 //! | `health` | whether it takes changes, and how it is left |
 //! | `ordered` | data that a commit waits for |
@@ -22,6 +23,7 @@ pub(crate) mod announce;
 pub(crate) mod blocks;
 mod buffers;
 pub(crate) mod conversion;
+mod defaults;
 pub(crate) mod handle;
 mod health;
 pub mod info;

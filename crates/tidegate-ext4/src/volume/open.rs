@@ -19,6 +19,8 @@ use tidegate_jbd2::JournalOptions;
 use tidegate_rt::{Mutex, clock};
 use tidegate_vfs::{Bdi, Error, ErrorKind, FileType, Ino, ReadOnly, Result};
 
+/// Bytes of clean metadata in memory, where the volume may have so much.
+const METADATA: usize = 64 << 20;
 /// Where the magic number is on the volume, in bytes.
 const MAGIC_AT: usize = SUPER_OFFSET + 0x38;
 
@@ -50,6 +52,7 @@ impl Ext4 {
     /// `Corrupt` with what is wrong, `Unsupported` with the feature, those of the device.
     pub fn open(queue: Arc<RequestQueue>, bdi: Arc<Bdi>, options: Ext4Options) -> Result<Arc<Ext4>> {
         let sb = load_superblock(&queue)?;
+        let options = options.with_defaults(&sb);
         let wants_recovery = sb.incompat.contains(Incompat::RECOVER) && !options.norecovery;
         if wants_recovery && sb.journal == Journal::Device {
             return Err(not_recovered());
@@ -132,6 +135,7 @@ impl Ext4 {
                 hooks: self.ordered.clone(),
                 csum_v3: self.sb.has_csum(),
                 bit64: self.sb.incompat.contains(Incompat::BIT64),
+                cache_bytes: METADATA.min(bdi.limits().cache as usize),
                 ..JournalOptions::default()
             };
             let opened = tidegate_jbd2::Journal::open(log, queue.clone(), self.sb.blocks, options)?;

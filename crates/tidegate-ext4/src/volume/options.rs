@@ -42,6 +42,8 @@ switches! {
         pub filling: bool = false,
         /// What changes of the volume as a whole bear instead of the clock's time; nothing depends on chance then.
         pub fixed_time: Option<Timespec> = None,
+        /// Switches that were told, by name: what the superblock has as a default for them does not count.
+        pub told: Vec<String> = Vec::new(),
     }
     /// The switches of an open volume.
     pub(crate) struct Switches {
@@ -60,6 +62,9 @@ switches! {
         auto_da_alloc: bool = true,
         /// Seconds after which a transaction is committed by itself; 0 stands for 5.
         commit: u64 = 5,
+        /// A new inode has the group of its directory whatever that one's set-group-id bit, which a new directory does not get then.
+        /// Also `bsdgroups`, and `sysvgroups` for `nogrpid`.
+        grpid: bool = false,
     }
 }
 
@@ -91,8 +96,16 @@ impl Ext4Options {
     /// # Errors
     /// `InvalidArgument` when its value is wrong; nothing is changed then.
     pub(crate) fn set_known(&mut self, option: &str) -> Result<bool> {
+        let option = match option {
+            "bsdgroups" => "grpid",
+            "sysvgroups" => "nogrpid",
+            other => other,
+        };
         let mut new = self.clone();
         let is_switch = new.set_switch(option)?;
+        if is_switch {
+            new.told.push(name_of(option).to_string());
+        }
         if new.commit > MOST_SECONDS {
             return Err(invalid(format!("option \"{option}\": it must be {MOST_SECONDS} seconds at most")));
         }
@@ -103,6 +116,16 @@ impl Ext4Options {
     /// How old a transaction gets.
     pub(crate) fn interval(&self) -> std::time::Duration {
         std::time::Duration::from_secs(if self.commit == 0 { USUAL_SECONDS } else { self.commit })
+    }
+}
+
+/// The switch that an option is about.
+pub(super) fn name_of(option: &str) -> &str {
+    let name = option.split('=').next().unwrap_or(option);
+    match name {
+        "bsdgroups" | "sysvgroups" => "grpid",
+        _ if option.contains('=') => name,
+        _ => name.strip_prefix("no").unwrap_or(name),
     }
 }
 

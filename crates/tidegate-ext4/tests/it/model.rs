@@ -97,6 +97,13 @@ fn no_journal() {
     check_made(&["-t", "ext4", "-b", "1024", "-O", "^has_journal"], true, 8, MemoryLimits::default());
 }
 
+/// Files with block maps, whose blocks of numbers come and go with writes, cuts and holes.
+#[test]
+fn block_maps() {
+    check_made(&["-t", "ext3", "-b", "1024", "-J", "size=1"], true, 10, rig::tight());
+    check_made(&["-t", "ext2", "-b", "4096"], true, 6, MemoryLimits::default());
+}
+
 /// Beside threads that sync, commit and turn switches, all in the simulated world: a row has the seed of their order, so
 /// that what fails is replayed.
 #[test]
@@ -131,6 +138,11 @@ fn check_filling(args: &[&str], cases: u32, limits: MemoryLimits) {
 #[test]
 fn little_space() {
     check_filling(&["-t", "ext4", "-b", "4096", "-O", "^has_journal"], 8, MemoryLimits::default());
+}
+
+#[test]
+fn little_space_for_block_maps() {
+    check_filling(&["-t", "ext3", "-b", "1024", "-m", "0", "-J", "size=1"], 8, rig::tight());
 }
 
 #[test]

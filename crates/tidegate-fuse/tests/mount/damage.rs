@@ -1,6 +1,6 @@
 //! A volume of which a part is damaged: the rest is there.
 
-use crate::rig::{Rig, cannot_mount};
+use crate::rig::{Rig, cannot_mount, is_ext4};
 use std::collections::HashSet;
 use std::path::Path;
 use std::process::Command;
@@ -10,9 +10,30 @@ const BLOCK: usize = 4096;
 const NAMELEN: usize = 88;
 const NAME: usize = 92;
 
-/// Overwrites whatever inode calls itself `name`.
+/// Overwrites the inode of "d/`name`".
 fn damage(image: &Path, name: &str) {
     let mut bytes = std::fs::read(image).unwrap();
+    if is_ext4() {
+        let at = place_in_ext4(image, &format!("/d/{name}"));
+        bytes[at..at + 128].fill(0xa5);
+    } else {
+        damage_f2fs(&mut bytes, name);
+    }
+    std::fs::write(image, bytes).unwrap();
+}
+
+/// Where debugfs finds an inode: "… located at block 37, offset 0x0200".
+fn place_in_ext4(image: &Path, path: &str) -> usize {
+    let program = tidegate_testing::oracle::require("debugfs").unwrap();
+    let out = Command::new(program).args(["-R", &format!("imap {path}")]).arg(image).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout);
+    let (block, offset) =
+        said.split_once("located at block ").and_then(|s| s.1.split_once(", offset 0x")).unwrap();
+    block.parse::<usize>().unwrap() * BLOCK + usize::from_str_radix(offset.trim(), 16).unwrap()
+}
+
+/// Overwrites whatever inode of F2FS calls itself `name`.
+fn damage_f2fs(bytes: &mut [u8], name: &str) {
     let mut found = 0;
     for block in bytes.chunks_exact_mut(BLOCK) {
         let len = name.len() as u32;
@@ -22,7 +43,6 @@ fn damage(image: &Path, name: &str) {
         }
     }
     assert!(found > 0);
-    std::fs::write(image, bytes).unwrap();
 }
 
 fn names(dir: &Path) -> HashSet<String> {

@@ -1,6 +1,6 @@
 //! What chattr +i and +a forbid, as ext4 has it.
 
-use crate::rig::{Rig, cannot_mount};
+use crate::rig::{Rig, cannot_mount, make_ext4, make_f2fs};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, fallocate, utimensat,
 };
@@ -119,4 +119,76 @@ fn names_are_durable_where_that_is_wanted() {
     std::fs::write(&file, "x").unwrap();
     assert!(!Command::new("chattr").arg("+S").arg(&file).status().unwrap().success());
     rig.finish();
+}
+
+/// What `lsattr -d` says of a file.
+fn lsattr(path: &Path) -> String {
+    let out = Command::new("lsattr").arg("-d").arg(path).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout);
+    said.split_whitespace().next().unwrap_or_default().to_string()
+}
+
+/// A file of ext4 gets the flag for data in the journal, and new ones have it from their directory; the superuser alone may set
+/// it, and where there is no journal, or the format has none, nobody.
+#[test]
+fn data_goes_through_the_journal_by_a_flag() {
+    if cannot_mount() || ["debugfs", "setpriv"].into_iter().any(tidegate_testing::oracle::skip_or_fail) {
+        return;
+    }
+    let refused = |change: &str, path: &Path| {
+        assert!(!Command::new("chattr").arg(change).arg(path).status().unwrap().success(), "{path:?}");
+    };
+    for words in TRANSPORTS {
+        let mut rig = Rig::unmounted(64);
+        make_ext4(&rig.image, 64, &["-t", "ext4"]);
+        rig.mount(&format!("allow_other,{words}")).unwrap();
+        let (file, dir) = (rig.dir.join("f"), rig.dir.join("d"));
+        std::fs::write(&file, [1; 50_000]).unwrap();
+        std::fs::create_dir(&dir).unwrap();
+        std::os::unix::fs::chown(&file, Some(1000), Some(1000)).unwrap();
+        let by_owner = Command::new("setpriv")
+            .args(["--reuid=1000", "--regid=1000", "--clear-groups", "chattr", "+j"])
+            .arg(&file)
+            .output()
+            .unwrap();
+        assert!(!by_owner.status.success() && !lsattr(&file).contains('j'), "{words}");
+        [&file, &dir].into_iter().for_each(|path| chattr("+j", path));
+        let below = dir.join("below");
+        std::fs::write(&below, [2; 50_000]).unwrap();
+        for path in [&file, &dir, &below] {
+            assert!(lsattr(path).contains('j'), "{words} {path:?}: {}", lsattr(path));
+        }
+        let f = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&f, &[3; 10_000], 20_000).unwrap();
+        f.sync_all().unwrap();
+        rig.kill();
+        rig.mount(words).unwrap();
+        let mut expected = vec![1; 50_000];
+        expected[20_000..30_000].fill(3);
+        assert!(std::fs::read(&file).unwrap() == expected, "{words}");
+        chattr("-j", &file);
+        assert!(!lsattr(&file).contains('j'), "{words}");
+        std::fs::write(&file, [4; 5000]).unwrap();
+        assert!(rig.unmount());
+        let image = rig.image.to_str().unwrap();
+        for (name, flag) in [("/f", "0x80000"), ("/d", "0x84000")] {
+            let out = Command::new("debugfs").args(["-R", &format!("stat {name}"), image]).output().unwrap();
+            let said = String::from_utf8_lossy(&out.stdout);
+            assert!(said.contains(&format!("Flags: {flag}\n")), "{words}: {said}");
+        }
+        rig.mount(words).unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), [4; 5000]);
+        rig.finish();
+    }
+    let mut rig = Rig::unmounted(64);
+    for format in [true, false] {
+        match format {
+            true => make_ext4(&rig.image, 64, &["-t", "ext4", "-O", "^has_journal"]),
+            false => make_f2fs(&rig.image, 64),
+        }
+        rig.mount("").unwrap();
+        std::fs::write(rig.dir.join("f"), "x").unwrap();
+        refused("+j", &rig.dir.join("f"));
+        assert!(rig.unmount());
+    }
 }

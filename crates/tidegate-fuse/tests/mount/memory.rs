@@ -126,6 +126,7 @@ fn a_large_directory_is_listed_by_names_alone() {
     let volume = Arc::new(Volume::open(&rig.image, &OpenOptions::default()).unwrap());
     let vfs = volume.vfs();
     let root = vfs.root().unwrap();
+    let made = vfs.entries(&root).unwrap().len();
     let name = |i: usize| format!("a-name-of-a-file-{i}");
     for i in 0..FILES {
         vfs.create(&Cred::ROOT, &root, name(i).as_bytes(), 0o644).unwrap();
@@ -152,7 +153,7 @@ fn a_large_directory_is_listed_by_names_alone() {
         }
     };
     let (all, few) = list();
-    assert_eq!(all, FILES + 2);
+    assert_eq!(all, FILES + made + 2);
     assert!(few > 0 && few < FILES / 2, "{few} inodes were read");
     // Somebody does look at them, as a walk does that looks at each name when it comes.
     server.lookup(tidegate_fuse::server::ROOT_NODE, name(1).as_bytes()).unwrap().unwrap();

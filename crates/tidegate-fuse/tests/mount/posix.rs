@@ -64,7 +64,7 @@ fn compare(script: &str) {
 
 fn compare_with(expected: &[String], script: &str, transport: &str) {
     let rig = Rig::new(256, &format!("allow_other,transport={transport}"));
-    let ours = ops::run(&rig.dir, script);
+    let ours = rig.with_empty_root(|dir| ops::run(dir, script));
     let wrong: Vec<String> = expected
         .iter()
         .zip(&ours)

@@ -1,6 +1,7 @@
-//! Programs that know what they wrote: fio, sqlite, git.
+//! Programs that know what they wrote: fio, sqlite, git, make.
 
-use crate::rig::{Rig, cannot_mount, number, seed};
+use crate::rig::{Rig, Rng, cannot_mount, number, seed};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -126,6 +127,104 @@ fn sqlite_with_a_journal() {
 #[test]
 fn sqlite_with_a_wal() {
     sqlite("wal");
+}
+
+/// The serving process is killed under a writer: what that was told is committed is there, and the database is whole.
+fn sqlite_killed(mode: &str) {
+    if cannot_mount() || tidegate_testing::oracle::skip_or_fail("sqlite3") {
+        return;
+    }
+    let mut rng = Rng(seed());
+    let mut rig = Rig::new(256, "cache=16M");
+    let mut committed = 0;
+    for round in 0..number("TIDEGATE_KILLS", 3) {
+        let mut sql = format!(".timeout 5000\npragma journal_mode={mode};\npragma synchronous=extra;\n");
+        sql += "create table if not exists t(n integer primary key, pad);\n";
+        for n in committed + 1..committed + 2000 {
+            sql += &format!("insert into t values({n}, hex(randomblob(900)));\nselect {n};\n");
+        }
+        let mut child = Command::new("sqlite3")
+            .arg("-bail")
+            .arg(rig.dir.join("db"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        // It ends when the mount does.
+        let feed = std::thread::spawn(move || std::io::Write::write_all(&mut input, sql.as_bytes()));
+        let until = committed + 20 + rng.below(100);
+        let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+        committed = lines.by_ref().filter_map(|l| l.parse().ok()).find(|n| *n >= until).unwrap();
+        rig.kill();
+        committed = lines.filter_map(|l| l.parse().ok()).last().unwrap_or(committed);
+        child.wait().unwrap();
+        let _ = feed.join();
+        rig.mount("cache=16M").unwrap();
+        let ask = "pragma integrity_check; select count(*), max(n) from t";
+        let out = Command::new("sqlite3").arg(rig.dir.join("db")).arg(ask).output().unwrap();
+        let text = said(&out);
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some("ok"), "round {round}: {text}");
+        let (count, max) = lines.next().and_then(|l| l.split_once('|')).unwrap();
+        assert_eq!(count, max, "round {round}: {text}");
+        let max: u64 = max.parse().unwrap();
+        assert!(max >= committed, "round {round}: {committed} were committed: {text}");
+        committed = max;
+    }
+    rig.finish();
+}
+
+#[test]
+fn sqlite_with_a_journal_outlives_a_kill() {
+    sqlite_killed("delete");
+}
+
+#[test]
+fn sqlite_with_a_wal_outlives_a_kill() {
+    sqlite_killed("wal");
+}
+
+/// A project of many files is built, on its own and under a kill, and what comes out runs.
+#[test]
+fn a_program_is_built() {
+    if cannot_mount() || ["make", "cc"].into_iter().any(tidegate_testing::oracle::skip_or_fail) {
+        return;
+    }
+    let mut rig = Rig::new(256, "suid,exec,cache=16M");
+    let project = rig.dir.join("project");
+    std::fs::create_dir(&project).unwrap();
+    let files = 60;
+    let (mut names, mut sum) = (String::new(), String::new());
+    for n in 0..files {
+        std::fs::write(project.join(format!("f{n}.c")), format!("int f{n}(int x) {{ return x * {n}; }}\n"))
+            .unwrap();
+        names += &format!("int f{n}(int);\n");
+        sum += &format!(" + f{n}(2)");
+    }
+    let main =
+        format!("#include <stdio.h>\n{names}int main(void) {{ printf(\"%d\\n\", 0{sum}); return 0; }}\n");
+    std::fs::write(project.join("main.c"), main).unwrap();
+    let make = "prog: lib.a main.o\n\tcc -o $@ main.o lib.a\n\
+                lib.a: $(filter-out main.o,$(patsubst %.c,%.o,$(wildcard *.c)))\n\tar rcs $@ $^\n";
+    std::fs::write(project.join("Makefile"), make).unwrap();
+    let expected = (files * (files - 1)).to_string();
+    assert_eq!(sh(&project, "make -s -j4; ./prog"), expected);
+    sh(&project, "rm -f *.o *.a prog; sync Makefile *.c .");
+    let mut building =
+        Command::new("make").args(["-s", "-j4"]).current_dir(&project).stderr(Stdio::null()).spawn().unwrap();
+    while !project.join("f9.o").exists() {
+        std::thread::yield_now();
+    }
+    rig.kill();
+    building.wait().unwrap();
+    rig.mount("suid,exec,cache=16M").unwrap();
+    assert_eq!(sh(&project, "rm -f *.o *.a prog; make -s -j4; ./prog"), expected);
+    assert!(rig.unmount());
+    rig.mount("exec").unwrap();
+    assert_eq!(sh(&project, "./prog"), expected);
+    rig.finish();
 }
 
 #[test]

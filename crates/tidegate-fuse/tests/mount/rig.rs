@@ -126,6 +126,17 @@ impl Rig {
         assert_eq!(dead, Ok(()), "a dead mount answers at once");
     }
 
+    /// Runs `f` while the root of a fresh volume holds nothing: mke2fs puts a directory there, which e2fsck wants back.
+    pub fn with_empty_root<T>(&self, f: impl FnOnce(&Path) -> T) -> T {
+        let made = self.dir.join("lost+found");
+        let was_there = std::fs::remove_dir(&made).is_ok();
+        let r = f(&self.dir);
+        if was_there {
+            std::fs::create_dir(&made).unwrap();
+        }
+        r
+    }
+
     /// Unmounts and has stock fsck and our own check judge the image.
     pub fn finish(mut self) {
         assert!(self.unmount(), "the serving process failed");
@@ -194,9 +205,14 @@ pub fn is_ext4() -> bool {
 
 pub fn make_image(path: &Path, mib: u64) {
     if is_ext4() {
-        make_ext4(path, mib, &["-t", "ext4"]);
-        return;
+        make_ext4(path, mib, &["-t", "ext4", "-b", "4096"]);
+    } else {
+        make_f2fs(path, mib);
     }
+}
+
+/// An F2FS volume.
+pub fn make_f2fs(path: &Path, mib: u64) {
     let request = tidegate::mkfs::Request {
         image: path.to_path_buf(),
         size: tidegate::mkfs::Size::Bytes(mib << 20),
@@ -208,7 +224,7 @@ pub fn make_image(path: &Path, mib: u64) {
         free: 0,
         reproducible: None,
         progress: Default::default(),
-        force: false,
+        force: true,
         unfinished: Default::default(),
     };
     tidegate::mkfs(request).unwrap();
@@ -217,7 +233,13 @@ pub fn make_image(path: &Path, mib: u64) {
 /// An ext4 volume, by mke2fs.
 pub fn make_ext4(path: &Path, mib: u64, args: &[&str]) {
     let scratch = tidegate_testing::ext4::scratch("image").unwrap();
-    std::fs::write(path, tidegate_testing::ext4::made(&scratch, mib << 20, args).unwrap()).unwrap();
+    let bytes = tidegate_testing::ext4::made(&scratch, mib << 20, args).unwrap();
+    let file = std::fs::File::create(path).unwrap();
+    file.set_len(bytes.len() as u64).unwrap();
+    // What is zero takes no room of the disk.
+    for (n, piece) in bytes.chunks(4096).enumerate().filter(|(_, piece)| piece.iter().any(|b| *b != 0)) {
+        std::os::unix::fs::FileExt::write_all_at(&file, piece, n as u64 * 4096).unwrap();
+    }
 }
 
 /// Panics unless stock fsck (where it is installed) calls the image clean.

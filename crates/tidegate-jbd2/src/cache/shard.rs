@@ -131,8 +131,9 @@ impl Shard {
         match block {
             Some(b) => {
                 map.entry(at).live = Live::Bytes(b, BufferState::Clean);
-                map.enqueue(at);
+                // Where all others are pinned, the reader would look for it in vain, and read it for ever.
                 map.shrink(self.budget);
+                map.enqueue(at);
             }
             None => {
                 map.entry(at).live = Live::Gone;
@@ -382,6 +383,18 @@ mod tests {
         c.forget(FsBlock(3), Tid(3));
         c.change(FsBlock(3), Tid(3), Touch::Fresh, |b| assert!(b.iter().all(|b| *b == 0))).unwrap();
         assert_eq!((frozen(&c, 3, 2), frozen(&c, 3, 3)), (Some(20), Some(0)));
+    }
+
+    /// All that a shard has room for is pinned: a block that is read stays until it can be changed.
+    #[test]
+    fn a_block_stays_for_who_reads_it() {
+        let (c, shard) = (cache(1024, 0), super::super::SHARDS as u64);
+        (0..8).for_each(|n| assert!(put(&c, n * shard, 1, 9)));
+        for n in 8..30 {
+            c.get(FsBlock(n * shard)).unwrap();
+            assert_eq!(c.state(FsBlock(n * shard)), Some(BufferState::Clean), "{n}");
+        }
+        assert!(c.stats().blocks <= 9, "{:?}", c.stats());
     }
 
     #[test]

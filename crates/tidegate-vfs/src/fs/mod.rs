@@ -67,6 +67,22 @@ pub trait FileSystem: Send + Sync {
         let _ = inodes;
     }
 
+    /// Whether new inodes get the group of their directory, whatever its set-group-id bit (`grpid`).
+    ///
+    /// # Locks
+    /// Any of the VFS's.
+    fn groups_follow_directories(&self) -> bool {
+        false
+    }
+
+    /// Flags of inodes that `FS_IOC_SETFLAGS` may change beside those that every format keeps: `FS_*_FL`.
+    ///
+    /// # Locks
+    /// None.
+    fn own_flags(&self) -> u32 {
+        0
+    }
+
     /// Ends what [`FileSystem::attach`] began, before the inodes go. May be called again.
     ///
     /// # Locks
@@ -333,6 +349,17 @@ pub trait FileSystem: Send + Sync {
     /// # Locks
     /// `i_rwsem`, exclusive.
     fn preallocate(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()>;
+
+    /// Whether [`FileSystem::preallocate`] can be done with a file at all; asked before any of its content changes.
+    ///
+    /// # Errors
+    /// `Unsupported` for a file that cannot have blocks which were never written.
+    ///
+    /// # Locks
+    /// None.
+    fn can_preallocate(&self, _inode: &Inode) -> Result<()> {
+        Ok(())
+    }
 
     /// Whether [`FileSystem::shift_range`] can be done with a file at all.
     ///

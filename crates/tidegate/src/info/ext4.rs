@@ -32,6 +32,7 @@ pub(super) fn json(i: &VolumeInfo, backend: &str) -> Value {
             "label": i.label,
             "features": i.features,
             "read_only_features": i.read_only_features,
+            "default_options": i.default_options,
             "block_size": i.block_size,
             "cluster_size": i.cluster_size,
             "inode_size": i.inode_size,
@@ -85,6 +86,7 @@ pub(super) fn lines(i: &VolumeInfo, image: &str, backend: &str) -> Vec<String> {
     line("uuid", uuid_text(&i.uuid));
     line("label", shown(&i.label, "none"));
     line("features", shown(&i.features.join(" "), "none"));
+    line("opened with", shown(&i.default_options.join(" "), "no options of its own"));
     if !i.read_only_features.is_empty() {
         line("read only for", i.read_only_features.clone());
     }

@@ -262,7 +262,40 @@ bitflags::bitflags! {
         /// Fast commits are being replayed.
         const FC_REPLAY = 32;
     }
+
+    /// `s_default_mount_opts` but for its two bits that say where data goes ([`DEFM_JMODE`]). The names in small letters are those
+    /// of tune2fs(8).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct DefaultMount: u32 {
+        /// More messages.
+        const DEBUG = 1;
+        /// New inodes have the group of their directory.
+        const BSDGROUPS = 2;
+        /// Attributes of users.
+        const USER_XATTR = 4;
+        /// Lists of rights.
+        const ACL = 8;
+        /// Owners in 16 bits.
+        const UID16 = 0x10;
+        /// No flushes.
+        const NOBARRIER = 0x100;
+        /// Blocks are checked against those of the volume's own tables.
+        const BLOCK_VALIDITY = 0x200;
+        /// What is freed is discarded.
+        const DISCARD = 0x400;
+        /// Blocks are taken at once.
+        const NODELALLOC = 0x800;
+    }
 }
+
+/// The bits of `s_default_mount_opts` that say where data goes, as a number.
+pub const DEFM_JMODE: u32 = 0x60;
+/// All data through the journal.
+pub const DEFM_JMODE_DATA: u32 = 0x20;
+/// Data before its commit.
+pub const DEFM_JMODE_ORDERED: u32 = 0x40;
+/// Data at any time.
+pub const DEFM_JMODE_WBACK: u32 = 0x60;
 
 /// `s_flags`: names are hashed as signed bytes.
 pub const FLAGS_SIGNED_HASH: u32 = 1;

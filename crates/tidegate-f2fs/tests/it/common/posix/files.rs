@@ -61,7 +61,8 @@ impl Model {
         let both = punch && flags.contains(FallocateFlags::ZERO_RANGE);
         let v = v
             .fails(len == 0 || lone || both, ErrorKind::InvalidArgument)
-            .might(lone || both, ErrorKind::Unsupported);
+            .might(lone || both, ErrorKind::Unsupported)
+            .fails(!punch && !self.ahead, ErrorKind::Unsupported);
         self.can_reach(v, offset.checked_add(len))
     }
 

@@ -93,6 +93,8 @@ pub struct Model {
     pub now: Timespec,
     /// Largest file.
     pub max_size: u64,
+    /// Files can have blocks ahead of their data.
+    pub ahead: bool,
 }
 
 pub const ROOT: Id = Id(0);
@@ -100,7 +102,7 @@ pub const ROOT: Id = Id(0);
 impl Model {
     /// A tree of a root directory only.
     pub fn new(now: Timespec, max_size: u64) -> Model {
-        let mut model = Model { nodes: Vec::new(), now, max_size };
+        let mut model = Model { nodes: Vec::new(), now, max_size, ahead: true };
         let mut root = model.blank(FileType::Directory, 0o755, 0, 0);
         root.nlink = 2;
         model.nodes.push(root);

@@ -80,7 +80,10 @@ impl Rig {
         limits: MemoryLimits,
     ) -> Result<(Rig, Arc<dyn VolumeOps>), String> {
         let (fs, vfs) = volume::open_rw(device.clone(), limits, time_of(0)).map_err(text("mount"))?;
-        let model = Model::new(time_of(0), vfs.fs().max_file_size(&vfs.root().unwrap()));
+        let root = vfs.root().map_err(text("root"))?;
+        let mut model = Model::new(time_of(0), vfs.fs().max_file_size(&root));
+        model.ahead = vfs.fs().can_preallocate(&root).is_ok();
+        drop(root);
         let mut rig = Rig {
             device,
             vfs,

@@ -1,0 +1,267 @@
+//! Changes of names while blocks cannot be read: each is there as a whole or not at all, and the volume goes on.
+
+use crate::common::volume::{fresh, fsck};
+use crate::rig::skip;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use tidegate_block::{Errno, Fault, Faulty, MemoryDevice, Op, QueueLimits, RequestQueue, Rule};
+use tidegate_ext4::{Ext4, Ext4Options};
+use tidegate_testing::fill::Rng;
+use tidegate_vfs::*;
+
+const ROOT: &Cred = &Cred::ROOT;
+/// Directories that the names are in.
+const DIRS: usize = 3;
+
+fn open(device: Arc<dyn tidegate_block::Device>) -> Arc<Vfs> {
+    let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
+    // So little metadata stays in memory that each change has to read some.
+    let bdi = Bdi::new(MemoryLimits { cache: 1 << 20, ..MemoryLimits::default() });
+    let fs = Ext4::open(queue, bdi.clone(), Ext4Options::default()).unwrap();
+    Vfs::mount(fs, bdi, MountOptions { noatime: true, ..Default::default() }).unwrap()
+}
+
+/// Long enough that a directory's blocks are many and split often.
+fn name(n: u64) -> Vec<u8> {
+    format!("{n}-{}", "n".repeat(100 + n as usize % 90)).into_bytes()
+}
+
+/// The names of a volume, by directory, and the inode of each.
+type Names = Vec<BTreeMap<Vec<u8>, Ino>>;
+
+struct Work {
+    v: Arc<Vfs>,
+    faulty: Arc<Faulty>,
+    /// Of a thousand reads in a change, so many fail.
+    per_mille: u64,
+    dirs: Vec<Arc<Inode>>,
+    /// Keeps what loses its last name: it ends when all can be read again.
+    held: Vec<File>,
+    names: Names,
+    rng: Rng,
+    next: u64,
+    /// What the kinds of change met: done, and failed.
+    met: BTreeMap<&'static str, (u32, u32)>,
+}
+
+impl Work {
+    /// A volume with the directories, and a large one that is there to be read.
+    fn new(faulty: Arc<Faulty>, rng: Rng) -> Work {
+        let v = open(faulty.clone());
+        let root = v.root().unwrap();
+        let dirs: Vec<_> = (0..DIRS).map(|n| v.mkdir(ROOT, &root, &name(n as u64), 0o755).unwrap()).collect();
+        let ballast = v.mkdir(ROOT, &root, b"ballast", 0o755).unwrap();
+        let one = v.create(ROOT, &ballast, b"one", 0o644).unwrap();
+        for n in 0..1500 {
+            v.link(ROOT, &one, &ballast, format!("{n}-{}", "b".repeat(220)).as_bytes()).unwrap();
+        }
+        let names = vec![BTreeMap::new(); DIRS];
+        Work { v, faulty, per_mille: 0, dirs, held: Vec::new(), names, rng, next: 0, met: BTreeMap::new() }
+    }
+
+    /// Mounts it anew, so that little is in memory and nothing has to stay there.
+    fn remount(&mut self) {
+        let v = {
+            self.dirs.clear();
+            self.held.clear();
+            self.v.unmount().unwrap();
+            open(self.faulty.clone())
+        };
+        let root = v.root().unwrap();
+        self.dirs = (0..DIRS).map(|n| v.lookup(&root, &name(n as u64)).unwrap()).collect();
+        self.v = v;
+    }
+
+    /// Does a change while reads fail, and most of what it needs is not in memory.
+    fn with_faults<T>(&mut self, what: &'static str, f: impl FnOnce(&Vfs) -> Result<T>) -> Result<T> {
+        if self.per_mille > 0 {
+            let ballast = self.v.lookup(&self.v.root().unwrap(), b"ballast").unwrap();
+            (0..2).for_each(|_| self.v.readdir(&ballast, 0, &mut |_| true).unwrap());
+            let rule = Rule::new(Fault::Fail(Errno::IO)).op(Op::Read);
+            self.faulty.set([rule.chance(self.per_mille, self.rng.below(1 << 40))]);
+        }
+        let r = f(&self.v);
+        self.faulty.set([]);
+        let met = self.met.entry(what).or_default();
+        match &r {
+            Ok(_) => met.0 += 1,
+            Err(e) => {
+                assert!(e.errno() == Some(Errno::IO), "{what}: {e}");
+                met.1 += 1;
+            }
+        }
+        r
+    }
+
+    fn new_name(&mut self) -> Vec<u8> {
+        self.next += 1;
+        name(self.next)
+    }
+
+    /// A directory, a name in it, and its inode.
+    fn some(&mut self) -> Option<(usize, Vec<u8>, Arc<Inode>)> {
+        let d = self.rng.below(DIRS as u64) as usize;
+        let at = self.rng.below(self.names[d].len().max(1) as u64) as usize;
+        let name = self.names[d].keys().nth(at)?.clone();
+        let inode = self.v.lookup(&self.dirs[d], &name).ok()?;
+        Some((d, name, inode))
+    }
+
+    /// Keeps an inode while it loses a name; not one that cannot be opened.
+    fn hold(&mut self, inode: &Arc<Inode>) -> bool {
+        let opens = matches!(inode.file_type, FileType::Regular | FileType::Directory);
+        if opens {
+            self.held.push(self.v.open(ROOT, inode, OpenFlags::READ).unwrap());
+        }
+        opens
+    }
+
+    fn create(&mut self) {
+        let d = self.rng.below(DIRS as u64) as usize;
+        let (name, dir) = (self.new_name(), self.dirs[d].clone());
+        let r = match self.rng.below(4) {
+            0 => self.with_faults("mkdir", |v| v.mkdir(ROOT, &dir, &name, 0o755)),
+            1 => self.with_faults("symlink", |v| v.symlink(ROOT, &dir, &name, &[b'x'; 300])),
+            _ => self.with_faults("create", |v| v.create(ROOT, &dir, &name, 0o644)),
+        };
+        if let Ok(inode) = r {
+            self.names[d].insert(name, inode.ino);
+        }
+    }
+
+    fn link(&mut self) {
+        let Some((_, _, inode)) = self.some() else { return };
+        let d = self.rng.below(DIRS as u64) as usize;
+        if inode.is_dir() {
+            return;
+        }
+        let name = self.new_name();
+        let dir = self.dirs[d].clone();
+        let r = self.with_faults("link", |v| v.link(ROOT, &inode, &dir, &name));
+        if r.is_ok() {
+            self.names[d].insert(name, inode.ino);
+        }
+    }
+
+    fn unlink(&mut self) {
+        let Some((d, name, inode)) = self.some() else { return };
+        if !self.hold(&inode) {
+            return;
+        }
+        let dir = self.dirs[d].clone();
+        let r = match inode.is_dir() {
+            true => self.with_faults("rmdir", |v| v.rmdir(ROOT, &dir, &name)),
+            false => self.with_faults("unlink", |v| v.unlink(ROOT, &dir, &name)),
+        };
+        if r.is_ok() {
+            self.names[d].remove(&name);
+        }
+    }
+
+    fn rename(&mut self) {
+        let (Some((from, old, inode)), Some((mut to, mut new, target))) = (self.some(), self.some()) else {
+            return;
+        };
+        let flags = match self.rng.below(4) {
+            0 => RenameFlags::EXCHANGE,
+            1 if inode.is_dir() == target.is_dir() => RenameFlags::empty(),
+            n => {
+                (to, new) = (self.rng.below(DIRS as u64) as usize, self.new_name());
+                if n == 2 { RenameFlags::WHITEOUT } else { RenameFlags::empty() }
+            }
+        };
+        let (there, here) = (self.dirs[to].clone(), self.dirs[from].clone());
+        let replaces = self.names[to].contains_key(&new);
+        if flags == RenameFlags::empty() && replaces && !self.hold(&target) {
+            return;
+        }
+        let what = match flags {
+            RenameFlags::EXCHANGE => "exchange",
+            RenameFlags::WHITEOUT => "whiteout",
+            _ if replaces => "rename over",
+            _ => "rename",
+        };
+        let r = self.with_faults(what, |v| v.rename(ROOT, (&here, &old), (&there, &new), flags).map(drop));
+        if r.is_err() || inode.ino == target.ino && replaces {
+            return;
+        }
+        match flags {
+            RenameFlags::EXCHANGE => drop(self.names[from].insert(old, target.ino)),
+            RenameFlags::WHITEOUT => {
+                let left = self.v.lookup(&here, &old);
+                match left {
+                    Ok(left) => drop(self.names[from].insert(old, left.ino)),
+                    Err(_) => drop(self.names[from].remove(&old)),
+                }
+            }
+            _ => drop(self.names[from].remove(&old)),
+        }
+        self.names[to].insert(new, inode.ino);
+    }
+
+    fn step(&mut self) {
+        match self.rng.below(8) {
+            0..3 => self.create(),
+            3 => self.link(),
+            4 | 5 => self.unlink(),
+            _ => self.rename(),
+        }
+    }
+}
+
+fn listed(v: &Arc<Vfs>) -> Names {
+    let root = v.root().unwrap();
+    let of = |n: usize| {
+        let dir = v.lookup(&root, &name(n as u64)).unwrap();
+        let mut names = BTreeMap::new();
+        v.readdir(&dir, 0, &mut |e| {
+            if !matches!(&e.name[..], b"." | b"..") {
+                names.insert(e.name, e.ino);
+            }
+            true
+        })
+        .unwrap();
+        names
+    };
+    (0..DIRS).map(of).collect()
+}
+
+/// Names come, go and move while a part of all reads fails. No failure ends the volume, and none leaves a change half done.
+#[test]
+fn blocks_that_cannot_be_read_leave_names_as_they_were() {
+    if skip() {
+        return;
+    }
+    let told = std::env::var("TIDEGATE_TEST_SEED").ok().and_then(|s| s.parse().ok());
+    let seed = told.unwrap_or_else(|| RandomState::new().hash_one(0));
+    println!("TIDEGATE_TEST_SEED={seed}");
+    let mut rng = Rng::new(seed);
+    for kind in [&["-t", "ext4"][..], &["-t", "ext3"], &["-t", "ext4", "-O", "^has_journal"]] {
+        let what = format!("seed {seed} {kind:?}");
+        let args = [kind, &["-b", "1024", "-N", "8192", "-g", "1024"]].concat();
+        let device: Arc<MemoryDevice> = fresh(64, &args);
+        let faulty = Faulty::new(device.clone(), []);
+        let mut work = Work::new(faulty, Rng::new(rng.below(u64::MAX)));
+        (0..900).for_each(|_| work.step());
+        for round in 0..20 {
+            work.remount();
+            work.per_mille = 30 + 150 * (round % 4);
+            (0..25).for_each(|_| work.step());
+            assert_eq!(work.v.fs().read_only(), None, "{what}: {:?}", work.met);
+            work.per_mille = 0;
+            work.held.clear();
+            assert_eq!(listed(&work.v), work.names, "{what}");
+        }
+        println!("{what}: {:?}", work.met);
+        // Without a journal, all of so small a volume's metadata stays in memory once it was read.
+        let all = ["create", "mkdir", "link", "unlink", "rmdir", "rename", "rename over", "exchange"];
+        let met = if kind.contains(&"^has_journal") { &all[..3] } else { &all[..] };
+        for kind in met {
+            assert!(work.met[kind].1 > 0, "{what}: no {kind} failed: {:?}", work.met);
+        }
+        work.remount();
+        drop(work);
+        fsck(&device).unwrap_or_else(|e| panic!("{what}: {e}"));
+    }
+}
