@@ -6,9 +6,11 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `around` | how many nodes are read for one |
 //! | `dnode` | the tree of addresses: the direct node of a page |
 //! | `write` | writing nodes out, for a checkpoint or an fsync; its lock is `node_write` 110 |
 
+pub(crate) mod around;
 pub(crate) mod dnode;
 #[cfg(test)]
 mod tests;
@@ -22,9 +24,8 @@ use tidegate_block::{BioFlags, Errno, PageBuf};
 use tidegate_rt::device_wait;
 use tidegate_vfs::{At, Error, ErrorKind, PageRun, Result};
 
-/// Blocks in the piece of a segment that is read for a node: nodes made together are wanted together, in
-/// whatever order.
-const READ_AROUND: usize = 16;
+/// Blocks in the piece of a segment that is read for a node.
+const PIECE: usize = 16;
 
 /// Block `i` of those in `blocks`.
 fn block(blocks: &[u8], i: usize) -> &[u8] {
@@ -92,6 +93,17 @@ impl F2fs {
         Ok(run)
     }
 
+    /// The node of an inode that is to be loaded.
+    pub(crate) fn node_of_unknown_inode(&self, nid: Nid) -> Result<PageRun> {
+        match self.node_inode.mapping.get(nid.0 as u64, 1) {
+            Some(run) => {
+                self.around.found();
+                Ok(run)
+            }
+            None => self.node(nid),
+        }
+    }
+
     /// Reads the node `nid` into memory unless it is there.
     fn load_node(&self, nid: Nid) -> Result<PageRun> {
         let mapping = &self.node_inode.mapping;
@@ -127,14 +139,16 @@ impl F2fs {
         }
     }
 
-    /// Reads the node `nid` and the blocks around it; also which of them it is.
+    /// Reads the node `nid`, and the blocks around it where that is likely to be of use; also which of them it is.
     fn read_node_blocks(&self, nid: Nid, addr: BlockAddr) -> Result<(PageBuf, usize)> {
-        let at = self.sit.place(addr).1 % READ_AROUND;
+        let at = self.sit.place(addr).1 % PIECE;
+        let first = addr.0 - at as u32;
         let read = |first: u32, n| self.queue.read_wait(BlockAddr(first).sector(), n, BioFlags::META);
-        let (buf, at) = match read(addr.0 - at as u32, READ_AROUND) {
-            Ok(buf) => (buf, at),
+        let whole = self.around.whole(first / PIECE as u32).then(|| read(first, PIECE));
+        let (buf, at) = match whole {
+            Some(Ok(buf)) => (buf, at),
             // Others may be what cannot be read.
-            Err(_) => (read(addr.0, 1).map_err(|e| unreadable(e, nid, addr))?, 0),
+            Some(Err(_)) | None => (read(addr.0, 1).map_err(|e| unreadable(e, nid, addr))?, 0),
         };
         let page = block(&buf, at);
         if nid_of(page) != nid {
@@ -153,7 +167,7 @@ impl F2fs {
     fn keep_nodes(&self, blocks: PageBuf, (at, addr): (usize, BlockAddr), moves: Option<u64>) -> Result<()> {
         let mapping = &self.node_inode.mapping;
         let place = |i: usize| BlockAddr(addr.0 - at as u32).plus(i as u32);
-        let mut nodes = Vec::with_capacity(READ_AROUND);
+        let mut nodes = Vec::with_capacity(PIECE);
         for i in 0..blocks.pages() {
             let page = block(&blocks, i);
             let nid = nid_of(page);

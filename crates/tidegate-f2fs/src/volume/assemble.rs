@@ -11,6 +11,7 @@ use crate::format::raw::BLOCKS_PER_SEG;
 use crate::gc::state::Gc;
 use crate::inode::dirty::DirtyInodes;
 use crate::inode::orphan::{Orphans, max_orphans};
+use crate::node::around::Around;
 use crate::segment::curseg::Cursegs;
 use crate::segment::zones::ZoneMap;
 use crate::tables::counts::Counts;
@@ -75,6 +76,7 @@ impl F2fs {
             unrecovered: AtomicBool::new(false),
             meta: p.meta,
             node_inode: p.node_inode,
+            around: Around::default(),
             nat: p.nat,
             sit: p.sit,
             cursegs: p.cursegs,

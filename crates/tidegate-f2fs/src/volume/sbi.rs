@@ -13,6 +13,7 @@ use crate::format::units::{BlockAddr, Nid};
 use crate::gc::state::Gc;
 use crate::inode::dirty::DirtyInodes;
 use crate::inode::orphan::Orphans;
+use crate::node::around::Around;
 use crate::segment::curseg::Cursegs;
 use crate::segment::log::LOG_SLOTS;
 use crate::tables::counts::Counts;
@@ -48,6 +49,7 @@ pub struct F2fs {
     pub(crate) meta: Meta,
     /// Nodes, by node id.
     pub(crate) node_inode: Arc<Inode>,
+    pub(crate) around: Around,
     pub(crate) nat: Nat,
     pub(crate) sit: Sit,
     pub(crate) cursegs: Cursegs,
