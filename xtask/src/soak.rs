@@ -23,6 +23,12 @@ const LONG: &[Long] = &[
     Long { of: ("tidegate-f2fs", "corrupt"), name: "chance::", settings: &[("TIDEGATE_DAMAGED", "20000")] },
     Long { of: ("tidegate-ext4", "it"), name: "repaired::", settings: &[("TIDEGATE_DAMAGED", "2000")] },
     Long { of: ("tidegate-ext4", "it"), name: "damaged", settings: &[("TIDEGATE_DAMAGED", "1000")] },
+    // Power cuts of volumes on zones, with write pointers held to the rules.
+    Long {
+        of: ("tidegate-crash", "explore"),
+        name: "cuts_on_zones",
+        settings: &[("TIDEGATE_CRASH_STATES", "100000")],
+    },
     // The serving process killed at 200 random moments of a mixed load.
     Long { of: MOUNT, name: "kill::", settings: &[("TIDEGATE_KILLS", "200")] },
     // A full volume, 50 times.

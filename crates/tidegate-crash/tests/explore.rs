@@ -61,13 +61,20 @@ fn a_few_hundred_power_cuts_of_ext4_break_no_promise() {
     assert!(report.states >= 400 && report.runs >= 3 && report.epochs > 0);
 }
 
-/// The same on zones: every write at a write pointer, and of each zone a beginning is left.
+/// A setting of the environment that is a number.
+fn told(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|n| n.parse().unwrap_or_else(|e| panic!("{name}: {e}")))
+}
+
+/// The same on zones: every write at a write pointer, and of each zone a beginning is left. `TIDEGATE_CRASH_STATES` says how
+/// many states, `TIDEGATE_SEED` which run is the first.
 #[test]
 fn a_few_hundred_power_cuts_on_zones_break_no_promise() {
     let settings = Settings { bases: Arc::new(Bases::zoned()), ..Settings::default() };
+    let states = told("TIDEGATE_CRASH_STATES").unwrap_or(400);
     let limits = Limits {
-        seed: 1,
-        states: 400,
+        seed: told("TIDEGATE_SEED").unwrap_or(1),
+        states,
         amount: Amount { boundaries: 10, prefixes: 20, subsets: 40 },
         shrink: 10,
         crowds: 4,
@@ -77,7 +84,7 @@ fn a_few_hundred_power_cuts_on_zones_break_no_promise() {
     let report = report.unwrap_or_else(|e| panic!("{e}"));
     let failed = report.failures.iter().map(|f| text(f).replacen("--replay", "--format zoned --replay", 1));
     assert!(report.failures.is_empty(), "{}", failed.collect::<String>());
-    assert!(report.states >= 400 && report.runs >= 3 && report.epochs > 0);
+    assert!(report.states >= states && report.runs >= 3 && report.epochs > 0);
 }
 
 #[test]
