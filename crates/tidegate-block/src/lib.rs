@@ -87,7 +87,7 @@ pub use memory::MemoryDevice;
 pub use model::{Model, Preset};
 pub use overlay::{Blocks, Overlay};
 pub use plug::Plug;
-pub use queue::{QueueLimits, QueueStats, RequestQueue, SizeClass};
+pub use queue::{QueueLimits, QueueStats, RequestQueue, SizeClass, ZoneWriter};
 pub use record::{Record, Recorder};
 pub use request::Request;
 pub use reserve::Reserve;

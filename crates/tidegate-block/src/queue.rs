@@ -2,6 +2,8 @@
 
 mod ordered;
 
+pub use ordered::ZoneWriter;
+
 use crate::bio::{Bio, BioData, BioFlags, Op, Sector};
 use crate::busy::Busy;
 use crate::inflight::{InFlight, Place};
@@ -118,6 +120,37 @@ struct Counters {
     write_sizes: Histogram,
 }
 
+impl Counters {
+    fn count(&self, bio: &Bio) {
+        sim::bio();
+        let len = bio.data.len();
+        match bio.op {
+            Op::Read => {
+                self.read_bios.fetch_add(1, Relaxed);
+                self.read_bytes.fetch_add(len, Relaxed);
+                self.read_sizes.record(len);
+            }
+            Op::Write | Op::WriteZeroes => {
+                self.write_bios.fetch_add(1, Relaxed);
+                self.write_bytes.fetch_add(len, Relaxed);
+                self.write_sizes.record(len);
+            }
+            Op::Flush => {
+                self.flushes.fetch_add(1, Relaxed);
+            }
+            Op::Discard | Op::ZoneReset | Op::ZoneFinish => {
+                self.discards.fetch_add(1, Relaxed);
+            }
+        }
+        if bio.flags.intersects(BioFlags::PREFLUSH | BioFlags::FUA) {
+            self.flushes.fetch_add(
+                bio.flags.intersection(BioFlags::PREFLUSH | BioFlags::FUA).bits().count_ones() as u64,
+                Relaxed,
+            );
+        }
+    }
+}
+
 /// The way to a device, shared by all who do I/O on it.
 pub struct RequestQueue {
     device: Arc<dyn Device>,
@@ -126,7 +159,7 @@ pub struct RequestQueue {
     wfq: Option<Wfq>,
     /// Of a zoned device.
     zones: Option<Arc<ZonePlugs>>,
-    n: Counters,
+    n: Arc<Counters>,
 }
 
 impl RequestQueue {
@@ -145,7 +178,7 @@ impl RequestQueue {
             Elevator::Wfq(options) => Some(Wfq::new(device.clone(), limits, options, inflight.clone())),
         };
         let zones = ZonePlugs::of(&device);
-        RequestQueue { device, limits, inflight, wfq, zones, n: Counters::default() }
+        RequestQueue { device, limits, inflight, wfq, zones, n: Arc::default() }
     }
 
     /// Whether the bound on write-back ([`QueueLimits::wbt`]) holds, if there is one. It does until it is turned off.
@@ -303,32 +336,7 @@ impl RequestQueue {
     }
 
     pub(crate) fn count(&self, bio: &Bio) {
-        sim::bio();
-        let len = bio.data.len();
-        match bio.op {
-            Op::Read => {
-                self.n.read_bios.fetch_add(1, Relaxed);
-                self.n.read_bytes.fetch_add(len, Relaxed);
-                self.n.read_sizes.record(len);
-            }
-            Op::Write | Op::WriteZeroes => {
-                self.n.write_bios.fetch_add(1, Relaxed);
-                self.n.write_bytes.fetch_add(len, Relaxed);
-                self.n.write_sizes.record(len);
-            }
-            Op::Flush => {
-                self.n.flushes.fetch_add(1, Relaxed);
-            }
-            Op::Discard | Op::ZoneReset | Op::ZoneFinish => {
-                self.n.discards.fetch_add(1, Relaxed);
-            }
-        }
-        if bio.flags.intersects(BioFlags::PREFLUSH | BioFlags::FUA) {
-            self.n.flushes.fetch_add(
-                bio.flags.intersection(BioFlags::PREFLUSH | BioFlags::FUA).bits().count_ones() as u64,
-                Relaxed,
-            );
-        }
+        self.n.count(bio);
     }
 
     /// Sends a request down once there is room for it, and books it out at its end.

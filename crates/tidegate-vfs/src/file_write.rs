@@ -215,6 +215,9 @@ impl File {
         if !punch {
             self.vfs.fs.can_preallocate(&self.inode)?;
         }
+        if flags.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE) {
+            self.vfs.fs.can_punch(&self.inode)?;
+        }
         let max = self.vfs.fs.max_file_size(&self.inode);
         let end = offset.checked_add(len).filter(|e| *e <= max).ok_or(ErrorKind::FileTooBig)?;
         let mut at = offset;

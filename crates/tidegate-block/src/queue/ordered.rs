@@ -1,12 +1,13 @@
 //! Requests of zones, which have an order among themselves.
 
-use super::RequestQueue;
-use crate::bio::{BioData, Op};
-use crate::inflight::Place;
+use super::{Counters, RequestQueue};
+use crate::bio::{Bio, BioData, Op};
+use crate::inflight::{InFlight, Place};
 use crate::traced::Traced;
+use crate::zones::plug::ZonePlugs;
 use crate::{Errno, Request};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 use tidegate_rt::{LockClass, Mutex, WaitQueue};
 
 static ENDED: LockClass = LockClass::new("queue->ended", 978);
@@ -52,6 +53,45 @@ impl RequestQueue {
             true => self.inflight.enter_freely(),
             false => self.wait_in_line(wanted),
         };
+        Traced::watch(&mut rq);
+        let inflight = self.inflight.clone();
+        zones.submit(rq, move || inflight.leave(&place));
+    }
+}
+
+/// The way to the zones of a device for the ends of other bios: takes no room in the queue, and waits for none.
+///
+/// It keeps no device: what it sends behind the end of its queue fails.
+#[derive(Clone)]
+pub struct ZoneWriter {
+    /// Weak, as bios on their way lead here: the last reference to a device must not go in a request of its own.
+    zones: Weak<ZonePlugs>,
+    inflight: Arc<InFlight>,
+    n: Arc<Counters>,
+}
+
+impl RequestQueue {
+    /// A way to the device's zones that waits for no room; `None` where no zone is written in order.
+    pub fn zone_writer(&self) -> Option<ZoneWriter> {
+        let zones = Arc::downgrade(self.zones.as_ref()?);
+        Some(ZoneWriter { zones, inflight: self.inflight.clone(), n: self.n.clone() })
+    }
+}
+
+impl ZoneWriter {
+    /// Starts `bio`, which changes one zone that is written in order; any other ends with `EINVAL`, and with `EIO`
+    /// where the queue is gone.
+    pub fn submit(&self, bio: Bio) {
+        let Some(zones) = self.zones.upgrade() else { return bio.complete(Err(Errno::IO)) };
+        self.n.count(&bio);
+        let mut rq = Request::new(bio);
+        if !zones.orders(&rq) {
+            return rq.complete(Err(Errno::INVAL));
+        }
+        self.inflight.watch(&mut rq);
+        self.n.busy.watch(&mut rq);
+        self.n.write_requests.fetch_add((rq.op == Op::Write) as u64, Relaxed);
+        let place = self.inflight.enter_freely();
         Traced::watch(&mut rq);
         let inflight = self.inflight.clone();
         zones.submit(rq, move || inflight.leave(&place));

@@ -114,6 +114,8 @@ impl ZonePlugs {
         let plugs = self.clone();
         rq.after_end_with(move |r| {
             plugs.ended(zone, number, op, pos + bytes, r);
+            // A queue waits for its requests, so that its device goes in none of them.
+            drop(plugs);
             left();
         });
         if let Some(e) = z.failed.filter(|_| is_write) {

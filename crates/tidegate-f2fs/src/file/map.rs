@@ -106,7 +106,8 @@ impl F2fs {
     /// pages that all have a place already, it takes no `cp_rwsem`, so that it does not wait for a checkpoint.
     ///
     /// # Errors
-    /// `NoSpace`; none of them is reserved that was not before.
+    /// `NoSpace`; none of them is reserved that was not before. `Unsupported` for pages of a pinned file on zones that have no
+    /// place which can be written again.
     pub(crate) fn reserve_pages(
         &self,
         inode: &Arc<Inode>,
@@ -114,6 +115,7 @@ impl F2fs {
         pages: u64,
         write: Option<&WriteEnd>,
     ) -> Result<()> {
+        self.check_pinned(inode, index, index + pages)?;
         if let Some(write) = write
             && self.are_reserved(inode, index, index + pages)?
         {
@@ -148,6 +150,31 @@ impl F2fs {
             write.apply(&mut inode.attr());
         }
         reserved.map(drop)
+    }
+
+    /// On zones, refuses pages of a pinned file that would get another place when they are written: Linux gives such a file places
+    /// in zones that can be written anywhere, all before it is written (`fallocate`), and so it is done there.
+    fn check_pinned(&self, inode: &Inode, mut at: u64, end: u64) -> Result<()> {
+        let f = fi(inode);
+        let Some(zones) = self.sit.zones.as_ref().filter(|_| f.has_inline(inline::PIN_FILE)) else {
+            return Ok(());
+        };
+        while at < end {
+            let m = match f.has_inline(inline::DATA) {
+                true => Mapped { blk: BlockAddr::NULL, pages: 1 },
+                false => self.map_pages(inode, at, end - at)?,
+            };
+            self.check_data_addr(m.blk, inode.ino.0)?;
+            let last =
+                m.blk.is_data().then(|| self.sit.place(m.blk.plus(m.pages.saturating_sub(1) as u32)).0);
+            if last.is_none_or(|seg| zones.is_sequential(zones.section_of(seg.0))) {
+                let what =
+                    format!("is pinned, and page {at} has no place on the zones that can be written again");
+                return Err(Error::new(ErrorKind::Unsupported, what).in_inode(inode.ino));
+            }
+            at += m.pages;
+        }
+        Ok(())
     }
 
     /// Whether each of the pages `at..end` has a place or a reservation. The caller holds `i_rwsem`, so that it stays

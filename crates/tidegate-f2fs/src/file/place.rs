@@ -231,16 +231,20 @@ impl F2fs {
     }
 
     /// The in-place-update policy: files only, and only for fsync or where a new place is hard to find. Somebody
-    /// relies on where a pinned file's blocks are.
+    /// relies on where a pinned file's blocks are. On zones, only such stay, where the device lets them.
     fn stays_in_place(&self, inode: &Inode, old: BlockAddr, how: Placement) -> bool {
         let Placement::ByPolicy { in_place } = how else { return false };
-        if self.is_zoned() {
+        if !old.is_data() || inode.file_type != FileType::Regular {
             return false;
         }
-        if !old.is_data() || inode.file_type != FileType::Regular || !fi(inode).fsync.may_stay_in_place() {
+        let pinned = fi(inode).has_inline(inline::PIN_FILE);
+        if let Some(zones) = &self.sit.zones {
+            return pinned && !zones.is_sequential(zones.section_of(self.sit.place(old).0.0));
+        }
+        if !fi(inode).fsync.may_stay_in_place() {
             return false;
         }
-        if fi(inode).has_inline(inline::PIN_FILE) {
+        if pinned {
             return true;
         }
         if self.switches.mode() == AllocMode::Lfs {

@@ -18,7 +18,7 @@ use crate::volume::sbi::F2fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_block::PageBuf;
 use tidegate_rt::{LockClass, Mutex, MutexGuard};
-use tidegate_vfs::{Error, ErrorKind, Result};
+use tidegate_vfs::{At, Error, ErrorKind, Result};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 static CURSEG: LockClass = LockClass::new("curseg->curseg_mutex", 500);
@@ -330,17 +330,27 @@ impl F2fs {
         Ok(())
     }
 
-    /// Takes the log to the holes of a segment in use; false when none has any.
+    /// Takes the log to the holes of a segment in use; false when none has any. On an error it is where it was, in
+    /// the SIT as here.
     fn fill_holes(&self, c: &mut Curseg, log: LogId) -> Result<bool> {
-        let Some(seg) = self.sit.take_victim(log)? else { return Ok(false) };
+        while let Some(seg) = self.sit.hold_victim(log)? {
+            // First, as it may fail.
+            let sum = self.stored_summary(seg).inspect_err(|_| self.sit.release_victim(seg))?;
+            if let Some(first) = self.sit.take_victim(log, seg)? {
+                self.enter(c, log, seg, first, true, sum);
+                self.stats.ssr_segments.fetch_add(1, Relaxed);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The owners of the blocks of a segment that no log is in.
+    fn stored_summary(&self, seg: SegNo) -> Result<Box<RawSummaryBlock>> {
         let block = self.meta.read(self.sb.ssa_blkaddr + seg.0)?;
-        let sum = RawSummaryBlock::read_from_bytes(block.bytes())
+        RawSummaryBlock::read_from_bytes(block.bytes())
             .map(Box::new)
-            .map_err(|_| Error::corrupt("SSA block"))?;
-        let first = self.sit.writable_run(seg, 0)?.map_or(BLOCKS_PER_SEG as usize, |r| r.0);
-        self.enter(c, log, seg, first, true, sum);
-        self.stats.ssr_segments.fetch_add(1, Relaxed);
-        Ok(true)
+            .map_err(|_| Error::corrupt("is no summary").at(At::Part("SSA block", seg.0.into())))
     }
 
     pub(super) fn enter(
@@ -377,3 +387,6 @@ impl F2fs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

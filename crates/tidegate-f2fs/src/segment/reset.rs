@@ -13,9 +13,10 @@ impl F2fs {
     }
 
     /// Resets the zones of sections that are free, and finishes those that logs have left before their end; how many bytes
-    /// were reset. For who holds no lock; a durable checkpoint has the sections free.
+    /// were reset. Takes [`F2fs::zone_mgmt`], and is for who holds no lock; a durable checkpoint has the sections free.
     pub(crate) fn reset_zones(&self) -> u64 {
         let Some(zones) = &self.sit.zones else { return 0 };
+        let _alone = self.zone_mgmt.lock();
         let mut bytes = 0;
         for section in self.sit.sections_to_reset() {
             let r = match zones.is_sequential(section) {
@@ -33,13 +34,19 @@ impl F2fs {
             self.sit.reset_done(section, r.is_ok());
         }
         self.stats.discarded.fetch_add(bytes, Relaxed);
-        self.finish_zones(false);
+        self.finish_left(false);
         bytes
     }
 
     /// Finishes the zones that logs have left before their end: so few may be open. `idle` when nothing is on its way
-    /// to any zone; else those are finished that a checkpoint has seen left.
+    /// to any zone; else those are finished that a checkpoint has seen left. Takes [`F2fs::zone_mgmt`].
     pub(crate) fn finish_zones(&self, idle: bool) {
+        let _alone = self.zone_mgmt.lock();
+        self.finish_left(idle);
+    }
+
+    /// No zone is reset meanwhile, so no log goes to any of these.
+    fn finish_left(&self, idle: bool) {
         let mut sections = self.sit.sections_to_finish(idle);
         sections.extend(self.write_io.bad_and_active());
         for section in sections {

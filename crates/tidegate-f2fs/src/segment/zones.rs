@@ -15,8 +15,8 @@ use tidegate_vfs::{At, Error, ErrorKind, Result};
 /// Zones that a device must let be partly written: one for each log, and one that a log has left.
 pub(crate) const MIN_ACTIVE: usize = Log::ALL.len() + 1;
 
-/// What a device says of the sections of a volume.
-#[derive(Clone)]
+/// What a device says of the sections of a volume, as it was when this was opened. The table of segments and that of
+/// sections share it.
 pub(crate) struct ZoneMap {
     /// Segments in a section.
     per: u32,
@@ -30,6 +30,15 @@ pub(crate) struct ZoneMap {
     pub active: Vec<u32>,
     /// Zones that may be neither empty nor full.
     pub max_active: usize,
+}
+
+/// The zones that are active when a volume is opened.
+#[derive(Clone, Copy)]
+pub(crate) struct ActiveAtOpen<'a> {
+    /// Their sections.
+    pub sections: &'a [u32],
+    /// So many may be active.
+    pub most: usize,
 }
 
 /// Blocks that are left in each log's section.
@@ -132,6 +141,11 @@ impl ZoneMap {
         Ok(())
     }
 
+    /// The zones that are active.
+    pub(crate) fn active_at_open(&self) -> ActiveAtOpen<'_> {
+        ActiveAtOpen { sections: &self.active, most: self.max_active }
+    }
+
     /// The section that a segment is in.
     pub(crate) fn section_of(&self, segno: u32) -> u32 {
         segno / self.per
@@ -182,11 +196,6 @@ impl ZoneMap {
     /// Whether the device has any of the sections written in order.
     pub(crate) fn is_on_device(&self) -> bool {
         self.first < self.sections()
-    }
-
-    /// Whether the device has some of the sections written in order, and others anywhere.
-    pub(crate) fn is_mixed(&self) -> bool {
-        (1..self.sections()).contains(&self.first)
     }
 
     /// Sections.

@@ -197,6 +197,14 @@ impl FileSystem for F2fs {
         self.free_pages(inode, pages.start, pages.end)
     }
 
+    /// As Linux: somebody relies on where a pinned file's blocks are.
+    fn can_punch(&self, inode: &Inode) -> Result<()> {
+        if inode.file_type == FileType::Regular && fi(inode).has_inline(inline::PIN_FILE) {
+            return Err(Error::new(ErrorKind::Unsupported, "is pinned").in_inode(inode.ino));
+        }
+        Ok(())
+    }
+
     fn preallocate(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
         self.reserve(inode, bytes, None)
     }

@@ -33,6 +33,7 @@ static CP_MUTEX: LockClass = LockClass::new("sbi->cp_global_sem", 90);
 static WRITEPAGES: LockClass = LockClass::new("sbi->writepages", 95).off_device();
 static CP_RWSEM: LockClass = LockClass::new("sbi->cp_rwsem", 100).off_device();
 static NODE_WRITE: LockClass = LockClass::new("sbi->node_write", 110).off_device();
+static ZONE_MGMT: LockClass = LockClass::new("sbi->zone_mgmt", 480);
 static STAT_LOCK: LockClass = LockClass::new("sbi->stat_lock", 520);
 static ORPHANS: LockClass = LockClass::new("im->ino_lock", 430);
 static DIRTY_DIRS: LockClass = LockClass::new("sbi->inode_lock[DIR_INODE]", 440);
@@ -66,13 +67,13 @@ impl F2fs {
         let blocks = p.sb.segs_per_sec * BLOCKS_PER_SEG;
         let main = p.sb.main_blkaddr;
         let span = |z: &ZoneMap| SectionSpan { main, blocks, first: z.first(), capacity: z.capacity() };
-        let zones = p.sit.zones.as_ref().map(|z| (span(z), z));
+        let zones = p.sit.zones.as_deref().map(|z| (span(z), z.active_at_open()));
         let write_io = WriteIo::new(p.queue.clone(), flushes.clone(), stats.clone(), zones);
         F2fs {
             ckpt: Mutex::new(&CP_STATE, CpState { cp: p.cp, node_version }),
             sb: p.sb,
             bdi: p.bdi,
-            read_only: p.read_only,
+            read_only: p.read_only.map_or_else(OnceLock::new, OnceLock::from),
             unrecovered: AtomicBool::new(false),
             meta: p.meta,
             node_inode: p.node_inode,
@@ -91,6 +92,7 @@ impl F2fs {
             writepages: Mutex::new(&WRITEPAGES, ()),
             stream_writepages: std::array::from_fn(|_| Mutex::new(&WRITEPAGES, ())),
             node_write: Mutex::new(&NODE_WRITE, ()),
+            zone_mgmt: Mutex::new(&ZONE_MGMT, ()),
             counts: Mutex::new(&STAT_LOCK, counts),
             orphans: Mutex::new(&ORPHANS, orphans),
             orphans_changed: AtomicBool::new(false),

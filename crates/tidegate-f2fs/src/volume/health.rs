@@ -15,7 +15,7 @@ impl F2fs {
         if self.failed.load(SeqCst) {
             return self.failure.lock().clone().map(ReadOnly::Stopped);
         }
-        let why = self.read_only.clone()?;
+        let why = self.read_only.get().cloned()?;
         Some(match self.unrecovered.load(SeqCst) {
             true => why.without(Unseen::Fsynced),
             false => why,
@@ -29,7 +29,7 @@ impl F2fs {
 
     /// Whether changes were refused from the beginning.
     pub(crate) fn opened_read_only(&self) -> bool {
-        self.read_only.is_some()
+        self.read_only.get().is_some()
     }
 
     /// Why a node, a directory's block or a block of the metadata area could not be written, if so. What

@@ -192,7 +192,7 @@ impl F2fs {
             let flagged = !even_hurt && cp.flags.intersects(CpFlags::ERROR | CpFlags::FSCK);
             flagged || cp.passed_over.is_some()
         };
-        let writable = self.why_read_only().is_none();
+        let mut writable = self.why_read_only().is_none();
         if self.recovery == Recovery::None || hurt {
             return Ok(());
         }
@@ -200,18 +200,18 @@ impl F2fs {
             self.unrecovered.store(self.has_fsynced_files().unwrap_or(true), SeqCst);
             return Ok(());
         }
+        // A chain that makes no sense is still one.
+        let disabled = self.recovery == Recovery::Disabled;
+        let given_up = disabled && writable && self.has_fsynced_files().unwrap_or(true);
+        if writable && !self.bring_logs_and_zones_together(!disabled).map_err(of_recovery)? {
+            let what = "no section is free for its logs, which cannot go on where a power cut left them";
+            let _ = self.read_only.set(ReadOnly::State(what));
+            writable = false;
+        }
         if writable {
-            if self.recovery != Recovery::Disabled {
-                self.keep_off_the_chain().map_err(of_recovery)?;
-            }
-            self.bring_logs_and_zones_together()?;
             self.recover_orphans()?;
         }
-        let found = match self.recovery {
-            // A chain that makes no sense is still one.
-            Recovery::Disabled => writable && self.has_fsynced_files().unwrap_or(true),
-            _ => self.roll_forward().map_err(of_recovery)?,
-        };
+        let found = if disabled { given_up } else { self.roll_forward().map_err(of_recovery)? };
         let clean = self.ckpt.lock().cp.flags.contains(CpFlags::UMOUNT);
         if writable && (found || !clean) {
             // Also when nothing came of them: what is written from here on must not lead to nodes that a power

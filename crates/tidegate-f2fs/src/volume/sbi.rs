@@ -42,7 +42,8 @@ pub struct F2fs {
     pub(crate) sb: Superblock,
     pub(crate) queue: Arc<RequestQueue>,
     pub(crate) bdi: Arc<Bdi>,
-    pub(super) read_only: Option<ReadOnly>,
+    /// Why it was opened so, if it was.
+    pub(super) read_only: OnceLock<ReadOnly>,
     /// Files were fsynced after the last checkpoint, and it is not known how to bring them back.
     pub(crate) unrecovered: AtomicBool,
     /// Blocks of the metadata area, by address.
@@ -70,6 +71,8 @@ pub struct F2fs {
     pub(crate) stream_writepages: [Mutex<()>; LOG_SLOTS],
     /// One writer of node pages at a time.
     pub(crate) node_write: Mutex<()>,
+    /// One thread at a time resets and finishes zones: a log goes to a zone that was left only once it was reset.
+    pub(crate) zone_mgmt: Mutex<()>,
     pub(crate) counts: Mutex<Counts>,
     pub(crate) orphans: Mutex<Orphans>,
     pub(crate) orphans_changed: AtomicBool,

@@ -1,9 +1,11 @@
 //! Somebody relies on where a pinned file's blocks are: neither writing nor cleaning moves them.
 
+use crate::common::volume::mount_with;
 use std::sync::Arc;
-use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
+use tidegate_block::{Device, MemoryDevice, QueueLimits, RequestQueue, ZoneSpec, ZonedDevice};
 use tidegate_f2fs::check::{CheckOptions, check};
 use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
+use tidegate_f2fs::raw::Features;
 use tidegate_f2fs::{F2fs, F2fsOptions};
 use tidegate_vfs::*;
 
@@ -113,4 +115,74 @@ fn a_pinned_file_stays_adaptive() {
 #[test]
 fn a_pinned_file_stays_lfs() {
     stays("mode=lfs");
+}
+
+/// On zones such a file stays where these can be written anywhere, and is not written elsewhere.
+#[test]
+fn a_pinned_file_stays_on_zones() {
+    let bytes: u64 = 160 << 20;
+    let zone = 4 << 20;
+    let spec = ZoneSpec { size: zone, capacity: zone, conventional: 12, max_open: 12, max_active: 12 };
+    let (blocks, memory) = (bytes / PAGE, Arc::new(MemoryDevice::new(bytes)));
+    let device = Arc::new(ZonedDevice::new(memory.clone(), spec));
+    let behind = |d: Arc<dyn Device>| RequestQueue::new(d, QueueLimits::default());
+    let options = MkfsOptions { features: Features::BLKZONED, segs_per_sec: 2, ..Default::default() };
+    mkfs(&behind(device.clone()), &options).unwrap();
+    let mount = |options: &str| {
+        let mut o = F2fsOptions::default();
+        o.parse(options).unwrap();
+        mount_with(device.clone(), MemoryLimits::default(), o, MountOptions::default()).unwrap().1
+    };
+    let file = |v: &Arc<Vfs>, name: &str| v.open_path(ROOT, name.as_bytes(), RW | OpenFlags::CREATE, 0o644);
+    let v = mount("");
+    let (pinned, other) = (file(&v, "/pinned").unwrap(), file(&v, "/other").unwrap());
+    (0..PAGES).for_each(|n| _ = pinned.write_at(n * PAGE, &page(n, 1)).unwrap());
+    v.sync().unwrap();
+    // Until the log is in a zone that is written in order.
+    other.write_at(0, &vec![1; 30 << 20]).unwrap();
+    v.sync().unwrap();
+    other.write_at(0, &page(0, 9)).unwrap();
+    v.sync().unwrap();
+    let inos = [pinned.inode().ino, other.inode().ino];
+    drop((pinned, other));
+    v.unmount().unwrap();
+    inos.into_iter().for_each(|ino| pin(&memory, blocks, ino));
+    let before = places(&memory, blocks, 1);
+    let first = spec.conventional as u64 * zone / PAGE;
+    assert!(before.iter().all(|at| at.is_some_and(|at| at < first)));
+    assert!(places(&memory, blocks, 9)[0].unwrap() >= first);
+    for (version, options) in [(2, ""), (3, "writepages=submit_locked")] {
+        let v = mount(options);
+        let pinned = file(&v, "/pinned").unwrap();
+        // Beside others, which go where logs are.
+        for n in 0..PAGES {
+            pinned.write_at(n * PAGE, &page(n, version)).unwrap();
+            let name = format!("/f{n}");
+            file(&v, &name).unwrap().write_at(0, &vec![2; 5 * PAGE as usize]).unwrap();
+        }
+        pinned.fsync(false).unwrap();
+        let other = file(&v, "/other").unwrap();
+        let refused = [
+            pinned.write_at(PAGES * PAGE, &page(0, 4)).map(drop),
+            pinned.fallocate(FallocateFlags::empty(), PAGES * PAGE, PAGE),
+            pinned.fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, PAGE),
+            pinned.fallocate(FallocateFlags::ZERO_RANGE, 0, PAGE),
+            other.write_at(0, &page(0, 4)).map(drop),
+        ];
+        for r in refused {
+            let e = r.unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Unsupported);
+            assert!(e.to_string().contains("is pinned"), "{e}");
+        }
+        pinned.fallocate(FallocateFlags::empty(), 0, PAGES * PAGE).unwrap();
+        let mut found = vec![0; PAGE as usize];
+        other.read_at(0, &mut found).unwrap();
+        assert!(found == page(0, 9));
+        drop((pinned, other));
+        v.unmount().unwrap();
+        assert_eq!(places(&memory, blocks, version), before);
+    }
+    assert_eq!(device.refused(), 0);
+    let report = check(&behind(device), CheckOptions::default()).unwrap();
+    assert!(report.is_clean(), "{:#?}", report.problems);
 }

@@ -1,7 +1,7 @@
 //! Volumes on zones: every write at a write pointer, whatever is done.
 
-use crate::common::image::Image;
 use crate::common::volume::mount_with;
+use crate::common::zoned::{Bed, MIB, ROOT, content, file, spec};
 use std::sync::Arc;
 use tidegate_block::{
     Device, Errno, Fault, Faulty, Linear, MemoryDevice, Op, QueueLimits, Request, RequestQueue, Rule,
@@ -13,57 +13,6 @@ use tidegate_f2fs::raw::Features;
 use tidegate_f2fs::{F2fs, F2fsOptions};
 use tidegate_rt::rng::Rng;
 use tidegate_vfs::*;
-
-const ROOT: &Cred = &Cred::ROOT;
-const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
-const MIB: u64 = 1 << 20;
-
-/// Zones of 4 MiB behind 32 MiB that can be written anywhere.
-fn spec(capacity: u64) -> ZoneSpec {
-    ZoneSpec { size: 4 * MIB, capacity, conventional: 8, max_open: 8, max_active: 8 }
-}
-
-struct Bed {
-    memory: Arc<MemoryDevice>,
-    device: Arc<ZonedDevice>,
-}
-
-impl Bed {
-    fn new(spec: ZoneSpec, mib: u64) -> Bed {
-        let memory = Arc::new(MemoryDevice::new(mib * MIB));
-        let device = Arc::new(ZonedDevice::new(memory.clone(), spec));
-        let queue = RequestQueue::new(device.clone(), QueueLimits::default());
-        let options = MkfsOptions { features: Features::BLKZONED, ..Default::default() };
-        mkfs(&queue, &options).unwrap();
-        Bed { memory, device }
-    }
-
-    fn mount(&self, options: &str) -> (Arc<F2fs>, Arc<Vfs>) {
-        let mut o = F2fsOptions::default();
-        o.parse(options).unwrap();
-        mount_with(self.device.clone(), MemoryLimits::default(), o, MountOptions::default()).unwrap()
-    }
-
-    fn fsck(&self) {
-        if tidegate_testing::oracle::skip_or_fail("fsck.f2fs") {
-            return;
-        }
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("z.img");
-        Image::of(&self.memory).save(&path);
-        tidegate_testing::golden::fsck_f2fs(&path).unwrap();
-    }
-}
-
-fn file(v: &Arc<Vfs>, name: &str) -> File {
-    v.open_path(ROOT, name.as_bytes(), RW | OpenFlags::CREATE, 0o644).unwrap()
-}
-
-fn content(n: u64, len: usize) -> Vec<u8> {
-    let mut rng = Rng::new(n);
-    let word = rng.bits().to_le_bytes();
-    word.iter().copied().cycle().take(len).collect()
-}
 
 #[test]
 fn files_come_and_go_on_zones() {

@@ -361,6 +361,14 @@ pub trait FileSystem: Send + Sync {
         Ok(())
     }
 
+    /// Whether blocks can be taken out of the middle of a file, by [`FileSystem::punch_hole`].
+    ///
+    /// # Errors
+    /// `Unsupported` for a file whose blocks are to stay.
+    fn can_punch(&self, _inode: &Inode) -> Result<()> {
+        Ok(())
+    }
+
     /// Whether [`FileSystem::shift_range`] can be done with a file at all.
     ///
     /// # Errors

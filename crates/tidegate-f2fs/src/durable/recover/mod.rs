@@ -64,7 +64,8 @@ impl F2fs {
         if found.entries.is_empty() {
             return Ok(false);
         }
-        if self.why_read_only().is_none() {
+        // On zones, logs are out of the way already.
+        if self.why_read_only().is_none() && !self.is_zoned() {
             self.clear_the_way(std::mem::take(&mut found.segments))?;
         }
         let mut r =
@@ -85,59 +86,29 @@ impl F2fs {
 
 impl F2fs {
     /// Takes the logs away from `segments` (a bit each), which the chain is in or leads to. On a small or
-    /// full volume there may be too few others: then logs fill holes, but no block of the chain's.
-    ///
-    /// On zones that are written in order, logs that something was written behind are in other sections already.
+    /// full volume there may be too few others: then they go to those, and away from the blocks of the chain alone; where
+    /// there is none, logs fill holes.
     fn clear_the_way(&self, segments: Vec<u8>) -> Result<()> {
         self.sit.exclude(Some(segments));
-        for log in self.move_logs(BY_NEED.into_iter().filter(|l| !self.is_in_order(*l)).collect())? {
-            if self.is_zoned() {
-                let e = Error::new(ErrorKind::NoSpace, "no section is free for a log");
-                return Err(e.of("taking the logs away from fsynced files"));
+        let mut stuck = self.leave_segments(BY_NEED.into())?;
+        if !stuck.is_empty() {
+            chain::each_block(self, |blk| self.sit.protect(blk))?;
+            self.sit.exclude(None);
+            stuck = self.leave_segments(stuck)?;
+        }
+        stuck.into_iter().try_for_each(|log| self.stay_in_holes(log))
+    }
+
+    /// Takes logs to other segments, not such as they are kept away from. Those that found none.
+    fn leave_segments(&self, logs: Vec<Log>) -> Result<Vec<Log>> {
+        let mut stuck = Vec::new();
+        for log in logs {
+            match self.leave_segment(log) {
+                Err(e) if e.kind() == ErrorKind::NoSpace => stuck.push(log),
+                r => r?,
             }
-            self.stay_in_holes(log)?;
         }
-        Ok(())
-    }
-
-    /// Takes logs to other segments, not such as they are kept away from; where there are too few, then to those, and
-    /// away from the blocks of the chain alone. Those that found none.
-    pub(crate) fn move_logs(&self, logs: Vec<Log>) -> Result<Vec<Log>> {
-        let leave = |logs: Vec<Log>| {
-            let mut stuck = Vec::new();
-            for log in logs {
-                match self.leave_segment(log) {
-                    Err(e) if e.kind() == ErrorKind::NoSpace => stuck.push(log),
-                    r => r?,
-                }
-            }
-            Ok::<_, Error>(stuck)
-        };
-        let stuck = leave(logs)?;
-        if stuck.is_empty() || !self.sit.excludes() {
-            return Ok(stuck);
-        }
-        chain::each_block(self, |blk| self.sit.protect(blk))?;
-        self.sit.exclude(None);
-        leave(stuck)
-    }
-
-    /// On zones: keeps logs away from the chain, which may have gone on in sections that no write pointer tells of.
-    ///
-    /// # Errors
-    /// Those of reading the chain.
-    pub(crate) fn keep_off_the_chain(&self) -> Result<()> {
-        if self.sit.zones.as_ref().is_some_and(|z| z.is_mixed()) {
-            let found = chain::find(self)?;
-            self.sit.exclude((!found.entries.is_empty()).then_some(found.segments));
-        }
-        Ok(())
-    }
-
-    /// Whether a log is in a zone that the device has written in order.
-    fn is_in_order(&self, log: Log) -> bool {
-        let segno = self.cursegs.lock(log).segno.0;
-        self.sit.zones.as_ref().is_some_and(|z| z.is_sequential(z.section_of(segno)))
+        Ok(stuck)
     }
 
     /// Keeps the directory blocks that recovery changed, as the volume itself will never have them.

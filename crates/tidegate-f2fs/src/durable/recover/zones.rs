@@ -1,35 +1,66 @@
-//! Logs and the write pointers of zones, brought together after a power cut.
+//! Logs, the write pointers of zones, and what was fsynced, brought together after a power cut.
 
+use super::chain;
 use crate::format::units::SegNo;
 use crate::segment::log::Log;
+use crate::segment::zones::ZoneMap;
 use crate::volume::sbi::F2fs;
-use tidegate_vfs::{Error, ErrorKind, Result};
+use tidegate_rt::hash::HashMap;
+use tidegate_vfs::Result;
 
 impl F2fs {
-    /// Takes logs away from sections whose zones are not where a checkpoint has the logs: something was written behind it,
-    /// and a power cut has left what of it it would. For opening, before anything is written.
+    /// Takes logs away from sections that something was written to behind where a checkpoint has the logs: a power cut has
+    /// left what of it it would. For opening, before anything is written. With `fsynced`, that is also done where no
+    /// write pointer tells, and nobody goes to what the chain of fsynced nodes is in or leads to. False where no
+    /// section is free to go to: nothing may be written then.
     ///
     /// # Errors
-    /// `NoSpace` when no section is left to go to.
-    pub(crate) fn bring_logs_and_zones_together(&self) -> Result<()> {
-        let Some(zones) = &self.sit.zones else { return Ok(()) };
+    /// Those of reading the chain.
+    pub(crate) fn bring_logs_and_zones_together(&self, fsynced: bool) -> Result<bool> {
+        let Some(zones) = &self.sit.zones else { return Ok(true) };
+        let ends = if fsynced { self.keep_off_the_chain(zones)? } else { HashMap::default() };
         let is_behind = |log: &Log| {
-            let (segno, off) = {
+            let (section, at) = {
                 let c = self.cursegs.lock(*log);
-                (c.segno, c.next_blkoff)
+                (zones.section_of(c.segno.0), zones.offset(c.segno, c.next_blkoff))
             };
-            let section = zones.section_of(segno.0);
-            zones.is_sequential(section) && zones.written[section as usize] != zones.offset(segno, off)
+            match zones.is_sequential(section) {
+                true => zones.written[section as usize] != at,
+                false => ends.get(&section).is_some_and(|end| *end > at),
+            }
         };
-        if !self.move_logs(Log::ALL.into_iter().filter(is_behind).collect())?.is_empty() {
-            let e = Error::new(ErrorKind::NoSpace, "no free segment");
-            return Err(e.of("a log's zone was written to behind the last checkpoint, and no other is free"));
+        let mut stuck = self.leave_segments(Log::ALL.into_iter().filter(is_behind).collect())?;
+        if !stuck.is_empty() {
+            // What the checkpoint has free and the chain is not in is of no use to anybody, whatever was written to it.
+            self.reset_zones();
+            stuck = self.leave_segments(stuck)?;
+        }
+        if !stuck.is_empty() {
+            return Ok(false);
         }
         // Those that no log goes on in, before logs open others.
-        for section in zones.active.iter().copied().filter(|n| !self.sit.has_log(*n)) {
+        for section in zones.active_at_open().sections.iter().copied().filter(|n| !self.sit.has_log(*n)) {
             self.sit.left_early(SegNo(section * zones.per()));
         }
         self.finish_zones(true);
-        Ok(())
+        Ok(true)
+    }
+
+    /// Keeps logs away from the chain of fsynced nodes, and what it leads to from being reset. How many blocks
+    /// of each section are before the end of that.
+    fn keep_off_the_chain(&self, zones: &ZoneMap) -> Result<HashMap<u32, u32>> {
+        let mut ends = HashMap::default();
+        let found = chain::find(self)?;
+        if found.entries.is_empty() {
+            return Ok(ends);
+        }
+        self.sit.exclude(Some(found.segments));
+        chain::each_block(self, |blk| {
+            let (segno, off) = self.sit.place(blk);
+            let end = ends.entry(zones.section_of(segno.0)).or_default();
+            *end = zones.offset(segno, off + 1).max(*end);
+            Ok(())
+        })?;
+        Ok(ends)
     }
 }

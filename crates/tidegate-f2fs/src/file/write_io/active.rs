@@ -1,15 +1,17 @@
 //! Zones that are neither empty nor full, of which a device takes so many.
 //!
 //! A log begins a zone as soon as it has filled one, and bios of the two are on their way together. Where that would be a zone
-//! too many, the bio that begins is held until another zone is full.
+//! too many, the bio that begins is held until another zone is full. A zone that a write failed in will never be: it is
+//! finished at once.
 
 use super::order::SectionSpan;
 use crate::format::units::BlockAddr;
+use crate::segment::zones::ActiveAtOpen;
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Weak};
-use tidegate_block::{Bio, Errno, RequestQueue};
-use tidegate_rt::{LockClass, Mutex, WaitQueue, thread};
+use tidegate_block::{Bio, BioFlags, Errno, Op, RequestQueue, ZoneWriter};
+use tidegate_rt::{LockClass, Mutex, WaitQueue};
 
 static ACTIVE: LockClass = LockClass::new("write_io->active_zones", 579).off_device();
 
@@ -19,9 +21,13 @@ struct State {
     active: BTreeSet<u32>,
     /// Sections that a log has filled, until their last bio has ended.
     ending: BTreeSet<u32>,
+    /// Sections whose zones are being finished, as a write failed there.
+    finishing: BTreeSet<u32>,
     held: VecDeque<(u32, Bio)>,
     /// No longer held, and not sent yet.
-    going: Vec<Bio>,
+    going: VecDeque<Bio>,
+    /// A thread sends those.
+    sending: bool,
     over: bool,
 }
 
@@ -31,8 +37,8 @@ pub(crate) struct ActiveZones {
     /// So many may be active.
     most: usize,
     state: Mutex<State>,
-    /// Weak, as bios on their way lead here: the last reference to a queue must not go in a request of its own.
-    queue: Weak<RequestQueue>,
+    /// The way for ends of other bios, which wait for no room in the queue.
+    writer: Option<ZoneWriter>,
     unsent: Arc<Unsent>,
 }
 
@@ -62,22 +68,22 @@ impl Unsent {
 impl State {
     /// Whether another zone may be begun. Also where none is about to be full: nobody would let go of what is held.
     fn has_room(&self, most: usize) -> bool {
-        self.over || self.active.len() < most || self.ending.is_disjoint(&self.active)
+        let none = |of: &BTreeSet<u32>| of.is_disjoint(&self.active);
+        self.over || self.active.len() < most || none(&self.ending) && none(&self.finishing)
     }
 }
 
 impl ActiveZones {
-    /// Those of a device that takes `most` active ones, and has `active`.
+    /// Those of the device behind `queue`.
     pub(super) fn new(
         span: SectionSpan,
-        active: &[u32],
-        most: usize,
-        queue: &Arc<RequestQueue>,
+        at: ActiveAtOpen<'_>,
+        queue: &RequestQueue,
         unsent: Arc<Unsent>,
     ) -> Self {
-        let state = State { active: active.iter().copied().collect(), ..State::default() };
-        let queue = Arc::downgrade(queue);
-        ActiveZones { span, most, state: Mutex::new(&ACTIVE, state), queue, unsent }
+        let state = State { active: at.sections.iter().copied().collect(), ..State::default() };
+        let writer = queue.zone_writer();
+        ActiveZones { span, most: at.most, state: Mutex::new(&ACTIVE, state), writer, unsent }
     }
 
     /// A log has filled the section of a block, and whoever filled it is about to send that.
@@ -100,59 +106,113 @@ impl ActiveZones {
         Some(bio)
     }
 
-    /// A bio of `blocks` blocks from `start` on has ended.
-    pub(super) fn ended(self: &Arc<Self>, start: BlockAddr, blocks: u32, ok: bool) {
+    /// A bio of `blocks` blocks from `start` on was written.
+    pub(super) fn written(&self, start: BlockAddr, blocks: u32) {
         if self.span.is_end(start.plus(blocks)) {
             let section = self.span.of(start);
             self.change(|s| {
                 s.ending.remove(&section);
-                if ok {
-                    s.active.remove(&section);
-                }
+                s.active.remove(&section);
             });
         }
     }
 
-    /// A zone was finished or reset.
-    pub(super) fn left(self: &Arc<Self>, section: u32) {
-        self.change(|s| s.active.retain(|n| *n != section));
+    /// A write failed in the section of a block: its zone takes no more, and is finished. To be called before anybody hears of
+    /// the end of the write: when the section is free later, its reset comes behind this.
+    pub(super) fn failed(self: &Arc<Self>, blk: BlockAddr, e: Errno) {
+        if !self.span.is_sequential(blk) {
+            return;
+        }
+        let section = self.span.of(blk);
+        let mut finish = false;
+        self.change(|s| {
+            s.ending.remove(&section);
+            if e == Errno::OVERFLOW {
+                // The device did not let it begin.
+                s.active.remove(&section);
+            }
+            finish = !s.over && s.active.contains(&section) && s.finishing.insert(section);
+        });
+        let Some(writer) = self.writer.as_ref().filter(|_| finish) else { return };
+        let zones = self.clone();
+        let start = BlockAddr(self.span.main + section * self.span.blocks).sector();
+        let bio = Bio::range(Op::ZoneFinish, start, u64::from(self.span.blocks) * 4096, BioFlags::SYNC);
+        writer.submit(bio.on_end(move |r, _| zones.finished(section, r)));
     }
 
+    fn finished(&self, section: u32, r: Result<(), Errno>) {
+        self.change(|s| {
+            // One that is empty needs no end, and the device may have no room to give it one.
+            let is_over = matches!(r, Ok(()) | Err(Errno::OVERFLOW));
+            if s.finishing.remove(&section) && is_over {
+                s.active.remove(&section);
+            }
+        });
+    }
+
+    /// A zone was finished or reset.
+    pub(super) fn left(&self, section: u32) {
+        self.change(|s| {
+            s.active.remove(&section);
+            s.finishing.remove(&section);
+        });
+    }
+
+    /// Whether a zone is active and nobody is about to finish it.
     pub(super) fn is_active(&self, section: u32) -> bool {
-        self.state.lock().active.contains(&section)
+        let s = self.state.lock();
+        s.active.contains(&section) && !s.finishing.contains(&section)
     }
 
     /// Holds nothing from now on.
-    pub(super) fn give_up(self: &Arc<Self>) {
+    pub(super) fn give_up(&self) {
         self.change(|s| s.over = true);
     }
 
-    fn change(self: &Arc<Self>, f: impl FnOnce(&mut State)) {
+    /// Ends what is held, unwritten. For a volume that goes away.
+    pub(super) fn abandon(&self) {
+        let held = {
+            let mut s = self.state.lock();
+            s.over = true;
+            let held: Vec<Bio> = s.held.drain(..).map(|h| h.1).collect();
+            s.going.drain(..).chain(held).collect::<Vec<Bio>>()
+        };
+        for bio in held {
+            bio.complete(Err(Errno::IO));
+            self.unsent.sent();
+        }
+    }
+
+    fn change(&self, f: impl FnOnce(&mut State)) {
         {
             let mut s = self.state.lock();
             f(&mut s);
             while !s.held.is_empty() && s.has_room(self.most) {
                 let Some((section, bio)) = s.held.pop_front() else { break };
                 s.active.insert(section);
-                s.going.push(bio);
-            }
-            if s.going.is_empty() {
-                return;
+                s.going.push_back(bio);
             }
         }
-        // A bio waits for room in the queue, and whoever ends another is not to.
-        let zones = self.clone();
-        if thread::spawn("tg-f2fs-zones", move || zones.send_going()).is_err() {
-            self.send_going();
-        }
+        self.send_going();
     }
 
+    /// Sends what is no longer held, one thread at a time: a device may end a bio at once, and that may let another go.
     fn send_going(&self) {
-        let going = std::mem::take(&mut self.state.lock().going);
-        let queue = self.queue.upgrade();
-        for bio in going {
-            match &queue {
-                Some(queue) => queue.submit(bio),
+        let mut own = false;
+        loop {
+            let bio = {
+                let mut s = self.state.lock();
+                if s.sending && !own {
+                    return;
+                }
+                let bio = s.going.pop_front();
+                s.sending = bio.is_some();
+                bio
+            };
+            let Some(bio) = bio else { return };
+            own = true;
+            match &self.writer {
+                Some(writer) => writer.submit(bio),
                 None => bio.complete(Err(Errno::IO)),
             }
             self.unsent.sent();
@@ -163,49 +223,127 @@ impl ActiveZones {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
     use tidegate_block::{
-        BioFlags, Device, MemoryDevice, PageBuf, QueueLimits, Segment, ZoneSpec, ZonedDevice,
+        Device, Fault, Faulty, MemoryDevice, PageBuf, QueueLimits, Rule, Segment, Zone, ZoneSpec, ZoneState,
+        ZonedDevice,
     };
 
     const ZONE: u64 = 2 << 20;
 
-    fn bed() -> (Arc<ZonedDevice>, Arc<RequestQueue>, Arc<ActiveZones>) {
-        let spec = ZoneSpec { size: ZONE, capacity: ZONE, conventional: 0, max_open: 1, max_active: 1 };
-        let device = Arc::new(ZonedDevice::new(Arc::new(MemoryDevice::new(8 * ZONE)), spec));
-        let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
-        let span = SectionSpan { main: 0, blocks: 512, first: 0, capacity: 512 };
-        let zones = Arc::new(ActiveZones::new(span, &[0], 1, &queue, Arc::default()));
-        (device, queue, zones)
+    struct Bed {
+        device: Arc<ZonedDevice>,
+        faulty: Arc<Faulty>,
+        queue: RequestQueue,
+        zones: Arc<ActiveZones>,
     }
 
-    fn begin(zones: &ActiveZones, section: u32) -> Option<Bio> {
-        let start = BlockAddr(section * 512);
-        let page = Segment::pages(Arc::new(PageBuf::zeroed(1)), 0, 1);
-        zones.unsent.begin();
-        zones.admit(start, Bio::write(start.sector(), vec![page], BioFlags::empty()))
+    /// A device that takes so many active zones and has these.
+    fn bed(most: usize, sections: &[u32]) -> Bed {
+        bed_with(most, most, QueueLimits::default(), sections)
+    }
+
+    fn bed_with(of_device: usize, most: usize, limits: QueueLimits, sections: &[u32]) -> Bed {
+        let (max_open, max_active) = (of_device, of_device);
+        let spec = ZoneSpec { size: ZONE, capacity: ZONE, conventional: 0, max_open, max_active };
+        let device = Arc::new(ZonedDevice::new(Arc::new(MemoryDevice::new(8 * ZONE)), spec));
+        let faulty = Faulty::new(device.clone(), []);
+        let queue = RequestQueue::new(faulty.clone(), limits);
+        let span = SectionSpan { main: 0, blocks: 512, first: 0, capacity: 512 };
+        let at = ActiveAtOpen { sections, most };
+        let zones = Arc::new(ActiveZones::new(span, at, &queue, Arc::default()));
+        Bed { device, faulty, queue, zones }
+    }
+
+    impl Bed {
+        fn bio(section: u32) -> Bio {
+            let page = Segment::pages(Arc::new(PageBuf::zeroed(1)), 0, 1);
+            Bio::write(BlockAddr(section * 512).sector(), vec![page], BioFlags::empty())
+        }
+
+        fn begin(&self, section: u32) -> Option<Bio> {
+            self.zones.unsent.begin();
+            self.zones.admit(BlockAddr(section * 512), Self::bio(section))
+        }
+
+        fn zone(&self, section: usize) -> Zone {
+            self.device.report_zones().unwrap()[section]
+        }
+
+        fn wait(&self) {
+            self.zones.unsent.none.wait_until(|| self.zones.unsent.is_none());
+        }
     }
 
     #[test]
     fn a_zone_that_is_one_too_many_waits_for_one_to_be_full() {
-        let (device, _queue, zones) = bed();
-        zones.filled(BlockAddr(500));
-        assert!(begin(&zones, 1).is_none());
-        zones.ended(BlockAddr(500), 4, true);
-        assert_eq!(device.report_zones().unwrap()[1].pointer, ZONE, "there is more of the first");
-        zones.ended(BlockAddr(504), 8, true);
-        zones.unsent.none.wait_until(|| zones.unsent.is_none());
-        assert_eq!((device.refused(), device.report_zones().unwrap()[1].pointer), (0, ZONE + 4096));
+        let bed = bed(1, &[0]);
+        bed.zones.filled(BlockAddr(500));
+        assert!(bed.begin(1).is_none());
+        bed.zones.written(BlockAddr(500), 4);
+        assert_eq!(bed.zone(1).pointer, ZONE, "there is more of the first");
+        bed.zones.written(BlockAddr(504), 8);
+        bed.wait();
+        assert_eq!((bed.device.refused(), bed.zone(1).pointer), (0, ZONE + 4096));
     }
 
     #[test]
     fn nothing_is_held_that_nobody_lets_go() {
-        let (_, _queue, zones) = bed();
-        assert!(begin(&zones, 1).is_some(), "no zone is about to be full");
-        zones.filled(BlockAddr(512));
-        assert!(begin(&zones, 2).is_none());
-        assert!(begin(&zones, 3).is_none());
-        zones.give_up();
-        zones.unsent.sent();
-        zones.unsent.none.wait_until(|| zones.unsent.is_none());
+        let bed = bed(1, &[0]);
+        assert!(bed.begin(1).is_some(), "no zone is about to be full");
+        bed.zones.filled(BlockAddr(512));
+        assert!(bed.begin(2).is_none());
+        assert!(bed.begin(3).is_none());
+        bed.zones.give_up();
+        bed.zones.unsent.sent();
+        bed.wait();
+    }
+
+    /// Zones that failed are active as others are, until they are finished.
+    #[test]
+    fn zones_that_failed_make_room_for_others() {
+        let bed = bed(2, &[0, 1]);
+        for section in 0..2 {
+            bed.queue.submit_wait(Bed::bio(section)).unwrap();
+        }
+        let late = Fault::Late(Duration::from_millis(20));
+        bed.faulty.set([Rule::new(late).op(Op::ZoneFinish)]);
+        for section in 0..2 {
+            bed.zones.failed(BlockAddr(section * 512 + 1), Errno::IO);
+            bed.zones.failed(BlockAddr(section * 512 + 2), Errno::IO);
+        }
+        assert!(bed.begin(2).is_none() && bed.begin(3).is_none(), "they are about to end");
+        bed.wait();
+        bed.queue.drain();
+        let states = [0, 1, 2, 3].map(|n| bed.zone(n).state);
+        assert_eq!(states, [ZoneState::Full, ZoneState::Full, ZoneState::Open, ZoneState::Open]);
+        assert_eq!((bed.device.refused(), bed.faulty.late()), (0, 2));
+    }
+
+    /// One that the device did not let begin is empty, and takes no other's place.
+    #[test]
+    fn a_zone_that_was_refused_is_not_active() {
+        let bed = bed(2, &[0]);
+        drop(bed.begin(1));
+        bed.zones.failed(BlockAddr(512), Errno::OVERFLOW);
+        bed.zones.filled(BlockAddr(0));
+        assert!(bed.begin(2).is_some() && bed.begin(3).is_none());
+    }
+
+    /// The end of a bio that lets others go waits for no room, which the end of another might have to make.
+    #[test]
+    fn what_goes_in_the_end_of_a_bio_waits_for_nobody() {
+        let one = QueueLimits { nr_requests: 1, ..QueueLimits::default() };
+        let bed = bed_with(8, 3, one, &[0, 1, 2]);
+        (0..3).for_each(|section| bed.zones.filled(BlockAddr(section * 512)));
+        assert!((3..6).all(|section| bed.begin(section).is_none()));
+        bed.faulty.set([Rule::new(Fault::Late(Duration::from_millis(50)))]);
+        bed.queue.submit(Bed::bio(7));
+        for section in 0..3 {
+            bed.zones.written(BlockAddr(section * 512), 512);
+        }
+        assert!(bed.zones.unsent.is_none() && bed.queue.in_flight() == 4);
+        bed.queue.drain();
+        assert!((3..6).all(|n| bed.zone(n).state.is_active()));
     }
 }

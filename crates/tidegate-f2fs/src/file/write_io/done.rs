@@ -9,7 +9,7 @@ use crate::format::units::BlockAddr;
 use crate::inode::fi;
 use crate::segment::log::Log;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use tidegate_block::Errno;
 use tidegate_rt::{LockClass, Mutex, WaitQueue};
@@ -34,6 +34,8 @@ pub(super) struct Done {
     pub failed_pages: Arc<FailedPages>,
     /// The first that failed of what nothing may vouch for.
     pub metadata_error: OnceLock<Error>,
+    /// The volume went away: nobody writes any page again.
+    pub over: AtomicBool,
 }
 
 /// What follows the end of one bio, for the pages in it and for everybody who waits for such.
@@ -62,6 +64,7 @@ impl Completion {
             done.failed(self.log, self.start, &self.pages, e);
             if let Some(order) = &self.order {
                 order.bad.note(self.start);
+                order.active.failed(self.start, e);
             }
         }
         // Counted first: a thread that finds its pages written asks for a flush by this number.
@@ -74,7 +77,7 @@ impl Completion {
                 fi(&p.inode).fsync.data_written(n, p.pages, p.moved, r.is_err());
             }
             p.inode.mapping.end_writeback(p.index, p.pages, r.err().map(kind_of));
-            if r.is_err() {
+            if r.is_err() && !done.over.load(SeqCst) {
                 // For the flusher to find, and not to be dropped from memory.
                 p.inode.mapping.bdi().mark_dirty(&p.inode);
             }
@@ -84,8 +87,8 @@ impl Completion {
         }
         self.then.into_iter().for_each(|f| f(r));
         done.in_flight.end(self.half, self.cp_data);
-        if let Some(order) = &self.order {
-            order.active.ended(self.start, self.blocks, r.is_ok());
+        if let Some(order) = self.order.filter(|_| r.is_ok()) {
+            order.active.written(self.start, self.blocks);
         }
     }
 }
@@ -105,6 +108,7 @@ impl Done {
             flushes,
             failed_pages,
             metadata_error: OnceLock::new(),
+            over: AtomicBool::new(false),
         }
     }
 

@@ -22,7 +22,7 @@ use crate::durable::flush::FlushControl;
 use crate::file::failed_pages::FailedPages;
 use crate::format::units::BlockAddr;
 use crate::segment::log::{LOG_SLOTS, Log, LogId};
-use crate::segment::zones::ZoneMap;
+use crate::segment::zones::ActiveAtOpen;
 use crate::volume::stats::Counters;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -111,16 +111,14 @@ impl WriteIo {
         queue: Arc<RequestQueue>,
         flushes: Arc<FlushControl>,
         stats: Arc<Counters>,
-        zones: Option<(SectionSpan, &ZoneMap)>,
+        zones: Option<(SectionSpan, ActiveAtOpen<'_>)>,
     ) -> Self {
         let failed_pages = Arc::<FailedPages>::default();
         let done = Done::new(flushes, failed_pages.clone());
         let logs = std::array::from_fn(|_| Mutex::new(&IO_LOCK, Growing::default()));
         let unsent = Arc::<Unsent>::default();
-        let order = zones.map(|(span, z)| {
-            let active = ActiveZones::new(span, &z.active, z.max_active, &queue, unsent.clone());
-            Arc::new(Order::new(span, active))
-        });
+        let order = zones
+            .map(|(span, at)| Arc::new(Order::new(span, ActiveZones::new(span, at, &queue, unsent.clone()))));
         WriteIo {
             queue,
             stats,
@@ -153,7 +151,7 @@ impl WriteIo {
     pub(crate) fn add_extent(&self, log: LogId, extent: Extent, flags: BioFlags, last: &mut Option<LastBio>) {
         let limits = self.queue.limits();
         let most = (limits.max_bytes / 4096) as usize;
-        if let Some(order) = &self.order {
+        if let Some(order) = self.order_of(extent.pages.moved) {
             let mut full = self.full_bios();
             for e in extent.pieces(most, limits.max_segments) {
                 let _span = e.pages.submitting(e.blk, log, flags);
@@ -206,12 +204,17 @@ impl WriteIo {
     ) {
         let _span = pages.as_ref().map(|p| p.submitting(blk, log, flags));
         let placed = Placed { blk, segments, pages, then: None };
-        if let Some(order) = &self.order {
+        if let Some(order) = self.order_of(placed.pages.as_ref().is_none_or(|p| p.moved)) {
             return self.add_in_order(order, log, placed, flags, full);
         }
         let mut g = self.lock(log);
         let bio = self.join(&mut g, log, placed, flags);
         full.bios.extend(bio.map(|bio| (log, bio)));
+    }
+
+    /// The order of what got a place from a log. What is written where it was has none.
+    fn order_of(&self, moved: bool) -> Option<&Order> {
+        self.order.as_deref().filter(|_| moved)
     }
 
     /// A place for bios that become full while locks are held under which nobody waits for the device.
@@ -223,7 +226,7 @@ impl WriteIo {
     /// queue is congested.
     pub(crate) fn add_within(&self, log: LogId, extent: Extent, flags: BioFlags) {
         let _span = extent.pages.submitting(extent.blk, log, flags);
-        if let Some(order) = &self.order {
+        if let Some(order) = self.order_of(extent.pages.moved) {
             let mut full = self.full_bios();
             return self.add_in_order(order, log, extent.into(), flags, &mut full);
         }
@@ -340,3 +343,6 @@ impl WriteIo {
         self.unsent.sent();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -223,6 +223,16 @@ impl WriteIo {
         }
     }
 
+    /// Ends what came early and what is held, unwritten.
+    fn abandon_order(&self) {
+        if let Some(order) = &self.order {
+            self.done.over.store(true, SeqCst);
+            order.over.store(true, SeqCst);
+            order.active.abandon();
+            self.fail_early(order);
+        }
+    }
+
     fn fail_early(&self, order: &Order) {
         for log in LogId::of_bits(u64::MAX) {
             let early = std::mem::take(&mut order.logs[log.slot()].lock().early);
@@ -276,5 +286,12 @@ impl WriteIo {
         if let Some(order) = self.order.as_ref().filter(|o| o.bad.any.load(SeqCst)) {
             order.bad.list.lock().remove(&section);
         }
+    }
+}
+
+/// Of a volume that goes without having stopped: what is held leads to what holds it, and would stay.
+impl Drop for WriteIo {
+    fn drop(&mut self) {
+        self.abandon_order();
     }
 }

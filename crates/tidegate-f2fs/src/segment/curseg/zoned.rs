@@ -50,7 +50,7 @@ impl F2fs {
     /// Whether a log is at the start of what it took from the free: a segment, on zones a section.
     pub(super) fn is_fresh(&self, c: &Curseg) -> bool {
         let begins = |z: &ZoneMap| z.offset(c.segno, 0) == 0;
-        c.next_blkoff == 0 && !c.ssr && self.sit.zones.as_ref().is_none_or(begins)
+        c.next_blkoff == 0 && !c.ssr && self.sit.zones.as_deref().is_none_or(begins)
     }
 
     /// Whether logs may fill holes: never on zones.

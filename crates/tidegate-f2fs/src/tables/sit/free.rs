@@ -16,11 +16,6 @@ impl Sit {
         self.state.lock().excluded = segments;
     }
 
-    /// Whether logs are kept away from any.
-    pub(crate) fn excludes(&self) -> bool {
-        self.state.lock().excluded.is_some()
-    }
-
     /// Keeps logs from writing to a block until the next checkpoint, whether it is in use or not.
     pub(crate) fn protect(&self, blk: BlockAddr) -> Result<()> {
         let (seg, i) = self.place(blk);
@@ -234,9 +229,10 @@ impl Sit {
         Ok(())
     }
 
-    /// Takes the segment with the most room among those written by logs of the same kind (data or
-    /// nodes), for slack-space writing. `None` when none has any.
-    pub(crate) fn take_victim(&self, log: LogId) -> Result<Option<SegNo>> {
+    /// Finds the segment with the most room among those written by logs of the same kind (data or
+    /// nodes), for slack-space writing, and keeps others away from it until [`Sit::take_victim`] or
+    /// [`Sit::release_victim`]. `None` when none has any.
+    pub(crate) fn hold_victim(&self, log: LogId) -> Result<Option<SegNo>> {
         let mut s = self.state.lock();
         let n = self.main_segments;
         let mut best: Option<(u32, u32)> = None;
@@ -253,19 +249,31 @@ impl Sit {
             }
         }
         s.victim_hint = (s.victim_hint + VICTIM_SCAN) % n;
-        if let Some((_, segno)) = best {
-            self.enter(&mut s, log, segno)?;
-        }
+        s.busy.extend(best.map(|b| b.1));
         Ok(best.map(|b| SegNo(b.1)))
+    }
+
+    /// Lets others go to a segment that was held.
+    pub(crate) fn release_victim(&self, seg: SegNo) {
+        self.state.lock().busy.remove(&seg.0);
+        self.released.notify_all();
+    }
+
+    /// Has a log go on in the holes of a segment that it holds; where the first of them is. `None` when all in it was freed
+    /// meanwhile. On an error the log is where it was.
+    pub(crate) fn take_victim(&self, log: LogId, seg: SegNo) -> Result<Option<usize>> {
+        let mut s = self.state.lock();
+        s.busy.remove(&seg.0);
+        self.released.notify_all();
+        let e = self.entry(&mut s, seg.0)?;
+        let Some((first, _)) = e.writable_run(0).filter(|_| e.valid > 0) else { return Ok(None) };
+        self.enter(&mut s, log, seg.0)?;
+        Ok(Some(first))
     }
 
     /// The blocks of a segment from `from` on that may be written: first one and how many follow it.
     pub(crate) fn writable_run(&self, seg: SegNo, from: usize) -> Result<Option<(usize, usize)>> {
-        let mut s = self.state.lock();
-        let e = self.entry(&mut s, seg.0)?;
-        let busy = |i: usize| test_bit_msb(&e.map, i) || test_bit_msb(&e.ckpt_map, i);
-        let end = BLOCKS_PER_SEG as usize;
-        Ok((from..end).find(|i| !busy(*i)).map(|a| (a, (a..end).take_while(|i| !busy(*i)).count())))
+        Ok(self.entry(&mut self.state.lock(), seg.0)?.writable_run(from))
     }
 }
 
@@ -307,6 +315,11 @@ impl SitState {
     /// Whether segments are being discarded, or zones reset: [`Sit::released`] is notified then.
     fn room_is_coming(&self) -> bool {
         !self.busy.is_empty() || self.sections.as_ref().is_some_and(|z| z.is_resetting())
+    }
+
+    /// Whether logs are kept away from a section of so many segments.
+    pub(super) fn excludes_section(&self, section: u32, per: u32) -> bool {
+        self.excluded.is_some() && (section * per..(section + 1) * per).any(|n| self.is_excluded(n))
     }
 
     /// Whether logs are kept away from it until the next checkpoint.

@@ -78,6 +78,13 @@ impl SegEntry {
     fn writable(&self) -> u32 {
         self.map.iter().zip(&self.ckpt_map).map(|(a, b)| (!(a | b)).count_ones()).sum()
     }
+
+    /// The first blocks from `from` on that may be written: where they begin and how many they are.
+    fn writable_run(&self, from: usize) -> Option<(usize, usize)> {
+        let busy = |i: usize| test_bit_msb(&self.map, i) || test_bit_msb(&self.ckpt_map, i);
+        let end = BLOCKS_PER_SEG as usize;
+        (from..end).find(|i| !busy(*i)).map(|a| (a, (a..end).take_while(|i| !busy(*i)).count()))
+    }
 }
 
 /// Segments to be written to. On zones, policies see those of sections that are free as a whole alone.
@@ -145,8 +152,8 @@ pub(crate) struct Sit {
     main_blkaddr: u32,
     pub(crate) main_segments: u32,
     pub(crate) segs_per_sec: u32,
-    /// Of a volume on zones, as these were when it was opened.
-    pub(crate) zones: Option<ZoneMap>,
+    /// Of a volume on zones.
+    pub(crate) zones: Option<Arc<ZoneMap>>,
     pub(crate) planted: Planted,
 }
 
@@ -168,6 +175,7 @@ impl Sit {
         current.iter_mut().zip(named).for_each(|(c, n)| *c = n.get());
         let mut in_log = vec![0; (sb.main_segments as usize).div_ceil(64)];
         current[..NR_CURSEG_TYPE].iter().for_each(|n| set_in_log(&mut in_log, *n, true));
+        let zones = zones.map(Arc::new);
         let free = FreeSegments { free: r.free_segment_count.get(), prefree: 0 };
         let seen = Arc::new(AtomicU64::new(free.packed()));
         let state = SitState {

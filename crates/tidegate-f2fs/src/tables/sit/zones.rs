@@ -5,6 +5,7 @@ use crate::format::units::SegNo;
 use crate::segment::log::LogId;
 use crate::segment::zones::ZoneMap;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use tidegate_vfs::Result;
 
 /// What is known of a section.
@@ -20,7 +21,7 @@ struct Section {
 
 /// The sections of a volume on zones.
 pub(crate) struct Sections {
-    pub map: ZoneMap,
+    map: Arc<ZoneMap>,
     list: Vec<Section>,
     /// Segments of sections that a log may go to, and of those that it may once a checkpoint is made and zones are reset.
     ready: FreeSegments,
@@ -32,7 +33,7 @@ pub(crate) struct Sections {
 
 impl Sections {
     /// Those of a volume whose segments' state is not known yet.
-    pub(crate) fn new(map: ZoneMap) -> Sections {
+    pub(crate) fn new(map: Arc<ZoneMap>) -> Sections {
         let none = FreeSegments { free: 0, prefree: 0 };
         let of = |w: &u32| Section { segments: none, written: *w > 0, resetting: false };
         let list = map.written.iter().map(of).collect();
@@ -74,9 +75,6 @@ impl Sections {
     pub(super) fn entered(&mut self, segno: u32) {
         let n = self.map.section_of(segno);
         self.change(n, |s| s.written = true);
-        // What was to be finished there was reset since.
-        self.left.remove(&n);
-        self.to_finish.remove(&n);
     }
 
     /// A checkpoint is made, which waited for all that was on its way.
@@ -118,21 +116,23 @@ impl Sit {
         let n = sections.list.len() as u64;
         let last = s.last[log.slot()];
         let from = if last == SegNo::NONE.0 { 0 } else { u64::from(sections.map.section_of(last)) };
-        let is_excluded =
-            |n: u32| (n * sections.map.per()..(n + 1) * sections.map.per()).any(|i| s.is_excluded(i));
+        let per = sections.map.per();
         let mut order = (1..=n).map(|i| ((from + i) % n) as u32);
-        order.find(|n| sections.share(*n).free > 0 && !is_excluded(*n)).map(|n| n * sections.map.per())
+        order.find(|n| sections.share(*n).free > 0 && !s.excludes_section(*n, per)).map(|n| n * per)
     }
 
-    /// Takes the sections to be reset: wholly free in a durable checkpoint, and written to since they were reset last. No
-    /// log goes there before [`Sit::reset_done`].
+    /// Takes the sections to be reset: wholly free in a durable checkpoint, written to since they were reset last, and none
+    /// that logs are kept away from. No log goes there before [`Sit::reset_done`].
     pub(crate) fn sections_to_reset(&self) -> Vec<u32> {
         let mut s = self.state.lock();
-        let Some(sections) = &mut s.sections else { return Vec::new() };
-        let all = |n: u32| sections.map.segments_in(n);
-        let idle = |(n, s): (usize, &Section)| s.written && !s.resetting && s.segments.free == all(n as u32);
-        let found: Vec<u32> =
-            (0..).zip(&sections.list).filter(|(n, s)| idle((*n, s))).map(|(n, _)| n as u32).collect();
+        let Some(sections) = &s.sections else { return Vec::new() };
+        let is_idle = |n: u32| {
+            let section = &sections.list[n as usize];
+            section.written && !section.resetting && section.segments.free == sections.map.segments_in(n)
+        };
+        let is_wanted = |n: &u32| is_idle(*n) && !s.excludes_section(*n, sections.map.per());
+        let found: Vec<u32> = (0..sections.map.sections()).filter(is_wanted).collect();
+        let Some(sections) = &mut s.sections else { return found };
         for n in &found {
             sections.list[*n as usize].resetting = true;
             sections.to_finish.remove(n);
@@ -156,7 +156,7 @@ impl Sit {
         let mut s = self.state.lock();
         if let Some(sections) = s.sections.as_mut().filter(|_| segno != SegNo::NONE) {
             let n = sections.map.section_of(segno.0);
-            if sections.map.is_sequential(n) {
+            if sections.map.is_sequential(n) && sections.list[n as usize].written {
                 sections.left.insert(n);
             }
         }
@@ -172,11 +172,8 @@ impl Sit {
         std::mem::take(&mut z.to_finish)
     }
 
-    /// A zone could not be finished. Another thread may have reset it since, for a log that is there now.
+    /// A zone could not be finished.
     pub(crate) fn not_finished(&self, section: u32) {
-        if self.has_log(section) {
-            return;
-        }
         if let Some(z) = &mut self.state.lock().sections {
             z.to_finish.insert(section);
         }

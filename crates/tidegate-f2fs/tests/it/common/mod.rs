@@ -9,4 +9,5 @@ pub mod rules;
 pub mod tree;
 pub mod volume;
 pub mod watch;
+pub mod zoned;
 pub mod zones;
