@@ -61,6 +61,20 @@ impl<'a> Plug<'a> {
             None => send_all(self.queue, &mut self.pending, false),
         }
     }
+
+    /// Sends what was gathered for who then waits for all of it: the last is done in the calling thread where the device
+    /// does it quickly ([`RequestQueue::submit_here`]).
+    pub fn send_here(&mut self) {
+        if self.behind.is_some() {
+            return self.send();
+        }
+        self.pending.sort_by_key(|r| r.sector);
+        let last = self.pending.pop();
+        send_all(self.queue, &mut self.pending, true);
+        if let Some(last) = last {
+            self.queue.do_here(last);
+        }
+    }
 }
 
 impl Drop for Plug<'_> {

@@ -225,9 +225,13 @@ impl RequestQueue {
     /// Starts `bio` for who then waits for it: what the device does quickly is done in the calling thread,
     /// with no other in between. Waits while the queue is congested.
     pub fn submit_here(&self, bio: Bio) {
+        self.count(&bio);
+        self.do_here(Request::new(bio));
+    }
+
+    /// The same for a request whose bios were counted.
+    pub(crate) fn do_here(&self, mut rq: Request) {
         device_wait::check();
-        let mut rq = Request::new(bio);
-        rq.bios.iter().for_each(|b| self.count(b));
         if self.is_ordered(&rq) || !self.device.is_quick(&rq) {
             return self.dispatch_all([rq], true);
         }

@@ -12,6 +12,7 @@
 //! | `leaf` | the extents in a leaf of the tree, joined and cut |
 //! | `tree`, `numbers` | the extent tree and the block map with that |
 //! | `promise` | space for pages that have no place yet |
+//! | `pass` | the runs that a pass takes, one after the other |
 //! | `write` | passes that give pages places and write them |
 //! | `convert` | extents that are marked written when their data is there |
 //! | `linux` | passes that hold a handle while they send, as Linux makes them |
@@ -30,6 +31,7 @@ mod journaled;
 mod leaf;
 mod linux;
 mod numbers;
+mod pass;
 mod promise;
 mod read;
 mod replace;

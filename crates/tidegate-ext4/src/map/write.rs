@@ -10,17 +10,17 @@ use super::Place;
 use super::change::Fill;
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::ei;
-use crate::volume::conversion::{Turn, Written};
+use crate::volume::conversion::{Here, Turn, Written};
 use crate::volume::handle::{self, Handle, HandleType};
-use crate::volume::options::{DataMode, NomapFirst};
+use crate::volume::options::DataMode;
 use crate::volume::ordered;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
-use tidegate_block::{Bio, BioFlags, Errno, PAGE_SIZE, PageBuf, Plug, Sector, Segment};
-use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
-use tidegate_vfs::{Error, ErrorKind, Inode, Result, WritebackControl};
+use tidegate_block::{Bio, BioFlags, Errno, PAGE_SIZE, Plug, Sector, Segment};
+use tidegate_vfs::mapping::DirtyRun;
+use tidegate_vfs::{Error, ErrorKind, Inode, Result};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Bytes of a bio that does not begin at a multiple of a page: larger ones cannot go around the host's cache.
@@ -66,9 +66,7 @@ impl OnWay {
         let OnWay { inode, index, pages, blocks, failed, then } = self;
         let failed = failed.into_inner();
         match then {
-            Then::Convert(turn) if !failed => {
-                return turn.queue().clone().add(Written { inode, index, pages, blocks, turn });
-            }
+            Then::Convert(turn) if !failed => return Written { inode, index, pages, blocks, turn }.arrived(),
             Then::Commit(ordered) if !failed => ordered.arrived(),
             // Nothing waits for its turn when its pages are dirty again.
             then => drop(then),
@@ -83,49 +81,6 @@ impl Ext4 {
         bytes.start / bs..bytes.end.div_ceil(bs)
     }
 
-    /// Writes an inode's dirty pages out; does not wait for them.
-    pub(crate) fn write_data(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
-        if self.logs_data(inode) {
-            return self.log_pages(inode, wbc);
-        }
-        if let Some(queue) = self.conversions_of(inode)
-            && self.switches.nomap_first() != NomapFirst::Pipelined
-            && self.blocks.journal().is_some()
-        {
-            return self.write_as_linux(inode, wbc, queue);
-        }
-        let tag = if wbc.sync_all { Tag::ToWrite } else { Tag::Dirty };
-        if wbc.sync_all {
-            inode.mapping.tag_towrite(wbc.start, wbc.end);
-        }
-        let (mut at, mut first) = (wbc.start, Ok(()));
-        let joined = self.joins(inode);
-        let mut plug = Plug::marking(&self.blocks.queue, wbc.to_write_flags());
-        if wbc.more_follow {
-            plug = plug.behind(&self.plug, &joined);
-        }
-        while wbc.nr_to_write > 0 {
-            match inode.mapping.take_dirty(at, wbc.end, tag, PageBuf::MAX_PAGES) {
-                Taken::None => break,
-                Taken::Busy(i) if wbc.sync_all => {
-                    plug.send(); // what we wait for may be in it
-                    inode.mapping.wait_writeback(i, i + 1);
-                }
-                Taken::Busy(i) => at = i + 1,
-                Taken::Run(run) => {
-                    at = run.index + run.pages as u64;
-                    if let Err(e) = self.write_or_log(inode, &run, &mut plug) {
-                        first = first.and(Err(e));
-                        break;
-                    }
-                    wbc.written += run.pages as u64;
-                    wbc.nr_to_write = wbc.nr_to_write.saturating_sub(run.pages as u64);
-                }
-            }
-        }
-        first
-    }
-
     /// The callback for bios of an inode that join the plug of a pass over many.
     pub(super) fn joins(&self, inode: &Inode) -> impl Fn(u64) {
         move |load| {
@@ -137,20 +92,32 @@ impl Ext4 {
 
     /// Writes a run of pages, or puts it into transactions, as its file wants it by now: a change of that finds no pages dirty
     /// or on their way, and leaves passes that have begun to go on.
-    pub(super) fn write_or_log(&self, inode: &Arc<Inode>, run: &DirtyRun, plug: &mut Plug<'_>) -> Result<()> {
+    pub(super) fn write_or_log(
+        &self,
+        inode: &Arc<Inode>,
+        run: &DirtyRun,
+        plug: &mut Plug<'_>,
+        here: Option<&Arc<Here>>,
+    ) -> Result<()> {
         if self.logs_data(inode) {
             plug.send(); // a commit may wait for what is in it
             return self.log_run(inode, run);
         }
-        self.write_run(inode, run, plug)
+        self.write_run(inode, run, plug, here)
     }
 
     /// Gives a run of pages places and sends it, in parts where one transaction has no room for all. What cannot be sent
     /// stays dirty.
-    fn write_run(&self, inode: &Arc<Inode>, run: &DirtyRun, plug: &mut Plug<'_>) -> Result<()> {
+    fn write_run(
+        &self,
+        inode: &Arc<Inode>,
+        run: &DirtyRun,
+        plug: &mut Plug<'_>,
+        here: Option<&Arc<Here>>,
+    ) -> Result<()> {
         let (mut from, end) = (run.index, run.index + run.pages as u64);
         while from < end {
-            match self.write_part(inode, run, from..end, plug) {
+            match self.write_part(inode, run, from..end, plug, here) {
                 Ok(pages) => from += pages,
                 Err(e) => {
                     let kind = if e.kind() == ErrorKind::NoSpace { e.kind() } else { ErrorKind::Io };
@@ -169,6 +136,7 @@ impl Ext4 {
         run: &DirtyRun,
         pages: Range<u64>,
         plug: &mut Plug<'_>,
+        here: Option<&Arc<Here>>,
     ) -> Result<u64> {
         let all = pages.end - pages.start;
         // Past its end a file gets no blocks.
@@ -179,10 +147,13 @@ impl Ext4 {
         }
         let blocks = self.file_blocks(&(start..end));
         // What is in the plug does not wait for a commit, which may be waiting for it.
-        let (pieces, then) = match self.conversions_of(inode) {
+        let (pieces, mut then) = match self.conversions_of(inode) {
             Some(queue) => self.set_aside(inode, &blocks, end, queue, plug)?,
             None => self.place(inode, &blocks, end, plug)?,
         };
+        if let Then::Convert(turn) = &mut then {
+            turn.here = here.cloned();
+        }
         debug_assert!(!handle::is_held(), "pages are sent while a commit waits for this thread");
         self.send_pages(inode, run, pages, (blocks, pieces), then, plug)
     }

@@ -1,5 +1,5 @@
 //! The thread that marks blocks written when their data is on the device: whoever ends a bio must not wait for a
-//! transaction (`ext4-rsv-conversion`).
+//! transaction (`ext4-rsv-conversion`). A pass of an fsync marks itself what is there by its end.
 
 use crate::inode::own;
 use crate::volume::sbi::Ext4;
@@ -34,6 +34,8 @@ pub(crate) struct Turn {
     pub end: u64,
     /// Credits for the change that marks it.
     pub later: Option<Reserved>,
+    /// The pass that sends it, if that waits for it.
+    pub here: Option<Arc<Here>>,
     ended: bool,
 }
 
@@ -42,11 +44,15 @@ impl Turn {
     pub(crate) fn new(queue: &Arc<Queue>, inode: &Arc<Inode>, end: u64) -> Turn {
         queue.on_way.fetch_add(1, AcqRel);
         let number = own(inode).sent.lock().send();
-        Turn { queue: queue.clone(), inode: inode.clone(), number, end, later: None, ended: false }
-    }
-
-    pub(crate) fn queue(&self) -> &Arc<Queue> {
-        &self.queue
+        Turn {
+            queue: queue.clone(),
+            inode: inode.clone(),
+            number,
+            end,
+            later: None,
+            here: None,
+            ended: false,
+        }
     }
 }
 
@@ -61,7 +67,32 @@ impl Drop for Turn {
     }
 }
 
+/// Runs that arrive while a pass is at work whose thread waits for them: that thread marks them.
+pub(crate) struct Here(Mutex<Option<Vec<Written>>>);
+
+impl Here {
+    /// Of a pass that begins.
+    pub(crate) fn new() -> Arc<Here> {
+        Arc::new(Here(Mutex::new(&QUEUE, Some(Vec::new()))))
+    }
+
+    /// What has arrived; what does later is the volume's thread's.
+    pub(crate) fn close(&self) -> Vec<Written> {
+        self.0.lock().take().unwrap_or_default()
+    }
+}
+
 impl Written {
+    /// Has its blocks marked, by the pass that waits for it or by the thread. Does not wait.
+    pub(crate) fn arrived(mut self) {
+        if let Some(here) = self.turn.here.take()
+            && let Some(runs) = here.0.lock().as_mut()
+        {
+            return runs.push(self);
+        }
+        self.turn.queue.clone().add(self);
+    }
+
     /// Ends the write-back; with `failed` the pages are dirty still.
     pub(crate) fn end(&mut self, failed: Option<&Error>) {
         self.turn.ended = true;
