@@ -12,7 +12,7 @@
 
 use crate::cache::Block;
 use crate::io::Pending;
-use crate::journal::Inner;
+use crate::journal::{Inner, State};
 use crate::stats::trace;
 use crate::units::{FsBlock, Tid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,9 +98,7 @@ pub(crate) fn run(inner: &Inner) {
                 if state.dropped || state.aborted.is_some() || state.closing {
                     return;
                 }
-                let oldest_done = state.ring.order.front().is_some_and(|p| p.finished);
-                let wanted = state.wants_space || state.ring.used > inner.costs.ring / 2;
-                if oldest_done && (wanted || inner.is_pinned()) {
+                if inner.wants_checkpoint(&state) {
                     state.wants_space = false;
                     break;
                 }
@@ -113,6 +111,13 @@ pub(crate) fn run(inner: &Inner) {
 }
 
 impl Inner {
+    /// Whether the thread has something to do.
+    pub fn wants_checkpoint(&self, state: &State) -> bool {
+        let oldest_done = state.ring.order.front().is_some_and(|p| p.finished);
+        let wanted = state.wants_space || state.ring.used > self.costs.ring / 2;
+        oldest_done && (wanted || self.is_pinned())
+    }
+
     /// Whether blocks that wait for a checkpoint take half the cache's memory.
     fn is_pinned(&self) -> bool {
         self.checkpoints.blocks() * self.cache.block_size() > self.options.cache_bytes / 2

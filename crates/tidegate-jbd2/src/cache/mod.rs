@@ -17,7 +17,7 @@ pub(crate) use shard::{Changed, Touch};
 
 use crate::io;
 use crate::units::{FsBlock, Tid};
-use shard::{Found, Shard};
+use shard::{Found, Looked, Shard};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -131,7 +131,7 @@ impl Cache {
     }
 
     /// Lets `f` change a block in transaction `tid`. `touch` says what is known of its bytes. `f` runs under the
-    /// shard's lock and uses no block of its own accord.
+    /// shard's lock and uses no block of its own accord. `None` when the block is not the transaction's and may not join it.
     ///
     /// # Errors
     /// The device's; `Corrupt` past the volume's end.
@@ -139,18 +139,19 @@ impl Cache {
         &self,
         at: FsBlock,
         tid: Tid,
-        touch: Touch,
+        (touch, may_join): (Touch, bool),
         f: impl FnOnce(&mut [u8]) -> T,
-    ) -> Result<Changed<T>> {
+    ) -> Result<Option<Changed<T>>> {
         if at.0 >= self.blocks {
             return Err(Error::corrupt(format!("block {at} of a volume of {} blocks", self.blocks)));
         }
         let mut f = Some(f);
         loop {
-            if let Some(done) = self.shard(at).change(at, tid, touch, self.block_size, &mut f) {
-                return Ok(done);
+            match self.shard(at).change(at, tid, (touch, may_join), self.block_size, &mut f) {
+                Looked::Changed(done) => return Ok(Some(done)),
+                Looked::Refused => return Ok(None),
+                Looked::Missing => self.get(at).map(drop)?,
             }
-            self.get(at)?;
         }
     }
 

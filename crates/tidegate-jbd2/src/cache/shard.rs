@@ -86,6 +86,15 @@ pub(super) struct Shard {
     budget: usize,
 }
 
+/// What became of a change.
+pub(super) enum Looked<T> {
+    Changed(Changed<T>),
+    /// The bytes are wanted and not there.
+    Missing,
+    /// The block may not join the transaction.
+    Refused,
+}
+
 pub(super) enum Found {
     Block(Block),
     /// The caller is to read it and to call [`Shard::fill`]; others wait.
@@ -154,19 +163,26 @@ impl Shard {
         }
     }
 
-    /// `None` when the bytes are wanted and not there.
+    /// Lets `f` change a block, which joins the transaction if that is allowed.
     pub fn change<T, F: FnOnce(&mut [u8]) -> T>(
         &self,
         at: FsBlock,
         tid: Tid,
-        touch: Touch,
+        (touch, may_join): (Touch, bool),
         size: usize,
         f: &mut Option<F>,
-    ) -> Option<Changed<T>> {
-        let mut map = self.settled(at);
-        let missing = !matches!(map.buffers.get(&at), Some(Buffer { live: Live::Bytes(..), .. }));
+    ) -> Looked<T> {
+        let mut guard = self.settled(at);
+        let map = &mut *guard;
+        let (missing, joins) = match map.buffers.get(&at) {
+            Some(Buffer { live: Live::Bytes(_, state), .. }) => (false, *state != BufferState::Running(tid)),
+            _ => (true, true),
+        };
+        if joins && !may_join {
+            return Looked::Refused;
+        }
         if missing && touch == Touch::Read {
-            return None;
+            return Looked::Missing;
         }
         let buffer = map.entry(at);
         buffer.used = true;
@@ -174,20 +190,20 @@ impl Shard {
         if missing {
             buffer.live = Live::Bytes(Block::zeroed(size), BufferState::Clean);
         }
-        let Live::Bytes(block, state) = &mut buffer.live else { return None };
-        let joined = *state != BufferState::Running(tid);
+        let Live::Bytes(block, state) = &mut buffer.live else { return Looked::Missing };
         match *state {
-            BufferState::Running(before) if joined => buffer.frozen.push((before, block.clone())),
+            BufferState::Running(before) if joins => buffer.frozen.push((before, block.clone())),
             _ => {}
         }
         *state = BufferState::Running(tid);
         if touch != Touch::Read && !missing {
             *block = Block::zeroed(size);
         }
+        let Some(f) = f.take() else { return Looked::Missing };
         let (bytes, copied) = block.change();
-        let value = (f.take()?)(bytes);
+        let value = f(bytes);
         map.copies += u64::from(copied);
-        Some(Changed { value, joined })
+        Looked::Changed(Changed { value, joined: joins })
     }
 
     pub fn forget(&self, at: FsBlock, tid: Tid) {
@@ -312,7 +328,7 @@ mod tests {
     }
 
     fn put(cache: &Cache, at: u64, tid: u32, byte: u8) -> bool {
-        cache.change(FsBlock(at), Tid(tid), Touch::Read, |b| b[0] = byte).unwrap().joined
+        cache.change(FsBlock(at), Tid(tid), (Touch::Read, true), |b| b[0] = byte).unwrap().unwrap().joined
     }
 
     fn frozen(cache: &Cache, at: u64, tid: u32) -> Option<u8> {
@@ -329,10 +345,10 @@ mod tests {
         cache.set_verified(at, &looked_at);
         assert!(is_verified());
         // A change in memory is nothing that the device may have got wrong.
-        cache.change(at, tid, Touch::Read, |b| b[0] = 1).unwrap();
+        cache.change(at, tid, (Touch::Read, true), |b| b[0] = 1).unwrap().unwrap();
         assert!(is_verified());
         // What was looked at is not what came instead.
-        cache.change(at, tid, Touch::Fresh, |b| b[0] = 2).unwrap();
+        cache.change(at, tid, (Touch::Fresh, true), |b| b[0] = 2).unwrap().unwrap();
         cache.set_verified(at, &looked_at);
         assert!(!is_verified());
     }
@@ -358,11 +374,11 @@ mod tests {
     #[test]
     fn a_file_s_data_is_in_memory_until_the_device_has_it() {
         let (c, at, tid) = (cache(8, 1 << 20), FsBlock(3), Tid(1));
-        c.change(at, tid, Touch::Data, |b| b[0] = 10).unwrap();
+        c.change(at, tid, (Touch::Data, true), |b| b[0] = 10).unwrap().unwrap();
         assert_eq!(c.peek(at).map(|b| b[0]), Some(10));
         c.freeze(at, tid);
         c.committed(at, tid);
-        c.change(at, Tid(2), Touch::Data, |b| assert!(b.iter().all(|b| *b == 0))).unwrap();
+        c.change(at, Tid(2), (Touch::Data, true), |b| assert!(b.iter().all(|b| *b == 0))).unwrap().unwrap();
         c.checkpointed(at, tid);
         assert!(c.peek(at).is_some(), "the next transaction has newer bytes");
         c.freeze(at, Tid(2));
@@ -381,7 +397,9 @@ mod tests {
         assert_eq!((frozen(&c, 3, 1), c.state(FsBlock(3)), c.stats().blocks), (None, None, 0));
         put(&c, 3, 2, 20);
         c.forget(FsBlock(3), Tid(3));
-        c.change(FsBlock(3), Tid(3), Touch::Fresh, |b| assert!(b.iter().all(|b| *b == 0))).unwrap();
+        c.change(FsBlock(3), Tid(3), (Touch::Fresh, true), |b| assert!(b.iter().all(|b| *b == 0)))
+            .unwrap()
+            .unwrap();
         assert_eq!((frozen(&c, 3, 2), frozen(&c, 3, 3)), (Some(20), Some(0)));
     }
 

@@ -8,7 +8,7 @@ use crate::journal::{Body, Inner, Phase, Placed, Transaction};
 use crate::stats::trace;
 use crate::units::{FsBlock, LogBlock, Tid};
 use std::sync::Arc;
-use tidegate_block::{Bio, BioFlags, Sector, Segment};
+use tidegate_block::{Bio, BioFlags, RequestQueue, Sector, Segment};
 use tidegate_rt::{Nanos, clock};
 use tidegate_vfs::{Error, ErrorKind, Result};
 
@@ -102,7 +102,10 @@ impl Inner {
             let flags = BioFlags::META | BioFlags::SYNC;
             let bio = Bio::write(sector, some.iter().map(segment).collect(), flags);
             self.stats.logged(n.into());
-            self.log.queue().submit(pending.watch(bio));
+            let queue = self.log.queue();
+            // The thread has nothing else to do that the last would keep waiting.
+            let send = if others.is_empty() { RequestQueue::submit_here } else { RequestQueue::submit };
+            send(queue, pending.watch(bio));
             (at, rest) = (self.sb.forward(at, n), others);
         }
         Ok(pending)

@@ -57,6 +57,7 @@ impl Inner {
     /// Waits for a transaction to commit, and until it has no handles; `None` when the thread is to end.
     fn take(&self) -> Option<Arc<Transaction>> {
         let mut state = self.state.lock();
+        let mut idle = false;
         loop {
             if state.dropped || state.aborted.is_some() {
                 return None;
@@ -64,22 +65,39 @@ impl Inner {
             if state.running.is_none() && state.closing {
                 return None;
             }
-            let room = state.pipeline.len() < self.depth();
-            match state.running.as_ref().filter(|_| room) {
-                None => self.waits.commit.wait(&mut state),
-                Some(r) => {
-                    let age = clock::now().since(r.began).duration();
-                    let wanted = state.request.reaches(r.tx.tid) || state.closing;
-                    match state.interval.checked_sub(age).filter(|left| !left.is_zero() && !wanted) {
-                        None => break,
-                        Some(left) => {
-                            self.waits.commit.wait_for(&mut state, left);
-                        }
-                    }
+            if self.is_wanted(&state) {
+                if state.pipeline.len() < self.depth() {
+                    break;
+                }
+                self.waits.commit.wait(&mut state);
+                continue;
+            }
+            // One that begins while this thread sleeps is not old before it wakes, and does not wake it.
+            match state.running.as_ref().map(|r| clock::now().since(r.began).duration()) {
+                None if idle => {
+                    state.untimed = true;
+                    self.waits.commit.wait(&mut state);
+                    (state.untimed, idle) = (false, false);
+                }
+                None => {
+                    let interval = state.interval;
+                    idle = !self.waits.commit.wait_for(&mut state, interval);
+                }
+                Some(age) => {
+                    let left = state.interval.saturating_sub(age);
+                    self.waits.commit.wait_for(&mut state, left);
                 }
             }
         }
         self.switch(state)
+    }
+
+    /// Whether the running transaction is to be committed: somebody asked for that, it is old, or the journal ends.
+    fn is_wanted(&self, state: &State) -> bool {
+        state.running.as_ref().is_some_and(|r| {
+            let is_old = || clock::now().since(r.began).duration() >= state.interval;
+            state.request.reaches(r.tx.tid) || state.closing || is_old()
+        })
     }
 
     /// Locks the running transaction, and switches it away when its handles have ended.

@@ -50,7 +50,7 @@ impl Inner {
         tx.enter(Phase::Jflush);
         if self.options.mode == JournalMode::Jbd2 {
             let _state = self.state.lock();
-            self.waits.done.notify_all();
+            self.waits.done(tx.tid).notify_all();
         }
     }
 
@@ -97,8 +97,13 @@ impl Inner {
             placed.finished = true;
         }
         let waits = &self.waits;
-        [&waits.done, &waits.commit, &waits.space, &waits.checkpoint, &waits.body]
-            .into_iter()
-            .for_each(|w| w.notify_all());
+        [waits.done(tx.tid), &waits.space, &waits.body].into_iter().for_each(|w| w.notify_all());
+        // Threads with nothing to do sleep on.
+        if self.is_wanted(&state) {
+            waits.commit.notify_all();
+        }
+        if self.wants_checkpoint(&state) {
+            waits.checkpoint.notify_all();
+        }
     }
 }

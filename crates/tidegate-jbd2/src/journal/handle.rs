@@ -7,6 +7,7 @@ use crate::cache::{Block, BufferState, Touch};
 use crate::stats::trace;
 use crate::units::{FsBlock, Tid};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
 use tidegate_rt::{Nanos, clock, thread};
 use tidegate_vfs::{Error, ErrorKind, Result};
 
@@ -85,15 +86,17 @@ impl Handle {
     fn change<T>(&mut self, at: FsBlock, touch: Touch, f: impl FnOnce(&mut [u8]) -> T) -> Result<T> {
         self.check_open()?;
         let (journal, tid) = (&self.journal, self.tx.tid);
-        let before = journal.cache.state(at);
-        if before != Some(BufferState::Running(tid)) {
-            journal.state.lock().check()?;
-            if self.left.blocks == 0 {
-                return Err(self.short("change", at));
+        if journal.options.mode == JournalMode::Jbd2 {
+            let before = journal.cache.state(at);
+            if before != Some(BufferState::Running(tid)) {
+                journal.wait_for_shadow(before);
             }
-            journal.wait_for_shadow(before);
         }
-        let changed = journal.cache.change(at, tid, touch, f)?;
+        let may_join = self.left.blocks > 0 && !journal.is_aborted.load(Acquire);
+        let Some(changed) = journal.cache.change(at, tid, (touch, may_join), f)? else {
+            journal.state.lock().check()?;
+            return Err(self.short("change", at));
+        };
         if changed.joined {
             match self.left.blocks.checked_sub(1) {
                 Some(left) => self.left.blocks = left,
@@ -286,7 +289,7 @@ impl Inner {
         let writes = |t: &Arc<Transaction>| t.tid == tid && t.phase() <= Phase::Commit;
         while state.aborted.is_none() && !state.dropped && state.pipeline.iter().any(writes) {
             span.get_or_insert_with(|| trace::WAIT_SHADOW.enter([tid.0.into()]));
-            self.waits.done.wait(&mut state);
+            self.waits.done(tid).wait(&mut state);
         }
     }
 

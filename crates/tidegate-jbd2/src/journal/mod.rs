@@ -39,6 +39,7 @@ use crate::stats::{Stats, trace};
 use crate::units::{FsBlock, Tid};
 use credits::Costs;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Release};
 use std::time::Duration;
 use tidegate_block::RequestQueue;
 use tidegate_rt::thread::JoinHandle;
@@ -65,6 +66,8 @@ pub(crate) struct Inner {
     pub waits: Waits,
     pub checkpoints: Checkpoints,
     pub stats: Stats,
+    /// Whether the state says so, for those who change blocks.
+    pub is_aborted: AtomicBool,
 }
 
 /// Whom changes of the state wake.
@@ -78,8 +81,9 @@ pub(crate) struct Waits {
     pub commit: Condvar,
     /// A body on its way, for the thread that writes records.
     pub body: Condvar,
-    /// The end of a commit (`j_wait_done_commit`).
-    pub done: Condvar,
+    /// The end of a commit (`j_wait_done_commit`): of each transaction by itself, as far as numbers go. The threads of the
+    /// next one sleep on.
+    done: [Condvar; 4],
     /// Room in the log.
     pub space: Condvar,
     /// Something to bring to the volume.
@@ -212,7 +216,7 @@ impl Inner {
             }
             self.request(&mut state, tid);
             span.get_or_insert_with(|| trace::WAIT_COMMIT.enter([tid.0.into()]));
-            self.waits.done.wait(&mut state);
+            self.waits.done(tid).wait(&mut state);
         }
     }
 
@@ -225,6 +229,7 @@ impl Inner {
                 return;
             }
             state.aborted = Some(why.of("the journal was aborted"));
+            self.is_aborted.store(true, Release);
             self.waits.wake_all();
         }
         let mut first = self.first.lock();
@@ -238,8 +243,13 @@ impl Inner {
 }
 
 impl Waits {
+    /// The end of the commit of `tid`.
+    pub fn done(&self, tid: Tid) -> &Condvar {
+        &self.done[tid.0 as usize % self.done.len()]
+    }
+
     pub fn wake_all(&self) {
-        let all = [&self.running, &self.updates, &self.commit, &self.body, &self.done];
-        all.into_iter().chain([&self.space, &self.checkpoint]).for_each(Condvar::notify_all);
+        let all = [&self.running, &self.updates, &self.commit, &self.body, &self.space, &self.checkpoint];
+        all.into_iter().chain(&self.done).for_each(Condvar::notify_all);
     }
 }

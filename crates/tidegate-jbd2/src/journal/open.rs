@@ -12,6 +12,7 @@ use crate::stats::Stats;
 use crate::units::{LogBlock, Tid};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use tidegate_block::{BioFlags, RequestQueue};
 use tidegate_rt::{Mutex, Timespec, thread};
 use tidegate_vfs::{Error, ErrorKind, Result};
@@ -82,6 +83,7 @@ impl Journal {
             dropped: false,
             last_sync_writer: 0,
             last_time: Timespec::default(),
+            untimed: false,
             crowded: false,
             wants_space: false,
             interval: options.interval,
@@ -99,6 +101,7 @@ impl Journal {
             layout,
             costs,
             sb,
+            is_aborted: AtomicBool::new(false),
         });
         let journal = Journal { inner, threads: Mutex::new(&THREADS, Vec::new()) };
         journal.spawn("tg-jbd2", commit::run)?;

@@ -108,12 +108,14 @@ impl Inner {
 
     /// The running transaction; a new one if there is none.
     pub fn run<'a>(&self, state: &'a mut State) -> &'a mut Running {
-        let State { running, next_tid, .. } = state;
+        let State { running, next_tid, untimed, .. } = state;
         running.get_or_insert_with(|| {
             let tx = Transaction::new(*next_tid);
             *next_tid = next_tid.next();
-            // The commit thread counts its age from here.
-            self.waits.commit.notify_all();
+            // The commit thread looks again before it can be old, unless there was nothing for long.
+            if std::mem::take(untimed) {
+                self.waits.commit.notify_all();
+            }
             Running { tx, locked: false, updates: 0, blocks: 0, revokes: 0, asked: 0, began: clock::now() }
         })
     }

@@ -233,6 +233,8 @@ pub(crate) struct State {
     pub crowded: bool,
     /// A handle waits for room in the log.
     pub wants_space: bool,
+    /// The commit thread sleeps until it is woken: the next transaction wakes it.
+    pub untimed: bool,
     /// How old a transaction gets before it is committed by itself.
     pub interval: Duration,
 }
