@@ -204,7 +204,9 @@ impl WriteIo {
     ) {
         let _span = pages.as_ref().map(|p| p.submitting(blk, log, flags));
         let placed = Placed { blk, segments, pages, then: None };
-        if let Some(order) = self.order_of(placed.pages.as_ref().is_none_or(|p| p.moved)) {
+        // Of pages of nodes nothing says that they move: all do.
+        let moved = log.kind.is_node() || placed.pages.as_ref().is_none_or(|p| p.moved);
+        if let Some(order) = self.order_of(moved) {
             return self.add_in_order(order, log, placed, flags, full);
         }
         let mut g = self.lock(log);
