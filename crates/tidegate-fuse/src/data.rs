@@ -104,11 +104,10 @@ impl Server {
         self.space.check_data(self, data.len() as u64)?;
         let h = self.handles.get(fh)?;
         self.dirty_bound.wrote(self, data.len() as u64);
-        if cached {
-            self.check_behind_refused(h.file.inode(), pos)?;
-        } else {
-            self.check_flags(h.file.inode(), IMMUTABLE)?;
-        }
+        let _underway = match cached {
+            true => self.take_cached(h.file.inode(), pos)?,
+            false => self.check_flags(h.file.inode(), IMMUTABLE).map(|()| None)?,
+        };
         self.kill_set_id(h.file.inode(), kill)?;
         h.file.write_at(pos, data).map_errno()?;
         if data.len() >= STREAM {

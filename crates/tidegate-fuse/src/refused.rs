@@ -41,6 +41,8 @@ struct Refusal {
     len: u64,
     /// The first byte of the first request that was refused.
     from: u64,
+    /// Bytes that were free in the volume when the last one was.
+    free: u64,
     /// Open files whose writer has heard of it.
     told: Vec<u64>,
 }
@@ -58,6 +60,23 @@ struct Files {
     refusals: HashMap<u64, Refusal>,
     /// Files that nobody writes any more and whose size the kernel may still have: the lookups that it knew them by.
     leaving: HashMap<u64, u64>,
+    /// Where room is short, requests whose pages are about to be taken or refused: the file, and the first byte.
+    underway: Vec<(u64, u64)>,
+}
+
+/// Pages are being taken while room is short: those behind them wait.
+pub(crate) struct Underway<'a> {
+    refused: &'a Refused,
+    of: (u64, u64),
+}
+
+impl Drop for Underway<'_> {
+    fn drop(&mut self) {
+        let mut files = self.refused.files.lock();
+        if let Some(n) = files.underway.iter().position(|u| *u == self.of) {
+            files.underway.swap_remove(n);
+        }
+    }
 }
 
 impl Refused {
@@ -79,14 +98,29 @@ impl Refused {
         self.files.lock().refusals.get_mut(&node).map(look)
     }
 
+    fn begin(&self, node: u64, pos: u64) -> Underway<'_> {
+        self.files.lock().underway.push((node, pos));
+        Underway { refused: self, of: (node, pos) }
+    }
+
+    /// Whether pages of `node` before `pos` are being taken.
+    fn is_underway_before(&self, node: u64, pos: u64) -> bool {
+        self.files.lock().underway.iter().any(|u| u.0 == node && u.1 < pos)
+    }
+
     /// Notes a refusal; whether the kernel may have attributes that keep it from asking.
-    fn add(&self, node: u64, error: Errno, pos: u64, len: u64) -> bool {
+    fn add(&self, node: u64, error: Errno, (pos, len): (u64, u64), free: u64) -> bool {
         self.change(|files| {
             let known = files.refusals.len();
-            let r =
-                files.refusals.entry(node).or_insert(Refusal { error, len: 0, from: pos, told: Vec::new() });
+            let r = files.refusals.entry(node).or_insert(Refusal {
+                error,
+                len: 0,
+                from: pos,
+                free,
+                told: Vec::new(),
+            });
             let settled = !r.told.is_empty();
-            (r.error, r.len, r.from) = (error, r.len.max(len), r.from.min(pos));
+            (r.error, r.len, r.from, r.free) = (error, r.len.max(len), r.from.min(pos), free);
             r.told.clear();
             settled || files.refusals.len() > known
         })
@@ -119,28 +153,34 @@ impl Refused {
 impl Server {
     /// Before pages are taken that the kernel cached. Behind pages that were refused they would make a file with a hole
     /// where a program wrote, so the file gets no longer before a writer was told, though there be room again: who
-    /// was told and goes on behind the loss wants that. Where room is short, pages that would leave a gap wait a moment
-    /// for those before them, which another thread may be about to take or to refuse.
+    /// was told and goes on behind the loss wants that. Where room is short, pages that would leave a gap wait as long as
+    /// those before them are being taken, which may go through a commit, and a moment for those that have not come yet.
     ///
     /// # Errors
     /// The error that the pages before met.
-    pub(crate) fn check_behind_refused(&self, inode: &Inode, pos: u64) -> Result<()> {
-        let behind = |r: &mut Refusal| (r.from < pos).then_some((r.error, r.len, !r.told.is_empty()));
-        for _ in 0..PATIENCE {
-            if pos <= inode.size() {
-                return Ok(());
-            }
-            if let Some((error, len, told)) = self.refused.with(self.node(inode), behind).flatten()
-                && !(told && error == Errno::NOSPC && self.has_room(len))
+    pub(crate) fn take_cached(&self, inode: &Inode, pos: u64) -> Result<Option<Underway<'_>>> {
+        let node = self.node(inode);
+        if self.has_room(AMPLE) && self.refused.with(node, |_| ()).is_none() {
+            return Ok(None);
+        }
+        let underway = self.refused.begin(node, pos);
+        // What a program that was told wrote before that still comes. So room counts that was made since.
+        let behind =
+            |r: &mut Refusal| (r.from < pos).then_some((r.error, r.free + r.len, !r.told.is_empty()));
+        let mut patience = PATIENCE;
+        while pos > inode.size() && patience > 0 {
+            if let Some((error, enough, told)) = self.refused.with(node, behind).flatten()
+                && !(told && error == Errno::NOSPC && self.free() >= enough)
             {
                 return Err(error);
             }
             if self.has_room(AMPLE) {
-                return Ok(());
+                break;
             }
+            patience -= u32::from(!self.refused.is_underway_before(node, pos));
             thread::sleep(PAUSE);
         }
-        Ok(())
+        Ok(Some(underway))
     }
 
     /// Whether `len` bytes fit, in the volume and where the image is kept.
@@ -149,9 +189,15 @@ impl Server {
         s.blocks_available * u64::from(s.block_size) >= len && self.space.check_data(self, len).is_ok()
     }
 
+    /// Free bytes of the volume.
+    fn free(&self) -> u64 {
+        let s = self.vfs().statfs();
+        s.blocks_free * u64::from(s.block_size)
+    }
+
     /// The kernel could not write back `len` bytes at `pos` of `node`, since we refused them with `error`.
     pub fn refuse(self: &Arc<Self>, node: u64, error: Errno, pos: u64, len: u64) {
-        if self.refused.add(node, error, pos, len) {
+        if self.refused.add(node, error, (pos, len), self.free()) {
             let server = self.clone();
             // Offload: the kernel may wait there for the very write that is being answered. Where no thread can be
             // had, close and fsync tell it.
@@ -254,6 +300,33 @@ mod tests {
         };
         tidegate::mkfs(request).unwrap();
         Arc::new(tidegate::Volume::open(&image, &tidegate::OpenOptions::default()).unwrap())
+    }
+
+    /// Pages that would leave a gap wait for those before them, however long these take, and are refused with them.
+    #[test]
+    fn pages_wait_for_those_before_them_that_are_being_taken() {
+        let scratch = tempfile::tempdir().unwrap();
+        let server = Server::new(volume(scratch.path()), View::default());
+        let caller = Caller { uid: 0, gid: 0, pid: 0 };
+        let (mode, rdev) = (0o100_644, DeviceNumber::default());
+        let make = Make { parent: ROOT_NODE, name: b"fill", mode, umask: 0, rdev, target: b"" };
+        let (entry, fh) = server.create(&caller, &make, WRITES, Kill::No).unwrap();
+        let write = |at: usize, len| server.write(fh, (at * PIECE) as u64, &vec![7; len], true, Kill::No);
+        let last = (0..64).find(|i| write(*i, PIECE).is_err() || !server.has_room(AMPLE)).unwrap();
+        let at = last + 1;
+        let before = server.refused.begin(entry.node, (at * PIECE) as u64);
+        let (done, written) = std::sync::mpsc::channel();
+        let (writer, pos) = (server.clone(), ((at + 1) * PIECE) as u64);
+        let next = move || done.send(writer.write(fh, pos, &[7; 4096], true, Kill::No)).unwrap();
+        let next = thread::spawn("next", next).unwrap();
+        thread::sleep(PAUSE * PATIENCE * 4);
+        server.refuse(entry.node, Errno::NOSPC, (at * PIECE) as u64, PIECE as u64);
+        drop(before);
+        next.join();
+        assert_eq!(written.recv().unwrap(), Err(Errno::NOSPC));
+        server.release(fh);
+        server.detach();
+        server.vfs().unmount().unwrap();
     }
 
     /// Pages behind a gap stay away though there be room again, until a writer was told.
