@@ -8,6 +8,7 @@ use crate::file::{FileIo, is_aligned};
 use crate::{Device, DeviceInfo, Errno, Request};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use tidegate_rt::trace::causes;
 use tidegate_rt::{LockClass, Mutex, thread};
 use tidegate_sys::uring::{self, Command, Completion, Memory, Reaper, Submitter};
 
@@ -72,6 +73,8 @@ impl Shared {
 
     fn reap(&self, mut reaper: Reaper<Request>) {
         loop {
+            // A completion that is there waits until this thread has a processor.
+            causes::calls();
             if reaper.wait().is_err() {
                 thread::sleep(std::time::Duration::from_millis(1));
             }

@@ -1,6 +1,8 @@
 //! Threads of the operating system behind names of our own.
 
 use crate::sim::task;
+use crate::trace::causes;
+use std::panic::Location;
 use std::time::Duration;
 
 /// Declares statics of which each thread has its own: `thread::local!(static X: Cell<u32> = const { … })`.
@@ -51,6 +53,7 @@ pub fn spawn<T: Send + 'static>(
 /// Sleeps for `d`.
 #[track_caller]
 pub fn sleep(d: Duration) {
+    let _asleep = causes::asleep(None, Location::caller());
     if task::with(|t| t.pause(d)).is_none() {
         std::thread::sleep(d);
     }

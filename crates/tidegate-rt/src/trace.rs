@@ -99,6 +99,9 @@ pub fn enable(capacity: Option<usize>) {
 /// Switches on or off what says why others waited, among the events: long holds of locks, and the time that a processor
 /// had for an operation. See [`causes`].
 pub fn enable_causes(on: bool) {
+    if on {
+        causes::begins();
+    }
     switch(CAUSES, on);
 }
 
@@ -257,7 +260,7 @@ fn end(span: &Span) {
     }
     if span.mode & (CAUSES | KEPT) == CAUSES {
         match span.point.is_timed() {
-            true => causes::processor(),
+            true => _ = causes::processor(),
             false => causes::called(span.at),
         }
     }

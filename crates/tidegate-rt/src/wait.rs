@@ -2,6 +2,7 @@
 
 use crate::clock::{self, Nanos};
 use crate::sim::sync::{self, Address};
+use crate::trace::causes;
 use std::cell::RefCell;
 use std::panic::Location;
 use std::rc::Rc;
@@ -84,8 +85,10 @@ impl WaitQueue {
             }
         }
         self.waiters.fetch_add(1, SeqCst);
+        let asleep = causes::asleep(Some(Address::of(self)), at);
         let met = sync::wait_until(Address::of(self), limit, cond, at)
             .unwrap_or_else(|| self.wait_for(limit, cond));
+        drop(asleep);
         self.waiters.fetch_sub(1, SeqCst);
         met
     }
@@ -114,9 +117,16 @@ impl WaitQueue {
     pub fn wake_all(&self) {
         // Pairs with the increment in `wait`: either we see the waiter, or it sees the new condition.
         std::sync::atomic::fence(SeqCst);
-        if self.waiters.load(SeqCst) != 0 && !sync::wake(Address::of(self), usize::MAX) {
+        if self.waiters.load(SeqCst) == 0 {
+            return;
+        }
+        let (queue, at) = (Address::of(self), causes::waking());
+        let slept = sync::wake(queue, usize::MAX).unwrap_or_else(|| {
             drop(self.lock.lock());
-            self.cond.notify_all();
+            self.cond.notify_all() as u64
+        });
+        if let Some(at) = at.filter(|_| slept > 0) {
+            causes::woke(queue, at);
         }
     }
 }

@@ -30,11 +30,23 @@ impl Mounted {
         m
     }
 
+    /// One of that format.
+    #[allow(dead_code)] // not every test has use for it
+    pub fn of(format: &str) -> Mounted {
+        let m = Mounted::made(format, |_| ());
+        m.mount();
+        m
+    }
+
     /// Not mounted yet; `prepare` is called with the empty scratch directory.
     pub fn unmounted(prepare: impl FnOnce(&Bench)) -> Mounted {
+        Mounted::made("f2fs", prepare)
+    }
+
+    fn made(format: &str, prepare: impl FnOnce(&Bench)) -> Mounted {
         let bench = Bench::new();
         prepare(&bench);
-        bench.ok(&["mkfs", "--size", "256M", "a.img", "--quiet"]);
+        bench.ok(&["mkfs", "--format", format, "--size", "256M", "a.img", "--quiet"]);
         let (dir, image) = (bench.path("mnt"), bench.path("a.img"));
         fs::create_dir(&dir).unwrap();
         Mounted { bench, dir, image }

@@ -3,6 +3,7 @@
 use super::MutexGuard;
 use crate::class;
 use crate::sim::sync::{self, Address, Want};
+use crate::trace::causes;
 use std::panic::Location;
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ impl Condvar {
         }
         class::pop(class);
         let lock = Want { lock: g.held.lock, class, shared: false, at };
+        let asleep = causes::asleep(Some(Address::of(self)), at);
         let simulated = sync::wait(Address::of(self), &lock, &mut g.inner, limit);
         let woken = simulated.unwrap_or_else(|| match limit {
             None => {
@@ -49,6 +51,7 @@ impl Condvar {
             }
             Some(d) => !self.0.wait_for(&mut g.inner, d).timed_out(),
         });
+        drop(asleep);
         class::push(class, true);
         g.held.since = g.held.head.acquired(class.taking(false), false, at);
         woken
@@ -56,15 +59,20 @@ impl Condvar {
 
     /// Wakes one waiter.
     pub fn notify_one(&self) {
-        if !sync::wake(Address::of(self), 1) {
-            self.0.notify_one();
-        }
+        self.wake(1, || u64::from(self.0.notify_one()));
     }
 
     /// Wakes every waiter.
     pub fn notify_all(&self) {
-        if !sync::wake(Address::of(self), usize::MAX) {
-            self.0.notify_all();
+        self.wake(usize::MAX, || self.0.notify_all() as u64);
+    }
+
+    #[inline]
+    fn wake(&self, most: usize, notify: impl FnOnce() -> u64) {
+        let (queue, at) = (Address::of(self), causes::waking());
+        let slept = sync::wake(queue, most).unwrap_or_else(notify);
+        if let Some(at) = at.filter(|_| slept > 0) {
+            causes::woke(queue, at);
         }
     }
 }

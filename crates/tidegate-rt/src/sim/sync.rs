@@ -114,15 +114,15 @@ pub(crate) fn released(lock: Address) {
     });
 }
 
-/// Wakes those who wait at `queue`; whether this is a simulated world.
+/// Wakes those who wait at `queue`: how many slept. `None` outside a simulated world.
 #[inline]
-pub(crate) fn wake(queue: Address, most: usize) -> bool {
+pub(crate) fn wake(queue: Address, most: usize) -> Option<u64> {
     task::with(|t| {
         t.meet();
         let slept = t.sim().wake(queue.key(), most);
         t.charge(slept * t.sim().costs().wake.0);
+        slept
     })
-    .is_some()
 }
 
 /// A place in a list of waiters, given up when it goes.

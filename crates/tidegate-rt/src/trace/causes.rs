@@ -1,4 +1,5 @@
-//! Events that say why others waited: who held a lock for long, and how long a processor had an operation.
+//! Events that say why others waited: who held a lock for long, who slept until whom, and how long a processor had an
+//! operation.
 //!
 //! They are recorded beside others while somebody looks for causes ([`super::enable_causes`]), and not into the events
 //! that a simulated world keeps for itself.
@@ -7,10 +8,12 @@ use super::points::{self, Named};
 use super::record::Kind;
 use super::{CAUSES, EVENTS, KEPT, RECORDING, mode, with};
 use crate::clock::{self, Nanos};
+use crate::sim::sync::Address;
 use crate::sim::task;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::Ordering::Relaxed;
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A thread's time on a processor, and how long it was ready to run while others had them, since it began.
 pub const PROCESSOR: &str = "thread_cpu";
@@ -30,6 +33,15 @@ pub const LONG_HOLD: Nanos = Nanos(100_000);
 /// A thread that was in a call for at least so long may have waited for a processor when it was over.
 pub const LONG_CALL: Nanos = Nanos(200_000);
 
+/// A span: the thread sleeps until another wakes it, or for a time. Its first number is where in the source: a file and
+/// a line.
+pub const SLEEP: &str = "schedule";
+/// A thread wakes those who sleep at a queue.
+pub const WAKE: &str = "sched_wakeup";
+/// The number of [`SLEEP`] and [`WAKE`] that tells a queue from others; 0 where nobody but time wakes the thread.
+pub const QUEUE: &str = "queue";
+
+static WOKE: Named = Named::new(Kind::Instant, WAKE, [QUEUE]);
 static THREAD: Named = Named::new(Kind::Instant, PROCESSOR, [RAN, DELAYED]);
 
 /// Whether somebody looks for causes.
@@ -53,15 +65,81 @@ pub fn called(since: Nanos) {
     }
 }
 
-/// Records how long processors have had the calling thread.
+/// Records how long processors have had the calling thread; when that was.
 #[cold]
 #[inline(never)]
-pub(super) fn processor() {
+pub(super) fn processor() -> Nanos {
+    let mut at = Nanos(0);
     if wanted() {
         let simulated = task::with(|t| [t.ran(), t.delayed(), 0, 0]);
         let numbers = simulated.unwrap_or_else(|| [ran(), delayed().unwrap_or(UNKNOWN), 0, 0]);
-        let at = clock::stamp();
+        at = clock::stamp();
         with(|l| l.push(RECORDING.load(Relaxed), (at, at), THREAD.id(Kind::Instant), &numbers));
+    }
+    at
+}
+
+/// A sleep of the calling thread, recorded when it goes: from its beginning, or from that of the recording.
+#[must_use = "the sleep lasts as long as this"]
+pub(crate) struct Asleep {
+    since: Option<Nanos>,
+    queue: Option<Address>,
+    at: &'static Location<'static>,
+}
+
+/// The calling thread is about to sleep at a queue, or for a time where that is none.
+#[inline]
+pub(crate) fn asleep(queue: Option<Address>, at: &'static Location<'static>) -> Asleep {
+    Asleep { since: wanted().then(falls_asleep), queue, at }
+}
+
+#[cold]
+#[inline(never)]
+fn falls_asleep() -> Nanos {
+    // Accounts at the ends of a sleep are of the same time as these.
+    processor()
+}
+
+impl Drop for Asleep {
+    #[inline]
+    fn drop(&mut self) {
+        if wanted() {
+            slept(self.since, self.queue, self.at);
+        }
+    }
+}
+
+/// When the present look for causes began.
+static BEGAN: AtomicU64 = AtomicU64::new(0);
+
+pub(super) fn begins() {
+    BEGAN.store(clock::stamp().0, Relaxed);
+}
+
+#[cold]
+#[inline(never)]
+fn slept(since: Option<Nanos>, queue: Option<Address>, at: &'static Location<'static>) {
+    let began = Nanos(BEGAN.load(Relaxed));
+    let since = since.map_or(began, |s| s.max(began));
+    let (until, point) = (processor(), points::sleep(at.file()));
+    let numbers = [u64::from(at.line()), queue.map_or(0, Address::number), 0, 0];
+    with(|l| l.push(RECORDING.load(Relaxed), (since, until), point, &numbers));
+}
+
+/// The time now if the calling thread is about to wake others and somebody looks for causes.
+#[inline]
+pub(crate) fn waking() -> Option<Nanos> {
+    wanted().then(clock::stamp)
+}
+
+/// The calling thread has woken who slept at `queue`, and was about to at `at`. What is woken may run before this is
+/// recorded.
+#[cold]
+#[inline(never)]
+pub(crate) fn woke(queue: Address, at: Nanos) {
+    if wanted() {
+        let numbers = [queue.number(), 0, 0, 0];
+        with(|l| l.push(RECORDING.load(Relaxed), (at, at), WOKE.id(Kind::Instant), &numbers));
     }
 }
 

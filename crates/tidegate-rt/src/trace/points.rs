@@ -1,7 +1,7 @@
 //! What events of one place in the source have in common, under a number: most of an event need not be written
 //! again each time.
 
-use super::causes::LOCK;
+use super::causes::{LOCK, QUEUE, SLEEP};
 use super::record::Kind;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -135,6 +135,13 @@ pub(super) fn instant(name: &'static str, keys: [&'static str; 4], args: u8) -> 
     registered(Point { kind, name, keys }).map(|number| PointId { number, kind, args })
 }
 
+/// The point of sleeps in a file; none when there are too many.
+pub(super) fn sleep(file: &'static str) -> Option<PointId> {
+    let kind = Kind::Span;
+    let point = Point { kind, name: SLEEP, keys: [file, QUEUE, "", ""] };
+    found(SLEEP, file, point, |number| PointId { number, kind, args: 2 })
+}
+
 const PLACES: usize = 512;
 /// Places where a point may be.
 const PROBES: usize = 8;
@@ -172,9 +179,20 @@ fn key_of(class: &'static str, file: &'static str) -> u64 {
 
 /// The point of waits for locks of a class that are taken in a file; none when there are too many.
 pub(super) fn contention(class: &'static str, file: &'static str) -> Option<PointId> {
-    let of = |number| PointId { number, kind: Kind::Contention, args: 2 };
-    let point = Point { kind: Kind::Contention, name: class, keys: [file, LOCK, "", ""] };
-    let key = key_of(class, file);
+    let kind = Kind::Contention;
+    let point = Point { kind, name: class, keys: [file, LOCK, "", ""] };
+    found(class, file, point, |number| PointId { number, kind, args: 2 })
+}
+
+/// The point of these two texts, as `of` makes it of its number.
+#[inline(always)]
+fn found(
+    name: &'static str,
+    file: &'static str,
+    point: Point,
+    of: impl Fn(u16) -> PointId,
+) -> Option<PointId> {
+    let key = key_of(name, file);
     for p in 0..PROBES {
         let found = &FOUND[(key as usize).wrapping_add(p) % PLACES];
         match found.key.load(Acquire) {

@@ -106,6 +106,6 @@ fn text(cause: Cause) -> Option<&'static str> {
         Cause::Running => "the mount's own work: tidegate trace --profile says on what it is spent",
         Cause::Device => "the device itself: it had nothing else to do, so a faster one is what helps",
         Cause::Unknown => "sleep that nothing names: tidegate trace shows the spans around it",
-        Cause::Work | Cause::Unsent | Cause::Step => return None,
+        Cause::Work | Cause::Unsent | Cause::Step | Cause::Thread | Cause::Pause => return None,
     })
 }

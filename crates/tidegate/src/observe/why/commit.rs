@@ -15,6 +15,9 @@ use tidegate_rt::trace::Event;
 /// The span that a commit is made into, from the events of its phases.
 pub(super) const COMMIT: &str = "jbd2_commit";
 
+/// The span in which the blocks of a commit are sent.
+const BODY: &str = "jbd2_journal_commit_transaction";
+
 /// The number of a transaction, as events have it.
 const TRANSACTION: &str = "transaction";
 
@@ -26,6 +29,8 @@ pub(super) struct Phases {
     logging: Option<u64>,
     /// The thread that locked it.
     thread: u32,
+    /// The thread that wrote its record.
+    ended_by: u32,
 }
 
 /// A handle that has ended.
@@ -62,7 +67,8 @@ impl Commits {
                 self.handles.entry(tid).or_default().push(HandleEnd { thread: e.thread, from, to: e.at.0 });
             }
             "jbd2_end_commit" => {
-                let phases = self.open.get(&tid)?;
+                let phases = self.open.get_mut(&tid)?;
+                phases.ended_by = e.thread;
                 return Some((tid, phases.locked?, phases.thread));
             }
             _ => {}
@@ -102,20 +108,28 @@ impl Walk<'_> {
         let flush = cut(flushing, logging);
         parts.extend(phase("flushing, data that goes first", flush, self.other_thread(s.thread, flush)));
         let log = cut(logging, s.end);
-        parts.extend(phase("logging", log, self.logging(s, log)));
+        parts.extend(phase("logging", log, self.logging(s, phases.ended_by, log)));
         joined(parts)
     }
 
     /// Where the blocks and the record were while they were on their way, and before, between and after these what the
-    /// committing thread did.
-    fn logging(&self, s: &Span, (from, to): (u64, u64)) -> Vec<Part> {
+    /// thread did that sent the blocks, and when it had, the one that writes the record.
+    fn logging(&self, s: &Span, ended_by: u32, (from, to): (u64, u64)) -> Vec<Part> {
         let (mut parts, mut at) = (Vec::new(), from);
+        // Bodies of later transactions follow in the same thread.
+        let sent = self.t.ends(s.thread, BODY, from, to).into_iter().min().unwrap_or(to);
+        let turns = |a: u64, b: u64| {
+            let turn = sent.clamp(a, b.max(a));
+            let mut parts = self.other_thread(s.thread, (a, turn));
+            parts.extend(self.other_thread(ended_by, (turn, b)));
+            parts
+        };
         for (a, b) in self.log_writes(from, to) {
-            parts.extend(self.other_thread(s.thread, (at, a)));
+            parts.extend(turns(at, a));
             self.pages(s, Subject::Log, a, b, &mut parts);
             at = b;
         }
-        parts.extend(self.other_thread(s.thread, (at, to)));
+        parts.extend(turns(at, to));
         parts
     }
 
@@ -141,7 +155,7 @@ impl Walk<'_> {
 
     fn other_thread(&self, thread: u32, (from, to): (u64, u64)) -> Vec<Part> {
         let parts = if from < to { self.thread(thread, from, to) } else { Vec::new() };
-        processor::running(parts, self.t.ran_at_least(thread, from, to))
+        processor::running(parts, self.t.accounts.ran_at_least(thread, from, to))
     }
 
     /// A wait for the commit of a transaction, or until it has no handles.
@@ -159,8 +173,12 @@ impl Walk<'_> {
         }
         let mut parts = self.commit(id, from.max(s.begin), to.min(s.end));
         // Before it is locked, others are on their way, or handles are let in.
-        let before = s.begin.min(to).saturating_sub(from);
-        parts.extend((before > 0).then(|| Part::new(Cause::Work, "before it was locked", before)));
+        let before = (from, s.begin.min(to));
+        if from < before.1 {
+            let within = self.other_thread(s.thread, before);
+            let what = "before it was locked";
+            parts.push(Part::new(Cause::Step, what, before.1 - from).with(joined(within)));
+        }
         let what = format!("the commit of transaction {tid} by {}", self.t.name(s.thread));
         Some(Part::new(Cause::Commit, what, to - from).with(joined(parts)))
     }

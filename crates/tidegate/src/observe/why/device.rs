@@ -1,6 +1,7 @@
 //! Waits for requests: where each was meanwhile, and what else the device had to do.
 
-use super::part::{Cause, Part};
+use super::asleep::{self, Within};
+use super::part::{Cause, Part, joined};
 use super::requests::Request;
 use super::timeline::Span;
 use super::walk::Walk;
@@ -82,7 +83,14 @@ impl Walk<'_> {
                     out.push(Part::new(Cause::Processor, what, b - a));
                     continue;
                 }
-                None => (Cause::Unsent, "not sent to the device yet".into()),
+                None => {
+                    // Who waits sleeps until another has sent them.
+                    let mut meanwhile = Vec::new();
+                    self.plain(s.thread, Within::Span(s.name), (a, b), &mut meanwhile);
+                    let what = format!("{what}: not sent to the device yet");
+                    out.push(Part::new(Cause::Unsent, what, b - a).with(joined(meanwhile)));
+                    continue;
+                }
             };
             out.push(Part::new(cause, format!("{what}: {how}"), b - a));
         }
@@ -109,7 +117,7 @@ impl Walk<'_> {
     }
 
     /// What the device had to do beside what is waited for.
-    fn beside(
+    pub(super) fn beside(
         &self,
         me: u32,
         near: &[&Request],
@@ -207,19 +215,16 @@ impl Walk<'_> {
             out.push(Part::new(Cause::Flush, what, to - from).with(parts));
             return;
         }
-        let what = match () {
-            () if r.flags.intersects(BioFlags::PREFLUSH | BioFlags::FUA) => "a write with a flush",
-            () if r.is_write() && r.flags.contains(BioFlags::META) => "metadata",
-            () if r.is_write() => "its own pages",
-            () if r.is(Op::Read) => "a read",
-            () => "a discard",
+        let what = match asleep::words(r) {
+            "pages" => "its own pages",
+            words => words,
         };
         out.extend(parts.into_iter().map(|p| Part { what: format!("{what}: {}", p.what), ..p }));
     }
 }
 
 /// An interval cut where a request comes, goes to the device, or ends.
-fn moments(near: &[&Request], from: u64, to: u64) -> Vec<(u64, u64)> {
+pub(super) fn moments(near: &[&Request], from: u64, to: u64) -> Vec<(u64, u64)> {
     let mut cuts: Vec<u64> = near.iter().flat_map(|r| [r.inserted, r.issued, r.done]).collect();
     cuts.retain(|c| from < *c && *c < to);
     cuts.extend([from, to]);

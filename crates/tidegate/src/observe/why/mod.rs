@@ -8,6 +8,8 @@
 //! | `timeline` | the recording, to be asked by thread and time |
 //! | `requests` | requests in elevators and at the device |
 //! | `walk` | spans, locks, flushes, checkpoints: from a thread to the one that it waits for |
+//! | `asleep` | where no span says more: running, waiting for a processor, asleep until another thread wakes it |
+//! | `accounts` | how long processors had threads, where these slept, and who woke them |
 //! | `commit` | commits of a journal, and the handles that they wait for |
 //! | `device` | waits for requests |
 //! | `processor` | what is left: running, or waiting for a processor |
@@ -15,7 +17,9 @@
 //! | `advice` | what to do about each cause |
 //! | [`page`] | all that on a page |
 
+mod accounts;
 mod advice;
+mod asleep;
 mod commit;
 mod device;
 pub mod page;
@@ -106,8 +110,8 @@ pub struct Slow {
     /// The thread that asked for it, where that is another.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked_by: Vec<String>,
-    /// The share of its time that has a name, of 1. Of a commit, what no part covers has none, nor has work of a thread
-    /// of which nothing says that a processor had it.
+    /// The share of its time that has a name, of 1. What no part covers has none, nor has work of a thread of which nothing
+    /// says that a processor had it.
     pub named: f64,
     /// What it consisted of, largest first.
     pub parts: Vec<Part>,
@@ -186,16 +190,13 @@ fn one(t: &Timeline, operation: Operation, id: Id, since: u64) -> Slow {
     let s = &t.spans[id];
     let ns = s.end - s.begin;
     // A commit is of two threads.
-    let processor = t.processor(s.thread, s.begin, s.end).filter(|_| operation != Operation::Commit);
+    let processor = t.accounts.processor(s.thread, s.begin, s.end).filter(|_| operation != Operation::Commit);
     let parts = match operation {
         Operation::Commit => Walk::new(t).commit(id, s.begin, s.end),
         _ => Walk::new(t).span(id),
     };
     let parts = processor::split(parts, processor);
-    let unknown = match operation {
-        Operation::Commit => part::unnamed(&parts, ns),
-        _ => parts.iter().map(Part::unknown).sum(),
-    };
+    let unknown = part::unnamed(&parts, ns);
     Slow {
         operation,
         ino: s.arg("ino"),

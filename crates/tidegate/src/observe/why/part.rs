@@ -48,6 +48,10 @@ pub enum Cause {
     Flusher,
     /// Another's sync, which serves this one.
     SyncPass,
+    /// Another thread, which woke who slept.
+    Thread,
+    /// A sleep until a time, of the thread's own.
+    Pause,
     /// Nothing says why.
     Unknown,
 }
@@ -74,25 +78,25 @@ impl Part {
     pub(super) fn with(self, parts: Vec<Part>) -> Part {
         Part { parts, ..self }
     }
-
-    /// How much of it has no name.
-    pub fn unknown(&self) -> u64 {
-        match self.cause {
-            Cause::Unknown => self.ns,
-            _ => self.parts.iter().map(Part::unknown).sum::<u64>().min(self.ns),
-        }
-    }
 }
 
 impl Part {
-    /// How much of it nobody can name, where parts are of several threads and no account of a processor divides their work
-    /// (commits): time without a name, work that a span only surrounds, and what no part within a phase or a handle
-    /// covers, since these say whose time it was, and not what it went by with.
+    /// How much of it nobody can name: time without a name, work of which no account of a processor says more, and what no
+    /// part covers within what only says whose time it was, and not what it went by with.
     pub(super) fn unnamed(&self) -> u64 {
         match self.cause {
             Cause::Unknown | Cause::Work => self.ns,
-            Cause::Step | Cause::Handle | Cause::Commit => unnamed(&self.parts, self.ns),
-            _ => self.unknown(),
+            Cause::Running | Cause::Processor => 0,
+            Cause::Step
+            | Cause::Handle
+            | Cause::Commit
+            | Cause::Checkpoint
+            | Cause::Cleaning
+            | Cause::Flusher
+            | Cause::SyncPass
+            | Cause::Unsent
+            | Cause::Thread => unnamed(&self.parts, self.ns),
+            _ => self.parts.iter().map(Part::unnamed).sum::<u64>().min(self.ns),
         }
     }
 }

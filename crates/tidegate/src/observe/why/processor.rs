@@ -8,7 +8,8 @@ use super::part::{Cause, Part, joined};
 pub(super) fn split(parts: Vec<Part>, processor: Option<(u64, Option<u64>)>) -> Vec<Part> {
     let work = of(&parts, Cause::Work);
     let Some((ran, delayed)) = processor.filter(|_| work > 0) else { return parts };
-    let running = work.min(ran);
+    // What accounts close around it say of other work of the thread is told.
+    let running = work.min(ran.saturating_sub(of(&parts, Cause::Running)));
     let left = work - running;
     // A thread that is woken waits for a processor, too: that time has its name.
     let waited = delayed.map(|d| d.saturating_sub(of(&parts, Cause::Processor)));

@@ -21,6 +21,8 @@ pub(super) struct Request {
     pub by: u32,
     /// The thread that the device had do it, where it is the one that wanted it.
     pub here: bool,
+    /// The thread that told of its end.
+    pub ended_by: u32,
 }
 
 impl Request {
@@ -45,6 +47,8 @@ pub(super) struct Requests {
     /// The longest time from the beginning to the end of one.
     longest: u64,
     open: HashMap<(u64, u64, u64), VecDeque<usize>>,
+    /// By the thread that told of their ends, in the order of these.
+    ended: HashMap<u32, Vec<usize>>,
     /// What elevators have, by operation and first sector: when they got it, and from whom.
     held: HashMap<(u64, u64), VecDeque<(u64, u32)>>,
 }
@@ -72,13 +76,15 @@ impl Requests {
                     done: u64::MAX,
                     by,
                     here: false,
+                    ended_by: e.thread,
                 });
             }
             "block_rq_complete" => {
                 let open = self.open.get_mut(&(sector, bytes, op));
                 if let Some(i) = open.and_then(VecDeque::pop_front) {
                     let r = &mut self.all[i];
-                    (r.done, r.here) = (e.at.0, r.by == e.thread);
+                    (r.done, r.here, r.ended_by) = (e.at.0, r.by == e.thread, e.thread);
+                    self.ended.entry(e.thread).or_default().push(i);
                     self.longest = self.longest.max(r.done - r.inserted);
                 }
             }
@@ -113,6 +119,20 @@ impl Requests {
         let first = self.all.partition_point(|r| r.issued + self.longest < before);
         let ended = |r: &&Request| r.is_write() && r.done > before && r.done <= flush.issued;
         self.all[first..until].iter().filter(ended).collect()
+    }
+
+    /// The last whose end a thread told of until `at`.
+    pub fn last_ended(&self, thread: u32, at: u64) -> Option<&Request> {
+        let all = self.ended.get(&thread)?;
+        all[..all.partition_point(|i| self.all[*i].done <= at)].last().map(|i| &self.all[*i])
+    }
+
+    /// How long a thread did each request of its own in person in an interval.
+    pub fn done_here(&self, thread: u32, from: u64, to: u64) -> Vec<u64> {
+        let all = self.ended.get(&thread).map_or(&[][..], |e| e);
+        let after = all[all.partition_point(|i| self.all[*i].done <= from)..].iter().map(|i| &self.all[*i]);
+        let near = after.take_while(|r| r.issued < to).filter(|r| r.here);
+        near.map(|r| r.done.min(to).saturating_sub(r.issued.max(from))).collect()
     }
 
     /// Those that were in an elevator or at the device in an interval.

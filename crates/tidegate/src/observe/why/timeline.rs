@@ -1,11 +1,12 @@
 //! A recording as spans within spans, holds of locks, processor time and requests, to be asked by thread and time.
 
+use super::accounts::Accounts;
 use super::commit::{COMMIT, Commits};
 use super::requests::Requests;
 use crate::observe::words::{addresses, arg, page_write};
 use std::collections::{BTreeMap, HashMap};
 use tidegate_block::SECTOR_SIZE;
-use tidegate_rt::trace::causes::{DELAYED, HELD, LOCK, LONG_CALL, PROCESSOR, RAN, UNKNOWN};
+use tidegate_rt::trace::causes::{HELD, LOCK, PROCESSOR, SLEEP, WAKE};
 use tidegate_rt::trace::{Args, Event, NO_ARGS, Phase, Recorded};
 
 /// Sectors of a block.
@@ -52,14 +53,6 @@ struct Holds {
     longest: u64,
 }
 
-/// How long processors had a thread, and how long it waited for one, until a time.
-#[derive(Clone, Copy)]
-struct Processor {
-    at: u64,
-    ran: u64,
-    delayed: Option<u64>,
-}
-
 /// Pages of an inode go to sectors.
 pub(super) struct PageWrite {
     pub at: u64,
@@ -73,10 +66,10 @@ pub(super) struct Timeline {
     pub spans: Vec<Span>,
     pub requests: Requests,
     pub commits: Commits,
+    pub accounts: Accounts,
     names: BTreeMap<u32, String>,
     roots: HashMap<u32, Vec<Id>>,
     holds: HashMap<&'static str, Holds>,
-    processor: HashMap<u32, Vec<Processor>>,
     pages: HashMap<u64, Vec<PageWrite>>,
     /// Why fsyncs took a checkpoint: when, and the number of the reason.
     reasons: HashMap<u32, Vec<(u64, u64)>>,
@@ -89,6 +82,8 @@ impl Timeline {
         let mut open: HashMap<u32, Vec<Id>> = HashMap::new();
         for e in &recorded.events {
             match e.phase {
+                Phase::Begin if e.name == SLEEP => t.accounts.falls_asleep(e),
+                Phase::End if e.name == SLEEP => t.accounts.slept(e),
                 Phase::Begin | Phase::ContentionBegin => {
                     let stack = open.entry(e.thread).or_default();
                     t.begin(e, stack.last().copied());
@@ -98,7 +93,7 @@ impl Timeline {
                     let stack = open.entry(e.thread).or_default();
                     // The beginning may have been dropped.
                     if let Some(id) = stack.pop_if(|id| t.spans[*id].name == e.name) {
-                        t.spans[id].end = e.at.0;
+                        t.end(id, e);
                     }
                 }
                 Phase::Instant => t.point(e),
@@ -109,7 +104,16 @@ impl Timeline {
             t.spans[id].end = last;
         }
         t.requests.close(last);
+        t.accounts.close(last);
         t
+    }
+
+    fn end(&mut self, id: Id, e: &Event) {
+        let s = &mut self.spans[id];
+        s.end = e.at.0;
+        if s.is_lock {
+            self.accounts.waited(s.thread, s.begin, s.end);
+        }
     }
 
     fn begin(&mut self, e: &Event, parent: Option<Id>) {
@@ -139,11 +143,8 @@ impl Timeline {
     fn point(&mut self, e: &Event) {
         let n = |name| arg(e, name).unwrap_or(0);
         match e.name {
-            PROCESSOR => {
-                let delayed = Some(n(DELAYED)).filter(|d| *d != UNKNOWN);
-                let sample = Processor { at: e.at.0, ran: n(RAN), delayed };
-                self.processor.entry(e.thread).or_default().push(sample);
-            }
+            PROCESSOR => self.accounts.account(e),
+            WAKE => self.accounts.wakes(e),
             "f2fs_fsync_checkpoint" => {
                 self.reasons.entry(e.thread).or_default().push((e.at.0, n("reason")));
             }
@@ -190,14 +191,21 @@ impl Timeline {
 
     /// When the last span of a thread called so that ends in an interval does so.
     pub fn last_end(&self, thread: u32, name: &str, from: u64, to: u64) -> Option<u64> {
-        let within = |id: Id| self.ends(id, name, from, to);
-        self.roots(thread, from, to).filter_map(within).max()
+        self.ends(thread, name, from, to).into_iter().max()
     }
 
-    fn ends(&self, id: Id, name: &str, from: u64, to: u64) -> Option<u64> {
-        let s = &self.spans[id];
-        let own = (s.name == name && s.end <= to).then_some(s.end);
-        own.or_else(|| self.children(id, from, to).filter_map(|c| self.ends(c, name, from, to)).max())
+    /// When spans of a thread called so end that do so in an interval.
+    pub fn ends(&self, thread: u32, name: &str, from: u64, to: u64) -> Vec<u64> {
+        let mut open: Vec<Id> = self.roots(thread, from, to).collect();
+        let mut ends = Vec::new();
+        while let Some(id) = open.pop() {
+            let s = &self.spans[id];
+            match s.name == name && s.end <= to {
+                true => ends.push(s.end),
+                false => open.extend(self.children(id, from, to)),
+            }
+        }
+        ends
     }
 
     /// The spans directly in a span that are in an interval, in order.
@@ -218,33 +226,6 @@ impl Timeline {
         let until = to.saturating_add(holds.longest);
         let near = holds.all[first..].iter().take_while(|h| h.to <= until);
         near.filter(|h| h.from < to && h.thread != thread && (lock == 0 || h.lock == lock)).collect()
-    }
-
-    /// How long a processor had a thread from `from` to `to`, and how long it waited for one.
-    pub fn processor(&self, thread: u32, from: u64, to: u64) -> Option<(u64, Option<u64>)> {
-        self.accounted(thread, from, to).map(|(ran, delayed, _)| (ran, delayed))
-    }
-
-    /// How long a processor had it at the least: the accounts may lie before `from` and behind `to`.
-    pub fn ran_at_least(&self, thread: u32, from: u64, to: u64) -> u64 {
-        self.accounted(thread, from, to).map_or(0, |(ran, _, around)| ran.saturating_sub(around))
-    }
-
-    /// The difference of the last account before an interval and the first behind it, and how much of the time between
-    /// these two lies outside of the interval.
-    fn accounted(&self, thread: u32, from: u64, to: u64) -> Option<(u64, Option<u64>, u64)> {
-        let all = self.processor.get(&thread)?;
-        let first = all[..all.partition_point(|p| p.at <= from)].last()?;
-        let last = all.get(all.partition_point(|p| p.at < to))?;
-        let delayed = last.delayed.zip(first.delayed).map(|(l, f)| l.saturating_sub(f));
-        Some((last.ran.saturating_sub(first.ran), delayed, (from - first.at) + (last.at - to)))
-    }
-
-    /// Of a wait that ended at `to`, how long the thread could have gone on and waited for a processor: its last part.
-    /// Only calls that took long, `call` in all, say so.
-    pub fn delay(&self, thread: u32, from: u64, to: u64, call: u64) -> Option<u64> {
-        let delayed = self.processor(thread, from, to)?.1?;
-        Some(if call < LONG_CALL.0 { 0 } else { delayed.min(to - from) })
     }
 
     /// Where pages of an inode were sent until `to`.

@@ -1,15 +1,16 @@
 //! What a thread's time consisted of, from the spans that it was in: what each waited for, and, where that was
 //! another thread, what that one did meanwhile.
 
+use super::asleep::Within;
 use super::device::Subject;
 use super::part::{Cause, Part, joined};
 use super::timeline::{Id, Span, Timeline};
 use tidegate_rt::trace::causes::LOCK;
 
 /// From a thread to the one that it waits for, and on: so many times at most.
-const DEEPEST: u32 = 4;
+const DEEPEST: u32 = 8;
 /// What it takes a processor with nothing else to do to switch to a thread, at most.
-const SWITCH: u64 = 100_000;
+pub(super) const SWITCH: u64 = 100_000;
 /// A gap between holds of a lock that is no gap.
 const SLACK: u64 = 20_000;
 
@@ -42,28 +43,19 @@ impl<'a> Walk<'a> {
         for id in self.t.roots(thread, from, to) {
             let s = &self.t.spans[id];
             let (begin, end) = (s.begin.max(at), s.end.min(to));
-            parts.extend(self.idle(thread, at, begin));
+            parts.extend(deeper.idle(thread, at, begin));
             deeper.inside(id, begin, end, &mut parts);
             at = end;
         }
-        parts.extend(self.idle(thread, at, to));
+        parts.extend(deeper.idle(thread, at, to));
         joined(parts)
     }
 
     /// A thread that is to do something and has not begun, or has ended.
     fn idle(&self, thread: u32, from: u64, to: u64) -> Vec<Part> {
-        if from >= to {
-            return Vec::new();
-        }
-        let (name, ns) = (self.t.name(thread), to - from);
-        if ns < SWITCH {
-            return vec![Part::new(Cause::Processor, format!("a switch to {name}, or back"), ns)];
-        }
-        let waiting = self.t.processor(thread, from, to).and_then(|p| p.1).unwrap_or(0).min(ns);
-        vec![
-            Part::new(Cause::Processor, format!("{name}, woken: waiting for a CPU"), waiting),
-            Part::new(Cause::Unknown, format!("{name} had not begun, or had ended"), ns - waiting),
-        ]
+        let mut parts = Vec::new();
+        self.plain(thread, Within::Nothing, (from, to), &mut parts);
+        parts
     }
 
     /// The end of a wait but for the time that the thread waited for a processor afterwards, which is added to `out`.
@@ -92,7 +84,7 @@ impl<'a> Walk<'a> {
         call: u64,
         out: &mut Vec<Part>,
     ) -> u64 {
-        let delay = self.t.delay(thread, from, to, call).unwrap_or(0);
+        let delay = self.t.accounts.delay(thread, from, to, call).unwrap_or(0);
         if delay > 0 {
             let within = vec![Part::new(Cause::Processor, after, delay)];
             out.push(Part::new(Cause::Processor, "waiting for a CPU", delay).with(within));
@@ -195,7 +187,7 @@ impl<'a> Walk<'a> {
                 for (from, to, request) in self.here(s.thread, from, to) {
                     match request {
                         Some(r) => self.at_device(s.thread, r, from, to, out),
-                        None => out.push(Part::new(Cause::Work, format!("{name} itself"), to - from)),
+                        None => self.plain(s.thread, Within::Span(name), (from, to), out),
                     }
                 }
             }
