@@ -1,6 +1,6 @@
 //! Asynchronous I/O by worker threads that call pread and pwrite.
 
-use crate::file::FileIo;
+use crate::file::{FileIo, is_aligned};
 use crate::{Device, DeviceInfo, Errno, Request};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,7 +53,11 @@ impl Shared {
                 self.work.wait(&mut q);
             };
             drop(q);
-            let r = self.io.execute_direct(&mut rq);
+            // Of two writes to one page of the host, one past its page cache would be undone by the other.
+            let r = match is_aligned(&rq) {
+                true => self.io.execute_direct(&mut rq),
+                false => self.io.execute(&mut rq),
+            };
             rq.complete(r);
         }
     }

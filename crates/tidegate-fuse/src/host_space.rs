@@ -49,6 +49,13 @@ impl HostSpace {
         self.check(server, len, MARGIN)
     }
 
+    /// Whether `len` more bytes of data would fit, as far as the last answer says. Nothing is counted or got back for it.
+    pub(crate) fn has(&self, server: &Server, len: u64) -> bool {
+        let Some(image) = &self.image else { return true };
+        self.ask_if_old(image, clock::now().0);
+        self.available.load(Relaxed) >= wanted(server, len, MARGIN)
+    }
+
     /// Counts or refuses a change of names likewise.
     pub(crate) fn check_names(&self, server: &Server) -> Result<()> {
         self.check(server, NAMES, MARGIN / 2)
@@ -57,9 +64,7 @@ impl HostSpace {
     fn check(&self, server: &Server, len: u64, margin: u64) -> Result<()> {
         let Some(image) = &self.image else { return Ok(()) };
         let now = clock::now().0;
-        if now - self.asked.load(Relaxed).min(now) > FRESH {
-            self.ask(image);
-        }
+        self.ask_if_old(image, now);
         if self.let_through(server, len, margin) {
             return Ok(());
         }
@@ -81,10 +86,15 @@ impl HostSpace {
 
     /// Counts `len` bytes, if there is room for them beside what is on its way.
     fn let_through(&self, server: &Server, len: u64, margin: u64) -> bool {
-        let bdi = server.vfs().bdi();
-        let wanted = len + margin + bdi.dirty_bytes() + bdi.writeback_bytes();
+        let wanted = wanted(server, len, margin);
         let less = |a: u64| (a >= wanted).then(|| a - len);
         self.available.fetch_update(Relaxed, Relaxed, less).is_ok()
+    }
+
+    fn ask_if_old(&self, image: &OwnedFd, now: u64) {
+        if now - self.asked.load(Relaxed).min(now) > FRESH {
+            self.ask(image);
+        }
     }
 
     fn ask(&self, image: &OwnedFd) {
@@ -97,4 +107,10 @@ impl HostSpace {
         self.available.store(room, Relaxed);
         self.asked.store(clock::now().0, Relaxed);
     }
+}
+
+/// Bytes that have to be free for `len` more beside what is on its way.
+fn wanted(server: &Server, len: u64, margin: u64) -> u64 {
+    let bdi = server.vfs().bdi();
+    len + margin + bdi.dirty_bytes() + bdi.writeback_bytes()
 }

@@ -41,8 +41,8 @@ struct Refusal {
     len: u64,
     /// The first byte of the first request that was refused.
     from: u64,
-    /// Bytes that were free in the volume when the last one was.
-    free: u64,
+    /// Bytes that have to be free in the volume before there is room again; none where it was not the volume that was full.
+    enough: Option<u64>,
     /// Open files whose writer has heard of it.
     told: Vec<u64>,
 }
@@ -109,18 +109,14 @@ impl Refused {
     }
 
     /// Notes a refusal; whether the kernel may have attributes that keep it from asking.
-    fn add(&self, node: u64, error: Errno, (pos, len): (u64, u64), free: u64) -> bool {
+    fn add(&self, node: u64, error: Errno, (pos, len): (u64, u64), free: Option<u64>) -> bool {
         self.change(|files| {
             let known = files.refusals.len();
-            let r = files.refusals.entry(node).or_insert(Refusal {
-                error,
-                len: 0,
-                from: pos,
-                free,
-                told: Vec::new(),
-            });
+            let new = Refusal { error, len: 0, from: pos, enough: None, told: Vec::new() };
+            let r = files.refusals.entry(node).or_insert(new);
             let settled = !r.told.is_empty();
-            (r.error, r.len, r.from, r.free) = (error, r.len.max(len), r.from.min(pos), free);
+            (r.error, r.len, r.from) = (error, r.len.max(len), r.from.min(pos));
+            r.enough = free.map(|free| free + r.len);
             r.told.clear();
             settled || files.refusals.len() > known
         })
@@ -164,29 +160,35 @@ impl Server {
             return Ok(None);
         }
         let underway = self.refused.begin(node, pos);
-        // What a program that was told wrote before that still comes. So room counts that was made since.
-        let behind =
-            |r: &mut Refusal| (r.from < pos).then_some((r.error, r.free + r.len, !r.told.is_empty()));
         let mut patience = PATIENCE;
-        while pos > inode.size() && patience > 0 {
-            if let Some((error, enough, told)) = self.refused.with(node, behind).flatten()
-                && !(told && error == Errno::NOSPC && self.free() >= enough)
-            {
-                return Err(error);
-            }
-            if self.has_room(AMPLE) {
+        while pos > inode.size() {
+            self.check_behind_refused(node, pos)?;
+            if patience == 0 || self.has_room(AMPLE) {
                 break;
             }
-            patience -= u32::from(!self.refused.is_underway_before(node, pos));
+            // Once they are done, their refusal takes a moment to be noted.
+            patience = if self.refused.is_underway_before(node, pos) { PATIENCE } else { patience - 1 };
             thread::sleep(PAUSE);
         }
         Ok(Some(underway))
     }
 
+    /// Refuses pages at `pos` behind others that were refused, unless a writer was told and there is room again.
+    fn check_behind_refused(&self, node: u64, pos: u64) -> Result<()> {
+        let behind =
+            |r: &mut Refusal| (r.from < pos).then_some((r.error, r.len, r.enough, !r.told.is_empty()));
+        let Some((error, len, enough, told)) = self.refused.with(node, behind).flatten() else {
+            return Ok(());
+        };
+        // What a program that was told wrote before that still comes. So room in the volume counts that was made since.
+        let has_room = || enough.map_or_else(|| self.has_room(len), |enough| self.free() >= enough);
+        if told && error == Errno::NOSPC && has_room() { Ok(()) } else { Err(error) }
+    }
+
     /// Whether `len` bytes fit, in the volume and where the image is kept.
     fn has_room(&self, len: u64) -> bool {
         let s = self.vfs().statfs();
-        s.blocks_available * u64::from(s.block_size) >= len && self.space.check_data(self, len).is_ok()
+        s.blocks_available * u64::from(s.block_size) >= len && self.space.has(self, len)
     }
 
     /// Free bytes of the volume.
@@ -197,7 +199,8 @@ impl Server {
 
     /// The kernel could not write back `len` bytes at `pos` of `node`, since we refused them with `error`.
     pub fn refuse(self: &Arc<Self>, node: u64, error: Errno, pos: u64, len: u64) {
-        if self.refused.add(node, error, (pos, len), self.free()) {
+        let free = self.space.has(self, len).then(|| self.free());
+        if self.refused.add(node, error, (pos, len), free) {
             let server = self.clone();
             // Offload: the kernel may wait there for the very write that is being answered. Where no thread can be
             // had, close and fsync tell it.

@@ -47,16 +47,18 @@ impl Sent {
         self.set(number, Run::Lost);
     }
 
-    /// The size with all runs that are through, up to the first that is on its way, and how many they are.
-    pub(crate) fn due(&self) -> (u64, usize) {
+    /// The size with all runs that are through, up to the first that is on its way, and the number of that one.
+    pub(crate) fn due(&self) -> (u64, u64) {
         let through = self.runs.iter().take_while(|r| **r != Run::OnWay).map(Run::size);
-        through.fold((0, 0), |(size, n), run| (run.max(size), n + 1))
+        through.fold((0, self.first), |(size, number), run| (run.max(size), number + 1))
     }
 
-    /// The table says what the first `n` runs made due.
-    pub(crate) fn forget(&mut self, n: usize) {
-        self.runs.drain(..n.min(self.runs.len()));
-        self.first += n as u64;
+    /// The table says what the runs before number `end` made due. Two threads may have seen the same: what one has forgotten
+    /// is no matter of the other's.
+    pub(crate) fn forget(&mut self, end: u64) {
+        let n = end.saturating_sub(self.first);
+        self.runs.drain(..(n as usize).min(self.runs.len()));
+        self.first += n;
     }
 
     /// The size with all that is on the device, whatever is missing before it.
@@ -102,15 +104,19 @@ mod tests {
         assert_eq!(sent.due(), (100, 1));
         sent.lost(runs[1]);
         sent.forget(1);
-        assert_eq!(sent.due(), (300, 2));
-        sent.forget(2);
+        assert_eq!(sent.due(), (300, 3));
+        // By two threads that both saw that.
+        sent.forget(3);
+        sent.forget(3);
         // Those that are forgotten are no others.
         sent.arrived(runs[0], 999);
-        assert_eq!((sent.due(), sent.is_settled()), ((0, 0), false));
+        assert_eq!((sent.due(), sent.is_settled()), ((0, 3), false));
         sent.arrived(runs[3], 400);
         sent.cut(350);
-        assert_eq!(sent.due(), (350, 1));
+        assert_eq!(sent.due(), (350, 4));
         sent.forget(1);
+        assert_eq!(sent.due(), (350, 4));
+        sent.forget(4);
         assert!(sent.is_settled());
         assert_eq!(sent.send(), 4);
     }

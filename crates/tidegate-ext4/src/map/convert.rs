@@ -147,13 +147,13 @@ impl Ext4 {
         }
         // A truncation meanwhile has cut what it found, and the rest is cut here.
         let size = inode.size();
-        let (due, n) = {
+        let (due, end) = {
             let mut sent = own(inode).sent.lock();
             sent.cut(size);
             sent.due()
         };
         self.raise_disk_size(handle, inode, due)?;
-        own(inode).sent.lock().forget(n);
+        own(inode).sent.lock().forget(end);
         Ok(())
     }
 }

@@ -29,8 +29,10 @@ impl Ext4 {
     /// The size that a file has in the table when it has data up to `end`. Pages behind that, dirty or on
     /// their way, make it longer when they have places.
     pub(super) fn size_with(&self, inode: &Inode, end: u64) -> u64 {
+        // Before the look for pages: what makes the file longer now has none yet.
+        let size = inode.read_size();
         let more = inode.mapping.next_unwritten(end.div_ceil(PAGE), u64::MAX).is_some();
-        if more { end } else { inode.size() }
+        if more { end } else { size }
     }
 
     /// Has the table say that a file is as long as this, if it says less and the file is.
@@ -70,11 +72,14 @@ impl Ext4 {
         if inode.file_type != FileType::Regular || disk_size >= inode.size() {
             return Ok(true);
         }
+        // Before the look for pages: what makes the file longer now has none yet.
+        let size = inode.read_size();
         let unwritten = inode.mapping.next_unwritten(disk_size / PAGE, u64::MAX).is_some();
         if unwritten || !own(inode).sent.lock().is_settled() {
             return Ok(false);
         }
-        self.op(HandleType::Inode, |handle| self.raise_disk_size(handle, inode, inode.size())).map(|()| true)
+        self.op(HandleType::Inode, |handle| self.raise_disk_size(handle, inode, size))?;
+        Ok(inode.size() <= size)
     }
 
     /// Notes that the table has a smaller size than a file, if it has.
