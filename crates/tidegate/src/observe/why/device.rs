@@ -84,7 +84,7 @@ impl Walk<'_> {
                     continue;
                 }
                 None => {
-                    // Who waits sleeps until another has sent them.
+                    // The thread that waits sleeps until another has sent them.
                     let mut meanwhile = Vec::new();
                     self.plain(s.thread, Within::Span(s.name), (a, b), &mut meanwhile);
                     let what = format!("{what}: not sent to the device yet");
