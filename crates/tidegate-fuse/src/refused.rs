@@ -180,7 +180,7 @@ impl Server {
         let Some((error, len, enough, told)) = self.refused.with(node, behind).flatten() else {
             return Ok(());
         };
-        // What a program that was told wrote before that still comes. So room in the volume counts that was made since.
+        // Pages that a program wrote before it was told still come. So room in the volume counts that was made since.
         let has_room = || enough.map_or_else(|| self.has_room(len), |enough| self.free() >= enough);
         if told && error == Errno::NOSPC && has_room() { Ok(()) } else { Err(error) }
     }

@@ -1,4 +1,4 @@
-//! What a change of names needs is in memory before the first of it, and stays there: a block that cannot be read leaves all
+//! The blocks that a change of names needs are in memory before the first of it, and stay there: an unreadable one leaves all
 //! as it was.
 
 use super::entry::Spot;

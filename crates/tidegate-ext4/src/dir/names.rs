@@ -1,6 +1,6 @@
 //! Names of inodes: create, link, unlink, rename.
 //!
-//! What can fail for want of space is done before a name changes, and taken back if it fails; what has to be read is read
+//! Steps that can fail for want of space come before a name changes, and are taken back if they fail; blocks to read are read
 //! before that.
 
 use super::change::NewEntry;

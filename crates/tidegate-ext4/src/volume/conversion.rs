@@ -76,7 +76,7 @@ impl Here {
         Arc::new(Here(Mutex::new(&QUEUE, Some(Vec::new()))))
     }
 
-    /// What has arrived; what does later is the volume's thread's.
+    /// Runs that have arrived; later ones are the volume's thread's.
     pub(crate) fn close(&self) -> Vec<Written> {
         self.0.lock().take().unwrap_or_default()
     }

@@ -1,7 +1,7 @@
 //! Options that a volume's superblock has defaults for, as tune2fs(8) sets them: `s_default_mount_opts`, and the words in
 //! `s_mount_opts`. Options that are told go before.
 //!
-//! What the others ask for is so in any case (lists of rights, attributes of users, blocks that are checked), or in none: flushes
+//! The others ask for things that are so in any case (lists of rights, attributes of users, blocks that are checked), or in none: flushes
 //! are sent, blocks are taken late, and what is freed is discarded by `tidegate trim` alone.
 
 use crate::format::gate::superblock::text;
@@ -12,7 +12,7 @@ use crate::volume::options::{DataMode, Ext4Options, name_of};
 /// Switches that Linux has, too: words for others in the superblock are not for us.
 const LINUX: [&str; 4] = ["data", "commit", "auto_da_alloc", "grpid"];
 
-/// What of `data=` the superblock has as a default; tune2fs's name of it, and mount's.
+/// The default that the superblock has for `data=`; tune2fs's name of it, and mount's.
 fn data_word(sb: &Superblock) -> Option<(&'static str, &'static str)> {
     match sb.raw.s_default_mount_opts.get() & DEFM_JMODE {
         DEFM_JMODE_DATA => Some(("journal_data", "data=journal")),

@@ -11,7 +11,7 @@ use tidegate_vfs::*;
 
 const ROOT: &Cred = &Cred::ROOT;
 const PUNCH: u32 = 3;
-/// What files without extents refuse: allocation, with zeros or without; ranges that go, and come.
+/// Files without extents refuse these: allocation, with zeros or without; ranges that go, and come.
 const REFUSED: [u32; 5] = [0, 1, 0x10, 8, 0x20];
 
 /// A file of ours and one of the kernel's.

@@ -41,7 +41,7 @@ struct Work {
     names: Names,
     rng: Rng,
     next: u64,
-    /// What the kinds of change met: done, and failed.
+    /// How often each kind of change was done, and failed.
     met: BTreeMap<&'static str, (u32, u32)>,
 }
 

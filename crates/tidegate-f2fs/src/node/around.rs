@@ -10,7 +10,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// What a piece costs; an inode that was in memory earns 1. Several times what a single node costs in time.
+/// The price of a piece; an inode that was in memory earns 1. Several times what a single node costs in time.
 const PIECE: u32 = 4;
 /// The most credit there is, and that at first.
 const MOST: u32 = 256;
@@ -19,7 +19,7 @@ const ALONE: usize = 512;
 /// No piece: addresses end far below.
 const NONE: u32 = u32::MAX;
 
-/// What is known of how nodes are wanted.
+/// Knowledge of how nodes are wanted.
 pub(crate) struct Around {
     credit: AtomicU32,
     /// Pieces of which a node was read alone lately.

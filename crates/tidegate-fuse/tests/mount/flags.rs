@@ -121,7 +121,7 @@ fn names_are_durable_where_that_is_wanted() {
     rig.finish();
 }
 
-/// What `lsattr -d` says of a file.
+/// The words of `lsattr -d` for a file.
 fn lsattr(path: &Path) -> String {
     let out = Command::new("lsattr").arg("-d").arg(path).output().unwrap();
     let said = String::from_utf8_lossy(&out.stdout);

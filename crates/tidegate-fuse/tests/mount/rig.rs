@@ -236,7 +236,7 @@ pub fn make_ext4(path: &Path, mib: u64, args: &[&str]) {
     let bytes = tidegate_testing::ext4::made(&scratch, mib << 20, args).unwrap();
     let file = std::fs::File::create(path).unwrap();
     file.set_len(bytes.len() as u64).unwrap();
-    // What is zero takes no room of the disk.
+    // Zeros take no room of the disk.
     for (n, piece) in bytes.chunks(4096).enumerate().filter(|(_, piece)| piece.iter().any(|b| *b != 0)) {
         std::os::unix::fs::FileExt::write_all_at(&file, piece, n as u64 * 4096).unwrap();
     }

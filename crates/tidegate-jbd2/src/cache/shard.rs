@@ -86,7 +86,7 @@ pub(super) struct Shard {
     budget: usize,
 }
 
-/// What became of a change.
+/// The outcome of a change.
 pub(super) enum Looked<T> {
     Changed(Changed<T>),
     /// The bytes are wanted and not there.

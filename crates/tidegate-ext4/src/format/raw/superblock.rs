@@ -281,7 +281,7 @@ bitflags::bitflags! {
         const NOBARRIER = 0x100;
         /// Blocks are checked against those of the volume's own tables.
         const BLOCK_VALIDITY = 0x200;
-        /// What is freed is discarded.
+        /// Freed blocks are discarded.
         const DISCARD = 0x400;
         /// Blocks are taken at once.
         const NODELALLOC = 0x800;

@@ -31,7 +31,7 @@ impl F2fs {
         };
         let mut stuck = self.leave_segments(Log::ALL.into_iter().filter(is_behind).collect())?;
         if !stuck.is_empty() {
-            // What the checkpoint has free and the chain is not in is of no use to anybody, whatever was written to it.
+            // Sections that the checkpoint has free and the chain is not in are of no use, whatever was written to them.
             self.reset_zones();
             stuck = self.leave_segments(stuck)?;
         }

@@ -1,4 +1,4 @@
-//! What has its place on zones and never gets there.
+//! Blocks that have a place on zones and never get there.
 
 use super::growing::Placed;
 use super::{SectionSpan, WriteIo};

@@ -32,7 +32,7 @@ impl Sleep {
     }
 }
 
-/// What a thread that was awake did in an interval, in nanoseconds.
+/// How a thread that was awake spent an interval, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Awake {
     pub ran: u64,
@@ -91,7 +91,7 @@ impl Accounts {
         self.locked.entry(thread).or_default().push((from, to));
     }
 
-    /// What sleeps at the end of the recording does so until then.
+    /// A thread that sleeps at the end of the recording does so until then.
     pub fn close(&mut self, last: u64) {
         for (thread, s) in std::mem::take(&mut self.open) {
             self.sleeps.entry(thread).or_default().push(Sleep { to: last.max(s.from), ..s });
