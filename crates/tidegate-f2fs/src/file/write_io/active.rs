@@ -164,23 +164,9 @@ impl ActiveZones {
         s.active.contains(&section) && !s.finishing.contains(&section)
     }
 
-    /// Holds nothing from now on.
+    /// Holds nothing from now on. What is held goes to the queue: bios of the same zone may wait there for it.
     pub(super) fn give_up(&self) {
         self.change(|s| s.over = true);
-    }
-
-    /// Ends what is held, unwritten. For a volume that goes away.
-    pub(super) fn abandon(&self) {
-        let held = {
-            let mut s = self.state.lock();
-            s.over = true;
-            let held: Vec<Bio> = s.held.drain(..).map(|h| h.1).collect();
-            s.going.drain(..).chain(held).collect::<Vec<Bio>>()
-        };
-        for bio in held {
-            bio.complete(Err(Errno::IO));
-            self.unsent.sent();
-        }
     }
 
     fn change(&self, f: impl FnOnce(&mut State)) {

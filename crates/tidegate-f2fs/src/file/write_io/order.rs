@@ -223,16 +223,6 @@ impl WriteIo {
         }
     }
 
-    /// Ends what came early and what is held, unwritten.
-    fn abandon_order(&self) {
-        if let Some(order) = &self.order {
-            self.done.over.store(true, SeqCst);
-            order.over.store(true, SeqCst);
-            order.active.abandon();
-            self.fail_early(order);
-        }
-    }
-
     fn fail_early(&self, order: &Order) {
         for log in LogId::of_bits(u64::MAX) {
             let early = std::mem::take(&mut order.logs[log.slot()].lock().early);
@@ -292,6 +282,7 @@ impl WriteIo {
 /// Of a volume that goes without having stopped: what is held leads to what holds it, and would stay.
 impl Drop for WriteIo {
     fn drop(&mut self) {
-        self.abandon_order();
+        self.done.over.store(true, SeqCst);
+        self.give_up_order();
     }
 }

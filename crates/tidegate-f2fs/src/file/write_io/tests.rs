@@ -49,10 +49,12 @@ fn what_came_early_or_is_held_ends_with_the_volume() {
     io.filled(BlockAddr(0));
     // One zone is active and about to be full, and this would be another.
     let held = add(&io, LOGS[1], 512);
-    assert!([&early, &held].iter().all(|b| b.0.try_recv().is_err()));
+    // That waits in the queue for the one before it.
+    let behind = add(&io, LOGS[1], 513);
+    assert!([&early, &held, &behind].iter().all(|b| b.0.try_recv().is_err()));
     drop(io);
-    for (ended, memory) in [early, held] {
-        assert_eq!(ended.try_recv(), Ok(Err(Errno::IO)));
+    for ((ended, memory), r) in [(early, Err(Errno::IO)), (held, Ok(())), (behind, Ok(()))] {
+        assert_eq!(ended.try_recv(), Ok(r));
         assert!(memory.upgrade().is_none());
     }
 }
