@@ -123,3 +123,28 @@ fn formats_are_named_by_the_facade_alone() {
     }
     assert!(wrong.is_empty(), "these depend on a format, and should go through tidegate: {wrong:?}");
 }
+
+/// Files `x.rs` beside a folder `x`, in a folder and all below it.
+fn beside_their_folders(dir: &Path, found: &mut Vec<PathBuf>) {
+    for path in fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            beside_their_folders(&path, found);
+        } else if path.extension().is_some_and(|e| e == "rs") && path.with_extension("").is_dir() {
+            found.push(path);
+        }
+    }
+}
+
+/// A module with modules below it is `x/mod.rs`.
+#[test]
+fn modules_have_one_style() {
+    let root = workspace::root();
+    let crates = fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    let mut found = Vec::new();
+    for dir in crates.chain([root.join("xtask"), root.join("fuzz")]) {
+        for part in ["src", "tests", "examples", "fuzz_targets"] {
+            beside_their_folders(&dir.join(part), &mut found);
+        }
+    }
+    assert!(found.is_empty(), "these should be mod.rs in their folders: {found:?}");
+}

@@ -380,7 +380,7 @@ mod tests {
         assert!(s.alone.wait.min > 1_000_000, "{s:?}");
         assert!(s.alone.hold.max >= s.alone.wait.max / 2);
         let (waits, holds) = (&s.waiting[0], &s.holding[0]);
-        assert!(waits.file.ends_with("lock.rs") && holds.file == waits.file, "{s:?}");
+        assert!(waits.file.ends_with("lock/mod.rs") && holds.file == waits.file, "{s:?}");
         assert!(holds.line + 2 == waits.line, "{s:?}");
     }
 }
