@@ -85,7 +85,7 @@ impl F2fs {
             at += run.pages as u64;
             first = first.or(Some(PageRun { pages: 1, ..run }));
         }
-        // What is cached meanwhile is newer than what was read.
+        // A block that was cached meanwhile is newer than the one that was read.
         Ok(dir.mapping.get(block, 1).or(first))
     }
 

@@ -45,7 +45,7 @@ impl F2fs {
     /// holds no lock of the volume. Most callers want [`F2fs::issue_checkpoint`].
     ///
     /// # Errors
-    /// What failed; the volume takes no more changes then.
+    /// The first failure; the volume takes no more changes then.
     pub(crate) fn checkpoint(&self, umount: bool) -> Result<()> {
         self.checkpoint_for(if umount { CpReason::Umount } else { CpReason::Sync }).map(drop)
     }
@@ -80,7 +80,7 @@ impl F2fs {
 
     fn write_checkpoint_locked(&self, umount: bool) -> Result<()> {
         let stat = &self.ckpt_stat;
-        // Most of the work before the freeze, so that the freeze is short. What fails here fails again below.
+        // Most of the work before the freeze, so that the freeze is short. A failure here is met again below.
         let _ = stat.time(Step::PreDirs, || self.write_dirty_dirs());
         let _ = stat.time(Step::PreInodes, || self.store_inode_meta());
         let _ = stat.time(Step::PreNodes, || {
@@ -316,7 +316,7 @@ impl F2fs {
         })?;
         let tail = std::slice::from_ref(&p.tail);
         let written = self.ckpt_stat.time(Step::Tail, || write(p.blocks.len(), tail, self.tail_flags()));
-        // What its flush was to make durable may be gone, also what others wait for.
+        // Blocks that its flush was to make durable may be gone, also those that others wait for.
         written.inspect_err(|e| self.flushes.fail(e))?;
         // The cache may hold what was there before.
         self.meta.inode.mapping.remove(p.cp.start as u64, (p.cp.start + BLOCKS_PER_SEG) as u64);
@@ -334,7 +334,7 @@ impl F2fs {
     }
 }
 
-/// What goes to the device for a checkpoint.
+/// The blocks of a checkpoint on their way to the device.
 struct Pack {
     cp: Checkpoint,
     /// Head, payload, orphans, summaries.

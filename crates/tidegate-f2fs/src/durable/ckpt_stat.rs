@@ -1,4 +1,4 @@
-//! What checkpoints cost: requests and what served them, and the time of each step.
+//! The cost of checkpoints: requests, what served them, and the time of each step.
 
 use crate::durable::checkpoint::CpReason;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -31,7 +31,7 @@ pub(crate) enum Step {
 
 const STEPS: usize = 19;
 
-/// What it is called in tables, its trace point, and whether operations are frozen meanwhile.
+/// Each step's name in tables, its trace point, and whether operations are frozen meanwhile.
 const STEP_NAMES: [(&str, &str, bool); STEPS] = [
     ("wait for cp_global_sem", "f2fs_cp_global_sem", false),
     ("directories, before the freeze", "f2fs_sync_dirty_inodes", false),

@@ -59,7 +59,7 @@ impl F2fs {
     /// none. Takes `cprc->issue_list`, or all that a checkpoint takes; the caller holds no lock of the volume.
     ///
     /// # Errors
-    /// What failed; the volume takes no more changes then.
+    /// The checkpoint's failure; the volume takes no more changes then.
     pub(crate) fn issue_checkpoint(&self) -> Result<()> {
         self.write_checkpoint(false)
     }

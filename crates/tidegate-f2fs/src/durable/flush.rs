@@ -33,9 +33,10 @@ pub(crate) struct FlushControl {
     /// fsyncs that write what they will want flushed.
     coming: AtomicU64,
     arrived: WaitQueue,
-    /// What flushes took lately, in nanoseconds.
+    /// Durations of the last flushes, in nanoseconds.
     took: AtomicU64,
-    /// Why one failed. What it was for may be gone: a later one that succeeds says nothing of it.
+    /// Why one failed. The blocks that it was for may be gone: a later one that succeeds says nothing of
+    /// them.
     failed: OnceLock<Error>,
     /// The thread whose flush is under way, or 0.
     running: AtomicU32,

@@ -244,7 +244,7 @@ impl F2fs {
     }
 }
 
-/// What became of an inode's nodes.
+/// The outcome of writing an inode's nodes.
 #[derive(PartialEq, Eq)]
 enum Wrote {
     /// They are on their way.

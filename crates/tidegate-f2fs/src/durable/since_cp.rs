@@ -1,4 +1,4 @@
-//! What happened to inodes and names since the last checkpoint, as far as fsync must know it.
+//! Changes of inodes and names since the last checkpoint, as far as fsync must know them.
 //!
 //! Roll-forward gives a file its data, its attributes and, if it is new, its name. Whatever else an
 //! fsync would have to promise needs a checkpoint; this is how it is noticed. Notes are made before the
@@ -14,7 +14,7 @@ use tidegate_vfs::Inode;
 static INO_LOCK: LockClass = LockClass::new("im->ino_lock[TRANS]", 435);
 
 bitflags::bitflags! {
-    /// What happened to an inode.
+    /// Changes of one inode.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub(crate) struct Since: u8 {
         /// Made since the checkpoint.
@@ -56,7 +56,7 @@ impl SinceCp {
         self.change(|n| *n.inodes.entry(ino).or_default() |= what);
     }
 
-    /// What is noted of inode `ino`.
+    /// The changes that are noted of inode `ino`.
     pub(crate) fn of(&self, ino: u32) -> Since {
         let [since] = self.of_each([ino]);
         since

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_block::{BioFlags, MemoryDevice, Op, Record, Recorder};
 use tidegate_vfs::{Cred, File, FileSystem, Inode, OpenFlags, WritebackControl};
 
-/// What a block of the volume holds.
+/// The content of a block of the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Area {
     /// Checkpoint, SIT, NAT, SSA.

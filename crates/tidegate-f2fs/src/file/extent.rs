@@ -1,4 +1,4 @@
-//! What is known of a file's block map without asking its nodes.
+//! The part of a file's block map that is known without its nodes.
 
 use crate::format::raw::RawExtent;
 use crate::format::units::BlockAddr;

@@ -46,7 +46,7 @@ impl F2fs {
             a.clone()
         };
         let at = area.start + pos as usize;
-        // What lies past the end may be anything.
+        // Bytes past the end may be anything.
         let gap = area.start + size.min(pos) as usize..at;
         self.modify_node(inode.nid(), |page| {
             f.fsync.inode_changed();
@@ -67,7 +67,7 @@ impl F2fs {
         let mut block = None;
         if size > 0 && f.has_inline(inline::DATA_EXIST) {
             let mut bytes = self.read_inline(inode, 0)?.bytes().to_vec();
-            // What lies past the end may be anything, and the file may grow over it.
+            // Bytes past the end may be anything, and the file may grow over them.
             bytes[(size as usize).min(BLOCK_SIZE)..].fill(0);
             block = Some(self.place_first_block(nid, &bytes)?);
             f.fsync.moved_alone(self.flushes.write_completed());

@@ -40,9 +40,9 @@ struct Part {
 }
 
 impl F2fs {
-    /// Places the first of `pages` pages from `index` on and makes the block map say so. Pages that get
-    /// new places get them from their log in one go, so that nobody comes between. What was allocated and is not used
-    /// is left in `unused`, for the caller to fill. Takes `i_dnode`.
+    /// Places the first of `pages` pages from `index` on and makes the block map say so. Pages that get new
+    /// places get them from their log in one go, so that nobody comes between. Blocks that were allocated and
+    /// are not used are left in `unused`, for the caller to fill. Takes `i_dnode`.
     ///
     /// # Errors
     /// `NoSpace` with nothing placed; `Corrupt`.

@@ -9,7 +9,7 @@ use tidegate_vfs::{ErrorKind, Inode, PageRun, ReadDone, Result};
 
 impl F2fs {
     /// Starts to read pages up to the first that does not follow its predecessor on the volume; `done` gets
-    /// them in the thread that ends the bio. What needs no device is left to whoever wants it.
+    /// them in the thread that ends the bio. Pages that need no device are left to their reader.
     pub(crate) fn start_read(&self, inode: &Arc<Inode>, index: u64, pages: usize, done: ReadDone) {
         // Before the addresses are looked up: a thread that moves them counts first.
         let stayed = self.gc.watch_moves(inode.ino);

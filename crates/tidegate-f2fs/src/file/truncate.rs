@@ -58,7 +58,7 @@ pub(crate) enum CutStep {
     Busy(Nid),
 }
 
-/// What became of a node.
+/// The fate of a node.
 #[derive(PartialEq, Eq)]
 enum Fate {
     /// It is free.
@@ -92,7 +92,7 @@ impl F2fs {
             if size > f.inline_area().len() as u64 {
                 self.convert_inline(inode)?;
             } else {
-                // What lies past the end may be anything.
+                // Bytes past the end may be anything.
                 self.truncate_inline(inode, size.min(old))?;
             }
         } else if size < old || begun {

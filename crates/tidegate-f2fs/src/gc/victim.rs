@@ -50,7 +50,7 @@ impl Prospects {
     }
 }
 
-/// What a cleaner remembers from one search to the next.
+/// A cleaner's notes from one search to the next.
 #[derive(Default)]
 pub(super) struct Victims {
     hint: u32,
@@ -140,7 +140,7 @@ impl Victims {
         Ok(best.map(|b| b.1))
     }
 
-    /// What cleaning a section costs; less is better.
+    /// The cost of cleaning a section; less is better.
     fn cost(&mut self, policy: Policy, utilisation: u64, valid: u64, mtime: u64) -> Option<u64> {
         let (oldest, newest) = self.mtimes.unwrap_or((mtime, mtime));
         let (oldest, newest) = (oldest.min(mtime), newest.max(mtime));

@@ -1,7 +1,7 @@
 //! Inodes: from the node block to memory and back.
 //!
-//! What an operation changes of the attributes is in the inode's node page before the operation ends, except for
-//! what a plain write or a read does to times and the size: that is noted (`imeta`).
+//! An operation's changes of attributes are in the inode's node page before the operation ends. Excepted are
+//! changes of times and the size by a plain write or a read: these are noted (`imeta`).
 //!
 //! Its locks: `i_dnode` 200, `ino_lock` 430, `inode_lock[DIRTY_META]` 445, and of fsync's state `i_fsync` 19 and
 //! `dirty_dnodes` 705. Files, directories and durability call it.

@@ -140,7 +140,7 @@ pub(crate) fn acl_from_disk(value: &[u8]) -> Option<Vec<u8>> {
         entries.push(acl::Entry { tag, perm, id });
     }
     let value = Acl(entries).to_xattr();
-    // What user space would not take back is damage.
+    // A list that user space would not take back is damage.
     (rest.is_empty() && Acl::parse(&value).is_some()).then_some(value)
 }
 

@@ -213,7 +213,7 @@ pub(crate) fn start_of_node(ofs: u32, in_inode: u64) -> Option<u64> {
 
 /// Pages from `index` on that have no node when the id at step `depth` of their way is missing.
 fn hole_from(p: &Path, depth: usize, index: u64) -> u64 {
-    // What lies below the missing node, counted in pages, and where in it the page is.
+    // The pages below the missing node, counted, and the place of this page among them.
     let mut span = A;
     let mut at = p.slot as u64;
     for d in (depth + 1..p.depth).rev() {

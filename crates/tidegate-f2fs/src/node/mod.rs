@@ -68,7 +68,7 @@ pub(crate) fn is_dnode(ofs: u32) -> bool {
     ofs < 6 + 2 * n || !(ofs - 6 - 2 * n).is_multiple_of(n + 1)
 }
 
-/// What came of freeing nodes.
+/// The outcome of freeing nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Freed {
@@ -192,7 +192,7 @@ impl F2fs {
             // Only if the node is there still: another thread may have read, changed and written it.
             let keep = || mapping.insert_clean(nid.0 as u64, &node);
             let kept = self.nat.if_at(&self.meta, (nid, place(i)), moves.filter(|_| i != at), keep);
-            // What cannot be told of a neighbour is no matter of this node's.
+            // A neighbour that tells nothing does not concern this node.
             if i == at {
                 kept?;
             }

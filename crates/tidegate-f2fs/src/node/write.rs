@@ -19,7 +19,7 @@ static FSYNC_NODE_PAGES: SpanPoint<2> = SpanPoint::new("f2fs_fsync_node_pages", 
 /// Nodes looked at in one round; as many as a segment holds.
 const BATCH: usize = 512;
 
-/// What came of a batch of nodes.
+/// The outcome of a batch of nodes.
 enum Batch {
     /// It was written, and there may be more.
     Written,

@@ -18,7 +18,7 @@ pub(crate) const KEPT_BY_DATA: u32 = 4;
 /// For whom blocks are allocated: how many free segments must be left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reserve {
-    /// What the next checkpoint must write: may take the last.
+    /// Blocks that the next checkpoint must write: these may take the last.
     Checkpoint,
     /// Blocks that cleaning moves.
     Cleaning,

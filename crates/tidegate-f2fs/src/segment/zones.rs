@@ -15,8 +15,8 @@ use tidegate_vfs::{At, Error, ErrorKind, Result};
 /// Zones that a device must let be partly written: one for each log, and one that a log has left.
 pub(crate) const MIN_ACTIVE: usize = Log::ALL.len() + 1;
 
-/// What a device says of the sections of a volume, as it was when this was opened. The table of segments and that of
-/// sections share it.
+/// The device's zones, as sections of a volume, in the state when this was opened. The table of segments and
+/// that of sections share it.
 pub(crate) struct ZoneMap {
     /// Segments in a section.
     per: u32,
@@ -61,8 +61,8 @@ impl LeftInSections {
 }
 
 impl ZoneMap {
-    /// What the device behind `queue` says; `None` of a volume that has no zones. One with zones in an image that has none
-    /// can be written anywhere, and is written in order all the same.
+    /// The zones of the device behind `queue`; `None` of a volume that has no zones. One with zones in an
+    /// image that has none can be written anywhere, and is written in order all the same.
     ///
     /// # Errors
     /// `Unsupported` where volume and device do not fit together; those of the device.

@@ -28,7 +28,7 @@ pub(crate) struct Counts {
     pub user_blocks: u64,
     /// Most nodes there can be.
     max_nodes: u32,
-    /// What the last checkpoint has.
+    /// The count in the last checkpoint.
     last_valid_blocks: u64,
     last_valid_nodes: u32,
     /// Booked since, whether it was taken back or not.

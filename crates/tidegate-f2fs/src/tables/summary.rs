@@ -12,7 +12,7 @@ use tidegate_block::PageBuf;
 use tidegate_vfs::{Error, Result};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// What the pack's summaries hold.
+/// The content of the pack's summaries.
 pub(crate) struct PackSummaries {
     pub nat_journal: BTreeMap<u32, NatEntry>,
     pub sit_journal: BTreeMap<u32, RawSitEntry>,

@@ -245,7 +245,7 @@ impl FileSystem for F2fs {
         self.balance_segments()?;
         // A thread that takes an id is told of errors.
         let _ = self.nat.refill(&self.meta);
-        // What fsync must know of inodes is kept until the next checkpoint.
+        // Notes of inodes for fsync are kept until the next checkpoint.
         let many = self.since_cp.len() > MAX_SINCE_CP;
         // Pages that cannot be written now may be later.
         let excess = || self.write_io.failed_pages.is_empty() && self.excess_dirty_nats();

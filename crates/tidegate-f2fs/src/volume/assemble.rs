@@ -40,7 +40,7 @@ static DIRTY_DIRS: LockClass = LockClass::new("sbi->inode_lock[DIR_INODE]", 440)
 static CP_STATE: LockClass = LockClass::new("sbi->ckpt", 560);
 static FAILURE: LockClass = LockClass::new("sbi->stop_reason", 600);
 
-/// What [`F2fs::assemble`] puts together.
+/// The parts that [`F2fs::assemble`] puts together.
 pub(crate) struct Parts {
     pub sb: Superblock,
     pub queue: Arc<RequestQueue>,

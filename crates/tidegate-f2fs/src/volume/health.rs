@@ -32,8 +32,8 @@ impl F2fs {
         self.read_only.get().is_some()
     }
 
-    /// Why a node, a directory's block or a block of the metadata area could not be written, if so. What
-    /// is in memory is newer than what recovery would find, so nothing more may be promised.
+    /// Why a node, a directory's block or a block of the metadata area could not be written, if so. Memory is
+    /// newer than the state that recovery would find, so nothing more may be promised.
     pub(crate) fn lost_metadata(&self) -> Option<Error> {
         let of =
             |i: &Inode, what: &'static str| (i.mapping.errseq() != 0).then(|| i.mapping.last_error(what));

@@ -1,4 +1,4 @@
-//! What a volume tells of itself, for `tidegate info`.
+//! Facts about a volume, for `tidegate info`.
 
 use crate::format::gate::name_features;
 use crate::format::raw::*;

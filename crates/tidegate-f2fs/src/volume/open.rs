@@ -36,7 +36,7 @@ pub fn is_f2fs(queue: &RequestQueue) -> bool {
 /// Reads the superblock: the first copy, or the second when the first is no good.
 ///
 /// # Errors
-/// What is wrong with the first copy, when both are bad.
+/// The first copy's fault, when both are bad.
 pub fn load_superblock(queue: &RequestQueue) -> Result<Superblock> {
     let blocks = queue.device().size() / BLOCK_SIZE as u64;
     let copy = |n: u32| {
@@ -70,7 +70,7 @@ pub fn load_checkpoint(queue: &RequestQueue, sb: &Superblock) -> Result<Checkpoi
 }
 
 impl F2fs {
-    /// Turns the volume's switches to what `options` says. What only opening looks at is left alone.
+    /// Turns the volume's switches to what `options` says. Options that only opening looks at are left alone.
     /// Returns when requests that no longer have a checkpoint thread have been served.
     pub fn turn(&self, options: &F2fsOptions) {
         self.switches.turn(options);
@@ -79,8 +79,8 @@ impl F2fs {
         }
     }
 
-    /// Opens the volume behind `queue`, its pages accounted to `bdi`. What is left of unlinked files is
-    /// freed unless the volume is read-only.
+    /// Opens the volume behind `queue`, its pages accounted to `bdi`. Blocks of unlinked files are freed
+    /// unless the volume is read-only.
     ///
     /// # Errors
     /// `Corrupt` with what is wrong, `Unsupported` with the feature, those of the device.
@@ -220,7 +220,7 @@ impl F2fs {
             self.checkpoint(false)?;
         }
         if writable {
-            // What is durable now leads to nothing in sections that it has free.
+            // The durable state leads to nothing in sections that it has free.
             self.reset_zones();
         }
         Ok(())

@@ -7,9 +7,9 @@ use tidegate_vfs::switch::SwitchValue;
 use tidegate_vfs::{Error, ErrorKind, Result, positions, switches};
 
 positions! {
-    /// What fsync waits for (`fsync_mode=`).
+    /// The blocks and flushes that fsync waits for (`fsync_mode=`).
     pub enum FsyncMode {
-        /// What POSIX asks for.
+        /// The least that POSIX asks for.
         #[default]
         Posix = "posix",
         /// Also names: what became of a new file's directory is recovered with it.
@@ -19,7 +19,7 @@ positions! {
     }
 }
 
-/// What opening does with files that were fsynced after the last checkpoint.
+/// The treatment at opening of files that were fsynced after the last checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recovery {
     /// They are recovered.
@@ -32,7 +32,7 @@ pub enum Recovery {
 }
 
 positions! {
-    /// What keeps a file's allocation and submission together (`writepages=`).
+    /// The means that keep a file's allocation and submission together (`writepages=`).
     pub enum WritePages {
         /// Nobody: writers take turns block by block of their runs.
         Unlocked = "unlocked",
@@ -74,8 +74,8 @@ positions! {
 positions! {
     /// Which file data a checkpoint waits for (`checkpoint_data=`).
     pub enum CheckpointData {
-        /// All that has a place: no checkpoint refers to a block that is not there. What is in flight when it
-        /// begins is waited for before operations are frozen.
+        /// All that has a place: no checkpoint refers to a block that is not there. Data in flight at its
+        /// beginning is waited for before operations are frozen.
         #[default]
         Wait = "wait",
         /// Only what cleaning moves and directories, as Linux does. After a power cut, pages that were being written
@@ -162,7 +162,7 @@ switches! {
 
     /// The switches of an open volume. Each may be turned at any time.
     pub(crate) struct Switches {
-        /// What fsync waits for.
+        /// The writes that fsync waits for.
         fsync_mode: FsyncMode = FsyncMode::Posix,
         /// One device flush serves every fsync that waits for one.
         flush_merge: bool = true,

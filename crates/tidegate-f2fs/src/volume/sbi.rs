@@ -99,7 +99,7 @@ pub struct F2fs {
 }
 
 impl F2fs {
-    /// What went to the device and came from it.
+    /// Figures of the requests to the device.
     pub fn queue_stats(&self) -> tidegate_block::QueueStats {
         self.queue.stats()
     }

@@ -1,4 +1,4 @@
-//! What a volume did since it was opened.
+//! Figures of a volume since it was opened.
 
 use crate::segment::log::LogId;
 use std::borrow::Cow;
@@ -103,7 +103,7 @@ impl Counters {
         }
     }
 
-    /// What F2FS alone counts.
+    /// Figures that F2FS alone has.
     fn own(&self) -> BTreeMap<Cow<'static, str>, u64> {
         let counts = [
             // Data blocks written where they were.

@@ -1,4 +1,4 @@
-//! What is damaged: a case is a sample, with bytes of it changed.
+//! Cases of damage: each is a sample, with bytes of it changed.
 
 use crate::fuzz_body::{Left, Patch, Sample, UNSUMMED};
 use std::sync::OnceLock;
@@ -55,7 +55,7 @@ macro_rules! fields {
 }
 pub(crate) use fields;
 
-/// What a field is set to: bounds, what is next to its value, chance, and what may point to itself.
+/// Values for a field: bounds, neighbours of its value, chance, and numbers that may point to itself.
 fn values(old: u64, own: &[u32], seed: u64) -> Vec<u64> {
     let mut all = vec![0, 1, u64::MAX, i32::MAX as u64, old.wrapping_add(1), old.wrapping_sub(1)];
     all.push(Random(seed).next());

@@ -1,4 +1,4 @@
-//! What directories and inodes hold: entries and attributes.
+//! The content of directories and inodes: entries and attributes.
 
 use crate::cases::{Case, block_cases, field_cases};
 use crate::fuzz_body::clean;

@@ -36,7 +36,7 @@ fn undamaged_volumes_are_seen_whole() {
     }
 }
 
-/// What a volume had in memory goes with it: nothing keeps it when nobody can reach it any more.
+/// A volume's memory goes with it: nothing keeps it when nobody can reach it any more.
 #[test]
 fn an_unmounted_volume_leaves_no_memory() {
     let v = fuzz_body::mount(clean().device()).unwrap();

@@ -99,7 +99,8 @@ fn tables() {
     run_all(cases);
 }
 
-/// What an orphan block says is not believed of the root, of what is no inode, and of directories with names.
+/// An orphan block is not believed about the root, about numbers that are no inode, and about directories
+/// with names.
 #[test]
 fn orphans_that_can_be_none() {
     let s = orphaned();

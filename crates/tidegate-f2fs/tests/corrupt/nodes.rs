@@ -81,7 +81,7 @@ fn other_nodes() {
     run_all(cases);
 }
 
-/// What has a name and says it has none is not freed by who looks at it.
+/// An inode that has a name and says it has none is not freed by a thread that looks at it.
 #[test]
 fn inodes_without_links() {
     let s = clean();

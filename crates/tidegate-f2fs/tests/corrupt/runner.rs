@@ -22,7 +22,7 @@ pub fn keep_panics() {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             let name = thread::current().name().unwrap_or("?").to_string();
-            // What the tests themselves say goes the usual way.
+            // Panics of the tests themselves go the usual way.
             if info.location().is_none_or(|at| at.file().contains("tests/corrupt/")) {
                 return before(info);
             }

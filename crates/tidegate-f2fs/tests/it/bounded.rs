@@ -84,7 +84,7 @@ impl Full {
         self.vfs.open_path(ROOT, path.as_bytes(), flags, 0o644).unwrap()
     }
 
-    /// What is at block `n` of the sparse file.
+    /// The content of block `n` of the sparse file.
     fn read(&self, f: &File, n: u64) -> Vec<u8> {
         let mut b = vec![0xff; PAGE as usize];
         let got = f.read_at(at(n), &mut b).unwrap();

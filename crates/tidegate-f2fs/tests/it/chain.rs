@@ -158,7 +158,7 @@ fn set_ofs(b: &mut [u8], to: u32) {
     put(b, FLAG, flag & ((1 << OFFSET_BIT_SHIFT) - 1) | to << OFFSET_BIT_SHIFT);
 }
 
-/// What opening has to make of it.
+/// The outcome that opening must have.
 #[derive(Clone, Copy, PartialEq)]
 enum Want {
     /// An error that says what to do.

@@ -27,7 +27,7 @@ fn content(thread: u64, file: u64, version: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| r.below(256) as u8).collect()
 }
 
-/// What a thread knows of its files: version and length by number.
+/// A thread's knowledge of its files: version and length by number.
 type Known = std::collections::BTreeMap<u64, (u64, usize)>;
 
 fn work(v: &Arc<Vfs>, t: u64) -> Known {

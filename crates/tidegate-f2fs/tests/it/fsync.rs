@@ -1,5 +1,5 @@
-//! What fsync promised is there after the power fails: the device is copied at that moment, opened
-//! again, compared, and judged by the reference checker.
+//! Fsynced content is there after the power fails: the device is copied at that moment, opened again,
+//! compared, and judged by the reference checker.
 
 use crate::common::mounted::{Mounted, ROOT, RW};
 use crate::common::volume::{FEATURES, Image};

@@ -141,7 +141,7 @@ fn what_a_failed_write_leaves_is_counted() {
     fsck(&path);
 }
 
-/// What is left is not held by a file that could not have all of what it asked for.
+/// The rest of the space is not held by a file that could not have all of its request.
 #[test]
 fn a_write_that_finds_no_room_takes_none() {
     if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {

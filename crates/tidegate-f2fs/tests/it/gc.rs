@@ -89,7 +89,7 @@ impl Rng {
     }
 }
 
-/// What page `page` of file `file` holds in its `version`.
+/// The content of page `page` of file `file` in its `version`.
 fn content(file: u64, page: u64, version: u32) -> Vec<u8> {
     let word = (file << 48 ^ page << 20 ^ version as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word.to_le_bytes().repeat(512)
@@ -254,7 +254,7 @@ fn fill_and_empty(list: &str) {
             let i = r.below(names.len() as u64) as usize;
             remove(&v, &names[i]);
             let f = v.file(&names[i]);
-            // What was there had a node and at most this many blocks; a little may have gone to others.
+            // Each file had a node and at most this many blocks; a little may have gone to others.
             if let Err(e) = f.write_at(0, &[7; 3000]) {
                 assert_eq!(e.kind(), ErrorKind::NoSpace, "{e}");
             }
@@ -440,7 +440,7 @@ fn nodiscard_means_none() {
     assert_eq!(s.discarded_bytes, 0);
 }
 
-/// What the background thread does, asked for by hand: stale segments are emptied, content stays.
+/// The background thread's work, asked for by hand: stale segments are emptied, content stays.
 #[test]
 fn cleaning_on_request() {
     for sync in [false, true] {

@@ -16,7 +16,7 @@ use tidegate_testing::temp::TempDir;
 use tidegate_vfs::*;
 use tree::*;
 
-/// What making golden volumes and judging changed ones takes.
+/// The tools that make golden volumes and judge changed ones.
 const ORACLES: &[&str] = &["linux.uml", "f2fs.ko", "mkfs.f2fs", "fsck.f2fs", "sload.f2fs", "mke2fs"];
 
 /// Volumes that open read-only, with the feature that is named as the reason.
@@ -73,8 +73,8 @@ macro_rules! writable {
 // `dirty` was cut off without fsync: its last checkpoint is all there is.
 writable! { default features bigdir sparse smallfiles nocompact dirty sload }
 
-/// What the kernel fsynced comes back as the kernel's own recovery has it: in memory for who only reads,
-/// for good for who writes.
+/// Files that the kernel fsynced come back as the kernel's own recovery has them: in memory for a reader, for
+/// good for a writer.
 #[test]
 fn fsynced() {
     let Some(golden) = golden_volume("fsynced") else { return };
@@ -138,7 +138,7 @@ const ADVISE: usize = 2;
 const FLAGS: usize = 80;
 const NAME: usize = 88;
 const FOOTER_INO: usize = 4072 + 4;
-/// What marks a compressed and an encrypted file.
+/// The marks of a compressed and an encrypted file.
 const FS_COMPR_FL: u8 = 0x04;
 const FADVISE_ENCRYPT: u8 = 0x04;
 

@@ -1,6 +1,6 @@
 //! One volume, two file systems: the real kernel and ours take turns on it.
 //!
-//! What one wrote the other must find, to the last attribute, and both checkers must call it clean.
+//! Content that one wrote the other must find, to the last attribute, and both checkers must call it clean.
 
 use crate::common::edit;
 use crate::common::tree;
@@ -118,7 +118,7 @@ fn we_take_over(features: &str) {
     assert_same("changed by us", &kernel_reads(&image, &dir), &ours);
 }
 
-/// What the kernel, mounting for writing, finds; and that its unmount leaves a clean volume.
+/// The tree that the kernel finds, mounting for writing; its unmount leaves a clean volume.
 pub fn kernel_reads(image: &Path, dir: &TempDir) -> Manifest {
     let out = dir.path().join("read");
     let body = "mount -t f2fs $DEV $MNT; $HELPER manifest $MNT -o $OUT; umount $MNT";

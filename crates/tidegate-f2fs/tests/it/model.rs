@@ -1,8 +1,8 @@
 //! Random rows of operations on a volume and on a plain model of what POSIX says of them: every answer,
 //! and at each remount the whole tree, must agree, and the reference checker must find nothing.
 //!
-//! `PROPTEST_CASES` sets how many rows are tried, and `TIDEGATE_SEED` which; the seed is printed. What
-//! failed once is kept beside this file and tried first from then on.
+//! `PROPTEST_CASES` sets how many rows are tried, and `TIDEGATE_SEED` which; the seed is printed. Rows that
+//! failed once are kept beside this file and tried first from then on.
 
 use crate::common::rig;
 use crate::common::volume;

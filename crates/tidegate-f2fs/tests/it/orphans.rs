@@ -1,4 +1,4 @@
-//! What has no name and is open when the volume goes away.
+//! Files that have no name and are open when the volume goes away.
 
 use crate::util;
 use tidegate_vfs::*;

@@ -77,7 +77,7 @@ fn stays(list: &str) {
     let file = |v: &Arc<Vfs>, name: &str| v.open_path(ROOT, name.as_bytes(), RW | OpenFlags::CREATE, 0o644);
     let pinned = file(&v, "/pinned").unwrap();
     let ino = pinned.inode().ino;
-    // What goes lies between what stays: cleaning wants to move it.
+    // Stale blocks lie between valid ones: cleaning wants to move these.
     for n in 0..PAGES {
         pinned.write_at(n * PAGE, &page(n, 1)).unwrap();
         file(&v, &format!("/f{n}")).unwrap().write_at(0, &page(u64::MAX, n)).unwrap();

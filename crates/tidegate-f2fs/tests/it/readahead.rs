@@ -1,5 +1,6 @@
 //! Readers that read ahead beside a writer, with so little memory that every page is read again: whoever
-//! wrote a page finds it, whatever reads were under way. What is read with a node, and what is let go.
+//! wrote a page finds it, whatever reads were under way. Nodes that are read with one, and those that are let
+//! go.
 
 use crate::util;
 use std::path::Path;
@@ -28,7 +29,7 @@ fn mount(path: &Path, limits: MemoryLimits) -> (Arc<Vfs>, Arc<Faulty>) {
 
 fn mount_on(queue: Arc<RequestQueue>, limits: MemoryLimits) -> Arc<Vfs> {
     let bdi = Bdi::new(limits);
-    // What is overwritten goes elsewhere: a read of where it was brings back what it was.
+    // A page that is overwritten goes elsewhere: a read of its old place brings back its old content.
     let mut options = F2fsOptions::default();
     options.parse("mode=lfs").unwrap();
     let fs = F2fs::open(queue, bdi.clone(), options).unwrap();

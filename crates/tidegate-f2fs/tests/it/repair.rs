@@ -161,7 +161,7 @@ impl Scene {
         (report, told)
     }
 
-    /// What is there now, by an engine that then writes to it, too.
+    /// The content now, by an engine that then writes to it, too.
     fn after(&self) -> BTreeMap<String, Vec<u8>> {
         let v = mount(&self.path);
         let after = contents(&v);

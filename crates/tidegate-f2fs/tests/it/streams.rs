@@ -78,7 +78,7 @@ fn streams_leave_ordinary_segments() {
     }
 }
 
-/// What a file's pages written one by one, each with an fsync, become: `(pieces, segments of warm data)`.
+/// The places of a file's pages written one by one, each with an fsync: `(pieces, segments of warm data)`.
 fn pieces(options: &str, files: usize) -> (u64, u32) {
     let v = Mounted::new(128, "", options);
     let open: Vec<_> = (0..files).map(|n| v.file(&format!("/f{n}"))).collect();
@@ -128,7 +128,7 @@ fn streams_follow_writers() {
     write(0..8, &open);
     let streams = |v: &Mounted| info(v).streams.iter().map(|s| s.1).collect::<Vec<_>>();
     assert_eq!(streams(&v), [1, 2]);
-    // The first goes on alone. What the other wrote to stays open for the next.
+    // The first goes on alone. The stream that the other wrote to stays open for the next.
     v.vfs.sync().unwrap();
     write(8..12, &open[..1]);
     v.vfs.sync().unwrap();

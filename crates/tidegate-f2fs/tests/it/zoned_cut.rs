@@ -113,7 +113,7 @@ fn fsynced_files_stay_where_recovery_finds_them(spec: Option<ZoneSpec>) {
     v.unmount().unwrap();
     let v = again.mount();
     look(&v);
-    // What is written now goes nowhere near.
+    // Writes from now on go nowhere near.
     for n in 20..24 {
         file(&v, n).write_at(0, &content(n, 3 << 20)).unwrap();
     }

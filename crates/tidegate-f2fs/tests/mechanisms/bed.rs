@@ -10,7 +10,7 @@ use tidegate_vfs::*;
 pub const ROOT: &Cred = &Cred::ROOT;
 pub const PAGE: usize = 4096;
 pub const MS: Duration = Duration::from_millis(1);
-/// What a request takes that is late.
+/// The duration of a request that is late.
 pub const LATE: Duration = Duration::from_millis(100);
 const SIZE: u64 = 96 << 20;
 
@@ -83,7 +83,7 @@ impl Bed {
         self.vfs.bdi().submit_pending();
     }
 
-    /// What a power cut leaves now, mounted.
+    /// The volume after a power cut now, mounted.
     pub fn after_cut(&self) -> Arc<Vfs> {
         let mut bytes = vec![0; self.memory.size() as usize];
         self.memory.read_at(0, &mut bytes);

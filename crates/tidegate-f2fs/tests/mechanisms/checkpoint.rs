@@ -46,7 +46,7 @@ fn a_checkpoint_waits_for_data_unless_it_is_to_be_as_linux_has_it() {
     }
 }
 
-/// What was in flight before is waited for with operations going on.
+/// Data that was in flight before is waited for with operations going on.
 #[test]
 fn nobody_stands_still_while_a_checkpoint_waits_for_data() {
     for options in ["checkpoint_data=wait,checkpoint_merge", "checkpoint_data=wait,nocheckpoint_merge"] {
@@ -61,7 +61,7 @@ fn nobody_stands_still_while_a_checkpoint_waits_for_data() {
     }
 }
 
-/// What gets its place while a checkpoint waits is waited for as well.
+/// Data that gets its place while a checkpoint waits is waited for as well.
 #[test]
 fn no_checkpoint_refers_to_data_that_is_not_there() {
     each_seed(SEEDS, "checkpoint_data=wait", |bed| {

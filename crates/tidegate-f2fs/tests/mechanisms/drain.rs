@@ -57,7 +57,7 @@ fn what_a_checkpoint_waits_for_is_sent() {
             // Bios that are on their way when a checkpoint begins.
             bed.late(|rq| rq.bytes < 16 * PAGE as u64);
             threads.into_iter().for_each(thread::JoinHandle::join);
-            // What is left growing is the last checkpoint's to send.
+            // The bios left growing are the last checkpoint's to send.
             bed.fs.write_checkpoint(true).unwrap();
             bed.device.set([]);
             bed.vfs.unmount().unwrap();

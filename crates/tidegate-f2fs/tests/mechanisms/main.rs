@@ -1,5 +1,6 @@
-//! What each position of a switch does, in a simulated world: who waits for whom, and for how long. Each of these
-//! tests fails when a position behaves as another does. Times are virtual. One test beside them has real threads.
+//! The effect of each position of a switch, in a simulated world: which thread waits for which, and for how
+//! long. Each of these tests fails when a position behaves as another does. Times are virtual. One test
+//! beside them has real threads.
 
 mod bed;
 mod checkpoint;

@@ -9,7 +9,7 @@ const WRITERS: u64 = 6;
 const FILES: u64 = 3;
 const PAGES: usize = 40;
 
-/// What writers of files that are fsynced each came to.
+/// The result of writers of files that are fsynced each.
 #[derive(Debug, Default)]
 struct Came {
     /// Bios that ended because another file's pages came between.

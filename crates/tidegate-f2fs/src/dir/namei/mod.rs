@@ -1,7 +1,7 @@
 //! Changes of names: create, link, unlink, and the end of an inode.
 //!
-//! Each runs with `cp_rwsem` held shared, so a checkpoint has all of it or nothing. What has to be read is
-//! read before the first change, when an error leaves all as it was; what fails after it stops the volume.
+//! Each runs with `cp_rwsem` held shared, so a checkpoint has all of it or nothing. All reads come before the
+//! first change, where an error leaves all as it was; a failure after it stops the volume.
 
 use crate::dir::names::Names;
 use crate::durable::since_cp::Since;

@@ -1,4 +1,4 @@
-//! What memory knows of a large directory's names: at which levels a name can be.
+//! The index in memory of a large directory's names: at which levels a name can be.
 //!
 //! On the volume, a name may be in one bucket of each level, so a lookup reads a bucket of every level, and a new
 //! name is looked for in all of them in vain. A table of hashes and levels, made when lookups have read as much as
@@ -86,7 +86,7 @@ enum State {
     Never,
 }
 
-/// What memory knows of a directory's names.
+/// The index of one directory's names.
 pub(crate) struct Names(Mutex<(State, u64)>);
 
 impl Default for Names {

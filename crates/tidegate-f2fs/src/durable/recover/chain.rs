@@ -82,7 +82,7 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// What a first walk finds.
+/// The findings of a first walk.
 pub(super) struct Found {
     pub entries: HashMap<u32, Entry>,
     /// A bit for each segment (least significant first): the chain is in it or leads to it.
@@ -133,8 +133,8 @@ pub(super) fn each_block(fs: &F2fs, mut f: impl FnMut(BlockAddr) -> Result<()>) 
     Ok(())
 }
 
-/// What a node's words point to, if it holds addresses. Whatever of an inode's is not an address counts,
-/// too: a block too many is kept.
+/// The blocks that a node's words point to, if it holds addresses. Whatever of an inode's is not an address
+/// counts, too: a block too many is kept.
 fn targets(page: &[u8]) -> impl Iterator<Item = BlockAddr> {
     let ofs = ofs_of(page);
     let words = match ofs {

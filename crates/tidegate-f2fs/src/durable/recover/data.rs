@@ -64,8 +64,8 @@ impl RollForward<'_> {
         Ok(last)
     }
 
-    /// Makes the pages behind `d` lie where `wanted` says; which was the last to be given a place. What
-    /// they had goes first: pages of one file may have exchanged their blocks.
+    /// Makes the pages behind `d` lie where `wanted` says; which was the last to be given a place. The pages'
+    /// old blocks go first: pages of one file may have exchanged them.
     fn move_pages(
         &self,
         inode: &Inode,

@@ -1,9 +1,9 @@
 //! Roll-forward: files that were fsynced after the last checkpoint.
 //!
-//! fsync leaves marked nodes in the warm-node log. Recovery follows that log from where the checkpoint
-//! left it, three times: to learn which files were fsynced and which segments that touches ([`chain`]);
-//! to make the inodes no checkpoint has; and to give each file what its nodes say, up to its last marked
-//! one ([`inode`], [`data`], [`name`]). What is read stays where it is: the logs move to other segments
+//! fsync leaves marked nodes in the warm-node log. Recovery follows that log from where the checkpoint left
+//! it, three times: to learn which files were fsynced and which segments that touches ([`chain`]); to make
+//! the inodes no checkpoint has; and to give each file what its nodes say, up to its last marked one
+//! ([`inode`], [`data`], [`name`]). Blocks that are read stay where they are: the logs move to other segments
 //! first, and nothing counts before the checkpoint at the end. A crash on the way changes nothing.
 
 mod chain;

@@ -31,7 +31,7 @@ struct State {
     over: bool,
 }
 
-/// What is known of a device's zones.
+/// The state of a device's zones, as far as it is known.
 pub(crate) struct ActiveZones {
     span: SectionSpan,
     /// So many may be active.
@@ -164,7 +164,7 @@ impl ActiveZones {
         s.active.contains(&section) && !s.finishing.contains(&section)
     }
 
-    /// Holds nothing from now on. What is held goes to the queue: bios of the same zone may wait there for it.
+    /// Holds nothing from now on. Held bios go to the queue: others of the same zone may wait there for them.
     pub(super) fn give_up(&self) {
         self.change(|s| s.over = true);
     }

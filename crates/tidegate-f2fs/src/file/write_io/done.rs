@@ -38,7 +38,7 @@ pub(super) struct Done {
     pub over: AtomicBool,
 }
 
-/// What follows the end of one bio, for the pages in it and for everybody who waits for such.
+/// The end of one bio, for the pages in it and for all who wait for these.
 pub(super) struct Completion {
     pub log: Log,
     pub start: BlockAddr,

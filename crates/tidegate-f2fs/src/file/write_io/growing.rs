@@ -30,7 +30,7 @@ pub(crate) struct Extent {
     pub pages: Pages,
 }
 
-/// What a thread that waits for a block has called.
+/// A function that a thread which waits for a block has called.
 pub(super) type Then = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 
 /// Blocks that have a place, and whose they are, if anybody's.
@@ -117,7 +117,7 @@ pub(crate) struct Growing {
     pub blocks: u32,
     pub segments: Vec<Segment>,
     pub pages: Vec<Pages>,
-    /// What is called at its end.
+    /// Functions to call at its end.
     pub then: Vec<Then>,
     pub flags: BioFlags,
     /// Its number in the chain of warm nodes.

@@ -214,7 +214,7 @@ impl WriteIo {
         full.bios.extend(bio.map(|bio| (log, bio)));
     }
 
-    /// The order of what got a place from a log. What is written where it was has none.
+    /// The order of what got a place from a log. A page that is written where it was has none.
     fn order_of(&self, moved: bool) -> Option<&Order> {
         self.order.as_deref().filter(|_| moved)
     }

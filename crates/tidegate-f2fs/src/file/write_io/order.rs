@@ -1,8 +1,9 @@
 //! Blocks of a log on zones: they join bios in the order of their addresses, whoever places them when.
 //!
-//! A zone is written from its start on without a gap, and threads add what they have placed in any order. What comes early
-//! waits here. Whoever placed what is before it adds that soon: between the two it waits for no write. A log says
-//! where it leaves a section and where it begins another ([`WriteIo::turn`]), before blocks are placed there.
+//! A zone is written from its start on without a gap, and threads add what they have placed in any order.
+//! Blocks that come early wait here. The thread that placed the blocks before them adds these soon: between
+//! the two it waits for no write. A log says where it leaves a section and where it begins another
+//! ([`WriteIo::turn`]), before blocks are placed there.
 
 use super::active::ActiveZones;
 use super::growing::{Placed, Then};

@@ -25,11 +25,11 @@ pub struct Checkpoint {
     pub nat_bitmap: Vec<u8>,
     /// Version of the newest pack that was written to its end: the next has a later one.
     pub newest_version: u64,
-    /// What is wrong with the other pack, where that is newer and was written to its end: the volume is damaged.
+    /// The fault of the other pack, if that is newer and was written to its end: the volume is damaged.
     pub passed_over: Option<Error>,
 }
 
-/// What footers of nodes carry that were written after a checkpoint, and which bits of it count.
+/// The stamp in footers of nodes that were written after a checkpoint, and the bits of it that count.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeStamp {
     version: u64,
@@ -116,7 +116,7 @@ impl Checkpoint {
         BlockAddr(sb.main_blkaddr + segno * BLOCKS_PER_SEG + off)
     }
 
-    /// What nodes carry that were written after this checkpoint.
+    /// The stamp of nodes that were written after this checkpoint.
     pub fn node_stamp(&self) -> NodeStamp {
         // fsck.f2fs leaves a checkpoint whose CRC no node knows of.
         let any_crc = self.flags.contains(CpFlags::NOCRC_RECOVERY);

@@ -1,4 +1,4 @@
-//! The gate from raw bytes to validated values: superblock and checkpoint. What passes here is not
+//! The gate from raw bytes to validated values: superblock and checkpoint. Values that pass here are not
 //! checked again, so every bound that later code relies on is established here.
 //!
 //! | module | holds |

@@ -57,7 +57,7 @@ impl Checkpoint {
     /// Reads and validates one pack.
     ///
     /// # Errors
-    /// What is wrong with it, and the version of a pack that was written to its end.
+    /// The pack's fault, and the version of a pack that was written to its end.
     pub fn load_pack(
         sb: &Superblock,
         pack: u32,

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use tidegate_vfs::{At, Error, ErrorKind, Result};
 use zerocopy::FromBytes;
 
-/// What errors of it are about.
+/// The place that its errors name.
 const SUPERBLOCK: At = At::The("superblock");
 
 fn rule(holds: bool, what: impl Into<Cow<'static, str>>) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Little-endian numbers at any place of a block, for arrays and fields that no structure covers.
 //!
-//! What lies behind the end of the bytes reads as 0 and is not written.
+//! Bytes behind the end read as 0 and are not written.
 
 /// The u16 at byte `at`.
 pub(crate) fn le16(bytes: &[u8], at: usize) -> u16 {

@@ -40,7 +40,7 @@ struct Place {
     len: u8,
 }
 
-/// What was found in a directory so far.
+/// Findings in a directory so far.
 pub(super) struct DirState {
     ino: u32,
     /// The directory that holds it; none for orphans.
@@ -217,7 +217,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// What can be said once all entries were seen.
+    /// Findings that need all entries.
     pub(super) fn check_directory(&mut self, i: &Inode, f: &mut FileState) -> Result<()> {
         let Some(mut d) = f.dir.take() else { return Ok(()) };
         let whole = d.dots == [true; 2] || i.has(inline::DOTS);

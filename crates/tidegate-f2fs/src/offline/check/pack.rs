@@ -25,7 +25,7 @@ pub(super) struct Log {
     pub(super) appends: bool,
 }
 
-/// What the pack in use holds besides its head.
+/// The content of the pack in use besides its head.
 pub(super) struct Pack {
     pub(super) logs: Vec<Log>,
     /// Summaries of the logs' segments; none where the pack does not hold them.

@@ -1,4 +1,4 @@
-//! What was found in use against the SIT and the checkpoint's counters.
+//! Blocks found in use, against the SIT and the checkpoint's counters.
 
 use super::pack::Log;
 use super::usage::{HAS_DATA, HAS_NODES};
@@ -66,7 +66,7 @@ impl Checker<'_> {
         count == 0 && log.is_none() && self.zones.as_ref().is_none_or(|z| z.usable(segno) > 0)
     }
 
-    /// What is in use was written: in a zone that is written in order, in front of its write pointer.
+    /// A block in use was written: in a zone that is written in order, it lies in front of the write pointer.
     fn check_zone(&mut self, segno: u32, first: u32, entry: &RawSitEntry) {
         let Some(end) = self.zones.as_ref().and_then(|z| z.written_in(segno)) else { return };
         if let Some(n) = (end..BLOCKS_PER_SEG).find(|n| test_bit_msb(&entry.valid_map, *n as usize)) {

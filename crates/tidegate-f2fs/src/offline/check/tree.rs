@@ -9,7 +9,7 @@ use crate::format::raw::*;
 use crate::format::units::BlockAddr;
 use tidegate_vfs::Result;
 
-/// What was found in a file so far.
+/// Findings in a file so far.
 pub(super) struct FileState {
     ino: u32,
     /// Blocks that i_blocks counts.
@@ -166,7 +166,7 @@ impl Checker<'_> {
         })
     }
 
-    /// What can be said once the whole tree was seen.
+    /// Findings that need the whole tree.
     pub(super) fn check_tree(&mut self, i: &Inode, f: &FileState, orphan: bool) -> Result<()> {
         if let Some(e) = f.extent.filter(|e| e.len.get() != f.matched && !f.broken) {
             let what = format!("i_ext covers {} blocks at {}, {} are mapped", e.len, e.fofs, f.matched);

@@ -116,7 +116,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What ties a name to its inode, at the first name.
+    /// The tie between a name and its inode, at the first name.
     fn check_name(&mut self, i: &Inode, from: From) -> Result<()> {
         let From::Name(p) = from else { return Ok(()) };
         self.check_type(i.ino, p, i.file_type())?;

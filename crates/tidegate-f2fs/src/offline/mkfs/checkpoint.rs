@@ -19,7 +19,7 @@ const PACK_BLOCKS: u32 = 6;
 /// Segment of a log that does not exist.
 const NO_SEGMENT: u32 = u32::MAX;
 
-/// What the volume holds before the first mount.
+/// The content of the volume before the first mount.
 pub(super) struct FirstCheckpoint<'a> {
     pub layout: &'a Layout,
     pub dirs: &'a [NewDir],

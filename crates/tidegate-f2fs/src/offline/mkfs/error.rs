@@ -1,4 +1,4 @@
-//! What can go wrong when a volume is made.
+//! Errors of making a volume.
 
 use crate::format::raw::Features;
 use crate::format::units::BlockAddr;
@@ -109,7 +109,7 @@ pub enum MkfsError {
     /// The device failed. It holds no valid volume now.
     #[error("{what} at block {block} failed")]
     Io {
-        /// What was under way.
+        /// The step that was under way.
         what: &'static str,
         /// Where, in blocks.
         block: BlockAddr,

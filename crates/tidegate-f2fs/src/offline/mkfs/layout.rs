@@ -130,7 +130,7 @@ pub(super) fn layout_on(
     Ok(l)
 }
 
-/// What the layout has to know of a device's zones, in blocks.
+/// The facts about a device's zones that the layout needs, in blocks.
 pub(super) struct DeviceZones {
     /// The first that is written in order.
     pub first: u64,

@@ -44,7 +44,7 @@ use tidegate_rt::clock;
 use tree::NewDir;
 use writer::Writer;
 
-/// What was made.
+/// The new volume in figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MkfsReport {
     /// Identity of the volume, given or drawn.
@@ -58,7 +58,7 @@ pub struct MkfsReport {
 /// Where the two superblocks lie.
 const SUPERBLOCKS: [BlockAddr; 2] = [BlockAddr(0), BlockAddr(1)];
 
-/// Makes an empty volume on the whole of `queue`'s device. What was on it is lost.
+/// Makes an empty volume on the whole of `queue`'s device. The device's old content is lost.
 ///
 /// The same options with a UUID make the same volume, the first checkpoint's version included. Node blocks
 /// of an earlier volume with that UUID could then pass for new ones after a power cut; where one is

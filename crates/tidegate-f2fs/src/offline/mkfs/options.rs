@@ -1,4 +1,4 @@
-//! What the caller may choose, and whether the choice can be made.
+//! The caller's choices, and whether they are possible.
 
 use super::MkfsError;
 use crate::format::raw::Features;

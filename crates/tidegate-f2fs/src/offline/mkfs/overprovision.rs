@@ -13,7 +13,7 @@ const TINY_PERCENT: f64 = 45.0;
 /// Below this many segments the ratio is chosen coarsely.
 const COARSE_BELOW: u64 = 256;
 
-/// What is kept back, in segments.
+/// The share that is kept back, in segments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Overprovision {
     /// The ratio in percent.
@@ -24,7 +24,7 @@ pub(super) struct Overprovision {
     pub total: u64,
 }
 
-/// What to keep back of a main area of `main` segments: at the `wanted` ratio, or at the one that leaves
+/// The share to keep back of a main area of `main` segments: at the `wanted` ratio, or at the one that leaves
 /// most to users.
 pub(super) fn choose(main: u64, segs_per_sec: u64, wanted: Option<f64>) -> Result<Overprovision, MkfsError> {
     // A section is the unit of cleaning, so what counts as free is whole sections.

@@ -66,7 +66,8 @@ fn geometry(l: &Layout, options: &MkfsOptions) -> RawSuperblock {
     sb
 }
 
-/// The devices and their segments, where there are several. What is in front of the first segment is on the first.
+/// The devices and their segments, where there are several. The areas in front of the first segment are on
+/// the first.
 fn put_devices(sb: &mut RawSuperblock, l: &Layout, options: &MkfsOptions) {
     let segment = u64::from(BLOCKS_PER_SEG) * BLOCK_SIZE as u64;
     let mut before = u64::from(l.segment0.0) * BLOCK_SIZE as u64;
@@ -87,8 +88,8 @@ fn put_extensions(sb: &mut RawSuperblock, options: &MkfsOptions) {
     sb.hot_ext_count = options.hot_extensions.len() as u8;
 }
 
-/// What replaces a superblock while mkfs is at work: nothing that mounts, but the UUID that is being made,
-/// so that a second attempt knows of the first.
+/// The stand-in for a superblock while mkfs is at work: nothing that mounts, but it has the UUID that is
+/// being made, so that a second attempt knows of the first.
 pub(super) fn placeholder(uuid: &[u8; 16]) -> PageBuf {
     let mut block = PageBuf::zeroed(1);
     block[UUID_OFFSET..UUID_OFFSET + 16].copy_from_slice(uuid);

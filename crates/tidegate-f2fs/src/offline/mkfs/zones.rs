@@ -1,4 +1,4 @@
-//! What a zoned device asks of a volume.
+//! The demands of a zoned device on a volume.
 
 use super::layout::DeviceZones;
 use super::{MkfsError, MkfsOptions};

@@ -135,7 +135,7 @@ impl Repair<'_, '_> {
     }
 }
 
-/// What segments of log `kind` hold.
+/// The kind of blocks in segments of log `kind`.
 pub(super) fn holds(kind: usize) -> u8 {
     if kind < NR_CURSEG_DATA_TYPE { HAS_DATA } else { HAS_NODES }
 }

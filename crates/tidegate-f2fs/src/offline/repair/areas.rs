@@ -15,7 +15,7 @@ impl Repair<'_, '_> {
         }
         let (flags, was) = (RawInodeBlock::of(block).inode.i_inline, sizes(block));
         if self.sb.features.contains(Features::EXTRA_ATTR) {
-            // What fits stays.
+            // Parts that fit stay.
             let words =
                 if flags & inline::XATTR != 0 { DEFAULT_INLINE_XATTR_ADDRS } else { self.usual.words } as u16;
             let extra = self.usual.extra as u16;

@@ -14,7 +14,7 @@ use tidegate_vfs::Result;
 use zerocopy::IntoBytes;
 
 impl Repair<'_, '_> {
-    /// What segments and counters will say otherwise than they do.
+    /// Segments and counters with other values than before.
     pub(super) fn tell_maps(&mut self) {
         for segno in 0..self.sb.main_segments {
             self.tell_segment(segno);

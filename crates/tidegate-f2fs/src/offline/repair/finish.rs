@@ -9,7 +9,7 @@ use tidegate_block::BioFlags;
 use tidegate_vfs::Result;
 use zerocopy::IntoBytes;
 
-/// What of the flags the new checkpoint takes over.
+/// The flags that the new checkpoint takes over.
 const KEPT: CpFlags = CpFlags::LARGE_NAT_BITMAP.union(CpFlags::QUOTA_NEED_FSCK).union(CpFlags::NAT_BITS);
 /// Flags that say that somebody saw an error.
 pub(super) const HURT: CpFlags = CpFlags::ERROR.union(CpFlags::FSCK);

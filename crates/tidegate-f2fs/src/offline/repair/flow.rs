@@ -15,7 +15,7 @@ use tidegate_vfs::{Bdi, ErrorKind, FileSystem, MemoryLimits, MountOptions, Resul
 
 /// Rounds before it is given up.
 const ROUNDS: u32 = 3;
-/// What is wrong with these does not make writing dangerous.
+/// Structures whose faults do not make writing dangerous.
 const HARMLESS: [&str; 9] =
     ["dentry-", "dir-", "inode-", "link-count", "xattr", "sb-copy", "cp-valid", "cp-free", "nat-unreached"];
 
@@ -23,9 +23,9 @@ const HARMLESS: [&str; 9] =
 /// `on_change` when it is decided.
 ///
 /// # Errors
-/// Without superblock or checkpoint, with features that are only read, those of the device, and `NoSpace`
-/// for what was fsynced after the last checkpoint: nothing was changed then. What is too broken to mend is in the
-/// report.
+/// Without superblock or checkpoint, with features that are only read, those of the device, and `NoSpace` for
+/// what was fsynced after the last checkpoint: nothing was changed then. Damage that is beyond mending is in
+/// the report.
 pub fn repair(
     queue: &Arc<RequestQueue>,
     options: RepairOptions,

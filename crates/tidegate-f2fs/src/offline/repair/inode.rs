@@ -9,7 +9,7 @@ use crate::offline::areas::Areas;
 use tidegate_vfs::Result;
 use zerocopy::IntoBytes;
 
-/// What kind of file an inode is.
+/// The kind of file that an inode is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Regular,

@@ -1,4 +1,4 @@
-//! What nothing leads to: inodes get a name in lost_found, other nodes are freed; link counts.
+//! Nodes that nothing leads to: inodes get a name in lost_found, other nodes are freed; link counts.
 
 use super::Repair;
 use super::dir::Insert;

@@ -1,4 +1,4 @@
-//! What the repair starts from: superblock, checkpoint, logs, journals, orphans.
+//! The start of a repair: superblock, checkpoint, logs, journals, orphans.
 
 use super::disk::Disk;
 use crate::format::gate::{Checkpoint, Superblock};
@@ -32,14 +32,14 @@ pub(super) struct Pack {
     pub(super) nat_journal: BTreeMap<u32, RawNatEntry>,
     pub(super) sit_journal: BTreeMap<u32, RawSitEntry>,
     pub(super) orphans: BTreeSet<u32>,
-    /// What was left out.
+    /// Entries that were left out.
     pub(super) changes: Vec<Change>,
 }
 
 /// Both superblock blocks, and the first copy that is valid.
 ///
 /// # Errors
-/// What is wrong with the first copy when neither is valid.
+/// The first copy's fault when neither is valid.
 pub(super) fn superblock(queue: &RequestQueue) -> Result<(Superblock, usize)> {
     let disk = Disk::new(queue);
     let copy = |n: u32| Superblock::parse(&disk.read(n, 1)?, disk.blocks());

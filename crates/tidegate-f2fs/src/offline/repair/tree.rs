@@ -19,7 +19,7 @@ pub(super) struct DirBlock {
     pub(super) place: Place,
 }
 
-/// What was found in a file.
+/// Findings in a file.
 pub(super) struct Walk {
     /// Blocks that i_blocks counts.
     pub(super) blocks: u64,
@@ -262,8 +262,8 @@ impl Repair<'_, '_> {
     }
 }
 
-/// An xattr area with its good entries alone, one behind the other, and how many they are. What lies behind the last
-/// stays where all entries are good.
+/// An xattr area with its good entries alone, one behind the other, and how many they are. Bytes behind the
+/// last entry stay if all entries are good.
 fn good_xattrs(area: &[u8]) -> (Vec<u8>, usize) {
     let none = || (vec![0; area.len()], 0);
     if area.len() < XATTR_HEADER_SIZE || le32(area, 0) != F2FS_XATTR_MAGIC {

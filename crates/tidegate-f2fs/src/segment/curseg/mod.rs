@@ -195,7 +195,7 @@ impl F2fs {
                         _ => out.push(a),
                     }
                 }
-                // What there is, is to be written; the next to allocate meets the error again.
+                // Blocks that there are, are to be written; the next to allocate meets the error again.
                 Err(_) if done > 0 => break,
                 Err(e) if e.kind() == ErrorKind::NoSpace && log.is_extra() => {
                     // Free segments became short since it was opened; the log of its kind may fill holes.
@@ -250,8 +250,9 @@ impl F2fs {
         if self.is_zoned() && self.cursegs.left.of(log) == 0 {
             self.write_io.filled(start);
         }
-        // Without a segment to go to, the log stays at its last block. What was allocated is the caller's all the same:
-        // lost, it would be a gap in a zone. Who allocates next meets the error again, with nothing allocated.
+        // Without a segment to go to, the log stays at its last block. Blocks that were allocated are the
+        // caller's all the same: lost, they would be a gap in a zone. The next to allocate meets the error
+        // again, with nothing allocated.
         if self.move_on(c, log).is_err() && log.kind == Log::WarmNode {
             self.cursegs.chain_broken.store(true, Relaxed);
         }

@@ -1,4 +1,4 @@
-//! What is different about logs on zones.
+//! The differences of logs on zones.
 
 use super::Curseg;
 use crate::format::units::{BlockAddr, SegNo};

@@ -9,9 +9,10 @@ static RA_META_PAGES: SpanPoint<1> = SpanPoint::timed("f2fs_ra_meta_pages", ["bl
 const AT_ONCE: usize = 512;
 
 impl Nat {
-    /// Reads into memory the blocks that [`Nat::flush`] would change now, where memory has let go of them: with
-    /// operations frozen they would be read one by one. What cannot be read is left to the flush, which says so. The
-    /// caller holds `cp_global_sem`, so that no other checkpoint writes them meanwhile; takes `nat_tree_lock`.
+    /// Reads into memory the blocks that [`Nat::flush`] would change now, where memory has let go of them:
+    /// with operations frozen they would be read one by one. A block that cannot be read is left to the
+    /// flush, which reports it. The caller holds `cp_global_sem`, so that no other checkpoint writes them
+    /// meanwhile; takes `nat_tree_lock`.
     pub(crate) fn read_ahead(&self, meta: &Meta) {
         let mut addrs = self.with(|s| {
             if s.dirty.len() + s.journal.len() <= NAT_JOURNAL_ENTRIES {

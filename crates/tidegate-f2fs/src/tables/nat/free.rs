@@ -23,7 +23,7 @@ impl Default for Scan {
 }
 
 struct Ahead {
-    /// What is read before it is wanted.
+    /// Blocks read before they are wanted.
     batch: Option<Batch>,
     /// Blocks of the next one.
     size: usize,
@@ -31,7 +31,7 @@ struct Ahead {
 
 /// Blocks that are being read.
 struct Batch {
-    /// What [`NatState::flushes`] was: another copy of a block may count after the next.
+    /// The value of [`NatState::flushes`] then: another copy of a block may count after the next.
     flushes: u64,
     /// Numbers of the blocks in the NAT, and where they are.
     blocks: Vec<(u32, u32)>,

@@ -72,7 +72,7 @@ impl NatBits {
     }
 }
 
-/// What others want to know without the lock.
+/// Figures that others read without the lock.
 #[derive(Default)]
 struct NrDirty {
     /// Entries that changed since the checkpoint.
@@ -89,7 +89,7 @@ pub(crate) struct NatState {
     moves: u64,
     entries: HashMap<u32, NatEntry>,
     dirty: BTreeSet<u32>,
-    /// What the checkpoint's journal holds.
+    /// The entries of the checkpoint's journal.
     pub(crate) journal: BTreeMap<u32, NatEntry>,
     pub(crate) bitmap: Vec<u8>,
     pub(crate) bits: Option<NatBits>,

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidegate_vfs::Result;
 
-/// What is known of a section.
+/// The state of a section.
 #[derive(Clone, Copy)]
 struct Section {
     /// Its segments that are free, and those that the next checkpoint makes free.
@@ -40,12 +40,12 @@ impl Sections {
         Sections { map, list, ready: none, left: BTreeSet::new(), to_finish: BTreeSet::new() }
     }
 
-    /// What policies go by in place of free segments.
+    /// The figures that policies use in place of free segments.
     pub(super) fn ready(&self) -> FreeSegments {
         self.ready
     }
 
-    /// What a section adds to [`Sections::ready`].
+    /// The share of a section in [`Sections::ready`].
     fn share(&self, n: u32) -> FreeSegments {
         let (s, all) = (&self.list[n as usize], self.map.segments_in(n));
         let (free, coming) = (s.segments.free == all && !s.written, s.segments.after() == all);

@@ -127,7 +127,7 @@ const DAMAGES: &[Damage] = &[
         put32(b, I_NID_OFFSET, y);
         put32(b, I_NID_OFFSET + 4, x);
     }),
-    // What the repair does to the map, it has to do to the extent.
+    // A change of the map by the repair has to be made to the extent, too.
     ("an address in its middle outside the volume", "a", |b| put32(b, addrs_at(b) + 40, 0x0fff_0000)),
     ("an address in its middle in the metadata", "a", |b| put32(b, addrs_at(b) + 40, 600)),
     ("its first address gone", "a", |b| put32(b, addrs_at(b), 0)),

@@ -22,7 +22,7 @@ fn old() -> (Image, Tree) {
     (Image::of(&device), tree)
 }
 
-/// What a cut leaves, if it is none of what it may be.
+/// The state that a cut leaves, if it is none of those allowed.
 fn judge(device: Arc<dyn Device>, before: &Tree, after: &Tree) -> Option<String> {
     let checked = check(&queue(&device), CheckOptions::default());
     let opened = mount(device.clone());

@@ -61,7 +61,7 @@ fn scene(features: &'static str, fsynced: bool) -> Arc<MemoryDevice> {
     cut
 }
 
-/// What a repair works with, to damage it by chance.
+/// The structures that a repair works with, to damage them by chance.
 struct Victim<'a> {
     device: &'a MemoryDevice,
     sb: &'a Superblock,

@@ -17,7 +17,7 @@ macro_rules! at {
     };
 }
 
-/// What is known of the volume: segments of the main area, node ids.
+/// The volume's bounds: segments of the main area, node ids.
 struct Limits {
     segments: u32,
     nids: u32,
@@ -106,7 +106,7 @@ fn change(device: &MemoryDevice, cp: &Checkpoint, damage: impl Fn(&mut [u8])) {
     }
 }
 
-/// What is not as it should be.
+/// Faults of the volume.
 fn judge(device: &Arc<MemoryDevice>, pack: u32) -> Vec<String> {
     let mut bad = Vec::new();
     let names = |e: &Error| e.places().any(|at| *at == At::Part("checkpoint pack", pack.into()));

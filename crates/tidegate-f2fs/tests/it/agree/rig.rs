@@ -38,7 +38,7 @@ pub fn run_repair(device: Arc<dyn Device>) -> Result<RepairReport> {
     repair(&queue(&device), RepairOptions::default(), &mut |_| ())
 }
 
-/// What `f` gives, a panic as an error.
+/// The result of `f`, a panic as an error.
 pub fn caught<T>(
     what: &str,
     f: impl FnOnce() -> std::result::Result<T, String>,
@@ -50,13 +50,13 @@ pub fn caught<T>(
     })
 }
 
-/// What a name leads to: kind, mode, owners, links, size, content or target, attributes.
+/// The file behind each name: kind, mode, owners, links, size, content or target, attributes.
 pub type Tree = BTreeMap<String, String>;
 
 /// Reads everything there is.
 ///
 /// # Errors
-/// What could not be read.
+/// The file that could not be read.
 pub fn walk(v: &Arc<Vfs>) -> std::result::Result<Tree, String> {
     let (mut all, mut bad) = (Tree::new(), Vec::new());
     let mut dirs = vec![(String::new(), v.root().map_err(|e| format!("root: {e}"))?)];

@@ -130,7 +130,7 @@ fn stock(path: &Path) -> Stock {
     }
 }
 
-/// What opening, checking and repairing make of it: each error, or none.
+/// The outcome of opening, checking and repairing: each error, or none.
 fn ours(device: &MemoryDevice) -> (Vec<(&'static str, Option<String>)>, Option<String>) {
     let own = || crate::agree::rig::copy(device);
     let mut all = Vec::new();
@@ -217,7 +217,7 @@ fn judge(what: &str, field: &Field, device: &Arc<MemoryDevice>, path: &Path, fou
                 }
             }
         }
-        // What a check objects to as well, a repair may mend.
+        // Faults that a check reports as well, a repair may mend.
         Stock::Objects(why) if takers.contains(&"check") || disagrees.is_some() => {
             let why: String = why.chars().take(300).collect();
             writeln!(found.disagrees, "  {what}: ours take it: {takers:?}; fsck.f2fs goes on: {why}")

@@ -19,7 +19,7 @@ const ADDED: &str = "tidegate-added";
 /// The attribute that is set.
 const XATTR: &str = "user.tidegate";
 
-/// What must be found: content by path, and the paths that may differ from before.
+/// The expected findings: content by path, and the paths that may differ from before.
 #[derive(Default)]
 struct Expected {
     touched: BTreeSet<String>,
@@ -170,7 +170,7 @@ impl Expected {
         assert_same("what was left alone", &self.untouched(before), &self.untouched(after));
     }
 
-    /// What no change was made to; times of directories follow those of their names.
+    /// Files that no change was made to; times of directories follow those of their names.
     fn untouched(&self, all: &Manifest) -> Manifest {
         let alone = |e: &&Entry| {
             let ours = self.touched.contains(&e.path) || self.gone.contains(&e.path);

@@ -1,4 +1,4 @@
-//! What an image holds, in memory.
+//! The content of an image, in memory.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -30,12 +30,12 @@ impl Image {
         image
     }
 
-    /// What a device holds.
+    /// The content of a device.
     pub fn of(device: &MemoryDevice) -> Image {
         Self::gather(device.size(), |at, to| device.read_at(at, to))
     }
 
-    /// What a file holds.
+    /// The content of a file.
     #[allow(dead_code)] // not every format's tests load one
     pub fn load(path: &Path) -> Image {
         let file = File::open(path).unwrap();

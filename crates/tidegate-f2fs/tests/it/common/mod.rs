@@ -1,4 +1,4 @@
-//! What the tests share.
+//! The helpers that the tests share.
 
 pub mod edit;
 pub mod image;

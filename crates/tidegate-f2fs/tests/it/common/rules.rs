@@ -217,7 +217,7 @@ fn a_closed_directory_tells_no_names() {
     }
 }
 
-/// Who may not keep privileges takes the set-id bits off by changing content.
+/// A caller that may not keep privileges takes the set-id bits off by changing content.
 #[test]
 fn content_changes_drop_set_id_bits() {
     if skip() {

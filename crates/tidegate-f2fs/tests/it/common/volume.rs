@@ -108,7 +108,7 @@ pub fn open_rw(
     Ok((fs, vfs))
 }
 
-/// What the reference checker has against the volume.
+/// The faults that the reference checker finds.
 pub fn fsck(device: &MemoryDevice) -> std::result::Result<(), String> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("checked.img");

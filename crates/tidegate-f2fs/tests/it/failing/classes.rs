@@ -94,7 +94,7 @@ fn refuses(rig: &Rig, why: &Error, name: &str) {
         assert_eq!(e.stopped_by(), why.errno(), "{name}");
     }
     assert!(["writing", "written", "flushing"].iter().any(|w| why.what().contains(w)), "{why}");
-    // What is there can still be read.
+    // Files that are there can still be read.
     rig.vfs.entries(&top).unwrap();
 }
 

@@ -156,7 +156,7 @@ fn no_fsync_vouches_for_a_page_that_failed() {
     }
 }
 
-/// Who drops failed pages from the file drops what there was to be said of them.
+/// Pages that are cut from the file take the error of their write along.
 #[test]
 fn pages_that_were_cut_off_need_no_place() {
     type Cut = fn(&Rig, &File);

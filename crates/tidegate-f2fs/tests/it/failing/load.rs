@@ -26,8 +26,8 @@ impl Rng {
     }
 }
 
-/// What is known of a file: the version of each page that was promised, the last that was taken, and the
-/// last that somebody tried to write. Version 0 is no page, or zeros.
+/// The state of a file: the version of each page that was promised, the last that was taken, and the last
+/// that somebody tried to write. Version 0 is no page, or zeros.
 #[derive(Clone)]
 pub struct Known {
     pub id: u64,
@@ -44,7 +44,7 @@ pub struct Known {
 pub struct Model {
     pub files: BTreeMap<String, Known>,
     pub dirs: Vec<String>,
-    /// What was reported by operations, in the order of each thread.
+    /// Errors of operations, in the order of each thread.
     pub errors: Vec<Error>,
 }
 
@@ -65,7 +65,7 @@ impl Model {
         }
     }
 
-    /// What is there now is promised.
+    /// All content so far is promised.
     pub fn promise_all(&mut self) {
         for k in self.files.values_mut() {
             k.acked.clone_from(&k.taken);
@@ -161,7 +161,7 @@ impl Worker {
         }
     }
 
-    /// What was written is what is read, unless writing it failed.
+    /// A page reads as it was written, unless writing it failed.
     fn read(&mut self, i: usize) {
         let at = self.r.below(PAGES);
         let (path, f) = &self.open[i];

@@ -17,7 +17,7 @@ pub const MAGIC: &[u8; 8] = b"file-dat";
 
 static CACHE: LockClass = LockClass::new("test->cache", 989);
 
-/// What a write to the device is of.
+/// The kind of blocks in a write to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     Data,
@@ -100,7 +100,7 @@ impl Device for Cached {
     }
 }
 
-/// What is in memory and what is below it: rules, a cache, the device.
+/// A volume in memory and the layers below it: rules, a cache, the device.
 pub struct Rig {
     pub memory: Arc<MemoryDevice>,
     cached: Arc<Cached>,
@@ -142,8 +142,7 @@ impl Rig {
         Rule::new(fault).when(move |rq| areas.class(rq) == Some(class))
     }
 
-    /// What a power cut now leaves when the device had written everything, and when it had written only
-    /// what flushes made it write.
+    /// The images after a power cut now: with all writes done, and with those alone that flushes forced.
     pub fn images(&self) -> [Arc<MemoryDevice>; 2] {
         let state = self.cached.state.lock();
         [Arc::new(self.memory.copy()), Arc::new(state.0.copy())]

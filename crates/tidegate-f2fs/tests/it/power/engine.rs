@@ -20,7 +20,7 @@ pub fn mount(image: &Path, list: &str) -> Result<Arc<Vfs>> {
     Vfs::mount(fs, bdi, MountOptions::default())
 }
 
-/// What of the promises is broken when we open the image.
+/// The promises that are broken when we open the image.
 pub fn verify(image: &Path, read_only: bool, promises: &Promises) -> Result<Vec<String>> {
     let vfs = mount(image, if read_only { "ro" } else { "" })?;
     let mut out: Vec<String> = match vfs.fs().read_only() {

@@ -55,7 +55,7 @@ fn kill_and_judge(i: u32, features: &str, options: &str, rng: &mut Rng) {
     let what = format!("kill {i} ({features:?}, {options}, seed {seed}, {} promises)", promises.len());
     let mut broken = recovered_by_us(&image, &promises);
     if !broken.is_empty() {
-        // What its own recovery does not bring back was not promised.
+        // Content that its own recovery does not bring back was not promised.
         let theirs = recovered_by_the_kernel(&image, &promises);
         let by_kernel = |b: &String| theirs.iter().any(|t| b.ends_with(t.as_str()));
         broken.iter().filter(|b| by_kernel(b)).for_each(|b| println!("{what}: so does the kernel: {b}"));
@@ -119,7 +119,7 @@ fn run_and_kill(image: &Path, options: &str, seed: u64, lines: usize, ms: u64) -
     promises
 }
 
-/// What the kernel's own recovery of a copy lacks.
+/// The promised content that the kernel's own recovery of a copy lacks.
 pub fn recovered_by_the_kernel(image: &Path, promises: &Promises) -> Vec<String> {
     let (copy, list) = (image.with_extension("theirs"), image.with_extension("promises"));
     sparse_copy(image, &copy).unwrap();

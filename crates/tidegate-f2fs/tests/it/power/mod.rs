@@ -63,7 +63,7 @@ fn recovered_by_us(image: &Path, promises: &Promises) -> Vec<String> {
     out.extend(fsck_f2fs(&copy).err().map(|e| format!("recovered by us: {e:#}")));
     let report = tidegate_f2fs::check::check(&tree::queue(&copy, true), Default::default()).unwrap();
     out.extend(report.problems.iter().take(10).map(|p| format!("our check: {p:?}")));
-    // What the first recovery left, a second opening finds as well.
+    // The content that the first recovery left is found by a second opening as well.
     let again = engine::verify(&copy, false, promises);
     out.extend(again.unwrap_or_else(|e| vec![format!("{e:#}")]).iter().map(|b| format!("opened again: {b}")));
     out

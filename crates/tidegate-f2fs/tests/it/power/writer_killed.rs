@@ -21,7 +21,7 @@ struct Case {
     features: &'static str,
     options: &'static str,
     mib: u64,
-    /// What is left free at the beginning, when that is little.
+    /// The space that is left free at the beginning, when that is little.
     free: Option<u64>,
 }
 

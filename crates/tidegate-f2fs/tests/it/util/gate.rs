@@ -42,7 +42,7 @@ impl Gate {
         })
     }
 
-    /// Whoever writes to the checkpoint area waits.
+    /// Writers to the checkpoint area wait.
     pub fn hold(&self) {
         self.hold.store(true, SeqCst);
     }
@@ -69,7 +69,7 @@ impl Gate {
         *self.packs_ctx.lock()
     }
 
-    /// What a power cut at this moment leaves, if everything that was written is durable.
+    /// The image after a power cut at this moment, if all writes are durable.
     pub fn image(&self) -> Vec<u8> {
         let mut out = vec![0; self.inner.size() as usize];
         let _still = self.freeze.write();

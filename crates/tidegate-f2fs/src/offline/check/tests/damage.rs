@@ -211,7 +211,7 @@ pub(crate) const WITH_FEATURES: &[Damage] = &[
     // Small, and with an inode full of addresses: where they end must not change.
     (INODE_XATTR_SIZE, Objects, |e| e.put16(e.vol.node(SOME_FILE) + I_ADDR_OFFSET + 2, 0)),
     (INODE_XATTR_SIZE, Objects, |e| e.put16(file_of(e, 3 << 20) + I_ADDR_OFFSET + 2, 0)),
-    // What is there is no xattrs: it has none.
+    // The content there is no xattrs: the inode has none.
     (INODE_XATTR_SIZE, Objects, |e| {
         let inode = e.vol.node(SOME_FILE);
         e.put16(inode + I_ADDR_OFFSET + 2, 0);
@@ -220,7 +220,8 @@ pub(crate) const WITH_FEATURES: &[Damage] = &[
     (INODE_CASEFOLD, Objects, |e| casefold(e, e.vol.node(SOME_FILE))),
 ];
 
-/// What falls back on a checkpoint without any content, so that only the check can be held to it.
+/// Damage that leaves a checkpoint without any content to fall back on, so that only the check can be held to
+/// it.
 const PACKS: &[Damage] = &[(CP_NEWEST, Silent, |e| e.checkpoint(|r| r.user_block_count.set(0)))];
 
 /// Volumes that only the check knows.

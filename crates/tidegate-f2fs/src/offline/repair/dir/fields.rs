@@ -1,4 +1,4 @@
-//! What a directory must have whatever it holds: "." and "..", and fields that agree with its entries.
+//! The parts that every directory must have: "." and "..", and fields that agree with its entries.
 
 use super::{Dir, Entry, Repair, Where, slots_of};
 use crate::format::raw::*;

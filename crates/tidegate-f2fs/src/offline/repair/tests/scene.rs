@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tidegate_block::{MemoryDevice, Op, QueueLimits, Recorder, RequestQueue};
 use tidegate_vfs::*;
 
-/// What is not zero of a volume.
+/// The bytes of a volume that are not zero.
 pub struct Base {
     size: usize,
     parts: Vec<(usize, Vec<u8>)>,
@@ -68,7 +68,7 @@ impl Scene {
         check(&self.queue(), CheckOptions::default()).unwrap()
     }
 
-    /// What fsck.f2fs has against it.
+    /// The faults that fsck.f2fs finds.
     pub fn judge(&self) -> std::result::Result<(), String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         self.save(file.as_file());

@@ -95,12 +95,12 @@ fn bits_for(list: &[Entry], tag: u16, mode: u32) -> Option<u16> {
     Some(bits as u16 & 7)
 }
 
-/// What chmod makes of it.
+/// The list after a chmod.
 pub fn chmod(list: &[Entry], mode: u32) -> Vec<Entry> {
     list.iter().map(|&(t, p, i)| (t, bits_for(list, t, mode).unwrap_or(p), i)).collect()
 }
 
-/// What a new inode of `mode` gets from a directory's default list.
+/// The list that a new inode of `mode` gets from a directory's default list.
 pub fn inherit(list: &[Entry], mode: u32) -> Vec<Entry> {
     list.iter().map(|&(t, p, i)| (t, bits_for(list, t, mode).map_or(p, |b| p & b), i)).collect()
 }

@@ -74,7 +74,8 @@ impl Model {
         n.mode = mode;
         n.loose_mode = 0;
         if !cred.is_root() && !cred.in_group(n.gid) {
-            // POSIX leaves directories open. What is made in one depends on it, so they are as Linux has them.
+            // POSIX leaves directories open. Files that are made in one depend on it, so they are as Linux
+            // has them.
             n.mode &= !0o2000;
         }
         if let Some(list) = n.xattrs.get_mut(acl::ACCESS) {
@@ -161,7 +162,7 @@ impl Model {
         let n = self.get_mut(id);
         let keep = if name == acl::ACCESS {
             n.mode = n.mode & !0o777 | acl::mode(&list);
-            // Who is not in the group loses the set-group-id bit, on some systems.
+            // A caller that is not in the group loses the set-group-id bit, on some systems.
             n.loose_mode |= 0o2000 & n.mode;
             !acl::is_trivial(&list)
         } else {

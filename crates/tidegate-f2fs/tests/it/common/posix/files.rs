@@ -41,7 +41,7 @@ impl Model {
         self.drop_set_id(id, cred);
     }
 
-    /// What a read gives.
+    /// The bytes that a read gives.
     pub fn read(&self, id: Id, pos: u64, len: usize) -> Vec<u8> {
         let n = self.get(id);
         n.data.read(pos, n.size.saturating_sub(pos).min(len as u64) as usize)
@@ -81,7 +81,7 @@ impl Model {
         self.get_mut(id).loose_mode |= 0o6000;
     }
 
-    /// What is wrong with an answer to a search for data or a hole, if anything is.
+    /// The fault of an answer to a search for data or a hole, if there is one.
     pub fn judge_seek(
         &self,
         id: Id,

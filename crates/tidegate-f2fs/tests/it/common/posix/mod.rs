@@ -22,7 +22,7 @@ pub const X: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub usize);
 
-/// What an inode is and holds.
+/// An inode with its content.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub kind: FileType,

@@ -19,7 +19,8 @@ fn any<T>(of: &[T]) -> &T {
     &of[(clock::entropy() % of.len() as u64) as usize]
 }
 
-/// What a thread does over and over. An unmounted volume answers with errors, which are nobody's fault.
+/// The work that a thread does over and over. An unmounted volume answers with errors, which are nobody's
+/// fault.
 type Work = fn(&dyn VolumeOps, &Vfs);
 
 const WORKS: [(&str, Work); 5] = [

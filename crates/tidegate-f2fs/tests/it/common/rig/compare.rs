@@ -7,7 +7,7 @@ use tidegate_vfs::{Cred, ErrorKind, FileType, Ino, Inode, OpenFlags, SeekTarget,
 
 type Check = Result<(), String>;
 
-/// What the walk has seen: inode numbers stand for the model's inodes one to one.
+/// The inodes that the walk has seen: their numbers stand for the model's inodes one to one.
 pub struct Comparison<'a> {
     vfs: &'a Arc<Vfs>,
     model: &'a Model,

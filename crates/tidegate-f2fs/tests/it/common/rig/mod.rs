@@ -40,7 +40,7 @@ pub struct Rig {
     limits: MemoryLimits,
     crtime: bool,
     mounts: i64,
-    /// Who else is busy on the volume, if anybody is to be.
+    /// Other threads that are busy on the volume, if there are to be any.
     company: Option<Company>,
     /// How often something ended for want of space.
     pub no_space: u32,

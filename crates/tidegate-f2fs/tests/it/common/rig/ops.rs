@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use tidegate_vfs::{Cred, FallocateFlags, FileType, OpenFlags, RenameFlags, SeekTarget, XattrFlags};
 
-/// Who does it.
+/// The caller of an operation.
 #[derive(Clone, Copy, Debug)]
 pub enum Who {
     Root,

@@ -8,7 +8,7 @@ use tidegate_vfs::{Cred, DeviceNumber, ErrorKind, FileType, NewInode, RenameFlag
 /// Directories deeper than this are not made: their paths would not be paths.
 const DEEPEST: usize = 7;
 
-/// What an operation makes.
+/// An inode that an operation makes.
 struct New {
     kind: FileType,
     mode: u32,
