@@ -21,7 +21,7 @@ impl Sector {
     }
 }
 
-/// What a bio does.
+/// The operation of a bio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Device to memory.
@@ -126,7 +126,7 @@ pub type EndIo = Box<dyn FnOnce(Result<(), Errno>, BioData) + Send>;
 
 /// One I/O: an operation on a contiguous range of the device.
 pub struct Bio {
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// How.
     pub flags: BioFlags,
@@ -136,7 +136,7 @@ pub struct Bio {
     pub data: BioData,
     /// On whose behalf; the context of the thread that made the bio, unless set by [`Bio::with_ctx`].
     pub ctx: IoContext,
-    /// What to call when it is done.
+    /// The function to call when it is done.
     pub end_io: Option<EndIo>,
 }
 

@@ -1,4 +1,4 @@
-//! What devices in memory share: requests done on bytes that are kept in units of one size.
+//! The common part of devices in memory: requests done on bytes that are kept in units of one size.
 
 use crate::bio::Op;
 use crate::{Errno, Request};

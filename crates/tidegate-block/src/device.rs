@@ -1,4 +1,4 @@
-//! What a request queue drives.
+//! The device below a request queue.
 
 use crate::{Errno, Request, Zone, Zoning};
 

@@ -1,4 +1,4 @@
-//! What decides the order of requests.
+//! The choice of the next request.
 
 use std::time::Duration;
 use tidegate_rt::Nanos;
@@ -68,7 +68,7 @@ impl Default for WfqOptions {
     }
 }
 
-/// What an elevator did for one class of one group.
+/// An elevator's work for one class of one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ElevatorStats {
     /// The I/O group. With [`Queues::Processes`] 1 for all that somebody waits for, 0 for the rest.

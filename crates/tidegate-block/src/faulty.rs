@@ -12,13 +12,13 @@ use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, clock, thread};
 static RULES: LockClass = LockClass::new("faulty->rules", 993);
 static LATE: LockClass = LockClass::new("faulty->late", 994);
 
-/// What happens to a request that a rule is for.
+/// The fate of a request that a rule is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing of it is done.
     Fail(Errno),
-    /// As many of its first bytes are done, in whole sectors, and then it fails. What else a read was to
-    /// fill holds anything.
+    /// As many of its first bytes are done, in whole sectors, and then it fails. The rest of a read's memory
+    /// holds anything.
     Short(u64, Errno),
     /// It is done after this time and ends then. Others that come later may be done before.
     Late(Duration),
@@ -76,7 +76,7 @@ impl Rule {
         self
     }
 
-    /// What happens to `rq`, if anything.
+    /// The fault of `rq`, if it has one.
     fn judge(&self, rq: &Request) -> Option<Fault> {
         if !self.tests.iter().all(|t| t(rq)) {
             return None;
@@ -137,7 +137,8 @@ impl Faulty {
         })
     }
 
-    /// Exchanges the rules; with none, requests meet no fault from now on. What is late already stays so.
+    /// Exchanges the rules; with none, requests meet no fault from now on. Requests that are late already
+    /// stay so.
     pub fn set(&self, rules: impl IntoIterator<Item = Rule>) {
         *self.rules.lock() = Arc::new(rules.into_iter().collect());
     }

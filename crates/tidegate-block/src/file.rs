@@ -54,7 +54,7 @@ impl Default for OpenOptions {
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.display())]
 pub struct OpenError {
-    /// What it was opened by.
+    /// The path it was opened by.
     pub path: PathBuf,
     /// Why.
     #[source]
@@ -111,7 +111,7 @@ impl fmt::Display for Busy {
     }
 }
 
-/// What cannot be an image.
+/// Things that cannot be an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // each names it
 pub enum NoImage {
@@ -205,7 +205,7 @@ impl FileIo {
         if let Some(size) = o.create
             && FileType::from_raw_mode(st.st_mode) == FileType::RegularFile
         {
-            // What is there goes only once it is known that a file can have the size.
+            // The old content goes only once it is known that a file can have the size.
             [size, 0, size].iter().try_for_each(|&n| rustix::fs::ftruncate(&fd, n))?;
         }
         let size = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0))?;
@@ -337,7 +337,7 @@ fn write(fd: &OwnedFd, rq: &Request) -> Result<(), Errno> {
     Ok(())
 }
 
-/// What it is that cannot be an image; `None` for a file or a block device.
+/// The kind of thing that cannot be an image; `None` for a file or a block device.
 fn kind(st: &Stat) -> Option<NoImage> {
     Some(match FileType::from_raw_mode(st.st_mode) {
         FileType::RegularFile | FileType::BlockDevice => return None,

@@ -13,7 +13,7 @@ static CLASS: LockClass = LockClass::new("recorder", 995);
 /// One recorded request, in the order of submission.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// What was done.
+    /// The operation.
     pub op: Op,
     /// With which flags.
     pub flags: BioFlags,
@@ -21,7 +21,7 @@ pub struct Record {
     pub sector: Sector,
     /// Length in bytes.
     pub bytes: u64,
-    /// What was written; empty for other operations.
+    /// The bytes that were written; empty for other operations.
     pub data: Vec<u8>,
     /// The event of its submission.
     pub submitted: u64,
@@ -76,7 +76,7 @@ impl Recorder {
         Recorder { inner, log: Arc::new(Mutex::new(&CLASS, Log::default())) }
     }
 
-    /// Takes what was recorded so far. What is in flight stays marked as in flight.
+    /// Takes what was recorded so far. Requests in flight stay marked as in flight.
     pub fn take(&self) -> Vec<Record> {
         let mut log = self.log.lock();
         log.taken += log.records.len();

@@ -5,7 +5,7 @@ use crate::{Errno, IoContext, SECTOR_SIZE};
 
 /// One or more bios of the same kind that lie one behind the other on the device.
 pub struct Request {
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// The flags all bios share.
     pub flags: BioFlags,

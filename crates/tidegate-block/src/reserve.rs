@@ -36,7 +36,7 @@ pub(crate) fn take() -> Option<Slab> {
     slab
 }
 
-/// Keeps memory ready until it is dropped. What is ready then stays so.
+/// Keeps memory ready until it is dropped. Memory that is ready then stays so.
 pub struct Reserve {
     over: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,

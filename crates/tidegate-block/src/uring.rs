@@ -93,7 +93,8 @@ impl Shared {
             // Short, or something the ring could not do: doing it again whole is idempotent.
             0.. => self.io.execute(&mut rq),
             _ => match Errno::from_raw_os_error(-result) {
-                // What waits for one of the kernel's workers is cancelled when the thread that submitted it ends.
+                // A request that waits for one of the kernel's workers is cancelled when the thread that
+                // submitted it ends.
                 Errno::CANCELED | Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP => self.io.execute(&mut rq),
                 e => Err(e),
             },
@@ -102,7 +103,7 @@ impl Shared {
     }
 }
 
-/// Hands queued commands to the kernel. What can fail here passes (no memory, a full completion
+/// Hands queued commands to the kernel. Failures that are possible here pass (no memory, a full completion
 /// ring, a signal), and a command cannot be taken back, so it is tried until it goes through.
 fn enter(sq: &mut Submitter<Request>) {
     while sq.enter().is_err() {

@@ -8,7 +8,7 @@
 use super::timing::transfer;
 use tidegate_rt::Nanos;
 
-/// What an arm and a platter can do. Times are nanoseconds.
+/// The abilities of an arm and a platter. Times are nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mechanics {
     /// One revolution.

@@ -1,4 +1,4 @@
-//! What models do under fio-like loads, beside what arithmetic or a publication says. No clock, no chance.
+//! Models under loads like fio's, against arithmetic or a publication. No clock, no chance.
 
 use super::disk::DiskSpec;
 use super::flash::FlashSpec;

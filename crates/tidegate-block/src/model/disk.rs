@@ -14,10 +14,10 @@ use super::timing::{Command, Done, Kind, later, transfer};
 use std::collections::{BTreeMap, VecDeque};
 use tidegate_rt::Nanos;
 
-/// What an array can do; one disk is an array of one. Rates are bytes a second.
+/// The abilities of an array; one disk is an array of one. Rates are bytes a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskSpec {
-    /// What each disk can do.
+    /// The abilities of each disk.
     pub mechanics: Mechanics,
     /// Disks.
     pub disks: usize,
@@ -37,7 +37,7 @@ pub struct DiskSpec {
     pub volatile: bool,
 }
 
-/// What a disk is to do at a place of its own.
+/// A disk's next work at a place of its own.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     /// The command it belongs to; none when it empties the cache.
@@ -57,7 +57,7 @@ struct Disk {
     dirty: Cache,
 }
 
-/// What is left of a command.
+/// The rest of a command.
 struct Left {
     jobs: usize,
     /// Bytes that pass the link once the jobs are done.

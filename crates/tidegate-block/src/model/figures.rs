@@ -5,7 +5,7 @@ use super::Preset;
 /// A figure of a device, and where it is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figure {
-    /// What it is.
+    /// The name of the figure.
     pub what: &'static str,
     /// With its unit.
     pub value: &'static str,

@@ -21,7 +21,7 @@ pub struct ZoneRate {
     pub write_rate: u64,
 }
 
-/// What a flash device can do. Rates are bytes a second.
+/// The abilities of a flash device. Rates are bytes a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashSpec {
     /// Units that can be read at once; 0 when only the rate counts.
@@ -40,9 +40,9 @@ pub struct FlashSpec {
     pub zone: Option<ZoneRate>,
     /// Bytes that may be acknowledged and not yet programmed, of each zone where these have a rate.
     pub buffer: u64,
-    /// What is acknowledged is lost with the power, unless a flush came after it.
+    /// Acknowledged writes are lost with the power, unless a flush came after them.
     pub volatile: bool,
-    /// What a flush costs beyond programming what is in the buffer.
+    /// The cost of a flush beyond programming the buffer.
     pub flush_ns: u64,
 }
 

@@ -111,7 +111,7 @@ impl Model {
         &self.spec
     }
 
-    /// What it holds, without taking time.
+    /// The bytes of the device, without taking time.
     pub fn memory(&self) -> &MemoryDevice {
         &self.shared.memory
     }
@@ -201,7 +201,7 @@ impl Shared {
         st.zones.as_ref().is_none_or(|z| z.clears(rq.sector.bytes(), rq.bytes))
     }
 
-    /// What the device is told; an error when it refuses that at once.
+    /// The command that the device gets; an error when it refuses that at once.
     fn command(&self, st: &mut State, rq: &Request) -> Result<Command, Errno> {
         let pos = rq.sector.bytes();
         if pos.checked_add(rq.bytes).is_none_or(|end| end > Bytes::size(&self.memory)) {

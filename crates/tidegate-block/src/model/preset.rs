@@ -1,10 +1,10 @@
 //! The devices that are known by name. Where each figure is from stands in [`super::figures`].
 //!
-//! What follows from these by arithmetic: a device with k random reads a second of t each has k × t
-//! channels, or with c channels reads take c / k; a device that names no write latency acknowledges a
-//! write once it is programmed. Not modelled: the time a zone reset takes, how reads and writes on flash
-//! disturb each other, the rate's fall towards a disk's inner tracks, parity; that a zone is slower with few commands (744
-//! MiB/s were measured with 16 of 4 KiB), and two a little slower together (1,706 MiB/s) than twice one.
+//! Other figures follow from these by arithmetic: a device with k random reads a second of t each has k × t
+//! channels, or with c channels reads take c / k; a device that names no write latency acknowledges a write
+//! once it is programmed. Not modelled: the time a zone reset takes, how reads and writes on flash disturb
+//! each other, the rate's fall towards a disk's inner tracks, parity; that a zone is slower with few commands
+//! (744 MiB/s were measured with 16 of 4 KiB), and two a little slower together (1,706 MiB/s) than twice one.
 
 use super::arm::Mechanics;
 use super::disk::DiskSpec;
@@ -31,7 +31,7 @@ pub enum Preset {
     Zns,
 }
 
-/// What a model does, in figures.
+/// A model in figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spec {
     /// Commands it takes; more wait.

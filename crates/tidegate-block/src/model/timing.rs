@@ -9,14 +9,14 @@ use super::preset::{Medium as MediumSpec, Spec};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tidegate_rt::Nanos;
 
-/// What a command does, as far as its time depends on it.
+/// The kind of a command, as far as its time depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Device to memory.
     Read,
     /// Memory to device.
     Write,
-    /// What the device has acknowledged becomes durable.
+    /// All that the device has acknowledged becomes durable.
     Flush,
     /// Nothing is moved: discards, zone resets.
     Discard,
@@ -25,7 +25,7 @@ pub enum Kind {
 /// One command.
 #[derive(Clone, Copy, Debug)]
 pub struct Command {
-    /// What to do.
+    /// The kind of command.
     pub kind: Kind,
     /// First byte.
     pub pos: u64,
@@ -58,7 +58,7 @@ pub struct Timing {
     active: usize,
     most: usize,
     waiting: VecDeque<(u64, Command)>,
-    /// What follows once the flush before it is done.
+    /// Commands that follow once the flush before them is done.
     after_flush: BTreeMap<u64, Command>,
     medium: Medium,
     done: Done,

@@ -48,7 +48,7 @@ impl Default for QueueLimits {
     }
 }
 
-/// What went through a queue since it was made, and what is in it.
+/// The requests that went through a queue since it was made, and those in it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueStats {
     /// Bios that read.
@@ -199,8 +199,8 @@ impl RequestQueue {
         }
     }
 
-    /// What the elevator did for each group and class that has sent anything, in this order; empty without
-    /// an elevator.
+    /// The elevator's work for each group and class that has sent anything, in this order; empty without an
+    /// elevator.
     pub fn elevator_stats(&self) -> Vec<ElevatorStats> {
         self.wfq.as_ref().map(Wfq::stats).unwrap_or_default()
     }
@@ -313,7 +313,7 @@ impl RequestQueue {
         self.submit_wait(Bio::flush()).map(drop)
     }
 
-    /// What went through so far.
+    /// Figures of the requests so far.
     pub fn stats(&self) -> QueueStats {
         let n = &self.n;
         let [congested, congested_ns, congested_holding_ns, kib_us] = n.busy.read();

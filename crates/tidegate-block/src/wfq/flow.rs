@@ -77,7 +77,7 @@ impl Ticket {
     }
 }
 
-/// What happens when a request's turn comes.
+/// The work to be done when a request's turn comes.
 pub(super) enum Job {
     /// It is submitted to the device.
     Send(Request),
@@ -116,7 +116,7 @@ impl Entry {
         Ok(())
     }
 
-    /// What the request counts for in its flow's share, in bytes.
+    /// The request's weight in its flow's share, in bytes.
     pub fn cost(&self) -> u64 {
         let least = PAGE_SIZE as u64;
         match self.op {

@@ -25,7 +25,7 @@ static CLASS: LockClass = LockClass::new("wfq->lock", 960);
 /// its submitter, one submitter would do everybody's I/O.
 const QUOTA: usize = 16;
 
-/// What a group has in the queue and at the device, and who waits for room.
+/// A group's requests in the queue and at the device, and the threads that wait for room.
 #[derive(Default)]
 struct Group {
     requests: usize,
@@ -247,7 +247,7 @@ impl Shared {
         st
     }
 
-    /// What to send now; with nothing, sees to it that somebody looks again in time.
+    /// The request to send now; if there is none, it makes sure that another look follows in time.
     fn next(&self, st: &mut State, by: By) -> Option<(Key, Job)> {
         if matches!(by, By::Service)
             && let Some((key, rq)) = st.deferred.pop_front()

@@ -9,7 +9,7 @@ use tidegate_rt::Nanos;
 /// A deadline that does not come: something else happens first.
 pub(super) const NEVER: Nanos = Nanos(u64::MAX);
 
-/// What to do now.
+/// The next action.
 pub(super) enum Next {
     /// This. It counts as at the device until [`Sched::complete`].
     Job(Key, Job),
@@ -38,14 +38,14 @@ pub(super) struct Sched {
 /// Queues of threads in a class; above that, those with nothing to do go: a volume sees any number of threads.
 const MANY: usize = 256;
 
-/// What a queue was given since it was chosen.
+/// The service that a queue got since it was chosen.
 struct Service {
     key: Key,
     bytes: u64,
     since: Nanos,
 }
 
-/// What becomes of the queue in service.
+/// The fate of the queue in service.
 enum Turn {
     /// Its next request goes.
     Serve(Key),
@@ -167,7 +167,7 @@ impl Sched {
         });
     }
 
-    /// What to do at `now`.
+    /// The next action at `now`.
     pub fn next(&mut self, now: Nanos) -> Next {
         if self.inflight >= self.options.depth {
             return Next::Wait(NEVER);
@@ -222,9 +222,9 @@ impl Sched {
         }
     }
 
-    /// What becomes of the queue in service where `best` would be the next by its share: it goes on until
-    /// it has had its budget or its time, or has nothing to send and is not worth waiting for. What it has had
-    /// counts once it has a request again: only then can shares decide who is next.
+    /// The fate of the queue in service if `best` would be the next by its share: it goes on until it has had
+    /// its budget or its time, or has nothing to send and is not worth waiting for. Service counts once the
+    /// queue has a request again: only then can shares decide which is next.
     fn turn(&mut self, best: Key, now: Nanos) -> Turn {
         let Some(s) = &self.service else { return Turn::Over };
         let (key, options) = (s.key, &self.options);
@@ -287,7 +287,7 @@ impl Sched {
         busy.any(|w| Some(w) != first)
     }
 
-    /// What was done for each group and class, in order of group.
+    /// The elevator's work for each group and class, in order of group.
     pub fn stats(&self) -> Vec<ElevatorStats> {
         let nodes = self.classes.iter().flat_map(|c| c.nodes.values());
         if self.by_process() {

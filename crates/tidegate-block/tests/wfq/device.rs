@@ -10,7 +10,7 @@ use tidegate_rt::{Condvar, LockClass, Mutex, thread};
 
 static CLASS: LockClass = LockClass::new("test_device", 980);
 
-/// What the device has begun to serve, in this order.
+/// The requests that the device has begun to serve, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
     pub ctx: IoContext,
