@@ -118,8 +118,8 @@ impl Ext4 {
         Ok(())
     }
 
-    /// What a block bitmap says that was never written: the copies of superblock and descriptors are in use, and what
-    /// of the group's own tables lies in it.
+    /// The content of a block bitmap that was never written: the copies of superblock and descriptors are in
+    /// use, and those of the group's own tables that lie in it.
     fn made_up_block_bitmap(&self, desc: &GroupDesc) -> Vec<u8> {
         let (sb, group) = (&self.sb, desc.group);
         let mut map = vec![0; sb.block_size as usize];

@@ -33,7 +33,7 @@ impl Freed {
         self.0.lock().freed.entry(group.0).or_default().push((bit, len, tid));
     }
 
-    /// What of a group nobody may have yet.
+    /// Blocks of a group that nobody may have yet.
     pub(super) fn of(&self, group: GroupNo, journal: Option<&Journal>) -> Vec<(u32, u32)> {
         let done = journal.map(Journal::committed);
         let mut all = self.0.lock();

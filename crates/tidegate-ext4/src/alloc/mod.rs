@@ -1,4 +1,4 @@
-//! What is given out: groups and their descriptors, blocks and inodes, and what is free.
+//! The volume's supplies: groups and their descriptors, free blocks and inodes.
 //!
 //! Its locks: `ext4->group` keeps two changes of one group's bitmaps apart, and is held while a bitmap is read;
 //! `ext4->space` has the counts. Maps, directories and inodes take and give back through it.
@@ -35,7 +35,7 @@ use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
 use tidegate_vfs::{Result, StatFs};
 
-/// What a walk over all group descriptors adds up.
+/// The sums of a walk over all group descriptors.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     /// Free blocks.

@@ -13,7 +13,7 @@ pub(crate) const DATA_PER_MAP: u64 = 4;
 pub(crate) const DATA_PER_MAP_NEW: u64 = 1024;
 const LEVELS: u64 = 8;
 
-/// What is free.
+/// Free blocks and inodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Free {
     /// Blocks, those promised among them.
@@ -29,7 +29,7 @@ pub(crate) struct Free {
 }
 
 impl Free {
-    /// What is kept for `promised` blocks of data: them, and their maps.
+    /// The blocks that are kept for `promised` blocks of data: them, and their maps.
     fn kept(&self, promised: u64) -> u64 {
         match self.data_per_map {
             _ if promised == 0 => 0,

@@ -9,8 +9,8 @@ use tidegate_block::{Bio, Errno};
 use tidegate_vfs::{Error, ErrorKind, Result};
 
 impl Ext4 {
-    /// Discards what is free in a range of bytes, in pieces of at least `minimum` bytes; the bytes discarded. What a
-    /// commit has yet to free is left alone.
+    /// Discards what is free in a range of bytes, in pieces of at least `minimum` bytes; the bytes discarded.
+    /// Blocks that a commit has yet to free are left alone.
     ///
     /// # Errors
     /// `Unsupported` where the device takes none; `InvalidArgument` for a range that begins behind the end; `ReadOnly`;

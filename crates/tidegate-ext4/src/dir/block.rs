@@ -13,7 +13,7 @@ use tidegate_vfs::{Error, Result};
 use zerocopy::FromBytes;
 
 impl Ext4 {
-    /// What the entries of a directory have to obey.
+    /// The rules for the entries of a directory.
     pub(super) fn dir_rules(&self, dir: &Ext4Inode) -> Rules {
         Rules {
             dir: dir.ino,

@@ -31,7 +31,7 @@ pub(crate) struct Spot {
     pub offset: usize,
 }
 
-/// What entries have to obey.
+/// The rules that entries have to obey.
 #[derive(Clone, Copy)]
 pub(super) struct Rules {
     /// The directory, for messages.

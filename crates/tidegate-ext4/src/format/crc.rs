@@ -1,6 +1,6 @@
 //! The format's checksums: crc32c and crc16, both without the usual inversions.
 
-/// What a checksum of bytes that follow on nothing begins with.
+/// The start of a checksum of bytes that follow on nothing.
 pub const START: u32 = !0;
 
 /// crc32c going on from `seed`, neither inverted before nor after, so that checksums chain.

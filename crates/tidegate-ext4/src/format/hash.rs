@@ -29,7 +29,7 @@ pub struct DirHash {
 /// Where `readdir` ends; no name has this hash.
 const EOF: u32 = 0x7fff_ffff << 1;
 
-/// What MD4 begins with (RFC 1320, 3.3).
+/// The state that MD4 begins with (RFC 1320, 3.3).
 const MD4_START: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
 impl DirHash {

@@ -92,7 +92,7 @@ impl Ext4 {
         wanted.max(least).max(own).next_multiple_of(4).min(room)
     }
 
-    /// What the VFS gets of a new inode once it is stored.
+    /// The parts of a new inode for the VFS, once it is stored.
     pub(crate) fn finish_new(
         &self,
         handle: &mut Handle<'_>,

@@ -48,9 +48,9 @@ pub(crate) struct Ext4Inode {
     pub block: [u8; I_BLOCK_SIZE],
     /// The block with more attributes.
     pub file_acl: Option<BlockAddr>,
-    /// What lies behind the inode's fields: attributes, magic number first, or nothing.
+    /// The bytes behind the inode's fields: attributes, magic number first, or nothing.
     pub behind: Box<[u8]>,
-    /// What checksums of its blocks begin with.
+    /// The start of checksums of its blocks.
     pub csum_seed: u32,
     /// Bytes of fields behind the first 128.
     pub extra: usize,
@@ -179,7 +179,7 @@ impl Ext4 {
             !inode.is(InodeFlags::EA_INODE),
             format_args!("inode {ino}: it holds an attribute, and has a name"),
         )?;
-        // What was read may be of a transaction that is not committed.
+        // The read may have got a transaction that is not committed.
         let newest = self.blocks.journal().map(|j| j.newest());
         Ok(InodeParts { ino, attr, private: Own::new(inode, newest) })
     }
@@ -341,7 +341,7 @@ impl Ext4 {
         }
     }
 
-    /// What an inode takes, in sectors. With huge_file there are 48 bits, which may count blocks.
+    /// The space of an inode, in sectors. With huge_file there are 48 bits, which may count blocks.
     fn used_sectors(&self, raw: &RawInode, flags: InodeFlags) -> u64 {
         let low = u64::from(raw.i_blocks_lo.get());
         if !self.sb.ro_compat.contains(RoCompat::HUGE_FILE) {

@@ -162,7 +162,7 @@ impl Ext4 {
         if at > range.start && r.as_ref().is_err_and(|e| e.kind() == ErrorKind::NoSpace) {
             r = Ok(());
         }
-        // What was given so far is the file's, whatever became of the rest.
+        // Blocks given so far are the file's, whatever became of the rest.
         if r.is_err() && !handle.has_changed() {
             return r.map(|()| at);
         }

@@ -34,14 +34,14 @@ impl std::fmt::Display for At {
     }
 }
 
-/// What a node says of one block of the file.
+/// A node's answer about one block of the file.
 enum Step {
     Found(Mapped),
     Down(BlockAddr, Range<u64>),
 }
 
 impl Ext4 {
-    /// What block `at` is, and all that goes on behind it in one piece as far as the node knows.
+    /// The place of block `at`, and the blocks that go on behind it in one piece as far as the node knows.
     pub(super) fn map_extent(&self, inode: &Ext4Inode, at: FileBlock) -> Result<Mapped> {
         if at.0 >= END {
             return Ok(Mapped::hole(u64::MAX - at.0));

@@ -14,8 +14,8 @@ const DIRECT: u64 = 12;
 const LEVELS: u32 = 3;
 
 impl Ext4 {
-    /// What block `at` is, and what goes on behind it in one piece as far as one block of numbers knows, at most `max`
-    /// blocks.
+    /// The place of block `at`, and the blocks that go on behind it in one piece as far as one block of
+    /// numbers knows, at most `max`.
     pub(super) fn map_indirect(&self, inode: &Ext4Inode, at: FileBlock, max: u64) -> Result<Mapped> {
         if at.0 < DIRECT {
             return self.run(inode, &inode.block[..DIRECT as usize * 4], at.0 as usize, max);

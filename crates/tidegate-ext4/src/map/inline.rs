@@ -19,7 +19,7 @@ impl Ext4 {
         Ok(all)
     }
 
-    /// What the attribute holds of it.
+    /// The part of it that the attribute holds.
     ///
     /// # Errors
     /// Those of reading an attribute.

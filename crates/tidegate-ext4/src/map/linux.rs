@@ -40,7 +40,7 @@ struct Pass<'a> {
     taken: Option<(DirtyRun, u64)>,
 }
 
-/// What ends a step of a pass.
+/// The end of a pass's step.
 enum Step {
     /// The next page needs a place, or a mark when it is written.
     Needs,

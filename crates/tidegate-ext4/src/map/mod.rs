@@ -50,7 +50,7 @@ use crate::inode::{Ext4Inode, ei, own};
 use crate::volume::sbi::Ext4;
 use tidegate_vfs::{Inode, Result, SeekTarget};
 
-/// What a block of a file is.
+/// The place of a file's block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Nothing: zeros.
@@ -75,7 +75,7 @@ impl Mapped {
         Mapped { place: Place::Hole, blocks }
     }
 
-    /// What is from block `skip` on, at most `max` blocks.
+    /// The part from block `skip` on, at most `max` blocks.
     fn part(self, skip: u64, max: u64) -> Self {
         let place = match self.place {
             Place::Hole => Place::Hole,
@@ -98,8 +98,8 @@ impl Mapped {
 }
 
 impl Ext4 {
-    /// What block `at` of a file is, and how many of the next `max` blocks go on in one piece. Looks into the tree; the
-    /// blocks of that are bounded by its depth.
+    /// The place of block `at` of a file, and how many of the next `max` blocks go on in one piece. Looks
+    /// into the tree; the blocks of that are bounded by its depth.
     ///
     /// # Errors
     /// `Corrupt`; those of reading.

@@ -81,8 +81,9 @@ impl Ext4 {
         }
     }
 
-    /// Starts to read pages up to the first that does not follow its predecessor on the volume; `done` gets them in the
-    /// thread that ends the bio. What needs no device, or several reads, is left to whoever wants it.
+    /// Starts to read pages up to the first that does not follow its predecessor on the volume; `done` gets
+    /// them in the thread that ends the bio. Pages that need no device, or several reads, are left to their
+    /// reader.
     pub(crate) fn start_read(&self, inode: &Inode, index: u64, pages: usize, done: ReadDone) {
         let (addr, pages) = match self.place_to_read(inode, index, pages) {
             Ok(Some(place)) => place,
@@ -171,7 +172,7 @@ impl Ext4 {
         }
     }
 
-    /// What a block of attributes adds to an inode's space, in sectors.
+    /// The share of a block of attributes in an inode's space, in sectors.
     fn acl_sectors(&self, own: &Ext4Inode) -> u64 {
         let cluster = u64::from(self.sb.block_size) * u64::from(self.sb.cluster_blocks) / 512;
         if own.file_acl.is_some() { cluster } else { 0 }

@@ -23,7 +23,7 @@ const AT_ONCE: usize = 8;
 /// Entries that the root has room for.
 const ROOT_MAX: usize = 4;
 
-/// What a node holds.
+/// The entries of a node.
 #[derive(Clone, Debug)]
 pub(super) enum Entries {
     Leaf(Vec<Piece>),

@@ -21,8 +21,8 @@ impl Ext4 {
     pub(crate) fn set_size(&self, inode: &Arc<Inode>, size: u64, now: Timespec) -> Result<()> {
         let (size_before, disk_size) = (inode.size(), ei(inode).disk_size);
         if size < size_before {
-            // Passes write nothing behind the new end from here on. What they have sent is there before its blocks are
-            // free: they may be another file's with the next commit.
+            // Passes write nothing behind the new end from here on. Pages that they have sent are there
+            // before their blocks are free: these may be another file's with the next commit.
             inode.attr().size = size;
             inode.mapping.wait_writeback(size / PAGE, u64::MAX);
             own(inode).sent.lock().cut(size);

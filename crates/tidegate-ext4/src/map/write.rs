@@ -106,8 +106,8 @@ impl Ext4 {
         self.write_run(inode, run, plug, here)
     }
 
-    /// Gives a run of pages places and sends it, in parts where one transaction has no room for all. What cannot be sent
-    /// stays dirty.
+    /// Gives a run of pages places and sends it, in parts where one transaction has no room for all. Pages
+    /// that cannot be sent stay dirty.
     fn write_run(
         &self,
         inode: &Arc<Inode>,
@@ -146,7 +146,7 @@ impl Ext4 {
             return Ok(all);
         }
         let blocks = self.file_blocks(&(start..end));
-        // What is in the plug does not wait for a commit, which may be waiting for it.
+        // Pages in the plug do not wait for a commit, which may be waiting for them.
         let (pieces, mut then) = match self.conversions_of(inode) {
             Some(queue) => self.set_aside(inode, &blocks, end, queue, plug)?,
             None => self.place(inode, &blocks, end, plug)?,
@@ -320,7 +320,7 @@ impl Ext4 {
             if part.end > covered {
                 self.free_range(handle, inode, part.start.max(covered)..part.end)?;
             }
-            // What was promised is taken now.
+            // The promised blocks are taken now.
             self.forget_promises(inode, part.start..part.end.min(covered).max(part.start))?;
         }
         if covered < blocks.end && (covered == blocks.start || !self.begins_page(covered)) {

@@ -1,4 +1,4 @@
-//! What is done with a volume that nobody uses.
+//! Work on a volume that nobody uses.
 //!
 //! | module | holds |
 //! |---|---|

@@ -50,7 +50,7 @@ pub(in crate::offline) struct Node {
     pub(in crate::offline) raw: RawInode,
     /// All bytes of it.
     pub(in crate::offline) bytes: Vec<u8>,
-    /// What checksums of its blocks begin with.
+    /// The start of checksums of its blocks.
     pub(in crate::offline) seed: u32,
 }
 

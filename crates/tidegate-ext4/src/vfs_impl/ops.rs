@@ -50,7 +50,7 @@ impl VolumeOps for Ext4 {
                 return invalid(format!("option \"{option}\": a journal is as it was opened"));
             }
             if (to.data == DataMode::Journal) != logs {
-                // What is in the log and what is written in place would have to be told apart for each block.
+                // Content in the log and content in place would have to be told apart for each block.
                 let how = if logs { "in" } else { "past" };
                 return invalid(format!(
                     "option \"{option}\": the volume was opened with its data {how} the journal"

@@ -64,7 +64,7 @@ pub(crate) struct Blocks {
     /// Pages of the device that hold metadata.
     inode: Arc<Inode>,
     block_size: u64,
-    /// What the journal holds.
+    /// The journal's blocks.
     pub(crate) overlay: Option<Overlay>,
     changes: Changes,
 }
@@ -215,8 +215,8 @@ impl Blocks {
         Ok(page)
     }
 
-    /// Reads `pages` pages from byte `at` of the device on, where a block begins, and what the journal holds of them. What
-    /// lies behind the device's last whole sector is zeros: a device need not be whole pages long.
+    /// Reads `pages` pages from byte `at` of the device on, where a block begins, and what the journal holds
+    /// of them. Bytes behind the device's last whole sector are zeros: a device need not be whole pages long.
     ///
     /// # Errors
     /// Those of the device.

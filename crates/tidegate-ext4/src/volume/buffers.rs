@@ -184,7 +184,7 @@ impl Buffers {
         result
     }
 
-    /// What was sent so far: bios, and blocks in them.
+    /// Writes sent so far: bios, and blocks in them.
     pub(super) fn sent(&self) -> (u64, u64) {
         (self.counts.0.load(Relaxed), self.counts.1.load(Relaxed))
     }

@@ -1,4 +1,4 @@
-//! What a change of metadata goes through: blocks that change together.
+//! Changes of metadata: blocks that change together.
 //!
 //! With a journal it is a handle of that: all of it is there after a power cut, or nothing. A volume without a journal
 //! changes its blocks in memory, and a sync writes them in no particular order, as Linux does there; e2fsck mends what a
@@ -24,7 +24,7 @@ const LOW: u32 = 28;
 pub(crate) struct Handle<'a> {
     way: Way<'a>,
     changed: bool,
-    /// What was changed is whole: it was taken back, or is of no consequence.
+    /// The changes are whole: they were taken back, or are of no consequence.
     whole: bool,
     /// In the midst of changes that belong together.
     in_step: bool,
@@ -149,7 +149,7 @@ impl<'a> Handle<'a> {
         Ok(Handle::on(way))
     }
 
-    /// What the later part begins with; once, and if there is a journal.
+    /// The reserved part that later work begins with; once, and if there is a journal.
     pub(crate) fn later(&mut self) -> Option<Reserved> {
         match &mut self.way {
             Way::Direct(_) => None,
@@ -175,7 +175,7 @@ impl<'a> Handle<'a> {
         self.in_step || self.changed && !self.whole
     }
 
-    /// What was changed was taken back: an error that follows leaves nothing half done.
+    /// The changes were taken back: an error that follows leaves nothing half done.
     pub(crate) fn set_whole(&mut self) {
         self.whole = true;
     }

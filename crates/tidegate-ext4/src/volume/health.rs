@@ -131,7 +131,7 @@ impl Ext4 {
             if breaks {
                 self.stop(e);
                 if let Some(journal) = self.blocks.journal() {
-                    // What is half done must not be committed.
+                    // A half-done change must not be committed.
                     journal.abort(e.clone());
                 }
                 return r;

@@ -1,4 +1,4 @@
-//! What a volume tells of itself, for `tidegate info`.
+//! Facts about a volume, for `tidegate info`.
 
 use crate::format::gate::Journal;
 use crate::format::gate::superblock::text;
@@ -43,7 +43,7 @@ pub struct VolumeInfo {
     pub directories: u64,
     /// Where the volume was last mounted.
     pub last_mounted: String,
-    /// What `s_state` says: `clean`, `not clean`, with `errors` if any are recorded.
+    /// The words of `s_state`: `clean`, `not clean`, with `errors` if any are recorded.
     pub state: String,
     /// Errors counted.
     pub errors: u32,
@@ -59,7 +59,7 @@ pub struct VolumeInfo {
     pub journal: JournalInfo,
 }
 
-/// What there is to say of a group.
+/// Facts about a group.
 #[derive(Clone, Debug, Default)]
 pub struct GroupInfo {
     /// First block.
@@ -78,7 +78,7 @@ pub struct GroupInfo {
     pub flags: Vec<String>,
 }
 
-/// What there is to say of a journal.
+/// Facts about a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum JournalInfo {
     /// There is none.

@@ -5,7 +5,7 @@ use tidegate_rt::Timespec;
 use tidegate_vfs::{Error, ErrorKind, Result, positions, switches};
 
 positions! {
-    /// What a commit waits for (`data=`).
+    /// The data that a commit waits for (`data=`).
     pub enum DataMode {
         /// Data is on the device before the transaction commits that gives it a place.
         #[default]
@@ -18,7 +18,7 @@ positions! {
 }
 
 positions! {
-    /// What a pass over a file's dirty pages sends while it holds a transaction's handle (`nomap_first=`).
+    /// The pages that a pass over a file sends while it holds a transaction's handle (`nomap_first=`).
     pub enum NomapFirst {
         /// All of them, also those that have a place: Linux before `ext4_writepages` sent them first.
         Off = "off",
@@ -40,7 +40,8 @@ switches! {
         /// The volume was just made, and nobody else has seen it: changes go past its journal, as a power cut leaves
         /// nothing that anybody was promised, and may take what is kept for the superuser.
         pub filling: bool = false,
-        /// What changes of the volume as a whole bear instead of the clock's time; nothing depends on chance then.
+        /// The time that changes of the volume as a whole bear instead of the clock's; nothing depends on
+        /// chance then.
         pub fixed_time: Option<Timespec> = None,
         /// Switches that were told, by name: what the superblock has as a default for them does not count.
         pub told: Vec<String> = Vec::new(),
@@ -50,9 +51,10 @@ switches! {
         /// How transactions reach the log: one after the other as Linux does, or the body of the next while the record
         /// of the last is on its way. Chosen when a volume is opened.
         journal: JournalMode = JournalMode::Pipelined,
-        /// What a commit waits for: the data that it gives places, or nothing but metadata. Of a file with extents it waits for no
-        /// data, as they read as zeros until that is there. With journal, data is written to the log as metadata is, and a power cut
-        /// leaves writes in their order; chosen when a volume is opened.
+        /// The data that a commit waits for: all that it gives places, or nothing but metadata. Of a file
+        /// with extents it waits for no data, as they read as zeros until that is there. With journal, data
+        /// is written to the log as metadata is, and a power cut leaves writes in their order; chosen when a
+        /// volume is opened.
         data: DataMode = DataMode::Ordered,
         /// Which pages of files with extents are sent while a transaction is kept open: all, those that need a place and what lies
         /// between them, or none.

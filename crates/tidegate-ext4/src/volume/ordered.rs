@@ -58,7 +58,7 @@ impl Ordered {
         self.ended.wake_all();
     }
 
-    /// A run gets its place in `tid`, whose handle the caller has. What follows needs no handle.
+    /// A run gets its place in `tid`, whose handle the caller has. The rest needs no handle.
     pub(crate) fn begin(self: &Arc<Self>, tid: Tid) -> OnWay {
         self.runs.lock().entry(tid.0).or_default().on_way += 1;
         OnWay { of: self.clone(), tid, arrived: AtomicBool::new(false) }

@@ -1,4 +1,5 @@
-//! What the journal holds and the volume does not: read in place of the volume's blocks, and never written there.
+//! Blocks that the journal holds and the volume does not: read in place of the volume's blocks, and never
+//! written there.
 
 use crate::format::gate::{Journal, Superblock, rule};
 use crate::format::raw::InodeFlags;
@@ -40,7 +41,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// What is lost of what was promised, if something is.
+    /// The part of the promises that is lost, if there is one.
     pub(crate) fn left_out(&self) -> Option<Unseen> {
         if let Some(tid) = self.replay.failed_commit() {
             return Some(Unseen::Transaction(tid.0));

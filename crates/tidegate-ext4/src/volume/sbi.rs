@@ -22,9 +22,9 @@ pub struct Ext4 {
     pub(crate) blocks: Blocks,
     /// Why it is not changed; empty if it is.
     pub(crate) read_only: Option<ReadOnly>,
-    /// What all groups count together, once somebody has asked.
+    /// The sums of all groups, once somebody has asked.
     pub(crate) counts: OnceLock<Counts>,
-    /// What is free, if the volume is changed.
+    /// Free blocks and inodes, if the volume is changed.
     pub(crate) space: Option<Space>,
     /// Blocks that a commit frees.
     pub(crate) freed: Freed,
@@ -32,7 +32,7 @@ pub struct Ext4 {
     pub(crate) plug: Arc<SharedPlug>,
     /// Data that commits wait for.
     pub(crate) ordered: Arc<Ordered>,
-    /// What marks blocks written, if the volume is changed and not filled.
+    /// The marker of written blocks, if the volume is changed and not filled.
     pub(crate) conversions: Option<Conversions>,
     /// Groups that nothing is taken from.
     pub(crate) damaged: Damaged,

@@ -1,4 +1,4 @@
-//! What was written since the volume was opened.
+//! Figures of the writes since the volume was opened.
 
 use crate::volume::sbi::Ext4;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -22,14 +22,14 @@ pub(super) struct Stored<'a> {
 pub(super) struct Area<'a> {
     ino: u32,
     block: Option<BlockAddr>,
-    /// What the offsets of values count from.
+    /// The bytes that the offsets of values count from.
     bytes: &'a [u8],
     /// Where the first entry is in it.
     first: usize,
 }
 
 impl<'a> Area<'a> {
-    /// What lies behind the magic number in an inode.
+    /// The area behind the magic number in an inode.
     pub(super) fn of_inode(ino: u32, bytes: &'a [u8]) -> Self {
         Area { ino, block: None, bytes, first: 0 }
     }

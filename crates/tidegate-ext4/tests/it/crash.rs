@@ -22,7 +22,7 @@ fn content(id: u64, len: usize) -> Vec<u8> {
     (0..len).map(|i| (id.wrapping_mul(0x9E37_79B9) >> (8 * (i % 4))) as u8 ^ (i / 512) as u8 | 1).collect()
 }
 
-/// What was promised of a file: from one event to another it is there, whole.
+/// The promise of a file: from one event to another it is there, whole.
 struct Promise {
     name: Vec<u8>,
     id: u64,
@@ -142,7 +142,7 @@ fn run(base: &[u8], seed: u64, steps: u64, unit: usize, logged: Logged) -> Run {
     }
     let end = recorder.position();
     let records = recorder.take();
-    // What comes after is not looked at.
+    // Later events are not looked at.
     drop(held);
     v.unmount().unwrap();
     Run { records, promises, end, unit }
@@ -202,7 +202,7 @@ fn look(what: &str, bytes: &[u8], run: &Run, at: u64) -> Arc<MemoryDevice> {
             f.read_at(0, &mut found).unwrap();
             let name = String::from_utf8_lossy(&e.name).into_owned();
             let id: u64 = name.split('-').nth(1).unwrap().parse().unwrap();
-            // What was moved has the content of another number, which its bytes tell by themselves.
+            // A file that was moved has the content of another number, which its bytes tell by themselves.
             let own = name.starts_with("file") && found == content(id, found.len());
             let moved = name.starts_with("moved") && (1..=id).any(|n| found == content(n, found.len()));
             assert!(own || moved, "{what}: {name} shows bytes that are not its own");

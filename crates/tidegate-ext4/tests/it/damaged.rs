@@ -267,7 +267,7 @@ fn damaged_bitmaps_cost_their_groups_alone() {
         assert_eq!(e.kind(), ErrorKind::NoSpace, "{e}");
         assert!(e.to_string().contains("run e2fsck"), "{e}");
         assert_eq!(write(&v, b"new", 1 << 20).unwrap_err().kind(), ErrorKind::NoSpace);
-        // What nobody can be given is promised to nobody.
+        // Blocks that nobody can be given are promised to nobody.
         let new = v.lookup(&root(&v), b"new").unwrap();
         let f = v.open(&Cred::ROOT, &new, OpenFlags::WRITE).unwrap();
         assert_eq!(f.write_at(2 << 20, &[7; LEN]).unwrap_err().kind(), ErrorKind::NoSpace);

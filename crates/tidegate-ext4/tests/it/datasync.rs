@@ -1,4 +1,4 @@
-//! What an fdatasync waits for, and what it need not wait for.
+//! The commits that an fdatasync waits for, and those that it need not.
 
 use crate::rig::{mke2fs, scratch, skip};
 use std::collections::BTreeSet;

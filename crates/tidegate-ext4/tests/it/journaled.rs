@@ -80,7 +80,7 @@ pub const KINDS: [&[&str]; 3] = [
     &["-t", "ext3", "-b", "1024", "-J", "size=2"],
 ];
 
-/// What e2fsck and Linux make of a volume whose power was cut, and we.
+/// The result of e2fsck, of Linux and of ours for a volume whose power was cut.
 fn recovered(left: &[u8], image: &Path, want: &[(&str, Vec<u8>)]) {
     let path = image.to_str().unwrap();
     std::fs::write(image, left).unwrap();
@@ -196,7 +196,7 @@ fn the_flag_turns_it_on_and_off_for_a_file() {
         other.fsync(true).unwrap();
         let image = dir.path().join(format!("flag-{n}.img"));
         recovered(&bytes(&device), &image, &[("flagged", content(1, 20_000)), ("other", content(2, 20_000))]);
-        // What is written in place from here on is not undone by what the log has.
+        // Bytes that are written in place from here on are not undone by the log.
         set_logged(&v, f.inode(), false);
         f.write_at(0, &content(3, 20_000)).unwrap();
         assert!(f.inode().mapping.nr_dirty() > 0);

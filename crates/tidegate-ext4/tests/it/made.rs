@@ -51,8 +51,8 @@ pub const SETS: &[(&str, &[&str])] = &[
     ("mmp", &["-t", "ext4", "-O", "mmp"]),
 ];
 
-/// What mke2fs does not carry over: times finer than seconds, those of directories that it fills, and its own
-/// directory lost+found.
+/// Properties that mke2fs does not carry over: times finer than seconds, those of directories that it fills,
+/// and its own directory lost+found.
 fn as_made() -> Options {
     Options {
         ignore_nanoseconds: true,

@@ -13,7 +13,7 @@ use tidegate_rt::clock;
 use tidegate_testing::temp::TempDir;
 
 const MIB: u64 = 1 << 20;
-/// What a device holds that was used before.
+/// The content of a device that was used before.
 const STALE: u8 = 0xa7;
 
 fn with(features: &str) -> MkfsOptions {
@@ -55,7 +55,7 @@ fn volumes_are_clean_and_used_by_linux_and_by_us() {
     ];
     for (n, features) in sets.into_iter().enumerate() {
         let image = dir.path().join(format!("{n}.img"));
-        // What lay there before is in the way of nothing, written as tables are or left to Linux.
+        // Old content is in the way of nothing, written as tables are or left to Linux.
         std::fs::write(&image, vec![STALE; 70 * MIB as usize]).unwrap();
         let o = MkfsOptions { discard: false, lazy_itable_init: n % 2 == 0, root_uid: 7, ..with(features) };
         mkfs(&open_file(&image), &o).unwrap();

@@ -1,4 +1,4 @@
-//! What is refused, and what is opened read-only, is told by name.
+//! A volume that is refused, or opened read-only, has its feature named.
 
 use crate::rig::*;
 use std::fs::OpenOptions;

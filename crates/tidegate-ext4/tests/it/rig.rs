@@ -33,7 +33,7 @@ pub fn must(name: &str, args: &[&str]) -> String {
     text
 }
 
-/// What a program prints, which has to succeed.
+/// The output of a program, which has to succeed.
 pub fn bytes_of(name: &str, args: &[&str]) -> Vec<u8> {
     let mut command = Command::new("timeout");
     command.arg(LIMIT).arg(oracle::require(name).unwrap()).args(args).stdin(Stdio::null());

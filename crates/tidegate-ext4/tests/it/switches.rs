@@ -1,4 +1,4 @@
-//! What the positions of switches do.
+//! The effect of the positions of switches.
 
 use crate::rig::{mke2fs, scratch, skip};
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use crate::format::units::{BlockAddr, GroupNo};
 use tidegate_vfs::{At, Error, ErrorKind, Result};
 use zerocopy::FromBytes;
 
-/// What errors of it are about.
+/// The place that its errors name.
 const SUPERBLOCK: At = At::The("superblock");
 
 fn rule(holds: bool, what: impl std::fmt::Display) -> Result<()> {
@@ -61,7 +61,7 @@ pub struct Superblock {
     pub desc_size: u32,
     /// Where the journal is.
     pub journal: Journal,
-    /// What metadata checksums begin with.
+    /// The start of metadata checksums.
     pub csum_seed: u32,
 }
 

@@ -44,7 +44,7 @@ pub struct RawXattrEntry {
 pub const XATTR_ENTRY: usize = 16;
 const _: () = assert!(size_of::<RawXattrEntry>() == XATTR_ENTRY);
 
-/// What `e_name_index` stands for in front of a name.
+/// The prefix of a name by its `e_name_index`.
 pub const NAME_PREFIXES: [(u8, &[u8]); 3] = [(1, b"user."), (4, b"trusted."), (6, b"security.")];
 /// `e_name_index` of access ACLs.
 pub const INDEX_ACL_ACCESS: u8 = 2;

@@ -16,7 +16,7 @@ pub(super) struct Range {
     pub(super) hash: DirHash,
 }
 
-/// What a tree is made of.
+/// The parts of a tree.
 pub(super) struct Tree {
     /// Blocks of the directory that are nodes.
     pub(super) nodes: HashSet<u64>,

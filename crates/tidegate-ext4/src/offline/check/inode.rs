@@ -188,7 +188,7 @@ impl Checker<'_> {
             Some(Kind::File) => {
                 let limit = if n.has(InodeFlags::EXTENTS) { bs << 32 } else { self.indirect_limit() };
                 let behind = m.written_end == 0 || size > (m.written_end - 1) * bs;
-                // What fs-verity computes lies behind the end.
+                // The hashes of fs-verity lie behind the end.
                 size <= limit && (behind || n.has(InodeFlags::VERITY))
             }
             Some(Kind::Link) => size > 0 && (n.is_short_link() || (size < bs && m.end == 1)),

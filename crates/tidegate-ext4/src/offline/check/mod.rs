@@ -1,9 +1,10 @@
 //! A read-only consistency check of a volume, written from the format.
 //!
-//! It shares no code with the engine but the raw structures, the gate and the recovery of journals, so that a mistake of
-//! the engine does not hide itself. What the journal holds is read in place of the volume's blocks. Each block is claimed
-//! once and each map descended into once, so damage cannot make it loop. Not looked at: the content of quota files, and
-//! of the multi-mount block; volumes with bigalloc, shared_blocks, inline_data or ea_inode are refused by name.
+//! It shares no code with the engine but the raw structures, the gate and the recovery of journals, so that a
+//! mistake of the engine does not hide itself. Blocks that the journal holds are read in place of the
+//! volume's. Each block is claimed once and each map descended into once, so damage cannot make it loop. Not
+//! looked at: the content of quota files, and of the multi-mount block; volumes with bigalloc, shared_blocks,
+//! inline_data or ea_inode are refused by name.
 //!
 //! | module | holds |
 //! |---|---|
@@ -42,7 +43,7 @@ use std::sync::Arc;
 use tidegate_block::RequestQueue;
 use tidegate_vfs::{Error, ErrorKind, Result};
 
-/// What is remembered of an inode in use.
+/// Notes on an inode in use.
 #[derive(Clone, Copy, Default)]
 struct InodeState {
     kind: Option<Kind>,

@@ -1,4 +1,4 @@
-//! What a check has found so far.
+//! Findings of a check so far.
 
 use tidegate_vfs::offline::Problem;
 

@@ -8,7 +8,7 @@ use crate::offline::node::{MAX_FILE_BLOCKS, Node, header};
 use tidegate_vfs::Result;
 use zerocopy::FromBytes;
 
-/// What a map leads to.
+/// The blocks that a map leads to.
 pub(super) struct Mapped {
     /// Blocks of data and of the map itself.
     pub(super) blocks: u64,
@@ -56,7 +56,7 @@ impl Checker<'_> {
         let (used, blocks) = (std::mem::replace(&mut self.used, Bits::new(self.sb.blocks)), self.blocks);
         let (total, kept) = (self.found.total, self.found.problems.len());
         let walked = self.walk_map(node, true);
-        // What is wrong is told when the inode's turn comes.
+        // Faults are reported when the inode's turn comes.
         self.found.total = total;
         self.found.problems.truncate(kept);
         (self.used, self.blocks) = (used, blocks);

@@ -1,4 +1,4 @@
-//! What can go wrong when a volume is made.
+//! Errors of making a volume.
 
 use crate::format::units::BlockAddr;
 use tidegate_block::Errno;
@@ -59,13 +59,13 @@ pub enum MkfsError {
     /// The device was opened for reading only.
     #[error("{0} is open for reading only: open it for writing")]
     ReadOnly(String),
-    /// What was made does not pass the gate that each volume passes when it is opened.
+    /// The new volume does not pass the gate that each volume passes when it is opened.
     #[error("no volume can be made with these options: {0}")]
     Refused(tidegate_vfs::Error),
     /// The device failed. It holds no valid volume now.
     #[error("{what} at block {block} failed")]
     Io {
-        /// What was under way.
+        /// The step that was under way.
         what: &'static str,
         /// Where, in blocks.
         block: BlockAddr,

@@ -24,7 +24,7 @@ pub(super) struct Inodes<'a> {
     pub options: &'a MkfsOptions,
 }
 
-/// What an inode is to be.
+/// A new inode as it is to be.
 struct New {
     mode: u16,
     links: u16,
@@ -133,7 +133,7 @@ impl Inodes<'_> {
         })
     }
 
-    /// What an inode's checksums, and those of its blocks, begin with.
+    /// The start of an inode's checksums, and of those of its blocks.
     pub fn seed(&self, ino: u32) -> u32 {
         crc32c(crc32c(self.sb.csum_seed, &ino.to_le_bytes()), &[0; 4])
     }

@@ -46,7 +46,7 @@ use tidegate_rt::clock;
 use writer::Writer;
 use zerocopy::IntoBytes;
 
-/// What a volume begins with that is not complete.
+/// The first bytes of a volume that is not complete.
 pub const UNFINISHED: &[u8] = b"tidegate mkfs: not complete\n";
 /// `s_jnl_backup_type`: the superblock has a copy of the journal inode's map.
 const JNL_BACKUP_BLOCKS: u8 = 1;
@@ -55,16 +55,16 @@ const MARKS: u64 = 128 << 10;
 /// Bytes at the end of a device in which other formats have their marks.
 const END: u64 = 64 << 10;
 
-/// What was made.
+/// The new volume in figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MkfsReport {
     /// Identity of the volume, given or drawn.
     pub uuid: [u8; 16],
-    /// What it has room for.
+    /// Its space.
     pub room: Room,
 }
 
-/// What a volume has room for when it is new.
+/// The space of a volume when it is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Bytes of a block.
@@ -85,7 +85,7 @@ pub struct Room {
     pub inode_size: u32,
 }
 
-/// What a volume of `bytes` bytes would have room for.
+/// The space that a volume of `bytes` bytes would have.
 ///
 /// # Errors
 /// The options make no volume of this size.
@@ -109,7 +109,7 @@ fn room_of(geometry: &Geometry, plan: &Plan<'_>) -> Room {
     }
 }
 
-/// Makes an empty volume on the whole of `queue`'s device. What was on it is lost.
+/// Makes an empty volume on the whole of `queue`'s device. The device's old content is lost.
 ///
 /// # Errors
 /// An option or size that makes no volume: nothing was written. A device error: the device holds none.
@@ -144,7 +144,7 @@ fn clear(w: &Writer<'_>, plan: &Plan<'_>, options: &MkfsOptions, zeroed: bool) -
     if options.discard {
         w.discard(BlockAddr(behind), sb.blocks - behind)?;
     }
-    // What other formats have near the beginning.
+    // The marks that other formats have near the beginning.
     let marks = MARKS / u64::from(sb.block_size);
     w.zero(BlockAddr(behind), marks.min(sb.blocks) - behind)?;
     let end = END / u64::from(sb.block_size);

@@ -1,4 +1,4 @@
-//! What the caller may choose, and whether the choice can be made.
+//! The caller's choices, and whether they are possible.
 
 use super::{Features, MkfsError};
 use crate::format::raw::INODE_BASE;
@@ -25,7 +25,7 @@ pub struct MkfsOptions {
     pub label: String,
     /// Identity of the volume; random when `None`.
     pub uuid: Option<[u8; 16]>,
-    /// What the hashes of names begin with; derived from the UUID when `None`.
+    /// The seed of the hashes of names; derived from the UUID when `None`.
     pub hash_seed: Option<[u8; 16]>,
     /// Bytes of a block: 1024, 2048 or 4096. `None` takes 1024 below 512 MiB, 4096 above.
     pub block_size: Option<u32>,

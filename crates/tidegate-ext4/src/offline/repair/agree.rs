@@ -1,5 +1,5 @@
-//! What all else is read by in the superblock, against its copies: one wrong bit there would have every file or name made
-//! anew.
+//! Fields of the superblock that all else is read by, against its copies: one wrong bit there would have
+//! every file or name made anew.
 
 use super::Repair;
 use super::superblock::{Copy, seal};
@@ -79,7 +79,7 @@ const FIELDS: &[Field] = &[
     field!(s_first_meta_bg),
 ];
 
-/// What else is taken from copies whose checksums are right, where that of the first is wrong.
+/// Fields that are also taken from copies whose checksums are right, if that of the first is wrong.
 const UNSEALED: &[Field] = &[
     field!(s_blocks_count_lo),
     field!(s_blocks_count_hi),

@@ -12,7 +12,7 @@ impl Repair<'_, '_> {
     /// `NoSpace`.
     pub(super) fn alloc_block(&mut self) -> Result<u64> {
         let all = self.sb.blocks;
-        // What is free once stays `seen`: no block becomes free again.
+        // A block that is free once stays `seen`: none becomes free again.
         let rest = if self.full { 0 } else { all };
         for n in 0..rest {
             let block = (self.next_block + n) % all;

@@ -24,7 +24,7 @@ pub(super) enum Stage {
     Shared,
     /// Bitmaps and descriptors, which follow from those.
     Tables,
-    /// What says that there is something to do.
+    /// The block that says that there is something to do.
     Last,
     /// Copies of the superblock, behind the first: as long as that is the old one, they must not speak against it.
     Copies,
@@ -49,7 +49,7 @@ impl<'q> Disk<'q> {
         Disk { queue, reader, block_size: block_size.into(), changed, copies, zeroes }
     }
 
-    /// What the journal holds is read in place of the volume's blocks: for a dry run.
+    /// Blocks that the journal holds are read in place of the volume's: for a dry run.
     pub(super) fn lay_over(&mut self, replay: Replay) {
         self.reader.lay_over(replay);
     }

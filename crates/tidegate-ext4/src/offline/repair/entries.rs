@@ -31,7 +31,7 @@ pub(super) fn len_of(name: &[u8]) -> usize {
     (DIRENT_HEAD + name.len()).next_multiple_of(4)
 }
 
-/// What was found in a block.
+/// The findings in a block.
 pub(super) struct Found {
     pub(super) entries: Vec<Entry>,
     /// All of it is made of entries.
@@ -133,7 +133,7 @@ impl Repair<'_, '_> {
         let end = self.entries_end();
         let mut bytes = vec![0; self.sb.block_size as usize];
         let first = entries.first().map_or(end, |e| e.at);
-        // What is too small for an entry goes to the first.
+        // Bytes that are too few for an entry go to the first.
         let lead = if first < 12 { 0 } else { first };
         if lead > 0 {
             put_head(&mut bytes, 0, 0, lead, 0, 0, true);

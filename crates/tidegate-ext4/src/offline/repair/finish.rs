@@ -1,4 +1,4 @@
-//! What follows from all else: link counts, bitmaps, counters, the superblock.
+//! Fields that follow from all else: link counts, bitmaps, counters, the superblock.
 
 use super::Repair;
 use super::disk::Stage;
@@ -306,7 +306,7 @@ fn names_device(raw: &RawSuperblock) -> bool {
     raw.s_journal_dev.get() != 0 || raw.s_journal_uuid != [0; 16]
 }
 
-/// What the superblock tells of earlier errors is over.
+/// The superblock's notes of earlier errors are over.
 fn forget_errors(raw: &mut RawSuperblock) {
     raw.s_error_count = 0.into();
     (raw.s_first_error_time, raw.s_last_error_time) = (0.into(), 0.into());

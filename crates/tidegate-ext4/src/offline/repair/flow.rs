@@ -22,8 +22,9 @@ const ROUNDS: u32 = 6;
 /// decided.
 ///
 /// # Errors
-/// Without a superblock, with tables that cannot be found, with features that are not repaired (by name), and those of
-/// the device: nothing was changed then but for a journal that was replayed. What is too broken to mend is in the report.
+/// Without a superblock, with tables that cannot be found, with features that are not repaired (by name), and
+/// those of the device: nothing was changed then but for a journal that was replayed. Damage that is beyond
+/// mending is in the report.
 pub fn repair(
     queue: &Arc<RequestQueue>,
     options: RepairOptions,
@@ -256,7 +257,7 @@ fn refuse_changes(sb: &Superblock) -> Result<()> {
 }
 
 impl<'q, 'c> Repair<'q, 'c> {
-    /// What a round begins with; where there is an overlay, it is read in place of the volume's blocks.
+    /// The start of a round; if there is an overlay, it is read in place of the volume's blocks.
     fn load(
         queue: &'q Arc<RequestQueue>,
         sb: Superblock,

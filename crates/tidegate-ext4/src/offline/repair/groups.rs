@@ -20,7 +20,7 @@ pub(super) struct Desc {
     pub(super) desc: GroupDesc,
     /// The bytes that it came from; they are not what lies on the volume where it is a copy.
     pub(super) bytes: Vec<u8>,
-    /// What it counts, and which tables are not there yet, can be believed, too.
+    /// Its counts, and its marks of tables that are not there yet, can be believed, too.
     pub(super) trusted: bool,
 }
 

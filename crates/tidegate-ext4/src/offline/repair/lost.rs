@@ -1,4 +1,4 @@
-//! What nothing leads to gets a name in lost+found.
+//! Inodes that nothing leads to get a name in lost+found.
 
 use super::disk::Stage;
 use super::hashed::NewEntry;

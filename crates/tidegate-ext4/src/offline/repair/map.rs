@@ -28,7 +28,7 @@ impl Run {
     }
 }
 
-/// What a map leads to.
+/// The blocks that a map leads to.
 #[derive(Clone, Default)]
 pub(super) struct Map {
     /// In the order of the file.
@@ -37,7 +37,7 @@ pub(super) struct Map {
     pub(super) nodes: Vec<u64>,
     /// Those of which only the checksum is wrong.
     pub(super) unsealed: Vec<u64>,
-    /// What was left out: the map has to be made anew.
+    /// Parts that were left out: the map has to be made anew.
     pub(super) wrong: Option<String>,
     /// Blocks that it names, in order or not.
     total: u64,

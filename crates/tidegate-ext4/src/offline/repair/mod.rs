@@ -59,7 +59,7 @@ use map::Run;
 use std::collections::{BTreeMap, BTreeSet};
 use tidegate_vfs::{ErrorKind, Result};
 
-/// What is remembered of an inode in use.
+/// Notes on an inode in use.
 #[derive(Clone, Copy, Default)]
 struct State {
     kind: Option<Kind>,
@@ -173,7 +173,7 @@ impl Repair<'_, '_> {
         (self.on_change)(&Change { what, place, from, to });
     }
 
-    /// What there is no room for is left, so that the rest is mended.
+    /// Changes for which there is no space are left, so that the rest is mended.
     ///
     /// # Errors
     /// All but `NoSpace`.
@@ -198,7 +198,7 @@ impl Repair<'_, '_> {
         self.states.get(group).and_then(|g| g.get(slot)).copied().unwrap_or_default()
     }
 
-    /// What is remembered of `ino`, to be changed.
+    /// The notes on `ino`, to be changed.
     fn state_mut(&mut self, ino: u32) -> &mut State {
         let (group, slot) = self.place(ino);
         let states = &mut self.states[group];

@@ -1,4 +1,4 @@
-//! What an entry says: its name, what it names, and the type of that.
+//! The content of an entry: its name, the inode behind it, and the type of that.
 
 use super::Repair;
 use super::dir::Dir;

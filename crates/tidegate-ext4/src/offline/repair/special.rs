@@ -203,7 +203,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// What the block of numbers holds, and each block that it leads to.
+    /// The content of the block of numbers, and each block that it leads to.
     #[allow(clippy::type_complexity)] // a list of blocks with their bytes
     fn resize_map(&self) -> (Vec<u8>, Vec<(u64, Vec<u8>)>) {
         let bs = self.sb.block_size as usize;

@@ -32,7 +32,7 @@ pub(super) fn seal(s: &mut RawSuperblock) {
 /// The superblock, and what was done to have it.
 pub(super) struct Found {
     pub(super) sb: Superblock,
-    /// What is wrong with the first, and where this one is from.
+    /// The first one's fault, and the place that this one is from.
     pub(super) mended: Option<(String, String)>,
 }
 
@@ -51,8 +51,8 @@ pub(super) fn depends_on_copies(queue: &RequestQueue) -> bool {
 /// first: copies are not asked then, as they may be older.
 ///
 /// # Errors
-/// What is wrong with the first where none can; `Unsupported` where it has unknown features; `Corrupt` where its copies
-/// are at odds with it.
+/// The first one's fault if none can be used; `Unsupported` if it has unknown features; `Corrupt` if its
+/// copies are at odds with it.
 pub(super) fn find(queue: &Arc<RequestQueue>, sound: bool) -> Result<Found> {
     let size = queue.device().size();
     // A superblock that cannot be read is as one that is gone.

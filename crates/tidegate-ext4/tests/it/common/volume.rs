@@ -37,7 +37,7 @@ pub fn open_rw(
     Ok((fs, vfs))
 }
 
-/// What e2fsck and our own check have against the volume.
+/// The faults that e2fsck and our own check find.
 pub fn fsck(device: &MemoryDevice) -> std::result::Result<(), String> {
     let mut bytes = vec![0; Device::size(device) as usize];
     device.read_at(0, &mut bytes);
@@ -52,7 +52,7 @@ pub fn fsck(device: &MemoryDevice) -> std::result::Result<(), String> {
     let dir = scratch("checked").map_err(|e| e.to_string())?;
     let path = dir.path().join("checked.img");
     std::fs::write(&path, &bytes).map_err(|e| e.to_string())?;
-    // What was unmounted while it was in use has files to be freed, which e2fsck does first.
+    // A volume that was unmounted while it was in use has files to be freed, which e2fsck does first.
     let orphans = bytes[1024 + 0xe8..1024 + 0xec] != [0; 4];
     // The journal of one that was let go of in use may have what its blocks lack.
     let needs_recovery = bytes[1024 + 0x60] & 4 != 0;

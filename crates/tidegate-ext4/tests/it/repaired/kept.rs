@@ -1,5 +1,5 @@
-//! What a repair leaves alone: tables that are another group's, inodes that a descriptor calls unused, what a damaged
-//! journal leads to, what there is no room for.
+//! The parts that a repair leaves alone: tables of another group, inodes that a descriptor calls unused,
+//! blocks that a damaged journal leads to, changes without space.
 
 use super::cases::{EXT4, damaged, mended};
 use super::*;

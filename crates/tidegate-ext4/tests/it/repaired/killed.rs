@@ -30,7 +30,7 @@ fn apply(bytes: &mut [u8], r: &Record) {
     }
 }
 
-/// What is left when so many requests were done, and of those since the last flush only some.
+/// The image when so many requests were done, and of those since the last flush only some.
 fn cut(damaged: &[u8], all: &[Record], done: usize, rng: &mut Rng) -> Vec<u8> {
     let mut bytes = damaged.to_vec();
     let flushed = all[..done]

@@ -49,7 +49,7 @@ fn open_bytes(bytes: &[u8]) -> Result<Arc<Vfs>> {
     Vfs::mount(fs, bdi, MountOptions { noatime: true, ..Default::default() })
 }
 
-/// What a volume holds: contents of files with how often they are there, and paths of all.
+/// The content of a volume: contents of files with how often they are there, and paths of all.
 pub struct Contents {
     pub files: BTreeMap<Vec<u8>, usize>,
     pub paths: BTreeMap<String, String>,
