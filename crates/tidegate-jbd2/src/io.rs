@@ -21,7 +21,7 @@ pub(crate) fn read(queue: &RequestQueue, at: u64, to: &mut [u8]) -> Result<(), E
     if end.next_multiple_of(PAGE) <= size {
         return read_pages(queue, first, at, to);
     }
-    // What ends in the device's last page, which is not whole, is read in one that lies off the grid.
+    // A block that ends in the device's last page, which is not whole, is read in one that lies off the grid.
     let cut = at.max(end - end % PAGE);
     let (head, tail) = to.split_at_mut((cut - at) as usize);
     if !head.is_empty() {

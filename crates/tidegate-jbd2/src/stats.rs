@@ -1,4 +1,4 @@
-//! What a journal did, in jbd2's words.
+//! A journal's work in figures, in jbd2's words.
 
 use crate::journal::Journal;
 use crate::units::Tid;
@@ -37,7 +37,7 @@ pub(crate) mod trace {
         EventPoint::new("jbd2_handle_start", ["transaction", "type", "requested_blocks"]);
     pub static HANDLE_EXTEND: EventPoint<3> =
         EventPoint::new("jbd2_handle_extend", ["transaction", "buffer_credits", "requested_blocks"]);
-    // What it asked for is in its start and its extensions: an event has four numbers.
+    // The credits it asked for are in its start and its extensions: an event has four numbers.
     pub static HANDLE_STATS: EventPoint<4> =
         EventPoint::new("jbd2_handle_stats", ["transaction", "type", "interval", "dirtied_blocks"]);
     pub static CHECKPOINT_STATS: EventPoint<3> =

@@ -35,7 +35,7 @@ pub struct CacheStats {
     pub copies: u64,
 }
 
-/// What is known of the bytes that are to be changed.
+/// The state of the bytes that are to be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Touch {
     /// They are the block's.
@@ -46,7 +46,7 @@ pub(crate) enum Touch {
     Data,
 }
 
-/// What a change met.
+/// The findings of a change.
 pub(crate) struct Changed<T> {
     pub value: T,
     /// The block was not the transaction's before.
@@ -63,7 +63,7 @@ enum Live {
 
 struct Buffer {
     live: Live,
-    /// What transactions that are switched, and whose commit has not come here, leave of it.
+    /// The states of it that belong to transactions that are switched, and whose commit has not come here.
     frozen: Vec<(Tid, Block)>,
     /// A file's data; dropped when it is clean.
     data: bool,
@@ -347,7 +347,7 @@ mod tests {
         // A change in memory is nothing that the device may have got wrong.
         cache.change(at, tid, (Touch::Read, true), |b| b[0] = 1).unwrap().unwrap();
         assert!(is_verified());
-        // What was looked at is not what came instead.
+        // The block looked at is not the one that came instead.
         cache.change(at, tid, (Touch::Fresh, true), |b| b[0] = 2).unwrap().unwrap();
         cache.set_verified(at, &looked_at);
         assert!(!is_verified());
@@ -365,7 +365,7 @@ mod tests {
         let before = c.stats().copies;
         assert!(put(&c, 3, 3, 30));
         assert_eq!((held[0], c.get(FsBlock(3)).unwrap()[0], c.stats().copies), (20, 30, before + 1));
-        // What is over for 2 is not for 3.
+        // A block that is over for 2 is not for 3.
         c.committed(FsBlock(3), Tid(2));
         c.checkpointed(FsBlock(3), Tid(2));
         assert_eq!(c.state(FsBlock(3)), Some(BufferState::Running(Tid(3))));

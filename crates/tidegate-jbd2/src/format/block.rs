@@ -1,4 +1,4 @@
-//! What the blocks of the log hold: tags, revoke records, commit records.
+//! The blocks of the log: tags, revoke records, commit records.
 //!
 //! Blocks are slices of the journal's block size, which is at least 1024 bytes.
 

@@ -1,8 +1,8 @@
 //! The fast-commit area: tags of length and value, little-endian, that change a volume behind its last commit.
 //!
-//! What a tag does to a volume is its format's to know; here is how tags lie in blocks and which of them count.
-//! Tags of several fast commits follow each other. Each ends with a tail that carries the checksum of all since the
-//! tail before; what no tail covers was not committed.
+//! The format alone knows what a tag does to a volume; here is how tags lie in blocks and which of them
+//! count. Tags of several fast commits follow each other. Each ends with a tail that carries the checksum of
+//! all since the tail before; what no tail covers was not committed.
 
 use super::checksum::crc32c;
 use crate::units::Tid;
@@ -38,7 +38,7 @@ pub struct FcInode(pub u32);
 pub struct FcName {
     /// The directory.
     pub parent: FcInode,
-    /// What the name leads to.
+    /// The inode behind the name.
     pub inode: FcInode,
     /// The name, 1 to 255 bytes.
     pub name: Vec<u8>,
@@ -185,7 +185,7 @@ impl Scan {
         Ok(true)
     }
 
-    /// What comes here is not committed: fine behind a commit that is.
+    /// Tags that come here are not committed: fine behind a commit that is.
     fn stop(&self) -> Result<bool, Refused> {
         if self.committed > 0 { Ok(false) } else { Err(Refused::Damaged) }
     }

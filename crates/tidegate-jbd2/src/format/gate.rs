@@ -1,4 +1,4 @@
-//! The gate: a journal's superblock, validated. What passes here is not checked again.
+//! The gate: a journal's superblock, validated. Values that pass here are not checked again.
 
 use super::checksum::crc32c;
 use super::raw::*;
@@ -58,7 +58,7 @@ pub enum Checksums {
     V3,
 }
 
-/// What a journal says of itself. Its geometry holds together and fits its log.
+/// A journal's own description. Its geometry holds together and fits its log.
 #[derive(Clone, Debug)]
 pub struct Superblock {
     /// The bytes it came from.
@@ -81,7 +81,7 @@ pub struct Superblock {
     pub start: Option<LogBlock>,
     /// An error that the volume met and that its superblock may not know of: an errno, 0 for none.
     pub errno: i32,
-    /// What checksums of blocks go on from.
+    /// The start of checksums of blocks.
     pub seed: u32,
 }
 
@@ -233,7 +233,7 @@ fn superblock_checksum(raw: &RawSuperblock) -> u32 {
     crc32c(!0, zeroed.as_bytes())
 }
 
-/// What errors of it are about.
+/// The place that its errors name.
 const SUPERBLOCK: &str = "journal superblock (log block 0)";
 
 fn rule(holds: bool, what: impl FnOnce() -> String) -> Result<()> {

@@ -3,7 +3,7 @@
 use crate::format::raw::{RawHeader, RawRevoke, TAIL_SIZE, UUID_SIZE};
 use crate::format::{Incompat, Superblock, TagLayout};
 
-/// What a handle will do at most, and for what.
+/// The bound of a handle's work, and its purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credits {
     /// Blocks that it changes.
@@ -12,7 +12,7 @@ pub struct Credits {
     pub revokes: u32,
     /// Blocks that a handle changes which is started from it later ([`super::Handle::reserve`]).
     pub reserve: u32,
-    /// What it is for, a number of the format's own that events name (`type` in `jbd2_handle_stats`).
+    /// The handle's purpose, a number of the format's own that events name (`type` in `jbd2_handle_stats`).
     pub kind: u8,
 }
 

@@ -50,7 +50,7 @@ static STATE: LockClass = LockClass::new("journal->j_state_lock", 592);
 static SUPERBLOCK: LockClass = LockClass::new("journal->j_sb_lock", 590);
 static THREADS: LockClass = LockClass::new("journal->threads", 588);
 
-/// What threads and handles share.
+/// The state that threads and handles share.
 pub(crate) struct Inner {
     pub log: Arc<Log>,
     pub volume: Arc<RequestQueue>,
@@ -60,7 +60,7 @@ pub(crate) struct Inner {
     pub costs: Costs,
     /// The superblock's block as it is in the log; held while it is written.
     pub first: Mutex<FirstBlock>,
-    /// What of the superblock does not change.
+    /// The fields of the superblock that do not change.
     pub sb: Superblock,
     pub state: Mutex<State>,
     pub waits: Waits,

@@ -1,4 +1,4 @@
-//! What a journal is opened with.
+//! The options of opening a journal.
 
 use crate::units::Tid;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ positions! {
     }
 }
 
-/// What the volume does at a commit.
+/// The volume's part in a commit.
 pub trait CommitHooks: Send + Sync {
     /// Writes data that is to be on the device before the record of `tid` is (`data=ordered`). `tid` has no handles any
     /// more.
@@ -39,7 +39,7 @@ pub trait CommitHooks: Send + Sync {
 struct NoHooks;
 impl CommitHooks for NoHooks {}
 
-/// What a journal is opened with.
+/// The options of opening a journal.
 #[derive(Clone)]
 pub struct JournalOptions {
     /// How transactions reach the log.
@@ -56,7 +56,7 @@ pub struct JournalOptions {
     pub max_batch_time: Duration,
     /// And at least (`min_batch_time`).
     pub min_batch_time: Duration,
-    /// What the volume does at a commit.
+    /// The volume's part in a commit.
     pub hooks: Arc<dyn CommitHooks>,
 }
 

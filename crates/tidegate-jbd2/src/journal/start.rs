@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidegate_rt::{MutexGuard, clock};
 use tidegate_vfs::{Error, ErrorKind, Result};
 
-/// What a handle waits for.
+/// The event that a handle waits for.
 enum Wait {
     /// Another running transaction, or the end of handles of this one.
     Running,
@@ -72,7 +72,7 @@ impl Inner {
             let have = self.costs.weight(running.blocks, running.revokes) + state.reserved;
             let want = self.costs.weight(credits.blocks, credits.revokes) + credits.reserve;
             if have + want > self.costs.max {
-                // What live handles do not take, they give back soon.
+                // Credits that live handles do not take, they give back soon.
                 let taken = have - running.asked.min(have);
                 let fits = self.options.mode == JournalMode::Pipelined && taken + want <= self.costs.max;
                 full = Some((running.tx.tid, fits));
@@ -120,7 +120,8 @@ impl Inner {
         })
     }
 
-    /// Waits for room in the log. What holds it is checkpointed, and committed before if that is all there is.
+    /// Waits for room in the log. Blocks that hold it are checkpointed, and committed before if there are no
+    /// others.
     fn wait_for_space<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.stats.waited_for_space();
         let _span = trace::WAIT_SPACE.enter([]);

@@ -1,4 +1,4 @@
-//! What `j_state_lock` protects.
+//! The state that `j_state_lock` protects.
 
 use super::credits::Costs;
 use crate::cache::Block;
@@ -191,7 +191,7 @@ pub(crate) struct Ring {
     /// The transaction that is written next.
     pub next: Tid,
     pub used: u32,
-    /// What is in the log and recovery would need, in order.
+    /// The transactions in the log that recovery would need, in order.
     pub order: VecDeque<Placed>,
 }
 

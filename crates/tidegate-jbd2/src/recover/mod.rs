@@ -37,8 +37,8 @@ struct Copy {
     escaped: bool,
 }
 
-/// What a log holds for its volume: the blocks that whole transactions left, to be read in place of the volume's
-/// ([`Replay::read`]) or to be written to it ([`Replay::write_out`]).
+/// The content of a log for its volume: the blocks that whole transactions left, to be read in place of the
+/// volume's ([`Replay::read`]) or to be written to it ([`Replay::write_out`]).
 pub struct Replay {
     log: Arc<Log>,
     sb: Superblock,
@@ -72,8 +72,8 @@ pub fn recover(log: Arc<Log>, volume_blocks: u64) -> Result<Replay> {
     find(log, volume_blocks, &mut Err)
 }
 
-/// The same from a damaged log, for a repair: the log ends before a damaged transaction, and damaged blocks of others are
-/// left out. What was found damaged comes with it, in order. A volume needs a check behind this.
+/// The same from a damaged log, for a repair: the log ends before a damaged transaction, and damaged blocks
+/// of others are left out. The damage found comes with it, in order. A volume needs a check behind this.
 ///
 /// # Errors
 /// Those of the superblock and of fast commits; the device's. Nothing was written.
@@ -206,7 +206,7 @@ impl Replay {
         self.fast > 0
     }
 
-    /// What fast commits change, in order. It is to be done behind what the transactions left.
+    /// The changes of fast commits, in order. It is to be done behind what the transactions left.
     pub fn fast_commits(&self) -> FastCommits<'_> {
         FastCommits::new(&self.log, &self.sb, self.fast)
     }

@@ -17,7 +17,7 @@ pub(super) struct Logged {
     pub tag: Tag,
 }
 
-/// What whole transactions hold.
+/// The blocks of whole transactions.
 pub(super) struct Scanned {
     /// In the order of the log.
     pub logged: Vec<Logged>,

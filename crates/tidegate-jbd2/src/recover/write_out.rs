@@ -61,8 +61,8 @@ impl Replay {
         volume.flush().map_err(device)
     }
 
-    /// Says in the log that it is clean, durably. What it held is on the volume, durably. Does nothing when it says so
-    /// already.
+    /// Says in the log that it is clean, durably. The content it had is on the volume, durably. Does nothing
+    /// when it says so already.
     ///
     /// # Errors
     /// The device's.

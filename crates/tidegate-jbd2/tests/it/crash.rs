@@ -32,7 +32,7 @@ pub struct Base {
     pub first: u64,
 }
 
-/// What a run was promised.
+/// The promises that a run got.
 #[derive(Default)]
 struct Said {
     /// Events behind which a transaction was acknowledged.
@@ -219,7 +219,8 @@ impl Ran {
     }
 }
 
-/// What was acknowledged before a device began to fail is there afterwards, and every thread hears of the failure.
+/// Commits that were acknowledged before a device began to fail are there afterwards, and every thread hears
+/// of the failure.
 #[test]
 fn what_a_failing_device_leaves_is_recovered() {
     for seed in seeds(0..40) {

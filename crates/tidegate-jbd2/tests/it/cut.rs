@@ -1,4 +1,4 @@
-//! What a power cut leaves of a recorded run.
+//! The states of a recorded run after a power cut.
 
 use crate::image::Chance;
 use tidegate_block::{BioFlags, Op, Record};
@@ -25,8 +25,8 @@ impl Tape {
         self.records.iter().map(|r| r.completed.unwrap_or(r.submitted)).max().map_or(0, |e| e + 1)
     }
 
-    /// One of the states that a cut before event `cut` may leave. What was complete when a flush began that is complete
-    /// is there, and what was written with FUA and is complete; of the rest any unit may be.
+    /// One of the states that a cut before event `cut` may leave. Requests that were complete when a flush
+    /// began that is complete are there, and so are complete ones with FUA; of the rest any unit may be.
     pub fn image(&self, cut: u64, chance: &mut Chance) -> Vec<u8> {
         let all: Vec<&Record> = self.records.iter().filter(|r| r.submitted < cut).collect();
         let mut flushed = all.iter().filter(|r| flushes(r) && end(r) < cut).map(|r| r.submitted).max();

@@ -40,7 +40,7 @@ fn a_damaged_log_with_crc32c_gives_whole_transactions_or_an_error() {
     assert!(errors > 0 && results > 0 || std::env::var_os("TIDEGATE_TEST_SEED").is_some());
 }
 
-/// What a repair gets of a log that is refused: blocks that were written as they are, and the reason.
+/// The part of a refused log that a repair gets: blocks that were written as they are, and the reason.
 fn left(bed: &Bed, w: &Writer, why: &Error) {
     let Ok((replay, damage)) = salvage(bed.log.clone(), VOLUME) else {
         assert_eq!(why.places().next(), Some(&At::The("journal superblock (log block 0)")), "{why}");

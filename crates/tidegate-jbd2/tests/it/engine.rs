@@ -37,7 +37,7 @@ pub fn stamped(n: u64) -> Vec<u8> {
 /// The number of a block that is freed.
 pub const FREE: u64 = 0;
 
-/// What was written, in order: transaction, block, number.
+/// The writes, in order: transaction, block, number.
 #[derive(Clone)]
 pub struct Notes(Arc<Mutex<Vec<(Tid, u64, u64)>>>);
 
@@ -96,7 +96,7 @@ impl Bed {
         open(&self.queue, &self.runs, options(mode))
     }
 
-    /// What the volume holds is what the notes say.
+    /// The volume holds what the notes say.
     fn assert_holds(&self, tid: Tid) {
         for (at, n) in self.notes.until(tid) {
             let mut b = vec![0; SIZE];
@@ -213,7 +213,7 @@ fn credits_are_held_to() {
     assert_eq!([1, 2, 4, 5].map(|n| b[n * SIZE]), [2, 0, 4, 5]);
 }
 
-/// What a device that fails leaves: the journal takes nothing more, and says why.
+/// A device that fails leaves a journal that takes nothing more, and says why.
 #[test]
 fn a_failing_log_aborts_the_journal() {
     use tidegate_block::{Errno, Fault, Op, Rule};

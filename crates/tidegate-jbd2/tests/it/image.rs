@@ -41,7 +41,7 @@ impl Bed {
         recover(self.log.clone(), VOLUME)
     }
 
-    /// What a replay has of the volume.
+    /// The blocks of the volume that a replay has.
     pub fn found(&self, replay: &Replay) -> BTreeMap<u64, Vec<u8>> {
         let read = |at: FsBlock| {
             let mut b = vec![0; self.block_size];

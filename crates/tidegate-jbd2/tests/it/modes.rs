@@ -1,4 +1,4 @@
-//! What tells the positions of `journal=` apart, and what a commit does by itself, in simulated worlds.
+//! The differences between the positions of `journal=`, and the parts of a commit, in simulated worlds.
 
 use crate::engine::{SIZE, fresh, open, options};
 use std::sync::Arc;

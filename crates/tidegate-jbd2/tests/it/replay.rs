@@ -25,7 +25,7 @@ fn a_log_is_replayed() {
     }
 }
 
-/// What is written is what was read, and the log is clean then.
+/// The blocks are written as they were read, and the log is clean then.
 fn write_out(bed: &Bed, expected: &BTreeMap<u64, Vec<u8>>, end: Tid) {
     let replay = bed.recover().unwrap();
     replay.write_out(&bed.queue).unwrap();

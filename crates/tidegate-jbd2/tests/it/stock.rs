@@ -186,7 +186,7 @@ fn e2fsck_finds_the_same_logs_damaged() {
         let w = some_transactions(&mut chance, shape, 5);
         let mut log = w.log(&[], w.writes.len());
         let (block, bytes) = &w.writes[chance.below(w.writes.len() as u64) as usize];
-        // What follows a record in its block is nothing to us, as it is nothing to newer kernels.
+        // The rest of a record's block is nothing to us, as it is nothing to newer kernels.
         let within = if chance.one_in(2) || bytes[7] == 2 { 60 } else { 1024 };
         let at = chance.below(within) as usize;
         log[*block as usize * 1024 + at] ^= 1 << chance.below(8);
@@ -239,7 +239,7 @@ fn debugfs_writes_what_we_replay() {
     }
 }
 
-/// What our journal leaves after a power cut, e2fsck replays as we do.
+/// The state that our journal leaves after a power cut is replayed by e2fsck as by us.
 #[test]
 fn e2fsck_recovers_what_our_journal_wrote() {
     if oracle::skip_or_fail("e2fsck") || oracle::skip_or_fail("mke2fs") || oracle::skip_or_fail("debugfs") {
