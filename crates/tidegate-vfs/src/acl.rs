@@ -27,7 +27,7 @@ const VERSION: u32 = 2;
 /// One entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What it is about.
+    /// The class of users that it is about.
     pub tag: u16,
     /// Permissions, 0 to 7.
     pub perm: u16,

@@ -72,7 +72,7 @@ pub(crate) enum Work {
     Sync { wait: bool, done: Arc<Completion> },
 }
 
-/// What some work came to: set once, waited for by any number of threads.
+/// The result of some work: set once, waited for by any number of threads.
 #[derive(Default)]
 pub(crate) struct Completion {
     result: OnceLock<Result<()>>,
@@ -129,7 +129,7 @@ pub struct Bdi {
     submit_pending: OnceLock<Box<SubmitPending>>,
     /// Times that pages of any mapping joined bios which were not sent.
     joins: AtomicU64,
-    /// What is only looked at.
+    /// Figures that are only looked at.
     pub(crate) stats: WbStats,
     pub(crate) clock: Clock,
 }

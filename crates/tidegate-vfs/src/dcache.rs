@@ -43,7 +43,7 @@ impl DentryCache {
         &self.shards[(h >> 7) as usize % SHARDS]
     }
 
-    /// What is known of a name: unknown, missing, or an inode.
+    /// The cached answer for a name: unknown, missing, or an inode.
     pub(crate) fn get(&self, dir: Ino, name: &[u8]) -> Option<Option<Ino>> {
         let key = (dir, Box::from(name));
         let s = self.shard(dir, name);

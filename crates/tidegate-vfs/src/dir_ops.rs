@@ -154,7 +154,7 @@ impl Vfs {
         self.make(cred, dir, name, &new)
     }
 
-    /// What `cred` would make now.
+    /// The inode that `cred` would make now.
     pub fn new_inode(&self, cred: &Cred, file_type: FileType, mode: u32) -> NewInode<'static> {
         let time = self.now();
         let mode = mode & 0o7777;

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::fmt;
 use tidegate_block::Errno;
 
-/// What went wrong, in the terms of POSIX.
+/// The kind of an error, in the terms of POSIX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[allow(missing_docs)] // each names its errno
@@ -37,11 +37,11 @@ pub enum ErrorKind {
     NoDeviceOrAddress,
     /// The device failed.
     Io,
-    /// What is on the device breaks a rule of its format.
+    /// The device's content breaks a rule of its format.
     Corrupt,
 }
 
-/// What an error is about.
+/// The place or thing that an error is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum At {
@@ -73,7 +73,7 @@ impl fmt::Display for At {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     At(At),
-    /// What was being done, or the rule that is broken.
+    /// The step that was under way, or the rule that is broken.
     What(Cow<'static, str>),
 }
 
@@ -134,7 +134,7 @@ impl Error {
         self.kind
     }
 
-    /// What it is about, from the outside in: the inode before its block.
+    /// The places that it is about, from the outside in: the inode before its block.
     pub fn places(&self) -> impl Iterator<Item = &At> {
         self.context.iter().rev().filter_map(|p| match p {
             Part::At(at) => Some(at),

@@ -73,7 +73,7 @@ impl File {
         drop(change);
         self.vfs.bdi.mark_dirty(inode);
         if copied.is_err() && end > old {
-            // What it would end with is not there.
+            // The end that it would have is not there.
             let _none = inode.mapping.invalidate_lock.write();
             inode.mapping.remove(old.div_ceil(PAGE), u64::MAX);
             inode.attr().size = old;
@@ -199,8 +199,9 @@ impl File {
     /// may come between.
     ///
     /// # Errors
-    /// `InvalidArgument` for an empty range or flags that do not go together, and for one that is taken out or put in and does not
-    /// begin and end at blocks and lie before the end of the file; `NoSpace`, `FileTooBig`, `Unsupported`. What was done by then stays.
+    /// `InvalidArgument` for an empty range or flags that do not go together, and for one that is taken out
+    /// or put in and does not begin and end at blocks and lie before the end of the file; `NoSpace`,
+    /// `FileTooBig`, `Unsupported`. Changes that are done by then stay.
     pub fn fallocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<()> {
         self.allow(OpenFlags::WRITE)?;
         self.vfs.begin_change()?;
@@ -256,7 +257,7 @@ impl File {
         if (if insert { offset } else { end }) >= size {
             return Err(ErrorKind::InvalidArgument.into());
         }
-        // What moves is on the volume first, as nothing tells where a page of the cache would go.
+        // Pages that move are on the volume first, as nothing tells where a page of the cache would go.
         let start = offset / PAGE;
         self.vfs.fs.writepages(inode, &mut WritebackControl { start, ..WritebackControl::sync() })?;
         let none = inode.mapping.invalidate_lock.write();

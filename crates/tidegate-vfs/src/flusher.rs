@@ -137,7 +137,7 @@ fn start(fs: &dyn FileSystem, bdi: &Arc<Bdi>, mut pages: u64, before: Nanos) {
     while pages > 0 {
         let (wrote, _) = pass(fs, bdi, For::Start { before }, pages);
         pages = pages.saturating_sub(wrote);
-        // What could not be written is for the pass that somebody waits for.
+        // Pages that could not be written are for the pass that somebody waits for.
         if bdi.judge_pass() > 0 || wrote == 0 {
             break;
         }
@@ -226,7 +226,7 @@ fn writeback_single_inode(
 ) -> (u64, Result<()>) {
     // Off the list first: a page dirtied from here on puts the inode back on it.
     inode.listed.store(false, SeqCst);
-    // An fsync was here before. What a file system does for others after their last page is its own matter.
+    // An fsync was here before. A file system's work for others after their last page is its own matter.
     if inode.file_type == FileType::Regular && !inode.internal && inode.mapping.is_idle() {
         return (0, Ok(()));
     }

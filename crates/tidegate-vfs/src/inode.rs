@@ -187,7 +187,7 @@ impl Drop for Growing<'_> {
     }
 }
 
-/// What is asked for so often that nobody takes `i_lock` for it.
+/// Fields that are read so often that nobody takes `i_lock` for them.
 struct Seen {
     size: AtomicU64,
     nlink: AtomicU32,
@@ -199,7 +199,7 @@ impl Seen {
     }
 }
 
-/// The attributes, locked. What is read without the lock changes when it goes.
+/// The attributes, locked. Fields that are read without the lock change when it goes.
 pub struct AttrGuard<'a> {
     attr: MutexGuard<'a, Attr>,
     seen: &'a Seen,

@@ -1,4 +1,4 @@
-//! What file systems share: inodes, names, the page cache and write-back.
+//! The common part of file systems: inodes, names, the page cache and write-back.
 //!
 //! It does: POSIX operations by handle and by path on top of a [`FileSystem`]; cache pages, inodes and
 //! names within budgets; write dirty pages back by a flusher thread, throttle those who dirty them,

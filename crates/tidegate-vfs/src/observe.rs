@@ -1,4 +1,4 @@
-//! What can be seen of a mounted file system while it works.
+//! The view of a mounted file system while it works.
 
 use crate::bdi::Bdi;
 use crate::inode::Inode;
@@ -25,7 +25,7 @@ pub enum Pass {
     Periodic = 3,
 }
 
-/// What the flusher does.
+/// The flusher's activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlusherState {
     /// Nothing.
@@ -67,7 +67,7 @@ impl WbStats {
 }
 
 impl Bdi {
-    /// What the flusher does now.
+    /// The flusher's activity now.
     pub fn flusher_state(&self) -> FlusherState {
         let ino = self.stats.ino.load(Relaxed);
         let ino = (ino != 0).then_some(Ino(ino));

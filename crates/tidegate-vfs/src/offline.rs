@@ -1,4 +1,4 @@
-//! What a check and a repair of a volume that nobody uses are asked for, and what they tell.
+//! The requests for a check and a repair of a volume that nobody uses, and their reports.
 
 use std::fmt;
 use tidegate_rt::Timespec;
@@ -25,11 +25,11 @@ impl Default for CheckOptions {
 pub struct Problem {
     /// The rule's name, one of [`CheckReport::rules`].
     pub rule: &'static str,
-    /// What is wrong and where.
+    /// The fault and its place.
     pub text: String,
 }
 
-/// What the check found.
+/// The findings of the check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
     /// The first problems, in the order in which they were found.
@@ -75,13 +75,13 @@ pub struct RepairOptions {
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What kind of thing is changed, such as `sit` or `dentry`.
+    /// The kind of thing that is changed, such as `sit` or `dentry`.
     pub what: &'static str,
     /// Where it is.
     pub place: String,
-    /// What it says.
+    /// The old value.
     pub from: String,
-    /// What it is made to say.
+    /// The new value.
     pub to: String,
 }
 
@@ -102,7 +102,7 @@ pub enum Outcome {
     Left,
 }
 
-/// What a repair did.
+/// The result of a repair.
 #[derive(Clone, Debug)]
 pub struct RepairReport {
     /// How it ended.

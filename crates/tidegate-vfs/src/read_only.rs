@@ -21,7 +21,7 @@ pub enum ReadOnly {
     State(&'static str),
     /// It wants a repair first.
     Unrepaired {
-        /// What says so: `an earlier error is recorded in it`.
+        /// The sentence that gives the reason: `an earlier error is recorded in it`.
         what: &'static str,
         /// The program that mends it.
         tool: &'static str,
@@ -34,15 +34,15 @@ pub enum ReadOnly {
     Without(Box<ReadOnly>, Unseen),
 }
 
-/// What was promised and is not to be seen in a volume that is only read.
+/// Promised content that is not to be seen in a volume that is only read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unseen {
-    /// What was fsynced after the last checkpoint of an F2FS volume.
+    /// Changes that were fsynced after the last checkpoint of an F2FS volume.
     Fsynced,
     /// A transaction of a journal that is damaged, and all behind it.
     Transaction(u32),
-    /// What was fsynced after a journal's last commit, by fast commits.
+    /// Changes that were fsynced after a journal's last commit, by fast commits.
     FastCommits,
 }
 

@@ -19,7 +19,7 @@ const RA_MIN: u64 = 32;
 const RA_MAX: u64 = 256;
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// What an open file remembers of its reader. Readers that share it may mislead each other, to no harm.
+/// An open file's memory of its reader. Readers that share it may mislead each other, to no harm.
 pub(crate) struct ReadAheadState {
     /// Where the last read ended, in bytes.
     next: AtomicU64,
@@ -43,7 +43,7 @@ impl ReadAheadState {
     }
 }
 
-/// What became of a page that was missing.
+/// The result for a page that was missing.
 pub(crate) enum PagedIn {
     /// Somebody else brings it, or has brought it: it is looked for again.
     Cached,
@@ -82,8 +82,8 @@ impl File {
             mapping.wait_not_busy(index);
             return Ok(PagedIn::Cached);
         };
-        // Only now: a page that is missing while it is being read in is not dirty, and stays so. What is on the
-        // volume may be older than a page that was dirty a moment ago.
+        // Only now: a page that is missing while it is being read in is not dirty, and stays so. The volume's
+        // content may be older than a page that was dirty a moment ago.
         let (cached, missing) = mapping.residency(index, page_in.len());
         self.ra.end.store(index + missing, Relaxed);
         if cached { Ok(PagedIn::Cached) } else { self.vfs.fill(inode, index, missing).map(PagedIn::Read) }

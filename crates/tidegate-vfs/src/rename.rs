@@ -137,7 +137,7 @@ impl Vfs {
         Ok(Step::Done(target.filter(|_| !exchange)))
     }
 
-    /// What stands for "nothing" in `dir`.
+    /// The inode that stands for "nothing" in `dir`.
     fn whiteout(&self, dir: &Inode, (uid, gid): (u32, u32)) -> NewInode<'static> {
         let (dir_mode, dir_gid) = {
             let a = dir.attr();

@@ -33,7 +33,7 @@ pub(crate) enum What {
     Read { ino: u64 },
 }
 
-/// What goes wrong; each number is how often.
+/// The failures to come; each number is how often.
 #[derive(Default)]
 pub(crate) struct Wrong {
     /// A run is dirty again after the device's time, though nothing failed.
@@ -48,7 +48,7 @@ fn one_of(left: &AtomicU32) -> bool {
     left.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1)).is_ok()
 }
 
-/// What it takes.
+/// The time that each request takes.
 #[derive(Clone, Copy)]
 pub(crate) struct Takes {
     /// The device, for a run of pages.
@@ -73,7 +73,7 @@ pub(crate) struct SlowDevice {
 }
 
 impl SlowDevice {
-    /// What has happened, with its time.
+    /// The events so far, each with its time.
     pub fn log(&self) -> Vec<(Nanos, What)> {
         self.log.lock().clone()
     }

@@ -26,7 +26,7 @@ pub trait SwitchValue: Copy {
         Vec::new()
     }
 
-    /// What a value must be, as the end of a sentence.
+    /// The values that are allowed, as the end of a sentence.
     fn expected() -> String {
         let all: Vec<String> = Self::all().into_iter().map(Self::spelled).collect();
         format!("one of {}", all.join(", "))
@@ -118,7 +118,7 @@ impl<T: SwitchValue + Default> Default for Switch<T> {
     }
 }
 
-/// What there is to say of a switch.
+/// A switch as help shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwitchInfo {
     /// The option's name.
@@ -129,12 +129,12 @@ pub struct SwitchInfo {
     pub values: Vec<String>,
     /// How its value is spelled when nobody turns it.
     pub default: String,
-    /// What it does.
+    /// The switch's effect.
     pub help: String,
 }
 
 impl SwitchInfo {
-    /// What is known of the switch `name` that stands at `default` at first.
+    /// The description of the switch `name` that stands at `default` at first.
     pub fn new<T: SwitchValue>(name: &'static str, default: T, help: &str) -> Self {
         SwitchInfo {
             name,
@@ -282,7 +282,7 @@ macro_rules! switches {
         }
 
         impl $Options {
-            /// What there is to say of each switch.
+            /// The description of each switch.
             pub fn switches() -> Vec<$crate::switch::SwitchInfo> {
                 vec![$($crate::switch::SwitchInfo::new::<$ty>(stringify!($name), $default, concat!($($help),+)),)+]
             }

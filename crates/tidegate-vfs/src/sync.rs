@@ -1,4 +1,5 @@
-//! sync(2): everything dirty is written and waited for. Who waits, and for what, is a switch.
+//! sync(2): everything dirty is written and waited for. The thread that waits, and the pages that it waits
+//! for, are a switch.
 //!
 //! A sync has two halves. The flusher submits every dirty page; somebody waits for what was submitted.
 //! [`SyncWait`] says who. Pages that are dirtied after a sync began are not its business. When pages could not be
@@ -108,7 +109,7 @@ impl Epochs {
     }
 }
 
-/// What callers share that sync by epochs.
+/// The state that callers share which sync by epochs.
 pub(crate) struct Shared {
     state: Mutex<Passes>,
     ended: WaitQueue,
@@ -120,7 +121,7 @@ struct Passes {
     running: bool,
     /// The thread that does the pass which runs.
     whose: u32,
-    /// What the last pass came to.
+    /// The result of the last pass.
     result: Result<()>,
 }
 
@@ -237,8 +238,8 @@ impl Vfs {
         let before = epochs.given_back.load(SeqCst);
         let parity = epochs.close();
         let submitted = flusher.sync(SyncWait::Epoch);
-        // What is dirty still could not be written, or its inode came onto the lists too late. Nobody else may
-        // ever write it, so nobody waits for its epoch: it is written here.
+        // Pages that are dirty still could not be written, or their inode came onto the lists too late.
+        // Nobody else may ever write it, so nobody waits for its epoch: it is written here.
         let stranded = epochs.dirty[parity].load(SeqCst) > 0;
         if stranded {
             self.wait_sb_inodes();

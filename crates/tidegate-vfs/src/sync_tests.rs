@@ -1,4 +1,5 @@
-//! What each position of `sync_wait=` does, and when: each of these tests fails when one of them is changed.
+//! The effect of each position of `sync_wait=`, and its time: each of these tests fails when one of them is
+//! changed.
 
 use super::*;
 use crate::inode::Inode;

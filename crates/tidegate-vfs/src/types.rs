@@ -24,7 +24,7 @@ impl std::fmt::Display for Ino {
     }
 }
 
-/// What an inode is. The numbers are those of `S_IFMT` shifted right by 12.
+/// The type of an inode. The numbers are those of `S_IFMT` shifted right by 12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FileType {
@@ -125,7 +125,7 @@ pub struct SetAttr {
     pub flags: Option<u32>,
 }
 
-/// What a new inode is to be.
+/// A new inode as it is to be.
 #[derive(Clone, Debug)]
 pub struct NewInode<'a> {
     /// Type.
@@ -245,7 +245,7 @@ bitflags::bitflags! {
     }
 }
 
-/// What a seek looks for.
+/// The target of a seek.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTarget {
     /// The next byte that has data.

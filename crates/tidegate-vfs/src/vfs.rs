@@ -42,7 +42,7 @@ pub struct Vfs {
     pub(crate) sync_switch: Switch<SyncWait>,
     pub(crate) sync_shared: sync::Shared,
     unmounted: AtomicBool,
-    /// What unmounting came to; written under `s_umount`.
+    /// The result of unmounting; written under `s_umount`.
     ended: OnceLock<Result<()>>,
     pub(crate) rename_lock: Mutex<()>,
 }
@@ -129,8 +129,8 @@ impl Vfs {
         }
     }
 
-    /// Syncs, writes what a clean unmount leaves, and lets go of everything. Open files fail afterwards. Who
-    /// comes second waits for the first, and is told the same. Holds `s_umount` exclusive throughout.
+    /// Syncs, writes what a clean unmount leaves, and lets go of everything. Open files fail afterwards. A
+    /// second caller waits for the first, and gets the same result. Holds `s_umount` exclusive throughout.
     ///
     /// # Errors
     /// The first failure. The volume is unmounted all the same.

@@ -1,4 +1,4 @@
-//! What every format's volume can do beside [`FileSystem`]: tell what it wrote, commit, trim, turn its switches.
+//! The operations of every format's volume beside [`FileSystem`]: figures, commits, trimming, switches.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fs::FileSystem;
@@ -18,14 +18,15 @@ pub struct Written {
     pub blocks: u64,
 }
 
-/// What a volume wrote and did since it was opened.
+/// Figures of a volume's writes and work since it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VolumeStats {
     /// File data and directories.
     pub data: Written,
     /// Inodes, and what leads from them to data. F2FS: nodes.
     pub metadata: Written,
-    /// What makes commits. F2FS: the metadata area with its checkpoint packs. A journaling format: its log.
+    /// The blocks of commits. F2FS: the metadata area with its checkpoint packs. A journaling format: its
+    /// log.
     pub log: Written,
     /// Data blocks written for users: `data` without what the format moves for itself.
     pub user_data_blocks: u64,
@@ -43,7 +44,7 @@ pub struct VolumeStats {
     pub commit_ns: u64,
     /// Bytes the device was told are free.
     pub discarded_bytes: u64,
-    /// What only this format counts, by name.
+    /// Figures that only this format has, by name.
     pub own: BTreeMap<Cow<'static, str>, u64>,
 }
 
@@ -63,7 +64,7 @@ impl VolumeStats {
 /// Time of one step over all commits, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepStats {
-    /// What was done.
+    /// The name of the step.
     pub name: Cow<'static, str>,
     /// Whether operations that change the volume waited meanwhile.
     pub frozen: bool,
@@ -163,7 +164,7 @@ pub struct CommitRun {
 
 /// A volume of any format, open.
 pub trait VolumeOps: FileSystem {
-    /// What was written since it was opened. No lock held.
+    /// Figures of the writes since it was opened. No lock held.
     fn stats(&self) -> VolumeStats;
 
     /// Makes what changed so far durable as a whole, and waits for it; with `force` also when nothing has changed.

@@ -1,4 +1,4 @@
-//! What the methods of [`FileSystem`](super::FileSystem) take and give.
+//! The types that the methods of [`FileSystem`](super::FileSystem) take and give.
 
 use crate::error::Result;
 use crate::inode::Inode;
@@ -8,7 +8,7 @@ use std::any::Any;
 use std::sync::Arc;
 use tidegate_rt::Timespec;
 
-/// What makes an inode in memory: its attributes and the file system's own part.
+/// The parts of an inode in memory: its attributes and the file system's own part.
 pub struct InodeParts {
     /// Number.
     pub ino: Ino,
@@ -24,7 +24,7 @@ pub type ReadDone = Box<dyn FnOnce(Result<Vec<PageRun>>) + Send>;
 /// Attributes that a new inode begins with: full name and value, as user space sees them.
 pub type NewXattrs = [(&'static [u8], Vec<u8>)];
 
-/// What a write does to its file's attributes.
+/// The effect of a write on its file's attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteEnd {
     /// The first byte after what is written; the file is at least as long then.
@@ -52,13 +52,13 @@ pub struct Rename<'a> {
     pub old_dir: &'a Arc<Inode>,
     /// The name.
     pub old_name: &'a [u8],
-    /// What bears it.
+    /// The inode of that name.
     pub inode: &'a Arc<Inode>,
     /// Where it goes; may be `old_dir`.
     pub new_dir: &'a Arc<Inode>,
     /// The new name.
     pub new_name: &'a [u8],
-    /// What bears the new name now.
+    /// The inode that has the new name now.
     pub target: Option<&'a Arc<Inode>>,
     /// `target` gets the old name.
     pub exchange: bool,

@@ -1,4 +1,4 @@
-//! What a file system implements.
+//! The interface of a file system.
 
 mod args;
 mod wbc;
@@ -270,9 +270,9 @@ pub trait FileSystem: Send + Sync {
         done(self.read_pages(inode, index, pages));
     }
 
-    /// Makes sure that the pages which hold `bytes` can be written out later: space is promised, nothing is placed.
-    /// What `write` does to the attributes, if there is one, is done with that; it is stored at the latest with the
-    /// next fsync or sync.
+    /// Makes sure that the pages which hold `bytes` can be written out later: space is promised, nothing is
+    /// placed. The change of attributes by `write`, if there is one, is made together with that; it is stored
+    /// at the latest with the next fsync or sync.
     ///
     /// # Errors
     /// As every method that changes something; the attributes are as they were then, but for blocks of nodes.

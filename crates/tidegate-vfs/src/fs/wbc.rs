@@ -49,7 +49,7 @@ impl WritebackControl {
         WritebackControl { sync_all: false, ..Self::sync() }
     }
 
-    /// What its bios are marked with (`wbc_to_write_flags`).
+    /// The marks of its bios (`wbc_to_write_flags`).
     pub fn to_write_flags(&self) -> BioFlags {
         if self.req_sync { BioFlags::SYNC } else { BioFlags::BACKGROUND }
     }

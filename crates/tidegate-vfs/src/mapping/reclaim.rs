@@ -4,7 +4,7 @@ use super::{AddressSpace, chunk::mask, range_mask};
 use crate::reclaim::TURN;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// What a mapping has on the clock.
+/// A mapping's place on the clock.
 #[derive(Default)]
 pub(super) struct Hand {
     /// Chunks there are.

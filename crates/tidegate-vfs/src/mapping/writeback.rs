@@ -32,7 +32,7 @@ pub struct DirtyRun {
     pub segments: Vec<Segment>,
 }
 
-/// What [`AddressSpace::take_dirty`] found.
+/// The result of [`AddressSpace::take_dirty`].
 pub enum Taken {
     /// Pages to write.
     Run(DirtyRun),
@@ -247,7 +247,7 @@ impl AddressSpace {
         self.errno.store(e.raw_os_error(), SeqCst);
     }
 
-    /// What the last failed write failed with, said of `what`: `Io`, or `NoSpace` if that is what failed.
+    /// The error of the last failed write, said of `what`: `Io`, or `NoSpace` if that is what failed.
     pub fn last_error(&self, what: impl Into<Cow<'static, str>>) -> Error {
         let kind = if self.no_space.load(SeqCst) { ErrorKind::NoSpace } else { ErrorKind::Io };
         match self.errno.load(SeqCst) {
@@ -345,7 +345,7 @@ mod tests {
     use tidegate_rt::rng::Rng;
     use tidegate_rt::sim;
 
-    /// What is dirty, page by page, against runs that are looked for from everywhere.
+    /// The dirty pages, one by one, against runs that are looked for from everywhere.
     #[test]
     fn the_next_dirty_run_is_found_and_left() {
         let body = || {
