@@ -1,4 +1,4 @@
-//! What the control groups of this process allow it.
+//! The limits that control groups set to this process.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What format an image has.
+//! The format of an image.
 
 use crate::error::{Error, Refusal, Result};
 use crate::found::{Found, NO_VOLUME, tell};
@@ -65,7 +65,7 @@ pub(crate) fn is_unmarked(queue: &RequestQueue) -> bool {
     matches!(found, Found::Nothing | Found::Other(NO_VOLUME)) && partitions::list(queue).is_empty()
 }
 
-/// What to say of something too small for any volume.
+/// The message for something too small for any volume.
 pub(crate) fn too_short(image: &str, size: u64, found: Found) -> Error {
     match found {
         Found::Other(what) if what != NO_VOLUME => no_volume(image, what),
@@ -84,7 +84,7 @@ fn no_volume(image: &str, what: &str) -> Error {
     Error::refused(Refusal::NoVolume, image, format!("not an f2fs or ext4 volume, but {what}{}", cure(what)))
 }
 
-/// What to say of a disk, with the name of the first partition that can be opened.
+/// The message for a disk, with the name of the first partition that can be opened.
 fn disk(image: &str, parts: &[Partition]) -> String {
     let part = |p: &Partition| format!("partition {} at {} holds {}", p.number, short(p.offset), p.holds);
     let told: Vec<String> = parts.iter().map(part).collect();

@@ -7,7 +7,7 @@ use std::path::Path;
 use tidegate_block::{Errno, NotOpened, OpenError};
 use tidegate_vfs::ErrorKind;
 
-/// What went wrong, and with what.
+/// An error, and the thing that it is about.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An operation on a volume failed.
@@ -17,7 +17,7 @@ pub enum Error {
         about: String,
         /// Its format.
         format: Format,
-        /// What went wrong.
+        /// The error below.
         source: tidegate_vfs::Error,
     },
     /// The operating system refused something.
@@ -30,7 +30,7 @@ pub enum Error {
         about: String,
         /// Of what kind it is.
         kind: Refusal,
-        /// What it is.
+        /// The error below.
         why: Box<dyn std::error::Error + Send + Sync>,
     },
     /// An error with more said behind it.
@@ -42,7 +42,7 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// What was asked for is impossible, or its parts do not go together.
+    /// The request is impossible, or its parts do not go together.
     Argument,
     /// Another program has the image open or mounted.
     InUse,
@@ -60,7 +60,7 @@ pub enum Refusal {
     NoRoom,
     /// The device, the host or the format cannot do that.
     Unsupported,
-    /// What is to be shown is not there.
+    /// The thing to be shown is not there.
     Missing,
     /// A part of the work failed.
     Failed,
@@ -87,7 +87,7 @@ impl Error {
         Error::Refused { about: about.into(), kind, why: why.into() }
     }
 
-    /// What was asked for cannot be, whatever there is.
+    /// The request cannot be met, whatever there is.
     pub fn argument(
         about: impl Into<String>,
         why: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -131,7 +131,7 @@ impl Error {
         }
     }
 
-    /// What went wrong in a volume, if it was there.
+    /// The error in a volume, if it was there.
     fn of_volume(&self) -> Option<&tidegate_vfs::Error> {
         match self.without_more() {
             Error::Volume { source, .. } => Some(source),

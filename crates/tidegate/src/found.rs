@@ -1,11 +1,11 @@
-//! What a file or device holds that a volume is to be made on.
+//! The content of a file or device that a volume is to be made on.
 
 use crate::error::{About, Result, path_bytes};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// What is there.
+/// The content that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Nothing that anybody could miss.
@@ -19,7 +19,7 @@ pub enum Found {
 /// Bytes that are looked at; the last mark that is known lies behind the first 64 KiB.
 const FIRST: usize = 68 << 10;
 const BLOCK: usize = 4096;
-/// What an ext4 volume is called.
+/// The name of an ext4 volume in messages.
 pub(crate) const EXT4: &str = "an ext2, ext3 or ext4 file system";
 /// Where in each of the first two blocks a superblock of F2FS begins, its mark, and its UUID in it.
 const SUPER: usize = 1024;
@@ -63,7 +63,7 @@ const MARKS: [(usize, &[u8], &str); 31] = [
     (510, b"\x55\xaa", "a partition table or boot sector"),
 ];
 
-/// What is said of content without a mark that is known.
+/// The name of content without a known mark.
 pub(crate) const NO_VOLUME: &str = "data that is no volume";
 
 /// Looks at the file or device at `path`.

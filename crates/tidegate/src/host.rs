@@ -88,7 +88,7 @@ pub fn meta(st: &Stat, xattrs: Vec<Xattr>) -> Option<Meta> {
     })
 }
 
-/// What tells a file apart from all others: device and inode number.
+/// The numbers that tell a file apart from all others: device and inode.
 pub fn id(st: &Stat) -> (u64, u64) {
     (st.st_dev, st.st_ino)
 }

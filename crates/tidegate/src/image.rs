@@ -19,7 +19,7 @@ use std::sync::Arc;
 use tempfile::NamedTempFile;
 use tidegate_block::{Backend, Device, Errno, OpenOptions};
 
-/// What is at a path where a volume is to be made.
+/// The file at a path where a volume is to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     /// Nothing.
@@ -53,7 +53,7 @@ pub struct Claim {
     path: PathBuf,
     there: Existing,
     found: Found,
-    /// What is there, locked; let go to be opened anew where it is written in place.
+    /// The file there, locked; let go to be opened anew where it is written in place.
     held: Option<Arc<dyn Device>>,
 }
 
@@ -90,7 +90,7 @@ impl Claim {
         Err(Error::refused(Refusal::Occupied, shown, format!("holds {why}: {how}")))
     }
 
-    /// What is there.
+    /// The file that is there.
     pub fn there(&self) -> Existing {
         self.there
     }

@@ -83,7 +83,7 @@ pub use tidegate_rt::Timespec;
 pub use unfinished::Unfinished;
 pub use volume::Volume;
 
-/// What a volume's operations take and give: files, inodes, attributes, errors.
+/// The types of a volume's operations: files, inodes, attributes, errors.
 pub mod vfs {
     pub use tidegate_vfs::attr_ops::{APPEND_ONLY, IMMUTABLE, JOURNAL_DATA};
     pub use tidegate_vfs::{

@@ -38,7 +38,7 @@ const FIRST_INODES: u64 = 12;
 /// How often a volume that was too small after all is made anew.
 const ATTEMPTS: usize = 8;
 
-/// What helps where the host holds one image, but not two.
+/// The advice for a host that holds one image, but not two.
 const HOLDS_BOTH: &str = "the old image is kept until the new one is complete; remove it first";
 
 /// How large a volume is to be.
@@ -52,7 +52,7 @@ pub enum Size {
     Keep,
 }
 
-/// What goes into a new volume.
+/// The source of a new volume's content.
 pub enum From {
     /// A directory tree.
     Tree(PathBuf),
@@ -64,15 +64,15 @@ pub enum From {
     Kept(File, String),
 }
 
-/// What to make.
+/// The volume to make.
 pub struct Request {
     /// Where.
     pub image: PathBuf,
     /// How large.
     pub size: Size,
-    /// What goes in.
+    /// The content that goes in.
     pub from: Option<From>,
-    /// What the volume is like.
+    /// The volume's properties.
     pub options: NewVolume,
     /// How it is opened to be filled.
     pub open: OpenOptions,
@@ -92,13 +92,13 @@ pub struct Request {
     pub unfinished: Arc<Unfinished>,
 }
 
-/// What was made.
+/// The new volume in figures.
 pub struct Made {
-    /// What it took.
+    /// Its cost.
     pub summary: Summary,
     /// Identity of the volume.
     pub uuid: [u8; 16],
-    /// What could not be kept, one line each.
+    /// Attributes that could not be kept, one line each.
     pub notes: Vec<String>,
 }
 
@@ -106,8 +106,8 @@ pub struct Made {
 /// another only then.
 ///
 /// # Errors
-/// What is wrong with the request, the source or the image. A volume that fits its content is made anew,
-/// larger, when the content turned out to need more.
+/// The fault of the request, the source or the image. A volume that fits its content is made anew, larger,
+/// when the content turned out to need more.
 pub fn mkfs(mut request: Request) -> Result<Made> {
     let start = clock::now();
     let mut summary = Summary::default();
@@ -277,9 +277,10 @@ fn fit(image: &str, content: &Content, free: u64, options: &mut NewVolume) -> Re
         let kept = if free > 0 { room.kept } else { 0 };
         let blocks = content.blocks[room.kind] + free.div_ceil(room.block_size) + kept;
         let spare = match format {
-            // What the count cannot know: files that grow meanwhile, names that gather in few buckets.
+            // A margin for facts that the count cannot know: files that grow meanwhile, names that gather in
+            // few buckets.
             Format::F2fs => blocks / 64 + 256,
-            // What is promised to data before it has its place.
+            // The blocks that are promised to data before it has its place.
             Format::Ext4 => blocks / 512 + EXT4_SPARE,
         };
         room.blocks >= blocks + spare
@@ -304,8 +305,9 @@ fn fit(image: &str, content: &Content, free: u64, options: &mut NewVolume) -> Re
     Ok(high)
 }
 
-/// The smallest size that is `enough`, in steps from `smallest` on. What a format chooses by size, such as a journal or
-/// larger blocks, changes at powers of two: a larger volume may have less room than one just below.
+/// The smallest size that is `enough`, in steps from `smallest` on. Choices that a format makes by size, such
+/// as a journal or larger blocks, change at powers of two: a larger volume may have less space than one just
+/// below.
 fn smallest_of(smallest: u64, step: u64, largest: u64, enough: impl Fn(u64) -> bool) -> Option<u64> {
     let mut low = smallest;
     while low <= largest {
@@ -391,7 +393,7 @@ fn make(
     Ok((uuid, notes))
 }
 
-/// What an import reads; a stream that was not kept is used up.
+/// The source of an import; a stream that was not kept is used up.
 fn source(from: &mut Option<From>) -> Result<Option<Source>> {
     let tar = |f: File, name: String| Source::Tar(Box::new(f), name);
     Ok(Some(match from {

@@ -9,7 +9,7 @@ use tidegate_f2fs::mkfs::{MkfsError, MkfsOptions, layout};
 use tidegate_f2fs::raw::Features;
 use tidegate_rt::Timespec;
 
-/// What a new volume is to be like.
+/// The properties of a new volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NewVolume {
     /// Its format.
@@ -21,7 +21,7 @@ pub struct NewVolume {
     /// Its features, of [`features`]; with ext4 those that it has beside the usual ones, and with `^` before it one of
     /// these that it has not.
     pub features: Vec<String>,
-    /// What is chosen for ext4 alone.
+    /// Properties for ext4 alone.
     pub ext4: Ext4Shape,
     /// F2FS: segments of 2 MiB in a section, which are cleaned together; 1 if not given.
     pub segments_per_section: Option<u32>,
@@ -39,7 +39,7 @@ pub struct NewVolume {
 /// How long the journal of an ext4 volume is.
 pub use tidegate_ext4::mkfs::JournalSize;
 
-/// What is chosen for ext4 alone; where nothing is, what `mke2fs -t ext4` has.
+/// Properties for ext4 alone; if none is chosen, those of `mke2fs -t ext4`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ext4Shape {
     /// Bytes of a block.
@@ -56,7 +56,7 @@ pub struct Ext4Shape {
     pub journal: Option<JournalSize>,
 }
 
-/// What a new volume has room for.
+/// The space of a new volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     /// Bytes of a block.
@@ -101,7 +101,8 @@ impl NewVolume {
     /// Makes it on the whole of `queue`'s device, on which everything is lost; its identity. Errors call it `image`.
     ///
     /// # Errors
-    /// What makes no volume, and nothing was written; one of the device, and it holds none.
+    /// The fault for which no volume can be made, and nothing was written; or an error of the device, and it
+    /// holds none.
     pub fn make(&self, image: &str, queue: &RequestQueue) -> Result<[u8; 16]> {
         match self.format {
             Format::F2fs => {
@@ -121,10 +122,10 @@ impl NewVolume {
         }
     }
 
-    /// What a volume on a device of `bytes` bytes has room for.
+    /// The space of a volume on a device of `bytes` bytes.
     ///
     /// # Errors
-    /// What makes no volume there.
+    /// The fault for which no volume can be made there.
     pub(crate) fn room(&self, image: &str, bytes: u64) -> Result<Room> {
         match self.format {
             Format::F2fs => {
@@ -147,10 +148,10 @@ impl NewVolume {
         }
     }
 
-    /// What decides how much its content takes.
+    /// The rules for how much its content takes.
     ///
     /// # Errors
-    /// What makes no volume of any size.
+    /// The fault for which no volume of any size can be made.
     pub(crate) fn geometry(&self, image: &str) -> Result<Geometry> {
         match self.format {
             Format::F2fs => self.f2fs_features(image).map(|f| Geometry::F2fs(f2fs::Geometry::new(f))),

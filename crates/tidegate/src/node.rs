@@ -1,4 +1,4 @@
-//! What is known of one inode on its way into or out of a volume.
+//! An inode on its way into or out of a volume.
 
 use tidegate_rt::Timespec;
 use tidegate_vfs::{Attr, DeviceNumber, FileType};

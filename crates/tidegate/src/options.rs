@@ -12,7 +12,7 @@ use tidegate_vfs::{Error, ErrorKind, MemoryLimits, Result, SyncWait};
 pub struct OpenOptions {
     /// Change nothing, and let others read the image meanwhile.
     pub read_only: bool,
-    /// What does the I/O.
+    /// The way of I/O.
     pub backend: Backend,
     /// Go around the host's page cache when writing.
     pub direct: bool,
@@ -20,7 +20,7 @@ pub struct OpenOptions {
     pub claimed: bool,
     /// Bound write-back on its way while somebody waits for other I/O, as [`Wbt::default`](tidegate_block::Wbt) says.
     pub wbt: bool,
-    /// What decides the order of I/O; shares are set on [`Volume::queue`](crate::Volume::queue).
+    /// The order of I/O; shares are set on [`Volume::queue`](crate::Volume::queue).
     pub elevator: Elevator,
     /// Memory the volume may use.
     pub memory: MemoryLimits,
@@ -113,7 +113,7 @@ impl OpenOptions {
         self.format.set(option)
     }
 
-    /// What there is to say of the switches that a volume can have.
+    /// The descriptions of the switches that a volume can have.
     pub fn switches() -> Vec<SwitchInfo> {
         let help = "The thread that waits in a sync for the pages it has written.";
         let sync_wait = SwitchInfo::new(SYNC_WAIT, SyncWait::default(), help);

@@ -17,13 +17,14 @@ pub struct Partition {
     pub number: usize,
     /// Where it begins, in bytes.
     pub offset: u64,
-    /// What is in it.
+    /// The content of it.
     pub holds: &'static str,
     /// Whether that is a volume that can be opened.
     pub opens: bool,
 }
 
-/// The partitions of the disk behind `queue`; none where there is no table. What cannot be read is left out.
+/// The partitions of the disk behind `queue`; none where there is no table. A part that cannot be read is
+/// left out.
 pub fn list(queue: &RequestQueue) -> Vec<Partition> {
     let Some(front) = read(queue, 0, 1) else { return Vec::new() };
     let starts = if front[512..].starts_with(b"EFI PART") { gpt(queue, &front) } else { mbr(&front) };

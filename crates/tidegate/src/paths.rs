@@ -234,7 +234,7 @@ impl Volume {
         if inode.is_dir() { Ok(inode) } else { Err(self.error_at(path, ErrorKind::NotADirectory.into())) }
     }
 
-    /// What is refused of a path in the volume.
+    /// The reason for refusing a path in the volume.
     pub fn complain(
         &self,
         kind: Refusal,

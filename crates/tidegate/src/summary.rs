@@ -1,4 +1,4 @@
-//! What an operation took.
+//! The cost of an operation.
 
 use serde::Serialize;
 use tidegate_block::QueueStats;
@@ -14,7 +14,7 @@ pub struct Phase {
     pub seconds: f64,
 }
 
-/// What was moved, what I/O that made, and where the time went.
+/// The bytes moved, the I/O for that, and the time of each step.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
     /// Files, links and special files.

@@ -1,4 +1,4 @@
-//! What a making of a volume leaves when it is cut short, and putting that in order.
+//! The remains of a new volume when its making is cut short, and putting that in order.
 
 use crate::image::Claim;
 use std::path::PathBuf;
@@ -13,14 +13,14 @@ pub struct Unfinished(Mutex<State>);
 #[derive(Default)]
 struct State {
     shown: String,
-    /// What there was before: none, some, some that is gone now.
+    /// The state before: no volume, one, one that is gone now.
     before: Before,
     /// A file under another name.
     temporary: Option<PathBuf>,
     done: bool,
 }
 
-/// What was at the path.
+/// The file that was at the path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Before {
     #[default]
@@ -75,7 +75,7 @@ impl Unfinished {
         Ok(done)
     }
 
-    /// It failed: takes back what can be. What there is to say.
+    /// It failed: takes back what can be. The message.
     pub(crate) fn failed(&self) -> Option<String> {
         self.0.lock().take_back()
     }

@@ -74,7 +74,7 @@ impl Volume {
         Ok(Volume { image: image.to_string(), path: image.into(), queue, engine, ops, vfs, started })
     }
 
-    /// What errors call it: the image's path, as it can be shown.
+    /// The name that errors have for it: the image's path, as it can be shown.
     pub fn image(&self) -> &str {
         &self.image
     }
@@ -94,7 +94,7 @@ impl Volume {
         &self.queue
     }
 
-    /// What its format can do with the volume as a whole.
+    /// Its format's operations on the volume as a whole.
     pub fn ops(&self) -> &Arc<dyn VolumeOps> {
         &self.ops
     }
@@ -111,7 +111,7 @@ impl Volume {
         }
     }
 
-    /// What the volume's own structures say.
+    /// The content of the volume's own structures.
     ///
     /// # Errors
     /// Those of reading them.
@@ -127,7 +127,7 @@ impl Volume {
         self.started
     }
 
-    /// What was written since it was opened.
+    /// Figures of the writes since it was opened.
     pub fn stats(&self) -> VolumeStats {
         self.ops.stats()
     }

@@ -1,5 +1,5 @@
-//! Who goes on beside whom, in simulated time: readers beside a writer, a writer beside a checkpoint, a checkpoint
-//! beside a congested queue.
+//! Threads beside others, in simulated time: readers beside a writer, a writer beside a checkpoint, a
+//! checkpoint beside a congested queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -49,7 +49,8 @@ fn simulate<T: Send + 'static>(seed: u64, jitter: u32, body: impl FnOnce() -> T 
     run_with(&config, body).unwrap_or_else(|deadlock| panic!("seed {seed}: {deadlock}")).value
 }
 
-/// What one page of the file may hold while a writer goes on, in numbers of the writer's operations.
+/// The content that one page of the file may have while a writer goes on, in numbers of the writer's
+/// operations.
 #[derive(Default)]
 struct Page {
     /// The last that ended.
@@ -289,7 +290,7 @@ fn a_checkpoint_as_linux_has_it_leaves_data_in_flight() {
     assert!(left == 64 && whole.0 < HALF_LATE, "{left} pages left, {whole:?}");
 }
 
-/// Who looks for free node ids, of which the device tells late, keeps nobody else from the NAT.
+/// A thread that looks for free node ids, of which the device tells late, keeps no other from the NAT.
 #[test]
 fn a_look_for_free_node_ids_stops_no_fsync() {
     let (longest, waited) = simulate(4, 0, || {

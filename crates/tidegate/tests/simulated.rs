@@ -70,7 +70,8 @@ fn one_seed_one_run() {
     }
 }
 
-/// Whoever waits, a sync of a volume that takes no more changes says so and ends, and so does unmounting.
+/// With every thread that may wait, a sync of a volume that takes no more changes says so and ends, and so
+/// does unmounting.
 #[test]
 fn a_sync_of_a_stopped_volume_ends() {
     for sync_wait in SyncWait::ALL {

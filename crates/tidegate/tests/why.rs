@@ -83,7 +83,7 @@ fn what_is_known_is_found() {
         assert_eq!((report.kinds[0].count, slow.ino), (1, Some(7)));
         is(of(Cause::Running), runs, "running");
         is(of(Cause::Lock), held, "the lock");
-        // Whoever comes first has the processor for a slice; and the other is waited for at the end.
+        // The first to come has the processor for a slice; and the other is waited for at the end.
         let waiting = of(Cause::Processor);
         assert!(waiting <= busy * MS + MS, "seed {seed}: {:#?}", slow.parts);
         assert!(waiting + MS > busy.min(runs) * MS / 2, "seed {seed}: {:#?}", slow.parts);

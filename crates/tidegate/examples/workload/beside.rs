@@ -13,7 +13,7 @@ const CHUNK: usize = 1 << 20;
 /// Pause after each random write, as pgioperf's writer has it: readers then meet as many writes on every file system.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// What the threads do.
+/// The work of the threads.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum What {
     /// Each appends a page to its file and makes it durable, beside a stream of large writes.
@@ -24,7 +24,7 @@ pub enum What {
 
 #[derive(Args, Clone)]
 pub struct Beside {
-    /// What the threads do.
+    /// The work of the threads.
     #[arg(value_enum)]
     what: What,
     /// Threads that are measured.

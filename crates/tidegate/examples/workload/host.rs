@@ -24,7 +24,7 @@ impl Directory {
         self.path.join(path.trim_start_matches('/'))
     }
 
-    /// What the block layer counted, as Documentation/block/stat.rst has the columns.
+    /// The block layer's counts, as Documentation/block/stat.rst has the columns.
     fn block_counts(&self) -> Option<Counts> {
         let path = format!("/sys/dev/block/{}:{}/stat", self.device.0, self.device.1);
         let text = fs::read_to_string(path).ok()?;
@@ -37,7 +37,7 @@ impl Directory {
         ]))
     }
 
-    /// What the kernel's F2FS counted.
+    /// The counts of the kernel's F2FS.
     fn f2fs_counts(&self) -> Counts {
         let link = format!("/sys/dev/block/{}:{}", self.device.0, self.device.1);
         let name = fs::read_link(link).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! What looking costs: the same marks on one volume, with nothing looked at and with each thing there is to look
-//! at. Moments that lie close together are compared, since a machine that others use is faster at one time than
-//! at another.
+//! The cost of looking: the same marks on one volume, with nothing looked at and with each thing there is to
+//! look at. Moments that lie close together are compared, since a machine that others use is faster at one
+//! time than at another.
 
 use crate::mark::Mark;
 use crate::target::{Report, Result, Target};
@@ -32,7 +32,7 @@ pub struct Look {
     /// Only these ways, of off, lockstat, trace, profile and all.
     #[arg(long, value_delimiter = ',')]
     ways: Vec<String>,
-    /// What the orders are drawn from.
+    /// The seed of the orders.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -56,7 +56,7 @@ impl Look {
         Ok(found)
     }
 
-    /// What is found is counted and thrown away.
+    /// Findings are counted and thrown away.
     fn once(&self, target: &Arc<dyn Target>, wanted: Wanted) -> Result<Report> {
         let recording = if wanted == OFF { None } else { Recording::start(wanted) };
         let mut report = self.mark.once(target)?;

@@ -1,4 +1,4 @@
-//! What a workload runs on, and what it reports.
+//! The target of a workload, and its report.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ pub trait OpenFile {
     fn fsync(&self) -> Result<()>;
 }
 
-/// What a workload took.
+/// The cost of a workload.
 #[derive(Serialize, Default)]
 pub struct Report {
     /// Seconds of the measured part.
@@ -49,7 +49,7 @@ pub struct Report {
     pub bytes: u64,
     /// Calls of fsync in it.
     pub fsyncs: u64,
-    /// What the counters grew by in it.
+    /// The growth of the counters in it.
     pub counts: Counts,
     /// Pieces of all files afterwards.
     pub fragments: Option<u64>,
@@ -62,7 +62,7 @@ pub fn add(sum: &mut Counts, more: &Counts) {
     more.iter().for_each(|(k, v)| *sum.entry(*k).or_default() += v);
 }
 
-/// What each counter grew by.
+/// The growth of each counter.
 pub fn grown(before: &Counts, after: &Counts) -> Counts {
     after.iter().map(|(k, v)| (*k, v.saturating_sub(before.get(k).copied().unwrap_or(0)))).collect()
 }

@@ -8,16 +8,16 @@ use std::collections::HashMap;
 use std::io;
 use tidegate_vfs::FileType;
 
-/// What a directory of the archive takes.
+/// The cost of a directory of the archive.
 struct Dir {
     names: Names,
     xattrs: Xattrs,
 }
 
-/// Measures the tar called `name`. What is there twice is counted twice.
+/// Measures the tar called `name`. A file that is there twice is counted twice.
 ///
 /// # Errors
-/// What cannot be read, and what is wrong with the archive.
+/// The part that cannot be read, or the fault of the archive.
 pub fn measure(from: impl Input, name: &str, geometry: &Geometry) -> Result<Content> {
     let mut at = Vec::new();
     add_up(from, geometry, &mut at).map_err(|e| {

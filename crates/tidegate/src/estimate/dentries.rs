@@ -34,7 +34,7 @@ impl Dentries {
                 self.slots += need as u64;
                 return;
             }
-            // What was in the inode moves to the first block as it is.
+            // Names that were in the inode move to the first block as they are.
             self.levels.push(vec![0; Self::blocks_of(0)]);
             self.levels[0][0] = self.slots as u8;
         }

@@ -11,7 +11,7 @@ const EXTRA_WORDS: u64 = 9;
 const PER_NODE: u64 = 1018;
 /// Inline attributes: the area less its header and its end.
 const INLINE_XATTR_BYTES: usize = 200 - 24 - 4;
-/// What of an inode is left for addresses.
+/// The part of an inode that is left for addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct Geometry {
     addrs: u64,

@@ -22,7 +22,7 @@ use dentries::Dentries;
 /// Sizes of blocks that a volume of one format may turn out to have.
 pub(crate) const KINDS: usize = 2;
 
-/// What decides how many blocks something takes.
+/// The rules for how many blocks something takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Geometry {
     /// On F2FS.
@@ -31,7 +31,7 @@ pub(crate) enum Geometry {
     Ext4([ext4::Geometry; KINDS]),
 }
 
-/// What a tree holds.
+/// The content of a tree, in figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     /// Files, links and special files.

@@ -47,7 +47,7 @@ struct Shared {
 /// Measures the tree at `path`, but for the file `skip` (device and inode number).
 ///
 /// # Errors
-/// What cannot be read.
+/// The part that cannot be read.
 pub fn measure(path: &Path, geometry: &Geometry, skip: Option<(u64, u64)>) -> Result<Content> {
     let path = path_bytes(path);
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;

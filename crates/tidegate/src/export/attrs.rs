@@ -33,7 +33,7 @@ impl Attrs {
         }
     }
 
-    /// What was refused, a line for each kind.
+    /// The refusals, a line for each kind.
     pub fn notes(&self) -> Vec<String> {
         let line = |(what, (n, first)): (&&str, &(u64, String))| match n {
             1 => format!("{what} not kept: {first}"),

@@ -25,7 +25,7 @@ impl<'a> Content<'a> {
     /// # Errors
     /// Those of opening.
     pub fn open(volume: &'a Volume, inode: &'a Arc<Inode>, size: u64) -> Result<Content<'a>> {
-        // What is cached may be newer than the volume; what is not can be read past the cache.
+        // Cached pages may be newer than the volume; others can be read past the cache.
         let cached = inode.mapping.nr_pages() > 0 || volume.vfs().fs().read_only().is_none();
         let may_have_holes = size > PAGE;
         let file = if cached || may_have_holes {

@@ -43,7 +43,7 @@ struct Writer {
     current: Option<Current>,
     /// Where files with several names got their first, from `base` on.
     links: HashMap<u64, Vec<u8>>,
-    /// What was there keeps its attributes unless this says otherwise.
+    /// A directory that was there keeps its attributes unless this says otherwise.
     attributes: bool,
     /// Directories on the way down from one that could not be made.
     skipped: usize,
@@ -58,8 +58,8 @@ struct Current {
     link: Option<u64>,
 }
 
-/// Makes at `to` what comes. An existing directory is filled; in a tree an existing file is replaced. What
-/// cannot be made goes to `failed`, and the rest is made all the same.
+/// Makes at `to` what comes. An existing directory is filled; in a tree an existing file is replaced. An item
+/// that cannot be made goes to `failed`, and the rest is made all the same.
 ///
 /// # Errors
 /// The host's, by path, when nothing more can be written.
@@ -67,7 +67,7 @@ pub fn write(to: &To, from: Receiver<Vec<Item>>, failed: Failed) -> Result<Expor
     let (attributes, to) = (to.attributes, to.path.as_path());
     let dir = crate::image::dir_of(to);
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // What has no name of its own (`.`, `/`, `..`) is a directory and is opened as such.
+    // A path without a name of its own (`.`, `/`, `..`) is a directory and is opened as such.
     let (base, top) = match to.file_name() {
         Some(name) => (dir, name.as_encoded_bytes().to_vec()),
         None => (to, b".".to_vec()),
@@ -224,7 +224,7 @@ impl Writer {
         self.stack.push(fd, Level { path: self.path.len(), meta, inherits_group, keeps })
     }
 
-    /// Begins a file. What the caller named as the whole destination is written into, not replaced.
+    /// Begins a file. A file that the caller named as the whole destination is written into, not replaced.
     fn file(
         &mut self,
         name: CString,
@@ -250,7 +250,7 @@ impl Writer {
         }
         if let Some(c) = self.current.take() {
             let link = c.link;
-            // What has the name now is something else: no other name is to be made of it.
+            // The file that has the name now is something else: no other name is to be made of it.
             c.sink.settle(self.here()).inspect_err(|_| self.forget(link))?;
         }
         self.ascend();

@@ -32,10 +32,10 @@ use tidegate_vfs::{Inode, PageRun};
 /// Bytes on the way before the reader waits.
 const BOUND: usize = 24 << 20;
 
-/// What an export leaves to say.
+/// An export's notes.
 #[derive(Clone, Debug, Default)]
 pub struct Exported {
-    /// What could not be kept, one line each.
+    /// Attributes that could not be kept, one line each.
     pub notes: Vec<String>,
 }
 
@@ -115,7 +115,7 @@ pub enum Item {
     },
 }
 
-/// What of a volume is read.
+/// The part of a volume that is read.
 pub struct From {
     /// The inode.
     pub inode: Arc<Inode>,

@@ -1,6 +1,6 @@
 //! Giving something a name on the host that may be taken.
 //!
-//! What has the name keeps it until the new thing is complete; then it is gone in one step.
+//! The old file keeps the name until the new one is complete; then it is gone in one step.
 
 use crate::host;
 use rustix::fs::{AtFlags, FileType};
@@ -8,7 +8,7 @@ use std::ffi::{CStr, CString};
 use std::os::fd::BorrowedFd;
 use tidegate_block::Errno;
 
-/// What was made, and under which name it is for now.
+/// The new file, and its name for now.
 pub enum Made {
     /// Under its own: nothing had it.
     New(CString),

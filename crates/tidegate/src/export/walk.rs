@@ -81,8 +81,8 @@ struct Walker<'a> {
     failed: &'a Failed,
 }
 
-/// Sends what `from` is and all below it. The top has an empty name. What cannot be read goes to `failed`
-/// and is left out.
+/// Sends what `from` is and all below it. The top has an empty name. A part that cannot be read goes to
+/// `failed` and is left out.
 pub fn walk(
     volume: &Volume,
     from: &From,

@@ -184,7 +184,7 @@ impl<'a> Applier<'a> {
             spot.dir
         } else {
             let inode = self.make_dir(&spot, &meta)?;
-            // What is in it gets its own attributes; those of a directory that was there may not be it.
+            // Files in it get their own attributes; those of a directory that was there may not be it.
             let has_default_acl = place::has_default_acl(self.volume, &inode);
             Dir { inode, at, has_default_acl }
         };

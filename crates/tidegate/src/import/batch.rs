@@ -8,7 +8,7 @@ const BOUND: usize = 24 << 20;
 /// A batch is sent when it has this many bytes or items.
 const BATCH_BYTES: usize = 512 << 10;
 const BATCH_ITEMS: usize = 128;
-/// What an item is counted for beside its content.
+/// The weight of an item beside its content.
 const ITEM_BYTES: usize = 512;
 
 /// The applying thread's end.

@@ -29,7 +29,7 @@ use tidegate_block::PageBuf;
 use tidegate_rt::Timespec;
 use tidegate_vfs::Inode;
 
-/// What is read.
+/// The source of an import.
 pub enum Source {
     /// A file or a directory tree of the host.
     Tree(PathBuf),
@@ -66,7 +66,7 @@ pub struct ImportOptions {
 }
 
 impl ImportOptions {
-    /// What is to be kept of an inode's attributes.
+    /// The attributes of an inode that are to be kept.
     fn adjust(&self, meta: &mut Meta) {
         meta.clamp(self.clamp);
         if let Some((uid, gid)) = self.owner {
@@ -75,10 +75,10 @@ impl ImportOptions {
     }
 }
 
-/// What an import leaves to say.
+/// An import's notes.
 #[derive(Clone, Debug, Default)]
 pub struct Imported {
-    /// What could not be kept, one line each.
+    /// Attributes that could not be kept, one line each.
     pub notes: Vec<String>,
 }
 
@@ -123,7 +123,7 @@ pub enum Item {
     Dir {
         /// Where.
         place: Place,
-        /// What later places call it.
+        /// The number that later places have for it.
         id: DirId,
         /// Its attributes; set once everything is in it.
         meta: Meta,
@@ -176,7 +176,7 @@ pub enum Item {
 /// Reads `source` into `volume` at `target`.
 ///
 /// # Errors
-/// What cannot be read, by the source's path; what cannot be written, by the volume's.
+/// The part that cannot be read, by the source's path; the part that cannot be written, by the volume's.
 pub fn import(volume: &Volume, source: Source, target: Target, options: &ImportOptions) -> Result<Imported> {
     volume.check_writable()?;
     let (tx, rx) = batch::channel();

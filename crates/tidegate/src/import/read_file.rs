@@ -10,7 +10,7 @@ use tidegate_block::{Errno, PAGE_SIZE, PageBuf};
 /// Bytes in the buffers of large files.
 const PIECE: u64 = (PageBuf::MAX_PAGES * PAGE_SIZE) as u64;
 
-/// What stops the reading of a file.
+/// The end of reading a file.
 pub enum Stop {
     /// The operating system.
     Os(Errno),

@@ -63,7 +63,7 @@ pub fn walk(path: &Path, named: bool, options: &ImportOptions, to: BatchSender) 
     match w.run(path, named) {
         Ok(()) | Err(End::Gone) => Ok(()),
         Err(End::Error(e)) => {
-            // What was read before goes in; the thread that applies it may be gone.
+            // Items that were read before go in; the thread that applies them may be gone.
             let _ = w.to.send();
             Err(e)
         }
@@ -72,7 +72,7 @@ pub fn walk(path: &Path, named: bool, options: &ImportOptions, to: BatchSender) 
 
 impl Walker<'_> {
     fn run(&mut self, path: &Path, named: bool) -> std::result::Result<(), End> {
-        // What the caller names may be a link to a directory, as `dir/` and `.` are followed too.
+        // The caller's path may be a link to a directory, as `dir/` and `.` are followed too.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
         match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(fd) if !named || !is_link(path) => {

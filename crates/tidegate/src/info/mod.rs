@@ -1,4 +1,4 @@
-//! What a volume's own structures say, for people and for machines.
+//! A volume's own structures, for people and for machines.
 //!
 //! | module | holds |
 //! |---|---|
@@ -11,7 +11,7 @@ use serde_json::Value;
 use tidegate_ext4::VolumeInfo as Ext4Info;
 use tidegate_f2fs::VolumeInfo as F2fsInfo;
 
-/// What a volume's superblock, its last commit and its tables say.
+/// The content of a volume's superblock, its last commit and its tables.
 pub struct Info(Of);
 
 enum Of {

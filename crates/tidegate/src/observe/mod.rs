@@ -40,7 +40,7 @@ pub enum TraceForm {
 }
 
 impl TraceForm {
-    /// What a file of this name is to hold: `.json` is for Perfetto, anything else text.
+    /// The form of a file of this name: `.json` is for Perfetto, anything else text.
     pub fn of(file: &Path) -> Self {
         if file.extension().is_some_and(|e| e == "json") { TraceForm::Chrome } else { TraceForm::Text }
     }
@@ -68,7 +68,7 @@ pub enum ProfileForm {
 }
 
 impl ProfileForm {
-    /// What a file of this name is to hold: `.folded` stacks, anything else a tree.
+    /// The form of a file of this name: `.folded` stacks, anything else a tree.
     pub fn of(file: &Path) -> Self {
         if file.extension().is_some_and(|e| e == "folded") { ProfileForm::Folded } else { ProfileForm::Tree }
     }

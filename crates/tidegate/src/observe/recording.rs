@@ -8,7 +8,7 @@ use tidegate_rt::{Nanos, clock};
 /// Rings and trees are the process's, so there is one recording at a time.
 static UNDER_WAY: AtomicBool = AtomicBool::new(false);
 
-/// What is to be recorded.
+/// The parts of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Lock statistics.
@@ -35,10 +35,10 @@ pub struct Recording {
     collecting: Option<Collecting>,
 }
 
-/// What a recording found.
+/// The findings of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// What was wanted.
+    /// The parts that were asked for.
     pub wanted: Wanted,
     /// When it began, by [`clock::stamp`] as the events.
     pub since: Nanos,

@@ -1,4 +1,4 @@
-//! What numbers of events mean, in the kernel's words.
+//! The meaning of events' numbers, in the kernel's words.
 
 use tidegate_block::{BioFlags, Op};
 use tidegate_rt::trace::{Event, NO_ARGS};
@@ -17,7 +17,7 @@ fn flags(n: u64) -> BioFlags {
     BioFlags::from_bits_truncate(n as u16)
 }
 
-/// What a request does, as block events spell it (`rwbs`).
+/// The kind of a request, as block events spell it (`rwbs`).
 pub(super) fn rwbs(e: &Event) -> String {
     let f = flags(arg(e, "flags").unwrap_or(0));
     let mut s = String::new();
@@ -78,7 +78,7 @@ pub(super) fn rw(e: &Event) -> String {
     if hints.is_empty() { base.to_string() } else { format!("{base}({hints})") }
 }
 
-/// What a log holds: hot, warm and cold data, then nodes.
+/// The blocks of a log: hot, warm and cold data, then nodes.
 pub(super) fn block_type(e: &Event) -> &'static str {
     match arg(e, "log") {
         Some(0..3) => "DATA",

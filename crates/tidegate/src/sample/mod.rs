@@ -1,4 +1,4 @@
-//! What a volume does at one moment: what `tidegate top` shows and Prometheus collects.
+//! A volume's activity at one moment: `tidegate top` shows it and Prometheus collects it.
 //!
 //! Counters only grow; a program that wants rates takes two samples ([`Sample::since`]).
 //!
@@ -42,11 +42,11 @@ pub struct Sample {
     pub space: Space,
     /// The page cache.
     pub memory: Memory,
-    /// What the flusher does.
+    /// The flusher's activity.
     pub flusher: Flusher,
     /// Bios and requests.
     pub io: QueueStats,
-    /// What the file system wrote.
+    /// The file system's writes.
     pub writes: VolumeStats,
     /// fsync.
     pub fsync: Latency,
@@ -90,7 +90,7 @@ pub struct Memory {
     pub cache_limit: u64,
 }
 
-/// What the flusher does.
+/// The flusher's activity.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Flusher {
     /// `idle`, `writing` or `waiting` (to try again what failed); `none` on a volume that is not written.
@@ -175,7 +175,7 @@ impl From<Distribution> for Latency {
 }
 
 impl Latency {
-    /// What was counted after `earlier`.
+    /// The counts after `earlier`.
     pub fn since(&self, earlier: &Latency) -> Latency {
         self.distribution().since(&earlier.distribution()).into()
     }

@@ -1,10 +1,10 @@
-//! What happened between two samples.
+//! The changes between two samples.
 
 use super::{Latency, LockSample, Sample, SizeClass};
 use serde::Serialize;
 use tidegate_vfs::StepStats;
 
-/// What happened between two samples, for each second of the time between.
+/// The changes between two samples, for each second of the time between.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Rates {
     /// Time between, in seconds.
@@ -42,7 +42,7 @@ pub struct Rates {
 /// A step of commits.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Step {
-    /// What was done.
+    /// The name of the operation.
     pub name: String,
     /// Whether operations that change the volume waited meanwhile.
     pub frozen: bool,
@@ -51,7 +51,7 @@ pub struct Step {
 }
 
 impl Sample {
-    /// What happened after `earlier`, a sample of the same volume.
+    /// The changes after `earlier`, a sample of the same volume.
     pub fn since(&self, earlier: &Sample) -> Rates {
         let seconds = self.at_ns.saturating_sub(earlier.at_ns) as f64 / 1e9;
         let grown = |now: u64, then: u64| now.saturating_sub(then) as f64;

@@ -7,7 +7,7 @@ use tidegate_rt::{clock, lockstat};
 use tidegate_vfs::{FlusherState, Pass, WrittenFile};
 
 impl Volume {
-    /// What the volume does now. Cheap enough to be asked each second, and never waits for I/O.
+    /// The volume's activity now. Cheap enough to be asked each second, and never waits for I/O.
     pub fn sample(&self) -> Sample {
         let vfs = self.vfs();
         let bdi = vfs.bdi();

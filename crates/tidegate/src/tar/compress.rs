@@ -1,4 +1,4 @@
-//! What a stream is compressed with, told by its first bytes.
+//! The compression of a stream, told by its first bytes.
 
 use super::reader::{Input, Plain};
 use super::{BLOCK, header, invalid};
@@ -74,7 +74,7 @@ fn undo(kind: Kind, from: impl BufRead + Send + 'static) -> io::Result<Box<dyn I
         Kind::Gzip => Box::new(Plain(buffered(flate2::bufread::MultiGzDecoder::new(from)))),
         Kind::Zstd => {
             let mut d = zstd::stream::read::Decoder::with_buffer(from)?;
-            // What `zstd --long=27`, its largest without asking, makes.
+            // The window of `zstd --long=27`, its largest without asking.
             d.window_log_max(27)?;
             Box::new(Plain(buffered(d)))
         }

@@ -3,7 +3,7 @@
 use super::{BLOCK, invalid, number};
 use std::io;
 
-/// What a header says, before long names and pax records change it.
+/// A header, before long names and pax records change it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Header {
     /// Type flag.

@@ -38,7 +38,7 @@ impl<R: Read> Read for Plain<R> {
 }
 impl<R: Read> Input for Plain<R> {}
 
-/// What an archive holds under one name.
+/// The content of an archive under one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The name, as it stands there.
@@ -53,7 +53,7 @@ pub struct Entry {
     pub size: u64,
     /// Where the archived bytes belong, for a sparse file.
     pub ranges: Option<Vec<sparse::Range>>,
-    /// What could not be understood.
+    /// The parts that could not be understood.
     pub notes: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ pub struct Reader<R> {
     any: bool,
 }
 
-/// What precedes an entry and changes it.
+/// Records that precede an entry and change it.
 #[derive(Default)]
 struct Extra {
     path: Option<Vec<u8>>,
@@ -215,8 +215,8 @@ impl<R: Input> Reader<R> {
             entry.meta.kind = FileType::Directory;
         }
         let kind = entry.meta.kind;
-        // What the archive has for it: nothing for links and devices, whatever their size field says. A directory
-        // that is marked by its slash alone may be followed by data, which is passed over.
+        // The bytes that the archive has for it: none for links and devices, whatever their size field says.
+        // A directory that is marked by its slash alone may be followed by data, which is passed over.
         let archived = pax.archived.unwrap_or(h.size);
         let has_data = kind == FileType::Regular && !entry.hard_link || matches!(h.kind, b'D');
         let passed_over = entry.hard_link || matches!(h.kind, 0 | b'0');
@@ -245,7 +245,7 @@ impl<R: Input> Reader<R> {
     }
 }
 
-/// What pax records say beside an entry's attributes.
+/// The fields of pax records beside an entry's attributes.
 #[derive(Default)]
 struct Pax {
     archived: Option<u64>,

@@ -6,7 +6,7 @@ use crate::node::Meta;
 use std::io::{self, Write};
 use tidegate_vfs::FileType;
 
-/// What a name in the archive stands for.
+/// The meaning of a name in the archive.
 pub struct Entry<'a> {
     /// The name.
     pub path: &'a [u8],

@@ -133,8 +133,9 @@ impl Accounts {
         Some((*first, *last))
     }
 
-    /// What a thread did in an interval in which it neither slept nor waited for a lock. Nothing where the accounts around
-    /// it are of long waits, too: they do not tell these apart. `more` are waits in an interval beside these.
+    /// A thread's time in an interval in which it neither slept nor waited for a lock. Nothing where the
+    /// accounts around it are of long waits, too: they do not tell these apart. `more` are waits in an
+    /// interval beside these.
     pub fn awake(
         &self,
         thread: u32,

@@ -1,4 +1,4 @@
-//! What to do about each cause.
+//! The advice for each cause.
 
 use super::Kind;
 use super::part::{Cause, Part};

@@ -1,4 +1,4 @@
-//! What a thread did where no span says more: it ran, waited for a processor, or slept until another woke it.
+//! A thread's time where no span says more: it ran, waited for a processor, or slept until another woke it.
 
 use super::accounts::Sleep;
 use super::device::moments;
@@ -17,7 +17,7 @@ pub(super) enum Within<'a> {
 }
 
 impl Walk<'_> {
-    /// What a thread did from `from` to `to`, where it waited for nothing that has a name of its own.
+    /// A thread's time from `from` to `to`, where it waited for nothing that has a name of its own.
     pub(super) fn plain(&self, thread: u32, within: Within, (from, to): (u64, u64), out: &mut Vec<Part>) {
         let mut at = from;
         for s in self.t.accounts.sleeps(thread, from, to) {
@@ -94,7 +94,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What who woke it did meanwhile, or where the request was whose end that told of.
+    /// The waker's time meanwhile, or the way of the request whose end it reported.
     fn until_woken(&self, s: &Sleep, waker: u32, (from, to): (u64, u64), out: &mut Vec<Part>) {
         if from >= to {
             return;
@@ -139,7 +139,7 @@ impl Walk<'_> {
     }
 }
 
-/// What a request is to who waits for it.
+/// The name of a request for the thread that waits for it.
 pub(super) fn words(r: &Request) -> &'static str {
     match () {
         () if r.is(Op::Flush) => "a flush",

@@ -91,7 +91,7 @@ impl Commits {
 }
 
 impl Walk<'_> {
-    /// What a commit consisted of in an interval.
+    /// The parts of a commit in an interval.
     pub(super) fn commit(&self, id: Id, from: u64, to: u64) -> Vec<Part> {
         let s = &self.t.spans[id];
         let Some(tid) = s.arg(TRANSACTION) else { return Vec::new() };
@@ -185,7 +185,7 @@ impl Walk<'_> {
 }
 
 impl Timeline {
-    /// What a thread had a handle for in an interval: the operation that it was in, with its inode.
+    /// The purpose of a thread's handle in an interval: the operation that it was in, with its inode.
     pub(super) fn handle_of(&self, thread: u32, from: u64, to: u64) -> Option<String> {
         let mut at = self.roots(thread, from, to).max_by_key(|id| self.spans[*id].within(from, to))?;
         let mut found = None;

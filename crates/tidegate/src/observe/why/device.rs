@@ -8,7 +8,7 @@ use super::walk::Walk;
 use std::collections::HashMap;
 use tidegate_block::{BioFlags, Op};
 
-/// What is waited for.
+/// The request or flush that is waited for.
 #[derive(Clone, Copy)]
 pub(super) enum Subject {
     /// Pages, of an inode if it is known.
@@ -23,7 +23,7 @@ pub(super) enum Subject {
     Log,
 }
 
-/// What the threads that write a journal's log are called.
+/// The names of threads that write a journal's log.
 const JOURNAL_THREADS: [&str; 2] = ["tg-jbd2", "tg-jbd2-rec"];
 
 impl Subject {
@@ -38,7 +38,7 @@ impl Subject {
         }
     }
 
-    /// What the device does with it.
+    /// The device's work on it.
     fn done(self) -> &'static str {
         match self {
             Subject::Ahead => "read",
@@ -116,7 +116,7 @@ impl Walk<'_> {
         joined
     }
 
-    /// What the device had to do beside what is waited for.
+    /// The device's work beside the request that is waited for.
     pub(super) fn beside(
         &self,
         me: u32,
@@ -156,7 +156,7 @@ impl Walk<'_> {
         Some(format!("{}{doing}", self.t.name(by)))
     }
 
-    /// What a flush has to make durable: what was written since the one before.
+    /// The writes that a flush has to make durable: those since the one before.
     fn written_before(&self, flush: &Request) -> String {
         let (mut all, mut by) = (0, HashMap::<u32, u64>::new());
         for r in self.t.requests.since_flush(flush) {

@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 use timeline::{Id, Timeline};
 use walk::Walk;
 
-/// What is explained.
+/// The operation that is explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
@@ -65,7 +65,7 @@ impl Operation {
         }
     }
 
-    /// What it is called.
+    /// Its name.
     pub fn word(self) -> &'static str {
         match self {
             Operation::Fsync => "fsync",
@@ -84,7 +84,7 @@ impl Operation {
 /// One slow operation. Times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Slow {
-    /// What it was.
+    /// The operation.
     pub operation: Operation,
     /// Of which inode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -110,10 +110,10 @@ pub struct Slow {
     /// The thread that asked for it, where that is another.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked_by: Vec<String>,
-    /// The share of its time that has a name, of 1. What no part covers has none, nor has work of a thread of which nothing
-    /// says that a processor had it.
+    /// The share of its time that has a name, of 1. Time that no part covers has none, nor has work of a
+    /// thread of which nothing says that a processor had it.
     pub named: f64,
-    /// What it consisted of, largest first.
+    /// Its parts, largest first.
     pub parts: Vec<Part>,
 }
 
@@ -136,7 +136,7 @@ pub struct Kind {
     pub slowest: Vec<Slow>,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// How long was recorded.
@@ -149,7 +149,7 @@ pub struct Report {
     pub dropped: u64,
     /// By kind.
     pub kinds: Vec<Kind>,
-    /// What to do, for what took most first.
+    /// Advice, for the largest cause first.
     pub advice: Vec<Advice>,
 }
 

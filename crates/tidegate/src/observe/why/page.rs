@@ -1,4 +1,4 @@
-//! What was found, on a page.
+//! The findings, on a page.
 
 use super::{Kind, Part, Report, Slow};
 use std::fmt::Write as _;
@@ -103,7 +103,7 @@ fn slow(n: usize, s: &Slow, to: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// What a part consisted of, in a sentence.
+/// The parts of a part, in a sentence.
 fn within(p: &Part) -> String {
     let mut named = p.parts.iter().filter(|q| q.ns * 10 >= p.ns).take(WITHIN).peekable();
     // One that is called as what it is in says nothing.

@@ -1,4 +1,4 @@
-//! What time went by with, by name.
+//! The causes of time, by name.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ pub enum Cause {
     DeviceDiscard,
     /// An elevator kept what was waited for.
     Elevator,
-    /// What was waited for had not been sent.
+    /// The request that was waited for had not been sent.
     Unsent,
     /// A flush of the device.
     Flush,
@@ -65,7 +65,7 @@ pub struct Part {
     pub what: String,
     /// How long, in nanoseconds.
     pub ns: u64,
-    /// What it consisted of, largest first, as far as is known.
+    /// Its parts, largest first, as far as they are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
 }

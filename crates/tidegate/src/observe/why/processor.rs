@@ -1,5 +1,5 @@
-//! What is left of an operation when all its waits have names: a processor had its thread, or the thread waited for
-//! one, or nobody knows.
+//! The rest of an operation when all its waits have names: a processor had its thread, or the thread waited
+//! for one, or nobody knows.
 
 use super::part::{Cause, Part, joined};
 
@@ -8,7 +8,7 @@ use super::part::{Cause, Part, joined};
 pub(super) fn split(parts: Vec<Part>, processor: Option<(u64, Option<u64>)>) -> Vec<Part> {
     let work = of(&parts, Cause::Work);
     let Some((ran, delayed)) = processor.filter(|_| work > 0) else { return parts };
-    // What accounts close around it say of other work of the thread is told.
+    // Other work of the thread is reported as the accounts close around it have it.
     let running = work.min(ran.saturating_sub(of(&parts, Cause::Running)));
     let left = work - running;
     // A thread that is woken waits for a processor, too: that time has its name.

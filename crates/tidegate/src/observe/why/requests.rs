@@ -49,7 +49,8 @@ pub(super) struct Requests {
     open: HashMap<(u64, u64, u64), VecDeque<usize>>,
     /// By the thread that told of their ends, in the order of these.
     ended: HashMap<u32, Vec<usize>>,
-    /// What elevators have, by operation and first sector: when they got it, and from whom.
+    /// The requests that elevators have, by operation and first sector: when they got them, and from which
+    /// thread.
     held: HashMap<(u64, u64), VecDeque<(u64, u32)>>,
 }
 
@@ -101,7 +102,7 @@ impl Requests {
         Some(first)
     }
 
-    /// What is under way at the end of the recording stays so.
+    /// Requests that are under way at the end of the recording stay so.
     pub fn close(&mut self, last: u64) {
         for r in self.all.iter_mut().filter(|r| r.done == u64::MAX) {
             r.done = last.max(r.issued);

@@ -255,7 +255,7 @@ fn a_delay_counts_from_when_what_was_waited_for_was_done() {
     assert_eq!(m.parts(), [(Cause::Checkpoint, 70), (Cause::Processor, 30)]);
 }
 
-/// What has no name is divided by what the system says of the thread.
+/// Time without a name is divided by the system's accounts of the thread.
 #[test]
 fn what_is_left_ran_or_waited_for_a_processor_or_has_no_name() {
     let split = |delayed: Option<u64>| {

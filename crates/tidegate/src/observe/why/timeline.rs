@@ -173,7 +173,7 @@ impl Timeline {
         self.spans.push(Span { name: COMMIT, thread, begin, end, args, is_lock: false, parent, children });
     }
 
-    /// What a thread is called.
+    /// The name of a thread.
     pub fn name(&self, thread: u32) -> String {
         self.names.get(&thread).cloned().unwrap_or_else(|| format!("thread {thread}"))
     }
@@ -239,7 +239,7 @@ impl Timeline {
         self.reasons.get(&thread)?.iter().find(|(at, _)| (from..=to).contains(at)).map(|(_, reason)| *reason)
     }
 
-    /// What a thread was about for the most part of an interval, as its user would say it.
+    /// A thread's occupation for the most part of an interval, as its user would say it.
     pub fn doing(&self, thread: u32, from: u64, to: u64) -> Option<String> {
         let longest = self.roots(thread, from, to).max_by_key(|id| self.spans[*id].within(from, to))?;
         Some(self.called_operation(longest, from, to).unwrap_or_else(|| {

@@ -1,5 +1,5 @@
-//! What a thread's time consisted of, from the spans that it was in: what each waited for, and, where that was
-//! another thread, what that one did meanwhile.
+//! A thread's time, from the spans that it was in: the causes of each wait, and, if the cause was another
+//! thread, that one's time meanwhile.
 
 use super::asleep::Within;
 use super::device::Subject;
@@ -9,7 +9,7 @@ use tidegate_rt::trace::causes::LOCK;
 
 /// From a thread to the one that it waits for, and on: so many times at most.
 const DEEPEST: u32 = 8;
-/// What it takes a processor with nothing else to do to switch to a thread, at most.
+/// The longest time that a processor with nothing else to do takes to switch to a thread.
 pub(super) const SWITCH: u64 = 100_000;
 /// A gap between holds of a lock that is no gap.
 const SLACK: u64 = 20_000;
@@ -25,7 +25,7 @@ impl<'a> Walk<'a> {
         Walk { t, depth: 0 }
     }
 
-    /// What one span consisted of.
+    /// The parts of one span.
     pub fn span(&self, id: Id) -> Vec<Part> {
         let s = &self.t.spans[id];
         let mut parts = Vec::new();
@@ -33,7 +33,7 @@ impl<'a> Walk<'a> {
         joined(parts)
     }
 
-    /// What a thread did from `from` to `to`.
+    /// A thread's time from `from` to `to`.
     pub(super) fn thread(&self, thread: u32, from: u64, to: u64) -> Vec<Part> {
         if self.depth >= DEEPEST {
             return Vec::new();
@@ -58,8 +58,9 @@ impl<'a> Walk<'a> {
         parts
     }
 
-    /// The end of a wait but for the time that the thread waited for a processor afterwards, which is added to `out`.
-    /// What was waited for happened at `event`: a thread that had no processor before that would have waited anyway.
+    /// The end of a wait but for the time that the thread waited for a processor afterwards, which is added
+    /// to `out`. The event that was waited for is `event`: a thread that had no processor before that would
+    /// have waited anyway.
     pub(super) fn woken(
         &self,
         s: &Span,
@@ -165,7 +166,7 @@ impl<'a> Walk<'a> {
         self.own(id, at, to, out);
     }
 
-    /// What a span does itself.
+    /// A span's own time.
     fn own(&self, id: Id, from: u64, to: u64, out: &mut Vec<Part>) {
         if from >= to {
             return;
