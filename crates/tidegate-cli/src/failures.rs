@@ -1,4 +1,4 @@
-//! What fails while a command goes on.
+//! Failures while a command goes on.
 
 use crate::out;
 use std::collections::BTreeSet;

@@ -23,7 +23,7 @@ pub struct Global {
     /// Print no summary and no progress
     #[arg(long, short, global = true)]
     pub quiet: bool,
-    /// What does the I/O on the image
+    /// The way of I/O on the image
     #[arg(long, global = true, value_enum, default_value_t, value_name = "HOW")]
     pub io: Io,
     /// Memory for cached pages, such as 64M; of a mount, for the whole process
@@ -32,13 +32,13 @@ pub struct Global {
     /// Mount options, such as fsync_mode=strict,nocheckpoint_merge; `-o help` lists all
     #[arg(short = 'o', long = "options", global = true, value_name = "OPTIONS")]
     pub options: Option<String>,
-    /// What to look at meanwhile.
+    /// The things to look at meanwhile.
     #[command(flatten)]
     pub watch: Watch,
     /// The image that was opened last.
     #[arg(skip)]
     opened: RefCell<Option<PathBuf>>,
-    /// What the command went on after.
+    /// The failures after which the command went on.
     #[arg(skip)]
     failures: Failures,
 }

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// What a mount of the superuser's allows unless it is said not to.
+/// The rights of a mount of the superuser's unless it is said otherwise.
 const SUPERUSER: &str = "suid,dev";
 
 /// The arguments (without the program's name) of the `mount` or `umount` command that such a call means; `None`

@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use tidegate::error::show;
 use tidegate::{Error, Result};
 
-/// What errors call it.
+/// The name that errors have for it.
 const NAME: &str = "standard output";
 
 /// Buffered standard output whose errors are ours.

@@ -58,8 +58,8 @@ impl Place {
         }
     }
 
-    /// Reads an argument of a command that takes images: all of it is the image's path. What is not there, but is
-    /// with `:/...` taken off, is meant to be that.
+    /// Reads an argument of a command that takes images: all of it is the image's path. A path that is not
+    /// there, but is with `:/...` taken off, is meant to be that.
     pub fn image(arg: &OsStr) -> Place {
         let whole = Place { image: arg.into(), path: b"/".to_vec() };
         match Path::new(arg).symlink_metadata() {

@@ -8,7 +8,7 @@ use tidegate::error::path_bytes;
 use tidegate::observe::{Observed, ProfileForm, Recording, TraceForm, Wanted, lockstat};
 use tidegate::{Error, Result};
 
-/// What to look at.
+/// The things to look at.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Watch {
     /// Print lock statistics, with the columns of /proc/lock_stat
@@ -39,7 +39,7 @@ impl Watch {
         self.lockstat || self.trace.is_some() || self.profile.is_some()
     }
 
-    /// What that takes.
+    /// The recordings that this needs.
     pub fn wanted(&self) -> Wanted {
         Wanted {
             locks: self.lockstat,

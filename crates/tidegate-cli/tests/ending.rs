@@ -28,7 +28,7 @@ impl Drop for Other<'_> {
     }
 }
 
-/// Who told only the mount that it knows would leave the others served by one that is deaf.
+/// A signal to the one mount that is known would leave the others served by one that is deaf.
 #[test]
 fn a_signal_ends_a_mount_that_is_elsewhere_too() {
     if cannot_mount() {

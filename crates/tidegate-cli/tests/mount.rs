@@ -448,7 +448,7 @@ fn what_cannot_be_unmounted_is_said_why() {
     assert!(line.contains(&format!("process {} (", std::process::id())), "{line}");
 }
 
-/// What of a mount is bound to another place too, in whole or in part, be it a file.
+/// The parts of a mount that are bound to another place too: the whole, a directory, a file.
 const BOUND: [(&str, &str); 3] = [("mnt", "other"), ("mnt/sub", "other"), ("mnt/f", "file")];
 
 /// A mount of which `what` is bound to `to`, a path; unbound when dropped.

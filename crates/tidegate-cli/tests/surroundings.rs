@@ -1,4 +1,4 @@
-//! What a serving process must outlive, and what others do around an image.
+//! Events that a serving process must outlive, and other programs around an image.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // tests wait for real processes
 
 mod common;

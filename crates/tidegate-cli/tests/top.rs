@@ -60,7 +60,7 @@ fn image_and_directory_lead_to_the_same_numbers() {
         text.lines().any(|l| l.starts_with("tidegate_fsync_seconds_count{") && l.ends_with(" 3")),
         "{text}"
     );
-    // What is no terminal gets text.
+    // Output that goes to no terminal is text.
     let plain = m.bench.ok(&["top", "a.img", "-d", "0.1"]);
     assert!(plain.contains("fsync: 3 times, p50") && plain.contains("flusher: "), "{plain}");
     m.bench.ok(&["top", "mnt", "-d", "0.05", "--picture", "top.svg"]);

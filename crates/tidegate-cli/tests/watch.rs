@@ -232,7 +232,7 @@ fn one_records_at_a_time() {
         }
     };
     assert!(refused.contains("somebody else is recording"), "{refused}");
-    // Who is killed records no longer.
+    // A process that is killed records no longer.
     child.kill().unwrap();
     child.wait().unwrap();
     let since = std::time::Instant::now();

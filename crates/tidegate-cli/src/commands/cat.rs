@@ -20,7 +20,7 @@ pub struct Args {
 /// Writes files to standard output.
 ///
 /// # Errors
-/// What is in the way.
+/// The volume cannot be opened, or a path not be found.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     if global.json {
         return Err(Error::argument(
@@ -46,7 +46,7 @@ pub fn copy(place: &Place, global: &Global, out: &mut Out) -> Result<()> {
     Ok(())
 }
 
-/// Writes one file. What stands in the way of reading it is told, and no error.
+/// Writes one file. A file that cannot be read is reported and ends nothing.
 fn write(volume: &Volume, place: &Place, global: &Global, out: &mut Out) -> Result<()> {
     let Some(file) = global.or_fail(volume.open_file(&place.path)) else { return Ok(()) };
     let mut buf = vec![0; CHUNK];

@@ -17,7 +17,7 @@ const EACH: u64 = 8;
 /// Writes checkpoints and shows their statistics.
 ///
 /// # Errors
-/// What is in the way.
+/// The volume cannot be opened or written.
 pub fn run(place: &Place, global: &Global) -> Result<()> {
     let volume = global.write(place)?;
     let start = clock::now();

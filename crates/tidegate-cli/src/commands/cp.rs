@@ -42,10 +42,10 @@ pub struct Args {
 /// Bytes of a stream read at once.
 const CHUNK: usize = 1 << 20;
 
-/// Copies. What fails is told, and the rest goes on.
+/// Copies. A failure is reported, and the rest goes on.
 ///
 /// # Errors
-/// What is in the way of all of it.
+/// The obstacle to all of it.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     // It is how it always goes, and taken for the hands' sake.
     let _ = args.recursive;

@@ -33,7 +33,7 @@ struct Row {
 /// Shows capacity and use.
 ///
 /// # Errors
-/// What is in the way.
+/// The volume cannot be opened.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let mut rows = Vec::new();
     for place in args.images.iter().map(|p| Place::image(p)) {

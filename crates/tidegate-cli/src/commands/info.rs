@@ -21,7 +21,7 @@ pub struct Args {
 /// Shows superblock, checkpoint and segments.
 ///
 /// # Errors
-/// What is in the way.
+/// The volume cannot be opened, or its structures not be read.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let place = Place::image(&args.image);
     if args.checkpoints {

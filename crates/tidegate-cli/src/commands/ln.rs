@@ -14,7 +14,7 @@ pub struct Args {
     /// Make a symbolic link: TARGET is its text
     #[arg(short, long)]
     symbolic: bool,
-    /// What the link leads to: IMAGE:/path, or a path in the volume
+    /// The target of the link: IMAGE:/path, or a path in the volume
     target: OsString,
     /// The link, or a directory to put it in
     #[arg(value_name = "IMAGE:/PATH")]
@@ -24,7 +24,7 @@ pub struct Args {
 /// Links.
 ///
 /// # Errors
-/// What is in the way.
+/// The volume cannot be opened, or the link not be made.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let link = Place::parse(&args.link);
     let target = match Where::parse(&args.target) {

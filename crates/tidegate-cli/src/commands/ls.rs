@@ -31,7 +31,7 @@ pub struct Args {
     /// End each name with a zero byte instead of a line's end
     #[arg(short = '0', long, conflicts_with_all = ["long", "recursive"])]
     zero: bool,
-    /// What to list
+    /// The places to list
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<OsString>,
 }
@@ -71,7 +71,7 @@ struct Lister<'a> {
     first: bool,
 }
 
-/// Lists. What is in the way of a part is told, and the rest listed.
+/// Lists. An obstacle to a part is reported, and the rest listed.
 ///
 /// # Errors
 /// Those of printing.

@@ -15,7 +15,7 @@ pub struct Args {
     /// Permission bits, octal
     #[arg(short, long, value_parser = mode, default_value = "755")]
     mode: u32,
-    /// What to make
+    /// The directories to make
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<OsString>,
 }
@@ -28,7 +28,7 @@ fn mode(text: &str) -> std::result::Result<u32, String> {
 /// Makes directories.
 ///
 /// # Errors
-/// What is in the way.
+/// The volume cannot be opened, or a directory not be made.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let places: Vec<Place> = args.places.iter().map(|p| Place::parse(p)).collect();
     let volume = global.write_all(&places)?;

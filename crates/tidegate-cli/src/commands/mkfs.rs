@@ -78,7 +78,7 @@ impl std::convert::From<FormatName> for Format {
     }
 }
 
-/// What can be chosen for ext4 alone.
+/// Options for ext4 alone.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Options for ext4 alone; where none is given, as mke2fs -t ext4")]
 struct Ext4Args {
@@ -128,7 +128,7 @@ impl Ext4Args {
     }
 
     fn shape(&self) -> Ext4Shape {
-        // What is too large for the type is too large for the format.
+        // A number too large for the type is too large for the format.
         let narrow = |n: Option<u64>| n.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
         Ext4Shape {
             block_size: narrow(self.block_size),
@@ -144,7 +144,7 @@ impl Ext4Args {
     }
 }
 
-/// What is asked for, without its size.
+/// The volume that is asked for, without its size.
 fn new_volume(args: &Args) -> Result<NewVolume> {
     let image = || tidegate::error::show(tidegate::error::path_bytes(&args.image));
     let format = args.format.into();
@@ -220,7 +220,7 @@ const KEPT: usize = 8 << 20;
 /// Makes a volume.
 ///
 /// # Errors
-/// What is in the way.
+/// The request, the source or the image is at fault.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     global.opening(&args.image);
     let unfinished = Arc::new(Unfinished::default());

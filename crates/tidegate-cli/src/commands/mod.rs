@@ -31,7 +31,7 @@ use clap::Subcommand;
 use std::process::ExitCode;
 use tidegate::Result;
 
-/// What to do.
+/// The commands.
 #[derive(Subcommand)]
 pub enum Command {
     /// Make a volume, empty or filled from a directory or a tar

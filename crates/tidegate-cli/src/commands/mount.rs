@@ -19,7 +19,7 @@ use tidegate_fuse::options::HELD_CACHE;
 use tidegate_fuse::transport::TransportKind;
 use tidegate_fuse::transport::dev::{ENABLE_URING, uring_is_off};
 
-/// What the serving process says when the mount works.
+/// The serving process's word that the mount works.
 const READY: &[u8] = b"ready\n";
 /// Tells a process that it is the serving one.
 const SERVING: &str = "TIDEGATE_MOUNT_SERVING";
@@ -71,7 +71,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     })
 }
 
-/// What -o says.
+/// The options behind -o.
 fn asked(global: &Global) -> Result<MountOptions> {
     MountOptions::parse(global.options.as_deref().unwrap_or("")).map_err(|e| Error::argument("-o", e))
 }
@@ -142,8 +142,8 @@ fn serve(args: &Args, global: &Global, ready: impl FnOnce(&Volume)) -> Result<()
     tidegate_fuse::serve(&args.image, &args.directory, &options, open, ready)
 }
 
-/// Says that the mount works and lets go of the terminal and of the directory it was started in. What goes wrong
-/// from here on is for the system's log.
+/// Says that the mount works and lets go of the terminal and of the directory it was started in. Errors from
+/// here on are for the system's log.
 fn leave_terminal() {
     let mut out = std::io::stdout();
     let _ = out.write_all(READY).and_then(|()| out.flush());

@@ -9,7 +9,7 @@ use tidegate::{Error, Result, error::Refusal};
 /// Arguments.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What to move, and at last where to: a new name, or a directory to move into
+    /// The things to move, and at last their new place: a new name, or a directory to move into
     #[arg(required = true, num_args = 2.., value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
 }
@@ -17,7 +17,7 @@ pub struct Args {
 /// Moves.
 ///
 /// # Errors
-/// What is in the way.
+/// The volume cannot be opened, or a name not be moved.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let mut places: Vec<Place> = args.paths.iter().map(|p| Place::parse(p)).collect();
     // The target may be a path alone: it is in the same volume.

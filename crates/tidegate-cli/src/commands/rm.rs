@@ -15,7 +15,7 @@ pub struct Args {
     /// Do not mind what is missing
     #[arg(short, long)]
     force: bool,
-    /// What to remove
+    /// The files and directories to remove
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<OsString>,
 }
@@ -23,7 +23,7 @@ pub struct Args {
 /// Removes.
 ///
 /// # Errors
-/// What is in the way.
+/// The volume cannot be opened, or a name not be removed.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let places: Vec<Place> = args.places.iter().map(|p| Place::parse(p)).collect();
     let volume = global.write_all(&places)?;

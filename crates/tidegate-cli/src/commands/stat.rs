@@ -16,7 +16,7 @@ pub struct Args {
     /// Follow a symbolic link at the end of the path
     #[arg(short = 'L', long)]
     dereference: bool,
-    /// What to show
+    /// The places to show
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<OsString>,
 }
@@ -24,7 +24,7 @@ pub struct Args {
 /// Shows attributes.
 ///
 /// # Errors
-/// What is in the way.
+/// The volume cannot be opened, or a path not be found.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let mut out = Out::new();
     let mut json = Vec::new();

@@ -17,10 +17,10 @@ pub struct Args {
     place: OsString,
 }
 
-/// Writes a tree as a tar. What cannot be read is told and left out.
+/// Writes a tree as a tar. A file that cannot be read is reported and left out.
 ///
 /// # Errors
-/// What is in the way.
+/// The volume cannot be opened, or the output not be written.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     if std::io::stdout().is_terminal() {
         return Err(Error::argument(

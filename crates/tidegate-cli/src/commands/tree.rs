@@ -42,7 +42,7 @@ struct Level {
     at: Trail,
 }
 
-/// Shows a tree. What is in the way of a part is told, and the rest shown.
+/// Shows a tree. An obstacle to a part is reported, and the rest shown.
 ///
 /// # Errors
 /// It is no directory; those of printing.
@@ -102,7 +102,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     out.finish()
 }
 
-/// What stands behind a name: where a link leads, or that nothing is known of it.
+/// The text behind a name: the target of a link, or that nothing is known of it.
 fn arrow(volume: &Volume, at: &Trail, item: &Item, global: &Global, out: &Out) -> Vec<u8> {
     match (&item.inode, item.kind) {
         (Some(inode), Some(FileType::Symlink)) => {

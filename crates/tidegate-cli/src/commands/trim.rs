@@ -31,7 +31,7 @@ pub struct Args {
 /// Discards what is free.
 ///
 /// # Errors
-/// What is in the way.
+/// The volume cannot be opened, or the device not discard.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     refuse_mounted(Path::new(&args.image))?;
     let volume = global.write(&Place::image(&args.image))?;
@@ -59,7 +59,7 @@ fn refuse_mounted(place: &Path) -> Result<()> {
 }
 
 fn trim(args: &Args, volume: &Volume) -> Result<u64> {
-    // What opening it freed is free for good only after a checkpoint.
+    // Blocks that opening freed are free for good only after a checkpoint.
     volume.commit(false)?;
     let start = args.offset.unwrap_or(0);
     let end = args.length.map_or(u64::MAX, |n| start.saturating_add(n));

@@ -63,7 +63,7 @@ pub fn run(args: &Args, _global: &Global) -> Result<()> {
     }
 }
 
-/// What is mounted at `dir`, and whether it is mounted elsewhere, too.
+/// The volume that is mounted at `dir`, and whether it is mounted elsewhere, too.
 fn mounted(dir: &Path) -> Result<(Mounted, bool)> {
     let about = |e| Error::os(path_bytes(dir), e);
     if let Some(found) = std::fs::canonicalize(dir).ok().and_then(|at| address::mounted_at(&at)) {

@@ -1,4 +1,5 @@
-//! What the Trace Event Format asks of a file, what Perfetto's importer drops or warns of, and what Perfetto shows.
+//! The demands of the Trace Event Format on a file, the parts that Perfetto's importer drops or warns of, and
+//! those that Perfetto shows.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +21,7 @@ pub struct Trace {
     pub threads: BTreeSet<(u64, String)>,
 }
 
-/// What is looked at while events go by.
+/// The state of the check while events go by.
 #[derive(Default)]
 struct Check {
     found: Trace,

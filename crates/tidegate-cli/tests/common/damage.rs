@@ -1,4 +1,4 @@
-//! What a failing disk does to `a.img`.
+//! Damage to `a.img` as by a failing disk.
 
 use super::Bench;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What the tests of the program share.
+//! The helpers that tests of the program share.
 #![allow(dead_code, missing_docs)]
 
 pub mod chrome;

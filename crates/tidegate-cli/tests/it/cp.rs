@@ -1,4 +1,4 @@
-//! What `cp` and `tar` do to what is there, and how they go on after what fails.
+//! The effect of `cp` and `tar` on files that are there, and how they go on after a failure.
 
 use crate::common::{Bench, damage, failed, has, is_root};
 use std::fs;

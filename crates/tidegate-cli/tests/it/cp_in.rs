@@ -10,7 +10,7 @@ use std::process::Command;
 const NOBODY: u32 = 65_534;
 const MIB: usize = 1 << 20;
 
-/// What the copy said, a line each; it failed.
+/// The lines that the copy printed; it failed.
 fn failures(mut copy: Command) -> Vec<String> {
     let out = copy.output().unwrap();
     let said = String::from_utf8_lossy(&out.stderr).into_owned();

@@ -1,4 +1,4 @@
-//! What stands in the way is said in one line that names the image and the cause.
+//! An obstacle is reported in one line that names the image and the cause.
 
 use crate::common::{Bench, failed};
 use std::fs;

@@ -60,7 +60,7 @@ fn commands_that_read_work_on_ext4() {
     assert_same(&b.path("src"), &b.path("untarred"), &but);
 }
 
-/// What `e2fsck -fn` says, if anything is wrong.
+/// The findings of `e2fsck -fn`, if anything is wrong.
 fn assert_clean(b: &Bench) {
     if !skip_or_fail("e2fsck") {
         tidegate_testing::ext4::is_clean(&b.path("e.img")).unwrap();

@@ -81,7 +81,7 @@ fn a_copy_into_a_full_file_system() {
     }
 }
 
-/// What is made in one go is not left behind half made.
+/// An image that is made in one go is not left behind half made.
 #[test]
 fn a_new_image_in_a_full_file_system() {
     let (_keep, src) = tree();

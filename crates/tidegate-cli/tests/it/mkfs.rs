@@ -1,4 +1,4 @@
-//! What `mkfs` may be made over, what it leaves when it does not come to its end, and what it says then.
+//! The files that `mkfs` may write over, its leavings when it does not come to its end, and its message then.
 
 use crate::common;
 use crate::common::{Bench, failed, is_root};
@@ -84,7 +84,7 @@ fn a_prepared_file_keeps_its_size_and_a_fitting_one_leaves_room() {
     assert!((150 << 20..180 << 20).contains(&available), "{df}");
 }
 
-/// What fakeroot pretends to is what goes in and comes out.
+/// The owners that fakeroot pretends go in and come out.
 #[test]
 fn fakeroot_is_seen() {
     if !common::has("fakeroot") {

@@ -130,7 +130,7 @@ fn small_volumes_are_small() {
             "{from}: {ours} bytes, and mke2fs needs less"
         );
     }
-    // What is to be free is.
+    // The space that is to be free is free.
     b.ok(&["mkfs", "--format", "ext4", "--from", "one", "--free", "50M", "c.img"]);
     let df: serde_json::Value = serde_json::from_str(&b.ok(&["--json", "df", "c.img"])).unwrap();
     let available = df[0]["available"].as_u64().unwrap();

@@ -116,7 +116,7 @@ fn an_image_may_have_a_colon_in_its_path() {
     assert_eq!(b.ok(&["ls", "a:/b.img:/"]), "d\n");
 }
 
-/// What can be listed is, the rest is marked, and what to do is said.
+/// Names that can be listed are, the rest is marked, and a cure is named.
 #[test]
 fn a_damaged_inode_does_not_hide_its_directory() {
     let b = Bench::new();

@@ -80,7 +80,7 @@ fn long_names_come_out_as_from_the_stock_tar() {
         );
         tars.push(name);
     }
-    // What these cannot name they leave out.
+    // Names that these cannot hold are left out.
     for format in ["ustar", "v7"] {
         // A hard link to a name that is left out could not be extracted.
         let name = format!("{format}.tar");

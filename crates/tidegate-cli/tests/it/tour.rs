@@ -18,8 +18,8 @@ fn documents_run_as_they_stand() {
     assert!(commands > 40, "{commands}");
 }
 
-/// A command of ours stands in a block that is run, or in a sentence. What was recorded on a certain disk, once, is
-/// marked so.
+/// A command of ours stands in a block that is run, or in a sentence. Output that was recorded on a certain
+/// disk, once, is marked so.
 #[test]
 fn no_block_hides_a_command() {
     for document in documents() {
@@ -57,7 +57,7 @@ fn links_lead_somewhere() {
     assert!(lost.is_empty(), "nothing leads to {lost:?}");
 }
 
-/// The table of README: the script runs, and has a row for each way. What it measures here is nothing.
+/// The table of README: the script runs, and has a row for each way. The figures here mean nothing.
 #[test]
 fn the_comparison_prints_its_tables() {
     if ["mke2fs", "fuse2fs"].into_iter().any(skip_or_fail) || !Path::new("/dev/fuse").exists() {

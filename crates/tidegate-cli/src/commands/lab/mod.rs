@@ -66,7 +66,7 @@ enum What {
     /// Run one workload on several targets
     ///
     /// --lockstat, --trace and --profile look at one more run on each target, as in `lab run`, at what this
-    /// process does of it: nothing, of a directory. What the workload makes is removed after each run.
+    /// process does of it: nothing, of a directory. The workload's files are removed after each run.
     ///
     /// kernel: is Linux's own file system in a guest, which takes no root: user-mode-linux, with one CPU and 512 MiB.
     /// kernel:f2fs and kernel:ext4 make a new volume for each run, kernel:IMAGE takes one that is there. host:ext4 is
@@ -128,7 +128,7 @@ struct Compare {
     /// kernel:IMAGE or host:ext4; give it for each
     #[arg(long = "target", required = true, value_name = "TARGET")]
     targets: Vec<Contestant>,
-    /// What is run
+    /// The workload to run
     #[arg(long, value_enum, default_value = "fs_mark")]
     workload: Workload,
     /// A whole specification as JSON instead, such as {"workload":"pgioperf","duration_ms":5000}
@@ -157,7 +157,7 @@ struct Compare {
 /// Runs what the arguments ask for.
 ///
 /// # Errors
-/// What is in the way.
+/// The experiment, the target or the results are at fault.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     match &args.what {
         What::List => list(global),

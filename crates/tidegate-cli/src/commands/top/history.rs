@@ -9,7 +9,7 @@ const WINDOW: usize = 10;
 /// Bandwidths remembered: as many as a wide terminal shows.
 const BANDWIDTHS: usize = 512;
 
-/// What the view shows: the last sample, what happened before it, and how that was earlier.
+/// The samples of the view: the last one, and the changes between earlier ones.
 #[derive(Default)]
 pub struct History {
     samples: VecDeque<Sample>,

@@ -134,7 +134,7 @@ pub fn write_back(view: &View, s: &Sample, frame: &mut Frame, area: Rect) {
     frame.render_widget(fitting(parts, lines[4].width), lines[4]);
 }
 
-/// What the flusher does, and at which file, in `room` characters.
+/// The flusher's activity, and the file it is at, in `room` characters.
 fn flusher(s: &Sample, room: usize) -> (String, String) {
     let f = &s.flusher;
     match (&*f.state, f.ino) {

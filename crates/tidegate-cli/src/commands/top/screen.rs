@@ -14,7 +14,7 @@ use tidegate_rt::clock;
 const FASTEST: Duration = Duration::from_millis(100);
 const SLOWEST: Duration = Duration::from_secs(60);
 
-/// What a key asks for.
+/// The request behind a key.
 enum Wish {
     Nothing,
     Quit,

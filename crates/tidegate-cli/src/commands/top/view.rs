@@ -1,5 +1,5 @@
-//! How the screen is divided: three bands of two panels. What does not fit is left out from below, and the
-//! tables take what is left.
+//! How the screen is divided: three bands of two panels. Parts that do not fit are left out from below, and
+//! the tables take the rest.
 
 use super::history::History;
 use super::theme::Theme;
@@ -17,7 +17,7 @@ const LEAST: u16 = 4;
 /// Rows that tables keep where the steps of commits want more.
 const TABLES: u16 = 6;
 
-/// What stands on the screen.
+/// The content of the screen.
 pub struct View<'a> {
     pub history: &'a History,
     pub theme: Theme,

@@ -118,7 +118,7 @@ fn shell(dir: &Path, bin: &Path, step: &Step, document: &Path) -> Vec<String> {
     let at = format!("{}:{}: {}", document.display(), step.line, step.command);
     let file = dir.join(".bin/said");
     let out = fs::File::create(&file).unwrap();
-    // What one command exports is there for the next.
+    // Variables that one command exports are there for the next.
     let script = format!(
         "exec 2>&1; [ -f .bin/env ] && . ./.bin/env\n{}\ns=$?; export -p > .bin/env; exit $s",
         step.command
