@@ -68,7 +68,7 @@ pub struct Base {
     pub table: Arc<Vec<u32>>,
     /// Where its zones are written to, if it has any.
     pub zones: OnZones,
-    /// What is on it.
+    /// The tree on it.
     pub model: Model,
 }
 
@@ -224,7 +224,7 @@ fn f2fs(bytes: u64, shape: Shape, roomy: bool) -> Result<Base, Fault> {
     Ok(Base::of(&device, 4096, zoned.pointers(shape.zones), Model::default()))
 }
 
-/// What `work` makes of a volume.
+/// The volume after `work`.
 fn used(
     fresh: Base,
     unmount: bool,

@@ -44,7 +44,7 @@ pub(super) fn prepare(volume: &Volume) -> tidegate_vfs::Result<()> {
     vfs.sync()
 }
 
-/// What each thread does.
+/// The work of each thread.
 pub fn plans(rng: &mut Rng) -> Vec<Vec<Step>> {
     let threads = 2 + rng.below(MOST as u64 - 1) as u32;
     let plan = |n: u32| {
@@ -138,7 +138,7 @@ pub fn judge_all(tree: &Tree, runs: &[Recording], cut: u64) -> Result<(), Fault>
     Ok(())
 }
 
-/// What thread `n` sees of a tree: its directory is the root.
+/// The part of a tree that thread `n` sees: its directory is the root.
 fn view(tree: &Tree, n: u32) -> Result<Tree, Fault> {
     let dir = FIRST_DIR + n;
     let mut all = Tree::new();

@@ -85,9 +85,9 @@ pub struct Failure {
     pub state: Option<usize>,
     /// The power cut in words.
     pub cut: Option<String>,
-    /// What it left of the volume.
+    /// The volume as it left it.
     pub image: Option<Overlay>,
-    /// What was broken first.
+    /// The promise that was broken first.
     pub fault: Fault,
     /// States tried by then.
     pub after: u64,
@@ -97,7 +97,7 @@ pub struct Failure {
     pub short: Option<Short>,
 }
 
-/// What was found.
+/// The findings of an exploration.
 pub struct Report {
     /// Runs done.
     pub runs: u64,
@@ -115,7 +115,7 @@ pub struct Report {
     pub references: u64,
     /// How long it took, in nanoseconds.
     pub nanos: u64,
-    /// What was broken.
+    /// The promises that were broken.
     pub failures: Vec<Failure>,
 }
 
@@ -281,7 +281,7 @@ impl Shared {
         }
     }
 
-    /// Does a run of several threads. What fails is told at length: there is no short way to it.
+    /// Does a run of several threads. A failure is reported at length: there is no short way to it.
     fn crowd(&self, seed: u64, only: Option<usize>) -> Result<(), Fault> {
         let mut rng = Rng::new(seed).fork(9);
         let bases = &self.settings.bases;

@@ -5,7 +5,7 @@ use crate::ops::{CrashOp, Place, SLOTS, Step, Target};
 use std::ops::Range;
 use tidegate_rt::rng::Rng;
 
-/// What a run is about.
+/// The subject of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
     /// Everything, in small pieces.

@@ -1,4 +1,4 @@
-//! What something was after each operation.
+//! The value of something after each operation.
 
 /// A value and its changes, each with the number of operations done by then.
 #[derive(Clone, Debug)]

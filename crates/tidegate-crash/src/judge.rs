@@ -1,4 +1,4 @@
-//! What was promised, and whether a recovered tree keeps it.
+//! The promises of a run, and whether a recovered tree keeps them.
 //!
 //! | promise | says |
 //! |---|---|
@@ -41,7 +41,7 @@ pub struct Promises {
 }
 
 impl Promises {
-    /// What holds when power fails before event `cut`.
+    /// The promises that hold when power fails before event `cut`.
     pub fn at(run: &Recording, cut: u64) -> Promises {
         let done = run.spans.iter().take_while(|s| s.1 <= cut).count();
         let mut p = Promises {

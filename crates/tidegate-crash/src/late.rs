@@ -60,7 +60,7 @@ impl State {
 /// A device that answers late. A request is done, and can be read, when it is answered.
 pub struct Late {
     inner: Arc<dyn Device>,
-    /// The one thread that polls. What others submit is answered at once.
+    /// The one thread that polls. Requests of other threads are answered at once.
     thread: u32,
     state: Mutex<State>,
 }
@@ -136,7 +136,7 @@ mod tests {
     use tidegate_block::{Bio, BioFlags, MemoryDevice, PageBuf, QueueLimits, Recorder, RequestQueue};
     use tidegate_block::{Sector, Segment};
 
-    /// What was submitted and completed when, for one seed.
+    /// The times of each submission and completion, for one seed.
     fn events(seed: u64) -> Vec<(u64, u64)> {
         let (late, polling) = Late::attach(Arc::new(MemoryDevice::new(1 << 20)), Pace::Late(seed));
         let recorder = Arc::new(Recorder::new(late));

@@ -77,7 +77,7 @@ pub type Reference = Arc<dyn Fn(&Overlay) -> Result<(), String> + Send + Sync>;
 /// Somebody else who recovers an image: what it is then, or what went wrong.
 pub type Stranger = Arc<dyn Fn(&Overlay) -> Result<Vec<u8>, String> + Send + Sync>;
 
-/// What stays the same in all runs.
+/// The settings that all runs share.
 #[derive(Clone, Default)]
 pub struct Settings {
     /// The reference checker.

@@ -1,4 +1,4 @@
-//! What the operations of a run make of an empty tree, with its whole history.
+//! An empty tree after the operations of a run, with its whole history.
 //!
 //! State `n` is the tree after `n` operations. An object's number is that of the operation that made it;
 //! on the volume it stands in the owner's user id, which nothing changes.
@@ -22,7 +22,7 @@ pub type Page = Option<Arc<Vec<u8>>>;
 /// A file, directory or symbolic link and all it ever was.
 #[derive(Clone)]
 pub struct Object {
-    /// What it is.
+    /// Its type.
     pub kind: FileType,
     /// Its names.
     pub names: History<BTreeSet<Link>>,
@@ -47,7 +47,7 @@ pub struct Model {
     pub objects: BTreeMap<Id, Object>,
     /// Every name that ever was in a directory.
     pub entries: BTreeMap<Id, BTreeMap<Vec<u8>, History<Option<Id>>>>,
-    /// What is kept open.
+    /// The files that are kept open.
     pub held: [Option<Id>; SLOTS],
 }
 
@@ -88,12 +88,12 @@ impl Model {
         Model { state: 0, objects, entries, held: [None; SLOTS] }
     }
 
-    /// What bears a name now.
+    /// The file that bears a name now.
     pub fn entry(&self, dir: Id, name: &[u8]) -> Option<Id> {
         *self.entries.get(&dir)?.get(name)?.now()
     }
 
-    /// What is at a path now.
+    /// The file at a path now.
     pub fn find(&self, at: Place) -> Option<Id> {
         at.names().try_fold(ROOT, |dir, name| self.entry(dir, name.as_bytes()))
     }

@@ -77,9 +77,9 @@ impl Place {
 /// A file by path, or one kept open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// What is at a path.
+    /// The file at a path.
     At(Place),
-    /// What a slot holds open.
+    /// The file that a slot holds open.
     Held(u8),
 }
 
@@ -88,7 +88,7 @@ pub const SLOTS: usize = 3;
 /// Names of extended attributes.
 pub const XATTRS: [&str; 3] = ["user.a", "user.bb", "trusted.ccc"];
 
-/// One operation. What it cannot be done to, it leaves alone, so any part of a run is a run.
+/// One operation. Where it is impossible, it does nothing, so any part of a run is a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the words of the system calls
 pub enum CrashOp {
@@ -199,13 +199,13 @@ pub enum CrashOp {
     },
 }
 
-/// An operation and its number in the run it was made for, which stays when others are dropped. What it
-/// makes or writes bears the number.
+/// An operation and its number in the run it was made for, which stays when others are dropped. Files that it
+/// makes or writes bear the number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// From 1 on.
     pub serial: u32,
-    /// What is done.
+    /// The operation.
     pub op: CrashOp,
 }
 

@@ -1,4 +1,4 @@
-//! What a seed stands for.
+//! The meaning of a seed.
 
 use crate::Fault;
 use crate::base::{Bases, Kind};
@@ -11,7 +11,7 @@ use tidegate_rt::rng::Rng;
 
 /// A seed's run: what is done and how.
 pub struct Plan {
-    /// What it is about.
+    /// The run's subject.
     pub profile: Profile,
     /// Which volume it begins with.
     pub base: Kind,

@@ -30,9 +30,9 @@ pub struct Recording {
     pub spans: Vec<(u64, u64)>,
     /// For each, the file or directory that it synced.
     pub synced: Vec<Option<Id>>,
-    /// What it made of the tree.
+    /// The tree after it.
     pub model: Model,
-    /// What went to the device.
+    /// The requests to the device.
     pub tape: Arc<Tape>,
     /// The event of the run's end.
     pub end: u64,

@@ -13,7 +13,7 @@ use tidegate_rt::rng::Rng;
 pub struct Short {
     /// The operations.
     pub steps: Vec<Step>,
-    /// What is broken.
+    /// The promise that is broken.
     pub fault: Fault,
     /// The power cut in words, if it took one.
     pub state: Option<String>,
@@ -39,7 +39,7 @@ pub fn shrink(
     let mut tries = TRIES;
     let mut steps = steps.to_vec();
     if let Some((run, state)) = &first.1 {
-        // What had not begun has no part in it.
+        // An operation that had not begun has no part in it.
         let begun = run.spans.iter().take_while(|s| s.0 <= state.cut).count();
         steps.truncate(begun);
         if state.missing(&run.tape).is_empty() {
@@ -86,7 +86,7 @@ struct Shrinker<'a> {
     part: u64,
 }
 
-/// What is broken, and by which power cut if it took one.
+/// The broken promise, and the power cut that broke it, if it took one.
 pub type Failure = (Fault, Option<(Recording, State)>);
 
 impl Shrinker<'_> {

@@ -1,4 +1,4 @@
-//! What a power cut can leave: which moments, and which unflushed blocks at each.
+//! The possible states after a power cut: the moments, and the unflushed blocks at each.
 
 use crate::tape::{Tape, Unit};
 use crate::zones::OnZones;
@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use tidegate_block::Overlay;
 use tidegate_rt::rng::Rng;
 
-/// What the medium holds after a power cut.
+/// The content of the medium after a power cut.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     /// The event before which power failed.
     pub cut: u64,
     /// When the last flush began that was done.
     pub flushed: u64,
-    /// What is there of the rest; later ones lie over earlier ones.
+    /// The later blocks that are there; later ones lie over earlier ones.
     pub present: Vec<Unit>,
 }
 
@@ -55,7 +55,7 @@ impl State {
         State { cut, flushed: tape.flushed(cut), present: Vec::new() }
     }
 
-    /// What could be there and is not.
+    /// The blocks that could be there and are not.
     pub fn missing(&self, tape: &Tape) -> Vec<Unit> {
         let mut v = tape.volatile(self.cut, self.flushed);
         v.retain(|u| !self.present.contains(u));

@@ -1,4 +1,4 @@
-//! What went to the device, block by block, and what of it a power cut leaves.
+//! The requests to the device, block by block, and the part of them that a power cut leaves.
 //!
 //! A write is durable once a flush that began after the write's completion has completed, or with FUA
 //! once it has completed itself. Every other write, in flight or not, may be on the medium or not, each
@@ -40,7 +40,7 @@ const NONE: u32 = u32::MAX;
 pub struct Tape {
     /// All content there is.
     pub blocks: Arc<Blocks>,
-    /// What the device held before.
+    /// The content of the device before.
     pub before: Arc<Vec<u32>>,
     /// In order of submission.
     pub changes: Vec<Change>,
@@ -134,7 +134,7 @@ impl Tape {
         settled
     }
 
-    /// What may be on the medium at `cut` or not, when the last flush began at `flushed`.
+    /// The blocks that may be on the medium at `cut` or not, when the last flush began at `flushed`.
     pub fn volatile(&self, cut: u64, flushed: u64) -> Vec<Unit> {
         let settled = self.settled(cut, flushed);
         let mut out = Vec::new();

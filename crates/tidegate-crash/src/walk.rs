@@ -13,7 +13,7 @@ use tidegate_vfs::{Cred, ErrorKind, File, FileType, Ino, Inode, OpenFlags, Resul
 pub struct Found {
     /// Its inode.
     pub ino: Ino,
-    /// What it is.
+    /// Its type.
     pub kind: FileType,
     /// Its names.
     pub names: BTreeSet<Link>,
@@ -21,7 +21,7 @@ pub struct Found {
     pub mode: u32,
     /// Bytes.
     pub size: u64,
-    /// Runs of data: first page, bytes up to the end of the file. What lies between reads as zeros.
+    /// Runs of data: first page, bytes up to the end of the file. Bytes between them read as zeros.
     pub data: Vec<(u64, Vec<u8>)>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,

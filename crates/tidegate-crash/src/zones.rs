@@ -1,8 +1,8 @@
 //! Devices with zones, and what a power cut leaves of them.
 //!
-//! A zone is written in order, so a write that is lost takes all later ones of its zone with it, and so does a reset. What
-//! is left of a zone is a beginning of what was done to it, as long at least as what is durable; the write pointer is where
-//! that ends.
+//! A zone is written in order, so a write that is lost takes all later ones of its zone with it, and so does
+//! a reset. The rest of a zone is a beginning of the writes to it, at least as long as the durable ones; the
+//! write pointer is where that ends.
 
 use crate::Fault;
 use crate::tape::{Tape, Unit};
