@@ -14,7 +14,7 @@ use tidegate_rt::clock;
 
 /// Kept for metadata and checkpoints beyond what is dirty; changes of names may take half of it.
 const MARGIN: u64 = 8 << 20;
-/// What a change of names is taken to write, in bytes: its nodes and directory blocks.
+/// The bytes that a change of names is taken to write: its nodes and directory blocks.
 const NAMES: u64 = 32 << 10;
 /// How long an answer of the host is believed, in nanoseconds: others fill the disk, too.
 const FRESH: u64 = 20_000_000;
@@ -72,7 +72,7 @@ impl HostSpace {
         if self.let_through(server, len, margin) {
             return Ok(());
         }
-        // What was freed comes back by discards, and these wait for a checkpoint.
+        // Space that was freed comes back by discards, and these wait for a checkpoint.
         let last = self.relieved.load(Relaxed);
         if now - last.min(now) > RELIEF
             && self.relieved.compare_exchange(last, now, Relaxed, Relaxed).is_ok()

@@ -67,8 +67,8 @@ pub fn mount(
     by_helper(source, dir, options)
 }
 
-/// Mounts what is at `dir` anew: read-only or not, and with the flags of `options`. What it holds is durable
-/// afterwards.
+/// Mounts what is at `dir` anew: read-only or not, and with the flags of `options`. All its content is
+/// durable afterwards.
 ///
 /// # Errors
 /// `EPERM` for whoever is not the superuser, `EBUSY` for read-only while a file is open for writing; that the volume was
@@ -266,8 +266,8 @@ pub(crate) fn bdi(dir: &Path) -> Option<PathBuf> {
 }
 
 /// Has the kernel treat the mount's pages as those of a disk; for the superuser. It reads two requests ahead.
-/// And writers are not held back when a hundredth of what may be dirty is, which is FUSE's default against servers
-/// that never write: we are no less trusted than what is below us. What bounds them is `dirty_bound`.
+/// And writers are not held back when a hundredth of what may be dirty is, which is FUSE's default against
+/// servers that never write: we are no less trusted than what is below us. Their bound is `dirty_bound`.
 pub fn tune(dir: &Path) {
     let Some(bdi) = bdi(dir) else { return };
     for (name, value) in [("read_ahead_kb", READ_AHEAD), ("max_ratio", MAX_RATIO), ("strict_limit", 0)] {

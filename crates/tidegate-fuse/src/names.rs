@@ -18,7 +18,7 @@ const READDIR_BATCH: usize = 64;
 /// volume, and to read them takes longer than all else. Unless somebody looks at what bears them.
 const NAMES_ALONE: u64 = 8192;
 
-/// What is to be made, as the kernel says it.
+/// The inode to be made, as the kernel says it.
 pub struct Make<'a> {
     /// The directory.
     pub parent: u64,
@@ -35,7 +35,7 @@ pub struct Make<'a> {
 }
 
 impl Server {
-    /// What bears `name` in `parent`; `None` is an answer that the kernel may remember.
+    /// The inode that bears `name` in `parent`; `None` is an answer that the kernel may remember.
     ///
     /// # Errors
     /// `ENAMETOOLONG`, and those of reading.
@@ -274,7 +274,7 @@ impl Server {
                 batch.len() < READDIR_BATCH
             });
             match read.map_errno() {
-                // What was added is counted, so it must arrive. The kernel asks again from here.
+                // Entries that were added are counted, so they must arrive. The kernel asks again from here.
                 Err(_) if added => return Ok(()),
                 r => r?,
             }

@@ -1,4 +1,4 @@
-//! What the kernel remembers of us: lookup counts, and the inodes that only it keeps alive.
+//! The kernel's memory of us: lookup counts, and the inodes that only it keeps alive.
 //!
 //! A count costs a few bytes and pins nothing: an inode that has a name is read again when it is needed. One
 //! that lost its last name while the kernel knows it is held open until it is forgotten.

@@ -14,8 +14,8 @@ pub const HELD_CACHE: u64 = 128 << 20;
 /// Dirty bytes from which on pages are written at the latest: the kernel has gathered them already, and memory that
 /// is used again is faster than more of it.
 const EARLY: u64 = 16 << 20;
-/// What the process needs beside pages and inodes, in bytes: buffers in flight and kept, code, and the counts of
-/// a million known inodes.
+/// The bytes that the process needs beside pages and inodes: buffers in flight and kept, code, and the counts
+/// of a million known inodes.
 const FIXED: u64 = 96 << 20;
 /// The most memory that is got before it is wanted, in bytes.
 const MAX_RESERVE: u64 = 16 << 20;
@@ -79,11 +79,11 @@ pub struct MountOptions {
     pub cache: Option<u64>,
     /// Threads that serve requests.
     pub threads: usize,
-    /// What carries requests.
+    /// The carrier of requests.
     pub transport: TransportKind,
     /// When CPUs are kept from halting between requests.
     pub keep_awake: KeepAwake,
-    /// What is left: switches of the file system.
+    /// The other words: switches of the file system.
     pub switches: String,
 }
 
@@ -221,9 +221,9 @@ impl MountOptions {
         })
     }
 
-    /// What the engine may use, in the proportions of its defaults: half of what is left beside buffers, code
-    /// and the counts of what the kernel knows. So 256 MiB are enough with a million inodes known. Below
-    /// 128 MiB the process takes more than its budget.
+    /// The engine's memory, in the proportions of its defaults: half of the rest beside buffers, code and the
+    /// counts of the kernel's inodes. So 256 MiB are enough with a million inodes known. Below 128 MiB the
+    /// process takes more than its budget.
     pub fn memory(&self) -> MemoryLimits {
         let d = MemoryLimits::default();
         let cache = self.cache();

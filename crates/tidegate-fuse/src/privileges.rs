@@ -1,8 +1,8 @@
 //! Set-id bits, which a change of a file takes off unless its maker may keep them.
 //!
-//! The kernel leaves this to the server (`FUSE_HANDLE_KILLPRIV_V2`). With writes and truncations it says whether its
-//! caller lacks the right (`CAP_FSETID`); with fallocate and copies it does not, and of the caller's groups it never
-//! tells. What it leaves out stands in /proc.
+//! The kernel leaves this to the server (`FUSE_HANDLE_KILLPRIV_V2`). With writes and truncations it says
+//! whether its caller lacks the right (`CAP_FSETID`); with fallocate and copies it does not, and of the
+//! caller's groups it never tells. Facts that it leaves out stand in /proc.
 
 use crate::errno::{Result, ToErrno};
 use crate::server::{Caller, ROOT, Server};

@@ -34,7 +34,7 @@ const AGAIN_AT_MOST: Duration = Duration::from_secs(1);
 /// How often it is told.
 const TOLD: u32 = 20;
 
-/// What became of a file's pages.
+/// The fate of a file's pages.
 struct Refusal {
     error: Errno,
     /// The largest request that was refused, in bytes.

@@ -33,7 +33,7 @@ pub struct Caller {
     pub pid: u32,
 }
 
-/// What the kernel learns of an inode.
+/// The kernel's view of an inode.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The number it uses for it.
@@ -144,7 +144,7 @@ impl Server {
         if inode.ino == self.root { ROOT_NODE } else { inode.ino.0 }
     }
 
-    /// What the kernel is told of an inode.
+    /// The answer to the kernel about an inode.
     pub(crate) fn entry(&self, inode: &Inode) -> Entry {
         let mut attr = inode.attr().clone();
         attr.size = attr.size.min(inode.read_size());

@@ -133,7 +133,7 @@ fn claim(image: &Path, options: &MountOptions, open: &OpenOptions) -> Option<Cla
     if !whole || !may || open.read_only {
         return None;
     }
-    // What is wrong is told where the image is opened.
+    // The fault is reported where the image is opened.
     Claim::of(image).ok().flatten()
 }
 
@@ -193,12 +193,12 @@ fn end_on_signal(signals: &SigSet, server: &Arc<Server>, unmount: impl FnOnce())
     if signals.wait().is_err() {
         return;
     }
-    // What the kernel has not written yet comes first.
+    // Pages that the kernel has not written yet come first.
     if let Some(kernel) = server.kernel() {
         kernel.write_back_all();
     }
     unmount();
-    // What is mounted may be so elsewhere, too.
+    // The volume may be mounted elsewhere, too.
     thread::sleep(GRACE);
     if let Some(kernel) = server.kernel() {
         for node in server.written_nodes() {

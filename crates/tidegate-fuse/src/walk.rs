@@ -31,7 +31,7 @@ struct Plan {
     walking: bool,
     /// The directory listed last, and how many of those to come are from before it.
     listing: Option<(Ino, usize)>,
-    /// What is to be read first.
+    /// The inodes to be read first.
     rest: Option<Rest>,
     /// Counts the walks: what was read for one that is over is of no use.
     walks: u64,
@@ -83,7 +83,8 @@ impl Plan {
     /// Somebody listed `dir`, in which `dirs` are.
     fn listed(&mut self, dir: Ino, dirs: &[Ino]) {
         if let Some(i) = self.ready.iter().position(|(ino, _)| *ino == dir) {
-            // Its directories are among those to come since it was read. What came before it was passed over.
+            // Its directories are among those to come since it was read. Directories that came before it were
+            // passed over.
             self.ready.drain(..=i);
             self.walking = true;
             self.listing = None;
@@ -192,7 +193,7 @@ impl Walk {
     }
 }
 
-/// What was read of a directory.
+/// The inodes that were read of a directory.
 #[derive(Default)]
 struct Found {
     inodes: usize,
@@ -201,8 +202,8 @@ struct Found {
     next: u64,
 }
 
-/// Reads the inodes in `dir` from position `from` on, at most so many. What cannot be read is a matter of whoever asks for
-/// it.
+/// Reads the inodes in `dir` from position `from` on, at most so many. An inode that cannot be read is left
+/// to the request for it.
 fn read(vfs: &Vfs, dir: Ino, from: u64, most: usize) -> Found {
     let mut found = Found { next: from, ..Found::default() };
     let mut inodes = Vec::new();

@@ -151,8 +151,8 @@ pub fn mount_of(place: &Path) -> io::Result<Option<Mounted>> {
     }
 }
 
-/// What of ours is mounted at `place` itself, a path without links: a directory, or a file that is bound there; and
-/// whether the volume is mounted elsewhere, too.
+/// The volume of ours that is mounted at `place` itself, a path without links: a directory, or a file that is
+/// bound there; and whether the volume is mounted elsewhere, too.
 pub fn mounted_at(place: &Path) -> Option<(Mounted, bool)> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let (device, mount) = mounts(&table).find(|(_, m)| Path::new(&m.directory) == place)?;

@@ -40,7 +40,7 @@ impl Ending {
     /// since it is mounted elsewhere, too: then false.
     ///
     /// # Errors
-    /// What went wrong at the end; the process ended without a word.
+    /// The failure at the end; the process ended without a word.
     pub fn wait(mut self) -> Result<bool> {
         let within = |c: &Client, limit| c.stream.get_ref().set_read_timeout(limit).map_err(|e| c.error(e));
         within(&self.0, Some(LET_GO))?;
@@ -87,7 +87,7 @@ impl Client {
         Err(why.map_or_else(|| about(io::Error::other("not mounted by Tidegate, or by another user")), about))
     }
 
-    /// What the volume does now. With `locks`, lock statistics are collected from the first such call on, as
+    /// The volume's activity now. With `locks`, lock statistics are collected from the first such call on, as
     /// long as the connection lasts.
     ///
     /// # Errors

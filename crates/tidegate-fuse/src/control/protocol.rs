@@ -6,7 +6,7 @@ use tidegate::Sample;
 use tidegate::observe::why::Report;
 use tidegate::observe::{ProfileForm, TraceForm};
 
-/// What both sides speak; a program that speaks another is told so.
+/// The protocol that both sides speak; a program that speaks another is told so.
 pub const VERSION: u32 = 1;
 
 /// Longest question in bytes.
@@ -19,14 +19,14 @@ const CHUNK: usize = 64 << 10;
 /// A question.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ask {
-    /// What who asks speaks.
+    /// The version that the client speaks.
     pub v: u32,
-    /// What is asked.
+    /// The request.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// What is asked.
+/// The request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum What {
@@ -62,14 +62,14 @@ pub struct Record {
     pub profile: Option<ProfileForm>,
 }
 
-/// What is to be explained.
+/// The operations to be explained.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Why {
     /// How long to watch.
     pub seconds: f64,
     /// Events that are kept of each thread.
     pub events: usize,
-    /// What takes no longer than so many nanoseconds is not slow.
+    /// An operation that takes no longer than so many nanoseconds is not slow.
     pub over_ns: u64,
     /// How many operations of each kind.
     pub most: usize,
@@ -78,7 +78,7 @@ pub struct Why {
 /// An answer.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Answer {
-    /// What the mount speaks.
+    /// The version that the mount speaks.
     pub v: u32,
     /// Why there is no other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,7 +86,7 @@ pub struct Answer {
     /// The sample asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<Box<Sample>>,
-    /// What the recording asked for found; its parts follow.
+    /// The findings of the recording that was asked for; its parts follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded: Option<Found>,
     /// The explanation asked for.
@@ -94,7 +94,7 @@ pub struct Answer {
     pub why: Option<Box<Report>>,
 }
 
-/// What a recording found.
+/// The findings of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// Events that were kept.

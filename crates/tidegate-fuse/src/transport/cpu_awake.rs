@@ -63,7 +63,8 @@ struct State {
     /// [`BUSY`].
     busy: AtomicU64,
     over: AtomicBool,
-    /// What each thread sleeps on. No lock: a thread that has it might not run for long while others want the CPU.
+    /// The descriptor that each thread sleeps on. No lock: a thread that has it might not run for long while
+    /// others want the CPU.
     bells: Vec<OwnedFd>,
 }
 

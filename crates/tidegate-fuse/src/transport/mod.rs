@@ -20,7 +20,7 @@ pub const MAX_IO: u32 = 1 << 20;
 /// locked, and mounted once.
 pub const TTL: Duration = Duration::from_secs(24 * 3600);
 
-/// What a transport is given.
+/// The parts that a transport is given.
 pub struct Connection {
     /// The connection to the kernel, mounted and not yet greeted.
     pub fd: OwnedFd,
@@ -53,7 +53,7 @@ pub trait Transport: Send {
     fn run(self: Box<Self>) -> io::Result<()>;
 }
 
-/// What we ask of the kernel. Either call waits for requests that other threads serve, so none that serves
+/// Our requests to the kernel. Either call waits for requests that other threads serve, so none that serves
 /// may make it.
 pub trait Kernel: Send + Sync {
     /// Has the kernel write the pages of `node` from byte `from` on that only it has.
@@ -89,7 +89,7 @@ pub fn connect(
 pub(crate) fn sync_mount(dir: &Path) {
     use rustix::fs::{Mode, OFlags, open, syncfs};
     if let Ok(fd) = open(dir, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-        // What cannot be written is told to whoever syncs the file.
+        // An error of writing is reported to the program that syncs the file.
         let _ = syncfs(&fd);
     }
 }

@@ -48,7 +48,7 @@ fn shared_mappings_are_the_file() {
     let job = ["--name=m", "--filename=f", "--size=8m", "--bs=4k", "--rw=randwrite", "--verify=crc32c"];
     let with = |extra: &[&'static str]| [&job[..], extra].concat();
     fio(&rig.dir, &with(&["--ioengine=mmap", "--randseed=7"]));
-    // What was written through the mapping, read(2) sees, and a later mount.
+    // Bytes that were written through the mapping are seen by read(2), and by a later mount.
     fio(&rig.dir, &with(&["--ioengine=psync", "--verify_only", "--randseed=7"]));
     assert!(rig.unmount());
     rig.mount("").unwrap();
@@ -148,7 +148,7 @@ fn locks_hold_between_processes() {
     rustix::fs::flock(&f, FlockOperation::LockExclusive).unwrap();
     let bsd = "sh flock -n f echo got || echo held";
     assert_eq!(ops::run(&rig.dir, bsd)[0].rsplit(' ').next(), Some("held"));
-    // Who waits can be killed.
+    // A program that waits can be killed.
     let mut waiting = Command::new("flock").arg(rig.dir.join("f")).arg("true").spawn().unwrap();
     std::thread::sleep(Duration::from_millis(100));
     assert!(waiting.try_wait().unwrap().is_none());

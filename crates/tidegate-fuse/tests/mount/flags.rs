@@ -1,4 +1,4 @@
-//! What chattr +i and +a forbid, as ext4 has it.
+//! The operations that chattr +i and +a forbid, as ext4 has it.
 
 use crate::rig::{Rig, cannot_mount, make_ext4, make_f2fs};
 use rustix::fs::{
@@ -57,7 +57,7 @@ fn times_are_kept_by_flags() {
     }
 }
 
-/// What somebody appends reaches the volume, with its time, also if it is the kernel that keeps both for a while.
+/// Appended bytes reach the volume, with their time, also if it is the kernel that keeps both for a while.
 #[test]
 fn an_append_only_file_only_grows() {
     if cannot_mount() {

@@ -6,7 +6,8 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::time::Duration;
 
-/// A program that writes on and on to a full volume hears of it from write(2), soon. What is there stays.
+/// A program that writes on and on to a full volume hears of it from write(2), soon. Content that is there
+/// stays.
 #[test]
 fn a_full_volume_is_told_to_who_writes() {
     if cannot_mount() {
@@ -41,7 +42,7 @@ fn fill() {
     let is = fs::metadata(&path).unwrap();
     let there = is.len();
     assert!((1 << 20..=written).contains(&there), "{there} of {written}");
-    // What is there is what was written, and not much more was taken than that.
+    // The file is as it was written, and not much more was taken than that.
     assert!(is.blocks() * 512 >= there, "{} bytes in {} blocks", there, is.blocks());
     assert!(fs::read(&path).unwrap().iter().all(|b| *b == 7), "a hole where something was written");
     assert!(written < there + (16 << 20), "{written} bytes were taken, {there} kept");
@@ -78,7 +79,7 @@ fn a_closed_file_is_as_long_as_what_was_kept() {
         std::thread::sleep(Duration::from_millis(100));
         length();
         drop(held);
-        // Whoever serves hears of a close after it.
+        // The server hears of a close after it.
         for _ in 0..500 {
             if length() < written {
                 break;

@@ -10,7 +10,7 @@ use tidegate_block::{BioData, Errno, Fault, Faulty, Op, QueueLimits, Request, Re
 use tidegate_fuse::transport::{self, Connection};
 use tidegate_fuse::{MountOptions, Server, mount};
 
-/// What pages begin with that cannot be written while [`fail`] says so.
+/// The first bytes of pages that cannot be written while [`fail`] says so.
 pub const UNLUCKY: &[u8] = b"unlucky!";
 
 /// Mounts `rig` by such a process.

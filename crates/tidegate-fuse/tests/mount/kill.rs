@@ -16,7 +16,7 @@ const SLOTS: u64 = 60;
 
 #[derive(Default, Clone)]
 struct Model {
-    /// What it may be called: its name of the last sync of the directory, and each it got since.
+    /// The names it may have: that of the last sync of the directory, and each it got since.
     names: Vec<String>,
     /// Version last written, and version last fsynced, of each slot (0: never).
     written: BTreeMap<u64, u64>,
@@ -30,7 +30,7 @@ struct Model {
 }
 
 impl Model {
-    /// What slot `s` of file `id` holds in its version `v`.
+    /// The content of slot `s` of file `id` in its version `v`.
     fn slot(&self, id: u64, s: u64, v: u64) -> Vec<u8> {
         if v == 0 || self.holes.contains(&(s, v)) {
             return vec![0; SLOT];

@@ -90,7 +90,7 @@ fn known_inodes_fit_into_the_budget() {
     fsck(&rig.image);
 }
 
-/// What the kernel keeps is not kept twice; what it reads around its own cache is.
+/// Pages that the kernel keeps are not kept twice; those that it reads around its own cache are.
 #[test]
 fn pages_that_the_kernel_has_read_are_let_go() {
     const PAGE: usize = 4096;

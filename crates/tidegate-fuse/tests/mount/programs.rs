@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// What a shell says; it must end well.
+/// The output of a shell; it must end well.
 pub fn sh(dir: &Path, script: &str) -> String {
     let out = Command::new("sh").args(["-ec", script]).current_dir(dir).output().unwrap();
     assert!(out.status.success(), "{script}\n{}", said(&out));

@@ -9,7 +9,7 @@ use tidegate_fuse::{MountOptions, serve};
 
 const ASKED: &str = "TIDEGATE_TEST_SERVE";
 
-/// What a serving process is to serve: the image, where, and the words of `-o`.
+/// The orders of a serving process: the image, the directory, and the words of `-o`.
 pub fn asked() -> Option<(PathBuf, PathBuf, String)> {
     let asked = std::env::var(ASKED).ok()?;
     let mut lines = asked.lines().map(str::to_string);
@@ -172,7 +172,7 @@ impl Drop for Rig {
 }
 
 fn start(process: &str, image: &Path, dir: &Path, words: &str, user: Option<u32>) -> Result<Child, String> {
-    // For all tests with another transport, say. What a test asks for goes before.
+    // For all tests with another transport, say. The test's own options go before.
     let given = std::env::var("TIDEGATE_MOUNT_OPTIONS").unwrap_or_default();
     let asked = format!("{}\n{}\n{given},{words}", image.display(), dir.display());
     let mut command = Command::new(std::env::current_exe().unwrap());

@@ -1,4 +1,4 @@
-//! stress-ng's file-system stressors. What fails on the kernel's ext4 too is no fault of ours.
+//! stress-ng's file-system stressors. A stressor that fails on the kernel's ext4 too is no fault of ours.
 
 use crate::posix::{Ext4, no_ext4};
 use crate::rig::{Rig, cannot_mount, number};

@@ -62,7 +62,7 @@ fn every_corner_of_a_tree() {
     there_and_back(&src, 512);
 }
 
-/// What a system is made of.
+/// The trees of a whole system.
 #[test]
 fn a_tree_of_the_machine() {
     if !ready() {

@@ -236,7 +236,7 @@ fn a_full_volume_says_so() {
     for i in 0..kept / 2 {
         fs::remove_file(rig.dir.join(format!("f{i}"))).unwrap();
     }
-    // What was removed is freed when the kernel has forgotten it.
+    // A removed file is freed when the kernel has forgotten it.
     let again = (0..100).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(20));
         put("again".to_string()).is_ok()

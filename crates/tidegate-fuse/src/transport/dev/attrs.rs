@@ -65,8 +65,8 @@ impl Worker {
         }
     }
 
-    /// What is to be set; also whether set-id bits go, and whether both times are those of the call. The
-    /// kernel gives a regular file its own time then, that of `ctime`.
+    /// The attributes to be set; also whether set-id bits go, and whether both times are those of the call.
+    /// The kernel gives a regular file its own time then, that of `ctime`.
     fn set_attr(&self, r: &mut Reader<'_>) -> Result<(SetAttr, bool, bool)> {
         let x = SetAttrIn::read(r)?;
         let given = |bit: u32| x.given(bit);

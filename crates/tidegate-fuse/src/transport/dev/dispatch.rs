@@ -22,7 +22,7 @@ const OPEN_KILL_SUIDGID: u32 = 1;
 const FDATASYNC: u32 = 1;
 pub(super) const ACL_KILL_SGID: u32 = 1;
 
-/// What follows from a request.
+/// The answer to a request.
 pub enum Answer {
     /// These bytes.
     Bytes(Writer),
@@ -32,7 +32,7 @@ pub enum Answer {
     Nothing,
 }
 
-/// What a request comes to: an answer, or an errno.
+/// The outcome of a request: an answer, or an errno.
 pub type Outcome = Result<Answer>;
 
 /// Answers requests.
@@ -138,7 +138,7 @@ impl Worker {
         }
     }
 
-    /// What the kernel does not wait for.
+    /// Requests that the kernel does not wait for.
     fn silent(&mut self, h: &Head, mut r: Reader<'_>) -> Outcome {
         match h.opcode {
             FORGET => self.server.forget(h.node, r.u64()?),
@@ -342,7 +342,7 @@ pub(super) fn caller_of(h: &Head) -> Caller {
     Caller { uid: h.uid, gid: h.gid, pid: h.pid }
 }
 
-/// What `flagged` by the kernel means for set-id bits.
+/// The meaning of the kernel's `flagged` for set-id bits.
 pub(super) fn kill_if(caller: &Caller, flagged: bool) -> Kill<'_> {
     if flagged { Kill::By(caller) } else { Kill::No }
 }

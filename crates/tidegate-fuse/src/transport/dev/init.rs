@@ -16,7 +16,7 @@ const OLDEST: u32 = 31;
 const MAX_BACKGROUND: u16 = 64;
 
 bitflags::bitflags! {
-    /// What kernel and server can do, as `fuse_init_in` and `fuse_init_out` spell it.
+    /// The abilities of kernel and server, as `fuse_init_in` and `fuse_init_out` spell them.
     #[derive(Clone, Copy)]
     struct Init: u64 {
         const ASYNC_READ = 1;

@@ -28,13 +28,13 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use tidegate_rt::thread;
 use wire::{Head, OUT_HEADER, Reader, WRITE_HEAD, Writer};
 
-/// What the kernel is told without having asked.
+/// Messages to the kernel that it has not asked for.
 const NOTIFY_INVAL_INODE: i32 = 2;
 const NOTIFY_INVAL_ENTRY: i32 = 3;
 /// The offset that means attributes alone: any below 0.
 const NO_PAGES: u64 = u64::MAX;
 
-/// What the superuser sets to `Y` to have the kernel offer io_uring.
+/// The file that the superuser sets to `Y` to have the kernel offer io_uring.
 pub const ENABLE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Whether the kernel has FUSE over io_uring, and it is switched off.

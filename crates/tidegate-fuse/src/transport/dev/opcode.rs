@@ -1,4 +1,4 @@
-//! What is asked: `enum fuse_opcode` of `linux/fuse.h`.
+//! The kinds of requests: `enum fuse_opcode` of `linux/fuse.h`.
 #![allow(missing_docs)] // as there
 
 pub const LOOKUP: u32 = 1;

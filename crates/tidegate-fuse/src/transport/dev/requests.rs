@@ -62,7 +62,7 @@ static REQUESTS: [SpanPoint<2>; MOST] = {
 /// Begins the span of a request.
 #[inline]
 pub(super) fn begin(h: &Head) -> Span {
-    // What nobody knows is called as what has the number 0, which nothing has.
+    // A request that nobody knows is called like number 0, which none has.
     let number = if (h.opcode as usize) < MOST { h.opcode as usize } else { 0 };
     REQUESTS[number].enter([h.node, h.unique])
 }

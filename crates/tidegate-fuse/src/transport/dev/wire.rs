@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::Timespec;
 use tidegate::vfs::DeviceNumber;
 
-/// What the answer to an open says: cached pages stay.
+/// The flag in the answer to an open that keeps cached pages.
 const KEEP_CACHE: u32 = 1 << 1;
 /// Bytes of the head of a request.
 pub const IN_HEADER: usize = 40;
@@ -210,7 +210,7 @@ impl Head {
 /// `struct fuse_setattr_in`, of `include/uapi/linux/fuse.h`, without what nobody looks at.
 #[allow(missing_docs)] // as there
 pub struct SetAttrIn {
-    /// What is given, by bit: `FATTR_MODE` and so on.
+    /// The fields that are given, by bit: `FATTR_MODE` and so on.
     pub valid: u32,
     pub size: u64,
     /// Of access, modification and change.
