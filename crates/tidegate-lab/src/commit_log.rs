@@ -45,7 +45,7 @@ impl CommitLog {
         self.last = self.runs.last().map(|r| r.number).or(self.last);
     }
 
-    /// What there is to say.
+    /// The note for the report.
     pub fn note(&self) -> Option<String> {
         (self.missed > 0).then(|| format!("{} commits were too many at once to be measured", self.missed))
     }

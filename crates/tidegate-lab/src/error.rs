@@ -1,4 +1,4 @@
-//! What can go wrong in the lab.
+//! Errors of the lab.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ pub enum Error {
     Vfs {
         /// The path.
         path: String,
-        /// What the file system said.
+        /// The file system's error.
         source: tidegate_vfs::Error,
     },
     /// A volume as a whole.
@@ -30,7 +30,7 @@ pub enum Error {
     Host {
         /// The path.
         path: PathBuf,
-        /// What the host said.
+        /// The host's error.
         source: std::io::Error,
     },
     /// No thread could be started.

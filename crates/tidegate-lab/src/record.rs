@@ -1,4 +1,4 @@
-//! What one thread of a workload measures, and how the threads' measurements become one.
+//! The measurements of one thread of a workload, and how the threads' measurements become one.
 
 use crate::result::{Event, Latency, OpStats, Series};
 use hdrhistogram::Histogram;

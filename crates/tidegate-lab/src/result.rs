@@ -1,4 +1,4 @@
-//! What a run of a workload gives: the same for every target, made to be kept and compared.
+//! The result of a run of a workload: the same for every target, made to be kept and compared.
 //!
 //! Everything is in order of name or of time, and nothing comes from a wall clock, so a run in simulated
 //! time is the same bytes each time.
@@ -15,7 +15,7 @@ use tidegate_vfs::CommitStats;
 pub struct RunResult {
     /// The workload's name.
     pub workload: String,
-    /// What it ran on.
+    /// The target that it ran on.
     pub target: String,
     /// Length of the measured part, in nanoseconds.
     pub elapsed_ns: u64,
@@ -26,17 +26,17 @@ pub struct RunResult {
     pub ops: BTreeMap<String, OpStats>,
     /// The same over time.
     pub series: Series,
-    /// What happened when: syncs, ends of loops, and as `fs_commits` each interval in which the file
-    /// system wrote some; in order of time.
+    /// The events, in order of time: syncs, ends of loops, and as `fs_commits` each interval in which the
+    /// file system wrote some.
     pub events: Vec<Event>,
-    /// What the target's counters grew by.
+    /// The growth of the target's counters.
     pub counters: Counts,
     /// How commits went, since the volume was opened.
     #[serde(default)]
     pub commits: Option<CommitStats>,
     /// Statistics of locks, most waited for first, if they were being collected.
     pub locks: Vec<LockStat>,
-    /// What was done otherwise than asked, and why.
+    /// Deviations from the request, with reasons.
     pub notes: Vec<String>,
 }
 
@@ -97,9 +97,9 @@ pub struct Event {
     pub at_ns: u64,
     /// How long it took.
     pub took_ns: u64,
-    /// What it was.
+    /// The event's name.
     pub name: String,
-    /// What there is to say of it, by name.
+    /// Its figures, by name.
     pub values: BTreeMap<String, u64>,
 }
 

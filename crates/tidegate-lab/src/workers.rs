@@ -15,10 +15,10 @@ use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, WaitQueue, clock, lockstat, 
 
 static SAMPLER: LockClass = LockClass::new("lab->sampler", 10);
 
-/// What the threads of a run share.
+/// The state that the threads of a run share.
 #[derive(Clone)]
 pub struct Shared {
-    /// What they work on.
+    /// The target that they work on.
     pub target: Arc<dyn Target>,
     /// When the measured part began.
     pub start: Nanos,
@@ -185,7 +185,7 @@ fn end(thread: Result<Handle>) -> Result<Recorder> {
     thread?.join()
 }
 
-/// What each counter grew by; those that did.
+/// The growth of each counter that grew.
 pub fn grown(before: &Counts, after: &Counts) -> Counts {
     let grew = |(k, v): (&String, &u64)| {
         let by = v.saturating_sub(before.get(k).copied().unwrap_or(0));

@@ -70,7 +70,7 @@ fn writer(t: &Arc<dyn Target>, group: u32, fsync: bool) -> thread::JoinHandle<()
     thread::spawn("writer", body).unwrap()
 }
 
-/// What the elevator did for each group.
+/// The elevator's work for each group.
 fn counts(t: &Arc<dyn Target>, what: &str) -> BTreeMap<u32, u64> {
     let of = |group: u32| {
         let name = format!("elevator.g{group}.c2.{what}");

@@ -116,7 +116,7 @@ fn on_a_directory() {
         let target: Arc<dyn Target> = Arc::new(Directory::open(dir.path()).unwrap());
         let r = run(&spec, &target).unwrap();
         did(&r, &spec, &what);
-        // Whoever sets weights is told that there are none here.
+        // A workload that sets weights is told that there are none here.
         assert_eq!(r.notes.is_empty(), !matches!(spec, Spec::CkptStorm(_)), "{:?}", r.notes);
         // Again, where the files are already.
         did(&run(&spec, &target).unwrap(), &spec, &[]);

@@ -1,7 +1,7 @@
 //! The kernel's own ratio, beside ours: the switch turned in Linux itself, in a guest. Nothing is demanded of it.
 //!
-//! The guest has one CPU and the disk of this host, so its figures are of another machine than ours. What can be
-//! compared is which position is the better one there, and by how much.
+//! The guest has one CPU and the disk of this host, so its figures are of another machine than ours. The
+//! comparison tells which position is the better one there, and by how much.
 
 use super::Plan;
 use super::comparison::Comparison;
@@ -20,7 +20,7 @@ use tidegate_rt::clock;
 const ROUNDS: u64 = 5;
 /// Rounds that are run however long they take: of fewer an interval says nothing.
 const LEAST: u64 = 3;
-/// What all of them are to take at most: the disk below may be a slow one, or busy.
+/// The longest time that all of them are to take: the disk below may be a slow one, or busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of the volume.
 const SIZE: u64 = 1 << 30;
@@ -33,11 +33,11 @@ pub(super) struct Calibration {
     /// Bytes that may be dirty in the guest.
     pub dirty: u64,
     pub counters: &'static [Counter],
-    /// What the first position by the second is called.
+    /// The name of the first position's figure by the second's.
     pub name: &'static str,
     /// The published ratio.
     pub published: fn() -> f64,
-    /// What differs from ours.
+    /// The differences from ours.
     pub note: &'static str,
 }
 
@@ -47,7 +47,7 @@ impl Calibration {
         ROUNDS * self.positions.len() as u64
     }
 
-    /// What the kernel shows, and what is to be known of it; where it cannot be run, why.
+    /// The kernel's figures with their conditions; if it cannot be run, the reason.
     pub(super) fn shown(&self, plan: &Plan, observer: &dyn Observer) -> (Option<Case>, String) {
         match self.measure(plan, observer) {
             Ok(case) => {

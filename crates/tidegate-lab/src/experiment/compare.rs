@@ -10,13 +10,13 @@ use crate::result::RunResult;
 use crate::workload::Spec;
 use tidegate::observe::{Observed, Wanted};
 
-/// What a race is called among outcomes.
+/// The name of a race among outcomes.
 const EXPERIMENT: &str = "compare";
 
 /// A race that was run.
 #[derive(Debug, Default)]
 pub struct Race {
-    /// What was measured.
+    /// The measurements.
     pub outcome: Outcome,
     /// The targets that failed, and how; what they did before counts.
     pub failed: Vec<(String, Error)>,
@@ -30,7 +30,7 @@ pub(super) struct Entrant<'a> {
     pub opening: Opening,
 }
 
-/// What of a run is compared.
+/// The figure of a run that is compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Measure {
     /// Seconds of the measured part.
@@ -74,8 +74,8 @@ struct Lane<'a> {
 }
 
 /// Runs `spec` on each target in every round; `observer` is told of each run. One that fails takes no part in
-/// the further rounds. What a workload makes on a directory or an image is removed after each run, unless
-/// something was in its place before.
+/// the further rounds. Files that a workload makes on a directory or an image are removed after each run,
+/// unless something was in their place before.
 ///
 /// # Errors
 /// Those of the observer.

@@ -10,7 +10,7 @@ pub const FACTOR: f64 = 2.0;
 /// Why there is no figure.
 const NOT_MEASURED: &str = "not measured";
 
-/// What the verdicts mean, as reports say it.
+/// The meaning of the verdicts, as reports say it.
 pub const RULES: &str = "A published ratio reproduces: yes, when it lies within a factor of 2 of ours, to either \
     side, and all of our 95 % interval is on its side of 1; partly, when all of our interval is on its side of 1, \
     but ours is larger or smaller by more than that factor; no, when our interval reaches 1 or lies on its other \
@@ -20,7 +20,7 @@ pub const RULES: &str = "A published ratio reproduces: yes, when it lies within 
     several figures of one run holds when the worst of them keeps it: ours is that one, between the least and the \
     greatest. The kernel's own ratio is shown beside ours, and nothing is demanded of it.";
 
-/// What a figure is held against.
+/// The measure that a figure is held against.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
@@ -50,13 +50,13 @@ pub enum Verdict {
 /// One figure, judged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// What it is, such as `flusher / caller`.
+    /// Its name, such as `flusher / caller`.
     pub name: String,
-    /// What it is held against.
+    /// The rule that it is held against.
     pub rule: Rule,
     /// Whether it is how many times something is something else.
     pub is_ratio: bool,
-    /// What was published of the same, if anything was.
+    /// The published figure for it, if there is one.
     pub published: Option<f64>,
     /// Ours, if it was measured.
     pub ours: Option<f64>,
@@ -70,7 +70,7 @@ pub struct Comparison {
     pub why: String,
 }
 
-/// What is known of why ours would differ.
+/// The known reasons for which ours would differ.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Because {
     /// Why ours would be the larger ratio.

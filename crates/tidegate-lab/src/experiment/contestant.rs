@@ -1,4 +1,4 @@
-//! What a workload can be run on by name: directories, images, device models, kernels' own file systems.
+//! The targets of a workload by name: directories, images, device models, kernels' own file systems.
 
 use super::Opening;
 use super::place::preset;
@@ -35,18 +35,18 @@ pub enum Contestant {
     Host(Format, String),
 }
 
-/// What targets are called.
+/// The forms of targets' names.
 const TARGETS: &str =
     "dir:PATH, image:PATH, preset:NAME, sim:NAME, kernel:f2fs, kernel:ext4, kernel:IMAGE or host:ext4";
 
-/// What a new volume is on.
+/// The device of a new volume.
 #[derive(Clone, Copy, Debug)]
 pub struct Hardware {
     /// Bytes of the device.
     pub size: u64,
     /// CPUs of a simulated world.
     pub cpus: usize,
-    /// What decides the order of requests on a device model.
+    /// The order of requests on a device model.
     pub elevator: Elevator,
     /// The format of a volume on a device model.
     pub format: VolumeFormat,

@@ -91,7 +91,7 @@ fn settings(quick: bool) -> Vec<Setting> {
     vec![
         setting("16 threads, files of 512 KiB", simulated, files.clone(), Some(published.clone()), bars),
         setting("the same in real time", real.clone(), files, Some(published), bars),
-        // What the lock costs: nobody gains by it, and all wait for one.
+        // The cost of the lock: nobody gains by it, and all wait for one.
         setting("16 threads, files of 4 KiB", real, mark(100, 4 << 10, loops), None, |_| Vec::new()),
     ]
 }
@@ -124,7 +124,7 @@ fn bars(p: &[Position]) -> Vec<Comparison> {
     ]
 }
 
-/// What each split would have to cost for the published ratio: all that the change takes away is one bio for each.
+/// The cost of each split that the published ratio needs: all that the change takes away is one bio for each.
 fn a_split_would_take(p: &[Position]) -> String {
     let mean = |of: Vec<f64>| Some(of.iter().sum::<f64>() / of.len() as f64).filter(|m| *m > 0.0);
     let elapsed = p.iter().find(|p| p.name.ends_with("=locked")).map(|p| p.values.iter().flatten().copied());

@@ -100,7 +100,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         setting("one sync beside fs_mark", mark(1, files, every), SYNC, Some(published), bars),
         setting("4 syncs at once", mark(4, files / 2, every), SYNC, None, |_| Vec::new()),
         setting("16 syncs at once", mark(16, files / 2, every), SYNC, None, |_| Vec::new()),
-        // What it costs: a thread that fsyncs stands behind everything that a sync submits at once.
+        // The cost: a thread that fsyncs stands behind everything that a sync submits at once.
         setting("commits of a log beside them", commits, Metric::Op("commit"), None, |_| Vec::new()),
         Setting {
             memory: MemoryLimits::of_machine(MACHINE),

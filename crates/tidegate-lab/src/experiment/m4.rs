@@ -146,12 +146,13 @@ fn settings(quick: bool) -> Vec<Setting> {
     PUBLISHED.into_iter().zip(bars).map(setting).chain([behind_locks]).collect()
 }
 
-/// What spf gains over one log.
+/// The gain of spf over one log.
 fn gain(p: &[Position]) -> Vec<f64> {
     ratio(p, ONE, SPF)
 }
 
-/// What auto gains over one log: at no count of files less than nothing, but for what opening a stream takes.
+/// The gain of auto over one log: at no count of files less than nothing, but for the cost of opening a
+/// stream.
 fn auto(p: &[Position], of: usize) -> Comparison {
     let files = PUBLISHED[of].0;
     let name = format!("auto / one log, MiB/s, {files} file{}", if files == 1 { "" } else { "s" });

@@ -118,7 +118,7 @@ fn settings(quick: bool) -> Vec<Setting> {
             Some(published()),
             bars,
         ),
-        // What it costs: a caller alone hands over to a thread and back.
+        // The cost: a caller alone hands over to a thread and back.
         setting("one caller alone", storm(vec![group(1, 100, 1, times)], 0), None, |_| Vec::new()),
     ]
 }

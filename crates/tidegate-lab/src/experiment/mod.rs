@@ -65,13 +65,13 @@ pub struct Opening {
     pub mounted: String,
     /// Memory, instead of an experiment's.
     pub memory: Option<MemoryLimits>,
-    /// What does the I/O on a file.
+    /// The way of I/O on a file.
     pub backend: Backend,
-    /// What the new volumes of a comparison are on.
+    /// The device of the new volumes of a comparison.
     pub hardware: Hardware,
 }
 
-/// What is to be known of them beside the figures.
+/// The conditions that are reported beside the figures.
 fn conditions(opening: &Opening) -> Vec<String> {
     let options = (!opening.options.is_empty()).then(|| format!("Volumes with -o {}.", opening.options));
     let cache = |m: MemoryLimits| format!("Volumes with {} MiB for cached pages.", m.cache >> 20);
@@ -100,7 +100,7 @@ pub struct Plan {
 pub struct Experiment {
     /// Its name.
     pub name: &'static str,
-    /// What it is about.
+    /// Its subject.
     pub title: &'static str,
     /// Why the positions differ.
     pub mechanism: &'static str,

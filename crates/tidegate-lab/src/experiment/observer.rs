@@ -9,7 +9,7 @@ pub trait Observer {
     /// A run has ended; what it was.
     fn ran(&self, what: &str);
 
-    /// What to record of one more run of each position. Call trees of runs on models are recorded anyway.
+    /// The recordings of one more run of each position. Call trees of runs on models are recorded anyway.
     fn wants(&self) -> Wanted {
         Wanted::default()
     }
@@ -37,7 +37,7 @@ pub struct Looked<'a> {
     pub experiment: &'a str,
     /// Which of its settings, from 1.
     pub number: usize,
-    /// What that is.
+    /// The name of that setting.
     pub setting: &'a str,
     /// The position.
     pub position: &'a str,
@@ -52,7 +52,7 @@ impl Looked<'_> {
     }
 }
 
-/// What a run gave, and what was recorded of it.
+/// The result of a run, and its recording.
 pub(super) type Watched<R> = (R, Option<Observed>);
 
 /// Runs `f`, which tells how long it took if time was virtual, and records what is wanted. A recording that

@@ -1,5 +1,5 @@
-//! What an experiment gives: every run of every position, and what is said of them. Kept as JSON, drawn by the
-//! report.
+//! The result of an experiment: every run of every position, and the verdicts on them. Kept as JSON, drawn by
+//! the report.
 
 use super::comparison::Comparison;
 use super::excerpt::Excerpt;
@@ -42,7 +42,7 @@ pub struct Outcome {
     pub head: Head,
     /// Its name, such as `m3`.
     pub experiment: String,
-    /// What it is about, in a line.
+    /// Its subject, in a line.
     pub title: String,
     /// Why the positions differ, in a few sentences.
     pub mechanism: String,
@@ -53,24 +53,24 @@ pub struct Outcome {
     pub cpus: usize,
     /// Settings that were measured; the first is the published one.
     pub cases: Vec<Case>,
-    /// What is to be known beside the figures.
+    /// Notes beside the figures.
     pub notes: Vec<String>,
 }
 
 /// All positions of the switch in one setting.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Case {
-    /// What this setting is, such as `16 syncs at once`.
+    /// The name of this setting, such as `16 syncs at once`.
     pub name: String,
     /// The device or directory.
     pub target: String,
     /// The workload as it can be run again, as JSON.
     pub workload: String,
-    /// What is compared, such as `seconds of a sync`.
+    /// The figure that is compared, such as `seconds of a sync`.
     pub metric: String,
     /// Whether less of it is better.
     pub less_is_better: bool,
-    /// What was published for the same, if this is the published setting.
+    /// The published figures for it, if this is the published setting.
     pub published: Option<Published>,
     /// The seed of each round.
     pub seeds: Vec<u64>,
@@ -82,12 +82,12 @@ pub struct Case {
     pub comparisons: Vec<Comparison>,
 }
 
-/// What was published of a mechanism.
+/// The published figures of a mechanism.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Published {
     /// Where, such as `commit 7747bd4bceb3`.
     pub source: String,
-    /// What was measured, and its unit.
+    /// The figure that was measured, and its unit.
     pub what: String,
     /// Before the change.
     pub before: f64,
@@ -166,7 +166,7 @@ impl Counted {
     }
 }
 
-/// What the flusher waited for anything, in the run whose call tree is kept.
+/// The flusher's time of waiting, in the run whose call tree is kept.
 const BLOCKED: &str = "flusher blocked, ms (drawn run)";
 
 impl Position {
@@ -206,7 +206,7 @@ impl Position {
 /// Commits that are explained.
 const SLOWEST: usize = 10;
 
-/// What the flusher waited, by a call tree as folded stacks.
+/// The flusher's time of waiting, by a call tree as folded stacks.
 fn flusher_blocked_ms(folded: &str) -> f64 {
     let stacks = folded.lines().filter_map(|l| l.rsplit_once(' '));
     let waits = |stack: &str| {

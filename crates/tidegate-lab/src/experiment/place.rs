@@ -1,4 +1,4 @@
-//! What an experiment runs on, by name.
+//! The place of an experiment, by name.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use tidegate::observe::Wanted;
 use tidegate_block::Preset;
 
-/// What an experiment runs on.
+/// The place of an experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Where {
     /// A device model, in simulated time.
@@ -22,8 +22,8 @@ impl Where {
         matches!(self, Where::Preset(_))
     }
 
-    /// What one more run of each position records: in simulated time the median run again, which is the same run.
-    /// In real time another one, which does not count, since looking takes time there.
+    /// The recordings of one more run of each position: in simulated time the median run again, which is the
+    /// same run. In real time another one, which does not count, since looking takes time there.
     pub(super) fn looked_at(&self, wanted: Wanted) -> Option<Wanted> {
         match self {
             Where::Preset(_) | Where::Real(_) => Some(Wanted { calls: true, ..wanted }),

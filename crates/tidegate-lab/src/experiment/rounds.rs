@@ -19,7 +19,7 @@ pub const QUICK_RUNS: u64 = 3;
 /// give nearly the same figures, and intervals would say nothing.
 const JITTER: u32 = 1 << 17;
 
-/// What is run when.
+/// The order of runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rounds {
     /// Each round's seed.

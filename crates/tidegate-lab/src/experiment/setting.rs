@@ -29,7 +29,7 @@ const EVENTS: usize = 1 << 16;
 /// names of what it was about along. Only what comes takes memory.
 const ALL_EVENTS: usize = 1 << 21;
 
-/// What is compared.
+/// The figure that is compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Metric {
     /// Seconds of the measured part.
@@ -77,7 +77,7 @@ pub(super) struct Setting {
     pub size: u64,
     pub format: Format,
     pub cpus: usize,
-    /// What they take for what, in simulated time.
+    /// The costs of things in simulated time.
     pub costs: Costs,
     pub elevator: Elevator,
     pub memory: MemoryLimits,
@@ -175,7 +175,7 @@ impl Setting {
         })
     }
 
-    /// What is recorded of the run that is looked at.
+    /// The recordings of the run that is looked at.
     fn closer(&self, place: &Where, wanted: Wanted) -> Wanted {
         let own = match self.causes && place.is_simulated() {
             true => Some(ALL_EVENTS),
@@ -332,7 +332,7 @@ mod tests {
         }
     }
 
-    /// What is measured in three rounds, and how many runs that took.
+    /// The measurements in three rounds, and how many runs they took.
     fn measured(place: Where) -> (Case, u64) {
         let ran = AtomicU64::new(0);
         let count = |_: &str| {

@@ -50,7 +50,7 @@ struct File {
 /// An experiment that was read from a file.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// What its results are called.
+    /// The name of its results.
     pub name: String,
     /// A seed for each round.
     pub seeds: Vec<u64>,
@@ -69,7 +69,7 @@ impl Sweep {
     /// Reads a file.
     ///
     /// # Errors
-    /// What is wrong in it, and where.
+    /// The fault in it, and its place.
     pub fn parse(text: &str) -> Result<Sweep> {
         let file: File = toml::from_str(text).map_err(|e| Error::spec(e.to_string().trim_end()))?;
         let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
@@ -172,7 +172,7 @@ const CPUS: RangeInclusive<usize> = 1..=1024;
 const MEMORY: RangeInclusive<u64> = 32 << 20..=16 << 40;
 
 impl File {
-    /// What the new volumes are on.
+    /// The device of the new volumes.
     fn hardware(&self, devices: &[Contestant]) -> Result<Hardware> {
         let not = |key: &str, takes: fn(&Contestant) -> bool, what: &str| {
             let other = devices.iter().find(|d| !takes(d));

@@ -4,7 +4,7 @@ use super::units::{boolean, both, size, time};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What is read and written, and in which order.
+/// The order of reads and writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pattern {
     /// It reads.
@@ -84,7 +84,7 @@ pub struct Job {
     pub stonewall: bool,
     /// `group_reporting`
     pub group_reporting: bool,
-    /// What the section says, as it is written.
+    /// The section's options, as they are written.
     pub options: BTreeMap<String, String>,
 }
 

@@ -1,4 +1,5 @@
-//! What fio prints with `--output-format=json`: its field names, units and nesting, of what is measured here.
+//! The output of fio with `--output-format=json`: its field names, units and nesting, of the figures that
+//! exist here.
 
 use super::run::{JobOutcome, Outcome};
 use crate::result::{Latency, OpStats};
@@ -73,7 +74,7 @@ impl Serialize for Percent {
 }
 
 impl Output {
-    /// What `outcome` is in fio's terms.
+    /// The `outcome` in fio's terms.
     pub fn new(outcome: &Outcome) -> Self {
         let version = format!("tidegate-lab-{}", env!("CARGO_PKG_VERSION"));
         let jobs = outcome.jobs.iter().map(job).collect();

@@ -3,24 +3,24 @@
 use super::job::Job;
 use std::collections::BTreeMap;
 
-/// What is wrong with a job file, and where.
+/// The fault of a job file, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct ParseError {
     /// The line, from 1; 0 for the file as a whole.
     pub line: usize,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
 }
 
 /// A job file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobFile {
-    /// What `[global]` says, as it is written.
+    /// The options of `[global]`, as they are written.
     pub global: BTreeMap<String, String>,
     /// The jobs, in order.
     pub jobs: Vec<Job>,
-    /// What is done otherwise than asked, and why.
+    /// Deviations from the request, with reasons.
     pub notes: Vec<String>,
 }
 

@@ -21,14 +21,14 @@ static ENDED: LockClass = LockClass::new("lab->jobs", 11);
 const ALIGN: usize = 4096;
 const INTERVAL_MS: u64 = 100;
 
-/// What one thread of a job did, or all of a group with `group_reporting`.
+/// The result of one thread of a job, or of a group with `group_reporting`.
 #[derive(Clone, Debug, Default)]
 pub struct JobOutcome {
     /// The job's name; of a group, the first one's.
     pub name: String,
     /// Its group: those between two stonewalls.
     pub group: usize,
-    /// What its section says.
+    /// The section's options.
     pub options: BTreeMap<String, String>,
     /// Reads.
     pub read: OpStats,
@@ -40,16 +40,16 @@ pub struct JobOutcome {
     pub runtime_ns: u64,
 }
 
-/// What a job file gave.
+/// The result of a job file.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// What `[global]` says.
+    /// The options of `[global]`.
     pub global: BTreeMap<String, String>,
     /// Each thread, or each group.
     pub jobs: Vec<JobOutcome>,
     /// Everything else that was measured, for each wave.
     pub waves: Vec<RunResult>,
-    /// What was done otherwise than asked, and why.
+    /// Deviations from the request, with reasons.
     pub notes: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What jobs gave, for people: a line for each job and way.
+//! The results of jobs, for people: a line for each job and way.
 
 use super::run::{JobOutcome, Outcome};
 use crate::report::latency;

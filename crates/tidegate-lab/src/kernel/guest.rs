@@ -27,7 +27,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// Lines of what a guest printed that tell why it failed.
 const LAST: usize = 3;
 
-/// What is to be done in a guest.
+/// The work to be done in a guest.
 #[derive(Debug, Serialize, Deserialize)]
 struct Job {
     spec: Spec,
@@ -35,10 +35,10 @@ struct Job {
     stays: bool,
 }
 
-/// What a run gave.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ran {
-    /// What was measured.
+    /// The measurements.
     pub result: RunResult,
     /// Files of the workload were there before, and were left.
     pub was_there: bool,
@@ -55,7 +55,7 @@ pub struct Shares {
 /// is kept, and takes as long as it does.
 #[derive(Clone, Debug)]
 pub struct Guest<'a> {
-    /// What it mounts.
+    /// The volume that it mounts.
     pub volume: &'a Named,
     /// Mount options beside the volume's; may be empty.
     pub options: &'a str,

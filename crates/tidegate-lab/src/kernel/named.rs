@@ -1,4 +1,4 @@
-//! What a kernel mounts, by name.
+//! The volumes that a kernel mounts, by name.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ impl Format {
     }
 }
 
-/// What is mounted.
+/// The volume that is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// A new volume for each run.
@@ -35,7 +35,7 @@ pub enum What {
 /// A volume and its mount options: `f2fs,nocheckpoint_merge`, `vol.img,ro`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// What is mounted.
+    /// The volume that is mounted.
     pub what: What,
     /// How, as after mount's `-o`; may be empty.
     pub options: String,

@@ -50,7 +50,7 @@ pub use terminal::table;
 
 use crate::experiment::outcome::{Case, Estimate, Outcome, Position};
 
-/// What a report shows beside outcomes.
+/// The parts of a report beside outcomes.
 #[derive(Clone, Debug, Default)]
 pub struct Extras {
     /// Further call trees: a title, and folded stacks (`a;b;c 123`, a line each).

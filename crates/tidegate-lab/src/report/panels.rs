@@ -29,7 +29,7 @@ pub struct Panel {
 
 /// A chart of them.
 pub struct Panels {
-    /// What it shows.
+    /// The subject of the panel.
     pub title: String,
     /// Unit of values, at the axis.
     pub unit: String,

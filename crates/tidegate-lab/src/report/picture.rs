@@ -68,7 +68,7 @@ fn style() -> String {
     out + "svg text.title{font-size:17px;font-weight:600}"
 }
 
-/// What a name stands for on a light page: the style sheet's first words are for that.
+/// The value of a name on a light page: the style sheet's first words are for that.
 fn value(name: &str) -> &'static str {
     let found = STYLE.split_once(&format!("--{name}:")).and_then(|(_, rest)| rest.split([';', '}']).next());
     found.unwrap_or("#000")

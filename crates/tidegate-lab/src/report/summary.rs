@@ -1,4 +1,4 @@
-//! What stands at the top: a row for each case.
+//! The top of the report: a row for each case.
 
 use super::text::{esc, num, times};
 use super::{Case, Estimate, Outcome, colour};
@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 /// One figure of a case that is compared.
 pub struct Ratio {
-    /// What it is.
+    /// Its name.
     pub name: String,
     /// Whether it is how many times something is something else.
     pub is_ratio: bool,
@@ -19,11 +19,11 @@ pub struct Ratio {
     pub interval: Option<(f64, f64)>,
     /// The published one.
     pub published: Option<f64>,
-    /// What it is held against, if anything.
+    /// The verdict, if it was held against anything.
     pub judged: Option<Judged>,
 }
 
-/// What came of holding it against something.
+/// The result of holding it against something.
 pub struct Judged {
     /// Against what.
     pub rule: Rule,
@@ -33,7 +33,7 @@ pub struct Judged {
     pub why: String,
 }
 
-/// What is compared in a case, or else the old position against the next.
+/// The figures that are compared in a case, or else the old position against the next.
 pub fn ratios(case: &Case) -> Vec<Ratio> {
     if !case.comparisons.is_empty() {
         return case.comparisons.iter().map(judged).collect();

@@ -158,7 +158,7 @@ fn lock(l: &LockStat) -> String {
     l.table.rows.iter().map(of).collect()
 }
 
-/// What each step of commits took.
+/// The time of each step of commits.
 pub fn steps(o: &Outcome, case: &Case) -> Option<String> {
     let columns = owned(&["step", "times", "shortest", "mean", "p99", "longest"]);
     let mut body = String::new();

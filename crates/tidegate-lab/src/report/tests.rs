@@ -156,7 +156,7 @@ fn nested(text: &str) -> Result<usize, String> {
 fn elements_nest() {
     assert!(nested("<a><b></a></b>").is_err() && nested("<a>").is_err() && nested("<a>1 > 0</a>").is_err());
     let page = page();
-    // What XML would have closed.
+    // The elements that XML would have closed.
     let body = &page[page.find("<body>").unwrap()..page.rfind("</html>").unwrap()];
     assert!(nested(body).unwrap() > 300);
     let drawings: Vec<&str> = body.split("<svg").skip(1).collect();

@@ -1,6 +1,6 @@
 //! Text: escaping, and numbers as people read them.
 
-/// `s` safe between tags and within quoted attributes. What XML cannot hold at all becomes U+FFFD.
+/// `s` safe between tags and within quoted attributes. Characters that XML cannot hold at all become U+FFFD.
 pub fn esc(s: &str) -> String {
     let mut out = String::with_capacity(s.len());
     for c in s.chars() {

@@ -89,7 +89,7 @@ fn sampled(
     (0..len).step_by(step).map(point).collect()
 }
 
-/// What is marked beside series: events by kind, with spans that touch joined.
+/// The marks beside series: events by kind, with spans that touch joined.
 fn marks(run: &RunResult) -> Vec<(String, Vec<(f64, f64)>)> {
     let mut kinds: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
     let counted = counted(run);

@@ -59,7 +59,7 @@ impl Directory {
         of("queue").or_else(|| of("../queue")).is_some_and(|text| text.contains("[bfq]"))
     }
 
-    /// What the block layer counted, as Documentation/block/stat.rst has the columns.
+    /// The block layer's counts, as Documentation/block/stat.rst has the columns.
     fn block_counts(&self) -> Option<Counts> {
         let path = format!("/sys/dev/block/{}:{}/stat", self.device.0, self.device.1);
         let text = fs::read_to_string(path).ok()?;
@@ -75,7 +75,7 @@ impl Directory {
         Some(counts.into_iter().map(|(k, v)| (k.to_string(), v)).collect())
     }
 
-    /// What the kernel's F2FS counted; it calls the number of all checkpoints that of the foreground's.
+    /// The counts of the kernel's F2FS; it calls the number of all checkpoints that of the foreground's.
     fn f2fs_counts(&self) -> Counts {
         let link = format!("/sys/dev/block/{}:{}", self.device.0, self.device.1);
         let name = fs::read_link(link).unwrap_or_default();

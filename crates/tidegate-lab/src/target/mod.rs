@@ -1,4 +1,4 @@
-//! What a workload runs on: files by path, their durability, and what can be counted there.
+//! The target of a workload: files by path, their durability, and the counters there.
 
 mod directory;
 mod rig;
@@ -34,7 +34,7 @@ impl OpenHow {
 
 /// A file system with files to work on, shared by threads. Paths begin with a slash, at the target's root.
 pub trait Target: Send + Sync {
-    /// What it is, for reports.
+    /// Its description, for reports.
     fn describe(&self) -> String;
 
     /// Makes a directory; it may be there.

@@ -12,7 +12,7 @@ use tidegate_vfs::MemoryLimits;
 /// Bytes of a segment of F2FS.
 const SEGMENT: u64 = 2 << 20;
 
-/// What the volume is made of. In simulated time, equal rigs are equal volumes.
+/// The parts of a volume. In simulated time, equal rigs are equal volumes.
 #[derive(Clone, Debug)]
 pub struct Rig {
     /// The device.
@@ -21,7 +21,7 @@ pub struct Rig {
     pub size: u64,
     /// The volume's format.
     pub format: Format,
-    /// What decides the order of requests.
+    /// The order of requests.
     pub elevator: Elevator,
     /// Mount options, as `writepages=locked,sync_wait=caller`.
     pub options: String,

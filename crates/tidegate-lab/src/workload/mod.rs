@@ -27,8 +27,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_block::IoContext;
 
-/// A workload with its parameters. What is left out has the default of the program it is named after, cut
-/// to what a small device holds where that asks for gigabytes.
+/// A workload with its parameters. A parameter that is left out has the default of the program it is named
+/// after, cut to a small device's size where that asks for gigabytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "workload", rename_all = "snake_case")]
 pub enum Spec {

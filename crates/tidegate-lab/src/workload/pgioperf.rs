@@ -37,7 +37,7 @@ pub struct PgIoPerf {
     pub block: u64,
     /// Blocks begin at any byte; else at multiples of their size.
     pub unaligned: bool,
-    /// What the files have is not in memory when it begins.
+    /// The files are not in memory when it begins.
     pub cold: bool,
     /// Blocks that the writer writes before it fsyncs; 0 for never.
     pub writes_per_fsync: u64,
@@ -112,7 +112,7 @@ impl Budget {
         }
     }
 
-    /// What there is to say of it.
+    /// The note for the report.
     fn note(&self, took: Duration, whole: Duration) -> Option<String> {
         (self.most > 0 && self.done.load(Relaxed) >= self.most).then(|| {
             format!(
@@ -246,7 +246,7 @@ mod tests {
 
     static CALLS: LockClass = LockClass::new("test->calls", 11);
 
-    /// What was done to which file: how, where, how many bytes, and when.
+    /// One call: the operation, the file, the offset, the number of bytes, and the time.
     type Call = (&'static str, &'static str, u64, usize, Nanos);
 
     /// Files that take everything at once, and say what was asked of them.
@@ -313,7 +313,7 @@ mod tests {
         }
     }
 
-    /// What a mix does in 200 ms, after its files are made.
+    /// The calls of a mix in 200 ms, after its files are made.
     fn calls(mix: PgIoPerf) -> (Vec<Call>, RunResult) {
         sim::run(1, 4, move || {
             let watched = Watched(Arc::new(Mutex::new(&CALLS, Vec::new())), "");

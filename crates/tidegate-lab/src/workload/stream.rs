@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tidegate_block::IoContext;
 
-/// What is made durable now and then.
+/// The files that are made durable now and then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Periodic {
@@ -36,7 +36,7 @@ pub struct Streams {
     pub size: u64,
     /// Bytes of a write.
     pub block: u64,
-    /// What is made durable meanwhile; at the end, everything is.
+    /// The files that are made durable meanwhile; at the end, everything is.
     pub periodic: Periodic,
     /// Length of an interval of the series, in milliseconds.
     pub interval_ms: u64,

@@ -111,9 +111,10 @@ pub(super) fn setting(quick: bool) -> Setting {
     }
 }
 
-/// A writer of Linux's waits for room with the locks; one that places first, never. So a checkpoint waits for the lock
-/// for as long as a full queue takes to have room for one request, or as placing a run takes, which needs no device. What it
-/// does under the freeze is the same in both: as a whole it is to be no slower, and so are those who change names.
+/// A writer of Linux's waits for room with the locks; one that places first, never. So a checkpoint waits for
+/// the lock for as long as a full queue takes to have room for one request, or as placing a run takes, which
+/// needs no device. The work under the freeze is the same in both: as a whole it is to be no slower, and so
+/// are threads that change names.
 fn bars(p: &[Position]) -> Vec<Comparison> {
     let held = |position| counter(p, position, HELD);
     let of = |counter| counter_ratio(p, counter, "submit_locked", "extent");

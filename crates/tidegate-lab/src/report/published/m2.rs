@@ -45,7 +45,8 @@ fn text(mean: f64, sd: f64, longest: &[f64]) -> String {
     format!("average {mean:>10.3}s\nstddev  {sd:>10.3}s\ntop 5:\n{rows}")
 }
 
-/// What made commits wait: how much was on its way, and how long submitters waited for room in the queue.
+/// The causes of waiting commits: how much was on its way, and how long submitters waited for room in the
+/// queue.
 fn congestion(case: &Case) -> Block {
     let mut b = Block::new(format!("{}: congestion", case.name)).note(
         "By twelfths of the run: KiB in the queue and at the device on average, counted when a request ends; seconds that \
