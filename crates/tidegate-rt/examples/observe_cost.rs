@@ -1,5 +1,5 @@
-//! What looking costs by the piece: nanoseconds of one lock, span and event, on one thread that does nothing
-//! else, with everything off and with each on.
+//! The cost of looking, by the piece: nanoseconds of one lock, span and event, on one thread that does
+//! nothing else, with everything off and with each on.
 //!
 //! ```sh
 //! cargo run --release -p tidegate-rt --example observe_cost

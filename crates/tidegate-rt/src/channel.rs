@@ -1,7 +1,7 @@
 //! A bounded channel between threads, many senders and many receivers.
 //!
-//! What is bounded is the sum of the weights of the values inside (bytes, say), not their number. A
-//! value heavier than the bound passes alone.
+//! The bound is on the sum of the weights of the values inside (bytes, say), not on their number. A value
+//! heavier than the bound passes alone.
 
 use crate::class::LockClass;
 use crate::lock::{Condvar, Mutex};

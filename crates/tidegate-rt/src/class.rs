@@ -3,7 +3,7 @@
 use crate::device_wait;
 use crate::lockstat::Counted;
 
-/// What a lock is: a name (the kernel's where there is one), a rank, and its statistics.
+/// A lock's class: a name (the kernel's where there is one), a rank, and its statistics.
 ///
 /// Every lock is made with a `&'static LockClass`. Debug builds panic when a thread takes a lock whose
 /// rank is not above that of every lock it holds; `lock_nested` permits an equal rank, for two locks

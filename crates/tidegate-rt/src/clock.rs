@@ -60,7 +60,7 @@ static COUNTER: OnceLock<Counter> = OnceLock::new();
 /// The processor's counter, or the monotonic clock where there is none that is steady.
 struct Counter {
     clock: quanta::Clock,
-    /// What it showed when [`now`] was `start`.
+    /// The counter's value when [`now`] was `start`.
     raw: u64,
     start: Nanos,
 }

@@ -48,7 +48,7 @@ impl Histogram {
         self.buckets[bucket(value)].fetch_add(1, Relaxed);
     }
 
-    /// What was counted so far. Values recorded meanwhile may be in one figure and not in another.
+    /// The counts so far. Values recorded meanwhile may be in one figure and not in another.
     pub fn read(&self) -> Distribution {
         let buckets: Vec<(u64, u64)> = (self.buckets.iter().enumerate())
             .map(|(i, n)| (last_of(i), u64::from(n.load(Relaxed))))
@@ -77,7 +77,7 @@ impl Distribution {
         at.map_or(self.max, |b| b.0.clamp(self.min, self.max))
     }
 
-    /// What was counted after `earlier`. Its least and most are known only as far as buckets tell them.
+    /// The counts after `earlier`. Its least and most are known only as far as buckets tell them.
     pub fn since(&self, earlier: &Distribution) -> Distribution {
         let before = |upper: u64| {
             let at = earlier.buckets.binary_search_by_key(&upper, |b| b.0);

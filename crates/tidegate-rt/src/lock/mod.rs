@@ -94,7 +94,7 @@ impl Head {
     }
 }
 
-/// What a guard needs to account for itself when it goes.
+/// The facts that a guard needs to account for itself when it goes.
 struct Held<'a> {
     head: &'a Head,
     lock: Address,

@@ -25,7 +25,7 @@ mod places;
 mod slots;
 mod sum;
 
-/// What acquisitions look at: in a cache line that is seldom written to.
+/// The fields that acquisitions look at: in a cache line that is seldom written to.
 #[repr(align(64))]
 struct Looking {
     /// The lookers: holders of [`Collecting`], and [`enable`].

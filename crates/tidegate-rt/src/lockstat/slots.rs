@@ -1,5 +1,6 @@
-//! What threads count, each for itself: nobody else writes there, so that counting is neither an atomic
-//! operation nor a cache line that processors take from each other. Places of waits, which are rarer, are under a lock.
+//! The counts of threads, each for itself: no other thread writes there, so that counting is neither an
+//! atomic operation nor a cache line that processors take from each other. Places of waits, which are rarer,
+//! are under a lock.
 
 use super::LOOKING;
 pub(super) use super::sum::{Sum, most_frequent};
@@ -26,7 +27,7 @@ thread_local! {
 /// The counts of threads.
 struct Threads {
     live: Vec<&'static Slots>,
-    /// What threads left that have ended, by class.
+    /// The counts of threads that have ended, by class.
     ended: Vec<Sum>,
     /// And their memory, for those that come: as many as there ever were at once.
     spare: Vec<&'static Slots>,
@@ -108,7 +109,7 @@ pub(super) struct Slots {
     lots: AtomicU64,
     /// Classes from here on were not counted in this epoch.
     pub used: AtomicUsize,
-    /// What every acquisition looks at, apart from the rest: several classes share a cache line.
+    /// The counts that every acquisition looks at, apart from the rest: several classes share a cache line.
     pub counts: [Count; CLASSES],
     pub times: [Times; CLASSES],
     pub waits: [Waits; CLASSES],
@@ -261,7 +262,7 @@ impl Waits {
     }
 }
 
-/// What is done about an acquisition besides counting it.
+/// The work on an acquisition besides counting it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     /// It was counted.

@@ -1,8 +1,8 @@
 //! A thread's tree while it grows: the thread adds to it, others read it meanwhile.
 //!
-//! Entering and leaving take no lock. What the tree looks like is under one, for who reads it and for a new node; its
-//! figures are the thread's alone to write. They only grow, but for maxima, and who takes them remembers how far they
-//! were. A node stays as long as its thread.
+//! Entering and leaving take no lock. The tree's shape is under a lock, for its reader and for a new node;
+//! its figures are the thread's alone to write. They only grow, but for maxima, and who takes them remembers
+//! how far they were. A node stays as long as its thread.
 
 use super::{NONE, Shape, Tree};
 use crate::clock::Nanos;
@@ -19,7 +19,7 @@ const FIRST_NODES: usize = 32;
 /// Looks at figures until they are taken as they are, which may be in the midst of a change.
 const LOOKS: u32 = 200;
 
-/// What a thread has of its tree.
+/// A thread's own part of its tree.
 #[derive(Default)]
 pub(crate) struct Live {
     shapes: Vec<Shape>,
@@ -29,13 +29,13 @@ pub(crate) struct Live {
     beyond: usize,
 }
 
-/// What others see of it.
+/// The part of it that others see.
 #[derive(Default)]
 pub(crate) struct Shown {
     /// Of each node, the one around it, its name, and whether that is a lock's.
     paths: Vec<(u32, &'static str, bool)>,
     figures: Option<Arc<Figures>>,
-    /// What was taken already, by node.
+    /// The figures that were taken already, by node.
     taken: Vec<Sum>,
 }
 
@@ -122,7 +122,8 @@ impl Figures {
         self.version.store(version + 2, Release);
     }
 
-    /// What all nodes have, with spans that last up to `now`: of these, the nodes. Maxima are those of a period.
+    /// The figures of all nodes, with spans that last up to `now`: of these, the nodes. Maxima are those of a
+    /// period.
     fn read(&self, nodes: usize, now: Nanos, period: u64) -> (Vec<Sum>, Vec<u32>) {
         let mut looks = 0;
         loop {
@@ -291,7 +292,7 @@ impl Shown {
         nodes.all(|(i, n)| n.count.load(Relaxed) == taken(i))
     }
 
-    /// What was added since the last taking, with spans that last up to `now`: such a span counts each time.
+    /// The growth since the last taking, with spans that last up to `now`: such a span counts each time.
     pub fn take(&mut self, now: Nanos) -> Tree {
         let mut tree = Tree::default();
         let Some(figures) = &self.figures else { return tree };

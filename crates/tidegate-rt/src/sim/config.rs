@@ -1,8 +1,8 @@
-//! What a simulated run is given.
+//! The settings of a simulated run.
 
 use crate::clock::Nanos;
 
-/// What the simulated CPUs take for what the program does. Everything else is free.
+/// The time that the program's work takes on the simulated CPUs. Everything else is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
     /// Into a system call and out of it.
@@ -17,7 +17,7 @@ pub struct Costs {
     pub wake_up: Nanos,
     /// Getting another task onto a CPU.
     pub switch: Nanos,
-    /// What a page of the cache that is written to takes beside its copy.
+    /// The time of writing to a page of the cache, beside its copy.
     pub cache_page: Nanos,
     /// Taking a dirty page for writing and putting it into a bio.
     pub write_page: Nanos,
@@ -94,7 +94,7 @@ pub struct Config {
     pub seed: u64,
     /// CPUs; at least 1.
     pub cpus: usize,
-    /// What things take.
+    /// The costs of work.
     pub costs: Costs,
     /// Whether a task that wants a lock alone spins while every holder is on a CPU, for a slice at most, before it
     /// sleeps: as Linux's mutexes and rw semaphores have it (`MUTEX_SPIN_ON_OWNER`, `RWSEM_SPIN_ON_OWNER`).
@@ -106,7 +106,7 @@ pub struct Config {
     /// One in so many meetings of tasks is put off by up to [`Config::slice`], so that rare orders are met as
     /// well; 0 for none.
     pub jitter: u32,
-    /// What the wall clock shows at the beginning, in seconds since 1970.
+    /// The wall clock at the beginning, in seconds since 1970.
     pub epoch: i64,
     /// Keep at most so many trace events, the latest.
     pub trace: usize,

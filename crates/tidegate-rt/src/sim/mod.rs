@@ -45,10 +45,10 @@ use crate::trace::Event;
 use sched::Sim;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// What a run leaves.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Outcome<R> {
-    /// What the program returned.
+    /// The program's result.
     pub value: R,
     /// Virtual time that it took.
     pub elapsed: Nanos,

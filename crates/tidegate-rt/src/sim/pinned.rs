@@ -1,4 +1,4 @@
-//! What a run is charged and who decides its order: each of these tests fails when one of them is left out.
+//! The costs of a run and the order of its tasks: each of these tests fails when one of them is left out.
 
 use super::*;
 use crate::{LockClass, Mutex, WaitQueue, clock, thread};

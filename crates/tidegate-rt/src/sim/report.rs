@@ -19,7 +19,7 @@ impl std::fmt::Display for Deadlock {
 
 impl std::error::Error for Deadlock {}
 
-/// What the tasks that are left wait for.
+/// The waits of the tasks that are left.
 pub(super) fn of(s: &State) -> Deadlock {
     Deadlock { tasks: s.tasks.iter().filter(|t| !t.done).map(|t| line(s, t)).collect() }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// A task, by the order in which they were started.
 pub(super) type TaskId = usize;
 
-/// What a task waits at: addresses are only compared, so they decide nothing.
+/// The thing that a task waits at: addresses are only compared, so they decide nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
     /// A lock, condition variable or queue at this address.
@@ -50,7 +50,7 @@ pub(super) struct Wanting {
     pub failed: bool,
 }
 
-/// What to say of a wait in a report.
+/// The name of a wait in a report.
 #[derive(Clone, Copy)]
 pub(crate) enum Reason {
     Lock(&'static LockClass),

@@ -21,7 +21,7 @@ pub const PROCESSOR: &str = "thread_cpu";
 pub const RAN: &str = "ran";
 /// The number of [`PROCESSOR`] for time that it waited for one; [`UNKNOWN`] where the system does not say.
 pub const DELAYED: &str = "delayed";
-/// What [`DELAYED`] is where nobody knows.
+/// The value of [`DELAYED`] where nobody knows.
 pub const UNKNOWN: u64 = u64::MAX;
 /// The number of an event at the end of a hold, called as the lock's class, that says how long it was.
 pub const HELD: &str = "held";
@@ -132,8 +132,8 @@ pub(crate) fn waking() -> Option<Nanos> {
     wanted().then(clock::stamp)
 }
 
-/// The calling thread has woken who slept at `queue`, and was about to at `at`. What is woken may run before this is
-/// recorded.
+/// The calling thread has woken who slept at `queue`, and was about to at `at`. A thread that is woken may
+/// run before this is recorded.
 #[cold]
 #[inline(never)]
 pub(crate) fn woke(queue: Address, at: Nanos) {

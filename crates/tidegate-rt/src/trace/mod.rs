@@ -1,8 +1,8 @@
 //! Trace points: named events and spans with a few numbers, kept in a ring for each thread, and call trees
 //! made of the spans.
 //!
-//! Off by default; a trace point then costs two relaxed loads. A full ring drops its oldest events and
-//! counts them. What threads leave when they end is kept, within a bound, until it is taken.
+//! Off by default; a trace point then costs two relaxed loads. A full ring drops its oldest events and counts
+//! them. Records of threads that end are kept, within a bound, until they are taken.
 
 use crate::clock::{self, Nanos};
 use crate::profile::CallTree;
@@ -69,7 +69,7 @@ pub struct Event {
     pub args: Args,
 }
 
-/// What was recorded until it was taken.
+/// The records up to their taking.
 #[derive(Clone, Debug, Default)]
 pub struct Recorded {
     /// Events in order of time, those of one thread in the order in which they happened.
@@ -130,7 +130,7 @@ pub(crate) fn recording() -> bool {
     mode() != 0
 }
 
-/// What the calling thread records: a simulated world may want events of its own.
+/// The calling thread's kinds of records: a simulated world may want events of its own.
 #[inline]
 fn mode() -> u8 {
     MODE.load(Relaxed) | if sim::records() { EVENTS | KEPT } else { 0 }
@@ -203,7 +203,7 @@ fn four<const N: usize>(numbers: [u64; N]) -> [u64; 4] {
 /// Ends its span when dropped.
 pub struct Span {
     point: &'static Named,
-    /// What was on when it began.
+    /// The kinds that were on when it began.
     mode: u8,
     recording: u32,
     at: Nanos,
@@ -219,8 +219,8 @@ impl Drop for Span {
     }
 }
 
-// What follows is in memory once, apart from the places that record: the engine's own code is driven out of the
-// processor's cache by every copy.
+// The following code is in memory once, apart from the places that record: the engine's own code is driven
+// out of the processor's cache by every copy.
 
 #[inline(never)]
 fn record(point: &'static Named, mode: u8, numbers: &[u64; 4]) {

@@ -1,9 +1,10 @@
 //! Events as they are recorded: quickly, and in few bytes.
 //!
-//! What an event writes drives something else out of the processor's caches, and so does the code that writes it: a
-//! record has one of two forms, and the usual one takes some twenty instructions. It is a head, which says of which
-//! point it is and when it ended, counted from the end of the record before it; then for a span how long it took, and
-//! the numbers of the point, two to a word. If any of these is longer than half a word, each has a word.
+//! Bytes that an event writes drive others out of the processor's caches, and so does the code that writes
+//! them: a record has one of two forms, and the usual one takes some twenty instructions. It is a head, which
+//! says of which point it is and when it ended, counted from the end of the record before it; then for a span
+//! how long it took, and the numbers of the point, two to a word. If any of these is longer than half a word,
+//! each has a word.
 //!
 //! One thread writes a chunk, others may read it meanwhile: no lock is taken for a record, since giving one back
 //! would wait until the record has left the processor.
@@ -253,7 +254,7 @@ mod tests {
                     assert!(push(&chunk, &mut end, &record, number));
                     want.push(record);
                 }
-                // What is there is read while more comes.
+                // Records that are there are read while more come.
                 if i % 3 == 0 {
                     chunk.read(&mut seen, chunk.written(), &points, &mut found);
                     assert_eq!(found, want);

@@ -1,5 +1,5 @@
-//! What events of one place in the source have in common, under a number: most of an event need not be written
-//! again each time.
+//! The common part of all events of one place in the source, under a number: most of an event need not be
+//! written again each time.
 
 use super::causes::{LOCK, QUEUE, SLEEP};
 use super::record::Kind;
@@ -152,7 +152,7 @@ static FOUND: [Found; PLACES] =
     [const { Found { key: AtomicU64::new(0), number: AtomicU32::new(0) } }; PLACES];
 
 struct Found {
-    /// What [`key_of`] says; 0 while nothing is here. Set after `number`, with [`POINTS`] locked.
+    /// The value of [`key_of`]; 0 while nothing is here. Set after `number`, with [`POINTS`] locked.
     key: AtomicU64,
     number: AtomicU32,
 }
@@ -167,8 +167,8 @@ impl Found {
     }
 }
 
-/// What tells pairs of texts apart: where they are. Texts that are not the same have one key as rarely as 64 bits that
-/// were drawn by lot are the same.
+/// The key that tells pairs of texts apart: where they are. Texts that are not the same have one key as
+/// rarely as 64 bits that were drawn by lot are the same.
 #[inline]
 fn key_of(class: &'static str, file: &'static str) -> u64 {
     let at = |s: &'static str| s.as_ptr().addr() as u64 ^ (s.len() as u64) << 56;

@@ -1,10 +1,10 @@
-//! What threads record: points in time, and spans once they have ended.
+//! The records of threads: points in time, and spans once they have ended.
 
 use super::{Args, Event, NO_ARGS, Phase};
 use crate::clock::Nanos;
 use std::cmp::Reverse;
 
-/// What a record is of.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Instant,

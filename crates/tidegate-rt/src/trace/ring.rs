@@ -129,7 +129,8 @@ impl Ring {
         }
     }
 
-    /// Adds the records to `to`; how many events had been dropped. What belongs to the present `recording` may grow.
+    /// Adds the records to `to`; how many events had been dropped. Records of the present `recording` may
+    /// grow.
     pub fn take(&mut self, recording: u32, to: &mut Vec<Record>) -> u64 {
         to.reserve(self.len());
         let ends: Vec<_> = self.pieces.iter().map(|p| p.chunk.written()).collect();

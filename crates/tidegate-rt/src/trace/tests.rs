@@ -187,7 +187,7 @@ fn an_open_span_is_in_the_tree_up_to_now() {
     }
     enable_calls(false);
     drop(outer);
-    // What came after the taking is in the next.
+    // Records after the taking are in the next.
     let r = take();
     let nodes: Vec<_> = r.calls.iter().flat_map(|t| &t.nodes).collect();
     assert_eq!(nodes.iter().find(|n| n.name == "open inner").unwrap().count, 1);

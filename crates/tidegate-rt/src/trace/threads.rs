@@ -1,4 +1,4 @@
-//! What each thread has recorded, and what ended ones left.
+//! The records of each thread, and those of threads that have ended.
 
 use super::points::PointId;
 use super::record::{self, Record};
@@ -19,7 +19,7 @@ const ENDED_NAMES: usize = 4096;
 
 static THREADS: parking_lot::Mutex<Threads> = parking_lot::Mutex::new(Threads::new());
 
-/// What a thread records.
+/// The records of one thread.
 pub(super) struct Local {
     thread: u32,
     name: String,
@@ -76,7 +76,7 @@ type Shared = Arc<Local>;
 
 struct Threads {
     live: Vec<Shared>,
-    /// What ended threads left.
+    /// The records of ended threads.
     events: Ring,
     calls: BTreeMap<String, Tree>,
     names: BTreeMap<u32, String>,
