@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// What a process used in its life.
+/// A process's use of the machine in its life.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
     /// CPU time in user mode and in the kernel together.

@@ -96,7 +96,7 @@ impl FuseRing {
     /// answers have at most `payload` bytes beside their headers. To be called by the thread that uses it.
     ///
     /// # Errors
-    /// What keeps io_uring from being used: `ENOSYS`, `EPERM`, `ENOMEM`, `EMFILE`.
+    /// The reason for which io_uring cannot be used: `ENOSYS`, `EPERM`, `ENOMEM`, `EMFILE`.
     pub fn new(fuse: Arc<OwnedFd>, queue: u16, payload: usize) -> Result<Self, Errno> {
         let ring = IoUring::builder()
             .dontfork()

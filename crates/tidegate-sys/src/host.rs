@@ -1,4 +1,4 @@
-//! What is asked of the host's kernel without a safe wrapper elsewhere.
+//! Calls of the host's kernel without a safe wrapper elsewhere.
 
 use crate::{Errno, last_errno};
 use rustix::ioctl::{NoArg, Opcode, ioctl};

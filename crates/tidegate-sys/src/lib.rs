@@ -1,8 +1,9 @@
 //! The one crate with unsafe code: what the kernel and the allocator offer, behind interfaces that are safe.
 //!
 //! It does: own memory that the kernel reads and writes, and make the system calls for which no safe wrapper
-//! exists elsewhere. It does not: take locks, start threads, wait on its own account, or know what the bytes mean.
-//! What may not happen at the same time takes `&mut self`; a caller with several threads puts a lock around it.
+//! exists elsewhere. It does not: take locks, start threads, wait on its own account, or know what the bytes
+//! mean. Calls that may not happen at the same time take `&mut self`; a caller with several threads puts a
+//! lock around it.
 //!
 //! | module | holds |
 //! |---|---|
@@ -23,7 +24,7 @@ pub use rustix::io::Errno;
 /// Bytes in a page, the alignment of all memory that is handed out.
 pub const PAGE_SIZE: usize = 4096;
 
-/// What the last call of libc said, or `other` when that is no errno.
+/// The errno of libc's last call, or `other` when that is none.
 fn last_errno(other: Errno) -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(other)
 }

@@ -81,7 +81,7 @@ impl<T: Memory> Drop for Command<T> {
     }
 }
 
-/// What came back.
+/// The command that came back.
 pub enum Completion<T> {
     /// A read or write, with its memory and the kernel's result: bytes, or the negative of an errno.
     Done(T, i32),
@@ -104,7 +104,7 @@ pub struct Reaper<T> {
 /// Sets up a ring for `entries` commands.
 ///
 /// # Errors
-/// What keeps io_uring from being used: `ENOSYS`, `EPERM` under seccomp, `EMFILE`, `ENOMEM`.
+/// The reason for which io_uring cannot be used: `ENOSYS`, `EPERM` under seccomp, `EMFILE`, `ENOMEM`.
 pub fn ring<T: Memory>(entries: u32) -> Result<(Submitter<T>, Reaper<T>), Errno> {
     let ring = IoUring::builder()
         .dontfork()
@@ -121,8 +121,9 @@ impl<T: Memory> Submitter<T> {
     /// # Errors
     /// The command.
     pub fn push(&mut self, mut command: Command<T>) -> Result<(), Command<T>> {
-        // SAFETY: `&mut self` of the only submitter makes this the only handle of the submission queue. What the
-        // entry points to is in the flight, which nobody frees or touches until the reaper has its completion.
+        // SAFETY: `&mut self` of the only submitter makes this the only handle of the submission queue. The
+        // memory that the entry points to is in the flight, which nobody frees or touches until the reaper
+        // has its completion.
         match unsafe { self.ring.submission_shared().push(&command.entry) } {
             Ok(()) => {
                 command.flight = std::ptr::null_mut();
@@ -135,7 +136,7 @@ impl<T: Memory> Submitter<T> {
     /// Hands what is queued to the kernel, without waiting for it.
     ///
     /// # Errors
-    /// What passes: no memory, a full completion queue, a signal. The commands are still queued then.
+    /// Errors that pass: no memory, a full completion queue, a signal. The commands are still queued then.
     pub fn enter(&mut self) -> Result<(), Errno> {
         self.ring.submit().map(drop).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
     }
