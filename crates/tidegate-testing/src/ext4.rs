@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use crate::oracle;
 use crate::temp::TempDir;
 
-/// What the user sees as the end of a program that hangs.
+/// The time after which a user takes a program for hanging.
 const LIMIT: &str = "120";
 
 fn run(name: &str, args: &[&str]) -> Result<Output> {
@@ -61,7 +61,7 @@ pub fn made_small(dir: &TempDir, bytes: u64, block: usize, checksums: bool) -> R
 /// Whether `e2fsck -fn` has nothing against an image.
 ///
 /// # Errors
-/// What it says.
+/// The faults that it finds.
 pub fn is_clean(image: &Path) -> Result<()> {
     let out = run("e2fsck", &["-fn", &image.to_string_lossy()])?;
     ensure!(out.status.success(), "e2fsck -fn: {}", text(&out));
@@ -71,7 +71,7 @@ pub fn is_clean(image: &Path) -> Result<()> {
 /// Has e2fsck mend whatever it finds.
 ///
 /// # Errors
-/// What is left.
+/// The faults that are left.
 pub fn mended(image: &Path) -> Result<()> {
     run("e2fsck", &["-fy", &image.to_string_lossy()])?;
     is_clean(image)
@@ -81,7 +81,7 @@ pub fn mended(image: &Path) -> Result<()> {
 /// superblock says is free, which Linux leaves old in a power cut, too; it may find nothing else to do.
 ///
 /// # Errors
-/// What it found.
+/// The faults that it found.
 pub fn recovered(image: &Path) -> Result<()> {
     let out = run("e2fsck", &["-fy", &image.to_string_lossy()])?;
     let said = text(&out);

@@ -1,4 +1,5 @@
-//! What the tests of Tidegate's crates and its development commands share: the oracles, and what is asked of them.
+//! The common helpers of the tests of Tidegate's crates and its development commands: the oracles, and the
+//! demands on them.
 //!
 //! It does: find the independent programs that results are judged by, run the real kernel's file system, make trees
 //! and volumes with them, and compare. It does not: know the engine, which it judges from outside.

@@ -20,11 +20,11 @@ use crate::zoned::kernel;
 pub struct Oracle {
     /// The name given to [`require`].
     pub name: &'static str,
-    /// What brings it.
+    /// The source of it.
     pub source: Source,
 }
 
-/// What brings an oracle.
+/// The source of an oracle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// A Debian package.

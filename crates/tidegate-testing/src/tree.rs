@@ -30,7 +30,7 @@ pub fn describe(v: &Arc<Vfs>) -> Result<Manifest> {
     Ok(builder.finish())
 }
 
-/// What is in a directory.
+/// The entries of a directory.
 fn below(v: &Vfs, path: &[u8], dir: &Arc<Inode>) -> Result<Vec<(Vec<u8>, Arc<Inode>)>> {
     let mut out = Vec::new();
     for e in v.entries(dir)? {

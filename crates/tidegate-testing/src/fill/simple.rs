@@ -1,4 +1,4 @@
-//! What every maker of volumes can take in.
+//! The kinds of files that every maker of volumes can take in.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -27,9 +27,9 @@ const VERSION: u32 = 1;
 pub struct Golden {
     /// The image.
     pub image: PathBuf,
-    /// What the kernel found in it, if it could mount it.
+    /// The tree that the kernel found in it, if it could mount it.
     pub manifest: Option<PathBuf>,
-    /// What the kernel finds after it recovered from the power cut, if any.
+    /// The tree that the kernel finds after it recovered from the power cut, if any.
     pub recovered: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! What the reference checker says of a volume, and what its checkpoint is.
+//! The reference checker's verdict on a volume, and the state of its checkpoint.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

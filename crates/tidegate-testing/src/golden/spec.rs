@@ -24,7 +24,7 @@ pub(super) enum Recipe {
 pub struct Spec {
     /// Name, also of its files.
     pub name: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub about: &'static str,
     /// Size in MiB.
     pub mib: u64,

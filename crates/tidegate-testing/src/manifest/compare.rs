@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::{Entry, Kind, Manifest};
 
-/// What a comparison leaves out.
+/// The parts that a comparison leaves out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
 pub struct Options {
     /// Leave out modification times of directories.

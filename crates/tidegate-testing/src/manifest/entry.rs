@@ -1,4 +1,4 @@
-//! What a manifest holds, and its form on disk.
+//! The content of a manifest, and its form on disk.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;

@@ -29,7 +29,7 @@ pub fn walk(dir: &Path) -> Result<Manifest> {
     Ok(builder.finish())
 }
 
-/// What is known of inodes with several names, by device and inode number.
+/// Inodes with several names, by device and inode number.
 ///
 /// A call into a guest's kernel is slow enough that this shows.
 type Linked = HashMap<(u64, u64), Entry>;

@@ -1,4 +1,4 @@
-//! What the lines promise, and whether it was kept.
+//! The promises in the lines, and whether they were kept.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub trait View {
     fn look(&mut self, path: &str) -> Result<Option<Seen>, String>;
 }
 
-/// What was printed before the power failed.
+/// The lines that were printed before the power failed.
 #[derive(Debug, Clone, Default)]
 pub struct Promises {
     seed: u64,
@@ -125,7 +125,7 @@ impl Promises {
         Ok(out)
     }
 
-    /// What was promised, then what each further step may have made of it.
+    /// The promised state, then the states that each further step may have made of it.
     fn states(&self, worker: &mut Worker) -> Vec<Model> {
         let mut states = vec![worker.model.clone()];
         for _ in 0..self.ahead {
@@ -141,7 +141,7 @@ impl Promises {
     }
 }
 
-/// What is wrong with a name, of which `states[0]` was promised.
+/// The fault of a name, of which `states[0]` was promised.
 fn judge(key: u64, name: &str, states: &[Model], seen: Option<&Seen>) -> Option<String> {
     let slots: Vec<Slot> = states.iter().map(|m| m.slot(name)).collect();
     let Some(seen) = seen else {

@@ -1,4 +1,5 @@
-//! What a power cut must leave: workers that change files and sync them, and what may be found of it.
+//! The state that a power cut must leave: workers that change files and sync them, and the findings that are
+//! allowed.
 //!
 //! A worker's operations follow from its seed alone, and each ends in an fsync of what it changed. After
 //! each it prints one line, so that whoever has the lines knows what was promised: the same operations

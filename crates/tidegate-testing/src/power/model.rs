@@ -23,7 +23,7 @@ pub enum Step {
         unit: usize,
         /// How many.
         units: usize,
-        /// What tells these bytes from all others.
+        /// The number that tells these bytes from all others.
         stamp: u32,
     },
     /// Set the size, in units.
@@ -67,7 +67,7 @@ pub struct FileState {
     pub xattr: Option<Vec<u8>>,
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
     /// Nothing.
@@ -87,7 +87,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// What a name stands for.
+    /// The meaning of a name.
     pub fn slot(&self, name: &str) -> Slot {
         self.names.get(name).copied().unwrap_or(Slot::Absent)
     }

@@ -28,9 +28,9 @@ pub trait Store {
 /// Some steps, the last of which makes them durable.
 #[derive(Debug, Clone)]
 pub struct Op {
-    /// What it is, for reading.
+    /// Its name, for reading.
     pub label: &'static str,
-    /// What is done.
+    /// The steps.
     pub steps: Vec<Step>,
 }
 
@@ -39,7 +39,7 @@ pub struct Op {
 pub struct Worker {
     /// Distinguishes its content from that of others.
     pub key: u64,
-    /// What all operations so far have made.
+    /// The tree after all operations so far.
     pub model: Model,
     /// Operations so far.
     pub done: u32,
@@ -136,7 +136,7 @@ impl Worker {
                 Op { label: "link", steps: vec![Step::Link(name, to), sync] }
             }
             18 if files.len() > 5 => {
-                // What goes is not synced, but something else is.
+                // The file that goes is not synced, but another is.
                 let other = files.iter().find(|f| **f != name && self.differ(f, &name));
                 let steps = other.map(|o| Step::Sync(o.clone(), false));
                 Op { label: "remove", steps: [Step::Unlink(name)].into_iter().chain(steps).collect() }

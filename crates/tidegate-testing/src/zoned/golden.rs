@@ -43,7 +43,7 @@ enum End {
 pub struct Spec {
     /// Name, also of its files.
     pub name: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub about: &'static str,
     /// Of the zoned device.
     pub geometry: Geometry,
@@ -109,13 +109,13 @@ pub const SPECS: &[Spec] = &[
 /// Its files are shared: tests that write work on a copy of its devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
-    /// What it is on.
+    /// The devices that it is on.
     pub devices: Devices,
-    /// What its last checkpoint holds.
+    /// The content of its last checkpoint.
     pub manifest: Option<PathBuf>,
-    /// What the kernel makes of it at the next mount.
+    /// The tree that the kernel has at the next mount.
     pub recovered: Option<PathBuf>,
-    /// What was promised before a reset ([`Promises::parse`]).
+    /// The promises before a reset ([`Promises::parse`]).
     pub promises: Option<PathBuf>,
 }
 

@@ -16,10 +16,10 @@ use crate::golden::sparse_copy;
 
 /// Block of a zoned device: what is written is a multiple of it, in bytes.
 pub const BLOCK: u64 = 4096;
-/// What `blkzone` counts in, in bytes.
+/// The unit of `blkzone`, in bytes.
 const SECTOR: u64 = 512;
 
-/// What a zoned device is like. Sizes are in bytes.
+/// The geometry of a zoned device. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Geometry {
     /// How many zones there are, conventional ones included.
@@ -77,7 +77,7 @@ impl Geometry {
     }
 }
 
-/// What a zone is ready for.
+/// The condition of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Condition {
@@ -137,7 +137,7 @@ pub struct Image {
     /// The data.
     #[serde(skip)]
     pub path: PathBuf,
-    /// What it is like.
+    /// The device's geometry.
     pub geometry: Geometry,
     /// Its zones, by place.
     pub zones: Vec<Zone>,
@@ -156,8 +156,8 @@ impl Image {
         Self::adopt(path, geometry, geometry.empty())
     }
 
-    /// Makes an image of a file that holds a device's data, and of what the device said of its zones. What the file
-    /// holds behind write pointers is removed.
+    /// Makes an image of a file that holds a device's data, and of what the device said of its zones. Bytes
+    /// of the file behind write pointers are removed.
     ///
     /// # Errors
     /// The zones are not those of such a device; the host's.

@@ -27,7 +27,7 @@ const MODULES: &[&str] = &[
     "null_blk",
 ];
 
-/// What is kept of the packages.
+/// The files that are kept of the packages.
 #[derive(Debug, Clone)]
 pub(super) struct Kernel(PathBuf);
 

@@ -14,9 +14,9 @@ use super::image::{Geometry, Image, parse};
 use super::{initrd, kernel};
 use crate::{oracle, workspace};
 
-/// What runs around a script.
+/// The script around a script.
 const OUTER: &str = include_str!("outer.sh");
-/// What a script calls to have the machine reset.
+/// The command by which a script has the machine reset.
 const POWER_CUT: &str = include_str!("power-cut.sh");
 
 /// A guest yet to be started.
