@@ -1,8 +1,8 @@
-//! What can go wrong with a guest.
+//! Errors of a guest.
 
 use std::path::Path;
 
-/// What can go wrong with a guest.
+/// Errors of a guest.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A program or a kernel module that is not installed.
@@ -16,9 +16,9 @@ pub enum Error {
     /// An operation of the host's.
     #[error("{what}: {source}")]
     Io {
-        /// What was done, or to which file.
+        /// The step or file.
         what: String,
-        /// What the host said.
+        /// The host's error.
         source: std::io::Error,
     },
     /// The guest did not do as told, or cannot be told so.

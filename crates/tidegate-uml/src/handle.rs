@@ -15,12 +15,12 @@ use tidegate_rt::{Nanos, clock, thread};
 /// How long killed processes may take to be gone.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a guest left behind.
+/// The output of a guest.
 #[derive(Debug, Clone)]
 pub struct GuestOutput {
     /// Exit status of the body.
     pub status: i32,
-    /// What the body wrote to its standard output and error.
+    /// The body's standard output and error.
     pub stdout: String,
     /// All console output, the kernel's messages included.
     pub console: String,

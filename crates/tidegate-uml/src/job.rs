@@ -1,4 +1,4 @@
-//! What host and guest agree on: a script, its variables, its output and its status.
+//! The contract of host and guest: a script, its variables, its output and its status.
 //!
 //! A job is a directory that both see. The guest runs the script [`BODY`] there, prints [`BEGIN`] before its first
 //! output and [`END`] with the exit status after its last, and leaves the status in the file [`RESULT`].
