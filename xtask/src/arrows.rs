@@ -2,8 +2,8 @@
 //!
 //! A private module is part of the file that declares it, but for those of a crate's root.
 //!
-//! A call is followed where the text tells the receiver's type: `self`, parameters, and fields of either. What a
-//! closure is given, what a method returned and what stands in a macro is not followed. Tests are left out.
+//! A call is followed where the text tells the receiver's type: `self`, parameters, and fields of either.
+//! Arguments of closures, results of methods and the text of macros are not followed. Tests are left out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -16,7 +16,7 @@ use syn::{Attribute, Expr, FnArg, ImplItemFn, ItemFn, ItemImpl, ItemMod, ItemStr
 /// Files called, each with the functions, by the file that calls; paths below the crate's `src`.
 pub type Arrows = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// What is defined where.
+/// The place of each definition.
 #[derive(Default)]
 struct Names {
     /// The files of a type's function, or of a module's.

@@ -21,13 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// A change that a test must notice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mutant {
-    /// What it breaks, in a word or two.
+    /// The promise that it breaks, in a word or two.
     pub name: String,
     /// Where, from the workspace's root.
     pub file: String,
-    /// What stands there, once in the file.
+    /// The text that stands there, once in the file.
     pub find: String,
-    /// What is put there.
+    /// The text that is put there.
     pub replace: String,
     /// The package of the test.
     pub package: String,
@@ -152,7 +152,8 @@ pub fn run(only: &[String]) -> Result<ExitCode> {
     Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Brings a copy of the sources up to date. What has not changed is left alone, so that little is built again.
+/// Brings a copy of the sources up to date. A file that has not changed is left alone, so that little is
+/// built again.
 fn copy_sources(tree: &Path) -> Result<()> {
     let root = workspace::root();
     let out = Command::new("git")
@@ -190,7 +191,8 @@ fn passes_unchanged(m: &Mutant, place: &Place) -> Result<bool> {
     Ok(passes)
 }
 
-/// Makes the change, runs its test, and takes the change back; what to say of it. What is in capitals is bad.
+/// Makes the change, runs its test, and takes the change back; what to say of it. A result in capitals is
+/// bad.
 fn judge(m: &Mutant, place: &Place) -> Result<&'static str> {
     let path = place.tree.join(&m.file);
     let source = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;

@@ -54,7 +54,7 @@ const LONG: &[Long] = &[
     Long { of: MOUNT, name: "load::", settings: &[("TIDEGATE_FUSE_OPS", "5000")] },
 ];
 
-/// What to run.
+/// The plan of a run.
 #[derive(Args)]
 pub struct SoakArgs {
     /// Only tests whose names contain one of these.
@@ -110,7 +110,7 @@ fn shown(l: &Long) -> String {
     l.settings.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether it passes. What is missing is a failure: who soaks wants everything.
+/// Whether it passes. A missing tool is a failure: a soak wants everything.
 fn test(l: &Long, args: &SoakArgs) -> Result<bool> {
     let mut cargo = Command::new(workspace::cargo());
     cargo

@@ -31,7 +31,7 @@ pub fn run(quick: bool) -> Result<()> {
     cargo("format", &["fmt", "--all", "--check"])?;
     let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
     cargo("clippy", &lints)?;
-    // What only a build with planted bugs holds must not be found broken by the last step.
+    // Promises that only a build with planted bugs breaks must not be found broken by the last step.
     let planted =
         ["clippy", "--package", "tidegate-crash", "--features", "planted-bugs", "--test", "explore"];
     cargo("clippy, planted bugs", &[&planted[..], &lints[3..]].concat())?;

@@ -10,7 +10,7 @@ use clap::Args;
 
 use tidegate_testing::zoned::{Geometry, Image, Machine, image};
 
-/// What the guest has, and what it does.
+/// The guest's devices, and its script.
 #[derive(Args)]
 pub struct ZonedArgs {
     /// A conventional disk, $DISK0 and so on.

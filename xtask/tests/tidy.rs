@@ -1,4 +1,4 @@
-//! What the documents and comments promise of the sources.
+//! The documents' and comments' promises about the sources.
 
 use std::collections::BTreeSet;
 use std::fs;

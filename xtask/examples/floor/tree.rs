@@ -1,6 +1,6 @@
-//! A server that only answers: names and sizes in memory, contents nowhere, or in memory, too, for programs that
-//! read what they wrote. What a mount of it takes is what the protocol, the transport and the kernel take; no file
-//! system on them is faster.
+//! A server that only answers: names and sizes in memory, contents nowhere, or in memory, too, for programs
+//! that read what they wrote. The time of a mount of it is that of the protocol, the transport and the
+//! kernel; no file system on them is faster.
 
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -84,7 +84,7 @@ impl Tree {
         Ok(())
     }
 
-    /// What the name was of.
+    /// The file that the name was of.
     fn remove(&mut self, dir: u64, name: &[u8]) -> Result<u64> {
         let dir = self.node(dir)?;
         let at = dir.places.remove(name).ok_or(Errno::NOENT)?;

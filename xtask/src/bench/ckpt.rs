@@ -8,7 +8,7 @@ use clap::Args;
 
 use tidegate_testing::workspace;
 
-/// What to run.
+/// The plan of a run.
 #[derive(Debug, Clone, Args)]
 pub struct CkptPlan {
     /// Rounds; each position of the switch runs once in each.
@@ -19,8 +19,8 @@ pub struct CkptPlan {
     pub json: bool,
 }
 
-/// Runs both positions in turn, round by round, and reports. What is kept, `tidegate lab report` draws, with the
-/// checkpoints' steps.
+/// Runs both positions in turn, round by round, and reports. The results that are kept, `tidegate lab report`
+/// draws, with the checkpoints' steps.
 pub fn ckpt(plan: &CkptPlan) -> Result<()> {
     let tidegate = workspace::build_tidegate()?;
     let kept = workspace::target_dir().join("bench/ckpt");

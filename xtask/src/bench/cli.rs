@@ -1,4 +1,4 @@
-//! What can be asked for: `cargo xtask bench …`.
+//! The choices of `cargo xtask bench …`.
 
 use std::path::PathBuf;
 
@@ -39,7 +39,7 @@ pub enum Task {
     },
     /// The four positions of `writepages=`, with sixteen writers.
     Writepages(Plan),
-    /// What lock statistics, traces and profiles cost fs_mark.
+    /// The cost of lock statistics, traces and profiles to fs_mark.
     Trace(Plan),
     /// Random overwrites of a volume that is almost full.
     Gc(Plan),

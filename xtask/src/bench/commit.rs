@@ -18,13 +18,13 @@ const VOLUME: u64 = 2 << 30;
 /// Seconds of each run.
 const SECONDS: f64 = 15.0;
 
-/// What is done, and what the example calls that.
+/// The work, and the example's name for it.
 const APPEND: (&str, &str) = ("append 4 KiB + fsync", "append --threads 4");
 const READ: (&str, &str) = ("read 4 KiB", "read --threads 16");
 /// Bytes of our page cache: those of the large file, and as many again.
 const CACHE: u64 = 512 << 20;
-/// What may be dirty in it: a fifth, as `vm.dirty_ratio` is of the machine's memory. The kernel is bound to as much, or it
-/// would write nothing of the stream in the time that is measured.
+/// The bytes that may be dirty in it: a fifth, as `vm.dirty_ratio` is of the machine's memory. The kernel is
+/// bound to as much, or it would write nothing of the stream in the time that is measured.
 const DIRTY: u64 = CACHE / 5;
 
 const OURS: &str = "tidegate";
@@ -116,7 +116,8 @@ fn add_cases<'a>(
     }
 }
 
-/// What 4 threads that fsync may wait, to each of ext4's two, and how fast 16 that read have to be, to the better.
+/// The longest waits of 4 threads that fsync, against each of ext4's two, and the least speed of 16 that
+/// read, against the better.
 fn bars(all: &[Series]) -> Vec<Bar> {
     let value = |label: &str, who: &str, of: fn(&Report) -> Option<f64>| {
         Some(named(all, &format!("{label} {who}"))?.spread(of)?.median)

@@ -21,7 +21,7 @@ const OURS: [(&str, &str); 2] = [("tidegate", ""), ("tidegate lfs", "mode=lfs")]
 /// The kernel's, by mount options and a value for `ipu_policy`.
 const KERNEL: [(&str, &str, Option<u32>); 3] = [
     ("kernel f2fs", "", None),
-    // What it does by itself on volumes above 16 GiB.
+    // The setting that it has by itself on volumes above 16 GiB.
     ("kernel f2fs, ipu_policy=16", "", Some(16)),
     ("kernel f2fs lfs", "mode=lfs", None),
 ];

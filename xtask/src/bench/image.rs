@@ -14,7 +14,7 @@ use tidegate_sys::slab::{SLAB_BYTES, Slab};
 use tidegate_testing::temp::TempDir;
 use tidegate_testing::{golden, oracle};
 
-/// What [`touch_memory`] touches: several times what a run takes.
+/// The memory that [`touch_memory`] touches: several times the need of a run.
 const TOUCHED_MIB: u64 = 512;
 /// And what of it in large pages.
 const TOUCHED_LARGE_MIB: usize = 192;
@@ -81,8 +81,8 @@ impl Image {
         quiet(Command::new(oracle::require("e2fsck")?).args(["-f", "-n"]).arg(&self.path)).map(drop)
     }
 
-    /// Writes zeros where the file has holes, and waits for the disk. What tools and discards cut out would
-    /// otherwise cost whoever comes next.
+    /// Writes zeros where the file has holes, and waits for the disk. Holes that tools and discards cut would
+    /// otherwise cost the next user.
     fn settle(&self) -> Result<()> {
         const CHUNK: u64 = 1 << 20;
         let file = File::options().read(true).write(true).open(&self.path)?;
@@ -144,7 +144,7 @@ impl Mounted {
         set("strict_limit", "1")
     }
 
-    /// What bounds the device's dirty pages. The next user of the loop device finds it as it was left.
+    /// The bound of the device's dirty pages. The next user of the loop device finds it as it was left.
     fn bdi(&self) -> PathBuf {
         let name = Path::new(&self.device).file_name().unwrap_or_default();
         Path::new("/sys/class/block").join(name).join("bdi")

@@ -1,4 +1,4 @@
-//! What a run of a process costs.
+//! The cost of a process's run.
 
 use std::fs::File;
 use std::io::{Read, Seek};

@@ -63,9 +63,9 @@ pub(super) fn bars(bars: &[Bar]) {
     }
 }
 
-/// What a bench found out.
+/// The findings of a bench.
 pub(super) struct Outcome<'a> {
-    /// What was run, in a line.
+    /// The subject of the run, in a line.
     pub title: String,
     /// The first is shown with its extremes.
     pub columns: &'a [Column],

@@ -14,14 +14,14 @@ use super::workload::{Report, Workload, words};
 
 const THREADS: u64 = 16;
 const VOLUME: u64 = 1 << 30;
-/// What may be lost, in percent.
+/// The share that may be lost, in percent.
 const BAR: f64 = 5.0;
 /// Rounds of a process. They are short: what is compared lies close together.
 const ROUNDS: u64 = 20;
 /// Files of each thread in a round, their bytes, and what to call that.
 const SIZES: [(u64, u64, &str); 2] = [(100, 4 << 10, "4 KiB"), (8, 512 << 10, "512 KiB")];
 const OFF: &str = "off";
-/// What is looked at.
+/// The things that are looked at.
 const WAYS: [&str; 4] = ["lockstat", "trace", "profile", "all"];
 
 const COLUMNS: &[Column] = &[
@@ -76,7 +76,7 @@ pub fn run(plan: &Plan) -> Result<()> {
     Outcome { title, columns: COLUMNS, series: &series, notes, bars }.print(plan.json)
 }
 
-/// What one series costs more than the other, in percent, by rounds.
+/// The cost of one series over the other, in percent, by rounds.
 fn cost(on: Option<&Series>, off: Option<&Series>, of: fn(&Report) -> Option<f64>) -> Option<Spread> {
     let pairs = on?.reports.iter().zip(&off?.reports);
     Spread::of_median(pairs.filter_map(|(on, off)| Some((of(on)? / of(off)? - 1.0) * 100.0)))

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use tidegate_testing::{uml, workspace};
 
-/// What the example prints.
+/// The output of the example.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Report {
     /// Seconds of the measured part.
@@ -30,7 +30,7 @@ pub struct Report {
     pub bytes: u64,
     /// Calls of fsync in it.
     pub fsyncs: u64,
-    /// What counters grew by in it.
+    /// The growth of counters in it.
     pub counts: BTreeMap<String, u64>,
     /// Pieces of all files afterwards.
     pub fragments: Option<u64>,

@@ -1,4 +1,4 @@
-//! What the exploration of ext4 volumes takes: mke2fs to make them, e2fsck to judge and to recover.
+//! The tools that the exploration of ext4 volumes needs: mke2fs to make them, e2fsck to judge and to recover.
 
 use super::write_image;
 use anyhow::Result;
@@ -30,7 +30,7 @@ pub fn settings(judged: bool) -> Result<Settings> {
     Ok(settings)
 }
 
-/// What an image with a device's content holds when `f` is done with it.
+/// The content of an image of a device when `f` is done with it.
 fn with_image(
     dir: &TempDir,
     device: &Overlay,

@@ -24,7 +24,7 @@ use tidegate_crash::base::Bases;
 use tidegate_crash::{Limits, Progress, Report, Settings, explore, replay};
 use tidegate_testing::{golden, oracle, temp::TempDir, workspace};
 
-/// What `cargo xtask crash` takes.
+/// The arguments of `cargo xtask crash`.
 #[derive(Args)]
 pub struct CrashArgs {
     /// Explore for so many minutes; 1 unless told.
@@ -209,7 +209,7 @@ fn settings(args: &CrashArgs) -> Result<Settings> {
     Ok(settings)
 }
 
-/// What the reference checker says of a device's content.
+/// The reference checker's verdict on a device's content.
 fn fsck(dir: &TempDir, device: &Overlay) -> Result<()> {
     let copy = TempDir::new_in(dir.path(), "state")?;
     let path = copy.path().join("state.img");

@@ -39,7 +39,7 @@ pub fn plant(settings: &mut Settings, bug: Bug) -> Result<()> {
     Ok(())
 }
 
-/// What came of one hunt.
+/// The result of one hunt.
 struct Hunt {
     bug: Bug,
     states: u64,

@@ -1,4 +1,4 @@
-//! What `cargo xtask crash` prints.
+//! The output of `cargo xtask crash`.
 
 use anyhow::Result;
 use serde_json::{Value, json};

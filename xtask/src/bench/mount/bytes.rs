@@ -38,7 +38,7 @@ pub fn cases(bench: &Bench, peer: Peer) -> Vec<(&'static str, Peer, Run<'_>)> {
                 write_in_order(&mounted.dir().join("large"), bytes)?;
             }
             if before == Before::Cold {
-                // What the floor has would not outlive it; only names and sizes are in its own memory.
+                // The floor's content would not outlive it; only names and sizes are in its own memory.
                 if peer != Peer::Floor {
                     mounted.end()?;
                     mounted = bench.mount(peer, &bench.scratch)?;
@@ -61,7 +61,7 @@ pub fn cases(bench: &Bench, peer: Peer) -> Vec<(&'static str, Peer, Run<'_>)> {
     ]
 }
 
-/// What there is when the work begins.
+/// The state when the work begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Before {
     /// An empty volume.

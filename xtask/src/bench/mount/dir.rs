@@ -38,7 +38,7 @@ impl Way {
     }
 }
 
-/// What to run.
+/// The plan of a run.
 #[derive(Debug, Clone, Args)]
 pub struct DirPlan {
     /// Files in the directory.
@@ -64,7 +64,7 @@ pub struct DirPlan {
 /// Its name, and what it does with a directory of so many files.
 type Step = (&'static str, fn(&Path, u64) -> Result<()>);
 
-/// What is done with the directory, in this order; before each but the first it is mounted anew and the kernel's
+/// The work on the directory, in this order; before each but the first it is mounted anew and the kernel's
 /// caches are dropped.
 const STEPS: [Step; 5] =
     [("create", create), ("names", names), ("attributes", attributes), ("stat", stat), ("unlink", unlink)];
@@ -155,7 +155,7 @@ fn once(plan: &DirPlan, tidegate: &Path, way: Way) -> Result<[Duration; STEPS.le
     Ok(times)
 }
 
-/// What was measured is to be right: the volume is judged by its stock fsck.
+/// The measured volume is to be right: it is judged by its stock fsck.
 fn oracle_says(peer: Peer, image: &Image) -> Result<()> {
     match peer {
         Peer::Ext4 => Ok(()),

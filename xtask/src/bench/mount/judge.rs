@@ -59,7 +59,7 @@ pub fn bars(all: &[Series]) -> Vec<Bar> {
     bars
 }
 
-/// What the transport itself takes where a bar may be out of its reach: lines to be read beside them.
+/// The cost of the transport itself where a bar may be out of its reach: lines to be read beside them.
 pub fn floors(all: &[Series]) -> Vec<String> {
     let of = |what: &str, p: Peer| named(all, &format!("{what} {}", p.name()));
     let verdict = |met: bool| match met {

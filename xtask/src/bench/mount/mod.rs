@@ -60,7 +60,7 @@ fn speed(r: &Report) -> Option<f64> {
     (r.bytes > 0).then_some(r.bytes as f64 / f64::from(1 << 20) / seconds(r)?)
 }
 
-/// What to run.
+/// The plan of a run.
 #[derive(Debug, Clone, Args)]
 pub struct MountPlan {
     /// The plan.
@@ -74,7 +74,7 @@ pub struct MountPlan {
     pub options: String,
 }
 
-/// What all cases share.
+/// The parts that all cases share.
 struct Bench {
     plan: Plan,
     tidegate: PathBuf,
@@ -168,7 +168,7 @@ fn rings() -> &'static str {
     }
 }
 
-/// What runs a case.
+/// The function that runs a case.
 type Run<'a> = Box<dyn Fn() -> Result<Report> + 'a>;
 
 fn fsyncs(bench: &Bench, peer: Peer) -> Run<'_> {

@@ -26,18 +26,18 @@ pub enum Peer {
     Fuse2fs,
     /// The kernel's ext4 on a loop device.
     Ext4,
-    /// Our transport with a server that only answers. What is written is nowhere.
+    /// Our transport with a server that only answers. Its writes go nowhere.
     Floor,
 }
 
-/// What the floor is told to keep what is written.
+/// The word that makes the floor keep written bytes.
 pub const CONTENTS: &str = "contents";
 
 impl Peer {
     /// All of them.
     pub const ALL: [Peer; 5] = [Peer::Tidegate, Peer::TidegateExt4, Peer::Fuse2fs, Peer::Ext4, Peer::Floor];
 
-    /// What it is called in tables.
+    /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Peer::Tidegate => "tidegate",
