@@ -92,16 +92,59 @@ fn comments_say_what_they_describe() {
     }
 }
 
+/// All files below `dir` whose names end in `ending`, with their texts; build directories left out.
+fn texts(dir: &Path, ending: &str, all: &mut Vec<(PathBuf, String)>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && name != "target" && !name.starts_with('.') {
+            texts(&path, ending, all);
+        } else if path.is_file() && name.ends_with(ending) {
+            all.push((path.clone(), fs::read_to_string(&path).unwrap()));
+        }
+    }
+}
+
+/// Whether a text begins with a clause that stands for a noun. Questions may.
+fn begins_with_a_clause(text: &str) -> bool {
+    ["Who ", "Whoever ", "What ", "Whatever "].iter().any(|w| text.starts_with(w)) && !text.contains('?')
+}
+
 /// A sentence has a noun for its subject, not a clause.
 #[test]
 fn no_comment_begins_with_who() {
-    for (path, text) in sources() {
+    let mut all = Vec::new();
+    for dir in ["crates", "xtask", "fuzz"] {
+        texts(&workspace::root().join(dir), ".rs", &mut all);
+    }
+    assert!(all.len() > 600, "only {} files", all.len());
+    for (path, text) in all {
         for (n, line) in text.lines().enumerate() {
             let line = line.trim_start();
             let comment =
                 ["///", "//!", "//"].iter().find_map(|s| line.strip_prefix(s)).unwrap_or_default().trim();
-            let begins = ["Who ", "Whoever "].iter().any(|w| comment.starts_with(w));
-            assert!(!begins, "{}:{}: {comment}", path.display(), n + 1);
+            assert!(!begins_with_a_clause(comment), "{}:{}: {comment}", path.display(), n + 1);
+        }
+    }
+}
+
+/// Documents keep the same rule where a paragraph or an item of a list begins; tables, headings and blocks are free.
+#[test]
+fn no_paragraph_begins_with_who() {
+    let mut all = Vec::new();
+    texts(&workspace::root(), ".md", &mut all);
+    assert!(all.len() > 20, "only {} documents", all.len());
+    for (path, text) in all {
+        let (mut block, mut before) = (false, "");
+        for (n, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.starts_with("```") {
+                block = !block;
+            }
+            let item = line.strip_prefix("- ");
+            let begins = item.or(before.is_empty().then_some(line)).unwrap_or_default();
+            assert!(block || !begins_with_a_clause(begins), "{}:{}: {line}", path.display(), n + 1);
+            before = line;
         }
     }
 }

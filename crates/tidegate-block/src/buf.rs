@@ -33,7 +33,7 @@ static KEPT: AtomicUsize = AtomicUsize::new(0);
 struct Class {
     /// With memory behind them; counted in [`KEPT`].
     warm: Vec<Pages>,
-    /// Whose memory the system has back.
+    /// Pages whose memory the system has back.
     cold: Vec<Pages>,
 }
 

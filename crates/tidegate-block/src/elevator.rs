@@ -13,7 +13,7 @@ pub enum Elevator {
     Wfq(WfqOptions),
 }
 
-/// Whose requests wait in a queue of their own.
+/// The owner of a queue of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Queues {
     /// Each I/O group's, and in a group each level's.

@@ -521,7 +521,7 @@ fn what_is_bound_is_unmounted_by_its_own_name() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Whichever goes last, it waits for the volume.
+/// The last place to go waits for the volume, be it the first or the second.
 #[test]
 fn the_last_place_of_a_volume_is_waited_for() {
     if cannot_mount() {

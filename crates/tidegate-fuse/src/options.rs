@@ -73,7 +73,7 @@ pub struct MountOptions {
     pub noatime: bool,
     /// Flags of mount(2).
     pub flags: MountFlags,
-    /// Whom everything belongs to.
+    /// The owners that all files are shown with.
     pub view: View,
     /// Bytes of memory for the whole process, where somebody said so; see [`MountOptions::cache`].
     pub cache: Option<u64>,

@@ -95,7 +95,7 @@ pub fn serve(
     ready(&volume);
     let served = move || ends.send(End::LetGo(transport.run()), 1);
     thread::spawn("tg-fuse-serve", served).map_err(|e| at(dir, e))?;
-    // Whatever ends it, it is this thread that does the rest, and alone.
+    // After any end it is this thread that does the rest, and alone.
     let served = match ended.recv() {
         Some(End::LetGo(r)) => r.map_err(|e| at(dir, e)),
         Some(End::Told | End::Destroyed) | None => Ok(()),

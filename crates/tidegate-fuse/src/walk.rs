@@ -101,7 +101,7 @@ impl Plan {
             *self = Plan { walks: self.walks, over: self.over, rest: self.rest, ..Plan::default() };
         }
         self.reading = None;
-        // Whatever is being read now is not what is wanted next.
+        // The directory being read now is not the one that is wanted next.
         self.walks += 1;
         self.listing = Some((dir, self.to_come.len()));
         self.come(dirs);

@@ -86,7 +86,7 @@ pub struct Request {
     pub reproducible: Option<Timespec>,
     /// Counters to move on.
     pub progress: Arc<Progress>,
-    /// Whatever is at `image` may be lost; without it, only zeros.
+    /// A file at `image` may be lost, whatever it holds; without this, only zeros.
     pub force: bool,
     /// For a thread that catches signals.
     pub unfinished: Arc<Unfinished>,

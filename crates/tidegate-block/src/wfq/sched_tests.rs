@@ -99,8 +99,8 @@ fn the_idle_class_gets_one_request_each_time_it_has_waited_too_long() {
     assert_eq!(at, [25, 50], "each 250 ms");
 }
 
-/// Whose requests of 1 ms are served, in order, until `a` had `requests`: `a` thinks for 3 ms after each,
-/// `b` has always more.
+/// The owners of the requests of 1 ms that are served, in order, until `a` had `requests`: `a` thinks for 3
+/// ms after each, `b` has always more.
 fn beside_a_flood(s: &mut Sched, a: Key, b: Key, requests: usize) -> Vec<Key> {
     fill(s, b, 10 * requests, 1, 0);
     let (mut now, mut comes, mut served) = (1, 1, Vec::new());

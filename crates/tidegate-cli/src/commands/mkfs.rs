@@ -274,7 +274,7 @@ fn choose_size(args: &Args) -> Result<Size> {
     }
 }
 
-/// Whose root directory an empty volume gets: the caller's, who is to fill it.
+/// The owner of an empty volume's root directory: the caller, who is to fill it.
 fn caller() -> Option<(u32, u32)> {
     use rustix::process::{getegid, geteuid};
     (!geteuid().is_root()).then(|| (geteuid().as_raw(), getegid().as_raw()))

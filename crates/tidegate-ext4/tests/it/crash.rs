@@ -39,7 +39,7 @@ struct Run {
     unit: usize,
 }
 
-/// Whose data goes through the journal in a run.
+/// The files whose data goes through the journal in a run.
 #[derive(Clone, Copy, PartialEq)]
 enum Logged {
     Nobody,

@@ -197,7 +197,7 @@ impl F2fs {
         self.store_if_dirty(inode)?;
         let mut nids = self.dirty_dnodes(inode)?;
         if nids.is_empty() && !mapping.is_dirty(ino.0 as u64) {
-            // Whatever changes a file changes its inode.
+            // Every change of a file changes its inode.
             let marked = self.since_cp.of(ino.0).contains(Since::LAST_FSYNC);
             if marked || self.nat.is_checkpointed(ino) {
                 return Ok(Wrote::Nothing);

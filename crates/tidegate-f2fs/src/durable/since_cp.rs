@@ -1,6 +1,6 @@
 //! Changes of inodes and names since the last checkpoint, as far as fsync must know them.
 //!
-//! Roll-forward gives a file its data, its attributes and, if it is new, its name. Whatever else an
+//! Roll-forward gives a file its data, its attributes and, if it is new, its name. Any other change that an
 //! fsync would have to promise needs a checkpoint; this is how it is noticed. Notes are made before the
 //! change they tell of, so that an fsync between the two errs on the safe side.
 

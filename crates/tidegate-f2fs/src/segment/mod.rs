@@ -1,7 +1,7 @@
 //! The logs, and the segments that they leave behind.
 //!
-//! Its locks: `curseg_mutex` 500, one for each log. Whatever places a block calls it, with
-//! `cp_rwsem` held shared, or exclusive by the checkpoint.
+//! Its locks: `curseg_mutex` 500, one for each log. All that places a block calls it, with `cp_rwsem` held
+//! shared, or exclusive by the checkpoint.
 //!
 //! | module | holds |
 //! |---|---|

@@ -9,7 +9,7 @@ use tidegate_rt::{Condvar, LockClass, Mutex, MutexGuard};
 
 static BUFFERS: LockClass = LockClass::new("jbd2->buffers", 596);
 
-/// Whose the newest bytes of a block are.
+/// The owner of a block's newest bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferState {
     /// The volume's.

@@ -70,7 +70,7 @@ pub(crate) struct Inner {
     pub is_aborted: AtomicBool,
 }
 
-/// Whom changes of the state wake.
+/// The waiters that changes of the state wake.
 #[derive(Default)]
 pub(crate) struct Waits {
     /// A running transaction that takes handles (`j_wait_transaction_locked`).

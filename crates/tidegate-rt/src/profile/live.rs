@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(both.take(3000), []);
     }
 
-    /// Whatever is taken while the thread goes on, in all it is what there was.
+    /// With any takings while the thread goes on, in all they are as much as there was.
     #[test]
     fn one_takes_while_another_adds() {
         const ROUNDS: u64 = 300_000;

@@ -28,7 +28,7 @@ pub(crate) enum Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(pub(super) u64);
 
-/// Whom a waiter can go on together with.
+/// The companions with which a waiter can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Exclusive,

@@ -295,7 +295,7 @@ mod tests {
         }
     }
 
-    /// Whatever a reader finds of a chunk that grows is whole.
+    /// Records that a reader finds of a chunk that grows are whole.
     #[test]
     fn one_reads_what_another_writes() {
         const RECORDS: u64 = 200_000;

@@ -72,7 +72,7 @@ pub struct FileState {
 pub enum Slot {
     /// Nothing.
     Absent,
-    /// Whatever a failed operation made of it.
+    /// A file after a failed operation: anything.
     Unknown,
     /// The file of that number.
     File(usize),

@@ -1,4 +1,4 @@
-# What comes before and after the script of a job: devices are filled, zones reported. `$JOB` is the job's directory;
+# The frame of a job's script: devices are filled before it, zones reported after it. `$JOB` is the job's directory;
 # `$JOB/devices` has a line for each zoned device: its path and, of one that is made here, what it is backed by.
 cd /
 mkdir /run/mnt /dev/shm

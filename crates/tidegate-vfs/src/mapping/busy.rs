@@ -72,7 +72,7 @@ impl PageIn {
         Some(PageIn { inode: inode.clone(), pages })
     }
 
-    /// Whose pages they are.
+    /// The inode whose pages they are.
     pub(crate) fn inode(&self) -> &Arc<Inode> {
         &self.inode
     }

@@ -133,8 +133,8 @@ pub(super) fn each_block(fs: &F2fs, mut f: impl FnMut(BlockAddr) -> Result<()>) 
     Ok(())
 }
 
-/// The blocks that a node's words point to, if it holds addresses. Whatever of an inode's is not an address
-/// counts, too: a block too many is kept.
+/// The blocks that a node's words point to, if it holds addresses. Words of an inode's that are no addresses
+/// count, too: a block too many is kept.
 fn targets(page: &[u8]) -> impl Iterator<Item = BlockAddr> {
     let ofs = ofs_of(page);
     let words = match ofs {

@@ -103,7 +103,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// Notes whether an operation went well. Whatever fails says so in the device's terms.
+    /// Notes whether an operation went well. Every failure is in the device's terms.
     fn saw<T>(&mut self, r: Result<T>) -> Option<T> {
         match r {
             Ok(v) => {

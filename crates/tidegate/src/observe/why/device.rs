@@ -15,7 +15,7 @@ pub(super) enum Subject {
     Pages(Option<u64>),
     /// Nodes.
     Nodes,
-    /// Whatever is being written.
+    /// All that is being written.
     All,
     /// Blocks that the thread reads ahead.
     Ahead,
