@@ -86,8 +86,14 @@ fn comments_say_what_they_describe() {
     for (path, text) in sources() {
         for (n, line) in text.lines().enumerate() {
             let comment = line.trim_start().strip_prefix("///").unwrap_or_default().trim();
-            let empty = comment.contains("See the module") || ["Does it.", "The same."].contains(&comment);
-            assert!(!empty, "{}:{}: {comment}", path.display(), n + 1);
+            let empty = comment.contains("See the module") || comment == "Does it.";
+            // "The same error, about an inode" has a noun; "The same for an inode" sends the reader elsewhere.
+            let vague = comment.strip_prefix("The same").is_some_and(|rest| {
+                let word = rest.trim_start().split(' ').next().unwrap_or_default();
+                !rest.starts_with(' ')
+                    || ["for", "of", "with", "without", "in", "on", "where", "as", "if"].contains(&word)
+            });
+            assert!(!empty && !vague, "{}:{}: {comment}", path.display(), n + 1);
         }
     }
 }

@@ -41,7 +41,7 @@ pub struct WfqOptions {
     /// Bytes that a queue is served before others are looked at, as long as it sends: a synchronous one, or with
     /// `strict_guarantees` any.
     pub max_budget: u64,
-    /// The same in time.
+    /// Time for which it is served at most, in the same way.
     pub timeout_sync: Duration,
     /// How long the device is kept idle for the next request of the queue in service. Without
     /// `strict_guarantees` only for a synchronous one, where the busy groups' weights differ and its requests have

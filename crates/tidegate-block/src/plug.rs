@@ -24,13 +24,13 @@ impl<'a> Plug<'a> {
         Self::marking(queue, BioFlags::empty())
     }
 
-    /// The same, where each bio gets these flags, too.
+    /// An empty plug on `queue` whose bios get these flags, too.
     pub fn marking(queue: &'a RequestQueue, flags: BioFlags) -> Self {
         Plug { queue, behind: None, pending: Vec::new(), flags }
     }
 
-    /// The same, whose requests join those of `shared`. `joined` is told the number of the load that each of them is in
-    /// ([`SharedPlug::send_with`]), with the plug locked.
+    /// A plug whose requests join those of `shared`. `joined` is told the number of the load that each of
+    /// them is in ([`SharedPlug::send_with`]), with the plug locked.
     pub fn behind(mut self, shared: &'a SharedPlug, joined: &'a dyn Fn(u64)) -> Self {
         self.behind = Some((shared, joined));
         self

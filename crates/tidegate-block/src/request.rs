@@ -79,7 +79,7 @@ impl Request {
         self.after_end_with(move |_| f());
     }
 
-    /// The same with the result.
+    /// Calls `f` with the result when the last bio has ended.
     pub(crate) fn after_end_with(&mut self, f: impl FnOnce(Result<(), Errno>) + Send + 'static) {
         // The last bio is ended last.
         if let Some(last) = self.bios.last_mut() {

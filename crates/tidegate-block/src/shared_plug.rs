@@ -79,13 +79,13 @@ impl SharedPlug {
         send_all(&self.queue, &mut load, false);
     }
 
-    /// The same for a thread that waits for it.
+    /// Sends the gathered bios for a thread that waits for them.
     pub fn send_awaited(&self) {
         let mut load = self.load.lock().take();
         send_all(&self.queue, &mut load, true);
     }
 
-    /// The same, if load `number` is what was gathered; else that is sent already.
+    /// Sends the gathered bios if they are load `number`; else that is sent already.
     pub fn send_with(&self, number: u64) {
         let mut load = {
             let mut load = self.load.lock();

@@ -39,7 +39,7 @@ impl Traced {
         Some(Traced { numbers, issued })
     }
 
-    /// The same where the calling thread has the device do it.
+    /// Records that the calling thread has the device do `rq`, if events are recorded.
     pub(crate) fn issue_here(rq: &Request) -> Option<Traced> {
         causes::calls();
         Traced::issue(rq)
@@ -54,7 +54,7 @@ impl Traced {
         COMPLETE.record(self.numbers);
     }
 
-    /// The same where the calling thread had the device do it.
+    /// Records that it is done, by the calling thread.
     pub(crate) fn complete_here(self, r: Result<(), Errno>) {
         self.complete(r);
         causes::called(self.issued);

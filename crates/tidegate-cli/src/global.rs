@@ -67,7 +67,7 @@ impl Global {
         self.open_options_with(read_only, self.options.as_deref().unwrap_or(""))
     }
 
-    /// The same with these mount options.
+    /// How to open a volume with these mount options.
     ///
     /// # Errors
     /// As [`Global::open_options`].

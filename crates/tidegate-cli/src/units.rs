@@ -80,7 +80,7 @@ pub fn rfc3339(t: Timespec) -> String {
     whole.split('.').next().unwrap_or_default().to_string() + "Z"
 }
 
-/// The same to the nanosecond.
+/// A time to the nanosecond, as RFC 3339 writes it, in UTC.
 pub fn rfc3339_nanos(t: Timespec) -> String {
     time(t, true).replacen(' ', "T", 1) + "Z"
 }

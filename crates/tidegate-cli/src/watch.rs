@@ -49,7 +49,7 @@ impl Watch {
         }
     }
 
-    /// The same of one part of a command: `name` goes before the extension of each file.
+    /// The watch of one part of a command: `name` goes before the extension of each file.
     pub fn named(&self, name: &str) -> Watch {
         let of = |p: &PathBuf| {
             let mut file = p.file_stem().unwrap_or_default().to_owned();

@@ -226,7 +226,7 @@ fn parts_may(id: Id, index: u64, page: &[u8], o: &Object, from: usize, p: &Promi
     parts.try_for_each(|(n, part)| page_may(id, (index, n * p.unit), part, o, from, p))
 }
 
-/// The same of the bytes at one place of a page.
+/// P2 and P4 for the bytes at one place of a page.
 fn page_may(
     id: Id,
     (index, at): (u64, usize),

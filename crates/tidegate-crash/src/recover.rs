@@ -40,7 +40,7 @@ pub fn inspect(run: &Recording, state: &State, depth: Depth, settings: &Settings
     inspect_with(&|tree| judge(tree, &run.model, &promises), run, state, depth, settings)
 }
 
-/// The same for several threads' recordings of one tape.
+/// Recovers and judges the volume of several threads' recordings of one tape.
 ///
 /// # Errors
 /// The promise that is broken.

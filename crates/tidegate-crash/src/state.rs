@@ -34,7 +34,7 @@ impl State {
         tape.table(self.cut, self.flushed, &self.present)
     }
 
-    /// The same, and where zones are written to.
+    /// The content of the device, and the write pointers of its zones.
     pub fn medium(&self, tape: &Tape) -> (Vec<u32>, OnZones) {
         tape.medium(self.cut, self.flushed, &self.present)
     }

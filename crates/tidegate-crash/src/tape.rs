@@ -77,7 +77,7 @@ impl Tape {
         Tape { blocks: Arc::new(content), before: before.clone(), changes, zones: None }
     }
 
-    /// The same of a device with zones.
+    /// This tape, of a device with zones.
     pub fn on(self, zones: &OnZones) -> Tape {
         Tape { zones: zones.clone(), ..self }
     }
@@ -158,7 +158,7 @@ impl Tape {
         self.medium(cut, flushed, present).0
     }
 
-    /// The same, and where zones are written to.
+    /// The content of [`Tape::table`], and the write pointers of the zones.
     pub fn medium(&self, cut: u64, flushed: u64, present: &[Unit]) -> (Vec<u32>, OnZones) {
         let mut table = self.before.to_vec();
         let mut put = |block: u32, change: u32| {

@@ -37,7 +37,7 @@ fn a_few_hundred_power_cuts_break_no_promise() {
     assert!(report.states >= 600 && report.runs >= 5 && report.epochs > 0);
 }
 
-/// The same of ext4 volumes, which mke2fs makes.
+/// Power cuts of ext4 volumes, which mke2fs makes.
 #[test]
 fn a_few_hundred_power_cuts_of_ext4_break_no_promise() {
     if ["mke2fs", "e2fsck"].into_iter().any(oracle::skip_or_fail) {
@@ -66,8 +66,8 @@ fn told(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|n| n.parse().unwrap_or_else(|e| panic!("{name}: {e}")))
 }
 
-/// The same on zones: every write at a write pointer, and of each zone a beginning is left. `TIDEGATE_CRASH_STATES` says how
-/// many states, `TIDEGATE_SEED` which run is the first.
+/// Power cuts on zones: every write at a write pointer, and of each zone a beginning is left.
+/// `TIDEGATE_CRASH_STATES` says how many states, `TIDEGATE_SEED` which run is the first.
 #[test]
 fn a_few_hundred_power_cuts_on_zones_break_no_promise() {
     let settings = Settings { bases: Arc::new(Bases::zoned()), ..Settings::default() };

@@ -224,9 +224,9 @@ impl Server {
         self.vfs().readdir(&dir, pos, &mut |e| add(&e)).map_errno()
     }
 
-    /// The same with attributes, of a large directory for the first entries alone. An entry that `add` takes counts as
-    /// a lookup, but "." and "..". One whose inode cannot be read has none: a look at it tells why, and the others
-    /// are seen.
+    /// Calls `add` for each entry with its attributes, of a large directory for the first entries alone. An
+    /// entry that `add` takes counts as a lookup, but "." and "..". One whose inode cannot be read has none:
+    /// a look at it tells why, and the others are seen.
     ///
     /// # Errors
     /// As [`Server::readdir`].

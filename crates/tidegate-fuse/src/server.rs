@@ -154,7 +154,7 @@ impl Server {
         Entry { node: self.node(inode), ino: inode.ino.0, attr }
     }
 
-    /// The same, counted as a lookup.
+    /// The answer about an inode, counted as a lookup.
     pub(crate) fn remembered(&self, inode: &Inode) -> Entry {
         let e = self.entry(inode);
         self.nodes.remember(e.node);

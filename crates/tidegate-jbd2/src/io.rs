@@ -30,7 +30,7 @@ pub(crate) fn read(queue: &RequestQueue, at: u64, to: &mut [u8]) -> Result<(), E
     read_pages(queue, size.checked_sub(PAGE).ok_or(Errno::IO)?, cut, tail)
 }
 
-/// The same in pages from byte `first` on, which is at most `at`; all are on the device.
+/// Reads in pages from byte `first` on, which is at most `at`; all are on the device.
 fn read_pages(queue: &RequestQueue, first: u64, at: u64, to: &mut [u8]) -> Result<(), Errno> {
     let mut skip = (at - first) as usize;
     let pages = (skip + to.len()).div_ceil(PAGE_SIZE);

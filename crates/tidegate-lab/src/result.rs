@@ -24,7 +24,7 @@ pub struct RunResult {
     pub cpu: Option<CpuTime>,
     /// Operations by kind, such as `read`, `fsync`, `commit`.
     pub ops: BTreeMap<String, OpStats>,
-    /// The same over time.
+    /// Operations and counters over time.
     pub series: Series,
     /// The events, in order of time: syncs, ends of loops, and as `fs_commits` each interval in which the
     /// file system wrote some.

@@ -168,7 +168,7 @@ fn specifications_are_read_and_wrong_ones_refused() {
     }
 }
 
-/// The same on ext4, whose journal tells of each commit.
+/// Commits on ext4, whose journal tells of each.
 #[test]
 fn on_ext4_commits_are_counted_one_by_one() {
     let (mix, _) = specs(2000).remove(4);

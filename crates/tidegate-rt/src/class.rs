@@ -25,8 +25,8 @@ impl LockClass {
         LockClass { name, rank, off_device: false, alone: Counted::new(), shared: Counted::new() }
     }
 
-    /// The same for locks under which nobody is to wait for a device (see [`crate::device_wait`]): many want them who
-    /// have nothing to do with what it is busy with.
+    /// This class, as one of locks under which nobody is to wait for a device (see [`crate::device_wait`]):
+    /// other threads want them for work without that device.
     pub const fn off_device(self) -> Self {
         LockClass { off_device: true, ..self }
     }

@@ -47,8 +47,8 @@ pub fn made(dir: &TempDir, bytes: u64, args: &[&str]) -> Result<Vec<u8>> {
     Ok(std::fs::read(&image)?)
 }
 
-/// The same with blocks of `block` bytes, with checksums or without, and a journal as small as mke2fs makes it, so that
-/// its log wraps.
+/// The bytes of a volume with blocks of `block` bytes, with checksums or without, and a journal as small as
+/// mke2fs makes it, so that its log wraps.
 ///
 /// # Errors
 /// As [`made`].

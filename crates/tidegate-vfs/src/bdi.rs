@@ -119,7 +119,7 @@ pub struct Bdi {
     pub(crate) stuck: AtomicBool,
     /// Pages whose write failed, each as often as it did.
     nr_failed: AtomicU64,
-    /// The same when the flusher last looked.
+    /// The value of `nr_failed` when the flusher last looked.
     seen_failed: AtomicU64,
     /// Passes in a row that failed, at least in part.
     failing: AtomicU32,
@@ -182,7 +182,7 @@ impl Bdi {
         }
     }
 
-    /// The same of one mapping, if one is named, for who then waits for it.
+    /// Sends placed pages of one mapping, or of all if none is named, for a caller that then waits for them.
     pub(crate) fn submit_pending_here(&self, of: Option<&AddressSpace>) {
         if let Some(f) = self.submit_pending.get() {
             f(of, true);

@@ -26,7 +26,7 @@ static FDATAWAIT: SpanPoint<1> = SpanPoint::timed("filemap_fdatawait", ["ino"]);
 
 /// Pages written of one inode before the next has its turn, in a pass nobody waits for.
 const MAX_WRITEBACK_PAGES: u64 = 4096;
-/// The same after a failure: each try takes new places, and there are only so many.
+/// Pages written of one inode after a failure: each try takes new places, and there are only so many.
 const PROBE_PAGES: u64 = 16;
 /// Time between two tries after a failure, at first.
 const MIN_PAUSE: Duration = Duration::from_millis(20);

@@ -178,7 +178,7 @@ impl Inode {
     }
 }
 
-/// See [`Inode::grow`].
+/// A growth that has begun ([`Inode::grow`]).
 pub(crate) struct Growing<'a>(&'a Inode);
 
 impl Drop for Growing<'_> {

@@ -56,7 +56,7 @@ impl ReadOnly {
         }
     }
 
-    /// The same, and `unseen` is not to be seen.
+    /// This reason, and `unseen` is not to be seen.
     pub fn without(self, unseen: Unseen) -> Self {
         ReadOnly::Without(Box::new(self), unseen)
     }

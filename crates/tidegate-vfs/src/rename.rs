@@ -29,7 +29,7 @@ impl Vfs {
         self.rename_leaving(cred, (old_dir, old_name), (new_dir, new_name), flags, (cred.uid, cred.gid))
     }
 
-    /// The same; the whiteout, if there is to be one, belongs to user and group `owner`.
+    /// Moves a name; the whiteout, if there is to be one, belongs to user and group `owner`.
     ///
     /// # Errors
     /// As [`Vfs::rename`].

@@ -57,7 +57,7 @@ impl Epochs {
         self.enter_in(|| self.current.load(SeqCst), dirty, writeback)
     }
 
-    /// The same, with what says which epoch is current.
+    /// Counts pages as [`Self::enter`], with a function that tells the current epoch.
     #[inline]
     fn enter_in(&self, current: impl Fn() -> u64, dirty: u64, writeback: u64) -> usize {
         loop {

@@ -72,7 +72,7 @@ impl<T> Descent<T> {
         Some((level.fd.as_ref()?.as_fd(), &level.of))
     }
 
-    /// The same, to be changed.
+    /// The directory where the walk is, to be changed.
     pub fn last_mut(&mut self) -> Option<(BorrowedFd<'_>, &mut T)> {
         let level = self.levels.last_mut()?;
         Some((level.fd.as_ref()?.as_fd(), &mut level.of))

@@ -29,7 +29,7 @@ const SYNC_EVERY: u64 = 32 << 20;
 const SMALLEST: u64 = 40 << 20;
 /// Unit in which a size is chosen: a segment.
 const SEGMENT: u64 = 2 << 20;
-/// The same of ext4, whose volumes are as small as one likes: the unit, the smallest, and blocks to spare.
+/// Unit of ext4's sizes, whose volumes are as small as one likes; then the smallest, and blocks to spare.
 const EXT4_STEP: u64 = 64 << 10;
 const EXT4_SMALLEST: u64 = 256 << 10;
 const EXT4_SPARE: u64 = 0;

@@ -68,7 +68,7 @@ fn mbr(front: &[u8]) -> Vec<(usize, u64)> {
     (0..4).filter_map(entry).collect()
 }
 
-/// The same of a GPT with sectors of 512 bytes.
+/// Numbers and first sectors of a GPT with sectors of 512 bytes.
 fn gpt(queue: &RequestQueue, front: &[u8]) -> Vec<(usize, u64)> {
     let header = &front[512..];
     let (at, count, size) = (u64_at(header, 72), u32_at(header, 80) as usize, u32_at(header, 84) as usize);

@@ -177,7 +177,7 @@ impl Bench {
         self.open_empty("tera.img", "f2fs", "1T")
     }
 
-    /// The same with an ext4 volume as large as there are.
+    /// Opening an ext4 volume as large as there are, to see how full it is.
     pub fn open_large_ext4(&self) -> Result<Cost> {
         self.open_empty("largest.ext4", "ext4", "16T")
     }

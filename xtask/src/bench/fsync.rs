@@ -50,7 +50,7 @@ fn first(r: &Report) -> Option<f64> {
     speed(r, *r.loops.first()?)
 }
 
-/// The same in the later ones: their median.
+/// Files a second in the later repetitions: their median.
 fn steady(r: &Report) -> Option<f64> {
     speed(r, Spread::of(r.loops.iter().skip(1).copied())?.median)
 }

@@ -59,7 +59,7 @@ impl Image {
         self.mkfs_ext4_with(&[])
     }
 
-    /// The same, with room for that many inodes.
+    /// An empty ext4 volume with room for that many inodes.
     pub fn mkfs_ext4_of(&self, inodes: u64) -> Result<()> {
         self.mkfs_ext4_with(&["-N", &inodes.to_string()])
     }

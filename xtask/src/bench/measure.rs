@@ -71,8 +71,8 @@ impl Spread {
         Some(Spread { median: (low + high) / 2.0, min, max })
     }
 
-    /// The same, but with the bounds between which the median of all that could be drawn lies with 95 %
-    /// confidence: by ranks, whatever the distribution. As wide as the values where these are few.
+    /// The bounds between which the median of all that could be drawn lies with 95 % confidence: by ranks,
+    /// whatever the distribution. As wide as the values where these are few.
     pub fn of_median(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut v: Vec<f64> = values.into_iter().collect();
         v.sort_by(f64::total_cmp);

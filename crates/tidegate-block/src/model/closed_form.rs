@@ -132,7 +132,7 @@ fn hdd_cache_takes_writes_until_it_is_full_and_a_flush_empties_it() {
     assert_eq!(load(&mut t, flushed, 1, 1, |_| Command::new(Kind::Flush, 0, 0)), [flushed]);
     let fua = |_| Command { fua: true, ..Command::new(Kind::Write, 1 << 30, 4096) };
     let done = load(&mut t, flushed, 1, 200, fua);
-    // The same place passes once in a turn.
+    // A place passes once in a turn.
     near(rate(&done, done[0]) * 199.0 / 200.0, 7200.0 / 60.0, 0.02);
 }
 

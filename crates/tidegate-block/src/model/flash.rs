@@ -69,7 +69,7 @@ pub(super) struct Flash {
     read_link: Nanos,
     /// When everything written so far is programmed.
     programmed: Nanos,
-    /// The same of each zone.
+    /// When everything written so far to each zone is programmed.
     zones: BTreeMap<u64, Nanos>,
     /// Where the latest writes ended.
     ends: VecDeque<u64>,

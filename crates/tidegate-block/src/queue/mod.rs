@@ -229,7 +229,7 @@ impl RequestQueue {
         self.do_here(Request::new(bio));
     }
 
-    /// The same for a request whose bios were counted.
+    /// Does a request of counted bios in the calling thread, as [`RequestQueue::submit_here`].
     pub(crate) fn do_here(&self, mut rq: Request) {
         device_wait::check();
         if self.is_ordered(&rq) || !self.device.is_quick(&rq) {
@@ -348,8 +348,8 @@ impl RequestQueue {
         self.dispatch_all([rq], false);
     }
 
-    /// The same for several, in this order: those that there is room for go to the device together. `awaited` where a
-    /// thread waits for them, whatever their flags say: they are no write-back then.
+    /// Sends several requests down, in this order: those that there is room for go to the device together.
+    /// `awaited` where a thread waits for them, whatever their flags say: they are no write-back then.
     pub(crate) fn dispatch_all(&self, requests: impl IntoIterator<Item = Request>, awaited: bool) {
         let mut together = Vec::new();
         for rq in requests {

@@ -39,7 +39,7 @@ impl Key {
         Key { class, group: ctx.group, level: (ctx.level as usize).min(LEVELS - 1) }
     }
 
-    /// The same with [`crate::Queues::Processes`], of what a thread submits: asynchronous requests of each level have a
+    /// The queue of a thread, with [`crate::Queues::Processes`]: asynchronous requests of each level have a
     /// number below [`LEVELS`], and threads numbers above it.
     pub fn of_thread(ctx: IoContext, thread: u32, sync: bool) -> Key {
         let key = Key::of(ctx);

@@ -63,7 +63,7 @@ pub enum ZoneState {
     Empty,
     /// Part of it is written, and more can be.
     Open,
-    /// The same; the device opens it for the next write.
+    /// Part of it is written; the device opens it for the next write.
     Closed,
     /// It takes no more.
     Full,

@@ -72,7 +72,8 @@ pub(crate) struct Own {
     raw: Mutex<()>,
     /// The transaction that last changed it, with a bit above it, or 0 (`i_sync_tid`).
     changed: AtomicU64,
-    /// The same of changes that reading its data needs (`i_datasync_tid`).
+    /// The transaction that last changed a part of it that reading its data needs, in the same form
+    /// (`i_datasync_tid`).
     needed: AtomicU64,
     /// It was cut to nothing, and nobody has closed it since.
     pub emptied: AtomicBool,

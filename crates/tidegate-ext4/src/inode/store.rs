@@ -47,8 +47,8 @@ impl Ext4 {
         self.store_attr(handle, inode)
     }
 
-    /// The same where nothing has changed that reading the file's data needs, as in a write to blocks that are there: an
-    /// fdatasync does not wait for it.
+    /// Stores an inode where nothing has changed that reading the file's data needs, as in a write to blocks
+    /// that are there: an fdatasync does not wait for it.
     ///
     /// # Errors
     /// As [`Ext4::store_inode`].
@@ -94,7 +94,7 @@ impl Ext4 {
         put_csum(bytes, seed, extra);
     }
 
-    /// The same of what is not an inode in memory, or is being changed.
+    /// Stores an inode that is not in memory, or is being changed.
     pub(crate) fn store_as(&self, handle: &mut Handle<'_>, own: &Ext4Inode, attr: &Attr) -> Result<()> {
         if own.disk_size > i32::MAX as u64 && attr.file_type == FileType::Regular {
             self.announce_large_file(handle)?;

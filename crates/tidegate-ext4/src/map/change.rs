@@ -18,7 +18,7 @@ use tidegate_vfs::{Attr, ErrorKind, FileType, Inode, Result};
 pub(crate) enum Fill {
     /// Blocks that hold data, and were promised.
     Data,
-    /// The same, which read as zeros until the data is there.
+    /// Blocks that read as zeros until the data is there, and were promised.
     Unwritten,
     /// Blocks that nobody was promised, and read as zeros.
     Ahead,
@@ -92,7 +92,7 @@ impl Ext4 {
         }
     }
 
-    /// The same of a file that has an extent tree.
+    /// Changes the map of a file that has an extent tree, as [`Ext4::with_map`].
     pub(super) fn with_tree<T>(
         &self,
         handle: &mut Handle<'_>,
@@ -245,7 +245,7 @@ impl Ext4 {
         r.and(self.store_inode(handle, inode))
     }
 
-    /// The same of what is changed already, or no inode in memory.
+    /// Takes the blocks of a range from an inode that is changed already, or is not in memory.
     pub(crate) fn cut(
         &self,
         handle: &mut Handle<'_>,

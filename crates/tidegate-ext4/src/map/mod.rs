@@ -111,7 +111,8 @@ impl Ext4 {
         Ok(mapped.part(0, max.max(1)))
     }
 
-    /// The same for an inode in memory, whose map may be changing. Takes `ei->i_data_sem` shared.
+    /// The place of a block, as [`Ext4::map_blocks`] has it, of an inode in memory whose map may be changing.
+    /// Takes `ei->i_data_sem` shared.
     ///
     /// # Errors
     /// As [`Ext4::map_blocks`].

@@ -63,7 +63,7 @@ impl Ext4 {
         Ok(())
     }
 
-    /// The same without a note; whether the table has it.
+    /// Settles the size as [`Ext4::settle_size`], without a note; whether the table has it.
     ///
     /// # Errors
     /// Those of storing.

@@ -137,7 +137,7 @@ impl<'a> Handle<'a> {
         self.kept = blocks;
     }
 
-    /// The same for a change of which a part comes later ([`Handle::later`]).
+    /// A handle for a change of which a part comes later ([`Handle::later`]).
     ///
     /// # Errors
     /// As [`Handle::new`].
@@ -253,7 +253,7 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// The same for the block that inode `ino` is stored in at a byte, which is remembered.
+    /// Takes the block into the change that inode `ino` is stored in, and remembers its place there.
     ///
     /// # Errors
     /// As [`Handle::write`].
@@ -284,7 +284,7 @@ impl<'a> Handle<'a> {
         Ok(())
     }
 
-    /// The same for a block that is new: it is not read, and `f` gets zeros.
+    /// Lets `f` change a block that is new: it is not read, and `f` gets zeros.
     ///
     /// # Errors
     /// As [`Handle::write`].

@@ -48,7 +48,7 @@ impl Ext4 {
         self.op_by(|fs| Handle::new(&fs.blocks, kind), f)
     }
 
-    /// The same for a change of which a part comes later ([`Handle::later`]).
+    /// Does one change of which a part comes later ([`Handle::later`]).
     ///
     /// # Errors
     /// As [`Ext4::op`].
@@ -60,7 +60,7 @@ impl Ext4 {
         self.op_by(|fs| Handle::with_later(&fs.blocks, kind), f)
     }
 
-    /// The same for a change that puts so many blocks of data into its transaction.
+    /// Does one change that puts so many blocks of data into its transaction.
     ///
     /// # Errors
     /// As [`Ext4::op`].
@@ -73,7 +73,7 @@ impl Ext4 {
         self.op_by(|fs| Handle::with_data(&fs.blocks, kind, data as u32), f)
     }
 
-    /// The same for a change that frees blocks of an inode, of logged data as many as one change may.
+    /// Does one change that frees blocks of an inode, of logged data as many as one change may.
     ///
     /// # Errors
     /// As [`Ext4::op`].

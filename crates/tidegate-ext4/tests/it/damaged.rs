@@ -123,7 +123,7 @@ fn survive(name: &str, args: &[&str]) {
     survive_with(name, args, |_| ());
 }
 
-/// The same with a volume that `prepare` changes first.
+/// Damages and judges a volume that `prepare` changes first.
 fn survive_with(name: &str, args: &[&str], prepare: fn(&Path)) {
     if skip() {
         return;

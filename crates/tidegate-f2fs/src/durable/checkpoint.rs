@@ -50,7 +50,7 @@ impl F2fs {
         self.checkpoint_for(if umount { CpReason::Umount } else { CpReason::Sync }).map(drop)
     }
 
-    /// The same; whether one was written.
+    /// Writes a checkpoint as [`F2fs::checkpoint`] does; whether one was written.
     pub(crate) fn checkpoint_for(&self, reason: CpReason) -> Result<bool> {
         let stat = &self.ckpt_stat;
         let one = stat.time(Step::GlobalSem, || self.cp_mutex.lock());

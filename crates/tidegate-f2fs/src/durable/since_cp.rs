@@ -62,7 +62,7 @@ impl SinceCp {
         since
     }
 
-    /// The same of each of several, all at one time.
+    /// The changes that are noted of each of several inodes, all at one time.
     pub(crate) fn of_each<const N: usize>(&self, inos: [u32; N]) -> [Since; N] {
         let n = self.notes.lock();
         inos.map(|ino| n.inodes.get(&ino).copied().unwrap_or_default())

@@ -216,7 +216,8 @@ impl F2fs {
         r.map(|()| done.iter().map(|(_, holes)| count(holes) * 8).sum())
     }
 
-    /// The same as far as there is room; `done` tells of each node which of its addresses were reserved.
+    /// Reserves for holes as far as there is room; `done` tells of each node which of its addresses were
+    /// reserved.
     fn reserve_each_hole(
         &self,
         inode: &Inode,

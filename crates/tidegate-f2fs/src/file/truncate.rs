@@ -54,7 +54,8 @@ pub(crate) enum CutStep {
     Last,
     /// The file ends nearer to where it is to end.
     Nearer,
-    /// The same up to this node, which is on its way: the caller waits for it without `cp_rwsem`.
+    /// The file ends nearer, up to this node, which is on its way: the caller waits for it without
+    /// `cp_rwsem`.
     Busy(Nid),
 }
 

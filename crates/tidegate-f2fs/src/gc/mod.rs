@@ -102,7 +102,7 @@ impl F2fs {
         self.make_room_for(false)
     }
 
-    /// The same for whoever was refused blocks: it is tried in any case.
+    /// Makes room for a thread that was refused blocks: it is tried in any case.
     ///
     /// # Errors
     /// Those of the checkpoint.

@@ -15,7 +15,7 @@ const URGENT_SLEEP: Duration = Duration::from_millis(500);
 /// How long no bio may have been seen for the volume to count as idle.
 const IDLE: Duration = Duration::from_millis(200);
 
-/// The same before discards, as the kernel's `discard_idle_interval`.
+/// How long no bio may have been seen before discards, as the kernel's `discard_idle_interval`.
 const DISCARD_IDLE: Duration = Duration::from_secs(5);
 
 impl F2fs {

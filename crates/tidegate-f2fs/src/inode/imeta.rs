@@ -46,7 +46,7 @@ impl F2fs {
         self.store_each(|| ())
     }
 
-    /// The same beside operations: takes `cp_rwsem` shared for each.
+    /// Stores all that are noted beside operations: takes `cp_rwsem` shared for each.
     pub(crate) fn store_inode_meta(&self) -> Result<()> {
         self.store_each(|| self.cp_rwsem.read())
     }

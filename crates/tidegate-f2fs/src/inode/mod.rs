@@ -287,7 +287,7 @@ impl F2fs {
         self.store_inode_with(inode, &attr, map.largest)
     }
 
-    /// The same for whoever holds `i_dnode`.
+    /// Writes an inode's attributes and state for a caller that holds `i_dnode`.
     pub(crate) fn store_inode_with(&self, inode: &Inode, attr: &Attr, largest: Extent) -> Result<()> {
         let largest = if inode.file_type == FileType::Regular { largest } else { Extent::default() };
         self.modify_node(inode.nid(), |page| {

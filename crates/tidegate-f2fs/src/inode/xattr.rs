@@ -288,7 +288,8 @@ impl F2fs {
         Ok(())
     }
 
-    /// The same with the name and the value as they are in the list, unless the node that it is to free is on its way.
+    /// Sets or removes an attribute, with the name and the value as they are in the list, unless the node
+    /// that it is to free is on its way.
     fn set_in_list(
         &self,
         inode: &Inode,

@@ -112,7 +112,8 @@ impl F2fs {
         Ok(Found::At(self.dnode_at(inode, nid, &p)))
     }
 
-    /// The same, making nodes that are missing. The caller holds `i_dnode` and `cp_rwsem`.
+    /// Finds the node that holds the address of page `index`, and makes nodes that are missing. The caller
+    /// holds `i_dnode` and `cp_rwsem`.
     ///
     /// # Errors
     /// `NoSpace`; nodes made so far stay, empty.

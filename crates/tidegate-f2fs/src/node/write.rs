@@ -23,7 +23,7 @@ const BATCH: usize = 512;
 enum Batch {
     /// It was written, and there may be more.
     Written,
-    /// The same up to this node, which is on its way.
+    /// Nodes were written up to this one, which is on its way.
     Busy(u64),
     /// There were none.
     End,

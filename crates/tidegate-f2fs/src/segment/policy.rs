@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// that many nodes dirty.
 const KEPT_BY_CLEANING: u32 = 2;
 
-/// The same for ordinary data: one victim can still be cleaned.
+/// Free segments that ordinary data leaves alone: one victim can still be cleaned.
 pub(crate) const KEPT_BY_DATA: u32 = 4;
 
 /// For whom blocks are allocated: how many free segments must be left.
@@ -84,8 +84,8 @@ impl F2fs {
         crossing + (dirty / capacity.max(1)) as u32
     }
 
-    /// The same as [`F2fs::kept_free`] in sections. A log goes on to a free section as soon as its own is full, whatever is
-    /// kept; so many of these are kept beyond what a checkpoint needs.
+    /// The sections of [`F2fs::kept_free`]. A log goes on to a free section as soon as its own is full,
+    /// whatever is kept; so many of these are kept beyond what a checkpoint needs.
     fn sections_kept(&self, whom: Reserve) -> u32 {
         let per = self.sit.zones.as_ref().map_or(1, |z| z.segments_in(z.sections())).max(1);
         let spare = self.spare_segments() / per;

@@ -64,7 +64,7 @@ impl F2fs {
         self.queue.submit_wait(Bio::range(op, start.sector(), bytes, BioFlags::SYNC)).map(drop)
     }
 
-    /// The same for one that can be written anywhere: what it holds is of no use to anybody.
+    /// Discards a section that can be written anywhere: its blocks are of no use to anybody.
     fn discard_section(&self, section: u32) -> std::result::Result<(), Errno> {
         match self.zone_operation(Op::Discard, section) {
             Err(Errno::OPNOTSUPP) => Ok(()),

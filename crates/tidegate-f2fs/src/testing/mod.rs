@@ -20,12 +20,12 @@ pub(crate) fn new_volume() -> Open {
     new_volume_on(Arc::new(MemoryDevice::new(64 << 20)))
 }
 
-/// The same on another device.
+/// A new volume on another device.
 pub(crate) fn new_volume_on(below: Arc<dyn Device>) -> Open {
     new_volume_behind(below, QueueLimits::default())
 }
 
-/// The same behind a queue with such limits.
+/// A new volume behind a queue with such limits.
 pub(crate) fn new_volume_behind(below: Arc<dyn Device>, limits: QueueLimits) -> Open {
     new_volume_with(below, limits, &MkfsOptions::default())
 }

@@ -58,7 +58,7 @@ pub struct VolumeInfo {
     pub by_log: [(&'static str, u32, u64); NR_CURSEG_TYPE],
     /// Where each log is: segment, next block in it, fills holes.
     pub logs: [(&'static str, u32, u32, bool); NR_CURSEG_TYPE],
-    /// The same of extra streams that are open: their number within their kind, segment, next block in it.
+    /// Where each open extra stream is: its number within its kind, segment, next block in it.
     pub streams: Vec<(&'static str, u8, u32, u32)>,
     /// Extra streams that could be opened with the free segments there are.
     pub streams_to_spare: u32,

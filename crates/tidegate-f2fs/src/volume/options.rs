@@ -154,9 +154,9 @@ switches! {
         /// Nothing written depends on the clock or on chance, so that the same operations give the same
         /// bytes.
         pub deterministic: bool = false,
-        /// See [`Recovery`].
+        /// The treatment of files that were fsynced after the last checkpoint.
         pub recovery: Recovery = Recovery::RollForward,
-        /// See [`Planted`].
+        /// The bugs that are planted, for tests.
         pub planted: Planted = Planted::default(),
     }
 
@@ -178,9 +178,9 @@ switches! {
         /// Streams of hot data: logs that are written at once. With those of warm and cold data and three logs of
         /// nodes, 16 at most. Also spelled `hot_data_streams`.
         hot_streams: Streams = Streams::ONE,
-        /// The same of warm data.
+        /// Streams of warm data, as `hot_streams` has of hot.
         warm_streams: Streams = Streams::ONE,
-        /// The same of cold data.
+        /// Streams of cold data, as `hot_streams` has of hot.
         cold_streams: Streams = Streams::ONE,
         /// How blocks are shared out among streams.
         stream_policy: StreamPolicy = StreamPolicy::RoundRobin,

@@ -67,7 +67,7 @@ pub struct F2fs {
     pub(crate) cp_rwsem: RwLock<()>,
     /// Keeps one file's placing and sending together, where the switch `writepages` says so.
     pub(crate) writepages: Mutex<()>,
-    /// The same of files that are pinned to a stream, by its slot.
+    /// One such lock for the files that are pinned to a stream, by its slot.
     pub(crate) stream_writepages: [Mutex<()>; LOG_SLOTS],
     /// One writer of node pages at a time.
     pub(crate) node_write: Mutex<()>,

@@ -86,7 +86,7 @@ fn crashed(features: &'static str) -> Crashed {
 }
 
 impl Crashed {
-    /// The same on a device of its own.
+    /// This crash on a device of its own.
     fn copy(&self) -> Crashed {
         Crashed { device: Image::of(&self.device).device(), ..self.clone() }
     }

@@ -61,7 +61,7 @@ impl Bed {
         self.cut_with(0)
     }
 
-    /// The same, where so many bytes were written to each zone that is empty.
+    /// The device after a cut, where so many bytes were written to each zone that is empty.
     fn cut_with(&self, begun: u64) -> Bed {
         let memory = Image::of(&self.memory).device();
         let zoned = self.zoned.as_ref().map(|(spec, old)| {
@@ -183,7 +183,7 @@ fn logs_find_sections_that_a_power_cut_left_begun() {
     }
 }
 
-/// The same, and no zone can be reset.
+/// Free sections that were begun, and no zone can be reset.
 #[test]
 fn without_a_section_for_its_logs_a_volume_is_read() {
     let bed = Bed::new(mixed().map(|s| ZoneSpec { conventional: 8, ..s }));

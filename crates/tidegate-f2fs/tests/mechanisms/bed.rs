@@ -35,7 +35,7 @@ pub fn each_seed<R: Send + 'static>(
     each_jittered(seeds, 0, options, f)
 }
 
-/// The same with one in so many meetings of threads put off for a while.
+/// Runs `f` as [`each_seed`], with one in so many meetings of threads put off for a while.
 pub fn each_jittered<R: Send + 'static>(
     seeds: std::ops::Range<u64>,
     jitter: u32,

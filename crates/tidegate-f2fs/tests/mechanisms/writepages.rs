@@ -44,7 +44,7 @@ fn write(bed: &Arc<Bed>) -> (u64, u64) {
     (bed.fs.stats().split_bios, pieces.sum())
 }
 
-/// The same of several seeds together.
+/// The result of several seeds together.
 fn all(options: &'static str) -> Came {
     let _alone = ALONE.lock();
     let counts = lockstat::collect();

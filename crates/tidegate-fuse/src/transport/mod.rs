@@ -37,7 +37,7 @@ pub struct Connection {
 pub enum TransportKind {
     /// On /dev/fuse: knows all of the protocol that we use.
     Dev,
-    /// The same by io_uring if the kernel offers it, else on /dev/fuse.
+    /// By io_uring if the kernel offers it, else on /dev/fuse.
     #[default]
     Best,
     /// By io_uring or not at all.

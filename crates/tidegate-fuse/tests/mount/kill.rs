@@ -190,7 +190,8 @@ fn what_was_fsynced_survives_kill_9() {
     }
 }
 
-/// The same on ext4 with a journal so small that its log wraps. Blocks are pages: no page is there in part.
+/// Killed servers on ext4 with a journal so small that its log wraps. Blocks are pages: no page is there in
+/// part.
 #[test]
 fn what_was_fsynced_on_ext4_survives_kill_9() {
     if cannot_mount() || ["mke2fs", "e2fsck"].into_iter().any(tidegate_testing::oracle::skip_or_fail) {

@@ -81,13 +81,13 @@ impl Rig {
         self.mount_by("serving_process", words)
     }
 
-    /// The same; the test called `process` is who serves.
+    /// Mounts it; the test called `process` serves.
     pub fn mount_by(&mut self, process: &str, words: &str) -> Result<(), String> {
         self.child = Some(start(process, &self.image, &self.dir, words, None)?);
         Ok(())
     }
 
-    /// The same as an ordinary user, who owns the image and the directory from then on.
+    /// Mounts it as an ordinary user, who owns the image and the directory from then on.
     pub fn mount_as(&mut self, user: u32, words: &str) -> Result<(), String> {
         for path in [&self.image, &self.dir] {
             std::os::unix::fs::chown(path, Some(user), Some(user)).unwrap();

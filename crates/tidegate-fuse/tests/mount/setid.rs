@@ -31,7 +31,7 @@ fn script(mode: &str, who: &str, by: &str) -> String {
     s
 }
 
-/// The same on ext4 and on ours, and after mounting again.
+/// Runs the scripts on ext4 and on ours, and looks again after mounting anew.
 fn compare(modes: &[&str], who: &str, by: &str) {
     if cannot_mount() || no_ext4() || tidegate_testing::oracle::skip_or_fail("setpriv") {
         return;

@@ -31,7 +31,7 @@ const SHARDS: usize = 32;
 pub struct Block {
     buf: Arc<PageBuf>,
     len: usize,
-    /// See [`Block::is_verified`].
+    /// The flag of [`Block::is_verified`].
     verified: bool,
 }
 

@@ -42,7 +42,8 @@ pub(crate) enum Touch {
     Read,
     /// Nothing: they are zeros.
     Fresh,
-    /// The same, of a block that holds a file's data: others keep that in memory, and nobody reads it here when it is clean.
+    /// Nothing, of a block that holds a file's data: others keep that in memory, and nobody reads it here
+    /// when it is clean.
     Data,
 }
 

@@ -60,7 +60,7 @@ impl Costs {
         blocks + blocks.div_ceil(self.tags) + revokes.div_ceil(self.revokes) + 1
     }
 
-    /// The same for a transaction that takes all it may.
+    /// Blocks of the log that so many blocks and revokes take at most in a transaction that takes all it may.
     pub fn weight(&self, blocks: u32, revokes: u32) -> u32 {
         blocks.saturating_add(revokes.div_ceil(self.revokes))
     }

@@ -66,7 +66,7 @@ impl Handle {
         self.change(at, Touch::Read, f)
     }
 
-    /// The same for a block that is new: it is not read, and `f` gets zeros.
+    /// Lets `f` fill a block that is new: it is not read, and `f` gets zeros.
     ///
     /// # Errors
     /// As [`Handle::write`].
@@ -74,8 +74,8 @@ impl Handle {
         self.change(at, Touch::Fresh, f)
     }
 
-    /// The same for a block that holds a file's data. It stays in the cache until the device has it where it belongs
-    /// ([`crate::Cache::peek`]).
+    /// Lets `f` change a block that holds a file's data. It stays in the cache until the device has it where
+    /// it belongs ([`crate::Cache::peek`]).
     ///
     /// # Errors
     /// As [`Handle::write`].
@@ -243,7 +243,7 @@ impl Reserved {
         self.blocks
     }
 
-    /// The same for something else than what the handle was for that it comes from.
+    /// These credits for a purpose other than that of the handle they come from.
     pub fn of_kind(mut self, kind: u8) -> Reserved {
         self.kind = kind;
         self

@@ -72,8 +72,9 @@ pub fn recover(log: Arc<Log>, volume_blocks: u64) -> Result<Replay> {
     find(log, volume_blocks, &mut Err)
 }
 
-/// The same from a damaged log, for a repair: the log ends before a damaged transaction, and damaged blocks
-/// of others are left out. The damage found comes with it, in order. A volume needs a check behind this.
+/// Finds out what a damaged log holds, for a repair: the log ends before a damaged transaction, and damaged
+/// blocks of others are left out. The damage found comes with it, in order. A volume needs a check behind
+/// this.
 ///
 /// # Errors
 /// Those of the superblock and of fast commits; the device's. Nothing was written.

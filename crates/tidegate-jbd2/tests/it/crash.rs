@@ -149,7 +149,7 @@ pub fn ran(seed: u64, mode: JournalMode, base: Base) -> Ran {
     ran_on(seed, mode, base, None)
 }
 
-/// The same on a device whose writes fail from that one on.
+/// Threads on a volume whose device fails from this write on.
 fn ran_on(seed: u64, mode: JournalMode, base: Base, fails: Option<u64>) -> Ran {
     let config = Config { seed, cpus: 2, jitter: 64, quantum: Nanos(0), ..Config::default() };
     let body = move || {

@@ -17,7 +17,7 @@ pub fn fresh(len: u32) -> (Vec<u8>, Vec<Run>) {
     fresh_with(len, Sums::None)
 }
 
-/// The same with checksums in its superblock.
+/// A volume with a clean log whose superblock has checksums.
 pub fn fresh_with(len: u32, sums: Sums) -> (Vec<u8>, Vec<Run>) {
     let shape = Shape { block_size: SIZE, len, wide: false, sums, start: 0, tid: 40, uuids: false };
     let mut bytes = vec![0; VOLUME as usize * SIZE];

@@ -275,7 +275,7 @@ mod tests {
         assert_eq!((verdict, why.contains("other position")), (Verdict::No, true), "{why}");
         assert_eq!(published(1.4, &[1.4]).0, Verdict::No, "one run");
         assert_eq!(published(1.4, &[]), (Verdict::No, "not measured".into()));
-        // The same for a published ratio below 1.
+        // Published ratios below 1 are judged alike.
         assert_eq!(published(0.5, &[0.6, 0.61, 0.6]).0, Verdict::Yes);
         assert_eq!(published(0.5, &[1.0, 1.0, 1.0]).0, Verdict::No);
     }

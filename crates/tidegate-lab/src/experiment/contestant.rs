@@ -26,7 +26,7 @@ pub enum Contestant {
     Image(PathBuf),
     /// A new volume on a device model, in real time: `preset:NAME`.
     Preset(Preset),
-    /// The same in simulated time: `sim:NAME`.
+    /// A new volume on a device model, in simulated time: `sim:NAME`.
     Simulated(Preset),
     /// Linux's own file system in a guest: `kernel:f2fs`, `kernel:ext4` or `kernel:IMAGE`, with `,OPTIONS` to mount
     /// with.

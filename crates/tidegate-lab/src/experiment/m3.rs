@@ -94,7 +94,7 @@ fn settings(quick: bool) -> Vec<Setting> {
     };
     let files = RATE * seconds / threads;
     let every = seconds * 250;
-    // The same for a first look: one sync is enough to be in the way.
+    // A smaller workload for a first look: one sync is enough to be in the way.
     let commits = FsMark { logs: 1, ..mark(1, 1250, 250) };
     vec![
         setting("one sync beside fs_mark", mark(1, files, every), SYNC, Some(published), bars),

@@ -25,8 +25,8 @@ use tidegate_vfs::MemoryLimits;
 
 /// Events kept of each thread, where bios are of interest.
 const EVENTS: usize = 1 << 16;
-/// The same where causes are, in simulated time: more than a thread has in a run, since one event that is lost takes the
-/// names of what it was about along. Only what comes takes memory.
+/// Events kept of each thread where causes are of interest, in simulated time: more than a thread has in a
+/// run, since one event that is lost takes the names of others along. Only what comes takes memory.
 const ALL_EVENTS: usize = 1 << 21;
 
 /// The figure that is compared.

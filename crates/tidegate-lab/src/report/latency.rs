@@ -15,7 +15,7 @@ pub fn columns() -> Vec<String> {
     first.chain(shown).chain([format!("longest {LONGEST}")]).collect()
 }
 
-/// The same of one kind of operation.
+/// The cells of one kind of operation.
 pub fn cells(l: &Latency) -> Vec<String> {
     let at = |(p, _): &(&str, &str)| l.percentiles.get(*p).map_or("–".into(), |v| nanos(*v as f64));
     let longest: Vec<String> = l.longest.iter().map(|v| nanos(*v as f64)).collect();

@@ -37,7 +37,7 @@ pub fn num(x: f64) -> String {
     trimmed(format!("{x:.digits$}"))
 }
 
-/// The same for a count.
+/// A count, its thousands apart from 10,000 on.
 pub fn count(n: u64) -> String {
     grouped(n as f64)
 }

@@ -53,7 +53,7 @@ impl Rig {
         u32::try_from(zone.size / SEGMENT).ok()
     }
 
-    /// The same on another device.
+    /// The volume on another device.
     ///
     /// # Errors
     /// As [`Rig::build`]; those of the device.

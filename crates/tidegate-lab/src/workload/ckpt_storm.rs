@@ -114,7 +114,7 @@ impl CkptStorm {
     /// Runs it.
     ///
     /// # Errors
-    /// See [`super::run`].
+    /// As [`super::run`].
     pub fn run(&self, target: &Arc<dyn Target>) -> Result<RunResult> {
         if !self.groups.iter().any(|g| g.times > 0 && g.threads > 0) {
             return Err(Error::spec("ckpt_storm: no group has a number of times, so it would never end"));

@@ -33,7 +33,7 @@ pub enum SyncMode {
     Each,
     /// All files of a thread after they are written, in order, by fsync.
     Post,
-    /// The same from the last to the first.
+    /// All files of a thread after they are written, from the last to the first, by fsync.
     PostReverse,
     /// All at the end of a loop, by one sync(2).
     Sync,
@@ -93,7 +93,7 @@ impl FsMark {
     /// Runs it.
     ///
     /// # Errors
-    /// See [`super::run`].
+    /// As [`super::run`].
     pub fn run(&self, target: &Arc<dyn Target>) -> Result<RunResult> {
         if [self.threads, self.files, self.loops, self.write_size].contains(&0) {
             return Err(Error::spec("fs_mark: threads, files, loops and write_size must not be 0"));

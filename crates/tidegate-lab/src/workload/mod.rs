@@ -32,13 +32,13 @@ use tidegate_block::IoContext;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "workload", rename_all = "snake_case")]
 pub enum Spec {
-    /// See [`FsMark`].
+    /// Threads that make files, as fs_mark does.
     FsMark(FsMark),
-    /// See [`PgIoPerf`].
+    /// Readers, a writer and a log beside them, as mmtests' pgioperf has them.
     Pgioperf(PgIoPerf),
-    /// See [`CkptStorm`].
+    /// Groups of threads that ask for checkpoints.
     CkptStorm(CkptStorm),
-    /// See [`Streams`].
+    /// Writers of large files.
     Streams(Streams),
 }
 
@@ -53,7 +53,7 @@ impl Spec {
         }
     }
 
-    /// The same with another seed, where chance is part of it.
+    /// This workload with another seed, where chance is part of it.
     pub fn seeded(self, seed: u64) -> Spec {
         match self {
             Spec::Pgioperf(p) => Spec::Pgioperf(PgIoPerf { seed, ..p }),

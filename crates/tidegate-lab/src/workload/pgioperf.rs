@@ -132,7 +132,7 @@ impl PgIoPerf {
     /// Runs it.
     ///
     /// # Errors
-    /// See [`super::run`].
+    /// As [`super::run`].
     pub fn run(&self, target: &Arc<dyn Target>) -> Result<RunResult> {
         let blocks = self.file_size.checked_div(self.block).unwrap_or(0);
         let pieces = self.log_size.checked_div(self.log_block).unwrap_or(0);

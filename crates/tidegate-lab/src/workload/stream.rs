@@ -53,7 +53,7 @@ impl Streams {
     /// Runs it.
     ///
     /// # Errors
-    /// See [`super::run`].
+    /// As [`super::run`].
     pub fn run(&self, target: &Arc<dyn Target>) -> Result<RunResult> {
         let period = match self.periodic {
             Periodic::FsyncEvery(n) | Periodic::SyncEveryMs(n) => n,

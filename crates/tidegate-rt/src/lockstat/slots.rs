@@ -285,7 +285,7 @@ pub(super) fn taken(class: usize, always: bool, one_in: u16) -> Taken {
     taken_and_timed(class, always, one_in).unwrap_or_default()
 }
 
-/// The same for one that may be drawn, or is timed in any case.
+/// Counts an acquisition that may be drawn, or is timed in any case.
 #[inline(never)]
 fn taken_and_timed(class: usize, always: bool, one_in: u16) -> Option<Taken> {
     let mine = MINE.get().filter(|mine| mine.is_current()).or_else(mine)?;

@@ -92,7 +92,7 @@ impl Figures {
         }
     }
 
-    /// The same for more nodes.
+    /// These figures with room for more nodes.
     fn grown(&self) -> Figures {
         let new = Figures::of(self.nodes.len() * 2);
         new.period.store(self.period.load(Relaxed), Relaxed);

@@ -129,7 +129,7 @@ pub(super) fn with(f: impl FnOnce(&Mine)) {
     let _ = LOCAL.try_with(f);
 }
 
-/// See [`super::take`].
+/// The work of [`super::take`].
 pub(super) fn take() -> Recorded {
     let mut r = Recorded::default();
     let mut threads = THREADS.lock();

@@ -85,7 +85,7 @@ pub struct Chunk {
     pub referenced: bool,
     /// Of dirty pages: the parity of the epoch in which they were dirtied.
     dirty_epoch: u64,
-    /// The same of pages under write-back.
+    /// Of pages under write-back: the parity of their epoch.
     writeback_epoch: u64,
     /// Pages under write-back are becoming dirty again.
     pub given_back: bool,

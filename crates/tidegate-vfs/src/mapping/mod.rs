@@ -62,7 +62,7 @@ pub struct AddressSpace {
     no_space: AtomicBool,
     /// Times that pages taken for writing became dirty again without an error.
     redirtied: AtomicU64,
-    /// See [`AddressSpace::gathered`].
+    /// The count of [`AddressSpace::gathered`].
     gathered: AtomicU64,
     /// Times that pages under write-back joined bios which were not sent.
     pub(crate) joins: AtomicU64,
@@ -140,7 +140,7 @@ impl AddressSpace {
         self.with_chunk_in(&mut self.shard(chunk).lock(), chunk, f)
     }
 
-    /// The same for who has locked the chunk's shard.
+    /// Runs `f` on a chunk for a caller that has locked its shard.
     fn with_chunk_in<R>(&self, s: &mut Shard, chunk: u64, f: impl FnOnce(&mut Chunk) -> R) -> R {
         let c = s.chunks.entry(chunk).or_default();
         let (p0, d0, w0) = (c.present(), c.dirty, c.writeback);

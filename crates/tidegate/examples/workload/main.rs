@@ -54,7 +54,7 @@ struct Cli {
 enum What {
     /// Threads make files: create, write, fsync.
     Mark(mark::Mark),
-    /// The same, in rounds: with nothing looked at, and with each thing there is to look at.
+    /// Marks in rounds: with nothing looked at, and with each thing there is to look at.
     Look(look::Look),
     /// One file takes a share of the volume.
     Fill(age::Fill),

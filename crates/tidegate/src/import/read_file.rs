@@ -51,7 +51,7 @@ pub fn is_small(st: &Stat) -> bool {
 /// Sends the pieces of a file one by one, holes left out; its size as it turned out.
 ///
 /// # Errors
-/// See [`Stop`].
+/// A [`Stop`].
 pub fn pieces(fd: BorrowedFd<'_>, st: &Stat, to: &mut BatchSender) -> Result<u64, Stop> {
     let size = st.st_size as u64;
     let sparse = host::may_have_holes(st);

@@ -85,7 +85,7 @@ impl Graph {
         (found.total > 0).then_some(found)
     }
 
-    /// The same without waits, which perf has no samples of.
+    /// This graph without waits, which perf has no samples of.
     pub fn without_waits(&self) -> Graph {
         let own = if is_wait(&self.name) { 0 } else { self.own };
         let below: Vec<Graph> = self.below.iter().map(Graph::without_waits).filter(|g| g.total > 0).collect();

@@ -32,7 +32,7 @@ pub struct Writer<W: Write> {
 const ZEROS: [u8; BLOCK] = [0; BLOCK];
 /// The largest number an octal field of 12 bytes holds.
 const MAX_OCTAL_12: u64 = 0o777_7777_7777;
-/// The same for 8 bytes.
+/// The largest number an octal field of 8 bytes holds.
 const MAX_OCTAL_8: u32 = 0o777_7777;
 /// Longest name in a plain header.
 const NAME: usize = 100;

@@ -41,7 +41,7 @@ impl Superblock {
         own * (1 + descs + u64::from(self.raw.s_reserved_gdt_blocks.get()))
     }
 
-    /// The same of all groups together, whose number the superblock alone bounds.
+    /// Blocks that copies take in all groups together, whose number the superblock alone bounds.
     pub fn all_copies(&self) -> u64 {
         let groups = u64::from(self.groups);
         let per_meta = u64::from(self.descs_per_block());

@@ -98,7 +98,7 @@ pub fn check(queue: &Arc<RequestQueue>, options: CheckOptions) -> Result<CheckRe
     Ok(with_trees(queue, options)?.0)
 }
 
-/// The same, with the directories whose hash trees are damaged.
+/// A check that also gives the directories whose hash trees are damaged.
 pub(in crate::offline) fn with_trees(
     queue: &Arc<RequestQueue>,
     options: CheckOptions,

@@ -20,7 +20,8 @@ pub(super) enum Stage {
     Fresh,
     /// Inodes, directories, maps.
     InPlace,
-    /// The same in blocks that had two owners, once the other's inode and map let go of them.
+    /// Inodes, directories and maps in blocks that had two owners, once the other's inode and map let go of
+    /// them.
     Shared,
     /// Bitmaps and descriptors, which follow from those.
     Tables,

@@ -127,8 +127,9 @@ impl Repair<'_, '_> {
         self.dir_block_over(seed, entries, None)
     }
 
-    /// The same. Of a directory whose names are encrypted and fold case, `before` is the block as it was: what lies behind
-    /// each name is its hash (`struct ext4_dir_entry_hash`), which nobody can make anew without the key.
+    /// A block of these entries, as [`Self::dir_block`] makes it. Of a directory whose names are encrypted
+    /// and fold case, `before` is the block as it was: what lies behind each name is its hash (`struct
+    /// ext4_dir_entry_hash`), which nobody can make anew without the key.
     pub(super) fn dir_block_over(&self, seed: u32, entries: &[Entry], before: Option<&[u8]>) -> Vec<u8> {
         let end = self.entries_end();
         let mut bytes = vec![0; self.sb.block_size as usize];

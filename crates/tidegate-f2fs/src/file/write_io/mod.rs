@@ -224,8 +224,8 @@ impl WriteIo {
         FullBios { io: self, bios: Vec::new() }
     }
 
-    /// The same as Linux does it: what is full is sent with the log's growing bio still locked, also while the
-    /// queue is congested.
+    /// Adds an extent as Linux does it: full bios are sent with the log's growing bio still locked, also
+    /// while the queue is congested.
     pub(crate) fn add_within(&self, log: LogId, extent: Extent, flags: BioFlags) {
         let _span = extent.pages.submitting(extent.blk, log, flags);
         if let Some(order) = self.order_of(extent.pages.moved) {

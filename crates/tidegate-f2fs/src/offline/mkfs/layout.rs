@@ -90,8 +90,8 @@ pub fn layout(bytes: u64, options: &MkfsOptions) -> Result<Layout, MkfsError> {
     layout_on(bytes, options, None)
 }
 
-/// The same on a device with zones: sections are zones, and lie on them; all in front of the main area lies in
-/// conventional ones.
+/// The geometry of a volume on a device with zones: sections are zones, and lie on them; all in front of the
+/// main area lies in conventional ones.
 pub(super) fn layout_on(
     bytes: u64,
     options: &MkfsOptions,

@@ -61,7 +61,8 @@ impl Sit {
         self.take_free(log, may_begin, true)
     }
 
-    /// The same; unless it `goes_on` from the end of its segment, a log on zones goes to another section.
+    /// Takes a wholly free segment for `log`; unless it `goes_on` from the end of its segment, a log on zones
+    /// goes to another section.
     pub(crate) fn take_free(&self, log: LogId, may_begin: bool, goes_on: bool) -> Result<Option<SegNo>> {
         let mut s = self.state.lock();
         let find = |s: &mut SitState| match self.find_in_own_section(s, log, goes_on)? {

@@ -121,11 +121,11 @@ pub(crate) struct SitState {
     free: FreeSegments,
     /// Of a volume on zones.
     sections: Option<Sections>,
-    /// The same, for whoever looks without the lock.
+    /// The count of free segments, for a reader without the lock.
     seen: Arc<AtomicU64>,
     /// The segment each log works on, by slot; [`SegNo::NONE`] for a closed stream.
     current: [u32; LOG_SLOTS],
-    /// The same, and for a closed stream the segment that it was in last.
+    /// The segment of each log, and for a closed stream the one that it was in last.
     last: [u32; LOG_SLOTS],
     /// Whether a log works on a segment, a bit each.
     in_log: Vec<u64>,

@@ -27,7 +27,7 @@ pub(crate) struct Sections {
     ready: FreeSegments,
     /// Sections that logs have left before their end; something may be on its way to them.
     left: BTreeSet<u32>,
-    /// The same where nothing is: their zones are to be finished.
+    /// Sections that logs have left and nothing is on its way to: their zones are to be finished.
     to_finish: BTreeSet<u32>,
 }
 

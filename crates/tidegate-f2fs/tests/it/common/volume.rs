@@ -96,7 +96,7 @@ pub fn mount_rw(device: Arc<dyn Device>, limits: MemoryLimits, time: Timespec) -
     open_rw(device, limits, time).map(|v| v.1)
 }
 
-/// The same, and the volume itself.
+/// Mounts a volume for writing, and gives the volume itself, too.
 pub fn open_rw(
     device: Arc<dyn Device>,
     limits: MemoryLimits,

@@ -135,7 +135,7 @@ fn a_change_of_names_is_not_done_by_half() {
     }
 }
 
-/// The same where memory is so short that what was read before the change is gone again when it is needed.
+/// A change of names where memory is so short that pages read before it are gone again when they are needed.
 #[test]
 fn a_change_of_names_that_breaks_off_stops_the_volume() {
     let memory = volume();

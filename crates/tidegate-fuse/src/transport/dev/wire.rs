@@ -176,7 +176,7 @@ pub fn encode_dev(d: DeviceNumber) -> u32 {
     d.minor & 0xff | d.major << 8 | (d.minor & !0xff) << 12
 }
 
-/// The same back.
+/// A device number from the kernel's 32-bit form.
 pub fn decode_dev(d: u32) -> DeviceNumber {
     DeviceNumber { major: d >> 8 & 0xfff, minor: d & 0xff | d >> 12 & 0xf_ff00 }
 }

@@ -1,4 +1,4 @@
-//! The same on F2FS: what a checkpoint waits for beside a congested device, which nobody has published.
+//! The experiment on F2FS: a checkpoint's waits beside a congested device, which nobody has published.
 
 use super::{MEMORY, latency, mean, p99};
 use crate::experiment::Where;

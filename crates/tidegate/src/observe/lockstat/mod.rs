@@ -131,7 +131,7 @@ pub fn write(locks: &[LockStat], to: &mut impl Write) -> io::Result<()> {
     write_table(&locks.iter().map(Class::of).collect::<Vec<_>>(), to)
 }
 
-/// The same of classes that were kept.
+/// Writes the table of classes that were kept.
 ///
 /// # Errors
 /// Those of writing.

@@ -61,7 +61,7 @@ pub enum Cause {
 pub struct Part {
     /// Why it went by.
     pub cause: Cause,
-    /// The same in words, with who and what.
+    /// The cause in words, with threads and things by name.
     pub what: String,
     /// How long, in nanoseconds.
     pub ns: u64,

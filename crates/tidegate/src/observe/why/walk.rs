@@ -76,7 +76,7 @@ impl<'a> Walk<'a> {
         self.woken_after(s.thread, after, waited, s.end - s.begin, out)
     }
 
-    /// The same at the end of a call that took `call` in all.
+    /// The end of a wait as [`Self::woken`] has it, at the end of a call that took `call` in all.
     pub(super) fn woken_after(
         &self,
         thread: u32,

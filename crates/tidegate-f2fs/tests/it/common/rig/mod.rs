@@ -67,7 +67,7 @@ impl Rig {
         Self::mounted(device, crtime, limits).map(|r| r.0)
     }
 
-    /// The same, with threads at work that change no file.
+    /// A fresh volume and its model, with threads at work that change no file.
     pub fn in_company(device: Arc<MemoryDevice>, crtime: bool, limits: MemoryLimits) -> Result<Rig, String> {
         let (mut rig, fs) = Self::mounted(device, crtime, limits)?;
         rig.company = Some(Company::of(&fs, &rig.vfs));
