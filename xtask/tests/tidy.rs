@@ -81,6 +81,34 @@ fn every_lock_has_its_row() {
     assert!(missing.is_empty() && gone.is_empty(), "without a row: {missing:?}; without a lock: {gone:?}");
 }
 
+/// The head of a folder's `mod.rs`, or of the file named as the folder is, has the locks that are declared in it.
+#[test]
+fn each_folder_names_its_locks() {
+    let all = sources();
+    let tests = of_tests(&all);
+    for (path, text) in all.iter().filter(|(path, _)| !tests.contains(path)) {
+        let within = path.strip_prefix(workspace::root().join("crates")).unwrap();
+        let parts: Vec<_> = within.iter().map(|p| p.to_string_lossy()).collect();
+        // crate, "src", folder or file
+        let folder = workspace::root()
+            .join("crates")
+            .join(&*parts[0])
+            .join("src")
+            .join(parts[2].trim_end_matches(".rs"));
+        let heads = [folder.join("mod.rs"), folder.with_extension("rs")];
+        let Some(head) = heads.iter().filter(|_| folder.is_dir()).find_map(|h| fs::read_to_string(h).ok())
+        else {
+            continue;
+        };
+        let head: String =
+            head.lines().map_while(|l| l.strip_prefix("//!")).flat_map(|l| [l.trim(), " "]).collect();
+        for (rank, class) in locks(text).iter().filter(|(_, class)| !class.starts_with("test->")) {
+            let named = head.contains(&format!("`{class}` {rank}"));
+            assert!(named, "{}: the head of {} lacks `{class}` {rank}", within.display(), folder.display());
+        }
+    }
+}
+
 #[test]
 fn comments_say_what_they_describe() {
     for (path, text) in sources() {

@@ -3,7 +3,9 @@
 //! The thread that submits or completes a request sends what is due (`pump`); no lock is held then. A thread
 //! that completes requests inside a device's `submit` leaves the rest to the pump that it is under, so
 //! a device that completes inline costs no stack. One service thread watches deadlines and does what
-//! others had better not: what may block a completing thread, and the rest of a long queue.
+//! others had better not: work that may block a completing thread, and the rest of a long queue.
+//!
+//! Lock owned: `wfq->lock` 960. Caller: the request queue.
 
 mod flow;
 mod sched;

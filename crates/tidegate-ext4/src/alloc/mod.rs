@@ -1,7 +1,8 @@
 //! The volume's supplies: groups and their descriptors, free blocks and inodes.
 //!
-//! Its locks: `ext4->group` keeps two changes of one group's bitmaps apart, and is held while a bitmap is read;
-//! `ext4->space` has the counts. Maps, directories and inodes take and give back through it.
+//! Locks owned: `ext4->group` 405 keeps two changes of one group's bitmaps apart, and is held while a bitmap is read;
+//! `ext4->damaged` 521; `ext4->space` 522 has the counts; `ext4->freed` 523. Callers: maps, directories and inodes take
+//! and give back through it.
 //!
 //! | module | holds |
 //! |---|---|

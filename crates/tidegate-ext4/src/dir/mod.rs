@@ -1,6 +1,6 @@
 //! Directories: entries in blocks, a hash tree over them, or entries in the inode.
 //!
-//! It owns no lock; callers hold the directory's `i_rwsem`. Positions are bytes of the directory, so that a listing goes
+//! No lock is owned; the caller, the VFS's glue, holds the directory's `i_rwsem`. Positions are bytes of the directory, so that a listing goes
 //! on where it stopped: the first entry at or behind a position.
 //!
 //! | module | holds |

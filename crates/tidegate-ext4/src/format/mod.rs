@@ -1,5 +1,7 @@
 //! The bytes of the format, their units, their checksums, and the one place that validates them.
 //!
+//! No lock is owned, and no volume known: its functions take bytes and give values. Callers: every other module.
+//!
 //! | module | holds |
 //! |---|---|
 //! | [`raw`] | structures as they lie on the volume |

@@ -1,5 +1,7 @@
 //! Work on a volume that nobody uses.
 //!
+//! No lock is owned. Caller: the facade.
+//!
 //! | module | holds |
 //! |---|---|
 //! | [`check`](mod@check) | holding a volume against named rules, without changing it |

@@ -1,6 +1,6 @@
 //! Ext4 as the VFS sees it: [`tidegate_vfs::FileSystem`], each method in terms of the engine's.
 //!
-//! It owns no lock, and nothing in this crate calls it.
+//! No lock is owned, and nothing in this crate calls it.
 
 mod ops;
 

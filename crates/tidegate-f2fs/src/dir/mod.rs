@@ -1,7 +1,7 @@
 //! Directories: names in multi-level hash buckets, or inside the inode while they are few.
 //!
-//! Its lock is `fi->names` 448, short. The caller, the VFS's glue, holds the directory's `i_rwsem`, exclusive for changes, and `cp_rwsem`
-//! for changes.
+//! Lock owned: `fi->names` 448, short. Caller: the VFS's glue, which holds the directory's `i_rwsem`, exclusive for
+//! changes, and `cp_rwsem` shared for changes.
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,7 +1,9 @@
 //! File data: the map from pages to blocks, and the way of pages to the device.
 //!
-//! Its locks: `streammap_lock` 490, `io_rwsem` 570, one for each log, `fsync_node_lock` 575, `failed_pages` 577. The map of one file is
-//! guarded by its `i_dnode` 200. The VFS's glue, cleaning and the checkpoint call it.
+//! Locks owned: `sbi->streammap_lock` 490, `sbi->io_order_lock` 568, `io->io_rwsem` 570 (one for each log),
+//! `sbi->fsync_node_lock` 575, `sbi->failed_pages` 577, `write_io->bad_sections` 578, `write_io->active_zones` 579.
+//! The map of one file is guarded by its `i_dnode` 200, which is the inode's. Callers: the VFS's glue, cleaning and
+//! the checkpoint.
 //!
 //! | module | holds |
 //! |---|---|

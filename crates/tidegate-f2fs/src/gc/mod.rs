@@ -5,7 +5,8 @@
 //! is idle. Data goes through the page cache to the cold log. Nodes are only marked dirty, since the checkpoint that
 //! has to follow writes them elsewhere. A cleaned segment is free after that checkpoint.
 //!
-//! Its locks: `gc_lock` 18, `cmd_lock` 525, `gc_th->state` 610. The VFS's glue and fsync ask for room.
+//! Locks owned: `sbi->gc_lock` 18, `dcc->cmd_lock` 525 (the list that `segment` discards from), `gc_th->state` 610.
+//! Callers: the VFS's glue and fsync ask for room.
 //!
 //! | module | holds |
 //! |---|---|

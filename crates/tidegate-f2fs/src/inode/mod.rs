@@ -3,8 +3,8 @@
 //! An operation's changes of attributes are in the inode's node page before the operation ends. Excepted are
 //! changes of times and the size by a plain write or a read: these are noted (`imeta`).
 //!
-//! Its locks: `i_dnode` 200, `ino_lock` 430, `inode_lock[DIRTY_META]` 445, and of fsync's state `i_fsync` 19 and
-//! `dirty_dnodes` 705. Files, directories and durability call it.
+//! Locks owned: `fi->i_dnode` 200, `sbi->inode_lock[DIRTY_META]` 445, and of fsync's state `fi->i_fsync` 19 and
+//! `fi->dirty_dnodes` 705. Orphans are under the volume's `ino_lock` 430. Callers: files, directories and durability.
 //!
 //! | module | holds |
 //! |---|---|

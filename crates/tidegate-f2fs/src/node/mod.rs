@@ -2,13 +2,13 @@
 //!
 //! Nodes are pages of the node inode's mapping, by node id. A change of one node is atomic (under its `i_pages`
 //! shard). Changes over several nodes of an inode are serialised by its `i_dnode` lock, and kept together against
-//! checkpoints by `cp_rwsem`; the callers (inodes, files, directories, cleaning) hold both.
+//! checkpoints by `cp_rwsem`. No lock is owned; the callers (inodes, files, directories, cleaning) hold both.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `around` | how many nodes are read for one |
 //! | `dnode` | the tree of addresses: the direct node of a page |
-//! | `write` | writing nodes out, for a checkpoint or an fsync; its lock is `node_write` 110 |
+//! | `write` | writing nodes out, for a checkpoint or an fsync, under the volume's `node_write` 110 |
 
 pub(crate) mod around;
 pub(crate) mod dnode;

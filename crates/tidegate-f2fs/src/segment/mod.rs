@@ -1,7 +1,8 @@
 //! The logs, and the segments that they leave behind.
 //!
-//! Its locks: `curseg_mutex` 500, one for each log. All that places a block calls it, with `cp_rwsem` held
-//! shared, or exclusive by the checkpoint.
+//! Lock owned: `curseg->curseg_mutex` 500, one for each log. Zones are reset and finished under the volume's
+//! `zone_mgmt` 480, segments discarded under cleaning's `cmd_lock` 525. Callers: all that places a block, with
+//! `cp_rwsem` held shared, or exclusive by the checkpoint.
 //!
 //! | module | holds |
 //! |---|---|

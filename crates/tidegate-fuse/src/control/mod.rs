@@ -2,8 +2,10 @@
 //!
 //! It is named after the image, so that image and directory both lead to it, and lies in a directory that only
 //! the mounting user may enter. A program asks with a line of JSON and gets lines of JSON; a recording follows
-//! its line as chunks of bytes. The mount never waits for whoever asks: each has a thread of its own, time to read
+//! its line as chunks of bytes. The mount never waits for a client: each has a thread of its own, time to read
 //! an answer, and no more than so many companions.
+//!
+//! Lock owned: `control->waiting` 4.
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,4 +1,6 @@
-//! Between the kernel and [`Server`]: whoever reads requests, calls it, and sends the answers.
+//! Between the kernel and [`Server`]: threads that read requests, call it, and send the answers.
+//!
+//! Lock owned: `fuse->workers` 1.
 
 mod cpu_awake;
 pub mod dev;

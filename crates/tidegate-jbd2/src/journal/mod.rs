@@ -13,9 +13,9 @@
 //! | `start` | admission of handles |
 //! | `handle` | [`Handle`], [`Reserved`] |
 //!
-//! Locks, from outside in: `journal->j_checkpoint_mutex` (a checkpoint, over I/O), `journal->j_sb_lock` (the
-//! superblock, over its write), `journal->j_state_lock`, `transaction->t_handle_lock`. Neither a handle nor the last
-//! two are held over I/O.
+//! Locks owned, from outside in: `journal->threads` 588, `journal->j_sb_lock` 590 (the superblock, over its write),
+//! `journal->j_state_lock` 592, `transaction->t_handle_lock` 594. Neither a handle nor the last two are held over I/O. A
+//! checkpoint takes its own `journal->j_checkpoint_mutex` 589 before these, over I/O. Callers: formats, through handles.
 
 mod credits;
 mod handle;

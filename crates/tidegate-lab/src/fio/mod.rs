@@ -1,5 +1,7 @@
 //! Jobs in the manner of fio: its job files read, run on a target, and reported in its JSON.
 //!
+//! Lock owned: `lab->jobs` 11.
+//!
 //! | module | holds |
 //! |---|---|
 //! | `parse` | [`JobFile`]: sections, keys, what is not understood and where |

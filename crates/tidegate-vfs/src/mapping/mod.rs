@@ -2,12 +2,12 @@
 //!
 //! Pages live in chunks of 64; a chunk's tags are bitmaps. Chunks hang in one or more shards, each under
 //! an `i_pages` lock that is held for memory operations only, never for I/O. Buffers are shared by
-//! reference count: a bio or a reader keeps its reference, and who changes a page somebody else holds
+//! reference count: a bio or a reader keeps its reference, and a thread that changes a shared page
 //! gets a copy ([`Chunk::modify`]). So pages need no lock of their own and stay stable under I/O.
 //!
-//! Callers:
+//! Locks owned: `mapping->invalidate_lock` 25, `mapping->i_pages` 700, `mapping->busy_pages` 702. Callers:
 //!
-//! | who | holds | so that |
+//! | caller | holds | so that |
 //! |---|---|---|
 //! | a writer | `i_rwsem` exclusive, its pages as being changed (`busy`) | pages change by one at a time |
 //! | a reader of cached pages | nothing | it waits for nobody |

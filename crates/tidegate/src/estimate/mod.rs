@@ -5,10 +5,12 @@
 //! extents, of directories and of attributes; inodes are counted apart, and blocks once for each size that blocks may turn
 //! out to have.
 //!
+//! Locks owned: `measure->work` 970, `measure->linked` 975.
+//!
 //! | module | holds |
 //! |---|---|
 //! | [`f2fs`], [`dentries`] | blocks of one file, of one directory of F2FS |
-//! | [`ext4`] | the same of ext4 |
+//! | [`ext4`] | blocks of one file, of one directory of ext4 |
 //! | [`tree`], [`archive`] | adding up a directory tree, a tar |
 
 pub(crate) mod archive;
