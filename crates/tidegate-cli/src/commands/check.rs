@@ -24,14 +24,14 @@ pub struct Args {
     /// Problems to print, 1000 unless given; the rest is counted
     #[arg(long, value_name = "N")]
     max_problems: Option<usize>,
-    /// Print every rule there is, too
+    /// Also list all rules
     #[arg(long)]
     rules: bool,
-    /// Mend what is wrong, without asking; each change is printed. Exit status 0: clean, 1: errors
+    /// Mend the damage without asking; each change is printed. Exit status 0: clean, 1: errors
     /// corrected, 4: errors left, 8: could not check
     #[arg(long)]
     repair: bool,
-    /// With --repair: print what would be changed and change nothing
+    /// With --repair: print the changes and make none
     #[arg(long, requires = "repair")]
     dry_run: bool,
     /// The volume

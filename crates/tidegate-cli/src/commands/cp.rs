@@ -23,14 +23,13 @@ use tidegate::{Error, Progress, Result, Summary, Volume, export, import};
 #[derive(clap::Args)]
 #[command(override_usage = "tidegate cp [OPTIONS] SRC... DST")]
 pub struct Args {
-    /// Copy directories with all that is in them: always done, and taken for those used to cp(1)
+    /// Accepted for habit; directories are always copied whole
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// Give owner, mode, times and attributes also to a file or directory of the host that is the destination and is
-    /// there already; all others get them in any case
+    /// Also set owner, mode, times and attributes of an existing destination on the host
     #[arg(short, long)]
     preserve: bool,
-    /// Print what the copy took
+    /// Print the copy's figures: files, bytes, time
     #[arg(short, long)]
     verbose: bool,
     /// The sources, then the destination: one side on the host, the other in a volume (IMAGE:/path); `-` is standard
@@ -47,7 +46,7 @@ const CHUNK: usize = 1 << 20;
 /// # Errors
 /// The obstacle to all of it.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
-    // It is how it always goes, and taken for the hands' sake.
+    // Directories are always copied whole; the option is there for habit.
     let _ = args.recursive;
     let (to, from) = args.paths.split_last().expect("clap wants two");
     let from: Vec<Where> = from.iter().map(|p| Where::parse(p)).collect();

@@ -25,7 +25,7 @@ pub struct Args {
     /// Names that begin with a dot, too
     #[arg(short, long)]
     all: bool,
-    /// Directories themselves, not what is in them
+    /// List directories themselves, not their entries
     #[arg(short, long)]
     directory: bool,
     /// End each name with a zero byte instead of a line's end

@@ -9,7 +9,7 @@ use tidegate::Result;
 /// Arguments.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Make missing parents, and leave alone what is there
+    /// Make missing parents; existing directories are no error
     #[arg(short, long)]
     parents: bool,
     /// Permission bits, octal

@@ -18,7 +18,7 @@ pub struct Args {
     /// Format of the volume
     #[arg(short = 't', long, alias = "type", value_name = "FORMAT", default_value = "f2fs")]
     format: FormatName,
-    /// Size of the image, such as 64M or 1.5T, or `auto` to fit what --from holds; left out, it is `auto`
+    /// Size of the image, such as 64M or 1.5T, or `auto` to fit the content of --from; left out, it is `auto`
     /// with --from, else that of the image that is there; an empty file keeps its size
     #[arg(long, value_parser = size, value_name = "SIZE|auto")]
     size: Option<Size>,
@@ -32,8 +32,8 @@ pub struct Args {
     #[arg(long, value_parser = units::uuid)]
     uuid: Option<[u8; 16]>,
     /// Features, separated by commas. Of f2fs: extra_attr, inode_checksum, flexible_inline_xattr, inode_crtime,
-    /// sb_checksum, lost_found. Of ext4, added to those that mke2fs gives it, or taken away where ^ is before the name: has_journal,
-    /// ext_attr, resize_inode, dir_index, stable_inodes, orphan_file, meta_bg, 64bit, flex_bg, metadata_csum_seed,
+    /// sb_checksum, lost_found. Of ext4, added to mke2fs's, or removed with ^ before the name: has_journal, ext_attr,
+    /// resize_inode, dir_index, stable_inodes, orphan_file, meta_bg, 64bit, flex_bg, metadata_csum_seed,
     /// large_dir, sparse_super, large_file, huge_file, uninit_bg, dir_nlink, extra_isize, metadata_csum
     #[arg(short = 'O', long, value_delimiter = ',')]
     features: Vec<String>,

@@ -58,9 +58,9 @@ pub enum Command {
     Tar(tar::Args),
     /// Show capacity and use
     Df(df::Args),
-    /// Discard what a volume does not use, so that a sparse image shrinks
+    /// Discard free blocks of a volume, so that a sparse image shrinks
     Trim(trim::Args),
-    /// Show superblock, checkpoint and segments, or what checkpoints take
+    /// Show superblock, checkpoint and segments, or the time of checkpoints' steps
     Info(info::Args),
     /// Mount a volume for every program of the machine
     Mount(mount::Args),
@@ -68,15 +68,16 @@ pub enum Command {
     Umount(umount::Args),
     /// Make everything durable that a mounted volume was given
     Sync(sync::Args),
-    /// Show live what a mounted volume does: write-back, latencies, locks, files
+    /// Show a mounted volume at work: write-back, latencies, locks, files
     Top(top::Args),
-    /// Record what a mounted volume does: locks, trace events, a call tree
+    /// Record the work of a mounted volume: locks, trace events, a call tree
     Trace(trace::Args),
-    /// Explain the slowest fsyncs, syncs and checkpoints of a mounted volume: what each waited for, and what to do
+    /// Explain the slowest fsyncs, syncs and checkpoints of a mounted volume: the causes of their waits, and advice
     Why(why::Args),
-    /// Measure what a switch does, in simulated time; race volumes and directories
+    /// Measure the effect of a switch, in simulated time; race volumes and directories
     Lab(lab::Args),
-    /// Check a volume, and with --repair mend it; exit status 0: clean, 4: errors, 8: could not check, 16: wrong usage
+    /// Check a volume, and with --repair mend it; exit status 0: clean, 1: corrected, 4: errors, 8: could not check,
+    /// 16: wrong usage
     Check(check::Args),
     /// Print completions for a shell
     Completions(shells::Completions),

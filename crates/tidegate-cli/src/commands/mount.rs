@@ -33,7 +33,7 @@ pub struct Args {
     /// Stay in the foreground
     #[arg(long, short)]
     foreground: bool,
-    /// Say what would make the mount faster, also where standard error is no terminal
+    /// Say how the mount could be made faster, even if standard error is no terminal
     #[arg(long, short)]
     verbose: bool,
     /// Look at the arguments and mount nothing, as mount -f has it

@@ -12,7 +12,7 @@ pub struct Args {
     /// Directories, with all that is in them
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// Do not mind what is missing
+    /// Ignore missing files
     #[arg(short, long)]
     force: bool,
     /// The files and directories to remove

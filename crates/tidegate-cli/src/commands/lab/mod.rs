@@ -38,7 +38,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Say what each experiment is about
+    /// List the experiments with their subjects
     List,
     /// Run an experiment: a published one with its switch in every position, or one of your own
     ///
@@ -46,17 +46,16 @@ enum What {
     /// crates/tidegate-lab/examples/commits.toml is one. Every result is kept as JSON, and each run's figures as CSV.
     ///
     /// All positions run once in each round, in an order of its own. In real time a run of each goes before that
-    /// does not count. In simulated time equal seeds print equal bytes with --json: when that was is in what is kept.
+    /// does not count. In simulated time equal seeds print equal bytes with --json; the date is in the kept file.
     ///
     /// m5 also shows checkpoint_merge in Linux itself, where user-mode-linux is installed: not with --quick or
     /// --device.
     ///
-    /// --lockstat, --trace and --profile look at one more run of each position, from the making of its volume to
-    /// the end: in simulated time the median run once more, which is the same run, in real time another one that
-    /// is not among the results. Each position has files of its own: with --trace t.json,
-    /// t.m3.1.sync_wait=caller.json is of the first setting of m3. Times are those of the run: virtual on a
-    /// simulated device. On models call trees are recorded anyway and kept with the results: `lab report` draws
-    /// them.
+    /// --lockstat, --trace and --profile look at one more run of each position, from the making of its volume to the
+    /// end. In simulated time this is the median run again; in real time it is a run that is not among the results.
+    /// Each position has its own files: with --trace t.json, t.m3.1.sync_wait=caller.json is of m3's first setting.
+    /// Times are those of the run: virtual on a simulated device. On models call trees are always recorded and kept
+    /// with the results; `lab report` draws them.
     #[command(verbatim_doc_comment)]
     Run(Run),
     /// Make one HTML file of the results that are kept, and print each published table with ours in the same form
