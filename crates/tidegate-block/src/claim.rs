@@ -6,8 +6,8 @@ use rustix::fs::{FileType, Mode, OFlags, open, stat};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Keeps the kernel, and whoever else asks for the claim, from using a block device. A mount of the kind `fuseblk`
-/// takes it over: mount(2) wants the device for itself.
+/// Keeps the kernel, and others that ask for the claim, from using a block device. A mount of the kind
+/// `fuseblk` takes it over: mount(2) wants the device for itself.
 pub struct Claim {
     device: PathBuf,
     fd: Option<OwnedFd>,

@@ -19,10 +19,10 @@ pub enum Queues {
     /// Each I/O group's, and in a group each level's.
     #[default]
     Groups,
-    /// As BFQ and CFQ have them where there are no cgroups: what somebody waits for, in a queue of the thread that
-    /// submits it; what nobody waits for, in one queue for each level, whoever submits it. A thread's level is its weight
-    /// (8 − level), as `ioprio` is in BFQ. So a thousand asynchronous writes have no larger share than one thread that
-    /// reads.
+    /// As BFQ and CFQ have them without cgroups: requests that a thread waits for, in a queue of the thread
+    /// that submits them; all others in one queue for each level, from any thread. A thread's level is its
+    /// weight (8 − level), as `ioprio` is in BFQ. So a thousand asynchronous writes have no larger share than
+    /// one thread that reads.
     Processes,
 }
 

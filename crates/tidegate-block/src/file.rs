@@ -228,7 +228,7 @@ impl FileIo {
         rq.op == Op::Write && (self.in_memory || (self.cached.is_some() && rq.bytes <= SMALL))
     }
 
-    /// Does `rq` for who waits for it.
+    /// Does `rq` for a thread that waits for it.
     pub(crate) fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
         let fd = self.cached.as_ref().filter(|_| self.takes_cache(rq)).unwrap_or(&self.fd);
         self.execute_on(fd, rq)

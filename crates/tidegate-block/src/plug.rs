@@ -9,7 +9,8 @@ use tidegate_rt::device_wait;
 /// Gathers bios of one thread so that adjacent ones go out as one request; sends them when dropped.
 pub struct Plug<'a> {
     queue: &'a RequestQueue,
-    /// Where requests go instead of the queue, and who is told which load they joined.
+    /// The plug that requests go to instead of the queue, and the function that is told which load they
+    /// joined.
     behind: Option<(&'a SharedPlug, &'a dyn Fn(u64))>,
     pending: Vec<Request>,
     flags: BioFlags,
@@ -62,8 +63,8 @@ impl<'a> Plug<'a> {
         }
     }
 
-    /// Sends what was gathered for who then waits for all of it: the last is done in the calling thread where the device
-    /// does it quickly ([`RequestQueue::submit_here`]).
+    /// Sends the gathered bios for a caller that then waits for all of them: the last is done in the calling
+    /// thread if the device does it quickly ([`RequestQueue::submit_here`]).
     pub fn send_here(&mut self) {
         if self.behind.is_some() {
             return self.send();

@@ -1,9 +1,9 @@
 //! Memory got from the system before it is wanted.
 //!
 //! The system clears a large page when it is first touched; in a virtual machine the host may have to find it
-//! first, which takes milliseconds. A reserve is filled by a thread that runs only where a CPU has nothing else
-//! to do, so that who wants a buffer seldom waits for that. Nobody waits for the reserve: without a slab in it,
-//! memory comes as it does without.
+//! first, which takes milliseconds. A reserve is filled by a thread that runs only where a CPU has nothing
+//! else to do, so that a thread that wants a buffer seldom waits for that. Nobody waits for the reserve:
+//! without a slab in it, memory comes as it does without.
 
 use std::io;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl Drop for Reserve {
 
 /// Keeps `wanted` slabs ready until it is `over`, which is set under the lock.
 fn fill(wanted: usize, over: &AtomicBool) {
-    // At any other priority it might be in the way of who needs no memory.
+    // At any other priority it might be in the way of threads that need no memory.
     if run_when_idle().is_err() {
         return;
     }

@@ -105,8 +105,8 @@ impl Request {
         self.is_sync() && !self.flags.contains(BioFlags::BACKGROUND)
     }
 
-    /// Whether it is write-back: a write that nobody waits for. Metadata is not: it is little, and a thread that wants
-    /// room in a log waits for it, whoever sends it.
+    /// Whether it is write-back: a write that nobody waits for. Metadata is not, from any thread: it is
+    /// little, and a thread that wants room in a log waits for it.
     pub(crate) fn is_write_back(&self) -> bool {
         matches!(self.op, Op::Write | Op::WriteZeroes)
             && !self.is_sync()

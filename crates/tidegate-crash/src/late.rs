@@ -12,7 +12,7 @@ static CLASS: LockClass = LockClass::new("crash_late", 992);
 /// When requests are answered.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Pace {
-    /// Before whoever submits them goes on.
+    /// Before the submitting thread goes on.
     #[default]
     AtOnce,
     /// When somebody waits for one, or by chance when another comes: as this seed says.

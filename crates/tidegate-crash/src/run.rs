@@ -350,7 +350,7 @@ impl Machine {
 
     fn make(&self, at: Place, id: Id, file_type: FileType, mode: u32, target: &[u8]) -> Result<()> {
         let (dir, name) = self.parent(at)?;
-        // The owner tells who it is, for ever.
+        // The owner gives its number, for ever.
         let new = NewInode { uid: id, target, ..self.vfs.new_inode(ROOT, file_type, mode) };
         self.vfs.make(ROOT, &dir, &name, &new).map(drop)
     }

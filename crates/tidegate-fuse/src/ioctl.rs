@@ -39,7 +39,7 @@ const GOING_DOWN_FULLSYNC: u32 = 0;
 const GOING_DOWN_METASYNC: u32 = 1;
 const GOING_DOWN_NOSYNC: u32 = 2;
 
-/// Where an ioctl's argument is in the memory of whoever asks.
+/// The place of an ioctl's argument in the caller's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct UserPointer {
     /// The thread; 0 when it is in a namespace that we do not see.
@@ -122,7 +122,8 @@ impl Server {
         }
         let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
         self.vfs().setattr(ROOT, &inode, &set).map_errno()?;
-        // The time of the change; and whoever has the file open for writing is to be told that it is immutable.
+        // The time of the change; and a program that has the file open for writing is to be told that it is
+        // immutable.
         self.have_asked(node);
         Ok(Vec::new())
     }

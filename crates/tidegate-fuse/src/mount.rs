@@ -71,8 +71,8 @@ pub fn mount(
 /// durable afterwards.
 ///
 /// # Errors
-/// `EPERM` for whoever is not the superuser, `EBUSY` for read-only while a file is open for writing; that the volume was
-/// opened read-only, which stays so; what could not be written.
+/// `EPERM` for a caller that is not the superuser, `EBUSY` for read-only while a file is open for writing;
+/// that the volume was opened read-only, which stays so; data that could not be written.
 pub fn remount(dir: &Path, options: &MountOptions) -> io::Result<()> {
     let mut flags = options.flags;
     flags.set(MountFlags::RDONLY, options.read_only);

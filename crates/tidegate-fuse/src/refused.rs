@@ -1,13 +1,13 @@
 //! Pages that the kernel accepted from a program and we could not take.
 //!
 //! With the write-back cache write(2) ends in the kernel. When it sends the pages and the volume is full, it
-//! notes the error for fsync and close, drops the pages and keeps the size it had in mind; a program that goes
-//! on writing hears nothing. So we have it forget the file's attributes: then it asks for them before the next
-//! write(2), and takes an error for an answer. The size it has in mind is true again when it forgets the inode (a
-//! truncation of ours would race with whoever goes on writing): once nobody writes the file, it is told to forget the
-//! name, and with it goes an inode that nobody uses. Somebody may use it for a moment (a lookup under way, a notice of
-//! ours), so the kernel is told again until it
-//! says that the inode is gone.
+//! notes the error for fsync and close, drops the pages and keeps the size it had in mind; a program that
+//! goes on writing hears nothing. So we have it forget the file's attributes: then it asks for them before
+//! the next write(2), and takes an error for an answer. The size it has in mind is true again when it forgets
+//! the inode (a truncation of ours would race with a program that goes on writing): once nobody writes the
+//! file, it is told to forget the name, and with it goes an inode that nobody uses. Somebody may use it for a
+//! moment (a lookup under way, a notice of ours), so the kernel is told again until it says that the inode is
+//! gone.
 
 use crate::errno::Result;
 use crate::server::Server;

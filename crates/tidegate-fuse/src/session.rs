@@ -137,15 +137,15 @@ fn claim(image: &Path, options: &MountOptions, open: &OpenOptions) -> Option<Cla
     Claim::of(image).ok().flatten()
 }
 
-/// Whether whoever started this process has it ignore `signal`.
+/// Whether the starter of this process has it ignore `signal`.
 pub fn ignored(signal: Signal) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|l| u64::from_str_radix(l.strip_prefix("SigIgn:")?.trim(), 16).ok());
     mask.unwrap_or(0) & 1 << (signal as u32 - 1) != 0
 }
 
-/// A thread that panics would leave whoever waits for it waiting. The end of the process ends all requests
-/// with an error, and the next mount recovers what was fsynced.
+/// A thread that panics would leave others waiting for it. The end of the process ends all requests with an
+/// error, and the next mount recovers what was fsynced.
 fn die_of_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -187,8 +187,8 @@ fn unmount_ours(dir: &Path, ours: Option<(u32, u32)>) {
     }
 }
 
-/// Waits for a signal, unmounts, and has what is open written. Nothing may be open: then the kernel lets go, and
-/// who serves ends first. Returns [`GRACE`] later.
+/// Waits for a signal, unmounts, and has what is open written. Nothing may be open: then the kernel lets go,
+/// and the server ends first. Returns [`GRACE`] later.
 fn end_on_signal(signals: &SigSet, server: &Arc<Server>, unmount: impl FnOnce()) {
     if signals.wait().is_err() {
         return;

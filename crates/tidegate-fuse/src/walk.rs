@@ -1,4 +1,4 @@
-//! Reading ahead of whoever walks a tree.
+//! Reading ahead of a program that walks a tree.
 //!
 //! `find`, `du`, `rsync` and the like list a directory, then those in it, one after the other and depth first. While
 //! the kernel makes its inodes of one listing, a thread reads the inodes that the next ones will show. It begins
@@ -230,7 +230,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Starts to read ahead of whoever walks.
+    /// Starts to read ahead of a walk.
     ///
     /// # Errors
     /// Those of starting a thread.

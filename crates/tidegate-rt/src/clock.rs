@@ -41,9 +41,9 @@ fn monotonic() -> Nanos {
     Nanos(START.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1)
 }
 
-/// As [`now`], for who only looks on: by the processor's counter where that is steady, at a third of the cost.
-/// Readings are not to be mixed with those of [`now`], from which they may drift by parts in a million; two
-/// processors may be some nanoseconds apart.
+/// The time as [`now`], for observers: by the processor's counter where that is steady, at a third of the
+/// cost. Readings are not to be mixed with those of [`now`], from which they may drift by parts in a million;
+/// two processors may be some nanoseconds apart.
 #[inline]
 pub fn stamp() -> Nanos {
     task::with(|t| Nanos(t.now())).unwrap_or_else(|| COUNTER.get_or_init(Counter::start).now())

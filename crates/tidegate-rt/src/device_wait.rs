@@ -43,7 +43,7 @@ pub fn check() {
 /// Leave to wait for a device with such locks held, for the calling thread until it is dropped.
 pub struct Permit(PhantomData<*const ()>);
 
-/// Gives leave. `why` is for who reads: an exception has its reason beside it.
+/// Gives leave. `why` is for the reader: an exception has its reason beside it.
 pub fn permit(why: &'static str) -> Permit {
     let _ = why;
     PERMITS.set(PERMITS.get() + 1);

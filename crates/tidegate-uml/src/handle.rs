@@ -93,7 +93,8 @@ impl Running {
         }
     }
 
-    /// Waits until the body prints a line, given whole.
+    /// Discards segments that checkpoints freed, now, though others want the device: a thread is short of
+    /// space below.
     ///
     /// # Errors
     /// It ended without, or ran out of time.

@@ -9,13 +9,14 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Becomes the kernel, beside a guard that ends it when whoever started this goes away, by whatever signal: the kernel
-/// is several processes, which would stay. Standard input is a pipe that ends then. The kernel has to lead the process
-/// group that begins here, which is the one that is killed: else it begins one of its own.
+/// Becomes the kernel, beside a guard that ends it when its starter goes away, by whatever signal: the kernel
+/// is several processes, which would stay. Standard input is a pipe that ends then. The kernel has to lead
+/// the process group that begins here, which is the one that is killed: else it begins one of its own.
 const GUARDED: &str = "exec 3<&0; { read -r never <&3; kill -9 0; } >/dev/null & exec \"$@\" </dev/null 3<&-";
 
-/// Starts a guest: `program` with its arguments and variables, whose standard output is the guest's console. It ends
-/// with whoever started it, or when `timeout` is over. `job` is what host and guest share (see [`crate::job`]).
+/// Starts a guest: `program` with its arguments and variables, whose standard output is the guest's console.
+/// It ends with its starter, or when `timeout` is over. `job` is what host and guest share (see
+/// [`crate::job`]).
 ///
 /// # Errors
 /// The host cannot start it.

@@ -254,7 +254,7 @@ impl Bdi {
         self.dirty_bytes() <= self.limits.background - self.limits.background / 8
     }
 
-    /// Called by whoever dirtied pages, with no lock held: starts the flusher above the background
+    /// Called by threads that dirtied pages, with no lock held: starts the flusher above the background
     /// threshold, waits above the limit, reclaims clean pages above the cache limit. When pages cannot be
     /// written, it does not wait for ever; [`Bdi::admit`] then refuses more.
     pub fn balance_dirty_pages(&self) {
@@ -265,7 +265,7 @@ impl Bdi {
         self.shrink();
     }
 
-    /// Called by who is about to dirty pages, with no lock held: waits while too many are dirty.
+    /// Called by threads that are about to dirty pages, with no lock held: waits while too many are dirty.
     ///
     /// # Errors
     /// `Io` when the flusher tries in vain meanwhile: memory would fill with what cannot be written.

@@ -197,8 +197,8 @@ impl File {
         Ok(done)
     }
 
-    /// Lets go of the clean pages that lie in `pos..end` (bytes): for who has the bytes elsewhere. Takes `i_rwsem`
-    /// shared.
+    /// Lets go of the clean pages that lie in `pos..end` (bytes): for a caller that has the bytes elsewhere.
+    /// Takes `i_rwsem` shared.
     pub fn forget_pages(&self, pos: u64, end: u64) {
         // A writer may have just read in a page that it is to change.
         let _unchanged = self.inode.rwsem.read();

@@ -51,7 +51,7 @@ fn is_waiting_pass(w: What) -> bool {
     matches!(w, What::Write { sync_all: true, .. })
 }
 
-/// When a sync returns, what was dirty before it is written, whoever waited for it.
+/// When a sync returns, pages that were dirty before it are written, whichever thread waited for them.
 #[test]
 fn a_sync_returns_when_everything_is_written() {
     for position in SyncWait::ALL {

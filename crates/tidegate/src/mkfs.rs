@@ -76,7 +76,7 @@ pub struct Request {
     pub options: NewVolume,
     /// How it is opened to be filled.
     pub open: OpenOptions,
-    /// User and group of all that goes in, whoever owns it at the source.
+    /// User and group of all that goes in, instead of its owner at the source.
     pub owner: Option<(u32, u32)>,
     /// User and group of the root directory, whatever the source says of it.
     pub root_owner: Option<(u32, u32)>,

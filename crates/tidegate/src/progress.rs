@@ -1,4 +1,4 @@
-//! How far an operation is, for whoever shows it.
+//! How far an operation is, for display.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -142,7 +142,7 @@ impl Bench {
     }
 
     /// Touches as much memory as the large file takes, and the file. A virtual machine's host takes memory
-    /// away that nobody uses for a while; whoever comes first would pay for getting it back.
+    /// away that nobody uses for a while; the first program to come would pay for getting it back.
     fn touch_memory(&self) -> Result<()> {
         let path = self.path("touched");
         std::io::copy(&mut File::open(self.path("large.dat"))?, &mut File::create(&path)?)?;

@@ -171,9 +171,9 @@ pub fn quiet(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// Touches memory, below a directory in memory: a virtual machine's host takes away what nobody uses for a
-/// while, and whoever comes first would pay for getting it back. Pages and large pages both: they come from
-/// different ends of what is free, kernels take the one and we the other.
+/// Touches memory, below a directory in memory: a virtual machine's host takes away memory that nobody uses
+/// for a while, and the first program to come would pay for getting it back. Pages and large pages both: they
+/// come from different ends of what is free, kernels take the one and we the other.
 pub fn touch_memory(dir: &Path) -> Result<()> {
     touch_large_pages()?;
     let path = dir.join("touched");

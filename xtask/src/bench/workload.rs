@@ -39,7 +39,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// A counter, where whoever drove the volume keeps it.
+    /// A counter, where the driver of the volume keeps it.
     pub fn count(&self, name: &str) -> Option<f64> {
         self.counts.get(name).map(|n| *n as f64)
     }

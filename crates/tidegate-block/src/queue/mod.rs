@@ -224,8 +224,8 @@ impl RequestQueue {
         self.dispatch(Request::new(bio));
     }
 
-    /// Starts `bio` for who then waits for it: what the device does quickly is done in the calling thread,
-    /// with no other in between. Waits while the queue is congested.
+    /// Starts `bio` for a caller that then waits for it: an operation that the device does quickly is done in
+    /// the calling thread, with no other in between. Waits while the queue is congested.
     pub fn submit_here(&self, bio: Bio) {
         self.count(&bio);
         self.do_here(Request::new(bio));

@@ -1,10 +1,10 @@
 //! Writes to a zone, brought into its order on the way to the device.
 //!
-//! A device refuses a write that does not begin at its zone's write pointer, and what is on its way at once may come in any
-//! order. So one write to a zone is on its way at a time, and the next is the one that begins where that ends, whoever
-//! submits it when (as Linux's zone write plugging, which takes them in order of submission). One that comes early waits.
-//! When a write fails, the device is no longer where the zone's next is: those that wait fail with it, and all that
-//! come, until the zone is reset or finished.
+//! A device refuses a write that does not begin at its zone's write pointer, and what is on its way at once
+//! may come in any order. So one write to a zone is on its way at a time, and the next is the one that begins
+//! where that ends, in whatever order they were submitted (as Linux's zone write plugging, which takes them
+//! in order of submission). One that comes early waits. When a write fails, the device is no longer where the
+//! zone's next is: those that wait fail with it, and all that come, until the zone is reset or finished.
 
 use super::Zoning;
 use crate::bio::Op;

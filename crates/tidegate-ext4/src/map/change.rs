@@ -256,7 +256,7 @@ impl Ext4 {
         let (gone, nodes) = self.with_map(handle, now, |map| map.remove(range));
         let gone = gone?;
         if self.logs_data_of(now) || attr.file_type != FileType::Regular {
-            // The log may have them, and who gets them next need not write to it: a directory's are metadata.
+            // The log may have them, and their next owner need not write to it: a directory's are metadata.
             for p in gone.iter().filter(|p| !p.unwritten) {
                 (0..p.len).try_for_each(|n| handle.forget(p.start.plus(n)))?;
             }

@@ -1,5 +1,5 @@
-//! The thread that marks blocks written when their data is on the device: whoever ends a bio must not wait for a
-//! transaction (`ext4-rsv-conversion`). A pass of an fsync marks itself what is there by its end.
+//! The thread that marks blocks written when their data is on the device: the end of a bio must not wait for
+//! a transaction (`ext4-rsv-conversion`). A pass of an fsync marks itself what is there by its end.
 
 use crate::inode::own;
 use crate::volume::sbi::Ext4;

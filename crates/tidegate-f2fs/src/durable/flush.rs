@@ -1,7 +1,7 @@
 //! Device flushes for fsync: one serves all who wait (the kernel's `flush_merge`).
 //!
-//! Writes are counted when they complete. A flush makes durable every write that completed before it
-//! began, so whoever waits knows from two numbers whether it still has to.
+//! Writes are counted when they complete. A flush makes durable every write that completed before it began,
+//! so a waiting thread knows from two numbers whether it still has to wait.
 //!
 //! A flush that takes long is worth a short wait for those who are about to need one: fsyncs say while they
 //! write ([`FlushControl::approach`]), and the flush begins when none is left, or after the time that a
@@ -82,8 +82,8 @@ impl FlushControl {
         Approach(self)
     }
 
-    /// Makes every write completed before the call durable. With `merge`, one flush of whoever comes
-    /// first serves all who wait for the next.
+    /// Makes every write completed before the call durable. With `merge`, one flush of the first thread
+    /// serves all that wait for the next.
     ///
     /// # Errors
     /// The device's.

@@ -38,7 +38,7 @@ impl F2fs {
         })
     }
 
-    /// Stores all that are noted (`f2fs_sync_inode_meta`), for whoever has operations frozen.
+    /// Stores all that are noted (`f2fs_sync_inode_meta`), for a caller that has operations frozen.
     ///
     /// # Errors
     /// The first; the others are stored, and those that failed stay noted.

@@ -175,7 +175,8 @@ impl F2fs {
         };
         self.check_inode(raw, file_type, &private).map_err(bad)?;
         if raw.i_links.get() == 0 && !self.orphans.lock().contains(nid) {
-            // It may have gone this moment; else whoever closes it would free it, and what names it may be right.
+            // It may have gone this moment; else its closing would free it, and the entry that names it may
+            // be right.
             self.node(Nid(nid))?;
             return Err(bad("i_links is 0, and it is no orphan"));
         }

@@ -4,9 +4,9 @@
 //! a large directory that come in the order of their hashes, or in none, want nodes from all over the volume: of
 //! sixteen that are read fifteen are dropped unseen, and cost several times what the one does.
 //!
-//! So pieces are read on credit. An inode that was found in memory earns some, and a piece spends more. Without credit a
-//! node is read alone, and its piece with the next node that is wanted of it: whoever goes through nodes in their order
-//! reads one of each piece twice, at most.
+//! So pieces are read on credit. An inode that was found in memory earns some, and a piece spends more.
+//! Without credit a node is read alone, and its piece with the next node that is wanted of it: a reader of
+//! nodes in their order reads one of each piece twice, at most.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

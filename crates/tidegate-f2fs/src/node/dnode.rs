@@ -1,9 +1,9 @@
 //! The block map: from a page of a file to the place that holds its address.
 //!
 //! An inode holds addresses itself, then two direct nodes, two indirect nodes, one double-indirect node.
-//! Changes are made under the inode's `i_dnode` lock; reading needs none, since a node is read as a
-//! whole, a new node is there before anything points to it, and who reads a page in keeps its address from being
-//! freed: by `mapping->invalidate_lock` from truncation, and by having the page as being read in from a new place.
+//! Changes are made under the inode's `i_dnode` lock. Reading needs none, since a node is read as a whole and
+//! a new node is there before anything points to it. A page-in keeps its address from being freed: by
+//! `mapping->invalidate_lock` from truncation, and by having the page as being read in from a new place.
 
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};

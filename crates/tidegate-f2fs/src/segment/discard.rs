@@ -78,7 +78,8 @@ impl F2fs {
         }
     }
 
-    /// Discards what checkpoints freed, now, whoever else wants the device: somebody is short of what is below.
+    /// Discards segments that checkpoints freed, now, though others want the device: a thread is short of
+    /// space below.
     pub fn discard_now(&self) {
         if self.is_zoned() {
             return;

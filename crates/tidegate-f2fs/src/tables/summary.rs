@@ -62,8 +62,8 @@ pub(crate) fn load(sb: &Superblock, cp: &Checkpoint, meta: &Meta) -> Result<Pack
     })
 }
 
-/// Without node summaries in the pack, the SSA has what was there when the log came to the segment; the
-/// nodes written since say themselves who they are, to whoever needs to know.
+/// Without node summaries in the pack, the SSA has the entries of the time when the log came to the segment;
+/// the nodes written since name themselves to a reader that needs to know.
 fn rebuild_node_summary(
     sb: &Superblock,
     cp: &Checkpoint,

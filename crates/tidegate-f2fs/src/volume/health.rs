@@ -51,8 +51,9 @@ impl F2fs {
         }
     }
 
-    /// Stops all further changes, since what is in memory and what is on the volume may not agree. On zones, blocks that
-    /// came early fail: for who holds no lock of a log's order or bio, nor one behind those.
+    /// Stops all further changes, since what is in memory and what is on the volume may not agree. On zones,
+    /// blocks that came early fail: for callers that hold no lock of a log's order or bio, nor one behind
+    /// those.
     pub(crate) fn stop(&self, why: &Error) {
         {
             let mut f = self.failure.lock();

@@ -58,7 +58,8 @@ struct Shared {
 }
 
 impl Control {
-    /// Listens for whoever asks about the mount of `image` at `dir`. A socket that a dead process left is replaced.
+    /// Listens for questions about the mount of `image` at `dir`. A socket that a dead process left is
+    /// replaced.
     ///
     /// # Errors
     /// There is no place for it, or another mount of the image (read-only, as this one) has it.
@@ -166,7 +167,8 @@ fn may_ask(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|c| c.uid.is_root() || c.uid == rustix::process::geteuid())
 }
 
-/// Records for as long as is asked, or until the mount or who asked ends; `None` while another recording is under way.
+/// Records for as long as is asked, or until the mount or its client ends; `None` while another recording is
+/// under way.
 fn recorded(seconds: f64, wanted: Wanted, shared: &Shared, stream: &UnixStream) -> Option<Observed> {
     let events = wanted.events.map(|n| n.clamp(1, MAX_EVENTS));
     let recording = Recording::start(Wanted { events, ..wanted })?;

@@ -1,11 +1,12 @@
 //! Keeps CPUs from halting while requests come close together.
 //!
-//! A request wakes two threads, whoever serves it and whoever asked. In a virtual machine a CPU with nothing to do
-//! is often given back to the host, and having it back takes 50 to 200 µs: many times what a small request takes.
-//! So while requests come close together, a thread for each CPU runs there whenever nobody else wants to
-//! (`SCHED_IDLE`), and the CPU does not halt. It ends [`LINGER`] after the last request: without requests nothing
-//! runs. Where CPUs wake up fast it stays asleep, and where programs compute, too: their CPU does not halt, and the
-//! scheduler takes one that runs a thread of the idle class for a free one, and sends there whom it wakes.
+//! A request wakes two threads, the server's and the client's. In a virtual machine a CPU with nothing to do
+//! is often given back to the host, and having it back takes 50 to 200 µs: many times what a small request
+//! takes. So while requests come close together, a thread for each CPU runs there whenever nobody else wants
+//! to (`SCHED_IDLE`), and the CPU does not halt. It ends [`LINGER`] after the last request: without requests
+//! nothing runs. Where CPUs wake up fast it stays asleep, and where programs compute, too: their CPU does not
+//! halt, and the scheduler takes one that runs a thread of the idle class for a free one, and sends there
+//! whom it wakes.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, read, write};
@@ -26,7 +27,7 @@ const SLOW: u64 = 15_000;
 const BELIEVED: u64 = 1_000_000_000;
 /// Nanoseconds in which each CPU has been woken once, if it is not very slow, and they are all kept awake.
 const LOOK: u64 = 80_000;
-/// Nanoseconds without the CPU from which somebody computes there. Those who ask and who serve sleep more often.
+/// Nanoseconds without the CPU from which somebody computes there. Clients and servers sleep more often.
 const BUSY: u64 = 10_000_000;
 /// How long CPUs that wake up fast or are busy are left alone, in nanoseconds.
 const REST: u64 = 200_000_000;

@@ -10,7 +10,7 @@ use tidegate_vfs::{At, Error, ErrorKind, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
 bitflags::bitflags! {
-    /// `s_feature_compat`. Unknown ones change nothing for whoever reads.
+    /// `s_feature_compat`. Unknown ones change nothing for a reader.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Compat: u32 {
         /// Commit records carry a checksum of their transaction (csum v1).

@@ -1,4 +1,4 @@
-//! Looking inside: what is recorded of one run of each position, and who is told.
+//! Looking inside: the recording of one run of each position, and its reader.
 
 use crate::error::Result;
 use tidegate::observe::{Observed, ProfileForm, Recording, Wanted};

@@ -34,7 +34,7 @@ pub(crate) fn with_mounted<R>(
     done.and_then(|r| unmounted.map(|()| r))
 }
 
-/// Whether mounting is possible for whoever runs this.
+/// Whether mounting is possible for the user who runs this.
 fn allowed(root: bool, format: &str) -> Result<()> {
     if root {
         return Ok(());

@@ -102,9 +102,9 @@ struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// Takes a lock, and counts it when statistics are on. Code for who waits and for simulated worlds stays out of
-    /// the way, in one piece for each kind of lock; code for who looks is the same piece for all, so that looking
-    /// does not drive something else out of the processor's caches.
+    /// Takes a lock, and counts it when statistics are on. Code for waiting threads and for simulated worlds
+    /// stays out of the way, in one piece for each kind of lock; code for observers is the same piece for
+    /// all, so that looking does not drive something else out of the processor's caches.
     #[inline]
     fn acquire<R: Raw>(
         raw: R,

@@ -1,5 +1,5 @@
-//! Lock statistics by class, with the columns of `/proc/lock_stat`: of who takes a lock alone and of who shares it,
-//! and where those were taken that had to be waited for.
+//! Lock statistics by class, with the columns of `/proc/lock_stat`: exclusive holds apart from shared ones,
+//! and the places where contended locks were taken.
 //!
 //! Off by default: a lock then pays one relaxed load. On, each thread counts for itself. All acquisitions are
 //! counted and all waits are timed. Of holds, those are all timed that others cannot share, of the outer

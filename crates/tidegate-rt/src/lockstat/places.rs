@@ -1,5 +1,5 @@
-//! Places in the source that take locks. A lock remembers where it was taken last, by a store alone; the places that
-//! this may mean are those whose holds were timed, and who has to wait asks for them.
+//! Places in the source that take locks. A lock remembers where it was taken last, by a store alone; the
+//! places that this may mean are those whose holds were timed, and a thread that has to wait asks for them.
 
 use std::collections::BTreeMap;
 use std::panic::Location;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Rel
 
 /// Classes that can be counted; more are left out.
 const CLASSES: usize = 256;
-/// Of acquisitions that are drawn, one in so many asks who is next.
+/// Of acquisitions that are drawn, one in so many asks for the next thread.
 const ASKS: u64 = 8;
 
 static THREADS: parking_lot::Mutex<Threads> =
@@ -41,7 +41,8 @@ impl Owner {
         let mut threads = THREADS.lock();
         let slots = threads.spare.pop().unwrap_or_else(Slots::made);
         slots.begin_anew();
-        // The thread's own, whoever had it before: in a simulated world lots are part of what its seed decides.
+        // The thread's own, whichever thread had it before: in a simulated world lots are part of the seed's
+        // decisions.
         slots.lots.store(u64::from(thread::id()).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, Relaxed);
         threads.live.push(slots);
         MINE.set(Some(slots));
@@ -178,8 +179,8 @@ fn add(to: &AtomicU64, n: u64) {
 }
 
 impl Slots {
-    /// Apart from who takes used ones: it needs more stack than the C library lets an ending thread keep, and
-    /// giving stack back interrupts all processors.
+    /// Apart from the code that takes used ones: it needs more stack than the C library lets an ending thread
+    /// keep, and giving stack back interrupts all processors.
     #[cold]
     #[inline(never)]
     fn made() -> &'static Slots {
@@ -273,9 +274,9 @@ pub(crate) struct Taken {
     pub asks: bool,
 }
 
-/// Counts an acquisition of a class. One in `one_in` is drawn, and a thread's first is in any case: a class that
-/// is seldom taken would have no times at all. Those are timed, or all of them `always`. Of those that are drawn,
-/// one in [`ASKS`] asks who is next: others see it do so, at the price of a cache line.
+/// Counts an acquisition of a class. One in `one_in` is drawn, and a thread's first is in any case: a class
+/// that is seldom taken would have no times at all. Those are timed, or all of them `always`. Of those that
+/// are drawn, one in [`ASKS`] asks for the next thread: others see it do so, at the price of a cache line.
 #[inline]
 pub(super) fn taken(class: usize, always: bool, one_in: u16) -> Taken {
     let mine = MINE.get().filter(|mine| !always && mine.is_current());

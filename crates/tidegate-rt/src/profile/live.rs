@@ -1,8 +1,8 @@
 //! A thread's tree while it grows: the thread adds to it, others read it meanwhile.
 //!
 //! Entering and leaving take no lock. The tree's shape is under a lock, for its reader and for a new node;
-//! its figures are the thread's alone to write. They only grow, but for maxima, and who takes them remembers
-//! how far they were. A node stays as long as its thread.
+//! its figures are the thread's alone to write. They only grow, but for maxima, and the taker remembers how
+//! far they were. A node stays as long as its thread.
 
 use super::{NONE, Shape, Tree};
 use crate::clock::Nanos;

@@ -1,10 +1,10 @@
 //! The simulated world: the same program in virtual time, in an order that a seed decides.
 //!
-//! It does: run tasks (threads of the operating system, of which one moves at a time) on a number of simulated
-//! CPUs; jump over time in which nobody has anything to do; charge CPU time for what [`Costs`] lists; record
-//! trace events of its own; tell a deadlock from a wait, with who waits for which lock class and who holds it.
-//! It does not: see what goes around this crate. Memory accesses cost nothing, and a task that waits for the
-//! real world (a device, a socket) stops the simulated one.
+//! It does: run tasks (threads of the operating system, of which one moves at a time) on a number of
+//! simulated CPUs; jump over time in which nobody has anything to do; charge CPU time for the work in
+//! [`Costs`]; record trace events of its own; tell a deadlock from a wait, with the waiting tasks, their lock
+//! classes and the holders. It does not: see what goes around this crate. Memory accesses cost nothing, and a
+//! task that waits for the real world (a device, a socket) stops the simulated one.
 //!
 //! | module | holds |
 //! |---|---|
@@ -18,7 +18,7 @@
 //! **Time.** A task's code takes no time but what it is charged. Charges add up until the task meets others
 //! (a lock, a wake-up, a wait) and more than [`Config::quantum`] has come together; then the task holds its
 //! CPU for so long while others move. A task that became ready waits for a free CPU; which of the ready ones
-//! gets it, and who of those due at the same instant moves first, is drawn from the seed.
+//! gets it, and which of those due at the same instant moves first, is drawn from the seed.
 //!
 //! **Same seed, same run.** Everything a run depends on comes from the seed and from its program. A program
 //! must not look at addresses, at the order of a hash map, or at threads outside.

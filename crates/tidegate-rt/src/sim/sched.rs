@@ -1,4 +1,4 @@
-//! Simulated CPUs, events in virtual time, and who is next.
+//! Simulated CPUs, events in virtual time, and the next task.
 
 use super::config::{Config, Costs};
 use super::report::{self, Deadlock};
@@ -18,9 +18,9 @@ use std::time::Duration;
 /// others set again and again would never be found otherwise.
 const LIMIT: u64 = 86_400_000_000_000;
 
-/// How long somebody may come between a lock's release and who waits for it, in nanoseconds: `parking_lot` hands a
-/// lock over every 0.5 ms in the mean (its documentation, "eventual fairness"). A task that goes round in a loop that
-/// is shorter than a wake-up would keep others from a lock for ever.
+/// How long another task may come between a lock's release and its waiter, in nanoseconds: `parking_lot`
+/// hands a lock over every 0.5 ms in the mean (its documentation, "eventual fairness"). A task that goes
+/// round in a loop that is shorter than a wake-up would keep others from a lock for ever.
 const FAIR: u64 = 500_000;
 
 /// One simulated world.
@@ -257,8 +257,9 @@ impl Sim {
         self.state.lock().tasks[me].held.push((key, class));
     }
 
-    /// Whether who comes to take the lock at `key` goes behind others, though it may be free: to share it, behind
-    /// who wants it alone; in any case behind who was woken for it in vain or has wanted it for [`FAIR`].
+    /// Whether a task that comes to take the lock at `key` goes behind others, though it may be free: to
+    /// share it, behind one that wants it alone; in any case behind one that was woken for it in vain or has
+    /// wanted it for [`FAIR`].
     pub fn goes_behind(&self, key: Key, mode: Mode) -> bool {
         let s = self.state.lock();
         let first = |w: &Wanting| {
@@ -326,7 +327,7 @@ impl Sim {
         }
     }
 
-    /// Hands over to whoever is next and comes back when `me` is.
+    /// Hands over to the next task and comes back when `me` is.
     fn give_way(&self, mut s: parking_lot::MutexGuard<'_, State>, me: TaskId) {
         let next = self.next(&mut s);
         if next == Some(me) {

@@ -1,9 +1,9 @@
 //! Waiting in virtual time: for locks, condition variables and wait queues.
 //!
 //! The locks themselves stay those of the other world. Since one task moves at a time, a lock that cannot be
-//! taken at once is held by a task that sleeps or pays, and whoever wants it sleeps here until it is released.
-//! Unless it is one of the process (a pool of buffers, say) and held outside: then the whole world waits, in no
-//! time of its own.
+//! taken at once is held by a task that sleeps or pays, and a task that wants it sleeps here until it is
+//! released. Unless it is one of the process (a pool of buffers, say) and held outside: then the whole world
+//! waits, in no time of its own.
 
 use super::state::{Key, Mode, Reason, Ticket};
 use super::task::{self, Task};

@@ -107,7 +107,8 @@ impl Task {
     }
 }
 
-/// Whether any thread is a task of a simulated world.
+/// A flush makes durable every write that completed before it began, so a waiting thread knows from two
+/// numbers whether it still has to wait.
 #[inline]
 pub(crate) fn any() -> bool {
     TASKS.load(Relaxed) > 0

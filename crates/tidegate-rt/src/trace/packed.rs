@@ -46,7 +46,7 @@ pub(super) struct Written {
     events: usize,
 }
 
-/// How far a chunk was written, by who writes it, or read.
+/// How far a chunk was written, for its writer, or read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Position {
     words: usize,
@@ -101,7 +101,8 @@ impl Chunk {
         self.written().events
     }
 
-    /// How far it is written. The points of what is there are known to who asks for them after this.
+    /// How far it is written. The points of the present records are known to those that ask for them after
+    /// this.
     pub fn written(&self) -> Written {
         let used = self.used.load(Acquire);
         Written { words: used as u32 as usize, events: (used >> 32) as usize }

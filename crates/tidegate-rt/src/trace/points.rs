@@ -68,7 +68,7 @@ pub(super) struct Named {
     point: Point,
     /// How many numbers it has.
     pub args: u8,
-    /// Processor time is recorded at both of its ends, for who looks for causes.
+    /// Processor time is recorded at both of its ends, for searches for causes.
     timed: bool,
     /// One more than its number; 0 while it has none.
     number: AtomicU32,

@@ -3,8 +3,8 @@
 //! Memory that is touched for the first time costs more than the event that goes there, so as much as most
 //! recordings take is prepared when recording begins.
 //!
-//! The thread writes the last chunk without a lock ([`End`]); the ring itself is locked to begin another, and by who
-//! takes what there is.
+//! The thread writes the last chunk without a lock ([`End`]); the ring itself is locked to begin another, and
+//! by the thread that takes the records.
 
 use super::packed::{Chunk, Position};
 use super::points::{self, PointId};

@@ -1,9 +1,9 @@
 //! The state that a power cut must leave: workers that change files and sync them, and the findings that are
 //! allowed.
 //!
-//! A worker's operations follow from its seed alone, and each ends in an fsync of what it changed. After
-//! each it prints one line, so that whoever has the lines knows what was promised: the same operations
-//! are run again on a [`Model`], and whatever was under way when the power failed may be there in part.
+//! A worker's operations follow from its seed alone, and each ends in an fsync of what it changed. After each
+//! it prints one line, so that a reader of the lines knows the promises: the same operations are run again on
+//! a [`Model`], and an operation that was under way when the power failed may be there in part.
 //!
 //! | module    | holds                                                  |
 //! |-----------|--------------------------------------------------------|

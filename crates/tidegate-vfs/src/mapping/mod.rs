@@ -53,7 +53,7 @@ pub struct AddressSpace {
     writeback: AtomicU64,
     idle: WaitQueue,
     busy: busy::BusyPages,
-    /// Held shared by who reads pages in, exclusive by who takes pages and their blocks away.
+    /// Held shared by page-ins, exclusive by operations that take pages and their blocks away.
     pub(crate) invalidate_lock: RwLock<()>,
     /// Counts failed writes; a file remembers the value it has seen (errseq).
     errseq: AtomicU32,

@@ -52,7 +52,7 @@ pub struct Target {
 pub struct ImportOptions {
     /// No time is later than this, so that equal content makes equal bytes.
     pub clamp: Option<Timespec>,
-    /// User and group that everything is given, whoever owns it at the source.
+    /// User and group that everything is given, instead of its owner at the source.
     pub owner: Option<(u32, u32)>,
     /// Sync each time so many bytes went in, for a write-out order that does not depend on timing.
     pub sync_every: Option<u64>,

@@ -77,7 +77,7 @@ impl Graph {
         self.total
     }
 
-    /// All that lies below a function, whoever calls it; none where it was never called.
+    /// All that lies below a function, from any caller; none where it was never called.
     pub fn below(&self, symbol: &str) -> Option<Graph> {
         let mut found = Graph { name: symbol.into(), ..Graph::default() };
         self.gather(symbol, &mut found);

@@ -59,7 +59,7 @@ impl Recording {
             return None;
         }
         drop(trace::take());
-        // Holds are timed for whoever looks at locks.
+        // Holds are timed for observers of locks.
         let collecting = (wanted.locks || wanted.causes).then(lockstat::collect);
         trace::enable_causes(wanted.causes);
         trace::enable(wanted.events);

@@ -127,7 +127,7 @@ impl<R: Input> Reader<R> {
         Ok(want)
     }
 
-    /// Reads what follows the archive's end, so that who writes it is not interrupted.
+    /// Reads the bytes behind the archive's end, so that their writer is not interrupted.
     ///
     /// # Errors
     /// The stream's.

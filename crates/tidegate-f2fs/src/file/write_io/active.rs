@@ -86,7 +86,7 @@ impl ActiveZones {
         ActiveZones { span, most: at.most, state: Mutex::new(&ACTIVE, state), writer, unsent }
     }
 
-    /// A log has filled the section of a block, and whoever filled it is about to send that.
+    /// A log has filled the section of a block, and the thread that filled it is about to send that.
     pub(super) fn filled(&self, blk: BlockAddr) {
         self.state.lock().ending.insert(self.span.of(blk));
     }

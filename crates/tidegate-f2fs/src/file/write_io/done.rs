@@ -112,7 +112,7 @@ impl Done {
         }
     }
 
-    /// Notes what a write of `pages` at `start` that failed means for whoever wants to rely on it.
+    /// Notes the failure of a write of `pages` at `start` for those that want to rely on it.
     pub(super) fn failed(&self, log: Log, start: BlockAddr, pages: &[Pages], e: Errno) {
         let dir = pages.iter().find(|p| p.inode.is_dir());
         if log.is_node() || dir.is_some() {

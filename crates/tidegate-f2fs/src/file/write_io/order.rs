@@ -1,4 +1,4 @@
-//! Blocks of a log on zones: they join bios in the order of their addresses, whoever places them when.
+//! Blocks of a log on zones: they join bios in the order of their addresses, from any thread and at any time.
 //!
 //! A zone is written from its start on without a gap, and threads add what they have placed in any order.
 //! Blocks that come early wait here. The thread that placed the blocks before them adds these soon: between

@@ -140,7 +140,7 @@ impl Superblock {
         rule(end < u64::from(BlockAddr::COMPRESS.0), "more blocks than addresses")?;
         let sits = u64::from(self.sit_blocks) * wide(SIT_ENTRY_PER_BLOCK);
         rule(sits >= u64::from(self.main_segments), "the SIT is too small for the main area")?;
-        // A volume packed to be read only keeps no record of who owns its blocks.
+        // A volume packed to be read only keeps no record of its blocks' owners.
         let packed = self.features.contains(Features::RO);
         rule(
             packed || seg(r.segment_count_ssa.get()) >= u64::from(self.main_segments),

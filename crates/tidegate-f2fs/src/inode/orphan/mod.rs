@@ -19,7 +19,7 @@ pub(crate) fn max_orphans(payload: u32) -> usize {
 /// The numbers of all orphans.
 pub(crate) struct Orphans {
     inos: BTreeSet<u32>,
-    /// Places acquired by whoever has not added one yet.
+    /// Places acquired by a thread that has not added one yet.
     acquired: usize,
     max: usize,
 }

@@ -164,8 +164,8 @@ fn refuse(queue: &RequestQueue) -> Result<()> {
 /// Lets the engine free orphans and roll forward, where there is need and its maps can be trusted.
 /// Whether it did.
 ///
-/// `given_up` is set where there is something to recover that makes no sense: a new checkpoint must end it, or whoever
-/// opens the volume next will try, too.
+/// `given_up` is set where the state to recover makes no sense: a new checkpoint must end it, or the next
+/// opening will try, too.
 fn recover(
     queue: &Arc<RequestQueue>,
     options: RepairOptions,

@@ -1,4 +1,4 @@
-//! Free node ids: found by reading the NAT round and round, one batch of blocks ahead of whoever takes them.
+//! Free node ids: found by reading the NAT round and round, one batch of blocks ahead of their users.
 
 use super::*;
 use crate::tables::meta::BlocksAhead;
@@ -92,7 +92,7 @@ impl Nat {
                 None => (self.next_batch(meta, ahead.size, &mut seen), false),
             };
             let bytes = match batch.bytes.wait() {
-                // It may be well by now; otherwise whoever meets it on the round is told.
+                // It may be well by now; otherwise the thread that meets it on the round is told.
                 Err(_) if is_ahead => continue,
                 r => r?,
             };

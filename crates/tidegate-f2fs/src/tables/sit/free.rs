@@ -293,7 +293,7 @@ impl SitState {
         self.publish();
     }
 
-    /// Has whoever looks without the lock see it.
+    /// Publishes it for readers without the lock.
     pub(super) fn publish(&self) {
         let seen = self.sections.as_ref().map_or(self.free, |s| s.ready());
         self.seen.store(seen.packed(), SeqCst);

@@ -1,9 +1,10 @@
 //! Requests by io_uring: a queue for each CPU, and for each queue threads that stay on its CPU.
 //!
-//! A request is served on the CPU that it came from, so that nobody on another one has to be woken; a thread answers
-//! and waits for the next request in one call. A request that moves much data goes to any CPU: the asker has the data
-//! before it to work on meanwhile. Each thread has one place of its queue, so no request waits behind
-//! one that takes long while a thread is idle; the kernel gives a request to whoever was idle last.
+//! A request is served on the CPU that it came from, so that nobody on another one has to be woken; a thread
+//! answers and waits for the next request in one call. A request that moves much data goes to any CPU: the
+//! asker has the data before it to work on meanwhile. Each thread has one place of its queue, so no request
+//! waits behind one that takes long while a thread is idle; the kernel gives a request to the thread that was
+//! idle last.
 
 use super::dispatch::{Answer, Maker, Offload, Outcome, volume_of};
 use super::requests;
@@ -103,8 +104,8 @@ impl Post {
             return false;
         }
         drop(state);
-        // The kernel gives a new place no request that waits already: only whoever answers one gets those.
-        // So it is asked for something from this CPU.
+        // The kernel gives a new place no request that waits already: only a thread that answers one gets
+        // those. So it is asked for something from this CPU.
         let mut here = CpuSet::new();
         here.set(self.cpu);
         let _ = sched_setaffinity(None, &here);

@@ -1,4 +1,4 @@
-//! How long processors had each thread, where it slept, and who woke it.
+//! How long processors had each thread, where it slept, and which thread woke it.
 
 use std::collections::HashMap;
 use tidegate_rt::trace::Event;

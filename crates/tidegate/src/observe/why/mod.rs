@@ -1,7 +1,8 @@
 //! Why the slowest fsyncs, syncs, checkpoints and commits of a recording took so long.
 //!
-//! [`explain`] is a function of a recording ([`Wanted::causes`](super::Wanted)) and of nothing else. Each part of an
-//! operation's time gets a name: what was waited for, and what that consisted of, whoever did it.
+//! [`explain`] is a function of a recording ([`Wanted::causes`](super::Wanted)) and of nothing else. Each
+//! part of an operation's time gets a name: the event that was waited for, and the parts of that, in any
+//! thread.
 //!
 //! | module | holds |
 //! |---|---|
@@ -46,7 +47,7 @@ pub enum Operation {
     Fsync,
     /// A sync of the volume.
     Sync,
-    /// A checkpoint, whoever asked for it.
+    /// A checkpoint, on any thread's request.
     Checkpoint,
     /// A commit of a journal, from when its transaction is locked.
     Commit,

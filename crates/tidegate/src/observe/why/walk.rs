@@ -227,7 +227,8 @@ impl<'a> Walk<'a> {
         self.t.last_end(thread, name, from, to)
     }
 
-    /// The thread with most of a span called so in an interval, or else the one that is called as who does this.
+    /// The thread with most of a span called so in an interval, or else the one whose name says that it does
+    /// this.
     fn busiest(&self, span: &str, otherwise: &str, from: u64, to: u64) -> Option<u32> {
         let usual = self.t.called(otherwise);
         let does = |t: &u32| self.t.roots(*t, from, to).any(|id| self.t.spans[id].name == span);

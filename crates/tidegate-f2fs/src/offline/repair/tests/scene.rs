@@ -1,4 +1,4 @@
-//! A damaged volume of its own, and who looks at it.
+//! A damaged volume of its own, and its judges.
 
 use crate::offline::check::tests::volume::{Edits, Volume};
 use crate::offline::check::{CheckOptions, CheckReport, check};

@@ -1,9 +1,10 @@
 //! Extra streams of data: logs that no checkpoint names.
 //!
-//! A stream is opened by the first block that goes to it and only ever appends. It has a section to itself where one
-//! is free, so that what it writes stays whole; closed and opened again, it goes on there. Each checkpoint puts its summary
-//! into the SSA, so that its segment is one like others to whoever finds it after a power cut. While free segments
-//! are short there are no extra streams: what is left of their segments is for logs that fill holes, and for cleaning.
+//! A stream is opened by the first block that goes to it and only ever appends. It has a section to itself
+//! where one is free, so that what it writes stays whole; closed and opened again, it goes on there. Each
+//! checkpoint puts its summary into the SSA, so that its segment looks like any other after a power cut.
+//! While free segments are short there are no extra streams: what is left of their segments is for logs that
+//! fill holes, and for cleaning.
 
 use super::Curseg;
 use crate::format::raw::RawSummaryBlock;
@@ -146,7 +147,7 @@ impl F2fs {
         if c.segno == SegNo::NONE {
             return Ok(());
         }
-        // First: whoever fills holes may go there as soon as the stream is out.
+        // First: a log that fills holes may go there as soon as the stream is out.
         self.store_stream(c);
         if self.sit.zones.as_ref().is_some_and(|z| z.left(c.segno, c.next_blkoff) > 0) {
             self.sit.left_early(c.segno);

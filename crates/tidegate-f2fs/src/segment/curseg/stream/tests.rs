@@ -8,7 +8,7 @@ use zerocopy::FromZeros;
 
 const STREAM: LogId = LogId { kind: Log::WarmData, stream: 1 };
 
-/// The log that gives a block to who asks for one of a stream.
+/// The log that gives a block when one of a stream is asked for.
 fn giver(fs: &F2fs, log: LogId) -> LogId {
     let _op = fs.cp_rwsem.read();
     fs.allocate_extents(log, Reserve::Data, 1, |_| RawSummary::new_zeroed()).unwrap()[0].log
